@@ -1,0 +1,122 @@
+# Every daily command of pccl; each works from a bare clone. `make help` lists them.
+#   make                  builds the core and runs its unit tests: the fast loop, no Python needed
+#   make setup            Debian packages (as root; else it says which), .venv, pccl installed into it, editable
+#   make test TORCH=2.11.0   the same against another torch, in an environment of its own beside the first
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := fast
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+.NOTPARALLEL:  # the tools below use all cores by themselves, and two of them never meet in one folder
+
+PYTHON ?= /usr/bin/python3.11
+TORCH_NEWEST := 2.15.0
+TORCH ?= $(TORCH_NEWEST)
+# Of simulation: minutes in `make test`, seeds in `make asan` and `make tsan`.
+SIM_MINUTES ?= 1
+SEEDS ?= 200
+JOBS ?= $(shell nproc)
+export MAX_JOBS := $(JOBS)
+
+comma := ,
+VENV := .venv$(if $(filter-out $(TORCH_NEWEST),$(TORCH)),-torch-$(TORCH))
+BIN := $(VENV)/bin
+packages = tools/debian-packages.sh
+
+# Stamps: a file per step that is done, newer than all it was made from. Folders are listed beside the files, so that
+# adding or removing one counts as a change.
+VENV_READY := $(VENV)/.ready
+BUILT := $(VENV)/.built
+INSTALLED := $(VENV)/.installed
+SOURCES := CMakeLists.txt setup.py $(shell find cmake csrc master ! -name '*.md')
+
+.PHONY: help fast setup demo test sim scenarios bench lint fmt types asan tsan ci clean packages core
+help:             ## this list
+	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
+
+# --- Building ------------------------------------------------------------------------------------------------------
+packages:
+	@$(packages) setup
+
+fast: core        ## build the core, run its unit tests
+	ctest --test-dir build/core -L unit -j$(JOBS) --output-on-failure --no-tests=error
+
+build/core/build.ninja: | packages
+	cmake -S . -B build/core -G Ninja
+core: build/core/build.ninja
+	@cmake --build build/core -j$(JOBS)
+
+$(VENV_READY): tools/requirements.txt | packages
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==$(TORCH) -r $<
+	touch $@
+
+# First the compilation, where one can watch it; then pip, which finds it done.
+$(BUILT): $(SOURCES) $(VENV_READY)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	touch $@
+$(INSTALLED): pyproject.toml | $(BUILT)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	touch $@
+setup: packages $(BUILT) $(INSTALLED)   ## packages, .venv, pccl installed: .venv/bin/pccl
+
+# --- Running -------------------------------------------------------------------------------------------------------
+demo: setup       ## train on 3 peers, kill one, let one join
+	$(BIN)/pccl demo
+
+sim: core         ## simulate: SEED=n one seed, MINUTES=m for so long
+	build/core/pccl-sim $(if $(SEED),--seed $(SEED),--minutes $(or $(MINUTES),1))
+
+scenarios: core   ## scenario transcripts; UPDATE=1 rewrites them
+	build/core/pccl-scenarios $(if $(UPDATE),--update) tests/scenarios
+
+bench: setup      ## all-reduce beside Gloo and the floor
+	@$(packages) bench
+	tools/stock-network.sh $(BIN)/python benchmarks/all_reduce.py
+
+test: setup core  ## unit, scenarios, a minute of simulation, tidy, multi-process
+	ctest --test-dir build/core -j$(JOBS) --output-on-failure --no-tests=error
+	build/core/pccl-sim --minutes $(SIM_MINUTES)
+	$(BIN)/pytest
+
+# --- Checking ------------------------------------------------------------------------------------------------------
+# clang-tidy sees every file as clang compiles it, so its run is also the build with the second compiler. Not the torch
+# layer: its headers take a minute a file.
+lint: $(VENV_READY)   ## formatting, names, rules of the house
+	@$(packages) clang
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	find csrc master tests -name '*.cc' -o -name '*.h' | xargs clang-format --dry-run -Werror
+	$(BIN)/pytest -q tests/tidy
+	cmake -S . -B build/clang -G Ninja -DCMAKE_CXX_COMPILER=clang++ >/dev/null
+	clang-tidy --list-checks csrc/base/ids.cc -- | grep -q identifier-naming  # a config it cannot read is no error to it
+	run-clang-tidy -quiet -p build/clang -j$(JOBS) '^$(CURDIR)/(csrc|master)/' 2> >(grep -v 'warnings* generated' >&2)
+
+fmt: $(VENV_READY)    ## reformat everything
+	@$(packages) clang
+	find csrc master tests -name '*.cc' -o -name '*.h' | xargs clang-format -i
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV_READY)  ## mypy, strict
+	$(BIN)/mypy
+
+# $(call sanitized,folder,compiler,cmake options): the core's tests and SEEDS seeds under a sanitizer.
+define sanitized
+	cmake -S . -B build/$1 -G Ninja -DCMAKE_CXX_COMPILER=$2 $3 >/dev/null
+	cmake --build build/$1 -j$(JOBS)
+	ctest --test-dir build/$1 -j$(JOBS) --output-on-failure --no-tests=error
+	build/$1/pccl-sim --seeds $(SEEDS)
+endef
+asan: | packages  ## core and SEEDS seeds, addresses and undefined behaviour
+	$(call sanitized,asan,g++,"-DPCCL_SANITIZE=address$(comma)undefined")
+
+tsan: | packages  ## core and SEEDS seeds, threads
+	@$(packages) clang
+	$(call sanitized,tsan,clang++,-DPCCL_SANITIZE=thread -DPCCL_OPENMP=OFF)
+
+ci:               ## everything CI runs
+	.ci/run
+
+clean:            ## forget what was built; the Python environments stay
+	rm -rf build $(wildcard .venv*/.built) pccl_backend/*.so pccl_backend/bin

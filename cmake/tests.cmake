@@ -1,0 +1,34 @@
+# Tests of the core: one binary per layer, so that an edit links one; one ctest case per test, so that a hang has a name.
+find_package(GTest REQUIRED)
+include(GoogleTest)
+
+file(GLOB layers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/cpp tests/cpp/*)
+foreach(layer ${layers})
+  file(GLOB sources CONFIGURE_DEPENDS tests/cpp/${layer}/*.cc)
+  if(NOT sources)
+    continue()
+  endif()
+  add_executable(test_${layer} ${sources})
+  target_link_libraries(test_${layer} PRIVATE pccl_core GTest::gtest_main)
+  gtest_discover_tests(test_${layer} TEST_PREFIX ${layer}. DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS unit TIMEOUT 60)
+endforeach()
+
+# The simulator: a world of peers and master that two programs share.
+set(sim_main ${PROJECT_SOURCE_DIR}/tests/sim/main.cc)
+set(scenarios_main ${PROJECT_SOURCE_DIR}/tests/sim/scenarios_main.cc)
+file(GLOB sim_sources CONFIGURE_DEPENDS tests/sim/*.cc)
+list(REMOVE_ITEM sim_sources ${sim_main} ${scenarios_main})
+add_library(sim STATIC ${sim_sources})
+target_link_libraries(sim PUBLIC pccl_core)
+add_executable(pccl-sim ${sim_main})
+target_link_libraries(pccl-sim PRIVATE sim)
+add_executable(pccl-scenarios ${scenarios_main})
+target_link_libraries(pccl-scenarios PRIVATE sim)
+
+add_test(NAME scenarios COMMAND pccl-scenarios ${PROJECT_SOURCE_DIR}/tests/scenarios)
+# A checker that finds nothing would look just like a protocol without bugs.
+add_test(NAME sim.finds_planted_bug COMMAND pccl-sim --seeds 100 --plant early-commit)
+add_test(NAME sim.loss_at_every_step COMMAND pccl-sim --sweep 300)
+set_tests_properties(scenarios sim.finds_planted_bug sim.loss_at_every_step
+  PROPERTIES LABELS simulated TIMEOUT 120)

@@ -1,0 +1,147 @@
+"""Each rule sees what it is there to see: one planted violation each, and the innocent neighbour it must not mind."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+import tidy_rules as rules
+from tidy_source import Source
+
+Rule = Callable[[Iterable[Source]], Iterator[str]]
+
+
+def source(path: str, text: str) -> Source:
+    return Source(path=path, text=text)
+
+
+def body(lines: int) -> str:
+    return "\n".join(["  work();"] * lines)
+
+
+CASES: list[tuple[Rule, Source, Source]] = [
+    (
+        rules.layer_order,
+        source("csrc/peer/core.cc", '#include "master/core.h"'),
+        source("csrc/peer/core.cc", '#include "csrc/ring/core.h"'),
+    ),
+    (
+        rules.layer_order,
+        source("csrc/base/log.cc", '#include "csrc/net/loop.h"'),
+        source("csrc/base/log.cc", '// #include "csrc/net/loop.h"'),
+    ),
+    (
+        rules.includes_resolve,
+        source("csrc/base/log.cc", '#include "log.h"'),
+        source("csrc/base/log.h", '#include "csrc/base/log.h"'),
+    ),
+    (
+        rules.libuv_in_net_only,
+        source("csrc/ring/shell.cc", "#include <uv.h>"),
+        source("csrc/net/loop.cc", "#include <uv.h>"),
+    ),
+    (
+        rules.torch_in_torch_only,
+        source("csrc/peer/shell.h", "#include <torch/csrc/utils.h>"),
+        source("csrc/torch/work.h", "#include <torch/csrc/utils.h>"),
+    ),
+    (
+        rules.pure_is_pure,
+        source("csrc/ring/op_table.h", "#include <mutex>"),
+        source("csrc/ring/shell_links.h", "#include <mutex>"),
+    ),
+    (
+        rules.pure_is_pure,
+        source("master/ballot.cc", "auto now = std::chrono::steady_clock::now();"),
+        source("master/ballot.cc", "// never steady_clock\nauto text = \"rand\";"),
+    ),
+    (
+        rules.pure_is_pure,
+        source("csrc/ring/core.cc", '#include "csrc/net/loop.h"'),
+        source("csrc/ring/core.cc", '#include "csrc/net/framing.h"'),
+    ),
+    (
+        rules.headers_open_with_prose,
+        source("csrc/net/lane.h", "// Lane.\n#pragma once\n"),
+        source("csrc/net/lane.h", "// Lane: one connection that carries chunks of any operation.\n#pragma once\n"),
+    ),
+    (
+        rules.lines_fit,
+        source("csrc/net/lane.cc", "x" * 101),
+        source("csrc/net/lane.cc", "x" * 100),
+    ),
+    (
+        rules.files_fit,
+        source("csrc/net/lane.cc", "x\n" * 700),
+        source("csrc/net/lane.cc", "x\n" * 699),
+    ),
+    (
+        rules.functions_fit,
+        source("csrc/net/lane.cc", "void Lane::f() {\n" + body(69) + "\n}\n"),
+        source("csrc/net/lane.cc", "void Lane::f() {\n" + body(68) + "\n}\n"),
+    ),
+    (
+        rules.functions_fit,
+        source("pccl_backend/api.py", "def f():\n" + "    work()\n" * 70),
+        source("pccl_backend/api.py", "def f():\n" + "    work()\n" * 69),
+    ),
+    (
+        rules.sources_have_tests,
+        source("csrc/net/lane.cc", ""),
+        source("csrc/torch/work.cc", ""),
+    ),
+    (
+        rules.command_line_is_light,
+        source("pccl_backend/cli.py", "import torch.distributed as dist\n"),
+        source("pccl_backend/cli.py", "def main():\n    import torch\n"),
+    ),
+    (
+        rules.no_machine_paths,
+        source("Makefile", "cd /" + "home/somebody/pccl"),
+        source("Makefile", "cd ../home/somebody /usr/lib"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "guilty", "innocent"), CASES, ids=lambda value: getattr(value, "__name__", ""))
+def test_rule_tells_guilty_from_innocent(rule: Rule, guilty: Source, innocent: Source) -> None:
+    assert list(rule([guilty]))
+    assert not list(rule([innocent]))
+
+
+def test_cycle_is_found() -> None:
+    one = source("csrc/base/one.h", '#include "csrc/base/two.h"')
+    two = source("csrc/base/two.h", '#include "csrc/base/one.h"')
+    assert list(rules.no_include_cycle([one, two]))
+    assert not list(rules.no_include_cycle([one, source("csrc/base/two.h", "")]))
+
+
+def test_every_rule_has_a_case() -> None:
+    tested = {rule for rule, _, _ in CASES} | {rules.no_include_cycle}
+    assert tested == set(rules.ALL)
+
+
+def test_functions_are_read() -> None:
+    text = """
+namespace pccl {
+struct Plain { int a = 0; bool operator==(const Plain&) const = default; };
+const int kTable[] = {1, 2, 3};
+class Shape {
+ public:
+  Shape(int a, int b) : a_(a), b_{b} {
+    use([&] { return a; });
+  }
+  int area() const { return a_ * b_; }
+};
+template <typename T>
+T twice(T value) {
+  if (value) {
+    return value + value;
+  }
+  return {};
+}
+#define PCCL_X(a) \\
+  do { f(a); } while (false)
+bool operator<(const Shape& a, const Shape& b) { return a.area() < b.area(); }
+}  // namespace pccl
+"""
+    found = [(f.name, f.lines) for f in source("csrc/base/shape.cc", text).functions]
+    assert found == [("Shape", 3), ("area", 1), ("twice", 7), ("operator<", 1)]

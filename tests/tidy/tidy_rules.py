@@ -1,0 +1,236 @@
+"""The rules of the house that a machine can check. Each takes sources and yields complaints: "path:line: what, why".
+
+A rule that stands in the way of good code is changed here, with its reason; there is no comment that switches one off.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+from tidy_source import Source
+
+LINE_MAX = 100
+FILE_LINES_MAX = 700
+FUNCTION_LINES_MAX = 70
+
+# --- Layers: who may include whom. Includes point down; peer and master share a schema, not code -------------------
+LAYERS = {
+    "csrc/base": (),
+    "csrc/protocol": ("csrc/base",),
+    "csrc/net": ("csrc/base", "csrc/protocol"),
+    "csrc/ring": ("csrc/base", "csrc/protocol", "csrc/net"),
+    "csrc/peer": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/ring"),
+    "master": ("csrc/base", "csrc/protocol", "csrc/net"),
+    "csrc/torch": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/ring", "csrc/peer", "master"),
+}
+
+# --- Purity: below csrc/net everything is pure but these. A name covers its variants (shell, shell_links) -----------
+PURE_FOLDERS = ("csrc/protocol", "csrc/ring", "csrc/peer", "master")
+PURE_FILES = ("csrc/net/framing",)
+SHELLS = ("shell", "main", "journal")  # touch the world: sockets, clocks, threads, files
+COMPUTE = ("kernels", "state_hash")  # functions of bytes that may use OpenMP; the pure may call them
+BANNED_INCLUDES = re.compile(
+    r"<(mutex|shared_mutex|thread|atomic|condition_variable|future|semaphore|barrier|latch|stop_token|random"
+    r"|unordered_map|unordered_set|ctime|time\.h|sys/.*|unistd\.h|pthread\.h|netdb\.h|fstream|filesystem|uv\.h)>"
+)
+BANNED_WORDS = re.compile(
+    r"\b(monotonic_now|steady_clock|system_clock|high_resolution_clock|rand|srand|random_device|getenv|std::time"
+    r"|std::thread|std::jthread|std::mutex|std::atomic|thread_local|unordered_\w+|sleep_\w+)\b"
+    r"|(?<![\w.>])(?:pccl::)?log\("  # cores emit a Log effect
+)
+
+# --- Twins: csrc/x/y.cc is tested by tests/cpp/x/test_y.cc, master/y.cc by tests/cpp/master/test_y.cc, except -------
+NO_TWIN = {
+    "csrc/torch": "tested through Python: it cannot be linked without torch",
+    "master/main.cc": "a process: tests/python starts it",
+}
+
+# Split, so that this file does not find itself.
+MACHINE_PATHS = re.compile(r"(?<![\w.])/(ho" r"me|ro" r"ot|Us" r"ers|wo" r"rk|mn" r"t)/[\w.-]+")
+
+
+def layer_order(sources: Iterable[Source]) -> Iterator[str]:
+    for source in sources:
+        layer = _layer(source)
+        if not source.is_cpp or layer is None:
+            continue
+        for name in source.includes:
+            other = _layer_of(name)
+            if other and other != layer and other not in LAYERS[layer]:
+                yield f"{source.path}: includes {name}, but {layer} does not stand above {other}"
+
+
+def includes_resolve(sources: Iterable[Source]) -> Iterator[str]:
+    sources = list(sources)
+    paths = {source.path for source in sources}
+    for source in sources:
+        for name in source.includes if source.is_cpp else ():
+            if not name.startswith("<") and name not in paths:
+                yield f'{source.path}: includes "{name}", which is no file of the tree (paths start at the root)'
+
+
+def no_include_cycle(sources: Iterable[Source]) -> Iterator[str]:
+    graph = {source.path: source.includes for source in sources if source.is_cpp}
+    done: set[str] = set()
+
+    def visit(path: str, trail: tuple[str, ...]) -> Iterator[str]:
+        if path in trail:
+            yield "includes go round: " + " -> ".join((*trail[trail.index(path) :], path))
+        elif path in graph and path not in done:
+            for name in graph[path]:
+                yield from visit(name, (*trail, path))
+            done.add(path)
+
+    for path in graph:
+        yield from visit(path, ())
+
+
+def libuv_in_net_only(sources: Iterable[Source]) -> Iterator[str]:
+    for source in sources:
+        if source.is_cpp and "<uv.h>" in source.includes and source.folder != "csrc/net":
+            yield f"{source.path}: includes uv.h; only csrc/net knows libuv"
+
+
+def torch_in_torch_only(sources: Iterable[Source]) -> Iterator[str]:
+    for source in sources:
+        if not source.is_cpp or source.folder == "csrc/torch":
+            continue
+        for name in source.includes:
+            if re.match(r"<(torch|c10|ATen|pybind11|Python\.h)", name):
+                yield f"{source.path}: includes {name}; torch and Python start at csrc/torch"
+
+
+def pure_is_pure(sources: Iterable[Source]) -> Iterator[str]:
+    sources = list(sources)
+    for source in sources:
+        if not _is_pure(source.path):
+            continue
+        for name in source.includes:
+            if BANNED_INCLUDES.search(name) or _is_shell(name):
+                yield f"{source.path}: includes {name}; it is pure: no thread, lock, clock, chance or socket"
+        for number, line in enumerate(source.code.split("\n"), 1):
+            for match in BANNED_WORDS.finditer(line):
+                yield f"{source.path}:{number}: says {match.group()}; it is pure, time and chance are handed in"
+
+
+def headers_open_with_prose(sources: Iterable[Source]) -> Iterator[str]:
+    for source in sources:
+        if source.suffix != ".h":
+            continue
+        comment = re.match(r"(?://[^\n]*\n)*", source.text)
+        words = re.findall(r"[A-Za-z]{2,}", comment.group()) if comment else []
+        if len(words) < 8:
+            yield f"{source.path}:1: a header opens with what it is, who may call it, what failure looks like"
+        if "#pragma once" not in source.text:
+            yield f"{source.path}: lacks #pragma once"
+
+
+def lines_fit(sources: Iterable[Source]) -> Iterator[str]:
+    for source in sources:
+        if source.suffix not in {".cc", ".h", ".cu", ".py", ".pyi"}:
+            continue
+        for number, line in enumerate(source.lines, 1):
+            if len(line) > LINE_MAX:
+                yield f"{source.path}:{number}: {len(line)} columns, at most {LINE_MAX}"
+
+
+def files_fit(sources: Iterable[Source]) -> Iterator[str]:
+    for source in sources:
+        if (source.is_cpp or source.suffix in {".py", ".pyi"}) and len(source.lines) > FILE_LINES_MAX:
+            yield f"{source.path}: {len(source.lines)} lines, at most {FILE_LINES_MAX}: which two ideas does it hold?"
+
+
+def functions_fit(sources: Iterable[Source]) -> Iterator[str]:
+    for source in sources:
+        if source.is_cpp:
+            sizes = [(function.name, function.line, function.lines) for function in source.functions]
+        elif source.suffix == ".py":
+            sizes = [
+                (node.name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1)
+                for node in ast.walk(ast.parse(source.text))
+                if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            ]
+        else:
+            continue
+        for name, line, lines in sizes:
+            if lines > FUNCTION_LINES_MAX:
+                yield f"{source.path}:{line}: {name} takes {lines} lines, at most {FUNCTION_LINES_MAX}: one screen"
+
+
+def sources_have_tests(sources: Iterable[Source]) -> Iterator[str]:
+    sources = list(sources)
+    paths = {source.path for source in sources}
+    for source in sources:
+        if source.suffix != ".cc" or not source.path.startswith(("csrc/", "master/")):
+            continue
+        if source.path in NO_TWIN or source.folder in NO_TWIN:
+            continue
+        twin = f"tests/cpp/{source.folder.removeprefix('csrc/')}/test_{source.stem}.cc"
+        if twin not in paths:
+            yield f"{source.path}: has no {twin}"
+
+
+def command_line_is_light(sources: Iterable[Source]) -> Iterator[str]:
+    """`pccl master` starts in a blink: what it imports must not import torch, which takes seconds."""
+    for source in sources:
+        if source.path not in {"pccl_backend/__init__.py", "pccl_backend/cli.py", "pccl_backend/_register.py"}:
+            continue
+        for node in ast.parse(source.text).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            if any(name.split(".")[0] == "torch" for name in names):
+                yield f"{source.path}:{node.lineno}: imports torch at the top; import it where it is used"
+
+
+def no_machine_paths(sources: Iterable[Source]) -> Iterator[str]:
+    for source in sources:
+        for number, line in enumerate(source.lines, 1):
+            match = MACHINE_PATHS.search(line)
+            if match:
+                yield f"{source.path}:{number}: {match.group()} is a path of somebody's machine"
+
+
+ALL = (
+    layer_order,
+    includes_resolve,
+    no_include_cycle,
+    libuv_in_net_only,
+    torch_in_torch_only,
+    pure_is_pure,
+    headers_open_with_prose,
+    lines_fit,
+    files_fit,
+    functions_fit,
+    sources_have_tests,
+    command_line_is_light,
+    no_machine_paths,
+)
+
+
+def _layer(source: Source) -> str | None:
+    return _layer_of(source.path)
+
+
+def _layer_of(path: str) -> str | None:
+    return next((layer for layer in LAYERS if path.startswith(layer + "/")), None)
+
+
+def _named(path: str, names: Iterable[str]) -> bool:
+    stem = path.rsplit("/", 1)[-1].split(".")[0]
+    return any(stem == name or stem.startswith(name + "_") for name in names)
+
+
+def _is_shell(path: str) -> bool:
+    if path.startswith("csrc/net/"):
+        return not path.startswith(PURE_FILES)
+    return path.startswith(PURE_FOLDERS) and _named(path, SHELLS)
+
+
+def _is_pure(path: str) -> bool:
+    if not path.endswith((".cc", ".h")):
+        return False
+    in_pure_folder = path.startswith(tuple(folder + "/" for folder in PURE_FOLDERS))
+    return path.startswith(PURE_FILES) or (in_pure_folder and not _named(path, SHELLS + COMPUTE))

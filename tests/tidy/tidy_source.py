@@ -1,0 +1,143 @@
+"""What tidy's rules look at: a file of the tree, and for C++ its code without comments, its includes, its functions.
+
+A compiler is not needed for that. The reader of functions knows the shapes this code uses (clang-format sees to them):
+a brace that opens after a parameter list, at the level of a namespace or a class, begins a function.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("csrc", "master", "cuda", "tests", "pccl_backend", "examples", "benchmarks", "cmake", "tools", ".ci")
+SUFFIXES = (".cc", ".h", ".cu", ".py", ".pyi", ".cmake", ".sh", ".txt", ".md", ".toml", "")
+MADE = ("__pycache__", "bin", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+
+_COMMENT_OR_LITERAL = re.compile(
+    r"""//[^\n]* | /\*.*?\*/ | R"(?P<d>[^(\s]*)\(.*?\)(?P=d)" | "(?:\\.|[^"\\\n])*" | (?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+' """,
+    re.VERBOSE | re.DOTALL,
+)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
+# Neither belongs to the function after it.
+_DIRECTIVE_OR_LABEL = re.compile(
+    r"^[ \t]*\#(?:[^\n]*\\\n)*[^\n]* | \b(?:public|private|protected)\s*:(?!:)", re.MULTILINE | re.VERBOSE
+)
+_SCOPE = re.compile(r"\b(namespace|class|struct|union|enum|extern)\b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Function:
+    """A function's name, as far as it can be read off, with its first line and how many it takes."""
+
+    name: str
+    line: int
+    lines: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """One file: `path` relative to the root, with forward slashes, and its text."""
+
+    path: str
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.split("\n")
+
+    @property
+    def folder(self) -> str:
+        return str(PurePosixPath(self.path).parent)
+
+    @property
+    def stem(self) -> str:
+        return PurePosixPath(self.path).stem
+
+    @property
+    def suffix(self) -> str:
+        return PurePosixPath(self.path).suffix
+
+    @property
+    def is_cpp(self) -> bool:
+        return self.suffix in {".cc", ".h", ".cu"}
+
+    @cached_property
+    def code(self) -> str:
+        """The C++ text with comments and literals blanked out; every line keeps its number."""
+        return _COMMENT_OR_LITERAL.sub(_blank, self.text)
+
+    @cached_property
+    def includes(self) -> list[str]:
+        """What the file includes, in order: `csrc/base/ids.h` or `<vector>`."""
+        without_comments = re.sub(r"//[^\n]*", "", self.text)
+        return [
+            f"<{name}>" if bracket == "<" else name
+            for bracket, name in _INCLUDE.findall(without_comments)
+        ]
+
+    @cached_property
+    def functions(self) -> list[Function]:
+        return _read_functions(_DIRECTIVE_OR_LABEL.sub(_blank, self.code))
+
+
+def read_tree() -> list[Source]:
+    """Every source file of the project: not what building makes, not what git keeps for itself."""
+    files = [path for path in ROOT.iterdir() if path.is_file()]
+    for folder in FOLDERS:
+        files += (path for path in (ROOT / folder).rglob("*") if path.is_file())
+    sources = []
+    for path in sorted(files):
+        relative = path.relative_to(ROOT)
+        if path.suffix in SUFFIXES and not set(relative.parts) & set(MADE):
+            sources.append(Source(path=relative.as_posix(), text=path.read_text()))
+    return sources
+
+
+def _blank(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def _read_functions(code: str) -> list[Function]:
+    found: list[Function] = []
+    open_braces: list[bool] = []  # innermost last; True: a scope in which functions may be defined
+    start = 0  # of the statement that a brace would belong to
+    function: tuple[str, int, int] | None = None  # name, first line, depth of its braces
+    for at, char in enumerate(code):
+        if char == "{":
+            head = code[start:at]
+            outside = function is None and all(open_braces)
+            if outside and _opens_function(head):
+                first = start + len(head) - len(head.lstrip())
+                function = (_name(head), code.count("\n", 0, first) + 1, len(open_braces))
+            open_braces.append(outside and function is None and bool(_SCOPE.search(head)))
+            start = at + 1
+        elif char == "}" and open_braces:
+            open_braces.pop()
+            start = at + 1
+            if function and len(open_braces) == function[2] and not _goes_on(code, at + 1):
+                name, line, _ = function
+                found.append(Function(name=name, line=line, lines=code.count("\n", 0, at) + 2 - line))
+                function = None
+        elif char == ";" and function is None:
+            start = at + 1
+    return found
+
+
+def _opens_function(head: str) -> bool:
+    without_template = re.sub(r"^\s*template\s*<[^{]*?>\s*(?=\w)", "", head)
+    if "(" not in head or re.search(r"=\s*$", head):
+        return False
+    return not re.match(r"\s*(namespace|class|struct|union|enum)\b[^()]*$", without_template)
+
+
+def _goes_on(code: str, at: int) -> bool:
+    """True after `member_{value}` in a constructor's list: the body is still to come."""
+    return re.match(r"\s*[,{]", code[at : at + 200]) is not None
+
+
+def _name(head: str) -> str:
+    match = re.search(r"([\w:~]+|operator\s*\S+?)\s*\(", head)
+    return match.group(1) if match else "?"

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Runs a command in a network namespace of its own (loopback only) with cubic, the congestion control of nearly every
+# Linux host: what a machine happens to be set to can halve loopback throughput, and every comparison with it.
+#   tools/stock-network.sh COMMAND...
+set -euo pipefail
+namespace=(--net)
+[ "$(id -u)" -eq 0 ] || namespace+=(--user --map-root-user)
+
+# A namespace may only choose what the machine allows; root adds cubic for as long as the command runs.
+allowed=/proc/sys/net/ipv4/tcp_allowed_congestion_control
+before=$(cat $allowed)
+if [[ " $before " != *" cubic "* && -w $allowed ]]; then
+  trap 'echo "$before" >$allowed' EXIT
+  echo "$before cubic" >$allowed
+fi
+unshare "${namespace[@]}" bash -c '
+  ip link set lo up
+  now=/proc/sys/net/ipv4/tcp_congestion_control
+  echo cubic 2>/dev/null >$now ||
+    echo "Only root can choose cubic on this machine: measuring with $(cat $now)." >&2
+  exec "$@"' stock-network "$@"
