@@ -1,0 +1,14 @@
+#include "csrc/base/assert.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace pccl {
+
+void assertion_failed(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "pccl: assertion failed: %s (%s:%d). This is a bug in pccl; please report it.\n",
+               condition, file, line);
+  std::abort();
+}
+
+}  // namespace pccl

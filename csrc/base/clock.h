@@ -1,0 +1,27 @@
+// Instant and Duration: the only time there is in pccl. Monotonic nanoseconds. Cores never read a clock: an Instant
+// is handed to them by their shell, or by the simulator, which makes time up.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace pccl {
+
+using Duration = std::chrono::nanoseconds;
+
+struct Instant {
+  Duration since_start{0};
+
+  friend auto operator<=>(const Instant&, const Instant&) = default;
+  friend Instant operator+(Instant at, Duration by) { return {at.since_start + by}; }
+  friend Duration operator-(Instant to, Instant from) { return to.since_start - from.since_start; }
+};
+
+// The steady clock of this machine. For shells only.
+inline Instant monotonic_now() {
+  return {std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch())};
+}
+
+inline double to_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace pccl

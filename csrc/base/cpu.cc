@@ -1,0 +1,35 @@
+#include "csrc/base/cpu.h"
+
+#include <atomic>
+
+#if PCCL_X86
+#include <cpuid.h>
+#endif
+
+namespace pccl {
+namespace {
+
+bool detect() {
+#if PCCL_X86
+  __builtin_cpu_init();
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  // Not every compiler knows F16C by name. The operating system's part in it is that of AVX2.
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & bit_F16C) == 0) return false;
+  return __builtin_cpu_supports("avx2") != 0;
+#else
+  return false;
+#endif
+}
+
+std::atomic<bool> g_wide_allowed{true};
+
+}  // namespace
+
+bool has_wide_vectors() {
+  static const bool present = detect();
+  return present && g_wide_allowed.load(std::memory_order_relaxed);
+}
+
+void allow_wide_vectors(bool allowed) { g_wide_allowed.store(allowed, std::memory_order_relaxed); }
+
+}  // namespace pccl

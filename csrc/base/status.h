@@ -1,0 +1,64 @@
+// Status: how a function that can fail because of the world says so. A value; nothing below csrc/torch throws.
+// One code per Python error class, no more: csrc/torch/errors.cc is the only place that crosses over.
+// Result<T>: a T, or the Status that says why there is none.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "csrc/base/assert.h"
+#include "csrc/base/ids.h"
+
+namespace pccl {
+
+enum class Code : uint8_t {
+  kOk = 0,
+  kPeerLost = 1,           // PeerLostError: a member of the group was lost
+  kTooFewPeers = 2,        // TooFewPeersError: fewer than min_peers for longer than the group's timeout
+  kMembershipChanged = 3,  // MembershipChangedError: ended by a joint update_topology
+  kMismatch = 4,           // CollectiveMismatchError: ranks called different operations under one number
+  kOperationTimeout = 5,   // OperationTimeoutError
+  kInvalidState = 6,       // InvalidStateError: a call out of turn
+  kSharedState = 7,        // SharedStateError
+  kMasterLost = 8,         // MasterLostError
+  kKicked = 9,             // KickedError: this peer was declared lost
+  kAuthentication = 10,    // AuthenticationError
+  kTopology = 11,          // TopologyError
+  kInvalidArgument = 12,   // ValueError
+  kSystem = 13,            // OSError: the system refused (port taken, no route, ...)
+  kProtocol = 14,          // PcclError: the other side broke the protocol, or speaks another version
+};
+
+struct [[nodiscard]] Status {
+  Code code = Code::kOk;
+  std::string message;
+  PeerId peer{};  // whom it is about, if anybody
+
+  bool ok() const { return code == Code::kOk; }
+  friend bool operator==(const Status&, const Status&) = default;
+};
+
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : content_(std::move(value)) {}
+  Result(Status status) : content_(std::move(status)) { PCCL_ASSERT(!this->status().ok()); }
+
+  bool ok() const { return std::holds_alternative<T>(content_); }
+  // REQUIRES: ok().
+  T& value() {
+    PCCL_ASSERT(ok());
+    return std::get<T>(content_);
+  }
+  // REQUIRES: !ok().
+  const Status& status() const { return std::get<Status>(content_); }
+
+ private:
+  std::variant<T, Status> content_;
+};
+
+// The word for a code in logs: "peer lost".
+const char* text(Code code);
+
+}  // namespace pccl
