@@ -1,0 +1,179 @@
+// fields: which fields a message has on the wire, in which order and within which limits. One
+// function per struct, read by codec.cc's writer and by its reader alike, so that the two cannot
+// disagree. Only codec.cc includes this file. A `wire` takes numbers, truth values, enumerators,
+// structs, and lists and texts wrapped in bounded() or prose().
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "csrc/protocol/limits.h"
+#include "csrc/protocol/messages.h"
+
+namespace pccl::protocol {
+
+// Dimensions of one tensor; frameworks stop at 64.
+inline constexpr size_t kShapeDimensionsMax = 64;
+// Every member may fetch from every other.
+inline constexpr size_t kTransfersMax = kMembersMax * kMembersMax;
+
+// `T` is the struct `S`, const or not: const when it is written, not when it is read.
+template <typename T, typename S>
+concept Is = std::same_as<std::remove_const_t<T>, S>;
+
+// A list or a name, and the most entries or bytes it may have.
+template <typename T>
+struct Bounded {
+  T& content;
+  size_t max;
+};
+template <typename T>
+Bounded<T> bounded(T& content, size_t max) {
+  return {content, max};
+}
+
+// A text for people: a writer cuts what is too long, a reader refuses it.
+template <typename T>
+struct Prose {
+  T& content;
+};
+template <typename T>
+Prose<T> prose(T& content) {
+  return {content};
+}
+
+void fields(auto& wire, Is<PeerId> auto& id) { wire(id.value); }
+void fields(auto& wire, Is<Epoch> auto& epoch) { wire(epoch.value); }
+void fields(auto& wire, Is<GroupId> auto& group) { wire(group.value); }
+void fields(auto& wire, Is<TagId> auto& tag) { wire(tag.value); }
+void fields(auto& wire, Is<OpKey> auto& op) { wire(op.tag, op.sequence); }
+
+void fields(auto& wire, Is<Member> auto& m) { wire(m.peer, prose(m.address)); }
+void fields(auto& wire, Is<OpReport> auto& m) { wire(m.op, m.state); }
+void fields(auto& wire, Is<Verdict> auto& m) { wire(m.op, m.outcome, m.code, prose(m.text)); }
+void fields(auto& wire, Is<OpInfo> auto& m) {
+  wire(m.kind, m.dtype, m.reduce, m.count, m.root, m.receiver, m.world_size);
+  wire(bounded(m.tag, kTagBytesMax));
+}
+void fields(auto& wire, Is<StateEntry> auto& m) {
+  wire(bounded(m.key, kStateKeyBytesMax), m.dtype, bounded(m.shape, kShapeDimensionsMax), m.hash);
+}
+void fields(auto& wire, Is<Offer> auto& m) {
+  wire(m.revision, m.strategy, bounded(m.entries, kStateKeysMax));
+}
+void fields(auto& wire, Is<Transfer> auto& m) {
+  wire(m.source, m.destination, bounded(m.keys, kStateKeysMax));
+}
+
+void fields(auto& wire, Is<Hello> auto& m) {
+  wire.introduction(m.magic, m.version);
+  wire(prose(m.library), bounded(m.run, kRunNameBytesMax), m.group, m.min_peers, m.rank, m.policy);
+  wire(m.peer_timeout_ms);
+}
+void fields(auto& wire, Is<Reject> auto& m) {
+  wire.code_of_any_version(m.code);
+  wire(prose(m.text));
+}
+void fields(auto& wire, Is<Welcome> auto& m) {
+  wire(m.peer, m.run_id, m.incarnation, bounded(m.seen_host, kHostBytesMax), m.loopback_only);
+}
+void fields(auto& wire, Is<Register> auto& m) { wire(bounded(m.host, kHostBytesMax), m.port); }
+void fields(auto& wire, Is<Ping> auto& m) { wire(m.counter, m.verdict_index, m.epoch); }
+void fields(auto& wire, Is<Pong> auto& m) { wire(m.counter, m.verdict_index, m.epoch); }
+
+void fields(auto& wire, Is<Dial> auto& m) { wire(m.peer, bounded(m.host, kHostBytesMax), m.port); }
+void fields(auto& wire, Is<Forget> auto& m) { wire(m.peer); }
+void fields(auto& wire, Is<LinkReport> auto& m) { wire(m.peer, m.state, prose(m.text)); }
+void fields(auto& wire, Is<Notice> auto& m) { wire(prose(m.text)); }
+
+void fields(auto& wire, Is<EpochStart> auto& m) {
+  wire(m.epoch, m.generation, bounded(m.members, kMembersMax), bounded(m.ring, kMembersMax));
+  wire(bounded(m.joined, kMembersMax), bounded(m.left, kMembersMax), m.min_peers);
+}
+void fields(auto& wire, Is<Ask> auto& m) { wire(m.epoch, bounded(m.lost, kMembersMax)); }
+void fields(auto& wire, Is<Report> auto& m) { wire(m.epoch, bounded(m.ops, kOpsOpenMax)); }
+void fields(auto& wire, Is<Verdicts> auto& m) {
+  wire(m.epoch, m.first_index, m.stable_index, bounded(m.verdicts, kOpsOpenMax));
+}
+void fields(auto& wire, Is<EpochEnd> auto& m) {
+  wire(m.epoch, bounded(m.lost, kMembersMax), bounded(m.committed, kOpsOpenMax), prose(m.text));
+}
+
+void fields(auto& wire, Is<Begin> auto& m) { wire(m.epoch, m.op, m.info); }
+void fields(auto& wire, Is<Done> auto& m) { wire(m.epoch, m.op, m.verdict_index); }
+void fields(auto& wire, Is<AbortRequest> auto& m) { wire(m.epoch, m.op, m.code, prose(m.text)); }
+
+void fields(auto& wire, Is<Vote> auto& m) { wire(m.number, m.kind, m.offer, m.generation); }
+void fields(auto& wire, Is<JointAbort> auto& m) { wire(m.number, m.generation); }
+void fields(auto& wire, Is<Answer> auto& m) {
+  wire(m.number, m.kind, m.code, prose(m.text), m.pending, m.revision, m.state_hash);
+}
+void fields(auto& wire, Is<SyncPlan> auto& m) {
+  wire(m.number, m.revision, bounded(m.entries, kStateKeysMax),
+       bounded(m.transfers, kTransfersMax));
+}
+void fields(auto& wire, Is<Fetched> auto& m) { wire(m.number, m.code, prose(m.text)); }
+
+void fields(auto&, Is<Leave> auto&) {}
+void fields(auto& wire, Is<Kicked> auto& m) { wire(prose(m.text)); }
+void fields(auto& wire, Is<Resume> auto& m) {
+  wire.introduction(m.magic, m.version);
+  wire(bounded(m.run, kRunNameBytesMax), m.run_id, m.peer, m.epoch, m.ended);
+  wire(bounded(m.ops, kOpsOpenMax), bounded(m.infos, kOpsOpenMax), m.verdict_index, m.stable_index);
+  wire(bounded(m.verdicts, kOpsOpenMax), m.joint_answered, m.state_revision, m.state_hash);
+  wire(bounded(m.dead_links, kMembersMax));
+}
+void fields(auto& wire, Is<Resumed> auto& m) { wire(m.incarnation); }
+
+// The last enumerator of each enum: a number from the network is valid up to it.
+constexpr Code last(Code) { return Code::kProtocol; }
+constexpr DType last(DType) { return static_cast<DType>(kDTypeCount - 1); }
+constexpr ReduceOp last(ReduceOp) { return static_cast<ReduceOp>(kReduceOpCount - 1); }
+constexpr LossPolicy last(LossPolicy) { return LossPolicy::kRaise; }
+constexpr LinkState last(LinkState) { return LinkState::kUnreachable; }
+constexpr OpState last(OpState) { return OpState::kAborted; }
+constexpr Outcome last(Outcome) { return Outcome::kAborted; }
+constexpr OpKind last(OpKind) { return OpKind::kRecv; }
+constexpr JointKind last(JointKind) { return JointKind::kSyncSharedState; }
+constexpr SyncStrategy last(SyncStrategy) { return SyncStrategy::kReceiveOnly; }
+
+// The number of a message on the wire, which never changes, and its name.
+struct Kind {
+  uint16_t type;
+  const char* name;
+};
+template <typename M>
+inline constexpr Kind kKind{};
+// clang-format off
+template <> inline constexpr Kind kKind<Hello>{1, "Hello"};
+template <> inline constexpr Kind kKind<Reject>{2, "Reject"};
+template <> inline constexpr Kind kKind<Welcome>{3, "Welcome"};
+template <> inline constexpr Kind kKind<Register>{4, "Register"};
+template <> inline constexpr Kind kKind<Ping>{5, "Ping"};
+template <> inline constexpr Kind kKind<Pong>{6, "Pong"};
+template <> inline constexpr Kind kKind<Dial>{7, "Dial"};
+template <> inline constexpr Kind kKind<Forget>{8, "Forget"};
+template <> inline constexpr Kind kKind<LinkReport>{9, "LinkReport"};
+template <> inline constexpr Kind kKind<Notice>{10, "Notice"};
+template <> inline constexpr Kind kKind<EpochStart>{11, "EpochStart"};
+template <> inline constexpr Kind kKind<Ask>{12, "Ask"};
+template <> inline constexpr Kind kKind<Report>{13, "Report"};
+template <> inline constexpr Kind kKind<Verdicts>{14, "Verdicts"};
+template <> inline constexpr Kind kKind<EpochEnd>{15, "EpochEnd"};
+template <> inline constexpr Kind kKind<Begin>{16, "Begin"};
+template <> inline constexpr Kind kKind<Done>{17, "Done"};
+template <> inline constexpr Kind kKind<AbortRequest>{18, "AbortRequest"};
+template <> inline constexpr Kind kKind<Vote>{19, "Vote"};
+template <> inline constexpr Kind kKind<JointAbort>{20, "JointAbort"};
+template <> inline constexpr Kind kKind<Answer>{21, "Answer"};
+template <> inline constexpr Kind kKind<SyncPlan>{22, "SyncPlan"};
+template <> inline constexpr Kind kKind<Fetched>{23, "Fetched"};
+template <> inline constexpr Kind kKind<Leave>{24, "Leave"};
+template <> inline constexpr Kind kKind<Kicked>{25, "Kicked"};
+template <> inline constexpr Kind kKind<Resume>{26, "Resume"};
+template <> inline constexpr Kind kKind<Resumed>{27, "Resumed"};
+// clang-format on
+
+}  // namespace pccl::protocol

@@ -1,0 +1,54 @@
+// Every maximum of the protocol, each with its reason. A sender stays inside them by construction; a receiver that
+// sees more closes the connection. They bound what a hostile byte stream can make a process allocate.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "csrc/base/clock.h"
+
+namespace pccl::protocol {
+
+// One control message. The largest honest one is an Offer of kStateKeysMax keys with short names (about 6 MiB).
+inline constexpr size_t kMessageBytesMax = 16u << 20;
+// Names chosen by people (run, tag, key, host, error text): longer ones are refused where they are typed.
+inline constexpr size_t kRunNameBytesMax = 128;
+inline constexpr size_t kTagBytesMax = 256;
+inline constexpr size_t kStateKeyBytesMax = 512;
+inline constexpr size_t kHostBytesMax = 255;  // RFC 1035: a domain name
+// Texts in messages are cut to this, so that an error never grows with the number of peers.
+inline constexpr size_t kTextBytesMax = 4096;
+// Members of one peer group: each keeps a link to every other, and a report lists all of them.
+inline constexpr size_t kMembersMax = 128;
+// Runs one master serves; each costs a few KiB when idle.
+inline constexpr size_t kRunsMax = 1024;
+// Entries of a shared state: a large model has some thousands of tensors.
+inline constexpr size_t kStateKeysMax = 65536;
+// Operations a peer has posted and not seen settled: beyond it posting fails with InvalidStateError.
+inline constexpr size_t kOpsOpenMax = 65536;
+// Ranks named one by one in an error text before it says "and N more".
+inline constexpr size_t kRanksNamedMax = 8;
+
+// A lane frame's header and trailer have one size each (PROTOCOL.md, section 6).
+inline constexpr size_t kFrameHeaderBytes = 64;
+inline constexpr size_t kFrameTrailerBytes = 8;
+// Payload of one chunk. Larger ones would leave the cache before they are reduced.
+inline constexpr size_t kChunkBytesMax = 4u << 20;
+// One tensor of a collective: offsets and counts stay far inside 64 bits.
+inline constexpr uint64_t kTensorBytesMax = uint64_t{1} << 44;
+
+// A connection that has not introduced itself by then is closed.
+inline constexpr Duration kHelloTimeout = std::chrono::seconds(5);
+// PCCL_PEER_TIMEOUT, the one user-facing time: its default and what is accepted.
+inline constexpr Duration kPeerTimeoutDefault = std::chrono::seconds(10);
+inline constexpr Duration kPeerTimeoutMin = std::chrono::milliseconds(100);
+inline constexpr Duration kPeerTimeoutMax = std::chrono::hours(1);
+// PCCL_MASTER_TIMEOUT: how long a peer goes on looking for its master.
+inline constexpr Duration kMasterTimeoutDefault = std::chrono::seconds(60);
+// Silence is counted in ticks of peer_timeout / kTicksPerTimeout, each after all input is drained, so that a process
+// that was stopped for a while does not blame the others when it wakes up.
+inline constexpr int kTicksPerTimeout = 10;
+// A ping goes out after this many ticks without other traffic.
+inline constexpr int kTicksPerPing = 2;
+
+}  // namespace pccl::protocol

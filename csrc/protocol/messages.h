@@ -1,0 +1,360 @@
+// The schema of the control plane: plain structs, one per message between a peer and its master, in the order in
+// which a connection sees them. PROTOCOL.md tells the story; codec.h turns them into bytes and back.
+// Field order here is field order on the wire.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "csrc/base/dtype.h"
+#include "csrc/base/ids.h"
+#include "csrc/base/status.h"
+
+namespace pccl::protocol {
+
+inline constexpr uint16_t kVersion = 1;
+inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endian bytes
+
+// What a group does with operations in flight when it loses a member.
+enum class LossPolicy : uint8_t { kRaise = 0 };
+
+// ---- Introduction ----------------------------------------------------------------------------------------------
+
+// Peer -> master, first on a new connection. `magic` and `version` keep their place in every version.
+struct Hello {
+  uint32_t magic = kControlMagic;
+  uint16_t version = kVersion;
+  std::string library;  // for the error text of a version mismatch: "pccl 0.1.0"
+  std::string run;
+  GroupId group;
+  uint32_t min_peers = 1;
+  int32_t rank = -1;        // wanted rank; -1: the master chooses
+  LossPolicy policy = LossPolicy::kRaise;
+  uint32_t peer_timeout_ms = 0;  // must be the same for all peers of a run
+  bool operator==(const Hello&) const = default;
+};
+
+// Master -> peer: the end of an introduction that cannot succeed. Keeps its layout in every version.
+struct Reject {
+  Code code = Code::kProtocol;
+  std::string text;
+  bool operator==(const Reject&) const = default;
+};
+
+// Master -> peer. The peer now opens its listener and answers with Register.
+struct Welcome {
+  PeerId peer;
+  uint64_t run_id = 0;        // random: which life of the run this is; a peer resumes only into the same one
+  uint32_t incarnation = 0;   // grows with every start of the master
+  std::string seen_host;      // the peer's address as the master sees it
+  bool loopback_only = false; // the master listens on loopback: so should the peer
+  bool operator==(const Welcome&) const = default;
+};
+
+// Peer -> master: others reach my listener here. An empty host means "where the master sees me".
+struct Register {
+  std::string host;
+  uint16_t port = 0;
+  bool operator==(const Register&) const = default;
+};
+
+// Both ways, whenever nothing else was sent for a while. A Ping is answered by a Pong with the same counter. From a
+// peer both acknowledge: `verdict_index` verdicts of `epoch` (its last EpochStart) have been seen. The master sends 0.
+struct Ping {
+  uint64_t counter = 0;
+  uint64_t verdict_index = 0;
+  Epoch epoch;
+  bool operator==(const Ping&) const = default;
+};
+struct Pong {
+  uint64_t counter = 0;
+  uint64_t verdict_index = 0;
+  Epoch epoch;
+  bool operator==(const Pong&) const = default;
+};
+
+// ---- Links -----------------------------------------------------------------------------------------------------
+
+// Master -> peer: open a link to `peer`, and keep trying until Forget. An empty host means "the master's own host,
+// by the name you reached it" (the other peer shares a machine with the master).
+struct Dial {
+  PeerId peer;
+  std::string host;
+  uint16_t port = 0;
+  bool operator==(const Dial&) const = default;
+};
+
+// Master -> peer: `peer` is gone; close the link, stop dialling.
+struct Forget {
+  PeerId peer;
+  bool operator==(const Forget&) const = default;
+};
+
+enum class LinkState : uint8_t { kUp = 0, kDown = 1, kUnreachable = 2 };
+
+// Peer -> master: what became of the link to `peer`. kUp and kUnreachable come from the side that dials, kDown from
+// either. After kUnreachable the peer goes on trying.
+struct LinkReport {
+  PeerId peer;
+  LinkState state = LinkState::kDown;
+  std::string text;  // "10.0.0.7:48201: connection timed out"
+  bool operator==(const LinkReport&) const = default;
+};
+
+// Master -> a registered peer: why it is not pending yet.
+struct Notice {
+  std::string text;
+  bool operator==(const Notice&) const = default;
+};
+
+// ---- Epochs ----------------------------------------------------------------------------------------------------
+
+struct Member {
+  PeerId peer;
+  std::string address;  // for error messages
+  bool operator==(const Member&) const = default;
+};
+
+// Master -> all members, newcomers included: a new epoch begins. Members in rank order. Also the answer to the joint
+// update_topology `number` of those that voted.
+struct EpochStart {
+  Epoch epoch;
+  Epoch generation;
+  std::vector<Member> members;
+  std::vector<uint32_t> ring;  // ranks in ring order: ring[i] sends to ring[i + 1]
+  std::vector<PeerId> joined;
+  std::vector<PeerId> left;
+  uint32_t min_peers = 1;
+  bool operator==(const EpochStart&) const = default;
+};
+
+// Master -> survivors: the epoch is ending because `lost` were lost. Answer with Report.
+struct Ask {
+  Epoch epoch;
+  std::vector<Member> lost;
+  bool operator==(const Ask&) const = default;
+};
+
+enum class OpState : uint8_t { kNotDone = 0, kDone = 1, kCommitted = 2, kAborted = 3 };
+
+struct OpReport {
+  OpKey op;
+  OpState state = OpState::kNotDone;
+  bool operator==(const OpReport&) const = default;
+};
+
+// Survivor -> master: the state of every operation this peer has open in `epoch`. Having said kNotDone, it stays so.
+struct Report {
+  Epoch epoch;
+  std::vector<OpReport> ops;
+  bool operator==(const Report&) const = default;
+};
+
+enum class Outcome : uint8_t { kCommitted = 0, kAborted = 1 };
+
+// How one operation ended, for all members alike. `code` and `text` are set when it aborted.
+struct Verdict {
+  OpKey op;
+  Outcome outcome = Outcome::kCommitted;
+  Code code = Code::kOk;
+  std::string text;
+  bool operator==(const Verdict&) const = default;
+};
+
+// Master -> members: operations settled while the epoch goes on. `first_index` numbers the first of them; verdicts of
+// an epoch are numbered from 0. All before `stable_index` are known to every member and may be forgotten.
+struct Verdicts {
+  Epoch epoch;
+  uint64_t first_index = 0;
+  uint64_t stable_index = 0;
+  std::vector<Verdict> verdicts;
+  bool operator==(const Verdicts&) const = default;
+};
+
+// Master -> survivors: the epoch is over. Listed operations committed; every other one of the epoch aborted with
+// kPeerLost and `text`. Nothing runs until a joint update_topology.
+struct EpochEnd {
+  Epoch epoch;
+  std::vector<Member> lost;
+  std::vector<OpKey> committed;
+  std::string text;
+  bool operator==(const EpochEnd&) const = default;
+};
+
+// ---- Operations ------------------------------------------------------------------------------------------------
+
+enum class OpKind : uint8_t { kAllReduce = 0, kBroadcast = 1, kAllGather = 2, kBarrier = 3, kSend = 4, kRecv = 5 };
+
+// What all members must agree on. For kSend and kRecv: `root` is the sender and both sides describe a kSend.
+struct OpInfo {
+  OpKind kind = OpKind::kAllReduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp reduce = ReduceOp::kSum;
+  uint64_t count = 0;       // elements of one rank's tensor
+  PeerId root{};            // broadcast: the root; kSend: the sender
+  PeerId receiver{};        // kSend only
+  uint32_t world_size = 0;  // as the application saw it when it called
+  std::string tag;
+  bool operator==(const OpInfo&) const = default;
+};
+
+// Peer -> master: posted. No answer is awaited.
+struct Begin {
+  Epoch epoch;
+  OpKey op;
+  OpInfo info;
+  bool operator==(const Begin&) const = default;
+};
+
+// Peer -> master: all bytes are here and none of mine is still to be sent. `verdict_index` acknowledges verdicts.
+struct Done {
+  Epoch epoch;
+  OpKey op;
+  uint64_t verdict_index = 0;
+  bool operator==(const Done&) const = default;
+};
+
+// Peer -> master: please abort (a timeout, no memory). The answer is a verdict, which may be kCommitted.
+struct AbortRequest {
+  Epoch epoch;
+  OpKey op;
+  Code code = Code::kOperationTimeout;
+  std::string text;
+  bool operator==(const AbortRequest&) const = default;
+};
+
+// ---- Joint calls -----------------------------------------------------------------------------------------------
+
+enum class JointKind : uint8_t { kUpdateTopology = 0, kArePeersPending = 1, kSyncSharedState = 2 };
+enum class SyncStrategy : uint8_t { kEnforcePopular = 0, kSendOnly = 1, kReceiveOnly = 2 };
+
+struct StateEntry {
+  std::string key;
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+  uint64_t hash = 0;
+  bool operator==(const StateEntry&) const = default;
+};
+
+// Entries are sorted by key, keys are unique.
+struct Offer {
+  uint64_t revision = 0;
+  SyncStrategy strategy = SyncStrategy::kEnforcePopular;
+  std::vector<StateEntry> entries;
+  bool operator==(const Offer&) const = default;
+};
+
+// Peer -> master: the `number`-th joint call of this peer in `generation`. Repeated after a reconnection, it may cross
+// the EpochStart that answers it: one of an older generation is void.
+struct Vote {
+  uint32_t number = 0;
+  JointKind kind = JointKind::kUpdateTopology;
+  Offer offer;  // kSyncSharedState only
+  Epoch generation;
+  bool operator==(const Vote&) const = default;
+};
+
+// Peer -> master: joint call `number` has waited for its timeout. The answer is an Answer: the call's own, if it was
+// settled meanwhile, else kOperationTimeout with the ranks that are missing, for every voter alike. Void when
+// `generation` is an older one: it has crossed the EpochStart that settled the call.
+struct JointAbort {
+  uint32_t number = 0;
+  Epoch generation;
+  bool operator==(const JointAbort&) const = default;
+};
+
+// Master -> voters: the end of joint call `number`, unless that is an EpochStart.
+struct Answer {
+  uint32_t number = 0;
+  JointKind kind = JointKind::kUpdateTopology;
+  Code code = Code::kOk;
+  std::string text;
+  bool pending = false;      // kArePeersPending
+  uint64_t revision = 0;     // kSyncSharedState: what was agreed
+  uint64_t state_hash = 0;
+  bool operator==(const Answer&) const = default;
+};
+
+struct Transfer {
+  PeerId source;
+  PeerId destination;
+  std::vector<uint32_t> keys;  // indices into the offer, ascending
+  bool operator==(const Transfer&) const = default;
+};
+
+// Master -> voters of a shared-state sync in which some are stale: who sends which entries to whom. A peer gets the
+// transfers it takes part in. A destination answers with Fetched; all get the Answer when the last has.
+struct SyncPlan {
+  uint32_t number = 0;
+  uint64_t revision = 0;
+  std::vector<StateEntry> entries;  // what the elected state looks like
+  std::vector<Transfer> transfers;
+  bool operator==(const SyncPlan&) const = default;
+};
+
+// Peer -> master: every entry has arrived in staging and has the elected hash (kOk), or why not.
+struct Fetched {
+  uint32_t number = 0;
+  Code code = Code::kOk;
+  std::string text;
+  bool operator==(const Fetched&) const = default;
+};
+
+// ---- Endings and reconnection ----------------------------------------------------------------------------------
+
+// Peer -> master: I go, by my own will.
+struct Leave {
+  bool operator==(const Leave&) const = default;
+};
+
+// Master -> peer: you were declared lost. Last on the connection.
+struct Kicked {
+  std::string text;
+  bool operator==(const Kicked&) const = default;
+};
+
+// Peer -> master, first on a connection that replaces a broken one (PROTOCOL.md, section 5).
+struct Resume {
+  uint32_t magic = kControlMagic;
+  uint16_t version = kVersion;
+  std::string run;
+  uint64_t run_id = 0;
+  PeerId peer;
+  Epoch epoch;       // the last EpochStart seen
+  bool ended = false;  // its EpochEnd was seen
+  std::vector<OpReport> ops;        // open ones
+  std::vector<OpInfo> infos;        // beside `ops`
+  uint64_t verdict_index = 0;       // verdicts seen
+  uint64_t stable_index = 0;        // verdicts below are not repeated in `verdicts`
+  std::vector<Verdict> verdicts;    // [stable_index, verdict_index)
+  uint32_t joint_answered = 0;      // joint calls of this generation that were answered
+  uint64_t state_revision = 0;      // shared-state record: last agreed revision and hash
+  uint64_t state_hash = 0;
+  std::vector<PeerId> dead_links;
+  bool operator==(const Resume&) const = default;
+};
+
+// Master -> peer: go on. Whatever the peer missed follows on this connection; it sends again its open Vote, Fetched
+// and AbortRequests.
+struct Resumed {
+  uint32_t incarnation = 0;
+  bool operator==(const Resumed&) const = default;
+};
+
+using Message = std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice, EpochStart,
+                             Ask, Report, Verdicts, EpochEnd, Begin, Done, AbortRequest, Vote, JointAbort, Answer, SyncPlan,
+                             Fetched, Leave, Kicked, Resume, Resumed>;
+
+// What master and peers compare to find a mismatch: 64 bits over every field of OpInfo. Never 0.
+uint64_t digest(const OpInfo& info);
+
+// "all_reduce(sum, float32, 1048576 elements, world size 4)": for error messages.
+std::string text(const OpInfo& info);
+// "(layer.3, #12)", or "(#12)" for the default tag.
+std::string text(const OpInfo& info, OpKey op);
+const char* text(JointKind kind);  // "update_topology"
+const char* text(OpKind kind);     // "all_reduce"
+
+}  // namespace pccl::protocol

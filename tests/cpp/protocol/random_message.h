@@ -1,0 +1,98 @@
+// random_message: any message with random contents inside the limits, and how many fields a struct
+// has. Made from the same fields() that the codec uses, so that a new message is tested without a
+// line here.
+#pragma once
+
+#include <algorithm>
+#include <random>
+
+#include "csrc/protocol/fields.h"
+
+namespace pccl::protocol {
+
+// Fills every field with something random. Lists and texts are mostly short, now and then at their
+// limit.
+class Randomizer {
+ public:
+  explicit Randomizer(std::mt19937_64& random) : random_(random) {}
+
+  template <typename... T>
+  void operator()(T&&... field) {
+    (fill(field), ...);
+  }
+  void introduction(uint32_t&, uint16_t&) {}
+  void code_of_any_version(Code& code) { fill(code); }
+
+ private:
+  uint64_t below(uint64_t bound) { return random_() % bound; }
+  size_t length(size_t max) {
+    const size_t longest = below(100) == 0 ? std::min<size_t>(max, 5000) : std::min<size_t>(max, 6);
+    return below(100) == 1 ? longest : below(longest + 1);
+  }
+
+  template <std::integral T>
+  void fill(T& value) {
+    value = static_cast<T>(below(8) == 0 ? ~uint64_t{0} : random_());
+  }
+  void fill(bool& value) { value = below(2) == 1; }
+  template <typename E>
+  requires std::is_enum_v<E>
+  void fill(E& value) { value = static_cast<E>(below(static_cast<uint64_t>(last(value)) + 1)); }
+  void fill_text(std::string& text, size_t max) {
+    text.resize(length(max));
+    for (char& letter : text) letter = static_cast<char>(random_());
+  }
+  void fill(Bounded<std::string> name) { fill_text(name.content, name.max); }
+  void fill(Prose<std::string> text) { fill_text(text.content, kTextBytesMax); }
+  template <typename T>
+  void fill(Bounded<std::vector<T>> list) {
+    list.content.resize(length(list.max));
+    for (T& entry : list.content) fill(entry);
+  }
+  template <typename S>
+  requires std::is_class_v<S>
+  void fill(S& structure) { fields(*this, structure); }
+
+  std::mt19937_64& random_;
+};
+
+template <typename M>
+Message random_of(std::mt19937_64& random) {
+  M message;
+  Randomizer fill{random};
+  fields(fill, message);
+  return message;
+}
+template <typename... M>
+Message random_one_of(std::mt19937_64& random, const std::variant<M...>*) {
+  static constexpr Message (*kMakers[])(std::mt19937_64&) = {&random_of<M>...};
+  return kMakers[random() % sizeof...(M)](random);
+}
+inline Message random_message(std::mt19937_64& random) {
+  return random_one_of(random, static_cast<const Message*>(nullptr));
+}
+
+// How many fields of a struct fields() names, and how many there are.
+struct FieldCounter {
+  template <typename... T>
+  void operator()(T&&...) {
+    count += sizeof...(T);
+  }
+  void introduction(uint32_t&, uint16_t&) { count += 2; }
+  void code_of_any_version(Code&) { ++count; }
+  size_t count = 0;
+};
+struct Anything {
+  template <typename T>
+  operator T() const;
+};
+template <typename S, typename... A>
+constexpr size_t members_of() {
+  if constexpr (requires { S{A{}..., Anything{}}; }) {
+    return members_of<S, A..., Anything>();
+  } else {
+    return sizeof...(A);
+  }
+}
+
+}  // namespace pccl::protocol
