@@ -1,0 +1,117 @@
+#include "csrc/net/address.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <uv.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace pccl::net {
+namespace {
+
+constexpr const char* kUnknownName = "unknown host name";
+
+const sockaddr_in& v4(const Address& address) {
+  return reinterpret_cast<const sockaddr_in&>(address.storage);
+}
+const sockaddr_in6& v6(const Address& address) {
+  return reinterpret_cast<const sockaddr_in6&>(address.storage);
+}
+bool is_mapped(const Address& address) {
+  return address.family() == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6(address).sin6_addr);
+}
+
+}  // namespace
+
+uint16_t Address::port() const {
+  if (family() == AF_INET) return ntohs(v4(*this).sin_port);
+  if (family() == AF_INET6) return ntohs(v6(*this).sin6_port);
+  return 0;
+}
+
+void Address::set_port(uint16_t port) {
+  if (family() == AF_INET) reinterpret_cast<sockaddr_in&>(storage).sin_port = htons(port);
+  if (family() == AF_INET6) reinterpret_cast<sockaddr_in6&>(storage).sin6_port = htons(port);
+}
+
+std::string Address::host() const {
+  char out[NI_MAXHOST] = "";
+  if (is_mapped(*this)) {
+    inet_ntop(AF_INET, v6(*this).sin6_addr.s6_addr + 12, out, sizeof out);
+  } else {
+    getnameinfo(raw(), length, out, sizeof out, nullptr, 0, NI_NUMERICHOST);
+  }
+  return out;
+}
+
+bool Address::is_loopback() const {
+  if (family() == AF_INET) return ntohl(v4(*this).sin_addr.s_addr) >> 24 == 127;
+  if (is_mapped(*this)) return v6(*this).sin6_addr.s6_addr[12] == 127;
+  return family() == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6(*this).sin6_addr);
+}
+
+bool Address::operator==(const Address& other) const {
+  return length == other.length && std::memcmp(&storage, &other.storage, length) == 0;
+}
+
+Address peer_address(int fd) {
+  Address address;
+  if (getpeername(fd, address.raw(), &address.length) != 0) address = {};
+  return address;
+}
+
+Address local_address(int fd) {
+  Address address;
+  if (getsockname(fd, address.raw(), &address.length) != 0) address = {};
+  return address;
+}
+
+std::vector<Address> addresses_of(const addrinfo* list, uint16_t port) {
+  std::vector<Address> addresses;
+  for (; list != nullptr; list = list->ai_next) {
+    if (list->ai_family != AF_INET && list->ai_family != AF_INET6) continue;
+    Address address;
+    std::memcpy(&address.storage, list->ai_addr, list->ai_addrlen);
+    address.length = list->ai_addrlen;
+    address.set_port(port);
+    if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) {
+      addresses.push_back(address);
+    }
+  }
+  return addresses;
+}
+
+std::vector<Address> literal_address(const std::string& host, uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* list = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) return {};
+  std::vector<Address> addresses = addresses_of(list, port);
+  freeaddrinfo(list);
+  return addresses;
+}
+
+Result<std::vector<Address>> resolve_now(const std::string& host, uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &list);
+  if (error == EAI_NONAME) return Status{Code::kSystem, kUnknownName, {}};
+  if (error != 0) return Status{Code::kSystem, gai_strerror(error), {}};
+  std::vector<Address> addresses = addresses_of(list, port);
+  freeaddrinfo(list);
+  return addresses;
+}
+
+std::string error_text(int error_number) {
+  return uv_strerror(uv_translate_sys_error(error_number));
+}
+
+std::string resolve_error_text(int uv_code) {
+  if (uv_code == UV_EAI_NONAME || uv_code == UV_EAI_NODATA) return kUnknownName;
+  return std::string("cannot resolve the host name: ") + uv_strerror(uv_code);
+}
+
+}  // namespace pccl::net

@@ -1,0 +1,198 @@
+// Connector. The happy path: look the name up (a literal needs no looking), connect to its first
+// address, hand the socket over. What can go wrong: the name is unknown; an address refuses or does
+// not answer in its share of the time that is left, then the next one is tried; none is left, or
+// the time is over: the last reason is reported.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <uv.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "csrc/net/address.h"
+#include "csrc/net/descriptors.h"
+#include "csrc/net/handle.h"
+#include "csrc/net/socket.h"
+
+namespace pccl::net {
+
+struct Connector::Inside : Deferred, std::enable_shared_from_this<Inside> {
+  Inside(Loop& owner, Endpoint endpoint, Duration timeout, Callback then)
+      : loop(owner.inside()),
+        to(std::move(endpoint)),
+        time(timeout),
+        deadline(monotonic_now() + timeout),
+        callback(std::move(then)) {}
+
+  void run_deferred() override;
+  void resolve();
+  void resolved(int uv_code, const addrinfo* list);
+  void try_next();
+  void ready();
+  void late();
+  void failed(const std::string& why);
+  void finish(Result<Socket> result);
+  void stop();
+  void stop_attempt();
+
+  const std::shared_ptr<Loop::Inside> loop;
+  const Endpoint to;
+  const Duration time;
+  const Instant deadline;
+  Callback callback;
+  bool over = false;
+
+  struct Resolution;
+  Resolution* resolution = nullptr;  // under way; frees itself
+  std::vector<Address> addresses;
+  size_t tried = 0;
+  std::string why = "the name has no address";
+  Socket socket;  // of the attempt under way
+  std::shared_ptr<Watcher> watcher;
+  std::shared_ptr<Alarm> alarm;
+};
+
+// Outlives the Connector when the resolver cannot be stopped.
+struct Connector::Inside::Resolution {
+  uv_getaddrinfo_t request{};
+  std::shared_ptr<Loop::Inside> loop;
+  std::weak_ptr<Inside> asker;
+
+  static void on_resolved(uv_getaddrinfo_t* request, int uv_code, addrinfo* list) {
+    const std::unique_ptr<Resolution> self(static_cast<Resolution*>(request->data));
+    if (const std::shared_ptr<Inside> asker = self->asker.lock()) {
+      asker->resolution = nullptr;
+      if (!asker->over) asker->resolved(uv_code, list);
+    }
+    uv_freeaddrinfo(list);
+    self->loop->after_callback();
+  }
+};
+
+void Connector::Inside::run_deferred() {
+  if (over) return;
+  alarm = Alarm::open(loop, [self = shared_from_this()] { self->late(); });
+  alarm->arm(deadline);
+  if (to.host.empty()) return failed("no host is given");
+  addresses = literal_address(to.host, to.port);
+  if (addresses.empty()) {
+    resolve();
+  } else {
+    try_next();
+  }
+}
+
+void Connector::Inside::resolve() {
+  auto request = std::make_unique<Resolution>();
+  request->loop = loop;
+  request->asker = weak_from_this();
+  request->request.data = request.get();
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  const int error = uv_getaddrinfo(&loop->uv, &request->request, &Resolution::on_resolved,
+                                   to.host.c_str(), nullptr, &hints);
+  if (error != 0) return failed(resolve_error_text(error));
+  resolution = request.release();
+}
+
+void Connector::Inside::resolved(int uv_code, const addrinfo* list) {
+  if (uv_code != 0) return failed(resolve_error_text(uv_code));
+  addresses = addresses_of(list, to.port);
+  try_next();
+}
+
+// Begins with the next address, or gives up when there is none.
+void Connector::Inside::try_next() {
+  while (tried < addresses.size()) {
+    const Address& address = addresses[tried++];
+    {
+      const ForkGuard guard;
+      socket = Socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    }
+    if (!socket) {
+      why = error_text(errno);
+      continue;
+    }
+    if (connect(socket.fd(), address.raw(), address.length) == 0 || errno == EINPROGRESS) {
+      watcher = Watcher::open(loop, socket.fd(),
+                              [self = shared_from_this()](bool, bool) { self->ready(); });
+      watcher->watch(false, true);
+      const Instant now = monotonic_now();
+      const auto turns = static_cast<int64_t>(addresses.size() - tried + 1);
+      alarm->arm(now + std::max(Duration{0}, (deadline - now) / turns));
+      return;
+    }
+    why = error_text(errno);
+    socket = Socket();
+  }
+  failed(why);
+}
+
+void Connector::Inside::ready() {
+  int error = 0;
+  socklen_t length = sizeof error;
+  getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
+  const Address& address = addresses[tried - 1];
+  // A connection to a port of our own that nobody listens on can come out where it went in.
+  if (error == 0 && local_address(socket.fd()) == address) error = ECONNREFUSED;
+  if (error == 0 && peer_address(socket.fd()).family() == AF_UNSPEC) error = ENOTCONN;
+  if (error == 0) {
+    Socket connected = std::move(socket);
+    return finish(std::move(connected));
+  }
+  why = error_text(error);
+  stop_attempt();
+  try_next();
+}
+
+void Connector::Inside::late() {
+  char text[64];
+  std::snprintf(text, sizeof text, "no answer within %.3g s", to_seconds(time));
+  why = text;
+  stop_attempt();
+  if (monotonic_now() < deadline) return try_next();
+  failed(why);
+}
+
+// The text names the address too when the endpoint is a name that has one.
+void Connector::Inside::failed(const std::string& reason) {
+  std::string whom = text(to);
+  if (tried > 0 && addresses[tried - 1].host() != to.host) {
+    whom += " (" + addresses[tried - 1].host() + ")";
+  }
+  finish(Status{Code::kSystem, "connect to " + whom + ": " + reason, {}});
+}
+
+void Connector::Inside::finish(Result<Socket> result) {
+  stop();
+  const Callback then = std::move(callback);
+  then(std::move(result));
+}
+
+void Connector::Inside::stop() {
+  over = true;
+  stop_attempt();
+  if (alarm) alarm->close();
+  if (resolution != nullptr && loop->on_loop()) {
+    uv_cancel(reinterpret_cast<uv_req_t*>(&resolution->request));
+  }
+}
+
+void Connector::Inside::stop_attempt() {
+  if (watcher) watcher->close();
+  watcher = nullptr;
+  socket = Socket();
+}
+
+Connector::Connector(Loop& loop, Endpoint to, Duration timeout, Callback callback)
+    : inside_(std::make_shared<Inside>(loop, std::move(to), timeout, std::move(callback))) {
+  loop.assert_on_loop();
+  loop.inside()->defer(inside_);
+}
+
+Connector::~Connector() {
+  if (!inside_->over) inside_->stop();
+}
+
+}  // namespace pccl::net

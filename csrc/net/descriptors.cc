@@ -1,0 +1,78 @@
+#include "csrc/net/descriptors.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "csrc/base/assert.h"
+
+namespace pccl::net {
+namespace {
+
+constexpr int kDescriptorsMax = 1 << 20;  // no system allows a process more unless told to
+constexpr int kBitsPerWord = 64;
+
+// Static, zero and never destroyed: it must outlive every thread. Untouched pages of it cost
+// nothing.
+std::atomic<uint64_t> g_open[kDescriptorsMax / kBitsPerWord];
+std::atomic<size_t> g_words_used{0};
+std::atomic<unsigned> g_fork_count{0};
+pthread_mutex_t g_making = PTHREAD_MUTEX_INITIALIZER;
+
+void before_fork() { pthread_mutex_lock(&g_making); }
+void after_fork_in_parent() { pthread_mutex_unlock(&g_making); }
+
+void after_fork_in_child() {
+  g_fork_count.fetch_add(1, std::memory_order_relaxed);
+  const size_t words = g_words_used.load(std::memory_order_relaxed);
+  for (size_t word = 0; word < words; ++word) {
+    uint64_t open = g_open[word].exchange(0, std::memory_order_relaxed);
+    for (; open != 0; open &= open - 1) {
+      ::close(static_cast<int>(word * kBitsPerWord) + std::countr_zero(open));
+    }
+  }
+  pthread_mutex_unlock(&g_making);
+}
+
+void watch_forks() {
+  static const int result = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  PCCL_ASSERT(result == 0);
+}
+
+}  // namespace
+
+unsigned fork_count() {
+  watch_forks();
+  return g_fork_count.load(std::memory_order_relaxed);
+}
+
+ForkGuard::ForkGuard() {
+  watch_forks();
+  pthread_mutex_lock(&g_making);
+}
+ForkGuard::~ForkGuard() { pthread_mutex_unlock(&g_making); }
+
+void remember_descriptor(int fd) {
+  watch_forks();
+  if (fd < 0 || fd >= kDescriptorsMax) return;
+  const size_t word = static_cast<size_t>(fd) / kBitsPerWord;
+  g_open[word].fetch_or(uint64_t{1} << (fd % kBitsPerWord), std::memory_order_relaxed);
+  size_t used = g_words_used.load(std::memory_order_relaxed);
+  while (used <= word && !g_words_used.compare_exchange_weak(used, word + 1)) {
+  }
+}
+
+void close_descriptor(int fd) {
+  const ForkGuard guard;
+  if (fd < kDescriptorsMax) {
+    const size_t word = static_cast<size_t>(fd) / kBitsPerWord;
+    g_open[word].fetch_and(~(uint64_t{1} << (fd % kBitsPerWord)), std::memory_order_relaxed);
+  }
+  ::close(fd);
+}
+
+}  // namespace pccl::net

@@ -1,0 +1,30 @@
+// descriptors: every socket that pccl has open in this process, so that a forked child can close
+// them all. Else a DataLoader worker would hold a dead peer's connections open, and nobody would
+// notice that the peer has died. Any thread. The registry is a fixed structure without locks: what
+// a child may use between fork and exec.
+#pragma once
+
+namespace pccl::net {
+
+// How many forks lie between the process that loaded pccl and this one. Whoever remembers the
+// number finds out whether it lives on in a child: there its descriptors are closed and its threads
+// do not exist.
+unsigned fork_count();
+
+// Puts off fork() while a descriptor is being made and remembered. Hold it for these two calls
+// only.
+class ForkGuard {
+ public:
+  ForkGuard();
+  ~ForkGuard();
+  ForkGuard(const ForkGuard&) = delete;
+  ForkGuard& operator=(const ForkGuard&) = delete;
+};
+
+// From now on a child closes `fd`. Beyond a million descriptors one is not remembered.
+void remember_descriptor(int fd);
+
+// Forgets and closes. REQUIRES: no ForkGuard on this thread.
+void close_descriptor(int fd);
+
+}  // namespace pccl::net

@@ -1,0 +1,329 @@
+#include "csrc/net/framing.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "csrc/base/assert.h"
+
+namespace pccl::net {
+namespace {
+
+using protocol::kFrameHeaderBytes;
+using protocol::kFrameTrailerBytes;
+
+static_assert(std::endian::native == std::endian::little,
+              "fields are copied as they lie in memory");
+
+// PROTOCOL.md, section 6: where each field of a header lies.
+constexpr uint32_t kMagic = 0x314c6350;  // "PcL1"
+constexpr size_t kTypeAt = 4, kRoundAt = 6, kEpochAt = 8, kTagAt = 16, kSequenceAt = 24;
+constexpr size_t kBlockAt = 28, kDigestAt = 32, kSliceAt = 40, kLengthAt = 44, kValueAt = 48;
+constexpr size_t kZeroAt = 56, kSumAt = 60;
+
+// The second half of a trailer.
+constexpr uint32_t kValid = 1;
+constexpr uint32_t kVoid = 2;
+
+// Written in place of a payload that was withdrawn; discarded payload is read in such pieces too.
+constexpr size_t kFillerBytes = 64u << 10;
+constexpr std::array<std::byte, kFillerBytes> kFiller{};
+
+// A checksum is made this far ahead of what is written, so that the bytes are in the cache when the
+// system copies them.
+constexpr size_t kSumAheadBytes = 256u << 10;
+
+template <typename T>
+void put(std::byte* to, T value) {
+  std::memcpy(to, &value, sizeof value);
+}
+template <typename T>
+T get(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+Status refusal(std::string why) { return {Code::kProtocol, "bad frame: " + std::move(why), {}}; }
+
+}  // namespace
+
+HeaderBytes encode_header(const FrameHeader& header) {
+  PCCL_DCHECK(header.type == FrameType::kChunk || header.length == 0);
+  HeaderBytes bytes{};
+  put(bytes.data(), kMagic);
+  put(bytes.data() + kTypeAt, header.type);
+  put(bytes.data() + kRoundAt, header.round);
+  put(bytes.data() + kEpochAt, header.epoch.value);
+  put(bytes.data() + kTagAt, header.op.tag.value);
+  put(bytes.data() + kSequenceAt, header.op.sequence);
+  put(bytes.data() + kBlockAt, header.block);
+  put(bytes.data() + kDigestAt, header.digest);
+  put(bytes.data() + kSliceAt, header.slice);
+  put(bytes.data() + kLengthAt, header.length);
+  put(bytes.data() + kValueAt, header.value);
+  put(bytes.data() + kSumAt, checksum(std::span(bytes).first<kSumAt>()));
+  return bytes;
+}
+
+Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> bytes) {
+  const std::byte* from = bytes.data();
+  if (get<uint32_t>(from) != kMagic) return refusal("no pccl lane speaks like this");
+  if (get<uint32_t>(from + kSumAt) != checksum(bytes.first<kSumAt>())) {
+    return refusal("the checksum of its header does not match");
+  }
+  const auto type = get<uint8_t>(from + kTypeAt);
+  if (type < static_cast<uint8_t>(FrameType::kHello) ||
+      type > static_cast<uint8_t>(FrameType::kPong)) {
+    return refusal("unknown type " + std::to_string(type));
+  }
+  if (get<uint8_t>(from + kTypeAt + 1) != 0 || get<uint32_t>(from + kZeroAt) != 0) {
+    return refusal("a reserved field is not zero");
+  }
+  FrameHeader header{static_cast<FrameType>(type),
+                     get<uint16_t>(from + kRoundAt),
+                     get<uint32_t>(from + kBlockAt),
+                     Epoch{get<uint64_t>(from + kEpochAt)},
+                     OpKey{TagId{get<uint64_t>(from + kTagAt)}, get<uint32_t>(from + kSequenceAt)},
+                     get<uint64_t>(from + kDigestAt),
+                     get<uint32_t>(from + kSliceAt),
+                     get<uint32_t>(from + kLengthAt),
+                     get<uint64_t>(from + kValueAt)};
+  const size_t length_max = header.type == FrameType::kChunk ? protocol::kChunkBytesMax : 0;
+  if (header.length > length_max) {
+    return refusal("a payload of " + std::to_string(header.length) + " bytes, at most " +
+                   std::to_string(length_max));
+  }
+  return header;
+}
+
+// ---- FrameReader ------------------------------------------------------------------------------
+
+FrameReader::FrameReader(FrameSink& sink, bool checked) : sink_(&sink), checked_(checked) {}
+
+std::span<std::byte> FrameReader::space() {
+  if (expects_ != Expects::kPayload) return std::span(buffer_).subspan(buffered_);
+  if (!landing_.empty()) return landing_.subspan(at_);
+  if (discarded_.empty()) discarded_.resize(kFillerBytes);
+  return std::span(discarded_).first(std::min(discarded_.size(), payload_rest()));
+}
+
+Status FrameReader::filled(size_t bytes) {
+  PCCL_DCHECK(bytes <= space().size());
+  if (!refused_.ok() || sink_ == nullptr) return refused_;
+  if (expects_ == Expects::kPayload) {
+    payload_arrived(bytes);
+  } else {
+    buffered_ += bytes;
+    parse_buffer();
+  }
+  return refused_;
+}
+
+// Understands as much of the buffer as is complete, and keeps the rest at its front.
+void FrameReader::parse_buffer() {
+  size_t at = 0;
+  while (refused_.ok() && sink_ != nullptr) {
+    const auto rest = std::span<const std::byte>(buffer_).subspan(at, buffered_ - at);
+    if (expects_ == Expects::kHeader) {
+      if (rest.size() < kFrameHeaderBytes) break;
+      at += kFrameHeaderBytes;
+      parse_header(rest.first<kFrameHeaderBytes>());
+    } else if (expects_ == Expects::kPayload) {
+      const size_t bytes = std::min(rest.size(), payload_rest());
+      if (bytes == 0) break;
+      at += bytes;
+      if (!landing_.empty()) std::memcpy(landing_.data() + at_, rest.data(), bytes);
+      payload_arrived(bytes);
+    } else {
+      if (rest.size() < kFrameTrailerBytes) break;
+      at += kFrameTrailerBytes;
+      parse_trailer(rest.first<kFrameTrailerBytes>());
+    }
+  }
+  buffered_ -= at;
+  std::memmove(buffer_.data(), buffer_.data() + at, buffered_);
+}
+
+void FrameReader::parse_header(std::span<const std::byte, kFrameHeaderBytes> bytes) {
+  Result<FrameHeader> decoded = decode_header(bytes);
+  if (!decoded.ok()) {
+    refused_ = decoded.status();
+    return;
+  }
+  const FrameHeader& header = decoded.value();
+  if (header.type != FrameType::kChunk) return sink_->on_frame(header);
+  length_ = header.length;
+  at_ = 0;
+  expects_ = length_ > 0 ? Expects::kPayload : Expects::kTrailer;
+  const std::span<std::byte> landing = sink_->on_chunk(header);
+  if (sink_ == nullptr) return;
+  PCCL_ASSERT(landing.empty() || landing.size() == length_);
+  landing_ = landing;
+  verify_ = checked_ && !landing_.empty();
+  if (verify_) sum_.reset();
+}
+
+// `bytes` more of the payload lie where space() or parse_buffer() put them.
+void FrameReader::payload_arrived(size_t bytes) {
+  const size_t from = at_;
+  at_ += bytes;
+  if (at_ == length_) expects_ = Expects::kTrailer;
+  if (landing_.empty()) return;
+  if (verify_) sum_.add(landing_.subspan(from, bytes));
+  sink_->on_piece(from, bytes);
+}
+
+void FrameReader::parse_trailer(std::span<const std::byte, kFrameTrailerBytes> bytes) {
+  const auto sum = get<uint32_t>(bytes.data());
+  const auto mark = get<uint32_t>(bytes.data() + sizeof sum);
+  expects_ = Expects::kHeader;
+  if (mark != kValid && mark != kVoid) {
+    refused_ = refusal("a chunk ends in neither valid nor void");
+    return;
+  }
+  if (landing_.empty()) return;
+  landing_ = {};
+  if (mark == kValid && verify_ && sum != sum_.value()) {
+    refused_ = refusal("the checksum of a chunk of " + std::to_string(length_) +
+                       " bytes does not match: it was changed on the way");
+    return;
+  }
+  sink_->on_chunk_end(mark == kValid);
+}
+
+void FrameReader::revoke() { landing_ = {}; }
+
+void FrameReader::detach() {
+  sink_ = nullptr;
+  landing_ = {};
+}
+
+size_t FrameReader::certain() const {
+  switch (expects_) {
+    case Expects::kHeader: return kFrameHeaderBytes - buffered_;
+    case Expects::kPayload: return payload_rest() + kFrameTrailerBytes;
+    case Expects::kTrailer: return kFrameTrailerBytes - buffered_;
+  }
+  return 1;
+}
+
+// ---- FrameWriter ------------------------------------------------------------------------------
+
+FrameWriter::FrameWriter(bool checked) : checked_(checked) {}
+
+void FrameWriter::push(const FrameHeader& header) {
+  PCCL_DCHECK(header.type != FrameType::kChunk);
+  const HeaderBytes bytes = encode_header(header);
+  control_.insert(control_.end(), bytes.begin(), bytes.end());
+}
+
+void FrameWriter::push_chunk(const FrameHeader& header, std::span<const std::byte> payload) {
+  PCCL_ASSERT(!chunk_.active);
+  PCCL_ASSERT(header.type == FrameType::kChunk && header.length == payload.size());
+  PCCL_ASSERT(payload.size() <= protocol::kChunkBytesMax);
+  chunk_.active = true;
+  chunk_.checked = checked_;
+  chunk_.header = encode_header(header);
+  chunk_.payload = payload;
+  chunk_.length = payload.size();
+  chunk_.at = 0;
+  chunk_.summed = 0;
+  put(chunk_.trailer.data(), uint32_t{0});
+  put(chunk_.trailer.data() + 4, kValid);
+  sum_.reset();
+}
+
+void FrameWriter::withdraw() {
+  if (!chunk_.active) return;
+  span_count_ = 0;
+  if (chunk_.at > 0) {
+    // Its header is out or on its way: only the mark can still say that it is void. When not even
+    // that can, because the mark is leaving, the payload has left entirely and is as good as it
+    // was.
+    PCCL_ASSERT(!cut_.active);
+    cut_ = chunk_;
+    cut_.payload = {};
+    cut_.checked = false;
+    if (cut_.at <= cut_.total() - kFrameTrailerBytes) {
+      put(cut_.trailer.data(), uint32_t{0});
+      put(cut_.trailer.data() + 4, kVoid);
+    }
+  }
+  chunk_ = {};
+}
+
+std::span<const std::span<const std::byte>> FrameWriter::gather() {
+  span_count_ = 0;
+  if (cut_.active) {
+    plan_chunk(cut_);
+  } else if (chunk_.at > 0) {
+    if (plan_chunk(chunk_)) plan_control();
+  } else {
+    plan_control();
+    plan_chunk(chunk_);
+  }
+  return std::span(spans_).first(span_count_);
+}
+
+void FrameWriter::plan(std::span<const std::byte> bytes, size_t* progress) {
+  if (bytes.empty()) return;
+  spans_[span_count_] = bytes;
+  progress_[span_count_++] = progress;
+}
+
+void FrameWriter::plan_control() {
+  plan(std::span<const std::byte>(control_).subspan(control_at_), &control_at_);
+}
+
+// Plans the rest of a chunk as far as its bytes are known: a checked payload is summed up piece by
+// piece. True when that is all of it, so that something else may follow.
+bool FrameWriter::plan_chunk(Chunk& chunk) {
+  if (!chunk.active) return true;
+  const size_t header_left = chunk.header.size() - std::min(chunk.at, chunk.header.size());
+  plan(std::span<const std::byte>(chunk.header).last(header_left), &chunk.at);
+  const size_t payload_at = std::min(chunk.length, chunk.at - (chunk.header.size() - header_left));
+  const size_t payload_left = chunk.length - payload_at;
+  if (chunk.payload.size() != chunk.length) {
+    const size_t bytes = std::min(payload_left, kFillerBytes);
+    plan(std::span<const std::byte>(kFiller).first(bytes), &chunk.at);
+    if (bytes < payload_left) return false;
+  } else {
+    const size_t end = chunk.checked ? sum_ahead(chunk, payload_at) : chunk.length;
+    plan(chunk.payload.subspan(payload_at, end - payload_at), &chunk.at);
+    if (end < chunk.length) return false;
+  }
+  const size_t trailer_at = chunk.at - std::min(chunk.at, chunk.header.size() + chunk.length);
+  plan(std::span<const std::byte>(chunk.trailer).subspan(trailer_at), &chunk.at);
+  return true;
+}
+
+// Takes the next piece into the checksum unless one is ahead already; returns the end of what may
+// leave.
+size_t FrameWriter::sum_ahead(Chunk& chunk, size_t payload_at) {
+  if (chunk.summed == payload_at) {
+    const size_t bytes = std::min(kSumAheadBytes, chunk.length - payload_at);
+    sum_.add(chunk.payload.subspan(payload_at, bytes));
+    chunk.summed += bytes;
+    if (chunk.summed == chunk.length) put(chunk.trailer.data(), sum_.value());
+  }
+  return chunk.summed;
+}
+
+void FrameWriter::wrote(size_t bytes) {
+  for (size_t i = 0; i < span_count_ && bytes > 0; ++i) {
+    const size_t part = std::min(bytes, spans_[i].size());
+    *progress_[i] += part;
+    bytes -= part;
+  }
+  PCCL_ASSERT(bytes == 0);
+  span_count_ = 0;
+  if (control_at_ == control_.size()) {
+    control_.clear();
+    control_at_ = 0;
+  }
+  if (cut_.active && cut_.at == cut_.total()) cut_ = {};
+  if (chunk_.active && chunk_.at == chunk_.total()) chunk_ = {};
+}
+
+}  // namespace pccl::net

@@ -1,0 +1,207 @@
+// The happy path: the reader says where bytes belong and they are received right there; the writer
+// says which bytes are next and they leave from where they lie, until the socket takes no more.
+// What a received piece causes to be sent leaves before more is read, while it is in the cache.
+// What can go wrong: the other side closes or resets, a frame is bad; a write fails, then what has
+// arrived before is still read.
+#include "csrc/net/lane.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "csrc/base/assert.h"
+#include "csrc/net/address.h"
+#include "csrc/net/handle.h"
+
+namespace pccl::net {
+namespace {
+
+// One receive: enough for few calls, little enough that the bytes are still in the cache when they
+// are reduced.
+constexpr size_t kReceiveBytesMax = 1u << 20;
+
+}  // namespace
+
+struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
+  Inside(FrameSink& sink, bool checked) : reader(sink, checked), writer(checked) {}
+
+  void run_deferred() override;
+  void ready(bool readable, bool writable);
+  void read_some();
+  void write_some();
+  bool write_once(size_t& budget);
+  void fail(Status status);
+  void stop();
+  void wake();
+  void watch() { watcher->watch(true, blocked); }
+  Status broken(const std::string& why) const { return {Code::kSystem, peer + ": " + why, {}}; }
+
+  std::shared_ptr<Loop::Inside> loop;
+  Callbacks callbacks;
+  Socket socket;
+  std::string peer;  // "10.0.0.7:48201", for messages
+  std::shared_ptr<Watcher> watcher;
+  FrameReader reader;
+  FrameWriter writer;
+  Counters counters;
+  bool heard = false;
+  bool blocked = false;  // waiting until the socket can be written
+  bool writing = false;
+  bool dead = false;
+  Status failure;  // why nothing can be written any more
+};
+
+void Lane::Inside::run_deferred() {
+  if (dead) return;
+  if (writer.queued_bytes() > kQueueBytesMax) {
+    return fail(broken("it does not read: " + std::to_string(writer.queued_bytes()) +
+                       " bytes wait for it, at most " + std::to_string(kQueueBytesMax)));
+  }
+  if (!blocked) write_some();
+}
+
+void Lane::Inside::ready(bool readable, bool writable) {
+  if (writable && !dead) write_some();
+  if (readable && !dead) read_some();
+  watch();
+}
+
+void Lane::Inside::read_some() {
+  for (size_t budget = kTurnBytes; budget > 0 && !dead;) {
+    const std::span<std::byte> space = reader.space();
+    const size_t wanted = std::min({space.size(), kReceiveBytesMax, budget});
+    const ssize_t received = recv(socket.fd(), space.data(), wanted, 0);
+    if (received < 0 && errno == EINTR) continue;
+    if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (received <= 0 && !failure.ok()) return fail(failure);
+    if (received < 0) return fail(broken(error_text(errno)));
+    if (received == 0) return fail(broken("the other side closed the connection"));
+    const auto bytes = static_cast<size_t>(received);
+    heard = true;
+    counters.bytes_received += bytes;
+    ++counters.receive_calls;
+    budget -= bytes;
+    Status status = reader.filled(bytes);
+    if (dead) return;
+    if (!status.ok()) return fail({status.code, peer + ": " + status.message, {}});
+    loop->after_callback();
+    if (bytes < wanted) return;
+  }
+}
+
+void Lane::Inside::write_some() {
+  writing = true;
+  for (size_t budget = kTurnBytes; write_once(budget);) {
+  }
+  writing = false;
+  watch();
+}
+
+// Writes what one call takes; false when nothing is left, or nothing more goes for now.
+bool Lane::Inside::write_once(size_t& budget) {
+  if (dead || !failure.ok()) return false;
+  std::array<iovec, 4> parts;
+  size_t count = 0;
+  size_t wanted = 0;
+  for (const std::span<const std::byte>& span : writer.gather()) {
+    parts[count++] = {const_cast<std::byte*>(span.data()), span.size()};
+    wanted += span.size();
+  }
+  blocked = wanted > 0 && budget == 0;
+  if (wanted == 0 || blocked) return false;
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = count;
+  const ssize_t sent = sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
+  if (sent < 0 && errno == EINTR) return true;
+  if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+    blocked = false;
+    failure = broken(error_text(errno));  // read_some() reports it when it has read what there is
+    return false;
+  }
+  const size_t bytes = sent < 0 ? 0 : static_cast<size_t>(sent);
+  ++counters.send_calls;
+  counters.bytes_sent += bytes;
+  const bool was_pending = writer.chunk_pending();
+  writer.wrote(bytes);
+  blocked = bytes < wanted;
+  budget -= std::min(budget, bytes);
+  if (was_pending && !writer.chunk_pending()) callbacks.on_sent();
+  return !blocked;
+}
+
+void Lane::Inside::fail(Status status) {
+  stop();
+  callbacks.on_failed(std::move(status));
+}
+
+void Lane::Inside::stop() {
+  dead = true;
+  writer.withdraw();
+  reader.detach();
+  watcher->close();
+  socket = Socket();
+}
+
+void Lane::Inside::wake() {
+  if (!dead && !writing) loop->defer(shared_from_this());
+}
+
+Lane::Lane(Loop& loop, Socket socket, FrameSink& sink, bool checked, Callbacks callbacks)
+    : inside_(std::make_shared<Inside>(sink, checked)) {
+  loop.assert_on_loop();
+  const std::shared_ptr<Inside>& inside = inside_;
+  inside->loop = loop.inside();
+  inside->callbacks = std::move(callbacks);
+  inside->peer = text(Endpoint{socket.peer_host(), peer_address(socket.fd()).port()});
+  inside->socket = std::move(socket);
+  inside->watcher =
+      Watcher::open(inside->loop, inside->socket.fd(),
+                    [inside](bool readable, bool writable) { inside->ready(readable, writable); });
+  inside->watch();
+}
+
+Lane::~Lane() {
+  if (!inside_->dead) inside_->stop();
+}
+
+void Lane::set_checked(bool checked) {
+  inside_->reader.set_checked(checked);
+  inside_->writer.set_checked(checked);
+}
+
+void Lane::send(const FrameHeader& header) {
+  inside_->loop->assert_on_loop();
+  if (inside_->dead) return;
+  inside_->writer.push(header);
+  inside_->wake();
+}
+
+void Lane::send_chunk(const FrameHeader& header, std::span<const std::byte> payload) {
+  inside_->loop->assert_on_loop();
+  if (inside_->dead) return;
+  inside_->writer.push_chunk(header, payload);
+  inside_->wake();
+}
+
+void Lane::withdraw() {
+  inside_->loop->assert_on_loop();
+  if (inside_->dead) return;
+  inside_->writer.withdraw();
+  inside_->wake();
+}
+
+void Lane::revoke() {
+  inside_->loop->assert_on_loop();
+  inside_->reader.revoke();
+}
+
+bool Lane::idle() const { return !inside_->writer.chunk_pending(); }
+const Lane::Counters& Lane::counters() const { return inside_->counters; }
+bool Lane::take_heard() { return std::exchange(inside_->heard, false); }
+const Socket& Lane::socket() const { return inside_->socket; }
+
+}  // namespace pccl::net

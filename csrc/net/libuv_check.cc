@@ -1,0 +1,72 @@
+#include "csrc/net/libuv_check.h"
+
+#include <dlfcn.h>
+#include <uv.h>
+
+#include <vector>
+
+namespace pccl::net {
+namespace {
+
+std::string library_of(const void* address) {
+  Dl_info info{};
+  if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return "an unknown library";
+  return info.dli_fname;
+}
+
+bool is_libuv(const std::string& library) {
+  const size_t slash = library.rfind('/');
+  return library.substr(slash == std::string::npos ? 0 : slash + 1).starts_with("libuv.");
+}
+
+// UV_VERSION_HEX is major, minor, patch, a byte each: libuv stays compatible within a major
+// version, upwards.
+std::string version_text(unsigned version) {
+  return std::to_string(version >> 16) + "." + std::to_string(version >> 8 & 0xff) + "." +
+         std::to_string(version & 0xff);
+}
+
+}  // namespace
+
+Status judge_libuv(std::span<const LibuvSymbol> symbols, const std::string& self,
+                   unsigned built_with, unsigned running) {
+  for (const LibuvSymbol& symbol : symbols) {
+    const bool ours = is_libuv(symbol.library) || symbol.library == self;
+    if (ours && symbol.library == symbols.front().library) continue;
+    return {Code::kInvalidState,
+            "libuv's " + symbol.name + " comes from " + symbol.library + ", " +
+                symbols.front().name + " from " + symbols.front().library +
+                ": another library has taken over a part of libuv. Unset TORCH_USE_RTLD_GLOBAL and "
+                "start again",
+            {}};
+  }
+  if (running >> 16 == built_with >> 16 && running >> 8 >= built_with >> 8) return {};
+  return {Code::kInvalidState,
+          "pccl was built with libuv " + version_text(built_with) + " and runs with " +
+              version_text(running) + ". Install the libuv it was built with, or build it again",
+          {}};
+}
+
+Status check_libuv() {
+  const auto symbol = [](const char* name, auto* function) {
+    return LibuvSymbol{name, library_of(reinterpret_cast<const void*>(function))};
+  };
+  const std::vector<LibuvSymbol> symbols{
+      symbol("uv_run", &uv_run),
+      symbol("uv_version", &uv_version),
+      symbol("uv_loop_init", &uv_loop_init),
+      symbol("uv_loop_close", &uv_loop_close),
+      symbol("uv_close", &uv_close),
+      symbol("uv_poll_init", &uv_poll_init),
+      symbol("uv_poll_start", &uv_poll_start),
+      symbol("uv_async_init", &uv_async_init),
+      symbol("uv_async_send", &uv_async_send),
+      symbol("uv_timer_init", &uv_timer_init),
+      symbol("uv_timer_start", &uv_timer_start),
+      symbol("uv_getaddrinfo", &uv_getaddrinfo),
+  };
+  const std::string self = library_of(reinterpret_cast<const void*>(&check_libuv));
+  return judge_libuv(symbols, self, UV_VERSION_HEX, uv_version());
+}
+
+}  // namespace pccl::net

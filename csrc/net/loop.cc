@@ -1,0 +1,212 @@
+#include "csrc/net/loop.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+
+#include "csrc/base/assert.h"
+#include "csrc/base/log.h"
+#include "csrc/net/descriptors.h"
+#include "csrc/net/handle.h"
+#include "csrc/net/loop_inside.h"
+
+namespace pccl::net {
+namespace {
+
+thread_local const Loop::Inside* t_current = nullptr;
+
+// Loops that ended while a name was still being looked up: the thread that does it reports to them
+// when it is done.
+void keep_for_ever(std::shared_ptr<Loop::Inside> loop) {
+  static auto* mutex = new std::mutex;
+  static auto* kept = new std::vector<std::shared_ptr<Loop::Inside>>;
+  const std::lock_guard lock(*mutex);
+  kept->push_back(std::move(loop));
+}
+
+// Signals are for the application's threads, except those that a thread causes itself.
+sigset_t signals_of_others() {
+  sigset_t set;
+  sigfillset(&set);
+  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGPROF}) {
+    sigdelset(&set, own);
+  }
+  return set;
+}
+
+}  // namespace
+
+// ---- Starting and ending ----------------------------------------------------------------------
+
+Status Loop::Inside::start(const std::string& thread_name) {
+  name_ = thread_name.substr(0, 15);
+  fork_count_ = fork_count();
+  int error = uv_loop_init(&uv);
+  if (error != 0)
+    return {Code::kSystem, "cannot start thread " + name_ + ": " + uv_strerror(error), {}};
+  PCCL_ASSERT(uv_async_init(&uv, &wake_, &Inside::on_wake) == 0);
+  wake_.data = this;
+  handle_count = 1;
+  auto* self = new std::shared_ptr<Inside>(shared_from_this());
+  const sigset_t blocked = signals_of_others();
+  sigset_t before;
+  pthread_sigmask(SIG_BLOCK, &blocked, &before);
+  const auto main = [](void* argument) -> void* {
+    auto* passed = static_cast<std::shared_ptr<Inside>*>(argument);
+    const std::shared_ptr<Inside> loop = std::move(*passed);
+    delete passed;
+    loop->run();
+    return nullptr;
+  };
+  error = pthread_create(&thread_, nullptr, main, self);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error == 0) return {};
+  delete self;
+  uv_close(reinterpret_cast<uv_handle_t*>(&wake_), nullptr);
+  uv_run(&uv, UV_RUN_DEFAULT);
+  uv_loop_close(&uv);
+  return {Code::kSystem, "cannot start thread " + name_ + ": " + uv_strerror(-error), {}};
+}
+
+void Loop::Inside::run() {
+  t_current = this;
+  pthread_setname_np(pthread_self(), name_.c_str());
+  uv_run(&uv, UV_RUN_DEFAULT);  // until handle_closed() says stop
+  PCCL_ASSERT(ending_ && handle_count == 0);
+  deferred_.clear();
+  if (uv_loop_close(&uv) != 0) keep_for_ever(shared_from_this());
+  finish();
+}
+
+void Loop::Inside::stop() {
+  if (!status_.ok() || orphaned()) return;
+  PCCL_ASSERT(!on_loop());
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stopping_) uv_async_send(&wake_);
+    stopping_ = true;
+  }
+  const std::lock_guard lock(join_mutex_);
+  if (!joined_) pthread_join(thread_, nullptr);
+  joined_ = true;
+}
+
+// All that was posted before stop() has run: closes what is open, so that uv_run() can return.
+void Loop::Inside::begin_end() {
+  ending_ = true;
+  const auto close = [](uv_handle_t* raw, void* wake) {
+    if (raw != wake && !uv_is_closing(raw)) static_cast<Handle*>(raw->data)->close();
+  };
+  uv_walk(&uv, close, &wake_);
+  uv_close(reinterpret_cast<uv_handle_t*>(&wake_),
+           [](uv_handle_t* raw) { static_cast<Inside*>(raw->data)->handle_closed(); });
+}
+
+// Destroys tasks that came too late, here on the loop, where what they hold may be destroyed.
+void Loop::Inside::finish() {
+  while (true) {
+    std::vector<std::function<void()>> late;
+    const std::lock_guard lock(mutex_);
+    if (tasks_.empty()) {
+      ended_ = true;
+      return;
+    }
+    late.swap(tasks_);
+  }
+}
+
+void Loop::Inside::handle_closed() {
+  --handle_count;
+  if (ending_ && handle_count == 0) uv_stop(&uv);
+}
+
+// ---- Tasks ------------------------------------------------------------------------------------
+
+void Loop::Inside::post(std::function<void()> task) {
+  if (!status_.ok() || orphaned()) return;
+  const std::lock_guard lock(mutex_);
+  if (ended_) return;  // `task` is destroyed by our caller, when the lock is free again
+  tasks_.push_back(std::move(task));
+  if (!stopping_) uv_async_send(&wake_);
+}
+
+void Loop::Inside::on_wake(uv_async_t* wake) {
+  auto* loop = static_cast<Inside*>(wake->data);
+  bool stopping = false;
+  {
+    const std::lock_guard lock(loop->mutex_);
+    stopping = loop->stopping_;
+    loop->running_.swap(loop->tasks_);
+  }
+  for (std::function<void()>& task : loop->running_) {
+    task();
+    task = nullptr;
+  }
+  loop->running_.clear();
+  loop->after_callback();
+  if (stopping && !loop->ending_) loop->begin_end();
+}
+
+bool Loop::Inside::on_loop() const { return t_current == this; }
+void Loop::Inside::assert_on_loop() const { PCCL_ASSERT(on_loop()); }
+bool Loop::Inside::orphaned() const { return fork_count() != fork_count_; }
+
+void Loop::Inside::defer(std::shared_ptr<Deferred> what) {
+  if (what->queued_) return;
+  what->queued_ = true;
+  deferred_.push_back(std::move(what));
+}
+
+void Loop::Inside::after_callback() {
+  if (in_deferred_) return;
+  in_deferred_ = true;
+  size_t done = 0;
+  while (done < deferred_.size() && done < kDeferredMax) {
+    const std::shared_ptr<Deferred> next = std::move(deferred_[done++]);
+    next->queued_ = false;
+    next->run_deferred();
+  }
+  in_deferred_ = false;
+  deferred_.erase(deferred_.begin(), deferred_.begin() + static_cast<std::ptrdiff_t>(done));
+  if (!deferred_.empty() && !ending_) uv_async_send(&wake_);
+}
+
+std::span<std::byte> Loop::Inside::read_buffer() {
+  if (read_buffer_.empty()) read_buffer_.resize(kReadBufferBytes);
+  return read_buffer_;
+}
+
+// ---- Loop -------------------------------------------------------------------------------------
+
+Loop::Loop(const std::string& name) : inside_(std::make_shared<Inside>()) {
+  inside_->status_ = Status{};  // the thread may read it at once
+  const Status status = inside_->start(name);
+  if (!status.ok()) {
+    log(LogLevel::kError, status.message);
+    inside_->status_ = status;
+  }
+}
+
+Loop::~Loop() {
+  // A child leaks what it inherited: nobody knows in which state the thread left its memory.
+  if (inside_->orphaned()) new std::shared_ptr<Inside>(inside_);
+  stop();
+}
+
+const Status& Loop::status() const { return inside_->status_; }
+void Loop::post(std::function<void()> task) { inside_->post(std::move(task)); }
+void Loop::stop() { inside_->stop(); }
+bool Loop::on_loop() const { return inside_->on_loop(); }
+void Loop::assert_on_loop() const { inside_->assert_on_loop(); }
+uv_loop_s* Loop::raw() { return &inside_->uv; }
+
+// ---- Timer ------------------------------------------------------------------------------------
+
+Timer::Timer(Loop& loop, std::function<void()> callback)
+    : alarm_(Alarm::open(loop.inside(), std::move(callback))) {}
+Timer::~Timer() { alarm_->close(); }
+void Timer::arm(Instant at) { alarm_->arm(at); }
+void Timer::disarm() { alarm_->disarm(); }
+
+}  // namespace pccl::net

@@ -1,0 +1,77 @@
+// Socket: an owned TCP file descriptor, non-blocking, close-on-exec, TCP_NODELAY. Every one is in a
+// registry that a forked child closes (pthread_atfork): else a DataLoader worker would hold a dead
+// peer's connections open. connect() and Listener are asynchronous and belong to a loop. Names and
+// IPv4 and IPv6 literals are accepted.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "csrc/base/status.h"
+#include "csrc/net/loop.h"
+
+namespace pccl::net {
+
+struct Endpoint {
+  std::string host;
+  uint16_t port = 0;
+  bool operator==(const Endpoint&) const = default;
+};
+// "host:port", "[v6]:port".
+std::string text(const Endpoint& endpoint);
+
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd);  // takes ownership, sets the flags; below 0: no socket
+  ~Socket();                // closes, unless this is a child of the process that opened it
+  Socket(Socket&& other) noexcept;
+  Socket& operator=(Socket&& other) noexcept;
+
+  int fd() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  std::string peer_host() const;   // numeric address of the other end
+  std::string local_host() const;  // numeric address of this end
+  bool is_loopback() const;        // the other end is this machine's loopback
+
+ private:
+  int fd_ = -1;
+  unsigned fork_count_ = 0;  // descriptors.h: of the process that opened it
+};
+
+// An attempt to connect: resolves `to`, tries every address in turn until one answers or `timeout`
+// has passed, then calls back once with the socket or a kSystem Status naming the endpoint and the
+// reason. Destroying it cancels.
+class Connector {
+ public:
+  using Callback = std::function<void(Result<Socket>)>;
+  Connector(Loop& loop, Endpoint to, Duration timeout, Callback callback);
+  ~Connector();
+
+ private:
+  struct Inside;
+  std::shared_ptr<Inside> inside_;
+};
+
+// Accepts connections on `at`. An empty host is every address of this machine, IPv4 and IPv6; a
+// name is every address it has, and looking it up may block. Port 0 is any free one. When the
+// process has no descriptor left it waits for one.
+class Listener {
+ public:
+  using Callback = std::function<void(Socket)>;
+  // kSystem when the address cannot be had: "cannot listen on 127.0.0.1:48148: address already in
+  // use".
+  static Result<std::unique_ptr<Listener>> open(Loop& loop, const Endpoint& at, Callback callback);
+  ~Listener();
+  uint16_t port() const;
+
+ private:
+  struct Inside;
+  Listener();
+  std::shared_ptr<Inside> inside_;
+};
+
+}  // namespace pccl::net

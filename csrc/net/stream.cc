@@ -1,0 +1,175 @@
+// The happy path: bytes arrive and are passed on; bytes to send are queued, and written when the
+// callback under way is over; close_after_flush() writes the rest, says that it was the last, and
+// waits for the other side to say the same (closing with unread input would make the system throw
+// away what is still on its way). What can go wrong: the other side closes, resets or does not
+// read; a write fails, then what has arrived before is still passed on.
+#include "csrc/net/stream.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "csrc/net/address.h"
+#include "csrc/net/handle.h"
+
+namespace pccl::net {
+namespace {
+
+// Read and written before other handles of the loop have their turn.
+constexpr size_t kTurnBytes = 1u << 20;
+
+}  // namespace
+
+struct Stream::Inside : Deferred, std::enable_shared_from_this<Inside> {
+  void run_deferred() override;
+  void ready(bool readable, bool writable);
+  void read_some();
+  void write_some();
+  void write_failed(int error);
+  void watch();
+  void close(Status status);
+  void stop();
+  size_t queued() const { return queue.size() - queue_at; }
+  Status broken(const std::string& why) const { return {Code::kSystem, peer + ": " + why, {}}; }
+
+  std::shared_ptr<Loop::Inside> loop;
+  Callbacks callbacks;
+  Socket socket;
+  std::string peer;  // "10.0.0.7:48201", for messages
+  std::shared_ptr<Watcher> watcher;
+  std::shared_ptr<Alarm> alarm;  // of close_after_flush()
+
+  std::vector<std::byte> queue;
+  size_t queue_at = 0;
+  bool blocked = false;    // the system takes no more for now
+  bool closing = false;    // close_after_flush() was called
+  bool said_last = false;  // and everything has been written
+  bool over = false;
+  Status failure;  // a reason to close, once what has arrived is read
+};
+
+void Stream::Inside::run_deferred() {
+  if (over) return;
+  if (queued() > kQueueBytesMax) {
+    return close(broken("it does not read: " + std::to_string(queued()) +
+                        " bytes wait for it, at most " + std::to_string(kQueueBytesMax)));
+  }
+  if (!blocked) write_some();
+}
+
+void Stream::Inside::ready(bool readable, bool writable) {
+  if (readable && !over) read_some();
+  if (writable && !over) write_some();
+  watch();
+}
+
+void Stream::Inside::read_some() {
+  const std::span<std::byte> buffer = loop->read_buffer();
+  for (size_t total = 0; total < kTurnBytes && !over;) {
+    const ssize_t bytes = recv(socket.fd(), buffer.data(), buffer.size(), 0);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (bytes <= 0 && said_last) return close({});
+    if (bytes <= 0 && !failure.ok()) return close(failure);
+    if (bytes < 0) return close(broken(error_text(errno)));
+    if (bytes == 0) return close(broken("the other side closed the connection"));
+    total += static_cast<size_t>(bytes);
+    if (!closing) callbacks.on_bytes(buffer.first(static_cast<size_t>(bytes)));
+    if (static_cast<size_t>(bytes) < buffer.size()) break;
+  }
+}
+
+void Stream::Inside::write_some() {
+  size_t total = 0;
+  blocked = false;
+  while (queued() > 0 && !blocked && failure.ok()) {
+    const size_t part = std::min(queued(), kTurnBytes);
+    const ssize_t bytes = ::send(socket.fd(), queue.data() + queue_at, part, MSG_NOSIGNAL);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return write_failed(errno);
+    const size_t taken = bytes < 0 ? 0 : static_cast<size_t>(bytes);
+    queue_at += taken;
+    total += taken;
+    blocked = taken < part || total >= kTurnBytes;
+  }
+  if (queued() == 0) {
+    queue.clear();
+    if (queue.capacity() > kTurnBytes) queue = {};
+    queue_at = 0;
+  } else if (queue_at > queue.size() / 2) {
+    queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(queue_at));
+    queue_at = 0;
+  }
+  if (closing && queued() == 0 && !said_last) {
+    said_last = true;
+    shutdown(socket.fd(), SHUT_WR);
+  }
+  watch();
+}
+
+// The other side is gone, but the last it said may still be unread: reading it ends with the end of
+// the connection.
+void Stream::Inside::write_failed(int error) {
+  failure = broken(error_text(error));
+  queue.clear();
+  queue_at = 0;
+  blocked = false;
+  watch();
+}
+
+void Stream::Inside::watch() { watcher->watch(true, queued() > 0); }
+
+void Stream::Inside::close(Status status) {
+  stop();
+  if (closing && said_last) status = {};
+  callbacks.on_closed(std::move(status));
+}
+
+void Stream::Inside::stop() {
+  over = true;
+  watcher->close();
+  if (alarm) alarm->close();
+  socket = Socket();
+}
+
+Stream::Stream(Loop& loop, Socket socket, Callbacks callbacks)
+    : inside_(std::make_shared<Inside>()) {
+  loop.assert_on_loop();
+  const std::shared_ptr<Inside>& inside = inside_;
+  inside->loop = loop.inside();
+  inside->callbacks = std::move(callbacks);
+  inside->peer = text(Endpoint{socket.peer_host(), peer_address(socket.fd()).port()});
+  inside->socket = std::move(socket);
+  inside->watcher =
+      Watcher::open(inside->loop, inside->socket.fd(),
+                    [inside](bool readable, bool writable) { inside->ready(readable, writable); });
+  inside->watch();
+}
+
+Stream::~Stream() {
+  if (!inside_->over) inside_->stop();
+}
+
+void Stream::send(std::span<const std::byte> bytes) {
+  inside_->loop->assert_on_loop();
+  if (inside_->over || inside_->closing || !inside_->failure.ok()) return;
+  if (inside_->queued() > kQueueBytesMax) return;  // about to be cut off
+  inside_->queue.insert(inside_->queue.end(), bytes.begin(), bytes.end());
+  inside_->loop->defer(inside_);
+}
+
+void Stream::close_after_flush() {
+  inside_->loop->assert_on_loop();
+  if (inside_->over || inside_->closing) return;
+  inside_->closing = true;
+  const auto late = [inside = inside_] {
+    if (!inside->over) inside->close(inside->broken("it did not take what was sent last"));
+  };
+  inside_->alarm = Alarm::open(inside_->loop, late);
+  inside_->alarm->arm(monotonic_now() + kCloseTimeout);
+  inside_->loop->defer(inside_);
+}
+
+const Socket& Stream::socket() const { return inside_->socket; }
+
+}  // namespace pccl::net

@@ -1,0 +1,109 @@
+// net_test: what the tests of csrc/net share: running code on a loop, waiting for what another
+// thread does, and connected sockets on loopback.
+#pragma once
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "csrc/net/loop.h"
+#include "csrc/net/socket.h"
+
+namespace pccl::net {
+
+using Bytes = std::vector<std::byte>;
+
+// Runs `what` on the loop and returns what it returns.
+template <typename F>
+auto on(Loop& loop, F what) {
+  using Value = decltype(what());
+  std::packaged_task<Value()> task(std::move(what));
+  std::future<Value> done = task.get_future();
+  auto shared = std::make_shared<std::packaged_task<Value()>>(std::move(task));
+  loop.post([shared] { (*shared)(); });
+  EXPECT_EQ(done.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  return done.get();
+}
+
+// Waits until `condition`, asked on the loop, holds; false after `limit`.
+inline bool eventually(Loop& loop, const std::function<bool()>& condition,
+                       std::chrono::milliseconds limit = std::chrono::seconds(10)) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (!on(loop, condition)) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+// A socket that listens on a free port of 127.0.0.1, blocking, and its port.
+struct RawListener {
+  explicit RawListener(int backlog = 16) : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(bind(fd, raw(), sizeof address), 0);
+    EXPECT_EQ(listen(fd, backlog), 0);
+    socklen_t length = sizeof address;
+    getsockname(fd, raw(), &length);
+  }
+  ~RawListener() { ::close(fd); }
+  sockaddr* raw() { return reinterpret_cast<sockaddr*>(&address); }
+  uint16_t port() const { return ntohs(address.sin_port); }
+  int connect_one() {
+    const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(::connect(client, raw(), sizeof address), 0);
+    return client;
+  }
+
+  int fd;
+  sockaddr_in address{};
+};
+
+// Two connected descriptors, blocking.
+inline std::pair<int, int> connected_fds() {
+  RawListener listener;
+  const int client = listener.connect_one();
+  const int server = accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC);
+  EXPECT_GE(server, 0);
+  return {client, server};
+}
+
+inline Bytes random_bytes(std::mt19937_64& random, size_t size) {
+  Bytes bytes(size);
+  for (size_t at = 0; at < size; ++at) bytes[at] = static_cast<std::byte>(random() >> 24);
+  return bytes;
+}
+
+// A port of 127.0.0.1 on which nobody listens.
+inline uint16_t free_port() { return RawListener{}.port(); }
+
+// Runs `what` in a forked child; its exit status, or -1 if it did not end in 10 s.
+inline int in_child(const std::function<int()>& what) {
+  const pid_t child = fork();
+  if (child == 0) _exit(what());
+  for (int i = 0; i < 1000; ++i) {
+    int status = 0;
+    if (waitpid(child, &status, WNOHANG) == child) {
+      return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  return -1;
+}
+
+}  // namespace pccl::net

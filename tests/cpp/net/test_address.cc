@@ -1,0 +1,58 @@
+#include "csrc/net/address.h"
+
+#include <gtest/gtest.h>
+#include <uv.h>
+
+namespace pccl::net {
+namespace {
+
+Address literal(const std::string& host) {
+  std::vector<Address> addresses = literal_address(host, 48148);
+  EXPECT_EQ(addresses.size(), 1u) << host;
+  return addresses.empty() ? Address{} : addresses[0];
+}
+
+TEST(Address, LiteralsComeBackAsTheyWere) {
+  for (const char* host : {"10.0.0.7", "127.0.0.1", "::1", "2001:db8::7"}) {
+    EXPECT_EQ(literal(host).host(), host);
+    EXPECT_EQ(literal(host).port(), 48148);
+  }
+  EXPECT_EQ(literal("::ffff:10.0.0.7").host(), "10.0.0.7");
+  EXPECT_TRUE(literal_address("localhost", 1).empty());
+  EXPECT_TRUE(literal_address("", 1).empty());
+}
+
+TEST(Address, KnowsLoopback) {
+  for (const char* host : {"127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"}) {
+    EXPECT_TRUE(literal(host).is_loopback()) << host;
+  }
+  for (const char* host : {"128.0.0.1", "10.0.0.127", "::2", "::ffff:10.0.0.7", "::"}) {
+    EXPECT_FALSE(literal(host).is_loopback()) << host;
+  }
+}
+
+TEST(Address, NamesHaveAddresses) {
+  Result<std::vector<Address>> addresses = resolve_now("localhost", 7);
+  ASSERT_TRUE(addresses.ok());
+  ASSERT_FALSE(addresses.value().empty());
+  for (const Address& address : addresses.value()) {
+    EXPECT_TRUE(address.is_loopback());
+    EXPECT_EQ(address.port(), 7);
+  }
+  // A label over 63 bytes is refused without asking anybody.
+  EXPECT_EQ(resolve_now(std::string(70, 'x'), 7).status().message, "unknown host name");
+}
+
+TEST(Address, ErrorsReadLikeAText) {
+  EXPECT_EQ(error_text(ECONNREFUSED), "connection refused");
+  EXPECT_EQ(error_text(EADDRINUSE), "address already in use");
+  EXPECT_EQ(resolve_error_text(UV_EAI_NONAME), "unknown host name");
+}
+
+TEST(Address, WithoutAConnectionThereIsNone) {
+  EXPECT_EQ(peer_address(-1).family(), AF_UNSPEC);
+  EXPECT_EQ(local_address(-1).host(), "");
+}
+
+}  // namespace
+}  // namespace pccl::net

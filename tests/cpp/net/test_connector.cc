@@ -1,0 +1,127 @@
+#include "csrc/net/socket.h"
+
+#include "tests/cpp/net/net_test.h"
+
+namespace pccl::net {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// One attempt, waited for.
+Result<Socket> attempt(Loop& loop, const Endpoint& to, Duration timeout) {
+  std::promise<Result<Socket>> done;
+  std::unique_ptr<Connector> connector;
+  loop.post([&] {
+    connector = std::make_unique<Connector>(loop, to, timeout, [&](Result<Socket> result) {
+      connector.reset();  // in its own callback
+      done.set_value(std::move(result));
+    });
+    EXPECT_NE(connector, nullptr);  // nothing comes from inside the constructor
+  });
+  return done.get_future().get();
+}
+
+std::string refusal(Loop& loop, const Endpoint& to, Duration timeout = seconds(5)) {
+  Result<Socket> result = attempt(loop, to, timeout);
+  if (result.ok()) return "connected";
+  EXPECT_EQ(result.status().code, Code::kSystem);
+  return result.status().message;
+}
+
+TEST(Connector, ReachesLiteralsAndNames) {
+  Loop loop("test");
+  RawListener listener;
+  for (const char* host :
+       {"127.0.0.1", "localhost"}) {  // localhost may be ::1 first, where nobody listens
+    Result<Socket> result = attempt(loop, {host, listener.port()}, seconds(5));
+    ASSERT_TRUE(result.ok()) << result.status().message;
+    EXPECT_EQ(result.value().peer_host(), "127.0.0.1");
+  }
+}
+
+TEST(Connector, SaysWhoRefused) {
+  Loop loop("test");
+  const uint16_t port = free_port();
+  const std::string number = std::to_string(port);
+  EXPECT_EQ(refusal(loop, {"127.0.0.1", port}),
+            "connect to 127.0.0.1:" + number + ": connection refused");
+  const std::string text = refusal(loop, {"localhost", port});
+  EXPECT_TRUE(text.starts_with("connect to localhost:" + number + " (")) << text;
+  EXPECT_TRUE(text.ends_with("): connection refused")) << text;
+  EXPECT_EQ(refusal(loop, {"", port}), "connect to :" + number + ": no host is given");
+  const std::string name(70, 'x');  // refused without asking anybody
+  EXPECT_EQ(refusal(loop, {name, 1}), "connect to " + name + ":1: unknown host name");
+  const std::string longer(300, 'x');
+  EXPECT_TRUE(refusal(loop, {longer, 1}).starts_with("connect to xxx"));
+}
+
+// A listener whose queue is full: what is sent to it is thrown away.
+struct BlackHole : RawListener {
+  BlackHole() : RawListener(0) {
+    for (int i = 0; i < 4; ++i) {
+      fillers.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+      ::connect(fillers.back(), raw(), sizeof address);
+    }
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  ~BlackHole() {
+    for (const int filler : fillers) ::close(filler);
+  }
+  std::vector<int> fillers;
+};
+
+TEST(Connector, GivesUpWhenNobodyAnswers) {
+  Loop loop("test");
+  BlackHole hole;
+  const auto start = std::chrono::steady_clock::now();
+  const std::string text = refusal(loop, {"127.0.0.1", hole.port()}, milliseconds(300));
+  const auto took = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(text,
+            "connect to 127.0.0.1:" + std::to_string(hole.port()) + ": no answer within 0.3 s");
+  EXPECT_GE(took, milliseconds(300));
+  EXPECT_LT(took, milliseconds(900));
+}
+
+TEST(Connector, DestroyedItSaysNothing) {
+  Loop loop("test");
+  BlackHole hole;
+  RawListener listener;
+  bool called = false;
+  const auto say = [&called](Result<Socket>) { called = true; };
+  on(loop, [&] {
+    // Before it began, while it looks a name up, while it waits for an answer, when it is about to
+    // succeed.
+    Connector(loop, {"127.0.0.1", listener.port()}, seconds(5), say);
+    auto named =
+        std::make_shared<Connector>(loop, Endpoint{"localhost", listener.port()}, seconds(5), say);
+    auto waiting =
+        std::make_shared<Connector>(loop, Endpoint{"127.0.0.1", hole.port()}, seconds(5), say);
+    auto sure =
+        std::make_shared<Connector>(loop, Endpoint{"127.0.0.1", listener.port()}, seconds(5), say);
+    loop.post([named, waiting, sure] {});  // the last reference goes with the task
+    return 0;
+  });
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_FALSE(on(loop, [&] { return called; }));
+}
+
+TEST(Connector, MayOutliveItsLoop) {
+  BlackHole hole;
+  std::vector<std::unique_ptr<Connector>> connectors;
+  bool called = false;
+  {
+    Loop loop("test");
+    on(loop, [&] {
+      for (const char* host : {"127.0.0.1", "localhost"}) {
+        connectors.push_back(std::make_unique<Connector>(
+            loop, Endpoint{host, hole.port()}, seconds(5), [&](Result<Socket>) { called = true; }));
+      }
+      return 0;
+    });
+  }
+  EXPECT_FALSE(called);
+}
+
+}  // namespace
+}  // namespace pccl::net

@@ -1,0 +1,50 @@
+#include "csrc/net/descriptors.h"
+
+#include <fcntl.h>
+
+#include "tests/cpp/net/net_test.h"
+
+namespace pccl::net {
+namespace {
+
+bool is_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
+
+TEST(Descriptors, AChildClosesThemAndNothingElse) {
+  const int ours = ::open("/dev/null", O_RDONLY);
+  const int other = ::open("/dev/null", O_RDONLY);
+  const int high = fcntl(ours, F_DUPFD, 900);
+  const unsigned before = fork_count();
+  remember_descriptor(ours);
+  remember_descriptor(high);
+  EXPECT_EQ(in_child([&] {
+              const bool right = !is_open(ours) && !is_open(high) && is_open(other);
+              return right && fork_count() == before + 1 ? 0 : 1;
+            }),
+            0);
+  EXPECT_TRUE(is_open(ours) && is_open(high));
+  EXPECT_EQ(fork_count(), before);
+  close_descriptor(ours);
+  close_descriptor(high);
+  EXPECT_FALSE(is_open(ours));
+  const int again = ::open("/dev/null", O_RDONLY);  // likely the same number, not ours
+  EXPECT_EQ(in_child([&] { return is_open(again) ? 0 : 1; }), 0);
+  ::close(again);
+  ::close(other);
+}
+
+TEST(Descriptors, ForkWaitsForOneThatIsBeingMade) {
+  std::promise<void> inside;
+  std::thread maker([&] {
+    const ForkGuard guard;
+    inside.set_value();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  });
+  inside.get_future().get();
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(in_child([] { return 0; }), 0);
+  EXPECT_GT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(50));
+  maker.join();
+}
+
+}  // namespace
+}  // namespace pccl::net

@@ -1,0 +1,462 @@
+#include "csrc/net/framing.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <random>
+
+namespace pccl::net {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+FrameHeader control(uint64_t value) {
+  FrameHeader header;
+  header.type = FrameType::kCredit;
+  header.value = value;
+  return header;
+}
+
+FrameHeader chunk(uint64_t value, size_t length) {
+  FrameHeader header;
+  header.type = FrameType::kChunk;
+  header.length = static_cast<uint32_t>(length);
+  header.value = value;
+  return header;
+}
+
+Bytes random_bytes(std::mt19937_64& random, size_t size) {
+  Bytes bytes(size + 8);
+  for (size_t at = 0; at < size; at += 8) {
+    const uint64_t number = random();
+    std::memcpy(bytes.data() + at, &number, 8);
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
+// Everything the writer has to say, as one sequence.
+Bytes drain(FrameWriter& writer) {
+  Bytes out;
+  while (true) {
+    size_t bytes = 0;
+    for (const auto& span : writer.gather()) {
+      out.insert(out.end(), span.begin(), span.end());
+      bytes += span.size();
+    }
+    if (bytes == 0) return out;
+    writer.wrote(bytes);
+  }
+}
+
+// Gives the reader `bytes` in pieces of at most `piece_max`; the first refusal ends it.
+Status give(FrameReader& reader, std::span<const std::byte> bytes, size_t piece_max = SIZE_MAX) {
+  while (!bytes.empty()) {
+    const std::span<std::byte> space = reader.space();
+    EXPECT_FALSE(space.empty());
+    const size_t piece = std::min({bytes.size(), space.size(), piece_max});
+    std::memcpy(space.data(), bytes.data(), piece);
+    const Status status = reader.filled(piece);
+    if (!status.ok()) return status;
+    bytes = bytes.subspan(piece);
+  }
+  return {};
+}
+
+// Writes down what it is told.
+class Recorder : public FrameSink {
+ public:
+  void on_frame(const FrameHeader& header) override { frames.push_back(header); }
+  std::span<std::byte> on_chunk(const FrameHeader& header) override {
+    chunks.push_back(header);
+    landed = 0;
+    landing.assign(header.length, std::byte{0xee});
+    return discard ? std::span<std::byte>{} : std::span(landing);
+  }
+  void on_piece(size_t at, size_t bytes) override {
+    EXPECT_EQ(at, landed);
+    landed = at + bytes;
+    if (during_piece) during_piece();
+  }
+  void on_chunk_end(bool valid) override {
+    EXPECT_EQ(landed, landing.size());
+    ends.push_back(valid);
+  }
+
+  std::vector<FrameHeader> frames, chunks;
+  std::vector<bool> ends;
+  Bytes landing;
+  size_t landed = 0;
+  bool discard = false;
+  std::function<void()> during_piece;
+};
+
+TEST(FrameHeader, LayoutIsTheOneThatIsDocumented) {
+  const FrameHeader header{.type = FrameType::kChunk,
+                           .round = 0x0102,
+                           .block = 0x03040506,
+                           .epoch = Epoch{0x1112131415161718},
+                           .op = {TagId{0x2122232425262728}, 0x31323334},
+                           .digest = 0x4142434445464748,
+                           .slice = 0x51525354,
+                           .length = 0x00010203,
+                           .value = 0x6162636465666768};
+  const HeaderBytes bytes = encode_header(header);
+  const unsigned char expected[60] = {
+      'P',  'c',  'L',  '1',  5,    0,    2,    1,    0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12,
+      0x11, 0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, 0x34, 0x33, 0x32, 0x31, 6,    5,
+      4,    3,    0x48, 0x47, 0x46, 0x45, 0x44, 0x43, 0x42, 0x41, 0x54, 0x53, 0x52, 0x51, 3,
+      2,    1,    0,    0x68, 0x67, 0x66, 0x65, 0x64, 0x63, 0x62, 0x61, 0,    0,    0,    0};
+  EXPECT_EQ(std::memcmp(bytes.data(), expected, sizeof expected), 0);
+  uint32_t sum;
+  std::memcpy(&sum, bytes.data() + 60, 4);
+  EXPECT_EQ(sum, checksum(std::span(bytes).first<60>()));
+  Result<FrameHeader> back = decode_header(bytes);
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back.value(), header);
+}
+
+// `change` makes a header hostile; its checksum is right unless `sum_too` is false.
+std::string refusal(const std::function<void(HeaderBytes&)>& change, bool sum_too = true) {
+  HeaderBytes bytes = encode_header(chunk(1, 100));
+  change(bytes);
+  if (sum_too) {
+    const uint32_t sum = checksum(std::span(bytes).first<60>());
+    std::memcpy(bytes.data() + 60, &sum, 4);
+  }
+  Result<FrameHeader> header = decode_header(bytes);
+  if (header.ok()) return "accepted";
+  EXPECT_EQ(header.status().code, Code::kProtocol);
+  return header.status().message;
+}
+
+TEST(FrameHeader, HostileOnesAreRefusedWithAReason) {
+  EXPECT_EQ(refusal([](HeaderBytes&) {}), "accepted");
+  EXPECT_EQ(refusal([](HeaderBytes& h) { h[0] = std::byte{'G'}; }),
+            "bad frame: no pccl lane speaks like this");
+  EXPECT_EQ(refusal([](HeaderBytes& h) { h[50] ^= std::byte{1}; }, false),
+            "bad frame: the checksum of its header does not match");
+  EXPECT_EQ(refusal([](HeaderBytes& h) { h[4] = std::byte{0}; }), "bad frame: unknown type 0");
+  EXPECT_EQ(refusal([](HeaderBytes& h) { h[4] = std::byte{8}; }), "bad frame: unknown type 8");
+  EXPECT_EQ(refusal([](HeaderBytes& h) { h[5] = std::byte{1}; }),
+            "bad frame: a reserved field is not zero");
+  EXPECT_EQ(refusal([](HeaderBytes& h) { h[57] = std::byte{1}; }),
+            "bad frame: a reserved field is not zero");
+  EXPECT_EQ(refusal([](HeaderBytes& h) { h[47] = std::byte{1}; }),
+            "bad frame: a payload of 16777316 bytes, at most 4194304");
+  EXPECT_EQ(refusal([](HeaderBytes& h) { h[4] = std::byte{4}; }),
+            "bad frame: a payload of 100 bytes, at most 0");
+}
+
+TEST(Framing, FramesArriveOneByteAtATime) {
+  std::mt19937_64 random{1};
+  for (const bool checked : {false, true}) {
+    FrameWriter writer{checked};
+    const Bytes payload = random_bytes(random, 300);
+    writer.push(control(1));
+    writer.push(control(2));
+    writer.push_chunk(chunk(3, 300), payload);
+    Bytes stream = drain(writer);
+    EXPECT_EQ(stream.size(), 3 * 64 + 300 + 8u);
+    writer.push_chunk(chunk(4, 0), {});
+    writer.push(control(5));
+    const Bytes more = drain(writer);
+    stream.insert(stream.end(), more.begin(), more.end());
+
+    Recorder sink;
+    FrameReader reader{sink, checked};
+    ASSERT_TRUE(give(reader, stream, 1).ok());
+    EXPECT_EQ(sink.frames, (std::vector{control(1), control(2), control(5)}));
+    EXPECT_EQ(sink.chunks, (std::vector{chunk(3, 300), chunk(4, 0)}));
+    EXPECT_EQ(sink.ends, (std::vector<bool>{true}));  // nothing lands of a chunk of no bytes
+    EXPECT_EQ(reader.certain(), 64u);
+  }
+}
+
+TEST(FrameReader, LandsWhatCameWithTheHeaderAndThenInPlace) {
+  std::mt19937_64 random{2};
+  FrameWriter writer;
+  const Bytes payload = random_bytes(random, 20000);
+  writer.push_chunk(chunk(1, payload.size()), payload);
+  const Bytes stream = drain(writer);
+  Recorder sink;
+  FrameReader reader{sink};
+  ASSERT_TRUE(give(reader, std::span(stream).first(64 + 1000)).ok());
+  EXPECT_EQ(sink.landed, 1000u);
+  EXPECT_EQ(reader.space().data(), sink.landing.data() + 1000);
+  EXPECT_EQ(reader.space().size(), 19000u);
+  EXPECT_EQ(reader.certain(), 19008u);
+  ASSERT_TRUE(give(reader, std::span(stream).subspan(64 + 1000)).ok());
+  EXPECT_EQ(sink.ends, (std::vector<bool>{true}));
+  EXPECT_EQ(sink.landing, payload);
+}
+
+TEST(FrameReader, RefusesAChangedPayloadOnlyWhenChecked) {
+  std::mt19937_64 random{3};
+  for (const bool checked : {false, true}) {
+    FrameWriter writer{checked};
+    const Bytes payload = random_bytes(random, 700000);
+    writer.push_chunk(chunk(1, payload.size()), payload);
+    Bytes stream = drain(writer);
+    stream[64 + random() % payload.size()] ^= std::byte{4};
+    Recorder sink;
+    FrameReader reader{sink, checked};
+    const Status status = give(reader, stream, 100000);
+    EXPECT_EQ(status.ok(), !checked) << status.message;
+    EXPECT_EQ(sink.ends.size(), checked ? 0u : 1u);
+    EXPECT_EQ(reader.filled(0), status);  // refused for ever
+  }
+}
+
+TEST(FrameReader, RefusesATrailerThatSaysNothing) {
+  FrameWriter writer;
+  const Bytes payload(10);
+  writer.push_chunk(chunk(1, 10), payload);
+  Bytes stream = drain(writer);
+  stream[64 + 10 + 4] = std::byte{3};
+  Recorder sink;
+  FrameReader reader{sink};
+  EXPECT_EQ(give(reader, stream).message, "bad frame: a chunk ends in neither valid nor void");
+}
+
+TEST(FrameReader, NoiseIsRefusedAtTheFirstHeader) {
+  std::mt19937_64 random{4};
+  Recorder sink;
+  FrameReader reader{sink};
+  EXPECT_FALSE(give(reader, random_bytes(random, 5000), 7).ok());
+  EXPECT_TRUE(sink.frames.empty() && sink.chunks.empty());
+}
+
+TEST(FrameReader, DetachedByItsSinkItStaysSilent) {
+  FrameWriter writer;
+  const Bytes payload(100, std::byte{1});
+  writer.push_chunk(chunk(1, 100), payload);
+  Bytes stream = drain(writer);
+  writer.push(control(2));
+  const Bytes more = drain(writer);
+  stream.insert(stream.end(), more.begin(), more.end());
+  Recorder sink;
+  FrameReader reader{sink};
+  sink.during_piece = [&] { reader.detach(); };
+  EXPECT_TRUE(give(reader, stream).ok());
+  EXPECT_TRUE(sink.ends.empty() && sink.frames.empty());
+}
+
+TEST(FrameWriter, FramesOvertakeAChunkThatHasNotBegun) {
+  FrameWriter writer;
+  const Bytes payload(10);
+  writer.push_chunk(chunk(1, 10), payload);
+  writer.push(control(2));
+  writer.gather();
+  writer.wrote(64 + 1);  // the frame, and one byte of the chunk
+  writer.push(control(3));
+  EXPECT_EQ(writer.queued_bytes(), 64u);
+  const auto spans = writer.gather();
+  ASSERT_EQ(spans.size(), 4u);
+  EXPECT_EQ(spans[0].size(), 63u);
+  EXPECT_EQ(spans[1].data(), payload.data());  // from where it lies
+  EXPECT_EQ(spans[2].size(), 8u);
+  EXPECT_EQ(spans[3].size(), 64u);
+}
+
+TEST(FrameWriter, WithdrawnBeforeItBeganAChunkIsNeverSeen) {
+  FrameWriter writer;
+  Bytes payload(10);
+  writer.push_chunk(chunk(1, 10), payload);
+  writer.withdraw();
+  EXPECT_FALSE(writer.chunk_pending());
+  EXPECT_TRUE(writer.gather().empty());
+  writer.withdraw();  // nothing to withdraw
+  EXPECT_TRUE(writer.gather().empty());
+}
+
+// Cut after every possible number of bytes: the next chunk follows intact, and none of the
+// payload's later bytes leaves.
+TEST(FrameWriter, WithdrawnAtEveryByteAChunkIsCompletedAndVoid) {
+  const size_t length = 150;
+  for (size_t cut = 1; cut < 64 + length + 8; ++cut) {
+    FrameWriter writer{true};
+    Bytes payload(length, std::byte{7});
+    writer.push_chunk(chunk(1, length), payload);
+    Bytes stream;
+    while (stream.size() < cut) {
+      const auto span = writer.gather()[0];
+      const size_t bytes = std::min(span.size(), cut - stream.size());
+      stream.insert(stream.end(), span.begin(), span.begin() + static_cast<std::ptrdiff_t>(bytes));
+      writer.wrote(bytes);
+    }
+    writer.withdraw();
+    payload.assign(length, std::byte{9});
+    const Bytes next(20, std::byte{3});
+    writer.push_chunk(chunk(2, 20), next);
+    const Bytes more = drain(writer);
+    stream.insert(stream.end(), more.begin(), more.end());
+    Recorder sink;
+    FrameReader reader{sink, true};
+    ASSERT_TRUE(give(reader, stream).ok()) << cut;
+    ASSERT_EQ(sink.chunks.size(), 2u);
+    const bool complete = cut > 64 + length;  // then its mark was on the way already
+    EXPECT_EQ(sink.ends, (std::vector<bool>{complete, true})) << cut;
+    EXPECT_EQ(std::count(stream.begin(), stream.end(), std::byte{9}), 0) << cut;
+    EXPECT_EQ(sink.landing, next);
+  }
+}
+
+TEST(FrameReader, RevokedAtEveryByteALandingIsLeftAlone) {
+  const size_t length = 150;
+  const Bytes payload(length, std::byte{7});
+  for (size_t cut = 64; cut < 64 + length + 8; ++cut) {
+    FrameWriter writer{true};
+    writer.push_chunk(chunk(1, length), payload);
+    const Bytes stream = drain(writer);
+    Recorder sink;
+    FrameReader reader{sink, true};
+    ASSERT_TRUE(give(reader, std::span(stream).first(cut)).ok());
+    reader.revoke();
+    sink.landing.assign(length, std::byte{1});
+    ASSERT_TRUE(give(reader, std::span(stream).subspan(cut)).ok());
+    ASSERT_TRUE(sink.landing == Bytes(length, std::byte{1})) << cut;
+    ASSERT_TRUE(sink.ends.empty());
+    ASSERT_TRUE(give(reader, encode_header(control(1))).ok());
+    EXPECT_EQ(sink.frames.size(), 1u);
+  }
+}
+
+// ---- A pipe cut at random, with both ends changing their minds --------------------------------
+
+class Pipe : public FrameSink {
+ public:
+  explicit Pipe(uint64_t seed)
+      : random_(seed), writer_(seed % 2 == 1), reader_(*this, seed % 2 == 1) {}
+
+  void run() {
+    for (int step = 0; step < 200 && !HasFailure(); ++step) {
+      switch (random_() % 8) {
+        case 0: send_control(); break;
+        case 1: withdraw(); break;
+        case 2: revoke(); break;
+        default: break;
+      }
+      if (!writer_.chunk_pending()) send_chunk();
+      move_bytes();
+    }
+    while (move_bytes() > 0) {
+    }
+    finish_sent();
+    EXPECT_EQ(frames_, controls_sent_);
+    for (const auto& [id, sent] : sent_) {
+      if (sent.withdrawn) continue;
+      ASSERT_TRUE(outcome_.contains(id)) << "chunk " << id << " was lost";
+    }
+  }
+  static bool HasFailure() { return ::testing::Test::HasFailure(); }
+
+ private:
+  enum class Ending { kUnderWay, kDiscarded, kRevoked, kValid, kVoid };
+  struct Sent {
+    Bytes original;
+    bool withdrawn = false;
+  };
+
+  void send_control() { writer_.push(control(controls_sent_++)); }
+  void send_chunk() {
+    finish_sent();
+    static constexpr size_t kSizes[] = {0, 1, 8, 100, 4000, 4096, 9000, 300000, 700000};
+    payload_ = random_bytes(random_, kSizes[random_() % std::size(kSizes)]);
+    sent_[++last_id_].original = payload_;
+    writer_.push_chunk(chunk(last_id_, payload_.size()), payload_);
+  }
+  // What was lent is back: it may be anything from here on.
+  void finish_sent() { payload_.assign(payload_.size(), std::byte{0xdd}); }
+  void withdraw() {
+    if (writer_.chunk_pending()) sent_[last_id_].withdrawn = true;
+    writer_.withdraw();
+    EXPECT_FALSE(writer_.chunk_pending());
+    finish_sent();
+  }
+  void revoke() {
+    reader_.revoke();
+    if (arriving_ != 0 && outcome_[arriving_] == Ending::kUnderWay) {
+      outcome_[arriving_] = Ending::kRevoked;
+      landing_.assign(landing_.size(), std::byte{0xaa});
+      revoked_ = true;
+    }
+  }
+  size_t move_bytes() {
+    size_t budget = random_() % 4 == 0 ? 1 + random_() % 70 : random_() % 600000;
+    size_t bytes = 0;
+    for (const auto& span : writer_.gather()) {
+      const size_t part = std::min(budget - bytes, span.size());
+      way_.insert(way_.end(), span.begin(), span.begin() + static_cast<std::ptrdiff_t>(part));
+      bytes += part;
+    }
+    writer_.wrote(bytes);
+    budget = random_() % 4 == 0 ? 1 + random_() % 70 : random_() % 600000;
+    size_t delivered = 0;
+    while (delivered < way_.size() && delivered < budget) {
+      const std::span<std::byte> space = reader_.space();
+      const size_t part = std::min({space.size(), way_.size() - delivered, budget - delivered});
+      std::memcpy(space.data(), way_.data() + delivered, part);
+      delivered += part;
+      const Status status = reader_.filled(part);
+      EXPECT_TRUE(status.ok()) << status.message;
+    }
+    way_.erase(way_.begin(), way_.begin() + static_cast<std::ptrdiff_t>(delivered));
+    return way_.size() + (writer_.gather().empty() ? 0 : 1);
+  }
+
+  void on_frame(const FrameHeader& header) override { EXPECT_EQ(header.value, frames_++); }
+  std::span<std::byte> on_chunk(const FrameHeader& header) override {
+    check_revoked();
+    EXPECT_GT(header.value, arriving_);
+    arriving_ = header.value;
+    landed_ = 0;
+    EXPECT_EQ(header.length, sent_[arriving_].original.size());
+    const bool discard = random_() % 4 == 0 || header.length == 0;
+    outcome_[arriving_] = discard ? Ending::kDiscarded : Ending::kUnderWay;
+    landing_.assign(discard ? 0 : header.length, std::byte{0xee});
+    return landing_;
+  }
+  void on_piece(size_t at, size_t bytes) override {
+    EXPECT_EQ(outcome_[arriving_], Ending::kUnderWay);
+    EXPECT_EQ(at, landed_);
+    EXPECT_GT(bytes, 0u);
+    landed_ += bytes;
+    if (random_() % 16 == 0) revoke();
+  }
+  void on_chunk_end(bool valid) override {
+    const Sent& sent = sent_[arriving_];
+    EXPECT_EQ(outcome_[arriving_], Ending::kUnderWay);
+    EXPECT_EQ(landed_, sent.original.size());
+    outcome_[arriving_] = valid ? Ending::kValid : Ending::kVoid;
+    EXPECT_TRUE(valid ? landing_ == sent.original : sent.withdrawn);
+  }
+  // A revoked landing holds what its owner has written there since.
+  void check_revoked() {
+    EXPECT_TRUE(!revoked_ || landing_ == Bytes(landing_.size(), std::byte{0xaa}));
+    revoked_ = false;
+  }
+
+  std::mt19937_64 random_;
+  FrameWriter writer_;
+  FrameReader reader_;
+  Bytes way_;
+  Bytes payload_, landing_;
+  uint64_t controls_sent_ = 0, frames_ = 0, last_id_ = 0, arriving_ = 0;
+  size_t landed_ = 0;
+  bool revoked_ = false;
+  std::map<uint64_t, Sent> sent_;
+  std::map<uint64_t, Ending> outcome_;
+};
+
+TEST(Framing, SurvivesARandomPipe) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    Pipe{seed}.run();
+    ASSERT_FALSE(HasFailure()) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace pccl::net

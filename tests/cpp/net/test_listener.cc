@@ -1,0 +1,181 @@
+#include "csrc/net/socket.h"
+
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+
+#include "tests/cpp/net/net_test.h"
+
+namespace pccl::net {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// A listener and what it has accepted.
+struct Host {
+  explicit Host(const Endpoint& at) {
+    failure = on(loop, [&] {
+      Result<std::unique_ptr<Listener>> result = Listener::open(
+          loop, at, [this](Socket socket) { accepted.push_back(std::move(socket)); });
+      if (!result.ok()) return result.status();
+      listener = std::move(result.value());
+      port = listener->port();
+      return Status{};
+    });
+  }
+  ~Host() {
+    on(loop, [&] {
+      listener.reset();
+      accepted.clear();
+      return 0;
+    });
+  }
+
+  Loop loop{"test"};
+  Status failure;
+  uint16_t port = 0;
+  std::unique_ptr<Listener> listener;
+  std::vector<Socket> accepted;
+};
+
+std::string connect_to(Loop& loop, const Endpoint& to) {
+  std::promise<std::string> done;
+  std::unique_ptr<Connector> connector;
+  loop.post([&] {
+    connector = std::make_unique<Connector>(loop, to, seconds(5), [&](Result<Socket> result) {
+      done.set_value(result.ok() ? result.value().peer_host() : result.status().message);
+    });
+  });
+  std::string outcome = done.get_future().get();
+  on(loop, [&] {
+    connector.reset();
+    return 0;
+  });
+  return outcome;
+}
+
+TEST(Listener, WithoutAHostItAcceptsIpv4AndIpv6) {
+  Host host({"", 0});
+  ASSERT_TRUE(host.failure.ok()) << host.failure.message;
+  EXPECT_GT(host.port, 0);
+  EXPECT_EQ(connect_to(host.loop, {"127.0.0.1", host.port}), "127.0.0.1");
+  const int has_v6 = ::socket(AF_INET6, SOCK_STREAM, 0);
+  EXPECT_EQ(has_v6 < 0 ? "::1" : connect_to(host.loop, {"::1", host.port}), "::1");
+  ::close(has_v6);
+  EXPECT_TRUE(eventually(host.loop, [&] { return host.accepted.size() >= 1; }));
+  on(host.loop, [&] {
+    const Socket& socket = host.accepted[0];
+    int no_delay = 0;
+    socklen_t length = sizeof no_delay;
+    getsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &no_delay, &length);
+    EXPECT_EQ(no_delay, 1);
+    EXPECT_TRUE(fcntl(socket.fd(), F_GETFL) & O_NONBLOCK);
+    EXPECT_EQ(socket.peer_host(), "127.0.0.1");  // not ::ffff:127.0.0.1
+    EXPECT_TRUE(socket.is_loopback());
+    return 0;
+  });
+}
+
+TEST(Listener, WithANameItListensOnEveryAddressOfIt) {
+  Host host({"localhost", 0});
+  ASSERT_TRUE(host.failure.ok()) << host.failure.message;
+  EXPECT_EQ(connect_to(host.loop, {"127.0.0.1", host.port}), "127.0.0.1");
+  EXPECT_EQ(connect_to(host.loop, {"localhost", host.port}).find("connect to"), std::string::npos);
+}
+
+TEST(Listener, SaysWhyItCannotListen) {
+  RawListener taken;
+  const std::string port = std::to_string(taken.port());
+  EXPECT_EQ(
+      Host({"127.0.0.1", taken.port()}).failure,
+      (Status{
+          Code::kSystem, "cannot listen on 127.0.0.1:" + port + ": address already in use", {}}));
+  EXPECT_EQ(Host({"", taken.port()}).failure.message,
+            "cannot listen on *:" + port + ": address already in use");
+  EXPECT_EQ(Host({std::string(70, 'x'), 1}).failure.message,
+            "cannot listen on " + std::string(70, 'x') + ":1: unknown host name");
+  EXPECT_EQ(
+      Host({"2001:db8::7", 5000}).failure.message.find("cannot listen on [2001:db8::7]:5000: "),
+      0u);
+}
+
+TEST(Listener, ReusesAPortThatWasJustClosed) {
+  uint16_t port = 0;
+  {
+    Host host({"127.0.0.1", 0});
+    port = host.port;
+    connect_to(host.loop, {"127.0.0.1", port});
+    eventually(host.loop, [&] { return host.accepted.size() == 1; });
+    on(host.loop, [&] {
+      host.accepted.clear();
+      return 0;
+    });  // the listener's side waits in TIME_WAIT
+  }
+  EXPECT_TRUE(Host({"127.0.0.1", port}).failure.ok());
+}
+
+TEST(Listener, MayBeDestroyedInItsCallback) {
+  Loop loop("test");
+  RawListener client_side;
+  std::unique_ptr<Listener> listener;
+  int count = 0;
+  const uint16_t port = on(loop, [&] {
+    listener = std::move(Listener::open(loop, {"127.0.0.1", 0}, [&](Socket) {
+                           ++count;
+                           listener.reset();
+                         }).value());
+    return listener->port();
+  });
+  client_side.address.sin_port = htons(port);
+  on(loop, [&] {  // both are in the queue when the loop looks
+    ::close(client_side.connect_one());
+    ::close(client_side.connect_one());
+    return 0;
+  });
+  EXPECT_TRUE(eventually(loop, [&] { return listener == nullptr; }));
+  EXPECT_EQ(on(loop, [&] { return count; }), 1);
+}
+
+TEST(Listener, WithoutDescriptorsItWaitsAndDoesNotSpin) {
+  Host host({"127.0.0.1", 0});
+  RawListener client_side;
+  client_side.address.sin_port = htons(host.port);
+  const int client = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{static_cast<rlim_t>(client) + 1, before.rlim_max};
+  std::vector<int> taken;  // every number below the limit
+  on(host.loop, [&] {
+    setrlimit(RLIMIT_NOFILE, &none);
+    for (int fd = dup(client); fd >= 0; fd = dup(client)) taken.push_back(fd);
+    return 0;
+  });
+  ASSERT_EQ(::connect(client, client_side.raw(), sizeof client_side.address), 0);
+  timespec used_before{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used_before);
+  std::this_thread::sleep_for(milliseconds(300));
+  timespec used_after{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used_after);
+  setrlimit(RLIMIT_NOFILE, &before);
+  for (const int fd : taken) ::close(fd);
+  const double used = static_cast<double>(used_after.tv_sec - used_before.tv_sec) +
+                      static_cast<double>(used_after.tv_nsec - used_before.tv_nsec) / 1e9;
+  EXPECT_LT(used, 0.1);
+  EXPECT_TRUE(eventually(host.loop, [&] { return host.accepted.size() == 1; }));
+  ::close(client);
+}
+
+TEST(Listener, MayOutliveItsLoop) {
+  std::unique_ptr<Listener> listener;
+  Loop loop("test");
+  on(loop, [&] {
+    listener = std::move(Listener::open(loop, {"127.0.0.1", 0}, [](Socket) {}).value());
+    return 0;
+  });
+  loop.stop();
+  listener.reset();
+}
+
+}  // namespace
+}  // namespace pccl::net

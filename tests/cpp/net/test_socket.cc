@@ -1,0 +1,77 @@
+#include "csrc/net/socket.h"
+
+#include <fcntl.h>
+#include <netinet/tcp.h>
+
+#include "tests/cpp/net/net_test.h"
+
+namespace pccl::net {
+namespace {
+
+TEST(Endpoint, TextPutsBracketsAroundIpv6) {
+  EXPECT_EQ(text(Endpoint{"host", 1}), "host:1");
+  EXPECT_EQ(text(Endpoint{"10.0.0.7", 48148}), "10.0.0.7:48148");
+  EXPECT_EQ(text(Endpoint{"::1", 48148}), "[::1]:48148");
+}
+
+TEST(Socket, SetsItsFlagsAndKnowsItsEnds) {
+  const auto [client, server] = connected_fds();
+  const Socket socket(client);
+  const Socket other(server);
+  EXPECT_TRUE(fcntl(client, F_GETFL) & O_NONBLOCK);
+  EXPECT_TRUE(fcntl(client, F_GETFD) & FD_CLOEXEC);
+  int no_delay = 0;
+  socklen_t length = sizeof no_delay;
+  getsockopt(client, IPPROTO_TCP, TCP_NODELAY, &no_delay, &length);
+  EXPECT_EQ(no_delay, 1);
+  EXPECT_EQ(socket.peer_host(), "127.0.0.1");
+  EXPECT_EQ(other.local_host(), "127.0.0.1");
+  EXPECT_TRUE(socket.is_loopback());
+  EXPECT_TRUE(socket);
+  EXPECT_FALSE(Socket());
+}
+
+TEST(Socket, ClosesOnceWhateverItIsMovedTo) {
+  const auto [client, server] = connected_fds();
+  {
+    Socket socket(client);
+    Socket moved = std::move(socket);
+    EXPECT_EQ(socket.fd(), -1);
+    Socket assigned(server);
+    assigned = std::move(moved);
+    EXPECT_EQ(fcntl(server, F_GETFD), -1);  // what it was before is closed
+    EXPECT_EQ(assigned.fd(), client);
+  }
+  EXPECT_EQ(fcntl(client, F_GETFD), -1);
+}
+
+TEST(Socket, AChildHoldsNoConnectionOpen) {
+  const auto [client, server] = connected_fds();
+  auto socket = std::make_unique<Socket>(client);
+  std::promise<void> checked;
+  int to_parent[2];
+  ASSERT_EQ(pipe(to_parent), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    ::close(server);
+    // Something of the child's own gets the number of the closed socket: the destructor must leave
+    // it alone.
+    const int other = fcntl(to_parent[1], F_DUPFD, client);
+    socket.reset();
+    const char right = other == client && fcntl(other, F_GETFD) >= 0 ? 'y' : 'n';
+    if (write(to_parent[1], &right, 1) != 1) _exit(1);
+    pause();
+  }
+  char right = 0;
+  ASSERT_EQ(read(to_parent[0], &right, 1), 1);
+  EXPECT_EQ(right, 'y');
+  socket.reset();  // the child lives, and the other end hears of the end all the same
+  char byte;
+  EXPECT_EQ(recv(server, &byte, 1, 0), 0);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  for (const int fd : {server, to_parent[0], to_parent[1]}) ::close(fd);
+}
+
+}  // namespace
+}  // namespace pccl::net
