@@ -1,0 +1,67 @@
+// Memory: what an application lends to one operation. Spans stay lent until OpDrained. OpBuffers: that memory together
+// with scratch and the saved bytes that make a failed operation leave no trace (promise P2). No socket here, and no
+// decision: the Engine says what lands where, in the order of the schedule. Belongs to one thread.
+// How a landing chunk is dealt with: each piece is reduced as soon as it is there, while it is in cache. A kStore chunk
+// is saved before its first byte lands, which also warms the lines for the socket's copy; a kFinish chunk piece by
+// piece, before the sum is written. What arrived is the first operand, this rank's tensor the second, always.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "csrc/base/dtype.h"
+#include "csrc/base/status.h"
+#include "csrc/ring/pool.h"
+#include "csrc/ring/schedule.h"
+#include "csrc/ring/undo.h"
+
+namespace pccl::ring {
+
+// One span per block where blocks are separate tensors (all-gather, transfers); a single span that the schedule cuts
+// into blocks otherwise (all-reduce, broadcast; an all-gather into one tensor).
+struct Memory {
+  std::vector<std::span<std::byte>> spans;
+  DType dtype = DType::kFloat32;
+  ReduceOp reduce = ReduceOp::kSum;
+  int contributors = 1;  // AVG divides by it
+  bool save = true;      // keep what is overwritten until the outcome is known
+};
+
+class OpBuffers {
+ public:
+  // kSystem when scratch or room for the saved bytes cannot be had: says how much was asked for.
+  // REQUIRES: `memory` has the bytes of every block of the schedule.
+  static Result<std::unique_ptr<OpBuffers>> make(const Shape& shape, Memory memory, Pool& pool);
+
+  // Where a unit is sent from.
+  std::span<const std::byte> source(const Unit& sent) const;
+  // Where the next unit lands; what it would overwrite is saved. REQUIRES: units in the order of the schedule.
+  std::span<std::byte> land(const Unit& unit, Action action);
+  // `bytes` more bytes of that unit have landed at its byte `at`: whole elements are reduced.
+  void absorb(size_t at, size_t bytes);
+  // Puts back what was overwritten. REQUIRES: nothing lands or leaves any more.
+  void restore();
+
+ private:
+  OpBuffers(const Shape& shape, Memory memory, Pool& pool);
+  Status reserve();
+  std::byte* block(uint32_t index) const;
+  std::byte* slot(uint32_t index) const;
+
+  const Schedule schedule_;
+  const Memory memory_;
+  const size_t slots_per_slab_;
+  Slabs scratch_;
+  Undo undo_;
+  bool saves_ = false;
+
+  // The unit that is landing.
+  Unit unit_;
+  Action action_ = Action::kStore;
+  size_t reduced_ = 0;  // bytes of it
+};
+
+}  // namespace pccl::ring

@@ -1,0 +1,107 @@
+// RingCore: decides which bytes go next, from where to where, for all operations in flight on this peer. Pure: it
+// sees chunk headers and cursors, never a byte. Its Engine moves the bytes, or the simulator's does: the same class.
+// Rules (DESIGN sections 6, 7; deadlock-freedom I1 to I6):
+//  (1) a chunk leaves only against credit of the neighbour that has posted the same operation with the same digest;
+//  (2) on each link the oldest operation that can send does; one that cannot never holds up another;
+//  (3) nothing of an epoch leaves on a link before both ends have said Open for it; frames of older epochs, and of
+//      operations that have ended here, are discarded;
+//  (4) an ended operation is drained in the same step: landings revoked, the chunk being sent withdrawn, then the
+//      saved bytes restored (abort) or dropped (commit), then OpDrained.
+// A chunk that the schedule does not expect is a protocol error of the link: FailLink.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "csrc/base/ids.h"
+#include "csrc/net/framing.h"
+#include "csrc/ring/credits.h"
+#include "csrc/ring/op_table.h"
+#include "csrc/ring/schedule.h"
+
+namespace pccl::ring {
+
+// ---- Events ----
+struct EpochBegun {  // drops whatever is left of older epochs (all operations have ended by then)
+  Epoch epoch;
+  std::vector<PeerId> peers;  // the other members
+};
+struct LinkUp { PeerId peer; };
+struct LinkDown { PeerId peer; };
+struct OpPosted { Task task; };
+struct OpEnded { OpKey op; bool committed = false; };   // unknown operation (never posted here): ignored
+struct FrameArrived { PeerId peer; net::FrameHeader header; };  // kOpen, kCredit
+struct ChunkArriving { PeerId peer; net::FrameHeader header; };
+struct ChunkArrived { PeerId peer; bool valid = true; };  // of the landing given last on this link
+struct ChunkSent { PeerId peer; };
+using Event = std::variant<EpochBegun, LinkUp, LinkDown, OpPosted, OpEnded, FrameArrived, ChunkArriving, ChunkArrived,
+                           ChunkSent>;
+
+// ---- Effects, in the order in which they must be carried out ----
+struct SendFrame { PeerId peer; net::FrameHeader header; };
+struct SendChunk { PeerId peer; net::FrameHeader header; uint64_t handle; Unit unit; };
+struct Land { PeerId peer; uint64_t handle; Unit unit; Action action; };  // answer to ChunkArriving
+struct Discard { PeerId peer; };                                         // the other answer
+struct Revoke { PeerId peer; };
+struct Withdraw { PeerId peer; };
+struct Restore { uint64_t handle; };
+struct Release { uint64_t handle; };
+struct OpTransferred { Epoch epoch; OpKey op; };  // everything received, everything sent
+struct OpDrained { Epoch epoch; OpKey op; };      // no thread touches the tensor any more
+struct FailLink { PeerId peer; std::string why; };
+using Effect = std::variant<SendFrame, SendChunk, Land, Discard, Revoke, Withdraw, Restore, Release, OpTransferred,
+                            OpDrained, FailLink>;
+using Effects = std::vector<Effect>;  // the caller's, reused: stepping allocates nothing in the steady state
+
+class RingCore {
+ public:
+  void step(const Event& event, Effects& effects);
+  size_t operations_open() const { return operations_.size(); }
+
+ private:
+  struct Link {
+    bool failed = false;  // FailLink was said: nothing counts until LinkDown
+    Epoch said;           // the last Open that we sent
+    Epoch heard;          // the last Open that came; may be newer than ours
+    Operation* landing = nullptr;
+    Operation* sending = nullptr;
+    EarlyCredits early;
+    SendQueue queue;
+  };
+
+  void on(const EpochBegun& event, Effects& effects);
+  void on(const LinkUp& event, Effects& effects);
+  void on(const LinkDown& event, Effects& effects);
+  void on(const OpPosted& event, Effects& effects);
+  void on(const OpEnded& event, Effects& effects);
+  void on(const FrameArrived& event, Effects& effects);
+  void on(const ChunkArriving& event, Effects& effects);
+  void on(const ChunkArrived& event, Effects& effects);
+  void on(const ChunkSent& event, Effects& effects);
+
+  void on_open(PeerId peer, Link& link, const net::FrameHeader& header, Effects& effects);
+  void on_credit(PeerId peer, Link& link, const net::FrameHeader& header, Effects& effects);
+  // Why a chunk is refused: empty if it is not, and `operation` is then what it belongs to, or null if it is void.
+  std::string judge(PeerId peer, const Link& link, const net::FrameHeader& header, Operation*& operation);
+
+  Link* find_link(PeerId peer);
+  bool ready(const Link& link) const;
+  void say_open(PeerId peer, Link& link, Effects& effects);
+  void grant(Operation& operation, Effects& effects);
+  void enqueue(Operation& operation, Effects& effects);
+  void serve(PeerId peer, Link& link, Effects& effects);
+  void tell_if_transferred(Operation& operation, Effects& effects);
+  void drain(Operation& operation, bool committed, Effects& effects);
+  void fail(PeerId peer, Link& link, std::string why, Effects& effects);
+
+  Epoch epoch_;
+  std::vector<PeerId> members_;
+  std::map<PeerId, Link> links_;  // those that are up
+  OpTable operations_;
+};
+
+}  // namespace pccl::ring

@@ -1,0 +1,52 @@
+#include "csrc/ring/credits.h"
+
+#include <algorithm>
+
+#include "csrc/base/assert.h"
+
+namespace pccl::ring {
+namespace {
+
+bool younger(const Operation* a, const Operation* b) { return a->serial > b->serial; }
+
+}  // namespace
+
+bool EarlyCredits::keep(OpKey op, uint64_t digest, uint64_t value) {
+  if (credits_.size() >= protocol::kOpsOpenMax && !credits_.contains(op)) return false;
+  credits_[op] = {digest, value};
+  return true;
+}
+
+uint64_t EarlyCredits::take(OpKey op, uint64_t digest) {
+  const auto at = credits_.find(op);
+  if (at == credits_.end()) return 0;
+  const Credit credit = at->second;
+  credits_.erase(at);
+  return credit.digest == digest ? credit.value : 0;
+}
+
+void SendQueue::push(Operation& operation) {
+  PCCL_ASSERT(!operation.queued);
+  operation.queued = true;
+  heap_.push_back(&operation);
+  std::push_heap(heap_.begin(), heap_.end(), younger);
+}
+
+Operation& SendQueue::pop() {
+  PCCL_ASSERT(!heap_.empty());
+  std::pop_heap(heap_.begin(), heap_.end(), younger);
+  Operation& operation = *heap_.back();
+  heap_.pop_back();
+  operation.queued = false;
+  return operation;
+}
+
+void SendQueue::remove(Operation& operation) {
+  const auto at = std::find(heap_.begin(), heap_.end(), &operation);
+  if (at == heap_.end()) return;
+  operation.queued = false;
+  heap_.erase(at);
+  std::make_heap(heap_.begin(), heap_.end(), younger);
+}
+
+}  // namespace pccl::ring

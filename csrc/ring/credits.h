@@ -1,0 +1,51 @@
+// Credits: who may send what on a link. EarlyCredits keeps the credit of a neighbour that posted an operation before
+// we did; SendQueue holds the operations that have credit and data and only wait for their turn. One of each per link.
+// Pure. Neither holds an operation without credit, so none ever stands in another's way (deadlock-freedom I3, I5).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "csrc/base/ids.h"
+#include "csrc/protocol/limits.h"
+#include "csrc/ring/op_table.h"
+
+namespace pccl::ring {
+
+class EarlyCredits {
+ public:
+  // Keeps the latest credit of an operation. False when there are protocol::kOpsOpenMax others already: no honest
+  // neighbour has posted that many more than we have.
+  bool keep(OpKey op, uint64_t digest, uint64_t value);
+  // The steps granted to `op` under our digest, and forgets them; 0 if none were, or under another digest.
+  uint64_t take(OpKey op, uint64_t digest);
+  void drop(OpKey op) { credits_.erase(op); }
+  void clear() { credits_.clear(); }
+  size_t size() const { return credits_.size(); }
+
+ private:
+  struct Credit {
+    uint64_t digest = 0;
+    uint64_t value = 0;
+  };
+  std::map<OpKey, Credit> credits_;
+};
+
+// The oldest comes first. An operation is here while its `queued` is set.
+class SendQueue {
+ public:
+  // REQUIRES: !operation.queued. It must stay alive until popped or removed.
+  void push(Operation& operation);
+  bool empty() const { return heap_.empty(); }
+  // REQUIRES: !empty().
+  Operation& pop();
+  // Nothing happens if it is not here.
+  void remove(Operation& operation);
+
+ private:
+  std::vector<Operation*> heap_;  // keeps its capacity: no allocation in the steady state
+};
+
+}  // namespace pccl::ring

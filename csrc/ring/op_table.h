@@ -1,0 +1,67 @@
+// OpTable: the operations in flight on this peer, each with how far it has come: where its two cursors stand in the
+// schedule, what it may send and what it has let its upstream send. Pure; plain data that RingCore moves along.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "csrc/base/ids.h"
+#include "csrc/ring/schedule.h"
+
+namespace pccl::ring {
+
+// An operation as the ring needs it. Memory is known to the Engine under `handle`.
+struct Task {
+  Epoch epoch;
+  OpKey op;
+  uint64_t digest = 0;
+  uint64_t handle = 0;
+  Shape shape;
+  PeerId upstream{};    // nobody: does not receive
+  PeerId downstream{};  // nobody: does not send
+};
+
+struct Operation {
+  Operation(Task posted, uint64_t age);
+
+  // True when the unit at `sent` may leave now, as far as data and credit go.
+  bool can_send() const;
+  // The credit that upstream should have by now, if it is more than `granted`.
+  bool owes_credit() const;
+  bool finished() const { return received.at_end && sent.at_end; }
+
+  const Task task;
+  const Schedule schedule;
+  const uint64_t serial;  // grows from one posting to the next
+  Schedule::Cursor sent;  // the unit that leaves next, or is leaving
+  Schedule::Cursor received;
+  uint64_t allowed = 0;  // steps downstream has room for, as far as we have heard
+  uint64_t granted = 0;  // steps upstream may send, as we last told it
+  bool sending = false;  // the unit at `sent` is on its way
+  bool queued = false;   // waits in its link's SendQueue
+  bool told_transferred = false;
+  // The link was lost (nothing more comes or goes for this operation, on a new link either), or upstream gave up.
+  bool upstream_lost = false;
+  bool downstream_lost = false;
+  bool voided = false;
+};
+
+class OpTable {
+ public:
+  // REQUIRES: not there yet. References stay valid until remove().
+  Operation& add(Task task);
+  // Null when it was never posted here, or has ended.
+  Operation* find(OpKey op);
+  void remove(OpKey op);
+  size_t size() const { return operations_.size(); }
+
+  auto begin() { return operations_.begin(); }
+  auto end() { return operations_.end(); }
+
+ private:
+  std::map<OpKey, Operation> operations_;
+  uint64_t posted_ = 0;
+};
+
+}  // namespace pccl::ring

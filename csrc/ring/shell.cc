@@ -1,0 +1,300 @@
+// The happy path, on the data loop: the listener hands in a socket or a dial connects one; a ShellLink introduces both
+// ends; it joins the Engine and is reported up (by the side that dialled). What can go wrong: see shell.h.
+
+#include "csrc/ring/shell.h"
+
+#include <algorithm>
+#include <fstream>
+#include <future>
+#include <list>
+#include <map>
+#include <utility>
+
+#include "csrc/base/assert.h"
+#include "csrc/net/loop.h"
+#include "csrc/protocol/limits.h"
+#include "csrc/ring/shell_link.h"
+
+namespace pccl::ring {
+namespace {
+
+using protocol::LinkReport;
+using protocol::LinkState;
+
+constexpr Duration kRetryAfter = std::chrono::seconds(1);
+constexpr Duration kProbeTime = std::chrono::seconds(1);
+// Connections that have not said who they are. Honest ones do within a round trip, so the oldest goes first.
+constexpr size_t kStrangersMax = 256;
+
+// Two processes that read the same here are on one machine since its last start.
+uint64_t machine_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return std::getline(file, id) ? tag_id(id).value : 0;
+}
+
+}  // namespace
+
+struct Shell::Inside {
+  // A peer that we are to reach: connecting, introducing, or waiting for the next attempt.
+  struct Dial {
+    net::Endpoint at;
+    std::unique_ptr<net::Connector> connector;
+    std::unique_ptr<ShellLink> link;
+    std::unique_ptr<net::Timer> retry;
+  };
+
+  Inside(Options given, Callbacks called);
+
+  void listen(const std::string& host);
+  void dial(PeerId peer, const net::Endpoint& at);
+  void attempt(PeerId peer);
+  void connected(PeerId peer, Result<net::Socket> result);
+  void unreachable(PeerId peer, const std::string& why);
+  bool end_dial(PeerId peer);
+  void forget(PeerId peer);
+
+  void accepted(net::Socket socket);
+  void introduced(std::list<std::unique_ptr<ShellLink>>::iterator stranger);
+  bool is_up(const ShellLink& link) const;
+  void join(std::unique_ptr<ShellLink> link);
+  void probe(PeerId peer);
+  void lost(PeerId peer, const std::string& why);
+  void bury(std::unique_ptr<ShellLink> link);
+  void report(PeerId peer, LinkState state, const std::string& text) { callbacks.on_link({peer, state, text}); }
+  Counters count() const;
+
+  const Options options;
+  const Callbacks callbacks;
+  net::Loop loop{"pccl-data"};
+
+  // On the loop only.
+  Identity identity;
+  Engine engine;
+  std::unique_ptr<net::Listener> listener;
+  std::map<PeerId, Dial> dials;
+  std::list<std::unique_ptr<ShellLink>> strangers;  // oldest first
+  std::map<PeerId, std::unique_ptr<ShellLink>> links;
+  std::map<PeerId, std::unique_ptr<net::Timer>> probes;
+  std::vector<std::unique_ptr<ShellLink>> buried;  // closed, perhaps on the stack still
+};
+
+Shell::Inside::Inside(Options given, Callbacks called)
+    : options(std::move(given)),
+      callbacks(std::move(called)),
+      engine({.on_transferred = callbacks.on_transferred,
+              .on_drained = callbacks.on_drained,
+              .on_fail_link = [this](PeerId peer, const std::string& why) { lost(peer, why); },
+              .on_failed = callbacks.on_failed}) {}
+
+// ---- Listening and dialling ----
+
+void Shell::Inside::listen(const std::string& host) {
+  Result<std::unique_ptr<net::Listener>> opened = Status{Code::kSystem, "no port to try", {}};
+  for (uint32_t port = options.port_first; port <= options.port_last; ++port) {
+    opened = net::Listener::open(loop, {host, static_cast<uint16_t>(port)},
+                                 [this](net::Socket socket) { accepted(std::move(socket)); });
+    if (opened.ok()) break;
+  }
+  if (!opened.ok()) return callbacks.on_listening(opened.status());
+  listener = std::move(opened.value());
+  callbacks.on_listening(listener->port());
+}
+
+void Shell::Inside::dial(PeerId peer, const net::Endpoint& at) {
+  if (links.contains(peer)) return report(peer, LinkState::kUp, {});
+  Dial& dial = dials[peer];
+  if (dial.link != nullptr) {
+    dial.link->close();
+    bury(std::move(dial.link));
+  }
+  dial.at = at;
+  dial.retry = std::make_unique<net::Timer>(loop, [this, peer] { attempt(peer); });
+  attempt(peer);
+}
+
+void Shell::Inside::attempt(PeerId peer) {
+  Dial& dial = dials.at(peer);
+  dial.connector = std::make_unique<net::Connector>(
+      loop, dial.at, options.dial_timeout,
+      [this, peer](Result<net::Socket> result) { connected(peer, std::move(result)); });
+}
+
+void Shell::Inside::connected(PeerId peer, Result<net::Socket> result) {
+  if (!result.ok()) return unreachable(peer, result.status().message);
+  Dial& dial = dials.at(peer);
+  const auto on_introduced = [this, peer](ShellLink&) { join(std::move(dials.at(peer).link)); };
+  const auto on_ended = [this, peer](const ShellLink& link, const Status& why) {
+    if (is_up(link)) return lost(peer, why.message);
+    bury(std::move(dials.at(peer).link));
+    unreachable(peer, why.message);
+  };
+  dial.link = std::make_unique<ShellLink>(loop, std::move(result.value()), identity, peer, net::text(dial.at),
+                                          ShellLink::Callbacks{on_introduced, on_ended});
+}
+
+void Shell::Inside::unreachable(PeerId peer, const std::string& why) {
+  dials.at(peer).retry->arm(monotonic_now() + kRetryAfter);
+  report(peer, LinkState::kUnreachable, why);
+}
+
+void Shell::Inside::forget(PeerId peer) {
+  end_dial(peer);
+  probes.erase(peer);
+  const auto at = links.find(peer);
+  if (at == links.end()) return;
+  std::unique_ptr<ShellLink> link = std::move(at->second);
+  links.erase(at);
+  engine.link_down(peer);
+  link->close();
+  bury(std::move(link));
+}
+
+// ---- Those who dial us ----
+
+void Shell::Inside::accepted(net::Socket socket) {
+  if (strangers.size() >= kStrangersMax) {
+    strangers.front()->close();
+    bury(std::move(strangers.front()));
+    strangers.pop_front();
+  }
+  const std::string address = socket.peer_host();
+  const auto at = strangers.emplace(strangers.end());
+  const auto on_introduced = [this, at](ShellLink&) { introduced(at); };
+  const auto on_ended = [this, at](const ShellLink& link, const Status& why) {
+    if (is_up(link)) return lost(link.peer(), why.message);
+    bury(std::move(*at));
+    strangers.erase(at);
+  };
+  *at = std::make_unique<ShellLink>(loop, std::move(socket), identity, PeerId{}, address,
+                                    ShellLink::Callbacks{on_introduced, on_ended});
+}
+
+// When both dial each other at once, the connection that the higher id made stays.
+void Shell::Inside::introduced(std::list<std::unique_ptr<ShellLink>>::iterator stranger) {
+  std::unique_ptr<ShellLink> link = std::move(*stranger);
+  strangers.erase(stranger);
+  const PeerId peer = link->peer();
+  const auto dial = dials.find(peer);
+  const bool crossed = dial != dials.end() && dial->second.link != nullptr && identity.self > peer;
+  if (!crossed && !links.contains(peer)) return join(std::move(link));
+  link->close();
+  bury(std::move(link));
+  if (!crossed) probe(peer);
+}
+
+// ---- Links ----
+
+bool Shell::Inside::is_up(const ShellLink& link) const {
+  const auto at = links.find(link.peer());
+  return at != links.end() && at->second.get() == &link;
+}
+
+void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
+  const PeerId peer = link->peer();
+  ShellLink& joined = *links.emplace(peer, std::move(link)).first->second;
+  const bool dialled = end_dial(peer);
+  joined.join(engine);
+  if (dialled) report(peer, LinkState::kUp, {});
+}
+
+// Returns whether there was one.
+bool Shell::Inside::end_dial(PeerId peer) {
+  const auto at = dials.find(peer);
+  if (at == dials.end()) return false;
+  if (at->second.link != nullptr) at->second.link->close();
+  bury(std::move(at->second.link));
+  dials.erase(at);
+  return true;
+}
+
+// The peer dials again, so its end may be gone though nobody told ours.
+void Shell::Inside::probe(PeerId peer) {
+  if (probes.contains(peer)) return;
+  ShellLink& link = *links.at(peer);
+  link.heard();
+  link.ping();
+  auto timer = std::make_unique<net::Timer>(loop, [this, peer] {
+    const auto own = probes.extract(peer);  // lives until this returns
+    const auto at = links.find(peer);
+    if (at != links.end() && !at->second->heard()) lost(peer, "it does not answer on this link, and dials again");
+  });
+  timer->arm(monotonic_now() + kProbeTime);
+  probes.emplace(peer, std::move(timer));
+}
+
+void Shell::Inside::lost(PeerId peer, const std::string& why) {
+  if (!links.contains(peer)) return;
+  forget(peer);
+  report(peer, LinkState::kDown, why);
+}
+
+void Shell::Inside::bury(std::unique_ptr<ShellLink> link) {
+  if (link == nullptr) return;
+  if (buried.empty()) loop.post([this] { buried.clear(); });
+  buried.push_back(std::move(link));
+}
+
+Shell::Counters Shell::Inside::count() const {
+  Counters counters{.engine = engine.counters(), .links = {}};
+  for (const auto& [peer, link] : links) {
+    const net::Lane::Counters lane = link->counters();
+    counters.links.push_back({peer, lane.bytes_sent, lane.bytes_received, lane.send_calls, lane.receive_calls});
+  }
+  return counters;
+}
+
+// ---- Shell: the door to the data loop ----
+
+Shell::Shell(Options options, Callbacks callbacks)
+    : inside_(std::make_unique<Inside>(std::move(options), std::move(callbacks))) {}
+
+Shell::~Shell() { inside_->loop.stop(); }
+
+void Shell::listen(PeerId self, uint64_t run_id, const std::string& host) {
+  if (!inside_->loop.status().ok()) return inside_->callbacks.on_listening(inside_->loop.status());
+  inside_->loop.post([inside = inside_.get(), self, run_id, host] {
+    inside->identity = {self, run_id, machine_id()};
+    inside->listen(host);
+  });
+}
+
+void Shell::dial(PeerId peer, const net::Endpoint& at) {
+  inside_->loop.post([inside = inside_.get(), peer, at] { inside->dial(peer, at); });
+}
+
+void Shell::forget(PeerId peer) {
+  inside_->loop.post([inside = inside_.get(), peer] { inside->forget(peer); });
+}
+
+void Shell::begin_epoch(Epoch epoch, std::vector<PeerId> peers) {
+  inside_->loop.post([inside = inside_.get(), epoch, peers = std::move(peers)] {
+    inside->engine.begin_epoch(epoch, peers);
+  });
+}
+
+void Shell::post(Task task, Memory memory) {
+  inside_->loop.post([inside = inside_.get(), task = std::move(task), memory = std::move(memory)]() mutable {
+    inside->engine.post(std::move(task), std::move(memory));
+  });
+}
+
+void Shell::end(OpKey op, bool committed) {
+  inside_->loop.post([inside = inside_.get(), op, committed] { inside->engine.end(op, committed); });
+}
+
+Shell::Counters Shell::counters() {
+  if (inside_->loop.on_loop()) return inside_->count();
+  // The promise belongs to the task alone: a loop that drops the task breaks it, and the wait ends.
+  auto promise = std::make_shared<std::promise<Counters>>();
+  std::future<Counters> answer = promise->get_future();
+  inside_->loop.post([inside = inside_.get(), promise = std::move(promise)] { promise->set_value(inside->count()); });
+  answer.wait();
+  try {
+    return answer.get();
+  } catch (const std::future_error&) {
+    return {};
+  }
+}
+
+}  // namespace pccl::ring

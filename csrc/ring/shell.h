@@ -1,0 +1,61 @@
+// Shell of the data plane: the data loop, the listener others dial, the links and their lanes, around one Engine.
+// Methods may be called from any thread: they post to the data loop, in order. Callbacks come on the data loop.
+// The happy path: listen, dial what the master says, introduce (kHello, kHelloOk), report the link up, open the epoch,
+// move chunks. What can go wrong: a dial fails (reported, tried again every second until forget()), a stranger connects
+// (closed), a lane fails (reported down; never dialled again by itself: the master decides). A second connection of a
+// peer is refused while its first one lives; if that gives no sign of life within a second, it is given up.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "csrc/net/socket.h"
+#include "csrc/protocol/messages.h"
+#include "csrc/ring/engine.h"
+
+namespace pccl::ring {
+
+class Shell {
+ public:
+  struct Callbacks {
+    std::function<void(Result<uint16_t> port)> on_listening;
+    std::function<void(protocol::LinkReport)> on_link;
+    std::function<void(Epoch, OpKey)> on_transferred;
+    std::function<void(Epoch, OpKey)> on_drained;
+    std::function<void(Epoch, OpKey, Status why)> on_failed;  // see Engine
+  };
+  struct Options {
+    uint16_t port_first = 0, port_last = 0;  // PCCL_PORT_RANGE; 0: any free port
+    Duration dial_timeout = std::chrono::seconds(5);
+  };
+  Shell(Options options, Callbacks callbacks);
+  ~Shell();  // ends the data loop: no callback comes after it returns, no lent byte is touched
+
+  // Opens the listener and fixes who we are: links carry `run_id` and `self`, and refuse others. Once; first of all. If
+  // not even the data loop could start, on_listening says so from inside this call.
+  void listen(PeerId self, uint64_t run_id, const std::string& host);
+  // Keeps trying until the link is up or forget(peer).
+  void dial(PeerId peer, const net::Endpoint& at);
+  void forget(PeerId peer);
+  void begin_epoch(Epoch epoch, std::vector<PeerId> peers);
+  void post(Task task, Memory memory);
+  void end(OpKey op, bool committed);
+
+  struct Counters {
+    Engine::Counters engine;
+    struct Link {
+      PeerId peer;
+      uint64_t bytes_sent = 0, bytes_received = 0, send_calls = 0, receive_calls = 0;
+    };
+    std::vector<Link> links;
+  };
+  // Blocks the calling thread until the data loop has answered.
+  Counters counters();
+
+ private:
+  struct Inside;
+  std::unique_ptr<Inside> inside_;
+};
+
+}  // namespace pccl::ring

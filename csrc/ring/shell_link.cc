@@ -1,0 +1,131 @@
+#include "csrc/ring/shell_link.h"
+
+#include <utility>
+
+#include "csrc/base/assert.h"
+#include "csrc/protocol/messages.h"
+
+namespace pccl::ring {
+
+using net::FrameHeader;
+using net::FrameType;
+
+ShellLink::ShellLink(net::Loop& loop, net::Socket socket, const Identity& identity, PeerId expected,
+                     std::string address, Callbacks callbacks)
+    : identity_(identity),
+      dialled_(static_cast<bool>(expected)),
+      callbacks_(std::move(callbacks)),
+      address_(std::move(address)),
+      peer_(expected),
+      silence_(loop, [this] {
+        end({Code::kSystem, address_ + ": it did not introduce itself in time", peer_});
+      }) {
+  lane_ = std::make_unique<net::Lane>(loop, std::move(socket), *this, checked_,
+                                      net::Lane::Callbacks{.on_sent = [this] { engine_->chunk_sent(peer_); },
+                                                           .on_failed = [this](Status why) { end(std::move(why)); }});
+  silence_.arm(monotonic_now() + protocol::kHelloTimeout);
+  if (dialled_) lane_->send(hello(FrameType::kHello));
+}
+
+FrameHeader ShellLink::hello(FrameType type) const {
+  FrameHeader header;
+  header.type = type;
+  header.epoch = Epoch{identity_.run_id};
+  header.op.tag = TagId{identity_.self.value};
+  header.digest = peer_.value;
+  header.value = identity_.machine;
+  header.slice = protocol::kVersion;
+  return header;
+}
+
+void ShellLink::introduced_by(const FrameHeader& header) {
+  std::string why = refusal(header);
+  if (!why.empty()) return end({Code::kProtocol, address_ + ": " + why, peer_});
+  peer_ = PeerId{header.op.tag.value};
+  checked_ = header.value != identity_.machine || identity_.machine == 0;
+  silence_.disarm();
+  callbacks_.on_introduced(*this);
+}
+
+// A stranger learns nothing from us: it is hung up on.
+std::string ShellLink::refusal(const FrameHeader& header) const {
+  if (header.type != (dialled_ ? FrameType::kHelloOk : FrameType::kHello)) return "it did not introduce itself";
+  if (header.epoch.value != identity_.run_id) return "it belongs to another run";
+  if (header.slice != protocol::kVersion) {
+    return "it speaks version " + std::to_string(header.slice) + " of the protocol, this peer " +
+           std::to_string(protocol::kVersion) + ": install the same pccl on both";
+  }
+  if (header.digest != identity_.self.value) return "it looks for peer " + text(PeerId{header.digest});
+  const PeerId claimed{header.op.tag.value};
+  if (!claimed || claimed == identity_.self || (dialled_ && claimed != peer_)) {
+    return "it says that it is peer " + text(claimed);
+  }
+  return {};
+}
+
+void ShellLink::join(Engine& engine) {
+  PCCL_ASSERT(engine_ == nullptr && lane_ != nullptr);
+  if (!dialled_) lane_->send(hello(FrameType::kHelloOk));
+  lane_->set_checked(checked_);
+  engine_ = &engine;
+  sink_ = &engine.link_up(peer_, *this);
+}
+
+void ShellLink::end(Status why) {
+  if (lane_ == nullptr) return;
+  close();
+  callbacks_.on_ended(*this, std::move(why));
+}
+
+void ShellLink::close() {
+  silence_.disarm();
+  sink_ = nullptr;
+  lane_.reset();
+}
+
+void ShellLink::ping() {
+  FrameHeader header;
+  header.type = FrameType::kPing;
+  send(header);
+}
+
+net::Lane::Counters ShellLink::counters() const {
+  return lane_ == nullptr ? net::Lane::Counters{} : lane_->counters();
+}
+
+// ---- Port ----
+
+void ShellLink::send(const FrameHeader& header) {
+  if (lane_ != nullptr) lane_->send(header);
+}
+void ShellLink::send_chunk(const FrameHeader& header, std::span<const std::byte> payload) {
+  if (lane_ != nullptr) lane_->send_chunk(header, payload);
+}
+void ShellLink::withdraw() {
+  if (lane_ != nullptr) lane_->withdraw();
+}
+void ShellLink::revoke() {
+  if (lane_ != nullptr) lane_->revoke();
+}
+
+// ---- FrameSink ----
+
+void ShellLink::on_frame(const FrameHeader& header) {
+  if (sink_ == nullptr) return introduced_by(header);
+  if (header.type == FrameType::kPong) return;  // it was heard, which is all
+  if (header.type != FrameType::kPing) return sink_->on_frame(header);
+  FrameHeader pong;
+  pong.type = FrameType::kPong;
+  pong.value = header.value;
+  send(pong);
+}
+
+std::span<std::byte> ShellLink::on_chunk(const FrameHeader& header) {
+  if (sink_ != nullptr) return sink_->on_chunk(header);
+  introduced_by(header);
+  return {};
+}
+void ShellLink::on_piece(size_t at, size_t bytes) { sink_->on_piece(at, bytes); }
+void ShellLink::on_chunk_end(bool valid) { sink_->on_chunk_end(valid); }
+
+}  // namespace pccl::ring

@@ -1,0 +1,77 @@
+// ShellLink: one connection to another peer, from its first byte to its last. It introduces itself (PROTOCOL.md,
+// section 6), then carries frames between its lane and the Engine, and answers pings. Belongs to the data loop.
+// The happy path: the dialler says kHello, the acceptor checks it and answers kHelloOk; on_introduced on both sides, in
+// which the Shell calls join(). What can go wrong: the other end is of another run, is not who it should be, says
+// something else first, or nothing for protocol::kHelloTimeout; later, its lane fails. Each ends the link: on_ended,
+// once, unless close() was first. It never connects again: the Shell decides.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "csrc/net/lane.h"
+#include "csrc/ring/engine.h"
+
+namespace pccl::ring {
+
+// Who this process is to others.
+struct Identity {
+  PeerId self;
+  uint64_t run_id = 0;
+  uint64_t machine = 0;  // equal on both ends: one machine, and payloads need no checksum. 0: unknown
+};
+
+class ShellLink : public Port, public net::FrameSink {
+ public:
+  struct Callbacks {
+    std::function<void(ShellLink&)> on_introduced;  // peer() is who it said: close() or join() at once
+    std::function<void(ShellLink&, Status)> on_ended;  // the lane is closed; destroy the link on a later turn
+  };
+  // `expected`: whom we have dialled; nobody: we were, and the other end introduces itself first. `address`: the other
+  // end's, for messages.
+  ShellLink(net::Loop& loop, net::Socket socket, const Identity& identity, PeerId expected, std::string address,
+            Callbacks callbacks);
+
+  PeerId peer() const { return peer_; }
+  // Completes the introduction: a link of `engine` from here on, until its link_down().
+  void join(Engine& engine);
+  // Nothing is called back any more, no lent byte touched. May be called from any callback, not the destructor.
+  void close();
+  // Asks for a sign of life; whoever asked looks at heard() later.
+  void ping();
+  // Whether anything came since the last call.
+  bool heard() { return lane_ != nullptr && lane_->take_heard(); }
+  net::Lane::Counters counters() const;
+
+  // Port
+  void send(const net::FrameHeader& header) override;
+  void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) override;
+  void withdraw() override;
+  void revoke() override;
+
+  // FrameSink
+  void on_frame(const net::FrameHeader& header) override;
+  std::span<std::byte> on_chunk(const net::FrameHeader& header) override;
+  void on_piece(size_t at, size_t bytes) override;
+  void on_chunk_end(bool valid) override;
+
+ private:
+  void introduced_by(const net::FrameHeader& header);
+  std::string refusal(const net::FrameHeader& header) const;
+  net::FrameHeader hello(net::FrameType type) const;
+  void end(Status why);
+
+  const Identity identity_;
+  const bool dialled_;
+  const Callbacks callbacks_;
+  const std::string address_;  // "10.0.0.7:48201"
+  PeerId peer_;
+  bool checked_ = true;
+  Engine* engine_ = nullptr;        // once introduced
+  net::FrameSink* sink_ = nullptr;  // its
+  net::Timer silence_;
+  std::unique_ptr<net::Lane> lane_;  // null: closed
+};
+
+}  // namespace pccl::ring

@@ -1,0 +1,130 @@
+#include "csrc/ring/buffers.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+
+namespace pccl::ring {
+namespace {
+
+std::span<std::byte> bytes_of(std::vector<float>& values) { return std::as_writable_bytes(std::span(values)); }
+
+// One rank of a world of three with a tensor of 3 x 4096 floats: blocks of 16 KiB, one slice.
+struct Rank {
+  Rank(ReduceOp reduce, bool save) : tensor(3 * 4096) {
+    std::iota(tensor.begin(), tensor.end(), 1.0f);
+    before = tensor;
+    auto made = OpBuffers::make(shape, {.spans = {bytes_of(tensor)}, .dtype = DType::kFloat32, .reduce = reduce,
+                                        .contributors = 3, .save = save}, pool);
+    EXPECT_TRUE(made.ok());
+    buffers = std::move(made.value());
+  }
+
+  // The next unit arrives with `value` in every element, in pieces of 1 to `piece_max` bytes. Returns it.
+  Unit arrive(float value, size_t piece_max, size_t cut_at = SIZE_MAX) {
+    const Unit unit = schedule.receive_unit(cursor);
+    const auto landing = buffers->land(unit, schedule.action(unit));
+    EXPECT_EQ(landing.size(), unit.bytes);
+    const std::vector<float> values(unit.bytes / 4, value);
+    for (size_t at = 0; at < std::min<size_t>(unit.bytes, cut_at);) {
+      const size_t piece = std::min(1 + random() % piece_max, unit.bytes - at);
+      std::memcpy(landing.data() + at, reinterpret_cast<const std::byte*>(values.data()) + at, piece);
+      buffers->absorb(at, piece);
+      at += piece;
+    }
+    schedule.advance_receive(cursor);
+    return unit;
+  }
+  float in_tensor(const Unit& unit, size_t index) {
+    return tensor[(schedule.block_offset(unit.block) + unit.offset) / 4 + index];
+  }
+
+  Shape shape{.rank = 0, .world = 3, .element_bytes = 4, .count = 3 * 4096, .block_bytes = {}};
+  Schedule schedule{shape};
+  Schedule::Cursor cursor = schedule.first_receive();
+  Pool pool;
+  std::vector<float> tensor, before;
+  std::unique_ptr<OpBuffers> buffers;
+  std::mt19937 random{3};
+};
+
+TEST(OpBuffers, ReduceEachPieceWhateverItsSize) {
+  for (const size_t piece_max : {1, 3, 64, 777, 100000}) {
+    Rank rank(ReduceOp::kAvg, true);
+    const Unit accumulated = rank.arrive(1000.0f, piece_max);
+    EXPECT_EQ(accumulated.block, 2u);
+    EXPECT_TRUE(rank.tensor == rank.before) << "partial sums travel in scratch";
+    auto next = rank.schedule.first_send();
+    rank.schedule.advance_send(next);
+    const auto partial = rank.buffers->source(rank.schedule.send_unit(next));
+    ASSERT_EQ(partial.size(), 16384u);
+    for (size_t index = 0; index < 4096; ++index) {
+      float value;
+      std::memcpy(&value, partial.data() + 4 * index, 4);
+      ASSERT_EQ(value, 1000.0f + rank.in_tensor(accumulated, index));
+    }
+    const Unit finished = rank.arrive(3.0f, piece_max);
+    EXPECT_EQ(finished.block, 1u);
+    for (size_t index = 0; index < 4096; ++index) {
+      ASSERT_EQ(rank.in_tensor(finished, index), (3.0f + static_cast<float>(4096 + index + 1)) / 3.0f);
+    }
+    const Unit stored = rank.arrive(5.0f, piece_max);
+    EXPECT_EQ(stored.block, 0u);
+    EXPECT_EQ(rank.in_tensor(stored, 4095), 5.0f);
+    rank.buffers->restore();
+    EXPECT_TRUE(rank.tensor == rank.before);
+  }
+}
+
+TEST(OpBuffers, RestoreWhatWasCutInTheMiddle) {
+  for (const int whole_units : {0, 1, 2, 3}) {
+    for (const size_t cut_at : {0, 1, 63, 64, 5000}) {
+      Rank rank(ReduceOp::kSum, true);
+      for (int unit = 0; unit < whole_units; ++unit) rank.arrive(9.0f, 500);
+      rank.arrive(8.0f, 1, cut_at);
+      rank.buffers->restore();
+      EXPECT_TRUE(rank.tensor == rank.before) << whole_units << " units and " << cut_at << " bytes";
+    }
+  }
+}
+
+TEST(OpBuffers, WithoutSavingNothingIsHeldOrRestored) {
+  Rank saving(ReduceOp::kSum, true);
+  Rank rank(ReduceOp::kSum, false);
+  EXPECT_LT(rank.pool.bytes_held(), saving.pool.bytes_held());
+  rank.arrive(1.0f, 100);
+  rank.arrive(1.0f, 100);
+  rank.buffers->restore();
+  EXPECT_FALSE(rank.tensor == rank.before);
+}
+
+TEST(OpBuffers, BlocksMayBeSeparateTensorsOrOne) {
+  const Shape shape{.pattern = Pattern::kAllGather, .rank = 1, .world = 2, .element_bytes = 1, .count = 10, .block_bytes = {}};
+  const Schedule schedule(shape);
+  const Unit sent = schedule.send_unit(schedule.first_send());
+  Pool pool;
+  std::vector<std::byte> one(10), two(10), both(20);
+  auto apart = OpBuffers::make(shape, {.spans = {one, two}, .dtype = DType::kBytes}, pool);
+  auto joined = OpBuffers::make(shape, {.spans = {both}, .dtype = DType::kBytes}, pool);
+  EXPECT_EQ(apart.value()->source(sent).data(), two.data());
+  EXPECT_EQ(joined.value()->source(sent).data(), both.data() + 10);
+  const Unit received = schedule.receive_unit(schedule.first_receive());
+  EXPECT_EQ(apart.value()->land(received, Action::kStore).data(), one.data());
+  EXPECT_EQ(joined.value()->land(received, Action::kStore).data(), both.data());
+}
+
+TEST(OpBuffers, SaysHowMuchItCouldNotHave) {
+  Pool pool;
+  std::byte nothing{};
+  const uint64_t bytes = uint64_t{1} << 60;
+  const auto made = OpBuffers::make({.world = 2, .count = bytes, .block_bytes = {}}, {.spans = {{&nothing, bytes}}}, pool);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().code, Code::kSystem);
+  EXPECT_NE(made.status().message.find(std::to_string(bytes)), std::string::npos) << made.status().message;
+  EXPECT_LE(pool.bytes_held(), 1u << 20) << "a chunk of scratch, idle";
+}
+
+}  // namespace
+}  // namespace pccl::ring

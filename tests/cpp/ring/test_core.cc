@@ -1,0 +1,373 @@
+#include "csrc/ring/core.h"
+
+#include <gtest/gtest.h>
+
+namespace pccl::ring {
+namespace {
+
+using net::FrameHeader;
+using net::FrameType;
+
+constexpr PeerId kUp{1}, kDown{3}, kStranger{9};
+constexpr Epoch kEpoch{5};
+constexpr uint64_t kDigest = 77;
+
+std::string text(const Effect& effect) {
+  struct Writer {
+    std::string operator()(const SendFrame& e) {
+      const std::string to = std::to_string(e.peer.value);
+      if (e.header.type == FrameType::kOpen) return "open " + std::to_string(e.header.epoch.value) + " to " + to;
+      return "credit " + std::to_string(e.header.op.sequence) + " of " + std::to_string(e.header.value) + " to " + to;
+    }
+    std::string operator()(const SendChunk& e) {
+      return "chunk " + std::to_string(e.header.op.sequence) + " r" + std::to_string(e.header.round) + "b" +
+             std::to_string(e.header.block) + "s" + std::to_string(e.header.slice) + " to " + std::to_string(e.peer.value);
+    }
+    std::string operator()(const Land& e) { return "land from " + std::to_string(e.peer.value); }
+    std::string operator()(const Discard& e) { return "discard from " + std::to_string(e.peer.value); }
+    std::string operator()(const Revoke& e) { return "revoke " + std::to_string(e.peer.value); }
+    std::string operator()(const Withdraw& e) { return "withdraw " + std::to_string(e.peer.value); }
+    std::string operator()(const Restore& e) { return "restore " + std::to_string(e.handle); }
+    std::string operator()(const Release& e) { return "release " + std::to_string(e.handle); }
+    std::string operator()(const OpTransferred& e) { return "transferred " + std::to_string(e.op.sequence); }
+    std::string operator()(const OpDrained& e) { return "drained " + std::to_string(e.op.sequence); }
+    std::string operator()(const FailLink& e) { return "fail " + std::to_string(e.peer.value) + ": " + e.why; }
+  };
+  return std::visit(Writer{}, effect);
+}
+
+// Rank 1 of three: upstream is peer 1, downstream peer 3.
+class Core : public ::testing::Test {
+ protected:
+  // The effects of one event, in order: "a; b; c".
+  std::string step(const Event& event) {
+    effects_.clear();
+    core_.step(event, effects_);
+    std::string all;
+    for (const Effect& effect : effects_) all += (all.empty() ? "" : "; ") + text(effect);
+    return all;
+  }
+
+  static FrameHeader header(FrameType type, uint32_t sequence = 0, uint64_t value = 0) {
+    FrameHeader header;
+    header.type = type;
+    header.epoch = kEpoch;
+    header.op = {TagId{}, sequence};
+    header.digest = kDigest;
+    header.value = value;
+    return header;
+  }
+  std::string open(PeerId peer, Epoch epoch = kEpoch) {
+    FrameHeader frame = header(FrameType::kOpen);
+    frame.epoch = epoch;
+    return step(FrameArrived{peer, frame});
+  }
+  std::string credit(PeerId peer, uint32_t sequence, uint64_t value, uint64_t digest = kDigest) {
+    FrameHeader frame = header(FrameType::kCredit, sequence, value);
+    frame.digest = digest;
+    return step(FrameArrived{peer, frame});
+  }
+
+  // A small all-reduce: one slice, four rounds, chunks of 40 bytes and two empty ones per round of blocks.
+  static Task task(uint32_t sequence) {
+    return {.epoch = kEpoch,
+            .op = {TagId{}, sequence},
+            .digest = kDigest,
+            .handle = 100 + sequence,
+            .shape = {.rank = 1, .world = 3, .element_bytes = 4, .count = 10, .block_bytes = {}},
+            .upstream = kUp,
+            .downstream = kDown};
+  }
+  std::string post(uint32_t sequence) { return step(OpPosted{task(sequence)}); }
+
+  // The chunk that upstream sends as its `index`-th of a task.
+  static FrameHeader chunk(uint32_t sequence, int index) {
+    const Schedule schedule(task(sequence).shape);
+    auto cursor = schedule.first_receive();
+    while (index-- > 0) schedule.advance_receive(cursor);
+    const Unit unit = schedule.receive_unit(cursor);
+    FrameHeader frame = header(FrameType::kChunk, sequence);
+    frame.round = unit.round;
+    frame.block = unit.block;
+    frame.slice = unit.slice;
+    frame.length = unit.bytes;
+    return frame;
+  }
+  std::string arriving(uint32_t sequence, int index) { return step(ChunkArriving{kUp, chunk(sequence, index)}); }
+  std::string arrived(bool valid = true) { return step(ChunkArrived{kUp, valid}); }
+  std::string sent() { return step(ChunkSent{kDown}); }
+
+  void begin() {
+    step(LinkUp{kUp});
+    step(LinkUp{kDown});
+    EXPECT_EQ(step(EpochBegun{kEpoch, {kUp, kDown}}), "open 5 to 1; open 5 to 3");
+    EXPECT_EQ(open(kUp), "");
+    EXPECT_EQ(open(kDown), "");
+  }
+  void expect_failed(const std::string& said, const std::string& why) {
+    EXPECT_NE(said.find("fail"), std::string::npos) << said;
+    EXPECT_NE(said.find(why), std::string::npos) << said;
+  }
+
+  RingCore core_;
+  Effects effects_;
+};
+
+TEST_F(Core, AWholeOperation) {
+  begin();
+  EXPECT_EQ(post(0), "credit 0 of 4 to 1");
+  EXPECT_EQ(credit(kDown, 0, 4), "chunk 0 r0b1s0 to 3");
+  EXPECT_EQ(sent(), "");
+  EXPECT_EQ(arriving(0, 0), "land from 1");
+  EXPECT_EQ(arrived(), "chunk 0 r1b0s0 to 3");
+  EXPECT_EQ(arriving(0, 1), "land from 1");
+  EXPECT_EQ(arrived(), "") << "one chunk at a time on a link";
+  EXPECT_EQ(sent(), "chunk 0 r2b2s0 to 3");
+  EXPECT_EQ(sent(), "");
+  EXPECT_EQ(arriving(0, 2), "land from 1");
+  EXPECT_EQ(arrived(), "chunk 0 r3b1s0 to 3");
+  EXPECT_EQ(arriving(0, 3), "land from 1");
+  EXPECT_EQ(arrived(), "") << "its last chunk has not left yet";
+  EXPECT_EQ(sent(), "transferred 0");
+  EXPECT_EQ(step(OpEnded{{TagId{}, 0}, true}), "release 100; drained 0");
+  EXPECT_EQ(core_.operations_open(), 0u);
+}
+
+TEST_F(Core, WorldOfOneAndEmptyTensorsAreTransferredAtOnce) {
+  step(EpochBegun{kEpoch, {}});
+  EXPECT_EQ(step(OpPosted{{.epoch = kEpoch, .op = {}, .shape = {.world = 1, .count = 5, .block_bytes = {}}}}), "transferred 0");
+  Task empty = task(1);
+  empty.shape.count = 0;
+  EXPECT_EQ(step(OpPosted{empty}), "transferred 1");
+}
+
+// ---- Epochs ----
+
+TEST_F(Core, OpensToMembersOnlyAndOnLinksThatComeUpLater) {
+  EXPECT_EQ(step(LinkUp{kUp}), "");
+  EXPECT_EQ(step(LinkUp{kStranger}), "");
+  EXPECT_EQ(step(EpochBegun{kEpoch, {kUp, kDown}}), "open 5 to 1");
+  EXPECT_EQ(step(LinkUp{kDown}), "open 5 to 3");
+}
+
+TEST_F(Core, NothingLeavesBeforeBothHaveOpened) {
+  step(LinkUp{kUp});
+  step(LinkUp{kDown});
+  step(EpochBegun{kEpoch, {kUp, kDown}});
+  EXPECT_EQ(post(0), "");
+  EXPECT_EQ(open(kUp), "credit 0 of 4 to 1");
+  EXPECT_EQ(open(kDown), "");
+  EXPECT_EQ(credit(kDown, 0, 4), "chunk 0 r0b1s0 to 3");
+}
+
+TEST_F(Core, RemembersAnOpenThatCameBeforeItsEpoch) {
+  step(LinkUp{kUp});
+  EXPECT_EQ(open(kUp), "");
+  EXPECT_EQ(step(EpochBegun{kEpoch, {kUp, kDown}}), "open 5 to 1");
+  EXPECT_EQ(post(0), "credit 0 of 4 to 1");
+}
+
+TEST_F(Core, ANewEpochDrainsWhatIsLeftOfTheOldOne) {
+  begin();
+  post(0);
+  post(1);
+  credit(kDown, 0, 4);
+  credit(kDown, 1, 4);
+  credit(kDown, 2, 4);
+  arriving(0, 0);
+  EXPECT_EQ(step(EpochBegun{Epoch{6}, {kUp, kDown}}),
+            "revoke 1; withdraw 3; restore 100; release 100; drained 0; restore 101; release 101; drained 1; "
+            "open 6 to 1; open 6 to 3");
+  EXPECT_EQ(credit(kDown, 2, 4), "") << "a frame of the old epoch";
+  EXPECT_EQ(arriving(0, 0), "discard from 1");
+  open(kUp, Epoch{6});
+  open(kDown, Epoch{6});
+  Task again = task(2);
+  again.epoch = Epoch{6};
+  EXPECT_EQ(step(OpPosted{again}), "credit 2 of 4 to 1") << "its credit of the old epoch is forgotten";
+}
+
+// ---- Credit ----
+
+TEST_F(Core, CreditThatComesBeforeTheCallIsKept) {
+  begin();
+  EXPECT_EQ(credit(kDown, 0, 3), "");
+  EXPECT_EQ(credit(kDown, 0, 4), "");
+  EXPECT_EQ(post(0), "credit 0 of 4 to 1; chunk 0 r0b1s0 to 3");
+}
+
+TEST_F(Core, CreditWithAnotherDigestIsNotUsed) {
+  begin();
+  credit(kDown, 0, 4, kDigest + 1);
+  EXPECT_EQ(post(0), "credit 0 of 4 to 1");
+  EXPECT_EQ(post(1), "credit 1 of 4 to 1");
+  EXPECT_EQ(credit(kDown, 1, 4, kDigest + 1), "");
+}
+
+TEST_F(Core, EarlyCreditsAreBounded) {
+  begin();
+  for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence) ASSERT_EQ(credit(kDown, sequence, 4), "");
+  EXPECT_EQ(credit(kDown, 5, 4), "");
+  expect_failed(credit(kDown, protocol::kOpsOpenMax, 4), "65536");
+}
+
+TEST_F(Core, AnEndedOperationsEarlyCreditIsForgotten) {
+  begin();
+  for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence) credit(kDown, sequence, 4);
+  EXPECT_EQ(step(OpEnded{{TagId{}, 3}, false}), "");
+  EXPECT_EQ(credit(kDown, protocol::kOpsOpenMax, 4), "");
+}
+
+TEST_F(Core, CreditAndChunksOnlyFromNeighbours) {
+  begin();
+  post(0);
+  expect_failed(credit(kUp, 0, 4), "not downstream");
+  step(LinkUp{kStranger});
+  expect_failed(credit(kStranger, 0, 4), "before both had opened");
+  expect_failed(step(ChunkArriving{kDown, chunk(0, 0)}), "not upstream");
+}
+
+TEST_F(Core, TheOldestThatCanSendDoes) {
+  begin();
+  for (uint32_t sequence = 0; sequence < 3; ++sequence) post(sequence);
+  EXPECT_EQ(credit(kDown, 1, 4), "chunk 1 r0b1s0 to 3");
+  EXPECT_EQ(credit(kDown, 2, 4), "");
+  EXPECT_EQ(credit(kDown, 0, 4), "");
+  EXPECT_EQ(sent(), "chunk 0 r0b1s0 to 3");
+  EXPECT_EQ(sent(), "chunk 2 r0b1s0 to 3") << "operation 0 waits for data, and holds up nobody";
+}
+
+// ---- Endings ----
+
+TEST_F(Core, AnAbortedOperationIsDrainedInOneStepAndTheNextOneSends) {
+  begin();
+  post(0);
+  post(1);
+  credit(kDown, 0, 4);
+  credit(kDown, 1, 4);
+  arriving(0, 0);
+  EXPECT_EQ(step(OpEnded{{TagId{}, 0}, false}),
+            "revoke 1; withdraw 3; restore 100; release 100; drained 0; chunk 1 r0b1s0 to 3");
+  EXPECT_EQ(arriving(0, 1), "discard from 1") << "it has ended here";
+  EXPECT_EQ(arriving(1, 0), "land from 1");
+}
+
+TEST_F(Core, AnOperationThatWaitsForItsTurnCanEnd) {
+  begin();
+  post(0);
+  post(1);
+  credit(kDown, 0, 4);
+  credit(kDown, 1, 4);
+  EXPECT_EQ(step(OpEnded{{TagId{}, 1}, false}), "restore 101; release 101; drained 1");
+  EXPECT_EQ(sent(), "");
+}
+
+TEST_F(Core, AVoidChunkEndsWhatItsSenderSends) {
+  begin();
+  post(0);
+  arriving(0, 0);
+  EXPECT_EQ(arrived(false), "");
+  expect_failed(arriving(0, 0), "after a void one");
+}
+
+TEST_F(Core, ALostLinkTakesWhatWasOnItAndOperationsStay) {
+  begin();
+  post(0);
+  credit(kDown, 0, 4);
+  arriving(0, 0);
+  EXPECT_EQ(step(LinkDown{kUp}), "revoke 1");
+  EXPECT_EQ(step(LinkDown{kDown}), "withdraw 3");
+  EXPECT_EQ(core_.operations_open(), 1u);
+  EXPECT_EQ(step(LinkUp{kUp}), "open 5 to 1");
+  EXPECT_EQ(open(kUp), "") << "no credit: what was on the old link is gone";
+  EXPECT_EQ(arriving(0, 0), "discard from 1");
+  EXPECT_EQ(step(LinkUp{kDown}), "open 5 to 3");
+  open(kDown);
+  EXPECT_EQ(credit(kDown, 0, 4), "");
+  EXPECT_EQ(step(OpEnded{{TagId{}, 0}, false}), "restore 100; release 100; drained 0");
+}
+
+// ---- Frames that break a rule cost the link ----
+
+TEST_F(Core, UnexpectedChunksFailTheLinkOnce) {
+  const auto broken = [](void (*change)(FrameHeader&)) {
+    FrameHeader frame = chunk(0, 0);
+    change(frame);
+    return frame;
+  };
+  for (const FrameHeader& frame :
+       {broken([](FrameHeader& h) { ++h.round; }), broken([](FrameHeader& h) { ++h.block; }),
+        broken([](FrameHeader& h) { ++h.slice; }), broken([](FrameHeader& h) { ++h.length; })}) {
+    core_ = RingCore();
+    begin();
+    post(0);
+    const std::string said = step(ChunkArriving{kUp, frame});
+    expect_failed(said, "expected round 0, block 0, slice 0, 40 bytes");
+    EXPECT_TRUE(said.ends_with("; discard from 1"));
+    EXPECT_EQ(arriving(0, 0), "discard from 1") << "a failed link is not listened to";
+    EXPECT_EQ(step(LinkDown{kUp}), "");
+  }
+}
+
+TEST_F(Core, AChunkBeyondTheCreditFailsTheLink) {
+  begin();
+  Task large = task(0);
+  large.shape.count = 3 * 16384 * 20;  // many more steps than scratch has room for
+  step(OpPosted{large});
+  const Schedule schedule(large.shape);
+  auto cursor = schedule.first_receive();
+  std::string said;
+  for (int index = 0; index < 40; ++index) {
+    const Unit unit = schedule.receive_unit(cursor);
+    FrameHeader frame = header(FrameType::kChunk, 0);
+    frame.round = unit.round;
+    frame.block = unit.block;
+    frame.slice = unit.slice;
+    frame.length = unit.bytes;
+    said = step(ChunkArriving{kUp, frame});
+    if (unit.step >= Schedule::kDepth) break;
+    ASSERT_EQ(said, "land from 1");
+    arrived();
+    schedule.advance_receive(cursor);
+  }
+  expect_failed(said, "without credit");
+}
+
+TEST_F(Core, ChunksAfterTheLastOneFailTheLink) {
+  begin();
+  post(0);
+  for (int index = 0; index < 4; ++index) {
+    EXPECT_EQ(arriving(0, index), "land from 1");
+    arrived();
+  }
+  expect_failed(arriving(0, 3), "after its last");
+}
+
+TEST_F(Core, FramesOfANewerEpochThanOursFailTheLink) {
+  begin();
+  open(kUp, Epoch{6});
+  FrameHeader newer = chunk(0, 0);
+  newer.epoch = Epoch{6};
+  expect_failed(step(ChunkArriving{kUp, newer}), "before both had opened");
+  FrameHeader early = header(FrameType::kCredit, 0, 4);
+  early.epoch = Epoch{6};
+  expect_failed(step(FrameArrived{kDown, early}), "before both had opened");
+}
+
+TEST_F(Core, AnOpenThatGoesBackAndFramesOutOfPlaceFailTheLink) {
+  begin();
+  expect_failed(open(kUp, Epoch{5}), "opened after");
+  expect_failed(step(FrameArrived{kDown, header(FrameType::kHello)}), "out of place");
+}
+
+TEST_F(Core, AChunkOfAnotherDigestIsAMismatchNotAnEnemy) {
+  begin();
+  post(0);
+  FrameHeader frame = chunk(0, 0);
+  ++frame.digest;
+  EXPECT_EQ(step(ChunkArriving{kUp, frame}), "discard from 1");
+  EXPECT_EQ(arriving(0, 0), "land from 1");
+}
+
+}  // namespace
+}  // namespace pccl::ring

@@ -1,0 +1,55 @@
+#include "csrc/ring/credits.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+namespace pccl::ring {
+namespace {
+
+OpKey key(uint32_t sequence) { return {TagId{1}, sequence}; }
+
+TEST(EarlyCredits, KeepTheLatestOfEachOperation) {
+  EarlyCredits credits;
+  EXPECT_TRUE(credits.keep(key(0), 7, 3));
+  EXPECT_TRUE(credits.keep(key(0), 7, 5));
+  EXPECT_TRUE(credits.keep(key(1), 7, 9));
+  EXPECT_EQ(credits.size(), 2u);
+  EXPECT_EQ(credits.take(key(0), 7), 5u);
+  EXPECT_EQ(credits.take(key(0), 7), 0u) << "taken once";
+  EXPECT_EQ(credits.take(key(1), 8), 0u) << "another digest";
+  EXPECT_EQ(credits.size(), 0u);
+}
+
+TEST(EarlyCredits, HaveABound) {
+  EarlyCredits credits;
+  for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence) EXPECT_TRUE(credits.keep(key(sequence), 1, 1));
+  EXPECT_FALSE(credits.keep(key(protocol::kOpsOpenMax), 1, 1));
+  EXPECT_TRUE(credits.keep(key(4), 1, 2)) << "no new entry";
+  credits.drop(key(4));
+  EXPECT_TRUE(credits.keep(key(protocol::kOpsOpenMax), 1, 1));
+  credits.clear();
+  EXPECT_EQ(credits.size(), 0u);
+}
+
+TEST(SendQueue, TheOldestFirstWhateverTheOrderOfArrival) {
+  std::vector<std::unique_ptr<Operation>> operations;
+  for (uint32_t serial = 0; serial < 50; ++serial) {
+    operations.push_back(std::make_unique<Operation>(Task{.epoch = {}, .op = key(serial), .shape = {}}, serial));
+  }
+  SendQueue queue;
+  for (uint32_t at = 0; at < 50; ++at) queue.push(*operations[at * 37 % 50]);
+  queue.remove(*operations[0]);
+  queue.remove(*operations[20]);
+  queue.remove(*operations[20]);
+  for (uint32_t serial = 1; serial < 50; ++serial) {
+    if (serial == 20) continue;
+    EXPECT_TRUE(operations[serial]->queued);
+    EXPECT_EQ(&queue.pop(), operations[serial].get());
+    EXPECT_FALSE(operations[serial]->queued);
+  }
+  EXPECT_TRUE(queue.empty());
+}
+
+}  // namespace
+}  // namespace pccl::ring

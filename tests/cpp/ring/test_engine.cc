@@ -1,0 +1,338 @@
+#include "csrc/ring/engine.h"
+
+#include <gtest/gtest.h>
+
+#include "csrc/ring/kernels.h"
+#include "tests/cpp/ring/world.h"
+
+namespace pccl::ring {
+namespace {
+
+OpKey key(uint64_t tag, uint32_t sequence = 0) { return {TagId{tag}, sequence}; }
+
+// ---- What the outcome must be, computed the plain way ----
+
+Bytes reduced(World& world, const Call& call) {
+  Bytes out = world.at(0, call.key).before[0];
+  for (uint32_t rank = 1; rank < world.size(); ++rank) {
+    reduce_into(call.dtype, call.reduce, out.data(), world.at(rank, call.key).before[0].data(), call.count);
+  }
+  finish(call.dtype, call.reduce, out.data(), call.count, static_cast<int>(world.size()));
+  return out;
+}
+
+std::vector<Bytes> expected(World& world, const Call& call, uint32_t rank) {
+  switch (call.pattern) {
+    case Pattern::kAllReduce: return {world.size() == 1 ? world.at(0, call.key).before[0] : reduced(world, call)};
+    case Pattern::kAllGather: {
+      std::vector<Bytes> blocks;
+      for (uint32_t other = 0; other < world.size(); ++other) {
+        blocks.push_back(world.at(other, call.key).before[other]);
+      }
+      return blocks;
+    }
+    case Pattern::kBroadcast: return world.at(call.root, call.key).before;
+    case Pattern::kTransfer: return world.at(call.root, call.key).before;
+  }
+  return world.at(rank, call.key).before;
+}
+
+// All members have transferred it; the master would commit it now.
+void commit(World& world, const Call& call) {
+  for (uint32_t rank = 0; rank < world.size(); ++rank) {
+    if (!world.takes_part(rank, call)) continue;
+    ASSERT_EQ(world.at(rank, call.key).transferred, 1) << "rank " << rank;
+    world.end(rank, call.key, true);
+    ASSERT_EQ(world.at(rank, call.key).drained, 1);
+    EXPECT_TRUE(world.result(rank, call.key) == expected(world, call, rank)) << "wrong result on rank " << rank;
+  }
+}
+
+void expect_quiet(World& world) {
+  EXPECT_TRUE(world.failures.empty()) << world.failures.front();
+  for (uint32_t rank = 0; rank < world.size(); ++rank) EXPECT_EQ(world.engine(rank).counters().operations_open, 0u);
+}
+
+// ---- Every pattern, every size of world ----
+
+class Worlds : public ::testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Engine, Worlds, ::testing::Range(1u, 9u));
+
+TEST_P(Worlds, AllReduceOfEveryKindAndSize) {
+  uint64_t seed = GetParam();
+  struct Kind {
+    DType dtype;
+    ReduceOp reduce;
+  };
+  for (const auto [dtype, reduce] : {Kind{DType::kFloat32, ReduceOp::kSum}, Kind{DType::kFloat32, ReduceOp::kAvg},
+                                     Kind{DType::kBfloat16, ReduceOp::kSum}, Kind{DType::kBfloat16, ReduceOp::kAvg},
+                                     Kind{DType::kInt64, ReduceOp::kSum}, Kind{DType::kInt64, ReduceOp::kMax}}) {
+    for (const uint64_t count : {0, 1, 7, 64, 1001, 200003}) {
+      World world(GetParam(), ++seed);
+      const Call call{.key = key(1), .dtype = dtype, .reduce = reduce, .count = count, .block_bytes = {}};
+      world.post(call);
+      world.settle();
+      commit(world, call);
+      expect_quiet(world);
+    }
+  }
+}
+
+TEST_P(Worlds, AllGatherBroadcastAndTransfer) {
+  for (const uint64_t count : {0, 1, 1001, 300007}) {
+    World world(GetParam(), count + 1);
+    std::vector<Call> calls = {
+        {.key = key(1), .pattern = Pattern::kAllGather, .count = count, .block_bytes = {}},
+        {.key = key(2), .pattern = Pattern::kBroadcast, .count = count, .root = GetParam() - 1, .block_bytes = {}},
+        {.key = key(3), .pattern = Pattern::kBroadcast, .dtype = DType::kBytes, .count = count, .block_bytes = {}}};
+    if (GetParam() > 1) {
+      calls.push_back({.key = key(4), .pattern = Pattern::kTransfer, .dtype = DType::kBytes, .root = GetParam() - 1,
+                       .block_bytes = {0, 3 * count, 0, 17, count}});
+    }
+    for (const Call& call : calls) world.post(call);
+    world.settle();
+    for (const Call& call : calls) commit(world, call);
+    expect_quiet(world);
+  }
+}
+
+// Sums that round: whichever way the bytes came, all members hold the same.
+TEST_P(Worlds, AllMembersHoldTheSameBitsOfInexactSums) {
+  for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
+    Bytes first;
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      World world(GetParam(), seed, 1 + 3000 * seed);
+      const Call call{.key = key(1), .dtype = dtype, .count = 50002, .block_bytes = {}};
+      std::mt19937 numbers(5);
+      for (uint32_t rank = 0; rank < world.size(); ++rank) world.post(rank, call);
+      for (uint32_t rank = 0; rank < world.size(); ++rank) {
+        auto& bytes = world.at(rank, call.key).memory[0];  // posted, but nothing has moved yet
+        for (size_t at = 0; at + 4 <= bytes.size(); at += 4) {
+          const float number = static_cast<float>(numbers()) / 7e6f;
+          std::memcpy(&bytes[at], &number, 4);
+        }
+      }
+      world.settle();
+      for (uint32_t rank = 0; rank < world.size(); ++rank) {
+        world.end(rank, call.key, true);
+        const Bytes& result = world.result(rank, call.key)[0];
+        if (first.empty()) first = result;
+        EXPECT_TRUE(result == first) << "rank " << rank << ", seed " << seed;
+      }
+    }
+  }
+}
+
+// ---- Nothing is left of what failed ----
+
+// Many chunks of every kind, small enough to try every moment.
+const std::vector<Call>& calls_to_break() {
+  static const std::vector<Call> calls = {
+      {.key = key(1), .count = 60011, .block_bytes = {}},
+      {.key = key(2), .dtype = DType::kBfloat16, .reduce = ReduceOp::kAvg, .count = 3001, .block_bytes = {}},
+      {.key = key(3), .pattern = Pattern::kAllGather, .count = 17003, .block_bytes = {}},
+      {.key = key(4), .pattern = Pattern::kBroadcast, .count = 17003, .root = 1, .block_bytes = {}}};
+  return calls;
+}
+
+// Lets `moves` things happen to the calls above. False when all was done before that.
+bool start(World& world, int moves) {
+  for (const Call& call : calls_to_break()) world.post(call);
+  for (int move = 0; move < moves; ++move) {
+    if (!world.move()) return false;
+  }
+  return true;
+}
+
+// Every moment of the small worlds, every third of the larger one, where there are many alike.
+int stride(uint32_t world) { return world <= 3 ? 1 : 3; }
+
+class Moments : public ::testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Engine, Moments, ::testing::Values(2u, 3u, 4u));
+
+// World checks what matters whenever an operation is drained, and at its own end.
+TEST_P(Moments, AbortedAtAnyMomentTheTensorIsAsItWas) {
+  for (int moves = 0;; moves += stride(GetParam())) {
+    World world(GetParam(), 77, 60000);
+    const bool more = start(world, moves);
+    const uint32_t first = static_cast<uint32_t>(world.random() % world.size());
+    for (uint32_t turn = 0; turn < world.size(); ++turn) {
+      for (const Call& call : calls_to_break()) world.end((first + turn) % world.size(), call.key, false);
+      for (int more_moves = 0; more_moves < 20 && world.move(); ++more_moves) {
+      }
+    }
+    world.settle();
+    expect_quiet(world);
+    if (!more || HasFailure()) break;
+  }
+}
+
+TEST_P(Moments, ALinkLostAtAnyMomentLeavesNoTrace) {
+  for (int moves = 0;; moves += stride(GetParam())) {
+    World world(GetParam(), 99, 60000);
+    const bool more = start(world, moves);
+    const uint32_t one = static_cast<uint32_t>(world.random() % world.size());
+    const uint32_t two = (one + 1) % world.size();
+    const bool at_once = world.random() % 2 != 0;
+    world.cut(one, two, at_once);
+    for (int more_moves = 0; more_moves < 20 && world.move(); ++more_moves) {
+    }
+    if (!at_once) world.lose(two, one);
+    world.settle();
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      for (const Call& call : calls_to_break()) world.end(rank, call.key, false);
+    }
+    expect_quiet(world);
+    if (!more || HasFailure()) break;
+  }
+}
+
+TEST(Engine, OneIsAbortedWhileTheOthersGoOnOnTheSameLinks) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    World world(3, seed, 20000);
+    std::vector<Call> calls;
+    for (uint32_t n = 0; n < 4; ++n) calls.push_back({.key = key(n), .count = 50000 + n, .block_bytes = {}});
+    for (const Call& call : calls) world.post(call);
+    for (uint64_t moves = world.random() % 150; moves > 0 && world.move(); --moves) {
+    }
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      world.end(rank, calls[1].key, false);
+      for (uint64_t moves = world.random() % 30; moves > 0 && world.move(); --moves) {
+      }
+    }
+    world.settle();
+    for (uint32_t n : {0u, 2u, 3u}) commit(world, calls[n]);
+    expect_quiet(world);
+  }
+}
+
+// ---- Order and chance ----
+
+TEST(Engine, ManyOperationsCalledInAnyOrderAllComplete) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    World world(4, seed);
+    std::vector<Call> calls;
+    for (uint32_t n = 0; n < 24; ++n) {
+      calls.push_back({.key = key(n % 5, n / 5), .count = world.random() % 3000, .block_bytes = {}});
+      if (n % 6 == 5) calls.back().pattern = Pattern::kAllGather;
+    }
+    for (uint32_t rank = 0; rank < 4; ++rank) {
+      std::shuffle(calls.begin(), calls.end(), world.random);
+      for (const Call& call : calls) {
+        world.post(rank, call);
+        for (uint64_t moves = world.random() % 10; moves > 0 && world.move(); --moves) {
+        }
+      }
+    }
+    world.settle();
+    for (const Call& call : calls) commit(world, call);
+    expect_quiet(world);
+  }
+}
+
+TEST(Engine, OppositeOrdersOfTwoRanks) {
+  World world(2, 1);
+  std::vector<Call> calls;
+  for (uint32_t n = 0; n < 32; ++n) calls.push_back({.key = key(n), .count = 10000, .block_bytes = {}});
+  for (const Call& call : calls) world.post(0, call);
+  world.settle();
+  std::reverse(calls.begin(), calls.end());
+  for (const Call& call : calls) {
+    world.post(1, call);
+    world.settle();
+    commit(world, call);
+  }
+  expect_quiet(world);
+}
+
+TEST(Engine, WhatOneRankHasNotCalledHoldsNothingUp) {
+  World world(3, 4);
+  const Call late{.key = key(1), .count = 50000, .block_bytes = {}};
+  const Call now{.key = key(2), .count = 50000, .block_bytes = {}};
+  world.post(0, late);
+  world.post(1, late);
+  world.post(now);
+  world.settle();
+  commit(world, now);
+  world.post(2, late);
+  world.settle();
+  commit(world, late);
+  expect_quiet(world);
+}
+
+// ---- Endings nobody waited for ----
+
+TEST(Engine, AnOperationThatEndsBeforeItIsCalledHere) {
+  World world(3, 5);
+  const Call call{.key = key(1), .count = 1000, .block_bytes = {}};
+  world.post(0, call);
+  world.post(1, call);
+  world.settle();
+  for (uint32_t rank = 0; rank < 3; ++rank) world.end(rank, call.key, false);
+  world.settle();
+  expect_quiet(world);
+}
+
+TEST(Engine, FramesOfAnEndedEpochAreVoid) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    World world(3, seed, 20000);
+    const Call call{.key = key(1), .count = 60000, .block_bytes = {}};
+    world.post(call);
+    for (uint64_t moves = world.random() % 200; moves > 0 && world.move(); --moves) {
+    }
+    for (uint32_t rank = 0; rank < 3; ++rank) {  // one after another, while bytes are on their way
+      world.end(rank, call.key, false);
+      world.begin_epoch(rank, Epoch{2});
+      world.post(rank, call);
+      for (uint64_t moves = world.random() % 60; moves > 0 && world.move(); --moves) {
+      }
+    }
+    world.settle();
+    commit(world, call);
+    expect_quiet(world);
+  }
+}
+
+TEST(Engine, MismatchedDigestsMoveNothingAndFailNoLink) {
+  World world(2, 6);
+  Call call{.key = key(1), .count = 1000, .block_bytes = {}};
+  world.post(0, call);
+  call.digest = 8;
+  call.count = 2000;
+  world.post(1, call);
+  world.settle();
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(world.at(rank, call.key).transferred, 0);
+    world.end(rank, call.key, false);
+  }
+  expect_quiet(world);
+}
+
+TEST(Engine, WithoutMemoryAnOperationFailsHereAndIsDrainedAllTheSame) {
+  int failed = 0;
+  int drained = 0;
+  Engine engine({.on_transferred = [](Epoch, OpKey) { FAIL(); },
+                 .on_drained = [&](Epoch, OpKey) { ++drained; },
+                 .on_fail_link = [](PeerId, const std::string&) { FAIL(); },
+                 .on_failed =
+                     [&](Epoch, OpKey, const Status& why) {
+                       ++failed;
+                       EXPECT_EQ(why.code, Code::kSystem);
+                       EXPECT_NE(why.message.find("PCCL_RESTORE=off"), std::string::npos) << why.message;
+                     }});
+  engine.begin_epoch(Epoch{1}, {PeerId{2}});
+  std::byte nothing{};
+  const uint64_t bytes = uint64_t{1} << 60;  // never touched
+  engine.post({.epoch = Epoch{1}, .op = key(1), .shape = {.world = 2, .count = bytes, .block_bytes = {}},
+               .upstream = PeerId{2}, .downstream = PeerId{2}},
+              {.spans = {{&nothing, bytes}}, .dtype = DType::kUint8});
+  EXPECT_EQ(failed, 1);
+  EXPECT_EQ(drained, 0);
+  engine.end(key(1), false);
+  EXPECT_EQ(drained, 1);
+  engine.end(key(1), false);
+  EXPECT_EQ(drained, 1);
+}
+
+}  // namespace
+}  // namespace pccl::ring

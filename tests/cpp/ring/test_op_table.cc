@@ -1,0 +1,61 @@
+#include "csrc/ring/op_table.h"
+
+#include <gtest/gtest.h>
+
+namespace pccl::ring {
+namespace {
+
+Task task(uint32_t sequence, uint32_t world = 3) {
+  return {.epoch = Epoch{1},
+          .op = {TagId{}, sequence},
+          .shape = {.rank = 1, .world = world, .element_bytes = 4, .count = 1000, .block_bytes = {}},
+          .upstream = PeerId{1},
+          .downstream = PeerId{3}};
+}
+
+TEST(OpTable, FindsWhatWasPostedUntilItIsRemoved) {
+  OpTable table;
+  Operation& first = table.add(task(1));
+  const Operation& second = table.add(task(0));
+  EXPECT_LT(first.serial, second.serial);
+  EXPECT_EQ(table.find({TagId{}, 1}), &first);
+  EXPECT_EQ(table.find({TagId{}, 2}), nullptr);
+  table.remove({TagId{}, 0});
+  EXPECT_EQ(table.find({TagId{}, 0}), nullptr);
+  EXPECT_EQ(table.size(), 1u);
+}
+
+TEST(OpTable, AnOperationSendsAgainstCreditAndData) {
+  OpTable table;
+  Operation& operation = table.add(task(0));
+  EXPECT_FALSE(operation.can_send()) << "no credit";
+  operation.allowed = 1;
+  EXPECT_TRUE(operation.can_send());
+  operation.sending = true;
+  EXPECT_FALSE(operation.can_send()) << "its chunk is on its way";
+  operation.sending = false;
+  operation.schedule.advance_send(operation.sent);
+  operation.allowed = 4;
+  EXPECT_FALSE(operation.can_send()) << "what it would send on has not come";
+  operation.schedule.advance_receive(operation.received);
+  EXPECT_TRUE(operation.can_send());
+  operation.downstream_lost = true;
+  EXPECT_FALSE(operation.can_send());
+}
+
+TEST(OpTable, CreditIsOwedUntilItIsGranted) {
+  OpTable table;
+  Operation& operation = table.add(task(0));
+  EXPECT_TRUE(operation.owes_credit());
+  operation.granted = operation.schedule.credit(operation.sent);
+  EXPECT_FALSE(operation.owes_credit());
+  Operation& lost = table.add(task(1));
+  lost.upstream_lost = true;
+  EXPECT_FALSE(lost.owes_credit());
+  const Operation& alone = table.add(task(2, 2));
+  EXPECT_TRUE(alone.owes_credit());
+  EXPECT_FALSE(alone.finished());
+}
+
+}  // namespace
+}  // namespace pccl::ring

@@ -1,0 +1,72 @@
+#include "csrc/ring/pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+
+namespace pccl::ring {
+namespace {
+
+constexpr uint64_t kMiB = 1u << 20;
+
+TEST(Pool, GivesMemoryAgainAndAligned) {
+  Pool pool;
+  for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{5000}, size_t{2 * kMiB}, size_t{3 * kMiB}, Pool::kSlabBytes}) {
+    std::byte* const first = pool.take(bytes);
+    ASSERT_NE(first, nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 64, 0u);
+    std::memset(first, 1, bytes);
+    pool.give(first, bytes);
+    std::byte* const second = pool.take(bytes);
+    EXPECT_EQ(second, first) << bytes << " bytes: pages that exist already are used again";
+    pool.give(second, bytes);
+  }
+}
+
+// One large tensor now and then: kept while it comes back, given up when it does not.
+TEST(Pool, KeepsWhatIsUsedAndNoMore) {
+  Pool pool;
+  const auto run = [&](uint64_t bytes) {
+    pool.turn();
+    Slabs slabs(pool);
+    EXPECT_TRUE(slabs.reserve(bytes));
+    return pool.bytes_held();
+  };
+  EXPECT_EQ(run(400 * kMiB), 400 * kMiB);
+  EXPECT_EQ(pool.bytes_held(), 400 * kMiB);
+  EXPECT_EQ(run(400 * kMiB), 400 * kMiB) << "the same memory, not twice as much";
+  EXPECT_EQ(run(600 * kMiB), 600 * kMiB) << "it grows by the difference";
+  for (uint32_t turn = 0; turn < 2 * Pool::kMemory; ++turn) run(kMiB);
+  EXPECT_LE(pool.bytes_held(), Pool::kIdleBytes);
+}
+
+TEST(Slabs, AreARowOfBytes) {
+  Pool pool;
+  Slabs slabs(pool);
+  const uint64_t bytes = 2 * Pool::kSlabBytes + 5000;
+  ASSERT_TRUE(slabs.reserve(bytes));
+  uint64_t sum = 0;
+  for (uint64_t at = 0; at < bytes;) {
+    const auto run = slabs.at(at);
+    ASSERT_FALSE(run.empty());
+    std::memset(run.data(), 1, run.size());
+    at += run.size();
+    sum += run.size();
+  }
+  EXPECT_EQ(sum, bytes);
+  EXPECT_EQ(slabs.at(Pool::kSlabBytes - 1).size(), 1u);
+  EXPECT_EQ(slabs.at(bytes - 1).size(), 1u);
+}
+
+TEST(Slabs, SayNoWhenThereIsNoMemoryAndHoldNothing) {
+  Pool pool;
+  {
+    Slabs slabs(pool);
+    EXPECT_FALSE(slabs.reserve(uint64_t{1} << 60));
+  }
+  EXPECT_EQ(pool.bytes_held(), 0u);
+}
+
+}  // namespace
+}  // namespace pccl::ring

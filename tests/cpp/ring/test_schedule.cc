@@ -1,0 +1,300 @@
+// The schedule on paper: all ranks of a world run it against each other with symbols instead of bytes, in random order.
+// A symbol is the set of ranks whose contribution it contains.
+
+#include "csrc/ring/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/protocol/limits.h"
+
+namespace pccl::ring {
+namespace {
+
+using Ranks = uint32_t;  // a set, one bit each
+using Place = std::pair<uint32_t, uint64_t>;  // block, offset
+
+struct OnTheWay {
+  Unit unit;
+  Ranks symbol = 0;
+};
+
+// One rank: its tensor, its scratch and its two cursors.
+struct Member {
+  explicit Member(const Shape& shape) : schedule(shape), sent(schedule.first_send()), received(schedule.first_receive()) {
+    slots.assign(schedule.slot_count(), 0);
+  }
+  Schedule schedule;
+  Schedule::Cursor sent, received;
+  std::map<Place, Ranks> tensor;  // what is not there is the rank's own contribution
+  std::vector<Ranks> slots;       // 0: free
+  std::deque<OnTheWay> inbox;
+  uint64_t allowed = 0;
+};
+
+class World {
+ public:
+  World(Shape shape, uint64_t seed) : random_(seed) {
+    for (shape.rank = 0; shape.rank < shape.world; ++shape.rank) members_.push_back(std::make_unique<Member>(shape));
+    shape_ = shape;
+  }
+
+  // Time and again one rank stops until the others can do nothing more: they run as far ahead of it as they ever can.
+  // True if all have finished.
+  bool run() {
+    for (bool moved = true; moved;) {
+      const uint32_t stopped = static_cast<uint32_t>(random_() % shape_.world);
+      while (move_all_but(stopped)) {
+      }
+      moved = false;
+      for (uint32_t rank = 0; rank < shape_.world; ++rank) moved |= send(rank) || receive(rank);
+    }
+    for (const auto& member : members_) {
+      if (!member->sent.at_end || !member->received.at_end || !member->inbox.empty()) return false;
+    }
+    return true;
+  }
+
+  Member& member(uint32_t rank) { return *members_[rank]; }
+  Ranks all() const { return (Ranks{1} << shape_.world) - 1; }
+
+ private:
+  Ranks own(uint32_t rank, uint32_t block) const {
+    switch (shape_.pattern) {
+      case Pattern::kAllReduce: return Ranks{1} << rank;
+      case Pattern::kAllGather: return block == rank ? Ranks{1} << rank : 0;
+      default: return rank == 0 ? 1 : 0;
+    }
+  }
+  Ranks& at(uint32_t rank, const Unit& unit) {
+    return members_[rank]->tensor.try_emplace({unit.block, unit.offset}, own(rank, unit.block)).first->second;
+  }
+
+  // In random order, each a few times. False when nobody could do anything.
+  bool move_all_but(uint32_t stopped) {
+    bool moved = false;
+    for (uint32_t turn = 0; turn < 2 * shape_.world; ++turn) {
+      const uint32_t rank = static_cast<uint32_t>(random_() % shape_.world);
+      if (rank != stopped) moved |= random_() % 2 != 0 ? send(rank) : receive(rank);
+    }
+    for (uint32_t rank = 0; rank < shape_.world && !moved; ++rank) moved = rank != stopped && (send(rank) || receive(rank));
+    return moved;
+  }
+
+  bool send(uint32_t rank) {
+    Member& me = *members_[rank];
+    const Member& downstream = *members_[(rank + 1) % shape_.world];
+    if (me.sent.at_end) return false;
+    me.allowed = std::max(me.allowed, downstream.schedule.credit(downstream.sent));  // a credit on its way, arriving now
+    if (me.sent.step >= me.allowed || !me.schedule.may_send(me.sent, me.received)) return false;
+    const Unit unit = me.schedule.send_unit(me.sent);
+    OnTheWay chunk{unit, 0};
+    if (me.schedule.from_scratch(unit)) {
+      Ranks& slot = me.slots[me.schedule.slot_sent(unit)];
+      EXPECT_NE(slot, 0u) << "sent from an empty slot";
+      chunk.symbol = std::exchange(slot, 0);
+    } else {
+      chunk.symbol = at(rank, unit);
+    }
+    EXPECT_NE(chunk.symbol, 0u);
+    me.schedule.advance_send(me.sent);
+    members_[(rank + 1) % shape_.world]->inbox.push_back(chunk);
+    return true;
+  }
+
+  bool receive(uint32_t rank) {
+    Member& me = *members_[rank];
+    if (me.inbox.empty()) return false;
+    const auto [sent, symbol] = me.inbox.front();
+    me.inbox.pop_front();
+    EXPECT_FALSE(me.received.at_end);
+    const Unit unit = me.schedule.receive_unit(me.received);
+    EXPECT_EQ(unit, sent);
+    Ranks& tensor = at(rank, unit);
+    switch (me.schedule.action(unit)) {
+      case Action::kAccumulate: {
+        Ranks& slot = me.slots.at(me.schedule.slot(unit));
+        EXPECT_EQ(slot, 0u) << "a slot is overwritten before it has left";
+        EXPECT_EQ(symbol & tensor, 0u) << "reduced twice";
+        slot = symbol | tensor;
+        break;
+      }
+      case Action::kFinish:
+        EXPECT_EQ(symbol & tensor, 0u) << "reduced twice";
+        tensor |= symbol;
+        EXPECT_EQ(tensor, all());
+        break;
+      case Action::kStore:
+        EXPECT_TRUE(shape_.pattern != Pattern::kAllReduce || symbol == all());
+        EXPECT_EQ(me.tensor[Place(unit.block, unit.offset)], own(rank, unit.block)) << "stored twice";
+        tensor = symbol;
+        break;
+    }
+    me.schedule.advance_receive(me.received);
+    return true;
+  }
+
+  std::mt19937_64 random_;
+  Shape shape_;
+  std::vector<std::unique_ptr<Member>> members_;
+};
+
+std::vector<uint64_t> interesting_counts(uint64_t world) {
+  return {0, 1, 2, world - 1, world, world + 1, 63, 64 * world + 1, 16384 * world, 16384 * world * 3 + 5, 1000003};
+}
+
+// The blocks tile the tensor without gap or overlap.
+void expect_tiled(const Schedule& schedule, uint64_t bytes) {
+  uint64_t end = 0;
+  for (uint32_t block = 0; block < schedule.block_count(); ++block) {
+    EXPECT_EQ(schedule.block_offset(block), end);
+    end += schedule.block_bytes(block);
+  }
+  EXPECT_EQ(end, bytes);
+}
+
+// The units that write to the tensor cover every byte of `block` once, from its start on.
+void expect_covered(const Schedule& schedule, const std::map<uint32_t, uint64_t>& written, uint32_t block) {
+  const auto at = written.find(block);
+  EXPECT_EQ(at == written.end() ? 0 : at->second, schedule.block_bytes(block)) << "block " << block;
+}
+
+std::map<uint32_t, uint64_t> bytes_written(const Schedule& schedule) {
+  std::map<uint32_t, uint64_t> written;
+  for (auto cursor = schedule.first_receive(); !cursor.at_end; schedule.advance_receive(cursor)) {
+    const Unit unit = schedule.receive_unit(cursor);
+    EXPECT_LE(unit.bytes, schedule.chunk_bytes());
+    if (schedule.action(unit) == Action::kAccumulate) continue;
+    EXPECT_EQ(unit.offset, written[unit.block]) << "within a block, bytes are written from its start on";
+    written[unit.block] += unit.bytes;
+  }
+  return written;
+}
+
+class AllWorlds : public ::testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Schedule, AllWorlds, ::testing::Range(1u, 10u));
+
+TEST_P(AllWorlds, AllReduceReducesEveryElementOnceOnEveryRank) {
+  const uint32_t world = GetParam();
+  for (const uint64_t element_bytes : {1, 2, 4, 8}) {
+    for (const uint64_t count : interesting_counts(world)) {
+      SCOPED_TRACE(std::to_string(count) + " elements of " + std::to_string(element_bytes));
+      Shape shape{.world = world, .element_bytes = element_bytes, .count = count, .block_bytes = {}};
+      const Schedule first(shape);
+      expect_tiled(first, count * element_bytes);
+      World ranks(shape, count + world);
+      ASSERT_TRUE(ranks.run()) << "it stands still";
+      for (uint32_t rank = 0; rank < world && world > 1; ++rank) {
+        Member& member = ranks.member(rank);
+        const auto written = bytes_written(member.schedule);
+        for (uint32_t block = 0; block < world; ++block) expect_covered(member.schedule, written, block);
+        for (const auto& [place, symbol] : member.tensor) EXPECT_EQ(symbol, ranks.all());
+        for (const Ranks slot : member.slots) EXPECT_EQ(slot, 0u);
+      }
+    }
+  }
+}
+
+TEST_P(AllWorlds, CreditNeverDeadlocksInAnyOrder) {
+  const uint32_t world = GetParam();
+  const uint64_t count = uint64_t{world} * (64 << 10) * 11 + 3;  // eight slices: longer than scratch is deep
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    World ranks({.world = world, .element_bytes = 1, .count = count, .block_bytes = {}}, seed);
+    ASSERT_TRUE(ranks.run()) << "seed " << seed;
+  }
+}
+
+TEST_P(AllWorlds, AllGatherBringsEveryBlockEverywhere) {
+  const uint32_t world = GetParam();
+  for (const uint64_t count : interesting_counts(world)) {
+    World ranks({.pattern = Pattern::kAllGather, .world = world, .element_bytes = 2, .count = count, .block_bytes = {}}, count);
+    ASSERT_TRUE(ranks.run());
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      const Schedule& schedule = ranks.member(rank).schedule;
+      expect_tiled(schedule, 2 * count * world);
+      const auto written = bytes_written(schedule);
+      EXPECT_FALSE(written.contains(rank)) << "its own block is not written";
+      for (uint32_t block = 0; block < world; ++block) {
+        if (block != rank) expect_covered(schedule, written, block);
+      }
+      for (const auto& [place, symbol] : ranks.member(rank).tensor) EXPECT_EQ(symbol, Ranks{1} << place.first);
+    }
+  }
+}
+
+TEST_P(AllWorlds, BroadcastReachesTheLast) {
+  const uint32_t world = GetParam();
+  for (const uint64_t count : interesting_counts(world)) {
+    World ranks({.pattern = Pattern::kBroadcast, .world = world, .element_bytes = 4, .count = count, .block_bytes = {}}, count);
+    ASSERT_TRUE(ranks.run());
+    EXPECT_FALSE(ranks.member(0).schedule.receives());
+    EXPECT_FALSE(ranks.member(world - 1).schedule.sends());
+    for (uint32_t rank = 1; rank < world; ++rank) {
+      expect_covered(ranks.member(rank).schedule, bytes_written(ranks.member(rank).schedule), 0);
+      for (const auto& [place, symbol] : ranks.member(rank).tensor) EXPECT_EQ(symbol, 1u);
+    }
+  }
+}
+
+TEST(Schedule, TransferMovesEveryBlockEmptyOnesIncluded) {
+  const std::vector<std::vector<uint64_t>> all = {
+      {}, {0}, {1}, {0, 0, 0}, {5, 0, 3 << 20, 64, 0}, {(1 << 20) + 1, 1 << 20, (1 << 20) - 1}};
+  for (const auto& blocks : all) {
+    World ranks({.pattern = Pattern::kTransfer, .world = 2, .block_bytes = blocks}, 1);
+    ASSERT_TRUE(ranks.run());
+    const Schedule& destination = ranks.member(1).schedule;
+    const auto written = bytes_written(destination);
+    EXPECT_EQ(written.size(), blocks.size());
+    for (uint32_t block = 0; block < blocks.size(); ++block) expect_covered(destination, written, block);
+  }
+}
+
+// The picture in schedule.h: three ranks, three slices.
+TEST(Schedule, RunsAsDrawn) {
+  const Schedule schedule({.rank = 1, .world = 3, .element_bytes = 1, .count = 9 * (64 << 10), .block_bytes = {}});
+  ASSERT_EQ(schedule.chunk_bytes(), 64u << 10);
+  std::string drawn;
+  for (auto cursor = schedule.first_send(); !cursor.at_end; schedule.advance_send(cursor)) {
+    const Unit unit = schedule.send_unit(cursor);
+    drawn += std::to_string(unit.step) + ":s" + std::to_string(unit.slice) + "q" + std::to_string(unit.round) + " ";
+    EXPECT_EQ(unit.block, (1 + 6 - unit.round) % 3);
+  }
+  EXPECT_EQ(drawn, "0:s0q0 1:s1q0 1:s0q1 2:s2q0 2:s1q1 2:s0q2 3:s2q1 3:s1q2 3:s0q3 4:s2q2 4:s1q3 5:s2q3 ");
+}
+
+TEST(Schedule, ChunksKeepTheirBoundsAndDoNotDependOnTheRank) {
+  for (const uint32_t world : {1u, 2u, 3u, 8u, 32u, 128u}) {
+    for (const uint64_t count : {uint64_t{1}, uint64_t{1000}, uint64_t{1} << 20, uint64_t{1} << 33}) {
+      Shape shape{.world = world, .element_bytes = 4, .count = count, .block_bytes = {}};
+      const Schedule first(shape);
+      EXPECT_EQ(first.chunk_bytes() % 64, 0u);
+      EXPECT_LE(first.chunk_bytes(), protocol::kChunkBytesMax);
+      EXPECT_LE(uint64_t{first.slot_count()} * first.chunk_bytes(), 34u << 20);
+      shape.rank = world - 1;
+      EXPECT_EQ(Schedule(shape).chunk_bytes(), first.chunk_bytes());
+    }
+  }
+  EXPECT_EQ(Schedule({.world = 2, .element_bytes = 4, .count = 1 << 24, .block_bytes = {}}).chunk_bytes(), 1u << 20);
+  EXPECT_EQ(Schedule({.world = 4, .element_bytes = 4, .count = 1 << 24, .block_bytes = {}}).chunk_bytes(), 256u << 10);
+}
+
+TEST(Schedule, GrantsAllOfItWhereScratchDoesNotLimit) {
+  Shape shape{.world = 2, .element_bytes = 4, .count = 1 << 24, .block_bytes = {}};
+  EXPECT_EQ(Schedule(shape).credit({}), Schedule(shape).step_count());
+  shape.world = 4;
+  EXPECT_EQ(Schedule(shape).credit({}), Schedule::kDepth);
+  EXPECT_EQ(Schedule(shape).credit({.step = 5}), 4 + Schedule::kDepth);
+  shape.pattern = Pattern::kAllGather;
+  EXPECT_EQ(Schedule(shape).credit({}), Schedule(shape).step_count());
+}
+
+}  // namespace
+}  // namespace pccl::ring

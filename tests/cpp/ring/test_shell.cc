@@ -1,0 +1,321 @@
+#include "csrc/ring/shell.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include "tests/cpp/net/net_test.h"
+#include "tests/cpp/ring/raw_peer.h"
+
+namespace pccl::ring {
+namespace {
+
+using net::FrameType;
+using protocol::LinkReport;
+using protocol::LinkState;
+
+constexpr uint64_t kRun = 99;
+PeerId id(uint32_t rank) { return {rank + 1}; }
+
+// One Shell, and what it has called back.
+class Member {
+ public:
+  explicit Member(uint32_t rank, Shell::Options options = {})
+      : shell_(std::make_unique<Shell>(
+            std::move(options),
+            Shell::Callbacks{.on_listening = [this](Result<uint16_t> port) { note([&] { port_ = std::move(port); }); },
+                             .on_link = [this](LinkReport report) { note([&] { reports_.push_back(report); }); },
+                             .on_transferred = [this](Epoch, OpKey op) { note([&] { ++transferred_[op]; }); },
+                             .on_drained = [this](Epoch, OpKey op) { note([&] { ++drained_[op]; }); },
+                             .on_failed = [this](Epoch, OpKey, const Status&) { note([&] { ++failed_; }); }})) {
+    shell_->listen(id(rank), kRun, "127.0.0.1");
+    EXPECT_TRUE(wait([&] { return port_.has_value(); }));
+  }
+
+  Shell& shell() { return *shell_; }
+  void destroy() { shell_.reset(); }
+  uint16_t port() { return port_->value(); }
+  const Result<uint16_t>& listening() { return *port_; }
+
+  bool wait(const std::function<bool()>& condition) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), condition);
+  }
+  // Waits for a report of that kind about `peer`; its text, or "none".
+  std::string reported(PeerId peer, LinkState state, size_t count = 1) {
+    std::string text = "none";
+    wait([&] {
+      size_t seen = 0;
+      for (const LinkReport& report : reports_) {
+        if (report.peer != peer || report.state != state) continue;
+        text = report.text;
+        ++seen;
+      }
+      return seen >= count;
+    });
+    return text;
+  }
+  size_t report_count() {
+    const std::lock_guard lock(mutex_);
+    return reports_.size();
+  }
+  bool transferred(OpKey op) {
+    return wait([&] { return transferred_[op] > 0; });
+  }
+  bool drained(OpKey op) {
+    return wait([&] { return drained_[op] > 0; });
+  }
+
+ private:
+  template <typename F>
+  void note(F what) {
+    const std::lock_guard lock(mutex_);
+    what();
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<Result<uint16_t>> port_;
+  std::vector<LinkReport> reports_;
+  std::map<OpKey, int> transferred_, drained_;
+  int failed_ = 0;
+  std::unique_ptr<Shell> shell_;
+};
+
+// A group with a link between any two, in epoch 1.
+class Group {
+ public:
+  explicit Group(uint32_t size) {
+    for (uint32_t rank = 0; rank < size; ++rank) members_.push_back(std::make_unique<Member>(rank));
+    for (uint32_t low = 0; low < size; ++low) {
+      for (uint32_t high = low + 1; high < size; ++high) {
+        at(low).shell().dial(id(high), {"127.0.0.1", at(high).port()});
+        EXPECT_EQ(at(low).reported(id(high), LinkState::kUp), "");
+      }
+    }
+    for (uint32_t rank = 0; rank < size; ++rank) {
+      std::vector<PeerId> others;
+      for (uint32_t other = 0; other < size; ++other) {
+        if (other != rank) others.push_back(id(other));
+      }
+      at(rank).shell().begin_epoch(Epoch{1}, others);
+    }
+  }
+  Member& at(uint32_t rank) { return *members_[rank]; }
+  uint32_t size() const { return static_cast<uint32_t>(members_.size()); }
+
+  void post_sum(uint32_t rank, OpKey op, std::vector<float>& tensor) {
+    Task task{.epoch = Epoch{1},
+              .op = op,
+              .digest = 5,
+              .shape = {.rank = rank, .world = size(), .element_bytes = 4, .count = tensor.size(), .block_bytes = {}},
+              .upstream = id((rank + size() - 1) % size()),
+              .downstream = id((rank + 1) % size())};
+    at(rank).shell().post(std::move(task), {.spans = {std::as_writable_bytes(std::span(tensor))}});
+  }
+
+ private:
+  std::vector<std::unique_ptr<Member>> members_;
+};
+
+class Sizes : public ::testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Shell, Sizes, ::testing::Values(2u, 4u));
+
+TEST_P(Sizes, AllReduceOverLoopback) {
+  Group group(GetParam());
+  constexpr size_t kCount = (64u << 20) / 4;
+  std::vector<std::vector<float>> tensors(GetParam(), std::vector<float>(kCount));
+  for (uint32_t sequence = 0; sequence < 2; ++sequence) {  // again, with memory that is there already
+    for (uint32_t rank = 0; rank < GetParam(); ++rank) {
+      for (size_t at = 0; at < kCount; ++at) tensors[rank][at] = static_cast<float>((at + rank) % 1000);
+      group.post_sum(rank, {TagId{}, sequence}, tensors[rank]);
+    }
+    for (uint32_t rank = 0; rank < GetParam(); ++rank) {
+      ASSERT_TRUE(group.at(rank).transferred({TagId{}, sequence}));
+      group.at(rank).shell().end({TagId{}, sequence}, true);
+      ASSERT_TRUE(group.at(rank).drained({TagId{}, sequence}));
+    }
+    for (const auto& tensor : tensors) {
+      size_t wrong = 0;
+      for (size_t at = 0; at < kCount; ++at) {
+        size_t sum = 0;
+        for (uint32_t rank = 0; rank < GetParam(); ++rank) sum += (at + rank) % 1000;
+        wrong += tensor[at] != static_cast<float>(sum);
+      }
+      EXPECT_EQ(wrong, 0u);
+    }
+  }
+  const Shell::Counters counters = group.at(0).shell().counters();
+  EXPECT_EQ(counters.links.size(), GetParam() - 1);
+  EXPECT_EQ(counters.engine.operations_open, 0u);
+  const uint64_t bytes = 2 * (2 * (GetParam() - 1)) * (kCount * 4 / GetParam());
+  EXPECT_EQ(counters.engine.bytes_sent, bytes);
+  EXPECT_EQ(counters.engine.bytes_received, bytes);
+  uint64_t on_links = 0;
+  for (const auto& link : counters.links) on_links += link.bytes_sent;
+  EXPECT_GT(on_links, bytes);
+  EXPECT_LT(on_links, bytes + bytes / 100);
+}
+
+TEST(Shell, AMemberThatGoesLeavesTheOthersTensorsAsTheyWere) {
+  Group group(3);
+  std::vector<std::vector<float>> tensors(3);
+  const OpKey op{};
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    tensors[rank].assign(16u << 20, static_cast<float>(rank) + 0.5f);
+    group.post_sum(rank, op, tensors[rank]);
+  }
+  group.at(2).destroy();
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_NE(group.at(rank).reported(id(2), LinkState::kDown), "none");
+    group.at(rank).shell().end(op, false);
+    ASSERT_TRUE(group.at(rank).drained(op));
+    const float before = static_cast<float>(rank) + 0.5f;
+    EXPECT_EQ(static_cast<size_t>(std::count(tensors[rank].begin(), tensors[rank].end(), before)), tensors[rank].size());
+  }
+}
+
+TEST(Shell, ADestroyedShellTouchesNothingAnyMore) {
+  std::vector<std::vector<float>> tensors(2, std::vector<float>(16u << 20, 1.0f));
+  Group group(2);
+  for (uint32_t rank = 0; rank < 2; ++rank) group.post_sum(rank, {}, tensors[rank]);
+  for (uint32_t rank = 0; rank < 2; ++rank) group.at(rank).destroy();
+  for (auto& tensor : tensors) std::vector<float>().swap(tensor);  // address sanitizer watches
+}
+
+// ---- Listening and dialling ----
+
+TEST(Shell, ListensInItsRangeOrSaysWhyNot) {
+  const uint16_t free = net::free_port();
+  const Member first(0, {.port_first = free, .port_last = free});
+  Member second(1, {.port_first = free, .port_last = free});
+  ASSERT_FALSE(second.listening().ok());
+  EXPECT_EQ(second.listening().status().code, Code::kSystem);
+  EXPECT_NE(second.listening().status().message.find(std::to_string(free)), std::string::npos);
+}
+
+TEST(Shell, KeepsDiallingUntilThePeerIsThere) {
+  const uint16_t later = net::free_port();
+  Member one(0);
+  one.shell().dial(id(1), {"127.0.0.1", later});
+  const std::string why = one.reported(id(1), LinkState::kUnreachable);
+  EXPECT_NE(why.find("127.0.0.1:" + std::to_string(later)), std::string::npos) << why;
+  Member two(1, {.port_first = later, .port_last = later});
+  EXPECT_EQ(one.reported(id(1), LinkState::kUp), "");
+  EXPECT_EQ(two.report_count(), 0u) << "the side that dialled reports";
+  one.shell().dial(id(1), {"127.0.0.1", later});
+  EXPECT_EQ(one.reported(id(1), LinkState::kUp, 2), "") << "it is up already";
+  EXPECT_EQ(two.shell().counters().links.size(), 1u);
+}
+
+TEST(Shell, ForgetStopsDiallingAndHangsUp) {
+  Member one(0);
+  one.shell().dial(id(7), {"127.0.0.1", net::free_port()});
+  one.reported(id(7), LinkState::kUnreachable);
+  one.shell().forget(id(7));
+  Member two(1);
+  one.shell().dial(id(1), {"127.0.0.1", two.port()});
+  one.reported(id(1), LinkState::kUp);
+  one.shell().forget(id(1));
+  EXPECT_NE(two.reported(id(0), LinkState::kDown), "none");
+  EXPECT_EQ(one.shell().counters().links.size(), 0u);
+  EXPECT_EQ(one.report_count(), 2u) << "what was forgotten is not reported";
+}
+
+TEST(Shell, ALinkThatBreaksIsReportedByBothAndMayBeDialledAgain) {
+  Member one(0);
+  auto two = std::make_unique<Member>(1);
+  one.shell().dial(id(1), {"127.0.0.1", two->port()});
+  one.reported(id(1), LinkState::kUp);
+  two->shell().forget(id(0));
+  EXPECT_NE(one.reported(id(1), LinkState::kDown).find("closed the connection"), std::string::npos);
+  one.shell().dial(id(1), {"127.0.0.1", two->port()});
+  one.reported(id(1), LinkState::kUp, 2);
+  two->destroy();
+  one.reported(id(1), LinkState::kDown, 2);
+}
+
+TEST(Shell, TwoThatDialEachOtherEndUpWithOneLink) {
+  for (int round = 0; round < 20; ++round) {
+    Member one(0), two(1);
+    one.shell().dial(id(1), {"127.0.0.1", two.port()});
+    two.shell().dial(id(0), {"127.0.0.1", one.port()});
+    EXPECT_EQ(one.reported(id(1), LinkState::kUp), "");
+    EXPECT_EQ(two.reported(id(0), LinkState::kUp), "");
+    EXPECT_EQ(one.shell().counters().links.size(), 1u);
+    EXPECT_EQ(two.shell().counters().links.size(), 1u);
+  }
+}
+
+// ---- Strangers ----
+
+TEST(Shell, AStrangerWithoutTheRunIsHungUpOn) {
+  Member one(0);
+  RawPeer stranger = RawPeer::dial(one.port());
+  stranger.say(RawPeer::hello(FrameType::kHello, id(1), id(0), kRun + 1));
+  EXPECT_TRUE(stranger.hung_up());
+  EXPECT_EQ(one.report_count(), 0u);
+  EXPECT_EQ(one.shell().counters().links.size(), 0u);
+}
+
+TEST(Shell, ManyWhoSayNothingDoNotKeepOthersOut) {
+  Member one(0);
+  std::vector<RawPeer> silent;
+  for (int count = 0; count < 300; ++count) silent.push_back(RawPeer::dial(one.port()));
+  RawPeer honest = RawPeer::dial(one.port());
+  honest.say(RawPeer::hello(FrameType::kHello, id(1), id(0), kRun));
+  const auto answer = honest.hear();
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->type, FrameType::kHelloOk);
+  EXPECT_TRUE(silent.front().hung_up(1000)) << "the oldest makes room";
+  EXPECT_FALSE(silent.back().hung_up(0));
+}
+
+TEST(Shell, ASecondLinkIsRefusedWhileTheFirstAnswers) {
+  Member one(0), two(1);
+  one.shell().dial(id(1), {"127.0.0.1", two.port()});
+  one.reported(id(1), LinkState::kUp);
+  RawPeer again = RawPeer::dial(two.port());
+  again.say(RawPeer::hello(FrameType::kHello, id(0), id(1), kRun));
+  EXPECT_TRUE(again.hung_up());
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // longer than the first is given to answer
+  EXPECT_EQ(two.report_count(), 0u);
+  EXPECT_EQ(two.shell().counters().links.size(), 1u);
+}
+
+TEST(Shell, ASecondLinkTakesThePlaceOfOneThatIsDead) {
+  Member one(0);
+  RawPeer mute = RawPeer::dial(one.port());
+  mute.say(RawPeer::hello(FrameType::kHello, id(1), id(0), kRun));
+  ASSERT_TRUE(mute.hear().has_value());
+  {
+    RawPeer refused = RawPeer::dial(one.port());
+    refused.say(RawPeer::hello(FrameType::kHello, id(1), id(0), kRun));
+    EXPECT_TRUE(refused.hung_up());
+  }
+  EXPECT_NE(one.reported(id(1), LinkState::kDown).find("does not answer"), std::string::npos);
+  RawPeer again = RawPeer::dial(one.port());
+  again.say(RawPeer::hello(FrameType::kHello, id(1), id(0), kRun));
+  EXPECT_EQ(again.hear()->type, FrameType::kHelloOk);
+}
+
+TEST(Shell, AMemberThatBreaksARuleLosesItsLink) {
+  Member one(0);
+  RawPeer hostile = RawPeer::dial(one.port());
+  hostile.say(RawPeer::hello(FrameType::kHello, id(1), id(0), kRun));
+  hostile.hear();
+  net::FrameHeader chunk;
+  chunk.type = FrameType::kChunk;
+  chunk.epoch = Epoch{3};
+  chunk.length = 1000;
+  hostile.say(chunk);
+  EXPECT_TRUE(hostile.hung_up());
+  EXPECT_NE(one.reported(id(1), LinkState::kDown).find("before both had opened"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pccl::ring

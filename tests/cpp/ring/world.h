@@ -1,0 +1,311 @@
+// A world of Engines in one thread, for tests: real frames between them, as real bytes, in pieces of random size with
+// random delays. It watches what Engines promise: after on_drained no link touches an operation's memory, and what was
+// aborted is as it was. Ranks are ring positions; the peer of rank r has the id r + 1.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/net/framing.h"
+#include "csrc/ring/engine.h"
+
+namespace pccl::ring {
+
+using Bytes = std::vector<std::byte>;
+
+// A collective as all members of a world call it.
+struct Call {
+  OpKey key;
+  Pattern pattern = Pattern::kAllReduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp reduce = ReduceOp::kSum;
+  uint64_t count = 0;                // see Shape
+  uint32_t root = 0;                 // kBroadcast; source of a kTransfer to the rank after it
+  std::vector<uint64_t> block_bytes;  // kTransfer
+  uint64_t digest = 7;
+};
+
+// What became of a call on one rank.
+struct Posted {
+  Call call;
+  std::vector<Bytes> memory;
+  std::vector<Bytes> before;
+  int transferred = 0;
+  int drained = 0;
+  int failed = 0;
+  bool committed = false;
+};
+
+class World {
+ public:
+  World(uint32_t size, uint64_t seed, size_t piece_bytes_max = 40000)
+      : random(seed), piece_bytes_max_(piece_bytes_max), nodes_(size) {
+    for (uint32_t rank = 0; rank < size; ++rank) {
+      nodes_[rank].engine = std::make_unique<Engine>(Engine::Callbacks{
+          .on_transferred = [this, rank](Epoch, OpKey op) { ++at(rank, op).transferred; },
+          .on_drained = [this, rank](Epoch, OpKey op) { drained(rank, op); },
+          .on_fail_link = [this](PeerId, const std::string& why) { failures.push_back(why); },
+          .on_failed = [this, rank](Epoch, OpKey op, Status) { ++at(rank, op).failed; }});
+    }
+    for (uint32_t a = 0; a < size; ++a) {
+      for (uint32_t b = a + 1; b < size; ++b) connect(a, b);
+    }
+    begin_epoch(Epoch{1});
+  }
+
+  ~World() {
+    for (const Node& node : nodes_) {
+      for (const auto& [key, posted] : node.calls) {
+        if (posted.drained == 0) continue;
+        for (const Bytes& bytes : posted.memory) {
+          EXPECT_EQ(static_cast<size_t>(std::count(bytes.begin(), bytes.end(), kGivenBack)), bytes.size())
+              << "touched after it was given back";
+        }
+      }
+    }
+  }
+
+  uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
+  Engine& engine(uint32_t rank) { return *nodes_[rank].engine; }
+  Posted& at(uint32_t rank, OpKey op) { return nodes_[rank].calls.at(op); }
+  // What the memory was when on_drained came: the result, or what was restored.
+  const std::vector<Bytes>& result(uint32_t rank, OpKey op) { return nodes_[rank].results.at(op); }
+
+  void begin_epoch(Epoch epoch) {
+    for (uint32_t rank = 0; rank < size(); ++rank) begin_epoch(rank, epoch);
+  }
+  void begin_epoch(uint32_t rank, Epoch epoch) {
+    nodes_[rank].calls.clear();
+    nodes_[rank].results.clear();
+    nodes_[rank].epoch = epoch;
+    std::vector<PeerId> others;
+    for (uint32_t other = 0; other < size(); ++other) {
+      if (other != rank) others.push_back(PeerId{other + 1});
+    }
+    engine(rank).begin_epoch(epoch, others);
+  }
+
+  // Posts `call` on `rank` with memory filled at random: small whole numbers, whose sums are exact in every type.
+  void post(uint32_t rank, const Call& call) {
+    Node& node = nodes_[rank];
+    Task task{.epoch = node.epoch, .op = call.key, .digest = call.digest, .shape = shape_of(rank, call)};
+    const Schedule schedule(task.shape);
+    if (schedule.receives()) task.upstream = PeerId{(rank + size() - 1) % size() + 1};
+    if (schedule.sends()) task.downstream = PeerId{(rank + 1) % size() + 1};
+    Posted& posted = node.calls[call.key];
+    posted.call = call;
+    Memory memory{.spans = {}, .dtype = call.dtype, .reduce = call.reduce, .contributors = static_cast<int>(size())};
+    for (uint64_t bytes : sizes_of(schedule, call)) posted.memory.push_back(filled(bytes, call.dtype));
+    posted.before = posted.memory;
+    for (Bytes& bytes : posted.memory) memory.spans.emplace_back(bytes);
+    engine(rank).post(std::move(task), std::move(memory));
+  }
+  void post(const Call& call) {
+    for (uint32_t rank = 0; rank < size(); ++rank) {
+      if (takes_part(rank, call)) post(rank, call);
+    }
+  }
+
+  void end(uint32_t rank, OpKey op, bool committed) {
+    Node& node = nodes_[rank];
+    if (const auto found = node.calls.find(op); found != node.calls.end()) found->second.committed = committed;
+    engine(rank).end(op, committed);
+  }
+
+  // One random thing that a link can do. False if no link can do anything.
+  bool move() {
+    for (int attempt = 0; attempt < 8; ++attempt) {
+      if (move(*ends_[random() % ends_.size()], random() % 2 != 0)) return true;
+    }
+    for (const auto& end : ends_) {
+      if (move(*end, true) || move(*end, false)) return true;
+    }
+    return false;
+  }
+  void settle() {
+    while (!ends_.empty() && move()) {
+    }
+  }
+
+  // The connection breaks: `a` notices now, `b` by itself when `b_too`, else when told by lose(b, a).
+  void cut(uint32_t a, uint32_t b, bool b_too = true) {
+    lose(a, b);
+    if (b_too) lose(b, a);
+  }
+  void lose(uint32_t rank, uint32_t other) {
+    for (const auto& end : ends_) {
+      if (end->owner != rank || end->other != other) continue;
+      end->alive = false;
+      engine(rank).link_down(PeerId{other + 1});
+    }
+  }
+
+  bool takes_part(uint32_t rank, const Call& call) const {
+    return call.pattern != Pattern::kTransfer || rank == call.root || rank == (call.root + 1) % size();
+  }
+
+  std::mt19937_64 random;
+  std::vector<std::string> failures;  // what on_fail_link said
+
+ private:
+  static constexpr std::byte kGivenBack{0xa5};
+  static constexpr size_t kUnderWayMax = 100000;
+
+  // `owner`'s end of its link to `other`. Notes which operation's memory the link holds at the moment.
+  struct End : Port, net::FrameSink {
+    End(uint32_t mine, uint32_t theirs) : owner(mine), other(theirs), writer(true), reader(*this, true) {}
+
+    void send(const net::FrameHeader& header) override { writer.push(header); }
+    void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) override {
+      writer.push_chunk(header, payload);
+      leaving = header.op;
+    }
+    void withdraw() override { writer.withdraw(); }
+    void revoke() override {
+      reader.revoke();
+      lands = false;
+    }
+
+    void on_frame(const net::FrameHeader& header) override { sink->on_frame(header); }
+    std::span<std::byte> on_chunk(const net::FrameHeader& header) override {
+      const auto landing = sink->on_chunk(header);
+      lands = !landing.empty();
+      landing_op = header.op;
+      return landing;
+    }
+    void on_piece(size_t from, size_t bytes) override { sink->on_piece(from, bytes); }
+    void on_chunk_end(bool valid) override {
+      lands = false;
+      sink->on_chunk_end(valid);
+    }
+
+    const uint32_t owner, other;
+    net::FrameWriter writer;
+    net::FrameReader reader;
+    net::FrameSink* sink = nullptr;
+    End* far = nullptr;
+    bool alive = true;
+    Bytes way;  // to the other end
+    OpKey leaving;
+    bool lands = false;
+    OpKey landing_op;
+  };
+
+  struct Node {
+    std::unique_ptr<Engine> engine;
+    Epoch epoch;
+    std::map<OpKey, Posted> calls;
+    std::map<OpKey, std::vector<Bytes>> results;
+  };
+
+  void connect(uint32_t a, uint32_t b) {
+    auto one = std::make_unique<End>(a, b);
+    auto two = std::make_unique<End>(b, a);
+    one->far = two.get();
+    two->far = one.get();
+    one->sink = &engine(a).link_up(PeerId{b + 1}, *one);
+    two->sink = &engine(b).link_up(PeerId{a + 1}, *two);
+    ends_.push_back(std::move(one));
+    ends_.push_back(std::move(two));
+  }
+
+  Shape shape_of(uint32_t rank, const Call& call) const {
+    Shape shape{.pattern = call.pattern, .rank = rank, .world = size(), .element_bytes = element_bytes(call.dtype),
+                .count = call.count, .block_bytes = call.block_bytes};
+    if (call.pattern == Pattern::kBroadcast) shape.rank = (rank + size() - call.root) % size();
+    if (call.pattern == Pattern::kTransfer) {
+      shape.rank = rank == call.root ? 0 : 1;
+      shape.world = 2;
+    }
+    return shape;
+  }
+
+  std::vector<uint64_t> sizes_of(const Schedule& schedule, const Call& call) const {
+    if (call.pattern == Pattern::kAllReduce || call.pattern == Pattern::kBroadcast) {
+      return {call.count * element_bytes(call.dtype)};
+    }
+    std::vector<uint64_t> sizes;
+    for (uint32_t block = 0; block < schedule.block_count(); ++block) sizes.push_back(schedule.block_bytes(block));
+    return sizes;
+  }
+
+  Bytes filled(uint64_t bytes, DType dtype) {
+    Bytes out(bytes);
+    const size_t width = element_bytes(dtype);
+    for (size_t at_byte = 0; at_byte + width <= bytes; at_byte += width) {
+      const auto number = static_cast<int64_t>(random() % 16);
+      const float as_float = static_cast<float>(number);
+      if (dtype == DType::kFloat32) {
+        std::memcpy(&out[at_byte], &as_float, width);
+      } else if (dtype == DType::kBfloat16) {
+        std::memcpy(&out[at_byte], reinterpret_cast<const char*>(&as_float) + 2, width);
+      } else {
+        std::memcpy(&out[at_byte], &number, width);
+      }
+    }
+    return out;
+  }
+
+  bool move(End& end, bool outwards) { return end.alive && (outwards ? transmit(end) : deliver(end)); }
+
+  bool transmit(End& end) {
+    if (end.way.size() >= kUnderWayMax) return false;
+    const bool chunk = end.writer.chunk_pending();
+    size_t budget = 1 + random() % piece_bytes_max_;
+    size_t wrote = 0;
+    for (const auto& span : end.writer.gather()) {
+      const size_t bytes = std::min(budget, span.size());
+      end.way.insert(end.way.end(), span.begin(), span.begin() + static_cast<ptrdiff_t>(bytes));
+      budget -= bytes;
+      wrote += bytes;
+    }
+    if (wrote == 0) return false;
+    end.writer.wrote(wrote);
+    if (chunk && !end.writer.chunk_pending()) engine(end.owner).chunk_sent(PeerId{end.other + 1});
+    return true;
+  }
+
+  bool deliver(End& end) {
+    Bytes& way = end.far->way;
+    if (way.empty()) return false;
+    size_t budget = std::min<size_t>(1 + random() % piece_bytes_max_, way.size());
+    size_t taken = 0;
+    while (taken < budget && end.alive) {
+      const std::span<std::byte> space = end.reader.space();
+      const size_t bytes = std::min(budget - taken, space.size());
+      std::memcpy(space.data(), way.data() + taken, bytes);
+      taken += bytes;
+      const Status status = end.reader.filled(bytes);
+      EXPECT_TRUE(status.ok()) << status.message;
+    }
+    way.erase(way.begin(), way.begin() + static_cast<ptrdiff_t>(taken));
+    return true;
+  }
+
+  void drained(uint32_t rank, OpKey op) {
+    Posted& posted = at(rank, op);
+    EXPECT_EQ(++posted.drained, 1);
+    for (const auto& end : ends_) {
+      if (end->owner != rank || !end->alive) continue;
+      EXPECT_FALSE(end->writer.chunk_pending() && end->leaving == op) << "drained while it is being sent";
+      EXPECT_FALSE(end->lands && end->landing_op == op) << "drained while it lands";
+    }
+    EXPECT_TRUE(posted.committed || posted.memory == posted.before) << "not restored on rank " << rank;
+    nodes_[rank].results[op] = posted.memory;
+    for (Bytes& bytes : posted.memory) std::fill(bytes.begin(), bytes.end(), kGivenBack);
+  }
+
+  const size_t piece_bytes_max_;
+  std::vector<Node> nodes_;
+  std::vector<std::unique_ptr<End>> ends_;
+};
+
+}  // namespace pccl::ring
