@@ -11,12 +11,14 @@ namespace pccl {
 std::byte* map_pages(size_t bytes) {
   PCCL_ASSERT(bytes > 0 && bytes % kHugePageBytes == 0);
   if (bytes > SIZE_MAX - kHugePageBytes) return nullptr;
-  // Mappings start on small pages: ask for one huge page more, and give back what sticks out at both ends.
-  void* const mapped =
-      mmap(nullptr, bytes + kHugePageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // Mappings start on small pages: ask for one huge page more, and give back what sticks out at
+  // both ends.
+  void* const mapped = mmap(nullptr, bytes + kHugePageBytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
   auto* const start = static_cast<std::byte*>(mapped);
-  const size_t before = (kHugePageBytes - reinterpret_cast<uintptr_t>(mapped) % kHugePageBytes) % kHugePageBytes;
+  const size_t before =
+      (kHugePageBytes - reinterpret_cast<uintptr_t>(mapped) % kHugePageBytes) % kHugePageBytes;
   if (before > 0) munmap(start, before);
   munmap(start + before + bytes, kHugePageBytes - before);
   madvise(start + before, bytes, MADV_HUGEPAGE);  // refused: small pages do too

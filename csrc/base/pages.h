@@ -1,5 +1,6 @@
-// pages: large pieces of memory straight from the system, on huge pages where it has them. Plain functions, any thread.
-// The system clears a page when it is first touched, not before: memory that is never touched costs nothing.
+// pages: large pieces of memory straight from the system, on huge pages where it has them. Plain
+// functions, any thread. The system clears a page when it is first touched, not before: memory that
+// is never touched costs nothing.
 #pragma once
 
 #include <cstddef>

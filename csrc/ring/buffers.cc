@@ -9,7 +9,8 @@
 namespace pccl::ring {
 namespace {
 
-constexpr size_t kCacheLine = 64;  // a multiple of every element's size: pieces are cut between lines
+constexpr size_t kCacheLine =
+    64;  // a multiple of every element's size: pieces are cut between lines
 
 }  // namespace
 
@@ -21,7 +22,8 @@ OpBuffers::OpBuffers(const Shape& shape, Memory memory, Pool& pool)
       undo_(pool) {
   const uint32_t blocks = schedule_.block_count();
   if (memory_.spans.size() == 1 && blocks > 0) {
-    PCCL_ASSERT(memory_.spans[0].size() >= schedule_.block_offset(blocks - 1) + schedule_.block_bytes(blocks - 1));
+    PCCL_ASSERT(memory_.spans[0].size() >=
+                schedule_.block_offset(blocks - 1) + schedule_.block_bytes(blocks - 1));
     return;
   }
   PCCL_ASSERT(memory_.spans.size() == blocks);
@@ -40,16 +42,18 @@ Result<std::unique_ptr<OpBuffers>> OpBuffers::make(const Shape& shape, Memory me
 
 Status OpBuffers::reserve() {
   const uint64_t slots = schedule_.slot_count();
-  const uint64_t scratch_bytes =
-      slots / slots_per_slab_ * Pool::kSlabBytes + slots % slots_per_slab_ * schedule_.chunk_bytes();
+  const uint64_t scratch_bytes = slots / slots_per_slab_ * Pool::kSlabBytes +
+                                 slots % slots_per_slab_ * schedule_.chunk_bytes();
   saves_ = memory_.save && schedule_.receives();
   if (scratch_.reserve(scratch_bytes) && (!saves_ || undo_.prepare(schedule_))) return {};
   const uint32_t last = schedule_.block_count() - 1;
-  const uint64_t saved_bytes = saves_ ? schedule_.block_offset(last) + schedule_.block_bytes(last) : 0;
-  return {Code::kSystem, "no memory for " + std::to_string(scratch_bytes) + " bytes of scratch and " +
-                             std::to_string(saved_bytes) +
-                             " bytes to restore the tensor from if the operation fails; free some, use smaller "
-                             "tensors, or give up restoring with PCCL_RESTORE=off"};
+  const uint64_t saved_bytes =
+      saves_ ? schedule_.block_offset(last) + schedule_.block_bytes(last) : 0;
+  return {Code::kSystem,
+          "no memory for " + std::to_string(scratch_bytes) + " bytes of scratch and " +
+              std::to_string(saved_bytes) +
+              " bytes to restore the tensor from if the operation fails; free some, use smaller "
+              "tensors, or give up restoring with PCCL_RESTORE=off"};
 }
 
 std::byte* OpBuffers::block(uint32_t index) const {
@@ -59,7 +63,8 @@ std::byte* OpBuffers::block(uint32_t index) const {
 
 std::byte* OpBuffers::slot(uint32_t index) const {
   const uint64_t slab = index / slots_per_slab_;
-  return scratch_.at(slab * Pool::kSlabBytes + index % slots_per_slab_ * schedule_.chunk_bytes()).data();
+  return scratch_.at(slab * Pool::kSlabBytes + index % slots_per_slab_ * schedule_.chunk_bytes())
+      .data();
 }
 
 std::span<const std::byte> OpBuffers::source(const Unit& sent) const {
@@ -105,7 +110,8 @@ void OpBuffers::absorb(size_t at, size_t bytes) {
 
 void OpBuffers::restore() {
   if (!saves_) return;
-  for (uint32_t index = 0; index < schedule_.block_count(); ++index) undo_.restore(index, block(index));
+  for (uint32_t index = 0; index < schedule_.block_count(); ++index)
+    undo_.restore(index, block(index));
 }
 
 }  // namespace pccl::ring

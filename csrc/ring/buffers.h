@@ -1,9 +1,10 @@
-// Memory: what an application lends to one operation. Spans stay lent until OpDrained. OpBuffers: that memory together
-// with scratch and the saved bytes that make a failed operation leave no trace (promise P2). No socket here, and no
-// decision: the Engine says what lands where, in the order of the schedule. Belongs to one thread.
-// How a landing chunk is dealt with: each piece is reduced as soon as it is there, while it is in cache. A kStore chunk
-// is saved before its first byte lands, which also warms the lines for the socket's copy; a kFinish chunk piece by
-// piece, before the sum is written. What arrived is the first operand, this rank's tensor the second, always.
+// Memory: what an application lends to one operation. Spans stay lent until OpDrained. OpBuffers:
+// that memory together with scratch and the saved bytes that make a failed operation leave no trace
+// (promise P2). No socket here, and no decision: the Engine says what lands where, in the order of
+// the schedule. Belongs to one thread. How a landing chunk is dealt with: each piece is reduced as
+// soon as it is there, while it is in cache. A kStore chunk is saved before its first byte lands,
+// which also warms the lines for the socket's copy; a kFinish chunk piece by piece, before the sum
+// is written. What arrived is the first operand, this rank's tensor the second, always.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +21,8 @@
 
 namespace pccl::ring {
 
-// One span per block where blocks are separate tensors (all-gather, transfers); a single span that the schedule cuts
-// into blocks otherwise (all-reduce, broadcast; an all-gather into one tensor).
+// One span per block where blocks are separate tensors (all-gather, transfers); a single span that
+// the schedule cuts into blocks otherwise (all-reduce, broadcast; an all-gather into one tensor).
 struct Memory {
   std::vector<std::span<std::byte>> spans;
   DType dtype = DType::kFloat32;
@@ -38,7 +39,8 @@ class OpBuffers {
 
   // Where a unit is sent from.
   std::span<const std::byte> source(const Unit& sent) const;
-  // Where the next unit lands; what it would overwrite is saved. REQUIRES: units in the order of the schedule.
+  // Where the next unit lands; what it would overwrite is saved. REQUIRES: units in the order of
+  // the schedule.
   std::span<std::byte> land(const Unit& unit, Action action);
   // `bytes` more bytes of that unit have landed at its byte `at`: whole elements are reduced.
   void absorb(size_t at, size_t bytes);

@@ -3,8 +3,9 @@
 //   said        we have sent Open(epoch)                                     Open
 //   ready       and its Open(epoch) has come                                 Open, credits, chunks
 //   failed      it broke a rule: everything on it is void until LinkDown      nothing
-// An operation, from OpPosted to OpEnded: its cursors move along the schedule, one chunk in the air per link and
-// direction; at the end of both it is transferred. OpEnded takes it out wherever it stands.
+// An operation, from OpPosted to OpEnded: its cursors move along the schedule, one chunk in the air
+// per link and direction; at the end of both it is transferred. OpEnded takes it out wherever it
+// stands.
 
 #include "csrc/ring/core.h"
 
@@ -21,8 +22,8 @@ std::string text(OpKey op) {
 }
 
 std::string place(uint32_t round, uint32_t block, uint32_t slice, uint32_t bytes) {
-  return "round " + std::to_string(round) + ", block " + std::to_string(block) + ", slice " + std::to_string(slice) +
-         ", " + std::to_string(bytes) + " bytes";
+  return "round " + std::to_string(round) + ", block " + std::to_string(block) + ", slice " +
+         std::to_string(slice) + ", " + std::to_string(bytes) + " bytes";
 }
 
 net::FrameHeader header_of(const Operation& operation, net::FrameType type) {
@@ -87,7 +88,8 @@ bool RingCore::ready(const Link& link) const {
 }
 
 void RingCore::say_open(PeerId peer, Link& link, Effects& effects) {
-  if (!epoch_ || link.failed || std::find(members_.begin(), members_.end(), peer) == members_.end()) return;
+  if (!epoch_ || link.failed || std::find(members_.begin(), members_.end(), peer) == members_.end())
+    return;
   net::FrameHeader header;
   header.type = net::FrameType::kOpen;
   header.epoch = epoch_;
@@ -109,14 +111,17 @@ void RingCore::on(const FrameArrived& event, Effects& effects) {
     case net::FrameType::kOpen: return on_open(event.peer, *link, event.header, effects);
     case net::FrameType::kCredit: return on_credit(event.peer, *link, event.header, effects);
     default:
-      fail(event.peer, *link, "frame of type " + std::to_string(static_cast<int>(event.header.type)) + " out of place",
+      fail(event.peer, *link,
+           "frame of type " + std::to_string(static_cast<int>(event.header.type)) + " out of place",
            effects);
   }
 }
 
 void RingCore::on_open(PeerId peer, Link& link, const net::FrameHeader& header, Effects& effects) {
-  if (header.epoch <= link.heard) return fail(peer, link, "epoch " + pccl::text(header.epoch) + " opened after " +
-                                                              pccl::text(link.heard), effects);
+  if (header.epoch <= link.heard)
+    return fail(peer, link,
+                "epoch " + pccl::text(header.epoch) + " opened after " + pccl::text(link.heard),
+                effects);
   link.heard = header.epoch;
   if (!ready(link)) return;
   for (auto& [key, operation] : operations_) {
@@ -124,20 +129,28 @@ void RingCore::on_open(PeerId peer, Link& link, const net::FrameHeader& header, 
   }
 }
 
-void RingCore::on_credit(PeerId peer, Link& link, const net::FrameHeader& header, Effects& effects) {
+void RingCore::on_credit(PeerId peer, Link& link, const net::FrameHeader& header,
+                         Effects& effects) {
   if (header.epoch < epoch_) return;
   if (!ready(link) || header.epoch != epoch_) {
-    return fail(peer, link, "credit in epoch " + pccl::text(header.epoch) + " before both had opened it", effects);
+    return fail(peer, link,
+                "credit in epoch " + pccl::text(header.epoch) + " before both had opened it",
+                effects);
   }
   Operation* const operation = operations_.find(header.op);
   if (operation == nullptr) {
     if (link.early.keep(header.op, header.digest, header.value)) return;
-    return fail(peer, link, "credit for more than " + std::to_string(protocol::kOpsOpenMax) +
-                                " operations that were not called here", effects);
+    return fail(peer, link,
+                "credit for more than " + std::to_string(protocol::kOpsOpenMax) +
+                    " operations that were not called here",
+                effects);
   }
-  if (header.digest != operation->task.digest) return;  // the master tells everybody of the mismatch
+  if (header.digest != operation->task.digest)
+    return;  // the master tells everybody of the mismatch
   if (operation->task.downstream != peer) {
-    return fail(peer, link, "credit for " + text(header.op) + " from a peer that is not downstream of it", effects);
+    return fail(peer, link,
+                "credit for " + text(header.op) + " from a peer that is not downstream of it",
+                effects);
   }
   operation->allowed = std::max(operation->allowed, header.value);
   enqueue(*operation, effects);
@@ -159,10 +172,12 @@ void RingCore::on(const ChunkArriving& event, Effects& effects) {
   }
   link->landing = operation;
   const Unit unit = operation->schedule.receive_unit(operation->received);
-  effects.push_back(Land{event.peer, operation->task.handle, unit, operation->schedule.action(unit)});
+  effects.push_back(
+      Land{event.peer, operation->task.handle, unit, operation->schedule.action(unit)});
 }
 
-std::string RingCore::judge(PeerId peer, const Link& link, const net::FrameHeader& header, Operation*& operation) {
+std::string RingCore::judge(PeerId peer, const Link& link, const net::FrameHeader& header,
+                            Operation*& operation) {
   if (header.epoch < epoch_) return {};
   if (!ready(link) || header.epoch != epoch_) {
     return "chunk in epoch " + pccl::text(header.epoch) + " before both had opened it";
@@ -170,15 +185,17 @@ std::string RingCore::judge(PeerId peer, const Link& link, const net::FrameHeade
   Operation* const found = operations_.find(header.op);
   // Chunks leave only against credit, so an operation that is not here has ended here.
   if (found == nullptr || found->task.digest != header.digest) return {};
-  if (found->task.upstream != peer) return "chunk of " + text(header.op) + " from a peer that is not upstream of it";
+  if (found->task.upstream != peer)
+    return "chunk of " + text(header.op) + " from a peer that is not upstream of it";
   if (found->upstream_lost) return {};
   if (found->voided) return "chunk of " + text(header.op) + " after a void one";
   if (found->received.at_end) return "chunk of " + text(header.op) + " after its last";
   const Unit unit = found->schedule.receive_unit(found->received);
   if (header.round != unit.round || header.block != unit.block || header.slice != unit.slice ||
       header.length != unit.bytes) {
-    return "chunk of " + text(header.op) + " is " + place(header.round, header.block, header.slice, header.length) +
-           "; expected " + place(unit.round, unit.block, unit.slice, unit.bytes);
+    return "chunk of " + text(header.op) + " is " +
+           place(header.round, header.block, header.slice, header.length) + "; expected " +
+           place(unit.round, unit.block, unit.slice, unit.bytes);
   }
   if (unit.step >= found->granted) return "chunk of " + text(header.op) + " without credit";
   operation = found;
@@ -216,7 +233,8 @@ void RingCore::on(const OpPosted& event, Effects& effects) {
   PCCL_ASSERT(event.task.epoch == epoch_);
   Operation& operation = operations_.add(event.task);
   Link* const downstream = find_link(event.task.downstream);
-  if (downstream != nullptr) operation.allowed = downstream->early.take(event.task.op, event.task.digest);
+  if (downstream != nullptr)
+    operation.allowed = downstream->early.take(event.task.op, event.task.digest);
   grant(operation, effects);
   enqueue(operation, effects);
   tell_if_transferred(operation, effects);
@@ -228,8 +246,8 @@ void RingCore::on(const OpEnded& event, Effects& effects) {
   if (operation != nullptr) drain(*operation, event.committed, effects);
 }
 
-// Tells upstream how far it may go by now. Never more than it needs: its last credit is one that it waits for, so none
-// arrives after it has finished.
+// Tells upstream how far it may go by now. Never more than it needs: its last credit is one that it
+// waits for, so none arrives after it has finished.
 void RingCore::grant(Operation& operation, Effects& effects) {
   if (!operation.owes_credit()) return;
   const Link* const link = find_link(operation.task.upstream);
@@ -275,19 +293,18 @@ void RingCore::drain(Operation& operation, bool committed, Effects& effects) {
     upstream->landing = nullptr;
     effects.push_back(Revoke{task.upstream});
   }
-  Link* const downstream = find_link(task.downstream);
-  const bool sending = downstream != nullptr && downstream->sending == &operation;
-  if (sending) {
+  const PeerId next = task.downstream;
+  Link* const downstream = find_link(next);
+  if (downstream != nullptr && operation.queued) downstream->queue.remove(operation);
+  if (downstream != nullptr && operation.sending) {
     downstream->sending = nullptr;
-    effects.push_back(Withdraw{task.downstream});
+    effects.push_back(Withdraw{next});
   }
-  if (operation.queued) downstream->queue.remove(operation);
   if (!committed) effects.push_back(Restore{task.handle});
   effects.push_back(Release{task.handle});
   effects.push_back(OpDrained{task.epoch, task.op});
-  const PeerId next = task.downstream;
   operations_.remove(task.op);
-  if (sending) serve(next, *downstream, effects);
+  if (downstream != nullptr) serve(next, *downstream, effects);
 }
 
 }  // namespace pccl::ring

@@ -1,11 +1,13 @@
-// RingCore: decides which bytes go next, from where to where, for all operations in flight on this peer. Pure: it
-// sees chunk headers and cursors, never a byte. Its Engine moves the bytes, or the simulator's does: the same class.
-// Rules (DESIGN sections 6, 7; deadlock-freedom I1 to I6):
-//  (1) a chunk leaves only against credit of the neighbour that has posted the same operation with the same digest;
-//  (2) on each link the oldest operation that can send does; one that cannot never holds up another;
-//  (3) nothing of an epoch leaves on a link before both ends have said Open for it; frames of older epochs, and of
+// RingCore: decides which bytes go next, from where to where, for all operations in flight on this
+// peer. Pure: it sees chunk headers and cursors, never a byte. Its Engine moves the bytes, or the
+// simulator's does: the same class. Rules (DESIGN sections 6, 7; deadlock-freedom I1 to I6):
+//  (1) a chunk leaves only against credit of the neighbour that has posted the same operation with
+//  the same digest; (2) on each link the oldest operation that can send does; one that cannot never
+//  holds up another; (3) nothing of an epoch leaves on a link before both ends have said Open for
+//  it; frames of older epochs, and of
 //      operations that have ended here, are discarded;
-//  (4) an ended operation is drained in the same step: landings revoked, the chunk being sent withdrawn, then the
+//  (4) an ended operation is drained in the same step: landings revoked, the chunk being sent
+//  withdrawn, then the
 //      saved bytes restored (abort) or dropped (commit), then OpDrained.
 // A chunk that the schedule does not expect is a protocol error of the link: FailLink.
 #pragma once
@@ -30,32 +32,85 @@ struct EpochBegun {  // drops whatever is left of older epochs (all operations h
   Epoch epoch;
   std::vector<PeerId> peers;  // the other members
 };
-struct LinkUp { PeerId peer; };
-struct LinkDown { PeerId peer; };
-struct OpPosted { Task task; };
-struct OpEnded { OpKey op; bool committed = false; };   // unknown operation (never posted here): ignored
-struct FrameArrived { PeerId peer; net::FrameHeader header; };  // kOpen, kCredit
-struct ChunkArriving { PeerId peer; net::FrameHeader header; };
-struct ChunkArrived { PeerId peer; bool valid = true; };  // of the landing given last on this link
-struct ChunkSent { PeerId peer; };
-using Event = std::variant<EpochBegun, LinkUp, LinkDown, OpPosted, OpEnded, FrameArrived, ChunkArriving, ChunkArrived,
-                           ChunkSent>;
+struct LinkUp {
+  PeerId peer;
+};
+struct LinkDown {
+  PeerId peer;
+};
+struct OpPosted {
+  Task task;
+};
+struct OpEnded {
+  OpKey op;
+  bool committed = false;
+};  // unknown operation (never posted here): ignored
+struct FrameArrived {
+  PeerId peer;
+  net::FrameHeader header;
+};  // kOpen, kCredit
+struct ChunkArriving {
+  PeerId peer;
+  net::FrameHeader header;
+};
+struct ChunkArrived {
+  PeerId peer;
+  bool valid = true;
+};  // of the landing given last on this link
+struct ChunkSent {
+  PeerId peer;
+};
+using Event = std::variant<EpochBegun, LinkUp, LinkDown, OpPosted, OpEnded, FrameArrived,
+                           ChunkArriving, ChunkArrived, ChunkSent>;
 
 // ---- Effects, in the order in which they must be carried out ----
-struct SendFrame { PeerId peer; net::FrameHeader header; };
-struct SendChunk { PeerId peer; net::FrameHeader header; uint64_t handle; Unit unit; };
-struct Land { PeerId peer; uint64_t handle; Unit unit; Action action; };  // answer to ChunkArriving
-struct Discard { PeerId peer; };                                         // the other answer
-struct Revoke { PeerId peer; };
-struct Withdraw { PeerId peer; };
-struct Restore { uint64_t handle; };
-struct Release { uint64_t handle; };
-struct OpTransferred { Epoch epoch; OpKey op; };  // everything received, everything sent
-struct OpDrained { Epoch epoch; OpKey op; };      // no thread touches the tensor any more
-struct FailLink { PeerId peer; std::string why; };
-using Effect = std::variant<SendFrame, SendChunk, Land, Discard, Revoke, Withdraw, Restore, Release, OpTransferred,
-                            OpDrained, FailLink>;
-using Effects = std::vector<Effect>;  // the caller's, reused: stepping allocates nothing in the steady state
+struct SendFrame {
+  PeerId peer;
+  net::FrameHeader header;
+};
+struct SendChunk {
+  PeerId peer;
+  net::FrameHeader header;
+  uint64_t handle;
+  Unit unit;
+};
+struct Land {
+  PeerId peer;
+  uint64_t handle;
+  Unit unit;
+  Action action;
+};  // answer to ChunkArriving
+struct Discard {
+  PeerId peer;
+};  // the other answer
+struct Revoke {
+  PeerId peer;
+};
+struct Withdraw {
+  PeerId peer;
+};
+struct Restore {
+  uint64_t handle;
+};
+struct Release {
+  uint64_t handle;
+};
+struct OpTransferred {
+  Epoch epoch;
+  OpKey op;
+};  // everything received, everything sent
+struct OpDrained {
+  Epoch epoch;
+  OpKey op;
+};  // no thread touches the tensor any more
+struct FailLink {
+  PeerId peer;
+  std::string why;
+};
+using Effect = std::variant<SendFrame, SendChunk, Land, Discard, Revoke, Withdraw, Restore, Release,
+                            OpTransferred, OpDrained, FailLink>;
+using Effects =
+    std::vector<Effect>;  // the caller's, reused: stepping allocates nothing in the steady state
 
 class RingCore {
  public:
@@ -85,8 +140,10 @@ class RingCore {
 
   void on_open(PeerId peer, Link& link, const net::FrameHeader& header, Effects& effects);
   void on_credit(PeerId peer, Link& link, const net::FrameHeader& header, Effects& effects);
-  // Why a chunk is refused: empty if it is not, and `operation` is then what it belongs to, or null if it is void.
-  std::string judge(PeerId peer, const Link& link, const net::FrameHeader& header, Operation*& operation);
+  // Why a chunk is refused: empty if it is not, and `operation` is then what it belongs to, or null
+  // if it is void.
+  std::string judge(PeerId peer, const Link& link, const net::FrameHeader& header,
+                    Operation*& operation);
 
   Link* find_link(PeerId peer);
   bool ready(const Link& link) const;

@@ -1,6 +1,7 @@
-// Credits: who may send what on a link. EarlyCredits keeps the credit of a neighbour that posted an operation before
-// we did; SendQueue holds the operations that have credit and data and only wait for their turn. One of each per link.
-// Pure. Neither holds an operation without credit, so none ever stands in another's way (deadlock-freedom I3, I5).
+// Credits: who may send what on a link. EarlyCredits keeps the credit of a neighbour that posted an
+// operation before we did; SendQueue holds the operations that have credit and data and only wait
+// for their turn. One of each per link. Pure. Neither holds an operation without credit, so none
+// ever stands in another's way (deadlock-freedom I3, I5).
 #pragma once
 
 #include <cstddef>
@@ -16,10 +17,11 @@ namespace pccl::ring {
 
 class EarlyCredits {
  public:
-  // Keeps the latest credit of an operation. False when there are protocol::kOpsOpenMax others already: no honest
-  // neighbour has posted that many more than we have.
+  // Keeps the latest credit of an operation. False when there are protocol::kOpsOpenMax others
+  // already: no honest neighbour has posted that many more than we have.
   bool keep(OpKey op, uint64_t digest, uint64_t value);
-  // The steps granted to `op` under our digest, and forgets them; 0 if none were, or under another digest.
+  // The steps granted to `op` under our digest, and forgets them; 0 if none were, or under another
+  // digest.
   uint64_t take(OpKey op, uint64_t digest);
   void drop(OpKey op) { credits_.erase(op); }
   void clear() { credits_.clear(); }

@@ -12,7 +12,8 @@ struct Engine::Inside {
   class Link;
   explicit Inside(Callbacks given) : callbacks(std::move(given)) {}
 
-  // Steps the core with `event`, then with whatever that caused; at once, unless a step is under way.
+  // Steps the core with `event`, then with whatever that caused; at once, unless a step is under
+  // way.
   void drive(Event event);
   bool still_true(const Event& event);
   Link* link_of(PeerId peer);
@@ -37,7 +38,8 @@ struct Engine::Inside {
   uint64_t handles = 0;
   std::map<OpKey, Epoch> failed;  // told by on_failed, not ended yet
   std::map<PeerId, std::unique_ptr<Link>> links;
-  std::vector<std::unique_ptr<Link>> gone;  // may be on the stack still: destroyed by the next call from outside
+  std::vector<std::unique_ptr<Link>>
+      gone;  // may be on the stack still: destroyed by the next call from outside
   std::vector<Event> waiting;
   Effects effects;  // waiting and effects keep their capacity
   bool stepping = false;
@@ -49,7 +51,9 @@ class Engine::Inside::Link : public net::FrameSink {
  public:
   Link(Inside& engine, PeerId peer, Port& writer) : port(writer), engine_(engine), peer_(peer) {}
 
-  void on_frame(const net::FrameHeader& header) override { engine_.drive(FrameArrived{peer_, header}); }
+  void on_frame(const net::FrameHeader& header) override {
+    engine_.drive(FrameArrived{peer_, header});
+  }
 
   std::span<std::byte> on_chunk(const net::FrameHeader& header) override {
     PCCL_ASSERT(!engine_.stepping && landing == nullptr);
@@ -73,7 +77,8 @@ class Engine::Inside::Link : public net::FrameSink {
   }
 
   Port& port;
-  bool known = false;  // the core has heard of it: effects are meant for this link, not for its predecessor
+  bool known =
+      false;  // the core has heard of it: effects are meant for this link, not for its predecessor
   OpBuffers* landing = nullptr;  // of the chunk that is landing
   std::span<std::byte> where;
   bool left = false;  // the chunk given last has left, and the core is about to hear of it
@@ -103,7 +108,8 @@ void Engine::Inside::drive(Event event) {
   stepping = false;
 }
 
-// A chunk that had left was withdrawn before the core heard of it; a link went down and up again meanwhile.
+// A chunk that had left was withdrawn before the core heard of it; a link went down and up again
+// meanwhile.
 bool Engine::Inside::still_true(const Event& event) {
   if (const auto* sent = std::get_if<ChunkSent>(&event)) {
     Link* const link = link_of(sent->peer);
@@ -173,7 +179,8 @@ void Engine::begin_epoch(Epoch epoch, std::vector<PeerId> peers) {
 
 net::FrameSink& Engine::link_up(PeerId peer, Port& port) {
   if (!inside_->stepping) inside_->gone.clear();
-  const auto [at, added] = inside_->links.try_emplace(peer, std::make_unique<Inside::Link>(*inside_, peer, port));
+  const auto [at, added] =
+      inside_->links.try_emplace(peer, std::make_unique<Inside::Link>(*inside_, peer, port));
   PCCL_ASSERT(added);
   Inside::Link& link = *at->second;
   inside_->drive(LinkUp{peer});
@@ -193,7 +200,8 @@ void Engine::link_down(PeerId peer) {
 }
 
 void Engine::post(Task task, Memory memory) {
-  Result<std::unique_ptr<OpBuffers>> made = OpBuffers::make(task.shape, std::move(memory), inside_->pool);
+  Result<std::unique_ptr<OpBuffers>> made =
+      OpBuffers::make(task.shape, std::move(memory), inside_->pool);
   if (!made.ok()) {
     inside_->failed.emplace(task.op, task.epoch);
     inside_->callbacks.on_failed(task.epoch, task.op, made.status());

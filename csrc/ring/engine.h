@@ -1,9 +1,10 @@
-// Engine: RingCore with hands. Applies its effects to memory and to ports; a port is a lane, or the simulator's wire.
-// Single-threaded: belongs to whoever drives it (the data loop). Neither sockets nor time here.
-// Every method but the sink's may be called from inside a callback or a port: what it causes then happens after what is
-// under way. A sink is fed by the link's reader only, never from inside a call of this Engine.
-// Invariant: after on_drained nothing touches the operation's memory. Every posted operation that was ended is drained,
-// one that on_failed told of included; end() of an operation that was never posted does nothing.
+// Engine: RingCore with hands. Applies its effects to memory and to ports; a port is a lane, or the
+// simulator's wire. Single-threaded: belongs to whoever drives it (the data loop). Neither sockets
+// nor time here. Every method but the sink's may be called from inside a callback or a port: what
+// it causes then happens after what is under way. A sink is fed by the link's reader only, never
+// from inside a call of this Engine. Invariant: after on_drained nothing touches the operation's
+// memory. Every posted operation that was ended is drained, one that on_failed told of included;
+// end() of an operation that was never posted does nothing.
 #pragma once
 
 #include <functional>
@@ -23,10 +24,11 @@ class Port {
   virtual ~Port() = default;
   virtual void send(const net::FrameHeader& header) = 0;
   virtual void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) = 0;
-  // The chunk being sent: its payload is not touched after this returns, chunk_sent() is not called for it. The next
-  // send_chunk() may follow at once.
+  // The chunk being sent: its payload is not touched after this returns, chunk_sent() is not called
+  // for it. The next send_chunk() may follow at once.
   virtual void withdraw() = 0;
-  virtual void revoke() = 0;    // the landing of the reader on this link: not touched after this returns
+  // The landing of the reader on this link: not touched after this returns.
+  virtual void revoke() = 0;
 };
 
 class Engine {
@@ -34,15 +36,17 @@ class Engine {
   struct Callbacks {
     std::function<void(Epoch, OpKey)> on_transferred;
     std::function<void(Epoch, OpKey)> on_drained;
-    std::function<void(PeerId, const std::string& why)> on_fail_link;  // close it; link_down() follows
-    std::function<void(Epoch, OpKey, Status why)> on_failed;  // kSystem: no memory. To be ended, as any other
+    std::function<void(PeerId, const std::string& why)>
+        on_fail_link;  // close it; link_down() follows
+    std::function<void(Epoch, OpKey, Status why)>
+        on_failed;  // kSystem: no memory. To be ended, as any other
   };
   explicit Engine(Callbacks callbacks);
   ~Engine();
 
   void begin_epoch(Epoch epoch, std::vector<PeerId> peers);
-  // The returned sink is what the link's FrameReader feeds; it is valid until link_down(peer) returns, and so must the
-  // port be. Pings are not for it: whoever owns the link answers them.
+  // The returned sink is what the link's FrameReader feeds; it is valid until link_down(peer)
+  // returns, and so must the port be. Pings are not for it: whoever owns the link answers them.
   net::FrameSink& link_up(PeerId peer, Port& port);
   void link_down(PeerId peer);
   void post(Task task, Memory memory);

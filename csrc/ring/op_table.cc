@@ -25,9 +25,8 @@ bool Operation::owes_credit() const {
   return !received.at_end && !upstream_lost && schedule.credit(sent) > granted;
 }
 
-Operation& OpTable::add(Task task) {
-  const OpKey op = task.op;
-  const auto [at, added] = operations_.try_emplace(op, std::move(task), ++posted_);
+Operation& OpTable::add(const Task& task) {
+  const auto [at, added] = operations_.try_emplace(task.op, task, ++posted_);
   PCCL_ASSERT(added);
   return at->second;
 }

@@ -1,5 +1,6 @@
-// OpTable: the operations in flight on this peer, each with how far it has come: where its two cursors stand in the
-// schedule, what it may send and what it has let its upstream send. Pure; plain data that RingCore moves along.
+// OpTable: the operations in flight on this peer, each with how far it has come: where its two
+// cursors stand in the schedule, what it may send and what it has let its upstream send. Pure;
+// plain data that RingCore moves along.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +42,8 @@ struct Operation {
   bool sending = false;  // the unit at `sent` is on its way
   bool queued = false;   // waits in its link's SendQueue
   bool told_transferred = false;
-  // The link was lost (nothing more comes or goes for this operation, on a new link either), or upstream gave up.
+  // The link was lost (nothing more comes or goes for this operation, on a new link either), or
+  // upstream gave up.
   bool upstream_lost = false;
   bool downstream_lost = false;
   bool voided = false;
@@ -50,7 +52,7 @@ struct Operation {
 class OpTable {
  public:
   // REQUIRES: not there yet. References stay valid until remove().
-  Operation& add(Task task);
+  Operation& add(const Task& task);
   // Null when it was never posted here, or has ended.
   Operation* find(OpKey op);
   void remove(OpKey op);

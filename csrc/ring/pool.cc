@@ -60,7 +60,8 @@ bool Pool::take_slabs(uint64_t count, std::vector<std::byte*>& slabs) {
     if (count > SIZE_MAX / kSlabBytes) return false;
     std::byte* const fresh = map_pages((count - reused) * kSlabBytes);
     if (fresh == nullptr) return false;
-    for (uint64_t index = 0; index < count - reused; ++index) slabs.push_back(fresh + index * kSlabBytes);
+    for (uint64_t index = 0; index < count - reused; ++index)
+      slabs.push_back(fresh + index * kSlabBytes);
   }
   slabs.insert(slabs.end(), free.end() - static_cast<ptrdiff_t>(reused), free.end());
   free.resize(free.size() - reused);

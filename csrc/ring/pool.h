@@ -1,8 +1,9 @@
-// Pool: memory for scratch and saved bytes. It is kept between operations, because a page that the kernel must clear
-// first costs as much as the copy that goes into it. Belongs to one thread.
-// Invariant: what lies idle here and what is lent out are together at most the larger of kIdleBytes and what was lent
-// at once during the last operations (kMemory of them): one large tensor does not cost its size for ever.
-// Slabs: one operation's piece of it, a row of bytes that is contiguous within each slab.
+// Pool: memory for scratch and saved bytes. It is kept between operations, because a page that the
+// kernel must clear first costs as much as the copy that goes into it. Belongs to one thread.
+// Invariant: what lies idle here and what is lent out are together at most the larger of kIdleBytes
+// and what was lent at once during the last operations (kMemory of them): one large tensor does not
+// cost its size for ever. Slabs: one operation's piece of it, a row of bytes that is contiguous
+// within each slab.
 #pragma once
 
 #include <array>
@@ -16,7 +17,8 @@ namespace pccl::ring {
 
 class Pool {
  public:
-  static constexpr size_t kSlabBytes = 4u << 20;   // two huge pages: few faults, few entries in the TLB
+  static constexpr size_t kSlabBytes = 4u
+                                       << 20;  // two huge pages: few faults, few entries in the TLB
   static constexpr size_t kSmallestBytes = 4096;
   static constexpr uint64_t kIdleBytes = 64u << 20;
   static constexpr uint32_t kMemory = 64;
@@ -62,12 +64,13 @@ class Slabs {
 
   // Takes `bytes` from the pool; false if they cannot be had. Once only.
   bool reserve(uint64_t bytes);
-  // The bytes from `offset` to the end of their slab: never empty. REQUIRES: offset < bytes reserved.
+  // The bytes from `offset` to the end of their slab: never empty. REQUIRES: offset < bytes
+  // reserved.
   std::span<std::byte> at(uint64_t offset) const;
 
  private:
   Pool* const pool_;
-  uint64_t bytes_ = 0;  // in slabs_
+  uint64_t bytes_ = 0;             // in slabs_
   std::vector<std::byte*> slabs_;  // all kSlabBytes long but the last, which may be shorter
 };
 

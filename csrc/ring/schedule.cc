@@ -9,17 +9,21 @@
 namespace pccl::ring {
 namespace {
 
-constexpr uint64_t kAlignment = 64;  // a cache line: blocks and chunks start on one wherever the tensor does
+constexpr uint64_t kAlignment =
+    64;  // a cache line: blocks and chunks start on one wherever the tensor does
 
-// Two ranks have a core each on a small machine, and every call moves more the larger it is; more ranks share caches.
+// Two ranks have a core each on a small machine, and every call moves more the larger it is; more
+// ranks share caches.
 constexpr uint64_t kChunkBytesPair = 1u << 20;
 constexpr uint64_t kChunkBytesMany = 256u << 10;
-// A block of several chunks keeps several ranks busy at once; below this size a chunk costs more than it brings.
+// A block of several chunks keeps several ranks busy at once; below this size a chunk costs more
+// than it brings.
 constexpr uint64_t kChunksPerBlock = 8;
 constexpr uint64_t kChunkBytesMin = 64u << 10;
 // Scratch of one operation, however many ranks there are.
 constexpr uint64_t kScratchBytesMax = 32u << 20;
-static_assert(kChunkBytesPair <= protocol::kChunkBytesMax && kChunkBytesMany <= protocol::kChunkBytesMax);
+static_assert(kChunkBytesPair <= protocol::kChunkBytesMax &&
+              kChunkBytesMany <= protocol::kChunkBytesMax);
 
 uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
 uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
@@ -50,9 +54,7 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
       largest = shape_.count * shape_.element_bytes;
       total_bytes_ = largest * shape_.world;
       break;
-    case Pattern::kBroadcast:
-      total_bytes_ = largest = shape_.count * shape_.element_bytes;
-      break;
+    case Pattern::kBroadcast: total_bytes_ = largest = shape_.count * shape_.element_bytes; break;
     case Pattern::kTransfer:
       PCCL_ASSERT(shape_.world == 2);
       for (const uint64_t bytes : shape_.block_bytes) {
@@ -85,7 +87,8 @@ bool Schedule::in_ring() const {
 
 uint32_t Schedule::block_count() const {
   if (in_ring()) return shape_.world;
-  return shape_.pattern == Pattern::kBroadcast ? 1 : static_cast<uint32_t>(shape_.block_bytes.size());
+  return shape_.pattern == Pattern::kBroadcast ? 1
+                                               : static_cast<uint32_t>(shape_.block_bytes.size());
 }
 
 uint64_t Schedule::block_bytes(uint32_t block) const {
@@ -119,8 +122,8 @@ Schedule::Cursor Schedule::first_receive() const { return {0, 0, !receives()}; }
 void Schedule::advance_send(Cursor& cursor) const { advance(cursor); }
 void Schedule::advance_receive(Cursor& cursor) const { advance(cursor); }
 
-// In step t the rounds q with a slice t - q go in rising order. A cursor's position is the round, or the block of a
-// transfer.
+// In step t the rounds q with a slice t - q go in rising order. A cursor's position is the round,
+// or the block of a transfer.
 void Schedule::advance(Cursor& cursor) const {
   PCCL_DCHECK(!cursor.at_end);
   if (in_ring() && ++cursor.position <= std::min<uint64_t>(cursor.step, rounds_ - 1)) return;
@@ -142,7 +145,8 @@ Unit Schedule::unit(const Cursor& cursor, uint32_t block) const {
   const uint64_t before = shape_.pattern == Pattern::kTransfer ? first_steps_[block] : unit.round;
   unit.slice = static_cast<uint32_t>(cursor.step - before);
   unit.offset = std::min(uint64_t{unit.slice} * chunk_bytes_, block_bytes(block));
-  unit.bytes = static_cast<uint32_t>(std::min<uint64_t>(chunk_bytes_, block_bytes(block) - unit.offset));
+  unit.bytes =
+      static_cast<uint32_t>(std::min<uint64_t>(chunk_bytes_, block_bytes(block) - unit.offset));
   return unit;
 }
 
@@ -153,11 +157,13 @@ Unit Schedule::send_unit(const Cursor& cursor) const {
 
 Unit Schedule::receive_unit(const Cursor& cursor) const {
   if (!in_ring()) return unit(cursor, cursor.position);
-  return unit(cursor, (shape_.rank + 2 * shape_.world - 1 - cursor.position % shape_.world) % shape_.world);
+  return unit(cursor,
+              (shape_.rank + 2 * shape_.world - 1 - cursor.position % shape_.world) % shape_.world);
 }
 
 Action Schedule::action(const Unit& received) const {
-  if (shape_.pattern != Pattern::kAllReduce || received.round > shape_.world - 2) return Action::kStore;
+  if (shape_.pattern != Pattern::kAllReduce || received.round > shape_.world - 2)
+    return Action::kStore;
   return received.round < shape_.world - 2 ? Action::kAccumulate : Action::kFinish;
 }
 

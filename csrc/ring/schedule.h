@@ -1,19 +1,22 @@
-// Schedule: which piece of a tensor a rank sends and receives next. Pure arithmetic over (kind, rank, world, sizes);
-// every member computes the same schedule from the same operation, so nothing of it travels.
+// Schedule: which piece of a tensor a rank sends and receives next. Pure arithmetic over (kind,
+// rank, world, sizes); every member computes the same schedule from the same operation, so nothing
+// of it travels.
 //
-// An all-reduce cuts the tensor into `world` blocks, each block into slices of one chunk. Every slice makes 2(N-1)
-// rounds: N-1 of reduce-scatter, N-1 of all-gather. In step t a rank sends round q of slice t-q for every q, so each
-// chunk leaves one step after it arrived, while it is in cache, and scratch does not grow with the tensor
-// (software pipelining; the ring itself: PCCL report, section 4.1). At N = 3, three slices, rounds q = 0..3:
+// An all-reduce cuts the tensor into `world` blocks, each block into slices of one chunk. Every
+// slice makes 2(N-1) rounds: N-1 of reduce-scatter, N-1 of all-gather. In step t a rank sends round
+// q of slice t-q for every q, so each chunk leaves one step after it arrived, while it is in cache,
+// and scratch does not grow with the tensor (software pipelining; the ring itself: PCCL report,
+// section 4.1). At N = 3, three slices, rounds q = 0..3:
 //
 //     step   0      1      2      3      4      5
 //     sends  s0q0   s1q0   s2q0   s2q1   s2q2   s2q3
 //                   s0q1   s1q1   s1q2   s1q3
 //                          s0q2   s0q3
 //
-// Round q sends block (rank - q), receives block (rank - 1 - q), modulo N. All-gather is the second half alone (round q
-// sends block rank - q). Broadcast goes around the ring from the root, a transfer (send/recv, shared state) from its
-// source to its destination: one round, blocks one after another.
+// Round q sends block (rank - q), receives block (rank - 1 - q), modulo N. All-gather is the second
+// half alone (round q sends block rank - q). Broadcast goes around the ring from the root, a
+// transfer (send/recv, shared state) from its source to its destination: one round, blocks one
+// after another.
 #pragma once
 
 #include <cstddef>
@@ -26,21 +29,24 @@ namespace pccl::ring {
 
 enum class Pattern : uint8_t { kAllReduce, kAllGather, kBroadcast, kTransfer };
 
-// What a landing chunk does with what was there. kAccumulate: arrives in a scratch slot, the tensor is added to it
-// there. kFinish: arrives in scratch, is added to the tensor, which then holds the result. kStore: final bytes, straight into the tensor.
+// What a landing chunk does with what was there. kAccumulate: arrives in a scratch slot, the tensor
+// is added to it there. kFinish: arrives in scratch, is added to the tensor, which then holds the
+// result. kStore: final bytes, straight into the tensor.
 enum class Action : uint8_t { kAccumulate, kFinish, kStore };
 
 struct Shape {
   Pattern pattern = Pattern::kAllReduce;
-  uint32_t rank = 0;   // position in the ring (kAllReduce, kAllGather), distance from the root (kBroadcast),
-                       // 0 for the source and 1 for the destination (kTransfer)
+  uint32_t rank = 0;  // position in the ring (kAllReduce, kAllGather), distance from the root
+                      // (kBroadcast), 0 for the source and 1 for the destination (kTransfer)
   uint32_t world = 1;  // 2 for kTransfer
   uint64_t element_bytes = 1;
-  uint64_t count = 0;                 // elements: of the tensor (kAllReduce), of one rank's (kAllGather), all (kBroadcast)
+  uint64_t count =
+      0;  // elements: of the tensor (kAllReduce), of one rank's (kAllGather), all (kBroadcast)
   std::vector<uint64_t> block_bytes;  // kTransfer only: the size of each block
 };
 
-// One chunk of the schedule. `bytes` may be 0: the frame still travels, so that both ends count alike.
+// One chunk of the schedule. `bytes` may be 0: the frame still travels, so that both ends count
+// alike.
 struct Unit {
   uint64_t step = 0;
   uint32_t slice = 0;
@@ -57,14 +63,16 @@ class Schedule {
 
   explicit Schedule(Shape shape);
 
-  // Blocks of the tensor: sizes and, for kAllReduce, offsets from its start. All but the last are multiples of 64 bytes.
+  // Blocks of the tensor: sizes and, for kAllReduce, offsets from its start. All but the last are
+  // multiples of 64 bytes.
   uint32_t block_count() const;
   uint64_t block_bytes(uint32_t block) const;
   uint64_t block_offset(uint32_t block) const;
   uint32_t chunk_bytes() const;
   uint64_t step_count() const;
 
-  bool sends() const;     // false: nothing at all leaves (the last of a broadcast, a destination, world 1)
+  bool sends()
+      const;  // false: nothing at all leaves (the last of a broadcast, a destination, world 1)
   bool receives() const;
 
   // Iteration in the order in which chunks travel. A cursor is at a unit or at the end.
@@ -83,20 +91,24 @@ class Schedule {
   // What a received unit does, and where a sent one comes from.
   Action action(const Unit& received) const;
   bool from_scratch(const Unit& sent) const;
-  // Scratch: slots of chunk_bytes each. slot(received) where a kAccumulate unit lands (and is sent from, one round
-  // later); slot_sent(sent) the same slot seen from the sender's unit; kFinish units land in finish_slot().
+  // Scratch: slots of chunk_bytes each. slot(received) where a kAccumulate unit lands (and is sent
+  // from, one round later); slot_sent(sent) the same slot seen from the sender's unit; kFinish
+  // units land in finish_slot().
   uint32_t slot_count() const;
   uint32_t slot(const Unit& received) const;
   uint32_t slot_sent(const Unit& sent) const;
   uint32_t finish_slot() const;
 
-  // True when `send` may leave as far as data goes: what it forwards has been received (all before `received`).
+  // True when `send` may leave as far as data goes: what it forwards has been received (all before
+  // `received`).
   bool may_send(const Cursor& send, const Cursor& received) const;
-  // How many steps upstream may have sent, given that all before `sent` have left us: the credit to grant.
+  // How many steps upstream may have sent, given that all before `sent` have left us: the credit to
+  // grant.
   uint64_t credit(const Cursor& sent) const;
 
  private:
-  bool in_ring() const;  // kAllReduce, kAllGather: software-pipelined rounds; else one round of units in a row
+  bool in_ring()
+      const;  // kAllReduce, kAllGather: software-pipelined rounds; else one round of units in a row
   void advance(Cursor& cursor) const;
   Unit unit(const Cursor& cursor, uint32_t block) const;
   bool passed(const Cursor& cursor, uint64_t step, uint32_t position) const;
@@ -107,8 +119,10 @@ class Schedule {
   uint32_t chunk_bytes_ = 64;
   uint32_t rounds_ = 0;  // 0: nothing travels at all
   uint64_t slices_ = 0;  // of each block; kTransfer: units of all blocks
-  std::vector<uint64_t> block_offsets_;  // kTransfer: where each block starts in the row of all blocks
-  std::vector<uint64_t> first_steps_;    // kTransfer: the step of each block's first unit, and the end
+  std::vector<uint64_t>
+      block_offsets_;  // kTransfer: where each block starts in the row of all blocks
+  std::vector<uint64_t>
+      first_steps_;  // kTransfer: the step of each block's first unit, and the end
 };
 
 }  // namespace pccl::ring

@@ -1,5 +1,6 @@
-// The happy path, on the data loop: the listener hands in a socket or a dial connects one; a ShellLink introduces both
-// ends; it joins the Engine and is reported up (by the side that dialled). What can go wrong: see shell.h.
+// The happy path, on the data loop: the listener hands in a socket or a dial connects one; a
+// ShellLink introduces both ends; it joins the Engine and is reported up (by the side that
+// dialled). What can go wrong: see shell.h.
 
 #include "csrc/ring/shell.h"
 
@@ -18,12 +19,12 @@
 namespace pccl::ring {
 namespace {
 
-using protocol::LinkReport;
 using protocol::LinkState;
 
 constexpr Duration kRetryAfter = std::chrono::seconds(1);
 constexpr Duration kProbeTime = std::chrono::seconds(1);
-// Connections that have not said who they are. Honest ones do within a round trip, so the oldest goes first.
+// Connections that have not said who they are. Honest ones do within a round trip, so the oldest
+// goes first.
 constexpr size_t kStrangersMax = 256;
 
 // Two processes that read the same here are on one machine since its last start.
@@ -44,7 +45,7 @@ struct Shell::Inside {
     std::unique_ptr<net::Timer> retry;
   };
 
-  Inside(Options given, Callbacks called);
+  Inside(const Options& given, Callbacks called);
 
   void listen(const std::string& host);
   void dial(PeerId peer, const net::Endpoint& at);
@@ -61,7 +62,9 @@ struct Shell::Inside {
   void probe(PeerId peer);
   void lost(PeerId peer, const std::string& why);
   void bury(std::unique_ptr<ShellLink> link);
-  void report(PeerId peer, LinkState state, const std::string& text) { callbacks.on_link({peer, state, text}); }
+  void report(PeerId peer, LinkState state, const std::string& text) {
+    callbacks.on_link({peer, state, text});
+  }
   Counters count() const;
 
   const Options options;
@@ -79,8 +82,8 @@ struct Shell::Inside {
   std::vector<std::unique_ptr<ShellLink>> buried;  // closed, perhaps on the stack still
 };
 
-Shell::Inside::Inside(Options given, Callbacks called)
-    : options(std::move(given)),
+Shell::Inside::Inside(const Options& given, Callbacks called)
+    : options(given),
       callbacks(std::move(called)),
       engine({.on_transferred = callbacks.on_transferred,
               .on_drained = callbacks.on_drained,
@@ -129,7 +132,8 @@ void Shell::Inside::connected(PeerId peer, Result<net::Socket> result) {
     bury(std::move(dials.at(peer).link));
     unreachable(peer, why.message);
   };
-  dial.link = std::make_unique<ShellLink>(loop, std::move(result.value()), identity, peer, net::text(dial.at),
+  dial.link = std::make_unique<ShellLink>(loop, std::move(result.value()), identity, peer,
+                                          net::text(dial.at),
                                           ShellLink::Callbacks{on_introduced, on_ended});
 }
 
@@ -217,7 +221,8 @@ void Shell::Inside::probe(PeerId peer) {
   auto timer = std::make_unique<net::Timer>(loop, [this, peer] {
     const auto own = probes.extract(peer);  // lives until this returns
     const auto at = links.find(peer);
-    if (at != links.end() && !at->second->heard()) lost(peer, "it does not answer on this link, and dials again");
+    if (at != links.end() && !at->second->heard())
+      lost(peer, "it does not answer on this link, and dials again");
   });
   timer->arm(monotonic_now() + kProbeTime);
   probes.emplace(peer, std::move(timer));
@@ -239,7 +244,8 @@ Shell::Counters Shell::Inside::count() const {
   Counters counters{.engine = engine.counters(), .links = {}};
   for (const auto& [peer, link] : links) {
     const net::Lane::Counters lane = link->counters();
-    counters.links.push_back({peer, lane.bytes_sent, lane.bytes_received, lane.send_calls, lane.receive_calls});
+    counters.links.push_back(
+        {peer, lane.bytes_sent, lane.bytes_received, lane.send_calls, lane.receive_calls});
   }
   return counters;
 }
@@ -247,7 +253,7 @@ Shell::Counters Shell::Inside::count() const {
 // ---- Shell: the door to the data loop ----
 
 Shell::Shell(Options options, Callbacks callbacks)
-    : inside_(std::make_unique<Inside>(std::move(options), std::move(callbacks))) {}
+    : inside_(std::make_unique<Inside>(options, std::move(callbacks))) {}
 
 Shell::~Shell() { inside_->loop.stop(); }
 
@@ -274,13 +280,15 @@ void Shell::begin_epoch(Epoch epoch, std::vector<PeerId> peers) {
 }
 
 void Shell::post(Task task, Memory memory) {
-  inside_->loop.post([inside = inside_.get(), task = std::move(task), memory = std::move(memory)]() mutable {
-    inside->engine.post(std::move(task), std::move(memory));
-  });
+  inside_->loop.post(
+      [inside = inside_.get(), task = std::move(task), memory = std::move(memory)]() mutable {
+        inside->engine.post(std::move(task), std::move(memory));
+      });
 }
 
 void Shell::end(OpKey op, bool committed) {
-  inside_->loop.post([inside = inside_.get(), op, committed] { inside->engine.end(op, committed); });
+  inside_->loop.post(
+      [inside = inside_.get(), op, committed] { inside->engine.end(op, committed); });
 }
 
 Shell::Counters Shell::counters() {
@@ -288,7 +296,9 @@ Shell::Counters Shell::counters() {
   // The promise belongs to the task alone: a loop that drops the task breaks it, and the wait ends.
   auto promise = std::make_shared<std::promise<Counters>>();
   std::future<Counters> answer = promise->get_future();
-  inside_->loop.post([inside = inside_.get(), promise = std::move(promise)] { promise->set_value(inside->count()); });
+  inside_->loop.post([inside = inside_.get(), promise = std::move(promise)] {
+    promise->set_value(inside->count());
+  });
   answer.wait();
   try {
     return answer.get();

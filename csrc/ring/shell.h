@@ -1,9 +1,11 @@
-// Shell of the data plane: the data loop, the listener others dial, the links and their lanes, around one Engine.
-// Methods may be called from any thread: they post to the data loop, in order. Callbacks come on the data loop.
-// The happy path: listen, dial what the master says, introduce (kHello, kHelloOk), report the link up, open the epoch,
-// move chunks. What can go wrong: a dial fails (reported, tried again every second until forget()), a stranger connects
-// (closed), a lane fails (reported down; never dialled again by itself: the master decides). A second connection of a
-// peer is refused while its first one lives; if that gives no sign of life within a second, it is given up.
+// Shell of the data plane: the data loop, the listener others dial, the links and their lanes,
+// around one Engine. Methods may be called from any thread: they post to the data loop, in order.
+// Callbacks come on the data loop. The happy path: listen, dial what the master says, introduce
+// (kHello, kHelloOk), report the link up, open the epoch, move chunks. What can go wrong: a dial
+// fails (reported, tried again every second until forget()), a stranger connects (closed), a lane
+// fails (reported down; never dialled again by itself: the master decides). A second connection of
+// a peer is refused while its first one lives; if that gives no sign of life within a second, it is
+// given up.
 #pragma once
 
 #include <functional>
@@ -32,8 +34,9 @@ class Shell {
   Shell(Options options, Callbacks callbacks);
   ~Shell();  // ends the data loop: no callback comes after it returns, no lent byte is touched
 
-  // Opens the listener and fixes who we are: links carry `run_id` and `self`, and refuse others. Once; first of all. If
-  // not even the data loop could start, on_listening says so from inside this call.
+  // Opens the listener and fixes who we are: links carry `run_id` and `self`, and refuse others.
+  // Once; first of all. If not even the data loop could start, on_listening says so from inside
+  // this call.
   void listen(PeerId self, uint64_t run_id, const std::string& host);
   // Keeps trying until the link is up or forget(peer).
   void dial(PeerId peer, const net::Endpoint& at);

@@ -20,9 +20,10 @@ ShellLink::ShellLink(net::Loop& loop, net::Socket socket, const Identity& identi
       silence_(loop, [this] {
         end({Code::kSystem, address_ + ": it did not introduce itself in time", peer_});
       }) {
-  lane_ = std::make_unique<net::Lane>(loop, std::move(socket), *this, checked_,
-                                      net::Lane::Callbacks{.on_sent = [this] { engine_->chunk_sent(peer_); },
-                                                           .on_failed = [this](Status why) { end(std::move(why)); }});
+  lane_ = std::make_unique<net::Lane>(
+      loop, std::move(socket), *this, checked_,
+      net::Lane::Callbacks{.on_sent = [this] { engine_->chunk_sent(peer_); },
+                           .on_failed = [this](Status why) { end(std::move(why)); }});
   silence_.arm(monotonic_now() + protocol::kHelloTimeout);
   if (dialled_) lane_->send(hello(FrameType::kHello));
 }
@@ -49,13 +50,15 @@ void ShellLink::introduced_by(const FrameHeader& header) {
 
 // A stranger learns nothing from us: it is hung up on.
 std::string ShellLink::refusal(const FrameHeader& header) const {
-  if (header.type != (dialled_ ? FrameType::kHelloOk : FrameType::kHello)) return "it did not introduce itself";
+  if (header.type != (dialled_ ? FrameType::kHelloOk : FrameType::kHello))
+    return "it did not introduce itself";
   if (header.epoch.value != identity_.run_id) return "it belongs to another run";
   if (header.slice != protocol::kVersion) {
     return "it speaks version " + std::to_string(header.slice) + " of the protocol, this peer " +
            std::to_string(protocol::kVersion) + ": install the same pccl on both";
   }
-  if (header.digest != identity_.self.value) return "it looks for peer " + text(PeerId{header.digest});
+  if (header.digest != identity_.self.value)
+    return "it looks for peer " + text(PeerId{header.digest});
   const PeerId claimed{header.op.tag.value};
   if (!claimed || claimed == identity_.self || (dialled_ && claimed != peer_)) {
     return "it says that it is peer " + text(claimed);

@@ -1,9 +1,10 @@
-// ShellLink: one connection to another peer, from its first byte to its last. It introduces itself (PROTOCOL.md,
-// section 6), then carries frames between its lane and the Engine, and answers pings. Belongs to the data loop.
-// The happy path: the dialler says kHello, the acceptor checks it and answers kHelloOk; on_introduced on both sides, in
-// which the Shell calls join(). What can go wrong: the other end is of another run, is not who it should be, says
-// something else first, or nothing for protocol::kHelloTimeout; later, its lane fails. Each ends the link: on_ended,
-// once, unless close() was first. It never connects again: the Shell decides.
+// ShellLink: one connection to another peer, from its first byte to its last. It introduces itself
+// (PROTOCOL.md, section 6), then carries frames between its lane and the Engine, and answers pings.
+// Belongs to the data loop. The happy path: the dialler says kHello, the acceptor checks it and
+// answers kHelloOk; on_introduced on both sides, in which the Shell calls join(). What can go
+// wrong: the other end is of another run, is not who it should be, says something else first, or
+// nothing for protocol::kHelloTimeout; later, its lane fails. Each ends the link: on_ended, once,
+// unless close() was first. It never connects again: the Shell decides.
 #pragma once
 
 #include <functional>
@@ -19,24 +20,28 @@ namespace pccl::ring {
 struct Identity {
   PeerId self;
   uint64_t run_id = 0;
-  uint64_t machine = 0;  // equal on both ends: one machine, and payloads need no checksum. 0: unknown
+  uint64_t machine =
+      0;  // equal on both ends: one machine, and payloads need no checksum. 0: unknown
 };
 
 class ShellLink : public Port, public net::FrameSink {
  public:
   struct Callbacks {
-    std::function<void(ShellLink&)> on_introduced;  // peer() is who it said: close() or join() at once
-    std::function<void(ShellLink&, Status)> on_ended;  // the lane is closed; destroy the link on a later turn
+    std::function<void(ShellLink&)>
+        on_introduced;  // peer() is who it said: close() or join() at once
+    std::function<void(ShellLink&, Status)>
+        on_ended;  // the lane is closed; destroy the link on a later turn
   };
-  // `expected`: whom we have dialled; nobody: we were, and the other end introduces itself first. `address`: the other
-  // end's, for messages.
-  ShellLink(net::Loop& loop, net::Socket socket, const Identity& identity, PeerId expected, std::string address,
-            Callbacks callbacks);
+  // `expected`: whom we have dialled; nobody: we were, and the other end introduces itself first.
+  // `address`: the other end's, for messages.
+  ShellLink(net::Loop& loop, net::Socket socket, const Identity& identity, PeerId expected,
+            std::string address, Callbacks callbacks);
 
   PeerId peer() const { return peer_; }
   // Completes the introduction: a link of `engine` from here on, until its link_down().
   void join(Engine& engine);
-  // Nothing is called back any more, no lent byte touched. May be called from any callback, not the destructor.
+  // Nothing is called back any more, no lent byte touched. May be called from any callback, not the
+  // destructor.
   void close();
   // Asks for a sign of life; whoever asked looks at heard() later.
   void ping();

@@ -1,8 +1,8 @@
-// Undo: the saved bytes of one operation. What an operation overwrites is copied here first; restore() puts it back,
-// so that a failed operation leaves no trace (promise P2). Belongs to the thread that lands the bytes.
-// Invariant: within each block bytes are overwritten from its start on, without gaps, since slices travel in order. So
-// one length per block says exactly what was overwritten, a chunk cut in the middle included, and saving allocates
-// nothing.
+// Undo: the saved bytes of one operation. What an operation overwrites is copied here first;
+// restore() puts it back, so that a failed operation leaves no trace (promise P2). Belongs to the
+// thread that lands the bytes. Invariant: within each block bytes are overwritten from its start
+// on, without gaps, since slices travel in order. So one length per block says exactly what was
+// overwritten, a chunk cut in the middle included, and saving allocates nothing.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,8 @@ class Undo {
  public:
   explicit Undo(Pool& pool) : saved_(pool) {}
 
-  // Reserves room for all blocks; false if there is none. Not called: save() must not be either, restore() does nothing.
+  // Reserves room for all blocks; false if there is none. Not called: save() must not be either,
+  // restore() does nothing.
   bool prepare(const Schedule& schedule);
   // `bytes` bytes of `block` from `offset` on, now at `from`, are about to be overwritten.
   // REQUIRES: the block's bytes before `offset` have been saved, these have not.

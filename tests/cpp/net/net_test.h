@@ -34,13 +34,13 @@ auto on(Loop& loop, F what) {
   std::future<Value> done = task.get_future();
   auto shared = std::make_shared<std::packaged_task<Value()>>(std::move(task));
   loop.post([shared] { (*shared)(); });
-  EXPECT_EQ(done.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(done.wait_for(std::chrono::seconds(30)), std::future_status::ready);
   return done.get();
 }
 
 // Waits until `condition`, asked on the loop, holds; false after `limit`.
 inline bool eventually(Loop& loop, const std::function<bool()>& condition,
-                       std::chrono::milliseconds limit = std::chrono::seconds(10)) {
+                       std::chrono::milliseconds limit = std::chrono::seconds(30)) {
   const auto end = std::chrono::steady_clock::now() + limit;
   while (!on(loop, condition)) {
     if (std::chrono::steady_clock::now() > end) return false;

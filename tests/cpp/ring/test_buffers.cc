@@ -9,20 +9,28 @@
 namespace pccl::ring {
 namespace {
 
-std::span<std::byte> bytes_of(std::vector<float>& values) { return std::as_writable_bytes(std::span(values)); }
+std::span<std::byte> bytes_of(std::vector<float>& values) {
+  return std::as_writable_bytes(std::span(values));
+}
 
 // One rank of a world of three with a tensor of 3 x 4096 floats: blocks of 16 KiB, one slice.
 struct Rank {
   Rank(ReduceOp reduce, bool save) : tensor(3 * 4096) {
     std::iota(tensor.begin(), tensor.end(), 1.0f);
     before = tensor;
-    auto made = OpBuffers::make(shape, {.spans = {bytes_of(tensor)}, .dtype = DType::kFloat32, .reduce = reduce,
-                                        .contributors = 3, .save = save}, pool);
+    auto made = OpBuffers::make(shape,
+                                {.spans = {bytes_of(tensor)},
+                                 .dtype = DType::kFloat32,
+                                 .reduce = reduce,
+                                 .contributors = 3,
+                                 .save = save},
+                                pool);
     EXPECT_TRUE(made.ok());
     buffers = std::move(made.value());
   }
 
-  // The next unit arrives with `value` in every element, in pieces of 1 to `piece_max` bytes. Returns it.
+  // The next unit arrives with `value` in every element, in pieces of 1 to `piece_max` bytes.
+  // Returns it.
   Unit arrive(float value, size_t piece_max, size_t cut_at = SIZE_MAX) {
     const Unit unit = schedule.receive_unit(cursor);
     const auto landing = buffers->land(unit, schedule.action(unit));
@@ -30,7 +38,8 @@ struct Rank {
     const std::vector<float> values(unit.bytes / 4, value);
     for (size_t at = 0; at < std::min<size_t>(unit.bytes, cut_at);) {
       const size_t piece = std::min(1 + random() % piece_max, unit.bytes - at);
-      std::memcpy(landing.data() + at, reinterpret_cast<const std::byte*>(values.data()) + at, piece);
+      std::memcpy(landing.data() + at, reinterpret_cast<const std::byte*>(values.data()) + at,
+                  piece);
       buffers->absorb(at, piece);
       at += piece;
     }
@@ -68,7 +77,8 @@ TEST(OpBuffers, ReduceEachPieceWhateverItsSize) {
     const Unit finished = rank.arrive(3.0f, piece_max);
     EXPECT_EQ(finished.block, 1u);
     for (size_t index = 0; index < 4096; ++index) {
-      ASSERT_EQ(rank.in_tensor(finished, index), (3.0f + static_cast<float>(4096 + index + 1)) / 3.0f);
+      ASSERT_EQ(rank.in_tensor(finished, index),
+                (3.0f + static_cast<float>(4096 + index + 1)) / 3.0f);
     }
     const Unit stored = rank.arrive(5.0f, piece_max);
     EXPECT_EQ(stored.block, 0u);
@@ -101,7 +111,12 @@ TEST(OpBuffers, WithoutSavingNothingIsHeldOrRestored) {
 }
 
 TEST(OpBuffers, BlocksMayBeSeparateTensorsOrOne) {
-  const Shape shape{.pattern = Pattern::kAllGather, .rank = 1, .world = 2, .element_bytes = 1, .count = 10, .block_bytes = {}};
+  const Shape shape{.pattern = Pattern::kAllGather,
+                    .rank = 1,
+                    .world = 2,
+                    .element_bytes = 1,
+                    .count = 10,
+                    .block_bytes = {}};
   const Schedule schedule(shape);
   const Unit sent = schedule.send_unit(schedule.first_send());
   Pool pool;
@@ -119,10 +134,12 @@ TEST(OpBuffers, SaysHowMuchItCouldNotHave) {
   Pool pool;
   std::byte nothing{};
   const uint64_t bytes = uint64_t{1} << 60;
-  const auto made = OpBuffers::make({.world = 2, .count = bytes, .block_bytes = {}}, {.spans = {{&nothing, bytes}}}, pool);
+  const auto made = OpBuffers::make({.world = 2, .count = bytes, .block_bytes = {}},
+                                    {.spans = {{&nothing, bytes}}}, pool);
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.status().code, Code::kSystem);
-  EXPECT_NE(made.status().message.find(std::to_string(bytes)), std::string::npos) << made.status().message;
+  EXPECT_NE(made.status().message.find(std::to_string(bytes)), std::string::npos)
+      << made.status().message;
   EXPECT_LE(pool.bytes_held(), 1u << 20) << "a chunk of scratch, idle";
 }
 

@@ -16,22 +16,33 @@ std::string text(const Effect& effect) {
   struct Writer {
     std::string operator()(const SendFrame& e) {
       const std::string to = std::to_string(e.peer.value);
-      if (e.header.type == FrameType::kOpen) return "open " + std::to_string(e.header.epoch.value) + " to " + to;
-      return "credit " + std::to_string(e.header.op.sequence) + " of " + std::to_string(e.header.value) + " to " + to;
+      if (e.header.type == FrameType::kOpen)
+        return "open " + std::to_string(e.header.epoch.value) + " to " + to;
+      return "credit " + std::to_string(e.header.op.sequence) + " of " +
+             std::to_string(e.header.value) + " to " + to;
     }
     std::string operator()(const SendChunk& e) {
-      return "chunk " + std::to_string(e.header.op.sequence) + " r" + std::to_string(e.header.round) + "b" +
-             std::to_string(e.header.block) + "s" + std::to_string(e.header.slice) + " to " + std::to_string(e.peer.value);
+      return "chunk " + std::to_string(e.header.op.sequence) + " r" +
+             std::to_string(e.header.round) + "b" + std::to_string(e.header.block) + "s" +
+             std::to_string(e.header.slice) + " to " + std::to_string(e.peer.value);
     }
     std::string operator()(const Land& e) { return "land from " + std::to_string(e.peer.value); }
-    std::string operator()(const Discard& e) { return "discard from " + std::to_string(e.peer.value); }
+    std::string operator()(const Discard& e) {
+      return "discard from " + std::to_string(e.peer.value);
+    }
     std::string operator()(const Revoke& e) { return "revoke " + std::to_string(e.peer.value); }
     std::string operator()(const Withdraw& e) { return "withdraw " + std::to_string(e.peer.value); }
     std::string operator()(const Restore& e) { return "restore " + std::to_string(e.handle); }
     std::string operator()(const Release& e) { return "release " + std::to_string(e.handle); }
-    std::string operator()(const OpTransferred& e) { return "transferred " + std::to_string(e.op.sequence); }
-    std::string operator()(const OpDrained& e) { return "drained " + std::to_string(e.op.sequence); }
-    std::string operator()(const FailLink& e) { return "fail " + std::to_string(e.peer.value) + ": " + e.why; }
+    std::string operator()(const OpTransferred& e) {
+      return "transferred " + std::to_string(e.op.sequence);
+    }
+    std::string operator()(const OpDrained& e) {
+      return "drained " + std::to_string(e.op.sequence);
+    }
+    std::string operator()(const FailLink& e) {
+      return "fail " + std::to_string(e.peer.value) + ": " + e.why;
+    }
   };
   return std::visit(Writer{}, effect);
 }
@@ -68,7 +79,8 @@ class Core : public ::testing::Test {
     return step(FrameArrived{peer, frame});
   }
 
-  // A small all-reduce: one slice, four rounds, chunks of 40 bytes and two empty ones per round of blocks.
+  // A small all-reduce: one slice, four rounds, chunks of 40 bytes and two empty ones per round of
+  // blocks.
   static Task task(uint32_t sequence) {
     return {.epoch = kEpoch,
             .op = {TagId{}, sequence},
@@ -93,7 +105,9 @@ class Core : public ::testing::Test {
     frame.length = unit.bytes;
     return frame;
   }
-  std::string arriving(uint32_t sequence, int index) { return step(ChunkArriving{kUp, chunk(sequence, index)}); }
+  std::string arriving(uint32_t sequence, int index) {
+    return step(ChunkArriving{kUp, chunk(sequence, index)});
+  }
   std::string arrived(bool valid = true) { return step(ChunkArrived{kUp, valid}); }
   std::string sent() { return step(ChunkSent{kDown}); }
 
@@ -135,7 +149,9 @@ TEST_F(Core, AWholeOperation) {
 
 TEST_F(Core, WorldOfOneAndEmptyTensorsAreTransferredAtOnce) {
   step(EpochBegun{kEpoch, {}});
-  EXPECT_EQ(step(OpPosted{{.epoch = kEpoch, .op = {}, .shape = {.world = 1, .count = 5, .block_bytes = {}}}}), "transferred 0");
+  EXPECT_EQ(step(OpPosted{
+                {.epoch = kEpoch, .op = {}, .shape = {.world = 1, .count = 5, .block_bytes = {}}}}),
+            "transferred 0");
   Task empty = task(1);
   empty.shape.count = 0;
   EXPECT_EQ(step(OpPosted{empty}), "transferred 1");
@@ -176,7 +192,8 @@ TEST_F(Core, ANewEpochDrainsWhatIsLeftOfTheOldOne) {
   credit(kDown, 2, 4);
   arriving(0, 0);
   EXPECT_EQ(step(EpochBegun{Epoch{6}, {kUp, kDown}}),
-            "revoke 1; withdraw 3; restore 100; release 100; drained 0; restore 101; release 101; drained 1; "
+            "revoke 1; withdraw 3; restore 100; release 100; drained 0; restore 101; release 101; "
+            "drained 1; "
             "open 6 to 1; open 6 to 3");
   EXPECT_EQ(credit(kDown, 2, 4), "") << "a frame of the old epoch";
   EXPECT_EQ(arriving(0, 0), "discard from 1");
@@ -184,7 +201,8 @@ TEST_F(Core, ANewEpochDrainsWhatIsLeftOfTheOldOne) {
   open(kDown, Epoch{6});
   Task again = task(2);
   again.epoch = Epoch{6};
-  EXPECT_EQ(step(OpPosted{again}), "credit 2 of 4 to 1") << "its credit of the old epoch is forgotten";
+  EXPECT_EQ(step(OpPosted{again}), "credit 2 of 4 to 1")
+      << "its credit of the old epoch is forgotten";
 }
 
 // ---- Credit ----
@@ -206,14 +224,16 @@ TEST_F(Core, CreditWithAnotherDigestIsNotUsed) {
 
 TEST_F(Core, EarlyCreditsAreBounded) {
   begin();
-  for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence) ASSERT_EQ(credit(kDown, sequence, 4), "");
+  for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence)
+    ASSERT_EQ(credit(kDown, sequence, 4), "");
   EXPECT_EQ(credit(kDown, 5, 4), "");
   expect_failed(credit(kDown, protocol::kOpsOpenMax, 4), "65536");
 }
 
 TEST_F(Core, AnEndedOperationsEarlyCreditIsForgotten) {
   begin();
-  for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence) credit(kDown, sequence, 4);
+  for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence)
+    credit(kDown, sequence, 4);
   EXPECT_EQ(step(OpEnded{{TagId{}, 3}, false}), "");
   EXPECT_EQ(credit(kDown, protocol::kOpsOpenMax, 4), "");
 }

@@ -23,7 +23,8 @@ TEST(EarlyCredits, KeepTheLatestOfEachOperation) {
 
 TEST(EarlyCredits, HaveABound) {
   EarlyCredits credits;
-  for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence) EXPECT_TRUE(credits.keep(key(sequence), 1, 1));
+  for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence)
+    EXPECT_TRUE(credits.keep(key(sequence), 1, 1));
   EXPECT_FALSE(credits.keep(key(protocol::kOpsOpenMax), 1, 1));
   EXPECT_TRUE(credits.keep(key(4), 1, 2)) << "no new entry";
   credits.drop(key(4));
@@ -35,7 +36,8 @@ TEST(EarlyCredits, HaveABound) {
 TEST(SendQueue, TheOldestFirstWhateverTheOrderOfArrival) {
   std::vector<std::unique_ptr<Operation>> operations;
   for (uint32_t serial = 0; serial < 50; ++serial) {
-    operations.push_back(std::make_unique<Operation>(Task{.epoch = {}, .op = key(serial), .shape = {}}, serial));
+    operations.push_back(
+        std::make_unique<Operation>(Task{.epoch = {}, .op = key(serial), .shape = {}}, serial));
   }
   SendQueue queue;
   for (uint32_t at = 0; at < 50; ++at) queue.push(*operations[at * 37 % 50]);

@@ -15,7 +15,8 @@ OpKey key(uint64_t tag, uint32_t sequence = 0) { return {TagId{tag}, sequence}; 
 Bytes reduced(World& world, const Call& call) {
   Bytes out = world.at(0, call.key).before[0];
   for (uint32_t rank = 1; rank < world.size(); ++rank) {
-    reduce_into(call.dtype, call.reduce, out.data(), world.at(rank, call.key).before[0].data(), call.count);
+    reduce_into(call.dtype, call.reduce, out.data(), world.at(rank, call.key).before[0].data(),
+                call.count);
   }
   finish(call.dtype, call.reduce, out.data(), call.count, static_cast<int>(world.size()));
   return out;
@@ -23,7 +24,8 @@ Bytes reduced(World& world, const Call& call) {
 
 std::vector<Bytes> expected(World& world, const Call& call, uint32_t rank) {
   switch (call.pattern) {
-    case Pattern::kAllReduce: return {world.size() == 1 ? world.at(0, call.key).before[0] : reduced(world, call)};
+    case Pattern::kAllReduce:
+      return {world.size() == 1 ? world.at(0, call.key).before[0] : reduced(world, call)};
     case Pattern::kAllGather: {
       std::vector<Bytes> blocks;
       for (uint32_t other = 0; other < world.size(); ++other) {
@@ -44,13 +46,15 @@ void commit(World& world, const Call& call) {
     ASSERT_EQ(world.at(rank, call.key).transferred, 1) << "rank " << rank;
     world.end(rank, call.key, true);
     ASSERT_EQ(world.at(rank, call.key).drained, 1);
-    EXPECT_TRUE(world.result(rank, call.key) == expected(world, call, rank)) << "wrong result on rank " << rank;
+    EXPECT_TRUE(world.result(rank, call.key) == expected(world, call, rank))
+        << "wrong result on rank " << rank;
   }
 }
 
 void expect_quiet(World& world) {
   EXPECT_TRUE(world.failures.empty()) << world.failures.front();
-  for (uint32_t rank = 0; rank < world.size(); ++rank) EXPECT_EQ(world.engine(rank).counters().operations_open, 0u);
+  for (uint32_t rank = 0; rank < world.size(); ++rank)
+    EXPECT_EQ(world.engine(rank).counters().operations_open, 0u);
 }
 
 // ---- Every pattern, every size of world ----
@@ -64,12 +68,14 @@ TEST_P(Worlds, AllReduceOfEveryKindAndSize) {
     DType dtype;
     ReduceOp reduce;
   };
-  for (const auto [dtype, reduce] : {Kind{DType::kFloat32, ReduceOp::kSum}, Kind{DType::kFloat32, ReduceOp::kAvg},
-                                     Kind{DType::kBfloat16, ReduceOp::kSum}, Kind{DType::kBfloat16, ReduceOp::kAvg},
-                                     Kind{DType::kInt64, ReduceOp::kSum}, Kind{DType::kInt64, ReduceOp::kMax}}) {
+  for (const auto [dtype, reduce] :
+       {Kind{DType::kFloat32, ReduceOp::kSum}, Kind{DType::kFloat32, ReduceOp::kAvg},
+        Kind{DType::kBfloat16, ReduceOp::kSum}, Kind{DType::kBfloat16, ReduceOp::kAvg},
+        Kind{DType::kInt64, ReduceOp::kSum}, Kind{DType::kInt64, ReduceOp::kMax}}) {
     for (const uint64_t count : {0, 1, 7, 64, 1001, 200003}) {
       World world(GetParam(), ++seed);
-      const Call call{.key = key(1), .dtype = dtype, .reduce = reduce, .count = count, .block_bytes = {}};
+      const Call call{
+          .key = key(1), .dtype = dtype, .reduce = reduce, .count = count, .block_bytes = {}};
       world.post(call);
       world.settle();
       commit(world, call);
@@ -83,10 +89,21 @@ TEST_P(Worlds, AllGatherBroadcastAndTransfer) {
     World world(GetParam(), count + 1);
     std::vector<Call> calls = {
         {.key = key(1), .pattern = Pattern::kAllGather, .count = count, .block_bytes = {}},
-        {.key = key(2), .pattern = Pattern::kBroadcast, .count = count, .root = GetParam() - 1, .block_bytes = {}},
-        {.key = key(3), .pattern = Pattern::kBroadcast, .dtype = DType::kBytes, .count = count, .block_bytes = {}}};
+        {.key = key(2),
+         .pattern = Pattern::kBroadcast,
+         .count = count,
+         .root = GetParam() - 1,
+         .block_bytes = {}},
+        {.key = key(3),
+         .pattern = Pattern::kBroadcast,
+         .dtype = DType::kBytes,
+         .count = count,
+         .block_bytes = {}}};
     if (GetParam() > 1) {
-      calls.push_back({.key = key(4), .pattern = Pattern::kTransfer, .dtype = DType::kBytes, .root = GetParam() - 1,
+      calls.push_back({.key = key(4),
+                       .pattern = Pattern::kTransfer,
+                       .dtype = DType::kBytes,
+                       .root = GetParam() - 1,
                        .block_bytes = {0, 3 * count, 0, 17, count}});
     }
     for (const Call& call : calls) world.post(call);
@@ -129,9 +146,17 @@ TEST_P(Worlds, AllMembersHoldTheSameBitsOfInexactSums) {
 const std::vector<Call>& calls_to_break() {
   static const std::vector<Call> calls = {
       {.key = key(1), .count = 60011, .block_bytes = {}},
-      {.key = key(2), .dtype = DType::kBfloat16, .reduce = ReduceOp::kAvg, .count = 3001, .block_bytes = {}},
+      {.key = key(2),
+       .dtype = DType::kBfloat16,
+       .reduce = ReduceOp::kAvg,
+       .count = 3001,
+       .block_bytes = {}},
       {.key = key(3), .pattern = Pattern::kAllGather, .count = 17003, .block_bytes = {}},
-      {.key = key(4), .pattern = Pattern::kBroadcast, .count = 17003, .root = 1, .block_bytes = {}}};
+      {.key = key(4),
+       .pattern = Pattern::kBroadcast,
+       .count = 17003,
+       .root = 1,
+       .block_bytes = {}}};
   return calls;
 }
 
@@ -157,7 +182,8 @@ TEST_P(Moments, AbortedAtAnyMomentTheTensorIsAsItWas) {
     const bool more = start(world, moves);
     const uint32_t first = static_cast<uint32_t>(world.random() % world.size());
     for (uint32_t turn = 0; turn < world.size(); ++turn) {
-      for (const Call& call : calls_to_break()) world.end((first + turn) % world.size(), call.key, false);
+      for (const Call& call : calls_to_break())
+        world.end((first + turn) % world.size(), call.key, false);
       for (int more_moves = 0; more_moves < 20 && world.move(); ++more_moves) {
       }
     }
@@ -191,7 +217,8 @@ TEST(Engine, OneIsAbortedWhileTheOthersGoOnOnTheSameLinks) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     World world(3, seed, 20000);
     std::vector<Call> calls;
-    for (uint32_t n = 0; n < 4; ++n) calls.push_back({.key = key(n), .count = 50000 + n, .block_bytes = {}});
+    for (uint32_t n = 0; n < 4; ++n)
+      calls.push_back({.key = key(n), .count = 50000 + n, .block_bytes = {}});
     for (const Call& call : calls) world.post(call);
     for (uint64_t moves = world.random() % 150; moves > 0 && world.move(); --moves) {
     }
@@ -213,7 +240,8 @@ TEST(Engine, ManyOperationsCalledInAnyOrderAllComplete) {
     World world(4, seed);
     std::vector<Call> calls;
     for (uint32_t n = 0; n < 24; ++n) {
-      calls.push_back({.key = key(n % 5, n / 5), .count = world.random() % 3000, .block_bytes = {}});
+      calls.push_back(
+          {.key = key(n % 5, n / 5), .count = world.random() % 3000, .block_bytes = {}});
       if (n % 6 == 5) calls.back().pattern = Pattern::kAllGather;
     }
     for (uint32_t rank = 0; rank < 4; ++rank) {
@@ -233,7 +261,8 @@ TEST(Engine, ManyOperationsCalledInAnyOrderAllComplete) {
 TEST(Engine, OppositeOrdersOfTwoRanks) {
   World world(2, 1);
   std::vector<Call> calls;
-  for (uint32_t n = 0; n < 32; ++n) calls.push_back({.key = key(n), .count = 10000, .block_bytes = {}});
+  for (uint32_t n = 0; n < 32; ++n)
+    calls.push_back({.key = key(n), .count = 10000, .block_bytes = {}});
   for (const Call& call : calls) world.post(0, call);
   world.settle();
   std::reverse(calls.begin(), calls.end());
@@ -308,6 +337,135 @@ TEST(Engine, MismatchedDigestsMoveNothingAndFailNoLink) {
   expect_quiet(world);
 }
 
+// ---- Calls from inside callbacks and ports ----
+
+// A port whose chunks have left before send_chunk() returns.
+struct InstantPort : Port {
+  InstantPort(Engine& engine, PeerId peer) : mine(engine), far(peer) {}
+  void send(const net::FrameHeader& header) override { out.push_back({header, {}}); }
+  void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) override {
+    out.push_back({header, {payload.begin(), payload.end()}});
+    mine.chunk_sent(far);
+  }
+  void withdraw() override { ++withdrawn; }
+  void revoke() override {}
+
+  // Gives the oldest frame to the other end. False if there is none.
+  bool deliver(net::FrameSink& sink) {
+    if (out.empty()) return false;
+    const auto [header, payload] = std::move(out.front());
+    out.erase(out.begin());
+    if (header.type != net::FrameType::kChunk) {
+      sink.on_frame(header);
+      return true;
+    }
+    const auto landing = sink.on_chunk(header);
+    if (landing.empty()) return true;
+    std::copy(payload.begin(), payload.end(), landing.begin());
+    sink.on_piece(0, payload.size());
+    sink.on_chunk_end(true);
+    return true;
+  }
+
+  Engine& mine;
+  const PeerId far;
+  std::vector<std::pair<net::FrameHeader, Bytes>> out;
+  int withdrawn = 0;
+};
+
+// Two ranks that end each operation inside on_transferred and post the next inside on_drained.
+TEST(Engine, CallbacksAndPortsMayCallBack) {
+  constexpr uint32_t kLast = 20;
+  std::unique_ptr<Engine> engines[2];
+  std::vector<float> tensors[2];
+  const auto post = [&](uint32_t rank, uint32_t sequence) {
+    std::fill(tensors[rank].begin(), tensors[rank].end(), 1.0f);
+    const PeerId other{2 - rank};
+    engines[rank]->post({.epoch = Epoch{1},
+                         .op = key(1, sequence),
+                         .shape = {.rank = rank,
+                                   .world = 2,
+                                   .element_bytes = 4,
+                                   .count = tensors[rank].size(),
+                                   .block_bytes = {}},
+                         .upstream = other,
+                         .downstream = other},
+                        {.spans = {std::as_writable_bytes(std::span(tensors[rank]))}});
+  };
+  uint32_t done[2] = {0, 0};
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    tensors[rank].resize(1000);
+    engines[rank] = std::make_unique<Engine>(Engine::Callbacks{
+        .on_transferred = [&, rank](Epoch, OpKey op) { engines[rank]->end(op, true); },
+        .on_drained =
+            [&, rank](Epoch, OpKey op) {
+              EXPECT_EQ(std::count(tensors[rank].begin(), tensors[rank].end(), 2.0f), 1000);
+              if (++done[rank] < kLast) post(rank, op.sequence + 1);
+            },
+        .on_fail_link = [](PeerId, const std::string& why) { FAIL() << why; },
+        .on_failed = [](Epoch, OpKey, const Status& why) { FAIL() << why.message; }});
+  }
+  InstantPort ports[2] = {{*engines[0], PeerId{2}}, {*engines[1], PeerId{1}}};
+  net::FrameSink* sinks[2];
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    engines[rank]->begin_epoch(Epoch{1}, {PeerId{2 - rank}});
+    sinks[rank] = &engines[rank]->link_up(PeerId{2 - rank}, ports[rank]);
+    post(rank, 0);
+  }
+  while (ports[0].deliver(*sinks[1]) || ports[1].deliver(*sinks[0])) {
+  }
+  EXPECT_EQ(done[0], kLast);
+  EXPECT_EQ(done[1], kLast);
+}
+
+TEST(Engine, AFailedLinkMayBeTakenDownAndReplacedInsideTheCallback) {
+  for (const bool by_chunk : {false, true}) {
+    std::unique_ptr<Engine> engine;
+    std::unique_ptr<InstantPort> port, next;
+    net::FrameSink* fresh = nullptr;
+    int drained = 0;
+    engine = std::make_unique<Engine>(
+        Engine::Callbacks{.on_transferred = [](Epoch, OpKey) { FAIL(); },
+                          .on_drained = [&](Epoch, OpKey) { ++drained; },
+                          .on_fail_link =
+                              [&](PeerId peer, const std::string&) {
+                                engine->link_down(peer);
+                                port.reset();
+                                fresh = &engine->link_up(peer, *next);
+                                engine->end(key(1), false);
+                              },
+                          .on_failed = [](Epoch, OpKey, const Status&) { FAIL(); }});
+    port = std::make_unique<InstantPort>(*engine, PeerId{2});
+    next = std::make_unique<InstantPort>(*engine, PeerId{2});
+    engine->begin_epoch(Epoch{1}, {PeerId{2}});
+    net::FrameSink& sink = engine->link_up(PeerId{2}, *port);
+    std::vector<std::byte> memory(640);
+    engine->post({.epoch = Epoch{1},
+                  .op = key(1),
+                  .shape = {.world = 2, .count = 640, .block_bytes = {}},
+                  .upstream = PeerId{2},
+                  .downstream = PeerId{2}},
+                 {.spans = {memory}, .dtype = DType::kUint8});
+    net::FrameHeader bad;
+    bad.epoch = Epoch{9};
+    bad.type = by_chunk ? net::FrameType::kChunk : net::FrameType::kCredit;
+    bad.length = by_chunk ? 100 : 0;
+    if (by_chunk) {
+      EXPECT_TRUE(sink.on_chunk(bad).empty());
+    } else {
+      sink.on_frame(bad);
+    }
+    EXPECT_EQ(drained, 1);
+    ASSERT_EQ(next->out.size(), 1u);
+    EXPECT_EQ(next->out[0].first.type, net::FrameType::kOpen);
+    net::FrameHeader open;
+    open.type = net::FrameType::kOpen;
+    open.epoch = Epoch{1};
+    fresh->on_frame(open);
+    engine->link_down(PeerId{2});
+  }
+}
+
 TEST(Engine, WithoutMemoryAnOperationFailsHereAndIsDrainedAllTheSame) {
   int failed = 0;
   int drained = 0;
@@ -318,13 +476,17 @@ TEST(Engine, WithoutMemoryAnOperationFailsHereAndIsDrainedAllTheSame) {
                      [&](Epoch, OpKey, const Status& why) {
                        ++failed;
                        EXPECT_EQ(why.code, Code::kSystem);
-                       EXPECT_NE(why.message.find("PCCL_RESTORE=off"), std::string::npos) << why.message;
+                       EXPECT_NE(why.message.find("PCCL_RESTORE=off"), std::string::npos)
+                           << why.message;
                      }});
   engine.begin_epoch(Epoch{1}, {PeerId{2}});
   std::byte nothing{};
   const uint64_t bytes = uint64_t{1} << 60;  // never touched
-  engine.post({.epoch = Epoch{1}, .op = key(1), .shape = {.world = 2, .count = bytes, .block_bytes = {}},
-               .upstream = PeerId{2}, .downstream = PeerId{2}},
+  engine.post({.epoch = Epoch{1},
+               .op = key(1),
+               .shape = {.world = 2, .count = bytes, .block_bytes = {}},
+               .upstream = PeerId{2},
+               .downstream = PeerId{2}},
               {.spans = {{&nothing, bytes}}, .dtype = DType::kUint8});
   EXPECT_EQ(failed, 1);
   EXPECT_EQ(drained, 0);

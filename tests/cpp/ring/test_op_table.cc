@@ -6,11 +6,12 @@ namespace pccl::ring {
 namespace {
 
 Task task(uint32_t sequence, uint32_t world = 3) {
-  return {.epoch = Epoch{1},
-          .op = {TagId{}, sequence},
-          .shape = {.rank = 1, .world = world, .element_bytes = 4, .count = 1000, .block_bytes = {}},
-          .upstream = PeerId{1},
-          .downstream = PeerId{3}};
+  return {
+      .epoch = Epoch{1},
+      .op = {TagId{}, sequence},
+      .shape = {.rank = 1, .world = world, .element_bytes = 4, .count = 1000, .block_bytes = {}},
+      .upstream = PeerId{1},
+      .downstream = PeerId{3}};
 }
 
 TEST(OpTable, FindsWhatWasPostedUntilItIsRemoved) {

@@ -12,7 +12,8 @@ constexpr uint64_t kMiB = 1u << 20;
 
 TEST(Pool, GivesMemoryAgainAndAligned) {
   Pool pool;
-  for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{5000}, size_t{2 * kMiB}, size_t{3 * kMiB}, Pool::kSlabBytes}) {
+  for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{5000}, size_t{2 * kMiB},
+                             size_t{3 * kMiB}, Pool::kSlabBytes}) {
     std::byte* const first = pool.take(bytes);
     ASSERT_NE(first, nullptr);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(first) % 64, 0u);

@@ -1,5 +1,5 @@
-// The schedule on paper: all ranks of a world run it against each other with symbols instead of bytes, in random order.
-// A symbol is the set of ranks whose contribution it contains.
+// The schedule on paper: all ranks of a world run it against each other with symbols instead of
+// bytes, in random order. A symbol is the set of ranks whose contribution it contains.
 
 #include "csrc/ring/schedule.h"
 
@@ -19,7 +19,7 @@
 namespace pccl::ring {
 namespace {
 
-using Ranks = uint32_t;  // a set, one bit each
+using Ranks = uint32_t;                       // a set, one bit each
 using Place = std::pair<uint32_t, uint64_t>;  // block, offset
 
 struct OnTheWay {
@@ -29,7 +29,8 @@ struct OnTheWay {
 
 // One rank: its tensor, its scratch and its two cursors.
 struct Member {
-  explicit Member(const Shape& shape) : schedule(shape), sent(schedule.first_send()), received(schedule.first_receive()) {
+  explicit Member(const Shape& shape)
+      : schedule(shape), sent(schedule.first_send()), received(schedule.first_receive()) {
     slots.assign(schedule.slot_count(), 0);
   }
   Schedule schedule;
@@ -43,12 +44,13 @@ struct Member {
 class World {
  public:
   World(Shape shape, uint64_t seed) : random_(seed) {
-    for (shape.rank = 0; shape.rank < shape.world; ++shape.rank) members_.push_back(std::make_unique<Member>(shape));
+    for (shape.rank = 0; shape.rank < shape.world; ++shape.rank)
+      members_.push_back(std::make_unique<Member>(shape));
     shape_ = shape;
   }
 
-  // Time and again one rank stops until the others can do nothing more: they run as far ahead of it as they ever can.
-  // True if all have finished.
+  // Time and again one rank stops until the others can do nothing more: they run as far ahead of it
+  // as they ever can. True if all have finished.
   bool run() {
     for (bool moved = true; moved;) {
       const uint32_t stopped = static_cast<uint32_t>(random_() % shape_.world);
@@ -75,7 +77,9 @@ class World {
     }
   }
   Ranks& at(uint32_t rank, const Unit& unit) {
-    return members_[rank]->tensor.try_emplace({unit.block, unit.offset}, own(rank, unit.block)).first->second;
+    return members_[rank]
+        ->tensor.try_emplace({unit.block, unit.offset}, own(rank, unit.block))
+        .first->second;
   }
 
   // In random order, each a few times. False when nobody could do anything.
@@ -85,7 +89,8 @@ class World {
       const uint32_t rank = static_cast<uint32_t>(random_() % shape_.world);
       if (rank != stopped) moved |= random_() % 2 != 0 ? send(rank) : receive(rank);
     }
-    for (uint32_t rank = 0; rank < shape_.world && !moved; ++rank) moved = rank != stopped && (send(rank) || receive(rank));
+    for (uint32_t rank = 0; rank < shape_.world && !moved; ++rank)
+      moved = rank != stopped && (send(rank) || receive(rank));
     return moved;
   }
 
@@ -93,7 +98,9 @@ class World {
     Member& me = *members_[rank];
     const Member& downstream = *members_[(rank + 1) % shape_.world];
     if (me.sent.at_end) return false;
-    me.allowed = std::max(me.allowed, downstream.schedule.credit(downstream.sent));  // a credit on its way, arriving now
+    me.allowed =
+        std::max(me.allowed,
+                 downstream.schedule.credit(downstream.sent));  // a credit on its way, arriving now
     if (me.sent.step >= me.allowed || !me.schedule.may_send(me.sent, me.received)) return false;
     const Unit unit = me.schedule.send_unit(me.sent);
     OnTheWay chunk{unit, 0};
@@ -134,7 +141,8 @@ class World {
         break;
       case Action::kStore:
         EXPECT_TRUE(shape_.pattern != Pattern::kAllReduce || symbol == all());
-        EXPECT_EQ(me.tensor[Place(unit.block, unit.offset)], own(rank, unit.block)) << "stored twice";
+        EXPECT_EQ(me.tensor[Place(unit.block, unit.offset)], own(rank, unit.block))
+            << "stored twice";
         tensor = symbol;
         break;
     }
@@ -148,7 +156,17 @@ class World {
 };
 
 std::vector<uint64_t> interesting_counts(uint64_t world) {
-  return {0, 1, 2, world - 1, world, world + 1, 63, 64 * world + 1, 16384 * world, 16384 * world * 3 + 5, 1000003};
+  return {0,
+          1,
+          2,
+          world - 1,
+          world,
+          world + 1,
+          63,
+          64 * world + 1,
+          16384 * world,
+          16384 * world * 3 + 5,
+          1000003};
 }
 
 // The blocks tile the tensor without gap or overlap.
@@ -162,7 +180,8 @@ void expect_tiled(const Schedule& schedule, uint64_t bytes) {
 }
 
 // The units that write to the tensor cover every byte of `block` once, from its start on.
-void expect_covered(const Schedule& schedule, const std::map<uint32_t, uint64_t>& written, uint32_t block) {
+void expect_covered(const Schedule& schedule, const std::map<uint32_t, uint64_t>& written,
+                    uint32_t block) {
   const auto at = written.find(block);
   EXPECT_EQ(at == written.end() ? 0 : at->second, schedule.block_bytes(block)) << "block " << block;
 }
@@ -173,7 +192,8 @@ std::map<uint32_t, uint64_t> bytes_written(const Schedule& schedule) {
     const Unit unit = schedule.receive_unit(cursor);
     EXPECT_LE(unit.bytes, schedule.chunk_bytes());
     if (schedule.action(unit) == Action::kAccumulate) continue;
-    EXPECT_EQ(unit.offset, written[unit.block]) << "within a block, bytes are written from its start on";
+    EXPECT_EQ(unit.offset, written[unit.block])
+        << "within a block, bytes are written from its start on";
     written[unit.block] += unit.bytes;
   }
   return written;
@@ -187,7 +207,8 @@ TEST_P(AllWorlds, AllReduceReducesEveryElementOnceOnEveryRank) {
   for (const uint64_t element_bytes : {1, 2, 4, 8}) {
     for (const uint64_t count : interesting_counts(world)) {
       SCOPED_TRACE(std::to_string(count) + " elements of " + std::to_string(element_bytes));
-      Shape shape{.world = world, .element_bytes = element_bytes, .count = count, .block_bytes = {}};
+      Shape shape{
+          .world = world, .element_bytes = element_bytes, .count = count, .block_bytes = {}};
       const Schedule first(shape);
       expect_tiled(first, count * element_bytes);
       World ranks(shape, count + world);
@@ -195,7 +216,8 @@ TEST_P(AllWorlds, AllReduceReducesEveryElementOnceOnEveryRank) {
       for (uint32_t rank = 0; rank < world && world > 1; ++rank) {
         Member& member = ranks.member(rank);
         const auto written = bytes_written(member.schedule);
-        for (uint32_t block = 0; block < world; ++block) expect_covered(member.schedule, written, block);
+        for (uint32_t block = 0; block < world; ++block)
+          expect_covered(member.schedule, written, block);
         for (const auto& [place, symbol] : member.tensor) EXPECT_EQ(symbol, ranks.all());
         for (const Ranks slot : member.slots) EXPECT_EQ(slot, 0u);
       }
@@ -205,7 +227,8 @@ TEST_P(AllWorlds, AllReduceReducesEveryElementOnceOnEveryRank) {
 
 TEST_P(AllWorlds, CreditNeverDeadlocksInAnyOrder) {
   const uint32_t world = GetParam();
-  const uint64_t count = uint64_t{world} * (64 << 10) * 11 + 3;  // eight slices: longer than scratch is deep
+  const uint64_t count =
+      uint64_t{world} * (64 << 10) * 11 + 3;  // eight slices: longer than scratch is deep
   for (uint64_t seed = 0; seed < 200; ++seed) {
     World ranks({.world = world, .element_bytes = 1, .count = count, .block_bytes = {}}, seed);
     ASSERT_TRUE(ranks.run()) << "seed " << seed;
@@ -215,7 +238,12 @@ TEST_P(AllWorlds, CreditNeverDeadlocksInAnyOrder) {
 TEST_P(AllWorlds, AllGatherBringsEveryBlockEverywhere) {
   const uint32_t world = GetParam();
   for (const uint64_t count : interesting_counts(world)) {
-    World ranks({.pattern = Pattern::kAllGather, .world = world, .element_bytes = 2, .count = count, .block_bytes = {}}, count);
+    World ranks({.pattern = Pattern::kAllGather,
+                 .world = world,
+                 .element_bytes = 2,
+                 .count = count,
+                 .block_bytes = {}},
+                count);
     ASSERT_TRUE(ranks.run());
     for (uint32_t rank = 0; rank < world; ++rank) {
       const Schedule& schedule = ranks.member(rank).schedule;
@@ -225,7 +253,8 @@ TEST_P(AllWorlds, AllGatherBringsEveryBlockEverywhere) {
       for (uint32_t block = 0; block < world; ++block) {
         if (block != rank) expect_covered(schedule, written, block);
       }
-      for (const auto& [place, symbol] : ranks.member(rank).tensor) EXPECT_EQ(symbol, Ranks{1} << place.first);
+      for (const auto& [place, symbol] : ranks.member(rank).tensor)
+        EXPECT_EQ(symbol, Ranks{1} << place.first);
     }
   }
 }
@@ -233,7 +262,12 @@ TEST_P(AllWorlds, AllGatherBringsEveryBlockEverywhere) {
 TEST_P(AllWorlds, BroadcastReachesTheLast) {
   const uint32_t world = GetParam();
   for (const uint64_t count : interesting_counts(world)) {
-    World ranks({.pattern = Pattern::kBroadcast, .world = world, .element_bytes = 4, .count = count, .block_bytes = {}}, count);
+    World ranks({.pattern = Pattern::kBroadcast,
+                 .world = world,
+                 .element_bytes = 4,
+                 .count = count,
+                 .block_bytes = {}},
+                count);
     ASSERT_TRUE(ranks.run());
     EXPECT_FALSE(ranks.member(0).schedule.receives());
     EXPECT_FALSE(ranks.member(world - 1).schedule.sends());
@@ -253,26 +287,31 @@ TEST(Schedule, TransferMovesEveryBlockEmptyOnesIncluded) {
     const Schedule& destination = ranks.member(1).schedule;
     const auto written = bytes_written(destination);
     EXPECT_EQ(written.size(), blocks.size());
-    for (uint32_t block = 0; block < blocks.size(); ++block) expect_covered(destination, written, block);
+    for (uint32_t block = 0; block < blocks.size(); ++block)
+      expect_covered(destination, written, block);
   }
 }
 
 // The picture in schedule.h: three ranks, three slices.
 TEST(Schedule, RunsAsDrawn) {
-  const Schedule schedule({.rank = 1, .world = 3, .element_bytes = 1, .count = 9 * (64 << 10), .block_bytes = {}});
+  const Schedule schedule(
+      {.rank = 1, .world = 3, .element_bytes = 1, .count = 9 * (64 << 10), .block_bytes = {}});
   ASSERT_EQ(schedule.chunk_bytes(), 64u << 10);
   std::string drawn;
   for (auto cursor = schedule.first_send(); !cursor.at_end; schedule.advance_send(cursor)) {
     const Unit unit = schedule.send_unit(cursor);
-    drawn += std::to_string(unit.step) + ":s" + std::to_string(unit.slice) + "q" + std::to_string(unit.round) + " ";
+    drawn += std::to_string(unit.step) + ":s" + std::to_string(unit.slice) + "q" +
+             std::to_string(unit.round) + " ";
     EXPECT_EQ(unit.block, (1 + 6 - unit.round) % 3);
   }
-  EXPECT_EQ(drawn, "0:s0q0 1:s1q0 1:s0q1 2:s2q0 2:s1q1 2:s0q2 3:s2q1 3:s1q2 3:s0q3 4:s2q2 4:s1q3 5:s2q3 ");
+  EXPECT_EQ(drawn,
+            "0:s0q0 1:s1q0 1:s0q1 2:s2q0 2:s1q1 2:s0q2 3:s2q1 3:s1q2 3:s0q3 4:s2q2 4:s1q3 5:s2q3 ");
 }
 
 TEST(Schedule, ChunksKeepTheirBoundsAndDoNotDependOnTheRank) {
   for (const uint32_t world : {1u, 2u, 3u, 8u, 32u, 128u}) {
-    for (const uint64_t count : {uint64_t{1}, uint64_t{1000}, uint64_t{1} << 20, uint64_t{1} << 33}) {
+    for (const uint64_t count :
+         {uint64_t{1}, uint64_t{1000}, uint64_t{1} << 20, uint64_t{1} << 33}) {
       Shape shape{.world = world, .element_bytes = 4, .count = count, .block_bytes = {}};
       const Schedule first(shape);
       EXPECT_EQ(first.chunk_bytes() % 64, 0u);
@@ -282,8 +321,12 @@ TEST(Schedule, ChunksKeepTheirBoundsAndDoNotDependOnTheRank) {
       EXPECT_EQ(Schedule(shape).chunk_bytes(), first.chunk_bytes());
     }
   }
-  EXPECT_EQ(Schedule({.world = 2, .element_bytes = 4, .count = 1 << 24, .block_bytes = {}}).chunk_bytes(), 1u << 20);
-  EXPECT_EQ(Schedule({.world = 4, .element_bytes = 4, .count = 1 << 24, .block_bytes = {}}).chunk_bytes(), 256u << 10);
+  EXPECT_EQ(
+      Schedule({.world = 2, .element_bytes = 4, .count = 1 << 24, .block_bytes = {}}).chunk_bytes(),
+      1u << 20);
+  EXPECT_EQ(
+      Schedule({.world = 4, .element_bytes = 4, .count = 1 << 24, .block_bytes = {}}).chunk_bytes(),
+      256u << 10);
 }
 
 TEST(Schedule, GrantsAllOfItWhereScratchDoesNotLimit) {

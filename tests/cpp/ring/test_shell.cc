@@ -26,11 +26,13 @@ class Member {
   explicit Member(uint32_t rank, Shell::Options options = {})
       : shell_(std::make_unique<Shell>(
             std::move(options),
-            Shell::Callbacks{.on_listening = [this](Result<uint16_t> port) { note([&] { port_ = std::move(port); }); },
-                             .on_link = [this](LinkReport report) { note([&] { reports_.push_back(report); }); },
-                             .on_transferred = [this](Epoch, OpKey op) { note([&] { ++transferred_[op]; }); },
-                             .on_drained = [this](Epoch, OpKey op) { note([&] { ++drained_[op]; }); },
-                             .on_failed = [this](Epoch, OpKey, const Status&) { note([&] { ++failed_; }); }})) {
+            Shell::Callbacks{
+                .on_listening =
+                    [this](Result<uint16_t> port) { note([&] { port_ = std::move(port); }); },
+                .on_link = [this](LinkReport report) { note([&] { reports_.push_back(report); }); },
+                .on_transferred = [this](Epoch, OpKey op) { note([&] { ++transferred_[op]; }); },
+                .on_drained = [this](Epoch, OpKey op) { note([&] { ++drained_[op]; }); },
+                .on_failed = [this](Epoch, OpKey, const Status&) { note([&] { ++failed_; }); }})) {
     shell_->listen(id(rank), kRun, "127.0.0.1");
     EXPECT_TRUE(wait([&] { return port_.has_value(); }));
   }
@@ -112,7 +114,11 @@ class Group {
     Task task{.epoch = Epoch{1},
               .op = op,
               .digest = 5,
-              .shape = {.rank = rank, .world = size(), .element_bytes = 4, .count = tensor.size(), .block_bytes = {}},
+              .shape = {.rank = rank,
+                        .world = size(),
+                        .element_bytes = 4,
+                        .count = tensor.size(),
+                        .block_bytes = {}},
               .upstream = id((rank + size() - 1) % size()),
               .downstream = id((rank + 1) % size())};
     at(rank).shell().post(std::move(task), {.spans = {std::as_writable_bytes(std::span(tensor))}});
@@ -129,9 +135,11 @@ TEST_P(Sizes, AllReduceOverLoopback) {
   Group group(GetParam());
   constexpr size_t kCount = (64u << 20) / 4;
   std::vector<std::vector<float>> tensors(GetParam(), std::vector<float>(kCount));
-  for (uint32_t sequence = 0; sequence < 2; ++sequence) {  // again, with memory that is there already
+  for (uint32_t sequence = 0; sequence < 2;
+       ++sequence) {  // again, with memory that is there already
     for (uint32_t rank = 0; rank < GetParam(); ++rank) {
-      for (size_t at = 0; at < kCount; ++at) tensors[rank][at] = static_cast<float>((at + rank) % 1000);
+      for (size_t at = 0; at < kCount; ++at)
+        tensors[rank][at] = static_cast<float>((at + rank) % 1000);
       group.post_sum(rank, {TagId{}, sequence}, tensors[rank]);
     }
     for (uint32_t rank = 0; rank < GetParam(); ++rank) {
@@ -175,7 +183,8 @@ TEST(Shell, AMemberThatGoesLeavesTheOthersTensorsAsTheyWere) {
     group.at(rank).shell().end(op, false);
     ASSERT_TRUE(group.at(rank).drained(op));
     const float before = static_cast<float>(rank) + 0.5f;
-    EXPECT_EQ(static_cast<size_t>(std::count(tensors[rank].begin(), tensors[rank].end(), before)), tensors[rank].size());
+    EXPECT_EQ(static_cast<size_t>(std::count(tensors[rank].begin(), tensors[rank].end(), before)),
+              tensors[rank].size());
   }
 }
 
@@ -282,7 +291,8 @@ TEST(Shell, ASecondLinkIsRefusedWhileTheFirstAnswers) {
   RawPeer again = RawPeer::dial(two.port());
   again.say(RawPeer::hello(FrameType::kHello, id(0), id(1), kRun));
   EXPECT_TRUE(again.hung_up());
-  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // longer than the first is given to answer
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(1500));  // longer than the first is given to answer
   EXPECT_EQ(two.report_count(), 0u);
   EXPECT_EQ(two.shell().counters().links.size(), 1u);
 }
@@ -314,7 +324,8 @@ TEST(Shell, AMemberThatBreaksARuleLosesItsLink) {
   chunk.length = 1000;
   hostile.say(chunk);
   EXPECT_TRUE(hostile.hung_up());
-  EXPECT_NE(one.reported(id(1), LinkState::kDown).find("before both had opened"), std::string::npos);
+  EXPECT_NE(one.reported(id(1), LinkState::kDown).find("before both had opened"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -22,16 +22,16 @@ class ShellLinkTest : public ::testing::Test {
   RawPeer connect(PeerId expected, uint64_t machine = 7) {
     const auto [mine, theirs] = net::connected_fds();
     on(loop_, [&, fd = mine] {
-      ShellLink::Callbacks callbacks{
-          .on_introduced =
-              [this](ShellLink& link) {
-                introduced_ = link.peer();
-                if (joins_) link.join(engine_);
-              },
-          .on_ended = [this](ShellLink& link, const Status& why) {
-            ended_ = why.message;
-            if (link_up()) engine_.link_down(link.peer());
-          }};
+      ShellLink::Callbacks callbacks{.on_introduced =
+                                         [this](ShellLink& link) {
+                                           introduced_ = link.peer();
+                                           if (joins_) link.join(engine_);
+                                         },
+                                     .on_ended =
+                                         [this](ShellLink& link, const Status& why) {
+                                           ended_ = why.message;
+                                           if (link_up()) engine_.link_down(link.peer());
+                                         }};
       link_ = std::make_unique<ShellLink>(loop_, net::Socket(fd), Identity{kSelf, kRun, machine},
                                           expected, "10.0.0.7:48201", std::move(callbacks));
       return 0;
@@ -172,29 +172,31 @@ TEST_F(ShellLinkTest, AClosedLinkIsSilent) {
 // Chunks between one machine's processes carry no checksum; a bad one between machines costs the
 // link.
 TEST_F(ShellLinkTest, ChecksPayloadsUnlessBothEndsAreOneMachine) {
+  Epoch epoch;
   for (const uint64_t their_machine : {7, 8, 0}) {
     ended_.clear();
-    engine_.link_down(kOther);
+    ++epoch.value;
+    on(loop_, [&] { return engine_.begin_epoch(epoch, {kOther}), 0; });
     RawPeer other = connect(PeerId{});
     FrameHeader hello = RawPeer::hello(FrameType::kHello, kOther, kSelf, kRun);
     hello.value = their_machine;
     other.say(hello);
-    other.hear();
+    EXPECT_EQ(other.hear()->type, FrameType::kHelloOk);
+    EXPECT_EQ(other.hear()->type, FrameType::kOpen);
     std::byte memory[64] = {};
     on(loop_, [&] {
-      engine_.begin_epoch(Epoch{their_machine + 10}, {kOther});
-      engine_.post({.epoch = Epoch{their_machine + 10},
-                    .op = {},
-                    .shape = {.pattern = Pattern::kTransfer, .rank = 1, .world = 2, .block_bytes = {64}},
-                    .upstream = kOther},
-                   {.spans = {memory}, .dtype = DType::kBytes});
+      engine_.post(
+          {.epoch = epoch,
+           .op = {},
+           .shape = {.pattern = Pattern::kTransfer, .rank = 1, .world = 2, .block_bytes = {64}},
+           .upstream = kOther},
+          {.spans = {memory}, .dtype = DType::kBytes});
       return 0;
     });
     FrameHeader frame;
     frame.type = FrameType::kOpen;
-    frame.epoch = Epoch{their_machine + 10};
+    frame.epoch = epoch;
     other.say(frame);
-    EXPECT_EQ(other.hear()->type, FrameType::kOpen);
     EXPECT_EQ(other.hear()->type, FrameType::kCredit);
     frame.type = FrameType::kChunk;
     frame.length = 64;
@@ -208,7 +210,7 @@ TEST_F(ShellLinkTest, ChecksPayloadsUnlessBothEndsAreOneMachine) {
     } else {
       EXPECT_NE(ended().find("checksum"), std::string::npos) << ended();
     }
-    on(loop_, [&] { return engine_.end({}, false), link_->close(), 0; });
+    on(loop_, [&] { return engine_.end({}, false), engine_.link_down(kOther), link_->close(), 0; });
   }
 }
 

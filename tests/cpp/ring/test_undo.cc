@@ -17,10 +17,12 @@ Bytes numbered(size_t bytes) {
   return out;
 }
 
-// Blocks of which one is longer than a slab, one empty; saved in pieces of every size, across slabs.
+// Blocks of which one is longer than a slab, one empty; saved in pieces of every size, across
+// slabs.
 TEST(Undo, PutsBackExactlyWhatWasSaved) {
   const std::vector<uint64_t> sizes = {1000, Pool::kSlabBytes + 12345, 0, 77};
-  const Schedule schedule({.pattern = Pattern::kTransfer, .rank = 1, .world = 2, .block_bytes = sizes});
+  const Schedule schedule(
+      {.pattern = Pattern::kTransfer, .rank = 1, .world = 2, .block_bytes = sizes});
   Pool pool;
   Undo undo(pool);
   ASSERT_TRUE(undo.prepare(schedule));
@@ -40,7 +42,8 @@ TEST(Undo, PutsBackExactlyWhatWasSaved) {
 }
 
 TEST(Undo, LeavesAloneWhatWasNotSaved) {
-  const Schedule schedule({.pattern = Pattern::kTransfer, .rank = 1, .world = 2, .block_bytes = {100}});
+  const Schedule schedule(
+      {.pattern = Pattern::kTransfer, .rank = 1, .world = 2, .block_bytes = {100}});
   Pool pool;
   Undo undo(pool);
   ASSERT_TRUE(undo.prepare(schedule));

@@ -1,6 +1,7 @@
-// A world of Engines in one thread, for tests: real frames between them, as real bytes, in pieces of random size with
-// random delays. It watches what Engines promise: after on_drained no link touches an operation's memory, and what was
-// aborted is as it was. Ranks are ring positions; the peer of rank r has the id r + 1.
+// A world of Engines in one thread, for tests: real frames between them, as real bytes, in pieces
+// of random size with random delays. It watches what Engines promise: after on_drained no link
+// touches an operation's memory, and what was aborted is as it was. Ranks are ring positions; the
+// peer of rank r has the id r + 1.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,8 +28,8 @@ struct Call {
   Pattern pattern = Pattern::kAllReduce;
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
-  uint64_t count = 0;                // see Shape
-  uint32_t root = 0;                 // kBroadcast; source of a kTransfer to the rank after it
+  uint64_t count = 0;                 // see Shape
+  uint32_t root = 0;                  // kBroadcast; source of a kTransfer to the rank after it
   std::vector<uint64_t> block_bytes;  // kTransfer
   uint64_t digest = 7;
 };
@@ -66,7 +67,8 @@ class World {
       for (const auto& [key, posted] : node.calls) {
         if (posted.drained == 0) continue;
         for (const Bytes& bytes : posted.memory) {
-          EXPECT_EQ(static_cast<size_t>(std::count(bytes.begin(), bytes.end(), kGivenBack)), bytes.size())
+          EXPECT_EQ(static_cast<size_t>(std::count(bytes.begin(), bytes.end(), kGivenBack)),
+                    bytes.size())
               << "touched after it was given back";
         }
       }
@@ -93,17 +95,23 @@ class World {
     engine(rank).begin_epoch(epoch, others);
   }
 
-  // Posts `call` on `rank` with memory filled at random: small whole numbers, whose sums are exact in every type.
+  // Posts `call` on `rank` with memory filled at random: small whole numbers, whose sums are exact
+  // in every type.
   void post(uint32_t rank, const Call& call) {
     Node& node = nodes_[rank];
-    Task task{.epoch = node.epoch, .op = call.key, .digest = call.digest, .shape = shape_of(rank, call)};
+    Task task{
+        .epoch = node.epoch, .op = call.key, .digest = call.digest, .shape = shape_of(rank, call)};
     const Schedule schedule(task.shape);
     if (schedule.receives()) task.upstream = PeerId{(rank + size() - 1) % size() + 1};
     if (schedule.sends()) task.downstream = PeerId{(rank + 1) % size() + 1};
     Posted& posted = node.calls[call.key];
     posted.call = call;
-    Memory memory{.spans = {}, .dtype = call.dtype, .reduce = call.reduce, .contributors = static_cast<int>(size())};
-    for (uint64_t bytes : sizes_of(schedule, call)) posted.memory.push_back(filled(bytes, call.dtype));
+    Memory memory{.spans = {},
+                  .dtype = call.dtype,
+                  .reduce = call.reduce,
+                  .contributors = static_cast<int>(size())};
+    for (uint64_t bytes : sizes_of(schedule, call))
+      posted.memory.push_back(filled(bytes, call.dtype));
     posted.before = posted.memory;
     for (Bytes& bytes : posted.memory) memory.spans.emplace_back(bytes);
     engine(rank).post(std::move(task), std::move(memory));
@@ -116,7 +124,8 @@ class World {
 
   void end(uint32_t rank, OpKey op, bool committed) {
     Node& node = nodes_[rank];
-    if (const auto found = node.calls.find(op); found != node.calls.end()) found->second.committed = committed;
+    if (const auto found = node.calls.find(op); found != node.calls.end())
+      found->second.committed = committed;
     engine(rank).end(op, committed);
   }
 
@@ -135,7 +144,8 @@ class World {
     }
   }
 
-  // The connection breaks: `a` notices now, `b` by itself when `b_too`, else when told by lose(b, a).
+  // The connection breaks: `a` notices now, `b` by itself when `b_too`, else when told by lose(b,
+  // a).
   void cut(uint32_t a, uint32_t b, bool b_too = true) {
     lose(a, b);
     if (b_too) lose(b, a);
@@ -149,7 +159,8 @@ class World {
   }
 
   bool takes_part(uint32_t rank, const Call& call) const {
-    return call.pattern != Pattern::kTransfer || rank == call.root || rank == (call.root + 1) % size();
+    return call.pattern != Pattern::kTransfer || rank == call.root ||
+           rank == (call.root + 1) % size();
   }
 
   std::mt19937_64 random;
@@ -159,9 +170,11 @@ class World {
   static constexpr std::byte kGivenBack{0xa5};
   static constexpr size_t kUnderWayMax = 100000;
 
-  // `owner`'s end of its link to `other`. Notes which operation's memory the link holds at the moment.
+  // `owner`'s end of its link to `other`. Notes which operation's memory the link holds at the
+  // moment.
   struct End : Port, net::FrameSink {
-    End(uint32_t mine, uint32_t theirs) : owner(mine), other(theirs), writer(true), reader(*this, true) {}
+    End(uint32_t mine, uint32_t theirs)
+        : owner(mine), other(theirs), writer(true), reader(*this, true) {}
 
     void send(const net::FrameHeader& header) override { writer.push(header); }
     void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) override {
@@ -218,8 +231,12 @@ class World {
   }
 
   Shape shape_of(uint32_t rank, const Call& call) const {
-    Shape shape{.pattern = call.pattern, .rank = rank, .world = size(), .element_bytes = element_bytes(call.dtype),
-                .count = call.count, .block_bytes = call.block_bytes};
+    Shape shape{.pattern = call.pattern,
+                .rank = rank,
+                .world = size(),
+                .element_bytes = element_bytes(call.dtype),
+                .count = call.count,
+                .block_bytes = call.block_bytes};
     if (call.pattern == Pattern::kBroadcast) shape.rank = (rank + size() - call.root) % size();
     if (call.pattern == Pattern::kTransfer) {
       shape.rank = rank == call.root ? 0 : 1;
@@ -233,7 +250,8 @@ class World {
       return {call.count * element_bytes(call.dtype)};
     }
     std::vector<uint64_t> sizes;
-    for (uint32_t block = 0; block < schedule.block_count(); ++block) sizes.push_back(schedule.block_bytes(block));
+    for (uint32_t block = 0; block < schedule.block_count(); ++block)
+      sizes.push_back(schedule.block_bytes(block));
     return sizes;
   }
 
@@ -254,7 +272,9 @@ class World {
     return out;
   }
 
-  bool move(End& end, bool outwards) { return end.alive && (outwards ? transmit(end) : deliver(end)); }
+  bool move(End& end, bool outwards) {
+    return end.alive && (outwards ? transmit(end) : deliver(end));
+  }
 
   bool transmit(End& end) {
     if (end.way.size() >= kUnderWayMax) return false;
@@ -295,10 +315,12 @@ class World {
     EXPECT_EQ(++posted.drained, 1);
     for (const auto& end : ends_) {
       if (end->owner != rank || !end->alive) continue;
-      EXPECT_FALSE(end->writer.chunk_pending() && end->leaving == op) << "drained while it is being sent";
+      EXPECT_FALSE(end->writer.chunk_pending() && end->leaving == op)
+          << "drained while it is being sent";
       EXPECT_FALSE(end->lands && end->landing_op == op) << "drained while it lands";
     }
-    EXPECT_TRUE(posted.committed || posted.memory == posted.before) << "not restored on rank " << rank;
+    EXPECT_TRUE(posted.committed || posted.memory == posted.before)
+        << "not restored on rank " << rank;
     nodes_[rank].results[op] = posted.memory;
     for (Bytes& bytes : posted.memory) std::fill(bytes.begin(), bytes.end(), kGivenBack);
   }

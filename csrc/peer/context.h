@@ -1,0 +1,48 @@
+// Context: what the parts of a PeerCore share during a step: the options, what time it is, where
+// effects go, and whether the master can be spoken to. No part knows another; core.cc carries what one
+// says to the next.
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "csrc/peer/core.h"
+
+namespace pccl::peer {
+
+struct Context {
+  Options options;
+  Instant now;
+  Effects* effects = nullptr;  // of the step under way
+  bool linked = false;         // Hello or Resume has been sent on the connection there is
+  bool has_sent = false;       // anything since the last tick
+
+  template <typename E>
+  void emit(E effect) {
+    effects->push_back(std::move(effect));
+  }
+  // To the master. While there is no connection nothing is kept: Resume tells the state of things.
+  void tell(protocol::Message message) {
+    if (!linked) return;
+    has_sent = true;
+    emit(SendMaster{std::move(message)});
+  }
+  void note(LogLevel level, std::string text) { emit(Log{level, std::move(text)}); }
+};
+
+// The master has sent what PROTOCOL.md forbids.
+inline Status violation(std::string text) { return {Code::kProtocol, std::move(text), {}}; }
+
+// "30 s", "1.5 s", "250 ms": for messages.
+inline std::string text(Duration duration) {
+  char out[32];
+  if (duration < std::chrono::seconds(1)) {
+    std::snprintf(out, sizeof out, "%.3g ms", to_seconds(duration) * 1e3);
+  } else {
+    std::snprintf(out, sizeof out, "%.4g s", to_seconds(duration));
+  }
+  return out;
+}
+
+}  // namespace pccl::peer

@@ -1,0 +1,532 @@
+// What happens to a peer, in order: join, Hello, Welcome, Register, EpochStart; then calls, verdicts and
+// epochs until it leaves, is kicked, or loses its master (the table of phases is in membership.cc).
+// Every part tells the others through here: an EpochEnd, say, first breaks the group, then settles the
+// operations, then stops the transfers of shared state.
+
+#include "csrc/peer/core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/peer/connection.h"
+#include "csrc/peer/joint.h"
+#include "csrc/peer/membership.h"
+#include "csrc/peer/operation.h"
+#include "csrc/peer/state_sync.h"
+
+namespace pccl::peer {
+
+using protocol::JointKind;
+
+namespace {
+
+// The first attempts to reach a master are silent for this long: peers and master start in any order.
+constexpr Duration kPatience = std::chrono::seconds(1);
+// A master that breaks the protocol so often does so by nature.
+constexpr int kViolationsMax = 3;
+
+uint32_t milliseconds(Duration duration) {
+  return static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+}
+
+}  // namespace
+
+struct PeerCore::Inside {
+  explicit Inside(Options options) { context.options = std::move(options); }
+
+  void on(const JoinCalled& event);
+  void on(const OpCalled& event);
+  void on(const JointCalled& event);
+  void on(const JointGivenUp& event);
+  void on(const LeaveCalled& event);
+  void on(const MasterConnected& event);
+  void on(const MasterClosed& event);
+  void on(const MasterSent& event);
+  void on(const Listening& event);
+  void on(const LinkChanged& event);
+  void on(const OpTransferred& event);
+  void on(const OpDrained& event);
+  void on(const OpFailed& event);
+  void on(const StateVerified& event);
+  void on(const TimePassed& event);
+
+  // From the master, when the phase allows it. kProtocol if it makes no sense.
+  Status heard(const protocol::Reject& reject);
+  Status heard(const protocol::Welcome& welcome);
+  Status heard(const protocol::Ping& ping);
+  Status heard(const protocol::Dial& dial) { return membership.dial(dial); }
+  Status heard(const protocol::Forget& forget);
+  Status heard(const protocol::Notice& notice);
+  Status heard(const protocol::EpochStart& start);
+  Status heard(const protocol::Ask& ask);
+  Status heard(const protocol::Verdicts& verdicts) { return operations.on_verdicts(verdicts); }
+  Status heard(const protocol::EpochEnd& end);
+  Status heard(const protocol::Answer& answer);
+  Status heard(const protocol::SyncPlan& plan);
+  Status heard(const protocol::Kicked& kicked);
+  Status heard(const protocol::Resumed& resumed);
+  template <typename M>
+  Status heard(const M&) { return {}; }  // Pong; the others are refused before
+
+  void introduce();
+  void resume();
+  void connection_lost(const std::string& why);
+  void on_violation(const Status& what);
+  void on_time_while_joining();
+  void finish_joint_if_drained();
+  void end(const Status& calls_fail_with, const Status& gone_with);
+  void end(const Status& why) { end(why, why); }
+  void finish_ending();
+  Status no_member(const char* what) const;
+  std::string master() const { return "master at " + context.options.master_text; }
+  std::optional<Instant> deadline() const;
+
+  Context context;
+  Connection connection{context};
+  Membership membership{context};
+  Operations operations{context, membership};
+  Joint joint{context, membership};
+  StateSync sync{context, membership};
+
+  // Until admitted.
+  Handle join_handle = 0;
+  Instant joining_since;
+  bool warned = false;
+  std::string notice;  // the master's last word on why we are not pending
+
+  std::string closed_why;         // the last time that the connection could not be had, or broke
+  std::optional<Instant> lost_at;  // since when we have been trying to resume
+  bool resuming = false;           // Resume was sent, Resumed has not come
+  int violations = 0;
+  uint64_t ping_counter = 0;
+  uint64_t state_revision = 0, state_hash = 0;  // the last agreed shared state
+  Status ended;  // with what calls fail from now on
+  Status gone;
+};
+
+// ---- The application ----
+
+void PeerCore::Inside::on(const JoinCalled& event) {
+  join_handle = event.handle;
+  joining_since = context.now;
+  membership.enter(Phase::kConnecting);
+  connection.open();
+}
+
+Status PeerCore::Inside::no_member(const char* what) const {
+  if (membership.out()) return {ended.code, std::string(what) + ": " + ended.message, ended.peer};
+  if (membership.phase() == Phase::kMember) return {};
+  return {Code::kInvalidState, std::string(what) + " before this process was admitted to the run", {}};
+}
+
+void PeerCore::Inside::on(const OpCalled& event) {
+  const Status status = no_member(text(event.request.kind));
+  if (status.ok()) return operations.call(event.request);
+  context.emit(FinishOp{event.request.handle, status, {}, {}});
+}
+
+void PeerCore::Inside::on(const JointCalled& event) {
+  const bool updates = event.kind == JointKind::kUpdateTopology;
+  Status status = no_member(text(event.kind));
+  if (status.ok() && !updates && !membership.broken().ok()) {
+    status = membership.broken();
+    status.message = std::string(text(event.kind)) + ": " + status.message;
+  }
+  if (status.ok()) status = joint.call(event);
+  if (status.ok()) {
+    if (updates) operations.close_posting();
+    return;
+  }
+  FinishJoint result;
+  result.handle = event.handle;
+  result.status = status;
+  result.kind = event.kind;
+  context.emit(std::move(result));
+}
+
+void PeerCore::Inside::on(const JointGivenUp& event) {
+  if (joint.open() && joint.open()->handle == event.handle) joint.give_up();
+}
+
+void PeerCore::Inside::on(const LeaveCalled&) {
+  if (membership.out()) return;
+  if (membership.introduced()) context.tell(protocol::Leave{});
+  end({Code::kInvalidState, "this process has left the run", {}}, {});
+}
+
+// ---- The connection to the master ----
+
+void PeerCore::Inside::on(const MasterConnected&) {
+  if (membership.out()) return;
+  connection.on_connected();
+  context.linked = true;
+  membership.introduced() ? resume() : introduce();
+}
+
+void PeerCore::Inside::introduce() {
+  membership.enter(Phase::kIntroducing);
+  const Options& options = context.options;
+  protocol::Hello hello;
+  hello.library = options.library;
+  hello.run = options.run;
+  hello.group = options.group;
+  hello.min_peers = options.min_peers;
+  hello.rank = options.rank;
+  hello.peer_timeout_ms = milliseconds(options.peer_timeout);
+  context.tell(std::move(hello));
+}
+
+void PeerCore::Inside::resume() {
+  resuming = true;
+  protocol::Resume resume;
+  resume.run = context.options.run;
+  resume.run_id = membership.run_id();
+  resume.peer = membership.self();
+  resume.epoch = membership.epoch();
+  resume.ended = membership.ended();
+  operations.describe(resume);
+  resume.joint_answered = joint.answered();
+  resume.state_revision = state_revision;
+  resume.state_hash = state_hash;
+  resume.dead_links = membership.dead_links();
+  context.tell(std::move(resume));
+}
+
+void PeerCore::Inside::on(const MasterClosed& event) {
+  if (membership.out()) return;
+  connection.on_closed();
+  if (event.why.code == Code::kProtocol) return on_violation(event.why);
+  connection_lost(event.why.message);
+}
+
+void PeerCore::Inside::connection_lost(const std::string& why) {
+  closed_why = why;
+  resuming = false;
+  if (membership.phase() == Phase::kIntroducing) membership.enter(Phase::kConnecting);
+  if (!membership.introduced() || lost_at) return;
+  lost_at = context.now;
+  context.note(LogLevel::kWarning, "connection to the " + master() + " broke: " + why +
+                                      "; trying again for " + text(context.options.master_timeout));
+}
+
+// Closes the connection; it is resumed, in case the fault was of that moment only.
+void PeerCore::Inside::on_violation(const Status& what) {
+  context.note(LogLevel::kWarning, "the " + master() + " broke the protocol: " + what.message);
+  if (membership.phase() != Phase::kMember || ++violations >= kViolationsMax) {
+    return end({Code::kProtocol, "the " + master() + " broke the protocol: " + what.message, {}});
+  }
+  if (connection.up()) connection.drop();
+  connection_lost(what.message);
+}
+
+void PeerCore::Inside::on(const MasterSent& event) {
+  if (membership.out() || !connection.up()) return;
+  connection.heard();
+  Status status = membership.check(event.message, resuming);
+  if (status.ok()) status = std::visit([&](const auto& message) { return heard(message); }, event.message);
+  if (!status.ok()) on_violation(status);
+}
+
+Status PeerCore::Inside::heard(const protocol::Reject& reject) {
+  const Phase phase = membership.phase();
+  if (phase == Phase::kIntroducing) {
+    end({reject.code == Code::kOk ? Code::kProtocol : reject.code, reject.text, {}});
+  } else if (phase != Phase::kMember) {
+    end({Code::kMasterLost,
+         "the connection to the " + master() + " broke while this process waited to be admitted (" +
+             closed_why + "), and the master has given it up (" + reject.text + "): join again",
+         {}});
+  } else if (reject.code == Code::kKicked) {
+    end({Code::kKicked, reject.text, {}});
+  } else {
+    end({Code::kMasterLost, "the " + master() + " does not take this peer back: " + reject.text, {}});
+  }
+  return {};
+}
+
+Status PeerCore::Inside::heard(const protocol::Welcome& welcome) {
+  membership.enter(Phase::kWelcomed);
+  membership.welcome(welcome);
+  connection.introduced();
+  context.emit(Listen{welcome.peer, welcome.run_id, welcome.loopback_only});
+  return {};
+}
+
+Status PeerCore::Inside::heard(const protocol::Ping& ping) {
+  context.tell(protocol::Pong{ping.counter, operations.verdicts_seen(), membership.epoch()});
+  return {};
+}
+
+Status PeerCore::Inside::heard(const protocol::Resumed& resumed) {
+  if (!membership.accept_incarnation(resumed.incarnation)) {
+    connection.drop();
+    connection_lost("that master is older than the one before");
+    return {};
+  }
+  resuming = false;
+  connection.introduced();
+  if (lost_at) {
+    context.note(LogLevel::kInfo,
+                "connected to the " + master() + " again after " + text(context.now - *lost_at));
+  }
+  lost_at.reset();
+  operations.repeat_requests();
+  joint.repeat();
+  sync.repeat();
+  membership.repeat_reports();
+  return {};
+}
+
+Status PeerCore::Inside::heard(const protocol::Kicked& kicked) {
+  end({Code::kKicked, kicked.text, {}});
+  return {};
+}
+
+// ---- Joining ----
+
+void PeerCore::Inside::on(const Listening& event) {
+  if (membership.out()) return;
+  PCCL_ASSERT(membership.phase() == Phase::kWelcomed);
+  Result<uint16_t> port = event.port;
+  if (!port.ok()) return end(port.status());
+  membership.enter(Phase::kRegistered);
+  context.tell(protocol::Register{context.options.advertise_host, port.value()});
+}
+
+Status PeerCore::Inside::heard(const protocol::Notice& what) {
+  if (what.text != notice) context.note(LogLevel::kWarning, "not admitted yet: " + what.text);
+  notice = what.text;
+  return {};
+}
+
+void PeerCore::Inside::on_time_while_joining() {
+  const Options& options = context.options;
+  const Duration waited = context.now - joining_since;
+  const bool found = membership.phase() >= Phase::kWelcomed;
+  const std::string reason = closed_why.empty() ? "no answer" : closed_why;
+  if (!found && waited >= std::min(options.peer_timeout, options.join_timeout)) {
+    return end({Code::kMasterLost,
+                "no " + master() + " within " + text(waited) + " (" + reason +
+                    "): is `pccl master` running there, and can its port be reached from here?",
+                {}});
+  }
+  if (!found && !warned && waited >= kPatience) {
+    warned = true;
+    context.note(LogLevel::kWarning, "still no " + master() + " (" + reason + "); trying for " +
+                                        text(options.peer_timeout - waited) + " more");
+  }
+  if (waited < options.join_timeout) return;
+  const std::string group = "run \"" + options.run + "\", peer group " + std::to_string(options.group.value);
+  const std::string word =
+      notice.empty() ? "min_peers is " + std::to_string(options.min_peers) +
+                           ": the first members start together once there are as many, later ones are "
+                           "admitted when all members call pccl.update_topology()"
+                     : "the master's last word was: " + notice;
+  context.tell(protocol::Leave{});
+  end({Code::kTooFewPeers,
+       "not admitted to " + group + " within " + text(options.join_timeout) + "; " + word, {}});
+}
+
+// ---- Links and epochs ----
+
+void PeerCore::Inside::on(const LinkChanged& event) {
+  if (membership.introduced()) membership.link_changed(event.report);
+}
+
+Status PeerCore::Inside::heard(const protocol::Forget& forget) {
+  membership.forget(forget.peer);
+  return {};
+}
+
+Status PeerCore::Inside::heard(const protocol::EpochStart& start) {
+  const bool newcomer = membership.phase() != Phase::kMember;
+  if (newcomer && membership.phase() != Phase::kRegistered) return violation("EpochStart before Register");
+  if (!newcomer && !joint.waits_for(JointKind::kUpdateTopology)) return violation("EpochStart without a vote");
+  if (!operations.settled()) return violation("EpochStart before the operations of the last were settled");
+  const Status status = membership.begin(start);
+  if (!status.ok()) return status;
+  operations.begin_epoch();
+  FinishJoint result;
+  result.topology = membership.topology();
+  if (newcomer) {
+    membership.enter(Phase::kMember);
+    result.handle = join_handle;
+    context.emit(std::move(result));
+  } else {
+    joint.settle(std::move(result));
+    joint.begin_epoch();
+    finish_joint_if_drained();
+  }
+  return {};
+}
+
+Status PeerCore::Inside::heard(const protocol::Ask& ask) {
+  const Status status = membership.freeze(ask);
+  if (status.ok()) context.tell(operations.freeze());
+  return status;
+}
+
+Status PeerCore::Inside::heard(const protocol::EpochEnd& end) {
+  Status status = operations.check(end);
+  if (status.ok()) status = membership.end(end);
+  if (!status.ok()) return status;
+  operations.on_epoch_end(end);
+  sync.stop();
+  return {};
+}
+
+// ---- Joint calls ----
+
+Status PeerCore::Inside::heard(const protocol::Answer& answer) {
+  if (joint.repeated(answer)) return {};
+  Status status = joint.check(answer);
+  if (!status.ok()) return status;
+  status = {answer.code, answer.text, {}};
+  if (!status.ok()) status.message = std::string(text(answer.kind)) + ": " + answer.text;
+  FinishJoint result;
+  if (answer.kind == JointKind::kSyncSharedState) result = sync.settle(status);
+  result.status = status;
+  if (status.ok()) {
+    if (answer.kind == JointKind::kUpdateTopology) result.topology = membership.topology();
+    result.pending = answer.pending;
+    if (answer.kind == JointKind::kSyncSharedState) {
+      result.revision = state_revision = answer.revision;
+      result.state_hash = state_hash = answer.state_hash;
+    }
+  }
+  joint.settle(std::move(result));
+  finish_joint_if_drained();
+  return {};
+}
+
+// A joint call returns when nothing is lent to it any more; update_topology when the outcomes of all that
+// came before it have reached the application, too.
+void PeerCore::Inside::finish_joint_if_drained() {
+  if (!joint.open() || !joint.open()->result || sync.busy()) return;
+  const bool updates = joint.open()->vote.kind == JointKind::kUpdateTopology;
+  if (updates && !operations.drained_all()) return;
+  joint.finish();
+  if (updates) operations.open_posting();
+}
+
+Status PeerCore::Inside::heard(const protocol::SyncPlan& plan) {
+  if (!joint.open()) return violation("SyncPlan without a call");
+  return sync.on_plan(plan, *joint.open());
+}
+
+void PeerCore::Inside::on(const StateVerified& event) { sync.verified(event.handle, event.status); }
+
+// ---- The ring ----
+
+void PeerCore::Inside::on(const OpTransferred& event) {
+  const bool known = operations.transferred(event.epoch, event.op) || sync.transferred(event.epoch, event.op);
+  PCCL_ASSERT(known);
+}
+
+void PeerCore::Inside::on(const OpDrained& event) {
+  // Neither knows of what has committed: its memory was returned at once.
+  if (!operations.drained(event.epoch, event.op)) sync.drained(event.epoch, event.op);
+  if (membership.out()) return finish_ending();
+  finish_joint_if_drained();
+}
+
+void PeerCore::Inside::on(const OpFailed& event) {
+  const bool known = operations.failed(event.epoch, event.op, event.why) ||
+                     sync.failed(event.epoch, event.op, event.why);
+  PCCL_ASSERT(known);
+}
+
+// ---- The end ----
+
+void PeerCore::Inside::end(const Status& calls_fail_with, const Status& gone_with) {
+  const bool joining = membership.phase() != Phase::kIdle && membership.phase() < Phase::kMember;
+  membership.enter(Phase::kEnding);
+  ended = calls_fail_with;
+  gone = gone_with;
+  connection.close();
+  if (joining) {
+    FinishJoint result;
+    result.handle = join_handle;
+    result.status = ended;
+    context.emit(std::move(result));
+  }
+  operations.end(ended);
+  sync.stop();
+  finish_ending();
+}
+
+void PeerCore::Inside::finish_ending() {
+  if (membership.phase() != Phase::kEnding || !operations.drained_all() || sync.busy()) return;
+  if (joint.open()) {
+    if (!joint.open()->result) {
+      FinishJoint result;
+      result.status = no_member(text(joint.open()->vote.kind));
+      joint.settle(std::move(result));
+    }
+    joint.finish();
+  }
+  membership.enter(Phase::kGone);
+  context.emit(Gone{gone});
+}
+
+// ---- Time ----
+
+void PeerCore::Inside::on(const TimePassed&) {
+  const Phase phase = membership.phase();
+  if (phase == Phase::kIdle || membership.out()) return;
+  if (phase < Phase::kMember) on_time_while_joining();
+  if (membership.out()) return;
+  operations.on_time();
+  joint.on_time();
+  if (lost_at && context.now - *lost_at >= context.options.master_timeout) {
+    return end({Code::kMasterLost,
+                "no " + master() + " for " + text(context.options.master_timeout) + " (" + closed_why +
+                    "): what was in doubt is as it was before; join again when the master is back",
+                {}});
+  }
+  switch (connection.on_time()) {
+    case Connection::Due::kNothing: return;
+    case Connection::Due::kPing:
+      return context.tell(
+          protocol::Ping{++ping_counter, operations.verdicts_seen(), membership.epoch()});
+    case Connection::Due::kSilent:
+      connection.drop();
+      return connection_lost("silent for " + text(context.options.peer_timeout));
+  }
+}
+
+std::optional<Instant> PeerCore::Inside::deadline() const {
+  const Phase phase = membership.phase();
+  if (phase == Phase::kIdle || membership.out()) return std::nullopt;
+  std::optional<Instant> first = connection.deadline();
+  const auto also = [&](std::optional<Instant> at) {
+    if (at && (!first || *at < *first)) first = at;
+  };
+  const Options& options = context.options;
+  also(operations.deadline());
+  also(joint.deadline());
+  if (lost_at) also(*lost_at + options.master_timeout);
+  if (phase < Phase::kMember) also(joining_since + options.join_timeout);
+  if (phase < Phase::kWelcomed) also(joining_since + options.peer_timeout);
+  if (phase < Phase::kWelcomed && !warned) also(joining_since + kPatience);
+  return first;
+}
+
+// ---- The core ----
+
+PeerCore::PeerCore(Options options) : inside_(std::make_unique<Inside>(std::move(options))) {}
+PeerCore::~PeerCore() = default;
+PeerCore::PeerCore(PeerCore&&) noexcept = default;
+
+void PeerCore::step(const Event& event, Instant now, Effects& effects) {
+  inside_->context.now = now;
+  inside_->context.effects = &effects;
+  std::visit([&](const auto& what) { inside_->on(what); }, event);
+  inside_->context.effects = nullptr;
+}
+
+std::optional<Instant> PeerCore::deadline() const { return inside_->deadline(); }
+
+const Status& PeerCore::broken() const { return inside_->membership.broken(); }
+
+}  // namespace pccl::peer

@@ -1,0 +1,72 @@
+//   from        event                        to
+//   nothing     called                       voted        Vote
+//   voted       its time is over, given up   voted        JointAbort
+//   voted       Answer, EpochStart           settled
+//   settled     what was lent is drained     nothing      FinishJoint   (mostly at once)
+
+#include "csrc/peer/joint.h"
+
+namespace pccl::peer {
+
+Status Joint::call(const JointCalled& call) {
+  if (open_) {
+    return {Code::kInvalidState,
+            std::string(text(call.kind)) + ": another joint call of this process, " +
+                text(open_->vote.kind) + ", is under way: wait for it first",
+            {}};
+  }
+  open_ = Call{call.handle, call.timeout, {next_++, call.kind, call.offer, membership_.generation()}, {},
+               false, {}};
+  if (call.timeout > Duration{0}) open_->deadline = context_.now + call.timeout;
+  context_.tell(open_->vote);
+  return {};
+}
+
+Status Joint::check(const protocol::Answer& answer) const {
+  if (waits_for(answer.kind) && answer.number == open_->vote.number) return {};
+  return violation("Answer to " + std::string(text(answer.kind)) + " number " +
+                   std::to_string(answer.number) + ", which is not open here");
+}
+
+void Joint::settle(FinishJoint result) {
+  PCCL_ASSERT(open_ && !open_->result);
+  result.handle = open_->handle;
+  result.kind = open_->vote.kind;
+  open_->result = std::move(result);
+  open_->deadline.reset();
+}
+
+void Joint::finish() {
+  PCCL_ASSERT(open_ && open_->result);
+  context_.emit(std::move(*open_->result));
+  open_.reset();
+}
+
+void Joint::begin_epoch() {
+  PCCL_ASSERT(!open_ || open_->result);
+  next_ = 0;
+}
+
+void Joint::give_up() {
+  if (open_->given_up || open_->result) return;
+  open_->given_up = true;
+  open_->deadline.reset();
+  context_.tell(abort());
+}
+
+void Joint::on_time() {
+  if (open_ && open_->deadline && *open_->deadline <= context_.now) give_up();
+}
+
+std::optional<Instant> Joint::deadline() const {
+  if (!open_) return std::nullopt;
+  return open_->deadline;
+}
+
+void Joint::repeat() const {
+  if (!open_ || open_->result) return;
+  context_.tell(open_->vote);
+  if (open_->given_up) context_.tell(abort());
+}
+
+}  // namespace pccl::peer

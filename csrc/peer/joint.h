@@ -1,0 +1,57 @@
+// Joint: the joint call under way: one at a time per process, numbered within the generation
+// (PROTOCOL.md, section 5). What an answer means for the group is not its business.
+#pragma once
+
+#include <optional>
+
+#include "csrc/peer/membership.h"
+
+namespace pccl::peer {
+
+class Joint {
+ public:
+  struct Call {
+    Handle handle = 0;
+    Duration timeout{0};
+    protocol::Vote vote;
+    std::optional<Instant> deadline;
+    bool given_up = false;              // JointAbort was sent
+    std::optional<FinishJoint> result;  // settled; what is lent is still being drained
+  };
+
+  Joint(Context& context, const Membership& membership)
+      : context_(context), membership_(membership) {}
+
+  // kInvalidState when another one is under way. REQUIRES: a member.
+  Status call(const JointCalled& call);
+  // The one under way, or null. Invalid after finish().
+  const Call* open() const { return open_ ? &*open_ : nullptr; }
+  bool waits_for(protocol::JointKind kind) const {
+    return open_ && !open_->result && open_->vote.kind == kind;
+  }
+
+  // An answer that we have had: it has crossed a reconnection.
+  bool repeated(const protocol::Answer& answer) const { return answer.number < answered(); }
+  // kProtocol if it answers nothing.
+  Status check(const protocol::Answer& answer) const;
+  void settle(FinishJoint result);  // REQUIRES: open, not settled
+  void finish();                    // tells the application. REQUIRES: open, settled
+  void begin_epoch();               // numbers from zero. REQUIRES: nothing open that is not settled
+
+  void give_up();  // to the master: do not wait for the others any longer
+  void on_time();
+  std::optional<Instant> deadline() const;
+
+  uint32_t answered() const { return next_ - (open_ && !open_->result ? 1 : 0); }
+  void repeat() const;  // after Resumed
+
+ private:
+  protocol::JointAbort abort() const { return {open_->vote.number, membership_.generation()}; }
+
+  Context& context_;
+  const Membership& membership_;
+  uint32_t next_ = 0;
+  std::optional<Call> open_;
+};
+
+}  // namespace pccl::peer

@@ -1,0 +1,253 @@
+//   from            event                                        to
+//   kIdle           join                                         kConnecting
+//   kConnecting     connected to the master                      kIntroducing   Hello
+//   kIntroducing    connection closed                            kConnecting
+//   kIntroducing    Welcome                                      kWelcomed      Listen
+//   kWelcomed       the listener is open                         kRegistered    Register
+//   kRegistered     EpochStart                                   kMember
+//   kMember         EpochStart                                   kMember
+//   all the above   leave, Reject, Kicked, master lost, timeout  kEnding        EndOp ...
+//   kEnding         the last lent memory is drained              kGone
+// Reconnecting is no phase: from kWelcomed on a broken connection is resumed, and the phase stays.
+
+#include "csrc/peer/membership.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "csrc/protocol/codec.h"
+
+namespace pccl::peer {
+namespace {
+
+// Members, and as many newcomers waiting: a master that asks for more is not one of ours.
+constexpr size_t kLinksMax = 8 * protocol::kMembersMax;
+
+constexpr bool may_follow(Phase from, Phase to) {
+  if (to == Phase::kGone) return from == Phase::kEnding;
+  if (to == Phase::kEnding) return from < Phase::kEnding;
+  if (from == Phase::kIntroducing && to == Phase::kConnecting) return true;
+  if (from == Phase::kMember) return to == Phase::kMember;
+  return from < Phase::kMember && static_cast<int>(to) == static_cast<int>(from) + 1;
+}
+
+// When the master may say what. kRegistered covers kWelcomed: a new connection of the master's does not
+// know which of the two we are in.
+struct Allowed {
+  bool introducing, registered, member, resuming;
+};
+constexpr bool x = true, o = false;
+constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed = {{
+    // introducing, registered, member, resuming
+    {o, o, o, o},  // Hello
+    {x, o, o, x},  // Reject
+    {x, o, o, o},  // Welcome
+    {o, o, o, o},  // Register
+    {x, x, x, x},  // Ping
+    {x, x, x, x},  // Pong
+    {o, x, x, o},  // Dial
+    {o, x, x, o},  // Forget
+    {o, o, o, o},  // LinkReport
+    {o, x, x, o},  // Notice
+    {o, x, x, o},  // EpochStart
+    {o, o, x, o},  // Ask
+    {o, o, o, o},  // Report
+    {o, o, x, o},  // Verdicts
+    {o, o, x, o},  // EpochEnd
+    {o, o, o, o},  // Begin
+    {o, o, o, o},  // Done
+    {o, o, o, o},  // AbortRequest
+    {o, o, o, o},  // Vote
+    {o, o, o, o},  // JointAbort
+    {o, o, x, o},  // Answer
+    {o, o, x, o},  // SyncPlan
+    {o, o, o, o},  // Fetched
+    {o, o, o, o},  // Leave
+    {o, x, x, x},  // Kicked
+    {o, o, o, o},  // Resume
+    {o, o, o, x},  // Resumed
+}};
+
+const char* text(Phase phase) {
+  switch (phase) {
+    case Phase::kIdle: return "idle";
+    case Phase::kConnecting: return "connecting";
+    case Phase::kIntroducing: return "introducing itself";
+    case Phase::kWelcomed: return "welcomed";
+    case Phase::kRegistered: return "registered";
+    case Phase::kMember: return "a member";
+    case Phase::kEnding: return "ending";
+    case Phase::kGone: return "gone";
+  }
+  return "unknown";
+}
+
+std::string names(const std::vector<protocol::Member>& members) {
+  std::string out;
+  for (size_t i = 0; i < members.size() && i < protocol::kRanksNamedMax; ++i) {
+    if (i > 0) out += ", ";
+    out += "peer " + text(members[i].peer);
+    if (!members[i].address.empty()) out += " (" + members[i].address + ")";
+  }
+  if (members.size() > protocol::kRanksNamedMax) {
+    out += " and " + std::to_string(members.size() - protocol::kRanksNamedMax) + " more";
+  }
+  return out;
+}
+
+// Why an EpochStart makes no sense for `self`, whose epoch is `current`; empty if it does.
+std::string refuse(const protocol::EpochStart& start, PeerId self, Epoch current) {
+  if (start.epoch <= current) return "follows epoch " + text(current);
+  if (start.generation != start.epoch) return "is of generation " + text(start.generation);
+  if (start.members.size() > protocol::kMembersMax) return "has too many members";
+  std::set<PeerId> peers;
+  for (const protocol::Member& member : start.members) peers.insert(member.peer);
+  if (peers.size() != start.members.size()) return "has a member twice";
+  if (!peers.contains(self)) return "does not have this peer among its members";
+  const std::set<uint32_t> ring(start.ring.begin(), start.ring.end());
+  if (start.ring.size() != peers.size() || ring.size() != peers.size() ||
+      *ring.rbegin() != peers.size() - 1) {
+    return "has a ring that is no permutation of its ranks";
+  }
+  return {};
+}
+
+}  // namespace
+
+void Membership::enter(Phase next) {
+  PCCL_ASSERT(may_follow(phase_, next));
+  phase_ = next;
+}
+
+Status Membership::check(const protocol::Message& message, bool resuming) const {
+  const Allowed& allowed = kAllowed[message.index()];
+  bool fine = false;
+  if (resuming) {
+    fine = allowed.resuming;
+  } else if (phase_ == Phase::kIntroducing) {
+    fine = allowed.introducing;
+  } else if (phase_ == Phase::kWelcomed || phase_ == Phase::kRegistered) {
+    fine = allowed.registered;
+  } else {
+    fine = phase_ == Phase::kMember && allowed.member;
+  }
+  if (fine) return {};
+  return violation(std::string(protocol::name(message)) + " while this peer was " +
+                   (resuming ? "resuming" : text(phase_)));
+}
+
+void Membership::welcome(const protocol::Welcome& welcome) { welcome_ = welcome; }
+
+bool Membership::accept_incarnation(uint32_t incarnation) {
+  if (incarnation < welcome_.incarnation) return false;
+  welcome_.incarnation = incarnation;
+  return true;
+}
+
+Status Membership::begin(const protocol::EpochStart& start) {
+  const std::string why = refuse(start, self(), epoch());
+  if (!why.empty()) return violation("epoch " + text(start.epoch) + " " + why);
+  topology_ = {start.epoch, 0, start.members, start.ring, start.joined, start.left};
+  topology_.rank = *rank_of(self());
+  generation_ = start.generation;
+  frozen_ = ended_ = false;
+  broken_ = {};
+  // Members are linked: what the side that was dialled said before was of an older connection.
+  std::erase_if(links_, [](const auto& at) { return !at.second.dialled; });
+  std::vector<PeerId> others;
+  for (const protocol::Member& member : start.members) {
+    if (member.peer != self()) others.push_back(member.peer);
+  }
+  context_.emit(BeginEpoch{start.epoch, std::move(others)});
+  context_.note(LogLevel::kInfo, "epoch " + text(start.epoch) + ": rank " +
+                                    std::to_string(topology_.rank) + " of " +
+                                    std::to_string(world_size()));
+  return {};
+}
+
+Status Membership::freeze(const protocol::Ask& ask) {
+  if (ask.epoch != epoch() || ended_) return violation("Ask for epoch " + text(ask.epoch));
+  if (!frozen_) {
+    context_.note(LogLevel::kInfo, "epoch " + text(epoch()) + " is ending: " + names(ask.lost) + " lost");
+  }
+  frozen_ = true;
+  return {};
+}
+
+Status Membership::end(const protocol::EpochEnd& end) {
+  if (end.epoch != epoch() || ended_) return violation("EpochEnd for epoch " + text(end.epoch));
+  frozen_ = ended_ = true;
+  broken_.code = Code::kPeerLost;
+  broken_.message = (end.text.empty() ? names(end.lost) + " lost" : end.text) +
+                    "; call pccl.update_topology() and repeat";
+  broken_.peer = end.lost.empty() ? PeerId{} : end.lost.front().peer;
+  context_.note(LogLevel::kWarning, "epoch " + text(epoch()) + " ended: " + broken_.message);
+  return {};
+}
+
+std::optional<uint32_t> Membership::rank_of(PeerId peer) const {
+  for (uint32_t rank = 0; rank < world_size(); ++rank) {
+    if (topology_.members[rank].peer == peer) return rank;
+  }
+  return std::nullopt;
+}
+
+uint32_t Membership::place_of(uint32_t rank) const {
+  const auto at = std::find(topology_.ring.begin(), topology_.ring.end(), rank);
+  PCCL_ASSERT(at != topology_.ring.end());
+  return static_cast<uint32_t>(at - topology_.ring.begin());
+}
+
+PeerId Membership::peer_at(uint32_t place) const {
+  return peer_of(topology_.ring[place % world_size()]);
+}
+
+// ---- Links ----
+
+// After a reconnection the master repeats the Dials that it thinks are missing: those that are not are
+// answered with what is known.
+Status Membership::dial(const protocol::Dial& dial) {
+  if (links_.size() >= kLinksMax) return violation("more than " + std::to_string(kLinksMax) + " links");
+  Link& link = links_[dial.peer];
+  const bool up = link.last && link.last->state == protocol::LinkState::kUp;
+  if (link.dialled && up) {
+    context_.tell(*link.last);
+    return {};
+  }
+  link.dialled = true;
+  context_.emit(DialPeer{dial});
+  return {};
+}
+
+void Membership::forget(PeerId peer) {
+  links_.erase(peer);
+  context_.emit(ForgetPeer{peer});
+}
+
+// The side that was dialled knows of a link, too, but it is the dialler's to say that it is up.
+void Membership::link_changed(const protocol::LinkReport& report) {
+  Link& link = links_[report.peer];
+  // It is tried again every second: once is news.
+  const bool news = report.state != protocol::LinkState::kUnreachable || !link.last ||
+                    link.last->state != protocol::LinkState::kUnreachable;
+  link.last = report;
+  if (news && (link.dialled || report.state == protocol::LinkState::kDown)) context_.tell(report);
+}
+
+std::vector<PeerId> Membership::dead_links() const {
+  std::vector<PeerId> dead;
+  for (const auto& [peer, link] : links_) {
+    const bool dead_now = link.last && link.last->state != protocol::LinkState::kUp;
+    if (dead_now && rank_of(peer)) dead.push_back(peer);
+  }
+  return dead;
+}
+
+void Membership::repeat_reports() const {
+  for (const auto& [peer, link] : links_) {
+    if (link.dialled && link.last) context_.tell(*link.last);
+  }
+}
+
+}  // namespace pccl::peer

@@ -1,0 +1,92 @@
+// Membership: how far this peer has come in its run, the epoch as it sees it, and its links.
+// Invariants: the epoch's members contain this peer, each once; the ring is a permutation of the ranks;
+// epochs only grow. A message that would break one is refused with kProtocol and changes nothing.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/peer/context.h"
+
+namespace pccl::peer {
+
+enum class Phase {
+  kIdle,         // join was not called yet
+  kConnecting,   // trying to reach the master for the first time
+  kIntroducing,  // Hello sent
+  kWelcomed,     // the listener is being opened
+  kRegistered,   // Register sent: waiting to be admitted
+  kMember,
+  kEnding,  // out of the run; memory that is lent is being drained
+  kGone,
+};
+
+class Membership {
+ public:
+  explicit Membership(Context& context) : context_(context) {}
+
+  Phase phase() const { return phase_; }
+  // REQUIRES: the table in membership.cc allows it.
+  void enter(Phase next);
+  // Before admission there is nothing to resume, after it nothing to introduce.
+  bool introduced() const { return phase_ >= Phase::kWelcomed && phase_ <= Phase::kMember; }
+  bool out() const { return phase_ >= Phase::kEnding; }
+
+  // Whether PROTOCOL.md lets the master say this now; kProtocol if not. `resuming`: Resume was sent and
+  // not answered yet.
+  Status check(const protocol::Message& message, bool resuming) const;
+
+  void welcome(const protocol::Welcome& welcome);
+  PeerId self() const { return welcome_.peer; }
+  uint64_t run_id() const { return welcome_.run_id; }
+  // A restarted master has a higher incarnation; false, and nothing changes, for a lower one.
+  bool accept_incarnation(uint32_t incarnation);
+
+  // Adopts a new epoch.
+  Status begin(const protocol::EpochStart& start);
+  // The epoch is ending: what is not done stays so.
+  Status freeze(const protocol::Ask& ask);
+  // It is over; the group is broken from here to the next begin().
+  Status end(const protocol::EpochEnd& end);
+
+  Epoch epoch() const { return topology_.epoch; }
+  Epoch generation() const { return generation_; }
+  const Topology& topology() const { return topology_; }
+  uint32_t world_size() const { return static_cast<uint32_t>(topology_.members.size()); }
+  bool frozen() const { return frozen_; }  // from Ask to the next begin()
+  bool ended() const { return ended_; }    // from EpochEnd to the next begin()
+  const Status& broken() const { return broken_; }
+
+  PeerId peer_of(uint32_t rank) const { return topology_.members[rank].peer; }
+  std::optional<uint32_t> rank_of(PeerId peer) const;
+  // In the ring: the place of a rank, and the peer at a place (modulo the world size).
+  uint32_t place_of(uint32_t rank) const;
+  PeerId peer_at(uint32_t place) const;
+
+  // Links: what the master wants to be dialled, and what became of it.
+  Status dial(const protocol::Dial& dial);
+  void forget(PeerId peer);
+  void link_changed(const protocol::LinkReport& report);
+  std::vector<PeerId> dead_links() const;
+  void repeat_reports() const;
+
+ private:
+  struct Link {
+    bool dialled = false;
+    std::optional<protocol::LinkReport> last;
+  };
+
+  Context& context_;
+  Phase phase_ = Phase::kIdle;
+  protocol::Welcome welcome_;
+  Topology topology_;
+  Epoch generation_;
+  bool frozen_ = false;
+  bool ended_ = false;
+  Status broken_;
+  std::map<PeerId, Link> links_;
+};
+
+}  // namespace pccl::peer

@@ -1,0 +1,328 @@
+//   from          event                               to
+//   (called)      a vote is open                      held
+//   (called)      its verdict has come before         finished   Begin, FinishOp
+//   (called)      the group is broken                 finished   FinishOp
+//   (called)      the epoch is ending                 kFrozen
+//   (called)                                          kRunning   Begin, StartOp
+//   (called)      it is a barrier                     kDone      Begin, Done
+//   held          the vote is answered                as if called now
+//   kRunning      transferred                         kDone      Done; a send or receive: finished
+//   kRunning      Ask                                 kFrozen    reported kNotDone
+//   kDone         committed (verdict, EpochEnd)       finished   EndOp, FinishOp
+//   any of them   aborted (verdict, EpochEnd, end)    draining   EndOp
+//   draining      drained                             finished   FinishOp
+// A transfer that completes while its operation is frozen or draining changes nothing.
+
+#include "csrc/peer/operation.h"
+
+#include "csrc/peer/request.h"
+
+namespace pccl::peer {
+
+using protocol::OpKind;
+
+namespace {
+
+// The tags of all open operations travel in one Resume.
+constexpr size_t kTagBytesOpenMax = protocol::kMessageBytesMax / 4;
+
+Status outcome_of(const protocol::Verdict& verdict) { return {verdict.code, verdict.text, {}}; }
+
+protocol::OpState reported(bool done) {
+  return done ? protocol::OpState::kDone : protocol::OpState::kNotDone;
+}
+
+}  // namespace
+
+// ---- Calls ----
+
+void Operations::call(const OpRequest& request) {
+  Status refused = peer::check(request, membership_);
+  if (refused.ok()) refused = check_room(request);
+  if (!refused.ok()) return context_.emit(FinishOp{request.handle, refused, {}, {}});
+  tag_bytes_ += request.tag.size();
+  Call call{request.handle, info_of(request, membership_), request.timeout, membership_.epoch()};
+  if (closed_) {
+    held_.push_back(std::move(call));
+  } else {
+    post(std::move(call));
+  }
+}
+
+Status Operations::check_room(const OpRequest& request) const {
+  if (open_.size() + held_.size() >= protocol::kOpsOpenMax) {
+    return {Code::kInvalidState,
+            std::to_string(protocol::kOpsOpenMax) +
+                " operations of this process are in flight, the most there can be: wait for some of them",
+            {}};
+  }
+  if (tag_bytes_ + request.tag.size() > kTagBytesOpenMax) {
+    return {Code::kInvalidState,
+            "the tags of the operations in flight have " + std::to_string(tag_bytes_) +
+                " bytes together, at most " + std::to_string(kTagBytesOpenMax) +
+                " are allowed: wait for some of them, or use shorter tags",
+            {}};
+  }
+  return {};
+}
+
+void Operations::open_posting() {
+  closed_ = false;
+  std::deque<Call> calls;
+  calls.swap(held_);
+  for (Call& call : calls) release(std::move(call));
+}
+
+void Operations::release(Call call) {
+  if (call.called_in == membership_.epoch()) return post(std::move(call));
+  const Status changed = check_after_change(call.info, membership_);
+  if (changed.ok() || call.info.kind != OpKind::kSend) return post(std::move(call), changed);
+  tag_bytes_ -= call.info.tag.size();  // the other one is gone: nobody counts with us
+  context_.emit(FinishOp{call.handle, changed, {}, {}});
+}
+
+void Operations::post(Call call, const Status& refused) {
+  call.info.world_size = membership_.world_size();
+  OpKey key{tag_of(call.info), 0};
+  key.sequence = next_[key.tag]++;
+  const auto early = verdicts_.take_early(key);
+  if (early || !membership_.broken().ok()) {
+    if (!membership_.frozen()) {
+      context_.tell(protocol::Begin{membership_.epoch(), key, call.info});
+    }
+    context_.emit(EndOp{key, false});
+    tag_bytes_ -= call.info.tag.size();
+    const Status outcome = early ? outcome_of(*early) : lost(call.info, key);
+    return context_.emit(FinishOp{call.handle, outcome, membership_.epoch(), key});
+  }
+  Op& op = open_[key];
+  op.handle = call.handle;
+  op.info = std::move(call.info);
+  op.timeout = call.timeout;
+  if (membership_.frozen()) {
+    op.state = State::kFrozen;
+    return;
+  }
+  op.begun = true;
+  context_.tell(protocol::Begin{membership_.epoch(), key, op.info});
+  if (!refused.ok()) return request_abort(key, op, refused.code, refused.message);
+  start(key, op);
+}
+
+void Operations::start(OpKey key, Op& op) {
+  if (op.timeout > Duration{0}) {
+    op.deadline = context_.now + op.timeout;
+    deadlines_.emplace(*op.deadline, key);
+  }
+  if (op.info.kind == OpKind::kBarrier) {
+    op.state = State::kDone;
+    return context_.tell(protocol::Done{membership_.epoch(), key, verdicts_.seen()});
+  }
+  op.started = true;
+  context_.emit(StartOp{op.handle, task_of(op.info, key, op.handle, membership_), op.info.dtype,
+                        op.info.reduce, static_cast<int>(membership_.world_size()), {}});
+}
+
+// ---- From the ring ----
+
+Operations::Op* Operations::find(Epoch epoch, OpKey key) {
+  const auto at = open_.find(key);
+  return epoch == membership_.epoch() && at != open_.end() ? &at->second : nullptr;
+}
+
+bool Operations::transferred(Epoch epoch, OpKey key) {
+  if (draining_.contains({epoch, key})) return true;
+  Op* const op = find(epoch, key);
+  if (op == nullptr) return false;
+  if (op->state == State::kFrozen) return true;
+  PCCL_ASSERT(op->state == State::kRunning && op->started);
+  op->state = State::kDone;
+  context_.tell(protocol::Done{epoch, key, verdicts_.seen()});
+  if (op->info.kind == OpKind::kSend) finish(open_.find(key));
+  return true;
+}
+
+bool Operations::drained(Epoch epoch, OpKey key) {
+  const auto at = draining_.find({epoch, key});
+  if (at == draining_.end()) return false;
+  context_.emit(FinishOp{at->second.handle, std::move(at->second.outcome), epoch, key});
+  draining_.erase(at);
+  return true;
+}
+
+bool Operations::failed(Epoch epoch, OpKey key, const Status& why) {
+  if (draining_.contains({epoch, key})) return true;
+  Op* const op = find(epoch, key);
+  if (op == nullptr) return false;
+  if (op->state == State::kFrozen) return true;
+  request_abort(key, *op, why.code,
+                name(op->info, key, epoch) + " failed on rank " +
+                    std::to_string(membership_.topology().rank) + ": " + why.message);
+  return true;
+}
+
+// ---- Outcomes ----
+
+Operations::Open::iterator Operations::finish(Open::iterator at) {
+  const auto& [key, op] = *at;
+  PCCL_ASSERT(op.state == State::kDone);
+  if (op.started) context_.emit(EndOp{key, true});
+  context_.emit(FinishOp{op.handle, {}, membership_.epoch(), key});
+  return remove(at);
+}
+
+Operations::Open::iterator Operations::abort(Open::iterator at, Status outcome) {
+  const auto& [key, op] = *at;
+  PCCL_ASSERT(!outcome.ok());
+  context_.emit(EndOp{key, false});
+  if (op.started) {
+    draining_[{membership_.epoch(), key}] = {op.handle, std::move(outcome)};
+  } else {
+    context_.emit(FinishOp{op.handle, std::move(outcome), membership_.epoch(), key});
+  }
+  return remove(at);
+}
+
+Operations::Open::iterator Operations::remove(Open::iterator at) {
+  const auto& [key, op] = *at;
+  if (op.deadline) deadlines_.erase({*op.deadline, key});
+  tag_bytes_ -= op.info.tag.size();
+  return open_.erase(at);
+}
+
+protocol::Report Operations::freeze() {
+  PCCL_ASSERT(membership_.frozen());
+  protocol::Report report{membership_.epoch(), {}};
+  for (auto& [key, op] : open_) {
+    if (op.state == State::kRunning) op.state = State::kFrozen;
+    if (op.begun) report.ops.push_back({key, reported(op.state == State::kDone)});
+  }
+  return report;
+}
+
+Status Operations::on_verdicts(const protocol::Verdicts& verdicts) {
+  if (verdicts.epoch != membership_.epoch() || membership_.ended()) {
+    return violation("verdicts of epoch " + text(verdicts.epoch));
+  }
+  Status status = verdicts_.check(verdicts);
+  if (!status.ok()) return status;
+  for (const protocol::Verdict& verdict : verdicts.verdicts) {
+    status = settle(verdict);
+    if (!status.ok()) return status;
+    verdicts_.add(verdict);
+  }
+  verdicts_.forget(verdicts.stable_index);
+  return {};
+}
+
+Status Operations::settle(const protocol::Verdict& verdict) {
+  const bool committed = verdict.outcome == protocol::Outcome::kCommitted;
+  const auto refuse = [&](const std::string& why) {
+    return violation("verdict of #" + std::to_string(verdict.op.sequence) + " " + why);
+  };
+  if (committed != (verdict.code == Code::kOk)) return refuse("contradicts itself");
+  const auto at = open_.find(verdict.op);
+  if (at != open_.end()) {
+    const Op& op = at->second;
+    if (committed && (op.state != State::kDone || op.info.kind == OpKind::kSend)) {
+      return refuse("is to commit, but it is not done here");
+    }
+    committed ? finish(at) : abort(at, outcome_of(verdict));
+    return {};
+  }
+  const auto next = next_.find(verdict.op.tag);
+  const bool was_called = next != next_.end() && verdict.op.sequence < next->second;
+  if (was_called) return {};  // a send or receive that went well here
+  if (committed) return refuse("is to commit, but it was not called here");
+  if (!verdicts_.keep_early(verdict)) return refuse("is one too many of those not called here");
+  context_.emit(EndOp{verdict.op, false});
+  return {};
+}
+
+Status Operations::check(const protocol::EpochEnd& end) const {
+  const std::set<OpKey> committed(end.committed.begin(), end.committed.end());
+  for (const auto& [key, op] : open_) {
+    const bool may_commit = op.state == State::kDone && op.info.kind != OpKind::kSend;
+    if (!committed.contains(key) || may_commit) continue;
+    return violation("the end of epoch " + text(end.epoch) + " is to commit " + text(op.info, key) +
+                     ", but it is not done here");
+  }
+  return {};
+}
+
+// The list is complete: what is not on it is aborted.
+void Operations::on_epoch_end(const protocol::EpochEnd& end) {
+  const std::set<OpKey> committed(end.committed.begin(), end.committed.end());
+  for (auto at = open_.begin(); at != open_.end();) {
+    at = committed.contains(at->first) ? finish(at) : abort(at, lost(at->second.info, at->first));
+  }
+}
+
+void Operations::begin_epoch() {
+  PCCL_ASSERT(settled() && deadlines_.empty());
+  next_.clear();
+  verdicts_.clear();
+}
+
+void Operations::end(const Status& why) {
+  const auto outcome = [&](const std::string& what) {
+    return Status{why.code, what + ": " + why.message, why.peer};
+  };
+  for (auto at = open_.begin(); at != open_.end();) {
+    at = abort(at, outcome(name(at->second.info, at->first, membership_.epoch())));
+  }
+  for (const Call& call : held_) {
+    context_.emit(FinishOp{call.handle, outcome(text(call.info)), {}, {}});
+  }
+  held_.clear();
+}
+
+Status Operations::lost(const protocol::OpInfo& info, OpKey key) const {
+  const Status& broken = membership_.broken();
+  return {broken.code, name(info, key, membership_.epoch()) + ": " + broken.message, broken.peer};
+}
+
+// ---- Time, reconnection ----
+
+void Operations::on_time() {
+  while (!deadlines_.empty() && deadlines_.begin()->first <= context_.now) {
+    const OpKey key = deadlines_.begin()->second;
+    deadlines_.erase(deadlines_.begin());
+    Op& op = open_.at(key);
+    op.deadline.reset();
+    if (membership_.frozen()) continue;  // EpochEnd settles it
+    request_abort(key, op, Code::kOperationTimeout,
+                  name(op.info, key, membership_.epoch()) + " timed out after " + text(op.timeout) +
+                      " on rank " + std::to_string(membership_.topology().rank) + " (peer " +
+                      text(membership_.self()) + ")");
+  }
+}
+
+std::optional<Instant> Operations::deadline() const {
+  if (deadlines_.empty()) return std::nullopt;
+  return deadlines_.begin()->first;
+}
+
+void Operations::request_abort(OpKey key, Op& op, Code code, std::string text) {
+  if (op.request) return;  // one reason is enough
+  op.request = protocol::AbortRequest{membership_.epoch(), key, code, std::move(text)};
+  context_.tell(*op.request);
+}
+
+void Operations::describe(protocol::Resume& resume) const {
+  for (const auto& [key, op] : open_) {
+    if (!op.begun) continue;
+    resume.ops.push_back({key, reported(op.state == State::kDone)});
+    resume.infos.push_back(op.info);
+  }
+  verdicts_.describe(resume);
+}
+
+void Operations::repeat_requests() const {
+  if (membership_.frozen()) return;
+  for (const auto& [key, op] : open_) {
+    if (op.request) context_.tell(*op.request);
+  }
+}
+
+}  // namespace pccl::peer

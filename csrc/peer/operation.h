@@ -1,0 +1,106 @@
+// Operations: the collectives and transfers of this peer, each from the application's call to the one
+// FinishOp that returns its memory. Numbers them per tag, starts them on the ring, tells the master, and
+// applies what the master decides: the outcome is never this peer's own to choose, but for a send or
+// receive that went well (PROTOCOL.md, section 3).
+// Invariants: (1) what the ring has started is finished as aborted only once it is drained;
+//             (2) what was frozen as not done never becomes done;
+//             (3) a number taken is told to the master (Begin) unless the epoch is ending, so that no
+//                 rank's numbers shift unseen.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "csrc/peer/membership.h"
+#include "csrc/peer/verdict_log.h"
+
+namespace pccl::peer {
+
+class Operations {
+ public:
+  Operations(Context& context, const Membership& membership)
+      : context_(context), membership_(membership) {}
+
+  void call(const OpRequest& request);  // REQUIRES: a member
+  // A vote for update_topology: what is called from here on is held ...
+  void close_posting() { closed_ = true; }
+  // ... until its answer: then it starts, in order of calling, in the epoch of now.
+  void open_posting();
+  bool settled() const { return open_.empty(); }
+  uint64_t verdicts_seen() const { return verdicts_.seen(); }
+  void begin_epoch();  // a new generation: numbers from zero. REQUIRES: settled()
+
+  protocol::Report freeze();  // Ask: what is not done stays so
+  Status on_verdicts(const protocol::Verdicts& verdicts);
+  Status check(const protocol::EpochEnd& end) const;
+  void on_epoch_end(const protocol::EpochEnd& end);  // REQUIRES: check(), membership broken
+
+  // From the ring. False: no operation of the application.
+  bool transferred(Epoch epoch, OpKey key);
+  bool drained(Epoch epoch, OpKey key);
+  bool failed(Epoch epoch, OpKey key, const Status& why);
+
+  // This peer is out of the run: everything ends with `why`, once it is drained.
+  void end(const Status& why);
+  bool drained_all() const { return draining_.empty(); }
+
+  void on_time();
+  std::optional<Instant> deadline() const;
+
+  void describe(protocol::Resume& resume) const;
+  void repeat_requests() const;  // after Resumed
+
+ private:
+  enum class State { kRunning, kDone, kFrozen };
+  struct Op {
+    Handle handle = 0;
+    protocol::OpInfo info;
+    State state = State::kRunning;
+    bool begun = false;    // the master was told
+    bool started = false;  // the ring has it
+    Duration timeout{0};
+    std::optional<Instant> deadline;
+    std::optional<protocol::AbortRequest> request;
+  };
+  struct Call {
+    Handle handle = 0;
+    protocol::OpInfo info;
+    Duration timeout{0};
+    Epoch called_in;
+  };
+  struct Draining {
+    Handle handle = 0;
+    Status outcome;
+  };
+  using Open = std::map<OpKey, Op>;
+
+  Status check_room(const OpRequest& request) const;
+  // `refused`: it takes its number, but instead of starting it is aborted for all ranks alike.
+  void post(Call call, const Status& refused = {});
+  void release(Call call);  // posts what was held, if it still means the same
+  void start(OpKey key, Op& op);
+  void request_abort(OpKey key, Op& op, Code code, std::string text);
+  Status settle(const protocol::Verdict& verdict);
+  Open::iterator finish(Open::iterator at);                 // committed, or a send that is done
+  Open::iterator abort(Open::iterator at, Status outcome);  // finished once it is drained
+  Open::iterator remove(Open::iterator at);
+  Op* find(Epoch epoch, OpKey key);
+  Status lost(const protocol::OpInfo& info, OpKey key) const;  // the error of a broken group
+
+  Context& context_;
+  const Membership& membership_;
+  bool closed_ = false;
+  std::deque<Call> held_;
+  std::map<TagId, uint32_t> next_;
+  Open open_;  // of this epoch, not settled
+  std::map<std::pair<Epoch, OpKey>, Draining> draining_;
+  VerdictLog verdicts_;
+  std::set<std::pair<Instant, OpKey>> deadlines_;
+  size_t tag_bytes_ = 0;  // of held_ and open_
+};
+
+}  // namespace pccl::peer

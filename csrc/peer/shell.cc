@@ -1,0 +1,212 @@
+// The happy path of a call: the caller's thread hands it to the control loop and waits; the loop steps the
+// core until the call is finished; the caller wakes up and takes the result. What can go wrong: the caller
+// is interrupted (a joint call is then given up for all ranks, since they wait for this one), or is a
+// child of the process that owns the group (nothing works there: its threads were not inherited).
+
+#include "csrc/peer/shell.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <shared_mutex>
+
+#include "csrc/peer/shell_control.h"
+
+namespace pccl::peer {
+namespace {
+
+// How long a destructor waits for a good-bye.
+constexpr Duration kLeaveTimeout = std::chrono::seconds(2);
+// And an interrupted call for the master's answer, in Waiter::kInterruptPeriod.
+constexpr int kPeriodsForAnAnswer = 20;
+
+Status check(const net::Endpoint& master, const Options& options) {
+  const auto invalid = [](std::string what) { return Status{Code::kInvalidArgument, std::move(what), {}}; };
+  const auto fits = [](const std::string& name, size_t max) { return !name.empty() && name.size() <= max; };
+  if (!fits(options.run, protocol::kRunNameBytesMax)) {
+    return invalid("the name of the run has " + std::to_string(options.run.size()) + " bytes, allowed are 1 to " +
+                   std::to_string(protocol::kRunNameBytesMax));
+  }
+  if (!fits(master.host, protocol::kHostBytesMax) || options.advertise_host.size() > protocol::kHostBytesMax) {
+    return invalid("host names have 1 to " + std::to_string(protocol::kHostBytesMax) + " bytes");
+  }
+  if (options.min_peers < 1 || options.min_peers > protocol::kMembersMax) {
+    return invalid("min_peers is " + std::to_string(options.min_peers) + ", allowed are 1 to " +
+                   std::to_string(protocol::kMembersMax));
+  }
+  if (options.peer_timeout < protocol::kPeerTimeoutMin || options.peer_timeout > protocol::kPeerTimeoutMax) {
+    return invalid("peer_timeout is " + std::to_string(to_seconds(options.peer_timeout)) + " s, allowed are " +
+                   std::to_string(to_seconds(protocol::kPeerTimeoutMin)) + " to " +
+                   std::to_string(to_seconds(protocol::kPeerTimeoutMax)));
+  }
+  return {};
+}
+
+Status interrupted_status(const char* what) {
+  return {Code::kInvalidState, std::string(what) + " was interrupted", {}};
+}
+
+}  // namespace
+
+struct Peer::Inside {
+  Inside(net::Endpoint master, Options options, ring::Shell::Options data)
+      : control(std::move(master), std::move(options), std::move(data)) {}
+
+  // Why nothing can be waited for on this thread, if so.
+  Status check_caller(const char* what) const;
+  bool forked() const { return getpid() != owner; }
+  Status forked_status() const {
+    return {Code::kInvalidState,
+            "this process group belongs to process " + std::to_string(owner) +
+                "; a forked process cannot use it",
+            {}};
+  }
+  Result<JointResult> joint(JointCalled event, std::shared_ptr<SharedEntries> entries,
+                            const Interrupted& interrupted);
+  void see(const Topology& topology);
+
+  const pid_t owner = getpid();
+  std::atomic<uint32_t> rank{0}, world_size{0};
+  mutable std::mutex topology_mutex;
+  std::shared_ptr<const Topology> topology = std::make_shared<Topology>();
+
+  std::shared_mutex life;  // held by who needs the loops, alone by who ends them
+  bool ended = false;
+  Control control;
+};
+
+Status Peer::Inside::check_caller(const char* what) const {
+  if (forked()) return forked_status();
+  if (!control.on_loop()) return {};
+  return {Code::kInvalidState, std::string(what) + " from inside a completion would wait for itself", {}};
+}
+
+void Peer::Inside::see(const Topology& seen) {
+  rank = seen.rank;
+  world_size = static_cast<uint32_t>(seen.members.size());
+  const std::lock_guard lock(topology_mutex);
+  topology = std::make_shared<Topology>(seen);
+}
+
+Peer::Peer(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {}
+
+Peer::~Peer() {
+  if (inside_->forked()) {
+    (void)inside_.release();  // its threads do not exist here: nothing of it can be ended
+    return;
+  }
+  leave(kLeaveTimeout);
+}
+
+Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options options,
+                                         ring::Shell::Options data, const Interrupted& interrupted) {
+  Status status = check(master, options);
+  if (!status.ok()) return status;
+  options.master_text = net::text(master);
+  std::unique_ptr<Peer> peer(
+      new Peer(std::make_unique<Inside>(master, std::move(options), std::move(data))));
+  Inside& inside = *peer->inside_;
+  if (!inside.control.status().ok()) return inside.control.status();
+  const auto call = std::make_shared<Control::Call>();
+  inside.control.join(call);
+  const std::optional<FinishJoint> result = call->waiter.wait(interrupted);
+  if (!result) return interrupted_status("joining the run");
+  if (!result->status.ok()) return result->status;
+  inside.see(*result->topology);
+  return peer;
+}
+
+uint32_t Peer::rank() const { return inside_->rank; }
+uint32_t Peer::world_size() const { return inside_->world_size; }
+
+std::shared_ptr<const Topology> Peer::topology() const {
+  if (inside_->forked()) return std::make_shared<Topology>();  // the lock may be held for ever
+  const std::lock_guard lock(inside_->topology_mutex);
+  return inside_->topology;
+}
+
+void Peer::post(OpRequest request, ring::Memory memory, Completion completion) {
+  if (inside_->forked()) return completion(inside_->forked_status());
+  inside_->control.post(std::move(request), std::move(memory), std::move(completion));
+}
+
+Result<JointResult> Peer::Inside::joint(JointCalled event, std::shared_ptr<SharedEntries> entries,
+                                        const Interrupted& interrupted) {
+  const char* const what = text(event.kind);
+  const auto call = std::make_shared<Control::Call>();
+  call->entries = std::move(entries);
+  if (!control.joint(std::move(event), call)) {
+    return Status{Code::kInvalidState, std::string(what) + ": this process has left the run", {}};
+  }
+  std::optional<FinishJoint> result = call->waiter.wait(interrupted);
+  if (!result) {
+    control.give_up(call);
+    // Tensors stay lent until the master has answered: nobody may touch them before. Nor should a new
+    // topology be missed, but for that nobody needs to wait for ever.
+    int periods = 0;
+    const auto enough = [&] { return ++periods >= kPeriodsForAnAnswer; };
+    result = call->waiter.wait(call->entries != nullptr ? Interrupted{} : enough);
+    if (result && result->topology) see(*result->topology);
+    return interrupted_status(what);
+  }
+  if (!result->status.ok()) return result->status;
+  JointResult out;
+  out.pending = result->pending;
+  out.revision = result->revision;
+  out.state_hash = result->state_hash;
+  if (call->entries != nullptr) {
+    call->entries->install(result->install);
+    out.bytes_sent = call->entries->bytes_sent();
+    out.bytes_received = call->entries->bytes_received();
+  }
+  if (result->topology) see(*result->topology);
+  out.topology = std::move(result->topology);
+  return out;
+}
+
+Result<JointResult> Peer::update_topology(Duration timeout, const Interrupted& interrupted) {
+  const Status status = inside_->check_caller("update_topology");
+  if (!status.ok()) return status;
+  return inside_->joint({0, protocol::JointKind::kUpdateTopology, {}, timeout}, nullptr, interrupted);
+}
+
+Result<JointResult> Peer::are_peers_pending(Duration timeout, const Interrupted& interrupted) {
+  const Status status = inside_->check_caller("are_peers_pending");
+  if (!status.ok()) return status;
+  return inside_->joint({0, protocol::JointKind::kArePeersPending, {}, timeout}, nullptr, interrupted);
+}
+
+Result<JointResult> Peer::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
+                                            const std::vector<StateSpan>& entries, Duration timeout,
+                                            const Interrupted& interrupted) {
+  const Status status = inside_->check_caller("sync_shared_state");
+  if (!status.ok()) return status;
+  Result<std::shared_ptr<SharedEntries>> shared = SharedEntries::make(entries);
+  if (!shared.ok()) return shared.status();
+  JointCalled event{0, protocol::JointKind::kSyncSharedState, shared.value()->offer(), timeout};
+  event.offer.revision = revision;
+  event.offer.strategy = strategy;
+  return inside_->joint(std::move(event), std::move(shared.value()), interrupted);
+}
+
+void Peer::leave(Duration at_most) {
+  if (!inside_->check_caller("leave").ok()) return;
+  const std::unique_lock lock(inside_->life);
+  if (!inside_->ended) inside_->control.end(at_most);
+  inside_->ended = true;
+}
+
+Info Peer::info() {
+  Info info;
+  if (inside_->forked()) return info;
+  if (inside_->control.on_loop()) {
+    info = inside_->control.info();
+  } else {
+    const std::shared_lock lock(inside_->life);
+    if (!inside_->ended) info = inside_->control.info();
+  }
+  info.topology = *topology();
+  return info;
+}
+
+}  // namespace pccl::peer

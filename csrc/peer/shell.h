@@ -1,0 +1,96 @@
+// Peer: a process's part in a run: the control loop with its PeerCore and master connection, and the data
+// plane (ring::Shell) beside it. The only thing csrc/torch needs to know of the layers below.
+// Threads: every method may be called from any thread. post() never blocks. join(), joint calls and
+// leave() block their caller, who should hold no lock (nor the GIL); they call `interrupted` every 100 ms
+// and give up when it says so. From inside a completion they fail with kInvalidState instead.
+// Completions are called on the control loop, once per posted operation, success or not, when the memory
+// is the caller's own again; they must be short and never block, but may post.
+// In a forked child nothing works: everything fails with kInvalidState, and says whose the group is.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "csrc/net/socket.h"
+#include "csrc/peer/core.h"
+#include "csrc/ring/shell.h"
+
+namespace pccl::peer {
+
+using Completion = std::function<void(Status)>;
+using Interrupted = std::function<bool()>;  // may be empty
+
+// One entry of a shared state in memory.
+struct StateSpan {
+  std::string key;
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+  std::span<std::byte> bytes;
+};
+
+struct JointResult {
+  std::optional<Topology> topology;
+  bool pending = false;
+  uint64_t revision = 0, state_hash = 0;
+  uint64_t bytes_sent = 0, bytes_received = 0;  // of shared state, by this call
+};
+
+struct OpRecord {    // of the last operations, for run_info
+  std::string text;  // "all_reduce(sum, float32, 1024 elements, world size 2) (layer.3, #12)"
+  std::string outcome;
+  double seconds = 0;
+};
+
+struct Info {
+  Topology topology;
+  PeerId self;
+  std::string run;
+  bool broken = false;  // after a loss, until update_topology
+  std::string broken_by;
+  ring::Shell::Counters data;
+  std::vector<OpRecord> history;
+  Options options;  // with every derived time
+};
+
+class Peer {
+ public:
+  // Connects to the master and waits to be admitted. Master and peers may start in any order: the master
+  // is tried for options.peer_timeout, with a warning after a second. options.master_text is set here.
+  static Result<std::unique_ptr<Peer>> join(const net::Endpoint& master, Options options,
+                                            ring::Shell::Options data, const Interrupted& interrupted);
+  ~Peer();  // leaves if that was not done; then no completion is called any more: what is open has failed
+
+  // The topology that the application sees. Constant until update_topology() returns.
+  uint32_t rank() const;
+  uint32_t world_size() const;
+  std::shared_ptr<const Topology> topology() const;
+
+  // REQUIRES: memory that stays valid until `completion` is called. Its spans: one with the tensor; for an
+  // all-gather one per rank, in rank order, or one with all of them, in which this rank's part already
+  // holds what it contributes; for a barrier none. dtype, reduce and contributors are set here, and so is
+  // request.handle.
+  void post(OpRequest request, ring::Memory memory, Completion completion);
+
+  // Joint calls. kInvalidState when another one of this process is under way.
+  Result<JointResult> update_topology(Duration timeout, const Interrupted& interrupted);
+  Result<JointResult> are_peers_pending(Duration timeout, const Interrupted& interrupted);
+  // Hashes every entry (on the calling thread, with its OpenMP team), then votes. Stale entries are
+  // overwritten.
+  Result<JointResult> sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
+                                        const std::vector<StateSpan>& entries, Duration timeout,
+                                        const Interrupted& interrupted);
+
+  // Says good-bye, fails what is open with kInvalidState, ends both loops. Idempotent.
+  void leave(Duration at_most);
+  Info info();
+
+ private:
+  struct Inside;
+  explicit Peer(std::unique_ptr<Inside> inside);
+  std::unique_ptr<Inside> inside_;
+};
+
+}  // namespace pccl::peer

@@ -1,0 +1,182 @@
+//   a transfer     event                       to
+//   (planned)      SyncPlan                    kRunning     StartOp
+//   kRunning       transferred                 finished     EndOp(committed)
+//   kRunning       Answer, EpochEnd, the end   kDraining    EndOp(aborted)
+//   kDraining      drained                     finished
+//   the call       all of mine have arrived    verifying    VerifyState
+//   verifying      StateVerified               fetched      Fetched
+
+#include "csrc/peer/state_sync.h"
+
+#include <algorithm>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "csrc/peer/request.h"
+
+namespace pccl::peer {
+namespace {
+
+uint64_t entry_bytes(const protocol::StateEntry& entry) {
+  uint64_t bytes = element_bytes(entry.dtype);
+  for (const int64_t size : entry.shape) bytes *= static_cast<uint64_t>(size);
+  return bytes;
+}
+
+// Differs unless both ends carry out the same plan.
+uint64_t digest(const protocol::SyncPlan& plan, const protocol::Transfer& transfer) {
+  std::string all = std::to_string(plan.number) + " " + std::to_string(plan.revision);
+  for (const uint32_t key : transfer.keys) all += " " + std::to_string(key);
+  return tag_id(all).value;
+}
+
+bool ascending_below(const std::vector<uint32_t>& keys, size_t bound) {
+  const auto fault = std::adjacent_find(keys.begin(), keys.end(), std::greater_equal<>());
+  return !keys.empty() && fault == keys.end() && keys.back() < bound;
+}
+
+}  // namespace
+
+Status StateSync::on_plan(const protocol::SyncPlan& plan, const Joint::Call& call) {
+  if (plan_ && *plan_ == plan) return {};  // repeated after a reconnection
+  const std::string why = check(plan, call);
+  if (!why.empty()) return violation("SyncPlan " + std::to_string(plan.number) + ": " + why);
+  plan_ = plan;
+  handle_ = call.handle;
+  for (const protocol::Transfer& transfer : plan.transfers) start(plan, transfer, call.handle);
+  std::sort(fetched_keys_.begin(), fetched_keys_.end());
+  return {};
+}
+
+// Why a plan cannot be ours, empty if it can.
+std::string StateSync::check(const protocol::SyncPlan& plan, const Joint::Call& call) const {
+  if (call.vote.kind != protocol::JointKind::kSyncSharedState || call.vote.number != plan.number ||
+      call.result) {
+    return "no such call is open here";
+  }
+  if (plan_ || membership_.ended()) return "another one has come before";
+  const std::vector<protocol::StateEntry>& own = call.vote.offer.entries;
+  const auto alike = [](const protocol::StateEntry& a, const protocol::StateEntry& b) {
+    return a.key == b.key && a.dtype == b.dtype && a.shape == b.shape;
+  };
+  if (!std::equal(own.begin(), own.end(), plan.entries.begin(), plan.entries.end(), alike)) {
+    return "its entries are not those that were offered";
+  }
+  std::set<std::pair<PeerId, PeerId>> pairs;
+  std::set<uint32_t> received;
+  for (const protocol::Transfer& transfer : plan.transfers) {
+    const bool sends = transfer.source == membership_.self();
+    const bool receives = transfer.destination == membership_.self();
+    const PeerId other = sends ? transfer.destination : transfer.source;
+    if (sends == receives || !membership_.rank_of(other)) return "a transfer with nobody of this epoch";
+    if (!pairs.emplace(transfer.source, transfer.destination).second) return "a transfer is there twice";
+    if (!ascending_below(transfer.keys, plan.entries.size())) return "the keys of a transfer make no sense";
+    for (const uint32_t key : transfer.keys) {
+      if (receives && !received.insert(key).second) return "a key is to come from two peers";
+    }
+  }
+  return {};
+}
+
+void StateSync::start(const protocol::SyncPlan& plan, const protocol::Transfer& transfer,
+                      Handle handle) {
+  const bool receives = transfer.destination == membership_.self();
+  ring::Task task;
+  task.epoch = membership_.epoch();
+  task.op = {reserved_tag("state " + text(transfer.source) + " " + text(transfer.destination)),
+             plan.number};
+  task.digest = digest(plan, transfer);
+  task.handle = handle;
+  task.shape.pattern = ring::Pattern::kTransfer;
+  task.shape.rank = receives ? 1 : 0;
+  task.shape.world = 2;
+  for (const uint32_t key : transfer.keys) {
+    task.shape.block_bytes.push_back(entry_bytes(plan.entries[key]));
+    task.shape.count += task.shape.block_bytes.back();
+  }
+  (receives ? task.upstream : task.downstream) = receives ? transfer.source : transfer.destination;
+  transfers_[{task.epoch, task.op}] = {receives, State::kRunning};
+  if (receives) {
+    ++receiving_;
+    fetched_keys_.insert(fetched_keys_.end(), transfer.keys.begin(), transfer.keys.end());
+  }
+  context_.emit(StartOp{handle, std::move(task), DType::kBytes, ReduceOp::kSum, 1, transfer.keys});
+}
+
+bool StateSync::transferred(Epoch epoch, OpKey key) {
+  const auto at = transfers_.find({epoch, key});
+  if (at == transfers_.end()) return false;
+  if (at->second.state == State::kDraining) return true;
+  context_.emit(EndOp{key, true});
+  const bool receives = at->second.receives;
+  transfers_.erase(at);
+  if (receives) {
+    --receiving_;
+    verify_when_complete();
+  }
+  return true;
+}
+
+void StateSync::verify_when_complete() {
+  if (receiving_ > 0 || said_) return;
+  VerifyState verify{handle_, fetched_keys_, {}};
+  for (const uint32_t key : fetched_keys_) verify.hashes.push_back(plan_->entries[key].hash);
+  context_.emit(std::move(verify));
+}
+
+bool StateSync::drained(Epoch epoch, OpKey key) { return transfers_.erase({epoch, key}) > 0; }
+
+bool StateSync::failed(Epoch epoch, OpKey key, const Status& why) {
+  const auto at = transfers_.find({epoch, key});
+  if (at == transfers_.end()) return false;
+  if (at->second.state == State::kRunning) say_fetched(why.code, why.message);
+  return true;
+}
+
+void StateSync::verified(Handle handle, const Status& status) {
+  if (!plan_ || handle != handle_ || said_) return;  // answered meanwhile
+  verified_ = status.ok();
+  say_fetched(status.code, status.message);
+}
+
+// Whether it sends or receives, a transfer that fails here fails the call for all.
+void StateSync::say_fetched(Code code, std::string text) {
+  if (said_) return;
+  if (code != Code::kOk) {
+    text = "rank " + std::to_string(membership_.topology().rank) + " (peer " +
+           pccl::text(membership_.self()) + "): " + text;
+  }
+  said_ = protocol::Fetched{plan_->number, code, std::move(text)};
+  context_.tell(*said_);
+}
+
+void StateSync::stop() {
+  for (auto& [key, transfer] : transfers_) {
+    if (transfer.state == State::kDraining) continue;
+    transfer.state = State::kDraining;
+    context_.emit(EndOp{key.second, false});
+  }
+}
+
+FinishJoint StateSync::settle(const Status& status) {
+  stop();
+  FinishJoint result;
+  result.status = status;
+  if (status.ok() && verified_) {
+    result.install = std::move(fetched_keys_);
+    result.entries = std::move(plan_->entries);
+  }
+  plan_.reset();
+  said_.reset();
+  fetched_keys_.clear();
+  receiving_ = 0;
+  verified_ = false;
+  return result;
+}
+
+void StateSync::repeat() const {
+  if (said_) context_.tell(*said_);
+}
+
+}  // namespace pccl::peer

@@ -1,0 +1,56 @@
+#include "csrc/peer/verdict_log.h"
+
+namespace pccl::peer {
+namespace {
+
+// All travel in one Resume: beyond this their texts stay behind.
+constexpr size_t kTextBytesMax = protocol::kMessageBytesMax / 4;
+
+}  // namespace
+
+Status VerdictLog::check(const protocol::Verdicts& verdicts) const {
+  if (verdicts.first_index == seen_ && verdicts.stable_index <= seen_ + verdicts.verdicts.size()) {
+    return {};
+  }
+  return violation("verdicts from #" + std::to_string(verdicts.first_index) + ", stable to #" +
+                   std::to_string(verdicts.stable_index) + ", after " + std::to_string(seen_));
+}
+
+void VerdictLog::add(const protocol::Verdict& verdict) {
+  ++seen_;
+  kept_.push_back(verdict);
+  if (kept_.size() > protocol::kOpsOpenMax) kept_.pop_front();
+}
+
+void VerdictLog::forget(uint64_t stable_index) {
+  while (!kept_.empty() && seen_ - kept_.size() < stable_index) kept_.pop_front();
+}
+
+bool VerdictLog::keep_early(const protocol::Verdict& verdict) {
+  if (early_.size() >= protocol::kOpsOpenMax) return false;
+  early_.emplace(verdict.op, verdict);
+  return true;
+}
+
+std::optional<protocol::Verdict> VerdictLog::take_early(OpKey op) {
+  const auto at = early_.find(op);
+  if (at == early_.end()) return std::nullopt;
+  protocol::Verdict verdict = std::move(at->second);
+  early_.erase(at);
+  return verdict;
+}
+
+void VerdictLog::describe(protocol::Resume& resume) const {
+  resume.verdict_index = seen_;
+  resume.stable_index = seen_ - kept_.size();
+  resume.verdicts.assign(kept_.begin(), kept_.end());
+  size_t bytes = 0;
+  for (protocol::Verdict& verdict : resume.verdicts) {
+    bytes += verdict.text.size();
+    if (bytes > kTextBytesMax) verdict.text.clear();
+  }
+}
+
+void VerdictLog::clear() { *this = {}; }
+
+}  // namespace pccl::peer

@@ -1,0 +1,71 @@
+#include "csrc/torch/completers.h"
+
+#include <pthread.h>
+
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace pccl::torch_layer {
+namespace {
+
+constexpr size_t kIdleKept = 1;
+
+// Never destroyed: threads may still run in it when the process exits. In a forked child it is
+// replaced, because the threads are not there and the mutex may have been held by one of them.
+Completers* g_completers = new Completers;
+[[maybe_unused]] const int g_registered =
+    pthread_atfork(nullptr, nullptr, [] { g_completers = new Completers; });
+
+}  // namespace
+
+Completers& Completers::get() { return *g_completers; }
+
+void Completers::run(Task task) {
+  std::unique_lock lock(mutex_);
+  queue_.push_back(std::move(task));
+  if (queue_.size() <= idle_) {
+    wake_.notify_one();
+    return;
+  }
+  try {
+    std::thread([this] { work(); }).detach();
+    ++threads_;
+  } catch (
+      const std::system_error&) {  // no thread to be had: one of ours will come to it, or we do
+    if (threads_ > 0) return;
+    Task mine = std::move(queue_.back());
+    queue_.pop_back();
+    lock.unlock();
+    mine();
+  }
+}
+
+void Completers::drain(Duration at_most) {
+  std::unique_lock lock(mutex_);
+  quiet_.wait_for(lock, at_most, [this] { return queue_.empty() && threads_ == idle_; });
+}
+
+void Completers::work() {
+  pthread_setname_np(pthread_self(), "pccl-completer");
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (queue_.empty()) {
+      if (idle_ == kIdleKept) break;
+      ++idle_;
+      if (threads_ == idle_) quiet_.notify_all();
+      wake_.wait(lock, [this] { return !queue_.empty(); });
+      --idle_;
+    }
+    Task task = std::move(queue_.front());
+    queue_.pop_front();
+    lock.unlock();
+    task();
+    task = nullptr;  // what it held goes without the lock
+    lock.lock();
+  }
+  --threads_;
+  if (threads_ == idle_) quiet_.notify_all();
+}
+
+}  // namespace pccl::torch_layer

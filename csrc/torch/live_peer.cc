@@ -1,0 +1,129 @@
+#include "csrc/torch/live_peer.h"
+
+#include <pthread.h>
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "csrc/protocol/limits.h"
+#include "csrc/torch/completers.h"
+#include "csrc/torch/fork.h"
+
+namespace pccl::torch_layer {
+namespace {
+
+// Good-byes are short: what is not over by then is left to the others' peer timeout.
+constexpr Duration kLeaveTime = std::chrono::seconds(2);
+// A hosted master goes when all peers have heard what it decided; some may be slow, or dead and not
+// yet found out.
+constexpr Duration kDrainTime = std::chrono::seconds(5);
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<LivePeer>> peers;
+};
+// Never destroyed, and replaced in a forked child, as the completers are and for the same reasons.
+Registry* g_registry = new Registry;
+[[maybe_unused]] const int g_registered =
+    pthread_atfork(nullptr, nullptr, [] { g_registry = new Registry; });
+
+std::string seconds(Duration duration) {
+  std::string text = std::to_string(to_seconds(duration));
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text + " s";
+}
+
+Status check_time(const char* name, Duration value) {
+  if (value >= protocol::kPeerTimeoutMin && value <= protocol::kPeerTimeoutMax) return {};
+  return {Code::kInvalidArgument, std::string(name) + " is " + seconds(value) +
+                                      "; it must be from " + seconds(protocol::kPeerTimeoutMin) +
+                                      " to " + seconds(protocol::kPeerTimeoutMax)};
+}
+
+Status check_size(const char* name, size_t value, size_t min, size_t max) {
+  if (value >= min && value <= max) return {};
+  return {Code::kInvalidArgument, std::string(name) + " is " + std::to_string(value) +
+                                      "; it must be from " + std::to_string(min) + " to " +
+                                      std::to_string(max)};
+}
+
+Status check(const peer::Options& options) {
+  const Status checks[] = {
+      check_time("the peer timeout (PCCL_PEER_TIMEOUT)", options.peer_timeout),
+      check_time("the master timeout (PCCL_MASTER_TIMEOUT)", options.master_timeout),
+      check_size("the length of the run's name", options.run.size(), 1, protocol::kRunNameBytesMax),
+      check_size("min_peers", options.min_peers, 1, protocol::kMembersMax),
+      check_size("the length of the advertised host", options.advertise_host.size(), 0,
+                 protocol::kHostBytesMax),
+  };
+  for (const Status& status : checks) {
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<LivePeer>> LivePeer::join(Request request,
+                                                 const peer::Interrupted& interrupted) {
+  if (const Status status = check(request.peer); !status.ok()) return status;
+  auto joined =
+      peer::Peer::join(request.master, std::move(request.peer), request.data, interrupted);
+  if (!joined.ok()) return joined.status();
+
+  std::shared_ptr<LivePeer> live(new LivePeer);
+  live->peer_ = std::move(joined.value());
+  live->hosted_ = std::move(request.hosted);
+  live->restore_ = request.restore;
+  live->forks_ = forks();
+  const std::lock_guard lock(g_registry->mutex);
+  std::erase_if(g_registry->peers, [](const auto& peer) { return peer.expired(); });
+  g_registry->peers.push_back(live);
+  return live;
+}
+
+LivePeer::~LivePeer() {
+  leave();
+  if (forks_ == forks()) return;
+  static_cast<void>(
+      peer_.release());  // its threads are the parent's: ending them here would wait for ever
+  static_cast<void>(hosted_.release());
+}
+
+Status LivePeer::usable() const {
+  if (forks_ != forks()) {
+    return {Code::kInvalidState,
+            "this process was forked from the peer that joined and is no member itself: use the "
+            "group in the parent, or "
+            "call init_process_group here"};
+  }
+  if (left_) {
+    return {Code::kInvalidState,
+            "this process has left the group (destroy_process_group or shutdown): join again"};
+  }
+  return {};
+}
+
+void LivePeer::leave() {
+  if (forks_ != forks() || left_.exchange(true)) return;
+  peer_->leave(kLeaveTime);
+  if (hosted_) hosted_->drain(kDrainTime);
+  hosted_.reset();
+}
+
+void LivePeer::leave_all() {
+  std::vector<std::shared_ptr<LivePeer>> peers;
+  {
+    const std::lock_guard lock(g_registry->mutex);
+    for (const auto& weak : g_registry->peers) {
+      if (auto peer = weak.lock()) peers.push_back(std::move(peer));
+    }
+  }
+  for (const auto& peer : peers) peer->leave();
+  peers.clear();
+  Completers::get().drain(kDrainTime);
+}
+
+}  // namespace pccl::torch_layer

@@ -1,0 +1,238 @@
+// The module pccl_backend._C: what Python sees of this layer. It only converts; the package's .py
+// files give these names their meaning, and _C.pyi their types.
+
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "csrc/net/libuv_check.h"
+#include "csrc/torch/errors.h"
+#include "csrc/torch/process_group.h"
+
+namespace pccl::torch_layer {
+namespace {
+
+namespace py = pybind11;
+using NoGil = py::call_guard<py::gil_scoped_release>;
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+Duration seconds(double value) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+}
+
+// A master inside this process. join() takes it over.
+struct HostedMaster {
+  explicit HostedMaster(const std::string& host, uint16_t port) {
+    auto opened = master::Shell::open({host, port});
+    if (!opened.ok()) raise(opened.status());
+    shell = std::move(opened.value());
+  }
+  std::unique_ptr<master::Shell> shell;
+};
+
+// The keyword arguments are those of _C.pyi; _rendezvous.py gives all of them, always.
+LivePeer::Request to_request(const py::kwargs& given) {
+  LivePeer::Request request;
+  request.master = {given["host"].cast<std::string>(), given["port"].cast<uint16_t>()};
+  request.restore = given["restore"].cast<bool>();
+  std::tie(request.data.port_first, request.data.port_last) =
+      given["port_range"].cast<std::pair<uint16_t, uint16_t>>();
+  peer::Options& options = request.peer;
+  options.run = given["run"].cast<std::string>();
+  options.group = GroupId{given["peer_group"].cast<uint32_t>()};
+  options.min_peers = given["min_peers"].cast<uint32_t>();
+  options.rank = given["rank"].cast<int32_t>();
+  options.advertise_host = given["advertise"].cast<std::string>();
+  options.join_timeout = seconds(given["timeout"].cast<double>());
+  options.peer_timeout = seconds(given["peer_timeout"].cast<double>());
+  options.master_timeout = seconds(given["master_timeout"].cast<double>());
+  options.master_text = net::text(request.master);
+  return request;
+}
+
+c10::intrusive_ptr<PcclGroup> join(const Store& store, HostedMaster* master, bool open_run,
+                                   const py::kwargs& given) {
+  LivePeer::Request request = to_request(given);
+  if (master != nullptr) request.hosted = std::move(master->shell);
+  const Duration timeout = request.peer.join_timeout;
+
+  const py::gil_scoped_release no_gil;
+  bool stop = false;
+  auto joined = LivePeer::join(std::move(request), [&] { return stop = interrupted(); });
+  if (stop) raise_interrupt();
+  if (!joined.ok()) raise(joined.status());
+  const auto backend = c10::make_intrusive<PcclBackend>(
+      std::move(joined.value()), std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
+  return c10::make_intrusive<PcclGroup>(store, backend, open_run);
+}
+
+// --- Answers, as plain Python values -------------------------------------------------------------
+
+py::list texts(const std::vector<PeerId>& peers) {
+  py::list list;
+  for (const PeerId peer : peers) list.append(text(peer));
+  return list;
+}
+
+py::dict to_dict(const peer::Topology& topology) {
+  py::dict dict;
+  dict["epoch"] = text(topology.epoch);
+  dict["rank"] = topology.rank;
+  dict["world_size"] = topology.members.size();
+  dict["joined"] = texts(topology.joined);
+  dict["left"] = texts(topology.left);
+  return dict;
+}
+
+py::list members_of(const peer::Topology& topology) {
+  py::list list;
+  for (const protocol::Member& member : topology.members) {
+    py::dict dict;
+    dict["peer"] = text(member.peer);
+    dict["address"] = member.address;
+    list.append(std::move(dict));
+  }
+  return list;
+}
+
+py::list links_of(const ring::Shell::Counters& counters) {
+  py::list list;
+  for (const auto& link : counters.links) {
+    py::dict dict;
+    dict["peer"] = text(link.peer);
+    dict["bytes_sent"] = link.bytes_sent;
+    dict["bytes_received"] = link.bytes_received;
+    list.append(std::move(dict));
+  }
+  return list;
+}
+
+py::list history_of(const std::vector<peer::OpRecord>& history) {
+  py::list list;
+  for (const peer::OpRecord& record : history) {
+    py::dict dict;
+    dict["operation"] = record.text;
+    dict["outcome"] = record.outcome;
+    dict["seconds"] = record.seconds;
+    list.append(std::move(dict));
+  }
+  return list;
+}
+
+py::dict to_dict(const peer::Info& info) {
+  py::dict dict = to_dict(info.topology);
+  dict["peer"] = text(info.self);
+  dict["run"] = info.run;
+  dict["peer_group"] = info.options.group.value;
+  dict["master"] = info.options.master_text;
+  dict["min_peers"] = info.options.min_peers;
+  dict["peer_timeout"] = to_seconds(info.options.peer_timeout);
+  dict["master_timeout"] = to_seconds(info.options.master_timeout);
+  dict["members"] = members_of(info.topology);
+  dict["ring"] = info.topology.ring;
+  dict["broken_by"] = info.broken ? py::object(py::str(info.broken_by)) : py::object(py::none());
+  dict["bytes_sent"] = info.data.engine.bytes_sent;
+  dict["bytes_received"] = info.data.engine.bytes_received;
+  dict["bytes_held"] = info.data.engine.bytes_held;
+  dict["operations_open"] = info.data.engine.operations_open;
+  dict["links"] = links_of(info.data);
+  dict["history"] = history_of(info.history);
+  return dict;
+}
+
+py::dict update_topology(PcclGroup& group) {
+  std::optional<peer::Topology> topology;
+  {
+    const py::gil_scoped_release no_gil;
+    topology = group.backend().update_topology().topology;
+  }
+  PCCL_ASSERT(topology.has_value());
+  return to_dict(*topology);
+}
+
+py::dict sync_shared_state(PcclGroup& group, uint64_t revision, int strategy,
+                           const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+  std::vector<PcclBackend::Entry> entries;
+  for (const auto& [key, tensor] : tensors) entries.push_back({key, tensor});
+  peer::JointResult result;
+  {
+    const py::gil_scoped_release no_gil;
+    result = group.backend().sync_shared_state(
+        revision, static_cast<protocol::SyncStrategy>(strategy), entries);
+  }
+  py::dict dict;
+  dict["revision"] = result.revision;
+  dict["hash"] = result.state_hash;
+  dict["tx_bytes"] = result.bytes_sent;
+  dict["rx_bytes"] = result.bytes_received;
+  return dict;
+}
+
+py::dict run_info(PcclGroup& group) {
+  std::optional<peer::Info> info;
+  {
+    const py::gil_scoped_release no_gil;
+    info = group.backend().info();
+  }
+  return to_dict(*info);
+}
+
+// --- What is there to begin with -----------------------------------------------------------------
+
+// Refuses to run on a torch or a libuv that this module was not built with.
+void check_environment() {
+  const auto running = py::module_::import("torch").attr("__version__").cast<std::string>();
+  const std::string built = PCCL_TORCH_BUILD;  // major.minor: what a compiled module depends on
+  if (running.substr(0, running.find('.', running.find('.') + 1)) != built) {
+    throw py::import_error("pccl is built for torch " + built + ", but this process runs torch " +
+                           running +
+                           ": build it for this one, with `pip install --no-build-isolation .` in "
+                           "its source folder");
+  }
+  if (const Status status = net::check_libuv(); !status.ok())
+    throw py::import_error(status.message);
+}
+
+template <typename T, typename Base>
+using TorchClass = py::class_<T, Base, c10::intrusive_ptr<T>>;
+
+void bind(py::module_& m) {
+  py::module_::import("torch.distributed");  // registers the base class
+  TorchClass<PcclGroup, c10d::ProcessGroup>(m, "PcclGroup")
+      .def_property_readonly("open_run", &PcclGroup::open_run)
+      .def("update_topology", &update_topology)
+      .def(
+          "are_peers_pending", [](PcclGroup& group) { return group.backend().are_peers_pending(); },
+          NoGil())
+      .def("sync_shared_state", &sync_shared_state, py::kw_only(), py::arg("revision"),
+           py::arg("strategy"), py::arg("tensors"))
+      .def("run_info", &run_info);
+  py::class_<HostedMaster>(m, "HostedMaster")
+      .def(py::init<const std::string&, uint16_t>(), py::kw_only(), py::arg("host"),
+           py::arg("port"), NoGil())
+      .def_property_readonly("port",
+                             [](const HostedMaster& master) { return master.shell->port(); });
+  m.def("join", &join, py::kw_only(), py::arg("store"), py::arg("master"), py::arg("open_run"));
+  m.def("tag", [] { return current_tag(); });
+  m.def("set_tag", [](std::string tag) {
+    if (tag.size() > protocol::kTagBytesMax) {
+      raise_value_error("a tag of " + std::to_string(tag.size()) + " bytes; at most " +
+                        std::to_string(protocol::kTagBytesMax) + " are allowed");
+    }
+    current_tag() = std::move(tag);
+  });
+  m.def("set_log_level", [](const std::string& name) { return set_log_level(name); });
+}
+
+}  // namespace
+}  // namespace pccl::torch_layer
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  using namespace pccl::torch_layer;
+  check_environment();
+  load_error_types();
+  bind(m);
+  // Many scripts end without destroy_process_group: then this says good-bye, while Python is still
+  // all there.
+  py::module_::import("atexit").attr("register")(py::cpp_function(&LivePeer::leave_all, NoGil()));
+}

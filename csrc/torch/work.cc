@@ -1,0 +1,154 @@
+#include "csrc/torch/work.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "csrc/base/log.h"
+#include "csrc/torch/completers.h"
+#include "csrc/torch/errors.h"
+#include "csrc/torch/fork.h"
+
+namespace pccl::torch_layer {
+namespace {
+
+// How soon Ctrl-C is noticed.
+constexpr Duration kSlice = std::chrono::milliseconds(100);
+
+std::string seconds(std::chrono::milliseconds duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", static_cast<double>(duration.count()) / 1000);
+  return text;
+}
+
+}  // namespace
+
+Operation::Operation(std::unique_ptr<Lent> lent, std::string text)
+    : text_(std::move(text)), lent_(std::move(lent)) {}
+
+void Operation::end(const std::shared_ptr<Operation>& operation, Status status) {
+  if (!status.ok()) return operation->finish(to_exception(status));
+  if (!operation->lent_->staged()) return operation->finish(nullptr);
+  Completers::get().run([operation] {
+    try {
+      operation->lent_->copy_back();
+      operation->finish(nullptr);
+    } catch (...) {  // no memory: the only thing that can go wrong with tensors that were checked
+      operation->finish(std::current_exception());
+    }
+  });
+}
+
+void Operation::finish(std::exception_ptr error) {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  std::shared_ptr<Lent> last;
+  {
+    const std::lock_guard lock(mutex_);
+    PCCL_ASSERT(!ended_);
+    ended_ = true;
+    error_ = std::move(error);
+    future = future_;
+    if (abandoned_) {
+      last = std::move(lent_);
+    } else if (future) {
+      last = lent_;
+    }
+    ended_cv_.notify_all();
+  }
+  if (!last) return;
+  Completers::get().run([future = std::move(future), last = std::move(last), error = error_] {
+    if (!future) return;
+    if (error) {
+      future->setError(error);
+    } else {
+      future->markCompleted(c10::IValue(last->results));
+    }
+  });
+}
+
+bool Operation::wait_until(Instant deadline) {
+  std::unique_lock lock(mutex_);
+  while (!ended_) {
+    const Duration left = deadline - monotonic_now();
+    if (left <= Duration::zero()) return false;
+    ended_cv_.wait_for(lock, left);
+  }
+  return true;
+}
+
+bool Operation::ended() const {
+  const std::lock_guard lock(mutex_);
+  return ended_;
+}
+
+std::exception_ptr Operation::error() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+Tensors Operation::results() const { return ended() && !error() ? lent_->results : Tensors(); }
+
+c10::intrusive_ptr<c10::ivalue::Future> Operation::future() {
+  auto fresh =
+      c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+  {
+    const std::lock_guard lock(mutex_);
+    if (future_) return future_;
+    future_ = fresh;
+    if (!ended_) return fresh;  // finish() will have it marked
+  }
+  if (error_) {
+    fresh->setError(error_);
+  } else {
+    fresh->markCompleted(c10::IValue(lent_->results));
+  }
+  return fresh;
+}
+
+void Operation::abandon() {
+  std::shared_ptr<Lent> last;  // goes here, on the user's thread
+  const std::lock_guard lock(mutex_);
+  if (ended_) last = std::move(lent_);
+  abandoned_ = true;
+}
+
+PcclWork::PcclWork(std::shared_ptr<Operation> operation, int rank, c10d::OpType type,
+                   uint64_t sequence)
+    : Work(rank, type), operation_(std::move(operation)), sequence_(sequence), forks_(forks()) {}
+
+PcclWork::~PcclWork() {
+  if (forks_ == forks()) operation_->abandon();
+}
+
+bool PcclWork::isCompleted() { return operation_->ended(); }
+bool PcclWork::isSuccess() const { return operation_->ended() && !operation_->error(); }
+std::exception_ptr PcclWork::exception() const { return operation_->error(); }
+std::vector<at::Tensor> PcclWork::result() { return operation_->results(); }
+c10::intrusive_ptr<c10::ivalue::Future> PcclWork::getFuture() { return operation_->future(); }
+
+bool PcclWork::wait(std::chrono::milliseconds timeout) {
+  if (forks_ != forks()) {
+    raise({Code::kInvalidState, operation_->text() +
+                                    " was started before this process was forked: only the process "
+                                    "that started it can wait for it"});
+  }
+  const ReleaseGil no_gil;
+  const bool limited = timeout > std::chrono::milliseconds::zero();
+  const Instant deadline = monotonic_now() + (limited ? Duration(timeout) : Duration::zero());
+  while (true) {
+    Instant next = monotonic_now() + kSlice;
+    if (limited) next = std::min(next, deadline);
+    if (operation_->wait_until(next)) break;
+    if (interrupted()) raise_interrupt();
+    if (!limited || monotonic_now() < deadline) continue;
+    raise({Code::kOperationTimeout, "wait() of " + operation_->text() +
+                                        " ended after its timeout of " + seconds(timeout) +
+                                        ", but the operation goes on and its tensor stays lent: "
+                                        "wait again, or give the group a timeout, "
+                                        "which ends it on all ranks"});
+  }
+  if (const std::exception_ptr error = operation_->error()) std::rethrow_exception(error);
+  return true;
+}
+
+}  // namespace pccl::torch_layer

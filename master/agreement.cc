@@ -1,0 +1,90 @@
+#include "master/agreement.h"
+
+#include <utility>
+
+#include "master/words.h"
+
+namespace pccl::master {
+namespace {
+
+protocol::Answer refusal(std::string why) {
+  protocol::Answer answer;
+  answer.code = Code::kSharedState;
+  answer.text = cut(std::move(why));
+  return answer;
+}
+
+}  // namespace
+
+Agreement::Outcome Agreement::begin(const std::vector<OfferOf>& offers, uint32_t number) {
+  PCCL_ASSERT(idle());
+  const Election election = elect(offers, recorded_);
+  if (!election.refusal.empty()) return refusal(election.refusal);
+  elected_ = election.agreed;
+  if (election.transfers.empty()) return record();
+  phase_ = Phase::kFetching;
+  number_ = number;
+  for (const OfferOf& one : offers) {
+    protocol::SyncPlan plan = plan_for(one.peer, number, election);
+    if (plan.transfers.empty()) continue;
+    connections_.send(one.peer, plan);
+    plans_[one.peer] = std::move(plan);
+  }
+  for (const protocol::Transfer& transfer : election.transfers) {
+    fetching_.insert(transfer.destination);
+  }
+  return std::nullopt;
+}
+
+Agreement::Outcome Agreement::fetched(PeerId peer, const protocol::Fetched& fetched) {
+  const bool takes_part = plans_.contains(peer) && fetched.number == number_;
+  if (phase_ != Phase::kFetching || !takes_part) return std::nullopt;
+  if (fetched.code != Code::kOk) {
+    cancel();
+    return refusal(fetched.text);
+  }
+  fetching_.erase(peer);
+  return fetching_.empty() ? record() : std::nullopt;
+}
+
+Agreement::Outcome Agreement::record() {
+  plans_.clear();
+  if (elected_ == recorded_) {
+    phase_ = Phase::kIdle;
+    return agreed();
+  }
+  phase_ = Phase::kRecording;
+  answers_ = true;
+  token_ = context_.persist(SharedStateRecord{group_, elected_.revision, elected_.hash});
+  return std::nullopt;
+}
+
+Agreement::Outcome Agreement::persisted(uint64_t token) {
+  if (phase_ != Phase::kRecording || token != token_) return std::nullopt;
+  phase_ = Phase::kIdle;
+  recorded_ = elected_;
+  return answers_ ? Outcome(agreed()) : std::nullopt;
+}
+
+protocol::Answer Agreement::agreed() const {
+  protocol::Answer answer;
+  answer.revision = elected_.revision;
+  answer.state_hash = elected_.hash;
+  return answer;
+}
+
+void Agreement::cancel() {
+  answers_ = false;
+  if (phase_ != Phase::kFetching) return;
+  phase_ = Phase::kIdle;
+  plans_.clear();
+  fetching_.clear();
+}
+
+std::optional<protocol::SyncPlan> Agreement::plan(PeerId peer) const {
+  const auto at = plans_.find(peer);
+  if (at == plans_.end()) return std::nullopt;
+  return at->second;
+}
+
+}  // namespace pccl::master

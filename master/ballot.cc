@@ -1,0 +1,153 @@
+//   a vote      event                                            to
+//   (none)      cast, its number is open or new                  counted
+//   (none)      cast, its number was settled before              answered
+//   (none)      cast again, answered meanwhile                   nothing: the answer is on its way
+//   counted     settle: all have voted, kinds differ, given up   answered
+//   counted     the voter is lost                                (none)
+
+#include "master/ballot.h"
+
+#include <algorithm>
+
+#include "master/words.h"
+
+namespace pccl::master {
+
+using protocol::Answer;
+using protocol::JointKind;
+using protocol::Vote;
+
+Ballot::Ballot(std::vector<PeerId> voters) : order_(std::move(voters)) {
+  for (const PeerId voter : order_) voters_[voter] = {};
+}
+
+void Ballot::break_up() {
+  broken_ = true;
+  settled_.clear();
+}
+
+void Ballot::lose(PeerId voter) { voters_.erase(voter); }
+
+std::vector<std::pair<uint32_t, const Ballot::Voter*>> Ballot::by_rank() const {
+  std::vector<std::pair<uint32_t, const Voter*>> left;
+  for (uint32_t rank = 0; rank < order_.size(); ++rank) {
+    const auto at = voters_.find(order_[rank]);
+    if (at != voters_.end()) left.emplace_back(rank, &at->second);
+  }
+  return left;
+}
+
+Status Ballot::check(const Voter& voter, const Vote& vote) const {
+  if (vote.number == voter.next && !voter.vote) return {};
+  return {Code::kProtocol,
+          "Vote " + std::to_string(vote.number) + " while number " + std::to_string(voter.next) +
+              (voter.vote ? " is open" : " is next"),
+          {}};
+}
+
+Result<Ballot::Cast> Ballot::cast(PeerId peer, const Vote& vote) {
+  Voter& voter = voters_.at(peer);
+  const bool counted = voter.vote && voter.vote->number == vote.number;
+  const bool answered = voter.last_answer && voter.last_answer->number == vote.number;
+  if (counted || answered) return Cast::kRepeated;
+  const Status status = check(voter, vote);
+  if (!status.ok()) return status;
+  if (broken_ && vote.kind != JointKind::kUpdateTopology) return Cast::kRefused;
+  const auto settled = settled_.find(vote.number);
+  if (settled != settled_.end()) {
+    tell(voter, vote, settled->second);
+    return Cast::kAnswered;
+  }
+  const auto open = kind();
+  voter.vote = vote;
+  return open && *open != vote.kind ? Cast::kDiffers : Cast::kCounted;
+}
+
+Answer Ballot::refuse(PeerId peer, const Vote& vote, const Status& why) {
+  Answer answer;
+  answer.code = why.code;
+  answer.text = why.message;
+  return tell(voters_.at(peer), vote, std::move(answer));
+}
+
+Answer& Ballot::tell(Voter& voter, const Vote& vote, Answer answer) {
+  answer.number = vote.number;
+  answer.kind = vote.kind;
+  voter.next = vote.number + 1;
+  voter.last_answer = std::move(answer);
+  return *voter.last_answer;
+}
+
+std::optional<JointKind> Ballot::kind() const {
+  for (const auto& [rank, voter] : by_rank()) {
+    if (voter->vote) return voter->vote->kind;
+  }
+  return std::nullopt;
+}
+
+bool Ballot::is_complete() const { return !voters_.empty() && missing().empty(); }
+
+bool Ballot::is_open(PeerId peer, uint32_t number) const {
+  const Voter& voter = voters_.at(peer);
+  return voter.vote && voter.vote->number == number;
+}
+
+bool Ballot::is_open(PeerId peer, JointKind kind) const {
+  const Voter& voter = voters_.at(peer);
+  return voter.vote && voter.vote->kind == kind;
+}
+
+const Vote& Ballot::vote(PeerId voter) const { return *voters_.at(voter).vote; }
+
+std::vector<uint32_t> Ballot::missing() const {
+  std::vector<uint32_t> ranks;
+  for (const auto& [rank, voter] : by_rank()) {
+    if (!voter->vote) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::string Ballot::mismatch() const {
+  std::map<JointKind, std::vector<uint32_t>> kinds;
+  for (const auto& [rank, voter] : by_rank()) {
+    if (voter->vote) kinds[voter->vote->kind].push_back(rank);
+  }
+  std::vector<std::pair<std::vector<uint32_t>, JointKind>> rarest;
+  for (auto& [kind, ranks] : kinds) rarest.emplace_back(std::move(ranks), kind);
+  std::stable_sort(rarest.begin(), rarest.end(), [](const auto& a, const auto& b) {
+    return a.first.size() != b.first.size() ? a.first.size() < b.first.size() : a.first < b.first;
+  });
+  std::string out = "ranks made different joint calls: ";
+  for (const auto& [ranks, kind] : rarest) {
+    if (&ranks != &rarest.front().first) out += "; ";
+    out += ranks_text(ranks) + " called " + text(kind);
+  }
+  return out + ". All ranks must make the same joint calls in the same order";
+}
+
+Ballot::Answers Ballot::settle(const Answer& answer) {
+  Answers answers;
+  std::optional<uint32_t> number;
+  for (const PeerId peer : order_) {
+    const auto at = voters_.find(peer);
+    if (at == voters_.end() || !at->second.vote) continue;
+    Voter& voter = at->second;
+    const Vote vote = std::move(*voter.vote);
+    voter.vote.reset();
+    number = vote.number;
+    answers.emplace_back(peer, tell(voter, vote, answer));
+  }
+  if (broken_ || !number) return answers;
+  if (answers.size() < voters_.size()) settled_[*number] = answer;
+  uint32_t all_past = *number + 1;
+  for (const auto& [peer, voter] : voters_) all_past = std::min(all_past, voter.next);
+  settled_.erase(settled_.begin(), settled_.lower_bound(all_past));
+  return answers;
+}
+
+const Answer* Ballot::last_answer(PeerId peer) const {
+  const auto& answer = voters_.at(peer).last_answer;
+  return answer ? &*answer : nullptr;
+}
+
+}  // namespace pccl::master

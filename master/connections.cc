@@ -1,0 +1,194 @@
+//   from            event                           to
+//   kIntroducing    Hello that is accepted          kWelcomed     Welcome
+//   kIntroducing    Resume that is accepted         kRegistered, kMember   Resumed, what was missed
+//   kWelcomed       Register                        kRegistered   Dial to others
+//   kRegistered     admitted                        kMember       EpochStart
+//   all             closed, Leave, silence, what the table below forbids    closed
+
+#include "master/connections.h"
+
+#include <array>
+
+#include "csrc/protocol/codec.h"
+
+namespace pccl::master {
+namespace {
+
+// What a peer may say, by phase.
+struct Allowed {
+  bool introducing, welcomed, registered, member;
+};
+constexpr bool x = true, o = false;
+constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed = {{
+    // introducing, welcomed, registered, member
+    {x, o, o, o},  // Hello
+    {o, o, o, o},  // Reject
+    {o, o, o, o},  // Welcome
+    {o, x, o, o},  // Register
+    {o, x, x, x},  // Ping
+    {o, x, x, x},  // Pong
+    {o, o, o, o},  // Dial
+    {o, o, o, o},  // Forget
+    {o, o, x, x},  // LinkReport
+    {o, o, o, o},  // Notice
+    {o, o, o, o},  // EpochStart
+    {o, o, o, o},  // Ask
+    {o, o, o, x},  // Report
+    {o, o, o, o},  // Verdicts
+    {o, o, o, o},  // EpochEnd
+    {o, o, o, x},  // Begin
+    {o, o, o, x},  // Done
+    {o, o, o, x},  // AbortRequest
+    {o, o, o, x},  // Vote
+    {o, o, o, x},  // JointAbort
+    {o, o, o, o},  // Answer
+    {o, o, o, o},  // SyncPlan
+    {o, o, o, x},  // Fetched
+    {o, x, x, x},  // Leave
+    {o, o, o, o},  // Kicked
+    {x, o, o, o},  // Resume
+    {o, o, o, o},  // Resumed
+}};
+
+bool allowed(ConnectionPhase phase, const protocol::Message& message) {
+  const Allowed& row = kAllowed[message.index()];
+  switch (phase) {
+    case ConnectionPhase::kIntroducing: return row.introducing;
+    case ConnectionPhase::kWelcomed: return row.welcomed;
+    case ConnectionPhase::kRegistered: return row.registered;
+    case ConnectionPhase::kMember: return row.member;
+  }
+  return false;
+}
+
+// What a peer would miss: the rest is said again when it is needed.
+bool matters(const protocol::Message& message) {
+  return !std::holds_alternative<protocol::Ping>(message) &&
+         !std::holds_alternative<protocol::Pong>(message) &&
+         !std::holds_alternative<protocol::Dial>(message) &&
+         !std::holds_alternative<protocol::Forget>(message) &&
+         !std::holds_alternative<protocol::Notice>(message);
+}
+
+}  // namespace
+
+const char* text(ConnectionPhase phase) {
+  switch (phase) {
+    case ConnectionPhase::kIntroducing: return "introducing itself";
+    case ConnectionPhase::kWelcomed: return "welcomed";
+    case ConnectionPhase::kRegistered: return "registered";
+    case ConnectionPhase::kMember: return "a member";
+  }
+  return "unknown";
+}
+
+void Connections::accept(ConnectionId id, std::string seen_host, bool seen_loopback) {
+  const bool fresh = open_.try_emplace(id).second;
+  PCCL_ASSERT(fresh);
+  open_[id].seen_host = std::move(seen_host);
+  open_[id].seen_loopback = seen_loopback;
+}
+
+const Connections::Connection* Connections::find(ConnectionId id) const {
+  const auto at = open_.find(id);
+  return at == open_.end() ? nullptr : &at->second;
+}
+
+Status Connections::check(ConnectionId id, const protocol::Message& message) {
+  State& state = open_.at(id);
+  state.silent_ticks = 0;
+  if (allowed(state.phase, message)) return {};
+  return violation(std::string(protocol::name(message)) + " from a peer that is " +
+                   text(state.phase));
+}
+
+Status Connections::confirm(ConnectionId id, uint64_t ping_counter) {
+  State& state = open_.at(id);
+  if (ping_counter > state.ping_counter || ping_counter < state.pong_counter) {
+    return violation("Pong " + std::to_string(ping_counter) + " after Ping " +
+                     std::to_string(state.ping_counter));
+  }
+  state.pong_counter = ping_counter;
+  return {};
+}
+
+void Connections::introduce(ConnectionId id, PeerId peer, GroupId group, ConnectionPhase phase) {
+  State& state = open_.at(id);
+  PCCL_ASSERT(state.phase == ConnectionPhase::kIntroducing && peer);
+  close(peer);
+  state.phase = phase;
+  state.peer = peer;
+  state.group = group;
+  of_peer_[peer] = id;
+}
+
+void Connections::enter(PeerId peer, ConnectionPhase phase) {
+  const auto at = of_peer_.find(peer);
+  if (at == of_peer_.end()) return;
+  State& state = open_.at(at->second);
+  PCCL_ASSERT(state.phase <= phase);
+  state.phase = phase;
+}
+
+void Connections::say(ConnectionId id, State& state, protocol::Message message) {
+  state.quiet_ticks = 0;
+  if (matters(message)) state.confirmed_from = state.ping_counter + 1;
+  context_.emit(Send{id, std::move(message)});
+}
+
+void Connections::send(PeerId peer, protocol::Message message) {
+  const auto at = of_peer_.find(peer);
+  if (at != of_peer_.end()) say(at->second, open_.at(at->second), std::move(message));
+}
+
+void Connections::send(ConnectionId id, protocol::Message message) {
+  say(id, open_.at(id), std::move(message));
+}
+
+void Connections::close(ConnectionId id) {
+  forget(id);
+  context_.emit(Close{id});
+}
+
+void Connections::close(PeerId peer) {
+  const auto at = of_peer_.find(peer);
+  if (at != of_peer_.end()) close(ConnectionId{at->second});
+}
+
+void Connections::forget(ConnectionId id) {
+  const auto at = open_.find(id);
+  PCCL_ASSERT(at != open_.end());
+  of_peer_.erase(at->second.peer);
+  open_.erase(at);
+}
+
+void Connections::ping(ConnectionId id, State& state) {
+  say(id, state, protocol::Ping{++state.ping_counter, 0, {}});
+}
+
+std::vector<ConnectionId> Connections::tick() {
+  std::vector<ConnectionId> silent;
+  for (auto& [id, state] : open_) {
+    if (++state.silent_ticks >= protocol::kTicksPerTimeout) silent.push_back(id);
+    ++state.quiet_ticks;
+    if (state.phase == ConnectionPhase::kIntroducing) continue;
+    const bool unasked = state.confirmed_from > state.ping_counter;
+    if (unasked || state.quiet_ticks >= protocol::kTicksPerPing) ping(id, state);
+  }
+  return silent;
+}
+
+void Connections::ask_confirmations() {
+  for (auto& [id, state] : open_) {
+    if (state.peer && state.confirmed_from > state.ping_counter) ping(id, state);
+  }
+}
+
+bool Connections::confirmed() const {
+  for (const auto& [id, state] : open_) {
+    if (state.pong_counter < state.confirmed_from) return false;
+  }
+  return true;
+}
+
+}  // namespace pccl::master

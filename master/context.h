@@ -1,0 +1,46 @@
+// Context: what the parts of a MasterCore share during a step: the options, where effects go, and the
+// numbers that are never given twice. No part reaches around it to another; core.cc and group.cc carry
+// what one says to the next.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "csrc/protocol/limits.h"
+#include "master/core.h"
+
+namespace pccl::master {
+
+struct Context {
+  Options options;
+  Duration peer_timeout = protocol::kPeerTimeoutDefault;  // of the run: as its first peer said
+  Effects* effects = nullptr;                             // of the step under way
+
+  PeerId new_peer() { return {numbered(++peers)}; }
+  Epoch new_epoch() { return {numbered(++epochs)}; }
+
+  template <typename E>
+  void emit(E effect) {
+    effects->emplace_back(std::move(effect));
+  }
+  void log(LogLevel level, std::string text) { emit(Log{level, std::move(text)}); }
+  // Returns the token that Persisted will carry.
+  uint64_t persist(Record record) {
+    emit(Persist{++tokens, std::move(record)});
+    return tokens;
+  }
+
+  uint32_t peers = 0;
+  uint32_t epochs = 0;
+  uint64_t tokens = 0;
+
+ private:
+  uint64_t numbered(uint32_t counter) const {
+    return (uint64_t{options.incarnation} << 32) | counter;
+  }
+};
+
+// A peer has sent what PROTOCOL.md forbids: its connection is closed.
+inline Status violation(std::string text) { return {Code::kProtocol, std::move(text), {}}; }
+
+}  // namespace pccl::master

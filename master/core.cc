@@ -1,0 +1,294 @@
+// What happens to a connection, in order: Accepted, its first message (Hello or Resume), then messages
+// that its phase allows (the table is in connections.cc) until it closes, by itself or because of one
+// that is forbidden. Messages go to the peer's group (group.cc); what follows from all of it is done at
+// the end of every step, in settle().
+
+#include "master/core.h"
+
+#include "master/introduction.h"
+#include "master/joint.h"
+#include "master/words.h"
+
+namespace pccl::master {
+
+struct MasterCore::Inside {
+  explicit Inside(Options options) { context.options = std::move(options); }
+
+  void on(const Accepted& event) {
+    connections.accept(event.connection, event.seen_host, event.seen_loopback);
+  }
+  void on(const Received& event);
+  void on(const Closed& event);
+  void on(const Persisted& event);
+  void on(const TimePassed& event);
+  void on(const Draining&) { connections.ask_confirmations(); }
+
+  // Of a connection that introduces itself. kProtocol if it makes no sense.
+  Status introduce(ConnectionId id, const protocol::Hello& hello);
+  Status introduce(ConnectionId id, const protocol::Resume& resume);
+  template <typename M>
+  Status introduce(ConnectionId, const M&) {
+    return violation("the first message is neither Hello nor Resume");  // the table forbids it before
+  }
+  // Of a peer.
+  Status hear(Group& group, PeerId peer, const protocol::Leave&);
+  Status hear(Group& group, PeerId peer, const protocol::JointAbort& abort);
+  template <typename M>
+  Status hear(Group& group, PeerId peer, const M& message) {
+    if constexpr (requires { group.hear(peer, message); }) return group.hear(peer, message);
+    return violation("a message that only masters send");  // the table forbids it before
+  }
+
+  Status receive(ConnectionId id, const protocol::Message& message);
+  void reject(ConnectionId id, const protocol::Reject& reject);
+  void cut_off(ConnectionId id, const std::string& why);
+  Group* group_of(PeerId peer);
+  std::string describe(ConnectionId id);
+  bool is_ours(PeerId peer) const;
+  void settle();
+  void forget_groups();
+
+  Context context;
+  Connections connections{context};
+  Groups groups;
+  std::optional<Terms> terms;
+  Instant now;
+  std::optional<Instant> next_tick;
+  bool quiet = false;  // this step changed nothing that others could be waiting for
+};
+
+// ---- Introduction ----
+
+Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Hello& hello) {
+  const auto found = groups.find(hello.group);
+  const bool known = found != groups.end();
+  const auto refusal = refuse(hello, terms, known ? &found->second.membership() : nullptr,
+                              known ? found->second.min_peers() : 0);
+  if (refusal) {
+    reject(id, *refusal);
+    return {};
+  }
+  Group& group = groups.try_emplace(hello.group, hello.group, context, connections).first->second;
+  if (!group.has_members() && hello.rank >= 0) {
+    // Whoever had this rank and is not connected has been started again.
+    if (const auto holder = group.membership().wished_by(hello.rank)) {
+      group.give_up(*holder, "another process was started with its rank");
+    }
+  }
+  if (!terms) {
+    terms = Terms{hello.policy, hello.peer_timeout_ms};
+    context.peer_timeout = std::chrono::milliseconds(hello.peer_timeout_ms);
+    next_tick = now + context.peer_timeout / protocol::kTicksPerTimeout;
+  }
+  const Connections::Connection& connection = *connections.find(id);
+  const PeerId peer = context.new_peer();
+  Membership::Peer about;
+  about.seen_host = connection.seen_host;
+  about.seen_loopback = connection.seen_loopback;
+  about.wish = hello.rank;
+  group.welcome(peer, std::move(about), hello.min_peers);
+  connections.introduce(id, peer, hello.group, ConnectionPhase::kWelcomed);
+  connections.send(id, protocol::Welcome{peer, context.options.run_id, context.options.incarnation,
+                                         connection.seen_host, context.options.loopback_only});
+  return {};
+}
+
+Group* MasterCore::Inside::group_of(PeerId peer) {
+  for (auto& [id, group] : groups) {
+    if (group.membership().find(peer) != nullptr) return &group;
+  }
+  return nullptr;
+}
+
+bool MasterCore::Inside::is_ours(PeerId peer) const {
+  const auto counter = static_cast<uint32_t>(peer.value);
+  return peer.value >> 32 == context.options.incarnation && counter != 0 &&
+         counter <= context.peers;
+}
+
+Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& resume) {
+  if (const auto version = refuse_version(resume.version, "")) {
+    reject(id, *version);
+    return {};
+  }
+  if (resume.run_id != context.options.run_id || !is_ours(resume.peer)) {
+    reject(id, {Code::kMasterLost, "the master was started anew and does not know this peer: run \"" +
+                                       context.options.run + "\" is another one now; join again"});
+    return {};
+  }
+  Group* group = group_of(resume.peer);
+  if (group == nullptr || group->membership().find(resume.peer)->order == 0) {
+    std::string why = "peer " + text(resume.peer) + " was declared lost";
+    for (const auto& [of, other] : groups) {
+      for (const auto& gone : other.membership().gone()) {
+        if (gone.peer == resume.peer) why = gone.why;
+      }
+    }
+    reject(id, {Code::kKicked, why});
+    return {};
+  }
+  const bool member = group->membership().is_member(resume.peer);
+  connections.introduce(id, resume.peer, group->id(), member ? ConnectionPhase::kMember : ConnectionPhase::kRegistered);
+  return group->back(resume);
+}
+
+void MasterCore::Inside::reject(ConnectionId id, const protocol::Reject& reject) {
+  context.log(LogLevel::kInfo, "refused " + describe(id) + ": " + reject.text);
+  connections.send(id, reject);
+  connections.close(id);
+}
+
+// ---- Messages ----
+
+std::string MasterCore::Inside::describe(ConnectionId id) {
+  const Connections::Connection& connection = *connections.find(id);
+  const Group* group = connection.peer ? group_of(connection.peer) : nullptr;
+  if (group == nullptr) return "a peer at " + connection.seen_host;
+  return group->membership().describe(connection.peer);
+}
+
+Status MasterCore::Inside::hear(Group& group, PeerId peer, const protocol::Leave&) {
+  group.leave(peer);
+  return {};
+}
+
+Status MasterCore::Inside::hear(Group& group, PeerId peer, const protocol::JointAbort& abort) {
+  const Epoch current = group.epochs().current();
+  if (abort.generation < current) return {};  // it has crossed the EpochStart
+  if (abort.generation != current) return violation("JointAbort of a future generation");
+  give_up_joint_call(groups, group, peer, abort.number);
+  return {};
+}
+
+// Messages of operations: they matter to others only in a group whose topology is being changed.
+bool is_about_operations(const protocol::Message& message) {
+  return std::holds_alternative<protocol::Begin>(message) ||
+         std::holds_alternative<protocol::Done>(message) ||
+         std::holds_alternative<protocol::AbortRequest>(message) ||
+         std::holds_alternative<protocol::Ping>(message) ||
+         std::holds_alternative<protocol::Pong>(message);
+}
+
+Status MasterCore::Inside::receive(ConnectionId id, const protocol::Message& message) {
+  Status status = connections.check(id, message);
+  if (!status.ok()) return status;
+  const Connections::Connection& connection = *connections.find(id);
+  const PeerId peer = connection.peer;  // the connection may be gone when it has been heard
+  if (connection.phase == ConnectionPhase::kIntroducing) {
+    return std::visit([&](const auto& content) { return introduce(id, content); }, message);
+  }
+  if (const auto* pong = std::get_if<protocol::Pong>(&message)) {
+    status = connections.confirm(id, pong->counter);
+    if (!status.ok()) return status;
+  }
+  Group& group = groups.at(connection.group);
+  status = std::visit([&](const auto& content) { return hear(group, peer, content); }, message);
+  if (is_about_operations(message)) {
+    group.flush();
+    quiet = status.ok() && !group.epochs().changing();
+  }
+  return status;
+}
+
+void MasterCore::Inside::on(const Received& event) {
+  if (connections.find(event.connection) == nullptr) return;  // closed meanwhile
+  const Status status = receive(event.connection, event.message);
+  if (!status.ok()) cut_off(event.connection, status.message);
+}
+
+// What a member breaks costs its connection; it may come back (PROTOCOL.md, section 1).
+void MasterCore::Inside::cut_off(ConnectionId id, const std::string& why) {
+  context.log(LogLevel::kWarning, "closed the connection of " + describe(id) + ": " + why);
+  const PeerId peer = connections.find(id)->peer;
+  connections.close(id);
+  Group* group = peer ? group_of(peer) : nullptr;
+  if (group != nullptr) group->away(peer);
+}
+
+void MasterCore::Inside::on(const Closed& event) {
+  const Connections::Connection* connection = connections.find(event.connection);
+  if (connection == nullptr) return;  // by us
+  const PeerId peer = connection->peer;
+  connections.forget(event.connection);
+  Group* group = peer ? group_of(peer) : nullptr;
+  if (group != nullptr) group->away(peer);
+}
+
+// ---- Time and progress ----
+
+void MasterCore::Inside::on(const Persisted& event) {
+  for (auto& [id, group] : groups) group.persisted(event.token);
+}
+
+void MasterCore::Inside::on(const TimePassed&) {
+  quiet = true;
+  if (!next_tick || now < *next_tick) return;
+  quiet = false;
+  // However late this is, it counts once: input that is waiting shall speak for its peers.
+  next_tick = now + context.peer_timeout / protocol::kTicksPerTimeout;
+  for (const ConnectionId id : connections.tick()) {
+    const Connections::Connection* connection = connections.find(id);
+    if (connection == nullptr) continue;
+    Group* group = connection->peer ? group_of(connection->peer) : nullptr;
+    if (group == nullptr) {
+      connections.close(id);
+    } else {
+      group->give_up(connection->peer, "it was silent for " + text(context.peer_timeout));
+    }
+  }
+  for (auto& [id, group] : groups) {
+    for (const PeerId peer : group.tick()) {
+      context.log(LogLevel::kWarning, "closed the connection of " +
+                                          group.membership().describe(peer) +
+                                          ": it acknowledges no verdicts");
+      connections.close(peer);
+      if (group.membership().find(peer)->connected) group.away(peer);
+    }
+  }
+}
+
+void MasterCore::Inside::settle() {
+  for (int round = 0; round < 2 && !quiet; ++round) {
+    for (auto& [id, group] : groups) group.advance();
+    settle_joint_calls(groups);
+  }
+  for (auto& [id, group] : groups) group.flush();
+  forget_groups();
+  quiet = false;
+}
+
+void MasterCore::Inside::forget_groups() {
+  std::erase_if(groups, [](const auto& at) { return at.second.forgettable(); });
+  for (const auto& [id, group] : groups) {
+    if (!group.membership().empty()) return;
+  }
+  terms.reset();
+  next_tick.reset();
+}
+
+// ---- The core ----
+
+MasterCore::MasterCore(Options options) : inside_(std::make_unique<Inside>(std::move(options))) {}
+MasterCore::~MasterCore() = default;
+MasterCore::MasterCore(MasterCore&&) noexcept = default;
+
+void MasterCore::step(const Event& event, Instant now, Effects& effects) {
+  inside_->now = now;
+  inside_->context.effects = &effects;
+  std::visit([this](const auto& what) { inside_->on(what); }, event);
+  inside_->settle();
+  inside_->context.effects = nullptr;
+}
+
+std::optional<Instant> MasterCore::deadline() const { return inside_->next_tick; }
+
+bool MasterCore::idle() const { return inside_->connections.empty() && inside_->groups.empty(); }
+
+bool MasterCore::settled() const {
+  for (const auto& [id, group] : inside_->groups) {
+    if (!group.settled()) return false;
+  }
+  return inside_->connections.confirmed();
+}
+
+}  // namespace pccl::master

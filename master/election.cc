@@ -1,0 +1,233 @@
+#include "master/election.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "csrc/base/assert.h"
+#include "csrc/protocol/limits.h"
+#include "master/words.h"
+
+namespace pccl::master {
+
+using protocol::Offer;
+using protocol::StateEntry;
+using protocol::SyncStrategy;
+
+namespace {
+
+constexpr size_t kDifferencesNamedMax = 4;
+
+std::string hex(uint64_t value) {
+  char out[17];
+  std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(value));
+  return out;
+}
+
+bool eligible(const Offer& offer) { return offer.strategy != SyncStrategy::kReceiveOnly; }
+
+bool same_content(const Offer& a, const Offer& b) {
+  return a.revision == b.revision && a.entries == b.entries;
+}
+
+bool same_layout(const StateEntry& a, const StateEntry& b) {
+  return a.key == b.key && a.dtype == b.dtype && a.shape == b.shape;
+}
+
+std::string layout_text(const StateEntry& entry) {
+  std::string out = std::string(text(entry.dtype)) + "[";
+  for (size_t i = 0; i < entry.shape.size(); ++i) {
+    out += (i == 0 ? "" : ", ") + std::to_string(entry.shape[i]);
+  }
+  return out + "]";
+}
+
+// How the layout of two offers differs: a few keys, each as both have it. Empty if it does not.
+std::string difference(const std::vector<StateEntry>& a, const std::vector<StateEntry>& b) {
+  std::string out;
+  size_t count = 0;
+  const auto differs = [&](const std::string& key, const std::string& in_a, const std::string& in_b) {
+    if (++count > kDifferencesNamedMax) return;
+    out += (out.empty() ? "\"" : "; \"") + key + "\" is " + in_a + " and " + in_b;
+  };
+  auto at_a = a.begin();
+  auto at_b = b.begin();
+  while (at_a != a.end() || at_b != b.end()) {
+    if (at_b == b.end() || (at_a != a.end() && at_a->key < at_b->key)) {
+      differs(at_a->key, layout_text(*at_a), "absent");
+      ++at_a;
+    } else if (at_a == a.end() || at_b->key < at_a->key) {
+      differs(at_b->key, "absent", layout_text(*at_b));
+      ++at_b;
+    } else {
+      if (!same_layout(*at_a, *at_b)) differs(at_a->key, layout_text(*at_a), layout_text(*at_b));
+      ++at_a;
+      ++at_b;
+    }
+  }
+  if (count <= kDifferencesNamedMax) return out;
+  return out + "; and " + std::to_string(count - kDifferencesNamedMax) + " more";
+}
+
+std::string refuse_layouts(const std::vector<OfferOf>& offers) {
+  for (size_t rank = 1; rank < offers.size(); ++rank) {
+    const auto& first = offers[0].offer->entries;
+    const auto& other = offers[rank].offer->entries;
+    if (std::equal(first.begin(), first.end(), other.begin(), other.end(), same_layout)) continue;
+    return "ranks 0 and " + std::to_string(rank) +
+           " offer states of different keys, types or shapes: " + difference(first, other);
+  }
+  return {};
+}
+
+// The rank whose content wins: the content most eligible offers have; of those the higher revision;
+// of those the lowest rank.
+std::optional<size_t> winner(const std::vector<OfferOf>& offers) {
+  struct Content {
+    size_t first = 0;  // the lowest rank that offers it
+    size_t votes = 0;
+    uint64_t revision = 0;
+  };
+  std::vector<Content> contents;
+  for (size_t rank = 0; rank < offers.size(); ++rank) {
+    const Offer& offer = *offers[rank].offer;
+    if (!eligible(offer)) continue;
+    const auto at = std::find_if(contents.begin(), contents.end(), [&](const Content& content) {
+      return same_content(offer, *offers[content.first].offer);
+    });
+    if (at == contents.end()) {
+      contents.push_back({rank, 1, offer.revision});
+    } else {
+      ++at->votes;
+    }
+  }
+  if (contents.empty()) return std::nullopt;
+  const auto worse = [](const Content& a, const Content& b) {
+    return a.votes != b.votes ? a.votes < b.votes : a.revision < b.revision;
+  };
+  return std::max_element(contents.begin(), contents.end(), worse)->first;
+}
+
+std::string refuse_overwriting(const std::vector<OfferOf>& offers, size_t elected) {
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < offers.size(); ++rank) {
+    const Offer& offer = *offers[rank].offer;
+    const bool overwritten = !same_content(offer, *offers[elected].offer);
+    if (offer.strategy == SyncStrategy::kSendOnly && overwritten) ranks.push_back(rank);
+  }
+  if (ranks.empty()) return {};
+  return ranks_text(ranks) + " must not be overwritten (send_only), but the state of rank " +
+         std::to_string(elected) + " at revision " +
+         std::to_string(offers[elected].offer->revision) + " is the one most ranks have";
+}
+
+std::string refuse_revision(const AgreedState& elected, const AgreedState& recorded) {
+  const bool same = elected == recorded;
+  const bool next = elected.revision == recorded.revision + 1;
+  if (same || next) return {};
+  return "the elected state has revision " + std::to_string(elected.revision) + " and hash " +
+         hex(elected.hash) + ", but this run agreed on revision " +
+         std::to_string(recorded.revision) + " and hash " + hex(recorded.hash) +
+         ": only that state or revision " + std::to_string(recorded.revision + 1) +
+         " can follow. Resume from it, or start a run of another name";
+}
+
+std::vector<uint32_t> differing(const std::vector<StateEntry>& a, const std::vector<StateEntry>& b) {
+  std::vector<uint32_t> keys;
+  for (uint32_t key = 0; key < a.size(); ++key) {
+    if (a[key].hash != b[key].hash) keys.push_back(key);
+  }
+  return keys;
+}
+
+// Sources take turns, so that no up-to-date peer sends to all.
+void plan_transfers(const std::vector<OfferOf>& offers, Election& election) {
+  std::vector<PeerId> sources;
+  for (const OfferOf& one : offers) {
+    if (one.offer->entries == election.entries) sources.push_back(one.peer);
+  }
+  PCCL_ASSERT(!sources.empty());
+  size_t turn = 0;
+  for (const OfferOf& one : offers) {
+    std::vector<uint32_t> keys = differing(one.offer->entries, election.entries);
+    if (keys.empty()) continue;
+    election.transfers.push_back({sources[turn++ % sources.size()], one.peer, std::move(keys)});
+  }
+}
+
+// The plan of a peer with so many transfers of so many keys fits into a message.
+std::string refuse_size(const std::vector<OfferOf>& offers, const Election& election) {
+  size_t entries_bytes = 0;
+  for (const StateEntry& entry : election.entries) {
+    entries_bytes += 32 + entry.key.size() + entry.shape.size() * sizeof(int64_t);
+  }
+  for (const OfferOf& one : offers) {
+    size_t bytes = 64 + entries_bytes;
+    for (const protocol::Transfer& transfer : election.transfers) {
+      const bool takes_part = transfer.source == one.peer || transfer.destination == one.peer;
+      if (takes_part) bytes += 32 + transfer.keys.size() * sizeof(uint32_t);
+    }
+    if (bytes <= protocol::kMessageBytesMax) continue;
+    return "a state of " + counted(election.entries.size(), "entry") +
+           " is too finely divided to be sent to so many stale ranks at once: its plan takes " +
+           std::to_string(bytes) + " bytes, at most " + std::to_string(protocol::kMessageBytesMax) +
+           ". Join small tensors into larger ones";
+  }
+  return {};
+}
+
+}  // namespace
+
+Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedState>& recorded) {
+  Election election;
+  election.refusal = refuse_layouts(offers);
+  if (!election.refusal.empty()) return election;
+  const auto elected = winner(offers);
+  if (!elected) {
+    election.refusal = "no rank offers a state that may be sent: all are receive_only";
+    return election;
+  }
+  election.refusal = refuse_overwriting(offers, *elected);
+  if (!election.refusal.empty()) return election;
+  const Offer& offer = *offers[*elected].offer;
+  election.agreed = {offer.revision, state_hash(offer.entries)};
+  election.entries = offer.entries;
+  if (recorded) election.refusal = refuse_revision(election.agreed, *recorded);
+  if (!election.refusal.empty()) return election;
+  plan_transfers(offers, election);
+  election.refusal = refuse_size(offers, election);
+  return election;
+}
+
+protocol::SyncPlan plan_for(PeerId peer, uint32_t number, const Election& election) {
+  protocol::SyncPlan plan{number, election.agreed.revision, election.entries, {}};
+  for (const protocol::Transfer& transfer : election.transfers) {
+    if (transfer.source == peer || transfer.destination == peer) plan.transfers.push_back(transfer);
+  }
+  return plan;
+}
+
+bool well_formed(const Offer& offer) {
+  const auto not_after = [](const StateEntry& a, const StateEntry& b) { return a.key >= b.key; };
+  return std::adjacent_find(offer.entries.begin(), offer.entries.end(), not_after) ==
+         offer.entries.end();
+}
+
+// FNV-1a over 64-bit words: what goes in is hashes already.
+uint64_t state_hash(const std::vector<StateEntry>& entries) {
+  uint64_t hash = 0xcbf29ce484222325;
+  const auto mix = [&hash](uint64_t word) {
+    hash = (hash ^ word) * 0x100000001b3;
+    hash ^= hash >> 29;
+  };
+  for (const StateEntry& entry : entries) {
+    mix(tag_id(entry.key).value);
+    mix(entry.key.size());
+    mix(static_cast<uint64_t>(entry.dtype));
+    mix(entry.shape.size());
+    for (const int64_t size : entry.shape) mix(static_cast<uint64_t>(size));
+    mix(entry.hash);
+  }
+  return hash;
+}
+
+}  // namespace pccl::master

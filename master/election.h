@@ -1,0 +1,47 @@
+// election: which shared state wins, and who fetches what from whom (PROTOCOL.md, section 5.3). A pure
+// function of the offers, in rank order, and of what was agreed before: every answer can be checked on
+// paper.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/protocol/messages.h"
+
+namespace pccl::master {
+
+// What a group agreed on last.
+struct AgreedState {
+  uint64_t revision = 0;
+  uint64_t hash = 0;
+  bool operator==(const AgreedState&) const = default;
+};
+
+struct OfferOf {
+  PeerId peer;
+  const protocol::Offer* offer = nullptr;
+};
+
+struct Election {
+  std::string refusal;  // why nothing can be agreed on, for all voters alike; empty if it can
+  AgreedState agreed;
+  std::vector<protocol::StateEntry> entries;   // what the elected state looks like
+  std::vector<protocol::Transfer> transfers;   // to each peer that lacks entries, from one that has all
+};
+
+// REQUIRES: at least one offer; each is well-formed.
+Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedState>& recorded);
+
+// What one peer is told of an election: the transfers it takes part in.
+protocol::SyncPlan plan_for(PeerId peer, uint32_t number, const Election& election);
+
+// Sorted by key, no key twice.
+bool well_formed(const protocol::Offer& offer);
+
+// One number for the content of a state: over keys, types, shapes and hashes, not the revision.
+uint64_t state_hash(const std::vector<protocol::StateEntry>& entries);
+
+}  // namespace pccl::master

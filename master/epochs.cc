@@ -1,0 +1,351 @@
+//   from                event                                          to
+//   kFounding           min_peers are pending                          kStarting   Persist
+//   kActive             update_topology was agreed on                  kDraining   Verdicts
+//   kDraining           no operation is open, somebody is pending      kStarting   Persist
+//   kDraining           nobody is pending any more, given up           kActive
+//   kStarting           durable                                        kActive     EpochStart
+//   kStarting           somebody chosen is gone                        where it came from
+//   kActive, kDraining, kStarting   a member is lost                   kAsking     Ask
+//   kAsking             every survivor has reported                    kEnding     Persist
+//   kEnding             durable                                        kBroken     EpochEnd
+//   kBroken             agreed on, and min_peers are there             kStarting   Persist
+//   any                 the last member is lost                        kFounding
+// A member that is lost in kEnding or kBroken is one survivor less; in kStarting after kBroken the group
+// is broken again.
+
+#include "master/epochs.h"
+
+#include <algorithm>
+#include <array>
+
+#include "master/words.h"
+
+namespace pccl::master {
+namespace {
+
+using Phase = Epochs::Phase;
+
+constexpr std::array<std::pair<Phase, Phase>, 14> kTransitions = {{
+    {Phase::kFounding, Phase::kStarting},
+    {Phase::kActive, Phase::kDraining},
+    {Phase::kDraining, Phase::kStarting},
+    {Phase::kDraining, Phase::kActive},
+    {Phase::kStarting, Phase::kActive},
+    {Phase::kStarting, Phase::kFounding},
+    {Phase::kStarting, Phase::kDraining},
+    {Phase::kStarting, Phase::kBroken},
+    {Phase::kActive, Phase::kAsking},
+    {Phase::kDraining, Phase::kAsking},
+    {Phase::kAsking, Phase::kEnding},
+    {Phase::kEnding, Phase::kBroken},
+    {Phase::kBroken, Phase::kStarting},
+    {Phase::kBroken, Phase::kBroken},
+}};
+
+bool may_follow(Phase from, Phase to) {
+  if (to == Phase::kFounding) return true;
+  return std::find(kTransitions.begin(), kTransitions.end(), std::pair(from, to)) !=
+         kTransitions.end();
+}
+
+}  // namespace
+
+const char* text(Phase phase) {
+  switch (phase) {
+    case Phase::kFounding: return "founding";
+    case Phase::kActive: return "active";
+    case Phase::kDraining: return "draining";
+    case Phase::kStarting: return "starting";
+    case Phase::kAsking: return "asking";
+    case Phase::kEnding: return "ending";
+    case Phase::kBroken: return "broken";
+  }
+  return "unknown";
+}
+
+Epochs::Epochs(GroupId group, Context& context, Connections& connections, Membership& membership)
+    : group_(group), context_(context), connections_(connections), membership_(membership) {}
+
+void Epochs::enter(Phase next) {
+  PCCL_ASSERT(may_follow(phase_, next));
+  phase_ = next;
+}
+
+bool Epochs::disturbed() const {
+  if (phase_ == Phase::kStarting) return plan_.came_from == Phase::kBroken;
+  return phase_ == Phase::kAsking || phase_ == Phase::kEnding || phase_ == Phase::kBroken;
+}
+
+// ---- From members ----
+
+Status Epochs::check(Epoch epoch) const {
+  if (epoch <= current()) return {};
+  return violation("epoch " + text(epoch) + ", while the group is in epoch " + text(current()));
+}
+
+Status Epochs::begin(PeerId peer, const protocol::Begin& begin) {
+  const bool runs = begin.epoch == current() && phase_ == Phase::kActive;
+  return runs ? operations_.begin(peer, begin.op, begin.info) : check(begin.epoch);
+}
+
+Status Epochs::done(PeerId peer, const protocol::Done& done) {
+  const Status status = acknowledge(peer, done.epoch, done.verdict_index);
+  const bool runs = phase_ == Phase::kActive || phase_ == Phase::kDraining;
+  if (!status.ok() || done.epoch != current() || !runs) return status;
+  return operations_.done(peer, done.op);
+}
+
+Status Epochs::abort(PeerId peer, const protocol::AbortRequest& request) {
+  const bool runs = phase_ == Phase::kActive || phase_ == Phase::kDraining;
+  if (request.epoch != current() || !runs) return check(request.epoch);
+  return operations_.abort(peer, request);
+}
+
+Status Epochs::report(PeerId peer, const protocol::Report& report) {
+  if (report.epoch != current()) return check(report.epoch);
+  if (!disturbed()) return violation("Report without Ask");
+  // What it said first stays so; after the decision it is a repetition.
+  if (phase_ == Phase::kAsking) reports_.try_emplace(peer, report);
+  return {};
+}
+
+Status Epochs::acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index) {
+  if (epoch != current() || !epoch) return check(epoch);
+  if (told_.current.verdicts.acknowledge(peer, verdict_index)) return {};
+  return violation("verdict " + std::to_string(verdict_index) + " of epoch " + text(epoch) +
+                   " acknowledged, which has " +
+                   std::to_string(told_.current.verdicts.next_index()));
+}
+
+Result<std::vector<protocol::Message>> Epochs::resume(const protocol::Resume& resume) {
+  flush();
+  Result<std::vector<protocol::Message>> messages = missed(told_, resume);
+  if (!messages.ok() || resume.epoch != current()) return messages;
+  Status status = acknowledge(resume.peer, resume.epoch, resume.verdict_index);
+  const bool posting = phase_ == Phase::kActive;
+  for (size_t i = 0; i < resume.ops.size() && status.ok(); ++i) {
+    const protocol::OpReport& op = resume.ops[i];
+    // Of what has a verdict that it did not see, it hears; of what is frozen, its Report tells.
+    if (told_.current.verdicts.contains(op.op)) continue;
+    if (!posting && phase_ != Phase::kDraining) break;
+    status = operations_.resume(resume.peer, op.op, resume.infos[i],
+                                op.state == protocol::OpState::kDone, posting);
+  }
+  if (!status.ok()) return status;
+  return messages;
+}
+
+// ---- From the group ----
+
+void Epochs::change() { change_ = true; }
+
+void Epochs::give_up_change() {
+  change_ = false;
+  if (phase_ == Phase::kDraining) enter(Phase::kActive);
+}
+
+void Epochs::lose(const protocol::Member& member, const std::string& why) {
+  lost_.push_back({member, why});
+  told_.current.verdicts.lose(member.peer);
+  reports_.erase(member.peer);
+  if (membership_.members().empty()) return extinct();
+  if (phase_ == Phase::kStarting) enter(plan_.came_from);
+  if (phase_ == Phase::kActive || phase_ == Phase::kDraining) ask();
+}
+
+void Epochs::waiting_gone(PeerId peer) {
+  const auto& chosen = plan_.members;
+  if (phase_ != Phase::kStarting) return;
+  if (std::find(chosen.begin(), chosen.end(), peer) != chosen.end()) enter(plan_.came_from);
+}
+
+// Nobody is left to be told.
+void Epochs::extinct() {
+  context_.persist(MembershipRecord{group_, current(), {}, {}, {}});
+  context_.log(LogLevel::kInfo, "epoch " + text(current()) + " is over: nobody is left of group " +
+                                    std::to_string(group_.value));
+  enter(Phase::kFounding);
+  change_ = false;
+  lost_.clear();
+  reports_.clear();
+  plan_ = {};
+  told_ = {};
+  operations_ = {};
+}
+
+void Epochs::ask() {
+  enter(Phase::kAsking);
+  reports_.clear();
+  told_.ask = protocol::Ask{current(), {}};
+}
+
+std::vector<uint32_t> Epochs::silent_ranks() const {
+  std::vector<uint32_t> ranks;
+  for (const PeerId member : membership_.members()) {
+    if (!reports_.contains(member)) ranks.push_back(*membership_.rank(member));
+  }
+  return ranks;
+}
+
+std::string Epochs::waits_for() const {
+  if (phase_ == Phase::kDraining) return operations_.in_flight();
+  if (phase_ != Phase::kAsking || silent_ranks().empty()) return {};
+  return ranks_text(silent_ranks()) + " did not say what became of the operations in flight";
+}
+
+Epochs::Turn Epochs::advance(uint32_t min_peers, bool may_end) {
+  min_peers_ = min_peers;
+  if (phase_ == Phase::kFounding) {
+    if (auto founders = membership_.founders(min_peers)) plan_start(std::move(*founders));
+  } else if (phase_ == Phase::kAsking) {
+    advance_asking();
+    if (may_end && silent_ranks().empty()) plan_end();
+  } else if (change_) {
+    return advance_change();
+  }
+  return Turn::kNone;
+}
+
+// Those lost in one step are named together; who is lost later is not asked for, nor asked about again.
+void Epochs::advance_asking() {
+  std::vector<protocol::Member>& told = told_.ask->lost;
+  const bool first = told.empty();
+  for (size_t i = told.size(); i < lost_.size(); ++i) told.push_back(lost_[i].member);
+  if (!first) return;
+  flush();
+  for (const PeerId member : membership_.members()) connections_.send(member, *told_.ask);
+  context_.log(LogLevel::kInfo,
+               "epoch " + text(current()) + " ends, asking " + ranks_text(silent_ranks()));
+}
+
+Epochs::Turn Epochs::advance_change() {
+  if (phase_ == Phase::kActive) {
+    enter(Phase::kDraining);
+    operations_.drain();
+  }
+  const bool drained = phase_ == Phase::kDraining && operations_.drained();
+  if (!drained && phase_ != Phase::kBroken) return Turn::kNone;
+  std::vector<PeerId> members = membership_.members();
+  const auto newcomers = membership_.pending(protocol::kMembersMax - members.size());
+  if (drained && newcomers.empty()) {
+    give_up_change();
+    return Turn::kUnchanged;
+  }
+  members.insert(members.end(), newcomers.begin(), newcomers.end());
+  if (members.size() >= min_peers_) plan_start(std::move(members));
+  return Turn::kNone;
+}
+
+// ---- Made durable, then told ----
+
+void Epochs::plan_start(std::vector<PeerId> members) {
+  flush();
+  const bool ends = phase_ == Phase::kDraining;
+  MembershipRecord record{group_, ends ? current() : Epoch{}, {}, context_.new_epoch(), {}};
+  if (ends) record.committed = told_.current.verdicts.committed();
+  for (const PeerId member : members) record.members.push_back(membership_.member(member));
+  plan_ = {0, record.begun, std::move(members), {}, phase_};
+  enter(Phase::kStarting);
+  plan_.token = context_.persist(std::move(record));
+}
+
+void Epochs::plan_end() {
+  std::vector<protocol::Report> reports;
+  for (const PeerId member : membership_.members()) reports.push_back(reports_.at(member));
+  std::vector<OpKey> committed = decide(reports);
+  std::erase_if(committed, [this](OpKey op) {
+    return operations_.is_transfer(op) || told_.current.verdicts.contains(op);
+  });
+  MembershipRecord record{group_, current(), told_.current.verdicts.committed(), {}, {}};
+  record.committed.insert(record.committed.end(), committed.begin(), committed.end());
+  for (const PeerId member : membership_.members()) {
+    record.members.push_back(membership_.member(member));
+  }
+  plan_ = {0, {}, {}, std::move(committed), phase_};
+  enter(Phase::kEnding);
+  plan_.token = context_.persist(std::move(record));
+}
+
+Epochs::Turn Epochs::persisted(uint64_t token) {
+  if (token != plan_.token) return Turn::kNone;  // of a plan that was given up
+  if (phase_ == Phase::kStarting) {
+    start();
+    return Turn::kStarted;
+  }
+  if (phase_ != Phase::kEnding) return Turn::kNone;
+  end();
+  return Turn::kEnded;
+}
+
+void Epochs::start() {
+  protocol::EpochStart start{plan_.epoch, plan_.epoch, {}, {}, {}, {}, 0};
+  for (const PeerId peer : plan_.members) {
+    start.ring.push_back(static_cast<uint32_t>(start.members.size()));
+    start.members.push_back(membership_.member(peer));
+    if (!membership_.is_member(peer)) start.joined.push_back(peer);
+  }
+  for (const Lost& lost : lost_) start.left.push_back(lost.member.peer);
+  start.min_peers = min_peers_;
+  membership_.admit(plan_.members);
+  operations_ = Operations(plan_.epoch, plan_.members);
+  told_.previous = std::move(told_.current);
+  told_.current = {plan_.epoch, VerdictLog(plan_.members), {}};
+  told_.start = start;
+  told_.ask.reset();
+  lost_.clear();
+  change_ = false;
+  enter(Phase::kActive);
+  for (const PeerId peer : plan_.members) {
+    connections_.enter(peer, ConnectionPhase::kMember);
+    connections_.send(peer, start);
+  }
+  context_.log(LogLevel::kInfo,
+               "epoch " + text(current()) + " of group " + std::to_string(group_.value) +
+                   " begins with " + counted(start.members.size(), "member") + ": " +
+                   std::to_string(start.joined.size()) + " joined, " +
+                   std::to_string(start.left.size()) + " left");
+}
+
+void Epochs::end() {
+  protocol::EpochEnd end{current(), {}, plan_.committed, lost_text()};
+  for (const Lost& lost : lost_) end.lost.push_back(lost.member);
+  const size_t open = operations_.open_count();
+  told_.ask.reset();
+  told_.current.end = end;
+  enter(Phase::kBroken);
+  for (const PeerId member : membership_.members()) connections_.send(member, end);
+  context_.log(LogLevel::kInfo, "epoch " + text(current()) + " is over: of " +
+                                    counted(open, "open operation") + " " +
+                                    std::to_string(end.committed.size()) + " committed");
+}
+
+std::string Epochs::lost_text() const {
+  std::string out;
+  for (const Lost& lost : lost_) out += (out.empty() ? "" : "; ") + lost.why;
+  return cut(std::move(out));
+}
+
+void Epochs::flush() {
+  std::vector<protocol::Verdict> settled = operations_.take_settled();
+  if (settled.empty()) return;
+  for (const protocol::Verdict& verdict : settled) {
+    if (verdict.outcome == protocol::Outcome::kAborted) context_.log(LogLevel::kInfo, verdict.text);
+  }
+  const uint64_t first = told_.current.verdicts.next_index();
+  told_.current.verdicts.append(std::move(settled));
+  const auto messages = told_.current.verdicts.since(current(), first);
+  for (const PeerId member : membership_.members()) {
+    for (const protocol::Verdicts& some : *messages) connections_.send(member, some);
+  }
+}
+
+std::vector<PeerId> Epochs::laggards() const {
+  std::vector<PeerId> peers;
+  if (!current()) return peers;
+  for (const PeerId member : membership_.members()) {
+    if (told_.current.verdicts.unseen(member) > protocol::kOpsOpenMax) peers.push_back(member);
+  }
+  return peers;
+}
+
+}  // namespace pccl::master

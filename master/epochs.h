@@ -1,0 +1,108 @@
+// Epochs: the epochs of one peer group, one after another: founded, changed by agreement, ended by a
+// loss (PROTOCOL.md, sections 2 to 5). Holds what the members of the present one have posted, tells
+// them what became of it, and asks the survivors when one is lost.
+// The table of phases is in epochs.cc. Whether a change was agreed on, who is lost and why, is for
+// group.cc to say; what follows from it happens in advance(), at the end of every step.
+// Invariant: nobody is told of a new membership, or of verdicts after a loss, before both are durable.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "master/connections.h"
+#include "master/membership.h"
+#include "master/operations.h"
+#include "master/resume.h"
+
+namespace pccl::master {
+
+class Epochs {
+ public:
+  enum class Phase { kFounding, kActive, kDraining, kStarting, kAsking, kEnding, kBroken };
+  // What advance() or persisted() has brought about, for the joint calls of the group.
+  enum class Turn {
+    kNone,
+    kStarted,    // members were told of a new epoch: it answers those that voted for it
+    kEnded,      // survivors were told that the epoch is over
+    kUnchanged,  // there is nothing to change any more: the epoch goes on
+  };
+
+  Epochs(GroupId group, Context& context, Connections& connections, Membership& membership);
+
+  Phase phase() const { return phase_; }
+  Epoch current() const { return told_.current.epoch; }
+  // A member was lost since the epoch began: only a change helps.
+  bool disturbed() const;
+  bool changing() const { return change_; }
+
+  // ---- From members: kProtocol if it may not be said; void if it has crossed the end ----
+  Status begin(PeerId peer, const protocol::Begin& begin);
+  Status done(PeerId peer, const protocol::Done& done);
+  Status abort(PeerId peer, const protocol::AbortRequest& request);
+  Status report(PeerId peer, const protocol::Report& report);
+  Status acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index);
+  // A member is back: what it has missed, in order. What it has open is taken over.
+  Result<std::vector<protocol::Message>> resume(const protocol::Resume& resume);
+
+  // ---- From the group ----
+  void change();         // update_topology was agreed on
+  void give_up_change();  // by who had agreed
+  void lose(const protocol::Member& member, const std::string& why);  // REQUIRES: removed
+  void waiting_gone(PeerId peer);  // registered, not a member: no longer to be chosen
+  // Takes every step that is due. `may_end`: nothing that the end would overtake is being recorded.
+  Turn advance(uint32_t min_peers, bool may_end);
+  Turn persisted(uint64_t token);
+  void flush();  // tells the members what was settled
+  // Members that do not acknowledge what they are told.
+  std::vector<PeerId> laggards() const;
+
+  // Why the group is broken. REQUIRES: kBroken, or kStarting from there.
+  const std::string& end_text() const { return told_.current.end->text; }
+  // "3 operations are in flight, ...", "rank 2 has not reported": what a change waits for.
+  std::string waits_for() const;
+
+ private:
+  struct Plan {
+    uint64_t token = 0;
+    Epoch epoch;                  // the one that begins, if any
+    std::vector<PeerId> members;  // of it
+    std::vector<OpKey> committed;  // in the one that ends
+    Phase came_from = Phase::kFounding;
+  };
+
+  void enter(Phase next);
+  Status check(Epoch epoch) const;  // kProtocol if it is none of the past
+  void plan_start(std::vector<PeerId> members);
+  void plan_end();
+  void start();
+  void end();
+  void ask();
+  void extinct();
+  void advance_asking();
+  Turn advance_change();
+  std::vector<uint32_t> silent_ranks() const;
+  std::string lost_text() const;
+
+  const GroupId group_;
+  Context& context_;
+  Connections& connections_;
+  Membership& membership_;
+
+  Phase phase_ = Phase::kFounding;
+  Told told_;
+  Operations operations_;
+  bool change_ = false;
+  uint32_t min_peers_ = 1;
+  Plan plan_;
+  struct Lost {
+    protocol::Member member;
+    std::string why;
+  };
+  std::vector<Lost> lost_;  // since the epoch began
+  std::map<PeerId, protocol::Report> reports_;
+};
+
+const char* text(Epochs::Phase phase);
+
+}  // namespace pccl::master

@@ -1,0 +1,322 @@
+#include "master/group.h"
+
+#include <algorithm>
+
+#include "master/words.h"
+
+namespace pccl::master {
+
+using protocol::Answer;
+using protocol::JointKind;
+
+Group::Group(GroupId id, Context& context, Connections& connections)
+    : id_(id),
+      context_(context),
+      connections_(connections),
+      epochs_(id, context, connections, membership_),
+      agreement_(id, context, connections) {}
+
+// ---- Coming and going ----
+
+void Group::welcome(PeerId peer, Membership::Peer about, uint32_t min_peers) {
+  if (membership_.empty()) min_peers_ = min_peers;
+  membership_.welcome(peer, std::move(about));
+}
+
+Status Group::hear(PeerId peer, const protocol::Register& message) {
+  const auto diallers = membership_.register_peer(peer, message.host, message.port);
+  connections_.enter(peer, ConnectionPhase::kRegistered);
+  for (const PeerId dialler : diallers) dial(dialler, peer);
+  context_.log(LogLevel::kInfo, membership_.describe(peer) + " waits to be admitted to group " +
+                                    std::to_string(id_.value));
+  return {};
+}
+
+void Group::dial(PeerId dialler, PeerId target) {
+  connections_.send(dialler, membership_.dial(dialler, target));
+}
+
+void Group::away(PeerId peer) {
+  if (membership_.find(peer)->order == 0) return drop(peer, "its connection closed");
+  membership_.set_connected(peer, false);
+  if (!membership_.is_member(peer)) return epochs_.waiting_gone(peer);
+  context_.log(LogLevel::kInfo, membership_.describe(peer) + " is not connected");
+  lose_if_cut_off(peer);
+}
+
+Status Group::back(const protocol::Resume& resume) {
+  const PeerId peer = resume.peer;
+  membership_.set_connected(peer, true);
+  notices_.erase(peer);
+  std::vector<protocol::Message> messages;
+  if (membership_.is_member(peer)) {
+    for (const PeerId dead : resume.dead_links) {
+      membership_.links.report(peer, {dead, protocol::LinkState::kDown, "broke while it was away"});
+    }
+    Result<std::vector<protocol::Message>> missed = epochs_.resume(resume);
+    if (!missed.ok()) return missed.status();
+    messages = std::move(missed.value());
+  } else if (resume.epoch) {
+    return violation("Resume in an epoch of a peer that was not admitted");
+  }
+  connections_.send(peer, protocol::Resumed{context_.options.incarnation});
+  for (protocol::Message& message : messages) connections_.send(peer, std::move(message));
+  const bool in_step = membership_.is_member(peer) && resume.epoch == epochs_.current();
+  const Answer* answer = in_step ? ballot_.last_answer(peer) : nullptr;
+  if (answer != nullptr && answer->number >= resume.joint_answered) connections_.send(peer, *answer);
+  if (const auto plan = agreement_.plan(peer)) connections_.send(peer, *plan);
+  repeat_links(peer);
+  context_.log(LogLevel::kInfo, membership_.describe(peer) + " is connected again");
+  for (const PeerId dead : resume.dead_links) {
+    if (membership_.is_member(peer)) lose_if_cut_off(dead);
+  }
+  return {};
+}
+
+// What it may have missed about links: a Dial or Forget too many does no harm.
+void Group::repeat_links(PeerId peer) {
+  for (const Membership::Gone& gone : membership_.gone()) {
+    connections_.send(peer, protocol::Forget{gone.peer});
+  }
+  for (const auto& [other, about] : membership_.peers()) {
+    if (other == peer || about.order == 0 || membership_.links.linked(peer, other)) continue;
+    const bool members = membership_.is_member(peer) && membership_.is_member(other);
+    if (!members && membership_.links.dialler(peer, other) == peer) dial(peer, other);
+  }
+}
+
+void Group::leave(PeerId peer) {
+  connections_.close(peer);
+  give_up(peer, "it left");
+}
+
+void Group::give_up(PeerId peer, const std::string& why) {
+  membership_.is_member(peer) ? lose(peer, why) : drop(peer, why);
+}
+
+void Group::lose(PeerId peer, const std::string& reason) {
+  const std::string why = membership_.describe(peer) + " lost: " + reason;
+  const protocol::Member member = membership_.member(peer);
+  connections_.send(peer, protocol::Kicked{why});
+  connections_.close(peer);
+  membership_.remove(peer, why);
+  ballot_.lose(peer);
+  epochs_.lose(member, why);
+  tell_to_forget(peer);
+  context_.log(LogLevel::kWarning, why);
+  if (!has_members()) {
+    ballot_ = {};
+    agreement_.cancel();
+  }
+}
+
+void Group::drop(PeerId peer, const std::string& why) {
+  const std::string text = membership_.describe(peer) + " is no longer waited for: " + why;
+  connections_.close(peer);
+  membership_.remove(peer, text);
+  epochs_.waiting_gone(peer);
+  notices_.erase(peer);
+  tell_to_forget(peer);
+  context_.log(LogLevel::kInfo, text);
+}
+
+void Group::tell_to_forget(PeerId peer) {
+  for (const auto& [other, about] : membership_.peers()) {
+    if (about.order != 0) connections_.send(other, protocol::Forget{peer});
+  }
+}
+
+// ---- Links ----
+
+Status Group::hear(PeerId peer, const protocol::LinkReport& message) {
+  const PeerId other = message.peer;
+  if (other == peer) return violation("LinkReport of a peer about itself");
+  if (!membership_.links.report(peer, message)) return {};  // it has gone meanwhile
+  if (message.state == protocol::LinkState::kUp) return {};
+  if (message.state == protocol::LinkState::kUnreachable) notices_due_ = true;
+  const bool members = membership_.is_member(peer) && membership_.is_member(other);
+  if (members) {
+    lose_if_cut_off(other);
+  } else if (message.state == protocol::LinkState::kDown) {
+    // Between members a new link would lack what was on the old one. Here nothing was.
+    const PeerId dialler = membership_.links.dialler(peer, other);
+    dial(dialler, dialler == peer ? other : peer);
+  }
+  return {};
+}
+
+void Group::lose_if_cut_off(PeerId peer) {
+  if (membership_.lost_at_once(peer)) lose(peer, "its process ended or its network broke");
+}
+
+// ---- Operations ----
+
+Status Group::hear(PeerId peer, const protocol::Begin& message) {
+  if (ballot_.is_open(peer, JointKind::kUpdateTopology)) {
+    return violation("Begin after a vote for update_topology");
+  }
+  return epochs_.begin(peer, message);
+}
+
+Status Group::hear(PeerId peer, const protocol::Done& message) {
+  return epochs_.done(peer, message);
+}
+
+Status Group::hear(PeerId peer, const protocol::AbortRequest& message) {
+  return epochs_.abort(peer, message);
+}
+
+Status Group::hear(PeerId peer, const protocol::Report& message) {
+  return epochs_.report(peer, message);
+}
+
+Status Group::hear(PeerId peer, const protocol::Ping& message) {
+  connections_.send(peer, protocol::Pong{message.counter, 0, {}});
+  return epochs_.acknowledge(peer, message.epoch, message.verdict_index);
+}
+
+Status Group::hear(PeerId peer, const protocol::Pong& message) {
+  return epochs_.acknowledge(peer, message.epoch, message.verdict_index);
+}
+
+// ---- Joint calls ----
+
+Status Group::hear(PeerId peer, const protocol::Vote& message) {
+  if (message.generation < epochs_.current()) return {};  // it has crossed the EpochStart
+  if (message.generation != epochs_.current()) return violation("Vote of a future generation");
+  if (!well_formed(message.offer)) return violation("Vote with an offer that is not sorted by key");
+  Result<Ballot::Cast> cast = ballot_.cast(peer, message);
+  if (!cast.ok()) return cast.status();
+  switch (cast.value()) {
+    case Ballot::Cast::kCounted:
+    case Ballot::Cast::kRepeated: break;
+    case Ballot::Cast::kAnswered: connections_.send(peer, *ballot_.last_answer(peer)); break;
+    case Ballot::Cast::kRefused:
+      connections_.send(peer, ballot_.refuse(peer, message, {Code::kPeerLost, epochs_.end_text(), {}}));
+      break;
+    case Ballot::Cast::kDiffers: {
+      Answer mismatch;
+      mismatch.code = Code::kMismatch;
+      mismatch.text = ballot_.mismatch();
+      answer(mismatch);
+      break;
+    }
+  }
+  return {};
+}
+
+Status Group::hear(PeerId peer, const protocol::Fetched& message) {
+  if (epochs_.phase() == Epochs::Phase::kActive) finish(agreement_.fetched(peer, message));
+  return {};
+}
+
+void Group::answer(const Answer& answer) {
+  if (answer.code != Code::kOk && ballot_.kind()) {
+    context_.log(LogLevel::kInfo, std::string(text(*ballot_.kind())) + ": " + answer.text);
+  }
+  for (auto& [peer, own] : ballot_.settle(answer)) connections_.send(peer, std::move(own));
+  agreement_.cancel();
+  epochs_.give_up_change();
+}
+
+bool Group::would_change() const {
+  const size_t room = protocol::kMembersMax - membership_.members().size();
+  return epochs_.disturbed() || !membership_.pending(room).empty();
+}
+
+void Group::begin_agreement() {
+  std::vector<OfferOf> offers;
+  for (const PeerId member : membership_.members()) {
+    offers.push_back({member, &ballot_.vote(member).offer});
+  }
+  const uint32_t number = ballot_.vote(membership_.members()[0]).number;
+  finish(agreement_.begin(offers, number));
+}
+
+void Group::finish(const Agreement::Outcome& outcome) {
+  if (outcome && ballot_.kind() == JointKind::kSyncSharedState) answer(*outcome);
+}
+
+// ---- Time and progress ----
+
+std::vector<PeerId> Group::tick() {
+  notices_due_ = true;
+  for (const Membership::Lost& lost : membership_.tick(context_.peer_timeout)) {
+    give_up(lost.peer, lost.why);
+  }
+  return epochs_.laggards();
+}
+
+void Group::persisted(uint64_t token) {
+  finish(agreement_.persisted(token));
+  on_turn(epochs_.persisted(token));
+}
+
+void Group::advance() {
+  if (epochs_.phase() == Epochs::Phase::kActive && agreement_.idle() &&
+      ballot_.is_complete(JointKind::kSyncSharedState)) {
+    begin_agreement();
+  }
+  on_turn(epochs_.advance(min_peers_, !agreement_.recording()));
+  if (notices_due_) notify_waiting();
+}
+
+void Group::on_turn(Epochs::Turn turn) {
+  switch (turn) {
+    case Epochs::Turn::kNone: break;
+    case Epochs::Turn::kStarted:
+      ballot_ = Ballot(membership_.members());
+      for (const PeerId member : membership_.members()) notices_.erase(member);
+      break;
+    case Epochs::Turn::kEnded: {
+      ballot_.break_up();
+      if (!ballot_.kind() || ballot_.kind() == JointKind::kUpdateTopology) break;
+      Answer lost;
+      lost.code = Code::kPeerLost;
+      lost.text = epochs_.end_text();
+      answer(lost);
+      break;
+    }
+    case Epochs::Turn::kUnchanged: answer({}); break;
+  }
+}
+
+std::string Group::why_waiting(PeerId peer) const {
+  const std::string obstacle = membership_.obstacle(peer);
+  const auto& about = *membership_.find(peer);
+  if (!obstacle.empty() || about.waiting_ticks < protocol::kTicksPerTimeout) return obstacle;
+  const auto pending = membership_.pending(protocol::kMembersMax);
+  if (!has_members()) {
+    return counted(pending.size(), "peer") + " of min_peers " + std::to_string(min_peers_) +
+           " can reach each other so far";
+  }
+  if (std::find(pending.begin(), pending.end(), peer) == pending.end()) {
+    return "not all members have reached this peer yet";
+  }
+  return "the members have not called update_topology since this peer can be reached";
+}
+
+void Group::notify_waiting() {
+  notices_due_ = false;
+  for (const PeerId peer : membership_.waiting()) {
+    std::string why = why_waiting(peer);
+    if (why.empty() || notices_[peer] == why) continue;
+    connections_.send(peer, protocol::Notice{why});
+    notices_[peer] = std::move(why);
+  }
+}
+
+bool Group::forgettable() const {
+  return membership_.empty() && !agreement_.recorded() && !agreement_.recording();
+}
+
+bool Group::settled() const {
+  const Epochs::Phase phase = epochs_.phase();
+  const bool deciding = phase == Epochs::Phase::kStarting || phase == Epochs::Phase::kAsking ||
+                        phase == Epochs::Phase::kEnding;
+  const auto& peers = membership_.peers();
+  return !deciding && !agreement_.recording() &&
+         std::all_of(peers.begin(), peers.end(), [](const auto& at) { return at.second.connected; });
+}
+
+}  // namespace pccl::master

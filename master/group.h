@@ -1,0 +1,96 @@
+// Group: one peer group of a run: its peers, its epochs, its joint calls and its shared state, and what
+// one of them means for the others. A loss here is nobody else's business; only joint.cc looks at
+// several groups. Every message of a peer that is registered ends up here, after core.cc has seen that
+// it may be said in the phase of its connection.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "master/agreement.h"
+#include "master/ballot.h"
+#include "master/epochs.h"
+#include "master/membership.h"
+
+namespace pccl::master {
+
+class Group {
+ public:
+  Group(GroupId id, Context& context, Connections& connections);
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  GroupId id() const { return id_; }
+  uint32_t min_peers() const { return min_peers_; }
+  const Membership& membership() const { return membership_; }
+  const Ballot& ballot() const { return ballot_; }
+  const Agreement& agreement() const { return agreement_; }
+  const Epochs& epochs() const { return epochs_; }
+  bool has_members() const { return !membership_.members().empty(); }
+
+  // ---- Coming and going ----
+  void welcome(PeerId peer, Membership::Peer about, uint32_t min_peers);
+  void away(PeerId peer);   // its connection has closed
+  // It is back, and its connection is introduced: tells it what it missed. kProtocol if it says what
+  // cannot be.
+  Status back(const protocol::Resume& resume);
+  void leave(PeerId peer);  // by its own will
+  void give_up(PeerId peer, const std::string& why);  // whatever it is here, it is lost
+
+  // ---- From a peer: kProtocol if it may not be said now ----
+  Status hear(PeerId peer, const protocol::Register& message);
+  Status hear(PeerId peer, const protocol::LinkReport& message);
+  Status hear(PeerId peer, const protocol::Begin& message);
+  Status hear(PeerId peer, const protocol::Done& message);
+  Status hear(PeerId peer, const protocol::AbortRequest& message);
+  Status hear(PeerId peer, const protocol::Report& message);
+  Status hear(PeerId peer, const protocol::Vote& message);
+  Status hear(PeerId peer, const protocol::Fetched& message);
+  Status hear(PeerId peer, const protocol::Ping& message);
+  Status hear(PeerId peer, const protocol::Pong& message);
+
+  // ---- Time and progress ----
+  // A tick has passed. Returns members that are to be cut off: they acknowledge nothing.
+  std::vector<PeerId> tick();
+  void persisted(uint64_t token);
+  void advance();  // takes every step that is due
+  void flush() { epochs_.flush(); }
+
+  // ---- Joint calls, for joint.cc ----
+  bool would_change() const;
+  void change() { epochs_.change(); }
+  void answer(const protocol::Answer& answer);  // to all who have voted
+
+  // Nobody is here, and nothing is to be remembered.
+  bool forgettable() const;
+  // Whatever was decided is on its way to everybody.
+  bool settled() const;
+
+ private:
+  void lose(PeerId peer, const std::string& reason);  // a member
+  void drop(PeerId peer, const std::string& why);     // not a member
+  void lose_if_cut_off(PeerId peer);                  // rule 1 of section 4
+  void tell_to_forget(PeerId peer);
+  void dial(PeerId dialler, PeerId target);
+  void repeat_links(PeerId peer);
+  void on_turn(Epochs::Turn turn);
+  void finish(const Agreement::Outcome& outcome);
+  void begin_agreement();
+  void notify_waiting();
+  std::string why_waiting(PeerId peer) const;
+
+  const GroupId id_;
+  Context& context_;
+  Connections& connections_;
+  uint32_t min_peers_ = 1;
+  Membership membership_;
+  Epochs epochs_;
+  Ballot ballot_;
+  Agreement agreement_;
+  std::map<PeerId, std::string> notices_;  // the last one of each who waits
+  bool notices_due_ = false;
+};
+
+}  // namespace pccl::master

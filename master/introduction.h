@@ -1,0 +1,28 @@
+// introduction: whether a peer that says Hello may come in, and why not, in words that tell its user
+// what to change. Pure functions of what it says and of the run it wants to join.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "csrc/protocol/messages.h"
+#include "master/membership.h"
+
+namespace pccl::master {
+
+// What all peers of a run must have in common: as its first peer said.
+struct Terms {
+  protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
+  uint32_t peer_timeout_ms = 0;
+};
+
+// Nothing if it is fine. `library`: what the peer calls itself, if it got that far.
+std::optional<protocol::Reject> refuse_version(uint16_t version, const std::string& library);
+
+// `terms`: none before the first peer. `membership` and `min_peers`: of the group it names; null if
+// there is none yet.
+std::optional<protocol::Reject> refuse(const protocol::Hello& hello,
+                                       const std::optional<Terms>& terms,
+                                       const Membership* membership, uint32_t min_peers);
+
+}  // namespace pccl::master

@@ -1,0 +1,85 @@
+#include "master/links.h"
+
+#include "csrc/base/assert.h"
+
+namespace pccl::master {
+namespace {
+
+Links::View::State state_of(protocol::LinkState state) {
+  switch (state) {
+    case protocol::LinkState::kUp: return Links::View::State::kUp;
+    case protocol::LinkState::kDown: return Links::View::State::kDown;
+    case protocol::LinkState::kUnreachable: return Links::View::State::kUnreachable;
+  }
+  return Links::View::State::kUnknown;
+}
+
+}  // namespace
+
+void Links::add(PeerId dialler, PeerId acceptor) {
+  const bool fresh = links_.try_emplace(pair(dialler, acceptor), Link{dialler, {}, {}, 0}).second;
+  PCCL_ASSERT(fresh && dialler != acceptor);
+}
+
+void Links::forget(PeerId peer) {
+  std::erase_if(links_, [this, peer](const auto& at) {
+    const bool ends_here = at.first.first == peer || at.first.second == peer;
+    if (ends_here && at.second.up()) --up_count_;
+    return ends_here;
+  });
+}
+
+bool Links::report(PeerId from, const protocol::LinkReport& report) {
+  const auto at = links_.find(pair(from, report.peer));
+  if (at == links_.end()) return false;
+  Link& link = at->second;
+  const bool was_up = link.up();
+  View& view = link.dialler == from ? link.by_dialler : link.by_acceptor;
+  view = {state_of(report.state), report.text};
+  // A link that the dialler has made is a new one: what the other side said was of the one before.
+  if (link.dialler == from && view.state == View::State::kUp) link.by_acceptor = {};
+  if (link.up()) link.down_ticks = 0;
+  if (link.up() != was_up) was_up ? --up_count_ : ++up_count_;
+  return true;
+}
+
+bool Links::linked(PeerId a, PeerId b) const {
+  const auto at = links_.find(pair(a, b));
+  return at != links_.end() && at->second.up();
+}
+
+PeerId Links::dialler(PeerId a, PeerId b) const { return links_.at(pair(a, b)).dialler; }
+
+const Links::View& Links::view(PeerId from, PeerId to) const {
+  static const View kNone;
+  const auto at = links_.find(pair(from, to));
+  if (at == links_.end()) return kNone;
+  return at->second.dialler == from ? at->second.by_dialler : at->second.by_acceptor;
+}
+
+void Links::tick(const std::function<bool(PeerId, PeerId)>& counts) {
+  for (auto& [pair, link] : links_) {
+    if (link.down() && counts(pair.first, pair.second)) ++link.down_ticks;
+  }
+}
+
+std::vector<Links::Dead> Links::dead(int ticks) const {
+  std::vector<Dead> dead;
+  for (const auto& [pair, link] : links_) {
+    if (link.down_ticks < ticks || !link.down()) continue;
+    const View& view = link.by_dialler.dead() ? link.by_dialler : link.by_acceptor;
+    dead.push_back({pair.first, pair.second, view.text});
+  }
+  return dead;
+}
+
+size_t Links::dead_count(PeerId peer, const std::vector<PeerId>& others) const {
+  size_t count = 0;
+  for (const PeerId other : others) {
+    const auto at = links_.find(pair(peer, other));
+    if (at != links_.end() && at->second.down()) ++count;
+  }
+  return count;
+}
+
+}  // namespace pccl::master

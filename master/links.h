@@ -1,0 +1,67 @@
+// Links: what the peers of one group have said about the links between them. Each pair has one: the
+// peer that registered first dials, the other accepts, and each side has its own view. The dialler says
+// when it is up; that it is down, either side says. Pure bookkeeping: what a dead link means for a
+// member is membership's to decide.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/protocol/messages.h"
+
+namespace pccl::master {
+
+class Links {
+ public:
+  // What one peer says of its link to another.
+  struct View {
+    enum class State { kUnknown, kUp, kDown, kUnreachable };
+    State state = State::kUnknown;
+    std::string text;  // why it is not up
+    bool dead() const { return state == State::kDown || state == State::kUnreachable; }
+  };
+
+  // The two are to be linked. REQUIRES: new.
+  void add(PeerId dialler, PeerId acceptor);
+  void forget(PeerId peer);
+
+  // False: there is no link between these two (one of them has gone meanwhile).
+  bool report(PeerId from, const protocol::LinkReport& report);
+
+  size_t up_count() const { return up_count_; }
+  bool linked(PeerId a, PeerId b) const;  // up, as the dialler says, and not down, as the acceptor does
+  // Whoever is to dial in this pair. REQUIRES: add() was called for it.
+  PeerId dialler(PeerId a, PeerId b) const;
+  // What `from` says of its link to `to`.
+  const View& view(PeerId from, PeerId to) const;
+
+  // A tick has passed. Counts how long a link has been down for which `counts(a, b)` says so.
+  void tick(const std::function<bool(PeerId, PeerId)>& counts);
+  // Links that have been down for at least `ticks`, and why.
+  struct Dead {
+    PeerId a, b;
+    std::string text;
+  };
+  std::vector<Dead> dead(int ticks) const;
+  // How many links between `peer` and these are down.
+  size_t dead_count(PeerId peer, const std::vector<PeerId>& others) const;
+
+ private:
+  using Pair = std::pair<PeerId, PeerId>;  // the smaller id first
+  struct Link {
+    PeerId dialler;
+    View by_dialler, by_acceptor;
+    int down_ticks = 0;
+    bool up() const { return by_dialler.state == View::State::kUp && !by_acceptor.dead(); }
+    bool down() const { return by_dialler.dead() || by_acceptor.dead(); }
+  };
+  static Pair pair(PeerId a, PeerId b) { return a < b ? Pair{a, b} : Pair{b, a}; }
+
+  std::map<Pair, Link> links_;
+  size_t up_count_ = 0;
+};
+
+}  // namespace pccl::master

@@ -1,0 +1,203 @@
+#include "master/membership.h"
+
+#include <algorithm>
+
+#include "csrc/protocol/limits.h"
+#include "master/words.h"
+
+namespace pccl::master {
+namespace {
+
+// A quarter of the peer timeout, in whole ticks.
+constexpr int kLinkDownTicks = (protocol::kTicksPerTimeout + 3) / 4;
+
+}  // namespace
+
+// ---- Coming and going ----
+
+void Membership::welcome(PeerId peer, Peer about) {
+  const bool fresh = peers_.emplace(peer, std::move(about)).second;
+  PCCL_ASSERT(fresh);
+}
+
+std::vector<PeerId> Membership::register_peer(PeerId id, const std::string& host, uint16_t port) {
+  Peer& peer = peers_.at(id);
+  PCCL_ASSERT(peer.order == 0);
+  std::vector<PeerId> diallers;
+  for (const auto& [other, about] : peers_) {
+    if (about.order == 0) continue;
+    links.add(other, id);
+    diallers.push_back(other);
+  }
+  peer.host = host;
+  peer.port = port;
+  peer.order = ++registrations_;
+  return diallers;
+}
+
+void Membership::set_connected(PeerId id, bool connected) {
+  Peer& peer = peers_.at(id);
+  peer.connected = connected;
+  peer.away_ticks = 0;
+}
+
+void Membership::remove(PeerId peer, const std::string& why) {
+  peers_.erase(peer);
+  std::erase(members_, peer);
+  ranks_.erase(peer);
+  links.forget(peer);
+  gone_.push_back({peer, why});
+  if (gone_.size() > protocol::kMembersMax) gone_.pop_front();
+}
+
+void Membership::admit(std::vector<PeerId> members) {
+  members_ = std::move(members);
+  ranks_.clear();
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) ranks_[members_[rank]] = rank;
+}
+
+// ---- Who is there ----
+
+const Membership::Peer* Membership::find(PeerId peer) const {
+  const auto at = peers_.find(peer);
+  return at == peers_.end() ? nullptr : &at->second;
+}
+
+std::optional<uint32_t> Membership::rank(PeerId peer) const {
+  const auto at = ranks_.find(peer);
+  if (at == ranks_.end()) return std::nullopt;
+  return at->second;
+}
+
+std::vector<PeerId> Membership::waiting() const {
+  std::vector<PeerId> waiting;
+  for (const auto& [id, peer] : peers_) {
+    if (peer.order != 0 && !is_member(id)) waiting.push_back(id);
+  }
+  std::sort(waiting.begin(), waiting.end(), [this](PeerId a, PeerId b) {
+    return peers_.at(a).order < peers_.at(b).order;
+  });
+  return waiting;
+}
+
+std::optional<PeerId> Membership::wished_by(int32_t rank) const {
+  for (const auto& [id, peer] : peers_) {
+    if (peer.wish == rank && !is_member(id)) return id;
+  }
+  return std::nullopt;
+}
+
+// ---- Rules ----
+
+bool Membership::reached(PeerId peer, const std::vector<PeerId>& by) const {
+  return std::all_of(by.begin(), by.end(),
+                     [&](PeerId other) { return links.linked(other, peer); });
+}
+
+std::vector<PeerId> Membership::pending(size_t room) const {
+  std::vector<PeerId> pending;
+  for (const PeerId peer : waiting()) {
+    if (pending.size() >= room) break;
+    if (!peers_.at(peer).connected || !reached(peer, members_)) continue;
+    if (reached(peer, pending)) pending.push_back(peer);
+  }
+  return pending;
+}
+
+std::optional<std::vector<PeerId>> Membership::founders(size_t min_peers) const {
+  // So many have to be linked with each other: a cheap look before the dear one.
+  if (!members_.empty() || links.up_count() < min_peers * (min_peers - 1) / 2) return std::nullopt;
+  const std::vector<PeerId> chosen = pending(min_peers);
+  if (chosen.size() < min_peers) return std::nullopt;
+  std::vector<PeerId> ranks(min_peers), others;
+  for (const PeerId peer : chosen) {
+    const int32_t wish = peers_.at(peer).wish;
+    const bool free = wish >= 0 && static_cast<size_t>(wish) < min_peers && !ranks[wish];
+    if (free) {
+      ranks[wish] = peer;
+    } else {
+      others.push_back(peer);
+    }
+  }
+  auto next = others.begin();
+  for (PeerId& rank : ranks) {
+    if (!rank) rank = *next++;
+  }
+  return ranks;
+}
+
+std::string Membership::obstacle(PeerId peer) const {
+  std::string out;
+  size_t count = 0;
+  for (const auto& [other, about] : peers_) {
+    const Links::View& view = links.view(other, peer);
+    if (other == peer || view.state != Links::View::State::kUnreachable) continue;
+    if (++count > protocol::kRanksNamedMax) continue;
+    out += (out.empty() ? "" : "; ") + describe(other) + " cannot reach this peer: " + view.text;
+  }
+  if (count <= protocol::kRanksNamedMax) return out;
+  return out + "; and " + std::to_string(count - protocol::kRanksNamedMax) + " more";
+}
+
+// Of the two ends of a dead link, the one that goes.
+PeerId Membership::weaker(PeerId a, PeerId b) const {
+  const size_t dead_a = links.dead_count(a, members_), dead_b = links.dead_count(b, members_);
+  if (dead_a != dead_b) return dead_a > dead_b ? a : b;
+  return peers_.at(a).order > peers_.at(b).order ? a : b;
+}
+
+std::vector<Membership::Lost> Membership::tick(Duration peer_timeout) {
+  std::vector<Lost> lost;
+  const auto gone = [&lost](PeerId peer) {
+    return std::any_of(lost.begin(), lost.end(), [&](const Lost& one) { return one.peer == peer; });
+  };
+  for (auto& [id, peer] : peers_) {
+    if (peer.order != 0 && !is_member(id)) ++peer.waiting_ticks;
+    if (peer.connected || ++peer.away_ticks < protocol::kTicksPerTimeout) continue;
+    lost.push_back({id, "its connection to the master broke and it did not come back within " +
+                            text(peer_timeout)});
+  }
+  links.tick([this](PeerId a, PeerId b) {
+    return is_member(a) && is_member(b) && peers_.at(a).connected && peers_.at(b).connected;
+  });
+  for (const Links::Dead& dead : links.dead(kLinkDownTicks)) {
+    if (gone(dead.a) || gone(dead.b)) continue;
+    const PeerId victim = weaker(dead.a, dead.b);
+    const PeerId other = victim == dead.a ? dead.b : dead.a;
+    lost.push_back({victim, "the link between it and " + describe(other) + " is down" +
+                                (dead.text.empty() ? "" : ": " + dead.text)});
+  }
+  return lost;
+}
+
+bool Membership::lost_at_once(PeerId peer) const {
+  const Peer* about = find(peer);
+  if (about == nullptr || !is_member(peer) || about->connected) return false;
+  return std::any_of(members_.begin(), members_.end(), [&](PeerId other) {
+    return other != peer && links.view(other, peer).dead();
+  });
+}
+
+// ---- Words ----
+
+protocol::Member Membership::member(PeerId id) const {
+  const Peer& peer = peers_.at(id);
+  return {id, address_text(peer.host.empty() ? peer.seen_host : peer.host, peer.port)};
+}
+
+std::string Membership::describe(PeerId id) const {
+  const auto at = rank(id);
+  const std::string place = at ? "rank " + std::to_string(*at) + ", " : "";
+  const Peer& peer = peers_.at(id);
+  const std::string where = peer.order == 0 ? peer.seen_host : member(id).address;
+  return "peer " + pccl::text(id) + " (" + place + where + ")";
+}
+
+protocol::Dial Membership::dial(PeerId dialler, PeerId target) const {
+  const Peer& to = peers_.at(target);
+  if (!to.host.empty()) return {target, to.host, to.port};
+  const bool through_master = to.seen_loopback && !peers_.at(dialler).seen_loopback;
+  return {target, through_master ? "" : to.seen_host, to.port};
+}
+
+}  // namespace pccl::master

@@ -1,0 +1,97 @@
+// Membership: the peers of one group: who is welcomed, who is registered and waits, who is a member and
+// at which rank, who could be admitted now, and who must be given up (PROTOCOL.md, sections 2 and 4).
+// Pure bookkeeping and rules; what is said to whom about it is group.cc's business.
+// Invariants: members are registered peers; a peer that is gone never comes back; between every two
+// registered peers there is one link, which the one that registered first dials.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/protocol/messages.h"
+#include "master/links.h"
+
+namespace pccl::master {
+
+class Membership {
+ public:
+  struct Peer {
+    std::string seen_host;
+    bool seen_loopback = false;
+    int32_t wish = -1;       // wanted rank, -1: any; counts only at the founding
+    std::string host;        // as it registered; empty: where it is seen
+    uint16_t port = 0;
+    uint64_t order = 0;      // of registration, from 1; 0: not yet
+    bool connected = true;
+    int away_ticks = 0;      // since its connection closed
+    int waiting_ticks = 0;   // since it registered, until it is a member
+  };
+
+  // ---- Coming and going ----
+  void welcome(PeerId peer, Peer about);
+  // Adds its links. Returns who is to dial it. REQUIRES: welcomed and not registered.
+  std::vector<PeerId> register_peer(PeerId peer, const std::string& host, uint16_t port);
+  void set_connected(PeerId peer, bool connected);
+  // It is gone for good, for the reason that a later Resume of it is given.
+  void remove(PeerId peer, const std::string& why);
+  // The next epoch's members, in rank order. REQUIRES: all registered.
+  void admit(std::vector<PeerId> members);
+
+  // ---- Who is there ----
+  bool empty() const { return peers_.empty(); }
+  const Peer* find(PeerId peer) const;
+  const std::map<PeerId, Peer>& peers() const { return peers_; }
+  const std::vector<PeerId>& members() const { return members_; }  // that are left, in rank order
+  // In the epoch: does not change when others are lost.
+  std::optional<uint32_t> rank(PeerId peer) const;
+  bool is_member(PeerId peer) const { return ranks_.contains(peer); }
+  std::vector<PeerId> waiting() const;  // registered, not members; in order of registration
+  // Who wished this rank and is not a member, if anybody.
+  std::optional<PeerId> wished_by(int32_t rank) const;
+  // Why a peer went, if that is remembered.
+  struct Gone {
+    PeerId peer;
+    std::string why;
+  };
+  const std::deque<Gone>& gone() const { return gone_; }
+
+  // ---- Rules ----
+  // Who is pending, at most `room` of them, in order of registration: reached by all members, and
+  // linked with every pending peer before it.
+  std::vector<PeerId> pending(size_t room) const;
+  // The first members in rank order: as soon as `min_peers` are pending, while there are none.
+  std::optional<std::vector<PeerId>> founders(size_t min_peers) const;
+  // Why a waiting peer is not pending, if there is something that a person can do about.
+  std::string obstacle(PeerId peer) const;
+  // A tick has passed. Returns who is lost or no longer waited for by it (section 4, rules 2 and 4).
+  struct Lost {
+    PeerId peer;
+    std::string why;
+  };
+  std::vector<Lost> tick(Duration peer_timeout);
+  // Rule 1: a member whose connection is closed and to which another member's link is down.
+  bool lost_at_once(PeerId peer) const;
+
+  // ---- Words ----
+  protocol::Member member(PeerId peer) const;
+  std::string describe(PeerId peer) const;  // "peer 1.3 (rank 2, 10.0.0.7:48201)"
+  protocol::Dial dial(PeerId dialler, PeerId target) const;
+
+  Links links;
+
+ private:
+  bool reached(PeerId peer, const std::vector<PeerId>& by) const;
+  PeerId weaker(PeerId a, PeerId b) const;
+
+  std::map<PeerId, Peer> peers_;
+  std::vector<PeerId> members_;
+  std::map<PeerId, uint32_t> ranks_;  // of the members
+  std::deque<Gone> gone_;  // the last kMembersMax
+  uint64_t registrations_ = 0;
+};
+
+}  // namespace pccl::master

@@ -1,0 +1,220 @@
+//   an operation   event                                          to
+//   (unknown)      Begin                                          open
+//   open           Begin of all others alike                      open
+//   open           Begin that differs                             settled   aborted, kMismatch
+//   open           Done by all                                    settled   committed; a transfer: forgotten
+//   open           AbortRequest                                   settled   aborted, its code
+//   open           update_topology, begun by some only            settled   aborted, kMembershipChanged
+//   settled        begun by all                                   forgotten
+//   any            Done, AbortRequest that crossed the verdict    stays
+
+#include "master/operations.h"
+
+#include <algorithm>
+
+#include "master/context.h"
+#include "master/words.h"
+
+namespace pccl::master {
+namespace {
+
+// Open ones, and settled ones that others have yet to call.
+constexpr size_t kBegunMax = 2 * protocol::kOpsOpenMax;
+
+bool transfers(const protocol::OpInfo& info) { return info.kind == protocol::OpKind::kSend; }
+
+}  // namespace
+
+Operations::Operations(Epoch epoch, std::vector<PeerId> members)
+    : epoch_(epoch), members_(std::move(members)), begun_by_(members_.size()) {
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) ranks_[members_[rank]] = rank;
+}
+
+// ---- Whom an operation concerns ----
+
+bool Operations::concerns(const Op& op, uint32_t rank) const {
+  if (!transfers(op.info)) return true;
+  return members_[rank] == op.info.root || members_[rank] == op.info.receiver;
+}
+
+uint32_t Operations::parties(const Op& op) const {
+  return transfers(op.info) ? 2 : static_cast<uint32_t>(members_.size());
+}
+
+std::vector<uint32_t> Operations::ranks_at(const Op& op, At what) const {
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    if (concerns(op, rank) && op.at[rank] == what) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+// ---- What peers say ----
+
+Status Operations::check_begin(uint32_t rank, OpKey op, const protocol::OpInfo& info) const {
+  if (info.kind == protocol::OpKind::kRecv) return violation("Begin of a recv: both sides say send");
+  if (transfers(info)) {
+    const bool mine = members_[rank] == info.root || members_[rank] == info.receiver;
+    const bool known = ranks_.contains(info.root) && ranks_.contains(info.receiver);
+    if (!mine || !known || info.root == info.receiver) {
+      return violation("Begin of a send that is not between this peer and another member");
+    }
+  }
+  const auto at = table_.find(op);
+  if (at != table_.end() && at->second.at[rank] != At::kNothing) {
+    return violation("Begin of " + text(info, op) + ", which it has begun before");
+  }
+  if (begun_by_[rank] < kBegunMax) return {};
+  return violation("more than " + std::to_string(kBegunMax) + " operations in flight");
+}
+
+Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info) {
+  const uint32_t rank = this->rank(peer);
+  const Status status = check_begin(rank, op, info);
+  if (!status.ok()) return status;
+  const auto [at, fresh] = table_.try_emplace(op);
+  Op& known = at->second;
+  if (fresh) {
+    known.info = info;
+    known.at.resize(members_.size());
+    ++open_;
+  }
+  const bool differs = !known.settled && known.info != info;
+  std::string why;
+  if (differs) why = mismatch(known, op, rank, info);
+  mark_begun(at, rank);
+  if (differs) {
+    settle(at, protocol::Outcome::kAborted, Code::kMismatch, std::move(why));
+  } else if (known.settled) {
+    forget_if_heard(at);
+  }
+  return {};
+}
+
+void Operations::mark_begun(Table::iterator at, uint32_t rank) {
+  Op& op = at->second;
+  op.at[rank] = At::kBegun;
+  if (concerns(op, rank)) ++op.begun;
+  ++begun_by_[rank];
+}
+
+Status Operations::done(PeerId peer, OpKey op) {
+  const uint32_t rank = this->rank(peer);
+  const auto at = table_.find(op);
+  if (at == table_.end()) return {};  // it has crossed the verdict, and all have heard
+  Op& known = at->second;
+  if (known.at[rank] == At::kNothing) return violation("Done before Begin");
+  if (known.at[rank] == At::kDone || known.settled) return {};
+  known.at[rank] = At::kDone;
+  if (++known.done < parties(known)) return {};
+  if (!transfers(known.info)) {
+    settle(at, protocol::Outcome::kCommitted, Code::kOk, {});
+  } else {
+    --open_;
+    erase(at);
+  }
+  return {};
+}
+
+Status Operations::abort(PeerId peer, const protocol::AbortRequest& request) {
+  if (request.code == Code::kOk) return violation("AbortRequest without a reason");
+  const auto at = table_.find(request.op);
+  if (at == table_.end() || at->second.settled) return {};
+  const Op& op = at->second;
+  if (op.at[rank(peer)] == At::kNothing) return violation("AbortRequest before Begin");
+  std::string text = request.text.empty() ? name(op, request.op) + " was given up" : request.text;
+  const auto absent = ranks_at(op, At::kNothing), unfinished = ranks_at(op, At::kBegun);
+  const auto has = [](const std::vector<uint32_t>& ranks) { return ranks.size() == 1 ? " has" : " have"; };
+  if (!absent.empty()) text += "; " + ranks_text(absent) + has(absent) + " not called it";
+  if (!unfinished.empty()) {
+    text += "; " + ranks_text(unfinished) + has(unfinished) + " called it and not finished";
+  }
+  settle(at, protocol::Outcome::kAborted, request.code, std::move(text));
+  return {};
+}
+
+Status Operations::resume(PeerId peer, OpKey op, const protocol::OpInfo& info, bool is_done,
+                          bool posting) {
+  const auto at = table_.find(op);
+  const bool begun = at != table_.end() && at->second.at[rank(peer)] != At::kNothing;
+  if (!begun && !posting) return {};
+  const Status status = begun ? Status{} : begin(peer, op, info);
+  return status.ok() && is_done ? done(peer, op) : status;
+}
+
+// ---- How operations end ----
+
+void Operations::settle(Table::iterator at, protocol::Outcome outcome, Code code,
+                        std::string text) {
+  PCCL_ASSERT(!at->second.settled);
+  settled_.push_back({at->first, outcome, code, cut(std::move(text))});
+  at->second.settled = true;
+  --open_;
+  forget_if_heard(at);
+}
+
+void Operations::forget_if_heard(Table::iterator at) {
+  if (at->second.begun == parties(at->second)) erase(at);
+}
+
+void Operations::erase(Table::iterator at) {
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    if (at->second.at[rank] != At::kNothing) --begun_by_[rank];
+  }
+  table_.erase(at);
+}
+
+void Operations::drain() {
+  for (auto at = table_.begin(); at != table_.end();) {
+    const auto here = at++;
+    const Op& op = here->second;
+    const auto absent = ranks_at(op, At::kNothing);
+    if (op.settled || absent.empty()) continue;
+    settle(here, protocol::Outcome::kAborted, Code::kMembershipChanged,
+           name(op, here->first) + " was ended by update_topology: " + ranks_text(absent) +
+               " had not called it before; call it again");
+  }
+}
+
+std::string Operations::in_flight() const {
+  for (const auto& [key, op] : table_) {
+    if (op.settled) continue;
+    return counted(open_, "operation") + (open_ == 1 ? " is" : " are") +
+           " in flight, for instance " + name(op, key);
+  }
+  return {};
+}
+
+std::vector<protocol::Verdict> Operations::take_settled() {
+  std::vector<protocol::Verdict> settled;
+  settled.swap(settled_);
+  return settled;
+}
+
+bool Operations::is_transfer(OpKey op) const {
+  const auto at = table_.find(op);
+  return at != table_.end() && transfers(at->second.info);
+}
+
+// ---- Words ----
+
+std::string Operations::name(const Op& op, OpKey key) const {
+  return text(op.info) + " " + text(op.info, key) + " in epoch " + text(epoch_);
+}
+
+// Each variant with its ranks, the rarer first: that is where the mistake is likely to be.
+std::string Operations::mismatch(const Op& op, OpKey key, uint32_t rank,
+                                 const protocol::OpInfo& info) const {
+  std::vector<uint32_t> others;
+  for (uint32_t other = 0; other < op.at.size(); ++other) {
+    if (op.at[other] != At::kNothing) others.push_back(other);
+  }
+  const std::string one = ranks_text({rank}) + " called " + text(info);
+  const std::string most = ranks_text(others) + " called " + text(op.info);
+  const bool first = others.size() > 1 || rank < others[0];
+  return "ranks disagree on " + text(op.info, key) + " in epoch " + text(epoch_) + ": " +
+         (first ? one + "; " + most : most + "; " + one) +
+         ". All ranks must make the same calls, in the same order under one tag";
+}
+
+}  // namespace pccl::master

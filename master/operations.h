@@ -1,0 +1,77 @@
+// Operations: what the members of one epoch have posted and finished, until it is settled and everybody
+// has heard (PROTOCOL.md, section 3). Optimistic: nobody is answered when it begins; the table learns
+// from Begin and Done, and settles an operation when all are done, when two descriptions of it differ,
+// when somebody gives it up, or when a joint update_topology ends it.
+// Invariants: an operation is settled once; a settled one is remembered until all have begun it, so
+// that a late Begin is not taken for a new operation.
+// Failure: what a peer may not say is kProtocol; its connection is closed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "csrc/protocol/limits.h"
+#include "csrc/protocol/messages.h"
+
+namespace pccl::master {
+
+class Operations {
+ public:
+  Operations() = default;
+  // `members` in rank order.
+  Operations(Epoch epoch, std::vector<PeerId> members);
+
+  Status begin(PeerId peer, OpKey op, const protocol::OpInfo& info);
+  Status done(PeerId peer, OpKey op);
+  Status abort(PeerId peer, const protocol::AbortRequest& request);
+  // What a peer that comes back says of an operation it has open: Begin and Done, if they got lost.
+  // `posting` is over: no more Begins.
+  Status resume(PeerId peer, OpKey op, const protocol::OpInfo& info, bool is_done, bool posting);
+
+  // A joint update_topology: what some member has not begun ends here. The rest goes on.
+  void drain();
+  bool drained() const { return open_ == 0; }
+  // "3 operations are in flight, for instance all_reduce(...) (t, #1)"; empty when drained.
+  std::string in_flight() const;
+
+  // What was settled since the last call, in order.
+  std::vector<protocol::Verdict> take_settled();
+  // A transfer between two members is never committed by a verdict.
+  bool is_transfer(OpKey op) const;
+  size_t open_count() const { return open_; }
+
+ private:
+  enum class At : uint8_t { kNothing, kBegun, kDone };
+  struct Op {
+    protocol::OpInfo info;  // of the first Begin
+    bool settled = false;
+    uint32_t begun = 0;  // how many of those it concerns
+    uint32_t done = 0;
+    std::vector<At> at;  // by rank
+  };
+  using Table = std::map<OpKey, Op>;
+
+  uint32_t rank(PeerId peer) const { return ranks_.at(peer); }
+  Status check_begin(uint32_t rank, OpKey op, const protocol::OpInfo& info) const;
+  bool concerns(const Op& op, uint32_t rank) const;
+  uint32_t parties(const Op& op) const;
+  void mark_begun(Table::iterator at, uint32_t rank);
+  void settle(Table::iterator at, protocol::Outcome outcome, Code code, std::string text);
+  void forget_if_heard(Table::iterator at);
+  void erase(Table::iterator at);
+  std::vector<uint32_t> ranks_at(const Op& op, At what) const;
+  std::string name(const Op& op, OpKey key) const;
+  std::string mismatch(const Op& op, OpKey key, uint32_t rank, const protocol::OpInfo& info) const;
+
+  Epoch epoch_;
+  std::vector<PeerId> members_;
+  std::map<PeerId, uint32_t> ranks_;
+  Table table_;
+  size_t open_ = 0;               // not settled
+  std::vector<size_t> begun_by_;  // entries of the table that each rank has begun
+  std::vector<protocol::Verdict> settled_;
+};
+
+}  // namespace pccl::master

@@ -1,0 +1,61 @@
+#include "master/resume.h"
+
+#include <algorithm>
+
+#include "master/context.h"
+
+namespace pccl::master {
+namespace {
+
+using protocol::Message;
+using protocol::Resume;
+
+// Verdicts from `index` on, and the end of the epoch if there was one that the peer did not see.
+Status append_epoch(const EpochTold& told, uint64_t index, bool end_seen,
+                    std::vector<Message>& messages) {
+  const auto verdicts = told.verdicts.since(told.epoch, index);
+  if (!verdicts) {
+    return violation("Resume after verdict " + std::to_string(index) + " of epoch " +
+                     text(told.epoch) + ", which has " +
+                     std::to_string(told.verdicts.next_index()));
+  }
+  if (end_seen && !told.end) {
+    return violation("Resume after the end of epoch " + text(told.epoch) + ", which has not ended");
+  }
+  for (const protocol::Verdicts& some : *verdicts) messages.emplace_back(some);
+  if (told.end && !end_seen) messages.emplace_back(*told.end);
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<Message>> missed(const Told& told, const Resume& resume) {
+  std::vector<Message> messages;
+  if (resume.ops.size() != resume.infos.size()) {
+    return violation("Resume with " + std::to_string(resume.ops.size()) + " operations and " +
+                     std::to_string(resume.infos.size()) + " descriptions");
+  }
+  if (resume.epoch != told.current.epoch) {
+    const auto& joined = told.start.joined;
+    const bool newcomer =
+        !resume.epoch && std::find(joined.begin(), joined.end(), resume.peer) != joined.end();
+    if (!newcomer && (resume.epoch != told.previous.epoch || !resume.epoch)) {
+      return violation("Resume in epoch " + text(resume.epoch) + " while the group is in epoch " +
+                       text(told.current.epoch));
+    }
+    if (!newcomer) {
+      const Status status =
+          append_epoch(told.previous, resume.verdict_index, resume.ended, messages);
+      if (!status.ok()) return status;
+    }
+    messages.emplace_back(told.start);
+  }
+  const bool here = resume.epoch == told.current.epoch;
+  const Status status = append_epoch(told.current, here ? resume.verdict_index : 0,
+                                     here && resume.ended, messages);
+  if (!status.ok()) return status;
+  if (told.ask && !told.current.end) messages.emplace_back(*told.ask);
+  return messages;
+}
+
+}  // namespace pccl::master

@@ -1,0 +1,110 @@
+#include "master/verdict.h"
+
+#include <algorithm>
+
+#include "csrc/protocol/limits.h"
+
+namespace pccl::master {
+
+using protocol::OpState;
+using protocol::Outcome;
+
+namespace {
+
+// One Verdicts message stays far below kMessageBytesMax and kOpsOpenMax.
+constexpr size_t kVerdictBytes = 64;  // a verdict without its text, generously
+constexpr size_t kVerdictsBytesMax = protocol::kMessageBytesMax / 8;
+static_assert(kVerdictsBytesMax / kVerdictBytes <= protocol::kOpsOpenMax);
+
+}  // namespace
+
+Outcome decide(std::span<const OpState> survivors) {
+  const auto holds = [survivors](OpState state) {
+    return std::find(survivors.begin(), survivors.end(), state) != survivors.end();
+  };
+  if (holds(OpState::kCommitted)) return Outcome::kCommitted;
+  if (holds(OpState::kAborted) || holds(OpState::kNotDone)) return Outcome::kAborted;
+  return Outcome::kCommitted;
+}
+
+std::vector<OpKey> decide(std::span<const protocol::Report> survivors) {
+  std::map<OpKey, std::vector<OpState>> states;
+  for (size_t i = 0; i < survivors.size(); ++i) {
+    for (const protocol::OpReport& op : survivors[i].ops) {
+      std::vector<OpState>& of_op = states[op.op];
+      if (of_op.size() > i) continue;
+      of_op.resize(i, OpState::kNotDone);
+      of_op.push_back(op.state);
+    }
+  }
+  std::vector<OpKey> committed;
+  for (auto& [op, of_op] : states) {
+    of_op.resize(survivors.size(), OpState::kNotDone);
+    if (decide(of_op) == Outcome::kCommitted) committed.push_back(op);
+  }
+  return committed;
+}
+
+VerdictLog::VerdictLog(const std::vector<PeerId>& members) {
+  for (const PeerId member : members) seen_[member] = 0;
+}
+
+void VerdictLog::append(std::vector<protocol::Verdict> verdicts) {
+  for (protocol::Verdict& verdict : verdicts) {
+    index_[verdict.op] = next_index();
+    kept_.push_back(std::move(verdict));
+  }
+}
+
+bool VerdictLog::acknowledge(PeerId peer, uint64_t index) {
+  if (index > next_index()) return false;
+  const auto at = seen_.find(peer);
+  if (at == seen_.end() || index <= at->second) return true;
+  const bool was_last = at->second == first_;
+  at->second = index;
+  if (was_last) trim();
+  return true;
+}
+
+void VerdictLog::lose(PeerId peer) {
+  seen_.erase(peer);
+  if (!seen_.empty()) trim();
+}
+
+void VerdictLog::trim() {
+  uint64_t stable = next_index();
+  for (const auto& [peer, seen] : seen_) stable = std::min(stable, seen);
+  for (; first_ < stable; ++first_) {
+    const auto at = index_.find(kept_.front().op);
+    if (at != index_.end() && at->second == first_) index_.erase(at);
+    kept_.pop_front();
+  }
+}
+
+std::vector<OpKey> VerdictLog::committed() const {
+  std::vector<OpKey> committed;
+  for (const protocol::Verdict& verdict : kept_) {
+    if (verdict.outcome == Outcome::kCommitted) committed.push_back(verdict.op);
+  }
+  return committed;
+}
+
+std::optional<std::vector<protocol::Verdicts>> VerdictLog::since(Epoch epoch,
+                                                                 uint64_t index) const {
+  if (index < first_ || index > next_index()) return std::nullopt;
+  std::vector<protocol::Verdicts> messages;
+  size_t bytes = kVerdictsBytesMax;
+  for (; index < next_index(); ++index) {
+    const protocol::Verdict& verdict = kept_[index - first_];
+    const size_t more = kVerdictBytes + verdict.text.size();
+    if (bytes + more > kVerdictsBytesMax) {
+      messages.push_back({epoch, index, first_, {}});
+      bytes = 0;
+    }
+    bytes += more;
+    messages.back().verdicts.push_back(verdict);
+  }
+  return messages;
+}
+
+}  // namespace pccl::master

@@ -1,0 +1,58 @@
+// verdict: how operations end after a loss, from what the survivors hold, and the one list of verdicts
+// that all members of an epoch hear in the same order.
+// The rule is the one that DESIGN's model checks exhaustively: a verdict that anybody knows wins; else
+// an operation commits if and only if every survivor has finished it. Pure functions of reports.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "csrc/protocol/messages.h"
+
+namespace pccl::master {
+
+// The outcome of one operation; one state per survivor, kNotDone for who did not report it.
+protocol::Outcome decide(std::span<const protocol::OpState> survivors);
+
+// Which of the reported operations commit, in order; every other one is aborted. One report per
+// survivor. An operation listed twice in one report counts as its first.
+std::vector<OpKey> decide(std::span<const protocol::Report> survivors);
+
+// The verdicts of one epoch, numbered from 0, until all members have acknowledged them.
+class VerdictLog {
+ public:
+  VerdictLog() = default;
+  explicit VerdictLog(const std::vector<PeerId>& members);
+
+  void append(std::vector<protocol::Verdict> verdicts);
+  // `peer` has seen all before `index`. False: that many were never told.
+  bool acknowledge(PeerId peer, uint64_t index);
+  void lose(PeerId peer);  // nobody waits for its acknowledgements any more
+
+  uint64_t next_index() const { return first_ + kept_.size(); }
+  uint64_t stable_index() const { return first_; }
+  // How many verdicts this member has not acknowledged.
+  uint64_t unseen(PeerId peer) const { return next_index() - seen_.at(peer); }
+  // Whether an operation has a verdict that is still kept.
+  bool contains(OpKey op) const { return index_.contains(op); }
+  // Kept operations that committed.
+  std::vector<OpKey> committed() const;
+
+  // What has to be said to somebody who has seen all before `index`, in messages of bounded size;
+  // nothing if that is too long ago.
+  std::optional<std::vector<protocol::Verdicts>> since(Epoch epoch, uint64_t index) const;
+
+ private:
+  void trim();
+
+  uint64_t first_ = 0;
+  std::deque<protocol::Verdict> kept_;
+  std::map<OpKey, uint64_t> index_;
+  std::map<PeerId, uint64_t> seen_;
+};
+
+}  // namespace pccl::master

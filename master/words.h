@@ -1,0 +1,28 @@
+// words: pieces of the sentences in which the master tells people what happened: durations, ranks,
+// addresses. Pure functions. Lists never grow with the number of peers (limits.h, kRanksNamedMax).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "csrc/base/clock.h"
+
+namespace pccl::master {
+
+// "10 s", "2.5 s", "250 ms".
+std::string text(Duration duration);
+
+// "rank 2", "ranks 0, 1 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 4 more". REQUIRES: at least one.
+std::string ranks_text(const std::vector<uint32_t>& ranks);
+
+// "1 member", "3 members".
+std::string counted(uint64_t count, const std::string& what);
+
+// "10.0.0.7:48201", "[fe80::1]:48201".
+std::string address_text(const std::string& host, uint16_t port);
+
+// Cut to what a message may carry, at a character's edge.
+std::string cut(std::string text);
+
+}  // namespace pccl::master

@@ -1,0 +1,285 @@
+// harness: a MasterCore with peers that are only names. Feeds it events and prints what it does, one
+// line per effect, so that a test reads like a story and fails like one:
+//   "a < EpochStart 1.1 [a b] joined [a b]"
+// Log effects are kept apart. Persist is answered at once, unless the test wants to hold it back.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "csrc/protocol/codec.h"
+#include "master/core.h"
+
+namespace pccl::master {
+
+inline constexpr uint32_t kIncarnation = 1;
+inline constexpr uint64_t kRunId = 7;
+inline constexpr Duration kTick = std::chrono::seconds(1);
+
+inline Epoch epoch(uint32_t counter) { return {(uint64_t{kIncarnation} << 32) | counter}; }
+inline PeerId peer_id(uint32_t counter) { return {(uint64_t{kIncarnation} << 32) | counter}; }
+inline OpKey op(uint32_t sequence, const std::string& tag = "") { return {tag_id(tag), sequence}; }
+
+inline protocol::OpInfo all_reduce(uint64_t count, const std::string& tag = "") {
+  protocol::OpInfo info;
+  info.count = count;
+  info.world_size = 2;
+  info.tag = tag;
+  return info;
+}
+
+inline protocol::Offer offer(uint64_t revision, std::vector<uint64_t> hashes,
+                             protocol::SyncStrategy strategy = protocol::SyncStrategy::kEnforcePopular) {
+  protocol::Offer offer{revision, strategy, {}};
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    offer.entries.push_back({"k" + std::to_string(i), DType::kFloat32, {2, 3}, hashes[i]});
+  }
+  return offer;
+}
+
+class Harness {
+ public:
+  Harness() : core_({"run", kRunId, kIncarnation, false}) {}
+
+  MasterCore& core() { return core_; }
+  PeerId id(const std::string& name) const { return ids_.at(name); }
+  bool hold_persists = false;
+  size_t held() const { return held_.size(); }
+  Instant now() const { return now_; }
+
+  // ---- Events ----
+  void step(const Event& event) {
+    Effects effects;
+    core_.step(event, now_, effects);
+    for (const Effect& effect : effects) note(effect);
+    if (!hold_persists) release();
+  }
+  void release() {
+    while (!held_.empty()) {
+      const uint64_t token = held_.front();
+      held_.pop_front();
+      step(Persisted{token});
+    }
+  }
+  void accept(const std::string& name, const std::string& host = "10.0.0.1", bool loopback = false) {
+    connections_[name] = {++connections_made_};
+    names_[{connections_made_}] = name;
+    step(Accepted{connections_[name], host, loopback});
+  }
+  void say(const std::string& name, protocol::Message message) {
+    step(Received{connections_.at(name), std::move(message)});
+  }
+  void close(const std::string& name) { step(Closed{connections_.at(name), "reset"}); }
+  void tick(int count = 1) {
+    for (int i = 0; i < count; ++i) {
+      now_ = now_ + kTick;
+      step(TimePassed{});
+    }
+  }
+  // Ticks in which these answer: none of them is silent.
+  void tick_with(const std::vector<std::string>& alive, int count = 1) {
+    for (int i = 0; i < count; ++i) {
+      for (const std::string& name : alive) say(name, protocol::Ping{++pings_, 0, {}});
+      tick();
+    }
+  }
+
+  // ---- Common beginnings ----
+  static protocol::Hello hello(uint32_t min_peers, int32_t rank = -1, uint32_t group = 0) {
+    protocol::Hello hello;
+    hello.library = "pccl 0.1";
+    hello.run = "run";
+    hello.group = {group};
+    hello.min_peers = min_peers;
+    hello.rank = rank;
+    hello.peer_timeout_ms = 10000;
+    return hello;
+  }
+  // Connects and says Hello. Its port is 1000 and its number.
+  void greet(const std::string& name, const protocol::Hello& hello) {
+    accept(name);
+    say(name, hello);
+  }
+  void enlist(const std::string& name, const protocol::Hello& hello) {
+    greet(name, hello);
+    ASSERT_TRUE(ids_.contains(name)) << "no Welcome for " << name;
+    say(name, protocol::Register{"", static_cast<uint16_t>(1000 + (ids_[name].value & 0xffff))});
+  }
+  // Everybody who was told to dial does, and succeeds.
+  void link_all() {
+    while (!dials_.empty()) {
+      const auto [name, dial] = dials_.front();
+      dials_.pop_front();
+      say(name, protocol::LinkReport{dial.peer, protocol::LinkState::kUp, ""});
+    }
+  }
+  // A founded group, its members in rank order; the transcript starts after it.
+  void found(const std::vector<std::string>& names, uint32_t group = 0) {
+    const auto size = static_cast<uint32_t>(names.size());
+    for (uint32_t rank = 0; rank < size; ++rank) {
+      enlist(names[rank], hello(size, static_cast<int32_t>(rank), group));
+    }
+    link_all();
+    lines_.clear();
+  }
+  void vote(const std::string& name, Epoch generation, uint32_t number,
+            protocol::JointKind kind = protocol::JointKind::kUpdateTopology,
+            protocol::Offer offer = {}) {
+    say(name, protocol::Vote{number, kind, std::move(offer), generation});
+  }
+  protocol::Resume resume(const std::string& name, Epoch epoch) const {
+    protocol::Resume resume;
+    resume.run = "run";
+    resume.run_id = kRunId;
+    resume.peer = id(name);
+    resume.epoch = epoch;
+    return resume;
+  }
+
+  // ---- What it did since the last call ----
+  std::vector<std::string> take() {
+    std::vector<std::string> lines;
+    lines.swap(lines_);
+    return lines;
+  }
+  // The same without pings and what is said about links.
+  std::vector<std::string> story() {
+    std::vector<std::string> lines;
+    for (std::string& line : take()) {
+      bool boring = false;
+      for (const char* word : {" < Ping", " < Pong", " < Dial", " < Forget"}) {
+        boring |= line.find(word) != std::string::npos;
+      }
+      if (!boring) lines.push_back(std::move(line));
+    }
+    return lines;
+  }
+  std::vector<std::string> take_log() {
+    std::vector<std::string> log;
+    log.swap(log_);
+    return log;
+  }
+  // The last message of this type that a peer was sent.
+  template <typename M>
+  const M* last(const std::string& name) const {
+    const auto at = sent_.find(name);
+    if (at == sent_.end()) return nullptr;
+    for (auto message = at->second.rbegin(); message != at->second.rend(); ++message) {
+      if (const M* found = std::get_if<M>(&*message)) return found;
+    }
+    return nullptr;
+  }
+  const std::vector<Record>& records() const { return records_; }
+
+ private:
+  void note(const Effect& effect) {
+    if (const auto* send = std::get_if<Send>(&effect)) {
+      const std::string& name = names_.at(send->connection);
+      if (const auto* welcome = std::get_if<protocol::Welcome>(&send->message)) {
+        ids_[name] = welcome->peer;
+        people_[welcome->peer] = name;
+      }
+      if (const auto* dial = std::get_if<protocol::Dial>(&send->message)) {
+        dials_.emplace_back(name, *dial);
+      }
+      sent_[name].push_back(send->message);
+      lines_.push_back(name + " < " + brief(send->message));
+    } else if (const auto* close = std::get_if<Close>(&effect)) {
+      lines_.push_back(names_.at(close->connection) + " closed");
+    } else if (const auto* persist = std::get_if<Persist>(&effect)) {
+      records_.push_back(persist->record);
+      held_.push_back(persist->token);
+      lines_.push_back("persist");
+    } else {
+      log_.push_back(std::get<Log>(effect).text);
+    }
+  }
+
+  std::string who(PeerId peer) const {
+    const auto at = people_.find(peer);
+    return at == people_.end() ? text(peer) : at->second;
+  }
+  std::string list(const std::vector<PeerId>& peers) const {
+    std::string out;
+    for (const PeerId peer : peers) out += (out.empty() ? "" : " ") + who(peer);
+    return "[" + out + "]";
+  }
+  std::string list(const std::vector<protocol::Member>& members) const {
+    std::vector<PeerId> peers;
+    for (const auto& member : members) peers.push_back(member.peer);
+    return list(peers);
+  }
+  static std::string code(Code code, const std::string& why) {
+    return std::string(text(code)) + (why.empty() ? "" : ": " + why);
+  }
+
+  std::string brief(const protocol::Message& message) const {
+    const std::string name = protocol::name(message);
+    if (const auto* m = std::get_if<protocol::EpochStart>(&message)) {
+      return name + " " + text(m->epoch) + " " + list(m->members) + " joined " + list(m->joined) +
+             (m->left.empty() ? "" : " left " + list(m->left));
+    }
+    if (const auto* m = std::get_if<protocol::Ask>(&message)) return name + " lost " + list(m->lost);
+    if (const auto* m = std::get_if<protocol::EpochEnd>(&message)) {
+      std::string committed;
+      for (const OpKey key : m->committed) committed += " #" + std::to_string(key.sequence);
+      return name + " " + text(m->epoch) + " committed" + (committed.empty() ? " none" : committed);
+    }
+    if (const auto* m = std::get_if<protocol::Verdicts>(&message)) {
+      std::string out = name + " " + std::to_string(m->first_index) + ":";
+      for (const auto& verdict : m->verdicts) {
+        const bool committed = verdict.outcome == protocol::Outcome::kCommitted;
+        out += " #" + std::to_string(verdict.op.sequence) +
+               (committed ? " committed" : std::string(" ") + text(verdict.code));
+      }
+      return out;
+    }
+    if (const auto* m = std::get_if<protocol::Answer>(&message)) {
+      return name + " " + std::to_string(m->number) + " " + text(m->kind) + " " + text(m->code) +
+             (m->pending ? " pending" : "") +
+             (m->revision ? " revision " + std::to_string(m->revision) : "");
+    }
+    if (const auto* m = std::get_if<protocol::SyncPlan>(&message)) {
+      std::string out = name;
+      for (const auto& one : m->transfers) {
+        out += " " + who(one.source) + ">" + who(one.destination) + ":";
+        for (const uint32_t key : one.keys) out += " " + std::to_string(key);
+      }
+      return out;
+    }
+    if (const auto* m = std::get_if<protocol::Dial>(&message)) {
+      return name + " " + who(m->peer) + " " + m->host + ":" + std::to_string(m->port);
+    }
+    if (const auto* m = std::get_if<protocol::Forget>(&message)) return name + " " + who(m->peer);
+    if (const auto* m = std::get_if<protocol::Reject>(&message)) return name + " " + code(m->code, m->text);
+    if (const auto* m = std::get_if<protocol::Notice>(&message)) return name + " " + m->text;
+    if (const auto* m = std::get_if<protocol::Kicked>(&message)) return name + " " + m->text;
+    return name;
+  }
+
+  MasterCore core_;
+  Instant now_{};
+  uint64_t connections_made_ = 0;
+  uint64_t pings_ = 0;
+  std::map<std::string, ConnectionId> connections_;
+  std::map<ConnectionId, std::string> names_;
+  std::map<std::string, PeerId> ids_;
+  std::map<PeerId, std::string> people_;
+  std::map<std::string, std::vector<protocol::Message>> sent_;
+  std::deque<std::pair<std::string, protocol::Dial>> dials_;
+  std::deque<uint64_t> held_;
+  std::vector<Record> records_;
+  std::vector<std::string> lines_, log_;
+};
+
+using Lines = std::vector<std::string>;
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace pccl::master

@@ -1,0 +1,112 @@
+#include "master/agreement.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/cpp/master/harness.h"
+
+namespace pccl::master {
+namespace {
+
+constexpr PeerId kA{1}, kB{2}, kC{3};
+constexpr auto kReceive = protocol::SyncStrategy::kReceiveOnly;
+
+class AgreementTest : public testing::Test {
+ protected:
+  AgreementTest() {
+    context.effects = &effects;
+    for (const PeerId peer : {kA, kB, kC}) {
+      connections.accept({peer.value}, "10.0.0.1", false);
+      connections.introduce({peer.value}, peer, {0}, ConnectionPhase::kMember);
+    }
+  }
+  Agreement::Outcome begin(const std::vector<protocol::Offer>& offers, uint32_t number = 4) {
+    std::vector<OfferOf> of;
+    for (size_t rank = 0; rank < offers.size(); ++rank) of.push_back({{rank + 1}, &offers[rank]});
+    return agreement.begin(of, number);
+  }
+  // Connections that were sent a plan since the last call, and how many records are to be persisted.
+  std::pair<std::vector<uint64_t>, size_t> done() {
+    std::pair<std::vector<uint64_t>, size_t> out;
+    for (const Effect& effect : effects) {
+      const auto* send = std::get_if<Send>(&effect);
+      if (send != nullptr && std::holds_alternative<protocol::SyncPlan>(send->message)) {
+        out.first.push_back(send->connection.value);
+      }
+      if (std::holds_alternative<Persist>(effect)) ++out.second;
+    }
+    effects.clear();
+    return out;
+  }
+  using Done = std::pair<std::vector<uint64_t>, size_t>;
+
+  Effects effects;
+  Context context;
+  Connections connections{context};
+  Agreement agreement{{0}, context, connections};
+};
+
+TEST_F(AgreementTest, WhatChangesIsDurableBeforeAnybodyHears) {
+  EXPECT_FALSE(begin({offer(1, {5}), offer(1, {5}), offer(1, {5})}).has_value());
+  EXPECT_TRUE(agreement.recording());
+  EXPECT_EQ(done(), (Done{{}, 1}));
+  EXPECT_FALSE(agreement.persisted(context.tokens + 1).has_value()) << "another record";
+  EXPECT_FALSE(agreement.recorded().has_value());
+  const auto outcome = agreement.persisted(context.tokens);
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->code, Code::kOk);
+  EXPECT_EQ(outcome->revision, 1u);
+  EXPECT_EQ(outcome->state_hash, agreement.recorded()->hash);
+  // The same again changes nothing: answered at once.
+  const auto again = begin({offer(1, {5}), offer(1, {5}), offer(1, {5})});
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(*again, *outcome);
+  EXPECT_EQ(done(), (Done{{}, 0}));
+}
+
+TEST_F(AgreementTest, OnlyThoseWhoTakePartGetAPlanAndAllAreWaitedFor) {
+  EXPECT_FALSE(begin({offer(1, {5}), offer(0, {0}, kReceive), offer(1, {5})}).has_value());
+  EXPECT_EQ(done(), (Done{{1, 2}, 0})) << "3 neither sends nor receives";
+  EXPECT_EQ(agreement.fetching(), std::set{kB});
+  EXPECT_TRUE(agreement.plan(kA).has_value());
+  EXPECT_FALSE(agreement.plan(kC).has_value());
+  EXPECT_FALSE(agreement.fetched(kC, {4, Code::kSystem, ""}).has_value()) << "takes no part";
+  EXPECT_FALSE(agreement.fetched(kB, {3, Code::kOk, ""}).has_value()) << "of another call";
+  EXPECT_EQ(done(), (Done{{}, 0}));
+  EXPECT_FALSE(agreement.fetched(kB, {4, Code::kOk, ""}).has_value());
+  EXPECT_EQ(done(), (Done{{}, 1}));
+  EXPECT_TRUE(agreement.persisted(context.tokens).has_value());
+  EXPECT_FALSE(agreement.fetched(kB, {4, Code::kOk, ""}).has_value()) << "said again";
+}
+
+TEST_F(AgreementTest, OneFailureFailsItForAll) {
+  begin({offer(1, {5}), offer(0, {0}, kReceive), offer(0, {0}, kReceive)});
+  EXPECT_FALSE(agreement.fetched(kB, {4, Code::kOk, ""}).has_value());
+  const auto outcome = agreement.fetched(kC, {4, Code::kSystem, "rank 2: no memory"});
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->code, Code::kSharedState);
+  EXPECT_EQ(outcome->text, "rank 2: no memory");
+  EXPECT_TRUE(agreement.idle());
+  EXPECT_FALSE(agreement.recorded().has_value());
+}
+
+TEST_F(AgreementTest, ARefusalIsTheAnswer) {
+  const auto outcome = begin({offer(0, {0}, kReceive)});
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_EQ(outcome->code, Code::kSharedState);
+  EXPECT_TRUE(agreement.idle());
+}
+
+TEST_F(AgreementTest, WhatIsBeingRecordedIsRecordedThoughNobodyWaitsForIt) {
+  begin({offer(1, {5})});
+  agreement.cancel();
+  EXPECT_FALSE(agreement.idle());
+  EXPECT_FALSE(agreement.persisted(context.tokens).has_value());
+  EXPECT_EQ(agreement.recorded()->revision, 1u);
+  begin({offer(2, {5}), offer(0, {0}, kReceive)});
+  agreement.cancel();
+  EXPECT_TRUE(agreement.idle());
+  EXPECT_FALSE(agreement.plan(kA).has_value());
+}
+
+}  // namespace
+}  // namespace pccl::master

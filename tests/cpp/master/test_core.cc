@@ -1,0 +1,372 @@
+#include "master/core.h"
+
+#include "tests/cpp/master/harness.h"
+
+namespace pccl::master {
+namespace {
+
+using protocol::JointKind;
+
+TEST(Core, FoundsAGroupWhenMinPeersCanReachEachOther) {
+  Harness h;
+  h.enlist("a", Harness::hello(2));
+  EXPECT_EQ(h.take(), (Lines{"a < Welcome"}));
+  h.enlist("b", Harness::hello(2));
+  EXPECT_EQ(h.take(), (Lines{"b < Welcome", "a < Dial b 10.0.0.1:1002"}));
+  h.say("a", protocol::LinkReport{h.id("b"), protocol::LinkState::kUp, ""});
+  EXPECT_EQ(h.take(), (Lines{"persist", "a < EpochStart 1.1 [a b] joined [a b]",
+                             "b < EpochStart 1.1 [a b] joined [a b]"}));
+  EXPECT_EQ(h.take_log(), (Lines{"peer 1.1 (10.0.0.1:1001) waits to be admitted to group 0",
+                                 "peer 1.2 (10.0.0.1:1002) waits to be admitted to group 0",
+                                 "epoch 1.1 of group 0 begins with 2 members: 2 joined, 0 left"}));
+}
+
+TEST(Core, NobodyHearsOfAMembershipBeforeItIsDurable) {
+  Harness h;
+  h.hold_persists = true;
+  h.enlist("a", Harness::hello(1));
+  EXPECT_EQ(h.take(), (Lines{"a < Welcome", "persist"}));
+  const auto& record = std::get<MembershipRecord>(h.records().at(0));
+  EXPECT_EQ(record.begun, epoch(1));
+  EXPECT_EQ(record.members.size(), 1u);
+  h.release();
+  EXPECT_EQ(h.take(), (Lines{"a < EpochStart 1.1 [a] joined [a]"}));
+}
+
+TEST(Core, CommitsWhenAllAreDoneAndTellsEverybodyOnce) {
+  Harness h;
+  h.found({"a", "b"});
+  h.say("a", protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  h.say("b", protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  h.say("a", protocol::Done{epoch(1), op(0), 0});
+  EXPECT_EQ(h.take(), Lines{});
+  h.say("b", protocol::Done{epoch(1), op(0), 0});
+  EXPECT_EQ(h.take(), (Lines{"a < Verdicts 0: #0 committed", "b < Verdicts 0: #0 committed"}));
+}
+
+TEST(Core, AMemberThatIsKilledEndsTheEpochAtOnce) {
+  Harness h;
+  h.found({"a", "b", "c"});
+  for (const char* name : {"a", "b", "c"}) {
+    for (uint32_t i = 0; i < 2; ++i) h.say(name, protocol::Begin{epoch(1), op(i), all_reduce(8)});
+  }
+  h.close("c");
+  EXPECT_EQ(h.story(), Lines{});
+  h.hold_persists = true;
+  h.say("a", protocol::LinkReport{h.id("c"), protocol::LinkState::kDown, "reset"});
+  EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]"}));
+  h.say("a", protocol::Report{epoch(1), {{op(0), protocol::OpState::kDone}, {op(1), {}}}});
+  EXPECT_EQ(h.story(), Lines{});
+  h.say("b", protocol::Report{epoch(1), {{op(0), protocol::OpState::kDone},
+                                         {op(1), protocol::OpState::kDone}}});
+  EXPECT_EQ(h.story(), (Lines{"persist"}));
+  h.release();
+  EXPECT_EQ(h.story(), (Lines{"a < EpochEnd 1.1 committed #0", "b < EpochEnd 1.1 committed #0"}));
+  EXPECT_EQ(h.last<protocol::EpochEnd>("a")->text,
+            "peer 1.3 (rank 2, 10.0.0.1:1003) lost: its process ended or its network broke");
+  h.vote("a", epoch(1), 0);
+  h.vote("b", epoch(1), 0);
+  EXPECT_EQ(h.story(), Lines{});
+  h.enlist("d", Harness::hello(3));
+  h.link_all();
+  h.release();
+  EXPECT_EQ(h.story(), (Lines{"d < Welcome", "persist", "a < EpochStart 1.2 [a b d] joined [d] left [c]",
+                              "b < EpochStart 1.2 [a b d] joined [d] left [c]",
+                              "d < EpochStart 1.2 [a b d] joined [d] left [c]"}));
+}
+
+// ---- Introduction ----
+
+TEST(Core, RefusalsSayWhyAndClose) {
+  Harness h;
+  h.enlist("a", Harness::hello(2));
+  h.take();
+  h.greet("b", Harness::hello(3));
+  EXPECT_EQ(h.take(), (Lines{"b < Reject invalid argument: min_peers is 3 here and 2 for the other "
+                             "peers of peer group 0: give all the same",
+                             "b closed"}));
+  protocol::Hello old = Harness::hello(2);
+  old.version = 0;
+  h.greet("c", old);
+  EXPECT_TRUE(contains(h.take().at(0), "c < Reject protocol: version mismatch"));
+}
+
+TEST(Core, TheFirstMessageIsHelloOrResume) {
+  Harness h;
+  h.accept("a");
+  h.say("a", protocol::Ping{1, 0, {}});
+  EXPECT_EQ(h.take(), (Lines{"a closed"}));
+  EXPECT_EQ(h.take_log(), (Lines{"closed the connection of a peer at 10.0.0.1: Ping from a peer that "
+                                 "is introducing itself"}));
+  EXPECT_TRUE(h.core().idle());
+}
+
+TEST(Core, AProcessThatIsStartedAgainGetsItsRankBack) {
+  Harness h;
+  h.enlist("a", Harness::hello(2, 0));
+  h.greet("b", Harness::hello(2, 0));
+  EXPECT_TRUE(contains(h.take().at(1), "rank 0 is already taken"));
+  h.close("a");
+  h.enlist("c", Harness::hello(2, 0));
+  h.enlist("d", Harness::hello(2, 1));
+  h.link_all();
+  EXPECT_EQ(h.story().back(), "d < EpochStart 1.1 [c d] joined [c d]");
+}
+
+TEST(Core, ARunWithoutPeersTakesNewTerms) {
+  Harness h;
+  h.enlist("a", Harness::hello(2));
+  EXPECT_TRUE(h.core().deadline().has_value());
+  h.close("a");
+  EXPECT_FALSE(h.core().idle()) << "it may come back";
+  h.tick(10);
+  EXPECT_TRUE(h.core().idle());
+  EXPECT_FALSE(h.core().deadline().has_value());
+  protocol::Hello other = Harness::hello(3);
+  other.peer_timeout_ms = 500;
+  h.take();
+  h.greet("b", other);
+  EXPECT_EQ(h.take(), (Lines{"b < Welcome"}));
+  EXPECT_EQ(*h.core().deadline(), h.now() + std::chrono::milliseconds(50));
+}
+
+TEST(Core, WhoIsWelcomedButNeverRegisteredLeavesNothingBehind) {
+  Harness h;
+  h.greet("a", Harness::hello(1));
+  h.close("a");
+  EXPECT_TRUE(h.core().idle());
+}
+
+// ---- Breaking the rules ----
+
+TEST(Core, AMemberThatBreaksTheProtocolIsTreatedAsDisconnected) {
+  Harness h;
+  h.found({"a", "b"});
+  h.say("b", protocol::Welcome{});
+  EXPECT_EQ(h.take(), (Lines{"b closed"}));
+  h.say("b", protocol::Leave{});
+  EXPECT_EQ(h.take(), Lines{}) << "nothing is heard on a closed connection";
+  h.close("b");
+  h.accept("b2");
+  h.say("b2", h.resume("b", epoch(1)));
+  EXPECT_EQ(h.story(), (Lines{"b2 < Resumed"}));
+}
+
+TEST(Core, ReportsOfWhoIsGoneAreNoOffence) {
+  Harness h;
+  h.found({"a", "b", "c"});
+  h.say("c", protocol::Leave{});
+  h.take();
+  h.say("a", protocol::LinkReport{h.id("c"), protocol::LinkState::kDown, "reset"});
+  EXPECT_EQ(h.take(), Lines{});
+  h.say("a", protocol::LinkReport{h.id("a"), protocol::LinkState::kDown, ""});
+  EXPECT_EQ(h.take(), (Lines{"a closed"}));
+}
+
+// ---- Time ----
+
+TEST(Core, SilenceIsCountedInTicksHoweverLateTheyCome) {
+  Harness h;
+  h.found({"a", "b"});
+  for (int i = 0; i < 9; ++i) h.step(TimePassed{});  // no time has passed
+  h.tick_with({"a"}, 9);
+  EXPECT_EQ(h.story(), Lines{});
+  h.tick_with({"a"}, 1);
+  EXPECT_EQ(h.story(), (Lines{"b < Kicked peer 1.2 (rank 1, 10.0.0.1:1002) lost: it was silent for 10 s",
+                              "b closed", "a < Ask lost [b]"}));
+}
+
+TEST(Core, WhoIsKickedLearnsItWhenItComesBack) {
+  Harness h;
+  h.found({"a", "b"});
+  h.close("b");
+  h.tick_with({"a"}, 10);
+  EXPECT_EQ(h.story(), (Lines{"a < Ask lost [b]"}));
+  h.accept("b2");
+  h.say("b2", h.resume("b", epoch(1)));
+  EXPECT_EQ(h.story(), (Lines{"b2 < Reject kicked: peer 1.2 (rank 1, 10.0.0.1:1002) lost: its connection "
+                              "to the master broke and it did not come back within 10 s",
+                              "b2 closed"}));
+}
+
+// ---- Reconnection ----
+
+TEST(Core, APeerThatIsBackHearsWhatItMissed) {
+  Harness h;
+  h.found({"a", "b"});
+  for (uint32_t i = 0; i < 3; ++i) h.say("a", protocol::Begin{epoch(1), op(i), all_reduce(8)});
+  h.say("b", protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  h.close("b");  // with its Done of 0, its Begin and Done of 1 and its Begin of 2
+  h.say("a", protocol::Done{epoch(1), op(0), 0});
+  h.say("a", protocol::Done{epoch(1), op(1), 0});
+  h.say("a", protocol::AbortRequest{epoch(1), op(2), Code::kOperationTimeout, "late"});
+  EXPECT_EQ(h.take(), (Lines{"a < Verdicts 0: #2 operation timeout"}));
+  h.accept("b2");
+  protocol::Resume resume = h.resume("b", epoch(1));
+  for (uint32_t i = 0; i < 3; ++i) {
+    resume.ops.push_back({op(i), i < 2 ? protocol::OpState::kDone : protocol::OpState::kNotDone});
+    resume.infos.push_back(all_reduce(8));
+  }
+  h.say("b2", resume);
+  EXPECT_EQ(h.story(), (Lines{"b2 < Resumed", "b2 < Verdicts 0: #2 operation timeout",
+                              "a < Verdicts 1: #0 committed #1 committed",
+                              "b2 < Verdicts 1: #0 committed #1 committed"}));
+}
+
+TEST(Core, ANewConnectionReplacesTheOld) {
+  Harness h;
+  h.found({"a", "b"});
+  h.accept("b2");
+  h.say("b2", h.resume("b", epoch(1)));
+  EXPECT_EQ(h.story(), (Lines{"b closed", "b2 < Resumed"}));
+  h.close("b");  // the old one's end is nobody's
+  h.vote("a", epoch(1), 0);
+  h.vote("b2", epoch(1), 0);
+  EXPECT_EQ(h.story(), (Lines{"a < Answer 0 update_topology ok", "b2 < Answer 0 update_topology ok"}));
+}
+
+TEST(Core, AnswersThatGotLostAreSaidAgain) {
+  Harness h;
+  h.found({"a", "b"});
+  h.vote("b", epoch(1), 0);
+  h.close("b");
+  h.vote("a", epoch(1), 0);
+  h.take();
+  h.accept("b2");
+  h.say("b2", h.resume("b", epoch(1)));
+  EXPECT_EQ(h.story(), (Lines{"b2 < Resumed", "b2 < Answer 0 update_topology ok"}));
+  h.vote("b2", epoch(1), 0);
+  EXPECT_EQ(h.story(), Lines{}) << "repeated";
+  protocol::Resume resume = h.resume("b", epoch(1));
+  resume.joint_answered = 1;
+  h.accept("b3");
+  h.say("b3", resume);
+  EXPECT_EQ(h.story(), (Lines{"b2 closed", "b3 < Resumed"}));
+}
+
+TEST(Core, AnEpochThatStartedMeanwhileIsToldBeforeWhatFollowedIt) {
+  Harness h;
+  h.found({"a", "b"});
+  h.enlist("c", Harness::hello(2));
+  h.link_all();
+  h.vote("b", epoch(1), 0);
+  h.close("b");
+  h.vote("a", epoch(1), 0);
+  h.say("a", protocol::Begin{epoch(2), op(0), all_reduce(8)});
+  h.say("a", protocol::AbortRequest{epoch(2), op(0), Code::kSystem, "no memory"});
+  h.take();
+  h.accept("b2");
+  h.say("b2", h.resume("b", epoch(1)));
+  EXPECT_EQ(h.story(), (Lines{"b2 < Resumed", "b2 < EpochStart 1.2 [a b c] joined [c]",
+                              "b2 < Verdicts 0: #0 system"}));
+  h.vote("b2", epoch(1), 0);
+  EXPECT_EQ(h.story(), Lines{}) << "of the generation before";
+}
+
+TEST(Core, TheSurvivorThatWasAwayIsAskedWhenItIsBack) {
+  Harness h;
+  h.found({"a", "b", "c"});
+  h.close("b");
+  h.say("c", protocol::Leave{});
+  h.say("a", protocol::Report{epoch(1), {}});
+  EXPECT_EQ(h.story(), (Lines{"c closed", "a < Ask lost [c]"}));
+  h.accept("b2");
+  h.say("b2", h.resume("b", epoch(1)));
+  EXPECT_EQ(h.story(), (Lines{"b2 < Resumed", "b2 < Ask lost [c]"}));
+  h.say("b2", protocol::Report{epoch(1), {}});
+  EXPECT_EQ(h.story(), (Lines{"persist", "a < EpochEnd 1.1 committed none",
+                              "b2 < EpochEnd 1.1 committed none"}));
+  h.accept("b3");
+  h.say("b3", h.resume("b", epoch(1)));
+  EXPECT_EQ(h.story(), (Lines{"b2 closed", "b3 < Resumed", "b3 < EpochEnd 1.1 committed none"}));
+}
+
+TEST(Core, APlanThatGotLostIsSaidAgain) {
+  Harness h;
+  h.found({"a", "b"});
+  constexpr auto kSync = protocol::JointKind::kSyncSharedState;
+  h.vote("b", epoch(1), 0, kSync, offer(0, {0}, protocol::SyncStrategy::kReceiveOnly));
+  h.close("b");
+  h.vote("a", epoch(1), 0, kSync, offer(1, {1}));
+  h.take();
+  h.accept("b2");
+  h.say("b2", h.resume("b", epoch(1)));
+  EXPECT_EQ(h.story(), (Lines{"b2 < Resumed", "b2 < SyncPlan a>b: 0"}));
+}
+
+TEST(Core, WhoWaitsToBeAdmittedMayComeBackToo) {
+  Harness h;
+  h.found({"a"});
+  h.enlist("b", Harness::hello(1));
+  h.link_all();
+  h.close("b");
+  h.vote("a", epoch(1), 0);
+  h.enlist("c", Harness::hello(1));
+  h.say("c", protocol::Leave{});
+  h.take();
+  h.accept("b2");
+  h.say("b2", h.resume("b", {}));
+  EXPECT_EQ(h.take(), (Lines{"b2 < Resumed", "b2 < Forget c"}));
+  h.vote("a", epoch(1), 1);
+  EXPECT_EQ(h.story().back(), "b2 < EpochStart 1.2 [a b] joined [b]");
+}
+
+TEST(Core, ResumesThatCannotBeAreRefused) {
+  Harness h;
+  h.found({"a"});
+  protocol::Resume other_run = h.resume("a", epoch(1));
+  other_run.run_id = 8;
+  h.accept("x");
+  h.say("x", other_run);
+  EXPECT_TRUE(contains(h.take().at(0), "x < Reject master lost: the master was started anew"));
+  protocol::Resume stranger = h.resume("a", epoch(1));
+  stranger.peer = peer_id(99);
+  h.accept("y");
+  h.say("y", stranger);
+  EXPECT_TRUE(contains(h.take().at(0), "y < Reject master lost"));
+  protocol::Resume future = h.resume("a", epoch(5));
+  h.accept("z");
+  h.say("z", future);
+  EXPECT_EQ(h.take(), (Lines{"a closed", "z closed"}));
+}
+
+// ---- Endings ----
+
+TEST(Core, IsSettledWhenEverythingIsKnownToHaveArrived) {
+  Harness h;
+  h.found({"a", "b"});
+  EXPECT_FALSE(h.core().settled()) << "the EpochStart";
+  h.step(Draining{});
+  EXPECT_EQ(h.take(), (Lines{"a < Ping", "b < Ping"}));
+  h.say("a", protocol::Pong{1, 0, epoch(1)});
+  EXPECT_FALSE(h.core().settled());
+  h.say("b", protocol::Pong{1, 0, epoch(1)});
+  EXPECT_TRUE(h.core().settled());
+  h.say("b", protocol::Leave{});
+  EXPECT_FALSE(h.core().settled()) << "a is being asked";
+  h.say("a", protocol::Report{epoch(1), {}});
+  h.step(Draining{});
+  h.say("a", protocol::Pong{2, 0, epoch(1)});
+  EXPECT_TRUE(h.core().settled());
+  h.close("a");
+  EXPECT_FALSE(h.core().settled()) << "it may come back and ask";
+}
+
+TEST(Core, VerdictsAreKeptUntilPongsAcknowledgeThem) {
+  Harness h;
+  h.found({"a", "b"});
+  for (const char* name : {"a", "b"}) h.say(name, protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  for (const char* name : {"a", "b"}) h.say(name, protocol::Done{epoch(1), op(0), 0});
+  h.tick();
+  for (const char* name : {"a", "b"}) h.say(name, protocol::Pong{1, 1, epoch(1)});
+  h.say("a", protocol::AbortRequest{epoch(1), op(0), Code::kSystem, ""});  // it has crossed the verdict
+  h.take();
+  h.say("a", protocol::Begin{epoch(1), op(1), all_reduce(8)});
+  h.say("a", protocol::AbortRequest{epoch(1), op(1), Code::kSystem, "x"});
+  EXPECT_EQ(h.last<protocol::Verdicts>("b")->stable_index, 1u);
+  h.say("a", protocol::Ping{1, 9, epoch(1)});
+  EXPECT_EQ(h.story().back(), "a closed") << "more than there are";
+}
+
+}  // namespace
+}  // namespace pccl::master

@@ -1,0 +1,249 @@
+#include "master/epochs.h"
+
+#include "tests/cpp/master/harness.h"
+
+namespace pccl::master {
+namespace {
+
+using Phase = Epochs::Phase;
+using Turn = Epochs::Turn;
+using protocol::OpState;
+
+// Peers that registered, all linked with each other, and the group's epochs on their own.
+class EpochsTest : public testing::Test {
+ protected:
+  EpochsTest() {
+    context.effects = &effects;
+    context.options.incarnation = kIncarnation;
+  }
+  void enlist(uint32_t number) {
+    const PeerId peer = peer_id(number);
+    connections.accept({number}, "10.0.0.1", false);
+    connections.introduce({number}, peer, {0}, ConnectionPhase::kRegistered);
+    membership.welcome(peer, {});
+    for (const PeerId dialler : membership.register_peer(peer, "h", static_cast<uint16_t>(number))) {
+      membership.links.report(dialler, {peer, protocol::LinkState::kUp, ""});
+    }
+  }
+  void found(uint32_t size) {
+    for (uint32_t number = 1; number <= size; ++number) enlist(number);
+    min_peers = size;
+    advance();
+    EXPECT_EQ(epochs.phase(), Phase::kStarting);
+    EXPECT_EQ(epochs.persisted(context.tokens), Turn::kStarted);
+    EXPECT_EQ(epochs.phase(), Phase::kActive);
+    effects.clear();
+  }
+  Turn advance() { return epochs.advance(min_peers, true); }
+  void lose(uint32_t number) {
+    const protocol::Member member = membership.member(peer_id(number));
+    membership.remove(peer_id(number), "");
+    epochs.lose(member, "peer " + std::to_string(number) + " lost");
+  }
+  void begin(uint32_t number, uint32_t sequence) {
+    EXPECT_TRUE(epochs.begin(peer_id(number), {epochs.current(), op(sequence), all_reduce(8)}).ok());
+  }
+  void done(uint32_t number, uint32_t sequence, uint64_t seen = 0) {
+    EXPECT_TRUE(epochs.done(peer_id(number), {epochs.current(), op(sequence), seen}).ok());
+  }
+  void report(uint32_t number, std::vector<protocol::OpReport> ops) {
+    EXPECT_TRUE(epochs.report(peer_id(number), {epochs.current(), std::move(ops)}).ok());
+  }
+  // "1 Ask", "2 Ask": messages since the last call.
+  Lines said() {
+    Lines lines;
+    for (const Effect& effect : effects) {
+      if (const auto* send = std::get_if<Send>(&effect)) {
+        lines.push_back(std::to_string(send->connection.value) + " " + protocol::name(send->message));
+      } else if (std::holds_alternative<Persist>(effect)) {
+        lines.push_back("persist");
+      }
+    }
+    effects.clear();
+    return lines;
+  }
+  const MembershipRecord& record() {
+    for (const Effect& effect : effects) {
+      if (const auto* persist = std::get_if<Persist>(&effect)) {
+        last_record = std::get<MembershipRecord>(persist->record);
+      }
+    }
+    return last_record;
+  }
+
+  uint32_t min_peers = 2;
+  MembershipRecord last_record;
+  Effects effects;
+  Context context;
+  Connections connections{context};
+  Membership membership;
+  Epochs epochs{{0}, context, connections, membership};
+};
+
+TEST_F(EpochsTest, AChangeLetsRunWhatAllHaveBegun) {
+  found(2);
+  begin(1, 0);
+  begin(2, 0);
+  begin(1, 1);
+  enlist(3);
+  epochs.change();
+  EXPECT_EQ(advance(), Turn::kNone);
+  epochs.flush();
+  EXPECT_EQ(epochs.phase(), Phase::kDraining);
+  EXPECT_EQ(said(), (Lines{"1 Verdicts", "2 Verdicts"})) << "operation 1 is over, 0 runs on";
+  done(1, 0, 1);
+  done(2, 0, 1);
+  advance();
+  EXPECT_EQ(record().ended, epoch(1));
+  EXPECT_EQ(record().committed, std::vector{op(0)});
+  EXPECT_EQ(record().members.size(), 3u);
+  EXPECT_EQ(said(), (Lines{"1 Verdicts", "2 Verdicts", "persist"}));
+  epochs.persisted(context.tokens);
+  EXPECT_EQ(said(), (Lines{"1 EpochStart", "2 EpochStart", "3 EpochStart"}));
+  EXPECT_EQ(epochs.current(), epoch(2));
+  EXPECT_FALSE(epochs.changing());
+}
+
+TEST_F(EpochsTest, WhenTheNewcomerIsGoneThereIsNothingToChange) {
+  found(2);
+  enlist(3);
+  epochs.change();
+  advance();
+  EXPECT_EQ(epochs.phase(), Phase::kStarting);
+  membership.remove(peer_id(3), "");
+  epochs.waiting_gone(peer_id(3));
+  EXPECT_EQ(epochs.phase(), Phase::kDraining);
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kNone) << "of the plan that was given up";
+  EXPECT_EQ(advance(), Turn::kUnchanged);
+  EXPECT_EQ(epochs.phase(), Phase::kActive);
+  EXPECT_EQ(epochs.current(), epoch(1));
+}
+
+TEST_F(EpochsTest, SurvivorsAreAskedAndWhatAllHaveFinishedCommits) {
+  found(3);
+  for (uint32_t number = 1; number <= 3; ++number) {
+    for (uint32_t sequence = 0; sequence < 2; ++sequence) begin(number, sequence);
+  }
+  lose(3);
+  EXPECT_TRUE(epochs.disturbed());
+  advance();
+  EXPECT_EQ(said(), (Lines{"1 Ask", "2 Ask"}));
+  report(1, {{op(0), OpState::kDone}, {op(1), OpState::kDone}});
+  advance();
+  EXPECT_EQ(epochs.waits_for(), "rank 1 did not say what became of the operations in flight");
+  EXPECT_EQ(epochs.advance(min_peers, true), Turn::kNone);
+  report(2, {{op(0), OpState::kDone}, {op(1), OpState::kNotDone}});
+  report(2, {{op(1), OpState::kDone}});  // what it said first stays so
+  EXPECT_EQ(epochs.advance(min_peers, false), Turn::kNone) << "something else is being recorded";
+  EXPECT_EQ(said(), Lines{});
+  advance();
+  EXPECT_EQ(record().committed, std::vector{op(0)});
+  EXPECT_EQ(record().members.size(), 2u);
+  EXPECT_EQ(said(), (Lines{"persist"}));
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kEnded);
+  EXPECT_EQ(said(), (Lines{"1 EpochEnd", "2 EpochEnd"}));
+  EXPECT_EQ(epochs.phase(), Phase::kBroken);
+  EXPECT_EQ(epochs.end_text(), "peer 3 lost");
+}
+
+TEST_F(EpochsTest, AFurtherLossIsOneReportLessToWaitFor) {
+  found(3);
+  for (uint32_t number = 1; number <= 3; ++number) begin(number, 0);
+  lose(2);
+  advance();
+  report(1, {{op(0), OpState::kDone}});
+  lose(3);
+  advance();
+  EXPECT_EQ(record().committed, std::vector{op(0)});
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kEnded);
+  EXPECT_EQ(epochs.end_text(), "peer 2 lost; peer 3 lost");
+}
+
+TEST_F(EpochsTest, ALossWhileTheNewEpochIsBeingRecordedEndsTheOldOneFirst) {
+  found(2);
+  enlist(3);
+  epochs.change();
+  advance();
+  said();
+  lose(2);
+  EXPECT_EQ(epochs.phase(), Phase::kAsking);
+  EXPECT_TRUE(epochs.changing()) << "the votes stand";
+  advance();
+  EXPECT_EQ(said(), (Lines{"1 Ask"}));
+  report(1, {});
+  advance();
+  epochs.persisted(context.tokens);
+  EXPECT_EQ(epochs.phase(), Phase::kBroken);
+  advance();
+  EXPECT_EQ(epochs.phase(), Phase::kStarting);
+  said();
+  epochs.persisted(context.tokens);
+  EXPECT_EQ(said(), (Lines{"1 EpochStart", "3 EpochStart"}));
+  EXPECT_EQ(epochs.current(), epoch(3)) << "the number of the plan that was given up is not reused";
+}
+
+TEST_F(EpochsTest, ABrokenGroupWaitsForMinPeers) {
+  found(2);
+  lose(2);
+  advance();
+  report(1, {});
+  advance();
+  epochs.persisted(context.tokens);
+  epochs.change();
+  EXPECT_EQ(advance(), Turn::kNone);
+  EXPECT_EQ(epochs.phase(), Phase::kBroken);
+  enlist(3);
+  advance();
+  EXPECT_EQ(epochs.phase(), Phase::kStarting);
+  lose(1);
+  EXPECT_EQ(epochs.phase(), Phase::kFounding) << "nobody is left to be told";
+}
+
+TEST_F(EpochsTest, TransfersAndWhatHasAVerdictAreNotDecidedAgain) {
+  found(3);
+  protocol::OpInfo info;
+  info.kind = protocol::OpKind::kSend;
+  info.root = peer_id(1);
+  info.receiver = peer_id(2);
+  EXPECT_TRUE(epochs.begin(peer_id(1), {epoch(1), op(0), info}).ok());
+  EXPECT_TRUE(epochs.begin(peer_id(2), {epoch(1), op(0), info}).ok());
+  begin(1, 1);
+  EXPECT_TRUE(epochs.begin(peer_id(2), {epoch(1), op(1), all_reduce(9)}).ok());  // a mismatch
+  epochs.flush();
+  lose(3);
+  advance();
+  for (uint32_t number = 1; number <= 2; ++number) {
+    report(number, {{op(0), OpState::kDone}, {op(1), OpState::kDone}});
+  }
+  advance();
+  EXPECT_EQ(record().committed, std::vector<OpKey>{});
+}
+
+TEST_F(EpochsTest, WhatHasCrossedTheEndIsVoidAndTheFutureIsForbidden) {
+  found(2);
+  const auto forbidden = [](const Status& status) { return status.code == Code::kProtocol; };
+  EXPECT_TRUE(forbidden(epochs.begin(peer_id(1), {epoch(2), op(0), all_reduce(8)})));
+  EXPECT_TRUE(forbidden(epochs.done(peer_id(1), {epoch(2), op(0), 0})));
+  EXPECT_TRUE(forbidden(epochs.report(peer_id(1), {epoch(1), {}}))) << "nobody asked";
+  EXPECT_TRUE(forbidden(epochs.acknowledge(peer_id(1), epoch(1), 1))) << "there is no verdict yet";
+  lose(2);
+  EXPECT_TRUE(epochs.begin(peer_id(1), {epoch(1), op(0), all_reduce(8)}).ok());
+  EXPECT_TRUE(epochs.done(peer_id(1), {epoch(1), op(0), 0}).ok());
+  EXPECT_TRUE(epochs.abort(peer_id(1), {epoch(1), op(0), Code::kSystem, ""}).ok());
+  EXPECT_TRUE(epochs.acknowledge(peer_id(1), {}, 0).ok());
+}
+
+TEST_F(EpochsTest, WhoAcknowledgesNothingIsALaggard) {
+  found(2);
+  for (uint32_t i = 0; i <= protocol::kOpsOpenMax; ++i) {
+    begin(1, i);
+    begin(2, i);
+    done(1, i, i == 0 ? 0 : i);
+    done(2, i);
+    epochs.flush();
+  }
+  EXPECT_EQ(epochs.laggards(), std::vector{peer_id(2)});
+}
+
+}  // namespace
+}  // namespace pccl::master

@@ -1,0 +1,357 @@
+#include "master/group.h"
+
+#include "tests/cpp/master/harness.h"
+
+namespace pccl::master {
+namespace {
+
+using protocol::JointKind;
+using protocol::LinkState;
+using protocol::OpState;
+
+constexpr auto kUpdate = JointKind::kUpdateTopology;
+constexpr auto kPending = JointKind::kArePeersPending;
+constexpr auto kSync = JointKind::kSyncSharedState;
+constexpr auto kReceive = protocol::SyncStrategy::kReceiveOnly;
+
+class GroupTest : public testing::Test {
+ protected:
+  void kill(const std::string& name, const std::string& witness) {
+    h.close(name);
+    h.say(witness, protocol::LinkReport{h.id(name), LinkState::kDown, "reset"});
+  }
+  void report(const std::string& name, uint32_t in_epoch = 1) {
+    h.say(name, protocol::Report{epoch(in_epoch), {}});
+  }
+  Harness h;
+};
+
+// ---- Links ----
+
+TEST_F(GroupTest, ANewcomerIsDialledByAllBeforeIt) {
+  h.found({"a", "b"});
+  h.enlist("c", Harness::hello(2));
+  h.enlist("d", Harness::hello(2));
+  EXPECT_EQ(h.take(), (Lines{"c < Welcome", "a < Dial c 10.0.0.1:1003", "b < Dial c 10.0.0.1:1003",
+                             "d < Welcome", "a < Dial d 10.0.0.1:1004", "b < Dial d 10.0.0.1:1004",
+                             "c < Dial d 10.0.0.1:1004"}));
+  h.say("c", protocol::Leave{});
+  EXPECT_EQ(h.take(), (Lines{"c closed", "a < Forget c", "b < Forget c", "d < Forget c"}));
+}
+
+TEST_F(GroupTest, ABrokenLinkIsDialledAgainUnlessItIsBetweenMembers) {
+  h.found({"a", "b"});
+  h.enlist("c", Harness::hello(2));
+  h.link_all();
+  h.take();
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset"});
+  EXPECT_EQ(h.take(), (Lines{"b < Dial c 10.0.0.1:1003"}));
+  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset"});
+  EXPECT_EQ(h.take(), Lines{});
+}
+
+TEST_F(GroupTest, WhoCannotBeReachedIsToldWhy) {
+  h.found({"a"});
+  h.enlist("b", Harness::hello(1));
+  h.take();
+  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "10.0.0.1:1002: timed out"});
+  const std::string why =
+      "b < Notice peer 1.1 (rank 0, 10.0.0.1:1001) cannot reach this peer: 10.0.0.1:1002: timed out";
+  EXPECT_EQ(h.take(), (Lines{why}));
+  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "10.0.0.1:1002: timed out"});
+  EXPECT_EQ(h.take(), Lines{}) << "said before";
+}
+
+TEST_F(GroupTest, WhoWaitsLongIsToldForWhat) {
+  h.enlist("a", Harness::hello(2));
+  h.take();
+  h.tick_with({"a"}, 9);
+  EXPECT_EQ(h.story(), Lines{});
+  h.tick_with({"a"}, 1);
+  EXPECT_EQ(h.story(), (Lines{"a < Notice 1 peer of min_peers 2 can reach each other so far"}));
+}
+
+// ---- update_topology ----
+
+TEST_F(GroupTest, NothingToUpdateIsAnsweredAndOperationsRunOn) {
+  h.found({"a", "b"});
+  h.say("a", protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  h.vote("a", epoch(1), 0);
+  EXPECT_EQ(h.take(), Lines{});
+  h.vote("b", epoch(1), 0);
+  EXPECT_EQ(h.take(), (Lines{"a < Answer 0 update_topology ok", "b < Answer 0 update_topology ok"}));
+  h.say("b", protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  h.say("a", protocol::Done{epoch(1), op(0), 0});
+  h.say("b", protocol::Done{epoch(1), op(0), 0});
+  EXPECT_EQ(h.take(), (Lines{"a < Verdicts 0: #0 committed", "b < Verdicts 0: #0 committed"}));
+}
+
+TEST_F(GroupTest, ANewcomerIsAdmittedWhenWhatRunsIsDone) {
+  h.found({"a", "b"});
+  h.enlist("c", Harness::hello(2));
+  h.link_all();
+  for (const char* name : {"a", "b"}) h.say(name, protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  h.say("a", protocol::Begin{epoch(1), op(1), all_reduce(8)});
+  h.take();
+  h.vote("a", epoch(1), 0);
+  h.vote("b", epoch(1), 0);
+  EXPECT_EQ(h.take(), (Lines{"a < Verdicts 0: #1 membership changed",
+                             "b < Verdicts 0: #1 membership changed"}));
+  h.say("a", protocol::Done{epoch(1), op(0), 1});
+  h.say("b", protocol::Done{epoch(1), op(0), 1});
+  EXPECT_EQ(h.take(), (Lines{"a < Verdicts 1: #0 committed", "b < Verdicts 1: #0 committed", "persist",
+                             "a < EpochStart 1.2 [a b c] joined [c]",
+                             "b < EpochStart 1.2 [a b c] joined [c]",
+                             "c < EpochStart 1.2 [a b c] joined [c]"}));
+  h.vote("b", epoch(1), 0);  // repeated after a reconnection: it has crossed the EpochStart
+  h.say("b", protocol::JointAbort{0, epoch(1)});
+  EXPECT_EQ(h.take(), Lines{});
+  h.vote("b", epoch(2), 0);
+}
+
+TEST_F(GroupTest, AfterItsVoteAPeerPostsNothing) {
+  h.found({"a", "b"});
+  h.vote("a", epoch(1), 0);
+  h.say("a", protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  EXPECT_EQ(h.take(), (Lines{"a closed"}));
+}
+
+TEST_F(GroupTest, UpdatingNeverFailsBecauseOfALoss) {
+  h.found({"a", "b", "c"});
+  h.vote("a", epoch(1), 0);
+  h.vote("b", epoch(1), 0);
+  h.take();
+  kill("c", "a");
+  report("a");
+  report("b");
+  EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]", "persist",
+                              "a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none"}));
+  // Two are left, min_peers is three: it waits, until somebody's patience ends.
+  h.say("b", protocol::JointAbort{0, epoch(1)});
+  EXPECT_EQ(h.story(), (Lines{"a < Answer 0 update_topology too few peers",
+                              "b < Answer 0 update_topology too few peers"}));
+  EXPECT_EQ(h.last<protocol::Answer>("a")->text,
+            "peer group 0 has 2 members left and nobody who could be admitted, min_peers is 3: "
+            "start more peers and call it again");
+  h.vote("a", epoch(1), 1);
+  h.vote("b", epoch(1), 1);
+  h.enlist("d", Harness::hello(3));
+  h.link_all();
+  EXPECT_EQ(h.story(), (Lines{"d < Welcome", "persist",
+                              "a < EpochStart 1.2 [a b d] joined [d] left [c]",
+                              "b < EpochStart 1.2 [a b d] joined [d] left [c]",
+                              "d < EpochStart 1.2 [a b d] joined [d] left [c]"}));
+}
+
+TEST_F(GroupTest, ACallThatSomebodyDoesNotMakeEndsAtItsTimeout) {
+  h.found({"a", "b", "c"});
+  h.vote("a", epoch(1), 0);
+  h.say("c", protocol::JointAbort{0, epoch(1)});
+  EXPECT_EQ(h.take(), Lines{}) << "it has not called it";
+  h.say("a", protocol::JointAbort{0, epoch(1)});
+  EXPECT_EQ(h.take(), (Lines{"a < Answer 0 update_topology operation timeout"}));
+  EXPECT_EQ(h.last<protocol::Answer>("a")->text, "timed out: ranks 1 and 2 have not called it");
+  h.vote("b", epoch(1), 0);
+  EXPECT_EQ(h.take(), (Lines{"b < Answer 0 update_topology operation timeout"})) << "the same answer";
+}
+
+TEST_F(GroupTest, AChangeThatWaitsForOperationsCanBeGivenUp) {
+  h.found({"a", "b"});
+  h.enlist("c", Harness::hello(2));
+  h.link_all();
+  for (const char* name : {"a", "b"}) h.say(name, protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  h.vote("a", epoch(1), 0);
+  h.vote("b", epoch(1), 0);
+  h.take();
+  h.say("a", protocol::JointAbort{0, epoch(1)});
+  EXPECT_EQ(h.take(), (Lines{"a < Answer 0 update_topology operation timeout",
+                             "b < Answer 0 update_topology operation timeout"}));
+  EXPECT_TRUE(contains(h.last<protocol::Answer>("a")->text, "1 operation is in flight"));
+  h.say("a", protocol::Done{epoch(1), op(0), 0});
+  h.say("b", protocol::Done{epoch(1), op(0), 0});
+  EXPECT_EQ(h.take(), (Lines{"a < Verdicts 0: #0 committed", "b < Verdicts 0: #0 committed"}));
+}
+
+// ---- Kinds ----
+
+TEST_F(GroupTest, DifferentCallsUnderOneNumberFailForAll) {
+  h.found({"a", "b", "c"});
+  h.vote("a", epoch(1), 0);
+  h.vote("b", epoch(1), 0, kPending);
+  EXPECT_EQ(h.take(), (Lines{"a < Answer 0 update_topology collective mismatch",
+                             "b < Answer 0 are_peers_pending collective mismatch"}));
+  h.vote("c", epoch(1), 0);
+  EXPECT_EQ(h.take(), (Lines{"c < Answer 0 update_topology collective mismatch"}));
+}
+
+TEST_F(GroupTest, PendingIsTheSameForAll) {
+  h.found({"a", "b"});
+  h.vote("a", epoch(1), 0, kPending);
+  h.vote("b", epoch(1), 0, kPending);
+  EXPECT_EQ(h.take(), (Lines{"a < Answer 0 are_peers_pending ok", "b < Answer 0 are_peers_pending ok"}));
+  h.vote("a", epoch(1), 1, kPending);
+  h.enlist("c", Harness::hello(2));
+  h.link_all();
+  h.take();
+  h.vote("b", epoch(1), 1, kPending);
+  EXPECT_EQ(h.take(), (Lines{"a < Answer 1 are_peers_pending ok pending",
+                             "b < Answer 1 are_peers_pending ok pending"}));
+}
+
+TEST_F(GroupTest, AfterALossPendingGoesOnAmongThoseWhoAllCalledIt) {
+  h.found({"a", "b", "c"});
+  h.vote("a", epoch(1), 0, kPending);
+  h.vote("b", epoch(1), 0, kPending);
+  kill("c", "a");
+  EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]",
+                              "a < Answer 0 are_peers_pending ok pending",
+                              "b < Answer 0 are_peers_pending ok pending"}));
+}
+
+TEST_F(GroupTest, AfterALossEverythingElseFailsAlike) {
+  h.found({"a", "b", "c"});
+  h.vote("a", epoch(1), 0, kPending);
+  kill("c", "a");
+  report("a");
+  report("b");
+  EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]", "persist",
+                              "a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none",
+                              "a < Answer 0 are_peers_pending peer lost"}));
+  h.vote("b", epoch(1), 0, kSync, offer(1, {1}));  // said before it heard of the end
+  EXPECT_EQ(h.story(), (Lines{"b < Answer 0 sync_shared_state peer lost"}));
+  EXPECT_EQ(h.last<protocol::Answer>("b")->text,
+            "peer 1.3 (rank 2, 10.0.0.1:1003) lost: its process ended or its network broke");
+}
+
+TEST_F(GroupTest, InABrokenGroupNumbersNeedNotMatch) {
+  h.found({"a", "b", "c"});
+  h.vote("a", epoch(1), 0, kSync, offer(1, {1}));
+  kill("c", "a");
+  report("a");
+  report("b");
+  h.story();
+  h.enlist("d", Harness::hello(3));
+  h.link_all();
+  h.vote("a", epoch(1), 1);
+  h.story();
+  h.vote("b", epoch(1), 0);
+  EXPECT_EQ(h.story(), (Lines{"persist", "a < EpochStart 1.2 [a b d] joined [d] left [c]",
+                              "b < EpochStart 1.2 [a b d] joined [d] left [c]",
+                              "d < EpochStart 1.2 [a b d] joined [d] left [c]"}));
+}
+
+// ---- Shared state ----
+
+TEST_F(GroupTest, SharedStateIsElectedFetchedAndRecorded) {
+  h.found({"a", "b", "c"});
+  h.hold_persists = true;
+  h.vote("a", epoch(1), 0, kSync, offer(4, {1, 2}));
+  h.vote("b", epoch(1), 0, kSync, offer(4, {1, 2}));
+  EXPECT_EQ(h.take(), Lines{});
+  h.vote("c", epoch(1), 0, kSync, offer(0, {0, 2}, kReceive));
+  EXPECT_EQ(h.take(), (Lines{"a < SyncPlan a>c: 0", "c < SyncPlan a>c: 0"}));
+  h.say("c", protocol::Fetched{0, Code::kOk, ""});
+  EXPECT_EQ(h.take(), (Lines{"persist"}));
+  h.say("a", protocol::JointAbort{0, epoch(1)});
+  EXPECT_EQ(h.take(), Lines{}) << "it is agreed on";
+  h.release();
+  EXPECT_EQ(h.take(), (Lines{"a < Answer 0 sync_shared_state ok revision 4",
+                             "b < Answer 0 sync_shared_state ok revision 4",
+                             "c < Answer 0 sync_shared_state ok revision 4"}));
+}
+
+TEST_F(GroupTest, WhoDoesNotReceiveTheStateIsNamed) {
+  h.found({"a", "b", "c"});
+  h.vote("a", epoch(1), 0, kSync, offer(4, {1}));
+  h.vote("b", epoch(1), 0, kSync, offer(0, {0}, kReceive));
+  h.vote("c", epoch(1), 0, kSync, offer(0, {0}, kReceive));
+  h.say("b", protocol::Fetched{0, Code::kOk, ""});
+  h.take();
+  h.say("a", protocol::JointAbort{0, epoch(1)});
+  EXPECT_EQ(h.last<protocol::Answer>("b")->text, "timed out: rank 2 did not receive the whole state");
+  EXPECT_EQ(h.take().size(), 3u);
+}
+
+TEST_F(GroupTest, ALossFailsTheSyncButNotWhatWasAgreedOn) {
+  h.found({"a", "b", "c"});
+  h.hold_persists = true;
+  for (const char* name : {"a", "b", "c"}) h.vote(name, epoch(1), 0, kSync, offer(4, {1}));
+  kill("c", "a");
+  report("a");
+  report("b");
+  EXPECT_EQ(h.story(), (Lines{"persist", "a < Ask lost [c]", "b < Ask lost [c]"}));
+  h.release();  // what was agreed on first, then the end of the epoch
+  EXPECT_EQ(h.story(), (Lines{"a < Answer 0 sync_shared_state ok revision 4",
+                              "b < Answer 0 sync_shared_state ok revision 4", "persist",
+                              "a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none"}));
+}
+
+TEST_F(GroupTest, TheRecordOutlivesItsMembers) {
+  h.found({"a"});
+  h.vote("a", epoch(1), 0, kSync, offer(4, {1}));
+  h.say("a", protocol::Leave{});
+  EXPECT_FALSE(h.core().idle()) << "there is a record to remember";
+  h.enlist("b", Harness::hello(2));
+  h.enlist("c", Harness::hello(2));
+  h.link_all();
+  h.take();
+  h.vote("b", epoch(2), 0, kSync, offer(0, {9}));
+  h.vote("c", epoch(2), 0, kSync, offer(0, {9}));
+  EXPECT_EQ(h.take(), (Lines{"b < Answer 0 sync_shared_state shared state",
+                             "c < Answer 0 sync_shared_state shared state"}));
+  h.vote("b", epoch(2), 1, kSync, offer(5, {9}));
+  h.vote("c", epoch(2), 1, kSync, offer(5, {9}));
+  EXPECT_EQ(h.take(), (Lines{"persist", "b < Answer 1 sync_shared_state ok revision 5",
+                             "c < Answer 1 sync_shared_state ok revision 5"}));
+}
+
+TEST_F(GroupTest, AnOfferThatIsNotSortedIsForbidden) {
+  h.found({"a"});
+  protocol::Offer odd = offer(1, {1, 2});
+  std::swap(odd.entries[0], odd.entries[1]);
+  h.vote("a", epoch(1), 0, kSync, odd);
+  EXPECT_EQ(h.take(), (Lines{"a closed"}));
+}
+
+// ---- Losses ----
+
+TEST_F(GroupTest, WhoLeavesIsLostAtOnce) {
+  h.found({"a", "b"});
+  h.say("b", protocol::Leave{});
+  report("a");
+  EXPECT_EQ(h.take(), (Lines{"b closed", "a < Forget b", "a < Ask lost [b]", "persist",
+                             "a < EpochEnd 1.1 committed none"}));
+  EXPECT_EQ(h.last<protocol::EpochEnd>("a")->text,
+            "peer 1.2 (rank 1, 10.0.0.1:1002) lost: it left");
+  h.say("a", protocol::Leave{});
+  EXPECT_EQ(h.take(), (Lines{"a closed", "persist"}));
+  EXPECT_TRUE(h.core().idle());
+}
+
+TEST_F(GroupTest, OfADeadLinkOneEndIsGivenUpAndTold) {
+  h.found({"a", "b", "c"});
+  h.say("b", protocol::LinkReport{h.id("c"), LinkState::kDown, "no route"});
+  h.tick_with({"a", "b", "c"}, 2);
+  EXPECT_EQ(h.story(), Lines{});
+  h.tick_with({"a", "b", "c"}, 1);
+  EXPECT_EQ(h.story(),
+            (Lines{"c < Kicked peer 1.3 (rank 2, 10.0.0.1:1003) lost: the link between it and "
+                   "peer 1.2 (rank 1, 10.0.0.1:1002) is down: no route",
+                   "c closed", "a < Ask lost [c]", "b < Ask lost [c]"}));
+}
+
+TEST_F(GroupTest, TwoLostInOneTickAreNamedTogether) {
+  h.found({"a", "b", "c"});
+  h.tick_with({"a"}, 10);
+  const Lines story = h.story();
+  ASSERT_EQ(story.size(), 5u);
+  EXPECT_TRUE(contains(story[0], "b < Kicked")) << story[0];
+  EXPECT_EQ(story.back(), "a < Ask lost [b c]");
+  report("a");
+  EXPECT_EQ(h.last<protocol::EpochEnd>("a")->text,
+            "peer 1.2 (rank 1, 10.0.0.1:1002) lost: it was silent for 10 s; "
+            "peer 1.3 (rank 2, 10.0.0.1:1003) lost: it was silent for 10 s");
+}
+
+}  // namespace
+}  // namespace pccl::master

@@ -1,0 +1,89 @@
+#include "master/introduction.h"
+
+#include <gtest/gtest.h>
+
+#include "csrc/protocol/limits.h"
+#include "tests/cpp/master/harness.h"
+
+namespace pccl::master {
+namespace {
+
+using protocol::Hello;
+
+class IntroductionTest : public testing::Test {
+ protected:
+  // A run whose first peer wants rank 1 of group 0 with min_peers 2.
+  IntroductionTest() {
+    Membership::Peer about;
+    about.seen_host = "10.0.0.1";
+    about.wish = 1;
+    group.welcome(peer_id(1), about);
+    group.register_peer(peer_id(1), "", 1001);
+  }
+  protocol::Reject refusal(const Hello& hello) {
+    return refuse(hello, terms, &group, 2).value_or(protocol::Reject{Code::kOk, ""});
+  }
+  const std::optional<Terms> terms = Terms{protocol::LossPolicy::kRaise, 10000};
+  Membership group;
+};
+
+TEST_F(IntroductionTest, TheFirstPeerSetsTheTerms) {
+  EXPECT_FALSE(refuse(Harness::hello(2), std::nullopt, nullptr, 0).has_value());
+  EXPECT_FALSE(refuse(Harness::hello(2, 0), terms, &group, 2).has_value());
+  EXPECT_FALSE(refuse(Harness::hello(7, 0, 1), terms, nullptr, 0).has_value()) << "another group";
+}
+
+TEST_F(IntroductionTest, AnotherVersionIsToldBoth) {
+  Hello hello = Harness::hello(2);
+  hello.version = 9;
+  const auto reject = refusal(hello);
+  EXPECT_EQ(reject.code, Code::kProtocol);
+  EXPECT_EQ(reject.text,
+            "version mismatch: this peer (pccl 0.1) speaks version 9 of the pccl protocol, the "
+            "master version 1: install the same pccl on both sides");
+}
+
+TEST_F(IntroductionTest, WhatDiffersIsShownWithBothValues) {
+  EXPECT_EQ(refusal(Harness::hello(3)).text,
+            "min_peers is 3 here and 2 for the other peers of peer group 0: give all the same");
+  Hello hello = Harness::hello(2);
+  hello.peer_timeout_ms = 2500;
+  EXPECT_EQ(refusal(hello).text,
+            "peer_timeout is 2.5 s here and 10 s in the rest of this run: set PCCL_PEER_TIMEOUT to "
+            "the same on all peers");
+  EXPECT_EQ(refusal(hello).code, Code::kInvalidArgument);
+}
+
+TEST_F(IntroductionTest, RanksAreInRangeAndTakenOnce) {
+  EXPECT_EQ(refusal(Harness::hello(2, 2)).text,
+            "rank 2 is wanted, but min_peers is 2: ranks go from 0 to 1");
+  EXPECT_EQ(refusal(Harness::hello(2, 1)).text,
+            "rank 1 is already taken by peer 1.1 (10.0.0.1:1001): two processes were started with "
+            "the same rank");
+  group.set_connected(peer_id(1), false);
+  EXPECT_EQ(refusal(Harness::hello(2, 1)).code, Code::kOk) << "it was started again";
+  group.set_connected(peer_id(1), true);
+  group.admit({peer_id(1)});
+  EXPECT_EQ(refusal(Harness::hello(2, 1)).code, Code::kOk) << "wishes count at the founding only";
+  EXPECT_EQ(refusal(Harness::hello(2, 5)).code, Code::kOk);
+}
+
+TEST_F(IntroductionTest, ValuesOutOfRangeAreRefused) {
+  EXPECT_TRUE(contains(refusal(Harness::hello(0)).text, "min_peers is 0, allowed are 1 to 128"));
+  EXPECT_TRUE(contains(refusal(Harness::hello(129)).text, "min_peers is 129"));
+  Hello hello = Harness::hello(2);
+  hello.peer_timeout_ms = 5;
+  EXPECT_EQ(refusal(hello).text, "peer_timeout is 5 ms, allowed are 100 ms to 3600 s");
+  hello = Harness::hello(2);
+  hello.run = "";
+  EXPECT_TRUE(contains(refusal(hello).text, "name of the run"));
+}
+
+TEST_F(IntroductionTest, AFullGroupSaysSo) {
+  for (uint32_t i = 2; i <= protocol::kMembersMax; ++i) group.welcome(peer_id(i), {});
+  EXPECT_EQ(refusal(Harness::hello(2)).text,
+            "peer group 0 is full: it has 128 peers, the most there can be");
+}
+
+}  // namespace
+}  // namespace pccl::master

@@ -1,0 +1,175 @@
+#include "master/membership.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "csrc/protocol/limits.h"
+
+namespace pccl::master {
+namespace {
+
+using protocol::LinkState;
+
+constexpr Duration kTimeout = std::chrono::seconds(10);
+
+class MembershipTest : public testing::Test {
+ protected:
+  // Registers peer `number`; everybody there is linked with it, but those in `but`.
+  void enlist(uint64_t number, int32_t wish = -1, const std::vector<uint64_t>& but = {}) {
+    Membership::Peer about;
+    about.seen_host = "10.0.0." + std::to_string(number);
+    about.wish = wish;
+    group.welcome({number}, about);
+    for (const PeerId dialler : group.register_peer({number}, "", 1000)) {
+      if (std::find(but.begin(), but.end(), dialler.value) != but.end()) continue;
+      up(dialler.value, number);
+    }
+  }
+  void up(uint64_t from, uint64_t to) { group.links.report({from}, {{to}, LinkState::kUp, ""}); }
+  void down(uint64_t from, uint64_t to) {
+    group.links.report({from}, {{to}, LinkState::kDown, "reset"});
+  }
+  static std::vector<PeerId> peers(const std::vector<uint64_t>& numbers) {
+    std::vector<PeerId> out;
+    for (const uint64_t number : numbers) out.push_back({number});
+    return out;
+  }
+  // Who is lost by the next tick.
+  std::vector<PeerId> lost() {
+    std::vector<PeerId> out;
+    for (const auto& one : group.tick(kTimeout)) {
+      out.push_back(one.peer);
+      why = one.why;
+    }
+    return out;
+  }
+  std::string why;
+  Membership group;
+};
+
+TEST_F(MembershipTest, WishedRanksAreKeptTheOthersFillTheGaps) {
+  enlist(1, 2);
+  enlist(2);
+  EXPECT_FALSE(group.founders(3).has_value());
+  enlist(3, 0);
+  EXPECT_EQ(group.founders(3), peers({3, 2, 1}));
+  EXPECT_EQ(group.wished_by(2), PeerId{1});
+  EXPECT_EQ(group.wished_by(1), std::nullopt);
+}
+
+TEST_F(MembershipTest, WhoCannotBeReachedIsNotWaitedFor) {
+  enlist(1);
+  enlist(2, -1, {1});
+  enlist(3);
+  EXPECT_EQ(group.pending(10), peers({1, 3}));
+  EXPECT_EQ(group.founders(2), peers({1, 3}));
+  up(1, 2);
+  EXPECT_EQ(group.pending(10), peers({1, 2, 3}));
+  EXPECT_EQ(group.pending(2), peers({1, 2}));
+  group.set_connected({2}, false);
+  EXPECT_EQ(group.pending(10), peers({1, 3}));
+}
+
+TEST_F(MembershipTest, AllMembersMustHaveReachedANewcomer) {
+  enlist(1);
+  enlist(2);
+  group.admit(peers({2, 1}));
+  enlist(3, -1, {2});
+  enlist(4, -1, {3});
+  EXPECT_EQ(group.pending(10), peers({4})) << "3 is not reached by 2; 4 does not wait for it";
+  up(2, 3);
+  EXPECT_EQ(group.pending(10), peers({3})) << "4 is not linked with 3, which is before it";
+  up(3, 4);
+  EXPECT_EQ(group.pending(10), peers({3, 4}));
+}
+
+TEST_F(MembershipTest, RanksStayWhatTheyAreWhenOthersGo) {
+  for (uint64_t i = 1; i <= 3; ++i) enlist(i);
+  group.admit(peers({1, 2, 3}));
+  group.remove({2}, "gone");
+  EXPECT_EQ(group.members(), peers({1, 3}));
+  EXPECT_EQ(group.rank({3}), 2u);
+  EXPECT_FALSE(group.is_member({2}));
+  EXPECT_EQ(group.describe({3}), "peer 0.3 (rank 2, 10.0.0.3:1000)");
+  ASSERT_EQ(group.gone().size(), 1u);
+  EXPECT_EQ(group.gone()[0].why, "gone");
+}
+
+TEST_F(MembershipTest, KilledMeansBothConnectionsAreClosed) {
+  for (uint64_t i = 1; i <= 3; ++i) enlist(i);
+  group.admit(peers({1, 2, 3}));
+  down(3, 1);
+  group.set_connected({3}, false);
+  EXPECT_FALSE(group.lost_at_once({3})) << "its own word does not count";
+  down(2, 3);
+  EXPECT_TRUE(group.lost_at_once({3}));
+  group.set_connected({3}, true);
+  EXPECT_FALSE(group.lost_at_once({3}));
+  EXPECT_FALSE(group.lost_at_once({9})) << "nobody";
+}
+
+TEST_F(MembershipTest, WhoIsAwayTooLongIsLost) {
+  for (uint64_t i = 1; i <= 2; ++i) enlist(i);
+  group.admit(peers({1, 2}));
+  group.set_connected({2}, false);
+  for (int tick = 1; tick < protocol::kTicksPerTimeout; ++tick) EXPECT_TRUE(lost().empty());
+  group.set_connected({2}, true);
+  group.set_connected({2}, false);  // it was there again: counted from here
+  for (int tick = 1; tick < protocol::kTicksPerTimeout; ++tick) EXPECT_TRUE(lost().empty());
+  EXPECT_EQ(lost(), peers({2}));
+  EXPECT_EQ(why, "its connection to the master broke and it did not come back within 10 s");
+}
+
+TEST_F(MembershipTest, OfADeadLinkTheOneWithMoreDeadLinksGoesThenTheYounger) {
+  for (uint64_t i = 1; i <= 3; ++i) enlist(i);
+  group.admit(peers({3, 2, 1}));
+  down(1, 2);
+  EXPECT_TRUE(lost().empty());
+  EXPECT_TRUE(lost().empty());
+  EXPECT_EQ(lost(), peers({2})) << "a quarter of the timeout: three ticks";
+  EXPECT_EQ(why, "the link between it and peer 0.1 (rank 2, 10.0.0.1:1000) is down: reset");
+  down(3, 1);
+  EXPECT_EQ(lost(), peers({1}));
+}
+
+TEST_F(MembershipTest, ADeadLinkCountsOnlyBetweenMembersThatAreConnected) {
+  for (uint64_t i = 1; i <= 3; ++i) enlist(i);
+  group.admit(peers({1, 2}));
+  down(1, 3);
+  down(1, 2);
+  group.set_connected({2}, false);
+  for (int tick = 0; tick < 5; ++tick) EXPECT_TRUE(lost().empty());
+}
+
+TEST_F(MembershipTest, AddressesAreTranslatedForWhoStandsElsewhere) {
+  const auto welcome = [this](uint64_t number, const std::string& host, bool loopback,
+                              const std::string& own = "") {
+    Membership::Peer about;
+    about.seen_host = host;
+    about.seen_loopback = loopback;
+    group.welcome({number}, about);
+    group.register_peer({number}, own, 1000);
+  };
+  welcome(1, "127.0.0.1", true);
+  welcome(2, "127.0.0.1", true);
+  welcome(3, "10.0.0.3", false);
+  welcome(4, "10.0.0.4", false, "example.org");
+  EXPECT_EQ(group.dial({1}, {2}), (protocol::Dial{{2}, "127.0.0.1", 1000}));
+  EXPECT_EQ(group.dial({3}, {1}), (protocol::Dial{{1}, "", 1000})) << "where the master is";
+  EXPECT_EQ(group.dial({1}, {3}), (protocol::Dial{{3}, "10.0.0.3", 1000}));
+  EXPECT_EQ(group.dial({1}, {4}), (protocol::Dial{{4}, "example.org", 1000}));
+}
+
+TEST_F(MembershipTest, SaysWhoCannotReachANewcomerAndWhy) {
+  enlist(1);
+  group.admit(peers({1}));
+  enlist(2, -1, {1});
+  EXPECT_EQ(group.obstacle({2}), "");
+  group.links.report({1}, {{2}, LinkState::kUnreachable, "10.0.0.2:1000: timed out"});
+  EXPECT_EQ(group.obstacle({2}),
+            "peer 0.1 (rank 0, 10.0.0.1:1000) cannot reach this peer: 10.0.0.2:1000: timed out");
+}
+
+}  // namespace
+}  // namespace pccl::master

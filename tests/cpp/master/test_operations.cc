@@ -1,0 +1,172 @@
+#include "master/operations.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/cpp/master/harness.h"
+
+namespace pccl::master {
+namespace {
+
+using protocol::OpInfo;
+using protocol::Outcome;
+
+constexpr PeerId kA{1}, kB{2}, kC{3};
+
+OpInfo transfer(PeerId from, PeerId to, uint64_t count = 4) {
+  OpInfo info;
+  info.kind = protocol::OpKind::kSend;
+  info.count = count;
+  info.root = from;
+  info.receiver = to;
+  info.world_size = 3;
+  return info;
+}
+
+class OperationsTest : public testing::Test {
+ protected:
+  void begin(PeerId peer, uint32_t sequence, uint64_t count = 8) {
+    EXPECT_TRUE(table.begin(peer, op(sequence), all_reduce(count)).ok());
+  }
+  // The one verdict since the last call.
+  protocol::Verdict verdict() {
+    const auto settled = table.take_settled();
+    EXPECT_EQ(settled.size(), 1u);
+    return settled.empty() ? protocol::Verdict{} : settled[0];
+  }
+  Operations table{epoch(5), {kA, kB, kC}};
+};
+
+TEST_F(OperationsTest, CommitsWhenTheLastMemberIsDone) {
+  for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);
+  EXPECT_TRUE(table.done(kA, op(0)).ok());
+  EXPECT_TRUE(table.done(kA, op(0)).ok()) << "said again after a reconnection";
+  EXPECT_TRUE(table.done(kB, op(0)).ok());
+  EXPECT_TRUE(table.take_settled().empty());
+  EXPECT_FALSE(table.drained());
+  EXPECT_TRUE(table.done(kC, op(0)).ok());
+  EXPECT_EQ(verdict(), (protocol::Verdict{op(0), Outcome::kCommitted, Code::kOk, ""}));
+  EXPECT_TRUE(table.drained());
+}
+
+TEST_F(OperationsTest, TheSecondDescriptionThatDiffersEndsIt) {
+  begin(kA, 12, 8);
+  begin(kB, 12, 8);
+  EXPECT_TRUE(table.begin(kC, op(12), all_reduce(7)).ok());
+  const auto what = verdict();
+  EXPECT_EQ(what.code, Code::kMismatch);
+  EXPECT_EQ(what.text,
+            "ranks disagree on (#12) in epoch 1.5: "
+            "rank 2 called all_reduce(sum, float32, 7 elements, world size 2); "
+            "ranks 0 and 1 called all_reduce(sum, float32, 8 elements, world size 2). "
+            "All ranks must make the same calls, in the same order under one tag");
+}
+
+TEST_F(OperationsTest, ALateBeginOfWhatIsSettledIsNoNewOperation) {
+  begin(kA, 0, 8);
+  begin(kB, 0, 7);
+  EXPECT_EQ(verdict().code, Code::kMismatch);
+  EXPECT_TRUE(table.done(kA, op(0)).ok()) << "it has crossed the verdict";
+  begin(kC, 0, 8);
+  EXPECT_TRUE(table.drained());
+  EXPECT_TRUE(table.take_settled().empty());
+  // All have begun it now, so the number is forgotten.
+  EXPECT_TRUE(table.done(kC, op(0)).ok());
+  EXPECT_TRUE(table.abort(kC, {epoch(5), op(0), Code::kOperationTimeout, ""}).ok());
+  EXPECT_TRUE(table.take_settled().empty());
+}
+
+TEST_F(OperationsTest, GivingUpNamesWhoIsMissing) {
+  begin(kA, 0);
+  begin(kB, 0);
+  EXPECT_TRUE(table.done(kA, op(0)).ok());
+  EXPECT_TRUE(table.abort(kA, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
+  const auto what = verdict();
+  EXPECT_EQ(what.code, Code::kOperationTimeout);
+  EXPECT_EQ(what.text,
+            "(#0) timed out; rank 2 has not called it; rank 1 has called it and not finished");
+  EXPECT_TRUE(table.abort(kB, {epoch(5), op(0), Code::kOperationTimeout, ""}).ok()) << "too late";
+  EXPECT_TRUE(table.take_settled().empty());
+}
+
+TEST_F(OperationsTest, DrainingEndsWhatSomebodyHasNotBegun) {
+  for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);
+  begin(kA, 1);
+  begin(kB, 1);
+  table.drain();
+  const auto what = verdict();
+  EXPECT_EQ(what.op, op(1));
+  EXPECT_EQ(what.code, Code::kMembershipChanged);
+  EXPECT_TRUE(contains(what.text, "rank 2 had not called it")) << what.text;
+  EXPECT_FALSE(table.drained());
+  EXPECT_TRUE(contains(table.in_flight(), "1 operation is in flight")) << table.in_flight();
+  for (const PeerId peer : {kA, kB, kC}) EXPECT_TRUE(table.done(peer, op(0)).ok());
+  EXPECT_TRUE(table.drained());
+  EXPECT_EQ(table.in_flight(), "");
+}
+
+TEST_F(OperationsTest, ATransferConcernsTwoAndNeedsNoVerdict) {
+  EXPECT_TRUE(table.begin(kA, op(0), transfer(kA, kC)).ok());
+  EXPECT_TRUE(table.begin(kC, op(0), transfer(kA, kC)).ok());
+  EXPECT_TRUE(table.is_transfer(op(0)));
+  EXPECT_TRUE(table.done(kA, op(0)).ok());
+  EXPECT_FALSE(table.drained());
+  EXPECT_TRUE(table.done(kC, op(0)).ok());
+  EXPECT_TRUE(table.drained());
+  EXPECT_TRUE(table.take_settled().empty());
+  // One side only: given up, it is settled like any other, and the text speaks of the two.
+  EXPECT_TRUE(table.begin(kC, op(1), transfer(kA, kC)).ok());
+  EXPECT_TRUE(table.abort(kC, {epoch(5), op(1), Code::kOperationTimeout, "late"}).ok());
+  EXPECT_EQ(verdict().text, "late; rank 0 has not called it; rank 2 has called it and not finished");
+  EXPECT_TRUE(table.begin(kA, op(1), transfer(kA, kC)).ok());
+  EXPECT_TRUE(table.drained());
+}
+
+TEST_F(OperationsTest, TransfersThatDifferFailOnBothSides) {
+  EXPECT_TRUE(table.begin(kA, op(0), transfer(kA, kC, 4)).ok());
+  EXPECT_TRUE(table.begin(kC, op(0), transfer(kA, kC, 5)).ok());
+  EXPECT_EQ(verdict().code, Code::kMismatch);
+}
+
+TEST_F(OperationsTest, RefusesWhatMakesNoSense) {
+  begin(kA, 0);
+  const auto forbids = [](const Status& status) { return status.code == Code::kProtocol; };
+  EXPECT_TRUE(forbids(table.begin(kA, op(0), all_reduce(8)))) << "twice";
+  EXPECT_TRUE(forbids(table.done(kB, op(0)))) << "done before begun";
+  EXPECT_TRUE(forbids(table.abort(kB, {epoch(5), op(0), Code::kSystem, ""}))) << "not begun";
+  EXPECT_TRUE(forbids(table.abort(kA, {epoch(5), op(0), Code::kOk, ""}))) << "no reason";
+  EXPECT_TRUE(forbids(table.begin(kB, op(1), transfer(kA, kC)))) << "between two others";
+  EXPECT_TRUE(forbids(table.begin(kB, op(1), transfer(kB, kB)))) << "to itself";
+  EXPECT_TRUE(forbids(table.begin(kB, op(1), transfer(kB, {9})))) << "to a stranger";
+  OpInfo receive = transfer(kA, kB);
+  receive.kind = protocol::OpKind::kRecv;
+  EXPECT_TRUE(forbids(table.begin(kB, op(1), receive))) << "both sides describe a send";
+}
+
+TEST_F(OperationsTest, BoundsWhatOnePeerCanMakeItRemember) {
+  const uint32_t max = 2 * protocol::kOpsOpenMax;
+  for (uint32_t i = 0; i < max; ++i) {
+    ASSERT_TRUE(table.begin(kA, op(i), all_reduce(1)).ok());
+    if (i % 2 == 0) continue;
+    ASSERT_TRUE(table.abort(kA, {epoch(5), op(i), Code::kSystem, "x"}).ok());
+  }
+  EXPECT_FALSE(table.begin(kA, op(max), all_reduce(1)).ok());
+  EXPECT_TRUE(table.begin(kB, op(1), all_reduce(1)).ok());
+  EXPECT_TRUE(table.begin(kC, op(1), all_reduce(1)).ok());  // all have begun it: forgotten
+  EXPECT_TRUE(table.begin(kA, op(max), all_reduce(1)).ok());
+}
+
+TEST_F(OperationsTest, WhatGotLostWithAConnectionIsMadeUpFor) {
+  begin(kA, 0);
+  begin(kB, 0);
+  EXPECT_TRUE(table.resume(kC, op(0), all_reduce(8), true, true).ok());  // Begin and Done
+  EXPECT_TRUE(table.resume(kA, op(0), all_reduce(8), true, true).ok());  // Done
+  EXPECT_TRUE(table.resume(kB, op(0), all_reduce(8), false, true).ok()); // nothing
+  EXPECT_TRUE(table.take_settled().empty());
+  EXPECT_TRUE(table.done(kB, op(0)).ok());
+  EXPECT_EQ(verdict().outcome, Outcome::kCommitted);
+  EXPECT_TRUE(table.resume(kB, op(1), all_reduce(8), false, false).ok()) << "posting is over";
+  EXPECT_TRUE(table.drained());
+}
+
+}  // namespace
+}  // namespace pccl::master

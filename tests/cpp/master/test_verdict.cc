@@ -1,0 +1,133 @@
+#include "master/verdict.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "csrc/protocol/limits.h"
+
+namespace pccl::master {
+namespace {
+
+using protocol::OpState;
+using protocol::Outcome;
+using protocol::Report;
+using protocol::Verdict;
+
+OpKey op(uint32_t sequence) { return {{}, sequence}; }
+Verdict committed(uint32_t sequence) { return {op(sequence), Outcome::kCommitted, Code::kOk, ""}; }
+Verdict aborted(uint32_t sequence, std::string text = "") {
+  return {op(sequence), Outcome::kAborted, Code::kMismatch, std::move(text)};
+}
+
+// The rule in DESIGN's own words, applied to everything that up to five survivors can hold.
+TEST(Verdict, RuleHoldsForEverythingThatSurvivorsCanHold) {
+  constexpr OpState kStates[] = {OpState::kNotDone, OpState::kDone, OpState::kCommitted,
+                                 OpState::kAborted};
+  size_t seen = 0;
+  for (size_t survivors = 1; survivors <= 5; ++survivors) {
+    size_t combinations = 1;
+    for (size_t i = 0; i < survivors; ++i) combinations *= 4;
+    for (size_t number = 0; number < combinations; ++number) {
+      std::vector<OpState> held;
+      for (size_t i = 0, rest = number; i < survivors; ++i, rest /= 4) held.push_back(kStates[rest % 4]);
+      const auto any = [&](OpState state) { return std::count(held.begin(), held.end(), state) > 0; };
+      if (any(OpState::kCommitted) && any(OpState::kAborted)) continue;  // the model: cannot be
+      const bool known = any(OpState::kCommitted) || any(OpState::kAborted);
+      const bool all_finished = std::all_of(held.begin(), held.end(), [](OpState state) {
+        return state == OpState::kDone || state == OpState::kCommitted;
+      });
+      const bool commits = known ? any(OpState::kCommitted) : all_finished;
+      EXPECT_EQ(decide(held), commits ? Outcome::kCommitted : Outcome::kAborted) << number;
+      ++seen;
+    }
+  }
+  EXPECT_EQ(seen, 664u);  // 2 * 3^n - 2^n: without those that hold both verdicts; n = 1..5
+}
+
+// Whoever is lost next, with its report, never turns what the others were told.
+TEST(Verdict, AFurtherLossNeverTurnsWhatSomebodyWasTold) {
+  for (int number = 0; number < 64; ++number) {
+    std::vector<OpState> held;
+    for (int i = 0, rest = number; i < 3; ++i, rest /= 4) held.push_back(static_cast<OpState>(rest % 4));
+    const Outcome first = decide(held);
+    const OpState told = first == Outcome::kCommitted ? OpState::kCommitted : OpState::kAborted;
+    const auto holds = [&](OpState state) { return std::count(held.begin(), held.end(), state) > 0; };
+    if (holds(OpState::kCommitted) && holds(OpState::kAborted)) continue;
+    for (int one = 0; one < 3; ++one) {  // it was told, then another is lost
+      std::vector<OpState> later = held;
+      later[one] = told;
+      later.erase(later.begin() + (one + 1) % 3);
+      EXPECT_EQ(decide(later), first);
+    }
+  }
+}
+
+TEST(Verdict, WhatASurvivorDoesNotReportIsNotDone) {
+  const Report all{{}, {{op(0), OpState::kDone}, {op(1), OpState::kDone}, {op(2), OpState::kDone}}};
+  const Report some{{}, {{op(2), OpState::kDone}, {op(1), OpState::kNotDone}}};
+  EXPECT_EQ(decide(std::vector{all, some}), (std::vector{op(2)}));
+  EXPECT_EQ(decide(std::vector{some, all}), (std::vector{op(2)}));
+  EXPECT_EQ(decide(std::vector{all}), (std::vector{op(0), op(1), op(2)}));
+  EXPECT_EQ(decide(std::vector{all, Report{}}), std::vector<OpKey>{});
+}
+
+TEST(Verdict, AnOperationListedTwiceCountsAsItsFirst) {
+  const Report twice{{}, {{op(0), OpState::kNotDone}, {op(0), OpState::kDone}}};
+  EXPECT_EQ(decide(std::vector{twice}), std::vector<OpKey>{});
+}
+
+TEST(VerdictLog, ForgetsWhatAllHaveSeen) {
+  VerdictLog log(std::vector<PeerId>{{1}, {2}});
+  log.append({committed(0), aborted(1), committed(2)});
+  EXPECT_TRUE(log.acknowledge({1}, 3));
+  EXPECT_EQ(log.stable_index(), 0u);
+  EXPECT_TRUE(log.acknowledge({2}, 1));
+  EXPECT_EQ(log.stable_index(), 1u);
+  EXPECT_FALSE(log.contains(op(0)));
+  EXPECT_TRUE(log.contains(op(1)));
+  EXPECT_EQ(log.committed(), (std::vector{op(2)}));
+  EXPECT_EQ(log.unseen({2}), 2u);
+  EXPECT_TRUE(log.acknowledge({2}, 0));  // late: it was known before
+  EXPECT_EQ(log.stable_index(), 1u);
+  EXPECT_FALSE(log.acknowledge({2}, 4)) << "more than there are";
+  log.lose({2});
+  EXPECT_EQ(log.stable_index(), 3u);
+}
+
+TEST(VerdictLog, TellsWhatIsMissingFromAnyIndexThatIsKept) {
+  VerdictLog log(std::vector<PeerId>{{1}, {2}});
+  log.append({committed(0), aborted(1)});
+  log.append({committed(2)});
+  log.acknowledge({1}, 1);
+  log.acknowledge({2}, 1);
+  const auto rest = log.since({5}, 1);
+  ASSERT_TRUE(rest.has_value());
+  ASSERT_EQ(rest->size(), 1u);
+  EXPECT_EQ((*rest)[0], (protocol::Verdicts{{5}, 1, 1, {aborted(1), committed(2)}}));
+  EXPECT_TRUE(log.since({5}, 3)->empty());
+  EXPECT_FALSE(log.since({5}, 0).has_value()) << "forgotten";
+  EXPECT_FALSE(log.since({5}, 4).has_value()) << "never told";
+}
+
+TEST(VerdictLog, SplitsWhatDoesNotFitIntoOneMessage) {
+  VerdictLog log(std::vector<PeerId>{{1}});
+  std::vector<Verdict> many;
+  for (uint32_t i = 0; i < 20000; ++i) many.push_back(aborted(i, std::string(1000, 'x')));
+  log.append(many);
+  uint64_t next = 0;
+  const auto messages = *log.since({5}, 0);
+  EXPECT_GT(messages.size(), 1u);
+  for (const auto& message : messages) {
+    EXPECT_EQ(message.first_index, next);
+    next += message.verdicts.size();
+    size_t bytes = 0;
+    for (const Verdict& verdict : message.verdicts) bytes += 40 + verdict.text.size();
+    EXPECT_LT(bytes, protocol::kMessageBytesMax);
+    EXPECT_LE(message.verdicts.size(), protocol::kOpsOpenMax);
+  }
+  EXPECT_EQ(next, 20000u);
+}
+
+}  // namespace
+}  // namespace pccl::master

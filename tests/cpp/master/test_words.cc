@@ -1,0 +1,39 @@
+#include "master/words.h"
+
+#include <gtest/gtest.h>
+
+#include "csrc/protocol/limits.h"
+
+namespace pccl::master {
+namespace {
+
+TEST(Words, DurationsHaveTheUnitThatReadsBest) {
+  EXPECT_EQ(text(Duration(std::chrono::seconds(10))), "10 s");
+  EXPECT_EQ(text(Duration(std::chrono::milliseconds(2500))), "2.5 s");
+  EXPECT_EQ(text(Duration(std::chrono::milliseconds(250))), "250 ms");
+}
+
+TEST(Words, ListsOfRanksEndAfterEight) {
+  EXPECT_EQ(ranks_text({2}), "rank 2");
+  EXPECT_EQ(ranks_text({0, 1}), "ranks 0 and 1");
+  EXPECT_EQ(ranks_text({0, 1, 3}), "ranks 0, 1 and 3");
+  EXPECT_EQ(ranks_text({0, 1, 2, 3, 4, 5, 6, 7}), "ranks 0, 1, 2, 3, 4, 5, 6 and 7");
+  EXPECT_EQ(ranks_text({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
+}
+
+TEST(Words, CountsAndAddresses) {
+  EXPECT_EQ(counted(1, "member"), "1 member");
+  EXPECT_EQ(counted(0, "member"), "0 members");
+  EXPECT_EQ(address_text("10.0.0.7", 48201), "10.0.0.7:48201");
+  EXPECT_EQ(address_text("fe80::1", 1), "[fe80::1]:1");
+}
+
+TEST(Words, CutsBetweenCharacters) {
+  EXPECT_EQ(cut("short"), "short");
+  std::string text(protocol::kTextBytesMax - 1, 'a');
+  text += "\xc3\xa4";  // two bytes, of which one would fit
+  EXPECT_EQ(cut(text), std::string(protocol::kTextBytesMax - 1, 'a'));
+}
+
+}  // namespace
+}  // namespace pccl::master

@@ -1,0 +1,108 @@
+#include "csrc/peer/connection.h"
+
+#include <gtest/gtest.h>
+
+namespace pccl::peer {
+namespace {
+
+using std::chrono::milliseconds;
+using Due = Connection::Due;
+
+class ConnectionTest : public testing::Test {
+ protected:
+  ConnectionTest() {
+    context_.effects = &effects_;
+    context_.options.peer_timeout = milliseconds(1000);
+  }
+  // What on_time() says `later`.
+  Due after(Duration later) {
+    context_.now = context_.now + later;
+    effects_.clear();
+    return connection_.on_time();
+  }
+  bool tried() const {
+    for (const Effect& effect : effects_) {
+      if (std::holds_alternative<ConnectMaster>(effect)) return true;
+    }
+    return false;
+  }
+
+  Context context_;
+  Effects effects_;
+  Connection connection_{context_};
+};
+
+TEST_F(ConnectionTest, PausesDoubleUpToASecond) {
+  connection_.open();
+  EXPECT_TRUE(tried());
+  for (const int pause : {100, 200, 400, 800, 1000, 1000}) {
+    connection_.on_closed();
+    EXPECT_EQ(*connection_.deadline(), context_.now + milliseconds(pause));
+    after(milliseconds(pause - 1));
+    EXPECT_FALSE(tried());
+    after(milliseconds(1));
+    EXPECT_TRUE(tried());
+    EXPECT_EQ(connection_.deadline(), std::nullopt);  // the attempt has its own limit
+  }
+}
+
+TEST_F(ConnectionTest, AnIntroductionEndsTheDoubling) {
+  connection_.open();
+  connection_.on_closed();
+  after(milliseconds(100));
+  connection_.on_connected();
+  connection_.introduced();
+  connection_.on_closed();
+  EXPECT_EQ(*connection_.deadline(), context_.now + milliseconds(100));
+}
+
+TEST_F(ConnectionTest, PingsAfterTwoTicksWithoutTrafficOfItsOwn) {
+  connection_.open();
+  connection_.on_connected();
+  connection_.introduced();
+  context_.linked = true;
+  EXPECT_EQ(after(milliseconds(100)), Due::kNothing);
+  EXPECT_EQ(after(milliseconds(100)), Due::kPing);
+  context_.tell(protocol::Ping{});
+  EXPECT_EQ(after(milliseconds(100)), Due::kNothing);
+  EXPECT_EQ(after(milliseconds(100)), Due::kNothing);
+  EXPECT_EQ(after(milliseconds(100)), Due::kPing);
+}
+
+TEST_F(ConnectionTest, NoPingBeforeTheIntroduction) {
+  connection_.open();
+  connection_.on_connected();
+  for (int tick = 0; tick < 9; ++tick) EXPECT_EQ(after(milliseconds(100)), Due::kNothing);
+  EXPECT_EQ(after(milliseconds(100)), Due::kSilent);
+}
+
+TEST_F(ConnectionTest, WhatIsHeardEndsTheSilence) {
+  connection_.open();
+  connection_.on_connected();
+  for (int tick = 0; tick < 9; ++tick) after(milliseconds(100));
+  connection_.heard();
+  for (int tick = 0; tick < 9; ++tick) EXPECT_EQ(after(milliseconds(100)), Due::kNothing);
+  EXPECT_EQ(after(milliseconds(100)), Due::kSilent);
+}
+
+TEST_F(ConnectionTest, ALateTickIsOneTick) {
+  connection_.open();
+  connection_.on_connected();
+  for (int tick = 0; tick < 9; ++tick) EXPECT_EQ(after(milliseconds(60000)), Due::kNothing);
+}
+
+TEST_F(ConnectionTest, CloseEndsIt) {
+  connection_.open();
+  connection_.on_connected();
+  context_.linked = true;
+  effects_.clear();
+  connection_.close();
+  ASSERT_EQ(effects_.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<CloseMaster>(effects_[0]));
+  EXPECT_EQ(connection_.deadline(), std::nullopt);
+  context_.tell(protocol::Leave{});
+  EXPECT_EQ(effects_.size(), 1u);  // there is nobody to tell
+}
+
+}  // namespace
+}  // namespace pccl::peer

@@ -1,0 +1,97 @@
+#include "csrc/peer/joint.h"
+
+#include "tests/cpp/peer/transcript.h"
+
+namespace pccl::peer {
+namespace {
+
+using protocol::Answer;
+using protocol::JointKind;
+
+Answer answer(uint32_t number, JointKind kind, Code code = Code::kOk, std::string text = "") {
+  Answer out;
+  out.number = number;
+  out.kind = kind;
+  out.code = code;
+  out.text = std::move(text);
+  return out;
+}
+
+TEST(Joint, OneAfterTheOtherWithGrowingNumbers) {
+  Transcript t;
+  t.become_member();
+  EXPECT_EQ(t.joint(5, JointKind::kArePeersPending), "tell Vote 0 are_peers_pending of 1.1\n");
+  EXPECT_EQ(t.joint(6, JointKind::kUpdateTopology),
+            "finish joint call 6: invalid state: update_topology: another joint call of this process, are_peers_pending, is under way: "
+            "wait for it first\n");
+  Answer pending = answer(0, JointKind::kArePeersPending);
+  pending.pending = true;
+  EXPECT_EQ(t.hear(pending), "finish joint call 5: ok, pending\n");
+  EXPECT_EQ(t.joint(7, JointKind::kUpdateTopology), "tell Vote 1 update_topology of 1.1\n");
+  EXPECT_EQ(t.hear(answer(1, JointKind::kUpdateTopology)), "finish joint call 7: ok, rank 1 of 3 in epoch 1.1\n");
+}
+
+TEST(Joint, NumbersStartAgainWithTheGeneration) {
+  Transcript t;
+  t.become_member();
+  t.joint(5, JointKind::kUpdateTopology);
+  t.hear(t.start_of(2, {1, 2, 3, 4}));
+  EXPECT_EQ(t.joint(6, JointKind::kArePeersPending), "tell Vote 0 are_peers_pending of 1.2\n");
+}
+
+TEST(Joint, ItsTimeoutAsksTheMasterOnce) {
+  Transcript t;
+  t.become_member();
+  t.joint(5, JointKind::kUpdateTopology, 1.5);
+  EXPECT_EQ(t.wait(1.4), "");
+  EXPECT_EQ(t.wait(0.1), "tell JointAbort 0 of 1.1\n");
+  EXPECT_EQ(t.wait(0.5), "");
+  EXPECT_EQ(t.hear(answer(0, JointKind::kUpdateTopology, Code::kOperationTimeout, "rank 2 did not vote")),
+            "finish joint call 5: operation timeout: update_topology: rank 2 did not vote\n");
+}
+
+TEST(Joint, TheAnswerThatCrossedTheTimeoutCounts) {
+  Transcript t;
+  t.become_member();
+  t.joint(5, JointKind::kUpdateTopology, 1.5);
+  t.wait(1.5);
+  EXPECT_EQ(t.hear(t.start_of(2, {1, 2})),
+            "begin epoch 1.2 with 1.1\n"
+            "info: epoch 1.2: rank 1 of 2\n"
+            "finish joint call 5: ok, rank 1 of 2 in epoch 1.2\n");
+}
+
+TEST(Joint, GivingUpIsATimeoutOfNow) {
+  Transcript t;
+  t.become_member();
+  t.joint(5, JointKind::kUpdateTopology, 100);
+  EXPECT_EQ(t.on(JointGivenUp{4}), "");  // another's
+  EXPECT_EQ(t.on(JointGivenUp{5}), "tell JointAbort 0 of 1.1\n");
+  EXPECT_EQ(t.on(JointGivenUp{5}), "");
+}
+
+TEST(Joint, AnswersThatFitNothingAreRefused) {
+  for (const Answer& wrong : {answer(1, JointKind::kUpdateTopology), answer(0, JointKind::kArePeersPending)}) {
+    Transcript t;
+    t.become_member();
+    t.joint(5, JointKind::kUpdateTopology);
+    EXPECT_TRUE(t.hear(wrong).starts_with("warn: the master at host:1 broke the protocol: Answer to ")) << t.hear(wrong);
+  }
+  Transcript t;
+  t.become_member();
+  EXPECT_TRUE(t.hear(answer(0, JointKind::kUpdateTopology)).starts_with("warn: the master at host:1 broke the protocol: "));
+}
+
+TEST(Joint, ARepeatedAnswerIsNoNews) {
+  Transcript t;
+  t.become_member();
+  t.joint(5, JointKind::kUpdateTopology);
+  t.hear(answer(0, JointKind::kUpdateTopology));
+  EXPECT_EQ(t.hear(answer(0, JointKind::kUpdateTopology)), "");
+  t.joint(6, JointKind::kArePeersPending);
+  EXPECT_EQ(t.hear(answer(0, JointKind::kUpdateTopology)), "");
+  EXPECT_EQ(t.hear(answer(1, JointKind::kArePeersPending)), "finish joint call 6: ok\n");
+}
+
+}  // namespace
+}  // namespace pccl::peer

@@ -1,0 +1,166 @@
+#include "csrc/peer/membership.h"
+
+#include "tests/cpp/peer/transcript.h"
+
+namespace pccl::peer {
+namespace {
+
+using protocol::LinkState;
+
+const std::string kBroke = "warn: the master at host:1 broke the protocol: ";
+
+// What the subject thinks of an epoch, as far as it complains.
+std::string complaint(Transcript& t, const protocol::EpochStart& start) {
+  const std::string story = t.hear(start);
+  if (!story.starts_with(kBroke)) return "";
+  return story.substr(kBroke.size(), story.find('\n') - kBroke.size());
+}
+
+TEST(Membership, RefusesEpochsThatMakeNoSense) {
+  const auto refused = [](auto change) {
+    Transcript t;
+    t.become_member();
+    t.joint(2, protocol::JointKind::kUpdateTopology);
+    protocol::EpochStart start = t.start_of(2, {1, 2, 3});
+    change(start);
+    return complaint(t, start);
+  };
+  EXPECT_EQ(refused([](auto&) {}), "");
+  EXPECT_EQ(refused([](auto& start) { start.epoch = start.generation = epoch_id(1); }), "epoch 1.1 follows epoch 1.1");
+  EXPECT_EQ(refused([](auto& start) { start.generation = epoch_id(1); }), "epoch 1.2 is of generation 1.1");
+  EXPECT_EQ(refused([](auto& start) { start.members[0].peer = peer_id(2); }), "epoch 1.2 has a member twice");
+  EXPECT_EQ(refused([](auto& start) { start.members[1].peer = peer_id(9); }), "epoch 1.2 does not have this peer among its members");
+  EXPECT_EQ(refused([](auto& start) { start.members.clear(); }), "epoch 1.2 does not have this peer among its members");
+  for (const std::vector<uint32_t>& ring : {std::vector<uint32_t>{0, 1}, {0, 1, 1}, {0, 1, 3}, {}, {0, 1, 2, 2}}) {
+    EXPECT_EQ(refused([&](auto& start) { start.ring = ring; }), "epoch 1.2 has a ring that is no permutation of its ranks");
+  }
+  EXPECT_EQ(refused([](auto& start) {
+              for (uint32_t peer = 10; peer < 140; ++peer) start.members.push_back({peer_id(peer), ""});
+            }),
+            "epoch 1.2 has too many members");
+}
+
+TEST(Membership, AnEpochComesOnlyByAVote) {
+  Transcript t;
+  t.become_member();
+  EXPECT_EQ(complaint(t, t.start_of(2, {1, 2, 3})), "EpochStart without a vote");
+}
+
+TEST(Membership, AnEpochComesOnlyToTheRegistered) {
+  Transcript t;
+  t.on(JoinCalled{1});
+  t.on(MasterConnected{});
+  t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false});
+  EXPECT_EQ(complaint(t, t.start_of(1, {1, 2, 3})), "EpochStart before Register");
+}
+
+TEST(Membership, AnEpochComesOnlyWhenTheLastIsSettled) {
+  Transcript t;
+  t.become_member();
+  t.call(t.all_reduce(5));
+  t.joint(2, protocol::JointKind::kUpdateTopology);
+  EXPECT_EQ(complaint(t, t.start_of(2, {1, 2, 3})), "EpochStart before the operations of the last were settled");
+}
+
+TEST(Membership, ALossBreaksTheGroupUntilUpdateTopology) {
+  Transcript t;
+  t.become_member();
+  EXPECT_TRUE(t.core().broken().ok());
+  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), "10.0.0.3"}}}),
+            "info: epoch 1.1 is ending: peer 1.3 (10.0.0.3) lost\n"
+            "tell Report\n");
+  EXPECT_TRUE(t.core().broken().ok());
+  EXPECT_EQ(t.lose(1, 3), "warn: epoch 1.1 ended: peer 1.3 lost; call pccl.update_topology() and repeat\n");
+  EXPECT_EQ(t.core().broken(), (Status{Code::kPeerLost, "peer 1.3 lost; call pccl.update_topology() and repeat", peer_id(3)}));
+  EXPECT_EQ(t.joint(6, protocol::JointKind::kSyncSharedState),
+            "finish joint call 6: peer lost: sync_shared_state: peer 1.3 lost; call pccl.update_topology() and repeat\n");
+  EXPECT_EQ(t.joint(7, protocol::JointKind::kUpdateTopology), "tell Vote 0 update_topology of 1.1\n");
+  protocol::EpochStart start = t.start_of(2, {1, 2});
+  start.left = {peer_id(3)};
+  EXPECT_EQ(t.hear(start),
+            "begin epoch 1.2 with 1.1\n"
+            "info: epoch 1.2: rank 1 of 2\n"
+            "finish joint call 7: ok, rank 1 of 2 in epoch 1.2\n");
+  EXPECT_TRUE(t.core().broken().ok());
+}
+
+TEST(Membership, AnEpochEndsOnce) {
+  Transcript t;
+  t.become_member();
+  EXPECT_TRUE(t.hear(protocol::Ask{epoch_id(9), {}}).starts_with(kBroke + "Ask for epoch 1.9"));
+  Transcript u;
+  u.become_member();
+  u.lose(1, 3);
+  EXPECT_TRUE(u.lose(1, 3).starts_with(kBroke + "EpochEnd for epoch 1.1"));
+  Transcript v;
+  v.become_member();
+  v.lose(1, 3);
+  EXPECT_TRUE(v.hear(protocol::Ask{epoch_id(1), {}}).starts_with(kBroke + "Ask for epoch 1.1"));
+}
+
+TEST(Membership, AFurtherLossAsksAgain) {
+  Transcript t;
+  t.become_member();
+  t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}});
+  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}, {peer_id(1), ""}}}), "tell Report\n");
+}
+
+TEST(Membership, OnlyTheDiallerSaysThatALinkIsUp) {
+  Transcript t;
+  t.become_member();
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kUp, ""}}), "");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kDown, "reset"}}), "tell LinkReport 1.1 down\n");
+  EXPECT_EQ(t.hear(protocol::Dial{peer_id(4), "10.0.0.4", 1}), "dial 1.4 at 10.0.0.4:1\n");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUnreachable, "timed out"}}), "tell LinkReport 1.4 unreachable\n");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUnreachable, "timed out"}}), "");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUp, ""}}), "tell LinkReport 1.4 up\n");
+  EXPECT_EQ(t.hear(protocol::Forget{peer_id(4)}), "forget 1.4\n");
+}
+
+TEST(Membership, LinksAreBounded) {
+  Transcript t;
+  t.become_member();
+  std::string story;
+  for (uint32_t peer = 10; peer < 10 + 8 * protocol::kMembersMax; ++peer) story = t.hear(protocol::Dial{peer_id(peer), "h", 1});
+  EXPECT_TRUE(story.starts_with("dial ")) << story;
+  EXPECT_TRUE(t.hear(protocol::Dial{peer_id(9), "h", 1}).starts_with(kBroke + "more than 1024 links"));
+}
+
+// The table of what the master may say when, tried with every message in every phase.
+TEST(Membership, WhatTheMasterMaySayWhen) {
+  const std::vector<protocol::Message> messages = {
+      protocol::Hello{}, protocol::Reject{}, protocol::Welcome{}, protocol::Register{}, protocol::Ping{}, protocol::Pong{},
+      protocol::Dial{}, protocol::Forget{}, protocol::LinkReport{}, protocol::Notice{}, protocol::EpochStart{}, protocol::Ask{},
+      protocol::Report{}, protocol::Verdicts{}, protocol::EpochEnd{}, protocol::Begin{}, protocol::Done{}, protocol::AbortRequest{},
+      protocol::Vote{}, protocol::JointAbort{}, protocol::Answer{}, protocol::SyncPlan{}, protocol::Fetched{}, protocol::Leave{},
+      protocol::Kicked{}, protocol::Resume{}, protocol::Resumed{}};
+  ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
+  const auto allowed = [&](const Membership& membership, bool resuming) {
+    std::string out;
+    for (const protocol::Message& message : messages) {
+      if (membership.check(message, resuming).ok()) out += std::string(" ") + protocol::name(message);
+    }
+    return out;
+  };
+  Context context;
+  Effects effects;
+  context.effects = &effects;
+  Membership membership(context);
+  EXPECT_EQ(allowed(membership, false), "");
+  membership.enter(Phase::kConnecting);
+  membership.enter(Phase::kIntroducing);
+  EXPECT_EQ(allowed(membership, false), " Reject Welcome Ping Pong");
+  membership.enter(Phase::kWelcomed);
+  membership.enter(Phase::kRegistered);
+  EXPECT_EQ(allowed(membership, false), " Ping Pong Dial Forget Notice EpochStart Kicked");
+  EXPECT_EQ(allowed(membership, true), " Reject Ping Pong Kicked Resumed");
+  membership.enter(Phase::kMember);
+  EXPECT_EQ(allowed(membership, false),
+            " Ping Pong Dial Forget Notice EpochStart Ask Verdicts EpochEnd Answer SyncPlan Kicked");
+  EXPECT_EQ(allowed(membership, true), " Reject Ping Pong Kicked Resumed");
+  membership.enter(Phase::kEnding);
+  EXPECT_EQ(allowed(membership, false), "");
+}
+
+}  // namespace
+}  // namespace pccl::peer

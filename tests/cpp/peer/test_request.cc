@@ -1,0 +1,142 @@
+#include "csrc/peer/request.h"
+
+#include "tests/cpp/peer/transcript.h"
+
+namespace pccl::peer {
+namespace {
+
+using protocol::OpInfo;
+using protocol::OpKind;
+
+// Four peers, 1.1 to 1.4 in rank order, with the ring 0 2 1 3.
+class RequestTest : public testing::Test {
+ protected:
+  Membership seen_by(uint32_t peer) {
+    context_.effects = &effects_;
+    Membership membership(context_);
+    protocol::Welcome welcome;
+    welcome.peer = peer_id(peer);
+    membership.welcome(welcome);
+    Transcript t;
+    EXPECT_TRUE(membership.begin(t.start_of(1, {1, 2, 3, 4}, {0, 2, 1, 3})).ok());
+    return membership;
+  }
+  static OpRequest request(OpKind kind, int32_t root = -1) {
+    OpRequest out;
+    out.kind = kind;
+    out.root = root;
+    out.count = 10;
+    out.tag = "layer";
+    return out;
+  }
+  static OpKey key() { return {tag_id("layer"), 0}; }
+
+  Context context_;
+  Effects effects_;
+};
+
+TEST_F(RequestTest, BothEndsOfASendDescribeTheSame) {
+  const OpInfo sent = info_of(request(OpKind::kSend, 2), seen_by(1));
+  const OpInfo received = info_of(request(OpKind::kRecv, 0), seen_by(3));
+  EXPECT_EQ(sent, received);
+  EXPECT_EQ(tag_of(sent), tag_of(received));
+  EXPECT_EQ(sent.root, peer_id(1));
+  EXPECT_EQ(sent.receiver, peer_id(3));
+}
+
+TEST_F(RequestTest, ASendShiftsNobodyElsesNumbers) {
+  const TagId one = tag_of(info_of(request(OpKind::kSend, 2), seen_by(1)));
+  EXPECT_NE(one, tag_of(info_of(request(OpKind::kSend, 1), seen_by(1))));   // another destination
+  EXPECT_NE(one, tag_of(info_of(request(OpKind::kRecv, 2), seen_by(1))));   // the other direction
+  EXPECT_NE(one, tag_of(info_of(request(OpKind::kAllReduce), seen_by(1))));
+  EXPECT_NE(one, tag_id("p2p 1.1 1.3 layer"));  // no tag of the application's
+}
+
+TEST_F(RequestTest, WhatDoesNotMatterCannotDiffer) {
+  OpRequest a = request(OpKind::kBarrier), b = request(OpKind::kBarrier);
+  b.count = 7;
+  b.dtype = DType::kInt8;
+  EXPECT_EQ(info_of(a, seen_by(1)), info_of(b, seen_by(1)));
+  a = request(OpKind::kAllGather), b = request(OpKind::kAllGather);
+  b.reduce = ReduceOp::kMax;
+  b.root = 3;
+  EXPECT_EQ(info_of(a, seen_by(1)), info_of(b, seen_by(1)));
+}
+
+TEST_F(RequestTest, AroundTheRing) {
+  const uint32_t places[] = {0, 2, 1, 3};  // of peers 1.1 to 1.4
+  const uint32_t upstream[] = {4, 3, 1, 2}, downstream[] = {3, 4, 2, 1};
+  for (uint32_t peer = 1; peer <= 4; ++peer) {
+    const Membership membership = seen_by(peer);
+    const ring::Task task = task_of(info_of(request(OpKind::kAllReduce), membership), key(), 9, membership);
+    EXPECT_EQ(task.shape.rank, places[peer - 1]);
+    EXPECT_EQ(task.shape.world, 4u);
+    EXPECT_EQ(task.shape.count, 10u);
+    EXPECT_EQ(task.shape.element_bytes, 4u);
+    EXPECT_EQ(task.upstream, peer_id(upstream[peer - 1]));
+    EXPECT_EQ(task.downstream, peer_id(downstream[peer - 1]));
+  }
+}
+
+TEST_F(RequestTest, ABroadcastGoesAroundTheRingFromItsRoot) {
+  // Root: rank 1, peer 1.2; then 1.4, 1.1, 1.3.
+  const uint32_t distance[] = {2, 0, 3, 1};
+  const uint32_t upstream[] = {4, 0, 1, 2}, downstream[] = {3, 4, 0, 1};
+  for (uint32_t peer = 1; peer <= 4; ++peer) {
+    const Membership membership = seen_by(peer);
+    const ring::Task task = task_of(info_of(request(OpKind::kBroadcast, 1), membership), key(), 9, membership);
+    EXPECT_EQ(task.shape.rank, distance[peer - 1]);
+    EXPECT_EQ(task.upstream, upstream[peer - 1] == 0 ? PeerId{} : peer_id(upstream[peer - 1]));
+    EXPECT_EQ(task.downstream, downstream[peer - 1] == 0 ? PeerId{} : peer_id(downstream[peer - 1]));
+  }
+}
+
+TEST_F(RequestTest, ATransferHasTwoEnds) {
+  const Membership source = seen_by(1), destination = seen_by(3);
+  const ring::Task sends = task_of(info_of(request(OpKind::kSend, 2), source), key(), 9, source);
+  const ring::Task receives = task_of(info_of(request(OpKind::kRecv, 0), destination), key(), 9, destination);
+  EXPECT_EQ(sends.shape.rank, 0u);
+  EXPECT_EQ(sends.downstream, peer_id(3));
+  EXPECT_EQ(sends.upstream, PeerId{});
+  EXPECT_EQ(receives.shape.rank, 1u);
+  EXPECT_EQ(receives.upstream, peer_id(1));
+  EXPECT_EQ(receives.downstream, PeerId{});
+  for (const ring::Task& task : {sends, receives}) {
+    EXPECT_EQ(task.shape.world, 2u);
+    EXPECT_EQ(task.shape.block_bytes, std::vector<uint64_t>{40});
+  }
+  EXPECT_EQ(sends.digest, receives.digest);
+}
+
+TEST_F(RequestTest, CallsThatMeanNothing) {
+  const Membership membership = seen_by(1);
+  EXPECT_TRUE(check(request(OpKind::kBroadcast, 0), membership).ok());
+  EXPECT_EQ(check(request(OpKind::kBroadcast, 4), membership).message, "broadcast: there is no rank 4: the world size is 4");
+  EXPECT_EQ(check(request(OpKind::kSend, -1), membership).message, "send: there is no rank -1: the world size is 4");
+  EXPECT_EQ(check(request(OpKind::kRecv, 0), membership).message, "recv: rank 0 is this process itself");
+  OpRequest wrong = request(OpKind::kAllReduce);
+  wrong.tag = std::string(257, 'x');
+  EXPECT_EQ(check(wrong, membership).message, "all_reduce: the tag has 257 bytes, at most 256 are allowed");
+  wrong = request(OpKind::kAllGather);
+  wrong.count = uint64_t{1} << 43;
+  EXPECT_EQ(check(wrong, membership).message,
+            "all_gather: 8796093022208 elements of float32 are more than 17592186044416 bytes");
+  wrong = request(OpKind::kAllReduce);
+  wrong.dtype = DType::kBytes;
+  EXPECT_EQ(check(wrong, membership).code, Code::kInvalidArgument);
+}
+
+TEST_F(RequestTest, WhatNamesRanksMayNotOutliveThem) {
+  const Membership membership = seen_by(1);
+  EXPECT_TRUE(check_after_change(info_of(request(OpKind::kAllReduce), membership), membership).ok());
+  EXPECT_TRUE(check_after_change(info_of(request(OpKind::kBroadcast, 3), membership), membership).ok());
+  OpInfo info = info_of(request(OpKind::kBroadcast, 3), membership);
+  info.root = peer_id(9);
+  EXPECT_EQ(check_after_change(info, membership).message,
+            "broadcast was called while the membership changed: peer 1.9 has left; look at the new ranks and call it again");
+  EXPECT_EQ(check_after_change(info, membership).peer, peer_id(9));
+  EXPECT_EQ(check_after_change(info_of(request(OpKind::kAllGather), membership), membership).code, Code::kMembershipChanged);
+}
+
+}  // namespace
+}  // namespace pccl::peer

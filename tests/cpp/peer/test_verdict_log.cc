@@ -1,0 +1,76 @@
+#include "csrc/peer/verdict_log.h"
+
+#include <gtest/gtest.h>
+
+namespace pccl::peer {
+namespace {
+
+using protocol::Outcome;
+using protocol::Verdict;
+
+Verdict committed(uint32_t sequence) { return {{{}, sequence}, Outcome::kCommitted, Code::kOk, ""}; }
+Verdict aborted(uint32_t sequence, std::string why) {
+  return {{{}, sequence}, Outcome::kAborted, Code::kMismatch, std::move(why)};
+}
+
+TEST(VerdictLog, TakesOnlyWhatComesNext) {
+  VerdictLog log;
+  EXPECT_TRUE(log.check({{}, 0, 0, {committed(0)}}).ok());
+  EXPECT_FALSE(log.check({{}, 1, 0, {committed(0)}}).ok());
+  log.add(committed(0));
+  EXPECT_FALSE(log.check({{}, 0, 0, {committed(0)}}).ok());
+  EXPECT_TRUE(log.check({{}, 1, 2, {committed(1)}}).ok());
+  EXPECT_FALSE(log.check({{}, 1, 3, {committed(1)}}).ok());  // stable beyond what was ever said
+  EXPECT_EQ(log.seen(), 1u);
+}
+
+TEST(VerdictLog, KeepsForAMasterThatForgotWhatIsNotEverywhere) {
+  VerdictLog log;
+  for (uint32_t sequence = 0; sequence < 5; ++sequence) log.add(committed(sequence));
+  log.forget(3);
+  protocol::Resume resume;
+  log.describe(resume);
+  EXPECT_EQ(resume.verdict_index, 5u);
+  EXPECT_EQ(resume.stable_index, 3u);
+  EXPECT_EQ(resume.verdicts, (std::vector<Verdict>{committed(3), committed(4)}));
+  log.forget(2);  // older news
+  log.describe(resume);
+  EXPECT_EQ(resume.stable_index, 3u);
+}
+
+TEST(VerdictLog, AResumeStaysInsideOneMessage) {
+  VerdictLog log;
+  for (uint32_t sequence = 0; sequence < 3000; ++sequence) log.add(aborted(sequence, std::string(4096, 'x')));
+  protocol::Resume resume;
+  log.describe(resume);
+  size_t bytes = 0;
+  for (const Verdict& verdict : resume.verdicts) bytes += verdict.text.size();
+  EXPECT_EQ(resume.verdicts.size(), 3000u);
+  EXPECT_EQ(bytes, protocol::kMessageBytesMax / 4);
+}
+
+TEST(VerdictLog, AnEarlyVerdictIsTakenOnce) {
+  VerdictLog log;
+  EXPECT_TRUE(log.keep_early(aborted(7, "why")));
+  EXPECT_EQ(log.take_early({{}, 6}), std::nullopt);
+  EXPECT_EQ(log.take_early({{}, 7}), aborted(7, "why"));
+  EXPECT_EQ(log.take_early({{}, 7}), std::nullopt);
+}
+
+TEST(VerdictLog, EarlyVerdictsAreBounded) {
+  VerdictLog log;
+  for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence) ASSERT_TRUE(log.keep_early(aborted(sequence, "")));
+  EXPECT_FALSE(log.keep_early(aborted(protocol::kOpsOpenMax, "")));
+}
+
+TEST(VerdictLog, ANewEpochStartsAtZero) {
+  VerdictLog log;
+  log.add(committed(0));
+  log.keep_early(aborted(7, "why"));
+  log.clear();
+  EXPECT_EQ(log.seen(), 0u);
+  EXPECT_EQ(log.take_early({{}, 7}), std::nullopt);
+}
+
+}  // namespace
+}  // namespace pccl::peer
