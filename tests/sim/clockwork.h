@@ -1,0 +1,59 @@
+// Clockwork: virtual time. What is to happen lies in one queue ordered by (instant, order of asking), so a run is a
+// function of its seed. Time jumps from one entry to the next and costs nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "csrc/base/clock.h"
+
+namespace pccl::sim {
+
+class Clockwork {
+ public:
+  Instant now() const { return now_; }
+  uint64_t steps() const { return steps_; }
+
+  void at(Instant when, std::function<void()> what) {
+    queue_.emplace(std::pair{std::max(when, now_), ++asked_}, std::move(what));
+  }
+  void after(Duration delay, std::function<void()> what) { at(now_ + delay, std::move(what)); }
+
+  // Runs the next entry. Returns false when there is none up to `until`; now() is then `until`.
+  bool run_one(Instant until) {
+    if (queue_.empty() || queue_.begin()->first.first > until) {
+      now_ = std::max(now_, until);
+      return false;
+    }
+    auto entry = queue_.extract(queue_.begin());
+    now_ = entry.key().first;
+    ++steps_;
+    entry.mapped()();
+    return true;
+  }
+
+ private:
+  Instant now_;
+  uint64_t asked_ = 0;
+  uint64_t steps_ = 0;
+  std::map<std::pair<Instant, uint64_t>, std::function<void()>> queue_;
+};
+
+// Fifo: a queue of things to do somewhere else, each after a delay, never overtaking one another: a thread's inbox or
+// one direction of a TCP connection.
+class Fifo {
+ public:
+  explicit Fifo(Clockwork& clockwork) : clockwork_(clockwork) {}
+  void post(Duration delay, std::function<void()> what) {
+    last_ = std::max(last_, clockwork_.now() + delay);
+    clockwork_.at(last_, std::move(what));
+  }
+
+ private:
+  Clockwork& clockwork_;
+  Instant last_;
+};
+
+}  // namespace pccl::sim

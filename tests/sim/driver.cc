@@ -1,0 +1,172 @@
+#include "tests/sim/driver.h"
+
+#include <algorithm>
+
+#include "tests/sim/checker.h"
+#include "tests/sim/workload.h"
+
+namespace pccl::sim {
+namespace {
+
+constexpr Duration kPeerTimeout = std::chrono::seconds(2);
+constexpr Duration kCallTimeout = std::chrono::seconds(30);
+// When faults have stopped, every peer must have finished two more turns by then: losing a silent peer takes
+// kPeerTimeout, and it may be found one peer after another.
+constexpr Duration kSettleMax = std::chrono::seconds(25);
+constexpr size_t kPeersMax = 9;
+
+class Driver {
+ public:
+  explicit Driver(const RunOptions& options);
+  RunReport run();
+
+ private:
+  Workload& workload(PeerNode& node) { return static_cast<Workload&>(node.app()); }
+  std::vector<PeerNode*> healthy();
+  void add_peer(bool unreachable);
+  void run_for(Duration duration);
+  void fault();
+  void settle();
+
+  const RunOptions options_;
+  Checker checker_;
+  World world_;
+  Random chance_;
+  uint32_t min_peers_ = 1;
+  size_t immortal_ = 0;  // one peer is spared, else the shared state could die with its last holder
+  uint64_t faults_ = 0;
+};
+
+WorldOptions world_options(const RunOptions& options) {
+  WorldOptions world;
+  Random random(options.seed ^ 0x5eed);
+  if (random.once_in(3)) world.control_delay_max = std::chrono::milliseconds(20);
+  if (random.once_in(3)) world.wire.piece_bytes_max = 1000;
+  if (random.once_in(4)) world.wire.delay_max = std::chrono::milliseconds(10);
+  world.plant_early_commit = options.plant_early_commit;
+  return world;
+}
+
+Driver::Driver(const RunOptions& options)
+    : options_(options), world_(options.seed, world_options(options)), chance_(options.seed ^ 0xfa17) {
+  if (options.transcript) {
+    world_.on_note = [this](const std::string& line) {
+      char head[32];
+      std::snprintf(head, sizeof head, "[%10.6f] ", to_seconds(world_.clockwork().now().since_start));
+      options_.transcript(head + line);
+    };
+  }
+}
+
+void Driver::add_peer(bool unreachable) {
+  peer::Options options;
+  options.min_peers = min_peers_;
+  options.peer_timeout = kPeerTimeout;
+  options.master_timeout = kPeerTimeout * 3;
+  options.join_timeout = std::chrono::hours(1);
+  PeerNode& node = world_.add_peer(std::string(1, static_cast<char>('a' + world_.peers().size())), options);
+  node.unreachable = unreachable;
+  node.set_app(std::make_unique<Workload>(node, checker_, options_.seed, kCallTimeout));
+}
+
+std::vector<PeerNode*> Driver::healthy() {
+  std::vector<PeerNode*> found;
+  for (const auto& peer : world_.peers()) {
+    if (peer->alive() && !peer->gone() && !peer->unreachable) found.push_back(peer.get());
+  }
+  return found;
+}
+
+void Driver::run_for(Duration duration) {
+  const Instant until = world_.clockwork().now() + duration;
+  while (world_.clockwork().run_one(until)) {
+  }
+}
+
+void Driver::fault() {
+  ++faults_;
+  const auto peers = healthy();
+  PeerNode* victim = peers[chance_.below(peers.size())];
+  const bool spared = victim == world_.peers()[immortal_].get();
+  switch (chance_.below(7)) {
+    case 0:
+    case 1:
+      if (!spared && peers.size() > min_peers_) victim->kill("killed");
+      break;
+    case 2: {  // stopped like a laptop that is closed: for a moment, or until it is given up
+      if (spared || peers.size() <= min_peers_) break;
+      victim->stop();
+      const Duration pause = chance_.once_in(2) ? kPeerTimeout * 3 : kPeerTimeout / 10;
+      world_.clockwork().after(pause, [victim] { victim->go_on(); });
+      break;
+    }
+    case 3: world_.break_master_connection(*victim); break;
+    case 4: {
+      PeerNode* other = peers[chance_.below(peers.size())];
+      if (other == victim || peers.size() <= min_peers_ + 1) break;
+      // The younger of the two is given up, unless it is the spared one's link: then nothing is broken.
+      if (!spared && other != world_.peers()[immortal_].get()) world_.break_link(*victim, *other);
+      break;
+    }
+    default:
+      if (world_.peers().size() < kPeersMax) add_peer(chance_.once_in(4));
+  }
+}
+
+void Driver::settle() {
+  for (const auto& peer : world_.peers()) peer->go_on();
+  while (healthy().size() < min_peers_) add_peer(false);
+  run_for(kPeerTimeout * 2);
+  std::map<PeerNode*, uint64_t> before;
+  for (PeerNode* peer : healthy()) before[peer] = workload(*peer).turns();
+  const Instant deadline = world_.clockwork().now() + kSettleMax;
+  const auto well = [&] {
+    return std::all_of(before.begin(), before.end(), [&](const auto& entry) {
+      return !entry.first->alive() || entry.first->gone() || workload(*entry.first).turns() >= entry.second + 2;
+    });
+  };
+  while (!well() && world_.clockwork().run_one(deadline)) {
+  }
+  for (const auto& [peer, turns] : before) {
+    if (!peer->alive() || peer->gone() || workload(*peer).turns() >= turns + 2) continue;
+    checker_.violation("P4 " + peer->name() + " makes no progress: " + workload(*peer).doing());
+  }
+}
+
+RunReport Driver::run() {
+  const bool sweep = options_.kill_at_step >= 0;
+  const size_t founders = sweep ? 3 : chance_.between(1, 5);
+  min_peers_ = sweep ? 2 : static_cast<uint32_t>(chance_.between(1, std::min<size_t>(founders, 3)));
+  immortal_ = chance_.below(min_peers_);
+  for (size_t i = 0; i < founders; ++i) add_peer(false);
+  if (sweep) {
+    // The world is founded by two; the third is let in by them. Then one of the three goes, at exactly that step.
+    while (world_.clockwork().steps() < static_cast<uint64_t>(options_.kill_at_step)) {
+      if (!world_.clockwork().run_one(Instant{std::chrono::seconds(30)})) break;
+    }
+    ++faults_;
+    world_.peers()[options_.seed % 3]->kill("killed");
+  } else {
+    run_for(chance_.duration(Duration{0}, std::chrono::seconds(1)));
+    for (uint64_t left = chance_.between(1, 12); left > 0; --left) {
+      fault();
+      const bool soon = chance_.once_in(2);
+      run_for(chance_.duration(Duration{0}, soon ? Duration(std::chrono::milliseconds(20)) : kPeerTimeout));
+    }
+  }
+  settle();
+  RunReport report;
+  report.violations = checker_.violations();
+  report.steps = world_.clockwork().steps();
+  report.faults = faults_;
+  report.outcomes = checker_.outcomes();
+  for (const auto& peer : world_.peers()) report.turns += workload(*peer).turns();
+  report.virtual_time = world_.clockwork().now().since_start;
+  return report;
+}
+
+}  // namespace
+
+RunReport run_seed(const RunOptions& options) { return Driver(options).run(); }
+
+}  // namespace pccl::sim

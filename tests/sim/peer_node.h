@@ -1,0 +1,81 @@
+// PeerNode: one simulated process: a PeerCore and an Engine, joined by two inboxes as the real shell's two loops are,
+// and its links. It can be killed (connections close, nothing runs any more) and stopped for a while.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "csrc/peer/core.h"
+#include "csrc/ring/engine.h"
+#include "tests/sim/world.h"
+
+namespace pccl::sim {
+
+class PeerNode {
+ public:
+  PeerNode(World& world, std::string name, uint16_t port, peer::Options options);
+  ~PeerNode();
+
+  void set_app(std::unique_ptr<App> app) { app_ = std::move(app); }
+  App& app() { return *app_; }
+  World& world() { return world_; }
+  const std::string& name() const { return name_; }
+  uint16_t port() const { return port_; }
+  PeerId id() const { return id_; }
+  bool alive() const { return alive_; }
+  bool stopped() const { return stopped_; }
+  bool gone() const { return gone_; }
+  bool unreachable = false;  // its port is blackholed
+
+  // From the application: takes effect after the inbox's delay.
+  void call(peer::Event event);
+  peer::Handle new_handle() { return ++handles_; }
+
+  void kill(const std::string& why);
+  void stop();
+  void go_on();
+
+ private:
+  friend class World;
+  struct Link {
+    std::shared_ptr<Wire> wire;
+    int side = 0;
+    PeerNode* other = nullptr;
+  };
+  void step(const peer::Event& event);           // on the control loop
+  void perform(peer::Effect& effect);
+  void arm();
+  void data(std::function<void()> what);         // to the data loop
+  void control(std::function<void()> what);      // to the control loop
+  void run(const std::function<void()>& what);   // now, or when the process goes on
+  void connection_closed(const std::shared_ptr<World::Connection>& which, const std::string& why);
+  void start_op(peer::StartOp& start);
+  void verify(const peer::VerifyState& verify);
+  void dial(const protocol::Dial& dial);
+  void dial_again(PeerId peer);
+  void link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, int side, bool dialled);
+  void link_closed(PeerNode& other, const std::string& why);
+  void drop_link(PeerId peer, bool by_us);
+
+  World& world_;
+  const std::string name_;
+  const uint16_t port_;
+  PeerId id_;
+  bool alive_ = true, stopped_ = false, gone_ = false;
+  std::unique_ptr<App> app_;
+  peer::PeerCore core_;
+  ring::Engine engine_;
+  Fifo to_control_, to_data_;
+  std::deque<std::function<void()>> backlog_;
+  std::shared_ptr<World::Connection> connection_;
+  std::map<PeerId, Link> links_;
+  std::map<PeerId, protocol::Dial> dialling_;
+  std::set<PeerId> reported_unreachable_;
+  peer::Handle handles_ = 0;
+  uint64_t timer_ = 0;
+};
+
+}  // namespace pccl::sim

@@ -1,0 +1,277 @@
+#include "tests/sim/scenario.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <vector>
+
+#include "csrc/ring/state_hash.h"
+#include "tests/sim/peer_node.h"
+
+namespace pccl::sim {
+namespace {
+
+using Arguments = std::map<std::string, std::string>;
+
+uint64_t number(const Arguments& with, const std::string& name, uint64_t otherwise) {
+  const auto found = with.find(name);
+  return found == with.end() ? otherwise : std::strtoull(found->second.c_str(), nullptr, 10);
+}
+
+std::string word(const Arguments& with, const std::string& name) {
+  const auto found = with.find(name);
+  return found == with.end() ? "" : found->second;
+}
+
+// The application of a scenario's peer: does what it is told, and tells what came of it.
+class Teller : public App {
+ public:
+  explicit Teller(PeerNode& node) : node_(node), state_(1000) {
+    joint_ = "join";
+    node_.call(peer::JoinCalled{node_.new_handle()});
+  }
+
+  void post(protocol::OpKind kind, const Arguments& with);
+  void joint(protocol::JointKind kind, const Arguments& with);
+  bool busy() const { return !joint_.empty() || !open_.empty(); }
+
+  void on_op(peer::Handle handle, const Status& status) override;
+  void on_joint(const peer::FinishJoint& result) override;
+  void on_gone(const Status& status) override {
+    joint_.clear();
+    node_.world().note(node_.name(), "gone: " + (status.ok() ? "left" : status.message));
+  }
+  ring::Memory memory(peer::Handle handle) override;
+  std::vector<std::span<std::byte>> state(peer::Handle, const std::vector<uint32_t>&, bool staging) override {
+    staging_.resize(state_.size());
+    return {staging ? std::span(staging_) : std::span(state_)};
+  }
+
+ private:
+  struct Operation {
+    std::string name;
+    std::vector<std::vector<std::byte>> buffers, before;
+  };
+  PeerNode& node_;
+  peer::Topology topology_;
+  std::map<peer::Handle, Operation> open_;
+  std::string joint_;
+  std::vector<std::byte> state_, staging_;
+};
+
+void Teller::post(protocol::OpKind kind, const Arguments& with) {
+  peer::OpRequest request{.handle = node_.new_handle(),
+                          .kind = kind,
+                          .dtype = DType::kFloat32,
+                          .reduce = ReduceOp::kSum,
+                          .count = kind == protocol::OpKind::kBarrier ? 0 : number(with, "count", 1000),
+                          .root = static_cast<int32_t>(number(with, "root", 0)),
+                          .tag = word(with, "tag"),
+                          .timeout = std::chrono::milliseconds(number(with, "timeout", 0))};
+  Operation operation{std::string(protocol::text(kind)) + (request.tag.empty() ? "" : " " + request.tag), {}, {}};
+  const size_t blocks = kind == protocol::OpKind::kAllGather ? topology_.members.size() : 1;
+  operation.buffers.resize(kind == protocol::OpKind::kBarrier ? 0 : blocks);
+  for (auto& buffer : operation.buffers) buffer.resize(request.count * 4, std::byte{1});
+  operation.before = operation.buffers;
+  open_[request.handle] = std::move(operation);
+  node_.call(peer::OpCalled{request});
+}
+
+void Teller::joint(protocol::JointKind kind, const Arguments& with) {
+  joint_ = protocol::text(kind);
+  peer::JointCalled call{.handle = node_.new_handle(), .kind = kind, .offer = {}, .timeout = std::chrono::seconds(30)};
+  if (kind == protocol::JointKind::kSyncSharedState) {
+    if (with.contains("fill")) std::fill(state_.begin(), state_.end(), static_cast<std::byte>(number(with, "fill", 0)));
+    const std::string strategy = word(with, "strategy");
+    call.offer.revision = number(with, "revision", 0);
+    if (strategy == "send_only") call.offer.strategy = protocol::SyncStrategy::kSendOnly;
+    if (strategy == "receive_only") call.offer.strategy = protocol::SyncStrategy::kReceiveOnly;
+    call.offer.entries.push_back({.key = "w",
+                                  .dtype = DType::kUint8,
+                                  .shape = {static_cast<int64_t>(state_.size())},
+                                  .hash = ring::state_hash(state_.data(), state_.size())});
+  }
+  node_.call(std::move(call));
+}
+
+void Teller::on_op(peer::Handle handle, const Status& status) {
+  const Operation operation = std::move(open_[handle]);
+  open_.erase(handle);
+  std::string line = operation.name + (status.ok() ? " ok" : " failed, ");
+  if (!status.ok()) {
+    line += operation.buffers == operation.before ? "tensor untouched: " : "TENSOR CHANGED: ";
+    line += std::string(text(status.code)) + ": " + status.message;
+  }
+  node_.world().note(node_.name(), line);
+}
+
+void Teller::on_joint(const peer::FinishJoint& result) {
+  std::string line = std::exchange(joint_, "");
+  if (!result.status.ok()) {
+    line += " failed: " + std::string(text(result.status.code)) + ": " + result.status.message;
+  } else if (line == "are_peers_pending") {
+    line += result.pending ? ": yes" : ": no";
+  } else if (line == "sync_shared_state") {
+    if (!result.install.empty()) state_ = staging_;
+    line += ": revision " + std::to_string(result.revision) + (result.install.empty() ? "" : ", fetched");
+  } else if (result.topology) {
+    topology_ = *result.topology;
+    line += ": rank " + std::to_string(topology_.rank) + " of " + std::to_string(topology_.members.size()) + ", epoch " +
+            text(topology_.epoch);
+  }
+  node_.world().note(node_.name(), line);
+}
+
+ring::Memory Teller::memory(peer::Handle handle) {
+  ring::Memory memory;
+  auto& buffers = open_.at(handle).buffers;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    memory.spans.emplace_back(buffers[buffers.size() > 1 ? topology_.ring[i] : i]);
+  }
+  return memory;
+}
+
+class Stage {
+ public:
+  Stage() : world_(1, options()) {
+    world_.on_note = [this](const std::string& line) {
+      char head[32];
+      std::snprintf(head, sizeof head, "[%5.0f] ", to_seconds(world_.clockwork().now().since_start) * 1e3);
+      transcript_ += head + line + "\n";
+    };
+  }
+  void command(const std::vector<std::string>& words);
+  const std::string& transcript() const { return transcript_; }
+
+ private:
+  static WorldOptions options() {
+    WorldOptions options;
+    options.control_delay_min = options.control_delay_max = std::chrono::milliseconds(5);
+    options.wire.delay_min = options.wire.delay_max = std::chrono::milliseconds(1);
+    return options;
+  }
+  void join(const std::vector<std::string>& names, const Arguments& with);
+  void settle();
+  bool collective(const std::string& verb, const Arguments& with);
+  bool fault(const std::string& verb, const std::vector<std::string>& names);
+  std::vector<Teller*> whom(const Arguments& with);
+  PeerNode* find(const std::string& name);
+  void run_until(Instant until) {
+    while (world_.clockwork().run_one(until)) {
+    }
+  }
+
+  World world_;
+  uint32_t min_peers_ = 0;
+  std::string transcript_;
+};
+
+PeerNode* Stage::find(const std::string& name) {
+  for (const auto& peer : world_.peers()) {
+    if (peer->name() == name) return peer.get();
+  }
+  return nullptr;
+}
+
+std::vector<Teller*> Stage::whom(const Arguments& with) {
+  const std::string on = "," + word(with, "on") + ",";
+  std::vector<Teller*> found;
+  for (const auto& peer : world_.peers()) {
+    const bool named = on == ",," || on.find("," + peer->name() + ",") != std::string::npos;
+    if (named && peer->alive() && !peer->gone()) found.push_back(static_cast<Teller*>(&peer->app()));
+  }
+  return found;
+}
+
+void Stage::join(const std::vector<std::string>& names, const Arguments& with) {
+  if (min_peers_ == 0) min_peers_ = static_cast<uint32_t>(number(with, "min_peers", names.size()));
+  for (const std::string& name : names) {
+    peer::Options options;
+    options.min_peers = min_peers_;
+    PeerNode& node = world_.add_peer(name, options);
+    node.set_app(std::make_unique<Teller>(node));
+  }
+}
+
+void Stage::settle() {
+  const Instant end = world_.clockwork().now() + std::chrono::seconds(60);
+  const auto busy = [this] {
+    const auto all = whom({});
+    return std::any_of(all.begin(), all.end(), [](Teller* teller) { return teller->busy(); });
+  };
+  while (busy() && world_.clockwork().run_one(end)) {
+  }
+  if (busy()) world_.note("stage", "calls still open after 60 s");
+  run_until(world_.clockwork().now() + std::chrono::milliseconds(50));
+}
+
+bool Stage::collective(const std::string& verb, const Arguments& with) {
+  using protocol::JointKind;
+  using protocol::OpKind;
+  for (const OpKind kind : {OpKind::kAllReduce, OpKind::kBroadcast, OpKind::kAllGather, OpKind::kBarrier}) {
+    if (verb != protocol::text(kind)) continue;
+    for (Teller* teller : whom(with)) teller->post(kind, with);
+    return true;
+  }
+  const std::string joint = verb == "sync" ? "sync_shared_state" : verb;
+  for (const JointKind kind : {JointKind::kUpdateTopology, JointKind::kArePeersPending, JointKind::kSyncSharedState}) {
+    if (joint != protocol::text(kind)) continue;
+    for (Teller* teller : whom(with)) teller->joint(kind, with);
+    return true;
+  }
+  return false;
+}
+
+bool Stage::fault(const std::string& verb, const std::vector<std::string>& names) {
+  std::vector<PeerNode*> nodes;
+  for (const std::string& name : names) nodes.push_back(find(name));
+  if (nodes.empty() || std::count(nodes.begin(), nodes.end(), nullptr) > 0) return false;
+  if (verb == "kill") nodes[0]->kill("killed");
+  else if (verb == "stop") nodes[0]->stop();
+  else if (verb == "go") nodes[0]->go_on();
+  else if (verb == "leave") nodes[0]->call(peer::LeaveCalled{});
+  else if (verb == "unreachable") nodes[0]->unreachable = true;
+  else if (verb == "cut") world_.break_master_connection(*nodes[0]);
+  else if (verb == "break" && nodes.size() == 2) world_.break_link(*nodes[0], *nodes[1]);
+  else return false;
+  return true;
+}
+
+void Stage::command(const std::vector<std::string>& words) {
+  Arguments with;
+  std::vector<std::string> names;
+  for (size_t i = 1; i < words.size(); ++i) {
+    const size_t equals = words[i].find('=');
+    if (equals == std::string::npos) names.push_back(words[i]);
+    else with[words[i].substr(0, equals)] = words[i].substr(equals + 1);
+  }
+  const std::string& verb = words[0];
+  if (verb == "join") return join(names, with);
+  if (verb == "settle") return settle();
+  if (verb == "run" && names.size() == 1) {
+    return run_until(world_.clockwork().now() + std::chrono::milliseconds(std::atoi(names[0].c_str())));
+  }
+  if (!collective(verb, with) && !fault(verb, names)) transcript_ += "unknown command: " + verb + "\n";
+}
+
+}  // namespace
+
+std::string run_scenario(const std::string& commands) {
+  Stage stage;
+  std::istringstream lines(commands);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("#")) continue;
+    std::istringstream parts(line);
+    for (std::string part; std::getline(parts, part, ';');) {
+      std::istringstream split(part);
+      std::vector<std::string> words;
+      for (std::string one; split >> one;) words.push_back(one);
+      if (!words.empty()) stage.command(words);
+    }
+  }
+  return stage.transcript();
+}
+
+}  // namespace pccl::sim

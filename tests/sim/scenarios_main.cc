@@ -1,0 +1,76 @@
+// pccl-scenarios [--update] FOLDER: runs every *.txt of the folder and compares the transcripts with those written
+// there. --update rewrites them: read the difference before you commit it.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/sim/scenario.h"
+
+namespace {
+
+constexpr const char* kRule = "----\n";
+
+// The file as it should be: each block's commands with the transcript they give now.
+std::string replay(const std::string& file) {
+  std::string out;
+  size_t at = 0;
+  while (at < file.size()) {
+    const size_t rule = file.find(kRule, at);
+    const std::string commands = file.substr(at, rule == std::string::npos ? rule : rule - at);
+    out += commands + (commands.ends_with("\n") ? "" : "\n") + kRule + pccl::sim::run_scenario(commands);
+    if (rule == std::string::npos) break;
+    const size_t end = file.find("\n\n", rule);  // an empty line ends a block
+    if (end == std::string::npos) break;
+    out += "\n";
+    at = end + 2;
+  }
+  return out;
+}
+
+std::string first_difference(const std::string& expected, const std::string& now) {
+  std::istringstream a(expected), b(now);
+  std::string x, y;
+  for (int line = 1;; ++line) {
+    const bool more_a = static_cast<bool>(std::getline(a, x)), more_b = static_cast<bool>(std::getline(b, y));
+    if (!more_a && !more_b) return "";
+    if (more_a && more_b && x == y) continue;
+    return "  line " + std::to_string(line) + "\n    expected: " + (more_a ? x : "(end)") + "\n    now:      " +
+           (more_b ? y : "(end)") + "\n";
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool update = argc > 2 && std::strcmp(argv[1], "--update") == 0;
+  if (argc != (update ? 3 : 2)) {
+    std::fprintf(stderr, "usage: pccl-scenarios [--update] FOLDER\n");
+    return 2;
+  }
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(argv[argc - 1])) {
+    if (entry.path().extension() == ".txt") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  int failed = 0;
+  for (const auto& path : files) {
+    std::stringstream content;
+    content << std::ifstream(path).rdbuf();
+    const std::string now = replay(content.str());
+    if (now == content.str()) continue;
+    if (update) {
+      std::ofstream(path) << now;
+      std::printf("rewritten: %s\n", path.filename().c_str());
+    } else {
+      ++failed;
+      std::printf("%s tells another story:\n%s", path.filename().c_str(), first_difference(content.str(), now).c_str());
+    }
+  }
+  std::printf("%zu passed, %d failed\n", files.size() - static_cast<size_t>(failed), failed);
+  return failed > 0 || files.empty() ? 1 : 0;
+}

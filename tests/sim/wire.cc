@@ -1,0 +1,112 @@
+#include "tests/sim/wire.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace pccl::sim {
+
+class Wire::WirePort : public ring::Port {
+ public:
+  WirePort(Wire& wire, int side) : wire_(wire), side_(side) {}
+  void send(const net::FrameHeader& header) override {
+    wire_.writers_[side_]->push(header);
+    wire_.pump(side_);
+  }
+  void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) override {
+    wire_.writers_[side_]->push_chunk(header, payload);
+    wire_.pump(side_);
+  }
+  void withdraw() override {
+    wire_.writers_[side_]->withdraw();
+    wire_.pump(side_);
+  }
+  void revoke() override {
+    if (wire_.readers_[side_]) wire_.readers_[side_]->revoke();
+  }
+
+ private:
+  Wire& wire_;
+  const int side_;
+};
+
+Wire::Wire(Clockwork& clockwork, Random& random, WireOptions options)
+    : clockwork_(clockwork), random_(random), options_(options) {
+  for (int side = 0; side < 2; ++side) {
+    writers_[side] = std::make_unique<net::FrameWriter>(true);
+    ports_[side] = std::make_unique<WirePort>(*this, side);
+  }
+}
+
+Wire::~Wire() = default;
+
+ring::Port& Wire::port(int side) { return *ports_[side]; }
+
+void Wire::attach(int side, End end) {
+  ends_[side] = std::move(end);
+  readers_[side] = std::make_unique<net::FrameReader>(*ends_[side].sink, true);
+  attached_[side] = true;
+  pump(side);
+  pump(1 - side);
+}
+
+void Wire::detach(int side) {
+  attached_[side] = false;
+  ends_[side] = {};
+}
+
+// Schedules the next piece to leave `side` and the next to arrive there.
+void Wire::pump(int side) {
+  const auto delay = [this] { return random_.duration(options_.delay_min, options_.delay_max); };
+  if (attached_[side] && !sending_[side]) {
+    sending_[side] = true;
+    clockwork_.after(delay() / 8, [self = shared_from_this(), side] { self->send_some(side); });
+  }
+  const int from = 1 - side;
+  if (attached_[side] && !delivering_[from] && !under_way_[from].empty()) {
+    delivering_[from] = true;
+    clockwork_.after(delay(), [self = shared_from_this(), from] { self->deliver(from); });
+  }
+}
+
+void Wire::send_some(int side) {
+  sending_[side] = false;
+  if (!attached_[side] || (ends_[side].stopped && ends_[side].stopped())) return;
+  const size_t room = options_.under_way_bytes_max - std::min(options_.under_way_bytes_max, under_way_[side].size());
+  size_t budget = std::min<size_t>(room, random_.between(1, options_.piece_bytes_max));
+  const bool chunk_before = writers_[side]->chunk_pending();
+  size_t wrote = 0;
+  for (const auto& span : writers_[side]->gather()) {
+    const size_t bytes = std::min(budget, span.size());
+    under_way_[side].insert(under_way_[side].end(), span.begin(), span.begin() + bytes);
+    budget -= bytes;
+    wrote += bytes;
+  }
+  if (wrote == 0) return;
+  writers_[side]->wrote(wrote);
+  if (chunk_before && !writers_[side]->chunk_pending() && ends_[side].on_chunk_sent) ends_[side].on_chunk_sent();
+  pump(side);
+  if (attached_[1 - side]) pump(1 - side);
+}
+
+void Wire::deliver(int from) {
+  delivering_[from] = false;
+  const int to = 1 - from;
+  if (!attached_[to] || (ends_[to].stopped && ends_[to].stopped())) return;
+  size_t budget = random_.between(1, options_.piece_bytes_max);
+  while (budget > 0 && attached_[to] && !under_way_[from].empty()) {
+    const std::span<std::byte> space = readers_[to]->space();
+    const size_t bytes = std::min({budget, space.size(), under_way_[from].size()});
+    std::copy_n(under_way_[from].begin(), bytes, space.begin());
+    under_way_[from].erase(under_way_[from].begin(), under_way_[from].begin() + static_cast<long>(bytes));
+    budget -= bytes;
+    const Status status = readers_[to]->filled(bytes);
+    if (!status.ok()) {
+      if (attached_[to] && ends_[to].on_bad_frame) ends_[to].on_bad_frame(status);
+      return;
+    }
+  }
+  pump(to);
+  pump(from);
+}
+
+}  // namespace pccl::sim

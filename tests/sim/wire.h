@@ -1,0 +1,66 @@
+// Wire: a link of the simulated data plane: two writers, two readers, and the real frames as real bytes between them.
+// Bytes leave in pieces of random size as long as there is room on the way (a socket's buffers), arrive later, in
+// order, in pieces of another size. Cutting it loses what is under way, wherever that ends: in a header, in a chunk.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "csrc/net/framing.h"
+#include "csrc/ring/engine.h"
+#include "tests/sim/clockwork.h"
+#include "tests/sim/random.h"
+
+namespace pccl::sim {
+
+struct WireOptions {
+  Duration delay_min = std::chrono::microseconds(10);
+  Duration delay_max = std::chrono::microseconds(500);
+  size_t piece_bytes_max = 16384;
+  size_t under_way_bytes_max = 65536;
+};
+
+class Wire : public std::enable_shared_from_this<Wire> {
+ public:
+  // What an end tells its owner. Calls come from the clockwork, never from inside the owner's own calls.
+  struct End {
+    net::FrameSink* sink = nullptr;
+    std::function<void()> on_chunk_sent;
+    std::function<void(Status)> on_bad_frame;
+    std::function<bool()> stopped;  // the process is stopped: it neither reads nor writes
+  };
+  Wire(Clockwork& clockwork, Random& random, WireOptions options);
+  ~Wire();
+
+  // The port that end `side` (0 or 1) writes to. Valid as long as the wire.
+  ring::Port& port(int side);
+  // An end takes part from here on.
+  void attach(int side, End end);
+  // The end's owner is gone: nothing is read or written there any more.
+  void detach(int side);
+  void pump(int side);  // after a stopped process goes on
+
+ private:
+  struct Direction;
+  class WirePort;
+  void deliver(int from);
+  void send_some(int side);
+
+  Clockwork& clockwork_;
+  Random& random_;
+  WireOptions options_;
+  std::array<End, 2> ends_;
+  std::array<bool, 2> attached_{false, false};
+  std::array<std::unique_ptr<net::FrameWriter>, 2> writers_;
+  std::array<std::unique_ptr<net::FrameReader>, 2> readers_;
+  std::array<std::unique_ptr<WirePort>, 2> ports_;
+  std::array<std::deque<std::byte>, 2> under_way_;  // [side]: what `side` has sent
+  std::array<bool, 2> sending_{false, false};
+  std::array<bool, 2> delivering_{false, false};
+};
+
+}  // namespace pccl::sim

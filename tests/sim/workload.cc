@@ -1,0 +1,372 @@
+#include "tests/sim/workload.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "csrc/ring/state_hash.h"
+
+namespace pccl::sim {
+namespace {
+
+constexpr size_t kStateKeys = 3;
+constexpr size_t kStateBytes[kStateKeys] = {64, 4000, 12};
+constexpr Duration kThinkMax = std::chrono::milliseconds(100);
+constexpr uint64_t kCounts[] = {0, 1, 7, 100, 3000, 20000};
+
+uint64_t mix(uint64_t a, uint64_t b) { return Random(a * 0x9e3779b97f4a7c15 + b).next(); }
+
+void append_value(std::vector<std::byte>& out, DType dtype, double value) {
+  const auto append = [&out](const auto& raw) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(&raw);
+    out.insert(out.end(), bytes, bytes + sizeof raw);
+  };
+  const auto single = static_cast<float>(value);
+  if (dtype == DType::kFloat32) append(single);
+  if (dtype == DType::kInt64) append(static_cast<int64_t>(value));
+  if (dtype == DType::kBfloat16) append(static_cast<uint16_t>(std::bit_cast<uint32_t>(single) >> 16));
+}
+
+uint64_t hash_of(const std::vector<std::vector<std::byte>>& buffers) {
+  uint64_t hash = 1;
+  for (const auto& buffer : buffers) hash = mix(hash, ring::state_hash(buffer.data(), buffer.size()));
+  return hash;
+}
+
+std::string hex(uint64_t value) {
+  char out[17];
+  std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(value));
+  return out;
+}
+
+}  // namespace
+
+Workload::Workload(PeerNode& node, Checker& checker, uint64_t seed, Duration timeout)
+    : node_(node), checker_(checker), seed_(seed), timeout_(timeout) {
+  for (const size_t bytes : kStateBytes) state_.emplace_back(bytes);
+  staging_ = state_;
+  node_.call(peer::JoinCalled{node_.new_handle()});
+}
+
+// ---- The program ----
+
+Workload::Call Workload::planned_call(Random& random, uint64_t index) const {
+  constexpr DType kDTypes[] = {DType::kFloat32, DType::kInt64, DType::kBfloat16};
+  constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kProduct, ReduceOp::kAvg};
+  const auto world = static_cast<uint32_t>(topology_.members.size());
+  Call call;
+  const uint64_t kind = random.below(10);
+  if (kind == 6) call.kind = protocol::OpKind::kBroadcast;
+  if (kind == 7) call.kind = protocol::OpKind::kAllGather;
+  if (kind == 8) call.kind = protocol::OpKind::kBarrier;
+  if (kind == 9 && world > 1) call.kind = protocol::OpKind::kSend;
+  call.dtype = kDTypes[random.below(3)];
+  call.reduce = kOps[random.below(call.dtype == DType::kFloat32 ? 4 : 3)];
+  call.count = call.kind == protocol::OpKind::kBarrier ? 0 : kCounts[random.below(std::size(kCounts))];
+  call.root = static_cast<uint32_t>(random.below(world));
+  call.peer = static_cast<uint32_t>((call.root + 1 + random.below(world > 1 ? world - 1 : 1)) % world);
+  call.tag = random.once_in(3) ? "" : "t" + std::to_string(index);
+  return call;
+}
+
+std::vector<Workload::Call> Workload::plan() const {
+  Random random(mix(mix(seed_, topology_.epoch.value), turn_));
+  std::vector<Call> calls;
+  const uint64_t count = random.between(1, 5);
+  for (uint64_t index = 0; index < count; ++index) calls.push_back(planned_call(random, index));
+  if (random.once_in(3)) {
+    calls.push_back(planned_call(random, count));
+    calls.back().kind = protocol::OpKind::kAllReduce;
+    calls.back().tag = "late";
+    calls.back().late = true;
+  }
+  for (size_t index = 0; index < calls.size(); ++index) {
+    calls[index].name = "generation " + text(topology_.epoch) + " turn " + std::to_string(turn_) + " call " +
+                        std::to_string(index);
+  }
+  return calls;
+}
+
+void Workload::post_batch(bool late) {
+  std::vector<Call> calls = plan();
+  if (late) std::erase_if(calls, [this](const Call& call) { return !call.late || call.root == topology_.rank; });
+  if (!late) std::erase_if(calls, [this](const Call& call) { return call.late && call.root != topology_.rank; });
+  // Any order of tags; under one tag the order of the program.
+  Random order(mix(mix(seed_, node_.id().value), turn_));
+  for (size_t i = calls.size(); i > 1; --i) {
+    const size_t j = order.below(i);
+    if (calls[i - 1].tag != calls[j].tag) std::swap(calls[i - 1], calls[j]);
+  }
+  std::map<std::string, std::vector<Call>> by_tag;
+  for (const Call& call : plan()) {
+    if (std::any_of(calls.begin(), calls.end(), [&](const Call& mine) { return mine.name == call.name; })) {
+      by_tag[call.tag].push_back(call);
+    }
+  }
+  std::map<std::string, size_t> taken;
+  for (const Call& slot : calls) post(by_tag[slot.tag][taken[slot.tag]++]);
+}
+
+void Workload::post(const Call& call) {
+  const bool sending = call.kind == protocol::OpKind::kSend;
+  if (sending && topology_.rank != call.root && topology_.rank != call.peer) return;
+  peer::OpRequest request{.handle = node_.new_handle(),
+                          .kind = call.kind,
+                          .dtype = call.dtype,
+                          .reduce = call.reduce,
+                          .count = call.count,
+                          .root = static_cast<int32_t>(call.root),
+                          .tag = call.tag,
+                          .timeout = timeout_};
+  if (sending && topology_.rank == call.root) request.root = static_cast<int32_t>(call.peer);
+  if (sending && topology_.rank == call.peer) request.kind = protocol::OpKind::kRecv;
+  Posted posted{call, {}, {}};
+  const size_t blocks = call.kind == protocol::OpKind::kAllGather ? topology_.members.size() : 1;
+  posted.buffers.resize(call.kind == protocol::OpKind::kBarrier ? 0 : blocks);
+  for (auto& buffer : posted.buffers) fill(buffer, topology_.members[topology_.rank].peer, call);
+  posted.before = posted.buffers;
+  open_.emplace(request.handle, std::move(posted));
+  node_.call(peer::OpCalled{request});
+}
+
+void Workload::enter(Stage stage) {
+  constexpr const char* kNames[] = {"sync", "batch", "pending", "update", "late"};
+  stage_ = stage;
+  node_.world().note(node_.name(), where() + " " + kNames[static_cast<size_t>(stage)]);
+  Random random(mix(mix(seed_, topology_.epoch.value), turn_ * 8 + static_cast<uint64_t>(stage)));
+  switch (stage) {
+    case Stage::kSync: return offer_state();  // each turn: a revision may only advance by one
+    case Stage::kBatch: post_batch(false); break;
+    case Stage::kPending:
+      if (!random.once_in(3)) return enter(Stage::kUpdate);
+      return joint(protocol::JointKind::kArePeersPending);
+    case Stage::kUpdate: return joint(protocol::JointKind::kUpdateTopology);
+    case Stage::kLate: post_batch(true); break;
+  }
+  if (!waiting()) finished_stage();
+}
+
+void Workload::finished_stage() {
+  last_progress_ = node_.world().clockwork().now();
+  switch (stage_) {
+    case Stage::kSync: return enter(Stage::kBatch);
+    case Stage::kBatch: fold_batch(); return enter(Stage::kPending);
+    case Stage::kPending: return enter(Stage::kUpdate);
+    case Stage::kUpdate: return enter(Stage::kLate);
+    case Stage::kLate:
+      batch_fold_ = 0;
+      ++turn_;
+      ++turns_;
+      return think();
+  }
+}
+
+// Computes for a while. A loss may end the generation meanwhile, but only a call tells.
+void Workload::think() {
+  const Duration pause = node_.world().random().duration(Duration{0}, kThinkMax);
+  node_.world().clockwork().after(pause, [this] {
+    if (node_.alive() && !gone_) enter(Stage::kSync);
+  });
+}
+
+bool Workload::waiting() const {
+  return std::any_of(open_.begin(), open_.end(), [this](const auto& entry) {
+    return !entry.second.call.late || stage_ == Stage::kLate;
+  });
+}
+
+void Workload::joint(protocol::JointKind kind) {
+  joint_ = kind;
+  node_.call(peer::JointCalled{.handle = node_.new_handle(), .kind = kind, .offer = {}, .timeout = timeout_});
+}
+
+void Workload::offer_state() {
+  joint_ = protocol::JointKind::kSyncSharedState;
+  peer::JointCalled call{.handle = node_.new_handle(), .kind = *joint_, .offer = {}, .timeout = timeout_};
+  call.offer.revision = revision_;
+  call.offer.strategy =
+      newcomer_ ? protocol::SyncStrategy::kReceiveOnly : protocol::SyncStrategy::kEnforcePopular;
+  for (size_t key = 0; key < kStateKeys; ++key) {
+    call.offer.entries.push_back({.key = "k" + std::to_string(key),
+                                  .dtype = DType::kUint8,
+                                  .shape = {static_cast<int64_t>(kStateBytes[key])},
+                                  .hash = ring::state_hash(state_[key].data(), state_[key].size())});
+  }
+  node_.call(std::move(call));
+}
+
+// Folds what was reduced into the state, which must stay the same on all members.
+void Workload::fold_batch() {
+  Random fold(batch_fold_ + revision_);
+  for (auto& entry : state_) {
+    for (auto& byte : entry) byte ^= static_cast<std::byte>(fold.next());
+  }
+  batch_fold_ = 0;
+  ++revision_;
+}
+
+void Workload::recover() {
+  // A transfer between two has no common outcome: where only it failed, the batch stands, as for everybody else.
+  if (stage_ == Stage::kBatch && !batch_failed_) fold_batch();
+  failed_ = batch_failed_ = false;
+  stage_ = Stage::kUpdate;
+  node_.world().note(node_.name(), where() + " recovers");
+  joint(protocol::JointKind::kUpdateTopology);
+}
+
+void Workload::new_generation(const peer::Topology& topology) {
+  topology_ = topology;
+  const PeerId self = node_.id();
+  const bool founding = topology.joined.size() == topology.members.size();
+  const bool joined = std::find(topology.joined.begin(), topology.joined.end(), self) != topology.joined.end();
+  newcomer_ = joined && !founding;
+  turn_ = 0;
+  batch_fold_ = 0;
+  failed_ = batch_failed_ = false;
+  if (!open_.empty()) checker_.violation("P1 " + where() + ": operations outlived their generation");
+  std::string members;
+  for (const auto& member : topology.members) members += " " + text(member.peer);
+  checker_.saw("members of epoch " + text(topology.epoch), node_.name(), members);
+  enter(Stage::kSync);
+}
+
+// ---- What comes back ----
+
+void Workload::on_op(peer::Handle handle, const Status& status) {
+  const auto found = open_.find(handle);
+  PCCL_ASSERT(found != open_.end());
+  const Posted posted = std::move(found->second);
+  open_.erase(found);
+  node_.world().note(node_.name(), posted.call.name + (status.ok() ? " ok" : ": " + status.message));
+  if (gone_) return;
+  const bool out = status.code == Code::kKicked || status.code == Code::kMasterLost;
+  if (status.ok()) {
+    check_result(posted);
+    const bool known_to_all = !posted.call.late && posted.call.kind != protocol::OpKind::kSend;
+    if (known_to_all) batch_fold_ += hash_of(posted.buffers) * (posted.call.name.back() | 1u);
+  } else {
+    if (posted.buffers != posted.before) fail("P2 " + posted.call.name + ": tensor changed by a failure: " + status.message);
+    if (status.code == Code::kOperationTimeout) fail("P4 " + posted.call.name + ": " + status.message);
+    failed_ = true;
+    batch_failed_ = batch_failed_ || (!posted.call.late && posted.call.kind != protocol::OpKind::kSend);
+  }
+  if (!out && posted.call.kind != protocol::OpKind::kSend) {
+    checker_.saw(posted.call.name, node_.name(),
+                 status.ok() ? "ok " + hex(hash_of(posted.buffers)) : "error " + std::string(text(status.code)));
+  }
+  if (out || joint_) return;
+  if (failed_ ? open_.empty() : !waiting()) failed_ ? recover() : finished_stage();
+}
+
+void Workload::on_joint(const peer::FinishJoint& result) {
+  joint_.reset();
+  if (gone_) return;
+  const Status& status = result.status;
+  if (status.code == Code::kKicked || status.code == Code::kMasterLost) return;
+  if (!status.ok()) {
+    if (status.code == Code::kOperationTimeout) fail("P4 joint call: " + status.message);
+    if (status.code != Code::kPeerLost) fail("joint call: " + status.message);
+    failed_ = true;
+    if (open_.empty()) recover();
+    return;
+  }
+  if (result.topology && result.topology->epoch != topology_.epoch) return new_generation(*result.topology);
+  if (failed_) return recover();
+  if (result.kind == protocol::JointKind::kArePeersPending) {
+    checker_.saw(where() + " pending", node_.name(), result.pending ? "yes" : "no");
+  }
+  if (result.kind == protocol::JointKind::kSyncSharedState) {
+    for (const uint32_t key : result.install) state_[key] = staging_[key];
+    if (!result.install.empty() && has_state_) fail("P1 " + where() + ": a survivor's state differed");
+    revision_ = result.revision;
+    newcomer_ = false;
+    has_state_ = true;
+    checker_.saw(where() + " state", node_.name(), std::to_string(revision_) + " " + hex(hash_of(state_)));
+  }
+  finished_stage();
+}
+
+void Workload::on_gone(const Status& status) {
+  gone_ = true;
+  node_.world().note(node_.name(), "gone: " + status.message);
+}
+
+// ---- Values ----
+
+uint8_t Workload::input(PeerId peer, const Call& call, uint64_t index) const {
+  const uint64_t value = peer.value * 5 + index * 3 + call.name.back();
+  return static_cast<uint8_t>(call.reduce == ReduceOp::kProduct ? 1 + value % 2 : value % 13);
+}
+
+void Workload::fill(std::vector<std::byte>& bytes, PeerId peer, const Call& call) const {
+  bytes.clear();
+  for (uint64_t i = 0; i < call.count; ++i) append_value(bytes, call.dtype, input(peer, call, i));
+}
+
+std::vector<std::byte> Workload::expected(const Call& call, uint32_t block) const {
+  std::vector<std::byte> bytes;
+  if (call.kind == protocol::OpKind::kAllGather) {
+    fill(bytes, topology_.members[block].peer, call);
+  } else if (call.kind != protocol::OpKind::kAllReduce) {
+    fill(bytes, topology_.members[call.root].peer, call);
+  } else {
+    for (uint64_t i = 0; i < call.count; ++i) {
+      double value = call.reduce == ReduceOp::kProduct ? 1 : 0;
+      for (const auto& member : topology_.members) {
+        const double one = input(member.peer, call, i);
+        if (call.reduce == ReduceOp::kProduct) value *= one;
+        else if (call.reduce == ReduceOp::kMax) value = std::max(value, one);
+        else value += one;
+      }
+      if (call.reduce == ReduceOp::kAvg) value = static_cast<float>(value) / static_cast<float>(topology_.members.size());
+      append_value(bytes, call.dtype, value);
+    }
+  }
+  return bytes;
+}
+
+void Workload::check_result(const Posted& posted) {
+  for (uint32_t block = 0; block < posted.buffers.size(); ++block) {
+    if (posted.buffers[block] != expected(posted.call, block)) fail("P3 " + posted.call.name + ": wrong result");
+  }
+}
+
+ring::Memory Workload::memory(peer::Handle handle) {
+  ring::Memory memory;
+  const auto found = open_.find(handle);
+  PCCL_ASSERT(found != open_.end());
+  auto& buffers = found->second.buffers;
+  if (found->second.call.kind == protocol::OpKind::kAllGather) {
+    for (const uint32_t rank : topology_.ring) memory.spans.emplace_back(buffers[rank]);
+  } else {
+    for (auto& buffer : buffers) memory.spans.emplace_back(buffer);
+  }
+  return memory;
+}
+
+std::vector<std::span<std::byte>> Workload::state(peer::Handle, const std::vector<uint32_t>& keys, bool staging) {
+  std::vector<std::span<std::byte>> spans;
+  for (const uint32_t key : keys) spans.emplace_back(staging ? staging_[key] : state_[key]);
+  return spans;
+}
+
+// ---- Words ----
+
+void Workload::fail(const std::string& what) { checker_.violation(node_.name() + ": " + what); }
+
+std::string Workload::where() const {
+  return "generation " + text(topology_.epoch) + " turn " + std::to_string(turn_);
+}
+
+std::string Workload::doing() const {
+  std::string out = where();
+  if (joint_) out += std::string(" in ") + protocol::text(*joint_);
+  for (const auto& [handle, posted] : open_) {
+    out += " waits for " + posted.call.name + " " + protocol::text(posted.call.kind);
+  }
+  return out;
+}
+
+}  // namespace pccl::sim

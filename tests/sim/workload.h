@@ -1,0 +1,85 @@
+// Workload: the application of a simulated peer. A training in small: sync the shared state, post a batch of
+// collectives under several tags, fold the results into the state, ask for a topology update, again. All peers derive
+// the same program from (seed, generation, turn); each posts a batch in an order of its own. After an error it calls
+// update_topology and goes on, as a user is told to. Every outcome goes to the Checker.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/sim/checker.h"
+#include "tests/sim/peer_node.h"
+
+namespace pccl::sim {
+
+class Workload : public App {
+ public:
+  Workload(PeerNode& node, Checker& checker, uint64_t seed, Duration timeout);
+
+  void on_op(peer::Handle handle, const Status& status) override;
+  void on_joint(const peer::FinishJoint& result) override;
+  void on_gone(const Status& status) override;
+  ring::Memory memory(peer::Handle handle) override;
+  std::vector<std::span<std::byte>> state(peer::Handle handle, const std::vector<uint32_t>& keys, bool staging) override;
+
+  uint64_t turns() const { return turns_; }       // batches finished well since the start
+  bool has_state() const { return has_state_; }   // took part in a sync that agreed
+  bool in_call() const { return joint_.has_value() || !open_.empty(); }
+  Instant last_progress() const { return last_progress_; }
+  std::string doing() const;
+
+ private:
+  struct Call {                  // one planned collective
+    protocol::OpKind kind = protocol::OpKind::kAllReduce;
+    DType dtype = DType::kFloat32;
+    ReduceOp reduce = ReduceOp::kSum;
+    uint64_t count = 0;
+    uint32_t root = 0, peer = 0;  // ranks: broadcast's root; sender and receiver
+    std::string tag, name;
+    bool late = false;  // posted by one rank before the topology update, by the others after it
+  };
+  enum class Stage : uint8_t { kSync, kBatch, kPending, kUpdate, kLate };
+  struct Posted {
+    Call call;
+    std::vector<std::vector<std::byte>> buffers;  // by rank for all-gather, else one
+    std::vector<std::vector<std::byte>> before;
+  };
+  std::vector<Call> plan() const;
+  Call planned_call(Random& random, uint64_t index) const;
+  void post(const Call& call);
+  void post_batch(bool late);
+  void enter(Stage stage);
+  void finished_stage();             // whatever comes after a stage that ended well
+  void think();
+  bool waiting() const;              // for an operation of this stage
+  void fold_batch();
+  void recover();                    // after a loss, when nothing is open any more
+  void joint(protocol::JointKind kind);
+  void offer_state();
+  void new_generation(const peer::Topology& topology);
+  void check_result(const Posted& posted);
+  void fail(const std::string& what);
+  uint8_t input(PeerId peer, const Call& call, uint64_t index) const;
+  void fill(std::vector<std::byte>& bytes, PeerId peer, const Call& call) const;
+  std::vector<std::byte> expected(const Call& call, uint32_t block) const;
+  uint64_t state_hash() const;
+  std::string where() const;
+
+  PeerNode& node_;
+  Checker& checker_;
+  const uint64_t seed_;
+  const Duration timeout_;
+  peer::Topology topology_;
+  std::map<peer::Handle, Posted> open_;
+  std::optional<protocol::JointKind> joint_;
+  std::vector<std::vector<std::byte>> state_, staging_;
+  uint64_t revision_ = 0, turn_ = 0, turns_ = 0, batch_fold_ = 0;
+  Stage stage_ = Stage::kSync;
+  bool has_state_ = false, newcomer_ = false, failed_ = false, batch_failed_ = false, gone_ = false;
+  Instant last_progress_;
+};
+
+}  // namespace pccl::sim

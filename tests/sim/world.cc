@@ -1,0 +1,170 @@
+#include "tests/sim/world.h"
+
+#include <algorithm>
+
+#include "csrc/protocol/codec.h"
+#include "tests/sim/peer_node.h"
+
+namespace pccl::sim {
+
+struct World::Connection {
+  Connection(Clockwork& clockwork, PeerNode& of, master::ConnectionId named)
+      : peer(of), id(named), to_master(clockwork), to_peer(clockwork) {}
+  PeerNode& peer;
+  const master::ConnectionId id;
+  Fifo to_master, to_peer;
+  bool introduced = false;
+  bool master_open = true;  // the master still listens to it
+  bool peer_open = true;    // so does the peer
+};
+
+World::World(uint64_t seed, WorldOptions options) : options_(options), random_(seed) {
+  master::Options master_options;
+  master_options.run = "sim";
+  master_options.run_id = 7;
+  master_options.loopback_only = options.loopback_only;
+  master_ = std::make_unique<master::MasterCore>(master_options);
+}
+
+World::~World() = default;
+
+PeerNode& World::add_peer(const std::string& name, peer::Options options) {
+  const auto port = static_cast<uint16_t>(peers_.size() + 1);
+  options.run = "sim";
+  options.master_text = "master";
+  peers_.push_back(std::make_unique<PeerNode>(*this, name, port, std::move(options)));
+  return *peers_.back();
+}
+
+PeerNode* World::by_port(uint16_t port) {
+  return port >= 1 && port <= peers_.size() ? peers_[port - 1].get() : nullptr;
+}
+
+void World::note(const std::string& who, const std::string& what) {
+  if (on_note) on_note(who + " > " + what);
+}
+
+Duration World::control_delay() {
+  return random_.duration(options_.control_delay_min, options_.control_delay_max);
+}
+
+void World::connect(PeerNode& peer) {
+  clockwork_.after(control_delay(), [this, &peer] {
+    if (!peer.alive()) return;
+    auto connection = std::make_shared<Connection>(clockwork_, peer, master::ConnectionId{++connections_});
+    open_[connection->id] = connection;
+    peer.run([&peer, connection] {
+      peer.connection_ = connection;
+      peer.step(peer::MasterConnected{});
+    });
+  });
+}
+
+void World::send_to_master(const std::shared_ptr<Connection>& connection, const protocol::Message& message) {
+  connection->to_master.post(control_delay(), [this, connection, message] {
+    if (!connection->master_open) return;
+    if (options_.plant_early_commit) forge_last_done(connection, message);
+    arrived_at_master(connection, message);
+  });
+}
+
+void World::arrived_at_master(const std::shared_ptr<Connection>& connection, const protocol::Message& message) {
+  std::vector<std::byte> bytes;  // through the codec, as on a socket
+  protocol::encode(message, bytes);
+  auto decoded = protocol::decode(std::span(bytes).subspan(4));
+  PCCL_ASSERT(decoded.ok() && decoded.value() == message);
+  if (!connection->introduced) {
+    connection->introduced = true;
+    step_master(master::Accepted{connection->id, "127.0.0.1", true});
+  }
+  if (connection->master_open) step_master(master::Received{connection->id, decoded.value()});
+}
+
+// The planted bug: when all members but one have reported an operation done, the master hears that the last has too.
+void World::forge_last_done(const std::shared_ptr<Connection>& connection, const protocol::Message& message) {
+  const auto* done = std::get_if<protocol::Done>(&message);
+  if (done == nullptr) return;
+  auto& who = done_[{done->epoch, done->op}];
+  who.push_back(connection);
+  std::vector<std::shared_ptr<Connection>> missing;
+  for (const auto& [id, other] : open_) {
+    if (other->master_open && std::find(who.begin(), who.end(), other) == who.end()) missing.push_back(other);
+  }
+  if (missing.size() == 1) arrived_at_master(missing[0], protocol::Done{done->epoch, done->op, 0});
+}
+
+void World::step_master(const master::Event& event) {
+  master::Effects effects;
+  master_->step(event, clockwork_.now(), effects);
+  for (auto& effect : effects) {
+    if (auto* send = std::get_if<master::Send>(&effect)) {
+      const auto found = open_.find(send->connection);
+      if (found == open_.end()) continue;
+      const auto connection = found->second;
+      connection->to_peer.post(control_delay(), [connection, message = std::move(send->message)] {
+        if (!connection->peer_open || !connection->peer.alive()) return;
+        connection->peer.run([connection, message] {
+          if (connection->peer_open) connection->peer.step(peer::MasterSent{message});
+        });
+      });
+    } else if (auto* closing = std::get_if<master::Close>(&effect)) {
+      const auto found = open_.find(closing->connection);
+      if (found != open_.end()) close(found->second, true, "closed by the master");
+    } else if (auto* persist = std::get_if<master::Persist>(&effect)) {
+      clockwork_.after(control_delay(), [this, token = persist->token] { step_master(master::Persisted{token}); });
+    } else if (auto* log = std::get_if<master::Log>(&effect)) {
+      note("master", log->text);
+    }
+  }
+  arm_master();
+}
+
+void World::arm_master() {
+  const auto deadline = master_->deadline();
+  const uint64_t armed = ++master_timer_;
+  if (!deadline) return;
+  clockwork_.at(*deadline, [this, armed] {
+    if (armed == master_timer_) step_master(master::TimePassed{});
+  });
+}
+
+// What was sent before still arrives; then the other side hears of the end.
+void World::close(const std::shared_ptr<Connection>& connection, bool by_master, const std::string& why) {
+  if (by_master) {
+    connection->master_open = false;
+    open_.erase(connection->id);
+    connection->to_peer.post(control_delay(), [connection, why] {
+      if (!connection->peer_open || !connection->peer.alive()) return;
+      connection->peer_open = false;
+      connection->peer.run([connection, why] { connection->peer.connection_closed(connection, why); });
+    });
+    return;
+  }
+  connection->peer_open = false;
+  connection->to_master.post(control_delay(), [this, connection, why] {
+    if (!connection->master_open) return;
+    connection->master_open = false;
+    open_.erase(connection->id);
+    if (connection->introduced) step_master(master::Closed{connection->id, why});
+  });
+}
+
+void World::break_master_connection(PeerNode& peer) {
+  const auto connection = peer.connection_;
+  if (!connection) return;
+  connection->peer_open = false;
+  connection->peer.run([connection] { connection->peer.connection_closed(connection, "connection reset"); });
+  clockwork_.after(control_delay(), [this, connection] {
+    if (!connection->master_open) return;
+    connection->master_open = false;
+    open_.erase(connection->id);
+    if (connection->introduced) step_master(master::Closed{connection->id, "connection reset"});
+  });
+}
+
+void World::break_link(PeerNode& a, PeerNode& b) {
+  a.link_closed(b, "connection reset");
+  b.link_closed(a, "connection reset");
+}
+
+}  // namespace pccl::sim
