@@ -1,8 +1,8 @@
-"""Builds the package: CMake makes the core without torch, torch's CppExtension the module on top of it.
+"""Builds the package: CMake makes the core without torch, torch's CppExtension the module on top.
 
-The module belongs to one minor release of torch, and its name says which (`_C_torch_2_15`), so that builds for several
-stand side by side; `pccl_backend/_C.py` gives the one that fits the torch that runs. Everything is kept under build/:
-a second build compiles only what changed.
+The module belongs to one minor release of torch, and its name says which (`_C_torch_2_15`), so that
+builds for several stand side by side; `pccl_backend/_C.py` gives the one that fits the torch that
+runs. Everything is kept under build/: a second build compiles only what changed.
 """
 
 import json
@@ -19,8 +19,8 @@ try:
     from torch.utils.cpp_extension import BuildExtension, CppExtension
 except ImportError:
     sys.exit(
-        "pccl is compiled against the torch it will run with, and this Python has none: install torch first, then "
-        "run `pip install --no-build-isolation .`"
+        "pccl is compiled against the torch it will run with, and this Python has none: "
+        "install torch first, then run `pip install --no-build-isolation .`"
     )
 
 ROOT = Path(__file__).resolve().parent
@@ -42,7 +42,9 @@ class Build(BuildExtension):
         spec = json.loads((CORE / "extension.json").read_text())
         (extension,) = self.extensions
         extension.sources = spec["sources"]
-        extension.libraries[:0] = spec["libraries"]  # before torch's, which export a libuv of their own
+        extension.libraries[:0] = spec[
+            "libraries"
+        ]  # before torch's, which export a libuv of their own
         extension.extra_objects = [str(CORE / "libpccl_core.a")]
         # As system headers, so that torch's own warnings are not our errors.
         system = [f"-isystem{path}" for path in extension.include_dirs]

@@ -1,4 +1,4 @@
-"""Each rule sees what it is there to see: one planted violation each, and the innocent neighbour it must not mind."""
+"""Each rule sees what it is there to see: a planted violation, and a neighbour it must not mind."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -51,7 +51,7 @@ CASES: list[tuple[Rule, Source, Source]] = [
     (
         rules.pure_is_pure,
         source("master/ballot.cc", "auto now = std::chrono::steady_clock::now();"),
-        source("master/ballot.cc", "// never steady_clock\nauto text = \"rand\";"),
+        source("master/ballot.cc", '// never steady_clock\nauto text = "rand";'),
     ),
     (
         rules.pure_is_pure,
@@ -61,7 +61,10 @@ CASES: list[tuple[Rule, Source, Source]] = [
     (
         rules.headers_open_with_prose,
         source("csrc/net/lane.h", "// Lane.\n#pragma once\n"),
-        source("csrc/net/lane.h", "// Lane: one connection that carries chunks of any operation.\n#pragma once\n"),
+        source(
+            "csrc/net/lane.h",
+            "// Lane: one connection that carries chunks of any operation.\n#pragma once\n",
+        ),
     ),
     (
         rules.lines_fit,
@@ -101,7 +104,9 @@ CASES: list[tuple[Rule, Source, Source]] = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "guilty", "innocent"), CASES, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    ("rule", "guilty", "innocent"), CASES, ids=lambda value: getattr(value, "__name__", "")
+)
 def test_rule_tells_guilty_from_innocent(rule: Rule, guilty: Source, innocent: Source) -> None:
     assert list(rule([guilty]))
     assert not list(rule([innocent]))

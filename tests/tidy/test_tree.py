@@ -13,9 +13,7 @@ def tree() -> list[Source]:
 
 
 @pytest.mark.parametrize("rule", tidy_rules.ALL, ids=lambda rule: rule.__name__)
-def test_tree_keeps(
-    rule: Callable[[Iterable[Source]], Iterator[str]], tree: list[Source]
-) -> None:
+def test_tree_keeps(rule: Callable[[Iterable[Source]], Iterator[str]], tree: list[Source]) -> None:
     complaints = list(rule(tree))
     if complaints:
         pytest.fail("\n".join(complaints), pytrace=False)

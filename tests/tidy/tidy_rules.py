@@ -30,7 +30,10 @@ LAYERS = {
 PURE_FOLDERS = ("csrc/protocol", "csrc/ring", "csrc/peer", "master")
 PURE_FILES = ("csrc/net/framing",)
 SHELLS = ("shell", "main", "journal")  # touch the world: sockets, clocks, threads, files
-COMPUTE = ("kernels", "state_hash")  # functions of bytes that may use OpenMP; the pure may call them
+COMPUTE = (
+    "kernels",
+    "state_hash",
+)  # functions of bytes that may use OpenMP; the pure may call them
 BANNED_INCLUDES = re.compile(
     r"<(mutex|shared_mutex|thread|atomic|condition_variable|future|semaphore|barrier|latch|stop_token|random"
     r"|unordered_map|unordered_set|ctime|time\.h|sys/.*|unistd\.h|pthread\.h|netdb\.h|fstream|filesystem|uv\.h)>"
@@ -138,14 +141,18 @@ def lines_fit(sources: Iterable[Source]) -> Iterator[str]:
 
 def files_fit(sources: Iterable[Source]) -> Iterator[str]:
     for source in sources:
-        if (source.is_cpp or source.suffix in {".py", ".pyi"}) and len(source.lines) > FILE_LINES_MAX:
+        if (source.is_cpp or source.suffix in {".py", ".pyi"}) and len(
+            source.lines
+        ) > FILE_LINES_MAX:
             yield f"{source.path}: {len(source.lines)} lines, at most {FILE_LINES_MAX}: which two ideas does it hold?"
 
 
 def functions_fit(sources: Iterable[Source]) -> Iterator[str]:
     for source in sources:
         if source.is_cpp:
-            sizes = [(function.name, function.line, function.lines) for function in source.functions]
+            sizes = [
+                (function.name, function.line, function.lines) for function in source.functions
+            ]
         elif source.suffix == ".py":
             sizes = [
                 (node.name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1)
@@ -175,7 +182,11 @@ def sources_have_tests(sources: Iterable[Source]) -> Iterator[str]:
 def command_line_is_light(sources: Iterable[Source]) -> Iterator[str]:
     """`pccl master` starts in a blink: what it imports must not import torch, which takes seconds."""
     for source in sources:
-        if source.path not in {"pccl_backend/__init__.py", "pccl_backend/cli.py", "pccl_backend/_register.py"}:
+        if source.path not in {
+            "pccl_backend/__init__.py",
+            "pccl_backend/cli.py",
+            "pccl_backend/_register.py",
+        }:
             continue
         for node in ast.parse(source.text).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -12,7 +12,18 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("csrc", "master", "cuda", "tests", "pccl_backend", "examples", "benchmarks", "cmake", "tools", ".ci")
+FOLDERS = (
+    "csrc",
+    "master",
+    "cuda",
+    "tests",
+    "pccl_backend",
+    "examples",
+    "benchmarks",
+    "cmake",
+    "tools",
+    ".ci",
+)
 SUFFIXES = (".cc", ".h", ".cu", ".py", ".pyi", ".cmake", ".sh", ".txt", ".md", ".toml", "")
 MADE = ("__pycache__", "bin", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 
@@ -23,7 +34,8 @@ _COMMENT_OR_LITERAL = re.compile(
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 # Neither belongs to the function after it.
 _DIRECTIVE_OR_LABEL = re.compile(
-    r"^[ \t]*\#(?:[^\n]*\\\n)*[^\n]* | \b(?:public|private|protected)\s*:(?!:)", re.MULTILINE | re.VERBOSE
+    r"^[ \t]*\#(?:[^\n]*\\\n)*[^\n]* | \b(?:public|private|protected)\s*:(?!:)",
+    re.MULTILINE | re.VERBOSE,
 )
 _SCOPE = re.compile(r"\b(namespace|class|struct|union|enum|extern)\b")
 
@@ -119,7 +131,9 @@ def _read_functions(code: str) -> list[Function]:
             start = at + 1
             if function and len(open_braces) == function[2] and not _goes_on(code, at + 1):
                 name, line, _ = function
-                found.append(Function(name=name, line=line, lines=code.count("\n", 0, at) + 2 - line))
+                found.append(
+                    Function(name=name, line=line, lines=code.count("\n", 0, at) + 2 - line)
+                )
                 function = None
         elif char == ";" and function is None:
             start = at + 1

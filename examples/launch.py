@@ -1,0 +1,65 @@
+"""Start a master and some peers on this machine, so that each example is one command.
+
+In real life these are two commands, the second on as many machines as you like:
+
+    pccl master --host 0.0.0.0
+    python train.py                  # init_method="pccl://the-master's-host:48148/my-run"
+"""
+
+import contextlib
+import multiprocessing
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+PEERS_TIMEOUT_S = 60.0
+
+# Forked, so that torch is imported once and not once for each peer.
+processes = multiprocessing.get_context("fork")
+
+
+@contextlib.contextmanager
+def master() -> Iterator[str]:
+    """Run a master at a free port of this machine; yield the URL of a run on it."""
+    command = [sys.executable, "-m", "pccl_backend.cli", "master", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        first_line = process.stdout.readline()  # "pccl master listening on 127.0.0.1:48148"
+        assert "listening on" in first_line, f"the master did not start: {first_line!r}"
+        yield f"pccl://{first_line.split()[-1]}/example"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def run_peers(
+    peer: Callable[[str, int], None], url: str, *, starts_s: list[float], killed: int = 0
+) -> None:
+    """Run `peer(url, number)` in one process for each start time, and wait for all.
+
+    Args:
+        peer: what each process does.
+        url: the first argument.
+        starts_s: when each process starts, in seconds from now, in order.
+        killed: how many of them are expected to end by SIGKILL.
+    """
+    until = time.monotonic() + PEERS_TIMEOUT_S
+    begun_at = time.monotonic()
+    running: list[multiprocessing.process.BaseProcess] = []
+    try:
+        for number, start_s in enumerate(starts_s):
+            time.sleep(max(0.0, begun_at + start_s - time.monotonic()))
+            running.append(processes.Process(target=peer, args=(url, number), daemon=True))
+            running[-1].start()
+        for process in running:
+            process.join(max(0.0, until - time.monotonic()))
+    finally:
+        for process in running:
+            process.kill()
+            process.join()
+    codes = [process.exitcode for process in running]
+    expected = [-signal.SIGKILL] * killed + [0] * (len(codes) - killed)
+    assert sorted(codes) == expected, f"exit codes of the peers: {codes}"

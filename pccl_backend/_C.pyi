@@ -1,0 +1,56 @@
+"""The compiled module, csrc/torch/module.cc. Durations are in seconds."""
+# ruff: noqa: N999
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+from torch._C._distributed_c10d import Store
+from torch.distributed import ProcessGroup
+
+class PcclGroup(ProcessGroup):
+    """A process group whose rank and size follow the membership of its run."""
+
+    @property
+    def open_run(self) -> bool:
+        """Whether peers may join and leave at any time, in contrast to an env:// start."""
+
+    def update_topology(self) -> dict[str, Any]: ...
+    def are_peers_pending(self) -> bool: ...
+    def sync_shared_state(
+        self, *, revision: int, strategy: int, tensors: Sequence[tuple[str, Tensor]]
+    ) -> dict[str, int]: ...
+    def run_info(self) -> dict[str, Any]: ...
+
+class HostedMaster:
+    """A master inside this process; `join` takes it over."""
+
+    def __init__(self, *, host: str, port: int) -> None: ...
+    @property
+    def port(self) -> int: ...
+
+def join(
+    *,
+    host: str,
+    port: int,
+    run: str,
+    peer_group: int,
+    min_peers: int,
+    rank: int,
+    timeout: float,
+    peer_timeout: float,
+    master_timeout: float,
+    advertise: str,
+    port_range: tuple[int, int],
+    restore: bool,
+    open_run: bool,
+    store: Store,
+    master: HostedMaster | None,
+) -> PcclGroup:
+    """Connect to a master, wait to be admitted, return the group."""
+
+def tag() -> str:
+    """The tag of this thread's collectives; "" for the default one."""
+
+def set_tag(tag: str) -> None: ...
+def set_log_level(name: str) -> bool: ...

@@ -1,0 +1,106 @@
+"""pccl: collective communication for PyTorch that survives the loss of peers and takes in new ones.
+
+    import torch.distributed as dist
+    dist.init_process_group("pccl")                     # an unmodified torchrun script
+    dist.init_process_group("pccl", init_method="pccl://host:48148/RUN")   # join a run at any time
+
+torch finds the backend by itself. Import this package for what torch has no words for: joint calls
+(`update_topology`, `are_peers_pending`, `sync_shared_state`), `all_reduce` with a tag, `run_info`,
+`join`, and the errors.
+
+Names are loaded when they are first used: the command line must not wait for torch.
+"""
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pccl_backend.api import (
+        SyncInfo,
+        Topology,
+        all_reduce,
+        are_peers_pending,
+        join,
+        run_info,
+        sync_shared_state,
+        tag,
+        update_topology,
+    )
+    from pccl_backend.errors import (
+        AuthenticationError,
+        CollectiveMismatchError,
+        InvalidStateError,
+        KickedError,
+        MasterLostError,
+        MembershipChangedError,
+        OperationTimeoutError,
+        PcclError,
+        PeerLostError,
+        SharedStateError,
+        TooFewPeersError,
+        TopologyError,
+    )
+    from pccl_backend.shared_state import SharedState
+
+    __version__: str
+
+__all__ = [
+    "AuthenticationError",
+    "CollectiveMismatchError",
+    "InvalidStateError",
+    "KickedError",
+    "MasterLostError",
+    "MembershipChangedError",
+    "OperationTimeoutError",
+    "PcclError",
+    "PeerLostError",
+    "SharedState",
+    "SharedStateError",
+    "SyncInfo",
+    "TooFewPeersError",
+    "Topology",
+    "TopologyError",
+    "__version__",
+    "all_reduce",
+    "are_peers_pending",
+    "join",
+    "run_info",
+    "sync_shared_state",
+    "tag",
+    "update_topology",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'pccl_backend' has no attribute {name!r}")
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: object = version("pccl")
+    else:
+        home = "errors" if name.endswith("Error") else "api"
+        home = "shared_state" if name == "SharedState" else home
+        value = getattr(import_module(f"pccl_backend.{home}"), name)
+        _announce()
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _announce() -> None:
+    """Register with torch, if that is there: usually it has asked for it already.
+
+    Not so with TORCH_DEVICE_BACKEND_AUTOLOAD=0.
+    """
+    if "torch" in sys.modules:
+        from pccl_backend._register import register
+
+        register()
+
+
+_announce()

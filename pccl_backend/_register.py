@@ -1,0 +1,62 @@
+"""Makes the backend "pccl" and the scheme pccl:// known to torch.
+
+The entry points `torch.backends` and `torch.distributed.backends` call `register`, the first at the
+end of every `import torch` on this machine: so it imports nothing of ours that is heavy, and a
+failure must not keep torch from being imported.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+    from pccl_backend._C import PcclGroup
+
+__all__ = ["register"]
+
+_registered = False
+
+
+def register() -> None:
+    """Register backend and scheme, once per process."""
+    global _registered  # noqa: PLW0603
+    if _registered:
+        return
+    _registered = True
+    try:
+        _register()
+    except Exception as error:  # noqa: BLE001
+        warnings.warn(
+            f"pccl could not be registered with torch.distributed: {type(error).__name__}: {error}",
+            stacklevel=2,
+        )
+
+
+def _register() -> None:
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return
+    from torch.distributed.rendezvous import register_rendezvous_handler
+
+    dist.Backend.register_backend("pccl", _create, extended_api=True, devices=["cpu", "cuda"])
+    register_rendezvous_handler("pccl", _rendezvous)  # type: ignore[no-untyped-call]
+
+
+def _create(options: Any, pg_options: object) -> PcclGroup:
+    from pccl_backend._rendezvous import create_group
+
+    return create_group(options, pg_options)
+
+
+def _rendezvous(
+    url: str, timeout: timedelta | None = None, **_: object
+) -> Iterator[tuple[Store, int, int]]:
+    from pccl_backend._rendezvous import enter_open_run
+
+    yield from enter_open_run(url, timeout)

@@ -1,0 +1,290 @@
+"""How a process finds its run: what torch calls with a pccl:// URL, and to make a group.
+
+**Open runs** (a pccl:// URL, or PCCL_MASTER, which then beats env://): the master at the URL admits
+this process and assigns its rank. torch asks twice, first for a store with rank and size, then for
+the group; the group is made at the first question and found again by the store at the second.
+
+**Everything else** (env://, tcp://, file://, a store, `new_group`): rank and world size are given.
+Rank 0 of the group hosts a master inside its process and tells the others through the store where
+it is; the store serves for nothing else.
+
+Where the hosted master listens: on loopback when all ranks are on this machine, as far as one can
+tell (the store's host is loopback, or WORLD_SIZE equals LOCAL_WORLD_SIZE, or the store has no
+host); else on the address that faces the store's host. PCCL_ADVERTISE on rank 0 makes it listen on
+every address and sends the others to the host it names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
+
+from pccl_backend import _C, _settings
+from pccl_backend._settings import OpenRun, PeerSettings
+from pccl_backend.errors import TooFewPeersError
+
+__all__ = ["create_group", "enter_open_run", "join_open_run", "read_url"]
+
+LOOPBACK = "127.0.0.1"
+OPEN_RUN_KEY = "pccl/open_run"
+POLL_S = 0.02
+
+# Groups that a rendezvous has joined and torch has not asked for yet, by what their store says.
+_admitted: dict[str, _C.PcclGroup] = {}
+
+
+# --- Open runs ------------------------------------------------------------------------------------
+
+
+def read_url(url: str, *, peer_group: int | None = None, min_peers: int | None = None) -> OpenRun:
+    """Read a pccl:// URL and the environment; the arguments beat both.
+
+    Raises:
+        ValueError: something in it will not do.
+    """
+    run = _settings.read_url(url, os.environ)
+    if peer_group is not None:
+        run = dataclasses.replace(run, peer_group=peer_group)
+    if min_peers is not None:
+        run = dataclasses.replace(run, min_peers=min_peers)
+    return run
+
+
+def join_open_run(run: OpenRun, timeout: timedelta) -> _C.PcclGroup:
+    """Connect to the run's master and wait to be admitted."""
+    return _join(
+        run.peer,
+        timeout,
+        HashStore(),
+        host=run.host,
+        port=run.port,
+        run=run.run,
+        peer_group=run.peer_group,
+        min_peers=run.min_peers,
+        rank=-1,
+        open_run=True,
+        master=None,
+    )
+
+
+def enter_open_run(url: str, timeout: timedelta | None) -> Iterator[tuple[Store, int, int]]:
+    """Answer torch's rendezvous for a pccl:// URL: store, rank and world size."""
+    if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
+        raise ValueError(
+            "TORCH_DIST_INIT_BARRIER=1 makes init_process_group wait for all ranks of a fixed "
+            "world, which an open run does not have: unset it"
+        )
+    group = join_open_run(read_url(url), timeout or dist.default_pg_timeout)
+    store = group.get_group_store()
+    token = secrets.token_hex(8)
+    store.set(OPEN_RUN_KEY, token)
+    _admitted[token] = group
+    yield store, group.rank(), group.size()
+    raise RuntimeError("a pccl:// rendezvous cannot be repeated: call init_process_group again")
+
+
+# --- Groups ---------------------------------------------------------------------------------------
+
+
+def create_group(options: Any, pg_options: object) -> _C.PcclGroup:
+    """Make the group torch asks for, in `init_process_group` or `new_group`."""
+    if pg_options is not None:
+        raise TypeError(f"pccl takes no pg_options, got {type(pg_options).__name__}")
+    if getattr(options, "enable_reconfigure", False):
+        raise NotImplementedError(
+            "pccl does not have enable_reconfigure: its membership changes by "
+            "pccl_backend.update_topology()"
+        )
+    store = _base_store(options.store)
+    is_default = not options.global_ranks_in_group
+    if isinstance(store, HashStore) and store.check([OPEN_RUN_KEY]):
+        group = _admitted.pop(store.get(OPEN_RUN_KEY).decode(), None)
+        if group is not None:
+            return group
+        raise _no_groups_in_open_runs()
+    if is_default and os.environ.get("PCCL_MASTER"):
+        return join_open_run(_read_master_variable(), options.timeout)
+    default = dist.group.WORLD
+    if isinstance(default, _C.PcclGroup) and default.open_run:
+        raise _no_groups_in_open_runs()
+    return _join_fixed_world(options, store)
+
+
+def _read_master_variable() -> OpenRun:
+    try:
+        return read_url(os.environ["PCCL_MASTER"])
+    except ValueError as error:
+        raise ValueError(f"PCCL_MASTER: {error}") from None
+
+
+def _no_groups_in_open_runs() -> NotImplementedError:
+    return NotImplementedError(
+        "new_group() names ranks, and in an open run they change as peers come and go: use "
+        "pccl_backend.join(url, peer_group=N) for another group of the run"
+    )
+
+
+def _base_store(store: Store) -> Store:
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return store
+
+
+def _join(
+    settings: PeerSettings, timeout: timedelta, store: Store, **arguments: Any
+) -> _C.PcclGroup:
+    _C.set_log_level(settings.log_level)
+    return _C.join(
+        timeout=timeout.total_seconds(),
+        peer_timeout=settings.peer_timeout,
+        master_timeout=settings.master_timeout,
+        advertise=settings.advertise,
+        port_range=settings.port_range,
+        restore=settings.restore,
+        store=store,
+        **arguments,
+    )
+
+
+# --- A fixed world, with a master hosted by its rank 0 --------------------------------------------
+
+
+def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
+    settings = PeerSettings.read(os.environ)
+    timeout: timedelta = options.timeout
+    master: _C.HostedMaster | None = None
+    teller: _Teller | None = None
+    if options.group_rank == 0:
+        listen_on, tell = _choose_address(_store_host(base), settings)
+        master = _C.HostedMaster(host=listen_on, port=0)
+        host, port = listen_on or LOOPBACK, master.port
+        teller = _Teller(options.store, options.group_size, f"{tell} {port}")
+    else:
+        host, port = _ask_for_master(options.store, options.group_rank, timeout)
+    try:
+        return _join(
+            settings,
+            timeout,
+            options.store,
+            host=host,
+            port=port,
+            run=f"group {options.group_id}" if options.global_ranks_in_group else "world",
+            peer_group=0,
+            min_peers=options.group_size,
+            rank=options.group_rank,
+            open_run=False,
+            master=master,
+        )
+    finally:
+        if teller is not None:
+            teller.stop()
+
+
+class _Teller:
+    """Tells every other rank where the master is, until all have joined.
+
+    A store may still hold what an earlier group of the same name wrote: destroy and init again, or
+    workers restarted by torchrun. So each rank asks with a number of its own, and is answered under
+    that number.
+    """
+
+    def __init__(self, store: Store, size: int, address: str) -> None:
+        self._store = store
+        self._size = size
+        self._address = address
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._answer, name="pccl-teller", daemon=True)
+        if size > 1:
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._size > 1:
+            self._thread.join()
+
+    def _answer(self) -> None:
+        answered: dict[int, str] = {}
+        while not self._stop.wait(POLL_S):
+            try:
+                for rank in range(1, self._size):
+                    if not self._store.check([_question(rank)]):
+                        continue
+                    number = self._store.get(_question(rank)).decode()
+                    if answered.get(rank) != number:
+                        self._store.set(_reply(rank, number), self._address)
+                        answered[rank] = number
+            except dist.DistError:  # the store is gone; whoever has not asked will say so
+                return
+
+
+def _ask_for_master(store: Store, rank: int, timeout: timedelta) -> tuple[str, int]:
+    number = secrets.token_hex(8)
+    store.set(_question(rank), number)
+    deadline = time.monotonic() + timeout.total_seconds()
+    while not store.check([_reply(rank, number)]):  # store.wait would be deaf to Ctrl-C
+        if time.monotonic() > deadline:
+            raise TooFewPeersError(
+                f"rank {rank} asked in the store where rank 0 hosts the master and had no answer "
+                f"within {timeout.total_seconds():g} s: did rank 0 call init_process_group?"
+            )
+        time.sleep(POLL_S)
+    host, port = store.get(_reply(rank, number)).decode().rsplit(" ", 1)
+    return host, int(port)
+
+
+def _question(rank: int) -> str:
+    return f"pccl/where_is_the_master/{rank}"
+
+
+def _reply(rank: int, number: str) -> str:
+    return f"pccl/the_master_is_at/{rank}/{number}"
+
+
+def _store_host(store: Store) -> str | None:
+    return store.host if isinstance(store, TCPStore) else None
+
+
+def _choose_address(store_host: str | None, settings: PeerSettings) -> tuple[str, str]:
+    """Return the address the hosted master listens on ("": every one), and the host others use."""
+    if settings.advertise:
+        return "", settings.advertise
+    world = os.environ.get("WORLD_SIZE")
+    one_machine = world is not None and world == os.environ.get("LOCAL_WORLD_SIZE")
+    if store_host is None or one_machine or _is_loopback(store_host):
+        return LOOPBACK, LOOPBACK
+    facing = _facing_address(store_host)
+    if not _is_loopback(facing):
+        mine = facing in _addresses_of(store_host)
+        return facing, store_host if mine else facing
+    # /etc/hosts gives this machine's own name a loopback address; the others resolve it rightly.
+    return "", store_host
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _addresses_of(host: str) -> set[str]:
+    return {str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)}
+
+
+def _facing_address(host: str) -> str:
+    """Return this machine's address on the way to `host`; nothing is sent."""
+    family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(address)
+        return str(probe.getsockname()[0])

@@ -1,0 +1,235 @@
+"""What a user can set: the parts of a pccl:// URL and the environment variables. Knows no torch.
+
+A parameter of the URL beats the environment variable of the same meaning. Nothing is guessed: what
+is unknown, given twice or out of form raises ValueError that shows the value and what would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+__all__ = ["DEFAULT_PORT", "OpenRun", "PeerSettings", "read_url"]
+
+DEFAULT_PORT = 48148
+DEFAULT_RUN = "default"
+LOG_LEVELS = ("error", "warning", "info", "debug")
+PORT_MAX = 2**16 - 1
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerSettings:
+    """How this process takes part in any run. Times are in seconds.
+
+    Attributes:
+        peer_timeout: silence for so long is a loss (PCCL_PEER_TIMEOUT). Equal on all peers.
+        master_timeout: how long to look for a master that is gone (PCCL_MASTER_TIMEOUT).
+        advertise: the host under which others reach this one (PCCL_ADVERTISE); "": as the master
+            sees it.
+        port_range: first and last port to listen on (PCCL_PORT_RANGE); zeros: any free one.
+        restore: keep what an operation overwrites until its outcome is known (PCCL_RESTORE).
+        log_level: how much is written to stderr (PCCL_LOG).
+    """
+
+    peer_timeout: float = 10.0
+    master_timeout: float = 60.0
+    advertise: str = ""
+    port_range: tuple[int, int] = (0, 0)
+    restore: bool = True
+    log_level: str = "warning"
+
+    @classmethod
+    def read(
+        cls, environment: Mapping[str, str], parameters: Mapping[str, str] | None = None
+    ) -> PeerSettings:
+        """Read them from the environment and from a URL's parameters, which win.
+
+        Raises:
+            ValueError: a value is out of form.
+        """
+        look = _Lookup(environment, parameters or {})
+        look.get("on_peer_loss", "raise", _peer_loss_policy)  # one policy exists: only checked
+        return cls(
+            peer_timeout=look.get("peer_timeout", cls.peer_timeout, _seconds),
+            master_timeout=look.get("master_timeout", cls.master_timeout, _seconds),
+            advertise=look.get("advertise", cls.advertise, str),
+            port_range=look.get("port_range", cls.port_range, _port_range),
+            restore=look.get("restore", cls.restore, _on_or_off),
+            log_level=look.get("log", cls.log_level, _log_level),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenRun:
+    """A run that peers join and leave as they like, as a pccl:// URL names it.
+
+    Attributes:
+        host: of the master: a name, an IPv4 or an IPv6 address.
+        port: of the master.
+        run: its name at the master.
+        peer_group: peers of one group work together; groups share a run and update together.
+        min_peers: the group begins when so many are there, and does not go on with fewer.
+        peer: how this process takes part.
+    """
+
+    host: str
+    port: int
+    run: str
+    peer_group: int
+    min_peers: int
+    peer: PeerSettings
+
+
+_PEER_PARAMETERS = (
+    "peer_timeout",
+    "master_timeout",
+    "advertise",
+    "port_range",
+    "restore",
+    "on_peer_loss",
+)
+_PARAMETERS = ("peer_group", "min_peers", *_PEER_PARAMETERS)
+
+
+def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
+    """Read `pccl://host[:port][/RUN][?peer_group=0&min_peers=2&...]`.
+
+    Raises:
+        ValueError: it has another form, an unknown parameter, or a value that will not do.
+
+    Example:
+        >>> read_url("pccl://[::1]/tokyo?min_peers=2", {}).port
+        48148
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "pccl":
+        raise ValueError(f"{url!r} does not begin with pccl://")
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        raise ValueError(f"{url!r}: expected pccl://host:port/RUN?parameters, without @ and #")
+    if not parts.hostname:
+        raise ValueError(f"{url!r} names no host: expected pccl://host:port/RUN")
+    parameters = _parameters(url, parts)
+    look = _Lookup({}, parameters)
+    return OpenRun(
+        host=unquote(parts.hostname),
+        port=_port(url, parts),
+        run=_run(url, parts),
+        peer_group=look.get("peer_group", 0, _integer(0, 2**32 - 1)),
+        min_peers=look.get("min_peers", 1, _integer(1, 2**32 - 1)),
+        peer=PeerSettings.read(environment, parameters),
+    )
+
+
+def _parameters(url: str, parts: SplitResult) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise ValueError(f"{url!r}: expected name=value pairs joined by & after the ?") from None
+    parameters: dict[str, str] = {}
+    for name, value in pairs:
+        if name in ("rank", "world_size"):
+            raise ValueError(
+                f"{url!r}: {name} cannot be given for an open run, where the master assigns ranks "
+                "and the world size changes as peers come and go: leave rank and world_size out, "
+                "and say min_peers=N to wait for N peers"
+            )
+        if name not in _PARAMETERS:
+            raise ValueError(
+                f"{url!r}: unknown parameter {name!r}; known are {', '.join(_PARAMETERS)}"
+            )
+        if name in parameters:
+            raise ValueError(f"{url!r}: parameter {name!r} is given twice")
+        parameters[name] = value
+    return parameters
+
+
+def _port(url: str, parts: SplitResult) -> int:
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port is None:
+        return DEFAULT_PORT
+    if port == 0:
+        raise ValueError(f"{url!r}: the port must be a number from 1 to {PORT_MAX}")
+    return port
+
+
+def _run(url: str, parts: SplitResult) -> str:
+    name = parts.path.removeprefix("/")
+    if "/" in name:
+        raise ValueError(f"{url!r}: the run's name {name!r} must not contain a slash")
+    return unquote(name) or DEFAULT_RUN
+
+
+class _Lookup:
+    """Finds a setting in a URL's parameters, else in the environment, else its default."""
+
+    def __init__(self, environment: Mapping[str, str], parameters: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._parameters = parameters
+
+    def get(self, name: str, default: T, parse: Callable[[str], T]) -> T:
+        variable = f"PCCL_{name.upper()}"
+        for source, values in ((name, self._parameters), (variable, self._environment)):
+            if source in values:
+                try:
+                    return parse(values[source])
+                except ValueError as error:
+                    raise ValueError(f"{source}={values[source]}: {error}") from None
+        return default
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise ValueError("expected a number of seconds above 0, such as 10 or 2.5")
+    return value
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+            raise ValueError(f"expected an integer from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def _port_range(text: str) -> tuple[int, int]:
+    ends = text.split("-")
+    try:
+        first, last = (_integer(1, PORT_MAX)(end) for end in ends)
+    except ValueError:
+        first, last = 1, 0
+    if first > last:
+        raise ValueError(f"expected first-last, ports from 1 to {PORT_MAX}, such as 48200-48299")
+    return first, last
+
+
+def _on_or_off(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise ValueError("expected on or off")
+    return text == "on"
+
+
+def _log_level(text: str) -> str:
+    if text not in LOG_LEVELS:
+        raise ValueError(f"expected one of {', '.join(LOG_LEVELS)}")
+    return text
+
+
+def _peer_loss_policy(text: str) -> str:
+    if text != "raise":
+        raise ValueError(
+            "this version knows only raise: after a loss, operations raise PeerLostError until "
+            "update_topology is called"
+        )
+    return text

@@ -1,0 +1,58 @@
+"""torch.distributed's own books about process groups, where pccl must write in them.
+
+They are private to torch and were read in releases 2.11 to 2.15. torch fills them in when a group
+is made and takes them for constant; a pccl group changes its size, and may come without a default
+group.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from pccl_backend._C import PcclGroup
+
+__all__ = ["add_beside_default", "refresh"]
+
+_added = 0
+_follows_membership: set[str] = set()
+
+
+def refresh(group: PcclGroup) -> None:
+    """Let torch's table of ranks follow the group's new size."""
+    books: Any = c10d._world
+    if group is dist.group.WORLD or group.group_name in _follows_membership:
+        books.pg_group_ranks[group] = {rank: rank for rank in range(group.size())}
+
+
+def add_beside_default(group: PcclGroup) -> None:
+    """Enter a group that init_process_group did not make, so that dist's functions accept it.
+
+    With a default group, torch wants to know which of its ranks are members: this process alone,
+    since ranks of the default group mean nothing to other peers. Without one, the group's ranks
+    stand for themselves.
+    """
+    global _added  # noqa: PLW0603
+    _added += 1
+    name = f"pccl-{_added}"
+    torch_group: Any = group
+    torch_group._set_group_name(name)
+    torch_group._set_group_desc(name)
+    torch_c10d: Any = c10d
+    torch_c10d._register_process_group(name, group)
+
+    books: Any = c10d._world
+    books.pg_map[group] = ("pccl", group.get_group_store())
+    books.pg_names[group] = name
+    books.pg_backend_config[group] = "cpu:pccl,cuda:pccl"
+    tag = f"ptd:{name}"
+    books.pg_to_tag[group] = tag
+    books.tags_to_pg.setdefault(tag, []).append(group)
+    books.tags_to_pg.setdefault("", []).append(group)
+    if dist.is_initialized():
+        books.pg_group_ranks[group] = {dist.get_rank(): 0}
+    else:
+        _follows_membership.add(name)
+        books.pg_group_ranks[group] = {rank: rank for rank in range(group.size())}

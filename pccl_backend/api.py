@@ -1,0 +1,334 @@
+"""What torch.distributed has no words for.
+
+*Joint* calls (`update_topology`, `are_peers_pending`, `sync_shared_state`) are made by all members
+of a group, in the same order; they block until all have called. `group` is the process group they
+are about, the default one unless given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal, overload
+
+import torch
+import torch.distributed as dist
+
+from pccl_backend import _C, _rendezvous, _world
+from pccl_backend.errors import InvalidStateError
+from pccl_backend.shared_state import SharedState
+
+__all__ = [
+    "SyncInfo",
+    "Topology",
+    "all_reduce",
+    "are_peers_pending",
+    "join",
+    "run_info",
+    "sync_shared_state",
+    "tag",
+    "update_topology",
+]
+
+STRATEGIES = ("enforce_popular", "send_only", "receive_only")  # numbered as in the protocol
+
+REDUCE_OPS = {
+    "sum": dist.ReduceOp.SUM,
+    "avg": dist.ReduceOp.AVG,
+    "product": dist.ReduceOp.PRODUCT,
+    "min": dist.ReduceOp.MIN,
+    "max": dist.ReduceOp.MAX,
+    "band": dist.ReduceOp.BAND,
+    "bor": dist.ReduceOp.BOR,
+    "bxor": dist.ReduceOp.BXOR,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """The members of a group, as `update_topology` left them.
+
+    Attributes:
+        epoch: the name of this membership, the same on all members and never used again.
+        rank: of this process, in it.
+        world_size: how many members there are.
+        joined: who came with it, as peer names. Names are never used again.
+        left: who went with it, as peer names.
+    """
+
+    epoch: str
+    rank: int
+    world_size: int
+    joined: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncInfo:
+    """What `sync_shared_state` did.
+
+    Attributes:
+        revision: the one that was agreed on.
+        hash: of all tensors; the same on all members.
+        tx_bytes: bytes of tensors that this process sent.
+        rx_bytes: bytes of tensors that this process received; 0: it was up to date.
+    """
+
+    revision: int
+    hash: int
+    tx_bytes: int
+    rx_bytes: int
+
+
+def join(
+    url: str,
+    *,
+    peer_group: int | None = None,
+    min_peers: int | None = None,
+    timeout: timedelta = dist.default_pg_timeout,
+) -> dist.ProcessGroup:
+    """Join a run with a group of its own, beside the default one or without any.
+
+    Like `init_process_group(init_method=url)`, but it leaves the default group alone: inside the
+    host NCCL or FSDP go on as before, between hosts this group is used. Name ranks of it by
+    `group_src=`, `group_dst=`, `group.rank()` and `group.size()`: global ranks are those of the
+    default group. End it with `dist.destroy_process_group(group)`.
+
+    Args:
+        url: `pccl://host:port/RUN`.
+        peer_group: instead of the URL's parameter of this name.
+        min_peers: instead of the URL's parameter of this name.
+        timeout: of being admitted, and of the group's operations.
+
+    Raises:
+        ValueError: the URL or an environment variable will not do.
+        OSError: the master cannot be reached.
+        PcclError: it does not admit this peer; `TooFewPeersError` if not enough came in time.
+
+    Example:
+        >>> group = pccl.join("pccl://host:48148/tokyo", peer_group=local_rank)
+        >>> dist.all_reduce(tensor, group=group)
+    """
+    run = _rendezvous.read_url(url, peer_group=peer_group, min_peers=min_peers)
+    group = _rendezvous.join_open_run(run, timeout)
+    _world.add_beside_default(group)
+    return group
+
+
+def update_topology(group: dist.ProcessGroup | None = None) -> Topology:
+    """Joint: admit the peers that wait, drop those that were lost, and begin anew with the rest.
+
+    With nobody waiting and nobody lost it returns at once and operations run on. Otherwise what all
+    members have called completes, and what one of them has not ends with `MembershipChangedError`.
+    Newcomers are appended to the ranks; survivors keep their order. A loss while it runs does not
+    fail it. Until it returns, rank and world size are the old ones.
+
+    Raises:
+        TooFewPeersError: fewer than `min_peers` members for longer than the group's timeout.
+        OperationTimeoutError: a member did not call it in time.
+        CollectiveMismatchError: a member made another joint call.
+        InvalidStateError: another joint call of this process is under way.
+
+    Example:
+        >>> try:
+        ...     dist.all_reduce(gradient)
+        ... except pccl.PeerLostError:
+        ...     pccl.update_topology()
+        ...     dist.all_reduce(gradient)
+    """
+    pccl_group = _resolve(group)
+    fields = pccl_group.update_topology()
+    _world.refresh(pccl_group)
+    return Topology(
+        epoch=fields["epoch"],
+        rank=fields["rank"],
+        world_size=fields["world_size"],
+        joined=tuple(fields["joined"]),
+        left=tuple(fields["left"]),
+    )
+
+
+def are_peers_pending(group: dist.ProcessGroup | None = None) -> bool:
+    """Joint: return whether `update_topology` would change a group of the run now.
+
+    The answer is the same on all members. Running operations are not disturbed.
+
+    Raises:
+        PeerLostError: a member was lost: call `update_topology`.
+        OperationTimeoutError, CollectiveMismatchError, InvalidStateError: as `update_topology`.
+
+    Example:
+        >>> if pccl.are_peers_pending():
+        ...     pccl.update_topology()
+    """
+    return _resolve(group).are_peers_pending()
+
+
+def sync_shared_state(
+    state: SharedState,
+    strategy: str = "enforce_popular",
+    group: dist.ProcessGroup | None = None,
+) -> SyncInfo:
+    """Joint: make the shared state bit-identical on all members.
+
+    The master elects the content that most members hold, then the higher revision; those that hold
+    another fetch what differs, and have their tensors and `state.revision` overwritten. Nothing is
+    written unless all of it has arrived and was verified.
+
+    Args:
+        state: this peer's tensors, with the same names, dtypes and shapes on all members.
+        strategy: "enforce_popular": may be elected and may be overwritten. "send_only": may be
+            elected, must not be overwritten. "receive_only": takes what is elected.
+        group: the process group.
+
+    Raises:
+        SharedStateError: no content can be elected, or a transfer failed; no tensor was written.
+        PeerLostError: a member was lost: call `update_topology`, then this again.
+        OperationTimeoutError, CollectiveMismatchError, InvalidStateError: as `update_topology`.
+
+    Example:
+        >>> state = pccl.SharedState({"weight": weight}, revision=step)
+        >>> info = pccl.sync_shared_state(state)
+        >>> info.rx_bytes
+        0
+    """
+    if not isinstance(state, SharedState):
+        raise TypeError(f"state must be a SharedState, not {type(state).__name__}")
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy is {strategy!r}; known are {', '.join(STRATEGIES)}")
+    answer = _resolve(group).sync_shared_state(
+        revision=state.revision,
+        strategy=STRATEGIES.index(strategy),
+        # By bytes of the name, as all peers sort them.
+        tensors=sorted(state.items(), key=lambda item: item[0].encode()),
+    )
+    state.revision = answer["revision"]
+    return SyncInfo(**answer)
+
+
+@contextmanager
+def tag(text: str) -> Iterator[None]:
+    """Put this thread's collectives under a tag.
+
+    Operations of one tag are matched between ranks by the order of calls; those of different tags
+    do not care about each other's order, so threads may interleave them as they like.
+
+    Args:
+        text: up to 256 bytes; "" is the default tag.
+
+    Raises:
+        ValueError: the tag is longer.
+
+    Example:
+        >>> with pccl.tag("layer.3"):
+        ...     work = dist.all_reduce(gradient, async_op=True)
+    """
+    before = _C.tag()
+    _C.set_tag(text)
+    try:
+        yield
+    finally:
+        _C.set_tag(before)
+
+
+@overload
+def all_reduce(
+    tensor: torch.Tensor,
+    op: str | dist.ReduceOp.RedOpType = "sum",
+    tag: str = "",
+    group: dist.ProcessGroup | None = None,
+    *,
+    async_op: Literal[True],
+) -> dist.Work: ...
+
+
+@overload
+def all_reduce(
+    tensor: torch.Tensor,
+    op: str | dist.ReduceOp.RedOpType = "sum",
+    tag: str = "",
+    group: dist.ProcessGroup | None = None,
+    async_op: bool = False,
+) -> dist.Work | None: ...
+
+
+def all_reduce(
+    tensor: torch.Tensor,
+    op: str | dist.ReduceOp.RedOpType = "sum",
+    tag: str = "",
+    group: dist.ProcessGroup | None = None,
+    async_op: bool = False,
+) -> dist.Work | None:
+    """Reduce a tensor over all members, in place: `dist.all_reduce` with a tag.
+
+    Args:
+        tensor: a CPU tensor of any shape, the same dtype and number of elements on all members;
+            integers, bool, floats from 16 bits, and complex for sums and averages.
+        op: "sum", "avg" (floats only), "product", "min", "max", or "band", "bor", "bxor" (integers
+            and bool), or a `dist.ReduceOp`.
+        tag: see `tag`; "" keeps the surrounding one.
+        group: the process group.
+        async_op: return at once, with a Work whose `wait()` returns the outcome.
+
+    Returns:
+        The Work if `async_op`, else None.
+
+    Raises:
+        ValueError: op, dtype or tensor will not do.
+        PeerLostError, MembershipChangedError, CollectiveMismatchError, OperationTimeoutError: the
+            operation failed, on all members alike, and the tensor is as it was.
+
+    Example:
+        >>> work = pccl.all_reduce(gradient, op="avg", tag="layer.3", async_op=True)
+        >>> work.wait()
+    """
+    if isinstance(op, str):
+        if op not in REDUCE_OPS:
+            raise ValueError(f"op is {op!r}; known are {', '.join(REDUCE_OPS)}")
+        op = REDUCE_OPS[op]
+    with _tagged(tag):
+        return dist.all_reduce(tensor, op=op, group=_resolve(group), async_op=async_op)
+
+
+def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
+    """Return what this process knows of its run, for people and logs; not joint.
+
+    Keys: `run`, `master`, `peer_group`, `peer` (this one's name), `epoch`, `rank`, `world_size`,
+    `min_peers`, `members` (peer and address, in rank order), `ring` (ranks), `joined`, `left`,
+    `broken_by` (what was lost, until `update_topology`; else None), `peer_timeout` and
+    `master_timeout` (seconds), `bytes_sent`, `bytes_received`, `bytes_held` (scratch and saved),
+    `operations_open`, `links` (bytes per peer), `history` (the last operations: what, outcome,
+    seconds).
+
+    Raises:
+        InvalidStateError: this process has left the group, or was forked from the one in it.
+
+    Example:
+        >>> pccl.run_info()["world_size"]
+        3
+    """
+    return _resolve(group).run_info()
+
+
+@contextmanager
+def _tagged(text: str) -> Iterator[None]:
+    if not text:
+        yield
+        return
+    with tag(text):
+        yield
+
+
+def _resolve(group: dist.ProcessGroup | None) -> _C.PcclGroup:
+    if group is None:
+        if not dist.is_initialized():
+            raise InvalidStateError(
+                'there is no default group: call init_process_group("pccl") first, or give group='
+            )
+        group = dist.group.WORLD
+    if not isinstance(group, _C.PcclGroup):
+        name = dist.get_backend(group) if isinstance(group, dist.ProcessGroup) else repr(group)
+        raise ValueError(f"the group's backend is {name}, not pccl: give a pccl group as group=")
+    return group

@@ -1,0 +1,72 @@
+"""The command `pccl`: runs a master, or the demo.
+
+It starts in a blink: nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+__all__ = ["main"]
+
+MASTER = Path(__file__).parent / "bin" / "pccl-master"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that `arguments` name (sys.argv unless given) and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    # A command's own options are its own to parse and to explain.
+    command, rest = (words[0], words[1:]) if words else ("", [])
+    if command == "master":
+        run_master(rest)
+    if command == "demo":
+        from pccl_backend.demo import main as run_demo
+
+        return run_demo(rest)
+    _parser().parse_args(words)
+    _parser().print_help()
+    return 0
+
+
+def run_master(arguments: Sequence[str]) -> NoReturn:
+    """Become the master: the compiled program replaces this process, signals and exit code too."""
+    if not MASTER.exists():
+        sys.exit(
+            f"pccl: {MASTER} is missing, so this installation is incomplete; build it with "
+            "`make setup`, or `pip install --no-build-isolation .` in the source folder"
+        )
+    sys.stdout.flush()
+    os.execv(MASTER, ["pccl master", *arguments])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pccl",
+        description="Collective communication for PyTorch that survives the loss of peers "
+        "and takes in new ones.",
+        epilog="`pccl COMMAND --help` tells more about each.",
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands.add_parser("master", help="run a master, which peers join by pccl://host:port/RUN")
+    commands.add_parser("demo", help="train a small model on 3 peers, kill one, let another join")
+    return parser
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from importlib.metadata import version
+
+        print(f"pccl {version('pccl')}")
+        parser.exit()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""A process of ours: a line-wise pipe to it and from it, and a certain end.
+
+Each child gets a session of its own, so that Ctrl-C reaches the demo alone and the demo ends its
+children, by process id, in whatever way it is left. Should the demo itself be killed without a
+chance to do so, peers see their standard input end, and Linux ends the others (`_end_with_parent`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["Child", "Children"]
+
+REAP_TIMEOUT_S = 10.0
+TAIL_LINES = 15
+READ_BYTES = 1 << 16
+PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
+
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+class Child:
+    """One child process. Owned by the thread that started it; `Children` makes and ends it.
+
+    Attributes:
+        name: what we call it.
+        errors: the file that holds its standard error.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], *, errors: Path, environment: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self.errors = errors
+        self._partial = b""
+        with errors.open("wb") as error_file:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=error_file,
+                env={**os.environ, **environment},
+                start_new_session=True,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 (it makes one system call)
+            )
+        os.set_blocking(self.fileno(), False)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code, minus the signal's number if one ended it; None while it runs."""
+        return self._process.poll()
+
+    def fileno(self) -> int:
+        """Return the descriptor of its standard output, for a selector."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def read_lines(self) -> list[str] | None:
+        """Return the whole lines that are there, without waiting; None at the end of output."""
+        try:
+            data = os.read(self.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return []
+        if not data:
+            return None
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        return [line.decode(errors="replace") for line in lines]
+
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input; a child that is gone is not told."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def wait(self, *, timeout_s: float) -> int | None:
+        """Return the exit code, waiting for it so long; None if it still runs then."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=timeout_s)
+        return self.exit_code
+
+    def kill(self) -> float:
+        """Send SIGKILL, wait for the end, and return when that was (time.monotonic)."""
+        self._process.kill()
+        self._process.wait(timeout=REAP_TIMEOUT_S)
+        return time.monotonic()
+
+    def last_words(self) -> str:
+        """Return the end of what it wrote to its standard error."""
+        lines = self.errors.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-TAIL_LINES:])
+
+    def close(self) -> None:
+        """End it if it still runs, and close its pipes."""
+        if self.exit_code is None:
+            self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+class Children:
+    """All children of one demo: leave the `with` block and none is left.
+
+    Args:
+        folder: where their standard errors go, a file each.
+
+    Example:
+        >>> with Children(folder) as children:
+        ...     child = children.start("a", [sys.executable, "-c", "print(1)"])
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stack = contextlib.ExitStack()  # closes all, also when closing one fails
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def start(
+        self, name: str, command: Sequence[str], *, environment: Mapping[str, str] | None = None
+    ) -> Child:
+        """Start a child; its environment is ours and the one given."""
+        errors = self._folder / f"{name}.err"
+        child = Child(name, command, errors=errors, environment=environment or {})
+        self._stack.callback(child.close)
+        return child
+
+
+def _end_with_parent() -> None:
+    """Ask Linux, in the child, for SIGKILL when the parent is gone; elsewhere do nothing."""
+    if _LIBC is not None:
+        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,86 @@
+"""SharedState: the tensors that all members of a group hold alike, and how far they have come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+
+__all__ = ["SharedState"]
+
+KEY_BYTES_MAX = 512
+KEYS_MAX = 65536
+
+
+class SharedState(Mapping[str, torch.Tensor]):
+    """Named tensors with a revision, to be agreed on by `sync_shared_state`.
+
+    The tensors are shared, not copied: a sync that finds this peer stale writes to them in place.
+    They must be dense CPU tensors, contiguous, of any dtype and shape. Add one to `revision` each
+    time the tensors change together, after an optimizer step for instance; all members must do so
+    alike.
+
+    Args:
+        tensors: by name. Names and shapes must be the same on all peers.
+        revision: how many changes the tensors have behind them.
+
+    Raises:
+        TypeError: a name is not a str, a value is not a tensor, the revision is not an int.
+        ValueError: a tensor or a name will not do; the message says which and why.
+
+    Example:
+        >>> state = SharedState({"weight": model.weight.data}, revision=0)
+        >>> state.revision += 1
+    """
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], *, revision: int = 0) -> None:
+        if len(tensors) > KEYS_MAX:
+            raise ValueError(f"a shared state of {len(tensors)} tensors; at most {KEYS_MAX} fit")
+        for key, tensor in tensors.items():
+            _check(key, tensor)
+        self._tensors = dict(tensors)
+        self.revision = revision
+
+    @property
+    def revision(self) -> int:
+        """How many changes the tensors have behind them; never negative."""
+        return self._revision
+
+    @revision.setter
+    def revision(self, value: int) -> None:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"the revision must be an int, not {type(value).__name__}")
+        if not 0 <= value < 2**63:
+            raise ValueError(f"the revision is {value}; it must be from 0 to 2**63 - 1")
+        self._revision = value
+
+    def __getitem__(self, key: str) -> torch.Tensor:
+        return self._tensors[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def __repr__(self) -> str:
+        return f"SharedState({len(self)} tensors, revision={self.revision})"
+
+
+def _check(key: object, tensor: object) -> None:
+    if not isinstance(key, str):
+        raise TypeError(f"names must be str, and {key!r} is {type(key).__name__}")
+    size = len(key.encode())
+    if not 0 < size <= KEY_BYTES_MAX:
+        raise ValueError(f"the name {key[:40]!r} takes {size} bytes, not 1 to {KEY_BYTES_MAX}")
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{key!r} must be a tensor, not {type(tensor).__name__}")
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise ValueError(f"{key!r} must be a dense tensor: use .to_dense(), or .dequantize()")
+    if tensor.device.type != "cpu":
+        raise ValueError(f"{key!r} is on {tensor.device}: this version shares CPU tensors only")
+    if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
+        raise ValueError(
+            f"{key!r} is not contiguous (shape {tuple(tensor.shape)}, strides {tensor.stride()}) "
+            "and could not be written in place: share .contiguous() instead, and copy it back"
+        )

@@ -1,0 +1,46 @@
+"""Fixtures of the multi-process tests: a master that serves all of them, and worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from world import Master, World
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture(scope="session")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Master]:
+    """One master for all tests: each has runs of its own on it."""
+    server = Master(tmp_path_factory.mktemp("master") / "log.txt")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Iterator[MakeWorld]:
+    """Make worlds of processes that meet by a file; rank 0 hosts their master."""
+    worlds: list[World] = []
+
+    def make(size: int, **options: Any) -> World:
+        worlds.append(World(tmp_path, size, **options))
+        return worlds[-1]
+
+    yield make
+    for world in worlds:
+        world.close()
+
+
+@pytest.fixture
+def make_open_world(make_world: MakeWorld, master: Master) -> MakeWorld:
+    """Make worlds of processes that join an open run of the master."""
+
+    def make(size: int, *, min_peers: int | None = None, **options: Any) -> World:
+        parameters = options.pop("parameters", {})
+        url = master.url(min_peers=min_peers or size, **parameters)
+        return make_world(size, init_method=url, **options)
+
+    return make

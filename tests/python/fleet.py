@@ -1,0 +1,355 @@
+"""Fleet: peers under remote control, for tests that kill, join and measure.
+
+A warm process that has imported torch and pccl forks each peer, which then costs milliseconds instead of seconds. A
+peer does what it is told over a socket, one command after another, and answers in JSON. The test holds a pidfd of each,
+so that it knows when a killed one has really ended. Nothing outlives `Fleet.close()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+PCCL = Path(sys.executable).with_name("pccl")
+ANSWER_TIMEOUT = 60.0
+
+
+class Remote:
+    """One peer process, as its test sees it."""
+
+    def __init__(self, pid: int, connection: socket.socket) -> None:
+        self.pid = pid
+        self.pidfd = os.pidfd_open(pid)
+        self._connection = connection
+        self._reader = connection.makefile("r")
+
+    def tell(self, verb: str, **arguments: Any) -> None:
+        """Sends a command; its answers come in order by answer()."""
+        self._connection.sendall((json.dumps([verb, arguments]) + "\n").encode())
+
+    def answer(self, timeout: float = ANSWER_TIMEOUT) -> dict[str, Any]:
+        self._connection.settimeout(timeout)
+        line = self._reader.readline()
+        if not line:
+            raise EOFError(f"peer process {self.pid} has ended")
+        result: dict[str, Any] = json.loads(line)
+        if "crashed" in result:
+            raise AssertionError(f"peer process {self.pid}:\n{result['crashed']}")
+        return result
+
+    def call(self, verb: str, timeout: float = ANSWER_TIMEOUT, **arguments: Any) -> dict[str, Any]:
+        self.tell(verb, **arguments)
+        return self.answer(timeout)
+
+    def kill(self) -> float:
+        """SIGKILL; returns the monotonic time at which the process had ended."""
+        signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        return self.ended()
+
+    def ended(self, timeout: float = 10.0) -> float:
+        readable, _, _ = select.select([self.pidfd], [], [], timeout)
+        assert readable, f"peer process {self.pid} has not ended within {timeout} s"
+        return time.monotonic()
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        self.ended()
+        os.close(self.pidfd)
+        self._reader.close()
+        self._connection.close()
+
+
+class Fleet:
+    """A master, the warm process, and every peer forked from it."""
+
+    def __init__(self, *, environment: dict[str, str] | None = None) -> None:
+        self.master = subprocess.Popen(
+            [PCCL, "master", "--port", "0"], stdout=subprocess.PIPE, text=True
+        )
+        assert self.master.stdout is not None
+        self.address = self.master.stdout.readline().split()[-1]
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        env = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
+        self._warm = subprocess.Popen(
+            [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], env=env
+        )
+        theirs.close()
+        self._control.settimeout(ANSWER_TIMEOUT)
+        assert self._control.recv(100) == b"warm"
+        self.peers: list[Remote] = []
+
+    def url(self, run: str = "test", **parameters: object) -> str:
+        query = "&".join(f"{name}={value}" for name, value in parameters.items())
+        return f"pccl://{self.address}/{run}" + (f"?{query}" if query else "")
+
+    def spawn(self) -> Remote:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(self._control, [b"spawn"], [theirs.fileno()])
+        peer = Remote(int(self._control.recv(100)), ours)
+        self.peers.append(peer)
+        return peer
+
+    def found(self, count: int, run: str = "test", **parameters: object) -> list[Remote]:
+        """`count` new peers that found a run together, in rank order."""
+        peers = [self.spawn() for _ in range(count)]
+        url = self.url(run, min_peers=count, **parameters)
+        for peer in peers:
+            peer.tell("join", url=url)
+        ranks = [peer.answer()["rank"] for peer in peers]
+        assert sorted(ranks) == list(range(count))
+        return [
+            peer for _, peer in sorted(zip(ranks, peers, strict=True), key=lambda pair: pair[0])
+        ]
+
+    def forget(self, peer: Remote) -> None:
+        """Ends the process, if it lives."""
+        self.peers.remove(peer)
+        peer.close()
+
+    def close(self) -> None:
+        for peer in list(self.peers):
+            self.forget(peer)
+        self._control.close()
+        self._warm.wait(timeout=10)
+        self.master.terminate()
+        self.master.wait(timeout=10)
+        assert self.master.stdout is not None
+        self.master.stdout.close()
+
+
+# ---- Inside a peer process -------------------------------------------------------------------------------------------
+
+
+class Peer:
+    """What a peer process can be told to do. Every method is a verb; what it returns is the answer."""
+
+    def __init__(self, say: Callable[[dict[str, Any]], None]) -> None:
+        import torch
+        import torch.distributed as dist
+
+        import pccl_backend as pccl
+
+        torch.set_num_threads(1)
+        self.torch, self.dist, self.pccl = torch, dist, pccl
+        self.say = say
+        self.posted: list[Any] = []
+        self.weights = torch.zeros(1000)
+        self.revision = 0
+        self.stop_training = threading.Event()
+
+    def _attempt(self, what: Callable[[], Any]) -> dict[str, Any]:
+        start = time.monotonic()
+        try:
+            value = what()
+            result = {"ok": True, **(value if isinstance(value, dict) else {})}
+        except (RuntimeError, ValueError, TypeError, OSError) as error:
+            result = {"ok": False, "error": type(error).__name__, "message": str(error)}
+        return {**result, "start": start, "end": time.monotonic()}
+
+    def join(self, url: str, timeout: float = 60.0) -> dict[str, Any]:
+        from datetime import timedelta
+
+        def init() -> dict[str, Any]:
+            self.dist.init_process_group(
+                "pccl", init_method=url, timeout=timedelta(seconds=timeout)
+            )
+            return {"rank": self.dist.get_rank(), "world": self.dist.get_world_size()}
+
+        return self._attempt(init)
+
+    def _tensor(self, count: int, seed: int) -> Any:
+        return self.torch.arange(count, dtype=self.torch.float32).remainder_(64).add_(seed)
+
+    def all_reduce(self, count: int, seed: int, tag: str = "") -> dict[str, Any]:
+        """Says {"posted": ...} when it is under way, then answers with its end."""
+        tensor = self._tensor(count, seed)
+        before = digest(tensor)
+
+        def reduce() -> None:
+            work = self.pccl.all_reduce(tensor, op="sum", tag=tag, async_op=True)
+            self.say({"posted": time.monotonic()})
+            work.wait()
+
+        state = self._attempt(reduce)
+        after = digest(tensor)
+        return {**state, "digest": after, "untouched": after == before}
+
+    def post(self, count: int, seed: int, times: int = 1, tag: str = "") -> dict[str, Any]:
+        def post() -> None:
+            for _ in range(times):
+                tensor = self._tensor(count, seed)
+                self.posted.append(
+                    (self.pccl.all_reduce(tensor, op="sum", tag=tag, async_op=True), tensor)
+                )
+
+        return self._attempt(post)
+
+    def wait_all(self) -> dict[str, Any]:
+        outcomes = []
+        for work, _ in self.posted:
+            outcomes.append(self._attempt(work.wait))
+        self.posted.clear()
+        return {"outcomes": outcomes}
+
+    def update_topology(self) -> dict[str, Any]:
+        def update() -> dict[str, Any]:
+            topology = self.pccl.update_topology()
+            return {
+                "joined": len(topology.joined),
+                "rank": self.dist.get_rank(),
+                "world": self.dist.get_world_size(),
+            }
+
+        return self._attempt(update)
+
+    def are_peers_pending(self) -> dict[str, Any]:
+        return self._attempt(lambda: {"pending": self.pccl.are_peers_pending()})
+
+    def sync(self, strategy: str = "enforce_popular") -> dict[str, Any]:
+        state = self.pccl.SharedState({"weights": self.weights}, revision=self.revision)
+
+        def sync() -> dict[str, Any]:
+            info = self.pccl.sync_shared_state(state, strategy=strategy)
+            self.revision = state.revision
+            return {"rx_bytes": info.rx_bytes}
+
+        return {**self._attempt(sync), "digest": digest(self.weights), "revision": self.revision}
+
+    def train(self, newcomer: bool = False, steps: int = 1_000_000) -> dict[str, Any]:
+        """Steps until train_stop: topology update, shared-state sync, all-reduce, state advances by one revision."""
+        joint, failures, digests, revisions = 0.0, [], {}, []
+        for step in range(steps):
+            if self.stop_training.is_set():
+                break
+            try:
+                start = time.monotonic()
+                if not (
+                    newcomer and step == 0
+                ):  # a newcomer arrives where the members' update_topology returns
+                    self.pccl.update_topology()
+                joint = max(joint, time.monotonic() - start)
+                strategy = "receive_only" if newcomer and step == 0 else "enforce_popular"
+                synced = self.sync(strategy)
+                if not synced["ok"]:
+                    raise RuntimeError(synced["message"])
+                digests[self.revision] = synced["digest"]
+                delta = self.torch.full((1000,), float(self.dist.get_rank() + 1))
+                self.dist.all_reduce(delta)
+                self.weights += delta
+                self.revision += 1
+                revisions.append(self.revision)
+            except RuntimeError as error:
+                failures.append(f"step {step}: {error}")
+            if step == 0:
+                self.say({"first_step": self.revision})
+            time.sleep(0.005)  # the "forward and backward" of this training
+        self.stop_training.clear()
+        return {
+            "joint_max": joint,
+            "failures": failures,
+            "digests": digests,
+            "revisions": revisions,
+        }
+
+    def usage(self) -> dict[str, Any]:
+        import gc
+
+        gc.collect()
+        status = Path("/proc/self/status").read_text()
+        rss = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        return {
+            "threads": len(os.listdir("/proc/self/task")),
+            "descriptors": len(os.listdir("/proc/self/fd")),
+            "rss": int(rss.split()[1]) * 1024,
+        }
+
+    def info(self) -> dict[str, Any]:
+        return {"rank": self.dist.get_rank(), "world": self.dist.get_world_size()}
+
+    def leave(self) -> dict[str, Any]:
+        return self._attempt(lambda: self.dist.destroy_process_group())
+
+
+def digest(tensor: Any) -> str:
+    return hashlib.blake2b(tensor.numpy().tobytes(), digest_size=8).hexdigest()
+
+
+def serve(connection: socket.socket) -> None:
+    """The life of a peer process: commands in, answers out."""
+
+    def say(answer: dict[str, Any]) -> None:
+        connection.sendall((json.dumps(answer) + "\n").encode())
+
+    try:
+        peer = Peer(say)
+        for verb, arguments in commands(connection, peer.stop_training):
+            say(getattr(peer, verb)(**arguments))
+    except BaseException:
+        say({"crashed": traceback.format_exc()})
+        raise
+
+
+def commands(
+    connection: socket.socket, stop: threading.Event
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Commands as they come; "stop" is obeyed at once, in the middle of whatever is being done."""
+    import queue
+
+    waiting: queue.Queue[Any] = queue.Queue()
+
+    def read() -> None:
+        for line in connection.makefile("r"):
+            verb, arguments = json.loads(line)
+            if verb == "stop":
+                stop.set()
+            else:
+                waiting.put((verb, arguments))
+        waiting.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while (command := waiting.get()) is not None:
+        yield command
+
+
+def warm_main(descriptor: int) -> None:
+    """The warm process: imports everything, starts nothing, forks a peer for each request, ends with its socket."""
+    import torch  # noqa: F401
+    import torch.distributed  # noqa: F401
+
+    import pccl_backend
+
+    _ = pccl_backend.PcclError  # loads the extension
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended children leave no zombies
+    control = socket.socket(fileno=descriptor)
+    control.send(b"warm")
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, 100, 1)
+        if not message:
+            return
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            serve(socket.socket(fileno=descriptors[0]))
+            os._exit(0)
+        os.close(descriptors[0])
+        control.send(str(pid).encode())
+
+
+if __name__ == "__main__":
+    warm_main(int(sys.argv[1]))

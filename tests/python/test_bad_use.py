@@ -1,0 +1,330 @@
+"""Bad use: a named error on every rank it concerns, soon, that says what to do."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+import work_misuse as work
+from conftest import MakeWorld
+from world import Master, free_port, run_program
+
+import pccl_backend as pccl
+
+SOON_S = 2.0
+
+Found = dict[str, Any]
+
+
+def check(found: Found, error: str, *says: str, within: float = SOON_S) -> None:
+    assert found["type"] == error, found
+    for part in says:
+        assert part in found["text"], found
+    assert found["seconds"] < within, found
+
+
+# --- Between ranks --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (work.sizes_differ, ("10 elements", "11 elements", "rank 0", "rank 1")),
+        (work.dtypes_differ, ("float32", "float64")),
+        (work.reductions_differ, ("SUM", "MAX", "layer.3")),
+        (work.collectives_differ, ("all_reduce", "broadcast")),
+        (work.roots_differ, ("broadcast",)),
+        (work.messages_differ, ("3 elements", "4 elements")),
+        (work.joint_calls_differ, ("update_topology", "sync_shared_state")),
+    ],
+)
+def test_ranks_that_differ(
+    make_world: MakeWorld, function: Callable[[], Found], says: tuple[str, ...]
+) -> None:
+    results = make_world(2).run(function)
+    for found in results:
+        check(found, "CollectiveMismatchError", *says)
+    assert results[0]["text"] == results[1]["text"], "both sides are told the same"
+
+
+def test_a_second_joint_call(make_world: MakeWorld) -> None:
+    found, _ = make_world(2).run(work.a_second_joint_call)
+    check(found, "InvalidStateError", "update_topology")
+
+
+def test_ranks_that_want_different_min_peers(make_world: MakeWorld, master: Master) -> None:
+    url = master.url()
+    first, second = make_world(1), make_world(1)
+    first.start(_join_by, f"{url}?min_peers=2", setup="nothing")
+    threading.Event().wait(0.5)
+    second.start(_join_by, f"{url}?min_peers=3", setup="nothing")
+    (outcome,) = second.outcomes(10)
+    check(outcome.value, "ValueError", "min_peers")
+
+
+def _join_by(url: str) -> Found:
+    return work.joins(init_method=url)
+
+
+# --- One rank's arguments -------------------------------------------------------------------------
+
+REFUSALS = {
+    "float8": ("ValueError", "Float8_e4m3fn"),
+    "average of integers": ("ValueError", "AVG", "int32"),
+    "bits of floats": ("ValueError", "BXOR", "float32"),
+    "bits of complex": ("ValueError", "complex"),
+    "unknown op": ("ValueError", "median", "sum, avg, product"),
+    "premultiplied": ("NotImplementedError", "PREMUL_SUM"),
+    "meta": ("NotImplementedError", "CPU tensors", "meta"),
+    "expanded": ("ValueError", "share memory", ".clone()"),
+    "root": ("ValueError", "src=7", "from 0 to 1"),
+    "to itself": ("ValueError",),
+    "too few outputs": ("ValueError", "one output per rank, 2 in all, not 1"),
+    "output dtype": ("ValueError", "dtype"),
+    "output size": ("ValueError",),
+    "long tag": ("ValueError", "257 bytes", "256"),
+    "state": ("TypeError", "SharedState"),
+    "strategy": ("ValueError", "majority", "enforce_popular, send_only, receive_only"),
+}
+
+
+def test_wrong_arguments(make_world: MakeWorld) -> None:
+    for results in make_world(2).run(work.wrong_arguments):
+        assert results.keys() == REFUSALS.keys()
+        for name, found in results.items():
+            error, *says = REFUSALS[name]
+            check(found, error, *says, within=1.0)
+
+
+def test_a_group_of_another_backend(make_world: MakeWorld) -> None:
+    for found in make_world(2).run(work.group_of_another_backend, setup="nothing"):
+        check(found, "ValueError", "gloo", "not pccl")
+
+
+def test_subgroups_of_an_open_run(make_open_world: MakeWorld) -> None:
+    (found,) = make_open_world(1).run(work.open_run_takes_no_subgroups)
+    check(found, "NotImplementedError", "pccl_backend.join(url, peer_group=N)")
+
+
+@pytest.mark.parametrize(
+    ("tensors", "revision", "error", "says"),
+    [
+        ({1: torch.ones(1)}, 0, TypeError, "names must be str"),
+        ({"x": 1.0}, 0, TypeError, "'x' must be a tensor"),
+        ({"": torch.ones(1)}, 0, ValueError, "takes 0 bytes"),
+        ({"x" * 513: torch.ones(1)}, 0, ValueError, "takes 513 bytes, not 1 to 512"),
+        ({"x": torch.ones(2, 3).t()}, 0, ValueError, "not contiguous"),
+        ({"x": torch.ones(2, device="meta")}, 0, ValueError, "is on meta"),
+        ({"x": torch.eye(2).to_sparse()}, 0, ValueError, "dense"),
+        ({"x": torch.ones(1)}, -1, ValueError, "the revision is -1"),
+        ({"x": torch.ones(1)}, 1.0, TypeError, "the revision must be an int, not float"),
+        ({"x": torch.ones(1)}, True, TypeError, "the revision must be an int, not bool"),
+    ],
+)
+def test_states_that_will_not_do(tensors: Any, revision: Any, error: type, says: str) -> None:
+    with pytest.raises(error, match=says):
+        pccl.SharedState(tensors, revision=revision)
+
+
+# --- Joining --------------------------------------------------------------------------------------
+
+
+def join_in_a_process(make_world: MakeWorld, **settings: Any) -> Found:
+    environment = settings.pop("environment", {})
+    world = make_world(1, environment=environment)
+    world.start(_join_with, settings, setup="nothing")
+    (outcome,) = world.outcomes(20)
+    found: Found = outcome.value
+    return found
+
+
+def _join_with(settings: dict[str, Any]) -> Found:
+    return work.joins(**settings)
+
+
+def test_a_rank_in_an_open_run(make_world: MakeWorld, master: Master) -> None:
+    found = join_in_a_process(make_world, init_method=master.url(), rank=0, world_size=1)
+    check(found, "ValueError", "the master assigns ranks", "min_peers=N")
+
+
+def test_an_unknown_parameter(make_world: MakeWorld, master: Master) -> None:
+    found = join_in_a_process(make_world, init_method=master.url(minpeers=2))
+    check(found, "ValueError", "unknown parameter 'minpeers'; known are peer_group, min_peers")
+
+
+def test_a_variable_out_of_form(make_world: MakeWorld, master: Master) -> None:
+    found = join_in_a_process(
+        make_world, init_method=master.url(), environment={"PCCL_ON_PEER_LOSS": "retry"}
+    )
+    check(found, "ValueError", "PCCL_ON_PEER_LOSS=retry", "knows only raise")
+
+
+def test_a_time_out_of_range(make_world: MakeWorld, master: Master) -> None:
+    found = join_in_a_process(make_world, init_method=master.url(peer_timeout=0.01))
+    check(found, "ValueError", "PCCL_PEER_TIMEOUT", "0.01 s", "0.1 s to 3600 s")
+
+
+def test_a_barrier_that_would_hang(make_world: MakeWorld, master: Master) -> None:
+    found = join_in_a_process(
+        make_world, init_method=master.url(), environment={"TORCH_DIST_INIT_BARRIER": "1"}
+    )
+    check(found, "ValueError", "TORCH_DIST_INIT_BARRIER")
+
+
+def test_nobody_listens_there(make_world: MakeWorld) -> None:
+    """Tried for the peer timeout, since masters and peers start in any order."""
+    url = f"pccl://127.0.0.1:{free_port()}/r?peer_timeout=1.2"
+    world = make_world(1)
+    world.start(_join_by, url, setup="nothing")
+    (outcome,) = world.outcomes(20)
+    check(outcome.value, "OSError", "127.0.0.1", within=3.5)
+    assert outcome.value["seconds"] > 1.1
+    (process,) = world.processes
+    assert "warning" in process.log.read_text(), "a word after a second of trying"
+
+
+def test_a_host_without_an_address(make_world: MakeWorld) -> None:
+    found = join_in_a_process(
+        make_world, init_method="pccl://no-such-host.invalid/r?peer_timeout=1"
+    )
+    check(found, "OSError", "no-such-host.invalid", within=SOON_S + 1)
+
+
+def test_a_master_that_starts_later(make_world: MakeWorld, tmp_path_factory: Any) -> None:
+    port = free_port()
+    world = make_world(2)
+    world.start(_join_by, f"pccl://127.0.0.1:{port}/r?min_peers=2", setup="nothing")
+    threading.Event().wait(1.0)
+    late = Master(tmp_path_factory.mktemp("late") / "log.txt", port=port)
+    try:
+        for outcome in world.outcomes(15):
+            assert outcome.value["type"] == "nothing", outcome
+    finally:
+        late.stop()
+
+
+def test_too_few_peers(make_world: MakeWorld, master: Master) -> None:
+    world = make_world(1)
+    world.start(_join_briefly, master.url(min_peers=2), setup="nothing")
+    (outcome,) = world.outcomes(10)
+    check(outcome.value, "TooFewPeersError", "2", within=3.0)
+
+
+def _join_briefly(url: str) -> Found:
+    import datetime
+
+    import torch.distributed as dist
+
+    return work.error_of(
+        lambda: dist.init_process_group(
+            "pccl", init_method=url, timeout=datetime.timedelta(seconds=1)
+        )
+    )
+
+
+# --- Ports and versions ---------------------------------------------------------------------------
+
+
+def test_a_port_that_is_taken(master: Master) -> None:
+    done = run_program(
+        [sys.executable, "-m", "pccl_backend.cli", "master", "--port", str(master.port)], timeout=10
+    )
+    assert done.returncode != 0
+    assert str(master.port) in done.stderr
+    assert "in use" in done.stderr
+
+
+def test_a_port_range_that_is_taken(make_world: MakeWorld, master: Master) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        found = join_in_a_process(make_world, init_method=master.url(port_range=f"{port}-{port}"))
+    check(found, "OSError", str(port))
+
+
+# A control message is: u32 length of what follows, u16 type, fields; little-endian.
+HELLO, REJECT = 1, 2
+MAGIC = b"PCCL"
+
+
+@contextmanager
+def a_server(answer: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A server that treats each connection in its own way; gives its port."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    answer(connection)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def receive(connection: socket.socket) -> bytes:
+    """Return one message without its length."""
+    data = b""
+    while len(data) < 4 or len(data) < 4 + struct.unpack("<I", data[:4])[0]:
+        more = connection.recv(65536)
+        if not more:
+            break
+        data += more
+    return data[4:]
+
+
+def message(kind: int, fields: bytes) -> bytes:
+    return struct.pack("<IH", 2 + len(fields), kind) + fields
+
+
+def test_a_master_of_another_version(make_world: MakeWorld) -> None:
+    text = b"this master speaks version 9 of the protocol, the peer version 1"
+
+    def reject(connection: socket.socket) -> None:
+        hello = receive(connection)
+        assert hello[2:6] == MAGIC
+        code = 14
+        connection.sendall(message(REJECT, struct.pack("<BI", code, len(text)) + text))
+        connection.recv(1)
+
+    with a_server(reject) as port:
+        found = join_in_a_process(make_world, init_method=f"pccl://127.0.0.1:{port}/r")
+    check(found, "PcclError", "version 9", "version 1")
+
+
+def test_a_peer_of_another_version(master: Master) -> None:
+    with socket.create_connection(("127.0.0.1", master.port), timeout=5) as connection:
+        connection.sendall(message(HELLO, MAGIC + struct.pack("<H", 77) + b"whatever follows"))
+        reject = receive(connection)
+    assert struct.unpack("<H", reject[:2]) == (REJECT,)
+    text = reject[7:].decode()
+    assert "77" in text
+    assert "1" in text
+
+
+def test_a_server_of_another_kind(make_world: MakeWorld) -> None:
+    def web(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        connection.recv(65536)
+
+    with a_server(web) as port:
+        found = join_in_a_process(
+            make_world, init_method=f"pccl://127.0.0.1:{port}/r?peer_timeout=1"
+        )
+    assert found["type"] in ("PcclError", "OSError"), found
+    assert str(port) in found["text"], found
+    assert found["seconds"] < SOON_S + 1.5, found

@@ -1,0 +1,56 @@
+"""The command `pccl`, as a person types it."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+
+import pytest
+from world import Master, run_program
+
+PCCL = [sys.executable, "-m", "pccl_backend.cli"]
+
+
+def test_version() -> None:
+    done = run_program([*PCCL, "--version"])
+    assert done.returncode == 0
+    assert re.fullmatch(r"pccl \d+\.\d+\.\d+\n", done.stdout)
+
+
+def test_help_names_the_commands() -> None:
+    done = run_program([*PCCL, "--help"])
+    assert done.returncode == 0
+    assert "master" in done.stdout
+    assert "demo" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [([], "required: COMMAND"), (["mastr"], "invalid choice: 'mastr'"), (["-x"], "-x")],
+)
+def test_mistakes(words: list[str], says: str) -> None:
+    done = run_program([*PCCL, *words])
+    assert done.returncode == 2
+    assert says in done.stderr
+
+
+def test_the_master_explains_itself() -> None:
+    done = run_program([*PCCL, "master", "--help"])
+    assert done.returncode == 0
+    assert "--host" in done.stdout + done.stderr
+    assert "--port" in done.stdout + done.stderr
+
+
+def test_the_command_does_not_import_torch() -> None:
+    program = "import sys, pccl_backend.cli; print('torch' in sys.modules)"
+    assert run_program([sys.executable, "-c", program]).stdout == "False\n"
+
+
+def test_the_master_starts_in_a_blink(tmp_path_factory: pytest.TempPathFactory) -> None:
+    start = time.monotonic()
+    master = Master(tmp_path_factory.mktemp("blink") / "log.txt")
+    seconds = time.monotonic() - start
+    master.stop()
+    assert seconds < 1.0
+    assert master.process.returncode == 0, "it ends in peace when told to"

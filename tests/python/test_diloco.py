@@ -1,0 +1,267 @@
+"""The DiLoCo trainer against a group that follows a script: what it calls, and what it computes.
+
+That the real group behaves like this one is tested elsewhere; examples and demo run both together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+import pccl_backend as pccl
+from pccl_backend.trainers import DiLoCo, Observer, diloco
+
+LOST = pccl.PeerLostError("peer 7f3a lost in (diloco, #3)")
+
+
+@dataclass
+class Topology:
+    world_size: int
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
+@dataclass
+class SyncInfo:
+    rx_bytes: int = 0
+    hash: str = "h"
+
+
+@dataclass
+class ScriptedGroup:
+    """Two peers, of which one is us; `other` is the other one's pseudo-gradient.
+
+    `reduce_errors` and `sync_errors` are raised by the next calls, one each; None lets a call pass.
+    """
+
+    other: torch.Tensor | None = None
+    reduce_errors: list[Exception | None] = field(default_factory=list)
+    sync_errors: list[Exception | None] = field(default_factory=list)
+    topologies: list[Topology] = field(default_factory=list)
+    agreed: dict[str, torch.Tensor] | None = None  # what sync_shared_state finds the others to hold
+    revision: int = 0
+    calls: list[str] = field(default_factory=list)
+    reduced: list[torch.Tensor] = field(default_factory=list)
+    state: Any = None
+
+    def all_reduce(
+        self, tensor: torch.Tensor, *, op: str, async_op: bool, **_: object
+    ) -> ScriptedGroup:
+        assert (op, async_op) == ("avg", True)
+        self.calls.append("all_reduce")
+        self.reduced.append(tensor.clone())
+        self._pending = tensor
+        return self
+
+    def wait(self) -> None:
+        if self.reduce_errors and (error := self.reduce_errors.pop(0)):
+            raise error
+        if self.other is not None:
+            self._pending.add_(self.other).div_(2)
+
+    def update_topology(self, **_: object) -> Topology:
+        self.calls.append("update_topology")
+        return self.topologies.pop(0) if self.topologies else Topology(2)
+
+    def sync_shared_state(self, state: Any, *, strategy: str, **_: object) -> SyncInfo:
+        self.calls.append(f"sync {strategy}")
+        if self.sync_errors and (error := self.sync_errors.pop(0)):
+            raise error
+        if self.agreed is None:
+            return SyncInfo()
+        for name, tensor in self.agreed.items():
+            self.state[name].copy_(tensor)
+        state.revision, self.agreed = self.revision, None
+        return SyncInfo(rx_bytes=1)
+
+    def shared_state(self, tensors: dict[str, torch.Tensor], *, revision: int) -> Any:
+        self.state = tensors
+
+        @dataclass
+        class State:
+            revision: int
+
+        return State(revision)
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> ScriptedGroup:
+    scripted = ScriptedGroup()
+    monkeypatch.setattr(pccl, "all_reduce", scripted.all_reduce)
+    monkeypatch.setattr(pccl, "update_topology", scripted.update_topology)
+    monkeypatch.setattr(pccl, "sync_shared_state", scripted.sync_shared_state)
+    monkeypatch.setattr(pccl, "SharedState", scripted.shared_state)
+    monkeypatch.setattr(dist, "get_world_size", lambda group=None: 2)
+    return scripted
+
+
+def small_model() -> torch.nn.Module:
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 2, bias=False))
+
+
+def flat(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def wander(model: torch.nn.Module, seed: int) -> None:
+    """Stand for inner steps: change every parameter a little."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+
+
+def test_the_outer_step_is_that_of_torchs_sgd_with_nesterov_momentum(group: ScriptedGroup) -> None:
+    model = small_model()
+    reference = torch.nn.Parameter(flat(model))
+    sgd = torch.optim.SGD([reference], lr=0.7, momentum=0.9, nesterov=True)
+    outer = DiLoCo(model, outer_lr=0.7, outer_momentum=0.9)
+    outer.start()
+    for step in range(5):
+        wander(model, step)
+        group.other = torch.full_like(reference.detach(), 0.01 * step)
+        reference.grad = (reference.detach() - flat(model) + group.other) / 2
+        sgd.step()
+        outer.step()
+        torch.testing.assert_close(flat(model), reference.detach())
+
+
+def test_every_operation_of_the_outer_step_rounds_once(group: ScriptedGroup) -> None:
+    """Where a multiply-add is fused it rounds once, not twice: another machine, other bits."""
+    model = small_model()
+    shared, momentum = flat(model).numpy().copy(), np.zeros(flat(model).numel(), np.float32)
+    mu, lr = np.float32(0.9), np.float32(0.7)
+    outer = DiLoCo(model, outer_lr=0.7, outer_momentum=0.9)
+    for step in range(20):
+        wander(model, step)
+        delta = shared - flat(model).numpy()
+        outer.step()
+        momentum = momentum * mu + delta
+        shared = shared - (delta + momentum * mu) * lr
+        assert flat(model).numpy().tobytes() == shared.tobytes()
+
+
+def test_a_step_reduces_then_meets(group: ScriptedGroup) -> None:
+    outer = DiLoCo(small_model())
+    outer.start()
+    done = outer.step()
+    assert group.calls == [
+        "sync enforce_popular", "all_reduce", "update_topology", "sync enforce_popular",
+    ]  # fmt: skip
+    assert (done.revision, outer.revision, done.attempts, done.contributors) == (1, 1, 1, 2)
+
+
+def test_after_a_loss_the_same_bits_are_reduced_again(group: ScriptedGroup) -> None:
+    model = small_model()
+    outer = DiLoCo(model)
+    wander(model, 7)
+    group.reduce_errors = [LOST, pccl.MembershipChangedError("not all had called it")]
+    group.topologies = [Topology(1, left=("b",)), Topology(2, joined=("d",)), Topology(2)]
+    done = outer.step()
+    again = ["update_topology", "sync enforce_popular", "all_reduce"]
+    assert group.calls == ["all_reduce", *again, *again, "update_topology", "sync enforce_popular"]
+    assert all(torch.equal(group.reduced[0], tensor) for tensor in group.reduced)
+    assert group.reduced[0].abs().sum() > 0
+    assert (done.attempts, done.joined, done.left, done.world_size) == (3, ("d",), ("b",), 2)
+    assert outer.revision == 1
+
+
+def test_a_loss_while_syncing_is_met_by_meeting_again(group: ScriptedGroup) -> None:
+    outer = DiLoCo(small_model())
+    group.sync_errors = [LOST, LOST]
+    outer.start(strategy="receive_only")
+    assert group.calls == [
+        "sync receive_only",
+        *["update_topology", "sync receive_only"] * 2,
+    ]
+
+
+@pytest.mark.parametrize("kind", [pccl.MasterLostError, pccl.KickedError, pccl.TooFewPeersError])
+def test_other_errors_are_the_callers(group: ScriptedGroup, kind: type[pccl.PcclError]) -> None:
+    outer = DiLoCo(small_model())
+    group.reduce_errors = [kind("out of the run")]
+    with pytest.raises(kind, match="out of the run"):
+        outer.step()
+    assert group.calls == ["all_reduce"]
+    assert outer.revision == 0
+
+
+def test_it_does_not_repeat_for_ever(group: ScriptedGroup) -> None:
+    outer = DiLoCo(small_model())
+    group.reduce_errors = [LOST] * 1000
+    with pytest.raises(pccl.PeerLostError):
+        outer.step()
+    assert group.calls.count("all_reduce") == diloco.ATTEMPTS_MAX
+    group.sync_errors = [LOST] * 1000
+    with pytest.raises(pccl.PeerLostError):
+        outer.meet()
+
+
+def test_a_newcomer_starts_from_what_the_others_hold(group: ScriptedGroup) -> None:
+    model = small_model()
+    outer = DiLoCo(model)
+    group.agreed = {name: torch.full_like(t, 0.5) for name, t in group.state.items()}
+    group.revision = 12
+    outer.start()
+    assert outer.revision == 12
+    assert torch.equal(flat(model), torch.full_like(flat(model), 0.5))
+
+
+def test_shared_state_names_every_parameter_and_its_momentum(group: ScriptedGroup) -> None:
+    DiLoCo(small_model())
+    names = ["0.weight", "0.bias", "1.weight"]
+    assert list(group.state) == [f"{part}/{n}" for part in ("global", "momentum") for n in names]
+    assert group.state["global/0.weight"].shape == (5, 3)
+
+
+def test_frozen_parameters_take_no_part_and_half_precision_is_averaged_in_full(
+    group: ScriptedGroup,
+) -> None:
+    model = small_model().to(torch.bfloat16)
+    frozen = next(model.parameters()).requires_grad_(False)
+    outer = DiLoCo(model)
+    wander(model, 3)
+    wandered = flat(model)
+    outer.step()
+    assert outer.pseudo_gradient.dtype == torch.float32
+    assert outer.pseudo_gradient.numel() == 5 + 10
+    assert torch.equal(flat(model)[: frozen.numel()], wandered[: frozen.numel()])
+    assert not torch.equal(flat(model), wandered)
+
+
+def test_the_observer_hears_the_story_in_order(group: ScriptedGroup) -> None:
+    heard: list[str] = []
+
+    class Listener(Observer):
+        pass
+
+    for name in [name for name in vars(Observer) if not name.startswith("_")]:
+        setattr(Listener, name, lambda self, *args, name=name: heard.append(name))
+    outer = DiLoCo(small_model(), observer=Listener())
+    group.reduce_errors = [LOST]
+    outer.step()
+    meeting = ["before_meet", "topology_updated", "state_synced"]
+    assert heard == [
+        "before_reduce", "reduce_posted", "reduce_failed", *meeting,
+        "reduce_posted", "reduce_committed", *meeting,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"outer_lr": 0.0}, "outer_lr is 0.0"), ({"outer_momentum": 1.0}, "outer_momentum is 1.0")],
+)
+def test_settings_out_of_range_are_refused(options: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DiLoCo(small_model(), **options)
+
+
+def test_a_model_without_parameters_is_refused() -> None:
+    with pytest.raises(ValueError, match="no trainable parameter"):
+        DiLoCo(torch.nn.Identity())

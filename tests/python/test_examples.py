@@ -1,0 +1,55 @@
+"""The examples run, as people would run them, and say what they promise to say."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TIMEOUT_S = 90.0
+
+# What each prints, and how often.
+PRINTED = {
+    "01_all_reduce.py": [(r"rank \d of 3: all averages are right", 3)],
+    "02_survive_a_kill.py": [
+        (r"step 3: .*lost.*survive", 2),
+        (r"step 3: tensor untouched; now rank [01] of 2", 2),
+        (r"step 2: average 21.0", 3),
+        (r"step 3: average 3[01](\.\d)?", 2),
+        (r"step 5: average 50.5", 2),
+    ],
+    "03_shared_state.py": [
+        (r"peer 2 begins at revision [1-9]\d*, fetched 4\d{5} bytes", 1),
+        (r"ends at revision \d+, error 0\.\d+, hash \w+", 3),
+    ],
+    "04_train_diloco.py": [
+        (r"peer 0 is killed", 1),
+        (r"0 joined, 1 left", 2),
+        (r"peer 3 begins at outer step [1-9]", 1),
+        (r"ends with error 0\.0\d+, hash \w+", 3),
+    ],
+}
+
+
+def test_every_example_is_run_here() -> None:
+    assert sorted(PRINTED) == sorted(path.name for path in EXAMPLES.glob("[0-9]*.py"))
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_example(name: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, EXAMPLES / name],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    for pattern, count in PRINTED[name]:
+        assert len(re.findall(pattern, ended.stdout)) == count, f"{pattern}\n{ended.stdout}"
+    hashes = re.findall(r"ends .*hash (\w+)", ended.stdout)
+    assert len(set(hashes)) <= 1, f"peers ended with different bits: {hashes}"

@@ -1,0 +1,117 @@
+"""pccl:// URLs and environment variables, without a process group."""
+
+from __future__ import annotations
+
+import pytest
+
+from pccl_backend._settings import OpenRun, PeerSettings, read_url
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "run"),
+    [
+        ("pccl://master.example:1234/tokyo", "master.example", 1234, "tokyo"),
+        ("pccl://10.0.0.1/a-b_c.d", "10.0.0.1", 48148, "a-b_c.d"),
+        ("pccl://[::1]:7/x", "::1", 7, "x"),
+        ("pccl://[fe80::1%25eth0]", "fe80::1%eth0", 48148, "default"),
+        ("pccl://h", "h", 48148, "default"),
+        ("pccl://h/", "h", 48148, "default"),
+        ("pccl://h/mein%20Lauf", "h", 48148, "mein Lauf"),
+    ],
+)
+def test_names_a_run(url: str, host: str, port: int, run: str) -> None:
+    read = read_url(url, {})
+    assert (read.host, read.port, read.run) == (host, port, run)
+    assert (read.peer_group, read.min_peers, read.peer) == (0, 1, PeerSettings())
+
+
+def test_every_parameter() -> None:
+    url = (
+        "pccl://h/r?peer_group=3&min_peers=2&peer_timeout=2.5&master_timeout=7&advertise=me.example"
+        "&port_range=48200-48299&restore=off&on_peer_loss=raise"
+    )
+    assert read_url(url, {}) == OpenRun(
+        host="h",
+        port=48148,
+        run="r",
+        peer_group=3,
+        min_peers=2,
+        peer=PeerSettings(
+            peer_timeout=2.5,
+            master_timeout=7.0,
+            advertise="me.example",
+            port_range=(48200, 48299),
+            restore=False,
+        ),
+    )
+
+
+def test_every_variable() -> None:
+    variables = {
+        "PCCL_PEER_TIMEOUT": "3",
+        "PCCL_MASTER_TIMEOUT": "4",
+        "PCCL_ADVERTISE": "me",
+        "PCCL_PORT_RANGE": "5-6",
+        "PCCL_RESTORE": "off",
+        "PCCL_ON_PEER_LOSS": "raise",
+        "PCCL_LOG": "debug",
+    }
+    assert PeerSettings.read(variables) == PeerSettings(
+        peer_timeout=3.0,
+        master_timeout=4.0,
+        advertise="me",
+        port_range=(5, 6),
+        restore=False,
+        log_level="debug",
+    )
+
+
+def test_a_parameter_beats_a_variable() -> None:
+    variables = {"PCCL_PEER_TIMEOUT": "3", "PCCL_ADVERTISE": "me"}
+    read = read_url("pccl://h/r?peer_timeout=5", variables)
+    assert (read.peer.peer_timeout, read.peer.advertise) == (5.0, "me")
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("tcp://h/r", "pccl://"),
+        ("pccl:///r", "names no host"),
+        ("pccl://u@h/r", "without @"),
+        ("pccl://h/r#x", "without @ and #"),
+        ("pccl://h:0/r", "port must be a number from 1 to 65535"),
+        ("pccl://h:65536/r", "port must be a number from 1 to 65535"),
+        ("pccl://h:x/r", "port must be a number from 1 to 65535"),
+        ("pccl://h/a/b", "must not contain a slash"),
+        ("pccl://h/r?minpeers=2", "unknown parameter 'minpeers'; known are peer_group, min_peers"),
+        ("pccl://h/r?min_peers=2&min_peers=3", "given twice"),
+        ("pccl://h/r?min_peers", "name=value"),
+        ("pccl://h/r?min_peers=0", "min_peers=0: expected an integer from 1"),
+        ("pccl://h/r?min_peers=-1", "min_peers=-1: expected an integer from 1"),
+        ("pccl://h/r?peer_group=a", "peer_group=a: expected an integer from 0"),
+        ("pccl://h/r?rank=0&world_size=2", "the master assigns ranks"),
+        ("pccl://h/r?world_size=2", "min_peers=N"),
+        ("pccl://h/r?peer_timeout=0", "number of seconds above 0"),
+        ("pccl://h/r?peer_timeout=soon", "number of seconds above 0"),
+        ("pccl://h/r?port_range=9", "first-last"),
+        ("pccl://h/r?port_range=9-8", "first-last"),
+        ("pccl://h/r?restore=no", "expected on or off"),
+        ("pccl://h/r?on_peer_loss=retry", "this version knows only raise"),
+    ],
+)
+def test_refuses(url: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        read_url(url, {})
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("PCCL_PEER_TIMEOUT", "10s", "PCCL_PEER_TIMEOUT=10s: expected a number of seconds"),
+        ("PCCL_LOG", "loud", "PCCL_LOG=loud: expected one of error, warning, info, debug"),
+        ("PCCL_ON_PEER_LOSS", "keep", "PCCL_ON_PEER_LOSS=keep: this version knows only raise"),
+    ],
+)
+def test_refuses_a_variable(variable: str, value: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        PeerSettings.read({variable: value})

@@ -1,0 +1,240 @@
+"""Run by test_work.py and test_lifecycle.py: what users take for granted."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+import weakref
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import world
+from torch.utils.data import DataLoader, Dataset
+from world import expected
+
+import pccl_backend as pccl
+
+# --- Work and Future ------------------------------------------------------------------------------
+
+
+def futures() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    total = float(sum(range(size)))
+    tensor = torch.full((4,), float(rank))
+    work = dist.all_reduce(tensor, async_op=True)
+    (result,) = work.get_future().wait()
+    assert result is tensor or result.equal(tensor)
+    assert (tensor == total).all()
+    assert work.is_completed()
+    assert work.get_future().done(), "a Future asked for late is done at once"
+
+    # Callbacks may wait for further collectives, as some of DDP's hooks do.
+    def then_another(_: Any) -> torch.Tensor:
+        again = torch.full((4,), float(rank))
+        dist.all_reduce(again)
+        return again
+
+    works = [dist.all_reduce(torch.ones(4), async_op=True) for _ in range(8)]
+    # One after the other: ranks must call in the same order.
+    for work in works:
+        assert (work.get_future().then(then_another).wait() == total).all()
+
+
+def failed_futures() -> None:
+    work = pccl.all_reduce(torch.ones(1 + dist.get_rank()), tag="mismatch", async_op=True)
+    with expected(pccl.CollectiveMismatchError):
+        work.get_future().wait()
+    assert work.is_completed()
+
+
+def tensors_live_as_long_as_needed() -> None:
+    """A dropped Work does not take its tensor away, and a finished one does not keep it."""
+    for _ in range(20):
+        dist.all_reduce(torch.ones(1 << 18), async_op=True)
+    dist.barrier()
+    kept = torch.ones(1000)
+    storage = kept.data_ptr()
+    work = dist.all_reduce(kept, async_op=True)
+    work.wait()
+    assert kept.data_ptr() == storage
+    watch = weakref.ref(kept)
+    del work, kept
+    gc.collect()
+    assert watch() is None, "a finished operation still holds its tensor"
+
+
+def waits_for_a_while() -> float:
+    """wait(timeout) ends the waiting, not the operation."""
+    if dist.get_rank() == 1:
+        time.sleep(1.0)
+        dist.all_reduce(torch.ones(10))
+        return 0.0
+    tensor = torch.ones(10)
+    work = dist.all_reduce(tensor, async_op=True)
+    start = time.monotonic()
+    with expected(pccl.OperationTimeoutError, "goes on"):
+        work.wait(timedelta(seconds=0.2))
+    waited = time.monotonic() - start
+    assert not work.is_completed()
+    work.wait()
+    assert (tensor == 2).all()
+    return waited
+
+
+def times_out() -> str:
+    """The group's timeout ends an operation on all ranks alike, and names who is missing."""
+    dist.barrier()
+    if dist.get_rank() == 1:
+        time.sleep(2.5)  # longer than the group's timeout
+    tensor = torch.ones(5)
+    with expected(pccl.OperationTimeoutError) as raised:
+        dist.all_reduce(tensor)
+    assert (tensor == 1).all()
+    return str(raised[0])
+
+
+def is_interrupted() -> float:
+    """Ctrl-C ends wait() at once; the operation goes on."""
+    if dist.get_rank() == 1:
+        time.sleep(1.5)
+        dist.all_reduce(torch.ones(10))
+        return 0.0
+    tensor = torch.ones(10)
+    work = dist.all_reduce(tensor, async_op=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    start = time.monotonic()
+    try:
+        work.wait()
+    except KeyboardInterrupt:
+        waited = time.monotonic() - start
+    else:
+        raise AssertionError("Ctrl-C did not get through")
+    work.wait()
+    assert (tensor == 2).all()
+    return waited
+
+
+# --- Init, destroy, fork --------------------------------------------------------------------------
+
+
+def init_again_and_again() -> None:
+    for round_number in range(3):
+        world.current.init()
+        rank, size = dist.get_rank(), dist.get_world_size()
+        assert (rank, size) == (world.current.rank, world.current.size)
+        tensor = torch.full((10,), float(rank + round_number))
+        dist.all_reduce(tensor)
+        assert (tensor == sum(r + round_number for r in range(size))).all()
+        dist.destroy_process_group()
+        with expected(ValueError):  # torch's own: there is no default group
+            dist.all_reduce(tensor)
+
+
+def groups_within() -> None:
+    """new_group: each pair of ranks has a group with a master of its own."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    pairs = [dist.new_group([low, low + 1]) for low in range(0, size, 2)]
+    mine = pairs[rank // 2]
+    assert mine.size() == 2
+    tensor = torch.full((3,), float(rank))
+    dist.all_reduce(tensor, group=mine)
+    assert (tensor == 2 * (rank // 2) * 2 + 1).all()
+    everybody = dist.new_group(list(range(size)))
+    dist.barrier(everybody)
+    dist.destroy_process_group(everybody)
+    dist.barrier()
+
+
+class Squares(Dataset[Any]):
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor(index**2)
+
+
+def loads_data_with_forks() -> None:
+    """DataLoader workers inherit the group, leave it alone, and end."""
+    loader = DataLoader(Squares(), batch_size=4, num_workers=2, multiprocessing_context="fork")
+    for _ in range(2):
+        seen = 0
+        for batch in loader:
+            dist.all_reduce(batch)
+            seen += len(batch)
+        assert seen == 32
+    dist.barrier()
+
+
+def forked_child_is_told() -> list[str]:
+    """In a child every use says what is the matter, and leaving hurts nobody."""
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    dist.barrier()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = []
+        calls = [dist.barrier, pccl.update_topology, pccl.run_info, work.wait]
+        for call in calls:
+            with expected(pccl.InvalidStateError) as raised:
+                call()
+            said.append(str(raised[0]))
+        dist.destroy_process_group()
+        gc.collect()
+        os.write(writer, "\n".join(said).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read().split("\n")
+    assert os.waitpid(child, 0)[1] == 0
+    dist.barrier()
+    work.wait()
+    return said
+
+
+# --- Groups beside others -------------------------------------------------------------------------
+
+
+def beside_gloo(url: str) -> None:
+    """pccl between hosts, another backend as the default group."""
+    dist.init_process_group(
+        "gloo", init_method=world.current.init_method, rank=world.current.rank, world_size=2
+    )
+    group = pccl.join(url, min_peers=2)
+    rank = group.rank()
+    assert group.size() == dist.get_world_size(group) == 2
+    assert dist.get_backend(group) == "pccl"
+    tensor = torch.full((4,), float(rank + 1))
+    dist.all_reduce(tensor, group=group)
+    assert (tensor == 3).all()
+    dist.broadcast(tensor, group_src=1, group=group)
+    dist.barrier(group)
+    assert pccl.run_info(group)["world_size"] == 2
+    other = torch.ones(2)
+    dist.all_reduce(other)  # the default group goes on as before
+    assert (other == 2).all()
+    dist.destroy_process_group(group)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def without_default(url: str) -> None:
+    group = pccl.join(url, min_peers=2)
+    rank = group.rank()
+    tensor = torch.full((4,), float(rank + 1))
+    dist.all_reduce(tensor, group=group)
+    assert (tensor == 3).all()
+    dist.broadcast(tensor, src=1, group=group)
+    gathered: list[Any] = [None, None]
+    dist.all_gather_object(gathered, rank, group=group)
+    assert gathered == [0, 1]
+    assert not pccl.are_peers_pending(group)
+    assert pccl.update_topology(group).world_size == 2
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 3), process_group=group)
+    model(torch.ones(2, 3)).sum().backward()
+    dist.destroy_process_group(group)

@@ -1,0 +1,196 @@
+"""Run by test_membership.py: runs that peers join, leave and vanish from."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from world import expected
+
+import pccl_backend as pccl
+
+
+def assemble(size: int, group: dist.ProcessGroup | None = None) -> None:
+    """Meet until so many are there; a newcomer falls into the same loop."""
+    while (group or dist.group.WORLD).size() < size:
+        time.sleep(0.02)
+        pccl.update_topology(group)
+
+
+def total(rank_values: bool = True) -> None:
+    """One all-reduce, checked."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    tensor = torch.full((1000,), float(rank if rank_values else 1))
+    dist.all_reduce(tensor)
+    assert (tensor == (sum(range(world)) if rank_values else world)).all()
+
+
+def torch_agrees() -> None:
+    """torch's own books say what the group says."""
+    group = dist.group.WORLD
+    size, rank = group.size(), group.rank()
+    assert (dist.get_world_size(), dist.get_rank()) == (size, rank)
+    assert dist.get_process_group_ranks(group) == list(range(size))
+    assert dist.get_group_rank(group, size - 1) == size - 1
+    backend: Any = group._get_backend(torch.device("cpu"))
+    if hasattr(c10d.ProcessGroup, "supports_reconfigure"):  # else its own numbers are constant
+        assert (backend.size(), backend.rank()) == (size, rank)
+    ranks: list[Any] = [None] * size
+    dist.all_gather_object(ranks, rank)
+    assert ranks == list(range(size))
+    said = [rank]
+    dist.broadcast_object_list(said, src=size - 1)
+    assert said == [size - 1]
+
+
+def grows_and_shrinks() -> str:
+    """From two to three peers, and back when one leaves by its own will."""
+    assemble(3)
+    torch_agrees()
+    total()
+    dist.barrier()
+    if dist.get_rank() == 2:
+        return "left"
+    with expected(pccl.PeerLostError):
+        dist.barrier()
+    assert dist.get_world_size() == 3, "the size changes in update_topology only"
+    topology = pccl.update_topology()
+    assert len(topology.left) == 1
+    assert topology.joined == ()
+    assert topology.rank == dist.get_rank()
+    assert topology.world_size == dist.get_world_size() == 2
+    torch_agrees()
+    total()
+    info = pccl.run_info()
+    assert info["world_size"] == len(info["members"]) == 2
+    assert info["epoch"] == topology.epoch
+    assert info["broken_by"] is None
+    return "stayed"
+
+
+def notices_newcomers() -> bool:
+    """Asks, without disturbing what runs, until somebody waits; then lets it in."""
+    if dist.get_world_size() == 1:
+        while True:
+            work = dist.all_reduce(torch.ones(10), async_op=True)
+            pending = pccl.are_peers_pending()
+            work.wait()
+            if pending:
+                break
+            time.sleep(0.02)
+        topology = pccl.update_topology()
+        assert topology.world_size == 2
+        assert len(topology.joined) == 1
+        assert not topology.left
+    assert not pccl.are_peers_pending()
+    before = pccl.run_info()["epoch"]
+    assert pccl.update_topology().epoch == before, "nothing to do"
+    total()
+    return dist.get_rank() == 0
+
+
+def dies_in_reduction(count: int, in_flight: list[int]) -> dict[str, Any]:
+    """The last rank dies while the others have posted different numbers of operations."""
+    assemble(3)
+    rank = dist.get_rank()
+    total()
+    if rank == 2:
+        time.sleep(0.3)
+        os._exit(9)
+    before = [torch.randn(count) for _ in range(in_flight[rank])]
+    tensors = [tensor.clone() for tensor in before]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    errors = []
+    for work in works:
+        with expected(pccl.PeerLostError) as raised:
+            work.wait()
+        errors.append(str(raised[0]))
+    failed_at = time.monotonic()
+    for tensor, old in zip(tensors, before, strict=True):
+        assert tensor.equal(old), "a failed all-reduce has touched its tensor"
+    with expected(pccl.PeerLostError, "update_topology"):
+        dist.all_reduce(torch.ones(1))
+    assert pccl.run_info()["broken_by"]
+    pccl.update_topology()
+    assert dist.get_world_size() == 2
+    for _ in range(5):
+        total()
+    return {"rank": rank, "errors": errors, "failed_at": failed_at}
+
+
+# --- Shared state ---------------------------------------------------------------------------------
+
+
+def make_state(seed: int, revision: int) -> pccl.SharedState:
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {
+        "weight": torch.randn(257, 3, generator=generator),
+        "counts": torch.randint(0, 100, (17,), generator=generator),
+        "half": torch.randn(33, generator=generator).to(torch.bfloat16),
+        "nothing": torch.empty(0, 4),
+        "scalar": torch.tensor(float(seed)),
+        "complex": torch.randn(5, generator=generator, dtype=torch.complex64),
+    }
+    return pccl.SharedState(tensors, revision=revision)
+
+
+def same(left: pccl.SharedState, right: pccl.SharedState) -> bool:
+    return all(left[key].equal(right[key]) for key in left)
+
+
+def syncs() -> None:
+    """All strategies on three ranks."""
+    assemble(3)
+    rank = dist.get_rank()
+    size = sum(t.nbytes for t in make_state(0, 0).values())
+
+    # Everybody holds the same.
+    state = make_state(1, revision=0)
+    info = pccl.sync_shared_state(state)
+    assert (info.revision, info.tx_bytes, info.rx_bytes) == (0, 0, 0)
+    hashes: list[Any] = [None] * 3
+    dist.all_gather_object(hashes, info.hash)
+    assert set(hashes) == {info.hash}
+
+    # One has another content: the popular one wins.
+    state = make_state(2 if rank == 1 else 3, revision=1)
+    info = pccl.sync_shared_state(state)
+    assert same(state, make_state(3, 1))
+    assert 0 < info.rx_bytes <= size if rank == 1 else info.rx_bytes == 0
+
+    # All differ: who may only send is elected, who may only receive takes it.
+    strategy = "send_only" if rank == 2 else "receive_only"
+    state = make_state(10 + rank, revision=2)
+    info = pccl.sync_shared_state(state, strategy=strategy)
+    assert same(state, make_state(12, 2))
+    assert info.revision == state.revision == 2
+    if rank == 2:
+        assert info.tx_bytes > 0
+
+    # A revision that does not follow.
+    state = make_state(4, revision=9)
+    with expected(pccl.SharedStateError, "9"):
+        pccl.sync_shared_state(state)
+
+    # Other names.
+    other = pccl.SharedState({f"name {rank // 2}": torch.ones(3)}, revision=3)
+    with expected(pccl.SharedStateError):
+        pccl.sync_shared_state(other)
+    total()
+
+
+def newcomer_gets_the_state() -> int:
+    """A founder trains; a newcomer has its state after one sync."""
+    newcomer = dist.get_world_size() > 1
+    state = make_state(99, 0) if newcomer else make_state(7, 5)
+    if not newcomer:
+        pccl.sync_shared_state(state)
+        assemble(2)
+    info = pccl.sync_shared_state(state)
+    assert same(state, make_state(7, 5))
+    assert state.revision == info.revision == 5
+    return info.rx_bytes

@@ -1,0 +1,141 @@
+"""Run by test_bad_use.py: what goes wrong by the caller's own doing, on every rank it concerns."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import world
+
+import pccl_backend as pccl
+
+
+def error_of(call: Callable[[], Any]) -> dict[str, Any]:
+    """Run it; return what it raised, and how long that took."""
+    start = time.monotonic()
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001
+        seconds = time.monotonic() - start
+        return {"type": type(error).__name__, "text": str(error), "seconds": seconds}
+    return {"type": "nothing", "text": "", "seconds": time.monotonic() - start}
+
+
+def joins(**settings: Any) -> dict[str, Any]:
+    """Only join, and tell what came of it."""
+
+    def join() -> None:
+        dist.init_process_group("pccl", timeout=timedelta(seconds=20), **settings)
+        dist.destroy_process_group()
+
+    return error_of(join)
+
+
+# --- Mismatches -----------------------------------------------------------------------------------
+
+
+def sizes_differ() -> dict[str, Any]:
+    tensor = torch.ones(10 + dist.get_rank())
+    found = error_of(lambda: dist.all_reduce(tensor))
+    assert (tensor == 1).all(), "a failed all-reduce has touched its tensor"
+    dist.all_reduce(tensor[:10])  # the group goes on
+    return found
+
+
+def dtypes_differ() -> dict[str, Any]:
+    tensor = torch.ones(10).to(torch.float64 if dist.get_rank() else torch.float32)
+    return error_of(lambda: dist.all_reduce(tensor))
+
+
+def reductions_differ() -> dict[str, Any]:
+    op = "max" if dist.get_rank() else "sum"
+    return error_of(lambda: pccl.all_reduce(torch.ones(10), op=op, tag="layer.3"))
+
+
+def collectives_differ() -> dict[str, Any]:
+    if dist.get_rank():
+        return error_of(lambda: dist.broadcast(torch.ones(10), src=0))
+    return error_of(lambda: dist.all_reduce(torch.ones(10)))
+
+
+def roots_differ() -> dict[str, Any]:
+    return error_of(lambda: dist.broadcast(torch.ones(10), src=dist.get_rank()))
+
+
+def messages_differ() -> dict[str, Any]:
+    if dist.get_rank():
+        return error_of(lambda: dist.send(torch.ones(3), 0))
+    return error_of(lambda: dist.recv(torch.ones(4), 1))
+
+
+def joint_calls_differ() -> dict[str, Any]:
+    if dist.get_rank():
+        state = pccl.SharedState({"x": torch.ones(3)}, revision=0)
+        return error_of(lambda: pccl.sync_shared_state(state))
+    return error_of(pccl.update_topology)
+
+
+def a_second_joint_call() -> dict[str, Any]:
+    """While one is under way; the first one then ends as it should."""
+    if dist.get_rank():
+        time.sleep(0.5)
+        pccl.update_topology()
+        return {}
+    first = threading.Thread(target=pccl.update_topology)
+    first.start()
+    time.sleep(0.2)
+    found = error_of(pccl.are_peers_pending)
+    first.join()
+    return found
+
+
+# --- Arguments ------------------------------------------------------------------------------------
+
+
+def wrong_arguments() -> dict[str, dict[str, Any]]:
+    """Each is refused at once, before anything is sent; no other rank notices."""
+    world_size, rank = dist.get_world_size(), dist.get_rank()
+    one = torch.ones(4)
+    group = dist.group.WORLD
+    options = dist.BroadcastOptions()
+    options.rootRank = 7
+    calls: dict[str, Callable[[], Any]] = {
+        "float8": lambda: dist.all_reduce(torch.ones(4).to(torch.float8_e4m3fn)),
+        "average of integers": lambda: pccl.all_reduce(torch.ones(4, dtype=torch.int32), "avg"),
+        "bits of floats": lambda: pccl.all_reduce(one, op="bxor"),
+        "bits of complex": lambda: dist.all_reduce(torch.ones(2) * 1j, dist.ReduceOp.MAX),
+        "unknown op": lambda: pccl.all_reduce(one, op="median"),
+        "premultiplied": lambda: dist.all_reduce(one, dist._make_nccl_premul_sum(2.0)),
+        "meta": lambda: group._get_backend(torch.device("cpu")).allreduce(
+            [torch.ones(2, device="meta")]
+        ),
+        "expanded": lambda: dist.all_reduce(torch.ones(1).expand(4)),
+        "root": lambda: group.broadcast([one], options),
+        "to itself": lambda: dist.send(one, rank),
+        "too few outputs": lambda: dist.all_gather([one] * (world_size - 1), one),
+        "output dtype": lambda: group.allgather([[one.double()] * world_size], [one]),
+        "output size": lambda: dist.all_gather_into_tensor(torch.ones(4 * world_size + 1), one),
+        "long tag": lambda: pccl.all_reduce(one, tag="x" * 257),
+        "state": lambda: pccl.sync_shared_state({"x": one}),  # type: ignore[arg-type]
+        "strategy": lambda: pccl.sync_shared_state(pccl.SharedState({"x": one}), "majority"),
+    }
+    found = {name: error_of(call) for name, call in calls.items()}
+    dist.barrier()
+    return found
+
+
+def group_of_another_backend() -> dict[str, Any]:
+    job = world.current
+    dist.init_process_group("gloo", init_method=job.init_method, rank=job.rank, world_size=job.size)
+    found = error_of(pccl.update_topology)
+    dist.destroy_process_group()
+    return found
+
+
+def open_run_takes_no_subgroups() -> dict[str, Any]:
+    return error_of(lambda: dist.new_group([0]))
