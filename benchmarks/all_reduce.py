@@ -1,15 +1,17 @@
 """All-reduce on loopback: pccl, Gloo, and the floor under any TCP ring, side by side in one run.
 
-    make bench                                      # or: .venv/bin/python benchmarks/all_reduce.py --rounds 7
+    make bench          # or: .venv/bin/python benchmarks/all_reduce.py --rounds 7
 
-How to read the table. One row per world size; figures are medians over alternating rounds (the slowest and fastest
-beside them), so that a noisy machine disturbs all alike: compare within a row, not between runs. Wall time runs from
-the common start to the end of the last rank; CPU is that of all threads of all ranks (and of pccl's master) per GB
-(1e9 bytes) of one rank's tensor. "floor" is `ringfloor.c`: send, recv and add, nothing else; "floor with save" also
-keeps every byte before it is overwritten, as pccl does. Both take the faster of two buffer settings.
+How to read the table. One row per world size; figures are medians over alternating rounds (the
+slowest and fastest beside them), so that a noisy machine disturbs all alike: compare within a
+row, not between runs. Wall time runs from the common start to the end of the last rank; CPU is
+that of all threads of all ranks (and of pccl's master) per GB (1e9 bytes) of one rank's tensor.
+"floor" is `ringfloor.c`: send, recv and add, nothing else; "floor with save" also keeps every
+byte before it is overwritten, as pccl does. Both take the faster of two buffer settings.
 
-`make bench` runs it in a network namespace of its own with the cubic congestion control that nearly every Linux host
-has, where it may; else with whatever this machine uses. The first line says which.
+`make bench` runs it in a network namespace of its own with the cubic congestion control that
+nearly every Linux host has, where it may; else with whatever this machine uses. The first line
+says which.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -27,7 +30,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 GB = 1e9
-FLOOR_SETTINGS = (("1024", "4096", "512"), ("256", "1024", "128"))  # block, socket buffer, low-water mark in KiB
+FLOOR_SETTINGS = (
+    ("1024", "4096", "512"),
+    ("256", "1024", "128"),
+)  # block, socket buffer, low-water mark in KiB
 CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
@@ -41,14 +47,17 @@ class Series:
     def cell(self) -> tuple[str, str]:
         wall = sorted(self.wall)
         middle = statistics.median(wall) * 1e3
-        return f"{middle:.1f} ({wall[0] * 1e3:.1f}–{wall[-1] * 1e3:.1f})", f"{statistics.median(self.cpu):.2f}"
+        return (
+            f"{middle:.1f} ({wall[0] * 1e3:.1f}-{wall[-1] * 1e3:.1f})",
+            f"{statistics.median(self.cpu):.2f}",
+        )
 
 
-# ---- One rank, in a process of its own -------------------------------------------------------------------------------
+# ---- One rank, in a process of its own -----------------------------------------------------------
 
 
 def rank_main(backend: str, init_method: str, rank: int, world: int, elements: int) -> None:
-    """Joins, then all-reduces once per line on stdin, starting at the monotonic time the line gives."""
+    """Joins, then all-reduces once per line on stdin, at the monotonic time that the line gives."""
     import torch
     import torch.distributed as dist
 
@@ -76,7 +85,9 @@ class World:
     """`world` rank processes of one backend, started once and used in every round."""
 
     def __init__(self, backend: str, world: int, elements: int) -> None:
-        self.world, self.elements, self.master = world, elements, None
+        self.world, self.elements = world, elements
+        self.master: subprocess.Popen[str] | None = None
+        self.folder: str | None = None
         env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
         if backend == "pccl":
             master = Path(sys.executable).with_name("pccl")
@@ -87,8 +98,8 @@ class World:
             address = self.master.stdout.readline().split()[-1]
             init_method = f"pccl://{address}/bench?min_peers={world}"
         else:
-            self.store = tempfile.NamedTemporaryFile(prefix="pccl-bench-")
-            init_method = f"file://{self.store.name}.store"
+            self.folder = tempfile.mkdtemp(prefix="pccl-bench-")
+            init_method = f"file://{self.folder}/store"
         arguments = [sys.executable, __file__, "--rank-of", backend, init_method]
         self.ranks = [
             subprocess.Popen(
@@ -132,6 +143,8 @@ class World:
         return wall, cpu / (self.elements * 4 / GB)
 
     def close(self) -> None:
+        if self.folder is not None:
+            shutil.rmtree(self.folder)
         for process in self.ranks:
             assert process.stdin is not None
             process.stdin.close()
@@ -142,7 +155,7 @@ class World:
             self.master.wait(timeout=10)
 
 
-# ---- The floor -------------------------------------------------------------------------------------------------------
+# ---- The floor -----------------------------------------------------------------------------------
 
 
 def build_floor(folder: str) -> Path:
@@ -153,7 +166,7 @@ def build_floor(folder: str) -> Path:
 
 
 def floor(program: Path, world: int, mib: int, save: bool) -> tuple[float, float]:
-    """The faster of the two settings, one timed all-reduce each (the program warms up with another)."""
+    """The faster of the two settings, one timed all-reduce each (after one that warms up)."""
     best = (float("inf"), 0.0)
     for block, buffer, low in FLOOR_SETTINGS:
         out = subprocess.run(
@@ -168,7 +181,7 @@ def floor(program: Path, world: int, mib: int, save: bool) -> tuple[float, float
     return best
 
 
-# ---- The table -------------------------------------------------------------------------------------------------------
+# ---- The table -----------------------------------------------------------------------------------
 
 
 def measure(world: int, mib: int, rounds: int, program: Path) -> dict[str, Series]:
@@ -193,7 +206,9 @@ def measure(world: int, mib: int, rounds: int, program: Path) -> dict[str, Serie
 
 def show(world: int, mib: int, series: dict[str, Series]) -> None:
     print(f"\nall_reduce, {mib} MiB float32 SUM, world {world}")
-    print(f"  {'':16} {'wall ms (min–max)':>24} {'CPU s/GB':>9} {'wall ÷ Gloo':>12} {'÷ floor+save':>13}")
+    print(
+        f"  {'':16} {'wall ms (min-max)':>24} {'CPU s/GB':>9} {'÷ Gloo':>12} {'÷ floor+save':>13}"
+    )
     gloo = statistics.median(series["Gloo"].wall)
     saved = statistics.median(series["floor with save"].wall)
     for name, entry in series.items():
@@ -206,14 +221,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7, help="rounds per world size (default 7)")
     parser.add_argument("--mib", type=int, default=64, help="tensor size in MiB (default 64)")
-    parser.add_argument("--worlds", type=int, nargs="+", default=[2, 4], help="world sizes (default 2 4)")
+    parser.add_argument(
+        "--worlds", type=int, nargs="+", default=[2, 4], help="world sizes (default 2 4)"
+    )
     parser.add_argument("--rank-of", nargs=5, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank_of:
         backend, init_method, rank, world, elements = given.rank_of
         rank_main(backend, init_method, int(rank), int(world), int(elements))
         return
-    print(f"congestion control: {CONGESTION.read_text().strip()}; {os.cpu_count()} cores; {given.rounds} rounds, alternating")
+    congestion = CONGESTION.read_text().strip()
+    print(f"congestion control: {congestion}; {os.cpu_count()} cores; {given.rounds} rounds")
     with tempfile.TemporaryDirectory() as folder:
         program = build_floor(folder)
         for world in given.worlds:

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from pccl_backend.trainers import DiLoCo
 
 INNER_STEPS = 20
-OUTER_STEPS = 60
+OUTER_STEPS = 30
 PEERS_AT_END = 3
 DOOMED, DOOMED_AT = 0, 5
 

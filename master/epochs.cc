@@ -122,17 +122,23 @@ Result<std::vector<protocol::Message>> Epochs::resume(const protocol::Resume& re
   Result<std::vector<protocol::Message>> messages = missed(told_, resume);
   if (!messages.ok() || resume.epoch != current()) return messages;
   Status status = acknowledge(resume.peer, resume.epoch, resume.verdict_index);
+  // Of what is frozen, its Report tells.
   const bool posting = phase_ == Phase::kActive;
-  for (size_t i = 0; i < resume.ops.size() && status.ok(); ++i) {
-    const protocol::OpReport& op = resume.ops[i];
-    // Of what has a verdict that it did not see, it hears; of what is frozen, its Report tells.
-    if (told_.current.verdicts.contains(op.op)) continue;
-    if (!posting && phase_ != Phase::kDraining) break;
-    status = operations_.resume(resume.peer, op.op, resume.infos[i],
-                                op.state == protocol::OpState::kDone, posting);
-  }
+  if (status.ok() && (posting || phase_ == Phase::kDraining)) status = take_over(resume, posting);
   if (!status.ok()) return status;
   return messages;
+}
+
+// Of what has a verdict that it did not see, it hears.
+Status Epochs::take_over(const protocol::Resume& resume, bool posting) {
+  std::vector<protocol::OpReport> ops;
+  std::vector<protocol::OpInfo> infos;
+  for (size_t i = 0; i < resume.ops.size(); ++i) {
+    if (told_.current.verdicts.contains(resume.ops[i].op)) continue;
+    ops.push_back(resume.ops[i]);
+    infos.push_back(resume.infos[i]);
+  }
+  return operations_.resume(resume.peer, ops, infos, posting);
 }
 
 // ---- From the group ----

@@ -73,6 +73,7 @@ class Epochs {
 
   void enter(Phase next);
   Status check(Epoch epoch) const;  // kProtocol if it is none of the past
+  Status take_over(const protocol::Resume& resume, bool posting);
   void plan_start(std::vector<PeerId> members);
   void plan_end();
   void start();

@@ -133,13 +133,33 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request) {
   return {};
 }
 
-Status Operations::resume(PeerId peer, OpKey op, const protocol::OpInfo& info, bool is_done,
+Status Operations::resume(PeerId peer, const std::vector<protocol::OpReport>& ops,
+                          const std::vector<protocol::OpInfo>& infos, bool posting) {
+  std::set<OpKey> named;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    named.insert(ops[i].op);
+    const Status status = resume(peer, ops[i], infos[i], posting);
+    if (!status.ok()) return status;
+  }
+  std::vector<OpKey> finished;
+  for (const auto& [key, op] : table_) {
+    const bool begun = op.at[rank(peer)] == At::kBegun;
+    if (begun && transfers(op.info) && !op.settled && !named.contains(key)) finished.push_back(key);
+  }
+  for (const OpKey key : finished) {
+    const Status status = done(peer, key);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status Operations::resume(PeerId peer, const protocol::OpReport& op, const protocol::OpInfo& info,
                           bool posting) {
-  const auto at = table_.find(op);
+  const auto at = table_.find(op.op);
   const bool begun = at != table_.end() && at->second.at[rank(peer)] != At::kNothing;
   if (!begun && !posting) return {};
-  const Status status = begun ? Status{} : begin(peer, op, info);
-  return status.ok() && is_done ? done(peer, op) : status;
+  const Status status = begun ? Status{} : begin(peer, op.op, info);
+  return status.ok() && op.state == protocol::OpState::kDone ? done(peer, op.op) : status;
 }
 
 // ---- How operations end ----

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,11 @@ class Operations {
   Status begin(PeerId peer, OpKey op, const protocol::OpInfo& info);
   Status done(PeerId peer, OpKey op);
   Status abort(PeerId peer, const protocol::AbortRequest& request);
-  // What a peer that comes back says of an operation it has open: Begin and Done, if they got lost.
-  // `posting` is over: no more Begins.
-  Status resume(PeerId peer, OpKey op, const protocol::OpInfo& info, bool is_done, bool posting);
+  // What a peer that comes back says of the operations it has open: Begins and Dones may have got lost,
+  // and a transfer that it had begun and does not name is finished there. `posting` is over: no more
+  // Begins. REQUIRES: as many descriptions as operations.
+  Status resume(PeerId peer, const std::vector<protocol::OpReport>& ops,
+                const std::vector<protocol::OpInfo>& infos, bool posting);
 
   // A joint update_topology: what some member has not begun ends here. The rest goes on.
   void drain();
@@ -54,6 +57,7 @@ class Operations {
   using Table = std::map<OpKey, Op>;
 
   uint32_t rank(PeerId peer) const { return ranks_.at(peer); }
+  Status resume(PeerId peer, const protocol::OpReport& op, const protocol::OpInfo& info, bool posting);
   Status check_begin(uint32_t rank, OpKey op, const protocol::OpInfo& info) const;
   bool concerns(const Op& op, uint32_t rank) const;
   uint32_t parties(const Op& op) const;

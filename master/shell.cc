@@ -1,6 +1,8 @@
-// The happy path: accept, wait for Hello or Resume, hand the connection to the core of the run it names (made if it is
-// new), and from then on feed that core and carry out its effects. What can go wrong: a stranger connects (closed when
-// its bytes make no sense, or after kHelloTimeout), a peer breaks the protocol (its core closes it), too many come.
+// The happy path: a connection is accepted, its first message names a run; from then on every message
+// goes to that run's core, and what the core wants is done at once. Time comes from one timer per run.
+// What can go wrong: a stranger says nothing (closed after kHelloTimeout, the oldest first when there
+// are too many), or something that is no message (closed); a peer disconnects (its core is told); too
+// many runs (refused). Nothing here waits, and nothing here decides who agrees to what.
 
 #include "master/shell.h"
 
@@ -8,247 +10,339 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <future>
 #include <map>
-#include <utility>
 #include <vector>
 
+#include "csrc/base/log.h"
+#include "csrc/net/address.h"
+#include "csrc/net/loop.h"
 #include "csrc/net/stream.h"
 #include "csrc/protocol/codec.h"
 #include "csrc/protocol/limits.h"
 #include "master/core.h"
+#include "master/introduction.h"
 
 namespace pccl::master {
 namespace {
 
-// Connections that have not said which run they belong to.
-constexpr size_t kUnintroducedMax = 4096;
-constexpr Duration kDrainPause = std::chrono::milliseconds(5);
+// Connections that have not introduced themselves: a flood of them ends its own oldest.
+constexpr size_t kStrangersMax = 4096;
 
-uint64_t random_id() {
-  uint64_t id = 0;
-  while (getrandom(&id, sizeof id, 0) != static_cast<ssize_t>(sizeof id)) {
+uint64_t random_number() {
+  uint64_t number = 0;
+  while (getrandom(&number, sizeof number, 0) != sizeof number) {
   }
-  return id;
+  return number;
 }
 
-// Without a journal a restarted master must never give out an incarnation again: seconds since 1970 grow.
+// Grows with every start of the master, so that numbers of peers and epochs are never given twice. It
+// will be counted in the journal; while there is none, the clock's seconds do.
 uint32_t incarnation_now() {
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::seconds>(since).count());
-}
-
-const std::string* run_named(const protocol::Message& message) {
-  if (const auto* hello = std::get_if<protocol::Hello>(&message)) return &hello->run;
-  if (const auto* resume = std::get_if<protocol::Resume>(&message)) return &resume->run;
-  return nullptr;
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
 }
 
 }  // namespace
 
+bool is_loopback(const net::Endpoint& at) {
+  if (at.host.empty()) return false;
+  auto addresses = net::resolve_now(at.host, at.port);
+  return addresses.ok() &&
+         std::all_of(addresses.value().begin(), addresses.value().end(),
+                     [](const net::Address& address) { return address.is_loopback(); });
+}
+
+// What is below `loop` belongs to the loop.
 struct Shell::Inside {
   struct Run {
-    std::string name;
+    Run(net::Loop& loop, Options options, std::function<void()> on_time)
+        : name(options.run), core(std::move(options)), timer(loop, std::move(on_time)) {}
+    const std::string name;
     MasterCore core;
-    std::unique_ptr<net::Timer> timer;
+    net::Timer timer;
+    std::deque<uint64_t> persisted;  // tokens of records that are durable
   };
   struct Connection {
     std::unique_ptr<net::Stream> stream;
     protocol::Decoder decoder;
-    Run* run = nullptr;  // none until introduced
-    Instant since;
+    Run* run = nullptr;  // none before its introduction, nor once it is closing
     bool closing = false;
   };
 
-  void accept(net::Socket socket);
-  void heard(ConnectionId id, std::span<const std::byte> bytes);
-  void hear(ConnectionId id, const protocol::Message& message);
-  Run* find_or_make(const std::string& name);
-  void step(Run& run, const Event& event);
-  void perform(Run& run, const Effect& effect);
-  void closed(ConnectionId id, const std::string& why);
-  void refuse(ConnectionId id, const std::string& why);
-  void sweep();
+  explicit Inside(const net::Endpoint& at) : loopback_only(is_loopback(at)) {}
 
-  std::map<ConnectionId, Connection> connections;
-  std::map<std::string, Run> runs;
-  uint64_t last_connection = 0;
-  bool loopback_only = false;
-  std::unique_ptr<net::Timer> sweeper;
-  std::unique_ptr<net::Listener> listener;
+  Status open(const net::Endpoint& at);
+  void close_all();
+  void start_draining(std::shared_ptr<std::promise<void>> drained);
+
+  // ---- Connections ----
+  void accept(net::Socket socket);
+  void on_bytes(ConnectionId id, std::span<const std::byte> bytes);
+  void on_closed(ConnectionId id, const Status& why);
+  void introduce(ConnectionId id, const protocol::Message& message);
+  void refuse(ConnectionId id, const protocol::Reject& reject);
+  void send(ConnectionId id, const protocol::Message& message);
+  void close(ConnectionId id);
+  void close_old_strangers();
+
+  // ---- Runs ----
+  Run* open_run(const std::string& name);
+  void step(Run& run, const Event& event);
+  void step_once(Run& run, const Event& event);
+  void perform(Run& run, const Effect& effect);
+  void on_time(const std::string& name);
+  void finish_turn();
+  bool has_drained() const;
+
+  const bool loopback_only;
+  const uint32_t incarnation = incarnation_now();
   uint16_t port = 0;
   net::Loop loop{"pccl-master"};
+
+  std::unique_ptr<net::Listener> listener;
+  std::unique_ptr<net::Timer> hello_timer;
+  std::map<std::string, std::unique_ptr<Run>> runs;
+  std::vector<std::string> idle;  // names of runs that may be forgotten at the end of this turn
+  std::map<ConnectionId, Connection> connections;
+  std::map<ConnectionId, Instant> strangers;  // not introduced, since when; the oldest first
+  uint64_t connections_made = 0;
+  std::vector<std::shared_ptr<std::promise<void>>> draining;
+  std::vector<std::byte> encoded;
 };
 
+Status Shell::Inside::open(const net::Endpoint& at) {
+  if (!loop.status().ok()) return loop.status();
+  std::promise<Status> opened;
+  loop.post([&] {
+    auto made = net::Listener::open(loop, at, [this](net::Socket socket) { accept(std::move(socket)); });
+    if (!made.ok()) return opened.set_value(made.status());
+    listener = std::move(made.value());
+    port = listener->port();
+    hello_timer = std::make_unique<net::Timer>(loop, [this] { close_old_strangers(); });
+    opened.set_value({});
+  });
+  return opened.get_future().get();
+}
+
+void Shell::Inside::close_all() {
+  listener.reset();
+  hello_timer.reset();
+  connections.clear();
+  runs.clear();
+}
+
+// ---- Connections ----
+
 void Shell::Inside::accept(net::Socket socket) {
-  const auto waiting = std::count_if(connections.begin(), connections.end(),
-                                     [](const auto& entry) { return entry.second.run == nullptr; });
-  if (static_cast<size_t>(waiting) >= kUnintroducedMax) return;  // closed by its destructor
-  const ConnectionId id{++last_connection};
+  const ConnectionId id{++connections_made};
   Connection& connection = connections[id];
-  connection.since = monotonic_now();
   connection.stream = std::make_unique<net::Stream>(
       loop, std::move(socket),
-      net::Stream::Callbacks{.on_bytes = [this, id](std::span<const std::byte> bytes) { heard(id, bytes); },
-                             .on_closed =
-                                 [this, id](const Status& why) {
-                                   loop.post([this, id, why] { closed(id, why.message); });
-                                 }});
+      net::Stream::Callbacks{
+          [this, id](std::span<const std::byte> bytes) { on_bytes(id, bytes); },
+          [this, id](const Status& why) { on_closed(id, why); }});
+  strangers[id] = monotonic_now();
+  if (strangers.size() == 1) hello_timer->arm(strangers[id] + protocol::kHelloTimeout);
+  if (strangers.size() > kStrangersMax) close(strangers.begin()->first);
 }
 
-void Shell::Inside::heard(ConnectionId id, std::span<const std::byte> bytes) {
-  auto found = connections.find(id);
-  if (found == connections.end() || found->second.closing) return;
-  found->second.decoder.feed(bytes);
-  while (found != connections.end() && !found->second.closing) {
-    auto message = found->second.decoder.next();
-    if (!message.ok()) return refuse(id, message.status().message);
-    if (!message.value()) return;
-    hear(id, *message.value());
-    found = connections.find(id);
+void Shell::Inside::close_old_strangers() {
+  const Instant now = monotonic_now();
+  while (!strangers.empty() && strangers.begin()->second + protocol::kHelloTimeout <= now) {
+    log(LogLevel::kInfo, "closed a connection that did not introduce itself");
+    close(strangers.begin()->first);
   }
+  if (!strangers.empty()) hello_timer->arm(strangers.begin()->second + protocol::kHelloTimeout);
 }
 
-void Shell::Inside::hear(ConnectionId id, const protocol::Message& message) {
+void Shell::Inside::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
   Connection& connection = connections.at(id);
-  if (connection.run == nullptr) {
-    const std::string* name = run_named(message);
-    if (name == nullptr) return refuse(id, std::string(protocol::name(message)) + " before Hello");
-    connection.run = find_or_make(*name);
-    if (connection.run == nullptr) return refuse(id, "this master serves " + std::to_string(protocol::kRunsMax) + " runs already");
-    const net::Socket& socket = connection.stream->socket();
-    step(*connection.run, Accepted{id, socket.peer_host(), socket.is_loopback()});
+  connection.decoder.feed(bytes);
+  while (!connection.closing) {
+    Result<std::optional<protocol::Message>> next = connection.decoder.next();
+    if (!next.ok()) {
+      log(LogLevel::kWarning, "closed the connection of " + connection.stream->socket().peer_host() +
+                                  ": " + next.status().message);
+      Run* run = connection.run;
+      close(id);
+      if (run != nullptr) step(*run, Closed{id, next.status().message});
+      break;
+    }
+    if (!next.value()) break;
+    if (connection.run == nullptr) {
+      introduce(id, *next.value());
+    } else {
+      step(*connection.run, Received{id, std::move(*next.value())});
+    }
   }
-  step(*connection.run, Received{id, message});
+  finish_turn();
 }
 
-Shell::Inside::Run* Shell::Inside::find_or_make(const std::string& name) {
-  const auto found = runs.find(name);
-  if (found != runs.end()) return &found->second;
-  std::erase_if(runs, [&](const auto& entry) {
-    const bool used = std::any_of(connections.begin(), connections.end(),
-                                  [&](const auto& connection) { return connection.second.run == &entry.second; });
-    return !used && entry.second.core.idle();
-  });
+void Shell::Inside::on_closed(ConnectionId id, const Status& why) {
+  Run* run = connections.at(id).run;
+  connections.erase(id);
+  strangers.erase(id);
+  if (run != nullptr) step(*run, Closed{id, why.message});
+  finish_turn();
+}
+
+void Shell::Inside::introduce(ConnectionId id, const protocol::Message& message) {
+  Run* run = nullptr;
+  std::optional<protocol::Reject> rejected;
+  if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
+    rejected = refuse_version(hello->version, hello->library);
+    if (!rejected) run = open_run(hello->run);
+  } else if (const auto* resume = std::get_if<protocol::Resume>(&message)) {
+    rejected = refuse_version(resume->version, "");
+    const auto known = runs.find(resume->run);
+    if (known != runs.end()) run = known->second.get();
+    if (!rejected && run == nullptr) {
+      rejected = protocol::Reject{Code::kMasterLost, "this master does not know run \"" + resume->run +
+                                                         "\": it was started anew; join again"};
+    }
+  } else {
+    log(LogLevel::kInfo, std::string("closed a connection that began with ") + protocol::name(message));
+    return close(id);
+  }
+  if (!rejected && run == nullptr) {
+    rejected = protocol::Reject{Code::kInvalidState,
+                                "this master serves " + std::to_string(runs.size()) +
+                                    " runs, the most it can: join one of them or start another master"};
+  }
+  if (rejected) return refuse(id, *rejected);
+  Connection& connection = connections.at(id);
+  strangers.erase(id);
+  connection.run = run;
+  const net::Socket& socket = connection.stream->socket();
+  step(*run, Accepted{id, socket.peer_host(), socket.is_loopback()});
+  step(*run, Received{id, message});
+}
+
+void Shell::Inside::refuse(ConnectionId id, const protocol::Reject& reject) {
+  log(LogLevel::kInfo,
+      "refused a peer at " + connections.at(id).stream->socket().peer_host() + ": " + reject.text);
+  send(id, reject);
+  close(id);
+}
+
+void Shell::Inside::send(ConnectionId id, const protocol::Message& message) {
+  encoded.clear();
+  protocol::encode(message, encoded);
+  connections.at(id).stream->send(encoded);  // leaves at the end of this turn, with the others
+}
+
+// Its end is nobody's concern any more.
+void Shell::Inside::close(ConnectionId id) {
+  Connection& connection = connections.at(id);
+  connection.run = nullptr;
+  connection.closing = true;
+  connection.stream->close_after_flush();
+  strangers.erase(id);
+}
+
+// ---- Runs ----
+
+// Null if there are too many.
+Shell::Inside::Run* Shell::Inside::open_run(const std::string& name) {
+  const auto known = runs.find(name);
+  if (known != runs.end()) return known->second.get();
   if (runs.size() >= protocol::kRunsMax) return nullptr;
-  Options options;
-  options.run = name;
-  options.run_id = random_id();
-  options.incarnation = incarnation_now();
-  options.loopback_only = loopback_only;
-  Run& run = runs.emplace(name, Run{name, MasterCore(std::move(options)), nullptr}).first->second;
-  run.timer = std::make_unique<net::Timer>(loop, [this, &run] { step(run, TimePassed{}); });
-  return &run;
+  auto run = std::make_unique<Run>(loop, Options{name, random_number(), incarnation, loopback_only},
+                                   [this, name] {
+                                     // Later in this turn: what has arrived goes first.
+                                     loop.post([this, name] { on_time(name); });
+                                   });
+  return (runs[name] = std::move(run)).get();
+}
+
+void Shell::Inside::on_time(const std::string& name) {
+  const auto run = runs.find(name);
+  if (run != runs.end()) step(*run->second, TimePassed{});
+  finish_turn();
 }
 
 void Shell::Inside::step(Run& run, const Event& event) {
+  step_once(run, event);
+  while (!run.persisted.empty()) {
+    const uint64_t token = run.persisted.front();
+    run.persisted.pop_front();
+    step_once(run, Persisted{token});
+  }
+  const auto deadline = run.core.deadline();
+  deadline ? run.timer.arm(*deadline) : run.timer.disarm();
+  if (run.core.idle()) idle.push_back(run.name);
+}
+
+void Shell::Inside::step_once(Run& run, const Event& event) {
   Effects effects;
   run.core.step(event, monotonic_now(), effects);
-  for (size_t i = 0; i < effects.size(); ++i) perform(run, effects[i]);
-  const auto deadline = run.core.deadline();
-  if (deadline) run.timer->arm(*deadline);
-  else run.timer->disarm();
+  for (const Effect& effect : effects) perform(run, effect);
 }
 
 void Shell::Inside::perform(Run& run, const Effect& effect) {
-  if (const auto* send = std::get_if<Send>(&effect)) {
-    const auto found = connections.find(send->connection);
-    if (found == connections.end() || found->second.closing) return;
-    std::vector<std::byte> bytes;
-    protocol::encode(send->message, bytes);
-    found->second.stream->send(bytes);
-  } else if (const auto* close = std::get_if<Close>(&effect)) {
-    const auto found = connections.find(close->connection);
-    if (found == connections.end() || std::exchange(found->second.closing, true)) return;
-    found->second.stream->close_after_flush();
+  if (const auto* said = std::get_if<Send>(&effect)) {
+    send(said->connection, said->message);
+  } else if (const auto* closed = std::get_if<Close>(&effect)) {
+    close(closed->connection);
   } else if (const auto* persist = std::get_if<Persist>(&effect)) {
-    // There is no journal in this version: what is told is remembered as long as this process lives.
-    loop.post([this, name = run.name, token = persist->token] {
-      const auto found = runs.find(name);
-      if (found != runs.end()) step(found->second, Persisted{token});
-    });
+    run.persisted.push_back(persist->token);  // as durable as it gets without a journal
   } else if (const auto* line = std::get_if<Log>(&effect)) {
-    log(line->level, "run " + run.name + ": " + line->text);
+    log(line->level, "run \"" + run.name + "\": " + line->text);
   }
 }
 
-void Shell::Inside::closed(ConnectionId id, const std::string& why) {
-  const auto node = connections.extract(id);
-  if (node.empty()) return;
-  Run* const run = node.mapped().run;
-  if (run != nullptr && !node.mapped().closing) step(*run, Closed{id, why});
-}
-
-// A connection that breaks the rules before any core knows it, or in a way that no core can see.
-void Shell::Inside::refuse(ConnectionId id, const std::string& why) {
-  log(LogLevel::kInfo, "closed a connection: " + why);
-  Connection& connection = connections.at(id);
-  Run* const run = connection.run;
-  connection.closing = true;
-  connection.stream->close_after_flush();
-  if (run != nullptr) step(*run, Closed{id, why});
-}
-
-// Closes who has connected and says nothing.
-void Shell::Inside::sweep() {
-  const Instant now = monotonic_now();
-  std::vector<ConnectionId> silent;
-  for (const auto& [id, connection] : connections) {
-    const bool late = now - connection.since > protocol::kHelloTimeout;
-    if (connection.run == nullptr && !connection.closing && late) silent.push_back(id);
+void Shell::Inside::finish_turn() {
+  for (const std::string& name : idle) {
+    const auto run = runs.find(name);
+    if (run != runs.end() && run->second->core.idle()) runs.erase(run);
   }
-  for (const ConnectionId id : silent) refuse(id, "it has not introduced itself");
-  sweeper->arm(now + protocol::kHelloTimeout / 5);
+  idle.clear();
+  if (draining.empty()) return;
+  for (auto& [name, run] : runs) step(*run, Draining{});
+  if (!has_drained()) return;
+  for (const auto& drained : draining) drained->set_value();
+  draining.clear();
 }
 
-// ---- Shell ----
+// ---- The end ----
 
-Shell::Shell() : inside_(std::make_unique<Inside>()) {}
+bool Shell::Inside::has_drained() const {
+  return std::all_of(runs.begin(), runs.end(),
+                     [](const auto& at) { return at.second->core.settled(); }) &&
+         std::none_of(connections.begin(), connections.end(),
+                      [](const auto& at) { return at.second.closing; });
+}
+
+void Shell::Inside::start_draining(std::shared_ptr<std::promise<void>> drained) {
+  draining.push_back(std::move(drained));
+  finish_turn();
+}
 
 Result<std::unique_ptr<Shell>> Shell::open(const net::Endpoint& at) {
   std::unique_ptr<Shell> shell(new Shell());
-  Inside* const inside = shell->inside_.get();
-  if (!inside->loop.status().ok()) return inside->loop.status();
-  std::promise<Status> opened;
-  inside->loop.post([&, inside] {
-    auto listener = net::Listener::open(inside->loop, at, [inside](net::Socket socket) { inside->accept(std::move(socket)); });
-    if (!listener.ok()) return opened.set_value(listener.status());
-    inside->listener = std::move(listener.value());
-    inside->port = inside->listener->port();
-    inside->loopback_only = at.host == "localhost" || at.host == "::1" || at.host.starts_with("127.");
-    inside->sweeper = std::make_unique<net::Timer>(inside->loop, [inside] { inside->sweep(); });
-    inside->sweep();
-    opened.set_value({});
-  });
-  const Status status = opened.get_future().get();
+  shell->inside_ = std::make_unique<Inside>(at);
+  const Status status = shell->inside_->open(at);
   if (!status.ok()) return status;
   return shell;
 }
 
+Shell::Shell() = default;
+
 Shell::~Shell() {
   Inside* const inside = inside_.get();
-  inside->loop.post([inside] {
-    inside->listener.reset();
-    inside->sweeper.reset();
-    inside->connections.clear();
-    inside->runs.clear();
-  });
+  inside->loop.post([inside] { inside->close_all(); });
   inside->loop.stop();
 }
 
 uint16_t Shell::port() const { return inside_->port; }
 
 void Shell::drain(Duration at_most) {
-  const Instant end = monotonic_now() + at_most;
-  while (monotonic_now() < end) {
-    std::promise<bool> settled;
-    inside_->loop.post([&, inside = inside_.get()] {
-      settled.set_value(std::all_of(inside->runs.begin(), inside->runs.end(),
-                                    [](const auto& entry) { return entry.second.core.settled(); }));
-    });
-    if (settled.get_future().get()) return;
-    std::this_thread::sleep_for(kDrainPause);
-  }
+  auto drained = std::make_shared<std::promise<void>>();
+  std::future<void> done = drained->get_future();
+  inside_->loop.post([this, drained] { inside_->start_draining(drained); });
+  done.wait_for(at_most);
 }
 
 }  // namespace pccl::master

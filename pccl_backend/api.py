@@ -104,8 +104,9 @@ def join(
 
     Raises:
         ValueError: the URL or an environment variable will not do.
-        OSError: the master cannot be reached.
-        PcclError: it does not admit this peer; `TooFewPeersError` if not enough came in time.
+        MasterLostError: no master answered there within the peer timeout.
+        TooFewPeersError: not enough peers came in time.
+        PcclError: the master refused this peer; the message says why.
 
     Example:
         >>> group = pccl.join("pccl://host:48148/tokyo", peer_group=local_rank)

@@ -368,7 +368,7 @@ Status PeerCore::Inside::heard(const protocol::Ask& ask) {
 
 Status PeerCore::Inside::heard(const protocol::EpochEnd& end) {
   Status status = operations.check(end);
-  if (status.ok()) status = membership.end(end);
+  if (status.ok()) status = membership.end(end, !operations.settled() || joint.open() != nullptr);
   if (!status.ok()) return status;
   operations.on_epoch_end(end);
   sync.stop();

@@ -175,14 +175,15 @@ Status Membership::freeze(const protocol::Ask& ask) {
   return {};
 }
 
-Status Membership::end(const protocol::EpochEnd& end) {
+Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
   if (end.epoch != epoch() || ended_) return violation("EpochEnd for epoch " + text(end.epoch));
   frozen_ = ended_ = true;
   broken_.code = Code::kPeerLost;
   broken_.message = (end.text.empty() ? names(end.lost) + " lost" : end.text) +
                     "; call pccl.update_topology() and repeat";
   broken_.peer = end.lost.empty() ? PeerId{} : end.lost.front().peer;
-  context_.note(LogLevel::kWarning, "epoch " + text(epoch()) + " ended: " + broken_.message);
+  context_.note(in_doubt ? LogLevel::kWarning : LogLevel::kInfo,
+                "epoch " + text(epoch()) + " ended: " + broken_.message);
   return {};
 }
 

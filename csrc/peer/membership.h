@@ -48,8 +48,9 @@ class Membership {
   Status begin(const protocol::EpochStart& start);
   // The epoch is ending: what is not done stays so.
   Status freeze(const protocol::Ask& ask);
-  // It is over; the group is broken from here to the next begin().
-  Status end(const protocol::EpochEnd& end);
+  // It is over; the group is broken from here to the next begin(). Worth a warning when calls are in
+  // doubt: at the end of a run one peer leaves after the other.
+  Status end(const protocol::EpochEnd& end, bool in_doubt);
 
   Epoch epoch() const { return topology_.epoch; }
   Epoch generation() const { return generation_; }

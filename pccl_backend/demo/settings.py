@@ -73,13 +73,13 @@ FULL = Settings(
     inner_steps=20,
     outer_lr=0.7,
     outer_momentum=0.5,
-    outer_steps=32,
-    steps_together=10,
-    kill_step=9,
-    join_step=15,
+    outer_steps=26,
+    steps_together=8,
+    kill_step=7,
+    join_step=11,
     text_bytes_max=4_000_000,
     timeout_s=30,
-    deadline_s=300,
+    deadline_s=600,
 )
 
 # Every event of the full demo in half a minute, for tests.

@@ -28,7 +28,7 @@ once in H steps, and a GPU's memory stays the model's.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -90,7 +90,10 @@ class Observer:
         """update_topology comes next."""
 
     def topology_updated(self, trainer: DiLoCo, topology: pccl.Topology) -> None:
-        """update_topology returned; sync_shared_state comes next."""
+        """update_topology returned; sync_shared_state comes next.
+
+        `joined` and `left` are since the trainer last looked: empty when nothing changed.
+        """
 
     def state_synced(self, trainer: DiLoCo, info: pccl.SyncInfo) -> None:
         """All peers hold the same global parameters."""
@@ -145,6 +148,7 @@ class DiLoCo:
         self._tag = tag
         self._group = group
         self._observer = observer or Observer()
+        self._epoch = ""
         self._joined: tuple[str, ...] = ()
         self._left: tuple[str, ...] = ()
 
@@ -187,6 +191,7 @@ class DiLoCo:
         Raises:
             PcclError: what sync_shared_state and update_topology raise, except for lost peers.
         """
+        self._epoch = pccl.run_info(self._group)["epoch"]
         try:
             info = self._sync(strategy)
         except MEMBERS_CHANGED:
@@ -240,15 +245,23 @@ class DiLoCo:
         while True:
             attempt += 1
             self._observer.before_meet(self)
-            topology = pccl.update_topology(group=self._group)
-            self._joined += tuple(topology.joined)
-            self._left += tuple(topology.left)
+            topology = self._update_topology()
+            self._joined += topology.joined
+            self._left += topology.left
             self._observer.topology_updated(self, topology)
             try:
                 return topology, self._sync(strategy)
             except MEMBERS_CHANGED:
                 if attempt == ATTEMPTS_MAX:
                     raise
+
+    def _update_topology(self) -> pccl.Topology:
+        """Return the members; with them who joined and left since this trainer last looked."""
+        topology = pccl.update_topology(group=self._group)
+        if topology.epoch == self._epoch:
+            return replace(topology, joined=(), left=())
+        self._epoch = topology.epoch
+        return topology
 
     def _sync(self, strategy: Strategy) -> pccl.SyncInfo:
         info = pccl.sync_shared_state(self._state, strategy=strategy, group=self._group)

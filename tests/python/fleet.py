@@ -1,8 +1,9 @@
 """Fleet: peers under remote control, for tests that kill, join and measure.
 
-A warm process that has imported torch and pccl forks each peer, which then costs milliseconds instead of seconds. A
-peer does what it is told over a socket, one command after another, and answers in JSON. The test holds a pidfd of each,
-so that it knows when a killed one has really ended. Nothing outlives `Fleet.close()`.
+A warm process that has imported torch and pccl forks each peer, which then costs milliseconds
+instead of seconds. A peer does what it is told over a socket, one command after another, and
+answers in JSON. The test holds a pidfd of each, so that it knows when a killed one has really
+ended. Nothing outlives `Fleet.close()`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,15 @@ class Remote:
     def __init__(self, pid: int, connection: socket.socket) -> None:
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
-        self._connection = connection
+        self.socket = connection
         self._reader = connection.makefile("r")
 
     def tell(self, verb: str, **arguments: Any) -> None:
         """Sends a command; its answers come in order by answer()."""
-        self._connection.sendall((json.dumps([verb, arguments]) + "\n").encode())
+        self.socket.sendall((json.dumps([verb, arguments]) + "\n").encode())
 
     def answer(self, timeout: float = ANSWER_TIMEOUT) -> dict[str, Any]:
-        self._connection.settimeout(timeout)
+        self.socket.settimeout(timeout)
         line = self._reader.readline()
         if not line:
             raise EOFError(f"peer process {self.pid} has ended")
@@ -70,7 +70,21 @@ class Remote:
         self.ended()
         os.close(self.pidfd)
         self._reader.close()
-        self._connection.close()
+        self.socket.close()
+
+
+def wait_joined(peers: list[Remote], count: int) -> list[Remote]:
+    """Waits until `count` of the peers, who have called join, are members; returns those."""
+    joined: list[Remote] = []
+    while len(joined) < count:
+        waiting = {peer.socket: peer for peer in peers if peer not in joined}
+        readable, _, _ = select.select(list(waiting), [], [], ANSWER_TIMEOUT)
+        assert readable, f"{len(joined)} of {count} peers have joined within {ANSWER_TIMEOUT} s"
+        for socket_ in readable:
+            answer = waiting[socket_].answer()
+            assert answer["ok"], answer
+            joined.append(waiting[socket_])
+    return joined
 
 
 class Fleet:
@@ -105,16 +119,30 @@ class Fleet:
         return peer
 
     def found(self, count: int, run: str = "test", **parameters: object) -> list[Remote]:
-        """`count` new peers that found a run together, in rank order."""
-        peers = [self.spawn() for _ in range(count)]
-        url = self.url(run, min_peers=count, **parameters)
-        for peer in peers:
+        """`count` new peers in one run, in rank order: two found it and let in the others."""
+        newcomers = [self.spawn() for _ in range(count)]
+        url = self.url(run, min_peers=min(2, count), **parameters)
+        for peer in newcomers:
             peer.tell("join", url=url)
-        ranks = [peer.answer()["rank"] for peer in peers]
-        assert sorted(ranks) == list(range(count))
-        return [
-            peer for _, peer in sorted(zip(ranks, peers, strict=True), key=lambda pair: pair[0])
-        ]
+        founders = wait_joined(newcomers, min(2, count))
+        return self.admit(founders, [peer for peer in newcomers if peer not in founders])
+
+    def admit(self, members: list[Remote], newcomers: list[Remote]) -> list[Remote]:
+        """Lets in `newcomers`, who have called join; returns all of them in rank order."""
+        members, newcomers = list(members), list(newcomers)
+        deadline = time.monotonic() + ANSWER_TIMEOUT
+        while newcomers:
+            assert time.monotonic() < deadline, f"{len(newcomers)} newcomers were not let in"
+            for member in members:
+                member.tell("update_topology")
+            joined = {member.answer()["joined"] for member in members}
+            assert len(joined) == 1, joined
+            arrived = wait_joined(newcomers, joined.pop())
+            members += arrived
+            newcomers = [peer for peer in newcomers if peer not in arrived]
+            time.sleep(0.01)  # not a wait: only not to call again at once
+        ranks = {peer: peer.call("info")["rank"] for peer in members}
+        return sorted(members, key=lambda peer: ranks[peer])
 
     def forget(self, peer: Remote) -> None:
         """Ends the process, if it lives."""
@@ -132,11 +160,11 @@ class Fleet:
         self.master.stdout.close()
 
 
-# ---- Inside a peer process -------------------------------------------------------------------------------------------
+# ---- Inside a peer process -----------------------------------------------------------------------
 
 
 class Peer:
-    """What a peer process can be told to do. Every method is a verb; what it returns is the answer."""
+    """What a peer process can be told to do: a method is a verb, and returns the answer."""
 
     def __init__(self, say: Callable[[dict[str, Any]], None]) -> None:
         import torch
@@ -150,7 +178,6 @@ class Peer:
         self.posted: list[Any] = []
         self.weights = torch.zeros(1000)
         self.revision = 0
-        self.stop_training = threading.Event()
 
     def _attempt(self, what: Callable[[], Any]) -> dict[str, Any]:
         start = time.monotonic()
@@ -231,16 +258,17 @@ class Peer:
         return {**self._attempt(sync), "digest": digest(self.weights), "revision": self.revision}
 
     def train(self, newcomer: bool = False, steps: int = 1_000_000) -> dict[str, Any]:
-        """Steps until train_stop: topology update, shared-state sync, all-reduce, state advances by one revision."""
+        """Steps until any peer has done its `steps`: then all stop after the same one.
+
+        A step: topology update, shared-state sync, all-reduce; the state advances by one revision.
+        """
         joint, failures, digests, revisions = 0.0, [], {}, []
         for step in range(steps):
-            if self.stop_training.is_set():
-                break
             try:
                 start = time.monotonic()
                 if not (
                     newcomer and step == 0
-                ):  # a newcomer arrives where the members' update_topology returns
+                ):  # it arrives where the members' update_topology returns
                     self.pccl.update_topology()
                 joint = max(joint, time.monotonic() - start)
                 strategy = "receive_only" if newcomer and step == 0 else "enforce_popular"
@@ -253,12 +281,16 @@ class Peer:
                 self.weights += delta
                 self.revision += 1
                 revisions.append(self.revision)
+                last = self.torch.tensor([float(step == steps - 1)])
+                self.dist.all_reduce(last, op=self.dist.ReduceOp.MAX)
             except RuntimeError as error:
                 failures.append(f"step {step}: {error}")
+                break
             if step == 0:
                 self.say({"first_step": self.revision})
+            if last.item() > 0:
+                break
             time.sleep(0.005)  # the "forward and backward" of this training
-        self.stop_training.clear()
         return {
             "joint_max": joint,
             "failures": failures,
@@ -282,7 +314,7 @@ class Peer:
         return {"rank": self.dist.get_rank(), "world": self.dist.get_world_size()}
 
     def leave(self) -> dict[str, Any]:
-        return self._attempt(lambda: self.dist.destroy_process_group())
+        return self._attempt(self.dist.destroy_process_group)
 
 
 def digest(tensor: Any) -> str:
@@ -297,38 +329,17 @@ def serve(connection: socket.socket) -> None:
 
     try:
         peer = Peer(say)
-        for verb, arguments in commands(connection, peer.stop_training):
+        for line in connection.makefile("r"):
+            verb, arguments = json.loads(line)
             say(getattr(peer, verb)(**arguments))
     except BaseException:
         say({"crashed": traceback.format_exc()})
         raise
 
 
-def commands(
-    connection: socket.socket, stop: threading.Event
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Commands as they come; "stop" is obeyed at once, in the middle of whatever is being done."""
-    import queue
-
-    waiting: queue.Queue[Any] = queue.Queue()
-
-    def read() -> None:
-        for line in connection.makefile("r"):
-            verb, arguments = json.loads(line)
-            if verb == "stop":
-                stop.set()
-            else:
-                waiting.put((verb, arguments))
-        waiting.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    while (command := waiting.get()) is not None:
-        yield command
-
-
 def warm_main(descriptor: int) -> None:
-    """The warm process: imports everything, starts nothing, forks a peer for each request, ends with its socket."""
-    import torch  # noqa: F401
+    """Imports everything, starts nothing, forks a peer for each request, ends with its socket."""
+    import torch
     import torch.distributed  # noqa: F401
 
     import pccl_backend

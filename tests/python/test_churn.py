@@ -25,23 +25,8 @@ def fleet() -> Iterator[Fleet]:
     fleet.close()
 
 
-def admit(fleet: Fleet, members: list[Remote], run: str = "test") -> Remote:
-    """A newcomer, let in by the members' next joint calls."""
-    newcomer = fleet.spawn()
-    newcomer.tell("join", url=fleet.url(run, min_peers=2))
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        for member in members:
-            member.tell("update_topology")
-        if all(member.answer()["joined"] for member in members):
-            assert newcomer.answer()["ok"]
-            return newcomer
-        time.sleep(0.01)
-    raise AssertionError("the newcomer was not let in within 20 s")
-
-
 def kill_one(fleet: Fleet, peers: list[Remote], chance: random.Random, trial: int) -> bool:
-    """Kills one peer (never the first) under way. Returns whether the error named the running operation."""
+    """Kills one peer (never the first). Returns whether an error named the running operation."""
     victim = chance.choice(peers[1:])
     for seed, peer in enumerate(peers):
         peer.tell("all_reduce", count=COUNT, seed=seed, tag=f"trial.{trial}")
@@ -80,11 +65,14 @@ def go_on(fleet: Fleet, peers: list[Remote]) -> None:
         assert outcome["ok"], outcome
         digests.add(outcome["digest"])
     assert len(digests) == 1
-    peers.append(admit(fleet, peers))
+    newcomer = fleet.spawn()
+    newcomer.tell("join", url=fleet.url(min_peers=2))
+    peers[:] = fleet.admit(peers, [newcomer])
 
 
+@pytest.mark.timeout(400)
 def test_kill_during_all_reduce(fleet: Fleet) -> None:
-    """SIGKILL at a random moment, again and again: uniform outcome, untouched tensors, and nothing leaks."""
+    """SIGKILL at random moments: uniform outcome, untouched tensors, and nothing leaks."""
     chance = random.Random(20250514)
     peers = fleet.found(3)
     counted, trial, usage = 0, 0, {}
@@ -123,7 +111,7 @@ def test_rank_0_dies(fleet: Fleet) -> None:
 
 
 def test_different_numbers_of_operations_posted(fleet: Fleet) -> None:
-    """One rank had one operation in flight, another five: after update_topology they are in step again."""
+    """One rank had one operation in flight, another five: they get in step again."""
     peers = fleet.found(3)
     for peer, times in zip(peers, (1, 5, 0), strict=True):
         assert peer.call("post", count=1000, seed=1, times=times)["ok"]
@@ -141,35 +129,30 @@ def test_different_numbers_of_operations_posted(fleet: Fleet) -> None:
         assert all(outcome["ok"] for outcome in peer.call("wait_all")["outcomes"])
 
 
+@pytest.mark.timeout(200)
 def test_join_while_others_train(fleet: Fleet) -> None:
     """A newcomer gets the state; no step of the others fails, is repeated, or waits for it."""
     members = fleet.found(2)
     for join in range(JOINS):
         for member in members:
             member.tell("train")
+        for member in members:
             assert "first_step" in member.answer()
         newcomer = fleet.spawn()
         joined = newcomer.call("join", url=fleet.url(min_peers=2))
-        assert joined["ok"] and joined["world"] == 3, joined
-        newcomer.tell("train", newcomer=True, steps=3)
-        newcomer.answer()
-        # Three steps together; then all stop at the same one: the newcomer by count, the members when it is gone.
-        theirs = newcomer.answer()
-        assert theirs["failures"] == [] and len(theirs["digests"]) == 3
-        for member in members:
-            member.tell("stop")
-        fleet.forget(newcomer)
+        assert joined["ok"], joined
+        assert joined["world"] == 3
+        theirs = newcomer.call("train", newcomer=True, steps=3)
+        while "first_step" in theirs:
+            theirs = newcomer.answer()
+        assert theirs["failures"] == []
+        assert len(theirs["digests"]) == 3
         for member in members:
             ours = member.answer()
-            before_the_end = [
-                failure
-                for failure in ours["failures"]
-                if "left" not in failure and "lost" not in failure
-            ]
-            assert before_the_end == [], f"join {join}: {before_the_end}"
-            assert ours["revisions"] == sorted(set(ours["revisions"])), (
-                f"join {join}: a step was repeated"
-            )
+            assert ours["failures"] == [], f"join {join}: {ours['failures']}"
+            first = ours["revisions"][0]
+            steps = list(range(first, first + len(ours["revisions"])))
+            assert ours["revisions"] == steps, f"join {join}: a step was repeated"
             assert ours["joint_max"] < 1.0, (
                 f"join {join}: a joint call took {ours['joint_max']:.2f} s"
             )
@@ -177,13 +160,17 @@ def test_join_while_others_train(fleet: Fleet) -> None:
                 assert ours["digests"][revision] == digest, (
                     f"join {join}: states differ at revision {revision}"
                 )
+        assert newcomer.call("leave")["ok"]
+        fleet.forget(newcomer)
 
 
 BLACKHOLE = """
 ip link set lo up
-ip link add black type dummy
+ip link add black type veth peer name hole
 ip address add 10.99.0.1/24 dev black
 ip link set black up
+ip link set hole up
+ip neighbour add 10.99.0.2 lladdr 02:00:00:00:00:02 dev black
 exec "$@"
 """
 
@@ -212,7 +199,8 @@ def unreachable_newcomer() -> None:
                 member.tell("all_reduce", count=1000, seed=seed)
             for member in members:
                 update = member.answer()
-                assert update["ok"] and update["world"] == 2
+                assert update["ok"], update
+                assert update["world"] == 2
                 assert "posted" in member.answer()
                 reduced = member.answer()
                 assert reduced["ok"]
@@ -222,6 +210,7 @@ def unreachable_newcomer() -> None:
             time.sleep(0.05)
         assert slowest < 0.5, f"a call of the members took {slowest:.2f} s"
         refused = newcomer.answer()
-        assert not refused["ok"] and "10.99.0.2" in refused["message"], refused
+        assert not refused["ok"]
+        assert "10.99.0.2" in refused["message"]
     finally:
         fleet.close()

@@ -27,7 +27,7 @@ def test_help_names_the_commands() -> None:
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [([], "required: COMMAND"), (["mastr"], "invalid choice: 'mastr'"), (["-x"], "-x")],
+    [([], "required: COMMAND"), (["mastr"], "invalid choice: 'mastr'"), (["-x", "demo"], "-x")],
 )
 def test_mistakes(words: list[str], says: str) -> None:
     done = run_program([*PCCL, *words])

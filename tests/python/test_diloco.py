@@ -5,6 +5,7 @@ That the real group behaves like this one is tested elsewhere; examples and demo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,7 @@ class Topology:
     world_size: int
     joined: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    epoch: str = "1.1"
 
 
 @dataclass
@@ -68,6 +70,9 @@ class ScriptedGroup:
         self.calls.append("update_topology")
         return self.topologies.pop(0) if self.topologies else Topology(2)
 
+    def run_info(self, group: object = None) -> dict[str, object]:
+        return {"epoch": "1.1"}
+
     def sync_shared_state(self, state: Any, *, strategy: str, **_: object) -> SyncInfo:
         self.calls.append(f"sync {strategy}")
         if self.sync_errors and (error := self.sync_errors.pop(0)):
@@ -89,11 +94,21 @@ class ScriptedGroup:
         return State(revision)
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small tensors: more threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def group(monkeypatch: pytest.MonkeyPatch) -> ScriptedGroup:
     scripted = ScriptedGroup()
     monkeypatch.setattr(pccl, "all_reduce", scripted.all_reduce)
     monkeypatch.setattr(pccl, "update_topology", scripted.update_topology)
+    monkeypatch.setattr(pccl, "run_info", scripted.run_info)
     monkeypatch.setattr(pccl, "sync_shared_state", scripted.sync_shared_state)
     monkeypatch.setattr(pccl, "SharedState", scripted.shared_state)
     monkeypatch.setattr(dist, "get_world_size", lambda group=None: 2)
@@ -162,7 +177,11 @@ def test_after_a_loss_the_same_bits_are_reduced_again(group: ScriptedGroup) -> N
     outer = DiLoCo(model)
     wander(model, 7)
     group.reduce_errors = [LOST, pccl.MembershipChangedError("not all had called it")]
-    group.topologies = [Topology(1, left=("b",)), Topology(2, joined=("d",)), Topology(2)]
+    group.topologies = [
+        Topology(1, left=("b",), epoch="1.2"),
+        Topology(2, joined=("d",), epoch="1.3"),
+        Topology(2, joined=("d",), epoch="1.3"),  # nothing new: who came is told once
+    ]
     done = outer.step()
     again = ["update_topology", "sync enforce_popular", "all_reduce"]
     assert group.calls == ["all_reduce", *again, *again, "update_topology", "sync enforce_popular"]

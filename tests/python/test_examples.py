@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -16,10 +17,10 @@ TIMEOUT_S = 90.0
 PRINTED = {
     "01_all_reduce.py": [(r"rank \d of 3: all averages are right", 3)],
     "02_survive_a_kill.py": [
-        (r"step 3: .*lost.*survive", 2),
+        (r"step 3: all_reduce.*\(survive, #3\).* lost: ", 2),
         (r"step 3: tensor untouched; now rank [01] of 2", 2),
         (r"step 2: average 21.0", 3),
-        (r"step 3: average 3[01](\.\d)?", 2),
+        (r"step 3: average 31.0", 2),
         (r"step 5: average 50.5", 2),
     ],
     "03_shared_state.py": [
@@ -28,7 +29,7 @@ PRINTED = {
     ],
     "04_train_diloco.py": [
         (r"peer 0 is killed", 1),
-        (r"0 joined, 1 left", 2),
+        (r"peer 1, outer step \d+: [01] joined, 1 left", 1),
         (r"peer 3 begins at outer step [1-9]", 1),
         (r"ends with error 0\.0\d+, hash \w+", 3),
     ],
@@ -47,6 +48,8 @@ def test_example(name: str) -> None:
         text=True,
         timeout=TIMEOUT_S,
         check=False,
+        # Lines of several processes stay whole only where each is written at once.
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     for pattern, count in PRINTED[name]:

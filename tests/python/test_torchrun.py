@@ -1,11 +1,14 @@
-"""torchrun with a script that knows nothing of pccl but its name."""
+"""Starts by the environment, as torchrun and others prepare it."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from world import Master, run_program
+import torch.distributed as dist
+import work_lifecycle as work
+from conftest import MakeWorld
+from world import Lost, Master, free_port, run_program
 
 SCRIPT = """
 import os, torch, torch.distributed as dist
@@ -18,60 +21,48 @@ model = DistributedDataParallel(torch.nn.Linear(4, 4))
 model(torch.ones(2, 4)).sum().backward()
 tensor = torch.full((3,), float(dist.get_rank()))
 dist.all_reduce(tensor)
-assert (tensor == 3).all(), tensor
+assert (tensor == 1).all(), tensor
 dist.barrier()
 print("rank", dist.get_rank(), "is done", flush=True)
 dist.destroy_process_group()
 """
 
-RESTARTS = """
-import os, sys, torch, torch.distributed as dist
 
-dist.init_process_group("pccl")
-dist.barrier()
-if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and dist.get_rank() == 1:
-    os._exit(7)
-tensor = torch.ones(3)
-dist.all_reduce(tensor)
-print("rank", dist.get_rank(), "is done", flush=True)
-dist.destroy_process_group()
-"""
-
-OPEN = """
-import torch, torch.distributed as dist
-
-dist.init_process_group("pccl")
-tensor = torch.ones(3)
-dist.all_reduce(tensor)
-print("size", dist.get_world_size(), flush=True)
-assert (tensor == dist.get_world_size()).all()
-dist.barrier()
-dist.destroy_process_group()
-"""
-
-
-def torchrun(path: Path, text: str, *options: str, **kwargs: object) -> str:
-    script = path / "script.py"
-    script.write_text(text)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", *options, str(script)]
-    done = run_program(command, **kwargs)  # type: ignore[arg-type]
+def test_torchrun_with_an_unmodified_script(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    options = ["--standalone", "--nproc-per-node=2"]
+    done = run_program([sys.executable, "-m", "torch.distributed.run", *options, str(script)])
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert "rank 0 is done" in done.stdout
+    assert "rank 1 is done" in done.stdout
 
 
-def test_an_unmodified_script(tmp_path: Path) -> None:
-    output = torchrun(tmp_path, SCRIPT, "--nproc-per-node=3")
-    assert output.count("is done") == 3
+def environment_of(port: int, size: int) -> dict[str, str]:
+    return {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
-def test_workers_that_are_restarted(tmp_path: Path) -> None:
-    """The second attempt meets at the same store, where the first has left its traces."""
-    output = torchrun(tmp_path, RESTARTS, "--nproc-per-node=2", "--max-restarts=1")
-    assert output.count("is done") == 2
+def test_the_environment_alone(make_world: MakeWorld) -> None:
+    variables = environment_of(free_port(), 3)
+    assert make_world(3).run(work.takes_environment, variables, setup="nothing") == [3] * 3
 
 
-def test_a_run_with_a_master_of_its_own(tmp_path: Path, master: Master) -> None:
-    """PCCL_MASTER wins over env://, whose rank and size then describe this machine only."""
-    variables = {"PCCL_MASTER": master.url(min_peers=2), "OMP_NUM_THREADS": "1"}
-    output = torchrun(tmp_path, OPEN, "--nproc-per-node=2", environment=variables)
-    assert output.count("size 2") == 2
+def test_workers_that_are_restarted(make_world: MakeWorld) -> None:
+    """The second attempt meets at the agent's store, where the first has left its traces."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    variables = environment_of(store.port, 2) | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+    first = make_world(2)
+    first.start(work.dies_in_environment, variables, setup="nothing")
+    assert first.outcomes(20, expect_success=False) == [Lost(7)] * 2, first.tails()
+    assert make_world(2).run(work.takes_environment, variables, setup="nothing") == [2] * 2
+
+
+def test_a_master_of_ones_own(make_world: MakeWorld, master: Master) -> None:
+    """PCCL_MASTER wins over env://, whose ranks and size then describe one machine only."""
+    url = master.url(min_peers=2)
+    world = make_world(1)
+    for _ in range(2):  # two machines of one process each
+        variables = environment_of(free_port(), 1) | {"PCCL_MASTER": url}
+        world.spawn(work.takes_environment, variables, setup="nothing", rank=0)
+    outcomes = world.outcomes(20)
+    assert [outcome.value for outcome in outcomes] == [2, 2]

@@ -136,7 +136,16 @@ def reductions(sizes: Iterable[int]) -> None:
         check(tensor, reference(dtype, size, op), (dtype, op, size))
 
 
-def large_reduction(size: int) -> None:
+def many_elements(size: int) -> None:
+    """A large tensor, all of it checked."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    base = torch.arange(size).remainder_(97).to(torch.float32)
+    tensor = base * (rank + 1)
+    dist.all_reduce(tensor)
+    assert tensor.equal(base.mul_(sum(range(1, world + 1))))
+
+
+def rounded_sums(size: int) -> None:
     """Sums that are not exact: close to the true value, and the same bits everywhere."""
     parts = [
         torch.randn(size, generator=torch.Generator().manual_seed(rank))
@@ -170,6 +179,11 @@ def coalesced_reductions() -> None:
     for tensor, n in zip(tensors, (3, 0, 1, 65), strict=True):
         want = torch.full((n,), float(sum(r + n for r in range(world))))
         assert_same(tensor, want, n)
+
+
+def eight_ranks() -> None:
+    reductions([0, 1, 7])
+    rounded_sums(1 << 18)
 
 
 # --- Others ---------------------------------------------------------------------------------------
@@ -290,9 +304,6 @@ def staged() -> None:
     for source, output in enumerate(outputs):
         assert (output == source).all()
 
-    numbers = torch.full((4,), complex(rank, 1))
-    dist.all_reduce(numbers.conj().imag)  # a view with the sign bit set: -1 each
-    assert (numbers.imag == world).all()
     parameter = torch.nn.Parameter(torch.full((4, 4), float(rank)))
     dist.all_reduce(parameter.t())
     assert (parameter == total).all()

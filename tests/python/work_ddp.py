@@ -20,19 +20,21 @@ BATCH = 6
 
 
 class Net(nn.Module):
-    """Two layers, one of them unused in some steps, and more than one gradient bucket."""
+    """More than one gradient bucket; with `rare`, a layer that every other step does without."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, rare: bool = False) -> None:
         super().__init__()
         self.first = nn.Linear(20, 300)
         self.second = nn.Linear(300, 300)
-        self.rare = nn.Linear(300, 300)
         self.last = nn.Linear(300, 3)
+        self.rare = nn.Linear(300, 300) if rare else None
+        self.calls = 0
 
-    def forward(self, x: torch.Tensor, rare: bool = False) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.first(x))
-        x = torch.relu(self.rare(x) if rare else self.second(x))
-        return self.last(x)  # type: ignore[no-any-return]
+        self.calls += 1
+        layer = self.rare if self.rare and self.calls % 2 == 0 else self.second
+        return self.last(torch.relu(layer(x)))  # type: ignore[no-any-return]
 
 
 def batches(rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -46,13 +48,13 @@ def batches(rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
 def alone(world: int, *, rare: bool) -> dict[str, torch.Tensor]:
     """Train on everybody's batches in this process."""
     torch.manual_seed(0)
-    model = Net()
+    model = Net(rare=rare)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for step in range(STEPS):
         parts = [batches(rank)[step] for rank in range(world)]
         inputs, targets = (torch.cat(side) for side in zip(*parts, strict=True))
         optimizer.zero_grad()
-        nn.functional.mse_loss(model(inputs, rare and step % 2 == 1), targets).backward()
+        nn.functional.mse_loss(model(inputs), targets).backward()
         optimizer.step()
     return model.state_dict()
 
@@ -62,13 +64,9 @@ def together(**options: Any) -> None:
     world, rank = dist.get_world_size(), dist.get_rank()
     rare = bool(options.get("find_unused_parameters"))
     hook = options.pop("hook", None)
-    torch.manual_seed(
-        0 if options.get("init_sync") is False else rank
-    )  # DDP's start makes them one
-    model = Net()
-    if rank == 0:
-        torch.manual_seed(0)
-        model = Net()
+    # With init_sync all begin with rank 0's parameters; without, the seeds must do it.
+    torch.manual_seed(rank if options.get("init_sync", True) else 0)
+    model = Net(rare=rare)
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.2, **options)
     if hook == "fp16":
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
@@ -76,10 +74,9 @@ def together(**options: Any) -> None:
         state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2)
         ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
-    for step, (inputs, targets) in enumerate(batches(rank)):
+    for inputs, targets in batches(rank):
         optimizer.zero_grad()
-        output = ddp(inputs, rare and step % 2 == 1) if rare else ddp(inputs)
-        nn.functional.mse_loss(output, targets).backward()
+        nn.functional.mse_loss(ddp(inputs), targets).backward()
         optimizer.step()
     tolerance = {None: 1e-5, "fp16": 2e-2, "power_sgd": float("inf")}[hook]
     for name, want in alone(world, rare=rare).items():

@@ -5,9 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 import time
+import warnings
 import weakref
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 from world import expected
 
 import pccl_backend as pccl
+from pccl_backend import _register
 
 # --- Work and Future ------------------------------------------------------------------------------
 
@@ -195,6 +199,95 @@ def forked_child_is_told() -> list[str]:
     dist.barrier()
     work.wait()
     return said
+
+
+# --- Ends of programs -----------------------------------------------------------------------------
+
+
+def program(end: str) -> None:
+    """A program that never calls destroy_process_group."""
+    world.current.init()
+    tensor = torch.ones(1000)
+    dist.all_reduce(tensor)
+    assert (tensor == dist.get_world_size()).all()
+    _ENDS[end]()
+    print("end of", end, flush=True)
+
+
+def _leaves_much_behind() -> None:
+    """Callbacks that run on, and operations that the other rank never calls."""
+    futures = [dist.all_reduce(torch.ones(9), async_op=True).get_future() for _ in range(5)]
+    for future in futures:
+        future.then(lambda _: time.sleep(0.05))
+    for _ in range(dist.get_rank()):
+        dist.all_reduce(torch.ones(1000), async_op=True)
+
+
+def _waits_in_a_thread() -> None:
+    threading.Thread(target=dist.barrier).start()
+
+
+def _raises() -> None:
+    raise RuntimeError("my own")
+
+
+def _exits() -> None:
+    sys.exit(3)
+
+
+_ENDS: dict[str, Callable[[], None]] = {
+    "much behind": _leaves_much_behind,
+    "a waiting thread": _waits_in_a_thread,
+    "an error": _raises,
+    "sys.exit": _exits,
+}
+
+
+# --- Starts ---------------------------------------------------------------------------------------
+
+
+def takes_environment(variables: dict[str, str]) -> int:
+    """Nothing but `init_process_group("pccl")`, as a script under torchrun has it."""
+    os.environ.update(variables, RANK=str(world.current.rank))
+    dist.init_process_group("pccl")
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    size = dist.get_world_size()
+    assert (tensor == size).all()
+    dist.barrier()
+    dist.destroy_process_group()
+    return size
+
+
+def dies_in_environment(variables: dict[str, str]) -> None:
+    """A first attempt, which leaves its traces in the agent's store."""
+    os.environ.update(variables, RANK=str(world.current.rank))
+    dist.init_process_group("pccl")
+    dist.barrier()
+    os._exit(7)
+
+
+def meets_another_torch() -> str:
+    torch.__version__ = "2.99.1+cpu"
+    try:
+        pccl.join("pccl://nowhere/r")
+    except ImportError as error:
+        return str(error)
+    raise AssertionError("a module built for this torch was used with another")
+
+
+def cannot_register() -> list[str]:
+    """torch's `register_backend` fails: what a plain `import torch` would see of it."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise OSError("disk on fire")
+
+    dist.Backend.register_backend = broken  # type: ignore[assignment]
+    _register._registered = False
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _register.register()
+    return [str(warning.message) for warning in caught]
 
 
 # --- Groups beside others -------------------------------------------------------------------------

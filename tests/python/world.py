@@ -12,13 +12,15 @@ what is left of it, by process id.
     world.processes[1].kill()
     outcomes = world.outcomes(timeout=20)                    # a Lost for the killed one
 
-The function finds its process group made (`setup="group"`) and it is destroyed afterwards; with
-`setup="nothing"` the process does everything by itself.
+The function finds its process group made (`setup="group"`) and it is destroyed afterwards. With
+`setup="nothing"` it does that by itself. With `setup="program"` it does too, and the process then
+ends as an interpreter ends that has come to the end of its program; it hands nothing back.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import itertools
 import multiprocessing
@@ -181,7 +183,7 @@ class World:
             torch_threads=self.torch_threads,
         )
         mine, theirs = _context.Pipe(duplex=False)
-        handle = _context.Process(target=_main, args=(job, theirs), name=name, daemon=True)
+        handle = _context.Process(target=_main, args=(job, theirs), name=name)
         handle.start()
         theirs.close()
         process = Process(name=name, log=Path(job.log), handle=handle, answers=mine)
@@ -284,6 +286,8 @@ def _main(job: Job, answers: Connection) -> None:
     sys.stdout = sys.stderr = log
     faulthandler.register(STACK_SIGNAL, file=log, all_threads=True)
     os.environ.update(job.environment)
+    if job.setup == "program":
+        _run_as_program(job)
     outcome: Outcome
     try:
         value = _run(job)
@@ -306,6 +310,20 @@ def _run(job: Job) -> Any:
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _run_as_program(job: Job) -> None:
+    """Run it and end as a Python program does: threads are awaited, exit handlers run."""
+    code = 0
+    try:
+        job.function(*job.arguments)
+    except SystemExit as request:
+        code = int(request.code or 0)
+    except BaseException:  # noqa: BLE001
+        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        code = 1
+    sys.stdout.flush()
+    ctypes.pythonapi.Py_Exit(code)
 
 
 def _portable(error: Exception) -> Exception:
@@ -396,21 +414,3 @@ def run_program(
         text=True,
         check=False,
     )
-
-
-@contextlib.contextmanager
-def programs(commands: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start programs beside each other; whatever still runs at the end is killed."""
-    started = [
-        subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
-        )
-        for command in commands
-    ]
-    try:
-        yield started
-    finally:
-        for program in started:
-            if program.poll() is None:
-                program.kill()
-            program.communicate(timeout=10)

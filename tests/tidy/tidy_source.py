@@ -1,7 +1,8 @@
-"""What tidy's rules look at: a file of the tree, and for C++ its code without comments, its includes, its functions.
+"""What tidy's rules look at: a file, and for C++ its code without comments, includes and functions.
 
-A compiler is not needed for that. The reader of functions knows the shapes this code uses (clang-format sees to them):
-a brace that opens after a parameter list, at the level of a namespace or a class, begins a function.
+No compiler is needed for that. The reader of functions knows the shapes this code uses
+(clang-format sees to them): a brace that opens after a parameter list, at the level of a namespace
+or a class, begins a function.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ SUFFIXES = (".cc", ".h", ".cu", ".py", ".pyi", ".cmake", ".sh", ".txt", ".md", "
 MADE = ("__pycache__", "bin", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 
 _COMMENT_OR_LITERAL = re.compile(
-    r"""//[^\n]* | /\*.*?\*/ | R"(?P<d>[^(\s]*)\(.*?\)(?P=d)" | "(?:\\.|[^"\\\n])*" | (?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+' """,
+    r"""//[^\n]* | /\*.*?\*/
+      | R"(?P<delimiter>[^(\s]*)\(.*?\)(?P=delimiter)" | "(?:\\.|[^"\\\n])*"
+      | (?<![0-9a-fA-F])'(?:\\.|[^'\\\n])+'  # but not the one in 1'000
+    """,
     re.VERBOSE | re.DOTALL,
 )
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
@@ -42,7 +46,7 @@ _SCOPE = re.compile(r"\b(namespace|class|struct|union|enum|extern)\b")
 
 @dataclass(frozen=True, kw_only=True)
 class Function:
-    """A function's name, as far as it can be read off, with its first line and how many it takes."""
+    """A function: its name, as far as it can be read off, its first line, and how many it takes."""
 
     name: str
     line: int

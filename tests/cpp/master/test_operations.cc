@@ -156,16 +156,29 @@ TEST_F(OperationsTest, BoundsWhatOnePeerCanMakeItRemember) {
 }
 
 TEST_F(OperationsTest, WhatGotLostWithAConnectionIsMadeUpFor) {
+  const auto resume = [this](PeerId peer, uint32_t sequence, protocol::OpState state, bool posting) {
+    EXPECT_TRUE(table.resume(peer, {{op(sequence), state}}, {all_reduce(8)}, posting).ok());
+  };
   begin(kA, 0);
   begin(kB, 0);
-  EXPECT_TRUE(table.resume(kC, op(0), all_reduce(8), true, true).ok());  // Begin and Done
-  EXPECT_TRUE(table.resume(kA, op(0), all_reduce(8), true, true).ok());  // Done
-  EXPECT_TRUE(table.resume(kB, op(0), all_reduce(8), false, true).ok()); // nothing
+  resume(kC, 0, protocol::OpState::kDone, true);     // Begin and Done
+  resume(kA, 0, protocol::OpState::kDone, true);     // Done
+  resume(kB, 0, protocol::OpState::kNotDone, true);  // nothing
   EXPECT_TRUE(table.take_settled().empty());
   EXPECT_TRUE(table.done(kB, op(0)).ok());
   EXPECT_EQ(verdict().outcome, Outcome::kCommitted);
-  EXPECT_TRUE(table.resume(kB, op(1), all_reduce(8), false, false).ok()) << "posting is over";
-  EXPECT_TRUE(table.drained());
+  resume(kB, 1, protocol::OpState::kNotDone, false);
+  EXPECT_TRUE(table.drained()) << "posting is over";
+}
+
+TEST_F(OperationsTest, ATransferThatIsNoLongerNamedIsFinished) {
+  for (uint32_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(table.begin(kA, op(i), transfer(kA, kC)).ok());
+    EXPECT_TRUE(table.begin(kC, op(i), transfer(kA, kC)).ok());
+    EXPECT_TRUE(table.done(kC, op(i)).ok());
+  }
+  EXPECT_TRUE(table.resume(kA, {{op(1), {}}}, {transfer(kA, kC)}, false).ok());
+  EXPECT_EQ(table.open_count(), 1u) << "0 is finished, 1 is not";
 }
 
 }  // namespace

@@ -103,8 +103,14 @@ struct End : FrameSink {
 };
 
 struct Link {
-  explicit Link(bool checked = false) {
+  // `held_bytes`: what the system holds on the way; 0: as much as it likes.
+  explicit Link(bool checked = false, int held_bytes = 0) {
     const auto [first, second] = connected_fds();
+    for (const int fd : {first, second}) {
+      if (held_bytes == 0) continue;
+      setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &held_bytes, sizeof held_bytes);
+      setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &held_bytes, sizeof held_bytes);
+    }
     a.open(first, checked);
     b.open(second, checked);
   }
@@ -155,14 +161,14 @@ struct Storm {
       fill(end.payload, 0xdd);
       end.lane->send(control(++withdrawn));
       next();
-      timer->arm(monotonic_now() + milliseconds(1 + random() % 8));
+      timer->arm(monotonic_now() + milliseconds(1 + random() % 16));
     });
     timer->arm(monotonic_now());
   }
   void next() {
     if (!end.lane->idle()) return;
     end.payload =
-        content(++number, random() % 4 == 0 ? 1 + random() % 300 : random() % 200'000 + 1);
+        content(++number, random() % 2 == 0 ? 1 + random() % 300 : random() % 200'000 + 1);
     end.lane->send_chunk(chunk(number, end.payload.size()), end.payload);
   }
 
@@ -174,7 +180,7 @@ struct Storm {
 };
 
 void run_storm(bool checked) {
-  Link link(checked);
+  Link link(checked, 1 << 16);
   Storm first(link.a, 1), second(link.b, 2);
   for (Storm* storm : {&first, &second}) {
     on(storm->end.loop, [&] {

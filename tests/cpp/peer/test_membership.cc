@@ -70,7 +70,7 @@ TEST(Membership, ALossBreaksTheGroupUntilUpdateTopology) {
             "info: epoch 1.1 is ending: peer 1.3 (10.0.0.3) lost\n"
             "tell Report\n");
   EXPECT_TRUE(t.core().broken().ok());
-  EXPECT_EQ(t.lose(1, 3), "warn: epoch 1.1 ended: peer 1.3 lost; call pccl.update_topology() and repeat\n");
+  EXPECT_EQ(t.lose(1, 3), "info: epoch 1.1 ended: peer 1.3 lost; call pccl.update_topology() and repeat\n");
   EXPECT_EQ(t.core().broken(), (Status{Code::kPeerLost, "peer 1.3 lost; call pccl.update_topology() and repeat", peer_id(3)}));
   EXPECT_EQ(t.joint(6, protocol::JointKind::kSyncSharedState),
             "finish joint call 6: peer lost: sync_shared_state: peer 1.3 lost; call pccl.update_topology() and repeat\n");

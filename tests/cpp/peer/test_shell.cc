@@ -383,11 +383,17 @@ TEST(Shell, AJointCallTimesOutForAll) {
 
 TEST(Shell, OneJointCallAtATime) {
   World world(2);
-  std::thread first([&] { EXPECT_TRUE(world.peer(0).update_topology(kLong, {}).ok()); });
-  Status status;
-  while (status.code != Code::kInvalidState) status = world.peer(0).are_peers_pending(milliseconds(1), {}).status();
-  EXPECT_NE(status.message.find("another joint call of this process, update_topology, is under way"), std::string::npos);
-  while (!world.peer(1).update_topology(kLong, {}).ok()) continue;  // a number may have gone to the call that timed out
+  std::atomic<bool> tried{false};
+  const auto try_another = [&] {  // asked while the first waits
+    const Status status = world.peer(0).are_peers_pending(kLong, {}).status();
+    EXPECT_EQ(status.code, Code::kInvalidState);
+    EXPECT_NE(status.message.find("another joint call of this process, update_topology, is under way"), std::string::npos);
+    tried = true;
+    return false;
+  };
+  std::thread first([&] { EXPECT_TRUE(world.peer(0).update_topology(kLong, try_another).ok()); });
+  while (!tried) std::this_thread::sleep_for(milliseconds(5));
+  EXPECT_TRUE(world.peer(1).update_topology(kLong, {}).ok());
   first.join();
 }
 

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "csrc/base/log.h"
 #include "csrc/peer/shell.h"
 #include "master/shell.h"
 
@@ -59,6 +60,7 @@ class World {
   explicit World(uint32_t size = 0, uint32_t min_peers = 0) {
     Result<std::unique_ptr<master::Shell>> opened = master::Shell::open({"127.0.0.1", 0});
     EXPECT_TRUE(opened.ok());
+    set_log_level("error");  // most of these stories end badly
     master_ = std::move(opened.value());
     peers_.resize(size);
     std::vector<std::thread> threads;

@@ -1,0 +1,158 @@
+#include "csrc/net/handle.h"
+
+#include "tests/cpp/net/net_test.h"
+
+namespace pccl::net {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Runs `what` on the loop and waits for it.
+void run_on(Loop& loop, const std::function<void()>& what) {
+  on(loop, [&] {
+    what();
+    return 0;
+  });
+}
+
+struct Sockets {
+  Sockets() {
+    const auto [first, second] = connected_fds();
+    mine = Socket(first);
+    other = Socket(second);
+  }
+  Socket mine, other;
+};
+
+TEST(Watcher, SaysWhatItIsAskedFor) {
+  Sockets sockets;
+  Loop loop("test");
+  int readable = 0, writable = 0;
+  std::shared_ptr<Watcher> watcher;
+  run_on(loop, [&] {
+    watcher = Watcher::open(loop.inside(), sockets.mine.fd(), [&](bool can_read, bool can_write) {
+      readable += can_read;
+      writable += can_write;
+      watcher->watch(true, false);
+    });
+  });
+  std::this_thread::sleep_for(milliseconds(10));
+  run_on(loop, [&] {
+    EXPECT_EQ(readable + writable, 0);  // nothing at first
+    watcher->watch(true, true);
+  });
+  EXPECT_TRUE(eventually(loop, [&] { return writable == 1; }));
+  std::this_thread::sleep_for(milliseconds(10));
+  run_on(loop, [&] {
+    EXPECT_EQ(readable, 0);
+    EXPECT_EQ(writable, 1);
+    EXPECT_EQ(::send(sockets.other.fd(), "x", 1, 0), 1);
+  });
+  EXPECT_TRUE(eventually(loop, [&] { return readable > 3; }));  // as often as it is so
+  run_on(loop, [&] { watcher->close(); });
+}
+
+TEST(Watcher, SaysAnErrorAsBoth) {
+  Sockets sockets;
+  Loop loop("test");
+  bool both = false;
+  std::shared_ptr<Watcher> watcher;
+  run_on(loop, [&] {
+    watcher = Watcher::open(loop.inside(), sockets.mine.fd(), [&](bool can_read, bool can_write) {
+      both = can_read && can_write;
+      watcher->close();
+    });
+    watcher->watch(true, false);
+    const linger at_once{1, 0};
+    setsockopt(sockets.other.fd(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    sockets.other = Socket();
+  });
+  EXPECT_TRUE(eventually(loop, [&] { return watcher->closed(); }));
+  EXPECT_TRUE(on(loop, [&] { return both; }));
+}
+
+// Whose number is given to another socket in the same turn: the old handle must not stand in its
+// way.
+TEST(Watcher, ADescriptorsNumberMayBeUsedAgainAtOnce) {
+  Loop loop("test");
+  run_on(loop, [&] {
+    for (int i = 0; i < 100; ++i) {
+      Sockets sockets;
+      auto watcher = Watcher::open(loop.inside(), sockets.mine.fd(), [](bool, bool) {});
+      watcher->watch(true, true);
+      watcher->close();
+    }
+  });
+}
+
+TEST(Handle, ClosedItCallsNobodyAndLetsGoOfWhatItHeld) {
+  Loop loop("test");
+  auto held = std::make_shared<int>(0);
+  bool called = false;
+  run_on(loop, [&] {
+    auto alarm = Alarm::open(loop.inside(), [held, &called] { called = true; });
+    alarm->arm(monotonic_now());
+    alarm->close();
+    alarm->close();
+    alarm->arm(monotonic_now());
+    EXPECT_TRUE(alarm->closed());
+  });
+  EXPECT_TRUE(eventually(loop, [&] { return held.use_count() == 1; }));
+  EXPECT_FALSE(called);
+}
+
+TEST(Handle, ALoopThatEndsClosesWhatIsOpen) {
+  Sockets sockets;
+  auto held = std::make_shared<int>(0);
+  std::shared_ptr<Watcher> watcher;
+  std::shared_ptr<Alarm> alarm;
+  {
+    Loop loop("test");
+    run_on(loop, [&] {
+      watcher = Watcher::open(loop.inside(), sockets.mine.fd(), [held](bool, bool) {});
+      watcher->watch(true, false);
+      alarm = Alarm::open(loop.inside(), [held] {});
+      alarm->arm(monotonic_now() + std::chrono::hours(1));
+    });
+  }
+  EXPECT_TRUE(watcher->closed() && alarm->closed());
+  EXPECT_EQ(held.use_count(), 1);
+  watcher->watch(true, true);
+  watcher->close();
+  alarm->disarm();
+  alarm->close();
+}
+
+// Something deferred acts when the callback under way is over, once, however often it was asked
+// for.
+struct Counter : Deferred {
+  void run_deferred() override {
+    ++count;
+    if (again) again();
+  }
+  int count = 0;
+  std::function<void()> again;
+};
+
+TEST(Deferred, ActsWhenTheCallbackIsOver) {
+  Loop loop("test");
+  auto counter = std::make_shared<Counter>();
+  run_on(loop, [&] {
+    loop.inside()->defer(counter);
+    loop.inside()->defer(counter);
+    EXPECT_EQ(counter->count, 0);
+  });
+  EXPECT_EQ(on(loop, [&] { return counter->count; }), 1);
+}
+
+TEST(Deferred, WhoAsksAgainAndAgainDoesNotKeepOthersWaiting) {
+  Loop loop("test");
+  auto counter = std::make_shared<Counter>();
+  counter->again = [&] { loop.inside()->defer(counter); };
+  run_on(loop, [&] { loop.inside()->defer(counter); });
+  EXPECT_TRUE(eventually(loop, [&] { return counter->count > 1000; }));
+  run_on(loop, [&] { counter->again = nullptr; });
+}
+
+}  // namespace
+}  // namespace pccl::net
