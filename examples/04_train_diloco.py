@@ -63,5 +63,7 @@ def peer(url: str, number: int) -> None:
 
 
 if __name__ == "__main__":
+    import torch._dynamo  # torch.optim needs it and takes seconds to import: once for all peers
+
     with launch.master() as url:
         launch.run_peers(peer, url, starts_s=[0.0, 0.0, 0.0, 1.0], killed=1)

@@ -1,7 +1,7 @@
-// Agreement: one sync_shared_state at a time, from the complete ballot to its answer: election, then
-// the stale ones fetch, then the record is made durable (PROTOCOL.md, section 5.3); and what was agreed
-// on last. The master carries no tensor: it says who fetches what from whom.
-// Invariant: nobody is answered before what was agreed on is durable.
+// Agreement: one sync_shared_state at a time, from the complete ballot to its answer: election,
+// then the stale ones fetch, then the record is made durable (PROTOCOL.md, section 5.3); and what
+// was agreed on last. The master carries no tensor: it says who fetches what from whom. Invariant:
+// nobody is answered before what was agreed on is durable.
 #pragma once
 
 #include <map>

@@ -1,8 +1,9 @@
-// Ballot: the joint calls of one group: who has voted for what, one open ballot at a time (PROTOCOL.md,
-// section 5). Every micro-consensus of a run is this same vote. What a complete ballot decides is the
-// business of others; they settle it, and the ballot says who is to be told what.
-// Invariants: a voter has at most one vote open; in a group that is not broken all open votes have the
-// same number; a number that was settled before some member voted for it is answered alike when it does.
+// Ballot: the joint calls of one group: who has voted for what, one open ballot at a time
+// (PROTOCOL.md, section 5). Every micro-consensus of a run is this same vote. What a complete
+// ballot decides is the business of others; they settle it, and the ballot says who is to be told
+// what. Invariants: a voter has at most one vote open; in a group that is not broken all open votes
+// have the same number; a number that was settled before some member voted for it is answered alike
+// when it does.
 #pragma once
 
 #include <cstdint>
@@ -47,9 +48,9 @@ class Ballot {
   // Whether this is the number of an open vote of this voter.
   bool is_open(PeerId voter, uint32_t number) const;
   bool is_open(PeerId voter, protocol::JointKind kind) const;  // whether it has an open vote for it
-  const protocol::Vote& vote(PeerId voter) const;  // REQUIRES: voted
-  std::vector<uint32_t> missing() const;           // ranks that have not voted
-  std::string mismatch() const;                    // each kind with its ranks, the rarer first
+  const protocol::Vote& vote(PeerId voter) const;              // REQUIRES: voted
+  std::vector<uint32_t> missing() const;                       // ranks that have not voted
+  std::string mismatch() const;  // each kind with its ranks, the rarer first
 
   // Ends the open ballot. `answer` but for number and kind, which are each voter's own.
   Answers settle(const protocol::Answer& answer);
@@ -66,8 +67,8 @@ class Ballot {
   std::vector<std::pair<uint32_t, const Voter*>> by_rank() const;
   protocol::Answer& tell(Voter& voter, const protocol::Vote& vote, protocol::Answer answer);
 
-  std::vector<PeerId> order_;         // of ranks: who is lost stays, so that ranks do not shift
-  std::map<PeerId, Voter> voters_;    // who is left
+  std::vector<PeerId> order_;       // of ranks: who is lost stays, so that ranks do not shift
+  std::map<PeerId, Voter> voters_;  // who is left
   std::map<uint32_t, protocol::Answer> settled_;  // numbers that not all have voted for
   bool broken_ = false;
 };

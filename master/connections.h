@@ -1,10 +1,9 @@
 // Connections: who is connected, how far its introduction has come, and for how long it has been
-// silent. The only place from which something is said to a peer. Who is a member, and what a silence
-// or an end means, is for others to decide.
-// Invariants: a peer has at most one connection; a message the table in connections.cc does not allow in
-// the phase of its connection goes no further than check().
-// Silence is counted in ticks, one per call of tick() however late it comes, so that a master that was
-// stopped for a while does not blame its peers when it wakes up.
+// silent. The only place from which something is said to a peer. Who is a member, and what a
+// silence or an end means, is for others to decide. Invariants: a peer has at most one connection;
+// a message the table in connections.cc does not allow in the phase of its connection goes no
+// further than check(). Silence is counted in ticks, one per call of tick() however late it comes,
+// so that a master that was stopped for a while does not blame its peers when it wakes up.
 #pragma once
 
 #include <map>
@@ -44,14 +43,15 @@ class Connections {
 
   // From now on this connection is the peer's; another one it had is closed.
   void introduce(ConnectionId id, PeerId peer, GroupId group, ConnectionPhase phase);
-  void enter(PeerId peer, ConnectionPhase phase);  // REQUIRES: forwards in order; ignored when not connected
+  void enter(PeerId peer,
+             ConnectionPhase phase);  // REQUIRES: forwards in order; ignored when not connected
 
   // Nothing while the peer is not connected: Resume makes up for it.
   void send(PeerId peer, protocol::Message message);
   void send(ConnectionId id, protocol::Message message);
-  void close(ConnectionId id);    // after what was sent has left
-  void close(PeerId peer);        // likewise, if it is connected
-  void forget(ConnectionId id);   // it has closed by itself
+  void close(ConnectionId id);   // after what was sent has left
+  void close(PeerId peer);       // likewise, if it is connected
+  void forget(ConnectionId id);  // it has closed by itself
 
   // A tenth of the peer timeout has passed: pings who was not spoken to for a while, or has not
   // confirmed what it was told. Returns who has been silent for the whole timeout.

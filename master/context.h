@@ -1,6 +1,6 @@
-// Context: what the parts of a MasterCore share during a step: the options, where effects go, and the
-// numbers that are never given twice. No part reaches around it to another; core.cc and group.cc carry
-// what one says to the next.
+// Context: what the parts of a MasterCore share during a step: the options, where effects go, and
+// the numbers that are never given twice. No part reaches around it to another; core.cc and
+// group.cc carry what one says to the next.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
-// What happens to a connection, in order: Accepted, its first message (Hello or Resume), then messages
-// that its phase allows (the table is in connections.cc) until it closes, by itself or because of one
-// that is forbidden. Messages go to the peer's group (group.cc); what follows from all of it is done at
-// the end of every step, in settle().
+// What happens to a connection, in order: Accepted, its first message (Hello or Resume), then
+// messages that its phase allows (the table is in connections.cc) until it closes, by itself or
+// because of one that is forbidden. Messages go to the peer's group (group.cc); what follows from
+// all of it is done at the end of every step, in settle().
 
 #include "master/core.h"
 
@@ -28,7 +28,8 @@ struct MasterCore::Inside {
   Status introduce(ConnectionId id, const protocol::Resume& resume);
   template <typename M>
   Status introduce(ConnectionId, const M&) {
-    return violation("the first message is neither Hello nor Resume");  // the table forbids it before
+    return violation(
+        "the first message is neither Hello nor Resume");  // the table forbids it before
   }
   // Of a peer.
   Status hear(Group& group, PeerId peer, const protocol::Leave&);
@@ -112,8 +113,9 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& re
     return {};
   }
   if (resume.run_id != context.options.run_id || !is_ours(resume.peer)) {
-    reject(id, {Code::kMasterLost, "the master was started anew and does not know this peer: run \"" +
-                                       context.options.run + "\" is another one now; join again"});
+    reject(id,
+           {Code::kMasterLost, "the master was started anew and does not know this peer: run \"" +
+                                   context.options.run + "\" is another one now; join again"});
     return {};
   }
   Group* group = group_of(resume.peer);
@@ -128,7 +130,8 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& re
     return {};
   }
   const bool member = group->membership().is_member(resume.peer);
-  connections.introduce(id, resume.peer, group->id(), member ? ConnectionPhase::kMember : ConnectionPhase::kRegistered);
+  connections.introduce(id, resume.peer, group->id(),
+                        member ? ConnectionPhase::kMember : ConnectionPhase::kRegistered);
   return group->back(resume);
 }
 

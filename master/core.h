@@ -1,9 +1,9 @@
-// MasterCore: one run, as its master sees it: who is registered, who is a member, what has been posted and what became
-// of it. Pure (no socket, clock or thread): `step` is the only way its state changes, `deadline` the only way time
-// gets in. Composed of ballot (joint votes), membership (peers, links, epochs), verdict (how operations end), election
-// (shared state). PROTOCOL.md is its specification.
-// Events the protocol forbids, from a peer: that connection is closed, as section 1 says. Nothing a peer can send
-// asserts.
+// MasterCore: one run, as its master sees it: who is registered, who is a member, what has been
+// posted and what became of it. Pure (no socket, clock or thread): `step` is the only way its state
+// changes, `deadline` the only way time gets in. Composed of ballot (joint votes), membership
+// (peers, links, epochs), verdict (how operations end), election (shared state). PROTOCOL.md is its
+// specification. Events the protocol forbids, from a peer: that connection is closed, as section 1
+// says. Nothing a peer can send asserts.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ struct ConnectionId {
 // What must survive the master: see DESIGN section 5, "durable before told".
 struct MembershipRecord {
   GroupId group;
-  Epoch ended;                     // the epoch that ends here, if any, and how its operations ended
+  Epoch ended;  // the epoch that ends here, if any, and how its operations ended
   std::vector<OpKey> committed;
-  Epoch begun;                     // the epoch that begins, if any
+  Epoch begun;  // the epoch that begins, if any
   std::vector<protocol::Member> members;
   bool operator==(const MembershipRecord&) const = default;
 };
@@ -43,29 +43,49 @@ struct SharedStateRecord {
 using Record = std::variant<MembershipRecord, SharedStateRecord>;
 
 // ---- Events ----
-struct Accepted {              // a new connection whose first message is in the Received that follows
+struct Accepted {  // a new connection whose first message is in the Received that follows
   ConnectionId connection;
   std::string seen_host;       // numeric address of the peer
   bool seen_loopback = false;  // it came over loopback
 };
-struct Received { ConnectionId connection; protocol::Message message; };
-struct Closed { ConnectionId connection; std::string why; };
-struct Persisted { uint64_t token = 0; };
+struct Received {
+  ConnectionId connection;
+  protocol::Message message;
+};
+struct Closed {
+  ConnectionId connection;
+  std::string why;
+};
+struct Persisted {
+  uint64_t token = 0;
+};
 struct TimePassed {};
-struct Draining {};            // the process wants to end: have it confirmed now that all has arrived, see settled()
+struct Draining {
+};  // the process wants to end: have it confirmed now that all has arrived, see settled()
 using Event = std::variant<Accepted, Received, Closed, Persisted, TimePassed, Draining>;
 
 // ---- Effects, to be carried out in order ----
-struct Send { ConnectionId connection; protocol::Message message; };
-struct Close { ConnectionId connection; };  // after what was sent has left; no Closed event follows
-struct Persist { uint64_t token = 0; Record record; };
-struct Log { LogLevel level = LogLevel::kInfo; std::string text; };
+struct Send {
+  ConnectionId connection;
+  protocol::Message message;
+};
+struct Close {
+  ConnectionId connection;
+};  // after what was sent has left; no Closed event follows
+struct Persist {
+  uint64_t token = 0;
+  Record record;
+};
+struct Log {
+  LogLevel level = LogLevel::kInfo;
+  std::string text;
+};
 using Effect = std::variant<Send, Close, Persist, Log>;
 using Effects = std::vector<Effect>;
 
 struct Options {
   std::string run;
-  uint64_t run_id = 0;        // random
+  uint64_t run_id = 0;  // random
   uint32_t incarnation = 1;
   bool loopback_only = false;
 };
@@ -80,7 +100,8 @@ class MasterCore {
   // When to step with TimePassed, if nothing else happens before.
   std::optional<Instant> deadline() const;
 
-  // No peer is connected or expected back, and nothing is to be remembered: the run may be forgotten.
+  // No peer is connected or expected back, and nothing is to be remembered: the run may be
+  // forgotten.
   bool idle() const;
   // All verdicts and answers sent so far are known to have arrived (an embedded master may go).
   bool settled() const;

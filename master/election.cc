@@ -45,7 +45,8 @@ std::string layout_text(const StateEntry& entry) {
 std::string difference(const std::vector<StateEntry>& a, const std::vector<StateEntry>& b) {
   std::string out;
   size_t count = 0;
-  const auto differs = [&](const std::string& key, const std::string& in_a, const std::string& in_b) {
+  const auto differs = [&](const std::string& key, const std::string& in_a,
+                           const std::string& in_b) {
     if (++count > kDifferencesNamedMax) return;
     out += (out.empty() ? "\"" : "; \"") + key + "\" is " + in_a + " and " + in_b;
   };
@@ -131,7 +132,8 @@ std::string refuse_revision(const AgreedState& elected, const AgreedState& recor
          " can follow. Resume from it, or start a run of another name";
 }
 
-std::vector<uint32_t> differing(const std::vector<StateEntry>& a, const std::vector<StateEntry>& b) {
+std::vector<uint32_t> differing(const std::vector<StateEntry>& a,
+                                const std::vector<StateEntry>& b) {
   std::vector<uint32_t> keys;
   for (uint32_t key = 0; key < a.size(); ++key) {
     if (a[key].hash != b[key].hash) keys.push_back(key);

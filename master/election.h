@@ -1,6 +1,6 @@
-// election: which shared state wins, and who fetches what from whom (PROTOCOL.md, section 5.3). A pure
-// function of the offers, in rank order, and of what was agreed before: every answer can be checked on
-// paper.
+// election: which shared state wins, and who fetches what from whom (PROTOCOL.md, section 5.3). A
+// pure function of the offers, in rank order, and of what was agreed before: every answer can be
+// checked on paper.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,9 @@ struct OfferOf {
 struct Election {
   std::string refusal;  // why nothing can be agreed on, for all voters alike; empty if it can
   AgreedState agreed;
-  std::vector<protocol::StateEntry> entries;   // what the elected state looks like
-  std::vector<protocol::Transfer> transfers;   // to each peer that lacks entries, from one that has all
+  std::vector<protocol::StateEntry> entries;  // what the elected state looks like
+  std::vector<protocol::Transfer>
+      transfers;  // to each peer that lacks entries, from one that has all
 };
 
 // REQUIRES: at least one offer; each is well-formed.

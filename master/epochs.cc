@@ -10,8 +10,8 @@
 //   kEnding             durable                                        kBroken     EpochEnd
 //   kBroken             agreed on, and min_peers are there             kStarting   Persist
 //   any                 the last member is lost                        kFounding
-// A member that is lost in kEnding or kBroken is one survivor less; in kStarting after kBroken the group
-// is broken again.
+// A member that is lost in kEnding or kBroken is one survivor less; in kStarting after kBroken the
+// group is broken again.
 
 #include "master/epochs.h"
 
@@ -212,7 +212,8 @@ Epochs::Turn Epochs::advance(uint32_t min_peers, bool may_end) {
   return Turn::kNone;
 }
 
-// Those lost in one step are named together; who is lost later is not asked for, nor asked about again.
+// Those lost in one step are named together; who is lost later is not asked for, nor asked about
+// again.
 void Epochs::advance_asking() {
   std::vector<protocol::Member>& told = told_.ask->lost;
   const bool first = told.empty();
@@ -305,11 +306,11 @@ void Epochs::start() {
     connections_.enter(peer, ConnectionPhase::kMember);
     connections_.send(peer, start);
   }
-  context_.log(LogLevel::kInfo,
-               "epoch " + text(current()) + " of group " + std::to_string(group_.value) +
-                   " begins with " + counted(start.members.size(), "member") + ": " +
-                   std::to_string(start.joined.size()) + " joined, " +
-                   std::to_string(start.left.size()) + " left");
+  context_.log(LogLevel::kInfo, "epoch " + text(current()) + " of group " +
+                                    std::to_string(group_.value) + " begins with " +
+                                    counted(start.members.size(), "member") + ": " +
+                                    std::to_string(start.joined.size()) + " joined, " +
+                                    std::to_string(start.left.size()) + " left");
 }
 
 void Epochs::end() {

@@ -1,9 +1,9 @@
-// Epochs: the epochs of one peer group, one after another: founded, changed by agreement, ended by a
-// loss (PROTOCOL.md, sections 2 to 5). Holds what the members of the present one have posted, tells
-// them what became of it, and asks the survivors when one is lost.
-// The table of phases is in epochs.cc. Whether a change was agreed on, who is lost and why, is for
-// group.cc to say; what follows from it happens in advance(), at the end of every step.
-// Invariant: nobody is told of a new membership, or of verdicts after a loss, before both are durable.
+// Epochs: the epochs of one peer group, one after another: founded, changed by agreement, ended by
+// a loss (PROTOCOL.md, sections 2 to 5). Holds what the members of the present one have posted,
+// tells them what became of it, and asks the survivors when one is lost. The table of phases is in
+// epochs.cc. Whether a change was agreed on, who is lost and why, is for group.cc to say; what
+// follows from it happens in advance(), at the end of every step. Invariant: nobody is told of a
+// new membership, or of verdicts after a loss, before both are durable.
 #pragma once
 
 #include <map>
@@ -46,7 +46,7 @@ class Epochs {
   Result<std::vector<protocol::Message>> resume(const protocol::Resume& resume);
 
   // ---- From the group ----
-  void change();         // update_topology was agreed on
+  void change();          // update_topology was agreed on
   void give_up_change();  // by who had agreed
   void lose(const protocol::Member& member, const std::string& why);  // REQUIRES: removed
   void waiting_gone(PeerId peer);  // registered, not a member: no longer to be chosen
@@ -65,8 +65,8 @@ class Epochs {
  private:
   struct Plan {
     uint64_t token = 0;
-    Epoch epoch;                  // the one that begins, if any
-    std::vector<PeerId> members;  // of it
+    Epoch epoch;                   // the one that begins, if any
+    std::vector<PeerId> members;   // of it
     std::vector<OpKey> committed;  // in the one that ends
     Phase came_from = Phase::kFounding;
   };

@@ -63,7 +63,8 @@ Status Group::back(const protocol::Resume& resume) {
   for (protocol::Message& message : messages) connections_.send(peer, std::move(message));
   const bool in_step = membership_.is_member(peer) && resume.epoch == epochs_.current();
   const Answer* answer = in_step ? ballot_.last_answer(peer) : nullptr;
-  if (answer != nullptr && answer->number >= resume.joint_answered) connections_.send(peer, *answer);
+  if (answer != nullptr && answer->number >= resume.joint_answered)
+    connections_.send(peer, *answer);
   if (const auto plan = agreement_.plan(peer)) connections_.send(peer, *plan);
   repeat_links(peer);
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " is connected again");
@@ -87,14 +88,14 @@ void Group::repeat_links(PeerId peer) {
 
 void Group::leave(PeerId peer) {
   connections_.close(peer);
-  give_up(peer, "it left");
+  membership_.is_member(peer) ? lose(peer, "it left", LogLevel::kInfo) : drop(peer, "it left");
 }
 
 void Group::give_up(PeerId peer, const std::string& why) {
   membership_.is_member(peer) ? lose(peer, why) : drop(peer, why);
 }
 
-void Group::lose(PeerId peer, const std::string& reason) {
+void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
   const std::string why = membership_.describe(peer) + " lost: " + reason;
   const protocol::Member member = membership_.member(peer);
   connections_.send(peer, protocol::Kicked{why});
@@ -103,7 +104,7 @@ void Group::lose(PeerId peer, const std::string& reason) {
   ballot_.lose(peer);
   epochs_.lose(member, why);
   tell_to_forget(peer);
-  context_.log(LogLevel::kWarning, why);
+  context_.log(level, why);
   if (!has_members()) {
     ballot_ = {};
     agreement_.cancel();
@@ -192,7 +193,8 @@ Status Group::hear(PeerId peer, const protocol::Vote& message) {
     case Ballot::Cast::kRepeated: break;
     case Ballot::Cast::kAnswered: connections_.send(peer, *ballot_.last_answer(peer)); break;
     case Ballot::Cast::kRefused:
-      connections_.send(peer, ballot_.refuse(peer, message, {Code::kPeerLost, epochs_.end_text(), {}}));
+      connections_.send(peer,
+                        ballot_.refuse(peer, message, {Code::kPeerLost, epochs_.end_text(), {}}));
       break;
     case Ballot::Cast::kDiffers: {
       Answer mismatch;
@@ -316,7 +318,8 @@ bool Group::settled() const {
                         phase == Epochs::Phase::kEnding;
   const auto& peers = membership_.peers();
   return !deciding && !agreement_.recording() &&
-         std::all_of(peers.begin(), peers.end(), [](const auto& at) { return at.second.connected; });
+         std::all_of(peers.begin(), peers.end(),
+                     [](const auto& at) { return at.second.connected; });
 }
 
 }  // namespace pccl::master

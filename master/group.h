@@ -1,7 +1,7 @@
-// Group: one peer group of a run: its peers, its epochs, its joint calls and its shared state, and what
-// one of them means for the others. A loss here is nobody else's business; only joint.cc looks at
-// several groups. Every message of a peer that is registered ends up here, after core.cc has seen that
-// it may be said in the phase of its connection.
+// Group: one peer group of a run: its peers, its epochs, its joint calls and its shared state, and
+// what one of them means for the others. A loss here is nobody else's business; only joint.cc looks
+// at several groups. Every message of a peer that is registered ends up here, after core.cc has
+// seen that it may be said in the phase of its connection.
 #pragma once
 
 #include <map>
@@ -32,11 +32,11 @@ class Group {
 
   // ---- Coming and going ----
   void welcome(PeerId peer, Membership::Peer about, uint32_t min_peers);
-  void away(PeerId peer);   // its connection has closed
-  // It is back, and its connection is introduced: tells it what it missed. kProtocol if it says what
-  // cannot be.
+  void away(PeerId peer);  // its connection has closed
+  // It is back, and its connection is introduced: tells it what it missed. kProtocol if it says
+  // what cannot be.
   Status back(const protocol::Resume& resume);
-  void leave(PeerId peer);  // by its own will
+  void leave(PeerId peer);                            // by its own will
   void give_up(PeerId peer, const std::string& why);  // whatever it is here, it is lost
 
   // ---- From a peer: kProtocol if it may not be said now ----
@@ -69,9 +69,10 @@ class Group {
   bool settled() const;
 
  private:
-  void lose(PeerId peer, const std::string& reason);  // a member
-  void drop(PeerId peer, const std::string& why);     // not a member
-  void lose_if_cut_off(PeerId peer);                  // rule 1 of section 4
+  // A member; `level` says how much of a surprise it is.
+  void lose(PeerId peer, const std::string& reason, LogLevel level = LogLevel::kWarning);
+  void drop(PeerId peer, const std::string& why);  // not a member
+  void lose_if_cut_off(PeerId peer);               // rule 1 of section 4
   void tell_to_forget(PeerId peer);
   void dial(PeerId dialler, PeerId target);
   void repeat_links(PeerId peer);

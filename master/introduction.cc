@@ -31,12 +31,13 @@ std::optional<Reject> refuse_values(const Hello& hello) {
 
 std::optional<Reject> refuse_terms(const Hello& hello, const Terms& terms) {
   if (hello.policy != terms.policy) {
-    return invalid("PCCL_ON_PEER_LOSS differs from that of the other peers of this run: give all "
-                   "the same");
+    return invalid(
+        "PCCL_ON_PEER_LOSS differs from that of the other peers of this run: give all "
+        "the same");
   }
   if (hello.peer_timeout_ms != terms.peer_timeout_ms) {
-    return invalid("peer_timeout is " + milliseconds_text(hello.peer_timeout_ms) +
-                   " here and " + milliseconds_text(terms.peer_timeout_ms) +
+    return invalid("peer_timeout is " + milliseconds_text(hello.peer_timeout_ms) + " here and " +
+                   milliseconds_text(terms.peer_timeout_ms) +
                    " in the rest of this run: set PCCL_PEER_TIMEOUT to the same on all peers");
   }
   return std::nullopt;

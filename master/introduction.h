@@ -1,5 +1,5 @@
-// introduction: whether a peer that says Hello may come in, and why not, in words that tell its user
-// what to change. Pure functions of what it says and of the run it wants to join.
+// introduction: whether a peer that says Hello may come in, and why not, in words that tell its
+// user what to change. Pure functions of what it says and of the run it wants to join.
 #pragma once
 
 #include <optional>

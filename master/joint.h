@@ -1,6 +1,7 @@
-// joint: when joint calls are settled. sync_shared_state is its group's own business; update_topology
-// and are_peers_pending are one ballot for all groups of the run, so that no process of a machine waits
-// for another that waits for it (PROTOCOL.md, section 5). Pure functions of the groups' ballots.
+// joint: when joint calls are settled. sync_shared_state is its group's own business;
+// update_topology and are_peers_pending are one ballot for all groups of the run, so that no
+// process of a machine waits for another that waits for it (PROTOCOL.md, section 5). Pure functions
+// of the groups' ballots.
 #pragma once
 
 #include <map>
@@ -11,11 +12,12 @@ namespace pccl::master {
 
 using Groups = std::map<GroupId, Group>;
 
-// Answers what is complete; agrees on changes. To be called after everything that may complete a ballot.
+// Answers what is complete; agrees on changes. To be called after everything that may complete a
+// ballot.
 void settle_joint_calls(Groups& groups);
 
-// A peer does not want to wait any longer for its call `number`. The call ends for all who wait in the
-// same ballot, unless its answer is on its way. Void if that call is not open.
+// A peer does not want to wait any longer for its call `number`. The call ends for all who wait in
+// the same ballot, unless its answer is on its way. Void if that call is not open.
 void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t number);
 
 }  // namespace pccl::master

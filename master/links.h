@@ -1,7 +1,7 @@
 // Links: what the peers of one group have said about the links between them. Each pair has one: the
-// peer that registered first dials, the other accepts, and each side has its own view. The dialler says
-// when it is up; that it is down, either side says. Pure bookkeeping: what a dead link means for a
-// member is membership's to decide.
+// peer that registered first dials, the other accepts, and each side has its own view. The dialler
+// says when it is up; that it is down, either side says. Pure bookkeeping: what a dead link means
+// for a member is membership's to decide.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,8 @@ class Links {
   bool report(PeerId from, const protocol::LinkReport& report);
 
   size_t up_count() const { return up_count_; }
-  bool linked(PeerId a, PeerId b) const;  // up, as the dialler says, and not down, as the acceptor does
+  bool linked(PeerId a,
+              PeerId b) const;  // up, as the dialler says, and not down, as the acceptor does
   // Whoever is to dial in this pair. REQUIRES: add() was called for it.
   PeerId dialler(PeerId a, PeerId b) const;
   // What `from` says of its link to `to`.

@@ -1,5 +1,5 @@
-// pccl-master: runs a master until it is told to end. Listens, says so in one line on stdout, waits for
-// SIGINT or SIGTERM. Exit codes: 0 ended by a signal, 1 the system refused, 2 wrong usage.
+// pccl-master: runs a master until it is told to end. Listens, says so in one line on stdout, waits
+// for SIGINT or SIGTERM. Exit codes: 0 ended by a signal, 1 the system refused, 2 wrong usage.
 
 #include <pthread.h>
 
@@ -22,7 +22,8 @@ namespace {
 constexpr const char* kUsage =
     "usage: pccl master [--host HOST] [--port PORT]\n"
     "\n"
-    "Runs a master: peers find each other through it and agree by way of it. It carries no tensor, and\n"
+    "Runs a master: peers find each other through it and agree by way of it. It carries no tensor, "
+    "and\n"
     "one master serves many runs by name. It ends at SIGINT (Ctrl-C) or SIGTERM.\n"
     "\n"
     "  --host HOST  address or name to listen on (default 127.0.0.1: this machine only);\n"
@@ -60,7 +61,8 @@ Arguments parse(int argc, char** argv) {
     if (!joined && i + 1 == argc) return wrong(name + " needs a value");
     if (!joined) value = argv[++i];
     if (name == "--host") {
-      if (value.empty()) return wrong("--host is empty: give an address or a name, 0.0.0.0 for all");
+      if (value.empty())
+        return wrong("--host is empty: give an address or a name, 0.0.0.0 for all");
       arguments.at.host = value;
       continue;
     }
@@ -80,10 +82,11 @@ int serve(const pccl::net::Endpoint& at, const sigset_t& ending) {
     return 1;
   }
   if (!pccl::master::is_loopback(at)) {
-    pccl::log(pccl::LogLevel::kWarning,
-              "listening on " + at.host +
-                  ": traffic is plain text and nobody proves who they are in this version; use it in "
-                  "networks that you trust");
+    pccl::log(
+        pccl::LogLevel::kWarning,
+        "listening on " + at.host +
+            ": traffic is plain text and nobody proves who they are in this version; use it in "
+            "networks that you trust");
   }
   const std::string where = text(pccl::net::Endpoint{at.host, shell.value()->port()});
   std::printf("pccl master listening on %s\n", where.c_str());
@@ -108,7 +111,8 @@ int main(int argc, char** argv) {
     case Mode::kServe: break;
   }
   if (level != nullptr && *level != '\0' && !pccl::set_log_level(level)) {
-    std::fprintf(stderr, "pccl master: PCCL_LOG is \"%s\", allowed are error, warning, info, debug\n",
+    std::fprintf(stderr,
+                 "pccl master: PCCL_LOG is \"%s\", allowed are error, warning, info, debug\n",
                  level);
     return 2;
   }

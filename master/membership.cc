@@ -74,9 +74,8 @@ std::vector<PeerId> Membership::waiting() const {
   for (const auto& [id, peer] : peers_) {
     if (peer.order != 0 && !is_member(id)) waiting.push_back(id);
   }
-  std::sort(waiting.begin(), waiting.end(), [this](PeerId a, PeerId b) {
-    return peers_.at(a).order < peers_.at(b).order;
-  });
+  std::sort(waiting.begin(), waiting.end(),
+            [this](PeerId a, PeerId b) { return peers_.at(a).order < peers_.at(b).order; });
   return waiting;
 }
 
@@ -90,8 +89,7 @@ std::optional<PeerId> Membership::wished_by(int32_t rank) const {
 // ---- Rules ----
 
 bool Membership::reached(PeerId peer, const std::vector<PeerId>& by) const {
-  return std::all_of(by.begin(), by.end(),
-                     [&](PeerId other) { return links.linked(other, peer); });
+  return std::all_of(by.begin(), by.end(), [&](PeerId other) { return links.linked(other, peer); });
 }
 
 std::vector<PeerId> Membership::pending(size_t room) const {
@@ -173,9 +171,8 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout) {
 bool Membership::lost_at_once(PeerId peer) const {
   const Peer* about = find(peer);
   if (about == nullptr || !is_member(peer) || about->connected) return false;
-  return std::any_of(members_.begin(), members_.end(), [&](PeerId other) {
-    return other != peer && links.view(other, peer).dead();
-  });
+  return std::any_of(members_.begin(), members_.end(),
+                     [&](PeerId other) { return other != peer && links.view(other, peer).dead(); });
 }
 
 // ---- Words ----

@@ -1,6 +1,6 @@
-// Membership: the peers of one group: who is welcomed, who is registered and waits, who is a member and
-// at which rank, who could be admitted now, and who must be given up (PROTOCOL.md, sections 2 and 4).
-// Pure bookkeeping and rules; what is said to whom about it is group.cc's business.
+// Membership: the peers of one group: who is welcomed, who is registered and waits, who is a member
+// and at which rank, who could be admitted now, and who must be given up (PROTOCOL.md, sections 2
+// and 4). Pure bookkeeping and rules; what is said to whom about it is group.cc's business.
 // Invariants: members are registered peers; a peer that is gone never comes back; between every two
 // registered peers there is one link, which the one that registered first dials.
 #pragma once
@@ -22,13 +22,13 @@ class Membership {
   struct Peer {
     std::string seen_host;
     bool seen_loopback = false;
-    int32_t wish = -1;       // wanted rank, -1: any; counts only at the founding
-    std::string host;        // as it registered; empty: where it is seen
+    int32_t wish = -1;  // wanted rank, -1: any; counts only at the founding
+    std::string host;   // as it registered; empty: where it is seen
     uint16_t port = 0;
-    uint64_t order = 0;      // of registration, from 1; 0: not yet
+    uint64_t order = 0;  // of registration, from 1; 0: not yet
     bool connected = true;
-    int away_ticks = 0;      // since its connection closed
-    int waiting_ticks = 0;   // since it registered, until it is a member
+    int away_ticks = 0;     // since its connection closed
+    int waiting_ticks = 0;  // since it registered, until it is a member
   };
 
   // ---- Coming and going ----
@@ -67,7 +67,8 @@ class Membership {
   std::optional<std::vector<PeerId>> founders(size_t min_peers) const;
   // Why a waiting peer is not pending, if there is something that a person can do about.
   std::string obstacle(PeerId peer) const;
-  // A tick has passed. Returns who is lost or no longer waited for by it (section 4, rules 2 and 4).
+  // A tick has passed. Returns who is lost or no longer waited for by it (section 4, rules 2 and
+  // 4).
   struct Lost {
     PeerId peer;
     std::string why;
@@ -90,7 +91,7 @@ class Membership {
   std::map<PeerId, Peer> peers_;
   std::vector<PeerId> members_;
   std::map<PeerId, uint32_t> ranks_;  // of the members
-  std::deque<Gone> gone_;  // the last kMembersMax
+  std::deque<Gone> gone_;             // the last kMembersMax
   uint64_t registrations_ = 0;
 };
 

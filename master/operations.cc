@@ -2,11 +2,11 @@
 //   (unknown)      Begin                                          open
 //   open           Begin of all others alike                      open
 //   open           Begin that differs                             settled   aborted, kMismatch
-//   open           Done by all                                    settled   committed; a transfer: forgotten
-//   open           AbortRequest                                   settled   aborted, its code
-//   open           update_topology, begun by some only            settled   aborted, kMembershipChanged
-//   settled        begun by all                                   forgotten
-//   any            Done, AbortRequest that crossed the verdict    stays
+//   open           Done by all                                    settled   committed; a transfer:
+//   forgotten open           AbortRequest                                   settled   aborted, its
+//   code open           update_topology, begun by some only            settled   aborted,
+//   kMembershipChanged settled        begun by all                                   forgotten any
+//   Done, AbortRequest that crossed the verdict    stays
 
 #include "master/operations.h"
 
@@ -52,7 +52,8 @@ std::vector<uint32_t> Operations::ranks_at(const Op& op, At what) const {
 // ---- What peers say ----
 
 Status Operations::check_begin(uint32_t rank, OpKey op, const protocol::OpInfo& info) const {
-  if (info.kind == protocol::OpKind::kRecv) return violation("Begin of a recv: both sides say send");
+  if (info.kind == protocol::OpKind::kRecv)
+    return violation("Begin of a recv: both sides say send");
   if (transfers(info)) {
     const bool mine = members_[rank] == info.root || members_[rank] == info.receiver;
     const bool known = ranks_.contains(info.root) && ranks_.contains(info.receiver);
@@ -124,7 +125,9 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request) {
   if (op.at[rank(peer)] == At::kNothing) return violation("AbortRequest before Begin");
   std::string text = request.text.empty() ? name(op, request.op) + " was given up" : request.text;
   const auto absent = ranks_at(op, At::kNothing), unfinished = ranks_at(op, At::kBegun);
-  const auto has = [](const std::vector<uint32_t>& ranks) { return ranks.size() == 1 ? " has" : " have"; };
+  const auto has = [](const std::vector<uint32_t>& ranks) {
+    return ranks.size() == 1 ? " has" : " have";
+  };
   if (!absent.empty()) text += "; " + ranks_text(absent) + has(absent) + " not called it";
   if (!unfinished.empty()) {
     text += "; " + ranks_text(unfinished) + has(unfinished) + " called it and not finished";

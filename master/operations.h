@@ -1,7 +1,7 @@
-// Operations: what the members of one epoch have posted and finished, until it is settled and everybody
-// has heard (PROTOCOL.md, section 3). Optimistic: nobody is answered when it begins; the table learns
-// from Begin and Done, and settles an operation when all are done, when two descriptions of it differ,
-// when somebody gives it up, or when a joint update_topology ends it.
+// Operations: what the members of one epoch have posted and finished, until it is settled and
+// everybody has heard (PROTOCOL.md, section 3). Optimistic: nobody is answered when it begins; the
+// table learns from Begin and Done, and settles an operation when all are done, when two
+// descriptions of it differ, when somebody gives it up, or when a joint update_topology ends it.
 // Invariants: an operation is settled once; a settled one is remembered until all have begun it, so
 // that a late Begin is not taken for a new operation.
 // Failure: what a peer may not say is kProtocol; its connection is closed.
@@ -27,9 +27,9 @@ class Operations {
   Status begin(PeerId peer, OpKey op, const protocol::OpInfo& info);
   Status done(PeerId peer, OpKey op);
   Status abort(PeerId peer, const protocol::AbortRequest& request);
-  // What a peer that comes back says of the operations it has open: Begins and Dones may have got lost,
-  // and a transfer that it had begun and does not name is finished there. `posting` is over: no more
-  // Begins. REQUIRES: as many descriptions as operations.
+  // What a peer that comes back says of the operations it has open: Begins and Dones may have got
+  // lost, and a transfer that it had begun and does not name is finished there. `posting` is over:
+  // no more Begins. REQUIRES: as many descriptions as operations.
   Status resume(PeerId peer, const std::vector<protocol::OpReport>& ops,
                 const std::vector<protocol::OpInfo>& infos, bool posting);
 
@@ -57,7 +57,8 @@ class Operations {
   using Table = std::map<OpKey, Op>;
 
   uint32_t rank(PeerId peer) const { return ranks_.at(peer); }
-  Status resume(PeerId peer, const protocol::OpReport& op, const protocol::OpInfo& info, bool posting);
+  Status resume(PeerId peer, const protocol::OpReport& op, const protocol::OpInfo& info,
+                bool posting);
   Status check_begin(uint32_t rank, OpKey op, const protocol::OpInfo& info) const;
   bool concerns(const Op& op, uint32_t rank) const;
   uint32_t parties(const Op& op) const;

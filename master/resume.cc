@@ -51,8 +51,8 @@ Result<std::vector<Message>> missed(const Told& told, const Resume& resume) {
     messages.emplace_back(told.start);
   }
   const bool here = resume.epoch == told.current.epoch;
-  const Status status = append_epoch(told.current, here ? resume.verdict_index : 0,
-                                     here && resume.ended, messages);
+  const Status status =
+      append_epoch(told.current, here ? resume.verdict_index : 0, here && resume.ended, messages);
   if (!status.ok()) return status;
   if (told.ask && !told.current.end) messages.emplace_back(*told.ask);
   return messages;

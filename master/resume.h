@@ -1,7 +1,7 @@
-// resume: what a peer has missed whose connection broke and that is back (PROTOCOL.md, section 7): what
-// it says it saw against what the members of its group were told. A pure function. A live master has
-// forgotten nothing, so what the peer brings is checked more than used.
-// A member lags by at most one epoch: the next one needs its vote or, after a loss, its report.
+// resume: what a peer has missed whose connection broke and that is back (PROTOCOL.md, section 7):
+// what it says it saw against what the members of its group were told. A pure function. A live
+// master has forgotten nothing, so what the peer brings is checked more than used. A member lags by
+// at most one epoch: the next one needs its vote or, after a loss, its report.
 #pragma once
 
 #include <optional>

@@ -1,8 +1,9 @@
-// The happy path: a connection is accepted, its first message names a run; from then on every message
-// goes to that run's core, and what the core wants is done at once. Time comes from one timer per run.
-// What can go wrong: a stranger says nothing (closed after kHelloTimeout, the oldest first when there
-// are too many), or something that is no message (closed); a peer disconnects (its core is told); too
-// many runs (refused). Nothing here waits, and nothing here decides who agrees to what.
+// The happy path: a connection is accepted, its first message names a run; from then on every
+// message goes to that run's core, and what the core wants is done at once. Time comes from one
+// timer per run. What can go wrong: a stranger says nothing (closed after kHelloTimeout, the oldest
+// first when there are too many), or something that is no message (closed); a peer disconnects (its
+// core is told); too many runs (refused). Nothing here waits, and nothing here decides who agrees
+// to what.
 
 #include "master/shell.h"
 
@@ -37,8 +38,8 @@ uint64_t random_number() {
   return number;
 }
 
-// Grows with every start of the master, so that numbers of peers and epochs are never given twice. It
-// will be counted in the journal; while there is none, the clock's seconds do.
+// Grows with every start of the master, so that numbers of peers and epochs are never given twice.
+// It will be counted in the journal; while there is none, the clock's seconds do.
 uint32_t incarnation_now() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
@@ -116,7 +117,8 @@ Status Shell::Inside::open(const net::Endpoint& at) {
   if (!loop.status().ok()) return loop.status();
   std::promise<Status> opened;
   loop.post([&] {
-    auto made = net::Listener::open(loop, at, [this](net::Socket socket) { accept(std::move(socket)); });
+    auto made =
+        net::Listener::open(loop, at, [this](net::Socket socket) { accept(std::move(socket)); });
     if (!made.ok()) return opened.set_value(made.status());
     listener = std::move(made.value());
     port = listener->port();
@@ -140,9 +142,8 @@ void Shell::Inside::accept(net::Socket socket) {
   Connection& connection = connections[id];
   connection.stream = std::make_unique<net::Stream>(
       loop, std::move(socket),
-      net::Stream::Callbacks{
-          [this, id](std::span<const std::byte> bytes) { on_bytes(id, bytes); },
-          [this, id](const Status& why) { on_closed(id, why); }});
+      net::Stream::Callbacks{[this, id](std::span<const std::byte> bytes) { on_bytes(id, bytes); },
+                             [this, id](const Status& why) { on_closed(id, why); }});
   strangers[id] = monotonic_now();
   if (strangers.size() == 1) hello_timer->arm(strangers[id] + protocol::kHelloTimeout);
   if (strangers.size() > kStrangersMax) close(strangers.begin()->first);
@@ -163,8 +164,9 @@ void Shell::Inside::on_bytes(ConnectionId id, std::span<const std::byte> bytes) 
   while (!connection.closing) {
     Result<std::optional<protocol::Message>> next = connection.decoder.next();
     if (!next.ok()) {
-      log(LogLevel::kWarning, "closed the connection of " + connection.stream->socket().peer_host() +
-                                  ": " + next.status().message);
+      log(LogLevel::kWarning, "closed the connection of " +
+                                  connection.stream->socket().peer_host() + ": " +
+                                  next.status().message);
       Run* run = connection.run;
       close(id);
       if (run != nullptr) step(*run, Closed{id, next.status().message});
@@ -199,17 +201,20 @@ void Shell::Inside::introduce(ConnectionId id, const protocol::Message& message)
     const auto known = runs.find(resume->run);
     if (known != runs.end()) run = known->second.get();
     if (!rejected && run == nullptr) {
-      rejected = protocol::Reject{Code::kMasterLost, "this master does not know run \"" + resume->run +
-                                                         "\": it was started anew; join again"};
+      rejected =
+          protocol::Reject{Code::kMasterLost, "this master does not know run \"" + resume->run +
+                                                  "\": it was started anew; join again"};
     }
   } else {
-    log(LogLevel::kInfo, std::string("closed a connection that began with ") + protocol::name(message));
+    log(LogLevel::kInfo,
+        std::string("closed a connection that began with ") + protocol::name(message));
     return close(id);
   }
   if (!rejected && run == nullptr) {
-    rejected = protocol::Reject{Code::kInvalidState,
-                                "this master serves " + std::to_string(runs.size()) +
-                                    " runs, the most it can: join one of them or start another master"};
+    rejected =
+        protocol::Reject{Code::kInvalidState,
+                         "this master serves " + std::to_string(runs.size()) +
+                             " runs, the most it can: join one of them or start another master"};
   }
   if (rejected) return refuse(id, *rejected);
   Connection& connection = connections.at(id);

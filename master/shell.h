@@ -1,5 +1,5 @@
-// Shell of the master: a loop, a listener, a connection per peer, a MasterCore per run. Runs are made
-// by the first Hello that names them, and forgotten when nobody is there and nothing is to be
+// Shell of the master: a loop, a listener, a connection per peer, a MasterCore per run. Runs are
+// made by the first Hello that names them, and forgotten when nobody is there and nothing is to be
 // remembered. Used by the `pccl-master` executable, and embedded in rank 0 of an env:// start.
 // Methods may be called from any thread but the loop's own.
 // Failure: only open() fails; what a peer does wrong costs its connection.

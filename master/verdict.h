@@ -1,7 +1,7 @@
-// verdict: how operations end after a loss, from what the survivors hold, and the one list of verdicts
-// that all members of an epoch hear in the same order.
-// The rule is the one that DESIGN's model checks exhaustively: a verdict that anybody knows wins; else
-// an operation commits if and only if every survivor has finished it. Pure functions of reports.
+// verdict: how operations end after a loss, from what the survivors hold, and the one list of
+// verdicts that all members of an epoch hear in the same order. The rule is the one that DESIGN's
+// model checks exhaustively: a verdict that anybody knows wins; else an operation commits if and
+// only if every survivor has finished it. Pure functions of reports.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
 """The compiled module, csrc/torch/module.cc. Durations are in seconds."""
-# ruff: noqa: N999
 
 from collections.abc import Sequence
 from typing import Any

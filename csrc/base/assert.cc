@@ -6,7 +6,8 @@
 namespace pccl {
 
 void assertion_failed(const char* condition, const char* file, int line) {
-  std::fprintf(stderr, "pccl: assertion failed: %s (%s:%d). This is a bug in pccl; please report it.\n",
+  std::fprintf(stderr,
+               "pccl: assertion failed: %s (%s:%d). This is a bug in pccl; please report it.\n",
                condition, file, line);
   std::abort();
 }

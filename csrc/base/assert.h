@@ -1,5 +1,6 @@
-// PCCL_ASSERT ends the process with the failed condition: for our own bugs only, never for input that comes from a
-// network or a caller. Always on in cores and codecs. PCCL_DCHECK is for hot loops: on unless NDEBUG is defined.
+// PCCL_ASSERT ends the process with the failed condition: for our own bugs only, never for input
+// that comes from a network or a caller. Always on in cores and codecs. PCCL_DCHECK is for hot
+// loops: on unless NDEBUG is defined.
 #pragma once
 
 namespace pccl {

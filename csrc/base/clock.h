@@ -1,5 +1,5 @@
-// Instant and Duration: the only time there is in pccl. Monotonic nanoseconds. Cores never read a clock: an Instant
-// is handed to them by their shell, or by the simulator, which makes time up.
+// Instant and Duration: the only time there is in pccl. Monotonic nanoseconds. Cores never read a
+// clock: an Instant is handed to them by their shell, or by the simulator, which makes time up.
 #pragma once
 
 #include <chrono>
@@ -19,9 +19,12 @@ struct Instant {
 
 // The steady clock of this machine. For shells only.
 inline Instant monotonic_now() {
-  return {std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch())};
+  return {
+      std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch())};
 }
 
-inline double to_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+inline double to_seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
 }  // namespace pccl

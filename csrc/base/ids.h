@@ -1,5 +1,5 @@
-// Identities as types, so that a rank cannot be passed for an epoch. Plain values: copy them, compare them, put them
-// in ordered maps. `text()` gives the form that logs and error messages use.
+// Identities as types, so that a rank cannot be passed for an epoch. Plain values: copy them,
+// compare them, put them in ordered maps. `text()` gives the form that logs and error messages use.
 #pragma once
 
 #include <compare>
@@ -10,7 +10,8 @@
 
 namespace pccl {
 
-// One process in one run, assigned by the master and never reused: (master incarnation << 32) | counter. 0: nobody.
+// One process in one run, assigned by the master and never reused: (master incarnation << 32) |
+// counter. 0: nobody.
 struct PeerId {
   uint64_t value = 0;
   friend auto operator<=>(const PeerId&, const PeerId&) = default;
@@ -42,7 +43,8 @@ struct TagId {
   friend auto operator<=>(const TagId&, const TagId&) = default;
 };
 
-// An operation inside one generation: the n-th call under a tag. The generation is known from the epoch beside it.
+// An operation inside one generation: the n-th call under a tag. The generation is known from the
+// epoch beside it.
 struct OpKey {
   TagId tag;
   uint32_t sequence = 0;

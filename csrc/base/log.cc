@@ -18,15 +18,17 @@ void log(LogLevel level, std::string_view message) {
   if (static_cast<int>(level) > g_level.load(std::memory_order_relaxed)) return;
   const auto now = std::chrono::system_clock::now();
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  const auto millis = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()) % 1000;
+  const auto millis =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()) % 1000;
   std::tm parts{};
   localtime_r(&seconds, &parts);
   char head[64];
-  std::snprintf(head, sizeof head, "pccl %02d:%02d:%02d.%03d %s: ", parts.tm_hour, parts.tm_min, parts.tm_sec,
-                static_cast<int>(millis.count()), kNames[static_cast<int>(level)]);
+  std::snprintf(head, sizeof head, "pccl %02d:%02d:%02d.%03d %s: ", parts.tm_hour, parts.tm_min,
+                parts.tm_sec, static_cast<int>(millis.count()), kNames[static_cast<int>(level)]);
   std::string line = head;
   line.append(message).push_back('\n');
-  std::fwrite(line.data(), 1, line.size(), stderr);  // one call: lines of different threads do not mix
+  std::fwrite(line.data(), 1, line.size(),
+              stderr);  // one call: lines of different threads do not mix
 }
 
 bool set_log_level(std::string_view name) {

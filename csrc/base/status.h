@@ -1,6 +1,6 @@
-// Status: how a function that can fail because of the world says so. A value; nothing below csrc/torch throws.
-// One code per Python error class, no more: csrc/torch/errors.cc is the only place that crosses over.
-// Result<T>: a T, or the Status that says why there is none.
+// Status: how a function that can fail because of the world says so. A value; nothing below
+// csrc/torch throws. One code per Python error class, no more: csrc/torch/errors.cc is the only
+// place that crosses over. Result<T>: a T, or the Status that says why there is none.
 #pragma once
 
 #include <string>
@@ -14,20 +14,20 @@ namespace pccl {
 
 enum class Code : uint8_t {
   kOk = 0,
-  kPeerLost = 1,           // PeerLostError: a member of the group was lost
-  kTooFewPeers = 2,        // TooFewPeersError: fewer than min_peers for longer than the group's timeout
+  kPeerLost = 1,     // PeerLostError: a member of the group was lost
+  kTooFewPeers = 2,  // TooFewPeersError: fewer than min_peers for longer than the group's timeout
   kMembershipChanged = 3,  // MembershipChangedError: ended by a joint update_topology
-  kMismatch = 4,           // CollectiveMismatchError: ranks called different operations under one number
-  kOperationTimeout = 5,   // OperationTimeoutError
-  kInvalidState = 6,       // InvalidStateError: a call out of turn
-  kSharedState = 7,        // SharedStateError
-  kMasterLost = 8,         // MasterLostError
-  kKicked = 9,             // KickedError: this peer was declared lost
-  kAuthentication = 10,    // AuthenticationError
-  kTopology = 11,          // TopologyError
-  kInvalidArgument = 12,   // ValueError
-  kSystem = 13,            // OSError: the system refused (port taken, no route, ...)
-  kProtocol = 14,          // PcclError: the other side broke the protocol, or speaks another version
+  kMismatch = 4,  // CollectiveMismatchError: ranks called different operations under one number
+  kOperationTimeout = 5,  // OperationTimeoutError
+  kInvalidState = 6,      // InvalidStateError: a call out of turn
+  kSharedState = 7,       // SharedStateError
+  kMasterLost = 8,        // MasterLostError
+  kKicked = 9,            // KickedError: this peer was declared lost
+  kAuthentication = 10,   // AuthenticationError
+  kTopology = 11,         // TopologyError
+  kInvalidArgument = 12,  // ValueError
+  kSystem = 13,           // OSError: the system refused (port taken, no route, ...)
+  kProtocol = 14,         // PcclError: the other side broke the protocol, or speaks another version
 };
 
 struct [[nodiscard]] Status {

@@ -1,7 +1,7 @@
-// Connection: the connection to the master as the core sees it: when to try again, when to ping, and
-// when silence counts as closed (PROTOCOL.md, section 8). What is said on it is not its business.
-// Silence is counted in ticks, one per TimePassed however late that comes, so a process that was
-// stopped for a while does not blame the master when it wakes up.
+// Connection: the connection to the master as the core sees it: when to try again, when to ping,
+// and when silence counts as closed (PROTOCOL.md, section 8). What is said on it is not its
+// business. Silence is counted in ticks, one per TimePassed however late that comes, so a process
+// that was stopped for a while does not blame the master when it wakes up.
 #pragma once
 
 #include <optional>
@@ -14,12 +14,12 @@ class Connection {
  public:
   explicit Connection(Context& context) : context_(context) {}
 
-  void open();            // tries at once, and goes on trying until close()
+  void open();  // tries at once, and goes on trying until close()
   void on_connected();
-  void on_closed();       // tries again, after a pause that doubles up to a second
-  void close();           // for good
-  void drop();            // closes the connection there is, then as on_closed()
-  void introduced();      // Welcome or Resumed has come: pings from here on, pauses start anew
+  void on_closed();   // tries again, after a pause that doubles up to a second
+  void close();       // for good
+  void drop();        // closes the connection there is, then as on_closed()
+  void introduced();  // Welcome or Resumed has come: pings from here on, pauses start anew
   void heard() { silent_ticks_ = 0; }
   bool up() const { return state_ == State::kUp; }
 

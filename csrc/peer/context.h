@@ -1,6 +1,6 @@
 // Context: what the parts of a PeerCore share during a step: the options, what time it is, where
-// effects go, and whether the master can be spoken to. No part knows another; core.cc carries what one
-// says to the next.
+// effects go, and whether the master can be spoken to. No part knows another; core.cc carries what
+// one says to the next.
 #pragma once
 
 #include <cstdio>

@@ -1,7 +1,7 @@
-// What happens to a peer, in order: join, Hello, Welcome, Register, EpochStart; then calls, verdicts and
-// epochs until it leaves, is kicked, or loses its master (the table of phases is in membership.cc).
-// Every part tells the others through here: an EpochEnd, say, first breaks the group, then settles the
-// operations, then stops the transfers of shared state.
+// What happens to a peer, in order: join, Hello, Welcome, Register, EpochStart; then calls,
+// verdicts and epochs until it leaves, is kicked, or loses its master (the table of phases is in
+// membership.cc). Every part tells the others through here: an EpochEnd, say, first breaks the
+// group, then settles the operations, then stops the transfers of shared state.
 
 #include "csrc/peer/core.h"
 
@@ -20,13 +20,15 @@ using protocol::JointKind;
 
 namespace {
 
-// The first attempts to reach a master are silent for this long: peers and master start in any order.
+// The first attempts to reach a master are silent for this long: peers and master start in any
+// order.
 constexpr Duration kPatience = std::chrono::seconds(1);
 // A master that breaks the protocol so often does so by nature.
 constexpr int kViolationsMax = 3;
 
 uint32_t milliseconds(Duration duration) {
-  return static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+  return static_cast<uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
 }
 
 }  // namespace
@@ -66,7 +68,9 @@ struct PeerCore::Inside {
   Status heard(const protocol::Kicked& kicked);
   Status heard(const protocol::Resumed& resumed);
   template <typename M>
-  Status heard(const M&) { return {}; }  // Pong; the others are refused before
+  Status heard(const M&) {
+    return {};
+  }  // Pong; the others are refused before
 
   void introduce();
   void resume();
@@ -94,13 +98,13 @@ struct PeerCore::Inside {
   bool warned = false;
   std::string notice;  // the master's last word on why we are not pending
 
-  std::string closed_why;         // the last time that the connection could not be had, or broke
+  std::string closed_why;          // the last time that the connection could not be had, or broke
   std::optional<Instant> lost_at;  // since when we have been trying to resume
   bool resuming = false;           // Resume was sent, Resumed has not come
   int violations = 0;
   uint64_t ping_counter = 0;
   uint64_t state_revision = 0, state_hash = 0;  // the last agreed shared state
-  Status ended;  // with what calls fail from now on
+  Status ended;                                 // with what calls fail from now on
   Status gone;
 };
 
@@ -116,7 +120,8 @@ void PeerCore::Inside::on(const JoinCalled& event) {
 Status PeerCore::Inside::no_member(const char* what) const {
   if (membership.out()) return {ended.code, std::string(what) + ": " + ended.message, ended.peer};
   if (membership.phase() == Phase::kMember) return {};
-  return {Code::kInvalidState, std::string(what) + " before this process was admitted to the run", {}};
+  return {
+      Code::kInvalidState, std::string(what) + " before this process was admitted to the run", {}};
 }
 
 void PeerCore::Inside::on(const OpCalled& event) {
@@ -206,7 +211,8 @@ void PeerCore::Inside::connection_lost(const std::string& why) {
   if (!membership.introduced() || lost_at) return;
   lost_at = context.now;
   context.note(LogLevel::kWarning, "connection to the " + master() + " broke: " + why +
-                                      "; trying again for " + text(context.options.master_timeout));
+                                       "; trying again for " +
+                                       text(context.options.master_timeout));
 }
 
 // Closes the connection; it is resumed, in case the fault was of that moment only.
@@ -223,7 +229,8 @@ void PeerCore::Inside::on(const MasterSent& event) {
   if (membership.out() || !connection.up()) return;
   connection.heard();
   Status status = membership.check(event.message, resuming);
-  if (status.ok()) status = std::visit([&](const auto& message) { return heard(message); }, event.message);
+  if (status.ok())
+    status = std::visit([&](const auto& message) { return heard(message); }, event.message);
   if (!status.ok()) on_violation(status);
 }
 
@@ -239,7 +246,9 @@ Status PeerCore::Inside::heard(const protocol::Reject& reject) {
   } else if (reject.code == Code::kKicked) {
     end({Code::kKicked, reject.text, {}});
   } else {
-    end({Code::kMasterLost, "the " + master() + " does not take this peer back: " + reject.text, {}});
+    end({Code::kMasterLost,
+         "the " + master() + " does not take this peer back: " + reject.text,
+         {}});
   }
   return {};
 }
@@ -267,7 +276,7 @@ Status PeerCore::Inside::heard(const protocol::Resumed& resumed) {
   connection.introduced();
   if (lost_at) {
     context.note(LogLevel::kInfo,
-                "connected to the " + master() + " again after " + text(context.now - *lost_at));
+                 "connected to the " + master() + " again after " + text(context.now - *lost_at));
   }
   lost_at.reset();
   operations.repeat_requests();
@@ -313,18 +322,21 @@ void PeerCore::Inside::on_time_while_joining() {
   if (!found && !warned && waited >= kPatience) {
     warned = true;
     context.note(LogLevel::kWarning, "still no " + master() + " (" + reason + "); trying for " +
-                                        text(options.peer_timeout - waited) + " more");
+                                         text(options.peer_timeout - waited) + " more");
   }
   if (waited < options.join_timeout) return;
-  const std::string group = "run \"" + options.run + "\", peer group " + std::to_string(options.group.value);
+  const std::string group =
+      "run \"" + options.run + "\", peer group " + std::to_string(options.group.value);
   const std::string word =
-      notice.empty() ? "min_peers is " + std::to_string(options.min_peers) +
-                           ": the first members start together once there are as many, later ones are "
-                           "admitted when all members call pccl.update_topology()"
-                     : "the master's last word was: " + notice;
+      notice.empty()
+          ? "min_peers is " + std::to_string(options.min_peers) +
+                ": the first members start together once there are as many, later ones are "
+                "admitted when all members call pccl.update_topology()"
+          : "the master's last word was: " + notice;
   context.tell(protocol::Leave{});
   end({Code::kTooFewPeers,
-       "not admitted to " + group + " within " + text(options.join_timeout) + "; " + word, {}});
+       "not admitted to " + group + " within " + text(options.join_timeout) + "; " + word,
+       {}});
 }
 
 // ---- Links and epochs ----
@@ -340,9 +352,12 @@ Status PeerCore::Inside::heard(const protocol::Forget& forget) {
 
 Status PeerCore::Inside::heard(const protocol::EpochStart& start) {
   const bool newcomer = membership.phase() != Phase::kMember;
-  if (newcomer && membership.phase() != Phase::kRegistered) return violation("EpochStart before Register");
-  if (!newcomer && !joint.waits_for(JointKind::kUpdateTopology)) return violation("EpochStart without a vote");
-  if (!operations.settled()) return violation("EpochStart before the operations of the last were settled");
+  if (newcomer && membership.phase() != Phase::kRegistered)
+    return violation("EpochStart before Register");
+  if (!newcomer && !joint.waits_for(JointKind::kUpdateTopology))
+    return violation("EpochStart without a vote");
+  if (!operations.settled())
+    return violation("EpochStart before the operations of the last were settled");
   const Status status = membership.begin(start);
   if (!status.ok()) return status;
   operations.begin_epoch();
@@ -399,8 +414,8 @@ Status PeerCore::Inside::heard(const protocol::Answer& answer) {
   return {};
 }
 
-// A joint call returns when nothing is lent to it any more; update_topology when the outcomes of all that
-// came before it have reached the application, too.
+// A joint call returns when nothing is lent to it any more; update_topology when the outcomes of
+// all that came before it have reached the application, too.
 void PeerCore::Inside::finish_joint_if_drained() {
   if (!joint.open() || !joint.open()->result || sync.busy()) return;
   const bool updates = joint.open()->vote.kind == JointKind::kUpdateTopology;
@@ -419,7 +434,8 @@ void PeerCore::Inside::on(const StateVerified& event) { sync.verified(event.hand
 // ---- The ring ----
 
 void PeerCore::Inside::on(const OpTransferred& event) {
-  const bool known = operations.transferred(event.epoch, event.op) || sync.transferred(event.epoch, event.op);
+  const bool known =
+      operations.transferred(event.epoch, event.op) || sync.transferred(event.epoch, event.op);
   PCCL_ASSERT(known);
 }
 
@@ -480,7 +496,8 @@ void PeerCore::Inside::on(const TimePassed&) {
   joint.on_time();
   if (lost_at && context.now - *lost_at >= context.options.master_timeout) {
     return end({Code::kMasterLost,
-                "no " + master() + " for " + text(context.options.master_timeout) + " (" + closed_why +
+                "no " + master() + " for " + text(context.options.master_timeout) + " (" +
+                    closed_why +
                     "): what was in doubt is as it was before; join again when the master is back",
                 {}});
   }

@@ -1,11 +1,11 @@
-// PeerCore: one peer of one run, as the control plane sees it. Pure: `step` is the only way its state
-// changes, `deadline` the only way time gets in. It talks to the master (messages), to the data plane
-// (links, operations) and to the application (handles). Composed of connection (to the master),
-// membership (phases, epochs, links), operation (one collective's life), joint (the joint call under
-// way) and state_sync (shared-state transfers). PROTOCOL.md is its specification.
+// PeerCore: one peer of one run, as the control plane sees it. Pure: `step` is the only way its
+// state changes, `deadline` the only way time gets in. It talks to the master (messages), to the
+// data plane (links, operations) and to the application (handles). Composed of connection (to the
+// master), membership (phases, epochs, links), operation (one collective's life), joint (the joint
+// call under way) and state_sync (shared-state transfers). PROTOCOL.md is its specification.
 // Every handle that comes in with a call is finished exactly once, whatever happens.
-// A message the protocol forbids closes the connection to the master (it is then resumed or given up);
-// an event from our own shell that the tables forbid is an assertion.
+// A message the protocol forbids closes the connection to the master (it is then resumed or given
+// up); an event from our own shell that the tables forbid is an assertion.
 #pragma once
 
 #include <cstdint>
@@ -50,8 +50,8 @@ struct Topology {
 };
 
 // A collective as the application posts it. Root and peer are ranks of the topology it sees.
-// What is called while a vote for update_topology is open is held until the answer: its timeout counts
-// from then on, and it takes its number in the epoch in which it starts.
+// What is called while a vote for update_topology is open is held until the answer: its timeout
+// counts from then on, and it takes its number in the epoch in which it starts.
 struct OpRequest {
   Handle handle = 0;
   protocol::OpKind kind = protocol::OpKind::kAllReduce;
@@ -64,45 +64,86 @@ struct OpRequest {
 };
 
 // ---- Events: from the application ----
-struct JoinCalled { Handle handle; };  // once, first
-struct OpCalled { OpRequest request; };
+struct JoinCalled {  // once, first
+  Handle handle;
+};
+struct OpCalled {
+  OpRequest request;
+};
 struct JointCalled {
   Handle handle = 0;
   protocol::JointKind kind = protocol::JointKind::kUpdateTopology;
   protocol::Offer offer;
   Duration timeout{0};
 };
-struct JointGivenUp { Handle handle; };  // its timeout is now; unknown or finished: ignored
+struct JointGivenUp {  // its timeout is now; unknown or finished: ignored
+  Handle handle;
+};
 struct LeaveCalled {};
 // ---- from the connection to the master ----
 struct MasterConnected {};
-struct MasterClosed { Status why; };  // could not connect, or broke
-struct MasterSent { protocol::Message message; };
+struct MasterClosed {  // could not connect, or broke
+  Status why;
+};
+struct MasterSent {
+  protocol::Message message;
+};
 // ---- from the data plane ----
-struct Listening { Result<uint16_t> port; };
-struct LinkChanged { protocol::LinkReport report; };
-struct OpTransferred { Epoch epoch; OpKey op; };
-struct OpDrained { Epoch epoch; OpKey op; };
-// Here only (no memory): aborted by way of the master. EndOp follows, and OpDrained has to follow that.
-struct OpFailed { Epoch epoch; OpKey op; Status why; };
+struct Listening {
+  Result<uint16_t> port;
+};
+struct LinkChanged {
+  protocol::LinkReport report;
+};
+struct OpTransferred {
+  Epoch epoch;
+  OpKey op;
+};
+struct OpDrained {
+  Epoch epoch;
+  OpKey op;
+};
+// Here only (no memory): aborted by way of the master. EndOp follows, and OpDrained has to follow
+// that.
+struct OpFailed {
+  Epoch epoch;
+  OpKey op;
+  Status why;
+};
 // ---- from the shell ----
-struct StateVerified { Handle handle; Status status; };  // answer to VerifyState
+struct StateVerified {  // answer to VerifyState
+  Handle handle;
+  Status status;
+};
 struct TimePassed {};
 using Event = std::variant<JoinCalled, OpCalled, JointCalled, LeaveCalled, MasterConnected,
-                           MasterClosed, MasterSent, Listening, LinkChanged, OpTransferred, OpDrained,
-                           OpFailed, StateVerified, TimePassed, JointGivenUp>;
+                           MasterClosed, MasterSent, Listening, LinkChanged, OpTransferred,
+                           OpDrained, OpFailed, StateVerified, TimePassed, JointGivenUp>;
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {};
 struct CloseMaster {};  // after what was sent has left; no MasterClosed follows
-struct SendMaster { protocol::Message message; };
-struct Listen { PeerId self; uint64_t run_id = 0; bool loopback_only = false; };
-struct DialPeer { protocol::Dial dial; };
-struct ForgetPeer { PeerId peer; };
-struct BeginEpoch { Epoch epoch; std::vector<PeerId> peers; };  // the other members
-// Posts to the data plane. Memory: the application's for `handle`; for shared state (task.shape.pattern
-// kTransfer and `keys` not empty) the entries `keys` of that joint call, the tensors themselves on the
-// source, staging elsewhere.
+struct SendMaster {
+  protocol::Message message;
+};
+struct Listen {
+  PeerId self;
+  uint64_t run_id = 0;
+  bool loopback_only = false;
+};
+struct DialPeer {
+  protocol::Dial dial;
+};
+struct ForgetPeer {
+  PeerId peer;
+};
+struct BeginEpoch {
+  Epoch epoch;
+  std::vector<PeerId> peers;  // the other members
+};
+// Posts to the data plane. Memory: the application's for `handle`; for shared state
+// (task.shape.pattern kTransfer and `keys` not empty) the entries `keys` of that joint call, the
+// tensors themselves on the source, staging elsewhere.
 // Of an all-gather, task.shape.rank is the place in the ring, and so is the index of a block; the
 // application's spans are in rank order: block i is the span of rank Topology::ring[i].
 struct StartOp {
@@ -113,7 +154,10 @@ struct StartOp {
   int contributors = 1;
   std::vector<uint32_t> keys;
 };
-struct EndOp { OpKey op; bool committed = false; };  // also of operations that never started here
+struct EndOp {  // also of operations that never started here
+  OpKey op;
+  bool committed = false;
+};
 struct VerifyState {  // of staging
   Handle handle;
   std::vector<uint32_t> keys;
@@ -132,15 +176,22 @@ struct FinishJoint {  // join and joint calls
   std::optional<Topology> topology;  // join, and update_topology whether it changed or not
   bool pending = false;
   uint64_t revision = 0, state_hash = 0;
-  // Keys whose staging is to be copied into the tensors before the call returns, and the elected state.
+  // Keys whose staging is to be copied into the tensors before the call returns, and the elected
+  // state.
   std::vector<uint32_t> install;
   std::vector<protocol::StateEntry> entries;
 };
 // The peer is out of the run for good; ok after LeaveCalled. Last: every handle has been finished.
-struct Gone { Status why; };
-struct Log { LogLevel level = LogLevel::kInfo; std::string text; };
-using Effect = std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, DialPeer, ForgetPeer,
-                            BeginEpoch, StartOp, EndOp, VerifyState, FinishOp, FinishJoint, Gone, Log>;
+struct Gone {
+  Status why;
+};
+struct Log {
+  LogLevel level = LogLevel::kInfo;
+  std::string text;
+};
+using Effect =
+    std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, DialPeer, ForgetPeer, BeginEpoch,
+                 StartOp, EndOp, VerifyState, FinishOp, FinishJoint, Gone, Log>;
 using Effects = std::vector<Effect>;
 
 class PeerCore {

@@ -15,8 +15,9 @@ Status Joint::call(const JointCalled& call) {
                 text(open_->vote.kind) + ", is under way: wait for it first",
             {}};
   }
-  open_ = Call{call.handle, call.timeout, {next_++, call.kind, call.offer, membership_.generation()}, {},
-               false, {}};
+  open_ =
+      Call{call.handle, call.timeout, {next_++, call.kind, call.offer, membership_.generation()},
+           {},          false,        {}};
   if (call.timeout > Duration{0}) open_->deadline = context_.now + call.timeout;
   context_.tell(open_->vote);
   return {};

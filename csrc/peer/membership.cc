@@ -32,8 +32,8 @@ constexpr bool may_follow(Phase from, Phase to) {
   return from < Phase::kMember && static_cast<int>(to) == static_cast<int>(from) + 1;
 }
 
-// When the master may say what. kRegistered covers kWelcomed: a new connection of the master's does not
-// know which of the two we are in.
+// When the master may say what. kRegistered covers kWelcomed: a new connection of the master's does
+// not know which of the two we are in.
 struct Allowed {
   bool introducing, registered, member, resuming;
 };
@@ -161,15 +161,16 @@ Status Membership::begin(const protocol::EpochStart& start) {
   }
   context_.emit(BeginEpoch{start.epoch, std::move(others)});
   context_.note(LogLevel::kInfo, "epoch " + text(start.epoch) + ": rank " +
-                                    std::to_string(topology_.rank) + " of " +
-                                    std::to_string(world_size()));
+                                     std::to_string(topology_.rank) + " of " +
+                                     std::to_string(world_size()));
   return {};
 }
 
 Status Membership::freeze(const protocol::Ask& ask) {
   if (ask.epoch != epoch() || ended_) return violation("Ask for epoch " + text(ask.epoch));
   if (!frozen_) {
-    context_.note(LogLevel::kInfo, "epoch " + text(epoch()) + " is ending: " + names(ask.lost) + " lost");
+    context_.note(LogLevel::kInfo,
+                  "epoch " + text(epoch()) + " is ending: " + names(ask.lost) + " lost");
   }
   frozen_ = true;
   return {};
@@ -206,10 +207,11 @@ PeerId Membership::peer_at(uint32_t place) const {
 
 // ---- Links ----
 
-// After a reconnection the master repeats the Dials that it thinks are missing: those that are not are
-// answered with what is known.
+// After a reconnection the master repeats the Dials that it thinks are missing: those that are not
+// are answered with what is known.
 Status Membership::dial(const protocol::Dial& dial) {
-  if (links_.size() >= kLinksMax) return violation("more than " + std::to_string(kLinksMax) + " links");
+  if (links_.size() >= kLinksMax)
+    return violation("more than " + std::to_string(kLinksMax) + " links");
   Link& link = links_[dial.peer];
   const bool up = link.last && link.last->state == protocol::LinkState::kUp;
   if (link.dialled && up) {

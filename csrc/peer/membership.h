@@ -1,6 +1,6 @@
 // Membership: how far this peer has come in its run, the epoch as it sees it, and its links.
-// Invariants: the epoch's members contain this peer, each once; the ring is a permutation of the ranks;
-// epochs only grow. A message that would break one is refused with kProtocol and changes nothing.
+// Invariants: the epoch's members contain this peer, each once; the ring is a permutation of the
+// ranks; epochs only grow. A message that would break one is refused and changes nothing.
 #pragma once
 
 #include <map>
@@ -34,8 +34,8 @@ class Membership {
   bool introduced() const { return phase_ >= Phase::kWelcomed && phase_ <= Phase::kMember; }
   bool out() const { return phase_ >= Phase::kEnding; }
 
-  // Whether PROTOCOL.md lets the master say this now; kProtocol if not. `resuming`: Resume was sent and
-  // not answered yet.
+  // Whether PROTOCOL.md lets the master say this now; kProtocol if not. `resuming`: Resume was sent
+  // and not answered yet.
   Status check(const protocol::Message& message, bool resuming) const;
 
   void welcome(const protocol::Welcome& welcome);
@@ -48,8 +48,8 @@ class Membership {
   Status begin(const protocol::EpochStart& start);
   // The epoch is ending: what is not done stays so.
   Status freeze(const protocol::Ask& ask);
-  // It is over; the group is broken from here to the next begin(). Worth a warning when calls are in
-  // doubt: at the end of a run one peer leaves after the other.
+  // It is over; the group is broken from here to the next begin(). Worth a warning when calls are
+  // in doubt: at the end of a run one peer leaves after the other.
   Status end(const protocol::EpochEnd& end, bool in_doubt);
 
   Epoch epoch() const { return topology_.epoch; }

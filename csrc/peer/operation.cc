@@ -53,7 +53,8 @@ Status Operations::check_room(const OpRequest& request) const {
   if (open_.size() + held_.size() >= protocol::kOpsOpenMax) {
     return {Code::kInvalidState,
             std::to_string(protocol::kOpsOpenMax) +
-                " operations of this process are in flight, the most there can be: wait for some of them",
+                " operations of this process are in flight, the most there can be: wait for some "
+                "of them",
             {}};
   }
   if (tag_bytes_ + request.tag.size() > kTagBytesOpenMax) {
@@ -119,8 +120,12 @@ void Operations::start(OpKey key, Op& op) {
     return context_.tell(protocol::Done{membership_.epoch(), key, verdicts_.seen()});
   }
   op.started = true;
-  context_.emit(StartOp{op.handle, task_of(op.info, key, op.handle, membership_), op.info.dtype,
-                        op.info.reduce, static_cast<int>(membership_.world_size()), {}});
+  context_.emit(StartOp{op.handle,
+                        task_of(op.info, key, op.handle, membership_),
+                        op.info.dtype,
+                        op.info.reduce,
+                        static_cast<int>(membership_.world_size()),
+                        {}});
 }
 
 // ---- From the ring ----

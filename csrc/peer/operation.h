@@ -1,11 +1,11 @@
-// Operations: the collectives and transfers of this peer, each from the application's call to the one
-// FinishOp that returns its memory. Numbers them per tag, starts them on the ring, tells the master, and
-// applies what the master decides: the outcome is never this peer's own to choose, but for a send or
-// receive that went well (PROTOCOL.md, section 3).
+// Operations: the collectives and transfers of this peer, each from the application's call to the
+// one FinishOp that returns its memory. Numbers them per tag, starts them on the ring, tells the
+// master, and applies what the master decides: the outcome is never this peer's own to choose, but
+// for a send or receive that went well (PROTOCOL.md, section 3).
 // Invariants: (1) what the ring has started is finished as aborted only once it is drained;
 //             (2) what was frozen as not done never becomes done;
-//             (3) a number taken is told to the master (Begin) unless the epoch is ending, so that no
-//                 rank's numbers shift unseen.
+//             (3) a number taken is told to the master (Begin) unless the epoch is ending, so that
+//                 no rank's numbers shift unseen.
 #pragma once
 
 #include <deque>

@@ -114,7 +114,8 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
     task.shape.rank = (place + world - root) % world;
   }
   const bool around = info.kind != OpKind::kBroadcast;  // the last sends to the first
-  if (world > 1 && (around || task.shape.rank > 0)) task.upstream = membership.peer_at(place + world - 1);
+  if (world > 1 && (around || task.shape.rank > 0))
+    task.upstream = membership.peer_at(place + world - 1);
   if (world > 1 && (around || task.shape.rank < world - 1)) {
     task.downstream = membership.peer_at(place + 1);
   }

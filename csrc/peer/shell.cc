@@ -1,7 +1,8 @@
-// The happy path of a call: the caller's thread hands it to the control loop and waits; the loop steps the
-// core until the call is finished; the caller wakes up and takes the result. What can go wrong: the caller
-// is interrupted (a joint call is then given up for all ranks, since they wait for this one), or is a
-// child of the process that owns the group (nothing works there: its threads were not inherited).
+// The happy path of a call: the caller's thread hands it to the control loop and waits; the loop
+// steps the core until the call is finished; the caller wakes up and takes the result. What can go
+// wrong: the caller is interrupted (a joint call is then given up for all ranks, since they wait
+// for this one), or is a child of the process that owns the group (nothing works there: its threads
+// were not inherited).
 
 #include "csrc/peer/shell.h"
 
@@ -21,23 +22,29 @@ constexpr Duration kLeaveTimeout = std::chrono::seconds(2);
 constexpr int kPeriodsForAnAnswer = 20;
 
 Status check(const net::Endpoint& master, const Options& options) {
-  const auto invalid = [](std::string what) { return Status{Code::kInvalidArgument, std::move(what), {}}; };
-  const auto fits = [](const std::string& name, size_t max) { return !name.empty() && name.size() <= max; };
+  const auto invalid = [](std::string what) {
+    return Status{Code::kInvalidArgument, std::move(what), {}};
+  };
+  const auto fits = [](const std::string& name, size_t max) {
+    return !name.empty() && name.size() <= max;
+  };
   if (!fits(options.run, protocol::kRunNameBytesMax)) {
-    return invalid("the name of the run has " + std::to_string(options.run.size()) + " bytes, allowed are 1 to " +
-                   std::to_string(protocol::kRunNameBytesMax));
+    return invalid("the name of the run has " + std::to_string(options.run.size()) +
+                   " bytes, allowed are 1 to " + std::to_string(protocol::kRunNameBytesMax));
   }
-  if (!fits(master.host, protocol::kHostBytesMax) || options.advertise_host.size() > protocol::kHostBytesMax) {
+  if (!fits(master.host, protocol::kHostBytesMax) ||
+      options.advertise_host.size() > protocol::kHostBytesMax) {
     return invalid("host names have 1 to " + std::to_string(protocol::kHostBytesMax) + " bytes");
   }
   if (options.min_peers < 1 || options.min_peers > protocol::kMembersMax) {
     return invalid("min_peers is " + std::to_string(options.min_peers) + ", allowed are 1 to " +
                    std::to_string(protocol::kMembersMax));
   }
-  if (options.peer_timeout < protocol::kPeerTimeoutMin || options.peer_timeout > protocol::kPeerTimeoutMax) {
-    return invalid("peer_timeout is " + std::to_string(to_seconds(options.peer_timeout)) + " s, allowed are " +
-                   std::to_string(to_seconds(protocol::kPeerTimeoutMin)) + " to " +
-                   std::to_string(to_seconds(protocol::kPeerTimeoutMax)));
+  if (options.peer_timeout < protocol::kPeerTimeoutMin ||
+      options.peer_timeout > protocol::kPeerTimeoutMax) {
+    return invalid("peer_timeout is " + std::to_string(to_seconds(options.peer_timeout)) +
+                   " s, allowed are " + std::to_string(to_seconds(protocol::kPeerTimeoutMin)) +
+                   " to " + std::to_string(to_seconds(protocol::kPeerTimeoutMax)));
   }
   return {};
 }
@@ -78,7 +85,9 @@ struct Peer::Inside {
 Status Peer::Inside::check_caller(const char* what) const {
   if (forked()) return forked_status();
   if (!control.on_loop()) return {};
-  return {Code::kInvalidState, std::string(what) + " from inside a completion would wait for itself", {}};
+  return {Code::kInvalidState,
+          std::string(what) + " from inside a completion would wait for itself",
+          {}};
 }
 
 void Peer::Inside::see(const Topology& seen) {
@@ -99,7 +108,8 @@ Peer::~Peer() {
 }
 
 Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options options,
-                                         ring::Shell::Options data, const Interrupted& interrupted) {
+                                         ring::Shell::Options data,
+                                         const Interrupted& interrupted) {
   Status status = check(master, options);
   if (!status.ok()) return status;
   options.master_text = net::text(master);
@@ -141,8 +151,8 @@ Result<JointResult> Peer::Inside::joint(JointCalled event, std::shared_ptr<Share
   std::optional<FinishJoint> result = call->waiter.wait(interrupted);
   if (!result) {
     control.give_up(call);
-    // Tensors stay lent until the master has answered: nobody may touch them before. Nor should a new
-    // topology be missed, but for that nobody needs to wait for ever.
+    // Tensors stay lent until the master has answered: nobody may touch them before. Nor should a
+    // new topology be missed, but for that nobody needs to wait for ever.
     int periods = 0;
     const auto enough = [&] { return ++periods >= kPeriodsForAnAnswer; };
     result = call->waiter.wait(call->entries != nullptr ? Interrupted{} : enough);
@@ -167,13 +177,15 @@ Result<JointResult> Peer::Inside::joint(JointCalled event, std::shared_ptr<Share
 Result<JointResult> Peer::update_topology(Duration timeout, const Interrupted& interrupted) {
   const Status status = inside_->check_caller("update_topology");
   if (!status.ok()) return status;
-  return inside_->joint({0, protocol::JointKind::kUpdateTopology, {}, timeout}, nullptr, interrupted);
+  return inside_->joint({0, protocol::JointKind::kUpdateTopology, {}, timeout}, nullptr,
+                        interrupted);
 }
 
 Result<JointResult> Peer::are_peers_pending(Duration timeout, const Interrupted& interrupted) {
   const Status status = inside_->check_caller("are_peers_pending");
   if (!status.ok()) return status;
-  return inside_->joint({0, protocol::JointKind::kArePeersPending, {}, timeout}, nullptr, interrupted);
+  return inside_->joint({0, protocol::JointKind::kArePeersPending, {}, timeout}, nullptr,
+                        interrupted);
 }
 
 Result<JointResult> Peer::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,

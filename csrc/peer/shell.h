@@ -1,11 +1,11 @@
-// Peer: a process's part in a run: the control loop with its PeerCore and master connection, and the data
-// plane (ring::Shell) beside it. The only thing csrc/torch needs to know of the layers below.
+// Peer: a process's part in a run: the control loop with its PeerCore and master connection, and
+// the data plane (ring::Shell) beside it. All that csrc/torch needs to know of the layers below.
 // Threads: every method may be called from any thread. post() never blocks. join(), joint calls and
-// leave() block their caller, who should hold no lock (nor the GIL); they call `interrupted` every 100 ms
-// and give up when it says so. From inside a completion they fail with kInvalidState instead.
-// Completions are called on the control loop, once per posted operation, success or not, when the memory
-// is the caller's own again; they must be short and never block, but may post.
-// In a forked child nothing works: everything fails with kInvalidState, and says whose the group is.
+// leave() block their caller, who should hold no lock (nor the GIL); they call `interrupted` every
+// 100 ms and give up when it says so. From inside a completion they fail with kInvalidState.
+// Completions are called on the control loop, once per posted operation, success or not, when the
+// memory is the caller's own again; they must be short and never block, but may post.
+// In a forked child nothing works: everything fails with kInvalidState and says whose the group is.
 #pragma once
 
 #include <functional>
@@ -57,21 +57,24 @@ struct Info {
 
 class Peer {
  public:
-  // Connects to the master and waits to be admitted. Master and peers may start in any order: the master
-  // is tried for options.peer_timeout, with a warning after a second. options.master_text is set here.
+  // Connects to the master and waits to be admitted. Master and peers may start in any order: the
+  // master is tried for options.peer_timeout, with a warning after a second. options.master_text is
+  // set here.
   static Result<std::unique_ptr<Peer>> join(const net::Endpoint& master, Options options,
-                                            ring::Shell::Options data, const Interrupted& interrupted);
-  ~Peer();  // leaves if that was not done; then no completion is called any more: what is open has failed
+                                            ring::Shell::Options data,
+                                            const Interrupted& interrupted);
+  ~Peer();  // leaves if that was not done; then no completion is called any more: what is open has
+            // failed
 
   // The topology that the application sees. Constant until update_topology() returns.
   uint32_t rank() const;
   uint32_t world_size() const;
   std::shared_ptr<const Topology> topology() const;
 
-  // REQUIRES: memory that stays valid until `completion` is called. Its spans: one with the tensor; for an
-  // all-gather one per rank, in rank order, or one with all of them, in which this rank's part already
-  // holds what it contributes; for a barrier none. dtype, reduce and contributors are set here, and so is
-  // request.handle.
+  // REQUIRES: memory that stays valid until `completion` is called. Its spans: one with the tensor;
+  // for an all-gather one per rank, in rank order, or one with all of them, in which this rank's
+  // part already holds what it contributes; for a barrier none. dtype, reduce and contributors are
+  // set here, and so is request.handle.
   void post(OpRequest request, ring::Memory memory, Completion completion);
 
   // Joint calls. kInvalidState when another one of this process is under way.

@@ -15,7 +15,10 @@ Status left() { return {Code::kInvalidState, "this process has left the run", {}
 }  // namespace
 
 Control::Control(net::Endpoint master, Options options, ring::Shell::Options data)
-    : master_(std::move(master)), options_(options), loop_("pccl-control"), core_(std::move(options)) {
+    : master_(std::move(master)),
+      options_(options),
+      loop_("pccl-control"),
+      core_(std::move(options)) {
   // The loop's own objects are made on it; nothing is pushed before this.
   loop_.post([this, data = std::move(data)]() mutable {
     data_ = std::make_unique<ring::Shell>(std::move(data), data_callbacks());
@@ -31,12 +34,20 @@ Control::~Control() = default;
 ring::Shell::Callbacks Control::data_callbacks() {
   return {
       .on_listening = [this](Result<uint16_t> port) { push(Event{Listening{std::move(port)}}); },
-      .on_link = [this](protocol::LinkReport report) { push(Event{LinkChanged{std::move(report)}}); },
-      .on_transferred = [this](Epoch epoch, OpKey op) { push(Event{OpTransferred{epoch, op}}); },
-      .on_drained = [this](Epoch epoch, OpKey op) { push(Event{OpDrained{epoch, op}}); },
-      .on_failed = [this](Epoch epoch, OpKey op, Status why) {
-        push(Event{OpFailed{epoch, op, std::move(why)}});
-      },
+      .on_link =
+          [this](protocol::LinkReport report) { push(Event{LinkChanged{std::move(report)}}); },
+      .on_transferred =
+          [this](Epoch epoch, OpKey op) {
+            push(Event{OpTransferred{epoch, op}});
+          },
+      .on_drained =
+          [this](Epoch epoch, OpKey op) {
+            push(Event{OpDrained{epoch, op}});
+          },
+      .on_failed =
+          [this](Epoch epoch, OpKey op, Status why) {
+            push(Event{OpFailed{epoch, op, std::move(why)}});
+          },
   };
 }
 
@@ -129,11 +140,11 @@ void Control::flush() {
 // ---- The connection to the master ----
 
 void Control::apply(ConnectMaster&) {
-  connector_ = std::make_unique<net::Connector>(
-      loop_, master_, options_.peer_timeout, [this](Result<net::Socket> socket) {
-        connected(std::move(socket));
-        finish_turn();
-      });
+  connector_ = std::make_unique<net::Connector>(loop_, master_, options_.peer_timeout,
+                                                [this](Result<net::Socket> socket) {
+                                                  connected(std::move(socket));
+                                                  finish_turn();
+                                                });
 }
 
 void Control::connected(Result<net::Socket> socket) {
@@ -195,7 +206,9 @@ void Control::apply(DialPeer& effect) {
 
 void Control::apply(ForgetPeer& effect) { data_->forget(effect.peer); }
 
-void Control::apply(BeginEpoch& effect) { data_->begin_epoch(effect.epoch, std::move(effect.peers)); }
+void Control::apply(BeginEpoch& effect) {
+  data_->begin_epoch(effect.epoch, std::move(effect.peers));
+}
 
 void Control::apply(StartOp& effect) {
   const ring::Task& task = effect.task;
@@ -238,13 +251,15 @@ Result<ring::Memory> Control::memory_of(const StartOp& start) {
     if (memory.spans.size() == 1 && memory.spans[0].size() == bytes * spans) {  // one tensor
       const std::span<std::byte> whole = memory.spans[0];
       memory.spans.clear();
-      for (size_t rank = 0; rank < spans; ++rank) memory.spans.push_back(whole.subspan(rank * bytes, bytes));
+      for (size_t rank = 0; rank < spans; ++rank)
+        memory.spans.push_back(whole.subspan(rank * bytes, bytes));
     }
   }
   if (memory.spans.size() != spans) {
     return Status{Code::kMembershipChanged,
                   "there are " + std::to_string(spans) + " ranks now, and room for " +
-                      std::to_string(memory.spans.size()) + ": look at the new ranks and call it again",
+                      std::to_string(memory.spans.size()) +
+                      ": look at the new ranks and call it again",
                   {}};
   }
   for (const std::span<std::byte>& span : memory.spans) {
@@ -256,7 +271,8 @@ Result<ring::Memory> Control::memory_of(const StartOp& start) {
   }
   if (shape.pattern == ring::Pattern::kAllGather) {  // the ring counts blocks by place, not by rank
     const std::vector<std::span<std::byte>> by_rank = memory.spans;
-    for (size_t place = 0; place < spans; ++place) memory.spans[place] = by_rank[topology_.ring[place]];
+    for (size_t place = 0; place < spans; ++place)
+      memory.spans[place] = by_rank[topology_.ring[place]];
   }
   return memory;
 }
@@ -324,8 +340,8 @@ Info Control::info() {
     info.broken_by = core_.broken().message;
     info.options = options_;
     for (const Past& past : history_) {
-      info.history.push_back({text(past.info) + " " + text(past.info, past.key),
-                              text(past.outcome), to_seconds(past.took)});
+      info.history.push_back({text(past.info) + " " + text(past.info, past.key), text(past.outcome),
+                              to_seconds(past.took)});
     }
     return info;
   };
@@ -356,7 +372,8 @@ void Control::end(Duration at_most) {
   push(Event{LeaveCalled{}});
   {
     std::unique_lock lock(end_mutex_);
-    if (loop_.status().ok()) end_changed_.wait_for(lock, at_most, [this] { return gone_and_said_; });
+    if (loop_.status().ok())
+      end_changed_.wait_for(lock, at_most, [this] { return gone_and_said_; });
   }
   {
     const std::lock_guard lock(inbox_mutex_);

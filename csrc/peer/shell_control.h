@@ -1,10 +1,10 @@
-// Control: the control loop of a peer: steps its PeerCore, carries its effects out, and holds the memory
-// and the completions of calls under way. Methods may be called from any thread; what they bring goes
-// through one inbox, in order, and what one turn of the loop produces leaves in one send.
-// The happy path: connect to the master, decode what it says, step, encode what is told; pass operations
-// to the data plane and completions to the application. What can go wrong: the connection fails or
-// carries nonsense (the core is told, and says when to try again); memory that does not fit its operation
-// (it fails for all ranks, by way of the master).
+// Control: the control loop of a peer: steps its PeerCore, carries its effects out, and holds the
+// memory and the completions of calls under way. Methods may be called from any thread; what they
+// bring goes through one inbox, in order, and what one turn of the loop produces leaves in one
+// send. The happy path: connect to the master, decode what it says, step, encode what is told; pass
+// operations to the data plane and completions to the application. What can go wrong: the
+// connection fails or carries nonsense (the core is told, and says when to try again); memory does
+// not fit its operation (it fails for all ranks, by way of the master).
 #pragma once
 
 #include <condition_variable>
@@ -45,8 +45,8 @@ class Control {
   bool joint(JointCalled event, std::shared_ptr<Call> call);
   void give_up(const std::shared_ptr<Call>& call);
 
-  // Leaves the run, waits until nothing is lent and the master has been told, or `at_most` has passed;
-  // then ends both loops and fails what is left. Once, and not on a loop.
+  // Leaves the run, waits until nothing is lent and the master has been told, or `at_most` has
+  // passed; then ends both loops and fails what is left. Once, and not on a loop.
   void end(Duration at_most);
 
   // Topology is left out. REQUIRES: not after end().
@@ -134,7 +134,8 @@ class Control {
   std::unique_ptr<net::Timer> timer_;
   std::optional<Instant> armed_;
   std::unique_ptr<net::Connector> connector_;
-  std::map<uint64_t, std::unique_ptr<net::Stream>> streams_;  // the one to the master, and those closing
+  std::map<uint64_t, std::unique_ptr<net::Stream>>
+      streams_;  // the one to the master, and those closing
   uint64_t stream_count_ = 0;
   net::Stream* stream_ = nullptr;  // the one to the master
   protocol::Decoder decoder_;

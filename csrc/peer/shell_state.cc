@@ -13,16 +13,21 @@ constexpr size_t kDimensionsMax = 64;
 // Of an offer: leaves room for what else is in its message.
 constexpr size_t kOfferBytesMax = protocol::kMessageBytesMax - (64u << 10);
 
-Status invalid(const std::string& what) { return {Code::kInvalidArgument, "shared state: " + what, {}}; }
+Status invalid(const std::string& what) {
+  return {Code::kInvalidArgument, "shared state: " + what, {}};
+}
 
 // Bytes of one entry in a message, at most.
-size_t offered_bytes(const StateSpan& entry) { return 32 + entry.key.size() + 8 * entry.shape.size(); }
+size_t offered_bytes(const StateSpan& entry) {
+  return 32 + entry.key.size() + 8 * entry.shape.size();
+}
 
 Status check(const StateSpan& entry) {
   const std::string name = "entry \"" + entry.key + "\"";
   if (entry.key.size() > protocol::kStateKeyBytesMax) {
-    return invalid("the key \"" + entry.key.substr(0, 64) + "...\" has " + std::to_string(entry.key.size()) +
-                   " bytes, at most " + std::to_string(protocol::kStateKeyBytesMax) + " are allowed");
+    return invalid("the key \"" + entry.key.substr(0, 64) + "...\" has " +
+                   std::to_string(entry.key.size()) + " bytes, at most " +
+                   std::to_string(protocol::kStateKeyBytesMax) + " are allowed");
   }
   if (entry.shape.size() > kDimensionsMax) {
     return invalid(name + " has " + std::to_string(entry.shape.size()) + " dimensions, at most " +
@@ -86,8 +91,8 @@ Result<std::vector<std::span<std::byte>>> SharedEntries::lend(const std::vector<
     staging.reset(new (std::nothrow) std::byte[std::max<size_t>(own.size(), 1)]);
     if (staging == nullptr) {
       return Status{Code::kSystem,
-                    "no memory to receive the " + std::to_string(own.size()) + " bytes of entry \"" +
-                        entries_[key].key + "\"",
+                    "no memory to receive the " + std::to_string(own.size()) +
+                        " bytes of entry \"" + entries_[key].key + "\"",
                     {}};
     }
     spans.emplace_back(staging.get(), own.size());
@@ -101,8 +106,9 @@ Status SharedEntries::verify(const std::vector<uint32_t>& keys,
     const StateSpan& entry = entries_[keys[i]];
     if (ring::state_hash(staging_.at(keys[i]).get(), entry.bytes.size()) == hashes[i]) continue;
     return {Code::kSharedState,
-            "entry \"" + entry.key + "\" arrived with another hash than was agreed on: its owner changed "
-            "it during the call",
+            "entry \"" + entry.key +
+                "\" arrived with another hash than was agreed on: its owner changed "
+                "it during the call",
             {}};
   }
   return {};

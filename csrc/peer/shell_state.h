@@ -1,7 +1,7 @@
-// SharedEntries: the memory of one sync_shared_state call: the application's tensors, and staging for
-// what this peer fetches. make(), verify() and install() run on the calling thread, which may use its
-// OpenMP team; lend() runs on the control loop. The two never run at once: the loop lends before it asks
-// for verification, and the caller installs after the call's end.
+// SharedEntries: the memory of one sync_shared_state call: the application's tensors, and staging
+// for what this peer fetches. make(), verify() and install() run on the calling thread, which may
+// use its OpenMP team; lend() runs on the control loop. The two never run at once: the loop lends
+// before it asks for verification, and the caller installs after the call's end.
 #pragma once
 
 #include <map>

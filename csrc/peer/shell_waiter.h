@@ -1,6 +1,6 @@
-// Waiter: where a caller's thread waits for its join or joint call: for its end, and for work that it is
-// to do meanwhile (hashing a shared state is too long for a loop). One thread waits, any thread calls the
-// rest; the caller holds no lock while it waits or works.
+// Waiter: where a caller's thread waits for its join or joint call: for its end, and for work that
+// it is to do meanwhile (hashing a shared state is too long for a loop). One thread waits, any
+// thread calls the rest; the caller holds no lock while it waits or works.
 #pragma once
 
 #include <condition_variable>
@@ -12,8 +12,6 @@
 #include "csrc/peer/shell.h"
 
 namespace pccl::peer {
-
-
 
 class Waiter {
  public:

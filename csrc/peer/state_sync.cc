@@ -69,9 +69,12 @@ std::string StateSync::check(const protocol::SyncPlan& plan, const Joint::Call& 
     const bool sends = transfer.source == membership_.self();
     const bool receives = transfer.destination == membership_.self();
     const PeerId other = sends ? transfer.destination : transfer.source;
-    if (sends == receives || !membership_.rank_of(other)) return "a transfer with nobody of this epoch";
-    if (!pairs.emplace(transfer.source, transfer.destination).second) return "a transfer is there twice";
-    if (!ascending_below(transfer.keys, plan.entries.size())) return "the keys of a transfer make no sense";
+    if (sends == receives || !membership_.rank_of(other))
+      return "a transfer with nobody of this epoch";
+    if (!pairs.emplace(transfer.source, transfer.destination).second)
+      return "a transfer is there twice";
+    if (!ascending_below(transfer.keys, plan.entries.size()))
+      return "the keys of a transfer make no sense";
     for (const uint32_t key : transfer.keys) {
       if (receives && !received.insert(key).second) return "a key is to come from two peers";
     }

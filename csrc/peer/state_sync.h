@@ -1,7 +1,7 @@
-// StateSync: the peer-to-peer transfers of one sync_shared_state, on both of their ends (PROTOCOL.md,
-// section 5.3). What arrives lands in staging; it is verified there, and installed only after the
-// master's Answer. Transfers are operations of the ring that the master does not count.
-// Invariant: busy() until nothing is lent to the ring any more, however the call ended.
+// StateSync: the peer-to-peer transfers of one sync_shared_state, on both of their ends
+// (PROTOCOL.md, section 5.3). What arrives lands in staging; it is verified there, and installed
+// only after the master's Answer. Transfers are operations of the ring that the master does not
+// count. Invariant: busy() until nothing is lent to the ring any more, however the call ended.
 #pragma once
 
 #include <map>

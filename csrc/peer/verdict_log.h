@@ -1,6 +1,6 @@
-// VerdictLog: what the master has decided in this epoch while it goes on: how far we have heard, what
-// some member may not have heard yet (a master that forgot is told it again), and what concerns
-// operations that were not called here yet.
+// VerdictLog: what the master has decided in this epoch while it goes on: how far we have heard,
+// what some member may not have heard yet (a master that forgot is told it again), and what
+// concerns operations that were not called here yet.
 #pragma once
 
 #include <deque>

@@ -1,5 +1,6 @@
-// Every maximum of the protocol, each with its reason. A sender stays inside them by construction; a receiver that
-// sees more closes the connection. They bound what a hostile byte stream can make a process allocate.
+// Every maximum of the protocol, each with its reason. A sender stays inside them by construction;
+// a receiver that sees more closes the connection. They bound what a hostile byte stream can make a
+// process allocate.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +10,11 @@
 
 namespace pccl::protocol {
 
-// One control message. The largest honest one is an Offer of kStateKeysMax keys with short names (about 6 MiB).
+// One control message. The largest honest one is an Offer of kStateKeysMax keys with short names
+// (about 6 MiB).
 inline constexpr size_t kMessageBytesMax = 16u << 20;
-// Names chosen by people (run, tag, key, host, error text): longer ones are refused where they are typed.
+// Names chosen by people (run, tag, key, host, error text): longer ones are refused where they are
+// typed.
 inline constexpr size_t kRunNameBytesMax = 128;
 inline constexpr size_t kTagBytesMax = 256;
 inline constexpr size_t kStateKeyBytesMax = 512;
@@ -24,7 +27,8 @@ inline constexpr size_t kMembersMax = 128;
 inline constexpr size_t kRunsMax = 1024;
 // Entries of a shared state: a large model has some thousands of tensors.
 inline constexpr size_t kStateKeysMax = 65536;
-// Operations a peer has posted and not seen settled: beyond it posting fails with InvalidStateError.
+// Operations a peer has posted and not seen settled: beyond it posting fails with
+// InvalidStateError.
 inline constexpr size_t kOpsOpenMax = 65536;
 // Ranks named one by one in an error text before it says "and N more".
 inline constexpr size_t kRanksNamedMax = 8;
@@ -45,8 +49,8 @@ inline constexpr Duration kPeerTimeoutMin = std::chrono::milliseconds(100);
 inline constexpr Duration kPeerTimeoutMax = std::chrono::hours(1);
 // PCCL_MASTER_TIMEOUT: how long a peer goes on looking for its master.
 inline constexpr Duration kMasterTimeoutDefault = std::chrono::seconds(60);
-// Silence is counted in ticks of peer_timeout / kTicksPerTimeout, each after all input is drained, so that a process
-// that was stopped for a while does not blame the others when it wakes up.
+// Silence is counted in ticks of peer_timeout / kTicksPerTimeout, each after all input is drained,
+// so that a process that was stopped for a while does not blame the others when it wakes up.
 inline constexpr int kTicksPerTimeout = 10;
 // A ping goes out after this many ticks without other traffic.
 inline constexpr int kTicksPerPing = 2;

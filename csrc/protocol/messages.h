@@ -1,6 +1,6 @@
-// The schema of the control plane: plain structs, one per message between a peer and its master, in the order in
-// which a connection sees them. PROTOCOL.md tells the story; codec.h turns them into bytes and back.
-// Field order here is field order on the wire.
+// The schema of the control plane: plain structs, one per message between a peer and its master, in
+// the order in which a connection sees them. PROTOCOL.md tells the story; codec.h turns them into
+// bytes and back. Field order here is field order on the wire.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,11 @@ inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endia
 // What a group does with operations in flight when it loses a member.
 enum class LossPolicy : uint8_t { kRaise = 0 };
 
-// ---- Introduction ----------------------------------------------------------------------------------------------
+// ---- Introduction
+// ----------------------------------------------------------------------------------------------
 
-// Peer -> master, first on a new connection. `magic` and `version` keep their place in every version.
+// Peer -> master, first on a new connection. `magic` and `version` keep their place in every
+// version.
 struct Hello {
   uint32_t magic = kControlMagic;
   uint16_t version = kVersion;
@@ -30,13 +32,14 @@ struct Hello {
   std::string run;
   GroupId group;
   uint32_t min_peers = 1;
-  int32_t rank = -1;        // wanted rank; -1: the master chooses
+  int32_t rank = -1;  // wanted rank; -1: the master chooses
   LossPolicy policy = LossPolicy::kRaise;
   uint32_t peer_timeout_ms = 0;  // must be the same for all peers of a run
   bool operator==(const Hello&) const = default;
 };
 
-// Master -> peer: the end of an introduction that cannot succeed. Keeps its layout in every version.
+// Master -> peer: the end of an introduction that cannot succeed. Keeps its layout in every
+// version.
 struct Reject {
   Code code = Code::kProtocol;
   std::string text;
@@ -46,10 +49,11 @@ struct Reject {
 // Master -> peer. The peer now opens its listener and answers with Register.
 struct Welcome {
   PeerId peer;
-  uint64_t run_id = 0;        // random: which life of the run this is; a peer resumes only into the same one
-  uint32_t incarnation = 0;   // grows with every start of the master
-  std::string seen_host;      // the peer's address as the master sees it
-  bool loopback_only = false; // the master listens on loopback: so should the peer
+  uint64_t run_id =
+      0;  // random: which life of the run this is; a peer resumes only into the same one
+  uint32_t incarnation = 0;    // grows with every start of the master
+  std::string seen_host;       // the peer's address as the master sees it
+  bool loopback_only = false;  // the master listens on loopback: so should the peer
   bool operator==(const Welcome&) const = default;
 };
 
@@ -60,8 +64,9 @@ struct Register {
   bool operator==(const Register&) const = default;
 };
 
-// Both ways, whenever nothing else was sent for a while. A Ping is answered by a Pong with the same counter. From a
-// peer both acknowledge: `verdict_index` verdicts of `epoch` (its last EpochStart) have been seen. The master sends 0.
+// Both ways, whenever nothing else was sent for a while. A Ping is answered by a Pong with the same
+// counter. From a peer both acknowledge: `verdict_index` verdicts of `epoch` (its last EpochStart)
+// have been seen. The master sends 0.
 struct Ping {
   uint64_t counter = 0;
   uint64_t verdict_index = 0;
@@ -75,10 +80,11 @@ struct Pong {
   bool operator==(const Pong&) const = default;
 };
 
-// ---- Links -----------------------------------------------------------------------------------------------------
+// ---- Links
+// -----------------------------------------------------------------------------------------------------
 
-// Master -> peer: open a link to `peer`, and keep trying until Forget. An empty host means "the master's own host,
-// by the name you reached it" (the other peer shares a machine with the master).
+// Master -> peer: open a link to `peer`, and keep trying until Forget. An empty host means "the
+// master's own host, by the name you reached it" (the other peer shares a machine with the master).
 struct Dial {
   PeerId peer;
   std::string host;
@@ -94,8 +100,8 @@ struct Forget {
 
 enum class LinkState : uint8_t { kUp = 0, kDown = 1, kUnreachable = 2 };
 
-// Peer -> master: what became of the link to `peer`. kUp and kUnreachable come from the side that dials, kDown from
-// either. After kUnreachable the peer goes on trying.
+// Peer -> master: what became of the link to `peer`. kUp and kUnreachable come from the side that
+// dials, kDown from either. After kUnreachable the peer goes on trying.
 struct LinkReport {
   PeerId peer;
   LinkState state = LinkState::kDown;
@@ -109,7 +115,8 @@ struct Notice {
   bool operator==(const Notice&) const = default;
 };
 
-// ---- Epochs ----------------------------------------------------------------------------------------------------
+// ---- Epochs
+// ----------------------------------------------------------------------------------------------------
 
 struct Member {
   PeerId peer;
@@ -117,8 +124,8 @@ struct Member {
   bool operator==(const Member&) const = default;
 };
 
-// Master -> all members, newcomers included: a new epoch begins. Members in rank order. Also the answer to the joint
-// update_topology `number` of those that voted.
+// Master -> all members, newcomers included: a new epoch begins. Members in rank order. Also the
+// answer to the joint update_topology `number` of those that voted.
 struct EpochStart {
   Epoch epoch;
   Epoch generation;
@@ -145,7 +152,8 @@ struct OpReport {
   bool operator==(const OpReport&) const = default;
 };
 
-// Survivor -> master: the state of every operation this peer has open in `epoch`. Having said kNotDone, it stays so.
+// Survivor -> master: the state of every operation this peer has open in `epoch`. Having said
+// kNotDone, it stays so.
 struct Report {
   Epoch epoch;
   std::vector<OpReport> ops;
@@ -163,8 +171,9 @@ struct Verdict {
   bool operator==(const Verdict&) const = default;
 };
 
-// Master -> members: operations settled while the epoch goes on. `first_index` numbers the first of them; verdicts of
-// an epoch are numbered from 0. All before `stable_index` are known to every member and may be forgotten.
+// Master -> members: operations settled while the epoch goes on. `first_index` numbers the first of
+// them; verdicts of an epoch are numbered from 0. All before `stable_index` are known to every
+// member and may be forgotten.
 struct Verdicts {
   Epoch epoch;
   uint64_t first_index = 0;
@@ -173,8 +182,8 @@ struct Verdicts {
   bool operator==(const Verdicts&) const = default;
 };
 
-// Master -> survivors: the epoch is over. Listed operations committed; every other one of the epoch aborted with
-// kPeerLost and `text`. Nothing runs until a joint update_topology.
+// Master -> survivors: the epoch is over. Listed operations committed; every other one of the epoch
+// aborted with kPeerLost and `text`. Nothing runs until a joint update_topology.
 struct EpochEnd {
   Epoch epoch;
   std::vector<Member> lost;
@@ -183,11 +192,20 @@ struct EpochEnd {
   bool operator==(const EpochEnd&) const = default;
 };
 
-// ---- Operations ------------------------------------------------------------------------------------------------
+// ---- Operations
+// ------------------------------------------------------------------------------------------------
 
-enum class OpKind : uint8_t { kAllReduce = 0, kBroadcast = 1, kAllGather = 2, kBarrier = 3, kSend = 4, kRecv = 5 };
+enum class OpKind : uint8_t {
+  kAllReduce = 0,
+  kBroadcast = 1,
+  kAllGather = 2,
+  kBarrier = 3,
+  kSend = 4,
+  kRecv = 5
+};
 
-// What all members must agree on. For kSend and kRecv: `root` is the sender and both sides describe a kSend.
+// What all members must agree on. For kSend and kRecv: `root` is the sender and both sides describe
+// a kSend.
 struct OpInfo {
   OpKind kind = OpKind::kAllReduce;
   DType dtype = DType::kFloat32;
@@ -208,7 +226,8 @@ struct Begin {
   bool operator==(const Begin&) const = default;
 };
 
-// Peer -> master: all bytes are here and none of mine is still to be sent. `verdict_index` acknowledges verdicts.
+// Peer -> master: all bytes are here and none of mine is still to be sent. `verdict_index`
+// acknowledges verdicts.
 struct Done {
   Epoch epoch;
   OpKey op;
@@ -216,7 +235,8 @@ struct Done {
   bool operator==(const Done&) const = default;
 };
 
-// Peer -> master: please abort (a timeout, no memory). The answer is a verdict, which may be kCommitted.
+// Peer -> master: please abort (a timeout, no memory). The answer is a verdict, which may be
+// kCommitted.
 struct AbortRequest {
   Epoch epoch;
   OpKey op;
@@ -225,7 +245,8 @@ struct AbortRequest {
   bool operator==(const AbortRequest&) const = default;
 };
 
-// ---- Joint calls -----------------------------------------------------------------------------------------------
+// ---- Joint calls
+// -----------------------------------------------------------------------------------------------
 
 enum class JointKind : uint8_t { kUpdateTopology = 0, kArePeersPending = 1, kSyncSharedState = 2 };
 enum class SyncStrategy : uint8_t { kEnforcePopular = 0, kSendOnly = 1, kReceiveOnly = 2 };
@@ -246,8 +267,8 @@ struct Offer {
   bool operator==(const Offer&) const = default;
 };
 
-// Peer -> master: the `number`-th joint call of this peer in `generation`. Repeated after a reconnection, it may cross
-// the EpochStart that answers it: one of an older generation is void.
+// Peer -> master: the `number`-th joint call of this peer in `generation`. Repeated after a
+// reconnection, it may cross the EpochStart that answers it: one of an older generation is void.
 struct Vote {
   uint32_t number = 0;
   JointKind kind = JointKind::kUpdateTopology;
@@ -256,9 +277,10 @@ struct Vote {
   bool operator==(const Vote&) const = default;
 };
 
-// Peer -> master: joint call `number` has waited for its timeout. The answer is an Answer: the call's own, if it was
-// settled meanwhile, else kOperationTimeout with the ranks that are missing, for every voter alike. Void when
-// `generation` is an older one: it has crossed the EpochStart that settled the call.
+// Peer -> master: joint call `number` has waited for its timeout. The answer is an Answer: the
+// call's own, if it was settled meanwhile, else kOperationTimeout with the ranks that are missing,
+// for every voter alike. Void when `generation` is an older one: it has crossed the EpochStart that
+// settled the call.
 struct JointAbort {
   uint32_t number = 0;
   Epoch generation;
@@ -271,8 +293,8 @@ struct Answer {
   JointKind kind = JointKind::kUpdateTopology;
   Code code = Code::kOk;
   std::string text;
-  bool pending = false;      // kArePeersPending
-  uint64_t revision = 0;     // kSyncSharedState: what was agreed
+  bool pending = false;   // kArePeersPending
+  uint64_t revision = 0;  // kSyncSharedState: what was agreed
   uint64_t state_hash = 0;
   bool operator==(const Answer&) const = default;
 };
@@ -284,8 +306,9 @@ struct Transfer {
   bool operator==(const Transfer&) const = default;
 };
 
-// Master -> voters of a shared-state sync in which some are stale: who sends which entries to whom. A peer gets the
-// transfers it takes part in. A destination answers with Fetched; all get the Answer when the last has.
+// Master -> voters of a shared-state sync in which some are stale: who sends which entries to whom.
+// A peer gets the transfers it takes part in. A destination answers with Fetched; all get the
+// Answer when the last has.
 struct SyncPlan {
   uint32_t number = 0;
   uint64_t revision = 0;
@@ -302,7 +325,8 @@ struct Fetched {
   bool operator==(const Fetched&) const = default;
 };
 
-// ---- Endings and reconnection ----------------------------------------------------------------------------------
+// ---- Endings and reconnection
+// ----------------------------------------------------------------------------------
 
 // Peer -> master: I go, by my own will.
 struct Leave {
@@ -322,30 +346,31 @@ struct Resume {
   std::string run;
   uint64_t run_id = 0;
   PeerId peer;
-  Epoch epoch;       // the last EpochStart seen
-  bool ended = false;  // its EpochEnd was seen
-  std::vector<OpReport> ops;        // open ones
-  std::vector<OpInfo> infos;        // beside `ops`
-  uint64_t verdict_index = 0;       // verdicts seen
-  uint64_t stable_index = 0;        // verdicts below are not repeated in `verdicts`
-  std::vector<Verdict> verdicts;    // [stable_index, verdict_index)
-  uint32_t joint_answered = 0;      // joint calls of this generation that were answered
-  uint64_t state_revision = 0;      // shared-state record: last agreed revision and hash
+  Epoch epoch;                    // the last EpochStart seen
+  bool ended = false;             // its EpochEnd was seen
+  std::vector<OpReport> ops;      // open ones
+  std::vector<OpInfo> infos;      // beside `ops`
+  uint64_t verdict_index = 0;     // verdicts seen
+  uint64_t stable_index = 0;      // verdicts below are not repeated in `verdicts`
+  std::vector<Verdict> verdicts;  // [stable_index, verdict_index)
+  uint32_t joint_answered = 0;    // joint calls of this generation that were answered
+  uint64_t state_revision = 0;    // shared-state record: last agreed revision and hash
   uint64_t state_hash = 0;
   std::vector<PeerId> dead_links;
   bool operator==(const Resume&) const = default;
 };
 
-// Master -> peer: go on. Whatever the peer missed follows on this connection; it sends again its open Vote, Fetched
-// and AbortRequests.
+// Master -> peer: go on. Whatever the peer missed follows on this connection; it sends again its
+// open Vote, Fetched and AbortRequests.
 struct Resumed {
   uint32_t incarnation = 0;
   bool operator==(const Resumed&) const = default;
 };
 
-using Message = std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice, EpochStart,
-                             Ask, Report, Verdicts, EpochEnd, Begin, Done, AbortRequest, Vote, JointAbort, Answer, SyncPlan,
-                             Fetched, Leave, Kicked, Resume, Resumed>;
+using Message =
+    std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice,
+                 EpochStart, Ask, Report, Verdicts, EpochEnd, Begin, Done, AbortRequest, Vote,
+                 JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume, Resumed>;
 
 // What master and peers compare to find a mismatch: 64 bits over every field of OpInfo. Never 0.
 uint64_t digest(const OpInfo& info);

@@ -36,8 +36,8 @@ enum class Action : uint8_t { kAccumulate, kFinish, kStore };
 
 struct Shape {
   Pattern pattern = Pattern::kAllReduce;
-  uint32_t rank = 0;  // position in the ring (kAllReduce, kAllGather), distance from the root
-                      // (kBroadcast), 0 for the source and 1 for the destination (kTransfer)
+  uint32_t rank = 0;   // position in the ring (kAllReduce, kAllGather), distance from the root
+                       // (kBroadcast), 0 for the source and 1 for the destination (kTransfer)
   uint32_t world = 1;  // 2 for kTransfer
   uint64_t element_bytes = 1;
   uint64_t count =

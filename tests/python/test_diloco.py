@@ -276,7 +276,7 @@ def test_the_observer_hears_the_story_in_order(group: ScriptedGroup) -> None:
     ("options", "message"),
     [({"outer_lr": 0.0}, "outer_lr is 0.0"), ({"outer_momentum": 1.0}, "outer_momentum is 1.0")],
 )
-def test_settings_out_of_range_are_refused(options: dict[str, float], message: str) -> None:
+def test_settings_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DiLoCo(small_model(), **options)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+
 import pytest
 import work_lifecycle as work
 from conftest import MakeWorld

@@ -264,6 +264,8 @@ def dies_in_environment(variables: dict[str, str]) -> None:
     os.environ.update(variables, RANK=str(world.current.rank))
     dist.init_process_group("pccl")
     dist.barrier()
+    if dist.get_rank() == 0:
+        time.sleep(0.5)  # the master dies with it
     os._exit(7)
 
 

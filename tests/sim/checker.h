@@ -1,5 +1,6 @@
-// Checker: what all peers saw, and whether that keeps the promises (DESIGN section 2). Peers tell it each outcome as
-// they see it; it compares with what others saw of the same thing and keeps the first violations, in words.
+// Checker: what all peers saw, and whether that keeps the promises (DESIGN section 2). Peers tell
+// it each outcome as they see it; it compares with what others saw of the same thing and keeps the
+// first violations, in words.
 //   P1 uniform outcome: one (generation, operation) has one outcome, whoever reports it;
 //   P2 untouched on failure: told by the workload, which compares the tensor with its copy;
 //   P3 bit-identical: the hash of the result is part of the outcome;
@@ -19,8 +20,8 @@ class Checker {
   void saw(const std::string& what, const std::string& who, const std::string& outcome) {
     const auto [found, first] = seen_.try_emplace(what, Seen{who, outcome});
     if (first || found->second.outcome == outcome) return;
-    violation("P1/P3 " + what + ": " + found->second.who + " saw " + found->second.outcome + ", " + who + " saw " +
-              outcome);
+    violation("P1/P3 " + what + ": " + found->second.who + " saw " + found->second.outcome + ", " +
+              who + " saw " + outcome);
   }
   void violation(const std::string& what) {
     if (violations_.size() < 10) violations_.push_back(what);

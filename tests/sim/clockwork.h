@@ -1,5 +1,6 @@
-// Clockwork: virtual time. What is to happen lies in one queue ordered by (instant, order of asking), so a run is a
-// function of its seed. Time jumps from one entry to the next and costs nothing.
+// Clockwork: virtual time. What is to happen lies in one queue ordered by (instant, order of
+// asking), so a run is a function of its seed. Time jumps from one entry to the next and costs
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +42,8 @@ class Clockwork {
   std::map<std::pair<Instant, uint64_t>, std::function<void()>> queue_;
 };
 
-// Fifo: a queue of things to do somewhere else, each after a delay, never overtaking one another: a thread's inbox or
-// one direction of a TCP connection.
+// Fifo: a queue of things to do somewhere else, each after a delay, never overtaking one another: a
+// thread's inbox or one direction of a TCP connection.
 class Fifo {
  public:
   explicit Fifo(Clockwork& clockwork) : clockwork_(clockwork) {}

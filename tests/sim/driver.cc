@@ -10,8 +10,8 @@ namespace {
 
 constexpr Duration kPeerTimeout = std::chrono::seconds(2);
 constexpr Duration kCallTimeout = std::chrono::seconds(30);
-// When faults have stopped, every peer must have finished two more turns by then: losing a silent peer takes
-// kPeerTimeout, and it may be found one peer after another.
+// When faults have stopped, every peer must have finished two more turns by then: losing a silent
+// peer takes kPeerTimeout, and it may be found one peer after another.
 constexpr Duration kSettleMax = std::chrono::seconds(25);
 constexpr size_t kPeersMax = 9;
 
@@ -48,11 +48,14 @@ WorldOptions world_options(const RunOptions& options) {
 }
 
 Driver::Driver(const RunOptions& options)
-    : options_(options), world_(options.seed, world_options(options)), chance_(options.seed ^ 0xfa17) {
+    : options_(options),
+      world_(options.seed, world_options(options)),
+      chance_(options.seed ^ 0xfa17) {
   if (options.transcript) {
     world_.on_note = [this](const std::string& line) {
       char head[32];
-      std::snprintf(head, sizeof head, "[%10.6f] ", to_seconds(world_.clockwork().now().since_start));
+      std::snprintf(head, sizeof head, "[%10.6f] ",
+                    to_seconds(world_.clockwork().now().since_start));
       options_.transcript(head + line);
     };
   }
@@ -64,7 +67,8 @@ void Driver::add_peer(bool unreachable) {
   options.peer_timeout = kPeerTimeout;
   options.master_timeout = kPeerTimeout * 3;
   options.join_timeout = std::chrono::hours(1);
-  PeerNode& node = world_.add_peer(std::string(1, static_cast<char>('a' + world_.peers().size())), options);
+  PeerNode& node =
+      world_.add_peer(std::string(1, static_cast<char>('a' + world_.peers().size())), options);
   node.unreachable = unreachable;
   node.set_app(std::make_unique<Workload>(node, checker_, options_.seed, kCallTimeout));
 }
@@ -104,7 +108,8 @@ void Driver::fault() {
     case 4: {
       PeerNode* other = peers[chance_.below(peers.size())];
       if (other == victim || peers.size() <= min_peers_ + 1) break;
-      // The younger of the two is given up, unless it is the spared one's link: then nothing is broken.
+      // The younger of the two is given up, unless it is the spared one's link: then nothing is
+      // broken.
       if (!spared && other != world_.peers()[immortal_].get()) world_.break_link(*victim, *other);
       break;
     }
@@ -122,7 +127,8 @@ void Driver::settle() {
   const Instant deadline = world_.clockwork().now() + kSettleMax;
   const auto well = [&] {
     return std::all_of(before.begin(), before.end(), [&](const auto& entry) {
-      return !entry.first->alive() || entry.first->gone() || workload(*entry.first).turns() >= entry.second + 2;
+      return !entry.first->alive() || entry.first->gone() ||
+             workload(*entry.first).turns() >= entry.second + 2;
     });
   };
   while (!well() && world_.clockwork().run_one(deadline)) {
@@ -140,7 +146,8 @@ RunReport Driver::run() {
   immortal_ = chance_.below(min_peers_);
   for (size_t i = 0; i < founders; ++i) add_peer(false);
   if (sweep) {
-    // The world is founded by two; the third is let in by them. Then one of the three goes, at exactly that step.
+    // The world is founded by two; the third is let in by them. Then one of the three goes, at
+    // exactly that step.
     while (world_.clockwork().steps() < static_cast<uint64_t>(options_.kill_at_step)) {
       if (!world_.clockwork().run_one(Instant{std::chrono::seconds(30)})) break;
     }
@@ -151,7 +158,8 @@ RunReport Driver::run() {
     for (uint64_t left = chance_.between(1, 12); left > 0; --left) {
       fault();
       const bool soon = chance_.once_in(2);
-      run_for(chance_.duration(Duration{0}, soon ? Duration(std::chrono::milliseconds(20)) : kPeerTimeout));
+      run_for(chance_.duration(Duration{0},
+                               soon ? Duration(std::chrono::milliseconds(20)) : kPeerTimeout));
     }
   }
   settle();

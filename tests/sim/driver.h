@@ -1,4 +1,5 @@
-// Driver: one simulated run from a seed: how many peers, which faults when, and how long until all must be well again.
+// Driver: one simulated run from a seed: how many peers, which faults when, and how long until all
+// must be well again.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +14,18 @@ namespace pccl::sim {
 struct RunOptions {
   uint64_t seed = 1;
   bool plant_early_commit = false;
-  // Instead of faults from the seed: a world of `peers` without any, one of which is killed after `kill_at_step`.
+  // Instead of faults from the seed: a world of `peers` without any, one of which is killed after
+  // `kill_at_step`.
   int64_t kill_at_step = -1;
   std::function<void(const std::string&)> transcript;  // may be empty
 };
 
 struct RunReport {
   std::vector<std::string> violations;
-  uint64_t steps = 0;        // things that happened
+  uint64_t steps = 0;  // things that happened
   uint64_t faults = 0;
-  uint64_t outcomes = 0;     // different things that were compared between peers
-  uint64_t turns = 0;        // batches that ended well, over all peers
+  uint64_t outcomes = 0;  // different things that were compared between peers
+  uint64_t turns = 0;     // batches that ended well, over all peers
   Duration virtual_time{0};
 };
 

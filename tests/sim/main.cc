@@ -40,8 +40,10 @@ void add(Totals& totals, const RunOptions& options, const RunReport& report) {
   if (report.violations.empty()) return;
   if (totals.failed++ == 0) totals.first_failed = options.seed;
   if (options.plant_early_commit) return;
-  const std::string step = options.kill_at_step < 0 ? "" : " --kill-at " + std::to_string(options.kill_at_step);
-  std::printf("seed %llu%s broke a promise:\n", static_cast<unsigned long long>(options.seed), step.c_str());
+  const std::string step =
+      options.kill_at_step < 0 ? "" : " --kill-at " + std::to_string(options.kill_at_step);
+  std::printf("seed %llu%s broke a promise:\n", static_cast<unsigned long long>(options.seed),
+              step.c_str());
   for (const auto& violation : report.violations) std::printf("  %s\n", violation.c_str());
   std::fflush(stdout);
 }
@@ -56,18 +58,23 @@ std::optional<std::map<std::string, std::string>> arguments(int argc, char** arg
 }
 
 int summary(const Totals& totals, double wall, bool plant) {
-  std::printf("%llu runs, %llu steps, %llu faults, %llu outcomes compared, %llu turns; %.1f seeds/s, %.0f virtual s per s\n",
-              static_cast<unsigned long long>(totals.runs), static_cast<unsigned long long>(totals.steps),
-              static_cast<unsigned long long>(totals.faults), static_cast<unsigned long long>(totals.outcomes),
-              static_cast<unsigned long long>(totals.turns), static_cast<double>(totals.runs) / wall,
-              totals.virtual_seconds / wall);
+  std::printf(
+      "%llu runs, %llu steps, %llu faults, %llu outcomes compared, %llu turns; %.1f seeds/s, %.0f "
+      "virtual s per s\n",
+      static_cast<unsigned long long>(totals.runs), static_cast<unsigned long long>(totals.steps),
+      static_cast<unsigned long long>(totals.faults),
+      static_cast<unsigned long long>(totals.outcomes),
+      static_cast<unsigned long long>(totals.turns), static_cast<double>(totals.runs) / wall,
+      totals.virtual_seconds / wall);
   if (plant) {
     std::printf("planted bug: found in %llu of %llu runs, first in seed %llu\n",
-                static_cast<unsigned long long>(totals.failed), static_cast<unsigned long long>(totals.runs),
+                static_cast<unsigned long long>(totals.failed),
+                static_cast<unsigned long long>(totals.runs),
                 static_cast<unsigned long long>(totals.first_failed));
     return totals.failed > 0 ? 0 : 1;
   }
-  std::printf("%llu passed, %llu failed\n", static_cast<unsigned long long>(totals.runs - totals.failed),
+  std::printf("%llu passed, %llu failed\n",
+              static_cast<unsigned long long>(totals.runs - totals.failed),
               static_cast<unsigned long long>(totals.failed));
   return totals.failed > 0 ? 1 : 0;
 }
@@ -77,9 +84,10 @@ int summary(const Totals& totals, double wall, bool plant) {
 int main(int argc, char** argv) {
   auto given = arguments(argc, argv);
   if (!given || given->empty()) {
-    std::fprintf(stderr,
-                 "usage: pccl-sim --seed N | --seeds COUNT | --minutes M | --sweep COUNT  [--first N] "
-                 "[--kill-at STEP] [--plant early-commit]\n");
+    std::fprintf(
+        stderr,
+        "usage: pccl-sim --seed N | --seeds COUNT | --minutes M | --sweep COUNT  [--first N] "
+        "[--kill-at STEP] [--plant early-commit]\n");
     return 2;
   }
   const auto number = [&](const char* name, double otherwise) {
@@ -96,7 +104,8 @@ int main(int argc, char** argv) {
     RunOptions options;
     options.seed = first + i;
     options.plant_early_commit = given->contains("plant");
-    if (one) options.transcript = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
+    if (one)
+      options.transcript = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
     if (one) options.kill_at_step = static_cast<int64_t>(number("kill-at", -1));
     if (sweep) options.kill_at_step = static_cast<int64_t>(i);
     add(totals, options, pccl::sim::run_seed(options));

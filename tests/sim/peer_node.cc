@@ -20,21 +20,24 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
       name_(std::move(name)),
       port_(port),
       core_(std::move(options)),
-      engine_({.on_transferred = [this](Epoch epoch, OpKey op) {
-                 control([this, epoch, op] { step(peer::OpTransferred{epoch, op}); });
-               },
-               .on_drained = [this](Epoch epoch, OpKey op) {
-                 control([this, epoch, op] { step(peer::OpDrained{epoch, op}); });
-               },
-               .on_fail_link = [this](PeerId peer, const std::string& why) {
-                 data([this, peer, why] {
-                   const auto found = links_.find(peer);
-                   if (found == links_.end()) return;
-                   PeerNode& other = *found->second.other;
-                   link_closed(other, why);
-                   other.link_closed(*this, "closed by " + name_);
-                 });
-               }}),
+      engine_({.on_transferred =
+                   [this](Epoch epoch, OpKey op) {
+                     control([this, epoch, op] { step(peer::OpTransferred{epoch, op}); });
+                   },
+               .on_drained =
+                   [this](Epoch epoch, OpKey op) {
+                     control([this, epoch, op] { step(peer::OpDrained{epoch, op}); });
+                   },
+               .on_fail_link =
+                   [this](PeerId peer, const std::string& why) {
+                     data([this, peer, why] {
+                       const auto found = links_.find(peer);
+                       if (found == links_.end()) return;
+                       PeerNode& other = *found->second.other;
+                       link_closed(other, why);
+                       other.link_closed(*this, "closed by " + name_);
+                     });
+                   }}),
       to_control_(world.clockwork()),
       to_data_(world.clockwork()) {}
 
@@ -50,11 +53,13 @@ void PeerNode::run(const std::function<void()>& what) {
 }
 
 void PeerNode::control(std::function<void()> what) {
-  to_control_.post(world_.random().duration(kInboxMin, kInboxMax), [this, what = std::move(what)] { run(what); });
+  to_control_.post(world_.random().duration(kInboxMin, kInboxMax),
+                   [this, what = std::move(what)] { run(what); });
 }
 
 void PeerNode::data(std::function<void()> what) {
-  to_data_.post(world_.random().duration(kInboxMin, kInboxMax), [this, what = std::move(what)] { run(what); });
+  to_data_.post(world_.random().duration(kInboxMin, kInboxMax),
+                [this, what = std::move(what)] { run(what); });
 }
 
 void PeerNode::call(peer::Event event) {
@@ -80,7 +85,8 @@ void PeerNode::arm() {
   });
 }
 
-void PeerNode::connection_closed(const std::shared_ptr<World::Connection>& which, const std::string& why) {
+void PeerNode::connection_closed(const std::shared_ptr<World::Connection>& which,
+                                 const std::string& why) {
   if (connection_ != which) return;  // this side has closed it meanwhile
   connection_.reset();
   step(peer::MasterClosed{Status{Code::kSystem, why}});
@@ -140,7 +146,8 @@ void PeerNode::verify(const peer::VerifyState& verify) {
   const auto spans = app_->state(verify.handle, verify.keys, true);
   for (size_t i = 0; i < spans.size(); ++i) {
     if (ring::state_hash(spans[i].data(), spans[i].size()) == verify.hashes[i]) continue;
-    status = Status{Code::kSharedState, "entry " + std::to_string(verify.keys[i]) + " arrived with another hash"};
+    status = Status{Code::kSharedState,
+                    "entry " + std::to_string(verify.keys[i]) + " arrived with another hash"};
   }
   control([this, handle = verify.handle, status] { step(peer::StateVerified{handle, status}); });
 }
@@ -156,17 +163,20 @@ void PeerNode::dial_again(PeerId peer) {
   const auto found = dialling_.find(peer);
   if (found == dialling_.end() || links_.contains(peer)) return;
   PeerNode* other = world_.by_port(found->second.port);
-  const bool reachable = other != nullptr && other->alive_ && !other->unreachable && other->id_ == peer && !other->gone_;
+  const bool reachable = other != nullptr && other->alive_ && !other->unreachable &&
+                         other->id_ == peer && !other->gone_;
   if (!reachable) {
     world_.clockwork().after(kDialTimeout, [this, peer] {
       run([this, peer] {
         if (!dialling_.contains(peer) || links_.contains(peer)) return;
         if (reported_unreachable_.insert(peer).second) {
           control([this, peer] {
-            step(peer::LinkChanged{{peer, protocol::LinkState::kUnreachable, "connection timed out"}});
+            step(peer::LinkChanged{
+                {peer, protocol::LinkState::kUnreachable, "connection timed out"}});
           });
         }
-        world_.clockwork().after(kDialPause, [this, peer] { run([this, peer] { dial_again(peer); }); });
+        world_.clockwork().after(kDialPause,
+                                 [this, peer] { run([this, peer] { dial_again(peer); }); });
       });
     });
     return;
@@ -183,7 +193,8 @@ void PeerNode::dial_again(PeerId peer) {
   });
 }
 
-void PeerNode::link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, int side, bool dialled) {
+void PeerNode::link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, int side,
+                           bool dialled) {
   if (dialled && (!other.alive_ || !other.links_.contains(id_) || other.links_[id_].wire != wire)) {
     dial_again(other.id_);
     return;
@@ -194,10 +205,11 @@ void PeerNode::link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, i
   net::FrameSink& sink = engine_.link_up(peer, wire->port(side));
   wire->attach(side, {.sink = &sink,
                       .on_chunk_sent = [this, peer] { engine_.chunk_sent(peer); },
-                      .on_bad_frame = [this, &other](Status why) {
-                        link_closed(other, why.message);
-                        other.link_closed(*this, why.message);
-                      },
+                      .on_bad_frame =
+                          [this, &other](Status why) {
+                            link_closed(other, why.message);
+                            other.link_closed(*this, why.message);
+                          },
                       .stopped = [this] { return stopped_; }});
   reported_unreachable_.erase(peer);
   if (!dialled) return;

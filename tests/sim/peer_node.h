@@ -1,5 +1,6 @@
-// PeerNode: one simulated process: a PeerCore and an Engine, joined by two inboxes as the real shell's two loops are,
-// and its links. It can be killed (connections close, nothing runs any more) and stopped for a while.
+// PeerNode: one simulated process: a PeerCore and an Engine, joined by two inboxes as the real
+// shell's two loops are, and its links. It can be killed (connections close, nothing runs any more)
+// and stopped for a while.
 #pragma once
 
 #include <deque>
@@ -45,12 +46,12 @@ class PeerNode {
     int side = 0;
     PeerNode* other = nullptr;
   };
-  void step(const peer::Event& event);           // on the control loop
+  void step(const peer::Event& event);  // on the control loop
   void perform(peer::Effect& effect);
   void arm();
-  void data(std::function<void()> what);         // to the data loop
-  void control(std::function<void()> what);      // to the control loop
-  void run(const std::function<void()>& what);   // now, or when the process goes on
+  void data(std::function<void()> what);        // to the data loop
+  void control(std::function<void()> what);     // to the control loop
+  void run(const std::function<void()>& what);  // now, or when the process goes on
   void connection_closed(const std::shared_ptr<World::Connection>& which, const std::string& why);
   void start_op(peer::StartOp& start);
   void verify(const peer::VerifyState& verify);

@@ -1,5 +1,5 @@
-// Random: the simulator's only source of chance. SplitMix64 (public domain, Sebastiano Vigna): every seed is good, and
-// the same seed gives the same run on every machine.
+// Random: the simulator's only source of chance. SplitMix64 (public domain, Sebastiano Vigna):
+// every seed is good, and the same seed gives the same run on every machine.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ class Random {
   // True once in `one_in` times.
   bool once_in(uint64_t one_in) { return below(one_in) == 0; }
   Duration duration(Duration low, Duration high) {
-    return low + Duration{static_cast<int64_t>(below(static_cast<uint64_t>((high - low).count()) + 1))};
+    return low +
+           Duration{static_cast<int64_t>(below(static_cast<uint64_t>((high - low).count()) + 1))};
   }
 
  private:

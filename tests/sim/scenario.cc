@@ -44,7 +44,8 @@ class Teller : public App {
     node_.world().note(node_.name(), "gone: " + (status.ok() ? "left" : status.message));
   }
   ring::Memory memory(peer::Handle handle) override;
-  std::vector<std::span<std::byte>> state(peer::Handle, const std::vector<uint32_t>&, bool staging) override {
+  std::vector<std::span<std::byte>> state(peer::Handle, const std::vector<uint32_t>&,
+                                          bool staging) override {
     staging_.resize(state_.size());
     return {staging ? std::span(staging_) : std::span(state_)};
   }
@@ -62,15 +63,17 @@ class Teller : public App {
 };
 
 void Teller::post(protocol::OpKind kind, const Arguments& with) {
-  peer::OpRequest request{.handle = node_.new_handle(),
-                          .kind = kind,
-                          .dtype = DType::kFloat32,
-                          .reduce = ReduceOp::kSum,
-                          .count = kind == protocol::OpKind::kBarrier ? 0 : number(with, "count", 1000),
-                          .root = static_cast<int32_t>(number(with, "root", 0)),
-                          .tag = word(with, "tag"),
-                          .timeout = std::chrono::milliseconds(number(with, "timeout", 0))};
-  Operation operation{std::string(protocol::text(kind)) + (request.tag.empty() ? "" : " " + request.tag), {}, {}};
+  peer::OpRequest request{
+      .handle = node_.new_handle(),
+      .kind = kind,
+      .dtype = DType::kFloat32,
+      .reduce = ReduceOp::kSum,
+      .count = kind == protocol::OpKind::kBarrier ? 0 : number(with, "count", 1000),
+      .root = static_cast<int32_t>(number(with, "root", 0)),
+      .tag = word(with, "tag"),
+      .timeout = std::chrono::milliseconds(number(with, "timeout", 0))};
+  Operation operation{
+      std::string(protocol::text(kind)) + (request.tag.empty() ? "" : " " + request.tag), {}, {}};
   const size_t blocks = kind == protocol::OpKind::kAllGather ? topology_.members.size() : 1;
   operation.buffers.resize(kind == protocol::OpKind::kBarrier ? 0 : blocks);
   for (auto& buffer : operation.buffers) buffer.resize(request.count * 4, std::byte{1});
@@ -81,9 +84,11 @@ void Teller::post(protocol::OpKind kind, const Arguments& with) {
 
 void Teller::joint(protocol::JointKind kind, const Arguments& with) {
   joint_ = protocol::text(kind);
-  peer::JointCalled call{.handle = node_.new_handle(), .kind = kind, .offer = {}, .timeout = std::chrono::seconds(30)};
+  peer::JointCalled call{
+      .handle = node_.new_handle(), .kind = kind, .offer = {}, .timeout = std::chrono::seconds(30)};
   if (kind == protocol::JointKind::kSyncSharedState) {
-    if (with.contains("fill")) std::fill(state_.begin(), state_.end(), static_cast<std::byte>(number(with, "fill", 0)));
+    if (with.contains("fill"))
+      std::fill(state_.begin(), state_.end(), static_cast<std::byte>(number(with, "fill", 0)));
     const std::string strategy = word(with, "strategy");
     call.offer.revision = number(with, "revision", 0);
     if (strategy == "send_only") call.offer.strategy = protocol::SyncStrategy::kSendOnly;
@@ -115,11 +120,12 @@ void Teller::on_joint(const peer::FinishJoint& result) {
     line += result.pending ? ": yes" : ": no";
   } else if (line == "sync_shared_state") {
     if (!result.install.empty()) state_ = staging_;
-    line += ": revision " + std::to_string(result.revision) + (result.install.empty() ? "" : ", fetched");
+    line += ": revision " + std::to_string(result.revision) +
+            (result.install.empty() ? "" : ", fetched");
   } else if (result.topology) {
     topology_ = *result.topology;
-    line += ": rank " + std::to_string(topology_.rank) + " of " + std::to_string(topology_.members.size()) + ", epoch " +
-            text(topology_.epoch);
+    line += ": rank " + std::to_string(topology_.rank) + " of " +
+            std::to_string(topology_.members.size()) + ", epoch " + text(topology_.epoch);
   }
   node_.world().note(node_.name(), line);
 }
@@ -138,7 +144,8 @@ class Stage {
   Stage() : world_(1, options()) {
     world_.on_note = [this](const std::string& line) {
       char head[32];
-      std::snprintf(head, sizeof head, "[%5.0f] ", to_seconds(world_.clockwork().now().since_start) * 1e3);
+      std::snprintf(head, sizeof head, "[%5.0f] ",
+                    to_seconds(world_.clockwork().now().since_start) * 1e3);
       transcript_ += head + line + "\n";
     };
   }
@@ -180,7 +187,8 @@ std::vector<Teller*> Stage::whom(const Arguments& with) {
   std::vector<Teller*> found;
   for (const auto& peer : world_.peers()) {
     const bool named = on == ",," || on.find("," + peer->name() + ",") != std::string::npos;
-    if (named && peer->alive() && !peer->gone()) found.push_back(static_cast<Teller*>(&peer->app()));
+    if (named && peer->alive() && !peer->gone())
+      found.push_back(static_cast<Teller*>(&peer->app()));
   }
   return found;
 }
@@ -210,13 +218,15 @@ void Stage::settle() {
 bool Stage::collective(const std::string& verb, const Arguments& with) {
   using protocol::JointKind;
   using protocol::OpKind;
-  for (const OpKind kind : {OpKind::kAllReduce, OpKind::kBroadcast, OpKind::kAllGather, OpKind::kBarrier}) {
+  for (const OpKind kind :
+       {OpKind::kAllReduce, OpKind::kBroadcast, OpKind::kAllGather, OpKind::kBarrier}) {
     if (verb != protocol::text(kind)) continue;
     for (Teller* teller : whom(with)) teller->post(kind, with);
     return true;
   }
   const std::string joint = verb == "sync" ? "sync_shared_state" : verb;
-  for (const JointKind kind : {JointKind::kUpdateTopology, JointKind::kArePeersPending, JointKind::kSyncSharedState}) {
+  for (const JointKind kind :
+       {JointKind::kUpdateTopology, JointKind::kArePeersPending, JointKind::kSyncSharedState}) {
     if (joint != protocol::text(kind)) continue;
     for (Teller* teller : whom(with)) teller->joint(kind, with);
     return true;
@@ -228,14 +238,22 @@ bool Stage::fault(const std::string& verb, const std::vector<std::string>& names
   std::vector<PeerNode*> nodes;
   for (const std::string& name : names) nodes.push_back(find(name));
   if (nodes.empty() || std::count(nodes.begin(), nodes.end(), nullptr) > 0) return false;
-  if (verb == "kill") nodes[0]->kill("killed");
-  else if (verb == "stop") nodes[0]->stop();
-  else if (verb == "go") nodes[0]->go_on();
-  else if (verb == "leave") nodes[0]->call(peer::LeaveCalled{});
-  else if (verb == "unreachable") nodes[0]->unreachable = true;
-  else if (verb == "cut") world_.break_master_connection(*nodes[0]);
-  else if (verb == "break" && nodes.size() == 2) world_.break_link(*nodes[0], *nodes[1]);
-  else return false;
+  if (verb == "kill")
+    nodes[0]->kill("killed");
+  else if (verb == "stop")
+    nodes[0]->stop();
+  else if (verb == "go")
+    nodes[0]->go_on();
+  else if (verb == "leave")
+    nodes[0]->call(peer::LeaveCalled{});
+  else if (verb == "unreachable")
+    nodes[0]->unreachable = true;
+  else if (verb == "cut")
+    world_.break_master_connection(*nodes[0]);
+  else if (verb == "break" && nodes.size() == 2)
+    world_.break_link(*nodes[0], *nodes[1]);
+  else
+    return false;
   return true;
 }
 
@@ -244,16 +262,20 @@ void Stage::command(const std::vector<std::string>& words) {
   std::vector<std::string> names;
   for (size_t i = 1; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');
-    if (equals == std::string::npos) names.push_back(words[i]);
-    else with[words[i].substr(0, equals)] = words[i].substr(equals + 1);
+    if (equals == std::string::npos)
+      names.push_back(words[i]);
+    else
+      with[words[i].substr(0, equals)] = words[i].substr(equals + 1);
   }
   const std::string& verb = words[0];
   if (verb == "join") return join(names, with);
   if (verb == "settle") return settle();
   if (verb == "run" && names.size() == 1) {
-    return run_until(world_.clockwork().now() + std::chrono::milliseconds(std::atoi(names[0].c_str())));
+    return run_until(world_.clockwork().now() +
+                     std::chrono::milliseconds(std::atoi(names[0].c_str())));
   }
-  if (!collective(verb, with) && !fault(verb, names)) transcript_ += "unknown command: " + verb + "\n";
+  if (!collective(verb, with) && !fault(verb, names))
+    transcript_ += "unknown command: " + verb + "\n";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// pccl-scenarios [--update] FOLDER: runs every *.txt of the folder and compares the transcripts with those written
-// there. --update rewrites them: read the difference before you commit it.
+// pccl-scenarios [--update] FOLDER: runs every *.txt of the folder and compares the transcripts
+// with those written there. --update rewrites them: read the difference before you commit it.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -22,7 +22,8 @@ std::string replay(const std::string& file) {
   while (at < file.size()) {
     const size_t rule = file.find(kRule, at);
     const std::string commands = file.substr(at, rule == std::string::npos ? rule : rule - at);
-    out += commands + (commands.ends_with("\n") ? "" : "\n") + kRule + pccl::sim::run_scenario(commands);
+    out += commands + (commands.ends_with("\n") ? "" : "\n") + kRule +
+           pccl::sim::run_scenario(commands);
     if (rule == std::string::npos) break;
     const size_t end = file.find("\n\n", rule);  // an empty line ends a block
     if (end == std::string::npos) break;
@@ -36,11 +37,12 @@ std::string first_difference(const std::string& expected, const std::string& now
   std::istringstream a(expected), b(now);
   std::string x, y;
   for (int line = 1;; ++line) {
-    const bool more_a = static_cast<bool>(std::getline(a, x)), more_b = static_cast<bool>(std::getline(b, y));
+    const bool more_a = static_cast<bool>(std::getline(a, x)),
+               more_b = static_cast<bool>(std::getline(b, y));
     if (!more_a && !more_b) return "";
     if (more_a && more_b && x == y) continue;
-    return "  line " + std::to_string(line) + "\n    expected: " + (more_a ? x : "(end)") + "\n    now:      " +
-           (more_b ? y : "(end)") + "\n";
+    return "  line " + std::to_string(line) + "\n    expected: " + (more_a ? x : "(end)") +
+           "\n    now:      " + (more_b ? y : "(end)") + "\n";
   }
 }
 
@@ -68,7 +70,8 @@ int main(int argc, char** argv) {
       std::printf("rewritten: %s\n", path.filename().c_str());
     } else {
       ++failed;
-      std::printf("%s tells another story:\n%s", path.filename().c_str(), first_difference(content.str(), now).c_str());
+      std::printf("%s tells another story:\n%s", path.filename().c_str(),
+                  first_difference(content.str(), now).c_str());
     }
   }
   std::printf("%zu passed, %d failed\n", files.size() - static_cast<size_t>(failed), failed);

@@ -71,7 +71,8 @@ void Wire::pump(int side) {
 void Wire::send_some(int side) {
   sending_[side] = false;
   if (!attached_[side] || (ends_[side].stopped && ends_[side].stopped())) return;
-  const size_t room = options_.under_way_bytes_max - std::min(options_.under_way_bytes_max, under_way_[side].size());
+  const size_t room = options_.under_way_bytes_max -
+                      std::min(options_.under_way_bytes_max, under_way_[side].size());
   size_t budget = std::min<size_t>(room, random_.between(1, options_.piece_bytes_max));
   const bool chunk_before = writers_[side]->chunk_pending();
   size_t wrote = 0;
@@ -83,7 +84,8 @@ void Wire::send_some(int side) {
   }
   if (wrote == 0) return;
   writers_[side]->wrote(wrote);
-  if (chunk_before && !writers_[side]->chunk_pending() && ends_[side].on_chunk_sent) ends_[side].on_chunk_sent();
+  if (chunk_before && !writers_[side]->chunk_pending() && ends_[side].on_chunk_sent)
+    ends_[side].on_chunk_sent();
   pump(side);
   if (attached_[1 - side]) pump(1 - side);
 }
@@ -97,7 +99,8 @@ void Wire::deliver(int from) {
     const std::span<std::byte> space = readers_[to]->space();
     const size_t bytes = std::min({budget, space.size(), under_way_[from].size()});
     std::copy_n(under_way_[from].begin(), bytes, space.begin());
-    under_way_[from].erase(under_way_[from].begin(), under_way_[from].begin() + static_cast<long>(bytes));
+    under_way_[from].erase(under_way_[from].begin(),
+                           under_way_[from].begin() + static_cast<long>(bytes));
     budget -= bytes;
     const Status status = readers_[to]->filled(bytes);
     if (!status.ok()) {

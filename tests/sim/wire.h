@@ -1,6 +1,7 @@
-// Wire: a link of the simulated data plane: two writers, two readers, and the real frames as real bytes between them.
-// Bytes leave in pieces of random size as long as there is room on the way (a socket's buffers), arrive later, in
-// order, in pieces of another size. Cutting it loses what is under way, wherever that ends: in a header, in a chunk.
+// Wire: a link of the simulated data plane: two writers, two readers, and the real frames as real
+// bytes between them. Bytes leave in pieces of random size as long as there is room on the way (a
+// socket's buffers), arrive later, in order, in pieces of another size. Cutting it loses what is
+// under way, wherever that ends: in a header, in a chunk.
 #pragma once
 
 #include <array>
@@ -26,7 +27,8 @@ struct WireOptions {
 
 class Wire : public std::enable_shared_from_this<Wire> {
  public:
-  // What an end tells its owner. Calls come from the clockwork, never from inside the owner's own calls.
+  // What an end tells its owner. Calls come from the clockwork, never from inside the owner's own
+  // calls.
   struct End {
     net::FrameSink* sink = nullptr;
     std::function<void()> on_chunk_sent;

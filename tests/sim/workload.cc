@@ -26,12 +26,14 @@ void append_value(std::vector<std::byte>& out, DType dtype, double value) {
   const auto single = static_cast<float>(value);
   if (dtype == DType::kFloat32) append(single);
   if (dtype == DType::kInt64) append(static_cast<int64_t>(value));
-  if (dtype == DType::kBfloat16) append(static_cast<uint16_t>(std::bit_cast<uint32_t>(single) >> 16));
+  if (dtype == DType::kBfloat16)
+    append(static_cast<uint16_t>(std::bit_cast<uint32_t>(single) >> 16));
 }
 
 uint64_t hash_of(const std::vector<std::vector<std::byte>>& buffers) {
   uint64_t hash = 1;
-  for (const auto& buffer : buffers) hash = mix(hash, ring::state_hash(buffer.data(), buffer.size()));
+  for (const auto& buffer : buffers)
+    hash = mix(hash, ring::state_hash(buffer.data(), buffer.size()));
   return hash;
 }
 
@@ -64,9 +66,11 @@ Workload::Call Workload::planned_call(Random& random, uint64_t index) const {
   if (kind == 9 && world > 1) call.kind = protocol::OpKind::kSend;
   call.dtype = kDTypes[random.below(3)];
   call.reduce = kOps[random.below(call.dtype == DType::kFloat32 ? 4 : 3)];
-  call.count = call.kind == protocol::OpKind::kBarrier ? 0 : kCounts[random.below(std::size(kCounts))];
+  call.count =
+      call.kind == protocol::OpKind::kBarrier ? 0 : kCounts[random.below(std::size(kCounts))];
   call.root = static_cast<uint32_t>(random.below(world));
-  call.peer = static_cast<uint32_t>((call.root + 1 + random.below(world > 1 ? world - 1 : 1)) % world);
+  call.peer =
+      static_cast<uint32_t>((call.root + 1 + random.below(world > 1 ? world - 1 : 1)) % world);
   call.tag = random.once_in(3) ? "" : "t" + std::to_string(index);
   return call;
 }
@@ -83,16 +87,20 @@ std::vector<Workload::Call> Workload::plan() const {
     calls.back().late = true;
   }
   for (size_t index = 0; index < calls.size(); ++index) {
-    calls[index].name = "generation " + text(topology_.epoch) + " turn " + std::to_string(turn_) + " call " +
-                        std::to_string(index);
+    calls[index].name = "generation " + text(topology_.epoch) + " turn " + std::to_string(turn_) +
+                        " call " + std::to_string(index);
   }
   return calls;
 }
 
 void Workload::post_batch(bool late) {
   std::vector<Call> calls = plan();
-  if (late) std::erase_if(calls, [this](const Call& call) { return !call.late || call.root == topology_.rank; });
-  if (!late) std::erase_if(calls, [this](const Call& call) { return call.late && call.root != topology_.rank; });
+  if (late)
+    std::erase_if(calls,
+                  [this](const Call& call) { return !call.late || call.root == topology_.rank; });
+  if (!late)
+    std::erase_if(calls,
+                  [this](const Call& call) { return call.late && call.root != topology_.rank; });
   // Any order of tags; under one tag the order of the program.
   Random order(mix(mix(seed_, node_.id().value), turn_));
   for (size_t i = calls.size(); i > 1; --i) {
@@ -101,7 +109,8 @@ void Workload::post_batch(bool late) {
   }
   std::map<std::string, std::vector<Call>> by_tag;
   for (const Call& call : plan()) {
-    if (std::any_of(calls.begin(), calls.end(), [&](const Call& mine) { return mine.name == call.name; })) {
+    if (std::any_of(calls.begin(), calls.end(),
+                    [&](const Call& mine) { return mine.name == call.name; })) {
       by_tag[call.tag].push_back(call);
     }
   }
@@ -179,20 +188,23 @@ bool Workload::waiting() const {
 
 void Workload::joint(protocol::JointKind kind) {
   joint_ = kind;
-  node_.call(peer::JointCalled{.handle = node_.new_handle(), .kind = kind, .offer = {}, .timeout = timeout_});
+  node_.call(peer::JointCalled{
+      .handle = node_.new_handle(), .kind = kind, .offer = {}, .timeout = timeout_});
 }
 
 void Workload::offer_state() {
   joint_ = protocol::JointKind::kSyncSharedState;
-  peer::JointCalled call{.handle = node_.new_handle(), .kind = *joint_, .offer = {}, .timeout = timeout_};
+  peer::JointCalled call{
+      .handle = node_.new_handle(), .kind = *joint_, .offer = {}, .timeout = timeout_};
   call.offer.revision = revision_;
   call.offer.strategy =
       newcomer_ ? protocol::SyncStrategy::kReceiveOnly : protocol::SyncStrategy::kEnforcePopular;
   for (size_t key = 0; key < kStateKeys; ++key) {
-    call.offer.entries.push_back({.key = "k" + std::to_string(key),
-                                  .dtype = DType::kUint8,
-                                  .shape = {static_cast<int64_t>(kStateBytes[key])},
-                                  .hash = ring::state_hash(state_[key].data(), state_[key].size())});
+    call.offer.entries.push_back(
+        {.key = "k" + std::to_string(key),
+         .dtype = DType::kUint8,
+         .shape = {static_cast<int64_t>(kStateBytes[key])},
+         .hash = ring::state_hash(state_[key].data(), state_[key].size())});
   }
   node_.call(std::move(call));
 }
@@ -208,7 +220,8 @@ void Workload::fold_batch() {
 }
 
 void Workload::recover() {
-  // A transfer between two has no common outcome: where only it failed, the batch stands, as for everybody else.
+  // A transfer between two has no common outcome: where only it failed, the batch stands, as for
+  // everybody else.
   if (stage_ == Stage::kBatch && !batch_failed_) fold_batch();
   failed_ = batch_failed_ = false;
   stage_ = Stage::kUpdate;
@@ -220,12 +233,14 @@ void Workload::new_generation(const peer::Topology& topology) {
   topology_ = topology;
   const PeerId self = node_.id();
   const bool founding = topology.joined.size() == topology.members.size();
-  const bool joined = std::find(topology.joined.begin(), topology.joined.end(), self) != topology.joined.end();
+  const bool joined =
+      std::find(topology.joined.begin(), topology.joined.end(), self) != topology.joined.end();
   newcomer_ = joined && !founding;
   turn_ = 0;
   batch_fold_ = 0;
   failed_ = batch_failed_ = false;
-  if (!open_.empty()) checker_.violation("P1 " + where() + ": operations outlived their generation");
+  if (!open_.empty())
+    checker_.violation("P1 " + where() + ": operations outlived their generation");
   std::string members;
   for (const auto& member : topology.members) members += " " + text(member.peer);
   checker_.saw("members of epoch " + text(topology.epoch), node_.name(), members);
@@ -239,7 +254,8 @@ void Workload::on_op(peer::Handle handle, const Status& status) {
   PCCL_ASSERT(found != open_.end());
   const Posted posted = std::move(found->second);
   open_.erase(found);
-  node_.world().note(node_.name(), posted.call.name + (status.ok() ? " ok" : ": " + status.message));
+  node_.world().note(node_.name(),
+                     posted.call.name + (status.ok() ? " ok" : ": " + status.message));
   if (gone_) return;
   const bool out = status.code == Code::kKicked || status.code == Code::kMasterLost;
   if (status.ok()) {
@@ -247,14 +263,18 @@ void Workload::on_op(peer::Handle handle, const Status& status) {
     const bool known_to_all = !posted.call.late && posted.call.kind != protocol::OpKind::kSend;
     if (known_to_all) batch_fold_ += hash_of(posted.buffers) * (posted.call.name.back() | 1u);
   } else {
-    if (posted.buffers != posted.before) fail("P2 " + posted.call.name + ": tensor changed by a failure: " + status.message);
-    if (status.code == Code::kOperationTimeout) fail("P4 " + posted.call.name + ": " + status.message);
+    if (posted.buffers != posted.before)
+      fail("P2 " + posted.call.name + ": tensor changed by a failure: " + status.message);
+    if (status.code == Code::kOperationTimeout)
+      fail("P4 " + posted.call.name + ": " + status.message);
     failed_ = true;
-    batch_failed_ = batch_failed_ || (!posted.call.late && posted.call.kind != protocol::OpKind::kSend);
+    batch_failed_ =
+        batch_failed_ || (!posted.call.late && posted.call.kind != protocol::OpKind::kSend);
   }
   if (!out && posted.call.kind != protocol::OpKind::kSend) {
     checker_.saw(posted.call.name, node_.name(),
-                 status.ok() ? "ok " + hex(hash_of(posted.buffers)) : "error " + std::string(text(status.code)));
+                 status.ok() ? "ok " + hex(hash_of(posted.buffers))
+                             : "error " + std::string(text(status.code)));
   }
   if (out || joint_) return;
   if (failed_ ? open_.empty() : !waiting()) failed_ ? recover() : finished_stage();
@@ -272,18 +292,21 @@ void Workload::on_joint(const peer::FinishJoint& result) {
     if (open_.empty()) recover();
     return;
   }
-  if (result.topology && result.topology->epoch != topology_.epoch) return new_generation(*result.topology);
+  if (result.topology && result.topology->epoch != topology_.epoch)
+    return new_generation(*result.topology);
   if (failed_) return recover();
   if (result.kind == protocol::JointKind::kArePeersPending) {
     checker_.saw(where() + " pending", node_.name(), result.pending ? "yes" : "no");
   }
   if (result.kind == protocol::JointKind::kSyncSharedState) {
     for (const uint32_t key : result.install) state_[key] = staging_[key];
-    if (!result.install.empty() && has_state_) fail("P1 " + where() + ": a survivor's state differed");
+    if (!result.install.empty() && has_state_)
+      fail("P1 " + where() + ": a survivor's state differed");
     revision_ = result.revision;
     newcomer_ = false;
     has_state_ = true;
-    checker_.saw(where() + " state", node_.name(), std::to_string(revision_) + " " + hex(hash_of(state_)));
+    checker_.saw(where() + " state", node_.name(),
+                 std::to_string(revision_) + " " + hex(hash_of(state_)));
   }
   finished_stage();
 }
@@ -316,11 +339,15 @@ std::vector<std::byte> Workload::expected(const Call& call, uint32_t block) cons
       double value = call.reduce == ReduceOp::kProduct ? 1 : 0;
       for (const auto& member : topology_.members) {
         const double one = input(member.peer, call, i);
-        if (call.reduce == ReduceOp::kProduct) value *= one;
-        else if (call.reduce == ReduceOp::kMax) value = std::max(value, one);
-        else value += one;
+        if (call.reduce == ReduceOp::kProduct)
+          value *= one;
+        else if (call.reduce == ReduceOp::kMax)
+          value = std::max(value, one);
+        else
+          value += one;
       }
-      if (call.reduce == ReduceOp::kAvg) value = static_cast<float>(value) / static_cast<float>(topology_.members.size());
+      if (call.reduce == ReduceOp::kAvg)
+        value = static_cast<float>(value) / static_cast<float>(topology_.members.size());
       append_value(bytes, call.dtype, value);
     }
   }
@@ -329,7 +356,8 @@ std::vector<std::byte> Workload::expected(const Call& call, uint32_t block) cons
 
 void Workload::check_result(const Posted& posted) {
   for (uint32_t block = 0; block < posted.buffers.size(); ++block) {
-    if (posted.buffers[block] != expected(posted.call, block)) fail("P3 " + posted.call.name + ": wrong result");
+    if (posted.buffers[block] != expected(posted.call, block))
+      fail("P3 " + posted.call.name + ": wrong result");
   }
 }
 
@@ -346,7 +374,8 @@ ring::Memory Workload::memory(peer::Handle handle) {
   return memory;
 }
 
-std::vector<std::span<std::byte>> Workload::state(peer::Handle, const std::vector<uint32_t>& keys, bool staging) {
+std::vector<std::span<std::byte>> Workload::state(peer::Handle, const std::vector<uint32_t>& keys,
+                                                  bool staging) {
   std::vector<std::span<std::byte>> spans;
   for (const uint32_t key : keys) spans.emplace_back(staging ? staging_[key] : state_[key]);
   return spans;

@@ -1,7 +1,8 @@
-// Workload: the application of a simulated peer. A training in small: sync the shared state, post a batch of
-// collectives under several tags, fold the results into the state, ask for a topology update, again. All peers derive
-// the same program from (seed, generation, turn); each posts a batch in an order of its own. After an error it calls
-// update_topology and goes on, as a user is told to. Every outcome goes to the Checker.
+// Workload: the application of a simulated peer. A training in small: sync the shared state, post a
+// batch of collectives under several tags, fold the results into the state, ask for a topology
+// update, again. All peers derive the same program from (seed, generation, turn); each posts a
+// batch in an order of its own. After an error it calls update_topology and goes on, as a user is
+// told to. Every outcome goes to the Checker.
 #pragma once
 
 #include <map>
@@ -23,16 +24,17 @@ class Workload : public App {
   void on_joint(const peer::FinishJoint& result) override;
   void on_gone(const Status& status) override;
   ring::Memory memory(peer::Handle handle) override;
-  std::vector<std::span<std::byte>> state(peer::Handle handle, const std::vector<uint32_t>& keys, bool staging) override;
+  std::vector<std::span<std::byte>> state(peer::Handle handle, const std::vector<uint32_t>& keys,
+                                          bool staging) override;
 
-  uint64_t turns() const { return turns_; }       // batches finished well since the start
-  bool has_state() const { return has_state_; }   // took part in a sync that agreed
+  uint64_t turns() const { return turns_; }      // batches finished well since the start
+  bool has_state() const { return has_state_; }  // took part in a sync that agreed
   bool in_call() const { return joint_.has_value() || !open_.empty(); }
   Instant last_progress() const { return last_progress_; }
   std::string doing() const;
 
  private:
-  struct Call {                  // one planned collective
+  struct Call {  // one planned collective
     protocol::OpKind kind = protocol::OpKind::kAllReduce;
     DType dtype = DType::kFloat32;
     ReduceOp reduce = ReduceOp::kSum;
@@ -52,11 +54,11 @@ class Workload : public App {
   void post(const Call& call);
   void post_batch(bool late);
   void enter(Stage stage);
-  void finished_stage();             // whatever comes after a stage that ended well
+  void finished_stage();  // whatever comes after a stage that ended well
   void think();
-  bool waiting() const;              // for an operation of this stage
+  bool waiting() const;  // for an operation of this stage
   void fold_batch();
-  void recover();                    // after a loss, when nothing is open any more
+  void recover();  // after a loss, when nothing is open any more
   void joint(protocol::JointKind kind);
   void offer_state();
   void new_generation(const peer::Topology& topology);

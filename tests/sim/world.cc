@@ -51,7 +51,8 @@ Duration World::control_delay() {
 void World::connect(PeerNode& peer) {
   clockwork_.after(control_delay(), [this, &peer] {
     if (!peer.alive()) return;
-    auto connection = std::make_shared<Connection>(clockwork_, peer, master::ConnectionId{++connections_});
+    auto connection =
+        std::make_shared<Connection>(clockwork_, peer, master::ConnectionId{++connections_});
     open_[connection->id] = connection;
     peer.run([&peer, connection] {
       peer.connection_ = connection;
@@ -60,7 +61,8 @@ void World::connect(PeerNode& peer) {
   });
 }
 
-void World::send_to_master(const std::shared_ptr<Connection>& connection, const protocol::Message& message) {
+void World::send_to_master(const std::shared_ptr<Connection>& connection,
+                           const protocol::Message& message) {
   connection->to_master.post(control_delay(), [this, connection, message] {
     if (!connection->master_open) return;
     if (options_.plant_early_commit) forge_last_done(connection, message);
@@ -68,7 +70,8 @@ void World::send_to_master(const std::shared_ptr<Connection>& connection, const 
   });
 }
 
-void World::arrived_at_master(const std::shared_ptr<Connection>& connection, const protocol::Message& message) {
+void World::arrived_at_master(const std::shared_ptr<Connection>& connection,
+                              const protocol::Message& message) {
   std::vector<std::byte> bytes;  // through the codec, as on a socket
   protocol::encode(message, bytes);
   auto decoded = protocol::decode(std::span(bytes).subspan(4));
@@ -80,15 +83,18 @@ void World::arrived_at_master(const std::shared_ptr<Connection>& connection, con
   if (connection->master_open) step_master(master::Received{connection->id, decoded.value()});
 }
 
-// The planted bug: when all members but one have reported an operation done, the master hears that the last has too.
-void World::forge_last_done(const std::shared_ptr<Connection>& connection, const protocol::Message& message) {
+// The planted bug: when all members but one have reported an operation done, the master hears that
+// the last has too.
+void World::forge_last_done(const std::shared_ptr<Connection>& connection,
+                            const protocol::Message& message) {
   const auto* done = std::get_if<protocol::Done>(&message);
   if (done == nullptr) return;
   auto& who = done_[{done->epoch, done->op}];
   who.push_back(connection);
   std::vector<std::shared_ptr<Connection>> missing;
   for (const auto& [id, other] : open_) {
-    if (other->master_open && std::find(who.begin(), who.end(), other) == who.end()) missing.push_back(other);
+    if (other->master_open && std::find(who.begin(), who.end(), other) == who.end())
+      missing.push_back(other);
   }
   if (missing.size() == 1) arrived_at_master(missing[0], protocol::Done{done->epoch, done->op, 0});
 }
@@ -111,7 +117,8 @@ void World::step_master(const master::Event& event) {
       const auto found = open_.find(closing->connection);
       if (found != open_.end()) close(found->second, true, "closed by the master");
     } else if (auto* persist = std::get_if<master::Persist>(&effect)) {
-      clockwork_.after(control_delay(), [this, token = persist->token] { step_master(master::Persisted{token}); });
+      clockwork_.after(control_delay(),
+                       [this, token = persist->token] { step_master(master::Persisted{token}); });
     } else if (auto* log = std::get_if<master::Log>(&effect)) {
       note("master", log->text);
     }
@@ -129,14 +136,16 @@ void World::arm_master() {
 }
 
 // What was sent before still arrives; then the other side hears of the end.
-void World::close(const std::shared_ptr<Connection>& connection, bool by_master, const std::string& why) {
+void World::close(const std::shared_ptr<Connection>& connection, bool by_master,
+                  const std::string& why) {
   if (by_master) {
     connection->master_open = false;
     open_.erase(connection->id);
     connection->to_peer.post(control_delay(), [connection, why] {
       if (!connection->peer_open || !connection->peer.alive()) return;
       connection->peer_open = false;
-      connection->peer.run([connection, why] { connection->peer.connection_closed(connection, why); });
+      connection->peer.run(
+          [connection, why] { connection->peer.connection_closed(connection, why); });
     });
     return;
   }
@@ -153,7 +162,8 @@ void World::break_master_connection(PeerNode& peer) {
   const auto connection = peer.connection_;
   if (!connection) return;
   connection->peer_open = false;
-  connection->peer.run([connection] { connection->peer.connection_closed(connection, "connection reset"); });
+  connection->peer.run(
+      [connection] { connection->peer.connection_closed(connection, "connection reset"); });
   clockwork_.after(control_delay(), [this, connection] {
     if (!connection->master_open) return;
     connection->master_open = false;

@@ -1,6 +1,7 @@
-// World: a run in one thread: the shipped MasterCore, PeerCores and ring Engines, on virtual time, over a virtual
-// network with real bytes. What the application does comes from an App per peer; what goes wrong from whoever drives
-// the world (a seed, or a scenario). Everything is a function of the seed.
+// World: a run in one thread: the shipped MasterCore, PeerCores and ring Engines, on virtual time,
+// over a virtual network with real bytes. What the application does comes from an App per peer;
+// what goes wrong from whoever drives the world (a seed, or a scenario). Everything is a function
+// of the seed.
 #pragma once
 
 #include <functional>
@@ -21,16 +22,20 @@ namespace pccl::sim {
 class PeerNode;
 class World;
 
-// The application of one peer. Calls come when a call of its own has ended; it may call the peer again at once.
+// The application of one peer. Calls come when a call of its own has ended; it may call the peer
+// again at once.
 class App {
  public:
   virtual ~App() = default;
   virtual void on_op(peer::Handle handle, const Status& status) = 0;
   virtual void on_joint(const peer::FinishJoint& result) = 0;
   virtual void on_gone(const Status& status) = 0;
-  // Memory of an operation, and of the entries `keys` of a shared-state call: `staging` on the receiving side.
+  // Memory of an operation, and of the entries `keys` of a shared-state call: `staging` on the
+  // receiving side.
   virtual ring::Memory memory(peer::Handle handle) = 0;
-  virtual std::vector<std::span<std::byte>> state(peer::Handle handle, const std::vector<uint32_t>& keys, bool staging) = 0;
+  virtual std::vector<std::span<std::byte>> state(peer::Handle handle,
+                                                  const std::vector<uint32_t>& keys,
+                                                  bool staging) = 0;
 };
 
 struct WorldOptions {
@@ -67,9 +72,12 @@ class World {
   struct Connection;  // a control connection
   void connect(PeerNode& peer);
   void step_master(const master::Event& event);
-  void send_to_master(const std::shared_ptr<Connection>& connection, const protocol::Message& message);
-  void arrived_at_master(const std::shared_ptr<Connection>& connection, const protocol::Message& message);
-  void forge_last_done(const std::shared_ptr<Connection>& connection, const protocol::Message& message);
+  void send_to_master(const std::shared_ptr<Connection>& connection,
+                      const protocol::Message& message);
+  void arrived_at_master(const std::shared_ptr<Connection>& connection,
+                         const protocol::Message& message);
+  void forge_last_done(const std::shared_ptr<Connection>& connection,
+                       const protocol::Message& message);
   void close(const std::shared_ptr<Connection>& connection, bool by_master, const std::string& why);
   void arm_master();
   Duration control_delay();
@@ -81,7 +89,8 @@ class World {
   uint64_t master_timer_ = 0;
   uint64_t connections_ = 0;
   std::map<master::ConnectionId, std::shared_ptr<Connection>> open_;
-  std::map<std::pair<Epoch, OpKey>, std::vector<std::shared_ptr<Connection>>> done_;  // for plant_early_commit
+  std::map<std::pair<Epoch, OpKey>, std::vector<std::shared_ptr<Connection>>>
+      done_;  // for plant_early_commit
   std::vector<std::unique_ptr<PeerNode>> peers_;
 };
 

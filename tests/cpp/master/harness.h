@@ -1,5 +1,5 @@
-// harness: a MasterCore with peers that are only names. Feeds it events and prints what it does, one
-// line per effect, so that a test reads like a story and fails like one:
+// harness: a MasterCore with peers that are only names. Feeds it events and prints what it does,
+// one line per effect, so that a test reads like a story and fails like one:
 //   "a < EpochStart 1.1 [a b] joined [a b]"
 // Log effects are kept apart. Persist is answered at once, unless the test wants to hold it back.
 #pragma once
@@ -32,8 +32,9 @@ inline protocol::OpInfo all_reduce(uint64_t count, const std::string& tag = "") 
   return info;
 }
 
-inline protocol::Offer offer(uint64_t revision, std::vector<uint64_t> hashes,
-                             protocol::SyncStrategy strategy = protocol::SyncStrategy::kEnforcePopular) {
+inline protocol::Offer offer(
+    uint64_t revision, std::vector<uint64_t> hashes,
+    protocol::SyncStrategy strategy = protocol::SyncStrategy::kEnforcePopular) {
   protocol::Offer offer{revision, strategy, {}};
   for (size_t i = 0; i < hashes.size(); ++i) {
     offer.entries.push_back({"k" + std::to_string(i), DType::kFloat32, {2, 3}, hashes[i]});
@@ -65,7 +66,8 @@ class Harness {
       step(Persisted{token});
     }
   }
-  void accept(const std::string& name, const std::string& host = "10.0.0.1", bool loopback = false) {
+  void accept(const std::string& name, const std::string& host = "10.0.0.1",
+              bool loopback = false) {
     connections_[name] = {++connections_made_};
     names_[{connections_made_}] = name;
     step(Accepted{connections_[name], host, loopback});
@@ -223,7 +225,8 @@ class Harness {
       return name + " " + text(m->epoch) + " " + list(m->members) + " joined " + list(m->joined) +
              (m->left.empty() ? "" : " left " + list(m->left));
     }
-    if (const auto* m = std::get_if<protocol::Ask>(&message)) return name + " lost " + list(m->lost);
+    if (const auto* m = std::get_if<protocol::Ask>(&message))
+      return name + " lost " + list(m->lost);
     if (const auto* m = std::get_if<protocol::EpochEnd>(&message)) {
       std::string committed;
       for (const OpKey key : m->committed) committed += " #" + std::to_string(key.sequence);
@@ -255,7 +258,8 @@ class Harness {
       return name + " " + who(m->peer) + " " + m->host + ":" + std::to_string(m->port);
     }
     if (const auto* m = std::get_if<protocol::Forget>(&message)) return name + " " + who(m->peer);
-    if (const auto* m = std::get_if<protocol::Reject>(&message)) return name + " " + code(m->code, m->text);
+    if (const auto* m = std::get_if<protocol::Reject>(&message))
+      return name + " " + code(m->code, m->text);
     if (const auto* m = std::get_if<protocol::Notice>(&message)) return name + " " + m->text;
     if (const auto* m = std::get_if<protocol::Kicked>(&message)) return name + " " + m->text;
     return name;

@@ -25,7 +25,8 @@ class ConnectionsTest : public testing::Test {
     std::vector<std::string> lines;
     for (const Effect& effect : effects) {
       if (const auto* send = std::get_if<Send>(&effect)) {
-        lines.push_back(std::to_string(send->connection.value) + " " + protocol::name(send->message));
+        lines.push_back(std::to_string(send->connection.value) + " " +
+                        protocol::name(send->message));
       } else if (const auto* close = std::get_if<Close>(&effect)) {
         lines.push_back(std::to_string(close->connection.value) + " closed");
       }

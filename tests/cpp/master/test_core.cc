@@ -57,8 +57,8 @@ TEST(Core, AMemberThatIsKilledEndsTheEpochAtOnce) {
   EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]"}));
   h.say("a", protocol::Report{epoch(1), {{op(0), protocol::OpState::kDone}, {op(1), {}}}});
   EXPECT_EQ(h.story(), Lines{});
-  h.say("b", protocol::Report{epoch(1), {{op(0), protocol::OpState::kDone},
-                                         {op(1), protocol::OpState::kDone}}});
+  h.say("b", protocol::Report{
+                 epoch(1), {{op(0), protocol::OpState::kDone}, {op(1), protocol::OpState::kDone}}});
   EXPECT_EQ(h.story(), (Lines{"persist"}));
   h.release();
   EXPECT_EQ(h.story(), (Lines{"a < EpochEnd 1.1 committed #0", "b < EpochEnd 1.1 committed #0"}));
@@ -70,9 +70,10 @@ TEST(Core, AMemberThatIsKilledEndsTheEpochAtOnce) {
   h.enlist("d", Harness::hello(3));
   h.link_all();
   h.release();
-  EXPECT_EQ(h.story(), (Lines{"d < Welcome", "persist", "a < EpochStart 1.2 [a b d] joined [d] left [c]",
-                              "b < EpochStart 1.2 [a b d] joined [d] left [c]",
-                              "d < EpochStart 1.2 [a b d] joined [d] left [c]"}));
+  EXPECT_EQ(h.story(),
+            (Lines{"d < Welcome", "persist", "a < EpochStart 1.2 [a b d] joined [d] left [c]",
+                   "b < EpochStart 1.2 [a b d] joined [d] left [c]",
+                   "d < EpochStart 1.2 [a b d] joined [d] left [c]"}));
 }
 
 // ---- Introduction ----
@@ -96,8 +97,9 @@ TEST(Core, TheFirstMessageIsHelloOrResume) {
   h.accept("a");
   h.say("a", protocol::Ping{1, 0, {}});
   EXPECT_EQ(h.take(), (Lines{"a closed"}));
-  EXPECT_EQ(h.take_log(), (Lines{"closed the connection of a peer at 10.0.0.1: Ping from a peer that "
-                                 "is introducing itself"}));
+  EXPECT_EQ(h.take_log(),
+            (Lines{"closed the connection of a peer at 10.0.0.1: Ping from a peer that "
+                   "is introducing itself"}));
   EXPECT_TRUE(h.core().idle());
 }
 
@@ -172,8 +174,9 @@ TEST(Core, SilenceIsCountedInTicksHoweverLateTheyCome) {
   h.tick_with({"a"}, 9);
   EXPECT_EQ(h.story(), Lines{});
   h.tick_with({"a"}, 1);
-  EXPECT_EQ(h.story(), (Lines{"b < Kicked peer 1.2 (rank 1, 10.0.0.1:1002) lost: it was silent for 10 s",
-                              "b closed", "a < Ask lost [b]"}));
+  EXPECT_EQ(h.story(),
+            (Lines{"b < Kicked peer 1.2 (rank 1, 10.0.0.1:1002) lost: it was silent for 10 s",
+                   "b closed", "a < Ask lost [b]"}));
 }
 
 TEST(Core, WhoIsKickedLearnsItWhenItComesBack) {
@@ -184,9 +187,10 @@ TEST(Core, WhoIsKickedLearnsItWhenItComesBack) {
   EXPECT_EQ(h.story(), (Lines{"a < Ask lost [b]"}));
   h.accept("b2");
   h.say("b2", h.resume("b", epoch(1)));
-  EXPECT_EQ(h.story(), (Lines{"b2 < Reject kicked: peer 1.2 (rank 1, 10.0.0.1:1002) lost: its connection "
-                              "to the master broke and it did not come back within 10 s",
-                              "b2 closed"}));
+  EXPECT_EQ(h.story(),
+            (Lines{"b2 < Reject kicked: peer 1.2 (rank 1, 10.0.0.1:1002) lost: its connection "
+                   "to the master broke and it did not come back within 10 s",
+                   "b2 closed"}));
 }
 
 // ---- Reconnection ----
@@ -222,7 +226,8 @@ TEST(Core, ANewConnectionReplacesTheOld) {
   h.close("b");  // the old one's end is nobody's
   h.vote("a", epoch(1), 0);
   h.vote("b2", epoch(1), 0);
-  EXPECT_EQ(h.story(), (Lines{"a < Answer 0 update_topology ok", "b2 < Answer 0 update_topology ok"}));
+  EXPECT_EQ(h.story(),
+            (Lines{"a < Answer 0 update_topology ok", "b2 < Answer 0 update_topology ok"}));
 }
 
 TEST(Core, AnswersThatGotLostAreSaidAgain) {
@@ -359,7 +364,8 @@ TEST(Core, VerdictsAreKeptUntilPongsAcknowledgeThem) {
   for (const char* name : {"a", "b"}) h.say(name, protocol::Done{epoch(1), op(0), 0});
   h.tick();
   for (const char* name : {"a", "b"}) h.say(name, protocol::Pong{1, 1, epoch(1)});
-  h.say("a", protocol::AbortRequest{epoch(1), op(0), Code::kSystem, ""});  // it has crossed the verdict
+  h.say("a",
+        protocol::AbortRequest{epoch(1), op(0), Code::kSystem, ""});  // it has crossed the verdict
   h.take();
   h.say("a", protocol::Begin{epoch(1), op(1), all_reduce(8)});
   h.say("a", protocol::AbortRequest{epoch(1), op(1), Code::kSystem, "x"});

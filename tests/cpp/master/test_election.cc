@@ -41,12 +41,13 @@ TEST(Election, TheContentOfMostWins) {
 TEST(Election, ATieGoesToTheHigherRevisionThenToTheLowerRank) {
   EXPECT_EQ(vote({offer(3, {1}), offer(4, {2})}).agreed, state(4, {2}));
   EXPECT_EQ(vote({offer(4, {1}), offer(4, {2})}).agreed, state(4, {1}));
-  EXPECT_EQ(vote({offer(4, {1}), offer(4, {2}), offer(4, {2}), offer(4, {1})}).agreed, state(4, {1}));
+  EXPECT_EQ(vote({offer(4, {1}), offer(4, {2}), offer(4, {2}), offer(4, {1})}).agreed,
+            state(4, {1}));
 }
 
 TEST(Election, WhoOnlyReceivesIsNotCountedButServed) {
-  const Election result =
-      vote({offer(0, {9}, kReceive), offer(0, {9}, kReceive), offer(5, {1}), offer(0, {9}, kReceive)});
+  const Election result = vote(
+      {offer(0, {9}, kReceive), offer(0, {9}, kReceive), offer(5, {1}), offer(0, {9}, kReceive)});
   EXPECT_EQ(result.agreed, state(5, {1}));
   EXPECT_EQ(result.transfers, (std::vector{Transfer{{3}, {1}, {0}}, Transfer{{3}, {2}, {0}},
                                            Transfer{{3}, {4}, {0}}}));
@@ -71,8 +72,9 @@ TEST(Election, AnOlderRevisionOfTheSameContentHasNothingToFetch) {
 
 TEST(Election, WhoMustNotBeOverwrittenIsNot) {
   const Election result = vote({offer(5, {1}), offer(5, {2}, kSendOnly), offer(5, {1})});
-  EXPECT_EQ(result.refusal, "rank 1 must not be overwritten (send_only), but the state of rank 0 at "
-                            "revision 5 is the one most ranks have");
+  EXPECT_EQ(result.refusal,
+            "rank 1 must not be overwritten (send_only), but the state of rank 0 at "
+            "revision 5 is the one most ranks have");
   EXPECT_EQ(vote({offer(5, {1}, kReceive), offer(5, {2}, kSendOnly)}).refusal, "");
 }
 
@@ -103,7 +105,8 @@ TEST(Election, ARevisionAdvancesByOneFromWhatWasAgreed) {
 
 TEST(Election, APlanThatFitsNoMessageIsRefused) {
   std::vector<Offer> offers;
-  std::vector<uint64_t> old_hashes(protocol::kStateKeysMax, 1), new_hashes(protocol::kStateKeysMax, 2);
+  std::vector<uint64_t> old_hashes(protocol::kStateKeysMax, 1),
+      new_hashes(protocol::kStateKeysMax, 2);
   offers.push_back(offer(1, new_hashes));
   EXPECT_EQ(vote({offers[0], offer(0, old_hashes, kReceive)}).refusal, "");
   for (int i = 0; i < 60; ++i) offers.push_back(offer(0, old_hashes, kReceive));

@@ -21,7 +21,8 @@ class EpochsTest : public testing::Test {
     connections.accept({number}, "10.0.0.1", false);
     connections.introduce({number}, peer, {0}, ConnectionPhase::kRegistered);
     membership.welcome(peer, {});
-    for (const PeerId dialler : membership.register_peer(peer, "h", static_cast<uint16_t>(number))) {
+    for (const PeerId dialler :
+         membership.register_peer(peer, "h", static_cast<uint16_t>(number))) {
       membership.links.report(dialler, {peer, protocol::LinkState::kUp, ""});
     }
   }
@@ -41,7 +42,8 @@ class EpochsTest : public testing::Test {
     epochs.lose(member, "peer " + std::to_string(number) + " lost");
   }
   void begin(uint32_t number, uint32_t sequence) {
-    EXPECT_TRUE(epochs.begin(peer_id(number), {epochs.current(), op(sequence), all_reduce(8)}).ok());
+    EXPECT_TRUE(
+        epochs.begin(peer_id(number), {epochs.current(), op(sequence), all_reduce(8)}).ok());
   }
   void done(uint32_t number, uint32_t sequence, uint64_t seen = 0) {
     EXPECT_TRUE(epochs.done(peer_id(number), {epochs.current(), op(sequence), seen}).ok());
@@ -54,7 +56,8 @@ class EpochsTest : public testing::Test {
     Lines lines;
     for (const Effect& effect : effects) {
       if (const auto* send = std::get_if<Send>(&effect)) {
-        lines.push_back(std::to_string(send->connection.value) + " " + protocol::name(send->message));
+        lines.push_back(std::to_string(send->connection.value) + " " +
+                        protocol::name(send->message));
       } else if (std::holds_alternative<Persist>(effect)) {
         lines.push_back("persist");
       }

@@ -56,7 +56,8 @@ TEST_F(GroupTest, WhoCannotBeReachedIsToldWhy) {
   h.take();
   h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "10.0.0.1:1002: timed out"});
   const std::string why =
-      "b < Notice peer 1.1 (rank 0, 10.0.0.1:1001) cannot reach this peer: 10.0.0.1:1002: timed out";
+      "b < Notice peer 1.1 (rank 0, 10.0.0.1:1001) cannot reach this peer: 10.0.0.1:1002: timed "
+      "out";
   EXPECT_EQ(h.take(), (Lines{why}));
   h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "10.0.0.1:1002: timed out"});
   EXPECT_EQ(h.take(), Lines{}) << "said before";
@@ -79,7 +80,8 @@ TEST_F(GroupTest, NothingToUpdateIsAnsweredAndOperationsRunOn) {
   h.vote("a", epoch(1), 0);
   EXPECT_EQ(h.take(), Lines{});
   h.vote("b", epoch(1), 0);
-  EXPECT_EQ(h.take(), (Lines{"a < Answer 0 update_topology ok", "b < Answer 0 update_topology ok"}));
+  EXPECT_EQ(h.take(),
+            (Lines{"a < Answer 0 update_topology ok", "b < Answer 0 update_topology ok"}));
   h.say("b", protocol::Begin{epoch(1), op(0), all_reduce(8)});
   h.say("a", protocol::Done{epoch(1), op(0), 0});
   h.say("b", protocol::Done{epoch(1), op(0), 0});
@@ -99,10 +101,10 @@ TEST_F(GroupTest, ANewcomerIsAdmittedWhenWhatRunsIsDone) {
                              "b < Verdicts 0: #1 membership changed"}));
   h.say("a", protocol::Done{epoch(1), op(0), 1});
   h.say("b", protocol::Done{epoch(1), op(0), 1});
-  EXPECT_EQ(h.take(), (Lines{"a < Verdicts 1: #0 committed", "b < Verdicts 1: #0 committed", "persist",
-                             "a < EpochStart 1.2 [a b c] joined [c]",
-                             "b < EpochStart 1.2 [a b c] joined [c]",
-                             "c < EpochStart 1.2 [a b c] joined [c]"}));
+  EXPECT_EQ(h.take(),
+            (Lines{"a < Verdicts 1: #0 committed", "b < Verdicts 1: #0 committed", "persist",
+                   "a < EpochStart 1.2 [a b c] joined [c]", "b < EpochStart 1.2 [a b c] joined [c]",
+                   "c < EpochStart 1.2 [a b c] joined [c]"}));
   h.vote("b", epoch(1), 0);  // repeated after a reconnection: it has crossed the EpochStart
   h.say("b", protocol::JointAbort{0, epoch(1)});
   EXPECT_EQ(h.take(), Lines{});
@@ -124,8 +126,9 @@ TEST_F(GroupTest, UpdatingNeverFailsBecauseOfALoss) {
   kill("c", "a");
   report("a");
   report("b");
-  EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]", "persist",
-                              "a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none"}));
+  EXPECT_EQ(h.story(),
+            (Lines{"a < Ask lost [c]", "b < Ask lost [c]", "persist",
+                   "a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none"}));
   // Two are left, min_peers is three: it waits, until somebody's patience ends.
   h.say("b", protocol::JointAbort{0, epoch(1)});
   EXPECT_EQ(h.story(), (Lines{"a < Answer 0 update_topology too few peers",
@@ -137,10 +140,10 @@ TEST_F(GroupTest, UpdatingNeverFailsBecauseOfALoss) {
   h.vote("b", epoch(1), 1);
   h.enlist("d", Harness::hello(3));
   h.link_all();
-  EXPECT_EQ(h.story(), (Lines{"d < Welcome", "persist",
-                              "a < EpochStart 1.2 [a b d] joined [d] left [c]",
-                              "b < EpochStart 1.2 [a b d] joined [d] left [c]",
-                              "d < EpochStart 1.2 [a b d] joined [d] left [c]"}));
+  EXPECT_EQ(h.story(),
+            (Lines{"d < Welcome", "persist", "a < EpochStart 1.2 [a b d] joined [d] left [c]",
+                   "b < EpochStart 1.2 [a b d] joined [d] left [c]",
+                   "d < EpochStart 1.2 [a b d] joined [d] left [c]"}));
 }
 
 TEST_F(GroupTest, ACallThatSomebodyDoesNotMakeEndsAtItsTimeout) {
@@ -152,7 +155,8 @@ TEST_F(GroupTest, ACallThatSomebodyDoesNotMakeEndsAtItsTimeout) {
   EXPECT_EQ(h.take(), (Lines{"a < Answer 0 update_topology operation timeout"}));
   EXPECT_EQ(h.last<protocol::Answer>("a")->text, "timed out: ranks 1 and 2 have not called it");
   h.vote("b", epoch(1), 0);
-  EXPECT_EQ(h.take(), (Lines{"b < Answer 0 update_topology operation timeout"})) << "the same answer";
+  EXPECT_EQ(h.take(), (Lines{"b < Answer 0 update_topology operation timeout"}))
+      << "the same answer";
 }
 
 TEST_F(GroupTest, AChangeThatWaitsForOperationsCanBeGivenUp) {
@@ -188,7 +192,8 @@ TEST_F(GroupTest, PendingIsTheSameForAll) {
   h.found({"a", "b"});
   h.vote("a", epoch(1), 0, kPending);
   h.vote("b", epoch(1), 0, kPending);
-  EXPECT_EQ(h.take(), (Lines{"a < Answer 0 are_peers_pending ok", "b < Answer 0 are_peers_pending ok"}));
+  EXPECT_EQ(h.take(),
+            (Lines{"a < Answer 0 are_peers_pending ok", "b < Answer 0 are_peers_pending ok"}));
   h.vote("a", epoch(1), 1, kPending);
   h.enlist("c", Harness::hello(2));
   h.link_all();
@@ -268,7 +273,8 @@ TEST_F(GroupTest, WhoDoesNotReceiveTheStateIsNamed) {
   h.say("b", protocol::Fetched{0, Code::kOk, ""});
   h.take();
   h.say("a", protocol::JointAbort{0, epoch(1)});
-  EXPECT_EQ(h.last<protocol::Answer>("b")->text, "timed out: rank 2 did not receive the whole state");
+  EXPECT_EQ(h.last<protocol::Answer>("b")->text,
+            "timed out: rank 2 did not receive the whole state");
   EXPECT_EQ(h.take().size(), 3u);
 }
 
@@ -281,9 +287,10 @@ TEST_F(GroupTest, ALossFailsTheSyncButNotWhatWasAgreedOn) {
   report("b");
   EXPECT_EQ(h.story(), (Lines{"persist", "a < Ask lost [c]", "b < Ask lost [c]"}));
   h.release();  // what was agreed on first, then the end of the epoch
-  EXPECT_EQ(h.story(), (Lines{"a < Answer 0 sync_shared_state ok revision 4",
-                              "b < Answer 0 sync_shared_state ok revision 4", "persist",
-                              "a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none"}));
+  EXPECT_EQ(h.story(),
+            (Lines{"a < Answer 0 sync_shared_state ok revision 4",
+                   "b < Answer 0 sync_shared_state ok revision 4", "persist",
+                   "a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none"}));
 }
 
 TEST_F(GroupTest, TheRecordOutlivesItsMembers) {

@@ -38,10 +38,10 @@ TEST_F(JointTest, UpdateTopologyIsOneBallotForAllGroups) {
   EXPECT_EQ(h.take(), Lines{});
   newcomer("e", 1);
   h.vote("d", epoch(2), 0);
-  EXPECT_EQ(h.take(), (Lines{"a < Answer 0 update_topology ok", "b < Answer 0 update_topology ok",
-                             "persist", "c < EpochStart 1.3 [c d e] joined [e]",
-                             "d < EpochStart 1.3 [c d e] joined [e]",
-                             "e < EpochStart 1.3 [c d e] joined [e]"}));
+  EXPECT_EQ(h.take(),
+            (Lines{"a < Answer 0 update_topology ok", "b < Answer 0 update_topology ok", "persist",
+                   "c < EpochStart 1.3 [c d e] joined [e]", "d < EpochStart 1.3 [c d e] joined [e]",
+                   "e < EpochStart 1.3 [c d e] joined [e]"}));
 }
 
 TEST_F(JointTest, ArePeersPendingSpeaksForAllGroups) {
@@ -93,10 +93,12 @@ TEST_F(JointTest, AGroupThatWaitsForNewcomersDoesNotHoldUpTheOthers) {
   h.vote("c", epoch(2), 0);
   h.story();
   h.vote("d", epoch(2), 0);
-  EXPECT_EQ(h.story(), (Lines{"c < Answer 0 update_topology ok", "d < Answer 0 update_topology ok"}));
+  EXPECT_EQ(h.story(),
+            (Lines{"c < Answer 0 update_topology ok", "d < Answer 0 update_topology ok"}));
   h.vote("c", epoch(2), 1);
   h.vote("d", epoch(2), 1);
-  EXPECT_EQ(h.story(), (Lines{"c < Answer 1 update_topology ok", "d < Answer 1 update_topology ok"}));
+  EXPECT_EQ(h.story(),
+            (Lines{"c < Answer 1 update_topology ok", "d < Answer 1 update_topology ok"}));
   h.say("a", protocol::JointAbort{0, epoch(1)});
   EXPECT_EQ(h.story(), (Lines{"a < Answer 0 update_topology too few peers"}));
 }

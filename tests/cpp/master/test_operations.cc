@@ -116,7 +116,8 @@ TEST_F(OperationsTest, ATransferConcernsTwoAndNeedsNoVerdict) {
   // One side only: given up, it is settled like any other, and the text speaks of the two.
   EXPECT_TRUE(table.begin(kC, op(1), transfer(kA, kC)).ok());
   EXPECT_TRUE(table.abort(kC, {epoch(5), op(1), Code::kOperationTimeout, "late"}).ok());
-  EXPECT_EQ(verdict().text, "late; rank 0 has not called it; rank 2 has called it and not finished");
+  EXPECT_EQ(verdict().text,
+            "late; rank 0 has not called it; rank 2 has called it and not finished");
   EXPECT_TRUE(table.begin(kA, op(1), transfer(kA, kC)).ok());
   EXPECT_TRUE(table.drained());
 }
@@ -156,7 +157,8 @@ TEST_F(OperationsTest, BoundsWhatOnePeerCanMakeItRemember) {
 }
 
 TEST_F(OperationsTest, WhatGotLostWithAConnectionIsMadeUpFor) {
-  const auto resume = [this](PeerId peer, uint32_t sequence, protocol::OpState state, bool posting) {
+  const auto resume = [this](PeerId peer, uint32_t sequence, protocol::OpState state,
+                             bool posting) {
     EXPECT_TRUE(table.resume(peer, {{op(sequence), state}}, {all_reduce(8)}, posting).ok());
   };
   begin(kA, 0);

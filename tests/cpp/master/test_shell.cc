@@ -37,7 +37,8 @@ class Client {
     fd_ = -1;
   }
   void say_bytes(std::span<const std::byte> bytes) {
-    EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
   }
   void say(const Message& message) {
     std::vector<std::byte> bytes;

@@ -30,8 +30,11 @@ TEST(Verdict, RuleHoldsForEverythingThatSurvivorsCanHold) {
     for (size_t i = 0; i < survivors; ++i) combinations *= 4;
     for (size_t number = 0; number < combinations; ++number) {
       std::vector<OpState> held;
-      for (size_t i = 0, rest = number; i < survivors; ++i, rest /= 4) held.push_back(kStates[rest % 4]);
-      const auto any = [&](OpState state) { return std::count(held.begin(), held.end(), state) > 0; };
+      for (size_t i = 0, rest = number; i < survivors; ++i, rest /= 4)
+        held.push_back(kStates[rest % 4]);
+      const auto any = [&](OpState state) {
+        return std::count(held.begin(), held.end(), state) > 0;
+      };
       if (any(OpState::kCommitted) && any(OpState::kAborted)) continue;  // the model: cannot be
       const bool known = any(OpState::kCommitted) || any(OpState::kAborted);
       const bool all_finished = std::all_of(held.begin(), held.end(), [](OpState state) {
@@ -49,10 +52,13 @@ TEST(Verdict, RuleHoldsForEverythingThatSurvivorsCanHold) {
 TEST(Verdict, AFurtherLossNeverTurnsWhatSomebodyWasTold) {
   for (int number = 0; number < 64; ++number) {
     std::vector<OpState> held;
-    for (int i = 0, rest = number; i < 3; ++i, rest /= 4) held.push_back(static_cast<OpState>(rest % 4));
+    for (int i = 0, rest = number; i < 3; ++i, rest /= 4)
+      held.push_back(static_cast<OpState>(rest % 4));
     const Outcome first = decide(held);
     const OpState told = first == Outcome::kCommitted ? OpState::kCommitted : OpState::kAborted;
-    const auto holds = [&](OpState state) { return std::count(held.begin(), held.end(), state) > 0; };
+    const auto holds = [&](OpState state) {
+      return std::count(held.begin(), held.end(), state) > 0;
+    };
     if (holds(OpState::kCommitted) && holds(OpState::kAborted)) continue;
     for (int one = 0; one < 3; ++one) {  // it was told, then another is lost
       std::vector<OpState> later = held;

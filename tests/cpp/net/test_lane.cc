@@ -378,6 +378,7 @@ TEST(Lane, MayBeDestroyedInEveryCallback) {
       link.a.lane.reset();
       return 0;
     });
+    EXPECT_LE(on(link.b.loop, [&] { return calls; }), when);  // and then nothing more
   }
 }
 

@@ -14,7 +14,8 @@ TEST(Core, JoinsARun) {
   EXPECT_EQ(t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false}), "listen as 1.2\n");
   EXPECT_EQ(t.on(Listening{uint16_t{4000}}), "tell Register\n");
   EXPECT_EQ(t.hear(protocol::Dial{peer_id(3), "10.0.0.3", 4001}), "dial 1.3 at 10.0.0.3:4001\n");
-  EXPECT_EQ(t.on(LinkChanged{{peer_id(3), protocol::LinkState::kUp, ""}}), "tell LinkReport 1.3 up\n");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(3), protocol::LinkState::kUp, ""}}),
+            "tell LinkReport 1.3 up\n");
   EXPECT_EQ(t.hear(t.start_of(1, {1, 2, 3})),
             "begin epoch 1.1 with 1.1 1.3\n"
             "info: epoch 1.1: rank 1 of 3\n"
@@ -29,13 +30,16 @@ TEST(Core, TriesTheMasterForPeerTimeoutAndSaysSo) {
   EXPECT_EQ(t.on(MasterClosed{{Code::kSystem, "connection refused", {}}}), "");
   EXPECT_EQ(t.wait(0.1), "");  // the pause doubles
   EXPECT_EQ(t.wait(0.1), "connect\n");
-  EXPECT_EQ(t.wait(0.7), "warn: still no master at host:1 (connection refused); trying for 9 s more\n");
+  EXPECT_EQ(t.wait(0.7),
+            "warn: still no master at host:1 (connection refused); trying for 9 s more\n");
   EXPECT_EQ(t.wait(8.9), "");
   EXPECT_EQ(t.wait(0.1),
             "close\n"
-            "finish joint call 1: master lost: no master at host:1 within 10 s (connection refused): is `pccl master` running there, "
+            "finish joint call 1: master lost: no master at host:1 within 10 s (connection "
+            "refused): is `pccl master` running there, "
             "and can its port be reached from here?\n"
-            "gone: master lost: no master at host:1 within 10 s (connection refused): is `pccl master` running there, "
+            "gone: master lost: no master at host:1 within 10 s (connection refused): is `pccl "
+            "master` running there, "
             "and can its port be reached from here?\n");
   EXPECT_EQ(t.core().deadline(), std::nullopt);
 }
@@ -45,7 +49,9 @@ TEST(Core, AMasterThatDoesNotAnswerHelloIsNoMaster) {
   t.on(JoinCalled{1});
   t.on(MasterConnected{});
   const std::string story = t.wait(10);
-  EXPECT_NE(story.find("gone: master lost: no master at host:1 within 10 s (no answer)"), std::string::npos) << story;
+  EXPECT_NE(story.find("gone: master lost: no master at host:1 within 10 s (no answer)"),
+            std::string::npos)
+      << story;
 }
 
 TEST(Core, IsRejected) {
@@ -61,26 +67,34 @@ TEST(Core, IsRejected) {
 TEST(Core, NobodyAdmitsIt) {
   Transcript t;
   t.register_now();
-  EXPECT_EQ(t.hear(protocol::Notice{"peer 1.1 cannot reach 10.0.0.2:4000"}), "warn: not admitted yet: peer 1.1 cannot reach 10.0.0.2:4000\n");
+  EXPECT_EQ(t.hear(protocol::Notice{"peer 1.1 cannot reach 10.0.0.2:4000"}),
+            "warn: not admitted yet: peer 1.1 cannot reach 10.0.0.2:4000\n");
   EXPECT_EQ(t.hear(protocol::Notice{"peer 1.1 cannot reach 10.0.0.2:4000"}), "");
   std::string story;
   for (int i = 0; i < 61; ++i) story += t.hear(protocol::Ping{}) + t.wait(1);
   const std::string why =
-      "too few peers: not admitted to run \"demo\", peer group 0 within 60 s; the master's last word was: "
+      "too few peers: not admitted to run \"demo\", peer group 0 within 60 s; the master's last "
+      "word was: "
       "peer 1.1 cannot reach 10.0.0.2:4000\n";
-  EXPECT_TRUE(story.ends_with("tell Leave\nclose\nfinish joint call 1: " + why + "gone: " + why)) << story;
+  EXPECT_TRUE(story.ends_with("tell Leave\nclose\nfinish joint call 1: " + why + "gone: " + why))
+      << story;
 }
 
 TEST(Core, CallsOutOfTurnFail) {
   Transcript t;
-  EXPECT_EQ(t.call(t.all_reduce(5)), "finish call 5: invalid state: all_reduce before this process was admitted to the run\n");
+  EXPECT_EQ(
+      t.call(t.all_reduce(5)),
+      "finish call 5: invalid state: all_reduce before this process was admitted to the run\n");
   t.register_now();
   EXPECT_EQ(t.joint(6, JointKind::kUpdateTopology),
-            "finish joint call 6: invalid state: update_topology before this process was admitted to the run\n");
+            "finish joint call 6: invalid state: update_topology before this process was admitted "
+            "to the run\n");
   t.hear(t.start_of(1, {1, 2, 3}));
   t.on(LeaveCalled{});
-  EXPECT_EQ(t.call(t.all_reduce(7)), "finish call 7: invalid state: all_reduce: this process has left the run\n");
-  EXPECT_EQ(t.joint(8, JointKind::kUpdateTopology), "finish joint call 8: invalid state: update_topology: this process has left the run\n");
+  EXPECT_EQ(t.call(t.all_reduce(7)),
+            "finish call 7: invalid state: all_reduce: this process has left the run\n");
+  EXPECT_EQ(t.joint(8, JointKind::kUpdateTopology),
+            "finish joint call 8: invalid state: update_topology: this process has left the run\n");
   EXPECT_EQ(t.on(LeaveCalled{}), "");
 }
 
@@ -95,7 +109,8 @@ TEST(Core, LeavesOnlyWhenNothingIsLentAnyMore) {
             "end #0 aborted\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(0)}), "");  // it was under way
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
-            "finish call 5: invalid state: all_reduce(sum, float32, 8 elements, world size 3) (#0) in epoch 1.1: "
+            "finish call 5: invalid state: all_reduce(sum, float32, 8 elements, world size 3) (#0) "
+            "in epoch 1.1: "
             "this process has left the run\n"
             "finish joint call 6: invalid state: are_peers_pending: this process has left the run\n"
             "gone: ok\n");
@@ -107,7 +122,8 @@ TEST(Core, IsKicked) {
   t.call(t.all_reduce(5));
   EXPECT_EQ(t.hear(protocol::Kicked{"silent for 10 s"}), "close\nend #0 aborted\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
-            "finish call 5: kicked: all_reduce(sum, float32, 8 elements, world size 3) (#0) in epoch 1.1: silent for 10 s\n"
+            "finish call 5: kicked: all_reduce(sum, float32, 8 elements, world size 3) (#0) in "
+            "epoch 1.1: silent for 10 s\n"
             "gone: kicked: silent for 10 s\n");
 }
 
@@ -119,11 +135,15 @@ TEST(Core, ResumesAfterABrokenConnection) {
   t.call(t.all_reduce(6));
   t.on(OpTransferred{epoch_id(1), t.key(0)});
   t.joint(7, JointKind::kArePeersPending, 5);
-  EXPECT_EQ(t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}}),
-            "warn: connection to the master at host:1 broke: reset by peer; trying again for 60 s\n");
-  EXPECT_EQ(t.call(t.all_reduce(8)), "start call 8 as #2: 1 of 3, from 1.1, to 1.3\n");  // nobody is told yet
+  EXPECT_EQ(
+      t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}}),
+      "warn: connection to the master at host:1 broke: reset by peer; trying again for 60 s\n");
+  EXPECT_EQ(t.call(t.all_reduce(8)),
+            "start call 8 as #2: 1 of 3, from 1.1, to 1.3\n");  // nobody is told yet
   EXPECT_EQ(t.wait(0.1), "connect\n");
-  EXPECT_EQ(t.on(MasterConnected{}), "tell Resume in epoch 1.1, #0 done, #1 not done, #2 not done, seen 0, answered 0, dead 1.3\n");
+  EXPECT_EQ(t.on(MasterConnected{}),
+            "tell Resume in epoch 1.1, #0 done, #1 not done, #2 not done, seen 0, answered 0, dead "
+            "1.3\n");
   EXPECT_EQ(t.hear(protocol::Resumed{1}),
             "info: connected to the master at host:1 again after 100 ms\n"
             "tell Vote 0 are_peers_pending of 1.1\n");
@@ -145,7 +165,8 @@ TEST(Core, RepeatsWhatMayNotHaveArrived) {
   t.on(MasterConnected{});
   EXPECT_EQ(t.hear(protocol::Resumed{1}),
             "info: connected to the master at host:1 again after 100 ms\n"
-            "tell AbortRequest #0, operation timeout: all_reduce(sum, float32, 8 elements, world size 3) (#0) in epoch 1.1 "
+            "tell AbortRequest #0, operation timeout: all_reduce(sum, float32, 8 elements, world "
+            "size 3) (#0) in epoch 1.1 "
             "timed out after 1 s on rank 1 (peer 1.2)\n"
             "tell Vote 0 update_topology of 1.1\n"
             "tell JointAbort 0 of 1.1\n"
@@ -168,10 +189,12 @@ TEST(Core, GivesTheMasterUpAfterMasterTimeout) {
   EXPECT_EQ(story.find("gone"), std::string::npos);
   EXPECT_EQ(t.wait(0.2), "end #0 aborted\n");
   const std::string why =
-      "no master at host:1 for 60 s (connection refused): what was in doubt is as it was before; join again when the master is back\n";
+      "no master at host:1 for 60 s (connection refused): what was in doubt is as it was before; "
+      "join again when the master is back\n";
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
-            "finish call 5: master lost: all_reduce(sum, float32, 8 elements, world size 3) (#0) in epoch 1.1: " + why +
-                "gone: master lost: " + why);
+            "finish call 5: master lost: all_reduce(sum, float32, 8 elements, world size 3) (#0) "
+            "in epoch 1.1: " +
+                why + "gone: master lost: " + why);
 }
 
 TEST(Core, RefusesAnOlderMaster) {
@@ -191,9 +214,11 @@ TEST(Core, IsNotTakenBack) {
     t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
     t.wait(0.1);
     t.on(MasterConnected{});
-    EXPECT_EQ(t.hear(protocol::Reject{code, "no"}),
-              code == Code::kKicked ? "close\ngone: kicked: no\n"
-                                    : "close\ngone: master lost: the master at host:1 does not take this peer back: no\n");
+    EXPECT_EQ(
+        t.hear(protocol::Reject{code, "no"}),
+        code == Code::kKicked
+            ? "close\ngone: kicked: no\n"
+            : "close\ngone: master lost: the master at host:1 does not take this peer back: no\n");
   }
 }
 
@@ -204,9 +229,12 @@ TEST(Core, AMasterThatDroppedItWhileItWaitedEndsTheJoin) {
   t.wait(0.1);
   EXPECT_EQ(t.on(MasterConnected{}), "tell Resume in epoch 0.0, seen 0, answered 0\n");
   const std::string story = t.hear(protocol::Reject{Code::kKicked, "unknown peer"});
-  EXPECT_NE(story.find("finish joint call 1: master lost: the connection to the master at host:1 broke while this process waited to be "
-                       "admitted (reset by peer), and the master has given it up (unknown peer): join again\n"),
-            std::string::npos)
+  EXPECT_NE(
+      story.find(
+          "finish joint call 1: master lost: the connection to the master at host:1 broke while "
+          "this process waited to be "
+          "admitted (reset by peer), and the master has given it up (unknown peer): join again\n"),
+      std::string::npos)
       << story;
 }
 
@@ -217,7 +245,9 @@ TEST(Core, PingsWhenQuietAndNoticesSilence) {
   EXPECT_EQ(t.wait(2.5), "");
   EXPECT_EQ(t.wait(1), "tell Ping 1, seen 0\n");
   const std::string story = t.wait(7);
-  EXPECT_TRUE(story.ends_with("close\nwarn: connection to the master at host:1 broke: silent for 10 s; trying again for 60 s\nconnect\n"))
+  EXPECT_TRUE(
+      story.ends_with("close\nwarn: connection to the master at host:1 broke: silent for 10 s; "
+                      "trying again for 60 s\nconnect\n"))
       << story;
 }
 
@@ -235,7 +265,8 @@ TEST(Core, AViolationCostsTheConnectionAndTheThirdTheMaster) {
   const std::string what = "Welcome while this peer was a member";
   const std::string warning = "warn: the master at host:1 broke the protocol: ";
   EXPECT_EQ(t.hear(protocol::Welcome{}),
-            warning + what + "\nclose\nwarn: connection to the master at host:1 broke: " + what + "; trying again for 60 s\n");
+            warning + what + "\nclose\nwarn: connection to the master at host:1 broke: " + what +
+                "; trying again for 60 s\n");
   EXPECT_EQ(t.wait(0.1), "connect\n");
   t.on(MasterConnected{});
   EXPECT_EQ(t.hear(protocol::Notice{}), warning + "Notice while this peer was resuming\nclose\n");
@@ -243,7 +274,8 @@ TEST(Core, AViolationCostsTheConnectionAndTheThirdTheMaster) {
   t.on(MasterConnected{});
   t.hear(protocol::Resumed{1});
   EXPECT_EQ(t.hear(protocol::Welcome{}),
-            warning + what + "\nclose\ngone: protocol: the master at host:1 broke the protocol: " + what + "\n");
+            warning + what +
+                "\nclose\ngone: protocol: the master at host:1 broke the protocol: " + what + "\n");
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-// A PeerCore in a world gone wild: random calls of the application, a data plane and a connection that keep their
-// contracts and nothing else, and a master that says anything at any time, sometimes even something that makes sense.
-// Whatever happens: no assertion, every call is finished exactly once, nothing is returned while it is lent, what is
-// told can be encoded, and leaving ends it all.
+// A PeerCore in a world gone wild: random calls of the application, a data plane and a connection
+// that keep their contracts and nothing else, and a master that says anything at any time,
+// sometimes even something that makes sense. Whatever happens: no assertion, every call is finished
+// exactly once, nothing is returned while it is lent, what is told can be encoded, and leaving ends
+// it all.
 
 #include <map>
 #include <random>
@@ -29,7 +30,9 @@ class Wild {
     EXPECT_EQ(core_.deadline(), std::nullopt);
   }
   bool was_member() const { return was_member_; }
-  size_t count(const std::string& what) const { return counts_.contains(what) ? counts_.at(what) : 0; }
+  size_t count(const std::string& what) const {
+    return counts_.contains(what) ? counts_.at(what) : 0;
+  }
 
  private:
   struct Lent {
@@ -72,7 +75,8 @@ class Wild {
     call.handle = ++handles_;
     call.kind = static_cast<protocol::JointKind>(below(2) == 0 ? 2 : below(3));
     if (below(3) == 0) call.timeout = std::chrono::seconds(1);
-    for (int i = 0; i < 3; ++i) call.offer.entries.push_back({"w" + std::to_string(i), DType::kInt8, {4}, 1});
+    for (int i = 0; i < 3; ++i)
+      call.offer.entries.push_back({"w" + std::to_string(i), DType::kInt8, {4}, 1});
     open_joints_.insert(call.handle);
     step(call);
     if (below(10) == 0) step(JointGivenUp{call.handle});
@@ -91,13 +95,15 @@ class Wild {
   }
   void pass_time() {
     now_ = now_ + std::chrono::milliseconds(below(100));
-    if (core_.deadline() && below(was_member_ ? 3 : 50) == 0) now_ = std::max(now_, *core_.deadline());
+    if (core_.deadline() && below(was_member_ ? 3 : 50) == 0)
+      now_ = std::max(now_, *core_.deadline());
     step(TimePassed{});
   }
   void move_one() {
     for (auto& [op, lent] : lent_) {
       if (lent.transferred || below(2) == 0) continue;
-      if (below(20) == 0) return step(OpFailed{op.first, op.second, {Code::kSystem, "no memory", {}}});
+      if (below(20) == 0)
+        return step(OpFailed{op.first, op.second, {Code::kSystem, "no memory", {}}});
       lent.transferred = true;
       return step(OpTransferred{op.first, op.second});
     }
@@ -116,7 +122,8 @@ class Wild {
       return step(Listening{uint16_t{4000}});
     }
     if (!listening_) return;
-    step(LinkChanged{{peer_id(static_cast<uint32_t>(below(6))), static_cast<protocol::LinkState>(below(3)), "because"}});
+    step(LinkChanged{{peer_id(static_cast<uint32_t>(below(6))),
+                      static_cast<protocol::LinkState>(below(3)), "because"}});
   }
   void verify() {
     if (verifying_.empty()) return;
@@ -150,7 +157,8 @@ class Wild {
         if (reckless || (listening_ && !was_member_) || (updates && nothing_open())) return start();
         break;
       case 4:
-        if (reckless || (was_member_ && !ended_ && below(4) == 0)) return protocol::Ask{epoch_, {{peer_id(3), ""}}};
+        if (reckless || (was_member_ && !ended_ && below(4) == 0))
+          return protocol::Ask{epoch_, {{peer_id(3), ""}}};
         break;
       case 5:
         if (reckless || (was_member_ && !ended_ && below(12) == 0)) return end();
@@ -160,7 +168,9 @@ class Wild {
         break;
       case 7:
       case 8:
-        if (reckless || (voted_ && vote_.kind == protocol::JointKind::kSyncSharedState && !planned_ && !ended_)) return plan();
+        if (reckless ||
+            (voted_ && vote_.kind == protocol::JointKind::kSyncSharedState && !planned_ && !ended_))
+          return plan();
         break;
       default:
         if (reckless || (was_member_ && !ended_)) return verdicts();
@@ -215,7 +225,8 @@ class Wild {
     planned_ = true;
     fetched_ = false;
     const bool receives = below(2) == 0;
-    plan.transfers.push_back({receives ? other : peer_id(2), receives ? peer_id(2) : other, {0, 2}});
+    plan.transfers.push_back(
+        {receives ? other : peer_id(2), receives ? peer_id(2) : other, {0, 2}});
     return plan;
   }
 
@@ -224,7 +235,8 @@ class Wild {
     Effects effects;
     core_.step(event, now_, effects);
     for (const Effect& effect : effects) {
-      ASSERT_FALSE(gone_ && !std::holds_alternative<FinishOp>(effect) && !std::holds_alternative<FinishJoint>(effect));
+      ASSERT_FALSE(gone_ && !std::holds_alternative<FinishOp>(effect) &&
+                   !std::holds_alternative<FinishJoint>(effect));
       std::visit([&](const auto& what) { check(what); }, effect);
     }
   }
@@ -273,8 +285,12 @@ class Wild {
   }
   void check(const StartOp& what) {
     EXPECT_EQ(what.task.epoch, epoch_);
-    EXPECT_TRUE(what.keys.empty() ? open_ops_.contains(what.handle) : open_joints_.contains(what.handle));
-    EXPECT_TRUE(lent_.emplace(OpId{what.task.epoch, what.task.op}, Lent{what.handle, false, false, !what.keys.empty()}).second);
+    EXPECT_TRUE(what.keys.empty() ? open_ops_.contains(what.handle)
+                                  : open_joints_.contains(what.handle));
+    EXPECT_TRUE(lent_
+                    .emplace(OpId{what.task.epoch, what.task.op},
+                             Lent{what.handle, false, false, !what.keys.empty()})
+                    .second);
   }
   void check(const EndOp& what) {
     const auto at = lent_.find({epoch_, what.op});
@@ -331,7 +347,8 @@ TEST(CoreWild, NothingIsLostAndNothingIsReturnedTwice) {
     Wild wild(seed);
     wild.run(1500);
     members += wild.was_member();
-    for (const char* what : {"resume", "epoch", "commit", "abort", "install"}) counts[what] += wild.count(what);
+    for (const char* what : {"resume", "epoch", "commit", "abort", "install"})
+      counts[what] += wild.count(what);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
   // The storm has reached what it was meant to reach.

@@ -22,13 +22,15 @@ TEST(Joint, OneAfterTheOtherWithGrowingNumbers) {
   t.become_member();
   EXPECT_EQ(t.joint(5, JointKind::kArePeersPending), "tell Vote 0 are_peers_pending of 1.1\n");
   EXPECT_EQ(t.joint(6, JointKind::kUpdateTopology),
-            "finish joint call 6: invalid state: update_topology: another joint call of this process, are_peers_pending, is under way: "
+            "finish joint call 6: invalid state: update_topology: another joint call of this "
+            "process, are_peers_pending, is under way: "
             "wait for it first\n");
   Answer pending = answer(0, JointKind::kArePeersPending);
   pending.pending = true;
   EXPECT_EQ(t.hear(pending), "finish joint call 5: ok, pending\n");
   EXPECT_EQ(t.joint(7, JointKind::kUpdateTopology), "tell Vote 1 update_topology of 1.1\n");
-  EXPECT_EQ(t.hear(answer(1, JointKind::kUpdateTopology)), "finish joint call 7: ok, rank 1 of 3 in epoch 1.1\n");
+  EXPECT_EQ(t.hear(answer(1, JointKind::kUpdateTopology)),
+            "finish joint call 7: ok, rank 1 of 3 in epoch 1.1\n");
 }
 
 TEST(Joint, NumbersStartAgainWithTheGeneration) {
@@ -46,8 +48,9 @@ TEST(Joint, ItsTimeoutAsksTheMasterOnce) {
   EXPECT_EQ(t.wait(1.4), "");
   EXPECT_EQ(t.wait(0.1), "tell JointAbort 0 of 1.1\n");
   EXPECT_EQ(t.wait(0.5), "");
-  EXPECT_EQ(t.hear(answer(0, JointKind::kUpdateTopology, Code::kOperationTimeout, "rank 2 did not vote")),
-            "finish joint call 5: operation timeout: update_topology: rank 2 did not vote\n");
+  EXPECT_EQ(
+      t.hear(answer(0, JointKind::kUpdateTopology, Code::kOperationTimeout, "rank 2 did not vote")),
+      "finish joint call 5: operation timeout: update_topology: rank 2 did not vote\n");
 }
 
 TEST(Joint, TheAnswerThatCrossedTheTimeoutCounts) {
@@ -71,15 +74,19 @@ TEST(Joint, GivingUpIsATimeoutOfNow) {
 }
 
 TEST(Joint, AnswersThatFitNothingAreRefused) {
-  for (const Answer& wrong : {answer(1, JointKind::kUpdateTopology), answer(0, JointKind::kArePeersPending)}) {
+  for (const Answer& wrong :
+       {answer(1, JointKind::kUpdateTopology), answer(0, JointKind::kArePeersPending)}) {
     Transcript t;
     t.become_member();
     t.joint(5, JointKind::kUpdateTopology);
-    EXPECT_TRUE(t.hear(wrong).starts_with("warn: the master at host:1 broke the protocol: Answer to ")) << t.hear(wrong);
+    EXPECT_TRUE(
+        t.hear(wrong).starts_with("warn: the master at host:1 broke the protocol: Answer to "))
+        << t.hear(wrong);
   }
   Transcript t;
   t.become_member();
-  EXPECT_TRUE(t.hear(answer(0, JointKind::kUpdateTopology)).starts_with("warn: the master at host:1 broke the protocol: "));
+  EXPECT_TRUE(t.hear(answer(0, JointKind::kUpdateTopology))
+                  .starts_with("warn: the master at host:1 broke the protocol: "));
 }
 
 TEST(Joint, ARepeatedAnswerIsNoNews) {

@@ -26,16 +26,24 @@ TEST(Membership, RefusesEpochsThatMakeNoSense) {
     return complaint(t, start);
   };
   EXPECT_EQ(refused([](auto&) {}), "");
-  EXPECT_EQ(refused([](auto& start) { start.epoch = start.generation = epoch_id(1); }), "epoch 1.1 follows epoch 1.1");
-  EXPECT_EQ(refused([](auto& start) { start.generation = epoch_id(1); }), "epoch 1.2 is of generation 1.1");
-  EXPECT_EQ(refused([](auto& start) { start.members[0].peer = peer_id(2); }), "epoch 1.2 has a member twice");
-  EXPECT_EQ(refused([](auto& start) { start.members[1].peer = peer_id(9); }), "epoch 1.2 does not have this peer among its members");
-  EXPECT_EQ(refused([](auto& start) { start.members.clear(); }), "epoch 1.2 does not have this peer among its members");
-  for (const std::vector<uint32_t>& ring : {std::vector<uint32_t>{0, 1}, {0, 1, 1}, {0, 1, 3}, {}, {0, 1, 2, 2}}) {
-    EXPECT_EQ(refused([&](auto& start) { start.ring = ring; }), "epoch 1.2 has a ring that is no permutation of its ranks");
+  EXPECT_EQ(refused([](auto& start) { start.epoch = start.generation = epoch_id(1); }),
+            "epoch 1.1 follows epoch 1.1");
+  EXPECT_EQ(refused([](auto& start) { start.generation = epoch_id(1); }),
+            "epoch 1.2 is of generation 1.1");
+  EXPECT_EQ(refused([](auto& start) { start.members[0].peer = peer_id(2); }),
+            "epoch 1.2 has a member twice");
+  EXPECT_EQ(refused([](auto& start) { start.members[1].peer = peer_id(9); }),
+            "epoch 1.2 does not have this peer among its members");
+  EXPECT_EQ(refused([](auto& start) { start.members.clear(); }),
+            "epoch 1.2 does not have this peer among its members");
+  for (const std::vector<uint32_t>& ring :
+       {std::vector<uint32_t>{0, 1}, {0, 1, 1}, {0, 1, 3}, {}, {0, 1, 2, 2}}) {
+    EXPECT_EQ(refused([&](auto& start) { start.ring = ring; }),
+              "epoch 1.2 has a ring that is no permutation of its ranks");
   }
   EXPECT_EQ(refused([](auto& start) {
-              for (uint32_t peer = 10; peer < 140; ++peer) start.members.push_back({peer_id(peer), ""});
+              for (uint32_t peer = 10; peer < 140; ++peer)
+                start.members.push_back({peer_id(peer), ""});
             }),
             "epoch 1.2 has too many members");
 }
@@ -59,7 +67,8 @@ TEST(Membership, AnEpochComesOnlyWhenTheLastIsSettled) {
   t.become_member();
   t.call(t.all_reduce(5));
   t.joint(2, protocol::JointKind::kUpdateTopology);
-  EXPECT_EQ(complaint(t, t.start_of(2, {1, 2, 3})), "EpochStart before the operations of the last were settled");
+  EXPECT_EQ(complaint(t, t.start_of(2, {1, 2, 3})),
+            "EpochStart before the operations of the last were settled");
 }
 
 TEST(Membership, ALossBreaksTheGroupUntilUpdateTopology) {
@@ -70,11 +79,16 @@ TEST(Membership, ALossBreaksTheGroupUntilUpdateTopology) {
             "info: epoch 1.1 is ending: peer 1.3 (10.0.0.3) lost\n"
             "tell Report\n");
   EXPECT_TRUE(t.core().broken().ok());
-  EXPECT_EQ(t.lose(1, 3), "info: epoch 1.1 ended: peer 1.3 lost; call pccl.update_topology() and repeat\n");
-  EXPECT_EQ(t.core().broken(), (Status{Code::kPeerLost, "peer 1.3 lost; call pccl.update_topology() and repeat", peer_id(3)}));
+  EXPECT_EQ(t.lose(1, 3),
+            "info: epoch 1.1 ended: peer 1.3 lost; call pccl.update_topology() and repeat\n");
+  EXPECT_EQ(t.core().broken(),
+            (Status{Code::kPeerLost, "peer 1.3 lost; call pccl.update_topology() and repeat",
+                    peer_id(3)}));
   EXPECT_EQ(t.joint(6, protocol::JointKind::kSyncSharedState),
-            "finish joint call 6: peer lost: sync_shared_state: peer 1.3 lost; call pccl.update_topology() and repeat\n");
-  EXPECT_EQ(t.joint(7, protocol::JointKind::kUpdateTopology), "tell Vote 0 update_topology of 1.1\n");
+            "finish joint call 6: peer lost: sync_shared_state: peer 1.3 lost; call "
+            "pccl.update_topology() and repeat\n");
+  EXPECT_EQ(t.joint(7, protocol::JointKind::kUpdateTopology),
+            "tell Vote 0 update_topology of 1.1\n");
   protocol::EpochStart start = t.start_of(2, {1, 2});
   start.left = {peer_id(3)};
   EXPECT_EQ(t.hear(start),
@@ -102,16 +116,19 @@ TEST(Membership, AFurtherLossAsksAgain) {
   Transcript t;
   t.become_member();
   t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}});
-  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}, {peer_id(1), ""}}}), "tell Report\n");
+  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}, {peer_id(1), ""}}}),
+            "tell Report\n");
 }
 
 TEST(Membership, OnlyTheDiallerSaysThatALinkIsUp) {
   Transcript t;
   t.become_member();
   EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kUp, ""}}), "");
-  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kDown, "reset"}}), "tell LinkReport 1.1 down\n");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kDown, "reset"}}),
+            "tell LinkReport 1.1 down\n");
   EXPECT_EQ(t.hear(protocol::Dial{peer_id(4), "10.0.0.4", 1}), "dial 1.4 at 10.0.0.4:1\n");
-  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUnreachable, "timed out"}}), "tell LinkReport 1.4 unreachable\n");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUnreachable, "timed out"}}),
+            "tell LinkReport 1.4 unreachable\n");
   EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUnreachable, "timed out"}}), "");
   EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUp, ""}}), "tell LinkReport 1.4 up\n");
   EXPECT_EQ(t.hear(protocol::Forget{peer_id(4)}), "forget 1.4\n");
@@ -121,24 +138,31 @@ TEST(Membership, LinksAreBounded) {
   Transcript t;
   t.become_member();
   std::string story;
-  for (uint32_t peer = 10; peer < 10 + 8 * protocol::kMembersMax; ++peer) story = t.hear(protocol::Dial{peer_id(peer), "h", 1});
+  for (uint32_t peer = 10; peer < 10 + 8 * protocol::kMembersMax; ++peer)
+    story = t.hear(protocol::Dial{peer_id(peer), "h", 1});
   EXPECT_TRUE(story.starts_with("dial ")) << story;
-  EXPECT_TRUE(t.hear(protocol::Dial{peer_id(9), "h", 1}).starts_with(kBroke + "more than 1024 links"));
+  EXPECT_TRUE(
+      t.hear(protocol::Dial{peer_id(9), "h", 1}).starts_with(kBroke + "more than 1024 links"));
 }
 
 // The table of what the master may say when, tried with every message in every phase.
 TEST(Membership, WhatTheMasterMaySayWhen) {
   const std::vector<protocol::Message> messages = {
-      protocol::Hello{}, protocol::Reject{}, protocol::Welcome{}, protocol::Register{}, protocol::Ping{}, protocol::Pong{},
-      protocol::Dial{}, protocol::Forget{}, protocol::LinkReport{}, protocol::Notice{}, protocol::EpochStart{}, protocol::Ask{},
-      protocol::Report{}, protocol::Verdicts{}, protocol::EpochEnd{}, protocol::Begin{}, protocol::Done{}, protocol::AbortRequest{},
-      protocol::Vote{}, protocol::JointAbort{}, protocol::Answer{}, protocol::SyncPlan{}, protocol::Fetched{}, protocol::Leave{},
-      protocol::Kicked{}, protocol::Resume{}, protocol::Resumed{}};
+      protocol::Hello{},    protocol::Reject{},     protocol::Welcome{},
+      protocol::Register{}, protocol::Ping{},       protocol::Pong{},
+      protocol::Dial{},     protocol::Forget{},     protocol::LinkReport{},
+      protocol::Notice{},   protocol::EpochStart{}, protocol::Ask{},
+      protocol::Report{},   protocol::Verdicts{},   protocol::EpochEnd{},
+      protocol::Begin{},    protocol::Done{},       protocol::AbortRequest{},
+      protocol::Vote{},     protocol::JointAbort{}, protocol::Answer{},
+      protocol::SyncPlan{}, protocol::Fetched{},    protocol::Leave{},
+      protocol::Kicked{},   protocol::Resume{},     protocol::Resumed{}};
   ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
   const auto allowed = [&](const Membership& membership, bool resuming) {
     std::string out;
     for (const protocol::Message& message : messages) {
-      if (membership.check(message, resuming).ok()) out += std::string(" ") + protocol::name(message);
+      if (membership.check(message, resuming).ok())
+        out += std::string(" ") + protocol::name(message);
     }
     return out;
   };
@@ -155,8 +179,9 @@ TEST(Membership, WhatTheMasterMaySayWhen) {
   EXPECT_EQ(allowed(membership, false), " Ping Pong Dial Forget Notice EpochStart Kicked");
   EXPECT_EQ(allowed(membership, true), " Reject Ping Pong Kicked Resumed");
   membership.enter(Phase::kMember);
-  EXPECT_EQ(allowed(membership, false),
-            " Ping Pong Dial Forget Notice EpochStart Ask Verdicts EpochEnd Answer SyncPlan Kicked");
+  EXPECT_EQ(
+      allowed(membership, false),
+      " Ping Pong Dial Forget Notice EpochStart Ask Verdicts EpochEnd Answer SyncPlan Kicked");
   EXPECT_EQ(allowed(membership, true), " Reject Ping Pong Kicked Resumed");
   membership.enter(Phase::kEnding);
   EXPECT_EQ(allowed(membership, false), "");

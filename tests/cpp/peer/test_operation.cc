@@ -14,9 +14,9 @@ const std::string kAgain = "; call pccl.update_topology() and repeat\n";
 TEST(Operation, CommitsWhenAllAreDone) {
   Transcript t;
   t.become_member();
-  EXPECT_EQ(t.call(t.all_reduce(5)),
-            "tell Begin #0 " + kReduce + "\n"
-            "start call 5 as #0: 1 of 3, from 1.1, to 1.3\n");
+  EXPECT_EQ(t.call(t.all_reduce(5)), "tell Begin #0 " + kReduce +
+                                         "\n"
+                                         "start call 5 as #0: 1 of 3, from 1.1, to 1.3\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(0)}), "tell Done #0\n");
   EXPECT_EQ(t.decide(1, 0, {t.committed(t.key(0))}), "end #0 committed\nfinish call 5: ok\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}), "");
@@ -34,7 +34,8 @@ TEST(Operation, TagsCountByThemselves) {
 TEST(Operation, ABarrierIsDoneWhenItBegins) {
   Transcript t;
   t.become_member();
-  EXPECT_EQ(t.call(t.kind(5, OpKind::kBarrier)), "tell Begin #0 barrier(world size 3)\ntell Done #0\n");
+  EXPECT_EQ(t.call(t.kind(5, OpKind::kBarrier)),
+            "tell Begin #0 barrier(world size 3)\ntell Done #0\n");
   EXPECT_EQ(t.decide(1, 0, {t.committed(t.key(0))}), "finish call 5: ok\n");
 }
 
@@ -52,12 +53,14 @@ TEST(Operation, ASendNeedsNobodysLeave) {
   info.kind = OpKind::kSend;
   info.root = peer_id(2), info.receiver = peer_id(3);
   const OpKey sent{tag_of(info), 0};
-  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), sent}), "tell Done ?#0\nend ?#0 committed\nfinish call 5: ok\n");
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), sent}),
+            "tell Done ?#0\nend ?#0 committed\nfinish call 5: ok\n");
   // The other side's timeout is none of ours any more.
   EXPECT_EQ(t.decide(1, 0, {t.aborted(sent, Code::kOperationTimeout, "late")}), "");
   std::swap(info.root, info.receiver);
   const OpKey received{tag_of(info), 0};
-  EXPECT_EQ(t.decide(1, 1, {t.aborted(received, Code::kOperationTimeout, "late")}), "end ?#0 aborted\n");
+  EXPECT_EQ(t.decide(1, 1, {t.aborted(received, Code::kOperationTimeout, "late")}),
+            "end ?#0 aborted\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), received}), "finish call 6: operation timeout: late\n");
 }
 
@@ -65,24 +68,30 @@ TEST(Operation, AnAbortedOneFinishesWhenDrained) {
   Transcript t;
   t.become_member();
   t.call(t.all_reduce(5));
-  EXPECT_EQ(t.decide(1, 0, {t.aborted(t.key(0), Code::kMismatch, "rank 0 differs")}), "end #0 aborted\n");
+  EXPECT_EQ(t.decide(1, 0, {t.aborted(t.key(0), Code::kMismatch, "rank 0 differs")}),
+            "end #0 aborted\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(0)}), "");
-  EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}), "finish call 5: collective mismatch: rank 0 differs\n");
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
+            "finish call 5: collective mismatch: rank 0 differs\n");
 }
 
 TEST(Operation, AVerdictMayComeBeforeTheCall) {
   Transcript t;
   t.become_member();
-  EXPECT_EQ(t.decide(1, 0, {t.aborted(t.key(1), Code::kMismatch, "rank 0 differs")}), "end #1 aborted\n");
+  EXPECT_EQ(t.decide(1, 0, {t.aborted(t.key(1), Code::kMismatch, "rank 0 differs")}),
+            "end #1 aborted\n");
   t.call(t.all_reduce(5));
-  EXPECT_EQ(t.call(t.all_reduce(6)), "tell Begin #1 " + kReduce + "\nend #1 aborted\nfinish call 6: collective mismatch: rank 0 differs\n");
+  EXPECT_EQ(t.call(t.all_reduce(6)),
+            "tell Begin #1 " + kReduce +
+                "\nend #1 aborted\nfinish call 6: collective mismatch: rank 0 differs\n");
   EXPECT_EQ(t.call(t.all_reduce(7)).substr(0, 14), "tell Begin #2 ");
 }
 
 TEST(Operation, VerdictsAreAcknowledgedWithDone) {
   Transcript t;
   t.become_member();
-  t.decide(1, 0, {t.aborted(t.key(4), Code::kMismatch, ""), t.aborted(t.key(5), Code::kMismatch, "")});
+  t.decide(1, 0,
+           {t.aborted(t.key(4), Code::kMismatch, ""), t.aborted(t.key(5), Code::kMismatch, "")});
   t.call(t.all_reduce(5));
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(0)}), "tell Done #0, seen 2\n");
 }
@@ -97,12 +106,17 @@ TEST(Operation, VerdictsThatMakeNoSenseAreRefused) {
     EXPECT_TRUE(story.starts_with(broke)) << story;
     return story.substr(broke.size(), story.find('\n') - broke.size());
   };
-  EXPECT_EQ(after([](auto& t) { return t.decide(1, 0, {t.committed(t.key(0))}); }), "verdict of #0 is to commit, but it is not done here");
-  EXPECT_EQ(after([](auto& t) { return t.decide(1, 0, {t.committed(t.key(1))}); }), "verdict of #1 is to commit, but it was not called here");
-  EXPECT_EQ(after([](auto& t) { return t.decide(1, 0, {t.aborted(t.key(0), Code::kOk, "")}); }), "verdict of #0 contradicts itself");
+  EXPECT_EQ(after([](auto& t) { return t.decide(1, 0, {t.committed(t.key(0))}); }),
+            "verdict of #0 is to commit, but it is not done here");
+  EXPECT_EQ(after([](auto& t) { return t.decide(1, 0, {t.committed(t.key(1))}); }),
+            "verdict of #1 is to commit, but it was not called here");
+  EXPECT_EQ(after([](auto& t) { return t.decide(1, 0, {t.aborted(t.key(0), Code::kOk, "")}); }),
+            "verdict of #0 contradicts itself");
   EXPECT_EQ(after([](auto& t) { return t.decide(2, 0, {}); }), "verdicts of epoch 1.2");
-  EXPECT_EQ(after([](auto& t) { return t.decide(1, 1, {}); }), "verdicts from #1, stable to #0, after 0");
-  EXPECT_EQ(after([](auto& t) { return t.lose(1, 3, {t.key(0)}); }), "the end of epoch 1.1 is to commit (#0), but it is not done here");
+  EXPECT_EQ(after([](auto& t) { return t.decide(1, 1, {}); }),
+            "verdicts from #1, stable to #0, after 0");
+  EXPECT_EQ(after([](auto& t) { return t.lose(1, 3, {t.key(0)}); }),
+            "the end of epoch 1.1 is to commit (#0), but it is not done here");
 }
 
 TEST(Operation, ItsTimeoutAsksTheMasterAndTheVerdictDecides) {
@@ -116,7 +130,8 @@ TEST(Operation, ItsTimeoutAsksTheMasterAndTheVerdictDecides) {
                              " (a, #0) in epoch 1.1 timed out after 1.5 s on rank 1 (peer 1.2)\n");
   EXPECT_EQ(t.wait(0.4), "");
   t.on(OpTransferred{epoch_id(1), t.key(0, "a")});
-  EXPECT_EQ(t.decide(1, 0, {t.committed(t.key(0, "a"))}), "end a#0 committed\nfinish call 5: ok\n");  // it was in time after all
+  EXPECT_EQ(t.decide(1, 0, {t.committed(t.key(0, "a"))}),
+            "end a#0 committed\nfinish call 5: ok\n");  // it was in time after all
 }
 
 TEST(Operation, WhatFailsHereFailsEverywhere) {
@@ -124,7 +139,8 @@ TEST(Operation, WhatFailsHereFailsEverywhere) {
   t.become_member();
   t.call(t.all_reduce(5));
   EXPECT_EQ(t.on(OpFailed{epoch_id(1), t.key(0), {Code::kSystem, "no memory", {}}}),
-            "tell AbortRequest #0, system: " + kReduce + " (#0) in epoch 1.1 failed on rank 1: no memory\n");
+            "tell AbortRequest #0, system: " + kReduce +
+                " (#0) in epoch 1.1 failed on rank 1: no memory\n");
 }
 
 TEST(Operation, ALossFreezesWhatIsNotDone) {
@@ -137,17 +153,20 @@ TEST(Operation, ALossFreezesWhatIsNotDone) {
             "tell Report, #0 done, #1 not done, #2 not done\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(1)}), "");
   EXPECT_EQ(t.call(t.all_reduce(9)), "");  // its epoch is ending: it waits for the end
-  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}}), "tell Report, #0 done, #1 not done, #2 not done\n");
-  EXPECT_EQ(t.lose(1, 3, {t.key(0)}),
-            "warn: epoch 1.1 ended: peer 1.3 lost" + kAgain +
-            "end #0 committed\n"
-            "finish call 5: ok\n"
-            "end #1 aborted\n"
-            "end #2 aborted\n"
-            "end #3 aborted\n"
-            "finish call 9: peer lost: " + kReduce + " (#3) in epoch 1.1: peer 1.3 lost" + kAgain);
-  EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(1)}), "finish call 6: peer lost: " + kReduce + " (#1) in epoch 1.1: peer 1.3 lost" + kAgain);
-  EXPECT_EQ(t.call(t.all_reduce(10)), "end #4 aborted\nfinish call 10: peer lost: " + kReduce + " (#4) in epoch 1.1: peer 1.3 lost" + kAgain);
+  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}}),
+            "tell Report, #0 done, #1 not done, #2 not done\n");
+  EXPECT_EQ(t.lose(1, 3, {t.key(0)}), "warn: epoch 1.1 ended: peer 1.3 lost" + kAgain +
+                                          "end #0 committed\n"
+                                          "finish call 5: ok\n"
+                                          "end #1 aborted\n"
+                                          "end #2 aborted\n"
+                                          "end #3 aborted\n"
+                                          "finish call 9: peer lost: " +
+                                          kReduce + " (#3) in epoch 1.1: peer 1.3 lost" + kAgain);
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(1)}),
+            "finish call 6: peer lost: " + kReduce + " (#1) in epoch 1.1: peer 1.3 lost" + kAgain);
+  EXPECT_EQ(t.call(t.all_reduce(10)), "end #4 aborted\nfinish call 10: peer lost: " + kReduce +
+                                          " (#4) in epoch 1.1: peer 1.3 lost" + kAgain);
 }
 
 TEST(Operation, NoTimeoutWhileTheEpochEnds) {
@@ -178,10 +197,14 @@ TEST(Operation, AVoteHoldsWhatIsCalledAfterIt) {
   protocol::Answer nothing;
   EXPECT_EQ(t.hear(nothing),
             "finish joint call 6: ok, rank 1 of 3 in epoch 1.1\n"
-            "tell Begin #1 " + kReduce + "\n"
-            "start call 7 as #1: 1 of 3, from 1.1, to 1.3\n"
-            "tell Begin #2 " + kReduce + "\n"
-            "start call 8 as #2: 1 of 3, from 1.1, to 1.3\n");
+            "tell Begin #1 " +
+                kReduce +
+                "\n"
+                "start call 7 as #1: 1 of 3, from 1.1, to 1.3\n"
+                "tell Begin #2 " +
+                kReduce +
+                "\n"
+                "start call 8 as #2: 1 of 3, from 1.1, to 1.3\n");
 }
 
 TEST(Operation, AnotherJointCallHoldsNothing) {
@@ -197,7 +220,9 @@ TEST(Operation, WhatWasHeldStartsInTheNewEpochFromZero) {
   t.call(t.all_reduce(5));
   t.joint(6, JointKind::kUpdateTopology);
   t.call(t.all_reduce(7));
-  EXPECT_EQ(t.decide(1, 0, {t.aborted(t.key(0), Code::kMembershipChanged, "rank 0 had not posted it")}), "end #0 aborted\n");
+  EXPECT_EQ(
+      t.decide(1, 0, {t.aborted(t.key(0), Code::kMembershipChanged, "rank 0 had not posted it")}),
+      "end #0 aborted\n");
   EXPECT_EQ(t.hear(t.start_of(2, {1, 2, 3, 4})),
             "begin epoch 1.2 with 1.1 1.3 1.4\n"
             "info: epoch 1.2: rank 1 of 4\n");
@@ -222,7 +247,8 @@ TEST(Operation, AHeldOneStillFailsInABrokenGroup) {
   EXPECT_EQ(t.hear(late),
             "finish joint call 6: too few peers: update_topology: 1 of 2\n"
             "end #0 aborted\n"
-            "finish call 7: peer lost: " + kReduce + " (#0) in epoch 1.1: peer 1.3 lost" + kAgain);
+            "finish call 7: peer lost: " +
+                kReduce + " (#0) in epoch 1.1: peer 1.3 lost" + kAgain);
 }
 
 TEST(Operation, RanksThatShiftedUnderAHeldCallFailIt) {
@@ -234,18 +260,24 @@ TEST(Operation, RanksThatShiftedUnderAHeldCallFailIt) {
   t.call(t.kind(7, OpKind::kAllGather));
   t.call(t.kind(8, OpKind::kBroadcast, 0));
   const std::string story = t.hear(t.start_of(2, {1, 2, 4}));
-  const std::string left = " was called while the membership changed: peer 1.3 has left; look at the new ranks and call it again\n";
+  const std::string left =
+      " was called while the membership changed: peer 1.3 has left; look at the new ranks and call "
+      "it again\n";
   EXPECT_EQ(story.substr(story.find("finish call 5")),
-            "finish call 5: membership changed: send" + left +  // nobody counts with us
-            // The others do: it takes its number, and the master tells them.
-            "tell Begin #0 broadcast(float32, 8 elements, from 1.3, world size 3)\n"
-            "tell AbortRequest #0, membership changed: broadcast" + left +
-            "tell Begin #1 all_gather(float32, 8 elements, world size 3)\n"
-            "tell AbortRequest #1, membership changed: all_gather was called while the membership changed: it gathers from ranks that are "
-            "no longer the same; look at the new ranks and call it again\n"
-            "tell Begin #2 broadcast(float32, 8 elements, from 1.1, world size 3)\n"
-            "start call 8 as #2: 1 of 3, from 1.1, to 1.4\n");
-  EXPECT_EQ(t.decide(2, 0, {t.aborted(t.key(0), Code::kMembershipChanged, "so")}), "end #0 aborted\nfinish call 6: membership changed: so\n");
+            "finish call 5: membership changed: send" +
+                left +  // nobody counts with us
+                        // The others do: it takes its number, and the master tells them.
+                "tell Begin #0 broadcast(float32, 8 elements, from 1.3, world size 3)\n"
+                "tell AbortRequest #0, membership changed: broadcast" +
+                left +
+                "tell Begin #1 all_gather(float32, 8 elements, world size 3)\n"
+                "tell AbortRequest #1, membership changed: all_gather was called while the "
+                "membership changed: it gathers from ranks that are "
+                "no longer the same; look at the new ranks and call it again\n"
+                "tell Begin #2 broadcast(float32, 8 elements, from 1.1, world size 3)\n"
+                "start call 8 as #2: 1 of 3, from 1.1, to 1.4\n");
+  EXPECT_EQ(t.decide(2, 0, {t.aborted(t.key(0), Code::kMembershipChanged, "so")}),
+            "end #0 aborted\nfinish call 6: membership changed: so\n");
 }
 
 TEST(Operation, AWorldOfOne) {
@@ -254,23 +286,30 @@ TEST(Operation, AWorldOfOne) {
   t.hear(t.start_of(1, {2}));
   EXPECT_EQ(t.call(t.all_reduce(5)).substr(0, 14), "tell Begin #0 ");
   EXPECT_EQ(t.call(t.kind(6, OpKind::kBroadcast, 0)),
-            "tell Begin #1 broadcast(float32, 8 elements, from 1.2, world size 1)\nstart call 6 as #1: 0 of 1\n");
-  EXPECT_EQ(t.call(t.kind(7, OpKind::kAllGather)), "tell Begin #2 all_gather(float32, 8 elements, world size 1)\nstart call 7 as #2: 0 of 1\n");
+            "tell Begin #1 broadcast(float32, 8 elements, from 1.2, world size 1)\nstart call 6 as "
+            "#1: 0 of 1\n");
+  EXPECT_EQ(
+      t.call(t.kind(7, OpKind::kAllGather)),
+      "tell Begin #2 all_gather(float32, 8 elements, world size 1)\nstart call 7 as #2: 0 of 1\n");
 }
 
 TEST(Operation, WrongCallsTakeNoNumber) {
   Transcript t;
   t.become_member();
-  EXPECT_EQ(t.call(t.kind(5, OpKind::kBroadcast, 3)), "finish call 5: invalid argument: broadcast: there is no rank 3: the world size is 3\n");
+  EXPECT_EQ(
+      t.call(t.kind(5, OpKind::kBroadcast, 3)),
+      "finish call 5: invalid argument: broadcast: there is no rank 3: the world size is 3\n");
   EXPECT_EQ(t.call(t.kind(6, OpKind::kBroadcast, 0)).substr(0, 14), "tell Begin #0 ");
 }
 
 TEST(Operation, AsManyAsTheLimitAndNoMore) {
   Transcript t;
   t.become_member();
-  for (Handle handle = 0; handle < protocol::kOpsOpenMax; ++handle) t.call(t.all_reduce(handle + 10));
+  for (Handle handle = 0; handle < protocol::kOpsOpenMax; ++handle)
+    t.call(t.all_reduce(handle + 10));
   EXPECT_EQ(t.call(t.all_reduce(5)),
-            "finish call 5: invalid state: 65536 operations of this process are in flight, the most there can be: wait for some of them\n");
+            "finish call 5: invalid state: 65536 operations of this process are in flight, the "
+            "most there can be: wait for some of them\n");
   t.on(OpTransferred{epoch_id(1), t.key(0)});
   t.decide(1, 0, {t.committed(t.key(0))});
   EXPECT_NE(t.call(t.all_reduce(5)).find("start call 5"), std::string::npos);
@@ -281,9 +320,11 @@ TEST(Operation, LongTagsHaveALimitOfTheirOwn) {
   t.become_member();
   std::string story;
   const std::string tag(256, 'x');
-  for (Handle handle = 0; handle <= (4u << 20) / 256; ++handle) story = t.call(t.all_reduce(handle, tag));
+  for (Handle handle = 0; handle <= (4u << 20) / 256; ++handle)
+    story = t.call(t.all_reduce(handle, tag));
   EXPECT_EQ(story,
-            "finish call 16384: invalid state: the tags of the operations in flight have 4194304 bytes together, at most 4194304 are "
+            "finish call 16384: invalid state: the tags of the operations in flight have 4194304 "
+            "bytes together, at most 4194304 are "
             "allowed: wait for some of them, or use shorter tags\n");
   t.decide(1, 0, {t.aborted(t.key(0, tag), Code::kMismatch, "")});
   EXPECT_NE(t.call(t.all_reduce(5, tag)).find("start call 5"), std::string::npos);

@@ -46,8 +46,8 @@ TEST_F(RequestTest, BothEndsOfASendDescribeTheSame) {
 
 TEST_F(RequestTest, ASendShiftsNobodyElsesNumbers) {
   const TagId one = tag_of(info_of(request(OpKind::kSend, 2), seen_by(1)));
-  EXPECT_NE(one, tag_of(info_of(request(OpKind::kSend, 1), seen_by(1))));   // another destination
-  EXPECT_NE(one, tag_of(info_of(request(OpKind::kRecv, 2), seen_by(1))));   // the other direction
+  EXPECT_NE(one, tag_of(info_of(request(OpKind::kSend, 1), seen_by(1))));  // another destination
+  EXPECT_NE(one, tag_of(info_of(request(OpKind::kRecv, 2), seen_by(1))));  // the other direction
   EXPECT_NE(one, tag_of(info_of(request(OpKind::kAllReduce), seen_by(1))));
   EXPECT_NE(one, tag_id("p2p 1.1 1.3 layer"));  // no tag of the application's
 }
@@ -68,7 +68,8 @@ TEST_F(RequestTest, AroundTheRing) {
   const uint32_t upstream[] = {4, 3, 1, 2}, downstream[] = {3, 4, 2, 1};
   for (uint32_t peer = 1; peer <= 4; ++peer) {
     const Membership membership = seen_by(peer);
-    const ring::Task task = task_of(info_of(request(OpKind::kAllReduce), membership), key(), 9, membership);
+    const ring::Task task =
+        task_of(info_of(request(OpKind::kAllReduce), membership), key(), 9, membership);
     EXPECT_EQ(task.shape.rank, places[peer - 1]);
     EXPECT_EQ(task.shape.world, 4u);
     EXPECT_EQ(task.shape.count, 10u);
@@ -84,17 +85,20 @@ TEST_F(RequestTest, ABroadcastGoesAroundTheRingFromItsRoot) {
   const uint32_t upstream[] = {4, 0, 1, 2}, downstream[] = {3, 4, 0, 1};
   for (uint32_t peer = 1; peer <= 4; ++peer) {
     const Membership membership = seen_by(peer);
-    const ring::Task task = task_of(info_of(request(OpKind::kBroadcast, 1), membership), key(), 9, membership);
+    const ring::Task task =
+        task_of(info_of(request(OpKind::kBroadcast, 1), membership), key(), 9, membership);
     EXPECT_EQ(task.shape.rank, distance[peer - 1]);
     EXPECT_EQ(task.upstream, upstream[peer - 1] == 0 ? PeerId{} : peer_id(upstream[peer - 1]));
-    EXPECT_EQ(task.downstream, downstream[peer - 1] == 0 ? PeerId{} : peer_id(downstream[peer - 1]));
+    EXPECT_EQ(task.downstream,
+              downstream[peer - 1] == 0 ? PeerId{} : peer_id(downstream[peer - 1]));
   }
 }
 
 TEST_F(RequestTest, ATransferHasTwoEnds) {
   const Membership source = seen_by(1), destination = seen_by(3);
   const ring::Task sends = task_of(info_of(request(OpKind::kSend, 2), source), key(), 9, source);
-  const ring::Task receives = task_of(info_of(request(OpKind::kRecv, 0), destination), key(), 9, destination);
+  const ring::Task receives =
+      task_of(info_of(request(OpKind::kRecv, 0), destination), key(), 9, destination);
   EXPECT_EQ(sends.shape.rank, 0u);
   EXPECT_EQ(sends.downstream, peer_id(3));
   EXPECT_EQ(sends.upstream, PeerId{});
@@ -111,12 +115,16 @@ TEST_F(RequestTest, ATransferHasTwoEnds) {
 TEST_F(RequestTest, CallsThatMeanNothing) {
   const Membership membership = seen_by(1);
   EXPECT_TRUE(check(request(OpKind::kBroadcast, 0), membership).ok());
-  EXPECT_EQ(check(request(OpKind::kBroadcast, 4), membership).message, "broadcast: there is no rank 4: the world size is 4");
-  EXPECT_EQ(check(request(OpKind::kSend, -1), membership).message, "send: there is no rank -1: the world size is 4");
-  EXPECT_EQ(check(request(OpKind::kRecv, 0), membership).message, "recv: rank 0 is this process itself");
+  EXPECT_EQ(check(request(OpKind::kBroadcast, 4), membership).message,
+            "broadcast: there is no rank 4: the world size is 4");
+  EXPECT_EQ(check(request(OpKind::kSend, -1), membership).message,
+            "send: there is no rank -1: the world size is 4");
+  EXPECT_EQ(check(request(OpKind::kRecv, 0), membership).message,
+            "recv: rank 0 is this process itself");
   OpRequest wrong = request(OpKind::kAllReduce);
   wrong.tag = std::string(257, 'x');
-  EXPECT_EQ(check(wrong, membership).message, "all_reduce: the tag has 257 bytes, at most 256 are allowed");
+  EXPECT_EQ(check(wrong, membership).message,
+            "all_reduce: the tag has 257 bytes, at most 256 are allowed");
   wrong = request(OpKind::kAllGather);
   wrong.count = uint64_t{1} << 43;
   EXPECT_EQ(check(wrong, membership).message,
@@ -128,14 +136,18 @@ TEST_F(RequestTest, CallsThatMeanNothing) {
 
 TEST_F(RequestTest, WhatNamesRanksMayNotOutliveThem) {
   const Membership membership = seen_by(1);
-  EXPECT_TRUE(check_after_change(info_of(request(OpKind::kAllReduce), membership), membership).ok());
-  EXPECT_TRUE(check_after_change(info_of(request(OpKind::kBroadcast, 3), membership), membership).ok());
+  EXPECT_TRUE(
+      check_after_change(info_of(request(OpKind::kAllReduce), membership), membership).ok());
+  EXPECT_TRUE(
+      check_after_change(info_of(request(OpKind::kBroadcast, 3), membership), membership).ok());
   OpInfo info = info_of(request(OpKind::kBroadcast, 3), membership);
   info.root = peer_id(9);
   EXPECT_EQ(check_after_change(info, membership).message,
-            "broadcast was called while the membership changed: peer 1.9 has left; look at the new ranks and call it again");
+            "broadcast was called while the membership changed: peer 1.9 has left; look at the new "
+            "ranks and call it again");
   EXPECT_EQ(check_after_change(info, membership).peer, peer_id(9));
-  EXPECT_EQ(check_after_change(info_of(request(OpKind::kAllGather), membership), membership).code, Code::kMembershipChanged);
+  EXPECT_EQ(check_after_change(info_of(request(OpKind::kAllGather), membership), membership).code,
+            Code::kMembershipChanged);
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ TEST(Shell, NoMaster) {
   Result<std::unique_ptr<Peer>> joined = Peer::join({"127.0.0.1", 1}, options, {}, {});
   ASSERT_FALSE(joined.ok());
   EXPECT_EQ(joined.status().code, Code::kMasterLost);
-  EXPECT_TRUE(joined.status().message.starts_with("no master at 127.0.0.1:1 within 30")) << joined.status().message;
+  EXPECT_TRUE(joined.status().message.starts_with("no master at 127.0.0.1:1 within 30"))
+      << joined.status().message;
 }
 
 TEST(Shell, TooFewPeersJoin) {
@@ -47,7 +48,9 @@ TEST(Shell, TooFewPeersJoin) {
   Result<std::unique_ptr<Peer>> joined = world.join(options);
   ASSERT_FALSE(joined.ok());
   EXPECT_EQ(joined.status().code, Code::kTooFewPeers);
-  EXPECT_NE(joined.status().message.find("not admitted to run \"test\", peer group 0 within 300 ms"), std::string::npos)
+  EXPECT_NE(
+      joined.status().message.find("not admitted to run \"test\", peer group 0 within 300 ms"),
+      std::string::npos)
       << joined.status().message;
 }
 
@@ -61,9 +64,11 @@ TEST(Shell, OptionsThatDiffer) {
 TEST(Shell, OptionsThatMakeNoSense) {
   Options options = World::options(1);
   options.run = std::string(129, 'x');
-  EXPECT_EQ(Peer::join({"127.0.0.1", 1}, options, {}, {}).status().message, "the name of the run has 129 bytes, allowed are 1 to 128");
+  EXPECT_EQ(Peer::join({"127.0.0.1", 1}, options, {}, {}).status().message,
+            "the name of the run has 129 bytes, allowed are 1 to 128");
   options = World::options(129);
-  EXPECT_EQ(Peer::join({"127.0.0.1", 1}, options, {}, {}).status().message, "min_peers is 129, allowed are 1 to 128");
+  EXPECT_EQ(Peer::join({"127.0.0.1", 1}, options, {}, {}).status().message,
+            "min_peers is 129, allowed are 1 to 128");
   options = World::options(1);
   options.peer_timeout = milliseconds(1);
   EXPECT_EQ(Peer::join({"127.0.0.1", 1}, options, {}, {}).status().code, Code::kInvalidArgument);
@@ -73,7 +78,8 @@ TEST(Shell, OptionsThatMakeNoSense) {
 TEST(Shell, AJoinCanBeInterrupted) {
   World world;
   int asked = 0;
-  Result<std::unique_ptr<Peer>> joined = world.join(World::options(2), [&] { return ++asked == 2; });
+  Result<std::unique_ptr<Peer>> joined =
+      world.join(World::options(2), [&] { return ++asked == 2; });
   ASSERT_FALSE(joined.ok());
   EXPECT_EQ(joined.status().message, "joining the run was interrupted");
 }
@@ -146,7 +152,8 @@ TEST(Shell, SendAndReceiveShiftNobodysNumbers) {
   World world(3);
   world.each([](Peer& peer, uint32_t rank) {
     std::vector<float> sent(1000, static_cast<float>(rank)), received(1000);
-    const int32_t to = static_cast<int32_t>(rank + 1) % 3, from = static_cast<int32_t>(rank + 2) % 3;
+    const int32_t to = static_cast<int32_t>(rank + 1) % 3,
+                  from = static_cast<int32_t>(rank + 2) % 3;
     Outcome send, receive;
     if (rank == 0) peer.post(request(OpKind::kSend, 1000, to), memory(sent), send.completion());
     peer.post(request(OpKind::kRecv, 1000, from), memory(received), receive.completion());
@@ -184,7 +191,8 @@ TEST(Shell, EveryRankMayCallInAnOrderOfItsOwn) {
     }
     std::shuffle(order.begin(), order.end(), std::mt19937(rank));
     std::vector<Outcome> outcomes(64);
-    for (const size_t i : order) outcomes[i] = all_reduce(peer, tensors[i], "tensor " + std::to_string(i));
+    for (const size_t i : order)
+      outcomes[i] = all_reduce(peer, tensors[i], "tensor " + std::to_string(i));
     for (size_t i = 0; i < 64; ++i) {
       EXPECT_EQ(outcomes[i].wait(), Status{});
       EXPECT_EQ(tensors[i], std::vector<float>(tensors[i].size(), static_cast<float>(3 + 3 * i)));
@@ -199,7 +207,8 @@ TEST(Shell, ACompletionMayPost) {
     Outcome outcome;
     peer.post(request(OpKind::kAllReduce, 10), memory(first), [&](Status status) {
       EXPECT_TRUE(status.ok());
-      EXPECT_EQ(peer.update_topology(kLong, {}).status().message, "update_topology from inside a completion would wait for itself");
+      EXPECT_EQ(peer.update_topology(kLong, {}).status().message,
+                "update_topology from inside a completion would wait for itself");
       EXPECT_EQ(peer.info().run, "test");
       peer.leave(kLong);  // not from here
       peer.post(request(OpKind::kAllReduce, 10), memory(second), outcome.completion());
@@ -246,7 +255,9 @@ TEST(Shell, MemoryThatDoesNotFitFailsOnAllRanks) {
     peer.post(request(OpKind::kAllReduce, 10), memory(values), outcome.completion());
     const Status status = outcome.wait();
     EXPECT_EQ(status.code, Code::kInvalidArgument);
-    EXPECT_NE(status.message.find("a tensor of 40 bytes, given as 20 bytes of memory"), std::string::npos) << status.message;
+    EXPECT_NE(status.message.find("a tensor of 40 bytes, given as 20 bytes of memory"),
+              std::string::npos)
+        << status.message;
   });
 }
 
@@ -257,7 +268,8 @@ TEST(Shell, ALossFailsEverythingUntilUpdateTopology) {
     std::vector<float> values(100000, 7.0f);
     Status status = all_reduce(peer, values).wait();
     EXPECT_EQ(status.code, Code::kPeerLost);
-    EXPECT_TRUE(status.message.ends_with("; call pccl.update_topology() and repeat")) << status.message;
+    EXPECT_TRUE(status.message.ends_with("; call pccl.update_topology() and repeat"))
+        << status.message;
     EXPECT_EQ(values, std::vector<float>(100000, 7.0f));
     EXPECT_EQ(all_reduce(peer, values).wait().code, Code::kPeerLost);
     EXPECT_EQ(peer.are_peers_pending(kLong, {}).status().code, Code::kPeerLost);
@@ -317,14 +329,17 @@ TEST(Shell, LeavingFailsWhatIsOpen) {
 TEST(Shell, AChildOfTheProcessIsTurnedAway) {
   World world(1);
   Peer& peer = world.peer(0);
-  const std::string expected =
-      "this process group belongs to process " + std::to_string(getpid()) + "; a forked process cannot use it";
+  const std::string expected = "this process group belongs to process " + std::to_string(getpid()) +
+                               "; a forked process cannot use it";
   const pid_t child = fork();
   if (child == 0) {
     bool fine = true;
-    peer.post(request(OpKind::kBarrier, 0), {}, [&](Status status) { fine = status.message == expected; });
+    peer.post(request(OpKind::kBarrier, 0), {},
+              [&](Status status) { fine = status.message == expected; });
     fine = fine && peer.update_topology(kLong, {}).status().message == expected;
-    fine = fine && peer.sync_shared_state(0, SyncStrategy::kSendOnly, {}, kLong, {}).status().message == expected;
+    fine = fine &&
+           peer.sync_shared_state(0, SyncStrategy::kSendOnly, {}, kLong, {}).status().message ==
+               expected;
     fine = fine && peer.world_size() == 1;
     fine = fine && peer.info().history.empty() && peer.topology()->members.empty();
     peer.leave(kLong);
@@ -358,7 +373,8 @@ TEST(Shell, ANewcomerIsAdmitted) {
   std::thread newcomer([&] { world.add(std::move(world.join(World::options(2)).value())); });
   world.each([](Peer& peer, uint32_t rank) {
     if (rank == 2) return;
-    while (!peer.are_peers_pending(kLong, {}).value().pending) std::this_thread::sleep_for(milliseconds(5));
+    while (!peer.are_peers_pending(kLong, {}).value().pending)
+      std::this_thread::sleep_for(milliseconds(5));
     Result<JointResult> updated = peer.update_topology(kLong, {});
     ASSERT_TRUE(updated.ok()) << updated.status().message;
     EXPECT_EQ(updated.value().topology->joined.size(), 1u);
@@ -387,7 +403,9 @@ TEST(Shell, OneJointCallAtATime) {
   const auto try_another = [&] {  // asked while the first waits
     const Status status = world.peer(0).are_peers_pending(kLong, {}).status();
     EXPECT_EQ(status.code, Code::kInvalidState);
-    EXPECT_NE(status.message.find("another joint call of this process, update_topology, is under way"), std::string::npos);
+    EXPECT_NE(
+        status.message.find("another joint call of this process, update_topology, is under way"),
+        std::string::npos);
     tried = true;
     return false;
   };
@@ -399,7 +417,8 @@ TEST(Shell, OneJointCallAtATime) {
 
 TEST(Shell, AJointCallCanBeInterrupted) {
   World world(2);
-  EXPECT_EQ(world.peer(0).update_topology(kLong, [] { return true; }).status().message, "update_topology was interrupted");
+  EXPECT_EQ(world.peer(0).update_topology(kLong, [] { return true; }).status().message,
+            "update_topology was interrupted");
   EXPECT_EQ(world.peer(1).update_topology(kLong, {}).status().code, Code::kOperationTimeout);
   world.each([](Peer& peer, uint32_t) { EXPECT_TRUE(peer.update_topology(kLong, {}).ok()); });
 }
@@ -409,7 +428,8 @@ TEST(Shell, AJointCallCanBeInterrupted) {
 struct State {
   explicit State(float value) : weights(50000, value), steps(1, static_cast<int64_t>(value)) {}
   std::vector<StateSpan> entries() {
-    return {{"weights", DType::kFloat32, {500, 100}, bytes_of(weights)}, {"steps", DType::kInt64, {}, bytes_of(steps)}};
+    return {{"weights", DType::kFloat32, {500, 100}, bytes_of(weights)},
+            {"steps", DType::kInt64, {}, bytes_of(steps)}};
   }
   std::vector<float> weights;
   std::vector<int64_t> steps;
@@ -419,7 +439,8 @@ TEST(Shell, SharedStateInStepStaysAsItIs) {
   World world(3);
   world.each([](Peer& peer, uint32_t) {
     State state(1);
-    Result<JointResult> synced = peer.sync_shared_state(0, SyncStrategy::kEnforcePopular, state.entries(), kLong, {});
+    Result<JointResult> synced =
+        peer.sync_shared_state(0, SyncStrategy::kEnforcePopular, state.entries(), kLong, {});
     ASSERT_TRUE(synced.ok()) << synced.status().message;
     EXPECT_EQ(synced.value().bytes_received + synced.value().bytes_sent, 0u);
     EXPECT_EQ(synced.value().revision, 0u);
@@ -432,7 +453,8 @@ TEST(Shell, TheStaleFetchThePopularState) {
   std::atomic<uint64_t> sent{0}, received{0};
   world.each([&](Peer& peer, uint32_t rank) {
     State state(rank == 1 || rank == 3 ? 5 : static_cast<float>(rank + 10));
-    Result<JointResult> synced = peer.sync_shared_state(4, SyncStrategy::kEnforcePopular, state.entries(), kLong, {});
+    Result<JointResult> synced =
+        peer.sync_shared_state(4, SyncStrategy::kEnforcePopular, state.entries(), kLong, {});
     ASSERT_TRUE(synced.ok()) << synced.status().message;
     EXPECT_EQ(state.weights, std::vector<float>(50000, 5.0f));
     EXPECT_EQ(state.steps[0], 5);
@@ -460,7 +482,9 @@ TEST(Shell, StatesOfDifferentShapesAreRefused) {
     State state(1);
     std::vector<StateSpan> entries = state.entries();
     if (rank == 1) entries[0].shape = {50000};
-    EXPECT_EQ(peer.sync_shared_state(0, SyncStrategy::kEnforcePopular, entries, kLong, {}).status().code, Code::kSharedState);
+    EXPECT_EQ(
+        peer.sync_shared_state(0, SyncStrategy::kEnforcePopular, entries, kLong, {}).status().code,
+        Code::kSharedState);
     EXPECT_EQ(state.weights[0], 1.0f);
   });
 }
@@ -468,7 +492,10 @@ TEST(Shell, StatesOfDifferentShapesAreRefused) {
 TEST(Shell, AnInterruptedSyncReturnsOnlyWhenNothingIsLent) {
   World world(2);
   State state(1);
-  const Status status = world.peer(0).sync_shared_state(0, SyncStrategy::kEnforcePopular, state.entries(), kLong, [] { return true; }).status();
+  const Status status = world.peer(0)
+                            .sync_shared_state(0, SyncStrategy::kEnforcePopular, state.entries(),
+                                               kLong, [] { return true; })
+                            .status();
   EXPECT_EQ(status.message, "sync_shared_state was interrupted");
 }
 
@@ -483,7 +510,8 @@ TEST(Shell, InfoTellsWhatHappened) {
     EXPECT_EQ(all_reduce(peer, wrong).wait().code, Code::kMismatch);
     const Info info = peer.info();
     ASSERT_EQ(info.history.size(), 2u);
-    EXPECT_EQ(info.history[0].text, "all_reduce(sum, float32, 65536 elements, world size 2) (grads, #0)");
+    EXPECT_EQ(info.history[0].text,
+              "all_reduce(sum, float32, 65536 elements, world size 2) (grads, #0)");
     EXPECT_EQ(info.history[0].outcome, "ok");
     EXPECT_GT(info.history[0].seconds, 0.0);
     EXPECT_EQ(info.history[1].outcome, "collective mismatch");

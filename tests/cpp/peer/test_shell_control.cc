@@ -48,14 +48,16 @@ class ByHand {
     say_bytes(bytes);
   }
   void say_bytes(std::span<const std::byte> bytes) {
-    EXPECT_EQ(send(connection_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    EXPECT_EQ(send(connection_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
   }
   // The next message that is no Ping. Counts how often the socket had something.
   protocol::Message hear() {
     while (true) {
       auto next = decoder_.next();
       EXPECT_TRUE(next.ok());
-      if (next.ok() && next.value() && !std::holds_alternative<protocol::Ping>(*next.value())) return *next.value();
+      if (next.ok() && next.value() && !std::holds_alternative<protocol::Ping>(*next.value()))
+        return *next.value();
       if (next.ok() && next.value()) continue;
       std::vector<std::byte> bytes(1 << 20);
       const ssize_t size = recv(connection_, bytes.data(), bytes.size(), 0);
@@ -114,7 +116,8 @@ TEST(Control, WhatOneTurnProducesLeavesInOneSend) {
     master.admit();
     const auto first = master.hear_a<protocol::Begin>();
     master.hear_a<protocol::Done>();
-    master.say(protocol::Verdicts{master.epoch, 0, 0, {{first.op, protocol::Outcome::kCommitted, Code::kOk, ""}}});
+    master.say(protocol::Verdicts{
+        master.epoch, 0, 0, {{first.op, protocol::Outcome::kCommitted, Code::kOk, ""}}});
     const size_t before = master.reads;
     for (int i = 0; i < 100; ++i) {
       master.hear_a<protocol::Begin>();
@@ -150,7 +153,8 @@ TEST(Control, ABrokenConnectionIsResumed) {
     EXPECT_EQ(resume.ops[0].state, protocol::OpState::kDone);
     EXPECT_EQ(resume.infos[0], begun.info);
     master.say(protocol::Resumed{1});
-    master.say(protocol::Verdicts{master.epoch, 0, 0, {{begun.op, protocol::Outcome::kCommitted, Code::kOk, ""}}});
+    master.say(protocol::Verdicts{
+        master.epoch, 0, 0, {{begun.op, protocol::Outcome::kCommitted, Code::kOk, ""}}});
     master.hear_a<protocol::Leave>();
   });
   auto peer = std::move(join(master).value());

@@ -12,7 +12,10 @@ namespace {
 class SharedEntriesTest : public testing::Test {
  protected:
   StateSpan entry(const std::string& key, std::vector<float>& values) {
-    return {key, DType::kFloat32, {static_cast<int64_t>(values.size())}, std::as_writable_bytes(std::span(values))};
+    return {key,
+            DType::kFloat32,
+            {static_cast<int64_t>(values.size())},
+            std::as_writable_bytes(std::span(values))};
   }
   std::string refusal(std::vector<StateSpan> entries) {
     const auto made = SharedEntries::make(std::move(entries));
@@ -35,7 +38,8 @@ TEST_F(SharedEntriesTest, TheOfferIsSortedAndHashed) {
 }
 
 TEST_F(SharedEntriesTest, WhatIsReceivedStaysApartUntilItIsInstalled) {
-  const auto entries = SharedEntries::make({entry("a", a), entry("b", b), entry("none", none)}).value();
+  const auto entries =
+      SharedEntries::make({entry("a", a), entry("b", b), entry("none", none)}).value();
   const auto spans = entries->lend({1, 2}, true).value();
   ASSERT_EQ(spans.size(), 2u);
   ASSERT_EQ(spans[0].size(), 32u);
@@ -46,7 +50,8 @@ TEST_F(SharedEntriesTest, WhatIsReceivedStaysApartUntilItIsInstalled) {
   const uint64_t right = ring::state_hash(spans[0].data(), 32);
   EXPECT_EQ(entries->verify({1, 2}, {right, nothing}), Status{});
   EXPECT_EQ(entries->verify({1, 2}, {right + 1, nothing}).message,
-            "entry \"b\" arrived with another hash than was agreed on: its owner changed it during the call");
+            "entry \"b\" arrived with another hash than was agreed on: its owner changed it during "
+            "the call");
   EXPECT_EQ(b, std::vector<float>(8, 2.0f));
   entries->install({1, 2});
   EXPECT_EQ(b, fresh);
@@ -68,15 +73,18 @@ TEST_F(SharedEntriesTest, EntriesThatCannotBeOffered) {
   wrong.shape = {5};
   EXPECT_EQ(refusal({wrong}), "shared state: entry \"a\" has 16 bytes, its shape says 20");
   wrong.shape = {-4};
-  EXPECT_EQ(refusal({wrong}), "shared state: entry \"a\" has 16 bytes, its shape says something else");
+  EXPECT_EQ(refusal({wrong}),
+            "shared state: entry \"a\" has 16 bytes, its shape says something else");
   wrong.shape = {int64_t{1} << 62, 4, 1};
-  EXPECT_EQ(refusal({wrong}), "shared state: entry \"a\" has 16 bytes, its shape says something else");
+  EXPECT_EQ(refusal({wrong}),
+            "shared state: entry \"a\" has 16 bytes, its shape says something else");
   wrong = entry("a", a);
   wrong.shape.resize(65, 1);
-  EXPECT_EQ(refusal({wrong}), "shared state: entry \"a\" has 65 dimensions, at most 64 are allowed");
-  wrong = entry(std::string(513, 'k'), a);
   EXPECT_EQ(refusal({wrong}),
-            "shared state: the key \"" + std::string(64, 'k') + "...\" has 513 bytes, at most 512 are allowed");
+            "shared state: entry \"a\" has 65 dimensions, at most 64 are allowed");
+  wrong = entry(std::string(513, 'k'), a);
+  EXPECT_EQ(refusal({wrong}), "shared state: the key \"" + std::string(64, 'k') +
+                                  "...\" has 513 bytes, at most 512 are allowed");
 }
 
 TEST_F(SharedEntriesTest, AsManyAsOneMessageHolds) {
@@ -85,7 +93,8 @@ TEST_F(SharedEntriesTest, AsManyAsOneMessageHolds) {
   EXPECT_EQ(refusal(entries), "shared state: 65537 entries, at most 65536 are allowed");
   entries.resize(40000);
   for (StateSpan& each : entries) each.key.resize(500, 'k');
-  EXPECT_EQ(refusal(entries).substr(0, 60), "shared state: its keys and shapes take 21600000 bytes, at mo");
+  EXPECT_EQ(refusal(entries).substr(0, 60),
+            "shared state: its keys and shapes take 21600000 bytes, at mo");
 }
 
 }  // namespace

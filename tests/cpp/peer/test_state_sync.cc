@@ -12,7 +12,8 @@ using protocol::Transfer;
 protocol::Offer offer(uint64_t hash) {
   protocol::Offer out;
   out.revision = 7;
-  for (int i = 0; i < 3; ++i) out.entries.push_back({"w" + std::to_string(i), DType::kFloat32, {2, 2}, hash});
+  for (int i = 0; i < 3; ++i)
+    out.entries.push_back({"w" + std::to_string(i), DType::kFloat32, {2, 2}, hash});
   return out;
 }
 
@@ -33,8 +34,10 @@ class StateSyncTest : public testing::Test {
     return {0, JointKind::kSyncSharedState, code, std::move(text), false, 7, 42};
   }
   std::string refusal(const protocol::SyncPlan& wrong) {
-    const std::string story = t.hear(wrong), broke = "warn: the master at host:1 broke the protocol: ";
-    return story.starts_with(broke) ? story.substr(broke.size(), story.find('\n') - broke.size()) : story;
+    const std::string story = t.hear(wrong),
+                      broke = "warn: the master at host:1 broke the protocol: ";
+    return story.starts_with(broke) ? story.substr(broke.size(), story.find('\n') - broke.size())
+                                    : story;
   }
 
   Transcript t;
@@ -46,7 +49,8 @@ TEST_F(StateSyncTest, NobodyIsStale) { EXPECT_EQ(t.hear(answer()), "finish joint
 
 TEST_F(StateSyncTest, AStalePeerFetchesVerifiesAndInstalls) {
   EXPECT_EQ(t.hear(plan({fetch})), "start call 5 as ?#0: 1 of 2, from 1.1, key 0, key 2\n");
-  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), op(1, 2)}), "end ?#0 committed\nverify call 5, key 0, key 2\n");
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), op(1, 2)}),
+            "end ?#0 committed\nverify call 5, key 0, key 2\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}), "");
   EXPECT_EQ(t.on(StateVerified{5, {}}), "tell Fetched 0\n");
   EXPECT_EQ(t.hear(answer()), "finish joint call 5: ok, install 0, install 2\n");
@@ -57,7 +61,8 @@ TEST_F(StateSyncTest, FromSeveralSourcesAtOnce) {
             "start call 5 as ?#0: 1 of 2, from 1.1, key 2\n"
             "start call 5 as ?#0: 1 of 2, from 1.3, key 0, key 1\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), op(3, 2)}), "end ?#0 committed\n");
-  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), op(1, 2)}), "end ?#0 committed\nverify call 5, key 0, key 1, key 2\n");
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), op(1, 2)}),
+            "end ?#0 committed\nverify call 5, key 0, key 1, key 2\n");
 }
 
 TEST_F(StateSyncTest, ASourceIsDoneWhenItsBytesHaveLeft) {
@@ -78,14 +83,17 @@ TEST_F(StateSyncTest, BytesThatDoNotHashRightFailItForAll) {
   t.on(OpTransferred{epoch_id(1), op(1, 2)});
   EXPECT_EQ(t.on(StateVerified{5, {Code::kSharedState, "w0 has another hash", {}}}),
             "tell Fetched 0: rank 1 (peer 1.2): w0 has another hash\n");
-  EXPECT_EQ(t.hear(answer(Code::kSharedState, "rank 1: w0")), "finish joint call 5: shared state: sync_shared_state: rank 1: w0\n");
+  EXPECT_EQ(t.hear(answer(Code::kSharedState, "rank 1: w0")),
+            "finish joint call 5: shared state: sync_shared_state: rank 1: w0\n");
 }
 
 TEST_F(StateSyncTest, NoMemoryForStagingFailsItForAll) {
   t.hear(plan({fetch}));
-  EXPECT_EQ(t.on(OpFailed{epoch_id(1), op(1, 2), {Code::kSystem, "no memory", {}}}), "tell Fetched 0: rank 1 (peer 1.2): no memory\n");
+  EXPECT_EQ(t.on(OpFailed{epoch_id(1), op(1, 2), {Code::kSystem, "no memory", {}}}),
+            "tell Fetched 0: rank 1 (peer 1.2): no memory\n");
   EXPECT_EQ(t.hear(answer(Code::kSystem, "no memory")), "end ?#0 aborted\n");
-  EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}), "finish joint call 5: system: sync_shared_state: no memory\n");
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}),
+            "finish joint call 5: system: sync_shared_state: no memory\n");
 }
 
 TEST_F(StateSyncTest, ALossStopsTheTransfersAndTheAnswerEndsTheCall) {
@@ -95,14 +103,16 @@ TEST_F(StateSyncTest, ALossStopsTheTransfersAndTheAnswerEndsTheCall) {
   EXPECT_TRUE(story.ends_with("end ?#0 aborted\nend ?#0 aborted\n")) << story;
   t.on(OpDrained{epoch_id(1), op(2, 3)});
   EXPECT_EQ(t.hear(answer(Code::kPeerLost, "peer 1.3 lost")), "");
-  EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}), "finish joint call 5: peer lost: sync_shared_state: peer 1.3 lost\n");
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}),
+            "finish joint call 5: peer lost: sync_shared_state: peer 1.3 lost\n");
 }
 
 TEST_F(StateSyncTest, LeavingWaitsForWhatIsLent) {
   t.hear(plan({fetch}));
   EXPECT_EQ(t.on(LeaveCalled{}), "tell Leave\nclose\nend ?#0 aborted\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}),
-            "finish joint call 5: invalid state: sync_shared_state: this process has left the run\ngone: ok\n");
+            "finish joint call 5: invalid state: sync_shared_state: this process has left the "
+            "run\ngone: ok\n");
 }
 
 TEST_F(StateSyncTest, ItsTimeoutAsksTheMaster) {
@@ -128,7 +138,8 @@ TEST_F(StateSyncTest, TheNextCallStartsAfresh) {
   t.on(OpTransferred{epoch_id(1), op(1, 2)});
   t.on(StateVerified{5, {}});
   t.hear(answer());
-  EXPECT_EQ(t.on(JointCalled{6, JointKind::kSyncSharedState, offer(2), {}}), "tell Vote 1 sync_shared_state of 1.1\n");
+  EXPECT_EQ(t.on(JointCalled{6, JointKind::kSyncSharedState, offer(2), {}}),
+            "tell Vote 1 sync_shared_state of 1.1\n");
   protocol::Answer again = answer();
   again.number = 1;
   EXPECT_EQ(t.hear(again), "finish joint call 6: ok\n");
@@ -145,23 +156,31 @@ TEST_F(StateSyncTest, APlanOfOtherEntries) {
   EXPECT_EQ(refusal(wrong), "SyncPlan 0: its entries are not those that were offered");
 }
 TEST_F(StateSyncTest, APlanWithStrangers) {
-  EXPECT_EQ(refusal(plan({{peer_id(9), peer_id(2), {0}}})), "SyncPlan 0: a transfer with nobody of this epoch");
+  EXPECT_EQ(refusal(plan({{peer_id(9), peer_id(2), {0}}})),
+            "SyncPlan 0: a transfer with nobody of this epoch");
 }
 TEST_F(StateSyncTest, APlanForOthers) {
-  EXPECT_EQ(refusal(plan({{peer_id(1), peer_id(3), {0}}})), "SyncPlan 0: a transfer with nobody of this epoch");
+  EXPECT_EQ(refusal(plan({{peer_id(1), peer_id(3), {0}}})),
+            "SyncPlan 0: a transfer with nobody of this epoch");
 }
-TEST_F(StateSyncTest, APlanWithATransferTwice) { EXPECT_EQ(refusal(plan({give, give})), "SyncPlan 0: a transfer is there twice"); }
+TEST_F(StateSyncTest, APlanWithATransferTwice) {
+  EXPECT_EQ(refusal(plan({give, give})), "SyncPlan 0: a transfer is there twice");
+}
 TEST_F(StateSyncTest, APlanWithAKeyTwice) {
-  EXPECT_EQ(refusal(plan({fetch, {peer_id(3), peer_id(2), {2}}})), "SyncPlan 0: a key is to come from two peers");
+  EXPECT_EQ(refusal(plan({fetch, {peer_id(3), peer_id(2), {2}}})),
+            "SyncPlan 0: a key is to come from two peers");
 }
 TEST_F(StateSyncTest, APlanWithKeysOutOfOrder) {
-  EXPECT_EQ(refusal(plan({{peer_id(1), peer_id(2), {2, 0}}})), "SyncPlan 0: the keys of a transfer make no sense");
+  EXPECT_EQ(refusal(plan({{peer_id(1), peer_id(2), {2, 0}}})),
+            "SyncPlan 0: the keys of a transfer make no sense");
 }
 TEST_F(StateSyncTest, APlanWithKeysOutOfBounds) {
-  EXPECT_EQ(refusal(plan({{peer_id(1), peer_id(2), {3}}})), "SyncPlan 0: the keys of a transfer make no sense");
+  EXPECT_EQ(refusal(plan({{peer_id(1), peer_id(2), {3}}})),
+            "SyncPlan 0: the keys of a transfer make no sense");
 }
 TEST_F(StateSyncTest, APlanWithoutKeys) {
-  EXPECT_EQ(refusal(plan({{peer_id(1), peer_id(2), {}}})), "SyncPlan 0: the keys of a transfer make no sense");
+  EXPECT_EQ(refusal(plan({{peer_id(1), peer_id(2), {}}})),
+            "SyncPlan 0: the keys of a transfer make no sense");
 }
 TEST_F(StateSyncTest, ASecondPlan) {
   t.hear(plan({fetch}));

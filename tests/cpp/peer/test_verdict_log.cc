@@ -8,7 +8,9 @@ namespace {
 using protocol::Outcome;
 using protocol::Verdict;
 
-Verdict committed(uint32_t sequence) { return {{{}, sequence}, Outcome::kCommitted, Code::kOk, ""}; }
+Verdict committed(uint32_t sequence) {
+  return {{{}, sequence}, Outcome::kCommitted, Code::kOk, ""};
+}
 Verdict aborted(uint32_t sequence, std::string why) {
   return {{{}, sequence}, Outcome::kAborted, Code::kMismatch, std::move(why)};
 }
@@ -40,7 +42,8 @@ TEST(VerdictLog, KeepsForAMasterThatForgotWhatIsNotEverywhere) {
 
 TEST(VerdictLog, AResumeStaysInsideOneMessage) {
   VerdictLog log;
-  for (uint32_t sequence = 0; sequence < 3000; ++sequence) log.add(aborted(sequence, std::string(4096, 'x')));
+  for (uint32_t sequence = 0; sequence < 3000; ++sequence)
+    log.add(aborted(sequence, std::string(4096, 'x')));
   protocol::Resume resume;
   log.describe(resume);
   size_t bytes = 0;
@@ -59,7 +62,8 @@ TEST(VerdictLog, AnEarlyVerdictIsTakenOnce) {
 
 TEST(VerdictLog, EarlyVerdictsAreBounded) {
   VerdictLog log;
-  for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence) ASSERT_TRUE(log.keep_early(aborted(sequence, "")));
+  for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence)
+    ASSERT_TRUE(log.keep_early(aborted(sequence, "")));
   EXPECT_FALSE(log.keep_early(aborted(protocol::kOpsOpenMax, "")));
 }
 

@@ -1,5 +1,6 @@
-// Transcript: a PeerCore on paper. Feeds it events, carries its clock, and writes down every effect as one
-// line, so that a test reads as the story it tells. Three peers, 1.1 to 1.3; the subject is 1.2, rank 1.
+// Transcript: a PeerCore on paper. Feeds it events, carries its clock, and writes down every effect
+// as one line, so that a test reads as the story it tells. Three peers, 1.1 to 1.3; the subject
+// is 1.2, rank 1.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +18,9 @@ namespace pccl::peer {
 inline PeerId peer_id(uint32_t counter) { return {(uint64_t{1} << 32) | counter}; }
 inline Epoch epoch_id(uint32_t counter) { return {(uint64_t{1} << 32) | counter}; }
 
-inline std::string seconds(double count) { return text(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(count))); }
+inline std::string seconds(double count) {
+  return text(std::chrono::duration_cast<Duration>(std::chrono::duration<double>(count)));
+}
 
 class Transcript {
  public:
@@ -47,7 +50,8 @@ class Transcript {
 
   // Lets time pass, stepping the core whenever it asks to be.
   std::string wait(double count) {
-    const Instant until = now_ + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(count));
+    const Instant until =
+        now_ + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(count));
     std::string out;
     while (core_.deadline() && *core_.deadline() <= until) {
       now_ = std::max(now_, *core_.deadline());
@@ -64,10 +68,12 @@ class Transcript {
     hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false});
     on(Listening{uint16_t{4000}});
   }
-  protocol::EpochStart start_of(uint32_t epoch, std::vector<uint32_t> peers, std::vector<uint32_t> ring = {}) {
+  protocol::EpochStart start_of(uint32_t epoch, std::vector<uint32_t> peers,
+                                std::vector<uint32_t> ring = {}) {
     protocol::EpochStart start;
     start.epoch = start.generation = epoch_id(epoch);
-    for (uint32_t peer : peers) start.members.push_back({peer_id(peer), "10.0.0." + std::to_string(peer)});
+    for (uint32_t peer : peers)
+      start.members.push_back({peer_id(peer), "10.0.0." + std::to_string(peer)});
     for (uint32_t rank = 0; rank < peers.size(); ++rank) start.ring.push_back(rank);
     if (!ring.empty()) start.ring = ring;
     return start;
@@ -92,19 +98,30 @@ class Transcript {
   }
   std::string call(OpRequest request) { return on(OpCalled{std::move(request)}); }
   std::string joint(Handle handle, protocol::JointKind what, double timeout = 0) {
-    return on(JointCalled{handle, what, {}, std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout))});
+    return on(
+        JointCalled{handle,
+                    what,
+                    {},
+                    std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout))});
   }
   // What most operations of these tests are called by: the n-th under the default tag.
-  static OpKey key(uint32_t sequence, const std::string& tag = "") { return {tag_id(tag), sequence}; }
+  static OpKey key(uint32_t sequence, const std::string& tag = "") {
+    return {tag_id(tag), sequence};
+  }
   static protocol::Verdict aborted(OpKey op, Code code, std::string why) {
     return {op, protocol::Outcome::kAborted, code, std::move(why)};
   }
-  static protocol::Verdict committed(OpKey op) { return {op, protocol::Outcome::kCommitted, Code::kOk, ""}; }
+  static protocol::Verdict committed(OpKey op) {
+    return {op, protocol::Outcome::kCommitted, Code::kOk, ""};
+  }
   std::string decide(uint32_t epoch, uint64_t first, std::vector<protocol::Verdict> verdicts) {
     return hear(protocol::Verdicts{epoch_id(epoch), first, 0, std::move(verdicts)});
   }
   std::string lose(uint32_t epoch, uint32_t peer, std::vector<OpKey> commit = {}) {
-    return hear(protocol::EpochEnd{epoch_id(epoch), {{peer_id(peer), ""}}, std::move(commit), "peer " + text(peer_id(peer)) + " lost"});
+    return hear(protocol::EpochEnd{epoch_id(epoch),
+                                   {{peer_id(peer), ""}},
+                                   std::move(commit),
+                                   "peer " + text(peer_id(peer)) + " lost"});
   }
 
   PeerCore& core() { return core_; }
@@ -119,7 +136,8 @@ class Transcript {
   }
   static std::string line(const Listen& what) { return "listen as " + text(what.self); }
   static std::string line(const DialPeer& what) {
-    return "dial " + text(what.dial.peer) + " at " + what.dial.host + ":" + std::to_string(what.dial.port);
+    return "dial " + text(what.dial.peer) + " at " + what.dial.host + ":" +
+           std::to_string(what.dial.port);
   }
   static std::string line(const ForgetPeer& what) { return "forget " + text(what.peer); }
   static std::string line(const BeginEpoch& what) {
@@ -129,8 +147,8 @@ class Transcript {
   }
   static std::string line(const StartOp& what) {
     const ring::Task& task = what.task;
-    std::string out = "start " + number(what.handle) + " as " + text(task.op) + ": " + std::to_string(task.shape.rank) + " of " +
-                      std::to_string(task.shape.world);
+    std::string out = "start " + number(what.handle) + " as " + text(task.op) + ": " +
+                      std::to_string(task.shape.rank) + " of " + std::to_string(task.shape.world);
     if (task.upstream) out += ", from " + text(task.upstream);
     if (task.downstream) out += ", to " + text(task.downstream);
     for (uint32_t state_key : what.keys) out += ", key " + std::to_string(state_key);
@@ -144,11 +162,14 @@ class Transcript {
     for (uint32_t state_key : what.keys) out += ", key " + std::to_string(state_key);
     return out;
   }
-  static std::string line(const FinishOp& what) { return "finish " + number(what.handle) + ": " + outcome(what.status); }
+  static std::string line(const FinishOp& what) {
+    return "finish " + number(what.handle) + ": " + outcome(what.status);
+  }
   static std::string line(const FinishJoint& what) {
     std::string out = "finish joint " + number(what.handle) + ": " + outcome(what.status);
     if (what.topology) {
-      out += ", rank " + std::to_string(what.topology->rank) + " of " + std::to_string(what.topology->members.size()) + " in epoch " +
+      out += ", rank " + std::to_string(what.topology->rank) + " of " +
+             std::to_string(what.topology->members.size()) + " in epoch " +
              text(what.topology->epoch);
     }
     if (what.pending) out += ", pending";
@@ -176,10 +197,15 @@ class Transcript {
   static std::string text(Code code) { return pccl::text(code); }
 
   template <typename M>
-  static std::string detail(const M&) { return ""; }
-  static std::string detail(const protocol::Begin& what) { return " " + text(what.op) + " " + protocol::text(what.info); }
+  static std::string detail(const M&) {
+    return "";
+  }
+  static std::string detail(const protocol::Begin& what) {
+    return " " + text(what.op) + " " + protocol::text(what.info);
+  }
   static std::string detail(const protocol::Done& what) {
-    return " " + text(what.op) + (what.verdict_index > 0 ? ", seen " + std::to_string(what.verdict_index) : "");
+    return " " + text(what.op) +
+           (what.verdict_index > 0 ? ", seen " + std::to_string(what.verdict_index) : "");
   }
   static std::string detail(const protocol::AbortRequest& what) {
     return " " + text(what.op) + ", " + pccl::text(what.code) + ": " + what.text;
@@ -189,7 +215,8 @@ class Transcript {
     return " " + text(what.peer) + " " + states[static_cast<int>(what.state)];
   }
   static std::string detail(const protocol::Vote& what) {
-    return " " + std::to_string(what.number) + " " + protocol::text(what.kind) + " of " + text(what.generation);
+    return " " + std::to_string(what.number) + " " + protocol::text(what.kind) + " of " +
+           text(what.generation);
   }
   static std::string detail(const protocol::JointAbort& what) {
     return " " + std::to_string(what.number) + " of " + text(what.generation);
@@ -199,17 +226,23 @@ class Transcript {
   }
   static std::string detail(const protocol::Report& what) { return reports(what.ops); }
   static std::string detail(const protocol::Resume& what) {
-    std::string out = " in epoch " + text(what.epoch) + (what.ended ? " (ended)" : "") + reports(what.ops) + ", seen " +
-                      std::to_string(what.verdict_index) + ", answered " + std::to_string(what.joint_answered);
+    std::string out = " in epoch " + text(what.epoch) + (what.ended ? " (ended)" : "") +
+                      reports(what.ops) + ", seen " + std::to_string(what.verdict_index) +
+                      ", answered " + std::to_string(what.joint_answered);
     for (PeerId peer : what.dead_links) out += ", dead " + text(peer);
     return out;
   }
-  static std::string detail(const protocol::Ping& what) { return " " + std::to_string(what.counter) + ", seen " + std::to_string(what.verdict_index); }
-  static std::string detail(const protocol::Pong& what) { return " " + std::to_string(what.counter); }
+  static std::string detail(const protocol::Ping& what) {
+    return " " + std::to_string(what.counter) + ", seen " + std::to_string(what.verdict_index);
+  }
+  static std::string detail(const protocol::Pong& what) {
+    return " " + std::to_string(what.counter);
+  }
   static std::string reports(const std::vector<protocol::OpReport>& ops) {
     const char* states[] = {"not done", "done", "committed", "aborted"};
     std::string out;
-    for (const protocol::OpReport& op : ops) out += ", " + text(op.op) + " " + states[static_cast<int>(op.state)];
+    for (const protocol::OpReport& op : ops)
+      out += ", " + text(op.op) + " " + states[static_cast<int>(op.state)];
     return out;
   }
 

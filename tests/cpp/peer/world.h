@@ -1,5 +1,6 @@
-// World: a master and its peers in one process, over real sockets on this machine's loopback. each() runs
-// one thread per peer, as the processes of a run would; Outcome is a posted operation one can wait for.
+// World: a master and its peers in one process, over real sockets on this machine's loopback.
+// each() runs one thread per peer, as the processes of a run would; Outcome is a posted operation
+// one can wait for.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +32,8 @@ class Outcome {
   }
   Status wait() const {
     std::unique_lock lock(state_->mutex);
-    if (!state_->changed.wait_for(lock, std::chrono::seconds(20), [this] { return state_->status.has_value(); })) {
+    if (!state_->changed.wait_for(lock, std::chrono::seconds(20),
+                                  [this] { return state_->status.has_value(); })) {
       return {Code::kSystem, "still not completed after 20 s", {}};
     }
     return *state_->status;
@@ -84,7 +86,8 @@ class World {
     return options;
   }
   net::Endpoint endpoint() const { return {"127.0.0.1", master_->port()}; }
-  Result<std::unique_ptr<Peer>> join(const Options& wanted, const Interrupted& interrupted = {}) const {
+  Result<std::unique_ptr<Peer>> join(const Options& wanted,
+                                     const Interrupted& interrupted = {}) const {
     return Peer::join(endpoint(), wanted, {}, interrupted);
   }
 
@@ -123,7 +126,8 @@ inline OpRequest request(protocol::OpKind kind, uint64_t count, int32_t root = -
   return out;
 }
 
-inline Outcome all_reduce(Peer& peer, std::vector<float>& values, const std::string& tag = "", Duration timeout = {}) {
+inline Outcome all_reduce(Peer& peer, std::vector<float>& values, const std::string& tag = "",
+                          Duration timeout = {}) {
   OpRequest what = request(protocol::OpKind::kAllReduce, values.size());
   what.tag = tag;
   what.timeout = timeout;

@@ -55,8 +55,8 @@ Resume resume_of(uint16_t version, const std::string& run = {}) {
 
 TEST(Codec, LayoutIsTheOneThatIsDocumented) {
   EXPECT_EQ(framed(Ping{0x0102030405060708, 9, Epoch{10}}),
-            bytes_of({26, 0, 0, 0, 5, 0, 8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0,
-                      0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0}));
+            bytes_of({26, 0, 0, 0, 5, 0, 8, 7,  6, 5, 4, 3, 2, 1, 9,
+                      0,  0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0}));
   EXPECT_EQ(framed(Leave{}), bytes_of({2, 0, 0, 0, 24, 0}));
   EXPECT_EQ(framed(Reject{Code::kKicked, "no"}),
             bytes_of({9, 0, 0, 0, 2, 0, 9, 2, 0, 0, 0, 'n', 'o'}));
