@@ -58,6 +58,7 @@ $(BUILT): $(SOURCES) $(VENV_READY)
 $(INSTALLED): pyproject.toml | $(BUILT)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	touch $@
+	@echo "pccl for torch $(TORCH) is in $(VENV): $(BIN)/pccl, $(BIN)/python"
 setup: packages $(BUILT) $(INSTALLED)   ## packages, .venv, pccl installed: .venv/bin/pccl
 
 # --- Running -------------------------------------------------------------------------------------------------------

@@ -55,10 +55,12 @@ class Build(BuildExtension):
         self._place_master(Path(self.get_ext_fullpath(extension.name)).parent / "bin")
 
     def _build_core(self) -> None:
+        commands = [["cmake", "--build", CORE, "--target", "pccl_core", "pccl-master"]]
         if not (CORE / "build.ninja").exists():
-            subprocess.run(["cmake", "-S", ".", "-B", CORE, "-G", "Ninja"], check=True)
-        targets = ["pccl_core", "pccl-master"]
-        subprocess.run(["cmake", "--build", CORE, "--target", *targets], check=True)
+            commands.insert(0, ["cmake", "-S", ".", "-B", CORE, "-G", "Ninja"])
+        for command in commands:
+            if subprocess.run(command, check=False).returncode != 0:
+                sys.exit("The core was not built; what is wrong with it stands above.")
 
     def _place_master(self, bin_dir: Path) -> None:
         bin_dir.mkdir(exist_ok=True)

@@ -1,6 +1,10 @@
 # Tests of the core: one binary per layer, so that an edit links one; one ctest case per test, so that a hang has a name.
 find_package(GTest REQUIRED)
 include(GoogleTest)
+set(test_options)
+if(PCCL_SANITIZE MATCHES undefined)
+  set(test_options -fno-sanitize=undefined)  # it watches the core; in the tests it would cost a minute of compilation
+endif()
 
 file(GLOB layers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/cpp tests/cpp/*)
 foreach(layer ${layers})
@@ -10,6 +14,7 @@ foreach(layer ${layers})
   endif()
   add_executable(test_${layer} ${sources})
   target_link_libraries(test_${layer} PRIVATE pccl_core GTest::gtest_main)
+  target_compile_options(test_${layer} PRIVATE ${test_options})
   gtest_discover_tests(test_${layer} TEST_PREFIX ${layer}. DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS unit TIMEOUT 60)
 endforeach()

@@ -26,19 +26,24 @@ std::string version_text(unsigned version) {
          std::to_string(version & 0xff);
 }
 
+Status refusal(const std::string& why) {
+  return {Code::kInvalidState, why + ". Unset TORCH_USE_RTLD_GLOBAL and start again", {}};
+}
+
 }  // namespace
 
 Status judge_libuv(std::span<const LibuvSymbol> symbols, const std::string& self,
                    unsigned built_with, unsigned running) {
+  const LibuvSymbol& first = symbols.front();
   for (const LibuvSymbol& symbol : symbols) {
-    const bool ours = is_libuv(symbol.library) || symbol.library == self;
-    if (ours && symbol.library == symbols.front().library) continue;
-    return {Code::kInvalidState,
-            "libuv's " + symbol.name + " comes from " + symbol.library + ", " +
-                symbols.front().name + " from " + symbols.front().library +
-                ": another library has taken over a part of libuv. Unset TORCH_USE_RTLD_GLOBAL and "
-                "start again",
-            {}};
+    const std::string found = "libuv's " + symbol.name + " comes from " + symbol.library;
+    if (!is_libuv(symbol.library) && symbol.library != self) {
+      return refusal(found + ", which has put its own copy in the place of libuv");
+    }
+    if (symbol.library != first.library) {
+      return refusal(found + ", " + first.name + " from " + first.library +
+                     ": two copies are mixed");
+    }
   }
   if (running >> 16 == built_with >> 16 && running >> 8 >= built_with >> 8) return {};
   return {Code::kInvalidState,

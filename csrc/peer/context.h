@@ -3,6 +3,7 @@
 // one says to the next.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -28,6 +29,9 @@ struct Context {
     has_sent = true;
     emit(SendMaster{std::move(message)});
   }
+  // A time so long that it may stand for "for ever" must not overflow.
+  Instant after(Duration duration) const { return now + std::min(duration, kForever); }
+  static constexpr Duration kForever = std::chrono::hours(24 * 3650);
   void note(LogLevel level, std::string text) { emit(Log{level, std::move(text)}); }
 };
 

@@ -34,7 +34,11 @@ uint32_t milliseconds(Duration duration) {
 }  // namespace
 
 struct PeerCore::Inside {
-  explicit Inside(Options options) { context.options = std::move(options); }
+  explicit Inside(Options options) {
+    options.join_timeout = std::min(options.join_timeout, Context::kForever);
+    options.master_timeout = std::min(options.master_timeout, Context::kForever);
+    context.options = std::move(options);
+  }
 
   void on(const JoinCalled& event);
   void on(const OpCalled& event);

@@ -18,7 +18,7 @@ Status Joint::call(const JointCalled& call) {
   open_ =
       Call{call.handle, call.timeout, {next_++, call.kind, call.offer, membership_.generation()},
            {},          false,        {}};
-  if (call.timeout > Duration{0}) open_->deadline = context_.now + call.timeout;
+  if (call.timeout > Duration{0}) open_->deadline = context_.after(call.timeout);
   context_.tell(open_->vote);
   return {};
 }

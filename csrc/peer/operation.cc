@@ -112,7 +112,7 @@ void Operations::post(Call call, const Status& refused) {
 
 void Operations::start(OpKey key, Op& op) {
   if (op.timeout > Duration{0}) {
-    op.deadline = context_.now + op.timeout;
+    op.deadline = context_.after(op.timeout);
     deadlines_.emplace(*op.deadline, key);
   }
   if (op.info.kind == OpKind::kBarrier) {

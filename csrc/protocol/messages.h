@@ -20,8 +20,7 @@ inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endia
 // What a group does with operations in flight when it loses a member.
 enum class LossPolicy : uint8_t { kRaise = 0 };
 
-// ---- Introduction
-// ----------------------------------------------------------------------------------------------
+// ---- Introduction -------------------------------------------------------------------------------
 
 // Peer -> master, first on a new connection. `magic` and `version` keep their place in every
 // version.
@@ -80,8 +79,7 @@ struct Pong {
   bool operator==(const Pong&) const = default;
 };
 
-// ---- Links
-// -----------------------------------------------------------------------------------------------------
+// ---- Links --------------------------------------------------------------------------------------
 
 // Master -> peer: open a link to `peer`, and keep trying until Forget. An empty host means "the
 // master's own host, by the name you reached it" (the other peer shares a machine with the master).
@@ -115,8 +113,7 @@ struct Notice {
   bool operator==(const Notice&) const = default;
 };
 
-// ---- Epochs
-// ----------------------------------------------------------------------------------------------------
+// ---- Epochs -------------------------------------------------------------------------------------
 
 struct Member {
   PeerId peer;
@@ -192,8 +189,7 @@ struct EpochEnd {
   bool operator==(const EpochEnd&) const = default;
 };
 
-// ---- Operations
-// ------------------------------------------------------------------------------------------------
+// ---- Operations ---------------------------------------------------------------------------------
 
 enum class OpKind : uint8_t {
   kAllReduce = 0,
@@ -245,8 +241,7 @@ struct AbortRequest {
   bool operator==(const AbortRequest&) const = default;
 };
 
-// ---- Joint calls
-// -----------------------------------------------------------------------------------------------
+// ---- Joint calls --------------------------------------------------------------------------------
 
 enum class JointKind : uint8_t { kUpdateTopology = 0, kArePeersPending = 1, kSyncSharedState = 2 };
 enum class SyncStrategy : uint8_t { kEnforcePopular = 0, kSendOnly = 1, kReceiveOnly = 2 };
@@ -325,8 +320,7 @@ struct Fetched {
   bool operator==(const Fetched&) const = default;
 };
 
-// ---- Endings and reconnection
-// ----------------------------------------------------------------------------------
+// ---- Endings and reconnection -------------------------------------------------------------------
 
 // Peer -> master: I go, by my own will.
 struct Leave {

@@ -2,13 +2,14 @@
 // peer. Pure: it sees chunk headers and cursors, never a byte. Its Engine moves the bytes, or the
 // simulator's does: the same class. Rules (DESIGN sections 6, 7; deadlock-freedom I1 to I6):
 //  (1) a chunk leaves only against credit of the neighbour that has posted the same operation with
-//  the same digest; (2) on each link the oldest operation that can send does; one that cannot never
-//  holds up another; (3) nothing of an epoch leaves on a link before both ends have said Open for
-//  it; frames of older epochs, and of
-//      operations that have ended here, are discarded;
+//      the same digest;
+//  (2) on each link the oldest operation that can send does; one that cannot holds up no other;
+//  (3) nothing of an epoch leaves on a link before both ends have said Open for it; frames of older
+//      epochs, and of operations that have ended here, are discarded;
 //  (4) an ended operation is drained in the same step: landings revoked, the chunk being sent
-//  withdrawn, then the
-//      saved bytes restored (abort) or dropped (commit), then OpDrained.
+//      withdrawn, then the saved bytes restored (abort) or dropped (commit), then OpDrained;
+//  (5) what was on a link that went down is gone: its operations stay until they are ended, but
+//      nothing more of them is sent or received, on a new link to that peer either.
 // A chunk that the schedule does not expect is a protocol error of the link: FailLink.
 #pragma once
 
@@ -28,6 +29,7 @@
 namespace pccl::ring {
 
 // ---- Events ----
+
 struct EpochBegun {  // drops whatever is left of older epochs (all operations have ended by then)
   Epoch epoch;
   std::vector<PeerId> peers;  // the other members
@@ -41,22 +43,22 @@ struct LinkDown {
 struct OpPosted {
   Task task;
 };
-struct OpEnded {
+struct OpEnded {  // ignored if it was never posted here
   OpKey op;
   bool committed = false;
-};  // unknown operation (never posted here): ignored
-struct FrameArrived {
+};
+struct FrameArrived {  // kOpen, kCredit
   PeerId peer;
   net::FrameHeader header;
-};  // kOpen, kCredit
+};
 struct ChunkArriving {
   PeerId peer;
   net::FrameHeader header;
 };
-struct ChunkArrived {
+struct ChunkArrived {  // in the landing given last on this link
   PeerId peer;
   bool valid = true;
-};  // of the landing given last on this link
+};
 struct ChunkSent {
   PeerId peer;
 };
@@ -64,6 +66,7 @@ using Event = std::variant<EpochBegun, LinkUp, LinkDown, OpPosted, OpEnded, Fram
                            ChunkArriving, ChunkArrived, ChunkSent>;
 
 // ---- Effects, in the order in which they must be carried out ----
+
 struct SendFrame {
   PeerId peer;
   net::FrameHeader header;
@@ -74,15 +77,15 @@ struct SendChunk {
   uint64_t handle;
   Unit unit;
 };
-struct Land {
+struct Land {  // answer to ChunkArriving
   PeerId peer;
   uint64_t handle;
   Unit unit;
   Action action;
-};  // answer to ChunkArriving
-struct Discard {
+};
+struct Discard {  // the other answer
   PeerId peer;
-};  // the other answer
+};
 struct Revoke {
   PeerId peer;
 };
@@ -95,22 +98,22 @@ struct Restore {
 struct Release {
   uint64_t handle;
 };
-struct OpTransferred {
+struct OpTransferred {  // everything received, everything sent
   Epoch epoch;
   OpKey op;
-};  // everything received, everything sent
-struct OpDrained {
+};
+struct OpDrained {  // no thread touches the tensor any more
   Epoch epoch;
   OpKey op;
-};  // no thread touches the tensor any more
+};
 struct FailLink {
   PeerId peer;
   std::string why;
 };
 using Effect = std::variant<SendFrame, SendChunk, Land, Discard, Revoke, Withdraw, Restore, Release,
                             OpTransferred, OpDrained, FailLink>;
-using Effects =
-    std::vector<Effect>;  // the caller's, reused: stepping allocates nothing in the steady state
+// The caller's, reused: stepping allocates nothing in the steady state.
+using Effects = std::vector<Effect>;
 
 class RingCore {
  public:
@@ -140,8 +143,8 @@ class RingCore {
 
   void on_open(PeerId peer, Link& link, const net::FrameHeader& header, Effects& effects);
   void on_credit(PeerId peer, Link& link, const net::FrameHeader& header, Effects& effects);
-  // Why a chunk is refused: empty if it is not, and `operation` is then what it belongs to, or null
-  // if it is void.
+  // Why a chunk breaks a rule; empty if it does not. `operation` becomes what it belongs to, and
+  // stays null when it is void.
   std::string judge(PeerId peer, const Link& link, const net::FrameHeader& header,
                     Operation*& operation);
 

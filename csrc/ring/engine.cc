@@ -38,8 +38,8 @@ struct Engine::Inside {
   uint64_t handles = 0;
   std::map<OpKey, Epoch> failed;  // told by on_failed, not ended yet
   std::map<PeerId, std::unique_ptr<Link>> links;
-  std::vector<std::unique_ptr<Link>>
-      gone;  // may be on the stack still: destroyed by the next call from outside
+  // Down, but perhaps on the stack still: destroyed when the next link comes up.
+  std::vector<std::unique_ptr<Link>> gone;
   std::vector<Event> waiting;
   Effects effects;  // waiting and effects keep their capacity
   bool stepping = false;
@@ -77,8 +77,8 @@ class Engine::Inside::Link : public net::FrameSink {
   }
 
   Port& port;
-  bool known =
-      false;  // the core has heard of it: effects are meant for this link, not for its predecessor
+  // The core has heard of it: its effects are meant for this link, not for a predecessor.
+  bool known = false;
   OpBuffers* landing = nullptr;  // of the chunk that is landing
   std::span<std::byte> where;
   bool left = false;  // the chunk given last has left, and the core is about to hear of it

@@ -1,9 +1,11 @@
 // Engine: RingCore with hands. Applies its effects to memory and to ports; a port is a lane, or the
-// simulator's wire. Single-threaded: belongs to whoever drives it (the data loop). Neither sockets
-// nor time here. Every method but the sink's may be called from inside a callback or a port: what
-// it causes then happens after what is under way. A sink is fed by the link's reader only, never
-// from inside a call of this Engine. Invariant: after on_drained nothing touches the operation's
-// memory. Every posted operation that was ended is drained, one that on_failed told of included;
+// simulator's wire. Neither sockets nor time here. Single-threaded: belongs to whoever drives it
+// (the data loop).
+// Every method may be called from inside a callback or a port: what it causes then happens after
+// what is under way. Sinks are different: only the link's reader feeds them, and never from inside
+// a call of this Engine.
+// Invariants: (1) after on_drained nothing touches the operation's memory;
+//             (2) every posted operation that is ended is drained, one that failed here included.
 // end() of an operation that was never posted does nothing.
 #pragma once
 
@@ -36,10 +38,10 @@ class Engine {
   struct Callbacks {
     std::function<void(Epoch, OpKey)> on_transferred;
     std::function<void(Epoch, OpKey)> on_drained;
-    std::function<void(PeerId, const std::string& why)>
-        on_fail_link;  // close it; link_down() follows
-    std::function<void(Epoch, OpKey, Status why)>
-        on_failed;  // kSystem: no memory. To be ended, as any other
+    // The other side broke a rule: close the link; link_down() follows, or comes from inside this.
+    std::function<void(PeerId, const std::string& why)> on_fail_link;
+    // kSystem: no memory for it here. It must be ended as any other.
+    std::function<void(Epoch, OpKey, Status why)> on_failed;
   };
   explicit Engine(Callbacks callbacks);
   ~Engine();

@@ -42,11 +42,9 @@ struct Operation {
   bool sending = false;  // the unit at `sent` is on its way
   bool queued = false;   // waits in its link's SendQueue
   bool told_transferred = false;
-  // The link was lost (nothing more comes or goes for this operation, on a new link either), or
-  // upstream gave up.
-  bool upstream_lost = false;
+  bool upstream_lost = false;  // with the link: nothing more comes, on a new link either
   bool downstream_lost = false;
-  bool voided = false;
+  bool voided = false;  // upstream gave up in the middle of a chunk
 };
 
 class OpTable {

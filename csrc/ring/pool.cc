@@ -86,7 +86,7 @@ void Pool::give(std::byte* memory, size_t bytes) {
 }
 
 void Pool::turn() {
-  if (++turns_ < kMemory) return;
+  if (++turns_ < kTurns) return;
   turns_ = 0;
   peak_before_ = peak_now_;
   peak_now_ = lent_;

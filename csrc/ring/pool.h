@@ -1,9 +1,9 @@
 // Pool: memory for scratch and saved bytes. It is kept between operations, because a page that the
 // kernel must clear first costs as much as the copy that goes into it. Belongs to one thread.
 // Invariant: what lies idle here and what is lent out are together at most the larger of kIdleBytes
-// and what was lent at once during the last operations (kMemory of them): one large tensor does not
-// cost its size for ever. Slabs: one operation's piece of it, a row of bytes that is contiguous
-// within each slab.
+// and what was lent at once during the last operations (one to two times kTurns of them): a large
+// tensor does not cost its size for ever.
+// Slabs: one operation's share of it, a row of bytes that is contiguous within each slab.
 #pragma once
 
 #include <array>
@@ -17,11 +17,10 @@ namespace pccl::ring {
 
 class Pool {
  public:
-  static constexpr size_t kSlabBytes = 4u
-                                       << 20;  // two huge pages: few faults, few entries in the TLB
+  static constexpr size_t kSlabBytes = size_t{4} << 20;  // two huge pages
   static constexpr size_t kSmallestBytes = 4096;
-  static constexpr uint64_t kIdleBytes = 64u << 20;
-  static constexpr uint32_t kMemory = 64;
+  static constexpr uint64_t kIdleBytes = uint64_t{64} << 20;
+  static constexpr uint32_t kTurns = 64;
 
   Pool() = default;
   ~Pool();

@@ -176,17 +176,25 @@ uint32_t Schedule::slot_count() const {
   return finish_slot() + 1;
 }
 
+// In one step the accumulating rounds are neighbours, as many as there are slices or fewer: counted
+// modulo that number they never share a slot.
+uint32_t Schedule::slots_per_step() const {
+  return static_cast<uint32_t>(std::min<uint64_t>(shape_.world - 2, slices_));
+}
+
 uint32_t Schedule::slot(const Unit& received) const {
   PCCL_DCHECK(action(received) == Action::kAccumulate);
-  return static_cast<uint32_t>(received.step % kDepth) * (shape_.world - 2) + received.round;
+  return static_cast<uint32_t>(received.step % kDepth) * slots_per_step() +
+         received.round % slots_per_step();
 }
 
 uint32_t Schedule::slot_sent(const Unit& sent) const {
   PCCL_DCHECK(from_scratch(sent));
-  return static_cast<uint32_t>((sent.step - 1) % kDepth) * (shape_.world - 2) + sent.round - 1;
+  return static_cast<uint32_t>((sent.step - 1) % kDepth) * slots_per_step() +
+         (sent.round - 1) % slots_per_step();
 }
 
-uint32_t Schedule::finish_slot() const { return kDepth * (shape_.world - 2); }
+uint32_t Schedule::finish_slot() const { return kDepth * slots_per_step(); }
 
 bool Schedule::passed(const Cursor& cursor, uint64_t step, uint32_t position) const {
   return cursor.at_end || cursor.step > step || (cursor.step == step && cursor.position > position);

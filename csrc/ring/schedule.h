@@ -36,12 +36,13 @@ enum class Action : uint8_t { kAccumulate, kFinish, kStore };
 
 struct Shape {
   Pattern pattern = Pattern::kAllReduce;
-  uint32_t rank = 0;   // position in the ring (kAllReduce, kAllGather), distance from the root
-                       // (kBroadcast), 0 for the source and 1 for the destination (kTransfer)
+  // Position in the ring (kAllReduce, kAllGather), distance from the root (kBroadcast), 0 for the
+  // source and 1 for the destination (kTransfer).
+  uint32_t rank = 0;
   uint32_t world = 1;  // 2 for kTransfer
   uint64_t element_bytes = 1;
-  uint64_t count =
-      0;  // elements: of the tensor (kAllReduce), of one rank's (kAllGather), all (kBroadcast)
+  // Elements of the tensor (kAllReduce, kBroadcast), of one rank's (kAllGather).
+  uint64_t count = 0;
   std::vector<uint64_t> block_bytes;  // kTransfer only: the size of each block
 };
 
@@ -71,8 +72,8 @@ class Schedule {
   uint32_t chunk_bytes() const;
   uint64_t step_count() const;
 
-  bool sends()
-      const;  // false: nothing at all leaves (the last of a broadcast, a destination, world 1)
+  // False: nothing at all leaves (the last of a broadcast, a destination, world 1, no elements).
+  bool sends() const;
   bool receives() const;
 
   // Iteration in the order in which chunks travel. A cursor is at a unit or at the end.
@@ -91,8 +92,8 @@ class Schedule {
   // What a received unit does, and where a sent one comes from.
   Action action(const Unit& received) const;
   bool from_scratch(const Unit& sent) const;
-  // Scratch: slots of chunk_bytes each. slot(received) where a kAccumulate unit lands (and is sent
-  // from, one round later); slot_sent(sent) the same slot seen from the sender's unit; kFinish
+  // Scratch: slots of chunk_bytes each. slot(received) is where a kAccumulate unit lands (and is
+  // sent from, one round later), slot_sent(sent) the same slot seen from the sender's unit; kFinish
   // units land in finish_slot().
   uint32_t slot_count() const;
   uint32_t slot(const Unit& received) const;
@@ -107,11 +108,12 @@ class Schedule {
   uint64_t credit(const Cursor& sent) const;
 
  private:
-  bool in_ring()
-      const;  // kAllReduce, kAllGather: software-pipelined rounds; else one round of units in a row
+  // kAllReduce, kAllGather: software-pipelined rounds. Else one round, units in a row.
+  bool in_ring() const;
   void advance(Cursor& cursor) const;
   Unit unit(const Cursor& cursor, uint32_t block) const;
   bool passed(const Cursor& cursor, uint64_t step, uint32_t position) const;
+  uint32_t slots_per_step() const;
 
   Shape shape_;
   uint64_t block_stride_ = 0;  // bytes of every block but the last non-empty one; kTransfer: unused
@@ -119,10 +121,9 @@ class Schedule {
   uint32_t chunk_bytes_ = 64;
   uint32_t rounds_ = 0;  // 0: nothing travels at all
   uint64_t slices_ = 0;  // of each block; kTransfer: units of all blocks
-  std::vector<uint64_t>
-      block_offsets_;  // kTransfer: where each block starts in the row of all blocks
-  std::vector<uint64_t>
-      first_steps_;  // kTransfer: the step of each block's first unit, and the end
+  // kTransfer: where each block starts in the row of all blocks, and the step of its first unit.
+  std::vector<uint64_t> block_offsets_;
+  std::vector<uint64_t> first_steps_;  // and the end
 };
 
 }  // namespace pccl::ring

@@ -1,11 +1,11 @@
 // Shell of the data plane: the data loop, the listener others dial, the links and their lanes,
 // around one Engine. Methods may be called from any thread: they post to the data loop, in order.
-// Callbacks come on the data loop. The happy path: listen, dial what the master says, introduce
-// (kHello, kHelloOk), report the link up, open the epoch, move chunks. What can go wrong: a dial
-// fails (reported, tried again every second until forget()), a stranger connects (closed), a lane
-// fails (reported down; never dialled again by itself: the master decides). A second connection of
-// a peer is refused while its first one lives; if that gives no sign of life within a second, it is
-// given up.
+// Callbacks come on the data loop.
+// The happy path: listen, dial what the master says, introduce (kHello, kHelloOk), report the link
+// up, open the epoch, move chunks. What can go wrong: a dial fails (reported, tried again every
+// second until forget()), a stranger connects (closed), a lane fails (reported down; never dialled
+// again by itself: the master decides). A second connection of a peer is refused while its first
+// one lives; if that gives no sign of life within a second, it is given up.
 #pragma once
 
 #include <functional>

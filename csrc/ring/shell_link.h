@@ -1,10 +1,11 @@
 // ShellLink: one connection to another peer, from its first byte to its last. It introduces itself
 // (PROTOCOL.md, section 6), then carries frames between its lane and the Engine, and answers pings.
-// Belongs to the data loop. The happy path: the dialler says kHello, the acceptor checks it and
-// answers kHelloOk; on_introduced on both sides, in which the Shell calls join(). What can go
-// wrong: the other end is of another run, is not who it should be, says something else first, or
-// nothing for protocol::kHelloTimeout; later, its lane fails. Each ends the link: on_ended, once,
-// unless close() was first. It never connects again: the Shell decides.
+// Belongs to the data loop.
+// The happy path: the dialler says kHello, the acceptor checks it and answers kHelloOk; on both
+// sides on_introduced, in which the Shell calls join(). What can go wrong: the other end is of
+// another run, is not who it should be, says something else first, or nothing for
+// protocol::kHelloTimeout; later, its lane fails. Each ends the link: on_ended, once, unless
+// close() was first. It never connects again: the Shell decides.
 #pragma once
 
 #include <functional>
@@ -20,17 +21,16 @@ namespace pccl::ring {
 struct Identity {
   PeerId self;
   uint64_t run_id = 0;
-  uint64_t machine =
-      0;  // equal on both ends: one machine, and payloads need no checksum. 0: unknown
+  uint64_t machine = 0;  // equal on both ends: payloads need no checksum. 0: unknown
 };
 
 class ShellLink : public Port, public net::FrameSink {
  public:
   struct Callbacks {
-    std::function<void(ShellLink&)>
-        on_introduced;  // peer() is who it said: close() or join() at once
-    std::function<void(ShellLink&, Status)>
-        on_ended;  // the lane is closed; destroy the link on a later turn
+    // peer() is who it said: close() or join() it at once.
+    std::function<void(ShellLink&)> on_introduced;
+    // The lane is closed. Destroy the link on a later turn of the loop.
+    std::function<void(ShellLink&, Status)> on_ended;
   };
   // `expected`: whom we have dialled; nobody: we were, and the other end introduces itself first.
   // `address`: the other end's, for messages.
@@ -74,7 +74,7 @@ class ShellLink : public Port, public net::FrameSink {
   PeerId peer_;
   bool checked_ = true;
   Engine* engine_ = nullptr;        // once introduced
-  net::FrameSink* sink_ = nullptr;  // its
+  net::FrameSink* sink_ = nullptr;  // the engine's
   net::Timer silence_;
   std::unique_ptr<net::Lane> lane_;  // null: closed
 };

@@ -1,8 +1,9 @@
 // Undo: the saved bytes of one operation. What an operation overwrites is copied here first;
 // restore() puts it back, so that a failed operation leaves no trace (promise P2). Belongs to the
-// thread that lands the bytes. Invariant: within each block bytes are overwritten from its start
-// on, without gaps, since slices travel in order. So one length per block says exactly what was
-// overwritten, a chunk cut in the middle included, and saving allocates nothing.
+// thread that lands the bytes.
+// Invariant: within each block bytes are overwritten from its start on, without gaps, since slices
+// travel in order. So one length per block says exactly what was overwritten, a chunk cut in the
+// middle included, and saving allocates nothing.
 #pragma once
 
 #include <cstddef>

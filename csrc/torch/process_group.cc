@@ -16,8 +16,8 @@ using protocol::OpKind;
 [[noreturn]] void not_here(const char* name) {
   raise_not_implemented(std::string("pccl does not have ") + name +
                         " yet; it has all_reduce, all_reduce_coalesced, broadcast, all_gather, "
-                        "all_gather_into_tensor, "
-                        "barrier, send and recv, and the object collectives made of these");
+                        "all_gather_into_tensor, barrier, send and recv, and the object "
+                        "collectives made of these");
 }
 
 ReduceOp reduce_op_of(const c10d::ReduceOp& op) {
@@ -44,7 +44,7 @@ void expect_one(const char* call, const Tensors& tensors) {
 // A complex number is a pair of reals, also for sums; the other reductions do not exist for it.
 at::Tensor as_real(const at::Tensor& tensor, ReduceOp op) {
   if (!tensor.is_complex()) return tensor;
-  if (op == ReduceOp::kSum || op == ReduceOp::kAvg) return at::view_as_real(tensor.resolve_conj());
+  if (op == ReduceOp::kSum || op == ReduceOp::kAvg) return at::view_as_real(tensor);
   raise_value_error(c10::str("all_reduce(", text(op),
                              ") is not defined for complex tensors, and this one is ",
                              tensor.scalar_type(), ": SUM and AVG are"));
@@ -108,8 +108,6 @@ PcclBackend::WorkPtr PcclBackend::post(Call call) {
 
   ring::Memory memory;
   memory.spans = std::move(call.spans);
-  memory.dtype = request.dtype;
-  memory.reduce = request.reduce;
   // Staged bytes are a copy already.
   memory.save = call.save && live_->restore() && !call.lent->staged();
 

@@ -3,7 +3,11 @@
 // it. Tensors live until the operation has ended and the handle is gone, and are never let go on
 // the control loop: that may need the GIL, and the loop must not wait for Python. So whoever comes
 // second lets go: the handle on the user's thread, or, when the user has dropped the handle first,
-// a completer. A Future is made when somebody asks for one; a completer marks it.
+// a completer.
+// A Future is made when somebody asks for one; a completer marks it. Callbacks of several Futures
+// run side by side, or at once in then() if the operation is over: collectives that they call take
+// their places in the order of calls as it comes, and need a tag of their own (or nothing else in
+// flight) for ranks to agree on it.
 #pragma once
 
 #include <condition_variable>

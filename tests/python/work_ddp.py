@@ -67,7 +67,9 @@ def together(**options: Any) -> None:
     # With init_sync all begin with rank 0's parameters; without, the seeds must do it.
     torch.manual_seed(rank if options.get("init_sync", True) else 0)
     model = Net(rare=rare)
-    ddp = DistributedDataParallel(model, bucket_cap_mb=0.2, **options)
+    # PowerSGD calls collectives in callbacks: with one bucket their order is the same everywhere.
+    bucket_mb = 25.0 if hook == "power_sgd" else 0.2
+    ddp = DistributedDataParallel(model, bucket_cap_mb=bucket_mb, **options)
     if hook == "fp16":
         ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
     elif hook == "power_sgd":

@@ -37,6 +37,10 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
                        link_closed(other, why);
                        other.link_closed(*this, "closed by " + name_);
                      });
+                   },
+               .on_failed =
+                   [this](Epoch epoch, OpKey op, const Status& why) {
+                     control([this, epoch, op, why] { step(peer::OpFailed{epoch, op, why}); });
                    }}),
       to_control_(world.clockwork()),
       to_data_(world.clockwork()) {}

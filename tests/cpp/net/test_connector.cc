@@ -83,6 +83,27 @@ TEST(Connector, GivesUpWhenNobodyAnswers) {
   EXPECT_LT(took, milliseconds(900));
 }
 
+// Every address has its share of the time: one that swallows everything does not spoil the next.
+TEST(Connector, GoesOnToTheNextAddress) {
+  RawListener listener;
+  sockaddr_in6 swallowing{};
+  swallowing.sin6_family = AF_INET6;
+  swallowing.sin6_addr = in6addr_loopback;
+  swallowing.sin6_port = htons(listener.port());
+  std::vector<int> fds;
+  const auto make = [&] {
+    return fds.emplace_back(::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  };
+  auto* address = reinterpret_cast<sockaddr*>(&swallowing);
+  if (bind(make(), address, sizeof swallowing) == 0 && listen(fds[0], 0) == 0) {
+    for (int i = 0; i < 4; ++i) ::connect(make(), address, sizeof swallowing);
+  }
+  Loop loop("test");
+  Result<Socket> result = attempt(loop, {"localhost", listener.port()}, milliseconds(1000));
+  EXPECT_TRUE(result.ok()) << result.status().message;
+  for (const int fd : fds) ::close(fd);
+}
+
 TEST(Connector, DestroyedItSaysNothing) {
   Loop loop("test");
   BlackHole hole;

@@ -134,6 +134,15 @@ TEST(Operation, ItsTimeoutAsksTheMasterAndTheVerdictDecides) {
             "end a#0 committed\nfinish call 5: ok\n");  // it was in time after all
 }
 
+TEST(Operation, ATimeoutMayBeForEver) {
+  Transcript t;
+  t.become_member();
+  OpRequest request = t.all_reduce(5);
+  request.timeout = Duration::max();
+  t.call(request);
+  EXPECT_EQ(t.wait(1.5), "");
+}
+
 TEST(Operation, WhatFailsHereFailsEverywhere) {
   Transcript t;
   t.become_member();

@@ -38,7 +38,7 @@ TEST(Pool, KeepsWhatIsUsedAndNoMore) {
   EXPECT_EQ(pool.bytes_held(), 400 * kMiB);
   EXPECT_EQ(run(400 * kMiB), 400 * kMiB) << "the same memory, not twice as much";
   EXPECT_EQ(run(600 * kMiB), 600 * kMiB) << "it grows by the difference";
-  for (uint32_t turn = 0; turn < 2 * Pool::kMemory; ++turn) run(kMiB);
+  for (uint32_t turn = 0; turn < 2 * Pool::kTurns; ++turn) run(kMiB);
   EXPECT_LE(pool.bytes_held(), Pool::kIdleBytes);
 }
 

@@ -1,0 +1,75 @@
+"""Where a hosted master listens, and which host the other ranks are told."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import work_lifecycle as work
+from conftest import MakeWorld
+from world import free_port
+
+from pccl_backend import _rendezvous
+from pccl_backend._settings import PeerSettings
+
+EVERYWHERE = ""
+MINE = "10.1.2.3"  # of the machine the tests pretend to be
+
+
+@pytest.fixture(autouse=True)
+def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine called `me`, with /etc/hosts as Debian writes it for `debian-me`."""
+    addresses = {"me": MINE, "debian-me": "127.0.1.1", "other": "10.9.9.9", "::1": "::1"}
+    facing = {"me": MINE, "debian-me": "127.0.0.1", "other": MINE}
+    monkeypatch.setattr(_rendezvous, "_addresses_of", lambda host: {addresses[host]})
+    monkeypatch.setattr(_rendezvous, "_facing_address", lambda host: facing[host])
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+
+
+@pytest.mark.parametrize("host", [None, "localhost", "127.0.0.1", "127.3.2.1", "::1"])
+def test_one_machine_listens_on_loopback(host: str | None) -> None:
+    assert _rendezvous._choose_address(host, PeerSettings()) == ("127.0.0.1", "127.0.0.1")
+
+
+def test_torchrun_on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert _rendezvous._choose_address("me", PeerSettings()) == ("127.0.0.1", "127.0.0.1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert _rendezvous._choose_address("me", PeerSettings()) == (MINE, "me")
+
+
+def test_several_machines() -> None:
+    """Rank 0 is usually where the store is; the first rank of a subgroup may be elsewhere."""
+    assert _rendezvous._choose_address("me", PeerSettings()) == (MINE, "me")
+    assert _rendezvous._choose_address("other", PeerSettings()) == (MINE, MINE)
+
+
+def test_a_name_that_is_loopback_at_home() -> None:
+    chosen = _rendezvous._choose_address("debian-me", PeerSettings())
+    assert chosen == (EVERYWHERE, "debian-me")
+
+
+def test_the_user_knows_better() -> None:
+    settings = PeerSettings(advertise="public.example")
+    assert _rendezvous._choose_address("me", settings) == (EVERYWHERE, "public.example")
+
+
+def own_address() -> str | None:
+    """Return an address of this machine beside loopback, if it has one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("10.255.255.255", 9))
+        except OSError:
+            return None
+        address = str(probe.getsockname()[0])
+    return None if address.startswith("127.") else address
+
+
+def test_a_world_beyond_loopback(make_world: MakeWorld) -> None:
+    address = own_address()
+    if address is None:
+        pytest.skip("this machine has no address but loopback")
+    variables = {"WORLD_SIZE": "3", "MASTER_ADDR": address, "MASTER_PORT": str(free_port())}
+    assert make_world(3).run(work.takes_environment, variables, setup="nothing") == [3] * 3
