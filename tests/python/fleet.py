@@ -135,7 +135,7 @@ class Fleet:
             assert time.monotonic() < deadline, f"{len(newcomers)} newcomers were not let in"
             for member in members:
                 member.tell("update_topology")
-            joined = {member.answer()["joined"] for member in members}
+            joined = {member.answer()["world"] - len(members) for member in members}
             assert len(joined) == 1, joined
             arrived = wait_joined(newcomers, joined.pop())
             members += arrived
