@@ -1,6 +1,6 @@
 //   from            event                           to
 //   kIntroducing    Hello that is accepted          kWelcomed     Welcome
-//   kIntroducing    Resume that is accepted         kRegistered, kMember   Resumed, what was missed
+//   kIntroducing    Resume that is accepted         where the peer was    Resumed, what was missed
 //   kWelcomed       Register                        kRegistered   Dial to others
 //   kRegistered     admitted                        kMember       EpochStart
 //   all             closed, Leave, silence, what the table below forbids    closed
@@ -24,7 +24,7 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {x, o, o, o},  // Hello
     {o, o, o, o},  // Reject
     {o, o, o, o},  // Welcome
-    {o, x, o, o},  // Register
+    {o, x, x, x},  // Register: repeated after a Resume
     {o, x, x, x},  // Ping
     {o, x, x, x},  // Pong
     {o, o, o, o},  // Dial

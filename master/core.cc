@@ -64,7 +64,7 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Hello& hel
   const auto found = groups.find(hello.group);
   const bool known = found != groups.end();
   const auto refusal = refuse(hello, terms, known ? &found->second.membership() : nullptr,
-                              known ? found->second.min_peers() : 0);
+                              known ? found->second.quorum() : Quorum{});
   if (refusal) {
     reject(id, *refusal);
     return {};
@@ -87,7 +87,7 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Hello& hel
   about.seen_host = connection.seen_host;
   about.seen_loopback = connection.seen_loopback;
   about.wish = hello.rank;
-  group.welcome(peer, std::move(about), hello.min_peers);
+  group.welcome(peer, std::move(about), {hello.founders, hello.min_peers});
   connections.introduce(id, peer, hello.group, ConnectionPhase::kWelcomed);
   connections.send(id, protocol::Welcome{peer, context.options.run_id, context.options.incarnation,
                                          connection.seen_host, context.options.loopback_only});
@@ -119,7 +119,7 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& re
     return {};
   }
   Group* group = group_of(resume.peer);
-  if (group == nullptr || group->membership().find(resume.peer)->order == 0) {
+  if (group == nullptr) {
     std::string why = "peer " + text(resume.peer) + " was declared lost";
     for (const auto& [of, other] : groups) {
       for (const auto& gone : other.membership().gone()) {
@@ -130,8 +130,11 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& re
     return {};
   }
   const bool member = group->membership().is_member(resume.peer);
+  const bool registered = group->membership().find(resume.peer)->order != 0;
   connections.introduce(id, resume.peer, group->id(),
-                        member ? ConnectionPhase::kMember : ConnectionPhase::kRegistered);
+                        member       ? ConnectionPhase::kMember
+                        : registered ? ConnectionPhase::kRegistered
+                                     : ConnectionPhase::kWelcomed);
   return group->back(resume);
 }
 

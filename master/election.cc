@@ -23,8 +23,6 @@ std::string hex(uint64_t value) {
   return out;
 }
 
-bool eligible(const Offer& offer) { return offer.strategy != SyncStrategy::kReceiveOnly; }
-
 bool same_content(const Offer& a, const Offer& b) {
   return a.revision == b.revision && a.entries == b.entries;
 }
@@ -80,9 +78,18 @@ std::string refuse_layouts(const std::vector<OfferOf>& offers) {
   return {};
 }
 
+using Record = std::optional<AgreedState>;
+
+AgreedState as_agreed(const Offer& offer) { return {offer.revision, state_hash(offer.entries)}; }
+
+bool follows(const AgreedState& state, const Record& recorded) {
+  return !recorded || state == *recorded || state.revision == recorded->revision + 1;
+}
+
 // The rank whose content wins: the content most eligible offers have; of those the higher revision;
-// of those the lowest rank.
-std::optional<size_t> winner(const std::vector<OfferOf>& offers) {
+// of those the lowest rank. Eligible is what may be sent and follows the record: however many
+// newcomers bring the same fresh weights, they do not outvote the run.
+std::optional<size_t> winner(const std::vector<OfferOf>& offers, const Record& recorded) {
   struct Content {
     size_t first = 0;  // the lowest rank that offers it
     size_t votes = 0;
@@ -91,7 +98,8 @@ std::optional<size_t> winner(const std::vector<OfferOf>& offers) {
   std::vector<Content> contents;
   for (size_t rank = 0; rank < offers.size(); ++rank) {
     const Offer& offer = *offers[rank].offer;
-    if (!eligible(offer)) continue;
+    if (offer.strategy == SyncStrategy::kReceiveOnly) continue;
+    if (!follows(as_agreed(offer), recorded)) continue;
     const auto at = std::find_if(contents.begin(), contents.end(), [&](const Content& content) {
       return same_content(offer, *offers[content.first].offer);
     });
@@ -121,10 +129,7 @@ std::string refuse_overwriting(const std::vector<OfferOf>& offers, size_t electe
          std::to_string(offers[elected].offer->revision) + " is the one most ranks have";
 }
 
-std::string refuse_revision(const AgreedState& elected, const AgreedState& recorded) {
-  const bool same = elected == recorded;
-  const bool next = elected.revision == recorded.revision + 1;
-  if (same || next) return {};
+std::string refuse_stray(const AgreedState& elected, const AgreedState& recorded) {
   return "the elected state has revision " + std::to_string(elected.revision) + " and hash " +
          hex(elected.hash) + ", but this run agreed on revision " +
          std::to_string(recorded.revision) + " and hash " + hex(recorded.hash) +
@@ -183,18 +188,18 @@ Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedSta
   Election election;
   election.refusal = refuse_layouts(offers);
   if (!election.refusal.empty()) return election;
-  const auto elected = winner(offers);
+  const auto elected = winner(offers, recorded);
   if (!elected) {
-    election.refusal = "no rank offers a state that may be sent: all are receive_only";
+    const auto stray = winner(offers, {});
+    election.refusal = stray ? refuse_stray(as_agreed(*offers[*stray].offer), *recorded)
+                             : "no rank offers a state that may be sent: all are receive_only";
     return election;
   }
   election.refusal = refuse_overwriting(offers, *elected);
   if (!election.refusal.empty()) return election;
   const Offer& offer = *offers[*elected].offer;
-  election.agreed = {offer.revision, state_hash(offer.entries)};
+  election.agreed = as_agreed(offer);
   election.entries = offer.entries;
-  if (recorded) election.refusal = refuse_revision(election.agreed, *recorded);
-  if (!election.refusal.empty()) return election;
   plan_transfers(offers, election);
   election.refusal = refuse_size(offers, election);
   return election;

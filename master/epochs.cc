@@ -1,5 +1,5 @@
 //   from                event                                          to
-//   kFounding           min_peers are pending                          kStarting   Persist
+//   kFounding           the founders are pending                       kStarting   Persist
 //   kActive             update_topology was agreed on                  kDraining   Verdicts
 //   kDraining           no operation is open, somebody is pending      kStarting   Persist
 //   kDraining           nobody is pending any more, given up           kActive
@@ -199,10 +199,10 @@ std::string Epochs::waits_for() const {
   return ranks_text(silent_ranks()) + " did not say what became of the operations in flight";
 }
 
-Epochs::Turn Epochs::advance(uint32_t min_peers, bool may_end) {
-  min_peers_ = min_peers;
+Epochs::Turn Epochs::advance(const Quorum& quorum, bool may_end) {
+  quorum_ = quorum;
   if (phase_ == Phase::kFounding) {
-    if (auto founders = membership_.founders(min_peers)) plan_start(std::move(*founders));
+    if (auto founders = membership_.founders(quorum.founders)) plan_start(std::move(*founders));
   } else if (phase_ == Phase::kAsking) {
     advance_asking();
     if (may_end && silent_ranks().empty()) plan_end();
@@ -239,7 +239,7 @@ Epochs::Turn Epochs::advance_change() {
     return Turn::kUnchanged;
   }
   members.insert(members.end(), newcomers.begin(), newcomers.end());
-  if (members.size() >= min_peers_) plan_start(std::move(members));
+  if (members.size() >= quorum_.min_peers) plan_start(std::move(members));
   return Turn::kNone;
 }
 
@@ -292,7 +292,7 @@ void Epochs::start() {
     if (!membership_.is_member(peer)) start.joined.push_back(peer);
   }
   for (const Lost& lost : lost_) start.left.push_back(lost.member.peer);
-  start.min_peers = min_peers_;
+  start.min_peers = quorum_.min_peers;
   membership_.admit(plan_.members);
   operations_ = Operations(plan_.epoch, plan_.members);
   told_.previous = std::move(told_.current);

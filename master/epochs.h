@@ -51,7 +51,7 @@ class Epochs {
   void lose(const protocol::Member& member, const std::string& why);  // REQUIRES: removed
   void waiting_gone(PeerId peer);  // registered, not a member: no longer to be chosen
   // Takes every step that is due. `may_end`: nothing that the end would overtake is being recorded.
-  Turn advance(uint32_t min_peers, bool may_end);
+  Turn advance(const Quorum& quorum, bool may_end);
   Turn persisted(uint64_t token);
   void flush();  // tells the members what was settled
   // Members that do not acknowledge what they are told.
@@ -94,7 +94,7 @@ class Epochs {
   Told told_;
   Operations operations_;
   bool change_ = false;
-  uint32_t min_peers_ = 1;
+  Quorum quorum_;
   Plan plan_;
   struct Lost {
     protocol::Member member;

@@ -18,12 +18,13 @@ Group::Group(GroupId id, Context& context, Connections& connections)
 
 // ---- Coming and going ----
 
-void Group::welcome(PeerId peer, Membership::Peer about, uint32_t min_peers) {
-  if (membership_.empty()) min_peers_ = min_peers;
+void Group::welcome(PeerId peer, Membership::Peer about, const Quorum& quorum) {
+  if (membership_.empty()) quorum_ = quorum;
   membership_.welcome(peer, std::move(about));
 }
 
 Status Group::hear(PeerId peer, const protocol::Register& message) {
+  if (membership_.find(peer)->order != 0) return {};  // said again on a new connection
   const auto diallers = membership_.register_peer(peer, message.host, message.port);
   connections_.enter(peer, ConnectionPhase::kRegistered);
   for (const PeerId dialler : diallers) dial(dialler, peer);
@@ -37,7 +38,6 @@ void Group::dial(PeerId dialler, PeerId target) {
 }
 
 void Group::away(PeerId peer) {
-  if (membership_.find(peer)->order == 0) return drop(peer, "its connection closed");
   membership_.set_connected(peer, false);
   if (!membership_.is_member(peer)) return epochs_.waiting_gone(peer);
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " is not connected");
@@ -79,6 +79,7 @@ void Group::repeat_links(PeerId peer) {
   for (const Membership::Gone& gone : membership_.gone()) {
     connections_.send(peer, protocol::Forget{gone.peer});
   }
+  if (membership_.find(peer)->order == 0) return;  // it is to register yet, and has no links
   for (const auto& [other, about] : membership_.peers()) {
     if (other == peer || about.order == 0 || membership_.links.linked(peer, other)) continue;
     const bool members = membership_.is_member(peer) && membership_.is_member(other);
@@ -259,7 +260,7 @@ void Group::advance() {
       ballot_.is_complete(JointKind::kSyncSharedState)) {
     begin_agreement();
   }
-  on_turn(epochs_.advance(min_peers_, !agreement_.recording()));
+  on_turn(epochs_.advance(quorum_, !agreement_.recording()));
   if (notices_due_) notify_waiting();
 }
 
@@ -289,8 +290,8 @@ std::string Group::why_waiting(PeerId peer) const {
   if (!obstacle.empty() || about.waiting_ticks < protocol::kTicksPerTimeout) return obstacle;
   const auto pending = membership_.pending(protocol::kMembersMax);
   if (!has_members()) {
-    return counted(pending.size(), "peer") + " of min_peers " + std::to_string(min_peers_) +
-           " can reach each other so far";
+    return counted(pending.size(), "peer") + " of the " + std::to_string(quorum_.founders) +
+           " that begin together can reach each other so far";
   }
   if (std::find(pending.begin(), pending.end(), peer) == pending.end()) {
     return "not all members have reached this peer yet";

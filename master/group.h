@@ -23,7 +23,7 @@ class Group {
   Group& operator=(const Group&) = delete;
 
   GroupId id() const { return id_; }
-  uint32_t min_peers() const { return min_peers_; }
+  const Quorum& quorum() const { return quorum_; }
   const Membership& membership() const { return membership_; }
   const Ballot& ballot() const { return ballot_; }
   const Agreement& agreement() const { return agreement_; }
@@ -31,7 +31,8 @@ class Group {
   bool has_members() const { return !membership_.members().empty(); }
 
   // ---- Coming and going ----
-  void welcome(PeerId peer, Membership::Peer about, uint32_t min_peers);
+  // `quorum` counts while nobody else is here.
+  void welcome(PeerId peer, Membership::Peer about, const Quorum& quorum);
   void away(PeerId peer);  // its connection has closed
   // It is back, and its connection is introduced: tells it what it missed. kProtocol if it says
   // what cannot be.
@@ -85,7 +86,7 @@ class Group {
   const GroupId id_;
   Context& context_;
   Connections& connections_;
-  uint32_t min_peers_ = 1;
+  Quorum quorum_;
   Membership membership_;
   Epochs epochs_;
   Ballot ballot_;

@@ -22,6 +22,11 @@ std::optional<Reject> refuse_values(const Hello& hello) {
     return invalid("min_peers is " + std::to_string(hello.min_peers) + ", allowed are 1 to " +
                    std::to_string(protocol::kMembersMax));
   }
+  if (hello.founders < hello.min_peers || hello.founders > protocol::kMembersMax) {
+    return invalid("a world of " + std::to_string(hello.founders) + " is to begin, allowed are " +
+                   std::to_string(hello.min_peers) + " (min_peers) to " +
+                   std::to_string(protocol::kMembersMax));
+  }
   if (peer_timeout < protocol::kPeerTimeoutMin || peer_timeout > protocol::kPeerTimeoutMax) {
     return invalid("peer_timeout is " + text(peer_timeout) + ", allowed are " +
                    text(protocol::kPeerTimeoutMin) + " to " + text(protocol::kPeerTimeoutMax));
@@ -48,10 +53,10 @@ std::optional<Reject> refuse_rank(const Hello& hello, const Membership* membersh
   if (hello.rank < 0 || (membership != nullptr && !membership->members().empty())) {
     return std::nullopt;
   }
-  if (static_cast<uint32_t>(hello.rank) >= hello.min_peers) {
-    return invalid("rank " + std::to_string(hello.rank) + " is wanted, but min_peers is " +
-                   std::to_string(hello.min_peers) + ": ranks go from 0 to " +
-                   std::to_string(hello.min_peers - 1));
+  if (static_cast<uint32_t>(hello.rank) >= hello.founders) {
+    return invalid("rank " + std::to_string(hello.rank) + " is wanted in a world of " +
+                   std::to_string(hello.founders) + ": ranks go from 0 to " +
+                   std::to_string(hello.founders - 1));
   }
   if (membership == nullptr) return std::nullopt;
   const auto holder = membership->wished_by(hello.rank);
@@ -72,7 +77,7 @@ std::optional<Reject> refuse_version(uint16_t version, const std::string& librar
 }
 
 std::optional<Reject> refuse(const Hello& hello, const std::optional<Terms>& terms,
-                             const Membership* membership, uint32_t min_peers) {
+                             const Membership* membership, const Quorum& quorum) {
   if (auto version = refuse_version(hello.version, hello.library)) return version;
   if (auto values = refuse_values(hello)) return values;
   if (terms) {
@@ -80,10 +85,16 @@ std::optional<Reject> refuse(const Hello& hello, const std::optional<Terms>& ter
   }
   if (membership != nullptr && !membership->empty()) {
     const std::string group = "peer group " + std::to_string(hello.group.value);
-    if (hello.min_peers != min_peers) {
-      return invalid("min_peers is " + std::to_string(hello.min_peers) + " here and " +
-                     std::to_string(min_peers) + " for the other peers of " + group +
+    const auto differs = [&group](const char* what, uint32_t here, uint32_t there) {
+      return invalid(std::string(what) + " is " + std::to_string(here) + " here and " +
+                     std::to_string(there) + " for the other peers of " + group +
                      ": give all the same");
+    };
+    if (hello.min_peers != quorum.min_peers) {
+      return differs("min_peers", hello.min_peers, quorum.min_peers);
+    }
+    if (membership->members().empty() && hello.founders != quorum.founders) {
+      return differs("the world size", hello.founders, quorum.founders);
     }
     if (membership->peers().size() >= protocol::kMembersMax) {
       return Reject{Code::kInvalidState, group + " is full: it has " +

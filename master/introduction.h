@@ -19,10 +19,10 @@ struct Terms {
 // Nothing if it is fine. `library`: what the peer calls itself, if it got that far.
 std::optional<protocol::Reject> refuse_version(uint16_t version, const std::string& library);
 
-// `terms`: none before the first peer. `membership` and `min_peers`: of the group it names; null if
+// `terms`: none before the first peer. `membership` and `quorum`: of the group it names; null if
 // there is none yet.
 std::optional<protocol::Reject> refuse(const protocol::Hello& hello,
                                        const std::optional<Terms>& terms,
-                                       const Membership* membership, uint32_t min_peers);
+                                       const Membership* membership, const Quorum& quorum);
 
 }  // namespace pccl::master

@@ -94,7 +94,7 @@ void give_up_change(Group& group) {
   answer.text = "peer group " + std::to_string(group.id().value) + " has " +
                 counted(group.membership().members().size(), "member") +
                 " left and nobody who could be admitted, min_peers is " +
-                std::to_string(group.min_peers()) + ": start more peers and call it again";
+                std::to_string(group.quorum().min_peers) + ": start more peers and call it again";
   group.answer(answer);
 }
 

@@ -102,15 +102,15 @@ std::vector<PeerId> Membership::pending(size_t room) const {
   return pending;
 }
 
-std::optional<std::vector<PeerId>> Membership::founders(size_t min_peers) const {
+std::optional<std::vector<PeerId>> Membership::founders(size_t count) const {
   // So many have to be linked with each other: a cheap look before the dear one.
-  if (!members_.empty() || links.up_count() < min_peers * (min_peers - 1) / 2) return std::nullopt;
-  const std::vector<PeerId> chosen = pending(min_peers);
-  if (chosen.size() < min_peers) return std::nullopt;
-  std::vector<PeerId> ranks(min_peers), others;
+  if (!members_.empty() || links.up_count() < count * (count - 1) / 2) return std::nullopt;
+  const std::vector<PeerId> chosen = pending(count);
+  if (chosen.size() < count) return std::nullopt;
+  std::vector<PeerId> ranks(count), others;
   for (const PeerId peer : chosen) {
     const int32_t wish = peers_.at(peer).wish;
-    const bool free = wish >= 0 && static_cast<size_t>(wish) < min_peers && !ranks[wish];
+    const bool free = wish >= 0 && static_cast<size_t>(wish) < count && !ranks[wish];
     if (free) {
       ranks[wish] = peer;
     } else {

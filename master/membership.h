@@ -17,6 +17,12 @@
 
 namespace pccl::master {
 
+// How many a group needs: as its first peer said.
+struct Quorum {
+  uint32_t founders = 1;   // begin it together
+  uint32_t min_peers = 1;  // with fewer it does not go on
+};
+
 class Membership {
  public:
   struct Peer {
@@ -63,8 +69,8 @@ class Membership {
   // Who is pending, at most `room` of them, in order of registration: reached by all members, and
   // linked with every pending peer before it.
   std::vector<PeerId> pending(size_t room) const;
-  // The first members in rank order: as soon as `min_peers` are pending, while there are none.
-  std::optional<std::vector<PeerId>> founders(size_t min_peers) const;
+  // The first members in rank order: as soon as `count` are pending, while there are none.
+  std::optional<std::vector<PeerId>> founders(size_t count) const;
   // Why a waiting peer is not pending, if there is something that a person can do about.
   std::string obstacle(PeerId peer) const;
   // A tick has passed. Returns who is lost or no longer waited for by it (section 4, rules 2 and

@@ -34,6 +34,7 @@ def join(
     port: int,
     run: str,
     peer_group: int,
+    founders: int,
     min_peers: int,
     rank: int,
     timeout: float,

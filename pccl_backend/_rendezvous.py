@@ -6,7 +6,8 @@ the group; the group is made at the first question and found again by the store 
 
 **Everything else** (env://, tcp://, file://, a store, `new_group`): rank and world size are given.
 Rank 0 of the group hosts a master inside its process and tells the others through the store where
-it is; the store serves for nothing else.
+it is; the store serves for nothing else. All begin together; after a loss those that are left go
+on, however few.
 
 Where the hosted master listens: on loopback when all ranks are on this machine, as far as one can
 tell (the store's host is loopback, or WORLD_SIZE equals LOCAL_WORLD_SIZE, or the store has no
@@ -71,6 +72,7 @@ def join_open_run(run: OpenRun, timeout: timedelta) -> _C.PcclGroup:
         port=run.port,
         run=run.run,
         peer_group=run.peer_group,
+        founders=0,
         min_peers=run.min_peers,
         rank=-1,
         open_run=True,
@@ -181,7 +183,8 @@ def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
             port=port,
             run=f"group {options.group_id}" if options.global_ranks_in_group else "world",
             peer_group=0,
-            min_peers=options.group_size,
+            founders=options.group_size,
+            min_peers=1,
             rank=options.group_rank,
             open_run=False,
             master=master,

@@ -124,7 +124,8 @@ def update_topology(group: dist.ProcessGroup | None = None) -> Topology:
     With nobody waiting and nobody lost it returns at once and operations run on. Otherwise what all
     members have called completes, and what one of them has not ends with `MembershipChangedError`.
     Newcomers are appended to the ranks; survivors keep their order. A loss while it runs does not
-    fail it. Until it returns, rank and world size are the old ones.
+    fail it. Until it returns, rank and world size are the old ones. `joined` and `left` of the
+    result say what this call changed: empty when nothing did.
 
     Raises:
         TooFewPeersError: fewer than `min_peers` members for longer than the group's timeout.

@@ -76,6 +76,7 @@ struct PeerCore::Inside {
     return {};
   }  // Pong; the others are refused before
 
+  uint32_t founders() const;
   void introduce();
   void resume();
   void connection_lost(const std::string& why);
@@ -101,6 +102,7 @@ struct PeerCore::Inside {
   Instant joining_since;
   bool warned = false;
   std::string notice;  // the master's last word on why we are not pending
+  protocol::Register listening_at;
 
   std::string closed_why;          // the last time that the connection could not be had, or broke
   std::optional<Instant> lost_at;  // since when we have been trying to resume
@@ -172,6 +174,10 @@ void PeerCore::Inside::on(const MasterConnected&) {
   membership.introduced() ? resume() : introduce();
 }
 
+uint32_t PeerCore::Inside::founders() const {
+  return context.options.founders > 0 ? context.options.founders : context.options.min_peers;
+}
+
 void PeerCore::Inside::introduce() {
   membership.enter(Phase::kIntroducing);
   const Options& options = context.options;
@@ -179,6 +185,7 @@ void PeerCore::Inside::introduce() {
   hello.library = options.library;
   hello.run = options.run;
   hello.group = options.group;
+  hello.founders = founders();
   hello.min_peers = options.min_peers;
   hello.rank = options.rank;
   hello.peer_timeout_ms = milliseconds(options.peer_timeout);
@@ -283,6 +290,7 @@ Status PeerCore::Inside::heard(const protocol::Resumed& resumed) {
                  "connected to the " + master() + " again after " + text(context.now - *lost_at));
   }
   lost_at.reset();
+  if (membership.phase() == Phase::kRegistered) context.tell(listening_at);
   operations.repeat_requests();
   joint.repeat();
   sync.repeat();
@@ -303,7 +311,8 @@ void PeerCore::Inside::on(const Listening& event) {
   Result<uint16_t> port = event.port;
   if (!port.ok()) return end(port.status());
   membership.enter(Phase::kRegistered);
-  context.tell(protocol::Register{context.options.advertise_host, port.value()});
+  listening_at = {context.options.advertise_host, port.value()};
+  context.tell(listening_at);
 }
 
 Status PeerCore::Inside::heard(const protocol::Notice& what) {
@@ -333,9 +342,9 @@ void PeerCore::Inside::on_time_while_joining() {
       "run \"" + options.run + "\", peer group " + std::to_string(options.group.value);
   const std::string word =
       notice.empty()
-          ? "min_peers is " + std::to_string(options.min_peers) +
-                ": the first members start together once there are as many, later ones are "
-                "admitted when all members call pccl.update_topology()"
+          ? "it begins when " + std::to_string(founders()) +
+                (founders() == 1 ? " peer is" : " peers are") +
+                " there, later ones are admitted when all members call pccl.update_topology()"
           : "the master's last word was: " + notice;
   context.tell(protocol::Leave{});
   end({Code::kTooFewPeers,
@@ -406,7 +415,11 @@ Status PeerCore::Inside::heard(const protocol::Answer& answer) {
   if (answer.kind == JointKind::kSyncSharedState) result = sync.settle(status);
   result.status = status;
   if (status.ok()) {
-    if (answer.kind == JointKind::kUpdateTopology) result.topology = membership.topology();
+    if (answer.kind == JointKind::kUpdateTopology) {
+      result.topology = membership.topology();
+      result.topology->joined.clear();  // nobody has joined or left since the last update
+      result.topology->left.clear();
+    }
     result.pending = answer.pending;
     if (answer.kind == JointKind::kSyncSharedState) {
       result.revision = state_revision = answer.revision;

@@ -30,7 +30,8 @@ struct Options {
   std::string run;
   GroupId group;
   uint32_t min_peers = 1;
-  int32_t rank = -1;  // wanted; -1: any
+  uint32_t founders = 0;  // so many begin together; 0: min_peers
+  int32_t rank = -1;      // wanted among the founders; -1: any
   std::string library = "pccl";
   std::string advertise_host;  // empty: where the master sees me
   Duration join_timeout = std::chrono::minutes(30);

@@ -40,6 +40,10 @@ Status check(const net::Endpoint& master, const Options& options) {
     return invalid("min_peers is " + std::to_string(options.min_peers) + ", allowed are 1 to " +
                    std::to_string(protocol::kMembersMax));
   }
+  if (options.founders > protocol::kMembersMax) {
+    return invalid("the world size is " + std::to_string(options.founders) + ", allowed are 1 to " +
+                   std::to_string(protocol::kMembersMax));
+  }
   if (options.peer_timeout < protocol::kPeerTimeoutMin ||
       options.peer_timeout > protocol::kPeerTimeoutMax) {
     return invalid("peer_timeout is " + std::to_string(to_seconds(options.peer_timeout)) +

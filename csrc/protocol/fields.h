@@ -69,8 +69,8 @@ void fields(auto& wire, Is<Transfer> auto& m) {
 
 void fields(auto& wire, Is<Hello> auto& m) {
   wire.introduction(m.magic, m.version);
-  wire(prose(m.library), bounded(m.run, kRunNameBytesMax), m.group, m.min_peers, m.rank, m.policy);
-  wire(m.peer_timeout_ms);
+  wire(prose(m.library), bounded(m.run, kRunNameBytesMax), m.group, m.founders, m.min_peers);
+  wire(m.rank, m.policy, m.peer_timeout_ms);
 }
 void fields(auto& wire, Is<Reject> auto& m) {
   wire.code_of_any_version(m.code);

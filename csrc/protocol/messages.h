@@ -30,8 +30,9 @@ struct Hello {
   std::string library;  // for the error text of a version mismatch: "pccl 0.1.0"
   std::string run;
   GroupId group;
-  uint32_t min_peers = 1;
-  int32_t rank = -1;  // wanted rank; -1: the master chooses
+  uint32_t founders = 1;   // so many begin together,
+  uint32_t min_peers = 1;  // and the group goes on with no fewer than so many
+  int32_t rank = -1;       // wanted among the founders; -1: the master chooses
   LossPolicy policy = LossPolicy::kRaise;
   uint32_t peer_timeout_ms = 0;  // must be the same for all peers of a run
   bool operator==(const Hello&) const = default;

@@ -41,6 +41,7 @@ LivePeer::Request to_request(const py::kwargs& given) {
   options.run = given["run"].cast<std::string>();
   options.group = GroupId{given["peer_group"].cast<uint32_t>()};
   options.min_peers = given["min_peers"].cast<uint32_t>();
+  options.founders = given["founders"].cast<uint32_t>();
   options.rank = given["rank"].cast<int32_t>();
   options.advertise_host = given["advertise"].cast<std::string>();
   options.join_timeout = seconds(given["timeout"].cast<double>());

@@ -28,7 +28,7 @@ once in H steps, and a GPU's memory stays the model's.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -148,7 +148,6 @@ class DiLoCo:
         self._tag = tag
         self._group = group
         self._observer = observer or Observer()
-        self._epoch = ""
         self._joined: tuple[str, ...] = ()
         self._left: tuple[str, ...] = ()
 
@@ -191,7 +190,6 @@ class DiLoCo:
         Raises:
             PcclError: what sync_shared_state and update_topology raise, except for lost peers.
         """
-        self._epoch = pccl.run_info(self._group)["epoch"]
         try:
             info = self._sync(strategy)
         except MEMBERS_CHANGED:
@@ -245,7 +243,7 @@ class DiLoCo:
         while True:
             attempt += 1
             self._observer.before_meet(self)
-            topology = self._update_topology()
+            topology = pccl.update_topology(group=self._group)
             self._joined += topology.joined
             self._left += topology.left
             self._observer.topology_updated(self, topology)
@@ -254,14 +252,6 @@ class DiLoCo:
             except MEMBERS_CHANGED:
                 if attempt == ATTEMPTS_MAX:
                     raise
-
-    def _update_topology(self) -> pccl.Topology:
-        """Return the members; with them who joined and left since this trainer last looked."""
-        topology = pccl.update_topology(group=self._group)
-        if topology.epoch == self._epoch:
-            return replace(topology, joined=(), left=())
-        self._epoch = topology.epoch
-        return topology
 
     def _sync(self, strategy: Strategy) -> pccl.SyncInfo:
         info = pccl.sync_shared_state(self._state, strategy=strategy, group=self._group)

@@ -180,7 +180,7 @@ def test_after_a_loss_the_same_bits_are_reduced_again(group: ScriptedGroup) -> N
     group.topologies = [
         Topology(1, left=("b",), epoch="1.2"),
         Topology(2, joined=("d",), epoch="1.3"),
-        Topology(2, joined=("d",), epoch="1.3"),  # nothing new: who came is told once
+        Topology(2, epoch="1.3"),
     ]
     done = outer.step()
     again = ["update_topology", "sync enforce_popular", "all_reduce"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch.distributed as dist
 import work_lifecycle as work
 from conftest import MakeWorld
-from world import Lost, Master, free_port, run_program
+from world import Lost, Master, Returned, free_port, run_program
 
 SCRIPT = """
 import os, torch, torch.distributed as dist
@@ -23,7 +23,7 @@ tensor = torch.full((3,), float(dist.get_rank()))
 dist.all_reduce(tensor)
 assert (tensor == 1).all(), tensor
 dist.barrier()
-print("rank", dist.get_rank(), "is done", flush=True)
+os.write(1, f"rank {dist.get_rank()} is done\\n".encode())  # whole, whatever the other writes
 dist.destroy_process_group()
 """
 
@@ -45,6 +45,15 @@ def environment_of(port: int, size: int) -> dict[str, str]:
 def test_the_environment_alone(make_world: MakeWorld) -> None:
     variables = environment_of(free_port(), 3)
     assert make_world(3).run(work.takes_environment, variables, setup="nothing") == [3] * 3
+
+
+def test_a_fixed_world_goes_on_with_those_that_are_left(make_world: MakeWorld) -> None:
+    world = make_world(3)
+    world.start(work.outlives_others, environment_of(free_port(), 3), setup="nothing")
+    outcomes = world.outcomes(30, expect_success=False)
+    assert outcomes[1:] == [Lost(7), Lost(7)], world.tails()
+    assert isinstance(outcomes[0], Returned), world.tails()
+    assert outcomes[0].value == [3, 1]
 
 
 def test_workers_that_are_restarted(make_world: MakeWorld) -> None:

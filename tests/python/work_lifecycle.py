@@ -259,6 +259,29 @@ def takes_environment(variables: dict[str, str]) -> int:
     return size
 
 
+def outlives_others(variables: dict[str, str]) -> list[int]:
+    """All but rank 0, which hosts the master, die one after the other."""
+    os.environ.update(variables, RANK=str(world.current.rank))
+    dist.init_process_group("pccl")
+    rank = dist.get_rank()
+    sizes = [dist.get_world_size()]
+    while True:
+        try:
+            dist.all_reduce(torch.ones(3))
+        except pccl.PeerLostError:
+            if pccl.update_topology().world_size == 1:
+                break
+        else:
+            if rank == dist.get_world_size() - 1:
+                os._exit(7)
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    assert (tensor == 1).all()
+    sizes.append(dist.get_world_size())
+    dist.destroy_process_group()
+    return sizes
+
+
 def dies_in_environment(variables: dict[str, str]) -> None:
     """A first attempt, which leaves its traces in the agent's store."""
     os.environ.update(variables, RANK=str(world.current.rank))

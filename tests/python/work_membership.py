@@ -89,7 +89,8 @@ def notices_newcomers() -> bool:
         assert not topology.left
     assert not pccl.are_peers_pending()
     before = pccl.run_info()["epoch"]
-    assert pccl.update_topology().epoch == before, "nothing to do"
+    unchanged = pccl.update_topology()
+    assert (unchanged.epoch, unchanged.joined, unchanged.left) == (before, (), ()), "nothing to do"
     total()
     return dist.get_rank() == 0
 

@@ -32,8 +32,10 @@ class Driver {
   Checker checker_;
   World world_;
   Random chance_;
-  uint32_t min_peers_ = 1;
-  size_t immortal_ = 0;  // one peer is spared, else the shared state could die with its last holder
+  uint32_t founders_ = 1, min_peers_ = 1;
+  // One founder is spared from when there are some: else the shared state could die with its last
+  // holder.
+  PeerNode* immortal_ = nullptr;
   uint64_t faults_ = 0;
 };
 
@@ -63,6 +65,7 @@ Driver::Driver(const RunOptions& options)
 
 void Driver::add_peer(bool unreachable) {
   peer::Options options;
+  options.founders = founders_;
   options.min_peers = min_peers_;
   options.peer_timeout = kPeerTimeout;
   options.master_timeout = kPeerTimeout * 3;
@@ -90,8 +93,15 @@ void Driver::run_for(Duration duration) {
 void Driver::fault() {
   ++faults_;
   const auto peers = healthy();
+  for (PeerNode* peer : peers) {
+    if (immortal_ == nullptr && workload(*peer).is_founder()) immortal_ = peer;
+  }
+  if (immortal_ != nullptr && (!immortal_->alive() || immortal_->gone())) {
+    checker_.violation("P1 the peer that no fault may touch is out of the run");
+  }
+  if (peers.empty()) return add_peer(false);
   PeerNode* victim = peers[chance_.below(peers.size())];
-  const bool spared = victim == world_.peers()[immortal_].get();
+  const bool spared = victim == immortal_;
   switch (chance_.below(7)) {
     case 0:
     case 1:
@@ -110,7 +120,7 @@ void Driver::fault() {
       if (other == victim || peers.size() <= min_peers_ + 1) break;
       // The younger of the two is given up, unless it is the spared one's link: then nothing is
       // broken.
-      if (!spared && other != world_.peers()[immortal_].get()) world_.break_link(*victim, *other);
+      if (!spared && other != immortal_) world_.break_link(*victim, *other);
       break;
     }
     default:
@@ -120,7 +130,8 @@ void Driver::fault() {
 
 void Driver::settle() {
   for (const auto& peer : world_.peers()) peer->go_on();
-  while (healthy().size() < min_peers_) add_peer(false);
+  run_for(kPeerTimeout * 2);  // who was given up hears of it
+  while (healthy().size() < (immortal_ != nullptr ? min_peers_ : founders_)) add_peer(false);
   run_for(kPeerTimeout * 2);
   std::map<PeerNode*, uint64_t> before;
   for (PeerNode* peer : healthy()) before[peer] = workload(*peer).turns();
@@ -143,7 +154,7 @@ RunReport Driver::run() {
   const bool sweep = options_.kill_at_step >= 0;
   const size_t founders = sweep ? 3 : chance_.between(1, 5);
   min_peers_ = sweep ? 2 : static_cast<uint32_t>(chance_.between(1, std::min<size_t>(founders, 3)));
-  immortal_ = chance_.below(min_peers_);
+  founders_ = sweep || chance_.once_in(2) ? min_peers_ : static_cast<uint32_t>(founders);
   for (size_t i = 0; i < founders; ++i) add_peer(false);
   if (sweep) {
     // The world is founded by two; the third is let in by them. Then one of the three goes, at

@@ -152,7 +152,9 @@ void Workload::enter(Stage stage) {
       if (!random.once_in(3)) return enter(Stage::kUpdate);
       return joint(protocol::JointKind::kArePeersPending);
     case Stage::kUpdate: return joint(protocol::JointKind::kUpdateTopology);
-    case Stage::kLate: post_batch(true); break;
+    case Stage::kLate:
+      if (!late_is_over_) post_batch(true);
+      break;
   }
   if (!waiting()) finished_stage();
 }
@@ -166,6 +168,7 @@ void Workload::finished_stage() {
     case Stage::kUpdate: return enter(Stage::kLate);
     case Stage::kLate:
       batch_fold_ = 0;
+      late_is_over_ = false;
       ++turn_;
       ++turns_;
       return think();
@@ -235,10 +238,12 @@ void Workload::new_generation(const peer::Topology& topology) {
   const bool founding = topology.joined.size() == topology.members.size();
   const bool joined =
       std::find(topology.joined.begin(), topology.joined.end(), self) != topology.joined.end();
-  newcomer_ = joined && !founding;
+  founder_ |= founding;
+  // Whoever has not got the state yet goes on asking for it.
+  newcomer_ = (joined || newcomer_) && !founding;
   turn_ = 0;
   batch_fold_ = 0;
-  failed_ = batch_failed_ = false;
+  failed_ = batch_failed_ = late_is_over_ = false;
   if (!open_.empty())
     checker_.violation("P1 " + where() + ": operations outlived their generation");
   std::string members;
@@ -257,6 +262,7 @@ void Workload::on_op(peer::Handle handle, const Status& status) {
   node_.world().note(node_.name(),
                      posted.call.name + (status.ok() ? " ok" : ": " + status.message));
   if (gone_) return;
+  late_is_over_ |= posted.call.late;
   const bool out = status.code == Code::kKicked || status.code == Code::kMasterLost;
   if (status.ok()) {
     check_result(posted);
@@ -287,7 +293,10 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   if (status.code == Code::kKicked || status.code == Code::kMasterLost) return;
   if (!status.ok()) {
     if (status.code == Code::kOperationTimeout) fail("P4 joint call: " + status.message);
-    if (status.code != Code::kPeerLost) fail("joint call: " + status.message);
+    // The others may have gone before they could give the state away.
+    const bool all_new = status.code == Code::kSharedState && newcomer_;
+    if (all_new) newcomer_ = false;
+    if (status.code != Code::kPeerLost && !all_new) fail("joint call: " + status.message);
     failed_ = true;
     if (open_.empty()) recover();
     return;

@@ -27,7 +27,8 @@ class Workload : public App {
   std::vector<std::span<std::byte>> state(peer::Handle handle, const std::vector<uint32_t>& keys,
                                           bool staging) override;
 
-  uint64_t turns() const { return turns_; }      // batches finished well since the start
+  uint64_t turns() const { return turns_; }  // batches finished well since the start
+  bool is_founder() const { return founder_; }
   bool has_state() const { return has_state_; }  // took part in a sync that agreed
   bool in_call() const { return joint_.has_value() || !open_.empty(); }
   Instant last_progress() const { return last_progress_; }
@@ -81,6 +82,8 @@ class Workload : public App {
   uint64_t revision_ = 0, turn_ = 0, turns_ = 0, batch_fold_ = 0;
   Stage stage_ = Stage::kSync;
   bool has_state_ = false, newcomer_ = false, failed_ = false, batch_failed_ = false, gone_ = false;
+  bool founder_ = false;
+  bool late_is_over_ = false;  // the late call of this turn has its outcome, the same on all ranks
   Instant last_progress_;
 };
 

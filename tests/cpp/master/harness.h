@@ -96,7 +96,7 @@ class Harness {
     hello.library = "pccl 0.1";
     hello.run = "run";
     hello.group = {group};
-    hello.min_peers = min_peers;
+    hello.founders = hello.min_peers = min_peers;
     hello.rank = rank;
     hello.peer_timeout_ms = 10000;
     return hello;

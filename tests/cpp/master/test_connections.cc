@@ -52,7 +52,7 @@ TEST_F(ConnectionsTest, EachPhaseHasItsOwnVocabulary) {
   EXPECT_TRUE(allows(kOne, protocol::Register{}));
   EXPECT_FALSE(allows(kOne, protocol::LinkReport{}));
   connections.enter(kA, ConnectionPhase::kRegistered);
-  EXPECT_FALSE(allows(kOne, protocol::Register{}));
+  EXPECT_FALSE(allows(kOne, protocol::Begin{}));
   EXPECT_TRUE(allows(kOne, protocol::LinkReport{}));
   EXPECT_FALSE(allows(kOne, protocol::Vote{}));
   connections.enter(kA, ConnectionPhase::kMember);

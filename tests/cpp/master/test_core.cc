@@ -136,7 +136,22 @@ TEST(Core, WhoIsWelcomedButNeverRegisteredLeavesNothingBehind) {
   Harness h;
   h.greet("a", Harness::hello(1));
   h.close("a");
+  h.tick(10);
   EXPECT_TRUE(h.core().idle());
+}
+
+TEST(Core, AConnectionThatBreaksBeforeRegisterIsResumed) {
+  Harness h;
+  h.greet("a", Harness::hello(1));
+  h.close("a");
+  h.take();
+  h.accept("a2");
+  h.say("a2", h.resume("a", {}));
+  EXPECT_EQ(h.take(), (Lines{"a2 < Resumed"}));
+  h.say("a2", protocol::Register{"", 1001});
+  EXPECT_TRUE(contains(h.story().back(), "EpochStart"));
+  h.say("a2", protocol::Register{"", 1001});  // once more, by a peer that could not know
+  EXPECT_EQ(h.take(), Lines{});
 }
 
 // ---- Breaking the rules ----

@@ -103,6 +103,14 @@ TEST(Election, ARevisionAdvancesByOneFromWhatWasAgreed) {
   EXPECT_TRUE(contains(refusal, "agreed on revision 5")) << refusal;
 }
 
+TEST(Election, NewcomersDoNotOutvoteTheRecord) {
+  const AgreedState recorded = state(5, {1});
+  const Offer fresh = offer(0, {9}), same_number = offer(5, {9});
+  EXPECT_EQ(vote({offer(5, {1}), fresh, fresh}, recorded).agreed, recorded);
+  EXPECT_EQ(vote({same_number, same_number, offer(6, {2})}, recorded).agreed, state(6, {2}));
+  EXPECT_NE(vote({offer(5, {1}, kReceive), fresh, fresh}, recorded).refusal, "");
+}
+
 TEST(Election, APlanThatFitsNoMessageIsRefused) {
   std::vector<Offer> offers;
   std::vector<uint64_t> old_hashes(protocol::kStateKeysMax, 1),

@@ -35,7 +35,7 @@ class EpochsTest : public testing::Test {
     EXPECT_EQ(epochs.phase(), Phase::kActive);
     effects.clear();
   }
-  Turn advance() { return epochs.advance(min_peers, true); }
+  Turn advance() { return epochs.advance({min_peers, min_peers}, true); }
   void lose(uint32_t number) {
     const protocol::Member member = membership.member(peer_id(number));
     membership.remove(peer_id(number), "");
@@ -134,10 +134,11 @@ TEST_F(EpochsTest, SurvivorsAreAskedAndWhatAllHaveFinishedCommits) {
   report(1, {{op(0), OpState::kDone}, {op(1), OpState::kDone}});
   advance();
   EXPECT_EQ(epochs.waits_for(), "rank 1 did not say what became of the operations in flight");
-  EXPECT_EQ(epochs.advance(min_peers, true), Turn::kNone);
+  EXPECT_EQ(epochs.advance({min_peers, min_peers}, true), Turn::kNone);
   report(2, {{op(0), OpState::kDone}, {op(1), OpState::kNotDone}});
   report(2, {{op(1), OpState::kDone}});  // what it said first stays so
-  EXPECT_EQ(epochs.advance(min_peers, false), Turn::kNone) << "something else is being recorded";
+  EXPECT_EQ(epochs.advance({min_peers, min_peers}, false), Turn::kNone)
+      << "something else is being recorded";
   EXPECT_EQ(said(), Lines{});
   advance();
   EXPECT_EQ(record().committed, std::vector{op(0)});

@@ -69,7 +69,26 @@ TEST_F(GroupTest, WhoWaitsLongIsToldForWhat) {
   h.tick_with({"a"}, 9);
   EXPECT_EQ(h.story(), Lines{});
   h.tick_with({"a"}, 1);
-  EXPECT_EQ(h.story(), (Lines{"a < Notice 1 peer of min_peers 2 can reach each other so far"}));
+  EXPECT_EQ(h.story(),
+            (Lines{"a < Notice 1 peer of the 2 that begin together can reach each other so far"}));
+}
+
+TEST_F(GroupTest, FoundersMayBeMoreThanAGroupNeedsToGoOn) {
+  protocol::Hello hello = Harness::hello(1);
+  hello.founders = 3;
+  h.enlist("a", hello);
+  h.enlist("b", hello);
+  h.link_all();
+  EXPECT_FALSE(contains(h.story().back(), "EpochStart")) << "two of three";
+  h.enlist("c", hello);
+  h.link_all();
+  EXPECT_TRUE(contains(h.story().back(), "EpochStart"));
+  h.say("b", protocol::Leave{});
+  h.say("c", protocol::Leave{});
+  h.say("a", protocol::Report{epoch(1), {}});
+  h.take();
+  h.vote("a", epoch(1), 0);
+  EXPECT_TRUE(contains(h.story().back(), "a < EpochStart"));
 }
 
 // ---- update_topology ----

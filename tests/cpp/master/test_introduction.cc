@@ -21,16 +21,16 @@ class IntroductionTest : public testing::Test {
     group.register_peer(peer_id(1), "", 1001);
   }
   protocol::Reject refusal(const Hello& hello) {
-    return refuse(hello, terms, &group, 2).value_or(protocol::Reject{Code::kOk, ""});
+    return refuse(hello, terms, &group, {2, 2}).value_or(protocol::Reject{Code::kOk, ""});
   }
   const std::optional<Terms> terms = Terms{protocol::LossPolicy::kRaise, 10000};
   Membership group;
 };
 
 TEST_F(IntroductionTest, TheFirstPeerSetsTheTerms) {
-  EXPECT_FALSE(refuse(Harness::hello(2), std::nullopt, nullptr, 0).has_value());
-  EXPECT_FALSE(refuse(Harness::hello(2, 0), terms, &group, 2).has_value());
-  EXPECT_FALSE(refuse(Harness::hello(7, 0, 1), terms, nullptr, 0).has_value()) << "another group";
+  EXPECT_FALSE(refuse(Harness::hello(2), std::nullopt, nullptr, {}).has_value());
+  EXPECT_FALSE(refuse(Harness::hello(2, 0), terms, &group, {2, 2}).has_value());
+  EXPECT_FALSE(refuse(Harness::hello(7, 0, 1), terms, nullptr, {}).has_value()) << "another group";
 }
 
 TEST_F(IntroductionTest, AnotherVersionIsToldBoth) {
@@ -47,6 +47,11 @@ TEST_F(IntroductionTest, WhatDiffersIsShownWithBothValues) {
   EXPECT_EQ(refusal(Harness::hello(3)).text,
             "min_peers is 3 here and 2 for the other peers of peer group 0: give all the same");
   Hello hello = Harness::hello(2);
+  hello.founders = 4;
+  EXPECT_EQ(refusal(hello).text,
+            "the world size is 4 here and 2 for the other peers of peer group 0: give all the "
+            "same");
+  hello = Harness::hello(2);
   hello.peer_timeout_ms = 2500;
   EXPECT_EQ(refusal(hello).text,
             "peer_timeout is 2.5 s here and 10 s in the rest of this run: set PCCL_PEER_TIMEOUT to "
@@ -56,7 +61,7 @@ TEST_F(IntroductionTest, WhatDiffersIsShownWithBothValues) {
 
 TEST_F(IntroductionTest, RanksAreInRangeAndTakenOnce) {
   EXPECT_EQ(refusal(Harness::hello(2, 2)).text,
-            "rank 2 is wanted, but min_peers is 2: ranks go from 0 to 1");
+            "rank 2 is wanted in a world of 2: ranks go from 0 to 1");
   EXPECT_EQ(refusal(Harness::hello(2, 1)).text,
             "rank 1 is already taken by peer 1.1 (10.0.0.1:1001): two processes were started with "
             "the same rank");
@@ -66,12 +71,20 @@ TEST_F(IntroductionTest, RanksAreInRangeAndTakenOnce) {
   group.admit({peer_id(1)});
   EXPECT_EQ(refusal(Harness::hello(2, 1)).code, Code::kOk) << "wishes count at the founding only";
   EXPECT_EQ(refusal(Harness::hello(2, 5)).code, Code::kOk);
+  Hello late = Harness::hello(2);
+  late.founders = 9;
+  EXPECT_EQ(refusal(late).code, Code::kOk) << "and so does the world size";
 }
 
 TEST_F(IntroductionTest, ValuesOutOfRangeAreRefused) {
   EXPECT_TRUE(contains(refusal(Harness::hello(0)).text, "min_peers is 0, allowed are 1 to 128"));
   EXPECT_TRUE(contains(refusal(Harness::hello(129)).text, "min_peers is 129"));
   Hello hello = Harness::hello(2);
+  hello.founders = 1;
+  EXPECT_TRUE(contains(refusal(hello).text, "a world of 1 is to begin, allowed are 2 (min_peers)"));
+  hello.founders = 129;
+  EXPECT_TRUE(contains(refusal(hello).text, "to 128"));
+  hello = Harness::hello(2);
   hello.peer_timeout_ms = 5;
   EXPECT_EQ(refusal(hello).text, "peer_timeout is 5 ms, allowed are 100 ms to 3600 s");
   hello = Harness::hello(2);

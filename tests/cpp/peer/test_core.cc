@@ -22,6 +22,20 @@ TEST(Core, JoinsARun) {
             "finish joint call 1: ok, rank 1 of 3 in epoch 1.1\n");
 }
 
+TEST(Core, RegistersAgainOnANewConnection) {
+  Transcript t;
+  t.on(JoinCalled{1});
+  t.on(MasterConnected{});
+  t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false});
+  t.on(MasterClosed{{Code::kSystem, "reset", {}}});
+  EXPECT_EQ(t.on(Listening{uint16_t{4000}}), "") << "there is nobody to tell";
+  EXPECT_EQ(t.wait(0.1), "connect\n");
+  t.on(MasterConnected{});
+  EXPECT_EQ(t.hear(protocol::Resumed{1}),
+            "info: connected to the master at host:1 again after 100 ms\n"
+            "tell Register\n");
+}
+
 TEST(Core, TriesTheMasterForPeerTimeoutAndSaysSo) {
   Transcript t;
   EXPECT_EQ(t.on(JoinCalled{1}), "connect\n");
