@@ -113,6 +113,7 @@ std::string Ballot::mismatch() const {
     if (voter->vote) kinds[voter->vote->kind].push_back(rank);
   }
   std::vector<std::pair<std::vector<uint32_t>, JointKind>> rarest;
+  rarest.reserve(kinds.size());
   for (auto& [kind, ranks] : kinds) rarest.emplace_back(std::move(ranks), kind);
   std::stable_sort(rarest.begin(), rarest.end(), [](const auto& a, const auto& b) {
     return a.first.size() != b.first.size() ? a.first.size() < b.first.size() : a.first < b.first;

@@ -26,7 +26,7 @@ std::string version_text(unsigned version) {
          std::to_string(version & 0xff);
 }
 
-Status refusal(const std::string& why) {
+Status refuse_mixture(const std::string& why) {
   return {Code::kInvalidState, why + ". Unset TORCH_USE_RTLD_GLOBAL and start again", {}};
 }
 
@@ -38,11 +38,11 @@ Status judge_libuv(std::span<const LibuvSymbol> symbols, const std::string& self
   for (const LibuvSymbol& symbol : symbols) {
     const std::string found = "libuv's " + symbol.name + " comes from " + symbol.library;
     if (!is_libuv(symbol.library) && symbol.library != self) {
-      return refusal(found + ", which has put its own copy in the place of libuv");
+      return refuse_mixture(found + ", which has put its own copy in the place of libuv");
     }
     if (symbol.library != first.library) {
-      return refusal(found + ", " + first.name + " from " + first.library +
-                     ": two copies are mixed");
+      return refuse_mixture(found + ", " + first.name + " from " + first.library +
+                            ": two copies are mixed");
     }
   }
   if (running >> 16 == built_with >> 16 && running >> 8 >= built_with >> 8) return {};

@@ -61,7 +61,7 @@ Status interrupted_status(const char* what) {
 
 struct Peer::Inside {
   Inside(net::Endpoint master, Options options, ring::Shell::Options data)
-      : control(std::move(master), std::move(options), std::move(data)) {}
+      : control(std::move(master), std::move(options), data) {}
 
   // Why nothing can be waited for on this thread, if so.
   Status check_caller(const char* what) const;
@@ -118,7 +118,7 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
   if (!status.ok()) return status;
   options.master_text = net::text(master);
   std::unique_ptr<Peer> peer(
-      new Peer(std::make_unique<Inside>(master, std::move(options), std::move(data))));
+      new Peer(std::make_unique<Inside>(master, std::move(options), data)));
   Inside& inside = *peer->inside_;
   if (!inside.control.status().ok()) return inside.control.status();
   const auto call = std::make_shared<Control::Call>();

@@ -20,8 +20,8 @@ Control::Control(net::Endpoint master, Options options, ring::Shell::Options dat
       loop_("pccl-control"),
       core_(std::move(options)) {
   // The loop's own objects are made on it; nothing is pushed before this.
-  loop_.post([this, data = std::move(data)]() mutable {
-    data_ = std::make_unique<ring::Shell>(std::move(data), data_callbacks());
+  loop_.post([this, data] {
+    data_ = std::make_unique<ring::Shell>(data, data_callbacks());
     timer_ = std::make_unique<net::Timer>(loop_, [this] {
       armed_.reset();
       push(Event{TimePassed{}});  // through the inbox: what has arrived goes first

@@ -136,8 +136,7 @@ void World::arm_master() {
 }
 
 // What was sent before still arrives; then the other side hears of the end.
-void World::close(const std::shared_ptr<Connection>& connection, bool by_master,
-                  const std::string& why) {
+void World::close(std::shared_ptr<Connection> connection, bool by_master, const std::string& why) {
   if (by_master) {
     connection->master_open = false;
     open_.erase(connection->id);

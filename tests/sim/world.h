@@ -78,7 +78,7 @@ class World {
                          const protocol::Message& message);
   void forge_last_done(const std::shared_ptr<Connection>& connection,
                        const protocol::Message& message);
-  void close(const std::shared_ptr<Connection>& connection, bool by_master, const std::string& why);
+  void close(std::shared_ptr<Connection> connection, bool by_master, const std::string& why);
   void arm_master();
   Duration control_delay();
 

@@ -32,7 +32,7 @@ TEST(Result, HoldsAValueOrTheReasonThatThereIsNone) {
 }
 
 TEST(ResultDeathTest, CannotBeAFailureWithoutAReason) {
-  EXPECT_DEATH(Result<int>(Status{}), "assertion failed");
+  EXPECT_DEATH((void)Result<int>(Status{}), "assertion failed");
 }
 
 }  // namespace

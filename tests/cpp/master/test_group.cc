@@ -9,7 +9,6 @@ using protocol::JointKind;
 using protocol::LinkState;
 using protocol::OpState;
 
-constexpr auto kUpdate = JointKind::kUpdateTopology;
 constexpr auto kPending = JointKind::kArePeersPending;
 constexpr auto kSync = JointKind::kSyncSharedState;
 constexpr auto kReceive = protocol::SyncStrategy::kReceiveOnly;
