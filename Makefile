@@ -107,8 +107,10 @@ define sanitized
 	cmake -S . -B build/$1 -G Ninja -DCMAKE_CXX_COMPILER=$2 $3 >/dev/null
 	cmake --build build/$1 -j$(JOBS)
 	ctest --test-dir build/$1 -j$(JOBS) --output-on-failure --no-tests=error -E '^sim'
-	build/$1/pccl-sim --seeds $(SEEDS)
+	build/$1/pccl-sim --seeds $$(($(SEEDS) / 2)) & other=$$! \
+	  && build/$1/pccl-sim --seeds $$(($(SEEDS) / 2)) --first $$(($(SEEDS) / 2 + 1)) && wait $$other
 endef
+asan: export LSAN_OPTIONS := suppressions=$(CURDIR)/tests/leaks.supp:print_suppressions=0
 asan: | packages  ## core and SEEDS seeds, addresses and undefined behaviour
 	@$(packages) clang
 	$(call sanitized,asan,clang++,"-DPCCL_SANITIZE=address$(comma)undefined")

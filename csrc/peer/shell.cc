@@ -117,8 +117,7 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
   Status status = check(master, options);
   if (!status.ok()) return status;
   options.master_text = net::text(master);
-  std::unique_ptr<Peer> peer(
-      new Peer(std::make_unique<Inside>(master, std::move(options), data)));
+  std::unique_ptr<Peer> peer(new Peer(std::make_unique<Inside>(master, std::move(options), data)));
   Inside& inside = *peer->inside_;
   if (!inside.control.status().ok()) return inside.control.status();
   const auto call = std::make_shared<Control::Call>();

@@ -24,6 +24,19 @@ inline Epoch epoch(uint32_t counter) { return {(uint64_t{kIncarnation} << 32) | 
 inline PeerId peer_id(uint32_t counter) { return {(uint64_t{kIncarnation} << 32) | counter}; }
 inline OpKey op(uint32_t sequence, const std::string& tag = "") { return {tag_id(tag), sequence}; }
 
+inline constexpr PeerId kA{1}, kB{2}, kC{3};  // of tests without a Harness
+inline constexpr auto kPending = protocol::JointKind::kArePeersPending;
+inline constexpr auto kSync = protocol::JointKind::kSyncSharedState;
+inline constexpr auto kReceive = protocol::SyncStrategy::kReceiveOnly;
+inline constexpr auto kSendOnly = protocol::SyncStrategy::kSendOnly;
+
+inline protocol::Verdict committed(uint32_t sequence) {
+  return {op(sequence), protocol::Outcome::kCommitted, Code::kOk, ""};
+}
+inline protocol::Verdict aborted(uint32_t sequence, std::string text = "") {
+  return {op(sequence), protocol::Outcome::kAborted, Code::kMismatch, std::move(text)};
+}
+
 inline protocol::OpInfo all_reduce(uint64_t count, const std::string& tag = "") {
   protocol::OpInfo info;
   info.count = count;

@@ -7,9 +7,6 @@
 namespace pccl::master {
 namespace {
 
-constexpr PeerId kA{1}, kB{2}, kC{3};
-constexpr auto kReceive = protocol::SyncStrategy::kReceiveOnly;
-
 class AgreementTest : public testing::Test {
  protected:
   AgreementTest() {

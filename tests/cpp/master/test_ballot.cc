@@ -9,10 +9,7 @@ using protocol::Answer;
 using protocol::JointKind;
 using protocol::Vote;
 
-constexpr PeerId kA{1}, kB{2}, kC{3};
 constexpr auto kUpdate = JointKind::kUpdateTopology;
-constexpr auto kPending = JointKind::kArePeersPending;
-constexpr auto kSync = JointKind::kSyncSharedState;
 
 Answer answer(Code code = Code::kOk) {
   Answer answer;

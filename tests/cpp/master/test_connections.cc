@@ -8,7 +8,6 @@ namespace pccl::master {
 namespace {
 
 constexpr ConnectionId kOne{1}, kTwo{2};
-constexpr PeerId kA{11}, kB{12};
 
 class ConnectionsTest : public testing::Test {
  protected:

@@ -304,7 +304,6 @@ TEST(Core, TheSurvivorThatWasAwayIsAskedWhenItIsBack) {
 TEST(Core, APlanThatGotLostIsSaidAgain) {
   Harness h;
   h.found({"a", "b"});
-  constexpr auto kSync = protocol::JointKind::kSyncSharedState;
   h.vote("b", epoch(1), 0, kSync, offer(0, {0}, protocol::SyncStrategy::kReceiveOnly));
   h.close("b");
   h.vote("a", epoch(1), 0, kSync, offer(1, {1}));

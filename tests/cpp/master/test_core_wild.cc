@@ -339,7 +339,7 @@ class Wild {
 
 TEST(CoreWild, NothingIsSaidTwiceOrDifferentlyOrTooEarly) {
   std::map<std::string, size_t> counts;
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
     Wild wild(seed);
     wild.run(3000);
     for (const char* what : {"EpochStart", "Ask", "EpochEnd", "SyncPlan", "Kicked", "Notice",
@@ -349,7 +349,7 @@ TEST(CoreWild, NothingIsSaidTwiceOrDifferentlyOrTooEarly) {
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
   // The storm has reached what it was meant to reach.
-  for (const auto& [what, count] : counts) EXPECT_GT(count, 30u) << what;
+  for (const auto& [what, count] : counts) EXPECT_GT(count, 15u) << what;
 }
 
 }  // namespace

@@ -12,9 +12,6 @@ using protocol::Offer;
 using protocol::SyncStrategy;
 using protocol::Transfer;
 
-constexpr auto kReceive = SyncStrategy::kReceiveOnly;
-constexpr auto kSendOnly = SyncStrategy::kSendOnly;
-
 // Peer 1 has rank 0, and so on.
 Election vote(const std::vector<Offer>& offers, std::optional<AgreedState> recorded = {}) {
   std::vector<OfferOf> of;

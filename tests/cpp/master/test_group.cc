@@ -9,10 +9,6 @@ using protocol::JointKind;
 using protocol::LinkState;
 using protocol::OpState;
 
-constexpr auto kPending = JointKind::kArePeersPending;
-constexpr auto kSync = JointKind::kSyncSharedState;
-constexpr auto kReceive = protocol::SyncStrategy::kReceiveOnly;
-
 class GroupTest : public testing::Test {
  protected:
   void kill(const std::string& name, const std::string& witness) {

@@ -8,9 +8,6 @@ namespace {
 using protocol::JointKind;
 using protocol::LinkState;
 
-constexpr auto kPending = JointKind::kArePeersPending;
-constexpr auto kSync = JointKind::kSyncSharedState;
-
 // Two machines with two processes each: a and b are group 0 (epoch 1), c and d group 1 (epoch 2).
 class JointTest : public testing::Test {
  protected:

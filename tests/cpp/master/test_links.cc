@@ -8,8 +8,6 @@ namespace {
 using protocol::LinkReport;
 using protocol::LinkState;
 
-constexpr PeerId kA{1}, kB{2}, kC{3};
-
 bool always(PeerId, PeerId) { return true; }
 
 class LinksTest : public testing::Test {

@@ -10,8 +10,6 @@ namespace {
 using protocol::OpInfo;
 using protocol::Outcome;
 
-constexpr PeerId kA{1}, kB{2}, kC{3};
-
 OpInfo transfer(PeerId from, PeerId to, uint64_t count = 4) {
   OpInfo info;
   info.kind = protocol::OpKind::kSend;

@@ -10,12 +10,6 @@ namespace {
 
 using protocol::Resume;
 
-constexpr PeerId kA{1}, kB{2};
-
-protocol::Verdict committed(uint32_t sequence) {
-  return {op(sequence), protocol::Outcome::kCommitted, Code::kOk, ""};
-}
-
 // Two epochs: 1 ended by a loss after three verdicts, 2 goes on after one.
 class ResumeTest : public testing::Test {
  protected:

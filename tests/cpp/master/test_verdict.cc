@@ -14,12 +14,6 @@ using protocol::Outcome;
 using protocol::Report;
 using protocol::Verdict;
 
-OpKey op(uint32_t sequence) { return {{}, sequence}; }
-Verdict committed(uint32_t sequence) { return {op(sequence), Outcome::kCommitted, Code::kOk, ""}; }
-Verdict aborted(uint32_t sequence, std::string text = "") {
-  return {op(sequence), Outcome::kAborted, Code::kMismatch, std::move(text)};
-}
-
 // The rule in DESIGN's own words, applied to everything that up to five survivors can hold.
 TEST(Verdict, RuleHoldsForEverythingThatSurvivorsCanHold) {
   constexpr OpState kStates[] = {OpState::kNotDone, OpState::kDone, OpState::kCommitted,

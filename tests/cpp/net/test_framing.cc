@@ -7,25 +7,12 @@
 #include <map>
 #include <random>
 
+#include "tests/cpp/net/frames.h"
+
 namespace pccl::net {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-
-FrameHeader control(uint64_t value) {
-  FrameHeader header;
-  header.type = FrameType::kCredit;
-  header.value = value;
-  return header;
-}
-
-FrameHeader chunk(uint64_t value, size_t length) {
-  FrameHeader header;
-  header.type = FrameType::kChunk;
-  header.length = static_cast<uint32_t>(length);
-  header.value = value;
-  return header;
-}
 
 Bytes random_bytes(std::mt19937_64& random, size_t size) {
   Bytes bytes(size + 8);

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "tests/cpp/net/frames.h"
 #include "tests/cpp/net/net_test.h"
 
 namespace pccl::net {
@@ -9,21 +10,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-FrameHeader control(uint64_t value) {
-  FrameHeader header;
-  header.type = FrameType::kCredit;
-  header.value = value;
-  return header;
-}
-
-FrameHeader chunk(uint64_t value, size_t length) {
-  FrameHeader header;
-  header.type = FrameType::kChunk;
-  header.length = static_cast<uint32_t>(length);
-  header.value = value;
-  return header;
-}
 
 // What a chunk of that number holds.
 Bytes content(uint64_t number, size_t size) {

@@ -34,12 +34,20 @@ class StreamTest : public ::testing::Test {
     });
   }
   ~StreamTest() override {
-    then = nullptr;
-    loop.post([this] { stream.reset(); });
+    loop.post([this] {
+      then = nullptr;
+      stream.reset();
+    });
     loop.stop();
     if (other >= 0) ::close(other);
   }
 
+  void set_then(std::function<void()> what) {
+    on(loop, [&] {
+      then = std::move(what);
+      return 0;
+    });
+  }
   void send(std::string_view text) {
     on(loop, [&] {
       stream->send(bytes_of(text));
@@ -187,7 +195,7 @@ TEST_F(StreamTest, CutsOffWhoDoesNotRead) {
 }
 
 TEST_F(StreamTest, MayBeDestroyedInOnBytes) {
-  then = [&] { stream.reset(); };
+  set_then([this] { stream.reset(); });
   write_other("a");
   EXPECT_TRUE(eventually(loop, [&] { return stream == nullptr; }));
   EXPECT_EQ(read_other(1), "");  // closed at once
@@ -195,7 +203,7 @@ TEST_F(StreamTest, MayBeDestroyedInOnBytes) {
 }
 
 TEST_F(StreamTest, MayBeDestroyedInOnClosed) {
-  then = [&] { stream.reset(); };
+  set_then([this] { stream.reset(); });
   reset_other();
   ASSERT_TRUE(is_closed());
   EXPECT_TRUE(eventually(loop, [&] { return stream == nullptr; }));

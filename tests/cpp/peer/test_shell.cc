@@ -277,7 +277,8 @@ TEST(Shell, ALossFailsEverythingUntilUpdateTopology) {
     EXPECT_EQ(peer.world_size(), 3u);
   });
   // Three is the min_peers of this run: a third peer has to come.
-  std::thread third([&] { world.add(std::move(world.join(World::options(3)).value())); });
+  std::unique_ptr<Peer> third;
+  std::thread joining([&] { third = std::move(world.join(World::options(3)).value()); });
   world.each([&](Peer& peer, uint32_t rank) {
     if (rank == 2) return;
     Result<JointResult> updated = peer.update_topology(kLong, {});
@@ -285,7 +286,8 @@ TEST(Shell, ALossFailsEverythingUntilUpdateTopology) {
     EXPECT_EQ(updated.value().topology->joined.size(), 1u);
     EXPECT_EQ(updated.value().topology->left.size(), 1u);
   });
-  third.join();
+  joining.join();
+  world.add(std::move(third));
   world.owner(2).reset();
   world.each([&](Peer& peer, uint32_t) {
     EXPECT_EQ(peer.world_size(), 3u);
@@ -370,7 +372,8 @@ TEST(Shell, UpdateTopologyWithNothingPending) {
 
 TEST(Shell, ANewcomerIsAdmitted) {
   World world(2);
-  std::thread newcomer([&] { world.add(std::move(world.join(World::options(2)).value())); });
+  std::unique_ptr<Peer> newcomer;
+  std::thread joining([&] { newcomer = std::move(world.join(World::options(2)).value()); });
   world.each([](Peer& peer, uint32_t rank) {
     if (rank == 2) return;
     while (!peer.are_peers_pending(kLong, {}).value().pending)
@@ -381,7 +384,8 @@ TEST(Shell, ANewcomerIsAdmitted) {
     EXPECT_EQ(peer.world_size(), 3u);
     EXPECT_EQ(peer.rank(), rank);
   });
-  newcomer.join();
+  joining.join();
+  world.add(std::move(newcomer));
   EXPECT_EQ(world.peer(2).rank(), 2u);
   world.each([](Peer& peer, uint32_t) {
     std::vector<float> values(1000, 1.0f);

@@ -15,6 +15,8 @@
 
 namespace pccl::ring {
 
+inline constexpr uint64_t kRun = 99;
+
 class RawPeer {
  public:
   explicit RawPeer(int fd) : fd_(fd) {}

@@ -7,28 +7,28 @@
 namespace pccl::ring {
 namespace {
 
-OpKey key(uint32_t sequence) { return {TagId{1}, sequence}; }
+OpKey op(uint32_t sequence) { return {TagId{1}, sequence}; }
 
 TEST(EarlyCredits, KeepTheLatestOfEachOperation) {
   EarlyCredits credits;
-  EXPECT_TRUE(credits.keep(key(0), 7, 3));
-  EXPECT_TRUE(credits.keep(key(0), 7, 5));
-  EXPECT_TRUE(credits.keep(key(1), 7, 9));
+  EXPECT_TRUE(credits.keep(op(0), 7, 3));
+  EXPECT_TRUE(credits.keep(op(0), 7, 5));
+  EXPECT_TRUE(credits.keep(op(1), 7, 9));
   EXPECT_EQ(credits.size(), 2u);
-  EXPECT_EQ(credits.take(key(0), 7), 5u);
-  EXPECT_EQ(credits.take(key(0), 7), 0u) << "taken once";
-  EXPECT_EQ(credits.take(key(1), 8), 0u) << "another digest";
+  EXPECT_EQ(credits.take(op(0), 7), 5u);
+  EXPECT_EQ(credits.take(op(0), 7), 0u) << "taken once";
+  EXPECT_EQ(credits.take(op(1), 8), 0u) << "another digest";
   EXPECT_EQ(credits.size(), 0u);
 }
 
 TEST(EarlyCredits, HaveABound) {
   EarlyCredits credits;
   for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence)
-    EXPECT_TRUE(credits.keep(key(sequence), 1, 1));
-  EXPECT_FALSE(credits.keep(key(protocol::kOpsOpenMax), 1, 1));
-  EXPECT_TRUE(credits.keep(key(4), 1, 2)) << "no new entry";
-  credits.drop(key(4));
-  EXPECT_TRUE(credits.keep(key(protocol::kOpsOpenMax), 1, 1));
+    EXPECT_TRUE(credits.keep(op(sequence), 1, 1));
+  EXPECT_FALSE(credits.keep(op(protocol::kOpsOpenMax), 1, 1));
+  EXPECT_TRUE(credits.keep(op(4), 1, 2)) << "no new entry";
+  credits.drop(op(4));
+  EXPECT_TRUE(credits.keep(op(protocol::kOpsOpenMax), 1, 1));
   credits.clear();
   EXPECT_EQ(credits.size(), 0u);
 }
@@ -37,7 +37,7 @@ TEST(SendQueue, TheOldestFirstWhateverTheOrderOfArrival) {
   std::vector<std::unique_ptr<Operation>> operations;
   for (uint32_t serial = 0; serial < 50; ++serial) {
     operations.push_back(
-        std::make_unique<Operation>(Task{.epoch = {}, .op = key(serial), .shape = {}}, serial));
+        std::make_unique<Operation>(Task{.epoch = {}, .op = op(serial), .shape = {}}, serial));
   }
   SendQueue queue;
   for (uint32_t at = 0; at < 50; ++at) queue.push(*operations[at * 37 % 50]);

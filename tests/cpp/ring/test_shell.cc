@@ -17,7 +17,6 @@ using net::FrameType;
 using protocol::LinkReport;
 using protocol::LinkState;
 
-constexpr uint64_t kRun = 99;
 PeerId id(uint32_t rank) { return {rank + 1}; }
 
 // One Shell, and what it has called back.

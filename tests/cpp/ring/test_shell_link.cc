@@ -12,7 +12,6 @@ using net::FrameHeader;
 using net::FrameType;
 
 constexpr PeerId kSelf{1}, kOther{2};
-constexpr uint64_t kRun = 99;
 
 // A ShellLink on a loop of its own; the other end of its connection is a bare socket.
 class ShellLinkTest : public ::testing::Test {
