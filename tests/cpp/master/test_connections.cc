@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "csrc/protocol/codec.h"
+#include "tests/cpp/master/harness.h"
 
 namespace pccl::master {
 namespace {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/cpp/master/harness.h"
+
 namespace pccl::master {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "csrc/protocol/limits.h"
+#include "tests/cpp/master/harness.h"
 
 namespace pccl::master {
 namespace {
