@@ -39,7 +39,7 @@ packages:
 	@$(packages) setup
 
 fast: core        ## build the core, run its unit tests
-	ctest --test-dir build/core -L unit -j$(JOBS) --output-on-failure --no-tests=error
+	ctest --test-dir build/core -L unit -j$$((2 * $(JOBS))) --output-on-failure --no-tests=error
 
 build/core/build.ninja: | packages
 	cmake -S . -B build/core -G Ninja
@@ -72,10 +72,11 @@ scenarios: core   ## scenario transcripts; UPDATE=1 rewrites them
 	build/core/pccl-scenarios $(if $(UPDATE),--update) tests/scenarios
 
 bench: setup      ## all-reduce beside Gloo and the floor
-	@$(packages) bench
+	@$(packages) netns
 	tools/stock-network.sh $(BIN)/python benchmarks/all_reduce.py
 
 test: setup core  ## unit, scenarios, a minute of simulation, tidy, multi-process
+	@$(packages) netns
 	ctest --test-dir build/core -j$(JOBS) --output-on-failure --no-tests=error
 	build/core/pccl-sim --minutes $(SIM_MINUTES)
 	$(BIN)/pytest

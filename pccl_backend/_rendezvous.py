@@ -56,14 +56,20 @@ def read_url(url: str, *, peer_group: int | None = None, min_peers: int | None =
     """
     run = _settings.read_url(url, os.environ)
     if peer_group is not None:
-        run = dataclasses.replace(run, peer_group=peer_group)
+        checked = _settings.check_integer("peer_group", peer_group, _settings.PEER_GROUPS)
+        run = dataclasses.replace(run, peer_group=checked)
     if min_peers is not None:
-        run = dataclasses.replace(run, min_peers=min_peers)
+        checked = _settings.check_integer("min_peers", min_peers, _settings.MEMBERS)
+        run = dataclasses.replace(run, min_peers=checked)
     return run
 
 
 def join_open_run(run: OpenRun, timeout: timedelta) -> _C.PcclGroup:
     """Connect to the run's master and wait to be admitted."""
+    if not isinstance(timeout, timedelta):
+        raise TypeError(f"timeout must be a datetime.timedelta, not {type(timeout).__name__}")
+    if timeout <= timedelta(0):
+        raise ValueError(f"timeout is {timeout.total_seconds():g} s; it must be above 0")
     return _join(
         run.peer,
         timeout,
@@ -87,7 +93,7 @@ def enter_open_run(url: str, timeout: timedelta | None) -> Iterator[tuple[Store,
             "TORCH_DIST_INIT_BARRIER=1 makes init_process_group wait for all ranks of a fixed "
             "world, which an open run does not have: unset it"
         )
-    group = join_open_run(read_url(url), timeout or dist.default_pg_timeout)
+    group = join_open_run(read_url(url), dist.default_pg_timeout if timeout is None else timeout)
     store = group.get_group_store()
     token = secrets.token_hex(8)
     store.set(OPEN_RUN_KEY, token)

@@ -11,12 +11,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-__all__ = ["DEFAULT_PORT", "OpenRun", "PeerSettings", "read_url"]
+__all__ = ["DEFAULT_PORT", "OpenRun", "PeerSettings", "check_integer", "read_url"]
 
 DEFAULT_PORT = 48148
 DEFAULT_RUN = "default"
 LOG_LEVELS = ("error", "warning", "info", "debug")
 PORT_MAX = 2**16 - 1
+# As csrc/protocol/limits.h has them; first and last.
+MEMBERS = (1, 128)
+PEER_GROUPS = (0, 2**32 - 1)
+TIMEOUT_S = (0.1, 3600.0)
 
 T = TypeVar("T")
 
@@ -56,7 +60,7 @@ class PeerSettings:
         return cls(
             peer_timeout=look.get("peer_timeout", cls.peer_timeout, _seconds),
             master_timeout=look.get("master_timeout", cls.master_timeout, _seconds),
-            advertise=look.get("advertise", cls.advertise, str),
+            advertise=look.get("advertise", cls.advertise, _host),
             port_range=look.get("port_range", cls.port_range, _port_range),
             restore=look.get("restore", cls.restore, _on_or_off),
             log_level=look.get("log", cls.log_level, _log_level),
@@ -105,21 +109,30 @@ def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
         >>> read_url("pccl://[::1]/tokyo?min_peers=2", {}).port
         48148
     """
-    parts = urlsplit(url)
+    if not isinstance(url, str):
+        raise TypeError(f"the URL must be a str, not {type(url).__name__}")
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ValueError(f"{url!r}: {error}: expected pccl://host:port/RUN?parameters") from None
     if parts.scheme != "pccl":
         raise ValueError(f"{url!r} does not begin with pccl://")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise ValueError(f"{url!r}: expected pccl://host:port/RUN?parameters, without @ and #")
     if not parts.hostname:
         raise ValueError(f"{url!r} names no host: expected pccl://host:port/RUN")
+    try:
+        host = _host(unquote(parts.hostname))
+    except ValueError as error:
+        raise ValueError(f"{url!r}: {error}") from None
     parameters = _parameters(url, parts)
     look = _Lookup({}, parameters)
     return OpenRun(
-        host=unquote(parts.hostname),
+        host=host,
         port=_port(url, parts),
         run=_run(url, parts),
-        peer_group=look.get("peer_group", 0, _integer(0, 2**32 - 1)),
-        min_peers=look.get("min_peers", 1, _integer(1, 2**32 - 1)),
+        peer_group=look.get("peer_group", 0, _integer(*PEER_GROUPS)),
+        min_peers=look.get("min_peers", 1, _integer(*MEMBERS)),
         peer=PeerSettings.read(environment, parameters),
     )
 
@@ -163,7 +176,10 @@ def _run(url: str, parts: SplitResult) -> str:
     name = parts.path.removeprefix("/")
     if "/" in name:
         raise ValueError(f"{url!r}: the run's name {name!r} must not contain a slash")
-    return unquote(name) or DEFAULT_RUN
+    name = unquote(name)
+    if not name.isprintable():
+        raise ValueError(f"{url!r}: the run's name {name!r} must be text that can be printed")
+    return name or DEFAULT_RUN
 
 
 class _Lookup:
@@ -189,8 +205,34 @@ def _seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 < value < float("inf"):
-        raise ValueError("expected a number of seconds above 0, such as 10 or 2.5")
+    low, high = TIMEOUT_S
+    if not low <= value <= high:
+        raise ValueError(f"expected a number of seconds from {low:g} to {high:g}, such as 2.5")
+    return value
+
+
+def _host(text: str) -> str:
+    if not text.isprintable() or any(c.isspace() or c in "/@[]" for c in text):
+        raise ValueError(f"expected the name or the address of a host, not {text!r}")
+    return text
+
+
+def check_integer(name: str, value: object, bounds: tuple[int, int]) -> int:
+    """Return an argument that must be an int within `bounds`.
+
+    Raises:
+        TypeError: it is no int.
+        ValueError: it is out of bounds.
+
+    Example:
+        >>> check_integer("min_peers", 2, MEMBERS)
+        2
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    low, high = bounds
+    if not low <= value <= high:
+        raise ValueError(f"{name} is {value}; it must be from {low} to {high}")
     return value
 
 

@@ -127,6 +127,9 @@ def update_topology(group: dist.ProcessGroup | None = None) -> Topology:
     fail it. Until it returns, rank and world size are the old ones. `joined` and `left` of the
     result say what this call changed: empty when nothing did.
 
+    A newcomer comes out of `init_process_group`, or `join`, where the others come out of this call:
+    make it at the end of a step, so that what follows is the same for all.
+
     Raises:
         TooFewPeersError: fewer than `min_peers` members for longer than the group's timeout.
         OperationTimeoutError: a member did not call it in time.
@@ -227,6 +230,8 @@ def tag(text: str) -> Iterator[None]:
         >>> with pccl.tag("layer.3"):
         ...     work = dist.all_reduce(gradient, async_op=True)
     """
+    if not isinstance(text, str):
+        raise TypeError(f"a tag must be a str, not {type(text).__name__}")
     before = _C.tag()
     _C.set_tag(text)
     try:
@@ -290,6 +295,8 @@ def all_reduce(
         if op not in REDUCE_OPS:
             raise ValueError(f"op is {op!r}; known are {', '.join(REDUCE_OPS)}")
         op = REDUCE_OPS[op]
+    elif not isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
+        raise TypeError(f"op must be a name or a dist.ReduceOp, not {type(op).__name__}")
     with _tagged(tag):
         return dist.all_reduce(tensor, op=op, group=_resolve(group), async_op=async_op)
 
@@ -316,7 +323,7 @@ def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
 
 @contextmanager
 def _tagged(text: str) -> Iterator[None]:
-    if not text:
+    if text == "":
         yield
         return
     with tag(text):

@@ -34,6 +34,8 @@ class SharedState(Mapping[str, torch.Tensor]):
     """
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], *, revision: int = 0) -> None:
+        if not isinstance(tensors, Mapping):
+            raise TypeError(f"tensors must be a dict by name, not {type(tensors).__name__}")
         if len(tensors) > KEYS_MAX:
             raise ValueError(f"a shared state of {len(tensors)} tensors; at most {KEYS_MAX} fit")
         for key, tensor in tensors.items():
@@ -70,7 +72,10 @@ class SharedState(Mapping[str, torch.Tensor]):
 def _check(key: object, tensor: object) -> None:
     if not isinstance(key, str):
         raise TypeError(f"names must be str, and {key!r} is {type(key).__name__}")
-    size = len(key.encode())
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"the name {key[:40]!r} is no valid text") from None
     if not 0 < size <= KEY_BYTES_MAX:
         raise ValueError(f"the name {key[:40]!r} takes {size} bytes, not 1 to {KEY_BYTES_MAX}")
     if not isinstance(tensor, torch.Tensor):

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes sure that the Debian packages of the named groups are there: as root it installs what is missing,
 # otherwise it says what is missing and how to install it. Costs a few milliseconds when nothing is missing.
-#   tools/debian-packages.sh setup [clang] [bench]
+#   tools/debian-packages.sh setup [clang] [netns]
 set -euo pipefail
 list="$(dirname "$0")/debian-packages.txt"
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -125,6 +126,8 @@ def test_subgroups_of_an_open_run(make_open_world: MakeWorld) -> None:
         ({"x": torch.ones(2, 3).t()}, 0, ValueError, "not contiguous"),
         ({"x": torch.ones(2, device="meta")}, 0, ValueError, "is on meta"),
         ({"x": torch.eye(2).to_sparse()}, 0, ValueError, "dense"),
+        ({"\udcff": torch.ones(1)}, 0, ValueError, "no valid text"),
+        ([torch.ones(1)], 0, TypeError, "must be a dict by name, not list"),
         ({"x": torch.ones(1)}, -1, ValueError, "the revision is -1"),
         ({"x": torch.ones(1)}, 1.0, TypeError, "the revision must be an int, not float"),
         ({"x": torch.ones(1)}, True, TypeError, "the revision must be an int, not bool"),
@@ -151,6 +154,30 @@ def _join_with(settings: dict[str, Any]) -> Found:
     return work.joins(**settings)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"url": 5}, TypeError, "the URL must be a str, not int"),
+        ({"min_peers": -1}, ValueError, "min_peers is -1; it must be from 1 to 128"),
+        ({"min_peers": "2"}, TypeError, "min_peers must be an int, not str"),
+        ({"peer_group": 2**40}, ValueError, "peer_group is 1099511627776; it must be from 0"),
+        ({"timeout": 5}, TypeError, "timeout must be a datetime.timedelta, not int"),
+        ({"timeout": timedelta(0)}, ValueError, "timeout is 0 s; it must be above 0"),
+    ],
+)
+def test_arguments_of_join(arguments: dict[str, Any], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        pccl.join(**{"url": "pccl://nowhere.invalid/r", **arguments})
+
+
+def test_tags_and_operations_that_are_none() -> None:
+    five: Any = 5
+    with pytest.raises(TypeError, match="a tag must be a str, not int"), pccl.tag(five):
+        pass
+    with pytest.raises(TypeError, match=r"op must be a name or a dist\.ReduceOp, not int"):
+        pccl.all_reduce(torch.ones(1), op=five)
+
+
 def test_a_rank_in_an_open_run(make_world: MakeWorld, master: Master) -> None:
     found = join_in_a_process(make_world, init_method=master.url(), rank=0, world_size=1)
     check(found, "ValueError", "the master assigns ranks", "min_peers=N")
@@ -170,7 +197,7 @@ def test_a_variable_out_of_form(make_world: MakeWorld, master: Master) -> None:
 
 def test_a_time_out_of_range(make_world: MakeWorld, master: Master) -> None:
     found = join_in_a_process(make_world, init_method=master.url(peer_timeout=0.01))
-    check(found, "ValueError", "PCCL_PEER_TIMEOUT", "0.01 s", "0.1 s to 3600 s")
+    check(found, "ValueError", "peer_timeout=0.01", "seconds from 0.1 to 3600")
 
 
 def test_a_barrier_that_would_hang(make_world: MakeWorld, master: Master) -> None:

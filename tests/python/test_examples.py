@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from world import Master
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 90.0
@@ -38,6 +39,39 @@ PRINTED = {
 
 def test_every_example_is_run_here() -> None:
     assert sorted(PRINTED) == sorted(path.name for path in EXAMPLES.glob("[0-9]*.py"))
+
+
+def test_the_smallest_program_of_the_readme(master: Master, tmp_path: Path) -> None:
+    """Two processes, the second while the first runs; then the first goes."""
+    readme = (EXAMPLES.parent / "README.md").read_text()
+    program = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0]
+    assert "pccl://127.0.0.1:48148/hello" in program
+    script = tmp_path / "train.py"
+    script.write_text(program.replace("pccl://127.0.0.1:48148/hello", master.url("hello")))
+    peers: list[subprocess.Popen[str]] = []
+    try:
+        for size in (1, 2):
+            peers.append(
+                subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+            )
+            read_until(peers[0], f"rank 0 of {size}: {size - 1}")
+        read_until(peers[1], "rank 1 of 2: 1")
+        peers[0].kill()
+        read_until(peers[1], "all_reduce.* lost: ")
+        read_until(peers[1], "rank 0 of 1: 0")
+    finally:
+        for peer in peers:
+            peer.kill()
+            peer.communicate()
+
+
+def read_until(peer: subprocess.Popen[str], pattern: str) -> None:
+    """A peer that prints nothing is ended by the time limit of the test."""
+    assert peer.stdout is not None
+    for line in peer.stdout:
+        if re.search(pattern, line):
+            return
+    raise AssertionError(f"ended before it printed {pattern!r}")
 
 
 @pytest.mark.parametrize("name", PRINTED)
