@@ -24,6 +24,7 @@
 #include "csrc/protocol/limits.h"
 #include "master/core.h"
 #include "master/introduction.h"
+#include "master/words.h"
 
 namespace pccl::master {
 namespace {
@@ -87,6 +88,7 @@ struct Shell::Inside {
   void send(ConnectionId id, const protocol::Message& message);
   void close(ConnectionId id);
   void close_old_strangers();
+  void close_large_strangers();
 
   // ---- Runs ----
   Run* open_run(const std::string& name);
@@ -158,8 +160,25 @@ void Shell::Inside::close_old_strangers() {
   if (!strangers.empty()) hello_timer->arm(strangers.begin()->second + protocol::kHelloTimeout);
 }
 
+// Each may send a whole message before anybody knows who it is; all together not as many.
+void Shell::Inside::close_large_strangers() {
+  size_t total = 0;
+  ConnectionId largest;
+  for (const auto& [id, since] : strangers) {
+    const size_t held = connections.at(id).decoder.held();
+    total += held;
+    if (!strangers.contains(largest) || held > connections.at(largest).decoder.held()) largest = id;
+  }
+  if (total <= protocol::kStrangersBytesMax) return;
+  log(LogLevel::kWarning, "closed a connection that sent " +
+                              counted(connections.at(largest).decoder.held(), "byte") +
+                              " of its first message: too many do");
+  close(largest);
+}
+
 void Shell::Inside::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
   Connection& connection = connections.at(id);
+  if (connection.closing) return;
   connection.decoder.feed(bytes);
   while (!connection.closing) {
     Result<std::optional<protocol::Message>> next = connection.decoder.next();
@@ -179,6 +198,7 @@ void Shell::Inside::on_bytes(ConnectionId id, std::span<const std::byte> bytes) 
       step(*connection.run, Received{id, std::move(*next.value())});
     }
   }
+  if (connection.run == nullptr) close_large_strangers();
   finish_turn();
 }
 
@@ -243,6 +263,7 @@ void Shell::Inside::close(ConnectionId id) {
   Connection& connection = connections.at(id);
   connection.run = nullptr;
   connection.closing = true;
+  connection.decoder = {};
   connection.stream->close_after_flush();
   strangers.erase(id);
 }

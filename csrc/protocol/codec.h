@@ -36,6 +36,8 @@ class Decoder {
   // The next complete message, nullopt if more bytes are needed, or why the stream is refused (then
   // for ever).
   Result<std::optional<Message>> next();
+  // Bytes that wait for the rest of their message.
+  size_t held() const { return buffer_.size() - at_; }
 
  private:
   std::vector<std::byte> buffer_;

@@ -41,6 +41,9 @@ inline constexpr size_t kChunkBytesMax = 4u << 20;
 // One tensor of a collective: offsets and counts stay far inside 64 bits.
 inline constexpr uint64_t kTensorBytesMax = uint64_t{1} << 44;
 
+// What all connections together may send before they have introduced themselves: the largest
+// Resume, a few times.
+inline constexpr size_t kStrangersBytesMax = 64u << 20;
 // A connection that has not introduced itself by then is closed.
 inline constexpr Duration kHelloTimeout = std::chrono::seconds(5);
 // PCCL_PEER_TIMEOUT, the one user-facing time: its default and what is accepted.

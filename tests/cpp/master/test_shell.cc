@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <deque>
 #include <thread>
 
 #include "csrc/protocol/codec.h"
@@ -122,6 +124,24 @@ TEST_F(ShellTest, AdmitsAPeerAndSaysWhereItIsSeen) {
 TEST_F(ShellTest, ServesManyRunsIndependently) {
   Client one(shell->port()), other(shell->port());
   EXPECT_NE(one.join("one").run_id, other.join("other").run_id);
+}
+
+TEST_F(ShellTest, StrangersTogetherHoldOnlySoMuch) {
+  protocol::Hello hello = Harness::hello(1);
+  std::vector<std::byte> bytes;
+  protocol::encode(hello, bytes);
+  const uint32_t claimed = protocol::kMessageBytesMax;
+  std::memcpy(bytes.data(), &claimed, sizeof claimed);
+  bytes.resize(protocol::kMessageBytesMax / 2);  // half of what it claims
+  std::deque<Client> strangers;
+  for (size_t sent = 0; sent <= protocol::kStrangersBytesMax; sent += bytes.size()) {
+    strangers.emplace_back(shell->port()).say_bytes(bytes);
+  }
+  size_t closed = 0;
+  for (Client& stranger : strangers) closed += stranger.hears_the_end(milliseconds(200)) ? 1 : 0;
+  EXPECT_EQ(closed, 1u) << "the last straw, and no more";
+  Client peer(shell->port());
+  peer.join("run");
 }
 
 TEST_F(ShellTest, AMessageMayComeInPiecesAndSeveralAtOnce) {
