@@ -56,8 +56,7 @@ def test_the_smallest_program_of_the_readme(master: Master, tmp_path: Path) -> N
             )
             read_until(peers[0], f"rank 0 of {size}: {size - 1}")
         read_until(peers[1], "rank 1 of 2: 1")
-        peers[0].kill()
-        read_until(peers[1], "all_reduce.* lost: ")
+        peers[0].kill()  # in the all-reduce, which says so, or in update_topology, which goes on
         read_until(peers[1], "rank 0 of 1: 0")
     finally:
         for peer in peers:
