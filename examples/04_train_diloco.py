@@ -9,7 +9,7 @@ The inner loop stays yours: model, optimizer, data, precision. What the trainer 
 all peers take the same *number* of outer steps; inner steps may even differ.
 
 Three peers start. One of them is killed on the way, and another joins. `pccl demo` tells the same
-story at a larger scale, with a language model and a picture.
+story at a larger scale, with a small GPT and a picture.
 """
 
 import os

@@ -7,9 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from world import Master, World
 
 MakeWorld = Callable[..., World]
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Small tensors in this process: more threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,17 +21,10 @@ from pccl_backend.demo.data import SYMBOLS, Text, read_standard_library
 from pccl_backend.demo.model import CharGpt, loss_of
 from pccl_backend.demo.settings import FULL, SHORT, Settings
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DEMO_TIMEOUT_S = 110.0
 PNG_BEGINS = b"\x89PNG\r\n\x1a\n"
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small tensors: more threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 # ---- Settings, text, model ----

@@ -5,7 +5,6 @@ That the real group behaves like this one is tested elsewhere; examples and demo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +15,8 @@ import torch.distributed as dist
 
 import pccl_backend as pccl
 from pccl_backend.trainers import DiLoCo, Observer, diloco
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 LOST = pccl.PeerLostError("peer 7f3a lost in (diloco, #3)")
 
@@ -92,15 +93,6 @@ class ScriptedGroup:
             revision: int
 
         return State(revision)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Small tensors: more threads would only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -287,8 +287,9 @@ def dies_in_environment(variables: dict[str, str]) -> None:
     os.environ.update(variables, RANK=str(world.current.rank))
     dist.init_process_group("pccl")
     dist.barrier()
-    if dist.get_rank() == 0:
-        time.sleep(0.5)  # the master dies with it
+    if dist.get_rank() == 0:  # it hosts the master, and goes when the other has gone
+        with expected(pccl.PeerLostError):
+            dist.all_reduce(torch.ones(1))
     os._exit(7)
 
 
