@@ -1,12 +1,14 @@
-//   an operation   event                                          to
-//   (unknown)      Begin                                          open
-//   open           Begin of all others alike                      open
-//   open           Begin that differs                             settled   aborted, kMismatch
-//   open           Done by all                                    settled   committed; a transfer:
-//   forgotten open           AbortRequest                                   settled   aborted, its
-//   code open           update_topology, begun by some only            settled   aborted,
-//   kMembershipChanged settled        begun by all                                   forgotten any
-//   Done, AbortRequest that crossed the verdict    stays
+//   an operation    event                                    to
+//   (unknown)       Begin                                    open
+//   open            Begin of all others alike                open
+//   open            Begin that differs                       settled: aborted, kMismatch
+//   open            Done by all                              settled: committed
+//   open, a send    Done by both                             forgotten
+//   open            AbortRequest                             settled: aborted, its code
+//   open            update_topology, begun by some only      settled: aborted, kMembershipChanged
+//   settled         begun by all                             forgotten
+//   any             Done, AbortRequest that crossed          stays
+//                   the verdict
 
 #include "master/operations.h"
 

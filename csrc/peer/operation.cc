@@ -8,6 +8,7 @@
 //   held          the vote is answered                as if called now
 //   kRunning      transferred                         kDone      Done; a send or receive: finished
 //   kRunning      Ask                                 kFrozen    reported kNotDone
+//   kDone         Ask, and it is a barrier            kFrozen    reported kNotDone
 //   kDone         committed (verdict, EpochEnd)       finished   EndOp, FinishOp
 //   any of them   aborted (verdict, EpochEnd, end)    draining   EndOp
 //   draining      drained                             finished   FinishOp
@@ -199,7 +200,8 @@ protocol::Report Operations::freeze() {
   PCCL_ASSERT(membership_.frozen());
   protocol::Report report{membership_.epoch(), {}};
   for (auto& [key, op] : open_) {
-    if (op.state == State::kRunning) op.state = State::kFrozen;
+    // Of a barrier nobody here knows whether the lost had come to it.
+    if (op.state == State::kRunning || op.info.kind == OpKind::kBarrier) op.state = State::kFrozen;
     if (op.begun) report.ops.push_back({key, reported(op.state == State::kDone)});
   }
   return report;

@@ -178,6 +178,18 @@ TEST(Operation, ALossFreezesWhatIsNotDone) {
                                           " (#4) in epoch 1.1: peer 1.3 lost" + kAgain);
 }
 
+// Done here means that this peer has come to it; whether the lost had, the master knew.
+TEST(Operation, ABarrierFailsWithTheMemberItWaitedFor) {
+  Transcript t;
+  t.become_member();
+  t.call(t.kind(5, OpKind::kBarrier));
+  t.call(t.kind(6, OpKind::kBarrier));
+  t.decide(1, 0, {t.committed(t.key(0))});
+  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}}),
+            "info: epoch 1.1 is ending: peer 1.3 lost\n"
+            "tell Report, #1 not done\n");
+}
+
 TEST(Operation, NoTimeoutWhileTheEpochEnds) {
   Transcript t;
   t.become_member();
