@@ -3,7 +3,7 @@
 //   (none)      cast, its number was settled before              answered
 //   (none)      cast again, answered meanwhile                   nothing: the answer is on its way
 //   counted     settle: all have voted, kinds differ, given up   answered
-//   counted     the voter is lost                                (none)
+//   counted     the voter is lost, the epoch is renewed          (none)
 
 #include "master/ballot.h"
 
@@ -27,6 +27,11 @@ void Ballot::break_up() {
 }
 
 void Ballot::lose(PeerId voter) { voters_.erase(voter); }
+
+void Ballot::renew(std::vector<PeerId> voters) {
+  order_ = std::move(voters);
+  for (auto& [peer, voter] : voters_) voter.vote.reset();
+}
 
 std::vector<std::pair<uint32_t, const Ballot::Voter*>> Ballot::by_rank() const {
   std::vector<std::pair<uint32_t, const Voter*>> left;

@@ -28,6 +28,8 @@ class Ballot {
   // The group is broken: numbers no longer match between voters, and need not.
   void break_up();
   void lose(PeerId voter);
+  // A renewal of the epoch: open votes are void and will be cast again. `voters` in rank order.
+  void renew(std::vector<PeerId> voters);
 
   enum class Cast {
     kCounted,   // it waits for the others

@@ -160,8 +160,8 @@ Status MasterCore::Inside::hear(Group& group, PeerId peer, const protocol::Leave
 
 Status MasterCore::Inside::hear(Group& group, PeerId peer, const protocol::JointAbort& abort) {
   const Epoch current = group.epochs().current();
-  if (abort.generation < current) return {};  // it has crossed the EpochStart
-  if (abort.generation != current) return violation("JointAbort of a future generation");
+  if (abort.epoch < current) return {};  // it has crossed the EpochStart
+  if (abort.epoch != current) return violation("JointAbort in a future epoch");
   give_up_joint_call(groups, group, peer, abort.number);
   return {};
 }

@@ -6,12 +6,15 @@
 //   kStarting           durable                                        kActive     EpochStart
 //   kStarting           somebody chosen is gone                        where it came from
 //   kActive, kDraining, kStarting   a member is lost                   kAsking     Ask
+//   kActive, kDraining  a link between members was made anew           kAsking     Ask
 //   kAsking             every survivor has reported                    kEnding     Persist
-//   kEnding             durable                                        kBroken     EpochEnd
+//   kEnding             durable, a member was lost                     kBroken     EpochEnd
+//   kEnding             durable, nobody was lost                       kActive     EpochEnd,
+//   EpochStart kEnding             durable, but somebody was lost meanwhile       kEnding Persist
 //   kBroken             agreed on, and min_peers are there             kStarting   Persist
 //   any                 the last member is lost                        kFounding
-// A member that is lost in kEnding or kBroken is one survivor less; in kStarting after kBroken the
-// group is broken again.
+// A member that is lost in kAsking, kEnding or kBroken is one survivor less; in kStarting after
+// kBroken the group is broken again.
 
 #include "master/epochs.h"
 
@@ -25,7 +28,7 @@ namespace {
 
 using Phase = Epochs::Phase;
 
-constexpr std::array<std::pair<Phase, Phase>, 14> kTransitions = {{
+constexpr std::array<std::pair<Phase, Phase>, 16> kTransitions = {{
     {Phase::kFounding, Phase::kStarting},
     {Phase::kActive, Phase::kDraining},
     {Phase::kDraining, Phase::kStarting},
@@ -38,6 +41,8 @@ constexpr std::array<std::pair<Phase, Phase>, 14> kTransitions = {{
     {Phase::kDraining, Phase::kAsking},
     {Phase::kAsking, Phase::kEnding},
     {Phase::kEnding, Phase::kBroken},
+    {Phase::kEnding, Phase::kActive},
+    {Phase::kEnding, Phase::kEnding},
     {Phase::kBroken, Phase::kStarting},
     {Phase::kBroken, Phase::kBroken},
 }};
@@ -71,11 +76,6 @@ void Epochs::enter(Phase next) {
   phase_ = next;
 }
 
-bool Epochs::disturbed() const {
-  if (phase_ == Phase::kStarting) return plan_.came_from == Phase::kBroken;
-  return phase_ == Phase::kAsking || phase_ == Phase::kEnding || phase_ == Phase::kBroken;
-}
-
 // ---- From members ----
 
 Status Epochs::check(Epoch epoch) const {
@@ -84,8 +84,9 @@ Status Epochs::check(Epoch epoch) const {
 }
 
 Status Epochs::begin(PeerId peer, const protocol::Begin& begin) {
-  const bool runs = begin.epoch == current() && phase_ == Phase::kActive;
-  return runs ? operations_.begin(peer, begin.op, begin.info) : check(begin.epoch);
+  const bool counts = phase_ == Phase::kActive || phase_ == Phase::kAsking;
+  return begin.epoch == current() && counts ? operations_.begin(peer, begin.op, begin.info)
+                                            : check(begin.epoch);
 }
 
 Status Epochs::done(PeerId peer, const protocol::Done& done) {
@@ -103,7 +104,7 @@ Status Epochs::abort(PeerId peer, const protocol::AbortRequest& request) {
 
 Status Epochs::report(PeerId peer, const protocol::Report& report) {
   if (report.epoch != current()) return check(report.epoch);
-  if (!disturbed()) return violation("Report without Ask");
+  if (!told_.ask && !told_.current.end) return violation("Report without Ask");
   // What it said first stays so; after the decision it is a repetition.
   if (phase_ == Phase::kAsking) reports_.try_emplace(peer, report);
   return {};
@@ -122,26 +123,33 @@ Result<std::vector<protocol::Message>> Epochs::resume(const protocol::Resume& re
   Result<std::vector<protocol::Message>> messages = missed(told_, resume);
   if (!messages.ok() || resume.epoch != current()) return messages;
   Status status = acknowledge(resume.peer, resume.epoch, resume.verdict_index);
-  // Of what is frozen, its Report tells.
-  const bool posting = phase_ == Phase::kActive;
-  if (status.ok() && (posting || phase_ == Phase::kDraining)) status = take_over(resume, posting);
+  if (status.ok()) status = take_over(resume);
   if (!status.ok()) return status;
   return messages;
 }
 
-// Of what has a verdict that it did not see, it hears.
-Status Epochs::take_over(const protocol::Resume& resume, bool posting) {
-  std::vector<protocol::OpReport> ops;
-  std::vector<protocol::OpInfo> infos;
-  for (size_t i = 0; i < resume.ops.size(); ++i) {
-    if (told_.current.verdicts.contains(resume.ops[i].op)) continue;
-    ops.push_back(resume.ops[i]);
-    infos.push_back(resume.infos[i]);
+// A Begin or Done that got lost counts as if it came now. Of what has a verdict, the peer hears.
+Status Epochs::take_over(const protocol::Resume& resume) {
+  Status status;
+  for (size_t i = 0; i < resume.ops.size() && status.ok(); ++i) {
+    const protocol::OpReport& op = resume.ops[i];
+    if (told_.current.verdicts.contains(op.op)) continue;
+    if (!operations_.has_begun(resume.peer, op.op)) {
+      status = begin(resume.peer, {current(), op.op, resume.infos[i]});
+    }
+    if (!status.ok() || op.state != protocol::OpState::kDone) continue;
+    if (operations_.has_begun(resume.peer, op.op))
+      status = done(resume.peer, {current(), op.op, 0});
   }
-  return operations_.resume(resume.peer, ops, infos, posting);
+  return status;
 }
 
 // ---- From the group ----
+
+// In every other phase a new epoch is on its way.
+void Epochs::renew() {
+  if (phase_ == Phase::kActive || phase_ == Phase::kDraining) ask();
+}
 
 void Epochs::change() { change_ = true; }
 
@@ -181,6 +189,7 @@ void Epochs::extinct() {
 
 void Epochs::ask() {
   enter(Phase::kAsking);
+  asked_ = false;
   reports_.clear();
   told_.ask = protocol::Ask{current(), {}};
 }
@@ -199,14 +208,14 @@ std::string Epochs::waits_for() const {
   return ranks_text(silent_ranks()) + " did not say what became of the operations in flight";
 }
 
-Epochs::Turn Epochs::advance(const Quorum& quorum, bool may_end) {
+Epochs::Turn Epochs::advance(const Quorum& quorum, bool may_end, bool may_change) {
   quorum_ = quorum;
   if (phase_ == Phase::kFounding) {
     if (auto founders = membership_.founders(quorum.founders)) plan_start(std::move(*founders));
   } else if (phase_ == Phase::kAsking) {
     advance_asking();
     if (may_end && silent_ranks().empty()) plan_end();
-  } else if (change_) {
+  } else if (change_ && (may_change || phase_ != Phase::kActive)) {
     return advance_change();
   }
   return Turn::kNone;
@@ -216,9 +225,9 @@ Epochs::Turn Epochs::advance(const Quorum& quorum, bool may_end) {
 // again.
 void Epochs::advance_asking() {
   std::vector<protocol::Member>& told = told_.ask->lost;
-  const bool first = told.empty();
   for (size_t i = told.size(); i < lost_.size(); ++i) told.push_back(lost_[i].member);
-  if (!first) return;
+  if (asked_) return;
+  asked_ = true;
   flush();
   for (const PeerId member : membership_.members()) connections_.send(member, *told_.ask);
   context_.log(LogLevel::kInfo,
@@ -251,24 +260,23 @@ void Epochs::plan_start(std::vector<PeerId> members) {
   MembershipRecord record{group_, ends ? current() : Epoch{}, {}, context_.new_epoch(), {}};
   if (ends) record.committed = told_.current.verdicts.committed();
   for (const PeerId member : members) record.members.push_back(membership_.member(member));
-  plan_ = {0, record.begun, std::move(members), {}, phase_};
+  plan_ = {0, record.begun, std::move(members), {}, false, phase_};
   enter(Phase::kStarting);
   plan_.token = context_.persist(std::move(record));
 }
 
 void Epochs::plan_end() {
-  std::vector<protocol::Report> reports;
-  for (const PeerId member : membership_.members()) reports.push_back(reports_.at(member));
-  std::vector<OpKey> committed = decide(reports);
-  std::erase_if(committed, [this](OpKey op) {
-    return operations_.is_transfer(op) || told_.current.verdicts.contains(op);
-  });
+  const std::vector<PeerId>& survivors = membership_.members();
+  std::vector<OpKey> committed =
+      decide(reports_, [&](OpKey op) { return operations_.concerned(op, survivors); });
+  std::erase_if(committed, [this](OpKey op) { return told_.current.verdicts.contains(op); });
   MembershipRecord record{group_, current(), told_.current.verdicts.committed(), {}, {}};
   record.committed.insert(record.committed.end(), committed.begin(), committed.end());
   for (const PeerId member : membership_.members()) {
     record.members.push_back(membership_.member(member));
   }
-  plan_ = {0, {}, {}, std::move(committed), phase_};
+  plan_ = {0, {}, survivors, std::move(committed), lost_.empty(), phase_};
+  if (plan_.renews) record.begun = plan_.epoch = context_.new_epoch();
   enter(Phase::kEnding);
   plan_.token = context_.persist(std::move(record));
 }
@@ -280,50 +288,60 @@ Epochs::Turn Epochs::persisted(uint64_t token) {
     return Turn::kStarted;
   }
   if (phase_ != Phase::kEnding) return Turn::kNone;
-  end();
-  return Turn::kEnded;
+  if (!plan_.renews || lost_.empty()) return end();
+  plan_end();  // it cannot go on like that any more
+  return Turn::kNone;
 }
 
 void Epochs::start() {
-  protocol::EpochStart start{plan_.epoch, plan_.epoch, {}, {}, {}, {}, 0};
+  protocol::EpochStart start{plan_.epoch, plan_.epoch, {}, {}, {}, {}, quorum_.min_peers};
   for (const PeerId peer : plan_.members) {
-    start.ring.push_back(static_cast<uint32_t>(start.members.size()));
-    start.members.push_back(membership_.member(peer));
     if (!membership_.is_member(peer)) start.joined.push_back(peer);
   }
   for (const Lost& lost : lost_) start.left.push_back(lost.member.peer);
-  start.min_peers = quorum_.min_peers;
-  membership_.admit(plan_.members);
   operations_ = Operations(plan_.epoch, plan_.members);
+  change_ = false;
+  for (const PeerId peer : plan_.members) connections_.enter(peer, ConnectionPhase::kMember);
+  begin_epoch(std::move(start));
+}
+
+Epochs::Turn Epochs::end() {
+  protocol::EpochEnd end{current(), {}, plan_.committed, lost_text(), plan_.renews};
+  for (const Lost& lost : lost_) end.lost.push_back(lost.member);
+  const size_t open = operations_.open_count();
+  told_.ask.reset();
+  told_.current.end = end;
+  for (const PeerId member : membership_.members()) connections_.send(member, end);
+  context_.log(LogLevel::kInfo, "epoch " + text(current()) + " is over: of " +
+                                    counted(open, "open operation") + " " +
+                                    std::to_string(end.committed.size()) + " committed");
+  if (!plan_.renews) {
+    enter(Phase::kBroken);
+    return Turn::kEnded;
+  }
+  operations_ = operations_.renewed(plan_.epoch, plan_.members);
+  begin_epoch({plan_.epoch, told_.start.generation, {}, {}, {}, {}, quorum_.min_peers});
+  return Turn::kRenewed;
+}
+
+void Epochs::begin_epoch(protocol::EpochStart start) {
+  membership_.admit(plan_.members);
+  for (const PeerId peer : plan_.members) {
+    start.ring.push_back(static_cast<uint32_t>(start.members.size()));
+    start.members.push_back(membership_.member(peer));
+  }
   told_.previous = std::move(told_.current);
   told_.current = {plan_.epoch, VerdictLog(plan_.members), {}};
   told_.start = start;
   told_.ask.reset();
   lost_.clear();
-  change_ = false;
   enter(Phase::kActive);
-  for (const PeerId peer : plan_.members) {
-    connections_.enter(peer, ConnectionPhase::kMember);
-    connections_.send(peer, start);
-  }
+  for (const PeerId peer : plan_.members) connections_.send(peer, start);
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " of group " +
                                     std::to_string(group_.value) + " begins with " +
                                     counted(start.members.size(), "member") + ": " +
                                     std::to_string(start.joined.size()) + " joined, " +
                                     std::to_string(start.left.size()) + " left");
-}
-
-void Epochs::end() {
-  protocol::EpochEnd end{current(), {}, plan_.committed, lost_text()};
-  for (const Lost& lost : lost_) end.lost.push_back(lost.member);
-  const size_t open = operations_.open_count();
-  told_.ask.reset();
-  told_.current.end = end;
-  enter(Phase::kBroken);
-  for (const PeerId member : membership_.members()) connections_.send(member, end);
-  context_.log(LogLevel::kInfo, "epoch " + text(current()) + " is over: of " +
-                                    counted(open, "open operation") + " " +
-                                    std::to_string(end.committed.size()) + " committed");
 }
 
 std::string Epochs::lost_text() const {

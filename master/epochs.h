@@ -23,7 +23,8 @@ class Epochs {
   // What advance() or persisted() has brought about, for the joint calls of the group.
   enum class Turn {
     kNone,
-    kStarted,    // members were told of a new epoch: it answers those that voted for it
+    kStarted,    // members were told of a new generation: it answers those that voted for it
+    kRenewed,    // members were told of a new epoch of the same generation
     kEnded,      // survivors were told that the epoch is over
     kUnchanged,  // there is nothing to change any more: the epoch goes on
   };
@@ -33,8 +34,13 @@ class Epochs {
   Phase phase() const { return phase_; }
   Epoch current() const { return told_.current.epoch; }
   // A member was lost since the epoch began: only a change helps.
-  bool disturbed() const;
+  bool disturbed() const { return !lost_.empty(); }
   bool changing() const { return change_; }
+  // Whether what was said in `epoch` to its members still counts.
+  bool in_generation(Epoch epoch) const {
+    const bool renewed = told_.start.generation != told_.start.epoch;
+    return epoch == current() || (renewed && epoch == told_.previous.epoch);
+  }
 
   // ---- From members: kProtocol if it may not be said; void if it has crossed the end ----
   Status begin(PeerId peer, const protocol::Begin& begin);
@@ -46,12 +52,15 @@ class Epochs {
   Result<std::vector<protocol::Message>> resume(const protocol::Resume& resume);
 
   // ---- From the group ----
+  // A link between members was made anew: what was on the old one is gone, and the epoch with it.
+  void renew();
   void change();          // update_topology was agreed on
   void give_up_change();  // by who had agreed
   void lose(const protocol::Member& member, const std::string& why);  // REQUIRES: removed
   void waiting_gone(PeerId peer);  // registered, not a member: no longer to be chosen
   // Takes every step that is due. `may_end`: nothing that the end would overtake is being recorded.
-  Turn advance(const Quorum& quorum, bool may_end);
+  // `may_change`: the votes for a change that was agreed on stand, after a renewal again.
+  Turn advance(const Quorum& quorum, bool may_end, bool may_change);
   Turn persisted(uint64_t token);
   void flush();  // tells the members what was settled
   // Members that do not acknowledge what they are told.
@@ -68,16 +77,18 @@ class Epochs {
     Epoch epoch;                   // the one that begins, if any
     std::vector<PeerId> members;   // of it
     std::vector<OpKey> committed;  // in the one that ends
+    bool renews = false;           // ends one epoch and begins the next
     Phase came_from = Phase::kFounding;
   };
 
   void enter(Phase next);
   Status check(Epoch epoch) const;  // kProtocol if it is none of the past
-  Status take_over(const protocol::Resume& resume, bool posting);
+  Status take_over(const protocol::Resume& resume);
   void plan_start(std::vector<PeerId> members);
   void plan_end();
   void start();
-  void end();
+  Turn end();
+  void begin_epoch(protocol::EpochStart start);  // tells the members of the plan
   void ask();
   void extinct();
   void advance_asking();
@@ -101,6 +112,7 @@ class Epochs {
     std::string why;
   };
   std::vector<Lost> lost_;  // since the epoch began
+  bool asked_ = false;      // Ask was sent
   std::map<PeerId, protocol::Report> reports_;
 };
 

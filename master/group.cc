@@ -61,7 +61,7 @@ Status Group::back(const protocol::Resume& resume) {
   }
   connections_.send(peer, protocol::Resumed{context_.options.incarnation});
   for (protocol::Message& message : messages) connections_.send(peer, std::move(message));
-  const bool in_step = membership_.is_member(peer) && resume.epoch == epochs_.current();
+  const bool in_step = membership_.is_member(peer) && epochs_.in_generation(resume.epoch);
   const Answer* answer = in_step ? ballot_.last_answer(peer) : nullptr;
   if (answer != nullptr && answer->number >= resume.joint_answered)
     connections_.send(peer, *answer);
@@ -82,8 +82,7 @@ void Group::repeat_links(PeerId peer) {
   if (membership_.find(peer)->order == 0) return;  // it is to register yet, and has no links
   for (const auto& [other, about] : membership_.peers()) {
     if (other == peer || about.order == 0 || membership_.links.linked(peer, other)) continue;
-    const bool members = membership_.is_member(peer) && membership_.is_member(other);
-    if (!members && membership_.links.dialler(peer, other) == peer) dial(peer, other);
+    if (membership_.links.dialler(peer, other) == peer) dial(peer, other);
   }
 }
 
@@ -133,17 +132,20 @@ void Group::tell_to_forget(PeerId peer) {
 Status Group::hear(PeerId peer, const protocol::LinkReport& message) {
   const PeerId other = message.peer;
   if (other == peer) return violation("LinkReport of a peer about itself");
-  if (!membership_.links.report(peer, message)) return {};  // it has gone meanwhile
-  if (message.state == protocol::LinkState::kUp) return {};
-  if (message.state == protocol::LinkState::kUnreachable) notices_due_ = true;
   const bool members = membership_.is_member(peer) && membership_.is_member(other);
-  if (members) {
-    lose_if_cut_off(other);
-  } else if (message.state == protocol::LinkState::kDown) {
-    // Between members a new link would lack what was on the old one. Here nothing was.
+  const bool was_linked = membership_.links.linked(peer, other);
+  if (!membership_.links.report(peer, message)) return {};  // it has gone meanwhile
+  if (message.state == protocol::LinkState::kUp) {
+    if (members && !was_linked && membership_.links.linked(peer, other)) epochs_.renew();
+    return {};
+  }
+  if (message.state == protocol::LinkState::kUnreachable) {
+    notices_due_ = true;
+  } else {
     const PeerId dialler = membership_.links.dialler(peer, other);
     dial(dialler, dialler == peer ? other : peer);
   }
+  if (members) lose_if_cut_off(other);
   return {};
 }
 
@@ -184,8 +186,8 @@ Status Group::hear(PeerId peer, const protocol::Pong& message) {
 // ---- Joint calls ----
 
 Status Group::hear(PeerId peer, const protocol::Vote& message) {
-  if (message.generation < epochs_.current()) return {};  // it has crossed the EpochStart
-  if (message.generation != epochs_.current()) return violation("Vote of a future generation");
+  if (message.epoch < epochs_.current()) return {};  // it has crossed the EpochStart
+  if (message.epoch != epochs_.current()) return violation("Vote in a future epoch");
   if (!well_formed(message.offer)) return violation("Vote with an offer that is not sorted by key");
   Result<Ballot::Cast> cast = ballot_.cast(peer, message);
   if (!cast.ok()) return cast.status();
@@ -260,7 +262,8 @@ void Group::advance() {
       ballot_.is_complete(JointKind::kSyncSharedState)) {
     begin_agreement();
   }
-  on_turn(epochs_.advance(quorum_, !agreement_.recording()));
+  on_turn(epochs_.advance(quorum_, !agreement_.recording(),
+                          ballot_.is_complete(JointKind::kUpdateTopology)));
   if (notices_due_) notify_waiting();
 }
 
@@ -270,6 +273,10 @@ void Group::on_turn(Epochs::Turn turn) {
     case Epochs::Turn::kStarted:
       ballot_ = Ballot(membership_.members());
       for (const PeerId member : membership_.members()) notices_.erase(member);
+      break;
+    case Epochs::Turn::kRenewed:
+      ballot_.renew(membership_.members());
+      agreement_.cancel();
       break;
     case Epochs::Turn::kEnded: {
       ballot_.break_up();

@@ -8,8 +8,8 @@
 namespace pccl::master {
 namespace {
 
-// A quarter of the peer timeout, in whole ticks.
-constexpr int kLinkDownTicks = (protocol::kTicksPerTimeout + 3) / 4;
+// A link that is silent is down after half the peer timeout; what is left is for making it anew.
+constexpr int kLinkDownTicks = 4;
 
 }  // namespace
 

@@ -3,7 +3,7 @@
 //   open            Begin of all others alike                open
 //   open            Begin that differs                       settled: aborted, kMismatch
 //   open            Done by all                              settled: committed
-//   open, a send    Done by both                             forgotten
+//   open, a send    Done by its receiver                     settled: committed
 //   open            AbortRequest                             settled: aborted, its code
 //   open            update_topology, begun by some only      settled: aborted, kMembershipChanged
 //   settled         begun by all                             forgotten
@@ -41,6 +41,16 @@ bool Operations::concerns(const Op& op, uint32_t rank) const {
 
 uint32_t Operations::parties(const Op& op) const {
   return transfers(op.info) ? 2 : static_cast<uint32_t>(members_.size());
+}
+
+bool Operations::finished(const Op& op) const {
+  if (!transfers(op.info)) return op.done == members_.size();
+  return op.at[ranks_.at(op.info.receiver)] == At::kDone;
+}
+
+bool Operations::has_begun(PeerId peer, OpKey op) const {
+  const auto at = table_.find(op);
+  return at != table_.end() && at->second.at[rank(peer)] != At::kNothing;
 }
 
 std::vector<uint32_t> Operations::ranks_at(const Op& op, At what) const {
@@ -109,13 +119,8 @@ Status Operations::done(PeerId peer, OpKey op) {
   if (known.at[rank] == At::kNothing) return violation("Done before Begin");
   if (known.at[rank] == At::kDone || known.settled) return {};
   known.at[rank] = At::kDone;
-  if (++known.done < parties(known)) return {};
-  if (!transfers(known.info)) {
-    settle(at, protocol::Outcome::kCommitted, Code::kOk, {});
-  } else {
-    --open_;
-    erase(at);
-  }
+  ++known.done;
+  if (finished(known)) settle(at, protocol::Outcome::kCommitted, Code::kOk, {});
   return {};
 }
 
@@ -138,41 +143,15 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request) {
   return {};
 }
 
-Status Operations::resume(PeerId peer, const std::vector<protocol::OpReport>& ops,
-                          const std::vector<protocol::OpInfo>& infos, bool posting) {
-  std::set<OpKey> named;
-  for (size_t i = 0; i < ops.size(); ++i) {
-    named.insert(ops[i].op);
-    const Status status = resume(peer, ops[i], infos[i], posting);
-    if (!status.ok()) return status;
-  }
-  std::vector<OpKey> finished;
-  for (const auto& [key, op] : table_) {
-    const bool begun = op.at[rank(peer)] == At::kBegun;
-    if (begun && transfers(op.info) && !op.settled && !named.contains(key)) finished.push_back(key);
-  }
-  for (const OpKey key : finished) {
-    const Status status = done(peer, key);
-    if (!status.ok()) return status;
-  }
-  return {};
-}
-
-Status Operations::resume(PeerId peer, const protocol::OpReport& op, const protocol::OpInfo& info,
-                          bool posting) {
-  const auto at = table_.find(op.op);
-  const bool begun = at != table_.end() && at->second.at[rank(peer)] != At::kNothing;
-  if (!begun && !posting) return {};
-  const Status status = begun ? Status{} : begin(peer, op.op, info);
-  return status.ok() && op.state == protocol::OpState::kDone ? done(peer, op.op) : status;
-}
-
 // ---- How operations end ----
 
 void Operations::settle(Table::iterator at, protocol::Outcome outcome, Code code,
                         std::string text) {
   PCCL_ASSERT(!at->second.settled);
-  settled_.push_back({at->first, outcome, code, cut(std::move(text))});
+  const protocol::OpInfo& info = at->second.info;
+  protocol::Verdict verdict{at->first, outcome, code, cut(std::move(text)), {}, {}};
+  if (transfers(info)) verdict.sender = info.root, verdict.receiver = info.receiver;
+  settled_.push_back(std::move(verdict));
   at->second.settled = true;
   --open_;
   forget_if_heard(at);
@@ -216,9 +195,26 @@ std::vector<protocol::Verdict> Operations::take_settled() {
   return settled;
 }
 
-bool Operations::is_transfer(OpKey op) const {
+std::vector<PeerId> Operations::concerned(OpKey op, const std::vector<PeerId>& survivors) const {
   const auto at = table_.find(op);
-  return at != table_.end() && transfers(at->second.info);
+  if (at == table_.end() || !transfers(at->second.info)) return survivors;
+  const PeerId receiver = at->second.info.receiver;
+  const bool survives = std::find(survivors.begin(), survivors.end(), receiver) != survivors.end();
+  return survives ? std::vector{receiver} : std::vector<PeerId>{};
+}
+
+Operations Operations::renewed(Epoch epoch, const std::vector<PeerId>& members) const {
+  Operations next(epoch, members);
+  for (const auto& [key, op] : table_) {
+    if (!op.settled) continue;
+    Op kept{op.info, true, 0, 0, std::vector<At>(members.size())};
+    const auto at = next.table_.emplace(key, std::move(kept)).first;
+    for (uint32_t rank = 0; rank < members.size(); ++rank) {
+      if (op.at[ranks_.at(members[rank])] != At::kNothing) next.mark_begun(at, rank);
+    }
+    next.forget_if_heard(at);
+  }
+  return next;
 }
 
 // ---- Words ----

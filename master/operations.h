@@ -27,11 +27,7 @@ class Operations {
   Status begin(PeerId peer, OpKey op, const protocol::OpInfo& info);
   Status done(PeerId peer, OpKey op);
   Status abort(PeerId peer, const protocol::AbortRequest& request);
-  // What a peer that comes back says of the operations it has open: Begins and Dones may have got
-  // lost, and a transfer that it had begun and does not name is finished there. `posting` is over:
-  // no more Begins. REQUIRES: as many descriptions as operations.
-  Status resume(PeerId peer, const std::vector<protocol::OpReport>& ops,
-                const std::vector<protocol::OpInfo>& infos, bool posting);
+  bool has_begun(PeerId peer, OpKey op) const;
 
   // A joint update_topology: what some member has not begun ends here. The rest goes on.
   void drain();
@@ -41,8 +37,10 @@ class Operations {
 
   // What was settled since the last call, in order.
   std::vector<protocol::Verdict> take_settled();
-  // A transfer between two members is never committed by a verdict.
-  bool is_transfer(OpKey op) const;
+  // Those of `survivors` whose word counts when the epoch ends: of a transfer its receiver's alone.
+  std::vector<PeerId> concerned(OpKey op, const std::vector<PeerId>& survivors) const;
+  // For the renewal of this epoch: what was settled, and who has yet to call it, goes on.
+  Operations renewed(Epoch epoch, const std::vector<PeerId>& members) const;
   size_t open_count() const { return open_; }
 
  private:
@@ -57,11 +55,10 @@ class Operations {
   using Table = std::map<OpKey, Op>;
 
   uint32_t rank(PeerId peer) const { return ranks_.at(peer); }
-  Status resume(PeerId peer, const protocol::OpReport& op, const protocol::OpInfo& info,
-                bool posting);
   Status check_begin(uint32_t rank, OpKey op, const protocol::OpInfo& info) const;
   bool concerns(const Op& op, uint32_t rank) const;
   uint32_t parties(const Op& op) const;
+  bool finished(const Op& op) const;  // by all whose Done counts
   void mark_begun(Table::iterator at, uint32_t rank);
   void settle(Table::iterator at, protocol::Outcome outcome, Code code, std::string text);
   void forget_if_heard(Table::iterator at);

@@ -27,20 +27,20 @@ Outcome decide(std::span<const OpState> survivors) {
   return Outcome::kCommitted;
 }
 
-std::vector<OpKey> decide(std::span<const protocol::Report> survivors) {
-  std::map<OpKey, std::vector<OpState>> states;
-  for (size_t i = 0; i < survivors.size(); ++i) {
-    for (const protocol::OpReport& op : survivors[i].ops) {
-      std::vector<OpState>& of_op = states[op.op];
-      if (of_op.size() > i) continue;
-      of_op.resize(i, OpState::kNotDone);
-      of_op.push_back(op.state);
-    }
+std::vector<OpKey> decide(const std::map<PeerId, protocol::Report>& survivors,
+                          const std::function<std::vector<PeerId>(OpKey)>& concerned) {
+  std::map<OpKey, std::map<PeerId, OpState>> reported;
+  for (const auto& [survivor, report] : survivors) {
+    for (const protocol::OpReport& op : report.ops) reported[op.op].emplace(survivor, op.state);
   }
   std::vector<OpKey> committed;
-  for (auto& [op, of_op] : states) {
-    of_op.resize(survivors.size(), OpState::kNotDone);
-    if (decide(of_op) == Outcome::kCommitted) committed.push_back(op);
+  for (const auto& [op, by] : reported) {
+    std::vector<OpState> states;
+    for (const PeerId peer : concerned(op)) {
+      const auto at = by.find(peer);
+      states.push_back(at == by.end() ? OpState::kNotDone : at->second);
+    }
+    if (!states.empty() && decide(states) == Outcome::kCommitted) committed.push_back(op);
   }
   return committed;
 }

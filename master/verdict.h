@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -18,9 +19,11 @@ namespace pccl::master {
 // The outcome of one operation; one state per survivor, kNotDone for who did not report it.
 protocol::Outcome decide(std::span<const protocol::OpState> survivors);
 
-// Which of the reported operations commit, in order; every other one is aborted. One report per
-// survivor. An operation listed twice in one report counts as its first.
-std::vector<OpKey> decide(std::span<const protocol::Report> survivors);
+// Which of the operations that the survivors report commit, in order; every other one does not.
+// `concerned`: the survivors whose word counts for an operation; if it is nobody's it does not
+// commit. One that is listed twice in one report counts as its first.
+std::vector<OpKey> decide(const std::map<PeerId, protocol::Report>& survivors,
+                          const std::function<std::vector<PeerId>(OpKey)>& concerned);
 
 // The verdicts of one epoch, numbered from 0, until all members have acknowledged them.
 class VerdictLog {

@@ -77,6 +77,8 @@ struct PeerCore::Inside {
   }  // Pong; the others are refused before
 
   uint32_t founders() const;
+  Status renew(const protocol::EpochStart& start);
+  void vote_again_when_renewed();
   void introduce();
   void resume();
   void connection_lost(const std::string& why);
@@ -107,6 +109,7 @@ struct PeerCore::Inside {
   std::string closed_why;          // the last time that the connection could not be had, or broke
   std::optional<Instant> lost_at;  // since when we have been trying to resume
   bool resuming = false;           // Resume was sent, Resumed has not come
+  bool votes_again = false;        // in a renewal, when the operations have begun again
   int violations = 0;
   uint64_t ping_counter = 0;
   uint64_t state_revision = 0, state_hash = 0;  // the last agreed shared state
@@ -143,7 +146,7 @@ void PeerCore::Inside::on(const JointCalled& event) {
     status = membership.broken();
     status.message = std::string(text(event.kind)) + ": " + status.message;
   }
-  if (status.ok()) status = joint.call(event);
+  if (status.ok()) status = joint.call(event, !votes_again);
   if (status.ok()) {
     if (updates) operations.close_posting();
     return;
@@ -292,7 +295,7 @@ Status PeerCore::Inside::heard(const protocol::Resumed& resumed) {
   lost_at.reset();
   if (membership.phase() == Phase::kRegistered) context.tell(listening_at);
   operations.repeat_requests();
-  joint.repeat();
+  if (!votes_again) joint.repeat();
   sync.repeat();
   membership.repeat_reports();
   return {};
@@ -367,13 +370,15 @@ Status PeerCore::Inside::heard(const protocol::EpochStart& start) {
   const bool newcomer = membership.phase() != Phase::kMember;
   if (newcomer && membership.phase() != Phase::kRegistered)
     return violation("EpochStart before Register");
+  const bool renews = !newcomer && start.generation == membership.generation();
+  if (renews) return renew(start);
   if (!newcomer && !joint.waits_for(JointKind::kUpdateTopology))
     return violation("EpochStart without a vote");
   if (!operations.settled())
     return violation("EpochStart before the operations of the last were settled");
   const Status status = membership.begin(start);
   if (!status.ok()) return status;
-  operations.begin_epoch();
+  operations.begin_generation();
   FinishJoint result;
   result.topology = membership.topology();
   if (newcomer) {
@@ -382,10 +387,29 @@ Status PeerCore::Inside::heard(const protocol::EpochStart& start) {
     context.emit(std::move(result));
   } else {
     joint.settle(std::move(result));
-    joint.begin_epoch();
+    joint.begin_generation();
     finish_joint_if_drained();
   }
   return {};
+}
+
+Status PeerCore::Inside::renew(const protocol::EpochStart& start) {
+  if (!membership.ended() || !membership.broken().ok()) {
+    return violation("EpochStart of a renewal after an epoch that does not go on");
+  }
+  const Status status = membership.begin(start);
+  if (!status.ok()) return status;
+  operations.renew();
+  votes_again = true;
+  vote_again_when_renewed();
+  return {};
+}
+
+// After the last Begin, so that a vote for update_topology closes posting as ever.
+void PeerCore::Inside::vote_again_when_renewed() {
+  if (!votes_again || membership.frozen() || !operations.renewed()) return;
+  votes_again = false;
+  joint.repeat();
 }
 
 Status PeerCore::Inside::heard(const protocol::Ask& ask) {
@@ -399,7 +423,7 @@ Status PeerCore::Inside::heard(const protocol::EpochEnd& end) {
   if (status.ok()) status = membership.end(end, !operations.settled() || joint.open() != nullptr);
   if (!status.ok()) return status;
   operations.on_epoch_end(end);
-  sync.stop();
+  end.goes_on ? sync.renew() : sync.stop();
   return {};
 }
 
@@ -460,6 +484,7 @@ void PeerCore::Inside::on(const OpDrained& event) {
   // Neither knows of what has committed: its memory was returned at once.
   if (!operations.drained(event.epoch, event.op)) sync.drained(event.epoch, event.op);
   if (membership.out()) return finish_ending();
+  vote_again_when_renewed();
   finish_joint_if_drained();
 }
 

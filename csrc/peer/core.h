@@ -43,6 +43,7 @@ struct Options {
 // The group as the application sees it: changes only when init or update_topology returns.
 struct Topology {
   Epoch epoch;
+  Epoch generation;  // numbers of operations start at zero in it
   uint32_t rank = 0;
   std::vector<protocol::Member> members;  // in rank order
   std::vector<uint32_t> ring;             // ranks in ring order

@@ -8,18 +8,17 @@
 
 namespace pccl::peer {
 
-Status Joint::call(const JointCalled& call) {
+Status Joint::call(const JointCalled& call, bool may_vote) {
   if (open_) {
     return {Code::kInvalidState,
             std::string(text(call.kind)) + ": another joint call of this process, " +
                 text(open_->vote.kind) + ", is under way: wait for it first",
             {}};
   }
-  open_ =
-      Call{call.handle, call.timeout, {next_++, call.kind, call.offer, membership_.generation()},
-           {},          false,        {}};
+  open_ = Call{call.handle, call.timeout, {next_++, call.kind, call.offer, membership_.epoch()},
+               {},          false,        {}};
   if (call.timeout > Duration{0}) open_->deadline = context_.after(call.timeout);
-  context_.tell(open_->vote);
+  if (may_vote) context_.tell(open_->vote);
   return {};
 }
 
@@ -43,7 +42,7 @@ void Joint::finish() {
   open_.reset();
 }
 
-void Joint::begin_epoch() {
+void Joint::begin_generation() {
   PCCL_ASSERT(!open_ || open_->result);
   next_ = 0;
 }
@@ -64,8 +63,9 @@ std::optional<Instant> Joint::deadline() const {
   return open_->deadline;
 }
 
-void Joint::repeat() const {
+void Joint::repeat() {
   if (!open_ || open_->result) return;
+  open_->vote.epoch = membership_.epoch();
   context_.tell(open_->vote);
   if (open_->given_up) context_.tell(abort());
 }

@@ -22,8 +22,9 @@ class Joint {
   Joint(Context& context, const Membership& membership)
       : context_(context), membership_(membership) {}
 
-  // kInvalidState when another one is under way. REQUIRES: a member.
-  Status call(const JointCalled& call);
+  // kInvalidState when another one is under way. `may_vote`: else repeat() follows. REQUIRES: a
+  // member.
+  Status call(const JointCalled& call, bool may_vote);
   // The one under way, or null. Invalid after finish().
   const Call* open() const { return open_ ? &*open_ : nullptr; }
   bool waits_for(protocol::JointKind kind) const {
@@ -36,17 +37,18 @@ class Joint {
   Status check(const protocol::Answer& answer) const;
   void settle(FinishJoint result);  // REQUIRES: open, not settled
   void finish();                    // tells the application. REQUIRES: open, settled
-  void begin_epoch();               // numbers from zero. REQUIRES: nothing open that is not settled
+  // A new generation: numbers from zero. REQUIRES: nothing open that is not settled.
+  void begin_generation();
 
   void give_up();  // to the master: do not wait for the others any longer
   void on_time();
   std::optional<Instant> deadline() const;
 
   uint32_t answered() const { return next_ - (open_ && !open_->result ? 1 : 0); }
-  void repeat() const;  // after Resumed
+  void repeat();  // after Resumed, and in a renewal: what is open is cast again
 
  private:
-  protocol::JointAbort abort() const { return {open_->vote.number, membership_.generation()}; }
+  protocol::JointAbort abort() const { return {open_->vote.number, open_->vote.epoch}; }
 
   Context& context_;
   const Membership& membership_;

@@ -96,10 +96,12 @@ std::string names(const std::vector<protocol::Member>& members) {
   return out;
 }
 
-// Why an EpochStart makes no sense for `self`, whose epoch is `current`; empty if it does.
-std::string refuse(const protocol::EpochStart& start, PeerId self, Epoch current) {
-  if (start.epoch <= current) return "follows epoch " + text(current);
-  if (start.generation != start.epoch) return "is of generation " + text(start.generation);
+// Why an EpochStart makes no sense for `self`, who is in `now`; empty if it does.
+std::string refuse(const protocol::EpochStart& start, PeerId self, const Topology& now) {
+  if (start.epoch <= now.epoch) return "follows epoch " + text(now.epoch);
+  if (start.generation != start.epoch && start.generation != now.generation) {
+    return "is of generation " + text(start.generation);
+  }
   if (start.members.size() > protocol::kMembersMax) return "has too many members";
   std::set<PeerId> peers;
   for (const protocol::Member& member : start.members) peers.insert(member.peer);
@@ -146,11 +148,11 @@ bool Membership::accept_incarnation(uint32_t incarnation) {
 }
 
 Status Membership::begin(const protocol::EpochStart& start) {
-  const std::string why = refuse(start, self(), epoch());
+  const std::string why = refuse(start, self(), topology_);
   if (!why.empty()) return violation("epoch " + text(start.epoch) + " " + why);
-  topology_ = {start.epoch, 0, start.members, start.ring, start.joined, start.left};
+  topology_ = {start.epoch, start.generation, 0,         start.members,
+               start.ring,  start.joined,     start.left};
   topology_.rank = *rank_of(self());
-  generation_ = start.generation;
   frozen_ = ended_ = false;
   broken_ = {};
   // Members are linked: what the side that was dialled said before was of an older connection.
@@ -169,8 +171,8 @@ Status Membership::begin(const protocol::EpochStart& start) {
 Status Membership::freeze(const protocol::Ask& ask) {
   if (ask.epoch != epoch() || ended_) return violation("Ask for epoch " + text(ask.epoch));
   if (!frozen_) {
-    context_.note(LogLevel::kInfo,
-                  "epoch " + text(epoch()) + " is ending: " + names(ask.lost) + " lost");
+    const std::string why = ask.lost.empty() ? "a link was made anew" : names(ask.lost) + " lost";
+    context_.note(LogLevel::kInfo, "epoch " + text(epoch()) + " is ending: " + why);
   }
   frozen_ = true;
   return {};
@@ -179,6 +181,7 @@ Status Membership::freeze(const protocol::Ask& ask) {
 Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
   if (end.epoch != epoch() || ended_) return violation("EpochEnd for epoch " + text(end.epoch));
   frozen_ = ended_ = true;
+  if (end.goes_on) return {};
   broken_.code = Code::kPeerLost;
   broken_.message = (end.text.empty() ? names(end.lost) + " lost" : end.text) +
                     "; call pccl.update_topology() and repeat";

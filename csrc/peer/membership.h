@@ -48,12 +48,12 @@ class Membership {
   Status begin(const protocol::EpochStart& start);
   // The epoch is ending: what is not done stays so.
   Status freeze(const protocol::Ask& ask);
-  // It is over; the group is broken from here to the next begin(). Worth a warning when calls are
-  // in doubt: at the end of a run one peer leaves after the other.
+  // It is over; unless it goes on, the group is broken from here to the next begin(). Worth a
+  // warning when calls are in doubt: at the end of a run one peer leaves after the other.
   Status end(const protocol::EpochEnd& end, bool in_doubt);
 
   Epoch epoch() const { return topology_.epoch; }
-  Epoch generation() const { return generation_; }
+  Epoch generation() const { return topology_.generation; }
   const Topology& topology() const { return topology_; }
   uint32_t world_size() const { return static_cast<uint32_t>(topology_.members.size()); }
   bool frozen() const { return frozen_; }  // from Ask to the next begin()
@@ -83,7 +83,6 @@ class Membership {
   Phase phase_ = Phase::kIdle;
   protocol::Welcome welcome_;
   Topology topology_;
-  Epoch generation_;
   bool frozen_ = false;
   bool ended_ = false;
   Status broken_;

@@ -6,15 +6,20 @@
 //   (called)                                          kRunning   Begin, StartOp
 //   (called)      it is a barrier                     kDone      Begin, Done
 //   held          the vote is answered                as if called now
-//   kRunning      transferred                         kDone      Done; a send or receive: finished
+//   kRunning      transferred                         kDone      Done; a receive: EndOp, FinishOp
 //   kRunning      Ask                                 kFrozen    reported kNotDone
 //   kDone         Ask, and it is a barrier            kFrozen    reported kNotDone
 //   kDone         committed (verdict, EpochEnd)       finished   EndOp, FinishOp
+//   another       committed, and it is a send         draining   EndOp
 //   any of them   aborted (verdict, EpochEnd, end)    draining   EndOp
 //   draining      drained                             finished   FinishOp
+//   any of them   EpochEnd that goes on               kAgain     EndOp
+//   kAgain        drained, and the epoch has begun    kRunning   Begin, StartOp
 // A transfer that completes while its operation is frozen or draining changes nothing.
 
 #include "csrc/peer/operation.h"
+
+#include <algorithm>
 
 #include "csrc/peer/request.h"
 
@@ -42,7 +47,8 @@ void Operations::call(const OpRequest& request) {
   if (refused.ok()) refused = check_room(request);
   if (!refused.ok()) return context_.emit(FinishOp{request.handle, refused, {}, {}});
   tag_bytes_ += request.tag.size();
-  Call call{request.handle, info_of(request, membership_), request.timeout, membership_.epoch()};
+  Call call{request.handle, info_of(request, membership_), request.timeout,
+            membership_.generation()};
   if (closed_) {
     held_.push_back(std::move(call));
   } else {
@@ -76,7 +82,7 @@ void Operations::open_posting() {
 }
 
 void Operations::release(Call call) {
-  if (call.called_in == membership_.epoch()) return post(std::move(call));
+  if (call.generation == membership_.generation()) return post(std::move(call));
   const Status changed = check_after_change(call.info, membership_);
   if (changed.ok() || call.info.kind != OpKind::kSend) return post(std::move(call), changed);
   tag_bytes_ -= call.info.tag.size();  // the other one is gone: nobody counts with us
@@ -105,14 +111,21 @@ void Operations::post(Call call, const Status& refused) {
     op.state = State::kFrozen;
     return;
   }
+  if (!refused.ok()) op.request = abort_request(key, refused.code, refused.message);
+  begin(key, op);
+}
+
+void Operations::begin(OpKey key, Op& op) {
   op.begun = true;
+  op.state = State::kRunning;
   context_.tell(protocol::Begin{membership_.epoch(), key, op.info});
-  if (!refused.ok()) return request_abort(key, op, refused.code, refused.message);
-  start(key, op);
+  if (!op.request) return start(key, op);
+  op.request->epoch = membership_.epoch();
+  context_.tell(*op.request);
 }
 
 void Operations::start(OpKey key, Op& op) {
-  if (op.timeout > Duration{0}) {
+  if (op.timeout > Duration{0} && !op.deadline) {
     op.deadline = context_.after(op.timeout);
     deadlines_.emplace(*op.deadline, key);
   }
@@ -136,6 +149,13 @@ Operations::Op* Operations::find(Epoch epoch, OpKey key) {
   return epoch == membership_.epoch() && at != open_.end() ? &at->second : nullptr;
 }
 
+bool Operations::sends(const Op& op) const {
+  return op.info.kind == OpKind::kSend && op.info.root == membership_.self();
+}
+bool Operations::receives(const Op& op) const {
+  return op.info.kind == OpKind::kSend && op.info.receiver == membership_.self();
+}
+
 bool Operations::transferred(Epoch epoch, OpKey key) {
   if (draining_.contains({epoch, key})) return true;
   Op* const op = find(epoch, key);
@@ -143,16 +163,25 @@ bool Operations::transferred(Epoch epoch, OpKey key) {
   if (op->state == State::kFrozen) return true;
   PCCL_ASSERT(op->state == State::kRunning && op->started);
   op->state = State::kDone;
+  if (sends(*op)) return true;  // its receiver says so
   context_.tell(protocol::Done{epoch, key, verdicts_.seen()});
-  if (op->info.kind == OpKind::kSend) finish(open_.find(key));
+  if (!receives(*op)) return true;
+  op->returned = true;  // known until it has its verdict
+  context_.emit(EndOp{key, true});
+  context_.emit(FinishOp{op->handle, {}, epoch, key});
   return true;
 }
 
 bool Operations::drained(Epoch epoch, OpKey key) {
   const auto at = draining_.find({epoch, key});
   if (at == draining_.end()) return false;
-  context_.emit(FinishOp{at->second.handle, std::move(at->second.outcome), epoch, key});
+  const Draining draining = std::move(at->second);
   draining_.erase(at);
+  if (draining.again) {
+    begin_again(key);
+  } else {
+    context_.emit(FinishOp{draining.handle, draining.outcome, epoch, key});
+  }
   return true;
 }
 
@@ -171,18 +200,27 @@ bool Operations::failed(Epoch epoch, OpKey key, const Status& why) {
 
 Operations::Open::iterator Operations::finish(Open::iterator at) {
   const auto& [key, op] = *at;
-  PCCL_ASSERT(op.state == State::kDone);
+  PCCL_ASSERT(op.state == State::kDone || sends(op));
+  if (op.returned) return remove(at);
   if (op.started) context_.emit(EndOp{key, true});
-  context_.emit(FinishOp{op.handle, {}, membership_.epoch(), key});
+  if (op.started && op.state != State::kDone) {  // of a send the other side knows first
+    draining_[{membership_.epoch(), key}] = {op.handle, {}, false};
+  } else {
+    context_.emit(FinishOp{op.handle, {}, membership_.epoch(), key});
+  }
   return remove(at);
 }
 
 Operations::Open::iterator Operations::abort(Open::iterator at, Status outcome) {
   const auto& [key, op] = *at;
   PCCL_ASSERT(!outcome.ok());
+  if (op.returned) return remove(at);
   context_.emit(EndOp{key, false});
-  if (op.started) {
-    draining_[{membership_.epoch(), key}] = {op.handle, std::move(outcome)};
+  const auto draining = draining_.find({op.ended_in, key});
+  if (op.state == State::kAgain && draining != draining_.end()) {
+    draining->second = {op.handle, std::move(outcome), false};
+  } else if (op.started) {
+    draining_[{membership_.epoch(), key}] = {op.handle, std::move(outcome), false};
   } else {
     context_.emit(FinishOp{op.handle, std::move(outcome), membership_.epoch(), key});
   }
@@ -231,15 +269,20 @@ Status Operations::settle(const protocol::Verdict& verdict) {
   const auto at = open_.find(verdict.op);
   if (at != open_.end()) {
     const Op& op = at->second;
-    if (committed && (op.state != State::kDone || op.info.kind == OpKind::kSend)) {
+    if (committed && op.state != State::kDone && !(sends(op) && op.started)) {
       return refuse("is to commit, but it is not done here");
+    }
+    if (op.state == State::kAgain) {  // the master counts who has heard
+      context_.tell(protocol::Begin{membership_.epoch(), verdict.op, op.info});
     }
     committed ? finish(at) : abort(at, outcome_of(verdict));
     return {};
   }
+  const bool between_others = verdict.receiver && verdict.receiver != membership_.self() &&
+                              verdict.sender != membership_.self();
   const auto next = next_.find(verdict.op.tag);
   const bool was_called = next != next_.end() && verdict.op.sequence < next->second;
-  if (was_called) return {};  // a send or receive that went well here
+  if (between_others || was_called) return {};
   if (committed) return refuse("is to commit, but it was not called here");
   if (!verdicts_.keep_early(verdict)) return refuse("is one too many of those not called here");
   context_.emit(EndOp{verdict.op, false});
@@ -249,7 +292,7 @@ Status Operations::settle(const protocol::Verdict& verdict) {
 Status Operations::check(const protocol::EpochEnd& end) const {
   const std::set<OpKey> committed(end.committed.begin(), end.committed.end());
   for (const auto& [key, op] : open_) {
-    const bool may_commit = op.state == State::kDone && op.info.kind != OpKind::kSend;
+    const bool may_commit = op.state == State::kDone || (sends(op) && op.started);
     if (!committed.contains(key) || may_commit) continue;
     return violation("the end of epoch " + text(end.epoch) + " is to commit " + text(op.info, key) +
                      ", but it is not done here");
@@ -257,18 +300,58 @@ Status Operations::check(const protocol::EpochEnd& end) const {
   return {};
 }
 
-// The list is complete: what is not on it is aborted.
+// The list is complete: what is not on it is aborted, or begins again.
 void Operations::on_epoch_end(const protocol::EpochEnd& end) {
   const std::set<OpKey> committed(end.committed.begin(), end.committed.end());
   for (auto at = open_.begin(); at != open_.end();) {
-    at = committed.contains(at->first) ? finish(at) : abort(at, lost(at->second.info, at->first));
+    if (committed.contains(at->first)) {
+      at = finish(at);
+    } else if (!end.goes_on || at->second.returned) {
+      at = abort(at, lost(at->second.info, at->first));
+    } else {
+      repeat_later(at->first, at->second);
+      ++at;
+    }
   }
 }
 
-void Operations::begin_epoch() {
+void Operations::begin_generation() {
   PCCL_ASSERT(settled() && deadlines_.empty());
   next_.clear();
-  verdicts_.clear();
+  verdicts_.begin_generation();
+}
+
+// ---- Renewal ----
+
+void Operations::repeat_later(OpKey key, Op& op) {
+  if (op.state == State::kAgain) return;
+  if (op.started) {
+    op.ended_in = membership_.epoch();
+    draining_[{op.ended_in, key}] = {op.handle, {}, true};
+    context_.emit(EndOp{key, false});
+  }
+  op.begun = op.started = false;
+  op.state = State::kAgain;
+}
+
+// In the order of the calls: whose turn it is on a link, age decides.
+void Operations::renew() {
+  verdicts_.begin_epoch();
+  std::vector<OpKey> keys;
+  for (const auto& [key, op] : open_) keys.push_back(key);
+  std::sort(keys.begin(), keys.end(),
+            [this](OpKey a, OpKey b) { return open_.at(a).handle < open_.at(b).handle; });
+  for (const OpKey key : keys) begin_again(key);
+}
+
+void Operations::begin_again(OpKey key) {
+  Op& op = open_.at(key);
+  const bool drains = draining_.contains({op.ended_in, key});
+  if (!membership_.frozen() && !drains) begin(key, op);
+}
+
+bool Operations::renewed() const {
+  return std::all_of(open_.begin(), open_.end(), [](const auto& at) { return at.second.begun; });
 }
 
 void Operations::end(const Status& why) {
@@ -297,7 +380,6 @@ void Operations::on_time() {
     deadlines_.erase(deadlines_.begin());
     Op& op = open_.at(key);
     op.deadline.reset();
-    if (membership_.frozen()) continue;  // EpochEnd settles it
     request_abort(key, op, Code::kOperationTimeout,
                   name(op.info, key, membership_.epoch()) + " timed out after " + text(op.timeout) +
                       " on rank " + std::to_string(membership_.topology().rank) + " (peer " +
@@ -310,10 +392,15 @@ std::optional<Instant> Operations::deadline() const {
   return deadlines_.begin()->first;
 }
 
+protocol::AbortRequest Operations::abort_request(OpKey key, Code code, std::string text) const {
+  return {membership_.epoch(), key, code, std::move(text)};
+}
+
 void Operations::request_abort(OpKey key, Op& op, Code code, std::string text) {
   if (op.request) return;  // one reason is enough
-  op.request = protocol::AbortRequest{membership_.epoch(), key, code, std::move(text)};
-  context_.tell(*op.request);
+  op.request = abort_request(key, code, std::move(text));
+  // What is frozen has its outcome with the epoch's end, or asks again after it.
+  if (op.begun && !membership_.frozen()) context_.tell(*op.request);
 }
 
 void Operations::describe(protocol::Resume& resume) const {
@@ -328,7 +415,7 @@ void Operations::describe(protocol::Resume& resume) const {
 void Operations::repeat_requests() const {
   if (membership_.frozen()) return;
   for (const auto& [key, op] : open_) {
-    if (op.request) context_.tell(*op.request);
+    if (op.request && op.begun) context_.tell(*op.request);
   }
 }
 

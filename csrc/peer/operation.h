@@ -1,9 +1,10 @@
 // Operations: the collectives and transfers of this peer, each from the application's call to the
 // one FinishOp that returns its memory. Numbers them per tag, starts them on the ring, tells the
 // master, and applies what the master decides: the outcome is never this peer's own to choose, but
-// for a send or receive that went well (PROTOCOL.md, section 3).
+// for a receive that went well (PROTOCOL.md, section 3). In a renewal of the epoch what has no
+// outcome is drained and started again under its number.
 // Invariants: (1) what the ring has started is finished as aborted only once it is drained;
-//             (2) what was frozen as not done never becomes done;
+//             (2) what was frozen as not done never becomes done in that epoch;
 //             (3) a number taken is told to the master (Begin) unless the epoch is ending, so that
 //                 no rank's numbers shift unseen.
 #pragma once
@@ -32,7 +33,10 @@ class Operations {
   void open_posting();
   bool settled() const { return open_.empty(); }
   uint64_t verdicts_seen() const { return verdicts_.seen(); }
-  void begin_epoch();  // a new generation: numbers from zero. REQUIRES: settled()
+  void begin_generation();  // numbers from zero. REQUIRES: settled()
+  // A new epoch of the same generation: what is open begins in it, as soon as it is drained.
+  void renew();
+  bool renewed() const;  // all of it has begun
 
   protocol::Report freeze();  // Ask: what is not done stays so
   Status on_verdicts(const protocol::Verdicts& verdicts);
@@ -55,13 +59,15 @@ class Operations {
   void repeat_requests() const;  // after Resumed
 
  private:
-  enum class State { kRunning, kDone, kFrozen };
+  enum class State { kRunning, kDone, kFrozen, kAgain };
   struct Op {
     Handle handle = 0;
     protocol::OpInfo info;
     State state = State::kRunning;
-    bool begun = false;    // the master was told
-    bool started = false;  // the ring has it
+    bool begun = false;     // in this epoch: the master was told
+    bool started = false;   // in this epoch: the ring has it
+    bool returned = false;  // the application has its memory: a receive that went well
+    Epoch ended_in;         // kAgain: where it is being drained
     Duration timeout{0};
     std::optional<Instant> deadline;
     std::optional<protocol::AbortRequest> request;
@@ -70,25 +76,32 @@ class Operations {
     Handle handle = 0;
     protocol::OpInfo info;
     Duration timeout{0};
-    Epoch called_in;
+    Epoch generation;  // in which it was called
   };
   struct Draining {
     Handle handle = 0;
     Status outcome;
+    bool again = false;  // it has none: it starts again
   };
   using Open = std::map<OpKey, Op>;
 
   Status check_room(const OpRequest& request) const;
   // `refused`: it takes its number, but instead of starting it is aborted for all ranks alike.
   void post(Call call, const Status& refused = {});
-  void release(Call call);  // posts what was held, if it still means the same
+  void release(Call call);        // posts what was held, if it still means the same
+  void begin(OpKey key, Op& op);  // in the epoch of now
   void start(OpKey key, Op& op);
+  void begin_again(OpKey key);
+  void repeat_later(OpKey key, Op& op);  // the epoch is over, the generation is not
+  protocol::AbortRequest abort_request(OpKey key, Code code, std::string text) const;
   void request_abort(OpKey key, Op& op, Code code, std::string text);
   Status settle(const protocol::Verdict& verdict);
-  Open::iterator finish(Open::iterator at);                 // committed, or a send that is done
+  Open::iterator finish(Open::iterator at);                 // committed
   Open::iterator abort(Open::iterator at, Status outcome);  // finished once it is drained
   Open::iterator remove(Open::iterator at);
   Op* find(Epoch epoch, OpKey key);
+  bool sends(const Op& op) const;
+  bool receives(const Op& op) const;
   Status lost(const protocol::OpInfo& info, OpKey key) const;  // the error of a broken group
 
   Context& context_;

@@ -1,5 +1,6 @@
 //   a transfer     event                       to
-//   (planned)      SyncPlan                    kRunning     StartOp
+//   (planned)      SyncPlan, and nothing of an
+//                  earlier plan is left        kRunning     StartOp
 //   kRunning       transferred                 finished     EndOp(committed)
 //   kRunning       Answer, EpochEnd, the end   kDraining    EndOp(aborted)
 //   kDraining      drained                     finished
@@ -44,9 +45,16 @@ Status StateSync::on_plan(const protocol::SyncPlan& plan, const Joint::Call& cal
   if (!why.empty()) return violation("SyncPlan " + std::to_string(plan.number) + ": " + why);
   plan_ = plan;
   handle_ = call.handle;
-  for (const protocol::Transfer& transfer : plan.transfers) start(plan, transfer, call.handle);
-  std::sort(fetched_keys_.begin(), fetched_keys_.end());
+  start_when_clear();
   return {};
+}
+
+// The staging of an earlier plan may still be written to, or read.
+void StateSync::start_when_clear() {
+  if (!plan_ || started_ || busy() || verifying_) return;
+  started_ = true;
+  for (const protocol::Transfer& transfer : plan_->transfers) start(*plan_, transfer, handle_);
+  std::sort(fetched_keys_.begin(), fetched_keys_.end());
 }
 
 // Why a plan cannot be ours, empty if it can.
@@ -125,10 +133,16 @@ void StateSync::verify_when_complete() {
   if (receiving_ > 0 || said_) return;
   VerifyState verify{handle_, fetched_keys_, {}};
   for (const uint32_t key : fetched_keys_) verify.hashes.push_back(plan_->entries[key].hash);
+  verifying_ = handle_;
+  verifies_old_plan_ = false;
   context_.emit(std::move(verify));
 }
 
-bool StateSync::drained(Epoch epoch, OpKey key) { return transfers_.erase({epoch, key}) > 0; }
+bool StateSync::drained(Epoch epoch, OpKey key) {
+  if (transfers_.erase({epoch, key}) == 0) return false;
+  start_when_clear();
+  return true;
+}
 
 bool StateSync::failed(Epoch epoch, OpKey key, const Status& why) {
   const auto at = transfers_.find({epoch, key});
@@ -138,7 +152,10 @@ bool StateSync::failed(Epoch epoch, OpKey key, const Status& why) {
 }
 
 void StateSync::verified(Handle handle, const Status& status) {
-  if (!plan_ || handle != handle_ || said_) return;  // answered meanwhile
+  const bool for_this_plan = verifying_ == handle && !verifies_old_plan_;
+  if (verifying_ == handle) verifying_.reset();
+  if (!for_this_plan) return start_when_clear();
+  if (!plan_ || said_) return;  // answered meanwhile
   verified_ = status.ok();
   say_fetched(status.code, status.message);
 }
@@ -162,6 +179,20 @@ void StateSync::stop() {
   }
 }
 
+void StateSync::renew() {
+  stop();
+  forget_plan();
+}
+
+void StateSync::forget_plan() {
+  verifies_old_plan_ = verifying_.has_value();
+  plan_.reset();
+  said_.reset();
+  fetched_keys_.clear();
+  receiving_ = 0;
+  started_ = verified_ = false;
+}
+
 FinishJoint StateSync::settle(const Status& status) {
   stop();
   FinishJoint result;
@@ -170,11 +201,7 @@ FinishJoint StateSync::settle(const Status& status) {
     result.install = std::move(fetched_keys_);
     result.entries = std::move(plan_->entries);
   }
-  plan_.reset();
-  said_.reset();
-  fetched_keys_.clear();
-  receiving_ = 0;
-  verified_ = false;
+  forget_plan();
   return result;
 }
 

@@ -18,7 +18,8 @@ class StateSync {
   StateSync(Context& context, const Membership& membership)
       : context_(context), membership_(membership) {}
 
-  // Starts what the plan asks of this peer. kProtocol if it does not fit the call.
+  // Starts what the plan asks of this peer, when nothing of an earlier one is under way any more.
+  // kProtocol if it does not fit the call.
   Status on_plan(const protocol::SyncPlan& plan, const Joint::Call& call);
 
   // From the ring and the shell. False: no transfer of shared state.
@@ -27,7 +28,8 @@ class StateSync {
   bool failed(Epoch epoch, OpKey key, const Status& why);
   void verified(Handle handle, const Status& status);
 
-  void stop();  // the epoch is over: what still runs is drained
+  void stop();   // the epoch is over: what still runs is drained
+  void renew();  // likewise, and another plan for the same call may come
   // The call is answered: what is to be installed if it went well. What still runs is drained.
   FinishJoint settle(const Status& status);
   bool busy() const { return !transfers_.empty(); }
@@ -42,8 +44,10 @@ class StateSync {
   };
 
   std::string check(const protocol::SyncPlan& plan, const Joint::Call& call) const;
+  void start_when_clear();
   void start(const protocol::SyncPlan& plan, const protocol::Transfer& transfer, Handle handle);
   void say_fetched(Code code, std::string text);
+  void forget_plan();
   void verify_when_complete();
 
   Context& context_;
@@ -53,7 +57,10 @@ class StateSync {
   Handle handle_ = 0;
   std::vector<uint32_t> fetched_keys_;  // ascending
   size_t receiving_ = 0;                // transfers to this peer that are not complete
+  bool started_ = false;                // the plan was
   bool verified_ = false;
+  std::optional<Handle> verifying_;  // whose staging is being read,
+  bool verifies_old_plan_ = false;   // for a plan that is void
   std::optional<protocol::Fetched> said_;
 };
 

@@ -51,6 +51,11 @@ void VerdictLog::describe(protocol::Resume& resume) const {
   }
 }
 
-void VerdictLog::clear() { *this = {}; }
+void VerdictLog::begin_epoch() {
+  seen_ = 0;
+  kept_.clear();
+}
+
+void VerdictLog::begin_generation() { *this = {}; }
 
 }  // namespace pccl::peer

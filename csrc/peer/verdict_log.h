@@ -24,7 +24,8 @@ class VerdictLog {
   std::optional<protocol::Verdict> take_early(OpKey op);
 
   void describe(protocol::Resume& resume) const;
-  void clear();  // a new epoch
+  void begin_epoch();  // numbers from zero
+  void begin_generation();
 
  private:
   uint64_t seen_ = 0;

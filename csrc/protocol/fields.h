@@ -52,7 +52,9 @@ void fields(auto& wire, Is<OpKey> auto& op) { wire(op.tag, op.sequence); }
 
 void fields(auto& wire, Is<Member> auto& m) { wire(m.peer, prose(m.address)); }
 void fields(auto& wire, Is<OpReport> auto& m) { wire(m.op, m.state); }
-void fields(auto& wire, Is<Verdict> auto& m) { wire(m.op, m.outcome, m.code, prose(m.text)); }
+void fields(auto& wire, Is<Verdict> auto& m) {
+  wire(m.op, m.outcome, m.code, prose(m.text), m.sender, m.receiver);
+}
 void fields(auto& wire, Is<OpInfo> auto& m) {
   wire(m.kind, m.dtype, m.reduce, m.count, m.root, m.receiver, m.world_size);
   wire(bounded(m.tag, kTagBytesMax));
@@ -99,14 +101,15 @@ void fields(auto& wire, Is<Verdicts> auto& m) {
 }
 void fields(auto& wire, Is<EpochEnd> auto& m) {
   wire(m.epoch, bounded(m.lost, kMembersMax), bounded(m.committed, kOpsOpenMax), prose(m.text));
+  wire(m.goes_on);
 }
 
 void fields(auto& wire, Is<Begin> auto& m) { wire(m.epoch, m.op, m.info); }
 void fields(auto& wire, Is<Done> auto& m) { wire(m.epoch, m.op, m.verdict_index); }
 void fields(auto& wire, Is<AbortRequest> auto& m) { wire(m.epoch, m.op, m.code, prose(m.text)); }
 
-void fields(auto& wire, Is<Vote> auto& m) { wire(m.number, m.kind, m.offer, m.generation); }
-void fields(auto& wire, Is<JointAbort> auto& m) { wire(m.number, m.generation); }
+void fields(auto& wire, Is<Vote> auto& m) { wire(m.number, m.kind, m.offer, m.epoch); }
+void fields(auto& wire, Is<JointAbort> auto& m) { wire(m.number, m.epoch); }
 void fields(auto& wire, Is<Answer> auto& m) {
   wire(m.number, m.kind, m.code, prose(m.text), m.pending, m.revision, m.state_hash);
 }

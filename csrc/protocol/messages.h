@@ -122,8 +122,9 @@ struct Member {
   bool operator==(const Member&) const = default;
 };
 
-// Master -> all members, newcomers included: a new epoch begins. Members in rank order. Also the
-// answer to the joint update_topology `number` of those that voted.
+// Master -> all members, newcomers included: a new epoch begins. Members in rank order. When it
+// begins a generation, which then has its name, it is also the answer to the joint update_topology
+// of those that voted.
 struct EpochStart {
   Epoch epoch;
   Epoch generation;
@@ -160,12 +161,15 @@ struct Report {
 
 enum class Outcome : uint8_t { kCommitted = 0, kAborted = 1 };
 
-// How one operation ended, for all members alike. `code` and `text` are set when it aborted.
+// How one operation ended, for all members alike. `code` and `text` are set when it aborted. Of a
+// kSend it concerns `sender` and `receiver` alone; else they are nobody.
 struct Verdict {
   OpKey op;
   Outcome outcome = Outcome::kCommitted;
   Code code = Code::kOk;
   std::string text;
+  PeerId sender{};
+  PeerId receiver{};
   bool operator==(const Verdict&) const = default;
 };
 
@@ -180,13 +184,15 @@ struct Verdicts {
   bool operator==(const Verdicts&) const = default;
 };
 
-// Master -> survivors: the epoch is over. Listed operations committed; every other one of the epoch
-// aborted with kPeerLost and `text`. Nothing runs until a joint update_topology.
+// Master -> survivors: the epoch is over. Listed operations committed. Unless the run `goes_on`,
+// every other one of the epoch aborted with kPeerLost and `text`, and nothing runs until a joint
+// update_topology. If it does, the EpochStart of a renewal follows, in which they begin again.
 struct EpochEnd {
   Epoch epoch;
   std::vector<Member> lost;
   std::vector<OpKey> committed;
   std::string text;
+  bool goes_on = false;
   bool operator==(const EpochEnd&) const = default;
 };
 
@@ -263,23 +269,23 @@ struct Offer {
   bool operator==(const Offer&) const = default;
 };
 
-// Peer -> master: the `number`-th joint call of this peer in `generation`. Repeated after a
-// reconnection, it may cross the EpochStart that answers it: one of an older generation is void.
+// Peer -> master: the `number`-th joint call of this peer in the generation, cast in `epoch`. It
+// may cross an EpochStart, which answers it or, in a renewal, has it cast again: one of an older
+// epoch is void.
 struct Vote {
   uint32_t number = 0;
   JointKind kind = JointKind::kUpdateTopology;
   Offer offer;  // kSyncSharedState only
-  Epoch generation;
+  Epoch epoch;
   bool operator==(const Vote&) const = default;
 };
 
 // Peer -> master: joint call `number` has waited for its timeout. The answer is an Answer: the
 // call's own, if it was settled meanwhile, else kOperationTimeout with the ranks that are missing,
-// for every voter alike. Void when `generation` is an older one: it has crossed the EpochStart that
-// settled the call.
+// for every voter alike. Void when `epoch` is an older one, like its Vote.
 struct JointAbort {
   uint32_t number = 0;
-  Epoch generation;
+  Epoch epoch;
   bool operator==(const JointAbort&) const = default;
 };
 

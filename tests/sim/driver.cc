@@ -33,6 +33,7 @@ class Driver {
   World world_;
   Random chance_;
   uint32_t founders_ = 1, min_peers_ = 1;
+  bool gentle_ = false;  // links break, nobody goes: no operation may fail for it
   // One founder is spared from when there are some: else the shared state could die with its last
   // holder.
   PeerNode* immortal_ = nullptr;
@@ -73,7 +74,8 @@ void Driver::add_peer(bool unreachable) {
   PeerNode& node =
       world_.add_peer(std::string(1, static_cast<char>('a' + world_.peers().size())), options);
   node.unreachable = unreachable;
-  node.set_app(std::make_unique<Workload>(node, checker_, options_.seed, kCallTimeout));
+  const Workload::Rules rules{kCallTimeout, !gentle_};
+  node.set_app(std::make_unique<Workload>(node, checker_, options_.seed, rules));
 }
 
 std::vector<PeerNode*> Driver::healthy() {
@@ -102,7 +104,12 @@ void Driver::fault() {
   if (peers.empty()) return add_peer(false);
   PeerNode* victim = peers[chance_.below(peers.size())];
   const bool spared = victim == immortal_;
-  switch (chance_.below(7)) {
+  if (gentle_ && (peers.size() == kPeersMax || !chance_.once_in(4))) {
+    PeerNode* other = peers[chance_.below(peers.size())];
+    if (other != victim) world_.break_link(*victim, *other);
+    return;
+  }
+  switch (gentle_ ? 6 : chance_.below(7)) {
     case 0:
     case 1:
       if (!spared && peers.size() > min_peers_) victim->kill("killed");
@@ -117,14 +124,16 @@ void Driver::fault() {
     case 3: world_.break_master_connection(*victim); break;
     case 4: {
       PeerNode* other = peers[chance_.below(peers.size())];
-      if (other == victim || peers.size() <= min_peers_ + 1) break;
-      // The younger of the two is given up, unless it is the spared one's link: then nothing is
-      // broken.
-      if (!spared && other != immortal_) world_.break_link(*victim, *other);
+      // A peer whose connection to the master breaks at the same time is given up.
+      if (other != victim && !spared && other != immortal_) world_.break_link(*victim, *other);
       break;
     }
     default:
-      if (world_.peers().size() < kPeersMax) add_peer(chance_.once_in(4));
+      // One that cannot be reached, only where others are to hold out against it.
+      if (world_.peers().size() < kPeersMax) {
+        const bool unreachable = chance_.once_in(4);
+        add_peer(unreachable && immortal_ != nullptr);
+      }
   }
 }
 
@@ -153,6 +162,7 @@ void Driver::settle() {
 RunReport Driver::run() {
   const bool sweep = options_.kill_at_step >= 0;
   const size_t founders = sweep ? 3 : chance_.between(1, 5);
+  gentle_ = !sweep && chance_.once_in(4);
   min_peers_ = sweep ? 2 : static_cast<uint32_t>(chance_.between(1, std::min<size_t>(founders, 3)));
   founders_ = sweep || chance_.once_in(2) ? min_peers_ : static_cast<uint32_t>(founders);
   for (size_t i = 0; i < founders; ++i) add_peer(false);

@@ -33,9 +33,9 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
                      data([this, peer, why] {
                        const auto found = links_.find(peer);
                        if (found == links_.end()) return;
-                       PeerNode& other = *found->second.other;
-                       link_closed(other, why);
-                       other.link_closed(*this, "closed by " + name_);
+                       const Link link = found->second;
+                       link_closed(*link.other, link.wire, why);
+                       link.other->link_closed(*this, link.wire, "closed by " + name_);
                      });
                    },
                .on_failed =
@@ -199,10 +199,7 @@ void PeerNode::dial_again(PeerId peer) {
 
 void PeerNode::link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, int side,
                            bool dialled) {
-  if (dialled && (!other.alive_ || !other.links_.contains(id_) || other.links_[id_].wire != wire)) {
-    dial_again(other.id_);
-    return;
-  }
+  if (dialled && wire->cut) return dial_again(other.id_);
   if (links_.contains(other.id_)) drop_link(other.id_, false);
   const PeerId peer = other.id_;
   links_[peer] = Link{wire, side, &other};
@@ -210,9 +207,9 @@ void PeerNode::link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, i
   wire->attach(side, {.sink = &sink,
                       .on_chunk_sent = [this, peer] { engine_.chunk_sent(peer); },
                       .on_bad_frame =
-                          [this, &other](Status why) {
-                            link_closed(other, why.message);
-                            other.link_closed(*this, why.message);
+                          [this, &other, wire](Status why) {
+                            link_closed(other, wire, why.message);
+                            other.link_closed(*this, wire, why.message);
                           },
                       .stopped = [this] { return stopped_; }});
   reported_unreachable_.erase(peer);
@@ -221,10 +218,13 @@ void PeerNode::link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, i
 }
 
 // The connection to `other` ended by no will of ours.
-void PeerNode::link_closed(PeerNode& other, const std::string& why) {
-  world_.clockwork().after(world_.control_delay(), [this, &other, why] {
-    run([this, &other, why] {
-      if (!links_.contains(other.id_)) return;
+void PeerNode::link_closed(PeerNode& other, const std::shared_ptr<Wire>& wire,
+                           const std::string& why) {
+  wire->cut = true;
+  world_.clockwork().after(world_.control_delay(), [this, &other, why, wire] {
+    run([this, &other, why, wire] {
+      const auto link = links_.find(other.id_);
+      if (link == links_.end() || link->second.wire != wire) return;
       drop_link(other.id_, false);
       control([this, peer = other.id_, why] {
         step(peer::LinkChanged{{peer, protocol::LinkState::kDown, why}});
@@ -241,7 +241,7 @@ void PeerNode::drop_link(PeerId peer, bool by_us) {
   links_.erase(found);
   engine_.link_down(peer);
   link.wire->detach(link.side);
-  if (by_us) link.other->link_closed(*this, "closed by " + name_);
+  link.other->link_closed(*this, link.wire, "closed by " + name_);
 }
 
 // ---- Faults ----
@@ -252,7 +252,7 @@ void PeerNode::kill(const std::string& why) {
   if (connection_) world_.close(connection_, false, "connection reset");
   for (const auto& [peer, link] : links_) {
     link.wire->detach(link.side);
-    link.other->link_closed(*this, "connection reset");
+    link.other->link_closed(*this, link.wire, "connection reset");
   }
   alive_ = false;
 }

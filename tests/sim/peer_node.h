@@ -58,7 +58,7 @@ class PeerNode {
   void dial(const protocol::Dial& dial);
   void dial_again(PeerId peer);
   void link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, int side, bool dialled);
-  void link_closed(PeerNode& other, const std::string& why);
+  void link_closed(PeerNode& other, const std::shared_ptr<Wire>& wire, const std::string& why);
   void drop_link(PeerId peer, bool by_us);
 
   World& world_;

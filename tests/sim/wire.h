@@ -45,6 +45,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   // The end's owner is gone: nothing is read or written there any more.
   void detach(int side);
   void pump(int side);  // after a stopped process goes on
+  bool cut = false;     // one end is gone for good, whether or not the other has noticed
 
  private:
   struct Direction;

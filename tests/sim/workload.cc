@@ -45,8 +45,8 @@ std::string hex(uint64_t value) {
 
 }  // namespace
 
-Workload::Workload(PeerNode& node, Checker& checker, uint64_t seed, Duration timeout)
-    : node_(node), checker_(checker), seed_(seed), timeout_(timeout) {
+Workload::Workload(PeerNode& node, Checker& checker, uint64_t seed, const Rules& rules)
+    : node_(node), checker_(checker), seed_(seed), rules_(rules) {
   for (const size_t bytes : kStateBytes) state_.emplace_back(bytes);
   staging_ = state_;
   node_.call(peer::JoinCalled{node_.new_handle()});
@@ -76,7 +76,7 @@ Workload::Call Workload::planned_call(Random& random, uint64_t index) const {
 }
 
 std::vector<Workload::Call> Workload::plan() const {
-  Random random(mix(mix(seed_, topology_.epoch.value), turn_));
+  Random random(mix(mix(seed_, topology_.generation.value), turn_));
   std::vector<Call> calls;
   const uint64_t count = random.between(1, 5);
   for (uint64_t index = 0; index < count; ++index) calls.push_back(planned_call(random, index));
@@ -87,8 +87,8 @@ std::vector<Workload::Call> Workload::plan() const {
     calls.back().late = true;
   }
   for (size_t index = 0; index < calls.size(); ++index) {
-    calls[index].name = "generation " + text(topology_.epoch) + " turn " + std::to_string(turn_) +
-                        " call " + std::to_string(index);
+    calls[index].name = "generation " + text(topology_.generation) + " turn " +
+                        std::to_string(turn_) + " call " + std::to_string(index);
   }
   return calls;
 }
@@ -128,7 +128,7 @@ void Workload::post(const Call& call) {
                           .count = call.count,
                           .root = static_cast<int32_t>(call.root),
                           .tag = call.tag,
-                          .timeout = timeout_};
+                          .timeout = rules_.timeout};
   if (sending && topology_.rank == call.root) request.root = static_cast<int32_t>(call.peer);
   if (sending && topology_.rank == call.peer) request.kind = protocol::OpKind::kRecv;
   Posted posted{call, {}, {}};
@@ -144,7 +144,8 @@ void Workload::enter(Stage stage) {
   constexpr const char* kNames[] = {"sync", "batch", "pending", "update", "late"};
   stage_ = stage;
   node_.world().note(node_.name(), where() + " " + kNames[static_cast<size_t>(stage)]);
-  Random random(mix(mix(seed_, topology_.epoch.value), turn_ * 8 + static_cast<uint64_t>(stage)));
+  Random random(
+      mix(mix(seed_, topology_.generation.value), turn_ * 8 + static_cast<uint64_t>(stage)));
   switch (stage) {
     case Stage::kSync: return offer_state();  // each turn: a revision may only advance by one
     case Stage::kBatch: post_batch(false); break;
@@ -192,13 +193,13 @@ bool Workload::waiting() const {
 void Workload::joint(protocol::JointKind kind) {
   joint_ = kind;
   node_.call(peer::JointCalled{
-      .handle = node_.new_handle(), .kind = kind, .offer = {}, .timeout = timeout_});
+      .handle = node_.new_handle(), .kind = kind, .offer = {}, .timeout = rules_.timeout});
 }
 
 void Workload::offer_state() {
   joint_ = protocol::JointKind::kSyncSharedState;
   peer::JointCalled call{
-      .handle = node_.new_handle(), .kind = *joint_, .offer = {}, .timeout = timeout_};
+      .handle = node_.new_handle(), .kind = *joint_, .offer = {}, .timeout = rules_.timeout};
   call.offer.revision = revision_;
   call.offer.strategy =
       newcomer_ ? protocol::SyncStrategy::kReceiveOnly : protocol::SyncStrategy::kEnforcePopular;
@@ -248,7 +249,7 @@ void Workload::new_generation(const peer::Topology& topology) {
     checker_.violation("P1 " + where() + ": operations outlived their generation");
   std::string members;
   for (const auto& member : topology.members) members += " " + text(member.peer);
-  checker_.saw("members of epoch " + text(topology.epoch), node_.name(), members);
+  checker_.saw("members of epoch " + text(topology.generation), node_.name(), members);
   enter(Stage::kSync);
 }
 
@@ -273,6 +274,8 @@ void Workload::on_op(peer::Handle handle, const Status& status) {
       fail("P2 " + posted.call.name + ": tensor changed by a failure: " + status.message);
     if (status.code == Code::kOperationTimeout)
       fail("P4 " + posted.call.name + ": " + status.message);
+    if (status.code == Code::kPeerLost && !rules_.peers_may_be_lost)
+      fail("P1 " + posted.call.name + " failed though nobody was lost: " + status.message);
     failed_ = true;
     batch_failed_ =
         batch_failed_ || (!posted.call.late && posted.call.kind != protocol::OpKind::kSend);
@@ -301,7 +304,7 @@ void Workload::on_joint(const peer::FinishJoint& result) {
     if (open_.empty()) recover();
     return;
   }
-  if (result.topology && result.topology->epoch != topology_.epoch)
+  if (result.topology && result.topology->generation != topology_.generation)
     return new_generation(*result.topology);
   if (failed_) return recover();
   if (result.kind == protocol::JointKind::kArePeersPending) {
@@ -395,7 +398,7 @@ std::vector<std::span<std::byte>> Workload::state(peer::Handle, const std::vecto
 void Workload::fail(const std::string& what) { checker_.violation(node_.name() + ": " + what); }
 
 std::string Workload::where() const {
-  return "generation " + text(topology_.epoch) + " turn " + std::to_string(turn_);
+  return "generation " + text(topology_.generation) + " turn " + std::to_string(turn_);
 }
 
 std::string Workload::doing() const {

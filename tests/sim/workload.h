@@ -18,7 +18,11 @@ namespace pccl::sim {
 
 class Workload : public App {
  public:
-  Workload(PeerNode& node, Checker& checker, uint64_t seed, Duration timeout);
+  struct Rules {
+    Duration timeout;               // of every call
+    bool peers_may_be_lost = true;  // else nothing may fail for a loss
+  };
+  Workload(PeerNode& node, Checker& checker, uint64_t seed, const Rules& rules);
 
   void on_op(peer::Handle handle, const Status& status) override;
   void on_joint(const peer::FinishJoint& result) override;
@@ -74,7 +78,7 @@ class Workload : public App {
   PeerNode& node_;
   Checker& checker_;
   const uint64_t seed_;
-  const Duration timeout_;
+  const Rules rules_;
   peer::Topology topology_;
   std::map<peer::Handle, Posted> open_;
   std::optional<protocol::JointKind> joint_;

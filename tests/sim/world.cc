@@ -160,6 +160,7 @@ void World::close(std::shared_ptr<Connection> connection, bool by_master, const 
 void World::break_master_connection(PeerNode& peer) {
   const auto connection = peer.connection_;
   if (!connection) return;
+  note("network", "breaks the connection between " + peer.name() + " and the master");
   connection->peer_open = false;
   connection->peer.run(
       [connection] { connection->peer.connection_closed(connection, "connection reset"); });
@@ -172,8 +173,12 @@ void World::break_master_connection(PeerNode& peer) {
 }
 
 void World::break_link(PeerNode& a, PeerNode& b) {
-  a.link_closed(b, "connection reset");
-  b.link_closed(a, "connection reset");
+  note("network", "breaks the link between " + a.name() + " and " + b.name());
+  const auto link = a.links_.find(b.id());
+  if (link == a.links_.end()) return;
+  const std::shared_ptr<Wire> wire = link->second.wire;
+  a.link_closed(b, wire, "connection reset");
+  b.link_closed(a, wire, "connection reset");
 }
 
 }  // namespace pccl::sim

@@ -141,10 +141,10 @@ class Harness {
     link_all();
     lines_.clear();
   }
-  void vote(const std::string& name, Epoch generation, uint32_t number,
+  void vote(const std::string& name, Epoch epoch, uint32_t number,
             protocol::JointKind kind = protocol::JointKind::kUpdateTopology,
             protocol::Offer offer = {}) {
-    say(name, protocol::Vote{number, kind, std::move(offer), generation});
+    say(name, protocol::Vote{number, kind, std::move(offer), epoch});
   }
   protocol::Resume resume(const std::string& name, Epoch epoch) const {
     protocol::Resume resume;

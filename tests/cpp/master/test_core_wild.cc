@@ -189,7 +189,7 @@ class Wild {
   }
   std::optional<protocol::Message> give_up(const Peer& peer) {
     if (peer.vote && once_in(20)) {
-      return protocol::JointAbort{peer.vote->number, peer.vote->generation};
+      return protocol::JointAbort{peer.vote->number, peer.vote->epoch};
     }
     if (peer.open.empty() || !once_in(10)) return std::nullopt;
     return protocol::AbortRequest{epoch_of(peer), peer.open.begin()->first, Code::kOperationTimeout,
@@ -204,7 +204,7 @@ class Wild {
     vote.number = peer.votes++;
     vote.kind = peer.ended || once_in(30) ? JointKind::kUpdateTopology : kKinds[vote.number % 3];
     if (vote.kind == JointKind::kSyncSharedState) vote.offer = offer(0, {once_in(3) ? 2u : 1u});
-    vote.generation = peer.start.generation;
+    vote.epoch = peer.start.epoch;
     peer.vote = vote;
     return vote;
   }

@@ -35,7 +35,7 @@ class EpochsTest : public testing::Test {
     EXPECT_EQ(epochs.phase(), Phase::kActive);
     effects.clear();
   }
-  Turn advance() { return epochs.advance({min_peers, min_peers}, true); }
+  Turn advance() { return epochs.advance({min_peers, min_peers}, true, true); }
   void lose(uint32_t number) {
     const protocol::Member member = membership.member(peer_id(number));
     membership.remove(peer_id(number), "");
@@ -134,10 +134,10 @@ TEST_F(EpochsTest, SurvivorsAreAskedAndWhatAllHaveFinishedCommits) {
   report(1, {{op(0), OpState::kDone}, {op(1), OpState::kDone}});
   advance();
   EXPECT_EQ(epochs.waits_for(), "rank 1 did not say what became of the operations in flight");
-  EXPECT_EQ(epochs.advance({min_peers, min_peers}, true), Turn::kNone);
+  EXPECT_EQ(epochs.advance({min_peers, min_peers}, true, true), Turn::kNone);
   report(2, {{op(0), OpState::kDone}, {op(1), OpState::kNotDone}});
   report(2, {{op(1), OpState::kDone}});  // what it said first stays so
-  EXPECT_EQ(epochs.advance({min_peers, min_peers}, false), Turn::kNone)
+  EXPECT_EQ(epochs.advance({min_peers, min_peers}, false, true), Turn::kNone)
       << "something else is being recorded";
   EXPECT_EQ(said(), Lines{});
   advance();
@@ -203,24 +203,97 @@ TEST_F(EpochsTest, ABrokenGroupWaitsForMinPeers) {
   EXPECT_EQ(epochs.phase(), Phase::kFounding) << "nobody is left to be told";
 }
 
-TEST_F(EpochsTest, TransfersAndWhatHasAVerdictAreNotDecidedAgain) {
+TEST_F(EpochsTest, WhatHasAVerdictIsNotDecidedAgain) {
   found(3);
-  protocol::OpInfo info;
-  info.kind = protocol::OpKind::kSend;
-  info.root = peer_id(1);
-  info.receiver = peer_id(2);
-  EXPECT_TRUE(epochs.begin(peer_id(1), {epoch(1), op(0), info}).ok());
-  EXPECT_TRUE(epochs.begin(peer_id(2), {epoch(1), op(0), info}).ok());
   begin(1, 1);
   EXPECT_TRUE(epochs.begin(peer_id(2), {epoch(1), op(1), all_reduce(9)}).ok());  // a mismatch
   epochs.flush();
   lose(3);
   advance();
-  for (uint32_t number = 1; number <= 2; ++number) {
-    report(number, {{op(0), OpState::kDone}, {op(1), OpState::kDone}});
-  }
+  for (uint32_t number = 1; number <= 2; ++number) report(number, {{op(1), OpState::kDone}});
   advance();
   EXPECT_EQ(record().committed, std::vector<OpKey>{});
+}
+
+TEST_F(EpochsTest, OfATransferItsReceiverDecides) {
+  found(3);
+  protocol::OpInfo info;
+  info.kind = protocol::OpKind::kSend;
+  info.root = peer_id(1);
+  info.receiver = peer_id(2);
+  for (uint32_t number = 1; number <= 2; ++number) {
+    EXPECT_TRUE(epochs.begin(peer_id(number), {epoch(1), op(0), info}).ok());
+  }
+  lose(3);
+  advance();
+  info.receiver = peer_id(3);  // this one is lost; its Begin has crossed the Ask
+  EXPECT_TRUE(epochs.begin(peer_id(1), {epoch(1), op(1), info}).ok());
+  report(1, {{op(0), OpState::kNotDone}, {op(1), OpState::kDone}});
+  report(2, {{op(0), OpState::kDone}});
+  advance();
+  EXPECT_EQ(record().committed, std::vector{op(0)});
+}
+
+// ---- Renewal ----
+
+TEST_F(EpochsTest, ARenewalEndsAnEpochAndBeginsTheNextAtOnce) {
+  found(2);
+  for (uint32_t number = 1; number <= 2; ++number) {
+    for (uint32_t sequence = 0; sequence < 2; ++sequence) begin(number, sequence);
+  }
+  epochs.renew();
+  EXPECT_FALSE(epochs.disturbed()) << "nobody is lost";
+  advance();
+  epochs.renew();  // another link: this renewal does for it
+  EXPECT_EQ(said(), (Lines{"1 Ask", "2 Ask"}));
+  report(1, {{op(0), OpState::kDone}, {op(1), OpState::kDone}});
+  report(2, {{op(0), OpState::kDone}, {op(1), OpState::kNotDone}});
+  advance();
+  EXPECT_EQ(record().committed, std::vector{op(0)});
+  EXPECT_EQ(record().ended, epoch(1));
+  EXPECT_EQ(record().begun, epoch(2));
+  EXPECT_EQ(said(), (Lines{"persist"}));
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kRenewed);
+  EXPECT_EQ(said(), (Lines{"1 EpochEnd", "2 EpochEnd", "1 EpochStart", "2 EpochStart"}));
+  EXPECT_EQ(epochs.phase(), Phase::kActive);
+  EXPECT_TRUE(epochs.in_generation(epoch(1)));
+  begin(1, 1);  // again, under its number
+}
+
+TEST_F(EpochsTest, ALossBeforeItIsToldMakesARenewalAnOrdinaryEnd) {
+  found(3);
+  epochs.renew();
+  advance();
+  for (uint32_t number = 1; number <= 3; ++number) report(number, {});
+  advance();
+  EXPECT_EQ(record().begun, epoch(2));
+  const uint64_t first = context.tokens;
+  lose(3);  // while it is being recorded
+  effects.clear();
+  EXPECT_EQ(epochs.persisted(first), Turn::kNone);
+  EXPECT_EQ(record().begun, Epoch{}) << "what is durable must be what is told";
+  EXPECT_EQ(said(), (Lines{"persist"}));
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kEnded);
+  EXPECT_EQ(epochs.phase(), Phase::kBroken);
+}
+
+TEST_F(EpochsTest, AChangeThatWasAgreedOnWaitsForTheVotesToBeCastAgain) {
+  found(2);
+  begin(1, 0), begin(2, 0);
+  enlist(3);
+  epochs.change();
+  advance();
+  EXPECT_EQ(epochs.phase(), Phase::kDraining);
+  epochs.renew();
+  advance();
+  report(1, {}), report(2, {});
+  advance();
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kRenewed);
+  EXPECT_TRUE(epochs.changing());
+  EXPECT_EQ(epochs.advance({2, 2}, true, false), Turn::kNone);
+  EXPECT_EQ(epochs.phase(), Phase::kActive) << "what was drained may not have begun again yet";
+  advance();
+  EXPECT_EQ(epochs.phase(), Phase::kStarting);
 }
 
 TEST_F(EpochsTest, WhatHasCrossedTheEndIsVoidAndTheFutureIsForbidden) {

@@ -34,15 +34,39 @@ TEST_F(GroupTest, ANewcomerIsDialledByAllBeforeIt) {
   EXPECT_EQ(h.take(), (Lines{"c closed", "a < Forget c", "b < Forget c", "d < Forget c"}));
 }
 
-TEST_F(GroupTest, ABrokenLinkIsDialledAgainUnlessItIsBetweenMembers) {
+TEST_F(GroupTest, ABrokenLinkIsDialledAgain) {
   h.found({"a", "b"});
   h.enlist("c", Harness::hello(2));
   h.link_all();
   h.take();
   h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset"});
   EXPECT_EQ(h.take(), (Lines{"b < Dial c 10.0.0.1:1003"}));
-  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset"});
-  EXPECT_EQ(h.take(), Lines{});
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "refused"});
+  EXPECT_EQ(h.take(), Lines{}) << "the dialler goes on by itself";
+}
+
+// Between two members that is not enough: what was on the old one is gone.
+TEST_F(GroupTest, ALinkBetweenMembersThatIsMadeAnewRenewsTheEpoch) {
+  h.found({"a", "b"});
+  h.say("b", protocol::LinkReport{h.id("a"), LinkState::kDown, "reset"});
+  EXPECT_EQ(h.take(), (Lines{"a < Dial b 10.0.0.1:1002"}));
+  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUp, ""});
+  EXPECT_EQ(h.story(), (Lines{"a < Ask lost []", "b < Ask lost []"}));
+  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUp, ""});
+  EXPECT_EQ(h.story(), Lines{}) << "it was up";
+  h.vote("a", epoch(1), 0, protocol::JointKind::kArePeersPending);
+  report("a"), report("b");
+  EXPECT_TRUE(h.last<protocol::EpochEnd>("a")->goes_on);
+  const auto start = h.last<protocol::EpochStart>("b");
+  EXPECT_EQ(start->epoch, epoch(2));
+  EXPECT_EQ(start->generation, epoch(1));
+  EXPECT_EQ(start->members.size(), 2u);
+  h.take();
+  // The vote of before is void, and cast again in the new epoch.
+  h.vote("b", epoch(2), 0, protocol::JointKind::kArePeersPending);
+  EXPECT_EQ(h.story(), Lines{});
+  h.vote("a", epoch(2), 0, protocol::JointKind::kArePeersPending);
+  EXPECT_EQ(h.story().size(), 2u);
 }
 
 TEST_F(GroupTest, WhoCannotBeReachedIsToldWhy) {
@@ -352,7 +376,7 @@ TEST_F(GroupTest, WhoLeavesIsLostAtOnce) {
 TEST_F(GroupTest, OfADeadLinkOneEndIsGivenUpAndTold) {
   h.found({"a", "b", "c"});
   h.say("b", protocol::LinkReport{h.id("c"), LinkState::kDown, "no route"});
-  h.tick_with({"a", "b", "c"}, 2);
+  h.tick_with({"a", "b", "c"}, 3);
   EXPECT_EQ(h.story(), Lines{});
   h.tick_with({"a", "b", "c"}, 1);
   EXPECT_EQ(h.story(),

@@ -102,15 +102,20 @@ TEST_F(OperationsTest, DrainingEndsWhatSomebodyHasNotBegun) {
   EXPECT_EQ(table.in_flight(), "");
 }
 
-TEST_F(OperationsTest, ATransferConcernsTwoAndNeedsNoVerdict) {
+TEST_F(OperationsTest, ATransferConcernsTwoAndItsReceiverDecides) {
   EXPECT_TRUE(table.begin(kA, op(0), transfer(kA, kC)).ok());
   EXPECT_TRUE(table.begin(kC, op(0), transfer(kA, kC)).ok());
-  EXPECT_TRUE(table.is_transfer(op(0)));
+  EXPECT_EQ(table.concerned(op(0), {kA, kB, kC}), std::vector{kC});
+  EXPECT_EQ(table.concerned(op(0), {kA, kB}), std::vector<PeerId>{}) << "the receiver is lost";
+  EXPECT_EQ(table.concerned(op(9), {kA, kB}), (std::vector{kA, kB})) << "any other";
   EXPECT_TRUE(table.done(kA, op(0)).ok());
   EXPECT_FALSE(table.drained());
   EXPECT_TRUE(table.done(kC, op(0)).ok());
   EXPECT_TRUE(table.drained());
-  EXPECT_TRUE(table.take_settled().empty());
+  const auto committed = verdict();
+  EXPECT_EQ(committed.outcome, Outcome::kCommitted);
+  EXPECT_EQ(committed.sender, kA);
+  EXPECT_EQ(committed.receiver, kC);
   // One side only: given up, it is settled like any other, and the text speaks of the two.
   EXPECT_TRUE(table.begin(kC, op(1), transfer(kA, kC)).ok());
   EXPECT_TRUE(table.abort(kC, {epoch(5), op(1), Code::kOperationTimeout, "late"}).ok());
@@ -154,31 +159,19 @@ TEST_F(OperationsTest, BoundsWhatOnePeerCanMakeItRemember) {
   EXPECT_TRUE(table.begin(kA, op(max), all_reduce(1)).ok());
 }
 
-TEST_F(OperationsTest, WhatGotLostWithAConnectionIsMadeUpFor) {
-  const auto resume = [this](PeerId peer, uint32_t sequence, protocol::OpState state,
-                             bool posting) {
-    EXPECT_TRUE(table.resume(peer, {{op(sequence), state}}, {all_reduce(8)}, posting).ok());
-  };
-  begin(kA, 0);
-  begin(kB, 0);
-  resume(kC, 0, protocol::OpState::kDone, true);     // Begin and Done
-  resume(kA, 0, protocol::OpState::kDone, true);     // Done
-  resume(kB, 0, protocol::OpState::kNotDone, true);  // nothing
+TEST_F(OperationsTest, WhatWasSettledOutlivesARenewalUntilAllHaveCalledIt) {
+  for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);  // runs: it begins again
+  begin(kA, 1);
+  EXPECT_TRUE(table.abort(kA, {epoch(5), op(1), Code::kOperationTimeout, "late"}).ok());
+  table.take_settled();
+  table = table.renewed(epoch(6), {kC, kA});  // kB is lost, ranks shift
+  EXPECT_TRUE(table.drained());
+  EXPECT_TRUE(table.has_begun(kA, op(1)));
+  EXPECT_FALSE(table.has_begun(kA, op(0)));
+  EXPECT_TRUE(table.begin(kC, op(1), all_reduce(8)).ok());  // late, it knows the verdict
+  EXPECT_TRUE(table.drained());
+  EXPECT_FALSE(table.has_begun(kA, op(1))) << "all have heard: forgotten";
   EXPECT_TRUE(table.take_settled().empty());
-  EXPECT_TRUE(table.done(kB, op(0)).ok());
-  EXPECT_EQ(verdict().outcome, Outcome::kCommitted);
-  resume(kB, 1, protocol::OpState::kNotDone, false);
-  EXPECT_TRUE(table.drained()) << "posting is over";
-}
-
-TEST_F(OperationsTest, ATransferThatIsNoLongerNamedIsFinished) {
-  for (uint32_t i = 0; i < 2; ++i) {
-    EXPECT_TRUE(table.begin(kA, op(i), transfer(kA, kC)).ok());
-    EXPECT_TRUE(table.begin(kC, op(i), transfer(kA, kC)).ok());
-    EXPECT_TRUE(table.done(kC, op(i)).ok());
-  }
-  EXPECT_TRUE(table.resume(kA, {{op(1), {}}}, {transfer(kA, kC)}, false).ok());
-  EXPECT_EQ(table.open_count(), 1u) << "0 is finished, 1 is not";
 }
 
 }  // namespace

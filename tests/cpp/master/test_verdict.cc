@@ -64,18 +64,37 @@ TEST(Verdict, AFurtherLossNeverTurnsWhatSomebodyWasTold) {
   }
 }
 
+constexpr PeerId kA{1}, kB{2};
+using Reports = std::map<PeerId, Report>;
+
+std::vector<OpKey> decided(const Reports& reports) {
+  return decide(reports, [&](OpKey) {
+    std::vector<PeerId> all;
+    for (const auto& [peer, report] : reports) all.push_back(peer);
+    return all;
+  });
+}
+
 TEST(Verdict, WhatASurvivorDoesNotReportIsNotDone) {
   const Report all{{}, {{op(0), OpState::kDone}, {op(1), OpState::kDone}, {op(2), OpState::kDone}}};
   const Report some{{}, {{op(2), OpState::kDone}, {op(1), OpState::kNotDone}}};
-  EXPECT_EQ(decide(std::vector{all, some}), (std::vector{op(2)}));
-  EXPECT_EQ(decide(std::vector{some, all}), (std::vector{op(2)}));
-  EXPECT_EQ(decide(std::vector{all}), (std::vector{op(0), op(1), op(2)}));
-  EXPECT_EQ(decide(std::vector{all, Report{}}), std::vector<OpKey>{});
+  EXPECT_EQ(decided({{kA, all}, {kB, some}}), (std::vector{op(2)}));
+  EXPECT_EQ(decided({{kA, some}, {kB, all}}), (std::vector{op(2)}));
+  EXPECT_EQ(decided({{kA, all}}), (std::vector{op(0), op(1), op(2)}));
+  EXPECT_EQ(decided({{kA, all}, {kB, Report{}}}), std::vector<OpKey>{});
 }
 
 TEST(Verdict, AnOperationListedTwiceCountsAsItsFirst) {
   const Report twice{{}, {{op(0), OpState::kNotDone}, {op(0), OpState::kDone}}};
-  EXPECT_EQ(decide(std::vector{twice}), std::vector<OpKey>{});
+  EXPECT_EQ(decided({{kA, twice}}), std::vector<OpKey>{});
+}
+
+TEST(Verdict, OnlyThoseConcernedDecide) {
+  const Reports reports{{kA, Report{{}, {{op(0), OpState::kDone}, {op(1), OpState::kNotDone}}}},
+                        {kB, Report{{}, {{op(1), OpState::kDone}}}}};
+  EXPECT_EQ(decide(reports, [](OpKey) { return std::vector{kA}; }), std::vector{op(0)});
+  EXPECT_EQ(decide(reports, [](OpKey) { return std::vector{kB}; }), std::vector{op(1)});
+  EXPECT_EQ(decide(reports, [](OpKey) { return std::vector<PeerId>{}; }), std::vector<OpKey>{});
 }
 
 TEST(VerdictLog, ForgetsWhatAllHaveSeen) {

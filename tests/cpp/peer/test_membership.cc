@@ -26,10 +26,12 @@ TEST(Membership, RefusesEpochsThatMakeNoSense) {
     return complaint(t, start);
   };
   EXPECT_EQ(refused([](auto&) {}), "");
-  EXPECT_EQ(refused([](auto& start) { start.epoch = start.generation = epoch_id(1); }),
-            "epoch 1.1 follows epoch 1.1");
+  EXPECT_EQ(refused([](auto& start) { start.epoch = start.generation = epoch_id(0); }),
+            "epoch 1.0 follows epoch 1.1");
+  EXPECT_EQ(refused([](auto& start) { start.generation = epoch_id(0); }),
+            "epoch 1.2 is of generation 1.0");
   EXPECT_EQ(refused([](auto& start) { start.generation = epoch_id(1); }),
-            "epoch 1.2 is of generation 1.1");
+            "EpochStart of a renewal after an epoch that does not go on");
   EXPECT_EQ(refused([](auto& start) { start.members[0].peer = peer_id(2); }),
             "epoch 1.2 has a member twice");
   EXPECT_EQ(refused([](auto& start) { start.members[1].peer = peer_id(9); }),

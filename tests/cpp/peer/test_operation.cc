@@ -11,6 +11,15 @@ using protocol::OpKind;
 const std::string kReduce = "all_reduce(sum, float32, 8 elements, world size 3)";
 const std::string kAgain = "; call pccl.update_topology() and repeat\n";
 
+// The first one between these two under the default tag.
+OpKey transfer(uint32_t sender, uint32_t receiver) {
+  protocol::OpInfo info;
+  info.kind = OpKind::kSend;
+  info.root = peer_id(sender);
+  info.receiver = peer_id(receiver);
+  return {tag_of(info), 0};
+}
+
 TEST(Operation, CommitsWhenAllAreDone) {
   Transcript t;
   t.become_member();
@@ -39,7 +48,7 @@ TEST(Operation, ABarrierIsDoneWhenItBegins) {
   EXPECT_EQ(t.decide(1, 0, {t.committed(t.key(0))}), "finish call 5: ok\n");
 }
 
-TEST(Operation, ASendNeedsNobodysLeave) {
+TEST(Operation, AReceiveReturnsAtOnceAndASendWithTheVerdict) {
   Transcript t;
   t.become_member();
   EXPECT_EQ(t.call(t.kind(5, OpKind::kSend, 2)),
@@ -48,20 +57,53 @@ TEST(Operation, ASendNeedsNobodysLeave) {
   EXPECT_EQ(t.call(t.kind(6, OpKind::kRecv, 2)),
             "tell Begin ?#0 send(float32, 8 elements, from 1.3 to 1.2, world size 3)\n"
             "start call 6 as ?#0: 1 of 2, from 1.3\n");
-  OpRequest request = t.kind(5, OpKind::kSend, 2);
-  protocol::OpInfo info;
-  info.kind = OpKind::kSend;
-  info.root = peer_id(2), info.receiver = peer_id(3);
-  const OpKey sent{tag_of(info), 0};
-  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), sent}),
-            "tell Done ?#0\nend ?#0 committed\nfinish call 5: ok\n");
-  // The other side's timeout is none of ours any more.
-  EXPECT_EQ(t.decide(1, 0, {t.aborted(sent, Code::kOperationTimeout, "late")}), "");
-  std::swap(info.root, info.receiver);
-  const OpKey received{tag_of(info), 0};
-  EXPECT_EQ(t.decide(1, 1, {t.aborted(received, Code::kOperationTimeout, "late")}),
-            "end ?#0 aborted\n");
-  EXPECT_EQ(t.on(OpDrained{epoch_id(1), received}), "finish call 6: operation timeout: late\n");
+  const OpKey sent = transfer(2, 3), received = transfer(3, 2);
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), received}),
+            "tell Done ?#0\nend ?#0 committed\nfinish call 6: ok\n");
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), sent}), "");
+  EXPECT_EQ(t.decide(1, 0, {t.committed(sent)}), "end ?#0 committed\nfinish call 5: ok\n");
+  EXPECT_EQ(t.decide(1, 1, {t.committed(received)}), "");
+}
+
+TEST(Operation, ASendMayHearOfItsCommitBeforeItsOwnRing) {
+  Transcript t;
+  t.become_member();
+  t.call(t.kind(5, OpKind::kSend, 2));
+  EXPECT_EQ(t.decide(1, 0, {t.committed(transfer(2, 3))}), "end ?#0 committed\n");
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), transfer(2, 3)}), "");
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), transfer(2, 3)}), "finish call 5: ok\n");
+}
+
+TEST(Operation, ATransferThatIsAbortedFails) {
+  Transcript t;
+  t.become_member();
+  t.call(t.kind(5, OpKind::kSend, 2));
+  t.call(t.kind(6, OpKind::kRecv, 2));
+  const auto late = [&](OpKey op) { return t.aborted(op, Code::kOperationTimeout, "late"); };
+  EXPECT_EQ(t.decide(1, 0, {late(transfer(2, 3))}), "end ?#0 aborted\n");
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), transfer(2, 3)}),
+            "finish call 5: operation timeout: late\n");
+  // What has arrived has been returned: the other side's timeout is none of ours any more.
+  t.on(OpTransferred{epoch_id(1), transfer(3, 2)});
+  EXPECT_EQ(t.decide(1, 1, {late(transfer(3, 2))}), "");
+}
+
+TEST(Operation, TransfersBetweenOthersAreTheirs) {
+  Transcript t;
+  t.become_member();
+  protocol::Verdict verdict = t.committed(transfer(1, 3));
+  verdict.sender = peer_id(1), verdict.receiver = peer_id(3);
+  EXPECT_EQ(t.decide(1, 0, {verdict}), "");
+}
+
+TEST(Operation, ALossOfTheSenderLeavesWhatWasReceived) {
+  Transcript t;
+  t.become_member();
+  t.call(t.kind(6, OpKind::kRecv, 2));
+  t.on(OpTransferred{epoch_id(1), transfer(3, 2)});
+  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}}),
+            "info: epoch 1.1 is ending: peer 1.3 lost\ntell Report, ?#0 done\n");
+  EXPECT_EQ(t.lose(1, 3, {transfer(3, 2)}), "warn: epoch 1.1 ended: peer 1.3 lost" + kAgain);
 }
 
 TEST(Operation, AnAbortedOneFinishesWhenDrained) {
@@ -206,6 +248,88 @@ TEST(Operation, WhatIsDoneIsOnlyCommittedIfListed) {
   t.call(t.all_reduce(5));
   t.on(OpTransferred{epoch_id(1), t.key(0)});
   EXPECT_EQ(t.lose(1, 3), "warn: epoch 1.1 ended: peer 1.3 lost" + kAgain + "end #0 aborted\n");
+}
+
+// ---- Renewal ----
+
+TEST(Operation, WhatIsNotDoneBeginsAgainInARenewalOnceItIsDrained) {
+  Transcript t;
+  t.become_member();
+  for (Handle handle = 5; handle < 8; ++handle) t.call(t.all_reduce(handle));
+  t.on(OpTransferred{epoch_id(1), t.key(0)});
+  t.on(OpTransferred{epoch_id(1), t.key(1)});
+  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {}}),
+            "info: epoch 1.1 is ending: a link was made anew\n"
+            "tell Report, #0 done, #1 done, #2 not done\n");
+  EXPECT_EQ(t.call(t.all_reduce(8)), "") << "it waits for the next epoch";
+  EXPECT_EQ(t.go_on(1, {t.key(0)}),
+            "end #0 committed\nfinish call 5: ok\nend #1 aborted\nend #2 aborted\n");
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(1)}), "") << "the next epoch is not there yet";
+  EXPECT_EQ(t.renew(2),
+            "begin epoch 1.2 with 1.1 1.3\ninfo: epoch 1.2: rank 1 of 3\n"
+            "tell Begin #1 " +
+                kReduce +
+                "\nstart call 6 as #1: 1 of 3, from 1.1, to 1.3\n"
+                "tell Begin #3 " +
+                kReduce + "\nstart call 8 as #3: 1 of 3, from 1.1, to 1.3\n");
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(2)}), "") << "of the epoch that is over";
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(2)}),
+            "tell Begin #2 " + kReduce + "\nstart call 7 as #2: 1 of 3, from 1.1, to 1.3\n");
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(2), t.key(1)}), "tell Done #1\n");
+  EXPECT_EQ(t.decide(2, 0, {t.committed(t.key(1))}), "end #1 committed\nfinish call 6: ok\n");
+  EXPECT_EQ(t.call(t.all_reduce(9)).substr(0, 14), "tell Begin #4 ") << "numbers go on";
+}
+
+TEST(Operation, AVerdictMayComeBeforeItIsDrained) {
+  Transcript t;
+  t.become_member();
+  t.call(t.all_reduce(5));
+  t.go_on(1);
+  t.renew(2);
+  EXPECT_EQ(t.decide(2, 0, {t.aborted(t.key(0), Code::kMismatch, "rank 0 differs")}),
+            "tell Begin #0 " + kReduce + "\nend #0 aborted\n");
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
+            "finish call 5: collective mismatch: rank 0 differs\n");
+}
+
+TEST(Operation, ItsTimeGoesOnInARenewal) {
+  Transcript t;
+  t.become_member();
+  OpRequest request = t.all_reduce(5);
+  request.timeout = std::chrono::seconds(1);
+  t.call(request);
+  t.hear(protocol::Ask{epoch_id(1), {}});
+  EXPECT_EQ(t.wait(1.5), "");
+  t.go_on(1);
+  t.on(OpDrained{epoch_id(1), t.key(0)});
+  const std::string story = t.renew(2);
+  EXPECT_NE(story.find("tell Begin #0"), std::string::npos);
+  EXPECT_NE(story.find("tell AbortRequest #0, operation timeout"), std::string::npos) << story;
+  EXPECT_EQ(story.find("start call"), std::string::npos);
+}
+
+TEST(Operation, AVoteIsCastAgainAfterTheLastBegin) {
+  Transcript t;
+  t.become_member();
+  t.call(t.all_reduce(5));
+  EXPECT_EQ(t.joint(9, JointKind::kUpdateTopology), "tell Vote 0 update_topology of 1.1\n");
+  t.go_on(1);
+  EXPECT_EQ(t.renew(2).find("tell Vote"), std::string::npos);
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
+            "tell Begin #0 " + kReduce + "\nstart call 5 as #0: 1 of 3, from 1.1, to 1.3\n" +
+                "tell Vote 0 update_topology of 1.2\n");
+}
+
+TEST(Operation, LeavingInARenewalWaitsForWhatIsLent) {
+  Transcript t;
+  t.become_member();
+  t.call(t.all_reduce(5));
+  t.go_on(1);
+  t.renew(2);
+  EXPECT_EQ(t.on(LeaveCalled{}).find("gone"), std::string::npos);
+  const std::string story = t.on(OpDrained{epoch_id(1), t.key(0)});
+  EXPECT_NE(story.find("finish call 5: invalid state"), std::string::npos) << story;
+  EXPECT_NE(story.find("gone"), std::string::npos) << story;
 }
 
 TEST(Operation, AVoteHoldsWhatIsCalledAfterIt) {

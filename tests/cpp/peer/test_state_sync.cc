@@ -107,6 +107,22 @@ TEST_F(StateSyncTest, ALossStopsTheTransfersAndTheAnswerEndsTheCall) {
             "finish joint call 5: peer lost: sync_shared_state: peer 1.3 lost\n");
 }
 
+TEST_F(StateSyncTest, InARenewalTheNextPlanWaitsUntilStagingIsFree) {
+  t.hear(plan({fetch}));
+  EXPECT_EQ(t.go_on(1), "end ?#0 aborted\n");
+  EXPECT_NE(t.renew(2).find("tell Vote 0 sync_shared_state of 1.2"), std::string::npos);
+  EXPECT_EQ(t.hear(plan({fetch})), "") << "what has been written to is not drained";
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}),
+            "start call 5 as ?#0: 1 of 2, from 1.1, key 0, key 2\n");
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(2), op(1, 2)}),
+            "end ?#0 committed\nverify call 5, key 0, key 2\n");
+  t.go_on(2);
+  t.renew(3);
+  EXPECT_EQ(t.hear(plan({fetch})), "") << "it is being read";
+  EXPECT_EQ(t.on(StateVerified{5, {}}), "start call 5 as ?#0: 1 of 2, from 1.1, key 0, key 2\n")
+      << "of a plan that is void";
+}
+
 TEST_F(StateSyncTest, LeavingWaitsForWhatIsLent) {
   t.hear(plan({fetch}));
   EXPECT_EQ(t.on(LeaveCalled{}), "tell Leave\nclose\nend ?#0 aborted\n");

@@ -67,11 +67,20 @@ TEST(VerdictLog, EarlyVerdictsAreBounded) {
   EXPECT_FALSE(log.keep_early(aborted(protocol::kOpsOpenMax, "")));
 }
 
-TEST(VerdictLog, ANewEpochStartsAtZero) {
+TEST(VerdictLog, ARenewalStartsAtZeroAndKeepsWhatIsEarly) {
   VerdictLog log;
   log.add(committed(0));
   log.keep_early(aborted(7, "why"));
-  log.clear();
+  log.begin_epoch();
+  EXPECT_EQ(log.seen(), 0u);
+  EXPECT_EQ(log.take_early({{}, 7}), aborted(7, "why"));
+}
+
+TEST(VerdictLog, ANewGenerationStartsAtZero) {
+  VerdictLog log;
+  log.add(committed(0));
+  log.keep_early(aborted(7, "why"));
+  log.begin_generation();
   EXPECT_EQ(log.seen(), 0u);
   EXPECT_EQ(log.take_early({{}, 7}), std::nullopt);
 }

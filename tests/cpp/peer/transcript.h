@@ -124,6 +124,16 @@ class Transcript {
                                    "peer " + text(peer_id(peer)) + " lost"});
   }
 
+  // The end of an epoch that goes on, and the renewal that follows.
+  std::string go_on(uint32_t epoch, std::vector<OpKey> commit = {}) {
+    return hear(protocol::EpochEnd{epoch_id(epoch), {}, std::move(commit), "", true});
+  }
+  std::string renew(uint32_t epoch) {
+    protocol::EpochStart start = start_of(epoch, {1, 2, 3});
+    start.generation = epoch_id(1);
+    return hear(start);
+  }
+
   PeerCore& core() { return core_; }
   Instant now() const { return now_; }
 
@@ -216,10 +226,10 @@ class Transcript {
   }
   static std::string detail(const protocol::Vote& what) {
     return " " + std::to_string(what.number) + " " + protocol::text(what.kind) + " of " +
-           text(what.generation);
+           text(what.epoch);
   }
   static std::string detail(const protocol::JointAbort& what) {
-    return " " + std::to_string(what.number) + " of " + text(what.generation);
+    return " " + std::to_string(what.number) + " of " + text(what.epoch);
   }
   static std::string detail(const protocol::Fetched& what) {
     return " " + std::to_string(what.number) + (what.code == Code::kOk ? "" : ": " + what.text);
