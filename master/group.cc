@@ -50,9 +50,6 @@ Status Group::back(const protocol::Resume& resume) {
   notices_.erase(peer);
   std::vector<protocol::Message> messages;
   if (membership_.is_member(peer)) {
-    for (const PeerId dead : resume.dead_links) {
-      membership_.links.report(peer, {dead, protocol::LinkState::kDown, "broke while it was away"});
-    }
     Result<std::vector<protocol::Message>> missed = epochs_.resume(resume);
     if (!missed.ok()) return missed.status();
     messages = std::move(missed.value());
@@ -68,9 +65,6 @@ Status Group::back(const protocol::Resume& resume) {
   if (const auto plan = agreement_.plan(peer)) connections_.send(peer, *plan);
   repeat_links(peer);
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " is connected again");
-  for (const PeerId dead : resume.dead_links) {
-    if (membership_.is_member(peer)) lose_if_cut_off(dead);
-  }
   return {};
 }
 
@@ -133,15 +127,17 @@ Status Group::hear(PeerId peer, const protocol::LinkReport& message) {
   const PeerId other = message.peer;
   if (other == peer) return violation("LinkReport of a peer about itself");
   const bool members = membership_.is_member(peer) && membership_.is_member(other);
-  const bool was_linked = membership_.links.linked(peer, other);
-  if (!membership_.links.report(peer, message)) return {};  // it has gone meanwhile
-  if (message.state == protocol::LinkState::kUp) {
-    if (members && !was_linked && membership_.links.linked(peer, other)) epochs_.renew();
-    return {};
+  const uint32_t dead_before = membership_.links.dead_serial(peer, other);
+  switch (membership_.links.report(peer, message)) {
+    case Links::News::kNone: return {};
+    case Links::News::kMade:
+      if (members) epochs_.renew();
+      return {};
+    case Links::News::kDead: break;
   }
   if (message.state == protocol::LinkState::kUnreachable) {
     notices_due_ = true;
-  } else {
+  } else if (membership_.links.dead_serial(peer, other) > dead_before) {
     const PeerId dialler = membership_.links.dialler(peer, other);
     dial(dialler, dialler == peer ? other : peer);
   }

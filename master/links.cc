@@ -1,5 +1,7 @@
 #include "master/links.h"
 
+#include <algorithm>
+
 #include "csrc/base/assert.h"
 
 namespace pccl::master {
@@ -17,7 +19,8 @@ Links::View::State state_of(protocol::LinkState state) {
 }  // namespace
 
 void Links::add(PeerId dialler, PeerId acceptor) {
-  const bool fresh = links_.try_emplace(pair(dialler, acceptor), Link{dialler, {}, {}, 0}).second;
+  const bool fresh =
+      links_.try_emplace(pair(dialler, acceptor), Link{dialler, {}, {}, 0, 0, 0}).second;
   PCCL_ASSERT(fresh && dialler != acceptor);
 }
 
@@ -29,23 +32,42 @@ void Links::forget(PeerId peer) {
   });
 }
 
-bool Links::report(PeerId from, const protocol::LinkReport& report) {
+Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
   const auto at = links_.find(pair(from, report.peer));
-  if (at == links_.end()) return false;
+  if (at == links_.end()) return News::kNone;
   Link& link = at->second;
   const bool was_up = link.up();
-  View& view = link.dialler == from ? link.by_dialler : link.by_acceptor;
+  const bool dials = link.dialler == from;
+  View& view = dials ? link.by_dialler : link.by_acceptor;
+  switch (report.state) {
+    case protocol::LinkState::kUp:
+      if (!dials || report.serial <= std::max(link.made, link.dead)) return News::kNone;
+      link.made = report.serial;
+      link.by_acceptor = {};
+      link.down_ticks = 0;
+      break;
+    case protocol::LinkState::kDown:
+      if (report.serial < link.made) return News::kNone;
+      link.dead = std::max(link.dead, report.serial);
+      break;
+    case protocol::LinkState::kUnreachable:
+      if (!dials) return News::kNone;
+      link.dead = link.made;
+      break;
+  }
   view = {state_of(report.state), report.text};
-  // A link that the dialler has made is a new one: what the other side said was of the one before.
-  if (link.dialler == from && view.state == View::State::kUp) link.by_acceptor = {};
-  if (link.up()) link.down_ticks = 0;
   if (link.up() != was_up) was_up ? --up_count_ : ++up_count_;
-  return true;
+  return link.up() ? News::kMade : News::kDead;
 }
 
 bool Links::linked(PeerId a, PeerId b) const {
   const auto at = links_.find(pair(a, b));
   return at != links_.end() && at->second.up();
+}
+
+uint32_t Links::dead_serial(PeerId a, PeerId b) const {
+  const auto at = links_.find(pair(a, b));
+  return at == links_.end() ? 0 : at->second.dead;
 }
 
 PeerId Links::dialler(PeerId a, PeerId b) const { return links_.at(pair(a, b)).dialler; }

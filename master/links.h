@@ -1,7 +1,8 @@
 // Links: what the peers of one group have said about the links between them. Each pair has one: the
 // peer that registered first dials, the other accepts, and each side has its own view. The dialler
-// says when it is up; that it is down, either side says. Pure bookkeeping: what a dead link means
-// for a member is membership's to decide.
+// says when it is up; that it is down, either side says. The connections it has been, one after the
+// other, have serial numbers, so that what is said late of one is not taken for news of the next.
+// Pure bookkeeping: what a dead link means for a member is membership's to decide.
 #pragma once
 
 #include <functional>
@@ -28,12 +29,18 @@ class Links {
   void add(PeerId dialler, PeerId acceptor);
   void forget(PeerId peer);
 
-  // False: there is no link between these two (one of them has gone meanwhile).
-  bool report(PeerId from, const protocol::LinkReport& report);
+  enum class News {
+    kNone,  // there is no link between these two any more, or it is known, or of an older
+            // connection
+    kMade,  // it is up, on a new connection: nothing of the one before arrives any more
+    kDead,  // it is down, or still cannot be had
+  };
+  News report(PeerId from, const protocol::LinkReport& report);
 
   size_t up_count() const { return up_count_; }
-  bool linked(PeerId a,
-              PeerId b) const;  // up, as the dialler says, and not down, as the acceptor does
+  bool linked(PeerId a, PeerId b) const;
+  // The last connection between the two that is known to be dead.
+  uint32_t dead_serial(PeerId a, PeerId b) const;
   // Whoever is to dial in this pair. REQUIRES: add() was called for it.
   PeerId dialler(PeerId a, PeerId b) const;
   // What `from` says of its link to `to`.
@@ -55,8 +62,9 @@ class Links {
   struct Link {
     PeerId dialler;
     View by_dialler, by_acceptor;
+    uint32_t made = 0, dead = 0;  // serials of the last connections made, dead
     int down_ticks = 0;
-    bool up() const { return by_dialler.state == View::State::kUp && !by_acceptor.dead(); }
+    bool up() const { return made > dead; }
     bool down() const { return by_dialler.dead() || by_acceptor.dead(); }
   };
   static Pair pair(PeerId a, PeerId b) { return a < b ? Pair{a, b} : Pair{b, a}; }

@@ -192,9 +192,10 @@ std::string Membership::describe(PeerId id) const {
 
 protocol::Dial Membership::dial(PeerId dialler, PeerId target) const {
   const Peer& to = peers_.at(target);
-  if (!to.host.empty()) return {target, to.host, to.port};
+  const uint32_t dead = links.dead_serial(dialler, target);
+  if (!to.host.empty()) return {target, to.host, to.port, dead};
   const bool through_master = to.seen_loopback && !peers_.at(dialler).seen_loopback;
-  return {target, through_master ? "" : to.seen_host, to.port};
+  return {target, through_master ? "" : to.seen_host, to.port, dead};
 }
 
 }  // namespace pccl::master

@@ -207,7 +207,6 @@ void PeerCore::Inside::resume() {
   resume.joint_answered = joint.answered();
   resume.state_revision = state_revision;
   resume.state_hash = state_hash;
-  resume.dead_links = membership.dead_links();
   context.tell(std::move(resume));
 }
 

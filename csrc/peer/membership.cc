@@ -155,8 +155,6 @@ Status Membership::begin(const protocol::EpochStart& start) {
   topology_.rank = *rank_of(self());
   frozen_ = ended_ = false;
   broken_ = {};
-  // Members are linked: what the side that was dialled said before was of an older connection.
-  std::erase_if(links_, [](const auto& at) { return !at.second.dialled; });
   std::vector<PeerId> others;
   for (const protocol::Member& member : start.members) {
     if (member.peer != self()) others.push_back(member.peer);
@@ -217,11 +215,11 @@ Status Membership::dial(const protocol::Dial& dial) {
     return violation("more than " + std::to_string(kLinksMax) + " links");
   Link& link = links_[dial.peer];
   const bool up = link.last && link.last->state == protocol::LinkState::kUp;
-  if (link.dialled && up) {
+  if (link.dialled && up && link.last->serial > dial.dead_serial) {
     context_.tell(*link.last);
     return {};
   }
-  link.dialled = true;
+  link = {true, {}};
   context_.emit(DialPeer{dial});
   return {};
 }
@@ -232,27 +230,22 @@ void Membership::forget(PeerId peer) {
 }
 
 // The side that was dialled knows of a link, too, but it is the dialler's to say that it is up.
+bool Membership::says(const Link& link) {
+  return link.dialled || link.last->state == protocol::LinkState::kDown;
+}
+
 void Membership::link_changed(const protocol::LinkReport& report) {
   Link& link = links_[report.peer];
   // It is tried again every second: once is news.
   const bool news = report.state != protocol::LinkState::kUnreachable || !link.last ||
                     link.last->state != protocol::LinkState::kUnreachable;
   link.last = report;
-  if (news && (link.dialled || report.state == protocol::LinkState::kDown)) context_.tell(report);
-}
-
-std::vector<PeerId> Membership::dead_links() const {
-  std::vector<PeerId> dead;
-  for (const auto& [peer, link] : links_) {
-    const bool dead_now = link.last && link.last->state != protocol::LinkState::kUp;
-    if (dead_now && rank_of(peer)) dead.push_back(peer);
-  }
-  return dead;
+  if (news && says(link)) context_.tell(report);
 }
 
 void Membership::repeat_reports() const {
   for (const auto& [peer, link] : links_) {
-    if (link.dialled && link.last) context_.tell(*link.last);
+    if (link.last && says(link)) context_.tell(*link.last);
   }
 }
 

@@ -70,14 +70,14 @@ class Membership {
   Status dial(const protocol::Dial& dial);
   void forget(PeerId peer);
   void link_changed(const protocol::LinkReport& report);
-  std::vector<PeerId> dead_links() const;
-  void repeat_reports() const;
+  void repeat_reports() const;  // after Resumed
 
  private:
   struct Link {
     bool dialled = false;
     std::optional<protocol::LinkReport> last;
   };
+  static bool says(const Link& link);  // whether its last report is ours to make
 
   Context& context_;
   Phase phase_ = Phase::kIdle;

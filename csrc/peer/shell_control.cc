@@ -19,6 +19,7 @@ Control::Control(net::Endpoint master, Options options, ring::Shell::Options dat
       options_(options),
       loop_("pccl-control"),
       core_(std::move(options)) {
+  data.peer_timeout = options_.peer_timeout;
   // The loop's own objects are made on it; nothing is pushed before this.
   loop_.post([this, data] {
     data_ = std::make_unique<ring::Shell>(data, data_callbacks());
@@ -201,7 +202,8 @@ void Control::apply(Listen& effect) {
 
 void Control::apply(DialPeer& effect) {
   const protocol::Dial& dial = effect.dial;
-  data_->dial(dial.peer, {dial.host.empty() ? master_.host : dial.host, dial.port});
+  data_->dial(dial.peer, {dial.host.empty() ? master_.host : dial.host, dial.port},
+              dial.dead_serial);
 }
 
 void Control::apply(ForgetPeer& effect) { data_->forget(effect.peer); }

@@ -85,9 +85,11 @@ void fields(auto& wire, Is<Register> auto& m) { wire(bounded(m.host, kHostBytesM
 void fields(auto& wire, Is<Ping> auto& m) { wire(m.counter, m.verdict_index, m.epoch); }
 void fields(auto& wire, Is<Pong> auto& m) { wire(m.counter, m.verdict_index, m.epoch); }
 
-void fields(auto& wire, Is<Dial> auto& m) { wire(m.peer, bounded(m.host, kHostBytesMax), m.port); }
+void fields(auto& wire, Is<Dial> auto& m) {
+  wire(m.peer, bounded(m.host, kHostBytesMax), m.port, m.dead_serial);
+}
 void fields(auto& wire, Is<Forget> auto& m) { wire(m.peer); }
-void fields(auto& wire, Is<LinkReport> auto& m) { wire(m.peer, m.state, prose(m.text)); }
+void fields(auto& wire, Is<LinkReport> auto& m) { wire(m.peer, m.state, prose(m.text), m.serial); }
 void fields(auto& wire, Is<Notice> auto& m) { wire(prose(m.text)); }
 
 void fields(auto& wire, Is<EpochStart> auto& m) {
@@ -126,7 +128,6 @@ void fields(auto& wire, Is<Resume> auto& m) {
   wire(bounded(m.run, kRunNameBytesMax), m.run_id, m.peer, m.epoch, m.ended);
   wire(bounded(m.ops, kOpsOpenMax), bounded(m.infos, kOpsOpenMax), m.verdict_index, m.stable_index);
   wire(bounded(m.verdicts, kOpsOpenMax), m.joint_answered, m.state_revision, m.state_hash);
-  wire(bounded(m.dead_links, kMembersMax));
 }
 void fields(auto& wire, Is<Resumed> auto& m) { wire(m.incarnation); }
 

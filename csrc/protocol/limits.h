@@ -57,5 +57,7 @@ inline constexpr Duration kMasterTimeoutDefault = std::chrono::seconds(60);
 inline constexpr int kTicksPerTimeout = 10;
 // A ping goes out after this many ticks without other traffic.
 inline constexpr int kTicksPerPing = 2;
+// A link that was silent for so long is down: a suspicion that costs little, since it is made anew.
+inline constexpr int kTicksPerLinkSilence = 5;
 
 }  // namespace pccl::protocol

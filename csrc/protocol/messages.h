@@ -84,10 +84,12 @@ struct Pong {
 
 // Master -> peer: open a link to `peer`, and keep trying until Forget. An empty host means "the
 // master's own host, by the name you reached it" (the other peer shares a machine with the master).
+// Connections up to `dead_serial` are dead, even if they do not seem so here.
 struct Dial {
   PeerId peer;
   std::string host;
   uint16_t port = 0;
+  uint32_t dead_serial = 0;
   bool operator==(const Dial&) const = default;
 };
 
@@ -100,11 +102,13 @@ struct Forget {
 enum class LinkState : uint8_t { kUp = 0, kDown = 1, kUnreachable = 2 };
 
 // Peer -> master: what became of the link to `peer`. kUp and kUnreachable come from the side that
-// dials, kDown from either. After kUnreachable the peer goes on trying.
+// dials, kDown from either. After kUnreachable the peer goes on trying. `serial` numbers the
+// connections that the dialler has made, from 1: a word about an older one is no news.
 struct LinkReport {
   PeerId peer;
   LinkState state = LinkState::kDown;
   std::string text;  // "10.0.0.7:48201: connection timed out"
+  uint32_t serial = 0;
   bool operator==(const LinkReport&) const = default;
 };
 
@@ -357,7 +361,6 @@ struct Resume {
   uint32_t joint_answered = 0;    // joint calls of this generation that were answered
   uint64_t state_revision = 0;    // shared-state record: last agreed revision and hash
   uint64_t state_hash = 0;
-  std::vector<PeerId> dead_links;
   bool operator==(const Resume&) const = default;
 };
 

@@ -21,8 +21,7 @@ namespace {
 
 using protocol::LinkState;
 
-constexpr Duration kRetryAfter = std::chrono::seconds(1);
-constexpr Duration kProbeTime = std::chrono::seconds(1);
+constexpr Duration kRetryMax = std::chrono::seconds(1);
 // Connections that have not said who they are. Honest ones do within a round trip, so the oldest
 // goes first.
 constexpr size_t kStrangersMax = 256;
@@ -48,22 +47,25 @@ struct Shell::Inside {
   Inside(const Options& given, Callbacks called);
 
   void listen(const std::string& host);
-  void dial(PeerId peer, const net::Endpoint& at);
+  void dial(PeerId peer, const net::Endpoint& at, uint32_t dead_serial);
   void attempt(PeerId peer);
   void connected(PeerId peer, Result<net::Socket> result);
   void unreachable(PeerId peer, const std::string& why);
   bool end_dial(PeerId peer);
   void forget(PeerId peer);
+  void drop(PeerId peer);
 
   void accepted(net::Socket socket);
   void introduced(std::list<std::unique_ptr<ShellLink>>::iterator stranger);
   bool is_up(const ShellLink& link) const;
   void join(std::unique_ptr<ShellLink> link);
+  Duration tick() const { return options.peer_timeout / protocol::kTicksPerTimeout; }
+  void on_tick();
   void probe(PeerId peer);
   void lost(PeerId peer, const std::string& why);
   void bury(std::unique_ptr<ShellLink> link);
-  void report(PeerId peer, LinkState state, const std::string& text) {
-    callbacks.on_link({peer, state, text});
+  void report(PeerId peer, LinkState state, const ShellLink& link, const std::string& text = {}) {
+    callbacks.on_link({peer, state, text, link.serial()});
   }
   Counters count() const;
 
@@ -75,11 +77,13 @@ struct Shell::Inside {
   Identity identity;
   Engine engine;
   std::unique_ptr<net::Listener> listener;
+  std::unique_ptr<net::Timer> ticks;
   std::map<PeerId, Dial> dials;
   std::list<std::unique_ptr<ShellLink>> strangers;  // oldest first
   std::map<PeerId, std::unique_ptr<ShellLink>> links;
   std::map<PeerId, std::unique_ptr<net::Timer>> probes;
   std::vector<std::unique_ptr<ShellLink>> buried;  // closed, perhaps on the stack still
+  uint32_t serials = 0;                            // of connections that we have made
 };
 
 Shell::Inside::Inside(const Options& given, Callbacks called)
@@ -101,11 +105,17 @@ void Shell::Inside::listen(const std::string& host) {
   }
   if (!opened.ok()) return callbacks.on_listening(opened.status());
   listener = std::move(opened.value());
+  ticks = std::make_unique<net::Timer>(loop, [this] { on_tick(); });
+  ticks->arm(monotonic_now() + tick());
   callbacks.on_listening(listener->port());
 }
 
-void Shell::Inside::dial(PeerId peer, const net::Endpoint& at) {
-  if (links.contains(peer)) return report(peer, LinkState::kUp, {});
+void Shell::Inside::dial(PeerId peer, const net::Endpoint& at, uint32_t dead_serial) {
+  const auto up = links.find(peer);
+  if (up != links.end()) {
+    if (up->second->serial() > dead_serial) return report(peer, LinkState::kUp, *up->second);
+    drop(peer);
+  }
   Dial& dial = dials[peer];
   if (dial.link != nullptr) {
     dial.link->close();
@@ -119,7 +129,7 @@ void Shell::Inside::dial(PeerId peer, const net::Endpoint& at) {
 void Shell::Inside::attempt(PeerId peer) {
   Dial& dial = dials.at(peer);
   dial.connector = std::make_unique<net::Connector>(
-      loop, dial.at, options.dial_timeout,
+      loop, dial.at, options.peer_timeout / 2,
       [this, peer](Result<net::Socket> result) { connected(peer, std::move(result)); });
 }
 
@@ -133,17 +143,21 @@ void Shell::Inside::connected(PeerId peer, Result<net::Socket> result) {
     unreachable(peer, why.message);
   };
   dial.link = std::make_unique<ShellLink>(loop, std::move(result.value()), identity, peer,
-                                          net::text(dial.at),
+                                          net::text(dial.at), ++serials,
                                           ShellLink::Callbacks{on_introduced, on_ended});
 }
 
 void Shell::Inside::unreachable(PeerId peer, const std::string& why) {
-  dials.at(peer).retry->arm(monotonic_now() + kRetryAfter);
-  report(peer, LinkState::kUnreachable, why);
+  dials.at(peer).retry->arm(monotonic_now() + std::min(tick(), kRetryMax));
+  callbacks.on_link({peer, LinkState::kUnreachable, why, 0});
 }
 
 void Shell::Inside::forget(PeerId peer) {
   end_dial(peer);
+  drop(peer);
+}
+
+void Shell::Inside::drop(PeerId peer) {
   probes.erase(peer);
   const auto at = links.find(peer);
   if (at == links.end()) return;
@@ -170,7 +184,7 @@ void Shell::Inside::accepted(net::Socket socket) {
     bury(std::move(*at));
     strangers.erase(at);
   };
-  *at = std::make_unique<ShellLink>(loop, std::move(socket), identity, PeerId{}, address,
+  *at = std::make_unique<ShellLink>(loop, std::move(socket), identity, PeerId{}, address, 0,
                                     ShellLink::Callbacks{on_introduced, on_ended});
 }
 
@@ -199,7 +213,7 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
   ShellLink& joined = *links.emplace(peer, std::move(link)).first->second;
   const bool dialled = end_dial(peer);
   joined.join(engine);
-  if (dialled) report(peer, LinkState::kUp, {});
+  if (dialled) report(peer, LinkState::kUp, joined);
 }
 
 // Returns whether there was one.
@@ -212,26 +226,41 @@ bool Shell::Inside::end_dial(PeerId peer) {
   return true;
 }
 
+// However late this is, it counts once: what has arrived meanwhile is read before the next.
+void Shell::Inside::on_tick() {
+  ticks->arm(monotonic_now() + tick());
+  std::vector<PeerId> silent;
+  for (const auto& [peer, link] : links) {
+    if (!link->tick()) silent.push_back(peer);
+  }
+  for (const PeerId peer : silent) {
+    lost(peer, "nothing was heard on it for " +
+                   std::to_string(to_seconds(tick() * protocol::kTicksPerLinkSilence)) + " s");
+  }
+}
+
 // The peer dials again, so its end may be gone though nobody told ours.
 void Shell::Inside::probe(PeerId peer) {
   if (probes.contains(peer)) return;
   ShellLink& link = *links.at(peer);
-  link.heard();
   link.ping();
-  auto timer = std::make_unique<net::Timer>(loop, [this, peer] {
+  const uint64_t before = link.counters().bytes_received;
+  auto timer = std::make_unique<net::Timer>(loop, [this, peer, before] {
     const auto own = probes.extract(peer);  // lives until this returns
     const auto at = links.find(peer);
-    if (at != links.end() && !at->second->heard())
+    if (at != links.end() && at->second->counters().bytes_received == before)
       lost(peer, "it does not answer on this link, and dials again");
   });
-  timer->arm(monotonic_now() + kProbeTime);
+  timer->arm(monotonic_now() + std::min(tick(), kRetryMax));
   probes.emplace(peer, std::move(timer));
 }
 
 void Shell::Inside::lost(PeerId peer, const std::string& why) {
-  if (!links.contains(peer)) return;
-  forget(peer);
-  report(peer, LinkState::kDown, why);
+  const auto at = links.find(peer);
+  if (at == links.end()) return;
+  const protocol::LinkReport report{peer, LinkState::kDown, why, at->second->serial()};
+  drop(peer);
+  callbacks.on_link(report);
 }
 
 void Shell::Inside::bury(std::unique_ptr<ShellLink> link) {
@@ -244,8 +273,8 @@ Shell::Counters Shell::Inside::count() const {
   Counters counters{.engine = engine.counters(), .links = {}};
   for (const auto& [peer, link] : links) {
     const net::Lane::Counters lane = link->counters();
-    counters.links.push_back(
-        {peer, lane.bytes_sent, lane.bytes_received, lane.send_calls, lane.receive_calls});
+    counters.links.push_back({peer, link->serial(), lane.bytes_sent, lane.bytes_received,
+                              lane.send_calls, lane.receive_calls});
   }
   return counters;
 }
@@ -265,8 +294,9 @@ void Shell::listen(PeerId self, uint64_t run_id, const std::string& host) {
   });
 }
 
-void Shell::dial(PeerId peer, const net::Endpoint& at) {
-  inside_->loop.post([inside = inside_.get(), peer, at] { inside->dial(peer, at); });
+void Shell::dial(PeerId peer, const net::Endpoint& at, uint32_t dead_serial) {
+  inside_->loop.post(
+      [inside = inside_.get(), peer, at, dead_serial] { inside->dial(peer, at, dead_serial); });
 }
 
 void Shell::forget(PeerId peer) {

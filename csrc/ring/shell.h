@@ -2,10 +2,10 @@
 // around one Engine. Methods may be called from any thread: they post to the data loop, in order.
 // Callbacks come on the data loop.
 // The happy path: listen, dial what the master says, introduce (kHello, kHelloOk), report the link
-// up, open the epoch, move chunks. What can go wrong: a dial fails (reported, tried again every
-// second until forget()), a stranger connects (closed), a lane fails (reported down; never dialled
-// again by itself: the master decides). A second connection of a peer is refused while its first
-// one lives; if that gives no sign of life within a second, it is given up.
+// up, open the epoch, move chunks. What can go wrong: a dial fails (reported, tried again soon,
+// until forget()), a stranger connects (closed), a lane fails or falls silent (reported down; never
+// dialled again by itself: the master decides). A second connection of a peer is refused while its
+// first one lives; if that gives no sign of life for a tick, it is given up.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,7 @@ class Shell {
   };
   struct Options {
     uint16_t port_first = 0, port_last = 0;  // PCCL_PORT_RANGE; 0: any free port
-    Duration dial_timeout = std::chrono::seconds(5);
+    Duration peer_timeout = protocol::kPeerTimeoutDefault;
   };
   Shell(Options options, Callbacks callbacks);
   ~Shell();  // ends the data loop: no callback comes after it returns, no lent byte is touched
@@ -38,8 +38,8 @@ class Shell {
   // Once; first of all. If not even the data loop could start, on_listening says so from inside
   // this call.
   void listen(PeerId self, uint64_t run_id, const std::string& host);
-  // Keeps trying until the link is up or forget(peer).
-  void dial(PeerId peer, const net::Endpoint& at);
+  // Keeps trying until the link is up or forget(peer). A connection up to `dead_serial` is dropped.
+  void dial(PeerId peer, const net::Endpoint& at, uint32_t dead_serial = 0);
   void forget(PeerId peer);
   void begin_epoch(Epoch epoch, std::vector<PeerId> peers);
   void post(Task task, Memory memory);
@@ -49,6 +49,7 @@ class Shell {
     Engine::Counters engine;
     struct Link {
       PeerId peer;
+      uint32_t serial = 0;  // of its connection: how often it was made, and was tried to be
       uint64_t bytes_sent = 0, bytes_received = 0, send_calls = 0, receive_calls = 0;
     };
     std::vector<Link> links;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
+#include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
 
 namespace pccl::ring {
@@ -11,12 +12,13 @@ using net::FrameHeader;
 using net::FrameType;
 
 ShellLink::ShellLink(net::Loop& loop, net::Socket socket, const Identity& identity, PeerId expected,
-                     std::string address, Callbacks callbacks)
+                     std::string address, uint32_t serial, Callbacks callbacks)
     : identity_(identity),
       dialled_(static_cast<bool>(expected)),
       callbacks_(std::move(callbacks)),
       address_(std::move(address)),
       peer_(expected),
+      serial_(serial),
       silence_(loop, [this] {
         end({Code::kSystem, address_ + ": it did not introduce itself in time", peer_});
       }) {
@@ -36,6 +38,7 @@ FrameHeader ShellLink::hello(FrameType type) const {
   header.digest = peer_.value;
   header.value = identity_.machine;
   header.slice = protocol::kVersion;
+  header.block = serial_;
   return header;
 }
 
@@ -43,6 +46,7 @@ void ShellLink::introduced_by(const FrameHeader& header) {
   std::string why = refusal(header);
   if (!why.empty()) return end({Code::kProtocol, address_ + ": " + why, peer_});
   peer_ = PeerId{header.op.tag.value};
+  serial_ = header.block;
   checked_ = header.value != identity_.machine || identity_.machine == 0;
   silence_.disarm();
   callbacks_.on_introduced(*this);
@@ -62,6 +66,9 @@ std::string ShellLink::refusal(const FrameHeader& header) const {
   const PeerId claimed{header.op.tag.value};
   if (!claimed || claimed == identity_.self || (dialled_ && claimed != peer_)) {
     return "it says that it is peer " + text(claimed);
+  }
+  if (header.block == 0 || (dialled_ && header.block != serial_)) {
+    return "it speaks of connection " + std::to_string(header.block);
   }
   return {};
 }
@@ -90,6 +97,13 @@ void ShellLink::ping() {
   FrameHeader header;
   header.type = FrameType::kPing;
   send(header);
+}
+
+bool ShellLink::tick() {
+  if (lane_ == nullptr) return true;
+  silent_ticks_ = lane_->take_heard() ? 0 : silent_ticks_ + 1;
+  if (++ticks_ % protocol::kTicksPerPing == 0) ping();
+  return silent_ticks_ < protocol::kTicksPerLinkSilence;
 }
 
 net::Lane::Counters ShellLink::counters() const {

@@ -33,20 +33,21 @@ class ShellLink : public Port, public net::FrameSink {
     std::function<void(ShellLink&, Status)> on_ended;
   };
   // `expected`: whom we have dialled; nobody: we were, and the other end introduces itself first.
-  // `address`: the other end's, for messages.
+  // `address`: the other end's, for messages. `serial`: of this connection, among those that we
+  // have dialled; who is dialled learns it.
   ShellLink(net::Loop& loop, net::Socket socket, const Identity& identity, PeerId expected,
-            std::string address, Callbacks callbacks);
+            std::string address, uint32_t serial, Callbacks callbacks);
 
   PeerId peer() const { return peer_; }
+  uint32_t serial() const { return serial_; }
   // Completes the introduction: a link of `engine` from here on, until its link_down().
   void join(Engine& engine);
   // Nothing is called back any more, no lent byte touched. May be called from any callback, not the
   // destructor.
   void close();
-  // Asks for a sign of life; whoever asked looks at heard() later.
-  void ping();
-  // Whether anything came since the last call.
-  bool heard() { return lane_ != nullptr && lane_->take_heard(); }
+  void ping();  // asks for a sign of life
+  // A tenth of the peer timeout has passed. False: nothing was heard for too long.
+  bool tick();
   net::Lane::Counters counters() const;
 
   // Port
@@ -72,10 +73,12 @@ class ShellLink : public Port, public net::FrameSink {
   const Callbacks callbacks_;
   const std::string address_;  // "10.0.0.7:48201"
   PeerId peer_;
+  uint32_t serial_;
   bool checked_ = true;
   Engine* engine_ = nullptr;        // once introduced
   net::FrameSink* sink_ = nullptr;  // the engine's
   net::Timer silence_;
+  int ticks_ = 0, silent_ticks_ = 0;
   std::unique_ptr<net::Lane> lane_;  // null: closed
 };
 

@@ -101,6 +101,7 @@ py::list links_of(const ring::Shell::Counters& counters) {
   for (const auto& link : counters.links) {
     py::dict dict;
     dict["peer"] = text(link.peer);
+    dict["connection"] = link.serial;
     dict["bytes_sent"] = link.bytes_sent;
     dict["bytes_received"] = link.bytes_received;
     list.append(std::move(dict));

@@ -313,7 +313,13 @@ class Peer:
         }
 
     def info(self) -> dict[str, Any]:
-        return {"rank": self.dist.get_rank(), "world": self.dist.get_world_size()}
+        run = self.pccl.run_info()
+        return {
+            "rank": self.dist.get_rank(),
+            "world": self.dist.get_world_size(),
+            "port": int(run["members"][run["rank"]]["address"].rpartition(":")[2]),
+            "connections": {link["peer"]: link["connection"] for link in run["links"]},
+        }
 
     def leave(self) -> dict[str, Any]:
         return self._attempt(self.dist.destroy_process_group)

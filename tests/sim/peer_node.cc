@@ -160,6 +160,9 @@ void PeerNode::verify(const peer::VerifyState& verify) {
 
 void PeerNode::dial(const protocol::Dial& dial) {
   dialling_[dial.peer] = dial;
+  const auto up = links_.find(dial.peer);
+  if (up != links_.end() && up->second.wire->serial > dial.dead_serial) return tell_up(dial.peer);
+  if (up != links_.end()) drop_link(dial.peer, false);
   dial_again(dial.peer);
 }
 
@@ -176,7 +179,7 @@ void PeerNode::dial_again(PeerId peer) {
         if (reported_unreachable_.insert(peer).second) {
           control([this, peer] {
             step(peer::LinkChanged{
-                {peer, protocol::LinkState::kUnreachable, "connection timed out"}});
+                {peer, protocol::LinkState::kUnreachable, "connection timed out", 0}});
           });
         }
         world_.clockwork().after(kDialPause,
@@ -186,6 +189,7 @@ void PeerNode::dial_again(PeerId peer) {
     return;
   }
   auto wire = std::make_shared<Wire>(world_.clockwork(), world_.random(), world_.options().wire);
+  wire->serial = ++serials_;
   world_.clockwork().after(world_.control_delay(), [this, other, wire] {
     other->run([this, other, wire] {
       if (!alive_ || other->gone_) return;
@@ -213,8 +217,12 @@ void PeerNode::link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, i
                           },
                       .stopped = [this] { return stopped_; }});
   reported_unreachable_.erase(peer);
-  if (!dialled) return;
-  control([this, peer] { step(peer::LinkChanged{{peer, protocol::LinkState::kUp, ""}}); });
+  if (dialled) tell_up(peer);
+}
+
+void PeerNode::tell_up(PeerId peer) {
+  const protocol::LinkReport up{peer, protocol::LinkState::kUp, "", links_.at(peer).wire->serial};
+  control([this, up] { step(peer::LinkChanged{up}); });
 }
 
 // The connection to `other` ended by no will of ours.
@@ -226,9 +234,8 @@ void PeerNode::link_closed(PeerNode& other, const std::shared_ptr<Wire>& wire,
       const auto link = links_.find(other.id_);
       if (link == links_.end() || link->second.wire != wire) return;
       drop_link(other.id_, false);
-      control([this, peer = other.id_, why] {
-        step(peer::LinkChanged{{peer, protocol::LinkState::kDown, why}});
-      });
+      const protocol::LinkReport down{other.id_, protocol::LinkState::kDown, why, wire->serial};
+      control([this, down] { step(peer::LinkChanged{down}); });
     });
   });
 }

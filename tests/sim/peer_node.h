@@ -60,6 +60,7 @@ class PeerNode {
   void link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, int side, bool dialled);
   void link_closed(PeerNode& other, const std::shared_ptr<Wire>& wire, const std::string& why);
   void drop_link(PeerId peer, bool by_us);
+  void tell_up(PeerId peer);
 
   World& world_;
   const std::string name_;
@@ -76,6 +77,7 @@ class PeerNode {
   std::map<PeerId, protocol::Dial> dialling_;
   std::set<PeerId> reported_unreachable_;
   peer::Handle handles_ = 0;
+  uint32_t serials_ = 0;  // of connections to others
   uint64_t timer_ = 0;
 };
 

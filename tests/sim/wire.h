@@ -46,6 +46,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void detach(int side);
   void pump(int side);  // after a stopped process goes on
   bool cut = false;     // one end is gone for good, whether or not the other has noticed
+  uint32_t serial = 0;  // among the connections that its dialler has made
 
  private:
   struct Direction;

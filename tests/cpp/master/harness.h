@@ -129,7 +129,7 @@ class Harness {
     while (!dials_.empty()) {
       const auto [name, dial] = dials_.front();
       dials_.pop_front();
-      say(name, protocol::LinkReport{dial.peer, protocol::LinkState::kUp, ""});
+      say(name, protocol::LinkReport{dial.peer, protocol::LinkState::kUp, "", 1});
     }
   }
   // A founded group, its members in rank order; the transcript starts after it.

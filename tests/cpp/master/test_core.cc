@@ -13,7 +13,7 @@ TEST(Core, FoundsAGroupWhenMinPeersCanReachEachOther) {
   EXPECT_EQ(h.take(), (Lines{"a < Welcome"}));
   h.enlist("b", Harness::hello(2));
   EXPECT_EQ(h.take(), (Lines{"b < Welcome", "a < Dial b 10.0.0.1:1002"}));
-  h.say("a", protocol::LinkReport{h.id("b"), protocol::LinkState::kUp, ""});
+  h.say("a", protocol::LinkReport{h.id("b"), protocol::LinkState::kUp, "", 1});
   EXPECT_EQ(h.take(), (Lines{"persist", "a < EpochStart 1.1 [a b] joined [a b]",
                              "b < EpochStart 1.1 [a b] joined [a b]"}));
   EXPECT_EQ(h.take_log(), (Lines{"peer 1.1 (10.0.0.1:1001) waits to be admitted to group 0",
@@ -53,7 +53,7 @@ TEST(Core, AMemberThatIsKilledEndsTheEpochAtOnce) {
   h.close("c");
   EXPECT_EQ(h.story(), Lines{});
   h.hold_persists = true;
-  h.say("a", protocol::LinkReport{h.id("c"), protocol::LinkState::kDown, "reset"});
+  h.say("a", protocol::LinkReport{h.id("c"), protocol::LinkState::kDown, "reset", 1});
   EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]"}));
   h.say("a", protocol::Report{epoch(1), {{op(0), protocol::OpState::kDone}, {op(1), {}}}});
   EXPECT_EQ(h.story(), Lines{});
@@ -174,9 +174,9 @@ TEST(Core, ReportsOfWhoIsGoneAreNoOffence) {
   h.found({"a", "b", "c"});
   h.say("c", protocol::Leave{});
   h.take();
-  h.say("a", protocol::LinkReport{h.id("c"), protocol::LinkState::kDown, "reset"});
+  h.say("a", protocol::LinkReport{h.id("c"), protocol::LinkState::kDown, "reset", 1});
   EXPECT_EQ(h.take(), Lines{});
-  h.say("a", protocol::LinkReport{h.id("a"), protocol::LinkState::kDown, ""});
+  h.say("a", protocol::LinkReport{h.id("a"), protocol::LinkState::kDown, "", 1});
   EXPECT_EQ(h.take(), (Lines{"a closed"}));
 }
 

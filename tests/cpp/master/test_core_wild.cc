@@ -43,11 +43,11 @@ class Wild {
     bool mute = false;  // stopped, though connected
     PeerId id;
     protocol::EpochStart start;  // the last it heard
-    bool asked = false, ended = false;
+    bool asked = false, ended = false, goes_on = false;
     uint64_t verdicts_seen = 0;
     std::map<OpKey, protocol::OpInfo> open;  // begun, without a verdict
-    std::set<OpKey> done;
-    std::map<uint64_t, uint32_t> begun;  // calls by tag
+    std::set<OpKey> done, again;             // of those; again: to be begun in the renewal
+    std::map<uint64_t, uint32_t> begun;      // calls by tag
     uint32_t votes = 0, answered = 0;
     std::optional<protocol::Vote> vote;
     std::optional<uint32_t> to_fetch;
@@ -122,6 +122,7 @@ class Wild {
     resume.verdict_index = resume.stable_index = peer.verdicts_seen;
     resume.joint_answered = peer.answered;
     for (const auto& [op, info] : peer.open) {
+      if (peer.again.contains(op)) continue;
       const bool done = peer.done.contains(op);
       resume.ops.push_back({op, done ? protocol::OpState::kDone : protocol::OpState::kNotDone});
       resume.infos.push_back(info);
@@ -137,14 +138,31 @@ class Wild {
     if (!dials_[peer.id].empty()) {
       const PeerId other = dials_[peer.id].front();
       dials_[peer.id].pop_front();
-      const bool up = !once_in(40);
-      if (!up) dials_[peer.id].push_back(other);
-      return protocol::LinkReport{
-          other, up ? protocol::LinkState::kUp : protocol::LinkState::kUnreachable, "so"};
+      if (!once_in(40)) {
+        return protocol::LinkReport{other, protocol::LinkState::kUp, "", ++connections_made_};
+      }
+      dials_[peer.id].push_back(other);
+      return protocol::LinkReport{other, protocol::LinkState::kUnreachable, "so", 0};
+    }
+    if (once_in(300) && !peer.start.members.empty()) {
+      const auto& members = peer.start.members;
+      const PeerId other = members[below(members.size())].peer;
+      if (other == peer.id) return std::nullopt;
+      return protocol::LinkReport{other, protocol::LinkState::kDown, "so", connections_made_};
     }
     if (once_in(400)) return protocol::Leave{};
     if (!epoch_of(peer)) return std::nullopt;
     if (peer.asked && !peer.ended && once_in(2)) return report(peer);
+    if (!peer.asked && !peer.again.empty()) {
+      const OpKey op = *peer.again.begin();
+      peer.again.erase(op);
+      return protocol::Begin{epoch_of(peer), op, peer.open.at(op)};
+    }
+    if (!peer.again.empty()) return ping(peer);
+    if (!peer.asked && peer.vote && peer.vote->epoch != epoch_of(peer)) {
+      peer.vote->epoch = epoch_of(peer);
+      return *peer.vote;
+    }
     switch (below(8)) {
       case 0:
       case 1: return begin(peer);
@@ -161,6 +179,7 @@ class Wild {
   protocol::Message report(const Peer& peer) {
     protocol::Report report{epoch_of(peer), {}};
     for (const auto& [op, info] : peer.open) {
+      if (peer.again.contains(op)) continue;
       const bool done = peer.done.contains(op);
       report.ops.push_back({op, done ? protocol::OpState::kDone : protocol::OpState::kNotDone});
     }
@@ -173,7 +192,7 @@ class Wild {
     protocol::OpInfo info = all_reduce(once_in(40) ? 9 : 8, tag);
     info.world_size = static_cast<uint32_t>(peer.start.members.size());
     if (key.sequence % 5 == 4) info.kind = protocol::OpKind::kBarrier;
-    const auto settled = outcomes_.find({epoch_of(peer), key});
+    const auto settled = outcomes_.find({peer.start.generation, key});
     const bool over = settled != outcomes_.end() && settled->second.heard.contains(peer.id);
     if (!over) peer.open[key] = info;
     return protocol::Begin{epoch_of(peer), key, info};
@@ -197,7 +216,7 @@ class Wild {
   }
   std::optional<protocol::Message> vote(Peer& peer) {
     if (peer.vote) return once_in(3) ? std::optional<protocol::Message>(*peer.vote) : std::nullopt;
-    if (peer.asked && !peer.ended) return std::nullopt;
+    if (peer.asked && !(peer.ended && !peer.goes_on)) return std::nullopt;
     constexpr JointKind kKinds[] = {JointKind::kUpdateTopology, JointKind::kSyncSharedState,
                                     JointKind::kArePeersPending};
     protocol::Vote vote;
@@ -252,19 +271,24 @@ class Wild {
   void heard(Peer& peer, const protocol::EpochStart& start) {
     EXPECT_GT(start.epoch, epoch_of(peer));
     EXPECT_TRUE(durable_.contains(start.epoch)) << "told before it was durable";
-    EXPECT_TRUE(!epoch_of(peer) || peer.vote) << "began without a vote";
+    const bool renews = peer.ended && peer.goes_on;
+    EXPECT_EQ(start.generation, renews ? peer.start.generation : start.epoch);
+    EXPECT_TRUE(!epoch_of(peer) || peer.vote || renews) << "began without a vote";
     EXPECT_TRUE(std::any_of(start.members.begin(), start.members.end(),
                             [&](const auto& member) { return member.peer == peer.id; }));
     const auto [at, fresh] = starts_.try_emplace(start.epoch, start);
     EXPECT_EQ(at->second, start) << "members of an epoch heard different things";
     peer.start = start;
-    peer.asked = peer.ended = false;
-    peer.verdicts_seen = peer.votes = peer.answered = 0;
+    peer.asked = peer.ended = peer.goes_on = false;
+    peer.verdicts_seen = 0;
+    peer.to_fetch.reset();
+    if (renews) return;
+    peer.votes = peer.answered = 0;
     peer.open.clear();
+    peer.again.clear();
     peer.done.clear();
     peer.begun.clear();
     peer.vote.reset();
-    peer.to_fetch.reset();
   }
   void heard(Peer& peer, const protocol::Ask& ask) {
     EXPECT_EQ(ask.epoch, epoch_of(peer));
@@ -282,10 +306,17 @@ class Wild {
     EXPECT_EQ(end.epoch, epoch_of(peer));
     EXPECT_FALSE(peer.ended);
     peer.asked = peer.ended = true;
+    peer.goes_on = end.goes_on;
+    if (end.goes_on) ++counts_["renewal"];
     const auto open = peer.open;
     for (const auto& [op, info] : open) {
       const bool committed =
           std::find(end.committed.begin(), end.committed.end(), op) != end.committed.end();
+      if (end.goes_on && !committed) {
+        peer.again.insert(op);
+        peer.done.erase(op);
+        continue;
+      }
       settle(peer, op, committed ? protocol::Outcome::kCommitted : protocol::Outcome::kAborted,
              committed ? "ok" : end.text);
     }
@@ -309,13 +340,15 @@ class Wild {
   void heard(Peer&, const M&) {}
 
   void settle(Peer& peer, OpKey op, protocol::Outcome outcome, const std::string& why) {
-    const auto [at, fresh] = outcomes_.try_emplace({epoch_of(peer), op}, Settled{outcome, why, {}});
+    const auto [at, fresh] =
+        outcomes_.try_emplace({peer.start.generation, op}, Settled{outcome, why, {}});
     EXPECT_EQ(at->second.outcome, outcome);
     EXPECT_TRUE(outcome == protocol::Outcome::kCommitted || at->second.why == why) << why;
     EXPECT_TRUE(at->second.heard.insert(peer.id).second) << "heard twice";
     EXPECT_TRUE(outcome == protocol::Outcome::kAborted || peer.done.contains(op))
         << "committed though this one has not finished it";
     peer.open.erase(op);
+    peer.again.erase(op);
     ++counts_[outcome == protocol::Outcome::kCommitted ? "commit" : "abort"];
   }
 
@@ -328,6 +361,7 @@ class Wild {
   MasterCore core_;
   Instant now_{std::chrono::seconds(1000)};
   uint64_t connections_ = 0;
+  uint32_t connections_made_ = 0;  // of links
   std::deque<Peer> peers_;
   std::map<PeerId, std::deque<PeerId>> dials_;
   std::deque<uint64_t> persists_;
@@ -342,8 +376,9 @@ TEST(CoreWild, NothingIsSaidTwiceOrDifferentlyOrTooEarly) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     Wild wild(seed);
     wild.run(3000);
-    for (const char* what : {"EpochStart", "Ask", "EpochEnd", "SyncPlan", "Kicked", "Notice",
-                             "resume", "commit", "abort", "answer ok", "answer peer lost"}) {
+    for (const char* what :
+         {"EpochStart", "Ask", "EpochEnd", "SyncPlan", "Kicked", "Notice", "resume", "commit",
+          "abort", "answer ok", "answer peer lost", "renewal"}) {
       counts[what] += wild.count(what);
     }
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;

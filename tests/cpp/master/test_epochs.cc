@@ -23,7 +23,7 @@ class EpochsTest : public testing::Test {
     membership.welcome(peer, {});
     for (const PeerId dialler :
          membership.register_peer(peer, "h", static_cast<uint16_t>(number))) {
-      membership.links.report(dialler, {peer, protocol::LinkState::kUp, ""});
+      membership.links.report(dialler, {peer, protocol::LinkState::kUp, "", 1});
     }
   }
   void found(uint32_t size) {

@@ -13,7 +13,7 @@ class GroupTest : public testing::Test {
  protected:
   void kill(const std::string& name, const std::string& witness) {
     h.close(name);
-    h.say(witness, protocol::LinkReport{h.id(name), LinkState::kDown, "reset"});
+    h.say(witness, protocol::LinkReport{h.id(name), LinkState::kDown, "reset", 1});
   }
   void report(const std::string& name, uint32_t in_epoch = 1) {
     h.say(name, protocol::Report{epoch(in_epoch), {}});
@@ -39,20 +39,20 @@ TEST_F(GroupTest, ABrokenLinkIsDialledAgain) {
   h.enlist("c", Harness::hello(2));
   h.link_all();
   h.take();
-  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset"});
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 1});
   EXPECT_EQ(h.take(), (Lines{"b < Dial c 10.0.0.1:1003"}));
-  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "refused"});
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "refused", 0});
   EXPECT_EQ(h.take(), Lines{}) << "the dialler goes on by itself";
 }
 
 // Between two members that is not enough: what was on the old one is gone.
 TEST_F(GroupTest, ALinkBetweenMembersThatIsMadeAnewRenewsTheEpoch) {
   h.found({"a", "b"});
-  h.say("b", protocol::LinkReport{h.id("a"), LinkState::kDown, "reset"});
+  h.say("b", protocol::LinkReport{h.id("a"), LinkState::kDown, "reset", 1});
   EXPECT_EQ(h.take(), (Lines{"a < Dial b 10.0.0.1:1002"}));
-  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUp, ""});
+  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUp, "", 2});
   EXPECT_EQ(h.story(), (Lines{"a < Ask lost []", "b < Ask lost []"}));
-  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUp, ""});
+  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUp, "", 2});
   EXPECT_EQ(h.story(), Lines{}) << "it was up";
   h.vote("a", epoch(1), 0, protocol::JointKind::kArePeersPending);
   report("a"), report("b");
@@ -73,12 +73,14 @@ TEST_F(GroupTest, WhoCannotBeReachedIsToldWhy) {
   h.found({"a"});
   h.enlist("b", Harness::hello(1));
   h.take();
-  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "10.0.0.1:1002: timed out"});
+  h.say("a",
+        protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "10.0.0.1:1002: timed out", 0});
   const std::string why =
       "b < Notice peer 1.1 (rank 0, 10.0.0.1:1001) cannot reach this peer: 10.0.0.1:1002: timed "
       "out";
   EXPECT_EQ(h.take(), (Lines{why}));
-  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "10.0.0.1:1002: timed out"});
+  h.say("a",
+        protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "10.0.0.1:1002: timed out", 0});
   EXPECT_EQ(h.take(), Lines{}) << "said before";
 }
 
@@ -375,7 +377,7 @@ TEST_F(GroupTest, WhoLeavesIsLostAtOnce) {
 
 TEST_F(GroupTest, OfADeadLinkOneEndIsGivenUpAndTold) {
   h.found({"a", "b", "c"});
-  h.say("b", protocol::LinkReport{h.id("c"), LinkState::kDown, "no route"});
+  h.say("b", protocol::LinkReport{h.id("c"), LinkState::kDown, "no route", 1});
   h.tick_with({"a", "b", "c"}, 3);
   EXPECT_EQ(h.story(), Lines{});
   h.tick_with({"a", "b", "c"}, 1);

@@ -12,10 +12,13 @@ using protocol::LinkState;
 
 bool always(PeerId, PeerId) { return true; }
 
+using News = Links::News;
+
 class LinksTest : public testing::Test {
  protected:
-  void say(PeerId from, PeerId to, LinkState state, const std::string& text = "") {
-    EXPECT_TRUE(links.report(from, {to, state, text}));
+  News say(PeerId from, PeerId to, LinkState state, uint32_t serial = 1,
+           const std::string& text = "") {
+    return links.report(from, {to, state, text, serial});
   }
   Links links;
 };
@@ -23,25 +26,43 @@ class LinksTest : public testing::Test {
 TEST_F(LinksTest, IsUpWhenTheDiallerSaysSo) {
   links.add(kB, kA);
   EXPECT_EQ(links.dialler(kA, kB), kB);
-  say(kA, kB, LinkState::kUp);
+  EXPECT_EQ(say(kA, kB, LinkState::kUp), News::kNone);
   EXPECT_FALSE(links.linked(kA, kB)) << "the acceptor cannot know";
-  say(kB, kA, LinkState::kUp);
+  EXPECT_EQ(say(kB, kA, LinkState::kUp), News::kMade);
   EXPECT_TRUE(links.linked(kA, kB));
   EXPECT_TRUE(links.linked(kB, kA));
   EXPECT_EQ(links.up_count(), 1u);
+  EXPECT_EQ(say(kB, kA, LinkState::kUp), News::kNone) << "it is known";
 }
 
-TEST_F(LinksTest, IsDownWhenEitherSideSaysSoUntilItIsDialledAgain) {
+TEST_F(LinksTest, IsDownWhenEitherSideSaysSoUntilItIsMadeAnew) {
   links.add(kA, kB);
-  say(kA, kB, LinkState::kUp);
-  say(kB, kA, LinkState::kDown, "reset");
+  say(kA, kB, LinkState::kUp, 1);
+  EXPECT_EQ(say(kB, kA, LinkState::kDown, 1, "reset"), News::kDead);
   EXPECT_FALSE(links.linked(kA, kB));
+  EXPECT_EQ(links.dead_serial(kA, kB), 1u);
   EXPECT_EQ(links.up_count(), 0u);
   EXPECT_EQ(links.view(kB, kA).text, "reset");
   EXPECT_FALSE(links.view(kA, kB).dead());
-  say(kA, kB, LinkState::kUp);
+  EXPECT_EQ(say(kA, kB, LinkState::kUp, 1), News::kNone) << "the dialler has not noticed";
+  EXPECT_FALSE(links.linked(kA, kB));
+  EXPECT_EQ(say(kA, kB, LinkState::kUp, 2), News::kMade);
   EXPECT_TRUE(links.linked(kA, kB));
   EXPECT_FALSE(links.view(kB, kA).dead());
+  EXPECT_EQ(say(kB, kA, LinkState::kDown, 1, "late"), News::kNone) << "of the one before";
+  EXPECT_TRUE(links.linked(kA, kB));
+}
+
+// The word of its end got lost.
+TEST_F(LinksTest, ANewConnectionTellsThatTheOldOneHasEnded) {
+  links.add(kA, kB);
+  say(kA, kB, LinkState::kUp, 1);
+  EXPECT_EQ(say(kA, kB, LinkState::kUp, 3), News::kMade);
+  EXPECT_EQ(say(kB, kA, LinkState::kDown, 2), News::kNone);
+  // One that its acceptor has seen end before the dialler could say that it is up.
+  EXPECT_EQ(say(kB, kA, LinkState::kDown, 4), News::kDead);
+  EXPECT_EQ(say(kA, kB, LinkState::kUp, 4), News::kNone);
+  EXPECT_FALSE(links.linked(kA, kB));
 }
 
 TEST_F(LinksTest, CountsTheTicksForWhichALinkIsDown) {
@@ -49,7 +70,7 @@ TEST_F(LinksTest, CountsTheTicksForWhichALinkIsDown) {
   links.add(kA, kC);
   say(kA, kB, LinkState::kUp);
   say(kA, kC, LinkState::kUp);
-  say(kA, kC, LinkState::kDown, "reset");
+  say(kA, kC, LinkState::kDown, 1, "reset");
   links.tick(always);
   links.tick([](PeerId a, PeerId b) { return !(a == kA && b == kC); });
   EXPECT_TRUE(links.dead(2).empty());
@@ -58,7 +79,7 @@ TEST_F(LinksTest, CountsTheTicksForWhichALinkIsDown) {
   EXPECT_EQ(links.dead(2)[0].text, "reset");
   EXPECT_EQ(links.dead_count(kA, {kB, kC}), 1u);
   EXPECT_EQ(links.dead_count(kA, {kB}), 0u);
-  say(kA, kC, LinkState::kUp);
+  say(kA, kC, LinkState::kUp, 2);
   EXPECT_TRUE(links.dead(1).empty());
 }
 
@@ -67,7 +88,7 @@ TEST_F(LinksTest, KnowsNothingOfWhoIsGone) {
   say(kA, kB, LinkState::kUp);
   links.forget(kB);
   EXPECT_EQ(links.up_count(), 0u);
-  EXPECT_FALSE(links.report(kA, {kB, LinkState::kUp, ""}));
+  EXPECT_EQ(say(kA, kB, LinkState::kUp, 2), News::kNone);
   EXPECT_FALSE(links.linked(kA, kB));
   EXPECT_EQ(links.view(kA, kB).state, Links::View::State::kUnknown);
 }

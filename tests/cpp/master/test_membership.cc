@@ -26,9 +26,9 @@ class MembershipTest : public testing::Test {
       up(dialler.value, number);
     }
   }
-  void up(uint64_t from, uint64_t to) { group.links.report({from}, {{to}, LinkState::kUp, ""}); }
+  void up(uint64_t from, uint64_t to) { group.links.report({from}, {{to}, LinkState::kUp, "", 1}); }
   void down(uint64_t from, uint64_t to) {
-    group.links.report({from}, {{to}, LinkState::kDown, "reset"});
+    group.links.report({from}, {{to}, LinkState::kDown, "reset", 1});
   }
   static std::vector<PeerId> peers(const std::vector<uint64_t>& numbers) {
     std::vector<PeerId> out;
@@ -165,7 +165,7 @@ TEST_F(MembershipTest, SaysWhoCannotReachANewcomerAndWhy) {
   group.admit(peers({1}));
   enlist(2, -1, {1});
   EXPECT_EQ(group.obstacle({2}), "");
-  group.links.report({1}, {{2}, LinkState::kUnreachable, "10.0.0.2:1000: timed out"});
+  group.links.report({1}, {{2}, LinkState::kUnreachable, "10.0.0.2:1000: timed out", 0});
   EXPECT_EQ(group.obstacle({2}),
             "peer 0.1 (rank 0, 10.0.0.1:1000) cannot reach this peer: 10.0.0.2:1000: timed out");
 }

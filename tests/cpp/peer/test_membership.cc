@@ -125,14 +125,14 @@ TEST(Membership, AFurtherLossAsksAgain) {
 TEST(Membership, OnlyTheDiallerSaysThatALinkIsUp) {
   Transcript t;
   t.become_member();
-  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kUp, ""}}), "");
-  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kDown, "reset"}}),
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 1}}), "");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kDown, "reset", 1}}),
             "tell LinkReport 1.1 down\n");
   EXPECT_EQ(t.hear(protocol::Dial{peer_id(4), "10.0.0.4", 1}), "dial 1.4 at 10.0.0.4:1\n");
-  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUnreachable, "timed out"}}),
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUnreachable, "timed out", 0}}),
             "tell LinkReport 1.4 unreachable\n");
-  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUnreachable, "timed out"}}), "");
-  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUp, ""}}), "tell LinkReport 1.4 up\n");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUnreachable, "timed out", 0}}), "");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUp, "", 1}}), "tell LinkReport 1.4 up\n");
   EXPECT_EQ(t.hear(protocol::Forget{peer_id(4)}), "forget 1.4\n");
 }
 

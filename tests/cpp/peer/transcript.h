@@ -239,7 +239,6 @@ class Transcript {
     std::string out = " in epoch " + text(what.epoch) + (what.ended ? " (ended)" : "") +
                       reports(what.ops) + ", seen " + std::to_string(what.verdict_index) +
                       ", answered " + std::to_string(what.joint_answered);
-    for (PeerId peer : what.dead_links) out += ", dead " + text(peer);
     return out;
   }
   static std::string detail(const protocol::Ping& what) {

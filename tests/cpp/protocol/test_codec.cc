@@ -124,7 +124,7 @@ TEST(Codec, SaysWhichMessageIsBadAndWhy) {
   EXPECT_CONTAINS(refusal({}), "without a type");
   EXPECT_CONTAINS(refusal(bytes_of({0, 0})), "unknown type 0");
   EXPECT_CONTAINS(refusal(bytes_of({28, 0})), "unknown type 28");
-  Bytes bytes = body(LinkReport{PeerId{1}, LinkState::kDown, ""});
+  Bytes bytes = body(LinkReport{PeerId{1}, LinkState::kDown, "", 1});
   bytes[10] = std::byte{3};
   EXPECT_CONTAINS(refusal(bytes), "bad LinkReport message: an enumerator of 3, at most 2");
   bytes = body(Welcome{});

@@ -44,6 +44,7 @@ class RawPeer {
     header.op.tag = TagId{self.value};
     header.digest = other.value;
     header.slice = protocol::kVersion;
+    header.block = 1;
     return header;
   }
 

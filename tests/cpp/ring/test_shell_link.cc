@@ -32,7 +32,8 @@ class ShellLinkTest : public ::testing::Test {
                                            if (link_up()) engine_.link_down(link.peer());
                                          }};
       link_ = std::make_unique<ShellLink>(loop_, net::Socket(fd), Identity{kSelf, kRun, machine},
-                                          expected, "10.0.0.7:48201", std::move(callbacks));
+                                          expected, "10.0.0.7:48201", expected ? 1 : 0,
+                                          std::move(callbacks));
       return 0;
     });
     return RawPeer(theirs);
@@ -82,7 +83,7 @@ TEST_F(ShellLinkTest, ADiallerIntroducesItselfFirst) {
   EXPECT_TRUE(net::eventually(loop_, [&] { return introduced_ == kOther; }));
 }
 
-TEST_F(ShellLinkTest, AnswersPingsAndHearsPongs) {
+TEST_F(ShellLinkTest, AnswersPings) {
   RawPeer other = connect(PeerId{});
   other.say(RawPeer::hello(FrameType::kHello, kOther, kSelf, kRun));
   other.hear();
@@ -94,15 +95,26 @@ TEST_F(ShellLinkTest, AnswersPingsAndHearsPongs) {
   ASSERT_TRUE(pong.has_value());
   EXPECT_EQ(pong->type, FrameType::kPong);
   EXPECT_EQ(pong->value, 1234u);
-  on(loop_, [&] { return link_->heard(); });
-  EXPECT_FALSE(on(loop_, [&] { return link_->heard(); }));
-  on(loop_, [&] { return link_->ping(), 0; });
-  EXPECT_EQ(other.hear()->type, FrameType::kPing);
-  FrameHeader answer;
-  answer.type = FrameType::kPong;
-  other.say(answer);
-  EXPECT_TRUE(net::eventually(loop_, [&] { return link_->heard(); }));
   EXPECT_EQ(on(loop_, [&] { return ended_ + failed_; }), "");
+}
+
+TEST_F(ShellLinkTest, PingsEveryOtherTickAndNoticesSilence) {
+  RawPeer other = connect(PeerId{});
+  other.say(RawPeer::hello(FrameType::kHello, kOther, kSelf, kRun));
+  other.hear();
+  const auto tick = [&] { return on(loop_, [&] { return link_->tick(); }); };
+  EXPECT_TRUE(tick()) << "the introduction was heard";
+  for (int ticks = 1; ticks < protocol::kTicksPerLinkSilence; ++ticks) EXPECT_TRUE(tick());
+  EXPECT_EQ(other.hear()->type, FrameType::kPing);
+  EXPECT_EQ(other.hear()->type, FrameType::kPing);
+  FrameHeader pong;
+  pong.type = FrameType::kPong;
+  other.say(pong);
+  const auto heard = [&] { return link_->counters().bytes_received; };
+  EXPECT_TRUE(net::eventually(loop_, [&] { return heard() == 2 * protocol::kFrameHeaderBytes; }));
+  EXPECT_TRUE(tick()) << "any sign of life";
+  for (int ticks = 1; ticks < protocol::kTicksPerLinkSilence; ++ticks) EXPECT_TRUE(tick());
+  EXPECT_FALSE(tick());
 }
 
 TEST_F(ShellLinkTest, HangsUpOnStrangers) {
@@ -122,6 +134,9 @@ TEST_F(ShellLinkTest, HangsUpOnStrangers) {
   FrameHeader version = good;
   version.slice = 77;
   refused(version, "version 77");
+  FrameHeader no_serial = good;
+  no_serial.block = 0;
+  refused(no_serial, "connection 0");
   FrameHeader other_type = good;
   other_type.type = FrameType::kHelloOk;
   refused(other_type, "did not introduce itself");

@@ -1,0 +1,94 @@
+"""Links that break between peers that live: nobody loses anything by it, nobody notices."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+from fleet import Fleet, Remote
+
+COUNT = 4 << 20  # 16 MiB of float32
+
+
+def reset_connections(port: int) -> None:
+    """Ends every TCP connection that was made to this port of 127.0.0.1, as a reset would."""
+    command = ["ss", "--kill", "--tcp", "dst", "127.0.0.1", "dport", "=", str(port)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def connections_can_be_reset() -> bool:
+    if os.geteuid() != 0 or shutil.which("ss") is None:
+        return False
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            reset_connections(port)
+            client.settimeout(1)
+            try:
+                return client.recv(1) == b""
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    fleet = Fleet(environment={"PCCL_PEER_TIMEOUT": "4"})
+    yield fleet
+    fleet.close()
+
+
+def all_reduce(peers: list[Remote]) -> None:
+    for seed, peer in enumerate(peers):
+        peer.tell("all_reduce", count=COUNT, seed=seed)
+    for peer in peers:
+        assert "posted" in peer.answer()
+
+
+def outcome(peers: list[Remote]) -> None:
+    outcomes = [peer.answer() for peer in peers]
+    assert all(one["ok"] for one in outcomes), outcomes
+    assert len({one["digest"] for one in outcomes}) == 1
+
+
+def test_links_that_are_reset(fleet: Fleet) -> None:
+    if not connections_can_be_reset():
+        pytest.skip("NEEDS ROOT and `ss --kill`: connections of other processes are reset")
+    chance = random.Random(20261121)
+    peers = fleet.found(3)
+    all_reduce(peers)
+    outcome(peers)
+    before = [peer.call("info") for peer in peers]
+    for _ in range(10):
+        all_reduce(peers)
+        time.sleep(chance.uniform(0, 0.02))
+        reset_connections(chance.choice(before)["port"])
+        outcome(peers)
+    after = [peer.call("info") for peer in peers]
+    assert [info["world"] for info in after] == [3, 3, 3]
+    assert after[0]["connections"] != before[0]["connections"], "no link has been broken"
+
+
+def test_a_peer_that_stops_for_a_moment(fleet: Fleet) -> None:
+    """Longer than its links may be silent, shorter than it may be: it is waited for."""
+    peers = fleet.found(3)
+    all_reduce(peers)
+    outcome(peers)
+    for peer in peers[:2]:
+        peer.tell("all_reduce", count=COUNT, seed=1)
+        assert "posted" in peer.answer()
+    signal.pidfd_send_signal(peers[2].pidfd, signal.SIGSTOP)
+    time.sleep(2.5)  # of 4 s; links are given up after 2
+    signal.pidfd_send_signal(peers[2].pidfd, signal.SIGCONT)
+    peers[2].tell("all_reduce", count=COUNT, seed=1)
+    assert "posted" in peers[2].answer()
+    outcome(peers)
+    assert peers[0].call("info")["world"] == 3
