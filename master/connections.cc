@@ -178,6 +178,11 @@ std::vector<ConnectionId> Connections::tick() {
   return silent;
 }
 
+bool Connections::heard_lately(PeerId peer) const {
+  const auto at = of_peer_.find(peer);
+  return at != of_peer_.end() && open_.at(at->second).silent_ticks <= protocol::kTicksPerPing;
+}
+
 void Connections::ask_confirmations() {
   for (auto& [id, state] : open_) {
     if (state.peer && state.confirmed_from > state.ping_counter) ping(id, state);

@@ -56,6 +56,8 @@ class Connections {
   // A tenth of the peer timeout has passed: pings who was not spoken to for a while, or has not
   // confirmed what it was told. Returns who has been silent for the whole timeout.
   std::vector<ConnectionId> tick();
+  // Whether the peer has said something in the last ticks, as it does when nothing holds it up.
+  bool heard_lately(PeerId peer) const;
   // Asks now for every confirmation that tick() would ask for.
   void ask_confirmations();
   // Everything that matters and was said to anybody has arrived.

@@ -13,6 +13,7 @@ namespace pccl::master {
 
 struct Context {
   Options options;
+  protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
   Duration peer_timeout = protocol::kPeerTimeoutDefault;  // of the run: as its first peer said
   Effects* effects = nullptr;                             // of the step under way
 

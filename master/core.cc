@@ -78,6 +78,7 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Hello& hel
   }
   if (!terms) {
     terms = Terms{hello.policy, hello.peer_timeout_ms};
+    context.policy = hello.policy;
     context.peer_timeout = std::chrono::milliseconds(hello.peer_timeout_ms);
     next_tick = now + context.peer_timeout / protocol::kTicksPerTimeout;
   }

@@ -8,9 +8,9 @@
 //   kActive, kDraining, kStarting   a member is lost                   kAsking     Ask
 //   kActive, kDraining  a link between members was made anew           kAsking     Ask
 //   kAsking             every survivor has reported                    kEnding     Persist
-//   kEnding             durable, a member was lost                     kBroken     EpochEnd
-//   kEnding             durable, nobody was lost                       kActive     EpochEnd,
-//   EpochStart kEnding             durable, but somebody was lost meanwhile       kEnding Persist
+//   kEnding             durable, and it goes on                        kActive     EpochEnd, Start
+//   kEnding             durable, but somebody was lost meanwhile       kEnding     Persist
+//   kEnding             durable                                        kBroken     EpochEnd
 //   kBroken             agreed on, and min_peers are there             kStarting   Persist
 //   any                 the last member is lost                        kFounding
 // A member that is lost in kAsking, kEnding or kBroken is one survivor less; in kStarting after
@@ -70,6 +70,11 @@ const char* text(Phase phase) {
 
 Epochs::Epochs(GroupId group, Context& context, Connections& connections, Membership& membership)
     : group_(group), context_(context), connections_(connections), membership_(membership) {}
+
+bool Epochs::goes_on() const {
+  const bool enough = membership_.members().size() >= quorum_.min_peers;
+  return lost_.empty() || (context_.policy == protocol::LossPolicy::kRetry && enough);
+}
 
 void Epochs::enter(Phase next) {
   PCCL_ASSERT(may_follow(phase_, next));
@@ -260,7 +265,7 @@ void Epochs::plan_start(std::vector<PeerId> members) {
   MembershipRecord record{group_, ends ? current() : Epoch{}, {}, context_.new_epoch(), {}};
   if (ends) record.committed = told_.current.verdicts.committed();
   for (const PeerId member : members) record.members.push_back(membership_.member(member));
-  plan_ = {0, record.begun, std::move(members), {}, false, phase_};
+  plan_ = {0, record.begun, std::move(members), {}, false, 0, phase_};
   enter(Phase::kStarting);
   plan_.token = context_.persist(std::move(record));
 }
@@ -275,7 +280,7 @@ void Epochs::plan_end() {
   for (const PeerId member : membership_.members()) {
     record.members.push_back(membership_.member(member));
   }
-  plan_ = {0, {}, survivors, std::move(committed), lost_.empty(), phase_};
+  plan_ = {0, {}, survivors, std::move(committed), goes_on(), lost_.size(), phase_};
   if (plan_.renews) record.begun = plan_.epoch = context_.new_epoch();
   enter(Phase::kEnding);
   plan_.token = context_.persist(std::move(record));
@@ -288,7 +293,7 @@ Epochs::Turn Epochs::persisted(uint64_t token) {
     return Turn::kStarted;
   }
   if (phase_ != Phase::kEnding) return Turn::kNone;
-  if (!plan_.renews || lost_.empty()) return end();
+  if (!plan_.renews || lost_.size() == plan_.lost) return end();
   plan_end();  // it cannot go on like that any more
   return Turn::kNone;
 }
@@ -320,7 +325,10 @@ Epochs::Turn Epochs::end() {
     return Turn::kEnded;
   }
   operations_ = operations_.renewed(plan_.epoch, plan_.members);
-  begin_epoch({plan_.epoch, told_.start.generation, {}, {}, {}, {}, quorum_.min_peers});
+  protocol::EpochStart start{plan_.epoch, told_.start.generation, {}, {}, {},
+                             {},          quorum_.min_peers};
+  for (const Lost& lost : lost_) start.left.push_back(lost.member.peer);
+  begin_epoch(std::move(start));
   return Turn::kRenewed;
 }
 

@@ -33,8 +33,8 @@ class Epochs {
 
   Phase phase() const { return phase_; }
   Epoch current() const { return told_.current.epoch; }
-  // A member was lost since the epoch began: only a change helps.
-  bool disturbed() const { return !lost_.empty(); }
+  // A member was lost since the epoch began, and only a change helps.
+  bool disturbed() const { return !goes_on(); }
   bool changing() const { return change_; }
   // Whether what was said in `epoch` to its members still counts.
   bool in_generation(Epoch epoch) const {
@@ -77,11 +77,13 @@ class Epochs {
     Epoch epoch;                   // the one that begins, if any
     std::vector<PeerId> members;   // of it
     std::vector<OpKey> committed;  // in the one that ends
-    bool renews = false;           // ends one epoch and begins the next
+    bool renews = false;           // ends one epoch and begins the next,
+    size_t lost = 0;               // when so many were lost
     Phase came_from = Phase::kFounding;
   };
 
   void enter(Phase next);
+  bool goes_on() const;             // the epoch, if it has to end now, is renewed
   Status check(Epoch epoch) const;  // kProtocol if it is none of the past
   Status take_over(const protocol::Resume& resume);
   void plan_start(std::vector<PeerId> members);

@@ -242,7 +242,9 @@ void Group::finish(const Agreement::Outcome& outcome) {
 
 std::vector<PeerId> Group::tick() {
   notices_due_ = true;
-  for (const Membership::Lost& lost : membership_.tick(context_.peer_timeout)) {
+  for (const Membership::Lost& lost : membership_.tick(context_.peer_timeout, [this](PeerId peer) {
+         return connections_.heard_lately(peer);
+       })) {
     give_up(lost.peer, lost.why);
   }
   return epochs_.laggards();

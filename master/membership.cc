@@ -9,7 +9,7 @@ namespace pccl::master {
 namespace {
 
 // A link that is silent is down after half the peer timeout; what is left is for making it anew.
-constexpr int kLinkDownTicks = 4;
+constexpr int kLinkDownTicks = 5;
 
 }  // namespace
 
@@ -144,7 +144,8 @@ PeerId Membership::weaker(PeerId a, PeerId b) const {
   return peers_.at(a).order > peers_.at(b).order ? a : b;
 }
 
-std::vector<Membership::Lost> Membership::tick(Duration peer_timeout) {
+std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
+                                               const std::function<bool(PeerId)>& lively) {
   std::vector<Lost> lost;
   const auto gone = [&lost](PeerId peer) {
     return std::any_of(lost.begin(), lost.end(), [&](const Lost& one) { return one.peer == peer; });
@@ -155,9 +156,9 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout) {
     lost.push_back({id, "its connection to the master broke and it did not come back within " +
                             text(peer_timeout)});
   }
-  links.tick([this](PeerId a, PeerId b) {
-    return is_member(a) && is_member(b) && peers_.at(a).connected && peers_.at(b).connected;
-  });
+  // Who is held up, as by a SIGSTOP, cannot make a link anew: that is not the link's fault.
+  links.tick(
+      [&](PeerId a, PeerId b) { return is_member(a) && is_member(b) && lively(a) && lively(b); });
   for (const Links::Dead& dead : links.dead(kLinkDownTicks)) {
     if (gone(dead.a) || gone(dead.b)) continue;
     const PeerId victim = weaker(dead.a, dead.b);

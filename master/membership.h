@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -74,12 +75,12 @@ class Membership {
   // Why a waiting peer is not pending, if there is something that a person can do about.
   std::string obstacle(PeerId peer) const;
   // A tick has passed. Returns who is lost or no longer waited for by it (section 4, rules 2 and
-  // 4).
+  // 4). `lively`: nothing holds that peer up.
   struct Lost {
     PeerId peer;
     std::string why;
   };
-  std::vector<Lost> tick(Duration peer_timeout);
+  std::vector<Lost> tick(Duration peer_timeout, const std::function<bool(PeerId)>& lively);
   // Rule 1: a member whose connection is closed and to which another member's link is down.
   bool lost_at_once(PeerId peer) const;
 

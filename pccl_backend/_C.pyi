@@ -38,6 +38,7 @@ def join(
     min_peers: int,
     rank: int,
     timeout: float,
+    retry_on_peer_loss: bool,
     peer_timeout: float,
     master_timeout: float,
     advertise: str,

@@ -155,6 +155,7 @@ def _join(
     _C.set_log_level(settings.log_level)
     return _C.join(
         timeout=timeout.total_seconds(),
+        retry_on_peer_loss=settings.on_peer_loss == "retry",
         peer_timeout=settings.peer_timeout,
         master_timeout=settings.master_timeout,
         advertise=settings.advertise,

@@ -36,6 +36,8 @@ class PeerSettings:
             sees it.
         port_range: first and last port to listen on (PCCL_PORT_RANGE); zeros: any free one.
         restore: keep what an operation overwrites until its outcome is known (PCCL_RESTORE).
+        on_peer_loss: what becomes of operations in flight when a peer is lost (PCCL_ON_PEER_LOSS):
+            "raise" or "retry". Equal on all peers.
         log_level: how much is written to stderr (PCCL_LOG).
     """
 
@@ -44,6 +46,7 @@ class PeerSettings:
     advertise: str = ""
     port_range: tuple[int, int] = (0, 0)
     restore: bool = True
+    on_peer_loss: str = "raise"
     log_level: str = "warning"
 
     @classmethod
@@ -56,13 +59,13 @@ class PeerSettings:
             ValueError: a value is out of form.
         """
         look = _Lookup(environment, parameters or {})
-        look.get("on_peer_loss", "raise", _peer_loss_policy)  # one policy exists: only checked
         return cls(
             peer_timeout=look.get("peer_timeout", cls.peer_timeout, _seconds),
             master_timeout=look.get("master_timeout", cls.master_timeout, _seconds),
             advertise=look.get("advertise", cls.advertise, _host),
             port_range=look.get("port_range", cls.port_range, _port_range),
             restore=look.get("restore", cls.restore, _on_or_off),
+            on_peer_loss=look.get("on_peer_loss", cls.on_peer_loss, _peer_loss_policy),
             log_level=look.get("log", cls.log_level, _log_level),
         )
 
@@ -269,9 +272,9 @@ def _log_level(text: str) -> str:
 
 
 def _peer_loss_policy(text: str) -> str:
-    if text != "raise":
+    if text not in ("raise", "retry"):
         raise ValueError(
-            "this version knows only raise: after a loss, operations raise PeerLostError until "
-            "update_topology is called"
+            "expected raise (operations raise PeerLostError until update_topology is called) or "
+            "retry (they are repeated without the lost peer)"
         )
     return text

@@ -45,6 +45,7 @@ struct PeerCore::Inside {
   void on(const JointCalled& event);
   void on(const JointGivenUp& event);
   void on(const LeaveCalled& event);
+  void on(const TopologySeen& event) { membership.look(event.epoch); }
   void on(const MasterConnected& event);
   void on(const MasterClosed& event);
   void on(const MasterSent& event);
@@ -191,6 +192,7 @@ void PeerCore::Inside::introduce() {
   hello.founders = founders();
   hello.min_peers = options.min_peers;
   hello.rank = options.rank;
+  hello.policy = options.policy;
   hello.peer_timeout_ms = milliseconds(options.peer_timeout);
   context.tell(std::move(hello));
 }
@@ -398,6 +400,7 @@ Status PeerCore::Inside::renew(const protocol::EpochStart& start) {
   }
   const Status status = membership.begin(start);
   if (!status.ok()) return status;
+  if (!start.left.empty()) context.emit(EpochRenewed{membership.topology()});
   operations.renew();
   votes_again = true;
   vote_again_when_renewed();
@@ -440,8 +443,9 @@ Status PeerCore::Inside::heard(const protocol::Answer& answer) {
   if (status.ok()) {
     if (answer.kind == JointKind::kUpdateTopology) {
       result.topology = membership.topology();
-      result.topology->joined.clear();  // nobody has joined or left since the last update
-      result.topology->left.clear();
+      result.topology->joined.clear();
+      result.topology->left = membership.left_unseen();
+      membership.look(membership.members_since());
     }
     result.pending = answer.pending;
     if (answer.kind == JointKind::kSyncSharedState) {

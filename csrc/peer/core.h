@@ -34,13 +34,16 @@ struct Options {
   int32_t rank = -1;      // wanted among the founders; -1: any
   std::string library = "pccl";
   std::string advertise_host;  // empty: where the master sees me
+  protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
+  bool restore = true;  // what a failed operation has overwritten is put back
   Duration join_timeout = std::chrono::minutes(30);
   Duration peer_timeout = protocol::kPeerTimeoutDefault;
   Duration master_timeout = protocol::kMasterTimeoutDefault;
   std::string master_text;  // "host:port", for error messages
 };
 
-// The group as the application sees it: changes only when init or update_topology returns.
+// The group as the application sees it: changes when init or update_topology returns and, under
+// policy retry, when it looks after a loss.
 struct Topology {
   Epoch epoch;
   Epoch generation;  // numbers of operations start at zero in it
@@ -81,6 +84,10 @@ struct JointCalled {
 struct JointGivenUp {  // its timeout is now; unknown or finished: ignored
   Handle handle;
 };
+// Ranks that are named from here on are those of this epoch, one that EpochRenewed told of.
+struct TopologySeen {
+  Epoch epoch;
+};
 struct LeaveCalled {};
 // ---- from the connection to the master ----
 struct MasterConnected {};
@@ -118,9 +125,10 @@ struct StateVerified {  // answer to VerifyState
   Status status;
 };
 struct TimePassed {};
-using Event = std::variant<JoinCalled, OpCalled, JointCalled, LeaveCalled, MasterConnected,
-                           MasterClosed, MasterSent, Listening, LinkChanged, OpTransferred,
-                           OpDrained, OpFailed, StateVerified, TimePassed, JointGivenUp>;
+using Event =
+    std::variant<JoinCalled, OpCalled, JointCalled, LeaveCalled, MasterConnected, MasterClosed,
+                 MasterSent, Listening, LinkChanged, OpTransferred, OpDrained, OpFailed,
+                 StateVerified, TimePassed, JointGivenUp, TopologySeen>;
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {};
@@ -183,6 +191,10 @@ struct FinishJoint {  // join and joint calls
   std::vector<uint32_t> install;
   std::vector<protocol::StateEntry> entries;
 };
+// Members were lost and the rest goes on (policy retry): for when the application looks.
+struct EpochRenewed {
+  Topology topology;
+};
 // The peer is out of the run for good; ok after LeaveCalled. Last: every handle has been finished.
 struct Gone {
   Status why;
@@ -193,7 +205,7 @@ struct Log {
 };
 using Effect =
     std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, DialPeer, ForgetPeer, BeginEpoch,
-                 StartOp, EndOp, VerifyState, FinishOp, FinishJoint, Gone, Log>;
+                 StartOp, EndOp, VerifyState, FinishOp, FinishJoint, EpochRenewed, Gone, Log>;
 using Effects = std::vector<Effect>;
 
 class PeerCore {

@@ -153,6 +153,12 @@ Status Membership::begin(const protocol::EpochStart& start) {
   topology_ = {start.epoch, start.generation, 0,         start.members,
                start.ring,  start.joined,     start.left};
   topology_.rank = *rank_of(self());
+  const bool renews = start.generation != start.epoch;
+  if (!renews || !start.left.empty()) {
+    members_since_ = start.epoch;
+    unseen_[start.epoch] = topology_;
+  }
+  if (!renews) look(start.epoch);
   frozen_ = ended_ = false;
   broken_ = {};
   std::vector<PeerId> others;
@@ -164,6 +170,22 @@ Status Membership::begin(const protocol::EpochStart& start) {
                                      std::to_string(topology_.rank) + " of " +
                                      std::to_string(world_size()));
   return {};
+}
+
+void Membership::look(Epoch epoch) {
+  const auto at = unseen_.find(epoch);
+  if (at == unseen_.end()) return;
+  seen_ = at->second;
+  seen_since_ = epoch;
+  unseen_.erase(unseen_.begin(), std::next(at));
+}
+
+std::vector<PeerId> Membership::left_unseen() const {
+  std::vector<PeerId> left;
+  for (const protocol::Member& member : seen_.members) {
+    if (!rank_of(member.peer)) left.push_back(member.peer);
+  }
+  return left;
 }
 
 Status Membership::freeze(const protocol::Ask& ask) {
@@ -179,7 +201,11 @@ Status Membership::freeze(const protocol::Ask& ask) {
 Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
   if (end.epoch != epoch() || ended_) return violation("EpochEnd for epoch " + text(end.epoch));
   frozen_ = ended_ = true;
-  if (end.goes_on) return {};
+  if (end.goes_on) {
+    if (end.lost.empty()) return {};
+    context_.note(LogLevel::kWarning, end.text + "; the others go on");
+    return {};
+  }
   broken_.code = Code::kPeerLost;
   broken_.message = (end.text.empty() ? names(end.lost) + " lost" : end.text) +
                     "; call pccl.update_topology() and repeat";
@@ -203,7 +229,7 @@ uint32_t Membership::place_of(uint32_t rank) const {
 }
 
 PeerId Membership::peer_at(uint32_t place) const {
-  return peer_of(topology_.ring[place % world_size()]);
+  return topology_.members[topology_.ring[place % world_size()]].peer;
 }
 
 // ---- Links ----

@@ -55,13 +55,19 @@ class Membership {
   Epoch epoch() const { return topology_.epoch; }
   Epoch generation() const { return topology_.generation; }
   const Topology& topology() const { return topology_; }
+  // As the application knows it: what it means by a rank.
+  const Topology& seen() const { return seen_; }
+  void look(Epoch epoch);
+  std::vector<PeerId> left_unseen() const;
   uint32_t world_size() const { return static_cast<uint32_t>(topology_.members.size()); }
   bool frozen() const { return frozen_; }  // from Ask to the next begin()
   bool ended() const { return ended_; }    // from EpochEnd to the next begin()
   const Status& broken() const { return broken_; }
 
-  PeerId peer_of(uint32_t rank) const { return topology_.members[rank].peer; }
   std::optional<uint32_t> rank_of(PeerId peer) const;
+  // Since this epoch the members are what they are, or what the application thinks that they are.
+  Epoch members_since() const { return members_since_; }
+  Epoch seen_since() const { return seen_since_; }
   // In the ring: the place of a rank, and the peer at a place (modulo the world size).
   uint32_t place_of(uint32_t rank) const;
   PeerId peer_at(uint32_t place) const;
@@ -82,7 +88,9 @@ class Membership {
   Context& context_;
   Phase phase_ = Phase::kIdle;
   protocol::Welcome welcome_;
-  Topology topology_;
+  Topology topology_, seen_;
+  std::map<Epoch, Topology> unseen_;  // that changed the members
+  Epoch members_since_, seen_since_;
   bool frozen_ = false;
   bool ended_ = false;
   Status broken_;

@@ -48,11 +48,11 @@ void Operations::call(const OpRequest& request) {
   if (!refused.ok()) return context_.emit(FinishOp{request.handle, refused, {}, {}});
   tag_bytes_ += request.tag.size();
   Call call{request.handle, info_of(request, membership_), request.timeout,
-            membership_.generation()};
+            membership_.seen_since()};
   if (closed_) {
     held_.push_back(std::move(call));
   } else {
-    post(std::move(call));
+    release(std::move(call));
   }
 }
 
@@ -82,7 +82,7 @@ void Operations::open_posting() {
 }
 
 void Operations::release(Call call) {
-  if (call.generation == membership_.generation()) return post(std::move(call));
+  if (call.members == membership_.members_since()) return post(std::move(call));
   const Status changed = check_after_change(call.info, membership_);
   if (changed.ok() || call.info.kind != OpKind::kSend) return post(std::move(call), changed);
   tag_bytes_ -= call.info.tag.size();  // the other one is gone: nobody counts with us
@@ -107,17 +107,18 @@ void Operations::post(Call call, const Status& refused) {
   op.handle = call.handle;
   op.info = std::move(call.info);
   op.timeout = call.timeout;
+  if (!refused.ok()) op.request = abort_request(key, refused.code, refused.message);
   if (membership_.frozen()) {
     op.state = State::kFrozen;
     return;
   }
-  if (!refused.ok()) op.request = abort_request(key, refused.code, refused.message);
   begin(key, op);
 }
 
 void Operations::begin(OpKey key, Op& op) {
   op.begun = true;
   op.state = State::kRunning;
+  op.info.world_size = membership_.world_size();
   context_.tell(protocol::Begin{membership_.epoch(), key, op.info});
   if (!op.request) return start(key, op);
   op.request->epoch = membership_.epoch();
@@ -326,6 +327,15 @@ void Operations::begin_generation() {
 void Operations::repeat_later(OpKey key, Op& op) {
   if (op.state == State::kAgain) return;
   if (op.started) {
+    const bool spoiled = op.info.kind == OpKind::kAllReduce && !context_.options.restore;
+    if (spoiled && !op.request) {
+      op.request =
+          abort_request(key, Code::kPeerLost,
+                        name(op.info, key, membership_.epoch()) + " was interrupted on rank " +
+                            std::to_string(membership_.topology().rank) +
+                            ", which does not restore tensors (PCCL_RESTORE=off): nothing is left "
+                            "to repeat it with");
+    }
     op.ended_in = membership_.epoch();
     draining_[{op.ended_in, key}] = {op.handle, {}, true};
     context_.emit(EndOp{key, false});
@@ -341,7 +351,23 @@ void Operations::renew() {
   for (const auto& [key, op] : open_) keys.push_back(key);
   std::sort(keys.begin(), keys.end(),
             [this](OpKey a, OpKey b) { return open_.at(a).handle < open_.at(b).handle; });
-  for (const OpKey key : keys) begin_again(key);
+  const bool changed = membership_.members_since() == membership_.epoch();
+  for (const OpKey key : keys) {
+    if (changed) check_again(key);
+    if (open_.contains(key)) begin_again(key);
+  }
+}
+
+// After a loss that the generation has outlived: what no longer means the same ends.
+void Operations::check_again(OpKey key) {
+  const auto at = open_.find(key);
+  const Status changed = check_after_change(at->second.info, membership_);
+  if (changed.ok() || at->second.request) return;
+  if (at->second.info.kind == OpKind::kSend) {  // nobody counts with us
+    abort(at, changed);
+  } else {
+    at->second.request = abort_request(key, changed.code, changed.message);
+  }
 }
 
 void Operations::begin_again(OpKey key) {

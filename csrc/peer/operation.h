@@ -76,7 +76,7 @@ class Operations {
     Handle handle = 0;
     protocol::OpInfo info;
     Duration timeout{0};
-    Epoch generation;  // in which it was called
+    Epoch members;  // unchanged since then: those that it was called for
   };
   struct Draining {
     Handle handle = 0;
@@ -92,6 +92,7 @@ class Operations {
   void begin(OpKey key, Op& op);  // in the epoch of now
   void start(OpKey key, Op& op);
   void begin_again(OpKey key);
+  void check_again(OpKey key);
   void repeat_later(OpKey key, Op& op);  // the epoch is over, the generation is not
   protocol::AbortRequest abort_request(OpKey key, Code code, std::string text) const;
   void request_abort(OpKey key, Op& op, Code code, std::string text);

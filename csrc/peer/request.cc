@@ -45,12 +45,12 @@ Status check(const OpRequest& request, const Membership& membership) {
   }
   if (request.kind == OpKind::kAllReduce) return check_reducible(request.dtype, request.reduce);
   if (!names_a_rank(request.kind)) return {};
-  const uint32_t world = membership.world_size();
+  const auto world = static_cast<uint32_t>(membership.seen().members.size());
   if (request.root < 0 || static_cast<uint32_t>(request.root) >= world) {
     return invalid("there is no rank " + std::to_string(request.root) + ": the world size is " +
                    std::to_string(world));
   }
-  const bool self = static_cast<uint32_t>(request.root) == membership.topology().rank;
+  const bool self = static_cast<uint32_t>(request.root) == membership.seen().rank;
   if (self && request.kind != OpKind::kBroadcast) {
     return invalid("rank " + std::to_string(request.root) + " is this process itself");
   }
@@ -67,7 +67,7 @@ protocol::OpInfo info_of(const OpRequest& request, const Membership& membership)
   info.count = request.count;
   if (request.kind == OpKind::kAllReduce) info.reduce = request.reduce;
   if (!names_a_rank(request.kind)) return info;
-  const PeerId other = membership.peer_of(static_cast<uint32_t>(request.root));
+  const PeerId other = membership.seen().members[static_cast<uint32_t>(request.root)].peer;
   info.root = request.kind == OpKind::kSend ? membership.self() : other;
   if (request.kind == OpKind::kSend) info.receiver = other;
   if (request.kind == OpKind::kRecv) info.receiver = membership.self();

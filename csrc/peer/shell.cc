@@ -61,7 +61,9 @@ Status interrupted_status(const char* what) {
 
 struct Peer::Inside {
   Inside(net::Endpoint master, Options options, ring::Shell::Options data)
-      : control(std::move(master), std::move(options), data) {}
+      : retries(options.policy == protocol::LossPolicy::kRetry),
+        control(std::move(master), std::move(options), data,
+                [this](const Topology& changed) { on_renewed(changed); }) {}
 
   // Why nothing can be waited for on this thread, if so.
   Status check_caller(const char* what) const;
@@ -75,11 +77,18 @@ struct Peer::Inside {
   Result<JointResult> joint(JointCalled event, std::shared_ptr<SharedEntries> entries,
                             const Interrupted& interrupted);
   void see(const Topology& topology);
+  void on_renewed(const Topology& topology);
+  void look();
 
   const pid_t owner = getpid();
+  const bool retries;  // policy retry
   std::atomic<uint32_t> rank{0}, world_size{0};
   mutable std::mutex topology_mutex;
   std::shared_ptr<const Topology> topology = std::make_shared<Topology>();
+  // Policy retry: what the application sees when it looks while nothing of its own is in flight.
+  std::atomic<bool> news{false};
+  std::optional<Topology> renewed;
+  std::atomic<int64_t> in_flight{0};
 
   std::shared_mutex life;  // held by who needs the loops, alone by who ends them
   bool ended = false;
@@ -99,6 +108,28 @@ void Peer::Inside::see(const Topology& seen) {
   world_size = static_cast<uint32_t>(seen.members.size());
   const std::lock_guard lock(topology_mutex);
   topology = std::make_shared<Topology>(seen);
+  if (renewed && renewed->epoch <= seen.epoch) renewed.reset();
+  news = renewed.has_value();
+}
+
+void Peer::Inside::on_renewed(const Topology& changed) {
+  const std::lock_guard lock(topology_mutex);
+  renewed = changed;
+  news = true;
+}
+
+// Rank and size must not change under calls that are under way.
+void Peer::Inside::look() {
+  if (!news || in_flight > 0) return;
+  std::optional<Topology> changed;
+  {
+    const std::lock_guard lock(topology_mutex);
+    changed.swap(renewed);
+    news = false;
+  }
+  if (!changed) return;
+  control.seen(changed->epoch);
+  see(*changed);
 }
 
 Peer::Peer(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {}
@@ -129,8 +160,14 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
   return peer;
 }
 
-uint32_t Peer::rank() const { return inside_->rank; }
-uint32_t Peer::world_size() const { return inside_->world_size; }
+uint32_t Peer::rank() const {
+  if (!inside_->forked()) inside_->look();
+  return inside_->rank;
+}
+uint32_t Peer::world_size() const {
+  if (!inside_->forked()) inside_->look();
+  return inside_->world_size;
+}
 
 std::shared_ptr<const Topology> Peer::topology() const {
   if (inside_->forked()) return std::make_shared<Topology>();  // the lock may be held for ever
@@ -140,6 +177,13 @@ std::shared_ptr<const Topology> Peer::topology() const {
 
 void Peer::post(OpRequest request, ring::Memory memory, Completion completion) {
   if (inside_->forked()) return completion(inside_->forked_status());
+  if (inside_->retries) {
+    ++inside_->in_flight;
+    completion = [inside = inside_.get(), completion = std::move(completion)](Status status) {
+      --inside->in_flight;
+      completion(std::move(status));
+    };
+  }
   inside_->control.post(std::move(request), std::move(memory), std::move(completion));
 }
 

@@ -14,9 +14,11 @@ Status left() { return {Code::kInvalidState, "this process has left the run", {}
 
 }  // namespace
 
-Control::Control(net::Endpoint master, Options options, ring::Shell::Options data)
+Control::Control(net::Endpoint master, Options options, ring::Shell::Options data,
+                 std::function<void(const Topology&)> on_renewed)
     : master_(std::move(master)),
       options_(options),
+      on_renewed_(std::move(on_renewed)),
       loop_("pccl-control"),
       core_(std::move(options)) {
   data.peer_timeout = options_.peer_timeout;
@@ -94,6 +96,8 @@ bool Control::joint(JointCalled event, std::shared_ptr<Call> call) {
 }
 
 void Control::give_up(const std::shared_ptr<Call>& call) { push(GivenUp{call}); }
+
+void Control::seen(Epoch epoch) { push(Event{TopologySeen{epoch}}); }
 
 void Control::take(Posted& posted) {
   posted.request.handle = ++handles_;
@@ -308,6 +312,11 @@ void Control::apply(FinishJoint& effect) {
   const std::shared_ptr<Call> call = std::move(at->second);
   calls_.erase(at);
   call->waiter.finish(std::move(effect));
+}
+
+void Control::apply(EpochRenewed& effect) {
+  topology_ = effect.topology;
+  on_renewed_(effect.topology);
 }
 
 void Control::apply(Log& effect) { log(effect.level, effect.text); }

@@ -33,7 +33,9 @@ class Control {
     std::shared_ptr<SharedEntries> entries;  // sync_shared_state only
   };
 
-  Control(net::Endpoint master, Options options, ring::Shell::Options data);
+  // `on_renewed`: members were lost and the rest goes on; called on the loop.
+  Control(net::Endpoint master, Options options, ring::Shell::Options data,
+          std::function<void(const Topology&)> on_renewed);
   ~Control();  // end() must have been called
 
   const Status& status() const { return loop_.status(); }  // kSystem: the loop could not start
@@ -44,6 +46,7 @@ class Control {
   bool join(std::shared_ptr<Call> call);
   bool joint(JointCalled event, std::shared_ptr<Call> call);
   void give_up(const std::shared_ptr<Call>& call);
+  void seen(Epoch epoch);  // ranks that are named from here on are of this epoch
 
   // Leaves the run, waits until nothing is lent and the master has been told, or `at_most` has
   // passed; then ends both loops and fails what is left. Once, and not on a loop.
@@ -103,6 +106,7 @@ class Control {
   void apply(VerifyState& effect);
   void apply(FinishOp& effect);
   void apply(FinishJoint& effect);
+  void apply(EpochRenewed& effect);
   void apply(Gone& effect);
   void apply(Log& effect);
 
@@ -118,6 +122,7 @@ class Control {
 
   const net::Endpoint master_;
   const Options options_;
+  const std::function<void(const Topology&)> on_renewed_;
   net::Loop loop_;
 
   std::mutex inbox_mutex_;

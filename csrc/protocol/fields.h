@@ -135,7 +135,7 @@ void fields(auto& wire, Is<Resumed> auto& m) { wire(m.incarnation); }
 constexpr Code last(Code) { return Code::kProtocol; }
 constexpr DType last(DType) { return static_cast<DType>(kDTypeCount - 1); }
 constexpr ReduceOp last(ReduceOp) { return static_cast<ReduceOp>(kReduceOpCount - 1); }
-constexpr LossPolicy last(LossPolicy) { return LossPolicy::kRaise; }
+constexpr LossPolicy last(LossPolicy) { return LossPolicy::kRetry; }
 constexpr LinkState last(LinkState) { return LinkState::kUnreachable; }
 constexpr OpState last(OpState) { return OpState::kAborted; }
 constexpr Outcome last(Outcome) { return Outcome::kAborted; }

@@ -17,8 +17,9 @@ namespace pccl::protocol {
 inline constexpr uint16_t kVersion = 1;
 inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endian bytes
 
-// What a group does with operations in flight when it loses a member.
-enum class LossPolicy : uint8_t { kRaise = 0 };
+// What a group does with operations in flight when it loses a member: they fail until the
+// application calls update_topology, or they begin again among the survivors.
+enum class LossPolicy : uint8_t { kRaise = 0, kRetry = 1 };
 
 // ---- Introduction -------------------------------------------------------------------------------
 

@@ -40,6 +40,9 @@ LivePeer::Request to_request(const py::kwargs& given) {
   peer::Options& options = request.peer;
   options.run = given["run"].cast<std::string>();
   options.group = GroupId{given["peer_group"].cast<uint32_t>()};
+  options.policy = given["retry_on_peer_loss"].cast<bool>() ? protocol::LossPolicy::kRetry
+                                                            : protocol::LossPolicy::kRaise;
+  options.restore = request.restore;
   options.min_peers = given["min_peers"].cast<uint32_t>();
   options.founders = given["founders"].cast<uint32_t>();
   options.rank = given["rank"].cast<int32_t>();

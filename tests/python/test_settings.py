@@ -53,7 +53,7 @@ def test_every_variable() -> None:
         "PCCL_ADVERTISE": "me",
         "PCCL_PORT_RANGE": "5-6",
         "PCCL_RESTORE": "off",
-        "PCCL_ON_PEER_LOSS": "raise",
+        "PCCL_ON_PEER_LOSS": "retry",
         "PCCL_LOG": "debug",
     }
     assert PeerSettings.read(variables) == PeerSettings(
@@ -62,6 +62,7 @@ def test_every_variable() -> None:
         advertise="me",
         port_range=(5, 6),
         restore=False,
+        on_peer_loss="retry",
         log_level="debug",
     )
 
@@ -102,7 +103,7 @@ def test_a_parameter_beats_a_variable() -> None:
         ("pccl://h/r?port_range=9", "first-last"),
         ("pccl://h/r?port_range=9-8", "first-last"),
         ("pccl://h/r?restore=no", "expected on or off"),
-        ("pccl://h/r?on_peer_loss=retry", "this version knows only raise"),
+        ("pccl://h/r?on_peer_loss=keep", "expected raise .* or retry"),
     ],
 )
 def test_refuses(url: str, says: str) -> None:
@@ -115,7 +116,7 @@ def test_refuses(url: str, says: str) -> None:
     [
         ("PCCL_PEER_TIMEOUT", "10s", "PCCL_PEER_TIMEOUT=10s: expected a number of seconds"),
         ("PCCL_LOG", "loud", "PCCL_LOG=loud: expected one of error, warning, info, debug"),
-        ("PCCL_ON_PEER_LOSS", "keep", "PCCL_ON_PEER_LOSS=keep: this version knows only raise"),
+        ("PCCL_ON_PEER_LOSS", "keep", "PCCL_ON_PEER_LOSS=keep: expected raise"),
     ],
 )
 def test_refuses_a_variable(variable: str, value: str, says: str) -> None:

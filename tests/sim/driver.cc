@@ -33,7 +33,8 @@ class Driver {
   World world_;
   Random chance_;
   uint32_t founders_ = 1, min_peers_ = 1;
-  bool gentle_ = false;  // links break, nobody goes: no operation may fail for it
+  bool retries_ = false;  // policy retry
+  bool gentle_ = false;   // links break, nobody goes: no operation may fail for it
   // One founder is spared from when there are some: else the shared state could die with its last
   // holder.
   PeerNode* immortal_ = nullptr;
@@ -68,13 +69,14 @@ void Driver::add_peer(bool unreachable) {
   peer::Options options;
   options.founders = founders_;
   options.min_peers = min_peers_;
+  options.policy = retries_ ? protocol::LossPolicy::kRetry : protocol::LossPolicy::kRaise;
   options.peer_timeout = kPeerTimeout;
   options.master_timeout = kPeerTimeout * 3;
   options.join_timeout = std::chrono::hours(1);
   PeerNode& node =
       world_.add_peer(std::string(1, static_cast<char>('a' + world_.peers().size())), options);
   node.unreachable = unreachable;
-  const Workload::Rules rules{kCallTimeout, !gentle_};
+  const Workload::Rules rules{kCallTimeout, !gentle_, retries_};
   node.set_app(std::make_unique<Workload>(node, checker_, options_.seed, rules));
 }
 
@@ -163,6 +165,7 @@ RunReport Driver::run() {
   const bool sweep = options_.kill_at_step >= 0;
   const size_t founders = sweep ? 3 : chance_.between(1, 5);
   gentle_ = !sweep && chance_.once_in(4);
+  retries_ = !sweep && chance_.once_in(3);
   min_peers_ = sweep ? 2 : static_cast<uint32_t>(chance_.between(1, std::min<size_t>(founders, 3)));
   founders_ = sweep || chance_.once_in(2) ? min_peers_ : static_cast<uint32_t>(founders);
   for (size_t i = 0; i < founders; ++i) add_peer(false);

@@ -119,9 +119,11 @@ void PeerNode::perform(peer::Effect& effect) {
   } else if (auto* verifying = std::get_if<peer::VerifyState>(&effect)) {
     verify(*verifying);
   } else if (auto* finished = std::get_if<peer::FinishOp>(&effect)) {
-    app_->on_op(finished->handle, finished->status);
+    app_->on_op(*finished);
   } else if (auto* joint = std::get_if<peer::FinishJoint>(&effect)) {
     app_->on_joint(*joint);
+  } else if (auto* renewed = std::get_if<peer::EpochRenewed>(&effect)) {
+    app_->on_renewed(renewed->topology);
   } else if (auto* left = std::get_if<peer::Gone>(&effect)) {
     gone_ = true;
     app_->on_gone(left->why);

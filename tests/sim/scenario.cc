@@ -37,7 +37,8 @@ class Teller : public App {
   void joint(protocol::JointKind kind, const Arguments& with);
   bool busy() const { return !joint_.empty() || !open_.empty(); }
 
-  void on_op(peer::Handle handle, const Status& status) override;
+  void on_op(const peer::FinishOp& result) override;
+  void on_renewed(const peer::Topology& topology) override;
   void on_joint(const peer::FinishJoint& result) override;
   void on_gone(const Status& status) override {
     joint_.clear();
@@ -101,9 +102,16 @@ void Teller::joint(protocol::JointKind kind, const Arguments& with) {
   node_.call(std::move(call));
 }
 
-void Teller::on_op(peer::Handle handle, const Status& status) {
-  const Operation operation = std::move(open_[handle]);
-  open_.erase(handle);
+// It looks at once.
+void Teller::on_renewed(const peer::Topology& topology) {
+  topology_ = topology;
+  node_.call(peer::TopologySeen{topology.epoch});
+}
+
+void Teller::on_op(const peer::FinishOp& result) {
+  const Status& status = result.status;
+  const Operation operation = std::move(open_[result.handle]);
+  open_.erase(result.handle);
   std::string line = operation.name + (status.ok() ? " ok" : " failed, ");
   if (!status.ok()) {
     line += operation.buffers == operation.before ? "tensor untouched: " : "TENSOR CHANGED: ";

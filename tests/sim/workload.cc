@@ -164,13 +164,16 @@ void Workload::finished_stage() {
   last_progress_ = node_.world().clockwork().now();
   switch (stage_) {
     case Stage::kSync: return enter(Stage::kBatch);
-    case Stage::kBatch: fold_batch(); return enter(Stage::kPending);
+    case Stage::kBatch:
+      if (!batch_failed_) fold_batch();
+      return enter(Stage::kPending);
     case Stage::kPending: return enter(Stage::kUpdate);
     case Stage::kUpdate: return enter(Stage::kLate);
     case Stage::kLate:
       batch_fold_ = 0;
-      late_is_over_ = false;
+      late_is_over_ = batch_failed_ = false;
       ++turn_;
+      if (next_) topology_ = *std::exchange(next_, {});
       ++turns_;
       return think();
   }
@@ -235,6 +238,9 @@ void Workload::recover() {
 
 void Workload::new_generation(const peer::Topology& topology) {
   topology_ = topology;
+  next_.reset();
+  epochs_.clear();
+  epochs_[topology.epoch] = topology;
   const PeerId self = node_.id();
   const bool founding = topology.joined.size() == topology.members.size();
   const bool joined =
@@ -255,8 +261,9 @@ void Workload::new_generation(const peer::Topology& topology) {
 
 // ---- What comes back ----
 
-void Workload::on_op(peer::Handle handle, const Status& status) {
-  const auto found = open_.find(handle);
+void Workload::on_op(const peer::FinishOp& result) {
+  const Status& status = result.status;
+  const auto found = open_.find(result.handle);
   PCCL_ASSERT(found != open_.end());
   const Posted posted = std::move(found->second);
   open_.erase(found);
@@ -266,7 +273,7 @@ void Workload::on_op(peer::Handle handle, const Status& status) {
   late_is_over_ |= posted.call.late;
   const bool out = status.code == Code::kKicked || status.code == Code::kMasterLost;
   if (status.ok()) {
-    check_result(posted);
+    check_result(posted, result.epoch);
     const bool known_to_all = !posted.call.late && posted.call.kind != protocol::OpKind::kSend;
     if (known_to_all) batch_fold_ += hash_of(posted.buffers) * (posted.call.name.back() | 1u);
   } else {
@@ -276,7 +283,8 @@ void Workload::on_op(peer::Handle handle, const Status& status) {
       fail("P4 " + posted.call.name + ": " + status.message);
     if (status.code == Code::kPeerLost && !rules_.peers_may_be_lost)
       fail("P1 " + posted.call.name + " failed though nobody was lost: " + status.message);
-    failed_ = true;
+    // Under retry it is no reason to stop: the others go on as well.
+    failed_ = failed_ || !rules_.retries || status.code == Code::kPeerLost;
     batch_failed_ =
         batch_failed_ || (!posted.call.late && posted.call.kind != protocol::OpKind::kSend);
   }
@@ -307,6 +315,7 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   if (result.topology && result.topology->generation != topology_.generation)
     return new_generation(*result.topology);
   if (failed_) return recover();
+  if (result.topology && result.topology->members != topology_.members) next_ = result.topology;
   if (result.kind == protocol::JointKind::kArePeersPending) {
     checker_.saw(where() + " pending", node_.name(), result.pending ? "yes" : "no");
   }
@@ -322,6 +331,8 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   }
   finished_stage();
 }
+
+void Workload::on_renewed(const peer::Topology& topology) { epochs_[topology.epoch] = topology; }
 
 void Workload::on_gone(const Status& status) {
   gone_ = true;
@@ -340,7 +351,8 @@ void Workload::fill(std::vector<std::byte>& bytes, PeerId peer, const Call& call
   for (uint64_t i = 0; i < call.count; ++i) append_value(bytes, call.dtype, input(peer, call, i));
 }
 
-std::vector<std::byte> Workload::expected(const Call& call, uint32_t block) const {
+std::vector<std::byte> Workload::expected(const Call& call, uint32_t block,
+                                          const std::vector<protocol::Member>& members) const {
   std::vector<std::byte> bytes;
   if (call.kind == protocol::OpKind::kAllGather) {
     fill(bytes, topology_.members[block].peer, call);
@@ -349,7 +361,7 @@ std::vector<std::byte> Workload::expected(const Call& call, uint32_t block) cons
   } else {
     for (uint64_t i = 0; i < call.count; ++i) {
       double value = call.reduce == ReduceOp::kProduct ? 1 : 0;
-      for (const auto& member : topology_.members) {
+      for (const auto& member : members) {
         const double one = input(member.peer, call, i);
         if (call.reduce == ReduceOp::kProduct)
           value *= one;
@@ -359,16 +371,20 @@ std::vector<std::byte> Workload::expected(const Call& call, uint32_t block) cons
           value += one;
       }
       if (call.reduce == ReduceOp::kAvg)
-        value = static_cast<float>(value) / static_cast<float>(topology_.members.size());
+        value = static_cast<float>(value) / static_cast<float>(members.size());
       append_value(bytes, call.dtype, value);
     }
   }
   return bytes;
 }
 
-void Workload::check_result(const Posted& posted) {
+// Those who took part are the members of the epoch in which it ended.
+void Workload::check_result(const Posted& posted, Epoch epoch) {
+  auto took_part = epochs_.upper_bound(epoch);
+  PCCL_ASSERT(took_part != epochs_.begin());
+  const auto& members = (--took_part)->second.members;
   for (uint32_t block = 0; block < posted.buffers.size(); ++block) {
-    if (posted.buffers[block] != expected(posted.call, block))
+    if (posted.buffers[block] != expected(posted.call, block, members))
       fail("P3 " + posted.call.name + ": wrong result");
   }
 }

@@ -21,11 +21,13 @@ class Workload : public App {
   struct Rules {
     Duration timeout;               // of every call
     bool peers_may_be_lost = true;  // else nothing may fail for a loss
+    bool retries = false;           // policy retry: only what no longer means anything may fail
   };
   Workload(PeerNode& node, Checker& checker, uint64_t seed, const Rules& rules);
 
-  void on_op(peer::Handle handle, const Status& status) override;
+  void on_op(const peer::FinishOp& result) override;
   void on_joint(const peer::FinishJoint& result) override;
+  void on_renewed(const peer::Topology& topology) override;
   void on_gone(const Status& status) override;
   ring::Memory memory(peer::Handle handle) override;
   std::vector<std::span<std::byte>> state(peer::Handle handle, const std::vector<uint32_t>& keys,
@@ -67,11 +69,12 @@ class Workload : public App {
   void joint(protocol::JointKind kind);
   void offer_state();
   void new_generation(const peer::Topology& topology);
-  void check_result(const Posted& posted);
+  void check_result(const Posted& posted, Epoch epoch);
   void fail(const std::string& what);
   uint8_t input(PeerId peer, const Call& call, uint64_t index) const;
   void fill(std::vector<std::byte>& bytes, PeerId peer, const Call& call) const;
-  std::vector<std::byte> expected(const Call& call, uint32_t block) const;
+  std::vector<std::byte> expected(const Call& call, uint32_t block,
+                                  const std::vector<protocol::Member>& members) const;
   uint64_t state_hash() const;
   std::string where() const;
 
@@ -79,7 +82,9 @@ class Workload : public App {
   Checker& checker_;
   const uint64_t seed_;
   const Rules rules_;
-  peer::Topology topology_;
+  peer::Topology topology_;                 // of this turn
+  std::optional<peer::Topology> next_;      // of the next, when a loss has changed it
+  std::map<Epoch, peer::Topology> epochs_;  // since the generation began: who took part
   std::map<peer::Handle, Posted> open_;
   std::optional<protocol::JointKind> joint_;
   std::vector<std::vector<std::byte>> state_, staging_;

@@ -27,8 +27,9 @@ class World;
 class App {
  public:
   virtual ~App() = default;
-  virtual void on_op(peer::Handle handle, const Status& status) = 0;
+  virtual void on_op(const peer::FinishOp& result) = 0;
   virtual void on_joint(const peer::FinishJoint& result) = 0;
+  virtual void on_renewed(const peer::Topology&) {}
   virtual void on_gone(const Status& status) = 0;
   // Memory of an operation, and of the entries `keys` of a shared-state call: `staging` on the
   // receiving side.

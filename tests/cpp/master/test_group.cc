@@ -378,7 +378,7 @@ TEST_F(GroupTest, WhoLeavesIsLostAtOnce) {
 TEST_F(GroupTest, OfADeadLinkOneEndIsGivenUpAndTold) {
   h.found({"a", "b", "c"});
   h.say("b", protocol::LinkReport{h.id("c"), LinkState::kDown, "no route", 1});
-  h.tick_with({"a", "b", "c"}, 3);
+  h.tick_with({"a", "b", "c"}, 4);
   EXPECT_EQ(h.story(), Lines{});
   h.tick_with({"a", "b", "c"}, 1);
   EXPECT_EQ(h.story(),

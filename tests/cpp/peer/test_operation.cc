@@ -280,6 +280,51 @@ TEST(Operation, WhatIsNotDoneBeginsAgainInARenewalOnceItIsDrained) {
   EXPECT_EQ(t.call(t.all_reduce(9)).substr(0, 14), "tell Begin #4 ") << "numbers go on";
 }
 
+TEST(Operation, WhatCannotBeRestoredIsNotRepeated) {
+  Options options = Transcript::default_options();
+  options.restore = false;
+  Transcript t(options);
+  t.become_member();
+  t.call(t.all_reduce(5));
+  t.call(t.kind(6, OpKind::kBroadcast, 0));  // overwrites nothing that it needs
+  t.go_on(1);
+  t.on(OpDrained{epoch_id(1), t.key(0)});
+  t.on(OpDrained{epoch_id(1), t.key(1)});
+  const std::string story = t.renew(2);
+  EXPECT_NE(story.find("tell AbortRequest #0, peer lost"), std::string::npos) << story;
+  EXPECT_NE(story.find("PCCL_RESTORE=off"), std::string::npos) << story;
+  EXPECT_EQ(story.find("start call 5"), std::string::npos) << story;
+  EXPECT_NE(story.find("start call 6"), std::string::npos) << story;
+}
+
+TEST(Operation, ALossThatIsOutlivedEndsWhatNoLongerMeansTheSame) {
+  Transcript t;
+  t.become_member();
+  t.call(t.all_reduce(5));
+  t.call(t.kind(6, OpKind::kAllGather));
+  t.call(t.kind(7, OpKind::kBroadcast, 2));  // from the one that will be lost
+  t.call(t.kind(8, OpKind::kSend, 2));
+  t.go_on(1);
+  for (uint32_t i = 0; i < 3; ++i) t.on(OpDrained{epoch_id(1), t.key(i)});
+  t.on(OpDrained{epoch_id(1), transfer(2, 3)});
+  protocol::EpochStart start = t.start_of(2, {1, 2});
+  start.generation = epoch_id(1);
+  start.left = {peer_id(3)};
+  const std::string story = t.hear(start);
+  const auto has = [&](const std::string& line) {
+    EXPECT_NE(story.find(line), std::string::npos) << line << " in\n" << story;
+  };
+  has("renewed in epoch 1.2: rank 1 of 2\n");
+  has("tell Begin #0 all_reduce(sum, float32, 8 elements, world size 2)\nstart call 5");
+  has("tell AbortRequest #1, membership changed");
+  has("tell AbortRequest #2, membership changed");
+  has("finish call 8: membership changed");
+  // Until the application has looked, a rank is what it was.
+  EXPECT_EQ(t.call(t.kind(9, OpKind::kBroadcast, 2)).find("start"), std::string::npos);
+  t.on(TopologySeen{epoch_id(2)});
+  EXPECT_NE(t.call(t.kind(10, OpKind::kBroadcast, 2)).find("no rank 2"), std::string::npos);
+}
+
 TEST(Operation, AVerdictMayComeBeforeItIsDrained) {
   Transcript t;
   t.become_member();

@@ -167,6 +167,11 @@ class Transcript {
   static std::string line(const EndOp& what) {
     return std::string("end ") + text(what.op) + (what.committed ? " committed" : " aborted");
   }
+  static std::string line(const EpochRenewed& what) {
+    return "renewed in epoch " + text(what.topology.epoch) + ": rank " +
+           std::to_string(what.topology.rank) + " of " +
+           std::to_string(what.topology.members.size());
+  }
   static std::string line(const VerifyState& what) {
     std::string out = "verify " + number(what.handle);
     for (uint32_t state_key : what.keys) out += ", key " + std::to_string(state_key);
