@@ -213,9 +213,9 @@ void PeerNode::link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, i
   wire->attach(side, {.sink = &sink,
                       .on_chunk_sent = [this, peer] { engine_.chunk_sent(peer); },
                       .on_bad_frame =
-                          [this, &other, wire](Status why) {
-                            link_closed(other, wire, why.message);
-                            other.link_closed(*this, wire, why.message);
+                          [this, &other, own = std::weak_ptr(wire)](Status why) {
+                            link_closed(other, own.lock(), why.message);
+                            other.link_closed(*this, own.lock(), why.message);
                           },
                       .stopped = [this] { return stopped_; }});
   reported_unreachable_.erase(peer);
