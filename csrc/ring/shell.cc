@@ -64,8 +64,8 @@ struct Shell::Inside {
   void probe(PeerId peer);
   void lost(PeerId peer, const std::string& why);
   void bury(std::unique_ptr<ShellLink> link);
-  void report(PeerId peer, LinkState state, const ShellLink& link, const std::string& text = {}) {
-    callbacks.on_link({peer, state, text, link.serial()});
+  void report_up(const ShellLink& link) {
+    callbacks.on_link({link.peer(), LinkState::kUp, {}, link.serial()});
   }
   Counters count() const;
 
@@ -113,7 +113,7 @@ void Shell::Inside::listen(const std::string& host) {
 void Shell::Inside::dial(PeerId peer, const net::Endpoint& at, uint32_t dead_serial) {
   const auto up = links.find(peer);
   if (up != links.end()) {
-    if (up->second->serial() > dead_serial) return report(peer, LinkState::kUp, *up->second);
+    if (up->second->serial() > dead_serial) return report_up(*up->second);
     drop(peer);
   }
   Dial& dial = dials[peer];
@@ -213,7 +213,7 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
   ShellLink& joined = *links.emplace(peer, std::move(link)).first->second;
   const bool dialled = end_dial(peer);
   joined.join(engine);
-  if (dialled) report(peer, LinkState::kUp, joined);
+  if (dialled) report_up(joined);
 }
 
 // Returns whether there was one.

@@ -15,6 +15,7 @@ import pytest
 from fleet import Fleet, Remote
 
 COUNT = 4 << 20  # 16 MiB of float32
+PEER_TIMEOUT = 4.0
 
 
 def reset_connections(port: int) -> None:
@@ -41,7 +42,7 @@ def connections_can_be_reset() -> bool:
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
-    fleet = Fleet(environment={"PCCL_PEER_TIMEOUT": "4"})
+    fleet = Fleet(environment={"PCCL_PEER_TIMEOUT": str(PEER_TIMEOUT)})
     yield fleet
     fleet.close()
 
@@ -69,7 +70,7 @@ def test_links_that_are_reset(fleet: Fleet) -> None:
     before = [peer.call("info") for peer in peers]
     for _ in range(10):
         all_reduce(peers)
-        time.sleep(chance.uniform(0, 0.02))
+        time.sleep(chance.uniform(0, 0.02))  # no outcome may depend on the moment of the fault
         reset_connections(chance.choice(before)["port"])
         outcome(peers)
     after = [peer.call("info") for peer in peers]
@@ -94,7 +95,7 @@ def test_a_peer_that_stops_for_a_moment(fleet: Fleet, victim: int, resets: bool)
     signal.pidfd_send_signal(stopped.pidfd, signal.SIGSTOP)
     for port in ports if resets else []:
         reset_connections(port)
-    time.sleep(3)  # of 4 s; links are given up after 2
+    time.sleep(0.75 * PEER_TIMEOUT)  # how long it is stopped: links are given up after half of it
     signal.pidfd_send_signal(stopped.pidfd, signal.SIGCONT)
     stopped.tell("all_reduce", count=COUNT, seed=1)
     assert "posted" in stopped.answer()
