@@ -26,6 +26,8 @@ class Agreement {
   bool recording() const { return phase_ == Phase::kRecording; }
   const std::optional<AgreedState>& recorded() const { return recorded_; }
 
+  // After a restart: what was agreed on last.
+  void restore(const AgreedState& recorded) { recorded_ = recorded; }
   // All have voted, in rank order. REQUIRES: idle.
   Outcome begin(const std::vector<OfferOf>& offers, uint32_t number);
   // Void if nothing is awaited from this peer.

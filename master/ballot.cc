@@ -28,6 +28,14 @@ void Ballot::break_up() {
 
 void Ballot::lose(PeerId voter) { voters_.erase(voter); }
 
+void Ballot::restore(PeerId peer, uint32_t answered, const std::optional<Answer>& last) {
+  Voter& voter = voters_.at(peer);
+  voter.next = answered;
+  if (!last || last->number >= answered) return;
+  voter.last_answer = last;
+  settled_.try_emplace(last->number, *last);
+}
+
 void Ballot::renew(std::vector<PeerId> voters) {
   order_ = std::move(voters);
   for (auto& [peer, voter] : voters_) voter.vote.reset();
@@ -58,14 +66,23 @@ Result<Ballot::Cast> Ballot::cast(PeerId peer, const Vote& vote) {
   const Status status = check(voter, vote);
   if (!status.ok()) return status;
   if (broken_ && vote.kind != JointKind::kUpdateTopology) return Cast::kRefused;
-  const auto settled = settled_.find(vote.number);
-  if (settled != settled_.end()) {
-    tell(voter, vote, settled->second);
+  if (const Answer* settled = settled_without(vote.number)) {
+    tell(voter, vote, *settled);
     return Cast::kAnswered;
   }
   const auto open = kind();
   voter.vote = vote;
   return open && *open != vote.kind ? Cast::kDiffers : Cast::kCounted;
+}
+
+// What ended a number that some voter is past. After a restart only the last of several is known:
+// they failed alike, since one voter was missing in each.
+const Answer* Ballot::settled_without(uint32_t number) const {
+  const auto settled = settled_.lower_bound(number);
+  if (settled == settled_.end()) return nullptr;
+  const bool past = std::any_of(voters_.begin(), voters_.end(),
+                                [&](const auto& at) { return at.second.next > number; });
+  return past ? &settled->second : nullptr;
 }
 
 Answer Ballot::refuse(PeerId peer, const Vote& vote, const Status& why) {

@@ -34,6 +34,7 @@ class Connections {
   // Null if it is not open.
   const Connection* find(ConnectionId id) const;
   bool connected(PeerId peer) const { return of_peer_.contains(peer); }
+  ConnectionId of(PeerId peer) const { return of_peer_.at(peer); }  // REQUIRES: connected
   bool empty() const { return open_.empty(); }
 
   // Something was heard. kProtocol if it may not be said in this phase. REQUIRES: open.

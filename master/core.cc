@@ -10,9 +10,15 @@
 #include "master/words.h"
 
 namespace pccl::master {
+namespace {
+
+uint32_t incarnation_of(PeerId peer) { return static_cast<uint32_t>(peer.value >> 32); }
+
+}  // namespace
 
 struct MasterCore::Inside {
   explicit Inside(Options options) { context.options = std::move(options); }
+  void restore(const RunRecord& remembered);
 
   void on(const Accepted& event) {
     connections.accept(event.connection, event.seen_host, event.seen_loopback);
@@ -40,7 +46,14 @@ struct MasterCore::Inside {
     return violation("a message that only masters send");  // the table forbids it before
   }
 
+  bool refused(ConnectionId id, const protocol::Hello& hello);
+  void agree_on(const Terms& agreed);
+  Group& group_called(GroupId id);
+  void welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello);
+  Status back_from_nowhere(ConnectionId id, const protocol::Resume& resume);
+
   Status receive(ConnectionId id, const protocol::Message& message);
+  bool hear_held();
   void reject(ConnectionId id, const protocol::Reject& reject);
   void cut_off(ConnectionId id, const std::string& why);
   Group* group_of(PeerId peer);
@@ -58,41 +71,67 @@ struct MasterCore::Inside {
   bool quiet = false;  // this step changed nothing that others could be waiting for
 };
 
+// Time begins with the first step, and with it the wait for the members.
+void MasterCore::Inside::restore(const RunRecord& remembered) {
+  for (const auto& [id, record] : remembered.memberships) {
+    if (record.members.empty()) continue;
+    agree_on({record.policy, record.peer_timeout_ms});
+    group_called(id).restore(record);
+  }
+  for (const auto& [id, record] : remembered.shared_states) group_called(id).restore(record);
+}
+
 // ---- Introduction ----
 
 Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Hello& hello) {
+  if (!refused(id, hello)) welcome(id, context.new_peer(), hello);
+  return {};
+}
+
+bool MasterCore::Inside::refused(ConnectionId id, const protocol::Hello& hello) {
   const auto found = groups.find(hello.group);
   const bool known = found != groups.end();
   const auto refusal = refuse(hello, terms, known ? &found->second.membership() : nullptr,
                               known ? found->second.quorum() : Quorum{});
-  if (refusal) {
-    reject(id, *refusal);
-    return {};
-  }
-  Group& group = groups.try_emplace(hello.group, hello.group, context, connections).first->second;
+  if (refusal) reject(id, *refusal);
+  return refusal.has_value();
+}
+
+void MasterCore::Inside::agree_on(const Terms& agreed) {
+  terms = agreed;
+  context.policy = agreed.policy;
+  context.peer_timeout = std::chrono::milliseconds(agreed.peer_timeout_ms);
+  next_tick = now + context.peer_timeout / protocol::kTicksPerTimeout;
+}
+
+Group& MasterCore::Inside::group_called(GroupId id) {
+  return groups.try_emplace(id, id, context, connections).first->second;
+}
+
+void MasterCore::Inside::welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello) {
+  Group& group = group_called(hello.group);
   if (!group.has_members() && hello.rank >= 0) {
     // Whoever had this rank and is not connected has been started again.
     if (const auto holder = group.membership().wished_by(hello.rank)) {
       group.give_up(*holder, "another process was started with its rank");
     }
   }
-  if (!terms) {
-    terms = Terms{hello.policy, hello.peer_timeout_ms};
-    context.policy = hello.policy;
-    context.peer_timeout = std::chrono::milliseconds(hello.peer_timeout_ms);
-    next_tick = now + context.peer_timeout / protocol::kTicksPerTimeout;
-  }
+  if (!terms) agree_on({hello.policy, hello.peer_timeout_ms});
   const Connections::Connection& connection = *connections.find(id);
-  const PeerId peer = context.new_peer();
   Membership::Peer about;
   about.seen_host = connection.seen_host;
   about.seen_loopback = connection.seen_loopback;
   about.wish = hello.rank;
   group.welcome(peer, std::move(about), {hello.founders, hello.min_peers});
   connections.introduce(id, peer, hello.group, ConnectionPhase::kWelcomed);
-  connections.send(id, protocol::Welcome{peer, context.options.run_id, context.options.incarnation,
-                                         connection.seen_host, context.options.loopback_only});
-  return {};
+  const bool adopted = incarnation_of(peer) != context.options.incarnation;
+  if (adopted) {
+    connections.send(id, protocol::Resumed{context.options.incarnation});
+  } else {
+    connections.send(id,
+                     protocol::Welcome{peer, context.options.run_id, context.options.incarnation,
+                                       connection.seen_host, context.options.loopback_only});
+  }
 }
 
 Group* MasterCore::Inside::group_of(PeerId peer) {
@@ -104,8 +143,9 @@ Group* MasterCore::Inside::group_of(PeerId peer) {
 
 bool MasterCore::Inside::is_ours(PeerId peer) const {
   const auto counter = static_cast<uint32_t>(peer.value);
-  return peer.value >> 32 == context.options.incarnation && counter != 0 &&
-         counter <= context.peers;
+  const uint32_t incarnation = incarnation_of(peer);
+  if (counter == 0 || incarnation > context.options.incarnation) return false;
+  return incarnation < context.options.incarnation || counter <= context.peers;
 }
 
 Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& resume) {
@@ -120,14 +160,12 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& re
     return {};
   }
   Group* group = group_of(resume.peer);
-  if (group == nullptr) {
-    std::string why = "peer " + text(resume.peer) + " was declared lost";
-    for (const auto& [of, other] : groups) {
-      for (const auto& gone : other.membership().gone()) {
-        if (gone.peer == resume.peer) why = gone.why;
-      }
-    }
-    reject(id, {Code::kKicked, why});
+  if (group == nullptr) return back_from_nowhere(id, resume);
+  if (resume.epoch > group->epochs().current()) {
+    reject(id, {Code::kMasterLost,
+                "the journal of the master is older than this peer, which was in epoch " +
+                    text(resume.epoch) + " of run \"" + context.options.run +
+                    "\" already: join again"});
     return {};
   }
   const bool member = group->membership().is_member(resume.peer);
@@ -137,6 +175,25 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& re
                         : registered ? ConnectionPhase::kRegistered
                                      : ConnectionPhase::kWelcomed);
   return group->back(resume);
+}
+
+// It is no peer of any group. What waited for its admission when the master was killed goes on
+// waiting; the rest was declared lost.
+Status MasterCore::Inside::back_from_nowhere(ConnectionId id, const protocol::Resume& resume) {
+  std::string why = "peer " + text(resume.peer) + " was declared lost";
+  bool remembered = false;
+  for (const auto& [of, other] : groups) {
+    for (const auto& gone : other.membership().gone()) {
+      if (gone.peer == resume.peer) why = gone.why, remembered = true;
+    }
+  }
+  const bool forgotten = incarnation_of(resume.peer) < context.options.incarnation && !remembered;
+  if (forgotten && !resume.epoch && resume.hello) {
+    if (!refused(id, *resume.hello)) welcome(id, resume.peer, *resume.hello);
+  } else {
+    reject(id, {Code::kKicked, why});
+  }
+  return {};
 }
 
 void MasterCore::Inside::reject(ConnectionId id, const protocol::Reject& reject) {
@@ -176,6 +233,17 @@ bool is_about_operations(const protocol::Message& message) {
          std::holds_alternative<protocol::Pong>(message);
 }
 
+// Messages that mean something only when the master knows what was told before its restart.
+bool is_decided(const protocol::Message& message) {
+  return std::holds_alternative<protocol::Begin>(message) ||
+         std::holds_alternative<protocol::Done>(message) ||
+         std::holds_alternative<protocol::AbortRequest>(message) ||
+         std::holds_alternative<protocol::Report>(message) ||
+         std::holds_alternative<protocol::Vote>(message) ||
+         std::holds_alternative<protocol::JointAbort>(message) ||
+         std::holds_alternative<protocol::Fetched>(message);
+}
+
 Status MasterCore::Inside::receive(ConnectionId id, const protocol::Message& message) {
   Status status = connections.check(id, message);
   if (!status.ok()) return status;
@@ -189,6 +257,9 @@ Status MasterCore::Inside::receive(ConnectionId id, const protocol::Message& mes
     if (!status.ok()) return status;
   }
   Group& group = groups.at(connection.group);
+  if (group.epochs().gathering() && group.membership().is_member(peer) && is_decided(message)) {
+    return group.hold(peer, message);
+  }
   status = std::visit([&](const auto& content) { return hear(group, peer, content); }, message);
   if (is_about_operations(message)) {
     group.flush();
@@ -254,9 +325,25 @@ void MasterCore::Inside::on(const TimePassed&) {
   }
 }
 
+// Whether there was anything.
+bool MasterCore::Inside::hear_held() {
+  bool any = false;
+  for (auto& [id, group] : groups) {
+    for (const Group::Held& held : group.take_held()) {
+      any = true;
+      if (!connections.connected(held.peer)) continue;
+      const Status status = std::visit(
+          [&](const auto& content) { return hear(group, held.peer, content); }, held.message);
+      if (!status.ok()) cut_off(connections.of(held.peer), status.message);
+    }
+  }
+  return any;
+}
+
 void MasterCore::Inside::settle() {
   for (int round = 0; round < 2 && !quiet; ++round) {
     for (auto& [id, group] : groups) group.advance();
+    if (hear_held()) round = -1;
     settle_joint_calls(groups);
   }
   for (auto& [id, group] : groups) group.flush();
@@ -276,8 +363,13 @@ void MasterCore::Inside::forget_groups() {
 // ---- The core ----
 
 MasterCore::MasterCore(Options options) : inside_(std::make_unique<Inside>(std::move(options))) {}
+MasterCore::MasterCore(Options options, const RunRecord& remembered)
+    : MasterCore(std::move(options)) {
+  inside_->restore(remembered);
+}
 MasterCore::~MasterCore() = default;
 MasterCore::MasterCore(MasterCore&&) noexcept = default;
+MasterCore& MasterCore::operator=(MasterCore&&) noexcept = default;
 
 void MasterCore::step(const Event& event, Instant now, Effects& effects) {
   inside_->now = now;

@@ -16,6 +16,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
 #include "csrc/protocol/messages.h"
+#include "master/records.h"
 
 namespace pccl::master {
 
@@ -24,23 +25,6 @@ struct ConnectionId {
   uint64_t value = 0;
   friend auto operator<=>(const ConnectionId&, const ConnectionId&) = default;
 };
-
-// What must survive the master: see DESIGN section 5, "durable before told".
-struct MembershipRecord {
-  GroupId group;
-  Epoch ended;  // the epoch that ends here, if any, and how its operations ended
-  std::vector<OpKey> committed;
-  Epoch begun;  // the epoch that begins, if any
-  std::vector<protocol::Member> members;
-  bool operator==(const MembershipRecord&) const = default;
-};
-struct SharedStateRecord {
-  GroupId group;
-  uint64_t revision = 0;
-  uint64_t hash = 0;
-  bool operator==(const SharedStateRecord&) const = default;
-};
-using Record = std::variant<MembershipRecord, SharedStateRecord>;
 
 // ---- Events ----
 struct Accepted {  // a new connection whose first message is in the Received that follows
@@ -93,8 +77,12 @@ struct Options {
 class MasterCore {
  public:
   explicit MasterCore(Options options);
+  // After a restart: goes on from what was durable (PROTOCOL.md, section 7). `options.incarnation`
+  // is higher than any before; the first step has to follow at once, TimePassed will do.
+  MasterCore(Options options, const RunRecord& remembered);
   ~MasterCore();
   MasterCore(MasterCore&&) noexcept;
+  MasterCore& operator=(MasterCore&&) noexcept;
 
   void step(const Event& event, Instant now, Effects& effects);
   // When to step with TimePassed, if nothing else happens before.

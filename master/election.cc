@@ -134,7 +134,10 @@ std::string refuse_stray(const AgreedState& elected, const AgreedState& recorded
          hex(elected.hash) + ", but this run agreed on revision " +
          std::to_string(recorded.revision) + " and hash " + hex(recorded.hash) +
          ": only that state or revision " + std::to_string(recorded.revision + 1) +
-         " can follow. Resume from it, or start a run of another name";
+         " can follow. Go on from that one or in a run of another name; or let the master begin "
+         "with "
+         "this one: pccl master --resume-from " +
+         std::to_string(elected.revision) + ":" + hex(elected.hash);
 }
 
 std::vector<uint32_t> differing(const std::vector<StateEntry>& a,

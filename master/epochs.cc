@@ -12,6 +12,11 @@
 //   kEnding             durable, but somebody was lost meanwhile       kEnding     Persist
 //   kEnding             durable                                        kBroken     EpochEnd
 //   kBroken             agreed on, and min_peers are there             kStarting   Persist
+//   kFounding           restored after a restart                       kGathering
+//   kGathering          all are back, the epoch is not over            kActive     what each missed
+//   kGathering          all are back, but somebody is lost, or was
+//                       asked before, or has seen a link break         kAsking     Ask
+//   kGathering          all are back, the epoch is over                kBroken     what each missed
 //   any                 the last member is lost                        kFounding
 // A member that is lost in kAsking, kEnding or kBroken is one survivor less; in kStarting after
 // kBroken the group is broken again.
@@ -28,23 +33,17 @@ namespace {
 
 using Phase = Epochs::Phase;
 
-constexpr std::array<std::pair<Phase, Phase>, 16> kTransitions = {{
-    {Phase::kFounding, Phase::kStarting},
-    {Phase::kActive, Phase::kDraining},
-    {Phase::kDraining, Phase::kStarting},
-    {Phase::kDraining, Phase::kActive},
-    {Phase::kStarting, Phase::kActive},
-    {Phase::kStarting, Phase::kFounding},
-    {Phase::kStarting, Phase::kDraining},
-    {Phase::kStarting, Phase::kBroken},
-    {Phase::kActive, Phase::kAsking},
-    {Phase::kDraining, Phase::kAsking},
-    {Phase::kAsking, Phase::kEnding},
-    {Phase::kEnding, Phase::kBroken},
-    {Phase::kEnding, Phase::kActive},
-    {Phase::kEnding, Phase::kEnding},
-    {Phase::kBroken, Phase::kStarting},
-    {Phase::kBroken, Phase::kBroken},
+constexpr std::array<std::pair<Phase, Phase>, 19> kTransitions = {{
+    {Phase::kFounding, Phase::kStarting},  {Phase::kActive, Phase::kDraining},
+    {Phase::kDraining, Phase::kStarting},  {Phase::kDraining, Phase::kActive},
+    {Phase::kStarting, Phase::kActive},    {Phase::kStarting, Phase::kFounding},
+    {Phase::kStarting, Phase::kDraining},  {Phase::kStarting, Phase::kBroken},
+    {Phase::kActive, Phase::kAsking},      {Phase::kDraining, Phase::kAsking},
+    {Phase::kAsking, Phase::kEnding},      {Phase::kEnding, Phase::kBroken},
+    {Phase::kEnding, Phase::kActive},      {Phase::kEnding, Phase::kEnding},
+    {Phase::kBroken, Phase::kStarting},    {Phase::kBroken, Phase::kBroken},
+    {Phase::kFounding, Phase::kGathering}, {Phase::kGathering, Phase::kActive},
+    {Phase::kGathering, Phase::kBroken},
 }};
 
 bool may_follow(Phase from, Phase to) {
@@ -64,6 +63,7 @@ const char* text(Phase phase) {
     case Phase::kAsking: return "asking";
     case Phase::kEnding: return "ending";
     case Phase::kBroken: return "broken";
+    case Phase::kGathering: return "gathering";
   }
   return "unknown";
 }
@@ -167,26 +167,30 @@ void Epochs::lose(const protocol::Member& member, const std::string& why) {
   lost_.push_back({member, why});
   told_.current.verdicts.lose(member.peer);
   reports_.erase(member.peer);
+  gathered_.erase(member.peer);
   if (membership_.members().empty()) return extinct();
   if (phase_ == Phase::kStarting) enter(plan_.came_from);
   if (phase_ == Phase::kActive || phase_ == Phase::kDraining) ask();
 }
 
 void Epochs::waiting_gone(PeerId peer) {
-  const auto& chosen = plan_.members;
   if (phase_ != Phase::kStarting) return;
-  if (std::find(chosen.begin(), chosen.end(), peer) != chosen.end()) enter(plan_.came_from);
+  const auto& joining = plan_.start->joined;
+  if (std::find(joining.begin(), joining.end(), peer) != joining.end()) enter(plan_.came_from);
 }
 
 // Nobody is left to be told.
 void Epochs::extinct() {
-  context_.persist(MembershipRecord{group_, current(), {}, {}, {}});
+  MembershipRecord record;
+  record.group = group_;
+  context_.persist(std::move(record));
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " is over: nobody is left of group " +
                                     std::to_string(group_.value));
   enter(Phase::kFounding);
   change_ = false;
   lost_.clear();
   reports_.clear();
+  gathered_.clear();
   plan_ = {};
   told_ = {};
   operations_ = {};
@@ -215,8 +219,9 @@ std::string Epochs::waits_for() const {
 
 Epochs::Turn Epochs::advance(const Quorum& quorum, bool may_end, bool may_change) {
   quorum_ = quorum;
+  if (phase_ == Phase::kGathering) return all_gathered() ? go_on() : Turn::kNone;
   if (phase_ == Phase::kFounding) {
-    if (auto founders = membership_.founders(quorum.founders)) plan_start(std::move(*founders));
+    if (const auto founders = membership_.founders(quorum.founders)) plan_start(*founders);
   } else if (phase_ == Phase::kAsking) {
     advance_asking();
     if (may_end && silent_ranks().empty()) plan_end();
@@ -253,21 +258,42 @@ Epochs::Turn Epochs::advance_change() {
     return Turn::kUnchanged;
   }
   members.insert(members.end(), newcomers.begin(), newcomers.end());
-  if (members.size() >= quorum_.min_peers) plan_start(std::move(members));
+  if (members.size() >= quorum_.min_peers) plan_start(members);
   return Turn::kNone;
 }
 
 // ---- Made durable, then told ----
 
-void Epochs::plan_start(std::vector<PeerId> members) {
-  flush();
-  const bool ends = phase_ == Phase::kDraining;
-  MembershipRecord record{group_, ends ? current() : Epoch{}, {}, context_.new_epoch(), {}};
-  if (ends) record.committed = told_.current.verdicts.committed();
-  for (const PeerId member : members) record.members.push_back(membership_.member(member));
-  plan_ = {0, record.begun, std::move(members), {}, false, 0, phase_};
-  enter(Phase::kStarting);
+void Epochs::persist(Plan plan) {
+  plan_ = std::move(plan);
+  const Told told = told_by(plan_);
+  MembershipRecord record;
+  record.group = group_;
+  record.policy = context_.policy;
+  record.peer_timeout_ms =
+      static_cast<uint32_t>(context_.peer_timeout / std::chrono::milliseconds(1));
+  record.founders = quorum_.founders;
+  record.min_peers = quorum_.min_peers;
+  record.previous = told.previous.record();
+  record.current = told.current.record();
+  record.start = told.start;
+  if (plan_.start) {
+    for (const protocol::Member& member : plan_.start->members) {
+      record.members.push_back(membership_.record(member.peer));
+    }
+  } else {
+    for (const PeerId member : membership_.members()) {
+      record.members.push_back(membership_.record(member));
+    }
+  }
   plan_.token = context_.persist(std::move(record));
+}
+
+void Epochs::plan_start(const std::vector<PeerId>& members) {
+  flush();
+  Plan plan{0, {}, start_with(members, {}), lost_.size(), phase_};
+  enter(Phase::kStarting);
+  persist(std::move(plan));
 }
 
 void Epochs::plan_end() {
@@ -275,15 +301,41 @@ void Epochs::plan_end() {
   std::vector<OpKey> committed =
       decide(reports_, [&](OpKey op) { return operations_.concerned(op, survivors); });
   std::erase_if(committed, [this](OpKey op) { return told_.current.verdicts.contains(op); });
-  MembershipRecord record{group_, current(), told_.current.verdicts.committed(), {}, {}};
-  record.committed.insert(record.committed.end(), committed.begin(), committed.end());
-  for (const PeerId member : membership_.members()) {
-    record.members.push_back(membership_.member(member));
-  }
-  plan_ = {0, {}, survivors, std::move(committed), goes_on(), lost_.size(), phase_};
-  if (plan_.renews) record.begun = plan_.epoch = context_.new_epoch();
+  const bool renews = goes_on();
+  Plan plan{0,
+            protocol::EpochEnd{current(), lost_members(), committed, lost_text(), renews},
+            {},
+            lost_.size(),
+            phase_};
+  if (renews) plan.start = start_with(survivors, told_.start.generation);
   enter(Phase::kEnding);
-  plan_.token = context_.persist(std::move(record));
+  persist(std::move(plan));
+}
+
+// A new generation has the name of its first epoch.
+protocol::EpochStart Epochs::start_with(const std::vector<PeerId>& members, Epoch generation) {
+  protocol::EpochStart start;
+  start.epoch = context_.new_epoch();
+  start.generation = generation ? generation : start.epoch;
+  start.min_peers = quorum_.min_peers;
+  for (const PeerId peer : members) {
+    start.ring.push_back(static_cast<uint32_t>(start.members.size()));
+    start.members.push_back(membership_.member(peer));
+    if (!membership_.is_member(peer)) start.joined.push_back(peer);
+  }
+  for (const Lost& lost : lost_) start.left.push_back(lost.member.peer);
+  return start;
+}
+
+Told Epochs::told_by(const Plan& plan) const {
+  Told told = told_;
+  told.ask.reset();
+  if (plan.end) told.current.end = plan.end;
+  if (!plan.start) return told;
+  told.previous = std::move(told.current);
+  told.current = {plan.start->epoch, VerdictLog(ids(plan.start->members)), {}};
+  told.start = *plan.start;
+  return told;
 }
 
 Epochs::Turn Epochs::persisted(uint64_t token) {
@@ -293,63 +345,138 @@ Epochs::Turn Epochs::persisted(uint64_t token) {
     return Turn::kStarted;
   }
   if (phase_ != Phase::kEnding) return Turn::kNone;
-  if (!plan_.renews || lost_.size() == plan_.lost) return end();
+  if (!plan_.start || lost_.size() == plan_.lost) return end();
   plan_end();  // it cannot go on like that any more
   return Turn::kNone;
 }
 
 void Epochs::start() {
-  protocol::EpochStart start{plan_.epoch, plan_.epoch, {}, {}, {}, {}, quorum_.min_peers};
-  for (const PeerId peer : plan_.members) {
-    if (!membership_.is_member(peer)) start.joined.push_back(peer);
-  }
-  for (const Lost& lost : lost_) start.left.push_back(lost.member.peer);
-  operations_ = Operations(plan_.epoch, plan_.members);
+  operations_ = Operations(plan_.start->epoch, ids(plan_.start->members));
   change_ = false;
-  for (const PeerId peer : plan_.members) connections_.enter(peer, ConnectionPhase::kMember);
-  begin_epoch(std::move(start));
+  for (const protocol::Member& member : plan_.start->members) {
+    connections_.enter(member.peer, ConnectionPhase::kMember);
+  }
+  begin_epoch();
 }
 
 Epochs::Turn Epochs::end() {
-  protocol::EpochEnd end{current(), {}, plan_.committed, lost_text(), plan_.renews};
-  for (const Lost& lost : lost_) end.lost.push_back(lost.member);
-  const size_t open = operations_.open_count();
-  told_.ask.reset();
-  told_.current.end = end;
+  protocol::EpochEnd& end = *plan_.end;
+  end.lost = lost_members();  // perhaps more than when it was planned
+  end.text = lost_text();
   for (const PeerId member : membership_.members()) connections_.send(member, end);
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " is over: of " +
-                                    counted(open, "open operation") + " " +
+                                    counted(operations_.open_count(), "open operation") + " " +
                                     std::to_string(end.committed.size()) + " committed");
-  if (!plan_.renews) {
+  if (!plan_.start) {
+    told_ = told_by(plan_);
     enter(Phase::kBroken);
     return Turn::kEnded;
   }
-  operations_ = operations_.renewed(plan_.epoch, plan_.members);
-  protocol::EpochStart start{plan_.epoch, told_.start.generation, {}, {}, {},
-                             {},          quorum_.min_peers};
-  for (const Lost& lost : lost_) start.left.push_back(lost.member.peer);
-  begin_epoch(std::move(start));
+  operations_ = operations_.renewed(plan_.start->epoch, ids(plan_.start->members));
+  begin_epoch();
   return Turn::kRenewed;
 }
 
-void Epochs::begin_epoch(protocol::EpochStart start) {
-  membership_.admit(plan_.members);
-  for (const PeerId peer : plan_.members) {
-    start.ring.push_back(static_cast<uint32_t>(start.members.size()));
-    start.members.push_back(membership_.member(peer));
-  }
-  told_.previous = std::move(told_.current);
-  told_.current = {plan_.epoch, VerdictLog(plan_.members), {}};
-  told_.start = start;
-  told_.ask.reset();
+void Epochs::begin_epoch() {
+  const protocol::EpochStart& start = *plan_.start;
+  membership_.admit(ids(start.members));
+  told_ = told_by(plan_);
   lost_.clear();
   enter(Phase::kActive);
-  for (const PeerId peer : plan_.members) connections_.send(peer, start);
+  for (const protocol::Member& member : start.members) connections_.send(member.peer, start);
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " of group " +
                                     std::to_string(group_.value) + " begins with " +
                                     counted(start.members.size(), "member") + ": " +
                                     std::to_string(start.joined.size()) + " joined, " +
                                     std::to_string(start.left.size()) + " left");
+}
+
+// ---- After a restart ----
+
+void Epochs::restore(const MembershipRecord& record) {
+  quorum_ = {record.founders, record.min_peers};
+  told_.start = record.start;
+  told_.previous = EpochTold::restored(record.previous, {});
+  told_.current = EpochTold::restored(record.current, ids(record.start.members));
+  for (const protocol::Member& member : record.start.members) {
+    if (membership_.is_member(member.peer)) continue;
+    lost_.push_back({member, record.current.end ? record.current.end->text : std::string()});
+    told_.current.verdicts.lose(member.peer);
+  }
+  operations_ = Operations(current(), ids(record.start.members));
+  enter(Phase::kGathering);
+}
+
+Status Epochs::gather(const protocol::Resume& resume) {
+  const bool whole = resume.verdict_index - resume.stable_index == resume.verdicts.size() &&
+                     resume.stable_index <= resume.verdict_index;
+  if (!whole || resume.ops.size() != resume.infos.size()) {
+    return violation("Resume that contradicts itself");
+  }
+  gathered_.insert_or_assign(resume.peer, resume);
+  return {};
+}
+
+bool Epochs::all_gathered() const {
+  const auto& members = membership_.members();
+  return std::all_of(members.begin(), members.end(),
+                     [this](PeerId member) { return gathered_.contains(member); });
+}
+
+// Whoever has seen most has all that was told, since what it no longer keeps is known to everybody.
+void Epochs::rebuild_verdicts() {
+  const protocol::Resume* best = nullptr;
+  for (const auto& [peer, resume] : gathered_) {
+    if (resume.epoch != current()) continue;
+    if (best == nullptr || resume.verdict_index > best->verdict_index) best = &resume;
+  }
+  if (best == nullptr) return;
+  told_.current.verdicts = VerdictLog(membership_.members(), best->stable_index, best->verdicts);
+}
+
+// Of an epoch that is over the durable list is complete. Else what the members bring is all there
+// is: their operations run on, and are settled if all are done by now.
+Epochs::Turn Epochs::go_on() {
+  const bool over = told_.current.end.has_value();
+  if (!over) rebuild_verdicts();
+  enter(over ? Phase::kBroken : Phase::kActive);
+  bool disturbed = !over && !lost_.empty();
+  for (const auto& [peer, resume] : gathered_) {
+    if (over || resume.epoch != current()) continue;
+    disturbed |= resume.disturbed;
+    Status status = acknowledge(peer, resume.epoch, resume.verdict_index);
+    if (status.ok()) status = take_over(resume);
+    if (!status.ok()) break_off(peer, status);
+  }
+  take_settled();
+  for (const auto& [peer, resume] : gathered_) {
+    auto messages = missed(told_, resume);
+    if (!messages.ok()) {
+      break_off(peer, messages.status());
+      continue;
+    }
+    for (protocol::Message& message : messages.value()) {
+      connections_.send(peer, std::move(message));
+    }
+  }
+  context_.log(LogLevel::kInfo, "epoch " + text(current()) + " of group " +
+                                    std::to_string(group_.value) + " goes on with " +
+                                    counted(membership_.members().size(), "member"));
+  if (disturbed) ask();
+  return Turn::kGathered;
+}
+
+void Epochs::break_off(PeerId peer, const Status& why) {
+  context_.log(LogLevel::kWarning,
+               "closed the connection of " + membership_.describe(peer) + ": " + why.message);
+  connections_.close(peer);
+  membership_.set_connected(peer, false);
+}
+
+std::vector<protocol::Member> Epochs::lost_members() const {
+  std::vector<protocol::Member> members;
+  for (const Lost& lost : lost_) members.push_back(lost.member);
+  return members;
 }
 
 std::string Epochs::lost_text() const {
@@ -358,14 +485,18 @@ std::string Epochs::lost_text() const {
   return cut(std::move(out));
 }
 
-void Epochs::flush() {
+void Epochs::take_settled() {
   std::vector<protocol::Verdict> settled = operations_.take_settled();
-  if (settled.empty()) return;
   for (const protocol::Verdict& verdict : settled) {
     if (verdict.outcome == protocol::Outcome::kAborted) context_.log(LogLevel::kInfo, verdict.text);
   }
-  const uint64_t first = told_.current.verdicts.next_index();
   told_.current.verdicts.append(std::move(settled));
+}
+
+void Epochs::flush() {
+  const uint64_t first = told_.current.verdicts.next_index();
+  take_settled();
+  if (told_.current.verdicts.next_index() == first) return;
   const auto messages = told_.current.verdicts.since(current(), first);
   for (const PeerId member : membership_.members()) {
     for (const protocol::Verdicts& some : *messages) connections_.send(member, some);

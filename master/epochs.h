@@ -7,7 +7,9 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "master/connections.h"
@@ -19,7 +21,16 @@ namespace pccl::master {
 
 class Epochs {
  public:
-  enum class Phase { kFounding, kActive, kDraining, kStarting, kAsking, kEnding, kBroken };
+  enum class Phase {
+    kFounding,
+    kActive,
+    kDraining,
+    kStarting,
+    kAsking,
+    kEnding,
+    kBroken,
+    kGathering,  // after a restart: the members come back and say what they know
+  };
   // What advance() or persisted() has brought about, for the joint calls of the group.
   enum class Turn {
     kNone,
@@ -27,6 +38,7 @@ class Epochs {
     kRenewed,    // members were told of a new epoch of the same generation
     kEnded,      // survivors were told that the epoch is over
     kUnchanged,  // there is nothing to change any more: the epoch goes on
+    kGathered,   // all members are back, or lost
   };
 
   Epochs(GroupId group, Context& context, Connections& connections, Membership& membership);
@@ -36,6 +48,9 @@ class Epochs {
   // A member was lost since the epoch began, and only a change helps.
   bool disturbed() const { return !goes_on(); }
   bool changing() const { return change_; }
+  bool gathering() const { return phase_ == Phase::kGathering; }
+  // All who were members when the epoch began, in rank order.
+  std::vector<PeerId> ranked() const { return ids(told_.start.members); }
   // Whether what was said in `epoch` to its members still counts.
   bool in_generation(Epoch epoch) const {
     const bool renewed = told_.start.generation != told_.start.epoch;
@@ -50,6 +65,15 @@ class Epochs {
   Status acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index);
   // A member is back: what it has missed, in order. What it has open is taken over.
   Result<std::vector<protocol::Message>> resume(const protocol::Resume& resume);
+
+  // ---- After a restart ----
+  // What was durable. REQUIRES: founding; the membership was restored, with members.
+  void restore(const MembershipRecord& record);
+  // A member is back. Replaces what it said before. kProtocol if it cannot be. REQUIRES: gathering.
+  Status gather(const protocol::Resume& resume);
+  void scatter(PeerId peer) { gathered_.erase(peer); }  // its connection has closed again
+  // What the members brought back. REQUIRES: kGathered has just been returned.
+  std::map<PeerId, protocol::Resume> take_gathered() { return std::exchange(gathered_, {}); }
 
   // ---- From the group ----
   // A link between members was made anew: what was on the old one is gone, and the epoch with it.
@@ -74,11 +98,9 @@ class Epochs {
  private:
   struct Plan {
     uint64_t token = 0;
-    Epoch epoch;                   // the one that begins, if any
-    std::vector<PeerId> members;   // of it
-    std::vector<OpKey> committed;  // in the one that ends
-    bool renews = false;           // ends one epoch and begins the next,
-    size_t lost = 0;               // when so many were lost
+    std::optional<protocol::EpochEnd> end;
+    std::optional<protocol::EpochStart> start;
+    size_t lost = 0;  // when so many were lost
     Phase came_from = Phase::kFounding;
   };
 
@@ -86,14 +108,24 @@ class Epochs {
   bool goes_on() const;             // the epoch, if it has to end now, is renewed
   Status check(Epoch epoch) const;  // kProtocol if it is none of the past
   Status take_over(const protocol::Resume& resume);
-  void plan_start(std::vector<PeerId> members);
+  void plan_start(const std::vector<PeerId>& members);
   void plan_end();
+  void persist(Plan plan);
+  protocol::EpochStart start_with(const std::vector<PeerId>& members, Epoch generation);
+  // What the members will have been told when the plan has been carried out.
+  Told told_by(const Plan& plan) const;
   void start();
   Turn end();
-  void begin_epoch(protocol::EpochStart start);  // tells the members of the plan
+  void begin_epoch();  // tells the members of the plan
+  std::vector<protocol::Member> lost_members() const;
   void ask();
   void extinct();
   void advance_asking();
+  bool all_gathered() const;
+  Turn go_on();  // from what was gathered
+  void rebuild_verdicts();
+  void break_off(PeerId peer, const Status& why);
+  void take_settled();  // into the list of verdicts
   Turn advance_change();
   std::vector<uint32_t> silent_ranks() const;
   std::string lost_text() const;
@@ -116,6 +148,7 @@ class Epochs {
   std::vector<Lost> lost_;  // since the epoch began
   bool asked_ = false;      // Ask was sent
   std::map<PeerId, protocol::Report> reports_;
+  std::map<PeerId, protocol::Resume> gathered_;
 };
 
 const char* text(Epochs::Phase phase);

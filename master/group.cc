@@ -9,6 +9,13 @@ namespace pccl::master {
 using protocol::Answer;
 using protocol::JointKind;
 
+namespace {
+
+// What a member can have to say while others are still away: each operation begun, and done.
+constexpr size_t kHeldMax = 3 * protocol::kOpsOpenMax;
+
+}  // namespace
+
 Group::Group(GroupId id, Context& context, Connections& connections)
     : id_(id),
       context_(context),
@@ -25,9 +32,9 @@ void Group::welcome(PeerId peer, Membership::Peer about, const Quorum& quorum) {
 
 Status Group::hear(PeerId peer, const protocol::Register& message) {
   if (membership_.find(peer)->order != 0) return {};  // said again on a new connection
-  const auto diallers = membership_.register_peer(peer, message.host, message.port);
+  const auto linked = membership_.register_peer(peer, message.host, message.port);
   connections_.enter(peer, ConnectionPhase::kRegistered);
-  for (const PeerId dialler : diallers) dial(dialler, peer);
+  for (const PeerId other : linked) dial(std::min(other, peer), std::max(other, peer));
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " waits to be admitted to group " +
                                     std::to_string(id_.value));
   return {};
@@ -41,6 +48,8 @@ void Group::away(PeerId peer) {
   membership_.set_connected(peer, false);
   if (!membership_.is_member(peer)) return epochs_.waiting_gone(peer);
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " is not connected");
+  epochs_.scatter(peer);
+  held_.erase(peer);
   lose_if_cut_off(peer);
 }
 
@@ -49,7 +58,11 @@ Status Group::back(const protocol::Resume& resume) {
   membership_.set_connected(peer, true);
   notices_.erase(peer);
   std::vector<protocol::Message> messages;
-  if (membership_.is_member(peer)) {
+  if (membership_.is_member(peer) && epochs_.gathering()) {
+    held_.erase(peer);
+    const Status status = epochs_.gather(resume);  // it hears the rest when all are back
+    if (!status.ok()) return status;
+  } else if (membership_.is_member(peer)) {
     Result<std::vector<protocol::Message>> missed = epochs_.resume(resume);
     if (!missed.ok()) return missed.status();
     messages = std::move(missed.value());
@@ -58,7 +71,8 @@ Status Group::back(const protocol::Resume& resume) {
   }
   connections_.send(peer, protocol::Resumed{context_.options.incarnation});
   for (protocol::Message& message : messages) connections_.send(peer, std::move(message));
-  const bool in_step = membership_.is_member(peer) && epochs_.in_generation(resume.epoch);
+  const bool in_step =
+      membership_.is_member(peer) && !epochs_.gathering() && epochs_.in_generation(resume.epoch);
   const Answer* answer = in_step ? ballot_.last_answer(peer) : nullptr;
   if (answer != nullptr && answer->number >= resume.joint_answered)
     connections_.send(peer, *answer);
@@ -96,6 +110,7 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
   connections_.close(peer);
   membership_.remove(peer, why);
   ballot_.lose(peer);
+  held_.erase(peer);
   epochs_.lose(member, why);
   tell_to_forget(peer);
   context_.log(level, why);
@@ -145,8 +160,10 @@ Status Group::hear(PeerId peer, const protocol::LinkReport& message) {
   return {};
 }
 
+// After a restart nobody is connected, so that this says nothing of anybody.
 void Group::lose_if_cut_off(PeerId peer) {
-  if (membership_.lost_at_once(peer)) lose(peer, "its process ended or its network broke");
+  if (!epochs_.gathering() && membership_.lost_at_once(peer))
+    lose(peer, "its process ended or its network broke");
 }
 
 // ---- Operations ----
@@ -172,10 +189,12 @@ Status Group::hear(PeerId peer, const protocol::Report& message) {
 
 Status Group::hear(PeerId peer, const protocol::Ping& message) {
   connections_.send(peer, protocol::Pong{message.counter, 0, {}});
+  if (epochs_.gathering()) return {};
   return epochs_.acknowledge(peer, message.epoch, message.verdict_index);
 }
 
 Status Group::hear(PeerId peer, const protocol::Pong& message) {
+  if (epochs_.gathering()) return {};
   return epochs_.acknowledge(peer, message.epoch, message.verdict_index);
 }
 
@@ -238,6 +257,54 @@ void Group::finish(const Agreement::Outcome& outcome) {
   if (outcome && ballot_.kind() == JointKind::kSyncSharedState) answer(*outcome);
 }
 
+// ---- After a restart ----
+
+void Group::restore(const MembershipRecord& record) {
+  if (record.members.empty()) return;
+  quorum_ = {record.founders, record.min_peers};
+  membership_.restore(record.start.members, record.members);
+  epochs_.restore(record);
+}
+
+void Group::restore(const SharedStateRecord& record) {
+  agreement_.restore({record.revision, record.hash});
+}
+
+Status Group::hold(PeerId peer, const protocol::Message& message) {
+  std::vector<protocol::Message>& held = held_[peer];
+  const auto votes = std::count_if(held.begin(), held.end(), [](const protocol::Message& one) {
+    return std::holds_alternative<protocol::Vote>(one);
+  });
+  const bool one_too_many = votes > 0 && std::holds_alternative<protocol::Vote>(message);
+  if (one_too_many || held.size() >= kHeldMax) {
+    return violation("more than there can be to say while the master gathers its members");
+  }
+  held.push_back(message);
+  return {};
+}
+
+std::vector<Group::Held> Group::take_held() {
+  std::vector<Held> all;
+  if (epochs_.gathering()) return all;
+  for (auto& [peer, held] : held_) {
+    for (protocol::Message& message : held) all.push_back({peer, std::move(message)});
+  }
+  held_.clear();
+  return all;
+}
+
+void Group::restore_ballot() {
+  ballot_ = Ballot(epochs_.ranked());
+  for (const PeerId peer : epochs_.ranked()) {
+    if (!membership_.is_member(peer)) ballot_.lose(peer);
+  }
+  for (const auto& [peer, resume] : epochs_.take_gathered()) {
+    const bool counts = epochs_.in_generation(resume.epoch);
+    if (counts) ballot_.restore(peer, resume.joint_answered, resume.last_answer);
+  }
+  if (epochs_.phase() == Epochs::Phase::kBroken) ballot_.break_up();
+}
+
 // ---- Time and progress ----
 
 std::vector<PeerId> Group::tick() {
@@ -286,6 +353,7 @@ void Group::on_turn(Epochs::Turn turn) {
       break;
     }
     case Epochs::Turn::kUnchanged: answer({}); break;
+    case Epochs::Turn::kGathered: restore_ballot(); break;
   }
 }
 
@@ -321,7 +389,7 @@ bool Group::forgettable() const {
 bool Group::settled() const {
   const Epochs::Phase phase = epochs_.phase();
   const bool deciding = phase == Epochs::Phase::kStarting || phase == Epochs::Phase::kAsking ||
-                        phase == Epochs::Phase::kEnding;
+                        phase == Epochs::Phase::kEnding || phase == Epochs::Phase::kGathering;
   const auto& peers = membership_.peers();
   return !deciding && !agreement_.recording() &&
          std::all_of(peers.begin(), peers.end(),

@@ -40,6 +40,18 @@ class Group {
   void leave(PeerId peer);                            // by its own will
   void give_up(PeerId peer, const std::string& why);  // whatever it is here, it is lost
 
+  // ---- After a restart, while the members come back ----
+  void restore(const MembershipRecord& record);
+  void restore(const SharedStateRecord& record);
+  // What a member says meanwhile waits until all are back, and is then heard in its order.
+  // kProtocol if that is more than it may have to say.
+  Status hold(PeerId peer, const protocol::Message& message);
+  struct Held {
+    PeerId peer;
+    protocol::Message message;
+  };
+  std::vector<Held> take_held();  // what is to be heard now
+
   // ---- From a peer: kProtocol if it may not be said now ----
   Status hear(PeerId peer, const protocol::Register& message);
   Status hear(PeerId peer, const protocol::LinkReport& message);
@@ -82,6 +94,7 @@ class Group {
   void begin_agreement();
   void notify_waiting();
   std::string why_waiting(PeerId peer) const;
+  void restore_ballot();
 
   const GroupId id_;
   Context& context_;
@@ -93,6 +106,7 @@ class Group {
   Agreement agreement_;
   std::map<PeerId, std::string> notices_;  // the last one of each who waits
   bool notices_due_ = false;
+  std::map<PeerId, std::vector<protocol::Message>> held_;
 };
 
 }  // namespace pccl::master

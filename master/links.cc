@@ -1,6 +1,7 @@
 #include "master/links.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "csrc/base/assert.h"
 
@@ -20,7 +21,7 @@ Links::View::State state_of(protocol::LinkState state) {
 
 void Links::add(PeerId dialler, PeerId acceptor) {
   const bool fresh =
-      links_.try_emplace(pair(dialler, acceptor), Link{dialler, {}, {}, 0, 0, 0}).second;
+      links_.try_emplace(pair(dialler, acceptor), Link{dialler, {}, {}, false, 0, 0, 0}).second;
   PCCL_ASSERT(fresh && dialler != acceptor);
 }
 
@@ -57,7 +58,9 @@ Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
   }
   view = {state_of(report.state), report.text};
   if (link.up() != was_up) was_up ? --up_count_ : ++up_count_;
-  return link.up() ? News::kMade : News::kDead;
+  const bool first = !std::exchange(link.known, true);
+  if (!link.up()) return News::kDead;
+  return first ? News::kNone : News::kMade;
 }
 
 bool Links::linked(PeerId a, PeerId b) const {

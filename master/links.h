@@ -1,8 +1,8 @@
 // Links: what the peers of one group have said about the links between them. Each pair has one: the
-// peer that registered first dials, the other accepts, and each side has its own view. The dialler
-// says when it is up; that it is down, either side says. The connections it has been, one after the
-// other, have serial numbers, so that what is said late of one is not taken for news of the next.
-// Pure bookkeeping: what a dead link means for a member is membership's to decide.
+// peer with the smaller number dials, the other accepts, and each side has its own view. The
+// dialler says when it is up; that it is down, either side says. The connections it has been, one
+// after the other, have serial numbers, so that what is said late of one is not taken for news of
+// the next. Pure bookkeeping: what a dead link means for a member is membership's to decide.
 #pragma once
 
 #include <functional>
@@ -32,7 +32,8 @@ class Links {
   enum class News {
     kNone,  // there is no link between these two any more, or it is known, or of an older
             // connection
-    kMade,  // it is up, on a new connection: nothing of the one before arrives any more
+    kMade,  // it is up, on a new connection: nothing of the one before arrives any more. The first
+            // word about a link is none of that: after a restart it may be up for long
     kDead,  // it is down, or still cannot be had
   };
   News report(PeerId from, const protocol::LinkReport& report);
@@ -62,6 +63,7 @@ class Links {
   struct Link {
     PeerId dialler;
     View by_dialler, by_acceptor;
+    bool known = false;           // something was reported of it
     uint32_t made = 0, dead = 0;  // serials of the last connections made, dead
     int down_ticks = 0;
     bool up() const { return made > dead; }

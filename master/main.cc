@@ -2,12 +2,15 @@
 // for SIGINT or SIGTERM. Exit codes: 0 ended by a signal, 1 the system refused, 2 wrong usage.
 
 #include <pthread.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "csrc/base/log.h"
@@ -20,17 +23,30 @@
 namespace {
 
 constexpr const char* kUsage =
-    "usage: pccl master [--host HOST] [--port PORT]\n"
+    "usage: pccl master [--host HOST] [--port PORT] [--journal PATH | --no-journal] [--new]\n"
+    "                   [--resume-from REVISION:HASH [--run NAME] [--group NUMBER]]\n"
     "\n"
     "Runs a master: peers find each other through it and agree by way of it. It carries no tensor, "
     "and\n"
     "one master serves many runs by name. It ends at SIGINT (Ctrl-C) or SIGTERM.\n"
     "\n"
-    "  --host HOST  address or name to listen on (default 127.0.0.1: this machine only);\n"
-    "               0.0.0.0 and :: are every address of this machine\n"
-    "  --port PORT  port to listen on (default 48148); 0 is any free one\n"
-    "  --version    show the version and exit\n"
-    "  --help       show this and exit\n"
+    "  --host HOST     address or name to listen on (default 127.0.0.1: this machine only);\n"
+    "                  0.0.0.0 and :: are every address of this machine\n"
+    "  --port PORT     port to listen on (default 48148); 0 is any free one\n"
+    "  --journal PATH  where it remembers its runs: started again with the same journal and "
+    "address,\n"
+    "                  it goes on with them (default ~/.local/state/pccl/master-PORT.journal; "
+    "none\n"
+    "                  with --port 0)\n"
+    "  --no-journal    remember nothing: when this master ends, its runs do\n"
+    "  --new           begin afresh; what the journal held stays beside it as PATH.old\n"
+    "  --resume-from REVISION:HASH\n"
+    "                  let a run go on from an older shared state (a checkpoint) than the one it\n"
+    "                  agreed on last; both are in the error that refused it\n"
+    "  --run NAME      the run that --resume-from is for, if the journal knows more than one\n"
+    "  --group NUMBER  its peer group (default 0)\n"
+    "  --version       show the version and exit\n"
+    "  --help          show this and exit\n"
     "\n"
     "Environment: PCCL_LOG is error, warning (default), info or debug.\n"
     "Traffic is plain text and nobody proves who they are: use it in networks that you trust.\n";
@@ -40,46 +56,144 @@ enum class Mode { kServe, kHelp, kVersion, kWrong };
 struct Arguments {
   Mode mode = Mode::kServe;
   pccl::net::Endpoint at{"127.0.0.1", 48148};
+  std::optional<std::string> journal;  // none: the default place
+  bool forgets = false;
+  bool fresh = false;
+  std::optional<pccl::master::Resumption> resume_from;
   std::string wrong;
 };
 
-Arguments wrong(std::string text) { return {Mode::kWrong, {}, std::move(text)}; }
+Arguments wrong(std::string text) {
+  Arguments arguments;
+  arguments.mode = Mode::kWrong;
+  arguments.wrong = std::move(text);
+  return arguments;
+}
+
+template <typename Number>
+bool parse_number(const std::string& text, Number& number) {
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && at == end;
+}
+
+// Takes one `--name value`. Returns why it cannot; empty if it could.
+std::string take(Arguments& arguments, const std::string& name, const std::string& value) {
+  if (name == "--host") {
+    arguments.at.host = value;
+    return value.empty() ? "--host is empty: give an address or a name, 0.0.0.0 for all" : "";
+  }
+  if (name == "--port") {
+    return parse_number(value, arguments.at.port)
+               ? ""
+               : "--port is \"" + value + "\", a number from 0 to 65535 is needed";
+  }
+  if (name == "--journal") {
+    arguments.journal = value;
+    return value.empty() ? "--journal is empty: give a path, or --no-journal" : "";
+  }
+  if (name == "--resume-from") {
+    arguments.resume_from = pccl::master::parse_resumption(value);
+    return arguments.resume_from ? ""
+                                 : "--resume-from is \"" + value +
+                                       "\", REVISION:HASH is needed, for example "
+                                       "120:00c0ffee00c0ffee";
+  }
+  return "unknown argument \"" + name + "\"";
+}
 
 Arguments parse(int argc, char** argv) {
   Arguments arguments;
+  std::string run, group;
   for (int i = 1; i < argc; ++i) {
     std::string name = argv[i], value;
-    if (name == "--help" || name == "-h") return {Mode::kHelp, {}, {}};
-    if (name == "--version") return {Mode::kVersion, {}, {}};
+    if (name == "--help" || name == "-h" || name == "--version") {
+      arguments.mode = name == "--version" ? Mode::kVersion : Mode::kHelp;
+      return arguments;
+    }
+    if (name == "--no-journal" || name == "--new") {
+      (name == "--new" ? arguments.fresh : arguments.forgets) = true;
+      continue;
+    }
     const size_t equals = name.find('=');
     const bool joined = equals != std::string::npos;
     if (joined) {
       value = name.substr(equals + 1);
       name.resize(equals);
     }
-    if (name != "--host" && name != "--port") return wrong("unknown argument \"" + name + "\"");
-    if (!joined && i + 1 == argc) return wrong(name + " needs a value");
+    if (!name.starts_with("--")) return wrong("unknown argument \"" + name + "\"");
+    if (!joined && i + 1 == argc) return wrong(name + " needs a value, or is unknown");
     if (!joined) value = argv[++i];
-    if (name == "--host") {
-      if (value.empty())
-        return wrong("--host is empty: give an address or a name, 0.0.0.0 for all");
-      arguments.at.host = value;
+    if (name == "--run" || name == "--group") {
+      (name == "--run" ? run : group) = value;
       continue;
     }
-    const char* const end = value.data() + value.size();
-    const auto [at, error] = std::from_chars(value.data(), end, arguments.at.port);
-    if (error != std::errc() || at != end) {
-      return wrong("--port is \"" + value + "\", a number from 0 to 65535 is needed");
-    }
+    const std::string why = take(arguments, name, value);
+    if (!why.empty()) return wrong(why);
   }
-  return arguments;
+  if (arguments.forgets && (arguments.journal || arguments.fresh || arguments.resume_from)) {
+    return wrong("--no-journal goes with none of --journal, --new and --resume-from");
+  }
+  if (!arguments.resume_from) {
+    const bool lonely = !run.empty() || !group.empty();
+    return lonely ? wrong("--run and --group say what --resume-from is for: give it too")
+                  : arguments;
+  }
+  arguments.resume_from->run = run;
+  if (group.empty() || parse_number(group, arguments.resume_from->group.value)) return arguments;
+  return wrong("--group is \"" + group + "\", the number of a peer group is needed");
 }
 
-int serve(const pccl::net::Endpoint& at, const sigset_t& ending) {
-  auto shell = pccl::master::Shell::open(at);
+// Where a master on this port remembers, by the XDG Base Directory Specification; nothing if the
+// environment names no home.
+std::optional<std::string> default_journal(uint16_t port) {
+  const char* state = std::getenv("XDG_STATE_HOME");
+  const char* home = std::getenv("HOME");
+  std::string folder;
+  if (state != nullptr && *state == '/') {
+    folder = state;
+  } else if (home != nullptr && *home == '/') {
+    folder = std::string(home) + "/.local/state";
+  } else {
+    return std::nullopt;
+  }
+  return folder + "/pccl/master-" + std::to_string(port) + ".journal";
+}
+
+// Ends the process as a signal would; main() says why.
+std::atomic<bool> journal_failed{false};
+
+void end_for(const pccl::Status& why) {
+  std::fprintf(stderr,
+               "pccl master: %s: this master ends, since what it decides would not be durable. "
+               "Peers wait PCCL_MASTER_TIMEOUT for the next\n",
+               why.message.c_str());
+  journal_failed = true;
+  kill(getpid(), SIGTERM);
+}
+
+int serve(const Arguments& arguments, const sigset_t& ending) {
+  const pccl::net::Endpoint& at = arguments.at;
+  pccl::master::Remembering remembering{{}, arguments.fresh, arguments.resume_from, end_for};
+  const bool by_default = !arguments.journal && !arguments.forgets;
+  if (arguments.journal) remembering.path = *arguments.journal;
+  if (by_default && at.port != 0) {
+    const auto path = default_journal(at.port);
+    if (!path) {
+      std::fprintf(stderr, "pccl master: HOME is not set: give --journal PATH, or --no-journal\n");
+      return 2;
+    }
+    remembering.path = *path;
+  }
+  if (remembering.path.empty() && (arguments.fresh || arguments.resume_from)) {
+    std::fprintf(stderr,
+                 "pccl master: with --port 0, --new and --resume-from need --journal PATH\n");
+    return 2;
+  }
+  auto shell = pccl::master::Shell::open(at, remembering);
   if (!shell.ok()) {
     std::fprintf(stderr, "pccl master: %s\n", shell.status().message.c_str());
-    return 1;
+    return shell.status().code == pccl::Code::kInvalidArgument ? 2 : 1;
   }
   if (!pccl::master::is_loopback(at)) {
     pccl::log(
@@ -90,9 +204,12 @@ int serve(const pccl::net::Endpoint& at, const sigset_t& ending) {
   }
   const std::string where = text(pccl::net::Endpoint{at.host, shell.value()->port()});
   std::printf("pccl master listening on %s\n", where.c_str());
+  if (!remembering.path.empty())
+    std::printf("remembers its runs in %s\n", remembering.path.c_str());
   std::fflush(stdout);
   int signal = 0;
   sigwait(&ending, &signal);
+  if (journal_failed) return 1;
   pccl::log(pccl::LogLevel::kInfo, std::string("ended by ") + strsignal(signal));
   return 0;
 }
@@ -118,10 +235,11 @@ int main(int argc, char** argv) {
   }
   // Before any thread is made, so that all of them leave these signals to sigwait().
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a journal that may not grow is an error like a full disk
   sigset_t ending;
   sigemptyset(&ending);
   sigaddset(&ending, SIGINT);
   sigaddset(&ending, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &ending, nullptr);
-  return serve(arguments.at, ending);
+  return serve(arguments, ending);
 }

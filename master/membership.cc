@@ -23,16 +23,16 @@ void Membership::welcome(PeerId peer, Peer about) {
 std::vector<PeerId> Membership::register_peer(PeerId id, const std::string& host, uint16_t port) {
   Peer& peer = peers_.at(id);
   PCCL_ASSERT(peer.order == 0);
-  std::vector<PeerId> diallers;
+  std::vector<PeerId> linked;
   for (const auto& [other, about] : peers_) {
     if (about.order == 0) continue;
-    links.add(other, id);
-    diallers.push_back(other);
+    links.add(std::min(other, id), std::max(other, id));
+    linked.push_back(other);
   }
   peer.host = host;
   peer.port = port;
   peer.order = ++registrations_;
-  return diallers;
+  return linked;
 }
 
 void Membership::set_connected(PeerId id, bool connected) {
@@ -54,6 +54,34 @@ void Membership::admit(std::vector<PeerId> members) {
   members_ = std::move(members);
   ranks_.clear();
   for (uint32_t rank = 0; rank < members_.size(); ++rank) ranks_[members_[rank]] = rank;
+}
+
+void Membership::restore(const std::vector<protocol::Member>& ranked,
+                         const std::vector<MemberRecord>& left) {
+  for (const MemberRecord& member : left) {
+    Peer peer;
+    peer.seen_host = member.seen_host;
+    peer.seen_loopback = member.seen_loopback;
+    peer.host = member.host;
+    peer.port = member.port;
+    peer.order = member.order;
+    peer.connected = false;
+    registrations_ = std::max(registrations_, member.order);
+    for (const auto& [other, about] : peers_) {
+      links.add(std::min(other, member.peer), std::max(other, member.peer));
+    }
+    peers_[member.peer] = std::move(peer);
+  }
+  for (uint32_t rank = 0; rank < ranked.size(); ++rank) {
+    if (!peers_.contains(ranked[rank].peer)) continue;
+    members_.push_back(ranked[rank].peer);
+    ranks_[ranked[rank].peer] = rank;
+  }
+}
+
+MemberRecord Membership::record(PeerId id) const {
+  const Peer& peer = peers_.at(id);
+  return {id, peer.seen_host, peer.seen_loopback, peer.host, peer.port, peer.order};
 }
 
 // ---- Who is there ----

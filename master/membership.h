@@ -2,7 +2,8 @@
 // and at which rank, who could be admitted now, and who must be given up (PROTOCOL.md, sections 2
 // and 4). Pure bookkeeping and rules; what is said to whom about it is group.cc's business.
 // Invariants: members are registered peers; a peer that is gone never comes back; between every two
-// registered peers there is one link, which the one that registered first dials.
+// registered peers there is one link, which the one with the smaller number dials: that stays so
+// when the master is restarted and they register in another order.
 #pragma once
 
 #include <deque>
@@ -15,6 +16,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/protocol/messages.h"
 #include "master/links.h"
+#include "master/records.h"
 
 namespace pccl::master {
 
@@ -40,13 +42,17 @@ class Membership {
 
   // ---- Coming and going ----
   void welcome(PeerId peer, Peer about);
-  // Adds its links. Returns who is to dial it. REQUIRES: welcomed and not registered.
+  // Adds its links. Returns with whom. REQUIRES: welcomed and not registered.
   std::vector<PeerId> register_peer(PeerId peer, const std::string& host, uint16_t port);
   void set_connected(PeerId peer, bool connected);
   // It is gone for good, for the reason that a later Resume of it is given.
   void remove(PeerId peer, const std::string& why);
   // The next epoch's members, in rank order. REQUIRES: all registered.
   void admit(std::vector<PeerId> members);
+  // After a restart: who was left of `ranked`, the members of the epoch in rank order. None is
+  // connected, and nothing is known of the links. REQUIRES: nobody is here.
+  void restore(const std::vector<protocol::Member>& ranked, const std::vector<MemberRecord>& left);
+  MemberRecord record(PeerId member) const;
 
   // ---- Who is there ----
   bool empty() const { return peers_.empty(); }

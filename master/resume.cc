@@ -29,6 +29,15 @@ Status append_epoch(const EpochTold& told, uint64_t index, bool end_seen,
 
 }  // namespace
 
+EpochRecord EpochTold::record() const {
+  const auto& kept = verdicts.kept();
+  return {epoch, verdicts.stable_index(), {kept.begin(), kept.end()}, end};
+}
+
+EpochTold EpochTold::restored(const EpochRecord& record, const std::vector<PeerId>& members) {
+  return {record.epoch, VerdictLog(members, record.first_verdict, record.verdicts), record.end};
+}
+
 Result<std::vector<Message>> missed(const Told& told, const Resume& resume) {
   std::vector<Message> messages;
   if (resume.ops.size() != resume.infos.size()) {

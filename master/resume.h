@@ -9,6 +9,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/protocol/messages.h"
+#include "master/records.h"
 #include "master/verdict.h"
 
 namespace pccl::master {
@@ -18,6 +19,10 @@ struct EpochTold {
   Epoch epoch;  // none: nothing was told yet
   VerdictLog verdicts;
   std::optional<protocol::EpochEnd> end;
+
+  EpochRecord record() const;
+  // `members`: who is to acknowledge.
+  static EpochTold restored(const EpochRecord& record, const std::vector<PeerId>& members);
 };
 
 struct Told {

@@ -24,6 +24,7 @@
 #include "csrc/protocol/limits.h"
 #include "master/core.h"
 #include "master/introduction.h"
+#include "master/shell_journal.h"
 #include "master/words.h"
 
 namespace pccl::master {
@@ -39,8 +40,8 @@ uint64_t random_number() {
   return number;
 }
 
-// Grows with every start of the master, so that numbers of peers and epochs are never given twice.
-// It will be counted in the journal; while there is none, the clock's seconds do.
+// Grows with every start of the master, so that numbers of peers and epochs are never given twice:
+// the clock's seconds, or one more than the journal has when the clock was set back.
 uint32_t incarnation_now() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
@@ -59,12 +60,18 @@ bool is_loopback(const net::Endpoint& at) {
 // What is below `loop` belongs to the loop.
 struct Shell::Inside {
   struct Run {
-    Run(net::Loop& loop, Options options, std::function<void()> on_time)
-        : name(options.run), core(std::move(options)), timer(loop, std::move(on_time)) {}
+    Run(net::Loop& loop, const Options& options, const RunRecord& remembered,
+        std::function<void()> on_time)
+        : name(options.run),
+          id(options.run_id),
+          core(options, remembered),
+          timer(loop, std::move(on_time)) {}
     const std::string name;
+    const uint64_t id;
     MasterCore core;
     net::Timer timer;
-    std::deque<uint64_t> persisted;  // tokens of records that are durable
+    std::deque<uint64_t> persisted;  // without a journal: tokens of records, as durable as can be
+    std::optional<std::deque<Event>> waiting;  // until the journal knows the run
   };
   struct Connection {
     std::unique_ptr<net::Stream> stream;
@@ -75,7 +82,8 @@ struct Shell::Inside {
 
   explicit Inside(const net::Endpoint& at) : loopback_only(is_loopback(at)) {}
 
-  Status open(const net::Endpoint& at);
+  Status open(const net::Endpoint& at, const Remembering& remembering);
+  Status open_journal(const Remembering& remembering);
   void close_all();
   void start_draining(std::shared_ptr<std::promise<void>> drained);
 
@@ -92,6 +100,8 @@ struct Shell::Inside {
 
   // ---- Runs ----
   Run* open_run(const std::string& name);
+  Run& make_run(const std::string& name, const RunRecord& remembered);
+  void write(const Run& run, Entry entry, std::function<void(Run&)> then);
   void step(Run& run, const Event& event);
   void step_once(Run& run, const Event& event);
   void perform(Run& run, const Effect& effect);
@@ -100,9 +110,10 @@ struct Shell::Inside {
   bool has_drained() const;
 
   const bool loopback_only;
-  const uint32_t incarnation = incarnation_now();
+  uint32_t incarnation = incarnation_now();
   uint16_t port = 0;
   net::Loop loop{"pccl-master"};
+  std::unique_ptr<JournalFile> journal;  // null: the master forgets
 
   std::unique_ptr<net::Listener> listener;
   std::unique_ptr<net::Timer> hello_timer;
@@ -115,8 +126,34 @@ struct Shell::Inside {
   std::vector<std::byte> encoded;
 };
 
-Status Shell::Inside::open(const net::Endpoint& at) {
+Status Shell::Inside::open_journal(const Remembering& remembering) {
+  auto opened =
+      JournalFile::open(remembering.path, remembering.fresh, incarnation, remembering.on_failure);
+  if (!opened.ok()) return opened.status();
+  journal = std::move(opened.value());
+  Memory memory = journal->memory();
+  if (remembering.resume_from) {
+    auto entries = resume_from(memory, *remembering.resume_from, random_number());
+    if (!entries.ok()) return entries.status();
+    for (const Entry& entry : entries.value()) {
+      memory.apply(entry);
+      journal->write(entry, [] {});
+    }
+  }
+  incarnation = memory.incarnation;
+  loop.post([this, memory = std::move(memory)] {
+    for (const auto& [name, run] : memory.runs) step(make_run(name, run), TimePassed{});
+    idle.clear();  // perhaps there are peers that wait to found it
+  });
+  return {};
+}
+
+Status Shell::Inside::open(const net::Endpoint& at, const Remembering& remembering) {
   if (!loop.status().ok()) return loop.status();
+  if (!remembering.path.empty()) {
+    const Status status = open_journal(remembering);
+    if (!status.ok()) return status;
+  }
   std::promise<Status> opened;
   loop.post([&] {
     auto made =
@@ -275,12 +312,36 @@ Shell::Inside::Run* Shell::Inside::open_run(const std::string& name) {
   const auto known = runs.find(name);
   if (known != runs.end()) return known->second.get();
   if (runs.size() >= protocol::kRunsMax) return nullptr;
-  auto run = std::make_unique<Run>(loop, Options{name, random_number(), incarnation, loopback_only},
-                                   [this, name] {
-                                     // Later in this turn: what has arrived goes first.
-                                     loop.post([this, name] { on_time(name); });
-                                   });
-  return (runs[name] = std::move(run)).get();
+  Run& run = make_run(name, RunRecord{random_number(), {}, {}});
+  if (!journal) return &run;
+  run.waiting.emplace();
+  write(run, RunOpened{name, run.id}, [this](Run& durable) {
+    const std::deque<Event> events = std::move(*durable.waiting);
+    durable.waiting.reset();
+    for (const Event& event : events) step(durable, event);
+  });
+  return &run;
+}
+
+Shell::Inside::Run& Shell::Inside::make_run(const std::string& name, const RunRecord& remembered) {
+  const Options options{name, remembered.run_id, incarnation, loopback_only};
+  runs[name] = std::make_unique<Run>(loop, options, remembered, [this, name] {
+    loop.post([this, name] { on_time(name); });  // later in this turn: what has arrived goes first
+  });
+  return *runs[name];
+}
+
+// `then` on this loop, when it is durable, if the run is still there.
+void Shell::Inside::write(const Run& run, Entry entry, std::function<void(Run&)> then) {
+  journal->write(std::move(entry),
+                 [this, name = run.name, id = run.id, then = std::move(then)]() mutable {
+                   loop.post([this, name, id, then = std::move(then)] {
+                     const auto found = runs.find(name);
+                     if (found == runs.end() || found->second->id != id) return;
+                     then(*found->second);
+                     finish_turn();
+                   });
+                 });
 }
 
 void Shell::Inside::on_time(const std::string& name) {
@@ -290,6 +351,7 @@ void Shell::Inside::on_time(const std::string& name) {
 }
 
 void Shell::Inside::step(Run& run, const Event& event) {
+  if (run.waiting) return run.waiting->push_back(event);
   step_once(run, event);
   while (!run.persisted.empty()) {
     const uint64_t token = run.persisted.front();
@@ -313,7 +375,9 @@ void Shell::Inside::perform(Run& run, const Effect& effect) {
   } else if (const auto* closed = std::get_if<Close>(&effect)) {
     close(closed->connection);
   } else if (const auto* persist = std::get_if<Persist>(&effect)) {
-    run.persisted.push_back(persist->token);  // as durable as it gets without a journal
+    if (!journal) return run.persisted.push_back(persist->token);
+    write(run, RunRecorded{run.name, persist->record},
+          [this, token = persist->token](Run& durable) { step(durable, Persisted{token}); });
   } else if (const auto* line = std::get_if<Log>(&effect)) {
     log(line->level, "run \"" + run.name + "\": " + line->text);
   }
@@ -322,7 +386,9 @@ void Shell::Inside::perform(Run& run, const Effect& effect) {
 void Shell::Inside::finish_turn() {
   for (const std::string& name : idle) {
     const auto run = runs.find(name);
-    if (run != runs.end() && run->second->core.idle()) runs.erase(run);
+    if (run == runs.end() || run->second->waiting || !run->second->core.idle()) continue;
+    if (journal) journal->write(RunForgotten{name}, [] {});
+    runs.erase(run);
   }
   idle.clear();
   if (draining.empty()) return;
@@ -346,10 +412,11 @@ void Shell::Inside::start_draining(std::shared_ptr<std::promise<void>> drained) 
   finish_turn();
 }
 
-Result<std::unique_ptr<Shell>> Shell::open(const net::Endpoint& at) {
+Result<std::unique_ptr<Shell>> Shell::open(const net::Endpoint& at,
+                                           const Remembering& remembering) {
   std::unique_ptr<Shell> shell(new Shell());
   shell->inside_ = std::make_unique<Inside>(at);
-  const Status status = shell->inside_->open(at);
+  const Status status = shell->inside_->open(at, remembering);
   if (!status.ok()) return status;
   return shell;
 }

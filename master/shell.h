@@ -1,25 +1,40 @@
-// Shell of the master: a loop, a listener, a connection per peer, a MasterCore per run. Runs are
-// made by the first Hello that names them, and forgotten when nobody is there and nothing is to be
-// remembered. Used by the `pccl-master` executable, and embedded in rank 0 of an env:// start.
-// Methods may be called from any thread but the loop's own.
-// Failure: only open() fails; what a peer does wrong costs its connection.
+// Shell of the master: a loop, a listener, a connection per peer, a MasterCore per run, and the
+// journal, if there is one. Runs are made by the first Hello that names them, and forgotten when
+// nobody is there and nothing is to be remembered; with a journal they outlive the process. Used by
+// the `pccl-master` executable, and embedded in rank 0 of an env:// start. Methods may be called
+// from any thread but the loop's own. Failure: only open() fails; what a peer does wrong costs its
+// connection.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "csrc/base/status.h"
 #include "csrc/net/socket.h"
+#include "master/resumption.h"
 
 namespace pccl::master {
 
 // Whether only processes of this machine can reach a master that listens there.
 bool is_loopback(const net::Endpoint& at);
 
+// Where a master remembers its runs.
+struct Remembering {
+  std::string path;    // of its journal; empty: it forgets
+  bool fresh = false;  // what the journal holds is set aside
+  std::optional<Resumption> resume_from;
+  // The journal can no longer be written, on a thread of the shell's: the master has to end.
+  std::function<void(const Status&)> on_failure;
+};
+
 class Shell {
  public:
-  // Listens on `at`. kSystem when the address cannot be had.
-  static Result<std::unique_ptr<Shell>> open(const net::Endpoint& at);
+  // Listens on `at`. kSystem when the address or the journal cannot be had, kInvalidArgument when
+  // it is not clear what to resume.
+  static Result<std::unique_ptr<Shell>> open(const net::Endpoint& at,
+                                             const Remembering& remembering = {});
   // Ends at once; see drain().
   ~Shell();
 

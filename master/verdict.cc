@@ -49,6 +49,13 @@ VerdictLog::VerdictLog(const std::vector<PeerId>& members) {
   for (const PeerId member : members) seen_[member] = 0;
 }
 
+VerdictLog::VerdictLog(const std::vector<PeerId>& members, uint64_t first,
+                       const std::vector<protocol::Verdict>& verdicts)
+    : first_(first) {
+  for (const PeerId member : members) seen_[member] = first;
+  append(verdicts);
+}
+
 void VerdictLog::append(std::vector<protocol::Verdict> verdicts) {
   for (protocol::Verdict& verdict : verdicts) {
     index_[verdict.op] = next_index();
@@ -79,14 +86,6 @@ void VerdictLog::trim() {
     if (at != index_.end() && at->second == first_) index_.erase(at);
     kept_.pop_front();
   }
-}
-
-std::vector<OpKey> VerdictLog::committed() const {
-  std::vector<OpKey> committed;
-  for (const protocol::Verdict& verdict : kept_) {
-    if (verdict.outcome == Outcome::kCommitted) committed.push_back(verdict.op);
-  }
-  return committed;
 }
 
 std::optional<std::vector<protocol::Verdicts>> VerdictLog::since(Epoch epoch,

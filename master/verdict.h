@@ -30,6 +30,9 @@ class VerdictLog {
  public:
   VerdictLog() = default;
   explicit VerdictLog(const std::vector<PeerId>& members);
+  // As it was, from what others have kept of it: the verdicts from `first` on. Nobody has seen any.
+  VerdictLog(const std::vector<PeerId>& members, uint64_t first,
+             const std::vector<protocol::Verdict>& verdicts);
 
   void append(std::vector<protocol::Verdict> verdicts);
   // `peer` has seen all before `index`. False: that many were never told.
@@ -42,8 +45,7 @@ class VerdictLog {
   uint64_t unseen(PeerId peer) const { return next_index() - seen_.at(peer); }
   // Whether an operation has a verdict that is still kept.
   bool contains(OpKey op) const { return index_.contains(op); }
-  // Kept operations that committed.
-  std::vector<OpKey> committed() const;
+  const std::deque<protocol::Verdict>& kept() const { return kept_; }
 
   // What has to be said to somebody who has seen all before `index`, in messages of bounded size;
   // nothing if that is too long ago.

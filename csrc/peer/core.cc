@@ -80,6 +80,7 @@ struct PeerCore::Inside {
   uint32_t founders() const;
   Status renew(const protocol::EpochStart& start);
   void vote_again_when_renewed();
+  protocol::Hello hello() const;
   void introduce();
   void resume();
   void connection_lost(const std::string& why);
@@ -113,8 +114,7 @@ struct PeerCore::Inside {
   bool votes_again = false;        // in a renewal, when the operations have begun again
   int violations = 0;
   uint64_t ping_counter = 0;
-  uint64_t state_revision = 0, state_hash = 0;  // the last agreed shared state
-  Status ended;                                 // with what calls fail from now on
+  Status ended;  // with what calls fail from now on
   Status gone;
 };
 
@@ -182,8 +182,7 @@ uint32_t PeerCore::Inside::founders() const {
   return context.options.founders > 0 ? context.options.founders : context.options.min_peers;
 }
 
-void PeerCore::Inside::introduce() {
-  membership.enter(Phase::kIntroducing);
+protocol::Hello PeerCore::Inside::hello() const {
   const Options& options = context.options;
   protocol::Hello hello;
   hello.library = options.library;
@@ -194,7 +193,12 @@ void PeerCore::Inside::introduce() {
   hello.rank = options.rank;
   hello.policy = options.policy;
   hello.peer_timeout_ms = milliseconds(options.peer_timeout);
-  context.tell(std::move(hello));
+  return hello;
+}
+
+void PeerCore::Inside::introduce() {
+  membership.enter(Phase::kIntroducing);
+  context.tell(hello());
 }
 
 void PeerCore::Inside::resume() {
@@ -206,9 +210,9 @@ void PeerCore::Inside::resume() {
   resume.epoch = membership.epoch();
   resume.ended = membership.ended();
   operations.describe(resume);
-  resume.joint_answered = joint.answered();
-  resume.state_revision = state_revision;
-  resume.state_hash = state_hash;
+  resume.disturbed = membership.disturbed();
+  joint.describe(resume);
+  if (membership.phase() != Phase::kMember) resume.hello = hello();
   context.tell(std::move(resume));
 }
 
@@ -282,6 +286,7 @@ Status PeerCore::Inside::heard(const protocol::Ping& ping) {
 }
 
 Status PeerCore::Inside::heard(const protocol::Resumed& resumed) {
+  if (resumed.incarnation > membership.incarnation()) sync.master_restarted();
   if (!membership.accept_incarnation(resumed.incarnation)) {
     connection.drop();
     connection_lost("that master is older than the one before");
@@ -449,11 +454,11 @@ Status PeerCore::Inside::heard(const protocol::Answer& answer) {
     }
     result.pending = answer.pending;
     if (answer.kind == JointKind::kSyncSharedState) {
-      result.revision = state_revision = answer.revision;
-      result.state_hash = state_hash = answer.state_hash;
+      result.revision = answer.revision;
+      result.state_hash = answer.state_hash;
     }
   }
-  joint.settle(std::move(result));
+  joint.settle(std::move(result), answer);
   finish_joint_if_drained();
   return {};
 }

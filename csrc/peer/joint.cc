@@ -28,8 +28,9 @@ Status Joint::check(const protocol::Answer& answer) const {
                    std::to_string(answer.number) + ", which is not open here");
 }
 
-void Joint::settle(FinishJoint result) {
+void Joint::settle(FinishJoint result, const std::optional<protocol::Answer>& answer) {
   PCCL_ASSERT(open_ && !open_->result);
+  if (answer) last_answer_ = answer;
   result.handle = open_->handle;
   result.kind = open_->vote.kind;
   open_->result = std::move(result);
@@ -45,6 +46,12 @@ void Joint::finish() {
 void Joint::begin_generation() {
   PCCL_ASSERT(!open_ || open_->result);
   next_ = 0;
+  last_answer_.reset();
+}
+
+void Joint::describe(protocol::Resume& resume) const {
+  resume.joint_answered = answered();
+  resume.last_answer = last_answer_;
 }
 
 void Joint::give_up() {

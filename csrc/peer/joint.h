@@ -35,8 +35,9 @@ class Joint {
   bool repeated(const protocol::Answer& answer) const { return answer.number < answered(); }
   // kProtocol if it answers nothing.
   Status check(const protocol::Answer& answer) const;
-  void settle(FinishJoint result);  // REQUIRES: open, not settled
-  void finish();                    // tells the application. REQUIRES: open, settled
+  // REQUIRES: open, not settled. `answer`: none of an EpochStart.
+  void settle(FinishJoint result, const std::optional<protocol::Answer>& answer = {});
+  void finish();  // tells the application. REQUIRES: open, settled
   // A new generation: numbers from zero. REQUIRES: nothing open that is not settled.
   void begin_generation();
 
@@ -45,6 +46,7 @@ class Joint {
   std::optional<Instant> deadline() const;
 
   uint32_t answered() const { return next_ - (open_ && !open_->result ? 1 : 0); }
+  void describe(protocol::Resume& resume) const;
   void repeat();  // after Resumed, and in a renewal: what is open is cast again
 
  private:
@@ -54,6 +56,7 @@ class Joint {
   const Membership& membership_;
   uint32_t next_ = 0;
   std::optional<Call> open_;
+  std::optional<protocol::Answer> last_answer_;  // in this generation
 };
 
 }  // namespace pccl::peer

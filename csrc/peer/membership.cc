@@ -159,7 +159,7 @@ Status Membership::begin(const protocol::EpochStart& start) {
     unseen_[start.epoch] = topology_;
   }
   if (!renews) look(start.epoch);
-  frozen_ = ended_ = false;
+  frozen_ = ended_ = disturbed_ = false;
   broken_ = {};
   std::vector<PeerId> others;
   for (const protocol::Member& member : start.members) {
@@ -194,7 +194,7 @@ Status Membership::freeze(const protocol::Ask& ask) {
     const std::string why = ask.lost.empty() ? "a link was made anew" : names(ask.lost) + " lost";
     context_.note(LogLevel::kInfo, "epoch " + text(epoch()) + " is ending: " + why);
   }
-  frozen_ = true;
+  frozen_ = disturbed_ = true;
   return {};
 }
 
@@ -252,6 +252,7 @@ Status Membership::dial(const protocol::Dial& dial) {
 
 void Membership::forget(PeerId peer) {
   links_.erase(peer);
+  if (rank_of(peer)) disturbed_ = true;
   context_.emit(ForgetPeer{peer});
 }
 
@@ -266,6 +267,7 @@ void Membership::link_changed(const protocol::LinkReport& report) {
   const bool news = report.state != protocol::LinkState::kUnreachable || !link.last ||
                     link.last->state != protocol::LinkState::kUnreachable;
   link.last = report;
+  if (report.state != protocol::LinkState::kUp && rank_of(report.peer)) disturbed_ = true;
   if (news && says(link)) context_.tell(report);
 }
 

@@ -41,6 +41,7 @@ class Membership {
   void welcome(const protocol::Welcome& welcome);
   PeerId self() const { return welcome_.peer; }
   uint64_t run_id() const { return welcome_.run_id; }
+  uint32_t incarnation() const { return welcome_.incarnation; }
   // A restarted master has a higher incarnation; false, and nothing changes, for a lower one.
   bool accept_incarnation(uint32_t incarnation);
 
@@ -62,6 +63,9 @@ class Membership {
   uint32_t world_size() const { return static_cast<uint32_t>(topology_.members.size()); }
   bool frozen() const { return frozen_; }  // from Ask to the next begin()
   bool ended() const { return ended_; }    // from EpochEnd to the next begin()
+  // Something of this epoch is undone or lost here, so that it cannot just go on under a master
+  // that was restarted: it was frozen, or a link to a member of it has broken.
+  bool disturbed() const { return disturbed_; }
   const Status& broken() const { return broken_; }
 
   std::optional<uint32_t> rank_of(PeerId peer) const;
@@ -93,6 +97,7 @@ class Membership {
   Epoch members_since_, seen_since_;
   bool frozen_ = false;
   bool ended_ = false;
+  bool disturbed_ = false;
   Status broken_;
   std::map<PeerId, Link> links_;
 };

@@ -40,7 +40,12 @@ bool ascending_below(const std::vector<uint32_t>& keys, size_t bound) {
 }  // namespace
 
 Status StateSync::on_plan(const protocol::SyncPlan& plan, const Joint::Call& call) {
-  if (plan_ && *plan_ == plan) return {};  // repeated after a reconnection
+  if (plan_ && *plan_ == plan) {  // repeated after a reconnection
+    repeat();
+    return {};
+  }
+  if (may_be_replaced_) renew();
+  may_be_replaced_ = false;
   const std::string why = check(plan, call);
   if (!why.empty()) return violation("SyncPlan " + std::to_string(plan.number) + ": " + why);
   plan_ = plan;
@@ -179,6 +184,8 @@ void StateSync::stop() {
   }
 }
 
+void StateSync::master_restarted() { may_be_replaced_ = plan_.has_value(); }
+
 void StateSync::renew() {
   stop();
   forget_plan();
@@ -190,7 +197,7 @@ void StateSync::forget_plan() {
   said_.reset();
   fetched_keys_.clear();
   receiving_ = 0;
-  started_ = verified_ = false;
+  started_ = verified_ = may_be_replaced_ = false;
 }
 
 FinishJoint StateSync::settle(const Status& status) {

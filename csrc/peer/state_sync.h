@@ -30,6 +30,8 @@ class StateSync {
 
   void stop();   // the epoch is over: what still runs is drained
   void renew();  // likewise, and another plan for the same call may come
+  // It has forgotten what it planned, and may plan otherwise for the same call.
+  void master_restarted();
   // The call is answered: what is to be installed if it went well. What still runs is drained.
   FinishJoint settle(const Status& status);
   bool busy() const { return !transfers_.empty(); }
@@ -59,6 +61,7 @@ class StateSync {
   size_t receiving_ = 0;                // transfers to this peer that are not complete
   bool started_ = false;                // the plan was
   bool verified_ = false;
+  bool may_be_replaced_ = false;
   std::optional<Handle> verifying_;  // whose staging is being read,
   bool verifies_old_plan_ = false;   // for a plan that is void
   std::optional<protocol::Fetched> said_;

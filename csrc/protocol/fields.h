@@ -1,7 +1,7 @@
 // fields: which fields a message has on the wire, in which order and within which limits. One
 // function per struct, read by codec.cc's writer and by its reader alike, so that the two cannot
-// disagree. Only codec.cc includes this file. A `wire` takes numbers, truth values, enumerators,
-// structs, and lists and texts wrapped in bounded() or prose().
+// disagree. A `wire` (wire.h) takes numbers, truth values, enumerators, structs, optional structs,
+// and lists and texts wrapped in bounded() or prose().
 #pragma once
 
 #include <concepts>
@@ -125,9 +125,9 @@ void fields(auto&, Is<Leave> auto&) {}
 void fields(auto& wire, Is<Kicked> auto& m) { wire(prose(m.text)); }
 void fields(auto& wire, Is<Resume> auto& m) {
   wire.introduction(m.magic, m.version);
-  wire(bounded(m.run, kRunNameBytesMax), m.run_id, m.peer, m.epoch, m.ended);
+  wire(bounded(m.run, kRunNameBytesMax), m.run_id, m.peer, m.epoch, m.ended, m.disturbed);
   wire(bounded(m.ops, kOpsOpenMax), bounded(m.infos, kOpsOpenMax), m.verdict_index, m.stable_index);
-  wire(bounded(m.verdicts, kOpsOpenMax), m.joint_answered, m.state_revision, m.state_hash);
+  wire(bounded(m.verdicts, kOpsOpenMax), m.joint_answered, m.last_answer, m.hello);
 }
 void fields(auto& wire, Is<Resumed> auto& m) { wire(m.incarnation); }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -345,23 +346,24 @@ struct Kicked {
   bool operator==(const Kicked&) const = default;
 };
 
-// Peer -> master, first on a connection that replaces a broken one (PROTOCOL.md, section 5).
+// Peer -> master, first on a connection that replaces a broken one (PROTOCOL.md, section 7).
 struct Resume {
   uint32_t magic = kControlMagic;
   uint16_t version = kVersion;
   std::string run;
   uint64_t run_id = 0;
   PeerId peer;
-  Epoch epoch;                    // the last EpochStart seen
-  bool ended = false;             // its EpochEnd was seen
-  std::vector<OpReport> ops;      // open ones
-  std::vector<OpInfo> infos;      // beside `ops`
-  uint64_t verdict_index = 0;     // verdicts seen
-  uint64_t stable_index = 0;      // verdicts below are not repeated in `verdicts`
-  std::vector<Verdict> verdicts;  // [stable_index, verdict_index)
-  uint32_t joint_answered = 0;    // joint calls of this generation that were answered
-  uint64_t state_revision = 0;    // shared-state record: last agreed revision and hash
-  uint64_t state_hash = 0;
+  Epoch epoch;                        // the last EpochStart seen
+  bool ended = false;                 // its EpochEnd was seen
+  bool disturbed = false;             // it was asked about, or a link to a member of it has broken
+  std::vector<OpReport> ops;          // open ones
+  std::vector<OpInfo> infos;          // beside `ops`
+  uint64_t verdict_index = 0;         // verdicts seen
+  uint64_t stable_index = 0;          // verdicts below are not repeated in `verdicts`
+  std::vector<Verdict> verdicts;      // [stable_index, verdict_index)
+  uint32_t joint_answered = 0;        // joint calls of this generation that were answered
+  std::optional<Answer> last_answer;  // the last Answer to one of them
+  std::optional<Hello> hello;         // before admission: a restarted master has forgotten it
   bool operator==(const Resume&) const = default;
 };
 

@@ -90,12 +90,12 @@ def wait_joined(peers: list[Remote], count: int) -> list[Remote]:
 class Fleet:
     """A master, the warm process, and every peer forked from it."""
 
-    def __init__(self, *, environment: dict[str, str] | None = None) -> None:
-        self.master = subprocess.Popen(
-            [PCCL, "master", "--port", "0"], stdout=subprocess.PIPE, text=True
-        )
-        assert self.master.stdout is not None
-        self.address = self.master.stdout.readline().split()[-1]
+    def __init__(
+        self, *, environment: dict[str, str] | None = None, journal: Path | None = None
+    ) -> None:
+        self.journal = journal
+        self.address = "127.0.0.1:0"
+        self.start_master()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Tensors go back to the system when they are freed: what a peer holds tells of leaks.
         malloc = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
@@ -107,6 +107,28 @@ class Fleet:
         self._control.settimeout(ANSWER_TIMEOUT)
         assert self._control.recv(100) == b"warm"
         self.peers: list[Remote] = []
+
+    def start_master(self, *more: str) -> None:
+        """Starts the master, again at the address it had."""
+        arguments = ["--port", self.address.rpartition(":")[2], *more]
+        if self.journal is not None:
+            arguments += ["--journal", str(self.journal)]
+        else:
+            arguments += ["--no-journal"]
+        self.master = subprocess.Popen(
+            [PCCL, "master", *arguments], stdout=subprocess.PIPE, text=True
+        )
+        assert self.master.stdout is not None
+        self.address = self.master.stdout.readline().split()[-1]
+
+    def kill_master(self) -> None:
+        self.master.kill()
+        self._end_of_master()
+
+    def _end_of_master(self) -> None:
+        self.master.wait(timeout=10)
+        assert self.master.stdout is not None
+        self.master.stdout.close()
 
     def url(self, run: str = "test", **parameters: object) -> str:
         query = "&".join(f"{name}={value}" for name, value in parameters.items())
@@ -157,9 +179,7 @@ class Fleet:
         self._control.close()
         self._warm.wait(timeout=10)
         self.master.terminate()
-        self.master.wait(timeout=10)
-        assert self.master.stdout is not None
-        self.master.stdout.close()
+        self._end_of_master()
 
 
 # ---- Inside a peer process -----------------------------------------------------------------------
@@ -249,13 +269,18 @@ class Peer:
     def are_peers_pending(self) -> dict[str, Any]:
         return self._attempt(lambda: {"pending": self.pccl.are_peers_pending()})
 
+    def set_state(self, value: float, revision: int) -> dict[str, Any]:
+        self.weights = self.torch.full((1000,), value)
+        self.revision = revision
+        return {"ok": True}
+
     def sync(self, strategy: str = "enforce_popular") -> dict[str, Any]:
         state = self.pccl.SharedState({"weights": self.weights}, revision=self.revision)
 
         def sync() -> dict[str, Any]:
             info = self.pccl.sync_shared_state(state, strategy=strategy)
             self.revision = state.revision
-            return {"rx_bytes": info.rx_bytes}
+            return {"rx_bytes": info.rx_bytes, "hash": info.hash}
 
         return {**self._attempt(sync), "digest": digest(self.weights), "revision": self.revision}
 

@@ -368,7 +368,7 @@ class Master:
         self._log = log
         self._runs = itertools.count()
         command = [sys.executable, "-m", "pccl_backend.cli", "master"]
-        command += ["--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--host", "127.0.0.1", "--port", str(self.port), "--no-journal"]
         with open(log, "w") as out:
             self.process = subprocess.Popen(command, stdout=out, stderr=out)
         self._wait_until_it_listens()

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -23,6 +24,18 @@ class Checker {
     violation("P1/P3 " + what + ": " + found->second.who + " saw " + found->second.outcome + ", " +
               who + " saw " + outcome);
   }
+  // Likewise, but of something that a killed master and a lost peer may take with them: that all
+  // had come to a barrier, or what was answered, is for nobody else to know. Compared at the end.
+  void saw_if_it_survives(const std::string& what, const std::string& who,
+                          const std::string& outcome) {
+    later_.push_back({what, who, outcome});
+  }
+  void compare_survivors(const std::function<bool(const std::string&)>& survived) {
+    for (const Later& one : later_) {
+      if (survived(one.who)) saw(one.what, one.who, one.outcome);
+    }
+    later_.clear();
+  }
   void violation(const std::string& what) {
     if (violations_.size() < 10) violations_.push_back(what);
   }
@@ -33,7 +46,11 @@ class Checker {
   struct Seen {
     std::string who, outcome;
   };
+  struct Later {
+    std::string what, who, outcome;
+  };
   std::map<std::string, Seen> seen_;
+  std::vector<Later> later_;
   std::vector<std::string> violations_;
 };
 

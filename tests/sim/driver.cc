@@ -14,6 +14,8 @@ constexpr Duration kCallTimeout = std::chrono::seconds(30);
 // peer takes kPeerTimeout, and it may be found one peer after another.
 constexpr Duration kSettleMax = std::chrono::seconds(25);
 constexpr size_t kPeersMax = 9;
+// Peers try again every second at the latest: by then all are back.
+constexpr Duration kMasterStable = std::chrono::milliseconds(1500);
 
 class Driver {
  public:
@@ -26,6 +28,7 @@ class Driver {
   void add_peer(bool unreachable);
   void run_for(Duration duration);
   void fault();
+  void kill_master();
   void settle();
 
   const RunOptions options_;
@@ -39,6 +42,8 @@ class Driver {
   // holder.
   PeerNode* immortal_ = nullptr;
   uint64_t faults_ = 0;
+  Instant master_up_;          // when it was, or will be, started last
+  Instant master_away_since_;  // before that it had been up for long
 };
 
 WorldOptions world_options(const RunOptions& options) {
@@ -106,6 +111,7 @@ void Driver::fault() {
   if (peers.empty()) return add_peer(false);
   PeerNode* victim = peers[chance_.below(peers.size())];
   const bool spared = victim == immortal_;
+  if (chance_.once_in(6)) return kill_master();
   if (gentle_ && (peers.size() == kPeersMax || !chance_.once_in(4))) {
     PeerNode* other = peers[chance_.below(peers.size())];
     if (other != victim) world_.break_link(*victim, *other);
@@ -139,9 +145,24 @@ void Driver::fault() {
   }
 }
 
+// Again and again, perhaps, but in all for less than peers wait for one (master_timeout), and in
+// gentle runs for less than those that want to join do.
+void Driver::kill_master() {
+  const Instant now = world_.clockwork().now();
+  if (!world_.master_runs()) return;
+  if (now - master_up_ > kMasterStable) master_away_since_ = now;
+  const Duration most = gentle_ ? kPeerTimeout / 2 : kPeerTimeout * 2;
+  const Duration left = master_away_since_ + most - now;
+  if (left <= Duration{0}) return;
+  world_.kill_master();
+  const Duration away = chance_.duration(Duration{0}, chance_.once_in(2) ? left : left / 10);
+  master_up_ = now + away;
+  world_.clockwork().after(away, [this] { world_.start_master(); });
+}
+
 void Driver::settle() {
   for (const auto& peer : world_.peers()) peer->go_on();
-  run_for(kPeerTimeout * 2);  // who was given up hears of it
+  run_for(kPeerTimeout * 2);  // who was given up hears of it, and a master that was killed is back
   while (healthy().size() < (immortal_ != nullptr ? min_peers_ : founders_)) add_peer(false);
   run_for(kPeerTimeout * 2);
   std::map<PeerNode*, uint64_t> before;
@@ -187,6 +208,12 @@ RunReport Driver::run() {
     }
   }
   settle();
+  checker_.compare_survivors([this](const std::string& who) {
+    const auto& peers = world_.peers();
+    return std::any_of(peers.begin(), peers.end(), [&](const auto& peer) {
+      return peer->name() == who && peer->alive() && !peer->gone();
+    });
+  });
   RunReport report;
   report.violations = checker_.violations();
   report.steps = world_.clockwork().steps();

@@ -164,6 +164,7 @@ class Stage {
   static WorldOptions options() {
     WorldOptions options;
     options.control_delay_min = options.control_delay_max = std::chrono::milliseconds(5);
+    options.disk_delay_min = options.disk_delay_max = std::chrono::milliseconds(5);
     options.wire.delay_min = options.wire.delay_max = std::chrono::milliseconds(1);
     return options;
   }
@@ -243,6 +244,10 @@ bool Stage::collective(const std::string& verb, const Arguments& with) {
 }
 
 bool Stage::fault(const std::string& verb, const std::vector<std::string>& names) {
+  if (names == std::vector<std::string>{"master"} && (verb == "kill" || verb == "start")) {
+    verb == "kill" ? world_.kill_master() : world_.start_master();
+    return true;
+  }
   std::vector<PeerNode*> nodes;
   for (const std::string& name : names) nodes.push_back(find(name));
   if (nodes.empty() || std::count(nodes.begin(), nodes.end(), nullptr) > 0) return false;

@@ -289,9 +289,11 @@ void Workload::on_op(const peer::FinishOp& result) {
         batch_failed_ || (!posted.call.late && posted.call.kind != protocol::OpKind::kSend);
   }
   if (!out && posted.call.kind != protocol::OpKind::kSend) {
-    checker_.saw(posted.call.name, node_.name(),
-                 status.ok() ? "ok " + hex(hash_of(posted.buffers))
-                             : "error " + std::string(text(status.code)));
+    const std::string outcome = status.ok() ? "ok " + hex(hash_of(posted.buffers))
+                                            : "error " + std::string(text(status.code));
+    const bool barrier = posted.call.kind == protocol::OpKind::kBarrier;
+    barrier ? checker_.saw_if_it_survives(posted.call.name, node_.name(), outcome)
+            : checker_.saw(posted.call.name, node_.name(), outcome);
   }
   if (out || joint_) return;
   if (failed_ ? open_.empty() : !waiting()) failed_ ? recover() : finished_stage();
@@ -317,7 +319,7 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   if (failed_) return recover();
   if (result.topology && result.topology->members != topology_.members) next_ = result.topology;
   if (result.kind == protocol::JointKind::kArePeersPending) {
-    checker_.saw(where() + " pending", node_.name(), result.pending ? "yes" : "no");
+    checker_.saw_if_it_survives(where() + " pending", node_.name(), result.pending ? "yes" : "no");
   }
   if (result.kind == protocol::JointKind::kSyncSharedState) {
     for (const uint32_t key : result.install) state_[key] = staging_[key];

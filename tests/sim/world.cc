@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "csrc/protocol/codec.h"
+#include "master/journal.h"
 #include "tests/sim/peer_node.h"
 
 namespace pccl::sim {
@@ -18,12 +19,64 @@ struct World::Connection {
   bool peer_open = true;    // so does the peer
 };
 
-World::World(uint64_t seed, WorldOptions options) : options_(options), random_(seed) {
-  master::Options master_options;
-  master_options.run = "sim";
-  master_options.run_id = 7;
-  master_options.loopback_only = options.loopback_only;
-  master_ = std::make_unique<master::MasterCore>(master_options);
+World::World(uint64_t seed, WorldOptions options)
+    : options_(options),
+      random_(seed),
+      disk_(clockwork_, random_, options.disk_delay_min, options.disk_delay_max) {
+  disk_.replace(master::journal::header());
+  start_master();
+}
+
+// ---- The master ----
+
+void World::start_master() {
+  PCCL_ASSERT(!master_);
+  auto replayed = master::journal::replay(disk_.content());
+  if (!replayed.ok()) return note("master", "its journal " + replayed.status().message);
+  master::Memory memory = std::move(replayed.value().memory);
+  const auto apply = [&memory](const master::Entry& entry) { memory.apply(entry); };
+  apply(master::Started{memory.incarnation + 1});
+  if (!memory.runs.contains("sim")) apply(master::RunOpened{"sim", 7});
+  disk_.replace(master::journal::compacted(memory));
+  const master::RunRecord& run = memory.runs.at("sim");
+  note("master", "starts, incarnation " + std::to_string(memory.incarnation));
+  master_ = std::make_unique<master::MasterCore>(
+      master::Options{"sim", run.run_id, memory.incarnation, options_.loopback_only}, run);
+  step_master(master::TimePassed{});
+}
+
+void World::kill_master() {
+  if (!master_) return;
+  note("master", "killed");
+  master_.reset();
+  ++master_timer_;
+  disk_.crash();
+  while (!open_.empty()) {
+    const auto connection = open_.begin()->second;
+    open_.erase(open_.begin());
+    connection->master_open = false;
+    if (random_.once_in(2)) {
+      cut(connection, "connection reset");  // what it had sent before does not arrive
+    } else {
+      connection->to_peer.post(control_delay(),
+                               [this, connection] { cut(connection, "connection reset"); });
+    }
+  }
+}
+
+void World::persist(const master::Persist& persist) {
+  Disk::Bytes frame;
+  master::journal::append({master::RunRecorded{"sim", persist.record}}, frame);
+  disk_.write(std::move(frame), [this, token = persist.token] {
+    if (master_) step_master(master::Persisted{token});
+  });
+}
+
+// The peer's end of it, at once.
+void World::cut(const std::shared_ptr<Connection>& connection, const std::string& why) {
+  if (!connection->peer_open || !connection->peer.alive()) return;
+  connection->peer_open = false;
+  connection->peer.run([connection, why] { connection->peer.connection_closed(connection, why); });
 }
 
 World::~World() = default;
@@ -51,6 +104,11 @@ Duration World::control_delay() {
 void World::connect(PeerNode& peer) {
   clockwork_.after(control_delay(), [this, &peer] {
     if (!peer.alive()) return;
+    if (!master_) {
+      return peer.run([&peer] {
+        peer.step(peer::MasterClosed{Status{Code::kSystem, "connection refused"}});
+      });
+    }
     auto connection =
         std::make_shared<Connection>(clockwork_, peer, master::ConnectionId{++connections_});
     open_[connection->id] = connection;
@@ -100,6 +158,7 @@ void World::forge_last_done(const std::shared_ptr<Connection>& connection,
 }
 
 void World::step_master(const master::Event& event) {
+  if (!master_) return;
   master::Effects effects;
   master_->step(event, clockwork_.now(), effects);
   for (auto& effect : effects) {
@@ -117,8 +176,7 @@ void World::step_master(const master::Event& event) {
       const auto found = open_.find(closing->connection);
       if (found != open_.end()) close(found->second, true, "closed by the master");
     } else if (auto* persist = std::get_if<master::Persist>(&effect)) {
-      clockwork_.after(control_delay(),
-                       [this, token = persist->token] { step_master(master::Persisted{token}); });
+      this->persist(*persist);
     } else if (auto* log = std::get_if<master::Log>(&effect)) {
       note("master", log->text);
     }
@@ -140,12 +198,7 @@ void World::close(std::shared_ptr<Connection> connection, bool by_master, const 
   if (by_master) {
     connection->master_open = false;
     open_.erase(connection->id);
-    connection->to_peer.post(control_delay(), [connection, why] {
-      if (!connection->peer_open || !connection->peer.alive()) return;
-      connection->peer_open = false;
-      connection->peer.run(
-          [connection, why] { connection->peer.connection_closed(connection, why); });
-    });
+    connection->to_peer.post(control_delay(), [this, connection, why] { cut(connection, why); });
     return;
   }
   connection->peer_open = false;
@@ -161,9 +214,7 @@ void World::break_master_connection(PeerNode& peer) {
   const auto connection = peer.connection_;
   if (!connection) return;
   note("network", "breaks the connection between " + peer.name() + " and the master");
-  connection->peer_open = false;
-  connection->peer.run(
-      [connection] { connection->peer.connection_closed(connection, "connection reset"); });
+  cut(connection, "connection reset");
   clockwork_.after(control_delay(), [this, connection] {
     if (!connection->master_open) return;
     connection->master_open = false;

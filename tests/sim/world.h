@@ -1,7 +1,7 @@
-// World: a run in one thread: the shipped MasterCore, PeerCores and ring Engines, on virtual time,
-// over a virtual network with real bytes. What the application does comes from an App per peer;
-// what goes wrong from whoever drives the world (a seed, or a scenario). Everything is a function
-// of the seed.
+// World: a run in one thread: the shipped MasterCore with its journal, PeerCores and ring Engines,
+// on virtual time, over a virtual network with real bytes. What the application does comes from an
+// App per peer; what goes wrong from whoever drives the world (a seed, or a scenario). Everything
+// is a function of the seed.
 #pragma once
 
 #include <functional>
@@ -14,6 +14,7 @@
 #include "csrc/ring/engine.h"
 #include "master/core.h"
 #include "tests/sim/clockwork.h"
+#include "tests/sim/disk.h"
 #include "tests/sim/random.h"
 #include "tests/sim/wire.h"
 
@@ -42,6 +43,8 @@ class App {
 struct WorldOptions {
   Duration control_delay_min = std::chrono::microseconds(10);
   Duration control_delay_max = std::chrono::microseconds(2000);
+  Duration disk_delay_min = std::chrono::microseconds(50);
+  Duration disk_delay_max = std::chrono::milliseconds(5);
   WireOptions wire;
   bool plant_early_commit = false;  // forge the last member's Done (a bug the checker must find)
   bool loopback_only = true;
@@ -61,6 +64,10 @@ class World {
 
   // Breaks the link between two peers though both live (a reset); they may be dialled again.
   void break_link(PeerNode& a, PeerNode& b);
+  // SIGKILL of the master, with whatever its disk was doing; and its restart from what is on it.
+  void kill_master();
+  void start_master();
+  bool master_runs() const { return master_ != nullptr; }
   // Breaks the control connection of a peer; it will resume.
   void break_master_connection(PeerNode& peer);
 
@@ -73,6 +80,8 @@ class World {
   struct Connection;  // a control connection
   void connect(PeerNode& peer);
   void step_master(const master::Event& event);
+  void persist(const master::Persist& persist);
+  void cut(const std::shared_ptr<Connection>& connection, const std::string& why);
   void send_to_master(const std::shared_ptr<Connection>& connection,
                       const protocol::Message& message);
   void arrived_at_master(const std::shared_ptr<Connection>& connection,
@@ -86,7 +95,8 @@ class World {
   WorldOptions options_;
   Random random_;
   Clockwork clockwork_;
-  std::unique_ptr<master::MasterCore> master_;
+  Disk disk_;
+  std::unique_ptr<master::MasterCore> master_;  // null: it was killed
   uint64_t master_timer_ = 0;
   uint64_t connections_ = 0;
   std::map<master::ConnectionId, std::shared_ptr<Connection>> open_;

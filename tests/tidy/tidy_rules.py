@@ -30,7 +30,7 @@ LAYERS = {
 # --- Purity: in these folders all is pure but the shells, named so (shell_link) ---
 PURE_FOLDERS = ("csrc/protocol", "csrc/ring", "csrc/peer", "master")
 PURE_FILES = ("csrc/net/framing", "csrc/net/checksum")
-SHELLS = ("shell", "main", "journal")  # touch the world: sockets, clocks, threads, files
+SHELLS = ("shell", "main")  # touch the world: sockets, clocks, threads, files
 COMPUTE = (
     "kernels",
     "state_hash",

@@ -103,6 +103,28 @@ class Harness {
     }
   }
 
+  // SIGKILL and a new start from what was durable: what was held back is lost.
+  void restart() {
+    RunRecord run{kRunId, {}, {}};
+    for (size_t i = 0; i + held_.size() < records_.size(); ++i) {
+      if (const auto* record = std::get_if<MembershipRecord>(&records_[i])) {
+        run.memberships[record->group] = *record;
+      } else {
+        const auto& state = std::get<SharedStateRecord>(records_[i]);
+        run.shared_states[state.group] = state;
+      }
+    }
+    held_.clear();
+    dials_.clear();
+    lines_.clear();
+    core_ = MasterCore({"run", kRunId, ++incarnation_, false}, run);
+    step(TimePassed{});
+  }
+  void come_back(const std::string& name, const protocol::Resume& resume) {
+    accept(name);
+    say(name, resume);
+  }
+
   // ---- Common beginnings ----
   static protocol::Hello hello(uint32_t min_peers, int32_t rank = -1, uint32_t group = 0) {
     protocol::Hello hello;
@@ -278,6 +300,7 @@ class Harness {
     return name;
   }
 
+  uint32_t incarnation_ = kIncarnation;
   MasterCore core_;
   Instant now_{};
   uint64_t connections_made_ = 0;

@@ -242,7 +242,7 @@ class Wild {
       } else if (const auto* persist = std::get_if<Persist>(&effect)) {
         persists_.push_back(persist->token);
         const auto* membership = std::get_if<MembershipRecord>(&persist->record);
-        if (membership != nullptr) planned_.insert(membership->begun);
+        if (membership != nullptr) planned_.insert(membership->current.epoch);
       }
     }
   }

@@ -53,6 +53,11 @@ class Randomizer {
   requires std::is_class_v<S>
   void fill(S& structure) { fields(*this, structure); }
 
+  template <typename S>
+  void fill(std::optional<S>& structure) {
+    if (below(2) == 0) fill(structure.emplace());
+  }
+
   std::mt19937_64& random_;
 };
 

@@ -1,0 +1,228 @@
+// wire: values as bytes and back, little-endian, for the codec of control messages and for the
+// master's journal. A struct says which fields it has in a function fields(wire, struct), found by
+// its namespace (fields.h has those of the messages); Writer and Reader both read it, so that the
+// two cannot disagree. The reader trusts nothing: counts are checked against their limits and
+// against the bytes that are there before anything is allocated.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "csrc/base/assert.h"
+#include "csrc/protocol/fields.h"
+#include "csrc/protocol/limits.h"
+
+namespace pccl::protocol {
+
+// ---- Writing ----------------------------------------------------------------------------------
+
+inline size_t cut_length(const std::string& text) {
+  if (text.size() <= kTextBytesMax) return text.size();
+  size_t length = kTextBytesMax;
+  while (length > 0 && (text[length] & 0xc0) == 0x80) --length;  // not inside a UTF-8 character
+  return length;
+}
+
+class Writer {
+ public:
+  explicit Writer(std::vector<std::byte>& out) : out_(out) {}
+
+  template <typename... T>
+  void operator()(const T&... field) {
+    (put(field), ...);
+  }
+  void introduction(uint32_t magic, uint16_t version) { (*this)(magic, version); }
+  void code_of_any_version(Code code) { put(code); }
+
+ private:
+  template <std::integral T>
+  void put(T value) {
+    std::array<std::byte, sizeof(T)> bytes;
+    const auto bits = static_cast<uint64_t>(value);
+    for (size_t i = 0; i < sizeof(T); ++i) bytes[i] = static_cast<std::byte>(bits >> (8 * i));
+    out_.insert(out_.end(), bytes.begin(), bytes.end());
+  }
+  template <typename E>
+  requires std::is_enum_v<E>
+  void put(E value) {
+    PCCL_ASSERT(value <= last(value));
+    put(static_cast<uint8_t>(value));
+  }
+  void put(const Bounded<const std::string>& name) {
+    PCCL_ASSERT(name.content.size() <= name.max);
+    put_bytes(name.content, name.content.size());
+  }
+  void put(const Prose<const std::string>& text) {
+    put_bytes(text.content, cut_length(text.content));
+  }
+  template <typename T>
+  void put(const Bounded<const std::vector<T>>& list) {
+    PCCL_ASSERT(list.content.size() <= list.max);
+    put(static_cast<uint32_t>(list.content.size()));
+    for (const T& entry : list.content) put(entry);
+  }
+  template <typename S>
+  requires std::is_class_v<S>
+  void put(const S& structure) { fields(*this, structure); }
+  template <typename S>
+  void put(const std::optional<S>& structure) {
+    put(structure.has_value());
+    if (structure) put(*structure);
+  }
+  void put_bytes(const std::string& text, size_t length) {
+    put(static_cast<uint32_t>(length));
+    const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+    out_.insert(out_.end(), bytes, bytes + length);
+  }
+
+  std::vector<std::byte>& out_;
+};
+
+// ---- Reading ----------------------------------------------------------------------------------
+
+// The fewest bytes that a T takes: what bounds the entries of a list before any is made.
+template <typename T>
+size_t bytes_min() {
+  static const size_t bytes = [] {
+    std::vector<std::byte> out;
+    Writer{out}(T{});
+    return out.size();
+  }();
+  return bytes;
+}
+
+// After the first thing that is wrong, and after an introduction in another version, every further
+// field is left as it is and nothing more is read.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  template <typename... T>
+  void operator()(T&&... field) {
+    (get(field), ...);
+  }
+  void introduction(uint32_t& magic, uint16_t& version) {
+    get(magic);
+    if (reading() && magic != kControlMagic) {
+      refuse("it does not begin with pccl's magic number: the other side is another program");
+    }
+    get(version);
+    if (reading() && version != kVersion) foreign_ = true;
+  }
+  void code_of_any_version(Code& code) {
+    uint8_t number = 0;
+    get(number);
+    const bool known = number <= static_cast<uint8_t>(last(code));
+    code = known ? static_cast<Code>(number) : Code::kProtocol;
+  }
+
+  void end() {
+    if (reading() && at_ < bytes_.size()) {
+      refuse(std::to_string(bytes_.size() - at_) + " bytes are left over after its last field");
+    }
+  }
+  // Why the bytes are refused; empty if they are not.
+  const std::string& refusal() const { return refusal_; }
+  size_t at() const { return at_; }
+
+ private:
+  bool reading() const { return refusal_.empty() && !foreign_; }
+  void refuse(std::string why) {
+    if (refusal_.empty()) refusal_ = std::move(why);
+  }
+  // Moves over `count` bytes; null, having refused, if there are fewer.
+  const std::byte* take(size_t count) {
+    if (!reading()) return nullptr;
+    if (bytes_.size() - at_ < count) {
+      refuse("it ends too early");
+      return nullptr;
+    }
+    at_ += count;
+    return bytes_.data() + at_ - count;
+  }
+
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) void get(T& value) {
+    const std::byte* from = take(sizeof(T));
+    if (from == nullptr) return;
+    uint64_t bits = 0;
+    for (size_t i = 0; i < sizeof(T); ++i) bits |= static_cast<uint64_t>(from[i]) << (8 * i);
+    value = static_cast<T>(bits);
+  }
+  void get(bool& value) {
+    uint8_t number = 0;
+    get(number);
+    if (!reading()) return;
+    if (number > 1) refuse("a truth value of " + std::to_string(number) + ", at most 1");
+    value = number == 1;
+  }
+  template <typename E>
+  requires std::is_enum_v<E>
+  void get(E& value) {
+    uint8_t number = 0;
+    get(number);
+    if (!reading()) return;
+    const auto number_max = static_cast<uint8_t>(last(value));
+    if (number <= number_max) {
+      value = static_cast<E>(number);
+    } else {
+      refuse("an enumerator of " + std::to_string(number) + ", at most " +
+             std::to_string(number_max));
+    }
+  }
+  // The count before a text or list, checked before anything is allocated; 0 if there is none.
+  size_t count(size_t max, size_t entry_bytes_min, const char* what) {
+    uint32_t number = 0;
+    get(number);
+    if (!reading()) return 0;
+    if (number > max) {
+      refuse(std::string(what) + " of " + std::to_string(number) + ", at most " +
+             std::to_string(max));
+      return 0;
+    }
+    if (number > (bytes_.size() - at_) / entry_bytes_min) {
+      refuse(std::string(what) + " of " + std::to_string(number) +
+             ", more than there are bytes for");
+      return 0;
+    }
+    return number;
+  }
+  void get_bytes(std::string& text, size_t max) {
+    const size_t length = count(max, 1, "a text");
+    const std::byte* from = take(length);
+    if (from != nullptr) text.assign(reinterpret_cast<const char*>(from), length);
+  }
+  void get(Bounded<std::string> name) { get_bytes(name.content, name.max); }
+  void get(Prose<std::string> text) { get_bytes(text.content, kTextBytesMax); }
+  template <typename T>
+  void get(Bounded<std::vector<T>> list) {
+    list.content.resize(count(list.max, bytes_min<T>(), "a list"));
+    for (T& entry : list.content) {
+      if (!reading()) return;
+      get(entry);
+    }
+  }
+  template <typename S>
+  requires std::is_class_v<S>
+  void get(S& structure) { fields(*this, structure); }
+  template <typename S>
+  void get(std::optional<S>& structure) {
+    bool there = false;
+    get(there);
+    if (reading() && there) get(structure.emplace());
+  }
+
+  std::span<const std::byte> bytes_;
+  size_t at_ = 0;
+  bool foreign_ = false;  // an introduction in another version: its other fields are unknown to us
+  std::string refusal_;
+};
+
+}  // namespace pccl::protocol

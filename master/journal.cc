@@ -1,0 +1,236 @@
+#include "master/journal.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "csrc/net/checksum.h"
+#include "csrc/protocol/wire.h"
+
+namespace pccl::master {
+
+using protocol::bounded;
+using protocol::Is;
+
+// ---- Fields, in the order of records.h and journal.h ----
+
+void fields(auto& wire, Is<EpochRecord> auto& r) {
+  wire(r.epoch, r.first_verdict, bounded(r.verdicts, protocol::kOpsOpenMax), r.end);
+}
+void fields(auto& wire, Is<MemberRecord> auto& r) {
+  wire(r.peer, bounded(r.seen_host, protocol::kHostBytesMax), r.seen_loopback);
+  wire(bounded(r.host, protocol::kHostBytesMax), r.port, r.order);
+}
+void fields(auto& wire, Is<MembershipRecord> auto& r) {
+  wire(r.group, r.policy, r.peer_timeout_ms, r.founders, r.min_peers);
+  wire(r.previous, r.current, r.start, bounded(r.members, protocol::kMembersMax));
+}
+void fields(auto& wire, Is<SharedStateRecord> auto& r) { wire(r.group, r.revision, r.hash); }
+void fields(auto& wire, Is<Started> auto& e) { wire(e.incarnation); }
+void fields(auto& wire, Is<RunOpened> auto& e) {
+  wire(bounded(e.run, protocol::kRunNameBytesMax), e.run_id);
+}
+void fields(auto& wire, Is<RunForgotten> auto& e) {
+  wire(bounded(e.run, protocol::kRunNameBytesMax));
+}
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr char kMagic[8] = {'p', 'c', 'c', 'l', 'j', 'r', 'n', 'l'};
+constexpr uint32_t kVersion = 1;
+constexpr size_t kHeaderBytes = 16;
+constexpr size_t kFrameBytes = 8;  // before the payload
+
+// Numbers in the file, which never change.
+enum class Kind : uint8_t { kStarted = 1, kOpened, kForgotten, kMembership, kSharedState };
+constexpr Kind last(Kind) { return Kind::kSharedState; }
+
+// ---- Writing ----
+
+void put(protocol::Writer& write, const Entry& entry) {
+  if (const auto* started = std::get_if<Started>(&entry)) {
+    write(Kind::kStarted, *started);
+  } else if (const auto* opened = std::get_if<RunOpened>(&entry)) {
+    write(Kind::kOpened, *opened);
+  } else if (const auto* forgotten = std::get_if<RunForgotten>(&entry)) {
+    write(Kind::kForgotten, *forgotten);
+  } else if (const auto* recorded = std::get_if<RunRecorded>(&entry)) {
+    const auto* membership = std::get_if<MembershipRecord>(&recorded->record);
+    const auto run = bounded(recorded->run, protocol::kRunNameBytesMax);
+    if (membership != nullptr) {
+      write(Kind::kMembership, run, *membership);
+    } else {
+      write(Kind::kSharedState, run, std::get<SharedStateRecord>(recorded->record));
+    }
+  }
+}
+
+// Of the length too: a length that was not written cannot pass for one that was.
+uint32_t checksum_of(std::span<const std::byte> length, std::span<const std::byte> payload) {
+  net::Checksum sum;
+  sum.add(length);
+  sum.add(payload);
+  return sum.value();
+}
+
+// ---- Reading ----
+
+uint32_t number_at(std::span<const std::byte> bytes, size_t at) {
+  uint32_t number = 0;
+  protocol::Reader read{bytes.subspan(at, sizeof number)};
+  read(number);
+  return number;
+}
+
+Entry read_entry(protocol::Reader& read) {
+  Kind kind{};
+  read(kind);
+  RunRecorded recorded;
+  switch (kind) {
+    case Kind::kStarted: {
+      Started started;
+      read(started);
+      return started;
+    }
+    case Kind::kOpened: {
+      RunOpened opened;
+      read(opened);
+      return opened;
+    }
+    case Kind::kForgotten: {
+      RunForgotten forgotten;
+      read(forgotten);
+      return forgotten;
+    }
+    case Kind::kMembership:
+      read(bounded(recorded.run, protocol::kRunNameBytesMax),
+           recorded.record.emplace<MembershipRecord>());
+      break;
+    case Kind::kSharedState:
+      read(bounded(recorded.run, protocol::kRunNameBytesMax),
+           recorded.record.emplace<SharedStateRecord>());
+      break;
+  }
+  return recorded;
+}
+
+Status damaged(size_t at, const std::string& why) {
+  return {Code::kSystem, "is damaged at byte " + std::to_string(at) + ": " + why, {}};
+}
+
+Status check_header(std::span<const std::byte> file) {
+  if (std::memcmp(file.data(), kMagic, sizeof kMagic) != 0) {
+    return {Code::kSystem, "is not a journal of pccl", {}};
+  }
+  const uint32_t version = number_at(file, sizeof kMagic);
+  if (net::checksum(file.first(kHeaderBytes - 4)) != number_at(file, kHeaderBytes - 4)) {
+    return damaged(0, "its header has another checksum");
+  }
+  if (version == kVersion) return {};
+  return {Code::kSystem,
+          "is of version " + std::to_string(version) + ", this master reads version " +
+              std::to_string(kVersion),
+          {}};
+}
+
+// The payload of the frame at `at`, nothing if it was cut off or is garbage.
+std::optional<std::span<const std::byte>> frame_at(std::span<const std::byte> file, size_t at) {
+  if (file.size() - at < kFrameBytes) return std::nullopt;
+  const uint32_t length = number_at(file, at);
+  if (length == 0 || length > file.size() - at - kFrameBytes) return std::nullopt;
+  const auto payload = file.subspan(at + kFrameBytes, length);
+  if (checksum_of(file.subspan(at, 4), payload) != number_at(file, at + 4)) return std::nullopt;
+  return payload;
+}
+
+}  // namespace
+
+void Memory::apply(const Entry& entry) {
+  if (const auto* started = std::get_if<Started>(&entry)) {
+    incarnation = std::max(incarnation, started->incarnation);
+  } else if (const auto* opened = std::get_if<RunOpened>(&entry)) {
+    runs[opened->run] = RunRecord{opened->run_id, {}, {}};
+  } else if (const auto* forgotten = std::get_if<RunForgotten>(&entry)) {
+    runs.erase(forgotten->run);
+  } else if (const auto* recorded = std::get_if<RunRecorded>(&entry)) {
+    const auto run = runs.find(recorded->run);
+    if (run == runs.end()) return;
+    if (const auto* membership = std::get_if<MembershipRecord>(&recorded->record)) {
+      run->second.memberships[membership->group] = *membership;
+    } else {
+      const auto& state = std::get<SharedStateRecord>(recorded->record);
+      run->second.shared_states[state.group] = state;
+    }
+  }
+}
+
+namespace journal {
+
+Bytes header() {
+  Bytes out(sizeof kMagic);
+  std::memcpy(out.data(), kMagic, sizeof kMagic);
+  protocol::Writer write{out};
+  write(kVersion);
+  write(net::checksum(out));
+  return out;
+}
+
+void append(const std::vector<Entry>& entries, Bytes& out) {
+  Bytes payload;
+  protocol::Writer write_payload{payload};
+  for (const Entry& entry : entries) put(write_payload, entry);
+  PCCL_ASSERT(!payload.empty());
+  Bytes length;
+  protocol::Writer{length}(static_cast<uint32_t>(payload.size()));
+  out.insert(out.end(), length.begin(), length.end());
+  protocol::Writer{out}(checksum_of(length, payload));
+  out.insert(out.end(), payload.begin(), payload.end());
+}
+
+Bytes compacted(const Memory& memory) {
+  std::vector<Entry> entries{Started{memory.incarnation}};
+  for (const auto& [name, run] : memory.runs) {
+    entries.emplace_back(RunOpened{name, run.run_id});
+    for (const auto& [group, record] : run.memberships) {
+      entries.emplace_back(RunRecorded{name, record});
+    }
+    for (const auto& [group, record] : run.shared_states) {
+      entries.emplace_back(RunRecorded{name, record});
+    }
+  }
+  Bytes out = header();
+  append(entries, out);
+  return out;
+}
+
+Result<Replayed> replay(std::span<const std::byte> file) {
+  Replayed out;
+  if (file.size() < kHeaderBytes) {
+    const size_t known = std::min(file.size(), sizeof kMagic);
+    if (std::memcmp(file.data(), kMagic, known) == 0) return out;
+    return Status{Code::kSystem, "is not a journal of pccl", {}};
+  }
+  Status status = check_header(file);
+  if (!status.ok()) return status;
+  size_t at = kHeaderBytes;
+  while (const auto payload = frame_at(file, at)) {
+    protocol::Reader read{*payload};
+    while (read.refusal().empty() && read.at() < payload->size()) {
+      const Entry entry = read_entry(read);
+      if (read.refusal().empty()) out.memory.apply(entry);
+    }
+    if (!read.refusal().empty()) return damaged(at, read.refusal());
+    at += kFrameBytes + payload->size();
+  }
+  // Only the last write can have been torn: a good frame further on means damage of another kind.
+  for (size_t later = at + 1; later + kFrameBytes < file.size(); ++later) {
+    if (frame_at(file, later)) return damaged(at, "what follows is good again");
+  }
+  out.bytes = at;
+  return out;
+}
+
+}  // namespace journal
+}  // namespace pccl::master

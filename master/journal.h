@@ -1,0 +1,73 @@
+// Journal: what a master must not forget, as bytes in a file that only grows: a header, then
+// frames, each the work of one write and of one wait for the disk.
+//   header   "pccljrnl" | u32 version | u32 checksum
+//   frame    u32 length of the payload | u32 checksum of length and payload | payload
+//   payload  entries: u8 kind | fields (journal.cc, wire.h)
+// Pure: shell_journal.h has the file, the simulator a disk of its own. Reading is the other half of
+// the promise: a last frame that was cut off or is garbage was never waited for, so nobody was told
+// what it says, and it is dropped. Damage before the last frame is an error that says where.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "csrc/base/status.h"
+#include "master/records.h"
+
+namespace pccl::master {
+
+// The master was started.
+struct Started {
+  uint32_t incarnation = 0;
+  bool operator==(const Started&) const = default;
+};
+// The run begins its life.
+struct RunOpened {
+  std::string run;
+  uint64_t run_id = 0;
+  bool operator==(const RunOpened&) const = default;
+};
+// Nobody is there, and nothing is to be remembered.
+struct RunForgotten {
+  std::string run;
+  bool operator==(const RunForgotten&) const = default;
+};
+struct RunRecorded {
+  std::string run;
+  Record record;
+  bool operator==(const RunRecorded&) const = default;
+};
+using Entry = std::variant<Started, RunOpened, RunForgotten, RunRecorded>;
+
+// What all entries so far come to.
+struct Memory {
+  uint32_t incarnation = 0;  // of the last start; 0: none
+  std::map<std::string, RunRecord> runs;
+
+  void apply(const Entry& entry);  // of a run that was not opened: ignored
+  bool operator==(const Memory&) const = default;
+};
+
+namespace journal {
+
+std::vector<std::byte> header();
+// Appends a frame with these entries. REQUIRES: at least one.
+void append(const std::vector<Entry>& entries, std::vector<std::byte>& out);
+// The same memory in one frame after a header.
+std::vector<std::byte> compacted(const Memory& memory);
+
+struct Replayed {
+  Memory memory;
+  size_t bytes = 0;  // that are good: what follows is torn, and to be cut off
+};
+// Of a whole file. An empty one, or a header that is cut off, is a journal without entries.
+// kSystem: it is no journal, or of another version, or damaged.
+Result<Replayed> replay(std::span<const std::byte> file);
+
+}  // namespace journal
+}  // namespace pccl::master

@@ -1,0 +1,237 @@
+#include "master/shell_journal.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/log.h"
+#include "csrc/net/loop.h"
+
+namespace pccl::master {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+// The file is replaced when it has grown to so many times what it has to say, and so many bytes.
+constexpr size_t kGrowthMax = 8;
+constexpr size_t kBytesMin = 1u << 20;
+
+// A descriptor that is closed once.
+class File {
+ public:
+  File() = default;
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  File& operator=(File&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~File() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  int get() const { return descriptor_; }
+  bool open() const { return descriptor_ >= 0; }
+
+ private:
+  int descriptor_ = -1;
+};
+
+Status system_error(const std::string& what) {
+  const int error = errno;
+  return {Code::kSystem, what + ": " + std::strerror(error), {}};
+}
+
+File open_file(const std::string& path, int flags) {
+  return File(::open(path.c_str(), flags | O_CLOEXEC, 0600));
+}
+
+Status write_all(const File& file, const Bytes& bytes, const std::string& path) {
+  for (size_t at = 0; at < bytes.size();) {
+    const ssize_t wrote = ::write(file.get(), bytes.data() + at, bytes.size() - at);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return system_error("cannot write to the journal " + path);
+    at += static_cast<size_t>(wrote);
+  }
+  if (::fsync(file.get()) == 0) return {};
+  return system_error("cannot make the journal " + path + " durable");
+}
+
+Result<Bytes> read_all(const std::string& path) {
+  const File file = open_file(path, O_RDONLY);
+  if (!file.open() && errno == ENOENT) return Bytes{};
+  if (!file.open()) return system_error("cannot read the journal " + path);
+  Bytes bytes;
+  for (;;) {
+    constexpr size_t kPiece = 1u << 16;
+    const size_t at = bytes.size();
+    bytes.resize(at + kPiece);
+    const ssize_t got = ::read(file.get(), bytes.data() + at, kPiece);
+    if (got < 0 && errno != EINTR) return system_error("cannot read the journal " + path);
+    bytes.resize(at + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got == 0) return bytes;
+  }
+}
+
+std::string folder_of(const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
+}  // namespace
+
+// Below `loop`, all belongs to it once the journal is open.
+struct JournalFile::Inside {
+  Status open(bool fresh, uint32_t incarnation_min);
+  Status take_lock();
+  Status replace();  // the file by a short one
+  void add(Entry entry, std::function<void()> then);
+  void flush();
+  Status write_frame(const std::vector<Entry>& entries);
+
+  std::string path;
+  std::function<void(const Status&)> on_failure;
+  File lock;
+  Memory at_opening;
+  net::Loop loop{"pccl-journal"};
+
+  File file;
+  Memory memory;
+  size_t bytes = 0;       // of the file
+  size_t bytes_kept = 0;  // when it was last replaced
+  bool failed = false;
+  struct Asked {
+    Entry entry;
+    std::function<void()> then;
+  };
+  std::vector<Asked> asked;
+};
+
+Status JournalFile::Inside::take_lock() {
+  std::error_code error;
+  std::filesystem::create_directories(folder_of(path), error);
+  const std::string name = path + ".lock";
+  lock = open_file(name, O_RDWR | O_CREAT);
+  if (!lock.open()) {
+    return system_error("cannot make the journal's lock " + name +
+                        " (--journal names another place, --no-journal does without)");
+  }
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return {};
+  if (errno != EWOULDBLOCK) return system_error("cannot lock the journal " + path);
+  return {Code::kSystem,
+          "the journal " + path +
+              " is in use by another master: end that one, or name another with --journal",
+          {}};
+}
+
+Status JournalFile::Inside::open(bool fresh, uint32_t incarnation_min) {
+  if (!loop.status().ok()) return loop.status();
+  Status status = take_lock();
+  if (!status.ok()) return status;
+  if (fresh && ::access(path.c_str(), F_OK) == 0) {
+    const std::string old = path + ".old";
+    if (::rename(path.c_str(), old.c_str()) != 0)
+      return system_error("cannot rename the journal " + path);
+    log(LogLevel::kWarning, "begins afresh; what the journal held is in " + old);
+  }
+  Result<Bytes> content = read_all(path);
+  if (!content.ok()) return content.status();
+  Result<journal::Replayed> replayed = journal::replay(content.value());
+  if (!replayed.ok()) {
+    return {Code::kSystem,
+            "the journal " + path + " " + replayed.status().message +
+                ": put back a copy that is whole, or begin afresh with --new (its runs are then "
+                "unknown, and their peers have to join again)",
+            {}};
+  }
+  const size_t torn = content.value().size() - replayed.value().bytes;
+  if (torn > 0 && replayed.value().bytes > 0) {
+    log(LogLevel::kWarning, "the journal ended in " + std::to_string(torn) +
+                                " bytes of a write that was cut off; nobody was told of it");
+  }
+  memory = std::move(replayed.value().memory);
+  memory.apply(Started{std::max(memory.incarnation + 1, incarnation_min)});
+  at_opening = memory;
+  return replace();
+}
+
+Status JournalFile::Inside::replace() {
+  const std::string name = path + ".tmp";
+  const Bytes content = journal::compacted(memory);
+  File next = open_file(name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND);
+  if (!next.open()) return system_error("cannot make the journal " + name);
+  Status status = write_all(next, content, name);
+  if (!status.ok()) return status;
+  if (::rename(name.c_str(), path.c_str()) != 0)
+    return system_error("cannot rename the journal " + name);
+  const File folder = open_file(folder_of(path), O_RDONLY | O_DIRECTORY);
+  if (!folder.open() || ::fsync(folder.get()) != 0)
+    return system_error("cannot make the folder of the journal " + path + " durable");
+  file = std::move(next);
+  bytes = bytes_kept = content.size();
+  return {};
+}
+
+void JournalFile::Inside::add(Entry entry, std::function<void()> then) {
+  const bool first = asked.empty();
+  asked.push_back({std::move(entry), std::move(then)});
+  if (first) loop.post([this] { flush(); });  // behind what is being asked for meanwhile
+}
+
+void JournalFile::Inside::flush() {
+  if (failed || asked.empty()) return;
+  std::vector<Asked> now;
+  now.swap(asked);
+  std::vector<Entry> entries;
+  for (Asked& one : now) entries.push_back(std::move(one.entry));
+  const Status status = write_frame(entries);
+  if (!status.ok()) {
+    failed = true;
+    return on_failure(status);
+  }
+  for (const Asked& one : now) one.then();
+}
+
+Status JournalFile::Inside::write_frame(const std::vector<Entry>& entries) {
+  for (const Entry& entry : entries) memory.apply(entry);
+  if (bytes > kBytesMin && bytes > kGrowthMax * bytes_kept) return replace();
+  Bytes frame;
+  journal::append(entries, frame);
+  bytes += frame.size();
+  return write_all(file, frame, path);
+}
+
+Result<std::unique_ptr<JournalFile>> JournalFile::open(
+    const std::string& path, bool fresh, uint32_t incarnation_min,
+    std::function<void(const Status&)> on_failure) {
+  std::unique_ptr<JournalFile> journal(new JournalFile());
+  journal->inside_->path = path;
+  journal->inside_->on_failure = std::move(on_failure);
+  const Status status = journal->inside_->open(fresh, incarnation_min);
+  if (!status.ok()) return status;
+  return journal;
+}
+
+JournalFile::JournalFile() : inside_(std::make_unique<Inside>()) {}
+
+JournalFile::~JournalFile() {
+  inside_->loop.stop();
+  inside_->flush();  // what was asked for last; its thread is gone
+}
+
+const Memory& JournalFile::memory() const { return inside_->at_opening; }
+
+void JournalFile::write(Entry entry, std::function<void()> then) {
+  Inside* const inside = inside_.get();
+  inside->loop.post([inside, entry = std::move(entry), then = std::move(then)]() mutable {
+    inside->add(std::move(entry), std::move(then));
+  });
+}
+
+}  // namespace pccl::master

@@ -1,0 +1,251 @@
+// A master that was killed and started again from its journal (PROTOCOL.md, section 7).
+#include <gtest/gtest.h>
+
+#include "tests/cpp/master/harness.h"
+
+namespace pccl::master {
+namespace {
+
+using protocol::JointKind;
+using protocol::OpState;
+
+struct Restart : testing::Test {
+  // What a member of epoch 1.1 brings back: its open operations.
+  protocol::Resume resume(const std::string& name,
+                          const std::vector<std::pair<uint32_t, OpState>>& ops = {}) {
+    protocol::Resume resume = h.resume(name, epoch(1));
+    for (const auto& [sequence, state] : ops) {
+      resume.ops.push_back({op(sequence), state});
+      resume.infos.push_back(all_reduce(8));
+    }
+    return resume;
+  }
+  void begin(uint32_t sequence) {
+    for (const char* name : {"a", "b"}) {
+      h.say(name, protocol::Begin{epoch(1), op(sequence), all_reduce(8)});
+    }
+  }
+  Harness h;
+};
+
+TEST_F(Restart, TheEpochGoesOnWhenAllAreBack) {
+  h.found({"a", "b"});
+  begin(0);
+  h.restart();
+  h.come_back("a", resume("a", {{0, OpState::kDone}}));
+  EXPECT_EQ(h.story(), (Lines{"a < Resumed"}));
+  h.come_back("b", resume("b", {{0, OpState::kNotDone}}));
+  EXPECT_EQ(h.story(), (Lines{"b < Resumed"}));
+  h.say("b", protocol::Done{epoch(1), op(0), 0});
+  EXPECT_EQ(h.story(), (Lines{"a < Verdicts 0: #0 committed", "b < Verdicts 0: #0 committed"}));
+}
+
+TEST_F(Restart, WhatAllHaveDoneMeanwhileCommits) {
+  h.found({"a", "b"});
+  begin(0);
+  h.restart();
+  h.come_back("a", resume("a", {{0, OpState::kDone}}));
+  h.come_back("b", resume("b", {{0, OpState::kDone}}));
+  EXPECT_EQ(h.story(), (Lines{"a < Resumed", "b < Resumed", "a < Verdicts 0: #0 committed",
+                              "b < Verdicts 0: #0 committed"}));
+}
+
+TEST_F(Restart, AVerdictThatOneHasHeardHoldsForAll) {
+  h.found({"a", "b"});
+  begin(0);
+  h.restart();
+  protocol::Resume knowing = resume("a");
+  knowing.verdict_index = 3;
+  knowing.stable_index = 2;
+  knowing.verdicts = {aborted(0, "they differ")};
+  protocol::Resume lagging = resume("b", {{0, OpState::kDone}});
+  lagging.verdict_index = lagging.stable_index = 2;
+  h.come_back("b", lagging);
+  h.come_back("a", knowing);
+  EXPECT_EQ(h.story(),
+            (Lines{"b < Resumed", "a < Resumed", "b < Verdicts 2: #0 collective mismatch"}));
+}
+
+TEST_F(Restart, WhatIsSaidMeanwhileIsHeardWhenAllAreBack) {
+  h.found({"a", "b"});
+  h.restart();
+  h.come_back("a", resume("a"));
+  h.say("a", protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  h.say("a", protocol::Done{epoch(1), op(0), 0});
+  h.vote("a", epoch(1), 0, kPending);
+  h.say("a", protocol::Ping{1, 0, epoch(1)});
+  EXPECT_EQ(h.take(), (Lines{"a < Resumed", "a < Dial b 10.0.0.1:1002", "a < Pong"}));
+  h.come_back("b", resume("b", {{0, OpState::kDone}}));
+  EXPECT_EQ(h.story(),
+            (Lines{"b < Resumed", "a < Verdicts 0: #0 committed", "b < Verdicts 0: #0 committed"}));
+  h.vote("b", epoch(1), 0, kPending);
+  EXPECT_EQ(h.story(),
+            (Lines{"a < Answer 0 are_peers_pending ok", "b < Answer 0 are_peers_pending ok"}));
+}
+
+TEST_F(Restart, ButOneVoteIsAllThereCanBe) {
+  h.found({"a", "b"});
+  h.restart();
+  h.come_back("a", resume("a"));
+  h.vote("a", epoch(1), 0, kPending);
+  h.vote("a", epoch(1), 1, kPending);
+  EXPECT_EQ(h.story(), (Lines{"a < Resumed", "a closed"}));
+}
+
+TEST_F(Restart, WhoDoesNotComeBackIsLost) {
+  h.found({"a", "b", "c"});
+  begin(0);
+  h.say("c", protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  h.restart();
+  h.come_back("a", resume("a", {{0, OpState::kDone}}));
+  h.come_back("b", resume("b", {{0, OpState::kDone}}));
+  h.take();
+  h.tick_with({"a", "b"}, 10);
+  EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]"}));
+  for (const char* name : {"a", "b"}) {
+    h.say(name, protocol::Report{epoch(1), {{op(0), OpState::kDone}}});
+  }
+  EXPECT_EQ(h.story(),
+            (Lines{"persist", "a < EpochEnd 1.1 committed #0", "b < EpochEnd 1.1 committed #0"}));
+}
+
+TEST_F(Restart, WhatSomebodyHasFrozenIsDecidedAnew) {
+  h.found({"a", "b"});
+  begin(0);
+  h.restart();
+  protocol::Resume frozen = resume("a", {{0, OpState::kNotDone}});
+  frozen.disturbed = true;
+  h.come_back("a", frozen);
+  h.come_back("b", resume("b", {{0, OpState::kNotDone}}));
+  EXPECT_EQ(h.story(), (Lines{"a < Resumed", "b < Resumed", "a < Ask lost []", "b < Ask lost []"}));
+  for (const char* name : {"a", "b"}) {
+    h.say(name, protocol::Report{epoch(1), {{op(0), OpState::kNotDone}}});
+  }
+  EXPECT_EQ(h.story(),
+            (Lines{"persist", "a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none",
+                   "a < EpochStart 2.1 [a b] joined []", "b < EpochStart 2.1 [a b] joined []"}));
+}
+
+TEST_F(Restart, WhatWasDurableIsToldToWhoeverMissedIt) {
+  h.found({"a", "b"});
+  begin(0);
+  h.say("a", protocol::Done{epoch(1), op(0), 0});
+  h.close("b");
+  h.say("a", protocol::LinkReport{h.id("b"), protocol::LinkState::kDown, "reset", 1});
+  h.hold_persists = true;
+  h.say("a", protocol::Report{epoch(1), {{op(0), OpState::kDone}}});
+  EXPECT_EQ(h.story().back(), "persist");
+  h.hold_persists = false;
+  h.release();
+  h.restart();  // the end of epoch 1.1 was durable; suppose that nobody had heard of it
+  h.come_back("a", resume("a", {{0, OpState::kDone}}));
+  EXPECT_EQ(h.story(), (Lines{"a < Resumed", "a < EpochEnd 1.1 committed #0"}));
+  h.come_back("b", resume("b", {{0, OpState::kNotDone}}));
+  EXPECT_TRUE(h.story().at(0).starts_with("b < Reject kicked"));
+}
+
+TEST_F(Restart, WhatWasNotDurableWasNotDecided) {
+  h.found({"a", "b"});
+  begin(0);
+  h.close("b");
+  h.hold_persists = true;
+  h.say("a", protocol::LinkReport{h.id("b"), protocol::LinkState::kDown, "reset", 1});
+  h.say("a", protocol::Report{epoch(1), {{op(0), OpState::kDone}}});
+  h.restart();
+  h.hold_persists = false;
+  protocol::Resume frozen = resume("a", {{0, OpState::kDone}});
+  frozen.disturbed = true;
+  h.come_back("a", frozen);
+  h.come_back("b", resume("b", {{0, OpState::kDone}}));  // it lives after all
+  EXPECT_EQ(h.story(),
+            (Lines{"a < Resumed", "b < Resumed", "a < Verdicts 0: #0 committed",
+                   "b < Verdicts 0: #0 committed", "a < Ask lost []", "b < Ask lost []"}));
+}
+
+TEST_F(Restart, AnAnswerThatOneHasHeardIsGivenToAll) {
+  h.found({"a", "b"});
+  h.restart();
+  protocol::Resume answered = resume("a");
+  answered.joint_answered = 1;
+  answered.last_answer = protocol::Answer{};
+  answered.last_answer->kind = kPending;
+  answered.last_answer->pending = true;
+  h.come_back("a", answered);
+  h.come_back("b", resume("b"));
+  h.story();
+  h.vote("b", epoch(1), 0, kPending);
+  EXPECT_EQ(h.story(), (Lines{"b < Answer 0 are_peers_pending ok pending"}));
+  h.vote("a", epoch(1), 1, kPending);
+  h.vote("b", epoch(1), 1, kPending);
+  EXPECT_EQ(h.story().size(), 2u);
+}
+
+TEST_F(Restart, CallsThatFailedForOneFailForAll) {
+  h.found({"a", "b"});
+  h.restart();
+  protocol::Resume answered = resume("a");
+  answered.joint_answered = 3;
+  answered.last_answer = protocol::Answer{};
+  answered.last_answer->number = 2;
+  answered.last_answer->code = Code::kOperationTimeout;
+  h.come_back("a", answered);
+  h.come_back("b", resume("b"));
+  h.story();
+  for (uint32_t number = 0; number < 3; ++number) h.vote("b", epoch(1), number, kPending);
+  EXPECT_EQ(h.story(), (Lines{"b < Answer 0 are_peers_pending operation timeout",
+                              "b < Answer 1 are_peers_pending operation timeout",
+                              "b < Answer 2 are_peers_pending operation timeout"}));
+}
+
+TEST_F(Restart, TheSharedStateIsWhatItWasAgreedToBe) {
+  h.found({"a", "b"});
+  h.vote("a", epoch(1), 0, kSync, offer(7, {1}));
+  h.vote("b", epoch(1), 0, kSync, offer(7, {1}));
+  h.restart();
+  protocol::Resume a = resume("a"), b = resume("b");
+  h.come_back("a", a);
+  h.come_back("b", b);
+  h.story();
+  h.vote("a", epoch(1), 0, kSync, offer(3, {2}));
+  h.vote("b", epoch(1), 0, kSync, offer(3, {2}));
+  EXPECT_EQ(h.story().at(0), "a < Answer 0 sync_shared_state shared state")
+      << "not from an old one";
+}
+
+TEST_F(Restart, WhoWaitedGoesOnWaiting) {
+  h.found({"a"});
+  h.enlist("n", Harness::hello(1));
+  h.restart();
+  protocol::Resume waiting = h.resume("n", {});
+  waiting.hello = Harness::hello(1);
+  h.come_back("n", waiting);
+  h.say("n", protocol::Register{"", 1002});
+  EXPECT_EQ(h.story(), (Lines{"n < Resumed"}));
+  h.come_back("a", resume("a"));
+  h.link_all();
+  h.story();
+  h.vote("a", epoch(1), 0);
+  EXPECT_EQ(h.story(), (Lines{"persist", "a < EpochStart 2.1 [a n] joined [n]",
+                              "n < EpochStart 2.1 [a n] joined [n]"}));
+}
+
+TEST_F(Restart, AnOldJournalIsNoMatchForItsPeers) {
+  h.found({"a"});
+  h.restart();
+  protocol::Resume ahead = h.resume("a", epoch(9));
+  h.come_back("a", ahead);
+  EXPECT_TRUE(contains(h.take().at(0), "the journal of the master is older than this peer"));
+}
+
+TEST_F(Restart, ALinkThatHasBeenUpAllTheTimeIsNoNews) {
+  h.found({"a", "b"});
+  begin(0);
+  h.restart();
+  h.come_back("a", resume("a", {{0, OpState::kNotDone}}));
+  h.come_back("b", resume("b", {{0, OpState::kNotDone}}));
+  h.link_all();  // it answers the Dials with what is known
+  EXPECT_EQ(h.story(), (Lines{"a < Resumed", "b < Resumed"}));
+}
+
+}  // namespace
+}  // namespace pccl::master
