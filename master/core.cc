@@ -328,7 +328,8 @@ void MasterCore::Inside::on(const TimePassed&) {
 // Whether there was anything.
 bool MasterCore::Inside::hear_held() {
   bool any = false;
-  for (auto& [id, group] : groups) {
+  for (auto& at : groups) {
+    Group& group = at.second;
     for (const Group::Held& held : group.take_held()) {
       any = true;
       if (!connections.connected(held.peer)) continue;

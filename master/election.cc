@@ -78,18 +78,18 @@ std::string refuse_layouts(const std::vector<OfferOf>& offers) {
   return {};
 }
 
-using Record = std::optional<AgreedState>;
+using Recorded = std::optional<AgreedState>;
 
 AgreedState as_agreed(const Offer& offer) { return {offer.revision, state_hash(offer.entries)}; }
 
-bool follows(const AgreedState& state, const Record& recorded) {
+bool follows(const AgreedState& state, const Recorded& recorded) {
   return !recorded || state == *recorded || state.revision == recorded->revision + 1;
 }
 
 // The rank whose content wins: the content most eligible offers have; of those the higher revision;
 // of those the lowest rank. Eligible is what may be sent and follows the record: however many
 // newcomers bring the same fresh weights, they do not outvote the run.
-std::optional<size_t> winner(const std::vector<OfferOf>& offers, const Record& recorded) {
+std::optional<size_t> winner(const std::vector<OfferOf>& offers, const Recorded& recorded) {
   struct Content {
     size_t first = 0;  // the lowest rank that offers it
     size_t votes = 0;

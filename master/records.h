@@ -60,6 +60,7 @@ using Record = std::variant<MembershipRecord, SharedStateRecord>;
 // Who they are, in the same order.
 inline std::vector<PeerId> ids(const std::vector<protocol::Member>& members) {
   std::vector<PeerId> ids;
+  ids.reserve(members.size());
   for (const protocol::Member& member : members) ids.push_back(member.peer);
   return ids;
 }

@@ -189,6 +189,7 @@ void JournalFile::Inside::flush() {
   std::vector<Asked> now;
   now.swap(asked);
   std::vector<Entry> entries;
+  entries.reserve(now.size());
   for (Asked& one : now) entries.push_back(std::move(one.entry));
   const Status status = write_frame(entries);
   if (!status.ok()) {
