@@ -374,12 +374,22 @@ std::string Group::why_waiting(PeerId peer) const {
 
 void Group::notify_waiting() {
   notices_due_ = false;
-  for (const PeerId peer : membership_.waiting()) {
-    std::string why = why_waiting(peer);
-    if (why.empty() || notices_[peer] == why) continue;
-    connections_.send(peer, protocol::Notice{why});
-    notices_[peer] = std::move(why);
+  for (const PeerId peer : membership_.waiting()) notify(peer, why_waiting(peer));
+  const size_t left = membership_.members().size();
+  const bool too_few =
+      epochs_.phase() == Epochs::Phase::kBroken && epochs_.changing() && left < quorum_.min_peers;
+  for (const PeerId member : membership_.members()) {
+    notify(member, too_few ? "update_topology waits for more peers: " + counted(left, "member") +
+                                 (left == 1 ? " is" : " are") + " left, and min_peers is " +
+                                 std::to_string(quorum_.min_peers)
+                           : "");
   }
+}
+
+void Group::notify(PeerId peer, std::string why) {
+  if (why.empty() || notices_[peer] == why) return;
+  connections_.send(peer, protocol::Notice{why});
+  notices_[peer] = std::move(why);
 }
 
 bool Group::forgettable() const {

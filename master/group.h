@@ -93,6 +93,7 @@ class Group {
   void finish(const Agreement::Outcome& outcome);
   void begin_agreement();
   void notify_waiting();
+  void notify(PeerId peer, std::string why);  // once of the same
   std::string why_waiting(PeerId peer) const;
   void restore_ballot();
 

@@ -208,8 +208,9 @@ Bytes compacted(const Memory& memory) {
 Result<Replayed> replay(std::span<const std::byte> file) {
   Replayed out;
   if (file.size() < kHeaderBytes) {
-    const size_t known = std::min(file.size(), sizeof kMagic);
-    if (std::memcmp(file.data(), kMagic, known) == 0) return out;
+    const Bytes ours = header();
+    if (std::equal(file.begin(), file.begin() + std::min(file.size(), sizeof kMagic), ours.begin()))
+      return out;
     return Status{Code::kSystem, "is not a journal of pccl", {}};
   }
   Status status = check_header(file);

@@ -131,11 +131,23 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request) {
   const Op& op = at->second;
   if (op.at[rank(peer)] == At::kNothing) return violation("AbortRequest before Begin");
   std::string text = request.text.empty() ? name(op, request.op) + " was given up" : request.text;
-  const auto absent = ranks_at(op, At::kNothing), unfinished = ranks_at(op, At::kBegun);
+  auto absent = ranks_at(op, At::kNothing);
+  const auto unfinished = ranks_at(op, At::kBegun);
+  std::vector<uint32_t> repeating;
+  std::erase_if(absent, [&](uint32_t rank) {
+    const auto before = begun_before_.find(request.op);
+    const bool again = before != begun_before_.end() && before->second.contains(members_[rank]);
+    if (again) repeating.push_back(rank);
+    return again;
+  });
   const auto has = [](const std::vector<uint32_t>& ranks) {
     return ranks.size() == 1 ? " has" : " have";
   };
   if (!absent.empty()) text += "; " + ranks_text(absent) + has(absent) + " not called it";
+  if (!repeating.empty()) {
+    text += "; " + ranks_text(repeating) + has(repeating) +
+            " called it and not begun to repeat it, after a connection between peers was lost";
+  }
   if (!unfinished.empty()) {
     text += "; " + ranks_text(unfinished) + has(unfinished) + " called it and not finished";
   }
@@ -153,6 +165,7 @@ void Operations::settle(Table::iterator at, protocol::Outcome outcome, Code code
   if (transfers(info)) verdict.sender = info.root, verdict.receiver = info.receiver;
   settled_.push_back(std::move(verdict));
   at->second.settled = true;
+  begun_before_.erase(at->first);
   --open_;
   forget_if_heard(at);
 }
@@ -205,8 +218,14 @@ std::vector<PeerId> Operations::concerned(OpKey op, const std::vector<PeerId>& s
 
 Operations Operations::renewed(Epoch epoch, const std::vector<PeerId>& members) const {
   Operations next(epoch, members);
+  next.begun_before_ = begun_before_;
   for (const auto& [key, op] : table_) {
-    if (!op.settled) continue;
+    if (!op.settled) {
+      for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+        if (op.at[rank] != At::kNothing) next.begun_before_[key].insert(members_[rank]);
+      }
+      continue;
+    }
     Op kept{op.info, true, 0, 0, std::vector<At>(members.size())};
     const auto at = next.table_.emplace(key, std::move(kept)).first;
     for (uint32_t rank = 0; rank < members.size(); ++rank) {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,8 @@ class Operations {
   size_t open_ = 0;               // not settled
   std::vector<size_t> begun_by_;  // entries of the table that each rank has begun
   std::vector<protocol::Verdict> settled_;
+  // Who had begun what is not settled, in earlier epochs of the generation: it begins again there.
+  std::map<OpKey, std::set<PeerId>> begun_before_;
 };
 
 }  // namespace pccl::master

@@ -1,22 +1,9 @@
 #include "master/words.h"
 
-#include <cstdio>
-
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::master {
-
-std::string text(Duration duration) {
-  char out[32];
-  const double seconds = to_seconds(duration);
-  if (seconds < 1) {
-    std::snprintf(out, sizeof out, "%.4g ms", seconds * 1e3);
-  } else {
-    std::snprintf(out, sizeof out, "%.4g s", seconds);
-  }
-  return out;
-}
 
 std::string ranks_text(const std::vector<uint32_t>& ranks) {
   PCCL_ASSERT(!ranks.empty());

@@ -10,8 +10,7 @@
 
 namespace pccl::master {
 
-// "10 s", "2.5 s", "250 ms".
-std::string text(Duration duration);
+using pccl::text;  // of durations; those of this namespace would hide it
 
 // "rank 2", "ranks 0, 1 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 4 more". REQUIRES: at least one.
 std::string ranks_text(const std::vector<uint32_t>& ranks);

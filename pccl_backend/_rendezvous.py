@@ -1,7 +1,8 @@
 """How a process finds its run: what torch calls with a pccl:// URL, and to make a group.
 
 **Open runs** (a pccl:// URL, or PCCL_MASTER, which then beats env://): the master at the URL admits
-this process and assigns its rank. torch asks twice, first for a store with rank and size, then for
+this process and assigns its rank; under env:// with a world of more than one, such a world begins
+together, each process with its rank. torch asks twice, first for a store with rank and size, then for
 the group; the group is made at the first question and found again by the store at the second.
 
 **Everything else** (env://, tcp://, file://, a store, `new_group`): rank and world size are given.
@@ -60,12 +61,12 @@ def read_url(url: str, *, peer_group: int | None = None, min_peers: int | None =
         run = dataclasses.replace(run, peer_group=checked)
     if min_peers is not None:
         checked = _settings.check_integer("min_peers", min_peers, _settings.MEMBERS)
-        run = dataclasses.replace(run, min_peers=checked)
+        run = dataclasses.replace(run, min_peers=checked, founders=max(run.founders, checked))
     return run
 
 
-def join_open_run(run: OpenRun, timeout: timedelta) -> _C.PcclGroup:
-    """Connect to the run's master and wait to be admitted."""
+def join_open_run(run: OpenRun, timeout: timedelta, *, rank: int = -1) -> _C.PcclGroup:
+    """Connect to the run's master and wait to be admitted; `rank` is a wish of a founder."""
     if not isinstance(timeout, timedelta):
         raise TypeError(f"timeout must be a datetime.timedelta, not {type(timeout).__name__}")
     if timeout <= timedelta(0):
@@ -78,9 +79,9 @@ def join_open_run(run: OpenRun, timeout: timedelta) -> _C.PcclGroup:
         port=run.port,
         run=run.run,
         peer_group=run.peer_group,
-        founders=0,
+        founders=run.founders,
         min_peers=run.min_peers,
-        rank=-1,
+        rank=rank,
         open_run=True,
         master=None,
     )
@@ -122,11 +123,23 @@ def create_group(options: Any, pg_options: object) -> _C.PcclGroup:
             return group
         raise _no_groups_in_open_runs()
     if is_default and os.environ.get("PCCL_MASTER"):
-        return join_open_run(_read_master_variable(), options.timeout)
+        return _join_world_at_master(options)
     default = dist.group.WORLD
     if isinstance(default, _C.PcclGroup) and default.open_run:
         raise _no_groups_in_open_runs()
     return _join_fixed_world(options, store)
+
+
+def _join_world_at_master(options: Any) -> _C.PcclGroup:
+    """A world of known size begins together, each with its rank; the master is not in rank 0.
+
+    Of size 1 it is one machine of many, which have a launcher each.
+    """
+    run = _read_master_variable()
+    if options.group_size == 1:
+        return join_open_run(run, options.timeout)
+    run = dataclasses.replace(run, founders=max(options.group_size, run.founders))
+    return join_open_run(run, options.timeout, rank=options.group_rank)
 
 
 def _read_master_variable() -> OpenRun:

@@ -58,6 +58,13 @@ class PeerSettings:
         Raises:
             ValueError: a value is out of form.
         """
+        unknown = sorted(
+            name for name in environment if name.startswith("PCCL_") and name not in _VARIABLES
+        )
+        if unknown:
+            raise ValueError(
+                f"{unknown[0]} is no setting of pccl; known are {', '.join(sorted(_VARIABLES))}"
+            )
         look = _Lookup(environment, parameters or {})
         return cls(
             peer_timeout=look.get("peer_timeout", cls.peer_timeout, _seconds),
@@ -79,7 +86,8 @@ class OpenRun:
         port: of the master.
         run: its name at the master.
         peer_group: peers of one group work together; groups share a run and update together.
-        min_peers: the group begins when so many are there, and does not go on with fewer.
+        min_peers: the group does not go on with fewer.
+        founders: it begins when so many are there.
         peer: how this process takes part.
     """
 
@@ -88,6 +96,7 @@ class OpenRun:
     run: str
     peer_group: int
     min_peers: int
+    founders: int
     peer: PeerSettings
 
 
@@ -99,7 +108,8 @@ _PEER_PARAMETERS = (
     "restore",
     "on_peer_loss",
 )
-_PARAMETERS = ("peer_group", "min_peers", *_PEER_PARAMETERS)
+_VARIABLES = {f"PCCL_{name.upper()}" for name in (*_PEER_PARAMETERS, "log", "master")}
+_PARAMETERS = ("peer_group", "min_peers", "founders", *_PEER_PARAMETERS)
 
 
 def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
@@ -130,12 +140,20 @@ def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
         raise ValueError(f"{url!r}: {error}") from None
     parameters = _parameters(url, parts)
     look = _Lookup({}, parameters)
+    min_peers = look.get("min_peers", 1, _integer(*MEMBERS))
+    founders = look.get("founders", min_peers, _integer(*MEMBERS))
+    if founders < min_peers:
+        raise ValueError(
+            f"{url!r}: founders={founders} is below min_peers={min_peers}: a group cannot begin "
+            "with fewer peers than it needs to go on"
+        )
     return OpenRun(
         host=host,
         port=_port(url, parts),
         run=_run(url, parts),
         peer_group=look.get("peer_group", 0, _integer(*PEER_GROUPS)),
-        min_peers=look.get("min_peers", 1, _integer(*MEMBERS)),
+        min_peers=min_peers,
+        founders=founders,
         peer=PeerSettings.read(environment, parameters),
     )
 

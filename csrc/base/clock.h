@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 namespace pccl {
 
@@ -26,5 +27,8 @@ inline Instant monotonic_now() {
 inline double to_seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
+
+// "10 s", "2.5 s", "250 ms": for messages.
+std::string text(Duration duration);
 
 }  // namespace pccl

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <utility>
 
@@ -38,15 +37,6 @@ struct Context {
 // The master has sent what PROTOCOL.md forbids.
 inline Status violation(std::string text) { return {Code::kProtocol, std::move(text), {}}; }
 
-// "30 s", "1.5 s", "250 ms": for messages.
-inline std::string text(Duration duration) {
-  char out[32];
-  if (duration < std::chrono::seconds(1)) {
-    std::snprintf(out, sizeof out, "%.3g ms", to_seconds(duration) * 1e3);
-  } else {
-    std::snprintf(out, sizeof out, "%.4g s", to_seconds(duration));
-  }
-  return out;
-}
+using pccl::text;  // of durations; those of this namespace would hide it
 
 }  // namespace pccl::peer

@@ -23,6 +23,8 @@ namespace {
 // The first attempts to reach a master are silent for this long: peers and master start in any
 // order.
 constexpr Duration kPatience = std::chrono::seconds(1);
+constexpr const char* kOutOfRun =
+    "; this process is out of the run: call destroy_process_group(), then join again";
 // A master that breaks the protocol so often does so by nature.
 constexpr int kViolationsMax = 3;
 
@@ -263,7 +265,7 @@ Status PeerCore::Inside::heard(const protocol::Reject& reject) {
              closed_why + "), and the master has given it up (" + reject.text + "): join again",
          {}});
   } else if (reject.code == Code::kKicked) {
-    end({Code::kKicked, reject.text, {}});
+    end({Code::kKicked, reject.text + kOutOfRun, {}});
   } else {
     end({Code::kMasterLost,
          "the " + master() + " does not take this peer back: " + reject.text,
@@ -308,7 +310,7 @@ Status PeerCore::Inside::heard(const protocol::Resumed& resumed) {
 }
 
 Status PeerCore::Inside::heard(const protocol::Kicked& kicked) {
-  end({Code::kKicked, kicked.text, {}});
+  end({Code::kKicked, kicked.text + kOutOfRun, {}});
   return {};
 }
 
@@ -325,7 +327,9 @@ void PeerCore::Inside::on(const Listening& event) {
 }
 
 Status PeerCore::Inside::heard(const protocol::Notice& what) {
-  if (what.text != notice) context.note(LogLevel::kWarning, "not admitted yet: " + what.text);
+  const bool waits = membership.phase() != Phase::kMember;
+  if (what.text != notice)
+    context.note(LogLevel::kWarning, (waits ? "not admitted yet: " : "") + what.text);
   notice = what.text;
   return {};
 }
@@ -431,6 +435,8 @@ Status PeerCore::Inside::heard(const protocol::EpochEnd& end) {
   if (!status.ok()) return status;
   operations.on_epoch_end(end);
   end.goes_on ? sync.renew() : sync.stop();
+  // Of a renewal that was overtaken nothing begins any more that a vote would have to follow.
+  if (!end.goes_on && std::exchange(votes_again, false)) joint.repeat();
   return {};
 }
 
@@ -448,6 +454,7 @@ Status PeerCore::Inside::heard(const protocol::Answer& answer) {
   if (status.ok()) {
     if (answer.kind == JointKind::kUpdateTopology) {
       result.topology = membership.topology();
+      result.topology->epoch = membership.members_since();  // the members have not changed since
       result.topology->joined.clear();
       result.topology->left = membership.left_unseen();
       membership.look(membership.members_since());

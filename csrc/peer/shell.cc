@@ -46,9 +46,9 @@ Status check(const net::Endpoint& master, const Options& options) {
   }
   if (options.peer_timeout < protocol::kPeerTimeoutMin ||
       options.peer_timeout > protocol::kPeerTimeoutMax) {
-    return invalid("peer_timeout is " + std::to_string(to_seconds(options.peer_timeout)) +
-                   " s, allowed are " + std::to_string(to_seconds(protocol::kPeerTimeoutMin)) +
-                   " to " + std::to_string(to_seconds(protocol::kPeerTimeoutMax)));
+    return invalid("peer_timeout is " + pccl::text(options.peer_timeout) + ", allowed are " +
+                   pccl::text(protocol::kPeerTimeoutMin) + " to " +
+                   pccl::text(protocol::kPeerTimeoutMax));
   }
   return {};
 }

@@ -114,7 +114,7 @@ struct LinkReport {
   bool operator==(const LinkReport&) const = default;
 };
 
-// Master -> a registered peer: why it is not pending yet.
+// Master -> a peer, for people: why it is not pending yet, or what the members' call waits for.
 struct Notice {
   std::string text;
   bool operator==(const Notice&) const = default;

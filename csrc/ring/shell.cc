@@ -234,8 +234,8 @@ void Shell::Inside::on_tick() {
     if (!link->tick()) silent.push_back(peer);
   }
   for (const PeerId peer : silent) {
-    lost(peer, "nothing was heard on it for " +
-                   std::to_string(to_seconds(tick() * protocol::kTicksPerLinkSilence)) + " s");
+    lost(peer,
+         "nothing was heard on it for " + pccl::text(tick() * protocol::kTicksPerLinkSilence));
   }
 }
 

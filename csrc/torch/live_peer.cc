@@ -28,18 +28,11 @@ Registry* g_registry = new Registry;
 [[maybe_unused]] const int g_registered =
     pthread_atfork(nullptr, nullptr, [] { g_registry = new Registry; });
 
-std::string seconds(Duration duration) {
-  std::string text = std::to_string(to_seconds(duration));
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text + " s";
-}
-
 Status check_time(const char* name, Duration value) {
   if (value >= protocol::kPeerTimeoutMin && value <= protocol::kPeerTimeoutMax) return {};
-  return {Code::kInvalidArgument, std::string(name) + " is " + seconds(value) +
-                                      "; it must be from " + seconds(protocol::kPeerTimeoutMin) +
-                                      " to " + seconds(protocol::kPeerTimeoutMax)};
+  return {Code::kInvalidArgument, std::string(name) + " is " + text(value) + "; it must be from " +
+                                      text(protocol::kPeerTimeoutMin) + " to " +
+                                      text(protocol::kPeerTimeoutMax)};
 }
 
 Status check_size(const char* name, size_t value, size_t min, size_t max) {

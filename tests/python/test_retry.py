@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fleet import Fleet
-from world import free_port
+from world import Master, free_port
 
 COUNT = 4 << 20  # 16 MiB of float32
 
@@ -46,31 +46,37 @@ def test_a_kill_during_all_reduce(fleet: Fleet, victim: int) -> None:
 
 
 # Nothing in it knows of losses, but for the one that dies, when the others are on their way into
-# the same backward pass. Rank 0 hosts the master, so it stays.
+# the same backward pass. All ranks have the same batch, so that the gradient should be the local
+# one: by how much it differs is the scale of the step.
 TRAINING = """
 import os, signal, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("pccl")
 torch.manual_seed(1)
-model = DistributedDataParallel(torch.nn.Linear(200, 200))
+plain = torch.nn.Linear(200, 200)
+model = DistributedDataParallel(plain)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+batch = torch.ones(8, 200)
+scales = []
 for step in range(40):
     if step == 20 and os.environ["RANK"] == os.environ["DIES"]:
         os.kill(os.getpid(), signal.SIGKILL)
-    loss = model(torch.ones(8, 200)).square().mean()
+    local = torch.autograd.grad(plain(batch).square().mean(), plain.weight)[0]
+    loss = model(batch).square().mean()
     optimizer.zero_grad()
     loss.backward()
+    scales.append(f"{(plain.weight.grad / local).nanmean().item():.3f}")
     optimizer.step()
 bits = [parameter.detach().numpy().tobytes() for parameter in model.parameters()]
 size = dist.get_world_size()
 dist.barrier()  # whoever leaves first would be gone from the size of the other
-print("bits", hash(tuple(bits)), size, flush=True)
+print(hash(tuple(bits)), size, *scales, flush=True)
 """
 
 
-@pytest.mark.parametrize("victim", [1, 2])
-def test_unmodified_ddp(tmp_path: Path, victim: int) -> None:
+@pytest.mark.parametrize(("victim", "hosted"), [(0, False), (1, False), (2, False), (2, True)])
+def test_unmodified_ddp(tmp_path: Path, master: Master, victim: int, hosted: bool) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
     environment = {
@@ -83,6 +89,8 @@ def test_unmodified_ddp(tmp_path: Path, victim: int) -> None:
         "PYTHONHASHSEED": "0",
         "DIES": str(victim),
     }
+    if not hosted:
+        environment["PCCL_MASTER"] = master.url()
     processes = [
         subprocess.Popen(
             [sys.executable, str(script)],
@@ -100,11 +108,13 @@ def test_unmodified_ddp(tmp_path: Path, victim: int) -> None:
                 assert process.returncode == -signal.SIGKILL
                 continue
             assert process.returncode == 0, output
-            ends.append(output.splitlines()[-1])
+            ends.append(output.splitlines()[-1].split())
     finally:
         for process in processes:
             process.kill()
             process.wait()
-    assert len(set(ends)) == 1, ends
-    assert ends[0].startswith("bits")
-    assert ends[0].endswith(" 2"), ends
+    assert ends[0] == ends[1], "the survivors have the same bits and took the same steps"
+    size, *scales = ends[0][1:]
+    assert size == "2"
+    # In the interrupted step two have summed what DDP had divided by three; README says so.
+    assert scales == ["1.000"] * 20 + ["0.667"] + ["1.000"] * 19

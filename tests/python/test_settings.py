@@ -23,11 +23,12 @@ def test_names_a_run(url: str, host: str, port: int, run: str) -> None:
     read = read_url(url, {})
     assert (read.host, read.port, read.run) == (host, port, run)
     assert (read.peer_group, read.min_peers, read.peer) == (0, 1, PeerSettings())
+    assert read.founders == 1
 
 
 def test_every_parameter() -> None:
     url = (
-        "pccl://h/r?peer_group=3&min_peers=2&peer_timeout=2.5&master_timeout=7&advertise=me.example"
+        "pccl://h/r?peer_group=3&min_peers=2&founders=3&peer_timeout=2.5&master_timeout=7&advertise=me.example"
         "&port_range=48200-48299&restore=off&on_peer_loss=raise"
     )
     assert read_url(url, {}) == OpenRun(
@@ -36,6 +37,7 @@ def test_every_parameter() -> None:
         run="r",
         peer_group=3,
         min_peers=2,
+        founders=3,
         peer=PeerSettings(
             peer_timeout=2.5,
             master_timeout=7.0,
@@ -86,6 +88,7 @@ def test_a_parameter_beats_a_variable() -> None:
         ("pccl://h/a/b", "must not contain a slash"),
         ("pccl://h/r?minpeers=2", "unknown parameter 'minpeers'; known are peer_group, min_peers"),
         ("pccl://h/r?min_peers=2&min_peers=3", "given twice"),
+        ("pccl://h/r?min_peers=3&founders=2", "founders=2 is below min_peers=3"),
         ("pccl://h/r?min_peers", "name=value"),
         ("pccl://h/r?min_peers=0", "min_peers=0: expected an integer from 1"),
         ("pccl://h/r?min_peers=-1", "min_peers=-1: expected an integer from 1"),
@@ -122,3 +125,8 @@ def test_refuses(url: str, says: str) -> None:
 def test_refuses_a_variable(variable: str, value: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         PeerSettings.read({variable: value})
+
+
+def test_a_variable_that_is_none() -> None:
+    with pytest.raises(ValueError, match="PCCL_PEERTIMEOUT is no setting of pccl; known are PCCL_"):
+        PeerSettings.read({"PCCL_PEERTIMEOUT": "3", "PATH": "/bin"})

@@ -67,7 +67,7 @@ def test_workers_that_are_restarted(make_world: MakeWorld) -> None:
 
 
 def test_a_master_of_ones_own(make_world: MakeWorld, master: Master) -> None:
-    """PCCL_MASTER wins over env://, whose ranks and size then describe one machine only."""
+    """PCCL_MASTER wins over env://, whose world of one process is one machine of many."""
     url = master.url(min_peers=2)
     world = make_world(1)
     for _ in range(2):  # two machines of one process each

@@ -180,7 +180,7 @@ class Stage {
   }
 
   World world_;
-  uint32_t min_peers_ = 0;
+  uint32_t founders_ = 0, min_peers_ = 0;
   std::string transcript_;
 };
 
@@ -203,10 +203,15 @@ std::vector<Teller*> Stage::whom(const Arguments& with) {
 }
 
 void Stage::join(const std::vector<std::string>& names, const Arguments& with) {
-  if (min_peers_ == 0) min_peers_ = static_cast<uint32_t>(number(with, "min_peers", names.size()));
+  if (min_peers_ == 0) {  // those that are named first found the world
+    founders_ = static_cast<uint32_t>(number(with, "founders", names.size()));
+    min_peers_ = static_cast<uint32_t>(number(with, "min_peers", names.size()));
+  }
   for (const std::string& name : names) {
     peer::Options options;
     options.min_peers = min_peers_;
+    options.founders = std::max(founders_, min_peers_);
+    if (word(with, "policy") == "retry") options.policy = protocol::LossPolicy::kRetry;
     PeerNode& node = world_.add_peer(name, options);
     node.set_app(std::make_unique<Teller>(node));
   }

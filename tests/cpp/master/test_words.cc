@@ -7,12 +7,6 @@
 namespace pccl::master {
 namespace {
 
-TEST(Words, DurationsHaveTheUnitThatReadsBest) {
-  EXPECT_EQ(text(Duration(std::chrono::seconds(10))), "10 s");
-  EXPECT_EQ(text(Duration(std::chrono::milliseconds(2500))), "2.5 s");
-  EXPECT_EQ(text(Duration(std::chrono::milliseconds(250))), "250 ms");
-}
-
 TEST(Words, ListsOfRanksEndAfterEight) {
   EXPECT_EQ(ranks_text({2}), "rank 2");
   EXPECT_EQ(ranks_text({0, 1}), "ranks 0 and 1");

@@ -7,6 +7,9 @@ namespace {
 
 using protocol::JointKind;
 
+const std::string kOutOfRun =
+    "; this process is out of the run: call destroy_process_group(), then join again";
+
 TEST(Core, JoinsARun) {
   Transcript t;
   EXPECT_EQ(t.on(JoinCalled{1}), "connect\n");
@@ -137,8 +140,8 @@ TEST(Core, IsKicked) {
   EXPECT_EQ(t.hear(protocol::Kicked{"silent for 10 s"}), "close\nend #0 aborted\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
             "finish call 5: kicked: all_reduce(sum, float32, 8 elements, world size 3) (#0) in "
-            "epoch 1.1: silent for 10 s\n"
-            "gone: kicked: silent for 10 s\n");
+            "epoch 1.1: silent for 10 s" +
+                kOutOfRun + "\ngone: kicked: silent for 10 s" + kOutOfRun + "\n");
 }
 
 TEST(Core, ResumesAfterABrokenConnection) {
@@ -230,7 +233,7 @@ TEST(Core, IsNotTakenBack) {
     EXPECT_EQ(
         t.hear(protocol::Reject{code, "no"}),
         code == Code::kKicked
-            ? "close\ngone: kicked: no\n"
+            ? "close\ngone: kicked: no" + kOutOfRun + "\n"
             : "close\ngone: master lost: the master at host:1 does not take this peer back: no\n");
   }
 }

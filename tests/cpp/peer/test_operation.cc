@@ -365,6 +365,28 @@ TEST(Operation, AVoteIsCastAgainAfterTheLastBegin) {
                 "tell Vote 0 update_topology of 1.2\n");
 }
 
+// Found by the simulator, seed 6550 of that day: the vote was never cast, and the call hung.
+TEST(Operation, AVoteFollowsARenewalThatALossOvertakes) {
+  Transcript t;
+  t.become_member();
+  t.call(t.all_reduce(5));
+  t.go_on(1);
+  t.renew(2);
+  t.lose(2, 3);
+  t.on(OpDrained{epoch_id(1), t.key(0)});
+  EXPECT_EQ(t.joint(9, JointKind::kUpdateTopology), "tell Vote 0 update_topology of 1.2\n");
+}
+
+TEST(Operation, AVoteThatARenewalMadeVoidIsCastInTheBrokenGroup) {
+  Transcript t;
+  t.become_member();
+  t.call(t.all_reduce(5));
+  t.joint(9, JointKind::kUpdateTopology);
+  t.go_on(1);
+  t.renew(2);
+  EXPECT_NE(t.lose(2, 3).find("tell Vote 0 update_topology of 1.2\n"), std::string::npos);
+}
+
 TEST(Operation, LeavingInARenewalWaitsForWhatIsLent) {
   Transcript t;
   t.become_member();
