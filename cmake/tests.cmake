@@ -39,7 +39,10 @@ target_link_libraries(pccl-scenarios PRIVATE sim)
 
 add_test(NAME scenarios COMMAND pccl-scenarios ${PROJECT_SOURCE_DIR}/tests/scenarios)
 # A checker that finds nothing would look just like a protocol without bugs.
-add_test(NAME sim.finds_planted_bug COMMAND pccl-sim --seeds 100 --plant early-commit)
+foreach(bug early-commit no-restore foreign-size lost-answer told-too-early)
+  add_test(NAME sim.finds_planted_bug.${bug} COMMAND pccl-sim --seeds 500 --plant ${bug})
+  list(APPEND plants sim.finds_planted_bug.${bug})
+endforeach()
 add_test(NAME sim.loss_at_every_step COMMAND pccl-sim --sweep 300)
-set_tests_properties(scenarios sim.finds_planted_bug sim.loss_at_every_step
+set_tests_properties(scenarios ${plants} sim.loss_at_every_step
   PROPERTIES LABELS simulated TIMEOUT 120)

@@ -2,8 +2,8 @@
 
 **Open runs** (a pccl:// URL, or PCCL_MASTER, which then beats env://): the master at the URL admits
 this process and assigns its rank; under env:// with a world of more than one, such a world begins
-together, each process with its rank. torch asks twice, first for a store with rank and size, then for
-the group; the group is made at the first question and found again by the store at the second.
+together, each process with its rank. torch asks twice, first for a store with rank and size, then
+for the group; the group is made at the first question and found again by the store at the second.
 
 **Everything else** (env://, tcp://, file://, a store, `new_group`): rank and world size are given.
 Rank 0 of the group hosts a master inside its process and tells the others through the store where

@@ -52,7 +52,7 @@ WorldOptions world_options(const RunOptions& options) {
   if (random.once_in(3)) world.control_delay_max = std::chrono::milliseconds(20);
   if (random.once_in(3)) world.wire.piece_bytes_max = 1000;
   if (random.once_in(4)) world.wire.delay_max = std::chrono::milliseconds(10);
-  world.plant_early_commit = options.plant_early_commit;
+  world.plant = options.plant;
   return world;
 }
 

@@ -13,7 +13,7 @@ namespace pccl::sim {
 
 struct RunOptions {
   uint64_t seed = 1;
-  bool plant_early_commit = false;
+  Bug plant = Bug::kNone;
   // Instead of faults from the seed: a world of `peers` without any, one of which is killed after
   // `kill_at_step`.
   int64_t kill_at_step = -1;

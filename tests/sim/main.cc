@@ -3,7 +3,8 @@
 //   pccl-sim --seeds COUNT [--first N]
 //   pccl-sim --minutes M [--first N]
 //   pccl-sim --sweep COUNT         a loss at every one of the first COUNT steps of a small run
-//   --plant early-commit           with a planted bug: succeeds if the checker finds it
+//   --plant BUG                    with a planted bug (kPlants): succeeds at the first seed in
+//                                  which the checker finds it by the promise that it breaks
 // Exit status 1 if a promise was broken (or, with --plant, if none was).
 #include <chrono>
 #include <cstdio>
@@ -17,8 +18,27 @@
 
 namespace {
 
+using pccl::sim::Bug;
 using pccl::sim::RunOptions;
 using pccl::sim::RunReport;
+
+struct Plant {
+  const char* name;
+  Bug bug;
+  const char* breaks;
+};
+constexpr Plant kPlants[] = {{"early-commit", Bug::kEarlyCommit, "P1"},
+                             {"no-restore", Bug::kNoRestore, "P2"},
+                             {"foreign-size", Bug::kForeignSize, "P3"},
+                             {"lost-answer", Bug::kLostAnswer, "P4"},
+                             {"told-too-early", Bug::kToldTooEarly, "P6"}};
+
+const Plant* find_plant(const std::string& name) {
+  for (const Plant& plant : kPlants) {
+    if (name == plant.name) return &plant;
+  }
+  return nullptr;
+}
 
 struct Totals {
   uint64_t runs = 0, steps = 0, faults = 0, outcomes = 0, turns = 0, failed = 0;
@@ -39,7 +59,7 @@ void add(Totals& totals, const RunOptions& options, const RunReport& report) {
   totals.virtual_seconds += pccl::to_seconds(report.virtual_time);
   if (report.violations.empty()) return;
   if (totals.failed++ == 0) totals.first_failed = options.seed;
-  if (options.plant_early_commit) return;
+  if (options.plant != Bug::kNone) return;
   const std::string step =
       options.kill_at_step < 0 ? "" : " --kill-at " + std::to_string(options.kill_at_step);
   std::printf("seed %llu%s broke a promise:\n", static_cast<unsigned long long>(options.seed),
@@ -57,26 +77,39 @@ std::optional<std::map<std::string, std::string>> arguments(int argc, char** arg
   return given;
 }
 
-int summary(const Totals& totals, double wall, bool plant) {
+int summary(const Totals& totals, double wall) {
   std::printf(
-      "%llu runs, %llu steps, %llu faults, %llu outcomes compared, %llu turns; %.1f seeds/s, %.0f "
-      "virtual s per s\n",
+      "%llu runs, %llu steps, %llu faults, %llu outcomes compared, %llu turns; %.1f seeds/s, %.2f "
+      "virtual hours per minute\n",
       static_cast<unsigned long long>(totals.runs), static_cast<unsigned long long>(totals.steps),
       static_cast<unsigned long long>(totals.faults),
       static_cast<unsigned long long>(totals.outcomes),
       static_cast<unsigned long long>(totals.turns), static_cast<double>(totals.runs) / wall,
-      totals.virtual_seconds / wall);
-  if (plant) {
-    std::printf("planted bug: found in %llu of %llu runs, first in seed %llu\n",
-                static_cast<unsigned long long>(totals.failed),
-                static_cast<unsigned long long>(totals.runs),
-                static_cast<unsigned long long>(totals.first_failed));
-    return totals.failed > 0 ? 0 : 1;
-  }
+      totals.virtual_seconds / 60 / wall);
   std::printf("%llu passed, %llu failed\n",
               static_cast<unsigned long long>(totals.runs - totals.failed),
               static_cast<unsigned long long>(totals.failed));
   return totals.failed > 0 ? 1 : 0;
+}
+
+// Whether a violation of the promise that the bug breaks is found, and in which seed first.
+int hunt(const Plant& plant, uint64_t first, uint64_t count) {
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    RunOptions options;
+    options.seed = seed;
+    options.plant = plant.bug;
+    for (const std::string& violation : pccl::sim::run_seed(options).violations) {
+      if (violation.find(plant.breaks) == std::string::npos) continue;
+      std::printf("planted bug %s: found in seed %llu, the %llu. of %llu:\n  %s\n", plant.name,
+                  static_cast<unsigned long long>(seed),
+                  static_cast<unsigned long long>(seed - first + 1),
+                  static_cast<unsigned long long>(count), violation.c_str());
+      return 0;
+    }
+  }
+  std::printf("planted bug %s: not found in %llu seeds\n", plant.name,
+              static_cast<unsigned long long>(count));
+  return 1;
 }
 
 }  // namespace
@@ -87,7 +120,14 @@ int main(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: pccl-sim --seed N | --seeds COUNT | --minutes M | --sweep COUNT  [--first N] "
-        "[--kill-at STEP] [--plant early-commit]\n");
+        "[--kill-at STEP] [--plant BUG]\n");
+    return 2;
+  }
+  const Plant* const plant = given->contains("plant") ? find_plant((*given)["plant"]) : nullptr;
+  if (given->contains("plant") && plant == nullptr) {
+    std::fprintf(stderr, "pccl-sim: --plant is one of");
+    for (const Plant& known : kPlants) std::fprintf(stderr, " %s", known.name);
+    std::fprintf(stderr, "\n");
     return 2;
   }
   const auto number = [&](const char* name, double otherwise) {
@@ -99,16 +139,17 @@ int main(int argc, char** argv) {
   const double seconds_max = number("minutes", 0) * 60;
   const auto first = static_cast<uint64_t>(one ? number("seed", 1) : number("first", 1));
   const auto count = static_cast<uint64_t>(one ? 1 : number(sweep ? "sweep" : "seeds", 0));
+  if (plant != nullptr && !one) return hunt(*plant, first, count);
   Totals totals;
   for (uint64_t i = 0; seconds_max > 0 ? seconds_since(start) < seconds_max : i < count; ++i) {
     RunOptions options;
     options.seed = first + i;
-    options.plant_early_commit = given->contains("plant");
+    if (plant != nullptr) options.plant = plant->bug;
     if (one)
       options.transcript = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
     if (one) options.kill_at_step = static_cast<int64_t>(number("kill-at", -1));
     if (sweep) options.kill_at_step = static_cast<int64_t>(i);
     add(totals, options, pccl::sim::run_seed(options));
   }
-  return summary(totals, seconds_since(start), given->contains("plant"));
+  return summary(totals, seconds_since(start));
 }

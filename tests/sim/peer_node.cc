@@ -143,6 +143,9 @@ void PeerNode::start_op(peer::StartOp& start) {
   memory.dtype = start.dtype;
   memory.reduce = start.reduce;
   memory.contributors = start.contributors;
+  const Bug plant = world_.options().plant;
+  if (plant == Bug::kNoRestore) memory.save = false;
+  if (plant == Bug::kForeignSize && port_ == 1) ++memory.contributors;
   start.task.handle = start.handle;
   data([this, task = start.task, memory = std::move(memory)] { engine_.post(task, memory); });
 }

@@ -330,6 +330,8 @@ void Workload::on_joint(const peer::FinishJoint& result) {
     has_state_ = true;
     checker_.saw(where() + " state", node_.name(),
                  std::to_string(revision_) + " " + hex(hash_of(state_)));
+    checker_.saw("P6 the state of revision " + std::to_string(revision_), node_.name(),
+                 hex(hash_of(state_)));
   }
   finished_stage();
 }
@@ -339,6 +341,9 @@ void Workload::on_renewed(const peer::Topology& topology) { epochs_[topology.epo
 void Workload::on_gone(const Status& status) {
   gone_ = true;
   node_.world().note(node_.name(), "gone: " + status.message);
+  // It is never away for as long as a member looks for it.
+  if (status.message.find("does not take this peer back") != std::string::npos)
+    fail("P6 the master has forgotten this member: " + status.message);
 }
 
 // ---- Values ----

@@ -49,6 +49,7 @@ void World::kill_master() {
   if (!master_) return;
   note("master", "killed");
   master_.reset();
+  ++master_life_;
   ++master_timer_;
   disk_.crash();
   while (!open_.empty()) {
@@ -67,9 +68,16 @@ void World::kill_master() {
 void World::persist(const master::Persist& persist) {
   Disk::Bytes frame;
   master::journal::append({master::RunRecorded{"sim", persist.record}}, frame);
-  disk_.write(std::move(frame), [this, token = persist.token] {
+  const auto then = [this, token = persist.token] {
     if (master_) step_master(master::Persisted{token});
-  });
+  };
+  if (options_.plant == Bug::kToldTooEarly) {
+    clockwork_.after(Duration{0}, [this, then, life = master_life_] {
+      if (life == master_life_) then();
+    });
+    return disk_.write(std::move(frame), [] {});
+  }
+  disk_.write(std::move(frame), then);
 }
 
 // The peer's end of it, at once.
@@ -123,7 +131,7 @@ void World::send_to_master(const std::shared_ptr<Connection>& connection,
                            const protocol::Message& message) {
   connection->to_master.post(control_delay(), [this, connection, message] {
     if (!connection->master_open) return;
-    if (options_.plant_early_commit) forge_last_done(connection, message);
+    if (options_.plant == Bug::kEarlyCommit) forge_last_done(connection, message);
     arrived_at_master(connection, message);
   });
 }
@@ -166,6 +174,9 @@ void World::step_master(const master::Event& event) {
       const auto found = open_.find(send->connection);
       if (found == open_.end()) continue;
       const auto connection = found->second;
+      const bool lost = options_.plant == Bug::kLostAnswer && random_.once_in(50) &&
+                        std::holds_alternative<protocol::Answer>(send->message);
+      if (lost) continue;
       connection->to_peer.post(control_delay(), [connection, message = std::move(send->message)] {
         if (!connection->peer_open || !connection->peer.alive()) return;
         connection->peer.run([connection, message] {

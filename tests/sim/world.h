@@ -40,13 +40,23 @@ class App {
                                                   bool staging) = 0;
 };
 
+// A bug that the checker must find: one for each promise that it watches.
+enum class Bug {
+  kNone,
+  kEarlyCommit,   // P1: the master takes the last member for done before it is
+  kNoRestore,     // P2: what an operation has overwritten is not kept
+  kForeignSize,   // P3: one peer averages over another number of peers
+  kLostAnswer,    // P4: now and then an Answer does not arrive, though the connection goes on
+  kToldTooEarly,  // P6: the master tells what is not durable yet
+};
+
 struct WorldOptions {
   Duration control_delay_min = std::chrono::microseconds(10);
   Duration control_delay_max = std::chrono::microseconds(2000);
   Duration disk_delay_min = std::chrono::microseconds(50);
   Duration disk_delay_max = std::chrono::milliseconds(5);
   WireOptions wire;
-  bool plant_early_commit = false;  // forge the last member's Done (a bug the checker must find)
+  Bug plant = Bug::kNone;
   bool loopback_only = true;
 };
 
@@ -97,11 +107,12 @@ class World {
   Clockwork clockwork_;
   Disk disk_;
   std::unique_ptr<master::MasterCore> master_;  // null: it was killed
+  uint64_t master_life_ = 0;
   uint64_t master_timer_ = 0;
   uint64_t connections_ = 0;
   std::map<master::ConnectionId, std::shared_ptr<Connection>> open_;
   std::map<std::pair<Epoch, OpKey>, std::vector<std::shared_ptr<Connection>>>
-      done_;  // for plant_early_commit
+      done_;  // for Bug::kEarlyCommit
   std::vector<std::unique_ptr<PeerNode>> peers_;
 };
 
