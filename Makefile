@@ -30,7 +30,7 @@ BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake csrc master ! -name '*.md')
 
-.PHONY: help fast setup demo test sim scenarios bench lint fmt types asan tsan ci clean packages core
+.PHONY: help fast setup demo test sim scenarios stress bench lint fmt types asan tsan ci clean packages core
 help:             ## this list
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
 
@@ -70,6 +70,10 @@ sim: core         ## simulate: SEED=n one seed, MINUTES=m for so long
 
 scenarios: core   ## scenario transcripts; UPDATE=1 rewrites them
 	build/core/pccl-scenarios $(if $(UPDATE),--update) tests/scenarios
+
+stress: setup     ## kill, stop, cut off, spawn processes: MINUTES=m SEED=n
+	@$(packages) netns
+	tools/stock-network.sh $(BIN)/python tests/stress/run.py --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
 
 bench: setup      ## all-reduce beside Gloo and the floor
 	@$(packages) netns

@@ -1,0 +1,71 @@
+"""Machines for the stress run: network namespaces joined by a bridge, whose cables can be cut.
+
+The orchestrator runs in a namespace of its own (tools/stock-network.sh), where the bridge and the
+master are. A machine is a namespace that lives as long as the process that holds it open, and that
+one ends with us: nothing stays behind, however this run ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+
+SUBNET = "10.77.0"
+HUB = f"{SUBNET}.1"
+CLONE_NEWNET = 0x40000000
+
+
+class Machine:
+    """One machine on the bridge, at an address of its own."""
+
+    def __init__(self, number: int) -> None:
+        self._cable = f"cable{number}"
+        # It waits for the end of its input, which is ours.
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", "echo; exec cat"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._holder.stdout is not None
+        self._holder.stdout.readline()
+        self.namespace = f"/proc/{self._holder.pid}/ns/net"
+        plug = f"plug{number}"
+        _ip("link", "add", self._cable, "type", "veth", "peer", "name", plug)
+        _ip("link", "set", plug, "netns", str(self._holder.pid))
+        _ip("link", "set", self._cable, "master", "bridge", "up")
+        inside = ["nsenter", f"--net={self.namespace}"]
+        for command in (
+            ["link", "set", "lo", "up"],
+            ["link", "set", plug, "name", "eth0"],
+            ["address", "add", f"{SUBNET}.{10 + number}/24", "dev", "eth0"],
+            ["link", "set", "eth0", "up"],
+        ):
+            subprocess.run([*inside, "ip", *command], check=True)
+
+    def cut(self) -> None:
+        """Lose every packet, silently, until mend()."""
+        _ip("link", "set", self._cable, "nomaster")
+
+    def mend(self) -> None:
+        _ip("link", "set", self._cable, "master", "bridge")
+
+
+def make_hub() -> None:
+    """Make the bridge, with our own address on it."""
+    _ip("link", "add", "bridge", "type", "bridge")
+    _ip("address", "add", f"{HUB}/24", "dev", "bridge")
+    _ip("link", "set", "bridge", "up")
+
+
+def enter(namespace: str) -> None:
+    """Move this process, which has one thread, onto another machine."""
+    descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
+    os.close(descriptor)
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)

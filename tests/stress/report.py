@@ -1,0 +1,160 @@
+"""What a stress run comes to: the lines of all workers against each other, and the figures."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+# Nothing agreed on for so long while there are peers that could is a hang: the longest that any
+# honest wait takes is a few peer timeouts in a row.
+HANG_S = 30.0
+
+
+@dataclass
+class Event:
+    """Something that the orchestrator did."""
+
+    at: float
+    kind: str
+    who: str
+
+
+@dataclass
+class Report:
+    """The verdict on a run."""
+
+    seconds: float
+    events: list[Event]
+    iterations: int = 0
+    operations: int = 0
+    revision: int = 0
+    violations: list[str] = field(default_factory=list)
+    hangs: list[str] = field(default_factory=list)
+    recoveries: dict[str, list[float]] = field(default_factory=dict)
+    rejoined: int = 0
+    growth: str = ""
+
+    @property
+    def good(self) -> bool:
+        return not self.violations and not self.hangs and self.iterations > 0
+
+    def text(self) -> str:
+        kinds = Counter(event.kind for event in self.events)
+        counted = ", ".join(f"{count} x {kind}" for kind, count in sorted(kinds.items()))
+        lines = [
+            f"{self.seconds:.0f} s; events: {counted or 'none'}",
+            f"{self.iterations} iterations by all workers, {self.operations} operations compared, "
+            f"state advanced to revision {self.revision}; {self.rejoined} came back after they "
+            "had been given up",
+        ]
+        for kind, times in sorted(self.recoveries.items()):
+            lines.append(
+                f"from {kind} to the next agreed state: p50 {_percentile(times, 50):.2f} s, "
+                f"p99 {_percentile(times, 99):.2f} s"
+            )
+        lines.append(self.growth or "too short to say whether memory grows")
+        lines += [f"VIOLATION {text}" for text in self.violations[:20]]
+        lines += [f"HANG {text}" for text in self.hangs[:20]]
+        lines.append(f"{len(self.violations)} violations, {len(self.hangs)} hangs")
+        return "\n".join(lines)
+
+
+def read(logs: list[Path]) -> dict[str, list[dict[str, Any]]]:
+    """Read what each worker said; a line that its death cut off is not one."""
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for log in logs:
+        if not log.exists():  # killed before it could say anything
+            continue
+        whole = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        lines[log.name] = [json.loads(line) for line in whole]
+    return lines
+
+
+def judge(lines: dict[str, list[dict[str, Any]]], events: list[Event], end: float) -> Report:
+    """Compare all that was said."""
+    report = Report(end - events[0].at if events else 0.0, events)
+    states: dict[str, tuple[str, str]] = {}
+    outcomes: dict[str, tuple[str, str]] = {}
+    agreed: list[float] = []
+    for name, said in lines.items():
+        revision = -1
+        for line in said:
+            if "violation" in line:
+                report.violations.append(f"{name}: {line['violation']}")
+            if "out" in line:
+                revision = -1  # it begins anew
+                report.rejoined += 1
+            if "iterated" in line:
+                report.iterations += 1
+            if "agreed" in line:
+                agreed.append(line["at"])
+                if line["agreed"] < revision:
+                    report.violations.append(
+                        f"P6 {name}: revision {line['agreed']} was agreed on after {revision}"
+                    )
+                revision = line["agreed"]
+                report.revision = max(report.revision, revision)
+                _compare(report, states, f"state of revision {revision}", name, line["digest"])
+            if "op" in line:
+                _compare(report, outcomes, f"operation {line['op']}", name, line["outcome"])
+    report.operations = len(outcomes)
+    agreed.sort()
+    _find_hangs(report, agreed, end)
+    _time_recoveries(report, agreed)
+    _measure_growth(report, lines)
+    return report
+
+
+def _compare(
+    report: Report, known: dict[str, tuple[str, str]], thing: str, who: str, what: str
+) -> None:
+    first, value = known.setdefault(thing, (who, what))
+    if value != what:
+        report.violations.append(f"P1/P3 {thing}: {first} saw {value}, {who} saw {what}")
+
+
+def _find_hangs(report: Report, agreed: list[float], end: float) -> None:
+    start = report.events[0].at if report.events else end
+    moments = [start, *(at for at in agreed if at > start), end]
+    for before, after in pairwise(moments):
+        if after - before > HANG_S:
+            report.hangs.append(f"nothing was agreed on for {after - before:.0f} s")
+
+
+def _time_recoveries(report: Report, agreed: list[float]) -> None:
+    times: dict[str, list[float]] = {}
+    at = 0
+    for event in report.events:
+        while at < len(agreed) and agreed[at] <= event.at:
+            at += 1
+        if at < len(agreed):
+            times.setdefault(event.kind, []).append(agreed[at] - event.at)
+    report.recoveries = times
+
+
+def _measure_growth(report: Report, lines: dict[str, list[dict[str, Any]]]) -> None:
+    eldest = max(lines, key=lambda name: len(lines[name]), default=None)
+    if eldest is None:
+        return
+    usage = [line["usage"] for line in lines[eldest] if "usage" in line]
+    quarter = len(usage) // 4
+    if quarter < 3:
+        return
+    first, last = usage[quarter : 2 * quarter], usage[-quarter:]  # the first warms up
+    figures = []
+    for name, unit in (("rss", 1 << 20), ("descriptors", 1), ("threads", 1)):
+        a, b = (median(one[name] for one in part) / unit for part in (first, last))
+        figures.append(f"{name} {a:.0f} -> {b:.0f}{' MiB' if unit > 1 else ''}")
+        if b > a * 1.2 + (16 if unit > 1 else 8):
+            report.violations.append(f"{eldest}: {figures[-1]}: it leaks")
+    report.growth = f"the eldest worker ({eldest}), second quarter to last: {', '.join(figures)}"
+
+
+def _percentile(values: list[float], percent: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]

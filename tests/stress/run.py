@@ -1,0 +1,237 @@
+"""make stress: real processes, killed, stopped, cut off and started for as long as one likes.
+
+    tools/stock-network.sh .venv/bin/python tests/stress/run.py --minutes 3
+
+Every 0.5 to 1 s something happens to one of 2 to 8 workers (worker.py) or, now and then, to the
+master. Afterwards all must get on again, and what they have said must fit together (report.py).
+Exit status 1 when it does not. Each choice comes from the seed; the moments are the machine's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import network
+import report
+from report import Event
+
+PCCL = Path(sys.executable).with_name("pccl")
+PEER_TIMEOUT_S = 2.0
+PEERS_MIN, PEERS_MAX = 2, 8
+EVENT_EVERY_S = (0.5, 1.0)
+CALM_S = 15.0  # at the end: the last wounds heal, and all go on
+
+
+@dataclass
+class Peer:
+    """A worker process."""
+
+    pid: int
+    pidfd: int
+    machine: network.Machine
+    log: Path
+    stopped_until: float = 0.0
+    cut_until: float = 0.0
+
+    def ended(self) -> bool:
+        return bool(select.select([self.pidfd], [], [], 0)[0])
+
+    def signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, number)
+
+
+class Stress:
+    """The orchestrator."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self._folder = folder
+        self._chance = random.Random(seed)
+        self.events: list[Event] = []
+        self.violations: list[str] = []
+        self._peers: list[Peer] = []
+        self._born = 0
+        network.make_hub()
+        self._machines = [network.Machine(number) for number in range(PEERS_MAX)]
+        self._master_away_until = 0.0
+        self._master = self._start_master()
+        here = Path(__file__).parent
+        self._nursery = subprocess.Popen(
+            [sys.executable, str(here / "nursery.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PCCL_PEER_TIMEOUT": str(PEER_TIMEOUT_S)},
+        )
+        assert self._answer() == "ready"
+
+    # ---- The processes ----
+
+    def _answer(self) -> str:
+        assert self._nursery.stdout is not None
+        return self._nursery.stdout.readline().strip()
+
+    def _start_master(self) -> subprocess.Popen[str]:
+        master = subprocess.Popen(
+            [PCCL, "master", "--host", network.HUB, "--journal", self._folder / "journal"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PCCL_LOG": "error"},
+        )
+        assert master.stdout is not None
+        if not master.stdout.readline():
+            self.violations.append(f"the master did not start: it ended with {master.wait()}")
+        return master
+
+    def spawn(self) -> None:
+        free = [one for one in self._machines if all(one is not p.machine for p in self._peers)]
+        machine = self._chance.choice(free)
+        log = self._folder / f"worker{self._born:04d}"
+        self._born += 1
+        assert self._nursery.stdin is not None
+        url = f"pccl://{network.HUB}/stress?min_peers=2"
+        self._nursery.stdin.write(f"{machine.namespace} {log} {url}\n")
+        self._nursery.stdin.flush()
+        pid = int(self._answer())
+        self._peers.append(Peer(pid, os.pidfd_open(pid), machine, log))
+
+    def _bury(self, peer: Peer) -> None:
+        self._peers.remove(peer)
+        os.close(peer.pidfd)
+        peer.machine.mend()
+
+    # ---- What happens to them ----
+
+    def disturb(self) -> None:
+        """One event."""
+        roll = self._chance.random()
+        eldest, others = self._peers[0], self._peers[1:]
+        if len(self._peers) < PEERS_MIN + 1 or (len(self._peers) < PEERS_MAX and roll < 0.4):
+            self.spawn()
+            return self._note("spawn", self._peers[-1])
+        if roll < 0.05 and not self._master_away_until:
+            return self._kill_master()
+        # The eldest holds the state, so it is not killed; what else there is befalls it, too.
+        victim = self._chance.choice(others if roll < 0.75 else self._peers)
+        if victim.stopped_until or victim.cut_until:
+            return None
+        if roll < 0.75:
+            victim.signal(signal.SIGKILL)
+            select.select([victim.pidfd], [], [], 10)
+            self._note("kill", victim)
+            return self._bury(victim)
+        # Mostly so short that nobody is given up; the eldest always.
+        long = victim is not eldest and self._chance.random() < 0.3
+        length = self._chance.uniform(0.1, 0.5) * PEER_TIMEOUT_S * (4 if long else 1)
+        until = time.monotonic() + length
+        if roll < 0.9:
+            victim.signal(signal.SIGSTOP)
+            victim.stopped_until = until
+            return self._note("stop" if long else "stop for a moment", victim)
+        victim.machine.cut()
+        victim.cut_until = until
+        return self._note("cut" if long else "cut for a moment", victim)
+
+    def _kill_master(self) -> None:
+        self._master.kill()
+        self._master.wait()
+        self._master_away_until = time.monotonic() + self._chance.uniform(0, 2)
+        self.events.append(Event(time.monotonic(), "kill of the master", "master"))
+
+    def _note(self, kind: str, peer: Peer) -> None:
+        self.events.append(Event(time.monotonic(), kind, peer.log.name))
+
+    def heal(self, *, all_of_it: bool = False) -> None:
+        """Ends what has lasted long enough."""
+        now = float("inf") if all_of_it else time.monotonic()
+        if self._master_away_until and self._master_away_until <= now:
+            self._master_away_until = 0.0
+            self._master = self._start_master()
+        for peer in list(self._peers):
+            if peer.stopped_until and peer.stopped_until <= now:
+                peer.signal(signal.SIGCONT)
+                peer.stopped_until = 0.0
+            if peer.cut_until and peer.cut_until <= now:
+                peer.machine.mend()
+                peer.cut_until = 0.0
+            if peer.ended():
+                why = Path(f"{peer.log}.err").read_text().strip().splitlines()[-1:]
+                self.violations.append(f"{peer.log.name} ended by itself: {' '.join(why)}")
+                self._bury(peer)
+        if self._master.poll() is not None and not self._master_away_until:
+            self.violations.append(f"the master ended by itself: {self._master.returncode}")
+            self._master = self._start_master()
+
+    def run(self, seconds: float) -> None:
+        for _ in range(PEERS_MIN + 1):
+            self.spawn()
+        end = time.monotonic() + seconds
+        self._note("start", self._peers[0])
+        while time.monotonic() < end:
+            pause = time.monotonic() + self._chance.uniform(*EVENT_EVERY_S)
+            while time.monotonic() < pause:
+                time.sleep(0.02)
+                self.heal()
+            if self._peers:
+                self.disturb()
+        self.heal(all_of_it=True)
+        calm = time.monotonic() + CALM_S
+        while time.monotonic() < calm:
+            time.sleep(0.1)
+            self.heal()
+
+    def alive(self) -> list[Path]:
+        return [peer.log for peer in self._peers]
+
+    def close(self) -> None:
+        for peer in self._peers:
+            peer.signal(signal.SIGKILL)
+        assert self._nursery.stdin is not None
+        self._nursery.stdin.close()
+        self._nursery.wait(10)
+        self._master.kill()
+        self._master.wait(10)
+
+
+def main() -> int:
+    """Run, and report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    options = parser.parse_args()
+    if os.geteuid() != 0:
+        print("make stress makes network namespaces: it needs root", file=sys.stderr)
+        return 2
+    print(f"seed {options.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="pccl-stress-") as name:
+        folder = Path(name)
+        stress = Stress(folder, options.seed)
+        try:
+            stress.run(options.minutes * 60)
+            end = time.monotonic()
+        finally:
+            stress.close()
+        lines = report.read(sorted(folder.glob("worker????")))
+        verdict = report.judge(lines, stress.events, end)
+        verdict.violations += stress.violations
+        for log in stress.alive():
+            last = [line["at"] for line in lines.get(log.name, []) if "agreed" in line]
+            if not last or end - last[-1] > CALM_S / 2:
+                verdict.hangs.append(f"{log.name} did not get on when all was calm")
+    print(verdict.text())
+    return 0 if verdict.good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
