@@ -4,8 +4,9 @@
 //   kDraining           no operation is open, somebody is pending      kStarting   Persist
 //   kDraining           nobody is pending any more, given up           kActive
 //   kStarting           durable                                        kActive     EpochStart
-//   kStarting           somebody chosen is gone                        where it came from
-//   kActive, kDraining, kStarting   a member is lost                   kAsking     Ask
+//   kStarting           somebody chosen is gone, or a member lost      kStarting   Persist
+//   kStarting           durable that the epoch goes on                 where it came from
+//   kActive, kDraining  a member is lost                               kAsking     Ask
 //   kActive, kDraining  a link between members was made anew           kAsking     Ask
 //   kAsking             every survivor has reported                    kEnding     Persist
 //   kEnding             durable, and it goes on                        kActive     EpochEnd, Start
@@ -18,8 +19,8 @@
 //                       asked before, or has seen a link break         kAsking     Ask
 //   kGathering          all are back, the epoch is over                kBroken     what each missed
 //   any                 the last member is lost                        kFounding
-// A member that is lost in kAsking, kEnding or kBroken is one survivor less; in kStarting after
-// kBroken the group is broken again.
+// A member that is lost in kAsking, kEnding or kBroken is one survivor less; one that is lost in
+// kStarting is asked about when it is durable that the epoch goes on.
 
 #include "master/epochs.h"
 
@@ -169,14 +170,14 @@ void Epochs::lose(const protocol::Member& member, const std::string& why) {
   reports_.erase(member.peer);
   gathered_.erase(member.peer);
   if (membership_.members().empty()) return extinct();
-  if (phase_ == Phase::kStarting) enter(plan_.came_from);
+  if (phase_ == Phase::kStarting) return stay();
   if (phase_ == Phase::kActive || phase_ == Phase::kDraining) ask();
 }
 
 void Epochs::waiting_gone(PeerId peer) {
-  if (phase_ != Phase::kStarting) return;
+  if (phase_ != Phase::kStarting || !plan_.start) return;
   const auto& joining = plan_.start->joined;
-  if (std::find(joining.begin(), joining.end(), peer) != joining.end()) enter(plan_.came_from);
+  if (std::find(joining.begin(), joining.end(), peer) != joining.end()) stay();
 }
 
 // Nobody is left to be told.
@@ -296,6 +297,10 @@ void Epochs::plan_start(const std::vector<PeerId>& members) {
   persist(std::move(plan));
 }
 
+// What was planned may be durable by now, or become so, and a restarted master would begin with it.
+// So nothing happens in the epoch that there is before it is durable that it goes on.
+void Epochs::stay() { persist(Plan{0, {}, {}, lost_.size(), plan_.came_from}); }
+
 void Epochs::plan_end() {
   const std::vector<PeerId>& survivors = membership_.members();
   std::vector<OpKey> committed =
@@ -340,9 +345,13 @@ Told Epochs::told_by(const Plan& plan) const {
 
 Epochs::Turn Epochs::persisted(uint64_t token) {
   if (token != plan_.token) return Turn::kNone;  // of a plan that was given up
-  if (phase_ == Phase::kStarting) {
+  if (phase_ == Phase::kStarting && plan_.start) {
     start();
     return Turn::kStarted;
+  }
+  if (phase_ == Phase::kStarting) {
+    enter(plan_.came_from);
+    if (phase_ == Phase::kDraining && !lost_.empty()) ask();
   }
   if (phase_ != Phase::kEnding) return Turn::kNone;
   if (!plan_.start || lost_.size() == plan_.lost) return end();

@@ -110,6 +110,7 @@ class Epochs {
   Status take_over(const protocol::Resume& resume);
   void plan_start(const std::vector<PeerId>& members);
   void plan_end();
+  void stay();  // in the epoch that there is: the plan is given up
   void persist(Plan plan);
   protocol::EpochStart start_with(const std::vector<PeerId>& members, Epoch generation);
   // What the members will have been told when the plan has been carried out.

@@ -13,7 +13,8 @@ constexpr Duration kCallTimeout = std::chrono::seconds(30);
 // When faults have stopped, every peer must have finished two more turns by then: losing a silent
 // peer takes kPeerTimeout, and it may be found one peer after another.
 constexpr Duration kSettleMax = std::chrono::seconds(25);
-constexpr size_t kPeersMax = 9;
+constexpr size_t kPeersMax = 9;    // at a time,
+constexpr size_t kBornMax = 1000;  // and in all
 // Peers try again every second at the latest: by then all are back.
 constexpr Duration kMasterStable = std::chrono::milliseconds(1500);
 
@@ -78,8 +79,10 @@ void Driver::add_peer(bool unreachable) {
   options.peer_timeout = kPeerTimeout;
   options.master_timeout = kPeerTimeout * 3;
   options.join_timeout = std::chrono::hours(1);
-  PeerNode& node =
-      world_.add_peer(std::string(1, static_cast<char>('a' + world_.peers().size())), options);
+  const size_t number = world_.peers().size();
+  PeerNode& node = world_.add_peer(
+      number < 26 ? std::string(1, static_cast<char>('a' + number)) : "p" + std::to_string(number),
+      options);
   node.unreachable = unreachable;
   const Workload::Rules rules{kCallTimeout, !gentle_, retries_};
   node.set_app(std::make_unique<Workload>(node, checker_, options_.seed, rules));
@@ -138,7 +141,7 @@ void Driver::fault() {
     }
     default:
       // One that cannot be reached, only where others are to hold out against it.
-      if (world_.peers().size() < kPeersMax) {
+      if (peers.size() < kPeersMax && world_.peers().size() < kBornMax) {
         const bool unreachable = chance_.once_in(4);
         add_peer(unreachable && immortal_ != nullptr);
       }
@@ -200,7 +203,7 @@ RunReport Driver::run() {
     world_.peers()[options_.seed % 3]->kill("killed");
   } else {
     run_for(chance_.duration(Duration{0}, std::chrono::seconds(1)));
-    for (uint64_t left = chance_.between(1, 12); left > 0; --left) {
+    for (uint64_t left = chance_.between(1, options_.faults_max); left > 0; --left) {
       fault();
       const bool soon = chance_.once_in(2);
       run_for(chance_.duration(Duration{0},

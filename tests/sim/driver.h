@@ -14,6 +14,7 @@ namespace pccl::sim {
 struct RunOptions {
   uint64_t seed = 1;
   Bug plant = Bug::kNone;
+  uint64_t faults_max = 12;
   // Instead of faults from the seed: a world of `peers` without any, one of which is killed after
   // `kill_at_step`.
   int64_t kill_at_step = -1;

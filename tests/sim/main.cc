@@ -3,6 +3,7 @@
 //   pccl-sim --seeds COUNT [--first N]
 //   pccl-sim --minutes M [--first N]
 //   pccl-sim --sweep COUNT         a loss at every one of the first COUNT steps of a small run
+//   --faults MOST                  per seed (default 12)
 //   --plant BUG                    with a planted bug (kPlants): succeeds at the first seed in
 //                                  which the checker finds it by the promise that it breaks
 // Exit status 1 if a promise was broken (or, with --plant, if none was).
@@ -120,7 +121,7 @@ int main(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: pccl-sim --seed N | --seeds COUNT | --minutes M | --sweep COUNT  [--first N] "
-        "[--kill-at STEP] [--plant BUG]\n");
+        "[--faults MOST] [--kill-at STEP] [--plant BUG]\n");
     return 2;
   }
   const Plant* const plant = given->contains("plant") ? find_plant((*given)["plant"]) : nullptr;
@@ -145,6 +146,7 @@ int main(int argc, char** argv) {
     RunOptions options;
     options.seed = first + i;
     if (plant != nullptr) options.plant = plant->bug;
+    options.faults_max = static_cast<uint64_t>(number("faults", 12));
     if (one)
       options.transcript = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
     if (one) options.kill_at_step = static_cast<int64_t>(number("kill-at", -1));

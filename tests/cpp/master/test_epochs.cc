@@ -124,10 +124,17 @@ TEST_F(EpochsTest, WhenTheNewcomerIsGoneThereIsNothingToChange) {
   epochs.change();
   advance();
   EXPECT_EQ(epochs.phase(), Phase::kStarting);
+  const uint64_t given_up = context.tokens;
+  said();
   membership.remove(peer_id(3), "");
   epochs.waiting_gone(peer_id(3));
+  EXPECT_EQ(record().current.epoch, epoch(1)) << "a restarted master must not begin with the plan";
+  EXPECT_EQ(record().members.size(), 2u);
+  EXPECT_EQ(said(), Lines{"persist"});
+  EXPECT_EQ(epochs.persisted(given_up), Turn::kNone);
+  EXPECT_EQ(advance(), Turn::kNone) << "and nothing happens before that is sure";
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kNone);
   EXPECT_EQ(epochs.phase(), Phase::kDraining);
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kNone) << "of the plan that was given up";
   EXPECT_EQ(advance(), Turn::kUnchanged);
   EXPECT_EQ(epochs.phase(), Phase::kActive);
   EXPECT_EQ(epochs.current(), epoch(1));
@@ -181,6 +188,8 @@ TEST_F(EpochsTest, ALossWhileTheNewEpochIsBeingRecordedEndsTheOldOneFirst) {
   advance();
   said();
   lose(2);
+  EXPECT_EQ(said(), Lines{"persist"}) << "that the epoch goes on, for now";
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kNone);
   EXPECT_EQ(epochs.phase(), Phase::kAsking);
   EXPECT_TRUE(epochs.changing()) << "the votes stand";
   advance();
