@@ -30,13 +30,15 @@ BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake csrc master ! -name '*.md')
 
-.PHONY: help fast setup demo test sim scenarios stress bench lint fmt types asan tsan ci clean packages core
+.PHONY: help fast setup demo test sim scenarios stress bench lint fmt types asan tsan ci clean packages packages-netns core
 help:             ## this list
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
 
 # --- Building ------------------------------------------------------------------------------------------------------
 packages:
 	@$(packages) setup
+packages-netns:   # all at once, before anything is built
+	@$(packages) setup netns
 
 fast: core        ## build the core, run its unit tests
 	ctest --test-dir build/core -L unit -j$$((2 * $(JOBS))) --output-on-failure --no-tests=error
@@ -71,16 +73,13 @@ sim: core         ## simulate: SEED=n one seed, MINUTES=m for so long
 scenarios: core   ## scenario transcripts; UPDATE=1 rewrites them
 	build/core/pccl-scenarios $(if $(UPDATE),--update) tests/scenarios
 
-stress: setup     ## kill, stop, cut off, spawn processes: MINUTES=m SEED=n
-	@$(packages) netns
+stress: packages-netns setup  ## kill, stop, cut off, spawn processes: MINUTES=m SEED=n
 	tools/stock-network.sh $(BIN)/python tests/stress/run.py --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
 
-bench: setup      ## all-reduce beside Gloo and the floor
-	@$(packages) netns
+bench: packages-netns setup   ## all-reduce beside Gloo and the floor
 	tools/stock-network.sh $(BIN)/python benchmarks/all_reduce.py
 
-test: setup core  ## unit, scenarios, a minute of simulation, tidy, multi-process
-	@$(packages) netns
+test: packages-netns setup core  ## unit, scenarios, a minute of simulation, tidy, multi-process
 	ctest --test-dir build/core -j$(JOBS) --output-on-failure --no-tests=error
 	build/core/pccl-sim --minutes $(SIM_MINUTES)
 	$(BIN)/pytest

@@ -193,14 +193,21 @@ void PeerNode::dial_again(PeerId peer) {
     });
     return;
   }
+  // As in the shell: a new attempt takes the place of the one under way, and whoever has a link
+  // that seems to live keeps it.
   auto wire = std::make_shared<Wire>(world_.clockwork(), world_.random(), world_.options().wire);
-  wire->serial = ++serials_;
+  wire->serial = attempts_[peer] = ++serials_;
   world_.clockwork().after(world_.control_delay(), [this, other, wire] {
     other->run([this, other, wire] {
       if (!alive_ || other->gone_) return;
-      other->link_opened(*this, wire, 1, false);
+      const auto kept = other->links_.find(id_);
+      wire->cut = kept != other->links_.end() && !kept->second.wire->cut;
+      if (!wire->cut) other->link_opened(*this, wire, 1, false);
       world_.clockwork().after(world_.control_delay(), [this, other, wire] {
-        run([this, other, wire] { link_opened(*other, wire, 0, true); });
+        run([this, other, wire] {
+          if (attempts_[other->id_] == wire->serial) return link_opened(*other, wire, 0, true);
+          other->link_closed(*this, wire, "closed by " + name_);
+        });
       });
     });
   });

@@ -77,7 +77,8 @@ class PeerNode {
   std::map<PeerId, protocol::Dial> dialling_;
   std::set<PeerId> reported_unreachable_;
   peer::Handle handles_ = 0;
-  uint32_t serials_ = 0;  // of connections to others
+  uint32_t serials_ = 0;                 // of connections to others
+  std::map<PeerId, uint32_t> attempts_;  // the last one to each
   uint64_t timer_ = 0;
 };
 
