@@ -272,11 +272,11 @@ void Group::restore(const SharedStateRecord& record) {
 
 Status Group::hold(PeerId peer, const protocol::Message& message) {
   std::vector<protocol::Message>& held = held_[peer];
-  const auto votes = std::count_if(held.begin(), held.end(), [](const protocol::Message& one) {
+  const auto votes = [](const protocol::Message& one) {
     return std::holds_alternative<protocol::Vote>(one);
-  });
-  const bool one_too_many = votes > 0 && std::holds_alternative<protocol::Vote>(message);
-  if (one_too_many || held.size() >= kHeldMax) {
+  };
+  const bool votes_twice = votes(message) && std::any_of(held.begin(), held.end(), votes);
+  if (votes_twice || held.size() >= kHeldMax) {
     return violation("more than there can be to say while the master gathers its members");
   }
   held.push_back(message);

@@ -25,6 +25,7 @@ from typing import Any
 
 PCCL = Path(sys.executable).with_name("pccl")
 ANSWER_TIMEOUT = 60.0
+COUNT = 4 << 20  # elements of an all-reduce that takes a while: 16 MiB of float32
 
 
 class Remote:
@@ -85,6 +86,21 @@ def wait_joined(peers: list[Remote], count: int) -> list[Remote]:
             assert answer["ok"], answer
             joined.append(waiting[socket_])
     return joined
+
+
+def begin_all_reduce(peers: list[Remote]) -> None:
+    """Returns when all have posted it."""
+    for seed, peer in enumerate(peers):
+        peer.tell("all_reduce", count=COUNT, seed=seed)
+    for peer in peers:
+        assert "posted" in peer.answer()
+
+
+def check_sum(peers: list[Remote]) -> None:
+    """The end of it: well for all of them, with the same bits."""
+    outcomes = [peer.answer() for peer in peers]
+    assert all(one["ok"] for one in outcomes), outcomes
+    assert len({one["digest"] for one in outcomes}) == 1
 
 
 class Fleet:

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fleet import PCCL, Fleet, Remote
+from fleet import PCCL, Fleet, Remote, begin_all_reduce, check_sum
 
-COUNT = 4 << 20  # 16 MiB of float32
 PEER_TIMEOUT = 3.0
 
 
@@ -26,19 +25,6 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
     fleet.close()
 
 
-def all_reduce(peers: list[Remote]) -> None:
-    for seed, peer in enumerate(peers):
-        peer.tell("all_reduce", count=COUNT, seed=seed)
-    for peer in peers:
-        assert "posted" in peer.answer()
-
-
-def outcome(peers: list[Remote]) -> None:
-    outcomes = [peer.answer() for peer in peers]
-    assert all(one["ok"] for one in outcomes), outcomes
-    assert len({one["digest"] for one in outcomes}) == 1
-
-
 def joint(peers: list[Remote], verb: str, **arguments: object) -> list[dict[str, object]]:
     for peer in peers:
         peer.tell(verb, **arguments)
@@ -49,14 +35,14 @@ def test_operations_in_flight_finish(fleet: Fleet) -> None:
     peers = fleet.found(3)
     chance = random.Random(1)
     for turn in range(6):
-        all_reduce(peers)
+        begin_all_reduce(peers)
         time.sleep(chance.uniform(0, 0.05))  # the moment of the fault
         fleet.kill_master()
         if turn % 2 == 0:  # what is called while it is away runs as well
             for seed, peer in enumerate(peers):
                 peer.tell("post", count=1000, seed=seed, times=turn + 1)
         fleet.start_master()
-        outcome(peers)
+        check_sum(peers)
         if turn % 2 == 0:
             assert all(peer.answer()["ok"] for peer in peers)
             ends = [peer.call("wait_all")["outcomes"] for peer in peers]
@@ -72,7 +58,7 @@ def test_joint_calls_wait_for_it(fleet: Fleet) -> None:
         peer.tell("update_topology")
     newcomer = fleet.spawn()
     newcomer.tell("join", url=fleet.url(min_peers=2))
-    time.sleep(0.2)  # the calls are under way
+    time.sleep(0.2)  # how long it is away: whatever is called before or in it has to go well
     fleet.start_master()
     assert [peer.answer()["world"] for peer in peers] == [2, 2]
     assert len(fleet.admit(peers, [newcomer])) == 3
@@ -88,13 +74,13 @@ def test_who_waits_to_be_admitted_goes_on_waiting(fleet: Fleet) -> None:
     fleet.kill_master()
     fleet.start_master()
     peers = fleet.admit(members, [newcomer])
-    all_reduce(peers)
-    outcome(peers)
+    begin_all_reduce(peers)
+    check_sum(peers)
 
 
 def test_a_peer_that_dies_meanwhile_is_lost(fleet: Fleet) -> None:
     peers = fleet.found(3)
-    all_reduce(peers)
+    begin_all_reduce(peers)
     fleet.kill_master()
     peers[1].kill()
     fleet.start_master()
@@ -104,8 +90,8 @@ def test_a_peer_that_dies_meanwhile_is_lost(fleet: Fleet) -> None:
     for one in outcomes:
         assert one["ok"] or (one["error"] == "PeerLostError" and one["untouched"]), one
     assert [update["world"] for update in joint(survivors, "update_topology")] == [2, 2]
-    all_reduce(survivors)
-    outcome(survivors)
+    begin_all_reduce(survivors)
+    check_sum(survivors)
 
 
 def test_training_goes_on_from_the_agreed_state_only(fleet: Fleet) -> None:
@@ -191,7 +177,7 @@ def test_a_full_disk_ends_the_master_and_not_the_run(fleet: Fleet) -> None:
 def test_a_stopped_master_is_not_a_dead_one(fleet: Fleet) -> None:
     peers = fleet.found(2)
     fleet.master.send_signal(signal.SIGSTOP)
-    all_reduce(peers)
+    begin_all_reduce(peers)
     time.sleep(PEER_TIMEOUT / 3)  # the length of the fault
     fleet.master.send_signal(signal.SIGCONT)
-    outcome(peers)
+    check_sum(peers)

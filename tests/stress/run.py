@@ -179,16 +179,20 @@ class Stress:
         end = time.monotonic() + seconds
         self._note("start", self._peers[0])
         while time.monotonic() < end:
-            pause = time.monotonic() + self._chance.uniform(*EVENT_EVERY_S)
-            while time.monotonic() < pause:
-                time.sleep(0.02)
-                self.heal()
+            self._watch(time.monotonic() + self._chance.uniform(*EVENT_EVERY_S))
             if self._peers:
                 self.disturb()
         self.heal(all_of_it=True)
-        calm = time.monotonic() + CALM_S
-        while time.monotonic() < calm:
-            time.sleep(0.1)
+        self._watch(time.monotonic() + CALM_S)
+
+    def _watch(self, until: float) -> None:
+        """Heals what is due, and sees who ends by itself, as soon as it happens."""
+        while time.monotonic() < until:
+            ends = [until, self._master_away_until]
+            for peer in self._peers:
+                ends += [peer.stopped_until, peer.cut_until]
+            pause = min(end for end in ends if end) - time.monotonic()
+            select.select([peer.pidfd for peer in self._peers], [], [], max(pause, 0))
             self.heal()
 
     def alive(self) -> list[Path]:

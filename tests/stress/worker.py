@@ -10,6 +10,7 @@ A line of JSON for everything that others can be held to: what was agreed, how a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -161,7 +162,10 @@ class Worker:
 
     def _finish_crossing(self) -> None:
         crossing, self._crossing = self._crossing, None
-        if crossing is not None:
+        if crossing is None:
+            return
+        # How it failed, those who came in between do not know; the update has dealt with it.
+        with contextlib.suppress(pccl.PeerLostError, pccl.MembershipChangedError):
             self._finish(*crossing)
 
     def _say(self, **what: Any) -> None:
