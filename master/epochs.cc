@@ -9,7 +9,7 @@
 //   kActive, kDraining  a member is lost                               kAsking     Ask
 //   kActive, kDraining  a link between members was made anew           kAsking     Ask
 //   kAsking             every survivor has reported                    kEnding     Persist
-//   kEnding             durable, and it goes on                        kActive     EpochEnd, Start
+//   kEnding             durable, and it, or what is kept, goes on      kActive     EpochEnd, Start
 //   kEnding             durable, but somebody was lost meanwhile       kEnding     Persist
 //   kEnding             durable                                        kBroken     EpochEnd
 //   kBroken             agreed on, and min_peers are there             kStarting   Persist
@@ -75,6 +75,11 @@ Epochs::Epochs(GroupId group, Context& context, Connections& connections, Member
 bool Epochs::goes_on() const {
   const bool enough = membership_.members().size() >= quorum_.min_peers;
   return lost_.empty() || (context_.policy == protocol::LossPolicy::kRetry && enough);
+}
+
+bool Epochs::keeps() const {
+  return told_.start.generation != told_.start.epoch && told_.previous.end &&
+         told_.previous.end->goes_on == protocol::GoesOn::kKept;
 }
 
 void Epochs::enter(Phase next) {
@@ -254,7 +259,7 @@ Epochs::Turn Epochs::advance_change() {
   if (!drained && phase_ != Phase::kBroken) return Turn::kNone;
   std::vector<PeerId> members = membership_.members();
   const auto newcomers = membership_.pending(protocol::kMembersMax - members.size());
-  if (drained && newcomers.empty()) {
+  if (drained && newcomers.empty() && !keeps()) {
     give_up_change();
     return Turn::kUnchanged;
   }
@@ -305,14 +310,25 @@ void Epochs::plan_end() {
   const std::vector<PeerId>& survivors = membership_.members();
   std::vector<OpKey> committed =
       decide(reports_, [&](OpKey op) { return operations_.concerned(op, survivors); });
-  std::erase_if(committed, [this](OpKey op) { return told_.current.verdicts.contains(op); });
-  const bool renews = goes_on();
+  const auto told = [this](OpKey op) { return told_.current.verdicts.contains(op); };
+  std::erase_if(committed, told);
+  std::vector<protocol::Kept> kept = decide_kept(
+      reports_, committed, [&](OpKey op) { return operations_.keeps(op) && !told(op); });
+  using protocol::GoesOn;
+  GoesOn goes_on = GoesOn::kNothing;
+  if (this->goes_on() && !keeps()) {
+    goes_on = GoesOn::kEverything;
+  } else if (!kept.empty() && survivors.size() >= quorum_.min_peers) {
+    goes_on = GoesOn::kKept;
+  } else {
+    kept.clear();
+  }
   Plan plan{0,
-            protocol::EpochEnd{current(), lost_members(), committed, lost_text(), renews},
+            protocol::EpochEnd{current(), lost_members(), committed, lost_text(), goes_on, kept},
             {},
             lost_.size(),
             phase_};
-  if (renews) plan.start = start_with(survivors, told_.start.generation);
+  if (goes_on != GoesOn::kNothing) plan.start = start_with(survivors, told_.start.generation);
   enter(Phase::kEnding);
   persist(std::move(plan));
 }

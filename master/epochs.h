@@ -45,8 +45,10 @@ class Epochs {
 
   Phase phase() const { return phase_; }
   Epoch current() const { return told_.current.epoch; }
-  // A member was lost since the epoch began, and only a change helps.
-  bool disturbed() const { return !goes_on(); }
+  // A member was lost since the generation began, and only a change helps.
+  bool disturbed() const { return !goes_on() || broken(); }
+  // Nothing can be called any more, though something that is kept may be going on.
+  bool broken() const { return phase_ == Phase::kBroken || keeps(); }
   bool changing() const { return change_; }
   bool gathering() const { return phase_ == Phase::kGathering; }
   // All who were members when the epoch began, in rank order.
@@ -90,8 +92,10 @@ class Epochs {
   // Members that do not acknowledge what they are told.
   std::vector<PeerId> laggards() const;
 
-  // Why the group is broken. REQUIRES: kBroken, or kStarting from there.
-  const std::string& end_text() const { return told_.current.end->text; }
+  // Why the group is broken. REQUIRES: broken(), or kStarting from there.
+  const std::string& end_text() const {
+    return (told_.current.end ? told_.current : told_.previous).end->text;
+  }
   // "3 operations are in flight, ...", "rank 2 has not reported": what a change waits for.
   std::string waits_for() const;
 
@@ -105,7 +109,8 @@ class Epochs {
   };
 
   void enter(Phase next);
-  bool goes_on() const;             // the epoch, if it has to end now, is renewed
+  bool goes_on() const;             // the epoch, if it has to end now, is renewed with everything
+  bool keeps() const;               // it is itself a renewal, with what is kept
   Status check(Epoch epoch) const;  // kProtocol if it is none of the past
   Status take_over(const protocol::Resume& resume);
   void plan_start(const std::vector<PeerId>& members);

@@ -302,7 +302,7 @@ void Group::restore_ballot() {
     const bool counts = epochs_.in_generation(resume.epoch);
     if (counts) ballot_.restore(peer, resume.joint_answered, resume.last_answer);
   }
-  if (epochs_.phase() == Epochs::Phase::kBroken) ballot_.break_up();
+  if (epochs_.broken()) ballot_.break_up();
 }
 
 // ---- Time and progress ----
@@ -340,21 +340,24 @@ void Group::on_turn(Epochs::Turn turn) {
       for (const PeerId member : membership_.members()) notices_.erase(member);
       break;
     case Epochs::Turn::kRenewed:
+      if (epochs_.broken()) break_up();
       ballot_.renew(membership_.members());
       agreement_.cancel();
       break;
-    case Epochs::Turn::kEnded: {
-      ballot_.break_up();
-      if (!ballot_.kind() || ballot_.kind() == JointKind::kUpdateTopology) break;
-      Answer lost;
-      lost.code = Code::kPeerLost;
-      lost.text = epochs_.end_text();
-      answer(lost);
-      break;
-    }
+    case Epochs::Turn::kEnded: break_up(); break;
     case Epochs::Turn::kUnchanged: answer({}); break;
     case Epochs::Turn::kGathered: restore_ballot(); break;
   }
+}
+
+// Of joint calls only update_topology can go on.
+void Group::break_up() {
+  ballot_.break_up();
+  if (!ballot_.kind() || ballot_.kind() == JointKind::kUpdateTopology) return;
+  Answer lost;
+  lost.code = Code::kPeerLost;
+  lost.text = epochs_.end_text();
+  answer(lost);
 }
 
 std::string Group::why_waiting(PeerId peer) const {

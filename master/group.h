@@ -90,6 +90,7 @@ class Group {
   void dial(PeerId dialler, PeerId target);
   void repeat_links(PeerId peer);
   void on_turn(Epochs::Turn turn);
+  void break_up();
   void finish(const Agreement::Outcome& outcome);
   void begin_agreement();
   void notify_waiting();

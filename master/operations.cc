@@ -216,6 +216,11 @@ std::vector<PeerId> Operations::concerned(OpKey op, const std::vector<PeerId>& s
   return survives ? std::vector{receiver} : std::vector<PeerId>{};
 }
 
+bool Operations::keeps(OpKey op) const {
+  const auto at = table_.find(op);
+  return at != table_.end() && at->second.info.keep;
+}
+
 Operations Operations::renewed(Epoch epoch, const std::vector<PeerId>& members) const {
   Operations next(epoch, members);
   next.begun_before_ = begun_before_;

@@ -39,6 +39,7 @@ class Operations {
   std::vector<protocol::Verdict> take_settled();
   // Those of `survivors` whose word counts when the epoch ends: of a transfer its receiver's alone.
   std::vector<PeerId> concerned(OpKey op, const std::vector<PeerId>& survivors) const;
+  bool keeps(OpKey op) const;  // OpInfo::keep of one that is known
   // For the renewal of this epoch: what was settled, and who has yet to call it, goes on.
   Operations renewed(Epoch epoch, const std::vector<PeerId>& members) const;
   size_t open_count() const { return open_; }

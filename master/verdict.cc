@@ -45,6 +45,30 @@ std::vector<OpKey> decide(const std::map<PeerId, protocol::Report>& survivors,
   return committed;
 }
 
+std::vector<protocol::Kept> decide_kept(const std::map<PeerId, protocol::Report>& survivors,
+                                        const std::vector<OpKey>& committed,
+                                        const std::function<bool(OpKey)>& keeps) {
+  struct Finished {
+    size_t reports = 0;
+    uint64_t by_all = UINT64_MAX;
+  };
+  std::map<OpKey, Finished> reported;
+  for (const auto& [survivor, report] : survivors) {
+    for (const protocol::OpReport& op : report.ops) {
+      if (!keeps(op.op)) continue;
+      Finished& finished = reported[op.op];
+      ++finished.reports;
+      finished.by_all = std::min(finished.by_all, op.finished);
+    }
+  }
+  std::vector<protocol::Kept> kept;
+  for (const auto& [op, finished] : reported) {
+    const bool commits = std::find(committed.begin(), committed.end(), op) != committed.end();
+    if (!commits && finished.reports == survivors.size()) kept.push_back({op, finished.by_all});
+  }
+  return kept;
+}
+
 VerdictLog::VerdictLog(const std::vector<PeerId>& members) {
   for (const PeerId member : members) seen_[member] = 0;
 }

@@ -1,7 +1,8 @@
 // verdict: how operations end after a loss, from what the survivors hold, and the one list of
 // verdicts that all members of an epoch hear in the same order. The rule is the one that DESIGN's
 // model checks exhaustively: a verdict that anybody knows wins; else an operation commits if and
-// only if every survivor has finished it. Pure functions of reports.
+// only if every survivor has finished it. Of one that is kept, elements keep their result if and
+// only if every survivor has finished them. Pure functions of reports.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,12 @@ protocol::Outcome decide(std::span<const protocol::OpState> survivors);
 // commit. One that is listed twice in one report counts as its first.
 std::vector<OpKey> decide(const std::map<PeerId, protocol::Report>& survivors,
                           const std::function<std::vector<PeerId>(OpKey)>& concerned);
+
+// What is kept: of each operation for which `keeps` says so, that every survivor reports and that
+// has not committed, the elements that all of them have finished.
+std::vector<protocol::Kept> decide_kept(const std::map<PeerId, protocol::Report>& survivors,
+                                        const std::vector<OpKey>& committed,
+                                        const std::function<bool(OpKey)>& keeps);
 
 // The verdicts of one epoch, numbered from 0, until all members have acknowledged them.
 class VerdictLog {

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 from torch._C._distributed_c10d import Store
-from torch.distributed import ProcessGroup
+from torch.distributed import ProcessGroup, Work
 
 class PcclGroup(ProcessGroup):
     """A process group whose rank and size follow the membership of its run."""
@@ -54,4 +54,10 @@ def tag() -> str:
     """The tag of this thread's collectives; "" for the default one."""
 
 def set_tag(tag: str) -> None: ...
+def set_keep(keep: bool) -> None:
+    """Whether this thread's all-reduces keep what a loss finds finished."""
+
+def parts(work: Work) -> list[tuple[int, list[str]]]:
+    """Of an all-reduce that was kept and went well: up to which element whose tensors."""
+
 def set_log_level(name: str) -> bool: ...

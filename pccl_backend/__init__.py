@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pccl_backend.api import (
+        Contribution,
         SyncInfo,
         Topology,
         all_reduce,
         are_peers_pending,
+        contributors,
         join,
         run_info,
         sync_shared_state,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AuthenticationError",
     "CollectiveMismatchError",
+    "Contribution",
     "InvalidStateError",
     "KickedError",
     "MasterLostError",
@@ -64,6 +67,7 @@ __all__ = [
     "__version__",
     "all_reduce",
     "are_peers_pending",
+    "contributors",
     "join",
     "run_info",
     "sync_shared_state",

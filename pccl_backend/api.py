@@ -21,10 +21,12 @@ from pccl_backend.errors import InvalidStateError
 from pccl_backend.shared_state import SharedState
 
 __all__ = [
+    "Contribution",
     "SyncInfo",
     "Topology",
     "all_reduce",
     "are_peers_pending",
+    "contributors",
     "join",
     "run_info",
     "sync_shared_state",
@@ -247,6 +249,7 @@ def all_reduce(
     tag: str = "",
     group: dist.ProcessGroup | None = None,
     *,
+    on_loss: str | None = None,
     async_op: Literal[True],
 ) -> dist.Work: ...
 
@@ -257,6 +260,20 @@ def all_reduce(
     op: str | dist.ReduceOp.RedOpType = "sum",
     tag: str = "",
     group: dist.ProcessGroup | None = None,
+    *,
+    on_loss: Literal["keep"],
+    async_op: bool = False,
+) -> dist.Work: ...
+
+
+@overload
+def all_reduce(
+    tensor: torch.Tensor,
+    op: str | dist.ReduceOp.RedOpType = "sum",
+    tag: str = "",
+    group: dist.ProcessGroup | None = None,
+    *,
+    on_loss: str | None = None,
     async_op: bool = False,
 ) -> dist.Work | None: ...
 
@@ -266,6 +283,8 @@ def all_reduce(
     op: str | dist.ReduceOp.RedOpType = "sum",
     tag: str = "",
     group: dist.ProcessGroup | None = None,
+    *,
+    on_loss: str | None = None,
     async_op: bool = False,
 ) -> dist.Work | None:
     """Reduce a tensor over all members, in place: `dist.all_reduce` with a tag.
@@ -277,15 +296,21 @@ def all_reduce(
             and bool), or a `dist.ReduceOp`.
         tag: see `tag`; "" keeps the surrounding one.
         group: the process group.
+        on_loss: "keep" (sums and averages): when a member is lost on the way, what all others have
+            finished by then keeps its result, over all who had begun, and only the rest is reduced
+            again, over those who are left. `contributors` tells which is which. None: the whole
+            group's policy, PCCL_ON_PEER_LOSS. Under "raise" the group needs `update_topology`
+            after a loss all the same.
         async_op: return at once, with a Work whose `wait()` returns the outcome.
 
     Returns:
-        The Work if `async_op`, else None.
+        The Work if `async_op` or `on_loss` is "keep" (it is done then), else None.
 
     Raises:
-        ValueError: op, dtype or tensor will not do.
+        ValueError: op, dtype, on_loss or tensor will not do.
         PeerLostError, MembershipChangedError, CollectiveMismatchError, OperationTimeoutError: the
-            operation failed, on all members alike, and the tensor is as it was.
+            operation failed, on all members alike, and the tensor is as it was. With "keep" a loss
+            is no reason, unless a member had not called it yet or fewer than min_peers are left.
 
     Example:
         >>> work = pccl.all_reduce(gradient, op="avg", tag="layer.3", async_op=True)
@@ -297,8 +322,66 @@ def all_reduce(
         op = REDUCE_OPS[op]
     elif not isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
         raise TypeError(f"op must be a name or a dist.ReduceOp, not {type(op).__name__}")
-    with _tagged(tag):
-        return dist.all_reduce(tensor, op=op, group=_resolve(group), async_op=async_op)
+    if on_loss not in (None, "keep"):
+        raise ValueError(f'on_loss is {on_loss!r}; it can be "keep", or None')
+    if on_loss is None:
+        with _tagged(tag):
+            return dist.all_reduce(tensor, op=op, group=_resolve(group), async_op=async_op)
+    _C.set_keep(True)
+    try:
+        with _tagged(tag):
+            work = dist.all_reduce(tensor, op=op, group=_resolve(group), async_op=True)
+    finally:
+        _C.set_keep(False)
+    if not async_op:
+        work.wait()
+    return work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contribution:
+    """Elements of a tensor that were reduced over the same members.
+
+    Attributes:
+        start: the first, counted in the order of `tensor.flatten()` for a contiguous tensor, else
+            in that of memory.
+        stop: the one after the last.
+        peers: names of those whose tensors are in the result, as in `run_info`.
+    """
+
+    start: int
+    stop: int
+    peers: tuple[str, ...]
+
+
+def contributors(work: dist.Work) -> tuple[Contribution, ...]:
+    """Tell whose tensors are in the result of an all-reduce with `on_loss="keep"`; not joint.
+
+    All members get the same answer: one entry after an undisturbed operation, one more for each
+    loss that left a part to be reduced again. An average divides by the number of `peers`.
+
+    Args:
+        work: what `all_reduce` returned, done.
+
+    Raises:
+        ValueError: it is not done, it failed, or it was not called with `on_loss="keep"`.
+        TypeError: it is no Work of a pccl group.
+
+    Example:
+        >>> work = pccl.all_reduce(delta, op="avg", on_loss="keep")
+        >>> [(part.start, part.stop, len(part.peers)) for part in pccl.contributors(work)]
+        [(0, 245366784, 4), (245366784, 268435456, 3)]
+    """
+    parts = _C.parts(work)
+    if not parts:
+        raise ValueError('contributors() needs a finished all_reduce with on_loss="keep"')
+    # A complex tensor is reduced as one of twice as many real elements.
+    width = max(parts[-1][0] // max(sum(t.numel() for t in work.result()), 1), 1)
+    stops = [end // width for end, _ in parts]
+    return tuple(
+        Contribution(start=start, stop=stop, peers=tuple(peers))
+        for start, stop, (_, peers) in zip([0, *stops], stops, parts, strict=False)
+    )
 
 
 def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:

@@ -54,6 +54,7 @@ struct PeerCore::Inside {
   void on(const Listening& event);
   void on(const LinkChanged& event);
   void on(const OpTransferred& event);
+  void on(const OpProgressed& event);
   void on(const OpDrained& event);
   void on(const OpFailed& event);
   void on(const StateVerified& event);
@@ -139,7 +140,7 @@ Status PeerCore::Inside::no_member(const char* what) const {
 void PeerCore::Inside::on(const OpCalled& event) {
   const Status status = no_member(text(event.request.kind));
   if (status.ok()) return operations.call(event.request);
-  context.emit(FinishOp{event.request.handle, status, {}, {}});
+  context.emit(FinishOp{event.request.handle, status, {}, {}, {}});
 }
 
 void PeerCore::Inside::on(const JointCalled& event) {
@@ -404,12 +405,13 @@ Status PeerCore::Inside::heard(const protocol::EpochStart& start) {
 }
 
 Status PeerCore::Inside::renew(const protocol::EpochStart& start) {
-  if (!membership.ended() || !membership.broken().ok()) {
+  if (!membership.goes_on()) {
     return violation("EpochStart of a renewal after an epoch that does not go on");
   }
   const Status status = membership.begin(start);
   if (!status.ok()) return status;
-  if (!start.left.empty()) context.emit(EpochRenewed{membership.topology()});
+  const bool broken = !membership.broken().ok();
+  if (!start.left.empty() && !broken) context.emit(EpochRenewed{membership.topology()});
   operations.renew();
   votes_again = true;
   vote_again_when_renewed();
@@ -434,9 +436,9 @@ Status PeerCore::Inside::heard(const protocol::EpochEnd& end) {
   if (status.ok()) status = membership.end(end, !operations.settled() || joint.open() != nullptr);
   if (!status.ok()) return status;
   operations.on_epoch_end(end);
-  end.goes_on ? sync.renew() : sync.stop();
+  end.goes_on == protocol::GoesOn::kEverything ? sync.renew() : sync.stop();
   // Of a renewal that was overtaken nothing begins any more that a vote would have to follow.
-  if (!end.goes_on && std::exchange(votes_again, false)) joint.repeat();
+  if (!membership.goes_on() && std::exchange(votes_again, false)) joint.repeat();
   return {};
 }
 
@@ -493,6 +495,10 @@ void PeerCore::Inside::on(const OpTransferred& event) {
   const bool known =
       operations.transferred(event.epoch, event.op) || sync.transferred(event.epoch, event.op);
   PCCL_ASSERT(known);
+}
+
+void PeerCore::Inside::on(const OpProgressed& event) {
+  operations.progressed(event.epoch, event.op, event.finished);
 }
 
 void PeerCore::Inside::on(const OpDrained& event) {

@@ -66,6 +66,7 @@ struct OpRequest {
   int32_t root = -1;   // kBroadcast: root; kSend: destination; kRecv: source
   std::string tag;
   Duration timeout{0};  // 0: none
+  bool keep = false;    // kAllReduce: what a loss finds finished everywhere keeps its result
 };
 
 // ---- Events: from the application ----
@@ -108,6 +109,11 @@ struct OpTransferred {
   Epoch epoch;
   OpKey op;
 };
+struct OpProgressed {  // of the elements that it started with; of an operation that is kept
+  Epoch epoch;
+  OpKey op;
+  uint64_t finished = 0;
+};
 struct OpDrained {
   Epoch epoch;
   OpKey op;
@@ -127,8 +133,8 @@ struct StateVerified {  // answer to VerifyState
 struct TimePassed {};
 using Event =
     std::variant<JoinCalled, OpCalled, JointCalled, LeaveCalled, MasterConnected, MasterClosed,
-                 MasterSent, Listening, LinkChanged, OpTransferred, OpDrained, OpFailed,
-                 StateVerified, TimePassed, JointGivenUp, TopologySeen>;
+                 MasterSent, Listening, LinkChanged, OpTransferred, OpProgressed, OpDrained,
+                 OpFailed, StateVerified, TimePassed, JointGivenUp, TopologySeen>;
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {};
@@ -163,21 +169,27 @@ struct StartOp {
   ReduceOp reduce = ReduceOp::kSum;
   int contributors = 1;
   std::vector<uint32_t> keys;
+  uint64_t start = 0;  // elements of the application's tensor before those of the task
 };
-struct EndOp {  // also of operations that never started here
-  OpKey op;
-  bool committed = false;
-};
-struct VerifyState {  // of staging
+using ring::Ending;
+using EndOp = ring::OpEnded;  // also of operations that never started here
+struct VerifyState {          // of staging
   Handle handle;
   std::vector<uint32_t> keys;
   std::vector<uint64_t> hashes;
+};
+// Whose tensors the elements up to `end`, from where the one before it ends, were reduced over.
+struct Part {
+  uint64_t end = 0;
+  std::vector<PeerId> contributors;  // in rank order
+  bool operator==(const Part&) const = default;
 };
 struct FinishOp {  // the application's tensor is its own again
   Handle handle = 0;
   Status status;
   Epoch epoch;  // none: it never got as far as a number
   OpKey op;
+  std::vector<Part> parts;  // of an operation that is kept, when it committed
 };
 struct FinishJoint {  // join and joint calls
   Handle handle = 0;

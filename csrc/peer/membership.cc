@@ -159,8 +159,8 @@ Status Membership::begin(const protocol::EpochStart& start) {
     unseen_[start.epoch] = topology_;
   }
   if (!renews) look(start.epoch);
-  frozen_ = ended_ = disturbed_ = false;
-  broken_ = {};
+  frozen_ = ended_ = goes_on_ = disturbed_ = false;
+  if (!renews) broken_ = {};
   std::vector<PeerId> others;
   for (const protocol::Member& member : start.members) {
     if (member.peer != self()) others.push_back(member.peer);
@@ -201,11 +201,13 @@ Status Membership::freeze(const protocol::Ask& ask) {
 Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
   if (end.epoch != epoch() || ended_) return violation("EpochEnd for epoch " + text(end.epoch));
   frozen_ = ended_ = true;
-  if (end.goes_on) {
+  goes_on_ = end.goes_on != protocol::GoesOn::kNothing;
+  if (end.goes_on == protocol::GoesOn::kEverything) {
     if (end.lost.empty()) return {};
     context_.note(LogLevel::kWarning, end.text + "; the others go on");
     return {};
   }
+  if (!broken_.ok() && end.lost.empty()) return {};  // it has been broken before
   broken_.code = Code::kPeerLost;
   broken_.message = (end.text.empty() ? names(end.lost) + " lost" : end.text) +
                     "; call pccl.update_topology() and repeat";

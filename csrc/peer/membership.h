@@ -49,8 +49,8 @@ class Membership {
   Status begin(const protocol::EpochStart& start);
   // The epoch is ending: what is not done stays so.
   Status freeze(const protocol::Ask& ask);
-  // It is over; unless it goes on, the group is broken from here to the next begin(). Worth a
-  // warning when calls are in doubt: at the end of a run one peer leaves after the other.
+  // It is over; unless everything goes on, the group is broken from here to the next generation.
+  // Worth a warning when calls are in doubt: at the end of a run one peer leaves after the other.
   Status end(const protocol::EpochEnd& end, bool in_doubt);
 
   Epoch epoch() const { return topology_.epoch; }
@@ -61,8 +61,9 @@ class Membership {
   void look(Epoch epoch);
   std::vector<PeerId> left_unseen() const;
   uint32_t world_size() const { return static_cast<uint32_t>(topology_.members.size()); }
-  bool frozen() const { return frozen_; }  // from Ask to the next begin()
-  bool ended() const { return ended_; }    // from EpochEnd to the next begin()
+  bool frozen() const { return frozen_; }    // from Ask to the next begin()
+  bool ended() const { return ended_; }      // from EpochEnd to the next begin(),
+  bool goes_on() const { return goes_on_; }  // which is a renewal
   // Something of this epoch is undone or lost here, so that it cannot just go on under a master
   // that was restarted: it was frozen, or a link to a member of it has broken.
   bool disturbed() const { return disturbed_; }
@@ -97,6 +98,7 @@ class Membership {
   Epoch members_since_, seen_since_;
   bool frozen_ = false;
   bool ended_ = false;
+  bool goes_on_ = false;
   bool disturbed_ = false;
   Status broken_;
   std::map<PeerId, Link> links_;

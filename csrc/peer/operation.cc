@@ -13,7 +13,7 @@
 //   another       committed, and it is a send         draining   EndOp
 //   any of them   aborted (verdict, EpochEnd, end)    draining   EndOp
 //   draining      drained                             finished   FinishOp
-//   any of them   EpochEnd that goes on               kAgain     EndOp
+//   any of them   EpochEnd, and it goes on            kAgain     EndOp
 //   kAgain        drained, and the epoch has begun    kRunning   Begin, StartOp
 // A transfer that completes while its operation is frozen or draining changes nothing.
 
@@ -44,8 +44,14 @@ protocol::OpState reported(bool done) {
 
 void Operations::call(const OpRequest& request) {
   Status refused = peer::check(request, membership_);
+  if (refused.ok() && request.keep && !context_.options.restore) {
+    refused = {Code::kInvalidArgument,
+               "on_loss=\"keep\" needs tensors that are restored, and PCCL_RESTORE is off: a part "
+               "that is not kept would be lost",
+               {}};
+  }
   if (refused.ok()) refused = check_room(request);
-  if (!refused.ok()) return context_.emit(FinishOp{request.handle, refused, {}, {}});
+  if (!refused.ok()) return context_.emit(FinishOp{request.handle, refused, {}, {}, {}});
   tag_bytes_ += request.tag.size();
   Call call{request.handle, info_of(request, membership_), request.timeout,
             membership_.seen_since()};
@@ -82,11 +88,12 @@ void Operations::open_posting() {
 }
 
 void Operations::release(Call call) {
-  if (call.members == membership_.members_since()) return post(std::move(call));
+  const bool broken = !membership_.broken().ok();
+  if (broken || call.members == membership_.members_since()) return post(std::move(call));
   const Status changed = check_after_change(call.info, membership_);
   if (changed.ok() || call.info.kind != OpKind::kSend) return post(std::move(call), changed);
   tag_bytes_ -= call.info.tag.size();  // the other one is gone: nobody counts with us
-  context_.emit(FinishOp{call.handle, changed, {}, {}});
+  context_.emit(FinishOp{call.handle, changed, {}, {}, {}});
 }
 
 void Operations::post(Call call, const Status& refused) {
@@ -94,14 +101,15 @@ void Operations::post(Call call, const Status& refused) {
   OpKey key{tag_of(call.info), 0};
   key.sequence = next_[key.tag]++;
   const auto early = verdicts_.take_early(key);
-  if (early || !membership_.broken().ok()) {
-    if (!membership_.frozen()) {
+  const bool broken = !membership_.broken().ok();
+  if (early || broken) {
+    if (!broken && !membership_.frozen()) {
       context_.tell(protocol::Begin{membership_.epoch(), key, call.info});
     }
-    context_.emit(EndOp{key, false});
+    context_.emit(EndOp{key});
     tag_bytes_ -= call.info.tag.size();
     const Status outcome = early ? outcome_of(*early) : lost(call.info, key);
-    return context_.emit(FinishOp{call.handle, outcome, membership_.epoch(), key});
+    return context_.emit(FinishOp{call.handle, outcome, membership_.epoch(), key, {}});
   }
   Op& op = open_[key];
   op.handle = call.handle;
@@ -118,6 +126,7 @@ void Operations::post(Call call, const Status& refused) {
 void Operations::begin(OpKey key, Op& op) {
   op.begun = true;
   op.state = State::kRunning;
+  op.finished = op.info.start;
   op.info.world_size = membership_.world_size();
   context_.tell(protocol::Begin{membership_.epoch(), key, op.info});
   if (!op.request) return start(key, op);
@@ -140,7 +149,8 @@ void Operations::start(OpKey key, Op& op) {
                         op.info.dtype,
                         op.info.reduce,
                         static_cast<int>(membership_.world_size()),
-                        {}});
+                        {},
+                        op.info.start});
 }
 
 // ---- From the ring ----
@@ -168,20 +178,26 @@ bool Operations::transferred(Epoch epoch, OpKey key) {
   context_.tell(protocol::Done{epoch, key, verdicts_.seen()});
   if (!receives(*op)) return true;
   op->returned = true;  // known until it has its verdict
-  context_.emit(EndOp{key, true});
-  context_.emit(FinishOp{op->handle, {}, epoch, key});
+  context_.emit(EndOp{key, Ending::kCommitted});
+  context_.emit(FinishOp{op->handle, {}, epoch, key, {}});
   return true;
+}
+
+void Operations::progressed(Epoch epoch, OpKey key, uint64_t finished) {
+  Op* const op = find(epoch, key);
+  if (op != nullptr && op->state == State::kRunning) op->finished = op->info.start + finished;
 }
 
 bool Operations::drained(Epoch epoch, OpKey key) {
   const auto at = draining_.find({epoch, key});
   if (at == draining_.end()) return false;
+  if (--at->second.left > 0) return true;
   const Draining draining = std::move(at->second);
   draining_.erase(at);
   if (draining.again) {
     begin_again(key);
   } else {
-    context_.emit(FinishOp{draining.handle, draining.outcome, epoch, key});
+    context_.emit(FinishOp{draining.handle, draining.outcome, epoch, key, {}});
   }
   return true;
 }
@@ -200,14 +216,15 @@ bool Operations::failed(Epoch epoch, OpKey key, const Status& why) {
 // ---- Outcomes ----
 
 Operations::Open::iterator Operations::finish(Open::iterator at) {
-  const auto& [key, op] = *at;
+  auto& [key, op] = *at;
   PCCL_ASSERT(op.state == State::kDone || sends(op));
   if (op.returned) return remove(at);
-  if (op.started) context_.emit(EndOp{key, true});
+  if (op.started) context_.emit(EndOp{key, Ending::kCommitted});
   if (op.started && op.state != State::kDone) {  // of a send the other side knows first
-    draining_[{membership_.epoch(), key}] = {op.handle, {}, false};
+    draining_[{membership_.epoch(), key}] = {op.handle, {}};
   } else {
-    context_.emit(FinishOp{op.handle, {}, membership_.epoch(), key});
+    if (op.info.keep) add_part(op, op.info.count);
+    context_.emit(FinishOp{op.handle, {}, membership_.epoch(), key, std::move(op.parts)});
   }
   return remove(at);
 }
@@ -216,14 +233,16 @@ Operations::Open::iterator Operations::abort(Open::iterator at, Status outcome) 
   const auto& [key, op] = *at;
   PCCL_ASSERT(!outcome.ok());
   if (op.returned) return remove(at);
-  context_.emit(EndOp{key, false});
+  context_.emit(EndOp{key});
   const auto draining = draining_.find({op.ended_in, key});
+  const int kept = op.info.start > 0 ? 1 : 0;  // what earlier epochs have left is put back, too
   if (op.state == State::kAgain && draining != draining_.end()) {
-    draining->second = {op.handle, std::move(outcome), false};
-  } else if (op.started) {
-    draining_[{membership_.epoch(), key}] = {op.handle, std::move(outcome), false};
+    draining->second = {op.handle, std::move(outcome), false, draining->second.left + kept};
+  } else if (op.started || kept > 0) {
+    const Epoch epoch = op.started ? membership_.epoch() : op.ended_in;
+    draining_[{epoch, key}] = {op.handle, std::move(outcome)};
   } else {
-    context_.emit(FinishOp{op.handle, std::move(outcome), membership_.epoch(), key});
+    context_.emit(FinishOp{op.handle, std::move(outcome), membership_.epoch(), key, {}});
   }
   return remove(at);
 }
@@ -241,9 +260,16 @@ protocol::Report Operations::freeze() {
   for (auto& [key, op] : open_) {
     // Of a barrier nobody here knows whether the lost had come to it.
     if (op.state == State::kRunning || op.info.kind == OpKind::kBarrier) op.state = State::kFrozen;
-    if (op.begun) report.ops.push_back({key, reported(op.state == State::kDone)});
+    // What is kept of one that has not begun again stays kept.
+    if (op.begun || op.info.start > 0) report.ops.push_back(this->report(key, op));
   }
   return report;
+}
+
+protocol::OpReport Operations::report(OpKey key, const Op& op) const {
+  const bool done = op.state == State::kDone;
+  if (!op.info.keep) return {key, reported(done)};
+  return {key, reported(done), done ? op.info.count : op.begun ? op.finished : op.info.start};
 }
 
 Status Operations::on_verdicts(const protocol::Verdicts& verdicts) {
@@ -286,7 +312,7 @@ Status Operations::settle(const protocol::Verdict& verdict) {
   if (between_others || was_called) return {};
   if (committed) return refuse("is to commit, but it was not called here");
   if (!verdicts_.keep_early(verdict)) return refuse("is one too many of those not called here");
-  context_.emit(EndOp{verdict.op, false});
+  context_.emit(EndOp{verdict.op});
   return {};
 }
 
@@ -298,20 +324,41 @@ Status Operations::check(const protocol::EpochEnd& end) const {
     return violation("the end of epoch " + text(end.epoch) + " is to commit " + text(op.info, key) +
                      ", but it is not done here");
   }
+  for (const protocol::Kept& kept : end.kept) {
+    const Status status = check(kept);
+    if (!status.ok()) return status;
+  }
   return {};
 }
 
-// The list is complete: what is not on it is aborted, or begins again.
+Status Operations::check(const protocol::Kept& kept) const {
+  const auto at = open_.find(kept.op);
+  if (at != open_.end() && at->second.info.keep) {
+    const uint64_t most = report(at->first, at->second).finished;
+    if (kept.finished >= at->second.info.start && kept.finished <= most) return {};
+  }
+  return violation("the end of epoch " + text(membership_.epoch()) + " keeps " +
+                   std::to_string(kept.finished) + " elements of #" +
+                   std::to_string(kept.op.sequence) + ", which this peer has not reported");
+}
+
+// The lists are complete: what is on neither is aborted, or begins again from its start.
 void Operations::on_epoch_end(const protocol::EpochEnd& end) {
   const std::set<OpKey> committed(end.committed.begin(), end.committed.end());
+  std::map<OpKey, uint64_t> kept;
+  for (const protocol::Kept& one : end.kept) kept.emplace(one.op, one.finished);
   for (auto at = open_.begin(); at != open_.end();) {
+    const auto goes_on = kept.find(at->first);
     if (committed.contains(at->first)) {
       at = finish(at);
-    } else if (!end.goes_on || at->second.returned) {
-      at = abort(at, lost(at->second.info, at->first));
-    } else {
-      repeat_later(at->first, at->second);
+    } else if (!at->second.returned && goes_on != kept.end()) {
+      repeat_later(at->first, at->second, goes_on->second);
       ++at;
+    } else if (!at->second.returned && end.goes_on == protocol::GoesOn::kEverything) {
+      repeat_later(at->first, at->second, at->second.info.start);
+      ++at;
+    } else {
+      at = abort(at, lost(at->second.info, at->first));
     }
   }
 }
@@ -324,7 +371,17 @@ void Operations::begin_generation() {
 
 // ---- Renewal ----
 
-void Operations::repeat_later(OpKey key, Op& op) {
+void Operations::add_part(Op& op, uint64_t end) const {
+  Part part{end, {}};
+  for (const protocol::Member& member : membership_.topology().members) {
+    part.contributors.push_back(member.peer);
+  }
+  const bool same = !op.parts.empty() && op.parts.back().contributors == part.contributors;
+  if (same) op.parts.pop_back();
+  op.parts.push_back(std::move(part));
+}
+
+void Operations::repeat_later(OpKey key, Op& op, uint64_t kept) {
   if (op.state == State::kAgain) return;
   if (op.started) {
     const bool spoiled = op.info.kind == OpKind::kAllReduce && !context_.options.restore;
@@ -338,7 +395,10 @@ void Operations::repeat_later(OpKey key, Op& op) {
     }
     op.ended_in = membership_.epoch();
     draining_[{op.ended_in, key}] = {op.handle, {}, true};
-    context_.emit(EndOp{key, false});
+    const uint64_t more = kept - op.info.start;
+    context_.emit(EndOp{key, Ending::kAgain, more});
+    if (more > 0) add_part(op, kept);
+    op.info.start = kept;
   }
   op.begun = op.started = false;
   op.state = State::kAgain;
@@ -388,7 +448,7 @@ void Operations::end(const Status& why) {
     at = abort(at, outcome(name(at->second.info, at->first, membership_.epoch())));
   }
   for (const Call& call : held_) {
-    context_.emit(FinishOp{call.handle, outcome(text(call.info)), {}, {}});
+    context_.emit(FinishOp{call.handle, outcome(text(call.info)), {}, {}, {}});
   }
   held_.clear();
 }
@@ -432,7 +492,7 @@ void Operations::request_abort(OpKey key, Op& op, Code code, std::string text) {
 void Operations::describe(protocol::Resume& resume) const {
   for (const auto& [key, op] : open_) {
     if (!op.begun) continue;
-    resume.ops.push_back({key, reported(op.state == State::kDone)});
+    resume.ops.push_back({key, reported(op.state == State::kDone), 0});
     resume.infos.push_back(op.info);
   }
   verdicts_.describe(resume);

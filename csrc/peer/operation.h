@@ -45,6 +45,7 @@ class Operations {
 
   // From the ring. False: no operation of the application.
   bool transferred(Epoch epoch, OpKey key);
+  void progressed(Epoch epoch, OpKey key, uint64_t finished);
   bool drained(Epoch epoch, OpKey key);
   bool failed(Epoch epoch, OpKey key, const Status& why);
 
@@ -64,10 +65,12 @@ class Operations {
     Handle handle = 0;
     protocol::OpInfo info;
     State state = State::kRunning;
-    bool begun = false;     // in this epoch: the master was told
-    bool started = false;   // in this epoch: the ring has it
-    bool returned = false;  // the application has its memory: a receive that went well
-    Epoch ended_in;         // kAgain: where it is being drained
+    bool begun = false;       // in this epoch: the master was told
+    bool started = false;     // in this epoch: the ring has it
+    bool returned = false;    // the application has its memory: a receive that went well
+    Epoch ended_in;           // kAgain: where it is being drained
+    uint64_t finished = 0;    // of an operation that is kept: elements that are final here,
+    std::vector<Part> parts;  // and those that are for all, from earlier epochs
     Duration timeout{0};
     std::optional<Instant> deadline;
     std::optional<protocol::AbortRequest> request;
@@ -82,6 +85,7 @@ class Operations {
     Handle handle = 0;
     Status outcome;
     bool again = false;  // it has none: it starts again
+    int left = 1;        // how often the ring has yet to say that it is drained
   };
   using Open = std::map<OpKey, Op>;
 
@@ -93,7 +97,11 @@ class Operations {
   void start(OpKey key, Op& op);
   void begin_again(OpKey key);
   void check_again(OpKey key);
-  void repeat_later(OpKey key, Op& op);  // the epoch is over, the generation is not
+  // The epoch is over, the generation is not: it begins again after what is kept of it.
+  void repeat_later(OpKey key, Op& op, uint64_t kept);
+  protocol::OpReport report(OpKey key, const Op& op) const;
+  void add_part(Op& op, uint64_t end) const;
+  Status check(const protocol::Kept& kept) const;
   protocol::AbortRequest abort_request(OpKey key, Code code, std::string text) const;
   void request_abort(OpKey key, Op& op, Code code, std::string text);
   Status settle(const protocol::Verdict& verdict);

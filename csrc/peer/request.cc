@@ -43,6 +43,10 @@ Status check(const OpRequest& request, const Membership& membership) {
     return invalid(std::to_string(request.count) + " elements of " + text(request.dtype) +
                    " are more than " + std::to_string(protocol::kTensorBytesMax) + " bytes");
   }
+  if (request.keep && request.reduce != ReduceOp::kSum && request.reduce != ReduceOp::kAvg) {
+    return invalid(std::string("on_loss=\"keep\" is for sums and averages, not for ") +
+                   text(request.reduce));
+  }
   if (request.kind == OpKind::kAllReduce) return check_reducible(request.dtype, request.reduce);
   if (!names_a_rank(request.kind)) return {};
   const auto world = static_cast<uint32_t>(membership.seen().members.size());
@@ -65,7 +69,10 @@ protocol::OpInfo info_of(const OpRequest& request, const Membership& membership)
   if (request.kind == OpKind::kBarrier) return info;
   info.dtype = request.dtype;
   info.count = request.count;
-  if (request.kind == OpKind::kAllReduce) info.reduce = request.reduce;
+  if (request.kind == OpKind::kAllReduce) {
+    info.reduce = request.reduce;
+    info.keep = request.keep;
+  }
   if (!names_a_rank(request.kind)) return info;
   const PeerId other = membership.seen().members[static_cast<uint32_t>(request.root)].peer;
   info.root = request.kind == OpKind::kSend ? membership.self() : other;
@@ -97,7 +104,8 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   task.handle = handle;
   task.shape.pattern = pattern_of(info.kind);
   task.shape.element_bytes = element_bytes(info.dtype);
-  task.shape.count = info.count;
+  task.shape.count = info.count - info.start;
+  task.keep = info.keep;
   if (info.kind == OpKind::kSend) {
     const bool source = info.root == membership.self();
     task.shape.rank = source ? 0 : 1;

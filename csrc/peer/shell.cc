@@ -179,9 +179,9 @@ void Peer::post(OpRequest request, ring::Memory memory, Completion completion) {
   if (inside_->forked()) return completion(inside_->forked_status());
   if (inside_->retries) {
     ++inside_->in_flight;
-    completion = [inside = inside_.get(), completion = std::move(completion)](Status status) {
+    completion = [inside = inside_.get(), completion = std::move(completion)](OpResult result) {
       --inside->in_flight;
-      completion(std::move(status));
+      completion(std::move(result));
     };
   }
   inside_->control.post(std::move(request), std::move(memory), std::move(completion));

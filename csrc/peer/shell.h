@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "csrc/net/socket.h"
@@ -20,7 +21,14 @@
 
 namespace pccl::peer {
 
-using Completion = std::function<void(Status)>;
+// How an operation ended.
+struct OpResult {
+  OpResult(Status how) : status(std::move(how)) {}  // NOLINT(google-explicit-constructor)
+  OpResult(Status how, std::vector<Part> over) : status(std::move(how)), parts(std::move(over)) {}
+  Status status;
+  std::vector<Part> parts;  // of one that is kept, when it went well
+};
+using Completion = std::function<void(OpResult)>;
 using Interrupted = std::function<bool()>;  // may be empty
 
 // One entry of a shared state in memory.

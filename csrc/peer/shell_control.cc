@@ -43,6 +43,10 @@ ring::Shell::Callbacks Control::data_callbacks() {
           [this](Epoch epoch, OpKey op) {
             push(Event{OpTransferred{epoch, op}});
           },
+      .on_progressed =
+          [this](Epoch epoch, OpKey op, uint64_t finished) {
+            push(Event{OpProgressed{epoch, op, finished}});
+          },
       .on_drained =
           [this](Epoch epoch, OpKey op) {
             push(Event{OpDrained{epoch, op}});
@@ -232,7 +236,7 @@ void Control::apply(StartOp& effect) {
 
 void Control::apply(EndOp& effect) {
   const auto unposted = unposted_.find(effect.op);
-  if (unposted == unposted_.end()) return data_->end(effect.op, effect.committed);
+  if (unposted == unposted_.end()) return data_->end(effect);
   push(Event{OpDrained{unposted->second, effect.op}});
   unposted_.erase(unposted);
 }
@@ -250,7 +254,8 @@ Result<ring::Memory> Control::memory_of(const StartOp& start) {
     return memory;
   }
   ring::Memory memory = operations_.at(start.handle).memory;
-  const uint64_t bytes = shape.count * shape.element_bytes;
+  // Of the application's tensor; what has its result already is left alone.
+  const uint64_t bytes = (start.start + shape.count) * shape.element_bytes;
   size_t spans = 1;
   if (shape.pattern == ring::Pattern::kAllGather) {
     spans = shape.world;
@@ -275,6 +280,7 @@ Result<ring::Memory> Control::memory_of(const StartOp& start) {
                       std::to_string(span.size()) + " bytes of memory",
                   {}};
   }
+  memory.spans[0] = memory.spans[0].subspan(start.start * shape.element_bytes);
   if (shape.pattern == ring::Pattern::kAllGather) {  // the ring counts blocks by place, not by rank
     const std::vector<std::span<std::byte>> by_rank = memory.spans;
     for (size_t place = 0; place < spans; ++place)
@@ -302,7 +308,7 @@ void Control::apply(FinishOp& effect) {
   operation.info.world_size = static_cast<uint32_t>(topology_.members.size());
   history_.push_back({std::move(operation.info), effect.op, effect.status.code,
                       monotonic_now() - operation.posted_at});
-  operation.completion(std::move(effect.status));
+  operation.completion({std::move(effect.status), std::move(effect.parts)});
 }
 
 void Control::apply(FinishJoint& effect) {

@@ -117,14 +117,15 @@ void StateSync::start(const protocol::SyncPlan& plan, const protocol::Transfer& 
     ++receiving_;
     fetched_keys_.insert(fetched_keys_.end(), transfer.keys.begin(), transfer.keys.end());
   }
-  context_.emit(StartOp{handle, std::move(task), DType::kBytes, ReduceOp::kSum, 1, transfer.keys});
+  context_.emit(
+      StartOp{handle, std::move(task), DType::kBytes, ReduceOp::kSum, 1, transfer.keys, 0});
 }
 
 bool StateSync::transferred(Epoch epoch, OpKey key) {
   const auto at = transfers_.find({epoch, key});
   if (at == transfers_.end()) return false;
   if (at->second.state == State::kDraining) return true;
-  context_.emit(EndOp{key, true});
+  context_.emit(EndOp{key, Ending::kCommitted});
   const bool receives = at->second.receives;
   transfers_.erase(at);
   if (receives) {
@@ -180,7 +181,7 @@ void StateSync::stop() {
   for (auto& [key, transfer] : transfers_) {
     if (transfer.state == State::kDraining) continue;
     transfer.state = State::kDraining;
-    context_.emit(EndOp{key.second, false});
+    context_.emit(EndOp{key.second});
   }
 }
 

@@ -51,13 +51,14 @@ void fields(auto& wire, Is<TagId> auto& tag) { wire(tag.value); }
 void fields(auto& wire, Is<OpKey> auto& op) { wire(op.tag, op.sequence); }
 
 void fields(auto& wire, Is<Member> auto& m) { wire(m.peer, prose(m.address)); }
-void fields(auto& wire, Is<OpReport> auto& m) { wire(m.op, m.state); }
+void fields(auto& wire, Is<OpReport> auto& m) { wire(m.op, m.state, m.finished); }
+void fields(auto& wire, Is<Kept> auto& m) { wire(m.op, m.finished); }
 void fields(auto& wire, Is<Verdict> auto& m) {
   wire(m.op, m.outcome, m.code, prose(m.text), m.sender, m.receiver);
 }
 void fields(auto& wire, Is<OpInfo> auto& m) {
   wire(m.kind, m.dtype, m.reduce, m.count, m.root, m.receiver, m.world_size);
-  wire(bounded(m.tag, kTagBytesMax));
+  wire(bounded(m.tag, kTagBytesMax), m.keep, m.start);
 }
 void fields(auto& wire, Is<StateEntry> auto& m) {
   wire(bounded(m.key, kStateKeyBytesMax), m.dtype, bounded(m.shape, kShapeDimensionsMax), m.hash);
@@ -103,7 +104,7 @@ void fields(auto& wire, Is<Verdicts> auto& m) {
 }
 void fields(auto& wire, Is<EpochEnd> auto& m) {
   wire(m.epoch, bounded(m.lost, kMembersMax), bounded(m.committed, kOpsOpenMax), prose(m.text));
-  wire(m.goes_on);
+  wire(m.goes_on, bounded(m.kept, kOpsOpenMax));
 }
 
 void fields(auto& wire, Is<Begin> auto& m) { wire(m.epoch, m.op, m.info); }
@@ -138,6 +139,7 @@ constexpr ReduceOp last(ReduceOp) { return static_cast<ReduceOp>(kReduceOpCount 
 constexpr LossPolicy last(LossPolicy) { return LossPolicy::kRetry; }
 constexpr LinkState last(LinkState) { return LinkState::kUnreachable; }
 constexpr OpState last(OpState) { return OpState::kAborted; }
+constexpr GoesOn last(GoesOn) { return GoesOn::kKept; }
 constexpr Outcome last(Outcome) { return Outcome::kAborted; }
 constexpr OpKind last(OpKind) { return OpKind::kRecv; }
 constexpr JointKind last(JointKind) { return JointKind::kSyncSharedState; }

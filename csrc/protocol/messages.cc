@@ -37,6 +37,8 @@ uint64_t digest(const OpInfo& info) {
   hash = mix(hash, info.world_size);
   hash = mix(hash, info.tag.size());
   hash = mix(hash, tag_id(info.tag).value);
+  hash = mix(hash, info.keep ? 1 : 0);
+  hash = mix(hash, info.start);
   return hash == 0 ? 1 : hash;
 }
 
@@ -51,7 +53,8 @@ std::string text(const OpInfo& info) {
   if (info.kind == OpKind::kSend || info.kind == OpKind::kRecv) {
     what += "from " + text(info.root) + " to " + text(info.receiver) + ", ";
   }
-  return what + "world size " + std::to_string(info.world_size) + ")";
+  what += "world size " + std::to_string(info.world_size);
+  return what + (info.keep ? ", on_loss keep)" : ")");
 }
 
 std::string text(const OpInfo& info, OpKey op) {

@@ -154,11 +154,12 @@ enum class OpState : uint8_t { kNotDone = 0, kDone = 1, kCommitted = 2, kAborted
 struct OpReport {
   OpKey op;
   OpState state = OpState::kNotDone;
+  uint64_t finished = 0;  // OpInfo::keep, in a Report: elements from the start that are final here
   bool operator==(const OpReport&) const = default;
 };
 
-// Survivor -> master: the state of every operation this peer has open in `epoch`. Having said
-// kNotDone, it stays so.
+// Survivor -> master: the state of every operation this peer has open in `epoch`. What it has said
+// stays so.
 struct Report {
   Epoch epoch;
   std::vector<OpReport> ops;
@@ -190,15 +191,28 @@ struct Verdicts {
   bool operator==(const Verdicts&) const = default;
 };
 
-// Master -> survivors: the epoch is over. Listed operations committed. Unless the run `goes_on`,
-// every other one of the epoch aborted with kPeerLost and `text`, and nothing runs until a joint
-// update_topology. If it does, the EpochStart of a renewal follows, in which they begin again.
+// What goes on after the end of an epoch, in a renewal whose EpochStart follows: nothing, every
+// operation that did not commit, or those alone that are kept.
+enum class GoesOn : uint8_t { kNothing = 0, kEverything = 1, kKept = 2 };
+
+// An operation that goes on where it was: `finished` elements from its start have their result.
+struct Kept {
+  OpKey op;
+  uint64_t finished = 0;
+  bool operator==(const Kept&) const = default;
+};
+
+// Master -> survivors: the epoch is over. Operations that `committed` did; what `goes_on` begins
+// again, those `kept` after what they have finished, the others from their start; all else aborted
+// with kPeerLost and `text`. Unless everything goes on, nothing can be called before a joint
+// update_topology.
 struct EpochEnd {
   Epoch epoch;
   std::vector<Member> lost;
   std::vector<OpKey> committed;
   std::string text;
-  bool goes_on = false;
+  GoesOn goes_on = GoesOn::kNothing;
+  std::vector<Kept> kept;
   bool operator==(const EpochEnd&) const = default;
 };
 
@@ -224,6 +238,8 @@ struct OpInfo {
   PeerId receiver{};        // kSend only
   uint32_t world_size = 0;  // as the application saw it when it called
   std::string tag;
+  bool keep = false;   // kAllReduce, sum or average: what a loss finds finished keeps its result,
+  uint64_t start = 0;  // which so many elements have from earlier epochs
   bool operator==(const OpInfo&) const = default;
 };
 

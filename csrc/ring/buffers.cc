@@ -1,5 +1,6 @@
 #include "csrc/ring/buffers.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -20,14 +21,12 @@ OpBuffers::OpBuffers(const Shape& shape, Memory memory, Pool& pool)
       slots_per_slab_(Pool::kSlabBytes / schedule_.chunk_bytes()),
       scratch_(pool),
       undo_(pool) {
-  const uint32_t blocks = schedule_.block_count();
-  if (memory_.spans.size() == 1 && blocks > 0) {
-    PCCL_ASSERT(memory_.spans[0].size() >=
-                schedule_.block_offset(blocks - 1) + schedule_.block_bytes(blocks - 1));
+  if (memory_.spans.size() == 1) {
+    PCCL_ASSERT(memory_.spans[0].size() >= schedule_.total_bytes());
     return;
   }
-  PCCL_ASSERT(memory_.spans.size() == blocks);
-  for (uint32_t index = 0; index < blocks; ++index) {
+  PCCL_ASSERT(memory_.spans.size() == schedule_.block_count());
+  for (uint32_t index = 0; index < schedule_.block_count(); ++index) {
     PCCL_ASSERT(memory_.spans[index].size() >= schedule_.block_bytes(index));
   }
 }
@@ -45,10 +44,8 @@ Status OpBuffers::reserve() {
   const uint64_t scratch_bytes = slots / slots_per_slab_ * Pool::kSlabBytes +
                                  slots % slots_per_slab_ * schedule_.chunk_bytes();
   saves_ = memory_.save && schedule_.receives();
-  if (scratch_.reserve(scratch_bytes) && (!saves_ || undo_.prepare(schedule_))) return {};
-  const uint32_t last = schedule_.block_count() - 1;
-  const uint64_t saved_bytes =
-      saves_ ? schedule_.block_offset(last) + schedule_.block_bytes(last) : 0;
+  const uint64_t saved_bytes = saves_ ? schedule_.total_bytes() : 0;
+  if (scratch_.reserve(scratch_bytes) && undo_.reserve(saved_bytes)) return {};
   return {Code::kSystem,
           "no memory for " + std::to_string(scratch_bytes) + " bytes of scratch and " +
               std::to_string(saved_bytes) +
@@ -56,9 +53,9 @@ Status OpBuffers::reserve() {
               "tensors, or give up restoring with PCCL_RESTORE=off"};
 }
 
-std::byte* OpBuffers::block(uint32_t index) const {
-  if (memory_.spans.size() == 1) return memory_.spans[0].data() + schedule_.block_offset(index);
-  return memory_.spans[index].data();
+std::byte* OpBuffers::place(const Unit& unit) const {
+  if (memory_.spans.size() == 1) return memory_.spans[0].data() + unit.offset;
+  return memory_.spans[unit.block].data() + (unit.offset - schedule_.block_offset(unit.block));
 }
 
 std::byte* OpBuffers::slot(uint32_t index) const {
@@ -69,7 +66,7 @@ std::byte* OpBuffers::slot(uint32_t index) const {
 
 std::span<const std::byte> OpBuffers::source(const Unit& sent) const {
   if (schedule_.from_scratch(sent)) return {slot(schedule_.slot_sent(sent)), sent.bytes};
-  return {block(sent.block) + sent.offset, sent.bytes};
+  return {place(sent), sent.bytes};
 }
 
 std::span<std::byte> OpBuffers::land(const Unit& unit, Action action) {
@@ -81,8 +78,8 @@ std::span<std::byte> OpBuffers::land(const Unit& unit, Action action) {
     case Action::kFinish: return {slot(schedule_.finish_slot()), unit.bytes};
     case Action::kStore: break;
   }
-  std::byte* const target = block(unit.block) + unit.offset;
-  if (saves_) undo_.save(unit.block, unit.offset, target, unit.bytes);
+  std::byte* const target = place(unit);
+  if (saves_) undo_.save(target, unit.bytes);
   return {target, unit.bytes};
 }
 
@@ -94,24 +91,35 @@ void OpBuffers::absorb(size_t at, size_t bytes) {
   if (whole <= reduced_) return;
   const size_t piece = whole - reduced_;
   const size_t elements = piece / element_bytes(memory_.dtype);
-  const uint64_t offset = unit_.offset + reduced_;
-  std::byte* const tensor = block(unit_.block) + offset;
+  std::byte* const tensor = place(unit_) + reduced_;
   if (action_ == Action::kAccumulate) {
     std::byte* const partial = slot(schedule_.slot(unit_)) + reduced_;
     reduce_into(memory_.dtype, memory_.reduce, partial, tensor, elements);
   } else {
     const std::byte* const partial = slot(schedule_.finish_slot()) + reduced_;
-    if (saves_) undo_.save(unit_.block, offset, tensor, piece);
+    if (saves_) undo_.save(tensor, piece);
     reduce_out(memory_.dtype, memory_.reduce, tensor, partial, tensor, elements);
     finish(memory_.dtype, memory_.reduce, tensor, elements, memory_.contributors);
   }
   reduced_ = whole;
 }
 
-void OpBuffers::restore() {
-  if (!saves_) return;
-  for (uint32_t index = 0; index < schedule_.block_count(); ++index)
-    undo_.restore(index, block(index));
+// The units that were saved, in the order in which they were.
+void OpBuffers::restore(uint64_t from) {
+  Schedule::Cursor cursor = schedule_.first_receive();
+  for (uint64_t at = 0; at < undo_.length(); schedule_.advance_receive(cursor)) {
+    const Unit unit = schedule_.receive_unit(cursor);
+    if (schedule_.action(unit) == Action::kAccumulate) continue;
+    const uint64_t bytes = std::min<uint64_t>(unit.bytes, undo_.length() - at);
+    if (unit.offset >= from && unit.offset < restored_from_) undo_.restore(at, place(unit), bytes);
+    at += bytes;
+  }
+  restored_from_ = std::min(restored_from_, from);
+}
+
+void OpBuffers::close() {
+  scratch_.shrink(0);
+  undo_.close();
 }
 
 }  // namespace pccl::ring

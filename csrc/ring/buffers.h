@@ -45,13 +45,16 @@ class OpBuffers {
   std::span<std::byte> land(const Unit& unit, Action action);
   // `bytes` more bytes of that unit have landed at its byte `at`: whole elements are reduced.
   void absorb(size_t at, size_t bytes);
-  // Puts back what was overwritten. REQUIRES: nothing lands or leaves any more.
-  void restore();
+  // Puts back what was overwritten from the `from`-th byte of the row on, and has not been put back
+  // yet. REQUIRES: nothing lands or leaves any more.
+  void restore(uint64_t from = 0);
+  // Only restore() will follow: what it does not need is given back.
+  void close();
 
  private:
   OpBuffers(const Shape& shape, Memory memory, Pool& pool);
   Status reserve();
-  std::byte* block(uint32_t index) const;
+  std::byte* place(const Unit& unit) const;
   std::byte* slot(uint32_t index) const;
 
   const Schedule schedule_;
@@ -60,6 +63,7 @@ class OpBuffers {
   Slabs scratch_;
   Undo undo_;
   bool saves_ = false;
+  uint64_t restored_from_ = UINT64_MAX;  // in the row
 
   // The unit that is landing.
   Unit unit_;

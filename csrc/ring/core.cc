@@ -17,6 +17,8 @@
 namespace pccl::ring {
 namespace {
 
+constexpr uint64_t kProgressSteps = 64;
+
 std::string text(OpKey op) {
   return "(tag " + std::to_string(op.tag.value) + ", #" + std::to_string(op.sequence) + ")";
 }
@@ -47,7 +49,7 @@ void RingCore::on(const EpochBegun& event, Effects& effects) {
   PCCL_ASSERT(event.epoch > epoch_);
   epoch_ = event.epoch;  // no link is ready from here on: what is drained makes room for nothing
   members_ = event.peers;
-  while (operations_.size() > 0) drain(operations_.begin()->second, false, effects);
+  while (operations_.size() > 0) drain(operations_.begin()->second, {}, effects);
   for (auto& [peer, link] : links_) {
     link.early.clear();
     say_open(peer, link, effects);
@@ -212,6 +214,7 @@ void RingCore::on(const ChunkArrived& event, Effects& effects) {
   }
   operation.schedule.advance_receive(operation.received);
   enqueue(operation, effects);
+  tell_progress(operation, effects);
   tell_if_transferred(operation, effects);
 }
 
@@ -229,6 +232,11 @@ void RingCore::on(const ChunkSent& event, Effects& effects) {
 
 // ---- Operations ----
 
+std::optional<Epoch> RingCore::posted(OpKey op) {
+  const Operation* const operation = operations_.find(op);
+  return operation == nullptr ? std::nullopt : std::optional(operation->task.epoch);
+}
+
 void RingCore::on(const OpPosted& event, Effects& effects) {
   PCCL_ASSERT(event.task.epoch == epoch_);
   Operation& operation = operations_.add(event.task);
@@ -243,7 +251,7 @@ void RingCore::on(const OpPosted& event, Effects& effects) {
 void RingCore::on(const OpEnded& event, Effects& effects) {
   for (auto& [peer, link] : links_) link.early.drop(event.op);
   Operation* const operation = operations_.find(event.op);
-  if (operation != nullptr) drain(*operation, event.committed, effects);
+  if (operation != nullptr) drain(*operation, event, effects);
 }
 
 // Tells upstream how far it may go by now. Never more than it needs: its last credit is one that it
@@ -280,13 +288,23 @@ void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
   effects.push_back(SendChunk{peer, header, operation.task.handle, unit});
 }
 
+// Often enough that little is done twice, seldom enough that it costs nothing.
+void RingCore::tell_progress(Operation& operation, Effects& effects) {
+  if (!operation.task.keep) return;
+  const uint64_t finished = operation.schedule.finished(operation.received);
+  const uint64_t news = std::max(operation.task.shape.count / kProgressSteps, uint64_t{1});
+  if (finished < operation.told_finished + news) return;
+  operation.told_finished = finished;
+  effects.push_back(OpProgressed{operation.task.epoch, operation.task.op, finished});
+}
+
 void RingCore::tell_if_transferred(Operation& operation, Effects& effects) {
   if (operation.told_transferred || !operation.finished()) return;
   operation.told_transferred = true;
   effects.push_back(OpTransferred{operation.task.epoch, operation.task.op});
 }
 
-void RingCore::drain(Operation& operation, bool committed, Effects& effects) {
+void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects) {
   const Task& task = operation.task;
   Link* const upstream = find_link(task.upstream);
   if (upstream != nullptr && upstream->landing == &operation) {
@@ -300,8 +318,14 @@ void RingCore::drain(Operation& operation, bool committed, Effects& effects) {
     downstream->sending = nullptr;
     effects.push_back(Withdraw{next});
   }
-  if (!committed) effects.push_back(Restore{task.handle});
-  effects.push_back(Release{task.handle});
+  if (end.ending != Ending::kCommitted) {
+    effects.push_back(Restore{task.handle, end.keep * task.shape.element_bytes});
+  }
+  if (end.keep > 0) {
+    effects.push_back(Retain{task.handle, task.epoch, task.op});
+  } else {
+    effects.push_back(Release{task.handle});
+  }
   effects.push_back(OpDrained{task.epoch, task.op});
   operations_.remove(task.op);
   if (downstream != nullptr) serve(next, *downstream, effects);

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -43,9 +44,13 @@ struct LinkDown {
 struct OpPosted {
   Task task;
 };
+// kAgain: it will be posted again, without its first `keep` elements. These stay as they are until
+// that ends; the rest is as after kAborted.
+enum class Ending { kCommitted, kAborted, kAgain };
 struct OpEnded {  // ignored if it was never posted here
   OpKey op;
-  bool committed = false;
+  Ending ending = Ending::kAborted;
+  uint64_t keep = 0;
 };
 struct FrameArrived {  // kOpen, kCredit
   PeerId peer;
@@ -94,9 +99,20 @@ struct Withdraw {
 };
 struct Restore {
   uint64_t handle;
+  uint64_t from = 0;  // bytes before it stay as they are
 };
 struct Release {
   uint64_t handle;
+};
+struct Retain {  // instead of Release: some of it may have to be restored later
+  uint64_t handle;
+  Epoch epoch;
+  OpKey op;
+};
+struct OpProgressed {  // Task::keep: so many elements from its start are final here
+  Epoch epoch;
+  OpKey op;
+  uint64_t finished = 0;
 };
 struct OpTransferred {  // everything received, everything sent
   Epoch epoch;
@@ -111,7 +127,7 @@ struct FailLink {
   std::string why;
 };
 using Effect = std::variant<SendFrame, SendChunk, Land, Discard, Revoke, Withdraw, Restore, Release,
-                            OpTransferred, OpDrained, FailLink>;
+                            Retain, OpProgressed, OpTransferred, OpDrained, FailLink>;
 // The caller's, reused: stepping allocates nothing in the steady state.
 using Effects = std::vector<Effect>;
 
@@ -119,6 +135,8 @@ class RingCore {
  public:
   void step(const Event& event, Effects& effects);
   size_t operations_open() const { return operations_.size(); }
+  // In which epoch it was posted, if it has not ended.
+  std::optional<Epoch> posted(OpKey op);
 
  private:
   struct Link {
@@ -154,8 +172,9 @@ class RingCore {
   void grant(Operation& operation, Effects& effects);
   void enqueue(Operation& operation, Effects& effects);
   void serve(PeerId peer, Link& link, Effects& effects);
+  void tell_progress(Operation& operation, Effects& effects);
   void tell_if_transferred(Operation& operation, Effects& effects);
-  void drain(Operation& operation, bool committed, Effects& effects);
+  void drain(Operation& operation, const OpEnded& end, Effects& effects);
   void fail(PeerId peer, Link& link, std::string why, Effects& effects);
 
   Epoch epoch_;

@@ -1,6 +1,7 @@
 #include "csrc/ring/engine.h"
 
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "csrc/base/assert.h"
@@ -18,6 +19,7 @@ struct Engine::Inside {
   bool still_true(const Event& event);
   Link* link_of(PeerId peer);
   OpBuffers& buffers_of(uint64_t handle);
+  void end_kept(const OpEnded& end);
 
   void apply(SendFrame& effect);
   void apply(SendChunk& effect);
@@ -25,8 +27,12 @@ struct Engine::Inside {
   void apply(Discard&) {}  // a link without a landing discards
   void apply(Revoke& effect);
   void apply(Withdraw& effect);
-  void apply(Restore& effect) { buffers_of(effect.handle).restore(); }
+  void apply(Restore& effect) { buffers_of(effect.handle).restore(effect.from); }
   void apply(Release& effect) { buffers.erase(effect.handle); }
+  void apply(Retain& effect);
+  void apply(OpProgressed& effect) {
+    callbacks.on_progressed(effect.epoch, effect.op, effect.finished);
+  }
   void apply(OpTransferred& effect) { callbacks.on_transferred(effect.epoch, effect.op); }
   void apply(OpDrained& effect) { callbacks.on_drained(effect.epoch, effect.op); }
   void apply(FailLink& effect) { callbacks.on_fail_link(effect.peer, effect.why); }
@@ -35,6 +41,11 @@ struct Engine::Inside {
   RingCore core;
   Pool pool;
   std::map<uint64_t, std::unique_ptr<OpBuffers>> buffers;
+  struct Kept {
+    Epoch epoch;                                      // the last it was posted in
+    std::vector<std::unique_ptr<OpBuffers>> buffers;  // one of each epoch
+  };
+  std::map<OpKey, Kept> kept;  // what kAgain has left as it is
   uint64_t handles = 0;
   std::map<OpKey, Epoch> failed;  // told by on_failed, not ended yet
   std::map<PeerId, std::unique_ptr<Link>> links;
@@ -98,6 +109,7 @@ void Engine::Inside::drive(Event event) {
   for (size_t index = 0; index < waiting.size(); ++index) {
     const Event next = std::move(waiting[index]);
     if (!still_true(next)) continue;
+    if (const auto* end = std::get_if<OpEnded>(&next)) end_kept(*end);
     core.step(next, effects);
     for (Effect& effect : effects) {
       std::visit([this](auto& what) { apply(what); }, effect);
@@ -134,6 +146,24 @@ OpBuffers& Engine::Inside::buffers_of(uint64_t handle) {
   return *at->second;
 }
 
+// What earlier epochs have left is put back, or stays for good, with the last end.
+void Engine::Inside::end_kept(const OpEnded& end) {
+  const auto at = kept.find(end.op);
+  if (at == kept.end()) return;
+  std::optional<Epoch> posted = core.posted(end.op);
+  if (failed.contains(end.op)) posted = failed.at(end.op);
+  if (end.ending == Ending::kAgain) {
+    at->second.epoch = posted.value_or(at->second.epoch);
+    return;
+  }
+  const Kept ended = std::move(at->second);
+  kept.erase(at);
+  for (const auto& part : ended.buffers) {
+    if (end.ending == Ending::kAborted) part->restore();
+  }
+  if (!posted) callbacks.on_drained(ended.epoch, end.op);
+}
+
 // ---- Effects ----
 
 void Engine::Inside::apply(SendFrame& effect) {
@@ -159,6 +189,15 @@ void Engine::Inside::apply(Revoke& effect) {
   if (link == nullptr) return;
   link->landing = nullptr;
   link->port.revoke();
+}
+
+void Engine::Inside::apply(Retain& effect) {
+  const auto at = buffers.find(effect.handle);
+  at->second->close();
+  Kept& those = kept[effect.op];
+  those.epoch = effect.epoch;
+  those.buffers.push_back(std::move(at->second));
+  buffers.erase(at);
 }
 
 void Engine::Inside::apply(Withdraw& effect) {
@@ -212,8 +251,9 @@ void Engine::post(Task task, Memory memory) {
   inside_->drive(OpPosted{std::move(task)});
 }
 
-void Engine::end(OpKey op, bool committed) {
-  inside_->drive(OpEnded{op, committed});
+void Engine::end(OpEnded end) {
+  const OpKey op = end.op;
+  inside_->drive(end);
   const auto at = inside_->failed.find(op);
   if (at == inside_->failed.end()) return;
   const Epoch epoch = at->second;

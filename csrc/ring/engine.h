@@ -6,7 +6,9 @@
 // a call of this Engine.
 // Invariants: (1) after on_drained nothing touches the operation's memory;
 //             (2) every posted operation that is ended is drained, one that failed here included.
-// end() of an operation that was never posted does nothing.
+// end() of an operation that was never posted does nothing. One that ends with kAgain and keeps
+// some of its elements has to be ended once more, whether it was posted again or not: on_drained
+// follows in either case.
 #pragma once
 
 #include <functional>
@@ -37,6 +39,8 @@ class Engine {
  public:
   struct Callbacks {
     std::function<void(Epoch, OpKey)> on_transferred;
+    // Needed where tasks are kept.
+    std::function<void(Epoch, OpKey, uint64_t finished)> on_progressed = {};
     std::function<void(Epoch, OpKey)> on_drained;
     // The other side broke a rule: close the link; link_down() follows, or comes from inside this.
     std::function<void(PeerId, const std::string& why)> on_fail_link;
@@ -52,7 +56,7 @@ class Engine {
   net::FrameSink& link_up(PeerId peer, Port& port);
   void link_down(PeerId peer);
   void post(Task task, Memory memory);
-  void end(OpKey op, bool committed);
+  void end(OpEnded end);
   void chunk_sent(PeerId peer);  // the port's chunk has left
 
   // For run_info: bytes of tensors received, sent; operations open; scratch and saved bytes held.

@@ -21,6 +21,7 @@ struct Task {
   Shape shape;
   PeerId upstream{};    // nobody: does not receive
   PeerId downstream{};  // nobody: does not send
+  bool keep = false;    // its progress is told
 };
 
 struct Operation {
@@ -37,10 +38,11 @@ struct Operation {
   const uint64_t serial;  // grows from one posting to the next
   Schedule::Cursor sent;  // the unit that leaves next, or is leaving
   Schedule::Cursor received;
-  uint64_t allowed = 0;  // steps downstream has room for, as far as we have heard
-  uint64_t granted = 0;  // steps upstream may send, as we last told it
-  bool sending = false;  // the unit at `sent` is on its way
-  bool queued = false;   // waits in its link's SendQueue
+  uint64_t allowed = 0;        // steps downstream has room for, as far as we have heard
+  uint64_t granted = 0;        // steps upstream may send, as we last told it
+  bool sending = false;        // the unit at `sent` is on its way
+  bool queued = false;         // waits in its link's SendQueue
+  uint64_t told_finished = 0;  // elements
   bool told_transferred = false;
   bool upstream_lost = false;  // with the link: nothing more comes, on a new link either
   bool downstream_lost = false;

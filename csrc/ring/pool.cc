@@ -105,10 +105,15 @@ void Pool::trim() {
   }
 }
 
-Slabs::~Slabs() {
-  for (size_t index = 0; index < slabs_.size(); ++index) {
-    const uint64_t rest = bytes_ - index * Pool::kSlabBytes;
-    pool_->give(slabs_[index], std::min<uint64_t>(rest, Pool::kSlabBytes));
+Slabs::~Slabs() { shrink(0); }
+
+void Slabs::shrink(uint64_t bytes) {
+  const uint64_t kept = (bytes + Pool::kSlabBytes - 1) / Pool::kSlabBytes;
+  while (slabs_.size() > kept) {
+    const uint64_t start = (slabs_.size() - 1) * Pool::kSlabBytes;
+    pool_->give(slabs_.back(), bytes_ - start);
+    slabs_.pop_back();
+    bytes_ = start;
   }
 }
 

@@ -63,6 +63,8 @@ class Slabs {
 
   // Takes `bytes` from the pool; false if they cannot be had. Once only.
   bool reserve(uint64_t bytes);
+  // Gives back the slabs that lie wholly beyond the first `bytes` bytes.
+  void shrink(uint64_t bytes);
   // The bytes from `offset` to the end of their slab: never empty. REQUIRES: offset < bytes
   // reserved.
   std::span<std::byte> at(uint64_t offset) const;

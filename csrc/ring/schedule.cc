@@ -48,7 +48,7 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
   switch (shape_.pattern) {
     case Pattern::kAllReduce:
       total_bytes_ = shape_.count * shape_.element_bytes;
-      largest = round_up(divide_up(shape_.count, shape_.world) * shape_.element_bytes, kAlignment);
+      largest = divide_up(shape_.count, shape_.world) * shape_.element_bytes;
       break;
     case Pattern::kAllGather:
       largest = shape_.count * shape_.element_bytes;
@@ -72,6 +72,11 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
       slices_ += std::max(divide_up(bytes, chunk_bytes_), uint64_t{1});
     }
     first_steps_.push_back(slices_);
+  } else if (shape_.pattern == Pattern::kAllReduce) {
+    const uint64_t slice_bytes = uint64_t{shape_.world} * chunk_bytes_;
+    slices_ = divide_up(total_bytes_, slice_bytes);
+    const uint64_t last = total_bytes_ - (std::max(slices_, uint64_t{1}) - 1) * slice_bytes;
+    last_chunk_bytes_ = static_cast<uint32_t>(round_up(divide_up(last, shape_.world), kAlignment));
   } else {
     slices_ = divide_up(largest, chunk_bytes_);
   }
@@ -86,21 +91,20 @@ bool Schedule::in_ring() const {
 }
 
 uint32_t Schedule::block_count() const {
-  if (in_ring()) return shape_.world;
+  PCCL_DCHECK(shape_.pattern != Pattern::kAllReduce);
+  if (shape_.pattern == Pattern::kAllGather) return shape_.world;
   return shape_.pattern == Pattern::kBroadcast ? 1
                                                : static_cast<uint32_t>(shape_.block_bytes.size());
 }
 
 uint64_t Schedule::block_bytes(uint32_t block) const {
   PCCL_DCHECK(block < block_count());
-  if (shape_.pattern == Pattern::kTransfer) return shape_.block_bytes[block];
-  return std::min(block_stride_, total_bytes_ - block_offset(block));
+  return shape_.pattern == Pattern::kTransfer ? shape_.block_bytes[block] : block_stride_;
 }
 
 uint64_t Schedule::block_offset(uint32_t block) const {
   PCCL_DCHECK(block < block_count());
-  if (shape_.pattern == Pattern::kTransfer) return block_offsets_[block];
-  return std::min(block * block_stride_, total_bytes_);
+  return shape_.pattern == Pattern::kTransfer ? block_offsets_[block] : block * block_stride_;
 }
 
 uint32_t Schedule::chunk_bytes() const { return chunk_bytes_; }
@@ -144,9 +148,17 @@ Unit Schedule::unit(const Cursor& cursor, uint32_t block) const {
   unit.block = block;
   const uint64_t before = shape_.pattern == Pattern::kTransfer ? first_steps_[block] : unit.round;
   unit.slice = static_cast<uint32_t>(cursor.step - before);
-  unit.offset = std::min(uint64_t{unit.slice} * chunk_bytes_, block_bytes(block));
-  unit.bytes =
-      static_cast<uint32_t>(std::min<uint64_t>(chunk_bytes_, block_bytes(block) - unit.offset));
+  uint64_t start = 0, end = 0, chunk = chunk_bytes_;  // of the unit; where its row ends
+  if (shape_.pattern == Pattern::kAllReduce) {
+    if (unit.slice + 1 == slices_) chunk = last_chunk_bytes_;
+    start = uint64_t{unit.slice} * shape_.world * chunk_bytes_ + block * chunk;
+    end = total_bytes_;
+  } else {
+    start = block_offset(block) + uint64_t{unit.slice} * chunk_bytes_;
+    end = block_offset(block) + block_bytes(block);
+  }
+  unit.offset = std::min(start, end);
+  unit.bytes = static_cast<uint32_t>(std::min(chunk, end - unit.offset));
   return unit;
 }
 
@@ -211,6 +223,14 @@ uint64_t Schedule::credit(const Cursor& sent) const {
   const bool scratch_is_enough = shape_.pattern != Pattern::kAllReduce || shape_.world == 2;
   if (scratch_is_enough || sent.at_end) return step_count();
   return std::min(step_count(), std::max<uint64_t>(sent.step, 1) - 1 + kDepth);
+}
+
+// The last round of slice s comes at the end of step s + rounds - 1.
+uint64_t Schedule::finished(const Cursor& received) const {
+  PCCL_DCHECK(shape_.pattern == Pattern::kAllReduce);
+  if (received.at_end) return shape_.count;
+  const uint64_t slices = std::max<uint64_t>(received.step + 1, rounds_) - rounds_;
+  return slices * shape_.world * chunk_bytes_ / shape_.element_bytes;
 }
 
 }  // namespace pccl::ring

@@ -2,11 +2,11 @@
 // rank, world, sizes); every member computes the same schedule from the same operation, so nothing
 // of it travels.
 //
-// An all-reduce cuts the tensor into `world` blocks, each block into slices of one chunk. Every
+// An all-reduce cuts the tensor into slices, each slice into `world` blocks of one chunk. Every
 // slice makes 2(N-1) rounds: N-1 of reduce-scatter, N-1 of all-gather. In step t a rank sends round
 // q of slice t-q for every q, so each chunk leaves one step after it arrived, while it is in cache,
-// and scratch does not grow with the tensor (software pipelining; the ring itself: PCCL report,
-// section 4.1). At N = 3, three slices, rounds q = 0..3:
+// scratch does not grow with the tensor, and results appear from the tensor's start on (software
+// pipelining; the ring itself: PCCL report, section 4.1). At N = 3, three slices, rounds q = 0..3:
 //
 //     step   0      1      2      3      4      5
 //     sends  s0q0   s1q0   s2q0   s2q1   s2q2   s2q3
@@ -53,7 +53,7 @@ struct Unit {
   uint32_t slice = 0;
   uint16_t round = 0;
   uint32_t block = 0;
-  uint64_t offset = 0;  // within the block
+  uint64_t offset = 0;  // in the row of all blocks
   uint32_t bytes = 0;
   bool operator==(const Unit&) const = default;
 };
@@ -64,8 +64,9 @@ class Schedule {
 
   explicit Schedule(Shape shape);
 
-  // Blocks of the tensor: sizes and, for kAllReduce, offsets from its start. All but the last are
-  // multiples of 64 bytes.
+  // The row of all blocks, one after another. REQUIRES of the last three: not kAllReduce, whose
+  // tensor is in one piece.
+  uint64_t total_bytes() const { return total_bytes_; }
   uint32_t block_count() const;
   uint64_t block_bytes(uint32_t block) const;
   uint64_t block_offset(uint32_t block) const;
@@ -106,6 +107,9 @@ class Schedule {
   // How many steps upstream may have sent, given that all before `sent` have left us: the credit to
   // grant.
   uint64_t credit(const Cursor& sent) const;
+  // So many elements from the tensor's start are final here, given that all before `received` have
+  // come. REQUIRES: kAllReduce.
+  uint64_t finished(const Cursor& received) const;
 
  private:
   // kAllReduce, kAllGather: software-pipelined rounds. Else one round, units in a row.
@@ -116,11 +120,12 @@ class Schedule {
   uint32_t slots_per_step() const;
 
   Shape shape_;
-  uint64_t block_stride_ = 0;  // bytes of every block but the last non-empty one; kTransfer: unused
+  uint64_t block_stride_ = 0;  // kAllGather, kBroadcast: bytes of a block
   uint64_t total_bytes_ = 0;   // of all blocks
   uint32_t chunk_bytes_ = 64;
-  uint32_t rounds_ = 0;  // 0: nothing travels at all
-  uint64_t slices_ = 0;  // of each block; kTransfer: units of all blocks
+  uint32_t last_chunk_bytes_ = 64;  // kAllReduce: in the last slice
+  uint32_t rounds_ = 0;             // 0: nothing travels at all
+  uint64_t slices_ = 0;             // kTransfer: units of all blocks
   // kTransfer: where each block starts in the row of all blocks, and the step of its first unit.
   std::vector<uint64_t> block_offsets_;
   std::vector<uint64_t> first_steps_;  // and the end

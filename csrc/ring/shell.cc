@@ -90,6 +90,7 @@ Shell::Inside::Inside(const Options& given, Callbacks called)
     : options(given),
       callbacks(std::move(called)),
       engine({.on_transferred = callbacks.on_transferred,
+              .on_progressed = callbacks.on_progressed,
               .on_drained = callbacks.on_drained,
               .on_fail_link = [this](PeerId peer, const std::string& why) { lost(peer, why); },
               .on_failed = callbacks.on_failed}) {}
@@ -316,9 +317,8 @@ void Shell::post(Task task, Memory memory) {
       });
 }
 
-void Shell::end(OpKey op, bool committed) {
-  inside_->loop.post(
-      [inside = inside_.get(), op, committed] { inside->engine.end(op, committed); });
+void Shell::end(OpEnded end) {
+  inside_->loop.post([inside = inside_.get(), end] { inside->engine.end(end); });
 }
 
 Shell::Counters Shell::counters() {

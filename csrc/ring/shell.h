@@ -24,6 +24,8 @@ class Shell {
     std::function<void(Result<uint16_t> port)> on_listening;
     std::function<void(protocol::LinkReport)> on_link;
     std::function<void(Epoch, OpKey)> on_transferred;
+    // Needed where tasks are kept.
+    std::function<void(Epoch, OpKey, uint64_t finished)> on_progressed = {};
     std::function<void(Epoch, OpKey)> on_drained;
     std::function<void(Epoch, OpKey, Status why)> on_failed;  // see Engine
   };
@@ -43,7 +45,7 @@ class Shell {
   void forget(PeerId peer);
   void begin_epoch(Epoch epoch, std::vector<PeerId> peers);
   void post(Task task, Memory memory);
-  void end(OpKey op, bool committed);
+  void end(OpEnded end);
 
   struct Counters {
     Engine::Counters engine;

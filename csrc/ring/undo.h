@@ -1,18 +1,14 @@
-// Undo: the saved bytes of one operation. What an operation overwrites is copied here first;
-// restore() puts it back, so that a failed operation leaves no trace (promise P2). Belongs to the
-// thread that lands the bytes.
-// Invariant: within each block bytes are overwritten from its start on, without gaps, since slices
-// travel in order. So one length per block says exactly what was overwritten, a chunk cut in the
-// middle included, and saving allocates nothing.
+// Undo: the saved bytes of one operation. What an operation overwrites is copied here first, so
+// that a failed operation leaves no trace (promise P2). A log: where its bytes came from is known
+// from the order in which they were saved, which is the schedule's. So saving allocates nothing,
+// and its length says exactly what was overwritten, a chunk cut in the middle included. Belongs to
+// the thread that lands the bytes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <vector>
 
 #include "csrc/ring/pool.h"
-#include "csrc/ring/schedule.h"
 
 namespace pccl::ring {
 
@@ -20,19 +16,19 @@ class Undo {
  public:
   explicit Undo(Pool& pool) : saved_(pool) {}
 
-  // Reserves room for all blocks; false if there is none. Not called: save() must not be either,
-  // restore() does nothing.
-  bool prepare(const Schedule& schedule);
-  // `bytes` bytes of `block` from `offset` on, now at `from`, are about to be overwritten.
-  // REQUIRES: the block's bytes before `offset` have been saved, these have not.
-  void save(uint32_t block, uint64_t offset, const std::byte* from, size_t bytes);
-  // Writes back what was saved of `block`, whose first byte is at `to`. Once for each block.
-  void restore(uint32_t block, std::byte* to) const;
+  // Room for so many bytes; false if there is none. Once.
+  bool reserve(uint64_t bytes) { return saved_.reserve(bytes); }
+  // The bytes at `from` are about to be overwritten. REQUIRES: there is room.
+  void save(const std::byte* from, size_t bytes);
+  uint64_t length() const { return length_; }
+  // Writes saved bytes, from the `at`-th on, to `to`. REQUIRES: at + bytes <= length().
+  void restore(uint64_t at, std::byte* to, size_t bytes) const;
+  // Nothing more will be saved: the rest of the room is given back.
+  void close() { saved_.shrink(length_); }
 
  private:
-  Slabs saved_;  // the blocks one after another, as the schedule lays them out
-  std::vector<uint64_t> starts_;
-  std::vector<uint64_t> lengths_;
+  Slabs saved_;
+  uint64_t length_ = 0;
 };
 
 }  // namespace pccl::ring

@@ -182,6 +182,19 @@ py::dict run_info(PcclGroup& group) {
   return to_dict(*info);
 }
 
+// [(end, [peer, ...]), ...] of the elements that were reduced.
+py::list parts(const c10::intrusive_ptr<c10d::Work>& work) {
+  const auto* const ours = dynamic_cast<const PcclWork*>(work.get());
+  if (ours == nullptr) {
+    throw py::type_error("contributors() is for the Work of a pccl group");
+  }
+  py::list list;
+  for (const peer::Part& part : ours->parts()) {
+    list.append(py::make_tuple(part.end, texts(part.contributors)));
+  }
+  return list;
+}
+
 // --- What is there to begin with -----------------------------------------------------------------
 
 // Refuses to run on a torch or a libuv that this module was not built with.
@@ -226,6 +239,8 @@ void bind(py::module_& m) {
     }
     current_tag() = std::move(tag);
   });
+  m.def("set_keep", [](bool keep) { current_keep() = keep; });
+  m.def("parts", &parts);
   m.def("set_log_level", [](const std::string& name) { return set_log_level(name); });
 }
 

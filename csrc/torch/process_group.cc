@@ -74,6 +74,11 @@ std::string& current_tag() {
   return tag;
 }
 
+bool& current_keep() {
+  static thread_local bool keep = false;
+  return keep;
+}
+
 // --- One operation -------------------------------------------------------------------------------
 
 struct PcclBackend::Call {
@@ -108,15 +113,16 @@ PcclBackend::WorkPtr PcclBackend::post(Call call) {
 
   ring::Memory memory;
   memory.spans = std::move(call.spans);
-  // Staged bytes are a copy already.
-  memory.save = call.save && live_->restore() && !call.lent->staged();
+  // Staged bytes are a copy already; but an all-reduce that has to be repeated needs its operand.
+  const bool needed = !call.lent->staged() || request.kind == OpKind::kAllReduce;
+  memory.save = call.save && live_->restore() && needed;
 
   std::string name = call.name;
   if (!request.tag.empty()) name += " (" + request.tag + ")";
   auto operation = std::make_shared<Operation>(std::move(call.lent), std::move(name));
   auto work = c10::make_intrusive<PcclWork>(operation, rank(), call.type, posted_++);
   peer.post(std::move(request), std::move(memory),
-            [operation](Status status) { Operation::end(operation, std::move(status)); });
+            [operation](peer::OpResult result) { Operation::end(operation, std::move(result)); });
   return work;
 }
 
@@ -170,6 +176,7 @@ PcclBackend::WorkPtr PcclBackend::reduce_in_place(Call call, const Tensors& tens
   const Bytes bytes = call.lent->lend_flat(parts, Use::kUpdate);
   call.elements(scalar, bytes.size());
   call.request.reduce = op;
+  call.request.keep = current_keep();
   call.spans = {bytes};
   call.save = true;
   call.lent->results = tensors;

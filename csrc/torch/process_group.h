@@ -19,6 +19,8 @@ namespace pccl::torch_layer {
 
 // The tag of this thread's collectives; empty: the default one.
 std::string& current_tag();
+// Whether this thread's all-reduces keep what a loss finds finished (on_loss="keep").
+bool& current_keep();
 
 class PcclBackend : public c10d::Backend {
  public:

@@ -26,8 +26,9 @@ std::string seconds(std::chrono::milliseconds duration) {
 Operation::Operation(std::unique_ptr<Lent> lent, std::string text)
     : text_(std::move(text)), lent_(std::move(lent)) {}
 
-void Operation::end(const std::shared_ptr<Operation>& operation, Status status) {
-  if (!status.ok()) return operation->finish(to_exception(status));
+void Operation::end(const std::shared_ptr<Operation>& operation, peer::OpResult result) {
+  if (!result.status.ok()) return operation->finish(to_exception(result.status));
+  operation->parts_ = std::move(result.parts);
   if (!operation->lent_->staged()) return operation->finish(nullptr);
   Completers::get().run([operation] {
     try {
@@ -87,6 +88,10 @@ std::exception_ptr Operation::error() const {
 }
 
 Tensors Operation::results() const { return ended() && !error() ? lent_->results : Tensors(); }
+
+std::vector<peer::Part> Operation::parts() const {
+  return ended() && !error() ? parts_ : std::vector<peer::Part>();
+}
 
 c10::intrusive_ptr<c10::ivalue::Future> Operation::future() {
   auto fresh =

@@ -14,11 +14,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "csrc/base/clock.h"
-#include "csrc/base/status.h"
+#include "csrc/peer/shell.h"
 #include "csrc/torch/staging.h"
 
 namespace pccl::torch_layer {
@@ -29,7 +30,7 @@ class Operation {
   Operation(std::unique_ptr<Lent> lent, std::string text);
 
   // The memory is the application's again. Once, on the control loop, which it never holds up.
-  static void end(const std::shared_ptr<Operation>& operation, Status status);
+  static void end(const std::shared_ptr<Operation>& operation, peer::OpResult result);
 
   // The handle's side. wait_until returns false when the operation is still going on then.
   bool wait_until(Instant deadline);
@@ -37,7 +38,8 @@ class Operation {
   std::exception_ptr error() const;  // null while going on and on success
   c10::intrusive_ptr<c10::ivalue::Future> future();
   Tensors results() const;
-  void abandon();  // the handle goes away
+  std::vector<peer::Part> parts() const;  // empty but after a success of one that is kept
+  void abandon();                         // the handle goes away
   const std::string& text() const { return text_; }
 
  private:
@@ -50,6 +52,7 @@ class Operation {
   bool ended_ = false;
   bool abandoned_ = false;
   std::exception_ptr error_;
+  std::vector<peer::Part> parts_;  // constant once ended
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::shared_ptr<Lent> lent_;
 };
@@ -68,6 +71,7 @@ class PcclWork : public c10d::Work {
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return sequence_; }
+  std::vector<peer::Part> parts() const { return operation_->parts(); }
 
  private:
   const std::shared_ptr<Operation> operation_;

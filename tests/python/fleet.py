@@ -240,19 +240,49 @@ class Peer:
     def _tensor(self, count: int, seed: int) -> Any:
         return self.torch.arange(count, dtype=self.torch.float32).remainder_(64).add_(seed)
 
-    def all_reduce(self, count: int, seed: int, tag: str = "") -> dict[str, Any]:
-        """Says {"posted": ...} when it is under way, then answers with its end."""
-        tensor = self._tensor(count, seed)
+    def all_reduce(
+        self,
+        count: int,
+        seed: int,
+        *,
+        tag: str = "",
+        op: str = "sum",
+        on_loss: str | None = None,
+        stride: int = 1,
+        dies_at: float = 0.0,
+    ) -> dict[str, Any]:
+        """Says {"posted": ...} when it is under way, then answers with its end.
+
+        `stride` above 1: of a tensor that is not contiguous. `dies_at`: the part of its bytes that
+        have arrived when this process kills itself.
+        """
+        tensor = self.torch.zeros(count, stride)[:, 0]
+        tensor.copy_(self._tensor(count, seed))
         before = digest(tensor)
 
-        def reduce() -> None:
-            work = self.pccl.all_reduce(tensor, op="sum", tag=tag, async_op=True)
+        def reduce() -> dict[str, Any]:
+            received = self.pccl.run_info()["bytes_received"]
+            work = self.pccl.all_reduce(tensor, op=op, tag=tag, on_loss=on_loss, async_op=True)
             self.say({"posted": time.monotonic()})
+            world = self.dist.get_world_size()
+            mortal = received + dies_at * count * 4 * 2 * (world - 1) / world
+            while dies_at > 0:
+                if self.pccl.run_info()["bytes_received"] >= mortal:
+                    os.kill(os.getpid(), signal.SIGKILL)
             work.wait()
+            if on_loss is None:
+                return {}
+            parts = self.pccl.contributors(work)
+            return {"parts": [(part.start, part.stop, part.peers) for part in parts]}
 
         state = self._attempt(reduce)
         after = digest(tensor)
-        return {**state, "digest": after, "untouched": after == before}
+        return {
+            **state,
+            "digest": after,
+            "untouched": after == before,
+            "values": tensor[:: max(count // 1000, 1)].tolist(),
+        }
 
     def post(self, count: int, seed: int, times: int = 1, tag: str = "") -> dict[str, Any]:
         def post() -> None:
@@ -358,6 +388,7 @@ class Peer:
         return {
             "rank": self.dist.get_rank(),
             "world": self.dist.get_world_size(),
+            "peer": run["peer"],
             "port": int(run["members"][run["rank"]]["address"].rpartition(":")[2]),
             "connections": {link["peer"]: link["connection"] for link in run["links"]},
         }

@@ -38,6 +38,19 @@ def test_a_kill_during_all_reduce(fleet: Fleet, victim: int) -> None:
         assert (info["rank"], info["world"]) == (rank, 2)
 
 
+def test_a_tensor_that_is_not_contiguous_is_reduced_once(fleet: Fleet) -> None:
+    peers = fleet.found(3)
+    count = 2 << 20
+    for seed, peer in enumerate(peers):
+        dies = {"dies_at": 0.5} if seed == 2 else {}
+        peer.tell("all_reduce", count=count, seed=seed, stride=2, **dies)
+    for peer in peers:
+        assert "posted" in peer.answer()
+    for peer in peers[:2]:
+        values = peer.answer()["values"]
+        assert values == [2 * (i * (count // 1000) % 64) + 1 for i in range(len(values))]
+
+
 # Nothing in it knows of losses, but for the one that dies, when the others are on their way into
 # the same backward pass. All ranks have the same batch, so that the gradient should be the local
 # one: by how much it differs is the scale of the step.

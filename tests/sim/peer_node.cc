@@ -24,6 +24,12 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
                    [this](Epoch epoch, OpKey op) {
                      control([this, epoch, op] { step(peer::OpTransferred{epoch, op}); });
                    },
+               .on_progressed =
+                   [this](Epoch epoch, OpKey op, uint64_t finished) {
+                     control([this, epoch, op, finished] {
+                       step(peer::OpProgressed{epoch, op, finished});
+                     });
+                   },
                .on_drained =
                    [this](Epoch epoch, OpKey op) {
                      control([this, epoch, op] { step(peer::OpDrained{epoch, op}); });
@@ -115,7 +121,7 @@ void PeerNode::perform(peer::Effect& effect) {
   } else if (auto* start = std::get_if<peer::StartOp>(&effect)) {
     start_op(*start);
   } else if (auto* end = std::get_if<peer::EndOp>(&effect)) {
-    data([this, end = *end] { engine_.end(end.op, end.committed); });
+    data([this, end = *end] { engine_.end(end); });
   } else if (auto* verifying = std::get_if<peer::VerifyState>(&effect)) {
     verify(*verifying);
   } else if (auto* finished = std::get_if<peer::FinishOp>(&effect)) {
@@ -139,6 +145,9 @@ void PeerNode::start_op(peer::StartOp& start) {
     memory.save = false;
   } else {
     memory = app_->memory(start.handle);
+    if (start.start > 0) {
+      memory.spans[0] = memory.spans[0].subspan(start.start * start.task.shape.element_bytes);
+    }
   }
   memory.dtype = start.dtype;
   memory.reduce = start.reduce;

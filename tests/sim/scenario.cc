@@ -72,7 +72,8 @@ void Teller::post(protocol::OpKind kind, const Arguments& with) {
       .count = kind == protocol::OpKind::kBarrier ? 0 : number(with, "count", 1000),
       .root = static_cast<int32_t>(number(with, "root", 0)),
       .tag = word(with, "tag"),
-      .timeout = std::chrono::milliseconds(number(with, "timeout", 0))};
+      .timeout = std::chrono::milliseconds(number(with, "timeout", 0)),
+      .keep = word(with, "on_loss") == "keep"};
   Operation operation{
       std::string(protocol::text(kind)) + (request.tag.empty() ? "" : " " + request.tag), {}, {}};
   const size_t blocks = kind == protocol::OpKind::kAllGather ? topology_.members.size() : 1;
@@ -116,6 +117,10 @@ void Teller::on_op(const peer::FinishOp& result) {
   if (!status.ok()) {
     line += operation.buffers == operation.before ? "tensor untouched: " : "TENSOR CHANGED: ";
     line += std::string(text(status.code)) + ": " + status.message;
+  }
+  for (const peer::Part& part : result.parts) {
+    line += ", to " + std::to_string(part.end) + " over " +
+            std::to_string(part.contributors.size()) + " peers";
   }
   node_.world().note(node_.name(), line);
 }

@@ -15,6 +15,7 @@ constexpr size_t kStateKeys = 3;
 constexpr size_t kStateBytes[kStateKeys] = {64, 4000, 12};
 constexpr Duration kThinkMax = std::chrono::milliseconds(100);
 constexpr uint64_t kCounts[] = {0, 1, 7, 100, 3000, 20000};
+constexpr uint64_t kCountKept = 150000;  // several slices
 
 uint64_t mix(uint64_t a, uint64_t b) { return Random(a * 0x9e3779b97f4a7c15 + b).next(); }
 
@@ -72,6 +73,10 @@ Workload::Call Workload::planned_call(Random& random, uint64_t index) const {
   call.peer =
       static_cast<uint32_t>((call.root + 1 + random.below(world > 1 ? world - 1 : 1)) % world);
   call.tag = random.once_in(3) ? "" : "t" + std::to_string(index);
+  const bool may_keep = call.kind == protocol::OpKind::kAllReduce &&
+                        (call.reduce == ReduceOp::kSum || call.reduce == ReduceOp::kAvg);
+  call.keep = random.once_in(2) && may_keep;
+  if (call.keep && random.once_in(4)) call.count = kCountKept;
   return call;
 }
 
@@ -128,7 +133,8 @@ void Workload::post(const Call& call) {
                           .count = call.count,
                           .root = static_cast<int32_t>(call.root),
                           .tag = call.tag,
-                          .timeout = rules_.timeout};
+                          .timeout = rules_.timeout,
+                          .keep = call.keep};
   if (sending && topology_.rank == call.root) request.root = static_cast<int32_t>(call.peer);
   if (sending && topology_.rank == call.peer) request.kind = protocol::OpKind::kRecv;
   Posted posted{call, {}, {}};
@@ -273,7 +279,7 @@ void Workload::on_op(const peer::FinishOp& result) {
   late_is_over_ |= posted.call.late;
   const bool out = status.code == Code::kKicked || status.code == Code::kMasterLost;
   if (status.ok()) {
-    check_result(posted, result.epoch);
+    check_result(posted, result);
     const bool known_to_all = !posted.call.late && posted.call.kind != protocol::OpKind::kSend;
     if (known_to_all) batch_fold_ += hash_of(posted.buffers) * (posted.call.name.back() | 1u);
   } else {
@@ -289,8 +295,12 @@ void Workload::on_op(const peer::FinishOp& result) {
         batch_failed_ || (!posted.call.late && posted.call.kind != protocol::OpKind::kSend);
   }
   if (!out && posted.call.kind != protocol::OpKind::kSend) {
-    const std::string outcome = status.ok() ? "ok " + hex(hash_of(posted.buffers))
-                                            : "error " + std::string(text(status.code));
+    std::string outcome = status.ok() ? "ok " + hex(hash_of(posted.buffers))
+                                      : "error " + std::string(text(status.code));
+    for (const peer::Part& part : result.parts) {
+      outcome += " to " + std::to_string(part.end) + " over";
+      for (const PeerId peer : part.contributors) outcome += " " + text(peer);
+    }
     const bool barrier = posted.call.kind == protocol::OpKind::kBarrier;
     barrier ? checker_.saw_if_it_survives(posted.call.name, node_.name(), outcome)
             : checker_.saw(posted.call.name, node_.name(), outcome);
@@ -359,17 +369,19 @@ void Workload::fill(std::vector<std::byte>& bytes, PeerId peer, const Call& call
 }
 
 std::vector<std::byte> Workload::expected(const Call& call, uint32_t block,
-                                          const std::vector<protocol::Member>& members) const {
+                                          const std::vector<peer::Part>& parts) const {
   std::vector<std::byte> bytes;
   if (call.kind == protocol::OpKind::kAllGather) {
     fill(bytes, topology_.members[block].peer, call);
   } else if (call.kind != protocol::OpKind::kAllReduce) {
     fill(bytes, topology_.members[call.root].peer, call);
   } else {
+    auto part = parts.begin();
     for (uint64_t i = 0; i < call.count; ++i) {
+      while (part->end <= i) ++part;
       double value = call.reduce == ReduceOp::kProduct ? 1 : 0;
-      for (const auto& member : members) {
-        const double one = input(member.peer, call, i);
+      for (const PeerId peer : part->contributors) {
+        const double one = input(peer, call, i);
         if (call.reduce == ReduceOp::kProduct)
           value *= one;
         else if (call.reduce == ReduceOp::kMax)
@@ -378,20 +390,31 @@ std::vector<std::byte> Workload::expected(const Call& call, uint32_t block,
           value += one;
       }
       if (call.reduce == ReduceOp::kAvg)
-        value = static_cast<float>(value) / static_cast<float>(members.size());
+        value = static_cast<float>(value) / static_cast<float>(part->contributors.size());
       append_value(bytes, call.dtype, value);
     }
   }
   return bytes;
 }
 
-// Those who took part are the members of the epoch in which it ended.
-void Workload::check_result(const Posted& posted, Epoch epoch) {
-  auto took_part = epochs_.upper_bound(epoch);
+// Those who took part are the members of the epoch in which it ended; of what was kept, those whom
+// the operation names, the last of whom are the same.
+void Workload::check_result(const Posted& posted, const peer::FinishOp& result) {
+  auto took_part = epochs_.upper_bound(result.epoch);
   PCCL_ASSERT(took_part != epochs_.begin());
-  const auto& members = (--took_part)->second.members;
+  peer::Part whole{posted.call.count, {}};
+  for (const auto& member : (--took_part)->second.members)
+    whole.contributors.push_back(member.peer);
+  std::vector<peer::Part> parts = result.parts;
+  if (!posted.call.keep) parts = {whole};
+  // Under policy raise the application does not hear of the epochs in which only what is kept
+  // goes on.
+  if (parts.empty() || parts.back().end != posted.call.count ||
+      (rules_.retries && parts.back() != whole))
+    return fail("P3 " + posted.call.name + ": contributors that make no sense");
+  if (parts.size() > 1) node_.world().note(node_.name(), posted.call.name + " was kept in part");
   for (uint32_t block = 0; block < posted.buffers.size(); ++block) {
-    if (posted.buffers[block] != expected(posted.call, block, members))
+    if (posted.buffers[block] != expected(posted.call, block, parts))
       fail("P3 " + posted.call.name + ": wrong result");
   }
 }

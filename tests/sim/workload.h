@@ -48,6 +48,7 @@ class Workload : public App {
     uint64_t count = 0;
     uint32_t root = 0, peer = 0;  // ranks: broadcast's root; sender and receiver
     std::string tag, name;
+    bool keep = false;  // on_loss
     bool late = false;  // posted by one rank before the topology update, by the others after it
   };
   enum class Stage : uint8_t { kSync, kBatch, kPending, kUpdate, kLate };
@@ -69,12 +70,12 @@ class Workload : public App {
   void joint(protocol::JointKind kind);
   void offer_state();
   void new_generation(const peer::Topology& topology);
-  void check_result(const Posted& posted, Epoch epoch);
+  void check_result(const Posted& posted, const peer::FinishOp& result);
   void fail(const std::string& what);
   uint8_t input(PeerId peer, const Call& call, uint64_t index) const;
   void fill(std::vector<std::byte>& bytes, PeerId peer, const Call& call) const;
   std::vector<std::byte> expected(const Call& call, uint32_t block,
-                                  const std::vector<protocol::Member>& members) const;
+                                  const std::vector<peer::Part>& parts) const;
   uint64_t state_hash() const;
   std::string where() const;
 

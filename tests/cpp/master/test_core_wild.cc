@@ -306,13 +306,13 @@ class Wild {
     EXPECT_EQ(end.epoch, epoch_of(peer));
     EXPECT_FALSE(peer.ended);
     peer.asked = peer.ended = true;
-    peer.goes_on = end.goes_on;
-    if (end.goes_on) ++counts_["renewal"];
+    peer.goes_on = end.goes_on != protocol::GoesOn::kNothing;
+    if (peer.goes_on) ++counts_["renewal"];
     const auto open = peer.open;
     for (const auto& [op, info] : open) {
       const bool committed =
           std::find(end.committed.begin(), end.committed.end(), op) != end.committed.end();
-      if (end.goes_on && !committed) {
+      if (peer.goes_on && !committed) {
         peer.again.insert(op);
         peer.done.erase(op);
         continue;

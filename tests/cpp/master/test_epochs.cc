@@ -280,6 +280,83 @@ TEST_F(EpochsTest, ARenewalEndsAnEpochAndBeginsTheNextAtOnce) {
   begin(1, 1);  // again, under its number
 }
 
+// Under policy raise an operation that is kept goes on by itself, if all survivors have begun it.
+TEST_F(EpochsTest, WhatIsKeptOutlivesALossAndTheGroupStaysBroken) {
+  found(3);
+  protocol::OpInfo keep = all_reduce(100);
+  keep.keep = true;
+  for (uint32_t number = 1; number <= 3; ++number) {
+    begin(number, 0);
+    EXPECT_TRUE(epochs.begin(peer_id(number), {epochs.current(), op(1), keep}).ok());
+  }
+  min_peers = 2;
+  lose(3);
+  advance();
+  report(1, {{op(0), OpState::kNotDone, 0}, {op(1), OpState::kNotDone, 40}});
+  report(2, {{op(0), OpState::kNotDone, 99}, {op(1), OpState::kDone, 100}});
+  advance();
+  const protocol::EpochEnd end = *record().previous.end;
+  EXPECT_EQ(end.goes_on, protocol::GoesOn::kKept);
+  EXPECT_EQ(end.kept, (std::vector<protocol::Kept>{{op(1), 40}})) << "and nothing else";
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kRenewed);
+  EXPECT_TRUE(epochs.broken());
+  EXPECT_TRUE(epochs.disturbed());
+  EXPECT_EQ(epochs.end_text(), "peer 3 lost");
+  keep.start = 40;
+  keep.world_size = 2;
+  for (uint32_t number = 1; number <= 2; ++number) {
+    EXPECT_TRUE(epochs.begin(peer_id(number), {epoch(2), op(1), keep}).ok());
+  }
+  epochs.renew();  // a link breaks: it is still only what is kept that goes on
+  advance();
+  report(1, {{op(1), OpState::kNotDone, 60}});
+  report(2, {{op(1), OpState::kNotDone, 50}});
+  advance();
+  EXPECT_EQ(record().previous.end->goes_on, protocol::GoesOn::kKept);
+  EXPECT_EQ(record().previous.end->kept, (std::vector<protocol::Kept>{{op(1), 50}}));
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kRenewed);
+  EXPECT_TRUE(epochs.broken());
+  keep.start = 50;
+  for (uint32_t number = 1; number <= 2; ++number) {
+    EXPECT_TRUE(epochs.begin(peer_id(number), {epoch(3), op(1), keep}).ok());
+  }
+  epochs.change();
+  advance();
+  EXPECT_EQ(epochs.phase(), Phase::kDraining) << "it is waited for";
+  for (uint32_t number = 1; number <= 2; ++number) done(number, 1);
+  advance();
+  EXPECT_EQ(epochs.phase(), Phase::kStarting) << "though nobody has come";
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kStarted);
+  EXPECT_FALSE(epochs.broken());
+}
+
+TEST_F(EpochsTest, NothingIsKeptOfWhatOneSurvivorHasNotBegun) {
+  found(3);
+  protocol::OpInfo keep = all_reduce(100);
+  keep.keep = true;
+  EXPECT_TRUE(epochs.begin(peer_id(2), {epoch(1), op(0), keep}).ok());
+  min_peers = 2;
+  lose(3);
+  advance();
+  report(1, {}), report(2, {{op(0), OpState::kNotDone, 40}});
+  advance();
+  EXPECT_EQ(record().current.end->goes_on, protocol::GoesOn::kNothing);
+  EXPECT_TRUE(record().current.end->kept.empty());
+}
+
+TEST_F(EpochsTest, NothingIsKeptWhereTooFewAreLeft) {
+  found(2);
+  protocol::OpInfo keep = all_reduce(100);
+  keep.keep = true;
+  EXPECT_TRUE(epochs.begin(peer_id(1), {epoch(1), op(0), keep}).ok());
+  lose(2);
+  advance();
+  report(1, {{op(0), OpState::kNotDone, 40}});
+  advance();
+  EXPECT_EQ(record().current.end->goes_on, protocol::GoesOn::kNothing);
+  EXPECT_TRUE(record().current.end->kept.empty());
+}
+
 TEST_F(EpochsTest, ALossBeforeItIsToldMakesARenewalAnOrdinaryEnd) {
   found(3);
   epochs.renew();

@@ -56,7 +56,7 @@ TEST_F(GroupTest, ALinkBetweenMembersThatIsMadeAnewRenewsTheEpoch) {
   EXPECT_EQ(h.story(), Lines{}) << "it was up";
   h.vote("a", epoch(1), 0, protocol::JointKind::kArePeersPending);
   report("a"), report("b");
-  EXPECT_TRUE(h.last<protocol::EpochEnd>("a")->goes_on);
+  EXPECT_EQ(h.last<protocol::EpochEnd>("a")->goes_on, protocol::GoesOn::kEverything);
   const auto start = h.last<protocol::EpochStart>("b");
   EXPECT_EQ(start->epoch, epoch(2));
   EXPECT_EQ(start->generation, epoch(1));

@@ -20,7 +20,8 @@ MembershipRecord membership(uint32_t counter) {
   record.founders = 3;
   record.min_peers = 2;
   record.previous = {epoch(counter - 1), 7, {committed(7), aborted(8, "they differ")}, {}};
-  record.previous.end = protocol::EpochEnd{epoch(counter - 1), {}, {op(9)}, "b lost", true};
+  record.previous.end = protocol::EpochEnd{epoch(counter - 1),      {},           {op(9)}, "b lost",
+                                           protocol::GoesOn::kKept, {{op(8), 77}}};
   record.current = {epoch(counter), 0, {}, {}};
   record.start.epoch = record.start.generation = epoch(counter);
   record.start.members = {{kA, "10.0.0.1:1"}, {kB, "10.0.0.2:2"}};

@@ -17,7 +17,7 @@ class ResumeTest : public testing::Test {
     told.previous.epoch = epoch(1);
     told.previous.verdicts = VerdictLog({kA, kB});
     told.previous.verdicts.append({committed(0), committed(1), committed(2)});
-    told.previous.end = protocol::EpochEnd{epoch(1), {}, {}, "lost"};
+    told.previous.end = protocol::EpochEnd{epoch(1), {}, {}, "lost", {}, {}};
     told.current.epoch = epoch(2);
     told.current.verdicts = VerdictLog({kA, kB});
     told.current.verdicts.append({committed(0)});
@@ -69,7 +69,7 @@ TEST_F(ResumeTest, IsAskedAgainOrToldTheEnd) {
   told.ask = protocol::Ask{epoch(2), {}};
   EXPECT_EQ(missed_by(resume(kA, epoch(2), 1)), (Lines{"Ask"}));
   told.ask.reset();
-  told.current.end = protocol::EpochEnd{epoch(2), {}, {}, "lost"};
+  told.current.end = protocol::EpochEnd{epoch(2), {}, {}, "lost", {}, {}};
   EXPECT_EQ(missed_by(resume(kA, epoch(2), 1)), (Lines{"EpochEnd"}));
   EXPECT_EQ(missed_by(resume(kA, epoch(2), 1, true)), Lines{});
 }

@@ -98,7 +98,7 @@ TEST_F(JournalFileTest, DoesNotGrowForEver) {
   const std::string reason(4000, 'x');
   for (uint64_t revision = 0; revision < 2000; ++revision) {
     MembershipRecord record;
-    record.current.end = protocol::EpochEnd{{}, {}, {}, reason, false};
+    record.current.end = protocol::EpochEnd{{}, {}, {}, reason, {}, {}};
     record.peer_timeout_ms = static_cast<uint32_t>(revision);
     journal.value()->write(RunRecorded{"r", record}, [] {});
     if (revision % 10 == 0) write(*journal.value(), Started{1});  // frames of a moderate size

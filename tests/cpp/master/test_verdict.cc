@@ -43,6 +43,15 @@ TEST(Verdict, RuleHoldsForEverythingThatSurvivorsCanHold) {
   EXPECT_EQ(seen, 664u);  // 2 * 3^n - 2^n: without those that hold both verdicts; n = 1..5
 }
 
+TEST(Verdict, WhatIsKeptIsWhatAllSurvivorsHaveFinished) {
+  const std::map<PeerId, Report> reports = {
+      {kA, {epoch(1), {{op(0), OpState::kNotDone, 9}, {op(1), OpState::kDone, 8}, {op(2)}}}},
+      {kB, {epoch(1), {{op(0), OpState::kDone, 20}, {op(1), OpState::kDone, 8}, {op(3)}}}}};
+  const auto keeps = [](OpKey key) { return key != op(2); };
+  EXPECT_EQ(decide_kept(reports, {op(1)}, keeps), (std::vector<protocol::Kept>{{op(0), 9}}))
+      << "1 commits, 2 is not kept, 3 was not begun by all";
+}
+
 // Whoever is lost next, with its report, never turns what the others were told.
 TEST(Verdict, AFurtherLossNeverTurnsWhatSomebodyWasTold) {
   for (int number = 0; number < 64; ++number) {

@@ -195,7 +195,7 @@ class Wild {
   }
   protocol::Message end() {
     ended_ = true;
-    protocol::EpochEnd end{epoch_, {{peer_id(3), ""}}, {}, "peer 1.3 lost"};
+    protocol::EpochEnd end{epoch_, {{peer_id(3), ""}}, {}, "peer 1.3 lost", {}, {}};
     for (OpKey op : done_) {
       if (below(2) == 0) end.committed.push_back(op);
     }
@@ -296,7 +296,7 @@ class Wild {
     const auto at = lent_.find({epoch_, what.op});
     if (at == lent_.end()) return;  // it never started here
     EXPECT_FALSE(at->second.ended);
-    if (what.committed) {
+    if (what.ending == Ending::kCommitted) {
       EXPECT_TRUE(at->second.transferred);
       ++counts_["commit"];
       lent_.erase(at);

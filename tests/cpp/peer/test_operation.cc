@@ -263,7 +263,7 @@ TEST(Operation, WhatIsNotDoneBeginsAgainInARenewalOnceItIsDrained) {
             "tell Report, #0 done, #1 done, #2 not done\n");
   EXPECT_EQ(t.call(t.all_reduce(8)), "") << "it waits for the next epoch";
   EXPECT_EQ(t.go_on(1, {t.key(0)}),
-            "end #0 committed\nfinish call 5: ok\nend #1 aborted\nend #2 aborted\n");
+            "end #0 committed\nfinish call 5: ok\nend #1 again\nend #2 again\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(1)}), "") << "the next epoch is not there yet";
   EXPECT_EQ(t.renew(2),
             "begin epoch 1.2 with 1.1 1.3\ninfo: epoch 1.2: rank 1 of 3\n"
@@ -323,6 +323,124 @@ TEST(Operation, ALossThatIsOutlivedEndsWhatNoLongerMeansTheSame) {
   EXPECT_EQ(t.call(t.kind(9, OpKind::kBroadcast, 2)).find("start"), std::string::npos);
   t.on(TopologySeen{epoch_id(2)});
   EXPECT_NE(t.call(t.kind(10, OpKind::kBroadcast, 2)).find("no rank 2"), std::string::npos);
+}
+
+// ---- What is kept ----
+
+const std::string kKeep = "all_reduce(sum, float32, 100 elements, world size 3, on_loss keep)";
+
+OpRequest kept(Handle handle) {
+  OpRequest request = Transcript().all_reduce(handle);
+  request.count = 100;
+  request.keep = true;
+  return request;
+}
+
+protocol::EpochEnd end_with(std::vector<protocol::Kept> kept,
+                            protocol::GoesOn goes_on = protocol::GoesOn::kEverything) {
+  return {epoch_id(1), {{peer_id(3), ""}}, {}, "peer 1.3 lost", goes_on, std::move(kept)};
+}
+
+protocol::EpochStart without_the_third(Transcript& t) {
+  protocol::EpochStart start = t.start_of(2, {1, 2});
+  start.generation = epoch_id(1);
+  start.left = {peer_id(3)};
+  return start;
+}
+
+TEST(Operation, WhatIsFinishedIsReportedAndKept) {
+  Transcript t;
+  t.become_member();
+  EXPECT_EQ(t.call(kept(5)),
+            "tell Begin #0 " + kKeep + "\nstart call 5 as #0: 1 of 3, from 1.1, to 1.3\n");
+  t.on(OpProgressed{epoch_id(1), t.key(0), 40});
+  EXPECT_NE(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}}).find("Report, #0 not done 40\n"),
+            std::string::npos);
+  t.on(OpProgressed{epoch_id(1), t.key(0), 60});
+  EXPECT_TRUE(t.hear(end_with({{t.key(0), 60}})).starts_with("warn: the master at host:1 broke"))
+      << "what was not reported cannot be kept";
+}
+
+TEST(Operation, TheRestOfWhatIsKeptBeginsAgain) {
+  Transcript t;
+  t.become_member();
+  t.call(kept(5));
+  t.on(OpProgressed{epoch_id(1), t.key(0), 40});
+  EXPECT_EQ(t.hear(end_with({{t.key(0), 30}})),
+            "warn: peer 1.3 lost; the others go on\nend #0 again, keeping 30\n");
+  t.hear(without_the_third(t));
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
+            "tell Begin #0 all_reduce(sum, float32, 100 elements, world size 2, on_loss keep)\n"
+            "start call 5 as #0: 1 of 2, from 1.1, to 1.1, after 30\n");
+  EXPECT_NE(t.hear(protocol::Ask{epoch_id(2), {}}).find("Report, #0 not done 30\n"),
+            std::string::npos);
+  t.hear(
+      protocol::EpochEnd{epoch_id(2), {}, {}, "", protocol::GoesOn::kEverything, {{t.key(0), 30}}});
+  t.on(OpDrained{epoch_id(2), t.key(0)});
+  protocol::EpochStart start = t.start_of(3, {1, 2});
+  start.generation = epoch_id(1);
+  t.hear(start);
+  t.on(OpProgressed{epoch_id(3), t.key(0), 50});
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(3), t.key(0)}), "tell Done #0\n");
+  EXPECT_EQ(t.decide(3, 0, {t.committed(t.key(0))}),
+            "end #0 committed\nfinish call 5: ok, to 30 over 1.1 1.2 1.3, to 100 over 1.1 1.2\n");
+}
+
+// Its first part is put back as well: the ring says twice that it is drained.
+TEST(Operation, WhatWasKeptInVainIsDrainedBeforeItFails) {
+  for (const bool early : {true, false}) {
+    Transcript t;
+    t.become_member();
+    t.call(kept(5));
+    t.on(OpProgressed{epoch_id(1), t.key(0), 40});
+    t.hear(end_with({{t.key(0), 40}}));
+    if (!early) t.on(OpDrained{epoch_id(1), t.key(0)});
+    EXPECT_EQ(t.on(LeaveCalled{}), "tell Leave\nclose\nend #0 aborted\n");
+    if (early) {
+      EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}), "");
+    }
+    EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}).substr(0, 29),
+              "finish call 5: invalid state:");
+  }
+}
+
+TEST(Operation, UnderPolicyRaiseOnlyWhatIsKeptGoesOn) {
+  Transcript t;
+  t.become_member();
+  t.call(t.all_reduce(5));
+  t.call(kept(6));
+  t.on(OpDrained{epoch_id(1), t.key(0)});
+  EXPECT_EQ(t.hear(end_with({{t.key(1), 0}}, protocol::GoesOn::kKept)),
+            "warn: epoch 1.1 ended: peer 1.3 lost" + kAgain + "end #0 aborted\nend #1 again\n");
+  t.on(OpDrained{epoch_id(1), t.key(0)});
+  t.on(OpDrained{epoch_id(1), t.key(1)});
+  const std::string story = t.hear(without_the_third(t));
+  EXPECT_NE(story.find("start call 6"), std::string::npos) << story;
+  EXPECT_EQ(story.find("renewed"), std::string::npos) << "the application does not look";
+  EXPECT_EQ(t.call(t.all_reduce(7)).find("tell"), std::string::npos)
+      << "it is not to be waited for";
+  EXPECT_NE(t.joint(8, JointKind::kArePeersPending).find("peer lost"), std::string::npos);
+  EXPECT_EQ(t.joint(9, JointKind::kUpdateTopology), "tell Vote 0 update_topology of 1.2\n");
+  t.on(OpTransferred{epoch_id(2), t.key(1)});
+  EXPECT_NE(
+      t.decide(2, 0, {t.committed(t.key(1))}).find("finish call 6: ok, to 100 over 1.1 1.2\n"),
+      std::string::npos);
+  EXPECT_NE(t.hear(t.start_of(3, {1, 2})).find("finish joint call 9: ok"), std::string::npos);
+  EXPECT_NE(t.call(t.all_reduce(10)).find("start call 10"), std::string::npos);
+}
+
+TEST(Operation, OnlySumsAndAveragesThatCanBeRestoredAreKept) {
+  Transcript t;
+  t.become_member();
+  OpRequest request = kept(5);
+  request.reduce = ReduceOp::kMax;
+  EXPECT_NE(t.call(request).find("on_loss=\"keep\" is for sums and averages, not for MAX"),
+            std::string::npos);
+  Options options = Transcript::default_options();
+  options.restore = false;
+  Transcript other(options);
+  other.become_member();
+  EXPECT_NE(other.call(kept(5)).find("PCCL_RESTORE is off"), std::string::npos);
 }
 
 TEST(Operation, AVerdictMayComeBeforeItIsDrained) {

@@ -205,8 +205,8 @@ TEST(Shell, ACompletionMayPost) {
   world.each([](Peer& peer, uint32_t) {
     std::vector<float> first(10, 1.0f), second(10, 1.0f);
     Outcome outcome;
-    peer.post(request(OpKind::kAllReduce, 10), memory(first), [&](Status status) {
-      EXPECT_TRUE(status.ok());
+    peer.post(request(OpKind::kAllReduce, 10), memory(first), [&](const OpResult& result) {
+      EXPECT_TRUE(result.status.ok());
       EXPECT_EQ(peer.update_topology(kLong, {}).status().message,
                 "update_topology from inside a completion would wait for itself");
       EXPECT_EQ(peer.info().run, "test");
@@ -337,7 +337,7 @@ TEST(Shell, AChildOfTheProcessIsTurnedAway) {
   if (child == 0) {
     bool fine = true;
     peer.post(request(OpKind::kBarrier, 0), {},
-              [&](Status status) { fine = status.message == expected; });
+              [&](const OpResult& result) { fine = result.status.message == expected; });
     fine = fine && peer.update_topology(kLong, {}).status().message == expected;
     fine = fine &&
            peer.sync_shared_state(0, SyncStrategy::kSendOnly, {}, kLong, {}).status().message ==

@@ -128,10 +128,10 @@ TEST(Control, WhatOneTurnProducesLeavesInOneSend) {
   });
   auto peer = std::move(join(master).value());
   std::promise<void> posted;
-  peer->post(request(protocol::OpKind::kBarrier, 0), {}, [&](const Status& status) {
-    EXPECT_TRUE(status.ok());
+  peer->post(request(protocol::OpKind::kBarrier, 0), {}, [&](const OpResult& result) {
+    EXPECT_TRUE(result.status.ok());
     for (int i = 0; i < 100; ++i) {
-      peer->post(request(protocol::OpKind::kBarrier, 0), {}, [](const Status&) {});
+      peer->post(request(protocol::OpKind::kBarrier, 0), {}, [](const OpResult&) {});
     }
     posted.set_value();
   });

@@ -121,12 +121,15 @@ class Transcript {
     return hear(protocol::EpochEnd{epoch_id(epoch),
                                    {{peer_id(peer), ""}},
                                    std::move(commit),
-                                   "peer " + text(peer_id(peer)) + " lost"});
+                                   "peer " + text(peer_id(peer)) + " lost",
+                                   protocol::GoesOn::kNothing,
+                                   {}});
   }
 
   // The end of an epoch that goes on, and the renewal that follows.
   std::string go_on(uint32_t epoch, std::vector<OpKey> commit = {}) {
-    return hear(protocol::EpochEnd{epoch_id(epoch), {}, std::move(commit), "", true});
+    return hear(protocol::EpochEnd{
+        epoch_id(epoch), {}, std::move(commit), "", protocol::GoesOn::kEverything, {}});
   }
   std::string renew(uint32_t epoch) {
     protocol::EpochStart start = start_of(epoch, {1, 2, 3});
@@ -162,10 +165,13 @@ class Transcript {
     if (task.upstream) out += ", from " + text(task.upstream);
     if (task.downstream) out += ", to " + text(task.downstream);
     for (uint32_t state_key : what.keys) out += ", key " + std::to_string(state_key);
+    if (what.start > 0) out += ", after " + std::to_string(what.start);
     return out;
   }
   static std::string line(const EndOp& what) {
-    return std::string("end ") + text(what.op) + (what.committed ? " committed" : " aborted");
+    const char* const endings[] = {"committed", "aborted", "again"};
+    std::string out = "end " + text(what.op) + " " + endings[static_cast<size_t>(what.ending)];
+    return what.keep == 0 ? out : out + ", keeping " + std::to_string(what.keep);
   }
   static std::string line(const EpochRenewed& what) {
     return "renewed in epoch " + text(what.topology.epoch) + ": rank " +
@@ -178,7 +184,12 @@ class Transcript {
     return out;
   }
   static std::string line(const FinishOp& what) {
-    return "finish " + number(what.handle) + ": " + outcome(what.status);
+    std::string out = "finish " + number(what.handle) + ": " + outcome(what.status);
+    for (const Part& part : what.parts) {
+      out += ", to " + std::to_string(part.end) + " over";
+      for (const PeerId peer : part.contributors) out += " " + text(peer);
+    }
+    return out;
   }
   static std::string line(const FinishJoint& what) {
     std::string out = "finish joint " + number(what.handle) + ": " + outcome(what.status);
@@ -255,8 +266,10 @@ class Transcript {
   static std::string reports(const std::vector<protocol::OpReport>& ops) {
     const char* states[] = {"not done", "done", "committed", "aborted"};
     std::string out;
-    for (const protocol::OpReport& op : ops)
+    for (const protocol::OpReport& op : ops) {
       out += ", " + text(op.op) + " " + states[static_cast<int>(op.state)];
+      if (op.finished > 0) out += " " + std::to_string(op.finished);
+    }
     return out;
   }
 

@@ -23,10 +23,10 @@ namespace pccl::peer {
 class Outcome {
  public:
   Completion completion() {
-    return [state = state_](Status status) {
+    return [state = state_](OpResult result) {
       const std::lock_guard lock(state->mutex);
       EXPECT_FALSE(state->status.has_value()) << "completed twice";
-      state->status = std::move(status);
+      state->status = std::move(result.status);
       state->changed.notify_all();
     };
   }

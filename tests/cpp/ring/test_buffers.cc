@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -46,9 +47,7 @@ struct Rank {
     schedule.advance_receive(cursor);
     return unit;
   }
-  float in_tensor(const Unit& unit, size_t index) {
-    return tensor[(schedule.block_offset(unit.block) + unit.offset) / 4 + index];
-  }
+  float in_tensor(const Unit& unit, size_t index) { return tensor[unit.offset / 4 + index]; }
 
   Shape shape{.rank = 0, .world = 3, .element_bytes = 4, .count = 3 * 4096, .block_bytes = {}};
   Schedule schedule{shape};
@@ -98,6 +97,34 @@ TEST(OpBuffers, RestoreWhatWasCutInTheMiddle) {
       EXPECT_TRUE(rank.tensor == rank.before) << whole_units << " units and " << cut_at << " bytes";
     }
   }
+}
+
+// Three slices: what is restored from the second on leaves the first; what is left follows later.
+TEST(OpBuffers, RestoreInTwoPartsWhatIsKeptForAWhile) {
+  constexpr size_t kCount = 3 * (3 * 65536 / 4);
+  const Shape shape{.world = 3, .element_bytes = 4, .count = kCount, .block_bytes = {}};
+  const Schedule schedule(shape);
+  Pool pool;
+  std::vector<float> tensor(kCount, 1.0f);
+  auto buffers = std::move(
+      OpBuffers::make(shape, {.spans = {bytes_of(tensor)}, .contributors = 3}, pool).value());
+  for (auto cursor = schedule.first_receive(); !cursor.at_end; schedule.advance_receive(cursor)) {
+    const Unit unit = schedule.receive_unit(cursor);
+    const auto landing = buffers->land(unit, schedule.action(unit));
+    std::fill_n(reinterpret_cast<float*>(landing.data()), landing.size() / 4, 7.0f);
+    buffers->absorb(0, landing.size());
+  }
+  const size_t kept = kCount / 3;
+  const uint64_t held = pool.bytes_held();
+  buffers->restore(kept * 4);
+  buffers->close();
+  EXPECT_LE(pool.bytes_held(), held);
+  EXPECT_EQ(std::count(tensor.begin(), tensor.end(), 1.0f), kCount - kept);
+  EXPECT_EQ(std::count(tensor.begin(), tensor.begin() + kept, 1.0f), 0);
+  std::fill(tensor.begin() + kept, tensor.end(), 3.0f);  // somebody else's by now
+  buffers->restore();
+  EXPECT_EQ(std::count(tensor.begin(), tensor.begin() + kept, 1.0f), kept);
+  EXPECT_EQ(std::count(tensor.begin() + kept, tensor.end(), 3.0f), kCount - kept);
 }
 
 TEST(OpBuffers, WithoutSavingNothingIsHeldOrRestored) {

@@ -32,8 +32,15 @@ std::string text(const Effect& effect) {
     }
     std::string operator()(const Revoke& e) { return "revoke " + std::to_string(e.peer.value); }
     std::string operator()(const Withdraw& e) { return "withdraw " + std::to_string(e.peer.value); }
-    std::string operator()(const Restore& e) { return "restore " + std::to_string(e.handle); }
+    std::string operator()(const Restore& e) {
+      return "restore " + std::to_string(e.handle) +
+             (e.from > 0 ? " from " + std::to_string(e.from) : "");
+    }
     std::string operator()(const Release& e) { return "release " + std::to_string(e.handle); }
+    std::string operator()(const Retain& e) { return "retain " + std::to_string(e.handle); }
+    std::string operator()(const OpProgressed& e) {
+      return "progressed " + std::to_string(e.op.sequence) + " " + std::to_string(e.finished);
+    }
     std::string operator()(const OpTransferred& e) {
       return "transferred " + std::to_string(e.op.sequence);
     }
@@ -143,7 +150,7 @@ TEST_F(Core, AWholeOperation) {
   EXPECT_EQ(arriving(0, 3), "land from 1");
   EXPECT_EQ(arrived(), "") << "its last chunk has not left yet";
   EXPECT_EQ(sent(), "transferred 0");
-  EXPECT_EQ(step(OpEnded{{TagId{}, 0}, true}), "release 100; drained 0");
+  EXPECT_EQ(step(OpEnded{{TagId{}, 0}, Ending::kCommitted}), "release 100; drained 0");
   EXPECT_EQ(core_.operations_open(), 0u);
 }
 
@@ -234,7 +241,7 @@ TEST_F(Core, AnEndedOperationsEarlyCreditIsForgotten) {
   begin();
   for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence)
     credit(kDown, sequence, 4);
-  EXPECT_EQ(step(OpEnded{{TagId{}, 3}, false}), "");
+  EXPECT_EQ(step(OpEnded{{TagId{}, 3}}), "");
   EXPECT_EQ(credit(kDown, protocol::kOpsOpenMax, 4), "");
 }
 
@@ -266,7 +273,7 @@ TEST_F(Core, AnAbortedOperationIsDrainedInOneStepAndTheNextOneSends) {
   credit(kDown, 0, 4);
   credit(kDown, 1, 4);
   arriving(0, 0);
-  EXPECT_EQ(step(OpEnded{{TagId{}, 0}, false}),
+  EXPECT_EQ(step(OpEnded{{TagId{}, 0}}),
             "revoke 1; withdraw 3; restore 100; release 100; drained 0; chunk 1 r0b1s0 to 3");
   EXPECT_EQ(arriving(0, 1), "discard from 1") << "it has ended here";
   EXPECT_EQ(arriving(1, 0), "land from 1");
@@ -278,7 +285,7 @@ TEST_F(Core, AnOperationThatWaitsForItsTurnCanEnd) {
   post(1);
   credit(kDown, 0, 4);
   credit(kDown, 1, 4);
-  EXPECT_EQ(step(OpEnded{{TagId{}, 1}, false}), "restore 101; release 101; drained 1");
+  EXPECT_EQ(step(OpEnded{{TagId{}, 1}}), "restore 101; release 101; drained 1");
   EXPECT_EQ(sent(), "");
 }
 
@@ -304,7 +311,7 @@ TEST_F(Core, ALostLinkTakesWhatWasOnItAndOperationsStay) {
   EXPECT_EQ(step(LinkUp{kDown}), "open 5 to 3");
   open(kDown);
   EXPECT_EQ(credit(kDown, 0, 4), "");
-  EXPECT_EQ(step(OpEnded{{TagId{}, 0}, false}), "restore 100; release 100; drained 0");
+  EXPECT_EQ(step(OpEnded{{TagId{}, 0}}), "restore 100; release 100; drained 0");
 }
 
 // ---- Frames that break a rule cost the link ----

@@ -323,6 +323,48 @@ TEST(Engine, FramesOfAnEndedEpochAreVoid) {
   }
 }
 
+// Cut short twice at random, each time keeping what all have finished; then it ends for good, well
+// or not, whether it has begun again or not.
+TEST(Engine, WhatAllHaveFinishedIsKeptAndTheRestReducedAgain) {
+  uint64_t kept = 0, kept_late = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    World world(3, seed, 20000);
+    const Call call{.key = key(1), .count = 600000, .block_bytes = {}, .keep = true};
+    world.post(call);
+    const bool commits = seed % 3 == 0, idle = seed % 3 == 1;
+    for (uint64_t epoch = 2; epoch < 4; ++epoch) {
+      for (uint64_t moves = world.random() % 1500; moves > 0 && world.move(); --moves) {
+      }
+      uint64_t finished = call.count;
+      for (uint32_t rank = 0; rank < 3; ++rank) {
+        finished = std::min(finished, world.at(rank, call.key).finished);
+      }
+      (epoch == 2 ? kept : kept_late) += finished;
+      for (uint32_t rank = 0; rank < 3; ++rank) world.again(rank, call.key, finished);
+      for (uint32_t rank = 0; rank < 3; ++rank) {
+        world.renew(rank, Epoch{epoch});
+        if (!idle || epoch < 3) world.post_again(rank, call.key);
+      }
+    }
+    if (commits) {
+      world.settle();
+      for (uint32_t rank = 0; rank < 3; ++rank) world.at(rank, call.key).transferred = 1;
+      commit(world, call);
+    } else {
+      for (uint64_t moves = world.random() % 300; moves > 0 && world.move(); --moves) {
+      }
+      for (uint32_t rank = 0; rank < 3; ++rank) {
+        const bool nothing = idle && world.at(rank, call.key).kept == 0;
+        world.end(rank, call.key, false);
+        EXPECT_EQ(world.at(rank, call.key).drained, nothing ? 0 : 1);
+      }
+    }
+    expect_quiet(world);
+  }
+  EXPECT_GT(kept, 0u);
+  EXPECT_GT(kept_late, 0u);
+}
+
 TEST(Engine, MismatchedDigestsMoveNothingAndFailNoLink) {
   World world(2, 6);
   Call call{.key = key(1), .count = 1000, .block_bytes = {}};
@@ -397,7 +439,10 @@ TEST(Engine, CallbacksAndPortsMayCallBack) {
   for (uint32_t rank = 0; rank < 2; ++rank) {
     tensors[rank].resize(1000);
     engines[rank] = std::make_unique<Engine>(Engine::Callbacks{
-        .on_transferred = [&, rank](Epoch, OpKey op) { engines[rank]->end(op, true); },
+        .on_transferred =
+            [&, rank](Epoch, OpKey op) {
+              engines[rank]->end({op, Ending::kCommitted});
+            },
         .on_drained =
             [&, rank](Epoch, OpKey op) {
               EXPECT_EQ(std::count(tensors[rank].begin(), tensors[rank].end(), 2.0f), 1000);
@@ -433,7 +478,7 @@ TEST(Engine, AFailedLinkMayBeTakenDownAndReplacedInsideTheCallback) {
                                 engine->link_down(peer);
                                 port.reset();
                                 fresh = &engine->link_up(peer, *next);
-                                engine->end(key(1), false);
+                                engine->end({key(1)});
                               },
                           .on_failed = [](Epoch, OpKey, const Status&) { FAIL(); }});
     port = std::make_unique<InstantPort>(*engine, PeerId{2});
@@ -491,9 +536,9 @@ TEST(Engine, WithoutMemoryAnOperationFailsHereAndIsDrainedAllTheSame) {
               {.spans = {{&nothing, bytes}}, .dtype = DType::kUint8});
   EXPECT_EQ(failed, 1);
   EXPECT_EQ(drained, 0);
-  engine.end(key(1), false);
+  engine.end({key(1)});
   EXPECT_EQ(drained, 1);
-  engine.end(key(1), false);
+  engine.end({key(1)});
   EXPECT_EQ(drained, 1);
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
@@ -19,8 +20,9 @@
 namespace pccl::ring {
 namespace {
 
-using Ranks = uint32_t;                       // a set, one bit each
-using Place = std::pair<uint32_t, uint64_t>;  // block, offset
+using Ranks = uint32_t;                          // a set, one bit each
+using Place = std::pair<uint32_t, uint64_t>;     // block, offset
+using Stretches = std::map<uint64_t, uint64_t>;  // by where they start: where they end
 
 struct OnTheWay {
   Unit unit;
@@ -169,7 +171,7 @@ std::vector<uint64_t> interesting_counts(uint64_t world) {
           1000003};
 }
 
-// The blocks tile the tensor without gap or overlap.
+// The blocks tile the row without gap or overlap.
 void expect_tiled(const Schedule& schedule, uint64_t bytes) {
   uint64_t end = 0;
   for (uint32_t block = 0; block < schedule.block_count(); ++block) {
@@ -179,24 +181,39 @@ void expect_tiled(const Schedule& schedule, uint64_t bytes) {
   EXPECT_EQ(end, bytes);
 }
 
-// The units that write to the tensor cover every byte of `block` once, from its start on.
-void expect_covered(const Schedule& schedule, const std::map<uint32_t, uint64_t>& written,
-                    uint32_t block) {
-  const auto at = written.find(block);
-  EXPECT_EQ(at == written.end() ? 0 : at->second, schedule.block_bytes(block)) << "block " << block;
+// Writes [start, end); joins it with what it touches.
+void write(Stretches& written, uint64_t start, uint64_t end) {
+  if (start == end) return;
+  auto after = written.lower_bound(start);
+  EXPECT_TRUE(after == written.end() || after->first >= end) << "written twice: " << start;
+  if (after != written.begin()) {
+    const auto before = std::prev(after);
+    EXPECT_LE(before->second, start) << "written twice: " << start;
+    if (before->second == start) start = before->first;
+  }
+  if (after != written.end() && after->first == end) {
+    end = after->second;
+    written.erase(after);
+  }
+  written[start] = end;
 }
 
-std::map<uint32_t, uint64_t> bytes_written(const Schedule& schedule) {
-  std::map<uint32_t, uint64_t> written;
+// All that is written by the units that come, each byte once.
+Stretches bytes_written(const Schedule& schedule) {
+  Stretches written;
   for (auto cursor = schedule.first_receive(); !cursor.at_end; schedule.advance_receive(cursor)) {
     const Unit unit = schedule.receive_unit(cursor);
     EXPECT_LE(unit.bytes, schedule.chunk_bytes());
     if (schedule.action(unit) == Action::kAccumulate) continue;
-    EXPECT_EQ(unit.offset, written[unit.block])
-        << "within a block, bytes are written from its start on";
-    written[unit.block] += unit.bytes;
+    write(written, unit.offset, unit.offset + unit.bytes);
   }
   return written;
+}
+
+Stretches one_stretch(uint64_t start, uint64_t end) {
+  Stretches stretches;
+  write(stretches, start, end);
+  return stretches;
 }
 
 class AllWorlds : public ::testing::TestWithParam<uint32_t> {};
@@ -209,15 +226,11 @@ TEST_P(AllWorlds, AllReduceReducesEveryElementOnceOnEveryRank) {
       SCOPED_TRACE(std::to_string(count) + " elements of " + std::to_string(element_bytes));
       Shape shape{
           .world = world, .element_bytes = element_bytes, .count = count, .block_bytes = {}};
-      const Schedule first(shape);
-      expect_tiled(first, count * element_bytes);
       World ranks(shape, count + world);
       ASSERT_TRUE(ranks.run()) << "it stands still";
       for (uint32_t rank = 0; rank < world && world > 1; ++rank) {
         Member& member = ranks.member(rank);
-        const auto written = bytes_written(member.schedule);
-        for (uint32_t block = 0; block < world; ++block)
-          expect_covered(member.schedule, written, block);
+        EXPECT_EQ(bytes_written(member.schedule), one_stretch(0, count * element_bytes));
         for (const auto& [place, symbol] : member.tensor) EXPECT_EQ(symbol, ranks.all());
         for (const Ranks slot : member.slots) EXPECT_EQ(slot, 0u);
       }
@@ -248,11 +261,9 @@ TEST_P(AllWorlds, AllGatherBringsEveryBlockEverywhere) {
     for (uint32_t rank = 0; rank < world; ++rank) {
       const Schedule& schedule = ranks.member(rank).schedule;
       expect_tiled(schedule, 2 * count * world);
-      const auto written = bytes_written(schedule);
-      EXPECT_FALSE(written.contains(rank)) << "its own block is not written";
-      for (uint32_t block = 0; block < world; ++block) {
-        if (block != rank) expect_covered(schedule, written, block);
-      }
+      Stretches others = one_stretch(0, schedule.block_offset(rank));
+      write(others, schedule.block_offset(rank) + schedule.block_bytes(rank), 2 * count * world);
+      EXPECT_EQ(bytes_written(schedule), world == 1 ? Stretches() : others);
       for (const auto& [place, symbol] : ranks.member(rank).tensor)
         EXPECT_EQ(symbol, Ranks{1} << place.first);
     }
@@ -272,7 +283,7 @@ TEST_P(AllWorlds, BroadcastReachesTheLast) {
     EXPECT_FALSE(ranks.member(0).schedule.receives());
     EXPECT_FALSE(ranks.member(world - 1).schedule.sends());
     for (uint32_t rank = 1; rank < world; ++rank) {
-      expect_covered(ranks.member(rank).schedule, bytes_written(ranks.member(rank).schedule), 0);
+      EXPECT_EQ(bytes_written(ranks.member(rank).schedule), one_stretch(0, 4 * count));
       for (const auto& [place, symbol] : ranks.member(rank).tensor) EXPECT_EQ(symbol, 1u);
     }
   }
@@ -285,10 +296,36 @@ TEST(Schedule, TransferMovesEveryBlockEmptyOnesIncluded) {
     World ranks({.pattern = Pattern::kTransfer, .world = 2, .block_bytes = blocks}, 1);
     ASSERT_TRUE(ranks.run());
     const Schedule& destination = ranks.member(1).schedule;
-    const auto written = bytes_written(destination);
-    EXPECT_EQ(written.size(), blocks.size());
-    for (uint32_t block = 0; block < blocks.size(); ++block)
-      expect_covered(destination, written, block);
+    expect_tiled(destination, destination.total_bytes());
+    EXPECT_EQ(bytes_written(destination), one_stretch(0, destination.total_bytes()));
+  }
+}
+
+// What finished() says is there is there, and it says so in steps of a slice, up to all.
+TEST_P(AllWorlds, AllReduceFinishesFromTheStartOn) {
+  const uint32_t world = GetParam();
+  for (const uint64_t count : {uint64_t{0}, uint64_t{5}, uint64_t{world} * 16384 * 7 + 3}) {
+    for (uint32_t rank = 0; rank < world && world > 1; ++rank) {
+      const Schedule schedule(
+          {.rank = rank, .world = world, .element_bytes = 4, .count = count, .block_bytes = {}});
+      Stretches written;
+      uint64_t before = 0, steps = 0;
+      auto cursor = schedule.first_receive();
+      while (!cursor.at_end) {
+        const Unit unit = schedule.receive_unit(cursor);
+        schedule.advance_receive(cursor);
+        if (schedule.action(unit) != Action::kAccumulate) {
+          write(written, unit.offset, unit.offset + unit.bytes);
+        }
+        const uint64_t finished = schedule.finished(cursor);
+        EXPECT_GE(finished, before);
+        if (finished > before) ++steps;
+        before = finished;
+        EXPECT_TRUE(finished == 0 || written.at(0) >= 4 * finished);
+      }
+      EXPECT_EQ(schedule.finished(cursor), count);
+      EXPECT_EQ(steps, count > 1000 ? 8u : count > 0 ? 1u : 0u);
+    }
   }
 }
 
@@ -318,7 +355,7 @@ TEST(Schedule, ChunksKeepTheirBoundsAndDoNotDependOnTheRank) {
       EXPECT_LE(first.chunk_bytes(), protocol::kChunkBytesMax);
       const uint64_t scratch = uint64_t{first.slot_count()} * first.chunk_bytes();
       EXPECT_LE(scratch, 34u << 20);
-      EXPECT_LE(scratch, (Schedule::kDepth + 1) * first.block_bytes(0) + (128u << 10));
+      EXPECT_LE(scratch, (Schedule::kDepth + 1) * (4 * count / world + 64) + (128u << 10));
       shape.rank = world - 1;
       EXPECT_EQ(Schedule(shape).chunk_bytes(), first.chunk_bytes());
     }

@@ -146,7 +146,7 @@ TEST_P(Sizes, AllReduceOverLoopback) {
   }
   for (uint32_t rank = 0; rank < GetParam(); ++rank) {
     ASSERT_TRUE(group.at(rank).transferred({}));
-    group.at(rank).shell().end({}, true);
+    group.at(rank).shell().end({{}, Ending::kCommitted});
     ASSERT_TRUE(group.at(rank).drained({}));
     EXPECT_TRUE(tensors[rank] == sum) << "rank " << rank;
   }
@@ -173,7 +173,7 @@ TEST(Shell, AMemberThatGoesLeavesTheOthersTensorsAsTheyWere) {
   group.at(2).destroy();
   for (uint32_t rank = 0; rank < 2; ++rank) {
     EXPECT_NE(group.at(rank).reported(id(2), LinkState::kDown), "none");
-    group.at(rank).shell().end(op, false);
+    group.at(rank).shell().end({op});
     ASSERT_TRUE(group.at(rank).drained(op));
     const float before = static_cast<float>(rank) + 0.5f;
     EXPECT_EQ(static_cast<size_t>(std::count(tensors[rank].begin(), tensors[rank].end(), before)),

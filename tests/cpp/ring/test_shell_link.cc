@@ -224,7 +224,7 @@ TEST_F(ShellLinkTest, ChecksPayloadsUnlessBothEndsAreOneMachine) {
     } else {
       EXPECT_NE(ended().find("checksum"), std::string::npos) << ended();
     }
-    on(loop_, [&] { return engine_.end({}, false), engine_.link_down(kOther), link_->close(), 0; });
+    on(loop_, [&] { return engine_.end({}), engine_.link_down(kOther), link_->close(), 0; });
   }
 }
 

@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
-#include <numeric>
+#include <vector>
 
 namespace pccl::ring {
 namespace {
@@ -17,50 +16,43 @@ Bytes numbered(size_t bytes) {
   return out;
 }
 
-// Blocks of which one is longer than a slab, one empty; saved in pieces of every size, across
-// slabs.
-TEST(Undo, PutsBackExactlyWhatWasSaved) {
-  const std::vector<uint64_t> sizes = {1000, Pool::kSlabBytes + 12345, 0, 77};
-  const Schedule schedule(
-      {.pattern = Pattern::kTransfer, .rank = 1, .world = 2, .block_bytes = sizes});
+// Saved in pieces of every size, across slabs; read back in pieces of others.
+TEST(Undo, GivesBackWhatWasSavedFromAnyPlaceOn) {
+  const Bytes all = numbered(Pool::kSlabBytes + 12345);
   Pool pool;
   Undo undo(pool);
-  ASSERT_TRUE(undo.prepare(schedule));
-  std::vector<Bytes> blocks;
-  for (const uint64_t size : sizes) blocks.push_back(numbered(size));
-  const std::vector<Bytes> before = blocks;
-  const std::vector<uint64_t> overwritten = {999, Pool::kSlabBytes + 7, 0, 77};
-  for (uint32_t block = 0; block < sizes.size(); ++block) {
-    for (uint64_t at = 0, piece = 1; at < overwritten[block]; at += piece) {
-      piece = std::min(2 * piece + 1, overwritten[block] - at);
-      undo.save(block, at, blocks[block].data() + at, piece);
-      std::memset(blocks[block].data() + at, 0xee, piece);
-    }
+  ASSERT_TRUE(undo.reserve(all.size()));
+  for (size_t at = 0, piece = 1; at < all.size(); at += piece) {
+    piece = std::min(2 * piece + 1, all.size() - at);
+    undo.save(all.data() + at, piece);
+    EXPECT_EQ(undo.length(), at + piece);
   }
-  for (uint32_t block = 0; block < sizes.size(); ++block) undo.restore(block, blocks[block].data());
-  EXPECT_TRUE(blocks == before);
+  for (const size_t start : {size_t{0}, size_t{1}, Pool::kSlabBytes - 5, Pool::kSlabBytes}) {
+    Bytes back(all.size() - start);
+    undo.restore(start, back.data(), back.size());
+    EXPECT_TRUE(std::equal(back.begin(), back.end(), all.begin() + static_cast<ptrdiff_t>(start)));
+  }
 }
 
-TEST(Undo, LeavesAloneWhatWasNotSaved) {
-  const Schedule schedule(
-      {.pattern = Pattern::kTransfer, .rank = 1, .world = 2, .block_bytes = {100}});
+TEST(Undo, ClosedItKeepsWhatWasSavedAndNoMore) {
+  Pool pool;
+  Undo undo(pool), small(pool);
+  ASSERT_TRUE(undo.reserve(3 * Pool::kSlabBytes + 100));
+  const Bytes some = numbered(Pool::kSlabBytes + 1);
+  undo.save(some.data(), some.size());
+  undo.close();
+  const uint64_t held = pool.bytes_held();
+  ASSERT_TRUE(small.reserve(Pool::kSlabBytes + 100));
+  EXPECT_EQ(pool.bytes_held(), held) << "what was given back is there for others";
+  Bytes back(some.size());
+  undo.restore(0, back.data(), back.size());
+  EXPECT_TRUE(back == some);
+}
+
+TEST(Undo, SaysWhenThereIsNoRoom) {
   Pool pool;
   Undo undo(pool);
-  ASSERT_TRUE(undo.prepare(schedule));
-  Bytes block = numbered(100);
-  undo.save(0, 0, block.data(), 40);
-  std::fill(block.begin(), block.end(), std::byte{1});
-  undo.restore(0, block.data());
-  EXPECT_TRUE(std::equal(block.begin(), block.begin() + 40, numbered(100).begin()));
-  EXPECT_EQ(std::count(block.begin() + 40, block.end(), std::byte{1}), 60);
-}
-
-TEST(Undo, WithoutPreparationThereIsNothingToRestore) {
-  Pool pool;
-  const Undo undo(pool);
-  Bytes block(10, std::byte{1});
-  undo.restore(0, block.data());
-  EXPECT_EQ(std::count(block.begin(), block.end(), std::byte{1}), 10);
+  EXPECT_FALSE(undo.reserve(uint64_t{1} << 60));
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ struct Call {
   uint32_t root = 0;                  // kBroadcast; source of a kTransfer to the rank after it
   std::vector<uint64_t> block_bytes;  // kTransfer
   uint64_t digest = 7;
+  bool keep = false;
 };
 
 // What became of a call on one rank.
@@ -43,6 +44,9 @@ struct Posted {
   int drained = 0;
   int failed = 0;
   bool committed = false;
+  uint64_t finished = 0;  // as on_progressed said, of what was posted last
+  uint64_t kept = 0;      // elements that again() has left
+  bool again = false;     // and on_drained has not come yet
 };
 
 class World {
@@ -52,6 +56,10 @@ class World {
     for (uint32_t rank = 0; rank < size; ++rank) {
       nodes_[rank].engine = std::make_unique<Engine>(Engine::Callbacks{
           .on_transferred = [this, rank](Epoch, OpKey op) { ++at(rank, op).transferred; },
+          .on_progressed =
+              [this, rank](Epoch, OpKey op, uint64_t finished) {
+                EXPECT_GT(finished, std::exchange(at(rank, op).finished, finished));
+              },
           .on_drained = [this, rank](Epoch, OpKey op) { drained(rank, op); },
           .on_fail_link = [this](PeerId, const std::string& why) { failures.push_back(why); },
           .on_failed = [this, rank](Epoch, OpKey op, Status) { ++at(rank, op).failed; }});
@@ -86,6 +94,10 @@ class World {
   void begin_epoch(uint32_t rank, Epoch epoch) {
     nodes_[rank].calls.clear();
     nodes_[rank].results.clear();
+    renew(rank, epoch);
+  }
+  // What was posted may be posted again.
+  void renew(uint32_t rank, Epoch epoch) {
     nodes_[rank].epoch = epoch;
     std::vector<PeerId> others;
     for (uint32_t other = 0; other < size(); ++other) {
@@ -97,23 +109,12 @@ class World {
   // Posts `call` on `rank` with memory filled at random: small whole numbers, whose sums are exact
   // in every type.
   void post(uint32_t rank, const Call& call) {
-    Node& node = nodes_[rank];
-    Task task{
-        .epoch = node.epoch, .op = call.key, .digest = call.digest, .shape = shape_of(rank, call)};
-    const Schedule schedule(task.shape);
-    if (schedule.receives()) task.upstream = PeerId{(rank + size() - 1) % size() + 1};
-    if (schedule.sends()) task.downstream = PeerId{(rank + 1) % size() + 1};
-    Posted& posted = node.calls[call.key];
+    Posted& posted = nodes_[rank].calls[call.key];
     posted.call = call;
-    Memory memory{.spans = {},
-                  .dtype = call.dtype,
-                  .reduce = call.reduce,
-                  .contributors = static_cast<int>(size())};
-    for (uint64_t bytes : sizes_of(schedule, call))
+    for (uint64_t bytes : sizes_of(Schedule(shape_of(rank, call)), call))
       posted.memory.push_back(filled(bytes, call.dtype));
     posted.before = posted.memory;
-    for (Bytes& bytes : posted.memory) memory.spans.emplace_back(bytes);
-    engine(rank).post(std::move(task), std::move(memory));
+    start(rank, posted);
   }
   void post(const Call& call) {
     for (uint32_t rank = 0; rank < size(); ++rank) {
@@ -121,11 +122,23 @@ class World {
     }
   }
 
+  // Ends it to be posted again, after the first `keep` elements of what it was posted with.
+  void again(uint32_t rank, OpKey op, uint64_t keep) {
+    Posted& posted = at(rank, op);
+    posted.again = true;
+    posted.kept += keep;
+    engine(rank).end({op, Ending::kAgain, keep});
+  }
+  void post_again(uint32_t rank, OpKey op) {
+    at(rank, op).finished = 0;
+    start(rank, at(rank, op));
+  }
+
   void end(uint32_t rank, OpKey op, bool committed) {
     Node& node = nodes_[rank];
     if (const auto found = node.calls.find(op); found != node.calls.end())
       found->second.committed = committed;
-    engine(rank).end(op, committed);
+    engine(rank).end({op, committed ? Ending::kCommitted : Ending::kAborted});
   }
 
   // One random thing that a link can do. False if no link can do anything.
@@ -229,6 +242,27 @@ class World {
     ends_.push_back(std::move(two));
   }
 
+  void start(uint32_t rank, Posted& posted) {
+    const Call& call = posted.call;
+    Task task{.epoch = nodes_[rank].epoch,
+              .op = call.key,
+              .digest = call.digest,
+              .shape = shape_of(rank, call)};
+    task.shape.count -= posted.kept;
+    task.keep = call.keep;
+    const Schedule schedule(task.shape);
+    if (schedule.receives()) task.upstream = PeerId{(rank + size() - 1) % size() + 1};
+    if (schedule.sends()) task.downstream = PeerId{(rank + 1) % size() + 1};
+    Memory memory{.spans = {},
+                  .dtype = call.dtype,
+                  .reduce = call.reduce,
+                  .contributors = static_cast<int>(size())};
+    for (Bytes& bytes : posted.memory) memory.spans.emplace_back(bytes);
+    const size_t kept = posted.kept * element_bytes(call.dtype);
+    if (kept > 0) memory.spans[0] = memory.spans[0].subspan(kept);
+    engine(rank).post(std::move(task), std::move(memory));
+  }
+
   Shape shape_of(uint32_t rank, const Call& call) const {
     Shape shape{.pattern = call.pattern,
                 .rank = rank,
@@ -313,6 +347,14 @@ class World {
 
   void drained(uint32_t rank, OpKey op) {
     Posted& posted = at(rank, op);
+    if (std::exchange(posted.again, false)) {
+      const size_t kept = posted.kept * element_bytes(posted.call.dtype);
+      EXPECT_TRUE(std::equal(posted.memory[0].begin() + static_cast<ptrdiff_t>(kept),
+                             posted.memory[0].end(),
+                             posted.before[0].begin() + static_cast<ptrdiff_t>(kept)))
+          << "not restored on rank " << rank;
+      return;
+    }
     EXPECT_EQ(++posted.drained, 1);
     for (const auto& end : ends_) {
       if (end->owner != rank || !end->alive) continue;
