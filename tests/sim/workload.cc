@@ -15,7 +15,10 @@ constexpr size_t kStateKeys = 3;
 constexpr size_t kStateBytes[kStateKeys] = {64, 4000, 12};
 constexpr Duration kThinkMax = std::chrono::milliseconds(100);
 constexpr uint64_t kCounts[] = {0, 1, 7, 100, 3000, 20000};
-constexpr uint64_t kCountKept = 150000;  // several slices
+// Several slices; on slow wires it would take a quarter of a minute.
+constexpr uint64_t kCountKept = 150000;
+constexpr size_t kPieceBytesFast = 10000;
+constexpr Duration kDelayFast = std::chrono::milliseconds(1);
 
 uint64_t mix(uint64_t a, uint64_t b) { return Random(a * 0x9e3779b97f4a7c15 + b).next(); }
 
@@ -76,7 +79,9 @@ Workload::Call Workload::planned_call(Random& random, uint64_t index) const {
   const bool may_keep = call.kind == protocol::OpKind::kAllReduce &&
                         (call.reduce == ReduceOp::kSum || call.reduce == ReduceOp::kAvg);
   call.keep = random.once_in(2) && may_keep;
-  if (call.keep && random.once_in(4)) call.count = kCountKept;
+  const WireOptions& wire = node_.world().options().wire;
+  const bool fast = wire.piece_bytes_max >= kPieceBytesFast && wire.delay_max <= kDelayFast;
+  if (call.keep && random.once_in(4) && fast) call.count = kCountKept;
   return call;
 }
 

@@ -32,6 +32,7 @@ class Report:
     events: list[Event]
     iterations: int = 0
     operations: int = 0
+    kept: int = 0
     revision: int = 0
     violations: list[str] = field(default_factory=list)
     hangs: list[str] = field(default_factory=list)
@@ -48,8 +49,9 @@ class Report:
         counted = ", ".join(f"{count} x {kind}" for kind, count in sorted(kinds.items()))
         lines = [
             f"{self.seconds:.0f} s; events: {counted or 'none'}",
-            f"{self.iterations} iterations by all workers, {self.operations} operations compared, "
-            f"state advanced to revision {self.revision}; {self.rejoined} came back after they "
+            f"{self.iterations} iterations by all workers, {self.operations} operations compared "
+            f"({self.kept} of them kept in part over a loss), state advanced to revision "
+            f"{self.revision}; {self.rejoined} came back after they "
             "had been given up",
         ]
         for kind, times in sorted(self.recoveries.items()):
@@ -81,6 +83,7 @@ def judge(lines: dict[str, list[dict[str, Any]]], events: list[Event], end: floa
     states: dict[str, tuple[str, str]] = {}
     outcomes: dict[str, tuple[str, str]] = {}
     agreed: list[float] = []
+    kept: set[str] = set()
     for name, said in lines.items():
         revision = -1
         for line in said:
@@ -102,7 +105,10 @@ def judge(lines: dict[str, list[dict[str, Any]]], events: list[Event], end: floa
                 _compare(report, states, f"state of revision {revision}", name, line["digest"])
             if "op" in line:
                 _compare(report, outcomes, f"operation {line['op']}", name, line["outcome"])
+                if line.get("kept"):
+                    kept.add(line["op"])
     report.operations = len(outcomes)
+    report.kept = len(kept)
     agreed.sort()
     _find_hangs(report, agreed, end)
     _time_recoveries(report, agreed)
