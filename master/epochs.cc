@@ -35,7 +35,7 @@ namespace {
 using Phase = Epochs::Phase;
 
 const Transitions<Phase, 24> kEpochTransitions(
-    "an epoch of the master's", text,
+    "a group's epochs", text,
     {{Phase::kFounding, Phase::kStarting}, {Phase::kActive, Phase::kDraining},
      {Phase::kDraining, Phase::kStarting}, {Phase::kDraining, Phase::kActive},
      {Phase::kStarting, Phase::kActive},   {Phase::kStarting, Phase::kFounding},

@@ -25,6 +25,7 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
   Random random(options.seed ^ 0x5eed);
   if (random.once_in(3)) world.control_delay_max = std::chrono::milliseconds(20);
   if (random.once_in(3)) world.wire.piece_bytes_max = 1000;
+  if (random.once_in(4)) world.data_inbox_max = std::chrono::milliseconds(10);
   if (random.once_in(4)) world.disk_delay_max = std::chrono::milliseconds(50);
   if (random.once_in(4)) world.wire.delay_max = std::chrono::milliseconds(10);
   if (random.once_in(6) && !gentle) {  // far away; in gentle runs a link is to be made anew in time
@@ -48,13 +49,13 @@ Plan plan_of(const RunOptions& options) {
   }
   plan.rules.gentle = random.once_in(4);
   plan.rules.retries = random.once_in(3);
-  plan.rules.mortal = !plan.rules.gentle && random.once_in(8);
+  plan.rules.mortal = !plan.rules.gentle && random.once_in(5);
   plan.groups.resize(random.once_in(4) ? 2 : 1);
   for (Cast::Group& group : plan.groups) {
     const size_t peers = random.between(1, plan.groups.size() == 1 ? 5 : 3);
     plan.peers.push_back(peers);
-    group.min_peers = static_cast<uint32_t>(random.between(1, std::min<size_t>(peers, 3)));
-    if (plan.rules.mortal) group.min_peers = 1;
+    const size_t most = plan.rules.mortal ? 2 : 3;
+    group.min_peers = static_cast<uint32_t>(random.between(1, std::min(peers, most)));
     group.founders = random.once_in(2) ? group.min_peers : static_cast<uint32_t>(peers);
   }
   const bool disturbed = !plan.rules.gentle && !plan.rules.mortal;
@@ -119,9 +120,11 @@ void Driver::loss_at_step(uint64_t step) {
 }
 
 void Driver::faults_by_chance() {
-  if (chance_.once_in(3)) faults_.ambush();  // of the founding
+  const bool mortal = cast_.rules().mortal;
+  if (mortal || chance_.once_in(3)) faults_.ambush();  // of the founding
   run_for(chance_.duration(Duration{0}, std::chrono::seconds(1)));
   for (uint64_t left = chance_.between(1, options_.faults_max); left > 0; --left) {
+    if (mortal) faults_.ambush();
     faults_.cause_one();
     const bool soon = chance_.once_in(2);
     run_for(chance_.duration(Duration{0},

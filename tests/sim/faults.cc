@@ -16,6 +16,9 @@ constexpr Duration kRest = 5 * kTick;
 // It takes so long until everybody knows who is lost, and who is not has its links again.
 constexpr Duration kAftermath = 3 * kPeerTimeout;
 
+// The weight of the first two kinds.
+constexpr uint32_t kComingAndGoing = 12;
+
 }  // namespace
 
 Faults::Faults(World& world, Cast& cast, Coverage* coverage, uint64_t seed)
@@ -40,11 +43,11 @@ Faults::~Faults() {
 const std::vector<Faults::Kind>& Faults::kinds() {
   static const std::vector<Kind> kKinds = {
       {"killed", 6, &Faults::kill},
+      {"newcomer", 6, &Faults::newcomer},
       {"stopped", 5, &Faults::stop_process},
       {"slow", 3, &Faults::slow_down},
       {"clock jumped", 2, &Faults::jump_clock},
       {"left", 1, &Faults::leave},
-      {"newcomer", 6, &Faults::newcomer},
       {"newcomer that cannot be reached", 2, &Faults::unreachable_newcomer},
       {"newcomer killed while joining", 3, &Faults::newcomer_dies},
       {"newcomer left while joining", 2, &Faults::newcomer_leaves},
@@ -73,6 +76,8 @@ void Faults::cause_one() {
   for (const Kind& kind : kinds()) sum += kind.weight;
   for (int tries = 0; tries < 20; ++tries) {
     uint64_t ticket = chance_.below(sum);
+    // Where everybody may go, above all people come and go.
+    if (cast_.rules().mortal && !chance_.once_in(3)) ticket = chance_.below(kComingAndGoing);
     const Kind* chosen = kinds().data();
     while (ticket >= chosen->weight) ticket -= (chosen++)->weight;
     if (!(this->*chosen->cause)()) continue;
@@ -309,7 +314,10 @@ bool Faults::pair_trouble(bool half) {
   if (other == nullptr) return false;
   // A peer whose connection to the master breaks at the same time is given up.
   if (!cast_.rules().gentle && !(cast_.may_lose(*peer) && cast_.may_lose(*other))) return false;
-  if (!cast_.rules().gentle) {
+  if (cast_.rules().gentle) {
+    // A SYN that is lost is sent again after a second: too late, if a link is to be made anew.
+    if (!world_.network().open_both_ways(peer->port(), other->port())) return false;
+  } else {
     cast_.at_risk(*peer, kAftermath);
     cast_.at_risk(*other, kAftermath);
   }
@@ -409,9 +417,21 @@ bool is_brief(const std::string& step) {
 bool Faults::ambush() {
   if (coverage_ == nullptr || cast_.rules().gentle) return false;
   auto rows = Coverage::rows();
-  if (!chance_.once_in(4))
-    std::erase_if(rows, [](const auto& at) { return !is_brief(at.first->text(at.second)); });
-  const auto chosen = rows[chance_.below(rows.size())];
+  const bool of_the_group = cast_.rules().mortal;
+  if (of_the_group || !chance_.once_in(4)) {
+    std::erase_if(rows, [of_the_group](const auto& at) {
+      const bool other = of_the_group && at.first->machine() != std::string("a group's epochs");
+      return other || !is_brief(at.first->text(at.second));
+    });
+  }
+  auto chosen = rows[chance_.below(rows.size())];
+  // The two that are hardest to meet: whatever ends them has to be quick.
+  if (of_the_group && chance_.once_in(2)) {
+    const char* const state = chance_.once_in(2) ? "-> draining" : "-> ending";
+    std::erase_if(rows,
+                  [state](const auto& at) { return !at.first->text(at.second).ends_with(state); });
+    chosen = rows[chance_.below(rows.size())];
+  }
   coverage_->on_step = [this, chosen](const TransitionTable& table, size_t row) {
     if (sprung_ || stopped_ || &table != chosen.first || row != chosen.second) return;
     sprung_ = true;
@@ -429,15 +449,18 @@ bool Faults::ambush() {
 void Faults::strike(PeerNode* who) {
   const bool may = who != nullptr && who->alive() && !who->gone() && cast_.may_lose(*who);
   PeerNode* const peer = may ? who : victim();
-  const bool leaves = chance_.once_in(2);
-  const uint64_t how = chance_.below(4);
+  const bool leaves = !chance_.once_in(cast_.rules().mortal ? 4 : 2);
+  const uint64_t how = chance_.below(cast_.rules().mortal ? 6 : 4);
   if (how == 0) {
     if (kill_master()) count("master killed at a certain step");
   } else if (how == 1) {
     if (cut_master_connection()) count("master connection reset at a certain step");
-  } else if (cast_.rules().mortal && how == 2) {
+  } else if (cast_.rules().mortal && how < 5) {
     count(leaves ? "all left at a certain step" : "all killed at a certain step");
     for (PeerNode* one : cast_.all()) leaves ? one->leave() : one->kill("killed with all others");
+    for (size_t group = 0; group < cast_.groups().size(); ++group) {
+      for (uint32_t i = 0; i < cast_.groups()[group].founders; ++i) cast_.add(group);
+    }
   } else if (peer != nullptr) {
     count(leaves ? "left at a certain step" : "killed at a certain step");
     leaves ? peer->leave() : peer->kill("killed");

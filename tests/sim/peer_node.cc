@@ -81,7 +81,9 @@ void PeerNode::control(std::function<void()> what) {
 }
 
 void PeerNode::data(std::function<void()> what) {
-  to_data_.post(inbox_delay(), [this, what = std::move(what)] { run(what); });
+  const Duration delay =
+      world_.random().duration(kInboxMin, world_.options().data_inbox_max) + late();
+  to_data_.post(delay, [this, what = std::move(what)] { run(what); });
 }
 
 Duration PeerNode::late() {

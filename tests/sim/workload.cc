@@ -324,7 +324,7 @@ void Workload::on_joint(const peer::FinishJoint& result) {
     if (status.code == Code::kOperationTimeout) fail("P4 joint call: " + status.message);
     // The others may have gone before they could give the state away.
     const bool all_new = status.code == Code::kSharedState && newcomer_;
-    if (all_new) newcomer_ = false;
+    if (all_new) newcomer_ = false, late_is_over_ = true;  // this turn has no batch
     if (status.code != Code::kPeerLost && !all_new) fail("joint call: " + status.message);
     if (status.code == Code::kPeerLost && !rules_.peers_may_be_lost)
       fail("P1 joint call failed though nobody was lost: " + status.message);

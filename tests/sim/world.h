@@ -58,6 +58,7 @@ struct WorldOptions {
   Duration control_delay_max = std::chrono::microseconds(2000);
   Duration disk_delay_min = std::chrono::microseconds(50);
   Duration disk_delay_max = std::chrono::milliseconds(5);
+  Duration data_inbox_max = std::chrono::microseconds(200);  // of a data loop: a busy one is late
   WireOptions wire;
   Bug plant = Bug::kNone;
   bool loopback_only = true;
