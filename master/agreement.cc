@@ -2,10 +2,30 @@
 
 #include <utility>
 
+#include "csrc/base/transitions.h"
 #include "master/words.h"
 
 namespace pccl::master {
 namespace {
+
+using AgreementPhase = Agreement::Phase;
+
+const char* text(AgreementPhase phase) {
+  switch (phase) {
+    case AgreementPhase::kIdle: return "idle";
+    case AgreementPhase::kFetching: return "fetching";
+    case AgreementPhase::kRecording: return "recording";
+  }
+  return "unknown";
+}
+
+const Transitions<AgreementPhase, 5> kAgreementTransitions(
+    "an agreement on shared state", text,
+    {{AgreementPhase::kIdle, AgreementPhase::kRecording},
+     {AgreementPhase::kIdle, AgreementPhase::kFetching},
+     {AgreementPhase::kFetching, AgreementPhase::kRecording},
+     {AgreementPhase::kFetching, AgreementPhase::kIdle},
+     {AgreementPhase::kRecording, AgreementPhase::kIdle}});
 
 protocol::Answer refusal(std::string why) {
   protocol::Answer answer;
@@ -16,13 +36,15 @@ protocol::Answer refusal(std::string why) {
 
 }  // namespace
 
+void Agreement::enter(Phase next) { phase_ = kAgreementTransitions.step(phase_, next); }
+
 Agreement::Outcome Agreement::begin(const std::vector<OfferOf>& offers, uint32_t number) {
   PCCL_ASSERT(idle());
   const Election election = elect(offers, recorded_);
   if (!election.refusal.empty()) return refusal(election.refusal);
   elected_ = election.agreed;
   if (election.transfers.empty()) return record();
-  phase_ = Phase::kFetching;
+  enter(Phase::kFetching);
   number_ = number;
   for (const OfferOf& one : offers) {
     protocol::SyncPlan plan = plan_for(one.peer, number, election);
@@ -50,10 +72,10 @@ Agreement::Outcome Agreement::fetched(PeerId peer, const protocol::Fetched& fetc
 Agreement::Outcome Agreement::record() {
   plans_.clear();
   if (elected_ == recorded_) {
-    phase_ = Phase::kIdle;
+    if (!idle()) enter(Phase::kIdle);
     return agreed();
   }
-  phase_ = Phase::kRecording;
+  enter(Phase::kRecording);
   answers_ = true;
   token_ = context_.persist(SharedStateRecord{group_, elected_.revision, elected_.hash});
   return std::nullopt;
@@ -61,7 +83,7 @@ Agreement::Outcome Agreement::record() {
 
 Agreement::Outcome Agreement::persisted(uint64_t token) {
   if (phase_ != Phase::kRecording || token != token_) return std::nullopt;
-  phase_ = Phase::kIdle;
+  enter(Phase::kIdle);
   recorded_ = elected_;
   return answers_ ? Outcome(agreed()) : std::nullopt;
 }
@@ -76,7 +98,7 @@ protocol::Answer Agreement::agreed() const {
 void Agreement::cancel() {
   answers_ = false;
   if (phase_ != Phase::kFetching) return;
-  phase_ = Phase::kIdle;
+  enter(Phase::kIdle);
   plans_.clear();
   fetching_.clear();
 }

@@ -40,7 +40,6 @@ class Agreement {
   // What a peer that is back may have missed.
   std::optional<protocol::SyncPlan> plan(PeerId peer) const;
 
- private:
   //   from         event                           to
   //   kIdle        begin, all are up to date       kRecording, or kIdle when nothing changes
   //   kIdle        begin, some are stale           kFetching    SyncPlan
@@ -48,6 +47,9 @@ class Agreement {
   //   kFetching    one could not, cancel           kIdle
   //   kRecording   durable                         kIdle
   enum class Phase { kIdle, kFetching, kRecording };
+
+ private:
+  void enter(Phase next);
   Outcome record();
   protocol::Answer agreed() const;
 

@@ -3,12 +3,14 @@
 //   kIntroducing    Resume that is accepted         where the peer was    Resumed, what was missed
 //   kWelcomed       Register                        kRegistered   Dial to others
 //   kRegistered     admitted                        kMember       EpochStart
+//   kMember         another generation begins       kMember       EpochStart
 //   all             closed, Leave, silence, what the table below forbids    closed
 
 #include "master/connections.h"
 
 #include <array>
 
+#include "csrc/base/transitions.h"
 #include "csrc/protocol/codec.h"
 
 namespace pccl::master {
@@ -49,6 +51,15 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {x, o, o, o},  // Resume
     {o, o, o, o},  // Resumed
 }};
+
+const Transitions<ConnectionPhase, 6> kConnectionTransitions(
+    "a connection at the master", text,
+    {{ConnectionPhase::kIntroducing, ConnectionPhase::kWelcomed},
+     {ConnectionPhase::kIntroducing, ConnectionPhase::kRegistered},
+     {ConnectionPhase::kIntroducing, ConnectionPhase::kMember},
+     {ConnectionPhase::kWelcomed, ConnectionPhase::kRegistered},
+     {ConnectionPhase::kRegistered, ConnectionPhase::kMember},
+     {ConnectionPhase::kMember, ConnectionPhase::kMember}});
 
 bool allowed(ConnectionPhase phase, const protocol::Message& message) {
   const Allowed& row = kAllowed[message.index()];
@@ -96,7 +107,7 @@ const Connections::Connection* Connections::find(ConnectionId id) const {
 
 Status Connections::check(ConnectionId id, const protocol::Message& message) {
   State& state = open_.at(id);
-  state.silent_ticks = 0;
+  state.silence.heard();
   if (allowed(state.phase, message)) return {};
   return violation(std::string(protocol::name(message)) + " from a peer that is " +
                    text(state.phase));
@@ -116,7 +127,7 @@ void Connections::introduce(ConnectionId id, PeerId peer, GroupId group, Connect
   State& state = open_.at(id);
   PCCL_ASSERT(state.phase == ConnectionPhase::kIntroducing && peer);
   close(peer);
-  state.phase = phase;
+  state.phase = kConnectionTransitions.step(state.phase, phase);
   state.peer = peer;
   state.group = group;
   of_peer_[peer] = id;
@@ -126,12 +137,11 @@ void Connections::enter(PeerId peer, ConnectionPhase phase) {
   const auto at = of_peer_.find(peer);
   if (at == of_peer_.end()) return;
   State& state = open_.at(at->second);
-  PCCL_ASSERT(state.phase <= phase);
-  state.phase = phase;
+  state.phase = kConnectionTransitions.step(state.phase, phase);
 }
 
 void Connections::say(ConnectionId id, State& state, protocol::Message message) {
-  state.quiet_ticks = 0;
+  state.silence.said();
   if (matters(message)) state.confirmed_from = state.ping_counter + 1;
   context_.emit(Send{id, std::move(message)});
 }
@@ -169,18 +179,19 @@ void Connections::ping(ConnectionId id, State& state) {
 std::vector<ConnectionId> Connections::tick() {
   std::vector<ConnectionId> silent;
   for (auto& [id, state] : open_) {
-    if (++state.silent_ticks >= protocol::kTicksPerTimeout) silent.push_back(id);
-    ++state.quiet_ticks;
+    state.silence.tick();
+    if (state.silence.too_long()) silent.push_back(id);
     if (state.phase == ConnectionPhase::kIntroducing) continue;
     const bool unasked = state.confirmed_from > state.ping_counter;
-    if (unasked || state.quiet_ticks >= protocol::kTicksPerPing) ping(id, state);
+    if (unasked || state.silence.ping_due()) ping(id, state);
   }
   return silent;
 }
 
 bool Connections::heard_lately(PeerId peer) const {
   const auto at = of_peer_.find(peer);
-  return at != of_peer_.end() && open_.at(at->second).silent_ticks <= protocol::kTicksPerPing;
+  return at != of_peer_.end() &&
+         open_.at(at->second).silence.silent_ticks() <= protocol::kTicksPerPing;
 }
 
 void Connections::ask_confirmations() {

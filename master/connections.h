@@ -2,14 +2,14 @@
 // silent. The only place from which something is said to a peer. Who is a member, and what a
 // silence or an end means, is for others to decide. Invariants: a peer has at most one connection;
 // a message the table in connections.cc does not allow in the phase of its connection goes no
-// further than check(). Silence is counted in ticks, one per call of tick() however late it comes,
-// so that a master that was stopped for a while does not blame its peers when it wakes up.
+// further than check().
 #pragma once
 
 #include <map>
 #include <string>
 #include <vector>
 
+#include "csrc/protocol/silence.h"
 #include "master/context.h"
 
 namespace pccl::master {
@@ -66,8 +66,7 @@ class Connections {
 
  private:
   struct State : Connection {
-    int silent_ticks = 0;         // since anything was heard
-    int quiet_ticks = 0;          // since anything was said
+    protocol::Silence silence{protocol::kTicksPerTimeout};
     uint64_t ping_counter = 0;    // of the last Ping
     uint64_t pong_counter = 0;    // of the last Pong
     uint64_t confirmed_from = 0;  // the Pong that confirms all that was said

@@ -220,6 +220,7 @@ Status MasterCore::Inside::hear(Group& group, PeerId peer, const protocol::Joint
   const Epoch current = group.epochs().current();
   if (abort.epoch < current) return {};  // it has crossed the EpochStart
   if (abort.epoch != current) return violation("JointAbort in a future epoch");
+  if (group.deciding()) return group.hold(peer, abort);
   give_up_joint_call(groups, group, peer, abort.number);
   return {};
 }

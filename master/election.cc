@@ -5,6 +5,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
+#include "csrc/protocol/state.h"
 #include "master/words.h"
 
 namespace pccl::master {
@@ -80,7 +81,9 @@ std::string refuse_layouts(const std::vector<OfferOf>& offers) {
 
 using Recorded = std::optional<AgreedState>;
 
-AgreedState as_agreed(const Offer& offer) { return {offer.revision, state_hash(offer.entries)}; }
+AgreedState as_agreed(const Offer& offer) {
+  return {offer.revision, protocol::state_hash(offer.entries)};
+}
 
 bool follows(const AgreedState& state, const Recorded& recorded) {
   return !recorded || state == *recorded || state.revision == recorded->revision + 1;
@@ -220,24 +223,6 @@ bool well_formed(const Offer& offer) {
   const auto not_after = [](const StateEntry& a, const StateEntry& b) { return a.key >= b.key; };
   return std::adjacent_find(offer.entries.begin(), offer.entries.end(), not_after) ==
          offer.entries.end();
-}
-
-// FNV-1a over 64-bit words: what goes in is hashes already.
-uint64_t state_hash(const std::vector<StateEntry>& entries) {
-  uint64_t hash = 0xcbf29ce484222325;
-  const auto mix = [&hash](uint64_t word) {
-    hash = (hash ^ word) * 0x100000001b3;
-    hash ^= hash >> 29;
-  };
-  for (const StateEntry& entry : entries) {
-    mix(tag_id(entry.key).value);
-    mix(entry.key.size());
-    mix(static_cast<uint64_t>(entry.dtype));
-    mix(entry.shape.size());
-    for (const int64_t size : entry.shape) mix(static_cast<uint64_t>(size));
-    mix(entry.hash);
-  }
-  return hash;
 }
 
 }  // namespace pccl::master

@@ -42,7 +42,4 @@ protocol::SyncPlan plan_for(PeerId peer, uint32_t number, const Election& electi
 // Sorted by key, no key twice.
 bool well_formed(const protocol::Offer& offer);
 
-// One number for the content of a state: over keys, types, shapes and hashes, not the revision.
-uint64_t state_hash(const std::vector<protocol::StateEntry>& entries);
-
 }  // namespace pccl::master

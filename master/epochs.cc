@@ -25,8 +25,8 @@
 #include "master/epochs.h"
 
 #include <algorithm>
-#include <array>
 
+#include "csrc/base/transitions.h"
 #include "master/words.h"
 
 namespace pccl::master {
@@ -34,24 +34,20 @@ namespace {
 
 using Phase = Epochs::Phase;
 
-constexpr std::array<std::pair<Phase, Phase>, 19> kTransitions = {{
-    {Phase::kFounding, Phase::kStarting},  {Phase::kActive, Phase::kDraining},
-    {Phase::kDraining, Phase::kStarting},  {Phase::kDraining, Phase::kActive},
-    {Phase::kStarting, Phase::kActive},    {Phase::kStarting, Phase::kFounding},
-    {Phase::kStarting, Phase::kDraining},  {Phase::kStarting, Phase::kBroken},
-    {Phase::kActive, Phase::kAsking},      {Phase::kDraining, Phase::kAsking},
-    {Phase::kAsking, Phase::kEnding},      {Phase::kEnding, Phase::kBroken},
-    {Phase::kEnding, Phase::kActive},      {Phase::kEnding, Phase::kEnding},
-    {Phase::kBroken, Phase::kStarting},    {Phase::kBroken, Phase::kBroken},
-    {Phase::kFounding, Phase::kGathering}, {Phase::kGathering, Phase::kActive},
-    {Phase::kGathering, Phase::kBroken},
-}};
-
-bool may_follow(Phase from, Phase to) {
-  if (to == Phase::kFounding) return true;
-  return std::find(kTransitions.begin(), kTransitions.end(), std::pair(from, to)) !=
-         kTransitions.end();
-}
+const Transitions<Phase, 24> kEpochTransitions(
+    "a group's epochs", text,
+    {{Phase::kFounding, Phase::kStarting}, {Phase::kActive, Phase::kDraining},
+     {Phase::kDraining, Phase::kStarting}, {Phase::kDraining, Phase::kActive},
+     {Phase::kStarting, Phase::kActive},   {Phase::kStarting, Phase::kFounding},
+     {Phase::kStarting, Phase::kDraining}, {Phase::kStarting, Phase::kBroken},
+     {Phase::kActive, Phase::kAsking},     {Phase::kDraining, Phase::kAsking},
+     {Phase::kAsking, Phase::kEnding},     {Phase::kEnding, Phase::kBroken},
+     {Phase::kEnding, Phase::kActive},     {Phase::kEnding, Phase::kEnding},
+     {Phase::kBroken, Phase::kStarting},   {Phase::kFounding, Phase::kGathering},
+     {Phase::kGathering, Phase::kActive},  {Phase::kGathering, Phase::kBroken},
+     {Phase::kActive, Phase::kFounding},   {Phase::kDraining, Phase::kFounding},
+     {Phase::kAsking, Phase::kFounding},   {Phase::kEnding, Phase::kFounding},
+     {Phase::kBroken, Phase::kFounding},   {Phase::kGathering, Phase::kFounding}});
 
 }  // namespace
 
@@ -82,10 +78,7 @@ bool Epochs::keeps() const {
          told_.previous.end->goes_on == protocol::GoesOn::kKept;
 }
 
-void Epochs::enter(Phase next) {
-  PCCL_ASSERT(may_follow(phase_, next));
-  phase_ = next;
-}
+void Epochs::enter(Phase next) { phase_ = kEpochTransitions.step(phase_, next); }
 
 // ---- From members ----
 

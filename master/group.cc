@@ -285,7 +285,7 @@ Status Group::hold(PeerId peer, const protocol::Message& message) {
 
 std::vector<Group::Held> Group::take_held() {
   std::vector<Held> all;
-  if (epochs_.gathering()) return all;
+  if (epochs_.gathering() || deciding()) return all;
   for (auto& [peer, held] : held_) {
     for (protocol::Message& message : held) all.push_back({peer, std::move(message)});
   }

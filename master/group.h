@@ -43,8 +43,12 @@ class Group {
   // ---- After a restart, while the members come back ----
   void restore(const MembershipRecord& record);
   void restore(const SharedStateRecord& record);
-  // What a member says meanwhile waits until all are back, and is then heard in its order.
-  // kProtocol if that is more than it may have to say.
+
+  // ---- What cannot be heard yet ----
+  // Whether the next membership is being made durable: then it is open whether this epoch goes on.
+  bool deciding() const { return epochs_.phase() == Epochs::Phase::kStarting; }
+  // What a member says while others come back, or while this group is deciding, waits until that is
+  // over, and is then heard in its order. kProtocol if that is more than it may have to say.
   Status hold(PeerId peer, const protocol::Message& message);
   struct Held {
     PeerId peer;

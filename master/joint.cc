@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "csrc/base/assert.h"
 #include "master/words.h"
 
 namespace pccl::master {
@@ -87,7 +88,7 @@ Answer timeout(std::string text) {
 // The ballot of one group that has agreed on a change.
 void give_up_change(Group& group) {
   const Phase phase = group.epochs().phase();
-  if (phase == Phase::kStarting) return;  // the EpochStart is about to come
+  PCCL_ASSERT(phase != Phase::kStarting);  // it was held
   if (phase != Phase::kBroken) return group.answer(timeout(group.epochs().waits_for()));
   Answer answer;
   answer.code = Code::kTooFewPeers;

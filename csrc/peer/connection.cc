@@ -3,19 +3,47 @@
 //   kTrying          on_connected                   kUp
 //   kTrying, kUp     on_closed, drop                kWaiting
 //   kWaiting         its pause is over              kTrying     ConnectMaster
-//   any              close                          kIdle       CloseMaster
+//   the others       close                          kIdle       CloseMaster
 
 #include "csrc/peer/connection.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "csrc/base/transitions.h"
 
 namespace pccl::peer {
 namespace {
+
+using ConnectionState = Connection::State;
+
+const char* text(ConnectionState state) {
+  switch (state) {
+    case ConnectionState::kIdle: return "idle";
+    case ConnectionState::kWaiting: return "waiting";
+    case ConnectionState::kTrying: return "trying";
+    case ConnectionState::kUp: return "up";
+  }
+  return "unknown";
+}
+
+const Transitions<ConnectionState, 8> kConnectionTransitions(
+    "a peer's connection to the master", text,
+    {{ConnectionState::kIdle, ConnectionState::kTrying},
+     {ConnectionState::kTrying, ConnectionState::kUp},
+     {ConnectionState::kTrying, ConnectionState::kWaiting},
+     {ConnectionState::kUp, ConnectionState::kWaiting},
+     {ConnectionState::kWaiting, ConnectionState::kTrying},
+     {ConnectionState::kTrying, ConnectionState::kIdle},
+     {ConnectionState::kUp, ConnectionState::kIdle},
+     {ConnectionState::kWaiting, ConnectionState::kIdle}});
 
 constexpr Duration kPauseMin = std::chrono::milliseconds(100);
 constexpr Duration kPauseMax = std::chrono::seconds(1);
 
 }  // namespace
+
+void Connection::enter(State next) { state_ = kConnectionTransitions.step(state_, next); }
 
 void Connection::open() {
   PCCL_ASSERT(state_ == State::kIdle);
@@ -24,21 +52,19 @@ void Connection::open() {
 }
 
 void Connection::attempt() {
-  state_ = State::kTrying;
+  enter(State::kTrying);
   context_.emit(ConnectMaster{});
 }
 
 void Connection::on_connected() {
-  PCCL_ASSERT(state_ == State::kTrying);
-  state_ = State::kUp;
+  enter(State::kUp);
   pings_ = false;
-  silent_ticks_ = quiet_ticks_ = 0;
+  silence_ = protocol::Silence(protocol::kTicksPerTimeout);
   tick_at_ = context_.now + tick();
 }
 
 void Connection::on_closed() {
-  PCCL_ASSERT(state_ == State::kTrying || state_ == State::kUp);
-  state_ = State::kWaiting;
+  enter(State::kWaiting);
   context_.linked = false;
   retry_at_ = context_.now + pause_;
   pause_ = std::min(pause_ * 2, kPauseMax);
@@ -52,7 +78,7 @@ void Connection::drop() {
 
 void Connection::close() {
   if (state_ == State::kTrying || state_ == State::kUp) context_.emit(CloseMaster{});
-  state_ = State::kIdle;
+  if (state_ != State::kIdle) enter(State::kIdle);
   context_.linked = false;
 }
 
@@ -65,10 +91,10 @@ Connection::Due Connection::on_time() {
   if (state_ == State::kWaiting && context_.now >= retry_at_) attempt();
   if (state_ != State::kUp || context_.now < tick_at_) return Due::kNothing;
   tick_at_ = context_.now + tick();
-  quiet_ticks_ = context_.has_sent ? 0 : quiet_ticks_ + 1;
-  context_.has_sent = false;
-  if (++silent_ticks_ >= protocol::kTicksPerTimeout) return Due::kSilent;
-  return pings_ && quiet_ticks_ >= protocol::kTicksPerPing ? Due::kPing : Due::kNothing;
+  silence_.tick();
+  if (std::exchange(context_.has_sent, false)) silence_.said();
+  if (silence_.too_long()) return Due::kSilent;
+  return pings_ && silence_.ping_due() ? Due::kPing : Due::kNothing;
 }
 
 std::optional<Instant> Connection::deadline() const {

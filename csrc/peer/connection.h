@@ -1,12 +1,12 @@
 // Connection: the connection to the master as the core sees it: when to try again, when to ping,
 // and when silence counts as closed (PROTOCOL.md, section 8). What is said on it is not its
-// business. Silence is counted in ticks, one per TimePassed however late that comes, so a process
-// that was stopped for a while does not blame the master when it wakes up.
+// business.
 #pragma once
 
 #include <optional>
 
 #include "csrc/peer/context.h"
+#include "csrc/protocol/silence.h"
 
 namespace pccl::peer {
 
@@ -20,7 +20,7 @@ class Connection {
   void close();       // for good
   void drop();        // closes the connection there is, then as on_closed()
   void introduced();  // Welcome or Resumed has come: pings from here on, pauses start anew
-  void heard() { silent_ticks_ = 0; }
+  void heard() { silence_.heard(); }
   bool up() const { return state_ == State::kUp; }
 
   // Time has passed: what is due. Carrying it out (telling a Ping, drop()) is up to the caller.
@@ -28,10 +28,11 @@ class Connection {
   Due on_time();
   std::optional<Instant> deadline() const;
 
- private:
   enum class State { kIdle, kWaiting, kTrying, kUp };
 
+ private:
   Duration tick() const { return context_.options.peer_timeout / protocol::kTicksPerTimeout; }
+  void enter(State next);  // REQUIRES: the table in connection.cc allows it
   void attempt();
 
   Context& context_;
@@ -40,8 +41,7 @@ class Connection {
   Instant retry_at_;
   Instant tick_at_;
   bool pings_ = false;
-  int silent_ticks_ = 0;  // since anything was heard
-  int quiet_ticks_ = 0;   // since anything was sent
+  protocol::Silence silence_{protocol::kTicksPerTimeout};
 };
 
 }  // namespace pccl::peer

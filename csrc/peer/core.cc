@@ -451,7 +451,7 @@ Status PeerCore::Inside::heard(const protocol::Answer& answer) {
   status = {answer.code, answer.text, {}};
   if (!status.ok()) status.message = std::string(text(answer.kind)) + ": " + answer.text;
   FinishJoint result;
-  if (answer.kind == JointKind::kSyncSharedState) result = sync.settle(status);
+  if (answer.kind == JointKind::kSyncSharedState) result = sync.settle(status, answer);
   result.status = status;
   if (status.ok()) {
     if (answer.kind == JointKind::kUpdateTopology) {

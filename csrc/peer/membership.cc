@@ -5,7 +5,6 @@
 //   kIntroducing    Welcome                                      kWelcomed      Listen
 //   kWelcomed       the listener is open                         kRegistered    Register
 //   kRegistered     EpochStart                                   kMember
-//   kMember         EpochStart                                   kMember
 //   all the above   leave, Reject, Kicked, master lost, timeout  kEnding        EndOp ...
 //   kEnding         the last lent memory is drained              kGone
 // Reconnecting is no phase: from kWelcomed on a broken connection is resumed, and the phase stays.
@@ -16,6 +15,7 @@
 #include <array>
 #include <set>
 
+#include "csrc/base/transitions.h"
 #include "csrc/protocol/codec.h"
 
 namespace pccl::peer {
@@ -23,14 +23,6 @@ namespace {
 
 // Members, and as many newcomers waiting: a master that asks for more is not one of ours.
 constexpr size_t kLinksMax = 8 * protocol::kMembersMax;
-
-constexpr bool may_follow(Phase from, Phase to) {
-  if (to == Phase::kGone) return from == Phase::kEnding;
-  if (to == Phase::kEnding) return from < Phase::kEnding;
-  if (from == Phase::kIntroducing && to == Phase::kConnecting) return true;
-  if (from == Phase::kMember) return to == Phase::kMember;
-  return from < Phase::kMember && static_cast<int>(to) == static_cast<int>(from) + 1;
-}
 
 // When the master may say what. kRegistered covers kWelcomed: a new connection of the master's does
 // not know which of the two we are in.
@@ -83,6 +75,21 @@ const char* text(Phase phase) {
   return "unknown";
 }
 
+const Transitions<Phase, 13> kPhaseTransitions("a peer in its run", text,
+                                               {{Phase::kIdle, Phase::kConnecting},
+                                                {Phase::kConnecting, Phase::kIntroducing},
+                                                {Phase::kIntroducing, Phase::kConnecting},
+                                                {Phase::kIntroducing, Phase::kWelcomed},
+                                                {Phase::kWelcomed, Phase::kRegistered},
+                                                {Phase::kRegistered, Phase::kMember},
+                                                {Phase::kIdle, Phase::kEnding},
+                                                {Phase::kConnecting, Phase::kEnding},
+                                                {Phase::kIntroducing, Phase::kEnding},
+                                                {Phase::kWelcomed, Phase::kEnding},
+                                                {Phase::kRegistered, Phase::kEnding},
+                                                {Phase::kMember, Phase::kEnding},
+                                                {Phase::kEnding, Phase::kGone}});
+
 std::string names(const std::vector<protocol::Member>& members) {
   std::string out;
   for (size_t i = 0; i < members.size() && i < protocol::kRanksNamedMax; ++i) {
@@ -117,10 +124,7 @@ std::string refuse(const protocol::EpochStart& start, PeerId self, const Topolog
 
 }  // namespace
 
-void Membership::enter(Phase next) {
-  PCCL_ASSERT(may_follow(phase_, next));
-  phase_ = next;
-}
+void Membership::enter(Phase next) { phase_ = kPhaseTransitions.step(phase_, next); }
 
 Status Membership::check(const protocol::Message& message, bool resuming) const {
   const Allowed& allowed = kAllowed[message.index()];

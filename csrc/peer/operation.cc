@@ -21,6 +21,7 @@
 
 #include <algorithm>
 
+#include "csrc/base/transitions.h"
 #include "csrc/peer/request.h"
 
 namespace pccl::peer {
@@ -28,6 +29,28 @@ namespace pccl::peer {
 using protocol::OpKind;
 
 namespace {
+
+using OperationState = Operations::State;
+
+const char* text(OperationState state) {
+  switch (state) {
+    case OperationState::kRunning: return "running";
+    case OperationState::kDone: return "done";
+    case OperationState::kFrozen: return "frozen";
+    case OperationState::kAgain: return "again";
+  }
+  return "unknown";
+}
+
+const Transitions<OperationState, 7> kOperationTransitions(
+    "an operation of a peer's", text,
+    {{OperationState::kRunning, OperationState::kDone},
+     {OperationState::kRunning, OperationState::kFrozen},
+     {OperationState::kDone, OperationState::kFrozen},
+     {OperationState::kFrozen, OperationState::kAgain},
+     {OperationState::kDone, OperationState::kAgain},
+     {OperationState::kAgain, OperationState::kRunning},
+     {OperationState::kFrozen, OperationState::kRunning}});
 
 // The tags of all open operations travel in one Resume.
 constexpr size_t kTagBytesOpenMax = protocol::kMessageBytesMax / 4;
@@ -39,6 +62,10 @@ protocol::OpState reported(bool done) {
 }
 
 }  // namespace
+
+void Operations::enter(Op& op, State next) {
+  if (op.state != next) op.state = kOperationTransitions.step(op.state, next);
+}
 
 // ---- Calls ----
 
@@ -117,15 +144,14 @@ void Operations::post(Call call, const Status& refused) {
   op.timeout = call.timeout;
   if (!refused.ok()) op.request = abort_request(key, refused.code, refused.message);
   if (membership_.frozen()) {
-    op.state = State::kFrozen;
-    return;
+    return enter(op, State::kFrozen);
   }
   begin(key, op);
 }
 
 void Operations::begin(OpKey key, Op& op) {
   op.begun = true;
-  op.state = State::kRunning;
+  enter(op, State::kRunning);
   op.finished = op.info.start;
   op.info.world_size = membership_.world_size();
   context_.tell(protocol::Begin{membership_.epoch(), key, op.info});
@@ -140,7 +166,7 @@ void Operations::start(OpKey key, Op& op) {
     deadlines_.emplace(*op.deadline, key);
   }
   if (op.info.kind == OpKind::kBarrier) {
-    op.state = State::kDone;
+    enter(op, State::kDone);
     return context_.tell(protocol::Done{membership_.epoch(), key, verdicts_.seen()});
   }
   op.started = true;
@@ -259,7 +285,7 @@ protocol::Report Operations::freeze() {
   protocol::Report report{membership_.epoch(), {}};
   for (auto& [key, op] : open_) {
     // Of a barrier nobody here knows whether the lost had come to it.
-    if (op.state == State::kRunning || op.info.kind == OpKind::kBarrier) op.state = State::kFrozen;
+    if (op.state == State::kRunning || op.info.kind == OpKind::kBarrier) enter(op, State::kFrozen);
     // What is kept of one that has not begun again stays kept.
     if (op.begun || op.info.start > 0) report.ops.push_back(this->report(key, op));
   }
@@ -401,7 +427,8 @@ void Operations::repeat_later(OpKey key, Op& op, uint64_t kept) {
     op.info.start = kept;
   }
   op.begun = op.started = false;
-  op.state = State::kAgain;
+  if (op.state == State::kRunning) enter(op, State::kFrozen);  // nobody has asked
+  enter(op, State::kAgain);
 }
 
 // In the order of the calls: whose turn it is on a link, age decides.

@@ -59,8 +59,9 @@ class Operations {
   void describe(protocol::Resume& resume) const;
   void repeat_requests() const;  // after Resumed
 
- private:
   enum class State { kRunning, kDone, kFrozen, kAgain };
+
+ private:
   struct Op {
     Handle handle = 0;
     protocol::OpInfo info;
@@ -89,6 +90,7 @@ class Operations {
   };
   using Open = std::map<OpKey, Op>;
 
+  static void enter(Op& op, State next);  // REQUIRES: the table in operation.cc allows it
   Status check_room(const OpRequest& request) const;
   // `refused`: it takes its number, but instead of starting it is aborted for all ranks alike.
   void post(Call call, const Status& refused = {});

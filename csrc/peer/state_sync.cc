@@ -15,6 +15,7 @@
 #include <string>
 
 #include "csrc/peer/request.h"
+#include "csrc/protocol/state.h"
 
 namespace pccl::peer {
 namespace {
@@ -48,6 +49,7 @@ Status StateSync::on_plan(const protocol::SyncPlan& plan, const Joint::Call& cal
   may_be_replaced_ = false;
   const std::string why = check(plan, call);
   if (!why.empty()) return violation("SyncPlan " + std::to_string(plan.number) + ": " + why);
+  staged_.reset();
   plan_ = plan;
   handle_ = call.handle;
   start_when_clear();
@@ -187,7 +189,10 @@ void StateSync::stop() {
 
 void StateSync::master_restarted() { may_be_replaced_ = plan_.has_value(); }
 
+// The master may have answered before the end of the epoch that it tells of first: the answer is
+// still to come, without another plan, and what was fetched for it is what it is about.
 void StateSync::renew() {
+  if (verified_) staged_ = {plan_->revision, plan_->entries, fetched_keys_};
   stop();
   forget_plan();
 }
@@ -201,14 +206,19 @@ void StateSync::forget_plan() {
   started_ = verified_ = may_be_replaced_ = false;
 }
 
-FinishJoint StateSync::settle(const Status& status) {
+FinishJoint StateSync::settle(const Status& status, const protocol::Answer& answer) {
   stop();
   FinishJoint result;
   result.status = status;
   if (status.ok() && verified_) {
     result.install = std::move(fetched_keys_);
     result.entries = std::move(plan_->entries);
+  } else if (status.ok() && staged_ && staged_->revision == answer.revision &&
+             protocol::state_hash(staged_->entries) == answer.state_hash) {
+    result.install = std::move(staged_->keys);
+    result.entries = std::move(staged_->entries);
   }
+  staged_.reset();
   forget_plan();
   return result;
 }

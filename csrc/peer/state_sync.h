@@ -33,7 +33,7 @@ class StateSync {
   // It has forgotten what it planned, and may plan otherwise for the same call.
   void master_restarted();
   // The call is answered: what is to be installed if it went well. What still runs is drained.
-  FinishJoint settle(const Status& status);
+  FinishJoint settle(const Status& status, const protocol::Answer& answer);
   bool busy() const { return !transfers_.empty(); }
 
   void repeat() const;  // after Resumed
@@ -43,6 +43,13 @@ class StateSync {
   struct Running {
     bool receives = false;
     State state = State::kRunning;
+  };
+
+  // What lies in staging, all of it verified, though its plan is void: the epoch was renewed.
+  struct Staged {
+    uint64_t revision = 0;
+    std::vector<protocol::StateEntry> entries;
+    std::vector<uint32_t> keys;
   };
 
   std::string check(const protocol::SyncPlan& plan, const Joint::Call& call) const;
@@ -61,6 +68,7 @@ class StateSync {
   size_t receiving_ = 0;                // transfers to this peer that are not complete
   bool started_ = false;                // the plan was
   bool verified_ = false;
+  std::optional<Staged> staged_;
   bool may_be_replaced_ = false;
   std::optional<Handle> verifying_;  // whose staging is being read,
   bool verifies_old_plan_ = false;   // for a plan that is void

@@ -19,14 +19,14 @@ ShellLink::ShellLink(net::Loop& loop, net::Socket socket, const Identity& identi
       address_(std::move(address)),
       peer_(expected),
       serial_(serial),
-      silence_(loop, [this] {
+      hello_timer_(loop, [this] {
         end({Code::kSystem, address_ + ": it did not introduce itself in time", peer_});
       }) {
   lane_ = std::make_unique<net::Lane>(
       loop, std::move(socket), *this, checked_,
       net::Lane::Callbacks{.on_sent = [this] { engine_->chunk_sent(peer_); },
                            .on_failed = [this](Status why) { end(std::move(why)); }});
-  silence_.arm(monotonic_now() + protocol::kHelloTimeout);
+  hello_timer_.arm(monotonic_now() + protocol::kHelloTimeout);
   if (dialled_) lane_->send(hello(FrameType::kHello));
 }
 
@@ -48,7 +48,7 @@ void ShellLink::introduced_by(const FrameHeader& header) {
   peer_ = PeerId{header.op.tag.value};
   serial_ = header.block;
   checked_ = header.value != identity_.machine || identity_.machine == 0;
-  silence_.disarm();
+  hello_timer_.disarm();
   callbacks_.on_introduced(*this);
 }
 
@@ -88,7 +88,7 @@ void ShellLink::end(Status why) {
 }
 
 void ShellLink::close() {
-  silence_.disarm();
+  hello_timer_.disarm();
   sink_ = nullptr;
   lane_.reset();
 }
@@ -97,13 +97,15 @@ void ShellLink::ping() {
   FrameHeader header;
   header.type = FrameType::kPing;
   send(header);
+  silence_.said();
 }
 
 bool ShellLink::tick() {
   if (lane_ == nullptr) return true;
-  silent_ticks_ = lane_->take_heard() ? 0 : silent_ticks_ + 1;
-  if (++ticks_ % protocol::kTicksPerPing == 0) ping();
-  return silent_ticks_ < protocol::kTicksPerLinkSilence;
+  silence_.tick();
+  if (lane_->take_heard()) silence_.heard();
+  if (silence_.ping_due()) ping();
+  return !silence_.too_long();
 }
 
 net::Lane::Counters ShellLink::counters() const {

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "csrc/net/lane.h"
+#include "csrc/protocol/silence.h"
 #include "csrc/ring/engine.h"
 
 namespace pccl::ring {
@@ -77,8 +78,8 @@ class ShellLink : public Port, public net::FrameSink {
   bool checked_ = true;
   Engine* engine_ = nullptr;        // once introduced
   net::FrameSink* sink_ = nullptr;  // the engine's
-  net::Timer silence_;
-  int ticks_ = 0, silent_ticks_ = 0;
+  net::Timer hello_timer_;
+  protocol::Silence silence_{protocol::kTicksPerLinkSilence};
   std::unique_ptr<net::Lane> lane_;  // null: closed
 };
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,15 +19,16 @@ struct RunOptions {
   // Instead of faults from the seed: a world of `peers` without any, one of which is killed after
   // `kill_at_step`.
   int64_t kill_at_step = -1;
+  Coverage* coverage = nullptr;  // may be null: then no fault waits for a certain step
   std::function<void(const std::string&)> transcript;  // may be empty
 };
 
 struct RunReport {
   std::vector<std::string> violations;
-  uint64_t steps = 0;  // things that happened
-  uint64_t faults = 0;
-  uint64_t outcomes = 0;  // different things that were compared between peers
-  uint64_t turns = 0;     // batches that ended well, over all peers
+  uint64_t steps = 0;                      // things that happened
+  std::map<std::string, uint64_t> faults;  // how many, by kind
+  uint64_t outcomes = 0;                   // different things that were compared between peers
+  uint64_t turns = 0;                      // batches that ended well, over all peers
   Duration virtual_time{0};
 };
 

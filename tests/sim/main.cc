@@ -6,6 +6,7 @@
 //   --faults MOST                  per seed (default 12)
 //   --plant BUG                    with a planted bug (kPlants): succeeds at the first seed in
 //                                  which the checker finds it by the promise that it breaks
+// Ends with the faults by kind, and the transitions of the cores' tables that were taken or not.
 // Exit status 1 if a promise was broken (or, with --plant, if none was).
 #include <chrono>
 #include <cstdio>
@@ -20,6 +21,7 @@
 namespace {
 
 using pccl::sim::Bug;
+using pccl::sim::Coverage;
 using pccl::sim::RunOptions;
 using pccl::sim::RunReport;
 
@@ -42,7 +44,8 @@ const Plant* find_plant(const std::string& name) {
 }
 
 struct Totals {
-  uint64_t runs = 0, steps = 0, faults = 0, outcomes = 0, turns = 0, failed = 0;
+  uint64_t runs = 0, steps = 0, outcomes = 0, turns = 0, failed = 0;
+  std::map<std::string, uint64_t> faults;
   double virtual_seconds = 0;
 };
 
@@ -53,7 +56,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 void add(Totals& totals, const RunOptions& options, const RunReport& report) {
   ++totals.runs;
   totals.steps += report.steps;
-  totals.faults += report.faults;
+  for (const auto& [kind, count] : report.faults) totals.faults[kind] += count;
   totals.outcomes += report.outcomes;
   totals.turns += report.turns;
   totals.virtual_seconds += pccl::to_seconds(report.virtual_time);
@@ -77,12 +80,16 @@ std::optional<std::map<std::string, std::string>> arguments(int argc, char** arg
 }
 
 int summary(const Totals& totals, double wall) {
+  uint64_t faults = 0;
+  for (const auto& [kind, count] : totals.faults) {
+    faults += count;
+    std::printf("  %8llu  %s\n", static_cast<unsigned long long>(count), kind.c_str());
+  }
   std::printf(
       "%llu runs, %llu steps, %llu faults, %llu outcomes compared, %llu turns; %.1f seeds/s, %.2f "
       "virtual hours per minute\n",
       static_cast<unsigned long long>(totals.runs), static_cast<unsigned long long>(totals.steps),
-      static_cast<unsigned long long>(totals.faults),
-      static_cast<unsigned long long>(totals.outcomes),
+      static_cast<unsigned long long>(faults), static_cast<unsigned long long>(totals.outcomes),
       static_cast<unsigned long long>(totals.turns), static_cast<double>(totals.runs) / wall,
       totals.virtual_seconds / 60 / wall);
   std::printf("%llu passed, %llu failed\n",
@@ -92,11 +99,12 @@ int summary(const Totals& totals, double wall) {
 }
 
 // Whether a violation of the promise that the bug breaks is found, and in which seed first.
-int hunt(const Plant& plant, uint64_t first, uint64_t count) {
+int hunt(const Plant& plant, Coverage& coverage, uint64_t first, uint64_t count) {
   for (uint64_t seed = first; seed < first + count; ++seed) {
     RunOptions options;
     options.seed = seed;
     options.plant = plant.bug;
+    options.coverage = &coverage;
     for (const std::string& violation : pccl::sim::run_seed(options).violations) {
       if (violation.find(plant.breaks) == std::string::npos) continue;
       std::printf("planted bug %s: found in seed %llu, the %llu. of %llu:\n  %s\n", plant.name,
@@ -134,15 +142,17 @@ int main(int argc, char** argv) {
     return found == given->end() ? otherwise : std::strtod(found->second.c_str(), nullptr);
   };
   const bool one = given->contains("seed"), sweep = given->contains("sweep");
+  Coverage coverage;
   const auto start = std::chrono::steady_clock::now();
   const double seconds_max = number("minutes", 0) * 60;
   const auto first = static_cast<uint64_t>(one ? number("seed", 1) : number("first", 1));
   const auto count = static_cast<uint64_t>(one ? 1 : number(sweep ? "sweep" : "seeds", 0));
-  if (plant != nullptr && !one) return hunt(*plant, first, count);
+  if (plant != nullptr && !one) return hunt(*plant, coverage, first, count);
   Totals totals;
   for (uint64_t i = 0; seconds_max > 0 ? seconds_since(start) < seconds_max : i < count; ++i) {
     RunOptions options;
     options.seed = first + i;
+    options.coverage = &coverage;
     if (plant != nullptr) options.plant = plant->bug;
     options.faults_max = static_cast<uint64_t>(number("faults", 12));
     if (one)
@@ -151,5 +161,6 @@ int main(int argc, char** argv) {
     if (sweep) options.kill_at_step = static_cast<int64_t>(i);
     add(totals, options, pccl::sim::run_seed(options));
   }
+  if (!one && !sweep) std::printf("%s", coverage.report().c_str());
   return summary(totals, seconds_since(start));
 }

@@ -10,8 +10,32 @@ namespace {
 
 constexpr Duration kInboxMin = std::chrono::microseconds(1);
 constexpr Duration kInboxMax = std::chrono::microseconds(200);
-constexpr Duration kDialTimeout = std::chrono::seconds(1);
-constexpr Duration kDialPause = std::chrono::seconds(1);
+// As in the shell: how long a peer that could not be reached is left alone at most.
+constexpr Duration kRetryMax = std::chrono::seconds(1);
+constexpr Duration kSynPause = std::chrono::seconds(1);  // a SYN that is lost is sent again
+
+// As in ShellLink: pings are answered by the data loop, and only the rest is the engine's.
+class LinkSink : public net::FrameSink {
+ public:
+  LinkSink(ring::Port& port, net::FrameSink& engines) : port_(port), engines_(engines) {}
+  void on_frame(const net::FrameHeader& header) override {
+    if (header.type == net::FrameType::kPong) return;
+    if (header.type != net::FrameType::kPing) return engines_.on_frame(header);
+    net::FrameHeader pong;
+    pong.type = net::FrameType::kPong;
+    pong.value = header.value;
+    port_.send(pong);
+  }
+  std::span<std::byte> on_chunk(const net::FrameHeader& header) override {
+    return engines_.on_chunk(header);
+  }
+  void on_piece(size_t at, size_t bytes) override { engines_.on_piece(at, bytes); }
+  void on_chunk_end(bool valid) override { engines_.on_chunk_end(valid); }
+
+ private:
+  ring::Port& port_;
+  net::FrameSink& engines_;
+};
 
 }  // namespace
 
@@ -19,6 +43,8 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
     : world_(world),
       name_(std::move(name)),
       port_(port),
+      group_(options.group),
+      peer_timeout_(options.peer_timeout),
       core_(std::move(options)),
       engine_({.on_transferred =
                    [this](Epoch epoch, OpKey op) {
@@ -36,13 +62,7 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
                    },
                .on_fail_link =
                    [this](PeerId peer, const std::string& why) {
-                     data([this, peer, why] {
-                       const auto found = links_.find(peer);
-                       if (found == links_.end()) return;
-                       const Link link = found->second;
-                       link_closed(*link.other, link.wire, why);
-                       link.other->link_closed(*this, link.wire, "closed by " + name_);
-                     });
+                     data([this, peer, why] { link_lost(peer, why); });
                    },
                .on_failed =
                    [this](Epoch epoch, OpKey op, const Status& why) {
@@ -63,14 +83,20 @@ void PeerNode::run(const std::function<void()>& what) {
 }
 
 void PeerNode::control(std::function<void()> what) {
-  to_control_.post(world_.random().duration(kInboxMin, kInboxMax),
-                   [this, what = std::move(what)] { run(what); });
+  to_control_.post(inbox_delay(), [this, what = std::move(what)] { run(what); });
 }
 
 void PeerNode::data(std::function<void()> what) {
-  to_data_.post(world_.random().duration(kInboxMin, kInboxMax),
-                [this, what = std::move(what)] { run(what); });
+  const Duration delay =
+      world_.random().duration(kInboxMin, world_.options().data_inbox_max) + late();
+  to_data_.post(delay, [this, what = std::move(what)] { run(what); });
 }
+
+Duration PeerNode::late() {
+  return late_max_ == Duration{0} ? late_max_ : world_.random().duration(Duration{0}, late_max_);
+}
+
+Duration PeerNode::inbox_delay() { return world_.random().duration(kInboxMin, kInboxMax) + late(); }
 
 void PeerNode::call(peer::Event event) {
   control([this, event = std::move(event)] { step(event); });
@@ -79,7 +105,10 @@ void PeerNode::call(peer::Event event) {
 void PeerNode::step(const peer::Event& event) {
   if (!alive_) return;
   peer::Effects effects;
-  core_.step(event, world_.clockwork().now(), effects);
+  if (std::holds_alternative<peer::MasterSent>(event)) count_message();
+  world_.stepping = this;
+  core_.step(event, world_.clockwork().now() + clock_ahead_, effects);
+  world_.stepping = nullptr;
   for (auto& effect : effects) perform(effect);
   arm();
 }
@@ -88,7 +117,8 @@ void PeerNode::arm() {
   const auto deadline = core_.deadline();
   const uint64_t armed = ++timer_;
   if (!deadline || gone_) return;
-  world_.clockwork().at(*deadline, [this, armed] {
+  const Duration left = *deadline - (world_.clockwork().now() + clock_ahead_);
+  world_.clockwork().after(std::max(left, Duration{0}) + late(), [this, armed] {
     run([this, armed] {
       if (armed == timer_) step(peer::TimePassed{});
     });
@@ -109,14 +139,19 @@ void PeerNode::perform(peer::Effect& effect) {
     if (connection_) world_.close(std::exchange(connection_, nullptr), false, "closed by the peer");
   } else if (auto* send = std::get_if<peer::SendMaster>(&effect)) {
     if (connection_) world_.send_to_master(connection_, send->message);
+    count_message();
   } else if (auto* listen = std::get_if<peer::Listen>(&effect)) {
     id_ = listen->self;
-    control([this] { step(peer::Listening{Result<uint16_t>(port_)}); });
+    arm_tick();
+    Result<uint16_t> port = port_;
+    if (cannot_listen) port = Status{Code::kSystem, "no port to listen on", {}};
+    control([this, port] { step(peer::Listening{port}); });
   } else if (auto* dialling = std::get_if<peer::DialPeer>(&effect)) {
     data([this, what = dialling->dial] { dial(what); });
   } else if (auto* forget = std::get_if<peer::ForgetPeer>(&effect)) {
     data([this, peer = forget->peer] { drop_link(peer, true); });
   } else if (auto* begin = std::get_if<peer::BeginEpoch>(&effect)) {
+    member_ = true;
     data([this, begin = *begin] { engine_.begin_epoch(begin.epoch, begin.peers); });
   } else if (auto* start = std::get_if<peer::StartOp>(&effect)) {
     start_op(*start);
@@ -133,9 +168,20 @@ void PeerNode::perform(peer::Effect& effect) {
   } else if (auto* left = std::get_if<peer::Gone>(&effect)) {
     gone_ = true;
     app_->on_gone(left->why);
+    data([this] {  // the process has no more use for its sockets
+      while (!links_.empty()) drop_link(links_.begin()->first, true);
+    });
   } else if (auto* log = std::get_if<peer::Log>(&effect)) {
     world_.note(name_, log->text);
   }
+}
+
+// Of a newcomer that is to die at a certain point of its joining.
+void PeerNode::count_message() {
+  if (messages_left_ == 0 || --messages_left_ > 0) return;
+  world_.clockwork().after(Duration{0}, [this] {
+    if (!member_) kill("killed while joining");
+  });
 }
 
 void PeerNode::start_op(peer::StartOp& start) {
@@ -143,6 +189,7 @@ void PeerNode::start_op(peer::StartOp& start) {
   if (start.task.shape.pattern == ring::Pattern::kTransfer && !start.keys.empty()) {
     memory.spans = app_->state(start.handle, start.keys, start.task.shape.rank == 1);
     memory.save = false;
+    if (start.task.shape.rank == 0 && world_.on_state_sent) world_.on_state_sent(*this);
   } else {
     memory = app_->memory(start.handle);
     if (start.start > 0) {
@@ -180,96 +227,193 @@ void PeerNode::dial(const protocol::Dial& dial) {
   dial_again(dial.peer);
 }
 
+// A new attempt takes the place of the one under way.
 void PeerNode::dial_again(PeerId peer) {
+  if (!dialling_.contains(peer) || links_.contains(peer)) return;
+  attempts_[peer] = ++serials_;
+  connect_to(peer, serials_, peer_timeout_ / 2);
+}
+
+void PeerNode::connect_to(PeerId peer, uint32_t attempt, Duration left) {
   const auto found = dialling_.find(peer);
-  if (found == dialling_.end() || links_.contains(peer)) return;
+  if (found == dialling_.end() || attempts_[peer] != attempt) return;
   PeerNode* other = world_.by_port(found->second.port);
   const bool reachable = other != nullptr && other->alive_ && !other->unreachable &&
-                         other->id_ == peer && !other->gone_;
-  if (!reachable) {
-    world_.clockwork().after(kDialTimeout, [this, peer] {
-      run([this, peer] {
-        if (!dialling_.contains(peer) || links_.contains(peer)) return;
-        if (reported_unreachable_.insert(peer).second) {
-          control([this, peer] {
-            step(peer::LinkChanged{
-                {peer, protocol::LinkState::kUnreachable, "connection timed out", 0}});
-          });
-        }
-        world_.clockwork().after(kDialPause,
-                                 [this, peer] { run([this, peer] { dial_again(peer); }); });
-      });
-    });
-    return;
-  }
-  // As in the shell: a new attempt takes the place of the one under way, and whoever has a link
-  // that seems to live keeps it.
+                         other->id_ == peer && !other->gone_ &&
+                         world_.network().open_both_ways(port_, other->port_);
+  if (reachable) return introduce(*other, attempt);
+  if (left <= Duration{0}) return dial_failed(peer, attempt, "connection timed out");
+  const Duration pause = std::min(left, kSynPause);
+  world_.clockwork().after(pause, [this, peer, attempt, rest = left - pause] {
+    run([this, peer, attempt, rest] { connect_to(peer, attempt, rest); });
+  });
+}
+
+// Hello and its answer.
+void PeerNode::introduce(PeerNode& other, uint32_t attempt) {
   auto wire = std::make_shared<Wire>(world_.clockwork(), world_.random(), world_.options().wire);
-  wire->serial = attempts_[peer] = ++serials_;
-  world_.clockwork().after(world_.control_delay(), [this, other, wire] {
-    other->run([this, other, wire] {
-      if (!alive_ || other->gone_) return;
-      const auto kept = other->links_.find(id_);
-      wire->cut = kept != other->links_.end() && !kept->second.wire->cut;
-      if (!wire->cut) other->link_opened(*this, wire, 1, false);
-      world_.clockwork().after(world_.control_delay(), [this, other, wire] {
-        run([this, other, wire] {
-          if (attempts_[other->id_] == wire->serial) return link_opened(*other, wire, 0, true);
-          other->link_closed(*this, wire, "closed by " + name_);
-        });
-      });
+  wire->serial = attempt;
+  const auto answered = [this, &other, wire] {
+    world_.network().pass(other.port_, port_, [this, &other, wire] {
+      run([this, &other, wire] { dial_answered(other, wire); });
+    });
+  };
+  const auto arrived = [this, &other, wire, answered] {
+    other.run([this, &other, wire, answered] {
+      other.dialled_by(*this, wire);
+      world_.clockwork().after(world_.control_delay(), answered);
+    });
+  };
+  world_.clockwork().after(world_.control_delay(), [this, &other, arrived] {
+    world_.network().pass(port_, other.port_, arrived);
+  });
+  world_.clockwork().after(protocol::kHelloTimeout, [this, peer = other.id_, attempt] {
+    run([this, peer, attempt] {
+      dial_failed(peer, attempt, "it did not introduce itself in time");
+    });
+  });
+}
+
+// As in the shell: who has a link keeps it, and finds out whether it lives.
+void PeerNode::dialled_by(PeerNode& dialler, const std::shared_ptr<Wire>& wire) {
+  wire->cut |= gone_ || !dialler.alive_;
+  if (wire->cut) return;
+  if (!links_.contains(dialler.id_)) return link_opened(dialler, wire, 1, false);
+  wire->cut = true;
+  probe(dialler.id_);
+}
+
+void PeerNode::dial_answered(PeerNode& other, const std::shared_ptr<Wire>& wire) {
+  if (attempts_[other.id_] != wire->serial)
+    return other.link_closed(*this, wire, "closed by " + name_);
+  if (wire->cut) return dial_failed(other.id_, wire->serial, "closed by the other side");
+  link_opened(other, wire, 0, true);
+}
+
+void PeerNode::dial_failed(PeerId peer, uint32_t attempt, const std::string& why) {
+  if (attempts_[peer] != attempt) return;
+  attempts_[peer] = 0;
+  report({peer, protocol::LinkState::kUnreachable, why, 0});
+  world_.clockwork().after(std::min(tick(), kRetryMax), [this, peer] {
+    run([this, peer] {
+      if (attempts_[peer] == 0) dial_again(peer);
     });
   });
 }
 
 void PeerNode::link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, int side,
                            bool dialled) {
-  if (dialled && wire->cut) return dial_again(other.id_);
-  if (links_.contains(other.id_)) drop_link(other.id_, false);
   const PeerId peer = other.id_;
-  links_[peer] = Link{wire, side, &other};
-  net::FrameSink& sink = engine_.link_up(peer, wire->port(side));
-  wire->attach(side, {.sink = &sink,
-                      .on_chunk_sent = [this, peer] { engine_.chunk_sent(peer); },
-                      .on_bad_frame =
-                          [this, &other, own = std::weak_ptr(wire)](Status why) {
-                            link_closed(other, own.lock(), why.message);
-                            other.link_closed(*this, own.lock(), why.message);
-                          },
-                      .stopped = [this] { return stopped_; }});
-  reported_unreachable_.erase(peer);
+  if (dialled) attempts_[peer] = 0;
+  if (links_.contains(peer)) drop_link(peer, false);
+  Link& link = links_[peer];
+  link.wire = wire;
+  link.side = side;
+  link.other = &other;
+  link.sink = std::make_unique<LinkSink>(wire->port(side), engine_.link_up(peer, wire->port(side)));
+  const auto fail = [this, peer, own = std::weak_ptr(wire)](const std::string& why) {
+    data([this, peer, own, why] {
+      const auto at = links_.find(peer);
+      if (at != links_.end() && at->second.wire == own.lock()) link_lost(peer, why);
+    });
+  };
+  wire->attach(side,
+               {.sink = link.sink.get(),
+                .on_chunk_sent = [this, peer] { engine_.chunk_sent(peer); },
+                .on_bad_frame = [fail](Status why) { fail(why.message); },
+                .stopped = [this] { return stopped_; },
+                .cut_off = [this, &other] { return !world_.network().open(other.port_, port_); },
+                .late = [this] { return late(); },
+                .on_refused = [fail] { fail("connection reset"); }});
   if (dialled) tell_up(peer);
 }
 
 void PeerNode::tell_up(PeerId peer) {
-  const protocol::LinkReport up{peer, protocol::LinkState::kUp, "", links_.at(peer).wire->serial};
-  control([this, up] { step(peer::LinkChanged{up}); });
+  report({peer, protocol::LinkState::kUp, "", links_.at(peer).wire->serial});
 }
 
-// The connection to `other` ended by no will of ours.
+void PeerNode::report(const protocol::LinkReport& report) {
+  control([this, report] { step(peer::LinkChanged{report}); });
+}
+
+// The connection to `other` ended by no will of ours: we hear of it.
 void PeerNode::link_closed(PeerNode& other, const std::shared_ptr<Wire>& wire,
                            const std::string& why) {
   wire->cut = true;
-  world_.clockwork().after(world_.control_delay(), [this, &other, why, wire] {
-    run([this, &other, why, wire] {
-      const auto link = links_.find(other.id_);
-      if (link == links_.end() || link->second.wire != wire) return;
-      drop_link(other.id_, false);
-      const protocol::LinkReport down{other.id_, protocol::LinkState::kDown, why, wire->serial};
-      control([this, down] { step(peer::LinkChanged{down}); });
+  const auto heard = [this, peer = other.id_, why, wire] {
+    run([this, peer, why, wire] {
+      const auto link = links_.find(peer);
+      if (link != links_.end() && link->second.wire == wire) link_lost(peer, why);
     });
+  };
+  world_.clockwork().after(world_.control_delay(), [this, from = other.port_, heard] {
+    world_.network().pass(from, port_, heard);
   });
+}
+
+void PeerNode::link_lost(PeerId peer, const std::string& why) {
+  const auto at = links_.find(peer);
+  if (at == links_.end()) return;
+  const uint32_t serial = at->second.wire->serial;
+  drop_link(peer, false);
+  report({peer, protocol::LinkState::kDown, why, serial});
 }
 
 void PeerNode::drop_link(PeerId peer, bool by_us) {
   if (by_us) dialling_.erase(peer);
   const auto found = links_.find(peer);
   if (found == links_.end()) return;
-  const Link link = found->second;
+  const Link link = std::move(found->second);
   links_.erase(found);
+  probes_.erase(peer);
   engine_.link_down(peer);
   link.wire->detach(link.side);
-  link.other->link_closed(*this, link.wire, "closed by " + name_);
+  link.wire->cut = true;
+  if (!link.wire->silent_end) link.other->link_closed(*this, link.wire, "closed by " + name_);
+}
+
+// ---- Silence ----
+
+void PeerNode::arm_tick() {
+  world_.clockwork().after(tick() + late(), [this] { run([this] { on_tick(); }); });
+}
+
+// However late it is, it counts once.
+void PeerNode::on_tick() {
+  if (gone_) return;
+  arm_tick();
+  std::vector<PeerId> silent;
+  for (auto& [peer, link] : links_) {
+    link.silence.tick();
+    if (link.wire->take_heard(link.side)) link.silence.heard();
+    if (link.silence.ping_due()) ping(link);
+    if (link.silence.too_long()) silent.push_back(peer);
+  }
+  for (const PeerId peer : silent) {
+    link_lost(peer, "nothing was heard on it for " + text(tick() * protocol::kTicksPerLinkSilence));
+  }
+}
+
+void PeerNode::ping(Link& link) {
+  net::FrameHeader header;
+  header.type = net::FrameType::kPing;
+  link.wire->port(link.side).send(header);
+  link.silence.said();
+}
+
+// The peer dials again, so its end may be gone though nobody told ours.
+void PeerNode::probe(PeerId peer) {
+  if (!probes_.insert(peer).second) return;
+  Link& link = links_.at(peer);
+  ping(link);
+  const auto check = [this, peer, wire = link.wire, before = link.wire->received(link.side)] {
+    const auto at = links_.find(peer);
+    if (at == links_.end() || at->second.wire != wire) return;
+    probes_.erase(peer);
+    if (wire->received(at->second.side) == before)
+      link_lost(peer, "it does not answer on this link, and dials again");
+  };
+  world_.clockwork().after(std::min(tick(), kRetryMax), [this, check] { run(check); });
 }
 
 // ---- Faults ----
@@ -283,6 +427,11 @@ void PeerNode::kill(const std::string& why) {
     link.other->link_closed(*this, link.wire, "connection reset");
   }
   alive_ = false;
+}
+
+void PeerNode::leave() {
+  left_ = true;
+  call(peer::LeaveCalled{});
 }
 
 void PeerNode::stop() {
@@ -299,7 +448,23 @@ void PeerNode::go_on() {
     backlog_.pop_front();
     next();
   }
+  pump_links();
+}
+
+void PeerNode::pump_links() {
   for (const auto& [peer, link] : links_) link.wire->pump(link.side);
+}
+
+void PeerNode::be_slow(Duration late_max) {
+  late_max_ = late_max;
+  world_.note(
+      name_, late_max == Duration{0} ? "is no longer slow" : "is slow, by up to " + text(late_max));
+}
+
+void PeerNode::jump_clock(Duration ahead) {
+  world_.note(name_, "its clock jumps ahead by " + text(ahead));
+  clock_ahead_ += ahead;
+  arm();
 }
 
 }  // namespace pccl::sim

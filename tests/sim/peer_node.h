@@ -1,6 +1,7 @@
 // PeerNode: one simulated process: a PeerCore and an Engine, joined by two inboxes as the real
-// shell's two loops are, and its links. It can be killed (connections close, nothing runs any more)
-// and stopped for a while.
+// shell's two loops are, and its links, which count silence as the shell's do. It can be killed
+// (connections close, nothing runs any more), stopped for a while, be slow, and have its clock
+// jump.
 #pragma once
 
 #include <deque>
@@ -10,6 +11,7 @@
 #include <string>
 
 #include "csrc/peer/core.h"
+#include "csrc/protocol/silence.h"
 #include "csrc/ring/engine.h"
 #include "tests/sim/world.h"
 
@@ -29,15 +31,27 @@ class PeerNode {
   bool alive() const { return alive_; }
   bool stopped() const { return stopped_; }
   bool gone() const { return gone_; }
-  bool unreachable = false;  // its port is blackholed
+  GroupId group() const { return group_; }
+  Duration peer_timeout() const { return peer_timeout_; }
+  Duration tick() const { return peer_timeout_ / protocol::kTicksPerTimeout; }
+  bool unreachable = false;    // its port is blackholed
+  bool cannot_listen = false;  // there is no port left for it
 
   // From the application: takes effect after the inbox's delay.
   void call(peer::Event event);
   peer::Handle new_handle() { return ++handles_; }
 
   void kill(const std::string& why);
+  void leave();
+  bool has_left() const { return left_; }
+  // When it has said and heard so many messages, unless it is a member by then.
+  void die_while_joining(int messages) { messages_left_ = messages; }
   void stop();
   void go_on();
+  // Whatever it does comes late, by up to `late_max`; zero: no longer so.
+  void be_slow(Duration late_max);
+  void jump_clock(Duration ahead);
+  void pump_links();
 
  private:
   friend class World;
@@ -45,6 +59,8 @@ class PeerNode {
     std::shared_ptr<Wire> wire;
     int side = 0;
     PeerNode* other = nullptr;
+    std::unique_ptr<net::FrameSink> sink;
+    protocol::Silence silence{protocol::kTicksPerLinkSilence};
   };
   void step(const peer::Event& event);  // on the control loop
   void perform(peer::Effect& effect);
@@ -57,16 +73,35 @@ class PeerNode {
   void verify(const peer::VerifyState& verify);
   void dial(const protocol::Dial& dial);
   void dial_again(PeerId peer);
+  void connect_to(PeerId peer, uint32_t attempt, Duration left);
+  void introduce(PeerNode& other, uint32_t attempt);
+  void dialled_by(PeerNode& dialler, const std::shared_ptr<Wire>& wire);
+  void dial_answered(PeerNode& other, const std::shared_ptr<Wire>& wire);
+  void dial_failed(PeerId peer, uint32_t attempt, const std::string& why);
   void link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, int side, bool dialled);
   void link_closed(PeerNode& other, const std::shared_ptr<Wire>& wire, const std::string& why);
+  void link_lost(PeerId peer, const std::string& why);
   void drop_link(PeerId peer, bool by_us);
   void tell_up(PeerId peer);
+  void report(const protocol::LinkReport& report);
+  void arm_tick();
+  void on_tick();
+  static void ping(Link& link);
+  void probe(PeerId peer);
+  Duration late();
+  Duration inbox_delay();
+  void count_message();
 
   World& world_;
   const std::string name_;
   const uint16_t port_;
+  const GroupId group_;
+  const Duration peer_timeout_;
   PeerId id_;
-  bool alive_ = true, stopped_ = false, gone_ = false;
+  bool alive_ = true, stopped_ = false, gone_ = false, member_ = false, left_ = false;
+  Duration late_max_{0};
+  Duration clock_ahead_{0};
+  int messages_left_ = 0;
   std::unique_ptr<App> app_;
   peer::PeerCore core_;
   ring::Engine engine_;
@@ -75,10 +110,10 @@ class PeerNode {
   std::shared_ptr<World::Connection> connection_;
   std::map<PeerId, Link> links_;
   std::map<PeerId, protocol::Dial> dialling_;
-  std::set<PeerId> reported_unreachable_;
+  std::set<PeerId> probes_;
   peer::Handle handles_ = 0;
   uint32_t serials_ = 0;                 // of connections to others
-  std::map<PeerId, uint32_t> attempts_;  // the last one to each
+  std::map<PeerId, uint32_t> attempts_;  // the one under way to each; 0: none
   uint64_t timer_ = 0;
 };
 

@@ -176,7 +176,9 @@ class Stage {
   void join(const std::vector<std::string>& names, const Arguments& with);
   void settle();
   bool collective(const std::string& verb, const Arguments& with);
-  bool fault(const std::string& verb, const std::vector<std::string>& names);
+  bool fault(const std::string& verb, const std::vector<std::string>& names, const Arguments& with);
+  bool fault_of_master(const std::string& verb, const Arguments& with);
+  bool ways(const std::string& verb, const std::vector<std::string>& names);
   std::vector<Teller*> whom(const Arguments& with);
   PeerNode* find(const std::string& name);
   void run_until(Instant until) {
@@ -185,7 +187,10 @@ class Stage {
   }
 
   World world_;
-  uint32_t founders_ = 0, min_peers_ = 0;
+  struct Founding {
+    uint32_t founders = 0, min_peers = 0;
+  };
+  std::map<uint64_t, Founding> groups_;
   std::string transcript_;
 };
 
@@ -208,14 +213,17 @@ std::vector<Teller*> Stage::whom(const Arguments& with) {
 }
 
 void Stage::join(const std::vector<std::string>& names, const Arguments& with) {
-  if (min_peers_ == 0) {  // those that are named first found the world
-    founders_ = static_cast<uint32_t>(number(with, "founders", names.size()));
-    min_peers_ = static_cast<uint32_t>(number(with, "min_peers", names.size()));
+  const uint64_t group = number(with, "group", 0);
+  if (!groups_.contains(group)) {  // those that are named first found it
+    groups_[group] = {static_cast<uint32_t>(number(with, "founders", names.size())),
+                      static_cast<uint32_t>(number(with, "min_peers", names.size()))};
   }
+  const Founding& founding = groups_[group];
   for (const std::string& name : names) {
     peer::Options options;
-    options.min_peers = min_peers_;
-    options.founders = std::max(founders_, min_peers_);
+    options.group = GroupId{static_cast<uint32_t>(group)};
+    options.min_peers = founding.min_peers;
+    options.founders = std::max(founding.founders, founding.min_peers);
     if (word(with, "policy") == "retry") options.policy = protocol::LossPolicy::kRetry;
     PeerNode& node = world_.add_peer(name, options);
     node.set_app(std::make_unique<Teller>(node));
@@ -253,11 +261,41 @@ bool Stage::collective(const std::string& verb, const Arguments& with) {
   return false;
 }
 
-bool Stage::fault(const std::string& verb, const std::vector<std::string>& names) {
-  if (names == std::vector<std::string>{"master"} && (verb == "kill" || verb == "start")) {
-    verb == "kill" ? world_.kill_master() : world_.start_master();
-    return true;
+bool Stage::fault_of_master(const std::string& verb, const Arguments& with) {
+  if (verb == "kill")
+    world_.kill_master();
+  else if (verb == "start")
+    world_.start_master();
+  else if (verb == "stop")
+    world_.stop_master();
+  else if (verb == "go")
+    world_.master_goes_on();
+  else if (verb == "jump")
+    world_.jump_master_clock(std::chrono::milliseconds(number(with, "by", 0)));
+  else
+    return false;
+  return true;
+}
+
+// Both ways between two, or only what the first sends to the second.
+bool Stage::ways(const std::string& verb, const std::vector<std::string>& names) {
+  std::vector<Network::Host> hosts;
+  for (const std::string& name : names) {
+    const PeerNode* node = find(name);
+    if (node == nullptr && name != "master") return false;
+    hosts.push_back(node == nullptr ? Network::kMaster : node->port());
   }
+  if (hosts.size() != 2) return false;
+  const auto change = verb.starts_with("block") ? &World::block : &World::lift;
+  (world_.*change)(hosts[0], hosts[1]);
+  if (!verb.ends_with("_one_way")) (world_.*change)(hosts[1], hosts[0]);
+  return true;
+}
+
+bool Stage::fault(const std::string& verb, const std::vector<std::string>& names,
+                  const Arguments& with) {
+  if (names == std::vector<std::string>{"master"} && fault_of_master(verb, with)) return true;
+  if (verb.starts_with("block") || verb.starts_with("lift")) return ways(verb, names);
   std::vector<PeerNode*> nodes;
   for (const std::string& name : names) nodes.push_back(find(name));
   if (nodes.empty() || std::count(nodes.begin(), nodes.end(), nullptr) > 0) return false;
@@ -268,9 +306,19 @@ bool Stage::fault(const std::string& verb, const std::vector<std::string>& names
   else if (verb == "go")
     nodes[0]->go_on();
   else if (verb == "leave")
-    nodes[0]->call(peer::LeaveCalled{});
+    nodes[0]->leave();
   else if (verb == "unreachable")
     nodes[0]->unreachable = true;
+  else if (verb == "slow")
+    nodes[0]->be_slow(std::chrono::milliseconds(number(with, "by", 0)));
+  else if (verb == "jump")
+    nodes[0]->jump_clock(std::chrono::milliseconds(number(with, "by", 0)));
+  else if (verb == "dies")
+    nodes[0]->die_while_joining(static_cast<int>(number(with, "after", 1)));
+  else if (verb == "half_cut")
+    world_.half_break_master_connection(*nodes[0], word(with, "hears") == "master");
+  else if (verb == "half_break" && nodes.size() == 2)
+    world_.half_break_link(*nodes[0], *nodes[1], false);
   else if (verb == "cut")
     world_.break_master_connection(*nodes[0]);
   else if (verb == "break" && nodes.size() == 2)
@@ -297,7 +345,7 @@ void Stage::command(const std::vector<std::string>& words) {
     return run_until(world_.clockwork().now() +
                      std::chrono::milliseconds(std::atoi(names[0].c_str())));
   }
-  if (!collective(verb, with) && !fault(verb, names))
+  if (!collective(verb, with) && !fault(verb, names, with))
     transcript_ += "unknown command: " + verb + "\n";
 }
 

@@ -7,12 +7,22 @@
 //   [  35] master > peer 1.3 (rank 2, ...) lost: ...
 //
 // Commands (separated by ';' or line ends):
-//   join NAMES... [min_peers=N]     processes start; the first `join` sets min_peers to its number
-//   of names all_reduce|broadcast|all_gather|barrier [tag=T] [count=N] [root=R] [on=a,b]
-//   [timeout=MS] update_topology|are_peers_pending [on=a,b] sync [revision=R] [fill=N] [strategy=S]
-//   [on=a,b] kill|stop|go|leave|unreachable NAME;  cut NAME (its master connection);  break NAME
-//   NAME (their link) run MS                          lets virtual time pass settle until every
-//   call has ended, 60 virtual seconds at most
+//   join NAMES... [min_peers=N] [founders=N] [policy=retry] [group=N]
+//       processes start; the first `join` of a group sets its min_peers to its number of names
+//   all_reduce|broadcast|all_gather|barrier [tag=T] [count=N] [root=R] [timeout=MS] [on=a,b]
+//   update_topology|are_peers_pending [on=a,b]
+//   sync [revision=R] [fill=N] [strategy=S] [on=a,b]
+//   kill|stop|go|leave|unreachable NAME    also: kill|start|stop|go master
+//   slow NAME by=MS; jump NAME|master by=MS (its clock)
+//   dies NAME after=N                      messages to and from the master, unless it is a member
+//   cut NAME                               its master connection
+//   half_cut NAME hears=NAME|master        likewise, but only one side hears of it
+//   break NAME NAME                        their link
+//   half_break NAME NAME                   likewise, but only the first hears of it
+//   block|lift NAME|master NAME|master     nothing passes between the two, or again
+//   block_one_way|lift_one_way NAME NAME   nothing passes from the first to the second
+//   run MS                                 lets virtual time pass
+//   settle                                 until every call has ended, 60 virtual seconds at most
 #pragma once
 
 #include <string>

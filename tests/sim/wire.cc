@@ -52,11 +52,15 @@ void Wire::attach(int side, End end) {
 void Wire::detach(int side) {
   attached_[side] = false;
   ends_[side] = {};
+  if (readers_[side]) readers_[side]->detach();
 }
 
 // Schedules the next piece to leave `side` and the next to arrive there.
 void Wire::pump(int side) {
-  const auto delay = [this] { return random_.duration(options_.delay_min, options_.delay_max); };
+  const auto delay = [this, side] {
+    const auto& late = ends_[side].late;
+    return random_.duration(options_.delay_min, options_.delay_max) + (late ? late() : Duration{0});
+  };
   if (attached_[side] && !sending_[side]) {
     sending_[side] = true;
     clockwork_.after(delay() / 8, [self = shared_from_this(), side] { self->send_some(side); });
@@ -84,6 +88,7 @@ void Wire::send_some(int side) {
   }
   if (wrote == 0) return;
   writers_[side]->wrote(wrote);
+  if (!attached_[1 - side] && refuses && ends_[side].on_refused) return ends_[side].on_refused();
   if (chunk_before && !writers_[side]->chunk_pending() && ends_[side].on_chunk_sent)
     ends_[side].on_chunk_sent();
   pump(side);
@@ -94,6 +99,8 @@ void Wire::deliver(int from) {
   delivering_[from] = false;
   const int to = 1 - from;
   if (!attached_[to] || (ends_[to].stopped && ends_[to].stopped())) return;
+  if (ends_[to].cut_off && ends_[to].cut_off()) return;
+  heard_[to] = true;
   size_t budget = random_.between(1, options_.piece_bytes_max);
   while (budget > 0 && attached_[to] && !under_way_[from].empty()) {
     const std::span<std::byte> space = readers_[to]->space();
@@ -102,6 +109,7 @@ void Wire::deliver(int from) {
     under_way_[from].erase(under_way_[from].begin(),
                            under_way_[from].begin() + static_cast<long>(bytes));
     budget -= bytes;
+    received_[to] += bytes;
     const Status status = readers_[to]->filled(bytes);
     if (!status.ok()) {
       if (attached_[to] && ends_[to].on_bad_frame) ends_[to].on_bad_frame(status);

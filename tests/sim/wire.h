@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "csrc/net/framing.h"
@@ -33,7 +34,10 @@ class Wire : public std::enable_shared_from_this<Wire> {
     net::FrameSink* sink = nullptr;
     std::function<void()> on_chunk_sent;
     std::function<void(Status)> on_bad_frame;
-    std::function<bool()> stopped;  // the process is stopped: it neither reads nor writes
+    std::function<bool()> stopped;     // the process is stopped: it neither reads nor writes
+    std::function<bool()> cut_off;     // what the other end sends does not arrive for now
+    std::function<Duration()> late;    // by how much the process is late with whatever it does
+    std::function<void()> on_refused;  // the other end does not know this connection any more
   };
   Wire(Clockwork& clockwork, Random& random, WireOptions options);
   ~Wire();
@@ -44,9 +48,14 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void attach(int side, End end);
   // The end's owner is gone: nothing is read or written there any more.
   void detach(int side);
-  void pump(int side);  // after a stopped process goes on
-  bool cut = false;     // one end is gone for good, whether or not the other has noticed
-  uint32_t serial = 0;  // among the connections that its dialler has made
+  void pump(int side);  // after a stopped process goes on, or the way to it is open again
+  // Whether anything has arrived there since this was asked last, and how much in all.
+  bool take_heard(int side) { return std::exchange(heard_[side], false); }
+  uint64_t received(int side) const { return received_[side]; }
+  bool cut = false;         // one end has closed it, or turned it down
+  bool silent_end = false;  // the other is not told
+  bool refuses = false;     // not told, but what it sends is answered with a reset
+  uint32_t serial = 0;      // among the connections that its dialler has made
 
  private:
   struct Direction;
@@ -65,6 +74,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   std::array<std::deque<std::byte>, 2> under_way_;  // [side]: what `side` has sent
   std::array<bool, 2> sending_{false, false};
   std::array<bool, 2> delivering_{false, false};
+  std::array<bool, 2> heard_{false, false};
+  std::array<uint64_t, 2> received_{0, 0};
 };
 
 }  // namespace pccl::sim

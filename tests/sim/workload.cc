@@ -53,7 +53,7 @@ Workload::Workload(PeerNode& node, Checker& checker, uint64_t seed, const Rules&
     : node_(node), checker_(checker), seed_(seed), rules_(rules) {
   for (const size_t bytes : kStateBytes) state_.emplace_back(bytes);
   staging_ = state_;
-  node_.call(peer::JoinCalled{node_.new_handle()});
+  if (rules_.joins) node_.call(peer::JoinCalled{node_.new_handle()});
 }
 
 // ---- The program ----
@@ -96,6 +96,12 @@ std::vector<Workload::Call> Workload::plan() const {
     calls.back().tag = "late";
     calls.back().late = true;
   }
+  if (random.once_in(3)) {
+    calls.push_back(planned_call(random, calls.size()));
+    calls.back().kind = protocol::OpKind::kAllReduce;
+    calls.back().tag = "crossing";
+    calls.back().crossing = true;
+  }
   for (size_t index = 0; index < calls.size(); ++index) {
     calls[index].name = "generation " + text(topology_.generation) + " turn " +
                         std::to_string(turn_) + " call " + std::to_string(index);
@@ -105,6 +111,7 @@ std::vector<Workload::Call> Workload::plan() const {
 
 void Workload::post_batch(bool late) {
   std::vector<Call> calls = plan();
+  std::erase_if(calls, [](const Call& call) { return call.crossing; });
   if (late)
     std::erase_if(calls,
                   [this](const Call& call) { return !call.late || call.root == topology_.rank; });
@@ -158,12 +165,17 @@ void Workload::enter(Stage stage) {
   Random random(
       mix(mix(seed_, topology_.generation.value), turn_ * 8 + static_cast<uint64_t>(stage)));
   switch (stage) {
-    case Stage::kSync: return offer_state();  // each turn: a revision may only advance by one
+    case Stage::kSync:  // each turn: a revision may only advance by one
+      return rules_.shares_state ? offer_state() : enter(Stage::kBatch);
     case Stage::kBatch: post_batch(false); break;
     case Stage::kPending:
       if (!random.once_in(3)) return enter(Stage::kUpdate);
       return joint(protocol::JointKind::kArePeersPending);
-    case Stage::kUpdate: return joint(protocol::JointKind::kUpdateTopology);
+    case Stage::kUpdate:
+      for (const Call& call : plan()) {
+        if (call.crossing) post(call);
+      }
+      return joint(protocol::JointKind::kUpdateTopology);
     case Stage::kLate:
       if (!late_is_over_) post_batch(true);
       break;
@@ -200,7 +212,8 @@ void Workload::think() {
 
 bool Workload::waiting() const {
   return std::any_of(open_.begin(), open_.end(), [this](const auto& entry) {
-    return !entry.second.call.late || stage_ == Stage::kLate;
+    const Call& call = entry.second.call;
+    return !(call.late || call.crossing) || stage_ == Stage::kLate;
   });
 }
 
@@ -282,10 +295,12 @@ void Workload::on_op(const peer::FinishOp& result) {
                      posted.call.name + (status.ok() ? " ok" : ": " + status.message));
   if (gone_) return;
   late_is_over_ |= posted.call.late;
-  const bool out = status.code == Code::kKicked || status.code == Code::kMasterLost;
+  const bool left = status.code == Code::kInvalidState && node_.has_left();
+  const bool out = left || status.code == Code::kKicked || status.code == Code::kMasterLost;
   if (status.ok()) {
     check_result(posted, result);
-    const bool known_to_all = !posted.call.late && posted.call.kind != protocol::OpKind::kSend;
+    const bool known_to_all =
+        !posted.call.late && !posted.call.crossing && posted.call.kind != protocol::OpKind::kSend;
     if (known_to_all) batch_fold_ += hash_of(posted.buffers) * (posted.call.name.back() | 1u);
   } else {
     if (posted.buffers != posted.before)
@@ -296,8 +311,8 @@ void Workload::on_op(const peer::FinishOp& result) {
       fail("P1 " + posted.call.name + " failed though nobody was lost: " + status.message);
     // Under retry it is no reason to stop: the others go on as well.
     failed_ = failed_ || !rules_.retries || status.code == Code::kPeerLost;
-    batch_failed_ =
-        batch_failed_ || (!posted.call.late && posted.call.kind != protocol::OpKind::kSend);
+    batch_failed_ = batch_failed_ || (!posted.call.late && !posted.call.crossing &&
+                                      posted.call.kind != protocol::OpKind::kSend);
   }
   if (!out && posted.call.kind != protocol::OpKind::kSend) {
     std::string outcome = status.ok() ? "ok " + hex(hash_of(posted.buffers))
@@ -316,15 +331,18 @@ void Workload::on_op(const peer::FinishOp& result) {
 
 void Workload::on_joint(const peer::FinishJoint& result) {
   joint_.reset();
-  if (gone_) return;
   const Status& status = result.status;
+  if (gone_ || (status.code == Code::kInvalidState && node_.has_left())) return;
   if (status.code == Code::kKicked || status.code == Code::kMasterLost) return;
   if (!status.ok()) {
+    if (status.code == Code::kSystem && node_.cannot_listen) return;  // its join
     if (status.code == Code::kOperationTimeout) fail("P4 joint call: " + status.message);
     // The others may have gone before they could give the state away.
     const bool all_new = status.code == Code::kSharedState && newcomer_;
-    if (all_new) newcomer_ = false;
+    if (all_new) newcomer_ = false, late_is_over_ = true;  // this turn has no batch
     if (status.code != Code::kPeerLost && !all_new) fail("joint call: " + status.message);
+    if (status.code == Code::kPeerLost && !rules_.peers_may_be_lost)
+      fail("P1 joint call failed though nobody was lost: " + status.message);
     failed_ = true;
     if (open_.empty()) recover();
     return;
@@ -345,8 +363,9 @@ void Workload::on_joint(const peer::FinishJoint& result) {
     has_state_ = true;
     checker_.saw(where() + " state", node_.name(),
                  std::to_string(revision_) + " " + hex(hash_of(state_)));
-    checker_.saw("P6 the state of revision " + std::to_string(revision_), node_.name(),
-                 hex(hash_of(state_)));
+    checker_.saw("P6 the state of group " + std::to_string(node_.group().value) + ", revision " +
+                     std::to_string(revision_),
+                 node_.name(), hex(hash_of(state_)));
   }
   finished_stage();
 }

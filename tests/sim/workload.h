@@ -22,6 +22,8 @@ class Workload : public App {
     Duration timeout;               // of every call
     bool peers_may_be_lost = true;  // else nothing may fail for a loss
     bool retries = false;           // policy retry: only what no longer means anything may fail
+    bool shares_state = true;       // else it never syncs
+    bool joins = true;              // else it does nothing at all
   };
   Workload(PeerNode& node, Checker& checker, uint64_t seed, const Rules& rules);
 
@@ -35,6 +37,7 @@ class Workload : public App {
 
   uint64_t turns() const { return turns_; }  // batches finished well since the start
   bool is_founder() const { return founder_; }
+  bool joins() const { return rules_.joins; }
   bool has_state() const { return has_state_; }  // took part in a sync that agreed
   bool in_call() const { return joint_.has_value() || !open_.empty(); }
   Instant last_progress() const { return last_progress_; }
@@ -48,8 +51,9 @@ class Workload : public App {
     uint64_t count = 0;
     uint32_t root = 0, peer = 0;  // ranks: broadcast's root; sender and receiver
     std::string tag, name;
-    bool keep = false;  // on_loss
-    bool late = false;  // posted by one rank before the topology update, by the others after it
+    bool keep = false;      // on_loss
+    bool crossing = false;  // posted by all before the topology update, and waited for after it
+    bool late = false;      // posted by one rank before the topology update, by the others after it
   };
   enum class Stage : uint8_t { kSync, kBatch, kPending, kUpdate, kLate };
   struct Posted {

@@ -8,6 +8,9 @@
 
 namespace pccl::sim {
 
+// A SYN that is lost is sent again.
+constexpr Duration kSynPause = std::chrono::seconds(1);
+
 struct World::Connection {
   Connection(Clockwork& clockwork, PeerNode& of, master::ConnectionId named)
       : peer(of), id(named), to_master(clockwork), to_peer(clockwork) {}
@@ -17,6 +20,7 @@ struct World::Connection {
   bool introduced = false;
   bool master_open = true;  // the master still listens to it
   bool peer_open = true;    // so does the peer
+  bool half_open = false;   // the master does not know it any more, and the peer has not heard
 };
 
 World::World(uint64_t seed, WorldOptions options)
@@ -49,6 +53,8 @@ void World::kill_master() {
   if (!master_) return;
   note("master", "killed");
   master_.reset();
+  master_stopped_ = false;
+  master_backlog_.clear();
   ++master_life_;
   ++master_timer_;
   disk_.crash();
@@ -59,17 +65,47 @@ void World::kill_master() {
     if (random_.once_in(2)) {
       cut(connection, "connection reset");  // what it had sent before does not arrive
     } else {
-      connection->to_peer.post(control_delay(),
-                               [this, connection] { cut(connection, "connection reset"); });
+      connection->to_peer.post(control_delay(), [this, connection] {
+        network_.pass(Network::kMaster, connection->peer.port(),
+                      [this, connection] { cut(connection, "connection reset"); });
+      });
     }
   }
+}
+
+void World::stop_master() {
+  if (!master_ || master_stopped_) return;
+  note("master", "stopped");
+  master_stopped_ = true;
+}
+
+void World::master_goes_on() {
+  if (!master_stopped_) return;
+  note("master", "goes on");
+  master_stopped_ = false;
+  while (!master_backlog_.empty() && !master_stopped_) {
+    const auto next = std::move(master_backlog_.front());
+    master_backlog_.pop_front();
+    next();
+  }
+}
+
+void World::run_master(std::function<void()> what) {
+  if (!master_stopped_) return what();
+  master_backlog_.push_back(std::move(what));
+}
+
+void World::jump_master_clock(Duration ahead) {
+  note("master", "its clock jumps ahead by " + text(ahead));
+  master_clock_ahead_ = master_clock_ahead_ + ahead;
+  if (master_) arm_master();
 }
 
 void World::persist(const master::Persist& persist) {
   Disk::Bytes frame;
   master::journal::append({master::RunRecorded{"sim", persist.record}}, frame);
   const auto then = [this, token = persist.token] {
-    if (master_) step_master(master::Persisted{token});
+    run_master([this, token] { step_master(master::Persisted{token}); });
   };
   if (options_.plant == Bug::kToldTooEarly) {
     clockwork_.after(Duration{0}, [this, then, life = master_life_] {
@@ -110,29 +146,50 @@ Duration World::control_delay() {
 }
 
 void World::connect(PeerNode& peer) {
-  clockwork_.after(control_delay(), [this, &peer] {
-    if (!peer.alive()) return;
-    if (!master_) {
-      return peer.run([&peer] {
-        peer.step(peer::MasterClosed{Status{Code::kSystem, "connection refused"}});
-      });
-    }
-    auto connection =
-        std::make_shared<Connection>(clockwork_, peer, master::ConnectionId{++connections_});
-    open_[connection->id] = connection;
-    peer.run([&peer, connection] {
-      peer.connection_ = connection;
-      peer.step(peer::MasterConnected{});
+  clockwork_.after(control_delay(), [this, &peer] { try_to_connect(peer, peer.peer_timeout()); });
+}
+
+void World::try_to_connect(PeerNode& peer, Duration left) {
+  if (!peer.alive()) return;
+  if (network_.open_both_ways(peer.port(), Network::kMaster)) return connection_made(peer);
+  if (left <= Duration{0}) {
+    return peer.run([&peer] {
+      peer.step(peer::MasterClosed{Status{Code::kSystem, "connection timed out"}});
     });
+  }
+  const Duration pause = std::min(left, kSynPause);
+  clockwork_.after(pause, [this, &peer, rest = left - pause] { try_to_connect(peer, rest); });
+}
+
+// While the master is stopped its machine accepts for it.
+void World::connection_made(PeerNode& peer) {
+  if (!master_) {
+    return peer.run([&peer] {
+      peer.step(peer::MasterClosed{Status{Code::kSystem, "connection refused"}});
+    });
+  }
+  auto connection =
+      std::make_shared<Connection>(clockwork_, peer, master::ConnectionId{++connections_});
+  open_[connection->id] = connection;
+  peer.run([&peer, connection] {
+    peer.connection_ = connection;
+    peer.step(peer::MasterConnected{});
   });
 }
 
 void World::send_to_master(const std::shared_ptr<Connection>& connection,
                            const protocol::Message& message) {
   connection->to_master.post(control_delay(), [this, connection, message] {
-    if (!connection->master_open) return;
-    if (options_.plant == Bug::kEarlyCommit) forge_last_done(connection, message);
-    arrived_at_master(connection, message);
+    network_.pass(connection->peer.port(), Network::kMaster, [this, connection, message] {
+      run_master([this, connection, message] {
+        if (!connection->master_open) {
+          if (connection->half_open) cut(connection, "connection reset");
+          return;
+        }
+        if (options_.plant == Bug::kEarlyCommit) forge_last_done(connection, message);
+        arrived_at_master(connection, message);
+      });
+    });
   });
 }
 
@@ -168,7 +225,7 @@ void World::forge_last_done(const std::shared_ptr<Connection>& connection,
 void World::step_master(const master::Event& event) {
   if (!master_) return;
   master::Effects effects;
-  master_->step(event, clockwork_.now(), effects);
+  master_->step(event, master_now(), effects);
   for (auto& effect : effects) {
     if (auto* send = std::get_if<master::Send>(&effect)) {
       const auto found = open_.find(send->connection);
@@ -177,12 +234,14 @@ void World::step_master(const master::Event& event) {
       const bool lost = options_.plant == Bug::kLostAnswer && random_.once_in(50) &&
                         std::holds_alternative<protocol::Answer>(send->message);
       if (lost) continue;
-      connection->to_peer.post(control_delay(), [connection, message = std::move(send->message)] {
-        if (!connection->peer_open || !connection->peer.alive()) return;
-        connection->peer.run([connection, message] {
-          if (connection->peer_open) connection->peer.step(peer::MasterSent{message});
-        });
-      });
+      connection->to_peer.post(
+          control_delay(), [this, connection, message = std::move(send->message)] {
+            network_.pass(Network::kMaster, connection->peer.port(), [connection, message] {
+              connection->peer.run([connection, message] {
+                if (connection->peer_open) connection->peer.step(peer::MasterSent{message});
+              });
+            });
+          });
     } else if (auto* closing = std::get_if<master::Close>(&effect)) {
       const auto found = open_.find(closing->connection);
       if (found != open_.end()) close(found->second, true, "closed by the master");
@@ -199,8 +258,11 @@ void World::arm_master() {
   const auto deadline = master_->deadline();
   const uint64_t armed = ++master_timer_;
   if (!deadline) return;
-  clockwork_.at(*deadline, [this, armed] {
-    if (armed == master_timer_) step_master(master::TimePassed{});
+  const Duration left = std::max(Duration{0}, *deadline - master_now());
+  clockwork_.after(left, [this, armed] {
+    run_master([this, armed] {
+      if (armed == master_timer_) step_master(master::TimePassed{});
+    });
   });
 }
 
@@ -209,11 +271,22 @@ void World::close(std::shared_ptr<Connection> connection, bool by_master, const 
   if (by_master) {
     connection->master_open = false;
     open_.erase(connection->id);
-    connection->to_peer.post(control_delay(), [this, connection, why] { cut(connection, why); });
+    connection->to_peer.post(control_delay(), [this, connection, why] {
+      network_.pass(Network::kMaster, connection->peer.port(),
+                    [this, connection, why] { cut(connection, why); });
+    });
     return;
   }
   connection->peer_open = false;
   connection->to_master.post(control_delay(), [this, connection, why] {
+    network_.pass(connection->peer.port(), Network::kMaster,
+                  [this, connection, why] { peer_gone(connection, why); });
+  });
+}
+
+// The master's end of it.
+void World::peer_gone(const std::shared_ptr<Connection>& connection, const std::string& why) {
+  run_master([this, connection, why] {
     if (!connection->master_open) return;
     connection->master_open = false;
     open_.erase(connection->id);
@@ -221,26 +294,62 @@ void World::close(std::shared_ptr<Connection> connection, bool by_master, const 
   });
 }
 
-void World::break_master_connection(PeerNode& peer) {
+bool World::break_master_connection(PeerNode& peer) {
   const auto connection = peer.connection_;
-  if (!connection) return;
+  if (!connection) return false;
   note("network", "breaks the connection between " + peer.name() + " and the master");
   cut(connection, "connection reset");
-  clockwork_.after(control_delay(), [this, connection] {
-    if (!connection->master_open) return;
-    connection->master_open = false;
-    open_.erase(connection->id);
-    if (connection->introduced) step_master(master::Closed{connection->id, "connection reset"});
-  });
+  clockwork_.after(control_delay(),
+                   [this, connection] { peer_gone(connection, "connection reset"); });
+  return true;
 }
 
-void World::break_link(PeerNode& a, PeerNode& b) {
-  note("network", "breaks the link between " + a.name() + " and " + b.name());
+bool World::half_break_master_connection(PeerNode& peer, bool master_hears) {
+  const auto connection = peer.connection_;
+  if (!connection) return false;
+  note("network", "breaks the connection between " + peer.name() + " and the master; only " +
+                      (master_hears ? "the master" : peer.name()) + " hears of it");
+  connection->half_open = master_hears;
+  master_hears ? peer_gone(connection, "connection reset") : cut(connection, "connection reset");
+  return true;
+}
+
+void World::block(Network::Host from, Network::Host to) {
+  const auto name = [this](Network::Host host) {
+    return host == Network::kMaster ? "the master" : by_port(host)->name();
+  };
+  note("network", "nothing from " + name(from) + " reaches " + name(to));
+  network_.block(from, to);
+}
+
+void World::lift(Network::Host from, Network::Host to) {
+  network_.lift(from, to);
+  for (const Network::Host host : {from, to}) {
+    if (PeerNode* peer = by_port(host)) peer->pump_links();
+  }
+  if (network_.open(from, to)) note("network", "a way is open again");
+}
+
+bool World::break_link(PeerNode& a, PeerNode& b) {
   const auto link = a.links_.find(b.id());
-  if (link == a.links_.end()) return;
+  if (link == a.links_.end()) return false;
+  note("network", "breaks the link between " + a.name() + " and " + b.name());
   const std::shared_ptr<Wire> wire = link->second.wire;
   a.link_closed(b, wire, "connection reset");
   b.link_closed(a, wire, "connection reset");
+  return true;
+}
+
+bool World::half_break_link(PeerNode& a, PeerNode& b, bool refuses) {
+  const auto link = a.links_.find(b.id());
+  if (link == a.links_.end()) return false;
+  note("network", "breaks the link between " + a.name() + " and " + b.name() + "; only " +
+                      a.name() + " hears of it");
+  const std::shared_ptr<Wire> wire = link->second.wire;
+  wire->silent_end = true;
+  wire->refuses = refuses;
+  a.link_closed(b, wire, "connection reset");
+  return true;
 }
 
 }  // namespace pccl::sim

@@ -4,6 +4,7 @@
 // is a function of the seed.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,7 +15,9 @@
 #include "csrc/ring/engine.h"
 #include "master/core.h"
 #include "tests/sim/clockwork.h"
+#include "tests/sim/coverage.h"
 #include "tests/sim/disk.h"
+#include "tests/sim/network.h"
 #include "tests/sim/random.h"
 #include "tests/sim/wire.h"
 
@@ -55,6 +58,7 @@ struct WorldOptions {
   Duration control_delay_max = std::chrono::microseconds(2000);
   Duration disk_delay_min = std::chrono::microseconds(50);
   Duration disk_delay_max = std::chrono::milliseconds(5);
+  Duration data_inbox_max = std::chrono::microseconds(200);  // of a data loop: a busy one is late
   WireOptions wire;
   Bug plant = Bug::kNone;
   bool loopback_only = true;
@@ -72,23 +76,48 @@ class World {
   const std::vector<std::unique_ptr<PeerNode>>& peers() const { return peers_; }
   PeerNode* by_port(uint16_t port);
 
+  Network& network() { return network_; }
+
   // Breaks the link between two peers though both live (a reset); they may be dialled again.
-  void break_link(PeerNode& a, PeerNode& b);
+  // False: there is none.
+  bool break_link(PeerNode& a, PeerNode& b);
+  // Likewise, but only `a` hears of it. `refuses`: `b` does when it sends something.
+  bool half_break_link(PeerNode& a, PeerNode& b, bool refuses);
+  // Nothing that `from` sends arrives at `to`, or no longer so.
+  void block(Network::Host from, Network::Host to);
+  void lift(Network::Host from, Network::Host to);
   // SIGKILL of the master, with whatever its disk was doing; and its restart from what is on it.
   void kill_master();
   void start_master();
   bool master_runs() const { return master_ != nullptr; }
-  // Breaks the control connection of a peer; it will resume.
-  void break_master_connection(PeerNode& peer);
+  // Stops the master's process for a while: what comes waits, and its time passes far too late.
+  void stop_master();
+  void master_goes_on();
+  bool master_stopped() const { return master_stopped_; }
+  // Its clock, which never goes back, has jumped ahead.
+  void jump_master_clock(Duration ahead);
+  // Breaks the control connection of a peer; it will resume. False: it has none.
+  bool break_master_connection(PeerNode& peer);
+  // Likewise, but only one side hears of it: the master, and the peer when it speaks next; or the
+  // peer, and the master when the peer resumes.
+  bool half_break_master_connection(PeerNode& peer, bool master_hears);
 
   // A line of the transcript: time, who, what.
   void note(const std::string& who, const std::string& what);
   std::function<void(const std::string&)> on_note;
+  // A peer has begun to send shared state to another.
+  std::function<void(PeerNode&)> on_state_sent;
+  PeerNode* stepping = nullptr;  // whose core is in a step; null: none, or the master's
 
  private:
   friend class PeerNode;
   struct Connection;  // a control connection
   void connect(PeerNode& peer);
+  void try_to_connect(PeerNode& peer, Duration left);
+  void connection_made(PeerNode& peer);
+  void run_master(std::function<void()> what);  // now, or when it goes on
+  Instant master_now() const { return clockwork_.now() + master_clock_ahead_; }
+  void peer_gone(const std::shared_ptr<Connection>& connection, const std::string& why);
   void step_master(const master::Event& event);
   void persist(const master::Persist& persist);
   void cut(const std::shared_ptr<Connection>& connection, const std::string& why);
@@ -106,9 +135,13 @@ class World {
   Random random_;
   Clockwork clockwork_;
   Disk disk_;
+  Network network_;
   std::unique_ptr<master::MasterCore> master_;  // null: it was killed
   uint64_t master_life_ = 0;
   uint64_t master_timer_ = 0;
+  bool master_stopped_ = false;
+  std::deque<std::function<void()>> master_backlog_;
+  Duration master_clock_ahead_{0};
   uint64_t connections_ = 0;
   std::map<master::ConnectionId, std::shared_ptr<Connection>> open_;
   std::map<std::pair<Epoch, OpKey>, std::vector<std::shared_ptr<Connection>>>

@@ -186,6 +186,28 @@ TEST_F(GroupTest, UpdatingNeverFailsBecauseOfALoss) {
                    "d < EpochStart 1.2 [a b d] joined [d] left [c]"}));
 }
 
+// A timeout that comes while a plan is being made durable is void, since the EpochStart is coming;
+// but not if it does not come.
+TEST_F(GroupTest, PatienceThatEndsDuringAPlanThatIsGivenUpHasEnded) {
+  h.found({"a", "b", "c"});
+  kill("c", "a");
+  report("a");
+  report("b");
+  h.vote("a", epoch(1), 0);
+  h.vote("b", epoch(1), 0);
+  h.enlist("d", Harness::hello(3));
+  h.hold_persists = true;
+  h.link_all();
+  h.story();
+  EXPECT_EQ(h.held(), 1u);
+  h.say("b", protocol::JointAbort{0, epoch(1)});
+  h.close("d");
+  EXPECT_EQ(h.story(), (Lines{"persist"}));
+  h.release();
+  EXPECT_EQ(h.story(), (Lines{"a < Answer 0 update_topology too few peers",
+                              "b < Answer 0 update_topology too few peers"}));
+}
+
 TEST_F(GroupTest, ACallThatSomebodyDoesNotMakeEndsAtItsTimeout) {
   h.found({"a", "b", "c"});
   h.vote("a", epoch(1), 0);

@@ -1,5 +1,6 @@
 #include "csrc/peer/state_sync.h"
 
+#include "csrc/protocol/state.h"
 #include "tests/cpp/peer/transcript.h"
 
 namespace pccl::peer {
@@ -121,6 +122,30 @@ TEST_F(StateSyncTest, InARenewalTheNextPlanWaitsUntilStagingIsFree) {
   EXPECT_EQ(t.hear(plan({fetch})), "") << "it is being read";
   EXPECT_EQ(t.on(StateVerified{5, {}}), "start call 5 as ?#0: 1 of 2, from 1.1, key 0, key 2\n")
       << "of a plan that is void";
+}
+
+// The answer was given in the epoch before, on a connection that broke: there is no other plan.
+TEST_F(StateSyncTest, ARenewalDoesNotTakeAwayWhatWasFetchedAndVerified) {
+  t.hear(plan({fetch}));
+  t.on(OpTransferred{epoch_id(1), op(1, 2)});
+  t.on(StateVerified{5, {}});
+  t.go_on(1);
+  t.renew(2);
+  protocol::Answer agreed = answer();
+  agreed.state_hash = protocol::state_hash(offer(2).entries);
+  EXPECT_EQ(t.hear(agreed), "finish joint call 5: ok, install 0, install 2\n");
+}
+
+// Another election may have found that this peer needs nothing.
+TEST_F(StateSyncTest, ARenewalMayLeadToTheElectionOfWhatThisPeerHas) {
+  t.hear(plan({fetch}));
+  t.on(OpTransferred{epoch_id(1), op(1, 2)});
+  t.on(StateVerified{5, {}});
+  t.go_on(1);
+  t.renew(2);
+  protocol::Answer agreed = answer();
+  agreed.state_hash = protocol::state_hash(offer(1).entries);
+  EXPECT_EQ(t.hear(agreed), "finish joint call 5: ok\n");
 }
 
 TEST_F(StateSyncTest, LeavingWaitsForWhatIsLent) {

@@ -1,0 +1,81 @@
+// Transitions: the table of a state machine: from which state it may go to which. Lies atop the
+// `.cc` of its machine, as a constant, and is asked at every step; a step that it does not have is
+// our own bug, and asserts. The tables are known by name, and an observer, if there is one, is told
+// of every step: that is how a simulator finds out which rows its runs have never taken. Set it
+// before anything else runs; in a shipped process there is none.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "csrc/base/assert.h"
+
+namespace pccl {
+
+class TransitionTable {
+ public:
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    virtual void stepped(const TransitionTable& table, size_t row) = 0;
+  };
+  static inline Observer* observer = nullptr;
+
+  // Every table there is, in no particular order.
+  static const std::vector<const TransitionTable*>& all() { return registry(); }
+
+  TransitionTable(const TransitionTable&) = delete;
+  TransitionTable& operator=(const TransitionTable&) = delete;
+  const char* machine() const { return machine_; }
+  virtual size_t size() const = 0;
+  virtual std::string text(size_t row) const = 0;  // "active -> draining"
+
+ protected:
+  explicit TransitionTable(const char* machine) : machine_(machine) { registry().push_back(this); }
+  ~TransitionTable() = default;  // tables live as long as the process
+
+ private:
+  static std::vector<const TransitionTable*>& registry() {
+    static std::vector<const TransitionTable*> tables;
+    return tables;
+  }
+  const char* const machine_;
+};
+
+template <typename State, size_t N>
+class Transitions final : public TransitionTable {
+ public:
+  struct Row {
+    State from, to;
+  };
+  using Name = const char* (*)(State);
+
+  Transitions(const char* machine, Name name, const Row (&rows)[N])
+      : TransitionTable(machine), name_(name) {
+    for (size_t row = 0; row < N; ++row) rows_[row] = rows[row];
+  }
+  bool allow(State from, State to) const { return row_of(from, to) < N; }
+  // The state after the step. REQUIRES: the table allows it.
+  State step(State from, State to) const {
+    const size_t row = row_of(from, to);
+    PCCL_ASSERT(row < N);
+    if (observer != nullptr) observer->stepped(*this, row);
+    return to;
+  }
+  size_t size() const override { return N; }
+  std::string text(size_t row) const override {
+    return std::string(name_(rows_[row].from)) + " -> " + name_(rows_[row].to);
+  }
+
+ private:
+  size_t row_of(State from, State to) const {
+    size_t row = 0;
+    while (row < N && !(rows_[row].from == from && rows_[row].to == to)) ++row;
+    return row;
+  }
+  const Name name_;
+  Row rows_[N];
+};
+
+}  // namespace pccl

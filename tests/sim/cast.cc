@@ -1,0 +1,96 @@
+#include "tests/sim/cast.h"
+
+#include <algorithm>
+
+namespace pccl::sim {
+namespace {
+
+// A call ends in time even if one peer after another is lost while it lasts.
+constexpr Duration kCallTimeout = std::chrono::seconds(60);
+
+}  // namespace
+
+PeerNode& Cast::add(size_t group, bool joins) {
+  peer::Options options;
+  options.group = GroupId{static_cast<uint32_t>(group)};
+  options.founders = groups_[group].founders;
+  options.min_peers = groups_[group].min_peers;
+  options.policy = rules_.retries ? protocol::LossPolicy::kRetry : protocol::LossPolicy::kRaise;
+  options.peer_timeout = kPeerTimeout;
+  options.master_timeout = kPeerTimeout * 3;
+  options.join_timeout = std::chrono::hours(1);
+  const size_t number = world_.peers().size();
+  PeerNode& node = world_.add_peer(
+      number < 26 ? std::string(1, static_cast<char>('a' + number)) : "p" + std::to_string(number),
+      options);
+  const bool disturbed = !rules_.gentle && !groups_[group].quiet;
+  const Workload::Rules rules{kCallTimeout, disturbed, rules_.retries, !rules_.mortal, joins};
+  node.set_app(std::make_unique<Workload>(node, checker_, rules_.seed, rules));
+  return node;
+}
+
+std::vector<PeerNode*> Cast::all() const {
+  std::vector<PeerNode*> found;
+  for (const auto& peer : world_.peers()) {
+    if (peer->alive() && !peer->gone() && !peer->unreachable && workload(*peer).joins())
+      found.push_back(peer.get());
+  }
+  return found;
+}
+
+std::vector<PeerNode*> Cast::of_group(size_t group) const {
+  std::vector<PeerNode*> found = all();
+  std::erase_if(found, [group](const PeerNode* peer) { return peer->group().value != group; });
+  return found;
+}
+
+std::vector<PeerNode*> Cast::others(const PeerNode& peer) const {
+  std::vector<PeerNode*> found = of_group(peer.group().value);
+  std::erase(found, &peer);
+  return found;
+}
+
+bool Cast::spared(const PeerNode& peer) const {
+  const Group& group = groups_[peer.group().value];
+  return group.quiet || group.immortal == &peer;
+}
+
+bool Cast::may_lose(const PeerNode& peer) const {
+  if (spared(peer) || rules_.gentle) return false;
+  if (rules_.mortal) return true;
+  const auto left = others(peer);
+  const auto sure =
+      std::count_if(left.begin(), left.end(), [this](PeerNode* one) { return !at_risk(*one); });
+  return static_cast<size_t>(sure) >= groups_[peer.group().value].min_peers;
+}
+
+void Cast::at_risk(const PeerNode& peer, Duration until) {
+  Instant& at = at_risk_[&peer];
+  at = std::max(at, world_.clockwork().now() + until);
+}
+
+bool Cast::at_risk(const PeerNode& peer) const {
+  const auto at = at_risk_.find(&peer);
+  return at != at_risk_.end() && at->second > world_.clockwork().now();
+}
+
+bool Cast::calm(size_t group) const {
+  const auto members = of_group(group);
+  return std::none_of(members.begin(), members.end(),
+                      [this](PeerNode* peer) { return at_risk(*peer); });
+}
+
+void Cast::choose_immortals() {
+  if (rules_.mortal) return;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    PeerNode*& immortal = groups_[group].immortal;
+    for (PeerNode* peer : of_group(group)) {
+      if (immortal == nullptr && workload(*peer).is_founder()) immortal = peer;
+    }
+    if (immortal != nullptr && (!immortal->alive() || immortal->gone()))
+      checker_.violation("P1 " + immortal->name() +
+                         ", which no fault may touch, is out of the run");
+  }
+}
+
+}  // namespace pccl::sim

@@ -1,0 +1,65 @@
+#include "tests/sim/coverage.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace pccl::sim {
+namespace {
+
+std::vector<const TransitionTable*> by_name() {
+  std::vector<const TransitionTable*> tables = TransitionTable::all();
+  std::sort(tables.begin(), tables.end(), [](const TransitionTable* a, const TransitionTable* b) {
+    return std::strcmp(a->machine(), b->machine()) < 0;
+  });
+  return tables;
+}
+
+}  // namespace
+
+void Coverage::stepped(const TransitionTable& table, size_t row) {
+  auto& taken = taken_[&table];
+  taken.resize(table.size());
+  ++taken[row];
+  if (on_step) on_step(table, row);
+}
+
+uint64_t Coverage::taken(const TransitionTable& table, size_t row) const {
+  const auto at = taken_.find(&table);
+  return at == taken_.end() ? 0 : at->second[row];
+}
+
+std::vector<std::pair<const TransitionTable*, size_t>> Coverage::rows() {
+  std::vector<std::pair<const TransitionTable*, size_t>> rows;
+  for (const TransitionTable* table : by_name()) {
+    for (size_t row = 0; row < table->size(); ++row) rows.emplace_back(table, row);
+  }
+  return rows;
+}
+
+bool Coverage::complete() const {
+  const auto all = rows();
+  return std::all_of(all.begin(), all.end(),
+                     [this](const auto& at) { return taken(*at.first, at.second) > 0; });
+}
+
+std::string Coverage::report() const {
+  std::string out;
+  for (const TransitionTable* table : by_name()) {
+    size_t count = 0;
+    uint64_t rarest = UINT64_MAX;
+    std::string rare, never;
+    for (size_t row = 0; row < table->size(); ++row) {
+      const uint64_t times = taken(*table, row);
+      if (times == 0) never += "    never: " + table->text(row) + "\n";
+      if (times > 0) ++count;
+      if (times < rarest) rarest = times, rare = table->text(row);
+    }
+    out += "  " + std::string(table->machine()) + ": " + std::to_string(count) + " of " +
+           std::to_string(table->size()) + " transitions taken";
+    if (never.empty()) out += ", the rarest " + std::to_string(rarest) + " times: " + rare;
+    out += "\n" + never;
+  }
+  return out;
+}
+
+}  // namespace pccl::sim

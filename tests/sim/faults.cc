@@ -1,0 +1,470 @@
+#include "tests/sim/faults.h"
+
+#include <algorithm>
+
+namespace pccl::sim {
+namespace {
+
+constexpr Duration kTick = kPeerTimeout / protocol::kTicksPerTimeout;
+// Peers try again every second at the latest: by then all are back.
+constexpr Duration kMasterStable = std::chrono::milliseconds(1500);
+// Too short for a silence that costs a link or a connection, which have been quiet for two ticks
+// perhaps when it begins.
+constexpr Duration kHarmless = 2 * kTick;
+// After an outage, before the next of the same machine: by then it has been heard by all.
+constexpr Duration kRest = 5 * kTick;
+// It takes so long until everybody knows who is lost, and who is not has its links again.
+constexpr Duration kAftermath = 3 * kPeerTimeout;
+
+// The weight of the first two kinds.
+constexpr uint32_t kComingAndGoing = 12;
+
+}  // namespace
+
+Faults::Faults(World& world, Cast& cast, Coverage* coverage, uint64_t seed)
+    : world_(world), cast_(cast), coverage_(coverage), chance_(seed) {
+  world_.on_state_sent = [this](PeerNode& sender) {
+    if (!sender_dies_ || !cast_.may_lose(sender)) return;
+    sender_dies_ = false;
+    const Duration soon = chance_.duration(Duration{0}, std::chrono::milliseconds(3));
+    world_.clockwork().after(soon, [this, &sender] {
+      if (!sender.alive() || !cast_.may_lose(sender)) return;
+      count("the sender of shared state killed");
+      sender.kill("killed while it sends shared state");
+    });
+  };
+}
+
+Faults::~Faults() {
+  world_.on_state_sent = nullptr;
+  if (coverage_ != nullptr) coverage_->on_step = nullptr;
+}
+
+const std::vector<Faults::Kind>& Faults::kinds() {
+  static const std::vector<Kind> kKinds = {
+      {"killed", 6, &Faults::kill},
+      {"newcomer", 6, &Faults::newcomer},
+      {"stopped", 5, &Faults::stop_process},
+      {"slow", 3, &Faults::slow_down},
+      {"clock jumped", 2, &Faults::jump_clock},
+      {"left", 1, &Faults::leave},
+      {"newcomer that cannot be reached", 2, &Faults::unreachable_newcomer},
+      {"newcomer killed while joining", 3, &Faults::newcomer_dies},
+      {"newcomer left while joining", 2, &Faults::newcomer_leaves},
+      {"newcomer that cannot listen", 1, &Faults::newcomer_cannot_listen},
+      {nullptr, 2, &Faults::sender_dies},
+      {"master killed", 5, &Faults::kill_master},
+      {"master stopped", 3, &Faults::stop_master},
+      {"master's clock jumped", 1, &Faults::jump_master_clock},
+      {"master connection reset", 3, &Faults::cut_master_connection},
+      {"master connection half open", 3, &Faults::half_cut_master_connection},
+      {"link reset", 4, &Faults::break_link},
+      {"link half open", 3, &Faults::half_break_link},
+      {"two peers cut off from each other", 3, &Faults::cut_off_pair},
+      {"two peers cut off one way", 3, &Faults::cut_off_pair_one_way},
+      {"cut off from peers", 2, &Faults::cut_off_from_peers},
+      {"cut off from the master", 2, &Faults::cut_off_from_master},
+      {"cut off from the master one way", 3, &Faults::cut_off_from_master_one_way},
+      {"cut off from all", 2, &Faults::cut_off_from_all},
+      {nullptr, 12, &Faults::ambush}};
+  return kKinds;
+}
+
+void Faults::cause_one() {
+  cast_.choose_immortals();
+  uint32_t sum = 0;
+  for (const Kind& kind : kinds()) sum += kind.weight;
+  for (int tries = 0; tries < 20; ++tries) {
+    uint64_t ticket = chance_.below(sum);
+    // Where everybody may go, above all people come and go.
+    if (cast_.rules().mortal && !chance_.once_in(3)) ticket = chance_.below(kComingAndGoing);
+    const Kind* chosen = kinds().data();
+    while (ticket >= chosen->weight) ticket -= (chosen++)->weight;
+    if (!(this->*chosen->cause)()) continue;
+    if (chosen->name != nullptr) count(chosen->name);
+    return;
+  }
+}
+
+void Faults::stop() {
+  stopped_ = true;
+  sender_dies_ = false;
+  if (coverage_ != nullptr) coverage_->on_step = nullptr;
+  const auto lasting = std::move(lasting_);
+  lasting_.clear();
+  for (const auto& [id, end] : lasting) end();
+}
+
+// ---- Whom, and for how long ----
+
+PeerNode* Faults::any() {
+  auto peers = cast_.all();
+  std::erase_if(peers, [this](PeerNode* peer) { return cast_.group_of(*peer).quiet; });
+  return peers.empty() ? nullptr : peers[chance_.below(peers.size())];
+}
+
+PeerNode* Faults::victim() {
+  PeerNode* const peer = any();
+  return peer != nullptr && cast_.may_lose(*peer) ? peer : nullptr;
+}
+
+PeerNode* Faults::partner(const PeerNode& peer) {
+  const auto others = cast_.others(peer);
+  return others.empty() ? nullptr : others[chance_.below(others.size())];
+}
+
+// Of any length: shorter than a link's silence, than a connection's, or longer than both.
+Duration Faults::outage(bool harmless) {
+  if (harmless) return chance_.duration(Duration{0}, kHarmless);
+  const bool short_one = chance_.once_in(3);
+  return chance_.duration(Duration{0}, short_one ? 6 * kTick : 3 * kPeerTimeout);
+}
+
+// `end` comes once, at stop() at the latest.
+void Faults::last(Duration duration, std::function<void()> end) {
+  const uint64_t id = ++started_;
+  lasting_.emplace_back(id, std::move(end));
+  world_.clockwork().after(duration, [this, id] {
+    const auto at = std::find_if(lasting_.begin(), lasting_.end(),
+                                 [id](const auto& one) { return one.first == id; });
+    if (at == lasting_.end()) return;
+    const auto ends = std::move(at->second);
+    lasting_.erase(at);
+    ends();
+  });
+}
+
+void Faults::block(Network::Host from, Network::Host to, Duration duration) {
+  world_.block(from, to);
+  last(duration, [this, from, to] { world_.lift(from, to); });
+}
+
+// ---- Of processes ----
+
+bool Faults::kill() {
+  PeerNode* const peer = victim();
+  if (peer == nullptr) return false;
+  peer->kill("killed");
+  return true;
+}
+
+// Like a laptop that is closed: for a moment, or until it is given up.
+bool Faults::stop_process() {
+  PeerNode* const peer = victim();
+  if (peer == nullptr || peer->stopped()) return false;
+  const Duration pause = chance_.once_in(3) ? kTick : outage(false);
+  cast_.at_risk(*peer, pause + kAftermath);
+  peer->stop();
+  last(pause, [peer] { peer->go_on(); });
+  return true;
+}
+
+bool Faults::slow_down() {
+  PeerNode* const peer = victim();
+  if (peer == nullptr) return false;
+  const Duration late = chance_.duration(std::chrono::milliseconds(1), kTick / 2);
+  const Duration duration = chance_.duration(Duration{0}, kPeerTimeout);
+  cast_.at_risk(*peer, duration + kAftermath);
+  peer->be_slow(late);
+  last(duration, [peer] { peer->be_slow(Duration{0}); });
+  return true;
+}
+
+// What the clock leaves out counts as time without a master: not while there is none.
+bool Faults::jump_clock() {
+  PeerNode* const peer = any();
+  if (peer == nullptr || !master_is_stable()) return false;
+  peer->jump_clock(chance_.duration(Duration{0}, kPeerTimeout));
+  return true;
+}
+
+bool Faults::leave() {
+  PeerNode* const peer = victim();
+  if (peer == nullptr) return false;
+  cast_.at_risk(*peer, kAftermath);
+  peer->leave();
+  return true;
+}
+
+// ---- Of newcomers ----
+
+bool Faults::newcomer() {
+  if (!cast_.room()) return false;
+  cast_.add(chance_.below(cast_.groups().size()));
+  return true;
+}
+
+// Only where others are to hold out against it.
+bool Faults::unreachable_newcomer() {
+  const size_t group = chance_.below(cast_.groups().size());
+  if (!cast_.room() || cast_.groups()[group].immortal == nullptr) return false;
+  cast_.add(group).unreachable = true;
+  return true;
+}
+
+// A member that is lost, if it has become one just then.
+bool Faults::newcomer_dies() {
+  const size_t group = chance_.below(cast_.groups().size());
+  if (!cast_.room() || cast_.rules().gentle || cast_.groups()[group].quiet) return false;
+  PeerNode& peer = cast_.add(group);
+  cast_.at_risk(peer, kAftermath);
+  peer.die_while_joining(static_cast<int>(chance_.between(1, 12)));
+  return true;
+}
+
+bool Faults::newcomer_leaves() {
+  const size_t group = chance_.below(cast_.groups().size());
+  if (!cast_.room() || cast_.rules().gentle || cast_.groups()[group].quiet) return false;
+  const bool joins = !chance_.once_in(4);
+  PeerNode& peer = cast_.add(group, joins);
+  cast_.at_risk(peer, kAftermath);
+  const Duration soon = chance_.duration(Duration{0}, std::chrono::milliseconds(10));
+  world_.clockwork().after(soon, [&peer] { peer.leave(); });
+  return true;
+}
+
+bool Faults::newcomer_cannot_listen() {
+  if (!cast_.room()) return false;
+  PeerNode& peer = cast_.add(chance_.below(cast_.groups().size()));
+  cast_.at_risk(peer, kAftermath);
+  peer.cannot_listen = true;
+  return true;
+}
+
+// A newcomer that needs the state, and whoever sends it dies.
+bool Faults::sender_dies() {
+  if (!cast_.room() || cast_.rules().gentle || cast_.rules().mortal) return false;
+  sender_dies_ = true;
+  count("newcomer");
+  cast_.add(chance_.below(cast_.groups().size()));
+  return true;
+}
+
+// ---- Of the master ----
+
+bool Faults::master_is_stable() const {
+  return world_.master_runs() && !world_.master_stopped() &&
+         world_.clockwork().now() - master_up_ > kMasterStable;
+}
+
+// Again and again, perhaps, but in all for less than peers wait for one (master_timeout), and in
+// gentle runs for less than those that want to join do.
+Duration Faults::master_may_be_away() {
+  const Instant now = world_.clockwork().now();
+  if (!world_.master_runs() || world_.master_stopped()) return Duration{0};
+  if (now - master_up_ > kMasterStable) master_away_since_ = now;
+  bool patient = !cast_.rules().gentle;
+  for (const Cast::Group& group : cast_.groups()) patient &= !group.quiet;
+  return master_away_since_ + (patient ? kPeerTimeout * 2 : kPeerTimeout / 2) - now;
+}
+
+bool Faults::kill_master() {
+  const Duration left = master_may_be_away();
+  if (left <= Duration{0}) return false;
+  world_.kill_master();
+  const Duration away = chance_.duration(Duration{0}, chance_.once_in(2) ? left : left / 10);
+  master_up_ = world_.clockwork().now() + away;
+  last(away, [this] {
+    if (!world_.master_runs()) world_.start_master();
+  });
+  return true;
+}
+
+// Whoever is cut off from a member might report it meanwhile, whose connection is then broken, too.
+bool Faults::stop_master() {
+  const Duration left = master_may_be_away();
+  for (size_t group = 0; group < cast_.groups().size(); ++group) {
+    if (!cast_.calm(group)) return false;
+  }
+  if (left <= Duration{0}) return false;
+  world_.stop_master();
+  const Duration away = chance_.duration(Duration{0}, chance_.once_in(2) ? left : left / 10);
+  master_up_ = world_.clockwork().now() + away;
+  last(away, [this] { world_.master_goes_on(); });
+  return true;
+}
+
+bool Faults::jump_master_clock() {
+  world_.jump_master_clock(chance_.duration(Duration{0}, 10 * kPeerTimeout));
+  return true;
+}
+
+// ---- Of connections ----
+
+// Of one that is spared only while nobody could have lost its link to it: both together are a loss.
+bool Faults::cut_master_connection() {
+  PeerNode* const peer = any();
+  if (peer == nullptr || cast_.rules().gentle) return false;
+  if (cast_.spared(*peer) && !cast_.calm(peer->group().value)) return false;
+  cast_.at_risk(*peer, kRest);
+  return world_.break_master_connection(*peer);
+}
+
+bool Faults::half_cut_master_connection() {
+  PeerNode* const peer = any();
+  if (peer == nullptr || cast_.rules().gentle) return false;
+  if (cast_.spared(*peer) && !cast_.calm(peer->group().value)) return false;
+  cast_.at_risk(*peer, kRest);
+  return world_.half_break_master_connection(*peer, chance_.once_in(2));
+}
+
+bool Faults::pair_trouble(bool half) {
+  PeerNode* const peer = any();
+  PeerNode* const other = peer == nullptr ? nullptr : partner(*peer);
+  if (other == nullptr) return false;
+  // A peer whose connection to the master breaks at the same time is given up.
+  if (!cast_.rules().gentle && !(cast_.may_lose(*peer) && cast_.may_lose(*other))) return false;
+  if (cast_.rules().gentle) {
+    // A SYN that is lost is sent again after a second: too late, if a link is to be made anew.
+    if (!world_.network().open_both_ways(peer->port(), other->port())) return false;
+  } else {
+    cast_.at_risk(*peer, kAftermath);
+    cast_.at_risk(*other, kAftermath);
+  }
+  rested_[peer->port()] = rested_[other->port()] = world_.clockwork().now() + kRest;
+  return half ? world_.half_break_link(*peer, *other, chance_.once_in(2))
+              : world_.break_link(*peer, *other);
+}
+
+bool Faults::break_link() { return pair_trouble(false); }
+bool Faults::half_break_link() { return pair_trouble(true); }
+
+// ---- Of the network ----
+
+bool Faults::pair_cut_off(bool one_way) {
+  PeerNode* const peer = any();
+  PeerNode* const other = peer == nullptr ? nullptr : partner(*peer);
+  if (other == nullptr) return false;
+  const bool harmless = !cast_.may_lose(*peer) || !cast_.may_lose(*other);
+  const Instant now = world_.clockwork().now();
+  const bool rested = rested_[peer->port()] <= now && rested_[other->port()] <= now;
+  if (harmless && !(rested && master_is_stable())) return false;
+  const Duration duration = outage(harmless);
+  if (!harmless) {
+    cast_.at_risk(*peer, duration + kAftermath);
+    cast_.at_risk(*other, duration + kAftermath);
+  }
+  rested_[peer->port()] = rested_[other->port()] = now + duration + kRest;
+  block(peer->port(), other->port(), duration);
+  if (!one_way) block(other->port(), peer->port(), duration);
+  return true;
+}
+
+bool Faults::cut_off_pair() { return pair_cut_off(false); }
+bool Faults::cut_off_pair_one_way() { return pair_cut_off(true); }
+
+// Of its links all are dead, of the others' one each, so that it is the one that goes: if nobody
+// else of its group is in trouble.
+bool Faults::cut_off_from_peers() {
+  PeerNode* const peer = victim();
+  if (peer == nullptr || !cast_.calm(peer->group().value) || !master_is_stable()) return false;
+  const auto others = cast_.others(*peer);
+  if (others.size() < 2) return false;
+  const Duration duration = outage(false);
+  cast_.at_risk(*peer, duration + kAftermath);
+  for (PeerNode* other : others) {
+    block(peer->port(), other->port(), duration);
+    block(other->port(), peer->port(), duration);
+  }
+  return true;
+}
+
+bool Faults::master_cut_off(bool one_way) {
+  PeerNode* const peer = any();
+  if (peer == nullptr) return false;
+  const bool harmless = !cast_.may_lose(*peer);
+  const Instant now = world_.clockwork().now();
+  if (harmless &&
+      !(rested_[peer->port()] <= now && master_is_stable() && cast_.calm(peer->group().value)))
+    return false;
+  const Duration duration = outage(harmless);
+  if (!harmless) cast_.at_risk(*peer, duration + kAftermath);
+  rested_[peer->port()] = now + duration + kRest;
+  const bool to_master = chance_.once_in(2);
+  if (!one_way || to_master) block(peer->port(), Network::kMaster, duration);
+  if (!one_way || !to_master) block(Network::kMaster, peer->port(), duration);
+  return true;
+}
+
+bool Faults::cut_off_from_master() { return master_cut_off(false); }
+bool Faults::cut_off_from_master_one_way() { return master_cut_off(true); }
+
+bool Faults::cut_off_from_all() {
+  PeerNode* const peer = victim();
+  if (peer == nullptr || !cast_.calm(peer->group().value) || !master_is_stable()) return false;
+  const Duration duration = outage(false);
+  cast_.at_risk(*peer, duration + kAftermath);
+  std::vector<Network::Host> hosts = {Network::kMaster};
+  for (PeerNode* other : cast_.others(*peer)) hosts.push_back(other->port());
+  for (const Network::Host host : hosts) {
+    block(peer->port(), host, duration);
+    block(host, peer->port(), duration);
+  }
+  return true;
+}
+
+// ---- Whatever is worst at that moment ----
+
+// Steps into states that do not last: whatever happens then meets them.
+bool is_brief(const std::string& step) {
+  constexpr const char* kBrief[] = {"draining", "starting", "asking",   "ending",
+                                    "broken",   "fetching", "recording"};
+  return std::any_of(std::begin(kBrief), std::end(kBrief),
+                     [&](const char* state) { return step.ends_with(state); });
+}
+
+// When a state machine takes a certain step next, something happens at once.
+bool Faults::ambush() {
+  if (coverage_ == nullptr || cast_.rules().gentle) return false;
+  auto rows = Coverage::rows();
+  const bool of_the_group = cast_.rules().mortal;
+  if (of_the_group || !chance_.once_in(4)) {
+    std::erase_if(rows, [of_the_group](const auto& at) {
+      const bool other = of_the_group && at.first->machine() != std::string("a group's epochs");
+      return other || !is_brief(at.first->text(at.second));
+    });
+  }
+  auto chosen = rows[chance_.below(rows.size())];
+  // The two that are hardest to meet: whatever ends them has to be quick.
+  if (of_the_group && chance_.once_in(2)) {
+    const char* const state = chance_.once_in(2) ? "-> draining" : "-> ending";
+    std::erase_if(rows,
+                  [state](const auto& at) { return !at.first->text(at.second).ends_with(state); });
+    chosen = rows[chance_.below(rows.size())];
+  }
+  coverage_->on_step = [this, chosen](const TransitionTable& table, size_t row) {
+    if (sprung_ || stopped_ || &table != chosen.first || row != chosen.second) return;
+    sprung_ = true;
+    const Duration soon =
+        chance_.once_in(2) ? Duration{0} : chance_.duration(Duration{0}, kTick / 100);
+    world_.clockwork().after(soon, [this, who = world_.stepping] {
+      if (!stopped_) strike(who);
+    });
+  };
+  sprung_ = false;
+  return true;
+}
+
+// Hits `who` has stepped, if that is a peer that may be hit.
+void Faults::strike(PeerNode* who) {
+  const bool may = who != nullptr && who->alive() && !who->gone() && cast_.may_lose(*who);
+  PeerNode* const peer = may ? who : victim();
+  const bool leaves = !chance_.once_in(cast_.rules().mortal ? 4 : 2);
+  const uint64_t how = chance_.below(cast_.rules().mortal ? 6 : 4);
+  if (how == 0) {
+    if (kill_master()) count("master killed at a certain step");
+  } else if (how == 1) {
+    if (cut_master_connection()) count("master connection reset at a certain step");
+  } else if (cast_.rules().mortal && how < 5) {
+    count(leaves ? "all left at a certain step" : "all killed at a certain step");
+    for (PeerNode* one : cast_.all()) leaves ? one->leave() : one->kill("killed with all others");
+    for (size_t group = 0; group < cast_.groups().size(); ++group) {
+      for (uint32_t i = 0; i < cast_.groups()[group].founders; ++i) cast_.add(group);
+    }
+  } else if (peer != nullptr) {
+    count(leaves ? "left at a certain step" : "killed at a certain step");
+    leaves ? peer->leave() : peer->kill("killed");
+  }
+}
+
+}  // namespace pccl::sim

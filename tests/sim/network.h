@@ -1,0 +1,47 @@
+// Network: which machines hear which. What one sends to another arrives; while the way between them
+// is blocked it is held back and arrives when the way is open again, in order, as TCP sees to by
+// sending it once more. Connections are not its business: who finds one too silent gives it up.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace pccl::sim {
+
+class Network {
+ public:
+  using Host = uint16_t;  // a peer's port
+  static constexpr Host kMaster = 0;
+
+  bool open(Host from, Host to) const { return !blocked_.contains({from, to}); }
+  bool open_both_ways(Host a, Host b) const { return open(a, b) && open(b, a); }
+
+  // Blocks may overlap: the way is open again when as many were lifted.
+  void block(Host from, Host to) { ++blocked_[{from, to}].count; }
+  void lift(Host from, Host to) {
+    const auto way = blocked_.find({from, to});
+    if (way == blocked_.end() || --way->second.count > 0) return;
+    const auto held = std::move(way->second.held);
+    blocked_.erase(way);
+    for (const auto& what : held) what();
+  }
+
+  // Something has come as far as the other's machine.
+  void pass(Host from, Host to, std::function<void()> what) {
+    const auto way = blocked_.find({from, to});
+    if (way == blocked_.end()) return what();
+    way->second.held.push_back(std::move(what));
+  }
+
+ private:
+  struct Way {
+    int count = 0;
+    std::vector<std::function<void()>> held;
+  };
+  std::map<std::pair<Host, Host>, Way> blocked_;
+};
+
+}  // namespace pccl::sim
