@@ -68,7 +68,7 @@ demo: setup       ## train on 3 peers, kill one, let one join
 	$(BIN)/pccl demo
 
 sim: core         ## simulate: SEED=n one seed, MINUTES=m for so long
-	build/core/pccl-sim $(if $(SEED),--seed $(SEED),--minutes $(or $(MINUTES),1))
+	build/core/pccl-sim $(if $(SEED),--seed $(SEED),$(if $(MINUTES),--minutes $(MINUTES),--seeds 500))
 
 scenarios: core   ## scenario transcripts; UPDATE=1 rewrites them
 	build/core/pccl-scenarios $(if $(UPDATE),--update) tests/scenarios

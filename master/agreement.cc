@@ -10,7 +10,7 @@ namespace {
 
 using AgreementPhase = Agreement::Phase;
 
-const char* text(AgreementPhase phase) {
+const char* name_of(AgreementPhase phase) {
   switch (phase) {
     case AgreementPhase::kIdle: return "idle";
     case AgreementPhase::kFetching: return "fetching";
@@ -20,7 +20,7 @@ const char* text(AgreementPhase phase) {
 }
 
 const Transitions<AgreementPhase, 5> kAgreementTransitions(
-    "an agreement on shared state", text,
+    "an agreement on shared state", name_of,
     {{AgreementPhase::kIdle, AgreementPhase::kRecording},
      {AgreementPhase::kIdle, AgreementPhase::kFetching},
      {AgreementPhase::kFetching, AgreementPhase::kRecording},

@@ -17,7 +17,7 @@ namespace {
 
 using ConnectionState = Connection::State;
 
-const char* text(ConnectionState state) {
+const char* name_of(ConnectionState state) {
   switch (state) {
     case ConnectionState::kIdle: return "idle";
     case ConnectionState::kWaiting: return "waiting";
@@ -28,7 +28,7 @@ const char* text(ConnectionState state) {
 }
 
 const Transitions<ConnectionState, 8> kConnectionTransitions(
-    "a peer's connection to the master", text,
+    "a peer's connection to the master", name_of,
     {{ConnectionState::kIdle, ConnectionState::kTrying},
      {ConnectionState::kTrying, ConnectionState::kUp},
      {ConnectionState::kTrying, ConnectionState::kWaiting},

@@ -32,7 +32,7 @@ namespace {
 
 using OperationState = Operations::State;
 
-const char* text(OperationState state) {
+const char* name_of(OperationState state) {
   switch (state) {
     case OperationState::kRunning: return "running";
     case OperationState::kDone: return "done";
@@ -43,7 +43,7 @@ const char* text(OperationState state) {
 }
 
 const Transitions<OperationState, 7> kOperationTransitions(
-    "an operation of a peer's", text,
+    "an operation of a peer's", name_of,
     {{OperationState::kRunning, OperationState::kDone},
      {OperationState::kRunning, OperationState::kFrozen},
      {OperationState::kDone, OperationState::kFrozen},

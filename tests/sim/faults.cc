@@ -19,6 +19,14 @@ constexpr Duration kAftermath = 3 * kPeerTimeout;
 // The weight of the first two kinds.
 constexpr uint32_t kComingAndGoing = 12;
 
+// Steps into states that do not last: whatever happens then meets them.
+bool is_brief(const std::string& step) {
+  constexpr const char* kBrief[] = {"draining", "starting", "asking",   "ending",
+                                    "broken",   "fetching", "recording"};
+  return std::any_of(std::begin(kBrief), std::end(kBrief),
+                     [&](const char* state) { return step.ends_with(state); });
+}
+
 }  // namespace
 
 Faults::Faults(World& world, Cast& cast, Coverage* coverage, uint64_t seed)
@@ -405,33 +413,21 @@ bool Faults::cut_off_from_all() {
 
 // ---- Whatever is worst at that moment ----
 
-// Steps into states that do not last: whatever happens then meets them.
-bool is_brief(const std::string& step) {
-  constexpr const char* kBrief[] = {"draining", "starting", "asking",   "ending",
-                                    "broken",   "fetching", "recording"};
-  return std::any_of(std::begin(kBrief), std::end(kBrief),
-                     [&](const char* state) { return step.ends_with(state); });
-}
-
 // When a state machine takes a certain step next, something happens at once.
 bool Faults::ambush() {
   if (coverage_ == nullptr || cast_.rules().gentle) return false;
   auto rows = Coverage::rows();
-  const bool of_the_group = cast_.rules().mortal;
-  if (of_the_group || !chance_.once_in(4)) {
-    std::erase_if(rows, [of_the_group](const auto& at) {
-      const bool other = of_the_group && at.first->machine() != std::string("a group's epochs");
-      return other || !is_brief(at.first->text(at.second));
-    });
-  }
-  auto chosen = rows[chance_.below(rows.size())];
-  // The two that are hardest to meet: whatever ends them has to be quick.
-  if (of_the_group && chance_.once_in(2)) {
-    const char* const state = chance_.once_in(2) ? "-> draining" : "-> ending";
-    std::erase_if(rows,
-                  [state](const auto& at) { return !at.first->text(at.second).ends_with(state); });
-    chosen = rows[chance_.below(rows.size())];
-  }
+  // Half of them at what is hardest to meet, since whatever ends it has to be quick.
+  constexpr const char* kHard[] = {"-> draining", "-> ending", "broken -> starting",
+                                   "ending -> broken"};
+  const char* const hard = chance_.once_in(2) ? kHard[chance_.below(std::size(kHard))] : nullptr;
+  const bool any_at_all = !cast_.rules().mortal && chance_.once_in(4);
+  std::erase_if(rows, [&](const auto& at) {
+    const std::string step = at.first->text(at.second);
+    if (hard != nullptr) return !step.ends_with(hard);
+    return !any_at_all && !is_brief(step);
+  });
+  const auto chosen = rows[chance_.below(rows.size())];
   coverage_->on_step = [this, chosen](const TransitionTable& table, size_t row) {
     if (sprung_ || stopped_ || &table != chosen.first || row != chosen.second) return;
     sprung_ = true;

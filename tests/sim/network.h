@@ -9,12 +9,16 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/clock.h"
+
 namespace pccl::sim {
 
 class Network {
  public:
   using Host = uint16_t;  // a peer's port
   static constexpr Host kMaster = 0;
+  // A SYN that is lost is sent again.
+  static constexpr Duration kSynPause = std::chrono::seconds(1);
 
   bool open(Host from, Host to) const { return !blocked_.contains({from, to}); }
   bool open_both_ways(Host a, Host b) const { return open(a, b) && open(b, a); }

@@ -12,7 +12,6 @@ constexpr Duration kInboxMin = std::chrono::microseconds(1);
 constexpr Duration kInboxMax = std::chrono::microseconds(200);
 // As in the shell: how long a peer that could not be reached is left alone at most.
 constexpr Duration kRetryMax = std::chrono::seconds(1);
-constexpr Duration kSynPause = std::chrono::seconds(1);  // a SYN that is lost is sent again
 
 // As in ShellLink: pings are answered by the data loop, and only the rest is the engine's.
 class LinkSink : public net::FrameSink {
@@ -243,7 +242,7 @@ void PeerNode::connect_to(PeerId peer, uint32_t attempt, Duration left) {
                          world_.network().open_both_ways(port_, other->port_);
   if (reachable) return introduce(*other, attempt);
   if (left <= Duration{0}) return dial_failed(peer, attempt, "connection timed out");
-  const Duration pause = std::min(left, kSynPause);
+  const Duration pause = std::min(left, Network::kSynPause);
   world_.clockwork().after(pause, [this, peer, attempt, rest = left - pause] {
     run([this, peer, attempt, rest] { connect_to(peer, attempt, rest); });
   });

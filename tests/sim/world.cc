@@ -8,9 +8,6 @@
 
 namespace pccl::sim {
 
-// A SYN that is lost is sent again.
-constexpr Duration kSynPause = std::chrono::seconds(1);
-
 struct World::Connection {
   Connection(Clockwork& clockwork, PeerNode& of, master::ConnectionId named)
       : peer(of), id(named), to_master(clockwork), to_peer(clockwork) {}
@@ -157,7 +154,7 @@ void World::try_to_connect(PeerNode& peer, Duration left) {
       peer.step(peer::MasterClosed{Status{Code::kSystem, "connection timed out"}});
     });
   }
-  const Duration pause = std::min(left, kSynPause);
+  const Duration pause = std::min(left, Network::kSynPause);
   clockwork_.after(pause, [this, &peer, rest = left - pause] { try_to_connect(peer, rest); });
 }
 
