@@ -72,7 +72,13 @@ class Stress:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PCCL_PEER_TIMEOUT": str(PEER_TIMEOUT_S)},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "PCCL_PEER_TIMEOUT": str(PEER_TIMEOUT_S),
+                # Tensors go back to the system when they are freed: what is held tells of leaks.
+                "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
+            },
         )
         assert self._answer() == "ready"
 
