@@ -6,6 +6,9 @@ Kinds of fault:
     kill     SIGKILL of a peer: from the end of its process (its pidfd) until the last survivor's
              wait() has raised and its input is back; and until the first repetition succeeded
     stop     SIGSTOP of a peer: the same, from the signal; the peer timeout is in it
+    keep     SIGKILL of a peer that has received 90 % of an all-reduce with on_loss="keep": from the
+             end of its process until the others have it, beside starting over: an undisturbed
+             all-reduce of the same by those who are left
     master   SIGKILL of the master and a new start: from the kill until the operation under way has
              committed everywhere; how long the start took is said beside it
 
@@ -30,6 +33,7 @@ from fleet import Fleet, Remote
 
 WORLD = 4
 MIB = 1 << 20
+KEPT = 0.9  # the part that the victim of `keep` has received
 
 
 class Trials:
@@ -62,6 +66,19 @@ class Trials:
             assert one["untouched"] if failed else one["digest"] == ends[0]["digest"], one
         return failed, max(float(str(one["end"])) for one in ends)
 
+    def _go_on_without(self, victim: Remote, survivors: list[Remote]) -> None:
+        self.peers = survivors
+        for peer in survivors:
+            peer.tell("update_topology")
+        for peer in survivors:
+            assert peer.answer()["ok"]
+        self.fleet.forget(victim)
+
+    def _complete(self, survivors: list[Remote]) -> None:
+        newcomer = self.fleet.spawn()
+        newcomer.tell("join", url=self.fleet.url(min_peers=2))
+        self.peers = self.fleet.admit(survivors, [newcomer])
+
     def lose_one(self, number: signal.Signals, moment: float) -> tuple[float, float] | None:
         """Return seconds until all survivors know, and until a repetition succeeded.
 
@@ -78,19 +95,29 @@ class Trials:
             fault = time.monotonic()
         failed, known = self._outcome(survivors)
         repeated = known
-        self.peers = survivors
-        for peer in survivors:
-            peer.tell("update_topology")
-        for peer in survivors:
-            assert peer.answer()["ok"]
+        self._go_on_without(victim, survivors)
         if failed:
             self._begin()
             repeated = self._outcome(survivors)[1]
-        self.fleet.forget(victim)
-        newcomer = self.fleet.spawn()
-        newcomer.tell("join", url=self.fleet.url(min_peers=2))
-        self.peers = self.fleet.admit(survivors, [newcomer])
+        self._complete(survivors)
         return (known - fault, repeated - fault) if failed else None
+
+    def lose_one_and_keep(self) -> tuple[float, float]:
+        """Return seconds until all survivors have the result, and of starting over."""
+        victim = self.peers[random.randrange(WORLD)]
+        survivors = [peer for peer in self.peers if peer is not victim]
+        for seed, peer in enumerate(self.peers):
+            dies = {"dies_at": KEPT} if peer is victim else {}
+            peer.tell("all_reduce", count=self.count, seed=seed, on_loss="keep", **dies)
+        for peer in self.peers:
+            assert "posted" in peer.answer()
+        fault = victim.ended(timeout=60)
+        failed, known = self._outcome(survivors)
+        assert not failed
+        self._go_on_without(victim, survivors)
+        over = self._all_reduce()
+        self._complete(survivors)
+        return known - fault, over
 
     def lose_master(self, moment: float) -> tuple[float, float]:
         """Return seconds until the operation under way was known everywhere, and of the start."""
@@ -146,8 +173,11 @@ def report(kind: str, trials: Trials, count: int, whole: float) -> None:
     late = 0
     while len(first) < count:
         moment = random.uniform(0.0, 0.7 * whole)
+        felt: tuple[float, float] | None
         if kind == "master":
-            felt: tuple[float, float] | None = trials.lose_master(moment)
+            felt = trials.lose_master(moment)
+        elif kind == "keep":
+            felt = trials.lose_one_and_keep()
         else:
             number = signal.SIGKILL if kind == "kill" else signal.SIGSTOP
             felt = trials.lose_one(number, moment)
@@ -160,6 +190,11 @@ def report(kind: str, trials: Trials, count: int, whole: float) -> None:
     if kind == "master":
         print(line("until the operation has committed everywhere", first))
         print(line("of which the new master took to start", second))
+    elif kind == "keep":
+        print(line("until all survivors have the result", first))
+        print(line("of starting over: an undisturbed all-reduce", second))
+        ratios = [cost / over for cost, over in zip(first, second, strict=True)]
+        print(f"  median ratio {statistics.median(ratios):.3f}, worst {max(ratios):.3f}")
     else:
         print(line("until all survivors know, input restored", first))
         print(line("until the first repetition has succeeded", second), flush=True)
