@@ -16,6 +16,10 @@
 #include <optional>
 #include <string>
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 #include "tests/sim/driver.h"
 
 namespace {
@@ -122,6 +126,9 @@ int hunt(const Plant& plant, Coverage& coverage, uint64_t first, uint64_t count)
 }  // namespace
 
 int main(int argc, char** argv) {
+#ifdef _OPENMP
+  omp_set_num_threads(1);  // a run is one thread; a team would only wait for it
+#endif
   auto given = arguments(argc, argv);
   if (!given || given->empty()) {
     std::fprintf(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -32,6 +33,23 @@ void append_value(std::vector<std::byte>& out, DType dtype, double value) {
   if (dtype == DType::kInt64) append(static_cast<int64_t>(value));
   if (dtype == DType::kBfloat16)
     append(static_cast<uint16_t>(std::bit_cast<uint32_t>(single) >> 16));
+}
+
+// Inputs repeat with this period, and so does what is made of them: see Workload::input().
+constexpr uint64_t kPeriod = 2 * 13;
+
+// Appends the values of the elements from `start` to `end`.
+void append_values(std::vector<std::byte>& out, DType dtype, uint64_t start, uint64_t end,
+                   const std::function<double(uint64_t)>& value) {
+  const size_t width = element_bytes(dtype), first = out.size();
+  const size_t bytes = (end - start) * width;
+  for (uint64_t i = start; i < std::min(end, start + kPeriod); ++i) {
+    append_value(out, dtype, value(i));
+  }
+  out.resize(first + bytes);
+  for (size_t done = kPeriod * width; done < bytes; done *= 2) {
+    std::memcpy(out.data() + first + done, out.data() + first, std::min(done, bytes - done));
+  }
 }
 
 uint64_t hash_of(const std::vector<std::vector<std::byte>>& buffers) {
@@ -389,7 +407,22 @@ uint8_t Workload::input(PeerId peer, const Call& call, uint64_t index) const {
 
 void Workload::fill(std::vector<std::byte>& bytes, PeerId peer, const Call& call) const {
   bytes.clear();
-  for (uint64_t i = 0; i < call.count; ++i) append_value(bytes, call.dtype, input(peer, call, i));
+  append_values(bytes, call.dtype, 0, call.count, [&](uint64_t i) { return input(peer, call, i); });
+}
+
+double Workload::reduced(const Call& call, const std::vector<PeerId>& over, uint64_t index) const {
+  double value = call.reduce == ReduceOp::kProduct ? 1 : 0;
+  for (const PeerId peer : over) {
+    const double one = input(peer, call, index);
+    if (call.reduce == ReduceOp::kProduct)
+      value *= one;
+    else if (call.reduce == ReduceOp::kMax)
+      value = std::max(value, one);
+    else
+      value += one;
+  }
+  if (call.reduce != ReduceOp::kAvg) return value;
+  return static_cast<float>(value) / static_cast<float>(over.size());
 }
 
 std::vector<std::byte> Workload::expected(const Call& call, uint32_t block,
@@ -400,22 +433,10 @@ std::vector<std::byte> Workload::expected(const Call& call, uint32_t block,
   } else if (call.kind != protocol::OpKind::kAllReduce) {
     fill(bytes, topology_.members[call.root].peer, call);
   } else {
-    auto part = parts.begin();
-    for (uint64_t i = 0; i < call.count; ++i) {
-      while (part->end <= i) ++part;
-      double value = call.reduce == ReduceOp::kProduct ? 1 : 0;
-      for (const PeerId peer : part->contributors) {
-        const double one = input(peer, call, i);
-        if (call.reduce == ReduceOp::kProduct)
-          value *= one;
-        else if (call.reduce == ReduceOp::kMax)
-          value = std::max(value, one);
-        else
-          value += one;
-      }
-      if (call.reduce == ReduceOp::kAvg)
-        value = static_cast<float>(value) / static_cast<float>(part->contributors.size());
-      append_value(bytes, call.dtype, value);
+    uint64_t start = 0;
+    for (const peer::Part& part : parts) {
+      append_values(bytes, call.dtype, std::exchange(start, part.end), part.end,
+                    [&](uint64_t i) { return reduced(call, part.contributors, i); });
     }
   }
   return bytes;
@@ -423,13 +444,13 @@ std::vector<std::byte> Workload::expected(const Call& call, uint32_t block,
 
 // Those who took part are the members of the epoch in which it ended; of what was kept, those whom
 // the operation names, the last of whom are the same.
-void Workload::check_result(const Posted& posted, const peer::FinishOp& result) {
-  auto took_part = epochs_.upper_bound(result.epoch);
+void Workload::check_result(const Posted& posted, const peer::FinishOp& ended) {
+  auto took_part = epochs_.upper_bound(ended.epoch);
   PCCL_ASSERT(took_part != epochs_.begin());
   peer::Part whole{posted.call.count, {}};
   for (const auto& member : (--took_part)->second.members)
     whole.contributors.push_back(member.peer);
-  std::vector<peer::Part> parts = result.parts;
+  std::vector<peer::Part> parts = ended.parts;
   if (!posted.call.keep) parts = {whole};
   // Under policy raise the application does not hear of the epochs in which only what is kept
   // goes on.
@@ -438,7 +459,10 @@ void Workload::check_result(const Posted& posted, const peer::FinishOp& result) 
     return fail("P3 " + posted.call.name + ": contributors that make no sense");
   if (parts.size() > 1) node_.world().note(node_.name(), posted.call.name + " was kept in part");
   for (uint32_t block = 0; block < posted.buffers.size(); ++block) {
-    if (posted.buffers[block] != expected(posted.call, block, parts))
+    const std::vector<std::byte>& result = posted.buffers[block];
+    const std::vector<std::byte> right = expected(posted.call, block, parts);
+    if (result.size() != right.size() ||
+        std::memcmp(result.data(), right.data(), right.size()) != 0)
       fail("P3 " + posted.call.name + ": wrong result");
   }
 }

@@ -78,6 +78,7 @@ class Workload : public App {
   void fail(const std::string& what);
   uint8_t input(PeerId peer, const Call& call, uint64_t index) const;
   void fill(std::vector<std::byte>& bytes, PeerId peer, const Call& call) const;
+  double reduced(const Call& call, const std::vector<PeerId>& over, uint64_t index) const;
   std::vector<std::byte> expected(const Call& call, uint32_t block,
                                   const std::vector<peer::Part>& parts) const;
   uint64_t state_hash() const;
