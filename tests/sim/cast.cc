@@ -85,7 +85,8 @@ void Cast::choose_immortals() {
   for (size_t group = 0; group < groups_.size(); ++group) {
     PeerNode*& immortal = groups_[group].immortal;
     for (PeerNode* peer : of_group(group)) {
-      if (immortal == nullptr && workload(*peer).is_founder()) immortal = peer;
+      const Workload& about = workload(*peer);
+      if (immortal == nullptr && (about.is_founder() || about.has_state())) immortal = peer;
     }
     if (immortal != nullptr && (!immortal->alive() || immortal->gone()))
       checker_.violation("P1 " + immortal->name() +

@@ -121,7 +121,7 @@ void Driver::loss_at_step(uint64_t step) {
 
 void Driver::faults_by_chance() {
   const bool mortal = cast_.rules().mortal;
-  if (mortal || chance_.once_in(3)) faults_.ambush();  // of the founding
+  if (mortal || chance_.once_in(3)) faults_.ambush();  // at first, of the founding
   run_for(chance_.duration(Duration{0}, std::chrono::seconds(1)));
   for (uint64_t left = chance_.between(1, options_.faults_max); left > 0; --left) {
     if (mortal) faults_.ambush();
@@ -162,9 +162,16 @@ RunReport Driver::run() {
   for (size_t group = 0; group < peers_.size(); ++group) {
     for (size_t i = 0; i < peers_[group]; ++i) cast_.add(group);
   }
-  options_.kill_at_step >= 0 ? loss_at_step(static_cast<uint64_t>(options_.kill_at_step))
-                             : faults_by_chance();
-  settle();
+  if (options_.kill_at_step >= 0) {
+    loss_at_step(static_cast<uint64_t>(options_.kill_at_step));
+    settle();
+  } else {
+    for (uint64_t burst = 0; burst < options_.bursts && checker_.violations().empty(); ++burst) {
+      faults_.go_on();
+      faults_by_chance();
+      settle();
+    }
+  }
   checker_.compare_survivors([this](const std::string& who) {
     const auto& peers = world_.peers();
     return std::any_of(peers.begin(), peers.end(), [&](const auto& peer) {

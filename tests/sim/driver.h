@@ -15,7 +15,8 @@ namespace pccl::sim {
 struct RunOptions {
   uint64_t seed = 1;
   Bug plant = Bug::kNone;
-  uint64_t faults_max = 12;
+  uint64_t bursts = 1;       // of faults; after each of them all must get on
+  uint64_t faults_max = 12;  // in a burst
   // Instead of faults from the seed: a world of `peers` without any, one of which is killed after
   // `kill_at_step`.
   int64_t kill_at_step = -1;

@@ -32,6 +32,7 @@ bool is_brief(const std::string& step) {
 Faults::Faults(World& world, Cast& cast, Coverage* coverage, uint64_t seed)
     : world_(world), cast_(cast), coverage_(coverage), chance_(seed) {
   world_.on_state_sent = [this](PeerNode& sender) {
+    cast_.choose_immortals();
     if (!sender_dies_ || !cast_.may_lose(sender)) return;
     sender_dies_ = false;
     const Duration soon = chance_.duration(Duration{0}, std::chrono::milliseconds(3));
@@ -93,6 +94,8 @@ void Faults::cause_one() {
     return;
   }
 }
+
+void Faults::go_on() { stopped_ = false; }
 
 void Faults::stop() {
   stopped_ = true;
@@ -443,6 +446,7 @@ bool Faults::ambush() {
 
 // Hits `who` has stepped, if that is a peer that may be hit.
 void Faults::strike(PeerNode* who) {
+  cast_.choose_immortals();
   const bool may = who != nullptr && who->alive() && !who->gone() && cast_.may_lose(*who);
   PeerNode* const peer = may ? who : victim();
   const bool leaves = !chance_.once_in(cast_.rules().mortal ? 4 : 2);

@@ -23,8 +23,9 @@ class Faults {
   void cause_one();
   // Something is to happen when a state machine takes a certain step.
   bool ambush();
-  // No new ones, and those that last are over.
+  // No new ones before go_on(), and those that last are over.
   void stop();
+  void go_on();
   const std::map<std::string, uint64_t>& caused() const { return caused_; }
 
  private:

@@ -3,7 +3,7 @@
 //   pccl-sim --seeds COUNT [--first N]
 //   pccl-sim --minutes M [--first N]
 //   pccl-sim --sweep COUNT         a loss at every one of the first COUNT steps of a small run
-//   --faults MOST                  per seed (default 12)
+//   --bursts COUNT --faults MOST   bursts per seed (default 1), faults in each (default 12)
 //   --plant BUG                    with a planted bug (kPlants): succeeds at the first seed in
 //                                  which the checker finds it by the promise that it breaks
 // Ends with the faults by kind, and the transitions of the cores' tables that were taken or not.
@@ -161,6 +161,7 @@ int main(int argc, char** argv) {
     options.seed = first + i;
     options.coverage = &coverage;
     if (plant != nullptr) options.plant = plant->bug;
+    options.bursts = static_cast<uint64_t>(number("bursts", 1));
     options.faults_max = static_cast<uint64_t>(number("faults", 12));
     if (one)
       options.transcript = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
