@@ -32,8 +32,9 @@ bool is_brief(const std::string& step) {
 Faults::Faults(World& world, Cast& cast, Coverage* coverage, uint64_t seed)
     : world_(world), cast_(cast), coverage_(coverage), chance_(seed) {
   world_.on_state_sent = [this](PeerNode& sender) {
+    if (!sender_dies_) return;
     cast_.choose_immortals();
-    if (!sender_dies_ || !cast_.may_lose(sender)) return;
+    if (!cast_.may_lose(sender)) return;
     sender_dies_ = false;
     const Duration soon = chance_.duration(Duration{0}, std::chrono::milliseconds(3));
     world_.clockwork().after(soon, [this, &sender] {
