@@ -86,16 +86,19 @@ void PeerNode::control(std::function<void()> what) {
 }
 
 void PeerNode::data(std::function<void()> what) {
-  const Duration delay =
-      world_.random().duration(kInboxMin, world_.options().data_inbox_max) + late();
-  to_data_.post(delay, [this, what = std::move(what)] { run(what); });
+  const Duration delay = world_.random().duration(kInboxMin, world_.options().data_inbox_max);
+  to_data_.post(delay + late(), [this, what = std::move(what)] { run(what); });
 }
 
 Duration PeerNode::late() {
   return late_max_ == Duration{0} ? late_max_ : world_.random().duration(Duration{0}, late_max_);
 }
 
-Duration PeerNode::inbox_delay() { return world_.random().duration(kInboxMin, kInboxMax) + late(); }
+// Chance is asked in one order, whatever compiler.
+Duration PeerNode::inbox_delay() {
+  const Duration delay = world_.random().duration(kInboxMin, kInboxMax);
+  return delay + late();
+}
 
 void PeerNode::call(peer::Event event) {
   control([this, event = std::move(event)] { step(event); });

@@ -59,7 +59,8 @@ void Wire::detach(int side) {
 void Wire::pump(int side) {
   const auto delay = [this, side] {
     const auto& late = ends_[side].late;
-    return random_.duration(options_.delay_min, options_.delay_max) + (late ? late() : Duration{0});
+    const Duration way = random_.duration(options_.delay_min, options_.delay_max);
+    return way + (late ? late() : Duration{0});
   };
   if (attached_[side] && !sending_[side]) {
     sending_[side] = true;
