@@ -308,11 +308,13 @@ bool Faults::jump_master_clock() {
 
 // ---- Of connections ----
 
-// Of one that is spared only while nobody could have lost its link to it: both together are a loss.
+// Of one that is spared only while nobody could have lost its link to it, and the master is not
+// just back: both together are a loss.
 bool Faults::cut_master_connection() {
   PeerNode* const peer = any();
   if (peer == nullptr || cast_.rules().gentle) return false;
-  if (cast_.spared(*peer) && !cast_.calm(peer->group().value)) return false;
+  const bool sure = cast_.calm(peer->group().value) && master_is_stable();
+  if (cast_.spared(*peer) && !sure) return false;
   cast_.at_risk(*peer, kRest);
   return world_.break_master_connection(*peer);
 }
@@ -320,7 +322,8 @@ bool Faults::cut_master_connection() {
 bool Faults::half_cut_master_connection() {
   PeerNode* const peer = any();
   if (peer == nullptr || cast_.rules().gentle) return false;
-  if (cast_.spared(*peer) && !cast_.calm(peer->group().value)) return false;
+  const bool sure = cast_.calm(peer->group().value) && master_is_stable();
+  if (cast_.spared(*peer) && !sure) return false;
   cast_.at_risk(*peer, kRest);
   return world_.half_break_master_connection(*peer, chance_.once_in(2));
 }
