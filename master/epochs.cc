@@ -498,6 +498,7 @@ std::vector<protocol::Member> Epochs::lost_members() const {
 }
 
 std::string Epochs::lost_text() const {
+  if (lost_.empty() && keeps()) return end_text();  // nobody since the group was broken
   std::string out;
   for (const Lost& lost : lost_) out += (out.empty() ? "" : "; ") + lost.why;
   return cut(std::move(out));

@@ -269,7 +269,7 @@ class Peer:
             while dies_at > 0:
                 if self.pccl.run_info()["bytes_received"] >= mortal:
                     os.kill(os.getpid(), signal.SIGKILL)
-                time.sleep(0.0005)  # not a wait: only not to keep a core from those who work
+                time.sleep(0.0005)  # there is nothing to wait on but a counter: how often to look
             work.wait()
             if on_loss is None:
                 return {}

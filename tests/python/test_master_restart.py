@@ -58,7 +58,6 @@ def test_joint_calls_wait_for_it(fleet: Fleet) -> None:
         peer.tell("update_topology")
     newcomer = fleet.spawn()
     newcomer.tell("join", url=fleet.url(min_peers=2))
-    time.sleep(0.2)  # how long it is away: whatever is called before or in it has to go well
     fleet.start_master()
     assert [peer.answer()["world"] for peer in peers] == [2, 2]
     assert len(fleet.admit(peers, [newcomer])) == 3

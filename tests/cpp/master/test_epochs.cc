@@ -316,6 +316,7 @@ TEST_F(EpochsTest, WhatIsKeptOutlivesALossAndTheGroupStaysBroken) {
   EXPECT_EQ(record().previous.end->kept, (std::vector<protocol::Kept>{{op(1), 50}}));
   EXPECT_EQ(epochs.persisted(context.tokens), Turn::kRenewed);
   EXPECT_TRUE(epochs.broken());
+  EXPECT_EQ(epochs.end_text(), "peer 3 lost") << "nobody since then";
   keep.start = 50;
   for (uint32_t number = 1; number <= 2; ++number) {
     EXPECT_TRUE(epochs.begin(peer_id(number), {epoch(3), op(1), keep}).ok());

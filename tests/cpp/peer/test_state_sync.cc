@@ -124,28 +124,30 @@ TEST_F(StateSyncTest, InARenewalTheNextPlanWaitsUntilStagingIsFree) {
       << "of a plan that is void";
 }
 
-// The answer was given in the epoch before, on a connection that broke: there is no other plan.
-TEST_F(StateSyncTest, ARenewalDoesNotTakeAwayWhatWasFetchedAndVerified) {
-  t.hear(plan({fetch}));
-  t.on(OpTransferred{epoch_id(1), op(1, 2)});
-  t.on(StateVerified{5, {}});
-  t.go_on(1);
-  t.renew(2);
-  protocol::Answer agreed = answer();
-  agreed.state_hash = protocol::state_hash(offer(2).entries);
-  EXPECT_EQ(t.hear(agreed), "finish joint call 5: ok, install 0, install 2\n");
+// What was fetched and verified before a renewal, and an answer that comes after it, without
+// another plan.
+class AnsweredAfterARenewal : public StateSyncTest {
+ protected:
+  std::string answered_with(const protocol::Offer& elected) {
+    t.hear(plan({fetch}));
+    t.on(OpTransferred{epoch_id(1), op(1, 2)});
+    t.on(StateVerified{5, {}});
+    t.go_on(1);
+    t.renew(2);
+    protocol::Answer agreed = answer();
+    agreed.state_hash = protocol::state_hash(elected.entries);
+    return t.hear(agreed);
+  }
+};
+
+// It was given in the epoch before, on a connection that broke.
+TEST_F(AnsweredAfterARenewal, WhatWasFetchedIsInstalled) {
+  EXPECT_EQ(answered_with(offer(2)), "finish joint call 5: ok, install 0, install 2\n");
 }
 
-// Another election may have found that this peer needs nothing.
-TEST_F(StateSyncTest, ARenewalMayLeadToTheElectionOfWhatThisPeerHas) {
-  t.hear(plan({fetch}));
-  t.on(OpTransferred{epoch_id(1), op(1, 2)});
-  t.on(StateVerified{5, {}});
-  t.go_on(1);
-  t.renew(2);
-  protocol::Answer agreed = answer();
-  agreed.state_hash = protocol::state_hash(offer(1).entries);
-  EXPECT_EQ(t.hear(agreed), "finish joint call 5: ok\n");
+// Another election has found that this peer needs nothing.
+TEST_F(AnsweredAfterARenewal, WhatWasNotElectedIsNot) {
+  EXPECT_EQ(answered_with(offer(1)), "finish joint call 5: ok\n");
 }
 
 TEST_F(StateSyncTest, LeavingWaitsForWhatIsLent) {
