@@ -155,7 +155,10 @@ void Epochs::renew() {
   if (phase_ == Phase::kActive || phase_ == Phase::kDraining) ask();
 }
 
-void Epochs::change() { change_ = true; }
+void Epochs::change(std::vector<protocol::Settled> together) {
+  change_ = true;
+  together_ = std::move(together);
+}
 
 void Epochs::give_up_change() {
   change_ = false;
@@ -331,6 +334,7 @@ protocol::EpochStart Epochs::start_with(const std::vector<PeerId>& members, Epoc
   protocol::EpochStart start;
   start.epoch = context_.new_epoch();
   start.generation = generation ? generation : start.epoch;
+  start.together = generation ? told_.start.together : together_;
   start.min_peers = quorum_.min_peers;
   for (const PeerId peer : members) {
     start.ring.push_back(static_cast<uint32_t>(start.members.size()));

@@ -51,6 +51,9 @@ class Epochs {
   bool broken() const { return phase_ == Phase::kBroken || keeps(); }
   bool changing() const { return change_; }
   bool gathering() const { return phase_ == Phase::kGathering; }
+  Epoch generation() const { return told_.start.generation; }
+  // With which groups the present generation was agreed on.
+  const std::vector<protocol::Settled>& together() const { return told_.start.together; }
   // All who were members when the epoch began, in rank order.
   std::vector<PeerId> ranked() const { return ids(told_.start.members); }
   // Whether what was said in `epoch` to its members still counts.
@@ -80,8 +83,9 @@ class Epochs {
   // ---- From the group ----
   // A link between members was made anew: what was on the old one is gone, and the epoch with it.
   void renew();
-  void change();          // update_topology was agreed on
-  void give_up_change();  // by who had agreed
+  // update_topology was agreed on, by these groups together.
+  void change(std::vector<protocol::Settled> together = {});
+  void give_up_change();                                              // by who had agreed
   void lose(const protocol::Member& member, const std::string& why);  // REQUIRES: removed
   void waiting_gone(PeerId peer);  // registered, not a member: no longer to be chosen
   // Takes every step that is due. `may_end`: nothing that the end would overtake is being recorded.
@@ -145,6 +149,7 @@ class Epochs {
   Told told_;
   Operations operations_;
   bool change_ = false;
+  std::vector<protocol::Settled> together_;  // who has agreed on that change
   Quorum quorum_;
   Plan plan_;
   struct Lost {

@@ -244,6 +244,17 @@ bool Group::would_change() const {
   return epochs_.disturbed() || !membership_.pending(room).empty();
 }
 
+protocol::Settled Group::settled_ballot() const {
+  const uint32_t number = epochs_.broken() ? protocol::Settled::kAnyNumber
+                                           : ballot_.vote(membership_.members()[0]).number;
+  return {id_, epochs_.generation(), number};
+}
+
+bool Group::was_settled_with(const protocol::Settled& other) const {
+  const auto& ones = together_before_;
+  return std::find(ones.begin(), ones.end(), other) != ones.end();
+}
+
 void Group::begin_agreement() {
   std::vector<OfferOf> offers;
   for (const PeerId member : membership_.members()) {
@@ -298,7 +309,10 @@ void Group::restore_ballot() {
   for (const PeerId peer : epochs_.ranked()) {
     if (!membership_.is_member(peer)) ballot_.lose(peer);
   }
+  together_before_ = epochs_.together();
   for (const auto& [peer, resume] : epochs_.take_gathered()) {
+    together_before_.insert(together_before_.end(), resume.together.begin(), resume.together.end());
+    pending_before_ |= resume.pending;
     const bool counts = epochs_.in_generation(resume.epoch);
     if (counts) ballot_.restore(peer, resume.joint_answered, resume.last_answer);
   }

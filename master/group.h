@@ -77,8 +77,14 @@ class Group {
 
   // ---- Joint calls, for joint.cc ----
   bool would_change() const;
-  void change() { epochs_.change(); }
-  void answer(const protocol::Answer& answer);  // to all who have voted
+  void change(std::vector<protocol::Settled> together) { epochs_.change(std::move(together)); }
+  // The open ballot, in which all have voted.
+  protocol::Settled settled_ballot() const;
+  // After a restart: whether this group's members were told, before it, that a ballot of `other`
+  // was settled together with theirs. It is settled then, however this group goes on.
+  bool was_settled_with(const protocol::Settled& other) const;
+  bool was_pending() const { return pending_before_; }  // what they were told of it
+  void answer(const protocol::Answer& answer);          // to all who have voted
 
   // Nobody is here, and nothing is to be remembered.
   bool forgettable() const;
@@ -113,6 +119,9 @@ class Group {
   std::map<PeerId, std::string> notices_;  // the last one of each who waits
   bool notices_due_ = false;
   std::map<PeerId, std::vector<protocol::Message>> held_;
+  // As the members brought it back.
+  std::vector<protocol::Settled> together_before_;
+  bool pending_before_ = false;
 };
 
 }  // namespace pccl::master

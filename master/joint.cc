@@ -11,7 +11,30 @@ namespace {
 
 using protocol::Answer;
 using protocol::JointKind;
+using protocol::Settled;
 using Phase = Epochs::Phase;
+
+// The ballots of this kind that are about to be settled together; nothing if there is only one.
+std::vector<Settled> ballots(const Groups& groups, JointKind kind) {
+  std::vector<Settled> all;
+  for (const auto& [id, group] : groups) {
+    if (!group.has_members() || !group.ballot().is_complete(kind)) continue;
+    if (!group.epochs().changing()) all.push_back(group.settled_ballot());
+  }
+  if (all.size() == 1) all.clear();
+  all.resize(std::min(all.size(), protocol::kGroupsNamedMax));
+  return all;
+}
+
+// Before the master was started again its ballot was settled with that of another group, which has
+// heard of it: it waits for nobody.
+const Group* settled_before(const Groups& groups, const Group& group) {
+  const Settled ballot = group.settled_ballot();
+  for (const auto& [id, other] : groups) {
+    if (id != group.id() && other.was_settled_with(ballot)) return &other;
+  }
+  return nullptr;
+}
 
 // All groups have voted for it, or have agreed before and are on their way.
 bool update_is_complete(const Groups& groups) {
@@ -21,10 +44,14 @@ bool update_is_complete(const Groups& groups) {
 }
 
 void settle_update(Groups& groups) {
-  if (!update_is_complete(groups)) return;
+  const bool complete = update_is_complete(groups);
+  Answer unchanged;
+  if (complete) unchanged.together = ballots(groups, JointKind::kUpdateTopology);
   for (auto& [id, group] : groups) {
     if (!group.has_members() || group.epochs().changing()) continue;
-    group.would_change() ? group.change() : group.answer({});
+    if (!group.ballot().is_complete(JointKind::kUpdateTopology)) continue;
+    if (!complete && settled_before(groups, group) == nullptr) continue;
+    group.would_change() ? group.change(unchanged.together) : group.answer(unchanged);
   }
 }
 
@@ -42,6 +69,14 @@ void settle_pending(Groups& groups) {
   bool asked = false, complete = true, would_change = false;
   for (auto& [id, group] : groups) {
     const bool voted = group.ballot().is_complete(JointKind::kArePeersPending);
+    const Group* const before = voted ? settled_before(groups, group) : nullptr;
+    if (before != nullptr) {
+      Answer same;
+      same.pending = before->was_pending();
+      group.answer(same);
+      complete = false;  // of the ballot that is open now
+      continue;
+    }
     if (voted && group.epochs().disturbed()) group.answer(yes);
     asked |= voted;
     complete &= voted || has_nothing_to_say(group);
@@ -53,6 +88,7 @@ void settle_pending(Groups& groups) {
   }
   Answer answer;
   answer.pending = would_change;
+  answer.together = ballots(groups, JointKind::kArePeersPending);
   for (auto& [id, group] : groups) {
     if (group.ballot().is_complete(JointKind::kArePeersPending)) group.answer(answer);
   }

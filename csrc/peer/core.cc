@@ -390,6 +390,7 @@ Status PeerCore::Inside::heard(const protocol::EpochStart& start) {
   const Status status = membership.begin(start);
   if (!status.ok()) return status;
   operations.begin_generation();
+  joint.agreed(start.together, false);
   FinishJoint result;
   result.topology = membership.topology();
   if (newcomer) {

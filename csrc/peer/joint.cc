@@ -30,7 +30,10 @@ Status Joint::check(const protocol::Answer& answer) const {
 
 void Joint::settle(FinishJoint result, const std::optional<protocol::Answer>& answer) {
   PCCL_ASSERT(open_ && !open_->result);
-  if (answer) last_answer_ = answer;
+  if (answer) {
+    last_answer_ = answer;
+    agreed(answer->together, answer->pending);
+  }
   result.handle = open_->handle;
   result.kind = open_->vote.kind;
   open_->result = std::move(result);
@@ -49,9 +52,17 @@ void Joint::begin_generation() {
   last_answer_.reset();
 }
 
+void Joint::agreed(const std::vector<protocol::Settled>& together, bool pending) {
+  if (together.empty()) return;
+  together_ = together;
+  pending_ = pending;
+}
+
 void Joint::describe(protocol::Resume& resume) const {
   resume.joint_answered = answered();
   resume.last_answer = last_answer_;
+  resume.together = together_;
+  resume.pending = pending_;
 }
 
 void Joint::give_up() {

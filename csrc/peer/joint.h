@@ -40,6 +40,8 @@ class Joint {
   void finish();  // tells the application. REQUIRES: open, settled
   // A new generation: numbers from zero. REQUIRES: nothing open that is not settled.
   void begin_generation();
+  // What the master has to be told after a restart: it was agreed on by several groups.
+  void agreed(const std::vector<protocol::Settled>& together, bool pending);
 
   void give_up();  // to the master: do not wait for the others any longer
   void on_time();
@@ -57,6 +59,8 @@ class Joint {
   uint32_t next_ = 0;
   std::optional<Call> open_;
   std::optional<protocol::Answer> last_answer_;  // in this generation
+  std::vector<protocol::Settled> together_;      // of the last call of several groups
+  bool pending_ = false;                         // its answer
 };
 
 }  // namespace pccl::peer

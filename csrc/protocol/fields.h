@@ -66,6 +66,7 @@ void fields(auto& wire, Is<StateEntry> auto& m) {
 void fields(auto& wire, Is<Offer> auto& m) {
   wire(m.revision, m.strategy, bounded(m.entries, kStateKeysMax));
 }
+void fields(auto& wire, Is<Settled> auto& m) { wire(m.group, m.generation, m.number); }
 void fields(auto& wire, Is<Transfer> auto& m) {
   wire(m.source, m.destination, bounded(m.keys, kStateKeysMax));
 }
@@ -96,6 +97,7 @@ void fields(auto& wire, Is<Notice> auto& m) { wire(prose(m.text)); }
 void fields(auto& wire, Is<EpochStart> auto& m) {
   wire(m.epoch, m.generation, bounded(m.members, kMembersMax), bounded(m.ring, kMembersMax));
   wire(bounded(m.joined, kMembersMax), bounded(m.left, kMembersMax), m.min_peers);
+  wire(bounded(m.together, kGroupsNamedMax));
 }
 void fields(auto& wire, Is<Ask> auto& m) { wire(m.epoch, bounded(m.lost, kMembersMax)); }
 void fields(auto& wire, Is<Report> auto& m) { wire(m.epoch, bounded(m.ops, kOpsOpenMax)); }
@@ -115,6 +117,7 @@ void fields(auto& wire, Is<Vote> auto& m) { wire(m.number, m.kind, m.offer, m.ep
 void fields(auto& wire, Is<JointAbort> auto& m) { wire(m.number, m.epoch); }
 void fields(auto& wire, Is<Answer> auto& m) {
   wire(m.number, m.kind, m.code, prose(m.text), m.pending, m.revision, m.state_hash);
+  wire(bounded(m.together, kGroupsNamedMax));
 }
 void fields(auto& wire, Is<SyncPlan> auto& m) {
   wire(m.number, m.revision, bounded(m.entries, kStateKeysMax),
@@ -128,7 +131,8 @@ void fields(auto& wire, Is<Resume> auto& m) {
   wire.introduction(m.magic, m.version);
   wire(bounded(m.run, kRunNameBytesMax), m.run_id, m.peer, m.epoch, m.ended, m.disturbed);
   wire(bounded(m.ops, kOpsOpenMax), bounded(m.infos, kOpsOpenMax), m.verdict_index, m.stable_index);
-  wire(bounded(m.verdicts, kOpsOpenMax), m.joint_answered, m.last_answer, m.hello);
+  wire(bounded(m.verdicts, kOpsOpenMax), m.joint_answered, m.last_answer);
+  wire(bounded(m.together, kGroupsNamedMax), m.pending, m.hello);
 }
 void fields(auto& wire, Is<Resumed> auto& m) { wire(m.incarnation); }
 

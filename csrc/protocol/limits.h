@@ -23,6 +23,9 @@ inline constexpr size_t kHostBytesMax = 255;  // RFC 1035: a domain name
 inline constexpr size_t kTextBytesMax = 4096;
 // Members of one peer group: each keeps a link to every other, and a report lists all of them.
 inline constexpr size_t kMembersMax = 128;
+// Peer groups that an answer names as settled together; a machine has one for each of its
+// processes.
+inline constexpr size_t kGroupsNamedMax = 1024;
 // Runs one master serves; each costs a few KiB when idle.
 inline constexpr size_t kRunsMax = 1024;
 // Entries of a shared state: a large model has some thousands of tensors.

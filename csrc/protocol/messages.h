@@ -128,9 +128,19 @@ struct Member {
   bool operator==(const Member&) const = default;
 };
 
+// A group's ballot that was settled. `number`: of its votes; kAnyNumber in a broken group, where
+// they differ.
+struct Settled {
+  static constexpr uint32_t kAnyNumber = UINT32_MAX;
+  GroupId group;
+  Epoch generation;
+  uint32_t number = 0;
+  bool operator==(const Settled&) const = default;
+};
+
 // Master -> all members, newcomers included: a new epoch begins. Members in rank order. When it
 // begins a generation, which then has its name, it is also the answer to the joint update_topology
-// of those that voted.
+// of those that voted, and says with which groups it was agreed on.
 struct EpochStart {
   Epoch epoch;
   Epoch generation;
@@ -139,6 +149,7 @@ struct EpochStart {
   std::vector<PeerId> joined;
   std::vector<PeerId> left;
   uint32_t min_peers = 1;
+  std::vector<Settled> together;
   bool operator==(const EpochStart&) const = default;
 };
 
@@ -320,6 +331,7 @@ struct Answer {
   bool pending = false;   // kArePeersPending
   uint64_t revision = 0;  // kSyncSharedState: what was agreed
   uint64_t state_hash = 0;
+  std::vector<Settled> together;  // of a call of all groups that was settled, where there are some
   bool operator==(const Answer&) const = default;
 };
 
@@ -379,6 +391,8 @@ struct Resume {
   std::vector<Verdict> verdicts;      // [stable_index, verdict_index)
   uint32_t joint_answered = 0;        // joint calls of this generation that were answered
   std::optional<Answer> last_answer;  // the last Answer to one of them
+  std::vector<Settled> together;      // as the last Answer or EpochStart had it that had any,
+  bool pending = false;               // and whether that was a yes to are_peers_pending
   std::optional<Hello> hello;         // before admission: a restarted master has forgotten it
   bool operator==(const Resume&) const = default;
 };

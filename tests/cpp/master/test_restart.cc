@@ -197,6 +197,73 @@ TEST_F(Restart, CallsThatFailedForOneFailForAll) {
                               "b < Answer 2 are_peers_pending operation timeout"}));
 }
 
+// Two groups, a and b in epoch 1, c and d in epoch 2. The first has heard the answer.
+struct RestartOfGroups : Restart {
+  RestartOfGroups() {
+    h.found({"a", "b"}, 0);
+    h.found({"c", "d"}, 1);
+  }
+  void restart_after(JointKind kind, bool pending) {
+    for (const char* name : {"a", "b"}) h.vote(name, epoch(1), 0, kind);
+    for (const char* name : {"c", "d"}) h.vote(name, epoch(2), 0, kind);
+    const protocol::Answer answer = *h.last<protocol::Answer>("a");
+    EXPECT_EQ(answer.pending, pending);
+    EXPECT_EQ(answer.together,
+              (std::vector<protocol::Settled>{{{0}, epoch(1), 0}, {{1}, epoch(2), 0}}));
+    h.restart();
+    for (const char* name : {"a", "b"}) {
+      protocol::Resume heard = resume(name);
+      heard.joint_answered = 1;
+      heard.last_answer = answer;
+      heard.together = answer.together;
+      heard.pending = answer.pending;
+      h.come_back(name, heard);
+    }
+    for (const char* name : {"c", "d"}) h.come_back(name, h.resume(name, epoch(2)));
+    h.story();
+    for (const char* name : {"c", "d"}) h.vote(name, epoch(2), 0, kind);
+  }
+};
+
+TEST_F(RestartOfGroups, WhatOneGroupHasHeardTheOtherDoesNotWaitFor) {
+  restart_after(JointKind::kUpdateTopology, false);
+  EXPECT_EQ(h.story(),
+            (Lines{"c < Answer 0 update_topology ok", "d < Answer 0 update_topology ok"}));
+  for (const char* name : {"c", "d"}) h.vote(name, epoch(2), 1);
+  EXPECT_EQ(h.story(), Lines{}) << "the next one is for all again";
+  for (const char* name : {"a", "b"}) h.vote(name, epoch(1), 1);
+  EXPECT_EQ(h.story().size(), 4u);
+}
+
+TEST_F(RestartOfGroups, ItIsAnsweredAlikeThoughMuchHasChanged) {
+  h.enlist("e", Harness::hello(2, -1, 1));
+  h.link_all();
+  restart_after(kPending, true);  // e does not come back
+  EXPECT_EQ(h.story(), (Lines{"c < Answer 0 are_peers_pending ok pending",
+                              "d < Answer 0 are_peers_pending ok pending"}));
+}
+
+TEST_F(RestartOfGroups, AGenerationSaysWithWhomItWasAgreedOn) {
+  h.enlist("e", Harness::hello(2, -1, 0));
+  h.link_all();
+  h.hold_persists = true;
+  for (const char* name : {"c", "d"}) h.vote(name, epoch(2), 0);
+  for (const char* name : {"a", "b"}) h.vote(name, epoch(1), 0);
+  h.hold_persists = false;
+  h.release();
+  const auto* const start = h.last<protocol::EpochStart>("a");
+  ASSERT_NE(start, nullptr);
+  EXPECT_EQ(start->together, h.last<protocol::Answer>("c")->together);
+  h.restart();
+  for (const char* name : {"a", "b"}) h.come_back(name, resume(name));  // they have missed it
+  h.come_back("e", h.resume("e", {}));
+  for (const char* name : {"c", "d"}) h.come_back(name, h.resume(name, epoch(2)));
+  h.story();
+  for (const char* name : {"c", "d"}) h.vote(name, epoch(2), 0);
+  EXPECT_EQ(h.story(),
+            (Lines{"c < Answer 0 update_topology ok", "d < Answer 0 update_topology ok"}));
+}
+
 TEST_F(Restart, TheSharedStateIsWhatItWasAgreedToBe) {
   h.found({"a", "b"});
   h.vote("a", epoch(1), 0, kSync, offer(7, {1}));

@@ -80,7 +80,7 @@ class ByHand {
     hear_a<protocol::Hello>();
     say(protocol::Welcome{self, 7, 1, "127.0.0.1", true});
     hear_a<protocol::Register>();
-    say(protocol::EpochStart{epoch, epoch, {{self, "here"}}, {0}, {self}, {}, 1});
+    say(protocol::EpochStart{epoch, epoch, {{self, "here"}}, {0}, {self}, {}, 1, {}});
   }
 
   const PeerId self{(uint64_t{1} << 32) | 1};

@@ -32,7 +32,7 @@ class StateSyncTest : public testing::Test {
     return {reserved_tag("state " + text(peer_id(source)) + " " + text(peer_id(destination))), 0};
   }
   static protocol::Answer answer(Code code = Code::kOk, std::string text = "") {
-    return {0, JointKind::kSyncSharedState, code, std::move(text), false, 7, 42};
+    return {0, JointKind::kSyncSharedState, code, std::move(text), false, 7, 42, {}};
   }
   std::string refusal(const protocol::SyncPlan& wrong) {
     const std::string story = t.hear(wrong),
