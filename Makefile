@@ -79,10 +79,12 @@ stress: packages-netns setup  ## kill, stop, cut off, spawn processes: MINUTES=m
 bench: packages-netns setup   ## all-reduce beside Gloo and the floor
 	tools/stock-network.sh $(BIN)/python benchmarks/all_reduce.py
 
+# The simulation fills the time in which processes wait for each other.
 test: packages-netns setup core  ## unit, scenarios, a minute of simulation, tidy, multi-process
 	ctest --test-dir build/core -j$(JOBS) --output-on-failure --no-tests=error
-	build/core/pccl-sim --minutes $(SIM_MINUTES)
-	$(BIN)/pytest
+	build/core/pccl-sim --minutes $(SIM_MINUTES) > build/sim.log 2>&1 & simulation=$$!; \
+	  $(BIN)/pytest -n $(JOBS) || { kill $$simulation; exit 1; }; \
+	  wait $$simulation && broken=0 || broken=1; cat build/sim.log; exit $$broken
 
 # --- Checking ------------------------------------------------------------------------------------------------------
 # clang-tidy compiles as clang does, so its run is also the build with the second compiler. It sees a few large units,

@@ -375,12 +375,10 @@ def contributors(work: dist.Work) -> tuple[Contribution, ...]:
     parts = _C.parts(work)
     if not parts:
         raise ValueError('contributors() needs a finished all_reduce with on_loss="keep"')
-    # A complex tensor is reduced as one of twice as many real elements.
-    width = max(parts[-1][0] // max(sum(t.numel() for t in work.result()), 1), 1)
-    stops = [end // width for end, _ in parts]
+    starts = [0, *(stop for stop, _ in parts)]
     return tuple(
         Contribution(start=start, stop=stop, peers=tuple(peers))
-        for start, stop, (_, peers) in zip([0, *stops], stops, parts, strict=False)
+        for start, (stop, peers) in zip(starts, parts, strict=False)
     )
 
 

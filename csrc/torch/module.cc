@@ -182,15 +182,19 @@ py::dict run_info(PcclGroup& group) {
   return to_dict(*info);
 }
 
-// [(end, [peer, ...]), ...] of the elements that were reduced.
+// [(end, [peer, ...]), ...] of the tensor's elements: a complex one is reduced as two real ones.
 py::list parts(const c10::intrusive_ptr<c10d::Work>& work) {
-  const auto* const ours = dynamic_cast<const PcclWork*>(work.get());
+  auto* const ours = dynamic_cast<PcclWork*>(work.get());
   if (ours == nullptr) {
     throw py::type_error("contributors() is for the Work of a pccl group");
   }
+  const std::vector<peer::Part> parts = ours->parts();
+  uint64_t elements = 0;
+  for (const at::Tensor& tensor : ours->result()) elements += static_cast<uint64_t>(tensor.numel());
   py::list list;
-  for (const peer::Part& part : ours->parts()) {
-    list.append(py::make_tuple(part.end, texts(part.contributors)));
+  for (const peer::Part& part : parts) {
+    const uint64_t width = elements == 0 ? 1 : parts.back().end / elements;
+    list.append(py::make_tuple(part.end / width, texts(part.contributors)));
   }
   return list;
 }

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,9 @@ COUNT = 4 << 20  # elements of an all-reduce that takes a while: 16 MiB of float
 class Remote:
     """One peer process, as its test sees it."""
 
-    def __init__(self, pid: int, connection: socket.socket) -> None:
+    def __init__(self, pid: int, connection: socket.socket, namespace: str) -> None:
         self.pid = pid
+        self.namespace = namespace
         self.pidfd = os.pidfd_open(pid)
         self.socket = connection
         self._reader = connection.makefile("r")
@@ -107,10 +108,14 @@ class Fleet:
     """A master, the warm process, and every peer forked from it."""
 
     def __init__(
-        self, *, environment: dict[str, str] | None = None, journal: Path | None = None
+        self,
+        *,
+        environment: dict[str, str] | None = None,
+        journal: Path | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self.journal = journal
-        self.address = "127.0.0.1:0"
+        self.address = f"{host}:0"
         self.start_master()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # Tensors go back to the system when they are freed: what a peer holds tells of leaks.
@@ -126,7 +131,8 @@ class Fleet:
 
     def start_master(self, *more: str) -> None:
         """Starts the master, again at the address it had."""
-        arguments = ["--port", self.address.rpartition(":")[2], *more]
+        host, _, port = self.address.rpartition(":")
+        arguments = ["--host", host, "--port", port, *more]
         if self.journal is not None:
             arguments += ["--journal", str(self.journal)]
         else:
@@ -150,17 +156,24 @@ class Fleet:
         query = "&".join(f"{name}={value}" for name, value in parameters.items())
         return f"pccl://{self.address}/{run}" + (f"?{query}" if query else "")
 
-    def spawn(self) -> Remote:
+    def spawn(self, namespace: str = "") -> Remote:
+        """A new process; in that network namespace (network.py), or in ours."""
         ours, theirs = socket.socketpair()
         with theirs:
-            socket.send_fds(self._control, [b"spawn"], [theirs.fileno()])
-        peer = Remote(int(self._control.recv(100)), ours)
+            socket.send_fds(self._control, [f"spawn {namespace}".encode()], [theirs.fileno()])
+        peer = Remote(int(self._control.recv(100)), ours, namespace)
         self.peers.append(peer)
         return peer
 
-    def found(self, count: int, run: str = "test", **parameters: object) -> list[Remote]:
+    def found(
+        self,
+        count: int,
+        run: str = "test",
+        namespaces: Sequence[str] = (),
+        **parameters: object,
+    ) -> list[Remote]:
         """`count` new peers in one run, in rank order: two found it and let in the others."""
-        newcomers = [self.spawn() for _ in range(count)]
+        newcomers = [self.spawn(*namespaces[i : i + 1]) for i in range(count)]
         url = self.url(run, min_peers=min(2, count), **parameters)
         for peer in newcomers:
             peer.tell("join", url=url)
@@ -214,6 +227,8 @@ class Peer:
         self.torch, self.dist, self.pccl = torch, dist, pccl
         self.say = say
         self.posted: list[Any] = []
+        self.inputs: dict[tuple[int, int], str] = {}  # digests, by count and seed
+        self.base = torch.zeros(0)
         self.weights = torch.zeros(1000)
         self.revision = 0
 
@@ -238,7 +253,9 @@ class Peer:
         return self._attempt(init)
 
     def _tensor(self, count: int, seed: int) -> Any:
-        return self.torch.arange(count, dtype=self.torch.float32).remainder_(64).add_(seed)
+        if len(self.base) != count:
+            self.base = self.torch.arange(count, dtype=self.torch.float32).remainder_(64)
+        return self.base + seed
 
     def all_reduce(
         self,
@@ -250,15 +267,19 @@ class Peer:
         on_loss: str | None = None,
         stride: int = 1,
         dies_at: float = 0.0,
+        repeat: bool = False,
     ) -> dict[str, Any]:
         """Says {"posted": ...} when it is under way, then answers with its end.
 
         `stride` above 1: of a tensor that is not contiguous. `dies_at`: the part of its bytes that
-        have arrived when this process kills itself.
+        have arrived when this process kills itself. `repeat`: if it fails, updates the topology and
+        does it again, at once; the answer says what that gave.
         """
-        tensor = self.torch.zeros(count, stride)[:, 0]
-        tensor.copy_(self._tensor(count, seed))
-        before = digest(tensor)
+        tensor = self._tensor(count, seed)
+        if (count, seed) not in self.inputs:
+            self.inputs[count, seed] = digest(tensor)
+        if stride > 1:
+            tensor = self.torch.zeros(count, stride)[:, 0].copy_(tensor)
 
         def reduce() -> dict[str, Any]:
             received = self.pccl.run_info()["bytes_received"]
@@ -277,12 +298,27 @@ class Peer:
             return {"parts": [(part.start, part.stop, part.peers) for part in parts]}
 
         state = self._attempt(reduce)
+        if repeat and not state["ok"]:
+            return {**state, **self._repeat(tensor)}
         after = digest(tensor)
         return {
             **state,
             "digest": after,
-            "untouched": after == before,
+            "untouched": after == self.inputs[count, seed],
             "values": tensor[:: max(count // 1000, 1)].tolist(),
+        }
+
+    def _repeat(self, tensor: Any) -> dict[str, Any]:
+        """The sum is exact, so a single element that was not restored anywhere would show."""
+        self.pccl.update_topology()
+        self.dist.all_reduce(tensor)
+        repeated = time.monotonic()
+        seeds = tensor - self.dist.get_world_size() * self.base
+        return {
+            "repeated": repeated,
+            "seeds": seeds[0].item(),
+            "exact": bool((seeds == seeds[0]).all()),
+            "digest": digest(tensor),
         }
 
     def post(self, count: int, seed: int, times: int = 1, tag: str = "") -> dict[str, Any]:
@@ -399,7 +435,7 @@ class Peer:
 
 
 def digest(tensor: Any) -> str:
-    return hashlib.blake2b(tensor.numpy().tobytes(), digest_size=8).hexdigest()
+    return hashlib.sha256(tensor.contiguous().numpy()).hexdigest()[:16]
 
 
 def serve(connection: socket.socket) -> None:
@@ -420,6 +456,7 @@ def serve(connection: socket.socket) -> None:
 
 def warm_main(descriptor: int) -> None:
     """Imports everything, starts nothing, forks a peer for each request, ends with its socket."""
+    import network
     import torch
     import torch.distributed  # noqa: F401
 
@@ -437,6 +474,8 @@ def warm_main(descriptor: int) -> None:
         if pid == 0:
             control.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            if namespace := message.partition(b" ")[2].decode():
+                network.enter(namespace)
             serve(socket.socket(fileno=descriptors[0]))
             os._exit(0)
         os.close(descriptors[0])

@@ -1,6 +1,6 @@
-"""Machines for the stress run: network namespaces joined by a bridge, whose cables can be cut.
+"""Machines: network namespaces joined by a bridge, whose cables can be cut.
 
-The orchestrator runs in a namespace of its own (tools/stock-network.sh), where the bridge and the
+Who makes them runs in a namespace of its own (tools/stock-network.sh), where the bridge and the
 master are. A machine is a namespace that lives as long as the process that holds it open, and that
 one ends with us: nothing stays behind, however this run ends.
 """

@@ -10,6 +10,9 @@ import ctypes
 import os
 import signal
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 import network
 import worker

@@ -1,0 +1,261 @@
+"""What the loss of a peer costs with Gloo and with torchft: the same fault as in recovery.py.
+
+    python3 -m venv build/rivals && build/rivals/bin/pip install torchft numpy rich
+    tools/stock-network.sh build/rivals/bin/python benchmarks/recovery_rivals.py gloo
+    tools/stock-network.sh build/rivals/bin/python benchmarks/recovery_rivals.py torchft
+
+World 4, an all-reduce of 256 MiB float32 under way, SIGKILL of a random peer at a random moment;
+times count from the end of its process.
+
+    gloo     until the survivors have the error, and whether their input is what it was. Such a
+             group cannot go on: every trial is a new one
+    torchft  one all-reduce a step, as its README shows it (lighthouse with --quorum_tick_ms 100,
+             --join_timeout_ms 10000; timeout as below): until the survivors have committed their
+             next step. A new replica joins before the next trial
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import select
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rich.progress import track
+
+WORLD = 4
+MIB = 1 << 20
+SETTLING_S = 120.0
+
+
+class Process:
+    """A forked worker that says JSON objects, one a line."""
+
+    def __init__(self, work: Callable[[Callable[..., None]], None]) -> None:
+        reading, writing = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(reading)
+            with os.fdopen(writing, "w", buffering=1) as out:
+                work(lambda **words: print(json.dumps(words), file=out))
+            os._exit(0)
+        os.close(writing)
+        self.pidfd = os.pidfd_open(self.pid)
+        self._lines = os.fdopen(reading)
+
+    def next(self) -> dict[str, Any]:
+        """What it says next; blocks."""
+        line = self._lines.readline()
+        if not line:
+            raise EOFError(f"worker {self.pid} has ended")
+        words: dict[str, Any] = json.loads(line)
+        return words
+
+    def until(self, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        deadline = time.monotonic() + SETTLING_S
+        while time.monotonic() < deadline:
+            words = self.next()
+            if true(words):
+                return words
+        raise TimeoutError(f"worker {self.pid} is not there after {SETTLING_S} s")
+
+    def kill(self) -> float:
+        """Return when it had ended."""
+        signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        select.select([self.pidfd], [], [])
+        ended = time.monotonic()
+        os.waitpid(self.pid, 0)
+        os.close(self.pidfd)
+        self._lines.close()
+        return ended
+
+
+# ---- Gloo ----------------------------------------------------------------------------------------
+
+
+def gloo_worker(
+    say: Callable[..., None], store: str, rank: int, count: int, timeout: float
+) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{store}",
+        rank=rank,
+        world_size=WORLD,
+        timeout=timedelta(seconds=timeout),
+    )
+    tensor = torch.arange(count, dtype=torch.float32) + rank
+    before = tensor.clone()
+    dist.barrier()
+    begun = time.monotonic()
+    dist.all_reduce(tensor)
+    say(whole=time.monotonic() - begun)
+    tensor.copy_(before)
+    dist.barrier()
+    say(begun=True)
+    try:
+        dist.all_reduce(tensor)
+        failed = False
+    except RuntimeError:
+        failed = True
+    say(failed=failed, end=time.monotonic(), untouched=torch.equal(tensor, before))
+
+
+def gloo_trial(count: int, timeout: float) -> list[tuple[float, bool]] | None:
+    """Of each survivor: seconds until it knew, and whether its input was back."""
+    with tempfile.TemporaryDirectory() as folder:
+        workers = [
+            Process(
+                lambda say, rank=rank: gloo_worker(say, f"{folder}/store", rank, count, timeout)
+            )
+            for rank in range(WORLD)
+        ]
+        whole = max(worker.next()["whole"] for worker in workers)
+        for worker in workers:
+            worker.next()
+        victim = random.choice(workers)
+        time.sleep(random.uniform(0.0, 0.7 * whole))  # the moment of the fault
+        fault = victim.kill()
+        ends = [worker.next() for worker in workers if worker is not victim]
+        for worker in workers:
+            if worker is not victim:
+                worker.kill()
+    if not any(end["failed"] for end in ends):
+        return None
+    return [(end["end"] - fault if end["failed"] else 0.0, end["untouched"]) for end in ends]
+
+
+def gloo(trials: int, count: int, timeout: float) -> None:
+    """Run the trials and print what they cost."""
+    last: list[float] = []
+    late = restored = 0
+    for _ in track(range(trials), "gloo", transient=True):
+        while (survivors := gloo_trial(count, timeout)) is None:
+            pass
+        last.append(max(end for end, _ in survivors))
+        late += sum(end > 1.0 for end, _ in survivors)
+        restored += sum(untouched for _, untouched in survivors)
+    total = trials * (WORLD - 1)
+    print(
+        f"gloo, timeout {timeout:g} s: {trials} trials; until the last survivor has the error: "
+        f"median {statistics.median(last):.2f} s, worst {max(last):.2f} s; {late} of {total} "
+        f"survivors later than 1 s; {restored} of {total} had their input back; none can go on"
+    )
+
+
+# ---- torchft -------------------------------------------------------------------------------------
+
+
+def torchft_worker(
+    say: Callable[..., None], lighthouse: str, name: str, count: int, timeout: float
+) -> None:
+    from torchft import Manager, ProcessGroupGloo
+
+    torch.set_num_threads(1)
+    source = torch.ones(count)
+    tensor = torch.ones(count)
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=timedelta(seconds=timeout)),
+        min_replica_size=1,
+        load_state_dict=lambda state: None,
+        state_dict=lambda: {"weights": torch.zeros(1)},
+        replica_id=name,
+        store_addr="127.0.0.1",
+        store_port=store.port,
+        rank=0,
+        world_size=1,
+        lighthouse_addr=lighthouse,
+        timeout=timedelta(seconds=timeout),
+    )
+    while True:
+        begun = time.monotonic()
+        manager.start_quorum()
+        tensor.copy_(source)
+        manager.allreduce(tensor).wait()
+        committed = manager.should_commit()
+        say(
+            committed=committed,
+            world=manager.num_participants(),
+            begun=begun,
+            end=time.monotonic(),
+        )
+
+
+def torchft(trials: int, count: int, timeout: float) -> None:
+    """Run the trials and print what they cost."""
+    from torchft.coordination import LighthouseServer
+
+    # A process of its own, so that nobody forks one that has its threads.
+    def serve(say: Callable[..., None]) -> None:
+        server = LighthouseServer(
+            bind="127.0.0.1:0", min_replicas=1, join_timeout_ms=10000, quorum_tick_ms=100
+        )
+        say(address=server.address())
+        signal.pause()
+
+    lighthouse = Process(serve)
+    address = lighthouse.next()["address"]
+    born = 0
+
+    def spawn() -> Process:
+        nonlocal born
+        born += 1
+        name = f"replica{born}"
+        return Process(lambda say: torchft_worker(say, address, name, count, timeout))
+
+    def whole(words: dict[str, Any]) -> bool:
+        return bool(words["committed"] and words["world"] == WORLD)
+
+    workers = [spawn() for _ in range(WORLD)]
+    times: list[float] = []
+    for _ in track(range(trials), "torchft", transient=True):
+        step = 0.0
+        for worker in workers:
+            words = worker.until(whole)
+            step = words["end"] - words["begun"]
+        victim = random.choice(workers)
+        workers.remove(victim)
+        time.sleep(random.uniform(0.0, 0.7 * step))  # the moment of the fault
+        fault = victim.kill()
+
+        def after(words: dict[str, Any], fault: float = fault) -> bool:
+            return bool(words["committed"] and words["end"] > fault and words["world"] < WORLD)
+
+        times.append(max(worker.until(after)["end"] for worker in workers) - fault)
+        workers.append(spawn())
+    for process in [*workers, lighthouse]:
+        process.kill()
+    print(
+        f"torchft, timeout {timeout:g} s: {trials} trials; until all survivors have committed the "
+        f"next step: median {statistics.median(times):.2f} s, best {min(times):.2f} s, worst "
+        f"{max(times):.2f} s"
+    )
+
+
+def main() -> None:
+    """Run the trials of one of them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("rival", choices=("gloo", "torchft"))
+    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--mib", type=int, default=256, help="of float32 per rank")
+    parser.add_argument("--timeout", type=float, default=10.0, help="of its process group")
+    options = parser.parse_args()
+    rival = gloo if options.rival == "gloo" else torchft
+    rival(options.trials, options.mib * MIB // 4, options.timeout)
+
+
+if __name__ == "__main__":
+    main()
