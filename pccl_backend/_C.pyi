@@ -43,6 +43,7 @@ def join(
     master_timeout: float,
     advertise: str,
     port_range: tuple[int, int],
+    lanes: int,
     restore: bool,
     open_run: bool,
     store: Store,

@@ -173,6 +173,7 @@ def _join(
         master_timeout=settings.master_timeout,
         advertise=settings.advertise,
         port_range=settings.port_range,
+        lanes=settings.lanes,
         restore=settings.restore,
         store=store,
         **arguments,

@@ -21,6 +21,7 @@ PORT_MAX = 2**16 - 1
 MEMBERS = (1, 128)
 PEER_GROUPS = (0, 2**32 - 1)
 TIMEOUT_S = (0.1, 3600.0)
+LANES = (1, 32)
 
 T = TypeVar("T")
 
@@ -35,6 +36,8 @@ class PeerSettings:
         advertise: the host under which others reach this one (PCCL_ADVERTISE); "": as the master
             sees it.
         port_range: first and last port to listen on (PCCL_PORT_RANGE); zeros: any free one.
+        lanes: TCP connections to each neighbour in the ring that this one dials (PCCL_LANES); 0: as
+            many as pay for the way there.
         restore: keep what an operation overwrites until its outcome is known (PCCL_RESTORE).
         on_peer_loss: what becomes of operations in flight when a peer is lost (PCCL_ON_PEER_LOSS):
             "raise" or "retry". Equal on all peers.
@@ -45,6 +48,7 @@ class PeerSettings:
     master_timeout: float = 60.0
     advertise: str = ""
     port_range: tuple[int, int] = (0, 0)
+    lanes: int = 0
     restore: bool = True
     on_peer_loss: str = "raise"
     log_level: str = "warning"
@@ -71,6 +75,7 @@ class PeerSettings:
             master_timeout=look.get("master_timeout", cls.master_timeout, _seconds),
             advertise=look.get("advertise", cls.advertise, _host),
             port_range=look.get("port_range", cls.port_range, _port_range),
+            lanes=look.get("lanes", cls.lanes, _integer(*LANES)),
             restore=look.get("restore", cls.restore, _on_or_off),
             on_peer_loss=look.get("on_peer_loss", cls.on_peer_loss, _peer_loss_policy),
             log_level=look.get("log", cls.log_level, _log_level),
@@ -105,6 +110,7 @@ _PEER_PARAMETERS = (
     "master_timeout",
     "advertise",
     "port_range",
+    "lanes",
     "restore",
     "on_peer_loss",
 )

@@ -44,4 +44,19 @@ std::string Socket::peer_host() const { return peer_address(fd_).host(); }
 std::string Socket::local_host() const { return local_address(fd_).host(); }
 bool Socket::is_loopback() const { return peer_address(fd_).is_loopback(); }
 
+Duration Socket::round_trip() const {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return Duration::zero();
+  return std::chrono::microseconds(info.tcpi_rtt);
+}
+
+void Socket::suit_long_way() const {
+  // Any limit makes the system pace at its own estimate; this one is beyond every network.
+  const uint64_t bytes_per_second = 1'000'000'000'000;
+  setsockopt(fd_, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second);
+  const int unsent_bytes = 256 << 10;
+  setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
+}
+
 }  // namespace pccl::net

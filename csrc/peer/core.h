@@ -155,7 +155,8 @@ struct ForgetPeer {
 };
 struct BeginEpoch {
   Epoch epoch;
-  std::vector<PeerId> peers;  // the other members
+  std::vector<PeerId> peers;       // the other members
+  std::vector<PeerId> neighbours;  // those of them that are next to this one in the ring
 };
 // Posts to the data plane. Memory: the application's for `handle`; for shared state
 // (task.shape.pattern kTransfer and `keys` not empty) the entries `keys` of that joint call, the

@@ -169,11 +169,20 @@ Status Membership::begin(const protocol::EpochStart& start) {
   for (const protocol::Member& member : start.members) {
     if (member.peer != self()) others.push_back(member.peer);
   }
-  context_.emit(BeginEpoch{start.epoch, std::move(others)});
+  context_.emit(BeginEpoch{start.epoch, std::move(others), neighbours()});
   context_.note(LogLevel::kInfo, "epoch " + text(start.epoch) + ": rank " +
                                      std::to_string(topology_.rank) + " of " +
                                      std::to_string(world_size()));
   return {};
+}
+
+std::vector<PeerId> Membership::neighbours() const {
+  const uint32_t world = world_size();
+  const uint32_t place = place_of(topology_.rank);
+  const PeerId before = peer_at(place + world - 1);
+  const PeerId after = peer_at(place + 1);
+  if (after == self()) return {};
+  return before == after ? std::vector{after} : std::vector{before, after};
 }
 
 void Membership::look(Epoch epoch) {

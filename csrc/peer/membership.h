@@ -76,6 +76,7 @@ class Membership {
   // In the ring: the place of a rank, and the peer at a place (modulo the world size).
   uint32_t place_of(uint32_t rank) const;
   PeerId peer_at(uint32_t place) const;
+  std::vector<PeerId> neighbours() const;  // before and after this one, if they are others
 
   // Links: what the master wants to be dialled, and what became of it.
   Status dial(const protocol::Dial& dial);

@@ -217,7 +217,7 @@ void Control::apply(DialPeer& effect) {
 void Control::apply(ForgetPeer& effect) { data_->forget(effect.peer); }
 
 void Control::apply(BeginEpoch& effect) {
-  data_->begin_epoch(effect.epoch, std::move(effect.peers));
+  data_->begin_epoch(effect.epoch, std::move(effect.peers), std::move(effect.neighbours));
 }
 
 void Control::apply(StartOp& effect) {

@@ -41,6 +41,8 @@ inline constexpr size_t kFrameHeaderBytes = 64;
 inline constexpr size_t kFrameTrailerBytes = 8;
 // Payload of one chunk. Larger ones would leave the cache before they are reduced.
 inline constexpr size_t kChunkBytesMax = 4u << 20;
+// Lanes of one link: more do not fill a path better, and each has buffers at both ends.
+inline constexpr uint32_t kLanesMax = 32;
 // One tensor of a collective: offsets and counts stay far inside 64 bits.
 inline constexpr uint64_t kTensorBytesMax = uint64_t{1} << 44;
 

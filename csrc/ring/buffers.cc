@@ -45,7 +45,9 @@ Status OpBuffers::reserve() {
                                  slots % slots_per_slab_ * schedule_.chunk_bytes();
   saves_ = memory_.save && schedule_.receives();
   const uint64_t saved_bytes = saves_ ? schedule_.total_bytes() : 0;
-  if (scratch_.reserve(scratch_bytes) && undo_.reserve(saved_bytes)) return {};
+  if (scratch_.reserve(scratch_bytes) && undo_.reserve(saved_bytes, schedule_.unit_count())) {
+    return {};
+  }
   return {Code::kSystem,
           "no memory for " + std::to_string(scratch_bytes) + " bytes of scratch and " +
               std::to_string(saved_bytes) +
@@ -69,57 +71,49 @@ std::span<const std::byte> OpBuffers::source(const Unit& sent) const {
   return {place(sent), sent.bytes};
 }
 
-std::span<std::byte> OpBuffers::land(const Unit& unit, Action action) {
-  unit_ = unit;
-  action_ = action;
-  reduced_ = 0;
+OpBuffers::Landing OpBuffers::land(const Unit& unit, Action action, std::span<std::byte> spare) {
   switch (action) {
-    case Action::kAccumulate: return {slot(schedule_.slot(unit)), unit.bytes};
-    case Action::kFinish: return {slot(schedule_.finish_slot()), unit.bytes};
+    case Action::kAccumulate: return {unit, action, {slot(schedule_.slot(unit)), unit.bytes}};
+    case Action::kFinish: return {unit, action, spare.first(unit.bytes)};
     case Action::kStore: break;
   }
   std::byte* const target = place(unit);
-  if (saves_) undo_.save(target, unit.bytes);
-  return {target, unit.bytes};
+  if (saves_) undo_.save(unit.id, unit.offset, target, unit.bytes);
+  return {unit, action, {target, unit.bytes}};
 }
 
-void OpBuffers::absorb(size_t at, size_t bytes) {
-  PCCL_ASSERT(at + bytes <= unit_.bytes && at >= reduced_);
-  if (action_ == Action::kStore) return;
+void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
+  const Unit& unit = landing.unit;
+  PCCL_ASSERT(at + bytes <= unit.bytes && at >= landing.reduced);
+  if (landing.action == Action::kStore) return;
   const size_t here = at + bytes;
-  const size_t whole = here == unit_.bytes ? here : here / kCacheLine * kCacheLine;
-  if (whole <= reduced_) return;
-  const size_t piece = whole - reduced_;
+  const size_t whole = here == unit.bytes ? here : here / kCacheLine * kCacheLine;
+  if (whole <= landing.reduced) return;
+  const size_t piece = whole - landing.reduced;
   const size_t elements = piece / element_bytes(memory_.dtype);
-  std::byte* const tensor = place(unit_) + reduced_;
-  if (action_ == Action::kAccumulate) {
-    std::byte* const partial = slot(schedule_.slot(unit_)) + reduced_;
+  std::byte* const tensor = place(unit) + landing.reduced;
+  std::byte* const partial = landing.where.data() + landing.reduced;
+  if (landing.action == Action::kAccumulate) {
     reduce_into(memory_.dtype, memory_.reduce, partial, tensor, elements);
   } else {
-    const std::byte* const partial = slot(schedule_.finish_slot()) + reduced_;
-    if (saves_) undo_.save(tensor, piece);
+    if (saves_) undo_.save(unit.id, unit.offset + landing.reduced, tensor, piece);
     reduce_out(memory_.dtype, memory_.reduce, tensor, partial, tensor, elements);
     finish(memory_.dtype, memory_.reduce, tensor, elements, memory_.contributors);
   }
-  reduced_ = whole;
+  landing.reduced = whole;
 }
 
-// The units that were saved, in the order in which they were.
 void OpBuffers::restore(uint64_t from) {
-  Schedule::Cursor cursor = schedule_.first_receive();
-  for (uint64_t at = 0; at < undo_.length(); schedule_.advance_receive(cursor)) {
-    const Unit unit = schedule_.receive_unit(cursor);
-    if (schedule_.action(unit) == Action::kAccumulate) continue;
-    const uint64_t bytes = std::min<uint64_t>(unit.bytes, undo_.length() - at);
-    if (unit.offset >= from && unit.offset < restored_from_) undo_.restore(at, place(unit), bytes);
-    at += bytes;
+  for (uint64_t id = 0; id < schedule_.unit_count(); ++id) {
+    if (undo_.saved(id) == 0) continue;
+    const Unit unit = schedule_.unit_received(id);
+    if (unit.offset >= from) undo_.restore(id, unit.offset, place(unit));
   }
-  restored_from_ = std::min(restored_from_, from);
 }
 
-void OpBuffers::close() {
+void OpBuffers::close(uint64_t end) {
   scratch_.shrink(0);
-  undo_.close();
+  undo_.shrink(end);
 }
 
 }  // namespace pccl::ring

@@ -2,8 +2,8 @@
 // that memory together with scratch and the saved bytes that make a failed operation leave no trace
 // (promise P2). No socket here, and no decision: the Engine says what lands where, in the order of
 // the schedule. Belongs to one thread.
-// How a landing chunk is dealt with: each piece is reduced as soon as it is there, while it is in
-// cache. A kStore chunk is saved before its first byte lands, which also warms the lines for the
+// How a landing chunk is dealt with: several land at once, one on each lane; each piece is reduced as
+// soon as it is there, while it is in cache. A kStore chunk is saved before its first byte lands, which also warms the lines for the
 // socket's copy; a kFinish chunk piece by piece, before the sum is written. What arrived is the
 // first operand, this rank's tensor the second, always.
 #pragma once
@@ -40,16 +40,24 @@ class OpBuffers {
 
   // Where a unit is sent from.
   std::span<const std::byte> source(const Unit& sent) const;
-  // Where the next unit lands; what it would overwrite is saved. REQUIRES: units in the order of
-  // the schedule.
-  std::span<std::byte> land(const Unit& unit, Action action);
-  // `bytes` more bytes of that unit have landed at its byte `at`: whole elements are reduced.
-  void absorb(size_t at, size_t bytes);
+
+  // A unit that is landing.
+  struct Landing {
+    Unit unit;
+    Action action = Action::kStore;
+    std::span<std::byte> where;
+    size_t reduced = 0;  // bytes of it
+  };
+  // What it would overwrite is saved. `spare`: the lane's own scratch, for a kFinish unit; it has
+  // chunk_bytes() and is the landing's until that is over. REQUIRES: each unit once.
+  Landing land(const Unit& unit, Action action, std::span<std::byte> spare);
+  // `bytes` more bytes of it have landed at its byte `at`: whole elements are reduced.
+  void absorb(Landing& landing, size_t at, size_t bytes);
   // Puts back what was overwritten from the `from`-th byte of the row on, and has not been put back
   // yet. REQUIRES: nothing lands or leaves any more.
   void restore(uint64_t from = 0);
-  // Only restore() will follow: what it does not need is given back.
-  void close();
+  // Only restore() will follow, of what lies before the `end`-th byte: the rest is given back.
+  void close(uint64_t end);
 
  private:
   OpBuffers(const Shape& shape, Memory memory, Pool& pool);
@@ -63,12 +71,6 @@ class OpBuffers {
   Slabs scratch_;
   Undo undo_;
   bool saves_ = false;
-  uint64_t restored_from_ = UINT64_MAX;  // in the row
-
-  // The unit that is landing.
-  Unit unit_;
-  Action action_ = Action::kStore;
-  size_t reduced_ = 0;  // bytes of it
 };
 
 }  // namespace pccl::ring

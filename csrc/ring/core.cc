@@ -1,11 +1,10 @@
-// A link, from LinkUp to LinkDown (what may leave on it is the column on the right):
-//   up          LinkUp, or an epoch of which this peer is no member           Open
+// A lane, from LaneUp to LinkDown (what may leave on it is the column on the right):
+//   up          LaneUp, or an epoch of which this peer is no member           Open
 //   said        we have sent Open(epoch)                                     Open
 //   ready       and its Open(epoch) has come                                 Open, credits, chunks
-//   failed      it broke a rule: everything on it is void until LinkDown      nothing
-// An operation, from OpPosted to OpEnded: its cursors move along the schedule, one chunk in the air
-// per link and direction; at the end of both it is transferred. OpEnded takes it out wherever it
-// stands.
+//   failed      its link broke a rule: all is void until LinkDown            nothing
+// An operation, from OpPosted to OpEnded: units of it are in the air, one per lane and direction;
+// when all have come and gone it is transferred. OpEnded takes it out wherever it stands.
 
 #include "csrc/ring/core.h"
 
@@ -47,28 +46,32 @@ void RingCore::step(const Event& event, Effects& effects) {
 
 void RingCore::on(const EpochBegun& event, Effects& effects) {
   PCCL_ASSERT(event.epoch > epoch_);
-  epoch_ = event.epoch;  // no link is ready from here on: what is drained makes room for nothing
+  epoch_ = event.epoch;  // no lane is ready from here on: what is drained makes room for nothing
   members_ = event.peers;
   while (operations_.size() > 0) drain(operations_.begin()->second, {}, effects);
   for (auto& [peer, link] : links_) {
     link.early.clear();
-    say_open(peer, link, effects);
+    for (uint16_t index = 0; index < link.lanes.size(); ++index) {
+      say_open({peer, index}, link, effects);
+    }
   }
 }
 
-void RingCore::on(const LinkUp& event, Effects& effects) {
-  const auto [at, added] = links_.try_emplace(event.peer);
-  PCCL_ASSERT(added);
-  say_open(event.peer, at->second, effects);
+void RingCore::on(const LaneUp& event, Effects& effects) {
+  Link& link = links_[event.lane.peer];
+  PCCL_ASSERT(event.lane.index == link.lanes.size());
+  link.lanes.emplace_back();
+  say_open(event.lane, link, effects);
 }
 
 void RingCore::on(const LinkDown& event, Effects& effects) {
   Link* const link = find_link(event.peer);
   if (link == nullptr) return;
-  if (link->landing != nullptr) effects.push_back(Revoke{event.peer});
-  if (link->sending != nullptr) {
-    link->sending->sending = false;
-    effects.push_back(Withdraw{event.peer});
+  for (uint16_t index = 0; index < link->lanes.size(); ++index) {
+    const Lane& lane = link->lanes[index];
+    const LaneId id{event.peer, index};
+    if (lane.landing.operation != nullptr) effects.push_back(Revoke{id});
+    if (lane.sending.operation != nullptr) effects.push_back(Withdraw{id});
   }
   for (auto& [key, operation] : operations_) {
     if (operation.task.upstream == event.peer) operation.upstream_lost = true;
@@ -85,18 +88,18 @@ RingCore::Link* RingCore::find_link(PeerId peer) {
   return at == links_.end() ? nullptr : &at->second;
 }
 
-bool RingCore::ready(const Link& link) const {
-  return !link.failed && epoch_ && link.said == epoch_ && link.heard == epoch_;
+bool RingCore::ready(const Link& link, const Lane& lane) const {
+  return !link.failed && epoch_ && lane.said == epoch_ && lane.heard == epoch_;
 }
 
-void RingCore::say_open(PeerId peer, Link& link, Effects& effects) {
-  if (!epoch_ || link.failed || std::find(members_.begin(), members_.end(), peer) == members_.end())
-    return;
+void RingCore::say_open(LaneId id, Link& link, Effects& effects) {
+  const bool member = std::find(members_.begin(), members_.end(), id.peer) != members_.end();
+  if (!epoch_ || link.failed || !member) return;
   net::FrameHeader header;
   header.type = net::FrameType::kOpen;
   header.epoch = epoch_;
-  link.said = epoch_;
-  effects.push_back(SendFrame{peer, header});
+  link.lanes[id.index].said = epoch_;
+  effects.push_back(SendFrame{id, header});
 }
 
 void RingCore::fail(PeerId peer, Link& link, std::string why, Effects& effects) {
@@ -107,34 +110,36 @@ void RingCore::fail(PeerId peer, Link& link, std::string why, Effects& effects) 
 // ---- Frames ----
 
 void RingCore::on(const FrameArrived& event, Effects& effects) {
-  Link* const link = find_link(event.peer);
+  Link* const link = find_link(event.lane.peer);
   if (link == nullptr || link->failed) return;
   switch (event.header.type) {
-    case net::FrameType::kOpen: return on_open(event.peer, *link, event.header, effects);
-    case net::FrameType::kCredit: return on_credit(event.peer, *link, event.header, effects);
+    case net::FrameType::kOpen: return on_open(event.lane, *link, event.header, effects);
+    case net::FrameType::kCredit: return on_credit(event.lane, *link, event.header, effects);
     default:
-      fail(event.peer, *link,
+      fail(event.lane.peer, *link,
            "frame of type " + std::to_string(static_cast<int>(event.header.type)) + " out of place",
            effects);
   }
 }
 
-void RingCore::on_open(PeerId peer, Link& link, const net::FrameHeader& header, Effects& effects) {
-  if (header.epoch <= link.heard)
-    return fail(peer, link,
-                "epoch " + pccl::text(header.epoch) + " opened after " + pccl::text(link.heard),
+void RingCore::on_open(LaneId id, Link& link, const net::FrameHeader& header, Effects& effects) {
+  Lane& lane = link.lanes[id.index];
+  if (header.epoch <= lane.heard)
+    return fail(id.peer, link,
+                "epoch " + pccl::text(header.epoch) + " opened after " + pccl::text(lane.heard),
                 effects);
-  link.heard = header.epoch;
-  if (!ready(link)) return;
+  lane.heard = header.epoch;
+  if (!ready(link, lane)) return;
   for (auto& [key, operation] : operations_) {
-    if (operation.task.upstream == peer) grant(operation, effects);
+    if (operation.task.upstream == id.peer) grant(operation, effects);
   }
+  serve(id.peer, link, effects);
 }
 
-void RingCore::on_credit(PeerId peer, Link& link, const net::FrameHeader& header,
-                         Effects& effects) {
+void RingCore::on_credit(LaneId id, Link& link, const net::FrameHeader& header, Effects& effects) {
   if (header.epoch < epoch_) return;
-  if (!ready(link) || header.epoch != epoch_) {
+  const PeerId peer = id.peer;
+  if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
     return fail(peer, link,
                 "credit in epoch " + pccl::text(header.epoch) + " before both had opened it",
                 effects);
@@ -161,73 +166,76 @@ void RingCore::on_credit(PeerId peer, Link& link, const net::FrameHeader& header
 // ---- Chunks ----
 
 void RingCore::on(const ChunkArriving& event, Effects& effects) {
-  Link* const link = find_link(event.peer);
-  Operation* operation = nullptr;
+  Link* const link = find_link(event.lane.peer);
+  Passage landing;
   if (link != nullptr && !link->failed) {
-    PCCL_ASSERT(link->landing == nullptr);
-    std::string why = judge(event.peer, *link, event.header, operation);
-    if (!why.empty()) fail(event.peer, *link, std::move(why), effects);
+    PCCL_ASSERT(link->lanes[event.lane.index].landing.operation == nullptr);
+    std::string why = judge(event.lane, *link, event.header, landing);
+    if (!why.empty()) fail(event.lane.peer, *link, std::move(why), effects);
   }
-  if (operation == nullptr) {
-    effects.push_back(Discard{event.peer});
+  if (landing.operation == nullptr) {
+    effects.push_back(Discard{event.lane});
     return;
   }
-  link->landing = operation;
-  const Unit unit = operation->schedule.receive_unit(operation->received);
+  Operation& operation = *landing.operation;
+  operation.progress.arriving(landing.unit);
+  link->lanes[event.lane.index].landing = landing;
+  const Unit unit = operation.schedule.unit_received(landing.unit);
   effects.push_back(
-      Land{event.peer, operation->task.handle, unit, operation->schedule.action(unit)});
+      Land{event.lane, operation.task.handle, unit, operation.schedule.action(unit)});
 }
 
-std::string RingCore::judge(PeerId peer, const Link& link, const net::FrameHeader& header,
-                            Operation*& operation) {
+std::string RingCore::judge(LaneId id, const Link& link, const net::FrameHeader& header,
+                            Passage& landing) {
   if (header.epoch < epoch_) return {};
-  if (!ready(link) || header.epoch != epoch_) {
+  if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
     return "chunk in epoch " + pccl::text(header.epoch) + " before both had opened it";
   }
   Operation* const found = operations_.find(header.op);
   // Chunks leave only against credit, so an operation that is not here has ended here.
   if (found == nullptr || found->task.digest != header.digest) return {};
-  if (found->task.upstream != peer)
+  if (found->task.upstream != id.peer)
     return "chunk of " + text(header.op) + " from a peer that is not upstream of it";
-  if (found->upstream_lost) return {};
-  if (found->voided) return "chunk of " + text(header.op) + " after a void one";
-  if (found->received.at_end) return "chunk of " + text(header.op) + " after its last";
-  const Unit unit = found->schedule.receive_unit(found->received);
-  if (header.round != unit.round || header.block != unit.block || header.slice != unit.slice ||
-      header.length != unit.bytes) {
-    return "chunk of " + text(header.op) + " is " +
-           place(header.round, header.block, header.slice, header.length) + "; expected " +
-           place(unit.round, unit.block, unit.slice, unit.bytes);
-  }
-  if (unit.step >= found->granted) return "chunk of " + text(header.op) + " without credit";
-  operation = found;
+  // Upstream has given it up, or has lost what was on the way: the rest means nothing.
+  if (found->upstream_lost || found->voided) return {};
+  const auto known = found->schedule.find(header.round, header.block, header.slice);
+  const std::string what =
+      "chunk of " + text(header.op) + ", " +
+      place(header.round, header.block, header.slice, header.length) + ", ";
+  if (!known) return what + "is none of it";
+  const Unit unit = found->schedule.unit_received(*known);
+  if (header.length != unit.bytes) return what + "has " + std::to_string(unit.bytes) + " bytes";
+  if (unit.step >= found->granted) return what + "came without credit";
+  if (!found->progress.expects(*known)) return what + "came twice";
+  landing = {found, *known};
   return {};
 }
 
 void RingCore::on(const ChunkArrived& event, Effects& effects) {
-  Link* const link = find_link(event.peer);
-  PCCL_ASSERT(link != nullptr && link->landing != nullptr);
-  Operation& operation = *std::exchange(link->landing, nullptr);
+  Link* const link = find_link(event.lane.peer);
+  PCCL_ASSERT(link != nullptr);
+  const Passage landed = std::exchange(link->lanes[event.lane.index].landing, {});
+  PCCL_ASSERT(landed.operation != nullptr);
+  Operation& operation = *landed.operation;
   if (!event.valid) {
     operation.voided = true;
     return;
   }
-  operation.schedule.advance_receive(operation.received);
+  operation.progress.arrived(landed.unit);
   enqueue(operation, effects);
   tell_progress(operation, effects);
   tell_if_transferred(operation, effects);
 }
 
 void RingCore::on(const ChunkSent& event, Effects& effects) {
-  Link* const link = find_link(event.peer);
-  PCCL_ASSERT(link != nullptr && link->sending != nullptr);
-  Operation& operation = *std::exchange(link->sending, nullptr);
-  operation.sending = false;
-  operation.schedule.advance_send(operation.sent);
-  grant(operation, effects);
-  enqueue(operation, effects);
-  serve(event.peer, *link, effects);
-  tell_if_transferred(operation, effects);
+  Link* const link = find_link(event.lane.peer);
+  PCCL_ASSERT(link != nullptr);
+  const Passage gone = std::exchange(link->lanes[event.lane.index].sending, {});
+  PCCL_ASSERT(gone.operation != nullptr);
+  gone.operation->progress.sent(gone.unit);
+  grant(*gone.operation, effects);
+  serve(event.lane.peer, *link, effects);
+  tell_if_transferred(*gone.operation, effects);
 }
 
 // ---- Operations ----
@@ -258,12 +266,25 @@ void RingCore::on(const OpEnded& event, Effects& effects) {
 // waits for, so none arrives after it has finished.
 void RingCore::grant(Operation& operation, Effects& effects) {
   if (!operation.owes_credit()) return;
-  const Link* const link = find_link(operation.task.upstream);
-  if (link == nullptr || !ready(*link)) return;  // on_open asks again
-  operation.granted = operation.schedule.credit(operation.sent);
+  Link* const link = find_link(operation.task.upstream);
+  if (link == nullptr) return;
+  const auto via = free_lane(*link);
+  if (!via) return;  // on_open asks again
+  operation.granted = operation.schedule.credit(operation.progress.sent_until());
   net::FrameHeader header = header_of(operation, net::FrameType::kCredit);
   header.value = operation.granted;
-  effects.push_back(SendFrame{operation.task.upstream, header});
+  effects.push_back(SendFrame{{operation.task.upstream, *via}, header});
+}
+
+// One that is ready and carries no chunk, else one that is ready at least.
+std::optional<uint16_t> RingCore::free_lane(const Link& link) const {
+  std::optional<uint16_t> any;
+  for (uint16_t index = 0; index < link.lanes.size(); ++index) {
+    if (!ready(link, link.lanes[index])) continue;
+    if (link.lanes[index].sending.operation == nullptr) return index;
+    if (!any) any = index;
+  }
+  return any;
 }
 
 void RingCore::enqueue(Operation& operation, Effects& effects) {
@@ -275,23 +296,27 @@ void RingCore::enqueue(Operation& operation, Effects& effects) {
 }
 
 void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
-  if (link.sending != nullptr || link.queue.empty() || !ready(link)) return;
-  Operation& operation = link.queue.pop();
-  operation.sending = true;
-  link.sending = &operation;
-  const Unit unit = operation.schedule.send_unit(operation.sent);
-  net::FrameHeader header = header_of(operation, net::FrameType::kChunk);
-  header.round = unit.round;
-  header.block = unit.block;
-  header.slice = unit.slice;
-  header.length = unit.bytes;
-  effects.push_back(SendChunk{peer, header, operation.task.handle, unit});
+  while (!link.queue.empty()) {
+    const auto index = free_lane(link);
+    if (!index || link.lanes[*index].sending.operation != nullptr) return;
+    Operation& operation = link.queue.pop();
+    const uint64_t id = operation.progress.take();
+    link.lanes[*index].sending = {&operation, id};
+    if (operation.can_send()) link.queue.push(operation);
+    const Unit unit = operation.schedule.unit_sent(id);
+    net::FrameHeader header = header_of(operation, net::FrameType::kChunk);
+    header.round = unit.round;
+    header.block = unit.block;
+    header.slice = unit.slice;
+    header.length = unit.bytes;
+    effects.push_back(SendChunk{{peer, *index}, header, operation.task.handle, unit});
+  }
 }
 
 // Often enough that little is done twice, seldom enough that it costs nothing.
 void RingCore::tell_progress(Operation& operation, Effects& effects) {
   if (!operation.task.keep) return;
-  const uint64_t finished = operation.schedule.finished(operation.received);
+  const uint64_t finished = operation.schedule.finished(operation.progress.received_until());
   const uint64_t news = std::max(operation.task.shape.count / kProgressSteps, uint64_t{1});
   if (finished < operation.told_finished + news) return;
   operation.told_finished = finished;
@@ -299,7 +324,7 @@ void RingCore::tell_progress(Operation& operation, Effects& effects) {
 }
 
 void RingCore::tell_if_transferred(Operation& operation, Effects& effects) {
-  if (operation.told_transferred || !operation.finished()) return;
+  if (operation.told_transferred || !operation.progress.finished()) return;
   operation.told_transferred = true;
   effects.push_back(OpTransferred{operation.task.epoch, operation.task.op});
 }
@@ -307,22 +332,25 @@ void RingCore::tell_if_transferred(Operation& operation, Effects& effects) {
 void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects) {
   const Task& task = operation.task;
   Link* const upstream = find_link(task.upstream);
-  if (upstream != nullptr && upstream->landing == &operation) {
-    upstream->landing = nullptr;
-    effects.push_back(Revoke{task.upstream});
+  for (uint16_t index = 0; upstream != nullptr && index < upstream->lanes.size(); ++index) {
+    Passage& landing = upstream->lanes[index].landing;
+    if (landing.operation != &operation) continue;
+    landing = {};
+    effects.push_back(Revoke{{task.upstream, index}});
   }
   const PeerId next = task.downstream;
   Link* const downstream = find_link(next);
   if (downstream != nullptr && operation.queued) downstream->queue.remove(operation);
-  if (downstream != nullptr && operation.sending) {
-    downstream->sending = nullptr;
-    effects.push_back(Withdraw{next});
+  for (uint16_t index = 0; downstream != nullptr && index < downstream->lanes.size(); ++index) {
+    Passage& sending = downstream->lanes[index].sending;
+    if (sending.operation != &operation) continue;
+    sending = {};
+    effects.push_back(Withdraw{{next, index}});
   }
-  if (end.ending != Ending::kCommitted) {
-    effects.push_back(Restore{task.handle, end.keep * task.shape.element_bytes});
-  }
-  if (end.keep > 0) {
-    effects.push_back(Retain{task.handle, task.epoch, task.op});
+  const uint64_t kept = end.keep * task.shape.element_bytes;
+  if (end.ending != Ending::kCommitted) effects.push_back(Restore{task.handle, kept});
+  if (kept > 0) {
+    effects.push_back(Retain{task.handle, kept, task.epoch, task.op});
   } else {
     effects.push_back(Release{task.handle});
   }

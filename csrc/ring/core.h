@@ -3,9 +3,10 @@
 // simulator's does: the same class. Rules (DESIGN sections 6, 7; deadlock-freedom I1 to I6):
 //  (1) a chunk leaves only against credit of the neighbour that has posted the same operation with
 //      the same digest;
-//  (2) on each link the oldest operation that can send does; one that cannot holds up no other;
-//  (3) nothing of an epoch leaves on a link before both ends have said Open for it; frames of older
-//      epochs, and of operations that have ended here, are discarded;
+//  (2) a link has lanes, which carry one chunk at a time each way: whichever is free takes the next
+//      of the oldest operation that can send; one that cannot holds up no other;
+//  (3) nothing of an epoch leaves on a lane before both ends have said Open for it there; frames of
+//      older epochs, and of operations that have ended here, are discarded;
 //  (4) an ended operation is drained in the same step: landings revoked, the chunk being sent
 //      withdrawn, then the saved bytes restored (abort) or dropped (commit), then OpDrained;
 //  (5) what was on a link that went down is gone: its operations stay until they are ended, but
@@ -35,10 +36,16 @@ struct EpochBegun {  // drops whatever is left of older epochs (all operations h
   Epoch epoch;
   std::vector<PeerId> peers;  // the other members
 };
-struct LinkUp {
+// One connection of a link, counted from 0 as they come up here; both ends count for themselves.
+struct LaneId {
   PeerId peer;
+  uint16_t index = 0;
+  friend auto operator<=>(const LaneId&, const LaneId&) = default;
 };
-struct LinkDown {
+struct LaneUp {  // with its first lane a link is up
+  LaneId lane;
+};
+struct LinkDown {  // with all its lanes
   PeerId peer;
 };
 struct OpPosted {
@@ -53,49 +60,49 @@ struct OpEnded {  // ignored if it was never posted here
   uint64_t keep = 0;
 };
 struct FrameArrived {  // kOpen, kCredit
-  PeerId peer;
+  LaneId lane;
   net::FrameHeader header;
 };
 struct ChunkArriving {
-  PeerId peer;
+  LaneId lane;
   net::FrameHeader header;
 };
-struct ChunkArrived {  // in the landing given last on this link
-  PeerId peer;
+struct ChunkArrived {  // in the landing given last on this lane
+  LaneId lane;
   bool valid = true;
 };
 struct ChunkSent {
-  PeerId peer;
+  LaneId lane;
 };
-using Event = std::variant<EpochBegun, LinkUp, LinkDown, OpPosted, OpEnded, FrameArrived,
+using Event = std::variant<EpochBegun, LaneUp, LinkDown, OpPosted, OpEnded, FrameArrived,
                            ChunkArriving, ChunkArrived, ChunkSent>;
 
 // ---- Effects, in the order in which they must be carried out ----
 
 struct SendFrame {
-  PeerId peer;
+  LaneId lane;
   net::FrameHeader header;
 };
 struct SendChunk {
-  PeerId peer;
+  LaneId lane;
   net::FrameHeader header;
   uint64_t handle;
   Unit unit;
 };
 struct Land {  // answer to ChunkArriving
-  PeerId peer;
+  LaneId lane;
   uint64_t handle;
   Unit unit;
   Action action;
 };
 struct Discard {  // the other answer
-  PeerId peer;
+  LaneId lane;
 };
 struct Revoke {
-  PeerId peer;
+  LaneId lane;
 };
 struct Withdraw {
-  PeerId peer;
+  LaneId lane;
 };
 struct Restore {
   uint64_t handle;
@@ -104,8 +111,9 @@ struct Restore {
 struct Release {
   uint64_t handle;
 };
-struct Retain {  // instead of Release: some of it may have to be restored later
+struct Retain {  // instead of Release: its first bytes may have to be restored later
   uint64_t handle;
+  uint64_t bytes;
   Epoch epoch;
   OpKey op;
 };
@@ -139,18 +147,24 @@ class RingCore {
   std::optional<Epoch> posted(OpKey op);
 
  private:
+  struct Passage {  // a unit that is on its way on a lane
+    Operation* operation = nullptr;  // null: none is
+    uint64_t unit = 0;
+  };
+  struct Lane {
+    Epoch said;   // the last Open that we sent
+    Epoch heard;  // the last Open that came; may be newer than ours
+    Passage landing, sending;
+  };
   struct Link {
     bool failed = false;  // FailLink was said: nothing counts until LinkDown
-    Epoch said;           // the last Open that we sent
-    Epoch heard;          // the last Open that came; may be newer than ours
-    Operation* landing = nullptr;
-    Operation* sending = nullptr;
+    std::vector<Lane> lanes;
     EarlyCredits early;
     SendQueue queue;
   };
 
   void on(const EpochBegun& event, Effects& effects);
-  void on(const LinkUp& event, Effects& effects);
+  void on(const LaneUp& event, Effects& effects);
   void on(const LinkDown& event, Effects& effects);
   void on(const OpPosted& event, Effects& effects);
   void on(const OpEnded& event, Effects& effects);
@@ -159,17 +173,18 @@ class RingCore {
   void on(const ChunkArrived& event, Effects& effects);
   void on(const ChunkSent& event, Effects& effects);
 
-  void on_open(PeerId peer, Link& link, const net::FrameHeader& header, Effects& effects);
-  void on_credit(PeerId peer, Link& link, const net::FrameHeader& header, Effects& effects);
-  // Why a chunk breaks a rule; empty if it does not. `operation` becomes what it belongs to, and
-  // stays null when it is void.
-  std::string judge(PeerId peer, const Link& link, const net::FrameHeader& header,
-                    Operation*& operation);
+  void on_open(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
+  void on_credit(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
+  // Why a chunk breaks a rule; empty if it does not. `landing` becomes what it is, and stays empty
+  // when it is void.
+  std::string judge(LaneId lane, const Link& link, const net::FrameHeader& header,
+                    Passage& landing);
 
   Link* find_link(PeerId peer);
-  bool ready(const Link& link) const;
-  void say_open(PeerId peer, Link& link, Effects& effects);
+  bool ready(const Link& link, const Lane& lane) const;
+  void say_open(LaneId id, Link& link, Effects& effects);
   void grant(Operation& operation, Effects& effects);
+  std::optional<uint16_t> free_lane(const Link& link) const;
   void enqueue(Operation& operation, Effects& effects);
   void serve(PeerId peer, Link& link, Effects& effects);
   void tell_progress(Operation& operation, Effects& effects);

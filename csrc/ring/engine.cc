@@ -10,21 +10,21 @@
 namespace pccl::ring {
 
 struct Engine::Inside {
-  class Link;
+  class OneLane;
   explicit Inside(Callbacks given) : callbacks(std::move(given)) {}
 
   // Steps the core with `event`, then with whatever that caused; at once, unless a step is under
   // way.
   void drive(Event event);
   bool still_true(const Event& event);
-  Link* link_of(PeerId peer);
+  OneLane* find(LaneId lane);
   OpBuffers& buffers_of(uint64_t handle);
   void end_kept(const OpEnded& end);
 
   void apply(SendFrame& effect);
   void apply(SendChunk& effect);
   void apply(Land& effect);
-  void apply(Discard&) {}  // a link without a landing discards
+  void apply(Discard&) {}  // a lane without a landing discards
   void apply(Revoke& effect);
   void apply(Withdraw& effect);
   void apply(Restore& effect) { buffers_of(effect.handle).restore(effect.from); }
@@ -48,57 +48,92 @@ struct Engine::Inside {
   std::map<OpKey, Kept> kept;  // what kAgain has left as it is
   uint64_t handles = 0;
   std::map<OpKey, Epoch> failed;  // told by on_failed, not ended yet
-  std::map<PeerId, std::unique_ptr<Link>> links;
-  // Down, but perhaps on the stack still: destroyed when the next link comes up.
-  std::vector<std::unique_ptr<Link>> gone;
+  std::map<PeerId, std::vector<std::unique_ptr<OneLane>>> links;
+  // Down, but perhaps on the stack still: destroyed when the next lane comes up.
+  std::vector<std::unique_ptr<OneLane>> gone;
   std::vector<Event> waiting;
   Effects effects;  // waiting and effects keep their capacity
   bool stepping = false;
   Counters counters;
 };
 
-// One end of a link: what its reader feeds. A chunk lands in the memory of one operation at a time.
-class Engine::Inside::Link : public net::FrameSink {
+// One end of a lane. A chunk lands in the memory of one operation at a time.
+class Engine::Inside::OneLane : public Engine::Lane {
  public:
-  Link(Inside& engine, PeerId peer, Port& writer) : port(writer), engine_(engine), peer_(peer) {}
+  OneLane(Inside& engine, LaneId lane, Port& writer)
+      : id(lane), port(writer), engine_(engine) {}
+  ~OneLane() override {
+    if (spare_bytes_ > 0) engine_.pool.give(spare_, spare_bytes_);
+  }
 
   void on_frame(const net::FrameHeader& header) override {
-    engine_.drive(FrameArrived{peer_, header});
+    engine_.drive(FrameArrived{id, header});
   }
 
   std::span<std::byte> on_chunk(const net::FrameHeader& header) override {
-    PCCL_ASSERT(!engine_.stepping && landing == nullptr);
-    engine_.drive(ChunkArriving{peer_, header});
-    if (landing == nullptr) return {};
-    if (!where.empty()) return where;
+    PCCL_ASSERT(!engine_.stepping && landing_in_ == nullptr);
+    engine_.drive(ChunkArriving{id, header});
+    if (landing_in_ == nullptr) return {};
+    if (!landing_.where.empty()) return landing_.where;
     on_chunk_end(true);  // it is complete already, and the reader takes an empty span for "discard"
     return {};
   }
 
   void on_piece(size_t at, size_t bytes) override {
-    if (landing == nullptr) return;
-    landing->absorb(at, bytes);
+    if (landing_in_ == nullptr) return;
+    landing_in_->absorb(landing_, at, bytes);
     engine_.counters.bytes_received += bytes;
   }
 
   void on_chunk_end(bool valid) override {
-    if (landing == nullptr) return;
-    landing = nullptr;
-    engine_.drive(ChunkArrived{peer_, valid});
+    if (landing_in_ == nullptr) return;
+    landing_in_ = nullptr;
+    engine_.drive(ChunkArrived{id, valid});
   }
 
+  void chunk_sent() override {
+    if (!known) return;
+    left = true;
+    engine_.counters.bytes_sent += chunk_bytes;
+    engine_.drive(ChunkSent{id});
+  }
+
+  // False if there is no memory for it.
+  bool land(OpBuffers& buffers, const Unit& unit, Action action) {
+    if (action == Action::kFinish && !make_spare(unit.bytes)) return false;
+    landing_in_ = &buffers;
+    landing_ = buffers.land(unit, action, {spare_, spare_bytes_});
+    return true;
+  }
+  void revoke() {
+    landing_in_ = nullptr;
+    port.revoke();
+  }
+
+  const LaneId id;
   Port& port;
-  // The core has heard of it: its effects are meant for this link, not for a predecessor.
+  // The core has heard of it: its effects are meant for this lane, not for a predecessor.
   bool known = false;
-  OpBuffers* landing = nullptr;  // of the chunk that is landing
-  std::span<std::byte> where;
   bool left = false;  // the chunk given last has left, and the core is about to hear of it
   size_t chunk_bytes = 0;
 
  private:
+  bool make_spare(size_t bytes);
+
   Inside& engine_;
-  const PeerId peer_;
+  OpBuffers* landing_in_ = nullptr;  // what the chunk that is landing belongs to
+  OpBuffers::Landing landing_;
+  std::byte* spare_ = nullptr;  // scratch for what arrives here and is not kept
+  size_t spare_bytes_ = 0;
 };
+
+bool Engine::Inside::OneLane::make_spare(size_t bytes) {
+  if (bytes <= spare_bytes_) return true;
+  if (spare_bytes_ > 0) engine_.pool.give(spare_, spare_bytes_);
+  spare_ = engine_.pool.take(bytes);
+  spare_bytes_ = spare_ == nullptr ? 0 : bytes;
+  return spare_ != nullptr;
+}
 
 // ---- Steps ----
 
@@ -124,20 +159,22 @@ void Engine::Inside::drive(Event event) {
 // meanwhile.
 bool Engine::Inside::still_true(const Event& event) {
   if (const auto* sent = std::get_if<ChunkSent>(&event)) {
-    Link* const link = link_of(sent->peer);
-    return link != nullptr && std::exchange(link->left, false);
+    OneLane* const lane = find(sent->lane);
+    return lane != nullptr && std::exchange(lane->left, false);
   }
-  if (const auto* up = std::get_if<LinkUp>(&event)) {
-    const auto at = links.find(up->peer);
-    if (at == links.end()) return false;
-    at->second->known = true;
+  if (const auto* up = std::get_if<LaneUp>(&event)) {
+    const auto at = links.find(up->lane.peer);
+    if (at == links.end() || up->lane.index >= at->second.size()) return false;
+    at->second[up->lane.index]->known = true;
   }
   return true;
 }
 
-Engine::Inside::Link* Engine::Inside::link_of(PeerId peer) {
-  const auto at = links.find(peer);
-  return at == links.end() || !at->second->known ? nullptr : at->second.get();
+Engine::Inside::OneLane* Engine::Inside::find(LaneId lane) {
+  const auto at = links.find(lane.peer);
+  if (at == links.end() || lane.index >= at->second.size()) return nullptr;
+  OneLane* const found = at->second[lane.index].get();
+  return found->known ? found : nullptr;
 }
 
 OpBuffers& Engine::Inside::buffers_of(uint64_t handle) {
@@ -167,33 +204,31 @@ void Engine::Inside::end_kept(const OpEnded& end) {
 // ---- Effects ----
 
 void Engine::Inside::apply(SendFrame& effect) {
-  if (Link* const link = link_of(effect.peer)) link->port.send(effect.header);
+  if (OneLane* const lane = find(effect.lane)) lane->port.send(effect.header);
 }
 
 void Engine::Inside::apply(SendChunk& effect) {
-  Link* const link = link_of(effect.peer);
-  if (link == nullptr) return;
-  link->chunk_bytes = effect.unit.bytes;
-  link->port.send_chunk(effect.header, buffers_of(effect.handle).source(effect.unit));
+  OneLane* const lane = find(effect.lane);
+  if (lane == nullptr) return;
+  lane->chunk_bytes = effect.unit.bytes;
+  lane->port.send_chunk(effect.header, buffers_of(effect.handle).source(effect.unit));
 }
 
 void Engine::Inside::apply(Land& effect) {
-  Link* const link = link_of(effect.peer);
-  if (link == nullptr) return;
-  link->landing = &buffers_of(effect.handle);
-  link->where = link->landing->land(effect.unit, effect.action);
+  OneLane* const lane = find(effect.lane);
+  if (lane == nullptr) return;
+  if (lane->land(buffers_of(effect.handle), effect.unit, effect.action)) return;
+  callbacks.on_fail_link(effect.lane.peer, "no memory for a chunk that arrives, " +
+                                               std::to_string(effect.unit.bytes) + " bytes");
 }
 
 void Engine::Inside::apply(Revoke& effect) {
-  Link* const link = link_of(effect.peer);
-  if (link == nullptr) return;
-  link->landing = nullptr;
-  link->port.revoke();
+  if (OneLane* const lane = find(effect.lane)) lane->revoke();
 }
 
 void Engine::Inside::apply(Retain& effect) {
   const auto at = buffers.find(effect.handle);
-  at->second->close();
+  at->second->close(effect.bytes);
   Kept& those = kept[effect.op];
   those.epoch = effect.epoch;
   those.buffers.push_back(std::move(at->second));
@@ -201,10 +236,10 @@ void Engine::Inside::apply(Retain& effect) {
 }
 
 void Engine::Inside::apply(Withdraw& effect) {
-  Link* const link = link_of(effect.peer);
-  if (link == nullptr) return;
-  link->left = false;
-  link->port.withdraw();
+  OneLane* const lane = find(effect.lane);
+  if (lane == nullptr) return;
+  lane->left = false;
+  lane->port.withdraw();
 }
 
 // ---- Engine ----
@@ -216,24 +251,24 @@ void Engine::begin_epoch(Epoch epoch, std::vector<PeerId> peers) {
   inside_->drive(EpochBegun{epoch, std::move(peers)});
 }
 
-net::FrameSink& Engine::link_up(PeerId peer, Port& port) {
+Engine::Lane& Engine::lane_up(PeerId peer, Port& port) {
   if (!inside_->stepping) inside_->gone.clear();
-  const auto [at, added] =
-      inside_->links.try_emplace(peer, std::make_unique<Inside::Link>(*inside_, peer, port));
-  PCCL_ASSERT(added);
-  Inside::Link& link = *at->second;
-  inside_->drive(LinkUp{peer});
-  return link;
+  auto& lanes = inside_->links[peer];
+  const LaneId id{peer, static_cast<uint16_t>(lanes.size())};
+  Inside::OneLane& lane =
+      *lanes.emplace_back(std::make_unique<Inside::OneLane>(*inside_, id, port));
+  inside_->drive(LaneUp{id});
+  return lane;
 }
 
 void Engine::link_down(PeerId peer) {
   const auto at = inside_->links.find(peer);
   if (at == inside_->links.end()) return;
-  Inside::Link& link = *at->second;
-  link.landing = nullptr;
-  link.port.revoke();
-  link.port.withdraw();
-  inside_->gone.push_back(std::move(at->second));
+  for (auto& lane : at->second) {
+    lane->revoke();
+    lane->port.withdraw();
+    inside_->gone.push_back(std::move(lane));
+  }
   inside_->links.erase(at);
   inside_->drive(LinkDown{peer});
 }
@@ -259,14 +294,6 @@ void Engine::end(OpEnded end) {
   const Epoch epoch = at->second;
   inside_->failed.erase(at);
   inside_->callbacks.on_drained(epoch, op);
-}
-
-void Engine::chunk_sent(PeerId peer) {
-  Inside::Link* const link = inside_->link_of(peer);
-  if (link == nullptr) return;
-  link->left = true;
-  inside_->counters.bytes_sent += link->chunk_bytes;
-  inside_->drive(ChunkSent{peer});
 }
 
 Engine::Counters Engine::counters() const {

@@ -1,5 +1,5 @@
-// Engine: RingCore with hands. Applies its effects to memory and to ports; a port is a lane, or the
-// simulator's wire. Neither sockets nor time here. Single-threaded: belongs to whoever drives it
+// Engine: RingCore with hands. Applies its effects to memory and to ports; a port is a lane's, or the
+// simulator's. Neither sockets nor time here. Single-threaded: belongs to whoever drives it
 // (the data loop).
 // Every method may be called from inside a callback or a port: what it causes then happens after
 // what is under way. Sinks are different: only the link's reader feeds them, and never from inside
@@ -22,7 +22,7 @@
 
 namespace pccl::ring {
 
-// The sending half of a link.
+// The sending half of a lane.
 class Port {
  public:
   virtual ~Port() = default;
@@ -31,7 +31,7 @@ class Port {
   // The chunk being sent: its payload is not touched after this returns, chunk_sent() is not called
   // for it. The next send_chunk() may follow at once.
   virtual void withdraw() = 0;
-  // The landing of the reader on this link: not touched after this returns.
+  // The landing of the reader on this lane: not touched after this returns.
   virtual void revoke() = 0;
 };
 
@@ -51,13 +51,17 @@ class Engine {
   ~Engine();
 
   void begin_epoch(Epoch epoch, std::vector<PeerId> peers);
-  // The returned sink is what the link's FrameReader feeds; it is valid until link_down(peer)
-  // returns, and so must the port be. Pings are not for it: whoever owns the link answers them.
-  net::FrameSink& link_up(PeerId peer, Port& port);
-  void link_down(PeerId peer);
+  // A connection to a peer: its link is up with the first one. The returned sink is what the lane's
+  // FrameReader feeds, and whom its port tells; it is valid until link_down(peer) returns, and so
+  // must the port be. Pings are not for it: whoever owns the lane answers them.
+  class Lane : public net::FrameSink {
+   public:
+    virtual void chunk_sent() = 0;  // the port's chunk has left
+  };
+  Lane& lane_up(PeerId peer, Port& port);
+  void link_down(PeerId peer);  // with all its lanes
   void post(Task task, Memory memory);
   void end(OpEnded end);
-  void chunk_sent(PeerId peer);  // the port's chunk has left
 
   // For run_info: bytes of tensors received, sent; operations open; scratch and saved bytes held.
   struct Counters {

@@ -9,20 +9,15 @@ namespace pccl::ring {
 Operation::Operation(Task posted, uint64_t age)
     : task(std::move(posted)),
       schedule(task.shape),
-      serial(age),
-      sent(schedule.first_send()),
-      received(schedule.first_receive()) {
-  PCCL_ASSERT(sent.at_end || task.downstream);
-  PCCL_ASSERT(received.at_end || task.upstream);
-}
-
-bool Operation::can_send() const {
-  return !sent.at_end && !sending && !downstream_lost && sent.step < allowed &&
-         schedule.may_send(sent, received);
+      progress(schedule),
+      serial(age) {
+  PCCL_ASSERT(!schedule.sends() || task.downstream);
+  PCCL_ASSERT(!schedule.receives() || task.upstream);
 }
 
 bool Operation::owes_credit() const {
-  return !received.at_end && !upstream_lost && schedule.credit(sent) > granted;
+  return !progress.received_until().at_end && !upstream_lost &&
+         schedule.credit(progress.sent_until()) > granted;
 }
 
 Operation& OpTable::add(const Task& task) {

@@ -1,6 +1,6 @@
-// OpTable: the operations in flight on this peer, each with how far it has come: where its two
-// cursors stand in the schedule, what it may send and what it has let its upstream send. Pure;
-// plain data that RingCore moves along.
+// OpTable: the operations in flight on this peer, each with how far it has come: its progress along
+// the schedule, what it may send and what it has let its upstream send. Pure; plain data that
+// RingCore moves along.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <map>
 
 #include "csrc/base/ids.h"
+#include "csrc/ring/progress.h"
 #include "csrc/ring/schedule.h"
 
 namespace pccl::ring {
@@ -26,21 +27,20 @@ struct Task {
 
 struct Operation {
   Operation(Task posted, uint64_t age);
+  Operation(const Operation&) = delete;  // its progress refers to its schedule
+  Operation& operator=(const Operation&) = delete;
 
-  // True when the unit at `sent` may leave now, as far as data and credit go.
-  bool can_send() const;
-  // The credit that upstream should have by now, if it is more than `granted`.
+  // True when some unit may leave now, as far as data and credit go.
+  bool can_send() const { return !downstream_lost && progress.can_send(allowed); }
+  // Whether upstream should have more credit by now than `granted`.
   bool owes_credit() const;
-  bool finished() const { return received.at_end && sent.at_end; }
 
   const Task task;
   const Schedule schedule;
-  const uint64_t serial;  // grows from one posting to the next
-  Schedule::Cursor sent;  // the unit that leaves next, or is leaving
-  Schedule::Cursor received;
+  Progress progress;
+  const uint64_t serial;       // grows from one posting to the next
   uint64_t allowed = 0;        // steps downstream has room for, as far as we have heard
   uint64_t granted = 0;        // steps upstream may send, as we last told it
-  bool sending = false;        // the unit at `sent` is on its way
   bool queued = false;         // waits in its link's SendQueue
   uint64_t told_finished = 0;  // elements
   bool told_transferred = false;

@@ -121,33 +121,65 @@ bool Schedule::receives() const {
   return in_ring() || shape_.rank > 0;
 }
 
-Schedule::Cursor Schedule::first_send() const { return {0, 0, !sends()}; }
-Schedule::Cursor Schedule::first_receive() const { return {0, 0, !receives()}; }
-void Schedule::advance_send(Cursor& cursor) const { advance(cursor); }
-void Schedule::advance_receive(Cursor& cursor) const { advance(cursor); }
-
-// In step t the rounds q with a slice t - q go in rising order. A cursor's position is the round,
-// or the block of a transfer.
+// In step t the rounds q with a slice t - q go in rising order: a cursor's position.
 void Schedule::advance(Cursor& cursor) const {
   PCCL_DCHECK(!cursor.at_end);
-  if (in_ring() && ++cursor.position <= std::min<uint64_t>(cursor.step, rounds_ - 1)) return;
+  if (++cursor.position <= std::min(cursor.step, rounds_ - 1)) return;
   ++cursor.step;
   cursor.at_end = cursor.step == step_count();
-  if (in_ring()) {
-    cursor.position = static_cast<uint32_t>(cursor.step < slices_ ? 0 : cursor.step - slices_ + 1);
-  } else if (!cursor.at_end && shape_.pattern == Pattern::kTransfer) {
-    cursor.position += cursor.step == first_steps_[cursor.position + 1];
-  }
+  cursor.position = static_cast<uint32_t>(cursor.step < slices_ ? 0 : cursor.step - slices_ + 1);
 }
 
-Unit Schedule::unit(const Cursor& cursor, uint32_t block) const {
+uint64_t Schedule::id(const Cursor& cursor) const {
   PCCL_DCHECK(!cursor.at_end);
+  return (cursor.step - cursor.position) * rounds_ + cursor.position;
+}
+
+Schedule::Cursor Schedule::place(uint64_t id) const {
+  const uint64_t round = id % rounds_;
+  return {id / rounds_ + round, static_cast<uint32_t>(round), false};
+}
+
+std::optional<uint64_t> Schedule::find(uint16_t round, uint32_t block, uint32_t slice) const {
+  if (round >= rounds_) return std::nullopt;
+  uint64_t first = 0, end = slices_;  // of the slices it may be
+  if (shape_.pattern == Pattern::kTransfer) {
+    if (block >= shape_.block_bytes.size()) return std::nullopt;
+    first = first_steps_[block];
+    end = first_steps_[block + 1];
+  }
+  if (slice >= end - first) return std::nullopt;
+  const uint64_t id = (first + slice) * rounds_ + round;
+  return unit_received(id).block == block ? std::optional(id) : std::nullopt;
+}
+
+Schedule::Sources Schedule::sources() const {
+  if (in_ring()) return {unit_count(), std::max(rounds_, uint64_t{1})};
+  return {shape_.rank == 0 ? unit_count() : 0, 1};
+}
+
+std::optional<uint64_t> Schedule::unlocked_by(uint64_t received) const {
+  if (!sends()) return std::nullopt;
+  if (!in_ring()) return received;
+  return (received + 1) % rounds_ == 0 ? std::nullopt : std::optional(received + 1);
+}
+
+// Of kBroadcast and kTransfer, whose units are their slices.
+uint32_t Schedule::block_of(uint64_t id) const {
+  if (shape_.pattern != Pattern::kTransfer) return 0;
+  const auto after = std::upper_bound(first_steps_.begin(), first_steps_.end(), id);
+  return static_cast<uint32_t>(after - first_steps_.begin() - 1);
+}
+
+Unit Schedule::unit(uint64_t id, uint32_t block) const {
+  PCCL_DCHECK(id < unit_count());
   Unit unit;
-  unit.step = cursor.step;
-  unit.round = static_cast<uint16_t>(in_ring() ? cursor.position : 0);
+  unit.id = id;
+  unit.round = static_cast<uint16_t>(id % rounds_);
+  unit.step = id / rounds_ + unit.round;
   unit.block = block;
-  const uint64_t before = shape_.pattern == Pattern::kTransfer ? first_steps_[block] : unit.round;
-  unit.slice = static_cast<uint32_t>(cursor.step - before);
+  const uint64_t before = shape_.pattern == Pattern::kTransfer ? first_steps_[block] : 0;
+  unit.slice = static_cast<uint32_t>(id / rounds_ - before);
   uint64_t start = 0, end = 0, chunk = chunk_bytes_;  // of the unit; where its row ends
   if (shape_.pattern == Pattern::kAllReduce) {
     if (unit.slice + 1 == slices_) chunk = last_chunk_bytes_;
@@ -162,15 +194,16 @@ Unit Schedule::unit(const Cursor& cursor, uint32_t block) const {
   return unit;
 }
 
-Unit Schedule::send_unit(const Cursor& cursor) const {
-  if (!in_ring()) return unit(cursor, cursor.position);
-  return unit(cursor, (shape_.rank + shape_.world - cursor.position % shape_.world) % shape_.world);
+Unit Schedule::unit_sent(uint64_t id) const {
+  if (!in_ring()) return unit(id, block_of(id));
+  const auto round = static_cast<uint32_t>(id % rounds_);
+  return unit(id, (shape_.rank + shape_.world - round % shape_.world) % shape_.world);
 }
 
-Unit Schedule::receive_unit(const Cursor& cursor) const {
-  if (!in_ring()) return unit(cursor, cursor.position);
-  return unit(cursor,
-              (shape_.rank + 2 * shape_.world - 1 - cursor.position % shape_.world) % shape_.world);
+Unit Schedule::unit_received(uint64_t id) const {
+  if (!in_ring()) return unit(id, block_of(id));
+  const auto round = static_cast<uint32_t>(id % rounds_);
+  return unit(id, (shape_.rank + 2 * shape_.world - 1 - round % shape_.world) % shape_.world);
 }
 
 Action Schedule::action(const Unit& received) const {
@@ -185,7 +218,7 @@ bool Schedule::from_scratch(const Unit& sent) const {
 
 uint32_t Schedule::slot_count() const {
   if (shape_.pattern != Pattern::kAllReduce || rounds_ == 0) return 0;
-  return finish_slot() + 1;
+  return kDepth * slots_per_step();
 }
 
 // In one step the accumulating rounds are neighbours, as many as there are slices or fewer: counted
@@ -206,18 +239,6 @@ uint32_t Schedule::slot_sent(const Unit& sent) const {
          (sent.round - 1) % slots_per_step();
 }
 
-uint32_t Schedule::finish_slot() const { return kDepth * slots_per_step(); }
-
-bool Schedule::passed(const Cursor& cursor, uint64_t step, uint32_t position) const {
-  return cursor.at_end || cursor.step > step || (cursor.step == step && cursor.position > position);
-}
-
-bool Schedule::may_send(const Cursor& send, const Cursor& received) const {
-  if (send.at_end) return false;
-  if (in_ring()) return send.position == 0 || passed(received, send.step - 1, send.position - 1);
-  return shape_.rank == 0 || received.at_end || received.step > send.step;
-}
-
 // What arrives in step t leaves in step t + 1, and its slot is taken again in step t + kDepth.
 uint64_t Schedule::credit(const Cursor& sent) const {
   const bool scratch_is_enough = shape_.pattern != Pattern::kAllReduce || shape_.world == 2;
@@ -229,7 +250,7 @@ uint64_t Schedule::credit(const Cursor& sent) const {
 uint64_t Schedule::finished(const Cursor& received) const {
   PCCL_DCHECK(shape_.pattern == Pattern::kAllReduce);
   if (received.at_end) return shape_.count;
-  const uint64_t slices = std::max<uint64_t>(received.step + 1, rounds_) - rounds_;
+  const uint64_t slices = std::max(received.step + 1, rounds_) - rounds_;
   return slices * shape_.world * chunk_bytes_ / shape_.element_bytes;
 }
 

@@ -1,6 +1,6 @@
-// Schedule: which piece of a tensor a rank sends and receives next. Pure arithmetic over (kind,
-// rank, world, sizes); every member computes the same schedule from the same operation, so nothing
-// of it travels.
+// Schedule: which pieces of a tensor a rank sends and receives, and in which order they should
+// travel. Pure arithmetic over (kind, rank, world, sizes); every member computes the same schedule
+// from the same operation, so nothing of it travels.
 //
 // An all-reduce cuts the tensor into slices, each slice into `world` blocks of one chunk. Every
 // slice makes 2(N-1) rounds: N-1 of reduce-scatter, N-1 of all-gather. In step t a rank sends round
@@ -21,6 +21,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "csrc/base/dtype.h"
@@ -46,9 +47,11 @@ struct Shape {
   std::vector<uint64_t> block_bytes;  // kTransfer only: the size of each block
 };
 
-// One chunk of the schedule. `bytes` may be 0: the frame still travels, so that both ends count
-// alike.
+// One chunk of the schedule, as one rank sends or receives it. `id` counts them slice by slice, and
+// is the same for the two ends of its way. `bytes` may be 0: the frame still travels, so that both
+// ends count alike.
 struct Unit {
+  uint64_t id = 0;
   uint64_t step = 0;
   uint32_t slice = 0;
   uint16_t round = 0;
@@ -77,33 +80,42 @@ class Schedule {
   bool sends() const;
   bool receives() const;
 
-  // Iteration in the order in which chunks travel. A cursor is at a unit or at the end.
+  // Units in the order in which they should travel: where lanes are many, they arrive in another.
+  // A cursor is at a unit or at the end.
   struct Cursor {
     uint64_t step = 0;
     uint32_t position = 0;
     bool at_end = false;
   };
-  Cursor first_send() const;
-  Cursor first_receive() const;
-  void advance_send(Cursor& cursor) const;
-  void advance_receive(Cursor& cursor) const;
-  Unit send_unit(const Cursor& cursor) const;
-  Unit receive_unit(const Cursor& cursor) const;
+  uint64_t unit_count() const { return rounds_ * slices_; }
+  Cursor first() const { return {0, 0, unit_count() == 0}; }
+  void advance(Cursor& cursor) const;
+  uint64_t id(const Cursor& cursor) const;
+  Cursor place(uint64_t id) const;
+  Unit unit_sent(uint64_t id) const;
+  Unit unit_received(uint64_t id) const;
+  // The unit with these marks, if it is one of this schedule.
+  std::optional<uint64_t> find(uint16_t round, uint32_t block, uint32_t slice) const;
+
+  // What may be sent without having received anything: 0, stride, 2 x stride... below the end.
+  struct Sources {
+    uint64_t end = 0;
+    uint64_t stride = 1;
+  };
+  Sources sources() const;
+  // What may be sent once `received` is here, if anything.
+  std::optional<uint64_t> unlocked_by(uint64_t received) const;
 
   // What a received unit does, and where a sent one comes from.
   Action action(const Unit& received) const;
   bool from_scratch(const Unit& sent) const;
   // Scratch: slots of chunk_bytes each. slot(received) is where a kAccumulate unit lands (and is
-  // sent from, one round later), slot_sent(sent) the same slot seen from the sender's unit; kFinish
-  // units land in finish_slot().
+  // sent from, one round later), slot_sent(sent) the same slot seen from the sender's unit. A
+  // kFinish unit lands in scratch of the lane's own.
   uint32_t slot_count() const;
   uint32_t slot(const Unit& received) const;
   uint32_t slot_sent(const Unit& sent) const;
-  uint32_t finish_slot() const;
 
-  // True when `send` may leave as far as data goes: what it forwards has been received (all before
-  // `received`).
-  bool may_send(const Cursor& send, const Cursor& received) const;
   // How many steps upstream may have sent, given that all before `sent` have left us: the credit to
   // grant.
   uint64_t credit(const Cursor& sent) const;
@@ -114,9 +126,8 @@ class Schedule {
  private:
   // kAllReduce, kAllGather: software-pipelined rounds. Else one round, units in a row.
   bool in_ring() const;
-  void advance(Cursor& cursor) const;
-  Unit unit(const Cursor& cursor, uint32_t block) const;
-  bool passed(const Cursor& cursor, uint64_t step, uint32_t position) const;
+  uint32_t block_of(uint64_t id) const;
+  Unit unit(uint64_t id, uint32_t block) const;
   uint32_t slots_per_step() const;
 
   Shape shape_;
@@ -124,7 +135,7 @@ class Schedule {
   uint64_t total_bytes_ = 0;   // of all blocks
   uint32_t chunk_bytes_ = 64;
   uint32_t last_chunk_bytes_ = 64;  // kAllReduce: in the last slice
-  uint32_t rounds_ = 0;             // 0: nothing travels at all
+  uint64_t rounds_ = 0;             // 0: nothing travels at all
   uint64_t slices_ = 0;             // kTransfer: units of all blocks
   // kTransfer: where each block starts in the row of all blocks, and the step of its first unit.
   std::vector<uint64_t> block_offsets_;

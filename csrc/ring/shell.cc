@@ -1,6 +1,6 @@
 // The happy path, on the data loop: the listener hands in a socket or a dial connects one; a
 // ShellLink introduces both ends; it joins the Engine and is reported up (by the side that
-// dialled). What can go wrong: see shell.h.
+// dialled, which also opens further lanes, all at once). What can go wrong: see shell.h.
 
 #include "csrc/ring/shell.h"
 
@@ -9,6 +9,7 @@
 #include <future>
 #include <list>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "csrc/base/assert.h"
@@ -25,6 +26,13 @@ constexpr Duration kRetryMax = std::chrono::seconds(1);
 // Connections that have not said who they are. Honest ones do within a round trip, so the oldest
 // goes first.
 constexpr size_t kStrangersMax = 256;
+
+// A network that is shared by few: nothing is gained by more than one lane, or by pacing.
+constexpr Duration kLongWay = std::chrono::milliseconds(1);
+// One flow with the buffers of a stock host carries some hundred Mbit/s at this round trip; the
+// longer the way, the less, for the window as for what is lost.
+constexpr Duration kRoundTripPerLane = std::chrono::milliseconds(10);
+constexpr uint32_t kLanesFar = 2;  // at least, over a long way
 
 // Two processes that read the same here are on one machine since its last start.
 uint64_t machine_id() {
@@ -43,6 +51,17 @@ struct Shell::Inside {
     std::unique_ptr<ShellLink> link;
     std::unique_ptr<net::Timer> retry;
   };
+  // A further lane that is connecting or introducing.
+  struct Opening {
+    std::unique_ptr<net::Connector> connector;
+    std::unique_ptr<ShellLink> lane;
+  };
+  struct Link {
+    const ShellLink& first() const { return *lanes.front(); }
+    std::vector<std::unique_ptr<ShellLink>> lanes;  // never empty
+    std::optional<net::Endpoint> dialled;           // nothing: the other side has dialled
+    std::list<Opening> opening;
+  };
 
   Inside(const Options& given, Callbacks called);
 
@@ -55,15 +74,22 @@ struct Shell::Inside {
   void forget(PeerId peer);
   void drop(PeerId peer);
 
+  void widen(PeerId peer);
+  uint32_t lanes_for(const ShellLink& lane) const;
+  void open_lane(PeerId peer, Link& link);
+  void opened(PeerId peer, std::list<Opening>::iterator opening, Result<net::Socket> result);
+
   void accepted(net::Socket socket);
   void introduced(std::list<std::unique_ptr<ShellLink>>::iterator stranger);
   bool is_up(const ShellLink& link) const;
   void join(std::unique_ptr<ShellLink> link);
+  void join_further(Link& link, std::unique_ptr<ShellLink> lane);
   Duration tick() const { return options.peer_timeout / protocol::kTicksPerTimeout; }
   void on_tick();
   void probe(PeerId peer);
   void lost(PeerId peer, const std::string& why);
   void bury(std::unique_ptr<ShellLink> link);
+  void close(std::unique_ptr<ShellLink> link);
   void report_up(const ShellLink& link) {
     callbacks.on_link({link.peer(), LinkState::kUp, {}, link.serial()});
   }
@@ -80,7 +106,8 @@ struct Shell::Inside {
   std::unique_ptr<net::Timer> ticks;
   std::map<PeerId, Dial> dials;
   std::list<std::unique_ptr<ShellLink>> strangers;  // oldest first
-  std::map<PeerId, std::unique_ptr<ShellLink>> links;
+  std::map<PeerId, Link> links;
+  std::vector<PeerId> neighbours;
   std::map<PeerId, std::unique_ptr<net::Timer>> probes;
   std::vector<std::unique_ptr<ShellLink>> buried;  // closed, perhaps on the stack still
   uint32_t serials = 0;                            // of connections that we have made
@@ -114,14 +141,11 @@ void Shell::Inside::listen(const std::string& host) {
 void Shell::Inside::dial(PeerId peer, const net::Endpoint& at, uint32_t dead_serial) {
   const auto up = links.find(peer);
   if (up != links.end()) {
-    if (up->second->serial() > dead_serial) return report_up(*up->second);
+    if (up->second.first().serial() > dead_serial) return report_up(up->second.first());
     drop(peer);
   }
   Dial& dial = dials[peer];
-  if (dial.link != nullptr) {
-    dial.link->close();
-    bury(std::move(dial.link));
-  }
+  close(std::move(dial.link));
   dial.at = at;
   dial.retry = std::make_unique<net::Timer>(loop, [this, peer] { attempt(peer); });
   attempt(peer);
@@ -143,8 +167,8 @@ void Shell::Inside::connected(PeerId peer, Result<net::Socket> result) {
     bury(std::move(dials.at(peer).link));
     unreachable(peer, why.message);
   };
-  dial.link = std::make_unique<ShellLink>(loop, std::move(result.value()), identity, peer,
-                                          net::text(dial.at), ++serials,
+  dial.link = std::make_unique<ShellLink>(loop, std::move(result.value()), identity,
+                                          ShellLink::Target{peer, ++serials}, net::text(dial.at),
                                           ShellLink::Callbacks{on_introduced, on_ended});
 }
 
@@ -162,11 +186,65 @@ void Shell::Inside::drop(PeerId peer) {
   probes.erase(peer);
   const auto at = links.find(peer);
   if (at == links.end()) return;
-  std::unique_ptr<ShellLink> link = std::move(at->second);
+  Link link = std::move(at->second);
   links.erase(at);
   engine.link_down(peer);
-  link->close();
-  bury(std::move(link));
+  for (auto& lane : link.lanes) close(std::move(lane));
+  for (Opening& opening : link.opening) close(std::move(opening.lane));
+}
+
+// ---- Further lanes ----
+
+// Of a link that we have dialled to a neighbour; what is missing is opened, all at once.
+void Shell::Inside::widen(PeerId peer) {
+  const auto at = links.find(peer);
+  const bool near = std::find(neighbours.begin(), neighbours.end(), peer) != neighbours.end();
+  if (at == links.end() || !near || !at->second.dialled) return;
+  Link& link = at->second;
+  const size_t wanted = lanes_for(link.first());
+  while (link.lanes.size() + link.opening.size() < wanted) open_lane(peer, link);
+}
+
+uint32_t Shell::Inside::lanes_for(const ShellLink& lane) const {
+  if (options.lanes > 0) return options.lanes;
+  const Duration way = lane.round_trip();
+  if (way < kLongWay) return 1;
+  const auto several = static_cast<uint32_t>((way + kRoundTripPerLane) / kRoundTripPerLane);
+  return std::clamp(several, kLanesFar, protocol::kLanesMax);
+}
+
+void Shell::Inside::open_lane(PeerId peer, Link& link) {
+  const auto opening = link.opening.emplace(link.opening.end());
+  opening->connector = std::make_unique<net::Connector>(
+      loop, *link.dialled, options.peer_timeout / 2,
+      [this, peer, opening](Result<net::Socket> result) {
+        opened(peer, opening, std::move(result));
+      });
+}
+
+// `opening` is still there: it goes with its link, and its connector with it.
+void Shell::Inside::opened(PeerId peer, std::list<Opening>::iterator opening,
+                           Result<net::Socket> result) {
+  Link& link = links.at(peer);
+  if (!result.ok()) {
+    link.opening.erase(opening);
+    return;
+  }
+  const auto on_introduced = [this, peer, opening](ShellLink&) {
+    Link& widened = links.at(peer);
+    std::unique_ptr<ShellLink> lane = std::move(opening->lane);
+    widened.opening.erase(opening);
+    join_further(widened, std::move(lane));
+  };
+  const auto on_ended = [this, peer, opening](const ShellLink& lane, const Status& why) {
+    if (is_up(lane)) return lost(peer, why.message);
+    bury(std::move(opening->lane));
+    links.at(peer).opening.erase(opening);
+  };
+  opening->lane = std::make_unique<ShellLink>(
+      loop, std::move(result.value()), identity,
+      ShellLink::Target{peer, link.first().serial(), true}, net::text(*link.dialled),
+      ShellLink::Callbacks{on_introduced, on_ended});
 }
 
 // ---- Those who dial us ----
@@ -185,7 +263,7 @@ void Shell::Inside::accepted(net::Socket socket) {
     bury(std::move(*at));
     strangers.erase(at);
   };
-  *at = std::make_unique<ShellLink>(loop, std::move(socket), identity, PeerId{}, address, 0,
+  *at = std::make_unique<ShellLink>(loop, std::move(socket), identity, ShellLink::Target{}, address,
                                     ShellLink::Callbacks{on_introduced, on_ended});
 }
 
@@ -194,11 +272,16 @@ void Shell::Inside::introduced(std::list<std::unique_ptr<ShellLink>>::iterator s
   std::unique_ptr<ShellLink> link = std::move(*stranger);
   strangers.erase(stranger);
   const PeerId peer = link->peer();
+  if (link->further()) {
+    const auto up = links.find(peer);
+    const bool known = up != links.end() && up->second.first().serial() == link->serial() &&
+                       up->second.lanes.size() < protocol::kLanesMax;
+    return known ? join_further(up->second, std::move(link)) : close(std::move(link));
+  }
   const auto dial = dials.find(peer);
   const bool crossed = dial != dials.end() && dial->second.link != nullptr && identity.self > peer;
   if (!crossed && !links.contains(peer)) return join(std::move(link));
-  link->close();
-  bury(std::move(link));
+  close(std::move(link));
   if (!crossed) probe(peer);
 }
 
@@ -206,23 +289,38 @@ void Shell::Inside::introduced(std::list<std::unique_ptr<ShellLink>>::iterator s
 
 bool Shell::Inside::is_up(const ShellLink& link) const {
   const auto at = links.find(link.peer());
-  return at != links.end() && at->second.get() == &link;
+  if (at == links.end()) return false;
+  const auto& lanes = at->second.lanes;
+  return std::any_of(lanes.begin(), lanes.end(),
+                     [&](const auto& lane) { return lane.get() == &link; });
 }
 
 void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
   const PeerId peer = link->peer();
-  ShellLink& joined = *links.emplace(peer, std::move(link)).first->second;
+  Link& joined = links[peer];
+  joined.lanes.push_back(std::move(link));
+  const auto dial = dials.find(peer);
+  if (dial != dials.end()) joined.dialled = dial->second.at;
   const bool dialled = end_dial(peer);
+  ShellLink& first = *joined.lanes.front();
+  if (first.round_trip() >= kLongWay) first.suit_long_way();
+  first.join(engine);
+  if (!dialled) return;
+  report_up(first);
+  widen(peer);
+}
+
+void Shell::Inside::join_further(Link& link, std::unique_ptr<ShellLink> lane) {
+  ShellLink& joined = *link.lanes.emplace_back(std::move(lane));
+  if (joined.round_trip() >= kLongWay) joined.suit_long_way();
   joined.join(engine);
-  if (dialled) report_up(joined);
 }
 
 // Returns whether there was one.
 bool Shell::Inside::end_dial(PeerId peer) {
   const auto at = dials.find(peer);
   if (at == dials.end()) return false;
-  if (at->second.link != nullptr) at->second.link->close();
-  bury(std::move(at->second.link));
+  close(std::move(at->second.link));
   dials.erase(at);
   return true;
 }
@@ -232,7 +330,9 @@ void Shell::Inside::on_tick() {
   ticks->arm(monotonic_now() + tick());
   std::vector<PeerId> silent;
   for (const auto& [peer, link] : links) {
-    if (!link->tick()) silent.push_back(peer);
+    bool heard = true;
+    for (const auto& lane : link.lanes) heard &= lane->tick();
+    if (!heard) silent.push_back(peer);
   }
   for (const PeerId peer : silent) {
     lost(peer,
@@ -243,13 +343,13 @@ void Shell::Inside::on_tick() {
 // The peer dials again, so its end may be gone though nobody told ours.
 void Shell::Inside::probe(PeerId peer) {
   if (probes.contains(peer)) return;
-  ShellLink& link = *links.at(peer);
+  ShellLink& link = *links.at(peer).lanes.front();
   link.ping();
   const uint64_t before = link.counters().bytes_received;
   auto timer = std::make_unique<net::Timer>(loop, [this, peer, before] {
     const auto own = probes.extract(peer);  // lives until this returns
     const auto at = links.find(peer);
-    if (at != links.end() && at->second->counters().bytes_received == before)
+    if (at != links.end() && at->second.first().counters().bytes_received == before)
       lost(peer, "it does not answer on this link, and dials again");
   });
   timer->arm(monotonic_now() + std::min(tick(), kRetryMax));
@@ -259,9 +359,14 @@ void Shell::Inside::probe(PeerId peer) {
 void Shell::Inside::lost(PeerId peer, const std::string& why) {
   const auto at = links.find(peer);
   if (at == links.end()) return;
-  const protocol::LinkReport report{peer, LinkState::kDown, why, at->second->serial()};
+  const protocol::LinkReport report{peer, LinkState::kDown, why, at->second.first().serial()};
   drop(peer);
   callbacks.on_link(report);
+}
+
+void Shell::Inside::close(std::unique_ptr<ShellLink> link) {
+  if (link != nullptr) link->close();
+  bury(std::move(link));
 }
 
 void Shell::Inside::bury(std::unique_ptr<ShellLink> link) {
@@ -273,9 +378,18 @@ void Shell::Inside::bury(std::unique_ptr<ShellLink> link) {
 Shell::Counters Shell::Inside::count() const {
   Counters counters{.engine = engine.counters(), .links = {}};
   for (const auto& [peer, link] : links) {
-    const net::Lane::Counters lane = link->counters();
-    counters.links.push_back({peer, link->serial(), lane.bytes_sent, lane.bytes_received,
-                              lane.send_calls, lane.receive_calls});
+    Counters::Link& sum = counters.links.emplace_back();
+    sum.peer = peer;
+    sum.serial = link.first().serial();
+    sum.lanes = static_cast<uint32_t>(link.lanes.size());
+    sum.round_trip = link.first().round_trip();
+    for (const auto& lane : link.lanes) {
+      const net::Lane::Counters one = lane->counters();
+      sum.bytes_sent += one.bytes_sent;
+      sum.bytes_received += one.bytes_received;
+      sum.send_calls += one.send_calls;
+      sum.receive_calls += one.receive_calls;
+    }
   }
   return counters;
 }
@@ -304,9 +418,12 @@ void Shell::forget(PeerId peer) {
   inside_->loop.post([inside = inside_.get(), peer] { inside->forget(peer); });
 }
 
-void Shell::begin_epoch(Epoch epoch, std::vector<PeerId> peers) {
-  inside_->loop.post([inside = inside_.get(), epoch, peers = std::move(peers)] {
+void Shell::begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<PeerId> neighbours) {
+  inside_->loop.post([inside = inside_.get(), epoch, peers = std::move(peers),
+                      neighbours = std::move(neighbours)] {
     inside->engine.begin_epoch(epoch, peers);
+    inside->neighbours = neighbours;
+    for (const PeerId peer : neighbours) inside->widen(peer);
   });
 }
 

@@ -2,10 +2,12 @@
 // around one Engine. Methods may be called from any thread: they post to the data loop, in order.
 // Callbacks come on the data loop.
 // The happy path: listen, dial what the master says, introduce (kHello, kHelloOk), report the link
-// up, open the epoch, move chunks. What can go wrong: a dial fails (reported, tried again soon,
-// until forget()), a stranger connects (closed), a lane fails or falls silent (reported down; never
-// dialled again by itself: the master decides). A second connection of a peer is refused while its
-// first one lives; if that gives no sign of life for a tick, it is given up.
+// up, open the epoch, dial further lanes to neighbours in the ring that are far away, move chunks.
+// What can go wrong: a dial fails (reported, tried again soon, until forget(); of a further lane:
+// tried again in the next epoch), a stranger connects (closed), a lane fails or falls silent (its
+// link is reported down; never dialled again by itself: the master decides). A second link of a
+// peer is refused while its first one lives; if that gives no sign of life for a tick, it is given
+// up.
 #pragma once
 
 #include <functional>
@@ -32,6 +34,7 @@ class Shell {
   struct Options {
     uint16_t port_first = 0, port_last = 0;  // PCCL_PORT_RANGE; 0: any free port
     Duration peer_timeout = protocol::kPeerTimeoutDefault;
+    uint32_t lanes = 0;  // PCCL_LANES, of a link between neighbours in the ring; 0: as many as pay
   };
   Shell(Options options, Callbacks callbacks);
   ~Shell();  // ends the data loop: no callback comes after it returns, no lent byte is touched
@@ -43,7 +46,8 @@ class Shell {
   // Keeps trying until the link is up or forget(peer). A connection up to `dead_serial` is dropped.
   void dial(PeerId peer, const net::Endpoint& at, uint32_t dead_serial = 0);
   void forget(PeerId peer);
-  void begin_epoch(Epoch epoch, std::vector<PeerId> peers);
+  // `neighbours`: those of `peers` that are next to us in the ring.
+  void begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<PeerId> neighbours);
   void post(Task task, Memory memory);
   void end(OpEnded end);
 
@@ -51,7 +55,9 @@ class Shell {
     Engine::Counters engine;
     struct Link {
       PeerId peer;
-      uint32_t serial = 0;  // of its connection: how often it was made, and was tried to be
+      uint32_t serial = 0;  // how often it was made, and was tried to be
+      uint32_t lanes = 0;
+      Duration round_trip{0};
       uint64_t bytes_sent = 0, bytes_received = 0, send_calls = 0, receive_calls = 0;
     };
     std::vector<Link> links;

@@ -11,20 +11,19 @@ namespace pccl::ring {
 using net::FrameHeader;
 using net::FrameType;
 
-ShellLink::ShellLink(net::Loop& loop, net::Socket socket, const Identity& identity, PeerId expected,
-                     std::string address, uint32_t serial, Callbacks callbacks)
+ShellLink::ShellLink(net::Loop& loop, net::Socket socket, const Identity& identity, Target target,
+                     std::string address, Callbacks callbacks)
     : identity_(identity),
-      dialled_(static_cast<bool>(expected)),
+      dialled_(static_cast<bool>(target.peer)),
       callbacks_(std::move(callbacks)),
       address_(std::move(address)),
-      peer_(expected),
-      serial_(serial),
+      target_(target),
       hello_timer_(loop, [this] {
-        end({Code::kSystem, address_ + ": it did not introduce itself in time", peer_});
+        end({Code::kSystem, address_ + ": it did not introduce itself in time", target_.peer});
       }) {
   lane_ = std::make_unique<net::Lane>(
       loop, std::move(socket), *this, checked_,
-      net::Lane::Callbacks{.on_sent = [this] { engine_->chunk_sent(peer_); },
+      net::Lane::Callbacks{.on_sent = [this] { sink_->chunk_sent(); },
                            .on_failed = [this](Status why) { end(std::move(why)); }});
   hello_timer_.arm(monotonic_now() + protocol::kHelloTimeout);
   if (dialled_) lane_->send(hello(FrameType::kHello));
@@ -35,18 +34,18 @@ FrameHeader ShellLink::hello(FrameType type) const {
   header.type = type;
   header.epoch = Epoch{identity_.run_id};
   header.op.tag = TagId{identity_.self.value};
-  header.digest = peer_.value;
+  header.digest = target_.peer.value;
   header.value = identity_.machine;
   header.slice = protocol::kVersion;
-  header.block = serial_;
+  header.block = target_.serial;
+  header.round = target_.further ? 1 : 0;
   return header;
 }
 
 void ShellLink::introduced_by(const FrameHeader& header) {
   std::string why = refusal(header);
-  if (!why.empty()) return end({Code::kProtocol, address_ + ": " + why, peer_});
-  peer_ = PeerId{header.op.tag.value};
-  serial_ = header.block;
+  if (!why.empty()) return end({Code::kProtocol, address_ + ": " + why, target_.peer});
+  target_ = {PeerId{header.op.tag.value}, header.block, header.round == 1};
   checked_ = header.value != identity_.machine || identity_.machine == 0;
   hello_timer_.disarm();
   callbacks_.on_introduced(*this);
@@ -64,21 +63,24 @@ std::string ShellLink::refusal(const FrameHeader& header) const {
   if (header.digest != identity_.self.value)
     return "it looks for peer " + text(PeerId{header.digest});
   const PeerId claimed{header.op.tag.value};
-  if (!claimed || claimed == identity_.self || (dialled_ && claimed != peer_)) {
+  if (!claimed || claimed == identity_.self || (dialled_ && claimed != target_.peer)) {
     return "it says that it is peer " + text(claimed);
   }
-  if (header.block == 0 || (dialled_ && header.block != serial_)) {
+  if (header.block == 0 || (dialled_ && header.block != target_.serial)) {
     return "it speaks of connection " + std::to_string(header.block);
+  }
+  if (header.round > 1 || (dialled_ && (header.round == 1) != target_.further)) {
+    return "it speaks of lane " + std::to_string(header.round);
   }
   return {};
 }
 
 void ShellLink::join(Engine& engine) {
-  PCCL_ASSERT(engine_ == nullptr && lane_ != nullptr);
+  PCCL_ASSERT(!joined_ && lane_ != nullptr);
   if (!dialled_) lane_->send(hello(FrameType::kHelloOk));
   lane_->set_checked(checked_);
-  engine_ = &engine;
-  sink_ = &engine.link_up(peer_, *this);
+  joined_ = true;
+  sink_ = &engine.lane_up(target_.peer, *this);
 }
 
 void ShellLink::end(Status why) {
@@ -106,6 +108,14 @@ bool ShellLink::tick() {
   if (lane_->take_heard()) silence_.heard();
   if (silence_.ping_due()) ping();
   return !silence_.too_long();
+}
+
+Duration ShellLink::round_trip() const {
+  return lane_ == nullptr ? Duration::zero() : lane_->socket().round_trip();
+}
+
+void ShellLink::suit_long_way() {
+  if (lane_ != nullptr) lane_->socket().suit_long_way();
 }
 
 net::Lane::Counters ShellLink::counters() const {

@@ -1,4 +1,4 @@
-// ShellLink: one connection to another peer, from its first byte to its last. It introduces itself
+// ShellLink: one connection of a link, from its first byte to its last. It introduces itself
 // (PROTOCOL.md, section 6), then carries frames between its lane and the Engine, and answers pings.
 // Belongs to the data loop.
 // The happy path: the dialler says kHello, the acceptor checks it and answers kHelloOk; on both
@@ -33,15 +33,23 @@ class ShellLink : public Port, public net::FrameSink {
     // The lane is closed. Destroy the link on a later turn of the loop.
     std::function<void(ShellLink&, Status)> on_ended;
   };
-  // `expected`: whom we have dialled; nobody: we were, and the other end introduces itself first.
-  // `address`: the other end's, for messages. `serial`: of this connection, among those that we
-  // have dialled; who is dialled learns it.
-  ShellLink(net::Loop& loop, net::Socket socket, const Identity& identity, PeerId expected,
-            std::string address, uint32_t serial, Callbacks callbacks);
+  // What one connects to is what one has dialled; who is dialled learns it.
+  struct Target {
+    PeerId peer;           // nobody: we were dialled, and the other end introduces itself first
+    uint32_t serial = 0;   // of the link, among those that we have dialled
+    bool further = false;  // one more lane of the link with this serial
+  };
+  // `address`: the other end's, for messages.
+  ShellLink(net::Loop& loop, net::Socket socket, const Identity& identity, Target target,
+            std::string address, Callbacks callbacks);
 
-  PeerId peer() const { return peer_; }
-  uint32_t serial() const { return serial_; }
-  // Completes the introduction: a link of `engine` from here on, until its link_down().
+  PeerId peer() const { return target_.peer; }
+  uint32_t serial() const { return target_.serial; }
+  bool further() const { return target_.further; }
+  // As measured by the system when it connected, and since. Zero if it is closed.
+  Duration round_trip() const;
+  void suit_long_way();
+  // Completes the introduction: a lane of `engine` from here on, until its link_down().
   void join(Engine& engine);
   // Nothing is called back any more, no lent byte touched. May be called from any callback, not the
   // destructor.
@@ -73,11 +81,10 @@ class ShellLink : public Port, public net::FrameSink {
   const bool dialled_;
   const Callbacks callbacks_;
   const std::string address_;  // "10.0.0.7:48201"
-  PeerId peer_;
-  uint32_t serial_;
+  Target target_;
   bool checked_ = true;
-  Engine* engine_ = nullptr;        // once introduced
-  net::FrameSink* sink_ = nullptr;  // the engine's
+  bool joined_ = false;
+  Engine::Lane* sink_ = nullptr;  // the engine's, once introduced
   net::Timer hello_timer_;
   protocol::Silence silence_{protocol::kTicksPerLinkSilence};
   std::unique_ptr<net::Lane> lane_;  // null: closed

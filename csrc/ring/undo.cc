@@ -3,24 +3,32 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "csrc/base/assert.h"
 #include "csrc/ring/kernels.h"
 
 namespace pccl::ring {
 
-void Undo::save(const std::byte* from, size_t bytes) {
+bool Undo::reserve(uint64_t bytes, uint64_t units) {
+  if (!saved_.reserve(bytes)) return false;
+  if (bytes > 0) lengths_.resize(units);
+  return true;
+}
+
+void Undo::save(uint64_t unit, uint64_t at, const std::byte* from, size_t bytes) {
+  if (bytes == 0) return;  // there may be no room, not even for its length
+  lengths_[unit] += static_cast<uint32_t>(bytes);
   for (size_t done = 0; done < bytes;) {
-    const std::span<std::byte> to = saved_.at(length_);
+    const std::span<std::byte> to = saved_.at(at + done);
     const size_t piece = std::min(bytes - done, to.size());
     save_past_cache(to.data(), from + done, piece);
     done += piece;
-    length_ += piece;
   }
 }
 
-void Undo::restore(uint64_t at, std::byte* to, size_t bytes) const {
-  PCCL_ASSERT(at + bytes <= length_);
+void Undo::restore(uint64_t unit, uint64_t at, std::byte* to) {
+  const size_t bytes = std::exchange(lengths_[unit], 0);
   for (size_t done = 0; done < bytes;) {
     const std::span<std::byte> from = saved_.at(at + done);
     const size_t piece = std::min(bytes - done, from.size());

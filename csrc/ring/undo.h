@@ -1,12 +1,13 @@
-// Undo: the saved bytes of one operation. What an operation overwrites is copied here first, so
-// that a failed operation leaves no trace (promise P2). A log: where its bytes came from is known
-// from the order in which they were saved, which is the schedule's. So saving allocates nothing,
-// and its length says exactly what was overwritten, a chunk cut in the middle included. Belongs to
-// the thread that lands the bytes.
+// Undo: the saved bytes of one operation. What an operation overwrites is copied here first, to the
+// same place in a row of its own, so that a failed operation leaves no trace (promise P2). Each
+// stretch of the row is written by one unit of the schedule, from its start on: how far each has
+// come says exactly what was overwritten, a chunk cut in the middle included. Belongs to the thread
+// that lands the bytes.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "csrc/ring/pool.h"
 
@@ -16,19 +17,21 @@ class Undo {
  public:
   explicit Undo(Pool& pool) : saved_(pool) {}
 
-  // Room for so many bytes; false if there is none. Once.
-  bool reserve(uint64_t bytes) { return saved_.reserve(bytes); }
-  // The bytes at `from` are about to be overwritten. REQUIRES: there is room.
-  void save(const std::byte* from, size_t bytes);
-  uint64_t length() const { return length_; }
-  // Writes saved bytes, from the `at`-th on, to `to`. REQUIRES: at + bytes <= length().
-  void restore(uint64_t at, std::byte* to, size_t bytes) const;
-  // Nothing more will be saved: the rest of the room is given back.
-  void close() { saved_.shrink(length_); }
+  // Room for a row of so many bytes that `units` units write; false if there is none. Once.
+  bool reserve(uint64_t bytes, uint64_t units);
+  // Of `unit`, the next bytes, at `from`, are about to be overwritten. They belong at `at` in the
+  // row. REQUIRES: there is room.
+  void save(uint64_t unit, uint64_t at, const std::byte* from, size_t bytes);
+  // How many bytes of it have been saved.
+  uint64_t saved(uint64_t unit) const { return unit < lengths_.size() ? lengths_[unit] : 0; }
+  // Writes what was saved of `unit`, which begins at `at`, to `to`, and forgets it.
+  void restore(uint64_t unit, uint64_t at, std::byte* to);
+  // Nothing lies in the row from the `end`-th byte on: that room is given back.
+  void shrink(uint64_t end) { saved_.shrink(end); }
 
  private:
   Slabs saved_;
-  uint64_t length_ = 0;
+  std::vector<uint32_t> lengths_;  // by unit
 };
 
 }  // namespace pccl::ring

@@ -37,6 +37,7 @@ LivePeer::Request to_request(const py::kwargs& given) {
   request.restore = given["restore"].cast<bool>();
   std::tie(request.data.port_first, request.data.port_last) =
       given["port_range"].cast<std::pair<uint16_t, uint16_t>>();
+  request.data.lanes = given["lanes"].cast<uint32_t>();
   peer::Options& options = request.peer;
   options.run = given["run"].cast<std::string>();
   options.group = GroupId{given["peer_group"].cast<uint32_t>()};
@@ -105,6 +106,8 @@ py::list links_of(const ring::Shell::Counters& counters) {
     py::dict dict;
     dict["peer"] = text(link.peer);
     dict["connection"] = link.serial;
+    dict["lanes"] = link.lanes;
+    dict["round_trip"] = to_seconds(link.round_trip);
     dict["bytes_sent"] = link.bytes_sent;
     dict["bytes_received"] = link.bytes_received;
     list.append(std::move(dict));

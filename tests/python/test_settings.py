@@ -29,7 +29,7 @@ def test_names_a_run(url: str, host: str, port: int, run: str) -> None:
 def test_every_parameter() -> None:
     url = (
         "pccl://h/r?peer_group=3&min_peers=2&founders=3&peer_timeout=2.5&master_timeout=7"
-        "&advertise=me.example&port_range=48200-48299&restore=off&on_peer_loss=raise"
+        "&advertise=me.example&port_range=48200-48299&lanes=4&restore=off&on_peer_loss=raise"
     )
     assert read_url(url, {}) == OpenRun(
         host="h",
@@ -43,6 +43,7 @@ def test_every_parameter() -> None:
             master_timeout=7.0,
             advertise="me.example",
             port_range=(48200, 48299),
+            lanes=4,
             restore=False,
         ),
     )
@@ -104,6 +105,8 @@ def test_a_parameter_beats_a_variable() -> None:
         ("pccl://h/r?advertise=a%20b", "address of a host"),
         ("pccl://h/r?min_peers=129", "an integer from 1 to 128"),
         ("pccl://h/r?port_range=9", "first-last"),
+        ("pccl://h/r?lanes=0", "from 1 to 32"),
+        ("pccl://h/r?lanes=33", "from 1 to 32"),
         ("pccl://h/r?port_range=9-8", "first-last"),
         ("pccl://h/r?restore=no", "expected on or off"),
         ("pccl://h/r?on_peer_loss=keep", "expected raise .* or retry"),

@@ -25,6 +25,7 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
   Random random(options.seed ^ 0x5eed);
   if (random.once_in(3)) world.control_delay_max = std::chrono::milliseconds(20);
   if (random.once_in(3)) world.wire.piece_bytes_max = 1000;
+  if (!random.once_in(3)) world.lanes_max = 3;
   if (random.once_in(4)) world.data_inbox_max = std::chrono::milliseconds(10);
   if (random.once_in(4)) world.disk_delay_max = std::chrono::milliseconds(50);
   if (random.once_in(4)) world.wire.delay_max = std::chrono::milliseconds(10);

@@ -14,9 +14,9 @@ constexpr Duration kInboxMax = std::chrono::microseconds(200);
 constexpr Duration kRetryMax = std::chrono::seconds(1);
 
 // As in ShellLink: pings are answered by the data loop, and only the rest is the engine's.
-class LinkSink : public net::FrameSink {
+class LaneSink : public net::FrameSink {
  public:
-  LinkSink(ring::Port& port, net::FrameSink& engines) : port_(port), engines_(engines) {}
+  LaneSink(ring::Port& port, net::FrameSink& engines) : port_(port), engines_(engines) {}
   void on_frame(const net::FrameHeader& header) override {
     if (header.type == net::FrameType::kPong) return;
     if (header.type != net::FrameType::kPing) return engines_.on_frame(header);
@@ -312,22 +312,61 @@ void PeerNode::link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, i
   link.wire = wire;
   link.side = side;
   link.other = &other;
-  link.sink = std::make_unique<LinkSink>(wire->port(side), engine_.link_up(peer, wire->port(side)));
-  const auto fail = [this, peer, own = std::weak_ptr(wire)](const std::string& why) {
-    data([this, peer, own, why] {
-      const auto at = links_.find(peer);
-      if (at != links_.end() && at->second.wire == own.lock()) link_lost(peer, why);
+  add_lane(link, wire);
+  if (!dialled) return;
+  tell_up(peer);
+  open_lanes(other, wire);
+}
+
+// The link to `other`, if `wire` is its first connection.
+PeerNode::Link* PeerNode::link_on(PeerNode& other, const std::shared_ptr<Wire>& wire) {
+  const auto at = links_.find(other.id_);
+  return at != links_.end() && at->second.wire == wire ? &at->second : nullptr;
+}
+
+void PeerNode::add_lane(Link& link, const std::shared_ptr<Wire>& wire) {
+  PeerNode& other = *link.other;
+  ring::Port& port = wire->port(link.side);
+  ring::Engine::Lane& lane = engine_.lane_up(other.id_, port);
+  link.lanes.push_back({wire, std::make_unique<LaneSink>(port, lane)});
+  const auto fail = [this, &other, own = std::weak_ptr(link.wire)](const std::string& why) {
+    data([this, &other, own, why] {
+      if (link_on(other, own.lock()) != nullptr) link_lost(other.id_, why);
     });
   };
-  wire->attach(side,
-               {.sink = link.sink.get(),
-                .on_chunk_sent = [this, peer] { engine_.chunk_sent(peer); },
+  wire->attach(link.side,
+               {.sink = link.lanes.back().sink.get(),
+                .on_chunk_sent = [&lane] { lane.chunk_sent(); },
                 .on_bad_frame = [fail](Status why) { fail(why.message); },
                 .stopped = [this] { return stopped_; },
                 .cut_off = [this, &other] { return !world_.network().open(other.port_, port_); },
                 .late = [this] { return late(); },
                 .on_refused = [fail] { fail("connection reset"); }});
-  if (dialled) tell_up(peer);
+}
+
+// None, or a few more, at any time.
+void PeerNode::open_lanes(PeerNode& other, const std::shared_ptr<Wire>& first) {
+  const uint64_t lanes_max = world_.options().lanes_max;
+  if (lanes_max == 1) return;
+  for (uint64_t more = world_.random().between(0, lanes_max - 1); more > 0; --more) {
+    auto wire = std::make_shared<Wire>(world_.clockwork(), world_.random(), world_.options().wire);
+    wire->first = first;
+    const auto answered = [this, &other, wire] {
+      Link* const link = link_on(other, wire->first);
+      if (link != nullptr) add_lane(*link, wire);
+    };
+    const auto arrived = [this, &other, wire, answered] {
+      Link* const link = other.link_on(*this, wire->first);
+      if (link == nullptr) return;
+      other.add_lane(*link, wire);
+      world_.clockwork().after(world_.control_delay(), [this, &other, answered] {
+        world_.network().pass(other.port_, port_, [this, answered] { run(answered); });
+      });
+    };
+    world_.clockwork().after(world_.control_delay(), [this, &other, arrived] {
+      world_.network().pass(port_, other.port_, [&other, arrived] { other.run(arrived); });
+    });
+  }
 }
 
 void PeerNode::tell_up(PeerId peer) {
@@ -369,7 +408,7 @@ void PeerNode::drop_link(PeerId peer, bool by_us) {
   links_.erase(found);
   probes_.erase(peer);
   engine_.link_down(peer);
-  link.wire->detach(link.side);
+  for (const Lane& lane : link.lanes) lane.wire->detach(link.side);
   link.wire->cut = true;
   if (!link.wire->silent_end) link.other->link_closed(*this, link.wire, "closed by " + name_);
 }
@@ -386,28 +425,32 @@ void PeerNode::on_tick() {
   arm_tick();
   std::vector<PeerId> silent;
   for (auto& [peer, link] : links_) {
-    link.silence.tick();
-    if (link.wire->take_heard(link.side)) link.silence.heard();
-    if (link.silence.ping_due()) ping(link);
-    if (link.silence.too_long()) silent.push_back(peer);
+    bool too_long = false;
+    for (Lane& lane : link.lanes) {
+      lane.silence.tick();
+      if (lane.wire->take_heard(link.side)) lane.silence.heard();
+      if (lane.silence.ping_due()) ping(link, lane);
+      too_long |= lane.silence.too_long();
+    }
+    if (too_long) silent.push_back(peer);
   }
   for (const PeerId peer : silent) {
     link_lost(peer, "nothing was heard on it for " + text(tick() * protocol::kTicksPerLinkSilence));
   }
 }
 
-void PeerNode::ping(Link& link) {
+void PeerNode::ping(const Link& link, Lane& lane) {
   net::FrameHeader header;
   header.type = net::FrameType::kPing;
-  link.wire->port(link.side).send(header);
-  link.silence.said();
+  lane.wire->port(link.side).send(header);
+  lane.silence.said();
 }
 
 // The peer dials again, so its end may be gone though nobody told ours.
 void PeerNode::probe(PeerId peer) {
   if (!probes_.insert(peer).second) return;
   Link& link = links_.at(peer);
-  ping(link);
+  ping(link, link.lanes.front());
   const auto check = [this, peer, wire = link.wire, before = link.wire->received(link.side)] {
     const auto at = links_.find(peer);
     if (at == links_.end() || at->second.wire != wire) return;
@@ -425,7 +468,7 @@ void PeerNode::kill(const std::string& why) {
   world_.note(name_, why);
   if (connection_) world_.close(connection_, false, "connection reset");
   for (const auto& [peer, link] : links_) {
-    link.wire->detach(link.side);
+    for (const Lane& lane : link.lanes) lane.wire->detach(link.side);
     link.other->link_closed(*this, link.wire, "connection reset");
   }
   alive_ = false;
@@ -454,7 +497,9 @@ void PeerNode::go_on() {
 }
 
 void PeerNode::pump_links() {
-  for (const auto& [peer, link] : links_) link.wire->pump(link.side);
+  for (const auto& [peer, link] : links_) {
+    for (const Lane& lane : link.lanes) lane.wire->pump(link.side);
+  }
 }
 
 void PeerNode::be_slow(Duration late_max) {

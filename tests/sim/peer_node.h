@@ -55,12 +55,16 @@ class PeerNode {
 
  private:
   friend class World;
-  struct Link {
+  struct Lane {
     std::shared_ptr<Wire> wire;
-    int side = 0;
-    PeerNode* other = nullptr;
     std::unique_ptr<net::FrameSink> sink;
     protocol::Silence silence{protocol::kTicksPerLinkSilence};
+  };
+  struct Link {
+    std::shared_ptr<Wire> wire;  // its first lane's
+    int side = 0;
+    PeerNode* other = nullptr;
+    std::vector<Lane> lanes;
   };
   void step(const peer::Event& event);  // on the control loop
   void perform(peer::Effect& effect);
@@ -79,6 +83,9 @@ class PeerNode {
   void dial_answered(PeerNode& other, const std::shared_ptr<Wire>& wire);
   void dial_failed(PeerId peer, uint32_t attempt, const std::string& why);
   void link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, int side, bool dialled);
+  Link* link_on(PeerNode& other, const std::shared_ptr<Wire>& wire);
+  void add_lane(Link& link, const std::shared_ptr<Wire>& wire);
+  void open_lanes(PeerNode& other, const std::shared_ptr<Wire>& first);
   void link_closed(PeerNode& other, const std::shared_ptr<Wire>& wire, const std::string& why);
   void link_lost(PeerId peer, const std::string& why);
   void drop_link(PeerId peer, bool by_us);
@@ -86,7 +93,7 @@ class PeerNode {
   void report(const protocol::LinkReport& report);
   void arm_tick();
   void on_tick();
-  static void ping(Link& link);
+  static void ping(const Link& link, Lane& lane);
   void probe(PeerId peer);
   Duration late();
   Duration inbox_delay();

@@ -1,4 +1,4 @@
-// Wire: a link of the simulated data plane: two writers, two readers, and the real frames as real
+// Wire: a connection of the simulated data plane: two writers, two readers, and the real frames as real
 // bytes between them. Bytes leave in pieces of random size as long as there is room on the way (a
 // socket's buffers), arrive later, in order, in pieces of another size. Cutting it loses what is
 // under way, wherever that ends: in a header, in a chunk.
@@ -56,6 +56,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   bool silent_end = false;  // the other is not told
   bool refuses = false;     // not told, but what it sends is answered with a reset
   uint32_t serial = 0;      // among the connections that its dialler has made
+  // The first connection of the link, if this is another: what is said of that holds for this too.
+  std::shared_ptr<Wire> first;
 
  private:
   struct Direction;

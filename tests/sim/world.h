@@ -60,6 +60,7 @@ struct WorldOptions {
   Duration disk_delay_max = std::chrono::milliseconds(5);
   Duration data_inbox_max = std::chrono::microseconds(200);  // of a data loop: a busy one is late
   WireOptions wire;
+  uint64_t lanes_max = 1;  // of a link: it has so many, or fewer
   Bug plant = Bug::kNone;
   bool loopback_only = true;
 };

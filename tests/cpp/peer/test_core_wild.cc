@@ -274,6 +274,10 @@ class Wild {
   }
   void check(const Listen&) { opening_ = true; }
   void check(const BeginEpoch& what) {
+    for (const PeerId neighbour : what.neighbours) {
+      EXPECT_EQ(std::count(what.peers.begin(), what.peers.end(), neighbour), 1);
+    }
+    EXPECT_EQ(what.neighbours.size(), std::min<size_t>(what.peers.size(), 2));
     epoch_ = what.epoch;
     others_ = what.peers;
     voted_ = ended_ = false;

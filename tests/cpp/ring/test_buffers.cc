@@ -33,26 +33,27 @@ struct Rank {
   // The next unit arrives with `value` in every element, in pieces of 1 to `piece_max` bytes.
   // Returns it.
   Unit arrive(float value, size_t piece_max, size_t cut_at = SIZE_MAX) {
-    const Unit unit = schedule.receive_unit(cursor);
-    const auto landing = buffers->land(unit, schedule.action(unit));
-    EXPECT_EQ(landing.size(), unit.bytes);
+    const Unit unit = schedule.unit_received(schedule.id(cursor));
+    auto landing = buffers->land(unit, schedule.action(unit), spare);
+    EXPECT_EQ(landing.where.size(), unit.bytes);
     const std::vector<float> values(unit.bytes / 4, value);
     for (size_t at = 0; at < std::min<size_t>(unit.bytes, cut_at);) {
       const size_t piece = std::min(1 + random() % piece_max, unit.bytes - at);
-      std::memcpy(landing.data() + at, reinterpret_cast<const std::byte*>(values.data()) + at,
+      std::memcpy(landing.where.data() + at, reinterpret_cast<const std::byte*>(values.data()) + at,
                   piece);
-      buffers->absorb(at, piece);
+      buffers->absorb(landing, at, piece);
       at += piece;
     }
-    schedule.advance_receive(cursor);
+    schedule.advance(cursor);
     return unit;
   }
   float in_tensor(const Unit& unit, size_t index) { return tensor[unit.offset / 4 + index]; }
 
   Shape shape{.rank = 0, .world = 3, .element_bytes = 4, .count = 3 * 4096, .block_bytes = {}};
   Schedule schedule{shape};
-  Schedule::Cursor cursor = schedule.first_receive();
+  Schedule::Cursor cursor = schedule.first();
   Pool pool;
+  std::vector<std::byte> spare = std::vector<std::byte>(schedule.chunk_bytes());
   std::vector<float> tensor, before;
   std::unique_ptr<OpBuffers> buffers;
   std::mt19937 random{3};
@@ -64,9 +65,8 @@ TEST(OpBuffers, ReduceEachPieceWhateverItsSize) {
     const Unit accumulated = rank.arrive(1000.0f, piece_max);
     EXPECT_EQ(accumulated.block, 2u);
     EXPECT_TRUE(rank.tensor == rank.before) << "partial sums travel in scratch";
-    auto next = rank.schedule.first_send();
-    rank.schedule.advance_send(next);
-    const auto partial = rank.buffers->source(rank.schedule.send_unit(next));
+    const auto next = rank.schedule.unlocked_by(accumulated.id);
+    const auto partial = rank.buffers->source(rank.schedule.unit_sent(*next));
     ASSERT_EQ(partial.size(), 16384u);
     for (size_t index = 0; index < 4096; ++index) {
       float value;
@@ -108,16 +108,17 @@ TEST(OpBuffers, RestoreInTwoPartsWhatIsKeptForAWhile) {
   std::vector<float> tensor(kCount, 1.0f);
   auto buffers = std::move(
       OpBuffers::make(shape, {.spans = {bytes_of(tensor)}, .contributors = 3}, pool).value());
-  for (auto cursor = schedule.first_receive(); !cursor.at_end; schedule.advance_receive(cursor)) {
-    const Unit unit = schedule.receive_unit(cursor);
-    const auto landing = buffers->land(unit, schedule.action(unit));
-    std::fill_n(reinterpret_cast<float*>(landing.data()), landing.size() / 4, 7.0f);
-    buffers->absorb(0, landing.size());
+  std::vector<std::byte> spare(schedule.chunk_bytes());
+  for (uint64_t id = schedule.unit_count(); id-- > 0;) {  // in any order
+    const Unit unit = schedule.unit_received(id);
+    auto landing = buffers->land(unit, schedule.action(unit), spare);
+    std::fill_n(reinterpret_cast<float*>(landing.where.data()), unit.bytes / 4, 7.0f);
+    buffers->absorb(landing, 0, unit.bytes);
   }
   const size_t kept = kCount / 3;
   const uint64_t held = pool.bytes_held();
   buffers->restore(kept * 4);
-  buffers->close();
+  buffers->close(kept * 4);
   EXPECT_LE(pool.bytes_held(), held);
   EXPECT_EQ(std::count(tensor.begin(), tensor.end(), 1.0f), kCount - kept);
   EXPECT_EQ(std::count(tensor.begin(), tensor.begin() + kept, 1.0f), 0);
@@ -125,6 +126,27 @@ TEST(OpBuffers, RestoreInTwoPartsWhatIsKeptForAWhile) {
   buffers->restore();
   EXPECT_EQ(std::count(tensor.begin(), tensor.begin() + kept, 1.0f), kept);
   EXPECT_EQ(std::count(tensor.begin() + kept, tensor.end(), 3.0f), kCount - kept);
+}
+
+// Two lanes: a final sum and final values land piece by piece, in turns; one of them is cut.
+TEST(OpBuffers, SeveralUnitsLandAtOnce) {
+  Rank rank(ReduceOp::kSum, true);
+  const Unit summed = rank.schedule.unit_received(1);
+  const Unit stored = rank.schedule.unit_received(2);
+  std::vector<std::byte> other(rank.schedule.chunk_bytes());
+  auto sum = rank.buffers->land(summed, Action::kFinish, rank.spare);
+  auto store = rank.buffers->land(stored, Action::kStore, other);
+  for (size_t at = 0; at < summed.bytes; at += 1024) {
+    std::fill_n(reinterpret_cast<float*>(sum.where.data() + at), 256, 100.0f);
+    rank.buffers->absorb(sum, at, 1024);
+    if (at > summed.bytes / 2) continue;
+    std::fill_n(reinterpret_cast<float*>(store.where.data() + at), 256, 7.0f);
+    rank.buffers->absorb(store, at, 1024);
+  }
+  EXPECT_EQ(rank.in_tensor(summed, 5), 100.0f + rank.before[summed.offset / 4 + 5]);
+  EXPECT_EQ(rank.in_tensor(stored, 5), 7.0f);
+  rank.buffers->restore();
+  EXPECT_TRUE(rank.tensor == rank.before);
 }
 
 TEST(OpBuffers, WithoutSavingNothingIsHeldOrRestored) {
@@ -145,16 +167,16 @@ TEST(OpBuffers, BlocksMayBeSeparateTensorsOrOne) {
                     .count = 10,
                     .block_bytes = {}};
   const Schedule schedule(shape);
-  const Unit sent = schedule.send_unit(schedule.first_send());
+  const Unit sent = schedule.unit_sent(0);
   Pool pool;
   std::vector<std::byte> one(10), two(10), both(20);
   auto apart = OpBuffers::make(shape, {.spans = {one, two}, .dtype = DType::kBytes}, pool);
   auto joined = OpBuffers::make(shape, {.spans = {both}, .dtype = DType::kBytes}, pool);
   EXPECT_EQ(apart.value()->source(sent).data(), two.data());
   EXPECT_EQ(joined.value()->source(sent).data(), both.data() + 10);
-  const Unit received = schedule.receive_unit(schedule.first_receive());
-  EXPECT_EQ(apart.value()->land(received, Action::kStore).data(), one.data());
-  EXPECT_EQ(joined.value()->land(received, Action::kStore).data(), both.data());
+  const Unit received = schedule.unit_received(0);
+  EXPECT_EQ(apart.value()->land(received, Action::kStore, {}).where.data(), one.data());
+  EXPECT_EQ(joined.value()->land(received, Action::kStore, {}).where.data(), both.data());
 }
 
 TEST(OpBuffers, SaysHowMuchItCouldNotHave) {

@@ -12,10 +12,15 @@ constexpr PeerId kUp{1}, kDown{3}, kStranger{9};
 constexpr Epoch kEpoch{5};
 constexpr uint64_t kDigest = 77;
 
+// "3", or "3.1": its second lane.
+std::string text(LaneId lane) {
+  return std::to_string(lane.peer.value) + (lane.index > 0 ? "." + std::to_string(lane.index) : "");
+}
+
 std::string text(const Effect& effect) {
   struct Writer {
     std::string operator()(const SendFrame& e) {
-      const std::string to = std::to_string(e.peer.value);
+      const std::string to = ring::text(e.lane);
       if (e.header.type == FrameType::kOpen)
         return "open " + std::to_string(e.header.epoch.value) + " to " + to;
       return "credit " + std::to_string(e.header.op.sequence) + " of " +
@@ -24,14 +29,12 @@ std::string text(const Effect& effect) {
     std::string operator()(const SendChunk& e) {
       return "chunk " + std::to_string(e.header.op.sequence) + " r" +
              std::to_string(e.header.round) + "b" + std::to_string(e.header.block) + "s" +
-             std::to_string(e.header.slice) + " to " + std::to_string(e.peer.value);
+             std::to_string(e.header.slice) + " to " + ring::text(e.lane);
     }
-    std::string operator()(const Land& e) { return "land from " + std::to_string(e.peer.value); }
-    std::string operator()(const Discard& e) {
-      return "discard from " + std::to_string(e.peer.value);
-    }
-    std::string operator()(const Revoke& e) { return "revoke " + std::to_string(e.peer.value); }
-    std::string operator()(const Withdraw& e) { return "withdraw " + std::to_string(e.peer.value); }
+    std::string operator()(const Land& e) { return "land from " + ring::text(e.lane); }
+    std::string operator()(const Discard& e) { return "discard from " + ring::text(e.lane); }
+    std::string operator()(const Revoke& e) { return "revoke " + ring::text(e.lane); }
+    std::string operator()(const Withdraw& e) { return "withdraw " + ring::text(e.lane); }
     std::string operator()(const Restore& e) {
       return "restore " + std::to_string(e.handle) +
              (e.from > 0 ? " from " + std::to_string(e.from) : "");
@@ -75,15 +78,15 @@ class Core : public ::testing::Test {
     header.value = value;
     return header;
   }
-  std::string open(PeerId peer, Epoch epoch = kEpoch) {
+  std::string open(PeerId peer, Epoch epoch = kEpoch, uint16_t lane = 0) {
     FrameHeader frame = header(FrameType::kOpen);
     frame.epoch = epoch;
-    return step(FrameArrived{peer, frame});
+    return step(FrameArrived{{peer, lane}, frame});
   }
   std::string credit(PeerId peer, uint32_t sequence, uint64_t value, uint64_t digest = kDigest) {
     FrameHeader frame = header(FrameType::kCredit, sequence, value);
     frame.digest = digest;
-    return step(FrameArrived{peer, frame});
+    return step(FrameArrived{{peer}, frame});
   }
 
   // A small all-reduce: one slice, four rounds, chunks of 40 bytes and two empty ones per round of
@@ -102,9 +105,9 @@ class Core : public ::testing::Test {
   // The chunk that upstream sends as its `index`-th of a task.
   static FrameHeader chunk(uint32_t sequence, int index) {
     const Schedule schedule(task(sequence).shape);
-    auto cursor = schedule.first_receive();
-    while (index-- > 0) schedule.advance_receive(cursor);
-    const Unit unit = schedule.receive_unit(cursor);
+    auto cursor = schedule.first();
+    while (index-- > 0) schedule.advance(cursor);
+    const Unit unit = schedule.unit_received(schedule.id(cursor));
     FrameHeader frame = header(FrameType::kChunk, sequence);
     frame.round = unit.round;
     frame.block = unit.block;
@@ -112,15 +115,17 @@ class Core : public ::testing::Test {
     frame.length = unit.bytes;
     return frame;
   }
-  std::string arriving(uint32_t sequence, int index) {
-    return step(ChunkArriving{kUp, chunk(sequence, index)});
+  std::string arriving(uint32_t sequence, int index, uint16_t lane = 0) {
+    return step(ChunkArriving{{kUp, lane}, chunk(sequence, index)});
   }
-  std::string arrived(bool valid = true) { return step(ChunkArrived{kUp, valid}); }
-  std::string sent() { return step(ChunkSent{kDown}); }
+  std::string arrived(bool valid = true, uint16_t lane = 0) {
+    return step(ChunkArrived{{kUp, lane}, valid});
+  }
+  std::string sent(uint16_t lane = 0) { return step(ChunkSent{{kDown, lane}}); }
 
   void begin() {
-    step(LinkUp{kUp});
-    step(LinkUp{kDown});
+    step(LaneUp{{kUp}});
+    step(LaneUp{{kDown}});
     EXPECT_EQ(step(EpochBegun{kEpoch, {kUp, kDown}}), "open 5 to 1; open 5 to 3");
     EXPECT_EQ(open(kUp), "");
     EXPECT_EQ(open(kDown), "");
@@ -167,15 +172,15 @@ TEST_F(Core, WorldOfOneAndEmptyTensorsAreTransferredAtOnce) {
 // ---- Epochs ----
 
 TEST_F(Core, OpensToMembersOnlyAndOnLinksThatComeUpLater) {
-  EXPECT_EQ(step(LinkUp{kUp}), "");
-  EXPECT_EQ(step(LinkUp{kStranger}), "");
+  EXPECT_EQ(step(LaneUp{{kUp}}), "");
+  EXPECT_EQ(step(LaneUp{{kStranger}}), "");
   EXPECT_EQ(step(EpochBegun{kEpoch, {kUp, kDown}}), "open 5 to 1");
-  EXPECT_EQ(step(LinkUp{kDown}), "open 5 to 3");
+  EXPECT_EQ(step(LaneUp{{kDown}}), "open 5 to 3");
 }
 
 TEST_F(Core, NothingLeavesBeforeBothHaveOpened) {
-  step(LinkUp{kUp});
-  step(LinkUp{kDown});
+  step(LaneUp{{kUp}});
+  step(LaneUp{{kDown}});
   step(EpochBegun{kEpoch, {kUp, kDown}});
   EXPECT_EQ(post(0), "");
   EXPECT_EQ(open(kUp), "credit 0 of 4 to 1");
@@ -184,7 +189,7 @@ TEST_F(Core, NothingLeavesBeforeBothHaveOpened) {
 }
 
 TEST_F(Core, RemembersAnOpenThatCameBeforeItsEpoch) {
-  step(LinkUp{kUp});
+  step(LaneUp{{kUp}});
   EXPECT_EQ(open(kUp), "");
   EXPECT_EQ(step(EpochBegun{kEpoch, {kUp, kDown}}), "open 5 to 1");
   EXPECT_EQ(post(0), "credit 0 of 4 to 1");
@@ -249,9 +254,9 @@ TEST_F(Core, CreditAndChunksOnlyFromNeighbours) {
   begin();
   post(0);
   expect_failed(credit(kUp, 0, 4), "not downstream");
-  step(LinkUp{kStranger});
+  step(LaneUp{{kStranger}});
   expect_failed(credit(kStranger, 0, 4), "before both had opened");
-  expect_failed(step(ChunkArriving{kDown, chunk(0, 0)}), "not upstream");
+  expect_failed(step(ChunkArriving{{kDown}, chunk(0, 0)}), "not upstream");
 }
 
 TEST_F(Core, TheOldestThatCanSendDoes) {
@@ -262,6 +267,84 @@ TEST_F(Core, TheOldestThatCanSendDoes) {
   EXPECT_EQ(credit(kDown, 0, 4), "");
   EXPECT_EQ(sent(), "chunk 0 r0b1s0 to 3");
   EXPECT_EQ(sent(), "chunk 2 r0b1s0 to 3") << "operation 0 waits for data, and holds up nobody";
+}
+
+// ---- Lanes ----
+
+TEST_F(Core, ALinkSendsOnAsManyLanesAsItHas) {
+  begin();
+  EXPECT_EQ(step(LaneUp{{kDown, 1}}), "open 5 to 3.1");
+  Task large = task(0);
+  large.shape.count = 3 * 16384 * 3;  // three slices
+  step(OpPosted{large});
+  EXPECT_EQ(credit(kDown, 0, 4), "chunk 0 r0b1s0 to 3") << "the other lane is not open yet";
+  EXPECT_EQ(open(kDown, kEpoch, 1), "chunk 0 r0b1s1 to 3.1");
+  EXPECT_EQ(sent(1), "chunk 0 r0b1s2 to 3.1") << "whichever is free takes the next";
+  EXPECT_EQ(sent(1), "");
+}
+
+TEST_F(Core, ChunksOfOneOperationOvertakeEachOther) {
+  begin();
+  step(LaneUp{{kUp, 1}});
+  open(kUp, kEpoch, 1);
+  Task large = task(0);
+  large.shape.count = 3 * 16384 * 2;
+  step(OpPosted{large});
+  credit(kDown, 0, 5);
+  EXPECT_EQ(sent(), "chunk 0 r0b1s1 to 3");
+  EXPECT_EQ(sent(), "");
+  const auto second = [&](uint16_t lane, uint32_t slice) {
+    FrameHeader frame = chunk(0, 0);
+    frame.slice = slice;
+    frame.length = 65536;
+    return step(ChunkArriving{{kUp, lane}, frame});
+  };
+  EXPECT_EQ(second(0, 0), "land from 1");
+  EXPECT_EQ(second(1, 1), "land from 1.1");
+  EXPECT_EQ(arrived(true, 1), "chunk 0 r1b0s1 to 3") << "it does not wait for the first slice";
+  EXPECT_EQ(arrived(), "");
+  EXPECT_EQ(sent(), "chunk 0 r1b0s0 to 3");
+}
+
+TEST_F(Core, AChunkThatIsLandingOnOneLaneIsNotTakenFromAnother) {
+  begin();
+  step(LaneUp{{kUp, 1}});
+  open(kUp, kEpoch, 1);
+  post(0);
+  EXPECT_EQ(arriving(0, 0), "land from 1");
+  expect_failed(arriving(0, 0, 1), "came twice");
+}
+
+TEST_F(Core, AnEndedOperationIsDrainedFromAllLanes) {
+  begin();
+  for (const PeerId peer : {kUp, kDown}) {
+    step(LaneUp{{peer, 1}});
+    open(peer, kEpoch, 1);
+  }
+  Task large = task(0);
+  large.shape.count = 3 * 16384 * 2;
+  step(OpPosted{large});
+  EXPECT_EQ(credit(kDown, 0, 5), "chunk 0 r0b1s0 to 3; chunk 0 r0b1s1 to 3.1");
+  FrameHeader frame = chunk(0, 0);
+  frame.length = 65536;
+  step(ChunkArriving{{kUp, 1}, frame});
+  EXPECT_EQ(step(OpEnded{{TagId{}, 0}}),
+            "revoke 1.1; withdraw 3; withdraw 3.1; restore 100; release 100; drained 0");
+  EXPECT_EQ(step(LinkDown{kDown}), "");
+}
+
+TEST_F(Core, CreditTravelsBesideChunks) {
+  begin();
+  Task both = task(0);
+  both.shape = {.rank = 1, .world = 2, .element_bytes = 4, .count = 10, .block_bytes = {}};
+  both.upstream = kDown;
+  step(LaneUp{{kDown, 1}});
+  open(kDown, kEpoch, 1);
+  EXPECT_EQ(step(OpPosted{both}), "credit 0 of 2 to 3");
+  EXPECT_EQ(credit(kDown, 0, 2), "chunk 0 r0b1s0 to 3");
+  both.op.sequence = 1;
+  both.handle = 101;
+  EXPECT_EQ(step(OpPosted{both}), "credit 1 of 2 to 3.1");
 }
 
 // ---- Endings ----
@@ -289,12 +372,12 @@ TEST_F(Core, AnOperationThatWaitsForItsTurnCanEnd) {
   EXPECT_EQ(sent(), "");
 }
 
-TEST_F(Core, AVoidChunkEndsWhatItsSenderSends) {
+TEST_F(Core, AfterAVoidChunkTheRestMeansNothing) {
   begin();
   post(0);
   arriving(0, 0);
   EXPECT_EQ(arrived(false), "");
-  expect_failed(arriving(0, 0), "after a void one");
+  EXPECT_EQ(arriving(0, 1), "discard from 1") << "it left before, on another lane";
 }
 
 TEST_F(Core, ALostLinkTakesWhatWasOnItAndOperationsStay) {
@@ -305,10 +388,10 @@ TEST_F(Core, ALostLinkTakesWhatWasOnItAndOperationsStay) {
   EXPECT_EQ(step(LinkDown{kUp}), "revoke 1");
   EXPECT_EQ(step(LinkDown{kDown}), "withdraw 3");
   EXPECT_EQ(core_.operations_open(), 1u);
-  EXPECT_EQ(step(LinkUp{kUp}), "open 5 to 1");
+  EXPECT_EQ(step(LaneUp{{kUp}}), "open 5 to 1");
   EXPECT_EQ(open(kUp), "") << "no credit: what was on the old link is gone";
   EXPECT_EQ(arriving(0, 0), "discard from 1");
-  EXPECT_EQ(step(LinkUp{kDown}), "open 5 to 3");
+  EXPECT_EQ(step(LaneUp{{kDown}}), "open 5 to 3");
   open(kDown);
   EXPECT_EQ(credit(kDown, 0, 4), "");
   EXPECT_EQ(step(OpEnded{{TagId{}, 0}}), "restore 100; release 100; drained 0");
@@ -317,19 +400,23 @@ TEST_F(Core, ALostLinkTakesWhatWasOnItAndOperationsStay) {
 // ---- Frames that break a rule cost the link ----
 
 TEST_F(Core, UnexpectedChunksFailTheLinkOnce) {
-  const auto broken = [](void (*change)(FrameHeader&)) {
+  struct Broken {
+    void (*change)(FrameHeader&);
+    std::string why;
+  };
+  for (const auto& [change, why] :
+       {Broken{[](FrameHeader& h) { ++h.round; }, "is none of it"},
+        Broken{[](FrameHeader& h) { h.round = 4; }, "is none of it"},
+        Broken{[](FrameHeader& h) { ++h.block; }, "is none of it"},
+        Broken{[](FrameHeader& h) { ++h.slice; }, "is none of it"},
+        Broken{[](FrameHeader& h) { ++h.length; }, "41 bytes, has 40 bytes"}}) {
     FrameHeader frame = chunk(0, 0);
     change(frame);
-    return frame;
-  };
-  for (const FrameHeader& frame :
-       {broken([](FrameHeader& h) { ++h.round; }), broken([](FrameHeader& h) { ++h.block; }),
-        broken([](FrameHeader& h) { ++h.slice; }), broken([](FrameHeader& h) { ++h.length; })}) {
     core_ = RingCore();
     begin();
     post(0);
-    const std::string said = step(ChunkArriving{kUp, frame});
-    expect_failed(said, "expected round 0, block 0, slice 0, 40 bytes");
+    const std::string said = step(ChunkArriving{{kUp}, frame});
+    expect_failed(said, why);
     EXPECT_TRUE(said.ends_with("; discard from 1"));
     EXPECT_EQ(arriving(0, 0), "discard from 1") << "a failed link is not listened to";
     EXPECT_EQ(step(LinkDown{kUp}), "");
@@ -342,32 +429,32 @@ TEST_F(Core, AChunkBeyondTheCreditFailsTheLink) {
   large.shape.count = 3 * 16384 * 20;  // many more steps than scratch has room for
   step(OpPosted{large});
   const Schedule schedule(large.shape);
-  auto cursor = schedule.first_receive();
+  auto cursor = schedule.first();
   std::string said;
   for (int index = 0; index < 40; ++index) {
-    const Unit unit = schedule.receive_unit(cursor);
+    const Unit unit = schedule.unit_received(schedule.id(cursor));
     FrameHeader frame = header(FrameType::kChunk, 0);
     frame.round = unit.round;
     frame.block = unit.block;
     frame.slice = unit.slice;
     frame.length = unit.bytes;
-    said = step(ChunkArriving{kUp, frame});
+    said = step(ChunkArriving{{kUp}, frame});
     if (unit.step >= Schedule::kDepth) break;
     ASSERT_EQ(said, "land from 1");
     arrived();
-    schedule.advance_receive(cursor);
+    schedule.advance(cursor);
   }
   expect_failed(said, "without credit");
 }
 
-TEST_F(Core, ChunksAfterTheLastOneFailTheLink) {
+TEST_F(Core, AChunkThatComesTwiceFailsTheLink) {
   begin();
   post(0);
   for (int index = 0; index < 4; ++index) {
     EXPECT_EQ(arriving(0, index), "land from 1");
     arrived();
   }
-  expect_failed(arriving(0, 3), "after its last");
+  expect_failed(arriving(0, 3), "came twice");
 }
 
 TEST_F(Core, FramesOfANewerEpochThanOursFailTheLink) {
@@ -375,16 +462,16 @@ TEST_F(Core, FramesOfANewerEpochThanOursFailTheLink) {
   open(kUp, Epoch{6});
   FrameHeader newer = chunk(0, 0);
   newer.epoch = Epoch{6};
-  expect_failed(step(ChunkArriving{kUp, newer}), "before both had opened");
+  expect_failed(step(ChunkArriving{{kUp}, newer}), "before both had opened");
   FrameHeader early = header(FrameType::kCredit, 0, 4);
   early.epoch = Epoch{6};
-  expect_failed(step(FrameArrived{kDown, early}), "before both had opened");
+  expect_failed(step(FrameArrived{{kDown}, early}), "before both had opened");
 }
 
 TEST_F(Core, AnOpenThatGoesBackAndFramesOutOfPlaceFailTheLink) {
   begin();
   expect_failed(open(kUp, Epoch{5}), "opened after");
-  expect_failed(step(FrameArrived{kDown, header(FrameType::kHello)}), "out of place");
+  expect_failed(step(FrameArrived{{kDown}, header(FrameType::kHello)}), "out of place");
 }
 
 TEST_F(Core, AChunkOfAnotherDigestIsAMismatchNotAnEnemy) {
@@ -392,7 +479,7 @@ TEST_F(Core, AChunkOfAnotherDigestIsAMismatchNotAnEnemy) {
   post(0);
   FrameHeader frame = chunk(0, 0);
   ++frame.digest;
-  EXPECT_EQ(step(ChunkArriving{kUp, frame}), "discard from 1");
+  EXPECT_EQ(step(ChunkArriving{{kUp}, frame}), "discard from 1");
   EXPECT_EQ(arriving(0, 0), "land from 1");
 }
 

@@ -384,11 +384,10 @@ TEST(Engine, MismatchedDigestsMoveNothingAndFailNoLink) {
 
 // A port whose chunks have left before send_chunk() returns.
 struct InstantPort : Port {
-  InstantPort(Engine& engine, PeerId peer) : mine(engine), far(peer) {}
   void send(const net::FrameHeader& header) override { out.push_back({header, {}}); }
   void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) override {
     out.push_back({header, {payload.begin(), payload.end()}});
-    mine.chunk_sent(far);
+    lane->chunk_sent();
   }
   void withdraw() override { ++withdrawn; }
   void revoke() override {}
@@ -410,8 +409,7 @@ struct InstantPort : Port {
     return true;
   }
 
-  Engine& mine;
-  const PeerId far;
+  Engine::Lane* lane = nullptr;
   std::vector<std::pair<net::FrameHeader, Bytes>> out;
   int withdrawn = 0;
 };
@@ -451,14 +449,13 @@ TEST(Engine, CallbacksAndPortsMayCallBack) {
         .on_fail_link = [](PeerId, const std::string& why) { FAIL() << why; },
         .on_failed = [](Epoch, OpKey, const Status& why) { FAIL() << why.message; }});
   }
-  InstantPort ports[2] = {{*engines[0], PeerId{2}}, {*engines[1], PeerId{1}}};
-  net::FrameSink* sinks[2];
+  InstantPort ports[2];
   for (uint32_t rank = 0; rank < 2; ++rank) {
     engines[rank]->begin_epoch(Epoch{1}, {PeerId{2 - rank}});
-    sinks[rank] = &engines[rank]->link_up(PeerId{2 - rank}, ports[rank]);
+    ports[rank].lane = &engines[rank]->lane_up(PeerId{2 - rank}, ports[rank]);
     post(rank, 0);
   }
-  while (ports[0].deliver(*sinks[1]) || ports[1].deliver(*sinks[0])) {
+  while (ports[0].deliver(*ports[1].lane) || ports[1].deliver(*ports[0].lane)) {
   }
   EXPECT_EQ(done[0], kLast);
   EXPECT_EQ(done[1], kLast);
@@ -477,14 +474,14 @@ TEST(Engine, AFailedLinkMayBeTakenDownAndReplacedInsideTheCallback) {
                               [&](PeerId peer, const std::string&) {
                                 engine->link_down(peer);
                                 port.reset();
-                                fresh = &engine->link_up(peer, *next);
+                                fresh = &engine->lane_up(peer, *next);
                                 engine->end({key(1)});
                               },
                           .on_failed = [](Epoch, OpKey, const Status&) { FAIL(); }});
-    port = std::make_unique<InstantPort>(*engine, PeerId{2});
-    next = std::make_unique<InstantPort>(*engine, PeerId{2});
+    port = std::make_unique<InstantPort>();
+    next = std::make_unique<InstantPort>();
     engine->begin_epoch(Epoch{1}, {PeerId{2}});
-    net::FrameSink& sink = engine->link_up(PeerId{2}, *port);
+    net::FrameSink& sink = engine->lane_up(PeerId{2}, *port);
     std::vector<std::byte> memory(640);
     engine->post({.epoch = Epoch{1},
                   .op = key(1),

@@ -32,13 +32,11 @@ TEST(OpTable, AnOperationSendsAgainstCreditAndData) {
   EXPECT_FALSE(operation.can_send()) << "no credit";
   operation.allowed = 1;
   EXPECT_TRUE(operation.can_send());
-  operation.sending = true;
-  EXPECT_FALSE(operation.can_send()) << "its chunk is on its way";
-  operation.sending = false;
-  operation.schedule.advance_send(operation.sent);
+  EXPECT_EQ(operation.progress.take(), 0u);
   operation.allowed = 4;
   EXPECT_FALSE(operation.can_send()) << "what it would send on has not come";
-  operation.schedule.advance_receive(operation.received);
+  operation.progress.arriving(0);
+  operation.progress.arrived(0);
   EXPECT_TRUE(operation.can_send());
   operation.downstream_lost = true;
   EXPECT_FALSE(operation.can_send());
@@ -48,14 +46,14 @@ TEST(OpTable, CreditIsOwedUntilItIsGranted) {
   OpTable table;
   Operation& operation = table.add(task(0));
   EXPECT_TRUE(operation.owes_credit());
-  operation.granted = operation.schedule.credit(operation.sent);
+  operation.granted = operation.schedule.credit(operation.progress.sent_until());
   EXPECT_FALSE(operation.owes_credit());
   Operation& lost = table.add(task(1));
   lost.upstream_lost = true;
   EXPECT_FALSE(lost.owes_credit());
   const Operation& alone = table.add(task(2, 2));
   EXPECT_TRUE(alone.owes_credit());
-  EXPECT_FALSE(alone.finished());
+  EXPECT_FALSE(alone.progress.finished());
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The schedule on paper: all ranks of a world run it against each other with symbols instead of
-// bytes, in random order. A symbol is the set of ranks whose contribution it contains.
+// bytes, in random order; what is on the way overtakes. A symbol is the set of ranks whose
+// contribution it contains.
 
 #include "csrc/ring/schedule.h"
 
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "csrc/protocol/limits.h"
+#include "csrc/ring/progress.h"
 
 namespace pccl::ring {
 namespace {
@@ -29,14 +31,13 @@ struct OnTheWay {
   Ranks symbol = 0;
 };
 
-// One rank: its tensor, its scratch and its two cursors.
+// One rank: its tensor, its scratch and how far it has come.
 struct Member {
-  explicit Member(const Shape& shape)
-      : schedule(shape), sent(schedule.first_send()), received(schedule.first_receive()) {
+  explicit Member(const Shape& shape) : schedule(shape), progress(schedule) {
     slots.assign(schedule.slot_count(), 0);
   }
   Schedule schedule;
-  Schedule::Cursor sent, received;
+  Progress progress;
   std::map<Place, Ranks> tensor;  // what is not there is the rank's own contribution
   std::vector<Ranks> slots;       // 0: free
   std::deque<OnTheWay> inbox;
@@ -62,7 +63,7 @@ class World {
       for (uint32_t rank = 0; rank < shape_.world; ++rank) moved |= send(rank) || receive(rank);
     }
     for (const auto& member : members_) {
-      if (!member->sent.at_end || !member->received.at_end || !member->inbox.empty()) return false;
+      if (!member->progress.finished() || !member->inbox.empty()) return false;
     }
     return true;
   }
@@ -99,12 +100,12 @@ class World {
   bool send(uint32_t rank) {
     Member& me = *members_[rank];
     const Member& downstream = *members_[(rank + 1) % shape_.world];
-    if (me.sent.at_end) return false;
+    // A credit on its way, arriving now.
     me.allowed =
-        std::max(me.allowed,
-                 downstream.schedule.credit(downstream.sent));  // a credit on its way, arriving now
-    if (me.sent.step >= me.allowed || !me.schedule.may_send(me.sent, me.received)) return false;
-    const Unit unit = me.schedule.send_unit(me.sent);
+        std::max(me.allowed, downstream.schedule.credit(downstream.progress.sent_until()));
+    if (!me.progress.can_send(me.allowed)) return false;
+    const Unit unit = me.schedule.unit_sent(me.progress.take());
+    EXPECT_LT(unit.step, me.allowed);
     OnTheWay chunk{unit, 0};
     if (me.schedule.from_scratch(unit)) {
       Ranks& slot = me.slots[me.schedule.slot_sent(unit)];
@@ -114,7 +115,7 @@ class World {
       chunk.symbol = at(rank, unit);
     }
     EXPECT_NE(chunk.symbol, 0u);
-    me.schedule.advance_send(me.sent);
+    me.progress.sent(unit.id);
     members_[(rank + 1) % shape_.world]->inbox.push_back(chunk);
     return true;
   }
@@ -122,10 +123,13 @@ class World {
   bool receive(uint32_t rank) {
     Member& me = *members_[rank];
     if (me.inbox.empty()) return false;
-    const auto [sent, symbol] = me.inbox.front();
-    me.inbox.pop_front();
-    EXPECT_FALSE(me.received.at_end);
-    const Unit unit = me.schedule.receive_unit(me.received);
+    const auto next = me.inbox.begin() + static_cast<ptrdiff_t>(random_() % me.inbox.size());
+    const auto [sent, symbol] = *next;
+    me.inbox.erase(next);
+    EXPECT_EQ(me.schedule.find(sent.round, sent.block, sent.slice), sent.id);
+    EXPECT_TRUE(me.progress.expects(sent.id));
+    me.progress.arriving(sent.id);
+    const Unit unit = me.schedule.unit_received(sent.id);
     EXPECT_EQ(unit, sent);
     Ranks& tensor = at(rank, unit);
     switch (me.schedule.action(unit)) {
@@ -148,7 +152,7 @@ class World {
         tensor = symbol;
         break;
     }
-    me.schedule.advance_receive(me.received);
+    me.progress.arrived(unit.id);
     return true;
   }
 
@@ -201,8 +205,8 @@ void write(Stretches& written, uint64_t start, uint64_t end) {
 // All that is written by the units that come, each byte once.
 Stretches bytes_written(const Schedule& schedule) {
   Stretches written;
-  for (auto cursor = schedule.first_receive(); !cursor.at_end; schedule.advance_receive(cursor)) {
-    const Unit unit = schedule.receive_unit(cursor);
+  for (uint64_t id = 0; schedule.receives() && id < schedule.unit_count(); ++id) {
+    const Unit unit = schedule.unit_received(id);
     EXPECT_LE(unit.bytes, schedule.chunk_bytes());
     if (schedule.action(unit) == Action::kAccumulate) continue;
     write(written, unit.offset, unit.offset + unit.bytes);
@@ -310,10 +314,10 @@ TEST_P(AllWorlds, AllReduceFinishesFromTheStartOn) {
           {.rank = rank, .world = world, .element_bytes = 4, .count = count, .block_bytes = {}});
       Stretches written;
       uint64_t before = 0, steps = 0;
-      auto cursor = schedule.first_receive();
+      auto cursor = schedule.first();
       while (!cursor.at_end) {
-        const Unit unit = schedule.receive_unit(cursor);
-        schedule.advance_receive(cursor);
+        const Unit unit = schedule.unit_received(schedule.id(cursor));
+        schedule.advance(cursor);
         if (schedule.action(unit) != Action::kAccumulate) {
           write(written, unit.offset, unit.offset + unit.bytes);
         }
@@ -335,8 +339,10 @@ TEST(Schedule, RunsAsDrawn) {
       {.rank = 1, .world = 3, .element_bytes = 1, .count = 9 * (64 << 10), .block_bytes = {}});
   ASSERT_EQ(schedule.chunk_bytes(), 64u << 10);
   std::string drawn;
-  for (auto cursor = schedule.first_send(); !cursor.at_end; schedule.advance_send(cursor)) {
-    const Unit unit = schedule.send_unit(cursor);
+  for (auto cursor = schedule.first(); !cursor.at_end; schedule.advance(cursor)) {
+    const Unit unit = schedule.unit_sent(schedule.id(cursor));
+    EXPECT_EQ(schedule.place(unit.id).step, cursor.step);
+    EXPECT_EQ(schedule.place(unit.id).position, cursor.position);
     drawn += std::to_string(unit.step) + ":s" + std::to_string(unit.slice) + "q" +
              std::to_string(unit.round) + " ";
     EXPECT_EQ(unit.block, (1 + 6 - unit.round) % 3);
@@ -366,6 +372,26 @@ TEST(Schedule, ChunksKeepTheirBoundsAndDoNotDependOnTheRank) {
   EXPECT_EQ(
       Schedule({.world = 4, .element_bytes = 4, .count = 1 << 24, .block_bytes = {}}).chunk_bytes(),
       256u << 10);
+}
+
+TEST(Schedule, FindsUnitsByTheirMarksAndNothingElse) {
+  const Schedule ring(
+      {.rank = 1, .world = 3, .element_bytes = 1, .count = 9 * (64 << 10), .block_bytes = {}});
+  EXPECT_EQ(ring.find(0, 0, 0), 0u);
+  EXPECT_EQ(ring.find(1, 2, 2), 9u);
+  EXPECT_EQ(ring.find(1, 1, 2), std::nullopt) << "another block goes in that round";
+  EXPECT_EQ(ring.find(4, 0, 0), std::nullopt);
+  EXPECT_EQ(ring.find(0, 0, 3), std::nullopt);
+  const Schedule transfer(
+      {.pattern = Pattern::kTransfer, .rank = 1, .world = 2, .block_bytes = {5, 0, 3 << 20, 64}});
+  EXPECT_EQ(transfer.find(0, 0, 0), 0u);
+  EXPECT_EQ(transfer.find(0, 2, 1), 3u);
+  EXPECT_EQ(transfer.find(0, 3, 0), transfer.unit_count() - 1);
+  EXPECT_EQ(transfer.find(0, 0, 1), std::nullopt);
+  EXPECT_EQ(transfer.find(0, 4, 0), std::nullopt);
+  EXPECT_EQ(transfer.find(1, 0, 0), std::nullopt);
+  const Schedule nothing({.world = 2, .block_bytes = {}});
+  EXPECT_EQ(nothing.find(0, 0, 0), std::nullopt);
 }
 
 TEST(Schedule, GrantsAllOfItWhereScratchDoesNotLimit) {

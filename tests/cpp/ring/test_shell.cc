@@ -90,8 +90,10 @@ class Member {
 // A group with a link between any two, in epoch 1.
 class Group {
  public:
-  explicit Group(uint32_t size) {
-    for (uint32_t rank = 0; rank < size; ++rank) members_.push_back(std::make_unique<Member>(rank));
+  explicit Group(uint32_t size, const Shell::Options& options = {}) {
+    for (uint32_t rank = 0; rank < size; ++rank) {
+      members_.push_back(std::make_unique<Member>(rank, options));
+    }
     for (uint32_t low = 0; low < size; ++low) {
       for (uint32_t high = low + 1; high < size; ++high) {
         at(low).shell().dial(id(high), {"127.0.0.1", at(high).port()});
@@ -103,7 +105,7 @@ class Group {
       for (uint32_t other = 0; other < size; ++other) {
         if (other != rank) others.push_back(id(other));
       }
-      at(rank).shell().begin_epoch(Epoch{1}, others);
+      at(rank).shell().begin_epoch(Epoch{1}, others, others);
     }
   }
   Member& at(uint32_t rank) { return *members_[rank]; }
@@ -160,6 +162,69 @@ TEST_P(Sizes, AllReduceOverLoopback) {
   for (const auto& link : counters.links) on_links += link.bytes_sent;
   EXPECT_GT(on_links, bytes);
   EXPECT_LT(on_links, bytes + bytes / 100);
+}
+
+// ---- Lanes ----
+
+// Waits until each of its links has so many.
+void expect_lanes(Member& member, uint32_t lanes) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto all = [&] {
+    const Shell::Counters counters = member.shell().counters();
+    return std::all_of(counters.links.begin(), counters.links.end(),
+                       [&](const auto& link) { return link.lanes == lanes; });
+  };
+  while (!all()) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+}
+
+TEST(Shell, AnOperationTravelsOnAllLanesOfALink) {
+  Group group(3, {.lanes = 5});
+  for (uint32_t rank = 0; rank < 3; ++rank) expect_lanes(group.at(rank), 5);
+  constexpr size_t kCount = (16u << 20) / 4 + 7;
+  std::vector<std::vector<float>> tensors;
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    tensors.emplace_back(kCount, static_cast<float>(rank + 1));
+    group.post_sum(rank, {}, tensors[rank]);
+  }
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    ASSERT_TRUE(group.at(rank).transferred({}));
+    group.at(rank).shell().end({{}, Ending::kCommitted});
+    ASSERT_TRUE(group.at(rank).drained({}));
+    EXPECT_EQ(std::count(tensors[rank].begin(), tensors[rank].end(), 6.0f), kCount);
+  }
+}
+
+TEST(Shell, ALinkGoesWithAllItsLanesAndComesBackWithThem) {
+  Group group(2, {.lanes = 3});
+  expect_lanes(group.at(1), 3);
+  group.at(1).shell().forget(id(0));
+  EXPECT_NE(group.at(0).reported(id(1), LinkState::kDown), "none");
+  EXPECT_TRUE(group.at(0).shell().counters().links.empty());
+  EXPECT_TRUE(group.at(1).shell().counters().links.empty());
+  group.at(0).shell().dial(id(1), {"127.0.0.1", group.at(1).port()});
+  EXPECT_EQ(group.at(0).reported(id(1), LinkState::kUp, 2), "");
+  expect_lanes(group.at(0), 3);
+  expect_lanes(group.at(1), 3);
+}
+
+TEST(Shell, AFurtherLaneOfAnotherLinkIsHungUpOn) {
+  Member one(0);
+  net::FrameHeader hello = RawPeer::hello(FrameType::kHello, id(1), id(0), kRun);
+  hello.round = 1;
+  RawPeer without = RawPeer::dial(one.port());
+  without.say(hello);
+  EXPECT_TRUE(without.hung_up()) << "there is no link";
+  RawPeer first = RawPeer::dial(one.port());
+  first.say(RawPeer::hello(FrameType::kHello, id(1), id(0), kRun));
+  EXPECT_EQ(first.hear()->type, FrameType::kHelloOk);
+  RawPeer further = RawPeer::dial(one.port());
+  further.say(hello);
+  EXPECT_EQ(further.hear()->round, 1);
+  EXPECT_EQ(one.shell().counters().links.at(0).lanes, 2u);
+  hello.block = 2;
+  RawPeer other = RawPeer::dial(one.port());
+  other.say(hello);
+  EXPECT_TRUE(other.hung_up()) << "it belongs to a link that is no more";
 }
 
 TEST(Shell, AMemberThatGoesLeavesTheOthersTensorsAsTheyWere) {

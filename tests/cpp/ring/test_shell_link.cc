@@ -32,8 +32,8 @@ class ShellLinkTest : public ::testing::Test {
                                            if (link_up()) engine_.link_down(link.peer());
                                          }};
       link_ = std::make_unique<ShellLink>(loop_, net::Socket(fd), Identity{kSelf, kRun, machine},
-                                          expected, "10.0.0.7:48201", expected ? 1 : 0,
-                                          std::move(callbacks));
+                                          ShellLink::Target{expected, expected ? 1U : 0U, further_},
+                                          "10.0.0.7:48201", std::move(callbacks));
       return 0;
     });
     return RawPeer(theirs);
@@ -57,6 +57,7 @@ class ShellLinkTest : public ::testing::Test {
                   .on_failed = [](Epoch, OpKey, const Status&) {}}};
   std::unique_ptr<ShellLink> link_;
   bool joins_ = true;
+  bool further_ = false;
   PeerId introduced_;
   std::string ended_, failed_;
   net::Loop loop_{"test"};  // last: its thread ends first
@@ -81,6 +82,14 @@ TEST_F(ShellLinkTest, ADiallerIntroducesItselfFirst) {
   EXPECT_EQ(hello->digest, kOther.value);
   other.say(RawPeer::hello(FrameType::kHelloOk, kOther, kSelf, kRun));
   EXPECT_TRUE(net::eventually(loop_, [&] { return introduced_ == kOther; }));
+}
+
+TEST_F(ShellLinkTest, AFurtherLaneSaysThatItIsOne) {
+  further_ = true;
+  RawPeer other = connect(kOther);
+  EXPECT_EQ(other.hear()->round, 1);
+  other.say(RawPeer::hello(FrameType::kHelloOk, kOther, kSelf, kRun));
+  expect_ended_with("it speaks of lane 0");
 }
 
 TEST_F(ShellLinkTest, AnswersPings) {

@@ -16,43 +16,61 @@ Bytes numbered(size_t bytes) {
   return out;
 }
 
-// Saved in pieces of every size, across slabs; read back in pieces of others.
-TEST(Undo, GivesBackWhatWasSavedFromAnyPlaceOn) {
-  const Bytes all = numbered(Pool::kSlabBytes + 12345);
+// Three units, across slabs, saved in turns and in pieces of every size.
+TEST(Undo, GivesBackWhatWasSavedOfEachUnit) {
+  constexpr size_t kUnit = Pool::kSlabBytes / 2 + 777;
+  const Bytes all = numbered(3 * kUnit);
   Pool pool;
   Undo undo(pool);
-  ASSERT_TRUE(undo.reserve(all.size()));
-  for (size_t at = 0, piece = 1; at < all.size(); at += piece) {
-    piece = std::min(2 * piece + 1, all.size() - at);
-    undo.save(all.data() + at, piece);
-    EXPECT_EQ(undo.length(), at + piece);
+  ASSERT_TRUE(undo.reserve(all.size(), 3));
+  const size_t ends[3] = {kUnit, 12345, 0};
+  for (size_t at = 0, piece = 1; at < kUnit; at += piece) {
+    piece = std::min(2 * piece + 1, kUnit - at);
+    for (uint64_t unit = 0; unit < 3; ++unit) {
+      const size_t bytes = std::min(piece, ends[unit] - std::min(ends[unit], at));
+      undo.save(unit, unit * kUnit + at, all.data() + unit * kUnit + at, bytes);
+    }
   }
-  for (const size_t start : {size_t{0}, size_t{1}, Pool::kSlabBytes - 5, Pool::kSlabBytes}) {
-    Bytes back(all.size() - start);
-    undo.restore(start, back.data(), back.size());
-    EXPECT_TRUE(std::equal(back.begin(), back.end(), all.begin() + static_cast<ptrdiff_t>(start)));
+  for (uint64_t unit = 0; unit < 3; ++unit) {
+    EXPECT_EQ(undo.saved(unit), ends[unit]);
+    Bytes back(kUnit);
+    undo.restore(unit, unit * kUnit, back.data());
+    const auto start = all.begin() + static_cast<ptrdiff_t>(unit * kUnit);
+    EXPECT_TRUE(std::equal(start, start + static_cast<ptrdiff_t>(ends[unit]), back.begin()));
+    EXPECT_EQ(std::count(back.begin() + static_cast<ptrdiff_t>(ends[unit]), back.end(), std::byte{}),
+              kUnit - ends[unit]);
+    EXPECT_EQ(undo.saved(unit), 0u) << "once";
   }
 }
 
-TEST(Undo, ClosedItKeepsWhatWasSavedAndNoMore) {
+TEST(Undo, ShrunkItKeepsWhatLiesBefore) {
   Pool pool;
   Undo undo(pool), small(pool);
-  ASSERT_TRUE(undo.reserve(3 * Pool::kSlabBytes + 100));
+  ASSERT_TRUE(undo.reserve(3 * Pool::kSlabBytes + 100, 1));
   const Bytes some = numbered(Pool::kSlabBytes + 1);
-  undo.save(some.data(), some.size());
-  undo.close();
+  undo.save(0, 0, some.data(), some.size());
+  undo.shrink(some.size());
   const uint64_t held = pool.bytes_held();
-  ASSERT_TRUE(small.reserve(Pool::kSlabBytes + 100));
+  ASSERT_TRUE(small.reserve(Pool::kSlabBytes + 100, 1));
   EXPECT_EQ(pool.bytes_held(), held) << "what was given back is there for others";
   Bytes back(some.size());
-  undo.restore(0, back.data(), back.size());
+  undo.restore(0, 0, back.data());
   EXPECT_TRUE(back == some);
+}
+
+TEST(Undo, OfARowOfNothingNothingIsSaved) {
+  Pool pool;
+  Undo undo(pool);
+  ASSERT_TRUE(undo.reserve(0, 3));
+  std::byte nothing{};
+  undo.save(2, 0, &nothing, 0);
+  EXPECT_EQ(undo.saved(2), 0u);
 }
 
 TEST(Undo, SaysWhenThereIsNoRoom) {
   Pool pool;
   Undo undo(pool);
-  EXPECT_FALSE(undo.reserve(uint64_t{1} << 60));
+  EXPECT_FALSE(undo.reserve(uint64_t{1} << 60, 5));
 }
 
 }  // namespace

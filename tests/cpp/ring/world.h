@@ -1,5 +1,5 @@
-// A world of Engines in one thread, for tests: real frames between them, as real bytes, in pieces
-// of random size with random delays. It watches what Engines promise: after on_drained no link
+// A world of Engines in one thread, for tests: real frames between them, on one to three lanes a
+// link, as real bytes, in pieces of random size with random delays. It watches what Engines promise: after on_drained no link
 // touches an operation's memory, and what was aborted is as it was. Ranks are ring positions; the
 // peer of rank r has the id r + 1.
 #pragma once
@@ -65,7 +65,9 @@ class World {
           .on_failed = [this, rank](Epoch, OpKey op, Status) { ++at(rank, op).failed; }});
     }
     for (uint32_t a = 0; a < size; ++a) {
-      for (uint32_t b = a + 1; b < size; ++b) connect(a, b);
+      for (uint32_t b = a + 1; b < size; ++b) {
+        for (uint64_t lanes = 1 + random() % 3; lanes > 0; --lanes) connect(a, b);
+      }
     }
     begin_epoch(Epoch{1});
   }
@@ -156,7 +158,7 @@ class World {
     }
   }
 
-  // The connection breaks: `a` notices now, `b` by itself when `b_too`, else when told by lose(b,
+  // The link breaks: `a` notices now, `b` by itself when `b_too`, else when told by lose(b,
   // a).
   void cut(uint32_t a, uint32_t b, bool b_too = true) {
     lose(a, b);
@@ -164,10 +166,9 @@ class World {
   }
   void lose(uint32_t rank, uint32_t other) {
     for (const auto& end : ends_) {
-      if (end->owner != rank || end->other != other) continue;
-      end->alive = false;
-      engine(rank).link_down(PeerId{other + 1});
+      if (end->owner == rank && end->other == other) end->alive = false;
     }
+    engine(rank).link_down(PeerId{other + 1});
   }
 
   bool takes_part(uint32_t rank, const Call& call) const {
@@ -182,8 +183,7 @@ class World {
   static constexpr std::byte kGivenBack{0xa5};
   static constexpr size_t kUnderWayMax = 100000;
 
-  // `owner`'s end of its link to `other`. Notes which operation's memory the link holds at the
-  // moment.
+  // `owner`'s end of a lane to `other`. Notes which operation's memory the lane holds at the moment.
   struct End : Port, net::FrameSink {
     End(uint32_t mine, uint32_t theirs)
         : owner(mine), other(theirs), writer(true), reader(*this, true) {}
@@ -215,7 +215,7 @@ class World {
     const uint32_t owner, other;
     net::FrameWriter writer;
     net::FrameReader reader;
-    net::FrameSink* sink = nullptr;
+    Engine::Lane* sink = nullptr;
     End* far = nullptr;
     bool alive = true;
     Bytes way;  // to the other end
@@ -236,8 +236,8 @@ class World {
     auto two = std::make_unique<End>(b, a);
     one->far = two.get();
     two->far = one.get();
-    one->sink = &engine(a).link_up(PeerId{b + 1}, *one);
-    two->sink = &engine(b).link_up(PeerId{a + 1}, *two);
+    one->sink = &engine(a).lane_up(PeerId{b + 1}, *one);
+    two->sink = &engine(b).lane_up(PeerId{a + 1}, *two);
     ends_.push_back(std::move(one));
     ends_.push_back(std::move(two));
   }
@@ -324,7 +324,7 @@ class World {
     }
     if (wrote == 0) return false;
     end.writer.wrote(wrote);
-    if (chunk && !end.writer.chunk_pending()) engine(end.owner).chunk_sent(PeerId{end.other + 1});
+    if (chunk && !end.writer.chunk_pending()) end.sink->chunk_sent();
     return true;
   }
 

@@ -1,0 +1,96 @@
+// How it works together with a schedule in whole worlds: test_schedule.cc.
+
+#include "csrc/ring/progress.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace pccl::ring {
+namespace {
+
+// Rank 1 of three, three slices of four rounds: unit 4s + q is round q of slice s.
+const Schedule kRing(
+    {.rank = 1, .world = 3, .element_bytes = 1, .count = 9 * (64 << 10), .block_bytes = {}});
+
+std::vector<uint64_t> take_all(Progress& progress, uint64_t steps) {
+  std::vector<uint64_t> taken;
+  while (progress.can_send(steps)) taken.push_back(progress.take());
+  return taken;
+}
+
+void arrive(Progress& progress, uint64_t id) {
+  EXPECT_TRUE(progress.expects(id));
+  progress.arriving(id);
+  EXPECT_FALSE(progress.expects(id));
+  progress.arrived(id);
+  EXPECT_FALSE(progress.expects(id));
+}
+
+using Ids = std::vector<uint64_t>;
+
+TEST(Progress, SendsItsOwnPartWithinItsCredit) {
+  Progress progress(kRing);
+  EXPECT_EQ(take_all(progress, 0), Ids());
+  EXPECT_EQ(take_all(progress, 2), (Ids{0, 4}));
+  EXPECT_EQ(take_all(progress, 9), (Ids{8}));
+  EXPECT_FALSE(progress.can_send(9));
+}
+
+TEST(Progress, WhatArrivesIsSentOnInTheOrderOfTheSchedule) {
+  Progress progress(kRing);
+  for (const uint64_t id : {9, 4, 1, 0, 3}) arrive(progress, id);
+  EXPECT_EQ(take_all(progress, 2), (Ids{0, 4, 1})) << "of one step the later slice first";
+  EXPECT_EQ(take_all(progress, 9), (Ids{8, 5, 2, 10})) << "the last round goes nowhere";
+}
+
+TEST(Progress, ItsCursorsStandAtTheFirstGap) {
+  Progress progress(kRing);
+  arrive(progress, 0);
+  arrive(progress, 1);
+  EXPECT_EQ(progress.received_until().step, 1u);
+  EXPECT_EQ(progress.received_until().position, 0u);
+  arrive(progress, 4);
+  EXPECT_EQ(progress.received_until().step, 2u) << "round 1 of the first slice was there before";
+  progress.sent(4);
+  EXPECT_EQ(progress.sent_until().step, 0u);
+  progress.sent(0);
+  EXPECT_EQ(progress.sent_until().step, 1u);
+  EXPECT_EQ(progress.sent_until().position, 1u);
+}
+
+TEST(Progress, IsFinishedWhenAllHasComeAndGone) {
+  Progress progress(kRing);
+  for (uint64_t id = 0; id < kRing.unit_count(); ++id) arrive(progress, id);
+  EXPECT_FALSE(progress.finished());
+  const Ids all = take_all(progress, kRing.step_count());
+  EXPECT_EQ(all.size(), kRing.unit_count());
+  for (const uint64_t id : all) {
+    EXPECT_FALSE(progress.finished());
+    progress.sent(id);
+  }
+  EXPECT_TRUE(progress.finished());
+  EXPECT_TRUE(Progress(Schedule({.world = 1, .count = 5, .block_bytes = {}})).finished());
+}
+
+TEST(Progress, ABroadcastIsSentOnAndEndsWithTheLast) {
+  Shape shape{.pattern = Pattern::kBroadcast, .world = 3, .count = 200000, .block_bytes = {}};
+  const Schedule root(shape);
+  shape.rank = 1;
+  const Schedule middle(shape);
+  shape.rank = 2;
+  const Schedule last(shape);
+  ASSERT_GE(root.unit_count(), 3u);
+  Progress sends(root), passes(middle), ends(last);
+  EXPECT_EQ(take_all(sends, 2), (Ids{0, 1}));
+  EXPECT_FALSE(passes.can_send(9));
+  arrive(passes, 1);
+  EXPECT_EQ(take_all(passes, 9), (Ids{1}));
+  for (uint64_t id = 0; id < last.unit_count(); ++id) arrive(ends, id);
+  EXPECT_FALSE(ends.can_send(9));
+  EXPECT_TRUE(ends.finished());
+}
+
+}  // namespace
+}  // namespace pccl::ring
