@@ -15,8 +15,8 @@ Kinds of fault:
              committed everywhere; how long the start took is taken off
 
 In every trial all survivors must have the same outcome, and the repetition the exact sum of their
-inputs: what was not restored somewhere would show in it. An undisturbed all-reduce of that size is
-timed beside the faults, in the same run.
+inputs: what was not restored somewhere would show in it. Before each fault the same world makes an
+undisturbed all-reduce of that size: its spread is the machine's.
 """
 
 from __future__ import annotations
@@ -59,7 +59,11 @@ class Trials:
         self.count = count  # elements
         self.machines = {machine.namespace: machine for machine in machines}
         self.peers = fleet.found(WORLD, namespaces=list(self.machines))
-        self.undisturbed = statistics.median(self._all_reduce() for _ in range(5))
+        self.times = [self._all_reduce() for _ in range(5)]  # undisturbed
+
+    @property
+    def undisturbed(self) -> float:
+        return statistics.median(self.times)
 
     def _begin(self, *, repeat: bool = False) -> float:
         for seed, peer in enumerate(self.peers):
@@ -106,11 +110,12 @@ class Trials:
             signal.pidfd_send_signal(victim.pidfd, signal.SIGSTOP)
         return fault
 
-    def lose_one(self, kind: str) -> tuple[float, float] | None:
-        """Return seconds until all survivors know, and until a repetition succeeded.
+    def lose_one(self, kind: str) -> tuple[float, ...] | None:
+        """Return seconds until all survivors know, can go on, and have repeated it.
 
         None if the fault came too late to be felt.
         """
+        self.times.append(self._all_reduce())
         victim, survivors = self._choose_victim()
         inputs = sum(seed for seed, peer in enumerate(self.peers) if peer is not victim)
         self._begin(repeat=True)
@@ -122,8 +127,11 @@ class Trials:
         if ends[0]["ok"]:
             return None
         assert all(one["exact"] and one["seeds"] == inputs for one in ends), ends
-        repeated = max(one["repeated"] for one in ends)
-        return max(one["end"] for one in ends) - fault, repeated - fault
+        known, updated, repeated = (
+            max(float(one[moment]) for one in ends) - fault
+            for moment in ("end", "updated", "repeated")
+        )
+        return known, updated, repeated
 
     def lose_one_and_keep(self) -> tuple[float, float]:
         """Return seconds until all survivors have the result, and of starting over."""
@@ -164,10 +172,10 @@ def line(what: str, times: list[float], goal: float) -> str:
 
 
 def measure(kind: str, trials: Trials, count: int, peer_timeout: float) -> None:
-    pairs: list[tuple[float, float]] = []
+    pairs: list[tuple[float, ...]] = []
     late = 0
     for _ in track(range(count), kind, transient=True):
-        felt: tuple[float, float] | None = None
+        felt: tuple[float, ...] | None = None
         while felt is None:
             if kind == "master":
                 felt = trials.lose_master()
@@ -177,7 +185,7 @@ def measure(kind: str, trials: Trials, count: int, peer_timeout: float) -> None:
                 felt = trials.lose_one(kind)
             late += felt is None
         pairs.append(felt)
-    first, second = ([pair[i] for pair in pairs] for i in range(2))
+    first, second, *third = ([pair[i] for pair in pairs] for i in range(len(pairs[0])))
     whole = trials.undisturbed
     print(
         f"{kind}: {count} trials, undisturbed all-reduce {whole * 1e3:.0f} ms"
@@ -198,7 +206,9 @@ def measure(kind: str, trials: Trials, count: int, peer_timeout: float) -> None:
         known_goal = KNOWN_GOAL if kind == "kill" else peer_timeout + SILENCE_GOAL
         again = REPEATED_GOAL + whole + (0.0 if kind == "kill" else peer_timeout + SILENCE_GOAL)
         print(line("until all survivors know, input restored", first, known_goal))
-        print(line("until the first repetition has succeeded", second, again))
+        print(line("until update_topology has returned", second, again))
+        print(line("until the first repetition has succeeded", third[0], again))
+        print(line("beside it, undisturbed", trials.times, REPEATED_GOAL + whole))
     sys.stdout.flush()
 
 

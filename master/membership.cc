@@ -9,7 +9,7 @@ namespace pccl::master {
 namespace {
 
 // A link that is silent is down after half the peer timeout; what is left is for making it anew.
-constexpr int kLinkDownTicks = 5;
+constexpr int kLinkDownTicks = 10;
 
 }  // namespace
 

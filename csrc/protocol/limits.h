@@ -58,11 +58,12 @@ inline constexpr Duration kPeerTimeoutMax = std::chrono::hours(1);
 // PCCL_MASTER_TIMEOUT: how long a peer goes on looking for its master.
 inline constexpr Duration kMasterTimeoutDefault = std::chrono::seconds(60);
 // Silence is counted in ticks of peer_timeout / kTicksPerTimeout, each after all input is drained,
-// so that a process that was stopped for a while does not blame the others when it wakes up.
-inline constexpr int kTicksPerTimeout = 10;
+// so that a process that was stopped for a while does not blame the others when it wakes up. By as
+// much as a tick it is noticed late: at the default that is half of a second.
+inline constexpr int kTicksPerTimeout = 20;
 // A ping goes out after this many ticks without other traffic.
-inline constexpr int kTicksPerPing = 2;
+inline constexpr int kTicksPerPing = 4;
 // A link that was silent for so long is down: a suspicion that costs little, since it is made anew.
-inline constexpr int kTicksPerLinkSilence = 5;
+inline constexpr int kTicksPerLinkSilence = 10;
 
 }  // namespace pccl::protocol

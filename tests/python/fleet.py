@@ -311,10 +311,12 @@ class Peer:
     def _repeat(self, tensor: Any) -> dict[str, Any]:
         """The sum is exact, so a single element that was not restored anywhere would show."""
         self.pccl.update_topology()
+        updated = time.monotonic()
         self.dist.all_reduce(tensor)
         repeated = time.monotonic()
         seeds = tensor - self.dist.get_world_size() * self.base
         return {
+            "updated": updated,
             "repeated": repeated,
             "seeds": seeds[0].item(),
             "exact": bool((seeds == seeds[0]).all()),

@@ -18,7 +18,7 @@ namespace pccl::master {
 
 inline constexpr uint32_t kIncarnation = 1;
 inline constexpr uint64_t kRunId = 7;
-inline constexpr Duration kTick = std::chrono::seconds(1);
+inline constexpr Duration kTick = std::chrono::milliseconds(500);
 
 inline Epoch epoch(uint32_t counter) { return {(uint64_t{kIncarnation} << 32) | counter}; }
 inline PeerId peer_id(uint32_t counter) { return {(uint64_t{kIncarnation} << 32) | counter}; }

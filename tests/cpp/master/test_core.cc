@@ -121,7 +121,7 @@ TEST(Core, ARunWithoutPeersTakesNewTerms) {
   EXPECT_TRUE(h.core().deadline().has_value());
   h.close("a");
   EXPECT_FALSE(h.core().idle()) << "it may come back";
-  h.tick(10);
+  h.tick(20);
   EXPECT_TRUE(h.core().idle());
   EXPECT_FALSE(h.core().deadline().has_value());
   protocol::Hello other = Harness::hello(3);
@@ -136,7 +136,7 @@ TEST(Core, WhoIsWelcomedButNeverRegisteredLeavesNothingBehind) {
   Harness h;
   h.greet("a", Harness::hello(1));
   h.close("a");
-  h.tick(10);
+  h.tick(20);
   EXPECT_TRUE(h.core().idle());
 }
 
@@ -186,7 +186,7 @@ TEST(Core, SilenceIsCountedInTicksHoweverLateTheyCome) {
   Harness h;
   h.found({"a", "b"});
   for (int i = 0; i < 9; ++i) h.step(TimePassed{});  // no time has passed
-  h.tick_with({"a"}, 9);
+  h.tick_with({"a"}, 19);
   EXPECT_EQ(h.story(), Lines{});
   h.tick_with({"a"}, 1);
   EXPECT_EQ(h.story(),
@@ -198,7 +198,7 @@ TEST(Core, WhoIsKickedLearnsItWhenItComesBack) {
   Harness h;
   h.found({"a", "b"});
   h.close("b");
-  h.tick_with({"a"}, 10);
+  h.tick_with({"a"}, 20);
   EXPECT_EQ(h.story(), (Lines{"a < Ask lost [b]"}));
   h.accept("b2");
   h.say("b2", h.resume("b", epoch(1)));

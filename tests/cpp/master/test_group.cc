@@ -87,7 +87,7 @@ TEST_F(GroupTest, WhoCannotBeReachedIsToldWhy) {
 TEST_F(GroupTest, WhoWaitsLongIsToldForWhat) {
   h.enlist("a", Harness::hello(2));
   h.take();
-  h.tick_with({"a"}, 9);
+  h.tick_with({"a"}, 19);
   EXPECT_EQ(h.story(), Lines{});
   h.tick_with({"a"}, 1);
   EXPECT_EQ(h.story(),
@@ -400,7 +400,7 @@ TEST_F(GroupTest, WhoLeavesIsLostAtOnce) {
 TEST_F(GroupTest, OfADeadLinkOneEndIsGivenUpAndTold) {
   h.found({"a", "b", "c"});
   h.say("b", protocol::LinkReport{h.id("c"), LinkState::kDown, "no route", 1});
-  h.tick_with({"a", "b", "c"}, 4);
+  h.tick_with({"a", "b", "c"}, 9);
   EXPECT_EQ(h.story(), Lines{});
   h.tick_with({"a", "b", "c"}, 1);
   EXPECT_EQ(h.story(),
@@ -411,7 +411,7 @@ TEST_F(GroupTest, OfADeadLinkOneEndIsGivenUpAndTold) {
 
 TEST_F(GroupTest, TwoLostInOneTickAreNamedTogether) {
   h.found({"a", "b", "c"});
-  h.tick_with({"a"}, 10);
+  h.tick_with({"a"}, 20);
   const Lines story = h.story();
   ASSERT_EQ(story.size(), 5u);
   EXPECT_TRUE(contains(story[0], "b < Kicked")) << story[0];

@@ -100,7 +100,7 @@ TEST_F(Restart, WhoDoesNotComeBackIsLost) {
   h.come_back("a", resume("a", {{0, OpState::kDone}}));
   h.come_back("b", resume("b", {{0, OpState::kDone}}));
   h.take();
-  h.tick_with({"a", "b"}, 10);
+  h.tick_with({"a", "b"}, 20);
   EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]"}));
   for (const char* name : {"a", "b"}) {
     h.say(name, protocol::Report{epoch(1), {{op(0), OpState::kDone}}});

@@ -8,6 +8,8 @@ namespace {
 using std::chrono::milliseconds;
 using Due = Connection::Due;
 
+constexpr Duration kTick = milliseconds(1000) / protocol::kTicksPerTimeout;
+
 class ConnectionTest : public testing::Test {
  protected:
   ConnectionTest() {
@@ -56,39 +58,41 @@ TEST_F(ConnectionTest, AnIntroductionEndsTheDoubling) {
   EXPECT_EQ(*connection_.deadline(), context_.now + milliseconds(100));
 }
 
-TEST_F(ConnectionTest, PingsAfterTwoTicksWithoutTrafficOfItsOwn) {
+TEST_F(ConnectionTest, PingsAfterSomeTicksWithoutTrafficOfItsOwn) {
   connection_.open();
   connection_.on_connected();
   connection_.introduced();
   context_.linked = true;
-  EXPECT_EQ(after(milliseconds(100)), Due::kNothing);
-  EXPECT_EQ(after(milliseconds(100)), Due::kPing);
+  const auto quiet = [this](int ticks) {
+    while (ticks-- > 0) EXPECT_EQ(after(kTick), Due::kNothing);
+  };
+  quiet(protocol::kTicksPerPing - 1);
+  EXPECT_EQ(after(kTick), Due::kPing);
   context_.tell(protocol::Ping{});
-  EXPECT_EQ(after(milliseconds(100)), Due::kNothing);
-  EXPECT_EQ(after(milliseconds(100)), Due::kNothing);
-  EXPECT_EQ(after(milliseconds(100)), Due::kPing);
+  quiet(protocol::kTicksPerPing);
+  EXPECT_EQ(after(kTick), Due::kPing);
 }
 
 TEST_F(ConnectionTest, NoPingBeforeTheIntroduction) {
   connection_.open();
   connection_.on_connected();
-  for (int tick = 0; tick < 9; ++tick) EXPECT_EQ(after(milliseconds(100)), Due::kNothing);
-  EXPECT_EQ(after(milliseconds(100)), Due::kSilent);
+  for (int tick = 0; tick < protocol::kTicksPerTimeout - 1; ++tick) EXPECT_EQ(after(kTick), Due::kNothing);
+  EXPECT_EQ(after(kTick), Due::kSilent);
 }
 
 TEST_F(ConnectionTest, WhatIsHeardEndsTheSilence) {
   connection_.open();
   connection_.on_connected();
-  for (int tick = 0; tick < 9; ++tick) after(milliseconds(100));
+  for (int tick = 0; tick < protocol::kTicksPerTimeout - 1; ++tick) after(kTick);
   connection_.heard();
-  for (int tick = 0; tick < 9; ++tick) EXPECT_EQ(after(milliseconds(100)), Due::kNothing);
-  EXPECT_EQ(after(milliseconds(100)), Due::kSilent);
+  for (int tick = 0; tick < protocol::kTicksPerTimeout - 1; ++tick) EXPECT_EQ(after(kTick), Due::kNothing);
+  EXPECT_EQ(after(kTick), Due::kSilent);
 }
 
 TEST_F(ConnectionTest, ALateTickIsOneTick) {
   connection_.open();
   connection_.on_connected();
-  for (int tick = 0; tick < 9; ++tick) EXPECT_EQ(after(milliseconds(60000)), Due::kNothing);
+  for (int tick = 0; tick < protocol::kTicksPerTimeout - 1; ++tick) EXPECT_EQ(after(milliseconds(60000)), Due::kNothing);
 }
 
 TEST_F(ConnectionTest, CloseEndsIt) {
