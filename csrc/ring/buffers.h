@@ -2,10 +2,10 @@
 // that memory together with scratch and the saved bytes that make a failed operation leave no trace
 // (promise P2). No socket here, and no decision: the Engine says what lands where, in the order of
 // the schedule. Belongs to one thread.
-// How a landing chunk is dealt with: several land at once, one on each lane; each piece is reduced as
-// soon as it is there, while it is in cache. A kStore chunk is saved before its first byte lands, which also warms the lines for the
-// socket's copy; a kFinish chunk piece by piece, before the sum is written. What arrived is the
-// first operand, this rank's tensor the second, always.
+// How a landing chunk is dealt with: several land at once, one on each lane; each piece is reduced
+// as soon as it is there, while it is in cache. A kStore chunk is saved before its first byte
+// lands, which also warms the lines for the socket's copy; a kFinish chunk piece by piece, before
+// the sum is written. What arrived is the first operand, this rank's tensor the second, always.
 #pragma once
 
 #include <cstddef>

@@ -181,8 +181,7 @@ void RingCore::on(const ChunkArriving& event, Effects& effects) {
   operation.progress.arriving(landing.unit);
   link->lanes[event.lane.index].landing = landing;
   const Unit unit = operation.schedule.unit_received(landing.unit);
-  effects.push_back(
-      Land{event.lane, operation.task.handle, unit, operation.schedule.action(unit)});
+  effects.push_back(Land{event.lane, operation.task.handle, unit, operation.schedule.action(unit)});
 }
 
 std::string RingCore::judge(LaneId id, const Link& link, const net::FrameHeader& header,
@@ -199,9 +198,8 @@ std::string RingCore::judge(LaneId id, const Link& link, const net::FrameHeader&
   // Upstream has given it up, or has lost what was on the way: the rest means nothing.
   if (found->upstream_lost || found->voided) return {};
   const auto known = found->schedule.find(header.round, header.block, header.slice);
-  const std::string what =
-      "chunk of " + text(header.op) + ", " +
-      place(header.round, header.block, header.slice, header.length) + ", ";
+  const std::string what = "chunk of " + text(header.op) + ", " +
+                           place(header.round, header.block, header.slice, header.length) + ", ";
   if (!known) return what + "is none of it";
   const Unit unit = found->schedule.unit_received(*known);
   if (header.length != unit.bytes) return what + "has " + std::to_string(unit.bytes) + " bytes";

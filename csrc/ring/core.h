@@ -147,7 +147,7 @@ class RingCore {
   std::optional<Epoch> posted(OpKey op);
 
  private:
-  struct Passage {  // a unit that is on its way on a lane
+  struct Passage {                   // a unit that is on its way on a lane
     Operation* operation = nullptr;  // null: none is
     uint64_t unit = 0;
   };

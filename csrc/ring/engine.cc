@@ -60,8 +60,7 @@ struct Engine::Inside {
 // One end of a lane. A chunk lands in the memory of one operation at a time.
 class Engine::Inside::OneLane : public Engine::Lane {
  public:
-  OneLane(Inside& engine, LaneId lane, Port& writer)
-      : id(lane), port(writer), engine_(engine) {}
+  OneLane(Inside& engine, LaneId lane, Port& writer) : id(lane), port(writer), engine_(engine) {}
   ~OneLane() override {
     if (spare_bytes_ > 0) engine_.pool.give(spare_, spare_bytes_);
   }

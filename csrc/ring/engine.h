@@ -1,5 +1,5 @@
-// Engine: RingCore with hands. Applies its effects to memory and to ports; a port is a lane's, or the
-// simulator's. Neither sockets nor time here. Single-threaded: belongs to whoever drives it
+// Engine: RingCore with hands. Applies its effects to memory and to ports; a port is a lane's, or
+// the simulator's. Neither sockets nor time here. Single-threaded: belongs to whoever drives it
 // (the data loop).
 // Every method may be called from inside a callback or a port: what it causes then happens after
 // what is under way. Sinks are different: only the link's reader feeds them, and never from inside

@@ -7,10 +7,7 @@
 namespace pccl::ring {
 
 Operation::Operation(Task posted, uint64_t age)
-    : task(std::move(posted)),
-      schedule(task.shape),
-      progress(schedule),
-      serial(age) {
+    : task(std::move(posted)), schedule(task.shape), progress(schedule), serial(age) {
   PCCL_ASSERT(!schedule.sends() || task.downstream);
   PCCL_ASSERT(!schedule.receives() || task.upstream);
 }

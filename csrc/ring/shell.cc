@@ -215,11 +215,11 @@ uint32_t Shell::Inside::lanes_for(const ShellLink& lane) const {
 
 void Shell::Inside::open_lane(PeerId peer, Link& link) {
   const auto opening = link.opening.emplace(link.opening.end());
-  opening->connector = std::make_unique<net::Connector>(
-      loop, *link.dialled, options.peer_timeout / 2,
-      [this, peer, opening](Result<net::Socket> result) {
-        opened(peer, opening, std::move(result));
-      });
+  opening->connector =
+      std::make_unique<net::Connector>(loop, *link.dialled, options.peer_timeout / 2,
+                                       [this, peer, opening](Result<net::Socket> result) {
+                                         opened(peer, opening, std::move(result));
+                                       });
 }
 
 // `opening` is still there: it goes with its link, and its connector with it.
@@ -241,10 +241,10 @@ void Shell::Inside::opened(PeerId peer, std::list<Opening>::iterator opening,
     bury(std::move(opening->lane));
     links.at(peer).opening.erase(opening);
   };
-  opening->lane = std::make_unique<ShellLink>(
-      loop, std::move(result.value()), identity,
-      ShellLink::Target{peer, link.first().serial(), true}, net::text(*link.dialled),
-      ShellLink::Callbacks{on_introduced, on_ended});
+  opening->lane = std::make_unique<ShellLink>(loop, std::move(result.value()), identity,
+                                              ShellLink::Target{peer, link.first().serial(), true},
+                                              net::text(*link.dialled),
+                                              ShellLink::Callbacks{on_introduced, on_ended});
 }
 
 // ---- Those who dial us ----

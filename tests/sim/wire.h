@@ -1,6 +1,6 @@
-// Wire: a connection of the simulated data plane: two writers, two readers, and the real frames as real
-// bytes between them. Bytes leave in pieces of random size as long as there is room on the way (a
-// socket's buffers), arrive later, in order, in pieces of another size. Cutting it loses what is
+// Wire: a connection of the simulated data plane: two writers, two readers, and the real frames as
+// real bytes between them. Bytes leave in pieces of random size as long as there is room on the way
+// (a socket's buffers), arrive later, in order, in pieces of another size. Cutting it loses what is
 // under way, wherever that ends: in a header, in a chunk.
 #pragma once
 

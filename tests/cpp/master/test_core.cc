@@ -129,7 +129,7 @@ TEST(Core, ARunWithoutPeersTakesNewTerms) {
   h.take();
   h.greet("b", other);
   EXPECT_EQ(h.take(), (Lines{"b < Welcome"}));
-  EXPECT_EQ(*h.core().deadline(), h.now() + std::chrono::milliseconds(50));
+  EXPECT_EQ(*h.core().deadline(), h.now() + std::chrono::milliseconds(25));
 }
 
 TEST(Core, WhoIsWelcomedButNeverRegisteredLeavesNothingBehind) {

@@ -76,7 +76,8 @@ TEST_F(ConnectionTest, PingsAfterSomeTicksWithoutTrafficOfItsOwn) {
 TEST_F(ConnectionTest, NoPingBeforeTheIntroduction) {
   connection_.open();
   connection_.on_connected();
-  for (int tick = 0; tick < protocol::kTicksPerTimeout - 1; ++tick) EXPECT_EQ(after(kTick), Due::kNothing);
+  for (int tick = 0; tick < protocol::kTicksPerTimeout - 1; ++tick)
+    EXPECT_EQ(after(kTick), Due::kNothing);
   EXPECT_EQ(after(kTick), Due::kSilent);
 }
 
@@ -85,14 +86,16 @@ TEST_F(ConnectionTest, WhatIsHeardEndsTheSilence) {
   connection_.on_connected();
   for (int tick = 0; tick < protocol::kTicksPerTimeout - 1; ++tick) after(kTick);
   connection_.heard();
-  for (int tick = 0; tick < protocol::kTicksPerTimeout - 1; ++tick) EXPECT_EQ(after(kTick), Due::kNothing);
+  for (int tick = 0; tick < protocol::kTicksPerTimeout - 1; ++tick)
+    EXPECT_EQ(after(kTick), Due::kNothing);
   EXPECT_EQ(after(kTick), Due::kSilent);
 }
 
 TEST_F(ConnectionTest, ALateTickIsOneTick) {
   connection_.open();
   connection_.on_connected();
-  for (int tick = 0; tick < protocol::kTicksPerTimeout - 1; ++tick) EXPECT_EQ(after(milliseconds(60000)), Due::kNothing);
+  for (int tick = 0; tick < protocol::kTicksPerTimeout - 1; ++tick)
+    EXPECT_EQ(after(milliseconds(60000)), Due::kNothing);
 }
 
 TEST_F(ConnectionTest, CloseEndsIt) {

@@ -258,9 +258,9 @@ TEST(Core, PingsWhenQuietAndNoticesSilence) {
   Transcript t;
   t.become_member();
   EXPECT_EQ(t.hear(protocol::Ping{5, 0, {}}), "tell Pong 5\n");
-  EXPECT_EQ(t.wait(2.5), "");
+  EXPECT_EQ(t.wait(1.5), "");
   EXPECT_EQ(t.wait(1), "tell Ping 1, seen 0\n");
-  const std::string story = t.wait(7);
+  const std::string story = t.wait(8);
   EXPECT_TRUE(
       story.ends_with("close\nwarn: connection to the master at host:1 broke: silent for 10 s; "
                       "trying again for 60 s\nconnect\n"))

@@ -101,8 +101,7 @@ class World {
     Member& me = *members_[rank];
     const Member& downstream = *members_[(rank + 1) % shape_.world];
     // A credit on its way, arriving now.
-    me.allowed =
-        std::max(me.allowed, downstream.schedule.credit(downstream.progress.sent_until()));
+    me.allowed = std::max(me.allowed, downstream.schedule.credit(downstream.progress.sent_until()));
     if (!me.progress.can_send(me.allowed)) return false;
     const Unit unit = me.schedule.unit_sent(me.progress.take());
     EXPECT_LT(unit.step, me.allowed);

@@ -37,8 +37,9 @@ TEST(Undo, GivesBackWhatWasSavedOfEachUnit) {
     undo.restore(unit, unit * kUnit, back.data());
     const auto start = all.begin() + static_cast<ptrdiff_t>(unit * kUnit);
     EXPECT_TRUE(std::equal(start, start + static_cast<ptrdiff_t>(ends[unit]), back.begin()));
-    EXPECT_EQ(std::count(back.begin() + static_cast<ptrdiff_t>(ends[unit]), back.end(), std::byte{}),
-              kUnit - ends[unit]);
+    EXPECT_EQ(
+        std::count(back.begin() + static_cast<ptrdiff_t>(ends[unit]), back.end(), std::byte{}),
+        kUnit - ends[unit]);
     EXPECT_EQ(undo.saved(unit), 0u) << "once";
   }
 }

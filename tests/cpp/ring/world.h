@@ -1,7 +1,7 @@
 // A world of Engines in one thread, for tests: real frames between them, on one to three lanes a
-// link, as real bytes, in pieces of random size with random delays. It watches what Engines promise: after on_drained no link
-// touches an operation's memory, and what was aborted is as it was. Ranks are ring positions; the
-// peer of rank r has the id r + 1.
+// link, as real bytes, in pieces of random size with random delays. It watches what Engines
+// promise: after on_drained no link touches an operation's memory, and what was aborted is as it
+// was. Ranks are ring positions; the peer of rank r has the id r + 1.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -183,7 +183,8 @@ class World {
   static constexpr std::byte kGivenBack{0xa5};
   static constexpr size_t kUnderWayMax = 100000;
 
-  // `owner`'s end of a lane to `other`. Notes which operation's memory the lane holds at the moment.
+  // `owner`'s end of a lane to `other`. Notes which operation's memory the lane holds at the
+  // moment.
   struct End : Port, net::FrameSink {
     End(uint32_t mine, uint32_t theirs)
         : owner(mine), other(theirs), writer(true), reader(*this, true) {}
