@@ -51,7 +51,7 @@ void RingCore::on(const EpochBegun& event, Effects& effects) {
   while (operations_.size() > 0) drain(operations_.begin()->second, {}, effects);
   for (auto& [peer, link] : links_) {
     link.early.clear();
-    for (uint16_t index = 0; index < link.lanes.size(); ++index) {
+    for (uint32_t index = 0; index < link.lanes.size(); ++index) {
       say_open({peer, index}, link, effects);
     }
   }
@@ -67,7 +67,7 @@ void RingCore::on(const LaneUp& event, Effects& effects) {
 void RingCore::on(const LinkDown& event, Effects& effects) {
   Link* const link = find_link(event.peer);
   if (link == nullptr) return;
-  for (uint16_t index = 0; index < link->lanes.size(); ++index) {
+  for (uint32_t index = 0; index < link->lanes.size(); ++index) {
     const Lane& lane = link->lanes[index];
     const LaneId id{event.peer, index};
     if (lane.landing.operation != nullptr) effects.push_back(Revoke{id});
@@ -275,9 +275,9 @@ void RingCore::grant(Operation& operation, Effects& effects) {
 }
 
 // One that is ready and carries no chunk, else one that is ready at least.
-std::optional<uint16_t> RingCore::free_lane(const Link& link) const {
-  std::optional<uint16_t> any;
-  for (uint16_t index = 0; index < link.lanes.size(); ++index) {
+std::optional<uint32_t> RingCore::free_lane(const Link& link) const {
+  std::optional<uint32_t> any;
+  for (uint32_t index = 0; index < link.lanes.size(); ++index) {
     if (!ready(link, link.lanes[index])) continue;
     if (link.lanes[index].sending.operation == nullptr) return index;
     if (!any) any = index;
@@ -330,7 +330,7 @@ void RingCore::tell_if_transferred(Operation& operation, Effects& effects) {
 void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects) {
   const Task& task = operation.task;
   Link* const upstream = find_link(task.upstream);
-  for (uint16_t index = 0; upstream != nullptr && index < upstream->lanes.size(); ++index) {
+  for (uint32_t index = 0; upstream != nullptr && index < upstream->lanes.size(); ++index) {
     Passage& landing = upstream->lanes[index].landing;
     if (landing.operation != &operation) continue;
     landing = {};
@@ -339,7 +339,7 @@ void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects)
   const PeerId next = task.downstream;
   Link* const downstream = find_link(next);
   if (downstream != nullptr && operation.queued) downstream->queue.remove(operation);
-  for (uint16_t index = 0; downstream != nullptr && index < downstream->lanes.size(); ++index) {
+  for (uint32_t index = 0; downstream != nullptr && index < downstream->lanes.size(); ++index) {
     Passage& sending = downstream->lanes[index].sending;
     if (sending.operation != &operation) continue;
     sending = {};

@@ -39,7 +39,7 @@ struct EpochBegun {  // drops whatever is left of older epochs (all operations h
 // One connection of a link, counted from 0 as they come up here; both ends count for themselves.
 struct LaneId {
   PeerId peer;
-  uint16_t index = 0;
+  uint32_t index = 0;
   friend auto operator<=>(const LaneId&, const LaneId&) = default;
 };
 struct LaneUp {  // with its first lane a link is up
@@ -184,7 +184,7 @@ class RingCore {
   bool ready(const Link& link, const Lane& lane) const;
   void say_open(LaneId id, Link& link, Effects& effects);
   void grant(Operation& operation, Effects& effects);
-  std::optional<uint16_t> free_lane(const Link& link) const;
+  std::optional<uint32_t> free_lane(const Link& link) const;
   void enqueue(Operation& operation, Effects& effects);
   void serve(PeerId peer, Link& link, Effects& effects);
   void tell_progress(Operation& operation, Effects& effects);

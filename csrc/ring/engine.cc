@@ -98,10 +98,10 @@ class Engine::Inside::OneLane : public Engine::Lane {
   }
 
   // False if there is no memory for it.
-  bool land(OpBuffers& buffers, const Unit& unit, Action action) {
+  bool land(OpBuffers& memory, const Unit& unit, Action action) {
     if (action == Action::kFinish && !make_spare(unit.bytes)) return false;
-    landing_in_ = &buffers;
-    landing_ = buffers.land(unit, action, {spare_, spare_bytes_});
+    landing_in_ = &memory;
+    landing_ = memory.land(unit, action, {spare_, spare_bytes_});
     return true;
   }
   void revoke() {
@@ -253,7 +253,7 @@ void Engine::begin_epoch(Epoch epoch, std::vector<PeerId> peers) {
 Engine::Lane& Engine::lane_up(PeerId peer, Port& port) {
   if (!inside_->stepping) inside_->gone.clear();
   auto& lanes = inside_->links[peer];
-  const LaneId id{peer, static_cast<uint16_t>(lanes.size())};
+  const LaneId id{peer, static_cast<uint32_t>(lanes.size())};
   Inside::OneLane& lane =
       *lanes.emplace_back(std::make_unique<Inside::OneLane>(*inside_, id, port));
   inside_->drive(LaneUp{id});

@@ -31,6 +31,25 @@ TEST(Socket, SetsItsFlagsAndKnowsItsEnds) {
   EXPECT_FALSE(Socket());
 }
 
+TEST(Socket, KnowsHowFarTheOtherEndIsAndSuitsItself) {
+  const auto [client, server] = connected_fds();
+  const Socket socket(client);
+  const Socket other(server);
+  EXPECT_GT(socket.round_trip(), Duration::zero());
+  EXPECT_LT(socket.round_trip(), std::chrono::seconds(1));
+  EXPECT_EQ(Socket().round_trip(), Duration::zero());
+  socket.suit_long_way();
+  uint64_t pace = 0;
+  socklen_t length = sizeof pace;
+  ASSERT_EQ(getsockopt(client, SOL_SOCKET, SO_MAX_PACING_RATE, &pace, &length), 0);
+  EXPECT_NE(pace, UINT64_MAX) << "unlimited: not paced";
+  EXPECT_GT(pace, 100'000'000'000u);
+  int unsent = 0;
+  length = sizeof unsent;
+  ASSERT_EQ(getsockopt(client, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, &length), 0);
+  EXPECT_EQ(unsent, 256 << 10);
+}
+
 TEST(Socket, ClosesOnceWhateverItIsMovedTo) {
   const auto [client, server] = connected_fds();
   {

@@ -78,7 +78,7 @@ class Core : public ::testing::Test {
     header.value = value;
     return header;
   }
-  std::string open(PeerId peer, Epoch epoch = kEpoch, uint16_t lane = 0) {
+  std::string open(PeerId peer, Epoch epoch = kEpoch, uint32_t lane = 0) {
     FrameHeader frame = header(FrameType::kOpen);
     frame.epoch = epoch;
     return step(FrameArrived{{peer, lane}, frame});
@@ -115,13 +115,13 @@ class Core : public ::testing::Test {
     frame.length = unit.bytes;
     return frame;
   }
-  std::string arriving(uint32_t sequence, int index, uint16_t lane = 0) {
+  std::string arriving(uint32_t sequence, int index, uint32_t lane = 0) {
     return step(ChunkArriving{{kUp, lane}, chunk(sequence, index)});
   }
-  std::string arrived(bool valid = true, uint16_t lane = 0) {
+  std::string arrived(bool valid = true, uint32_t lane = 0) {
     return step(ChunkArrived{{kUp, lane}, valid});
   }
-  std::string sent(uint16_t lane = 0) { return step(ChunkSent{{kDown, lane}}); }
+  std::string sent(uint32_t lane = 0) { return step(ChunkSent{{kDown, lane}}); }
 
   void begin() {
     step(LaneUp{{kUp}});
@@ -293,7 +293,7 @@ TEST_F(Core, ChunksOfOneOperationOvertakeEachOther) {
   credit(kDown, 0, 5);
   EXPECT_EQ(sent(), "chunk 0 r0b1s1 to 3");
   EXPECT_EQ(sent(), "");
-  const auto second = [&](uint16_t lane, uint32_t slice) {
+  const auto second = [&](uint32_t lane, uint32_t slice) {
     FrameHeader frame = chunk(0, 0);
     frame.slice = slice;
     frame.length = 65536;
