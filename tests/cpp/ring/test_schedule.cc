@@ -32,8 +32,8 @@ struct OnTheWay {
 };
 
 // One rank: its tensor, its scratch and how far it has come.
-struct Member {
-  explicit Member(const Shape& shape) : schedule(shape), progress(schedule) {
+struct PaperRank {
+  explicit PaperRank(const Shape& shape) : schedule(shape), progress(schedule) {
     slots.assign(schedule.slot_count(), 0);
   }
   Schedule schedule;
@@ -44,11 +44,11 @@ struct Member {
   uint64_t allowed = 0;
 };
 
-class World {
+class PaperWorld {
  public:
-  World(Shape shape, uint64_t seed) : random_(seed) {
+  PaperWorld(Shape shape, uint64_t seed) : random_(seed) {
     for (shape.rank = 0; shape.rank < shape.world; ++shape.rank)
-      members_.push_back(std::make_unique<Member>(shape));
+      members_.push_back(std::make_unique<PaperRank>(shape));
     shape_ = shape;
   }
 
@@ -68,7 +68,7 @@ class World {
     return true;
   }
 
-  Member& member(uint32_t rank) { return *members_[rank]; }
+  PaperRank& member(uint32_t rank) { return *members_[rank]; }
   Ranks all() const { return (Ranks{1} << shape_.world) - 1; }
 
  private:
@@ -98,8 +98,8 @@ class World {
   }
 
   bool send(uint32_t rank) {
-    Member& me = *members_[rank];
-    const Member& downstream = *members_[(rank + 1) % shape_.world];
+    PaperRank& me = *members_[rank];
+    const PaperRank& downstream = *members_[(rank + 1) % shape_.world];
     // A credit on its way, arriving now.
     me.allowed = std::max(me.allowed, downstream.schedule.credit(downstream.progress.sent_until()));
     if (!me.progress.can_send(me.allowed)) return false;
@@ -120,7 +120,7 @@ class World {
   }
 
   bool receive(uint32_t rank) {
-    Member& me = *members_[rank];
+    PaperRank& me = *members_[rank];
     if (me.inbox.empty()) return false;
     const auto next = me.inbox.begin() + static_cast<ptrdiff_t>(random_() % me.inbox.size());
     const auto [sent, symbol] = *next;
@@ -157,7 +157,7 @@ class World {
 
   std::mt19937_64 random_;
   Shape shape_;
-  std::vector<std::unique_ptr<Member>> members_;
+  std::vector<std::unique_ptr<PaperRank>> members_;
 };
 
 std::vector<uint64_t> interesting_counts(uint64_t world) {
@@ -229,10 +229,10 @@ TEST_P(AllWorlds, AllReduceReducesEveryElementOnceOnEveryRank) {
       SCOPED_TRACE(std::to_string(count) + " elements of " + std::to_string(element_bytes));
       Shape shape{
           .world = world, .element_bytes = element_bytes, .count = count, .block_bytes = {}};
-      World ranks(shape, count + world);
+      PaperWorld ranks(shape, count + world);
       ASSERT_TRUE(ranks.run()) << "it stands still";
       for (uint32_t rank = 0; rank < world && world > 1; ++rank) {
-        Member& member = ranks.member(rank);
+        PaperRank& member = ranks.member(rank);
         EXPECT_EQ(bytes_written(member.schedule), one_stretch(0, count * element_bytes));
         for (const auto& [place, symbol] : member.tensor) EXPECT_EQ(symbol, ranks.all());
         for (const Ranks slot : member.slots) EXPECT_EQ(slot, 0u);
@@ -246,7 +246,7 @@ TEST_P(AllWorlds, CreditNeverDeadlocksInAnyOrder) {
   const uint64_t count =
       uint64_t{world} * (64 << 10) * 11 + 3;  // eight slices: longer than scratch is deep
   for (uint64_t seed = 0; seed < 200; ++seed) {
-    World ranks({.world = world, .element_bytes = 1, .count = count, .block_bytes = {}}, seed);
+    PaperWorld ranks({.world = world, .element_bytes = 1, .count = count, .block_bytes = {}}, seed);
     ASSERT_TRUE(ranks.run()) << "seed " << seed;
   }
 }
@@ -254,12 +254,12 @@ TEST_P(AllWorlds, CreditNeverDeadlocksInAnyOrder) {
 TEST_P(AllWorlds, AllGatherBringsEveryBlockEverywhere) {
   const uint32_t world = GetParam();
   for (const uint64_t count : interesting_counts(world)) {
-    World ranks({.pattern = Pattern::kAllGather,
-                 .world = world,
-                 .element_bytes = 2,
-                 .count = count,
-                 .block_bytes = {}},
-                count);
+    PaperWorld ranks({.pattern = Pattern::kAllGather,
+                      .world = world,
+                      .element_bytes = 2,
+                      .count = count,
+                      .block_bytes = {}},
+                     count);
     ASSERT_TRUE(ranks.run());
     for (uint32_t rank = 0; rank < world; ++rank) {
       const Schedule& schedule = ranks.member(rank).schedule;
@@ -276,12 +276,12 @@ TEST_P(AllWorlds, AllGatherBringsEveryBlockEverywhere) {
 TEST_P(AllWorlds, BroadcastReachesTheLast) {
   const uint32_t world = GetParam();
   for (const uint64_t count : interesting_counts(world)) {
-    World ranks({.pattern = Pattern::kBroadcast,
-                 .world = world,
-                 .element_bytes = 4,
-                 .count = count,
-                 .block_bytes = {}},
-                count);
+    PaperWorld ranks({.pattern = Pattern::kBroadcast,
+                      .world = world,
+                      .element_bytes = 4,
+                      .count = count,
+                      .block_bytes = {}},
+                     count);
     ASSERT_TRUE(ranks.run());
     EXPECT_FALSE(ranks.member(0).schedule.receives());
     EXPECT_FALSE(ranks.member(world - 1).schedule.sends());
@@ -296,7 +296,7 @@ TEST(Schedule, TransferMovesEveryBlockEmptyOnesIncluded) {
   const std::vector<std::vector<uint64_t>> all = {
       {}, {0}, {1}, {0, 0, 0}, {5, 0, 3 << 20, 64, 0}, {(1 << 20) + 1, 1 << 20, (1 << 20) - 1}};
   for (const auto& blocks : all) {
-    World ranks({.pattern = Pattern::kTransfer, .world = 2, .block_bytes = blocks}, 1);
+    PaperWorld ranks({.pattern = Pattern::kTransfer, .world = 2, .block_bytes = blocks}, 1);
     ASSERT_TRUE(ranks.run());
     const Schedule& destination = ranks.member(1).schedule;
     expect_tiled(destination, destination.total_bytes());
