@@ -54,7 +54,7 @@ class Connections {
   void close(PeerId peer);       // likewise, if it is connected
   void forget(ConnectionId id);  // it has closed by itself
 
-  // A tenth of the peer timeout has passed: pings who was not spoken to for a while, or has not
+  // A tick has passed: pings who was not spoken to for a while, or has not
   // confirmed what it was told. Returns who has been silent for the whole timeout.
   std::vector<ConnectionId> tick();
   // Whether the peer has said something in the last ticks, as it does when nothing holds it up.

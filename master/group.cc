@@ -250,9 +250,11 @@ protocol::Settled Group::settled_ballot() const {
   return {id_, epochs_.generation(), number};
 }
 
-bool Group::was_settled_with(const protocol::Settled& other) const {
-  const auto& ones = together_before_;
-  return std::find(ones.begin(), ones.end(), other) != ones.end();
+std::optional<bool> Group::told_of(const protocol::Settled& other) const {
+  for (const ToldOf& told : told_of_) {
+    if (told.ballot == other) return told.pending;
+  }
+  return std::nullopt;
 }
 
 void Group::begin_agreement() {
@@ -309,10 +311,14 @@ void Group::restore_ballot() {
   for (const PeerId peer : epochs_.ranked()) {
     if (!membership_.is_member(peer)) ballot_.lose(peer);
   }
-  together_before_ = epochs_.together();
+  const auto note = [this](const std::vector<protocol::Settled>& together, bool pending) {
+    for (const protocol::Settled& ballot : together) {
+      if (ballot.group != id_ && !told_of(ballot)) told_of_.push_back({ballot, pending});
+    }
+  };
+  note(epochs_.together(), false);
   for (const auto& [peer, resume] : epochs_.take_gathered()) {
-    together_before_.insert(together_before_.end(), resume.together.begin(), resume.together.end());
-    pending_before_ |= resume.pending;
+    note(resume.together, resume.pending);
     const bool counts = epochs_.in_generation(resume.epoch);
     if (counts) ballot_.restore(peer, resume.joint_answered, resume.last_answer);
   }

@@ -80,11 +80,11 @@ class Group {
   void change(std::vector<protocol::Settled> together) { epochs_.change(std::move(together)); }
   // The open ballot, in which all have voted.
   protocol::Settled settled_ballot() const;
-  // After a restart: whether this group's members were told, before it, that a ballot of `other`
-  // was settled together with theirs. It is settled then, however this group goes on.
-  bool was_settled_with(const protocol::Settled& other) const;
-  bool was_pending() const { return pending_before_; }  // what they were told of it
-  void answer(const protocol::Answer& answer);          // to all who have voted
+  // After a restart: what this group's members were told, before it, of a ballot of another group
+  // that was settled together with theirs; nothing if they were not. It is settled then, however
+  // this group goes on. True: are_peers_pending, and they are.
+  std::optional<bool> told_of(const protocol::Settled& other) const;
+  void answer(const protocol::Answer& answer);  // to all who have voted
 
   // Nobody is here, and nothing is to be remembered.
   bool forgettable() const;
@@ -119,9 +119,12 @@ class Group {
   std::map<PeerId, std::string> notices_;  // the last one of each who waits
   bool notices_due_ = false;
   std::map<PeerId, std::vector<protocol::Message>> held_;
-  // As the members brought it back.
-  std::vector<protocol::Settled> together_before_;
-  bool pending_before_ = false;
+  struct ToldOf {
+    protocol::Settled ballot;
+    bool pending = false;
+    bool operator==(const ToldOf&) const = default;
+  };
+  std::vector<ToldOf> told_of_;  // as the members brought it back, each once
 };
 
 }  // namespace pccl::master

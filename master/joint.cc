@@ -1,6 +1,7 @@
 #include "master/joint.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "csrc/base/assert.h"
@@ -27,13 +28,13 @@ std::vector<Settled> ballots(const Groups& groups, JointKind kind) {
 }
 
 // Before the master was started again its ballot was settled with that of another group, which has
-// heard of it: it waits for nobody.
-const Group* settled_before(const Groups& groups, const Group& group) {
+// heard of it: it waits for nobody. See Group::told_of().
+std::optional<bool> settled_before(const Groups& groups, const Group& group) {
   const Settled ballot = group.settled_ballot();
   for (const auto& [id, other] : groups) {
-    if (id != group.id() && other.was_settled_with(ballot)) return &other;
+    if (const auto told = other.told_of(ballot)) return told;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 // All groups have voted for it, or have agreed before and are on their way.
@@ -50,7 +51,7 @@ void settle_update(Groups& groups) {
   for (auto& [id, group] : groups) {
     if (!group.has_members() || group.epochs().changing()) continue;
     if (!group.ballot().is_complete(JointKind::kUpdateTopology)) continue;
-    if (!complete && settled_before(groups, group) == nullptr) continue;
+    if (!complete && !settled_before(groups, group)) continue;
     group.would_change() ? group.change(unchanged.together) : group.answer(unchanged);
   }
 }
@@ -69,10 +70,11 @@ void settle_pending(Groups& groups) {
   bool asked = false, complete = true, would_change = false;
   for (auto& [id, group] : groups) {
     const bool voted = group.ballot().is_complete(JointKind::kArePeersPending);
-    const Group* const before = voted ? settled_before(groups, group) : nullptr;
-    if (before != nullptr) {
+    const std::optional<bool> before =
+        voted ? settled_before(groups, group) : std::optional<bool>();
+    if (before) {
       Answer same;
-      same.pending = before->was_pending();
+      same.pending = *before;
       group.answer(same);
       complete = false;  // of the ballot that is open now
       continue;

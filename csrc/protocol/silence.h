@@ -1,5 +1,5 @@
 // Silence: for how long nothing was heard from the other side of a connection, and nothing said to
-// it, counted in ticks of a tenth of the peer timeout (PROTOCOL.md, section 8). Of links and of
+// it, counted in ticks, each a part of the peer timeout (PROTOCOL.md, section 8). Of links and of
 // both ends of a connection to the master. Its owner's loop calls tick(), after all input is
 // drained, and once however late it is: so a process that was stopped for a while does not blame
 // the others when it wakes up.

@@ -107,7 +107,7 @@ void OpBuffers::restore(uint64_t from) {
   for (uint64_t id = 0; id < schedule_.unit_count(); ++id) {
     if (undo_.saved(id) == 0) continue;
     const Unit unit = schedule_.unit_received(id);
-    if (unit.offset >= from) undo_.restore(id, unit.offset, place(unit));
+    undo_.restore(id, unit.offset, place(unit), from - std::min(from, unit.offset));
   }
 }
 

@@ -198,13 +198,15 @@ std::string RingCore::judge(LaneId id, const Link& link, const net::FrameHeader&
   // Upstream has given it up, or has lost what was on the way: the rest means nothing.
   if (found->upstream_lost || found->voided) return {};
   const auto known = found->schedule.find(header.round, header.block, header.slice);
-  const std::string what = "chunk of " + text(header.op) + ", " +
-                           place(header.round, header.block, header.slice, header.length) + ", ";
-  if (!known) return what + "is none of it";
+  const auto refusal = [&](const std::string& why) {
+    return "chunk of " + text(header.op) + ", " +
+           place(header.round, header.block, header.slice, header.length) + ", " + why;
+  };
+  if (!known) return refusal("is none of it");
   const Unit unit = found->schedule.unit_received(*known);
-  if (header.length != unit.bytes) return what + "has " + std::to_string(unit.bytes) + " bytes";
-  if (unit.step >= found->granted) return what + "came without credit";
-  if (!found->progress.expects(*known)) return what + "came twice";
+  if (header.length != unit.bytes) return refusal("has " + std::to_string(unit.bytes) + " bytes");
+  if (unit.step >= found->granted) return refusal("came without credit");
+  if (!found->progress.expects(*known)) return refusal("came twice");
   landing = {found, *known};
   return {};
 }
@@ -260,18 +262,18 @@ void RingCore::on(const OpEnded& event, Effects& effects) {
   if (operation != nullptr) drain(*operation, event, effects);
 }
 
-// Tells upstream how far it may go by now. Never more than it needs: its last credit is one that it
-// waits for, so none arrives after it has finished.
+// Tells upstream how far it may go by now. Never more than it needs, and all on one lane: its last
+// credit is one that it waits for, so none arrives after it has finished.
 void RingCore::grant(Operation& operation, Effects& effects) {
   if (!operation.owes_credit()) return;
   Link* const link = find_link(operation.task.upstream);
   if (link == nullptr) return;
-  const auto via = free_lane(*link);
-  if (!via) return;  // on_open asks again
+  if (!operation.credit_lane) operation.credit_lane = free_lane(*link);
+  if (!operation.credit_lane) return;  // on_open asks again
   operation.granted = operation.schedule.credit(operation.progress.sent_until());
   net::FrameHeader header = header_of(operation, net::FrameType::kCredit);
   header.value = operation.granted;
-  effects.push_back(SendFrame{{operation.task.upstream, *via}, header});
+  effects.push_back(SendFrame{{operation.task.upstream, *operation.credit_lane}, header});
 }
 
 // One that is ready and carries no chunk, else one that is ready at least.

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 
 #include "csrc/base/ids.h"
 #include "csrc/ring/progress.h"
@@ -38,11 +39,12 @@ struct Operation {
   const Task task;
   const Schedule schedule;
   Progress progress;
-  const uint64_t serial;       // grows from one posting to the next
-  uint64_t allowed = 0;        // steps downstream has room for, as far as we have heard
-  uint64_t granted = 0;        // steps upstream may send, as we last told it
-  bool queued = false;         // waits in its link's SendQueue
-  uint64_t told_finished = 0;  // elements
+  const uint64_t serial;                // grows from one posting to the next
+  uint64_t allowed = 0;                 // steps downstream has room for, as far as we have heard
+  uint64_t granted = 0;                 // steps upstream may send, as we last told it
+  std::optional<uint32_t> credit_lane;  // that we told it on
+  bool queued = false;                  // waits in its link's SendQueue
+  uint64_t told_finished = 0;           // elements
   bool told_transferred = false;
   bool upstream_lost = false;  // with the link: nothing more comes, on a new link either
   bool downstream_lost = false;

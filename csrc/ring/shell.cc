@@ -59,6 +59,7 @@ struct Shell::Inside {
   struct Link {
     const ShellLink& first() const { return *lanes.front(); }
     std::vector<std::unique_ptr<ShellLink>> lanes;  // never empty
+    Duration way{0};                                // there and back, when it came up
     std::optional<net::Endpoint> dialled;           // nothing: the other side has dialled
     std::list<Opening> opening;
   };
@@ -75,7 +76,7 @@ struct Shell::Inside {
   void drop(PeerId peer);
 
   void widen(PeerId peer);
-  uint32_t lanes_for(const ShellLink& lane) const;
+  uint32_t lanes_for(Duration way) const;
   void open_lane(PeerId peer, Link& link);
   void opened(PeerId peer, std::list<Opening>::iterator opening, Result<net::Socket> result);
 
@@ -201,13 +202,12 @@ void Shell::Inside::widen(PeerId peer) {
   const bool near = std::find(neighbours.begin(), neighbours.end(), peer) != neighbours.end();
   if (at == links.end() || !near || !at->second.dialled) return;
   Link& link = at->second;
-  const size_t wanted = lanes_for(link.first());
+  const size_t wanted = lanes_for(link.way);
   while (link.lanes.size() + link.opening.size() < wanted) open_lane(peer, link);
 }
 
-uint32_t Shell::Inside::lanes_for(const ShellLink& lane) const {
+uint32_t Shell::Inside::lanes_for(Duration way) const {
   if (options.lanes > 0) return options.lanes;
-  const Duration way = lane.round_trip();
   if (way < kLongWay) return 1;
   const auto several = static_cast<uint32_t>((way + kRoundTripPerLane) / kRoundTripPerLane);
   return std::clamp(several, kLanesFar, protocol::kLanesMax);
@@ -303,7 +303,8 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
   if (dial != dials.end()) joined.dialled = dial->second.at;
   const bool dialled = end_dial(peer);
   ShellLink& first = *joined.lanes.front();
-  if (first.round_trip() >= kLongWay) first.suit_long_way();
+  joined.way = first.round_trip();
+  if (joined.way >= kLongWay) first.suit_long_way();
   first.join(engine);
   if (!dialled) return;
   report_up(first);
@@ -312,7 +313,7 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
 
 void Shell::Inside::join_further(Link& link, std::unique_ptr<ShellLink> lane) {
   ShellLink& joined = *link.lanes.emplace_back(std::move(lane));
-  if (joined.round_trip() >= kLongWay) joined.suit_long_way();
+  if (link.way >= kLongWay) joined.suit_long_way();
   joined.join(engine);
 }
 
@@ -352,7 +353,7 @@ void Shell::Inside::probe(PeerId peer) {
     if (at != links.end() && at->second.first().counters().bytes_received == before)
       lost(peer, "it does not answer on this link, and dials again");
   });
-  timer->arm(monotonic_now() + std::min(tick(), kRetryMax));
+  timer->arm(monotonic_now() + std::min(tick() * protocol::kTicksPerPing, kRetryMax));
   probes.emplace(peer, std::move(timer));
 }
 
@@ -382,7 +383,7 @@ Shell::Counters Shell::Inside::count() const {
     sum.peer = peer;
     sum.serial = link.first().serial();
     sum.lanes = static_cast<uint32_t>(link.lanes.size());
-    sum.round_trip = link.first().round_trip();
+    sum.round_trip = link.way;
     for (const auto& lane : link.lanes) {
       const net::Lane::Counters one = lane->counters();
       sum.bytes_sent += one.bytes_sent;

@@ -55,7 +55,7 @@ class ShellLink : public Port, public net::FrameSink {
   // destructor.
   void close();
   void ping();  // asks for a sign of life
-  // A tenth of the peer timeout has passed. False: nothing was heard for too long.
+  // A tick has passed. False: nothing was heard for too long.
   bool tick();
   net::Lane::Counters counters() const;
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
-#include <utility>
 
 #include "csrc/base/assert.h"
 #include "csrc/ring/kernels.h"
@@ -27,9 +26,11 @@ void Undo::save(uint64_t unit, uint64_t at, const std::byte* from, size_t bytes)
   }
 }
 
-void Undo::restore(uint64_t unit, uint64_t at, std::byte* to) {
-  const size_t bytes = std::exchange(lengths_[unit], 0);
-  for (size_t done = 0; done < bytes;) {
+void Undo::restore(uint64_t unit, uint64_t at, std::byte* to, uint64_t from_byte) {
+  const size_t bytes = lengths_[unit];
+  if (from_byte >= bytes) return;
+  lengths_[unit] = static_cast<uint32_t>(from_byte);
+  for (size_t done = from_byte; done < bytes;) {
     const std::span<std::byte> from = saved_.at(at + done);
     const size_t piece = std::min(bytes - done, from.size());
     std::memcpy(to + done, from.data(), piece);

@@ -24,8 +24,9 @@ class Undo {
   void save(uint64_t unit, uint64_t at, const std::byte* from, size_t bytes);
   // How many bytes of it have been saved.
   uint64_t saved(uint64_t unit) const { return unit < lengths_.size() ? lengths_[unit] : 0; }
-  // Writes what was saved of `unit`, which begins at `at`, to `to`, and forgets it.
-  void restore(uint64_t unit, uint64_t at, std::byte* to);
+  // Writes what was saved of `unit` from its `from`-th byte on back to where it was, and forgets
+  // that. The unit begins at `at` in the row and at `to` where it was.
+  void restore(uint64_t unit, uint64_t at, std::byte* to, uint64_t from = 0);
   // Nothing lies in the row from the `end`-th byte on: that room is given back.
   void shrink(uint64_t end) { saved_.shrink(end); }
 

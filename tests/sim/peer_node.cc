@@ -458,7 +458,8 @@ void PeerNode::probe(PeerId peer) {
     if (wire->received(at->second.side) == before)
       link_lost(peer, "it does not answer on this link, and dials again");
   };
-  world_.clockwork().after(std::min(tick(), kRetryMax), [this, check] { run(check); });
+  world_.clockwork().after(std::min(tick() * protocol::kTicksPerPing, kRetryMax),
+                           [this, check] { run(check); });
 }
 
 // ---- Faults ----

@@ -243,6 +243,32 @@ TEST_F(RestartOfGroups, ItIsAnsweredAlikeThoughMuchHasChanged) {
                               "d < Answer 0 are_peers_pending ok pending"}));
 }
 
+// One of the first group has heard both answers, the other only the first of them, a yes.
+TEST_F(RestartOfGroups, EachAnswerBelongsToItsOwnBallot) {
+  h.restart();
+  for (const uint32_t number : {0u, 1u}) {
+    const char* const name = number == 0 ? "a" : "b";
+    protocol::Resume heard = resume(name);
+    heard.joint_answered = number + 1;
+    heard.last_answer = protocol::Answer{};
+    heard.last_answer->number = number;
+    heard.last_answer->kind = kPending;
+    heard.last_answer->pending = heard.pending = number == 0;
+    heard.together =
+        heard.last_answer->together = {{{0}, epoch(1), number}, {{1}, epoch(2), number}};
+    h.come_back(name, heard);
+  }
+  for (const char* name : {"c", "d"}) {
+    protocol::Resume heard = h.resume(name, epoch(2));
+    heard.joint_answered = 1;
+    h.come_back(name, heard);
+  }
+  h.story();
+  for (const char* name : {"c", "d"}) h.vote(name, epoch(2), 1, kPending);
+  EXPECT_EQ(h.story(),
+            (Lines{"c < Answer 1 are_peers_pending ok", "d < Answer 1 are_peers_pending ok"}));
+}
+
 TEST_F(RestartOfGroups, AGenerationSaysWithWhomItWasAgreedOn) {
   h.enlist("e", Harness::hello(2, -1, 0));
   h.link_all();

@@ -333,6 +333,30 @@ TEST_F(Core, AnEndedOperationIsDrainedFromAllLanes) {
   EXPECT_EQ(step(LinkDown{kDown}), "");
 }
 
+TEST_F(Core, CreditsOfOneOperationKeepTheirOrder) {
+  begin();
+  step(LaneUp{{kUp, 1}});
+  Task large = task(0);
+  large.shape.count = 3 * 16384 * 20;
+  step(OpPosted{large});
+  EXPECT_EQ(open(kUp, kEpoch, 1), "");
+  Task back = task(1);  // carried by the lane that the first credit took
+  back.shape = {.pattern = Pattern::kTransfer, .world = 2, .block_bytes = {10}};
+  back.upstream = {};
+  back.downstream = kUp;
+  step(OpPosted{back});
+  EXPECT_EQ(credit(kUp, 1, 1), "chunk 1 r0b0s0 to 1");
+  credit(kDown, 0, 9);
+  std::string said;
+  for (int chunks = 0; chunks < 3; ++chunks) said += sent();
+  FrameHeader frame = chunk(0, 0);
+  frame.length = Schedule(large.shape).unit_received(0).bytes;
+  EXPECT_EQ(step(ChunkArriving{{kUp, 1}, frame}), "land from 1.1");
+  said += arrived(true, 1);
+  said += sent() + sent();
+  EXPECT_NE(said.find("credit 0 of 5 to 1;"), std::string::npos) << said;
+}
+
 TEST_F(Core, CreditTravelsBesideChunks) {
   begin();
   Task both = task(0);

@@ -44,6 +44,23 @@ TEST(Undo, GivesBackWhatWasSavedOfEachUnit) {
   }
 }
 
+TEST(Undo, GivesBackAUnitInTwoParts) {
+  Pool pool;
+  Undo undo(pool);
+  ASSERT_TRUE(undo.reserve(1000, 2));
+  const Bytes some = numbered(500);
+  undo.save(1, 500, some.data(), 400);
+  Bytes back(500);
+  undo.restore(1, 500, back.data(), 450);
+  EXPECT_EQ(undo.saved(1), 400u) << "there is nothing that far";
+  undo.restore(1, 500, back.data(), 100);
+  EXPECT_EQ(undo.saved(1), 100u);
+  EXPECT_TRUE(std::equal(back.begin() + 100, back.begin() + 400, some.begin() + 100));
+  EXPECT_EQ(std::count(back.begin(), back.begin() + 100, std::byte{}), 100);
+  undo.restore(1, 500, back.data());
+  EXPECT_TRUE(std::equal(back.begin(), back.begin() + 400, some.begin()));
+}
+
 TEST(Undo, ShrunkItKeepsWhatLiesBefore) {
   Pool pool;
   Undo undo(pool), small(pool);
