@@ -245,14 +245,24 @@ bool Group::would_change() const {
 }
 
 protocol::Settled Group::settled_ballot() const {
-  const uint32_t number = epochs_.broken() ? protocol::Settled::kAnyNumber
-                                           : ballot_.vote(membership_.members()[0]).number;
-  return {id_, epochs_.generation(), number};
+  const PeerId first = membership_.members()[0];
+  const PeerId voter = epochs_.broken() ? first : PeerId{};
+  return {id_, epochs_.generation(), voter, ballot_.vote(first).number};
 }
 
-std::optional<bool> Group::told_of(const protocol::Settled& other) const {
+// Whether the open ballot is this one.
+bool Group::votes_in(const protocol::Settled& ballot) const {
+  if (ballot.group != id_ || ballot.generation != epochs_.generation()) return false;
+  if (ballot.voter && !membership_.is_member(ballot.voter)) return false;
+  const auto& members = membership_.members();
+  return std::all_of(members.begin(), members.end(), [&](PeerId member) {
+    return (ballot.voter && member != ballot.voter) || ballot_.is_open(member, ballot.number);
+  });
+}
+
+std::optional<bool> Group::told_of(const Group& other) const {
   for (const ToldOf& told : told_of_) {
-    if (told.ballot == other) return told.pending;
+    if (other.votes_in(told.ballot)) return told.pending;
   }
   return std::nullopt;
 }
@@ -313,7 +323,9 @@ void Group::restore_ballot() {
   }
   const auto note = [this](const std::vector<protocol::Settled>& together, bool pending) {
     for (const protocol::Settled& ballot : together) {
-      if (ballot.group != id_ && !told_of(ballot)) told_of_.push_back({ballot, pending});
+      const ToldOf told{ballot, pending};
+      const bool known = std::find(told_of_.begin(), told_of_.end(), told) != told_of_.end();
+      if (ballot.group != id_ && !known) told_of_.push_back(told);
     }
   };
   note(epochs_.together(), false);

@@ -80,10 +80,10 @@ class Group {
   void change(std::vector<protocol::Settled> together) { epochs_.change(std::move(together)); }
   // The open ballot, in which all have voted.
   protocol::Settled settled_ballot() const;
-  // After a restart: what this group's members were told, before it, of a ballot of another group
-  // that was settled together with theirs; nothing if they were not. It is settled then, however
-  // this group goes on. True: are_peers_pending, and they are.
-  std::optional<bool> told_of(const protocol::Settled& other) const;
+  // After a restart: what this group's members were told, before it, of the ballot that is complete
+  // in another group, which was settled together with theirs; nothing if they were not. It is
+  // settled then, however this group goes on. True: are_peers_pending, and they are.
+  std::optional<bool> told_of(const Group& other) const;
   void answer(const protocol::Answer& answer);  // to all who have voted
 
   // Nobody is here, and nothing is to be remembered.
@@ -107,6 +107,7 @@ class Group {
   void notify(PeerId peer, std::string why);  // once of the same
   std::string why_waiting(PeerId peer) const;
   void restore_ballot();
+  bool votes_in(const protocol::Settled& ballot) const;
 
   const GroupId id_;
   Context& context_;

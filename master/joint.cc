@@ -30,9 +30,8 @@ std::vector<Settled> ballots(const Groups& groups, JointKind kind) {
 // Before the master was started again its ballot was settled with that of another group, which has
 // heard of it: it waits for nobody. See Group::told_of().
 std::optional<bool> settled_before(const Groups& groups, const Group& group) {
-  const Settled ballot = group.settled_ballot();
   for (const auto& [id, other] : groups) {
-    if (const auto told = other.told_of(ballot)) return told;
+    if (const auto told = other.told_of(group)) return told;
   }
   return std::nullopt;
 }

@@ -66,7 +66,7 @@ void fields(auto& wire, Is<StateEntry> auto& m) {
 void fields(auto& wire, Is<Offer> auto& m) {
   wire(m.revision, m.strategy, bounded(m.entries, kStateKeysMax));
 }
-void fields(auto& wire, Is<Settled> auto& m) { wire(m.group, m.generation, m.number); }
+void fields(auto& wire, Is<Settled> auto& m) { wire(m.group, m.generation, m.voter, m.number); }
 void fields(auto& wire, Is<Transfer> auto& m) {
   wire(m.source, m.destination, bounded(m.keys, kStateKeysMax));
 }

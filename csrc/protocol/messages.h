@@ -128,12 +128,12 @@ struct Member {
   bool operator==(const Member&) const = default;
 };
 
-// A group's ballot that was settled. `number`: of its votes; kAnyNumber in a broken group, where
-// they differ.
+// A group's ballot that was settled. `number`: of all its votes; in a broken group, whose members
+// count apart, of the vote of `voter`.
 struct Settled {
-  static constexpr uint32_t kAnyNumber = UINT32_MAX;
   GroupId group;
   Epoch generation;
+  PeerId voter;
   uint32_t number = 0;
   bool operator==(const Settled&) const = default;
 };
