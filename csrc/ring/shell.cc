@@ -64,6 +64,12 @@ struct Shell::Inside {
     std::list<Opening> opening;
   };
 
+  // Whether a link lives whose other end dials again.
+  struct Probe {
+    std::unique_ptr<net::Timer> timer;
+    std::optional<uint64_t> received_before;  // bytes, when it was pinged
+  };
+
   Inside(const Options& given, Callbacks called);
 
   void listen(const std::string& host);
@@ -109,7 +115,7 @@ struct Shell::Inside {
   std::list<std::unique_ptr<ShellLink>> strangers;  // oldest first
   std::map<PeerId, Link> links;
   std::vector<PeerId> neighbours;
-  std::map<PeerId, std::unique_ptr<net::Timer>> probes;
+  std::map<PeerId, Probe> probes;                  // only of links that are up
   std::vector<std::unique_ptr<ShellLink>> buried;  // closed, perhaps on the stack still
   uint32_t serials = 0;                            // of connections that we have made
 };
@@ -341,20 +347,26 @@ void Shell::Inside::on_tick() {
   }
 }
 
-// The peer dials again, so its end may be gone though nobody told ours.
+// The peer dials again, so its end may be gone though nobody told ours. First what was under way
+// has time to come: it is no answer.
 void Shell::Inside::probe(PeerId peer) {
   if (probes.contains(peer)) return;
-  ShellLink& link = *links.at(peer).lanes.front();
-  link.ping();
-  const uint64_t before = link.counters().bytes_received;
-  auto timer = std::make_unique<net::Timer>(loop, [this, peer, before] {
+  const Duration wait = std::min(tick() * protocol::kTicksPerPing, kRetryMax);
+  Probe& probe = probes[peer];
+  probe.timer = std::make_unique<net::Timer>(loop, [this, peer, wait] {
+    Probe& due = probes.at(peer);
+    ShellLink& link = *links.at(peer).lanes.front();
+    const uint64_t received = link.counters().bytes_received;
+    if (!due.received_before) {
+      due.received_before = received;
+      link.ping();
+      return due.timer->arm(monotonic_now() + (wait - wait / 4));
+    }
     const auto own = probes.extract(peer);  // lives until this returns
-    const auto at = links.find(peer);
-    if (at != links.end() && at->second.first().counters().bytes_received == before)
+    if (received == *own.mapped().received_before)
       lost(peer, "it does not answer on this link, and dials again");
   });
-  timer->arm(monotonic_now() + std::min(tick() * protocol::kTicksPerPing, kRetryMax));
-  probes.emplace(peer, std::move(timer));
+  probe.timer->arm(monotonic_now() + wait / 4);
 }
 
 void Shell::Inside::lost(PeerId peer, const std::string& why) {

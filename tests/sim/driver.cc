@@ -128,8 +128,8 @@ void Driver::faults_by_chance() {
     if (mortal) faults_.ambush();
     faults_.cause_one();
     const bool soon = chance_.once_in(2);
-    run_for(chance_.duration(Duration{0},
-                             soon ? Duration(std::chrono::milliseconds(20)) : kPeerTimeout));
+    run_for(chance_.duration(
+        Duration{0}, soon ? Duration(std::chrono::milliseconds(20)) : options_.pause_max));
   }
 }
 

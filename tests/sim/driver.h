@@ -17,6 +17,7 @@ struct RunOptions {
   Bug plant = Bug::kNone;
   uint64_t bursts = 1;       // of faults; after each of them all must get on
   uint64_t faults_max = 12;  // in a burst
+  Duration pause_max = std::chrono::seconds(2);  // from one to the next
   // Instead of faults from the seed: a world of `peers` without any, one of which is killed after
   // `kill_at_step`.
   int64_t kill_at_step = -1;

@@ -4,6 +4,7 @@
 //   pccl-sim --minutes M [--first N]
 //   pccl-sim --sweep COUNT         a loss at every one of the first COUNT steps of a small run
 //   --bursts COUNT --faults MOST   bursts per seed (default 1), faults in each (default 12)
+//   --pause SECONDS                at most so long from one fault to the next (default 2)
 //   --plant BUG                    with a planted bug (kPlants): succeeds at the first seed in
 //                                  which the checker finds it by the promise that it breaks
 // Ends with the faults by kind, and the transitions of the cores' tables that were taken or not.
@@ -134,7 +135,7 @@ int main(int argc, char** argv) {
     std::fprintf(
         stderr,
         "usage: pccl-sim --seed N | --seeds COUNT | --minutes M | --sweep COUNT  [--first N] "
-        "[--faults MOST] [--kill-at STEP] [--plant BUG]\n");
+        "[--bursts COUNT] [--faults MOST] [--pause SECONDS] [--kill-at STEP] [--plant BUG]\n");
     return 2;
   }
   const Plant* const plant = given->contains("plant") ? find_plant((*given)["plant"]) : nullptr;
@@ -163,6 +164,7 @@ int main(int argc, char** argv) {
     if (plant != nullptr) options.plant = plant->bug;
     options.bursts = static_cast<uint64_t>(number("bursts", 1));
     options.faults_max = static_cast<uint64_t>(number("faults", 12));
+    options.pause_max = std::chrono::nanoseconds(static_cast<int64_t>(number("pause", 2) * 1e9));
     if (one)
       options.transcript = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
     if (one) options.kill_at_step = static_cast<int64_t>(number("kill-at", -1));

@@ -449,17 +449,24 @@ void PeerNode::ping(const Link& link, Lane& lane) {
 // The peer dials again, so its end may be gone though nobody told ours.
 void PeerNode::probe(PeerId peer) {
   if (!probes_.insert(peer).second) return;
-  Link& link = links_.at(peer);
-  ping(link, link.lanes.front());
-  const auto check = [this, peer, wire = link.wire, before = link.wire->received(link.side)] {
-    const auto at = links_.find(peer);
-    if (at == links_.end() || at->second.wire != wire) return;
-    probes_.erase(peer);
-    if (wire->received(at->second.side) == before)
-      link_lost(peer, "it does not answer on this link, and dials again");
+  const Duration wait = std::min(tick() * protocol::kTicksPerPing, kRetryMax);
+  const auto later = [this, peer, wire = links_.at(peer).wire](
+                         Duration delay, const std::function<void(Link&)>& then) {
+    world_.clockwork().after(delay, [this, peer, wire, then] {
+      run([this, peer, wire, then] {
+        const auto at = links_.find(peer);
+        if (at != links_.end() && at->second.wire == wire) then(at->second);
+      });
+    });
   };
-  world_.clockwork().after(std::min(tick() * protocol::kTicksPerPing, kRetryMax),
-                           [this, check] { run(check); });
+  later(wait / 4, [this, peer, wait, later](Link& link) {  // what was under way has come
+    ping(link, link.lanes.front());
+    later(wait - wait / 4, [this, peer, before = link.wire->received(link.side)](Link& pinged) {
+      probes_.erase(peer);
+      if (pinged.wire->received(pinged.side) == before)
+        link_lost(peer, "it does not answer on this link, and dials again");
+    });
+  });
 }
 
 // ---- Faults ----

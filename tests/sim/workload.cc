@@ -15,9 +15,13 @@ namespace {
 constexpr size_t kStateKeys = 3;
 constexpr size_t kStateBytes[kStateKeys] = {64, 4000, 12};
 constexpr Duration kThinkMax = std::chrono::milliseconds(100);
-constexpr uint64_t kCounts[] = {0, 1, 7, 100, 3000, 20000};
+constexpr uint64_t kCounts[] = {0, 1, 7, 100, 1000, 3000};
+// One of so many is larger: it takes as many steps of the wires as all others together.
+constexpr uint64_t kLargeOneIn = 20;
+constexpr uint64_t kCountLarge = 20000;
 // Several slices; on slow wires it would take a quarter of a minute.
 constexpr uint64_t kCountKept = 150000;
+constexpr uint64_t kKeptOneIn = 12;
 constexpr size_t kPieceBytesFast = 10000;
 constexpr Duration kDelayFast = std::chrono::milliseconds(1);
 
@@ -92,8 +96,9 @@ Workload::Call Workload::planned_call(Random& random, uint64_t index) const {
   if (kind == 9 && world > 1) call.kind = protocol::OpKind::kSend;
   call.dtype = kDTypes[random.below(3)];
   call.reduce = kOps[random.below(call.dtype == DType::kFloat32 ? 4 : 3)];
-  call.count =
-      call.kind == protocol::OpKind::kBarrier ? 0 : kCounts[random.below(std::size(kCounts))];
+  call.count = kCounts[random.below(std::size(kCounts))];
+  if (random.once_in(kLargeOneIn)) call.count = kCountLarge;
+  if (call.kind == protocol::OpKind::kBarrier) call.count = 0;
   call.root = static_cast<uint32_t>(random.below(world));
   call.peer =
       static_cast<uint32_t>((call.root + 1 + random.below(world > 1 ? world - 1 : 1)) % world);
@@ -103,7 +108,7 @@ Workload::Call Workload::planned_call(Random& random, uint64_t index) const {
   call.keep = random.once_in(2) && may_keep;
   const WireOptions& wire = node_.world().options().wire;
   const bool fast = wire.piece_bytes_max >= kPieceBytesFast && wire.delay_max <= kDelayFast;
-  if (call.keep && random.once_in(4) && fast) call.count = kCountKept;
+  if (call.keep && random.once_in(kKeptOneIn) && fast) call.count = kCountKept;
   return call;
 }
 
