@@ -2,8 +2,12 @@
 find_package(GTest REQUIRED)
 include(GoogleTest)
 set(test_options)
+if(PCCL_SANITIZE OR PCCL_UNITY_TESTS)  # built from scratch each time, and run once
+  list(APPEND test_options -O1 -g0)
+endif()
 if(PCCL_SANITIZE MATCHES undefined)
-  set(test_options -fno-sanitize=undefined)  # it watches the core; in the tests it would cost a minute of compilation
+  # It watches the core; in the tests it would cost a minute of compilation.
+  list(APPEND test_options -fno-sanitize=undefined)
 endif()
 
 file(GLOB layers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/cpp tests/cpp/*)
@@ -15,6 +19,7 @@ foreach(layer ${layers})
   add_executable(test_${layer} ${sources})
   target_link_libraries(test_${layer} PRIVATE pccl_core GTest::gtest_main)
   target_compile_options(test_${layer} PRIVATE ${test_options})
+  target_compile_definitions(test_${layer} PRIVATE $<$<STREQUAL:${PCCL_SANITIZE},thread>:PCCL_TSAN>)
   if(PCCL_SANITIZE OR PCCL_UNITY_TESTS)
     set_target_properties(test_${layer} PROPERTIES UNITY_BUILD ON)
   endif()
