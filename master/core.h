@@ -15,6 +15,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/log.h"
+#include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
 #include "master/records.h"
 
@@ -72,6 +73,7 @@ struct Options {
   uint64_t run_id = 0;  // random
   uint32_t incarnation = 1;
   bool loopback_only = false;
+  uint32_t exchange_bytes = protocol::kExchangeBytesMax;  // see EpochStart; of small groups
 };
 
 class MasterCore {

@@ -336,6 +336,8 @@ protocol::EpochStart Epochs::start_with(const std::vector<PeerId>& members, Epoc
   start.generation = generation ? generation : start.epoch;
   start.together = generation ? told_.start.together : together_;
   start.min_peers = quorum_.min_peers;
+  if (members.size() <= protocol::kExchangeMembersMax)
+    start.exchange_bytes = context_.options.exchange_bytes;
   for (const PeerId peer : members) {
     start.ring.push_back(static_cast<uint32_t>(start.members.size()));
     start.members.push_back(membership_.member(peer));

@@ -74,7 +74,7 @@ Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> 
   }
   const auto type = get<uint8_t>(from + kTypeAt);
   if (type < static_cast<uint8_t>(FrameType::kHello) ||
-      type > static_cast<uint8_t>(FrameType::kPong)) {
+      type > static_cast<uint8_t>(FrameType::kWindow)) {
     return refusal("unknown type " + std::to_string(type));
   }
   if (get<uint8_t>(from + kTypeAt + 1) != 0 || get<uint32_t>(from + kZeroAt) != 0) {
@@ -216,6 +216,18 @@ void FrameWriter::push(const FrameHeader& header) {
   PCCL_DCHECK(header.type != FrameType::kChunk);
   const HeaderBytes bytes = encode_header(header);
   control_.insert(control_.end(), bytes.begin(), bytes.end());
+}
+
+void FrameWriter::push_copy(const FrameHeader& header, std::span<const std::byte> payload) {
+  PCCL_ASSERT(header.type == FrameType::kChunk && header.length == payload.size());
+  PCCL_ASSERT(payload.size() <= protocol::kChunkBytesMax);
+  const HeaderBytes bytes = encode_header(header);
+  Trailer trailer;
+  put(trailer.data(), checked_ ? checksum(payload) : uint32_t{0});
+  put(trailer.data() + 4, kValid);
+  control_.insert(control_.end(), bytes.begin(), bytes.end());
+  control_.insert(control_.end(), payload.begin(), payload.end());
+  control_.insert(control_.end(), trailer.begin(), trailer.end());
 }
 
 void FrameWriter::push_chunk(const FrameHeader& header, std::span<const std::byte> payload) {

@@ -31,6 +31,7 @@ enum class FrameType : uint8_t {
   kChunk = 5,  // op, digest, round, block, slice, length, and the payload
   kPing = 6,
   kPong = 7,
+  kWindow = 8,  // epoch: `value` bytes of copies that I had not asked for have been taken
 };
 
 struct FrameHeader {
@@ -122,6 +123,8 @@ class FrameWriter {
 
   // Queues a frame without payload; such frames go out before the next chunk starts.
   void push(const FrameHeader& header);
+  // Queues a chunk likewise, with a copy of its payload.
+  void push_copy(const FrameHeader& header, std::span<const std::byte> payload);
   // Starts a chunk. REQUIRES: !chunk_pending(). `payload` stays lent until chunk_pending() is false
   // again.
   void push_chunk(const FrameHeader& header, std::span<const std::byte> payload);
@@ -137,7 +140,7 @@ class FrameWriter {
   // REQUIRES: no other call since gather(), and at most as many bytes as it showed.
   void wrote(size_t bytes);
 
-  // Bytes of frames without payload that wait to leave.
+  // Bytes of queued frames that wait to leave.
   size_t queued_bytes() const { return control_.size() - control_at_; }
 
  private:

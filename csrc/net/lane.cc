@@ -180,6 +180,13 @@ void Lane::send(const FrameHeader& header) {
   inside_->wake();
 }
 
+void Lane::send_copy(const FrameHeader& header, std::span<const std::byte> payload) {
+  inside_->loop->assert_on_loop();
+  if (inside_->dead) return;
+  inside_->writer.push_copy(header, payload);
+  inside_->wake();
+}
+
 void Lane::send_chunk(const FrameHeader& header, std::span<const std::byte> payload) {
   inside_->loop->assert_on_loop();
   if (inside_->dead) return;

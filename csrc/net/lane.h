@@ -24,8 +24,8 @@ namespace pccl::net {
 class Lane {
  public:
   static constexpr size_t kTurnBytes = 4u << 20;
-  // Frames without payload that the other side has not taken: credits and pings stay far below,
-  // unless it is stuck.
+  // Queued frames that the other side has not taken: credits, pings and copies stay below, unless
+  // it is stuck.
   static constexpr size_t kQueueBytesMax = 4u << 20;
   struct Callbacks {
     // The chunk has left entirely: the next may be given (also from here).
@@ -40,6 +40,7 @@ class Lane {
   // Both ways, from the next chunk on: for lanes whose ends agree on it after they have opened.
   void set_checked(bool checked);
   void send(const FrameHeader& header);
+  void send_copy(const FrameHeader& header, std::span<const std::byte> payload);
   // REQUIRES: no chunk pending.
   void send_chunk(const FrameHeader& header, std::span<const std::byte> payload);
   // See FrameWriter. on_sent does not fire for the chunk; the next may be given at once.

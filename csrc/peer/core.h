@@ -52,6 +52,7 @@ struct Topology {
   std::vector<uint32_t> ring;             // ranks in ring order
   std::vector<PeerId> joined;
   std::vector<PeerId> left;
+  uint32_t exchange_bytes = 0;  // larger all-reduces go around the ring
 };
 
 // A collective as the application posts it. Root and peer are ranks of the topology it sees.

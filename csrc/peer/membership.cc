@@ -119,6 +119,10 @@ std::string refuse(const protocol::EpochStart& start, PeerId self, const Topolog
       *ring.rbegin() != peers.size() - 1) {
     return "has a ring that is no permutation of its ranks";
   }
+  if (start.exchange_bytes > protocol::kExchangeBytesMax ||
+      (start.exchange_bytes > 0 && start.members.size() > protocol::kExchangeMembersMax)) {
+    return "exchanges tensors of " + std::to_string(start.exchange_bytes) + " bytes";
+  }
   return {};
 }
 
@@ -154,8 +158,8 @@ bool Membership::accept_incarnation(uint32_t incarnation) {
 Status Membership::begin(const protocol::EpochStart& start) {
   const std::string why = refuse(start, self(), topology_);
   if (!why.empty()) return violation("epoch " + text(start.epoch) + " " + why);
-  topology_ = {start.epoch, start.generation, 0,         start.members,
-               start.ring,  start.joined,     start.left};
+  topology_ = {start.epoch, start.generation, 0,          start.members,
+               start.ring,  start.joined,     start.left, start.exchange_bytes};
   topology_.rank = *rank_of(self());
   const bool renews = start.generation != start.epoch;
   if (!renews || !start.left.empty()) {

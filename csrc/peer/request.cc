@@ -117,6 +117,12 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   const uint32_t place = membership.place_of(membership.topology().rank);
   task.shape.world = world;
   task.shape.rank = place;
+  const uint64_t bytes = task.shape.count * task.shape.element_bytes;
+  if (info.kind == OpKind::kAllReduce && bytes <= membership.topology().exchange_bytes) {
+    task.shape.pattern = ring::Pattern::kExchange;
+    for (uint32_t at = 0; at < world; ++at) task.members.push_back(membership.peer_at(at));
+    return task;
+  }
   if (info.kind == OpKind::kBroadcast) {
     const uint32_t root = membership.place_of(*membership.rank_of(info.root));
     task.shape.rank = (place + world - root) % world;

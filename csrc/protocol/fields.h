@@ -97,7 +97,7 @@ void fields(auto& wire, Is<Notice> auto& m) { wire(prose(m.text)); }
 void fields(auto& wire, Is<EpochStart> auto& m) {
   wire(m.epoch, m.generation, bounded(m.members, kMembersMax), bounded(m.ring, kMembersMax));
   wire(bounded(m.joined, kMembersMax), bounded(m.left, kMembersMax), m.min_peers);
-  wire(bounded(m.together, kGroupsNamedMax));
+  wire(bounded(m.together, kGroupsNamedMax), m.exchange_bytes);
 }
 void fields(auto& wire, Is<Ask> auto& m) { wire(m.epoch, bounded(m.lost, kMembersMax)); }
 void fields(auto& wire, Is<Report> auto& m) { wire(m.epoch, bounded(m.ops, kOpsOpenMax)); }

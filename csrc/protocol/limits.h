@@ -41,6 +41,10 @@ inline constexpr size_t kFrameHeaderBytes = 64;
 inline constexpr size_t kFrameTrailerBytes = 8;
 // Payload of one chunk. Larger ones would leave the cache before they are reduced.
 inline constexpr size_t kChunkBytesMax = 4u << 20;
+// All-reduces up to this size may be exchanged (section 6), by so many members: each keeps the
+// tensors of all others, and sends its own as often.
+inline constexpr uint32_t kExchangeBytesMax = 64u << 10;
+inline constexpr size_t kExchangeMembersMax = 32;
 // Lanes of one link: more do not fill a path better, and each has buffers at both ends.
 inline constexpr uint32_t kLanesMax = 32;
 // One tensor of a collective: offsets and counts stay far inside 64 bits.

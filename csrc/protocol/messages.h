@@ -150,6 +150,7 @@ struct EpochStart {
   std::vector<PeerId> left;
   uint32_t min_peers = 1;
   std::vector<Settled> together;
+  uint32_t exchange_bytes = 0;  // larger all-reduces go around the ring, others are exchanged
   bool operator==(const EpochStart&) const = default;
 };
 

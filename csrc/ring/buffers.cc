@@ -1,6 +1,7 @@
 #include "csrc/ring/buffers.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -46,6 +47,8 @@ Status OpBuffers::reserve() {
   saves_ = memory_.save && schedule_.receives();
   const uint64_t saved_bytes = saves_ ? schedule_.total_bytes() : 0;
   if (scratch_.reserve(scratch_bytes) && undo_.reserve(saved_bytes, schedule_.unit_count())) {
+    const bool exchanges = schedule_.shape().pattern == Pattern::kExchange && slots > 0;
+    if (exchanges) std::memcpy(slot(schedule_.shape().rank), tensor().data(), tensor().size());
     return {};
   }
   return {Code::kSystem,
@@ -75,6 +78,7 @@ OpBuffers::Landing OpBuffers::land(const Unit& unit, Action action, std::span<st
   switch (action) {
     case Action::kAccumulate: return {unit, action, {slot(schedule_.slot(unit)), unit.bytes}};
     case Action::kFinish: return {unit, action, spare.first(unit.bytes)};
+    case Action::kGather: return {unit, action, {slot(unit.block), unit.bytes}};
     case Action::kStore: break;
   }
   std::byte* const target = place(unit);
@@ -85,7 +89,7 @@ OpBuffers::Landing OpBuffers::land(const Unit& unit, Action action, std::span<st
 void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
   const Unit& unit = landing.unit;
   PCCL_ASSERT(at + bytes <= unit.bytes && at >= landing.reduced);
-  if (landing.action == Action::kStore) return;
+  if (landing.action == Action::kStore || landing.action == Action::kGather) return;
   const size_t here = at + bytes;
   const size_t whole = here == unit.bytes ? here : here / kCacheLine * kCacheLine;
   if (whole <= landing.reduced) return;
@@ -103,7 +107,23 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
   landing.reduced = whole;
 }
 
+std::span<std::byte> OpBuffers::tensor() const {
+  return memory_.spans[0].first(schedule_.total_bytes());
+}
+
+void OpBuffers::combine() {
+  PCCL_ASSERT(!combined_);
+  combined_ = true;
+  const size_t elements = tensor().size() / element_bytes(memory_.dtype);
+  std::byte* const result = tensor().data();
+  reduce_out(memory_.dtype, memory_.reduce, result, slot(0), slot(1), elements);
+  for (uint32_t place = 2; place < schedule_.slot_count(); ++place)
+    reduce_into(memory_.dtype, memory_.reduce, result, slot(place), elements);
+  finish(memory_.dtype, memory_.reduce, result, elements, memory_.contributors);
+}
+
 void OpBuffers::restore(uint64_t from) {
+  if (combined_ && memory_.save) std::memcpy(tensor().data(), own().data(), own().size());
   for (uint64_t id = 0; id < schedule_.unit_count(); ++id) {
     if (undo_.saved(id) == 0) continue;
     const Unit unit = schedule_.unit_received(id);

@@ -40,6 +40,10 @@ class OpBuffers {
 
   // Where a unit is sent from.
   std::span<const std::byte> source(const Unit& sent) const;
+  // kExchange: this rank's tensor, as it was; and the result from what all have sent, in the order
+  // of their places.
+  std::span<const std::byte> own() const { return {slot(schedule_.shape().rank), tensor().size()}; }
+  void combine();
 
   // A unit that is landing.
   struct Landing {
@@ -63,6 +67,7 @@ class OpBuffers {
   OpBuffers(const Shape& shape, Memory memory, Pool& pool);
   Status reserve();
   std::byte* place(const Unit& unit) const;
+  std::span<std::byte> tensor() const;  // kExchange
   std::byte* slot(uint32_t index) const;
 
   const Schedule schedule_;
@@ -71,6 +76,7 @@ class OpBuffers {
   Slabs scratch_;
   Undo undo_;
   bool saves_ = false;
+  bool combined_ = false;
 };
 
 }  // namespace pccl::ring

@@ -49,8 +49,11 @@ void RingCore::on(const EpochBegun& event, Effects& effects) {
   epoch_ = event.epoch;  // no lane is ready from here on: what is drained makes room for nothing
   members_ = event.peers;
   while (operations_.size() > 0) drain(operations_.begin()->second, {}, effects);
+  known_.clear();
   for (auto& [peer, link] : links_) {
     link.early.clear();
+    while (!link.copies.empty()) drop_copy(peer, link, link.copies.begin()->first, effects);
+    link.window = {};
     for (uint32_t index = 0; index < link.lanes.size(); ++index) {
       say_open({peer, index}, link, effects);
     }
@@ -70,10 +73,12 @@ void RingCore::on(const LinkDown& event, Effects& effects) {
   for (uint32_t index = 0; index < link->lanes.size(); ++index) {
     const Lane& lane = link->lanes[index];
     const LaneId id{event.peer, index};
-    if (lane.landing.operation != nullptr) effects.push_back(Revoke{id});
-    if (lane.sending.operation != nullptr) effects.push_back(Withdraw{id});
+    if (lane.landing.any()) effects.push_back(Revoke{id});
+    if (lane.sending.any()) effects.push_back(Withdraw{id});
   }
+  for (const auto& [op, copy] : link->copies) effects.push_back(DropEarly{event.peer, op});
   for (auto& [key, operation] : operations_) {
+    operation.exchange.lost(event.peer);
     if (operation.task.upstream == event.peer) operation.upstream_lost = true;
     if (operation.task.downstream == event.peer) {
       operation.downstream_lost = true;
@@ -115,6 +120,7 @@ void RingCore::on(const FrameArrived& event, Effects& effects) {
   switch (event.header.type) {
     case net::FrameType::kOpen: return on_open(event.lane, *link, event.header, effects);
     case net::FrameType::kCredit: return on_credit(event.lane, *link, event.header, effects);
+    case net::FrameType::kWindow: return on_window(event.lane, *link, event.header, effects);
     default:
       fail(event.lane.peer, *link,
            "frame of type " + std::to_string(static_cast<int>(event.header.type)) + " out of place",
@@ -133,6 +139,7 @@ void RingCore::on_open(LaneId id, Link& link, const net::FrameHeader& header, Ef
   for (auto& [key, operation] : operations_) {
     if (operation.task.upstream == id.peer) grant(operation, effects);
   }
+  queue_copies(id.peer, link, effects);
   serve(id.peer, link, effects);
 }
 
@@ -145,6 +152,7 @@ void RingCore::on_credit(LaneId id, Link& link, const net::FrameHeader& header, 
                 effects);
   }
   Operation* const operation = operations_.find(header.op);
+  if (operation == nullptr && known_.contains(header.op)) return;
   if (operation == nullptr) {
     if (link.early.keep(header.op, header.digest, header.value)) return;
     return fail(peer, link,
@@ -154,6 +162,7 @@ void RingCore::on_credit(LaneId id, Link& link, const net::FrameHeader& header, 
   }
   if (header.digest != operation->task.digest)
     return;  // the master tells everybody of the mismatch
+  if (!operation->exchange.goes_around()) return on_asked(peer, link, *operation, effects);
   if (operation->task.downstream != peer) {
     return fail(peer, link,
                 "credit for " + text(header.op) + " from a peer that is not downstream of it",
@@ -168,18 +177,29 @@ void RingCore::on_credit(LaneId id, Link& link, const net::FrameHeader& header, 
 void RingCore::on(const ChunkArriving& event, Effects& effects) {
   Link* const link = find_link(event.lane.peer);
   Passage landing;
+  const bool copy = event.header.round == kExchangeRound;
   if (link != nullptr && !link->failed) {
-    PCCL_ASSERT(link->lanes[event.lane.index].landing.operation == nullptr);
-    std::string why = judge(event.lane, *link, event.header, landing);
+    PCCL_ASSERT(!link->lanes[event.lane.index].landing.any());
+    std::string why = copy ? judge_copy(event.lane, *link, event.header, landing, effects)
+                           : judge(event.lane, *link, event.header, landing);
     if (!why.empty()) fail(event.lane.peer, *link, std::move(why), effects);
   }
-  if (landing.operation == nullptr) {
+  if (!landing.any()) {
     effects.push_back(Discard{event.lane});
     return;
   }
-  Operation& operation = *landing.operation;
-  operation.progress.arriving(landing.unit);
   link->lanes[event.lane.index].landing = landing;
+  if (landing.early) {
+    effects.push_back(LandEarly{event.lane, *landing.early, event.header.length});
+    return;
+  }
+  Operation& operation = *landing.operation;
+  if (copy) {
+    effects.push_back(
+        Land{event.lane, operation.task.handle, operation.copy_of(landing.unit), Action::kGather});
+    return;
+  }
+  operation.progress.arriving(landing.unit);
   const Unit unit = operation.schedule.unit_received(landing.unit);
   effects.push_back(Land{event.lane, operation.task.handle, unit, operation.schedule.action(unit)});
 }
@@ -215,7 +235,11 @@ void RingCore::on(const ChunkArrived& event, Effects& effects) {
   Link* const link = find_link(event.lane.peer);
   PCCL_ASSERT(link != nullptr);
   const Passage landed = std::exchange(link->lanes[event.lane.index].landing, {});
-  PCCL_ASSERT(landed.operation != nullptr);
+  PCCL_ASSERT(landed.any());
+  if (landed.early || !landed.operation->exchange.goes_around()) {
+    if (event.valid) return copy_arrived(event.lane, *link, landed, effects);
+    return fail(event.lane.peer, *link, "a copy that is void", effects);
+  }
   Operation& operation = *landed.operation;
   if (!event.valid) {
     operation.voided = true;
@@ -248,6 +272,8 @@ std::optional<Epoch> RingCore::posted(OpKey op) {
 void RingCore::on(const OpPosted& event, Effects& effects) {
   PCCL_ASSERT(event.task.epoch == epoch_);
   Operation& operation = operations_.add(event.task);
+  known_.add(event.task.op);
+  if (!operation.exchange.goes_around()) return begin_exchange(operation, effects);
   Link* const downstream = find_link(event.task.downstream);
   if (downstream != nullptr)
     operation.allowed = downstream->early.take(event.task.op, event.task.digest);
@@ -257,7 +283,11 @@ void RingCore::on(const OpPosted& event, Effects& effects) {
 }
 
 void RingCore::on(const OpEnded& event, Effects& effects) {
-  for (auto& [peer, link] : links_) link.early.drop(event.op);
+  known_.add(event.op);
+  for (auto& [peer, link] : links_) {
+    link.early.drop(event.op);
+    drop_copy(peer, link, event.op, effects);
+  }
   Operation* const operation = operations_.find(event.op);
   if (operation != nullptr) drain(*operation, event, effects);
 }
@@ -324,13 +354,15 @@ void RingCore::tell_progress(Operation& operation, Effects& effects) {
 }
 
 void RingCore::tell_if_transferred(Operation& operation, Effects& effects) {
-  if (operation.told_transferred || !operation.progress.finished()) return;
+  const bool finished = operation.progress.finished() && operation.exchange.finished();
+  if (operation.told_transferred || !finished) return;
   operation.told_transferred = true;
   effects.push_back(OpTransferred{operation.task.epoch, operation.task.op});
 }
 
 void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects) {
   const Task& task = operation.task;
+  if (!operation.exchange.goes_around()) drain_exchange(operation, effects);
   Link* const upstream = find_link(task.upstream);
   for (uint32_t index = 0; upstream != nullptr && index < upstream->lanes.size(); ++index) {
     Passage& landing = upstream->lanes[index].landing;

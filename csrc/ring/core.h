@@ -10,11 +10,14 @@
 //  (4) an ended operation is drained in the same step: landings revoked, the chunk being sent
 //      withdrawn, then the saved bytes restored (abort) or dropped (commit), then OpDrained;
 //  (5) what was on a link that went down is gone: its operations stay until they are ended, but
-//      nothing more of them is sent or received, on a new link to that peer either.
+//      nothing more of them is sent or received, on a new link to that peer either;
+//  (6) copies of an exchange need no credit but room in the link's window, or to be asked for; they
+//      go before chunks, and one that comes too early is kept (exchange.h, core_exchange.cc).
 // A chunk that the schedule does not expect is a protocol error of the link: FailLink.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -59,7 +62,7 @@ struct OpEnded {  // ignored if it was never posted here
   Ending ending = Ending::kAborted;
   uint64_t keep = 0;
 };
-struct FrameArrived {  // kOpen, kCredit
+struct FrameArrived {  // kOpen, kCredit, kWindow
   LaneId lane;
   net::FrameHeader header;
 };
@@ -89,14 +92,37 @@ struct SendChunk {
   uint64_t handle;
   Unit unit;
 };
+struct SendCopy {  // of the own tensor of an exchange; no ChunkSent follows
+  LaneId lane;
+  net::FrameHeader header;
+  uint64_t handle;
+};
 struct Land {  // answer to ChunkArriving
   LaneId lane;
   uint64_t handle;
   Unit unit;
   Action action;
 };
-struct Discard {  // the other answer
+struct LandEarly {  // another answer: kept until TakeEarly or DropEarly
   LaneId lane;
+  OpKey op;
+  uint32_t bytes;
+};
+struct Discard {  // the third answer
+  LaneId lane;
+};
+struct TakeEarly {  // what was kept of a peer's is the unit, kGather
+  PeerId peer;
+  OpKey op;
+  uint64_t handle;
+  Unit unit;
+};
+struct DropEarly {
+  PeerId peer;
+  OpKey op;
+};
+struct Combine {  // an exchange is complete: its result
+  uint64_t handle;
 };
 struct Revoke {
   LaneId lane;
@@ -134,8 +160,9 @@ struct FailLink {
   PeerId peer;
   std::string why;
 };
-using Effect = std::variant<SendFrame, SendChunk, Land, Discard, Revoke, Withdraw, Restore, Release,
-                            Retain, OpProgressed, OpTransferred, OpDrained, FailLink>;
+using Effect = std::variant<SendFrame, SendChunk, SendCopy, Land, LandEarly, Discard, TakeEarly,
+                            DropEarly, Combine, Revoke, Withdraw, Restore, Release, Retain,
+                            OpProgressed, OpTransferred, OpDrained, FailLink>;
 // The caller's, reused: stepping allocates nothing in the steady state.
 using Effects = std::vector<Effect>;
 
@@ -148,8 +175,10 @@ class RingCore {
 
  private:
   struct Passage {                   // a unit that is on its way on a lane
-    Operation* operation = nullptr;  // null: none is
+    Operation* operation = nullptr;  // null: none is,
     uint64_t unit = 0;
+    std::optional<OpKey> early{};  // or the copy of an operation that was not posted here yet
+    bool any() const { return operation != nullptr || early; }
   };
   struct Lane {
     Epoch said;   // the last Open that we sent
@@ -161,6 +190,15 @@ class RingCore {
     std::vector<Lane> lanes;
     EarlyCredits early;
     SendQueue queue;
+    // Of exchanges: what may leave unasked, what waits for that, and what came too early.
+    struct Copy {
+      uint64_t digest = 0;
+      uint32_t place = 0, bytes = 0;
+      bool here = false;
+    };
+    Window window;
+    std::deque<Operation*> unsent;
+    std::map<OpKey, Copy> copies;
   };
 
   void on(const EpochBegun& event, Effects& effects);
@@ -180,6 +218,24 @@ class RingCore {
   std::string judge(LaneId lane, const Link& link, const net::FrameHeader& header,
                     Passage& landing);
 
+  // ---- Exchanges: core_exchange.cc ----
+  void begin_exchange(Operation& operation, Effects& effects);
+  void drain_exchange(const Operation& operation, Effects& effects);
+  std::string judge_copy(LaneId lane, Link& link, const net::FrameHeader& header, Passage& landing,
+                         Effects& effects);
+  void copy_arrived(LaneId lane, Link& link, const Passage& landed, Effects& effects);
+  void take_copy(PeerId peer, Link& link, Operation& operation, Effects& effects);
+  void drop_copy(PeerId peer, Link& link, OpKey op, Effects& effects);
+  void queue_copies(PeerId peer, Link& link, Effects& effects);  // all that has not been sent
+  void serve_copies(PeerId peer, Link& link, Effects& effects);
+  bool send_copy(PeerId peer, Link& link, Operation& operation, bool asked, Effects& effects);
+  void on_asked(PeerId peer, Link& link, Operation& operation, Effects& effects);
+  void on_window(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
+  void ask(PeerId peer, Link& link, Operation& operation, Effects& effects);
+  void ask_all(PeerId peer, Link& link, Effects& effects);
+  void copy_taken(PeerId peer, Link& link, uint64_t bytes, Effects& effects);
+  void combine_if_here(Operation& operation, Effects& effects);
+
   Link* find_link(PeerId peer);
   bool ready(const Link& link, const Lane& lane) const;
   void say_open(LaneId id, Link& link, Effects& effects);
@@ -196,6 +252,7 @@ class RingCore {
   std::vector<PeerId> members_;
   std::map<PeerId, Link> links_;  // those that are up
   OpTable operations_;
+  Known known_;  // in this epoch
 };
 
 }  // namespace pccl::ring

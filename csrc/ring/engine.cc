@@ -1,5 +1,6 @@
 #include "csrc/ring/engine.h"
 
+#include <cstring>
 #include <map>
 #include <optional>
 #include <utility>
@@ -8,6 +9,27 @@
 #include "csrc/ring/pool.h"
 
 namespace pccl::ring {
+
+namespace {
+
+// Memory of the pool, for as long as this lives.
+class Lent {
+ public:
+  Lent(Pool& pool, size_t bytes) : pool_(&pool), bytes_(bytes), data_(pool.take(bytes)) {}
+  ~Lent() {
+    if (data_ != nullptr) pool_->give(data_, bytes_);
+  }
+  Lent(const Lent&) = delete;
+  Lent& operator=(const Lent&) = delete;
+  std::span<std::byte> bytes() const { return {data_, data_ == nullptr ? 0 : bytes_}; }
+
+ private:
+  Pool* const pool_;
+  const size_t bytes_;
+  std::byte* const data_;
+};
+
+}  // namespace
 
 struct Engine::Inside {
   class OneLane;
@@ -20,11 +42,17 @@ struct Engine::Inside {
   OneLane* find(LaneId lane);
   OpBuffers& buffers_of(uint64_t handle);
   void end_kept(const OpEnded& end);
+  void no_memory(PeerId peer, size_t bytes);
 
   void apply(SendFrame& effect);
   void apply(SendChunk& effect);
+  void apply(SendCopy& effect);
   void apply(Land& effect);
+  void apply(LandEarly& effect);
   void apply(Discard&) {}  // a lane without a landing discards
+  void apply(TakeEarly& effect);
+  void apply(DropEarly& effect) { early.erase({effect.peer, effect.op}); }
+  void apply(Combine& effect) { buffers_of(effect.handle).combine(); }
   void apply(Revoke& effect);
   void apply(Withdraw& effect);
   void apply(Restore& effect) { buffers_of(effect.handle).restore(effect.from); }
@@ -45,7 +73,8 @@ struct Engine::Inside {
     Epoch epoch;                                      // the last it was posted in
     std::vector<std::unique_ptr<OpBuffers>> buffers;  // one of each epoch
   };
-  std::map<OpKey, Kept> kept;  // what kAgain has left as it is
+  std::map<OpKey, Kept> kept;                      // what kAgain has left as it is
+  std::map<std::pair<PeerId, OpKey>, Lent> early;  // copies of operations not posted here yet
   uint64_t handles = 0;
   std::map<OpKey, Epoch> failed;  // told by on_failed, not ended yet
   std::map<PeerId, std::vector<std::unique_ptr<OneLane>>> links;
@@ -70,23 +99,23 @@ class Engine::Inside::OneLane : public Engine::Lane {
   }
 
   std::span<std::byte> on_chunk(const net::FrameHeader& header) override {
-    PCCL_ASSERT(!engine_.stepping && landing_in_ == nullptr);
+    PCCL_ASSERT(!engine_.stepping && !lands_);
     engine_.drive(ChunkArriving{id, header});
-    if (landing_in_ == nullptr) return {};
+    if (!lands_) return {};
     if (!landing_.where.empty()) return landing_.where;
     on_chunk_end(true);  // it is complete already, and the reader takes an empty span for "discard"
     return {};
   }
 
   void on_piece(size_t at, size_t bytes) override {
-    if (landing_in_ == nullptr) return;
-    landing_in_->absorb(landing_, at, bytes);
+    if (!lands_) return;
+    if (landing_in_ != nullptr) landing_in_->absorb(landing_, at, bytes);
     engine_.counters.bytes_received += bytes;
   }
 
   void on_chunk_end(bool valid) override {
-    if (landing_in_ == nullptr) return;
-    landing_in_ = nullptr;
+    if (!lands_) return;
+    lands_ = false;
     engine_.drive(ChunkArrived{id, valid});
   }
 
@@ -100,12 +129,18 @@ class Engine::Inside::OneLane : public Engine::Lane {
   // False if there is no memory for it.
   bool land(OpBuffers& memory, const Unit& unit, Action action) {
     if (action == Action::kFinish && !make_spare(unit.bytes)) return false;
+    lands_ = true;
     landing_in_ = &memory;
     landing_ = memory.land(unit, action, {spare_, spare_bytes_});
     return true;
   }
-  void revoke() {
+  void land_early(std::span<std::byte> where) {
+    lands_ = true;
     landing_in_ = nullptr;
+    landing_ = {{}, Action::kGather, where};
+  }
+  void revoke() {
+    lands_ = false;
     port.revoke();
   }
 
@@ -120,7 +155,8 @@ class Engine::Inside::OneLane : public Engine::Lane {
   bool make_spare(size_t bytes);
 
   Inside& engine_;
-  OpBuffers* landing_in_ = nullptr;  // what the chunk that is landing belongs to
+  bool lands_ = false;               // a chunk does,
+  OpBuffers* landing_in_ = nullptr;  // of this operation; null: it came too early
   OpBuffers::Landing landing_;
   std::byte* spare_ = nullptr;  // scratch for what arrives here and is not kept
   size_t spare_bytes_ = 0;
@@ -213,12 +249,43 @@ void Engine::Inside::apply(SendChunk& effect) {
   lane->port.send_chunk(effect.header, buffers_of(effect.handle).source(effect.unit));
 }
 
+void Engine::Inside::apply(SendCopy& effect) {
+  OneLane* const lane = find(effect.lane);
+  if (lane == nullptr) return;
+  const std::span<const std::byte> own = buffers_of(effect.handle).own();
+  counters.bytes_sent += own.size();
+  lane->port.send_copy(effect.header, own);
+}
+
 void Engine::Inside::apply(Land& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
   if (lane->land(buffers_of(effect.handle), effect.unit, effect.action)) return;
-  callbacks.on_fail_link(effect.lane.peer, "no memory for a chunk that arrives, " +
-                                               std::to_string(effect.unit.bytes) + " bytes");
+  no_memory(effect.lane.peer, effect.unit.bytes);
+}
+
+void Engine::Inside::apply(LandEarly& effect) {
+  OneLane* const lane = find(effect.lane);
+  if (lane == nullptr) return;
+  const auto [at, added] = early.try_emplace({effect.lane.peer, effect.op}, pool, effect.bytes);
+  PCCL_ASSERT(added);
+  if (at->second.bytes().empty()) return no_memory(effect.lane.peer, effect.bytes);
+  lane->land_early(at->second.bytes());
+}
+
+void Engine::Inside::apply(TakeEarly& effect) {
+  const auto at = early.find({effect.peer, effect.op});
+  PCCL_ASSERT(at != early.end());
+  const OpBuffers::Landing landing =
+      buffers_of(effect.handle).land(effect.unit, Action::kGather, {});
+  std::memcpy(landing.where.data(), at->second.bytes().data(), landing.where.size());
+  early.erase(at);
+}
+
+// Closes the link at once: the core believes that the chunk is landing.
+void Engine::Inside::no_memory(PeerId peer, size_t bytes) {
+  callbacks.on_fail_link(peer,
+                         "no memory for a chunk that arrives, " + std::to_string(bytes) + " bytes");
 }
 
 void Engine::Inside::apply(Revoke& effect) {

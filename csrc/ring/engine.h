@@ -27,6 +27,8 @@ class Port {
  public:
   virtual ~Port() = default;
   virtual void send(const net::FrameHeader& header) = 0;
+  // A chunk that goes before others: its payload is not touched after this returns.
+  virtual void send_copy(const net::FrameHeader& header, std::span<const std::byte> payload) = 0;
   virtual void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) = 0;
   // The chunk being sent: its payload is not touched after this returns, chunk_sent() is not called
   // for it. The next send_chunk() may follow at once.

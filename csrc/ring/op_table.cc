@@ -8,6 +8,8 @@ namespace pccl::ring {
 
 Operation::Operation(Task posted, uint64_t age)
     : task(std::move(posted)), schedule(task.shape), progress(schedule), serial(age) {
+  if (task.shape.pattern == Pattern::kExchange && schedule.slot_count() > 1)
+    exchange = Exchange(task.members, task.shape.rank);
   PCCL_ASSERT(!schedule.sends() || task.downstream);
   PCCL_ASSERT(!schedule.receives() || task.upstream);
 }
@@ -15,6 +17,13 @@ Operation::Operation(Task posted, uint64_t age)
 bool Operation::owes_credit() const {
   return !progress.received_until().at_end && !upstream_lost &&
          schedule.credit(progress.sent_until()) > granted;
+}
+
+Unit Operation::copy_of(uint64_t place) const {
+  Unit unit;
+  unit.block = static_cast<uint32_t>(place);
+  unit.bytes = static_cast<uint32_t>(schedule.total_bytes());
+  return unit;
 }
 
 Operation& OpTable::add(const Task& task) {

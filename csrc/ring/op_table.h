@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "csrc/base/ids.h"
+#include "csrc/ring/exchange.h"
 #include "csrc/ring/progress.h"
 #include "csrc/ring/schedule.h"
 
@@ -21,9 +22,10 @@ struct Task {
   uint64_t digest = 0;
   uint64_t handle = 0;
   Shape shape;
-  PeerId upstream{};    // nobody: does not receive
-  PeerId downstream{};  // nobody: does not send
-  bool keep = false;    // its progress is told
+  PeerId upstream{};              // nobody: does not receive
+  PeerId downstream{};            // nobody: does not send
+  std::vector<PeerId> members{};  // kExchange: all of them, by their places in the ring
+  bool keep = false;              // its progress is told
 };
 
 struct Operation {
@@ -35,10 +37,13 @@ struct Operation {
   bool can_send() const { return !downstream_lost && progress.can_send(allowed); }
   // Whether upstream should have more credit by now than `granted`.
   bool owes_credit() const;
+  // Of an exchange: the tensor of the member at a place.
+  Unit copy_of(uint64_t place) const;
 
   const Task task;
   const Schedule schedule;
   Progress progress;
+  Exchange exchange;
   const uint64_t serial;                // grows from one posting to the next
   uint64_t allowed = 0;                 // steps downstream has room for, as far as we have heard
   uint64_t granted = 0;                 // steps upstream may send, as we last told it
@@ -46,6 +51,7 @@ struct Operation {
   bool queued = false;                  // waits in its link's SendQueue
   uint64_t told_finished = 0;           // elements
   bool told_transferred = false;
+  bool combined = false;       // of an exchange: all copies were here
   bool upstream_lost = false;  // with the link: nothing more comes, on a new link either
   bool downstream_lost = false;
   bool voided = false;  // upstream gave up in the middle of a chunk

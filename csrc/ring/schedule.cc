@@ -54,7 +54,8 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
       largest = shape_.count * shape_.element_bytes;
       total_bytes_ = largest * shape_.world;
       break;
-    case Pattern::kBroadcast: total_bytes_ = largest = shape_.count * shape_.element_bytes; break;
+    case Pattern::kBroadcast:
+    case Pattern::kExchange: total_bytes_ = largest = shape_.count * shape_.element_bytes; break;
     case Pattern::kTransfer:
       PCCL_ASSERT(shape_.world == 2);
       for (const uint64_t bytes : shape_.block_bytes) {
@@ -80,7 +81,7 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
   } else {
     slices_ = divide_up(largest, chunk_bytes_);
   }
-  if (shape_.world == 1 || slices_ == 0) return;
+  if (shape_.world == 1 || slices_ == 0 || shape_.pattern == Pattern::kExchange) return;
   rounds_ = shape_.pattern == Pattern::kAllReduce   ? 2 * (shape_.world - 1)
             : shape_.pattern == Pattern::kAllGather ? shape_.world - 1
                                                     : 1;
@@ -91,7 +92,7 @@ bool Schedule::in_ring() const {
 }
 
 uint32_t Schedule::block_count() const {
-  PCCL_DCHECK(shape_.pattern != Pattern::kAllReduce);
+  PCCL_DCHECK(shape_.pattern != Pattern::kAllReduce && shape_.pattern != Pattern::kExchange);
   if (shape_.pattern == Pattern::kAllGather) return shape_.world;
   return shape_.pattern == Pattern::kBroadcast ? 1
                                                : static_cast<uint32_t>(shape_.block_bytes.size());
@@ -217,6 +218,7 @@ bool Schedule::from_scratch(const Unit& sent) const {
 }
 
 uint32_t Schedule::slot_count() const {
+  if (shape_.pattern == Pattern::kExchange) return total_bytes_ > 0 ? shape_.world : 0;
   if (shape_.pattern != Pattern::kAllReduce || rounds_ == 0) return 0;
   return kDepth * slots_per_step();
 }

@@ -16,7 +16,8 @@
 // Round q sends block (rank - q), receives block (rank - 1 - q), modulo N. All-gather is the second
 // half alone (round q sends block rank - q). Broadcast goes around the ring from the root, a
 // transfer (send/recv, shared state) from its source to its destination: one round, blocks one
-// after another.
+// after another. An exchange (exchange.h) is an all-reduce that does not go around the ring: it has
+// no units, only a slot of scratch for the whole tensor of each member.
 #pragma once
 
 #include <cstddef>
@@ -28,21 +29,22 @@
 
 namespace pccl::ring {
 
-enum class Pattern : uint8_t { kAllReduce, kAllGather, kBroadcast, kTransfer };
+enum class Pattern : uint8_t { kAllReduce, kAllGather, kBroadcast, kTransfer, kExchange };
 
 // What a landing chunk does with what was there. kAccumulate: arrives in a scratch slot, the tensor
 // is added to it there. kFinish: arrives in scratch, is added to the tensor, which then holds the
-// result. kStore: final bytes, straight into the tensor.
-enum class Action : uint8_t { kAccumulate, kFinish, kStore };
+// result. kStore: final bytes, straight into the tensor. kGather: in the scratch slot of the one
+// who sent it, for later.
+enum class Action : uint8_t { kAccumulate, kFinish, kStore, kGather };
 
 struct Shape {
   Pattern pattern = Pattern::kAllReduce;
-  // Position in the ring (kAllReduce, kAllGather), distance from the root (kBroadcast), 0 for the
-  // source and 1 for the destination (kTransfer).
+  // Position in the ring (kAllReduce, kAllGather, kExchange), distance from the root (kBroadcast),
+  // 0 for the source and 1 for the destination (kTransfer).
   uint32_t rank = 0;
   uint32_t world = 1;  // 2 for kTransfer
   uint64_t element_bytes = 1;
-  // Elements of the tensor (kAllReduce, kBroadcast), of one rank's (kAllGather).
+  // Elements of the tensor (kAllReduce, kExchange, kBroadcast), of one rank's (kAllGather).
   uint64_t count = 0;
   std::vector<uint64_t> block_bytes;  // kTransfer only: the size of each block
 };
@@ -66,6 +68,7 @@ class Schedule {
   static constexpr uint32_t kDepth = 4;  // steps of scratch: how far upstream may run ahead of us
 
   explicit Schedule(Shape shape);
+  const Shape& shape() const { return shape_; }
 
   // The row of all blocks, one after another. REQUIRES of the last three: not kAllReduce, whose
   // tensor is in one piece.
@@ -111,7 +114,8 @@ class Schedule {
   bool from_scratch(const Unit& sent) const;
   // Scratch: slots of chunk_bytes each. slot(received) is where a kAccumulate unit lands (and is
   // sent from, one round later), slot_sent(sent) the same slot seen from the sender's unit. A
-  // kFinish unit lands in scratch of the lane's own.
+  // kFinish unit lands in scratch of the lane's own. In an exchange each member has a slot, by its
+  // place.
   uint32_t slot_count() const;
   uint32_t slot(const Unit& received) const;
   uint32_t slot_sent(const Unit& sent) const;

@@ -127,6 +127,9 @@ net::Lane::Counters ShellLink::counters() const {
 void ShellLink::send(const FrameHeader& header) {
   if (lane_ != nullptr) lane_->send(header);
 }
+void ShellLink::send_copy(const FrameHeader& header, std::span<const std::byte> payload) {
+  if (lane_ != nullptr) lane_->send_copy(header, payload);
+}
 void ShellLink::send_chunk(const FrameHeader& header, std::span<const std::byte> payload) {
   if (lane_ != nullptr) lane_->send_chunk(header, payload);
 }

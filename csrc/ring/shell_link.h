@@ -61,6 +61,7 @@ class ShellLink : public Port, public net::FrameSink {
 
   // Port
   void send(const net::FrameHeader& header) override;
+  void send_copy(const net::FrameHeader& header, std::span<const std::byte> payload) override;
   void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) override;
   void withdraw() override;
   void revoke() override;

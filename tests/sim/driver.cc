@@ -26,6 +26,8 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
   if (random.once_in(3)) world.control_delay_max = std::chrono::milliseconds(20);
   if (random.once_in(3)) world.wire.piece_bytes_max = 1000;
   if (!random.once_in(3)) world.lanes_max = 3;
+  constexpr uint32_t kExchanged[] = {0, 400, protocol::kExchangeBytesMax};
+  world.exchange_bytes = kExchanged[random.below(std::size(kExchanged))];
   if (random.once_in(4)) world.data_inbox_max = std::chrono::milliseconds(10);
   if (random.once_in(4)) world.disk_delay_max = std::chrono::milliseconds(50);
   if (random.once_in(4)) world.wire.delay_max = std::chrono::milliseconds(10);
@@ -128,8 +130,8 @@ void Driver::faults_by_chance() {
     if (mortal) faults_.ambush();
     faults_.cause_one();
     const bool soon = chance_.once_in(2);
-    run_for(chance_.duration(
-        Duration{0}, soon ? Duration(std::chrono::milliseconds(20)) : options_.pause_max));
+    run_for(chance_.duration(Duration{0},
+                             soon ? Duration(std::chrono::milliseconds(20)) : options_.pause_max));
   }
 }
 

@@ -12,6 +12,10 @@ class Wire::WirePort : public ring::Port {
     wire_.writers_[side_]->push(header);
     wire_.pump(side_);
   }
+  void send_copy(const net::FrameHeader& header, std::span<const std::byte> payload) override {
+    wire_.writers_[side_]->push_copy(header, payload);
+    wire_.pump(side_);
+  }
   void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) override {
     wire_.writers_[side_]->push_chunk(header, payload);
     wire_.pump(side_);

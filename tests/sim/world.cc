@@ -42,7 +42,9 @@ void World::start_master() {
   const master::RunRecord& run = memory.runs.at("sim");
   note("master", "starts, incarnation " + std::to_string(memory.incarnation));
   master_ = std::make_unique<master::MasterCore>(
-      master::Options{"sim", run.run_id, memory.incarnation, options_.loopback_only}, run);
+      master::Options{"sim", run.run_id, memory.incarnation, options_.loopback_only,
+                      options_.exchange_bytes},
+      run);
   step_master(master::TimePassed{});
 }
 

@@ -63,6 +63,7 @@ struct WorldOptions {
   uint64_t lanes_max = 1;  // of a link: it has so many, or fewer
   Bug plant = Bug::kNone;
   bool loopback_only = true;
+  uint32_t exchange_bytes = 0;
 };
 
 class World {

@@ -126,7 +126,7 @@ TEST(FrameHeader, HostileOnesAreRefusedWithAReason) {
   EXPECT_EQ(refusal([](HeaderBytes& h) { h[50] ^= std::byte{1}; }, false),
             "bad frame: the checksum of its header does not match");
   EXPECT_EQ(refusal([](HeaderBytes& h) { h[4] = std::byte{0}; }), "bad frame: unknown type 0");
-  EXPECT_EQ(refusal([](HeaderBytes& h) { h[4] = std::byte{8}; }), "bad frame: unknown type 8");
+  EXPECT_EQ(refusal([](HeaderBytes& h) { h[4] = std::byte{9}; }), "bad frame: unknown type 9");
   EXPECT_EQ(refusal([](HeaderBytes& h) { h[5] = std::byte{1}; }),
             "bad frame: a reserved field is not zero");
   EXPECT_EQ(refusal([](HeaderBytes& h) { h[57] = std::byte{1}; }),
@@ -159,6 +159,30 @@ TEST(Framing, FramesArriveOneByteAtATime) {
     EXPECT_EQ(sink.chunks, (std::vector{chunk(3, 300), chunk(4, 0)}));
     EXPECT_EQ(sink.ends, (std::vector<bool>{true}));  // nothing lands of a chunk of no bytes
     EXPECT_EQ(reader.certain(), 64u);
+  }
+}
+
+// It goes before a chunk that has not begun, and is not touched by its end.
+TEST(Framing, ACopyIsAChunkOfItsOwn) {
+  std::mt19937_64 random{9};
+  for (const bool checked : {false, true}) {
+    FrameWriter writer{checked};
+    const Bytes payload = random_bytes(random, 300);
+    Bytes copied = random_bytes(random, 5000);
+    const Bytes before = copied;
+    writer.push_chunk(chunk(3, 300), payload);
+    writer.push_copy(chunk(4, 5000), copied);
+    copied.assign(copied.size(), std::byte{0});
+    EXPECT_EQ(writer.queued_bytes(), 64 + 5000 + 8u);
+    writer.withdraw();
+    EXPECT_FALSE(writer.chunk_pending());
+    const Bytes stream = drain(writer);
+    Recorder sink;
+    FrameReader reader{sink, checked};
+    ASSERT_TRUE(give(reader, stream, 700).ok());
+    EXPECT_EQ(sink.chunks, (std::vector{chunk(4, 5000)}));
+    EXPECT_EQ(sink.ends, (std::vector<bool>{true}));
+    EXPECT_EQ(sink.landing, before);
   }
 }
 

@@ -43,6 +43,8 @@ TEST(Membership, RefusesEpochsThatMakeNoSense) {
     EXPECT_EQ(refused([&](auto& start) { start.ring = ring; }),
               "epoch 1.2 has a ring that is no permutation of its ranks");
   }
+  EXPECT_EQ(refused([](auto& start) { start.exchange_bytes = protocol::kExchangeBytesMax + 1; }),
+            "epoch 1.2 exchanges tensors of 65537 bytes");
   EXPECT_EQ(refused([](auto& start) {
               for (uint32_t peer = 10; peer < 140; ++peer)
                 start.members.push_back({peer_id(peer), ""});

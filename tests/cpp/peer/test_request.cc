@@ -11,14 +11,16 @@ using protocol::OpKind;
 // Four peers, 1.1 to 1.4 in rank order, with the ring 0 2 1 3.
 class RequestTest : public testing::Test {
  protected:
-  Membership seen_by(uint32_t peer) {
+  Membership seen_by(uint32_t peer, uint32_t exchange_bytes = 0) {
     context_.effects = &effects_;
     Membership membership(context_);
     protocol::Welcome welcome;
     welcome.peer = peer_id(peer);
     membership.welcome(welcome);
     Transcript t;
-    EXPECT_TRUE(membership.begin(t.start_of(1, {1, 2, 3, 4}, {0, 2, 1, 3})).ok());
+    protocol::EpochStart start = t.start_of(1, {1, 2, 3, 4}, {0, 2, 1, 3});
+    start.exchange_bytes = exchange_bytes;
+    EXPECT_TRUE(membership.begin(start).ok());
     return membership;
   }
   static OpRequest request(OpKind kind, int32_t root = -1) {
@@ -77,6 +79,22 @@ TEST_F(RequestTest, AroundTheRing) {
     EXPECT_EQ(task.upstream, peer_id(upstream[peer - 1]));
     EXPECT_EQ(task.downstream, peer_id(downstream[peer - 1]));
   }
+}
+
+TEST_F(RequestTest, UpToTheSizeOfTheEpochItIsExchanged) {
+  const Membership membership = seen_by(2, 40);  // ten elements of four bytes
+  const ring::Task task =
+      task_of(info_of(request(OpKind::kAllReduce), membership), key(), 9, membership);
+  EXPECT_EQ(task.shape.pattern, ring::Pattern::kExchange);
+  EXPECT_EQ(task.shape.rank, 2u);
+  EXPECT_EQ(task.members, (std::vector<PeerId>{peer_id(1), peer_id(3), peer_id(2), peer_id(4)}));
+  EXPECT_FALSE(task.upstream || task.downstream);
+  const Membership around = seen_by(2, 39);
+  EXPECT_EQ(task_of(info_of(request(OpKind::kAllReduce), around), key(), 9, around).shape.pattern,
+            ring::Pattern::kAllReduce);
+  EXPECT_EQ(
+      task_of(info_of(request(OpKind::kAllGather), membership), key(), 9, membership).shape.pattern,
+      ring::Pattern::kAllGather);
 }
 
 TEST_F(RequestTest, ABroadcastGoesAroundTheRingFromItsRoot) {

@@ -31,6 +31,20 @@ std::string text(const Effect& effect) {
              std::to_string(e.header.round) + "b" + std::to_string(e.header.block) + "s" +
              std::to_string(e.header.slice) + " to " + ring::text(e.lane);
     }
+    std::string operator()(const SendCopy& e) {
+      return "copy " + std::to_string(e.header.op.sequence) +
+             (e.header.value > 0 ? " as asked" : "") + " to " + ring::text(e.lane);
+    }
+    std::string operator()(const LandEarly& e) {
+      return "land early " + std::to_string(e.op.sequence) + " from " + ring::text(e.lane);
+    }
+    std::string operator()(const TakeEarly& e) {
+      return "take " + std::to_string(e.op.sequence) + " of " + std::to_string(e.peer.value);
+    }
+    std::string operator()(const DropEarly& e) {
+      return "drop " + std::to_string(e.op.sequence) + " of " + std::to_string(e.peer.value);
+    }
+    std::string operator()(const Combine& e) { return "combine " + std::to_string(e.handle); }
     std::string operator()(const Land& e) { return "land from " + ring::text(e.lane); }
     std::string operator()(const Discard& e) { return "discard from " + ring::text(e.lane); }
     std::string operator()(const Revoke& e) { return "revoke " + ring::text(e.lane); }

@@ -25,6 +25,7 @@ Bytes reduced(World& world, const Call& call) {
 std::vector<Bytes> expected(World& world, const Call& call, uint32_t rank) {
   switch (call.pattern) {
     case Pattern::kAllReduce:
+    case Pattern::kExchange:
       return {world.size() == 1 ? world.at(0, call.key).before[0] : reduced(world, call)};
     case Pattern::kAllGather: {
       std::vector<Bytes> blocks;
@@ -74,13 +75,20 @@ TEST_P(Worlds, AllReduceOfEveryKindAndSize) {
         Kind{DType::kInt64, ReduceOp::kSum}, Kind{DType::kInt64, ReduceOp::kMax}}) {
     const uint64_t large = dtype == DType::kFloat32 ? 200003 : 30011;
     for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{7}, uint64_t{1001}, large}) {
-      World world(GetParam(), ++seed);
-      const Call call{
-          .key = key(1), .dtype = dtype, .reduce = reduce, .count = count, .block_bytes = {}};
-      world.post(call);
-      world.settle();
-      commit(world, call);
-      expect_quiet(world);
+      for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kExchange}) {
+        if (pattern == Pattern::kExchange && count == large) continue;
+        World world(GetParam(), ++seed);
+        const Call call{.key = key(1),
+                        .pattern = pattern,
+                        .dtype = dtype,
+                        .reduce = reduce,
+                        .count = count,
+                        .block_bytes = {}};
+        world.post(call);
+        world.settle();
+        commit(world, call);
+        expect_quiet(world);
+      }
     }
   }
 }
@@ -116,26 +124,27 @@ TEST_P(Worlds, AllGatherBroadcastAndTransfer) {
 
 // Sums that round: whichever way the bytes came, all members hold the same.
 TEST_P(Worlds, AllMembersHoldTheSameBitsOfInexactSums) {
-  for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
-    Bytes first;
-    for (uint64_t seed = 1; seed <= 3; ++seed) {
-      World world(GetParam(), seed, 1 + 3000 * seed);
-      const Call call{.key = key(1), .dtype = dtype, .count = 50002, .block_bytes = {}};
-      std::mt19937 numbers(5);
-      for (uint32_t rank = 0; rank < world.size(); ++rank) world.post(rank, call);
-      for (uint32_t rank = 0; rank < world.size(); ++rank) {
-        auto& bytes = world.at(rank, call.key).memory[0];  // posted, but nothing has moved yet
-        for (size_t at = 0; at + 4 <= bytes.size(); at += 4) {
-          const float number = static_cast<float>(numbers()) / 7e6f;
-          std::memcpy(&bytes[at], &number, 4);
+  for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kExchange}) {
+    for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
+      Bytes first;
+      for (uint64_t seed = 1; seed <= 3; ++seed) {
+        World world(GetParam(), seed, 1 + 3000 * seed);
+        const Call call{.key = key(1),
+                        .pattern = pattern,
+                        .dtype = dtype,
+                        .count = pattern == Pattern::kExchange ? 16002u : 50002u,
+                        .block_bytes = {},
+                        .scale = 1 / 7e6f};
+        world.random.seed(5);  // the same values,
+        world.post(call);
+        world.random.seed(seed);  // which travel in another order
+        world.settle();
+        for (uint32_t rank = 0; rank < world.size(); ++rank) {
+          world.end(rank, call.key, true);
+          const Bytes& result = world.result(rank, call.key)[0];
+          if (first.empty()) first = result;
+          EXPECT_TRUE(result == first) << "rank " << rank << ", seed " << seed;
         }
-      }
-      world.settle();
-      for (uint32_t rank = 0; rank < world.size(); ++rank) {
-        world.end(rank, call.key, true);
-        const Bytes& result = world.result(rank, call.key)[0];
-        if (first.empty()) first = result;
-        EXPECT_TRUE(result == first) << "rank " << rank << ", seed " << seed;
       }
     }
   }
@@ -153,6 +162,7 @@ const std::vector<Call>& calls_to_break() {
        .count = 3001,
        .block_bytes = {}},
       {.key = key(3), .pattern = Pattern::kAllGather, .count = 17003, .block_bytes = {}},
+      {.key = key(5), .pattern = Pattern::kExchange, .count = 9001, .block_bytes = {}},
       {.key = key(4),
        .pattern = Pattern::kBroadcast,
        .count = 17003,
@@ -391,6 +401,9 @@ TEST(Engine, MismatchedDigestsMoveNothingAndFailNoLink) {
 // A port whose chunks have left before send_chunk() returns.
 struct InstantPort : Port {
   void send(const net::FrameHeader& header) override { out.push_back({header, {}}); }
+  void send_copy(const net::FrameHeader& header, std::span<const std::byte> payload) override {
+    out.push_back({header, {payload.begin(), payload.end()}});
+  }
   void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) override {
     out.push_back({header, {payload.begin(), payload.end()}});
     lane->chunk_sent();

@@ -139,6 +139,7 @@ class PaperWorld {
         slot = symbol | tensor;
         break;
       }
+      case Action::kGather: ADD_FAILURE() << "of an exchange"; break;
       case Action::kFinish:
         EXPECT_EQ(symbol & tensor, 0u) << "reduced twice";
         tensor |= symbol;

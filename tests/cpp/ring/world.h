@@ -33,6 +33,7 @@ struct Call {
   std::vector<uint64_t> block_bytes;  // kTransfer
   uint64_t digest = 7;
   bool keep = false;
+  float scale = 1;  // of the values: with 1 all sums are exact
 };
 
 // What became of a call on one rank.
@@ -109,12 +110,12 @@ class World {
   }
 
   // Posts `call` on `rank` with memory filled at random: small whole numbers, whose sums are exact
-  // in every type.
+  // in every type, times its scale.
   void post(uint32_t rank, const Call& call) {
     Posted& posted = nodes_[rank].calls[call.key];
     posted.call = call;
     for (uint64_t bytes : sizes_of(Schedule(shape_of(rank, call)), call))
-      posted.memory.push_back(filled(bytes, call.dtype));
+      posted.memory.push_back(filled(bytes, call.dtype, call.scale));
     posted.before = posted.memory;
     start(rank, posted);
   }
@@ -190,6 +191,9 @@ class World {
         : owner(mine), other(theirs), writer(true), reader(*this, true) {}
 
     void send(const net::FrameHeader& header) override { writer.push(header); }
+    void send_copy(const net::FrameHeader& header, std::span<const std::byte> payload) override {
+      writer.push_copy(header, payload);
+    }
     void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) override {
       writer.push_chunk(header, payload);
       leaving = header.op;
@@ -251,6 +255,9 @@ class World {
               .shape = shape_of(rank, call)};
     task.shape.count -= posted.kept;
     task.keep = call.keep;
+    if (call.pattern == Pattern::kExchange) {
+      for (uint32_t member = 0; member < size(); ++member) task.members.push_back({member + 1});
+    }
     const Schedule schedule(task.shape);
     if (schedule.receives()) task.upstream = PeerId{(rank + size() - 1) % size() + 1};
     if (schedule.sends()) task.downstream = PeerId{(rank + 1) % size() + 1};
@@ -280,7 +287,7 @@ class World {
   }
 
   std::vector<uint64_t> sizes_of(const Schedule& schedule, const Call& call) const {
-    if (call.pattern == Pattern::kAllReduce || call.pattern == Pattern::kBroadcast) {
+    if (call.pattern != Pattern::kAllGather && call.pattern != Pattern::kTransfer) {
       return {call.count * element_bytes(call.dtype)};
     }
     std::vector<uint64_t> sizes;
@@ -289,14 +296,14 @@ class World {
     return sizes;
   }
 
-  Bytes filled(uint64_t bytes, DType dtype) {
+  Bytes filled(uint64_t bytes, DType dtype, float scale) {
     Bytes out(bytes);
     const size_t width = element_bytes(dtype);
     uint64_t bits = 0;
     for (size_t at_byte = 0; at_byte + width <= bytes; at_byte += width, bits >>= 4) {
       if (bits == 0) bits = random();
       const auto number = static_cast<int64_t>(bits % 16);
-      const float as_float = static_cast<float>(number);
+      const float as_float = static_cast<float>(number) * scale;
       if (dtype == DType::kFloat32) {
         std::memcpy(&out[at_byte], &as_float, width);
       } else if (dtype == DType::kBfloat16) {

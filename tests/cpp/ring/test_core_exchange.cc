@@ -1,0 +1,276 @@
+// Exchanges: many copies under way, in any order, between engines that break off at any moment;
+// then what a hostile neighbour may try, on a core alone.
+#include <gtest/gtest.h>
+
+#include "csrc/ring/core.h"
+#include "tests/cpp/ring/world.h"
+
+namespace pccl::ring {
+namespace {
+
+constexpr uint64_t kMost = protocol::kExchangeBytesMax / 4;  // elements of four bytes
+
+Call exchange_call(uint32_t sequence, uint64_t count = kMost) {
+  return {.key = {TagId{1}, sequence},
+          .pattern = Pattern::kExchange,
+          .count = count,
+          .block_bytes = {}};
+}
+
+void expect_done(World& world, const Call& call) {
+  for (uint32_t rank = 0; rank < world.size(); ++rank) {
+    ASSERT_EQ(world.at(rank, call.key).transferred, 1) << "rank " << rank;
+    world.end(rank, call.key, true);
+  }
+  for (uint32_t rank = 1; rank < world.size(); ++rank)
+    EXPECT_TRUE(world.result(rank, call.key) == world.result(0, call.key));
+}
+
+// One rank has called a hundred, the other only the last of them, and waits for that: it must come,
+// though far more than the window holds was called before it.
+TEST(ExchangesOfEngines, OneThatAllHaveCalledWaitsForNoOther) {
+  World world(2, 1);
+  for (uint32_t sequence = 0; sequence < 100; ++sequence) world.post(0, exchange_call(sequence));
+  world.settle();
+  world.post(1, exchange_call(99));
+  world.settle();
+  EXPECT_EQ(world.at(0, exchange_call(99).key).transferred, 1);
+  EXPECT_EQ(world.at(1, exchange_call(99).key).transferred, 1);
+  // In the other order, one by one, as a program would wait for each.
+  for (uint32_t sequence = 98; sequence > 0; --sequence) {
+    world.post(1, exchange_call(sequence));
+    world.settle();
+    ASSERT_EQ(world.at(1, exchange_call(sequence).key).transferred, 1) << sequence;
+  }
+  world.post(1, exchange_call(0));
+  world.settle();
+  for (uint32_t sequence = 0; sequence < 100; ++sequence)
+    expect_done(world, exchange_call(sequence));
+  EXPECT_TRUE(world.failures.empty()) << world.failures.front();
+}
+
+TEST(ExchangesOfEngines, CalledInAnyOrderAllComplete) {
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    World world(3, seed);
+    std::vector<Call> calls;
+    for (uint32_t sequence = 0; sequence < 90; ++sequence) {
+      calls.push_back(exchange_call(sequence, world.random() % 3 != 0 ? kMost : 17));
+      if (sequence % 9 == 8) calls.back().pattern = Pattern::kAllReduce, calls.back().count = 30000;
+    }
+    std::vector<std::vector<Call>> orders(3, calls);
+    for (auto& order : orders) std::shuffle(order.begin(), order.end(), world.random);
+    for (size_t step = 0; step < calls.size(); ++step) {
+      for (uint32_t rank = 0; rank < 3; ++rank) world.post(rank, orders[rank][step]);
+      for (uint64_t moves = world.random() % 40; moves > 0 && world.move(); --moves) {
+      }
+    }
+    world.settle();
+    for (const Call& call : calls) expect_done(world, call);
+    EXPECT_TRUE(world.failures.empty()) << world.failures.front();
+  }
+}
+
+// What came for operations that end here without having been called makes room again.
+TEST(ExchangesOfEngines, EndedUncalledTheyLeaveNothing) {
+  World world(2, 3);
+  for (uint32_t sequence = 0; sequence < 300; ++sequence) {
+    world.post(0, exchange_call(sequence));
+    for (uint64_t moves = world.random() % 20; moves > 0 && world.move(); --moves) {
+    }
+    world.engine(1).end({exchange_call(sequence).key, Ending::kAborted});
+    world.end(0, exchange_call(sequence).key, false);
+  }
+  world.settle();
+  const Call last = exchange_call(300);
+  world.post(last);
+  world.settle();
+  expect_done(world, last);
+  EXPECT_TRUE(world.failures.empty()) << world.failures.front();
+}
+
+TEST(ExchangesOfEngines, ANewEpochBeginsWithAnEmptyWindow) {
+  World world(2, 4);
+  for (uint32_t sequence = 0; sequence < 50; ++sequence) world.post(0, exchange_call(sequence));
+  world.settle();
+  for (uint32_t sequence = 0; sequence < 50; ++sequence)
+    world.end(0, exchange_call(sequence).key, false);
+  world.begin_epoch(0, Epoch{2});
+  for (uint32_t sequence = 0; sequence < 30; ++sequence) world.post(0, exchange_call(sequence));
+  world.settle();
+  world.begin_epoch(1, Epoch{2});
+  for (uint32_t sequence = 0; sequence < 30; ++sequence) world.post(1, exchange_call(sequence));
+  world.settle();
+  for (uint32_t sequence = 0; sequence < 30; ++sequence)
+    expect_done(world, exchange_call(sequence));
+  EXPECT_TRUE(world.failures.empty()) << world.failures.front();
+}
+
+TEST(ExchangesOfEngines, ThoseWhoCallDifferentThingsDoNotMix) {
+  World world(2, 5);
+  for (const uint32_t first : {0u, 1u}) {
+    Call call = exchange_call(first, 100);
+    world.post(first, call);
+    world.settle();
+    call.digest = 8;
+    call.count = 200;
+    world.post(1 - first, call);
+    world.settle();
+    for (const uint32_t rank : {0u, 1u}) {
+      EXPECT_EQ(world.at(rank, call.key).transferred, 0);
+      world.end(rank, call.key, false);
+    }
+  }
+  EXPECT_TRUE(world.failures.empty()) << world.failures.front();
+}
+
+// ---- A hostile neighbour: peer 2, on one lane ----
+
+struct Neighbour {
+  Neighbour() {
+    step(LaneUp{kLane});
+    step(EpochBegun{kEpoch, {PeerId{2}}});
+    step(FrameArrived{kLane, frame(net::FrameType::kOpen)});
+    effects.clear();
+  }
+  static net::FrameHeader frame(net::FrameType type) {
+    net::FrameHeader header;
+    header.type = type;
+    header.epoch = kEpoch;
+    return header;
+  }
+  static net::FrameHeader copy(uint32_t sequence, uint32_t bytes = 64) {
+    net::FrameHeader header = frame(net::FrameType::kChunk);
+    header.round = kExchangeRound;
+    header.op = {TagId{1}, sequence};
+    header.digest = 7;
+    header.block = 1;
+    header.length = bytes;
+    return header;
+  }
+  void post(uint32_t sequence) {
+    Task task{.epoch = kEpoch, .op = {TagId{1}, sequence}, .digest = 7, .shape = {}};
+    task.shape = {.pattern = Pattern::kExchange,
+                  .world = 2,
+                  .element_bytes = 4,
+                  .count = 16,
+                  .block_bytes = {}};
+    task.members = {PeerId{1}, PeerId{2}};
+    step(OpPosted{task});
+  }
+  void step(const Event& event) { core.step(event, effects); }
+  std::string refusal(const net::FrameHeader& header) {
+    effects.clear();
+    step(ChunkArriving{kLane, header});
+    for (const Effect& effect : effects) {
+      if (const auto* fail = std::get_if<FailLink>(&effect)) return fail->why;
+    }
+    return {};
+  }
+  static constexpr Epoch kEpoch{3};
+  static constexpr LaneId kLane{{2}, 0};
+  RingCore core;
+  Effects effects;
+};
+struct HostileCopies : testing::Test, Neighbour {};
+
+TEST_F(HostileCopies, HaveASizeAndSayWhetherTheyWereAskedFor) {
+  for (const uint32_t bytes : {0u, protocol::kExchangeBytesMax + 1}) {
+    SCOPED_TRACE(bytes);
+    Neighbour other;
+    EXPECT_TRUE(other.refusal(copy(0, bytes)).ends_with("is none"));
+  }
+  net::FrameHeader odd = copy(0);
+  odd.value = 2;
+  EXPECT_TRUE(refusal(odd).ends_with("is none"));
+}
+
+TEST_F(HostileCopies, OfAnEpochThatIsNotOpenYet) {
+  net::FrameHeader early = copy(0);
+  early.epoch = Epoch{9};
+  EXPECT_NE(refusal(early).find("before both had opened it"), std::string::npos);
+}
+
+TEST_F(HostileCopies, NobodyHasAskedFor) {
+  net::FrameHeader asked = copy(0);
+  asked.value = 1;
+  EXPECT_NE(refusal(asked).find("nobody has asked"), std::string::npos);
+}
+
+TEST_F(HostileCopies, ComeOnce) {
+  EXPECT_EQ(refusal(copy(0)), "");
+  step(ChunkArrived{kLane, true});
+  EXPECT_TRUE(refusal(copy(0)).ends_with("came twice"));
+}
+
+TEST_F(HostileCopies, ComeOnceOfWhatIsInFlight) {
+  post(0);
+  EXPECT_EQ(refusal(copy(0)), "");
+  step(ChunkArrived{kLane, true});
+  EXPECT_TRUE(refusal(copy(0)).ends_with("came twice"));
+}
+
+TEST_F(HostileCopies, AreOfTheirOwnPlaceAndSize) {
+  post(0);
+  net::FrameHeader elsewhere = copy(0);
+  elsewhere.block = 0;
+  EXPECT_TRUE(refusal(elsewhere).ends_with("is none of it"));
+  Neighbour other;
+  other.post(0);
+  EXPECT_TRUE(other.refusal(copy(0, 60)).ends_with("is none of it"));
+}
+
+TEST_F(HostileCopies, AreOfTheirOwnSizeWhenTheyCameTooEarly) {
+  EXPECT_EQ(refusal(copy(0, 60)), "");
+  step(ChunkArrived{kLane, true});
+  effects.clear();
+  post(0);
+  EXPECT_TRUE(std::any_of(effects.begin(), effects.end(), [](const Effect& effect) {
+    return std::holds_alternative<FailLink>(effect);
+  }));
+}
+
+TEST_F(HostileCopies, DoNotExceedTheWindow) {
+  constexpr uint32_t kBytes = protocol::kExchangeBytesMax;
+  uint32_t sequence = 0;
+  for (uint64_t sum = 0; sum + kBytes <= Window::kBytes; sum += kBytes) {
+    ASSERT_EQ(refusal(copy(sequence++, kBytes)), "");
+    step(ChunkArrived{kLane, true});
+  }
+  EXPECT_NE(refusal(copy(sequence, kBytes)).find("no room"), std::string::npos);
+}
+
+TEST_F(HostileCopies, HaveNotTakenMoreThanWasSent) {
+  post(0);
+  effects.clear();
+  net::FrameHeader window = frame(net::FrameType::kWindow);
+  window.value = 65;
+  step(FrameArrived{kLane, window});
+  ASSERT_EQ(effects.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<FailLink>(effects[0]));
+}
+
+TEST_F(HostileCopies, AreNeverVoid) {
+  post(0);
+  EXPECT_EQ(refusal(copy(0)), "");
+  effects.clear();
+  step(ChunkArrived{kLane, false});
+  EXPECT_TRUE(std::holds_alternative<FailLink>(effects.at(0)));
+}
+
+TEST_F(HostileCopies, AreAskedForOnlyByThoseWhoTakePart) {
+  post(0);
+  step(LaneUp{{{5}, 0}});
+  net::FrameHeader open = frame(net::FrameType::kOpen);
+  step(FrameArrived{{{5}, 0}, open});
+  net::FrameHeader ask = frame(net::FrameType::kCredit);
+  ask.op = {TagId{1}, 0};
+  ask.digest = 7;
+  ask.value = 1;
+  effects.clear();
+  step(FrameArrived{{{5}, 0}, ask});
+  ASSERT_FALSE(effects.empty());
+  EXPECT_TRUE(std::holds_alternative<FailLink>(effects[0]));
+}
+
+}  // namespace
+}  // namespace pccl::ring

@@ -1,0 +1,112 @@
+#include "csrc/ring/exchange.h"
+
+#include <gtest/gtest.h>
+
+namespace pccl::ring {
+namespace {
+
+TEST(Exchange, IsFinishedWhenAllHaveComeAndGone) {
+  Exchange exchange({{4}, {7}, {9}}, 1);
+  EXPECT_FALSE(exchange.goes_around());
+  EXPECT_EQ(exchange.place_of({9}), 2u);
+  EXPECT_EQ(exchange.place_of({7}), std::nullopt) << "itself";
+  EXPECT_EQ(exchange.place_of({5}), std::nullopt);
+  EXPECT_TRUE(exchange.wants_to_send(0));
+  EXPECT_FALSE(exchange.wants_to_send(1));
+  exchange.sent(0);
+  EXPECT_FALSE(exchange.wants_to_send(0));
+  exchange.sent(2);
+  exchange.coming(0);
+  exchange.arrived();
+  EXPECT_FALSE(exchange.all_here());
+  exchange.coming(2);
+  exchange.arrived();
+  EXPECT_TRUE(exchange.all_here());
+  EXPECT_TRUE(exchange.finished());
+}
+
+TEST(Exchange, OneThatGoesAroundIsFinishedFromTheBeginning) {
+  EXPECT_TRUE(Exchange().goes_around());
+  EXPECT_TRUE(Exchange().finished());
+}
+
+TEST(Exchange, NothingGoesToWhoIsLost) {
+  Exchange exchange({{4}, {7}, {9}}, 0);
+  exchange.lost({9});
+  EXPECT_FALSE(exchange.wants_to_send(2));
+  EXPECT_FALSE(exchange.may_ask(2));
+  EXPECT_TRUE(exchange.wants_to_send(1));
+  exchange.lost({5});
+}
+
+TEST(Exchange, IsAskedForOnceAndNotWhenItComes) {
+  Exchange exchange({{4}, {7}, {9}}, 0);
+  EXPECT_TRUE(exchange.may_ask(1));
+  exchange.asked(1);
+  EXPECT_FALSE(exchange.may_ask(1));
+  EXPECT_TRUE(exchange.waits_for_asked(1));
+  exchange.coming(1);
+  EXPECT_FALSE(exchange.waits_for_asked(1));
+  exchange.coming(2);
+  EXPECT_FALSE(exchange.may_ask(2));
+}
+
+TEST(Window, BothEndsCountTheSame) {
+  Window sender, receiver;
+  constexpr uint64_t kPiece = Window::kBytes / 8;
+  for (int sent = 0; sent < 8; ++sent) {
+    ASSERT_TRUE(sender.fits(kPiece));
+    sender.sent(kPiece);
+    ASSERT_TRUE(receiver.arriving(kPiece));
+  }
+  EXPECT_FALSE(sender.fits(1));
+  receiver.taken(kPiece);
+  EXPECT_EQ(receiver.news(), std::nullopt) << "not worth a frame";
+  receiver.taken(kPiece);
+  ASSERT_EQ(receiver.news(), 2 * kPiece);
+  receiver.told();
+  EXPECT_EQ(receiver.news(), std::nullopt);
+  EXPECT_TRUE(sender.heard(2 * kPiece));
+  EXPECT_TRUE(sender.fits(2 * kPiece));
+  EXPECT_FALSE(sender.fits(2 * kPiece + 1));
+  EXPECT_TRUE(sender.heard(kPiece)) << "an older frame, on another lane";
+  EXPECT_TRUE(sender.fits(2 * kPiece));
+  EXPECT_FALSE(sender.heard(9 * kPiece)) << "more than was sent";
+  EXPECT_TRUE(receiver.arriving(2 * kPiece));
+  EXPECT_FALSE(receiver.arriving(1)) << "more than it was allowed";
+}
+
+TEST(Window, AsksWhenItIsNearlyUsedUpAndForSoMuchAtATime) {
+  Window window;
+  window.arriving(Window::kBytes / 2);
+  EXPECT_FALSE(window.may_ask(1));
+  window.arriving(1);
+  EXPECT_TRUE(window.may_ask(Window::kAskedBytes));
+  window.asked(Window::kAskedBytes);
+  EXPECT_FALSE(window.may_ask(1));
+  window.settled(10);
+  EXPECT_TRUE(window.may_ask(10));
+}
+
+TEST(Known, HoldsIntervalsInAnyOrder) {
+  Known known;
+  const auto op = [](uint32_t sequence) { return OpKey{TagId{5}, sequence}; };
+  EXPECT_FALSE(known.contains(op(0)));
+  for (const uint32_t sequence : {0u, 1u, 5u, 3u, 4u, 9u, 5u}) known.add(op(sequence));
+  for (uint32_t sequence = 0; sequence < 12; ++sequence) {
+    const bool added = sequence <= 1 || (sequence >= 3 && sequence <= 5) || sequence == 9;
+    EXPECT_EQ(known.contains(op(sequence)), added) << sequence;
+  }
+  known.add(op(2));
+  EXPECT_TRUE(known.contains(op(2)));
+  EXPECT_TRUE(known.contains(op(5)));
+  EXPECT_FALSE(known.contains(op(6)));
+  EXPECT_FALSE(known.contains({TagId{6}, 2}));
+  known.add(op(UINT32_MAX - 1));
+  EXPECT_FALSE(known.contains(op(UINT32_MAX - 2)));
+  known.clear();
+  EXPECT_FALSE(known.contains(op(2)));
+}
+
+}  // namespace
+}  // namespace pccl::ring
