@@ -1,17 +1,18 @@
 """All-reduce on loopback: pccl, Gloo, and the floor under any TCP ring, side by side in one run.
 
-    make bench          # or: .venv/bin/python benchmarks/all_reduce.py --rounds 7
+    make bench                  # all of it; QUICK=1: a few cases, in under five minutes
+    tools/stock-network.sh .venv/bin/python benchmarks/all_reduce.py --cases "64 MiB" --worlds 2
 
-How to read the table. One row per world size; figures are medians over alternating rounds (the
-slowest and fastest beside them), so that a noisy machine disturbs all alike: compare within a
-row, not between runs. Wall time runs from the common start to the end of the last rank; CPU is
-that of all threads of all ranks (and of pccl's master) per GB (1e9 bytes) of one rank's tensor.
-"floor" is `ringfloor.c`: send, recv and add, nothing else; "floor with save" also keeps every
-byte before it is overwritten, as pccl does. Both take the faster of two buffer settings.
+How to read the table. One row per case and world size; figures are medians over alternating rounds
+(the fastest and slowest beside them), so that a noisy machine disturbs all alike: compare within a
+row, not between runs. Wall time runs from the common start to the end of the last rank; CPU is that
+of all threads of all ranks (and of pccl's master) per GB (1e9 bytes) of one rank's tensors. Of up
+to 64 KiB a round is the mean of 1,000 calls back to back. "floor" is `ringfloor.c`: send, recv and
+add, nothing else, and it keeps every byte before it is overwritten, as pccl does; the faster of two
+buffer settings.
 
-`make bench` runs it in a network namespace of its own with the cubic congestion control that
-nearly every Linux host has, where it may; else with whatever this machine uses. The first line
-says which.
+`make bench` runs it in a network namespace of its own with the cubic congestion control that nearly
+every Linux host has, where it may; else with whatever this machine uses. The first line says which.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 GB = 1e9
+KIB, MIB = 1 << 10, 1 << 20
 FLOOR_SETTINGS = (
     ("1024", "4096", "512"),
     ("256", "1024", "128"),
@@ -37,18 +41,66 @@ FLOOR_SETTINGS = (
 CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is all-reduced in one round.
+
+    Attributes:
+        tensor_bytes: of float32, each.
+        tensors: so many at once.
+        loops: so often, one after another.
+        goals: by world size, wall time at most so much of Gloo's.
+        quick: part of a quick run.
+    """
+
+    name: str
+    tensor_bytes: int
+    tensors: int = 1
+    loops: int = 1
+    goals: dict[int, float]
+    quick: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return self.tensor_bytes * self.tensors * self.loops
+
+    def request(self) -> dict[str, int]:
+        return {
+            "elements": self.tensor_bytes // 4,
+            "tensors": self.tensors,
+            "loops": self.loops,
+        }
+
+
+CASES = (
+    Case(
+        name="1 KiB",
+        tensor_bytes=KIB,
+        loops=1000,
+        goals={2: 0.6, 4: 0.3, 8: 0.2},
+        quick=True,
+    ),
+    Case(name="64 KiB", tensor_bytes=64 * KIB, loops=1000, goals={2: 0.7, 4: 0.35, 8: 0.25}),
+    Case(name="8 x 8 MiB", tensor_bytes=8 * MIB, tensors=8, goals={2: 0.75, 4: 1.0}, quick=True),
+    Case(name="64 MiB", tensor_bytes=64 * MIB, goals={2: 0.75, 4: 0.95, 8: 1.0}, quick=True),
+    Case(name="256 MiB", tensor_bytes=256 * MIB, goals={2: 0.7, 4: 1.0}),
+    Case(name="1 GiB", tensor_bytes=1024 * MIB, goals={2: 0.9}),
+)
+
+
 @dataclass(kw_only=True)
 class Series:
-    """What one contender did in every round: wall in seconds, CPU in seconds per GB."""
+    """What one contender did in every round: wall in seconds of a loop, CPU in seconds per GB."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
-    def cell(self) -> tuple[str, str]:
+    def cells(self) -> tuple[str, str]:
         wall = sorted(self.wall)
-        middle = statistics.median(wall) * 1e3
+        unit, scale = ("ms", 1e3) if wall[0] > 0.01 else ("us", 1e6)
+        middle = statistics.median(wall) * scale
         return (
-            f"{middle:.1f} ({wall[0] * 1e3:.1f}-{wall[-1] * 1e3:.1f})",
+            f"{middle:.1f} {unit} ({wall[0] * scale:.1f}-{wall[-1] * scale:.1f})",
             f"{statistics.median(self.cpu):.2f}",
         )
 
@@ -56,8 +108,8 @@ class Series:
 # ---- One rank, in a process of its own -----------------------------------------------------------
 
 
-def rank_main(backend: str, init_method: str, rank: int, world: int, elements: int) -> None:
-    """Joins, then all-reduces once per line on stdin, at the monotonic time that the line gives."""
+def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
+    """Joins, then does what each line on stdin asks for, at the monotonic time that it gives."""
     import torch
     import torch.distributed as dist
 
@@ -66,44 +118,69 @@ def rank_main(backend: str, init_method: str, rank: int, world: int, elements: i
         dist.init_process_group("pccl", init_method=init_method)
     else:
         dist.init_process_group("gloo", init_method=init_method, rank=rank, world_size=world)
-    tensor = torch.empty(elements, dtype=torch.float32)
     print("ready", flush=True)
+    tensors: list[torch.Tensor] = []
     for line in sys.stdin:
-        start_at = float(line)
-        tensor.fill_(float(dist.get_rank() + 1))
-        time.sleep(max(0.0, start_at - time.monotonic()))
+        request = json.loads(line)
+        loops: int = request["loops"]
+        # A sum of zeros stays one however often it is made.
+        value = float(dist.get_rank() + 1) if loops == 1 else 0.0
+        if [t.numel() for t in tensors] != [request["elements"]] * request["tensors"]:
+            tensors = [torch.empty(request["elements"]) for _ in range(request["tensors"])]
+        for tensor in tensors:
+            tensor.fill_(value)
+        time.sleep(max(0.0, request["start_at"] - time.monotonic()))
         cpu, start = time.process_time(), time.monotonic()
-        dist.all_reduce(tensor)
+        for _ in range(loops):
+            if len(tensors) == 1:
+                dist.all_reduce(tensors[0])
+            else:
+                for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
+                    work.wait()
         end, cpu = time.monotonic(), time.process_time() - cpu
-        expected = world * (world + 1) / 2
-        right = bool((tensor == expected).all())
+        expected = world * (world + 1) / 2 if loops == 1 else 0.0
+        right = all(bool((tensor == expected).all()) for tensor in tensors)
         print(json.dumps({"start": start, "end": end, "cpu": cpu, "right": right}), flush=True)
     dist.destroy_process_group()
 
 
 class World:
-    """`world` rank processes of one backend, started once and used in every round."""
+    """`world` rank processes of one backend, started once and used in every round.
 
-    def __init__(self, backend: str, world: int, elements: int) -> None:
-        self.world, self.elements = world, elements
+    `places`: what comes before the command of each rank, where they are on machines of their own;
+    then `address` is that of the first one, where the master is too, and `device` their network.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        world: int,
+        *,
+        places: Sequence[Sequence[str]] = (),
+        address: str = "127.0.0.1",
+        device: str = "lo",
+    ) -> None:
         self.master: subprocess.Popen[str] | None = None
         self.folder: str | None = None
-        env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+        places = places or [[]] * world
+        env = {**os.environ, "GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1"}
         if backend == "pccl":
             master = Path(sys.executable).with_name("pccl")
             self.master = subprocess.Popen(
-                [master, "master", "--port", "0"], stdout=subprocess.PIPE, text=True
+                [*places[0], str(master), "master", "--host", address, "--port", "0"],
+                stdout=subprocess.PIPE,
+                text=True,
             )
             assert self.master.stdout is not None
-            address = self.master.stdout.readline().split()[-1]
-            init_method = f"pccl://{address}/bench?min_peers={world}"
+            listening = self.master.stdout.readline().split()[-1]
+            init_method = f"pccl://{listening}/bench?min_peers={world}"
         else:
             self.folder = tempfile.mkdtemp(prefix="pccl-bench-")
             init_method = f"file://{self.folder}/store"
         arguments = [sys.executable, __file__, "--rank-of", backend, init_method]
         self.ranks = [
             subprocess.Popen(
-                [*arguments, str(rank), str(world), str(elements)],
+                [*places[rank], *arguments, str(rank), str(world)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -128,19 +205,19 @@ class World:
         fields = Path(f"/proc/{self.master.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def all_reduce(self) -> tuple[float, float]:
-        """Returns wall seconds and CPU seconds per GB of one all-reduce."""
+    def all_reduce(self, case: Case) -> tuple[float, float]:
+        """Returns wall seconds of a loop and CPU seconds per GB."""
         before = self._master_cpu()
-        start_at = time.monotonic() + 0.05
+        request: dict[str, Any] = {**case.request(), "start_at": time.monotonic() + 0.05}
         for process in self.ranks:
             assert process.stdin is not None
-            process.stdin.write(f"{start_at}\n")
+            process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
         results = [json.loads(self._line(process)) for process in self.ranks]
         assert all(result["right"] for result in results), "wrong sum"
         wall = max(r["end"] for r in results) - min(r["start"] for r in results)
         cpu = sum(r["cpu"] for r in results) + self._master_cpu() - before
-        return wall, cpu / (self.elements * 4 / GB)
+        return wall / case.loops, cpu / (case.bytes / GB)
 
     def close(self) -> None:
         if self.folder is not None:
@@ -165,12 +242,12 @@ def build_floor(folder: str) -> Path:
     return program
 
 
-def floor(program: Path, world: int, mib: int, save: bool) -> tuple[float, float]:
+def floor(program: Path, world: int, mib: int) -> tuple[float, float]:
     """The faster of the two settings, one timed all-reduce each (after one that warms up)."""
     best = (float("inf"), 0.0)
     for block, buffer, low in FLOOR_SETTINGS:
         out = subprocess.run(
-            [program, str(world), str(mib), "1", block, buffer, low, str(int(save))],
+            [program, str(world), str(mib), "1", block, buffer, low, "1"],
             check=True,
             capture_output=True,
             text=True,
@@ -184,58 +261,81 @@ def floor(program: Path, world: int, mib: int, save: bool) -> tuple[float, float
 # ---- The table -----------------------------------------------------------------------------------
 
 
-def measure(world: int, mib: int, rounds: int, program: Path) -> dict[str, Series]:
-    elements = mib * (1 << 20) // 4
-    series = {name: Series() for name in ("pccl", "Gloo", "floor", "floor with save")}
-    worlds = {"pccl": World("pccl", world, elements), "Gloo": World("gloo", world, elements)}
-    try:
-        for round_number in range(-1, rounds):  # the first one warms up
-            for name, entry in series.items():
-                if name in worlds:
-                    wall, cpu = worlds[name].all_reduce()
-                else:
-                    wall, cpu = floor(program, world, mib, save=name.endswith("save"))
-                if round_number >= 0:
-                    entry.wall.append(wall)
-                    entry.cpu.append(cpu)
-    finally:
-        for contender in worlds.values():
-            contender.close()
+def measure(
+    case: Case, world: int, worlds: dict[str, World], rounds: int, program: Path
+) -> dict[str, Series]:
+    mib = case.tensor_bytes // MIB
+    has_floor = mib > 0 and case.tensors == 1
+    names = (*worlds, "floor") if has_floor else tuple(worlds)
+    series = {name: Series() for name in names}
+    for round_number in range(-1, rounds):  # the first one warms up
+        for name, entry in series.items():
+            if name in worlds:
+                wall, cpu = worlds[name].all_reduce(case)
+            else:
+                wall, cpu = floor(program, world, mib)
+            if round_number >= 0:
+                entry.wall.append(wall)
+                entry.cpu.append(cpu)
     return series
 
 
-def show(world: int, mib: int, series: dict[str, Series]) -> None:
-    print(f"\nall_reduce, {mib} MiB float32 SUM, world {world}")
-    print(
-        f"  {'':16} {'wall ms (min-max)':>24} {'CPU s/GB':>9} {'÷ Gloo':>12} {'÷ floor+save':>13}"
-    )
-    gloo = statistics.median(series["Gloo"].wall)
-    saved = statistics.median(series["floor with save"].wall)
-    for name, entry in series.items():
-        wall, cpu = entry.cell()
-        middle = statistics.median(entry.wall)
-        print(f"  {name:16} {wall:>24} {cpu:>9} {middle / gloo:>12.2f} {middle / saved:>13.2f}")
+def row(case: Case, world: int, series: dict[str, Series]) -> str:
+    """One line of a table in Markdown."""
+    wall = {name: statistics.median(entry.wall) for name, entry in series.items()}
+    cpu = {name: statistics.median(entry.cpu) for name, entry in series.items()}
+    cells = [f"{case.name}, world {world}"]
+    for name in ("pccl", "Gloo", "floor"):
+        cells.append(", ".join(series[name].cells()) if name in series else "")
+    cells.append(f"{wall['pccl'] / wall['Gloo']:.2f}")
+    cells.append(f"{case.goals[world]:g}" if world in case.goals else "")
+    cells.append(f"{cpu['pccl'] / cpu['Gloo']:.2f}")
+    cells.append(f"{wall['pccl'] / wall['floor']:.2f}" if "floor" in wall else "")
+    return "| " + " | ".join(cells) + " |"
+
+
+HEAD = (
+    "| | pccl: wall (min-max), CPU s/GB | Gloo | floor "
+    "| wall ÷ Gloo | goal | CPU ÷ Gloo | wall ÷ floor |\n"
+    "|---|---|---|---|---|---|---|---|"
+)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7, help="rounds per world size (default 7)")
-    parser.add_argument("--mib", type=int, default=64, help="tensor size in MiB (default 64)")
-    parser.add_argument(
-        "--worlds", type=int, nargs="+", default=[2, 4], help="world sizes (default 2 4)"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rank-of", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=7, help="of each case and world (default 7)")
+    parser.add_argument("--cases", nargs="+", default=[case.name for case in CASES])
+    parser.add_argument("--worlds", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument("--quick", action="store_true", help="a few cases, three rounds")
+    parser.add_argument("--rank-of", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank_of:
-        backend, init_method, rank, world, elements = given.rank_of
-        rank_main(backend, init_method, int(rank), int(world), int(elements))
+        backend, init_method, rank, world = given.rank_of
+        rank_main(backend, init_method, int(rank), int(world))
         return
+    unknown = sorted(set(given.cases) - {case.name for case in CASES})
+    if unknown:
+        parser.error(f"no case {unknown[0]!r}; there are {', '.join(c.name for c in CASES)}")
+    rounds = 3 if given.quick else given.rounds
+    cases = [case for case in CASES if case.name in given.cases and (case.quick or not given.quick)]
     congestion = CONGESTION.read_text().strip()
-    print(f"congestion control: {congestion}; {os.cpu_count()} cores; {given.rounds} rounds")
+    print(f"congestion control: {congestion}; {os.cpu_count()} cores; {rounds} rounds\n\n{HEAD}")
     with tempfile.TemporaryDirectory() as folder:
         program = build_floor(folder)
         for world in given.worlds:
-            show(world, given.mib, measure(world, given.mib, given.rounds, program))
+            chosen = [case for case in cases if world in case.goals]
+            if not chosen:
+                continue
+            worlds = {"pccl": World("pccl", world), "Gloo": World("gloo", world)}
+            try:
+                for case in chosen:
+                    series = measure(case, world, worlds, rounds, program)
+                    print(row(case, world, series), flush=True)
+            finally:
+                for contender in worlds.values():
+                    contender.close()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "csrc/base/assert.h"
 
@@ -14,7 +13,7 @@ namespace pccl::ring {
 
 // ---- Exchange ----
 
-Exchange::Exchange(std::vector<PeerId> members, uint32_t own_place)
+Exchange::Exchange(const std::vector<PeerId>& members, uint32_t own_place)
     : own_place_(own_place),
       to_come_(static_cast<uint32_t>(members.size()) - 1),
       to_send_(to_come_) {

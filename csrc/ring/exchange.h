@@ -24,7 +24,7 @@ inline constexpr uint16_t kExchangeRound = UINT16_MAX;
 class Exchange {
  public:
   Exchange() = default;  // of an operation that goes around the ring: finished from the beginning
-  Exchange(std::vector<PeerId> members, uint32_t own_place);
+  Exchange(const std::vector<PeerId>& members, uint32_t own_place);
 
   struct Other {
     PeerId peer;

@@ -15,8 +15,8 @@ namespace pccl::sim {
 struct RunOptions {
   uint64_t seed = 1;
   Bug plant = Bug::kNone;
-  uint64_t bursts = 1;       // of faults; after each of them all must get on
-  uint64_t faults_max = 12;  // in a burst
+  uint64_t bursts = 1;                           // of faults; after each of them all must get on
+  uint64_t faults_max = 12;                      // in a burst
   Duration pause_max = std::chrono::seconds(2);  // from one to the next
   // Instead of faults from the seed: a world of `peers` without any, one of which is killed after
   // `kill_at_step`.
