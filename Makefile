@@ -76,8 +76,8 @@ scenarios: core   ## scenario transcripts; UPDATE=1 rewrites them
 stress: packages-netns setup  ## kill, stop, cut off, spawn processes: MINUTES=m SEED=n
 	tools/stock-network.sh $(BIN)/python tests/stress/run.py --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
 
-bench: packages-netns setup   ## all-reduce beside Gloo and the floor
-	tools/stock-network.sh $(BIN)/python benchmarks/all_reduce.py
+bench: packages-netns setup   ## all-reduce beside Gloo and the floor; QUICK=1
+	tools/stock-network.sh $(BIN)/python benchmarks/all_reduce.py $(if $(QUICK),--quick)
 
 # The simulation fills the time in which processes wait for each other.
 test: packages-netns setup core  ## unit, scenarios, a minute of simulation, tidy, multi-process

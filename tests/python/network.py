@@ -53,7 +53,9 @@ class Machine:
 
 def make_hub() -> None:
     """Make the bridge, with our own address on it."""
-    _ip("link", "add", "bridge", "type", "bridge")
+    # A hardware address that no cable has: else the bridge takes that of one, and what comes along
+    # that cable is for us even when it is cut.
+    _ip("link", "add", "bridge", "address", "02:00:00:00:00:01", "type", "bridge")
     _ip("address", "add", f"{HUB}/24", "dev", "bridge")
     _ip("link", "set", "bridge", "up")
 
