@@ -10,7 +10,8 @@ times count from the end of its process.
     gloo     until the survivors have the error, and whether their input is what it was. Such a
              group cannot go on: every trial is a new one
     torchft  one all-reduce a step, its lighthouse and its times as they come, or --timeout: until
-             the survivors have committed their next step. A new replica joins before the next trial
+             the survivors have committed their next step. Every trial is a new group: four that
+             heal each other at every step may not meet in one quorum again
 """
 
 from __future__ import annotations
@@ -201,22 +202,17 @@ def torchft(trials: int, count: int, timeout: float) -> None:
         say(address=server.address())
         signal.pause()
 
-    lighthouse = Process(serve)
-    address = lighthouse.next()["address"]
-    born = 0
-
-    def spawn() -> Process:
-        nonlocal born
-        born += 1
-        name = f"replica{born}"
-        return Process(lambda say: torchft_worker(say, address, name, count, timeout))
+    def spawn(lighthouse: str, name: str) -> Process:
+        return Process(lambda say: torchft_worker(say, lighthouse, name, count, timeout))
 
     def whole(words: dict[str, Any]) -> bool:
         return bool(words["committed"] and words["world"] == WORLD)
 
-    workers = [spawn() for _ in range(WORLD)]
     times: list[float] = []
     for _ in track(range(trials), "torchft", transient=True):
+        lighthouse = Process(serve)
+        address = lighthouse.next()["address"]
+        workers = [spawn(address, f"replica{number}") for number in range(WORLD)]
         step = 0.0
         for worker in workers:
             words = worker.until(whole)
@@ -230,9 +226,8 @@ def torchft(trials: int, count: int, timeout: float) -> None:
             return bool(words["committed"] and words["end"] > fault and words["world"] < WORLD)
 
         times.append(max(worker.until(after)["end"] for worker in workers) - fault)
-        workers.append(spawn())
-    for process in [*workers, lighthouse]:
-        process.kill()
+        for process in [*workers, lighthouse]:
+            process.kill()
     print(
         f"torchft, timeout {timeout:g} s: {trials} trials; until all survivors have committed the "
         f"next step: median {statistics.median(times):.2f} s, best {min(times):.2f} s, worst "

@@ -32,6 +32,9 @@
 namespace pccl::master {
 namespace {
 
+// Of one exchange, at each member: the larger the group, the smaller the tensors.
+constexpr size_t kExchangeScratchBytes = 512u << 10;
+
 using Phase = Epochs::Phase;
 
 const Transitions<Phase, 24> kEpochTransitions(
@@ -336,8 +339,11 @@ protocol::EpochStart Epochs::start_with(const std::vector<PeerId>& members, Epoc
   start.generation = generation ? generation : start.epoch;
   start.together = generation ? told_.start.together : together_;
   start.min_peers = quorum_.min_peers;
-  if (members.size() <= protocol::kExchangeMembersMax)
-    start.exchange_bytes = context_.options.exchange_bytes;
+  if (members.size() <= protocol::kExchangeMembersMax) {
+    const size_t share = kExchangeScratchBytes / std::max<size_t>(members.size(), 1);
+    start.exchange_bytes =
+        static_cast<uint32_t>(std::min<size_t>(context_.options.exchange_bytes, share));
+  }
   for (const PeerId peer : members) {
     start.ring.push_back(static_cast<uint32_t>(start.members.size()));
     start.members.push_back(membership_.member(peer));

@@ -33,6 +33,11 @@ constexpr std::array<std::byte, kFillerBytes> kFiller{};
 // system copies them.
 constexpr size_t kSumAheadBytes = 256u << 10;
 
+// So much of the queue that has left is worth moving the rest for.
+constexpr size_t kForgottenBytes = 256u << 10;
+// An empty queue that has room for more gives it back.
+constexpr size_t kQueueKeptBytes = 4u << 20;
+
 template <typename T>
 void put(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof value);
@@ -215,7 +220,16 @@ FrameWriter::FrameWriter(bool checked) : checked_(checked) {}
 void FrameWriter::push(const FrameHeader& header) {
   PCCL_DCHECK(header.type != FrameType::kChunk);
   const HeaderBytes bytes = encode_header(header);
+  forget_what_has_left();
   control_.insert(control_.end(), bytes.begin(), bytes.end());
+}
+
+// Where something always waits the queue would hold all that ever went through it.
+void FrameWriter::forget_what_has_left() {
+  if (control_at_ < kForgottenBytes || control_at_ < control_.size() / 2) return;
+  span_count_ = 0;
+  control_.erase(control_.begin(), control_.begin() + static_cast<ptrdiff_t>(control_at_));
+  control_at_ = 0;
 }
 
 void FrameWriter::push_copy(const FrameHeader& header, std::span<const std::byte> payload) {
@@ -225,6 +239,7 @@ void FrameWriter::push_copy(const FrameHeader& header, std::span<const std::byte
   Trailer trailer;
   put(trailer.data(), checked_ ? checksum(payload) : uint32_t{0});
   put(trailer.data() + 4, kValid);
+  forget_what_has_left();
   control_.insert(control_.end(), bytes.begin(), bytes.end());
   control_.insert(control_.end(), payload.begin(), payload.end());
   control_.insert(control_.end(), trailer.begin(), trailer.end());
@@ -333,6 +348,7 @@ void FrameWriter::wrote(size_t bytes) {
   if (control_at_ == control_.size()) {
     control_.clear();
     control_at_ = 0;
+    if (control_.capacity() > kQueueKeptBytes) control_.shrink_to_fit();
   }
   if (cut_.active && cut_.at == cut_.total()) cut_ = {};
   if (chunk_.active && chunk_.at == chunk_.total()) chunk_ = {};

@@ -158,6 +158,7 @@ class FrameWriter {
   };
   void plan(std::span<const std::byte> bytes, size_t* progress);
   void plan_control();
+  void forget_what_has_left();
   bool plan_chunk(Chunk& chunk);
   size_t sum_ahead(Chunk& chunk, size_t payload_at);
 

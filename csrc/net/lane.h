@@ -24,9 +24,9 @@ namespace pccl::net {
 class Lane {
  public:
   static constexpr size_t kTurnBytes = 4u << 20;
-  // Queued frames that the other side has not taken: credits, pings and copies stay below, unless
-  // it is stuck.
-  static constexpr size_t kQueueBytesMax = 4u << 20;
+  // Queued frames that the other side has not taken: credits, pings and the copies of a few epochs
+  // stay below, unless it is stuck.
+  static constexpr size_t kQueueBytesMax = 16u << 20;
   struct Callbacks {
     // The chunk has left entirely: the next may be given (also from here).
     std::function<void()> on_sent;

@@ -123,7 +123,8 @@ void OpBuffers::combine() {
 }
 
 void OpBuffers::restore(uint64_t from) {
-  if (combined_ && memory_.save) std::memcpy(tensor().data(), own().data(), own().size());
+  if (combined_ && memory_.save && from == 0)
+    std::memcpy(tensor().data(), own().data(), own().size());
   for (uint64_t id = 0; id < schedule_.unit_count(); ++id) {
     if (undo_.saved(id) == 0) continue;
     const Unit unit = schedule_.unit_received(id);

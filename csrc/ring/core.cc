@@ -53,7 +53,8 @@ void RingCore::on(const EpochBegun& event, Effects& effects) {
   for (auto& [peer, link] : links_) {
     link.early.clear();
     while (!link.copies.empty()) drop_copy(peer, link, link.copies.begin()->first, effects);
-    link.window = {};
+    link.window = Window(Window::kUnaskedBytes);
+    link.asked = Window(Window::kAskedBytes);
     for (uint32_t index = 0; index < link.lanes.size(); ++index) {
       say_open({peer, index}, link, effects);
     }
@@ -152,7 +153,8 @@ void RingCore::on_credit(LaneId id, Link& link, const net::FrameHeader& header, 
                 effects);
   }
   Operation* const operation = operations_.find(header.op);
-  if (operation == nullptr && known_.contains(header.op)) return;
+  const bool asks = header.round == kExchangeRound;
+  if (operation == nullptr && asks && known_.contains(header.op)) return;
   if (operation == nullptr) {
     if (link.early.keep(header.op, header.digest, header.value)) return;
     return fail(peer, link,
@@ -162,7 +164,7 @@ void RingCore::on_credit(LaneId id, Link& link, const net::FrameHeader& header, 
   }
   if (header.digest != operation->task.digest)
     return;  // the master tells everybody of the mismatch
-  if (!operation->exchange.goes_around()) return on_asked(peer, link, *operation, effects);
+  if (asks) return on_asked(peer, link, *operation, effects);
   if (operation->task.downstream != peer) {
     return fail(peer, link,
                 "credit for " + text(header.op) + " from a peer that is not downstream of it",
@@ -274,6 +276,7 @@ void RingCore::on(const OpPosted& event, Effects& effects) {
   Operation& operation = operations_.add(event.task);
   known_.add(event.task.op);
   if (!operation.exchange.goes_around()) return begin_exchange(operation, effects);
+  for (auto& [peer, link] : links_) drop_copy(peer, link, event.task.op, effects);
   Link* const downstream = find_link(event.task.downstream);
   if (downstream != nullptr)
     operation.allowed = downstream->early.take(event.task.op, event.task.digest);
@@ -387,7 +390,11 @@ void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects)
     effects.push_back(Release{task.handle});
   }
   effects.push_back(OpDrained{task.epoch, task.op});
+  const bool exchanged = !operation.exchange.goes_around();
   operations_.remove(task.op);
+  for (auto& [peer, link] : links_) {
+    if (exchanged) serve_copies(peer, link, effects);  // it may have been the one that had no room
+  }
   if (downstream != nullptr) serve(next, *downstream, effects);
 }
 

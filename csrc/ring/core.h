@@ -196,8 +196,9 @@ class RingCore {
       uint32_t place = 0, bytes = 0;
       bool here = false;
     };
-    Window window;
-    std::deque<Operation*> unsent;
+    Window window{Window::kUnaskedBytes};
+    Window asked{Window::kAskedBytes};
+    std::deque<Operation*> unsent, unsent_asked;
     std::map<OpKey, Copy> copies;
   };
 
@@ -233,7 +234,7 @@ class RingCore {
   void on_window(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
   void ask(PeerId peer, Link& link, Operation& operation, Effects& effects);
   void ask_all(PeerId peer, Link& link, Effects& effects);
-  void copy_taken(PeerId peer, Link& link, uint64_t bytes, Effects& effects);
+  void copy_taken(PeerId peer, Link& link, Window& window, uint64_t bytes, Effects& effects);
   void combine_if_here(Operation& operation, Effects& effects);
 
   Link* find_link(PeerId peer);

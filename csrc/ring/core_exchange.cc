@@ -1,7 +1,7 @@
 // The half of RingCore that deals with exchanges (exchange.h). A copy, on its way to a member:
 //   called         its link is ready, the window has room        SendCopy
 //   called         its link is not ready, or has no room         waits in Link::unsent
-//   waiting        kOpen, kWindow; kCredit, which asks for it     SendCopy
+//   waiting        kOpen, kWindow; kCredit, which asks for it     SendCopy, when there is room
 // and where it arrives:
 //   in flight      Land, then it is here; with the last of them   Combine
 //   not posted     LandEarly; posted: TakeEarly; ended: DropEarly
@@ -31,10 +31,8 @@ void RingCore::begin_exchange(Operation& operation, Effects& effects) {
     Link* const link = find_link(member.peer);
     if (link == nullptr) continue;  // this peer, or on_open() sees to it
     const bool asked = link->early.take(op, operation.task.digest) > 0;
-    if (!asked || !send_copy(member.peer, *link, operation, true, effects)) {
-      link->unsent.push_back(&operation);
-      serve_copies(member.peer, *link, effects);
-    }
+    (asked ? link->unsent_asked : link->unsent).push_back(&operation);
+    serve_copies(member.peer, *link, effects);
     take_copy(member.peer, *link, operation, effects);
     ask(member.peer, *link, operation, effects);
   }
@@ -45,7 +43,10 @@ void RingCore::queue_copies(PeerId peer, Link& link, Effects& effects) {
   link.unsent.clear();
   for (auto& [key, operation] : operations_) {
     const auto place = operation.exchange.place_of(peer);
-    if (place && operation.exchange.wants_to_send(*place)) link.unsent.push_back(&operation);
+    const auto& asked = link.unsent_asked;
+    const bool wanted = std::find(asked.begin(), asked.end(), &operation) != asked.end();
+    if (place && operation.exchange.wants_to_send(*place) && !wanted)
+      link.unsent.push_back(&operation);
   }
   std::sort(link.unsent.begin(), link.unsent.end(),
             [](const Operation* a, const Operation* b) { return a->serial < b->serial; });
@@ -53,12 +54,16 @@ void RingCore::queue_copies(PeerId peer, Link& link, Effects& effects) {
 }
 
 void RingCore::serve_copies(PeerId peer, Link& link, Effects& effects) {
-  while (!link.unsent.empty()) {
-    Operation& operation = *link.unsent.front();
-    if (!link.window.fits(operation.schedule.total_bytes())) return;
-    if (!send_copy(peer, link, operation, false, effects)) return;
-    link.unsent.pop_front();
-    tell_if_transferred(operation, effects);
+  for (const bool asked : {true, false}) {
+    auto& waiting = asked ? link.unsent_asked : link.unsent;
+    const Window& window = asked ? link.asked : link.window;
+    while (!waiting.empty()) {
+      Operation& operation = *waiting.front();
+      if (!window.fits(operation.schedule.total_bytes())) break;
+      if (!send_copy(peer, link, operation, asked, effects)) return;
+      waiting.pop_front();
+      tell_if_transferred(operation, effects);
+    }
   }
 }
 
@@ -76,7 +81,7 @@ bool RingCore::send_copy(PeerId peer, Link& link, Operation& operation, bool ask
   header.block = operation.exchange.own_place();
   header.length = static_cast<uint32_t>(operation.schedule.total_bytes());
   header.value = asked ? 1 : 0;
-  if (!asked) link.window.sent(header.length);
+  (asked ? link.asked : link.window).sent(header.length);
   operation.exchange.sent(*operation.exchange.place_of(peer));
   effects.push_back(SendCopy{{peer, *lane}, header, operation.task.handle});
   return true;
@@ -88,16 +93,17 @@ void RingCore::on_asked(PeerId peer, Link& link, Operation& operation, Effects& 
   if (!place) {
     return fail(peer, link, "asks for a copy of an operation that it takes no part in", effects);
   }
-  if (!operation.exchange.wants_to_send(*place)) return;  // it is on its way
-  if (!send_copy(peer, link, operation, true, effects)) return;
-  std::erase(link.unsent, &operation);
-  tell_if_transferred(operation, effects);
+  const size_t waiting = std::erase(link.unsent, &operation);
+  if (waiting == 0) return;  // it is on its way
+  link.unsent_asked.push_back(&operation);
+  serve_copies(peer, link, effects);
 }
 
 void RingCore::on_window(LaneId lane, Link& link, const net::FrameHeader& header,
                          Effects& effects) {
   if (header.epoch < epoch_) return;
-  if (header.epoch != epoch_ || !link.window.heard(header.value)) {
+  Window& window = header.round == kExchangeRound ? link.asked : link.window;
+  if (header.epoch != epoch_ || !window.heard(header.value)) {
     return fail(
         lane.peer, link,
         "it has taken " + std::to_string(header.value) + " bytes of copies, more than it was sent",
@@ -119,8 +125,8 @@ std::string RingCore::judge_copy(LaneId id, Link& link, const net::FrameHeader& 
   const bool makes_sense = header.slice == 0 && header.value <= 1 && header.length > 0 &&
                            header.length <= protocol::kExchangeBytesMax;
   if (!makes_sense) return text(header) + "is none";
-  if (!asked && !link.window.arriving(header.length))
-    return text(header) + "was not asked for, and there is no room for it";
+  if (!(asked ? link.asked : link.window).arriving(header.length))
+    return text(header) + "there is no room for it";
   Operation* const operation = operations_.find(header.op);
   if (operation == nullptr && !known_.contains(header.op)) {
     if (asked) return text(header) + "of which nobody has asked for any";
@@ -138,11 +144,10 @@ std::string RingCore::judge_copy(LaneId id, Link& link, const net::FrameHeader& 
     if (!fits) return text(header) + "is none of it";
     const Exchange::Other& member = operation->exchange.members()[*place];
     if (member.coming) return text(header) + "came twice";
-    if (operation->exchange.waits_for_asked(*place)) link.window.settled(header.length);
     if (!member.lost) landing = {operation, *place, {}};
     operation->exchange.coming(*place);
   }
-  if (!asked) copy_taken(peer, link, header.length, effects);
+  copy_taken(peer, link, asked ? link.asked : link.window, header.length, effects);
   ask_all(peer, link, effects);
   return {};
 }
@@ -155,6 +160,7 @@ void RingCore::copy_arrived(LaneId lane, Link& link, const Passage& landed, Effe
   link.copies.at(*landed.early).here = true;
   Operation* const operation = operations_.find(*landed.early);
   if (operation == nullptr) return;
+  if (operation->exchange.goes_around()) return drop_copy(lane.peer, link, *landed.early, effects);
   take_copy(lane.peer, link, *operation, effects);
   combine_if_here(*operation, effects);
 }
@@ -165,18 +171,18 @@ void RingCore::take_copy(PeerId peer, Link& link, Operation& operation, Effects&
   const auto at = link.copies.find(op);
   if (at == link.copies.end()) return;
   const Link::Copy copy = at->second;
-  const uint32_t place = *operation.exchange.place_of(peer);
   if (copy.digest != operation.task.digest) return drop_copy(peer, link, op, effects);
-  if (copy.place != place || copy.bytes != operation.schedule.total_bytes()) {
+  const auto place = operation.exchange.place_of(peer);
+  if (!place || copy.place != *place || copy.bytes != operation.schedule.total_bytes()) {
     drop_copy(peer, link, op, effects);
     return fail(peer, link, "a copy that is none of its operation's", effects);
   }
-  operation.exchange.coming(place);
+  operation.exchange.coming(*place);
   if (!copy.here) return;
   link.copies.erase(at);
-  effects.push_back(TakeEarly{peer, op, operation.task.handle, operation.copy_of(place)});
+  effects.push_back(TakeEarly{peer, op, operation.task.handle, operation.copy_of(*place)});
   operation.exchange.arrived();
-  copy_taken(peer, link, copy.bytes, effects);
+  copy_taken(peer, link, link.window, copy.bytes, effects);
 }
 
 void RingCore::drop_copy(PeerId peer, Link& link, OpKey op, Effects& effects) {
@@ -191,34 +197,35 @@ void RingCore::drop_copy(PeerId peer, Link& link, OpKey op, Effects& effects) {
     effects.push_back(Revoke{{peer, index}});
   }
   effects.push_back(DropEarly{peer, op});
-  copy_taken(peer, link, bytes, effects);
+  copy_taken(peer, link, link.window, bytes, effects);
 }
 
-// `bytes` that nobody had asked for are not kept any more.
-void RingCore::copy_taken(PeerId peer, Link& link, uint64_t bytes, Effects& effects) {
-  link.window.taken(bytes);
+// A copy of `bytes` is not kept any more, or has its place.
+void RingCore::copy_taken(PeerId peer, Link& link, Window& window, uint64_t bytes,
+                          Effects& effects) {
+  window.taken(bytes);
   const auto lane = free_lane(link);
-  const auto news = link.window.news();
+  const auto news = window.news();
   if (!lane || !news) return;
   net::FrameHeader header;
   header.type = net::FrameType::kWindow;
   header.epoch = epoch_;
+  header.round = &window == &link.asked ? kExchangeRound : 0;
   header.value = *news;
-  link.window.told();
+  window.told();
   effects.push_back(SendFrame{{peer, *lane}, header});
 }
 
 // Where the window is nearly used up the other end may have no room for what was called here.
 void RingCore::ask(PeerId peer, Link& link, Operation& operation, Effects& effects) {
   const auto place = operation.exchange.place_of(peer);
-  const uint64_t bytes = operation.schedule.total_bytes();
-  if (!place || !operation.exchange.may_ask(*place) || !link.window.may_ask(bytes)) return;
+  if (!link.window.scarce() || !place || !operation.exchange.may_ask(*place)) return;
   const auto lane = free_lane(link);
   if (!lane) return;
-  link.window.asked(bytes);
   operation.exchange.asked(*place);
   net::FrameHeader header;
   header.type = net::FrameType::kCredit;
+  header.round = kExchangeRound;
   header.epoch = operation.task.epoch;
   header.op = operation.task.op;
   header.digest = operation.task.digest;
@@ -227,13 +234,14 @@ void RingCore::ask(PeerId peer, Link& link, Operation& operation, Effects& effec
 }
 
 void RingCore::ask_all(PeerId peer, Link& link, Effects& effects) {
-  if (!link.window.may_ask(1)) return;
+  if (!link.window.scarce()) return;
   for (auto& [key, operation] : operations_) ask(peer, link, operation, effects);
 }
 
 // ---- The end ----
 
 void RingCore::combine_if_here(Operation& operation, Effects& effects) {
+  PCCL_ASSERT(!operation.exchange.goes_around());
   if (!operation.exchange.all_here() || operation.combined) return;
   operation.combined = true;
   effects.push_back(Combine{operation.task.handle});
@@ -244,9 +252,10 @@ void RingCore::drain_exchange(const Operation& operation, Effects& effects) {
   for (auto& [peer, link] : links_) {
     const auto place = operation.exchange.place_of(peer);
     if (!place) continue;
-    std::erase(link.unsent, &operation);
-    if (operation.exchange.waits_for_asked(*place))
-      link.window.settled(operation.schedule.total_bytes());
+    if (operation.exchange.wants_to_send(*place)) {
+      std::erase(link.unsent, &operation);
+      std::erase(link.unsent_asked, &operation);
+    }
     for (uint32_t index = 0; index < link.lanes.size(); ++index) {
       Passage& landing = link.lanes[index].landing;
       if (landing.operation != &operation) continue;

@@ -37,11 +37,6 @@ bool Exchange::may_ask(uint32_t place) const {
   return place != own_place_ && !other.asked && !other.coming && !other.lost;
 }
 
-bool Exchange::waits_for_asked(uint32_t place) const {
-  const Other& other = members_[place];
-  return other.asked && !other.coming && !other.lost;
-}
-
 void Exchange::sent(uint32_t place) {
   PCCL_ASSERT(wants_to_send(place));
   members_[place].sent = true;
@@ -61,16 +56,12 @@ bool Window::heard(uint64_t taken) {
 }
 
 bool Window::arriving(uint64_t bytes) {
-  arrived_ += bytes;
-  return arrived_ <= told_ + kBytes;
+  arrived_ += cost(bytes);
+  return arrived_ <= told_ + bytes_;
 }
 
 std::optional<uint64_t> Window::news() const {
-  return taken_ < told_ + kBytes / 4 ? std::nullopt : std::optional(taken_);
-}
-
-bool Window::may_ask(uint64_t bytes) const {
-  return arrived_ - told_ > kBytes / 2 && asked_ + bytes <= kAskedBytes;
+  return taken_ < told_ + bytes_ / 4 ? std::nullopt : std::optional(taken_);
 }
 
 // ---- Known ----

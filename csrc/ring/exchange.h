@@ -3,8 +3,9 @@
 // instead of 2(N-1), the same bits everywhere (DESIGN section 7). Nobody waits for credit: a copy
 // leaves as soon as its operation is called, and what arrives before it was called there is kept,
 // as much of it as a Window allows. When that is nearly used up, whoever has called an operation
-// asks for its copies, which then need no room in the window: so one that was called everywhere
-// never waits for others that were not. Pure; plain data that RingCore moves along.
+// asks for its copies. These have a window of their own, which always opens again, since they are
+// taken as they come: so an operation that was called everywhere never waits for others that were
+// not. Pure; plain data that RingCore moves along.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@
 
 namespace pccl::ring {
 
-// A frame of an exchange has this for its round, the place of its sender for its block, and 1 for
-// its value if it was asked for.
+// A frame of an exchange has this for its round; a copy also the place of its sender for its block,
+// and 1 for its value if it was asked for.
 inline constexpr uint16_t kExchangeRound = UINT16_MAX;
 
 // How far one operation has come with each of the others, by their places in the ring.
@@ -38,7 +39,6 @@ class Exchange {
   const std::vector<Other>& members() const { return members_; }  // this peer, too
   bool wants_to_send(uint32_t place) const;
   bool may_ask(uint32_t place) const;
-  bool waits_for_asked(uint32_t place) const;
 
   void asked(uint32_t place) { members_[place].asked = true; }
   void sent(uint32_t place);
@@ -56,35 +56,36 @@ class Exchange {
   uint32_t to_come_ = 0, to_send_ = 0;
 };
 
-// What may be on its way to one neighbour, or kept there, without having been asked for. The two
-// ends of a direction count the same bytes, from the beginning of an epoch.
+// What may be on its way to one neighbour, or kept there. The two ends of a direction count the
+// same bytes, from the beginning of an epoch; a small copy counts as the memory that it takes.
 class Window {
  public:
-  static constexpr uint64_t kBytes = 2u << 20;
-  // What is asked for waits at the other end beside that.
+  static constexpr uint64_t kUnaskedBytes = 2u << 20;
   static constexpr uint64_t kAskedBytes = 1u << 20;
+  explicit Window(uint64_t bytes) : bytes_(bytes) {}
 
   // ---- The sender ----
-  bool fits(uint64_t bytes) const { return sent_ + bytes <= known_taken_ + kBytes; }
-  void sent(uint64_t bytes) { sent_ += bytes; }
+  bool fits(uint64_t bytes) const { return sent_ + cost(bytes) <= known_taken_ + bytes_; }
+  void sent(uint64_t bytes) { sent_ += cost(bytes); }
   // False if the other end cannot have taken so many. Frames of several lanes overtake each other.
   bool heard(uint64_t taken);
 
   // ---- The receiver ----
   // False if the other end was not allowed to send that.
   bool arriving(uint64_t bytes);
-  void taken(uint64_t bytes) { taken_ += bytes; }
+  void taken(uint64_t bytes) { taken_ += cost(bytes); }
   // What the other end is to hear, if that is worth a frame; then it was told.
   std::optional<uint64_t> news() const;
   void told() { told_ = taken_; }
-  // So much is used that the other end may have no room for what was called here: then it is asked.
-  bool may_ask(uint64_t bytes) const;
-  void asked(uint64_t bytes) { asked_ += bytes; }
-  void settled(uint64_t bytes) { asked_ -= bytes; }  // it comes, or is not waited for any more
+  // So much is used that the other end may have no room for what was called here.
+  bool scarce() const { return arrived_ - told_ > bytes_ / 2; }
 
  private:
+  static uint64_t cost(uint64_t bytes) { return bytes < 4096 ? 4096 : bytes; }
+
+  uint64_t bytes_;
   uint64_t sent_ = 0, known_taken_ = 0;
-  uint64_t arrived_ = 0, taken_ = 0, told_ = 0, asked_ = 0;
+  uint64_t arrived_ = 0, taken_ = 0, told_ = 0;
 };
 
 // Which operations of this epoch were posted here, or have ended without: what arrives of one of

@@ -186,6 +186,31 @@ TEST(Framing, ACopyIsAChunkOfItsOwn) {
   }
 }
 
+// Something waits all the time: what has left is not kept for that.
+TEST(FrameWriter, ForgetsWhatHasLeft) {
+  FrameWriter writer;
+  const Bytes payload(60000);
+  Bytes stream;
+  for (int count = 0; count < 200; ++count) {
+    writer.push_copy(chunk(static_cast<uint64_t>(count), 60000), payload);
+    if (count < 2) continue;
+    size_t bytes = 0;
+    for (const auto& span : writer.gather()) {
+      const size_t part = std::min<size_t>(span.size(), 60072 - bytes);
+      stream.insert(stream.end(), span.begin(), span.begin() + static_cast<ptrdiff_t>(part));
+      bytes += part;
+    }
+    writer.wrote(bytes);
+    EXPECT_EQ(writer.queued_bytes(), 2 * 60072u);
+  }
+  const Bytes rest = drain(writer);
+  stream.insert(stream.end(), rest.begin(), rest.end());
+  Recorder sink;
+  FrameReader reader{sink};
+  ASSERT_TRUE(give(reader, stream, 100000).ok());
+  EXPECT_EQ(sink.ends.size(), 200u);
+}
+
 TEST(FrameReader, LandsWhatCameWithTheHeaderAndThenInPlace) {
   std::mt19937_64 random{2};
   FrameWriter writer;

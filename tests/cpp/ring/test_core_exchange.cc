@@ -70,6 +70,46 @@ TEST(ExchangesOfEngines, CalledInAnyOrderAllComplete) {
   }
 }
 
+// Each rank has called what the other has not, more than either will keep; what both have called
+// comes all the same, also after some of the rest has ended.
+TEST(ExchangesOfEngines, WhatOnlyOneHasAskedForIsInNobodysWay) {
+  World world(2, 7);
+  for (uint32_t sequence = 0; sequence < 40; ++sequence) {
+    world.post(0, exchange_call(sequence));
+    world.post(1, exchange_call(100 + sequence));
+  }
+  world.settle();
+  for (uint32_t sequence = 200; sequence < 260; ++sequence) {
+    world.post(exchange_call(sequence));
+    world.settle();
+    expect_done(world, exchange_call(sequence));
+  }
+  EXPECT_TRUE(world.failures.empty()) << world.failures.front();
+}
+
+// A copy that lands for what is then called as something that goes around the ring.
+TEST(ExchangesOfEngines, OneRankMayHaveCalledSomethingElse) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    for (const uint64_t count : {uint64_t{5}, uint64_t{100000}}) {
+      World world(3, seed, 3000);
+      world.post(0, exchange_call(0));
+      for (uint64_t moves = world.random() % 60; moves > 0 && world.move(); --moves) {
+      }
+      Call other = exchange_call(0, count);
+      other.pattern = Pattern::kAllReduce;
+      other.digest = 8;
+      for (const uint32_t rank : {1u, 2u}) world.post(rank, other);
+      world.settle();
+      for (const uint32_t rank : {0u, 1u, 2u}) {
+        EXPECT_EQ(world.at(rank, other.key).transferred, 0);
+        world.end(rank, other.key, false);
+      }
+      world.settle();
+      EXPECT_TRUE(world.failures.empty()) << world.failures.front();
+    }
+  }
+}
+
 // What came for operations that end here without having been called makes room again.
 TEST(ExchangesOfEngines, EndedUncalledTheyLeaveNothing) {
   World world(2, 3);
@@ -232,7 +272,7 @@ TEST_F(HostileCopies, AreOfTheirOwnSizeWhenTheyCameTooEarly) {
 TEST_F(HostileCopies, DoNotExceedTheWindow) {
   constexpr uint32_t kBytes = protocol::kExchangeBytesMax;
   uint32_t sequence = 0;
-  for (uint64_t sum = 0; sum + kBytes <= Window::kBytes; sum += kBytes) {
+  for (uint64_t sum = 0; sum + kBytes <= Window::kUnaskedBytes; sum += kBytes) {
     ASSERT_EQ(refusal(copy(sequence++, kBytes)), "");
     step(ChunkArrived{kLane, true});
   }
@@ -243,7 +283,7 @@ TEST_F(HostileCopies, HaveNotTakenMoreThanWasSent) {
   post(0);
   effects.clear();
   net::FrameHeader window = frame(net::FrameType::kWindow);
-  window.value = 65;
+  window.value = 4097;
   step(FrameArrived{kLane, window});
   ASSERT_EQ(effects.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<FailLink>(effects[0]));
@@ -266,6 +306,7 @@ TEST_F(HostileCopies, AreAskedForOnlyByThoseWhoTakePart) {
   ask.op = {TagId{1}, 0};
   ask.digest = 7;
   ask.value = 1;
+  ask.round = kExchangeRound;
   effects.clear();
   step(FrameArrived{{{5}, 0}, ask});
   ASSERT_FALSE(effects.empty());

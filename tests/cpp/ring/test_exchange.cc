@@ -44,16 +44,13 @@ TEST(Exchange, IsAskedForOnceAndNotWhenItComes) {
   EXPECT_TRUE(exchange.may_ask(1));
   exchange.asked(1);
   EXPECT_FALSE(exchange.may_ask(1));
-  EXPECT_TRUE(exchange.waits_for_asked(1));
-  exchange.coming(1);
-  EXPECT_FALSE(exchange.waits_for_asked(1));
   exchange.coming(2);
   EXPECT_FALSE(exchange.may_ask(2));
 }
 
 TEST(Window, BothEndsCountTheSame) {
-  Window sender, receiver;
-  constexpr uint64_t kPiece = Window::kBytes / 8;
+  constexpr uint64_t kPiece = 8192;
+  Window sender(8 * kPiece), receiver(8 * kPiece);
   for (int sent = 0; sent < 8; ++sent) {
     ASSERT_TRUE(sender.fits(kPiece));
     sender.sent(kPiece);
@@ -76,16 +73,23 @@ TEST(Window, BothEndsCountTheSame) {
   EXPECT_FALSE(receiver.arriving(1)) << "more than it was allowed";
 }
 
-TEST(Window, AsksWhenItIsNearlyUsedUpAndForSoMuchAtATime) {
-  Window window;
-  window.arriving(Window::kBytes / 2);
-  EXPECT_FALSE(window.may_ask(1));
+TEST(Window, IsScarceWhenMoreThanHalfOfItIsUsed) {
+  Window window(1 << 20);
+  window.arriving(1 << 19);
+  EXPECT_FALSE(window.scarce());
   window.arriving(1);
-  EXPECT_TRUE(window.may_ask(Window::kAskedBytes));
-  window.asked(Window::kAskedBytes);
-  EXPECT_FALSE(window.may_ask(1));
-  window.settled(10);
-  EXPECT_TRUE(window.may_ask(10));
+  EXPECT_TRUE(window.scarce());
+}
+
+TEST(Window, ASmallCopyCountsAsTheMemoryThatItTakes) {
+  Window sender(1 << 20), receiver(1 << 20);
+  for (int count = 0; count < 256; ++count) {
+    ASSERT_TRUE(sender.fits(4)) << count;
+    sender.sent(4);
+    ASSERT_TRUE(receiver.arriving(4));
+  }
+  EXPECT_FALSE(sender.fits(4));
+  EXPECT_FALSE(receiver.arriving(4));
 }
 
 TEST(Known, HoldsIntervalsInAnyOrder) {
