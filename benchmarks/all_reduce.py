@@ -129,6 +129,8 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
             tensors = [torch.empty(request["elements"]) for _ in range(request["tensors"])]
         for tensor in tensors:
             tensor.fill_(value)
+        # The barrier: an instant that all ranks know beforehand, so that none waits for a message
+        # and the start is not skewed by how fast it wakes up.
         time.sleep(max(0.0, request["start_at"] - time.monotonic()))
         cpu, start = time.process_time(), time.monotonic()
         for _ in range(loops):

@@ -31,7 +31,7 @@ enum class FrameType : uint8_t {
   kChunk = 5,  // op, digest, round, block, slice, length, and the payload
   kPing = 6,
   kPong = 7,
-  kWindow = 8,  // epoch: `value` bytes of copies that I had not asked for have been taken
+  kWindow = 8,  // epoch: `value` bytes of copies were taken; round: those that I had asked for
 };
 
 struct FrameHeader {

@@ -392,8 +392,8 @@ void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects)
   effects.push_back(OpDrained{task.epoch, task.op});
   const bool exchanged = !operation.exchange.goes_around();
   operations_.remove(task.op);
-  for (auto& [peer, link] : links_) {
-    if (exchanged) serve_copies(peer, link, effects);  // it may have been the one that had no room
+  if (exchanged) {  // it may have been the one that had no room
+    for (auto& [peer, link] : links_) serve_copies(peer, link, effects);
   }
   if (downstream != nullptr) serve(next, *downstream, effects);
 }

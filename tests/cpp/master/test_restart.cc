@@ -20,6 +20,17 @@ struct Restart : testing::Test {
     }
     return resume;
   }
+  // a and b, who were told this answer to their first call.
+  void come_back_with(const protocol::Answer& answer) {
+    for (const char* name : {"a", "b"}) {
+      protocol::Resume heard = resume(name);
+      heard.joint_answered = 1;
+      heard.last_answer = answer;
+      heard.together = answer.together;
+      heard.pending = answer.pending;
+      h.come_back(name, heard);
+    }
+  }
   void begin(uint32_t sequence) {
     for (const char* name : {"a", "b"}) {
       h.say(name, protocol::Begin{epoch(1), op(sequence), all_reduce(8)});
@@ -211,14 +222,7 @@ struct RestartOfGroups : Restart {
     EXPECT_EQ(answer.together,
               (std::vector<protocol::Settled>{{{0}, epoch(1), {}, 0}, {{1}, epoch(2), {}, 0}}));
     h.restart();
-    for (const char* name : {"a", "b"}) {
-      protocol::Resume heard = resume(name);
-      heard.joint_answered = 1;
-      heard.last_answer = answer;
-      heard.together = answer.together;
-      heard.pending = answer.pending;
-      h.come_back(name, heard);
-    }
+    come_back_with(answer);
     for (const char* name : {"c", "d"}) h.come_back(name, h.resume(name, epoch(2)));
     h.story();
     for (const char* name : {"c", "d"}) h.vote(name, epoch(2), 0, kind);
@@ -289,13 +293,7 @@ struct RestartOfABrokenGroup : Restart {
   // `settled`: whether c and d were told, too, why their update has failed.
   void restart(bool settled) {
     h.restart();
-    for (const char* name : {"a", "b"}) {
-      protocol::Resume heard = resume(name);
-      heard.joint_answered = 1;
-      heard.last_answer = answer;
-      heard.together = answer.together;
-      h.come_back(name, heard);
-    }
+    come_back_with(answer);
     for (const char* name : {"c", "d"}) {
       protocol::Resume broken = h.resume(name, epoch(2));
       broken.ended = true;
