@@ -350,7 +350,21 @@ protocol::EpochStart Epochs::start_with(const std::vector<PeerId>& members, Epoc
     if (!membership_.is_member(peer)) start.joined.push_back(peer);
   }
   for (const Lost& lost : lost_) start.left.push_back(lost.member.peer);
+  start.round_trip = longest_way(members);
   return start;
+}
+
+// Between neighbours in the ring. After a restart ways are not measured again: then what there was
+// before holds for those.
+uint32_t Epochs::longest_way(const std::vector<PeerId>& ring) const {
+  uint32_t longest = 0;
+  for (size_t place = 0; place < ring.size(); ++place) {
+    const PeerId next = ring[(place + 1) % ring.size()];
+    if (next == ring[place]) continue;
+    const uint32_t way = membership_.links.round_trip(ring[place], next);
+    longest = std::max(longest, way > 0 ? way : told_.start.round_trip);
+  }
+  return longest;
 }
 
 Told Epochs::told_by(const Plan& plan) const {

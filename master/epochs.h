@@ -122,6 +122,7 @@ class Epochs {
   void stay();  // in the epoch that there is: the plan is given up
   void persist(Plan plan);
   protocol::EpochStart start_with(const std::vector<PeerId>& members, Epoch generation);
+  uint32_t longest_way(const std::vector<PeerId>& ring) const;
   // What the members will have been told when the plan has been carried out.
   Told told_by(const Plan& plan) const;
   void start();

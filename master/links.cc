@@ -21,7 +21,7 @@ Links::View::State state_of(protocol::LinkState state) {
 
 void Links::add(PeerId dialler, PeerId acceptor) {
   const bool fresh =
-      links_.try_emplace(pair(dialler, acceptor), Link{dialler, {}, {}, false, 0, 0, 0}).second;
+      links_.try_emplace(pair(dialler, acceptor), Link{dialler, {}, {}, false, 0, 0, 0, 0}).second;
   PCCL_ASSERT(fresh && dialler != acceptor);
 }
 
@@ -44,6 +44,7 @@ Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
     case protocol::LinkState::kUp:
       if (!dials || report.serial <= std::max(link.made, link.dead)) return News::kNone;
       link.made = report.serial;
+      link.round_trip = report.round_trip;
       link.by_acceptor = {};
       link.down_ticks = 0;
       break;
@@ -66,6 +67,11 @@ Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
 bool Links::linked(PeerId a, PeerId b) const {
   const auto at = links_.find(pair(a, b));
   return at != links_.end() && at->second.up();
+}
+
+uint32_t Links::round_trip(PeerId a, PeerId b) const {
+  const auto at = links_.find(pair(a, b));
+  return at == links_.end() ? 0 : at->second.round_trip;
 }
 
 uint32_t Links::dead_serial(PeerId a, PeerId b) const {

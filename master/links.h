@@ -40,6 +40,8 @@ class Links {
 
   size_t up_count() const { return up_count_; }
   bool linked(PeerId a, PeerId b) const;
+  // As the dialler has measured it, in microseconds; 0: not known.
+  uint32_t round_trip(PeerId a, PeerId b) const;
   // The last connection between the two that is known to be dead.
   uint32_t dead_serial(PeerId a, PeerId b) const;
   // Whoever is to dial in this pair. REQUIRES: add() was called for it.
@@ -66,6 +68,7 @@ class Links {
     bool known = false;           // something was reported of it
     uint32_t made = 0, dead = 0;  // serials of the last connections made, dead
     int down_ticks = 0;
+    uint32_t round_trip = 0;
     bool up() const { return made > dead; }
     bool down() const { return by_dialler.dead() || by_acceptor.dead(); }
   };

@@ -1,8 +1,8 @@
 #include "csrc/net/socket.h"
 
 #include <fcntl.h>
+#include <linux/tcp.h>  // the system's own: it knows tcpi_min_rtt
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 
 #include <utility>
 
@@ -44,11 +44,13 @@ std::string Socket::peer_host() const { return peer_address(fd_).host(); }
 std::string Socket::local_host() const { return local_address(fd_).host(); }
 bool Socket::is_loopback() const { return peer_address(fd_).is_loopback(); }
 
-Duration Socket::round_trip() const {
+Socket::RoundTrip Socket::round_trip() const {
   tcp_info info{};
   socklen_t length = sizeof info;
-  if (getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return Duration::zero();
-  return std::chrono::microseconds(info.tcpi_rtt);
+  if (getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
+  const bool measured = info.tcpi_min_rtt != UINT32_MAX;
+  return {std::chrono::microseconds(info.tcpi_rtt),
+          std::chrono::microseconds(measured ? info.tcpi_min_rtt : 0)};
 }
 
 void Socket::suit_long_way() const {

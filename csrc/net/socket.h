@@ -37,8 +37,11 @@ class Socket {
   std::string peer_host() const;   // numeric address of the other end
   std::string local_host() const;  // numeric address of this end
   bool is_loopback() const;        // the other end is this machine's loopback
-  // Smoothed, as the system has measured it; zero if it has not.
-  Duration round_trip() const;
+  // As the system has measured it, smoothed, and the least of all; zero if it has not.
+  struct RoundTrip {
+    Duration smoothed{0}, least{0};
+  };
+  RoundTrip round_trip() const;
   // For a way that is long: sends at the pace at which the other end can take it instead of in
   // clumps, which delay the acknowledgements of what comes back; and takes little more than fits.
   void suit_long_way() const;

@@ -53,6 +53,7 @@ struct Topology {
   std::vector<PeerId> joined;
   std::vector<PeerId> left;
   uint32_t exchange_bytes = 0;  // larger all-reduces go around the ring
+  bool far = false;             // it takes long from one member to the next
 };
 
 // A collective as the application posts it. Root and peer are ranks of the topology it sees.

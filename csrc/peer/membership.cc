@@ -158,8 +158,15 @@ bool Membership::accept_incarnation(uint32_t incarnation) {
 Status Membership::begin(const protocol::EpochStart& start) {
   const std::string why = refuse(start, self(), topology_);
   if (!why.empty()) return violation("epoch " + text(start.epoch) + " " + why);
-  topology_ = {start.epoch, start.generation, 0,          start.members,
-               start.ring,  start.joined,     start.left, start.exchange_bytes};
+  topology_ = {start.epoch,
+               start.generation,
+               0,
+               start.members,
+               start.ring,
+               start.joined,
+               start.left,
+               start.exchange_bytes,
+               std::chrono::microseconds(start.round_trip) >= protocol::kLongWay};
   topology_.rank = *rank_of(self());
   const bool renews = start.generation != start.epoch;
   if (!renews || !start.left.empty()) {

@@ -105,6 +105,7 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   task.shape.pattern = pattern_of(info.kind);
   task.shape.element_bytes = element_bytes(info.dtype);
   task.shape.count = info.count - info.start;
+  task.shape.far = membership.topology().far;
   task.keep = info.keep;
   if (info.kind == OpKind::kSend) {
     const bool source = info.root == membership.self();

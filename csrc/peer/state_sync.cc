@@ -109,6 +109,7 @@ void StateSync::start(const protocol::SyncPlan& plan, const protocol::Transfer& 
   task.shape.pattern = ring::Pattern::kTransfer;
   task.shape.rank = receives ? 1 : 0;
   task.shape.world = 2;
+  task.shape.far = membership_.topology().far;
   for (const uint32_t key : transfer.keys) {
     task.shape.block_bytes.push_back(entry_bytes(plan.entries[key]));
     task.shape.count += task.shape.block_bytes.back();

@@ -91,13 +91,15 @@ void fields(auto& wire, Is<Dial> auto& m) {
   wire(m.peer, bounded(m.host, kHostBytesMax), m.port, m.dead_serial);
 }
 void fields(auto& wire, Is<Forget> auto& m) { wire(m.peer); }
-void fields(auto& wire, Is<LinkReport> auto& m) { wire(m.peer, m.state, prose(m.text), m.serial); }
+void fields(auto& wire, Is<LinkReport> auto& m) {
+  wire(m.peer, m.state, prose(m.text), m.serial, m.round_trip);
+}
 void fields(auto& wire, Is<Notice> auto& m) { wire(prose(m.text)); }
 
 void fields(auto& wire, Is<EpochStart> auto& m) {
   wire(m.epoch, m.generation, bounded(m.members, kMembersMax), bounded(m.ring, kMembersMax));
   wire(bounded(m.joined, kMembersMax), bounded(m.left, kMembersMax), m.min_peers);
-  wire(bounded(m.together, kGroupsNamedMax), m.exchange_bytes);
+  wire(bounded(m.together, kGroupsNamedMax), m.exchange_bytes, m.round_trip);
 }
 void fields(auto& wire, Is<Ask> auto& m) { wire(m.epoch, bounded(m.lost, kMembersMax)); }
 void fields(auto& wire, Is<Report> auto& m) { wire(m.epoch, bounded(m.ops, kOpsOpenMax)); }

@@ -45,6 +45,9 @@ inline constexpr size_t kChunkBytesMax = 4u << 20;
 // tensors of all others, and sends its own as often.
 inline constexpr uint32_t kExchangeBytesMax = 64u << 10;
 inline constexpr size_t kExchangeMembersMax = 32;
+// A round trip from which on a way is long: it has several lanes, which pace what they send, and
+// carries smaller chunks of which more are under way.
+inline constexpr Duration kLongWay = std::chrono::milliseconds(1);
 // Lanes of one link: more do not fill a path better, and each has buffers at both ends.
 inline constexpr uint32_t kLanesMax = 32;
 // One tensor of a collective: offsets and counts stay far inside 64 bits.

@@ -105,12 +105,14 @@ enum class LinkState : uint8_t { kUp = 0, kDown = 1, kUnreachable = 2 };
 
 // Peer -> master: what became of the link to `peer`. kUp and kUnreachable come from the side that
 // dials, kDown from either. After kUnreachable the peer goes on trying. `serial` numbers the
-// connections that the dialler has made, from 1: a word about an older one is no news.
+// connections that the dialler has made, from 1: a word about an older one is no news. `round_trip`
+// in microseconds, of kUp; 0: not measured.
 struct LinkReport {
   PeerId peer;
   LinkState state = LinkState::kDown;
   std::string text;  // "10.0.0.7:48201: connection timed out"
   uint32_t serial = 0;
+  uint32_t round_trip = 0;
   bool operator==(const LinkReport&) const = default;
 };
 
@@ -151,6 +153,7 @@ struct EpochStart {
   uint32_t min_peers = 1;
   std::vector<Settled> together;
   uint32_t exchange_bytes = 0;  // larger all-reduces go around the ring, others are exchanged
+  uint32_t round_trip = 0;      // the longest between neighbours in the ring, in microseconds
   bool operator==(const EpochStart&) const = default;
 };
 

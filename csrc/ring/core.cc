@@ -89,6 +89,17 @@ void RingCore::on(const LinkDown& event, Effects& effects) {
   links_.erase(event.peer);
 }
 
+void RingCore::on(const LanesRest& event, Effects& effects) {
+  Link* const link = find_link(event.peer);
+  if (link == nullptr) return;
+  link->resting = event.lanes;
+  serve(event.peer, *link, effects);
+}
+
+bool RingCore::rests(const Link& link, uint32_t lane) const {
+  return ((link.resting >> lane) & 1) != 0;
+}
+
 RingCore::Link* RingCore::find_link(PeerId peer) {
   const auto at = links_.find(peer);
   return at == links_.end() ? nullptr : &at->second;
@@ -309,12 +320,12 @@ void RingCore::grant(Operation& operation, Effects& effects) {
   effects.push_back(SendFrame{{operation.task.upstream, *operation.credit_lane}, header});
 }
 
-// One that is ready and carries no chunk, else one that is ready at least.
+// One that is ready, carries no chunk and is not to rest, else one that is ready at least.
 std::optional<uint32_t> RingCore::free_lane(const Link& link) const {
   std::optional<uint32_t> any;
   for (uint32_t index = 0; index < link.lanes.size(); ++index) {
     if (!ready(link, link.lanes[index])) continue;
-    if (link.lanes[index].sending.operation == nullptr) return index;
+    if (link.lanes[index].sending.operation == nullptr && !rests(link, index)) return index;
     if (!any) any = index;
   }
   return any;
@@ -331,7 +342,7 @@ void RingCore::enqueue(Operation& operation, Effects& effects) {
 void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
   while (!link.queue.empty()) {
     const auto index = free_lane(link);
-    if (!index || link.lanes[*index].sending.operation != nullptr) return;
+    if (!index || link.lanes[*index].sending.operation != nullptr || rests(link, *index)) return;
     Operation& operation = link.queue.pop();
     const uint64_t id = operation.progress.take();
     link.lanes[*index].sending = {&operation, id};

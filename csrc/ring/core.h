@@ -3,8 +3,9 @@
 // simulator's does: the same class. Rules (DESIGN sections 6, 7; deadlock-freedom I1 to I6):
 //  (1) a chunk leaves only against credit of the neighbour that has posted the same operation with
 //      the same digest;
-//  (2) a link has lanes, which carry one chunk at a time each way: whichever is free takes the next
-//      of the oldest operation that can send; one that cannot holds up no other;
+//  (2) a link has lanes, which carry one chunk at a time each way: whichever is free, and is not to
+//      rest, takes the next of the oldest operation that can send; one that cannot holds up no
+//      other;
 //  (3) nothing of an epoch leaves on a lane before both ends have said Open for it there; frames of
 //      older epochs, and of operations that have ended here, are discarded;
 //  (4) an ended operation is drained in the same step: landings revoked, the chunk being sent
@@ -51,6 +52,10 @@ struct LaneUp {  // with its first lane a link is up
 struct LinkDown {  // with all its lanes
   PeerId peer;
 };
+struct LanesRest {  // these carry no further chunk of ours, all others do
+  PeerId peer;
+  uint32_t lanes = 0;  // a bit each; never all that are up
+};
 struct OpPosted {
   Task task;
 };
@@ -77,7 +82,7 @@ struct ChunkArrived {  // in the landing given last on this lane
 struct ChunkSent {
   LaneId lane;
 };
-using Event = std::variant<EpochBegun, LaneUp, LinkDown, OpPosted, OpEnded, FrameArrived,
+using Event = std::variant<EpochBegun, LaneUp, LinkDown, LanesRest, OpPosted, OpEnded, FrameArrived,
                            ChunkArriving, ChunkArrived, ChunkSent>;
 
 // ---- Effects, in the order in which they must be carried out ----
@@ -188,6 +193,7 @@ class RingCore {
   struct Link {
     bool failed = false;  // FailLink was said: nothing counts until LinkDown
     std::vector<Lane> lanes;
+    uint32_t resting = 0;  // a bit each
     EarlyCredits early;
     SendQueue queue;
     // Of exchanges: what may leave unasked, what waits for that, and what came too early.
@@ -205,6 +211,7 @@ class RingCore {
   void on(const EpochBegun& event, Effects& effects);
   void on(const LaneUp& event, Effects& effects);
   void on(const LinkDown& event, Effects& effects);
+  void on(const LanesRest& event, Effects& effects);
   void on(const OpPosted& event, Effects& effects);
   void on(const OpEnded& event, Effects& effects);
   void on(const FrameArrived& event, Effects& effects);
@@ -241,6 +248,7 @@ class RingCore {
   bool ready(const Link& link, const Lane& lane) const;
   void say_open(LaneId id, Link& link, Effects& effects);
   void grant(Operation& operation, Effects& effects);
+  bool rests(const Link& link, uint32_t lane) const;
   std::optional<uint32_t> free_lane(const Link& link) const;
   void enqueue(Operation& operation, Effects& effects);
   void serve(PeerId peer, Link& link, Effects& effects);

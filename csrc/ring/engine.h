@@ -62,6 +62,8 @@ class Engine {
   };
   Lane& lane_up(PeerId peer, Port& port);
   void link_down(PeerId peer);  // with all its lanes
+  // See LanesRest.
+  void rest(PeerId peer, uint32_t lanes);
   void post(Task task, Memory memory);
   void end(OpEnded end);
 

@@ -25,12 +25,16 @@ constexpr uint64_t kScratchBytesMax = 32u << 20;
 static_assert(kChunkBytesPair <= protocol::kChunkBytesMax &&
               kChunkBytesMany <= protocol::kChunkBytesMax);
 
+// Far away, as many steps may be under way as this much scratch holds; more would only wait.
+constexpr uint64_t kScratchBytesFar = 16u << 20;
+constexpr uint64_t kDepthMax = 64;
+
 uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
 uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
 
 // A function of what all members know, so that all cut alike.
-uint32_t choose_chunk_bytes(Pattern pattern, uint32_t world, uint64_t largest_block) {
-  uint64_t most = world <= 2 ? kChunkBytesPair : kChunkBytesMany;
+uint32_t choose_chunk_bytes(Pattern pattern, uint32_t world, bool far, uint64_t largest_block) {
+  uint64_t most = world <= 2 && !far ? kChunkBytesPair : kChunkBytesMany;
   if (pattern == Pattern::kAllReduce && world > 2) {
     const uint64_t slots = uint64_t{Schedule::kDepth} * (world - 2);
     most = std::clamp(kScratchBytesMax / slots / kAlignment * kAlignment, kChunkBytesMin, most);
@@ -66,7 +70,7 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
       break;
   }
   block_stride_ = largest;
-  chunk_bytes_ = choose_chunk_bytes(shape_.pattern, shape_.world, largest);
+  chunk_bytes_ = choose_chunk_bytes(shape_.pattern, shape_.world, shape_.far, largest);
   if (shape_.pattern == Pattern::kTransfer) {
     for (const uint64_t bytes : shape_.block_bytes) {
       first_steps_.push_back(slices_);
@@ -85,6 +89,11 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
   rounds_ = shape_.pattern == Pattern::kAllReduce   ? 2 * (shape_.world - 1)
             : shape_.pattern == Pattern::kAllGather ? shape_.world - 1
                                                     : 1;
+  if (shape_.far && slots_per_step() > 0) {
+    const uint64_t step_bytes = uint64_t{slots_per_step()} * chunk_bytes_;
+    depth_ = static_cast<uint32_t>(
+        std::clamp<uint64_t>(kScratchBytesFar / step_bytes, kDepth, kDepthMax));
+  }
 }
 
 bool Schedule::in_ring() const {
@@ -220,7 +229,7 @@ bool Schedule::from_scratch(const Unit& sent) const {
 uint32_t Schedule::slot_count() const {
   if (shape_.pattern == Pattern::kExchange) return total_bytes_ > 0 ? shape_.world : 0;
   if (shape_.pattern != Pattern::kAllReduce || rounds_ == 0) return 0;
-  return kDepth * slots_per_step();
+  return depth_ * slots_per_step();
 }
 
 // In one step the accumulating rounds are neighbours, as many as there are slices or fewer: counted
@@ -231,21 +240,21 @@ uint32_t Schedule::slots_per_step() const {
 
 uint32_t Schedule::slot(const Unit& received) const {
   PCCL_DCHECK(action(received) == Action::kAccumulate);
-  return static_cast<uint32_t>(received.step % kDepth) * slots_per_step() +
+  return static_cast<uint32_t>(received.step % depth_) * slots_per_step() +
          received.round % slots_per_step();
 }
 
 uint32_t Schedule::slot_sent(const Unit& sent) const {
   PCCL_DCHECK(from_scratch(sent));
-  return static_cast<uint32_t>((sent.step - 1) % kDepth) * slots_per_step() +
+  return static_cast<uint32_t>((sent.step - 1) % depth_) * slots_per_step() +
          (sent.round - 1) % slots_per_step();
 }
 
-// What arrives in step t leaves in step t + 1, and its slot is taken again in step t + kDepth.
+// What arrives in step t leaves in step t + 1, and its slot is taken again in step t + depth.
 uint64_t Schedule::credit(const Cursor& sent) const {
   const bool scratch_is_enough = shape_.pattern != Pattern::kAllReduce || shape_.world == 2;
   if (scratch_is_enough || sent.at_end) return step_count();
-  return std::min(step_count(), std::max<uint64_t>(sent.step, 1) - 1 + kDepth);
+  return std::min(step_count(), std::max<uint64_t>(sent.step, 1) - 1 + depth_);
 }
 
 // The last round of slice s comes at the end of step s + rounds - 1.

@@ -47,6 +47,8 @@ struct Shape {
   // Elements of the tensor (kAllReduce, kExchange, kBroadcast), of one rank's (kAllGather).
   uint64_t count = 0;
   std::vector<uint64_t> block_bytes;  // kTransfer only: the size of each block
+  // It takes long from one member to the next: chunks are smaller and more of them are under way.
+  bool far = false;
 };
 
 // One chunk of the schedule, as one rank sends or receives it. `id` counts them slice by slice, and
@@ -65,7 +67,7 @@ struct Unit {
 
 class Schedule {
  public:
-  static constexpr uint32_t kDepth = 4;  // steps of scratch: how far upstream may run ahead of us
+  static constexpr uint32_t kDepth = 4;  // depth() of a ring whose members are near each other
 
   explicit Schedule(Shape shape);
   const Shape& shape() const { return shape_; }
@@ -78,6 +80,7 @@ class Schedule {
   uint64_t block_offset(uint32_t block) const;
   uint32_t chunk_bytes() const;
   uint64_t step_count() const;
+  uint32_t depth() const { return depth_; }  // steps of scratch: how far upstream may run ahead
 
   // False: nothing at all leaves (the last of a broadcast, a destination, world 1, no elements).
   bool sends() const;
@@ -139,8 +142,9 @@ class Schedule {
   uint64_t total_bytes_ = 0;   // of all blocks
   uint32_t chunk_bytes_ = 64;
   uint32_t last_chunk_bytes_ = 64;  // kAllReduce: in the last slice
-  uint64_t rounds_ = 0;             // 0: nothing travels at all
-  uint64_t slices_ = 0;             // kTransfer: units of all blocks
+  uint32_t depth_ = kDepth;
+  uint64_t rounds_ = 0;  // 0: nothing travels at all
+  uint64_t slices_ = 0;  // kTransfer: units of all blocks
   // kTransfer: where each block starts in the row of all blocks, and the step of its first unit.
   std::vector<uint64_t> block_offsets_;
   std::vector<uint64_t> first_steps_;  // and the end

@@ -15,6 +15,7 @@
 #include "csrc/base/assert.h"
 #include "csrc/net/loop.h"
 #include "csrc/protocol/limits.h"
+#include "csrc/ring/lane_choice.h"
 #include "csrc/ring/shell_link.h"
 
 namespace pccl::ring {
@@ -27,18 +28,29 @@ constexpr Duration kRetryMax = std::chrono::seconds(1);
 // goes first.
 constexpr size_t kStrangersMax = 256;
 
-// A network that is shared by few: nothing is gained by more than one lane, or by pacing.
-constexpr Duration kLongWay = std::chrono::milliseconds(1);
 // One flow with the buffers of a stock host carries some hundred Mbit/s at this round trip; the
-// longer the way, the less, for the window as for what is lost.
-constexpr Duration kRoundTripPerLane = std::chrono::milliseconds(10);
-constexpr uint32_t kLanesFar = 2;  // at least, over a long way
+// longer the way, the less, for the window as for what is lost. So many lanes are in use at first;
+// how many pay is then measured (lane_choice.h), among a few times as many that are open.
+constexpr Duration kRoundTripPerLane = std::chrono::milliseconds(12);
+constexpr uint32_t kLanesInUseMin = 2;
+constexpr uint32_t kLanesOpen = 3, kLanesOpenMin = 8;
+// In so many round trips a connection finds its speed, or shows it.
+constexpr int kRoundTripsPerWindow = 4;
+constexpr Duration kWindowMin = std::chrono::milliseconds(100);
+// By so much a round trip varies even where nothing queues.
+constexpr Duration kJitter = std::chrono::milliseconds(1);
 
 // Two processes that read the same here are on one machine since its last start.
 uint64_t machine_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
   return std::getline(file, id) ? tag_id(id).value : 0;
+}
+
+// As messages say it: 0 is not known.
+uint32_t microseconds(const ShellLink& link) {
+  const auto way = std::chrono::ceil<std::chrono::microseconds>(link.round_trip().least).count();
+  return static_cast<uint32_t>(std::clamp<int64_t>(way, 0, UINT32_MAX));
 }
 
 }  // namespace
@@ -62,6 +74,13 @@ struct Shell::Inside {
     Duration way{0};                                // there and back, when it came up
     std::optional<net::Endpoint> dialled;           // nothing: the other side has dialled
     std::list<Opening> opening;
+    LaneChoice choice{protocol::kLanesMax};
+    // Since then all lanes in use have always had something to send.
+    struct Window {
+      Instant began;
+      std::vector<uint64_t> sent_before;  // by each lane. Empty: they are finding their speed
+    };
+    std::optional<Window> window;
   };
 
   // Whether a link lives whose other end dials again.
@@ -82,7 +101,11 @@ struct Shell::Inside {
   void drop(PeerId peer);
 
   void widen(PeerId peer);
-  uint32_t lanes_for(Duration way) const;
+  uint32_t lanes_open(Duration way) const;
+  uint32_t lanes_at_first(PeerId peer, Duration way) const;
+  void chunk_sent(const ShellLink& lane);
+  bool queues(const Link& link) const;
+  void window_over(PeerId peer, Link& link, Instant now);
   void open_lane(PeerId peer, Link& link);
   void opened(PeerId peer, std::list<Opening>::iterator opening, Result<net::Socket> result);
 
@@ -98,7 +121,12 @@ struct Shell::Inside {
   void bury(std::unique_ptr<ShellLink> link);
   void close(std::unique_ptr<ShellLink> link);
   void report_up(const ShellLink& link) {
-    callbacks.on_link({link.peer(), LinkState::kUp, {}, link.serial()});
+    callbacks.on_link({link.peer(), LinkState::kUp, {}, link.serial(), microseconds(link)});
+  }
+  ShellLink::Callbacks watched(std::function<void(ShellLink&)> on_introduced,
+                               std::function<void(ShellLink&, Status)> on_ended) {
+    return {std::move(on_introduced), std::move(on_ended),
+            [this](const ShellLink& lane) { chunk_sent(lane); }};
   }
   Counters count() const;
 
@@ -115,6 +143,7 @@ struct Shell::Inside {
   std::list<std::unique_ptr<ShellLink>> strangers;  // oldest first
   std::map<PeerId, Link> links;
   std::vector<PeerId> neighbours;
+  std::map<PeerId, uint32_t> learnt;               // how many lanes of a link to a peer pay
   std::map<PeerId, Probe> probes;                  // only of links that are up
   std::vector<std::unique_ptr<ShellLink>> buried;  // closed, perhaps on the stack still
   uint32_t serials = 0;                            // of connections that we have made
@@ -176,7 +205,7 @@ void Shell::Inside::connected(PeerId peer, Result<net::Socket> result) {
   };
   dial.link = std::make_unique<ShellLink>(loop, std::move(result.value()), identity,
                                           ShellLink::Target{peer, ++serials}, net::text(dial.at),
-                                          ShellLink::Callbacks{on_introduced, on_ended});
+                                          watched(on_introduced, on_ended));
 }
 
 void Shell::Inside::unreachable(PeerId peer, const std::string& why) {
@@ -208,15 +237,69 @@ void Shell::Inside::widen(PeerId peer) {
   const bool near = std::find(neighbours.begin(), neighbours.end(), peer) != neighbours.end();
   if (at == links.end() || !near || !at->second.dialled) return;
   Link& link = at->second;
-  const size_t wanted = lanes_for(link.way);
+  const size_t wanted = lanes_open(link.way);
   while (link.lanes.size() + link.opening.size() < wanted) open_lane(peer, link);
 }
 
-uint32_t Shell::Inside::lanes_for(Duration way) const {
+uint32_t Shell::Inside::lanes_open(Duration way) const {
   if (options.lanes > 0) return options.lanes;
-  if (way < kLongWay) return 1;
-  const auto several = static_cast<uint32_t>((way + kRoundTripPerLane) / kRoundTripPerLane);
-  return std::clamp(several, kLanesFar, protocol::kLanesMax);
+  if (way < protocol::kLongWay) return 1;
+  const auto several = static_cast<uint32_t>(way / kRoundTripPerLane + 1);
+  return std::clamp(kLanesOpen * several, kLanesOpenMin, protocol::kLanesMax);
+}
+
+uint32_t Shell::Inside::lanes_at_first(PeerId peer, Duration way) const {
+  if (options.lanes > 0) return options.lanes;
+  const auto known = learnt.find(peer);
+  if (known != learnt.end()) return known->second;
+  return std::max(static_cast<uint32_t>(way / kRoundTripPerLane + 1), kLanesInUseMin);
+}
+
+// Cuts the time in which nothing but the network holds us up into windows.
+void Shell::Inside::chunk_sent(const ShellLink& lane) {
+  const auto at = links.find(lane.peer());
+  if (options.lanes > 0 || at == links.end() || at->second.way < protocol::kLongWay) return;
+  Link& link = at->second;
+  const auto own = std::find_if(link.lanes.begin(), link.lanes.end(),
+                                [&](const auto& one) { return one.get() == &lane; });
+  if (link.choice.rests(static_cast<uint32_t>(own - link.lanes.begin()))) return;
+  if (lane.idle()) return link.window.reset();
+  const Instant now = monotonic_now();
+  if (!link.window) {
+    link.window = Link::Window{now, {}};
+  } else if (now - link.window->began >= std::max(kRoundTripsPerWindow * link.way, kWindowMin)) {
+    window_over(lane.peer(), link, now);
+  }
+}
+
+// Whether lanes in use take longer than they could, most of them.
+bool Shell::Inside::queues(const Link& link) const {
+  int longer = 0, as_ever = 0;
+  for (uint32_t index = 0; index < link.lanes.size(); ++index) {
+    if (link.choice.rests(index)) continue;
+    const net::Socket::RoundTrip way = link.lanes[index]->round_trip();
+    ++(way.smoothed > way.least + way.least / 8 + kJitter ? longer : as_ever);
+  }
+  return longer > as_ever;
+}
+
+void Shell::Inside::window_over(PeerId peer, Link& link, Instant now) {
+  const Link::Window before = *std::exchange(link.window, std::nullopt);
+  const double seconds = to_seconds(now - before.began);
+  std::vector<uint64_t> sent, rates;
+  for (uint32_t index = 0; index < link.lanes.size(); ++index) {
+    if (!link.choice.rests(index) && link.lanes[index]->idle()) return;
+    sent.push_back(link.lanes[index]->counters().bytes_sent);
+  }
+  link.window = Link::Window{now, sent};
+  if (before.sent_before.size() != sent.size()) return;
+  for (size_t index = 0; index < sent.size(); ++index) {
+    const auto bytes = static_cast<double>(sent[index] - before.sent_before[index]);
+    rates.push_back(static_cast<uint64_t>(bytes / seconds));
+  }
+  link.choice.window(rates, queues(link));
+  learnt[peer] = link.choice.wanted();
+  engine.rest(peer, link.choice.resting());
 }
 
 void Shell::Inside::open_lane(PeerId peer, Link& link) {
@@ -247,10 +330,10 @@ void Shell::Inside::opened(PeerId peer, std::list<Opening>::iterator opening,
     bury(std::move(opening->lane));
     links.at(peer).opening.erase(opening);
   };
-  opening->lane = std::make_unique<ShellLink>(loop, std::move(result.value()), identity,
-                                              ShellLink::Target{peer, link.first().serial(), true},
-                                              net::text(*link.dialled),
-                                              ShellLink::Callbacks{on_introduced, on_ended});
+  opening->lane =
+      std::make_unique<ShellLink>(loop, std::move(result.value()), identity,
+                                  ShellLink::Target{peer, link.first().serial(), true},
+                                  net::text(*link.dialled), watched(on_introduced, on_ended));
 }
 
 // ---- Those who dial us ----
@@ -270,7 +353,7 @@ void Shell::Inside::accepted(net::Socket socket) {
     strangers.erase(at);
   };
   *at = std::make_unique<ShellLink>(loop, std::move(socket), identity, ShellLink::Target{}, address,
-                                    ShellLink::Callbacks{on_introduced, on_ended});
+                                    watched(on_introduced, on_ended));
 }
 
 // When both dial each other at once, the connection that the higher id made stays.
@@ -309,8 +392,9 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
   if (dial != dials.end()) joined.dialled = dial->second.at;
   const bool dialled = end_dial(peer);
   ShellLink& first = *joined.lanes.front();
-  joined.way = first.round_trip();
-  if (joined.way >= kLongWay) first.suit_long_way();
+  joined.way = first.round_trip().least;
+  joined.choice = LaneChoice(lanes_at_first(peer, joined.way));
+  if (joined.way >= protocol::kLongWay) first.suit_long_way();
   first.join(engine);
   if (!dialled) return;
   report_up(first);
@@ -319,8 +403,10 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
 
 void Shell::Inside::join_further(Link& link, std::unique_ptr<ShellLink> lane) {
   ShellLink& joined = *link.lanes.emplace_back(std::move(lane));
-  if (link.way >= kLongWay) joined.suit_long_way();
+  if (link.way >= protocol::kLongWay) joined.suit_long_way();
   joined.join(engine);
+  link.choice.set_up(static_cast<uint32_t>(link.lanes.size()));
+  engine.rest(joined.peer(), link.choice.resting());
 }
 
 // Returns whether there was one.

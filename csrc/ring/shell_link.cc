@@ -23,7 +23,12 @@ ShellLink::ShellLink(net::Loop& loop, net::Socket socket, const Identity& identi
       }) {
   lane_ = std::make_unique<net::Lane>(
       loop, std::move(socket), *this, checked_,
-      net::Lane::Callbacks{.on_sent = [this] { sink_->chunk_sent(); },
+      net::Lane::Callbacks{.on_sent =
+                               [this] {
+                                 sink_->chunk_sent();
+                                 if (lane_ != nullptr && callbacks_.on_chunk_sent)
+                                   callbacks_.on_chunk_sent(*this);
+                               },
                            .on_failed = [this](Status why) { end(std::move(why)); }});
   hello_timer_.arm(monotonic_now() + protocol::kHelloTimeout);
   if (dialled_) lane_->send(hello(FrameType::kHello));
@@ -110,8 +115,8 @@ bool ShellLink::tick() {
   return !silence_.too_long();
 }
 
-Duration ShellLink::round_trip() const {
-  return lane_ == nullptr ? Duration::zero() : lane_->socket().round_trip();
+net::Socket::RoundTrip ShellLink::round_trip() const {
+  return lane_ == nullptr ? net::Socket::RoundTrip{} : lane_->socket().round_trip();
 }
 
 void ShellLink::suit_long_way() {

@@ -32,6 +32,8 @@ class ShellLink : public Port, public net::FrameSink {
     std::function<void(ShellLink&)> on_introduced;
     // The lane is closed. Destroy the link on a later turn of the loop.
     std::function<void(ShellLink&, Status)> on_ended;
+    // A chunk has left, and perhaps another one has begun.
+    std::function<void(ShellLink&)> on_chunk_sent = {};
   };
   // What one connects to is what one has dialled; who is dialled learns it.
   struct Target {
@@ -46,15 +48,16 @@ class ShellLink : public Port, public net::FrameSink {
   PeerId peer() const { return target_.peer; }
   uint32_t serial() const { return target_.serial; }
   bool further() const { return target_.further; }
-  // As measured by the system when it connected, and since. Zero if it is closed.
-  Duration round_trip() const;
+  // Zero if it is closed.
+  net::Socket::RoundTrip round_trip() const;
   void suit_long_way();
   // Completes the introduction: a lane of `engine` from here on, until its link_down().
   void join(Engine& engine);
   // Nothing is called back any more, no lent byte touched. May be called from any callback, not the
   // destructor.
   void close();
-  void ping();  // asks for a sign of life
+  void ping();                                                     // asks for a sign of life
+  bool idle() const { return lane_ == nullptr || lane_->idle(); }  // sends no chunk
   // A tick has passed. False: nothing was heard for too long.
   bool tick();
   net::Lane::Counters counters() const;

@@ -36,6 +36,7 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
     world.wire = {.delay_min = std::chrono::milliseconds(1),
                   .delay_max = std::chrono::milliseconds(40)};
   }
+  if (random.once_in(3)) world.round_trip = 50'000;
   world.plant = options.plant;
   return world;
 }

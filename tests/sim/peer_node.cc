@@ -336,12 +336,24 @@ void PeerNode::add_lane(Link& link, const std::shared_ptr<Wire>& wire) {
   };
   wire->attach(link.side,
                {.sink = link.lanes.back().sink.get(),
-                .on_chunk_sent = [&lane] { lane.chunk_sent(); },
+                .on_chunk_sent =
+                    [this, peer = other.id_, &lane] {
+                      lane.chunk_sent();
+                      let_lanes_rest(peer);
+                    },
                 .on_bad_frame = [fail](Status why) { fail(why.message); },
                 .stopped = [this] { return stopped_; },
                 .cut_off = [this, &other] { return !world_.network().open(other.port_, port_); },
                 .late = [this] { return late(); },
                 .on_refused = [fail] { fail("connection reset"); }});
+}
+
+// Any but all of them, at any time.
+void PeerNode::let_lanes_rest(PeerId peer) {
+  const auto at = links_.find(peer);
+  if (at == links_.end() || at->second.lanes.size() == 1 || !world_.random().once_in(10)) return;
+  const uint64_t all = (uint64_t{1} << at->second.lanes.size()) - 1;
+  engine_.rest(peer, static_cast<uint32_t>(world_.random().below(all)));
 }
 
 // None, or a few more, at any time.
@@ -370,7 +382,8 @@ void PeerNode::open_lanes(PeerNode& other, const std::shared_ptr<Wire>& first) {
 }
 
 void PeerNode::tell_up(PeerId peer) {
-  report({peer, protocol::LinkState::kUp, "", links_.at(peer).wire->serial});
+  report({peer, protocol::LinkState::kUp, "", links_.at(peer).wire->serial,
+          world_.options().round_trip});
 }
 
 void PeerNode::report(const protocol::LinkReport& report) {

@@ -85,6 +85,7 @@ class PeerNode {
   void link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, int side, bool dialled);
   Link* link_on(PeerNode& other, const std::shared_ptr<Wire>& wire);
   void add_lane(Link& link, const std::shared_ptr<Wire>& wire);
+  void let_lanes_rest(PeerId peer);
   void open_lanes(PeerNode& other, const std::shared_ptr<Wire>& first);
   void link_closed(PeerNode& other, const std::shared_ptr<Wire>& wire, const std::string& why);
   void link_lost(PeerId peer, const std::string& why);

@@ -64,6 +64,7 @@ struct WorldOptions {
   Bug plant = Bug::kNone;
   bool loopback_only = true;
   uint32_t exchange_bytes = 0;
+  uint32_t round_trip = 0;  // microseconds, as the peers say it of all links
 };
 
 class World {

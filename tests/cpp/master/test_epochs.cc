@@ -280,6 +280,41 @@ TEST_F(EpochsTest, ARenewalEndsAnEpochAndBeginsTheNextAtOnce) {
   begin(1, 1);  // again, under its number
 }
 
+TEST_F(EpochsTest, SaysHowLongTheWayIsBetweenNeighbours) {
+  found(3);
+  uint32_t serial = 1;
+  const auto measured = [&](uint32_t a, uint32_t b, uint32_t microseconds) {
+    const PeerId dialler = membership.links.dialler(peer_id(a), peer_id(b));
+    const PeerId other = dialler == peer_id(a) ? peer_id(b) : peer_id(a);
+    membership.links.report(dialler, {other, protocol::LinkState::kUp, "", ++serial, microseconds});
+  };
+  const auto renewed = [&] {
+    epochs.renew();
+    advance();
+    for (uint32_t number = 1; number <= 3; ++number) report(number, {});
+    advance();
+    epochs.persisted(context.tokens);
+    uint32_t way = 0;
+    for (const Effect& effect : effects) {
+      const auto* const send = std::get_if<Send>(&effect);
+      const auto* const start =
+          send == nullptr ? nullptr : std::get_if<protocol::EpochStart>(&send->message);
+      if (start != nullptr) way = start->round_trip;
+    }
+    effects.clear();
+    return way;
+  };
+  EXPECT_EQ(renewed(), 0u);
+  measured(1, 2, 300);
+  measured(2, 3, 90'000);
+  measured(3, 1, 20'000);
+  EXPECT_EQ(renewed(), 90'000u);
+  measured(2, 3, 5'000);
+  EXPECT_EQ(renewed(), 20'000u);
+  measured(2, 3, 0);
+  EXPECT_EQ(renewed(), 20'000u) << "not measured: as it was";
+}
+
 // Under policy raise an operation that is kept goes on by itself, if all survivors have begun it.
 TEST_F(EpochsTest, WhatIsKeptOutlivesALossAndTheGroupStaysBroken) {
   found(3);

@@ -53,6 +53,18 @@ TEST_F(LinksTest, IsDownWhenEitherSideSaysSoUntilItIsMadeAnew) {
   EXPECT_TRUE(links.linked(kA, kB));
 }
 
+TEST_F(LinksTest, RemembersHowLongTheWayIs) {
+  links.add(kA, kB);
+  EXPECT_EQ(links.round_trip(kA, kB), 0u);
+  links.report(kA, {kB, LinkState::kUp, "", 1, 90'000});
+  EXPECT_EQ(links.round_trip(kB, kA), 90'000u);
+  links.report(kB, {kA, LinkState::kDown, "reset", 1});
+  EXPECT_EQ(links.round_trip(kA, kB), 90'000u) << "until it is measured again";
+  links.report(kA, {kB, LinkState::kUp, "", 2, 70'000});
+  EXPECT_EQ(links.round_trip(kA, kB), 70'000u);
+  EXPECT_EQ(links.round_trip(kA, peer_id(9)), 0u);
+}
+
 // The word of its end got lost.
 TEST_F(LinksTest, ANewConnectionTellsThatTheOldOneHasEnded) {
   links.add(kA, kB);

@@ -297,6 +297,21 @@ TEST_F(Core, ALinkSendsOnAsManyLanesAsItHas) {
   EXPECT_EQ(sent(1), "");
 }
 
+TEST_F(Core, ALaneThatIsToRestTakesNoFurtherChunk) {
+  begin();
+  step(LaneUp{{kDown, 1}});
+  open(kDown, kEpoch, 1);
+  Task large = task(0);
+  large.shape.count = 3 * 16384 * 4;
+  step(OpPosted{large});
+  EXPECT_EQ(credit(kDown, 0, 5), "chunk 0 r0b1s0 to 3; chunk 0 r0b1s1 to 3.1");
+  EXPECT_EQ(step(LanesRest{kDown, 1}), "") << "what is on its way is not disturbed";
+  EXPECT_EQ(sent(), "");
+  EXPECT_EQ(sent(1), "chunk 0 r0b1s2 to 3.1");
+  EXPECT_EQ(step(LanesRest{kDown, 0}), "chunk 0 r0b1s3 to 3") << "it may again";
+  EXPECT_EQ(step(LanesRest{PeerId{77}, 1}), "") << "a link that is not there";
+}
+
 TEST_F(Core, ChunksOfOneOperationOvertakeEachOther) {
   begin();
   step(LaneUp{{kUp, 1}});

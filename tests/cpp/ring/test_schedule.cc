@@ -228,8 +228,11 @@ TEST_P(AllWorlds, AllReduceReducesEveryElementOnceOnEveryRank) {
   for (const uint64_t element_bytes : {1, 2, 4, 8}) {
     for (const uint64_t count : interesting_counts(world)) {
       SCOPED_TRACE(std::to_string(count) + " elements of " + std::to_string(element_bytes));
-      Shape shape{
-          .world = world, .element_bytes = element_bytes, .count = count, .block_bytes = {}};
+      Shape shape{.world = world,
+                  .element_bytes = element_bytes,
+                  .count = count,
+                  .block_bytes = {},
+                  .far = element_bytes == 4};
       PaperWorld ranks(shape, count + world);
       ASSERT_TRUE(ranks.run()) << "it stands still";
       for (uint32_t rank = 0; rank < world && world > 1; ++rank) {
@@ -247,7 +250,9 @@ TEST_P(AllWorlds, CreditNeverDeadlocksInAnyOrder) {
   const uint64_t count =
       uint64_t{world} * (64 << 10) * 11 + 3;  // eight slices: longer than scratch is deep
   for (uint64_t seed = 0; seed < 200; ++seed) {
-    PaperWorld ranks({.world = world, .element_bytes = 1, .count = count, .block_bytes = {}}, seed);
+    const bool far = seed % 4 == 3;
+    PaperWorld ranks(
+        {.world = world, .element_bytes = 1, .count = count, .block_bytes = {}, .far = far}, seed);
     ASSERT_TRUE(ranks.run()) << "seed " << seed;
   }
 }
@@ -372,6 +377,22 @@ TEST(Schedule, ChunksKeepTheirBoundsAndDoNotDependOnTheRank) {
   EXPECT_EQ(
       Schedule({.world = 4, .element_bytes = 4, .count = 1 << 24, .block_bytes = {}}).chunk_bytes(),
       256u << 10);
+}
+
+// 16 MiB under way on a way of 100 ms are more than 1 Gbit/s.
+TEST(Schedule, FarAwayChunksAreSmallAndMoreAreUnderWay) {
+  Shape shape{.world = 2, .element_bytes = 4, .count = 1 << 30, .block_bytes = {}, .far = true};
+  EXPECT_EQ(Schedule(shape).chunk_bytes(), 256u << 10);
+  for (const uint32_t world : {3u, 4u, 6u, 12u, 18u, 128u}) {
+    shape.world = world;
+    const Schedule schedule(shape);
+    const uint64_t scratch = uint64_t{schedule.slot_count()} * schedule.chunk_bytes();
+    EXPECT_GE(schedule.depth(), Schedule::kDepth);
+    EXPECT_EQ(schedule.slot_count(), schedule.depth() * (world - 2));
+    EXPECT_LE(scratch, 34u << 20);
+    EXPECT_GE(scratch, std::min(12u << 20, schedule.chunk_bytes() * 64u)) << world;
+    EXPECT_EQ(schedule.credit({}), schedule.depth());
+  }
 }
 
 TEST(Schedule, FindsUnitsByTheirMarksAndNothingElse) {

@@ -1,0 +1,112 @@
+#include "csrc/ring/lane_choice.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "csrc/base/assert.h"
+
+namespace pccl::ring {
+namespace {
+
+// A connection takes some round trips to find its speed: a window is at least eight.
+constexpr uint32_t kWindowsToSettle = 1;
+constexpr uint32_t kWindowsToJudge = 2;
+constexpr uint32_t kPatienceMax = 256;
+// Flows that share a path differ by a factor of two or so as a matter of course.
+constexpr uint64_t kSlowFactor = 4;
+constexpr uint8_t kSlowWindows = 2;
+constexpr uint16_t kLeftOutFor = 64;
+
+}  // namespace
+
+void LaneChoice::window(std::span<const uint64_t> rates, bool queued) {
+  PCCL_ASSERT(!rates.empty() && rates.size() <= protocol::kLanesMax);
+  const auto up = static_cast<uint32_t>(rates.size());
+  uint64_t rate = 0;
+  for (uint32_t lane = 0; lane < up; ++lane) rate += rests(lane) ? 0 : rates[lane];
+  const uint32_t slow_before = slow_;
+  leave_out_slow(rates);
+  if (slow_ == slow_before) {
+    const auto usable = up - static_cast<uint32_t>(std::popcount(slow_));
+    trial_.instead_of > 0 ? judge(rate) : consider(rate, usable, queued);
+  } else if (trial_.instead_of > 0) {  // it was about other lanes
+    wanted_ = trial_.instead_of;
+    trial_ = {};
+  }
+  choose(up);
+}
+
+void LaneChoice::leave_out_slow(std::span<const uint64_t> rates) {
+  sorted_.clear();
+  for (uint32_t lane = 0; lane < rates.size(); ++lane) {
+    if (!rests(lane)) sorted_.push_back(rates[lane]);
+  }
+  std::sort(sorted_.begin(), sorted_.end());
+  const uint64_t middle = sorted_[sorted_.size() / 2];
+  for (uint32_t lane = 0; lane < rates.size(); ++lane) {
+    const uint32_t bit = uint32_t{1} << lane;
+    if ((slow_ & bit) != 0) {
+      if (++left_out_for_[lane] < kLeftOutFor) continue;
+      slow_ &= ~bit;
+      slow_windows_[lane] = kSlowWindows - 1;  // one window is enough to be left out again
+      continue;
+    }
+    if (rests(lane)) continue;
+    if (rates[lane] * kSlowFactor >= middle) {
+      slow_windows_[lane] = 0;
+    } else if (++slow_windows_[lane] >= kSlowWindows) {
+      slow_ |= bit;
+      left_out_for_[lane] = 0;
+    }
+  }
+}
+
+void LaneChoice::judge(uint64_t rate) {
+  if (++trial_.windows <= kWindowsToSettle) return;
+  trial_.rates += rate;
+  if (trial_.windows < kWindowsToSettle + kWindowsToJudge) return;
+  const uint64_t now = trial_.rates / kWindowsToJudge;
+  const bool was_for_more = wanted_ > trial_.instead_of;
+  Patience& patience = was_for_more ? more_ : fewer_;
+  // More must bring a tenth; fewer may cost next to nothing.
+  const bool pays =
+      was_for_more ? now * 10 > trial_.rate_before * 11 : now * 100 > trial_.rate_before * 97;
+  if (pays) {
+    patience = was_for_more ? Patience{1, 4} : Patience{4, 8};
+  } else {
+    wanted_ = trial_.instead_of;
+    patience.left = patience.after;
+    patience.after = std::min(2 * patience.after, kPatienceMax);
+  }
+  trial_ = {};
+}
+
+void LaneChoice::consider(uint64_t rate, uint32_t usable, bool queued) {
+  const uint32_t used = std::min(wanted_, usable);
+  if (more_.left > 0) --more_.left;
+  if (fewer_.left > 0) --fewer_.left;
+  if (!queued && more_.left == 0 && used < usable) {
+    begin(std::min(used + std::max(used / 2, 1u), usable), rate);
+  } else if (queued && fewer_.left == 0 && used > 1) {
+    begin(used - std::max(used / 4, 1u), rate);
+  }
+}
+
+void LaneChoice::begin(uint32_t wanted, uint64_t rate) {
+  trial_ = {wanted_, rate, 0, 0};
+  wanted_ = wanted;
+}
+
+void LaneChoice::choose(uint32_t up) {
+  resting_ = 0;
+  uint32_t used = 0;
+  for (uint32_t lane = 0; lane < up; ++lane) {
+    const uint32_t bit = uint32_t{1} << lane;
+    const bool use = (slow_ & bit) == 0 && used < wanted_;
+    used += use ? 1 : 0;
+    resting_ |= use ? 0 : bit;
+  }
+}
+
+}  // namespace pccl::ring

@@ -1,0 +1,61 @@
+// LaneChoice: which lanes of a link carry chunks one way. Pure: it hears how much each lane carried
+// in windows of time in which every lane in use always had something to send.
+// Where nothing queues on the way it tries more lanes, where something does, fewer, and keeps what
+// pays. One that is much slower than the others it leaves out: whoever waits for its chunk waits
+// for all. What was tried in vain is tried again, ever more rarely, because networks change.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "csrc/protocol/limits.h"
+
+namespace pccl::ring {
+
+class LaneChoice {
+ public:
+  // In use: so many, as far as they are there.
+  explicit LaneChoice(uint32_t first) : wanted_(first) {}
+
+  void set_up(uint32_t lanes) { choose(lanes); }
+  // Bytes per second, of each lane that is up; of those that rest it does not matter. `queued`: on
+  // the way something stands in a queue.
+  void window(std::span<const uint64_t> rates, bool queued);
+  bool rests(uint32_t lane) const { return ((resting_ >> lane) & 1) != 0; }
+  // A bit for each lane that rests. Never all that are up.
+  uint32_t resting() const { return resting_; }
+  // So many are in use, if they are there: for the next link to this peer.
+  uint32_t wanted() const { return wanted_; }
+
+ private:
+  // What is being tried: `wanted_` lanes instead of `instead_of`.
+  struct Trial {
+    uint32_t instead_of = 0;  // 0: nothing is
+    uint64_t rate_before = 0;
+    uint32_t windows = 0;
+    uint64_t rates = 0;  // the sum of those that count
+  };
+  // Windows until the same is tried again: more after each vain attempt.
+  struct Patience {
+    uint32_t left, after;
+  };
+
+  void leave_out_slow(std::span<const uint64_t> rates);
+  void judge(uint64_t rate);
+  void consider(uint64_t rate, uint32_t usable, bool queued);
+  void begin(uint32_t wanted, uint64_t rate);
+  void choose(uint32_t up);
+
+  uint32_t wanted_;
+  uint32_t resting_ = 0;
+  uint32_t slow_ = 0;                                         // lanes that are left out
+  std::array<uint8_t, protocol::kLanesMax> slow_windows_{};   // in a row
+  std::array<uint16_t, protocol::kLanesMax> left_out_for_{};  // windows
+  Trial trial_;
+  Patience more_{2, 4}, fewer_{8, 8};
+  std::vector<uint64_t> sorted_;
+};
+
+}  // namespace pccl::ring

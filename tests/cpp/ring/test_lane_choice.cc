@@ -1,0 +1,140 @@
+#include "csrc/ring/lane_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <random>
+#include <vector>
+
+namespace pccl::ring {
+namespace {
+
+// A path that all lanes share, each of which carries so much at most.
+struct Path {
+  uint64_t capacity;
+  uint64_t of_a_lane;
+  uint32_t lanes = 32;
+  uint32_t slow_lane = 99;
+  double noise = 0.05;
+
+  // One window: what the lanes in use carry.
+  uint64_t carry(LaneChoice& choice, std::mt19937_64& random) const {
+    std::uniform_real_distribution<double> chance(1 - noise, 1 + noise);
+    uint32_t used = 0;
+    for (uint32_t lane = 0; lane < lanes; ++lane) used += choice.rests(lane) ? 0 : 1;
+    EXPECT_GE(used, 1u);
+    std::vector<uint64_t> rates(lanes, 0);
+    uint64_t sum = 0;
+    for (uint32_t lane = 0; lane < lanes; ++lane) {
+      if (choice.rests(lane)) continue;
+      const uint64_t share = std::min(of_a_lane, capacity / used) / (lane == slow_lane ? 10 : 1);
+      rates[lane] = static_cast<uint64_t>(static_cast<double>(share) * chance(random));
+      sum += rates[lane];
+    }
+    choice.window(rates, used * of_a_lane > capacity);
+    return sum;
+  }
+};
+
+constexpr uint64_t kMegabit = 125'000;
+
+uint32_t used(const LaneChoice& choice, uint32_t lanes) {
+  const uint32_t up = lanes == 32 ? ~0u : (1u << lanes) - 1;
+  return static_cast<uint32_t>(std::popcount(~choice.resting() & up));
+}
+
+TEST(LaneChoice, UsesMoreLanesWhileTheyPay) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    LaneChoice choice(2);
+    const Path lossy{.capacity = 1500 * kMegabit, .of_a_lane = 60 * kMegabit};
+    uint64_t last = 0;
+    for (int window = 0; window < 40; ++window) last = lossy.carry(choice, random);
+    EXPECT_GT(last, 1300 * kMegabit) << "seed " << seed;
+  }
+}
+
+TEST(LaneChoice, UsesFewerLanesWhereFewerDo) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    LaneChoice choice(20);
+    const Path clean{.capacity = 1000 * kMegabit, .of_a_lane = 500 * kMegabit};
+    uint64_t sum = 0;
+    for (int window = 0; window < 400; ++window) sum += clean.carry(choice, random);
+    EXPECT_LE(choice.wanted(), 8u) << "seed " << seed;
+    EXPECT_GE(choice.wanted(), 2u) << "seed " << seed;
+    EXPECT_GT(sum / 400, 950 * kMegabit) << "trying costs next to nothing";
+  }
+}
+
+TEST(LaneChoice, LeavesOutALaneThatIsMuchSlower) {
+  std::mt19937_64 random(1);
+  LaneChoice choice(8);
+  const Path path{
+      .capacity = 10'000 * kMegabit, .of_a_lane = 100 * kMegabit, .lanes = 8, .slow_lane = 3};
+  for (int window = 0; window < 2; ++window) {
+    EXPECT_FALSE(choice.rests(3));
+    path.carry(choice, random);
+  }
+  EXPECT_TRUE(choice.rests(3));
+  EXPECT_EQ(used(choice, 8), 7u);
+  int tried = 0;  // it may have become as fast as the others: seldom
+  for (int window = 0; window < 640; ++window) {
+    path.carry(choice, random);
+    tried += choice.rests(3) ? 0 : 1;
+  }
+  EXPECT_GE(tried, 5);
+  EXPECT_LE(tried, 12);
+  const Path mended{.capacity = 10'000 * kMegabit, .of_a_lane = 100 * kMegabit, .lanes = 8};
+  for (int window = 0; window < 130; ++window) mended.carry(choice, random);
+  EXPECT_FALSE(choice.rests(3));
+}
+
+TEST(LaneChoice, OneIsAlwaysInUse) {
+  std::mt19937_64 random(7);
+  for (uint32_t lanes = 1; lanes <= 32; ++lanes) {
+    LaneChoice choice(lanes);
+    const Path wild{.capacity = 100 * kMegabit,
+                    .of_a_lane = 90 * kMegabit,
+                    .lanes = lanes,
+                    .slow_lane = lanes / 2,
+                    .noise = 0.95};
+    for (int window = 0; window < 500; ++window) wild.carry(choice, random);
+  }
+}
+
+// Flows of others hold it up: more of ours carry no more, and nothing queues.
+TEST(LaneChoice, TriesInVainEverMoreRarely) {
+  std::mt19937_64 random(5);
+  LaneChoice choice(4);
+  int tried = 0;
+  for (int window = 0; window < 1000; ++window) {
+    std::vector<uint64_t> rates(8, 0);
+    for (uint32_t lane = 0; lane < 8; ++lane)
+      rates[lane] = choice.rests(lane) ? 0 : 100 * kMegabit / used(choice, 8);
+    choice.window(rates, false);
+    tried += used(choice, 8) > 4 ? 1 : 0;
+  }
+  EXPECT_GT(tried, 10);
+  EXPECT_LT(tried, 40);
+  EXPECT_EQ(choice.wanted(), 4u);
+}
+
+// What is learnt of a link holds for the next one to the same peer, until it does not.
+TEST(LaneChoice, FollowsANetworkThatChanges) {
+  std::mt19937_64 random(3);
+  LaneChoice choice(4);
+  const Path clean{.capacity = 1000 * kMegabit, .of_a_lane = 500 * kMegabit};
+  const Path lossy{.capacity = 1000 * kMegabit, .of_a_lane = 40 * kMegabit};
+  for (int window = 0; window < 200; ++window) clean.carry(choice, random);
+  uint64_t last = 0;
+  for (int window = 0; window < 600; ++window) last = lossy.carry(choice, random);
+  EXPECT_GT(last, 850 * kMegabit);
+  EXPECT_GE(choice.wanted(), 22u);
+  LaneChoice next(choice.wanted());
+  EXPECT_GT(lossy.carry(next, random), 850 * kMegabit);
+}
+
+}  // namespace
+}  // namespace pccl::ring
