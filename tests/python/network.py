@@ -16,11 +16,10 @@ HUB = f"{SUBNET}.1"
 CLONE_NEWNET = 0x40000000
 
 
-class Machine:
-    """One machine on the bridge, at an address of its own."""
+class Namespace:
+    """A network namespace that lives as long as a process holds it open."""
 
-    def __init__(self, number: int) -> None:
-        self._cable = f"cable{number}"
+    def __init__(self) -> None:
         # It waits for the end of its input, which is ours.
         self._holder = subprocess.Popen(
             ["unshare", "--net", "sh", "-c", "echo; exec cat"],
@@ -29,19 +28,43 @@ class Machine:
         )
         assert self._holder.stdout is not None
         self._holder.stdout.readline()
-        self.namespace = f"/proc/{self._holder.pid}/ns/net"
+        self.pid = self._holder.pid
+        self.path = f"/proc/{self.pid}/ns/net"
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return what runs `arguments` inside."""
+        return ["nsenter", f"--net={self.path}", *arguments]
+
+    def run(self, *arguments: str) -> str:
+        """Run a program inside; return what it prints."""
+        done = subprocess.run(
+            self.command(*arguments), check=True, stdout=subprocess.PIPE, text=True
+        )
+        return done.stdout
+
+    def close(self) -> None:
+        self._holder.terminate()
+        self._holder.wait()
+
+
+class Machine:
+    """One machine on the bridge, at an address of its own."""
+
+    def __init__(self, number: int) -> None:
+        self._cable = f"cable{number}"
+        self._inside = Namespace()
+        self.namespace = self._inside.path
         plug = f"plug{number}"
         _ip("link", "add", self._cable, "type", "veth", "peer", "name", plug)
-        _ip("link", "set", plug, "netns", str(self._holder.pid))
+        _ip("link", "set", plug, "netns", str(self._inside.pid))
         _ip("link", "set", self._cable, "master", "bridge", "up")
-        inside = ["nsenter", f"--net={self.namespace}"]
         for command in (
-            ["link", "set", "lo", "up"],
-            ["link", "set", plug, "name", "eth0"],
-            ["address", "add", f"{SUBNET}.{10 + number}/24", "dev", "eth0"],
-            ["link", "set", "eth0", "up"],
+            "link set lo up",
+            f"link set {plug} name eth0",
+            f"address add {SUBNET}.{10 + number}/24 dev eth0",
+            "link set eth0 up",
         ):
-            subprocess.run([*inside, "ip", *command], check=True)
+            self._inside.run("ip", *command.split())
 
     def cut(self) -> None:
         """Lose every packet, silently, until mend()."""

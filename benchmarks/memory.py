@@ -1,0 +1,98 @@
+"""Memory of one all-reduce beyond its tensor: the most that a process held at any time of it.
+
+    .venv/bin/python benchmarks/memory.py --mib 1024 --worlds 2 4
+
+Restore on: what is overwritten is kept until the outcome is settled, so at most one tensor, and
+64 MiB of scratch and buffers. `PCCL_RESTORE=off`: the 64 MiB alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+MIB = 1 << 20
+EXTRA_MIB = 64
+
+
+def status_mib(field: str) -> float:
+    """Return a field of this process's status, in MiB."""
+    found = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def rank_main(init_method: str, mib: int) -> None:
+    """Join, all-reduce once, print the peak beyond what was held before."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("pccl", init_method=init_method)
+    tensor = torch.ones(mib * MIB // 4)
+    dist.all_reduce(torch.ones(1))  # whatever a first call loads is there
+    before = status_mib("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew: man 5 proc
+    dist.all_reduce(tensor)
+    print(status_mib("VmHWM") - before, bool((tensor == dist.get_world_size()).all()), flush=True)
+    dist.destroy_process_group()
+
+
+def measure(mib: int, world: int, restore: str) -> list[float]:
+    """Return the peak of each rank in MiB."""
+    master = subprocess.Popen(
+        [Path(sys.executable).with_name("pccl"), "master", "--host", "127.0.0.1", "--port", "0"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert master.stdout is not None
+    address = master.stdout.readline().split()[-1]
+    init_method = f"pccl://{address}/memory?min_peers={world}"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--rank-of", init_method, "--mib", str(mib)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PCCL_RESTORE": restore, "OMP_NUM_THREADS": "1"},
+        )
+        for _ in range(world)
+    ]
+    peaks = []
+    for process in ranks:
+        out, _ = process.communicate()
+        if process.returncode != 0:
+            raise SystemExit("a rank process failed: see its error above")
+        peak, right = out.split()
+        assert right == "True", "wrong sum"
+        peaks.append(float(peak))
+    master.terminate()
+    master.wait(timeout=10)
+    return peaks
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mib", type=int, default=1024, help="of the tensor")
+    parser.add_argument("--worlds", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--rank-of", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.rank_of:
+        rank_main(given.rank_of, given.mib)
+        return
+    print("| world | restore | most beyond the tensor, MiB | goal |\n|---|---|---|---|")
+    for world in given.worlds:
+        for restore in ("on", "off"):
+            goal = EXTRA_MIB + (given.mib if restore == "on" else 0)
+            most = max(measure(given.mib, world, restore))
+            print(f"| {world} | {restore} | {most:.0f} | {goal} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""A wide-area network on one machine: hosts in namespaces, links in user space (emulator.cc).
+
+    sudo .venv/bin/python benchmarks/wan/lab.py benchmarks/wan/atlantic.toml
+
+prints what the network does to ping and to iperf3: round trips, one flow, several, both ways.
+A scenario names regions and the ways between them:
+
+    hosts = ["europe", "america"]     # the region of each host
+    uplink_mbit = 0                   # of each host; 0: unlimited
+
+    [[way]]                           # both ways alike, or one way with `one_way = true`
+    from = "europe"
+    to = "america"
+    rtt_ms = 90.0
+    mbit = 1500.0                     # of each pair of hosts
+    queue_ms = 50.0                   # of that rate
+    loss = 2e-5                       # chance of a packet
+
+Needs root, TUN, iproute2, iperf3 and a C++ compiler. Nothing stays behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import tomllib
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python"))
+
+from network import Namespace
+
+HERE = Path(__file__).resolve().parent
+SUBNET = "10.88.0"
+SETTINGS = (
+    "net.ipv4.tcp_congestion_control=cubic",
+    "net.ipv4.tcp_no_metrics_save=1",  # what a connection has learned is not passed on to the next
+)
+# Beyond these a result says more of the emulator than of what it carries.
+CORE_SHARE_MAX = 0.85
+LATE_SHARE_MAX = 0.01  # a virtual machine whose processor is shared with others misses this often
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What the emulator saw.
+
+    Attributes:
+        core: the share of a core that each of its threads was busy.
+        late: the share of packets that it passed on more than a millisecond too late.
+        dropped: by a device, because the emulator did not keep up.
+        lost: the share that was lost by chance, or found a queue full.
+    """
+
+    core: float
+    late: float
+    dropped: int
+    lost: float
+
+    @property
+    def sound(self) -> bool:
+        """Whether results of this run may be used."""
+        return self.core <= CORE_SHARE_MAX and self.late <= LATE_SHARE_MAX and self.dropped == 0
+
+    def __str__(self) -> str:
+        verdict = "sound" if self.sound else "NOT SOUND: the emulator was too slow"
+        return (
+            f"emulator: {self.core:.2f} of a core, {self.late:.2%} late, {self.dropped} dropped by "
+            f"devices, {self.lost:.4%} of packets lost; {verdict}"
+        )
+
+
+class Host:
+    """One machine: a network namespace with a device that the emulator has made."""
+
+    def __init__(self, number: int) -> None:
+        self.address = f"{SUBNET}.{10 + number}"
+        self.inside = Namespace()
+
+    def configure(self) -> None:
+        """Give the device that is there by now its address."""
+        for command in (
+            "ip link set lo up",
+            f"ip address add {self.address}/24 dev wan0",
+            "ip link set wan0 txqueuelen 10000 mtu 1500 up",
+        ):
+            self.inside.run(*command.split())
+        for setting in SETTINGS:
+            self.inside.run("sysctl", "-qw", setting)
+
+    def drops(self) -> int:
+        """Packets that its device has thrown away."""
+        words = self.inside.run("cat", "/proc/net/dev")
+        line = next(line for line in words.splitlines() if "wan0:" in line).split(":")[1].split()
+        return int(line[3]) + int(line[11])
+
+
+class Lab:
+    """A scenario that runs, as a context."""
+
+    def __init__(self, scenario: Path) -> None:
+        self.scenario: dict[str, Any] = tomllib.loads(scenario.read_text())
+        self.hosts: list[Host] = []
+        self._emulator: subprocess.Popen[str] | None = None
+        self._folder = tempfile.mkdtemp(prefix="pccl-wan-")
+        self.report: Report | None = None
+
+    def __enter__(self) -> Lab:
+        program = Path(self._folder) / "emulator"
+        subprocess.run(
+            ["c++", "-std=c++20", "-O2", "-pthread", "-o", program, HERE / "emulator.cc"],
+            check=True,
+        )
+        self.hosts = [Host(number) for number in range(len(self.scenario["hosts"]))]
+        self._emulator = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        plan = "\n".join([*self._plan(), "go", ""])
+        _input(self._emulator).write(plan)
+        _input(self._emulator).flush()
+        if _output(self._emulator).readline().strip() != "ready":
+            raise SystemExit("the emulator has not started: see its error above")
+        for host in self.hosts:
+            host.configure()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._emulator is not None:
+            dropped = sum(host.drops() for host in self.hosts)
+            _input(self._emulator).close()
+            seen = json.loads(_output(self._emulator).read())
+            self._emulator.wait()
+            packets = max(seen["packets"], 1)
+            self.report = Report(
+                core=seen["cpu"] / seen["wall"] / seen["threads"],
+                late=seen["late"] / max(seen["delivered"], 1),
+                dropped=dropped + seen["refused"],
+                lost=(seen["lost"] + seen["overflowed"]) / packets,
+            )
+        for host in self.hosts:
+            host.inside.close()
+        shutil.rmtree(self._folder)
+
+    def _plan(self) -> list[str]:
+        regions = self.scenario["hosts"]
+        uplink = self.scenario.get("uplink_mbit", 0)
+        lines = [f"host {host.inside.path} {host.address} {uplink}" for host in self.hosts]
+        for i, source in enumerate(regions):
+            for j, target in enumerate(regions):
+                if i == j:
+                    continue
+                way = self._way(source, target)
+                queue_kib = way["mbit"] * 125 * way["queue_ms"] / 1024
+                lines.append(
+                    f"path {i} {j} {way['mbit']} {way['rtt_ms'] / 2} {queue_kib} {way['loss']}"
+                )
+        return lines
+
+    def _way(self, source: str, target: str) -> dict[str, Any]:
+        """The last that fits counts."""
+        found: dict[str, Any] | None = None
+        for way in self.scenario["way"]:
+            straight = (way["from"], way["to"]) == (source, target)
+            back = (way["to"], way["from"]) == (source, target) and not way.get("one_way", False)
+            if straight or back:
+                found = way
+        if found is None:
+            raise SystemExit(f"the scenario has no way from {source} to {target}")
+        return found
+
+
+def _input(process: subprocess.Popen[str]) -> IO[str]:
+    assert process.stdin is not None
+    return process.stdin
+
+
+def _output(process: subprocess.Popen[str]) -> IO[str]:
+    assert process.stdout is not None
+    return process.stdout
+
+
+# ---- What the network does to ordinary programs --------------------------------------------------
+
+
+def ping(lab: Lab, source: int, target: int) -> float:
+    """Return the median round trip in milliseconds."""
+    out = lab.hosts[source].inside.run("ping", "-c", "11", "-i", "0.05", lab.hosts[target].address)
+    times = sorted(
+        float(line.split("time=")[1].split()[0]) for line in out.splitlines() if "time=" in line
+    )
+    return times[len(times) // 2]
+
+
+def iperf(
+    lab: Lab,
+    source: int,
+    target: int,
+    *,
+    streams: int,
+    both_ways: bool = False,
+    pace_mbit: float = 0.0,
+    seconds: float = 8.0,
+) -> tuple[float, float]:
+    """Return Mbit/s from source to target and, both ways, back; the first seconds are left out."""
+    # It says when it listens, if its output is a terminal or it is told to be quick about it.
+    server = subprocess.Popen(
+        lab.hosts[target].inside.command("iperf3", "-s", "-1", "--forceflush"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    while "listening" not in _output(server).readline():
+        pass
+    # With many streams both ways iperf3 has been seen to wait for its own end for ever.
+    arguments = ["timeout", str(seconds + 20), "iperf3", "-J", "-c", lab.hosts[target].address]
+    arguments += ["-t", str(seconds), "-O", "3"]
+    arguments += ["-P", str(streams)]
+    if both_ways:
+        arguments.append("--bidir")
+    if pace_mbit > 0:
+        arguments += ["--fq-rate", f"{pace_mbit}M"]
+    result = json.loads(lab.hosts[source].inside.run(*arguments))
+    server.communicate(timeout=10)
+    there = result["end"]["sum_received"]["bits_per_second"] / 1e6
+    back = 0.0
+    if both_ways:
+        back = result["end"]["sum_received_bidir_reverse"]["bits_per_second"] / 1e6
+    return there, back
+
+
+def main() -> None:
+    """Show what ping and iperf3 find in a scenario."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("scenario", type=Path)
+    parser.add_argument("--from", dest="source", type=int, default=0, help="a host")
+    parser.add_argument("--to", dest="target", type=int, default=1, help="another")
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 8, 16])
+    options = parser.parse_args()
+    source, target = options.source, options.target
+    lab = Lab(options.scenario)
+    with lab:
+        print(f"round trip {ping(lab, source, target):.1f} ms")
+        for streams in options.streams:
+            one_way, _ = iperf(lab, source, target, streams=streams)
+            there, back = iperf(lab, source, target, streams=streams, both_ways=True)
+            print(
+                f"{streams:3} streams: one way {one_way:6.0f} Mbit/s, both ways {there:6.0f} and "
+                f"{back:6.0f}",
+                flush=True,
+            )
+    print(lab.report)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
