@@ -16,6 +16,9 @@ struct Context {
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
   Duration peer_timeout = protocol::kPeerTimeoutDefault;  // of the run: as its first peer said
   Effects* effects = nullptr;                             // of the step under way
+  // This process was stopped for long, not long ago: who closed its connection may have found us
+  // silent.
+  bool slept = false;
 
   PeerId new_peer() { return {numbered(++peers)}; }
   Epoch new_epoch() { return {numbered(++epochs)}; }

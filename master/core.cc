@@ -60,6 +60,7 @@ struct MasterCore::Inside {
   std::string describe(ConnectionId id);
   bool is_ours(PeerId peer) const;
   void settle();
+  void notice_sleep();
   void forget_groups();
 
   Context context;
@@ -68,7 +69,9 @@ struct MasterCore::Inside {
   std::optional<Terms> terms;
   Instant now;
   std::optional<Instant> next_tick;
-  bool quiet = false;  // this step changed nothing that others could be waiting for
+  bool awake = false;   // a step was taken
+  Instant slept_until;  // see Context::slept
+  bool quiet = false;   // this step changed nothing that others could be waiting for
 };
 
 // Time begins with the first step, and with it the wait for the members.
@@ -299,6 +302,14 @@ void MasterCore::Inside::on(const Persisted& event) {
   for (auto& [id, group] : groups) group.persisted(event.token);
 }
 
+// Half of what makes peers give up a silent master. Before the first step there was no time.
+void MasterCore::Inside::notice_sleep() {
+  const bool late = next_tick && now >= *next_tick + context.peer_timeout / 2;
+  if (late && awake) slept_until = now + context.peer_timeout;
+  awake = true;
+  context.slept = now < slept_until;
+}
+
 void MasterCore::Inside::on(const TimePassed&) {
   quiet = true;
   if (!next_tick || now < *next_tick) return;
@@ -376,6 +387,7 @@ MasterCore& MasterCore::operator=(MasterCore&&) noexcept = default;
 void MasterCore::step(const Event& event, Instant now, Effects& effects) {
   inside_->now = now;
   inside_->context.effects = &effects;
+  inside_->notice_sleep();
   std::visit([this](const auto& what) { inside_->on(what); }, event);
   inside_->settle();
   inside_->context.effects = nullptr;

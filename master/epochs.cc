@@ -354,15 +354,12 @@ protocol::EpochStart Epochs::start_with(const std::vector<PeerId>& members, Epoc
   return start;
 }
 
-// Between neighbours in the ring. After a restart ways are not measured again: then what there was
-// before holds for those.
+// Between neighbours in the ring.
 uint32_t Epochs::longest_way(const std::vector<PeerId>& ring) const {
   uint32_t longest = 0;
   for (size_t place = 0; place < ring.size(); ++place) {
     const PeerId next = ring[(place + 1) % ring.size()];
-    if (next == ring[place]) continue;
-    const uint32_t way = membership_.links.round_trip(ring[place], next);
-    longest = std::max(longest, way > 0 ? way : told_.start.round_trip);
+    longest = std::max(longest, membership_.links.round_trip(ring[place], next));
   }
   return longest;
 }

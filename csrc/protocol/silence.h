@@ -5,6 +5,8 @@
 // the others when it wakes up.
 #pragma once
 
+#include <cstdint>
+
 #include "csrc/protocol/limits.h"
 
 namespace pccl::protocol {
@@ -29,6 +31,28 @@ class Silence {
   int ticks_max_;
   int silent_ticks_ = 0;  // since anything was heard
   int quiet_ticks_ = 0;   // since anything was said
+};
+
+// Probe: whether a link lives whose other end dials again. It is sent a ping with a number of its
+// own: nothing else is an answer, since what was under way when the other end went away may come
+// for long. Its owner calls look() every tick, or four times a second where ticks are longer.
+class Probe {
+ public:
+  static constexpr int kLooks = 3;
+
+  explicit Probe(uint64_t number) : number_(number) {}
+
+  uint64_t number() const { return number_; }
+  enum class Finding { kUnknown, kAlive, kDead };
+  // `answer`: the number of the last pong on the link.
+  Finding look(uint64_t answer) {
+    if (answer == number_) return Finding::kAlive;
+    return ++looks_ >= kLooks ? Finding::kDead : Finding::kUnknown;
+  }
+
+ private:
+  uint64_t number_;
+  int looks_ = 0;
 };
 
 }  // namespace pccl::protocol

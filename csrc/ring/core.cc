@@ -320,13 +320,14 @@ void RingCore::grant(Operation& operation, Effects& effects) {
   effects.push_back(SendFrame{{operation.task.upstream, *operation.credit_lane}, header});
 }
 
-// One that is ready, carries no chunk and is not to rest, else one that is ready at least.
+// One that is ready, carries no chunk and is not to rest, else one that does not rest, else one
+// that is ready at least.
 std::optional<uint32_t> RingCore::free_lane(const Link& link) const {
   std::optional<uint32_t> any;
   for (uint32_t index = 0; index < link.lanes.size(); ++index) {
     if (!ready(link, link.lanes[index])) continue;
     if (link.lanes[index].sending.operation == nullptr && !rests(link, index)) return index;
-    if (!any) any = index;
+    if (!any || (rests(link, *any) && !rests(link, index))) any = index;
   }
   return any;
 }

@@ -9,8 +9,8 @@
 namespace pccl::ring {
 namespace {
 
-// A connection takes some round trips to find its speed: a window is at least eight.
-constexpr uint32_t kWindowsToSettle = 1;
+// A window is a few round trips: in two a connection finds its speed.
+constexpr uint32_t kWindowsToSettle = 2;
 constexpr uint32_t kWindowsToJudge = 2;
 constexpr uint32_t kPatienceMax = 256;
 // Flows that share a path differ by a factor of two or so as a matter of course.
@@ -31,17 +31,24 @@ void LaneChoice::window(std::span<const uint64_t> rates, bool queued) {
     const auto usable = up - static_cast<uint32_t>(std::popcount(slow_));
     trial_.instead_of > 0 ? judge(rate) : consider(rate, usable, queued);
   } else if (trial_.instead_of > 0) {  // it was about other lanes
+    Patience& patience = wanted_ > trial_.instead_of ? more_ : fewer_;
+    patience.left = patience.after;
     wanted_ = trial_.instead_of;
     trial_ = {};
   }
   choose(up);
 }
 
+bool LaneChoice::settled(uint32_t lane) const { return used_for_[lane] >= kWindowsToSettle; }
+
 void LaneChoice::leave_out_slow(std::span<const uint64_t> rates) {
   sorted_.clear();
   for (uint32_t lane = 0; lane < rates.size(); ++lane) {
-    if (!rests(lane)) sorted_.push_back(rates[lane]);
+    if (rests(lane)) continue;
+    if (used_for_[lane] < kWindowsToSettle) ++used_for_[lane];
+    if (settled(lane)) sorted_.push_back(rates[lane]);
   }
+  if (sorted_.empty()) return;
   std::sort(sorted_.begin(), sorted_.end());
   const uint64_t middle = sorted_[sorted_.size() / 2];
   for (uint32_t lane = 0; lane < rates.size(); ++lane) {
@@ -52,7 +59,7 @@ void LaneChoice::leave_out_slow(std::span<const uint64_t> rates) {
       slow_windows_[lane] = kSlowWindows - 1;  // one window is enough to be left out again
       continue;
     }
-    if (rests(lane)) continue;
+    if (rests(lane) || !settled(lane)) continue;
     if (rates[lane] * kSlowFactor >= middle) {
       slow_windows_[lane] = 0;
     } else if (++slow_windows_[lane] >= kSlowWindows) {
@@ -106,6 +113,7 @@ void LaneChoice::choose(uint32_t up) {
     const bool use = (slow_ & bit) == 0 && used < wanted_;
     used += use ? 1 : 0;
     resting_ |= use ? 0 : bit;
+    if (!use) used_for_[lane] = 0;
   }
 }
 

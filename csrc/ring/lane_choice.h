@@ -27,7 +27,7 @@ class LaneChoice {
   // A bit for each lane that rests. Never all that are up.
   uint32_t resting() const { return resting_; }
   // So many are in use, if they are there: for the next link to this peer.
-  uint32_t wanted() const { return wanted_; }
+  uint32_t wanted() const { return trial_.instead_of > 0 ? trial_.instead_of : wanted_; }
 
  private:
   // What is being tried: `wanted_` lanes instead of `instead_of`.
@@ -42,6 +42,7 @@ class LaneChoice {
     uint32_t left, after;
   };
 
+  bool settled(uint32_t lane) const;
   void leave_out_slow(std::span<const uint64_t> rates);
   void judge(uint64_t rate);
   void consider(uint64_t rate, uint32_t usable, bool queued);
@@ -51,6 +52,7 @@ class LaneChoice {
   uint32_t wanted_;
   uint32_t resting_ = 0;
   uint32_t slow_ = 0;                                         // lanes that are left out
+  std::array<uint8_t, protocol::kLanesMax> used_for_{};       // windows, as far as it matters
   std::array<uint8_t, protocol::kLanesMax> slow_windows_{};   // in a row
   std::array<uint16_t, protocol::kLanesMax> left_out_for_{};  // windows
   Trial trial_;

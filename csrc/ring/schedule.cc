@@ -91,8 +91,8 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
                                                     : 1;
   if (shape_.far && slots_per_step() > 0) {
     const uint64_t step_bytes = uint64_t{slots_per_step()} * chunk_bytes_;
-    depth_ = static_cast<uint32_t>(
-        std::clamp<uint64_t>(kScratchBytesFar / step_bytes, kDepth, kDepthMax));
+    const uint64_t most = std::min(kScratchBytesFar / step_bytes, step_count());
+    depth_ = static_cast<uint32_t>(std::clamp<uint64_t>(most, kDepth, kDepthMax));
   }
 }
 

@@ -34,7 +34,7 @@ constexpr size_t kStrangersMax = 256;
 constexpr Duration kRoundTripPerLane = std::chrono::milliseconds(12);
 constexpr uint32_t kLanesInUseMin = 2;
 constexpr uint32_t kLanesOpen = 3, kLanesOpenMin = 8;
-// In so many round trips a connection finds its speed, or shows it.
+// A window of lane_choice.h.
 constexpr int kRoundTripsPerWindow = 4;
 constexpr Duration kWindowMin = std::chrono::milliseconds(100);
 // By so much a round trip varies even where nothing queues.
@@ -85,8 +85,8 @@ struct Shell::Inside {
 
   // Whether a link lives whose other end dials again.
   struct Probe {
+    protocol::Probe state;
     std::unique_ptr<net::Timer> timer;
-    std::optional<uint64_t> received_before;  // bytes, when it was pinged
   };
 
   Inside(const Options& given, Callbacks called);
@@ -116,7 +116,9 @@ struct Shell::Inside {
   void join_further(Link& link, std::unique_ptr<ShellLink> lane);
   Duration tick() const { return options.peer_timeout / protocol::kTicksPerTimeout; }
   void on_tick();
+  Duration look_every() const { return std::min(tick(), kRetryMax / 4); }
   void probe(PeerId peer);
+  void look(PeerId peer);
   void lost(PeerId peer, const std::string& why);
   void bury(std::unique_ptr<ShellLink> link);
   void close(std::unique_ptr<ShellLink> link);
@@ -147,6 +149,7 @@ struct Shell::Inside {
   std::map<PeerId, Probe> probes;                  // only of links that are up
   std::vector<std::unique_ptr<ShellLink>> buried;  // closed, perhaps on the stack still
   uint32_t serials = 0;                            // of connections that we have made
+  uint64_t numbers = 0;                            // of probes
 };
 
 Shell::Inside::Inside(const Options& given, Callbacks called)
@@ -249,7 +252,7 @@ uint32_t Shell::Inside::lanes_open(Duration way) const {
 }
 
 uint32_t Shell::Inside::lanes_at_first(PeerId peer, Duration way) const {
-  if (options.lanes > 0) return options.lanes;
+  if (options.lanes > 0 || way < protocol::kLongWay) return protocol::kLanesMax;  // all there are
   const auto known = learnt.find(peer);
   if (known != learnt.end()) return known->second;
   return std::max(static_cast<uint32_t>(way / kRoundTripPerLane + 1), kLanesInUseMin);
@@ -433,26 +436,24 @@ void Shell::Inside::on_tick() {
   }
 }
 
-// The peer dials again, so its end may be gone though nobody told ours. First what was under way
-// has time to come: it is no answer.
+// The peer dials again, so its end may be gone though nobody told ours.
 void Shell::Inside::probe(PeerId peer) {
   if (probes.contains(peer)) return;
-  const Duration wait = std::min(tick() * protocol::kTicksPerPing, kRetryMax);
-  Probe& probe = probes[peer];
-  probe.timer = std::make_unique<net::Timer>(loop, [this, peer, wait] {
-    Probe& due = probes.at(peer);
-    ShellLink& link = *links.at(peer).lanes.front();
-    const uint64_t received = link.counters().bytes_received;
-    if (!due.received_before) {
-      due.received_before = received;
-      link.ping();
-      return due.timer->arm(monotonic_now() + (wait - wait / 4));
-    }
-    const auto own = probes.extract(peer);  // lives until this returns
-    if (received == *own.mapped().received_before)
-      lost(peer, "it does not answer on this link, and dials again");
-  });
-  probe.timer->arm(monotonic_now() + wait / 4);
+  ShellLink& link = *links.at(peer).lanes.front();
+  Probe& probe = probes.try_emplace(peer, Probe{protocol::Probe(++numbers), nullptr}).first->second;
+  link.ping(probe.state.number());
+  probe.timer = std::make_unique<net::Timer>(loop, [this, peer] { look(peer); });
+  probe.timer->arm(monotonic_now() + look_every());
+}
+
+void Shell::Inside::look(PeerId peer) {
+  Probe& probe = probes.at(peer);
+  const ShellLink& link = *links.at(peer).lanes.front();
+  using Finding = protocol::Probe::Finding;
+  const Finding finding = probe.state.look(link.last_pong());
+  if (finding == Finding::kUnknown) return probe.timer->arm(monotonic_now() + look_every());
+  const auto own = probes.extract(peer);  // lives until this returns
+  if (finding == Finding::kDead) lost(peer, "it does not answer on this link, and dials again");
 }
 
 void Shell::Inside::lost(PeerId peer, const std::string& why) {

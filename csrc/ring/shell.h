@@ -2,12 +2,12 @@
 // around one Engine. Methods may be called from any thread: they post to the data loop, in order.
 // Callbacks come on the data loop.
 // The happy path: listen, dial what the master says, introduce (kHello, kHelloOk), report the link
-// up, open the epoch, dial further lanes to neighbours in the ring that are far away, move chunks.
+// up, open the epoch, dial further lanes to neighbours in the ring that are far away, move chunks,
+// count what they carry and let those lanes rest that bring nothing.
 // What can go wrong: a dial fails (reported, tried again soon, until forget(); of a further lane:
 // tried again in the next epoch), a stranger connects (closed), a lane fails or falls silent (its
 // link is reported down; never dialled again by itself: the master decides). A second link of a
-// peer is refused while its first one lives; if that gives no sign of life for a tick, it is given
-// up.
+// peer is refused while its first one lives; if that does not answer a ping, it is given up.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,6 @@
 #include "csrc/ring/shell_link.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "csrc/base/assert.h"
@@ -100,9 +101,10 @@ void ShellLink::close() {
   lane_.reset();
 }
 
-void ShellLink::ping() {
+void ShellLink::ping(uint64_t number) {
   FrameHeader header;
   header.type = FrameType::kPing;
+  header.value = number;
   send(header);
   silence_.said();
 }
@@ -149,7 +151,10 @@ void ShellLink::revoke() {
 
 void ShellLink::on_frame(const FrameHeader& header) {
   if (sink_ == nullptr) return introduced_by(header);
-  if (header.type == FrameType::kPong) return;  // it was heard, which is all
+  if (header.type == FrameType::kPong) {
+    last_pong_ = std::max(last_pong_, header.value);  // 0 of an ordinary one; numbers grow
+    return;
+  }
   if (header.type != FrameType::kPing) return sink_->on_frame(header);
   FrameHeader pong;
   pong.type = FrameType::kPong;

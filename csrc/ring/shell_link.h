@@ -56,7 +56,8 @@ class ShellLink : public Port, public net::FrameSink {
   // Nothing is called back any more, no lent byte touched. May be called from any callback, not the
   // destructor.
   void close();
-  void ping();                                                     // asks for a sign of life
+  void ping(uint64_t number = 0);                                  // asks for a sign of life
+  uint64_t last_pong() const { return last_pong_; }                // its number
   bool idle() const { return lane_ == nullptr || lane_->idle(); }  // sends no chunk
   // A tick has passed. False: nothing was heard for too long.
   bool tick();
@@ -88,6 +89,7 @@ class ShellLink : public Port, public net::FrameSink {
   Target target_;
   bool checked_ = true;
   bool joined_ = false;
+  uint64_t last_pong_ = 0;
   Engine::Lane* sink_ = nullptr;  // the engine's, once introduced
   net::Timer hello_timer_;
   protocol::Silence silence_{protocol::kTicksPerLinkSilence};

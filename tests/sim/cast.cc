@@ -86,7 +86,9 @@ void Cast::choose_immortals() {
     PeerNode*& immortal = groups_[group].immortal;
     for (PeerNode* peer : of_group(group)) {
       const Workload& about = workload(*peer);
-      if (immortal == nullptr && (about.is_founder() || about.has_state())) immortal = peer;
+      // Not one that a fault is upon.
+      const bool fit = (about.is_founder() || about.has_state()) && !at_risk(*peer);
+      if (immortal == nullptr && fit) immortal = peer;
     }
     if (immortal != nullptr && (!immortal->alive() || immortal->gone()))
       checker_.violation("P1 " + immortal->name() +

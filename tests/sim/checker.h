@@ -25,7 +25,8 @@ class Checker {
               who + " saw " + outcome);
   }
   // Likewise, but of something that a killed master and a lost peer may take with them: that all
-  // had come to a barrier, or what was answered, is for nobody else to know. Compared at the end.
+  // had come to a barrier, that somebody had not called an operation, or what was answered, is for
+  // nobody else to know. Compared at the end.
   void saw_if_it_survives(const std::string& what, const std::string& who,
                           const std::string& outcome) {
     later_.push_back({what, who, outcome});

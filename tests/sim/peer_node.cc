@@ -16,9 +16,10 @@ constexpr Duration kRetryMax = std::chrono::seconds(1);
 // As in ShellLink: pings are answered by the data loop, and only the rest is the engine's.
 class LaneSink : public net::FrameSink {
  public:
-  LaneSink(ring::Port& port, net::FrameSink& engines) : port_(port), engines_(engines) {}
+  LaneSink(ring::Port& port, net::FrameSink& engines, std::function<void(uint64_t)> on_pong)
+      : port_(port), engines_(engines), on_pong_(std::move(on_pong)) {}
   void on_frame(const net::FrameHeader& header) override {
-    if (header.type == net::FrameType::kPong) return;
+    if (header.type == net::FrameType::kPong) return on_pong_(header.value);
     if (header.type != net::FrameType::kPing) return engines_.on_frame(header);
     net::FrameHeader pong;
     pong.type = net::FrameType::kPong;
@@ -34,6 +35,7 @@ class LaneSink : public net::FrameSink {
  private:
   ring::Port& port_;
   net::FrameSink& engines_;
+  const std::function<void(uint64_t)> on_pong_;
 };
 
 }  // namespace
@@ -328,7 +330,10 @@ void PeerNode::add_lane(Link& link, const std::shared_ptr<Wire>& wire) {
   PeerNode& other = *link.other;
   ring::Port& port = wire->port(link.side);
   ring::Engine::Lane& lane = engine_.lane_up(other.id_, port);
-  link.lanes.push_back({wire, std::make_unique<LaneSink>(port, lane)});
+  const auto on_pong = [this, peer = other.id_](uint64_t number) {
+    last_pong_[peer] = std::max(last_pong_[peer], number);
+  };
+  link.lanes.push_back({wire, std::make_unique<LaneSink>(port, lane, on_pong)});
   const auto fail = [this, &other, own = std::weak_ptr(link.wire)](const std::string& why) {
     data([this, &other, own, why] {
       if (link_on(other, own.lock()) != nullptr) link_lost(other.id_, why);
@@ -452,31 +457,33 @@ void PeerNode::on_tick() {
   }
 }
 
-void PeerNode::ping(const Link& link, Lane& lane) {
+void PeerNode::ping(const Link& link, Lane& lane, uint64_t number) {
   net::FrameHeader header;
   header.type = net::FrameType::kPing;
+  header.value = number;
   lane.wire->port(link.side).send(header);
   lane.silence.said();
 }
 
 // The peer dials again, so its end may be gone though nobody told ours.
 void PeerNode::probe(PeerId peer) {
-  if (!probes_.insert(peer).second) return;
-  const Duration wait = std::min(tick() * protocol::kTicksPerPing, kRetryMax);
-  const auto later = [this, peer, wire = links_.at(peer).wire](
-                         Duration delay, const std::function<void(Link&)>& then) {
-    world_.clockwork().after(delay, [this, peer, wire, then] {
-      run([this, peer, wire, then] {
-        const auto at = links_.find(peer);
-        if (at != links_.end() && at->second.wire == wire) then(at->second);
-      });
-    });
-  };
-  later(wait / 4, [this, peer, wait, later](Link& link) {  // what was under way has come
-    ping(link, link.lanes.front());
-    later(wait - wait / 4, [this, peer, before = link.wire->received(link.side)](Link& pinged) {
-      probes_.erase(peer);
-      if (pinged.wire->received(pinged.side) == before)
+  Link& link = links_.at(peer);
+  const protocol::Probe fresh(++probe_numbers_);
+  if (!probes_.emplace(peer, fresh).second) return;
+  ping(link, link.lanes.front(), fresh.number());
+  look_later(peer, fresh.number());
+}
+
+void PeerNode::look_later(PeerId peer, uint64_t number) {
+  world_.clockwork().after(std::min(tick(), kRetryMax / 4), [this, peer, number] {
+    run([this, peer, number] {
+      const auto at = probes_.find(peer);
+      if (at == probes_.end() || at->second.number() != number) return;
+      using Finding = protocol::Probe::Finding;
+      const Finding finding = at->second.look(last_pong_[peer]);
+      if (finding == Finding::kUnknown) return look_later(peer, number);
+      probes_.erase(at);
+      if (finding == Finding::kDead)
         link_lost(peer, "it does not answer on this link, and dials again");
     });
   });

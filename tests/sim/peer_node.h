@@ -7,7 +7,6 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "csrc/peer/core.h"
@@ -94,8 +93,9 @@ class PeerNode {
   void report(const protocol::LinkReport& report);
   void arm_tick();
   void on_tick();
-  static void ping(const Link& link, Lane& lane);
+  static void ping(const Link& link, Lane& lane, uint64_t number = 0);
   void probe(PeerId peer);
+  void look_later(PeerId peer, uint64_t number);
   Duration late();
   Duration inbox_delay();
   void count_message();
@@ -118,7 +118,9 @@ class PeerNode {
   std::shared_ptr<World::Connection> connection_;
   std::map<PeerId, Link> links_;
   std::map<PeerId, protocol::Dial> dialling_;
-  std::set<PeerId> probes_;
+  std::map<PeerId, protocol::Probe> probes_;
+  std::map<PeerId, uint64_t> last_pong_;
+  uint64_t probe_numbers_ = 0;
   peer::Handle handles_ = 0;
   uint32_t serials_ = 0;                 // of connections to others
   std::map<PeerId, uint32_t> attempts_;  // the one under way to each; 0: none

@@ -115,7 +115,6 @@ void Wire::deliver(int from) {
     under_way_[from].erase(under_way_[from].begin(),
                            under_way_[from].begin() + static_cast<long>(bytes));
     budget -= bytes;
-    received_[to] += bytes;
     const Status status = readers_[to]->filled(bytes);
     if (!status.ok()) {
       if (attached_[to] && ends_[to].on_bad_frame) ends_[to].on_bad_frame(status);

@@ -49,9 +49,8 @@ class Wire : public std::enable_shared_from_this<Wire> {
   // The end's owner is gone: nothing is read or written there any more.
   void detach(int side);
   void pump(int side);  // after a stopped process goes on, or the way to it is open again
-  // Whether anything has arrived there since this was asked last, and how much in all.
+  // Whether anything has arrived there since this was asked last.
   bool take_heard(int side) { return std::exchange(heard_[side], false); }
-  uint64_t received(int side) const { return received_[side]; }
   bool cut = false;         // one end has closed it, or turned it down
   bool silent_end = false;  // the other is not told
   bool refuses = false;     // not told, but what it sends is answered with a reset
@@ -77,7 +76,6 @@ class Wire : public std::enable_shared_from_this<Wire> {
   std::array<bool, 2> sending_{false, false};
   std::array<bool, 2> delivering_{false, false};
   std::array<bool, 2> heard_{false, false};
-  std::array<uint64_t, 2> received_{0, 0};
 };
 
 }  // namespace pccl::sim

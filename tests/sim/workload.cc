@@ -348,9 +348,11 @@ void Workload::on_op(const peer::FinishOp& result) {
       outcome += " to " + std::to_string(part.end) + " over";
       for (const PeerId peer : part.contributors) outcome += " " + text(peer);
     }
-    const bool barrier = posted.call.kind == protocol::OpKind::kBarrier;
-    barrier ? checker_.saw_if_it_survives(posted.call.name, node_.name(), outcome)
-            : checker_.saw(posted.call.name, node_.name(), outcome);
+    // Who knew of these may take it along: then those who are left may call it yet.
+    const bool forgettable =
+        posted.call.kind == protocol::OpKind::kBarrier || status.code == Code::kMembershipChanged;
+    forgettable ? checker_.saw_if_it_survives(posted.call.name, node_.name(), outcome)
+                : checker_.saw(posted.call.name, node_.name(), outcome);
   }
   if (out || joint_) return;
   if (failed_ ? open_.empty() : !waiting()) failed_ ? recover() : finished_stage();

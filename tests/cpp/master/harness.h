@@ -64,6 +64,8 @@ class Harness {
   bool hold_persists = false;
   size_t held() const { return held_.size(); }
   Instant now() const { return now_; }
+  // The process is stopped for so long.
+  void sleep(Duration time) { now_ = now_ + time; }
 
   // ---- Events ----
   void step(const Event& event) {

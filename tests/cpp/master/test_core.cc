@@ -44,6 +44,24 @@ TEST(Core, CommitsWhenAllAreDoneAndTellsEverybodyOnce) {
   EXPECT_EQ(h.take(), (Lines{"a < Verdicts 0: #0 committed", "b < Verdicts 0: #0 committed"}));
 }
 
+// A member that found the master silent closes its connection, too: it may come back.
+TEST(Core, WhoeverHasClosedWhileTheMasterSleptIsNotLostAtOnce) {
+  for (const bool slept : {false, true}) {
+    Harness h;
+    h.found({"a", "b", "c"});
+    if (slept) h.sleep(std::chrono::seconds(12));
+    h.close("c");
+    h.say("a", protocol::LinkReport{h.id("c"), protocol::LinkState::kDown, "reset", 1});
+    const Lines asked{"a < Ask lost [c]", "b < Ask lost [c]"};
+    EXPECT_EQ(h.story(), slept ? Lines{} : asked);
+    if (!slept) continue;
+    h.tick_with({"a", "b"}, 19);
+    EXPECT_EQ(h.story(), Lines{});
+    h.tick_with({"a", "b"}, 2);
+    EXPECT_EQ(h.story(), asked) << "it has had its time";
+  }
+}
+
 TEST(Core, AMemberThatIsKilledEndsTheEpochAtOnce) {
   Harness h;
   h.found({"a", "b", "c"});

@@ -312,7 +312,7 @@ TEST_F(EpochsTest, SaysHowLongTheWayIsBetweenNeighbours) {
   measured(2, 3, 5'000);
   EXPECT_EQ(renewed(), 20'000u);
   measured(2, 3, 0);
-  EXPECT_EQ(renewed(), 20'000u) << "not measured: as it was";
+  EXPECT_EQ(renewed(), 20'000u) << "one that is not measured says nothing";
 }
 
 // Under policy raise an operation that is kept goes on by itself, if all survivors have begun it.

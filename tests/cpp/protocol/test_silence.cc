@@ -41,5 +41,20 @@ TEST(Silence, AsksForAPingWhenNothingWasSaid) {
   EXPECT_EQ(silence.silent_ticks(), 1);
 }
 
+using Finding = Probe::Finding;
+
+TEST(Probe, IsDeadWithoutItsAnswer) {
+  Probe probe(7);
+  EXPECT_EQ(probe.look(0), Finding::kUnknown);
+  EXPECT_EQ(probe.look(6), Finding::kUnknown) << "an older answer";
+  EXPECT_EQ(probe.look(6), Finding::kDead);
+}
+
+TEST(Probe, LivesWithItsAnswer) {
+  Probe probe(7);
+  EXPECT_EQ(probe.look(0), Finding::kUnknown);
+  EXPECT_EQ(probe.look(7), Finding::kAlive);
+}
+
 }  // namespace
 }  // namespace pccl::protocol

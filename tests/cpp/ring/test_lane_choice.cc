@@ -17,9 +17,10 @@ struct Path {
   uint32_t lanes = 32;
   uint32_t slow_lane = 99;
   double noise = 0.05;
+  std::vector<int> used_for = std::vector<int>(32, 0);  // windows: in its first one a lane is slow
 
   // One window: what the lanes in use carry.
-  uint64_t carry(LaneChoice& choice, std::mt19937_64& random) const {
+  uint64_t carry(LaneChoice& choice, std::mt19937_64& random) {
     std::uniform_real_distribution<double> chance(1 - noise, 1 + noise);
     uint32_t used = 0;
     for (uint32_t lane = 0; lane < lanes; ++lane) used += choice.rests(lane) ? 0 : 1;
@@ -27,8 +28,10 @@ struct Path {
     std::vector<uint64_t> rates(lanes, 0);
     uint64_t sum = 0;
     for (uint32_t lane = 0; lane < lanes; ++lane) {
+      used_for[lane] = choice.rests(lane) ? 0 : used_for[lane] + 1;
       if (choice.rests(lane)) continue;
-      const uint64_t share = std::min(of_a_lane, capacity / used) / (lane == slow_lane ? 10 : 1);
+      const bool slow = lane == slow_lane || used_for[lane] == 1;
+      const uint64_t share = std::min(of_a_lane, capacity / used) / (slow ? 10 : 1);
       rates[lane] = static_cast<uint64_t>(static_cast<double>(share) * chance(random));
       sum += rates[lane];
     }
@@ -48,10 +51,11 @@ TEST(LaneChoice, UsesMoreLanesWhileTheyPay) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 random(seed);
     LaneChoice choice(2);
-    const Path lossy{.capacity = 1500 * kMegabit, .of_a_lane = 60 * kMegabit};
-    uint64_t last = 0;
-    for (int window = 0; window < 40; ++window) last = lossy.carry(choice, random);
-    EXPECT_GT(last, 1300 * kMegabit) << "seed " << seed;
+    Path lossy{.capacity = 1500 * kMegabit, .of_a_lane = 60 * kMegabit};
+    for (int window = 0; window < 50; ++window) lossy.carry(choice, random);
+    uint64_t sum = 0;  // over trials of fewer, too
+    for (int window = 0; window < 50; ++window) sum += lossy.carry(choice, random);
+    EXPECT_GT(sum / 50, 1350 * kMegabit) << "seed " << seed;
   }
 }
 
@@ -59,21 +63,20 @@ TEST(LaneChoice, UsesFewerLanesWhereFewerDo) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 random(seed);
     LaneChoice choice(20);
-    const Path clean{.capacity = 1000 * kMegabit, .of_a_lane = 500 * kMegabit};
+    Path clean{.capacity = 1000 * kMegabit, .of_a_lane = 500 * kMegabit};
     uint64_t sum = 0;
     for (int window = 0; window < 400; ++window) sum += clean.carry(choice, random);
     EXPECT_LE(choice.wanted(), 8u) << "seed " << seed;
     EXPECT_GE(choice.wanted(), 2u) << "seed " << seed;
-    EXPECT_GT(sum / 400, 950 * kMegabit) << "trying costs next to nothing";
+    EXPECT_GT(sum / 400, 940 * kMegabit) << "trying costs next to nothing";
   }
 }
 
 TEST(LaneChoice, LeavesOutALaneThatIsMuchSlower) {
   std::mt19937_64 random(1);
   LaneChoice choice(8);
-  const Path path{
-      .capacity = 10'000 * kMegabit, .of_a_lane = 100 * kMegabit, .lanes = 8, .slow_lane = 3};
-  for (int window = 0; window < 2; ++window) {
+  Path path{.capacity = 10'000 * kMegabit, .of_a_lane = 100 * kMegabit, .lanes = 8, .slow_lane = 3};
+  for (int window = 0; window < 3; ++window) {
     EXPECT_FALSE(choice.rests(3));
     path.carry(choice, random);
   }
@@ -85,8 +88,8 @@ TEST(LaneChoice, LeavesOutALaneThatIsMuchSlower) {
     tried += choice.rests(3) ? 0 : 1;
   }
   EXPECT_GE(tried, 5);
-  EXPECT_LE(tried, 12);
-  const Path mended{.capacity = 10'000 * kMegabit, .of_a_lane = 100 * kMegabit, .lanes = 8};
+  EXPECT_LE(tried, 20);
+  Path mended{.capacity = 10'000 * kMegabit, .of_a_lane = 100 * kMegabit, .lanes = 8};
   for (int window = 0; window < 130; ++window) mended.carry(choice, random);
   EXPECT_FALSE(choice.rests(3));
 }
@@ -95,11 +98,11 @@ TEST(LaneChoice, OneIsAlwaysInUse) {
   std::mt19937_64 random(7);
   for (uint32_t lanes = 1; lanes <= 32; ++lanes) {
     LaneChoice choice(lanes);
-    const Path wild{.capacity = 100 * kMegabit,
-                    .of_a_lane = 90 * kMegabit,
-                    .lanes = lanes,
-                    .slow_lane = lanes / 2,
-                    .noise = 0.95};
+    Path wild{.capacity = 100 * kMegabit,
+              .of_a_lane = 90 * kMegabit,
+              .lanes = lanes,
+              .slow_lane = lanes / 2,
+              .noise = 0.95};
     for (int window = 0; window < 500; ++window) wild.carry(choice, random);
   }
 }
@@ -125,14 +128,15 @@ TEST(LaneChoice, TriesInVainEverMoreRarely) {
 TEST(LaneChoice, FollowsANetworkThatChanges) {
   std::mt19937_64 random(3);
   LaneChoice choice(4);
-  const Path clean{.capacity = 1000 * kMegabit, .of_a_lane = 500 * kMegabit};
-  const Path lossy{.capacity = 1000 * kMegabit, .of_a_lane = 40 * kMegabit};
+  Path clean{.capacity = 1000 * kMegabit, .of_a_lane = 500 * kMegabit};
+  Path lossy{.capacity = 1000 * kMegabit, .of_a_lane = 40 * kMegabit};
   for (int window = 0; window < 200; ++window) clean.carry(choice, random);
   uint64_t last = 0;
   for (int window = 0; window < 600; ++window) last = lossy.carry(choice, random);
   EXPECT_GT(last, 850 * kMegabit);
   EXPECT_GE(choice.wanted(), 22u);
   LaneChoice next(choice.wanted());
+  lossy.carry(next, random);
   EXPECT_GT(lossy.carry(next, random), 850 * kMegabit);
 }
 
