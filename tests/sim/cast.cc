@@ -50,9 +50,18 @@ std::vector<PeerNode*> Cast::others(const PeerNode& peer) const {
   return found;
 }
 
+bool Cast::holds(PeerNode& peer) {
+  const Workload& about = workload(peer);
+  return about.is_founder() || about.has_state();
+}
+
 bool Cast::spared(const PeerNode& peer) const {
   const Group& group = groups_[peer.group().value];
-  return group.quiet || group.immortal == &peer;
+  if (group.quiet || group.immortal == &peer) return true;
+  if (rules_.mortal || group.immortal != nullptr) return false;
+  // All who could be chosen are at risk: until that is over, nobody else shall be.
+  const auto members = of_group(peer.group().value);
+  return std::any_of(members.begin(), members.end(), [](PeerNode* one) { return holds(*one); });
 }
 
 bool Cast::may_lose(const PeerNode& peer) const {
@@ -85,10 +94,7 @@ void Cast::choose_immortals() {
   for (size_t group = 0; group < groups_.size(); ++group) {
     PeerNode*& immortal = groups_[group].immortal;
     for (PeerNode* peer : of_group(group)) {
-      const Workload& about = workload(*peer);
-      // Not one that a fault is upon.
-      const bool fit = (about.is_founder() || about.has_state()) && !at_risk(*peer);
-      if (immortal == nullptr && fit) immortal = peer;
+      if (immortal == nullptr && holds(*peer) && !at_risk(*peer)) immortal = peer;
     }
     if (immortal != nullptr && (!immortal->alive() || immortal->gone()))
       checker_.violation("P1 " + immortal->name() +

@@ -48,6 +48,8 @@ class Cast {
   std::vector<PeerNode*> all() const;
   std::vector<PeerNode*> of_group(size_t group) const;
   std::vector<PeerNode*> others(const PeerNode& peer) const;  // of its group
+  // It has, or will have, the state of its group.
+  static bool holds(PeerNode& peer);
   // Nothing that happens to it may cost it its membership.
   bool spared(const PeerNode& peer) const;
   // Enough of its group are left if it goes.
