@@ -31,6 +31,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from processes import Master, read_line
+
 HERE = Path(__file__).resolve().parent
 GB = 1e9
 KIB, MIB = 1 << 10, 1 << 20
@@ -162,20 +164,13 @@ class World:
         address: str = "127.0.0.1",
         device: str = "lo",
     ) -> None:
-        self.master: subprocess.Popen[str] | None = None
+        self.master: Master | None = None
         self.folder: str | None = None
         places = places or [[]] * world
         env = {**os.environ, "GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1"}
         if backend == "pccl":
-            master = Path(sys.executable).with_name("pccl")
-            self.master = subprocess.Popen(
-                [*places[0], str(master), "master", "--host", address, "--port", "0"],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            assert self.master.stdout is not None
-            listening = self.master.stdout.readline().split()[-1]
-            init_method = f"pccl://{listening}/bench?min_peers={world}"
+            self.master = Master(address, places[0])
+            init_method = f"pccl://{self.master.address}/bench?min_peers={world}"
         else:
             self.folder = tempfile.mkdtemp(prefix="pccl-bench-")
             init_method = f"file://{self.folder}/store"
@@ -191,15 +186,7 @@ class World:
             for rank in range(world)
         ]
         for process in self.ranks:
-            assert self._line(process).strip() == "ready"
-
-    @staticmethod
-    def _line(process: subprocess.Popen[str]) -> str:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            raise SystemExit(f"a rank process ended with {process.wait()}: see its error above")
-        return line
+            assert read_line(process).strip() == "ready"
 
     def _master_cpu(self) -> float:
         if self.master is None:
@@ -215,7 +202,7 @@ class World:
             assert process.stdin is not None
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
-        results = [json.loads(self._line(process)) for process in self.ranks]
+        results = [json.loads(read_line(process)) for process in self.ranks]
         assert all(result["right"] for result in results), "wrong sum"
         wall = max(r["end"] for r in results) - min(r["start"] for r in results)
         cpu = sum(r["cpu"] for r in results) + self._master_cpu() - before
@@ -230,8 +217,7 @@ class World:
         for process in self.ranks:
             process.wait(timeout=30)
         if self.master is not None:
-            self.master.terminate()
-            self.master.wait(timeout=10)
+            self.master.close()
 
 
 # ---- The floor -----------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
+
+from processes import Master, read_line
 
 PARAMETERS = 100_000
 CALLS = 300  # of each kind in a round
@@ -104,14 +105,6 @@ def start(init_method: str) -> subprocess.Popen[str]:
     )
 
 
-def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    text = process.stdout.readline()
-    if not text:
-        raise SystemExit(f"a rank process ended with {process.wait()}: see its error above")
-    return text
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -122,15 +115,11 @@ def main() -> None:
     if given.rank_of:
         rank_main(given.rank_of)
         return
-    master = subprocess.Popen(
-        [Path(sys.executable).with_name("pccl"), "master", "--host", "127.0.0.1", "--port", "0"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    init_method = f"pccl://{line(master).split()[-1]}/latency?min_peers=2"
+    master = Master()
+    init_method = f"pccl://{master.address}/latency?min_peers=2"
     ranks, fake = [start(init_method) for _ in range(2)], start("fake")
     for process in (*ranks, fake):
-        assert line(process).strip() == "ready"
+        assert read_line(process).strip() == "ready"
     seen: dict[str, list[float]] = defaultdict(list)
     for round_number in range(-1, given.rounds):  # the first one warms up
         for who, prefix in (([fake], "fake: "), (ranks, "")):
@@ -138,7 +127,7 @@ def main() -> None:
                 assert process.stdin is not None
                 process.stdin.write("go\n")
                 process.stdin.flush()
-            medians = [json.loads(line(process)) for process in who]
+            medians = [json.loads(read_line(process)) for process in who]
             for name, value in medians[0].items():
                 if round_number >= 0:
                     seen[prefix + name].append(value)
@@ -147,8 +136,7 @@ def main() -> None:
         process.stdin.close()
     for process in (*ranks, fake):
         process.wait(timeout=30)
-    master.terminate()
-    master.wait(timeout=10)
+    master.close()
 
     above = statistics.median(
         ours - theirs

@@ -15,6 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from processes import Master
+
 MIB = 1 << 20
 EXTRA_MIB = 64
 
@@ -44,14 +46,8 @@ def rank_main(init_method: str, mib: int) -> None:
 
 def measure(mib: int, world: int, restore: str) -> list[float]:
     """Return the peak of each rank in MiB."""
-    master = subprocess.Popen(
-        [Path(sys.executable).with_name("pccl"), "master", "--host", "127.0.0.1", "--port", "0"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert master.stdout is not None
-    address = master.stdout.readline().split()[-1]
-    init_method = f"pccl://{address}/memory?min_peers={world}"
+    master = Master()
+    init_method = f"pccl://{master.address}/memory?min_peers={world}"
     ranks = [
         subprocess.Popen(
             [sys.executable, __file__, "--rank-of", init_method, "--mib", str(mib)],
@@ -69,8 +65,7 @@ def measure(mib: int, world: int, restore: str) -> list[float]:
         peak, right = out.split()
         assert right == "True", "wrong sum"
         peaks.append(float(peak))
-    master.terminate()
-    master.wait(timeout=10)
+    master.close()
     return peaks
 
 

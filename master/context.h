@@ -18,7 +18,7 @@ struct Context {
   Effects* effects = nullptr;                             // of the step under way
   // This process was stopped for long, not long ago: who closed its connection may have found us
   // silent.
-  bool slept = false;
+  bool was_stopped = false;
 
   PeerId new_peer() { return {numbered(++peers)}; }
   Epoch new_epoch() { return {numbered(++epochs)}; }

@@ -60,7 +60,7 @@ struct MasterCore::Inside {
   std::string describe(ConnectionId id);
   bool is_ours(PeerId peer) const;
   void settle();
-  void notice_sleep();
+  void notice_stop();
   void forget_groups();
 
   Context context;
@@ -69,9 +69,9 @@ struct MasterCore::Inside {
   std::optional<Terms> terms;
   Instant now;
   std::optional<Instant> next_tick;
-  bool awake = false;   // a step was taken
-  Instant slept_until;  // see Context::slept
-  bool quiet = false;   // this step changed nothing that others could be waiting for
+  bool awake = false;     // a step was taken
+  Instant stopped_until;  // see Context::was_stopped
+  bool quiet = false;     // this step changed nothing that others could be waiting for
 };
 
 // Time begins with the first step, and with it the wait for the members.
@@ -303,11 +303,11 @@ void MasterCore::Inside::on(const Persisted& event) {
 }
 
 // Half of what makes peers give up a silent master. Before the first step there was no time.
-void MasterCore::Inside::notice_sleep() {
+void MasterCore::Inside::notice_stop() {
   const bool late = next_tick && now >= *next_tick + context.peer_timeout / 2;
-  if (late && awake) slept_until = now + context.peer_timeout;
+  if (late && awake) stopped_until = now + context.peer_timeout;
   awake = true;
-  context.slept = now < slept_until;
+  context.was_stopped = now < stopped_until;
 }
 
 void MasterCore::Inside::on(const TimePassed&) {
@@ -387,7 +387,7 @@ MasterCore& MasterCore::operator=(MasterCore&&) noexcept = default;
 void MasterCore::step(const Event& event, Instant now, Effects& effects) {
   inside_->now = now;
   inside_->context.effects = &effects;
-  inside_->notice_sleep();
+  inside_->notice_stop();
   std::visit([this](const auto& what) { inside_->on(what); }, event);
   inside_->settle();
   inside_->context.effects = nullptr;

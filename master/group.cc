@@ -163,7 +163,7 @@ Status Group::hear(PeerId peer, const protocol::LinkReport& message) {
 // After a restart nobody is connected, so that this says nothing of anybody; nor does it when we
 // were silent.
 void Group::lose_if_cut_off(PeerId peer) {
-  if (!epochs_.gathering() && !context_.slept && membership_.lost_at_once(peer))
+  if (!epochs_.gathering() && !context_.was_stopped && membership_.lost_at_once(peer))
     lose(peer, "its process ended or its network broke");
 }
 
@@ -347,7 +347,7 @@ std::vector<PeerId> Group::tick() {
        })) {
     give_up(lost.peer, lost.why);
   }
-  // What was not held against them because we had slept.
+  // What was not held against them because we were stopped.
   const std::vector<PeerId> members = membership_.members();
   for (const PeerId peer : members) lose_if_cut_off(peer);
   return epochs_.laggards();

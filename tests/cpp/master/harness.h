@@ -65,7 +65,7 @@ class Harness {
   size_t held() const { return held_.size(); }
   Instant now() const { return now_; }
   // The process is stopped for so long.
-  void sleep(Duration time) { now_ = now_ + time; }
+  void be_stopped(Duration time) { now_ = now_ + time; }
 
   // ---- Events ----
   void step(const Event& event) {

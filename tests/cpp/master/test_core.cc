@@ -45,16 +45,16 @@ TEST(Core, CommitsWhenAllAreDoneAndTellsEverybodyOnce) {
 }
 
 // A member that found the master silent closes its connection, too: it may come back.
-TEST(Core, WhoeverHasClosedWhileTheMasterSleptIsNotLostAtOnce) {
-  for (const bool slept : {false, true}) {
+TEST(Core, WhoeverHasClosedWhileTheMasterWasStoppedIsNotLostAtOnce) {
+  for (const bool stopped : {false, true}) {
     Harness h;
     h.found({"a", "b", "c"});
-    if (slept) h.sleep(std::chrono::seconds(12));
+    if (stopped) h.be_stopped(std::chrono::seconds(12));
     h.close("c");
     h.say("a", protocol::LinkReport{h.id("c"), protocol::LinkState::kDown, "reset", 1});
     const Lines asked{"a < Ask lost [c]", "b < Ask lost [c]"};
-    EXPECT_EQ(h.story(), slept ? Lines{} : asked);
-    if (!slept) continue;
+    EXPECT_EQ(h.story(), stopped ? Lines{} : asked);
+    if (!stopped) continue;
     h.tick_with({"a", "b"}, 19);
     EXPECT_EQ(h.story(), Lines{});
     h.tick_with({"a", "b"}, 2);

@@ -1,0 +1,35 @@
+"""The processes of a benchmark: pccl's master, and ranks that answer line by line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    """Return what it says next; ends this program if it has ended."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit(f"a process ended with {process.wait()}: see its error above")
+    return line
+
+
+class Master:
+    """`pccl master` at a free port of `host`; `place` is what comes before its command."""
+
+    def __init__(self, host: str = "127.0.0.1", place: Sequence[str] = ()) -> None:
+        program = str(Path(sys.executable).with_name("pccl"))
+        self._process = subprocess.Popen(
+            [*place, program, "master", "--host", host, "--port", "0"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self._process.pid
+        self.address = read_line(self._process).split()[-1]
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(timeout=10)
