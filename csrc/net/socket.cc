@@ -53,10 +53,13 @@ Socket::RoundTrip Socket::round_trip() const {
           std::chrono::microseconds(measured ? info.tcpi_min_rtt : 0)};
 }
 
-void Socket::suit_long_way() const {
+void Socket::pace(uint64_t bytes_per_second) const {
   // Any limit makes the system pace at its own estimate; this one is beyond every network.
-  const uint64_t bytes_per_second = 1'000'000'000'000;
+  if (bytes_per_second == 0) bytes_per_second = 1'000'000'000'000;
   setsockopt(fd_, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second);
+}
+
+void Socket::suit_long_way() const {
   const int unsent_bytes = 256 << 10;
   setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
 }

@@ -42,9 +42,11 @@ class Socket {
     Duration smoothed{0}, least{0};
   };
   RoundTrip round_trip() const;
-  // For a way that is long: sends at the pace at which the other end can take it instead of in
-  // clumps, which delay the acknowledgements of what comes back; and takes little more than fits.
+  // For a way that is long: takes little more than fits.
   void suit_long_way() const;
+  // Sends at this pace at most; 0: at the pace at which the other end can take it, as the system
+  // measures it. Either way not in clumps, which delay the acknowledgements of what comes back.
+  void pace(uint64_t bytes_per_second) const;
 
  private:
   int fd_ = -1;

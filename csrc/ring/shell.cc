@@ -15,7 +15,7 @@
 #include "csrc/base/assert.h"
 #include "csrc/net/loop.h"
 #include "csrc/protocol/limits.h"
-#include "csrc/ring/lane_choice.h"
+#include "csrc/ring/link_traffic.h"
 #include "csrc/ring/shell_link.h"
 
 namespace pccl::ring {
@@ -31,14 +31,9 @@ constexpr size_t kStrangersMax = 256;
 // One flow with the buffers of a stock host carries some hundred Mbit/s at this round trip; the
 // longer the way, the less, for the window as for what is lost. So many lanes are in use at first;
 // how many pay is then measured (lane_choice.h), among a few times as many that are open.
-constexpr Duration kRoundTripPerLane = std::chrono::milliseconds(12);
+constexpr Duration kRoundTripPerLane = std::chrono::milliseconds(6);
 constexpr uint32_t kLanesInUseMin = 2;
-constexpr uint32_t kLanesOpen = 3, kLanesOpenMin = 8;
-// A window of lane_choice.h.
-constexpr int kRoundTripsPerWindow = 4;
-constexpr Duration kWindowMin = std::chrono::milliseconds(100);
-// By so much a round trip varies even where nothing queues.
-constexpr Duration kJitter = std::chrono::milliseconds(1);
+constexpr uint32_t kLanesOpen = 2, kLanesOpenMin = 8;
 
 // Two processes that read the same here are on one machine since its last start.
 uint64_t machine_id() {
@@ -74,13 +69,7 @@ struct Shell::Inside {
     Duration way{0};                                // there and back, when it came up
     std::optional<net::Endpoint> dialled;           // nothing: the other side has dialled
     std::list<Opening> opening;
-    LaneChoice choice{protocol::kLanesMax};
-    // Since then all lanes in use have always had something to send.
-    struct Window {
-      Instant began;
-      std::vector<uint64_t> sent_before;  // by each lane. Empty: they are finding their speed
-    };
-    std::optional<Window> window;
+    std::optional<LinkTraffic> traffic;  // of a far one
   };
 
   // Whether a link lives whose other end dials again.
@@ -102,10 +91,8 @@ struct Shell::Inside {
 
   void widen(PeerId peer);
   uint32_t lanes_open(Duration way) const;
-  uint32_t lanes_at_first(PeerId peer, Duration way) const;
-  void chunk_sent(const ShellLink& lane);
-  bool queues(const Link& link) const;
-  void window_over(PeerId peer, Link& link, Instant now);
+  LinkTraffic::Learnt first_traffic(PeerId peer, Duration way) const;
+  void carry(Link& link, ShellLink& lane);
   void open_lane(PeerId peer, Link& link);
   void opened(PeerId peer, std::list<Opening>::iterator opening, Result<net::Socket> result);
 
@@ -127,8 +114,7 @@ struct Shell::Inside {
   }
   ShellLink::Callbacks watched(std::function<void(ShellLink&)> on_introduced,
                                std::function<void(ShellLink&, Status)> on_ended) {
-    return {std::move(on_introduced), std::move(on_ended),
-            [this](const ShellLink& lane) { chunk_sent(lane); }};
+    return {std::move(on_introduced), std::move(on_ended)};
   }
   Counters count() const;
 
@@ -145,7 +131,7 @@ struct Shell::Inside {
   std::list<std::unique_ptr<ShellLink>> strangers;  // oldest first
   std::map<PeerId, Link> links;
   std::vector<PeerId> neighbours;
-  std::map<PeerId, uint32_t> learnt;               // how many lanes of a link to a peer pay
+  std::map<PeerId, LinkTraffic::Learnt> learnt;
   std::map<PeerId, Probe> probes;                  // only of links that are up
   std::vector<std::unique_ptr<ShellLink>> buried;  // closed, perhaps on the stack still
   uint32_t serials = 0;                            // of connections that we have made
@@ -251,58 +237,22 @@ uint32_t Shell::Inside::lanes_open(Duration way) const {
   return std::clamp(kLanesOpen * several, kLanesOpenMin, protocol::kLanesMax);
 }
 
-uint32_t Shell::Inside::lanes_at_first(PeerId peer, Duration way) const {
-  if (options.lanes > 0 || way < protocol::kLongWay) return protocol::kLanesMax;  // all there are
+LinkTraffic::Learnt Shell::Inside::first_traffic(PeerId peer, Duration way) const {
   const auto known = learnt.find(peer);
   if (known != learnt.end()) return known->second;
-  return std::max(static_cast<uint32_t>(way / kRoundTripPerLane + 1), kLanesInUseMin);
+  return {std::max(static_cast<uint32_t>(way / kRoundTripPerLane + 1), kLanesInUseMin), {}};
 }
 
-// Cuts the time in which nothing but the network holds us up into windows.
-void Shell::Inside::chunk_sent(const ShellLink& lane) {
-  const auto at = links.find(lane.peer());
-  if (options.lanes > 0 || at == links.end() || at->second.way < protocol::kLongWay) return;
-  Link& link = at->second;
-  const auto own = std::find_if(link.lanes.begin(), link.lanes.end(),
-                                [&](const auto& one) { return one.get() == &lane; });
-  if (link.choice.rests(static_cast<uint32_t>(own - link.lanes.begin()))) return;
-  if (lane.idle()) return link.window.reset();
-  const Instant now = monotonic_now();
-  if (!link.window) {
-    link.window = Link::Window{now, {}};
-  } else if (now - link.window->began >= std::max(kRoundTripsPerWindow * link.way, kWindowMin)) {
-    window_over(lane.peer(), link, now);
-  }
-}
-
-// Whether lanes in use take longer than they could, most of them.
-bool Shell::Inside::queues(const Link& link) const {
-  int longer = 0, as_ever = 0;
-  for (uint32_t index = 0; index < link.lanes.size(); ++index) {
-    if (link.choice.rests(index)) continue;
-    const net::Socket::RoundTrip way = link.lanes[index]->round_trip();
-    ++(way.smoothed > way.least + way.least / 8 + kJitter ? longer : as_ever);
-  }
-  return longer > as_ever;
-}
-
-void Shell::Inside::window_over(PeerId peer, Link& link, Instant now) {
-  const Link::Window before = *std::exchange(link.window, std::nullopt);
-  const double seconds = to_seconds(now - before.began);
-  std::vector<uint64_t> sent, rates;
-  for (uint32_t index = 0; index < link.lanes.size(); ++index) {
-    if (!link.choice.rests(index) && link.lanes[index]->idle()) return;
-    sent.push_back(link.lanes[index]->counters().bytes_sent);
-  }
-  link.window = Link::Window{now, sent};
-  if (before.sent_before.size() != sent.size()) return;
-  for (size_t index = 0; index < sent.size(); ++index) {
-    const auto bytes = static_cast<double>(sent[index] - before.sent_before[index]);
-    rates.push_back(static_cast<uint64_t>(bytes / seconds));
-  }
-  link.choice.window(rates, queues(link));
-  learnt[peer] = link.choice.wanted();
-  engine.rest(peer, link.choice.resting());
+// A lane that has come up. Near ones all carry, as fast as they can, and are not counted.
+void Shell::Inside::carry(Link& link, ShellLink& lane) {
+  if (!link.traffic) return;
+  lane.suit_long_way();
+  link.traffic->add(lane);
+  lane.watch([this, &link](const ShellLink& sent) {
+    if (!link.traffic->chunk_sent(sent, monotonic_now())) return;
+    learnt[sent.peer()] = link.traffic->learnt();
+    engine.rest(sent.peer(), link.traffic->resting());
+  });
 }
 
 void Shell::Inside::open_lane(PeerId peer, Link& link) {
@@ -396,9 +346,10 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
   const bool dialled = end_dial(peer);
   ShellLink& first = *joined.lanes.front();
   joined.way = first.round_trip().least;
-  joined.choice = LaneChoice(lanes_at_first(peer, joined.way));
-  if (joined.way >= protocol::kLongWay) first.suit_long_way();
+  if (joined.way >= protocol::kLongWay)
+    joined.traffic.emplace(joined.way, first_traffic(peer, joined.way), options.lanes > 0);
   first.join(engine);
+  carry(joined, first);
   if (!dialled) return;
   report_up(first);
   widen(peer);
@@ -406,10 +357,9 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
 
 void Shell::Inside::join_further(Link& link, std::unique_ptr<ShellLink> lane) {
   ShellLink& joined = *link.lanes.emplace_back(std::move(lane));
-  if (link.way >= protocol::kLongWay) joined.suit_long_way();
   joined.join(engine);
-  link.choice.set_up(static_cast<uint32_t>(link.lanes.size()));
-  engine.rest(joined.peer(), link.choice.resting());
+  carry(link, joined);
+  if (link.traffic) engine.rest(joined.peer(), link.traffic->resting());
 }
 
 // Returns whether there was one.

@@ -27,8 +27,7 @@ ShellLink::ShellLink(net::Loop& loop, net::Socket socket, const Identity& identi
       net::Lane::Callbacks{.on_sent =
                                [this] {
                                  sink_->chunk_sent();
-                                 if (lane_ != nullptr && callbacks_.on_chunk_sent)
-                                   callbacks_.on_chunk_sent(*this);
+                                 if (lane_ != nullptr && on_chunk_sent_) on_chunk_sent_(*this);
                                },
                            .on_failed = [this](Status why) { end(std::move(why)); }});
   hello_timer_.arm(monotonic_now() + protocol::kHelloTimeout);
@@ -123,6 +122,14 @@ net::Socket::RoundTrip ShellLink::round_trip() const {
 
 void ShellLink::suit_long_way() {
   if (lane_ != nullptr) lane_->socket().suit_long_way();
+}
+
+void ShellLink::watch(std::function<void(const ShellLink&)> on_chunk_sent) {
+  on_chunk_sent_ = std::move(on_chunk_sent);
+}
+
+void ShellLink::pace(uint64_t bytes_per_second) {
+  if (lane_ != nullptr) lane_->socket().pace(bytes_per_second);
 }
 
 net::Lane::Counters ShellLink::counters() const {

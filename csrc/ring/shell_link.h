@@ -15,6 +15,7 @@
 #include "csrc/net/lane.h"
 #include "csrc/protocol/silence.h"
 #include "csrc/ring/engine.h"
+#include "csrc/ring/link_traffic.h"
 
 namespace pccl::ring {
 
@@ -25,15 +26,13 @@ struct Identity {
   uint64_t machine = 0;  // equal on both ends: payloads need no checksum. 0: unknown
 };
 
-class ShellLink : public Port, public net::FrameSink {
+class ShellLink : public Port, public Carrier, public net::FrameSink {
  public:
   struct Callbacks {
     // peer() is who it said: close() or join() it at once.
     std::function<void(ShellLink&)> on_introduced;
     // The lane is closed. Destroy the link on a later turn of the loop.
     std::function<void(ShellLink&, Status)> on_ended;
-    // A chunk has left, and perhaps another one has begun.
-    std::function<void(ShellLink&)> on_chunk_sent = {};
   };
   // What one connects to is what one has dialled; who is dialled learns it.
   struct Target {
@@ -48,17 +47,16 @@ class ShellLink : public Port, public net::FrameSink {
   PeerId peer() const { return target_.peer; }
   uint32_t serial() const { return target_.serial; }
   bool further() const { return target_.further; }
-  // Zero if it is closed.
-  net::Socket::RoundTrip round_trip() const;
   void suit_long_way();
+  // From here on: a chunk has left, and perhaps another one has begun.
+  void watch(std::function<void(const ShellLink&)> on_chunk_sent);
   // Completes the introduction: a lane of `engine` from here on, until its link_down().
   void join(Engine& engine);
   // Nothing is called back any more, no lent byte touched. May be called from any callback, not the
   // destructor.
   void close();
-  void ping(uint64_t number = 0);                                  // asks for a sign of life
-  uint64_t last_pong() const { return last_pong_; }                // its number
-  bool idle() const { return lane_ == nullptr || lane_->idle(); }  // sends no chunk
+  void ping(uint64_t number = 0);                    // asks for a sign of life
+  uint64_t last_pong() const { return last_pong_; }  // its number
   // A tick has passed. False: nothing was heard for too long.
   bool tick();
   net::Lane::Counters counters() const;
@@ -69,6 +67,13 @@ class ShellLink : public Port, public net::FrameSink {
   void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) override;
   void withdraw() override;
   void revoke() override;
+
+  // Carrier. Zeros if it is closed.
+  bool idle() const override { return lane_ == nullptr || lane_->idle(); }
+  uint64_t bytes_sent() const override { return counters().bytes_sent; }
+  uint64_t bytes_received() const override { return counters().bytes_received; }
+  net::Socket::RoundTrip round_trip() const override;
+  void pace(uint64_t bytes_per_second) override;
 
   // FrameSink
   void on_frame(const net::FrameHeader& header) override;
@@ -90,6 +95,7 @@ class ShellLink : public Port, public net::FrameSink {
   bool checked_ = true;
   bool joined_ = false;
   uint64_t last_pong_ = 0;
+  std::function<void(const ShellLink&)> on_chunk_sent_;
   Engine::Lane* sink_ = nullptr;  // the engine's, once introduced
   net::Timer hello_timer_;
   protocol::Silence silence_{protocol::kTicksPerLinkSilence};
