@@ -49,6 +49,11 @@ class Epochs {
   bool disturbed() const { return !goes_on() || broken(); }
   // Nothing can be called any more, though something that is kept may be going on.
   bool broken() const { return phase_ == Phase::kBroken || keeps(); }
+  // A member was lost, which is not durable yet.
+  bool losing() const {
+    return !lost_.empty() &&
+           (phase_ == Phase::kAsking || phase_ == Phase::kEnding || phase_ == Phase::kStarting);
+  }
   bool changing() const { return change_; }
   bool gathering() const { return phase_ == Phase::kGathering; }
   Epoch generation() const { return told_.start.generation; }

@@ -386,10 +386,16 @@ void Group::on_turn(Epochs::Turn turn) {
   }
 }
 
-// Of joint calls only update_topology can go on.
+// Of joint calls only update_topology can go on; whether peers are pending is known.
 void Group::break_up() {
+  const bool all_ask = ballot_.is_complete(JointKind::kArePeersPending);
   ballot_.break_up();
   if (!ballot_.kind() || ballot_.kind() == JointKind::kUpdateTopology) return;
+  if (all_ask) {
+    Answer yes;
+    yes.pending = true;
+    return answer(yes);
+  }
   Answer lost;
   lost.code = Code::kPeerLost;
   lost.text = epochs_.end_text();

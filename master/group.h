@@ -26,6 +26,11 @@ class Group {
   const Quorum& quorum() const { return quorum_; }
   const Membership& membership() const { return membership_; }
   const Ballot& ballot() const { return ballot_; }
+  // All members have voted for this. While it is not durable that one was lost, that one counts: a
+  // restarted master would take it back, and it would wait for the others in an older ballot.
+  bool has_voted(protocol::JointKind kind) const {
+    return ballot_.is_complete(kind) && !epochs_.losing();
+  }
   const Agreement& agreement() const { return agreement_; }
   const Epochs& epochs() const { return epochs_; }
   bool has_members() const { return !membership_.members().empty(); }

@@ -19,7 +19,7 @@ using Phase = Epochs::Phase;
 std::vector<Settled> ballots(const Groups& groups, JointKind kind) {
   std::vector<Settled> all;
   for (const auto& [id, group] : groups) {
-    if (!group.has_members() || !group.ballot().is_complete(kind)) continue;
+    if (!group.has_members() || !group.has_voted(kind)) continue;
     if (!group.epochs().changing()) all.push_back(group.settled_ballot());
   }
   if (all.size() == 1) all.clear();
@@ -39,7 +39,7 @@ std::optional<bool> settled_before(const Groups& groups, const Group& group) {
 // All groups have voted for it, or have agreed before and are on their way.
 bool update_is_complete(const Groups& groups) {
   return std::all_of(groups.begin(), groups.end(), [](const auto& at) {
-    return !at.second.has_members() || at.second.ballot().is_complete(JointKind::kUpdateTopology);
+    return !at.second.has_members() || at.second.has_voted(JointKind::kUpdateTopology);
   });
 }
 
@@ -49,7 +49,7 @@ void settle_update(Groups& groups) {
   if (complete) unchanged.together = ballots(groups, JointKind::kUpdateTopology);
   for (auto& [id, group] : groups) {
     if (!group.has_members() || group.epochs().changing()) continue;
-    if (!group.ballot().is_complete(JointKind::kUpdateTopology)) continue;
+    if (!group.has_voted(JointKind::kUpdateTopology)) continue;
     if (!complete && !settled_before(groups, group)) continue;
     group.would_change() ? group.change(unchanged.together) : group.answer(unchanged);
   }
@@ -58,17 +58,14 @@ void settle_update(Groups& groups) {
 // Whether this group has said all that it will before its topology is updated.
 bool has_nothing_to_say(const Group& group) {
   const bool waits_for_update =
-      group.ballot().is_complete(JointKind::kUpdateTopology) && !group.epochs().changing();
+      group.has_voted(JointKind::kUpdateTopology) && !group.epochs().changing();
   return !group.has_members() || group.epochs().disturbed() || waits_for_update;
 }
 
-// In a group that has lost a member the answer is known; its own voters need not wait for others.
 void settle_pending(Groups& groups) {
-  Answer yes;
-  yes.pending = true;
   bool asked = false, complete = true, would_change = false;
   for (auto& [id, group] : groups) {
-    const bool voted = group.ballot().is_complete(JointKind::kArePeersPending);
+    const bool voted = group.has_voted(JointKind::kArePeersPending);
     const std::optional<bool> before =
         voted ? settled_before(groups, group) : std::optional<bool>();
     if (before) {
@@ -78,20 +75,19 @@ void settle_pending(Groups& groups) {
       complete = false;  // of the ballot that is open now
       continue;
     }
-    if (voted && group.epochs().disturbed()) group.answer(yes);
     asked |= voted;
     complete &= voted || has_nothing_to_say(group);
   }
   if (!asked || !complete) return;
   for (const auto& [id, group] : groups) {
-    const bool waits = group.ballot().is_complete(JointKind::kUpdateTopology);
+    const bool waits = group.has_voted(JointKind::kUpdateTopology);
     would_change |= group.has_members() && (waits || group.would_change());
   }
   Answer answer;
   answer.pending = would_change;
   answer.together = ballots(groups, JointKind::kArePeersPending);
   for (auto& [id, group] : groups) {
-    if (group.ballot().is_complete(JointKind::kArePeersPending)) group.answer(answer);
+    if (group.has_voted(JointKind::kArePeersPending)) group.answer(answer);
   }
 }
 

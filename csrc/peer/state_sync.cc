@@ -181,6 +181,7 @@ void StateSync::say_fetched(Code code, std::string text) {
 }
 
 void StateSync::stop() {
+  started_ = true;  // what still waits for an earlier plan's staging never will be
   for (auto& [key, transfer] : transfers_) {
     if (transfer.state == State::kDraining) continue;
     transfer.state = State::kDraining;

@@ -158,6 +158,18 @@ TEST_F(StateSyncTest, LeavingWaitsForWhatIsLent) {
             "run\ngone: ok\n");
 }
 
+// A plan that has waited for the staging of an earlier one is not begun any more.
+TEST_F(StateSyncTest, LeavingBeginsNothing) {
+  t.hear(plan({fetch}));
+  t.go_on(1);
+  t.renew(2);
+  EXPECT_EQ(t.hear(plan({fetch})), "");
+  EXPECT_EQ(t.on(LeaveCalled{}), "tell Leave\nclose\n");
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}),
+            "finish joint call 5: invalid state: sync_shared_state: this process has left the "
+            "run\ngone: ok\n");
+}
+
 TEST_F(StateSyncTest, ItsTimeoutAsksTheMaster) {
   t.hear(plan({fetch}));
   EXPECT_NE(t.wait(5).find("tell JointAbort 0 of 1.1\n"), std::string::npos);
