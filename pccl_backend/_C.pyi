@@ -44,6 +44,7 @@ def join(
     advertise: str,
     port_range: tuple[int, int],
     lanes: int,
+    tcp_congestion: str,
     restore: bool,
     open_run: bool,
     store: Store,

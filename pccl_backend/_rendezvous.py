@@ -174,6 +174,7 @@ def _join(
         advertise=settings.advertise,
         port_range=settings.port_range,
         lanes=settings.lanes,
+        tcp_congestion=settings.tcp_congestion,
         restore=settings.restore,
         store=store,
         **arguments,

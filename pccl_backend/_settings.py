@@ -6,6 +6,7 @@ is unknown, given twice or out of form raises ValueError that shows the value an
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -38,6 +39,8 @@ class PeerSettings:
         port_range: first and last port to listen on (PCCL_PORT_RANGE); zeros: any free one.
         lanes: TCP connections to each neighbour in the ring that this one dials (PCCL_LANES); 0: as
             many as pay for the way there.
+        tcp_congestion: congestion control of connections to other peers (PCCL_TCP_CONGESTION); "":
+            the system's, but on near ways none that paces.
         restore: keep what an operation overwrites until its outcome is known (PCCL_RESTORE).
         on_peer_loss: what becomes of operations in flight when a peer is lost (PCCL_ON_PEER_LOSS):
             "raise" or "retry". Equal on all peers.
@@ -49,6 +52,7 @@ class PeerSettings:
     advertise: str = ""
     port_range: tuple[int, int] = (0, 0)
     lanes: int = 0
+    tcp_congestion: str = ""
     restore: bool = True
     on_peer_loss: str = "raise"
     log_level: str = "warning"
@@ -76,6 +80,7 @@ class PeerSettings:
             advertise=look.get("advertise", cls.advertise, _host),
             port_range=look.get("port_range", cls.port_range, _port_range),
             lanes=look.get("lanes", cls.lanes, _integer(*LANES)),
+            tcp_congestion=look.get("tcp_congestion", cls.tcp_congestion, _congestion_control),
             restore=look.get("restore", cls.restore, _on_or_off),
             on_peer_loss=look.get("on_peer_loss", cls.on_peer_loss, _peer_loss_policy),
             log_level=look.get("log", cls.log_level, _log_level),
@@ -111,6 +116,7 @@ _PEER_PARAMETERS = (
     "advertise",
     "port_range",
     "lanes",
+    "tcp_congestion",
     "restore",
     "on_peer_loss",
 )
@@ -281,6 +287,18 @@ def _port_range(text: str) -> tuple[int, int]:
     if first > last:
         raise ValueError(f"expected first-last, ports from 1 to {PORT_MAX}, such as 48200-48299")
     return first, last
+
+
+def _congestion_control(text: str) -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
+        try:
+            trial.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, text.encode())
+        except OSError as error:
+            raise ValueError(
+                f"this machine refuses it ({error.strerror}); what this process may choose is in "
+                "/proc/sys/net/ipv4/tcp_allowed_congestion_control, such as cubic"
+            ) from None
+    return text
 
 
 def _on_or_off(text: str) -> bool:

@@ -4,6 +4,7 @@
 #include <linux/tcp.h>  // the system's own: it knows tcpi_min_rtt
 #include <netinet/in.h>
 
+#include <cstring>
 #include <utility>
 
 #include "csrc/net/address.h"
@@ -59,7 +60,26 @@ void Socket::pace(uint64_t bytes_per_second) const {
   setsockopt(fd_, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second);
 }
 
-void Socket::suit_long_way() const {
+bool Socket::set_congestion(const std::string& name) const {
+  return setsockopt(fd_, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                    static_cast<socklen_t>(name.size())) == 0;
+}
+
+std::string Socket::congestion() const {
+  char name[16] = {};  // TCP_CA_NAME_MAX
+  socklen_t length = sizeof name;
+  if (getsockopt(fd_, IPPROTO_TCP, TCP_CONGESTION, name, &length) != 0) return {};
+  return {name, strnlen(name, length)};
+}
+
+bool Socket::paces_itself() const { return congestion().starts_with("bbr"); }
+
+void Socket::suit(Way way, bool congestion) const {
+  if (way == Way::kNear) {
+    // Nothing is lost there, so that either will do; the second one is always allowed.
+    if (congestion && paces_itself() && !set_congestion("cubic")) set_congestion("reno");
+    return;
+  }
   const int unsent_bytes = 256 << 10;
   setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
 }

@@ -24,6 +24,8 @@ struct Endpoint {
 // "host:port", "[v6]:port".
 std::string text(const Endpoint& endpoint);
 
+enum class Way { kNear, kLong };
+
 class Socket {
  public:
   Socket() = default;
@@ -42,8 +44,13 @@ class Socket {
     Duration smoothed{0}, least{0};
   };
   RoundTrip round_trip() const;
-  // For a way that is long: takes little more than fits.
-  void suit_long_way() const;
+  // On a long way: takes little more than fits. On a near one: if `congestion`, none that paces,
+  // which costs half of what loopback carries.
+  void suit(Way way, bool congestion) const;
+  // False if the system refuses it.
+  bool set_congestion(const std::string& name) const;
+  std::string congestion() const;
+  bool paces_itself() const;  // its congestion control does
   // Sends at this pace at most; 0: at the pace at which the other end can take it, as the system
   // measures it. Either way not in clumps, which delay the acknowledgements of what comes back.
   void pace(uint64_t bytes_per_second) const;

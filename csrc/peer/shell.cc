@@ -11,6 +11,7 @@
 #include <atomic>
 #include <shared_mutex>
 
+#include "csrc/net/descriptors.h"
 #include "csrc/peer/shell_control.h"
 
 namespace pccl::peer {
@@ -67,7 +68,7 @@ struct Peer::Inside {
 
   // Why nothing can be waited for on this thread, if so.
   Status check_caller(const char* what) const;
-  bool forked() const { return getpid() != owner; }
+  bool forked() const { return net::fork_count() != fork_count; }
   Status forked_status() const {
     return {Code::kInvalidState,
             "this process group belongs to process " + std::to_string(owner) +
@@ -81,6 +82,7 @@ struct Peer::Inside {
   void look();
 
   const pid_t owner = getpid();
+  const unsigned fork_count = net::fork_count();
   const bool retries;  // policy retry
   std::atomic<uint32_t> rank{0}, world_size{0};
   mutable std::mutex topology_mutex;

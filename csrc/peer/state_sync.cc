@@ -181,7 +181,7 @@ void StateSync::say_fetched(Code code, std::string text) {
 }
 
 void StateSync::stop() {
-  started_ = true;  // what still waits for an earlier plan's staging never will be
+  started_ = plan_.has_value();  // or never will be, if it waits for an earlier plan's staging
   for (auto& [key, transfer] : transfers_) {
     if (transfer.state == State::kDraining) continue;
     transfer.state = State::kDraining;

@@ -245,8 +245,8 @@ LinkTraffic::Learnt Shell::Inside::first_traffic(PeerId peer, Duration way) cons
 
 // A lane that has come up. Near ones all carry, as fast as they can, and are not counted.
 void Shell::Inside::carry(Link& link, ShellLink& lane) {
+  lane.suit(link.traffic ? net::Way::kLong : net::Way::kNear, options.congestion);
   if (!link.traffic) return;
-  lane.suit_long_way();
   link.traffic->add(lane);
   lane.watch([this, &link](const ShellLink& sent) {
     if (!link.traffic->chunk_sent(sent, monotonic_now())) return;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
+#include "csrc/base/log.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
 
@@ -120,8 +121,15 @@ net::Socket::RoundTrip ShellLink::round_trip() const {
   return lane_ == nullptr ? net::Socket::RoundTrip{} : lane_->socket().round_trip();
 }
 
-void ShellLink::suit_long_way() {
-  if (lane_ != nullptr) lane_->socket().suit_long_way();
+void ShellLink::suit(net::Way way, const std::string& congestion) {
+  if (lane_ == nullptr) return;
+  const net::Socket& socket = lane_->socket();
+  if (!congestion.empty() && !socket.set_congestion(congestion)) {
+    log(LogLevel::kWarning, address_ + ": the system refuses congestion control " + congestion +
+                                ", and keeps " + socket.congestion());
+  }
+  socket.suit(way, congestion.empty());
+  paces_itself_ = socket.paces_itself();
 }
 
 void ShellLink::watch(std::function<void(const ShellLink&)> on_chunk_sent) {
@@ -129,7 +137,7 @@ void ShellLink::watch(std::function<void(const ShellLink&)> on_chunk_sent) {
 }
 
 void ShellLink::pace(uint64_t bytes_per_second) {
-  if (lane_ != nullptr) lane_->socket().pace(bytes_per_second);
+  if (lane_ != nullptr && !paces_itself_) lane_->socket().pace(bytes_per_second);
 }
 
 net::Lane::Counters ShellLink::counters() const {

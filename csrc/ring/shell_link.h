@@ -47,7 +47,8 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
   PeerId peer() const { return target_.peer; }
   uint32_t serial() const { return target_.serial; }
   bool further() const { return target_.further; }
-  void suit_long_way();
+  // `congestion`: its control; empty: as it suits the way.
+  void suit(net::Way way, const std::string& congestion);
   // From here on: a chunk has left, and perhaps another one has begun.
   void watch(std::function<void(const ShellLink&)> on_chunk_sent);
   // Completes the introduction: a lane of `engine` from here on, until its link_down().
@@ -94,6 +95,7 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
   Target target_;
   bool checked_ = true;
   bool joined_ = false;
+  bool paces_itself_ = false;
   uint64_t last_pong_ = 0;
   std::function<void(const ShellLink&)> on_chunk_sent_;
   Engine::Lane* sink_ = nullptr;  // the engine's, once introduced

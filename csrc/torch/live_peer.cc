@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/net/descriptors.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/torch/completers.h"
-#include "csrc/torch/fork.h"
 
 namespace pccl::torch_layer {
 namespace {
@@ -71,7 +71,7 @@ Result<std::shared_ptr<LivePeer>> LivePeer::join(Request request,
   live->peer_ = std::move(joined.value());
   live->hosted_ = std::move(request.hosted);
   live->restore_ = request.restore;
-  live->forks_ = forks();
+  live->forks_ = net::fork_count();
   const std::lock_guard lock(g_registry->mutex);
   std::erase_if(g_registry->peers, [](const auto& peer) { return peer.expired(); });
   g_registry->peers.push_back(live);
@@ -80,14 +80,14 @@ Result<std::shared_ptr<LivePeer>> LivePeer::join(Request request,
 
 LivePeer::~LivePeer() {
   leave();
-  if (forks_ == forks()) return;
+  if (forks_ == net::fork_count()) return;
   static_cast<void>(
       peer_.release());  // its threads are the parent's: ending them here would wait for ever
   static_cast<void>(hosted_.release());
 }
 
 Status LivePeer::usable() const {
-  if (forks_ != forks()) {
+  if (forks_ != net::fork_count()) {
     return {Code::kInvalidState,
             "this process was forked from the peer that joined and is no member itself: use the "
             "group in the parent, or "
@@ -101,7 +101,7 @@ Status LivePeer::usable() const {
 }
 
 void LivePeer::leave() {
-  if (forks_ != forks() || left_.exchange(true)) return;
+  if (forks_ != net::fork_count() || left_.exchange(true)) return;
   peer_->leave(kLeaveTime);
   if (hosted_) hosted_->drain(kDrainTime);
   hosted_.reset();

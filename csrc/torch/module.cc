@@ -38,6 +38,7 @@ LivePeer::Request to_request(const py::kwargs& given) {
   std::tie(request.data.port_first, request.data.port_last) =
       given["port_range"].cast<std::pair<uint16_t, uint16_t>>();
   request.data.lanes = given["lanes"].cast<uint32_t>();
+  request.data.congestion = given["tcp_congestion"].cast<std::string>();
   peer::Options& options = request.peer;
   options.run = given["run"].cast<std::string>();
   options.group = GroupId{given["peer_group"].cast<uint32_t>()};

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <utility>
 
+#include "csrc/net/descriptors.h"
 #include "csrc/torch/errors.h"
-#include "csrc/torch/fork.h"
 
 namespace pccl::torch_layer {
 namespace {
@@ -137,7 +137,7 @@ int PcclBackend::checked_rank(const char* call, const char* what, int64_t rank) 
 PcclBackend::PcclBackend(std::shared_ptr<LivePeer> live, Milliseconds timeout)
     : Backend(static_cast<int>(live->peer().rank()), static_cast<int>(live->peer().world_size())),
       live_(std::move(live)),
-      forks_(forks()),
+      forks_(net::fork_count()),
       timeout_(timeout) {}
 
 PcclBackend::~PcclBackend() { shutdown(); }
@@ -152,10 +152,10 @@ void PcclBackend::shutdown() {
 }
 
 int PcclBackend::rank() const {
-  return forks_ == forks() ? static_cast<int>(live_->peer().rank()) : rank_;
+  return forks_ == net::fork_count() ? static_cast<int>(live_->peer().rank()) : rank_;
 }
 int PcclBackend::size() const {
-  return forks_ == forks() ? static_cast<int>(live_->peer().world_size()) : size_;
+  return forks_ == net::fork_count() ? static_cast<int>(live_->peer().world_size()) : size_;
 }
 
 // --- All-reduce ----------------------------------------------------------------------------------

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "csrc/base/log.h"
+#include "csrc/net/descriptors.h"
 #include "csrc/torch/completers.h"
 #include "csrc/torch/errors.h"
-#include "csrc/torch/fork.h"
 
 namespace pccl::torch_layer {
 namespace {
@@ -119,10 +119,13 @@ void Operation::abandon() {
 
 PcclWork::PcclWork(std::shared_ptr<Operation> operation, int rank, c10d::OpType type,
                    uint64_t sequence)
-    : Work(rank, type), operation_(std::move(operation)), sequence_(sequence), forks_(forks()) {}
+    : Work(rank, type),
+      operation_(std::move(operation)),
+      sequence_(sequence),
+      forks_(net::fork_count()) {}
 
 PcclWork::~PcclWork() {
-  if (forks_ == forks()) operation_->abandon();
+  if (forks_ == net::fork_count()) operation_->abandon();
 }
 
 bool PcclWork::isCompleted() { return operation_->ended(); }
@@ -132,7 +135,7 @@ std::vector<at::Tensor> PcclWork::result() { return operation_->results(); }
 c10::intrusive_ptr<c10::ivalue::Future> PcclWork::getFuture() { return operation_->future(); }
 
 bool PcclWork::wait(std::chrono::milliseconds timeout) {
-  if (forks_ != forks()) {
+  if (forks_ != net::fork_count()) {
     raise({Code::kInvalidState, operation_->text() +
                                     " was started before this process was forked: only the process "
                                     "that started it can wait for it"});

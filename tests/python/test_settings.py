@@ -29,7 +29,7 @@ def test_names_a_run(url: str, host: str, port: int, run: str) -> None:
 def test_every_parameter() -> None:
     url = (
         "pccl://h/r?peer_group=3&min_peers=2&founders=3&peer_timeout=2.5&master_timeout=7"
-        "&advertise=me.example&port_range=48200-48299&lanes=4&restore=off&on_peer_loss=raise"
+        "&advertise=me.example&port_range=48200-48299&lanes=4&tcp_congestion=reno&restore=off&on_peer_loss=raise"
     )
     assert read_url(url, {}) == OpenRun(
         host="h",
@@ -44,6 +44,7 @@ def test_every_parameter() -> None:
             advertise="me.example",
             port_range=(48200, 48299),
             lanes=4,
+            tcp_congestion="reno",
             restore=False,
         ),
     )
@@ -107,6 +108,7 @@ def test_a_parameter_beats_a_variable() -> None:
         ("pccl://h/r?port_range=9", "first-last"),
         ("pccl://h/r?lanes=0", "from 1 to 32"),
         ("pccl://h/r?lanes=33", "from 1 to 32"),
+        ("pccl://h/r?tcp_congestion=warp", "refuses it .*tcp_allowed_congestion_control"),
         ("pccl://h/r?port_range=9-8", "first-last"),
         ("pccl://h/r?restore=no", "expected on or off"),
         ("pccl://h/r?on_peer_loss=keep", "expected raise .* or retry"),

@@ -48,11 +48,32 @@ TEST(Socket, KnowsHowFarTheOtherEndIsAndSuitsItself) {
   ASSERT_EQ(getsockopt(client, SOL_SOCKET, SO_MAX_PACING_RATE, &pace, &length), 0);
   EXPECT_NE(pace, UINT64_MAX) << "unlimited: not paced";
   EXPECT_GT(pace, 100'000'000'000u);
-  socket.suit_long_way();
+  socket.suit(Way::kLong, true);
   int unsent = 0;
   length = sizeof unsent;
   ASSERT_EQ(getsockopt(client, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, &length), 0);
   EXPECT_EQ(unsent, 256 << 10);
+}
+
+TEST(Socket, DoesNotPaceOnANearWay) {
+  const auto [client, server] = connected_fds();
+  const Socket socket(client);
+  const Socket other(server);
+  ASSERT_TRUE(socket.set_congestion("reno"));
+  EXPECT_EQ(socket.congestion(), "reno");
+  EXPECT_FALSE(socket.paces_itself());
+  EXPECT_FALSE(socket.set_congestion("none-such"));
+  EXPECT_EQ(socket.congestion(), "reno");
+  socket.suit(Way::kNear, true);
+  EXPECT_EQ(socket.congestion(), "reno");
+  if (!socket.set_congestion("bbr")) GTEST_SKIP() << "this machine has no bbr to choose";
+  EXPECT_TRUE(socket.paces_itself());
+  socket.suit(Way::kNear, false);
+  EXPECT_TRUE(socket.paces_itself()) << "it was chosen";
+  socket.suit(Way::kLong, true);
+  EXPECT_TRUE(socket.paces_itself());
+  socket.suit(Way::kNear, true);
+  EXPECT_FALSE(socket.paces_itself());
 }
 
 TEST(Socket, ClosesOnceWhateverItIsMovedTo) {

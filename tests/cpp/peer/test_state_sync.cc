@@ -170,6 +170,16 @@ TEST_F(StateSyncTest, LeavingBeginsNothing) {
             "run\ngone: ok\n");
 }
 
+TEST_F(StateSyncTest, ALossWithoutAPlanDoesNotKeepTheNextOneFromStarting) {
+  t.hear(answer());
+  t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}});
+  t.lose(1, 3);
+  t.joint(6, JointKind::kUpdateTopology);
+  t.hear(t.start_of(2, {1, 2}));
+  t.on(JointCalled{7, JointKind::kSyncSharedState, offer(1), {}});
+  EXPECT_EQ(t.hear(plan({fetch})), "start call 7 as ?#0: 1 of 2, from 1.1, key 0, key 2\n");
+}
+
 TEST_F(StateSyncTest, ItsTimeoutAsksTheMaster) {
   t.hear(plan({fetch}));
   EXPECT_NE(t.wait(5).find("tell JointAbort 0 of 1.1\n"), std::string::npos);
