@@ -116,8 +116,9 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    if backend == "pccl":
-        dist.init_process_group("pccl", init_method=init_method)
+    if backend == "pccl":  # ranks as given
+        os.environ["PCCL_MASTER"] = init_method
+        dist.init_process_group("pccl", store=dist.HashStore(), rank=rank, world_size=world)
     else:
         dist.init_process_group("gloo", init_method=init_method, rank=rank, world_size=world)
     print("ready", flush=True)
@@ -170,7 +171,7 @@ class World:
         env = {**os.environ, "GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1"}
         if backend == "pccl":
             self.master = Master(address, places[0])
-            init_method = f"pccl://{self.master.address}/bench?min_peers={world}"
+            init_method = f"pccl://{self.master.address}/bench"
         else:
             self.folder = tempfile.mkdtemp(prefix="pccl-bench-")
             init_method = f"file://{self.folder}/store"
@@ -185,8 +186,13 @@ class World:
             )
             for rank in range(world)
         ]
-        for process in self.ranks:
-            assert read_line(process).strip() == "ready"
+        try:
+            for process in self.ranks:
+                assert read_line(process).strip() == "ready"
+        except BaseException:
+            for process in self.ranks:
+                process.kill()
+            raise
 
     def _master_cpu(self) -> float:
         if self.master is None:

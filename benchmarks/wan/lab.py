@@ -5,16 +5,18 @@
 prints what the network does to ping and to iperf3: round trips, one flow, several, both ways.
 A scenario names regions and the ways between them:
 
-    hosts = ["europe", "america"]     # the region of each host
-    uplink_mbit = 0                   # of each host; 0: unlimited
+    hosts = ["home", "centre"]        # the region of each host
+    uplink_mbit = 500.0               # of each host; left out: unlimited
+    buffer_kib = 96                   # the most a connection may have under way; left out: as ever
+    default = { mbit = 400.0, queue_ms = 40.0, loss = 2e-6 }   # of each pair of hosts, each way
+    ways = [                          # exceptions, one way; "*" is any region; the later ones win
+      { from = "home", to = "*", mbit = 60.0 },
+    ]
 
-    [[way]]                           # both ways alike, or one way with `one_way = true`
-    from = "europe"
-    to = "america"
-    rtt_ms = 90.0
-    mbit = 1500.0                     # of each pair of hosts
-    queue_ms = 50.0                   # of that rate
-    loss = 2e-5                       # chance of a packet
+    [rtt_ms]
+    home-centre = 35.0
+
+A queue is given in milliseconds of its rate, a loss as the chance of a packet.
 
 Needs root, TUN, iproute2, iperf3 and a C++ compiler. Nothing stays behind.
 """
@@ -27,6 +29,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -87,15 +90,15 @@ class Host:
         self.address = f"{SUBNET}.{10 + number}"
         self.inside = Namespace()
 
-    def configure(self) -> None:
-        """Give the device that is there by now its address."""
+    def configure(self, settings: Sequence[str]) -> None:
+        """Give the device that is there by now its address, and the machine these settings."""
         for command in (
             "ip link set lo up",
             f"ip address add {self.address}/24 dev wan0",
             "ip link set wan0 txqueuelen 10000 mtu 1500 up",
         ):
             self.inside.run(*command.split())
-        for setting in SETTINGS:
+        for setting in (*SETTINGS, *settings):
             self.inside.run("sysctl", "-qw", setting)
 
     def drops(self) -> int:
@@ -134,7 +137,7 @@ class Lab:
         if _output(self._emulator).readline().strip() != "ready":
             raise SystemExit("the emulator has not started: see its error above")
         for host in self.hosts:
-            host.configure()
+            host.configure(self._buffers())
         return self
 
     def __exit__(
@@ -168,24 +171,34 @@ class Lab:
             for j, target in enumerate(regions):
                 if i == j:
                     continue
-                way = self._way(source, target)
+                way = self.way(source, target)
                 queue_kib = way["mbit"] * 125 * way["queue_ms"] / 1024
                 lines.append(
                     f"path {i} {j} {way['mbit']} {way['rtt_ms'] / 2} {queue_kib} {way['loss']}"
                 )
         return lines
 
-    def _way(self, source: str, target: str) -> dict[str, Any]:
-        """The last that fits counts."""
-        found: dict[str, Any] | None = None
-        for way in self.scenario["way"]:
-            straight = (way["from"], way["to"]) == (source, target)
-            back = (way["to"], way["from"]) == (source, target) and not way.get("one_way", False)
-            if straight or back:
-                found = way
-        if found is None:
-            raise SystemExit(f"the scenario has no way from {source} to {target}")
-        return found
+    def _buffers(self) -> list[str]:
+        if "buffer_kib" not in self.scenario:
+            return []
+        most = int(self.scenario["buffer_kib"] * 1024)
+        # Of what is received, the system keeps as much again for itself.
+        return [
+            f"net.ipv4.tcp_wmem=4096 {min(16384, most)} {most}",
+            f"net.ipv4.tcp_rmem=4096 {min(131072, 2 * most)} {2 * most}",
+        ]
+
+    def way(self, source: str, target: str) -> dict[str, float]:
+        """Return the way between two regions: rtt_ms, mbit, queue_ms, loss."""
+        times = self.scenario["rtt_ms"]
+        name = next((n for n in (f"{source}-{target}", f"{target}-{source}") if n in times), None)
+        if name is None:
+            raise SystemExit(f"the scenario has no rtt_ms from {source} to {target}")
+        way = {**self.scenario["default"], "rtt_ms": times[name]}
+        for other in self.scenario.get("ways", []):
+            if other["from"] in (source, "*") and other["to"] in (target, "*"):
+                way |= {key: value for key, value in other.items() if key not in ("from", "to")}
+        return way
 
 
 def _input(process: subprocess.Popen[str]) -> IO[str]:

@@ -30,7 +30,7 @@ def best_of_iperf(lab: Lab) -> float:
     best = 0.0
     for streams in STREAMS:
         plain = min(iperf(lab, 0, 1, streams=streams, both_ways=True))
-        rate = lab.scenario["way"][0]["mbit"] * 0.95 / streams
+        rate = lab.way(*lab.scenario["hosts"][:2])["mbit"] * 0.95 / streams
         paced = min(iperf(lab, 0, 1, streams=streams, both_ways=True, pace_mbit=rate))
         print(
             f"iperf3, {streams:2} streams both ways: {plain:5.0f} Mbit/s, paced {paced:5.0f}",

@@ -10,8 +10,8 @@ namespace {
 constexpr int kRoundTripsPerWindow = 4;
 constexpr double kOursFrom = 0.85;
 constexpr Duration kWindowMin = std::chrono::milliseconds(100);
-// By so much a round trip varies even where nothing queues.
-constexpr Duration kJitter = std::chrono::milliseconds(1);
+// By so much a round trip varies even where nothing queues: hosts are busy, and acknowledge late.
+constexpr Duration kJitter = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -104,7 +104,7 @@ bool LinkTraffic::queues() const {
     least = std::max(least, way.least);
   }
   std::sort(ways.begin(), ways.end());
-  return ways[ways.size() / 2] > least + least / 8 + kJitter;
+  return ways[ways.size() / 2] > least + std::max(least / 8, kJitter);
 }
 
 // Not from the first byte on: with its first window paced, a system dates what follows too late,

@@ -13,11 +13,14 @@ constexpr uint64_t kRaise = 2, kRaiseMax = 8;
 constexpr uint64_t kAboveRate = 120;
 // A queue that stands after so many steps down is made by others, who would take what we leave.
 constexpr uint32_t kLoweredMax = 5;
+// Others hold us up, too: in a ring all go as fast as the slowest. That is no reason to go slower.
+constexpr uint64_t kOfBest = 80, kBestFades = 990;
 constexpr uint32_t kReleasedFor = 32;
 
 }  // namespace
 
 void Pacer::window(uint64_t rate, bool queued) {
+  best_ = std::max(rate, best_ * kBestFades / 1000);
   if (released_for_ > 0) {
     --released_for_;
     return;
@@ -36,7 +39,7 @@ void Pacer::window(uint64_t rate, bool queued) {
     return;
   }
   const uint64_t through = limit_ == 0 ? rate : std::min(rate, limit_);
-  limit_ = std::max<uint64_t>(through * kLower / 100, 1);
+  limit_ = std::max({through * kLower / 100, best_ * kOfBest / 100, uint64_t{1}});
 }
 
 }  // namespace pccl::ring

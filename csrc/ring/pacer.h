@@ -18,6 +18,7 @@ class Pacer {
 
  private:
   uint64_t limit_ = 0;
+  uint64_t best_ = 0;  // rate, of late
   uint64_t raise_ = 0;
   uint32_t lowered_ = 0;  // windows in a row
   uint32_t released_for_ = 0;

@@ -28,12 +28,10 @@ constexpr Duration kRetryMax = std::chrono::seconds(1);
 // goes first.
 constexpr size_t kStrangersMax = 256;
 
-// One flow with the buffers of a stock host carries some hundred Mbit/s at this round trip; the
-// longer the way, the less, for the window as for what is lost. So many lanes are in use at first;
-// how many pay is then measured (lane_choice.h), among a few times as many that are open.
-constexpr Duration kRoundTripPerLane = std::chrono::milliseconds(6);
-constexpr uint32_t kLanesInUseMin = 2;
-constexpr uint32_t kLanesOpen = 2, kLanesOpenMin = 8;
+// One flow with the buffers of a stock host carries a tenth of a long way, wherever it was
+// measured. So many lanes are in use at first; how many pay is then measured, among those that are
+// open.
+constexpr uint32_t kLanesAtFirst = 16;
 
 // Two processes that read the same here are on one machine since its last start.
 uint64_t machine_id() {
@@ -91,7 +89,7 @@ struct Shell::Inside {
 
   void widen(PeerId peer);
   uint32_t lanes_open(Duration way) const;
-  LinkTraffic::Learnt first_traffic(PeerId peer, Duration way) const;
+  LinkTraffic::Learnt first_traffic(PeerId peer) const;
   void carry(Link& link, ShellLink& lane);
   void open_lane(PeerId peer, Link& link);
   void opened(PeerId peer, std::list<Opening>::iterator opening, Result<net::Socket> result);
@@ -233,14 +231,13 @@ void Shell::Inside::widen(PeerId peer) {
 uint32_t Shell::Inside::lanes_open(Duration way) const {
   if (options.lanes > 0) return options.lanes;
   if (way < protocol::kLongWay) return 1;
-  const auto several = static_cast<uint32_t>(way / kRoundTripPerLane + 1);
-  return std::clamp(kLanesOpen * several, kLanesOpenMin, protocol::kLanesMax);
+  return protocol::kLanesMax;
 }
 
-LinkTraffic::Learnt Shell::Inside::first_traffic(PeerId peer, Duration way) const {
+LinkTraffic::Learnt Shell::Inside::first_traffic(PeerId peer) const {
   const auto known = learnt.find(peer);
   if (known != learnt.end()) return known->second;
-  return {std::max(static_cast<uint32_t>(way / kRoundTripPerLane + 1), kLanesInUseMin), {}};
+  return {kLanesAtFirst, {}};
 }
 
 // A lane that has come up. Near ones all carry, as fast as they can, and are not counted.
@@ -347,7 +344,7 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
   ShellLink& first = *joined.lanes.front();
   joined.way = first.round_trip().least;
   if (joined.way >= protocol::kLongWay)
-    joined.traffic.emplace(joined.way, first_traffic(peer, joined.way), options.lanes > 0);
+    joined.traffic.emplace(joined.way, first_traffic(peer), options.lanes > 0);
   first.join(engine);
   carry(joined, first);
   if (!dialled) return;

@@ -71,6 +71,17 @@ TEST(Pacer, YieldsToOthersOnlySoFar) {
   EXPECT_GT(free, 100);
 }
 
+// The others of a ring go slower and slower, each because the next does.
+TEST(Pacer, DoesNotFollowTheOthersDown) {
+  Pacer pacer;
+  uint64_t rate = kBottleneck;
+  for (int window = 0; window < 40; ++window) {
+    pacer.window(rate, window % 3 != 0);
+    rate = pacer.limit() == 0 ? rate : std::min(rate, pacer.limit()) * 97 / 100;
+  }
+  EXPECT_TRUE(pacer.limit() == 0 || pacer.limit() > kBottleneck / 2) << pacer.limit();
+}
+
 TEST(Pacer, ALimitThatBindsNothingDoesNotGrow) {
   Pacer pacer;
   pacer.window(kBottleneck, true);
