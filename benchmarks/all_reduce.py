@@ -192,6 +192,7 @@ class World:
         except BaseException:
             for process in self.ranks:
                 process.kill()
+            self.close()
             raise
 
     def _master_cpu(self) -> float:

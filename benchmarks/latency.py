@@ -70,9 +70,11 @@ def rank_main(init_method: str) -> None:
         works = []
         for place, layer in enumerate(layers):
             start = time.perf_counter()
-            works.append(call(layer))
+            work = call(layer)
+            seconds = time.perf_counter() - start
+            works.append(work)
             which = "the next" if place > 0 else "the first"
-            times[f"{name}, dispatch of {which}"].append((time.perf_counter() - start) * 1e6)
+            times[f"{name}, dispatch of {which}"].append(seconds * 1e6)
         for work in works:
             work.wait()
 

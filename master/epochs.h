@@ -49,10 +49,10 @@ class Epochs {
   bool disturbed() const { return !goes_on() || broken(); }
   // Nothing can be called any more, though something that is kept may be going on.
   bool broken() const { return phase_ == Phase::kBroken || keeps(); }
-  // A member was lost, which is not durable yet.
+  // A member was lost in an epoch whose end is not durable yet.
   bool losing() const {
-    return !lost_.empty() &&
-           (phase_ == Phase::kAsking || phase_ == Phase::kEnding || phase_ == Phase::kStarting);
+    const bool starts = phase_ == Phase::kStarting && plan_.came_from != Phase::kBroken;
+    return !lost_.empty() && (phase_ == Phase::kAsking || phase_ == Phase::kEnding || starts);
   }
   bool changing() const { return change_; }
   bool gathering() const { return phase_ == Phase::kGathering; }

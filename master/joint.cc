@@ -95,7 +95,7 @@ void settle_pending(Groups& groups) {
 std::string who_is_missing(const Groups& groups, JointKind kind) {
   std::string out;
   for (const auto& [id, group] : groups) {
-    if (!group.has_members() || group.ballot().is_complete(kind)) continue;
+    if (!group.has_members() || group.has_voted(kind)) continue;
     std::vector<uint32_t> missing;
     if (group.ballot().kind() == kind) {
       missing = group.ballot().missing();
@@ -105,6 +105,10 @@ std::string who_is_missing(const Groups& groups, JointKind kind) {
       }
     }
     if (!out.empty()) out += "; ";
+    if (missing.empty()) {
+      out += "of peer group " + std::to_string(id.value) + ", a member was just lost";
+      continue;
+    }
     if (groups.size() > 1) out += "of peer group " + std::to_string(id.value) + ", ";
     out += ranks_text(missing) + (missing.size() == 1 ? " has" : " have") + " not called it";
   }

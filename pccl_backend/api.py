@@ -300,6 +300,8 @@ def all_reduce(
 ) -> dist.Work | None:
     """Reduce a tensor over all members, in place: `dist.all_reduce` with a tag.
 
+    It is not gathered by torch's coalescing manager: it begins at once.
+
     Args:
         tensor: a CPU tensor of any shape, the same dtype and number of elements on all members;
             integers, bool, floats from 16 bits, and complex for sums and averages.
@@ -331,9 +333,9 @@ def all_reduce(
         raise TypeError(f"tensor must be a torch.Tensor, not {type(tensor).__name__}")
     if on_loss not in (None, "keep"):
         raise ValueError(f'on_loss is {on_loss!r}; it can be "keep", or None')
+    options = _allreduce_options(op)
     # Half of the time of an asynchronous dist.all_reduce is its checks for other backends.
     call = _resolve(group).allreduce
-    options = _allreduce_options(op)
     if tag == "" and on_loss is None:
         work = call([tensor], options)
     else:

@@ -120,6 +120,14 @@ class Lab:
         self.report: Report | None = None
 
     def __enter__(self) -> Lab:
+        try:
+            self._start()
+        except BaseException:
+            self._undo()
+            raise
+        return self
+
+    def _start(self) -> None:
         program = Path(self._folder) / "emulator"
         subprocess.run(
             ["c++", "-std=c++20", "-O2", "-pthread", "-o", program, HERE / "emulator.cc"],
@@ -138,7 +146,6 @@ class Lab:
             raise SystemExit("the emulator has not started: see its error above")
         for host in self.hosts:
             host.configure(self._buffers())
-        return self
 
     def __exit__(
         self,
@@ -146,22 +153,35 @@ class Lab:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        try:
+            if error is None:
+                self.report = self._end()
+        finally:
+            self._undo()
+
+    def _end(self) -> Report:
+        """End the emulator; return what it saw."""
+        assert self._emulator is not None
+        dropped = sum(host.drops() for host in self.hosts)
+        _input(self._emulator).close()
+        seen = json.loads(_output(self._emulator).read())
+        packets = max(seen["packets"], 1)
+        return Report(
+            core=seen["cpu"] / seen["wall"] / seen["threads"],
+            late=seen["late"] / max(seen["delivered"], 1),
+            dropped=dropped + seen["refused"],
+            lost=(seen["lost"] + seen["overflowed"]) / packets,
+        )
+
+    def _undo(self) -> None:
+        """Leave the machine as it was, however far it came."""
+        ALLOWED.write_text(self._allowed_before)
         if self._emulator is not None:
-            dropped = sum(host.drops() for host in self.hosts)
-            _input(self._emulator).close()
-            seen = json.loads(_output(self._emulator).read())
+            self._emulator.kill()
             self._emulator.wait()
-            packets = max(seen["packets"], 1)
-            self.report = Report(
-                core=seen["cpu"] / seen["wall"] / seen["threads"],
-                late=seen["late"] / max(seen["delivered"], 1),
-                dropped=dropped + seen["refused"],
-                lost=(seen["lost"] + seen["overflowed"]) / packets,
-            )
         for host in self.hosts:
             host.inside.close()
-        ALLOWED.write_text(self._allowed_before)
-        shutil.rmtree(self._folder)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _plan(self) -> list[str]:
         regions = self.scenario["hosts"]

@@ -54,12 +54,6 @@ Socket::RoundTrip Socket::round_trip() const {
           std::chrono::microseconds(measured ? info.tcpi_min_rtt : 0)};
 }
 
-void Socket::pace(uint64_t bytes_per_second) const {
-  // Any limit makes the system pace at its own estimate; this one is beyond every network.
-  if (bytes_per_second == 0) bytes_per_second = 1'000'000'000'000;
-  setsockopt(fd_, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second);
-}
-
 bool Socket::set_congestion(const std::string& name) const {
   return setsockopt(fd_, IPPROTO_TCP, TCP_CONGESTION, name.data(),
                     static_cast<socklen_t>(name.size())) == 0;
@@ -80,6 +74,9 @@ void Socket::suit(Way way, bool congestion) const {
     if (congestion && paces_itself() && !set_congestion("cubic")) set_congestion("reno");
     return;
   }
+  // Any limit makes the system pace at its own estimate; this one is beyond every network.
+  const uint64_t bytes_per_second = 1'000'000'000'000;
+  setsockopt(fd_, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second);
   const int unsent_bytes = 256 << 10;
   setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
 }

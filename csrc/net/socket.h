@@ -44,16 +44,14 @@ class Socket {
     Duration smoothed{0}, least{0};
   };
   RoundTrip round_trip() const;
-  // On a long way: takes little more than fits. On a near one: if `congestion`, none that paces,
-  // which costs half of what loopback carries.
+  // On a long way: sends at the pace at which the other end can take it instead of in clumps, which
+  // delay the acknowledgements of what comes back, and takes little more than fits. On a near one:
+  // if `congestion`, none that paces, which costs half of what loopback carries.
   void suit(Way way, bool congestion) const;
   // False if the system refuses it.
   bool set_congestion(const std::string& name) const;
   std::string congestion() const;
   bool paces_itself() const;  // its congestion control does
-  // Sends at this pace at most; 0: at the pace at which the other end can take it, as the system
-  // measures it. Either way not in clumps, which delay the acknowledgements of what comes back.
-  void pace(uint64_t bytes_per_second) const;
 
  private:
   int fd_ = -1;

@@ -1,25 +1,20 @@
 #include "csrc/ring/link_traffic.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 namespace pccl::ring {
 namespace {
 
 constexpr int kRoundTripsPerWindow = 4;
-constexpr double kOursFrom = 0.85;
 constexpr Duration kWindowMin = std::chrono::milliseconds(100);
 // By so much a round trip varies even where nothing queues: hosts are busy, and acknowledge late.
 constexpr Duration kJitter = std::chrono::milliseconds(5);
 
 }  // namespace
 
-LinkTraffic::LinkTraffic(Duration way, const Learnt& first, bool fixed)
-    : way_(way),
-      fixed_(fixed),
-      choice_(fixed ? protocol::kLanesMax : first.lanes),
-      pacer_(first.pacer) {}
+LinkTraffic::LinkTraffic(Duration way, uint32_t lanes)
+    : way_(way), fixed_(lanes == 0), choice_(fixed_ ? protocol::kLanesMax : lanes) {}
 
 void LinkTraffic::add(Carrier& lane) {
   lanes_.push_back(&lane);
@@ -33,12 +28,11 @@ bool LinkTraffic::used(const Carrier& lane) const {
 }
 
 bool LinkTraffic::chunk_sent(const Carrier& lane, Instant now) {
-  if (!used(lane)) return false;
+  if (fixed_ || !used(lane)) return false;
   if (lane.idle()) {
     window_.reset();
     return false;
   }
-  if (!is_paced_) glance(now);
   if (!window_) window_ = look(now, true);
   if (now - window_->at < std::max(kRoundTripsPerWindow * way_, kWindowMin)) return false;
   const Look before = *std::exchange(window_, std::nullopt);
@@ -53,50 +47,27 @@ bool LinkTraffic::chunk_sent(const Carrier& lane, Instant now) {
 }
 
 LinkTraffic::Look LinkTraffic::look(Instant now, bool finding_speed) const {
-  Look look{.at = now, .sent = {}, .received = 0, .finding_speed = finding_speed};
-  for (const Carrier* lane : lanes_) {
-    look.sent.push_back(lane->bytes_sent());
-    look.received += lane->bytes_received();
-  }
+  Look look{.at = now, .sent = {}, .finding_speed = finding_speed};
+  for (const Carrier* lane : lanes_) look.sent.push_back(lane->bytes_sent());
   return look;
 }
 
 void LinkTraffic::window_over(const Look& before, const Look& after) {
   const double seconds = to_seconds(after.at - before.at);
   std::vector<uint64_t> rates;
-  uint64_t rate = 0;
   for (size_t index = 0; index < lanes_.size(); ++index) {
     const auto bytes = static_cast<double>(after.sent[index] - before.sent[index]);
     rates.push_back(static_cast<uint64_t>(bytes / seconds));
-    rate += rates.back();
   }
-  const bool queued = queues();
-  // What comes to us fills a queue, too, and delays what is acknowledged the same way.
-  const auto coming = static_cast<double>(after.received - before.received) / seconds;
-  const bool ours = static_cast<double>(rate) > kOursFrom * coming;
-  if (!queued || ours) pacer_.window(rate, queued);
-  if (!fixed_) choice_.window(rates, queued);
-  pace();
+  choice_.window(rates, queues());
 }
 
-// Until something has queued for the first time: connections that find their speed double it with
-// every round trip, and overshoot by as much, so a whole window would be too late.
-void LinkTraffic::glance(Instant now) {
-  if (now - glanced_.at < way_) return;
-  uint64_t sent = 0;
-  for (const Carrier* lane : lanes_) sent += lane->bytes_sent();
-  const Duration since = now - glanced_.at;
-  const uint64_t sent_since = sent - glanced_.sent;
-  glanced_ = {now, sent};
-  if (since > 2 * way_ || !queues()) return;
-  pacer_.window(static_cast<uint64_t>(static_cast<double>(sent_since) / to_seconds(since)), true);
-  pace();
-}
-
-// Whether lanes in use take longer than they could, most of them.
+// Whether lanes in use take longer than they could, most of them. The greatest of the least round
+// trips counts: a system that paces a connection's first window dates what follows too late, and
+// believes in half of the way.
 bool LinkTraffic::queues() const {
   std::vector<Duration> ways;
-  Duration least{0};  // the greatest: after losses, systems have been seen to believe in half of it
+  Duration least{0};
   for (const Carrier* lane : lanes_) {
     if (!used(*lane)) continue;
     const net::Socket::RoundTrip way = lane->round_trip();
@@ -105,16 +76,6 @@ bool LinkTraffic::queues() const {
   }
   std::sort(ways.begin(), ways.end());
   return ways[ways.size() / 2] > least + std::max(least / 8, kJitter);
-}
-
-// Not from the first byte on: with its first window paced, a system dates what follows too late,
-// believes in half of the round trip, takes that for a queue, and grows slowly from there.
-void LinkTraffic::pace() {
-  is_paced_ = is_paced_ || pacer_.limit() > 0;
-  if (!is_paced_) return;
-  const auto resting = static_cast<uint64_t>(std::popcount(choice_.resting()));
-  const uint64_t each = pacer_.limit() / (lanes_.size() - resting);
-  for (Carrier* lane : lanes_) lane->pace(each);
 }
 
 }  // namespace pccl::ring

@@ -89,7 +89,7 @@ struct Shell::Inside {
 
   void widen(PeerId peer);
   uint32_t lanes_open(Duration way) const;
-  LinkTraffic::Learnt first_traffic(PeerId peer) const;
+  uint32_t lanes_at_first(PeerId peer) const;
   void carry(Link& link, ShellLink& lane);
   void open_lane(PeerId peer, Link& link);
   void opened(PeerId peer, std::list<Opening>::iterator opening, Result<net::Socket> result);
@@ -110,10 +110,6 @@ struct Shell::Inside {
   void report_up(const ShellLink& link) {
     callbacks.on_link({link.peer(), LinkState::kUp, {}, link.serial(), microseconds(link)});
   }
-  ShellLink::Callbacks watched(std::function<void(ShellLink&)> on_introduced,
-                               std::function<void(ShellLink&, Status)> on_ended) {
-    return {std::move(on_introduced), std::move(on_ended)};
-  }
   Counters count() const;
 
   const Options options;
@@ -129,7 +125,7 @@ struct Shell::Inside {
   std::list<std::unique_ptr<ShellLink>> strangers;  // oldest first
   std::map<PeerId, Link> links;
   std::vector<PeerId> neighbours;
-  std::map<PeerId, LinkTraffic::Learnt> learnt;
+  std::map<PeerId, uint32_t> learnt;               // how many lanes of a link to a peer pay
   std::map<PeerId, Probe> probes;                  // only of links that are up
   std::vector<std::unique_ptr<ShellLink>> buried;  // closed, perhaps on the stack still
   uint32_t serials = 0;                            // of connections that we have made
@@ -192,7 +188,7 @@ void Shell::Inside::connected(PeerId peer, Result<net::Socket> result) {
   };
   dial.link = std::make_unique<ShellLink>(loop, std::move(result.value()), identity,
                                           ShellLink::Target{peer, ++serials}, net::text(dial.at),
-                                          watched(on_introduced, on_ended));
+                                          ShellLink::Callbacks{on_introduced, on_ended});
 }
 
 void Shell::Inside::unreachable(PeerId peer, const std::string& why) {
@@ -234,10 +230,11 @@ uint32_t Shell::Inside::lanes_open(Duration way) const {
   return protocol::kLanesMax;
 }
 
-LinkTraffic::Learnt Shell::Inside::first_traffic(PeerId peer) const {
+// As LinkTraffic takes it.
+uint32_t Shell::Inside::lanes_at_first(PeerId peer) const {
+  if (options.lanes > 0) return 0;
   const auto known = learnt.find(peer);
-  if (known != learnt.end()) return known->second;
-  return {kLanesAtFirst, {}};
+  return known != learnt.end() ? known->second : kLanesAtFirst;
 }
 
 // A lane that has come up. Near ones all carry, as fast as they can, and are not counted.
@@ -247,7 +244,7 @@ void Shell::Inside::carry(Link& link, ShellLink& lane) {
   link.traffic->add(lane);
   lane.watch([this, &link](const ShellLink& sent) {
     if (!link.traffic->chunk_sent(sent, monotonic_now())) return;
-    learnt[sent.peer()] = link.traffic->learnt();
+    learnt[sent.peer()] = link.traffic->lanes_wanted();
     engine.rest(sent.peer(), link.traffic->resting());
   });
 }
@@ -280,10 +277,10 @@ void Shell::Inside::opened(PeerId peer, std::list<Opening>::iterator opening,
     bury(std::move(opening->lane));
     links.at(peer).opening.erase(opening);
   };
-  opening->lane =
-      std::make_unique<ShellLink>(loop, std::move(result.value()), identity,
-                                  ShellLink::Target{peer, link.first().serial(), true},
-                                  net::text(*link.dialled), watched(on_introduced, on_ended));
+  opening->lane = std::make_unique<ShellLink>(loop, std::move(result.value()), identity,
+                                              ShellLink::Target{peer, link.first().serial(), true},
+                                              net::text(*link.dialled),
+                                              ShellLink::Callbacks{on_introduced, on_ended});
 }
 
 // ---- Those who dial us ----
@@ -303,7 +300,7 @@ void Shell::Inside::accepted(net::Socket socket) {
     strangers.erase(at);
   };
   *at = std::make_unique<ShellLink>(loop, std::move(socket), identity, ShellLink::Target{}, address,
-                                    watched(on_introduced, on_ended));
+                                    ShellLink::Callbacks{on_introduced, on_ended});
 }
 
 // When both dial each other at once, the connection that the higher id made stays.
@@ -343,8 +340,7 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
   const bool dialled = end_dial(peer);
   ShellLink& first = *joined.lanes.front();
   joined.way = first.round_trip().least;
-  if (joined.way >= protocol::kLongWay)
-    joined.traffic.emplace(joined.way, first_traffic(peer), options.lanes > 0);
+  if (joined.way >= protocol::kLongWay) joined.traffic.emplace(joined.way, lanes_at_first(peer));
   first.join(engine);
   carry(joined, first);
   if (!dialled) return;

@@ -129,15 +129,10 @@ void ShellLink::suit(net::Way way, const std::string& congestion) {
                                 ", and keeps " + socket.congestion());
   }
   socket.suit(way, congestion.empty());
-  paces_itself_ = socket.paces_itself();
 }
 
 void ShellLink::watch(std::function<void(const ShellLink&)> on_chunk_sent) {
   on_chunk_sent_ = std::move(on_chunk_sent);
-}
-
-void ShellLink::pace(uint64_t bytes_per_second) {
-  if (lane_ != nullptr && !paces_itself_) lane_->socket().pace(bytes_per_second);
 }
 
 net::Lane::Counters ShellLink::counters() const {

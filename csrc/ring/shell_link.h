@@ -72,9 +72,7 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
   // Carrier. Zeros if it is closed.
   bool idle() const override { return lane_ == nullptr || lane_->idle(); }
   uint64_t bytes_sent() const override { return counters().bytes_sent; }
-  uint64_t bytes_received() const override { return counters().bytes_received; }
   net::Socket::RoundTrip round_trip() const override;
-  void pace(uint64_t bytes_per_second) override;
 
   // FrameSink
   void on_frame(const net::FrameHeader& header) override;
@@ -95,7 +93,6 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
   Target target_;
   bool checked_ = true;
   bool joined_ = false;
-  bool paces_itself_ = false;
   uint64_t last_pong_ = 0;
   std::function<void(const ShellLink&)> on_chunk_sent_;
   Engine::Lane* sink_ = nullptr;  // the engine's, once introduced

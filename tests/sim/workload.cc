@@ -290,7 +290,8 @@ void Workload::recover() {
 void Workload::new_generation(const peer::Topology& topology) {
   topology_ = topology;
   next_.reset();
-  epochs_.clear();
+  // A renewal may have been told of before, while what this call ended was still lent.
+  epochs_.erase(epochs_.begin(), epochs_.upper_bound(topology.epoch));
   epochs_[topology.epoch] = topology;
   const PeerId self = node_.id();
   const bool founding = topology.joined.size() == topology.members.size();

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <bit>
-#include <optional>
 #include <vector>
 
 namespace pccl::ring {
@@ -18,21 +17,18 @@ struct FakeLane : Carrier {
   bool idle() const override { return is_idle; }
   uint64_t bytes_sent() const override { return sent; }
   net::Socket::RoundTrip round_trip() const override { return {smoothed, kOcean}; }
-  uint64_t bytes_received() const override { return received; }
-  void pace(uint64_t bytes_per_second) override { paced_at = bytes_per_second; }
 
   bool is_idle = false;
-  uint64_t sent = 0, received = 0;
+  uint64_t sent = 0;
   Duration smoothed = kOcean;
-  std::optional<uint64_t> paced_at;
 };
 
 struct Link {
-  explicit Link(uint32_t count, LinkTraffic::Learnt first = {4, {}}, bool fixed = false)
-      : lanes(count), traffic(kOcean, first, fixed) {
+  explicit Link(uint32_t count, uint32_t first = 4) : lanes(count), traffic(kOcean, first) {
     for (FakeLane& lane : lanes) traffic.add(lane);
   }
-  // Every lane sends a chunk each turn; returns how often a window was over.
+  int used() const { return static_cast<int>(lanes.size()) - std::popcount(traffic.resting()); }
+  // Every lane in use sends a chunk each turn; returns how often a window was over.
   int carry(Duration time, uint64_t bytes = 1 << 20) {
     int windows = 0;
     for (const Instant until = now + time; now < until; now = now + kTurn) {
@@ -52,7 +48,7 @@ struct Link {
 
 TEST(LinkTraffic, CountsWindowsOfAFewRoundTrips) {
   Link link(8);
-  EXPECT_EQ(std::popcount(link.traffic.resting()), 4);
+  EXPECT_EQ(link.used(), 4);
   EXPECT_EQ(link.carry(4 * kOcean), 0) << "in the first one lanes find their speed";
   EXPECT_EQ(link.carry(8 * kOcean + 4 * kTurn), 2);
 }
@@ -74,58 +70,26 @@ TEST(LinkTraffic, ALaneThatRestsDoesNotCount) {
   EXPECT_FALSE(link.traffic.chunk_sent(link.lanes[7], link.now));
 }
 
-TEST(LinkTraffic, PacesAllLanesTogetherOnceSomethingQueues) {
-  Link link(4);
-  link.carry(20 * kOcean);
-  for (const FakeLane& lane : link.lanes) EXPECT_FALSE(lane.paced_at);
-  for (FakeLane& lane : link.lanes) lane.smoothed = 2 * kOcean;
-  link.carry(kOcean + 2 * kTurn);                   // soon: they may be doubling their speed
-  const uint64_t each = (uint64_t{1} << 20) * 100;  // what a lane carries in a second
-  for (const FakeLane& lane : link.lanes) {
-    EXPECT_GT(lane.paced_at, each * 85 / 100);
-    EXPECT_LT(lane.paced_at, each * 21 / 20);
-  }
-  EXPECT_NEAR(static_cast<double>(link.traffic.learnt().pacer.limit()), 4.0 * each * 0.94, each);
+TEST(LinkTraffic, UsesMoreLanesWhereNothingQueues) {
+  Link link(16);
+  link.carry(40 * kOcean);  // a lane more carries as much as any other
+  EXPECT_GT(link.used(), 8);
+  EXPECT_GT(link.traffic.lanes_wanted(), 4u);
 }
 
-// Both directions lose where data of one delays the acknowledgements of the other.
-TEST(LinkTraffic, AQueueOfWhatComesIsNotOurs) {
-  Link link(4);
+TEST(LinkTraffic, UsesNoMoreWhereSomethingQueues) {
+  Link link(16);
+  for (FakeLane& lane : link.lanes) lane.smoothed = 2 * kOcean;
   link.carry(20 * kOcean);
-  for (FakeLane& lane : link.lanes) lane.smoothed = 2 * kOcean;
-  link.carry(kOcean + 2 * kTurn);
-  const auto both_ways = [&] {
-    for (int turn = 0; turn < 100; ++turn) {
-      link.lanes[0].received += 5 << 20;
-      link.carry(kTurn);
-    }
-  };
-  both_ways();
-  const uint64_t before = link.traffic.learnt().pacer.limit();
-  both_ways();
-  EXPECT_EQ(link.traffic.learnt().pacer.limit(), before);
-}
-
-TEST(LinkTraffic, ALaneThatComesLaterSharesThePace) {
-  Link link(4, {8, {}});
-  for (FakeLane& lane : link.lanes) lane.smoothed = 2 * kOcean;
-  link.carry(9 * kOcean);
-  FakeLane fifth;
-  link.traffic.add(fifth);
-  for (FakeLane& lane : link.lanes) lane.smoothed = kOcean;
-  link.carry(9 * kOcean);
-  ASSERT_TRUE(fifth.paced_at);
-  EXPECT_EQ(fifth.paced_at, link.lanes[0].paced_at);
-  EXPECT_LT(*fifth.paced_at, (uint64_t{1} << 20) * 90);
+  EXPECT_LE(link.used(), 4);
 }
 
 TEST(LinkTraffic, FixedLanesAllCarry) {
-  Link link(8, {2, {}}, true);
-  EXPECT_EQ(link.traffic.resting(), 0u);
+  Link link(8, 0);
+  EXPECT_EQ(link.used(), 8);
   for (FakeLane& lane : link.lanes) lane.smoothed = 2 * kOcean;
-  link.carry(20 * kOcean);
-  EXPECT_EQ(link.traffic.resting(), 0u);
-  EXPECT_GT(link.lanes[0].paced_at, 0u);
+  EXPECT_EQ(link.carry(100 * kOcean), 0);
+  EXPECT_EQ(link.used(), 8);
 }
 
 }  // namespace
