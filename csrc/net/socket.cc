@@ -45,7 +45,7 @@ std::string Socket::peer_host() const { return peer_address(fd_).host(); }
 std::string Socket::local_host() const { return local_address(fd_).host(); }
 bool Socket::is_loopback() const { return peer_address(fd_).is_loopback(); }
 
-Socket::RoundTrip Socket::round_trip() const {
+RoundTrip Socket::round_trip() const {
   tcp_info info{};
   socklen_t length = sizeof info;
   if (getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};

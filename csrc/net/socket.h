@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/round_trip.h"
 #include "csrc/base/status.h"
 #include "csrc/net/loop.h"
 
@@ -39,10 +40,6 @@ class Socket {
   std::string peer_host() const;   // numeric address of the other end
   std::string local_host() const;  // numeric address of this end
   bool is_loopback() const;        // the other end is this machine's loopback
-  // As the system has measured it, smoothed, and the least of all; zero if it has not.
-  struct RoundTrip {
-    Duration smoothed{0}, least{0};
-  };
   RoundTrip round_trip() const;
   // On a long way: sends at the pace at which the other end can take it instead of in clumps, which
   // delay the acknowledgements of what comes back, and takes little more than fits. On a near one:

@@ -63,7 +63,7 @@ Status interrupted_status(const char* what) {
 struct Peer::Inside {
   Inside(net::Endpoint master, Options options, ring::Shell::Options data)
       : retries(options.policy == protocol::LossPolicy::kRetry),
-        control(std::move(master), std::move(options), data,
+        control(std::move(master), std::move(options), std::move(data),
                 [this](const Topology& changed) { on_renewed(changed); }) {}
 
   // Why nothing can be waited for on this thread, if so.
@@ -150,7 +150,8 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
   Status status = check(master, options);
   if (!status.ok()) return status;
   options.master_text = net::text(master);
-  std::unique_ptr<Peer> peer(new Peer(std::make_unique<Inside>(master, std::move(options), data)));
+  std::unique_ptr<Peer> peer(
+      new Peer(std::make_unique<Inside>(master, std::move(options), std::move(data))));
   Inside& inside = *peer->inside_;
   if (!inside.control.status().ok()) return inside.control.status();
   const auto call = std::make_shared<Control::Call>();

@@ -23,7 +23,7 @@ Control::Control(net::Endpoint master, Options options, ring::Shell::Options dat
       core_(std::move(options)) {
   data.peer_timeout = options_.peer_timeout;
   // The loop's own objects are made on it; nothing is pushed before this.
-  loop_.post([this, data] {
+  loop_.post([this, data = std::move(data)] {
     data_ = std::make_unique<ring::Shell>(data, data_callbacks());
     timer_ = std::make_unique<net::Timer>(loop_, [this] {
       armed_.reset();

@@ -70,7 +70,7 @@ bool LinkTraffic::queues() const {
   Duration least{0};
   for (const Carrier* lane : lanes_) {
     if (!used(*lane)) continue;
-    const net::Socket::RoundTrip way = lane->round_trip();
+    const RoundTrip way = lane->round_trip();
     ways.push_back(way.smoothed);
     least = std::max(least, way.least);
   }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
-#include "csrc/net/socket.h"
+#include "csrc/base/round_trip.h"
 #include "csrc/ring/lane_choice.h"
 
 namespace pccl::ring {
@@ -19,7 +19,7 @@ class Carrier {
   virtual ~Carrier() = default;
   virtual bool idle() const = 0;  // sends no chunk
   virtual uint64_t bytes_sent() const = 0;
-  virtual net::Socket::RoundTrip round_trip() const = 0;
+  virtual RoundTrip round_trip() const = 0;
 };
 
 class LinkTraffic {

@@ -76,7 +76,7 @@ struct Shell::Inside {
     std::unique_ptr<net::Timer> timer;
   };
 
-  Inside(const Options& given, Callbacks called);
+  Inside(Options given, Callbacks called);
 
   void listen(const std::string& host);
   void dial(PeerId peer, const net::Endpoint& at, uint32_t dead_serial);
@@ -132,8 +132,8 @@ struct Shell::Inside {
   uint64_t numbers = 0;                            // of probes
 };
 
-Shell::Inside::Inside(const Options& given, Callbacks called)
-    : options(given),
+Shell::Inside::Inside(Options given, Callbacks called)
+    : options(std::move(given)),
       callbacks(std::move(called)),
       engine({.on_transferred = callbacks.on_transferred,
               .on_progressed = callbacks.on_progressed,
@@ -440,7 +440,7 @@ Shell::Counters Shell::Inside::count() const {
 // ---- Shell: the door to the data loop ----
 
 Shell::Shell(Options options, Callbacks callbacks)
-    : inside_(std::make_unique<Inside>(options, std::move(callbacks))) {}
+    : inside_(std::make_unique<Inside>(std::move(options), std::move(callbacks))) {}
 
 Shell::~Shell() { inside_->loop.stop(); }
 

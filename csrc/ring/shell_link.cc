@@ -117,8 +117,8 @@ bool ShellLink::tick() {
   return !silence_.too_long();
 }
 
-net::Socket::RoundTrip ShellLink::round_trip() const {
-  return lane_ == nullptr ? net::Socket::RoundTrip{} : lane_->socket().round_trip();
+RoundTrip ShellLink::round_trip() const {
+  return lane_ == nullptr ? RoundTrip{} : lane_->socket().round_trip();
 }
 
 void ShellLink::suit(net::Way way, const std::string& congestion) {

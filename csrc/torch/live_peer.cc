@@ -63,8 +63,8 @@ Status check(const peer::Options& options) {
 Result<std::shared_ptr<LivePeer>> LivePeer::join(Request request,
                                                  const peer::Interrupted& interrupted) {
   if (const Status status = check(request.peer); !status.ok()) return status;
-  auto joined =
-      peer::Peer::join(request.master, std::move(request.peer), request.data, interrupted);
+  auto joined = peer::Peer::join(request.master, std::move(request.peer), std::move(request.data),
+                                 interrupted);
   if (!joined.ok()) return joined.status();
 
   std::shared_ptr<LivePeer> live(new LivePeer);

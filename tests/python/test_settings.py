@@ -29,7 +29,8 @@ def test_names_a_run(url: str, host: str, port: int, run: str) -> None:
 def test_every_parameter() -> None:
     url = (
         "pccl://h/r?peer_group=3&min_peers=2&founders=3&peer_timeout=2.5&master_timeout=7"
-        "&advertise=me.example&port_range=48200-48299&lanes=4&tcp_congestion=reno&restore=off&on_peer_loss=raise"
+        "&advertise=me.example&port_range=48200-48299&lanes=4&tcp_congestion=reno&restore=off"
+        "&on_peer_loss=raise"
     )
     assert read_url(url, {}) == OpenRun(
         host="h",

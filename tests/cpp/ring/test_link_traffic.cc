@@ -16,7 +16,7 @@ constexpr Duration kTurn = milliseconds(10);
 struct FakeLane : Carrier {
   bool idle() const override { return is_idle; }
   uint64_t bytes_sent() const override { return sent; }
-  net::Socket::RoundTrip round_trip() const override { return {smoothed, kOcean}; }
+  RoundTrip round_trip() const override { return {smoothed, kOcean}; }
 
   bool is_idle = false;
   uint64_t sent = 0;
