@@ -105,12 +105,10 @@ std::string who_is_missing(const Groups& groups, JointKind kind) {
       }
     }
     if (!out.empty()) out += "; ";
-    if (missing.empty()) {
-      out += "of peer group " + std::to_string(id.value) + ", a member was just lost";
-      continue;
-    }
     if (groups.size() > 1) out += "of peer group " + std::to_string(id.value) + ", ";
-    out += ranks_text(missing) + (missing.size() == 1 ? " has" : " have") + " not called it";
+    out += missing.empty()
+               ? "a member was just lost"
+               : ranks_text(missing) + (missing.size() == 1 ? " has" : " have") + " not called it";
   }
   return out;
 }

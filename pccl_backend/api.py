@@ -48,15 +48,14 @@ REDUCE_OPS = {
 }
 
 
-def _options_of_all() -> dict[str, dist.AllreduceOptions]:
-    all_options = {}
-    for name, op in REDUCE_OPS.items():
-        all_options[name] = dist.AllreduceOptions()
-        all_options[name].reduceOp = op
-    return all_options
+def _options_for(op: dist.ReduceOp.RedOpType) -> dist.AllreduceOptions:
+    options = dist.AllreduceOptions()
+    options.reduceOp = op
+    return options
 
 
-_OPTIONS = _options_of_all()  # never changed: made once, they cost a call nothing
+# Never changed: made once, they cost a call nothing.
+_OPTIONS = {name: _options_for(op) for name, op in REDUCE_OPS.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,9 +353,7 @@ def _allreduce_options(op: str | dist.ReduceOp.RedOpType) -> dist.AllreduceOptio
         return _OPTIONS[op]
     if not isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
         raise TypeError(f"op must be a name or a dist.ReduceOp, not {type(op).__name__}")
-    options = dist.AllreduceOptions()
-    options.reduceOp = op
-    return options
+    return _options_for(op)
 
 
 @dataclass(frozen=True, kw_only=True)

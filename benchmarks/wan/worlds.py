@@ -4,9 +4,9 @@
 
 The tensor is the report's 1.073 GB divided by the scenario's `scale`, as its rates are. The limit
 is that of a ring in the order of the scenario's hosts: what each host has to send, 2(N-1)/N of the
-tensor, at the rate that iperf3 reaches between the two neighbours where it reaches least (both ways
-at once, 64 streams); or the 2(N-1) hops that a byte makes, where they take longer: all that is sent
-can be under way at once.
+tensor, at the rate that iperf3 reaches between the two neighbours where it reaches least (64
+streams, the way that the ring goes); or the 2(N-1) hops that a byte makes, where they take longer:
+all that is sent can be under way at once.
 pccl and Gloo take turns, each in that order; the first call of each is a pilot and not counted.
 """
 
@@ -35,10 +35,10 @@ def limit(lab: Lab, tensor_bytes: int) -> tuple[float, float]:
     for host in range(hosts):
         neighbour = (host + 1) % hosts
         hops.append(ping(lab, host, neighbour) / 2e3)
-        both = iperf(lab, host, neighbour, streams=STREAMS, both_ways=True, seconds=IPERF_SECONDS)
-        rates.append(both[0])
+        rate, _ = iperf(lab, host, neighbour, streams=STREAMS, seconds=IPERF_SECONDS)
+        rates.append(rate)
         names = (lab.scenario["hosts"][at] for at in (host, neighbour))
-        print(f"{' to '.join(names)}: {hops[-1] * 2e3:.1f} ms, {both[0]:.0f} Mbit/s", flush=True)
+        print(f"{' to '.join(names)}: {hops[-1] * 2e3:.1f} ms, {rate:.0f} Mbit/s", flush=True)
     sent = 2 * (hosts - 1) / hosts * tensor_bytes
     longest = max(
         sum(hops[(start + hop) % hosts] for hop in range(2 * (hosts - 1))) for start in range(hosts)

@@ -13,8 +13,7 @@ constexpr Duration kJitter = std::chrono::milliseconds(5);
 
 }  // namespace
 
-LinkTraffic::LinkTraffic(Duration way, uint32_t lanes)
-    : way_(way), fixed_(lanes == 0), choice_(fixed_ ? protocol::kLanesMax : lanes) {}
+LinkTraffic::LinkTraffic(Duration way, uint32_t lanes) : way_(way), choice_(lanes) {}
 
 void LinkTraffic::add(Carrier& lane) {
   lanes_.push_back(&lane);
@@ -28,7 +27,7 @@ bool LinkTraffic::used(const Carrier& lane) const {
 }
 
 bool LinkTraffic::chunk_sent(const Carrier& lane, Instant now) {
-  if (fixed_ || !used(lane)) return false;
+  if (!used(lane)) return false;
   if (lane.idle()) {
     window_.reset();
     return false;

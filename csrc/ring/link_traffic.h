@@ -24,7 +24,7 @@ class Carrier {
 
 class LinkTraffic {
  public:
-  // `way`: there and back. `lanes`: so many are used at first; 0: all, whatever they bring.
+  // `way`: there and back. `lanes`: so many are used at first.
   LinkTraffic(Duration way, uint32_t lanes);
 
   // REQUIRES: outlives this.
@@ -50,7 +50,6 @@ class LinkTraffic {
   bool queues() const;
 
   const Duration way_;
-  const bool fixed_;
   LaneChoice choice_;
   std::vector<Carrier*> lanes_;
   std::optional<Look> window_;  // since then all lanes in use have always had something to send

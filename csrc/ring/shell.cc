@@ -67,7 +67,7 @@ struct Shell::Inside {
     Duration way{0};                                // there and back, when it came up
     std::optional<net::Endpoint> dialled;           // nothing: the other side has dialled
     std::list<Opening> opening;
-    std::optional<LinkTraffic> traffic;  // of a far one
+    std::optional<LinkTraffic> traffic;  // of a far one whose lanes may rest
   };
 
   // Whether a link lives whose other end dials again.
@@ -230,16 +230,15 @@ uint32_t Shell::Inside::lanes_open(Duration way) const {
   return protocol::kLanesMax;
 }
 
-// As LinkTraffic takes it.
 uint32_t Shell::Inside::lanes_at_first(PeerId peer) const {
-  if (options.lanes > 0) return 0;
   const auto known = learnt.find(peer);
   return known != learnt.end() ? known->second : kLanesAtFirst;
 }
 
 // A lane that has come up. Near ones all carry, as fast as they can, and are not counted.
 void Shell::Inside::carry(Link& link, ShellLink& lane) {
-  lane.suit(link.traffic ? net::Way::kLong : net::Way::kNear, options.congestion);
+  const bool far = link.way >= protocol::kLongWay;
+  lane.suit(far ? net::Way::kLong : net::Way::kNear, options.congestion);
   if (!link.traffic) return;
   link.traffic->add(lane);
   lane.watch([this, &link](const ShellLink& sent) {
@@ -340,7 +339,8 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
   const bool dialled = end_dial(peer);
   ShellLink& first = *joined.lanes.front();
   joined.way = first.round_trip().least;
-  if (joined.way >= protocol::kLongWay) joined.traffic.emplace(joined.way, lanes_at_first(peer));
+  if (joined.way >= protocol::kLongWay && options.lanes == 0)
+    joined.traffic.emplace(joined.way, lanes_at_first(peer));
   first.join(engine);
   carry(joined, first);
   if (!dialled) return;

@@ -84,13 +84,5 @@ TEST(LinkTraffic, UsesNoMoreWhereSomethingQueues) {
   EXPECT_LE(link.used(), 4);
 }
 
-TEST(LinkTraffic, FixedLanesAllCarry) {
-  Link link(8, 0);
-  EXPECT_EQ(link.used(), 8);
-  for (FakeLane& lane : link.lanes) lane.smoothed = 2 * kOcean;
-  EXPECT_EQ(link.carry(100 * kOcean), 0);
-  EXPECT_EQ(link.used(), 8);
-}
-
 }  // namespace
 }  // namespace pccl::ring
