@@ -374,17 +374,19 @@ bool Faults::cut_off_pair() { return pair_cut_off(false); }
 bool Faults::cut_off_pair_one_way() { return pair_cut_off(true); }
 
 // Of its links all are dead, of the others' one each, so that it is the one that goes: if nobody
-// else of its group is in trouble.
+// else of its group is in trouble. If it is still there when the network heals, its links to those
+// who are spared come back first: two members with one dead link each would both be in question.
 bool Faults::cut_off_from_peers() {
   PeerNode* const peer = victim();
   if (peer == nullptr || !cast_.calm(peer->group().value) || !master_is_stable()) return false;
   const auto others = cast_.others(*peer);
   if (others.size() < 2) return false;
   const Duration duration = outage(false);
-  cast_.at_risk(*peer, duration + kAftermath);
+  cast_.at_risk(*peer, duration + kPeerTimeout + kAftermath);
   for (PeerNode* other : others) {
-    block(peer->port(), other->port(), duration);
-    block(other->port(), peer->port(), duration);
+    const Duration until = cast_.spared(*other) ? duration : duration + kPeerTimeout;
+    block(peer->port(), other->port(), until);
+    block(other->port(), peer->port(), until);
   }
   return true;
 }
