@@ -1,4 +1,4 @@
-"""The command `pccl`: runs a master, or the demo.
+"""The command `pccl`: runs a master, the demo, or a measurement of a way to another host.
 
 It starts in a blink: nothing here imports torch.
 """
@@ -28,6 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from pccl_backend.demo import main as run_demo
 
         return run_demo(rest)
+    if command == "probe":
+        from pccl_backend.probe import main as run_probe
+
+        return run_probe(rest)
     _parser().parse_args(words)
     _parser().print_help()
     return 0
@@ -55,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     commands.add_parser("master", help="run a master, which peers join by pccl://host:port/RUN")
     commands.add_parser("demo", help="train a small model on 3 peers, kill one, let another join")
+    commands.add_parser("probe", help="measure what the way to another host carries")
     return parser
 
 

@@ -1,0 +1,266 @@
+"""What the figures mean: how many streams a way wants, how long a model takes, what would help.
+
+Pure. Rates are in Mbit/s, times in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pccl_backend.probe.client import Rate
+from pccl_backend.probe.settings import Buffers, HostSettings
+from pccl_backend.probe.wire import FAR_S, LANES_MAX
+
+__all__ = ["Row", "Way", "advise", "knee_of", "rows_of", "seconds_per_all_reduce"]
+
+KNEE_SHARE = 0.9
+BUSY_SHARE = 0.9  # of a core: from there on the measurement holds the network up
+NEAR_GAIN = 1.25  # less is what two measurements on a near way differ by, anyway
+SEGMENT_BYTES = 1448
+FIRST_SEGMENTS = 10  # a connection's first window, and that after a silence
+BUFFER_BYTES_MAX = 1 << 30
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What so many streams carry, in Mbit/s; None was not measured.
+
+    Attributes:
+        there, back: one way at a time.
+        both_there, both_back: both at once.
+        busy: the share of a core that the busiest thread took.
+    """
+
+    streams: int
+    there: float
+    back: float
+    both_there: float | None = None
+    both_back: float | None = None
+    busy: float = 0.0
+
+    @property
+    def carried(self) -> float:
+        """The slower direction; both at once if that is known, as an all-reduce needs them."""
+        if self.both_there is None or self.both_back is None:
+            return min(self.there, self.back)
+        return min(self.both_there, self.both_back)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """Everything that is known of a way between two hosts."""
+
+    round_trip: float
+    rows: Sequence[Row]
+    here: HostSettings
+    there: HostSettings
+    congestion: str = ""  # chosen for the streams, instead of the hosts' own
+
+    @property
+    def is_far(self) -> bool:
+        return self.round_trip >= FAR_S
+
+    @property
+    def best(self) -> Row:
+        return max(self.rows, key=lambda row: row.carried)
+
+    @property
+    def lanes(self) -> int:
+        """How many connections pccl opens on it, at most, unless told otherwise."""
+        return LANES_MAX if self.is_far else 1
+
+
+def rows_of(rates: Iterable[Rate]) -> list[Row]:
+    """Return a row for each number of streams that was measured, in that order."""
+    found: dict[int, dict[str, float]] = {}
+    for rate in rates:
+        row = found.setdefault(rate.streams, {"busy": 0.0})
+        row["busy"] = max(row["busy"], rate.busy)
+        prefix = "both_" if rate.direction == "both" else ""
+        if rate.there is not None:
+            row[prefix + "there"] = rate.there
+        if rate.back is not None:
+            row[prefix + "back"] = rate.back
+    return [Row(streams=streams, **row) for streams, row in found.items()]
+
+
+def knee_of(rows: Sequence[Row]) -> Row:
+    """Return the row of the fewest streams that carry 90 % of what the best carry."""
+    best = max(row.carried for row in rows)
+    fewest_first = sorted(rows, key=lambda row: row.streams)
+    return next(row for row in fewest_first if row.carried >= KNEE_SHARE * best)
+
+
+def seconds_per_all_reduce(model_bytes: float, rate: float, world: int | None) -> float:
+    """2(N-1)/N of the model, at this rate; `world` None: so many that (N-1)/N is 1."""
+    share = 2.0 if world is None else 2 * (world - 1) / world
+    return share * model_bytes / (rate * 1e6 / 8)
+
+
+def advise(way: Way) -> list[str]:
+    """Return what would help, each as text of one line or more; empty if nothing has to be set."""
+    found = [_lanes(way), _measurement(way)]
+    if way.is_far:
+        found += _of_hosts(way, _send_buffer)
+        found += _of_hosts(way, _receive_buffer)
+        found += _of_hosts(way, _slow_start)
+        found += _of_hosts(way, _congestion)
+    return [text for text in found if text]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _End:
+    """One of the two hosts, or both where they are alike.
+
+    Attributes:
+        sends, receives: the most that was measured, Mbit/s.
+        sends_alone, receives_alone: the same with one stream; 0 if that was not measured.
+    """
+
+    name: str
+    host: HostSettings
+    sends: float
+    receives: float
+    sends_alone: float
+    receives_alone: float
+
+
+def _of_hosts(way: Way, advice: Callable[[Way, _End], str | None]) -> list[str | None]:
+    """Return what there is to say of each host, or once what is true of both."""
+    alone = [row for row in way.rows if row.streams == 1]
+    there, there_alone = _most(way.rows, "there"), _most(alone, "there")
+    back, back_alone = _most(way.rows, "back"), _most(alone, "back")
+    here = _End(
+        name="this host",
+        host=way.here,
+        sends=there,
+        receives=back,
+        sends_alone=there_alone,
+        receives_alone=back_alone,
+    )
+    other = _End(
+        name="the other host",
+        host=way.there,
+        sends=back,
+        receives=there,
+        sends_alone=back_alone,
+        receives_alone=there_alone,
+    )
+    texts = [advice(way, here), advice(way, other)]
+    if all(texts) and way.here == way.there:
+        most, alone_most = max(there, back), max(there_alone, back_alone)
+        both = _End(
+            name="both hosts",
+            host=way.here,
+            sends=most,
+            receives=most,
+            sends_alone=alone_most,
+            receives_alone=alone_most,
+        )
+        return [advice(way, both)]
+    return texts
+
+
+def _most(rows: Sequence[Row], direction: str) -> float:
+    one_way = [getattr(row, direction) for row in rows]
+    both_ways = [getattr(row, f"both_{direction}") or 0.0 for row in rows]
+    return max([*one_way, *both_ways], default=0.0)
+
+
+def _lanes(way: Way) -> str | None:
+    knee = knee_of(way.rows)
+    if knee.streams <= way.lanes:
+        return None
+    if way.is_far:
+        return (
+            f"lanes: the knee is at {knee.streams} streams, and pccl opens {LANES_MAX}, the most "
+            "that PCCL_LANES can ask for too: what lets one stream carry more helps here"
+        )
+    lanes = min(knee.streams, LANES_MAX)
+    fewest = min(way.rows, key=lambda row: row.streams)
+    if fewest.streams > way.lanes or knee.carried < NEAR_GAIN * fewest.carried:
+        return None
+    return (
+        f"lanes: on a near way, under {FAR_S * 1e3:g} ms, pccl opens {way.lanes}, which carried "
+        f"{fewest.carried:,.0f} Mbit/s; {knee.streams} carried {knee.carried:,.0f}. On all peers:\n"
+        f"    PCCL_LANES={lanes}"
+    )
+
+
+def _measurement(way: Way) -> str | None:
+    busiest = max(way.rows, key=lambda row: row.busy)
+    if busiest.busy < BUSY_SHARE:
+        return None
+    return (
+        f"the measurement: a thread of it took {100 * busiest.busy:.0f} % of a core with "
+        f"{busiest.streams} streams, so the network may carry more than is shown"
+    )
+
+
+def _send_buffer(way: Way, end: _End) -> str | None:
+    if end.host.wmem is None:
+        return None
+    name = f"tcp_wmem of {end.name}"
+    return _buffer(way, name, end.host.wmem, rate=end.sends, alone=end.sends_alone)
+
+
+def _receive_buffer(way: Way, end: _End) -> str | None:
+    if end.host.rmem is None:
+        return None
+    name = f"tcp_rmem of {end.name}"
+    return _buffer(way, name, end.host.rmem, rate=end.receives, alone=end.receives_alone)
+
+
+def _buffer(way: Way, name: str, buffers: Buffers, *, rate: float, alone: float) -> str | None:
+    """Of its buffer a connection may have half under way, or more; it needs rate x round trip.
+
+    Not where one stream carried (nearly) all by itself: then no buffer was in its way.
+    """
+    in_flight = rate * 1e6 / 8 * way.round_trip
+    if buffers.most >= 2 * in_flight or alone >= KNEE_SHARE * rate:
+        return None
+    stream = max(buffers.most / 2 / way.round_trip * 8 / 1e6, alone)
+    wanted = min(2 ** math.ceil(math.log2(2 * in_flight)), BUFFER_BYTES_MAX)
+    text = (
+        f"buffers: {name} ends at {buffers.most / MIB:.1f} MiB, with which one stream "
+        f"carries about {stream:,.0f} Mbit/s. To carry {rate:,.0f} alone it has "
+        f"{in_flight / MIB:.1f} MiB under way (bandwidth-delay product) and needs twice that"
+    )
+    if buffers.most * way.lanes >= 2 * in_flight:
+        text += f". pccl's {way.lanes} lanes make up for it; with more, fewer do"
+    setting, _, _ = name.partition(" ")
+    line = f'sudo sysctl -w net.ipv4.{setting}="{buffers.least} {buffers.first} {wanted}"'
+    return f"{text}:\n    {line}"
+
+
+def _slow_start(way: Way, end: _End) -> str | None:
+    if not end.host.slow_start_after_idle:
+        return None
+    knee = knee_of(way.rows)
+    window = knee.carried * 1e6 / 8 * way.round_trip / knee.streams / SEGMENT_BYTES
+    doublings = math.ceil(math.log2(max(window / FIRST_SEGMENTS, 1)))
+    if doublings == 0:
+        return None
+    return (
+        f"idle connections: those of {end.name} begin slowly after a silence, about {doublings} "
+        f"round trips ({doublings * way.round_trip:.2g} s) for each synchronisation:\n"
+        "    sudo sysctl -w net.ipv4.tcp_slow_start_after_idle=0"
+    )
+
+
+def _congestion(way: Way, end: _End) -> str | None:
+    host, used = end.host, way.congestion or end.host.congestion
+    if not used or used.startswith("bbr") or not host.available:
+        return None
+    title = f"congestion control of {end.name}: {used}. bbr may carry more where packets are lost"
+    retry = "to see whether it does, measure with PCCL_TCP_CONGESTION=bbr, which peers heed too"
+    if "bbr" not in host.available:
+        return f"{title}, if the kernel has it:\n    sudo modprobe tcp_bbr\n  then, {retry}"
+    if host.allowed and "bbr" not in host.allowed:
+        allowed = " ".join((*host.allowed, "bbr"))
+        line = f'sudo sysctl -w net.ipv4.tcp_allowed_congestion_control="{allowed}"'
+        return f"{title}; it is there, but only root may choose it:\n    {line}\n  then, {retry}"
+    return f"{title}; it is there: {retry}"

@@ -1,0 +1,271 @@
+"""`pccl probe`: options, signals and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+
+from pccl_backend.probe import settings
+from pccl_backend.probe.advice import Way, rows_of
+from pccl_backend.probe.client import Client, Plan, ProbeError, Rate
+from pccl_backend.probe.report import cells, head, model_lines, setting_lines, summary
+from pccl_backend.probe.server import Server
+from pccl_backend.probe.settings import HostSettings
+from pccl_backend.probe.wire import PORT, SECONDS_MAX, SECONDS_MIN, STREAMS_MAX
+
+__all__ = ["main"]
+
+INTERRUPTED = 130
+SUFFIXES = (".pdf", ".png", ".svg")
+OVERHEAD_S = 0.1  # of one measurement: connections open and close
+COUNTS_MAX = 16  # numbers of streams that one probe tries
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `pccl probe`; return 0, 1 when it could not be done, 130 after Ctrl-C.
+
+    A server ends in peace by Ctrl-C: that is 0.
+    """
+    options = _parse(arguments)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    if options.serve:
+        return _serve(options.host or "127.0.0.1", PORT if options.port is None else options.port)
+    try:
+        _measure(options)
+    except (ProbeError, OSError) as error:
+        print(f"pccl probe: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\npccl probe: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _serve(host: str, port: int) -> int:
+    try:
+        server = Server(host, port, show=lambda text: print(text, flush=True))
+    except (OSError, UnicodeError) as error:
+        print(f"pccl probe: cannot listen on {host}:{port}: {error}", file=sys.stderr)
+        return 1
+    name, port = server.address
+    try:
+        where = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+        print(f"pccl probe listening on {where}", flush=True)
+        server.run()
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _measure(options: argparse.Namespace) -> None:
+    _check_plot(options.plot)
+    plan = Plan(
+        streams=options.streams,
+        seconds=options.seconds,
+        directions=("there", "back") if options.one_way else ("there", "back", "both"),
+        congestion=os.environ.get("PCCL_TCP_CONGESTION", ""),
+    )
+    host, port = options.target
+    with Client(host, port) as client:
+        round_trip = client.round_trip()
+        total = plan.trials * (plan.seconds + OVERHEAD_S + 4 * round_trip)
+        print(f"{host}: {round_trip * 1e3:.3g} ms there and back, median of a few messages")
+        print(
+            f"{plan.trials} measurements of {plan.seconds:g} s, what they begin with left out: "
+            f"about {total:.0f} s.\n"
+        )
+        rates = _show_rates(client, plan, round_trip)
+    way = Way(
+        round_trip=round_trip,
+        rows=rows_of(rates),
+        here=HostSettings.from_texts(settings.read()),
+        there=client.settings,
+        congestion=plan.congestion,
+    )
+    _report(way, options)
+
+
+def _show_rates(client: Client, plan: Plan, round_trip: float) -> list[Rate]:
+    rates = []
+    print("\n".join(head(both="both" in plan.directions)), flush=True)
+    for rate in client.measure(plan, round_trip):
+        print(cells(rate, last=rate.direction == plan.directions[-1]), end="", flush=True)
+        rates.append(rate)
+    return rates
+
+
+def _report(way: Way, options: argparse.Namespace) -> None:
+    if way.best.carried == 0:
+        raise ProbeError(
+            "nothing arrived in the time that counts: is the way so slow? Try --seconds "
+            f"{min(4 * options.seconds, SECONDS_MAX):g}"
+        )
+    lines = ["", *summary(way), ""]
+    lines += model_lines(way, options.parameters, options.bytes_per_parameter)
+    lines += ["", *setting_lines(way.here, way.there)]
+    print("\n".join(lines))
+    if options.plot:
+        from pccl_backend.probe.picture import draw  # slow to import
+
+        draw(way, options.target[0], options.plot)
+        print(f"\npicture: {options.plot}")
+
+
+def _check_plot(path: Path | None) -> None:
+    """Say before the measurement what would fail after it."""
+    if path is None:
+        return
+    if find_spec("matplotlib") is None:
+        raise ProbeError("--plot needs matplotlib: pip install 'pccl[demo]'")
+    if not path.parent.is_dir():
+        raise ProbeError(f"--plot {path}: there is no folder {path.parent}; make it first")
+
+
+# --- Options --------------------------------------------------------------------------------------
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.serve and options.target:
+        parser.error("--serve measures nothing: leave HOST out, or --serve")
+    if options.serve:
+        return options
+    if not options.target:
+        parser.error("name the HOST to measure against, where `pccl probe --serve` runs")
+    if options.host is not None:
+        parser.error("--host says where --serve listens: name the other host without it")
+    host, port = options.target
+    if port is not None and options.port is not None:
+        parser.error(f"two ports, {port} and {options.port}: leave --port out")
+    port = options.port if port is None else port
+    options.target = (host, PORT if port is None else port)
+    if options.target[1] == 0:
+        parser.error("port is 0, must be 1 to 65535: the one that the server says it listens on")
+    return options
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pccl probe",
+        description="Measure what the way to another host carries with 1, 2, 4, ... TCP streams, "
+        "and say how long a model of a given size takes and which settings would help. The other "
+        "end runs `pccl probe --serve`. The streams are set as pccl sets its own, and heed "
+        "PCCL_TCP_CONGESTION.",
+        epilog="Traffic is plain text and nobody proves who they are: use it in networks that you "
+        "trust, and end the server afterwards.",
+    )
+    add = parser.add_argument
+    add("target", nargs="?", type=_target, metavar="HOST[:PORT]", help="where the other end runs")
+    add("--serve", action="store_true", help="be the other end, until Ctrl-C")
+    add(
+        "--host",
+        metavar="ADDRESS",
+        help="with --serve: where to listen (default 127.0.0.1: this machine only; 0.0.0.0 and :: "
+        "are every address of this machine)",
+    )
+    add("--port", type=_port, help=f"default {PORT}; with --serve 0 is any free one")
+    add(
+        "--streams",
+        type=_streams,
+        default=(1, 2, 4, 8, 16, 32),
+        metavar="N,N,...",
+        help=f"how many at once, each up to {STREAMS_MAX} (default 1,2,4,8,16,32)",
+    )
+    add(
+        "--seconds",
+        type=_number("--seconds", SECONDS_MIN, SECONDS_MAX),
+        default=3.0,
+        metavar="S",
+        help="of each measurement, of which the first is not counted (below 2 s: the first half; "
+        "default %(default)g)",
+    )
+    add("--one-way", action="store_true", help="leave out both ways at once")
+    add(
+        "--parameters",
+        type=_number("--parameters", 1, 1e15),
+        default=1e9,
+        metavar="X",
+        help="of the model (default 1e9)",
+    )
+    add(
+        "--bytes-per-parameter",
+        type=_number("--bytes-per-parameter", 0.01, 64),
+        default=4.0,
+        metavar="B",
+        help="as it travels (default 4, float32)",
+    )
+    add("--plot", type=_picture, metavar="FILE", help=f"draw it: {', '.join(SUFFIXES)}")
+    return parser
+
+
+def _target(text: str) -> tuple[str, int | None]:
+    """`host`, `host:port`, `[v6]:port`, `[v6]` or a bare IPv6 address."""
+    host, colon, port = text.rpartition(":")
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        colon, port = rest[:1], rest[1:]
+        if rest and colon != ":":
+            raise argparse.ArgumentTypeError(f"{text!r} is no HOST[:PORT]: write [v6]:port")
+    elif not colon or ":" in host:
+        host, colon = text, ""
+    if not host:
+        raise argparse.ArgumentTypeError(f"{text!r} names no host: write HOST or HOST:PORT")
+    return host, _port(port) if colon else None
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"port is {text!r}, must be a number from 0 to 65535")
+    return int(text)
+
+
+def _streams(text: str) -> tuple[int, ...]:
+    counts = set()
+    for word in text.split(","):
+        if not (re.fullmatch("[0-9]{1,2}", word) and 1 <= int(word) <= STREAMS_MAX):
+            raise argparse.ArgumentTypeError(
+                f"{word!r} is no number of streams from 1 to {STREAMS_MAX}: write them as 1,2,4"
+            )
+        counts.add(int(word))
+    if len(counts) > COUNTS_MAX:
+        raise argparse.ArgumentTypeError(
+            f"{len(counts)} numbers of streams, at most {COUNTS_MAX}: leave some out"
+        )
+    return tuple(sorted(counts))
+
+
+def _number(name: str, least: float, most: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(
+                f"{name} is {text!r}, must be a number from {least:g} to {most:g}"
+            )
+        return value
+
+    return read
+
+
+def _picture(text: str) -> Path:
+    path = Path(text)
+    if path.suffix.lower() not in SUFFIXES:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} ends in {path.suffix or 'nothing'!r}, must end in {', '.join(SUFFIXES)}"
+        )
+    return path

@@ -1,0 +1,120 @@
+"""The report of a probe, as lines of text. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from pccl_backend.probe.advice import (
+    KNEE_SHARE,
+    Row,
+    Way,
+    advise,
+    knee_of,
+    seconds_per_all_reduce,
+)
+from pccl_backend.probe.client import Rate
+from pccl_backend.probe.settings import Buffers, HostSettings
+
+__all__ = ["cells", "head", "model_lines", "setting_lines", "summary"]
+
+WIDTH = 100
+CELL = 10
+
+
+def head(both: bool) -> list[str]:
+    """The head of the table; `both`: with what is carried both ways at once."""
+    kinds = f"{'':7}" + f"{'one at a time':>{2 * CELL}}"
+    names = f"{'streams':7}" + f"{'there':>{CELL}}{'back':>{CELL}}"
+    if both:
+        kinds += f"{'both at once':>{2 * CELL}}"
+        names += f"{'there':>{CELL}}{'back':>{CELL}}"
+    return [kinds + "   Mbit/s", names]
+
+
+def cells(rate: Rate, *, last: bool) -> str:
+    """What is added to the table when a figure is there; `last`: of its line."""
+    text = f"{rate.streams:7}" if rate.direction == "there" else ""
+    figures = [value for value in (rate.there, rate.back) if value is not None]
+    text += "".join(f"{mbit(value):>{CELL}}" for value in figures)
+    return text + ("\n" if last else "")
+
+
+def mbit(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+
+
+def summary(way: Way) -> list[str]:
+    """The knee, and what would help."""
+    knee, best = knee_of(way.rows), way.best
+    share = f"{KNEE_SHARE * 100:.0f} %"
+    both = "both ways at once" if best.both_there is not None else "one way at a time"
+    lines = [
+        f"Knee: {_streams(knee)}, the fewest that carry {share} of the best ({mbit(best.carried)} "
+        f"Mbit/s with {best.streams}; the slower direction, {both})."
+    ]
+    advice = advise(way)
+    if knee.streams <= way.lanes:
+        opens = f"opens {way.lanes} and uses as many as pay" if way.is_far else "opens one here"
+        lines.append(f"PCCL_LANES needs no setting: pccl {opens}.")
+    if not advice:
+        return [*lines, "Nothing else that is known of the two hosts holds them up."]
+    lines.append("What may help:")
+    for text in advice:
+        lines += _item(text)
+    return lines
+
+
+def model_lines(way: Way, parameters: float, bytes_each: float) -> list[str]:
+    """How long a model of this size takes."""
+    size, rate = parameters * bytes_each, way.best.carried
+    two = seconds_per_all_reduce(size, rate, 2)
+    many = seconds_per_all_reduce(size, rate, None)
+    return [
+        f"A model of {parameters:,.0f} parameters, {bytes_each:g} bytes each: S = "
+        f"{size / 1e9:,.4g} GB. An all-reduce takes 2(N-1)/N * S / rate:",
+        f"    world 2: {two:,.3g} s; N large: {many:,.3g} s, if all ways in the ring are like "
+        "this one",
+    ]
+
+
+def setting_lines(here: HostSettings, there: HostSettings) -> list[str]:
+    """What the two systems are set to."""
+    rows = [
+        ("", "this host", "the other host"),
+        ("congestion control", here.congestion, there.congestion),
+        ("  available", " ".join(here.available), " ".join(there.available)),
+        ("tcp_wmem", _triple(here.wmem), _triple(there.wmem)),
+        ("tcp_rmem", _triple(here.rmem), _triple(there.rmem)),
+        (
+            "tcp_slow_start_after_idle",
+            _switch(here.slow_start_after_idle),
+            _switch(there.slow_start_after_idle),
+        ),
+    ]
+    return [f"{name:27}{one or 'unknown':30}{other or 'unknown'}" for name, one, other in rows]
+
+
+def _streams(row: Row) -> str:
+    return f"{row.streams} stream{'s' if row.streams > 1 else ''}"
+
+
+def _triple(buffers: Buffers | None) -> str:
+    return f"{buffers.least} {buffers.first} {buffers.most}" if buffers else ""
+
+
+def _switch(value: bool | None) -> str:
+    return "" if value is None else str(int(value))
+
+
+def _item(text: str) -> Sequence[str]:
+    """A text as an item of a list; its lines that are to be typed stay whole."""
+    lines: list[str] = []
+    for part in text.split("\n"):
+        if part.startswith("    "):
+            lines.append(part)
+            continue
+        begin = "  " if lines else "- "
+        wrapped = textwrap.wrap(part.strip(), WIDTH, initial_indent=begin, subsequent_indent="  ")
+        lines += wrapped
+    return lines

@@ -1,0 +1,259 @@
+"""What the two ends of a probe say to each other: JSON objects, one per line.
+
+    client                            server
+      | hello (control)  ---------->  |
+      | <---------- welcome, or busy  |  token, settings of its system
+      | ping, pong                    |  a few times: the round trip
+      | trial  -------------------->  |  so many streams, for so long, this way
+      | <--------------------- ready  |
+      | hello (data, token)  ------>  |  on each of so many further connections
+      | <-------------------- joined  |
+      | go  ----------------------->  |  and bytes flow on them
+      | <-------------------- result  |  how many arrived there
+      | done  --------------------->  |  another trial may follow
+
+What comes from the other end is believed only after it was checked: a line that breaks a rule
+costs its sender the connection. Every wait has an end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import select
+import socket
+import struct
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+__all__ = [
+    "Channel",
+    "Direction",
+    "Trial",
+    "WireError",
+    "close_hard",
+    "hello",
+    "line_of",
+    "number",
+    "parse",
+    "printable",
+    "suit",
+]
+
+PORT = 48149
+VERSION = 1
+
+STREAMS_MAX = 64  # twice what pccl opens: enough to see that more would bring nothing
+SECONDS_MIN, SECONDS_MAX = 0.2, 60.0
+WARM_UP_S = 1.0  # connections find their speed: not counted
+NUMBER_MAX = 1e18  # no count of bytes comes near it
+LINE_BYTES_MAX = 8192  # the longest line, a welcome, has less than 1 KiB
+CONGESTION_NAME = re.compile(r"[a-z0-9_-]{0,15}")  # the system's own limit is 15
+
+ANSWER_TIMEOUT_S = 15.0  # a line may stand behind seconds of bulk in a queue of the network
+HELLO_TIMEOUT_S = 5.0
+FAR_S = 1e-3  # a round trip from which on pccl calls a way long: kLongWay of limits.h
+LANES_MAX = 32  # kLanesMax of limits.h
+
+SO_MAX_PACING_RATE = 47  # Python's socket module does not know it
+PACING_BYTES_PER_S = 10**12
+UNSENT_BYTES = 64 << 10
+
+Direction = Literal["there", "back", "both"]
+Message = dict[str, Any]
+
+
+class WireError(Exception):
+    """The other end broke a rule, went away or was silent for too long; the message says which."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One measurement, as the client asks for it.
+
+    Attributes:
+        streams: how many connections carry bytes.
+        seconds: for how long.
+        direction: `there` is from the client to the server.
+        far: the streams are set as pccl sets those of a long way.
+        congestion: TCP's congestion control; empty: as pccl would choose it.
+
+    Raises:
+        ValueError: a value out of its bounds.
+    """
+
+    streams: int
+    seconds: float
+    direction: Direction
+    far: bool
+    congestion: str = ""
+
+    def __post_init__(self) -> None:
+        if type(self.streams) is not int or not 1 <= self.streams <= STREAMS_MAX:
+            raise ValueError(f"streams is {self.streams!r}, must be 1 to {STREAMS_MAX}")
+        if type(self.seconds) not in (int, float) or not (
+            SECONDS_MIN <= self.seconds <= SECONDS_MAX
+        ):
+            raise ValueError(f"seconds is {self.seconds!r}, must be {SECONDS_MIN} to {SECONDS_MAX}")
+        if self.direction not in ("there", "back", "both"):
+            raise ValueError(f"direction is {self.direction!r}, must be there, back or both")
+        if type(self.far) is not bool:
+            raise ValueError(f"far is {self.far!r}, must be true or false")
+        if type(self.congestion) is not str or not CONGESTION_NAME.fullmatch(self.congestion):
+            raise ValueError(f"congestion is {self.congestion!r}, must be the name of one")
+
+    @property
+    def warm_up_s(self) -> float:
+        """The first second, or half of a trial that is shorter than two."""
+        return min(WARM_UP_S, self.seconds / 2)
+
+    def to_message(self) -> Message:
+        return {"type": "trial", **self.__dict__}
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Trial:
+        """Return what a message asks for; raises WireError if it may not be asked."""
+        fields = ("streams", "seconds", "direction", "far", "congestion")
+        try:
+            return cls(**{name: message.get(name) for name in fields})  # type: ignore[arg-type]
+        except ValueError as error:
+            raise WireError(str(error)) from None
+
+
+class Channel:
+    """A connection that carries lines. One thread at a time; closing it is the owner's business."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connection = connection
+        self._heard = bytearray()
+
+    def send(self, message: Message) -> None:
+        """Send a line, or raise WireError."""
+        try:
+            self._connection.settimeout(ANSWER_TIMEOUT_S)
+            self._connection.sendall(line_of(message))
+        except OSError as error:
+            raise WireError(f"could not be told anything: {error}") from None
+
+    def receive(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Message:
+        """Return the next line, which has to be complete within `timeout_s`, or raise WireError."""
+        until = time.monotonic() + timeout_s
+        while b"\n" not in self._heard:
+            if len(self._heard) > LINE_BYTES_MAX:
+                raise WireError(f"sent a line of more than {LINE_BYTES_MAX} bytes")
+            self._heard += self._hear(until - time.monotonic(), timeout_s)
+        line, _, rest = bytes(self._heard).partition(b"\n")
+        self._heard = bytearray(rest)
+        return parse(line)
+
+    def expect(self, kind: str, timeout_s: float = ANSWER_TIMEOUT_S) -> Message:
+        """Return the next line, which has to be of this type, or raise WireError."""
+        message = self.receive(timeout_s)
+        if message.get("type") == "error":
+            raise WireError(f"says: {printable(message.get('text'))}")
+        if message.get("type") != kind:
+            raise WireError(f"sent {printable(message.get('type'))} where {kind} was due")
+        return message
+
+    def is_quiet_for(self, seconds: float) -> bool:
+        """Wait, and return False at once when the other end says something or goes away."""
+        if self._heard:
+            return False
+        ready, _, _ = select.select([self._connection], [], [], seconds)
+        return not ready
+
+    def _hear(self, left_s: float, timeout_s: float) -> bytes:
+        late = WireError(f"said nothing for {timeout_s:g} s")
+        if left_s <= 0:
+            raise late
+        try:
+            self._connection.settimeout(left_s)
+            heard = self._connection.recv(LINE_BYTES_MAX)
+        except TimeoutError:
+            raise late from None
+        except OSError as error:
+            raise WireError(f"is gone: {error}") from None
+        if not heard:
+            raise WireError("closed the connection")
+        return heard
+
+
+def hello(role: str, token: str = "") -> Message:
+    """The first line of every connection; its role is `control` or `data`."""
+    return {"type": "hello", "probe": "pccl", "version": VERSION, "role": role, "token": token}
+
+
+def line_of(message: Message) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def parse(line: bytes) -> Message:
+    """Return the object that a line holds, or raise WireError."""
+    if len(line) > LINE_BYTES_MAX:
+        raise WireError(f"sent a line of more than {LINE_BYTES_MAX} bytes")
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):  # the latter: brackets, thousands deep
+        message = None
+    if not isinstance(message, dict):
+        raise WireError(f"sent {printable(line.decode(errors='replace'))}, which is no message")
+    return message
+
+
+def number(message: Mapping[str, Any], name: str) -> float:
+    """Return a number of a message that is not negative, or raise WireError."""
+    value: Any = message.get(name)
+    if type(value) not in (int, float) or not 0 <= value <= NUMBER_MAX:
+        raise WireError(f"sent {name}={printable(value)}, which is no number")
+    return float(value)
+
+
+def printable(value: object) -> str:
+    """What a stranger sent, short and without anything that a terminal would obey."""
+    text = value if isinstance(value, str) else repr(value)
+    text = "".join(char if char.isprintable() else "?" for char in text[:200])
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def suit(stream: socket.socket, *, far: bool, congestion: str) -> None:
+    """Set a stream as pccl sets its own (Socket::suit).
+
+    Raises:
+        WireError: the system refuses the congestion control.
+    """
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if congestion:
+        _choose(stream, congestion)
+    if far:
+        with contextlib.suppress(OSError):
+            rate = struct.pack("Q", PACING_BYTES_PER_S)
+            stream.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, rate)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+    elif not congestion and _congestion(stream).startswith("bbr"):
+        try:
+            _choose(stream, "cubic")
+        except WireError:
+            _choose(stream, "reno")  # always allowed
+
+
+def close_hard(stream: socket.socket) -> None:
+    """Close a stream, and forget what is still to be sent: it would disturb the next trial."""
+    with contextlib.suppress(OSError):
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    stream.close()
+
+
+def _congestion(stream: socket.socket) -> str:
+    name = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
+    return name.partition(b"\0")[0].decode(errors="replace")
+
+
+def _choose(stream: socket.socket, congestion: str) -> None:
+    try:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
+    except OSError as error:
+        raise WireError(f"refuses the congestion control {congestion}: {error.strerror}") from None
