@@ -1,0 +1,44 @@
+"""No order in which ranks post collectives stops them, and the driver could tell."""
+
+from __future__ import annotations
+
+import pytest
+import work_deadlock as work
+from conftest import MakeWorld
+from world import Failed
+
+import pccl_backend as pccl
+
+
+def test_eight_of_all_sizes_in_random_orders(make_open_world: MakeWorld) -> None:
+    make_open_world(8).run(work.disordered, 8, 200, timeout=100)
+
+
+def test_many_in_flight_in_random_orders(make_open_world: MakeWorld) -> None:
+    make_open_world(8).run(work.disordered, 128, 20, timeout=100)
+
+
+def test_many_in_flight_over_one_connection(make_open_world: MakeWorld) -> None:
+    world = make_open_world(8, environment={"PCCL_LANES": "1"})
+    world.run(work.disordered, 128, 5, timeout=100)
+
+
+def test_opposite_orders(make_open_world: MakeWorld) -> None:
+    make_open_world(2).run(work.opposite, 32)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_what_a_laggard_has_not_posted_holds_up_nothing_else(
+    make_open_world: MakeWorld, size: int
+) -> None:
+    make_open_world(size).run(work.behind_a_laggard, 32)
+
+
+@pytest.mark.parametrize("count", [8, 32])
+def test_the_driver_can_tell(make_open_world: MakeWorld, count: int) -> None:
+    """Matched by call order, with one in flight, the same calls cannot fit together."""
+    world = make_open_world(8)
+    world.start(work.disordered, count, 1, False, True)
+    for outcome in world.outcomes(60, expect_success=False):
+        assert isinstance(outcome, Failed)
+        assert isinstance(outcome.error, pccl.CollectiveMismatchError), outcome.text

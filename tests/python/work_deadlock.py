@@ -1,0 +1,83 @@
+"""What the processes of test_deadlock.py do: collectives in an order of each rank's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import pccl_backend as pccl
+
+# Elements of float32: 256 B to 1 MiB, so that small ones, which are exchanged, and large ones,
+# which go around the ring, stand in each other's way if anything does.
+MIXED = tuple(kib * 256 for kib in (0.25, 1, 4, 16, 64, 256, 512, 1024))
+
+
+def _tensors(count: int, iteration: int) -> list[torch.Tensor]:
+    rank = dist.get_rank()
+    return [
+        torch.full((int(MIXED[i % len(MIXED)]),), float((rank + 1) * (i + 1) + iteration))
+        for i in range(count)
+    ]
+
+
+def _check(tensors: Sequence[torch.Tensor], iteration: int) -> None:
+    world = dist.get_world_size()
+    for i, tensor in enumerate(tensors):
+        # Sums of small integers: exact, so that equal values are equal bits.
+        expected = world * (world + 1) / 2 * (i + 1) + world * iteration
+        assert (tensor == expected).all(), (i, iteration)
+
+
+def disordered(count: int, iterations: int, tagged: bool = True, wait_at_once: bool = False) -> int:
+    """Each rank posts `count` all-reduces, each time in a fresh random order; returns how many.
+
+    Args:
+        count: of all-reduces in flight at once.
+        iterations: how often.
+        tagged: else they are matched by the order of calls.
+        wait_at_once: each is waited for before the next one is posted: one slot.
+    """
+    for iteration in range(iterations):
+        order = np.random.default_rng([dist.get_rank(), iteration]).permutation(count)
+        tensors = _tensors(count, iteration)
+        works = []
+        for i in order:
+            tag = f"layer.{i}" if tagged else ""
+            works.append(pccl.all_reduce(tensors[i], tag=tag, async_op=True))
+            if wait_at_once:
+                works[-1].wait()
+        for work in works:
+            work.wait()
+        _check(tensors, iteration)
+    return count * iterations
+
+
+def opposite(count: int) -> None:
+    """Two ranks, the one from the first to the last, the other from the last to the first."""
+    tensors = _tensors(count, 0)
+    order = range(count) if dist.get_rank() == 0 else range(count - 1, -1, -1)
+    works = [pccl.all_reduce(tensors[i], tag=f"layer.{i}", async_op=True) for i in order]
+    for work in works:
+        work.wait()
+    _check(tensors, 0)
+
+
+def behind_a_laggard(count: int) -> None:
+    """Rank 0 posts the odd ones when the even ones are done, which the others post last."""
+    tensors = _tensors(count, 0)
+    even, odd = range(0, count, 2), range(1, count, 2)
+
+    def post(numbers: range) -> list[dist.Work]:
+        return [pccl.all_reduce(tensors[i], tag=f"layer.{i}", async_op=True) for i in numbers]
+
+    late = post(odd) if dist.get_rank() != 0 else []
+    for work in post(even):
+        work.wait()
+    assert not any(work.is_completed() for work in late), "nobody has called these on rank 0"
+    dist.barrier()  # the others have looked
+    for work in late or post(odd):
+        work.wait()
+    _check(tensors, 0)
