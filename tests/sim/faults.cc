@@ -183,9 +183,16 @@ bool Faults::slow_down() {
 }
 
 // What the clock leaves out counts as time without a master: not while there is none.
+// Jumps in a row add up to more than a peer waits for its master, which a spared one never does.
 bool Faults::jump_clock() {
   PeerNode* const peer = any();
   if (peer == nullptr || !master_is_stable()) return false;
+  const Instant now = world_.clockwork().now();
+  if (cast_.spared(*peer)) {
+    Instant& next = next_jump_[peer->port()];
+    if (next > now) return false;
+    next = now + kAftermath;
+  }
   peer->jump_clock(chance_.duration(Duration{0}, kPeerTimeout));
   return true;
 }

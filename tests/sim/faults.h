@@ -90,10 +90,11 @@ class Faults {
   uint64_t started_ = 0;
   bool stopped_ = false;
   bool sender_dies_ = false;
-  bool sprung_ = false;                      // the ambush
-  Instant master_up_;                        // when it was, or will be, started last
-  Instant master_away_since_;                // before that it had been up for long
-  std::map<Network::Host, Instant> rested_;  // not to be cut off again before
+  bool sprung_ = false;                         // the ambush
+  Instant master_up_;                           // when it was, or will be, started last
+  Instant master_away_since_;                   // before that it had been up for long
+  std::map<Network::Host, Instant> rested_;     // not to be cut off again before
+  std::map<Network::Host, Instant> next_jump_;  // of a spared one's clock, not before
 };
 
 }  // namespace pccl::sim
