@@ -22,7 +22,7 @@ PORT_MAX = 2**16 - 1
 MEMBERS = (1, 128)
 PEER_GROUPS = (0, 2**32 - 1)
 TIMEOUT_S = (0.1, 3600.0)
-LANES = (1, 32)
+LANES = (1, 64)
 
 T = TypeVar("T")
 

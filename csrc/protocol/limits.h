@@ -49,7 +49,9 @@ inline constexpr size_t kExchangeMembersMax = 32;
 // carries smaller chunks of which more are under way.
 inline constexpr Duration kLongWay = std::chrono::milliseconds(1);
 // Lanes of one link: more do not fill a path better, and each has buffers at both ends.
-inline constexpr uint32_t kLanesMax = 32;
+inline constexpr uint32_t kLanesMax = 64;
+using LaneBits = uint64_t;  // a bit for each lane of a link
+static_assert(sizeof(LaneBits) * 8 >= kLanesMax);
 // One tensor of a collective: offsets and counts stay far inside 64 bits.
 inline constexpr uint64_t kTensorBytesMax = uint64_t{1} << 44;
 

@@ -54,7 +54,7 @@ struct LinkDown {  // with all its lanes
 };
 struct LanesRest {  // these carry no further chunk of ours, all others do
   PeerId peer;
-  uint32_t lanes = 0;  // a bit each; never all that are up
+  protocol::LaneBits lanes = 0;  // never all that are up
 };
 struct OpPosted {
   Task task;
@@ -193,7 +193,7 @@ class RingCore {
   struct Link {
     bool failed = false;  // FailLink was said: nothing counts until LinkDown
     std::vector<Lane> lanes;
-    uint32_t resting = 0;  // a bit each
+    protocol::LaneBits resting = 0;
     EarlyCredits early;
     SendQueue queue;
     // Of exchanges: what may leave unasked, what waits for that, and what came too early.

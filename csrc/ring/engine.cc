@@ -339,7 +339,7 @@ void Engine::link_down(PeerId peer) {
   inside_->drive(LinkDown{peer});
 }
 
-void Engine::rest(PeerId peer, uint32_t lanes) { inside_->drive(LanesRest{peer, lanes}); }
+void Engine::rest(PeerId peer, protocol::LaneBits lanes) { inside_->drive(LanesRest{peer, lanes}); }
 
 void Engine::post(Task task, Memory memory) {
   Result<std::unique_ptr<OpBuffers>> made =

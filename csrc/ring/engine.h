@@ -63,7 +63,7 @@ class Engine {
   Lane& lane_up(PeerId peer, Port& port);
   void link_down(PeerId peer);  // with all its lanes
   // See LanesRest.
-  void rest(PeerId peer, uint32_t lanes);
+  void rest(PeerId peer, protocol::LaneBits lanes);
   void post(Task task, Memory memory);
   void end(OpEnded end);
 

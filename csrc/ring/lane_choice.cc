@@ -25,8 +25,9 @@ void LaneChoice::window(std::span<const uint64_t> rates, bool queued) {
   const auto up = static_cast<uint32_t>(rates.size());
   uint64_t rate = 0;
   for (uint32_t lane = 0; lane < up; ++lane) rate += rests(lane) ? 0 : rates[lane];
-  const uint32_t slow_before = slow_;
+  const protocol::LaneBits slow_before = slow_;
   leave_out_slow(rates);
+  if (fixed_) return choose(up);
   if (slow_ == slow_before) {
     const auto usable = up - static_cast<uint32_t>(std::popcount(slow_));
     trial_.instead_of > 0 ? judge(rate) : consider(rate, usable, queued);
@@ -52,7 +53,7 @@ void LaneChoice::leave_out_slow(std::span<const uint64_t> rates) {
   std::sort(sorted_.begin(), sorted_.end());
   const uint64_t middle = sorted_[sorted_.size() / 2];
   for (uint32_t lane = 0; lane < rates.size(); ++lane) {
-    const uint32_t bit = uint32_t{1} << lane;
+    const protocol::LaneBits bit = protocol::LaneBits{1} << lane;
     if ((slow_ & bit) != 0) {
       if (++left_out_for_[lane] < kLeftOutFor) continue;
       slow_ &= ~bit;
@@ -76,9 +77,9 @@ void LaneChoice::judge(uint64_t rate) {
   const uint64_t now = trial_.rates / kWindowsToJudge;
   const bool was_for_more = wanted_ > trial_.instead_of;
   Patience& patience = was_for_more ? more_ : fewer_;
-  // More must bring a tenth; fewer may cost next to nothing.
+  // More must bring a twentieth; fewer may cost next to nothing.
   const bool pays =
-      was_for_more ? now * 10 > trial_.rate_before * 11 : now * 100 > trial_.rate_before * 97;
+      was_for_more ? now * 20 > trial_.rate_before * 21 : now * 100 > trial_.rate_before * 97;
   if (pays) {
     patience = was_for_more ? Patience{1, 4} : Patience{4, 8};
   } else {
@@ -93,8 +94,10 @@ void LaneChoice::consider(uint64_t rate, uint32_t usable, bool queued) {
   const uint32_t used = std::min(wanted_, usable);
   if (more_.left > 0) --more_.left;
   if (fewer_.left > 0) --fewer_.left;
+  const bool rising = rate * 4 > std::exchange(last_rate_, rate) * 5;
+  if (rising) return;  // they have not found their speed yet
   if (!queued && more_.left == 0 && used < usable) {
-    begin(std::min(used + std::max(used / 2, 1u), usable), rate);
+    begin(std::min(2 * used, usable), rate);
   } else if (queued && fewer_.left == 0 && used > 1) {
     begin(used - std::max(used / 4, 1u), rate);
   }
@@ -109,7 +112,7 @@ void LaneChoice::choose(uint32_t up) {
   resting_ = 0;
   uint32_t used = 0;
   for (uint32_t lane = 0; lane < up; ++lane) {
-    const uint32_t bit = uint32_t{1} << lane;
+    const protocol::LaneBits bit = protocol::LaneBits{1} << lane;
     const bool use = (slow_ & bit) == 0 && used < wanted_;
     used += use ? 1 : 0;
     resting_ |= use ? 0 : bit;

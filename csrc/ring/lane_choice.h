@@ -16,16 +16,16 @@ namespace pccl::ring {
 
 class LaneChoice {
  public:
-  // In use: so many, as far as they are there.
-  explicit LaneChoice(uint32_t first) : wanted_(first) {}
+  // In use: so many, as far as they are there; `fixed`: for good, but for those much slower.
+  explicit LaneChoice(uint32_t first, bool fixed = false) : fixed_(fixed), wanted_(first) {}
 
   void set_up(uint32_t lanes) { choose(lanes); }
-  // Bytes per second, of each lane that is up; of those that rest it does not matter. `queued`: on
-  // the way something stands in a queue.
+  // Bytes per second, of each lane that is up; of those that rest it does not matter. `queued`:
+  // something stands in a queue on the way.
   void window(std::span<const uint64_t> rates, bool queued);
   bool rests(uint32_t lane) const { return ((resting_ >> lane) & 1) != 0; }
   // A bit for each lane that rests. Never all that are up.
-  uint32_t resting() const { return resting_; }
+  protocol::LaneBits resting() const { return resting_; }
   // So many are in use, if they are there: for the next link to this peer.
   uint32_t wanted() const { return trial_.instead_of > 0 ? trial_.instead_of : wanted_; }
 
@@ -49,14 +49,16 @@ class LaneChoice {
   void begin(uint32_t wanted, uint64_t rate);
   void choose(uint32_t up);
 
+  const bool fixed_;
   uint32_t wanted_;
-  uint32_t resting_ = 0;
-  uint32_t slow_ = 0;                                         // lanes that are left out
+  protocol::LaneBits resting_ = 0;
+  protocol::LaneBits slow_ = 0;                               // lanes that are left out
   std::array<uint8_t, protocol::kLanesMax> used_for_{};       // windows, as far as it matters
   std::array<uint8_t, protocol::kLanesMax> slow_windows_{};   // in a row
   std::array<uint16_t, protocol::kLanesMax> left_out_for_{};  // windows
   Trial trial_;
-  Patience more_{2, 4}, fewer_{8, 8};
+  uint64_t last_rate_ = 0;  // in the last window without a trial
+  Patience more_{1, 4}, fewer_{8, 8};
   std::vector<uint64_t> sorted_;
 };
 

@@ -13,7 +13,8 @@ constexpr Duration kJitter = std::chrono::milliseconds(5);
 
 }  // namespace
 
-LinkTraffic::LinkTraffic(Duration way, uint32_t lanes) : way_(way), choice_(lanes) {}
+LinkTraffic::LinkTraffic(Duration way, uint32_t lanes, bool fixed)
+    : way_(way), choice_(lanes, fixed) {}
 
 void LinkTraffic::add(Carrier& lane) {
   lanes_.push_back(&lane);
@@ -61,9 +62,9 @@ void LinkTraffic::window_over(const Look& before, const Look& after) {
   choice_.window(rates, queues());
 }
 
-// Whether lanes in use take longer than they could, most of them. The greatest of the least round
-// trips counts: a system that paces a connection's first window dates what follows too late, and
-// believes in half of the way.
+// Whether lanes in use take longer than they could, most of them; on which of the two ways it does
+// not say. The greatest of the least round trips counts: a system that paces a connection's first
+// window dates what follows too late, and believes in half of the way.
 bool LinkTraffic::queues() const {
   std::vector<Duration> ways;
   Duration least{0};

@@ -24,8 +24,8 @@ class Carrier {
 
 class LinkTraffic {
  public:
-  // `way`: there and back. `lanes`: so many are used at first.
-  LinkTraffic(Duration way, uint32_t lanes);
+  // `way`: there and back. `lanes`: so many are used at first; `fixed`: for good.
+  LinkTraffic(Duration way, uint32_t lanes, bool fixed = false);
 
   // REQUIRES: outlives this.
   void add(Carrier& lane);
@@ -33,7 +33,7 @@ class LinkTraffic {
   // resting() may be another.
   bool chunk_sent(const Carrier& lane, Instant now);
   // A bit for each lane that rests, in the order of add().
-  uint32_t resting() const { return choice_.resting(); }
+  protocol::LaneBits resting() const { return choice_.resting(); }
   // For the next link to the same peer.
   uint32_t lanes_wanted() const { return choice_.wanted(); }
 

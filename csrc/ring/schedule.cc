@@ -16,6 +16,8 @@ constexpr uint64_t kAlignment =
 // ranks share caches.
 constexpr uint64_t kChunkBytesPair = 1u << 20;
 constexpr uint64_t kChunkBytesMany = 256u << 10;
+// A lane that is slow for a while holds what it has begun, and at the end all wait for it.
+constexpr uint64_t kChunkBytesFar = 64u << 10;
 // A block of several chunks keeps several ranks busy at once; below this size a chunk costs more
 // than it brings.
 constexpr uint64_t kChunksPerBlock = 8;
@@ -27,14 +29,14 @@ static_assert(kChunkBytesPair <= protocol::kChunkBytesMax &&
 
 // Far away, as many steps may be under way as this much scratch holds; more would only wait.
 constexpr uint64_t kScratchBytesFar = 16u << 20;
-constexpr uint64_t kDepthMax = 64;
+constexpr uint64_t kDepthMax = 256;
 
 uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
 uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
 
 // A function of what all members know, so that all cut alike.
 uint32_t choose_chunk_bytes(Pattern pattern, uint32_t world, bool far, uint64_t largest_block) {
-  uint64_t most = world <= 2 && !far ? kChunkBytesPair : kChunkBytesMany;
+  uint64_t most = far ? kChunkBytesFar : world <= 2 ? kChunkBytesPair : kChunkBytesMany;
   if (pattern == Pattern::kAllReduce && world > 2) {
     const uint64_t slots = uint64_t{Schedule::kDepth} * (world - 2);
     most = std::clamp(kScratchBytesMax / slots / kAlignment * kAlignment, kChunkBytesMin, most);

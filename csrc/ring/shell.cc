@@ -31,7 +31,7 @@ constexpr size_t kStrangersMax = 256;
 // One flow with the buffers of a stock host carries a tenth of a long way, wherever it was
 // measured. So many lanes are in use at first; how many pay is then measured, among those that are
 // open.
-constexpr uint32_t kLanesAtFirst = 16;
+constexpr uint32_t kLanesAtFirst = 20;
 
 // Two processes that read the same here are on one machine since its last start.
 uint64_t machine_id() {
@@ -67,7 +67,7 @@ struct Shell::Inside {
     Duration way{0};                                // there and back, when it came up
     std::optional<net::Endpoint> dialled;           // nothing: the other side has dialled
     std::list<Opening> opening;
-    std::optional<LinkTraffic> traffic;  // of a far one whose lanes may rest
+    std::optional<LinkTraffic> traffic;  // of a far one: its lanes may rest
   };
 
   // Whether a link lives whose other end dials again.
@@ -226,18 +226,19 @@ void Shell::Inside::widen(PeerId peer) {
 
 uint32_t Shell::Inside::lanes_open(Duration way) const {
   if (options.lanes > 0) return options.lanes;
-  if (way < protocol::kLongWay) return 1;
+  if (way < options.long_way) return 1;
   return protocol::kLanesMax;
 }
 
 uint32_t Shell::Inside::lanes_at_first(PeerId peer) const {
+  if (options.lanes > 0) return options.lanes;
   const auto known = learnt.find(peer);
   return known != learnt.end() ? known->second : kLanesAtFirst;
 }
 
 // A lane that has come up. Near ones all carry, as fast as they can, and are not counted.
 void Shell::Inside::carry(Link& link, ShellLink& lane) {
-  const bool far = link.way >= protocol::kLongWay;
+  const bool far = link.way >= options.long_way;
   lane.suit(far ? net::Way::kLong : net::Way::kNear, options.congestion);
   if (!link.traffic) return;
   link.traffic->add(lane);
@@ -339,8 +340,8 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
   const bool dialled = end_dial(peer);
   ShellLink& first = *joined.lanes.front();
   joined.way = first.round_trip().least;
-  if (joined.way >= protocol::kLongWay && options.lanes == 0)
-    joined.traffic.emplace(joined.way, lanes_at_first(peer));
+  if (joined.way >= options.long_way)
+    joined.traffic.emplace(joined.way, lanes_at_first(peer), options.lanes > 0);
   first.join(engine);
   carry(joined, first);
   if (!dialled) return;

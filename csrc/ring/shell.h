@@ -34,6 +34,7 @@ class Shell {
   struct Options {
     uint16_t port_first = 0, port_last = 0;  // PCCL_PORT_RANGE; 0: any free port
     Duration peer_timeout = protocol::kPeerTimeoutDefault;
+    Duration long_way = protocol::kLongWay;  // tests have no other network than this machine's
     uint32_t lanes = 0;  // PCCL_LANES, of a link between neighbours in the ring; 0: as many as pay
     std::string congestion = {};  // PCCL_TCP_CONGESTION; empty: as it suits the way
   };

@@ -111,6 +111,8 @@ py::list links_of(const ring::Shell::Counters& counters) {
     dict["round_trip"] = to_seconds(link.round_trip);
     dict["bytes_sent"] = link.bytes_sent;
     dict["bytes_received"] = link.bytes_received;
+    dict["send_calls"] = link.send_calls;
+    dict["receive_calls"] = link.receive_calls;
     list.append(std::move(dict));
   }
   return list;

@@ -235,7 +235,7 @@ def _port(text: str) -> int:
 def _streams(text: str) -> tuple[int, ...]:
     counts = set()
     for word in text.split(","):
-        if not (re.fullmatch("[0-9]{1,2}", word) and 1 <= int(word) <= STREAMS_MAX):
+        if not (re.fullmatch("[0-9]{1,3}", word) and 1 <= int(word) <= STREAMS_MAX):
             raise argparse.ArgumentTypeError(
                 f"{word!r} is no number of streams from 1 to {STREAMS_MAX}: write them as 1,2,4"
             )

@@ -46,7 +46,7 @@ __all__ = [
 PORT = 48149
 VERSION = 1
 
-STREAMS_MAX = 64  # twice what pccl opens: enough to see that more would bring nothing
+STREAMS_MAX = 128  # twice what pccl opens: enough to see that more would bring nothing
 SECONDS_MIN, SECONDS_MAX = 0.2, 60.0
 WARM_UP_S = 1.0  # connections find their speed: not counted
 NUMBER_MAX = 1e18  # no count of bytes comes near it
@@ -56,7 +56,7 @@ CONGESTION_NAME = re.compile(r"[a-z0-9_-]{0,15}")  # the system's own limit is 1
 ANSWER_TIMEOUT_S = 15.0  # a line may stand behind seconds of bulk in a queue of the network
 HELLO_TIMEOUT_S = 5.0
 FAR_S = 1e-3  # a round trip from which on pccl calls a way long: kLongWay of limits.h
-LANES_MAX = 32  # kLanesMax of limits.h
+LANES_MAX = 64  # kLanesMax of limits.h
 
 SO_MAX_PACING_RATE = 47  # Python's socket module does not know it
 PACING_BYTES_PER_S = 10**12

@@ -147,7 +147,7 @@ def test_seconds_per_all_reduce() -> None:
 def test_a_tuned_pair_of_hosts_needs_nothing() -> None:
     assert advice.advise(way(100, 200, 400)) == []
     text = "\n".join(summary(way(100, 200, 400)))
-    assert "PCCL_LANES needs no setting: pccl opens 32" in text
+    assert "PCCL_LANES needs no setting: pccl opens 64" in text
     assert "What may help" not in text
 
 
@@ -164,7 +164,7 @@ def test_small_buffers_are_named_with_the_line_to_type() -> None:
     assert "one stream carries about 168 Mbit/s" in text  # 2 MiB every 100 ms
     assert "9.5 MiB under way" in text  # 800 Mbit/s times 100 ms
     assert 'sudo sysctl -w net.ipv4.tcp_wmem="4096 16384 33554432"' in text
-    assert "pccl's 32 lanes make up for it" in text
+    assert "pccl's 64 lanes make up for it" in text
     [text] = advice.advise(way(100, 200, 400, 800, there=replace(TUNED, rmem=BUFFERS)))
     assert "tcp_rmem of the other host" in text
     [text] = advice.advise(way(200, 400, 800, here=small))
@@ -221,9 +221,10 @@ def test_slow_start_after_idle_is_named_with_what_it_costs() -> None:
 
 def test_lanes_are_named_only_beyond_what_pccl_opens() -> None:
     assert advice.advise(way(1, 2, 4, 8, 16, 32)) == []
-    [text] = advice.advise(way(1, 2, 4, 8, 16, 32, 64))
-    assert "the knee is at 64 streams" in text
-    assert "PCCL_LANES=" not in text, "it goes no further than 32"
+    assert advice.advise(way(1, 2, 4, 8, 16, 32, 64)) == []
+    [text] = advice.advise(way(1, 2, 4, 8, 16, 32, 64, 128))
+    assert "the knee is at 128 streams" in text
+    assert "PCCL_LANES=" not in text, "it goes no further than 64"
     [text] = advice.advise(way(100, 200, round_trip=1e-4))
     assert "PCCL_LANES=2" in text
     assert advice.advise(way(100, 115, round_trip=1e-4)) == [], "may be chance"
@@ -338,7 +339,7 @@ def test_a_line_that_trickles_is_not_waited_for_longer() -> None:
 
 BAD_TRIALS = [
     ("streams", 0),
-    ("streams", 65),
+    ("streams", 129),
     ("streams", True),
     ("streams", "4"),
     ("seconds", 61),
@@ -356,8 +357,8 @@ BAD_TRIALS = [
 
 @pytest.mark.parametrize(("name", "value"), BAD_TRIALS, ids=lambda value: repr(value)[:20])
 def test_what_a_client_may_ask_is_bounded(name: str, value: object) -> None:
-    good = Trial(streams=64, seconds=60, direction="both", far=True).to_message()
-    assert Trial.from_message(good).streams == 64
+    good = Trial(streams=128, seconds=60, direction="both", far=True).to_message()
+    assert Trial.from_message(good).streams == 128
     with pytest.raises(WireError, match=name):
         Trial.from_message({**good, name: value})
 
@@ -493,7 +494,7 @@ def test_a_crowd_of_strangers_keeps_nobody_out(serve: Serve) -> None:
     "asked",
     [
         {"type": "trial"},
-        {**Trial(streams=1, seconds=1, direction="both", far=True).to_message(), "streams": 65},
+        {**Trial(streams=1, seconds=1, direction="both", far=True).to_message(), "streams": 129},
         {"type": "result"},
         {},
     ],
@@ -623,7 +624,7 @@ def test_another_server_is_no_probe_server(words: bytes, says: str) -> None:
         (["a:99999"], "'99999', must be a number from 0 to 65535"),
         (["[::1]x"], "write [v6]:port"),
         ([":1"], "names no host"),
-        (["a", "--streams", "1,65"], "'65' is no number of streams from 1 to 64"),
+        (["a", "--streams", "1,129"], "'129' is no number of streams from 1 to 128"),
         (["a", "--streams", "0"], "'0' is no number of streams"),
         (["a", "--streams", ""], "write them as 1,2,4"),
         (["a", "--streams", ",".join(map(str, range(1, 18)))], "17 numbers of streams, at most 16"),

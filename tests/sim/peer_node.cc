@@ -358,7 +358,7 @@ void PeerNode::let_lanes_rest(PeerId peer) {
   const auto at = links_.find(peer);
   if (at == links_.end() || at->second.lanes.size() == 1 || !world_.random().once_in(10)) return;
   const uint64_t all = (uint64_t{1} << at->second.lanes.size()) - 1;
-  engine_.rest(peer, static_cast<uint32_t>(world_.random().below(all)));
+  engine_.rest(peer, world_.random().below(all));
 }
 
 // None, or a few more, at any time.

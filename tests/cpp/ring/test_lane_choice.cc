@@ -94,6 +94,21 @@ TEST(LaneChoice, LeavesOutALaneThatIsMuchSlower) {
   EXPECT_FALSE(choice.rests(3));
 }
 
+TEST(LaneChoice, AFixedNumberStaysButForASlowOne) {
+  std::mt19937_64 random(2);
+  LaneChoice choice(8, true);
+  Path path{.capacity = 10'000 * kMegabit, .of_a_lane = 100 * kMegabit, .slow_lane = 3};
+  for (int window = 0; window < 40; ++window) path.carry(choice, random);
+  EXPECT_TRUE(choice.rests(3));
+  EXPECT_EQ(used(choice, 32), 8u) << "one that was open, and would have rested, takes its place";
+  Path crowded{.capacity = 100 * kMegabit, .of_a_lane = 100 * kMegabit, .lanes = 8};
+  LaneChoice all(8, true);
+  for (int window = 0; window < 100; ++window) {
+    crowded.carry(all, random);
+    EXPECT_EQ(used(all, 8), 8u);
+  }
+}
+
 TEST(LaneChoice, OneIsAlwaysInUse) {
   std::mt19937_64 random(7);
   for (uint32_t lanes = 1; lanes <= 32; ++lanes) {

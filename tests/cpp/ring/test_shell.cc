@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "tests/cpp/net/net_test.h"
+#include "tests/cpp/ring/allocations.h"
 #include "tests/cpp/ring/raw_peer.h"
 
 namespace pccl::ring {
@@ -164,6 +165,30 @@ TEST_P(Sizes, AllReduceOverLoopback) {
   EXPECT_LT(on_links, bytes + bytes / 100);
 }
 
+// An operation allocates, its chunks do not: one that is eight times as large costs the same.
+TEST(Shell, AChunkAllocatesNothing) {
+  Group group(2);
+  std::vector<std::vector<float>> small(2, std::vector<float>((8u << 20) / 4));
+  std::vector<std::vector<float>> large(2, std::vector<float>((64u << 20) / 4));
+  uint32_t number = 0;
+  const auto cost = [&](std::vector<std::vector<float>>& tensors) {
+    const OpKey op{.tag = {}, .sequence = number++};
+    const uint64_t before = allocations();
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      group.post_sum(rank, op, tensors[rank]);
+    }
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      EXPECT_TRUE(group.at(rank).transferred(op));
+      group.at(rank).shell().end({op, Ending::kCommitted});
+      EXPECT_TRUE(group.at(rank).drained(op));
+    }
+    return allocations() - before;
+  };
+  cost(large);  // what is kept for the next one is there
+  const uint64_t before = cost(small);
+  EXPECT_LT(cost(large), before + 16) << "64 chunks each way on each rank, before 8";
+}
+
 // ---- Lanes ----
 
 // Waits until each of its links has so many.
@@ -191,6 +216,28 @@ TEST(Shell, AnOperationTravelsOnAllLanesOfALink) {
     group.at(rank).shell().end({{}, Ending::kCommitted});
     ASSERT_TRUE(group.at(rank).drained({}));
     EXPECT_EQ(std::count(tensors[rank].begin(), tensors[rank].end(), 6.0f), kCount);
+  }
+}
+
+// Long enough for some windows, in which lanes are counted and some are let rest.
+TEST(Shell, AFarLinkHasAllLanesAndChoosesAmongThem) {
+  Group group(2, {.long_way = Duration{0}});
+  for (uint32_t rank = 0; rank < 2; ++rank) expect_lanes(group.at(rank), protocol::kLanesMax);
+  constexpr size_t kCount = (16u << 20) / 4;
+  for (uint32_t number = 0; number < 30; ++number) {
+    const OpKey op{.tag = {}, .sequence = number};
+    std::vector<std::vector<float>> tensors;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      tensors.emplace_back(kCount, static_cast<float>(rank + number));
+      group.post_sum(rank, op, tensors[rank]);
+    }
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(group.at(rank).transferred(op));
+      group.at(rank).shell().end({op, Ending::kCommitted});
+      ASSERT_TRUE(group.at(rank).drained(op));
+      const auto sum = static_cast<float>(2 * number + 1);
+      EXPECT_EQ(std::count(tensors[rank].begin(), tensors[rank].end(), sum), kCount);
+    }
   }
 }
 
