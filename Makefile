@@ -30,7 +30,7 @@ BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake csrc master ! -name '*.md')
 
-.PHONY: help fast setup demo test sim scenarios stress bench lint fmt types asan tsan ci clean packages packages-netns core
+.PHONY: help fast setup demo test sim scenarios stress bench lint fmt types asan tsan ci clean packages packages-netns packages-bench core
 help:             ## this list
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
 
@@ -39,6 +39,8 @@ packages:
 	@$(packages) setup
 packages-netns:   # all at once, before anything is built
 	@$(packages) setup netns
+packages-bench:
+	@$(packages) setup netns wan bench
 
 fast: core        ## build the core, run its unit tests
 	ctest --test-dir build/core -L unit -j$$((2 * $(JOBS))) --output-on-failure --no-tests=error
@@ -76,8 +78,9 @@ scenarios: core   ## scenario transcripts; UPDATE=1 rewrites them
 stress: packages-netns setup  ## kill, stop, cut off, spawn processes: MINUTES=m SEED=n
 	tools/stock-network.sh $(BIN)/python tests/stress/run.py --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
 
-bench: packages-netns setup   ## all-reduce beside Gloo and the floor; QUICK=1
-	tools/stock-network.sh $(BIN)/python benchmarks/all_reduce.py $(if $(QUICK),--quick)
+# The wide-area parts need root (namespaces, TUN): without it they are left out, and said to be.
+bench: packages-bench setup   ## all that RESULTS.md measures: an hour; QUICK=1, PARTS="..."
+	$(BIN)/python benchmarks/bench.py $(if $(QUICK),--quick) $(if $(PARTS),--parts $(PARTS))
 
 # The simulation fills the time in which processes wait for each other.
 test: packages-netns setup core  ## unit, scenarios, a minute of simulation, tidy, multi-process

@@ -9,7 +9,9 @@ row, not between runs. Wall time runs from the common start to the end of the la
 of all threads of all ranks (and of pccl's master) per GB (1e9 bytes) of one rank's tensors. Of up
 to 64 KiB a round is the mean of 1,000 calls back to back. "floor" is `ringfloor.c`: send, recv and
 add, nothing else, and it keeps every byte before it is overwritten, as pccl does; the faster of two
-buffer settings.
+buffer settings. The limit is what the loopback device allows, by iperf3: what all ranks have to
+send, 2(N-1) tensors, at the rate that a flow of each rank to the next reaches, all at once; and the
+2(N-1) hops that a byte makes.
 
 `make bench` runs it in a network namespace of its own with the cubic congestion control that nearly
 every Linux host has, where it may; else with whatever this machine uses. The first line says which.
@@ -20,27 +22,32 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import records
+from paths import LOOPBACK, loopback_aggregate, ping
 from processes import Master, read_line
 
 HERE = Path(__file__).resolve().parent
 GB = 1e9
 KIB, MIB = 1 << 10, 1 << 20
+FILL_SECONDS_PER_GB = 0.4  # of all ranks' tensors, by 2 cores: nobody starts before all are ready
+PART = MIB  # elements that are compared at once: comparing takes memory
 FLOOR_SETTINGS = (
     ("1024", "4096", "512"),
     ("256", "1024", "128"),
 )  # block, socket buffer, low-water mark in KiB
-CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+IPERF_SECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,23 +98,48 @@ CASES = (
 
 
 @dataclass(kw_only=True)
-class Series:
-    """What one contender did in every round: wall in seconds of a loop, CPU in seconds per GB."""
+class Row:
+    """A case in a world: what each contender did in every round, by its name.
 
-    wall: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
+    Attributes:
+        goal: wall time at most so much of Gloo's.
+        limit: seconds that the loopback device needs for it; None: iperf3 is not there.
+        wall: seconds of a loop.
+        cpu: seconds per GB.
+    """
 
-    def cells(self) -> tuple[str, str]:
-        wall = sorted(self.wall)
-        unit, scale = ("ms", 1e3) if wall[0] > 0.01 else ("us", 1e6)
-        middle = statistics.median(wall) * scale
-        return (
-            f"{middle:.1f} {unit} ({wall[0] * scale:.1f}-{wall[-1] * scale:.1f})",
-            f"{statistics.median(self.cpu):.2f}",
-        )
+    case: str
+    world: int
+    bytes: int
+    goal: float | None
+    limit: float | None
+    wall: dict[str, list[float]] = field(default_factory=dict)
+    cpu: dict[str, list[float]] = field(default_factory=dict)
+
+    def median_wall(self, name: str) -> float:
+        """Return seconds."""
+        return statistics.median(self.wall[name])
+
+    def median_cpu(self, name: str) -> float:
+        """Return seconds per GB."""
+        return statistics.median(self.cpu[name])
 
 
 # ---- One rank, in a process of its own -----------------------------------------------------------
+
+
+def count(backend: str) -> dict[str, int]:
+    """Return what this process has done so far, on all its threads; of pccl also what it sent."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    counts = {"voluntary": usage.ru_nvcsw, "involuntary": usage.ru_nivcsw}
+    if backend == "pccl":
+        import pccl_backend as pccl
+
+        links = pccl.run_info()["links"]
+        for name in ("bytes_sent", "send_calls", "receive_calls"):
+            if all(name in link for link in links):
+                counts[name] = sum(link[name] for link in links)
+    return counts
 
 
 def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
@@ -132,6 +164,7 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
             tensors = [torch.empty(request["elements"]) for _ in range(request["tensors"])]
         for tensor in tensors:
             tensor.fill_(value)
+        before = count(backend) if request["counted"] else {}
         # The barrier: an instant that all ranks know beforehand, so that none waits for a message
         # and the start is not skewed by how fast it wakes up.
         time.sleep(max(0.0, request["start_at"] - time.monotonic()))
@@ -143,9 +176,14 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
                 for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
                     work.wait()
         end, cpu = time.monotonic(), time.process_time() - cpu
+        after = count(backend) if request["counted"] else {}
         expected = world * (world + 1) / 2 if loops == 1 else 0.0
-        right = all(bool((tensor == expected).all()) for tensor in tensors)
-        print(json.dumps({"start": start, "end": end, "cpu": cpu, "right": right}), flush=True)
+        right = all(
+            bool((part == expected).all()) for tensor in tensors for part in tensor.split(PART)
+        )
+        answer: dict[str, Any] = {"start": start, "end": end, "cpu": cpu, "right": right}
+        answer["counts"] = {name: after[name] - before.get(name, 0) for name in after}
+        print(json.dumps(answer), flush=True)
     dist.destroy_process_group()
 
 
@@ -167,6 +205,7 @@ class World:
     ) -> None:
         self.master: Master | None = None
         self.folder: str | None = None
+        self._far = bool(places)
         places = places or [[]] * world
         env = {**os.environ, "GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1"}
         if backend == "pccl":
@@ -195,6 +234,11 @@ class World:
             self.close()
             raise
 
+    def _fill_seconds(self, case: Case) -> float:
+        if self._far:  # a moment is nothing there, and long silences are measured on purpose
+            return 0.0
+        return FILL_SECONDS_PER_GB * len(self.ranks) * case.tensor_bytes * case.tensors / GB
+
     def _master_cpu(self) -> float:
         if self.master is None:
             return 0.0
@@ -203,8 +247,20 @@ class World:
 
     def all_reduce(self, case: Case) -> tuple[float, float]:
         """Returns wall seconds of a loop and CPU seconds per GB."""
+        wall, cpu, _ = self._all_reduce(case, counted=False)
+        return wall, cpu
+
+    def all_reduce_counted(self, case: Case) -> tuple[float, list[dict[str, int]]]:
+        """Returns wall seconds of a loop and what each rank counted in all loops (see count)."""
+        wall, _, counts = self._all_reduce(case, counted=True)
+        return wall, counts
+
+    def _all_reduce(
+        self, case: Case, *, counted: bool
+    ) -> tuple[float, float, list[dict[str, int]]]:
         before = self._master_cpu()
-        request: dict[str, Any] = {**case.request(), "start_at": time.monotonic() + 0.05}
+        request: dict[str, Any] = {**case.request(), "counted": counted}
+        request["start_at"] = time.monotonic() + 0.05 + self._fill_seconds(case)
         for process in self.ranks:
             assert process.stdin is not None
             process.stdin.write(json.dumps(request) + "\n")
@@ -213,7 +269,8 @@ class World:
         assert all(result["right"] for result in results), "wrong sum"
         wall = max(r["end"] for r in results) - min(r["start"] for r in results)
         cpu = sum(r["cpu"] for r in results) + self._master_cpu() - before
-        return wall / case.loops, cpu / (case.bytes / GB)
+        counts = [result["counts"] for result in results]
+        return wall / case.loops, cpu / (case.bytes / GB), counts
 
     def close(self) -> None:
         if self.folder is not None:
@@ -237,62 +294,130 @@ def build_floor(folder: str) -> Path:
     return program
 
 
-def floor(program: Path, world: int, mib: int) -> tuple[float, float]:
+def floor(program: Path, world: int, mib: float) -> tuple[float, float]:
     """The faster of the two settings, one timed all-reduce each (after one that warms up)."""
-    best = (float("inf"), 0.0)
-    for block, buffer, low in FLOOR_SETTINGS:
-        out = subprocess.run(
-            [program, str(world), str(mib), "1", block, buffer, low, "1"],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-        wall = float(out.split("wall ")[1].split(" ms")[0]) / 1e3
-        cpu = float(out.split("CPU ")[1].split(" s/GB")[0])
-        best = min(best, (wall, cpu))
-    return best
+    return min(run_floor(program, world, mib, setting) for setting in FLOOR_SETTINGS)
+
+
+def floor_at(
+    program: Path, mib: float, namespaces: Sequence[tuple[str, str]]
+) -> tuple[float, float]:
+    """The first all-reduce of a rank in each namespace, at its address; the system's buffers."""
+    places = ",".join(f"{path}={address}" for path, address in namespaces)
+    return run_floor(program, len(namespaces), mib, ("256", "0", "128"), "", "0", places)
+
+
+def run_floor(
+    program: Path, world: int, mib: float, setting: tuple[str, str, str], *more: str
+) -> tuple[float, float]:
+    """Returns wall seconds and CPU seconds per GB of one all-reduce."""
+    out = subprocess.run(
+        [program, str(world), f"{mib:g}", "1", *setting, "1", *more],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    wall = float(out.split("wall ")[1].split(" ms")[0]) / 1e3
+    return wall, float(out.split("CPU ")[1].split(" s/GB")[0])
+
+
+# ---- The limit -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loopback:
+    """What the device carries: Mbit/s of all ranks' flows together, a round trip in ms."""
+
+    world: int
+    mbit: float
+    rtt_ms: float
+
+    def limit(self, count: int) -> float:
+        """Return the seconds that it needs for an all-reduce of so many bytes."""
+        steps = 2 * (self.world - 1)
+        return steps * count * 8 / (self.mbit * 1e6) + steps * self.rtt_ms / 2e3
+
+
+def loopback_of(world: int) -> Loopback | None:
+    """Measure it, if iperf3 and ping are there."""
+    if not (shutil.which("iperf3") and shutil.which("ping")):
+        return None
+    mbit = loopback_aggregate(world, IPERF_SECONDS)
+    return Loopback(world=world, mbit=mbit, rtt_ms=ping(LOOPBACK))
 
 
 # ---- The table -----------------------------------------------------------------------------------
 
 
-def measure(
-    case: Case, world: int, worlds: dict[str, World], rounds: int, program: Path
-) -> dict[str, Series]:
+def measure(case: Case, worlds: dict[str, World], rounds: int, program: Path, row: Row) -> None:
+    """Let the contenders take turns; fill the row."""
     mib = case.tensor_bytes // MIB
     has_floor = mib > 0 and case.tensors == 1
-    names = (*worlds, "floor") if has_floor else tuple(worlds)
-    series = {name: Series() for name in names}
     for round_number in range(-1, rounds):  # the first one warms up
-        for name, entry in series.items():
+        for name in (*worlds, "floor") if has_floor else tuple(worlds):
             if name in worlds:
                 wall, cpu = worlds[name].all_reduce(case)
             else:
-                wall, cpu = floor(program, world, mib)
+                wall, cpu = floor(program, row.world, mib)
             if round_number >= 0:
-                entry.wall.append(wall)
-                entry.cpu.append(cpu)
-    return series
+                row.wall.setdefault(name, []).append(wall)
+                row.cpu.setdefault(name, []).append(cpu)
 
 
-def row(case: Case, world: int, series: dict[str, Series]) -> str:
-    """One line of a table in Markdown."""
-    wall = {name: statistics.median(entry.wall) for name, entry in series.items()}
-    cpu = {name: statistics.median(entry.cpu) for name, entry in series.items()}
-    cells = [f"{case.name}, world {world}"]
+def measure_all(
+    cases: Sequence[Case], world_sizes: Sequence[int], rounds: int, seen: Callable[[Row], None]
+) -> list[Row]:
+    """Return all rows; each is shown to `seen` when it is there."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        program = build_floor(folder)
+        for size in world_sizes:
+            chosen = [case for case in cases if size in case.goals]
+            if not chosen:
+                continue
+            loopback = loopback_of(size)
+            worlds = {"pccl": World("pccl", size), "Gloo": World("gloo", size)}
+            try:
+                for case in chosen:
+                    count = case.tensor_bytes * case.tensors
+                    limit = None if loopback is None else loopback.limit(count)
+                    row = Row(
+                        case=case.name,
+                        world=size,
+                        bytes=count,
+                        goal=case.goals.get(size),
+                        limit=limit,
+                    )
+                    measure(case, worlds, rounds, program, row)
+                    rows.append(row)
+                    seen(row)
+            finally:
+                for contender in worlds.values():
+                    contender.close()
+    return rows
+
+
+def line(row: Row) -> str:
+    """Return a row as one line of a table in Markdown."""
+    cells = [f"{row.case}, world {row.world}"]
     for name in ("pccl", "Gloo", "floor"):
-        cells.append(", ".join(series[name].cells()) if name in series else "")
-    cells.append(f"{wall['pccl'] / wall['Gloo']:.2f}")
-    cells.append(f"{case.goals[world]:g}" if world in case.goals else "")
-    cells.append(f"{cpu['pccl'] / cpu['Gloo']:.2f}")
-    cells.append(f"{wall['pccl'] / wall['floor']:.2f}" if "floor" in wall else "")
+        known = name in row.wall
+        cells.append(
+            f"{records.spread(row.wall[name])}, {row.median_cpu(name):.2f}" if known else ""
+        )
+    wall = row.median_wall("pccl")
+    cells.append(f"{wall / row.median_wall('Gloo'):.2f}")
+    cells.append("" if row.goal is None else f"{row.goal:g}")
+    cells.append(f"{row.median_cpu('pccl') / row.median_cpu('Gloo'):.2f}")
+    cells.append(f"{wall / row.median_wall('floor'):.2f}" if "floor" in row.wall else "")
+    cells.append("" if row.limit is None else f"{row.limit / wall:.2f}")
     return "| " + " | ".join(cells) + " |"
 
 
 HEAD = (
     "| | pccl: wall (min-max), CPU s/GB | Gloo | floor "
-    "| wall ÷ Gloo | goal | CPU ÷ Gloo | wall ÷ floor |\n"
-    "|---|---|---|---|---|---|---|---|"
+    "| wall ÷ Gloo | goal | CPU ÷ Gloo | wall ÷ floor | of the limit |\n"
+    "|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -304,6 +429,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=[case.name for case in CASES])
     parser.add_argument("--worlds", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--quick", action="store_true", help="a few cases, three rounds")
+    records.add_option(parser)
     parser.add_argument("--rank-of", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank_of:
@@ -315,22 +441,10 @@ def main() -> None:
         parser.error(f"no case {unknown[0]!r}; there are {', '.join(c.name for c in CASES)}")
     rounds = 3 if given.quick else given.rounds
     cases = [case for case in CASES if case.name in given.cases and (case.quick or not given.quick)]
-    congestion = CONGESTION.read_text().strip()
+    congestion = records.congestion_here()
     print(f"congestion control: {congestion}; {os.cpu_count()} cores; {rounds} rounds\n\n{HEAD}")
-    with tempfile.TemporaryDirectory() as folder:
-        program = build_floor(folder)
-        for world in given.worlds:
-            chosen = [case for case in cases if world in case.goals]
-            if not chosen:
-                continue
-            worlds = {"pccl": World("pccl", world), "Gloo": World("gloo", world)}
-            try:
-                for case in chosen:
-                    series = measure(case, world, worlds, rounds, program)
-                    print(row(case, world, series), flush=True)
-            finally:
-                for contender in worlds.values():
-                    contender.close()
+    rows = measure_all(cases, given.worlds, rounds, lambda row: print(line(row), flush=True))
+    records.write(records.Record(congestion=congestion, rounds=rounds, rows=rows), given.json)
 
 
 if __name__ == "__main__":

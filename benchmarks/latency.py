@@ -22,8 +22,10 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import records
 from processes import Master, read_line
 
 PARAMETERS = 100_000
@@ -37,6 +39,15 @@ GOALS = {  # microseconds
     "sync_shared_state, unchanged": 300.0,
     "await": 7000.0,
 }
+
+
+@dataclass(kw_only=True)
+class Row:
+    """A call: the median of each round, in microseconds."""
+
+    call: str
+    us: list[float]
+    goal: float | None
 
 
 # ---- One rank, in a process of its own -----------------------------------------------------------
@@ -118,23 +129,15 @@ def start(init_method: str) -> subprocess.Popen[str]:
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--rank-of", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.rank_of:
-        rank_main(given.rank_of)
-        return
+def measure(rounds: int) -> list[Row]:
+    """Return a row for each call."""
     master = Master()
     init_method = f"pccl://{master.address}/latency?min_peers=2"
     ranks = [start(init_method) for _ in range(2)]
     for process in ranks:
         assert read_line(process).strip() == "ready"
     seen: dict[str, list[float]] = defaultdict(list)
-    for round_number in range(-1, given.rounds):  # the first one warms up
+    for round_number in range(-1, rounds):  # the first one warms up
         for process in ranks:
             assert process.stdin is not None
             process.stdin.write("go\n")
@@ -149,12 +152,34 @@ def main() -> None:
     for process in ranks:
         process.wait(timeout=30)
     master.close()
+    return [Row(call=name, us=values, goal=GOALS.get(name)) for name, values in seen.items()]
 
-    print("| call | median, µs (least-most of the rounds) | goal |\n|---|---|---|")
-    for name, values in seen.items():
-        goal = f"{GOALS[name]:g}" if name in GOALS else ""
-        spread = f"{min(values):.1f}-{max(values):.1f}"
-        print(f"| {name} | {statistics.median(values):.1f} ({spread}) | {goal} |")
+
+HEAD = "| call | median, µs (least to most of the rounds) | goal |\n|---|---|---|"
+
+
+def line(row: Row) -> str:
+    """Return a row as one line of a table in Markdown."""
+    goal = "" if row.goal is None else f"{row.goal:g}"
+    spread = f"{min(row.us):.1f} to {max(row.us):.1f}"
+    return f"| {row.call} | {statistics.median(row.us):.1f} ({spread}) | {goal} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=9)
+    records.add_option(parser)
+    parser.add_argument("--rank-of", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.rank_of:
+        rank_main(given.rank_of)
+        return
+    rows = measure(given.rounds)
+    print("\n".join([HEAD, *map(line, rows)]))
+    congestion = records.congestion_here()
+    records.write(records.Record(congestion=congestion, rounds=given.rounds, rows=rows), given.json)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,25 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+import records
 from processes import Master
 
 MIB = 1 << 20
 EXTRA_MIB = 64
+
+
+@dataclass(kw_only=True)
+class Row:
+    """The most that any rank of a world held beyond a tensor, and what it may."""
+
+    world: int
+    mib: int
+    restore: str
+    most_mib: float
+    goal_mib: int
 
 
 def status_mib(field: str) -> float:
@@ -69,6 +82,25 @@ def measure(mib: int, world: int, restore: str) -> list[float]:
     return peaks
 
 
+def measure_row(mib: int, world: int, restore: str) -> Row:
+    """Return what a world held."""
+    return Row(
+        world=world,
+        mib=mib,
+        restore=restore,
+        most_mib=max(measure(mib, world, restore)),
+        goal_mib=EXTRA_MIB + (mib if restore == "on" else 0),
+    )
+
+
+HEAD = "| world | restore | most beyond the tensor, MiB | goal |\n|---|---|---|---|"
+
+
+def line(row: Row) -> str:
+    """Return a row as one line of a table in Markdown."""
+    return f"| {row.world} | {row.restore} | {row.most_mib:.0f} | {row.goal_mib} |"
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(
@@ -76,17 +108,20 @@ def main() -> None:
     )
     parser.add_argument("--mib", type=int, default=1024, help="of the tensor")
     parser.add_argument("--worlds", type=int, nargs="+", default=[2, 4])
+    records.add_option(parser)
     parser.add_argument("--rank-of", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank_of:
         rank_main(given.rank_of, given.mib)
         return
-    print("| world | restore | most beyond the tensor, MiB | goal |\n|---|---|---|---|")
+    print(HEAD)
+    rows = []
     for world in given.worlds:
         for restore in ("on", "off"):
-            goal = EXTRA_MIB + (given.mib if restore == "on" else 0)
-            most = max(measure(given.mib, world, restore))
-            print(f"| {world} | {restore} | {most:.0f} | {goal} |", flush=True)
+            rows.append(measure_row(given.mib, world, restore))
+            print(line(rows[-1]), flush=True)
+    congestion = records.congestion_here()
+    records.write(records.Record(congestion=congestion, rounds=1, rows=rows), given.json)
 
 
 if __name__ == "__main__":

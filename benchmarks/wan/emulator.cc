@@ -7,6 +7,7 @@
 // The plan, one item a line, rates in Mbit/s, times in milliseconds, queues in KiB:
 //   host NAMESPACE ADDRESS UPLINK            the I-th such line is host I
 //   path FROM TO RATE DELAY QUEUE LOSS       directed; LOSS is the chance of a packet
+//   slow FROM TO NUMBER RATE                 of the connections on that path, counted from 1
 //   go                                       "ready" is the answer
 //
 // How it is fast enough: hosts hand over whole segments of up to 64 KiB (segmentation offload).
@@ -92,6 +93,12 @@ struct Path {
   Bottleneck rate;
   Clock::duration delay{};
   double loss = 0;
+  // One connection on a slower way, as where a router spreads connections over several.
+  uint32_t slow_number = 0;  // 0: none
+  Bottleneck slow;
+  std::map<uint32_t, uint32_t> numbers;  // of connections, by their ports
+
+  Bottleneck* slow_way(const tcphdr* tcp);
 };
 
 struct Host {
@@ -147,6 +154,7 @@ class Network {
   void add_host(const std::string& name_space, const std::string& address, double uplink_mbit);
   void add_path(size_t from, size_t to, double mbit, double delay_ms, double queue_kib,
                 double loss);
+  void slow_down(size_t from, size_t to, uint32_t number, double mbit);
   std::vector<Host> hosts;
   std::map<uint32_t, size_t> by_address;
 };
@@ -212,7 +220,23 @@ void Network::add_path(size_t from, size_t to, double mbit, double delay_ms, dou
   hosts[from].paths[hosts[to].address] = path;
 }
 
+void Network::slow_down(size_t from, size_t to, uint32_t number, double mbit) {
+  if (from >= hosts.size() || to >= hosts.size() || number == 0) die("a connection of nobody");
+  Path& path = hosts[from].paths[hosts[to].address];
+  path.slow_number = number;
+  path.slow = {mbit * 125e3, mbit * 125e3 * kUplinkQueue};
+}
+
 // ---- Packets ----
+
+// The way of its own, if this is the slow connection. They count from their first packet on.
+Bottleneck* Path::slow_way(const tcphdr* tcp) {
+  if (slow_number == 0 || tcp == nullptr) return nullptr;
+  const uint32_t ports = uint32_t{tcp->source} << 16 | tcp->dest;
+  if (tcp->syn) numbers.try_emplace(ports, static_cast<uint32_t>(numbers.size()) + 1);
+  const auto found = numbers.find(ports);
+  return found != numbers.end() && found->second == slow_number ? &slow : nullptr;
+}
 
 bool Carrier::parse(std::vector<uint8_t>& buffer, size_t bytes, Packet& packet) {
   constexpr size_t kBefore = sizeof(OffloadHeader);
@@ -248,6 +272,7 @@ void Carrier::carry(Host& from, const Packet& packet) {
   if (found == from.paths.end()) return;
   Path& path = found->second;
   const int device = network_.hosts[network_.by_address.at(packet.ip->daddr)].device;
+  Bottleneck* const slow = path.slow_way(packet.tcp);
   const Instant now = Clock::now();
   Instant left{};
   size_t first = 0, at = 0;  // of the run, in the payload
@@ -256,7 +281,8 @@ void Carrier::carry(Host& from, const Packet& packet) {
     const size_t bytes = packet.header_bytes + piece;
     ++seen_.packets;
     Instant out{};
-    const bool fits = from.uplink.pass(now, bytes, out) && path.rate.pass(out, bytes, out);
+    const bool fits = from.uplink.pass(now, bytes, out) && path.rate.pass(out, bytes, out) &&
+                      (slow == nullptr || slow->pass(out, bytes, out));
     const bool lost = fits && chance_(random_) < path.loss;
     seen_.overflowed += !fits;
     seen_.lost += lost;
@@ -443,11 +469,14 @@ int main() {
     std::string what, name_space, address;
     words >> what;
     size_t from = 0, to = 0;
+    uint32_t number = 0;
     double mbit = 0, delay_ms = 0, queue_kib = 0, loss = 0;
     if (what == "host" && words >> name_space >> address >> mbit) {
       network.add_host(name_space, address, mbit);
     } else if (what == "path" && words >> from >> to >> mbit >> delay_ms >> queue_kib >> loss) {
       network.add_path(from, to, mbit, delay_ms, queue_kib, loss);
+    } else if (what == "slow" && words >> from >> to >> number >> mbit) {
+      network.slow_down(from, to, number, mbit);
     } else if (what == "go") {
       carry_all(network);
       return 0;

@@ -37,16 +37,19 @@ from typing import IO, Any
 
 import tomllib
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python"))
 
+import paths
 from network import Namespace
 
 HERE = Path(__file__).resolve().parent
 SUBNET = "10.88.0"
 # What a namespace may choose; a machine whose own default is another one may not list cubic.
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+CONGESTION = "cubic"
 SETTINGS = (
-    "net.ipv4.tcp_congestion_control=cubic",
+    f"net.ipv4.tcp_congestion_control={CONGESTION}",
     "net.ipv4.tcp_no_metrics_save=1",  # what a connection has learned is not passed on to the next
 )
 # Beyond these a result says more of the emulator than of what it carries.
@@ -111,8 +114,13 @@ class Host:
 class Lab:
     """A scenario that runs, as a context."""
 
-    def __init__(self, scenario: Path) -> None:
-        self.scenario: dict[str, Any] = tomllib.loads(scenario.read_text())
+    congestion = CONGESTION
+
+    def __init__(self, scenario: Path | dict[str, Any]) -> None:
+        """Take a scenario: the file that has it, or itself."""
+        self.scenario: dict[str, Any] = (
+            scenario if isinstance(scenario, dict) else tomllib.loads(scenario.read_text())
+        )
         self.hosts: list[Host] = []
         self._emulator: subprocess.Popen[str] | None = None
         self._folder = tempfile.mkdtemp(prefix="pccl-wan-")
@@ -133,8 +141,8 @@ class Lab:
             ["c++", "-std=c++20", "-O2", "-pthread", "-o", program, HERE / "emulator.cc"],
             check=True,
         )
-        if "cubic" not in self._allowed_before.split():
-            ALLOWED.write_text(f"{self._allowed_before.strip()} cubic")
+        if CONGESTION not in self._allowed_before.split():
+            ALLOWED.write_text(f"{self._allowed_before.strip()} {CONGESTION}")
         self.hosts = [Host(number) for number in range(len(self.scenario["hosts"]))]
         self._emulator = subprocess.Popen(
             [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -182,6 +190,14 @@ class Lab:
         for host in self.hosts:
             host.inside.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def places(self) -> list[list[str]]:
+        """Return what comes before a command that runs on each host."""
+        return [host.inside.command() for host in self.hosts]
+
+    def namespaces(self) -> list[tuple[str, str]]:
+        """Return the network namespace and the address of each host."""
+        return [(host.inside.path, host.address) for host in self.hosts]
 
     def _plan(self) -> list[str]:
         regions = self.scenario["hosts"]
@@ -236,11 +252,7 @@ def _output(process: subprocess.Popen[str]) -> IO[str]:
 
 def ping(lab: Lab, source: int, target: int) -> float:
     """Return the median round trip in milliseconds."""
-    out = lab.hosts[source].inside.run("ping", "-c", "11", "-i", "0.05", lab.hosts[target].address)
-    times = sorted(
-        float(line.split("time=")[1].split()[0]) for line in out.splitlines() if "time=" in line
-    )
-    return times[len(times) // 2]
+    return paths.ping(lab.hosts[target].address, lab.hosts[source].inside.command())
 
 
 def iperf(
@@ -254,29 +266,15 @@ def iperf(
     seconds: float = 8.0,
 ) -> tuple[float, float]:
     """Return Mbit/s from source to target and, both ways, back; the first seconds are left out."""
-    # It says when it listens, if its output is a terminal or it is told to be quick about it.
-    server = subprocess.Popen(
-        lab.hosts[target].inside.command("iperf3", "-s", "-1", "--forceflush"),
-        stdout=subprocess.PIPE,
-        text=True,
+    return paths.iperf(
+        lab.hosts[target].address,
+        source=lab.hosts[source].inside.command(),
+        target=lab.hosts[target].inside.command(),
+        streams=streams,
+        both_ways=both_ways,
+        pace_mbit=pace_mbit,
+        seconds=seconds,
     )
-    while "listening" not in _output(server).readline():
-        pass
-    # With many streams both ways iperf3 has been seen to wait for its own end for ever.
-    arguments = ["timeout", str(seconds + 20), "iperf3", "-J", "-c", lab.hosts[target].address]
-    arguments += ["-t", str(seconds), "-O", "3"]
-    arguments += ["-P", str(streams)]
-    if both_ways:
-        arguments.append("--bidir")
-    if pace_mbit > 0:
-        arguments += ["--fq-rate", f"{pace_mbit}M"]
-    result = json.loads(lab.hosts[source].inside.run(*arguments))
-    server.communicate(timeout=10)
-    there = result["end"]["sum_received"]["bits_per_second"] / 1e6
-    back = 0.0
-    if both_ways:
-        back = result["end"]["sum_received_bidir_reverse"]["bits_per_second"] / 1e6
-    return there, back
 
 
 def main() -> None:

@@ -4,88 +4,191 @@
 
 Two hosts of a scenario (lab.py). First what iperf3 gets through, both ways at once, with so many
 streams, paced and not: the most of these is the measure. Then all-reduces of pccl, nothing set: the
-first call, the second and third within 100 ms of the last one's end, one after 60 s of silence; and
-Gloo's. Throughput counts the bytes that each host has to send: 2(N-1)/N of the tensor.
+first call, the second and third within 100 ms of the last one's end, one after 60 s of silence; of
+Gloo; and the first of the floor (ringfloor.c: a bare ring, one connection to the next). With --runs
+they take turns, in fresh processes each time. Throughput counts the bytes that each host has to
+send: 2(N-1)/N of the tensor. The limit is those bytes at iperf3's best and the 2(N-1) hops.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from all_reduce import Case, World
+import records
+from all_reduce import MIB, Case, World, build_floor, floor_at
 from lab import Lab, iperf, ping
 
-MIB = 1 << 20
 STREAMS = (4, 8, 16)
+GOALS = {"first": 0.6, "third": 0.9, "after 60 s": 0.75}  # of iperf3's best
 
 
-def best_of_iperf(lab: Lab) -> float:
+@dataclass(kw_only=True)
+class Row:
+    """One call.
+
+    Attributes:
+        run: counts from 1; with fresh processes each.
+        name: first, second, third, after 60 s.
+        cpu: seconds per GB, of all hosts and the master.
+    """
+
+    run: int
+    backend: str
+    name: str
+    seconds: float
+    cpu: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """What the network carries."""
+
+    round_trip_ms: float
+    mbit: float
+    iperf: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is run.
+
+    Attributes:
+        idle: seconds; 0: no call after a silence.
+        seconds_max: no run begins that would probably end later.
+    """
+
+    mib: int
+    runs: int
+    idle: float
+    seconds_max: float
+    backends: Sequence[str]
+
+
+def measure_network(lab: Lab, streams: Sequence[int], seconds: float) -> Measure:
     """Return the most that gets through, in Mbit/s of the slower direction."""
-    best = 0.0
-    for streams in STREAMS:
-        plain = min(iperf(lab, 0, 1, streams=streams, both_ways=True))
-        rate = lab.way(*lab.scenario["hosts"][:2])["mbit"] * 0.95 / streams
-        paced = min(iperf(lab, 0, 1, streams=streams, both_ways=True, pace_mbit=rate))
+    seen: dict[str, float] = {}
+    for count in streams:
+        plain = min(iperf(lab, 0, 1, streams=count, both_ways=True, seconds=seconds))
+        rate = lab.way(*lab.scenario["hosts"][:2])["mbit"] * 0.95 / count
+        paced = min(
+            iperf(lab, 0, 1, streams=count, both_ways=True, pace_mbit=rate, seconds=seconds)
+        )
         print(
-            f"iperf3, {streams:2} streams both ways: {plain:5.0f} Mbit/s, paced {paced:5.0f}",
+            f"iperf3, {count:2} streams both ways: {plain:5.0f} Mbit/s, paced {paced:5.0f}",
             flush=True,
         )
-        best = max(best, plain, paced)
-    return best
+        seen |= {f"{count} streams": plain, f"{count} streams, paced": paced}
+    return Measure(round_trip_ms=ping(lab, 0, 1), mbit=max(seen.values()), iperf=seen)
 
 
-def calls(lab: Lab, backend: str, mib: int, idle: float) -> dict[str, float]:
-    """Return seconds of each call."""
+def calls(lab: Lab, backend: str, plan: Plan, program: Path, run: int) -> list[Row]:
+    """Return the calls of one run of a backend."""
+
+    def row(name: str, wall_and_cpu: tuple[float, float]) -> Row:
+        seconds, cpu = wall_and_cpu
+        return Row(run=run, backend=backend, name=name, seconds=seconds, cpu=cpu)
+
+    if backend == "floor":
+        return [row("first", floor_at(program, plan.mib, lab.namespaces()))]
     world = World(
-        backend,
-        len(lab.hosts),
-        places=[host.inside.command() for host in lab.hosts],
-        address=lab.hosts[0].address,
-        device="wan0",
+        backend, len(lab.hosts), places=lab.places(), address=lab.hosts[0].address, device="wan0"
     )
     try:
-        case = Case(name="", tensor_bytes=mib * MIB, goals={})
-        times = {name: world.all_reduce(case)[0] for name in ("first", "second", "third")}
-        if idle > 0:
-            time.sleep(idle)  # the silence between two steps of DiLoCo
-            times[f"after {idle:g} s"] = world.all_reduce(case)[0]
-        return times
+        case = Case(name="", tensor_bytes=plan.mib * MIB, goals={})
+        rows = [row(name, world.all_reduce(case)) for name in ("first", "second", "third")]
+        if plan.idle > 0 and backend == "pccl":
+            time.sleep(plan.idle)  # the silence between two steps of DiLoCo
+            rows.append(row(f"after {plan.idle:g} s", world.all_reduce(case)))
+        return rows
     finally:
         world.close()
 
 
+def measure(lab: Lab, plan: Plan, seen: Callable[[Row], None]) -> list[Row]:
+    """Let the backends take turns; each call is shown to `seen`."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        program = build_floor(folder)
+        begun = time.monotonic()
+        for run in range(1, plan.runs + 1):
+            passed = time.monotonic() - begun
+            if run > 1 and passed * run / (run - 1) > plan.seconds_max:
+                print(f"no time for more than {run - 1} of {plan.runs} runs", flush=True)
+                break
+            for backend in plan.backends:
+                for row in calls(lab, backend, plan, program, run):
+                    rows.append(row)
+                    seen(row)
+    return rows
+
+
 def main() -> None:
-    """Print the table."""
+    """Print each call."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("scenario", type=Path)
     parser.add_argument("--mib", type=int, default=256, help="of float32 per rank")
-    parser.add_argument("--idle", type=float, default=60.0, help="seconds of silence")
+    parser.add_argument("--idle", type=float, default=60.0, help="seconds of silence; 0: no such")
+    parser.add_argument("--runs", type=int, default=1, help="of fresh processes")
+    parser.add_argument("--minutes", type=float, default=600.0, help="begin no run beyond these")
+    parser.add_argument("--streams", type=int, nargs="+", default=list(STREAMS), help="of iperf3")
+    parser.add_argument("--iperf-seconds", type=float, default=8.0)
     parser.add_argument("--skip-gloo", action="store_true")
+    parser.add_argument("--skip-floor", action="store_true")
+    records.add_option(parser)
     options = parser.parse_args()
+    skipped = {"gloo": options.skip_gloo, "floor": options.skip_floor}
+    plan = Plan(
+        mib=options.mib,
+        runs=options.runs,
+        idle=options.idle,
+        seconds_max=60 * options.minutes,
+        backends=[name for name in ("pccl", "gloo", "floor") if not skipped.get(name)],
+    )
     lab = Lab(options.scenario)
     with lab:
         hosts = len(lab.hosts)
         megabits = 2 * (hosts - 1) / hosts * options.mib * MIB * 8 / 1e6
-        print(f"round trip {ping(lab, 0, 1):.1f} ms", flush=True)
-        best = best_of_iperf(lab)
-        for backend in ("pccl",) if options.skip_gloo else ("pccl", "gloo"):
-            idle = options.idle if backend == "pccl" else 0.0
-            for name, seconds in calls(lab, backend, options.mib, idle).items():
-                rate = megabits / seconds
-                print(
-                    f"{backend}, {name} call: {seconds:6.2f} s, {rate:5.0f} Mbit/s, "
-                    f"{rate / best:.2f} of iperf3's best",
-                    flush=True,
-                )
+        network = measure_network(lab, options.streams, options.iperf_seconds)
+        limit = megabits / network.mbit + 2 * (hosts - 1) * network.round_trip_ms / 2e3
+        print(f"round trip {network.round_trip_ms:.1f} ms; the limit is {limit:.2f} s", flush=True)
+
+        def show(row: Row) -> None:
+            rate = megabits / row.seconds
+            print(
+                f"{row.backend}, {row.name} call: {row.seconds:6.2f} s, {rate:5.0f} Mbit/s, "
+                f"{rate / network.mbit:.2f} of iperf3's best, {limit / row.seconds:.2f} of the "
+                f"limit, {row.cpu:.2f} CPU s/GB",
+                flush=True,
+            )
+
+        rows = measure(lab, plan, show)
     print(lab.report)
+    assert lab.report is not None
+    facts = {
+        "scenario": options.scenario.stem,
+        "mib": options.mib,
+        "megabits": megabits,
+        "limit": limit,
+        "round_trip_ms": network.round_trip_ms,
+        "best_mbit": network.mbit,
+        "iperf": network.iperf,
+        "emulator": str(lab.report),
+        "sound": lab.report.sound,
+    }
+    runs = rows[-1].run
+    record = records.Record(congestion=lab.congestion, rounds=runs, rows=rows, facts=facts)
+    records.write(record, options.json)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@
 The tensor is the report's 1.073 GB divided by the scenario's `scale`, as its rates are. The limit
 is that of a ring in the order of the scenario's hosts: what each host has to send, 2(N-1)/N of the
 tensor, at the rate that iperf3 reaches between the two neighbours where it reaches least (64
-streams, the way that the ring goes); or the 2(N-1) hops that a byte makes, where they take longer:
-all that is sent can be under way at once.
-pccl and Gloo take turns, each in that order; the first call of each is a pilot and not counted.
+streams, the way that the ring goes), and the 2(N-1) hops that a byte makes.
+pccl and Gloo take turns, each in that order, and after them the floor (ringfloor.c: a bare ring,
+one connection to the next, made anew each time); the first call of pccl and Gloo is a pilot and not
+counted. With --rival-rounds fewer, only pccl goes on.
 """
 
 from __future__ import annotations
@@ -15,30 +16,71 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from all_reduce import Case, World
+import records
+from all_reduce import MIB, Case, World, build_floor, floor_at
 from lab import Lab, iperf, ping
 
 REPORT_BYTES = 4 * 268_435_456
 STREAMS = 64
 IPERF_SECONDS = 4.0
+GOAL = 0.9  # of the limit
 
 
-def limit(lab: Lab, tensor_bytes: int) -> tuple[float, float]:
-    """Return the seconds that the rates allow, and those that the hops take."""
+@dataclass(kw_only=True)
+class Row:
+    """A world.
+
+    Attributes:
+        by_rate: seconds that the rates allow.
+        by_hops: seconds that the hops take.
+        wall: seconds of each counted call, by the contender's name.
+        cpu: seconds per GB of each.
+        emulator: what it saw.
+        sound: whether the figures may be used.
+    """
+
+    scenario: str
+    hosts: int
+    bytes: int
+    by_rate: float
+    by_hops: float
+    wall: dict[str, list[float]] = field(default_factory=dict)
+    cpu: dict[str, list[float]] = field(default_factory=dict)
+    emulator: str = ""
+    sound: bool = False
+
+    @property
+    def limit(self) -> float:
+        """Seconds: the bytes, and the hops of one of them."""
+        return self.by_rate + self.by_hops
+
+
+def limit(lab: Lab, tensor_bytes: int, ways: int | None = None) -> tuple[float, float]:
+    """Return the seconds that the rates allow, and those that the hops take.
+
+    Args:
+        lab: with the hosts.
+        tensor_bytes: of float32.
+        ways: so many are measured, and the others are like the last of them; None: all.
+    """
     hosts = len(lab.hosts)
     rates, hops = [], []
-    for host in range(hosts):
+    for host in range(hosts if ways is None else ways):
         neighbour = (host + 1) % hosts
         hops.append(ping(lab, host, neighbour) / 2e3)
         rate, _ = iperf(lab, host, neighbour, streams=STREAMS, seconds=IPERF_SECONDS)
         rates.append(rate)
         names = (lab.scenario["hosts"][at] for at in (host, neighbour))
         print(f"{' to '.join(names)}: {hops[-1] * 2e3:.1f} ms, {rate:.0f} Mbit/s", flush=True)
+    hops += [hops[-1]] * (hosts - len(hops))
     sent = 2 * (hosts - 1) / hosts * tensor_bytes
     longest = max(
         sum(hops[(start + hop) % hosts] for hop in range(2 * (hosts - 1))) for start in range(hosts)
@@ -46,16 +88,51 @@ def limit(lab: Lab, tensor_bytes: int) -> tuple[float, float]:
     return sent * 8 / (min(rates) * 1e6), longest
 
 
-def main() -> None:
-    """Print the limit and each call."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("scenario", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--skip-gloo", action="store_true")
-    options = parser.parse_args()
-    lab = Lab(options.scenario)
+def take_turns(lab: Lab, row: Row, names: Sequence[str], rounds: int, rival_rounds: int) -> None:
+    """Fill the row; a pilot of pccl and Gloo is not counted."""
+    worlds: dict[str, World] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        program = build_floor(folder)
+        try:
+            for name in names:
+                if name != "floor":
+                    worlds[name] = World(
+                        name,
+                        row.hosts,
+                        places=lab.places(),
+                        address=lab.hosts[0].address,
+                        device="wan0",
+                    )
+            case = Case(name="", tensor_bytes=row.bytes, goals={})
+            for round_number in range(-1, rounds):
+                for name in names if round_number < rival_rounds else ("pccl",):
+                    if name in worlds:
+                        seconds, cpu = worlds[name].all_reduce(case)
+                    elif round_number >= 0:
+                        seconds, cpu = floor_at(program, row.bytes / MIB, lab.namespaces())
+                    if round_number >= 0:
+                        row.wall.setdefault(name, []).append(seconds)
+                        row.cpu.setdefault(name, []).append(cpu)
+                        print(f"{name}: {seconds:.2f} s", flush=True)
+        finally:
+            for world in worlds.values():
+                world.close()
+
+
+def show(row: Row) -> None:
+    """Print the medians."""
+    for name, seen in row.wall.items():
+        middle = statistics.median(seen)
+        print(
+            f"{name}: {middle:.2f} s ({min(seen):.2f}-{max(seen):.2f}), "
+            f"{row.limit / middle:.2f} of the limit"
+        )
+    print(row.emulator, flush=True)
+
+
+def measure(scenario: Path, names: Sequence[str], rounds: int, rival_rounds: int) -> Row:
+    """Return the row of a scenario."""
+    lab = Lab(scenario)
     with lab:
         tensor_bytes = int(REPORT_BYTES / lab.scenario.get("scale", 1)) // 4 * 4
         by_rate, by_hops = limit(lab, tensor_bytes)
@@ -64,32 +141,40 @@ def main() -> None:
             f"that rate, and {by_hops:.2f} s for the distance",
             flush=True,
         )
-        names = ("pccl",) if options.skip_gloo else ("pccl", "gloo")
-        places = [host.inside.command() for host in lab.hosts]
-        worlds = {
-            name: World(
-                name, len(places), places=places, address=lab.hosts[0].address, device="wan0"
-            )
-            for name in names
-        }
-        times: dict[str, list[float]] = {name: [] for name in names}
-        try:
-            case = Case(name="", tensor_bytes=tensor_bytes, goals={})
-            for round_number in range(-1, options.rounds):
-                for name, world in worlds.items():
-                    seconds, _ = world.all_reduce(case)
-                    if round_number >= 0:
-                        times[name].append(seconds)
-        finally:
-            for world in worlds.values():
-                world.close()
-        for name, seen in times.items():
-            middle = statistics.median(seen)
-            print(
-                f"{name}: {middle:.2f} s ({min(seen):.2f}-{max(seen):.2f}), "
-                f"{max(by_rate, by_hops) / middle:.2f} of the limit"
-            )
-    print(lab.report)
+        row = Row(
+            scenario=scenario.stem,
+            hosts=len(lab.hosts),
+            bytes=tensor_bytes,
+            by_rate=by_rate,
+            by_hops=by_hops,
+        )
+        take_turns(lab, row, names, rounds, rival_rounds)
+    assert lab.report is not None
+    row.emulator, row.sound = str(lab.report), lab.report.sound
+    return row
+
+
+def main() -> None:
+    """Print the limit and each call."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("scenarios", type=Path, nargs="+", metavar="scenario")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rival-rounds", type=int, help="of Gloo and the floor")
+    parser.add_argument("--skip-gloo", action="store_true")
+    parser.add_argument("--skip-floor", action="store_true")
+    records.add_option(parser)
+    options = parser.parse_args()
+    skipped = {"gloo": options.skip_gloo, "floor": options.skip_floor}
+    names = [name for name in ("pccl", "gloo", "floor") if not skipped.get(name)]
+    rivals = options.rounds if options.rival_rounds is None else options.rival_rounds
+    rows = []
+    for scenario in options.scenarios:
+        rows.append(measure(scenario, names, options.rounds, rivals))
+        show(rows[-1])
+    record = records.Record(congestion=Lab.congestion, rounds=options.rounds, rows=rows)
+    records.write(record, options.json)
 
 
 if __name__ == "__main__":

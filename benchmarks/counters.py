@@ -1,0 +1,144 @@
+"""What one all-reduce asks of the system: calls and context switches per MiB, pccl beside Gloo.
+
+    tools/stock-network.sh .venv/bin/python benchmarks/counters.py --worlds 2 --mib 64
+
+Per MiB of a rank's tensor, mean of the ranks, median of the rounds. "Send" and "receive" are calls
+on data connections as pccl counts them; all system calls are counted by perf (root, linux-perf);
+context switches by the system, on all threads of a rank. What is not known is left empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import records
+from all_reduce import MIB, Case, World
+
+KINDS = ("send_calls", "receive_calls", "voluntary", "involuntary")
+ATTACH_SECONDS = 0.5  # until perf has found all threads
+
+
+@dataclass(kw_only=True)
+class Row:
+    """What a backend needed in each round, per MiB of a tensor, of a rank.
+
+    Attributes:
+        counts: send_calls, receive_calls, voluntary and involuntary switches, as far as known.
+        system_calls: of all kinds, over all rounds; None: perf could not count them.
+    """
+
+    backend: str
+    world: int
+    mib: int
+    counts: dict[str, list[float]]
+    system_calls: float | None
+
+    def median(self, kind: str) -> float | None:
+        """Return a count, if it is known."""
+        return statistics.median(self.counts[kind]) if self.counts.get(kind) else None
+
+
+class SystemCalls:
+    """perf, attached to processes until `stop()`."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self._out = Path(self._folder.name) / "perf"
+        command = ["perf", "stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-o", str(self._out)]
+        command += ["-p", ",".join(map(str, pids))]
+        self._perf = None
+        if shutil.which("perf"):
+            self._perf = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+            time.sleep(ATTACH_SECONDS)
+
+    def stop(self) -> int | None:
+        """Return how many there were; None: not known."""
+        try:
+            if self._perf is None:
+                return None
+            if self._perf.poll() is None:
+                self._perf.send_signal(signal.SIGINT)
+            self._perf.wait(timeout=10)
+            return parse_perf(self._out.read_text()) if self._out.exists() else None
+        finally:
+            self._folder.cleanup()
+
+
+def parse_perf(text: str) -> int | None:
+    """Return the count in what `perf stat -x ,` has written, if there is one."""
+    for fields in (line.split(",") for line in text.splitlines()):
+        if len(fields) > 2 and fields[2] == "raw_syscalls:sys_enter" and fields[0].isdigit():
+            return int(fields[0])
+    return None
+
+
+def measure(backend: str, world: int, mib: int, rounds: int) -> Row:
+    """Return what a backend needs in a world."""
+    case = Case(name="", tensor_bytes=mib * MIB, goals={})
+    ranks = World("gloo" if backend == "Gloo" else backend, world)
+    counts: dict[str, list[float]] = {}
+    try:
+        ranks.all_reduce_counted(case)  # warms up
+        calls = SystemCalls([process.pid for process in ranks.ranks])
+        for _ in range(rounds):
+            _, seen = ranks.all_reduce_counted(case)
+            for kind in KINDS:
+                if all(kind in of_rank for of_rank in seen):
+                    mean = statistics.mean(of_rank[kind] for of_rank in seen)
+                    counts.setdefault(kind, []).append(mean / mib)
+        total = calls.stop()
+    finally:
+        ranks.close()
+    return Row(
+        backend=backend,
+        world=world,
+        mib=mib,
+        counts=counts,
+        system_calls=None if total is None else total / rounds / world / mib,
+    )
+
+
+HEAD = (
+    "| world | | system calls per MiB | of them send | receive "
+    "| context switches per MiB: voluntary | involuntary |\n" + "|---" * 7 + "|"
+)
+
+
+def line(row: Row) -> str:
+    """Return a row as one line of a table in Markdown."""
+    figures = [row.system_calls, *(row.median(kind) for kind in KINDS)]
+    cells = [str(row.world), row.backend]
+    cells += ["" if figure is None else f"{figure:.1f}" for figure in figures]
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--worlds", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--mib", type=int, default=64, help="of float32 per rank")
+    parser.add_argument("--rounds", type=int, default=7)
+    records.add_option(parser)
+    given = parser.parse_args()
+    print(HEAD)
+    rows = []
+    for world in given.worlds:
+        for backend in ("pccl", "Gloo"):
+            rows.append(measure(backend, world, given.mib, given.rounds))
+            print(line(rows[-1]), flush=True)
+    congestion = records.congestion_here()
+    records.write(records.Record(congestion=congestion, rounds=given.rounds, rows=rows), given.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""The cost of one all-reduce over world size and size, on loopback: time, and bytes sent.
+
+    tools/stock-network.sh .venv/bin/python benchmarks/curve.py --worlds 2 4 --sizes 1MiB 64MiB
+
+The tensors of all ranks together are 8 GiB at most, and no more than this machine has the memory
+for (each rank also keeps what it overwrites): larger cases are left out, and named. Of small sizes
+a round is the mean of many calls back to back. Gloo takes turns with pccl up to 64 MiB. "Sent" is
+all that a host's data connections have sent, headers too, by pccl's own count; the most of any
+host, beside the 2(N-1)/N of the tensor that each has to send.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import records
+from all_reduce import GB, KIB, MIB, Case, World
+
+GIB = 1 << 30
+WORLDS = (2, 4, 8, 16)
+SIZES = (
+    *(KIB, 16 * KIB, 256 * KIB),
+    *(MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 512 * MIB, GIB),
+)
+ALL_BYTES_MAX = 8 * GIB
+SPARE_BYTES = GIB  # of memory, for what else there is
+GLOO_BYTES_MAX = 64 * MIB
+SENT_GOAL = 1.01  # of 2(N-1)/N of the tensor, from so much up:
+SENT_GOAL_FROM = MIB
+
+
+@dataclass(kw_only=True)
+class Row:
+    """A size in a world.
+
+    Attributes:
+        wall: seconds of a call in each round.
+        sent: bytes of a call by the host that sent most, over 2(N-1)/N of the tensor; None: Gloo.
+    """
+
+    backend: str
+    world: int
+    bytes: int
+    wall: list[float]
+    sent: float | None
+
+
+def loops_of(size: int, world: int) -> int:
+    """Return how many calls a round has: enough for a time that can be measured, and not more."""
+    return 400 // world if size <= 64 * KIB else 40 // world if size <= MIB else 1
+
+
+def fits(size: int, world: int, available: int) -> bool:
+    """Return whether a world may have tensors of this size; `available` is free memory in bytes."""
+    together = size * world
+    return together <= ALL_BYTES_MAX and 2 * together + SPARE_BYTES <= available
+
+
+def bytes_of(text: str) -> int:
+    """Return 1048576 for 1MiB."""
+    units = {"KiB": KIB, "MiB": MIB, "GiB": GIB}
+    found = re.fullmatch(r"(\d+) ?(KiB|MiB|GiB)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 64MiB")
+    return int(found[1]) * units[found[2]]
+
+
+def memory_available() -> int:
+    """Return the bytes that new programs may have."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def measure_size(size: int, worlds: dict[str, World], world: int, rounds: int) -> list[Row]:
+    """Let the backends take turns; return a row of each."""
+    case = Case(name="", tensor_bytes=size, loops=loops_of(size, world), goals={})
+    ideal = 2 * (world - 1) / world * size
+    rows = {name: Row(backend=name, world=world, bytes=size, wall=[], sent=None) for name in worlds}
+    sent = []
+    for round_number in range(-1, rounds):  # the first one warms up
+        for name, ranks in worlds.items():
+            wall, counts = ranks.all_reduce_counted(case)
+            if round_number < 0:
+                continue
+            rows[name].wall.append(wall)
+            if name == "pccl":
+                most = max(count["bytes_sent"] for count in counts)
+                sent.append(most / case.loops / ideal)
+    rows["pccl"].sent = statistics.median(sent)
+    return list(rows.values())
+
+
+def measure_world(
+    world: int, sizes: Sequence[int], rounds: int, seen: Callable[[list[Row]], None]
+) -> tuple[list[Row], list[str]]:
+    """Return the rows of a world, and what was left out."""
+    rows: list[Row] = []
+    left_out: list[str] = []
+    worlds = {"pccl": World("pccl", world)}
+    try:
+        if min(sizes) <= GLOO_BYTES_MAX:
+            worlds["Gloo"] = World("gloo", world)
+        for size in sorted(sizes):
+            if size > GLOO_BYTES_MAX and "Gloo" in worlds:
+                worlds.pop("Gloo").close()  # with the memory that it holds
+            if not fits(size, world, memory_available()):
+                left_out.append(f"{records.size_name(size)} at world {world}")
+                continue
+            found = measure_size(size, worlds, world, rounds)
+            rows += found
+            seen(found)
+    finally:
+        for ranks in worlds.values():
+            ranks.close()
+    return rows, left_out
+
+
+HEAD = (
+    "| size | world | pccl (min-max) | Gloo | GB/s of a tensor | sent ÷ 2(N-1)/N |\n|" + "---|" * 6
+)
+
+
+def line(rows: Sequence[Row]) -> str:
+    """Return the rows of one size and world as one line of a table in Markdown."""
+    by_name = {row.backend: row for row in rows}
+    own = by_name["pccl"]
+    gloo = records.spread(by_name["Gloo"].wall) if "Gloo" in by_name else ""
+    rate = own.bytes / GB / statistics.median(own.wall)
+    cells = [records.size_name(own.bytes), str(own.world), records.spread(own.wall), gloo]
+    cells += [f"{rate:.3g}", "" if own.sent is None else f"{own.sent:.4f}"]
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--worlds", type=int, nargs="+", default=list(WORLDS))
+    parser.add_argument("--sizes", type=bytes_of, nargs="+", default=list(SIZES))
+    parser.add_argument("--rounds", type=int, default=3)
+    records.add_option(parser)
+    given = parser.parse_args()
+    print(HEAD)
+    rows: list[Row] = []
+    left_out: list[str] = []
+    for world in given.worlds:
+        found, without = measure_world(
+            world, given.sizes, given.rounds, lambda rows: print(line(rows), flush=True)
+        )
+        rows += found
+        left_out += without
+    if left_out:
+        print(f"Left out, for want of memory: {', '.join(left_out)}.")
+    record = records.Record(
+        congestion=records.congestion_here(),
+        rounds=given.rounds,
+        rows=rows,
+        facts={"left_out": left_out},
+    )
+    records.write(record, given.json)
+
+
+if __name__ == "__main__":
+    main()

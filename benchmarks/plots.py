@@ -1,0 +1,158 @@
+"""The pictures in RESULTS.md, drawn from what was measured."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import all_reduce
+import curve
+import matplotlib.pyplot as plt
+import records
+import throughput
+import worlds
+from matplotlib.axes import Axes
+
+PCCL, GLOO, FLOOR, LIMIT = "#0072b2", "#d55e00", "#009e73", "#555555"
+# Okabe and Ito: told apart by everybody.
+LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
+NAMES = {"pccl": ("pccl", PCCL), "gloo": ("Gloo", GLOO), "floor": ("bare ring", FLOOR)}
+
+Draw = Callable[[Path], None]
+
+
+@contextmanager
+def _picture(path: Path, *, height: float = 4.5) -> Iterator[Axes]:
+    figure, axes = plt.subplots(figsize=(8, height), layout="constrained")
+    try:
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        yield axes
+        figure.savefig(path, dpi=100)
+    finally:
+        plt.close(figure)
+
+
+def ratios(rows: Sequence[all_reduce.Row], path: Path) -> None:
+    """Wall time of pccl over Gloo's, a bar for each case."""
+    with _picture(path, height=1.5 + 0.3 * len(rows)) as axes:
+        places = range(len(rows))
+        values = [row.median_wall("pccl") / row.median_wall("Gloo") for row in rows]
+        axes.barh(places, values, color=PCCL, label="measured")
+        goals = [(place, row.goal) for place, row in zip(places, rows, strict=True) if row.goal]
+        axes.plot(
+            [goal for _, goal in goals],
+            [place for place, _ in goals],
+            "|",
+            color="black",
+            markersize=12,
+            label="goal",
+        )
+        axes.axvline(1.0, color=GLOO, linewidth=1.5, label="Gloo")
+        axes.set_yticks(places, [f"{row.case}, world {row.world}" for row in rows])
+        axes.invert_yaxis()
+        axes.set_xlabel("wall time of pccl ÷ wall time of Gloo (less is better)")
+        axes.set_title("All-reduce on loopback")
+        axes.legend(loc="best")
+
+
+def cost_curve(rows: Sequence[curve.Row], path: Path) -> None:
+    """Time over size, a line for each world."""
+    with _picture(path) as axes:
+        for world, colour in zip(sorted({row.world for row in rows}), LINES, strict=False):
+            for backend, style in (("pccl", "o-"), ("Gloo", "x:")):
+                own = sorted(
+                    (row for row in rows if (row.world, row.backend) == (world, backend)),
+                    key=lambda row: row.bytes,
+                )
+                if own:
+                    axes.plot(
+                        [row.bytes for row in own],
+                        [statistics.median(row.wall) * 1e3 for row in own],
+                        style,
+                        color=colour,
+                        label=f"{backend}, world {world}",
+                    )
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        sizes = sorted({row.bytes for row in rows})
+        axes.set_xticks(sizes, [records.size_name(size) for size in sizes], rotation=30)
+        axes.set_xlabel("tensor of each rank, float32")
+        axes.set_ylabel("wall time of a call, ms")
+        axes.set_title("What an all-reduce costs on loopback")
+        axes.legend(fontsize=8)
+
+
+def calls(rows: Sequence[throughput.Row], facts: dict[str, Any], path: Path) -> None:
+    """Throughput of each call, all runs, with iperf3's best."""
+    kinds = list(dict.fromkeys((row.backend, row.name) for row in rows))
+    with _picture(path) as axes:
+        for place, kind in enumerate(kinds):
+            rates = [
+                facts["megabits"] / row.seconds for row in rows if (row.backend, row.name) == kind
+            ]
+            colour = NAMES[kind[0]][1]
+            axes.bar(place, statistics.median(rates), color=colour, alpha=0.6)
+            axes.plot([place] * len(rates), rates, "o", color=colour, markersize=4)
+        axes.axhline(facts["best_mbit"], color=LIMIT, linestyle="--", label="iperf3's best")
+        labels = [f"{NAMES[backend][0]},\n{name}" for backend, name in kinds]
+        axes.set_xticks(range(len(kinds)), labels, fontsize=8)
+        axes.set_ylabel("Mbit/s sent by each host")
+        axes.set_title(
+            f"All-reduce of {facts['mib']} MiB between two hosts, "
+            f"{facts['round_trip_ms']:.0f} ms there and back: bars are medians"
+        )
+        axes.legend()
+
+
+def against_limit(rows: Sequence[worlds.Row], path: Path) -> None:
+    """How near each contender comes to what the network allows."""
+    names = [name for name in NAMES if any(name in row.wall for row in rows)]
+    width = 0.8 / len(names)
+    with _picture(path) as axes:
+        for index, name in enumerate(names):
+            label, colour = NAMES[name]
+            shown = [
+                (place, row.limit / statistics.median(row.wall[name]))
+                for place, row in enumerate(rows)
+                if name in row.wall
+            ]
+            axes.bar(
+                [place + (index - (len(names) - 1) / 2) * width for place, _ in shown],
+                [share for _, share in shown],
+                width,
+                color=colour,
+                label=label,
+            )
+        axes.axhline(1.0, color=LIMIT, linestyle="--", label="limit")
+        axes.set_xticks(
+            range(len(rows)),
+            [f"{row.scenario}, {row.hosts} hosts,\n{row.bytes / 1e6:.1f} MB" for row in rows],
+        )
+        axes.set_ylabel("time that the network allows ÷ wall time")
+        axes.set_title("All-reduce in worlds of many hosts (more is better)")
+        axes.legend()
+
+
+def uplinks(rows: Sequence[worlds.Row], path: Path) -> None:
+    """Time over the number of hosts, with the limit as a line."""
+    with _picture(path) as axes:
+        hosts = [row.hosts for row in rows]
+        limits = [row.by_rate + row.by_hops for row in rows]
+        axes.plot(hosts, limits, "--", color=LIMIT, marker="_", label="limit")
+        middles = [statistics.median(row.wall["pccl"]) for row in rows]
+        axes.plot(hosts, middles, "o-", color=PCCL, label="pccl")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(hosts, [str(count) for count in hosts])
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("hosts")
+        axes.set_ylabel("wall time of a call, s")
+        axes.set_title(f"All-reduce of {records.size_name(rows[0].bytes)}, uplinks of 200 Mbit/s")
+        axes.legend()

@@ -1,0 +1,286 @@
+"""From what was measured to sections of RESULTS.md: words, tables, pictures."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import all_reduce
+import counters
+import curve
+import latency
+import memory
+import plots
+import records
+import throughput
+import uplinks
+import worlds
+from records import Record
+from sections import ResultsError, table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where and when it was measured; `congestion` is what it uses of itself."""
+
+    date: str
+    cores: int
+    cpu: str
+    kernel: str
+    load: float
+    congestion: str
+
+    @classmethod
+    def here(cls) -> Machine:
+        """Return this one, now."""
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
+        return cls(
+            date=time.strftime("%Y-%m-%d"),
+            cores=os.cpu_count() or 1,
+            cpu=found[1].strip() if found else platform.machine(),
+            kernel=platform.release(),
+            load=os.getloadavg()[0],
+            congestion=records.congestion_here(),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One run of a script that went well: its record, and the command that repeats it."""
+
+    command: str
+    record: Record[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Body:
+    """A section: its text, and the pictures that it shows by their file names."""
+
+    text: str
+    pictures: Mapping[str, plots.Draw]
+
+
+Results = Mapping[str, Result]  # by the names of a part's runs
+
+
+def provenance(machine: Machine, results: Sequence[Result]) -> str:
+    """Return how it was measured, a sentence for each run."""
+    where = (
+        f"Measured {machine.date} on {machine.cores} cores ({machine.cpu}, Linux "
+        f"{machine.kernel}), load before it {machine.load:.2f}."
+    )
+    runs = [
+        f"`{result.command}`: {result.record.congestion}, "
+        f"{result.record.rounds} {'round' if result.record.rounds == 1 else 'rounds'}."
+        for result in results
+    ]
+    return "\n".join([where, *runs]) + "\n"
+
+
+def picture(name: str, what: str) -> str:
+    """Return the line that shows a picture."""
+    return f"![{what}](plots/{name})\n"
+
+
+def section(title: str, machine: Machine, results: Results, *parts: str) -> str:
+    """Return a section's text: how it was measured, then its parts, a blank line between them."""
+    head = [f"## {title}\n", provenance(machine, list(results.values()))]
+    return "\n".join([*head, *parts])
+
+
+# ---- One function for each part ------------------------------------------------------------------
+
+
+def loopback(machine: Machine, results: Results) -> Body:
+    """The table under the stock congestion control, and a shorter one under the machine's own."""
+    rows: list[all_reduce.Row] = results["loopback"].record.rows
+    parts = [
+        "Medians (fastest-slowest); CPU seconds of all ranks per GB of one rank's tensor. The "
+        "limit is that of\nthe loopback device by iperf3, a flow for each rank at once, and the "
+        "hops. The floor is a bare ring.\n",
+        "\n".join([all_reduce.HEAD, *map(all_reduce.line, rows)]) + "\n",
+        picture("loopback.png", "Wall time of pccl over Gloo's"),
+    ]
+    default = results.get("loopback-default")
+    if machine.congestion == results["loopback"].record.congestion:
+        parts.append("The machine's own congestion control is this one too.\n")
+    if default is not None:
+        lines = [all_reduce.HEAD, *map(all_reduce.line, default.record.rows)]
+        own = f"The same under this machine's default, {default.record.congestion}:\n"
+        parts += [own, "\n".join(lines) + "\n"]
+    return Body(
+        text=section("All-reduce on loopback", machine, results, *parts),
+        pictures={"loopback.png": lambda path: plots.ratios(rows, path)},
+    )
+
+
+def cost(machine: Machine, results: Results) -> Body:
+    """The cost over world size and size."""
+    record = results["curve"].record
+    rows: list[curve.Row] = record.rows
+    kinds = list(dict.fromkeys((row.world, row.bytes) for row in rows))
+    lines = [curve.line([row for row in rows if (row.world, row.bytes) == kind]) for kind in kinds]
+    parts = [
+        "One call, median (fastest-slowest). Sent: by the host that sent most, with headers, "
+        "over what a ring\nhas to send.\n",
+        "\n".join([curve.HEAD, *lines]) + "\n",
+    ]
+    large = [row.sent for row in rows if row.sent and row.bytes >= curve.SENT_GOAL_FROM]
+    if large:
+        parts.append(
+            f"From {records.size_name(curve.SENT_GOAL_FROM)} up the most is {max(large):.4f} "
+            f"(goal {curve.SENT_GOAL:g} and headers).\n"
+        )
+    if record.facts["left_out"]:
+        parts.append(f"Left out, for want of memory: {', '.join(record.facts['left_out'])}.\n")
+    parts.append(picture("curve.png", "Wall time over size, a line for each world"))
+    return Body(
+        text=section("Cost over world size and size", machine, results, *parts),
+        pictures={"curve.png": lambda path: plots.cost_curve(rows, path)},
+    )
+
+
+def system(machine: Machine, results: Results) -> Body:
+    """System calls and context switches."""
+    rows: list[counters.Row] = results["counters"].record.rows
+    parts = [
+        f"All-reduce of {rows[0].mib} MiB, of one rank; empty: not known.\n",
+        "\n".join([counters.HEAD, *map(counters.line, rows)]) + "\n",
+    ]
+    return Body(text=section("What it asks of the system", machine, results, *parts), pictures={})
+
+
+def per_call(machine: Machine, results: Results) -> Body:
+    """Latencies of calls."""
+    rows: list[latency.Row] = results["latency"].record.rows
+    parts = [
+        f"World 2, a network of {latency.PARAMETERS * 4 // 1000} KB in {latency.TENSORS} tensors. "
+        "The first: called by a thread that has\njust woken up, with cold caches. torch's fake "
+        "backend, which does nothing, is measured at the same\nplace.\n",
+        "\n".join([latency.HEAD, *map(latency.line, rows)]) + "\n",
+    ]
+    return Body(text=section("Latency of calls", machine, results, *parts), pictures={})
+
+
+def held(machine: Machine, results: Results) -> Body:
+    """Memory beyond a tensor."""
+    rows: list[memory.Row] = results["memory"].record.rows
+    parts = [
+        f"An all-reduce of {rows[0].mib} MiB.\n",
+        "\n".join([memory.HEAD, *map(memory.line, rows)]) + "\n",
+    ]
+    return Body(text=section("Memory of an all-reduce", machine, results, *parts), pictures={})
+
+
+def atlantic(machine: Machine, results: Results) -> Body:
+    """Throughput of calls over a long way."""
+    record = results["atlantic"].record
+    facts = record.facts
+    if not facts["sound"]:
+        raise ResultsError(facts["emulator"])
+    rows: list[throughput.Row] = record.rows
+    lines = []
+    for backend, name in dict.fromkeys((row.backend, row.name) for row in rows):
+        own = [row for row in rows if (row.backend, row.name) == (backend, name)]
+        rates = [facts["megabits"] / row.seconds for row in own]
+        middle = statistics.median(rates)
+        goal = throughput.GOALS.get(name) if backend == "pccl" else None
+        lines.append(
+            [
+                f"{plots.NAMES[backend][0]}, {name} call",
+                f"{middle:.0f} ({min(rates):.0f}-{max(rates):.0f})",
+                f"{middle / facts['best_mbit']:.2f}",
+                "" if goal is None else f"{goal:g}",
+                f"{facts['limit'] * middle / facts['megabits']:.2f}",
+                f"{statistics.median(row.cpu for row in own):.2f}",
+            ]
+        )
+    head = ["", "Mbit/s (least-most)", "of iperf3's best", "goal", "of the limit", "CPU s/GB"]
+    measured = ", ".join(f"{rate:.0f} with {name}" for name, rate in facts["iperf"].items())
+    parts = [
+        f"Two hosts in network namespaces (`wan/{facts['scenario']}.toml`), "
+        f"{facts['round_trip_ms']:.1f} ms there and back; one plain all-reduce of\n"
+        f"{facts['mib']} MiB, nothing set, processes made anew for each round. iperf3, both ways "
+        f"at once, the slower\ndirection, Mbit/s: {measured}.\nThe limit is the best of these "
+        f"and the hops: {facts['limit']:.2f} s. The bare ring sends, receives and adds over one\n"
+        "connection, with the system's buffers.\n",
+        table(head, lines),
+        f"{facts['emulator']}.\n",
+        picture("atlantic.png", "Throughput of each call"),
+    ]
+    return Body(
+        text=section("Across an ocean", machine, results, *parts),
+        pictures={"atlantic.png": lambda path: plots.calls(rows, facts, path)},
+    )
+
+
+def many_hosts(machine: Machine, results: Results) -> Body:
+    """Worlds of many hosts beside what their networks allow."""
+    every: list[worlds.Row] = [row for result in results.values() for row in result.record.rows]
+    rows, without = _sound(every)
+    lines = []
+    for row in rows:
+        middle = statistics.median(row.wall["pccl"])
+        cells = [f"`{row.scenario}`, {row.hosts} hosts, {row.bytes / 1e6:.1f} MB"]
+        cells += [f"{row.by_rate:.2f} s", f"{row.by_hops:.2f} s", records.spread(row.wall["pccl"])]
+        cells += [f"{row.limit / middle:.2f}", f"{worlds.GOAL:g}"]
+        cells += [
+            records.spread(row.wall[name]) if name in row.wall else "" for name in ("gloo", "floor")
+        ]
+        cells.append(
+            ", ".join(
+                f"{statistics.median(row.cpu[name]):.2f}" if name in row.cpu else ""
+                for name in ("pccl", "gloo", "floor")
+            )
+        )
+        lines.append(cells)
+    head = ["", "at iperf3's rate", "for the distance", "pccl", "of the limit", "goal"]
+    head += ["Gloo", "bare ring", "CPU s/GB of each"]
+    parts = [
+        "Each a ring in the order of the scenario; the limit is the bytes that a host has to send, "
+        "at the rate of the\nslowest way, and the hops. The bare ring sends, receives and adds "
+        "over one connection. Rivals may have fewer rounds.\n",
+        table(head, lines),
+        without,
+        picture("worlds.png", "What share of the limit each reaches in each world"),
+    ]
+    return Body(
+        text=section("Worlds of many hosts", machine, results, *filter(None, parts)),
+        pictures={"worlds.png": lambda path: plots.against_limit(rows, path)},
+    )
+
+
+def hosts_with_uplinks(machine: Machine, results: Results) -> Body:
+    """The same tensor in worlds that grow."""
+    rows, without = _sound(results["uplinks"].record.rows)
+    parts = [
+        f"{records.size_name(rows[0].bytes)}; uplinks of {uplinks.UPLINK_MBIT:g} Mbit/s, all hosts "
+        "10 ms from each other. The limit is the bytes that\na host has to send, at the rate that "
+        "iperf3 reaches, and the hops.\n",
+        "\n".join([uplinks.HEAD, *map(uplinks.line, rows)]) + "\n",
+        without,
+        picture("uplinks.png", "Wall time over the number of hosts"),
+    ]
+    return Body(
+        text=section("Hosts with 200 Mbit/s uplinks", machine, results, *filter(None, parts)),
+        pictures={"uplinks.png": lambda path: plots.uplinks(rows, path)},
+    )
+
+
+def _sound(rows: Sequence[worlds.Row]) -> tuple[list[worlds.Row], str]:
+    """Return the rows that may be used, and words on the others."""
+    bad = [f"{row.scenario} ({row.emulator})" for row in rows if not row.sound]
+    good = [row for row in rows if row.sound]
+    if not good:
+        raise ResultsError("; ".join(bad))
+    return good, f"Left out: {'; '.join(bad)}.\n" if bad else ""
+
+
+Render = Callable[[Machine, Results], Body]

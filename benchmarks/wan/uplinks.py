@@ -1,0 +1,91 @@
+"""One all-reduce of 2, 4, 8 and 16 hosts with uplinks of 200 Mbit/s, beside what those allow.
+
+    sudo .venv/bin/python benchmarks/wan/uplinks.py --hosts 2 4 --mib 64
+
+What a ring costs hardly grows with the world: each host sends 2(N-1)/N of the tensor. All hosts are
+10 ms from each other. The limit is those bytes at the rate that iperf3 reaches from one host to
+another (64 streams), and the 2(N-1) hops that a byte makes. The first call is a pilot and not
+counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import records
+from all_reduce import MIB
+from lab import Lab
+from worlds import Row, limit, take_turns
+
+UPLINK_MBIT = 200.0
+GOAL = 1.1  # of the limit
+
+
+def scenario(hosts: int) -> dict[str, Any]:
+    """Return so many hosts, alike, with nothing between them but their uplinks and 10 ms."""
+    return {
+        "hosts": ["town"] * hosts,
+        "uplink_mbit": UPLINK_MBIT,
+        "default": {"mbit": 1000.0, "queue_ms": 40.0, "loss": 0.0},
+        "rtt_ms": {"town-town": 10.0},
+    }
+
+
+def measure(hosts: int, mib: int, rounds: int) -> Row:
+    """Return the row of so many hosts."""
+    lab = Lab(scenario(hosts))
+    with lab:
+        by_rate, by_hops = limit(lab, mib * MIB, ways=1)
+        row = Row(
+            scenario=f"{hosts} hosts",
+            hosts=hosts,
+            bytes=mib * MIB,
+            by_rate=by_rate,
+            by_hops=by_hops,
+        )
+        take_turns(lab, row, ("pccl",), rounds, rounds)
+    assert lab.report is not None
+    row.emulator, row.sound = str(lab.report), lab.report.sound
+    return row
+
+
+HEAD = (
+    "| hosts | pccl (min-max) | at that rate | for the distance | ÷ limit | goal |\n|" + "---|" * 6
+)
+
+
+def line(row: Row) -> str:
+    """Return a row as one line of a table in Markdown."""
+    wall = row.wall["pccl"]
+    ratio = statistics.median(wall) / row.limit
+    cells = [str(row.hosts), records.spread(wall), f"{row.by_rate:.2f} s", f"{row.by_hops:.2f} s"]
+    return "| " + " | ".join([*cells, f"{ratio:.2f}", f"{GOAL:g}"]) + " |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--hosts", type=int, nargs="+", default=[2, 4, 8, 16])
+    parser.add_argument("--mib", type=int, default=64, help="of float32 per rank")
+    parser.add_argument("--rounds", type=int, default=3)
+    records.add_option(parser)
+    options = parser.parse_args()
+    rows = []
+    for hosts in options.hosts:
+        rows.append(measure(hosts, options.mib, options.rounds))
+        print(f"{HEAD}\n{line(rows[-1])}\n{rows[-1].emulator}", flush=True)
+    record = records.Record(congestion=Lab.congestion, rounds=options.rounds, rows=rows)
+    records.write(record, options.json)
+
+
+if __name__ == "__main__":
+    main()
