@@ -146,9 +146,22 @@ void Faults::last(Duration duration, std::function<void()> end) {
   });
 }
 
-void Faults::block(Network::Host from, Network::Host to, Duration duration) {
+void Faults::block(Network::Host from, Network::Host to, Duration duration, Duration longer) {
   world_.block(from, to);
-  last(duration, [this, from, to] { world_.lift(from, to); });
+  last(duration, [this, from, to, longer] {
+    world_.clockwork().after(longer, [this, from, to] { world_.lift(from, to); });
+  });
+}
+
+// If it is still there when the network heals, its links to those who are spared come back first:
+// two members with one dead link each would both be in question.
+void Faults::cut_off(PeerNode& peer, Duration duration) {
+  cast_.at_risk(peer, duration + kPeerTimeout + kAftermath);
+  for (PeerNode* other : cast_.others(peer)) {
+    const Duration longer = cast_.spared(*other) ? Duration{0} : Duration{kPeerTimeout};
+    block(peer.port(), other->port(), duration, longer);
+    block(other->port(), peer.port(), duration, longer);
+  }
 }
 
 // ---- Of processes ----
@@ -381,20 +394,12 @@ bool Faults::cut_off_pair() { return pair_cut_off(false); }
 bool Faults::cut_off_pair_one_way() { return pair_cut_off(true); }
 
 // Of its links all are dead, of the others' one each, so that it is the one that goes: if nobody
-// else of its group is in trouble. If it is still there when the network heals, its links to those
-// who are spared come back first: two members with one dead link each would both be in question.
+// else of its group is in trouble.
 bool Faults::cut_off_from_peers() {
   PeerNode* const peer = victim();
   if (peer == nullptr || !cast_.calm(peer->group().value) || !master_is_stable()) return false;
-  const auto others = cast_.others(*peer);
-  if (others.size() < 2) return false;
-  const Duration duration = outage(false);
-  cast_.at_risk(*peer, duration + kPeerTimeout + kAftermath);
-  for (PeerNode* other : others) {
-    const Duration until = cast_.spared(*other) ? duration : duration + kPeerTimeout;
-    block(peer->port(), other->port(), until);
-    block(other->port(), peer->port(), until);
-  }
+  if (cast_.others(*peer).size() < 2) return false;
+  cut_off(*peer, outage(false));
   return true;
 }
 
@@ -422,13 +427,9 @@ bool Faults::cut_off_from_all() {
   PeerNode* const peer = victim();
   if (peer == nullptr || !cast_.calm(peer->group().value) || !master_is_stable()) return false;
   const Duration duration = outage(false);
-  cast_.at_risk(*peer, duration + kAftermath);
-  std::vector<Network::Host> hosts = {Network::kMaster};
-  for (PeerNode* other : cast_.others(*peer)) hosts.push_back(other->port());
-  for (const Network::Host host : hosts) {
-    block(peer->port(), host, duration);
-    block(host, peer->port(), duration);
-  }
+  block(peer->port(), Network::kMaster, duration);
+  block(Network::kMaster, peer->port(), duration);
+  cut_off(*peer, duration);
   return true;
 }
 

@@ -79,7 +79,8 @@ class Faults {
   bool master_is_stable() const;
   Duration master_may_be_away();
   void last(Duration duration, std::function<void()> end);
-  void block(Network::Host from, Network::Host to, Duration duration);
+  void block(Network::Host from, Network::Host to, Duration duration, Duration longer = {});
+  void cut_off(PeerNode& peer, Duration duration);
 
   World& world_;
   Cast& cast_;
