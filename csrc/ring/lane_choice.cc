@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 #include "csrc/base/assert.h"
@@ -12,7 +13,10 @@ namespace {
 // A window is a few round trips: in two a connection finds its speed.
 constexpr uint32_t kWindowsToSettle = 2;
 constexpr uint32_t kWindowsToJudge = 2;
+constexpr uint32_t kWindowsToCompare = 3;
 constexpr uint32_t kPatienceMax = 256;
+// It may be the other direction that queues, and not for ever: more are tried all the same.
+constexpr uint32_t kQueuedForLong = 64;
 // Flows that share a path differ by a factor of two or so as a matter of course.
 constexpr uint64_t kSlowFactor = 4;
 constexpr uint8_t kSlowWindows = 2;
@@ -94,21 +98,35 @@ void LaneChoice::consider(uint64_t rate, uint32_t usable, bool queued) {
   const uint32_t used = std::min(wanted_, usable);
   if (more_.left > 0) --more_.left;
   if (fewer_.left > 0) --fewer_.left;
-  const bool rising = rate * 4 > std::exchange(last_rate_, rate) * 5;
-  if (rising) return;  // they have not found their speed yet
-  if (!queued && more_.left == 0 && used < usable) {
-    begin(std::min(2 * used, usable), rate);
+  ++without_more_;
+  if (!settled_at(rate)) return;
+  const bool more = !queued || without_more_ >= kQueuedForLong;
+  if (more && more_.left == 0 && used < usable) {
+    const uint64_t sum = std::accumulate(recent_.begin(), recent_.end(), uint64_t{0});
+    begin(std::min(2 * used, usable), sum / recent_.size());
   } else if (queued && fewer_.left == 0 && used > 1) {
-    begin(used - std::max(used / 4, 1u), rate);
+    // Against the best of them, or the link would lose a lane whenever chance is kind to fewer.
+    begin(used - std::max(used / 4, 1u), *std::max_element(recent_.begin(), recent_.end()));
   }
 }
 
+// Whether there are enough windows to compare with, and lanes do not gain speed any more.
+bool LaneChoice::settled_at(uint64_t rate) {
+  if (!recent_.empty() && rate * 4 > recent_.back() * 5) recent_.clear();
+  recent_.push_back(rate);
+  if (recent_.size() > kWindowsToCompare) recent_.erase(recent_.begin());
+  return recent_.size() == kWindowsToCompare;
+}
+
 void LaneChoice::begin(uint32_t wanted, uint64_t rate) {
+  if (wanted > wanted_) without_more_ = 0;
+  recent_.clear();
   trial_ = {wanted_, rate, 0, 0};
   wanted_ = wanted;
 }
 
 void LaneChoice::choose(uint32_t up) {
+  PCCL_ASSERT(up <= protocol::kLanesMax);
   resting_ = 0;
   uint32_t used = 0;
   for (uint32_t lane = 0; lane < up; ++lane) {

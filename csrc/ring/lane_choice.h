@@ -46,6 +46,7 @@ class LaneChoice {
   void leave_out_slow(std::span<const uint64_t> rates);
   void judge(uint64_t rate);
   void consider(uint64_t rate, uint32_t usable, bool queued);
+  bool settled_at(uint64_t rate);
   void begin(uint32_t wanted, uint64_t rate);
   void choose(uint32_t up);
 
@@ -57,8 +58,9 @@ class LaneChoice {
   std::array<uint8_t, protocol::kLanesMax> slow_windows_{};   // in a row
   std::array<uint16_t, protocol::kLanesMax> left_out_for_{};  // windows
   Trial trial_;
-  uint64_t last_rate_ = 0;  // in the last window without a trial
+  std::vector<uint64_t> recent_;  // rates of the last windows, since the last trial
   Patience more_{1, 4}, fewer_{8, 8};
+  uint32_t without_more_ = 0;  // windows since more were tried
   std::vector<uint64_t> sorted_;
 };
 

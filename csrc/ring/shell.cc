@@ -5,6 +5,7 @@
 #include "csrc/ring/shell.h"
 
 #include <algorithm>
+#include <bit>
 #include <fstream>
 #include <future>
 #include <list>
@@ -24,9 +25,9 @@ namespace {
 using protocol::LinkState;
 
 constexpr Duration kRetryMax = std::chrono::seconds(1);
-// Connections that have not said who they are. Honest ones do within a round trip, so the oldest
-// goes first.
-constexpr size_t kStrangersMax = 256;
+// Connections that have not said who they are: room for those of all members at once. Honest ones
+// do within a round trip, so the oldest goes first.
+constexpr size_t kStrangersMax = protocol::kMembersMax + 3 * protocol::kLanesMax;
 
 // One flow with the buffers of a stock host carries a tenth of a long way, wherever it was
 // measured. So many lanes are in use at first; how many pay is then measured, among those that are
@@ -426,6 +427,8 @@ Shell::Counters Shell::Inside::count() const {
     sum.peer = peer;
     sum.serial = link.first().serial();
     sum.lanes = static_cast<uint32_t>(link.lanes.size());
+    const protocol::LaneBits resting = link.traffic ? link.traffic->resting() : 0;
+    sum.lanes_used = sum.lanes - static_cast<uint32_t>(std::popcount(resting));
     sum.round_trip = link.way;
     for (const auto& lane : link.lanes) {
       const net::Lane::Counters one = lane->counters();

@@ -57,8 +57,8 @@ class Shell {
     Engine::Counters engine;
     struct Link {
       PeerId peer;
-      uint32_t serial = 0;  // how often it was made, and was tried to be
-      uint32_t lanes = 0;
+      uint32_t serial = 0;                 // how often it was made, and was tried to be
+      uint32_t lanes = 0, lanes_used = 0;  // those used do not rest
       Duration round_trip{0};
       uint64_t bytes_sent = 0, bytes_received = 0, send_calls = 0, receive_calls = 0;
     };

@@ -108,6 +108,7 @@ py::list links_of(const ring::Shell::Counters& counters) {
     dict["peer"] = text(link.peer);
     dict["connection"] = link.serial;
     dict["lanes"] = link.lanes;
+    dict["lanes_used"] = link.lanes_used;
     dict["round_trip"] = to_seconds(link.round_trip);
     dict["bytes_sent"] = link.bytes_sent;
     dict["bytes_received"] = link.bytes_received;

@@ -14,10 +14,11 @@ namespace {
 struct Path {
   uint64_t capacity;
   uint64_t of_a_lane;
-  uint32_t lanes = 32;
+  uint32_t lanes = protocol::kLanesMax;
   uint32_t slow_lane = 99;
   double noise = 0.05;
-  std::vector<int> used_for = std::vector<int>(32, 0);  // windows: in its first one a lane is slow
+  std::vector<int> used_for =
+      std::vector<int>(protocol::kLanesMax, 0);  // windows: in its first one a lane is slow
 
   // One window: what the lanes in use carry.
   uint64_t carry(LaneChoice& choice, std::mt19937_64& random) {
@@ -43,7 +44,7 @@ struct Path {
 constexpr uint64_t kMegabit = 125'000;
 
 uint32_t used(const LaneChoice& choice, uint32_t lanes) {
-  const uint32_t up = lanes == 32 ? ~0u : (1u << lanes) - 1;
+  const auto up = ~protocol::LaneBits{0} >> (protocol::kLanesMax - lanes);
   return static_cast<uint32_t>(std::popcount(~choice.resting() & up));
 }
 
@@ -97,10 +98,11 @@ TEST(LaneChoice, LeavesOutALaneThatIsMuchSlower) {
 TEST(LaneChoice, AFixedNumberStaysButForASlowOne) {
   std::mt19937_64 random(2);
   LaneChoice choice(8, true);
-  Path path{.capacity = 10'000 * kMegabit, .of_a_lane = 100 * kMegabit, .slow_lane = 3};
+  Path path{.capacity = 100'000 * kMegabit, .of_a_lane = 100 * kMegabit, .slow_lane = 3};
   for (int window = 0; window < 40; ++window) path.carry(choice, random);
   EXPECT_TRUE(choice.rests(3));
-  EXPECT_EQ(used(choice, 32), 8u) << "one that was open, and would have rested, takes its place";
+  EXPECT_EQ(used(choice, protocol::kLanesMax), 8u)
+      << "one that was open, and would have rested, takes its place";
   Path crowded{.capacity = 100 * kMegabit, .of_a_lane = 100 * kMegabit, .lanes = 8};
   LaneChoice all(8, true);
   for (int window = 0; window < 100; ++window) {
@@ -109,9 +111,40 @@ TEST(LaneChoice, AFixedNumberStaysButForASlowOne) {
   }
 }
 
+TEST(LaneChoice, LeavesOutASlowOneOfTheLast) {
+  std::mt19937_64 random(4);
+  LaneChoice choice(protocol::kLanesMax);
+  Path path{.capacity = 100'000 * kMegabit, .of_a_lane = 100 * kMegabit, .slow_lane = 60};
+  for (int window = 0; window < 10; ++window) path.carry(choice, random);
+  EXPECT_TRUE(choice.rests(60));
+  EXPECT_EQ(used(choice, protocol::kLanesMax), protocol::kLanesMax - 1);
+}
+
+// Each lane carries the same, but what they carry together swings widely, and the way back queues.
+TEST(LaneChoice, ChanceDoesNotTakeItsLanes) {
+  double share = 0;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    std::mt19937_64 random(seed);
+    std::uniform_real_distribution<double> swing(0.6, 1.4);
+    LaneChoice choice(20);
+    std::vector<uint64_t> rates(protocol::kLanesMax, 0);
+    uint64_t lanes_used = 0;
+    for (int window = 0; window < 400; ++window) {
+      const auto rate = static_cast<uint64_t>(50e6 * swing(random));
+      for (uint32_t lane = 0; lane < rates.size(); ++lane) {
+        rates[lane] = choice.rests(lane) ? 0 : rate;
+        lanes_used += choice.rests(lane) ? 0 : 1;
+      }
+      choice.window(rates, true);
+    }
+    share += static_cast<double>(lanes_used) / 400 / 20 / 50;
+  }
+  EXPECT_GT(share, 0.9) << "of what twenty carry";
+}
+
 TEST(LaneChoice, OneIsAlwaysInUse) {
   std::mt19937_64 random(7);
-  for (uint32_t lanes = 1; lanes <= 32; ++lanes) {
+  for (uint32_t lanes = 1; lanes <= protocol::kLanesMax; ++lanes) {
     LaneChoice choice(lanes);
     Path wild{.capacity = 100 * kMegabit,
               .of_a_lane = 90 * kMegabit,

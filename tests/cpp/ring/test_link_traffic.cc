@@ -72,7 +72,7 @@ TEST(LinkTraffic, ALaneThatRestsDoesNotCount) {
 
 TEST(LinkTraffic, UsesMoreLanesWhereNothingQueues) {
   Link link(16);
-  link.carry(40 * kOcean);  // a lane more carries as much as any other
+  link.carry(80 * kOcean);  // a lane more carries as much as any other
   EXPECT_GT(link.used(), 8);
   EXPECT_GT(link.traffic.lanes_wanted(), 4u);
 }
