@@ -68,6 +68,13 @@ class Way:
         return max(self.rows, key=lambda row: row.carried)
 
     @property
+    def usual(self) -> Row:
+        """The best with no more streams than pccl opens by itself; the fewest, if all are more."""
+        fewest = min(self.rows, key=lambda row: row.streams)
+        within = [row for row in self.rows if row.streams <= self.lanes]
+        return max(within or [fewest], key=lambda row: row.carried)
+
+    @property
     def lanes(self) -> int:
         """How many connections pccl opens on it, at most, unless told otherwise."""
         return LANES_MAX if self.is_far else 1

