@@ -20,6 +20,7 @@ every Linux host has, where it may; else with whatever this machine uses. The fi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -43,6 +44,7 @@ GB = 1e9
 KIB, MIB = 1 << 10, 1 << 20
 FILL_SECONDS_PER_GB = 0.4  # of all ranks' tensors, by 2 cores: nobody starts before all are ready
 PART = MIB  # elements that are compared at once: comparing takes memory
+SERIES_GAP = 0.03  # seconds between two calls of a series
 FLOOR_SETTINGS = (
     ("1024", "4096", "512"),
     ("256", "1024", "128"),
@@ -58,6 +60,7 @@ class Case:
         tensor_bytes: of float32, each.
         tensors: so many at once.
         loops: so often, one after another.
+        series: so many calls, each timed, a moment apart.
         goals: by world size, wall time at most so much of Gloo's.
         quick: part of a quick run.
     """
@@ -66,18 +69,20 @@ class Case:
     tensor_bytes: int
     tensors: int = 1
     loops: int = 1
+    series: int = 1
     goals: dict[int, float]
     quick: bool = False
 
     @property
     def bytes(self) -> int:
-        return self.tensor_bytes * self.tensors * self.loops
+        return self.tensor_bytes * self.tensors * self.loops * self.series
 
     def request(self) -> dict[str, int]:
         return {
             "elements": self.tensor_bytes // 4,
             "tensors": self.tensors,
             "loops": self.loops,
+            "series": self.series,
         }
 
 
@@ -168,20 +173,26 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
         # The barrier: an instant that all ranks know beforehand, so that none waits for a message
         # and the start is not skewed by how fast it wakes up.
         time.sleep(max(0.0, request["start_at"] - time.monotonic()))
-        cpu, start = time.process_time(), time.monotonic()
-        for _ in range(loops):
-            if len(tensors) == 1:
-                dist.all_reduce(tensors[0])
-            else:
-                for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
-                    work.wait()
-        end, cpu = time.monotonic(), time.process_time() - cpu
+        cpu = time.process_time()
+        calls = []
+        for _ in range(request["series"]):
+            time.sleep(SERIES_GAP if calls else 0.0)
+            start = time.monotonic()
+            for _ in range(loops):
+                if len(tensors) == 1:
+                    dist.all_reduce(tensors[0])
+                else:
+                    for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
+                        work.wait()
+            calls.append((start, time.monotonic()))
+        cpu = time.process_time() - cpu
         after = count(backend) if request["counted"] else {}
         expected = world * (world + 1) / 2 if loops == 1 else 0.0
+        expected *= world ** (len(calls) - 1)  # a later one adds up sums
         right = all(
             bool((part == expected).all()) for tensor in tensors for part in tensor.split(PART)
         )
-        answer: dict[str, Any] = {"start": start, "end": end, "cpu": cpu, "right": right}
+        answer: dict[str, Any] = {"calls": calls, "cpu": cpu, "right": right}
         answer["counts"] = {name: after[name] - before.get(name, 0) for name in after}
         print(json.dumps(answer), flush=True)
     dist.destroy_process_group()
@@ -247,17 +258,22 @@ class World:
 
     def all_reduce(self, case: Case) -> tuple[float, float]:
         """Returns wall seconds of a loop and CPU seconds per GB."""
-        wall, cpu, _ = self._all_reduce(case, counted=False)
-        return wall, cpu
+        walls, cpu, _ = self._all_reduce(case, counted=False)
+        return walls[0], cpu
+
+    def all_reduce_series(self, case: Case) -> tuple[list[float], float]:
+        """Returns wall seconds of each call of a series and CPU seconds per GB."""
+        walls, cpu, _ = self._all_reduce(case, counted=False)
+        return walls, cpu
 
     def all_reduce_counted(self, case: Case) -> tuple[float, list[dict[str, int]]]:
         """Returns wall seconds of a loop and what each rank counted in all loops (see count)."""
-        wall, _, counts = self._all_reduce(case, counted=True)
-        return wall, counts
+        walls, _, counts = self._all_reduce(case, counted=True)
+        return walls[0], counts
 
     def _all_reduce(
         self, case: Case, *, counted: bool
-    ) -> tuple[float, float, list[dict[str, int]]]:
+    ) -> tuple[list[float], float, list[dict[str, int]]]:
         before = self._master_cpu()
         request: dict[str, Any] = {**case.request(), "counted": counted}
         request["start_at"] = time.monotonic() + 0.05 + self._fill_seconds(case)
@@ -267,21 +283,29 @@ class World:
             process.stdin.flush()
         results = [json.loads(read_line(process)) for process in self.ranks]
         assert all(result["right"] for result in results), "wrong sum"
-        wall = max(r["end"] for r in results) - min(r["start"] for r in results)
+        walls = []
+        for calls in zip(*(result["calls"] for result in results), strict=True):
+            starts, ends = zip(*calls, strict=True)
+            walls.append((max(ends) - min(starts)) / case.loops)
         cpu = sum(r["cpu"] for r in results) + self._master_cpu() - before
         counts = [result["counts"] for result in results]
-        return wall / case.loops, cpu / (case.bytes / GB), counts
+        return walls, cpu / (case.bytes / GB), counts
 
     def close(self) -> None:
         if self.folder is not None:
             shutil.rmtree(self.folder)
-        for process in self.ranks:
-            assert process.stdin is not None
-            process.stdin.close()
-        for process in self.ranks:
-            process.wait(timeout=30)
-        if self.master is not None:
-            self.master.close()
+        try:
+            for process in self.ranks:
+                assert process.stdin is not None
+                with contextlib.suppress(BrokenPipeError):  # it has ended already
+                    process.stdin.close()
+            for process in self.ranks:
+                process.wait(timeout=30)
+        finally:
+            for process in self.ranks:
+                process.kill()
+            if self.master is not None:
+                self.master.close()
 
 
 # ---- The floor -----------------------------------------------------------------------------------

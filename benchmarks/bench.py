@@ -305,6 +305,7 @@ def run_script(run: Run, options: str, seconds_max: float) -> render.Result:
         if isinstance(error, subprocess.TimeoutExpired):
             raise PartError(f"it was not done after {seconds_max / 60:.1f} minutes") from error
         raise
+    end_session(process)  # whatever a script that failed has left
     if status != 0:
         raise PartError(f"it ended with {status}")
     try:
@@ -433,14 +434,14 @@ def _short(minutes: float) -> str:
 
 
 def destination(given: Path | None, quick: bool) -> Path:
-    """Return the file that is written; a copy of RESULTS.md is made where it is another one.
+    """Return the file that is written; a copy of RESULTS.md where it is another one.
 
     Raises:
         OSError, ResultsError: it cannot be read, or its sections are broken.
     """
     WORK.mkdir(parents=True, exist_ok=True)
     path = given or (WORK / RESULTS.name if quick else RESULTS)
-    if path.resolve() != RESULTS:
+    if path.resolve() != RESULTS and not (given and path.exists()):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(RESULTS.read_text())
     find_sections(path.read_text())  # better now than after an hour
@@ -472,6 +473,8 @@ def main() -> int:
     print(f"This takes about {_short(total)} minutes, in {len(parts)} parts: {names}.")
     print(f"Figures go to {shown}. Results are worth most on a machine that does nothing else.")
     begun = time.monotonic()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)  # what was started is ended with us
     try:
         outcomes = make_all(parts, given.quick, results)
     except KeyboardInterrupt:

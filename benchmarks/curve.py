@@ -157,7 +157,7 @@ def main() -> None:
         rows += found
         left_out += without
     if left_out:
-        print(f"Left out, for want of memory: {', '.join(left_out)}.")
+        print(f"Left out, too large for memory or its budget: {', '.join(left_out)}.")
     record = records.Record(
         congestion=records.congestion_here(),
         rounds=given.rounds,

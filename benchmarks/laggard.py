@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 
+from all_reduce import FILL_SECONDS_PER_GB, GB
 from processes import Master, read_line
 
 MIB = 1 << 20
@@ -70,6 +71,7 @@ def measure(world: int, rounds: int, count: int, size_bytes: int) -> dict[bool, 
         for _ in range(world)
     ]
     seconds: dict[bool, list[float]] = {False: [], True: []}
+    gb = 2 * count * size_bytes / GB
     try:
         for process in ranks:
             read_line(process)
@@ -79,7 +81,7 @@ def measure(world: int, rounds: int, count: int, size_bytes: int) -> dict[bool, 
                     "bytes": size_bytes,
                     "count": count,
                     "late": late,
-                    "start_at": time.monotonic() + 0.2,
+                    "start_at": time.monotonic() + 0.1 + FILL_SECONDS_PER_GB * world * gb,
                 }
                 for process in ranks:
                     assert process.stdin is not None

@@ -134,24 +134,28 @@ def measure(rounds: int) -> list[Row]:
     master = Master()
     init_method = f"pccl://{master.address}/latency?min_peers=2"
     ranks = [start(init_method) for _ in range(2)]
-    for process in ranks:
-        assert read_line(process).strip() == "ready"
     seen: dict[str, list[float]] = defaultdict(list)
-    for round_number in range(-1, rounds):  # the first one warms up
+    try:
+        for process in ranks:
+            assert read_line(process).strip() == "ready"
+        for round_number in range(-1, rounds):  # the first one warms up
+            for process in ranks:
+                assert process.stdin is not None
+                process.stdin.write("go\n")
+                process.stdin.flush()
+            medians = [json.loads(read_line(process)) for process in ranks]
+            for name, value in medians[0].items():
+                if round_number >= 0:
+                    seen[name].append(value)
         for process in ranks:
             assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        medians = [json.loads(read_line(process)) for process in ranks]
-        for name, value in medians[0].items():
-            if round_number >= 0:
-                seen[name].append(value)
-    for process in ranks:
-        assert process.stdin is not None
-        process.stdin.close()
-    for process in ranks:
-        process.wait(timeout=30)
-    master.close()
+            process.stdin.close()
+        for process in ranks:
+            process.wait(timeout=30)
+    finally:
+        for process in ranks:
+            process.kill()
+        master.close()
     return [Row(call=name, us=values, goal=GOALS.get(name)) for name, values in seen.items()]
 
 

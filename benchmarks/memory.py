@@ -71,14 +71,18 @@ def measure(mib: int, world: int, restore: str) -> list[float]:
         for _ in range(world)
     ]
     peaks = []
-    for process in ranks:
-        out, _ = process.communicate()
-        if process.returncode != 0:
-            raise SystemExit("a rank process failed: see its error above")
-        peak, right = out.split()
-        assert right == "True", "wrong sum"
-        peaks.append(float(peak))
-    master.close()
+    try:
+        for process in ranks:
+            out, _ = process.communicate()
+            if process.returncode != 0:
+                raise SystemExit("a rank process failed: see its error above")
+            peak, right = out.split()
+            assert right == "True", "wrong sum"
+            peaks.append(float(peak))
+    finally:
+        for process in ranks:
+            process.kill()
+        master.close()
     return peaks
 
 

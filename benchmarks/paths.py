@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -48,7 +49,8 @@ def iperf(
         while "listening" not in (line := server.stdout.readline()):
             if not line:
                 raise SystemExit(f"iperf3 does not listen on port {port} of {address}")
-        # With many streams both ways iperf3 has been seen to wait for its own end for ever.
+        # It prints a line a second for each stream, and waits when nobody reads them.
+        threading.Thread(target=server.stdout.read, daemon=True).start()
         arguments = ["timeout", str(seconds + omitted + 17), "iperf3", "-J", "-c", address]
         arguments += ["-p", str(port), "-t", str(seconds), "-O", str(omitted), "-P", str(streams)]
         if both_ways:
@@ -56,10 +58,10 @@ def iperf(
         if pace_mbit > 0:
             arguments += ["--fq-rate", f"{pace_mbit}M"]
         end = json.loads(_output([*source, *arguments]))["end"]
-        server.communicate(timeout=10)
+        server.wait(timeout=10)
     except BaseException:
         server.kill()
-        server.communicate()
+        server.wait()
         raise
     there = end["sum_received"]["bits_per_second"] / 1e6
     back = end["sum_received_bidir_reverse"]["bits_per_second"] / 1e6 if both_ways else 0.0

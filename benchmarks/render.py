@@ -139,7 +139,8 @@ def cost(machine: Machine, results: Results) -> Body:
             f"(goal {curve.SENT_GOAL:g} and headers).\n"
         )
     if record.facts["left_out"]:
-        parts.append(f"Left out, for want of memory: {', '.join(record.facts['left_out'])}.\n")
+        without = ", ".join(record.facts["left_out"])
+        parts.append(f"Left out, too large for memory or its budget of 8 GiB: {without}.\n")
     parts.append(picture("curve.png", "Wall time over size, a line for each world"))
     return Body(
         text=section("Cost over world size and size", machine, results, *parts),

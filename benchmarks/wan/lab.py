@@ -16,6 +16,12 @@ A scenario names regions and the ways between them:
     [rtt_ms]
     home-centre = 35.0
 
+    [[slow]]                          # one connection from a host to another, counted from 1
+    from = 0
+    to = 1
+    connection = 5
+    mbit = 4.0
+
 A queue is given in milliseconds of its rate, a loss as the chance of a packet.
 
 Needs root, TUN, iproute2, iperf3 and a C++ compiler. Nothing stays behind.
@@ -212,6 +218,8 @@ class Lab:
                 lines.append(
                     f"path {i} {j} {way['mbit']} {way['rtt_ms'] / 2} {queue_kib} {way['loss']}"
                 )
+        for slow in self.scenario.get("slow", []):
+            lines.append(f"slow {slow['from']} {slow['to']} {slow['connection']} {slow['mbit']}")
         return lines
 
     def _buffers(self) -> list[str]:
