@@ -27,7 +27,7 @@ using protocol::LinkState;
 constexpr Duration kRetryMax = std::chrono::seconds(1);
 // Connections that have not said who they are: room for those of all members at once. Honest ones
 // do within a round trip, so the oldest goes first.
-constexpr size_t kStrangersMax = protocol::kMembersMax + 3 * protocol::kLanesMax;
+constexpr size_t kStrangersMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
 
 // One flow with the buffers of a stock host carries a tenth of a long way, wherever it was
 // measured. So many lanes are in use at first; how many pay is then measured, among those that are
