@@ -9,6 +9,13 @@ namespace {
 
 std::atomic<uint64_t> count;
 
+}  // namespace
+
+// The thread sanitizer has an operator new of its own, which cannot be replaced.
+#ifndef PCCL_TSAN
+
+namespace {
+
 void* allocate(size_t bytes) {
   count.fetch_add(1, std::memory_order_relaxed);
   if (void* const memory = std::malloc(std::max<size_t>(bytes, 1))) return memory;
@@ -38,6 +45,8 @@ void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory
 void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+
+#endif
 
 namespace pccl {
 

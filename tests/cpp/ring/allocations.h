@@ -5,7 +5,7 @@
 
 namespace pccl {
 
-// By all threads, since the program began.
+// By all threads, since the program began. 0: nothing is counted, as under the thread sanitizer.
 uint64_t allocations();
 
 }  // namespace pccl
