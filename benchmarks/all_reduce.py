@@ -20,7 +20,6 @@ every Linux host has, where it may; else with whatever this machine uses. The fi
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import resource
@@ -37,14 +36,13 @@ from typing import Any
 
 import records
 from paths import LOOPBACK, loopback_aggregate, ping
-from processes import Master, read_line
+from processes import Master, ask, end, read_line
 
 HERE = Path(__file__).resolve().parent
 GB = 1e9
 KIB, MIB = 1 << 10, 1 << 20
 FILL_SECONDS_PER_GB = 0.4  # of all ranks' tensors, by 2 cores: nobody starts before all are ready
 PART = MIB  # elements that are compared at once: comparing takes memory
-SERIES_GAP = 0.03  # seconds between two calls of a series
 FLOOR_SETTINGS = (
     ("1024", "4096", "512"),
     ("256", "1024", "128"),
@@ -60,7 +58,7 @@ class Case:
         tensor_bytes: of float32, each.
         tensors: so many at once.
         loops: so often, one after another.
-        series: so many calls, each timed, a moment apart.
+        series: so many calls, each timed, one right after the other.
         goals: by world size, wall time at most so much of Gloo's.
         quick: part of a quick run.
     """
@@ -176,7 +174,6 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
         cpu = time.process_time()
         calls = []
         for _ in range(request["series"]):
-            time.sleep(SERIES_GAP if calls else 0.0)
             start = time.monotonic()
             for _ in range(loops):
                 if len(tensors) == 1:
@@ -277,11 +274,7 @@ class World:
         before = self._master_cpu()
         request: dict[str, Any] = {**case.request(), "counted": counted}
         request["start_at"] = time.monotonic() + 0.05 + self._fill_seconds(case)
-        for process in self.ranks:
-            assert process.stdin is not None
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-        results = [json.loads(read_line(process)) for process in self.ranks]
+        results = [json.loads(answer) for answer in ask(self.ranks, json.dumps(request))]
         assert all(result["right"] for result in results), "wrong sum"
         walls = []
         for calls in zip(*(result["calls"] for result in results), strict=True):
@@ -294,18 +287,7 @@ class World:
     def close(self) -> None:
         if self.folder is not None:
             shutil.rmtree(self.folder)
-        try:
-            for process in self.ranks:
-                assert process.stdin is not None
-                with contextlib.suppress(BrokenPipeError):  # it has ended already
-                    process.stdin.close()
-            for process in self.ranks:
-                process.wait(timeout=30)
-        finally:
-            for process in self.ranks:
-                process.kill()
-            if self.master is not None:
-                self.master.close()
+        end(self.ranks, self.master)
 
 
 # ---- The floor -----------------------------------------------------------------------------------

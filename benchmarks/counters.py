@@ -10,12 +10,14 @@ context switches by the system, on all threads of a rank. What is not known is l
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import shutil
 import signal
 import statistics
 import subprocess
 import tempfile
-import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +25,6 @@ import records
 from all_reduce import MIB, Case, World
 
 KINDS = ("send_calls", "receive_calls", "voluntary", "involuntary")
-ATTACH_SECONDS = 0.5  # until perf has found all threads
 
 
 @dataclass(kw_only=True)
@@ -47,29 +48,50 @@ class Row:
 
 
 class SystemCalls:
-    """perf, attached to processes until `stop()`."""
+    """perf, attached to processes, which counts inside `with calls.counted()`."""
 
     def __init__(self, pids: list[int]) -> None:
         self._folder = tempfile.TemporaryDirectory()
         self._out = Path(self._folder.name) / "perf"
+        self._perf: subprocess.Popen[bytes] | None = None
+        if not shutil.which("perf"):
+            return
+        heard, self._say = os.pipe()
+        self._hear, said = os.pipe()
         command = ["perf", "stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-o", str(self._out)]
-        command += ["-p", ",".join(map(str, pids))]
-        self._perf = None
-        if shutil.which("perf"):
-            self._perf = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-            time.sleep(ATTACH_SECONDS)
+        command += ["-D", "-1", "--control", f"fd:{heard},{said}", "-p", ",".join(map(str, pids))]
+        self._perf = subprocess.Popen(
+            command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=(heard, said)
+        )
+        for inherited in (heard, said):
+            os.close(inherited)
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        self._tell("enable")
+        try:
+            yield
+        finally:
+            self._tell("disable")
+
+    def _tell(self, command: str) -> None:
+        """Have it done before this returns; perf that may not count here has ended."""
+        if self._perf is None:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._say, f"{command}\n".encode())
+            os.read(self._hear, 16)  # "ack", or nothing if it ends
 
     def stop(self) -> int | None:
-        """Return how many there were; None: not known."""
-        try:
+        """End it; return how many there were; None: not known."""
+        with self._folder:
             if self._perf is None:
                 return None
-            if self._perf.poll() is None:
-                self._perf.send_signal(signal.SIGINT)
+            self._perf.send_signal(signal.SIGINT)
             self._perf.wait(timeout=10)
+            for own in (self._say, self._hear):
+                os.close(own)
             return parse_perf(self._out.read_text()) if self._out.exists() else None
-        finally:
-            self._folder.cleanup()
 
 
 def parse_perf(text: str) -> int | None:
@@ -88,13 +110,16 @@ def measure(backend: str, world: int, mib: int, rounds: int) -> Row:
     try:
         ranks.all_reduce_counted(case)  # warms up
         calls = SystemCalls([process.pid for process in ranks.ranks])
-        for _ in range(rounds):
-            _, seen = ranks.all_reduce_counted(case)
-            for kind in KINDS:
-                if all(kind in of_rank for of_rank in seen):
-                    mean = statistics.mean(of_rank[kind] for of_rank in seen)
-                    counts.setdefault(kind, []).append(mean / mib)
-        total = calls.stop()
+        try:
+            for _ in range(rounds):
+                with calls.counted():
+                    _, seen = ranks.all_reduce_counted(case)
+                for kind in KINDS:
+                    if all(kind in of_rank for of_rank in seen):
+                        mean = statistics.mean(of_rank[kind] for of_rank in seen)
+                        counts.setdefault(kind, []).append(mean / mib)
+        finally:
+            total = calls.stop()
     finally:
         ranks.close()
     return Row(

@@ -17,7 +17,7 @@ import sys
 import time
 
 from all_reduce import FILL_SECONDS_PER_GB, GB
-from processes import Master, read_line
+from processes import Master, ask, end, read_line
 
 MIB = 1 << 20
 GOAL = 1.1
@@ -44,7 +44,10 @@ def rank_main(init_method: str) -> None:
                 for i, tensor in enumerate(which)
             ]
 
-        time.sleep(max(0.0, request["start_at"] - time.monotonic()))
+        # The barrier, as in all_reduce.py: who is not ready by then would make the others wait.
+        early = request["start_at"] - time.monotonic()
+        assert early > 0, f"{-early:.2f} s too late: the machine is too slow for so much to fill"
+        time.sleep(early)
         start = time.monotonic()
         waiting = post(late, "late") if dist.get_rank() != 0 else []
         for work in post(in_time, "in time"):
@@ -83,22 +86,12 @@ def measure(world: int, rounds: int, count: int, size_bytes: int) -> dict[bool, 
                     "late": late,
                     "start_at": time.monotonic() + 0.1 + FILL_SECONDS_PER_GB * world * gb,
                 }
-                for process in ranks:
-                    assert process.stdin is not None
-                    process.stdin.write(json.dumps(request) + "\n")
-                    process.stdin.flush()
-                results = [json.loads(read_line(process)) for process in ranks]
+                results = [json.loads(answer) for answer in ask(ranks, json.dumps(request))]
                 wall = max(r["end"] for r in results) - min(r["start"] for r in results)
                 if round_number >= 0:  # the first one warms up
                     seen.append(wall)
-        for process in ranks:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait(timeout=30)
     finally:
-        for process in ranks:
-            process.kill()
-        master.close()
+        end(ranks, master)
     return seconds
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import records
-from processes import Master, read_line
+from processes import Master, ask, end, read_line
 
 PARAMETERS = 100_000
 TENSORS = 8
@@ -139,23 +139,12 @@ def measure(rounds: int) -> list[Row]:
         for process in ranks:
             assert read_line(process).strip() == "ready"
         for round_number in range(-1, rounds):  # the first one warms up
-            for process in ranks:
-                assert process.stdin is not None
-                process.stdin.write("go\n")
-                process.stdin.flush()
-            medians = [json.loads(read_line(process)) for process in ranks]
-            for name, value in medians[0].items():
+            medians = json.loads(ask(ranks, "go")[0])
+            for name, value in medians.items():
                 if round_number >= 0:
                     seen[name].append(value)
-        for process in ranks:
-            assert process.stdin is not None
-            process.stdin.close()
-        for process in ranks:
-            process.wait(timeout=30)
     finally:
-        for process in ranks:
-            process.kill()
-        master.close()
+        end(ranks, master)
     return [Row(call=name, us=values, goal=GOALS.get(name)) for name, values in seen.items()]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,31 @@ def read_line(process: subprocess.Popen[str]) -> str:
     if not line:
         raise SystemExit(f"a process ended with {process.wait()}: see its error above")
     return line
+
+
+def ask(processes: Sequence[subprocess.Popen[str]], request: str) -> list[str]:
+    """Send a line to all of them at once; return what each says next."""
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(request + "\n")
+        process.stdin.flush()
+    return [read_line(process) for process in processes]
+
+
+def end(processes: Sequence[subprocess.Popen[str]], master: Master | None) -> None:
+    """Let ranks come to their end, then the master; nothing is left, whatever goes wrong."""
+    try:
+        for process in processes:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # it has ended already
+                process.stdin.close()
+        for process in processes:
+            process.wait(timeout=30)
+    finally:
+        for process in processes:
+            process.kill()
+        if master is not None:
+            master.close()
 
 
 class Master:

@@ -407,8 +407,8 @@ def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
     `min_peers`, `members` (peer and address, in rank order), `ring` (ranks), `joined`, `left`,
     `broken_by` (what was lost, until `update_topology`; else None), `peer_timeout` and
     `master_timeout` (seconds), `bytes_sent`, `bytes_received`, `bytes_held` (scratch and saved),
-    `operations_open`, `links` (per peer: lanes, round trip in seconds, bytes), `history` (the last
-    operations: what, outcome, seconds).
+    `operations_open`, `links` (per peer: lanes, those in use, round trip in seconds, bytes, system
+    calls), `history` (the last operations: what, outcome, seconds).
 
     Raises:
         InvalidStateError: this process has left the group, or was forked from the one in it.

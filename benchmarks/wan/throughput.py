@@ -4,7 +4,7 @@
 
 Two hosts of a scenario (lab.py). First what iperf3 gets through, both ways at once, with so many
 streams, paced and not: the most of these is the measure. Then all-reduces of pccl, nothing set: the
-first call, the second and third within 100 ms of the last one's end, one after 60 s of silence; of
+first call, the second and third right after it, one after 60 s of silence; of
 Gloo; and the first of the floor (ringfloor.c: a bare ring, one connection to the next). With --runs
 they take turns, in fresh processes each time. Throughput counts the bytes that each host has to
 send: 2(N-1)/N of the tensor. The limit is those bytes at iperf3's best and the 2(N-1) hops.
@@ -38,7 +38,7 @@ class Row:
     Attributes:
         run: counts from 1; with fresh processes each.
         name: first, second, third, after 60 s.
-        cpu: seconds per GB, of all hosts and the master.
+        cpu: seconds per GB, of all hosts and the master; of the first three, their mean.
     """
 
     run: int

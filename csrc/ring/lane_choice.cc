@@ -99,7 +99,8 @@ void LaneChoice::consider(uint64_t rate, uint32_t usable, bool queued) {
   if (more_.left > 0) --more_.left;
   if (fewer_.left > 0) --fewer_.left;
   ++without_more_;
-  if (!settled_at(rate)) return;
+  remember(rate);
+  if (recent_.size() < kWindowsToCompare) return;
   const bool more = !queued || without_more_ >= kQueuedForLong;
   if (more && more_.left == 0 && used < usable) {
     const uint64_t sum = std::accumulate(recent_.begin(), recent_.end(), uint64_t{0});
@@ -110,12 +111,11 @@ void LaneChoice::consider(uint64_t rate, uint32_t usable, bool queued) {
   }
 }
 
-// Whether there are enough windows to compare with, and lanes do not gain speed any more.
-bool LaneChoice::settled_at(uint64_t rate) {
+// What was before lanes gained speed is nothing to compare with.
+void LaneChoice::remember(uint64_t rate) {
   if (!recent_.empty() && rate * 4 > recent_.back() * 5) recent_.clear();
   recent_.push_back(rate);
   if (recent_.size() > kWindowsToCompare) recent_.erase(recent_.begin());
-  return recent_.size() == kWindowsToCompare;
 }
 
 void LaneChoice::begin(uint32_t wanted, uint64_t rate) {

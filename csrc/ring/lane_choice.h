@@ -46,7 +46,7 @@ class LaneChoice {
   void leave_out_slow(std::span<const uint64_t> rates);
   void judge(uint64_t rate);
   void consider(uint64_t rate, uint32_t usable, bool queued);
-  bool settled_at(uint64_t rate);
+  void remember(uint64_t rate);
   void begin(uint32_t wanted, uint64_t rate);
   void choose(uint32_t up);
 

@@ -402,6 +402,7 @@ def test_part_that_cannot_run_here_is_skipped(
 
 
 def test_script_that_hangs_is_ended(script: Script) -> None:
+    # The hang itself: it heeds no interrupt, and outlasts the test if it is not killed.
     hangs = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
     script(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hangs!r}])")
     with pytest.raises(bench.PartError, match="not done after"):
