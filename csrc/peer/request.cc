@@ -124,6 +124,8 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
     for (uint32_t at = 0; at < world; ++at) task.members.push_back(membership.peer_at(at));
     return task;
   }
+  if (info.kind == OpKind::kAllReduce && world == 2 && task.shape.far)
+    task.shape.pattern = ring::Pattern::kMutual;
   if (info.kind == OpKind::kBroadcast) {
     const uint32_t root = membership.place_of(*membership.rank_of(info.root));
     task.shape.rank = (place + world - root) % world;

@@ -44,18 +44,29 @@ Status OpBuffers::reserve() {
   const uint64_t slots = schedule_.slot_count();
   const uint64_t scratch_bytes = slots / slots_per_slab_ * Pool::kSlabBytes +
                                  slots % slots_per_slab_ * schedule_.chunk_bytes();
-  saves_ = memory_.save && schedule_.receives();
-  const uint64_t saved_bytes = saves_ ? schedule_.total_bytes() : 0;
-  if (scratch_.reserve(scratch_bytes) && undo_.reserve(saved_bytes, schedule_.unit_count())) {
+  saves_ = schedule_.receives() && (memory_.save || schedule_.overtakes());
+  if (scratch_.reserve(scratch_bytes) && undo_.reserve(saved_bytes(), schedule_.unit_count())) {
     const bool exchanges = schedule_.shape().pattern == Pattern::kExchange && slots > 0;
     if (exchanges) std::memcpy(slot(schedule_.shape().rank), tensor().data(), tensor().size());
     return {};
   }
   return {Code::kSystem,
           "no memory for " + std::to_string(scratch_bytes) + " bytes of scratch and " +
-              std::to_string(saved_bytes) +
+              std::to_string(saved_bytes()) +
               " bytes to restore the tensor from if the operation fails; free some, use smaller "
               "tensors, or give up restoring with PCCL_RESTORE=off"};
+}
+
+// All of it, or as much as upstream may be ahead of what has been sent: that goes around.
+uint64_t OpBuffers::saved_bytes() const {
+  if (!saves_) return 0;
+  if (memory_.save) return schedule_.total_bytes();
+  return std::min(schedule_.total_bytes(), uint64_t{schedule_.depth()} * schedule_.chunk_bytes());
+}
+
+uint64_t OpBuffers::saved_at(const Unit& unit) const {
+  if (memory_.save) return unit.offset;
+  return unit.offset % (uint64_t{schedule_.depth()} * schedule_.chunk_bytes());
 }
 
 std::byte* OpBuffers::place(const Unit& unit) const {
@@ -74,6 +85,12 @@ std::span<const std::byte> OpBuffers::source(const Unit& sent) const {
   return {place(sent), sent.bytes};
 }
 
+void OpBuffers::copy_source(const Unit& sent, std::span<std::byte> to) const {
+  const size_t saved = undo_.saved(sent.id);
+  undo_.read(saved_at(sent), to.first(saved));
+  std::memcpy(to.data() + saved, place(sent) + saved, sent.bytes - saved);
+}
+
 OpBuffers::Landing OpBuffers::land(const Unit& unit, Action action, std::span<std::byte> spare) {
   switch (action) {
     case Action::kAccumulate: return {unit, action, {slot(schedule_.slot(unit)), unit.bytes}};
@@ -82,7 +99,7 @@ OpBuffers::Landing OpBuffers::land(const Unit& unit, Action action, std::span<st
     case Action::kStore: break;
   }
   std::byte* const target = place(unit);
-  if (saves_) undo_.save(unit.id, unit.offset, target, unit.bytes);
+  if (saves_) undo_.save(unit.id, saved_at(unit), target, unit.bytes);
   return {unit, action, {target, unit.bytes}};
 }
 
@@ -100,8 +117,10 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
   if (landing.action == Action::kAccumulate) {
     reduce_into(memory_.dtype, memory_.reduce, partial, tensor, elements);
   } else {
-    if (saves_) undo_.save(unit.id, unit.offset + landing.reduced, tensor, piece);
-    reduce_out(memory_.dtype, memory_.reduce, tensor, partial, tensor, elements);
+    if (saves_) undo_.save(unit.id, saved_at(unit) + landing.reduced, tensor, piece);
+    const bool own_first = schedule_.overtakes() && schedule_.shape().rank == 0;
+    reduce_out(memory_.dtype, memory_.reduce, tensor, own_first ? tensor : partial,
+               own_first ? partial : tensor, elements);
     finish(memory_.dtype, memory_.reduce, tensor, elements, memory_.contributors);
   }
   landing.reduced = whole;
@@ -125,6 +144,7 @@ void OpBuffers::combine() {
 void OpBuffers::restore(uint64_t from) {
   if (combined_ && memory_.save && from == 0)
     std::memcpy(tensor().data(), own().data(), own().size());
+  if (!memory_.save) return;
   for (uint64_t id = 0; id < schedule_.unit_count(); ++id) {
     if (undo_.saved(id) == 0) continue;
     const Unit unit = schedule_.unit_received(id);

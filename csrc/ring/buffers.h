@@ -5,7 +5,8 @@
 // How a landing chunk is dealt with: several land at once, one on each lane; each piece is reduced
 // as soon as it is there, while it is in cache. A kStore chunk is saved before its first byte
 // lands, which also warms the lines for the socket's copy; a kFinish chunk piece by piece, before
-// the sum is written. What arrived is the first operand, this rank's tensor the second, always.
+// the sum is written. What arrived is the first operand, this rank's tensor the second; in a mutual
+// all-reduce rank 0's is the first, on both.
 #pragma once
 
 #include <cstddef>
@@ -38,8 +39,12 @@ class OpBuffers {
   // REQUIRES: `memory` has the bytes of every block of the schedule.
   static Result<std::unique_ptr<OpBuffers>> make(const Shape& shape, Memory memory, Pool& pool);
 
-  // Where a unit is sent from.
+  // Where a unit is sent from. REQUIRES: !overtakes().
   std::span<const std::byte> source(const Unit& sent) const;
+  // What lands may overwrite a unit before it has been sent, or while it is: it is sent from a copy
+  // of what was there before.
+  bool overtakes() const { return schedule_.overtakes(); }
+  void copy_source(const Unit& sent, std::span<std::byte> to) const;
   // kExchange: this rank's tensor, as it was; and the result from what all have sent, in the order
   // of their places.
   std::span<const std::byte> own() const { return {slot(schedule_.shape().rank), tensor().size()}; }
@@ -66,6 +71,8 @@ class OpBuffers {
  private:
   OpBuffers(const Shape& shape, Memory memory, Pool& pool);
   Status reserve();
+  uint64_t saved_bytes() const;
+  uint64_t saved_at(const Unit& unit) const;
   std::byte* place(const Unit& unit) const;
   std::span<std::byte> tensor() const;  // kExchange
   std::byte* slot(uint32_t index) const;

@@ -259,6 +259,7 @@ void RingCore::on(const ChunkArrived& event, Effects& effects) {
     return;
   }
   operation.progress.arrived(landed.unit);
+  grant(operation, effects);
   enqueue(operation, effects);
   tell_progress(operation, effects);
   tell_if_transferred(operation, effects);
@@ -314,7 +315,7 @@ void RingCore::grant(Operation& operation, Effects& effects) {
   if (link == nullptr) return;
   if (!operation.credit_lane) operation.credit_lane = free_lane(*link);
   if (!operation.credit_lane) return;  // on_open asks again
-  operation.granted = operation.schedule.credit(operation.progress.sent_until());
+  operation.granted = operation.credit();
   net::FrameHeader header = header_of(operation, net::FrameType::kCredit);
   header.value = operation.granted;
   effects.push_back(SendFrame{{operation.task.upstream, *operation.credit_lane}, header});

@@ -12,6 +12,31 @@ namespace pccl::ring {
 
 namespace {
 
+// Scratch of one lane: as large as the largest chunk that it has had.
+class Spare {
+ public:
+  explicit Spare(Pool& pool) : pool_(&pool) {}
+  ~Spare() {
+    if (bytes_ > 0) pool_->give(data_, bytes_);
+  }
+  Spare(const Spare&) = delete;
+  Spare& operator=(const Spare&) = delete;
+  // False if there is no memory for it.
+  bool fit(size_t bytes) {
+    if (bytes <= bytes_) return true;
+    if (bytes_ > 0) pool_->give(data_, bytes_);
+    data_ = pool_->take(bytes);
+    bytes_ = data_ == nullptr ? 0 : bytes;
+    return data_ != nullptr;
+  }
+  std::span<std::byte> bytes() const { return {data_, bytes_}; }
+
+ private:
+  Pool* const pool_;
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
 // Memory of the pool, for as long as this lives.
 class Lent {
  public:
@@ -89,10 +114,8 @@ struct Engine::Inside {
 // One end of a lane. A chunk lands in the memory of one operation at a time.
 class Engine::Inside::OneLane : public Engine::Lane {
  public:
-  OneLane(Inside& engine, LaneId lane, Port& writer) : id(lane), port(writer), engine_(engine) {}
-  ~OneLane() override {
-    if (spare_bytes_ > 0) engine_.pool.give(spare_, spare_bytes_);
-  }
+  OneLane(Inside& engine, LaneId lane, Port& writer)
+      : id(lane), port(writer), engine_(engine), landed_(engine.pool), leaving_(engine.pool) {}
 
   void on_frame(const net::FrameHeader& header) override {
     engine_.drive(FrameArrived{id, header});
@@ -128,10 +151,23 @@ class Engine::Inside::OneLane : public Engine::Lane {
 
   // False if there is no memory for it.
   bool land(OpBuffers& memory, const Unit& unit, Action action) {
-    if (action == Action::kFinish && !make_spare(unit.bytes)) return false;
+    if (action == Action::kFinish && !landed_.fit(unit.bytes)) return false;
     lands_ = true;
     landing_in_ = &memory;
-    landing_ = memory.land(unit, action, {spare_, spare_bytes_});
+    landing_ = memory.land(unit, action, landed_.bytes());
+    return true;
+  }
+  // Likewise.
+  bool send(const net::FrameHeader& header, const OpBuffers& memory, const Unit& unit) {
+    chunk_bytes = unit.bytes;
+    if (!memory.overtakes()) {
+      port.send_chunk(header, memory.source(unit));
+      return true;
+    }
+    if (!leaving_.fit(unit.bytes)) return false;
+    const std::span<std::byte> copy = leaving_.bytes().first(unit.bytes);
+    memory.copy_source(unit, copy);
+    port.send_chunk(header, copy);
     return true;
   }
   void land_early(std::span<std::byte> where) {
@@ -152,23 +188,13 @@ class Engine::Inside::OneLane : public Engine::Lane {
   size_t chunk_bytes = 0;
 
  private:
-  bool make_spare(size_t bytes);
-
   Inside& engine_;
   bool lands_ = false;               // a chunk does,
   OpBuffers* landing_in_ = nullptr;  // of this operation; null: it came too early
   OpBuffers::Landing landing_;
-  std::byte* spare_ = nullptr;  // scratch for what arrives here and is not kept
-  size_t spare_bytes_ = 0;
+  Spare landed_;   // what arrives here and is not kept
+  Spare leaving_;  // what is sent, where it may be overwritten meanwhile
 };
-
-bool Engine::Inside::OneLane::make_spare(size_t bytes) {
-  if (bytes <= spare_bytes_) return true;
-  if (spare_bytes_ > 0) engine_.pool.give(spare_, spare_bytes_);
-  spare_ = engine_.pool.take(bytes);
-  spare_bytes_ = spare_ == nullptr ? 0 : bytes;
-  return spare_ != nullptr;
-}
 
 // ---- Steps ----
 
@@ -245,8 +271,8 @@ void Engine::Inside::apply(SendFrame& effect) {
 void Engine::Inside::apply(SendChunk& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
-  lane->chunk_bytes = effect.unit.bytes;
-  lane->port.send_chunk(effect.header, buffers_of(effect.handle).source(effect.unit));
+  if (lane->send(effect.header, buffers_of(effect.handle), effect.unit)) return;
+  no_memory(effect.lane.peer, effect.unit.bytes);
 }
 
 void Engine::Inside::apply(SendCopy& effect) {
@@ -282,10 +308,9 @@ void Engine::Inside::apply(TakeEarly& effect) {
   early.erase(at);
 }
 
-// Closes the link at once: the core believes that the chunk is landing.
+// Closes the link at once: the core believes that the chunk is under way.
 void Engine::Inside::no_memory(PeerId peer, size_t bytes) {
-  callbacks.on_fail_link(peer,
-                         "no memory for a chunk that arrives, " + std::to_string(bytes) + " bytes");
+  callbacks.on_fail_link(peer, "no memory for a chunk of " + std::to_string(bytes) + " bytes");
 }
 
 void Engine::Inside::apply(Revoke& effect) {
@@ -342,6 +367,7 @@ void Engine::link_down(PeerId peer) {
 void Engine::rest(PeerId peer, protocol::LaneBits lanes) { inside_->drive(LanesRest{peer, lanes}); }
 
 void Engine::post(Task task, Memory memory) {
+  task.shape.restored = memory.save;
   Result<std::unique_ptr<OpBuffers>> made =
       OpBuffers::make(task.shape, std::move(memory), inside_->pool);
   if (!made.ok()) {

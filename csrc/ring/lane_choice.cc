@@ -14,6 +14,9 @@ namespace {
 constexpr uint32_t kWindowsToSettle = 2;
 constexpr uint32_t kWindowsToJudge = 2;
 constexpr uint32_t kWindowsToCompare = 3;
+// After connections have found their speed, all at once, and lost much: until they carry again what
+// they can.
+constexpr uint32_t kWindowsToRecover = 8;
 constexpr uint32_t kPatienceMax = 256;
 // It may be the other direction that queues, and not for ever: more are tried all the same.
 constexpr uint32_t kQueuedForLong = 64;
@@ -24,7 +27,7 @@ constexpr uint16_t kLeftOutFor = 64;
 
 }  // namespace
 
-void LaneChoice::window(std::span<const uint64_t> rates, bool queued) {
+void LaneChoice::window(std::span<const uint64_t> rates, Signs signs) {
   PCCL_ASSERT(!rates.empty() && rates.size() <= protocol::kLanesMax);
   const auto up = static_cast<uint32_t>(rates.size());
   uint64_t rate = 0;
@@ -32,9 +35,13 @@ void LaneChoice::window(std::span<const uint64_t> rates, bool queued) {
   const protocol::LaneBits slow_before = slow_;
   leave_out_slow(rates);
   if (fixed_) return choose(up);
+  if (signs.lossy && !std::exchange(has_lost_, true))
+    more_.left = std::max(more_.left, kWindowsToRecover);
   if (slow_ == slow_before) {
     const auto usable = up - static_cast<uint32_t>(std::popcount(slow_));
-    trial_.instead_of > 0 ? judge(rate) : consider(rate, usable, queued);
+    const bool tries = trial_.instead_of > 0;
+    if (tries) judge(rate, signs);
+    if (!tries || (trial_.instead_of == 0 && signs.free())) consider(rate, usable, signs);
   } else if (trial_.instead_of > 0) {  // it was about other lanes
     Patience& patience = wanted_ > trial_.instead_of ? more_ : fewer_;
     patience.left = patience.after;
@@ -74,16 +81,20 @@ void LaneChoice::leave_out_slow(std::span<const uint64_t> rates) {
   }
 }
 
-void LaneChoice::judge(uint64_t rate) {
-  if (++trial_.windows <= kWindowsToSettle) return;
-  trial_.rates += rate;
-  if (trial_.windows < kWindowsToSettle + kWindowsToJudge) return;
-  const uint64_t now = trial_.rates / kWindowsToJudge;
+void LaneChoice::judge(uint64_t rate, Signs signs) {
   const bool was_for_more = wanted_ > trial_.instead_of;
+  const uint32_t windows = ++trial_.windows;
+  // Beyond doubt, though they may not have found their speed.
+  const bool clear =
+      was_for_more && signs.free() && windows > 1 && rate * 4 > trial_.rate_before * 5;
+  if (windows <= kWindowsToSettle && !clear) return;
+  trial_.rates += rate;
+  if (windows < kWindowsToSettle + kWindowsToJudge && !clear) return;
+  const uint64_t now = trial_.rates / kWindowsToJudge;
   Patience& patience = was_for_more ? more_ : fewer_;
   // More must bring a twentieth; fewer may cost next to nothing.
-  const bool pays =
-      was_for_more ? now * 20 > trial_.rate_before * 21 : now * 100 > trial_.rate_before * 97;
+  const bool pays = clear || (was_for_more ? now * 20 > trial_.rate_before * 21
+                                           : now * 100 > trial_.rate_before * 97);
   if (pays) {
     patience = was_for_more ? Patience{1, 4} : Patience{4, 8};
   } else {
@@ -94,18 +105,18 @@ void LaneChoice::judge(uint64_t rate) {
   trial_ = {};
 }
 
-void LaneChoice::consider(uint64_t rate, uint32_t usable, bool queued) {
+void LaneChoice::consider(uint64_t rate, uint32_t usable, Signs signs) {
   const uint32_t used = std::min(wanted_, usable);
   if (more_.left > 0) --more_.left;
   if (fewer_.left > 0) --fewer_.left;
   ++without_more_;
   remember(rate);
-  if (recent_.size() < kWindowsToCompare) return;
-  const bool more = !queued || without_more_ >= kQueuedForLong;
+  if (recent_.size() < (signs.free() ? 1 : kWindowsToCompare)) return;
+  const bool more = !signs.queued || without_more_ >= kQueuedForLong;
   if (more && more_.left == 0 && used < usable) {
     const uint64_t sum = std::accumulate(recent_.begin(), recent_.end(), uint64_t{0});
     begin(std::min(2 * used, usable), sum / recent_.size());
-  } else if (queued && fewer_.left == 0 && used > 1) {
+  } else if (signs.queued && fewer_.left == 0 && used > 1) {
     // Against the best of them, or the link would lose a lane whenever chance is kind to fewer.
     begin(used - std::max(used / 4, 1u), *std::max_element(recent_.begin(), recent_.end()));
   }

@@ -1,7 +1,8 @@
 // LaneChoice: which lanes of a link carry chunks one way. Pure: it hears how much each lane carried
 // in windows of time in which every lane in use always had something to send.
 // Where nothing queues on the way it tries more lanes, where something does, fewer, and keeps what
-// pays. One that is much slower than the others it leaves out: whoever waits for its chunk waits
+// pays. Where nothing is lost either the way is free, and more are tried at once, time and again.
+// One that is much slower than the others it leaves out: whoever waits for its chunk waits
 // for all. What was tried in vain is tried again, ever more rarely, because networks change.
 #pragma once
 
@@ -20,9 +21,13 @@ class LaneChoice {
   explicit LaneChoice(uint32_t first, bool fixed = false) : fixed_(fixed), wanted_(first) {}
 
   void set_up(uint32_t lanes) { choose(lanes); }
-  // Bytes per second, of each lane that is up; of those that rest it does not matter. `queued`:
-  // something stands in a queue on the way.
-  void window(std::span<const uint64_t> rates, bool queued);
+  // What the way shows: something stands in a queue, much is lost.
+  struct Signs {
+    bool queued = false, lossy = false;
+    bool free() const { return !queued && !lossy; }
+  };
+  // Bytes per second, of each lane that is up; of those that rest it does not matter.
+  void window(std::span<const uint64_t> rates, Signs signs);
   bool rests(uint32_t lane) const { return ((resting_ >> lane) & 1) != 0; }
   // A bit for each lane that rests. Never all that are up.
   protocol::LaneBits resting() const { return resting_; }
@@ -44,8 +49,8 @@ class LaneChoice {
 
   bool settled(uint32_t lane) const;
   void leave_out_slow(std::span<const uint64_t> rates);
-  void judge(uint64_t rate);
-  void consider(uint64_t rate, uint32_t usable, bool queued);
+  void judge(uint64_t rate, Signs signs);
+  void consider(uint64_t rate, uint32_t usable, Signs signs);
   void remember(uint64_t rate);
   void begin(uint32_t wanted, uint64_t rate);
   void choose(uint32_t up);
@@ -61,6 +66,7 @@ class LaneChoice {
   std::vector<uint64_t> recent_;  // rates of the last windows, since the last trial
   Patience more_{1, 4}, fewer_{8, 8};
   uint32_t without_more_ = 0;  // windows since more were tried
+  bool has_lost_ = false;      // much, once
   std::vector<uint64_t> sorted_;
 };
 

@@ -10,6 +10,7 @@ constexpr int kRoundTripsPerWindow = 4;
 constexpr Duration kWindowMin = std::chrono::milliseconds(100);
 // By so much a round trip varies even where nothing queues: hosts are busy, and acknowledge late.
 constexpr Duration kJitter = std::chrono::milliseconds(5);
+constexpr uint64_t kSegmentsPerLoss = 1000;
 
 }  // namespace
 
@@ -48,7 +49,12 @@ bool LinkTraffic::chunk_sent(const Carrier& lane, Instant now) {
 
 LinkTraffic::Look LinkTraffic::look(Instant now, bool finding_speed) const {
   Look look{.at = now, .sent = {}, .finding_speed = finding_speed};
-  for (const Carrier* lane : lanes_) look.sent.push_back(lane->bytes_sent());
+  for (const Carrier* lane : lanes_) {
+    look.sent.push_back(lane->bytes_sent());
+    const Segments segments = lane->segments();
+    look.segments.sent += segments.sent;
+    look.segments.again += segments.again;
+  }
   return look;
 }
 
@@ -59,7 +65,14 @@ void LinkTraffic::window_over(const Look& before, const Look& after) {
     const auto bytes = static_cast<double>(after.sent[index] - before.sent[index]);
     rates.push_back(static_cast<uint64_t>(bytes / seconds));
   }
-  choice_.window(rates, queues());
+  choice_.window(rates, {queues(), loses(before, after)});
+}
+
+// More than a long way loses as a matter of course.
+bool LinkTraffic::loses(const Look& before, const Look& after) {
+  const uint32_t sent = after.segments.sent - before.segments.sent;
+  const uint32_t again = after.segments.again - before.segments.again;
+  return uint64_t{again} * kSegmentsPerLoss > sent;
 }
 
 // Whether lanes in use take longer than they could, most of them; on which of the two ways it does

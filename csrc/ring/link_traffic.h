@@ -20,6 +20,7 @@ class Carrier {
   virtual bool idle() const = 0;  // sends no chunk
   virtual uint64_t bytes_sent() const = 0;
   virtual RoundTrip round_trip() const = 0;
+  virtual Segments segments() const = 0;
 };
 
 class LinkTraffic {
@@ -41,6 +42,7 @@ class LinkTraffic {
   struct Look {
     Instant at;
     std::vector<uint64_t> sent;  // by each lane
+    Segments segments{};         // of all
     bool finding_speed = false;  // what comes until the next look does not count
   };
 
@@ -48,6 +50,7 @@ class LinkTraffic {
   Look look(Instant now, bool finding_speed) const;
   void window_over(const Look& before, const Look& after);
   bool queues() const;
+  static bool loses(const Look& before, const Look& after);
 
   const Duration way_;
   LaneChoice choice_;

@@ -15,8 +15,11 @@ Operation::Operation(Task posted, uint64_t age)
 }
 
 bool Operation::owes_credit() const {
-  return !progress.received_until().at_end && !upstream_lost &&
-         schedule.credit(progress.sent_until()) > granted;
+  return !progress.received_until().at_end && !upstream_lost && credit() > granted;
+}
+
+uint64_t Operation::credit() const {
+  return schedule.credit(progress.sent_until(), progress.received_until());
 }
 
 Unit Operation::copy_of(uint64_t place) const {

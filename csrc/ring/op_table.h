@@ -35,7 +35,8 @@ struct Operation {
 
   // True when some unit may leave now, as far as data and credit go.
   bool can_send() const { return !downstream_lost && progress.can_send(allowed); }
-  // Whether upstream should have more credit by now than `granted`.
+  // The steps that upstream may have sent by now; whether that is more than `granted`.
+  uint64_t credit() const;
   bool owes_credit() const;
   // Of an exchange: the tensor of the member at a place.
   Unit copy_of(uint64_t place) const;

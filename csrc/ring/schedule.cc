@@ -61,6 +61,7 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
       total_bytes_ = largest * shape_.world;
       break;
     case Pattern::kBroadcast:
+    case Pattern::kMutual:
     case Pattern::kExchange: total_bytes_ = largest = shape_.count * shape_.element_bytes; break;
     case Pattern::kTransfer:
       PCCL_ASSERT(shape_.world == 2);
@@ -91,8 +92,9 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
   rounds_ = shape_.pattern == Pattern::kAllReduce   ? 2 * (shape_.world - 1)
             : shape_.pattern == Pattern::kAllGather ? shape_.world - 1
                                                     : 1;
-  if (shape_.far && slots_per_step() > 0) {
-    const uint64_t step_bytes = uint64_t{slots_per_step()} * chunk_bytes_;
+  const uint64_t slots = overtakes() ? 1 : slots_per_step();
+  if (shape_.far && slots > 0) {
+    const uint64_t step_bytes = slots * chunk_bytes_;
     const uint64_t most = std::min(kScratchBytesFar / step_bytes, step_count());
     depth_ = static_cast<uint32_t>(std::clamp<uint64_t>(most, kDepth, kDepthMax));
   }
@@ -125,12 +127,12 @@ uint64_t Schedule::step_count() const { return rounds_ == 0 ? 0 : slices_ + roun
 
 bool Schedule::sends() const {
   if (rounds_ == 0) return false;
-  return in_ring() || shape_.rank + 1 < shape_.world;
+  return in_ring() || overtakes() || shape_.rank + 1 < shape_.world;
 }
 
 bool Schedule::receives() const {
   if (rounds_ == 0) return false;
-  return in_ring() || shape_.rank > 0;
+  return in_ring() || overtakes() || shape_.rank > 0;
 }
 
 // In step t the rounds q with a slice t - q go in rising order: a cursor's position.
@@ -167,16 +169,16 @@ std::optional<uint64_t> Schedule::find(uint16_t round, uint32_t block, uint32_t 
 
 Schedule::Sources Schedule::sources() const {
   if (in_ring()) return {unit_count(), std::max(rounds_, uint64_t{1})};
-  return {shape_.rank == 0 ? unit_count() : 0, 1};
+  return {overtakes() || shape_.rank == 0 ? unit_count() : 0, 1};
 }
 
 std::optional<uint64_t> Schedule::unlocked_by(uint64_t received) const {
-  if (!sends()) return std::nullopt;
+  if (!sends() || overtakes()) return std::nullopt;
   if (!in_ring()) return received;
   return (received + 1) % rounds_ == 0 ? std::nullopt : std::optional(received + 1);
 }
 
-// Of kBroadcast and kTransfer, whose units are their slices.
+// Of kBroadcast, kTransfer and kMutual, whose units are their slices.
 uint32_t Schedule::block_of(uint64_t id) const {
   if (shape_.pattern != Pattern::kTransfer) return 0;
   const auto after = std::upper_bound(first_steps_.begin(), first_steps_.end(), id);
@@ -219,6 +221,7 @@ Unit Schedule::unit_received(uint64_t id) const {
 }
 
 Action Schedule::action(const Unit& received) const {
+  if (shape_.pattern == Pattern::kMutual) return Action::kFinish;
   if (shape_.pattern != Pattern::kAllReduce || received.round > shape_.world - 2)
     return Action::kStore;
   return received.round < shape_.world - 2 ? Action::kAccumulate : Action::kFinish;
@@ -253,18 +256,23 @@ uint32_t Schedule::slot_sent(const Unit& sent) const {
 }
 
 // What arrives in step t leaves in step t + 1, and its slot is taken again in step t + depth.
-uint64_t Schedule::credit(const Cursor& sent) const {
-  const bool scratch_is_enough = shape_.pattern != Pattern::kAllReduce || shape_.world == 2;
-  if (scratch_is_enough || sent.at_end) return step_count();
+uint64_t Schedule::credit(const Cursor& sent, const Cursor& received) const {
+  if (sent.at_end) return step_count();
+  if (overtakes() && !shape_.restored) {  // one that came late would take the place of a later one
+    const uint64_t both = received.at_end ? sent.step : std::min(sent.step, received.step);
+    return std::min(step_count(), both + depth_);
+  }
+  if (shape_.pattern != Pattern::kAllReduce || shape_.world == 2) return step_count();
   return std::min(step_count(), std::max<uint64_t>(sent.step, 1) - 1 + depth_);
 }
 
 // The last round of slice s comes at the end of step s + rounds - 1.
 uint64_t Schedule::finished(const Cursor& received) const {
-  PCCL_DCHECK(shape_.pattern == Pattern::kAllReduce);
+  PCCL_DCHECK(shape_.pattern == Pattern::kAllReduce || shape_.pattern == Pattern::kMutual);
   if (received.at_end) return shape_.count;
   const uint64_t slices = std::max(received.step + 1, rounds_) - rounds_;
-  return slices * shape_.world * chunk_bytes_ / shape_.element_bytes;
+  const uint64_t blocks = overtakes() ? 1 : shape_.world;  // of a slice
+  return slices * blocks * chunk_bytes_ / shape_.element_bytes;
 }
 
 }  // namespace pccl::ring

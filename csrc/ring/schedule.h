@@ -16,8 +16,11 @@
 // Round q sends block (rank - q), receives block (rank - 1 - q), modulo N. All-gather is the second
 // half alone (round q sends block rank - q). Broadcast goes around the ring from the root, a
 // transfer (send/recv, shared state) from its source to its destination: one round, blocks one
-// after another. An exchange (exchange.h) is an all-reduce that does not go around the ring: it has
-// no units, only a slot of scratch for the whole tensor of each member.
+// after another. Two all-reduces do not go around the ring. An exchange (exchange.h) has no units,
+// only a slot of scratch for the whole tensor of each member. A mutual one, of two members that are
+// far from each other, is one round: each sends all of its tensor and reduces all of the other's.
+// That is as many bytes as two rounds of halves, half of the way, and neither direction waits for
+// the other.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +32,7 @@
 
 namespace pccl::ring {
 
-enum class Pattern : uint8_t { kAllReduce, kAllGather, kBroadcast, kTransfer, kExchange };
+enum class Pattern : uint8_t { kAllReduce, kAllGather, kBroadcast, kTransfer, kExchange, kMutual };
 
 // What a landing chunk does with what was there. kAccumulate: arrives in a scratch slot, the tensor
 // is added to it there. kFinish: arrives in scratch, is added to the tensor, which then holds the
@@ -39,16 +42,19 @@ enum class Action : uint8_t { kAccumulate, kFinish, kStore, kGather };
 
 struct Shape {
   Pattern pattern = Pattern::kAllReduce;
-  // Position in the ring (kAllReduce, kAllGather, kExchange), distance from the root (kBroadcast),
-  // 0 for the source and 1 for the destination (kTransfer).
+  // Position in the ring (kAllReduce, kAllGather, kExchange, kMutual), distance from the root
+  // (kBroadcast), 0 for the source and 1 for the destination (kTransfer).
   uint32_t rank = 0;
-  uint32_t world = 1;  // 2 for kTransfer
+  uint32_t world = 1;  // 2 for kTransfer, kMutual
   uint64_t element_bytes = 1;
-  // Elements of the tensor (kAllReduce, kExchange, kBroadcast), of one rank's (kAllGather).
+  // Elements of the tensor; of one rank's (kAllGather).
   uint64_t count = 0;
   std::vector<uint64_t> block_bytes;  // kTransfer only: the size of each block
   // It takes long from one member to the next: chunks are smaller and more of them are under way.
   bool far = false;
+  // kMutual: what is overwritten is kept until it has been sent, and no longer. Each end for
+  // itself.
+  bool restored = true;
 };
 
 // One chunk of the schedule, as one rank sends or receives it. `id` counts them slice by slice, and
@@ -115,6 +121,8 @@ class Schedule {
   // What a received unit does, and where a sent one comes from.
   Action action(const Unit& received) const;
   bool from_scratch(const Unit& sent) const;
+  // What lands may overwrite what has not been sent yet.
+  bool overtakes() const { return shape_.pattern == Pattern::kMutual; }
   // Scratch: slots of chunk_bytes each. slot(received) is where a kAccumulate unit lands (and is
   // sent from, one round later), slot_sent(sent) the same slot seen from the sender's unit. A
   // kFinish unit lands in scratch of the lane's own. In an exchange each member has a slot, by its
@@ -123,11 +131,11 @@ class Schedule {
   uint32_t slot(const Unit& received) const;
   uint32_t slot_sent(const Unit& sent) const;
 
-  // How many steps upstream may have sent, given that all before `sent` have left us: the credit to
-  // grant.
-  uint64_t credit(const Cursor& sent) const;
+  // How many steps upstream may have sent, given that all before `sent` have left us and all before
+  // `received` have come: the credit to grant.
+  uint64_t credit(const Cursor& sent, const Cursor& received) const;
   // So many elements from the tensor's start are final here, given that all before `received` have
-  // come. REQUIRES: kAllReduce.
+  // come. REQUIRES: kAllReduce or kMutual.
   uint64_t finished(const Cursor& received) const;
 
  private:

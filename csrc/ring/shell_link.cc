@@ -121,6 +121,10 @@ RoundTrip ShellLink::round_trip() const {
   return lane_ == nullptr ? RoundTrip{} : lane_->socket().round_trip();
 }
 
+Segments ShellLink::segments() const {
+  return lane_ == nullptr ? Segments{} : lane_->socket().segments();
+}
+
 void ShellLink::suit(net::Way way, const std::string& congestion) {
   if (lane_ == nullptr) return;
   const net::Socket& socket = lane_->socket();

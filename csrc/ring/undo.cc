@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <span>
 
 #include "csrc/base/assert.h"
 #include "csrc/ring/kernels.h"
@@ -26,16 +25,20 @@ void Undo::save(uint64_t unit, uint64_t at, const std::byte* from, size_t bytes)
   }
 }
 
+void Undo::read(uint64_t at, std::span<std::byte> to) const {
+  for (size_t done = 0; done < to.size();) {
+    const std::span<const std::byte> from = saved_.at(at + done);
+    const size_t piece = std::min(to.size() - done, from.size());
+    std::memcpy(to.data() + done, from.data(), piece);
+    done += piece;
+  }
+}
+
 void Undo::restore(uint64_t unit, uint64_t at, std::byte* to, uint64_t from_byte) {
   const size_t bytes = lengths_[unit];
   if (from_byte >= bytes) return;
   lengths_[unit] = static_cast<uint32_t>(from_byte);
-  for (size_t done = from_byte; done < bytes;) {
-    const std::span<std::byte> from = saved_.at(at + done);
-    const size_t piece = std::min(bytes - done, from.size());
-    std::memcpy(to + done, from.data(), piece);
-    done += piece;
-  }
+  read(at + from_byte, {to + from_byte, bytes - from_byte});
 }
 
 }  // namespace pccl::ring

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "csrc/ring/pool.h"
@@ -22,6 +23,8 @@ class Undo {
   // Of `unit`, the next bytes, at `from`, are about to be overwritten. They belong at `at` in the
   // row. REQUIRES: there is room.
   void save(uint64_t unit, uint64_t at, const std::byte* from, size_t bytes);
+  // Copies what lies at `at` in the row. REQUIRES: it was saved there.
+  void read(uint64_t at, std::span<std::byte> to) const;
   // How many bytes of it have been saved.
   uint64_t saved(uint64_t unit) const { return unit < lengths_.size() ? lengths_[unit] : 0; }
   // Writes what was saved of `unit` from its `from`-th byte on back to where it was, and forgets

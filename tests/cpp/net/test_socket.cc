@@ -39,6 +39,11 @@ TEST(Socket, KnowsHowFarTheOtherEndIsAndSuitsItself) {
   EXPECT_GE(socket.round_trip().smoothed, socket.round_trip().least);
   EXPECT_LT(socket.round_trip().smoothed, std::chrono::seconds(1));
   EXPECT_EQ(Socket().round_trip().least, Duration::zero());
+  EXPECT_EQ(socket.segments().sent, 0u);
+  ASSERT_EQ(write(client, "tensor", 6), 6);
+  EXPECT_EQ(socket.segments().sent, 1u);
+  EXPECT_EQ(socket.segments().again, 0u);
+  EXPECT_EQ(Socket().segments().sent, 0u);
   uint64_t pace = 0;
   socklen_t length = sizeof pace;
   socket.suit(Way::kLong, true);

@@ -8,18 +8,21 @@ namespace {
 using protocol::OpInfo;
 using protocol::OpKind;
 
-// Four peers, 1.1 to 1.4 in rank order, with the ring 0 2 1 3.
+// Four peers, 1.1 to 1.4 in rank order, with the ring 0 2 1 3, or the first two.
 class RequestTest : public testing::Test {
  protected:
-  Membership seen_by(uint32_t peer, uint32_t exchange_bytes = 0) {
+  Membership seen_by(uint32_t peer, uint32_t exchange_bytes = 0, uint32_t world = 4,
+                     uint32_t round_trip = 0) {
     context_.effects = &effects_;
     Membership membership(context_);
     protocol::Welcome welcome;
     welcome.peer = peer_id(peer);
     membership.welcome(welcome);
     Transcript t;
-    protocol::EpochStart start = t.start_of(1, {1, 2, 3, 4}, {0, 2, 1, 3});
+    protocol::EpochStart start =
+        world == 4 ? t.start_of(1, {1, 2, 3, 4}, {0, 2, 1, 3}) : t.start_of(1, {1, 2}, {0, 1});
     start.exchange_bytes = exchange_bytes;
+    start.round_trip = round_trip;
     EXPECT_TRUE(membership.begin(start).ok());
     return membership;
   }
@@ -95,6 +98,22 @@ TEST_F(RequestTest, UpToTheSizeOfTheEpochItIsExchanged) {
   EXPECT_EQ(
       task_of(info_of(request(OpKind::kAllGather), membership), key(), 9, membership).shape.pattern,
       ring::Pattern::kAllGather);
+}
+
+TEST_F(RequestTest, TwoThatAreFarFromEachOtherReduceMutually) {
+  for (const uint32_t microseconds : {999u, 1000u}) {
+    const Membership membership = seen_by(1, 39, 2, microseconds);
+    const ring::Task task =
+        task_of(info_of(request(OpKind::kAllReduce), membership), key(), 9, membership);
+    EXPECT_EQ(task.shape.pattern,
+              microseconds == 1000 ? ring::Pattern::kMutual : ring::Pattern::kAllReduce);
+    EXPECT_EQ(task.shape.world, 2u);
+    EXPECT_EQ(task.upstream, peer_id(2));
+    EXPECT_EQ(task.downstream, peer_id(2));
+  }
+  const Membership four = seen_by(1, 39, 4, 1000);
+  EXPECT_EQ(task_of(info_of(request(OpKind::kAllReduce), four), key(), 9, four).shape.pattern,
+            ring::Pattern::kAllReduce);
 }
 
 TEST_F(RequestTest, ABroadcastGoesAroundTheRingFromItsRoot) {

@@ -62,10 +62,10 @@ TEST(Codec, LayoutIsTheOneThatIsDocumented) {
             bytes_of({9, 0, 0, 0, 2, 0, 9, 2, 0, 0, 0, 'n', 'o'}));
   const Bytes hello = framed(hello_of(kVersion, "r"));
   EXPECT_EQ(Bytes(hello.begin() + 4, hello.begin() + 12),
-            bytes_of({1, 0, 'P', 'C', 'C', 'L', 2, 0}));
+            bytes_of({1, 0, 'P', 'C', 'C', 'L', 3, 0}));
   const Bytes resume = framed(Resume{});
   EXPECT_EQ(Bytes(resume.begin() + 4, resume.begin() + 12),
-            bytes_of({26, 0, 'P', 'C', 'C', 'L', 2, 0}));
+            bytes_of({26, 0, 'P', 'C', 'C', 'L', 3, 0}));
 }
 
 TEST(Codec, EveryMessageComesBackAsItWas) {
@@ -156,10 +156,10 @@ TEST(Codec, IntroductionsOfAnotherVersionSayWhichItIs) {
   EXPECT_FALSE(decode(bytes).ok());
 
   bytes = body(resume_of(kVersion, "run"));
-  bytes[6] = std::byte{3};
+  bytes[6] = std::byte{77};
   Result<Message> message = decode(bytes);
   ASSERT_TRUE(message.ok());
-  EXPECT_TRUE(message.value() == Message(resume_of(3)));
+  EXPECT_TRUE(message.value() == Message(resume_of(77)));
 
   bytes = body(Hello{});
   bytes[2] = std::byte{'X'};

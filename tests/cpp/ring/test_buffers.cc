@@ -159,6 +159,46 @@ TEST(OpBuffers, WithoutSavingNothingIsHeldOrRestored) {
   EXPECT_FALSE(rank.tensor == rank.before);
 }
 
+// A unit of a mutual all-reduce of which a part has landed, or all of it.
+TEST(OpBuffers, WhatIsOvertakenIsSentAsItWas) {
+  for (const bool save : {true, false}) {
+    constexpr size_t kCount = 600 * 16384;  // more units than are kept without saving
+    const Shape shape{.pattern = Pattern::kMutual,
+                      .world = 2,
+                      .element_bytes = 4,
+                      .count = kCount,
+                      .block_bytes = {},
+                      .far = true,
+                      .restored = save};
+    const Schedule schedule(shape);
+    Pool pool;
+    std::vector<float> tensor(kCount);
+    std::iota(tensor.begin(), tensor.end(), 1.0f);
+    const std::vector<float> before = tensor;
+    auto buffers = std::move(
+        OpBuffers::make(shape, {.spans = {bytes_of(tensor)}, .contributors = 2, .save = save}, pool)
+            .value());
+    EXPECT_EQ(pool.bytes_held() < (20u << 20), !save);
+    std::vector<std::byte> spare(schedule.chunk_bytes()), copy(schedule.chunk_bytes());
+    for (const uint64_t id : {uint64_t{2}, uint64_t{300}, schedule.unit_count() - 1}) {
+      const Unit unit = schedule.unit_received(id);
+      const auto expected = std::as_bytes(std::span(before)).subspan(unit.offset, unit.bytes);
+      auto landing = buffers->land(unit, schedule.action(unit), spare);
+      std::fill_n(reinterpret_cast<float*>(landing.where.data()), unit.bytes / 4, 7.0f);
+      for (size_t at = 0; at < unit.bytes; at += unit.bytes / 4) {
+        buffers->copy_source(unit, copy);
+        EXPECT_TRUE(std::equal(expected.begin(), expected.end(), copy.begin()));
+        buffers->absorb(landing, at, unit.bytes / 4);
+      }
+      buffers->copy_source(unit, copy);
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), copy.begin()));
+      EXPECT_EQ(tensor[unit.offset / 4 + 9], before[unit.offset / 4 + 9] + 7.0f);
+    }
+    buffers->restore();
+    EXPECT_EQ(tensor == before, save);
+  }
+}
+
 TEST(OpBuffers, BlocksMayBeSeparateTensorsOrOne) {
   const Shape shape{.pattern = Pattern::kAllGather,
                     .rank = 1,

@@ -26,6 +26,7 @@ std::vector<Bytes> expected(World& world, const Call& call, uint32_t rank) {
   switch (call.pattern) {
     case Pattern::kAllReduce:
     case Pattern::kExchange:
+    case Pattern::kMutual:
       return {world.size() == 1 ? world.at(0, call.key).before[0] : reduced(world, call)};
     case Pattern::kAllGather: {
       std::vector<Bytes> blocks;
@@ -75,8 +76,9 @@ TEST_P(Worlds, AllReduceOfEveryKindAndSize) {
         Kind{DType::kInt64, ReduceOp::kSum}, Kind{DType::kInt64, ReduceOp::kMax}}) {
     const uint64_t large = dtype == DType::kFloat32 ? 200003 : 30011;
     for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{7}, uint64_t{1001}, large}) {
-      for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kExchange}) {
+      for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kExchange, Pattern::kMutual}) {
         if (pattern == Pattern::kExchange && count == large) continue;
+        if (pattern == Pattern::kMutual && GetParam() != 2) continue;
         World world(GetParam(), ++seed);
         const Call call{.key = key(1),
                         .pattern = pattern,
@@ -124,7 +126,8 @@ TEST_P(Worlds, AllGatherBroadcastAndTransfer) {
 
 // Sums that round: whichever way the bytes came, all members hold the same.
 TEST_P(Worlds, AllMembersHoldTheSameBitsOfInexactSums) {
-  for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kExchange}) {
+  for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kExchange, Pattern::kMutual}) {
+    if (pattern == Pattern::kMutual && GetParam() != 2) continue;
     for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
       Bytes first;
       for (uint64_t seed = 1; seed <= 3; ++seed) {
@@ -153,8 +156,8 @@ TEST_P(Worlds, AllMembersHoldTheSameBitsOfInexactSums) {
 // ---- Nothing is left of what failed ----
 
 // Many chunks of every kind, small enough to try every moment.
-const std::vector<Call>& calls_to_break() {
-  static const std::vector<Call> calls = {
+std::vector<Call> calls_to_break(const World& world) {
+  std::vector<Call> calls = {
       {.key = key(1), .count = 60011, .block_bytes = {}},
       {.key = key(2),
        .dtype = DType::kBfloat16,
@@ -168,12 +171,16 @@ const std::vector<Call>& calls_to_break() {
        .count = 17003,
        .root = 1,
        .block_bytes = {}}};
+  if (world.size() == 2) {
+    calls.push_back(
+        {.key = key(6), .pattern = Pattern::kMutual, .count = 40011, .block_bytes = {}});
+  }
   return calls;
 }
 
 // Lets `moves` things happen to the calls above. False when all was done before that.
 bool start(World& world, int moves) {
-  for (const Call& call : calls_to_break()) world.post(call);
+  for (const Call& call : calls_to_break(world)) world.post(call);
   for (int move = 0; move < moves; ++move) {
     if (!world.move()) return false;
   }
@@ -199,7 +206,7 @@ TEST_P(Moments, AbortedAtAnyMomentTheTensorIsAsItWas) {
     const bool more = start(world, moves);
     const uint32_t first = static_cast<uint32_t>(world.random() % world.size());
     for (uint32_t turn = 0; turn < world.size(); ++turn) {
-      for (const Call& call : calls_to_break())
+      for (const Call& call : calls_to_break(world))
         world.end((first + turn) % world.size(), call.key, false);
       for (int more_moves = 0; more_moves < 20 && world.move(); ++more_moves) {
       }
@@ -223,7 +230,7 @@ TEST_P(Moments, ALinkLostAtAnyMomentLeavesNoTrace) {
     if (!at_once) world.lose(two, one);
     world.settle();
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
-      for (const Call& call : calls_to_break()) world.end(rank, call.key, false);
+      for (const Call& call : calls_to_break(world)) world.end(rank, call.key, false);
     }
     expect_quiet(world);
     if (!more || HasFailure()) break;
@@ -344,32 +351,37 @@ TEST(Engine, FramesOfAnEndedEpochAreVoid) {
 TEST(Engine, WhatAllHaveFinishedIsKeptAndTheRestReducedAgain) {
   uint64_t kept = 0, kept_late = 0;
   for (uint64_t seed = 0; seed < 18; ++seed) {
-    World world(3, seed, 60000);
-    const Call call{.key = key(1), .count = 300000, .block_bytes = {}, .keep = true};
+    const bool mutual = seed % 2 != 0;
+    World world(mutual ? 2 : 3, seed, 60000);
+    const Call call{.key = key(1),
+                    .pattern = mutual ? Pattern::kMutual : Pattern::kAllReduce,
+                    .count = 300000,
+                    .block_bytes = {},
+                    .keep = true};
     world.post(call);
     const bool commits = seed % 3 == 0, idle = seed % 3 == 1;
     for (uint64_t epoch = 2; epoch < 4; ++epoch) {
       for (uint64_t moves = world.random() % 500; moves > 0 && world.move(); --moves) {
       }
       uint64_t finished = call.count;
-      for (uint32_t rank = 0; rank < 3; ++rank) {
+      for (uint32_t rank = 0; rank < world.size(); ++rank) {
         finished = std::min(finished, world.at(rank, call.key).finished);
       }
       (epoch == 2 ? kept : kept_late) += finished;
-      for (uint32_t rank = 0; rank < 3; ++rank) world.again(rank, call.key, finished);
-      for (uint32_t rank = 0; rank < 3; ++rank) {
+      for (uint32_t rank = 0; rank < world.size(); ++rank) world.again(rank, call.key, finished);
+      for (uint32_t rank = 0; rank < world.size(); ++rank) {
         world.renew(rank, Epoch{epoch});
         if (!idle || epoch < 3) world.post_again(rank, call.key);
       }
     }
     if (commits) {
       world.settle();
-      for (uint32_t rank = 0; rank < 3; ++rank) world.at(rank, call.key).transferred = 1;
+      for (uint32_t rank = 0; rank < world.size(); ++rank) world.at(rank, call.key).transferred = 1;
       commit(world, call);
     } else {
       for (uint64_t moves = world.random() % 300; moves > 0 && world.move(); --moves) {
       }
-      for (uint32_t rank = 0; rank < 3; ++rank) {
+      for (uint32_t rank = 0; rank < world.size(); ++rank) {
         const bool nothing = idle && world.at(rank, call.key).kept == 0;
         world.end(rank, call.key, false);
         EXPECT_EQ(world.at(rank, call.key).drained, nothing ? 0 : 1);
@@ -379,6 +391,48 @@ TEST(Engine, WhatAllHaveFinishedIsKeptAndTheRestReducedAgain) {
   }
   EXPECT_GT(kept, 0u);
   EXPECT_GT(kept_late, 0u);
+}
+
+// What arrives overwrites what has not been sent, or is just being sent: what is sent is what was
+// there before. Without saving only so much is kept as the other may be ahead.
+TEST(Engine, WhatIsSentBothWaysIsWhatWasThereBefore) {
+  for (const bool save : {true, false}) {
+    for (uint64_t seed = 0; seed < 12; seed += kThinned) {
+      World world(2, seed, 100000);
+      const uint64_t count = 300 * 16384;  // steps of 64 KiB; without saving 256 may be ahead
+      const Call call{.key = key(1),
+                      .pattern = Pattern::kMutual,
+                      .count = count,
+                      .block_bytes = {},
+                      .save = save};
+      const auto late = static_cast<uint32_t>(seed % 2);
+      world.post(1 - late, call);
+      for (int moves = 0; moves < 50 && world.move(); ++moves) {
+      }
+      world.post(late, call);
+      world.settle();
+      commit(world, call);
+      expect_quiet(world);
+    }
+  }
+}
+
+// Of zeros with either sign MIN keeps the first, and both must agree on which that is.
+TEST(Engine, BothReduceInTheSameOrder) {
+  World world(2, 3);
+  Call call{.key = key(1),
+            .pattern = Pattern::kMutual,
+            .reduce = ReduceOp::kMin,
+            .count = 5000,
+            .block_bytes = {},
+            .scale = 0.0f};
+  world.post(0, call);
+  call.scale = -0.0f;
+  world.post(1, call);
+  world.settle();
+  commit(world, call);
+  EXPECT_TRUE(world.result(0, call.key) == world.result(1, call.key));
+  expect_quiet(world);
 }
 
 TEST(Engine, MismatchedDigestsMoveNothingAndFailNoLink) {

@@ -36,7 +36,7 @@ struct Path {
       rates[lane] = static_cast<uint64_t>(static_cast<double>(share) * chance(random));
       sum += rates[lane];
     }
-    choice.window(rates, used * of_a_lane > capacity);
+    choice.window(rates, {.queued = used * of_a_lane > capacity});
     return sum;
   }
 };
@@ -58,6 +58,31 @@ TEST(LaneChoice, UsesMoreLanesWhileTheyPay) {
     for (int window = 0; window < 50; ++window) sum += lossy.carry(choice, random);
     EXPECT_GT(sum / 50, 1350 * kMegabit) << "seed " << seed;
   }
+}
+
+// Two windows for twice as many: in the first one the new ones are slow.
+TEST(LaneChoice, UsesMoreAtOnceWhereTheWayIsFree) {
+  std::mt19937_64 random(6);
+  LaneChoice choice(8);
+  Path wide{.capacity = 10'000 * kMegabit, .of_a_lane = 100 * kMegabit};
+  for (int window = 0; window < 2 + 3 * 2; ++window) wide.carry(choice, random);
+  EXPECT_EQ(used(choice, protocol::kLanesMax), protocol::kLanesMax);
+  EXPECT_EQ(choice.wanted(), protocol::kLanesMax);
+}
+
+// Slow start has gone too far: for a while there is neither a queue nor speed.
+TEST(LaneChoice, WaitsWhenMuchWasLost) {
+  LaneChoice choice(8);
+  const std::vector<uint64_t> rates(protocol::kLanesMax, 10 * kMegabit);
+  choice.window(rates, {.lossy = true});
+  for (int window = 0; window < 7; ++window) {
+    EXPECT_EQ(used(choice, protocol::kLanesMax), 8u);
+    choice.window(rates, {});
+  }
+  EXPECT_EQ(used(choice, protocol::kLanesMax), 16u);
+  LaneChoice lossy(8);  // a way that always loses is no reason to wait for ever
+  for (int window = 0; window < 9; ++window) lossy.window(rates, {.lossy = true});
+  EXPECT_EQ(used(lossy, protocol::kLanesMax), 16u);
 }
 
 TEST(LaneChoice, UsesFewerLanesWhereFewerDo) {
@@ -135,7 +160,7 @@ TEST(LaneChoice, ChanceDoesNotTakeItsLanes) {
         rates[lane] = choice.rests(lane) ? 0 : rate;
         lanes_used += choice.rests(lane) ? 0 : 1;
       }
-      choice.window(rates, true);
+      choice.window(rates, {.queued = true});
     }
     share += static_cast<double>(lanes_used) / 400 / 20 / 50;
   }
@@ -164,7 +189,7 @@ TEST(LaneChoice, TriesInVainEverMoreRarely) {
     std::vector<uint64_t> rates(8, 0);
     for (uint32_t lane = 0; lane < 8; ++lane)
       rates[lane] = choice.rests(lane) ? 0 : 100 * kMegabit / used(choice, 8);
-    choice.window(rates, false);
+    choice.window(rates, {});
     tried += used(choice, 8) > 4 ? 1 : 0;
   }
   EXPECT_GT(tried, 10);

@@ -17,10 +17,12 @@ struct FakeLane : Carrier {
   bool idle() const override { return is_idle; }
   uint64_t bytes_sent() const override { return sent; }
   RoundTrip round_trip() const override { return {smoothed, kOcean}; }
+  Segments segments() const override { return {static_cast<uint32_t>(sent >> 10), lost}; }
 
   bool is_idle = false;
   uint64_t sent = 0;
   Duration smoothed = kOcean;
+  uint32_t lost = 0;
 };
 
 struct Link {
@@ -75,6 +77,16 @@ TEST(LinkTraffic, UsesMoreLanesWhereNothingQueues) {
   link.carry(80 * kOcean);  // a lane more carries as much as any other
   EXPECT_GT(link.used(), 8);
   EXPECT_GT(link.traffic.lanes_wanted(), 4u);
+}
+
+TEST(LinkTraffic, WaitsWhereMuchIsLost) {
+  for (const bool much : {false, true}) {
+    Link link(16);
+    link.carry(5 * kOcean);
+    link.lanes[0].lost += much ? 200 : 20;  // of 36 turns of 4 times 1024
+    link.carry(5 * kOcean);
+    EXPECT_EQ(link.used(), much ? 4 : 8);
+  }
 }
 
 TEST(LinkTraffic, UsesNoMoreWhereSomethingQueues) {

@@ -46,7 +46,7 @@ TEST(OpTable, CreditIsOwedUntilItIsGranted) {
   OpTable table;
   Operation& operation = table.add(task(0));
   EXPECT_TRUE(operation.owes_credit());
-  operation.granted = operation.schedule.credit(operation.progress.sent_until());
+  operation.granted = operation.credit();
   EXPECT_FALSE(operation.owes_credit());
   Operation& lost = table.add(task(1));
   lost.upstream_lost = true;

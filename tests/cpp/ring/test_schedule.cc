@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +43,9 @@ struct PaperRank {
   std::vector<Ranks> slots;       // 0: free
   std::deque<OnTheWay> inbox;
   uint64_t allowed = 0;
+  // Of what overtakes: units that have left, and by step modulo the depth, the last that was kept.
+  std::set<uint64_t> left;
+  std::map<uint64_t, uint64_t> kept;
 };
 
 class PaperWorld {
@@ -74,6 +78,7 @@ class PaperWorld {
  private:
   Ranks own(uint32_t rank, uint32_t block) const {
     switch (shape_.pattern) {
+      case Pattern::kMutual:
       case Pattern::kAllReduce: return Ranks{1} << rank;
       case Pattern::kAllGather: return block == rank ? Ranks{1} << rank : 0;
       default: return rank == 0 ? 1 : 0;
@@ -101,7 +106,9 @@ class PaperWorld {
     PaperRank& me = *members_[rank];
     const PaperRank& downstream = *members_[(rank + 1) % shape_.world];
     // A credit on its way, arriving now.
-    me.allowed = std::max(me.allowed, downstream.schedule.credit(downstream.progress.sent_until()));
+    const Progress& there = downstream.progress;
+    me.allowed = std::max(me.allowed,
+                          downstream.schedule.credit(there.sent_until(), there.received_until()));
     if (!me.progress.can_send(me.allowed)) return false;
     const Unit unit = me.schedule.unit_sent(me.progress.take());
     EXPECT_LT(unit.step, me.allowed);
@@ -110,9 +117,12 @@ class PaperWorld {
       Ranks& slot = me.slots[me.schedule.slot_sent(unit)];
       EXPECT_NE(slot, 0u) << "sent from an empty slot";
       chunk.symbol = std::exchange(slot, 0);
+    } else if (me.schedule.overtakes()) {
+      chunk.symbol = own(rank, unit.block);  // what was there before anything landed
     } else {
       chunk.symbol = at(rank, unit);
     }
+    me.left.insert(unit.id);
     EXPECT_NE(chunk.symbol, 0u);
     me.progress.sent(unit.id);
     members_[(rank + 1) % shape_.world]->inbox.push_back(chunk);
@@ -144,6 +154,7 @@ class PaperWorld {
         EXPECT_EQ(symbol & tensor, 0u) << "reduced twice";
         tensor |= symbol;
         EXPECT_EQ(tensor, all());
+        if (me.schedule.overtakes() && !shape_.restored) keep(me, unit);
         break;
       case Action::kStore:
         EXPECT_TRUE(shape_.pattern != Pattern::kAllReduce || symbol == all());
@@ -154,6 +165,15 @@ class PaperWorld {
     }
     me.progress.arrived(unit.id);
     return true;
+  }
+
+  // Where only so much room is for what is overwritten as upstream may be ahead.
+  static void keep(PaperRank& me, const Unit& unit) {
+    const uint64_t place = unit.step % me.schedule.depth();
+    const auto before = me.kept.find(place);
+    EXPECT_TRUE(before == me.kept.end() || me.left.contains(before->second))
+        << "overwritten before it has left";
+    me.kept[place] = unit.id;
   }
 
   std::mt19937_64 random_;
@@ -257,6 +277,28 @@ TEST_P(AllWorlds, CreditNeverDeadlocksInAnyOrder) {
   }
 }
 
+TEST(Schedule, MutualReducesEveryElementOnceOnBoth) {
+  for (const bool restored : {true, false}) {
+    for (uint64_t count : interesting_counts(2)) {
+      if (count > 1000) count *= 20;  // more steps than may be ahead
+      Shape shape{.pattern = Pattern::kMutual,
+                  .world = 2,
+                  .element_bytes = 4,
+                  .count = count,
+                  .block_bytes = {},
+                  .far = true,
+                  .restored = restored};
+      PaperWorld ranks(shape, count);
+      ASSERT_TRUE(ranks.run()) << count << " elements: it stands still";
+      for (uint32_t rank = 0; rank < 2; ++rank) {
+        PaperRank& member = ranks.member(rank);
+        EXPECT_EQ(bytes_written(member.schedule), one_stretch(0, 4 * count));
+        for (const auto& [place, symbol] : member.tensor) EXPECT_EQ(symbol, ranks.all());
+      }
+    }
+  }
+}
+
 TEST_P(AllWorlds, AllGatherBringsEveryBlockEverywhere) {
   const uint32_t world = GetParam();
   for (const uint64_t count : interesting_counts(world)) {
@@ -338,6 +380,24 @@ TEST_P(AllWorlds, AllReduceFinishesFromTheStartOn) {
   }
 }
 
+TEST(Schedule, MutualFinishesFromTheStartOn) {
+  const uint64_t count = 5 * 16384 + 3;
+  const Schedule schedule({.pattern = Pattern::kMutual,
+                           .rank = 1,
+                           .world = 2,
+                           .element_bytes = 4,
+                           .count = count,
+                           .block_bytes = {},
+                           .far = true});
+  auto cursor = schedule.first();
+  for (uint64_t units = 0; units < 6; ++units) {
+    EXPECT_EQ(schedule.finished(cursor), units * 16384);
+    schedule.advance(cursor);
+  }
+  EXPECT_TRUE(cursor.at_end);
+  EXPECT_EQ(schedule.finished(cursor), count);
+}
+
 // The picture in schedule.h: three ranks, three slices.
 TEST(Schedule, RunsAsDrawn) {
   const Schedule schedule(
@@ -391,7 +451,7 @@ TEST(Schedule, FarAwayChunksAreSmallAndMoreAreUnderWay) {
     EXPECT_EQ(schedule.slot_count(), schedule.depth() * (world - 2));
     EXPECT_LE(scratch, 34u << 20);
     EXPECT_GE(scratch, 12u << 20) << world;
-    EXPECT_EQ(schedule.credit({}), schedule.depth());
+    EXPECT_EQ(schedule.credit({}, {}), schedule.depth());
   }
 }
 
@@ -415,14 +475,29 @@ TEST(Schedule, FindsUnitsByTheirMarksAndNothingElse) {
   EXPECT_EQ(nothing.find(0, 0, 0), std::nullopt);
 }
 
+TEST(Schedule, MutualGrantsAllOfItWhereAllIsKept) {
+  Shape shape{.pattern = Pattern::kMutual,
+              .world = 2,
+              .element_bytes = 4,
+              .count = 1 << 26,
+              .block_bytes = {},
+              .far = true};
+  EXPECT_EQ(Schedule(shape).credit({}, {}), Schedule(shape).step_count());
+  shape.restored = false;
+  EXPECT_EQ(Schedule(shape).credit({}, {}), 256u) << "16 MiB";
+  EXPECT_EQ(Schedule(shape).credit({.step = 7}, {.step = 9}), 263u);
+  EXPECT_EQ(Schedule(shape).credit({.step = 9}, {.step = 7}), 263u);
+  EXPECT_EQ(Schedule(shape).credit({.step = 9}, {.at_end = true}), 265u);
+}
+
 TEST(Schedule, GrantsAllOfItWhereScratchDoesNotLimit) {
   Shape shape{.world = 2, .element_bytes = 4, .count = 1 << 24, .block_bytes = {}};
-  EXPECT_EQ(Schedule(shape).credit({}), Schedule(shape).step_count());
+  EXPECT_EQ(Schedule(shape).credit({}, {}), Schedule(shape).step_count());
   shape.world = 4;
-  EXPECT_EQ(Schedule(shape).credit({}), Schedule::kDepth);
-  EXPECT_EQ(Schedule(shape).credit({.step = 5}), 4 + Schedule::kDepth);
+  EXPECT_EQ(Schedule(shape).credit({}, {}), Schedule::kDepth);
+  EXPECT_EQ(Schedule(shape).credit({.step = 5}, {}), 4 + Schedule::kDepth);
   shape.pattern = Pattern::kAllGather;
-  EXPECT_EQ(Schedule(shape).credit({}), Schedule(shape).step_count());
+  EXPECT_EQ(Schedule(shape).credit({}, {}), Schedule(shape).step_count());
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ struct Call {
   std::vector<uint64_t> block_bytes;  // kTransfer
   uint64_t digest = 7;
   bool keep = false;
+  bool save = true;
   float scale = 1;  // of the values: with 1 all sums are exact
 };
 
@@ -264,7 +265,8 @@ class World {
     Memory memory{.spans = {},
                   .dtype = call.dtype,
                   .reduce = call.reduce,
-                  .contributors = static_cast<int>(size())};
+                  .contributors = static_cast<int>(size()),
+                  .save = call.save};
     for (Bytes& bytes : posted.memory) memory.spans.emplace_back(bytes);
     const size_t kept = posted.kept * element_bytes(call.dtype);
     if (kept > 0) memory.spans[0] = memory.spans[0].subspan(kept);
@@ -277,7 +279,8 @@ class World {
                 .world = size(),
                 .element_bytes = element_bytes(call.dtype),
                 .count = call.count,
-                .block_bytes = call.block_bytes};
+                .block_bytes = call.block_bytes,
+                .far = call.pattern == Pattern::kMutual};
     if (call.pattern == Pattern::kBroadcast) shape.rank = (rank + size() - call.root) % size();
     if (call.pattern == Pattern::kTransfer) {
       shape.rank = rank == call.root ? 0 : 1;
