@@ -5,23 +5,12 @@
 #include <netinet/in.h>
 
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "csrc/net/address.h"
 #include "csrc/net/descriptors.h"
 
 namespace pccl::net {
-namespace {
-
-std::optional<tcp_info> tcp_info_of(int fd) {
-  tcp_info info{};
-  socklen_t length = sizeof info;
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return std::nullopt;
-  return info;
-}
-
-}  // namespace
 
 std::string text(const Endpoint& endpoint) {
   const bool is_v6 = endpoint.host.find(':') != std::string::npos;
@@ -56,17 +45,17 @@ std::string Socket::peer_host() const { return peer_address(fd_).host(); }
 std::string Socket::local_host() const { return local_address(fd_).host(); }
 bool Socket::is_loopback() const { return peer_address(fd_).is_loopback(); }
 
-RoundTrip Socket::round_trip() const {
-  const auto info = tcp_info_of(fd_);
-  if (!info) return {};
-  const bool measured = info->tcpi_min_rtt != UINT32_MAX;
-  return {std::chrono::microseconds(info->tcpi_rtt),
-          std::chrono::microseconds(measured ? info->tcpi_min_rtt : 0)};
-}
-
-Segments Socket::segments() const {
-  const auto info = tcp_info_of(fd_);
-  return info ? Segments{info->tcpi_data_segs_out, info->tcpi_total_retrans} : Segments{};
+PathInfo Socket::path() const {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
+  const bool measured = info.tcpi_min_rtt != UINT32_MAX;
+  return {.smoothed = std::chrono::microseconds(info.tcpi_rtt),
+          .least = std::chrono::microseconds(measured ? info.tcpi_min_rtt : 0),
+          .segments = info.tcpi_data_segs_out,
+          .segments_again = info.tcpi_total_retrans,
+          .acknowledged = info.tcpi_bytes_acked,
+          .unsent = info.tcpi_notsent_bytes};
 }
 
 bool Socket::set_congestion(const std::string& name) const {

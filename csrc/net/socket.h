@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "csrc/base/clock.h"
-#include "csrc/base/round_trip.h"
+#include "csrc/base/path_info.h"
 #include "csrc/base/status.h"
 #include "csrc/net/loop.h"
 
@@ -40,8 +40,7 @@ class Socket {
   std::string peer_host() const;   // numeric address of the other end
   std::string local_host() const;  // numeric address of this end
   bool is_loopback() const;        // the other end is this machine's loopback
-  RoundTrip round_trip() const;
-  Segments segments() const;
+  PathInfo path() const;
   // On a long way: sends at the pace at which the other end can take it instead of in clumps, which
   // delay the acknowledgements of what comes back, and takes little more than fits. On a near one:
   // if `congestion`, none that paces, which costs half of what loopback carries.

@@ -11,11 +11,14 @@ constexpr Duration kWindowMin = std::chrono::milliseconds(100);
 // By so much a round trip varies even where nothing queues: hosts are busy, and acknowledge late.
 constexpr Duration kJitter = std::chrono::milliseconds(5);
 constexpr uint64_t kSegmentsPerLoss = 1000;
+constexpr int kLooksPerRoundTrip = 16;
+constexpr Duration kLookMin = std::chrono::milliseconds(2);
+constexpr Duration kLookMax = std::chrono::milliseconds(10);
 
 }  // namespace
 
 LinkTraffic::LinkTraffic(Duration way, uint32_t lanes, bool fixed)
-    : way_(way), choice_(lanes, fixed) {}
+    : way_(way), choice_(lanes, fixed), flight_(way) {}
 
 void LinkTraffic::add(Carrier& lane) {
   lanes_.push_back(&lane);
@@ -30,35 +33,35 @@ bool LinkTraffic::used(const Carrier& lane) const {
 
 bool LinkTraffic::chunk_sent(const Carrier& lane, Instant now) {
   if (!used(lane)) return false;
-  if (lane.idle()) {
+  if (lane.idle() && !held_) {
     window_.reset();
     return false;
   }
-  if (!window_) window_ = look(now, true);
+  if (!window_) window_ = begin_window(now, true);
   if (now - window_->at < std::max(kRoundTripsPerWindow * way_, kWindowMin)) return false;
-  const Look before = *std::exchange(window_, std::nullopt);
+  const Window before = *std::exchange(window_, std::nullopt);
   const bool all_busy = std::none_of(lanes_.begin(), lanes_.end(), [this](const Carrier* one) {
     return used(*one) && one->idle();
   });
-  if (!all_busy) return false;
-  window_ = look(now, false);
+  if (!all_busy && !held_) return false;
+  window_ = begin_window(now, false);
   if (before.finding_speed) return false;
   window_over(before, *window_);
   return true;
 }
 
-LinkTraffic::Look LinkTraffic::look(Instant now, bool finding_speed) const {
-  Look look{.at = now, .sent = {}, .finding_speed = finding_speed};
+LinkTraffic::Window LinkTraffic::begin_window(Instant now, bool finding_speed) const {
+  Window window{.at = now, .sent = {}, .finding_speed = finding_speed};
   for (const Carrier* lane : lanes_) {
-    look.sent.push_back(lane->bytes_sent());
-    const Segments segments = lane->segments();
-    look.segments.sent += segments.sent;
-    look.segments.again += segments.again;
+    window.sent.push_back(lane->bytes_sent());
+    const PathInfo path = lane->path();
+    window.segments += path.segments;
+    window.again += path.segments_again;
   }
-  return look;
+  return window;
 }
 
-void LinkTraffic::window_over(const Look& before, const Look& after) {
+void LinkTraffic::window_over(const Window& before, const Window& after) {
   const double seconds = to_seconds(after.at - before.at);
   std::vector<uint64_t> rates;
   for (size_t index = 0; index < lanes_.size(); ++index) {
@@ -69,10 +72,35 @@ void LinkTraffic::window_over(const Look& before, const Look& after) {
 }
 
 // More than a long way loses as a matter of course.
-bool LinkTraffic::loses(const Look& before, const Look& after) {
-  const uint32_t sent = after.segments.sent - before.segments.sent;
-  const uint32_t again = after.segments.again - before.segments.again;
+bool LinkTraffic::loses(const Window& before, const Window& after) {
+  const uint32_t sent = after.segments - before.segments;
+  const uint32_t again = after.again - before.again;
   return uint64_t{again} * kSegmentsPerLoss > sent;
+}
+
+// Half of the lanes that have something under way take longer than the round trip that counts.
+uint64_t LinkTraffic::look(Instant now) {
+  uint64_t acknowledged = 0;
+  std::vector<Duration> ways;
+  under_way_ = 0;
+  for (const Carrier* lane : lanes_) {
+    const PathInfo path = lane->path();
+    const uint64_t gone = path.acknowledged + path.unsent;
+    acknowledged += path.acknowledged;
+    if (lane->bytes_sent() <= gone) continue;
+    under_way_ += lane->bytes_sent() - gone;
+    ways.push_back(path.smoothed);
+  }
+  const auto middle = ways.begin() + static_cast<ptrdiff_t>(ways.size() / 2);
+  if (!ways.empty()) std::nth_element(ways.begin(), middle, ways.end());
+  flight_.look(now, acknowledged, ways.empty() ? Duration{0} : *middle,
+               std::exchange(held_, false));
+  const uint64_t window = flight_.window();
+  return window - std::min(window, under_way_);
+}
+
+Duration LinkTraffic::look_every() const {
+  return std::clamp(way_ / kLooksPerRoundTrip, kLookMin, kLookMax);
 }
 
 // Whether lanes in use take longer than they could, most of them; on which of the two ways it does
@@ -83,9 +111,9 @@ bool LinkTraffic::queues() const {
   Duration least{0};
   for (const Carrier* lane : lanes_) {
     if (!used(*lane)) continue;
-    const RoundTrip way = lane->round_trip();
-    ways.push_back(way.smoothed);
-    least = std::max(least, way.least);
+    const PathInfo path = lane->path();
+    ways.push_back(path.smoothed);
+    least = std::max(least, path.least);
   }
   std::sort(ways.begin(), ways.end());
   return ways[ways.size() / 2] > least + std::max(least / 8, kJitter);

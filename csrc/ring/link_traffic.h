@@ -1,6 +1,7 @@
 // LinkTraffic: what the lanes of one link to a far neighbour carry, and what follows from it: which
-// of them rest (LaneChoice). It cuts the time in which nothing but the network holds us up into
-// windows of a few round trips. Belongs to the data loop.
+// of them rest (LaneChoice), and how much may be under way (Flight). For the former it cuts the
+// time in which nothing but the network holds us up into windows of a few round trips. Belongs to
+// the data loop.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,8 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
-#include "csrc/base/round_trip.h"
+#include "csrc/base/path_info.h"
+#include "csrc/ring/flight.h"
 #include "csrc/ring/lane_choice.h"
 
 namespace pccl::ring {
@@ -19,8 +21,7 @@ class Carrier {
   virtual ~Carrier() = default;
   virtual bool idle() const = 0;  // sends no chunk
   virtual uint64_t bytes_sent() const = 0;
-  virtual RoundTrip round_trip() const = 0;
-  virtual Segments segments() const = 0;
+  virtual PathInfo path() const = 0;
 };
 
 class LinkTraffic {
@@ -33,29 +34,39 @@ class LinkTraffic {
   // A chunk has left on this lane, and perhaps another has begun. True: a window is over, and
   // resting() may be another.
   bool chunk_sent(const Carrier& lane, Instant now);
+  // Chunks wait for the next look.
+  void hold() { held_ = true; }
+  // Every look_every() while anything is under way. Chunks of so many bytes may leave until the
+  // next; nothing: nothing is under way, nor waits, and this need not be asked until it is.
+  uint64_t look(Instant now);
+  bool under_way() const { return held_ || under_way_ > 0; }
+  Duration look_every() const;
   // A bit for each lane that rests, in the order of add().
   protocol::LaneBits resting() const { return choice_.resting(); }
   // For the next link to the same peer.
   uint32_t lanes_wanted() const { return choice_.wanted(); }
 
  private:
-  struct Look {
+  struct Window {
     Instant at;
-    std::vector<uint64_t> sent;  // by each lane
-    Segments segments{};         // of all
-    bool finding_speed = false;  // what comes until the next look does not count
+    std::vector<uint64_t> sent;        // by each lane
+    uint32_t segments = 0, again = 0;  // of all
+    bool finding_speed = false;        // what comes until the next one does not count
   };
 
   bool used(const Carrier& lane) const;
-  Look look(Instant now, bool finding_speed) const;
-  void window_over(const Look& before, const Look& after);
+  Window begin_window(Instant now, bool finding_speed) const;
+  void window_over(const Window& before, const Window& after);
   bool queues() const;
-  static bool loses(const Look& before, const Look& after);
+  static bool loses(const Window& before, const Window& after);
 
   const Duration way_;
   LaneChoice choice_;
+  Flight flight_;
   std::vector<Carrier*> lanes_;
-  std::optional<Look> window_;  // since then all lanes in use have always had something to send
+  bool held_ = false;
+  uint64_t under_way_ = 0;
+  std::optional<Window> window_;  // since then all lanes in use have always had something to send
 };
 
 }  // namespace pccl::ring

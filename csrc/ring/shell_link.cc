@@ -117,13 +117,7 @@ bool ShellLink::tick() {
   return !silence_.too_long();
 }
 
-RoundTrip ShellLink::round_trip() const {
-  return lane_ == nullptr ? RoundTrip{} : lane_->socket().round_trip();
-}
-
-Segments ShellLink::segments() const {
-  return lane_ == nullptr ? Segments{} : lane_->socket().segments();
-}
+PathInfo ShellLink::path() const { return lane_ == nullptr ? PathInfo{} : lane_->socket().path(); }
 
 void ShellLink::suit(net::Way way, const std::string& congestion) {
   if (lane_ == nullptr) return;

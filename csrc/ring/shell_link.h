@@ -72,8 +72,7 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
   // Carrier. Zeros if it is closed.
   bool idle() const override { return lane_ == nullptr || lane_->idle(); }
   uint64_t bytes_sent() const override { return counters().bytes_sent; }
-  RoundTrip round_trip() const override;
-  Segments segments() const override;
+  PathInfo path() const override;
 
   // FrameSink
   void on_frame(const net::FrameHeader& header) override;

@@ -16,11 +16,18 @@ constexpr Duration kTurn = milliseconds(10);
 struct FakeLane : Carrier {
   bool idle() const override { return is_idle; }
   uint64_t bytes_sent() const override { return sent; }
-  RoundTrip round_trip() const override { return {smoothed, kOcean}; }
-  Segments segments() const override { return {static_cast<uint32_t>(sent >> 10), lost}; }
+  PathInfo path() const override {
+    return {.smoothed = smoothed,
+            .least = kOcean,
+            .segments = static_cast<uint32_t>(sent >> 10),
+            .segments_again = lost,
+            .acknowledged = acknowledged,
+            .unsent = unsent};
+  }
 
   bool is_idle = false;
-  uint64_t sent = 0;
+  uint64_t sent = 0, acknowledged = 0;
+  uint32_t unsent = 0;
   Duration smoothed = kOcean;
   uint32_t lost = 0;
 };
@@ -87,6 +94,36 @@ TEST(LinkTraffic, WaitsWhereMuchIsLost) {
     link.carry(5 * kOcean);
     EXPECT_EQ(link.used(), much ? 4 : 8);
   }
+}
+
+TEST(LinkTraffic, ALaneThatIsHeldUpDoesNotEndTheWindow) {
+  Link link(4);
+  link.carry(7 * kOcean);
+  link.lanes[1].is_idle = true;
+  link.traffic.hold();
+  EXPECT_FALSE(link.traffic.chunk_sent(link.lanes[1], link.now));
+  EXPECT_GE(link.carry(3 * kOcean), 1);
+}
+
+TEST(LinkTraffic, AllowsWhatIsNotUnderWayOfItsWindow) {
+  Link link(4);
+  EXPECT_EQ(link.traffic.look(link.now), 4u << 20);
+  EXPECT_FALSE(link.traffic.under_way());
+  link.lanes[0].sent = 1 << 20;
+  link.lanes[1].sent = 3 << 20;
+  link.lanes[1].acknowledged = 1 << 20;
+  link.lanes[1].unsent = 1 << 19;
+  EXPECT_EQ(link.traffic.look(link.now), (4u << 20) - (5u << 19));
+  EXPECT_TRUE(link.traffic.under_way());
+  link.lanes[2].sent = 2 << 20;
+  EXPECT_EQ(link.traffic.look(link.now), 0u);
+  for (FakeLane& lane : link.lanes) lane.acknowledged = lane.sent;
+  EXPECT_EQ(link.traffic.look(link.now), 4u << 20);
+  EXPECT_FALSE(link.traffic.under_way());
+  link.traffic.hold();
+  EXPECT_TRUE(link.traffic.under_way());
+  link.traffic.look(link.now);
+  EXPECT_FALSE(link.traffic.under_way());
 }
 
 TEST(LinkTraffic, UsesNoMoreWhereSomethingQueues) {

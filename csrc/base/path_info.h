@@ -1,0 +1,20 @@
+// PathInfo: what the system knows of a TCP connection's way.
+#pragma once
+
+#include <cstdint>
+
+#include "csrc/base/clock.h"
+
+namespace pccl {
+
+// All zero if it knows nothing, or nothing yet.
+struct PathInfo {
+  Duration smoothed{0}, least{0};  // round trips: of late, and the least of all
+  // Segments with data that were sent since it opened, and how many of them again. They wrap
+  // around.
+  uint32_t segments = 0, segments_again = 0;
+  uint64_t acknowledged = 0;  // bytes, since it opened
+  uint32_t unsent = 0;        // bytes that the system has taken and not sent yet
+};
+
+}  // namespace pccl
