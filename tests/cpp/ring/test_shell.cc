@@ -112,15 +112,18 @@ class Group {
   Member& at(uint32_t rank) { return *members_[rank]; }
   uint32_t size() const { return static_cast<uint32_t>(members_.size()); }
 
-  void post_sum(uint32_t rank, OpKey op, std::vector<float>& tensor) {
+  void post_sum(uint32_t rank, OpKey op, std::vector<float>& tensor,
+                Pattern pattern = Pattern::kAllReduce) {
     Task task{.epoch = Epoch{1},
               .op = op,
               .digest = 5,
-              .shape = {.rank = rank,
+              .shape = {.pattern = pattern,
+                        .rank = rank,
                         .world = size(),
                         .element_bytes = 4,
                         .count = tensor.size(),
-                        .block_bytes = {}},
+                        .block_bytes = {},
+                        .far = pattern == Pattern::kMutual},
               .upstream = id((rank + size() - 1) % size()),
               .downstream = id((rank + 1) % size())};
     at(rank).shell().post(std::move(task), {.spans = {std::as_writable_bytes(std::span(tensor))}});
@@ -234,7 +237,8 @@ TEST(Shell, AFarLinkHasAllLanesAndUsesSome) {
     std::vector<std::vector<float>> tensors;
     for (uint32_t rank = 0; rank < 2; ++rank) {
       tensors.emplace_back(kCount, static_cast<float>(rank + number));
-      group.post_sum(rank, op, tensors[rank]);
+      const Pattern pattern = number % 2 == 0 ? Pattern::kAllReduce : Pattern::kMutual;
+      group.post_sum(rank, op, tensors[rank], pattern);
     }
     for (uint32_t rank = 0; rank < 2; ++rank) {
       ASSERT_TRUE(group.at(rank).transferred(op));
