@@ -153,8 +153,10 @@ Status Epochs::take_over(const protocol::Resume& resume) {
 
 // ---- From the group ----
 
-// In every other phase a new epoch is on its way.
+// While members are gathered this is not known to those who had resumed before; in every other phase
+// a new epoch is on its way.
 void Epochs::renew() {
+  disturbed_while_gathering_ |= phase_ == Phase::kGathering;
   if (phase_ == Phase::kActive || phase_ == Phase::kDraining) ask();
 }
 
@@ -481,7 +483,7 @@ Epochs::Turn Epochs::go_on() {
   const bool over = told_.current.end.has_value();
   if (!over) rebuild_verdicts();
   enter(over ? Phase::kBroken : Phase::kActive);
-  bool disturbed = !over && !lost_.empty();
+  bool disturbed = !over && (!lost_.empty() || disturbed_while_gathering_);
   for (const auto& [peer, resume] : gathered_) {
     if (over || resume.epoch != current()) continue;
     disturbed |= resume.disturbed;

@@ -166,6 +166,7 @@ class Epochs {
   bool asked_ = false;      // Ask was sent
   std::map<PeerId, protocol::Report> reports_;
   std::map<PeerId, protocol::Resume> gathered_;
+  bool disturbed_while_gathering_ = false;  // a link was made anew
 };
 
 const char* text(Epochs::Phase phase);

@@ -13,8 +13,9 @@ struct PathInfo {
   // Segments with data that were sent since it opened, and how many of them again. They wrap
   // around.
   uint32_t segments = 0, segments_again = 0;
-  uint64_t acknowledged = 0;  // bytes, since it opened
-  uint32_t unsent = 0;        // bytes that the system has taken and not sent yet
+  uint32_t segments_delivered = 0;  // likewise: that have arrived, in whatever order
+  uint32_t segments_under_way = 0;  // neither arrived nor lost, as far as one can know
+  uint32_t segment_bytes = 0;       // of payload, of a full one
 };
 
 }  // namespace pccl

@@ -50,9 +50,11 @@ Status OpBuffers::reserve() {
     if (exchanges) std::memcpy(slot(schedule_.shape().rank), tensor().data(), tensor().size());
     return {};
   }
+  const std::string scratch =
+      std::to_string(scratch_bytes + (memory_.save ? 0 : saved_bytes())) + " bytes of scratch";
+  if (!memory_.save) return {Code::kSystem, "no memory for " + scratch + "; free some", {}};
   return {Code::kSystem,
-          "no memory for " + std::to_string(scratch_bytes) + " bytes of scratch and " +
-              std::to_string(saved_bytes()) +
+          "no memory for " + scratch + " and " + std::to_string(saved_bytes()) +
               " bytes to restore the tensor from if the operation fails; free some, use smaller "
               "tensors, or give up restoring with PCCL_RESTORE=off"};
 }

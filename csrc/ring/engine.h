@@ -46,7 +46,7 @@ class Engine {
     std::function<void(Epoch, OpKey)> on_drained;
     // The other side broke a rule: close the link; link_down() follows, or comes from inside this.
     std::function<void(PeerId, const std::string& why)> on_fail_link;
-    // Needed where allow() is called: chunks wait for the next of these.
+    // Needed where allow() is called: chunks wait for the next call of it.
     std::function<void(PeerId)> on_held = {};
     // kSystem: no memory for it here. It must be ended as any other.
     std::function<void(Epoch, OpKey, Status why)> on_failed;

@@ -21,39 +21,44 @@ class Flight {
   // `way`: there and back, where nothing queues.
   explicit Flight(Duration way);
 
-  // Now, and every so often while anything is under way. `acknowledged`: bytes since the link is
-  // up; `round_trip`: as it is now; `held`: what could have been sent had to wait for the window
-  // since the last look.
-  void look(Instant now, uint64_t acknowledged, Duration round_trip, bool held);
+  struct Look {
+    Instant at;
+    uint64_t delivered = 0;  // bytes, since the link is up
+    uint64_t under_way = 0;  // bytes
+    Duration round_trip{0};  // as it is now; 0: nothing is under way
+    bool held = false;       // what could have been sent has waited for the window
+  };
+  // At the beginning, and every so often while anything is under way.
+  void look(const Look& look);
   uint64_t window() const;
 
  private:
-  // The best of two spans of time, the one that is over and the one of now: nothing counts for
-  // ever.
+  // The best of the span of time that is over and of the one of now.
   template <typename T>
   struct Lately {
     T before, now;
     void turn(T first) { before = std::exchange(now, first); }
   };
-  struct Look {
-    Instant at;
-    uint64_t acknowledged = 0;
-  };
 
-  void measure_rate(Instant now, bool held);
-  void measure_way(Instant now, Duration round_trip);
+  void measure_way(const Look& look);
+  void measure_rate(const Look& look);
+  void find_queue(const Look& look);
   Duration least() const;
+  double rate() const;
+
+  static constexpr Duration kFar = Duration::max();
 
   const Duration way_;
   const Duration span_;                      // over which a rate is measured
-  std::deque<Look> looks_;                   // those of the last span, and one before
+  std::deque<Look> looks_;                   // those of the last span or two, and one before
+  Duration interval_{0};                     // between the last two of them
   Lately<double> rate_{0, 0};                // the greatest: bytes per second
-  Duration held_for_{0};                     // since rate_ turned
+  Duration held_for_{0};                     // since it turned: a rate counts until then
   Lately<Duration> round_trip_{kFar, kFar};  // the least
-  std::optional<Instant> turned_;            // round_trip_
-  bool found_ = false;                       // a queue: the way is full
-
-  static constexpr Duration kFar = Duration::max();
+  std::optional<Instant> turned_;            // when it did
+  Instant draining_until_{};                 // so that there is none of our own in it
+  uint32_t queued_looks_ = 0;                // in a row
+  double found_rate_ = 0;                    // when a queue was found: the way is full. 0: not yet
 };
 
 }  // namespace pccl::ring

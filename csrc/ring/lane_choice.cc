@@ -39,9 +39,8 @@ void LaneChoice::window(std::span<const uint64_t> rates, Signs signs) {
     more_.left = std::max(more_.left, kWindowsToRecover);
   if (slow_ == slow_before) {
     const auto usable = up - static_cast<uint32_t>(std::popcount(slow_));
-    const bool tries = trial_.instead_of > 0;
-    if (tries) judge(rate, signs);
-    if (!tries || (trial_.instead_of == 0 && signs.free())) consider(rate, usable, signs);
+    const bool go_on = trial_.instead_of == 0 || (judge(rate, signs) && signs.free());
+    if (go_on) consider(rate, usable, signs);
   } else if (trial_.instead_of > 0) {  // it was about other lanes
     Patience& patience = wanted_ > trial_.instead_of ? more_ : fewer_;
     patience.left = patience.after;
@@ -81,15 +80,15 @@ void LaneChoice::leave_out_slow(std::span<const uint64_t> rates) {
   }
 }
 
-void LaneChoice::judge(uint64_t rate, Signs signs) {
+bool LaneChoice::judge(uint64_t rate, Signs signs) {
   const bool was_for_more = wanted_ > trial_.instead_of;
   const uint32_t windows = ++trial_.windows;
   // Beyond doubt, though they may not have found their speed.
   const bool clear =
       was_for_more && signs.free() && windows > 1 && rate * 4 > trial_.rate_before * 5;
-  if (windows <= kWindowsToSettle && !clear) return;
+  if (windows <= kWindowsToSettle && !clear) return false;
   trial_.rates += rate;
-  if (windows < kWindowsToSettle + kWindowsToJudge && !clear) return;
+  if (windows < kWindowsToSettle + kWindowsToJudge && !clear) return false;
   const uint64_t now = trial_.rates / kWindowsToJudge;
   Patience& patience = was_for_more ? more_ : fewer_;
   // More must bring a twentieth; fewer may cost next to nothing.
@@ -103,6 +102,7 @@ void LaneChoice::judge(uint64_t rate, Signs signs) {
     patience.after = std::min(2 * patience.after, kPatienceMax);
   }
   trial_ = {};
+  return pays;
 }
 
 void LaneChoice::consider(uint64_t rate, uint32_t usable, Signs signs) {

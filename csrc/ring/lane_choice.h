@@ -49,7 +49,7 @@ class LaneChoice {
 
   bool settled(uint32_t lane) const;
   void leave_out_slow(std::span<const uint64_t> rates);
-  void judge(uint64_t rate, Signs signs);
+  bool judge(uint64_t rate, Signs signs);  // true: it is over, and its lanes stay
   void consider(uint64_t rate, uint32_t usable, Signs signs);
   void remember(uint64_t rate);
   void begin(uint32_t wanted, uint64_t rate);

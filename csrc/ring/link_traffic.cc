@@ -22,6 +22,7 @@ LinkTraffic::LinkTraffic(Duration way, uint32_t lanes, bool fixed)
 
 void LinkTraffic::add(Carrier& lane) {
   lanes_.push_back(&lane);
+  seen_.push_back({lane.bytes_sent(), lane.path().segments_delivered, 0});
   choice_.set_up(static_cast<uint32_t>(lanes_.size()));
   window_.reset();
 }
@@ -68,7 +69,9 @@ void LinkTraffic::window_over(const Window& before, const Window& after) {
     const auto bytes = static_cast<double>(after.sent[index] - before.sent[index]);
     rates.push_back(static_cast<uint64_t>(bytes / seconds));
   }
-  choice_.window(rates, {queues(), loses(before, after)});
+  // Where the window is what holds it up, more lanes are no help, whatever it holds up.
+  const bool held = std::exchange(held_in_window_, false);
+  choice_.window(rates, {held || queues(), loses(before, after)});
 }
 
 // More than a long way loses as a matter of course.
@@ -78,25 +81,30 @@ bool LinkTraffic::loses(const Window& before, const Window& after) {
   return uint64_t{again} * kSegmentsPerLoss > sent;
 }
 
-// Half of the lanes that have something under way take longer than the round trip that counts.
 uint64_t LinkTraffic::look(Instant now) {
-  uint64_t acknowledged = 0;
-  std::vector<Duration> ways;
+  ways_.clear();
   under_way_ = 0;
-  for (const Carrier* lane : lanes_) {
-    const PathInfo path = lane->path();
-    const uint64_t gone = path.acknowledged + path.unsent;
-    acknowledged += path.acknowledged;
-    if (lane->bytes_sent() <= gone) continue;
-    under_way_ += lane->bytes_sent() - gone;
-    ways.push_back(path.smoothed);
-  }
-  const auto middle = ways.begin() + static_cast<ptrdiff_t>(ways.size() / 2);
-  if (!ways.empty()) std::nth_element(ways.begin(), middle, ways.end());
-  flight_.look(now, acknowledged, ways.empty() ? Duration{0} : *middle,
-               std::exchange(held_, false));
+  for (size_t index = 0; index < lanes_.size(); ++index) look_at(*lanes_[index], seen_[index]);
+  // Half of those that have something under way take longer.
+  const auto middle = ways_.begin() + static_cast<ptrdiff_t>(ways_.size() / 2);
+  if (!ways_.empty()) std::nth_element(ways_.begin(), middle, ways_.end());
+  const Duration way = ways_.empty() ? Duration{0} : *middle;
+  flight_.look({now, delivered_, under_way_, way, std::exchange(held_, false)});
   const uint64_t window = flight_.window();
   return window - std::min(window, under_way_);
+}
+
+// One that had nothing under way, and was given nothing, is as it was.
+void LinkTraffic::look_at(const Carrier& lane, Seen& seen) {
+  const uint64_t sent = lane.bytes_sent();
+  if (seen.under_way == 0 && sent == seen.sent) return;
+  const PathInfo path = lane.path();
+  const uint32_t delivered = path.segments_delivered - seen.delivered;  // it wraps around
+  delivered_ += uint64_t{delivered} * path.segment_bytes;
+  seen = {sent, path.segments_delivered, uint64_t{path.segments_under_way} * path.segment_bytes};
+  if (seen.under_way == 0) return;
+  under_way_ += seen.under_way;
+  ways_.push_back(path.smoothed);
 }
 
 Duration LinkTraffic::look_every() const {

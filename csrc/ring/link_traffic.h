@@ -35,9 +35,9 @@ class LinkTraffic {
   // resting() may be another.
   bool chunk_sent(const Carrier& lane, Instant now);
   // Chunks wait for the next look.
-  void hold() { held_ = true; }
-  // Every look_every() while anything is under way. Chunks of so many bytes may leave until the
-  // next; nothing: nothing is under way, nor waits, and this need not be asked until it is.
+  void hold() { held_ = held_in_window_ = true; }
+  // At the first chunk, and every look_every() while under_way(): chunks of so many bytes may leave
+  // until the next look.
   uint64_t look(Instant now);
   bool under_way() const { return held_ || under_way_ > 0; }
   Duration look_every() const;
@@ -60,12 +60,23 @@ class LinkTraffic {
   bool queues() const;
   static bool loses(const Window& before, const Window& after);
 
+  // A lane as the last look has found it.
+  struct Seen {
+    uint64_t sent = 0;
+    uint32_t delivered = 0;  // segments
+    uint64_t under_way = 0;  // bytes
+  };
+  void look_at(const Carrier& lane, Seen& seen);
+
   const Duration way_;
   LaneChoice choice_;
   Flight flight_;
   std::vector<Carrier*> lanes_;
+  std::vector<Seen> seen_;
   bool held_ = false;
-  uint64_t under_way_ = 0;
+  bool held_in_window_ = false;
+  uint64_t under_way_ = 0, delivered_ = 0;  // bytes
+  std::vector<Duration> ways_;
   std::optional<Window> window_;  // since then all lanes in use have always had something to send
 };
 

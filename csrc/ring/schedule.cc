@@ -30,6 +30,8 @@ static_assert(kChunkBytesPair <= protocol::kChunkBytesMax &&
 // Far away, as many steps may be under way as this much scratch holds; more would only wait.
 constexpr uint64_t kScratchBytesFar = 16u << 20;
 constexpr uint64_t kDepthMax = 256;
+// Of a mutual all-reduce that is not restored: one direction may be so far ahead of the other.
+constexpr uint64_t kAheadBytes = 32u << 20;
 
 uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
 uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
@@ -92,9 +94,10 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
   rounds_ = shape_.pattern == Pattern::kAllReduce   ? 2 * (shape_.world - 1)
             : shape_.pattern == Pattern::kAllGather ? shape_.world - 1
                                                     : 1;
-  const uint64_t slots = overtakes() ? 1 : slots_per_step();
-  if (shape_.far && slots > 0) {
-    const uint64_t step_bytes = slots * chunk_bytes_;
+  if (overtakes()) {
+    depth_ = static_cast<uint32_t>(std::min(kAheadBytes / chunk_bytes_, step_count()));
+  } else if (shape_.far && slots_per_step() > 0) {
+    const uint64_t step_bytes = uint64_t{slots_per_step()} * chunk_bytes_;
     const uint64_t most = std::min(kScratchBytesFar / step_bytes, step_count());
     depth_ = static_cast<uint32_t>(std::clamp<uint64_t>(most, kDepth, kDepthMax));
   }
@@ -107,8 +110,8 @@ bool Schedule::in_ring() const {
 uint32_t Schedule::block_count() const {
   PCCL_DCHECK(shape_.pattern != Pattern::kAllReduce && shape_.pattern != Pattern::kExchange);
   if (shape_.pattern == Pattern::kAllGather) return shape_.world;
-  return shape_.pattern == Pattern::kBroadcast ? 1
-                                               : static_cast<uint32_t>(shape_.block_bytes.size());
+  return shape_.pattern == Pattern::kTransfer ? static_cast<uint32_t>(shape_.block_bytes.size())
+                                              : 1;
 }
 
 uint64_t Schedule::block_bytes(uint32_t block) const {

@@ -52,8 +52,8 @@ struct Shape {
   std::vector<uint64_t> block_bytes;  // kTransfer only: the size of each block
   // It takes long from one member to the next: chunks are smaller and more of them are under way.
   bool far = false;
-  // kMutual: what is overwritten is kept until it has been sent, and no longer. Each end for
-  // itself.
+  // kMutual: all that is overwritten is kept until the end; else only until it has been sent. Each
+  // member for itself.
   bool restored = true;
 };
 
@@ -146,7 +146,7 @@ class Schedule {
   uint32_t slots_per_step() const;
 
   Shape shape_;
-  uint64_t block_stride_ = 0;  // kAllGather, kBroadcast: bytes of a block
+  uint64_t block_stride_ = 0;  // kAllGather, kBroadcast, kMutual: bytes of a block
   uint64_t total_bytes_ = 0;   // of all blocks
   uint32_t chunk_bytes_ = 64;
   uint32_t last_chunk_bytes_ = 64;  // kAllReduce: in the last slice

@@ -249,10 +249,13 @@ void Shell::Inside::carry(Link& link, ShellLink& lane) {
   if (!link.traffic) return;
   link.traffic->add(lane);
   lane.watch([this, &link](const ShellLink& sent) {
-    if (!link.looking) look_at(sent.peer(), link);
-    if (!link.traffic->chunk_sent(sent, monotonic_now())) return;
-    learnt[sent.peer()] = link.traffic->lanes_wanted();
-    engine.rest(sent.peer(), link.traffic->resting());
+    const PeerId peer = sent.peer();
+    if (link.traffic->chunk_sent(sent, monotonic_now())) {
+      learnt[peer] = link.traffic->lanes_wanted();
+      engine.rest(peer, link.traffic->resting());
+    }
+    const auto at = links.find(peer);  // a chunk that begins may end the link
+    if (at != links.end() && !at->second.looking) look_at(peer, at->second);
   });
 }
 

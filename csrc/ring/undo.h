@@ -1,8 +1,9 @@
-// Undo: the saved bytes of one operation. What an operation overwrites is copied here first, to the
-// same place in a row of its own, so that a failed operation leaves no trace (promise P2). Each
-// stretch of the row is written by one unit of the schedule, from its start on: how far each has
-// come says exactly what was overwritten, a chunk cut in the middle included. Belongs to the thread
-// that lands the bytes.
+// Undo: the saved bytes of one operation. What an operation overwrites is copied here first, to a
+// row of its own, so that a failed operation leaves no trace (promise P2). Each unit of the
+// schedule writes its stretch from the start on: how far each has come says exactly what was
+// overwritten, a chunk cut in the middle included. Where nothing is restored the row is short, and
+// a stretch is written again once what was there has been sent. Belongs to the thread that lands
+// the bytes.
 #pragma once
 
 #include <cstddef>

@@ -137,6 +137,22 @@ TEST_F(Restart, WhatSomebodyHasFrozenIsDecidedAnew) {
                    "a < EpochStart 2.1 [a b] joined []", "b < EpochStart 2.1 [a b] joined []"}));
 }
 
+// Who had come back before that has not said that it is disturbed.
+TEST_F(Restart, WhatWasOnALinkThatWasMadeAnewMeanwhileIsGone) {
+  h.found({"a", "b", "c"});
+  h.restart();
+  h.come_back("a", resume("a", {{0, OpState::kNotDone}}));
+  h.come_back("b", resume("b", {{0, OpState::kNotDone}}));
+  using protocol::LinkState;
+  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUp, "", 1});
+  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 1});
+  h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUp, "", 2});
+  h.story();
+  h.come_back("c", resume("c", {{0, OpState::kNotDone}}));
+  EXPECT_EQ(h.story(),
+            (Lines{"c < Resumed", "a < Ask lost []", "b < Ask lost []", "c < Ask lost []"}));
+}
+
 TEST_F(Restart, WhatWasDurableIsToldToWhoeverMissedIt) {
   h.found({"a", "b"});
   begin(0);

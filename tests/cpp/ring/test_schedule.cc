@@ -280,7 +280,7 @@ TEST_P(AllWorlds, CreditNeverDeadlocksInAnyOrder) {
 TEST(Schedule, MutualReducesEveryElementOnceOnBoth) {
   for (const bool restored : {true, false}) {
     for (uint64_t count : interesting_counts(2)) {
-      if (count > 1000) count *= 20;  // more steps than may be ahead
+      if (count > 1000) count *= 40;  // more steps than may be ahead
       Shape shape{.pattern = Pattern::kMutual,
                   .world = 2,
                   .element_bytes = 4,
@@ -484,10 +484,10 @@ TEST(Schedule, MutualGrantsAllOfItWhereAllIsKept) {
               .far = true};
   EXPECT_EQ(Schedule(shape).credit({}, {}), Schedule(shape).step_count());
   shape.restored = false;
-  EXPECT_EQ(Schedule(shape).credit({}, {}), 256u) << "16 MiB";
-  EXPECT_EQ(Schedule(shape).credit({.step = 7}, {.step = 9}), 263u);
-  EXPECT_EQ(Schedule(shape).credit({.step = 9}, {.step = 7}), 263u);
-  EXPECT_EQ(Schedule(shape).credit({.step = 9}, {.at_end = true}), 265u);
+  EXPECT_EQ(Schedule(shape).credit({}, {}), 512u) << "32 MiB";
+  EXPECT_EQ(Schedule(shape).credit({.step = 7}, {.step = 9}), 519u);
+  EXPECT_EQ(Schedule(shape).credit({.step = 9}, {.step = 7}), 519u);
+  EXPECT_EQ(Schedule(shape).credit({.step = 9}, {.at_end = true}), 521u);
 }
 
 TEST(Schedule, GrantsAllOfItWhereScratchDoesNotLimit) {
