@@ -13,9 +13,6 @@ struct PathInfo {
   // Segments with data that were sent since it opened, and how many of them again. They wrap
   // around.
   uint32_t segments = 0, segments_again = 0;
-  uint32_t segments_delivered = 0;  // likewise: that have arrived, in whatever order
-  uint32_t segments_under_way = 0;  // neither arrived nor lost, as far as one can know
-  uint32_t segment_bytes = 0;       // of payload, of a full one
 };
 
 }  // namespace pccl

@@ -4,8 +4,6 @@
 #include <linux/tcp.h>  // the system's own: it knows tcpi_min_rtt
 #include <netinet/in.h>
 
-#include <algorithm>
-#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -52,19 +50,10 @@ PathInfo Socket::path() const {
   socklen_t length = sizeof info;
   if (getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
   const bool measured = info.tcpi_min_rtt != UINT32_MAX;
-  const uint32_t gone = info.tcpi_sacked + info.tcpi_lost;
-  // Before Linux 4.18 only those count that have arrived in their order.
-  const bool counted = length >= offsetof(tcp_info, tcpi_delivered) + sizeof info.tcpi_delivered;
-  const auto in_order = info.tcpi_bytes_acked / std::max(info.tcpi_snd_mss, 1u);
-  const uint32_t delivered = counted ? info.tcpi_delivered : static_cast<uint32_t>(in_order);
   return {.smoothed = std::chrono::microseconds(info.tcpi_rtt),
           .least = std::chrono::microseconds(measured ? info.tcpi_min_rtt : 0),
           .segments = info.tcpi_data_segs_out,
-          .segments_again = info.tcpi_total_retrans,
-          .segments_delivered = delivered,
-          .segments_under_way =
-              info.tcpi_unacked + info.tcpi_retrans - std::min(gone, info.tcpi_unacked),
-          .segment_bytes = info.tcpi_snd_mss};
+          .segments_again = info.tcpi_total_retrans};
 }
 
 bool Socket::set_congestion(const std::string& name) const {

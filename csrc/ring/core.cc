@@ -96,14 +96,6 @@ void RingCore::on(const LanesRest& event, Effects& effects) {
   serve(event.peer, *link, effects);
 }
 
-void RingCore::on(const Allowed& event, Effects& effects) {
-  Link* const link = find_link(event.peer);
-  if (link == nullptr) return;
-  link->allowed = event.bytes;
-  link->held = false;
-  serve(event.peer, *link, effects);
-}
-
 bool RingCore::rests(const Link& link, uint32_t lane) const {
   return ((link.resting >> lane) & 1) != 0;
 }
@@ -341,17 +333,6 @@ std::optional<uint32_t> RingCore::free_lane(const Link& link) const {
   return any;
 }
 
-// They take turns: none that could carry as much as the others is left behind.
-std::optional<uint32_t> RingCore::lane_for_chunk(const Link& link) const {
-  const auto lanes = static_cast<uint32_t>(link.lanes.size());
-  for (uint32_t turn = 0; turn < lanes; ++turn) {
-    const uint32_t index = (link.next_lane + turn) % lanes;
-    const bool free = link.lanes[index].sending.operation == nullptr && !rests(link, index);
-    if (free && ready(link, link.lanes[index])) return index;
-  }
-  return std::nullopt;
-}
-
 void RingCore::enqueue(Operation& operation, Effects& effects) {
   if (operation.queued || !operation.can_send()) return;
   Link* const link = find_link(operation.task.downstream);
@@ -362,13 +343,8 @@ void RingCore::enqueue(Operation& operation, Effects& effects) {
 
 void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
   while (!link.queue.empty()) {
-    const auto index = lane_for_chunk(link);
-    if (!index) return;
-    if (link.allowed == 0) {
-      if (!std::exchange(link.held, true)) effects.push_back(Held{peer});
-      return;
-    }
-    link.next_lane = *index + 1;
+    const auto index = free_lane(link);
+    if (!index || link.lanes[*index].sending.operation != nullptr || rests(link, *index)) return;
     Operation& operation = link.queue.pop();
     const uint64_t id = operation.progress.take();
     link.lanes[*index].sending = {&operation, id};
@@ -379,7 +355,6 @@ void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
     header.block = unit.block;
     header.slice = unit.slice;
     header.length = unit.bytes;
-    if (link.allowed != UINT64_MAX) link.allowed -= std::min<uint64_t>(link.allowed, unit.bytes);
     effects.push_back(SendChunk{{peer, *index}, header, operation.task.handle, unit});
   }
 }

@@ -4,8 +4,8 @@
 //  (1) a chunk leaves only against credit of the neighbour that has posted the same operation with
 //      the same digest;
 //  (2) a link has lanes, which carry one chunk at a time each way: whichever is free, and is not to
-//      rest, takes the next of the oldest operation that can send, as long as more is allowed on the
-//      link; one that cannot holds up no other;
+//      rest, takes the next of the oldest operation that can send; one that cannot holds up no
+//      other;
 //  (3) nothing of an epoch leaves on a lane before both ends have said Open for it there; frames of
 //      older epochs, and of operations that have ended here, are discarded;
 //  (4) an ended operation is drained in the same step: landings revoked, the chunk being sent
@@ -56,10 +56,6 @@ struct LanesRest {  // these carry no further chunk of ours, all others do
   PeerId peer;
   protocol::LaneBits lanes = 0;  // never all that are up
 };
-struct Allowed {  // chunks of so many more bytes may begin to leave to this peer
-  PeerId peer;
-  uint64_t bytes = 0;
-};
 struct OpPosted {
   Task task;
 };
@@ -86,8 +82,8 @@ struct ChunkArrived {  // in the landing given last on this lane
 struct ChunkSent {
   LaneId lane;
 };
-using Event = std::variant<EpochBegun, LaneUp, LinkDown, LanesRest, Allowed, OpPosted, OpEnded,
-                           FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
+using Event = std::variant<EpochBegun, LaneUp, LinkDown, LanesRest, OpPosted, OpEnded, FrameArrived,
+                           ChunkArriving, ChunkArrived, ChunkSent>;
 
 // ---- Effects, in the order in which they must be carried out ----
 
@@ -165,16 +161,13 @@ struct OpDrained {  // no thread touches the tensor any more
   Epoch epoch;
   OpKey op;
 };
-struct Held {  // chunks wait until more is Allowed; said once
-  PeerId peer;
-};
 struct FailLink {
   PeerId peer;
   std::string why;
 };
 using Effect = std::variant<SendFrame, SendChunk, SendCopy, Land, LandEarly, Discard, TakeEarly,
                             DropEarly, Combine, Revoke, Withdraw, Restore, Release, Retain,
-                            OpProgressed, OpTransferred, OpDrained, Held, FailLink>;
+                            OpProgressed, OpTransferred, OpDrained, FailLink>;
 // The caller's, reused: stepping allocates nothing in the steady state.
 using Effects = std::vector<Effect>;
 
@@ -201,9 +194,6 @@ class RingCore {
     bool failed = false;  // FailLink was said: nothing counts until LinkDown
     std::vector<Lane> lanes;
     protocol::LaneBits resting = 0;
-    uint32_t next_lane = 0;         // where the search for a free one begins
-    uint64_t allowed = UINT64_MAX;  // bytes; until it is said for the first time, all
-    bool held = false;
     EarlyCredits early;
     SendQueue queue;
     // Of exchanges: what may leave unasked, what waits for that, and what came too early.
@@ -222,7 +212,6 @@ class RingCore {
   void on(const LaneUp& event, Effects& effects);
   void on(const LinkDown& event, Effects& effects);
   void on(const LanesRest& event, Effects& effects);
-  void on(const Allowed& event, Effects& effects);
   void on(const OpPosted& event, Effects& effects);
   void on(const OpEnded& event, Effects& effects);
   void on(const FrameArrived& event, Effects& effects);
@@ -261,7 +250,6 @@ class RingCore {
   void grant(Operation& operation, Effects& effects);
   bool rests(const Link& link, uint32_t lane) const;
   std::optional<uint32_t> free_lane(const Link& link) const;
-  std::optional<uint32_t> lane_for_chunk(const Link& link) const;
   void enqueue(Operation& operation, Effects& effects);
   void serve(PeerId peer, Link& link, Effects& effects);
   void tell_progress(Operation& operation, Effects& effects);

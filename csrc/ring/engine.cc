@@ -88,7 +88,6 @@ struct Engine::Inside {
   }
   void apply(OpTransferred& effect) { callbacks.on_transferred(effect.epoch, effect.op); }
   void apply(OpDrained& effect) { callbacks.on_drained(effect.epoch, effect.op); }
-  void apply(Held& effect) { callbacks.on_held(effect.peer); }
   void apply(FailLink& effect) { callbacks.on_fail_link(effect.peer, effect.why); }
 
   const Callbacks callbacks;
@@ -366,8 +365,6 @@ void Engine::link_down(PeerId peer) {
 }
 
 void Engine::rest(PeerId peer, protocol::LaneBits lanes) { inside_->drive(LanesRest{peer, lanes}); }
-
-void Engine::allow(PeerId peer, uint64_t bytes) { inside_->drive(Allowed{peer, bytes}); }
 
 void Engine::post(Task task, Memory memory) {
   task.shape.restored = memory.save;

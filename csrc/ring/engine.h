@@ -46,8 +46,6 @@ class Engine {
     std::function<void(Epoch, OpKey)> on_drained;
     // The other side broke a rule: close the link; link_down() follows, or comes from inside this.
     std::function<void(PeerId, const std::string& why)> on_fail_link;
-    // Needed where allow() is called: chunks wait for the next call of it.
-    std::function<void(PeerId)> on_held = {};
     // kSystem: no memory for it here. It must be ended as any other.
     std::function<void(Epoch, OpKey, Status why)> on_failed;
   };
@@ -66,8 +64,6 @@ class Engine {
   void link_down(PeerId peer);  // with all its lanes
   // See LanesRest.
   void rest(PeerId peer, protocol::LaneBits lanes);
-  // See Allowed.
-  void allow(PeerId peer, uint64_t bytes);
   void post(Task task, Memory memory);
   void end(OpEnded end);
 

@@ -11,18 +11,14 @@ constexpr Duration kWindowMin = std::chrono::milliseconds(100);
 // By so much a round trip varies even where nothing queues: hosts are busy, and acknowledge late.
 constexpr Duration kJitter = std::chrono::milliseconds(5);
 constexpr uint64_t kSegmentsPerLoss = 1000;
-constexpr int kLooksPerRoundTrip = 16;
-constexpr Duration kLookMin = std::chrono::milliseconds(2);
-constexpr Duration kLookMax = std::chrono::milliseconds(10);
 
 }  // namespace
 
 LinkTraffic::LinkTraffic(Duration way, uint32_t lanes, bool fixed)
-    : way_(way), choice_(lanes, fixed), flight_(way) {}
+    : way_(way), choice_(lanes, fixed) {}
 
 void LinkTraffic::add(Carrier& lane) {
   lanes_.push_back(&lane);
-  seen_.push_back({lane.bytes_sent(), lane.path().segments_delivered, 0});
   choice_.set_up(static_cast<uint32_t>(lanes_.size()));
   window_.reset();
 }
@@ -34,81 +30,49 @@ bool LinkTraffic::used(const Carrier& lane) const {
 
 bool LinkTraffic::chunk_sent(const Carrier& lane, Instant now) {
   if (!used(lane)) return false;
-  if (lane.idle() && !held_) {
+  if (lane.idle()) {
     window_.reset();
     return false;
   }
-  if (!window_) window_ = begin_window(now, true);
+  if (!window_) window_ = look(now, true);
   if (now - window_->at < std::max(kRoundTripsPerWindow * way_, kWindowMin)) return false;
-  const Window before = *std::exchange(window_, std::nullopt);
+  const Look before = *std::exchange(window_, std::nullopt);
   const bool all_busy = std::none_of(lanes_.begin(), lanes_.end(), [this](const Carrier* one) {
     return used(*one) && one->idle();
   });
-  if (!all_busy && !held_) return false;
-  window_ = begin_window(now, false);
+  if (!all_busy) return false;
+  window_ = look(now, false);
   if (before.finding_speed) return false;
   window_over(before, *window_);
   return true;
 }
 
-LinkTraffic::Window LinkTraffic::begin_window(Instant now, bool finding_speed) const {
-  Window window{.at = now, .sent = {}, .finding_speed = finding_speed};
+LinkTraffic::Look LinkTraffic::look(Instant now, bool finding_speed) const {
+  Look look{.at = now, .sent = {}, .finding_speed = finding_speed};
   for (const Carrier* lane : lanes_) {
-    window.sent.push_back(lane->bytes_sent());
+    look.sent.push_back(lane->bytes_sent());
     const PathInfo path = lane->path();
-    window.segments += path.segments;
-    window.again += path.segments_again;
+    look.segments += path.segments;
+    look.again += path.segments_again;
   }
-  return window;
+  return look;
 }
 
-void LinkTraffic::window_over(const Window& before, const Window& after) {
+void LinkTraffic::window_over(const Look& before, const Look& after) {
   const double seconds = to_seconds(after.at - before.at);
   std::vector<uint64_t> rates;
   for (size_t index = 0; index < lanes_.size(); ++index) {
     const auto bytes = static_cast<double>(after.sent[index] - before.sent[index]);
     rates.push_back(static_cast<uint64_t>(bytes / seconds));
   }
-  // Where the window is what holds it up, more lanes are no help, whatever it holds up.
-  const bool held = std::exchange(held_in_window_, false);
-  choice_.window(rates, {held || queues(), loses(before, after)});
+  choice_.window(rates, {queues(), loses(before, after)});
 }
 
 // More than a long way loses as a matter of course.
-bool LinkTraffic::loses(const Window& before, const Window& after) {
+bool LinkTraffic::loses(const Look& before, const Look& after) {
   const uint32_t sent = after.segments - before.segments;
   const uint32_t again = after.again - before.again;
   return uint64_t{again} * kSegmentsPerLoss > sent;
-}
-
-uint64_t LinkTraffic::look(Instant now) {
-  ways_.clear();
-  under_way_ = 0;
-  for (size_t index = 0; index < lanes_.size(); ++index) look_at(*lanes_[index], seen_[index]);
-  // Half of those that have something under way take longer.
-  const auto middle = ways_.begin() + static_cast<ptrdiff_t>(ways_.size() / 2);
-  if (!ways_.empty()) std::nth_element(ways_.begin(), middle, ways_.end());
-  const Duration way = ways_.empty() ? Duration{0} : *middle;
-  flight_.look({now, delivered_, under_way_, way, std::exchange(held_, false)});
-  const uint64_t window = flight_.window();
-  return window - std::min(window, under_way_);
-}
-
-// One that had nothing under way, and was given nothing, is as it was.
-void LinkTraffic::look_at(const Carrier& lane, Seen& seen) {
-  const uint64_t sent = lane.bytes_sent();
-  if (seen.under_way == 0 && sent == seen.sent) return;
-  const PathInfo path = lane.path();
-  const uint32_t delivered = path.segments_delivered - seen.delivered;  // it wraps around
-  delivered_ += uint64_t{delivered} * path.segment_bytes;
-  seen = {sent, path.segments_delivered, uint64_t{path.segments_under_way} * path.segment_bytes};
-  if (seen.under_way == 0) return;
-  under_way_ += seen.under_way;
-  ways_.push_back(path.smoothed);
-}
-
-Duration LinkTraffic::look_every() const {
-  return std::clamp(way_ / kLooksPerRoundTrip, kLookMin, kLookMax);
 }
 
 // Whether lanes in use take longer than they could, most of them; on which of the two ways it does

@@ -32,7 +32,7 @@ constexpr size_t kStrangersMax = protocol::kMembersMax + size_t{3} * protocol::k
 // One flow with the buffers of a stock host carries a tenth of a long way, wherever it was
 // measured. So many lanes are in use at first; how many pay is then measured, among those that are
 // open.
-constexpr uint32_t kLanesAtFirst = 20;
+constexpr uint32_t kLanesAtFirst = 16;
 
 // Two processes that read the same here are on one machine since its last start.
 uint64_t machine_id() {
@@ -69,8 +69,6 @@ struct Shell::Inside {
     std::optional<net::Endpoint> dialled;           // nothing: the other side has dialled
     std::list<Opening> opening;
     std::optional<LinkTraffic> traffic;  // of a far one: its lanes may rest
-    std::unique_ptr<net::Timer> looks;   // at its traffic,
-    bool looking = false;                // while there is any
   };
 
   // Whether a link lives whose other end dials again.
@@ -94,8 +92,6 @@ struct Shell::Inside {
   uint32_t lanes_open(Duration way) const;
   uint32_t lanes_at_first(PeerId peer) const;
   void carry(Link& link, ShellLink& lane);
-  void look_at(PeerId peer, Link& link);
-  void held(PeerId peer);
   void open_lane(PeerId peer, Link& link);
   void opened(PeerId peer, std::list<Opening>::iterator opening, Result<net::Socket> result);
 
@@ -144,7 +140,6 @@ Shell::Inside::Inside(Options given, Callbacks called)
               .on_progressed = callbacks.on_progressed,
               .on_drained = callbacks.on_drained,
               .on_fail_link = [this](PeerId peer, const std::string& why) { lost(peer, why); },
-              .on_held = [this](PeerId peer) { held(peer); },
               .on_failed = callbacks.on_failed}) {}
 
 // ---- Listening and dialling ----
@@ -249,32 +244,10 @@ void Shell::Inside::carry(Link& link, ShellLink& lane) {
   if (!link.traffic) return;
   link.traffic->add(lane);
   lane.watch([this, &link](const ShellLink& sent) {
-    const PeerId peer = sent.peer();
-    if (link.traffic->chunk_sent(sent, monotonic_now())) {
-      learnt[peer] = link.traffic->lanes_wanted();
-      engine.rest(peer, link.traffic->resting());
-    }
-    const auto at = links.find(peer);  // a chunk that begins may end the link
-    if (at != links.end() && !at->second.looking) look_at(peer, at->second);
+    if (!link.traffic->chunk_sent(sent, monotonic_now())) return;
+    learnt[sent.peer()] = link.traffic->lanes_wanted();
+    engine.rest(sent.peer(), link.traffic->resting());
   });
-}
-
-// Says what may leave until the next look. Without anything under way there is none.
-void Shell::Inside::look_at(PeerId peer, Link& link) {
-  const Instant now = monotonic_now();
-  const uint64_t bytes = link.traffic->look(now);
-  link.looking = link.traffic->under_way();
-  if (link.looking) link.looks->arm(now + link.traffic->look_every());
-  engine.allow(peer, bytes);
-}
-
-void Shell::Inside::held(PeerId peer) {
-  const auto at = links.find(peer);
-  if (at == links.end()) return;  // it was just lost
-  Link& link = at->second;
-  link.traffic->hold();
-  if (std::exchange(link.looking, true)) return;
-  link.looks->arm(monotonic_now() + link.traffic->look_every());
 }
 
 void Shell::Inside::open_lane(PeerId peer, Link& link) {
@@ -368,11 +341,8 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
   const bool dialled = end_dial(peer);
   ShellLink& first = *joined.lanes.front();
   joined.way = first.path().least;
-  if (joined.way >= options.long_way) {
+  if (joined.way >= options.long_way)
     joined.traffic.emplace(joined.way, lanes_at_first(peer), options.lanes > 0);
-    joined.looks =
-        std::make_unique<net::Timer>(loop, [this, peer, &joined] { look_at(peer, joined); });
-  }
   first.join(engine);
   carry(joined, first);
   if (!dialled) return;

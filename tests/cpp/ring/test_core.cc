@@ -64,7 +64,6 @@ std::string text(const Effect& effect) {
     std::string operator()(const OpDrained& e) {
       return "drained " + std::to_string(e.op.sequence);
     }
-    std::string operator()(const Held& e) { return "held " + std::to_string(e.peer.value); }
     std::string operator()(const FailLink& e) {
       return "fail " + std::to_string(e.peer.value) + ": " + e.why;
     }
@@ -311,42 +310,6 @@ TEST_F(Core, ALaneThatIsToRestTakesNoFurtherChunk) {
   EXPECT_EQ(sent(1), "chunk 0 r0b1s2 to 3.1");
   EXPECT_EQ(step(LanesRest{kDown, 0}), "chunk 0 r0b1s3 to 3") << "it may again";
   EXPECT_EQ(step(LanesRest{PeerId{77}, 1}), "") << "a link that is not there";
-}
-
-TEST_F(Core, ChunksWaitUntilMoreIsAllowed) {
-  begin();
-  step(LaneUp{{kDown, 1}});
-  open(kDown, kEpoch, 1);
-  EXPECT_EQ(step(Allowed{kDown, 65537}), "");
-  Task large = task(0);
-  large.shape.count = 3 * 16384 * 4;
-  step(OpPosted{large});
-  EXPECT_EQ(credit(kDown, 0, 5), "chunk 0 r0b1s0 to 3; chunk 0 r0b1s1 to 3.1")
-      << "the last one may be larger than what is left";
-  EXPECT_EQ(sent(), "held 3");
-  EXPECT_EQ(sent(1), "") << "said once";
-  EXPECT_EQ(step(Allowed{kDown, 0}), "held 3");
-  EXPECT_EQ(step(Allowed{kDown, 1}), "chunk 0 r0b1s2 to 3; held 3");
-  EXPECT_EQ(step(Allowed{kDown, 1 << 30}), "chunk 0 r0b1s3 to 3.1");
-  EXPECT_EQ(step(Allowed{PeerId{77}, 1}), "") << "a link that is not there";
-}
-
-TEST_F(Core, LanesTakeTurns) {
-  begin();
-  for (uint32_t lane = 1; lane < 3; ++lane) {
-    step(LaneUp{{kDown, lane}});
-    open(kDown, kEpoch, lane);
-  }
-  Task large = task(0);
-  large.shape.count = 3 * 16384 * 8;
-  step(OpPosted{large});
-  EXPECT_EQ(credit(kDown, 0, 1), "chunk 0 r0b1s0 to 3");
-  sent();
-  EXPECT_EQ(credit(kDown, 0, 2), "chunk 0 r0b1s1 to 3.1") << "though the first is free again";
-  sent(1);
-  EXPECT_EQ(credit(kDown, 0, 3), "chunk 0 r0b1s2 to 3.2");
-  sent(2);
-  EXPECT_EQ(credit(kDown, 0, 4), "chunk 0 r0b1s3 to 3");
 }
 
 TEST_F(Core, ChunksOfOneOperationOvertakeEachOther) {

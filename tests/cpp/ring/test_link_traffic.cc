@@ -20,15 +20,11 @@ struct FakeLane : Carrier {
     return {.smoothed = smoothed,
             .least = kOcean,
             .segments = static_cast<uint32_t>(sent >> 10),
-            .segments_again = lost,
-            .segments_delivered = delivered,
-            .segments_under_way = under_way,
-            .segment_bytes = 1024};
+            .segments_again = lost};
   }
 
   bool is_idle = false;
   uint64_t sent = 0;
-  uint32_t delivered = 0, under_way = 0;  // segments
   Duration smoothed = kOcean;
   uint32_t lost = 0;
 };
@@ -95,68 +91,6 @@ TEST(LinkTraffic, WaitsWhereMuchIsLost) {
     link.carry(5 * kOcean);
     EXPECT_EQ(link.used(), much ? 4 : 8);
   }
-}
-
-TEST(LinkTraffic, ALaneThatIsHeldUpDoesNotEndTheWindow) {
-  Link link(4);
-  link.carry(7 * kOcean);
-  link.lanes[1].is_idle = true;
-  link.traffic.hold();
-  EXPECT_FALSE(link.traffic.chunk_sent(link.lanes[1], link.now));
-  EXPECT_GE(link.carry(3 * kOcean), 1);
-}
-
-TEST(LinkTraffic, WhereTheWindowHoldsItUpMoreLanesAreNoHelp) {
-  Link link(16);
-  for (int turn = 0; turn < 20; ++turn) {
-    link.traffic.hold();
-    link.carry(4 * kOcean);
-  }
-  EXPECT_LE(link.used(), 4);
-}
-
-TEST(LinkTraffic, AllowsWhatIsNotUnderWayOfItsWindow) {
-  Link link(4);
-  EXPECT_EQ(link.traffic.look(link.now), 4u << 20);
-  EXPECT_FALSE(link.traffic.under_way());
-  link.lanes[0].sent = link.lanes[1].sent = 1 << 20;
-  link.lanes[0].under_way = 1024;
-  link.lanes[1].under_way = 512;  // the rest has arrived, or was lost, or waits in the system
-  EXPECT_EQ(link.traffic.look(link.now), (4u << 20) - (3u << 19));
-  EXPECT_TRUE(link.traffic.under_way());
-  link.lanes[2].sent = 4 << 20;
-  link.lanes[2].under_way = 4096;
-  EXPECT_EQ(link.traffic.look(link.now), 0u);
-  for (FakeLane& lane : link.lanes) lane.under_way = 0;
-  EXPECT_EQ(link.traffic.look(link.now), 4u << 20);
-  EXPECT_FALSE(link.traffic.under_way());
-  link.traffic.hold();
-  EXPECT_TRUE(link.traffic.under_way());
-  link.traffic.look(link.now);
-  EXPECT_FALSE(link.traffic.under_way());
-}
-
-// 20 MB/s on each of four lanes, whose counters wrap around: 7.2 MB in a round trip.
-TEST(LinkTraffic, ItsWindowGrowsWithWhatArrives) {
-  Link link(0);
-  link.lanes = std::vector<FakeLane>(4);
-  for (FakeLane& lane : link.lanes) {
-    lane.delivered = UINT32_MAX - 5000;
-    link.traffic.add(lane);
-  }
-  for (int turn = 0; turn < 100; ++turn) {
-    link.now = link.now + milliseconds(10);
-    for (FakeLane& lane : link.lanes) {
-      lane.sent += 200 * 1024;
-      lane.delivered += 200;
-      lane.under_way = 1800;
-    }
-    link.traffic.look(link.now);
-  }
-  for (FakeLane& lane : link.lanes) lane.under_way = 0;
-  const uint64_t allowed = link.traffic.look(link.now);
-  EXPECT_GT(allowed, 9'000'000u);
-  EXPECT_LT(allowed, 12'000'000u);
 }
 
 TEST(LinkTraffic, UsesNoMoreWhereSomethingQueues) {
