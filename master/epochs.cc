@@ -153,8 +153,8 @@ Status Epochs::take_over(const protocol::Resume& resume) {
 
 // ---- From the group ----
 
-// While members are gathered this is not known to those who had resumed before; in every other phase
-// a new epoch is on its way.
+// While members are gathered those who had resumed before cannot say it; in every other phase a new
+// epoch is on its way.
 void Epochs::renew() {
   disturbed_while_gathering_ |= phase_ == Phase::kGathering;
   if (phase_ == Phase::kActive || phase_ == Phase::kDraining) ask();
