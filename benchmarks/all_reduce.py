@@ -36,7 +36,7 @@ from typing import Any
 
 import records
 from paths import LOOPBACK, loopback_aggregate, ping
-from processes import Master, ask, end, read_line
+from processes import Master, ask, end, read_line, wait_for_start
 
 HERE = Path(__file__).resolve().parent
 GB = 1e9
@@ -168,9 +168,7 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
         for tensor in tensors:
             tensor.fill_(value)
         before = count(backend) if request["counted"] else {}
-        # The barrier: an instant that all ranks know beforehand, so that none waits for a message
-        # and the start is not skewed by how fast it wakes up.
-        time.sleep(max(0.0, request["start_at"] - time.monotonic()))
+        wait_for_start(request["start_at"])  # who is late counts: the wall runs from the first
         cpu = time.process_time()
         calls = []
         for _ in range(request["series"]):

@@ -17,7 +17,7 @@ import sys
 import time
 
 from all_reduce import FILL_SECONDS_PER_GB, GB
-from processes import Master, ask, end, read_line
+from processes import Master, ask, end, read_line, wait_for_start
 
 MIB = 1 << 20
 GOAL = 1.1
@@ -44,10 +44,8 @@ def rank_main(init_method: str) -> None:
                 for i, tensor in enumerate(which)
             ]
 
-        # The barrier, as in all_reduce.py: who is not ready by then would make the others wait.
-        early = request["start_at"] - time.monotonic()
-        assert early > 0, f"{-early:.2f} s too late: the machine is too slow for so much to fill"
-        time.sleep(early)
+        late_by = wait_for_start(request["start_at"])  # a second laggard would be measured, too
+        assert late_by == 0, f"{late_by:.2f} s too late: too slow a machine for so much to fill"
         start = time.monotonic()
         waiting = post(late, "late") if dist.get_rank() != 0 else []
         for work in post(in_time, "in time"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,18 @@ def ask(processes: Sequence[subprocess.Popen[str]], request: str) -> list[str]:
         process.stdin.write(request + "\n")
         process.stdin.flush()
     return [read_line(process) for process in processes]
+
+
+def wait_for_start(instant: float) -> float:
+    """Wait for the start of a round, the same for all its ranks; return seconds too late.
+
+    An instant of the monotonic clock that all know beforehand is the one barrier that costs the
+    round nothing: ranks leave a barrier of messages one after another, and its messages would be
+    on the way beside what is measured. Whoever is late starts at once, and the caller hears of it.
+    """
+    early = instant - time.monotonic()
+    time.sleep(max(0.0, early))
+    return max(0.0, -early)
 
 
 def end(processes: Sequence[subprocess.Popen[str]], master: Master | None) -> None:

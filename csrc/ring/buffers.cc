@@ -22,6 +22,7 @@ OpBuffers::OpBuffers(const Shape& shape, Memory memory, Pool& pool)
       slots_per_slab_(Pool::kSlabBytes / schedule_.chunk_bytes()),
       scratch_(pool),
       undo_(pool) {
+  PCCL_ASSERT(!schedule_.overtakes() || shape.restored == memory_.save);  // credit goes by the one
   if (memory_.spans.size() == 1) {
     PCCL_ASSERT(memory_.spans[0].size() >= schedule_.total_bytes());
     return;
@@ -144,9 +145,8 @@ void OpBuffers::combine() {
 }
 
 void OpBuffers::restore(uint64_t from) {
-  if (combined_ && memory_.save && from == 0)
-    std::memcpy(tensor().data(), own().data(), own().size());
   if (!memory_.save) return;
+  if (combined_ && from == 0) std::memcpy(tensor().data(), own().data(), own().size());
   for (uint64_t id = 0; id < schedule_.unit_count(); ++id) {
     if (undo_.saved(id) == 0) continue;
     const Unit unit = schedule_.unit_received(id);
