@@ -125,6 +125,16 @@ PeerNode* Faults::partner(const PeerNode& peer) {
   return others.empty() ? nullptr : others[chance_.below(others.size())];
 }
 
+bool Faults::rested(const PeerNode& peer) const {
+  const auto at = rested_.find(peer.port());
+  return at == rested_.end() || at->second <= world_.clockwork().now();
+}
+
+void Faults::let_rest(const PeerNode& peer, Duration until) {
+  Instant& at = rested_[peer.port()];
+  at = std::max(at, world_.clockwork().now() + until);
+}
+
 // Of any length: shorter than a link's silence, than a connection's, or longer than both.
 Duration Faults::outage(bool harmless) {
   if (harmless) return chance_.duration(Duration{0}, kHarmless);
@@ -154,9 +164,11 @@ void Faults::block(Network::Host from, Network::Host to, Duration duration, Dura
 }
 
 // If it is still there when the network heals, its links to those who are spared come back first:
-// two members with one dead link each would both be in question.
+// two members with one dead link each would both be in question. So they would be if another cut
+// kept it from one of those for longer.
 void Faults::cut_off(PeerNode& peer, Duration duration) {
   cast_.at_risk(peer, duration + kPeerTimeout + kAftermath);
+  let_rest(peer, duration + kPeerTimeout + kRest);
   for (PeerNode* other : cast_.others(peer)) {
     const Duration longer = cast_.spared(*other) ? Duration{0} : Duration{kPeerTimeout};
     block(peer.port(), other->port(), duration, longer);
@@ -361,7 +373,8 @@ bool Faults::pair_trouble(bool half) {
     cast_.at_risk(*peer, kAftermath);
     cast_.at_risk(*other, kAftermath);
   }
-  rested_[peer->port()] = rested_[other->port()] = world_.clockwork().now() + kRest;
+  let_rest(*peer, kRest);
+  let_rest(*other, kRest);
   return half ? world_.half_break_link(*peer, *other, chance_.once_in(2))
               : world_.break_link(*peer, *other);
 }
@@ -376,15 +389,14 @@ bool Faults::pair_cut_off(bool one_way) {
   PeerNode* const other = peer == nullptr ? nullptr : partner(*peer);
   if (other == nullptr) return false;
   const bool harmless = !cast_.may_lose(*peer) || !cast_.may_lose(*other);
-  const Instant now = world_.clockwork().now();
-  const bool rested = rested_[peer->port()] <= now && rested_[other->port()] <= now;
-  if (harmless && !(rested && master_is_stable())) return false;
+  if (harmless && !(rested(*peer) && rested(*other) && master_is_stable())) return false;
   const Duration duration = outage(harmless);
   if (!harmless) {
     cast_.at_risk(*peer, duration + kAftermath);
     cast_.at_risk(*other, duration + kAftermath);
   }
-  rested_[peer->port()] = rested_[other->port()] = now + duration + kRest;
+  let_rest(*peer, duration + kRest);
+  let_rest(*other, duration + kRest);
   block(peer->port(), other->port(), duration);
   if (!one_way) block(other->port(), peer->port(), duration);
   return true;
@@ -393,12 +405,21 @@ bool Faults::pair_cut_off(bool one_way) {
 bool Faults::cut_off_pair() { return pair_cut_off(false); }
 bool Faults::cut_off_pair_one_way() { return pair_cut_off(true); }
 
-// Of its links all are dead, of the others' one each, so that it is the one that goes: if nobody
-// else of its group is in trouble.
-bool Faults::cut_off_from_peers() {
+// Of its links all are dead, of the other members' one each, so that it is the one that goes: if
+// there are two of them, and nobody else of its group is in trouble.
+PeerNode* Faults::to_cut_off() {
   PeerNode* const peer = victim();
-  if (peer == nullptr || !cast_.calm(peer->group().value) || !master_is_stable()) return false;
-  if (cast_.others(*peer).size() < 2) return false;
+  const bool sure = peer != nullptr && rested(*peer) && cast_.calm(peer->group().value);
+  return sure && master_is_stable() ? peer : nullptr;
+}
+
+bool Faults::cut_off_from_peers() {
+  PeerNode* const peer = to_cut_off();
+  if (peer == nullptr) return false;
+  const auto others = cast_.others(*peer);
+  const auto members = std::count_if(others.begin(), others.end(),
+                                     [](const PeerNode* other) { return other->is_member(); });
+  if (members < 2) return false;
   cut_off(*peer, outage(false));
   return true;
 }
@@ -407,13 +428,11 @@ bool Faults::master_cut_off(bool one_way) {
   PeerNode* const peer = any();
   if (peer == nullptr) return false;
   const bool harmless = !cast_.may_lose(*peer);
-  const Instant now = world_.clockwork().now();
-  if (harmless &&
-      !(rested_[peer->port()] <= now && master_is_stable() && cast_.calm(peer->group().value)))
+  if (harmless && !(rested(*peer) && master_is_stable() && cast_.calm(peer->group().value)))
     return false;
   const Duration duration = outage(harmless);
   if (!harmless) cast_.at_risk(*peer, duration + kAftermath);
-  rested_[peer->port()] = now + duration + kRest;
+  let_rest(*peer, duration + kRest);
   const bool to_master = chance_.once_in(2);
   if (!one_way || to_master) block(peer->port(), Network::kMaster, duration);
   if (!one_way || !to_master) block(Network::kMaster, peer->port(), duration);
@@ -424,8 +443,8 @@ bool Faults::cut_off_from_master() { return master_cut_off(false); }
 bool Faults::cut_off_from_master_one_way() { return master_cut_off(true); }
 
 bool Faults::cut_off_from_all() {
-  PeerNode* const peer = victim();
-  if (peer == nullptr || !cast_.calm(peer->group().value) || !master_is_stable()) return false;
+  PeerNode* const peer = to_cut_off();
+  if (peer == nullptr) return false;
   const Duration duration = outage(false);
   block(peer->port(), Network::kMaster, duration);
   block(Network::kMaster, peer->port(), duration);

@@ -81,6 +81,9 @@ class Faults {
   void last(Duration duration, std::function<void()> end);
   void block(Network::Host from, Network::Host to, Duration duration, Duration longer = {});
   void cut_off(PeerNode& peer, Duration duration);
+  PeerNode* to_cut_off();  // from all others; null: nobody
+  bool rested(const PeerNode& peer) const;
+  void let_rest(const PeerNode& peer, Duration until);
 
   World& world_;
   Cast& cast_;
@@ -94,7 +97,7 @@ class Faults {
   bool sprung_ = false;                         // the ambush
   Instant master_up_;                           // when it was, or will be, started last
   Instant master_away_since_;                   // before that it had been up for long
-  std::map<Network::Host, Instant> rested_;     // not to be cut off again before
+  std::map<Network::Host, Instant> rested_;     // not to be disturbed again before
   std::map<Network::Host, Instant> next_jump_;  // of a spared one's clock, not before
 };
 

@@ -30,6 +30,7 @@ class PeerNode {
   bool alive() const { return alive_; }
   bool stopped() const { return stopped_; }
   bool gone() const { return gone_; }
+  bool is_member() const { return member_; }
   GroupId group() const { return group_; }
   Duration peer_timeout() const { return peer_timeout_; }
   Duration tick() const { return peer_timeout_ / protocol::kTicksPerTimeout; }
