@@ -476,6 +476,41 @@ TEST_F(Core, UnexpectedChunksFailTheLinkOnce) {
   }
 }
 
+TEST_F(Core, UnexpectedChunksOfAMutualAllReduceFailTheLink) {
+  Task mutual = task(0);
+  mutual.shape = {.pattern = Pattern::kMutual,
+                  .rank = 1,
+                  .world = 2,
+                  .element_bytes = 4,
+                  .count = 10,
+                  .block_bytes = {},
+                  .far = true};
+  mutual.downstream = kUp;
+  struct Broken {
+    uint16_t round;
+    uint32_t block, slice, length;
+    std::string answer;
+  };
+  for (const auto& [round, block, slice, length, answer] :
+       {Broken{0, 0, 0, 40, ""}, Broken{1, 0, 0, 40, "is none of it"},
+        Broken{0, 1, 0, 40, "is none of it"}, Broken{0, 0, 1, 40, "is none of it"},
+        Broken{0, 0, 0, 44, "44 bytes, has 40 bytes"}}) {
+    core_ = RingCore();
+    begin();
+    step(OpPosted{mutual});
+    FrameHeader frame = header(FrameType::kChunk, 0);
+    frame.round = round;
+    frame.block = block;
+    frame.slice = slice;
+    frame.length = length;
+    const std::string said = step(ChunkArriving{{kUp}, frame});
+    if (answer.empty())
+      EXPECT_EQ(said, "land from 1");
+    else
+      expect_failed(said, answer);
+  }
+}
+
 TEST_F(Core, AChunkBeyondTheCreditFailsTheLink) {
   begin();
   Task large = task(0);

@@ -68,7 +68,8 @@ class World {
     }
     for (uint32_t a = 0; a < size; ++a) {
       for (uint32_t b = a + 1; b < size; ++b) {
-        for (uint64_t lanes = 1 + random() % 3; lanes > 0; --lanes) connect(a, b);
+        lanes_[{a, b}] = lanes_[{b, a}] = 1 + random() % 3;
+        for (uint64_t lanes = lanes_[{a, b}]; lanes > 0; --lanes) connect(a, b);
       }
     }
     begin_epoch(Epoch{1});
@@ -145,8 +146,10 @@ class World {
     engine(rank).end({op, committed ? Ending::kCommitted : Ending::kAborted});
   }
 
-  // One random thing that a link can do. False if no link can do anything.
+  // One random thing that a link can do. False if no link can do anything. Which lanes rest changes
+  // all the time.
   bool move() {
+    if (random() % 64 == 0) choose_lanes();
     for (int attempt = 0; attempt < 8; ++attempt) {
       if (move(*ends_[random() % ends_.size()], random() % 2 != 0)) return true;
     }
@@ -318,6 +321,14 @@ class World {
     return out;
   }
 
+  void choose_lanes() {
+    const End& end = *ends_[random() % ends_.size()];
+    const uint64_t lanes = lanes_.at({end.owner, end.other});
+    const uint64_t carries = random() % lanes;
+    const auto all = (uint64_t{1} << lanes) - 1;
+    engine(end.owner).rest(PeerId{end.other + 1}, random() & all & ~(uint64_t{1} << carries));
+  }
+
   bool move(End& end, bool outwards) {
     return end.alive && (outwards ? transmit(end) : deliver(end));
   }
@@ -382,6 +393,7 @@ class World {
   const size_t piece_bytes_max_;
   std::vector<Node> nodes_;
   std::vector<std::unique_ptr<End>> ends_;
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> lanes_;  // of each link, from both ends
 };
 
 }  // namespace pccl::ring
