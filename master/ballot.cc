@@ -1,6 +1,7 @@
 //   a vote      event                                            to
 //   (none)      cast, its number is open or new                  counted
 //   (none)      cast, its number was settled before              answered
+//   (none)      cast in a broken group, no update_topology       refused
 //   (none)      cast again, answered meanwhile                   nothing: the answer is on its way
 //   counted     settle: all have voted, kinds differ, given up   answered
 //   counted     the voter is lost, the epoch is renewed          (none)
@@ -65,8 +66,10 @@ Result<Ballot::Cast> Ballot::cast(PeerId peer, const Vote& vote) {
   if (counted || answered) return Cast::kRepeated;
   const Status status = check(voter, vote);
   if (!status.ok()) return status;
-  if (broken_ && vote.kind != JointKind::kUpdateTopology) return Cast::kRefused;
-  if (const Answer* settled = settled_without(vote.number)) {
+  const Answer* const settled = broken_ ? brought_back(vote) : settled_without(vote.number);
+  if (settled == nullptr && broken_ && vote.kind != JointKind::kUpdateTopology)
+    return Cast::kRefused;
+  if (settled != nullptr) {
     tell(voter, vote, *settled);
     return Cast::kAnswered;
   }
@@ -83,6 +86,14 @@ const Answer* Ballot::settled_without(uint32_t number) const {
   const bool past = std::any_of(voters_.begin(), voters_.end(),
                                 [&](const auto& at) { return at.second.next > number; });
   return past ? &settled->second : nullptr;
+}
+
+// What another was answered to this call before the group was broken, while numbers still matched.
+// An update_topology waits for all in any case.
+const Answer* Ballot::brought_back(const Vote& vote) const {
+  const auto settled = settled_.find(vote.number);
+  const bool same = settled != settled_.end() && settled->second.kind == vote.kind;
+  return same && vote.kind != JointKind::kUpdateTopology ? &settled->second : nullptr;
 }
 
 Answer Ballot::refuse(PeerId peer, const Vote& vote, const Status& why) {

@@ -28,7 +28,8 @@ class Ballot {
   // The group is broken: numbers no longer match between voters, and need not.
   void break_up();
   void lose(PeerId voter);
-  // After a restart: what a voter brings back, its number and what it was answered last.
+  // After a restart: what a voter brings back, its number and what it was answered last. A broken
+  // group is broken up before.
   void restore(PeerId voter, uint32_t answered, const std::optional<protocol::Answer>& last);
   // A renewal of the epoch: open votes are void and will be cast again. `voters` in rank order.
   void renew(std::vector<PeerId> voters);
@@ -70,6 +71,7 @@ class Ballot {
   Status check(const Voter& voter, const protocol::Vote& vote) const;
   std::vector<std::pair<uint32_t, const Voter*>> by_rank() const;
   const protocol::Answer* settled_without(uint32_t number) const;
+  const protocol::Answer* brought_back(const protocol::Vote& vote) const;
   protocol::Answer& tell(Voter& voter, const protocol::Vote& vote, protocol::Answer answer);
 
   std::vector<PeerId> order_;       // of ranks: who is lost stays, so that ranks do not shift

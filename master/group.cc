@@ -322,6 +322,7 @@ void Group::restore_ballot() {
   for (const PeerId peer : epochs_.ranked()) {
     if (!membership_.is_member(peer)) ballot_.lose(peer);
   }
+  if (epochs_.broken()) ballot_.break_up();
   const auto note = [this](const std::vector<protocol::Settled>& together, bool pending) {
     for (const protocol::Settled& ballot : together) {
       const ToldOf told{ballot, pending};
@@ -335,7 +336,6 @@ void Group::restore_ballot() {
     const bool counts = epochs_.in_generation(resume.epoch);
     if (counts) ballot_.restore(peer, resume.joint_answered, resume.last_answer);
   }
-  if (epochs_.broken()) ballot_.break_up();
 }
 
 // ---- Time and progress ----

@@ -31,7 +31,8 @@ Status Joint::check(const protocol::Answer& answer) const {
 void Joint::settle(FinishJoint result, const std::optional<protocol::Answer>& answer) {
   PCCL_ASSERT(open_ && !open_->result);
   if (answer) {
-    last_answer_ = answer;
+    const bool refused = answer->code == Code::kPeerLost && !membership_.broken().ok();
+    if (!refused) last_answer_ = answer;
     agreed(answer->together, answer->pending);
   }
   result.handle = open_->handle;

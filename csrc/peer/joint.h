@@ -58,9 +58,10 @@ class Joint {
   const Membership& membership_;
   uint32_t next_ = 0;
   std::optional<Call> open_;
-  std::optional<protocol::Answer> last_answer_;  // in this generation
-  std::vector<protocol::Settled> together_;      // of the last call of several groups
-  bool pending_ = false;                         // its answer
+  // In this generation; not that the group is broken, which whoever asks is told then.
+  std::optional<protocol::Answer> last_answer_;
+  std::vector<protocol::Settled> together_;  // of the last call of several groups
+  bool pending_ = false;                     // its answer
 };
 
 }  // namespace pccl::peer

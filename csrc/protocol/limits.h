@@ -48,6 +48,9 @@ inline constexpr size_t kExchangeMembersMax = 32;
 // A round trip from which on a way is long: it has several lanes, which pace what they send, and
 // carries smaller chunks of which more are under way.
 inline constexpr Duration kLongWay = std::chrono::milliseconds(1);
+// What may leave on a long way before it is asked for: the other end of the link keeps it. Some
+// tens of milliseconds of a fast path.
+inline constexpr uint64_t kHeadStartBytes = 8u << 20;
 // Lanes of one link: more do not fill a path better, and each has buffers at both ends.
 inline constexpr uint32_t kLanesMax = 64;
 using LaneBits = uint64_t;  // a bit for each lane of a link

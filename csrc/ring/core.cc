@@ -53,6 +53,8 @@ void RingCore::on(const EpochBegun& event, Effects& effects) {
   for (auto& [peer, link] : links_) {
     link.early.clear();
     while (!link.copies.empty()) drop_copy(peer, link, link.copies.begin()->first, effects);
+    while (!link.early_chunks.empty()) drop_early(peer, link, link.early_chunks.first(), effects);
+    link.head_start = {};
     link.window = Window(Window::kUnaskedBytes);
     link.asked = Window(Window::kAskedBytes);
     for (uint32_t index = 0; index < link.lanes.size(); ++index) {
@@ -71,13 +73,15 @@ void RingCore::on(const LaneUp& event, Effects& effects) {
 void RingCore::on(const LinkDown& event, Effects& effects) {
   Link* const link = find_link(event.peer);
   if (link == nullptr) return;
+  while (!link->early_chunks.empty())
+    drop_early(event.peer, *link, link->early_chunks.first(), effects);
   for (uint32_t index = 0; index < link->lanes.size(); ++index) {
     const Lane& lane = link->lanes[index];
     const LaneId id{event.peer, index};
     if (lane.landing.any()) effects.push_back(Revoke{id});
     if (lane.sending.any()) effects.push_back(Withdraw{id});
   }
-  for (const auto& [op, copy] : link->copies) effects.push_back(DropEarly{event.peer, op});
+  for (const auto& [op, copy] : link->copies) effects.push_back(DropEarly{event.peer, {op}});
   for (auto& [key, operation] : operations_) {
     operation.exchange.lost(event.peer);
     if (operation.task.upstream == event.peer) operation.upstream_lost = true;
@@ -165,7 +169,8 @@ void RingCore::on_credit(LaneId id, Link& link, const net::FrameHeader& header, 
   }
   Operation* const operation = operations_.find(header.op);
   const bool asks = header.round == kExchangeRound;
-  if (operation == nullptr && asks && known_.contains(header.op)) return;
+  if (!asks) link.head_start.asked(header.op);
+  if (operation == nullptr && known_.contains(header.op)) return;
   if (operation == nullptr) {
     if (link.early.keep(header.op, header.digest, header.value)) return;
     return fail(peer, link,
@@ -217,30 +222,39 @@ void RingCore::on(const ChunkArriving& event, Effects& effects) {
   effects.push_back(Land{event.lane, operation.task.handle, unit, operation.schedule.action(unit)});
 }
 
-std::string RingCore::judge(LaneId id, const Link& link, const net::FrameHeader& header,
+std::string RingCore::judge(LaneId id, Link& link, const net::FrameHeader& header,
                             Passage& landing) {
   if (header.epoch < epoch_) return {};
   if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
     return "chunk in epoch " + pccl::text(header.epoch) + " before both had opened it";
   }
   Operation* const found = operations_.find(header.op);
-  // Chunks leave only against credit, so an operation that is not here has ended here.
+  if (found == nullptr && !known_.contains(header.op)) return judge_early(link, header, landing);
   if (found == nullptr || found->task.digest != header.digest) return {};
   if (found->task.upstream != id.peer)
     return "chunk of " + text(header.op) + " from a peer that is not upstream of it";
   // Upstream has given it up, or has lost what was on the way: the rest means nothing.
   if (found->upstream_lost || found->voided) return {};
-  const auto known = found->schedule.find(header.round, header.block, header.slice);
+  uint64_t unit = 0;
+  std::string why = judge_unit(*found, header, unit);
+  if (why.empty()) landing = {found, unit};
+  return why;
+}
+
+std::string RingCore::judge_unit(const Operation& operation, const net::FrameHeader& header,
+                                 uint64_t& id) {
+  const Schedule& schedule = operation.schedule;
+  const auto known = schedule.find(header.round, header.block, header.slice);
   const auto refusal = [&](const std::string& why) {
     return "chunk of " + text(header.op) + ", " +
            place(header.round, header.block, header.slice, header.length) + ", " + why;
   };
   if (!known) return refusal("is none of it");
-  const Unit unit = found->schedule.unit_received(*known);
+  const Unit unit = schedule.unit_received(*known);
   if (header.length != unit.bytes) return refusal("has " + std::to_string(unit.bytes) + " bytes");
-  if (unit.step >= found->granted) return refusal("came without credit");
-  if (!found->progress.expects(*known)) return refusal("came twice");
-  landing = {found, *known};
+  if (unit.step >= operation.granted) return refusal("came without credit");
+  if (!operation.progress.expects(*known)) return refusal("came twice");
+  id = *known;
   return {};
 }
 
@@ -249,6 +263,8 @@ void RingCore::on(const ChunkArrived& event, Effects& effects) {
   PCCL_ASSERT(link != nullptr);
   const Passage landed = std::exchange(link->lanes[event.lane.index].landing, {});
   PCCL_ASSERT(landed.any());
+  if (landed.early && landed.early->index != kEarlyCopy)
+    return early_arrived(event.lane, *link, *landed.early, event.valid, effects);
   if (landed.early || !landed.operation->exchange.goes_around()) {
     if (event.valid) return copy_arrived(event.lane, *link, landed, effects);
     return fail(event.lane.peer, *link, "a copy that is void", effects);
@@ -258,7 +274,11 @@ void RingCore::on(const ChunkArrived& event, Effects& effects) {
     operation.voided = true;
     return;
   }
-  operation.progress.arrived(landed.unit);
+  chunk_arrived(operation, landed.unit, effects);
+}
+
+void RingCore::chunk_arrived(Operation& operation, uint64_t id, Effects& effects) {
+  operation.progress.arrived(id);
   grant(operation, effects);
   enqueue(operation, effects);
   tell_progress(operation, effects);
@@ -287,13 +307,18 @@ void RingCore::on(const OpPosted& event, Effects& effects) {
   PCCL_ASSERT(event.task.epoch == epoch_);
   Operation& operation = operations_.add(event.task);
   known_.add(event.task.op);
-  if (!operation.exchange.goes_around()) return begin_exchange(operation, effects);
+  if (!operation.exchange.goes_around()) {
+    for (auto& [peer, link] : links_) drop_early(peer, link, event.task.op, effects);
+    return begin_exchange(operation, effects);
+  }
   for (auto& [peer, link] : links_) drop_copy(peer, link, event.task.op, effects);
   Link* const downstream = find_link(event.task.downstream);
   if (downstream != nullptr)
     operation.allowed = downstream->early.take(event.task.op, event.task.digest);
+  if (downstream != nullptr && operation.allowed == 0) start_ahead(operation, *downstream);
   grant(operation, effects);
   enqueue(operation, effects);
+  take_all_early(operation, effects);
   tell_if_transferred(operation, effects);
 }
 
@@ -302,6 +327,7 @@ void RingCore::on(const OpEnded& event, Effects& effects) {
   for (auto& [peer, link] : links_) {
     link.early.drop(event.op);
     drop_copy(peer, link, event.op, effects);
+    drop_early(peer, link, event.op, effects);
   }
   Operation* const operation = operations_.find(event.op);
   if (operation != nullptr) drain(*operation, event, effects);

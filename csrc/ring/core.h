@@ -2,7 +2,8 @@
 // peer. Pure: it sees chunk headers and cursors, never a byte. Its Engine moves the bytes, or the
 // simulator's does: the same class. Rules (DESIGN sections 6, 7; deadlock-freedom I1 to I6):
 //  (1) a chunk leaves only against credit of the neighbour that has posted the same operation with
-//      the same digest;
+//      the same digest, or as part of a head start, which the neighbour keeps whatever happens
+//      (head_start.h, core_early.cc);
 //  (2) a link has lanes, which carry one chunk at a time each way: whichever is free, and is not to
 //      rest, takes the next of the oldest operation that can send; one that cannot holds up no
 //      other;
@@ -29,6 +30,7 @@
 #include "csrc/base/ids.h"
 #include "csrc/net/framing.h"
 #include "csrc/ring/credits.h"
+#include "csrc/ring/head_start.h"
 #include "csrc/ring/op_table.h"
 #include "csrc/ring/schedule.h"
 
@@ -108,23 +110,31 @@ struct Land {  // answer to ChunkArriving
   Unit unit;
   Action action;
 };
+// What is kept of an operation that was not posted here yet: its copy of an exchange, or a chunk.
+inline constexpr uint32_t kEarlyCopy = UINT32_MAX;
+struct EarlyId {
+  OpKey op;
+  uint32_t index = kEarlyCopy;
+  friend auto operator<=>(const EarlyId&, const EarlyId&) = default;
+};
 struct LandEarly {  // another answer: kept until TakeEarly or DropEarly
   LaneId lane;
-  OpKey op;
+  EarlyId early;
   uint32_t bytes;
 };
 struct Discard {  // the third answer
   LaneId lane;
 };
-struct TakeEarly {  // what was kept of a peer's is the unit, kGather
+struct TakeEarly {  // what was kept of a peer's is the unit
   PeerId peer;
-  OpKey op;
+  EarlyId early;
   uint64_t handle;
   Unit unit;
+  Action action;
 };
 struct DropEarly {
   PeerId peer;
-  OpKey op;
+  EarlyId early;
 };
 struct Combine {  // an exchange is complete: its result
   uint64_t handle;
@@ -182,7 +192,7 @@ class RingCore {
   struct Passage {                   // a unit that is on its way on a lane
     Operation* operation = nullptr;  // null: none is,
     uint64_t unit = 0;
-    std::optional<OpKey> early{};  // or the copy of an operation that was not posted here yet
+    std::optional<EarlyId> early{};  // or what is kept of one that was not posted here yet
     bool any() const { return operation != nullptr || early; }
   };
   struct Lane {
@@ -195,6 +205,8 @@ class RingCore {
     std::vector<Lane> lanes;
     protocol::LaneBits resting = 0;
     EarlyCredits early;
+    HeadStart head_start;
+    EarlyChunks early_chunks;
     SendQueue queue;
     // Of exchanges: what may leave unasked, what waits for that, and what came too early.
     struct Copy {
@@ -223,8 +235,19 @@ class RingCore {
   void on_credit(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
   // Why a chunk breaks a rule; empty if it does not. `landing` becomes what it is, and stays empty
   // when it is void.
-  std::string judge(LaneId lane, const Link& link, const net::FrameHeader& header,
-                    Passage& landing);
+  std::string judge(LaneId lane, Link& link, const net::FrameHeader& header, Passage& landing);
+  // The same of a chunk of an operation that is in flight; else `id` becomes its unit's.
+  static std::string judge_unit(const Operation& operation, const net::FrameHeader& header,
+                                uint64_t& id);
+  void chunk_arrived(Operation& operation, uint64_t id, Effects& effects);
+
+  // ---- What comes before it is asked for: core_early.cc ----
+  void start_ahead(Operation& operation, Link& downstream);
+  std::string judge_early(Link& link, const net::FrameHeader& header, Passage& landing);
+  void early_arrived(LaneId lane, Link& link, EarlyId early, bool valid, Effects& effects);
+  void take_all_early(Operation& operation, Effects& effects);
+  void take_early(PeerId peer, Link& link, Operation& operation, uint32_t index, Effects& effects);
+  void drop_early(PeerId peer, Link& link, OpKey op, Effects& effects);
 
   // ---- Exchanges: core_exchange.cc ----
   void begin_exchange(Operation& operation, Effects& effects);

@@ -133,7 +133,7 @@ std::string RingCore::judge_copy(LaneId id, Link& link, const net::FrameHeader& 
     if (link.copies.size() >= protocol::kOpsOpenMax) return text(header) + "is one too many";
     if (link.copies.contains(header.op)) return text(header) + "came twice";
     link.copies[header.op] = {header.digest, header.block, header.length, false};
-    landing.early = header.op;
+    landing.early = EarlyId{header.op};
     ask_all(peer, link, effects);
     return {};
   }
@@ -157,10 +157,11 @@ void RingCore::copy_arrived(LaneId lane, Link& link, const Passage& landed, Effe
     landed.operation->exchange.arrived();
     return combine_if_here(*landed.operation, effects);
   }
-  link.copies.at(*landed.early).here = true;
-  Operation* const operation = operations_.find(*landed.early);
+  const OpKey op = landed.early->op;
+  link.copies.at(op).here = true;
+  Operation* const operation = operations_.find(op);
   if (operation == nullptr) return;
-  if (operation->exchange.goes_around()) return drop_copy(lane.peer, link, *landed.early, effects);
+  if (operation->exchange.goes_around()) return drop_copy(lane.peer, link, op, effects);
   take_copy(lane.peer, link, *operation, effects);
   combine_if_here(*operation, effects);
 }
@@ -180,7 +181,8 @@ void RingCore::take_copy(PeerId peer, Link& link, Operation& operation, Effects&
   operation.exchange.coming(*place);
   if (!copy.here) return;
   link.copies.erase(at);
-  effects.push_back(TakeEarly{peer, op, operation.task.handle, operation.copy_of(*place)});
+  effects.push_back(
+      TakeEarly{peer, {op}, operation.task.handle, operation.copy_of(*place), Action::kGather});
   operation.exchange.arrived();
   copy_taken(peer, link, link.window, copy.bytes, effects);
 }
@@ -192,11 +194,11 @@ void RingCore::drop_copy(PeerId peer, Link& link, OpKey op, Effects& effects) {
   link.copies.erase(at);
   for (uint32_t index = 0; index < link.lanes.size(); ++index) {
     Passage& landing = link.lanes[index].landing;
-    if (landing.early != op) continue;
+    if (landing.early != EarlyId{op}) continue;
     landing = {};
     effects.push_back(Revoke{{peer, index}});
   }
-  effects.push_back(DropEarly{peer, op});
+  effects.push_back(DropEarly{peer, {op}});
   copy_taken(peer, link, link.window, bytes, effects);
 }
 

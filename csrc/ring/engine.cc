@@ -1,5 +1,6 @@
 #include "csrc/ring/engine.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -76,7 +77,7 @@ struct Engine::Inside {
   void apply(LandEarly& effect);
   void apply(Discard&) {}  // a lane without a landing discards
   void apply(TakeEarly& effect);
-  void apply(DropEarly& effect) { early.erase({effect.peer, effect.op}); }
+  void apply(DropEarly& effect) { early.erase({effect.peer, effect.early}); }
   void apply(Combine& effect) { buffers_of(effect.handle).combine(); }
   void apply(Revoke& effect);
   void apply(Withdraw& effect);
@@ -98,8 +99,8 @@ struct Engine::Inside {
     Epoch epoch;                                      // the last it was posted in
     std::vector<std::unique_ptr<OpBuffers>> buffers;  // one of each epoch
   };
-  std::map<OpKey, Kept> kept;                      // what kAgain has left as it is
-  std::map<std::pair<PeerId, OpKey>, Lent> early;  // copies of operations not posted here yet
+  std::map<OpKey, Kept> kept;                        // what kAgain has left as it is
+  std::map<std::pair<PeerId, EarlyId>, Lent> early;  // of operations not posted here yet
   uint64_t handles = 0;
   std::map<OpKey, Epoch> failed;  // told by on_failed, not ended yet
   std::map<PeerId, std::vector<std::unique_ptr<OneLane>>> links;
@@ -293,18 +294,22 @@ void Engine::Inside::apply(Land& effect) {
 void Engine::Inside::apply(LandEarly& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
-  const auto [at, added] = early.try_emplace({effect.lane.peer, effect.op}, pool, effect.bytes);
+  const std::pair<PeerId, EarlyId> key(effect.lane.peer, effect.early);
+  const auto [at, added] = early.try_emplace(key, pool, std::max(effect.bytes, 1u));
   PCCL_ASSERT(added);
   if (at->second.bytes().empty()) return no_memory(effect.lane.peer, effect.bytes);
-  lane->land_early(at->second.bytes());
+  lane->land_early(at->second.bytes().first(effect.bytes));
 }
 
 void Engine::Inside::apply(TakeEarly& effect) {
-  const auto at = early.find({effect.peer, effect.op});
+  const auto at = early.find({effect.peer, effect.early});
   PCCL_ASSERT(at != early.end());
-  const OpBuffers::Landing landing =
-      buffers_of(effect.handle).land(effect.unit, Action::kGather, {});
-  std::memcpy(landing.where.data(), at->second.bytes().data(), landing.where.size());
+  OpBuffers& memory = buffers_of(effect.handle);
+  const std::span<std::byte> bytes = at->second.bytes();
+  OpBuffers::Landing landing = memory.land(effect.unit, effect.action, bytes);
+  if (landing.where.data() != bytes.data() && effect.unit.bytes > 0)
+    std::memcpy(landing.where.data(), bytes.data(), effect.unit.bytes);
+  memory.absorb(landing, 0, effect.unit.bytes);
   early.erase(at);
 }
 

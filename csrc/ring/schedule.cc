@@ -5,6 +5,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
+#include "csrc/ring/head_start.h"
 
 namespace pccl::ring {
 namespace {
@@ -267,6 +268,20 @@ uint64_t Schedule::credit(const Cursor& sent, const Cursor& received) const {
   }
   if (shape_.pattern != Pattern::kAllReduce || shape_.world == 2) return step_count();
   return std::min(step_count(), std::max<uint64_t>(sent.step, 1) - 1 + depth_);
+}
+
+Schedule::Head Schedule::head(uint64_t room) const {
+  if (!shape_.far || shape_.pattern == Pattern::kTransfer || !sends()) return {};
+  const bool bounded = overtakes() || slots_per_step() > 0;
+  const uint64_t most = bounded ? std::min<uint64_t>(depth_, step_count()) : step_count();
+  Head head;
+  while (head.steps < most) {
+    const uint64_t units = std::min({head.steps + 1, rounds_, slices_});
+    const uint64_t cost = head.cost + units * head_start_cost(chunk_bytes_);
+    if (cost > room) break;
+    head = {head.steps + 1, cost};
+  }
+  return head;
 }
 
 // The last round of slice s comes at the end of step s + rounds - 1.

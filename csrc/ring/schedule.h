@@ -134,6 +134,13 @@ class Schedule {
   // How many steps upstream may have sent, given that all before `sent` have left us and all before
   // `received` have come: the credit to grant.
   uint64_t credit(const Cursor& sent, const Cursor& received) const;
+  // What may leave before downstream has asked for it: so many steps, which downstream has room for
+  // from the beginning and which cost at most `room` (head_start.h) where it has not posted yet.
+  // None where members are near each other, and of a transfer.
+  struct Head {
+    uint64_t steps = 0, cost = 0;
+  };
+  Head head(uint64_t room) const;
   // So many elements from the tensor's start are final here, given that all before `received` have
   // come. REQUIRES: kAllReduce or kMutual.
   uint64_t finished(const Cursor& received) const;

@@ -165,6 +165,9 @@ void Shell::Inside::dial(PeerId peer, const net::Endpoint& at, uint32_t dead_ser
     drop(peer);
   }
   Dial& dial = dials[peer];
+  const bool under_way =
+      dial.connector != nullptr || (dial.link != nullptr && dial.link->serial() > dead_serial);
+  if (under_way && dial.at == at) return;  // to begin again would take the other's end down
   close(std::move(dial.link));
   dial.at = at;
   dial.retry = std::make_unique<net::Timer>(loop, [this, peer] { attempt(peer); });
@@ -179,8 +182,9 @@ void Shell::Inside::attempt(PeerId peer) {
 }
 
 void Shell::Inside::connected(PeerId peer, Result<net::Socket> result) {
-  if (!result.ok()) return unreachable(peer, result.status().message);
   Dial& dial = dials.at(peer);
+  dial.connector.reset();
+  if (!result.ok()) return unreachable(peer, result.status().message);
   const auto on_introduced = [this, peer](ShellLink&) { join(std::move(dials.at(peer).link)); };
   const auto on_ended = [this, peer](const ShellLink& link, const Status& why) {
     if (is_up(link)) return lost(peer, why.message);

@@ -224,11 +224,14 @@ void PeerNode::verify(const peer::VerifyState& verify) {
 // ---- Links ----
 
 void PeerNode::dial(const protocol::Dial& dial) {
+  const auto before = dialling_.find(dial.peer);
+  const bool under_way = before != dialling_.end() && before->second.port == dial.port &&
+                         attempts_[dial.peer] > dial.dead_serial;
   dialling_[dial.peer] = dial;
   const auto up = links_.find(dial.peer);
   if (up != links_.end() && up->second.wire->serial > dial.dead_serial) return tell_up(dial.peer);
   if (up != links_.end()) drop_link(dial.peer, false);
-  dial_again(dial.peer);
+  if (!under_way) dial_again(dial.peer);
 }
 
 // A new attempt takes the place of the one under way.

@@ -224,6 +224,29 @@ TEST_F(Restart, CallsThatFailedForOneFailForAll) {
                               "b < Answer 2 are_peers_pending operation timeout"}));
 }
 
+// a has called again since, in vain; b has heard nothing.
+TEST_F(Restart, AnAnswerFromBeforeTheGroupWasBrokenIsGivenToAll) {
+  h.found({"a", "b", "c"});
+  h.close("c");
+  for (const char* name : {"a", "b"})
+    h.say(name, protocol::LinkReport{h.id("c"), protocol::LinkState::kDown, "reset", 1});
+  for (const char* name : {"a", "b"}) h.say(name, protocol::Report{epoch(1), {}});
+  h.restart();
+  protocol::Resume answered = resume("a");
+  answered.ended = true;
+  answered.joint_answered = 2;  // the second was refused
+  answered.last_answer = protocol::Answer{};
+  answered.last_answer->kind = kPending;
+  answered.last_answer->pending = true;
+  h.come_back("a", answered);
+  h.come_back("b", resume("b"));
+  h.story();
+  h.vote("b", epoch(1), 0, kPending);
+  EXPECT_EQ(h.story(), (Lines{"b < Answer 0 are_peers_pending ok pending"}));
+  h.vote("b", epoch(1), 1, kPending);
+  EXPECT_EQ(h.last<protocol::Answer>("b")->code, Code::kPeerLost);
+}
+
 // Two groups, a and b in epoch 1, c and d in epoch 2. The first has heard the answer.
 struct RestartOfGroups : Restart {
   RestartOfGroups() {

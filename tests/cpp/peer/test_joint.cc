@@ -89,6 +89,21 @@ TEST(Joint, AnswersThatFitNothingAreRefused) {
                   .starts_with("warn: the master at host:1 broke the protocol: "));
 }
 
+// A refusal is no answer that others wait for; what came before may be.
+TEST(Joint, BringsBackWhatWasAnsweredBeforeTheGroupWasBroken) {
+  Transcript t;
+  t.become_member();
+  t.joint(5, JointKind::kArePeersPending);
+  t.hear(answer(0, JointKind::kArePeersPending));
+  t.joint(6, JointKind::kArePeersPending);
+  t.lose(1, 3);
+  t.hear(answer(1, JointKind::kArePeersPending, Code::kPeerLost, "peer 1.3 lost"));
+  t.on(MasterClosed{{Code::kSystem, "reset", {}}});
+  t.wait(0.1);
+  const std::string resume = t.on(MasterConnected{});
+  EXPECT_TRUE(resume.ends_with(", answered 2 and remembers 0\n")) << resume;
+}
+
 TEST(Joint, ARepeatedAnswerIsNoNews) {
   Transcript t;
   t.become_member();

@@ -255,6 +255,7 @@ class Transcript {
     std::string out = " in epoch " + text(what.epoch) + (what.ended ? " (ended)" : "") +
                       reports(what.ops) + ", seen " + std::to_string(what.verdict_index) +
                       ", answered " + std::to_string(what.joint_answered);
+    if (what.last_answer) out += " and remembers " + std::to_string(what.last_answer->number);
     return out;
   }
   static std::string detail(const protocol::Ping& what) {

@@ -1,157 +1,9 @@
 #include "csrc/ring/core.h"
 
-#include <gtest/gtest.h>
+#include "tests/cpp/ring/core_test.h"
 
 namespace pccl::ring {
 namespace {
-
-using net::FrameHeader;
-using net::FrameType;
-
-constexpr PeerId kUp{1}, kDown{3}, kStranger{9};
-constexpr Epoch kEpoch{5};
-constexpr uint64_t kDigest = 77;
-
-// "3", or "3.1": its second lane.
-std::string text(LaneId lane) {
-  return std::to_string(lane.peer.value) + (lane.index > 0 ? "." + std::to_string(lane.index) : "");
-}
-
-std::string text(const Effect& effect) {
-  struct Writer {
-    std::string operator()(const SendFrame& e) {
-      const std::string to = ring::text(e.lane);
-      if (e.header.type == FrameType::kOpen)
-        return "open " + std::to_string(e.header.epoch.value) + " to " + to;
-      return "credit " + std::to_string(e.header.op.sequence) + " of " +
-             std::to_string(e.header.value) + " to " + to;
-    }
-    std::string operator()(const SendChunk& e) {
-      return "chunk " + std::to_string(e.header.op.sequence) + " r" +
-             std::to_string(e.header.round) + "b" + std::to_string(e.header.block) + "s" +
-             std::to_string(e.header.slice) + " to " + ring::text(e.lane);
-    }
-    std::string operator()(const SendCopy& e) {
-      return "copy " + std::to_string(e.header.op.sequence) +
-             (e.header.value > 0 ? " as asked" : "") + " to " + ring::text(e.lane);
-    }
-    std::string operator()(const LandEarly& e) {
-      return "land early " + std::to_string(e.op.sequence) + " from " + ring::text(e.lane);
-    }
-    std::string operator()(const TakeEarly& e) {
-      return "take " + std::to_string(e.op.sequence) + " of " + std::to_string(e.peer.value);
-    }
-    std::string operator()(const DropEarly& e) {
-      return "drop " + std::to_string(e.op.sequence) + " of " + std::to_string(e.peer.value);
-    }
-    std::string operator()(const Combine& e) { return "combine " + std::to_string(e.handle); }
-    std::string operator()(const Land& e) { return "land from " + ring::text(e.lane); }
-    std::string operator()(const Discard& e) { return "discard from " + ring::text(e.lane); }
-    std::string operator()(const Revoke& e) { return "revoke " + ring::text(e.lane); }
-    std::string operator()(const Withdraw& e) { return "withdraw " + ring::text(e.lane); }
-    std::string operator()(const Restore& e) {
-      return "restore " + std::to_string(e.handle) +
-             (e.from > 0 ? " from " + std::to_string(e.from) : "");
-    }
-    std::string operator()(const Release& e) { return "release " + std::to_string(e.handle); }
-    std::string operator()(const Retain& e) { return "retain " + std::to_string(e.handle); }
-    std::string operator()(const OpProgressed& e) {
-      return "progressed " + std::to_string(e.op.sequence) + " " + std::to_string(e.finished);
-    }
-    std::string operator()(const OpTransferred& e) {
-      return "transferred " + std::to_string(e.op.sequence);
-    }
-    std::string operator()(const OpDrained& e) {
-      return "drained " + std::to_string(e.op.sequence);
-    }
-    std::string operator()(const FailLink& e) {
-      return "fail " + std::to_string(e.peer.value) + ": " + e.why;
-    }
-  };
-  return std::visit(Writer{}, effect);
-}
-
-// Rank 1 of three: upstream is peer 1, downstream peer 3.
-class Core : public ::testing::Test {
- protected:
-  // The effects of one event, in order: "a; b; c".
-  std::string step(const Event& event) {
-    effects_.clear();
-    core_.step(event, effects_);
-    std::string all;
-    for (const Effect& effect : effects_) all += (all.empty() ? "" : "; ") + text(effect);
-    return all;
-  }
-
-  static FrameHeader header(FrameType type, uint32_t sequence = 0, uint64_t value = 0) {
-    FrameHeader header;
-    header.type = type;
-    header.epoch = kEpoch;
-    header.op = {TagId{}, sequence};
-    header.digest = kDigest;
-    header.value = value;
-    return header;
-  }
-  std::string open(PeerId peer, Epoch epoch = kEpoch, uint32_t lane = 0) {
-    FrameHeader frame = header(FrameType::kOpen);
-    frame.epoch = epoch;
-    return step(FrameArrived{{peer, lane}, frame});
-  }
-  std::string credit(PeerId peer, uint32_t sequence, uint64_t value, uint64_t digest = kDigest) {
-    FrameHeader frame = header(FrameType::kCredit, sequence, value);
-    frame.digest = digest;
-    return step(FrameArrived{{peer}, frame});
-  }
-
-  // A small all-reduce: one slice, four rounds, chunks of 40 bytes and two empty ones per round of
-  // blocks.
-  static Task task(uint32_t sequence) {
-    return {.epoch = kEpoch,
-            .op = {TagId{}, sequence},
-            .digest = kDigest,
-            .handle = 100 + sequence,
-            .shape = {.rank = 1, .world = 3, .element_bytes = 4, .count = 10, .block_bytes = {}},
-            .upstream = kUp,
-            .downstream = kDown};
-  }
-  std::string post(uint32_t sequence) { return step(OpPosted{task(sequence)}); }
-
-  // The chunk that upstream sends as its `index`-th of a task.
-  static FrameHeader chunk(uint32_t sequence, int index) {
-    const Schedule schedule(task(sequence).shape);
-    auto cursor = schedule.first();
-    while (index-- > 0) schedule.advance(cursor);
-    const Unit unit = schedule.unit_received(schedule.id(cursor));
-    FrameHeader frame = header(FrameType::kChunk, sequence);
-    frame.round = unit.round;
-    frame.block = unit.block;
-    frame.slice = unit.slice;
-    frame.length = unit.bytes;
-    return frame;
-  }
-  std::string arriving(uint32_t sequence, int index, uint32_t lane = 0) {
-    return step(ChunkArriving{{kUp, lane}, chunk(sequence, index)});
-  }
-  std::string arrived(bool valid = true, uint32_t lane = 0) {
-    return step(ChunkArrived{{kUp, lane}, valid});
-  }
-  std::string sent(uint32_t lane = 0) { return step(ChunkSent{{kDown, lane}}); }
-
-  void begin() {
-    step(LaneUp{{kUp}});
-    step(LaneUp{{kDown}});
-    EXPECT_EQ(step(EpochBegun{kEpoch, {kUp, kDown}}), "open 5 to 1; open 5 to 3");
-    EXPECT_EQ(open(kUp), "");
-    EXPECT_EQ(open(kDown), "");
-  }
-  void expect_failed(const std::string& said, const std::string& why) {
-    EXPECT_NE(said.find("fail"), std::string::npos) << said;
-    EXPECT_NE(said.find(why), std::string::npos) << said;
-  }
-
-  RingCore core_;
-  Effects effects_;
-};
 
 TEST_F(Core, AWholeOperation) {
   begin();
@@ -477,15 +329,6 @@ TEST_F(Core, UnexpectedChunksFailTheLinkOnce) {
 }
 
 TEST_F(Core, UnexpectedChunksOfAMutualAllReduceFailTheLink) {
-  Task mutual = task(0);
-  mutual.shape = {.pattern = Pattern::kMutual,
-                  .rank = 1,
-                  .world = 2,
-                  .element_bytes = 4,
-                  .count = 10,
-                  .block_bytes = {},
-                  .far = true};
-  mutual.downstream = kUp;
   struct Broken {
     uint16_t round;
     uint32_t block, slice, length;
@@ -497,7 +340,7 @@ TEST_F(Core, UnexpectedChunksOfAMutualAllReduceFailTheLink) {
         Broken{0, 0, 0, 44, "44 bytes, has 40 bytes"}}) {
     core_ = RingCore();
     begin();
-    step(OpPosted{mutual});
+    step(OpPosted{mutual(0, 10)});
     FrameHeader frame = header(FrameType::kChunk, 0);
     frame.round = round;
     frame.block = block;

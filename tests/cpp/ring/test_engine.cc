@@ -180,6 +180,7 @@ std::vector<Call> calls_to_break(const World& world) {
 
 // Lets `moves` things happen to the calls above. False when all was done before that.
 bool start(World& world, int moves) {
+  world.far = moves % 2 != 0;
   for (const Call& call : calls_to_break(world)) world.post(call);
   for (int move = 0; move < moves; ++move) {
     if (!world.move()) return false;
@@ -416,6 +417,38 @@ TEST(Engine, WhatIsSentBothWaysIsWhatWasThereBefore) {
       commit(world, call);
       expect_quiet(world);
     }
+  }
+}
+
+// Far away the first steps leave unasked. What comes before it was posted waits for that; of what
+// is never posted nothing is left.
+TEST(Engine, WhatComesTooEarlyIsAsGoodAsWhatComesInTime) {
+  for (uint64_t seed = 0; seed < 30; seed += kThinned) {
+    World world(2 + static_cast<uint32_t>(seed % 3), seed, 60000);
+    world.far = true;
+    const std::vector<Call> calls = calls_to_break(world);
+    const auto late = static_cast<uint32_t>(world.random() % world.size());
+    for (uint32_t rank = 0; rank < world.size(); ++rank) {
+      for (const Call& call : calls) {
+        if (rank != late) world.post(rank, call);
+      }
+    }
+    world.settle();
+    EXPECT_GT(world.engine(late).counters().bytes_received, 0u);
+    for (const Call& call : calls) {
+      const bool never = world.random() % 4 == 0;
+      for (uint32_t rank = 0; never && rank < world.size(); ++rank)
+        world.end(rank, call.key, false);
+      if (never) continue;
+      world.post(late, call);
+      for (uint64_t moves = world.random() % 40; moves > 0 && world.move(); --moves) {
+      }
+    }
+    world.settle();
+    for (const Call& call : calls) {
+      if (world.at(late == 0 ? 1 : 0, call.key).drained == 0) commit(world, call);
+    }
+    expect_quiet(world);
   }
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "csrc/protocol/limits.h"
+#include "csrc/ring/head_start.h"
 #include "csrc/ring/progress.h"
 
 namespace pccl::ring {
@@ -488,6 +489,52 @@ TEST(Schedule, MutualGrantsAllOfItWhereAllIsKept) {
   EXPECT_EQ(Schedule(shape).credit({.step = 7}, {.step = 9}), 519u);
   EXPECT_EQ(Schedule(shape).credit({.step = 9}, {.step = 7}), 519u);
   EXPECT_EQ(Schedule(shape).credit({.step = 9}, {.at_end = true}), 521u);
+}
+
+// Whatever comes from upstream meanwhile, no more leaves than what the other end keeps, and that
+// has room for all of it once it has posted.
+TEST(Schedule, AHeadStartFitsAndIsCreditFromTheBeginning) {
+  constexpr uint64_t kMebi = 1u << 20;
+  for (const Pattern pattern :
+       {Pattern::kAllReduce, Pattern::kAllGather, Pattern::kBroadcast, Pattern::kMutual}) {
+    for (const uint32_t world : {2u, 3u, 18u}) {
+      if (pattern == Pattern::kMutual && world != 2) continue;
+      for (const uint64_t count : {uint64_t{1}, 50'000ul, 20 * kMebi}) {
+        const Schedule schedule({.pattern = pattern,
+                                 .world = world,
+                                 .element_bytes = 4,
+                                 .count = count,
+                                 .block_bytes = {},
+                                 .far = true,
+                                 .restored = false});
+        for (const uint64_t room : {uint64_t{0}, uint64_t{5000}, kMebi, 8 * kMebi}) {
+          SCOPED_TRACE(testing::Message() << static_cast<int>(pattern) << ", " << world
+                                          << " ranks, " << count << " elements, room for " << room);
+          const Schedule::Head head = schedule.head(room);
+          uint64_t bytes = 0, cost = 0;
+          for (uint64_t id = 0; id < schedule.unit_count(); ++id) {
+            const Unit unit = schedule.unit_sent(id);
+            if (unit.step >= head.steps) continue;
+            bytes += unit.bytes;
+            cost += head_start_cost(unit.bytes);
+          }
+          EXPECT_LE(cost, head.cost);
+          EXPECT_LE(head.cost, room);
+          EXPECT_LE(head.steps, schedule.credit({}, {}));
+          if (pattern == Pattern::kMutual && room == 8 * kMebi) {
+            EXPECT_EQ(bytes, std::min(4 * count, room)) << "all of it is used";
+          }
+        }
+      }
+    }
+  }
+  Shape shape{.world = 2, .element_bytes = 4, .count = 1 << 20, .block_bytes = {}};
+  EXPECT_EQ(Schedule(shape).head(8 * kMebi).steps, 0u) << "near, credit comes soon enough";
+  shape.far = true;
+  EXPECT_GT(Schedule(shape).head(8 * kMebi).steps, 0u);
+  shape.pattern = Pattern::kTransfer;
+  shape.block_bytes = {1 << 20};
+  EXPECT_EQ(Schedule(shape).head(8 * kMebi).steps, 0u);
 }
 
 TEST(Schedule, GrantsAllOfItWhereScratchDoesNotLimit) {

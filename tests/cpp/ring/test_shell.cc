@@ -362,6 +362,31 @@ TEST(Shell, ALinkThatBreaksIsReportedByBothAndMayBeDialledAgain) {
   one.reported(id(1), LinkState::kDown, 2);
 }
 
+// To begin again would take down what the other end has accepted: that is reported, and dialled
+// again, without end if nobody is fast enough.
+TEST(Shell, AnAttemptUnderWayGoesOnUnlessItIsTheOneThatIsDead) {
+  net::RawListener slow;
+  Member one(0);
+  const net::Endpoint at{"127.0.0.1", slow.port()};
+  one.shell().dial(id(1), at);
+  one.shell().dial(id(1), at);
+  RawPeer first(accept(slow.fd, nullptr, nullptr));
+  const auto hello = first.hear();
+  ASSERT_TRUE(hello.has_value());
+  one.shell().dial(id(1), at, hello->block - 1);
+  EXPECT_FALSE(first.hung_up(100));
+  one.shell().dial(id(1), at, hello->block);
+  EXPECT_TRUE(first.hung_up());
+  RawPeer second(accept(slow.fd, nullptr, nullptr));
+  const auto again = second.hear();
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->block, hello->block + 1);
+  net::FrameHeader answer = RawPeer::hello(FrameType::kHelloOk, id(1), id(0), kRun);
+  answer.block = again->block;
+  second.say(answer);
+  EXPECT_EQ(one.reported(id(1), LinkState::kUp), "");
+}
+
 TEST(Shell, TwoThatDialEachOtherEndUpWithOneLink) {
   for (int round = 0; round < 20; ++round) {
     Member one(0), two(1);

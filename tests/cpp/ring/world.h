@@ -183,6 +183,7 @@ class World {
 
   std::mt19937_64 random;
   std::vector<std::string> failures;  // what on_fail_link said
+  bool far = false;                   // from each other
 
  private:
   static constexpr std::byte kGivenBack{0xa5};
@@ -283,7 +284,7 @@ class World {
                 .element_bytes = element_bytes(call.dtype),
                 .count = call.count,
                 .block_bytes = call.block_bytes,
-                .far = call.pattern == Pattern::kMutual};
+                .far = far || call.pattern == Pattern::kMutual};
     if (call.pattern == Pattern::kBroadcast) shape.rank = (rank + size() - call.root) % size();
     if (call.pattern == Pattern::kTransfer) {
       shape.rank = rank == call.root ? 0 : 1;

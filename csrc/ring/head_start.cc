@@ -1,0 +1,49 @@
+#include "csrc/ring/head_start.h"
+
+#include "csrc/base/assert.h"
+
+namespace pccl::ring {
+
+void HeadStart::leaves(OpKey op, uint64_t bytes) {
+  PCCL_ASSERT(bytes <= room());
+  const bool first = unasked_.emplace(op, bytes).second;
+  PCCL_ASSERT(first);
+  used_ += bytes;
+}
+
+void HeadStart::asked(OpKey op) {
+  const auto at = unasked_.find(op);
+  if (at == unasked_.end()) return;
+  used_ -= at->second;
+  unasked_.erase(at);
+}
+
+std::optional<uint32_t> EarlyChunks::arriving(const net::FrameHeader& header) {
+  const uint64_t cost = head_start_cost(header.length);
+  if (cost > protocol::kHeadStartBytes - used_) return std::nullopt;
+  used_ += cost;
+  Kept& kept = kept_[header.op];
+  kept.digest = header.digest;
+  kept.chunks[kept.begun] = {header, false};
+  return kept.begun++;
+}
+
+EarlyChunks::Kept* EarlyChunks::find(OpKey op) {
+  const auto at = kept_.find(op);
+  return at == kept_.end() ? nullptr : &at->second;
+}
+
+void EarlyChunks::take(OpKey op, uint32_t index) {
+  auto& chunks = kept_.at(op).chunks;
+  const auto at = chunks.find(index);
+  PCCL_ASSERT(at != chunks.end());
+  used_ -= head_start_cost(at->second.header.length);
+  chunks.erase(at);
+}
+
+void EarlyChunks::drop(OpKey op) {
+  while (!kept_.at(op).chunks.empty()) take(op, kept_.at(op).chunks.begin()->first);
+  kept_.erase(op);
+}
+
+}  // namespace pccl::ring

@@ -1,0 +1,186 @@
+// What tests of RingCore share: a core that is rank 1 of three, and its effects as text.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "csrc/ring/core.h"
+
+namespace pccl::ring {
+
+using net::FrameHeader;
+using net::FrameType;
+
+inline constexpr PeerId kUp{1}, kDown{3}, kStranger{9};
+inline constexpr Epoch kEpoch{5};
+inline constexpr uint64_t kDigest = 77;
+
+// "3", or "3.1": its second lane.
+inline std::string text(LaneId lane) {
+  return std::to_string(lane.peer.value) + (lane.index > 0 ? "." + std::to_string(lane.index) : "");
+}
+
+// "0", a copy, or "0.2": the third chunk of it that came too early.
+inline std::string text(EarlyId early) {
+  return std::to_string(early.op.sequence) +
+         (early.index == kEarlyCopy ? "" : "." + std::to_string(early.index));
+}
+
+inline std::string text(const Effect& effect) {
+  struct Writer {
+    std::string operator()(const SendFrame& e) {
+      const std::string to = ring::text(e.lane);
+      if (e.header.type == FrameType::kOpen)
+        return "open " + std::to_string(e.header.epoch.value) + " to " + to;
+      return "credit " + std::to_string(e.header.op.sequence) + " of " +
+             std::to_string(e.header.value) + " to " + to;
+    }
+    std::string operator()(const SendChunk& e) {
+      return "chunk " + std::to_string(e.header.op.sequence) + " r" +
+             std::to_string(e.header.round) + "b" + std::to_string(e.header.block) + "s" +
+             std::to_string(e.header.slice) + " to " + ring::text(e.lane);
+    }
+    std::string operator()(const SendCopy& e) {
+      return "copy " + std::to_string(e.header.op.sequence) +
+             (e.header.value > 0 ? " as asked" : "") + " to " + ring::text(e.lane);
+    }
+    std::string operator()(const LandEarly& e) {
+      return "land early " + ring::text(e.early) + " from " + ring::text(e.lane);
+    }
+    std::string operator()(const TakeEarly& e) {
+      return "take " + ring::text(e.early) + " of " + std::to_string(e.peer.value);
+    }
+    std::string operator()(const DropEarly& e) {
+      return "drop " + ring::text(e.early) + " of " + std::to_string(e.peer.value);
+    }
+    std::string operator()(const Combine& e) { return "combine " + std::to_string(e.handle); }
+    std::string operator()(const Land& e) { return "land from " + ring::text(e.lane); }
+    std::string operator()(const Discard& e) { return "discard from " + ring::text(e.lane); }
+    std::string operator()(const Revoke& e) { return "revoke " + ring::text(e.lane); }
+    std::string operator()(const Withdraw& e) { return "withdraw " + ring::text(e.lane); }
+    std::string operator()(const Restore& e) {
+      return "restore " + std::to_string(e.handle) +
+             (e.from > 0 ? " from " + std::to_string(e.from) : "");
+    }
+    std::string operator()(const Release& e) { return "release " + std::to_string(e.handle); }
+    std::string operator()(const Retain& e) { return "retain " + std::to_string(e.handle); }
+    std::string operator()(const OpProgressed& e) {
+      return "progressed " + std::to_string(e.op.sequence) + " " + std::to_string(e.finished);
+    }
+    std::string operator()(const OpTransferred& e) {
+      return "transferred " + std::to_string(e.op.sequence);
+    }
+    std::string operator()(const OpDrained& e) {
+      return "drained " + std::to_string(e.op.sequence);
+    }
+    std::string operator()(const FailLink& e) {
+      return "fail " + std::to_string(e.peer.value) + ": " + e.why;
+    }
+  };
+  return std::visit(Writer{}, effect);
+}
+
+// Rank 1 of three: upstream is peer 1, downstream peer 3.
+class Core : public ::testing::Test {
+ protected:
+  // The effects of one event, in order: "a; b; c".
+  std::string step(const Event& event) {
+    effects_.clear();
+    core_.step(event, effects_);
+    std::string all;
+    for (const Effect& effect : effects_) all += (all.empty() ? "" : "; ") + text(effect);
+    return all;
+  }
+
+  static FrameHeader header(FrameType type, uint32_t sequence = 0, uint64_t value = 0) {
+    FrameHeader header;
+    header.type = type;
+    header.epoch = kEpoch;
+    header.op = {TagId{}, sequence};
+    header.digest = kDigest;
+    header.value = value;
+    return header;
+  }
+  std::string open(PeerId peer, Epoch epoch = kEpoch, uint32_t lane = 0) {
+    FrameHeader frame = header(FrameType::kOpen);
+    frame.epoch = epoch;
+    return step(FrameArrived{{peer, lane}, frame});
+  }
+  std::string credit(PeerId peer, uint32_t sequence, uint64_t value, uint64_t digest = kDigest) {
+    FrameHeader frame = header(FrameType::kCredit, sequence, value);
+    frame.digest = digest;
+    return step(FrameArrived{{peer}, frame});
+  }
+
+  // A small all-reduce: one slice, four rounds, chunks of 40 bytes and two empty ones per round of
+  // blocks.
+  static Task task(uint32_t sequence) {
+    return {.epoch = kEpoch,
+            .op = {TagId{}, sequence},
+            .digest = kDigest,
+            .handle = 100 + sequence,
+            .shape = {.rank = 1, .world = 3, .element_bytes = 4, .count = 10, .block_bytes = {}},
+            .upstream = kUp,
+            .downstream = kDown};
+  }
+  std::string post(uint32_t sequence) { return step(OpPosted{task(sequence)}); }
+  // A mutual all-reduce with upstream, which is far away.
+  static Task mutual(uint32_t sequence, uint64_t count) {
+    Task task = Core::task(sequence);
+    task.shape = {.pattern = Pattern::kMutual,
+                  .rank = 1,
+                  .world = 2,
+                  .element_bytes = 4,
+                  .count = count,
+                  .block_bytes = {},
+                  .far = true};
+    task.downstream = kUp;
+    return task;
+  }
+  // The chunk of it in slice `slice`, of 64 KiB.
+  static FrameHeader mutual_chunk(uint32_t sequence, uint32_t slice) {
+    FrameHeader frame = header(FrameType::kChunk, sequence);
+    frame.slice = slice;
+    frame.length = 64 << 10;
+    return frame;
+  }
+
+  // The chunk that upstream sends as its `index`-th of a task.
+  static FrameHeader chunk(uint32_t sequence, int index) {
+    const Schedule schedule(task(sequence).shape);
+    auto cursor = schedule.first();
+    while (index-- > 0) schedule.advance(cursor);
+    const Unit unit = schedule.unit_received(schedule.id(cursor));
+    FrameHeader frame = header(FrameType::kChunk, sequence);
+    frame.round = unit.round;
+    frame.block = unit.block;
+    frame.slice = unit.slice;
+    frame.length = unit.bytes;
+    return frame;
+  }
+  std::string arriving(uint32_t sequence, int index, uint32_t lane = 0) {
+    return step(ChunkArriving{{kUp, lane}, chunk(sequence, index)});
+  }
+  std::string arrived(bool valid = true, uint32_t lane = 0) {
+    return step(ChunkArrived{{kUp, lane}, valid});
+  }
+  std::string sent(uint32_t lane = 0) { return step(ChunkSent{{kDown, lane}}); }
+
+  void begin() {
+    step(LaneUp{{kUp}});
+    step(LaneUp{{kDown}});
+    EXPECT_EQ(step(EpochBegun{kEpoch, {kUp, kDown}}), "open 5 to 1; open 5 to 3");
+    EXPECT_EQ(open(kUp), "");
+    EXPECT_EQ(open(kDown), "");
+  }
+  void expect_failed(const std::string& said, const std::string& why) {
+    EXPECT_NE(said.find("fail"), std::string::npos) << said;
+    EXPECT_NE(said.find(why), std::string::npos) << said;
+  }
+
+  RingCore core_;
+  Effects effects_;
+};
+
+}  // namespace pccl::ring

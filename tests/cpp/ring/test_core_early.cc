@@ -1,0 +1,143 @@
+// What leaves, and comes, before it is asked for.
+#include "tests/cpp/ring/core_test.h"
+
+namespace pccl::ring {
+namespace {
+
+constexpr uint64_t kMebi = 1 << 18;  // elements of four bytes
+
+TEST_F(Core, FarAwayTheFirstStepsLeaveUnasked) {
+  begin();
+  EXPECT_EQ(step(OpPosted{mutual(0, 16 * kMebi)}), "credit 0 of 256 to 1; chunk 0 r0b0s0 to 1");
+  for (int chunk = 1; chunk < 128; ++chunk) {  // 8 MiB in all
+    EXPECT_EQ(step(ChunkSent{{kUp}}), "chunk 0 r0b0s" + std::to_string(chunk) + " to 1");
+  }
+  EXPECT_EQ(step(ChunkSent{{kUp}}), "");
+  EXPECT_EQ(step(OpPosted{mutual(1, 1 * kMebi)}), "credit 1 of 16 to 1") << "no room is left";
+  EXPECT_EQ(credit(kUp, 0, 256), "chunk 0 r0b0s128 to 1");
+  EXPECT_EQ(step(OpPosted{mutual(2, 1 * kMebi)}), "credit 2 of 16 to 1");
+  EXPECT_EQ(step(OpEnded{{TagId{}, 0}}),
+            "withdraw 1; restore 100; release 100; drained 0; chunk 2 r0b0s0 to 1")
+      << "there is room again, and the other is taken at its next credit";
+}
+
+TEST_F(Core, WhoHasAskedBeforeNeedsNoHeadStart) {
+  begin();
+  EXPECT_EQ(credit(kUp, 0, 32), "");
+  step(OpPosted{mutual(0, 16 * kMebi)});
+  EXPECT_EQ(step(OpPosted{mutual(1, 16 * kMebi)}), "credit 1 of 256 to 1");
+  for (int chunk = 1; chunk < 32; ++chunk) step(ChunkSent{{kUp}});
+  EXPECT_EQ(step(ChunkSent{{kUp}}), "chunk 1 r0b0s0 to 1") << "all of the room was there";
+}
+
+TEST_F(Core, CreditThatComesAfterTheEndMakesRoomAndIsNotKept) {
+  begin();
+  step(OpPosted{mutual(0, 2 * kMebi)});
+  EXPECT_EQ(step(OpEnded{{TagId{}, 0}}), "withdraw 1; restore 100; release 100; drained 0");
+  EXPECT_EQ(credit(kUp, 0, 32), "");
+  step(OpPosted{mutual(1, 2 * kMebi)});
+  for (int chunk = 1; chunk < 32; ++chunk)
+    EXPECT_NE(step(ChunkSent{{kUp}}), "") << "it was given back: " << chunk;
+}
+
+TEST_F(Core, WhatComesTooEarlyIsKept) {
+  begin();
+  step(LaneUp{{kUp, 1}});
+  open(kUp, kEpoch, 1);
+  EXPECT_EQ(step(ChunkArriving{{kUp, 0}, mutual_chunk(0, 0)}), "land early 0.0 from 1");
+  EXPECT_EQ(step(ChunkArriving{{kUp, 1}, mutual_chunk(0, 1)}), "land early 0.1 from 1.1");
+  EXPECT_EQ(step(ChunkArrived{{kUp, 0}}), "");
+  EXPECT_EQ(step(OpPosted{mutual(0, kMebi / 8)}),
+            "credit 0 of 2 to 1; chunk 0 r0b0s0 to 1; chunk 0 r0b0s1 to 1.1; take 0.0 of 1");
+  EXPECT_EQ(step(ChunkArrived{{kUp, 1}}), "take 0.1 of 1");
+  EXPECT_EQ(step(ChunkSent{{kUp, 0}}), "");
+  EXPECT_EQ(step(ChunkSent{{kUp, 1}}), "transferred 0");
+}
+
+TEST_F(Core, WhatCameTooEarlyGoesWithItsOperationItsLinkOrItsEpoch) {
+  begin();
+  const auto two_come = [&] {
+    step(ChunkArriving{{kUp}, mutual_chunk(0, 0)});
+    step(ChunkArrived{{kUp}});
+    EXPECT_EQ(step(ChunkArriving{{kUp}, mutual_chunk(0, 1)}), "land early 0.1 from 1");
+  };
+  two_come();
+  EXPECT_EQ(step(OpEnded{{TagId{}, 0}}), "revoke 1; drop 0.0 of 1; drop 0.1 of 1");
+  EXPECT_EQ(step(ChunkArriving{{kUp}, mutual_chunk(0, 2)}), "discard from 1") << "it has ended";
+  core_ = RingCore();
+  begin();
+  two_come();
+  EXPECT_EQ(step(LinkDown{kUp}), "revoke 1; drop 0.0 of 1; drop 0.1 of 1");
+  core_ = RingCore();
+  begin();
+  two_come();
+  EXPECT_EQ(step(EpochBegun{Epoch{6}, {kUp, kDown}}),
+            "revoke 1; drop 0.0 of 1; drop 0.1 of 1; open 6 to 1; open 6 to 3");
+}
+
+TEST_F(Core, WhatCameTooEarlyOfAnotherCallIsDropped) {
+  begin();
+  step(ChunkArriving{{kUp}, mutual_chunk(0, 0)});
+  Task other = mutual(0, kMebi);
+  ++other.digest;
+  EXPECT_EQ(step(OpPosted{other}),
+            "credit 0 of 16 to 1; chunk 0 r0b0s0 to 1; revoke 1; drop 0.0 of 1");
+  EXPECT_EQ(step(ChunkArriving{{kUp}, mutual_chunk(0, 1)}), "discard from 1");
+  Task small = mutual(1, 10);
+  small.shape.pattern = Pattern::kExchange;
+  small.members = {kUp, PeerId{2}};
+  step(ChunkArriving{{kUp}, mutual_chunk(1, 0)});
+  EXPECT_TRUE(step(OpPosted{small}).starts_with("revoke 1; drop 1.0 of 1; copy 1"));
+}
+
+TEST_F(Core, WhatCameTooEarlyFromSomebodyElseIsDropped) {
+  begin();
+  step(ChunkArriving{{kDown}, mutual_chunk(0, 0)});
+  EXPECT_TRUE(step(OpPosted{mutual(0, kMebi)}).ends_with("revoke 3; drop 0.0 of 3"));
+}
+
+TEST_F(Core, WhatCameTooEarlyAndVoidIsOfNothing) {
+  begin();
+  step(ChunkArriving{{kUp}, mutual_chunk(0, 0)});
+  step(ChunkArrived{{kUp}});
+  step(ChunkArriving{{kUp}, mutual_chunk(0, 1)});
+  EXPECT_EQ(step(ChunkArrived{{kUp}, false}), "drop 0.1 of 1");
+  EXPECT_EQ(step(ChunkArriving{{kUp}, mutual_chunk(0, 2)}), "discard from 1");
+  EXPECT_EQ(step(OpPosted{mutual(0, kMebi)}),
+            "credit 0 of 16 to 1; chunk 0 r0b0s0 to 1; drop 0.0 of 1");
+}
+
+TEST_F(Core, MoreThanAHeadStartCostsTheLink) {
+  begin();
+  for (uint32_t slice = 0; slice < 128; ++slice) {
+    ASSERT_TRUE(step(ChunkArriving{{kUp}, mutual_chunk(slice % 3, slice)}).starts_with("land"));
+    step(ChunkArrived{{kUp}});
+  }
+  expect_failed(step(ChunkArriving{{kUp}, mutual_chunk(0, 128)}), "there is room for");
+}
+
+TEST_F(Core, EarlyChunksOfTwoDigestsCostTheLink) {
+  begin();
+  step(ChunkArriving{{kUp}, mutual_chunk(0, 0)});
+  step(ChunkArrived{{kUp}});
+  FrameHeader frame = mutual_chunk(0, 1);
+  ++frame.digest;
+  expect_failed(step(ChunkArriving{{kUp}, frame}), "two digests");
+}
+
+TEST_F(Core, EarlyChunksThatAreNoneOfTheirOperationCostTheLink) {
+  begin();
+  step(ChunkArriving{{kUp}, mutual_chunk(0, 0)});
+  step(ChunkArrived{{kUp}});
+  step(ChunkArriving{{kUp}, mutual_chunk(0, 0)});
+  step(ChunkArrived{{kUp}});
+  expect_failed(step(OpPosted{mutual(0, kMebi)}), "came twice");
+  core_ = RingCore();
+  begin();
+  step(ChunkArriving{{kUp}, mutual_chunk(0, 16)});
+  step(ChunkArrived{{kUp}});
+  expect_failed(step(OpPosted{mutual(0, kMebi)}), "is none of it");
+}
+
+}  // namespace
+}  // namespace pccl::ring

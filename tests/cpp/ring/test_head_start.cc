@@ -1,0 +1,62 @@
+#include "csrc/ring/head_start.h"
+
+#include <gtest/gtest.h>
+
+namespace pccl::ring {
+namespace {
+
+using protocol::kHeadStartBytes;
+
+OpKey op(uint32_t sequence) { return {TagId{}, sequence}; }
+
+TEST(HeadStart, ThereIsRoomAgainForWhatTheOtherHasAskedFor) {
+  HeadStart head_start;
+  EXPECT_EQ(head_start.room(), kHeadStartBytes);
+  head_start.leaves(op(0), 5000);
+  head_start.leaves(op(1), kHeadStartBytes - 5000);
+  EXPECT_EQ(head_start.room(), 0u);
+  head_start.asked(op(0));
+  EXPECT_EQ(head_start.room(), 5000u);
+  head_start.asked(op(0));  // further credit
+  head_start.asked(op(7));  // of one that had none
+  EXPECT_EQ(head_start.room(), 5000u);
+}
+
+net::FrameHeader chunk(uint32_t sequence, uint32_t bytes) {
+  net::FrameHeader header;
+  header.op = op(sequence);
+  header.length = bytes;
+  return header;
+}
+
+TEST(EarlyChunks, KeepsThemInTheirOrderUntilTheyAreTaken) {
+  EarlyChunks early;
+  EXPECT_EQ(early.find(op(0)), nullptr);
+  EXPECT_EQ(early.arriving(chunk(0, 10)), 0u);
+  EXPECT_EQ(early.arriving(chunk(1, 10)), 0u);
+  EXPECT_EQ(early.arriving(chunk(0, 20)), 1u);
+  early.take(op(0), 0);
+  EXPECT_EQ(early.arriving(chunk(0, 30)), 2u) << "no index comes twice";
+  ASSERT_EQ(early.find(op(0))->chunks.size(), 2u);
+  EXPECT_EQ(early.find(op(0))->chunks.begin()->second.header.length, 20u);
+  early.drop(op(0));
+  EXPECT_EQ(early.first(), op(1));
+  early.drop(op(1));
+  EXPECT_TRUE(early.empty());
+}
+
+// The sender counts the same way, so what it may send always fits.
+TEST(EarlyChunks, HasRoomForOneHeadStart) {
+  EarlyChunks early;
+  for (uint64_t used = 0; used < kHeadStartBytes; used += 64 << 10)
+    ASSERT_TRUE(early.arriving(chunk(0, 64 << 10)).has_value());
+  EXPECT_FALSE(early.arriving(chunk(1, 0)).has_value()) << "a small one takes memory, too";
+  early.take(op(0), 7);
+  for (int count = 0; count < 16; ++count) ASSERT_TRUE(early.arriving(chunk(1, 0)).has_value());
+  EXPECT_FALSE(early.arriving(chunk(1, 1)).has_value());
+  early.drop(op(0));
+  EXPECT_TRUE(early.arriving(chunk(1, 4u << 20)).has_value());
+}
+
+}  // namespace
+}  // namespace pccl::ring
