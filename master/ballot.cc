@@ -1,7 +1,8 @@
 //   a vote      event                                            to
 //   (none)      cast, its number is open or new                  counted
 //   (none)      cast, its number was settled before              answered
-//   (none)      cast in a broken group, no update_topology       refused
+//   (none)      cast in a broken group, no update_topology       refused, or answered as another
+//                                                                was before it broke
 //   (none)      cast again, answered meanwhile                   nothing: the answer is on its way
 //   counted     settle: all have voted, kinds differ, given up   answered
 //   counted     the voter is lost, the epoch is renewed          (none)

@@ -79,7 +79,7 @@ void Socket::suit(Way way, bool congestion) const {
   // Any limit makes the system pace at its own estimate; this one is beyond every network.
   const uint64_t bytes_per_second = 1'000'000'000'000;
   setsockopt(fd_, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second);
-  const int unsent_bytes = 64 << 10;
+  const int unsent_bytes = 16 << 10;
   setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
 }
 

@@ -31,8 +31,10 @@ Status Joint::check(const protocol::Answer& answer) const {
 void Joint::settle(FinishJoint result, const std::optional<protocol::Answer>& answer) {
   PCCL_ASSERT(open_ && !open_->result);
   if (answer) {
-    const bool refused = answer->code == Code::kPeerLost && !membership_.broken().ok();
-    if (!refused) last_answer_ = answer;
+    const bool others_wait_for_it =
+        membership_.broken().ok() ||
+        (answer->code != Code::kPeerLost && answer->kind != protocol::JointKind::kUpdateTopology);
+    if (others_wait_for_it) last_answer_ = answer;
     agreed(answer->together, answer->pending);
   }
   result.handle = open_->handle;

@@ -58,7 +58,7 @@ class Joint {
   const Membership& membership_;
   uint32_t next_ = 0;
   std::optional<Call> open_;
-  // In this generation; not that the group is broken, which whoever asks is told then.
+  // In this generation, while numbers match between members: until the group is broken.
   std::optional<protocol::Answer> last_answer_;
   std::vector<protocol::Settled> together_;  // of the last call of several groups
   bool pending_ = false;                     // its answer

@@ -313,9 +313,11 @@ void RingCore::on(const OpPosted& event, Effects& effects) {
   }
   for (auto& [peer, link] : links_) drop_copy(peer, link, event.task.op, effects);
   Link* const downstream = find_link(event.task.downstream);
-  if (downstream != nullptr)
+  if (downstream != nullptr) {
+    const bool asked = downstream->early.contains(event.task.op);
     operation.allowed = downstream->early.take(event.task.op, event.task.digest);
-  if (downstream != nullptr && operation.allowed == 0) start_ahead(operation, *downstream);
+    if (!asked) start_ahead(operation, *downstream);
+  }
   grant(operation, effects);
   enqueue(operation, effects);
   take_all_early(operation, effects);
@@ -333,8 +335,8 @@ void RingCore::on(const OpEnded& event, Effects& effects) {
   if (operation != nullptr) drain(*operation, event, effects);
 }
 
-// Tells upstream how far it may go by now. Never more than it needs, and all on one lane: its last
-// credit is one that it waits for, so none arrives after it has finished.
+// Tells upstream how far it may go by now. Never more than it needs, and all on one lane: they keep
+// their order.
 void RingCore::grant(Operation& operation, Effects& effects) {
   if (!operation.owes_credit()) return;
   Link* const link = find_link(operation.task.upstream);
@@ -348,10 +350,12 @@ void RingCore::grant(Operation& operation, Effects& effects) {
 }
 
 // One that is ready, carries no chunk and is not to rest, else one that does not rest, else one
-// that is ready at least.
+// that is ready at least. In turn: what was given last may still be waiting in the system.
 std::optional<uint32_t> RingCore::free_lane(const Link& link) const {
   std::optional<uint32_t> any;
-  for (uint32_t index = 0; index < link.lanes.size(); ++index) {
+  const auto lanes = static_cast<uint32_t>(link.lanes.size());
+  for (uint32_t turn = 0; turn < lanes; ++turn) {
+    const uint32_t index = (link.next + turn) % lanes;
     if (!ready(link, link.lanes[index])) continue;
     if (link.lanes[index].sending.operation == nullptr && !rests(link, index)) return index;
     if (!any || (rests(link, *any) && !rests(link, index))) any = index;
@@ -362,7 +366,7 @@ std::optional<uint32_t> RingCore::free_lane(const Link& link) const {
 void RingCore::enqueue(Operation& operation, Effects& effects) {
   if (operation.queued || !operation.can_send()) return;
   Link* const link = find_link(operation.task.downstream);
-  PCCL_ASSERT(link != nullptr);  // its credit came on it, and its loss is remembered
+  PCCL_ASSERT(link != nullptr);  // it was there when this was posted, and its loss is remembered
   link->queue.push(operation);
   serve(operation.task.downstream, *link, effects);
 }
@@ -374,6 +378,7 @@ void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
     Operation& operation = link.queue.pop();
     const uint64_t id = operation.progress.take();
     link.lanes[*index].sending = {&operation, id};
+    link.next = *index + 1;
     if (operation.can_send()) link.queue.push(operation);
     const Unit unit = operation.schedule.unit_sent(id);
     net::FrameHeader header = header_of(operation, net::FrameType::kChunk);

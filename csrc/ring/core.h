@@ -204,6 +204,7 @@ class RingCore {
     bool failed = false;  // FailLink was said: nothing counts until LinkDown
     std::vector<Lane> lanes;
     protocol::LaneBits resting = 0;
+    uint32_t next = 0;  // the lane whose turn it is
     EarlyCredits early;
     HeadStart head_start;
     EarlyChunks early_chunks;

@@ -46,7 +46,8 @@ void RingCore::early_arrived(LaneId lane, Link& link, EarlyId early, bool valid,
     return;
   }
   kept.chunks.at(early.index).here = true;
-  if (operation != nullptr) take_early(lane.peer, link, *operation, early.index, effects);
+  if (operation != nullptr && !link.failed)
+    take_early(lane.peer, link, *operation, early.index, effects);
 }
 
 void RingCore::take_all_early(Operation& operation, Effects& effects) {
@@ -59,6 +60,7 @@ void RingCore::take_all_early(Operation& operation, Effects& effects) {
       drop_early(peer, link, op, effects);
       continue;
     }
+    link.early_chunks.asked(op);
     operation.voided |= kept->voided;
     std::vector<uint32_t> here;
     for (const auto& [index, chunk] : kept->chunks) {

@@ -81,6 +81,7 @@ bool RingCore::send_copy(PeerId peer, Link& link, Operation& operation, bool ask
   header.block = operation.exchange.own_place();
   header.length = static_cast<uint32_t>(operation.schedule.total_bytes());
   header.value = asked ? 1 : 0;
+  link.next = *lane + 1;
   (asked ? link.asked : link.window).sent(header.length);
   operation.exchange.sent(*operation.exchange.place_of(peer));
   effects.push_back(SendCopy{{peer, *lane}, header, operation.task.handle});

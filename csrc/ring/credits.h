@@ -1,7 +1,8 @@
 // Credits: who may send what on a link. EarlyCredits keeps the credit of a neighbour that posted an
-// operation before we did; SendQueue holds the operations that have credit and data and only wait
-// for their turn. One of each per link. Pure. Neither holds an operation without credit, so none
-// ever stands in another's way (deadlock-freedom I3, I5).
+// operation before we did; SendQueue holds the operations that have data and may send it, by credit
+// or as a head start, and only wait for their turn. One of each per link. Pure. Neither holds an
+// operation that waits for the neighbour, so none ever stands in another's way (deadlock-freedom
+// I3, I5).
 #pragma once
 
 #include <cstddef>
@@ -23,6 +24,7 @@ class EarlyCredits {
   // The steps granted to `op` under our digest, and forgets them; 0 if none were, or under another
   // digest.
   uint64_t take(OpKey op, uint64_t digest);
+  bool contains(OpKey op) const { return credits_.contains(op); }
   void drop(OpKey op) { credits_.erase(op); }
   void clear() { credits_.clear(); }
   size_t size() const { return credits_.size(); }

@@ -1,5 +1,7 @@
 #include "csrc/ring/head_start.h"
 
+#include <utility>
+
 #include "csrc/base/assert.h"
 
 namespace pccl::ring {
@@ -20,11 +22,12 @@ void HeadStart::asked(OpKey op) {
 
 std::optional<uint32_t> EarlyChunks::arriving(const net::FrameHeader& header) {
   const uint64_t cost = head_start_cost(header.length);
-  if (cost > protocol::kHeadStartBytes - used_) return std::nullopt;
+  const bool one_more = kept_.size() >= protocol::kOpsOpenMax && !kept_.contains(header.op);
+  if (cost > protocol::kHeadStartBytes - used_ || one_more) return std::nullopt;
   used_ += cost;
   Kept& kept = kept_[header.op];
   kept.digest = header.digest;
-  kept.chunks[kept.begun] = {header, false};
+  kept.chunks[kept.begun] = {header};
   return kept.begun++;
 }
 
@@ -33,11 +36,17 @@ EarlyChunks::Kept* EarlyChunks::find(OpKey op) {
   return at == kept_.end() ? nullptr : &at->second;
 }
 
+void EarlyChunks::asked(OpKey op) {
+  for (auto& [index, chunk] : kept_.at(op).chunks) {
+    if (std::exchange(chunk.counted, false)) used_ -= head_start_cost(chunk.header.length);
+  }
+}
+
 void EarlyChunks::take(OpKey op, uint32_t index) {
   auto& chunks = kept_.at(op).chunks;
   const auto at = chunks.find(index);
   PCCL_ASSERT(at != chunks.end());
-  used_ -= head_start_cost(at->second.header.length);
+  if (at->second.counted) used_ -= head_start_cost(at->second.header.length);
   chunks.erase(at);
 }
 

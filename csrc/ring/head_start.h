@@ -23,10 +23,11 @@ constexpr uint64_t head_start_cost(uint64_t chunk_bytes) {
 
 class HeadStart {
  public:
+  // What it is not asked for stays with the other end, perhaps until the epoch is over.
   uint64_t room() const { return protocol::kHeadStartBytes - used_; }
   // At most so much of it leaves unasked. REQUIRES: bytes <= room(), once for each operation.
   void leaves(OpKey op, uint64_t bytes);
-  // The other end has posted it: it keeps nothing of it any more.
+  // The other end has posted it, and keeps nothing of it any more but what is just arriving.
   void asked(OpKey op);
 
  private:
@@ -39,6 +40,7 @@ class EarlyChunks {
   struct Chunk {
     net::FrameHeader header;
     bool here = false;
+    bool counted = true;  // among what the other end may send unasked
   };
   struct Kept {
     uint64_t digest = 0;
@@ -47,10 +49,13 @@ class EarlyChunks {
     bool voided = false;               // one of them was
   };
 
-  // A chunk begins to arrive: its index; nothing if the other end was not allowed to send it.
+  // A chunk begins to arrive: its index; nothing if the other end was not allowed to send it, or
+  // has sent too many operations' that were not posted here.
   std::optional<uint32_t> arriving(const net::FrameHeader& header);
   // Null: nothing of it is kept.
   Kept* find(OpKey op);
+  // It was posted here, and the other end counts nothing of it any more.
+  void asked(OpKey op);
   // REQUIRES: it is there.
   void take(OpKey op, uint32_t index);
   void drop(OpKey op);

@@ -46,7 +46,7 @@ struct Operation {
   Progress progress;
   Exchange exchange;
   const uint64_t serial;                // grows from one posting to the next
-  uint64_t allowed = 0;                 // steps downstream has room for, as far as we have heard
+  uint64_t allowed = 0;                 // steps downstream has room for, as far as we know
   uint64_t granted = 0;                 // steps upstream may send, as we last told it
   std::optional<uint32_t> credit_lane;  // that we told it on
   bool queued = false;                  // waits in its link's SendQueue

@@ -17,8 +17,11 @@ constexpr uint64_t kAlignment =
 // ranks share caches.
 constexpr uint64_t kChunkBytesPair = 1u << 20;
 constexpr uint64_t kChunkBytesMany = 256u << 10;
-// A lane that is slow for a while holds what it has begun, and at the end all wait for it.
+// A lane that is slow for a while holds what it has begun, and at the end all wait for it. Of a
+// small tensor one fits into what a new connection sends at once, ten segments (RFC 6928).
 constexpr uint64_t kChunkBytesFar = 64u << 10;
+constexpr uint64_t kChunkBytesFarMin = 14u << 10;
+constexpr uint64_t kChunksPerBlockFar = 64;
 // A block of several chunks keeps several ranks busy at once; below this size a chunk costs more
 // than it brings.
 constexpr uint64_t kChunksPerBlock = 8;
@@ -39,14 +42,17 @@ uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * t
 
 // A function of what all members know, so that all cut alike.
 uint32_t choose_chunk_bytes(Pattern pattern, uint32_t world, bool far, uint64_t largest_block) {
+  const uint64_t per_block = far ? kChunksPerBlockFar : kChunksPerBlock;
+  const uint64_t least = far ? kChunkBytesFarMin : kChunkBytesMin;
   uint64_t most = far ? kChunkBytesFar : world <= 2 ? kChunkBytesPair : kChunkBytesMany;
   if (pattern == Pattern::kAllReduce && world > 2) {
     const uint64_t slots = uint64_t{Schedule::kDepth} * (world - 2);
-    most = std::clamp(kScratchBytesMax / slots / kAlignment * kAlignment, kChunkBytesMin, most);
+    most = std::clamp(kScratchBytesMax / slots / kAlignment * kAlignment, least, most);
   }
-  const uint64_t several = round_up(divide_up(largest_block, kChunksPerBlock), kAlignment);
+  const uint64_t several = round_up(divide_up(largest_block, per_block), kAlignment);
   const uint64_t whole = std::max(round_up(largest_block, kAlignment), kAlignment);
-  return static_cast<uint32_t>(std::min({std::max(several, kChunkBytesMin), most, whole}));
+  if (pattern == Pattern::kExchange) return static_cast<uint32_t>(whole);  // its slots
+  return static_cast<uint32_t>(std::min({std::max(several, least), most, whole}));
 }
 
 }  // namespace
@@ -272,8 +278,8 @@ uint64_t Schedule::credit(const Cursor& sent, const Cursor& received) const {
 
 Schedule::Head Schedule::head(uint64_t room) const {
   if (!shape_.far || shape_.pattern == Pattern::kTransfer || !sends()) return {};
-  const bool bounded = overtakes() || slots_per_step() > 0;
-  const uint64_t most = bounded ? std::min<uint64_t>(depth_, step_count()) : step_count();
+  const uint64_t granted = overtakes() ? depth_ : credit({}, {});  // whether it restores or not
+  const uint64_t most = std::min(granted, step_count());
   Head head;
   while (head.steps < most) {
     const uint64_t units = std::min({head.steps + 1, rounds_, slices_});

@@ -102,6 +102,13 @@ TEST(Joint, BringsBackWhatWasAnsweredBeforeTheGroupWasBroken) {
   t.wait(0.1);
   const std::string resume = t.on(MasterConnected{});
   EXPECT_TRUE(resume.ends_with(", answered 2 and remembers 0\n")) << resume;
+  t.hear(protocol::Resumed{1});
+  t.joint(7, JointKind::kUpdateTopology);
+  t.hear(answer(2, JointKind::kUpdateTopology, Code::kOperationTimeout, "rank 2 did not vote"));
+  t.on(MasterClosed{{Code::kSystem, "reset", {}}});
+  t.wait(0.1);
+  const std::string again = t.on(MasterConnected{});
+  EXPECT_TRUE(again.ends_with(", answered 3 and remembers 0\n")) << again;
 }
 
 TEST(Joint, ARepeatedAnswerIsNoNews) {

@@ -13,9 +13,9 @@ TEST_F(Core, FarAwayTheFirstStepsLeaveUnasked) {
     EXPECT_EQ(step(ChunkSent{{kUp}}), "chunk 0 r0b0s" + std::to_string(chunk) + " to 1");
   }
   EXPECT_EQ(step(ChunkSent{{kUp}}), "");
-  EXPECT_EQ(step(OpPosted{mutual(1, 1 * kMebi)}), "credit 1 of 16 to 1") << "no room is left";
+  EXPECT_EQ(step(OpPosted{mutual(1, 4 * kMebi)}), "credit 1 of 64 to 1") << "no room is left";
   EXPECT_EQ(credit(kUp, 0, 256), "chunk 0 r0b0s128 to 1");
-  EXPECT_EQ(step(OpPosted{mutual(2, 1 * kMebi)}), "credit 2 of 16 to 1");
+  EXPECT_EQ(step(OpPosted{mutual(2, 4 * kMebi)}), "credit 2 of 64 to 1");
   EXPECT_EQ(step(OpEnded{{TagId{}, 0}}),
             "withdraw 1; restore 100; release 100; drained 0; chunk 2 r0b0s0 to 1")
       << "there is room again, and the other is taken at its next credit";
@@ -32,12 +32,18 @@ TEST_F(Core, WhoHasAskedBeforeNeedsNoHeadStart) {
 
 TEST_F(Core, CreditThatComesAfterTheEndMakesRoomAndIsNotKept) {
   begin();
-  step(OpPosted{mutual(0, 2 * kMebi)});
-  EXPECT_EQ(step(OpEnded{{TagId{}, 0}}), "withdraw 1; restore 100; release 100; drained 0");
-  EXPECT_EQ(credit(kUp, 0, 32), "");
-  step(OpPosted{mutual(1, 2 * kMebi)});
-  for (int chunk = 1; chunk < 32; ++chunk)
-    EXPECT_NE(step(ChunkSent{{kUp}}), "") << "it was given back: " << chunk;
+  for (uint32_t sequence = 0; sequence <= protocol::kOpsOpenMax; ++sequence) {
+    const std::string posted = step(OpPosted{mutual(sequence, 8 * kMebi)});
+    ASSERT_TRUE(posted.ends_with("; chunk " + std::to_string(sequence) + " r0b0s0 to 1")) << posted;
+    step(OpEnded{{TagId{}, sequence}});
+    ASSERT_EQ(credit(kUp, sequence, 128), "");
+  }
+}
+
+TEST_F(Core, WhoHasAskedForSomethingElseNeedsNoHeadStartEither) {
+  begin();
+  EXPECT_EQ(credit(kUp, 0, 32, kDigest + 1), "");
+  EXPECT_EQ(step(OpPosted{mutual(0, 8 * kMebi)}), "credit 0 of 128 to 1");
 }
 
 TEST_F(Core, WhatComesTooEarlyIsKept) {
@@ -47,11 +53,32 @@ TEST_F(Core, WhatComesTooEarlyIsKept) {
   EXPECT_EQ(step(ChunkArriving{{kUp, 0}, mutual_chunk(0, 0)}), "land early 0.0 from 1");
   EXPECT_EQ(step(ChunkArriving{{kUp, 1}, mutual_chunk(0, 1)}), "land early 0.1 from 1.1");
   EXPECT_EQ(step(ChunkArrived{{kUp, 0}}), "");
-  EXPECT_EQ(step(OpPosted{mutual(0, kMebi / 8)}),
-            "credit 0 of 2 to 1; chunk 0 r0b0s0 to 1; chunk 0 r0b0s1 to 1.1; take 0.0 of 1");
+  EXPECT_EQ(step(OpPosted{mutual(0, 4 * kMebi)}),
+            "credit 0 of 64 to 1; chunk 0 r0b0s0 to 1; chunk 0 r0b0s1 to 1.1; take 0.0 of 1");
   EXPECT_EQ(step(ChunkArrived{{kUp, 1}}), "take 0.1 of 1");
+  for (uint32_t slice = 2; slice < 64; ++slice) {
+    EXPECT_EQ(step(ChunkArriving{{kUp}, mutual_chunk(0, slice)}), "land from 1");
+    arrived();
+    step(ChunkSent{{kUp, slice % 2}});
+  }
   EXPECT_EQ(step(ChunkSent{{kUp, 0}}), "");
   EXPECT_EQ(step(ChunkSent{{kUp, 1}}), "transferred 0");
+}
+
+// The sender has all of the room again with the first credit, also while a chunk is stuck.
+TEST_F(Core, WhatIsStillArrivingOfWhatWasPostedTakesNoRoom) {
+  begin();
+  step(LaneUp{{kUp, 1}});
+  open(kUp, kEpoch, 1);
+  step(ChunkArriving{{kUp, 1}, mutual_chunk(0, 0)});
+  step(OpPosted{mutual(0, 8 * kMebi)});
+  for (uint32_t slice = 0; slice < 128; ++slice) {
+    ASSERT_EQ(step(ChunkArriving{{kUp}, mutual_chunk(1, slice)}),
+              "land early 1." + std::to_string(slice) + " from 1");
+    step(ChunkArrived{{kUp}});
+  }
+  EXPECT_EQ(step(ChunkArrived{{kUp, 1}}), "take 0.0 of 1");
+  expect_failed(step(ChunkArriving{{kUp}, mutual_chunk(1, 128)}), "there is room for");
 }
 
 TEST_F(Core, WhatCameTooEarlyGoesWithItsOperationItsLinkOrItsEpoch) {
@@ -78,10 +105,10 @@ TEST_F(Core, WhatCameTooEarlyGoesWithItsOperationItsLinkOrItsEpoch) {
 TEST_F(Core, WhatCameTooEarlyOfAnotherCallIsDropped) {
   begin();
   step(ChunkArriving{{kUp}, mutual_chunk(0, 0)});
-  Task other = mutual(0, kMebi);
+  Task other = mutual(0, 4 * kMebi);
   ++other.digest;
   EXPECT_EQ(step(OpPosted{other}),
-            "credit 0 of 16 to 1; chunk 0 r0b0s0 to 1; revoke 1; drop 0.0 of 1");
+            "credit 0 of 64 to 1; chunk 0 r0b0s0 to 1; revoke 1; drop 0.0 of 1");
   EXPECT_EQ(step(ChunkArriving{{kUp}, mutual_chunk(0, 1)}), "discard from 1");
   Task small = mutual(1, 10);
   small.shape.pattern = Pattern::kExchange;
@@ -103,8 +130,8 @@ TEST_F(Core, WhatCameTooEarlyAndVoidIsOfNothing) {
   step(ChunkArriving{{kUp}, mutual_chunk(0, 1)});
   EXPECT_EQ(step(ChunkArrived{{kUp}, false}), "drop 0.1 of 1");
   EXPECT_EQ(step(ChunkArriving{{kUp}, mutual_chunk(0, 2)}), "discard from 1");
-  EXPECT_EQ(step(OpPosted{mutual(0, kMebi)}),
-            "credit 0 of 16 to 1; chunk 0 r0b0s0 to 1; drop 0.0 of 1");
+  EXPECT_EQ(step(OpPosted{mutual(0, 4 * kMebi)}),
+            "credit 0 of 64 to 1; chunk 0 r0b0s0 to 1; drop 0.0 of 1");
 }
 
 TEST_F(Core, MoreThanAHeadStartCostsTheLink) {
@@ -131,12 +158,12 @@ TEST_F(Core, EarlyChunksThatAreNoneOfTheirOperationCostTheLink) {
   step(ChunkArrived{{kUp}});
   step(ChunkArriving{{kUp}, mutual_chunk(0, 0)});
   step(ChunkArrived{{kUp}});
-  expect_failed(step(OpPosted{mutual(0, kMebi)}), "came twice");
+  expect_failed(step(OpPosted{mutual(0, 4 * kMebi)}), "came twice");
   core_ = RingCore();
   begin();
-  step(ChunkArriving{{kUp}, mutual_chunk(0, 16)});
+  step(ChunkArriving{{kUp}, mutual_chunk(0, 64)});
   step(ChunkArrived{{kUp}});
-  expect_failed(step(OpPosted{mutual(0, kMebi)}), "is none of it");
+  expect_failed(step(OpPosted{mutual(0, 4 * kMebi)}), "is none of it");
 }
 
 }  // namespace

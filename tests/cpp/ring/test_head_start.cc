@@ -54,8 +54,20 @@ TEST(EarlyChunks, HasRoomForOneHeadStart) {
   early.take(op(0), 7);
   for (int count = 0; count < 16; ++count) ASSERT_TRUE(early.arriving(chunk(1, 0)).has_value());
   EXPECT_FALSE(early.arriving(chunk(1, 1)).has_value());
-  early.drop(op(0));
+  early.asked(op(0));
   EXPECT_TRUE(early.arriving(chunk(1, 4u << 20)).has_value());
+  early.drop(op(0));
+  EXPECT_FALSE(early.arriving(chunk(1, 4u << 20)).has_value()) << "it was not counted any more";
+}
+
+TEST(EarlyChunks, AreOfSoManyOperationsAtMost) {
+  EarlyChunks early;
+  for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence) {
+    ASSERT_EQ(early.arriving(chunk(sequence, 1)), 0u);
+    early.take(op(sequence), 0);
+  }
+  EXPECT_FALSE(early.arriving(chunk(protocol::kOpsOpenMax, 1)).has_value());
+  EXPECT_EQ(early.arriving(chunk(7, 1)), 1u);
 }
 
 }  // namespace

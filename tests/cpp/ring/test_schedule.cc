@@ -382,7 +382,7 @@ TEST_P(AllWorlds, AllReduceFinishesFromTheStartOn) {
 }
 
 TEST(Schedule, MutualFinishesFromTheStartOn) {
-  const uint64_t count = 5 * 16384 + 3;
+  const uint64_t count = 5 * 3584 + 3;  // chunks of 14 KiB
   const Schedule schedule({.pattern = Pattern::kMutual,
                            .rank = 1,
                            .world = 2,
@@ -392,7 +392,7 @@ TEST(Schedule, MutualFinishesFromTheStartOn) {
                            .far = true});
   auto cursor = schedule.first();
   for (uint64_t units = 0; units < 6; ++units) {
-    EXPECT_EQ(schedule.finished(cursor), units * 16384);
+    EXPECT_EQ(schedule.finished(cursor), units * 3584);
     schedule.advance(cursor);
   }
   EXPECT_TRUE(cursor.at_end);
@@ -438,6 +438,33 @@ TEST(Schedule, ChunksKeepTheirBoundsAndDoNotDependOnTheRank) {
   EXPECT_EQ(
       Schedule({.world = 4, .element_bytes = 4, .count = 1 << 24, .block_bytes = {}}).chunk_bytes(),
       256u << 10);
+}
+
+TEST(Schedule, ATensorThatIsExchangedFitsIntoItsSlot) {
+  for (const bool far : {false, true}) {
+    for (const uint64_t count : {1u, 1000u, protocol::kExchangeBytesMax / 4}) {
+      const Schedule schedule({.pattern = Pattern::kExchange,
+                               .world = 3,
+                               .element_bytes = 4,
+                               .count = count,
+                               .block_bytes = {},
+                               .far = far});
+      EXPECT_GE(schedule.chunk_bytes(), schedule.total_bytes());
+    }
+  }
+}
+
+// Of a small tensor a chunk fits into the first window of a connection: ten segments of 1,448
+// bytes.
+TEST(Schedule, FarAwayChunksOfSmallTensorsLeaveAtOnce) {
+  Shape shape{.world = 18, .element_bytes = 4, .count = 2'500'000, .block_bytes = {}, .far = true};
+  EXPECT_LE(
+      Schedule(shape).chunk_bytes() + protocol::kFrameHeaderBytes + protocol::kFrameTrailerBytes,
+      10u * 1448);
+  shape.count *= 4;
+  EXPECT_GT(Schedule(shape).chunk_bytes(), 14u << 10);
+  shape.far = false;
+  EXPECT_EQ(Schedule(shape).chunk_bytes(), 256u << 10);
 }
 
 // 16 MiB under way on a way of 100 ms are more than 1 Gbit/s.
