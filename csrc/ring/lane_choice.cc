@@ -84,25 +84,31 @@ bool LaneChoice::judge(uint64_t rate, Signs signs) {
   const bool was_for_more = wanted_ > trial_.instead_of;
   const uint32_t windows = ++trial_.windows;
   // Beyond doubt, though they may not have found their speed.
+  const bool hopeless = was_for_more ? signs.lossy && rate < trial_.rate_before
+                                     : windows > 1 && rate * 10 < trial_.rate_before * 9;
+  if (hopeless) return give_up_trial();
   const bool clear =
       was_for_more && signs.free() && windows > 1 && rate * 4 > trial_.rate_before * 5;
   if (windows <= kWindowsToSettle && !clear) return false;
   trial_.rates += rate;
   if (windows < kWindowsToSettle + kWindowsToJudge && !clear) return false;
   const uint64_t now = trial_.rates / kWindowsToJudge;
-  Patience& patience = was_for_more ? more_ : fewer_;
   // More must bring a twentieth; fewer may cost next to nothing.
   const bool pays = clear || (was_for_more ? now * 20 > trial_.rate_before * 21
                                            : now * 100 > trial_.rate_before * 97);
-  if (pays) {
-    patience = was_for_more ? Patience{1, 4} : Patience{4, 8};
-  } else {
-    wanted_ = trial_.instead_of;
-    patience.left = patience.after;
-    patience.after = std::min(2 * patience.after, kPatienceMax);
-  }
+  if (!pays) return give_up_trial();
+  (was_for_more ? more_ : fewer_) = was_for_more ? Patience{1, 4} : Patience{4, 8};
   trial_ = {};
-  return pays;
+  return true;
+}
+
+bool LaneChoice::give_up_trial() {
+  Patience& patience = wanted_ > trial_.instead_of ? more_ : fewer_;
+  patience.left = patience.after;
+  patience.after = std::min(2 * patience.after, kPatienceMax);
+  wanted_ = trial_.instead_of;
+  trial_ = {};
+  return false;
 }
 
 void LaneChoice::consider(uint64_t rate, uint32_t usable, Signs signs) {
@@ -110,12 +116,16 @@ void LaneChoice::consider(uint64_t rate, uint32_t usable, Signs signs) {
   if (more_.left > 0) --more_.left;
   if (fewer_.left > 0) --fewer_.left;
   ++without_more_;
+  has_queued_ |= signs.queued;
+  without_queue_ = signs.queued ? 0 : without_queue_ + 1;
   remember(rate);
-  if (recent_.size() < (signs.free() ? 1 : kWindowsToCompare)) return;
-  const bool more = !signs.queued || without_more_ >= kQueuedForLong;
-  if (more && more_.left == 0 && used < usable) {
+  const uint32_t needed = signs.free() && !has_queued_ ? 1 : kWindowsToCompare;
+  if (recent_.size() < needed) return;
+  const bool free = without_queue_ >= needed;  // not only because the other side tries something
+  if ((free || without_more_ >= kQueuedForLong) && more_.left == 0 && used < usable) {
     const uint64_t sum = std::accumulate(recent_.begin(), recent_.end(), uint64_t{0});
-    begin(std::min(2 * used, usable), sum / recent_.size());
+    const uint32_t further = free ? used : std::max(used / 4, 1u);
+    begin(std::min(used + further, usable), sum / recent_.size());
   } else if (signs.queued && fewer_.left == 0 && used > 1) {
     // Against the best of them, or the link would lose a lane whenever chance is kind to fewer.
     begin(used - std::max(used / 4, 1u), *std::max_element(recent_.begin(), recent_.end()));

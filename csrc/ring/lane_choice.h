@@ -1,7 +1,8 @@
 // LaneChoice: which lanes of a link carry chunks one way. Pure: it hears how much each lane carried
 // in windows of time in which every lane in use always had something to send.
 // Where nothing queues on the way it tries more lanes, where something does, fewer, and keeps what
-// pays. Where nothing is lost either the way is free, and more are tried at once, time and again.
+// pays. Where nothing is lost either the way is free, and more are tried at once, time and again,
+// until it queues for the first time. To try costs speed: what brings less is soon given up.
 // One that is much slower than the others it leaves out: whoever waits for its chunk waits
 // for all. What was tried in vain is tried again, ever more rarely, because networks change.
 #pragma once
@@ -50,6 +51,7 @@ class LaneChoice {
   bool settled(uint32_t lane) const;
   void leave_out_slow(std::span<const uint64_t> rates);
   bool judge(uint64_t rate, Signs signs);  // true: it is over, and its lanes stay
+  bool give_up_trial();
   void consider(uint64_t rate, uint32_t usable, Signs signs);
   void remember(uint64_t rate);
   void begin(uint32_t wanted, uint64_t rate);
@@ -64,9 +66,10 @@ class LaneChoice {
   std::array<uint16_t, protocol::kLanesMax> left_out_for_{};  // windows
   Trial trial_;
   std::vector<uint64_t> recent_;  // rates of the last windows, since the last trial
-  Patience more_{1, 4}, fewer_{8, 8};
-  uint32_t without_more_ = 0;  // windows since more were tried
-  bool has_lost_ = false;      // much, once
+  Patience more_{1, 4}, fewer_{16, 16};
+  uint32_t without_more_ = 0;                   // windows since more were tried
+  uint32_t without_queue_ = 0;                  // windows in a row
+  bool has_queued_ = false, has_lost_ = false;  // much, once
   std::vector<uint64_t> sorted_;
 };
 

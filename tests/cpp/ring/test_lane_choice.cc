@@ -85,6 +85,34 @@ TEST(LaneChoice, WaitsWhenMuchWasLost) {
   EXPECT_EQ(used(lossy, protocol::kLanesMax), 16u);
 }
 
+// Where it has queued once, one window without a queue may be the other side's, which tries fewer.
+TEST(LaneChoice, WaitsForSeveralWindowsWithoutAQueueOnceThereWasOne) {
+  const std::vector<uint64_t> rates(protocol::kLanesMax, 10 * kMegabit);
+  LaneChoice choice(8);
+  for (int window = 0; window < 5; ++window) choice.window(rates, {.queued = true});
+  for (int window = 0; window < 2; ++window) choice.window(rates, {});
+  EXPECT_EQ(used(choice, protocol::kLanesMax), 8u);
+  choice.window(rates, {.queued = true});
+  for (int window = 0; window < 3; ++window) choice.window(rates, {});
+  EXPECT_EQ(used(choice, protocol::kLanesMax), 16u);
+}
+
+// It costs speed to find out.
+TEST(LaneChoice, SoonGivesUpWhatBringsLess) {
+  const std::vector<uint64_t> rates(protocol::kLanesMax, 10 * kMegabit);
+  const std::vector<uint64_t> half(protocol::kLanesMax, 5 * kMegabit);
+  LaneChoice fewer(8);
+  for (int window = 0; window < 16; ++window) fewer.window(rates, {.queued = true});
+  EXPECT_EQ(used(fewer, protocol::kLanesMax), 6u);
+  for (int window = 0; window < 2; ++window) fewer.window(half, {.queued = true});
+  EXPECT_EQ(used(fewer, protocol::kLanesMax), 8u);
+  LaneChoice more(8);
+  more.window(rates, {});
+  EXPECT_EQ(used(more, protocol::kLanesMax), 16u);
+  more.window(std::vector<uint64_t>(protocol::kLanesMax, 4 * kMegabit), {.lossy = true});
+  EXPECT_EQ(used(more, protocol::kLanesMax), 8u);
+}
+
 TEST(LaneChoice, UsesFewerLanesWhereFewerDo) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 random(seed);
