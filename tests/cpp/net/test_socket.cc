@@ -53,7 +53,7 @@ TEST(Socket, KnowsHowFarTheOtherEndIsAndSuitsItself) {
   int unsent = 0;
   length = sizeof unsent;
   ASSERT_EQ(getsockopt(client, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, &length), 0);
-  EXPECT_EQ(unsent, 64 << 10);
+  EXPECT_EQ(unsent, 16 << 10);
 }
 
 TEST(Socket, DoesNotPaceOnANearWay) {
