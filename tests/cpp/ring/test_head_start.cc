@@ -7,41 +7,41 @@ namespace {
 
 using protocol::kHeadStartBytes;
 
-OpKey op(uint32_t sequence) { return {TagId{}, sequence}; }
+OpKey key_of(uint32_t sequence) { return {TagId{}, sequence}; }
 
 TEST(HeadStart, ThereIsRoomAgainForWhatTheOtherHasAskedFor) {
   HeadStart head_start;
   EXPECT_EQ(head_start.room(), kHeadStartBytes);
-  head_start.leaves(op(0), 5000);
-  head_start.leaves(op(1), kHeadStartBytes - 5000);
+  head_start.leaves(key_of(0), 5000);
+  head_start.leaves(key_of(1), kHeadStartBytes - 5000);
   EXPECT_EQ(head_start.room(), 0u);
-  head_start.asked(op(0));
+  head_start.asked(key_of(0));
   EXPECT_EQ(head_start.room(), 5000u);
-  head_start.asked(op(0));  // further credit
-  head_start.asked(op(7));  // of one that had none
+  head_start.asked(key_of(0));  // further credit
+  head_start.asked(key_of(7));  // of one that had none
   EXPECT_EQ(head_start.room(), 5000u);
 }
 
 net::FrameHeader chunk(uint32_t sequence, uint32_t bytes) {
   net::FrameHeader header;
-  header.op = op(sequence);
+  header.op = key_of(sequence);
   header.length = bytes;
   return header;
 }
 
 TEST(EarlyChunks, KeepsThemInTheirOrderUntilTheyAreTaken) {
   EarlyChunks early;
-  EXPECT_EQ(early.find(op(0)), nullptr);
+  EXPECT_EQ(early.find(key_of(0)), nullptr);
   EXPECT_EQ(early.arriving(chunk(0, 10)), 0u);
   EXPECT_EQ(early.arriving(chunk(1, 10)), 0u);
   EXPECT_EQ(early.arriving(chunk(0, 20)), 1u);
-  early.take(op(0), 0);
+  early.take(key_of(0), 0);
   EXPECT_EQ(early.arriving(chunk(0, 30)), 2u) << "no index comes twice";
-  ASSERT_EQ(early.find(op(0))->chunks.size(), 2u);
-  EXPECT_EQ(early.find(op(0))->chunks.begin()->second.header.length, 20u);
-  early.drop(op(0));
-  EXPECT_EQ(early.first(), op(1));
-  early.drop(op(1));
+  ASSERT_EQ(early.find(key_of(0))->chunks.size(), 2u);
+  EXPECT_EQ(early.find(key_of(0))->chunks.begin()->second.header.length, 20u);
+  early.drop(key_of(0));
+  EXPECT_EQ(early.first(), key_of(1));
+  early.drop(key_of(1));
   EXPECT_TRUE(early.empty());
 }
 
@@ -51,12 +51,12 @@ TEST(EarlyChunks, HasRoomForOneHeadStart) {
   for (uint64_t used = 0; used < kHeadStartBytes; used += 64 << 10)
     ASSERT_TRUE(early.arriving(chunk(0, 64 << 10)).has_value());
   EXPECT_FALSE(early.arriving(chunk(1, 0)).has_value()) << "a small one takes memory, too";
-  early.take(op(0), 7);
+  early.take(key_of(0), 7);
   for (int count = 0; count < 16; ++count) ASSERT_TRUE(early.arriving(chunk(1, 0)).has_value());
   EXPECT_FALSE(early.arriving(chunk(1, 1)).has_value());
-  early.asked(op(0));
+  early.asked(key_of(0));
   EXPECT_TRUE(early.arriving(chunk(1, 4u << 20)).has_value());
-  early.drop(op(0));
+  early.drop(key_of(0));
   EXPECT_FALSE(early.arriving(chunk(1, 4u << 20)).has_value()) << "it was not counted any more";
 }
 
@@ -64,7 +64,7 @@ TEST(EarlyChunks, AreOfSoManyOperationsAtMost) {
   EarlyChunks early;
   for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence) {
     ASSERT_EQ(early.arriving(chunk(sequence, 1)), 0u);
-    early.take(op(sequence), 0);
+    early.take(key_of(sequence), 0);
   }
   EXPECT_FALSE(early.arriving(chunk(protocol::kOpsOpenMax, 1)).has_value());
   EXPECT_EQ(early.arriving(chunk(7, 1)), 1u);
