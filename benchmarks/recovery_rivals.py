@@ -193,8 +193,8 @@ def torchft_worker(
         )
 
 
-# A process of its own, so that nobody forks one that has its threads.
 def serve_lighthouse(say: Callable[..., None]) -> None:
+    """In a process of its own, so that nobody forks one that has its threads."""
     from torchft.coordination import LighthouseServer
 
     server = LighthouseServer(bind="127.0.0.1:0", min_replicas=1)

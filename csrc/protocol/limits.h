@@ -51,6 +51,8 @@ inline constexpr Duration kLongWay = std::chrono::milliseconds(1);
 // What may leave on a long way before it is asked for: the other end of the link keeps it. Some
 // tens of milliseconds of a fast path.
 inline constexpr uint64_t kHeadStartBytes = 8u << 20;
+// What is kept for a neighbour, a copy or a chunk, counts as the memory that it takes at least.
+inline constexpr uint64_t kKeptBytesMin = 4096;
 // Lanes of one link: more do not fill a path better, and each has buffers at both ends.
 inline constexpr uint32_t kLanesMax = 64;
 using LaneBits = uint64_t;  // a bit for each lane of a link

@@ -8,12 +8,14 @@
 // not. Pure; plain data that RingCore moves along.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <vector>
 
 #include "csrc/base/ids.h"
+#include "csrc/protocol/limits.h"
 
 namespace pccl::ring {
 
@@ -81,7 +83,7 @@ class Window {
   bool scarce() const { return arrived_ - told_ > bytes_ / 2; }
 
  private:
-  static uint64_t cost(uint64_t bytes) { return bytes < 4096 ? 4096 : bytes; }
+  static uint64_t cost(uint64_t bytes) { return std::max(bytes, protocol::kKeptBytesMin); }
 
   uint64_t bytes_;
   uint64_t sent_ = 0, known_taken_ = 0;

@@ -6,6 +6,7 @@
 // early. Pure: it sees headers, no bytes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -16,9 +17,9 @@
 
 namespace pccl::ring {
 
-// Of a link's kHeadStartBytes: a small chunk counts as the memory that it takes.
+// Of a link's kHeadStartBytes.
 constexpr uint64_t head_start_cost(uint64_t chunk_bytes) {
-  return chunk_bytes < 4096 ? 4096 : chunk_bytes;
+  return std::max(chunk_bytes, protocol::kKeptBytesMin);
 }
 
 class HeadStart {

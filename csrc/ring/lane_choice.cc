@@ -42,10 +42,7 @@ void LaneChoice::window(std::span<const uint64_t> rates, Signs signs) {
     const bool go_on = trial_.instead_of == 0 || (judge(rate, signs) && signs.free());
     if (go_on) consider(rate, usable, signs);
   } else if (trial_.instead_of > 0) {  // it was about other lanes
-    Patience& patience = wanted_ > trial_.instead_of ? more_ : fewer_;
-    patience.left = patience.after;
-    wanted_ = trial_.instead_of;
-    trial_ = {};
+    take_back_trial(false);
   }
   choose(up);
 }
@@ -86,29 +83,30 @@ bool LaneChoice::judge(uint64_t rate, Signs signs) {
   // Beyond doubt, though they may not have found their speed.
   const bool hopeless = was_for_more ? signs.lossy && rate < trial_.rate_before
                                      : windows > 1 && rate * 10 < trial_.rate_before * 9;
-  if (hopeless) return give_up_trial();
   const bool clear =
       was_for_more && signs.free() && windows > 1 && rate * 4 > trial_.rate_before * 5;
-  if (windows <= kWindowsToSettle && !clear) return false;
+  if (windows <= kWindowsToSettle && !clear && !hopeless) return false;
   trial_.rates += rate;
-  if (windows < kWindowsToSettle + kWindowsToJudge && !clear) return false;
+  if (windows < kWindowsToSettle + kWindowsToJudge && !clear && !hopeless) return false;
   const uint64_t now = trial_.rates / kWindowsToJudge;
   // More must bring a twentieth; fewer may cost next to nothing.
   const bool pays = clear || (was_for_more ? now * 20 > trial_.rate_before * 21
                                            : now * 100 > trial_.rate_before * 97);
-  if (!pays) return give_up_trial();
+  if (hopeless || !pays) {
+    take_back_trial(true);
+    return false;
+  }
   (was_for_more ? more_ : fewer_) = was_for_more ? Patience{1, 4} : Patience{4, 8};
   trial_ = {};
   return true;
 }
 
-bool LaneChoice::give_up_trial() {
+void LaneChoice::take_back_trial(bool in_vain) {
   Patience& patience = wanted_ > trial_.instead_of ? more_ : fewer_;
   patience.left = patience.after;
-  patience.after = std::min(2 * patience.after, kPatienceMax);
+  if (in_vain) patience.after = std::min(2 * patience.after, kPatienceMax);
   wanted_ = trial_.instead_of;
   trial_ = {};
-  return false;
 }
 
 void LaneChoice::consider(uint64_t rate, uint32_t usable, Signs signs) {

@@ -51,7 +51,7 @@ class LaneChoice {
   bool settled(uint32_t lane) const;
   void leave_out_slow(std::span<const uint64_t> rates);
   bool judge(uint64_t rate, Signs signs);  // true: it is over, and its lanes stay
-  bool give_up_trial();
+  void take_back_trial(bool in_vain);
   void consider(uint64_t rate, uint32_t usable, Signs signs);
   void remember(uint64_t rate);
   void begin(uint32_t wanted, uint64_t rate);

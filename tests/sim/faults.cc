@@ -405,14 +405,15 @@ bool Faults::pair_cut_off(bool one_way) {
 bool Faults::cut_off_pair() { return pair_cut_off(false); }
 bool Faults::cut_off_pair_one_way() { return pair_cut_off(true); }
 
-// Of its links all are dead, of the other members' one each, so that it is the one that goes: if
-// there are two of them, and nobody else of its group is in trouble.
+// If nobody else of its group is in trouble, it is the one that goes.
 PeerNode* Faults::to_cut_off() {
   PeerNode* const peer = victim();
   const bool sure = peer != nullptr && rested(*peer) && cast_.calm(peer->group().value);
   return sure && master_is_stable() ? peer : nullptr;
 }
 
+// Of its links all are dead, of the other members' one each, if there are two of them: of two who
+// cannot reach each other either may go.
 bool Faults::cut_off_from_peers() {
   PeerNode* const peer = to_cut_off();
   if (peer == nullptr) return false;

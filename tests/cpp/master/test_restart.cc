@@ -20,16 +20,24 @@ struct Restart : testing::Test {
     }
     return resume;
   }
-  // a and b, who were told this answer to their first call.
+  // And that it was told this answer to its first call.
+  protocol::Resume told(const std::string& name, const protocol::Answer& answer) {
+    protocol::Resume told = resume(name);
+    told.joint_answered = 1;
+    told.last_answer = answer;
+    told.together = answer.together;
+    told.pending = answer.pending;
+    return told;
+  }
   void come_back_with(const protocol::Answer& answer) {
-    for (const char* name : {"a", "b"}) {
-      protocol::Resume heard = resume(name);
-      heard.joint_answered = 1;
-      heard.last_answer = answer;
-      heard.together = answer.together;
-      heard.pending = answer.pending;
-      h.come_back(name, heard);
-    }
+    for (const char* name : {"a", "b"}) h.come_back(name, told(name, answer));
+  }
+  // Peers are pending.
+  static protocol::Answer yes() {
+    protocol::Answer answer;
+    answer.kind = kPending;
+    answer.pending = true;
+    return answer;
   }
   void begin(uint32_t sequence) {
     for (const char* name : {"a", "b"}) {
@@ -192,12 +200,7 @@ TEST_F(Restart, WhatWasNotDurableWasNotDecided) {
 TEST_F(Restart, AnAnswerThatOneHasHeardIsGivenToAll) {
   h.found({"a", "b"});
   h.restart();
-  protocol::Resume answered = resume("a");
-  answered.joint_answered = 1;
-  answered.last_answer = protocol::Answer{};
-  answered.last_answer->kind = kPending;
-  answered.last_answer->pending = true;
-  h.come_back("a", answered);
+  h.come_back("a", told("a", yes()));
   h.come_back("b", resume("b"));
   h.story();
   h.vote("b", epoch(1), 0, kPending);
@@ -232,12 +235,9 @@ TEST_F(Restart, AnAnswerFromBeforeTheGroupWasBrokenIsGivenToAll) {
     h.say(name, protocol::LinkReport{h.id("c"), protocol::LinkState::kDown, "reset", 1});
   for (const char* name : {"a", "b"}) h.say(name, protocol::Report{epoch(1), {}});
   h.restart();
-  protocol::Resume answered = resume("a");
+  protocol::Resume answered = told("a", yes());
   answered.ended = true;
   answered.joint_answered = 2;  // the second was refused
-  answered.last_answer = protocol::Answer{};
-  answered.last_answer->kind = kPending;
-  answered.last_answer->pending = true;
   h.come_back("a", answered);
   h.come_back("b", resume("b"));
   h.story();
