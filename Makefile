@@ -69,8 +69,9 @@ setup: packages $(BUILT) $(INSTALLED)   ## packages, .venv, pccl installed: .ven
 demo: setup       ## train on 3 peers, kill one, let one join
 	$(BIN)/pccl demo
 
-sim: core         ## simulate: SEED=n one seed, MINUTES=m for so long
-	build/core/pccl-sim $(if $(SEED),--seed $(SEED),$(if $(MINUTES),--minutes $(MINUTES),--seeds 500))
+sim: core         ## simulate: SEED=n one seed, MINUTES=m for so long, CAMPAIGN=n rough runs
+	build/core/pccl-sim $(if $(SEED),--seed $(SEED),$(if $(MINUTES),--minutes $(MINUTES),$(if \
+	  $(CAMPAIGN),--campaign $(CAMPAIGN),--seeds 500)))
 
 scenarios: core   ## scenario transcripts; UPDATE=1 rewrites them
 	build/core/pccl-scenarios $(if $(UPDATE),--update) tests/scenarios

@@ -483,6 +483,13 @@ bool Faults::ambush() {
   return true;
 }
 
+// Everybody is gone, and nothing says so: the master misses all of them at once.
+void Faults::lose_power() {
+  count("the power of all peers lost at a certain step");
+  for (PeerNode* one : cast_.all()) block(one->port(), Network::kMaster, 2 * kPeerTimeout);
+  for (PeerNode* one : cast_.all()) one->kill("without power, like all others");
+}
+
 // Hits `who` has stepped, if that is a peer that may be hit.
 void Faults::strike(PeerNode* who) {
   cast_.choose_immortals();
@@ -495,8 +502,12 @@ void Faults::strike(PeerNode* who) {
   } else if (how == 1) {
     if (cut_master_connection()) count("master connection reset at a certain step");
   } else if (cast_.rules().mortal && how < 5) {
-    count(leaves ? "all left at a certain step" : "all killed at a certain step");
-    for (PeerNode* one : cast_.all()) leaves ? one->leave() : one->kill("killed with all others");
+    if (chance_.once_in(2)) {
+      lose_power();
+    } else {
+      count(leaves ? "all left at a certain step" : "all killed at a certain step");
+      for (PeerNode* one : cast_.all()) leaves ? one->leave() : one->kill("killed with all others");
+    }
     for (size_t group = 0; group < cast_.groups().size(); ++group) {
       for (uint32_t i = 0; i < cast_.groups()[group].founders; ++i) cast_.add(group);
     }

@@ -67,6 +67,7 @@ class Faults {
   bool cut_off_from_all();
   // ---- Whatever is worst at that moment ----
   void strike(PeerNode* who);
+  void lose_power();
 
   bool pair_trouble(bool half);
   bool pair_cut_off(bool one_way);

@@ -2,6 +2,9 @@
 //   pccl-sim --seed N              one seed, with its transcript
 //   pccl-sim --seeds COUNT [--first N]
 //   pccl-sim --minutes M [--first N]
+//   pccl-sim --campaign COUNT [--first N]
+//                                  long and short runs in turn, about 100 faults in each; fails
+//                                  also if some transition was never taken
 //   pccl-sim --sweep COUNT         a loss at every one of the first COUNT steps of a small run
 //   --bursts COUNT --faults MOST   bursts per seed (default 1), faults in each (default 12)
 //   --pause SECONDS                at most so long from one fault to the next (default 2)
@@ -58,6 +61,15 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Most of a campaign's runs are long and rough, some have their faults close together, some far
+// apart and in three bursts.
+void shape(RunOptions& options) {
+  const uint64_t kind = options.seed % 10;
+  options.bursts = kind < 7 ? 2 : kind < 9 ? 1 : 3;
+  options.faults_max = kind < 7 ? 150 : kind < 9 ? 12 : 60;
+  options.pause_max = std::chrono::milliseconds(kind < 7 ? 500 : kind < 9 ? 250 : 2000);
+}
+
 void add(Totals& totals, const RunOptions& options, const RunReport& report) {
   ++totals.runs;
   totals.steps += report.steps;
@@ -67,10 +79,16 @@ void add(Totals& totals, const RunOptions& options, const RunReport& report) {
   totals.virtual_seconds += pccl::to_seconds(report.virtual_time);
   if (report.violations.empty()) return;
   ++totals.failed;
-  const std::string step =
-      options.kill_at_step < 0 ? "" : " --kill-at " + std::to_string(options.kill_at_step);
-  std::printf("seed %llu%s broke a promise:\n", static_cast<unsigned long long>(options.seed),
-              step.c_str());
+  const auto seed = static_cast<unsigned long long>(options.seed);
+  if (options.kill_at_step >= 0) {
+    std::printf("--seed %llu --kill-at %lld broke a promise:\n", seed,
+                static_cast<long long>(options.kill_at_step));
+  } else {
+    std::printf("--seed %llu --bursts %llu --faults %llu --pause %g broke a promise:\n", seed,
+                static_cast<unsigned long long>(options.bursts),
+                static_cast<unsigned long long>(options.faults_max),
+                pccl::to_seconds(options.pause_max));
+  }
   for (const auto& violation : report.violations) std::printf("  %s\n", violation.c_str());
   std::fflush(stdout);
 }
@@ -134,7 +152,8 @@ int main(int argc, char** argv) {
   if (!given || given->empty()) {
     std::fprintf(
         stderr,
-        "usage: pccl-sim --seed N | --seeds COUNT | --minutes M | --sweep COUNT  [--first N] "
+        "usage: pccl-sim --seed N | --seeds COUNT | --minutes M | --campaign COUNT | "
+        "--sweep COUNT  [--first N] "
         "[--bursts COUNT] [--faults MOST] [--pause SECONDS] [--kill-at STEP] [--plant BUG]\n");
     return 2;
   }
@@ -150,11 +169,13 @@ int main(int argc, char** argv) {
     return found == given->end() ? otherwise : std::strtod(found->second.c_str(), nullptr);
   };
   const bool one = given->contains("seed"), sweep = given->contains("sweep");
+  const bool campaign = given->contains("campaign");
   Coverage coverage;
   const auto start = std::chrono::steady_clock::now();
   const double seconds_max = number("minutes", 0) * 60;
   const auto first = static_cast<uint64_t>(one ? number("seed", 1) : number("first", 1));
-  const auto count = static_cast<uint64_t>(one ? 1 : number(sweep ? "sweep" : "seeds", 0));
+  const char* const counted = sweep ? "sweep" : campaign ? "campaign" : "seeds";
+  const auto count = static_cast<uint64_t>(one ? 1 : number(counted, 0));
   if (plant != nullptr && !one) return hunt(*plant, coverage, first, count);
   Totals totals;
   for (uint64_t i = 0; seconds_max > 0 ? seconds_since(start) < seconds_max : i < count; ++i) {
@@ -165,6 +186,7 @@ int main(int argc, char** argv) {
     options.bursts = static_cast<uint64_t>(number("bursts", 1));
     options.faults_max = static_cast<uint64_t>(number("faults", 12));
     options.pause_max = std::chrono::nanoseconds(static_cast<int64_t>(number("pause", 2) * 1e9));
+    if (campaign) shape(options);
     if (one)
       options.transcript = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
     if (one) options.kill_at_step = static_cast<int64_t>(number("kill-at", -1));
@@ -172,5 +194,6 @@ int main(int argc, char** argv) {
     add(totals, options, pccl::sim::run_seed(options));
   }
   if (!one && !sweep) std::printf("%s", coverage.report().c_str());
-  return summary(totals, seconds_since(start));
+  const int broken = summary(totals, seconds_since(start));
+  return campaign && !coverage.complete() ? 1 : broken;
 }
