@@ -50,6 +50,7 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // Kicked
     {x, o, o, o},  // Resume
     {o, o, o, o},  // Resumed
+    {o, o, o, o},  // Withhold
 }};
 
 const Transitions<ConnectionPhase, 6> kConnectionTransitions(

@@ -132,6 +132,8 @@ Result<std::vector<protocol::Message>> Epochs::resume(const protocol::Resume& re
   Status status = acknowledge(resume.peer, resume.epoch, resume.verdict_index);
   if (status.ok()) status = take_over(resume);
   if (!status.ok()) return status;
+  for (protocol::Withhold& withhold : operations_.asked(resume.peer))
+    messages.value().emplace_back(std::move(withhold));
   return messages;
 }
 
@@ -540,6 +542,9 @@ void Epochs::take_settled() {
 void Epochs::flush() {
   const uint64_t first = told_.current.verdicts.next_index();
   take_settled();
+  for (auto& [member, withhold] : operations_.take_asked()) {
+    if (membership_.is_member(member)) connections_.send(member, std::move(withhold));
+  }
   if (told_.current.verdicts.next_index() == first) return;
   const auto messages = told_.current.verdicts.since(current(), first);
   for (const PeerId member : membership_.members()) {

@@ -4,7 +4,8 @@
 //   open            Begin that differs                       settled: aborted, kMismatch
 //   open            Done by all                              settled: committed
 //   open, a send    Done by its receiver                     settled: committed
-//   open            AbortRequest                             settled: aborted, its code
+//   open            AbortRequest of one who is not done      settled: aborted, its code
+//   open            the same of one who is done              stays: Withhold to who is not
 //   open            update_topology, begun by some only      settled: aborted, kMembershipChanged
 //   settled         begun by all                             forgotten
 //   any             Done, AbortRequest that crossed          stays
@@ -13,6 +14,7 @@
 #include "master/operations.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "master/context.h"
 #include "master/words.h"
@@ -128,8 +130,13 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request) {
   if (request.code == Code::kOk) return violation("AbortRequest without a reason");
   const auto at = table_.find(request.op);
   if (at == table_.end() || at->second.settled) return {};
-  const Op& op = at->second;
-  if (op.at[rank(peer)] == At::kNothing) return violation("AbortRequest before Begin");
+  Op& op = at->second;
+  const At asks = op.at[rank(peer)];
+  if (asks == At::kNothing) return violation("AbortRequest before Begin");
+  if (asks == At::kDone && protocol::agreed_among_members(op.info)) {
+    if (!op.withhold) ask_others(op, request);
+    return {};
+  }
   std::string text = request.text.empty() ? name(op, request.op) + " was given up" : request.text;
   auto absent = ranks_at(op, At::kNothing);
   const auto unfinished = ranks_at(op, At::kBegun);
@@ -153,6 +160,25 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request) {
   }
   settle(at, protocol::Outcome::kAborted, request.code, std::move(text));
   return {};
+}
+
+void Operations::ask_others(Op& op, const protocol::AbortRequest& request) {
+  op.withhold = protocol::Withhold{request.epoch, request.op, request.code, request.text};
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    if (op.at[rank] != At::kDone) asked_.emplace_back(members_[rank], *op.withhold);
+  }
+}
+
+std::vector<std::pair<PeerId, protocol::Withhold>> Operations::take_asked() {
+  return std::exchange(asked_, {});
+}
+
+std::vector<protocol::Withhold> Operations::asked(PeerId peer) const {
+  std::vector<protocol::Withhold> all;
+  for (const auto& [key, op] : table_) {
+    if (op.withhold && !op.settled && op.at[rank(peer)] != At::kDone) all.push_back(*op.withhold);
+  }
+  return all;
 }
 
 // ---- How operations end ----
@@ -231,7 +257,7 @@ Operations Operations::renewed(Epoch epoch, const std::vector<PeerId>& members) 
       }
       continue;
     }
-    Op kept{op.info, true, 0, 0, std::vector<At>(members.size())};
+    Op kept{op.info, true, 0, 0, std::vector<At>(members.size()), {}};
     const auto at = next.table_.emplace(key, std::move(kept)).first;
     for (uint32_t rank = 0; rank < members.size(); ++rank) {
       if (op.at[ranks_.at(members[rank])] != At::kNothing) next.mark_begun(at, rank);

@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "csrc/protocol/limits.h"
@@ -26,6 +28,8 @@ class Operations {
 
   Status begin(PeerId peer, OpKey op, const protocol::OpInfo& info);
   Status done(PeerId peer, OpKey op);
+  // Of what others may have committed by now nothing is settled before one who is not done has said
+  // that it will not be: asked() who that may be.
   Status abort(PeerId peer, const protocol::AbortRequest& request);
   bool has_begun(PeerId peer, OpKey op) const;
 
@@ -35,6 +39,10 @@ class Operations {
   // "3 operations are in flight, for instance all_reduce(...) (t, #1)"; empty when drained.
   std::string in_flight() const;
 
+  // Who was to be asked to withhold something since the last call, and for what.
+  std::vector<std::pair<PeerId, protocol::Withhold>> take_asked();
+  // The same of one who is back, and may not have heard it.
+  std::vector<protocol::Withhold> asked(PeerId peer) const;
   // What was settled since the last call, in order.
   std::vector<protocol::Verdict> take_settled();
   // Those of `survivors` whose word counts when the epoch ends: of a transfer its receiver's alone.
@@ -52,6 +60,7 @@ class Operations {
     uint32_t begun = 0;  // how many of those it concerns
     uint32_t done = 0;
     std::vector<At> at;  // by rank
+    std::optional<protocol::Withhold> withhold;
   };
   using Table = std::map<OpKey, Op>;
 
@@ -61,6 +70,7 @@ class Operations {
   uint32_t parties(const Op& op) const;
   bool finished(const Op& op) const;  // by all whose Done counts
   void mark_begun(Table::iterator at, uint32_t rank);
+  void ask_others(Op& op, const protocol::AbortRequest& request);
   void settle(Table::iterator at, protocol::Outcome outcome, Code code, std::string text);
   void forget_if_heard(Table::iterator at);
   void erase(Table::iterator at);
@@ -75,6 +85,7 @@ class Operations {
   size_t open_ = 0;               // not settled
   std::vector<size_t> begun_by_;  // entries of the table that each rank has begun
   std::vector<protocol::Verdict> settled_;
+  std::vector<std::pair<PeerId, protocol::Withhold>> asked_;
   // Who had begun what is not settled, in earlier epochs of the generation: it begins again there.
   std::map<OpKey, std::set<PeerId>> begun_before_;
 };

@@ -79,7 +79,7 @@ Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> 
   }
   const auto type = get<uint8_t>(from + kTypeAt);
   if (type < static_cast<uint8_t>(FrameType::kHello) ||
-      type > static_cast<uint8_t>(FrameType::kWindow)) {
+      type > static_cast<uint8_t>(FrameType::kDone)) {
     return refusal("unknown type " + std::to_string(type));
   }
   if (get<uint8_t>(from + kTypeAt + 1) != 0 || get<uint32_t>(from + kZeroAt) != 0) {

@@ -32,6 +32,7 @@ enum class FrameType : uint8_t {
   kPing = 6,
   kPong = 7,
   kWindow = 8,  // epoch: `value` bytes of copies were taken; round: those that I had asked for
+  kDone = 9,    // op, digest: it is done here, as I have told the master
 };
 
 struct FrameHeader {

@@ -55,6 +55,7 @@ struct PeerCore::Inside {
   void on(const LinkChanged& event);
   void on(const OpTransferred& event);
   void on(const OpProgressed& event);
+  void on(const OpAgreed& event) { operations.agreed(event.epoch, event.op); }
   void on(const OpDrained& event);
   void on(const OpFailed& event);
   void on(const StateVerified& event);
@@ -70,6 +71,7 @@ struct PeerCore::Inside {
   Status heard(const protocol::EpochStart& start);
   Status heard(const protocol::Ask& ask);
   Status heard(const protocol::Verdicts& verdicts) { return operations.on_verdicts(verdicts); }
+  Status heard(const protocol::Withhold& what) { return operations.withhold(what); }
   Status heard(const protocol::EpochEnd& end);
   Status heard(const protocol::Answer& answer);
   Status heard(const protocol::SyncPlan& plan);

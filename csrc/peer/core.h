@@ -116,6 +116,10 @@ struct OpProgressed {  // of the elements that it started with; of an operation 
   OpKey op;
   uint64_t finished = 0;
 };
+struct OpAgreed {  // answer to SayDone: all members are done
+  Epoch epoch;
+  OpKey op;
+};
 struct OpDrained {
   Epoch epoch;
   OpKey op;
@@ -135,8 +139,8 @@ struct StateVerified {  // answer to VerifyState
 struct TimePassed {};
 using Event =
     std::variant<JoinCalled, OpCalled, JointCalled, LeaveCalled, MasterConnected, MasterClosed,
-                 MasterSent, Listening, LinkChanged, OpTransferred, OpProgressed, OpDrained,
-                 OpFailed, StateVerified, TimePassed, JointGivenUp, TopologySeen>;
+                 MasterSent, Listening, LinkChanged, OpTransferred, OpProgressed, OpAgreed,
+                 OpDrained, OpFailed, StateVerified, TimePassed, JointGivenUp, TopologySeen>;
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {};
@@ -176,7 +180,10 @@ struct StartOp {
 };
 using ring::Ending;
 using EndOp = ring::OpEnded;  // also of operations that never started here
-struct VerifyState {          // of staging
+struct SayDone {              // to the other members
+  OpKey op;
+};
+struct VerifyState {  // of staging
   Handle handle;
   std::vector<uint32_t> keys;
   std::vector<uint64_t> hashes;
@@ -218,9 +225,9 @@ struct Log {
   LogLevel level = LogLevel::kInfo;
   std::string text;
 };
-using Effect =
-    std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, DialPeer, ForgetPeer, BeginEpoch,
-                 StartOp, EndOp, VerifyState, FinishOp, FinishJoint, EpochRenewed, Gone, Log>;
+using Effect = std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, DialPeer, ForgetPeer,
+                            BeginEpoch, StartOp, EndOp, SayDone, VerifyState, FinishOp, FinishJoint,
+                            EpochRenewed, Gone, Log>;
 using Effects = std::vector<Effect>;
 
 class PeerCore {

@@ -59,6 +59,7 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, x, x, x},  // Kicked
     {o, o, o, o},  // Resume
     {o, o, o, x},  // Resumed
+    {o, o, x, o},  // Withhold
 }};
 
 const char* text(Phase phase) {

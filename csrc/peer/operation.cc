@@ -6,7 +6,10 @@
 //   (called)                                          kRunning   Begin, StartOp
 //   (called)      it is a barrier                     kDone      Begin, Done
 //   held          the vote is answered                as if called now
-//   kRunning      transferred                         kDone      Done; a receive: EndOp, FinishOp
+//   kRunning      transferred                         kDone      Done; a receive: EndOp, FinishOp;
+//                                                                far away: SayDone
+//   kRunning      it is given up here, Withhold       kFrozen    AbortRequest
+//   kDone         agreed                              kDone      EndOp, FinishOp
 //   kRunning      Ask                                 kFrozen    reported kNotDone
 //   kDone         Ask, and it is a barrier            kFrozen    reported kNotDone
 //   kDone         committed (verdict, EpochEnd)       finished   EndOp, FinishOp
@@ -202,11 +205,21 @@ bool Operations::transferred(Epoch epoch, OpKey key) {
   op->state = State::kDone;
   if (sends(*op)) return true;  // its receiver says so
   context_.tell(protocol::Done{epoch, key, verdicts_.seen()});
-  if (!receives(*op)) return true;
-  op->returned = true;  // known until it has its verdict
-  context_.emit(EndOp{key, Ending::kCommitted});
-  context_.emit(FinishOp{op->handle, {}, epoch, key, {}});
+  if (receives(*op)) {
+    hand_back(key, *op);
+  } else if (membership_.topology().far && protocol::agreed_among_members(op->info)) {
+    context_.emit(SayDone{key});
+  }
   return true;
+}
+
+// What was returned is known until it has its verdict. While many are, the master is away, or far
+// behind: the next ones wait for it.
+void Operations::agreed(Epoch epoch, OpKey key) {
+  Op* const op = find(epoch, key);
+  if (op == nullptr || op->state != State::kDone || op->returned) return;
+  if (open_.size() <= protocol::kOpsOpenMax / 2 && tag_bytes_ <= kTagBytesOpenMax / 2)
+    hand_back(key, *op);
 }
 
 void Operations::progressed(Epoch epoch, OpKey key, uint64_t finished) {
@@ -241,16 +254,24 @@ bool Operations::failed(Epoch epoch, OpKey key, const Status& why) {
 
 // ---- Outcomes ----
 
+void Operations::hand_back(OpKey key, Op& op) {
+  op.returned = true;
+  if (op.deadline) deadlines_.erase({*op.deadline, key});
+  op.deadline.reset();
+  if (op.started) context_.emit(EndOp{key, Ending::kCommitted});
+  if (op.info.keep) add_part(op, op.info.count);
+  context_.emit(FinishOp{op.handle, {}, membership_.epoch(), key, std::move(op.parts)});
+}
+
 Operations::Open::iterator Operations::finish(Open::iterator at) {
   auto& [key, op] = *at;
   PCCL_ASSERT(op.state == State::kDone || sends(op));
   if (op.returned) return remove(at);
-  if (op.started) context_.emit(EndOp{key, Ending::kCommitted});
   if (op.started && op.state != State::kDone) {  // of a send the other side knows first
+    context_.emit(EndOp{key, Ending::kCommitted});
     draining_[{membership_.epoch(), key}] = {op.handle, {}};
   } else {
-    if (op.info.keep) add_part(op, op.info.count);
-    context_.emit(FinishOp{op.handle, {}, membership_.epoch(), key, std::move(op.parts)});
+    hand_back(key, op);
   }
   return remove(at);
 }
@@ -325,6 +346,9 @@ Status Operations::settle(const protocol::Verdict& verdict) {
     if (committed && op.state != State::kDone && !(sends(op) && op.started)) {
       return refuse("is to commit, but it is not done here");
     }
+    if (!committed && op.returned && !receives(op)) {
+      return refuse("is to abort, but all members had said that they are done");
+    }
     if (op.state == State::kAgain) {  // the master counts who has heard
       context_.tell(protocol::Begin{membership_.epoch(), verdict.op, op.info});
     }
@@ -345,10 +369,14 @@ Status Operations::settle(const protocol::Verdict& verdict) {
 Status Operations::check(const protocol::EpochEnd& end) const {
   const std::set<OpKey> committed(end.committed.begin(), end.committed.end());
   for (const auto& [key, op] : open_) {
+    const bool commits = committed.contains(key);
     const bool may_commit = op.state == State::kDone || (sends(op) && op.started);
-    if (!committed.contains(key) || may_commit) continue;
-    return violation("the end of epoch " + text(end.epoch) + " is to commit " + text(op.info, key) +
-                     ", but it is not done here");
+    const bool may_abort = !op.returned || receives(op);
+    if (commits ? may_commit : may_abort) continue;
+    return violation(
+        "the end of epoch " + text(end.epoch) + " is " +
+        (commits ? "to commit " : "not to commit ") + text(op.info, key) +
+        (commits ? ", but it is not done here" : ", but all members had said that they are done"));
   }
   for (const protocol::Kept& kept : end.kept) {
     const Status status = check(kept);
@@ -513,7 +541,18 @@ void Operations::request_abort(OpKey key, Op& op, Code code, std::string text) {
   if (op.request) return;  // one reason is enough
   op.request = abort_request(key, code, std::move(text));
   // What is frozen has its outcome with the epoch's end, or asks again after it.
-  if (op.begun && !membership_.frozen()) context_.tell(*op.request);
+  if (!op.begun || membership_.frozen()) return;
+  if (op.state == State::kRunning) enter(op, State::kFrozen);  // the word that it gives must hold
+  context_.tell(*op.request);
+}
+
+// Nothing is asked of who is done, or has asked for it before.
+Status Operations::withhold(const protocol::Withhold& what) {
+  if (what.code == Code::kOk) return violation("Withhold without a reason");
+  Op* const op = find(what.epoch, what.op);
+  if (op != nullptr && op->state == State::kRunning)
+    request_abort(what.op, *op, what.code, what.text);
+  return {};
 }
 
 void Operations::describe(protocol::Resume& resume) const {

@@ -1,7 +1,8 @@
 // Operations: the collectives and transfers of this peer, each from the application's call to the
 // one FinishOp that returns its memory. Numbers them per tag, starts them on the ring, tells the
 // master, and applies what the master decides: the outcome is never this peer's own to choose, but
-// for a receive that went well (PROTOCOL.md, section 3). In a renewal of the epoch what has no
+// for a receive that went well, and for what all members have said that they are done with
+// (PROTOCOL.md, section 3). In a renewal of the epoch what has no
 // outcome is drained and started again under its number.
 // Invariants: (1) what the ring has started is finished as aborted only once it is drained;
 //             (2) what was frozen as not done never becomes done in that epoch;
@@ -40,12 +41,14 @@ class Operations {
 
   protocol::Report freeze();  // Ask: what is not done stays so
   Status on_verdicts(const protocol::Verdicts& verdicts);
+  Status withhold(const protocol::Withhold& what);
   Status check(const protocol::EpochEnd& end) const;
   void on_epoch_end(const protocol::EpochEnd& end);  // REQUIRES: check(), membership broken
 
   // From the ring. False: no operation of the application.
   bool transferred(Epoch epoch, OpKey key);
   void progressed(Epoch epoch, OpKey key, uint64_t finished);
+  void agreed(Epoch epoch, OpKey key);
   bool drained(Epoch epoch, OpKey key);
   bool failed(Epoch epoch, OpKey key, const Status& why);
 
@@ -68,7 +71,7 @@ class Operations {
     State state = State::kRunning;
     bool begun = false;       // in this epoch: the master was told
     bool started = false;     // in this epoch: the ring has it
-    bool returned = false;    // the application has its memory: a receive that went well
+    bool returned = false;    // the application has its memory: it went well, whatever comes
     Epoch ended_in;           // kAgain: where it is being drained
     uint64_t finished = 0;    // of an operation that is kept: elements that are final here,
     std::vector<Part> parts;  // and those that are for all, from earlier epochs
@@ -107,6 +110,7 @@ class Operations {
   protocol::AbortRequest abort_request(OpKey key, Code code, std::string text) const;
   void request_abort(OpKey key, Op& op, Code code, std::string text);
   Status settle(const protocol::Verdict& verdict);
+  void hand_back(OpKey key, Op& op);                        // it is committed
   Open::iterator finish(Open::iterator at);                 // committed
   Open::iterator abort(Open::iterator at, Status outcome);  // finished once it is drained
   Open::iterator remove(Open::iterator at);

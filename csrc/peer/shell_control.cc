@@ -47,6 +47,10 @@ ring::Shell::Callbacks Control::data_callbacks() {
           [this](Epoch epoch, OpKey op, uint64_t finished) {
             push(Event{OpProgressed{epoch, op, finished}});
           },
+      .on_agreed =
+          [this](Epoch epoch, OpKey op) {
+            push(Event{OpAgreed{epoch, op}});
+          },
       .on_drained =
           [this](Epoch epoch, OpKey op) {
             push(Event{OpDrained{epoch, op}});

@@ -103,6 +103,7 @@ class Control {
   void apply(BeginEpoch& effect);
   void apply(StartOp& effect);
   void apply(EndOp& effect);
+  void apply(SayDone& effect) { data_->done(effect.op); }
   void apply(VerifyState& effect);
   void apply(FinishOp& effect);
   void apply(FinishJoint& effect);

@@ -115,6 +115,8 @@ void fields(auto& wire, Is<Begin> auto& m) { wire(m.epoch, m.op, m.info); }
 void fields(auto& wire, Is<Done> auto& m) { wire(m.epoch, m.op, m.verdict_index); }
 void fields(auto& wire, Is<AbortRequest> auto& m) { wire(m.epoch, m.op, m.code, prose(m.text)); }
 
+void fields(auto& wire, Is<Withhold> auto& m) { wire(m.epoch, m.op, m.code, prose(m.text)); }
+
 void fields(auto& wire, Is<Vote> auto& m) { wire(m.number, m.kind, m.offer, m.epoch); }
 void fields(auto& wire, Is<JointAbort> auto& m) { wire(m.number, m.epoch); }
 void fields(auto& wire, Is<Answer> auto& m) {
@@ -186,6 +188,7 @@ template <> inline constexpr Kind kKind<Leave>{24, "Leave"};
 template <> inline constexpr Kind kKind<Kicked>{25, "Kicked"};
 template <> inline constexpr Kind kKind<Resume>{26, "Resume"};
 template <> inline constexpr Kind kKind<Resumed>{27, "Resumed"};
+template <> inline constexpr Kind kKind<Withhold>{28, "Withhold"};
 // clang-format on
 
 }  // namespace pccl::protocol

@@ -15,7 +15,7 @@
 
 namespace pccl::protocol {
 
-inline constexpr uint16_t kVersion = 4;
+inline constexpr uint16_t kVersion = 5;
 inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endian bytes
 
 // What a group does with operations in flight when it loses a member: they fail until the
@@ -275,14 +275,25 @@ struct Done {
   bool operator==(const Done&) const = default;
 };
 
-// Peer -> master: please abort (a timeout, no memory). The answer is a verdict, which may be
-// kCommitted.
+// Peer -> master: please abort (a timeout, no memory). A peer that is not done yet never will be,
+// in this epoch. The answer is a verdict, which may be kCommitted.
 struct AbortRequest {
   Epoch epoch;
   OpKey op;
   Code code = Code::kOperationTimeout;
   std::string text;
   bool operator==(const AbortRequest&) const = default;
+};
+
+// Master -> a member that is not done, as far as the master knows: one that is wants the operation
+// aborted, and whoever is done may have committed it by now (agreed()). Not done: answer with an
+// AbortRequest of the same, and never be done in this epoch. Done: say so, as ever.
+struct Withhold {
+  Epoch epoch;
+  OpKey op;
+  Code code = Code::kOperationTimeout;
+  std::string text;
+  bool operator==(const Withhold&) const = default;
 };
 
 // ---- Joint calls --------------------------------------------------------------------------------
@@ -411,7 +422,13 @@ struct Resumed {
 using Message =
     std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice,
                  EpochStart, Ask, Report, Verdicts, EpochEnd, Begin, Done, AbortRequest, Vote,
-                 JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume, Resumed>;
+                 JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume, Resumed, Withhold>;
+
+// Such an operation may commit as soon as a member knows of all that they are done: nobody is
+// before all have called it, so that whoever is asked to withhold it knows it.
+inline bool agreed_among_members(const OpInfo& info) {
+  return (info.kind == OpKind::kAllReduce || info.kind == OpKind::kAllGather) && info.count > 0;
+}
 
 // What master and peers compare to find a mismatch: 64 bits over every field of OpInfo. Never 0.
 uint64_t digest(const OpInfo& info);

@@ -137,6 +137,7 @@ void RingCore::on(const FrameArrived& event, Effects& effects) {
     case net::FrameType::kOpen: return on_open(event.lane, *link, event.header, effects);
     case net::FrameType::kCredit: return on_credit(event.lane, *link, event.header, effects);
     case net::FrameType::kWindow: return on_window(event.lane, *link, event.header, effects);
+    case net::FrameType::kDone: return on_done(event.lane, *link, event.header, effects);
     default:
       fail(event.lane.peer, *link,
            "frame of type " + std::to_string(static_cast<int>(event.header.type)) + " out of place",
@@ -188,6 +189,23 @@ void RingCore::on_credit(LaneId id, Link& link, const net::FrameHeader& header, 
   }
   operation->allowed = std::max(operation->allowed, header.value);
   enqueue(*operation, effects);
+}
+
+// Of what has ended here, or is another operation to the other end, the master speaks.
+void RingCore::on_done(LaneId id, Link& link, const net::FrameHeader& header, Effects& effects) {
+  if (header.epoch < epoch_) return;
+  if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
+    return fail(
+        id.peer, link,
+        "word of what is done in epoch " + pccl::text(header.epoch) + " before both had opened it",
+        effects);
+  }
+  Operation* const operation = operations_.find(header.op);
+  if (operation == nullptr || operation->task.digest != header.digest) return;
+  auto& done_at = operation->done_at;
+  if (std::find(done_at.begin(), done_at.end(), id.peer) != done_at.end()) return;
+  done_at.push_back(id.peer);
+  tell_if_agreed(*operation, effects);
 }
 
 // ---- Chunks ----
@@ -335,6 +353,20 @@ void RingCore::on(const OpEnded& event, Effects& effects) {
   if (operation != nullptr) drain(*operation, event, effects);
 }
 
+// Whom no lane leads to now hears of it from the master.
+void RingCore::on(const OpDone& event, Effects& effects) {
+  Operation* const operation = operations_.find(event.op);
+  if (operation == nullptr) return;
+  operation->done_here = true;
+  for (const PeerId peer : members_) {
+    Link* const link = find_link(peer);
+    const auto index = link == nullptr ? std::nullopt : free_lane(*link);
+    if (index)
+      effects.push_back(SendFrame{{peer, *index}, header_of(*operation, net::FrameType::kDone)});
+  }
+  tell_if_agreed(*operation, effects);
+}
+
 // Tells upstream how far it may go by now. Never more than it needs, and all on one lane: they keep
 // their order.
 void RingCore::grant(Operation& operation, Effects& effects) {
@@ -405,6 +437,11 @@ void RingCore::tell_if_transferred(Operation& operation, Effects& effects) {
   if (operation.told_transferred || !finished) return;
   operation.told_transferred = true;
   effects.push_back(OpTransferred{operation.task.epoch, operation.task.op});
+}
+
+void RingCore::tell_if_agreed(Operation& operation, Effects& effects) {
+  if (!operation.done_here || operation.done_at.size() < members_.size()) return;
+  effects.push_back(OpAgreed{operation.task.epoch, operation.task.op});
 }
 
 void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects) {

@@ -69,7 +69,11 @@ struct OpEnded {  // ignored if it was never posted here
   Ending ending = Ending::kAborted;
   uint64_t keep = 0;
 };
-struct FrameArrived {  // kOpen, kCredit, kWindow
+// The master was told that it is done here: so are the other members.
+struct OpDone {
+  OpKey op;
+};
+struct FrameArrived {  // kOpen, kCredit, kWindow, kDone
   LaneId lane;
   net::FrameHeader header;
 };
@@ -84,8 +88,8 @@ struct ChunkArrived {  // in the landing given last on this lane
 struct ChunkSent {
   LaneId lane;
 };
-using Event = std::variant<EpochBegun, LaneUp, LinkDown, LanesRest, OpPosted, OpEnded, FrameArrived,
-                           ChunkArriving, ChunkArrived, ChunkSent>;
+using Event = std::variant<EpochBegun, LaneUp, LinkDown, LanesRest, OpPosted, OpEnded, OpDone,
+                           FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
 
 // ---- Effects, in the order in which they must be carried out ----
 
@@ -167,6 +171,10 @@ struct OpTransferred {  // everything received, everything sent
   Epoch epoch;
   OpKey op;
 };
+struct OpAgreed {  // it is done here and at all other members
+  Epoch epoch;
+  OpKey op;
+};
 struct OpDrained {  // no thread touches the tensor any more
   Epoch epoch;
   OpKey op;
@@ -177,7 +185,7 @@ struct FailLink {
 };
 using Effect = std::variant<SendFrame, SendChunk, SendCopy, Land, LandEarly, Discard, TakeEarly,
                             DropEarly, Combine, Revoke, Withdraw, Restore, Release, Retain,
-                            OpProgressed, OpTransferred, OpDrained, FailLink>;
+                            OpProgressed, OpTransferred, OpAgreed, OpDrained, FailLink>;
 // The caller's, reused: stepping allocates nothing in the steady state.
 using Effects = std::vector<Effect>;
 
@@ -227,6 +235,7 @@ class RingCore {
   void on(const LanesRest& event, Effects& effects);
   void on(const OpPosted& event, Effects& effects);
   void on(const OpEnded& event, Effects& effects);
+  void on(const OpDone& event, Effects& effects);
   void on(const FrameArrived& event, Effects& effects);
   void on(const ChunkArriving& event, Effects& effects);
   void on(const ChunkArrived& event, Effects& effects);
@@ -234,6 +243,7 @@ class RingCore {
 
   void on_open(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
   void on_credit(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
+  void on_done(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
   // Why a chunk breaks a rule; empty if it does not. `landing` becomes what it is, and stays empty
   // when it is void.
   std::string judge(LaneId lane, Link& link, const net::FrameHeader& header, Passage& landing);
@@ -278,6 +288,7 @@ class RingCore {
   void serve(PeerId peer, Link& link, Effects& effects);
   void tell_progress(Operation& operation, Effects& effects);
   void tell_if_transferred(Operation& operation, Effects& effects);
+  void tell_if_agreed(Operation& operation, Effects& effects);
   void drain(Operation& operation, const OpEnded& end, Effects& effects);
   void fail(PeerId peer, Link& link, std::string why, Effects& effects);
 

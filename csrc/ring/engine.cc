@@ -88,6 +88,7 @@ struct Engine::Inside {
     callbacks.on_progressed(effect.epoch, effect.op, effect.finished);
   }
   void apply(OpTransferred& effect) { callbacks.on_transferred(effect.epoch, effect.op); }
+  void apply(OpAgreed& effect) { callbacks.on_agreed(effect.epoch, effect.op); }
   void apply(OpDrained& effect) { callbacks.on_drained(effect.epoch, effect.op); }
   void apply(FailLink& effect) { callbacks.on_fail_link(effect.peer, effect.why); }
 
@@ -394,6 +395,8 @@ void Engine::end(OpEnded end) {
   inside_->failed.erase(at);
   inside_->callbacks.on_drained(epoch, op);
 }
+
+void Engine::done(OpKey op) { inside_->drive(OpDone{op}); }
 
 Engine::Counters Engine::counters() const {
   Counters counters = inside_->counters;

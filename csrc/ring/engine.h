@@ -43,6 +43,8 @@ class Engine {
     std::function<void(Epoch, OpKey)> on_transferred;
     // Needed where tasks are kept.
     std::function<void(Epoch, OpKey, uint64_t finished)> on_progressed = {};
+    // Needed where done() is said.
+    std::function<void(Epoch, OpKey)> on_agreed = {};
     std::function<void(Epoch, OpKey)> on_drained;
     // The other side broke a rule: close the link; link_down() follows, or comes from inside this.
     std::function<void(PeerId, const std::string& why)> on_fail_link;
@@ -66,6 +68,7 @@ class Engine {
   void rest(PeerId peer, protocol::LaneBits lanes);
   void post(Task task, Memory memory);
   void end(OpEnded end);
+  void done(OpKey op);  // see OpDone
 
   // For run_info: bytes of tensors received, sent; operations open; scratch and saved bytes held.
   struct Counters {

@@ -52,8 +52,10 @@ struct Operation {
   bool queued = false;                  // waits in its link's SendQueue
   uint64_t told_finished = 0;           // elements
   bool told_transferred = false;
-  bool combined = false;       // of an exchange: all copies were here
-  bool upstream_lost = false;  // with the link: nothing more comes, on a new link either
+  bool done_here = false;
+  std::vector<PeerId> done_at;  // other members
+  bool combined = false;        // of an exchange: all copies were here
+  bool upstream_lost = false;   // with the link: nothing more comes, on a new link either
   bool downstream_lost = false;
   bool voided = false;  // upstream gave up in the middle of a chunk
 };

@@ -138,6 +138,7 @@ Shell::Inside::Inside(Options given, Callbacks called)
       callbacks(std::move(called)),
       engine({.on_transferred = callbacks.on_transferred,
               .on_progressed = callbacks.on_progressed,
+              .on_agreed = callbacks.on_agreed,
               .on_drained = callbacks.on_drained,
               .on_fail_link = [this](PeerId peer, const std::string& why) { lost(peer, why); },
               .on_failed = callbacks.on_failed}) {}
@@ -487,6 +488,10 @@ void Shell::post(Task task, Memory memory) {
 
 void Shell::end(OpEnded end) {
   inside_->loop.post([inside = inside_.get(), end] { inside->engine.end(end); });
+}
+
+void Shell::done(OpKey op) {
+  inside_->loop.post([inside = inside_.get(), op] { inside->engine.done(op); });
 }
 
 Shell::Counters Shell::counters() {

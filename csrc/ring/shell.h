@@ -28,6 +28,7 @@ class Shell {
     std::function<void(Epoch, OpKey)> on_transferred;
     // Needed where tasks are kept.
     std::function<void(Epoch, OpKey, uint64_t finished)> on_progressed = {};
+    std::function<void(Epoch, OpKey)> on_agreed = {};  // needed where done() is said
     std::function<void(Epoch, OpKey)> on_drained;
     std::function<void(Epoch, OpKey, Status why)> on_failed;  // see Engine
   };
@@ -52,6 +53,7 @@ class Shell {
   void begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<PeerId> neighbours);
   void post(Task task, Memory memory);
   void end(OpEnded end);
+  void done(OpKey op);
 
   struct Counters {
     Engine::Counters engine;

@@ -57,6 +57,10 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
                        step(peer::OpProgressed{epoch, op, finished});
                      });
                    },
+               .on_agreed =
+                   [this](Epoch epoch, OpKey op) {
+                     control([this, epoch, op] { step(peer::OpAgreed{epoch, op}); });
+                   },
                .on_drained =
                    [this](Epoch epoch, OpKey op) {
                      control([this, epoch, op] { step(peer::OpDrained{epoch, op}); });
@@ -161,6 +165,8 @@ void PeerNode::perform(peer::Effect& effect) {
     start_op(*start);
   } else if (auto* end = std::get_if<peer::EndOp>(&effect)) {
     data([this, end = *end] { engine_.end(end); });
+  } else if (auto* done = std::get_if<peer::SayDone>(&effect)) {
+    data([this, op = done->op] { engine_.done(op); });
   } else if (auto* verifying = std::get_if<peer::VerifyState>(&effect)) {
     verify(*verifying);
   } else if (auto* finished = std::get_if<peer::FinishOp>(&effect)) {

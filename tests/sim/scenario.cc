@@ -341,6 +341,8 @@ void Stage::command(const std::vector<std::string>& words) {
   const std::string& verb = words[0];
   if (verb == "join") return join(names, with);
   if (verb == "settle") return settle();
+  if (verb == "far")
+    return world_.set_round_trip(static_cast<uint32_t>(number(with, "us", 50'000)));
   if (verb == "run" && names.size() == 1) {
     return run_until(world_.clockwork().now() +
                      std::chrono::milliseconds(std::atoi(names[0].c_str())));

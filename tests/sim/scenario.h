@@ -7,6 +7,7 @@
 //   [  35] master > peer 1.3 (rank 2, ...) lost: ...
 //
 // Commands (separated by ';' or line ends):
+//   far [us=N]           links that are made from now on take so long, there and back
 //   join NAMES... [min_peers=N] [founders=N] [policy=retry] [group=N]
 //       processes start; the first `join` of a group sets its min_peers to its number of names
 //   all_reduce|broadcast|all_gather|barrier [tag=T] [count=N] [root=R] [timeout=MS] [on=a,b]

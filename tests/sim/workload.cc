@@ -15,6 +15,9 @@ namespace {
 constexpr size_t kStateKeys = 3;
 constexpr size_t kStateBytes[kStateKeys] = {64, 4000, 12};
 constexpr Duration kThinkMax = std::chrono::milliseconds(100);
+// In which an operation comes to its end, or not.
+constexpr Duration kHasteMin = std::chrono::milliseconds(1),
+                   kHasteMax = std::chrono::milliseconds(100);
 constexpr uint64_t kCounts[] = {0, 1, 7, 100, 1000, 3000};
 // One of so many is larger: it takes as many steps of the wires as all others together.
 constexpr uint64_t kLargeOneIn = 20;
@@ -129,6 +132,14 @@ std::vector<Workload::Call> Workload::plan() const {
     calls.back().tag = "crossing";
     calls.back().crossing = true;
   }
+  if (rules_.peers_may_be_lost && random.once_in(4)) {
+    calls.push_back(planned_call(random, calls.size()));
+    calls.back().kind =
+        random.once_in(2) ? protocol::OpKind::kAllReduce : protocol::OpKind::kAllGather;
+    calls.back().keep &= calls.back().kind == protocol::OpKind::kAllReduce;
+    calls.back().tag = "hasty";
+    calls.back().hasty = true;
+  }
   for (size_t index = 0; index < calls.size(); ++index) {
     calls[index].name = "generation " + text(topology_.generation) + " turn " +
                         std::to_string(turn_) + " call " + std::to_string(index);
@@ -162,6 +173,11 @@ void Workload::post_batch(bool late) {
   for (const Call& slot : calls) post(by_tag[slot.tag][taken[slot.tag]++]);
 }
 
+Duration Workload::patience(const Call& call) const {
+  if (!call.hasty || topology_.rank != call.root) return rules_.timeout;
+  return node_.world().random().duration(kHasteMin, kHasteMax);
+}
+
 void Workload::post(const Call& call) {
   const bool sending = call.kind == protocol::OpKind::kSend;
   if (sending && topology_.rank != call.root && topology_.rank != call.peer) return;
@@ -172,7 +188,7 @@ void Workload::post(const Call& call) {
                           .count = call.count,
                           .root = static_cast<int32_t>(call.root),
                           .tag = call.tag,
-                          .timeout = rules_.timeout,
+                          .timeout = patience(call),
                           .keep = call.keep};
   if (sending && topology_.rank == call.root) request.root = static_cast<int32_t>(call.peer);
   if (sending && topology_.rank == call.peer) request.kind = protocol::OpKind::kRecv;
@@ -327,19 +343,20 @@ void Workload::on_op(const peer::FinishOp& result) {
   const bool out = left || status.code == Code::kKicked || status.code == Code::kMasterLost;
   if (status.ok()) {
     check_result(posted, result);
-    const bool known_to_all =
-        !posted.call.late && !posted.call.crossing && posted.call.kind != protocol::OpKind::kSend;
+    const bool known_to_all = !posted.call.late && !posted.call.crossing && !posted.call.hasty &&
+                              posted.call.kind != protocol::OpKind::kSend;
     if (known_to_all) batch_fold_ += hash_of(posted.buffers) * (posted.call.name.back() | 1u);
   } else {
     if (posted.buffers != posted.before)
       fail("P2 " + posted.call.name + ": tensor changed by a failure: " + status.message);
-    if (status.code == Code::kOperationTimeout)
+    const bool given_up = posted.call.hasty && status.code == Code::kOperationTimeout;
+    if (status.code == Code::kOperationTimeout && !given_up)
       fail("P4 " + posted.call.name + ": " + status.message);
     if (status.code == Code::kPeerLost && !rules_.peers_may_be_lost)
       fail("P1 " + posted.call.name + " failed though nobody was lost: " + status.message);
     // Under retry it is no reason to stop: the others go on as well.
-    failed_ = failed_ || !rules_.retries || status.code == Code::kPeerLost;
-    batch_failed_ = batch_failed_ || (!posted.call.late && !posted.call.crossing &&
+    failed_ = failed_ || (!rules_.retries && !given_up) || status.code == Code::kPeerLost;
+    batch_failed_ = batch_failed_ || (!posted.call.late && !posted.call.crossing && !given_up &&
                                       posted.call.kind != protocol::OpKind::kSend);
   }
   if (!out && posted.call.kind != protocol::OpKind::kSend) {
@@ -350,8 +367,8 @@ void Workload::on_op(const peer::FinishOp& result) {
       for (const PeerId peer : part.contributors) outcome += " " + text(peer);
     }
     // Who knew of these may take it along: then those who are left may call it yet.
-    const bool forgettable =
-        posted.call.kind == protocol::OpKind::kBarrier || status.code == Code::kMembershipChanged;
+    const bool forgettable = posted.call.kind == protocol::OpKind::kBarrier ||
+                             status.code == Code::kMembershipChanged || posted.call.hasty;
     forgettable ? checker_.saw_if_it_survives(posted.call.name, node_.name(), outcome)
                 : checker_.saw(posted.call.name, node_.name(), outcome);
   }

@@ -53,6 +53,7 @@ class Workload : public App {
     std::string tag, name;
     bool keep = false;      // on_loss
     bool crossing = false;  // posted by all before the topology update, and waited for after it
+    bool hasty = false;     // its root may not want to wait until it is over
     bool late = false;      // posted by one rank before the topology update, by the others after it
   };
   enum class Stage : uint8_t { kSync, kBatch, kPending, kUpdate, kLate };
@@ -64,6 +65,7 @@ class Workload : public App {
   std::vector<Call> plan() const;
   Call planned_call(Random& random, uint64_t index) const;
   void post(const Call& call);
+  Duration patience(const Call& call) const;
   void post_batch(bool late);
   void enter(Stage stage);
   void finished_stage();  // whatever comes after a stage that ended well

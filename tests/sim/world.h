@@ -76,6 +76,7 @@ class World {
   Clockwork& clockwork() { return clockwork_; }
   Random& random() { return random_; }
   const WorldOptions& options() const { return options_; }
+  void set_round_trip(uint32_t microseconds) { options_.round_trip = microseconds; }
   const std::vector<std::unique_ptr<PeerNode>>& peers() const { return peers_; }
   PeerNode* by_port(uint16_t port);
 

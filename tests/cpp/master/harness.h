@@ -278,6 +278,8 @@ class Harness {
       }
       return out;
     }
+    if (const auto* m = std::get_if<protocol::Withhold>(&message))
+      return name + " #" + std::to_string(m->op.sequence);
     if (const auto* m = std::get_if<protocol::Answer>(&message)) {
       return name + " " + std::to_string(m->number) + " " + text(m->kind) + " " + text(m->code) +
              (m->pending ? " pending" : "") +

@@ -250,6 +250,46 @@ TEST(Core, APeerThatIsBackHearsWhatItMissed) {
                               "b2 < Verdicts 1: #0 committed #1 committed"}));
 }
 
+TEST(Core, WhatOneIsDoneWithIsAbortedOnlyWhenAnotherWithholdsIt) {
+  Harness h;
+  h.found({"a", "b", "c"});
+  for (const char* who : {"a", "b", "c"}) {
+    for (uint32_t i = 0; i < 2; ++i) h.say(who, protocol::Begin{epoch(1), op(i), all_reduce(8)});
+  }
+  for (uint32_t i = 0; i < 2; ++i) {
+    h.say("a", protocol::Done{epoch(1), op(i), 0});
+    h.say("a", protocol::AbortRequest{epoch(1), op(i), Code::kOperationTimeout, "late"});
+  }
+  EXPECT_EQ(h.story(),
+            (Lines{"b < Withhold #0", "c < Withhold #0", "b < Withhold #1", "c < Withhold #1"}));
+  h.say("a", protocol::AbortRequest{epoch(1), op(0), Code::kOperationTimeout, "late"});
+  EXPECT_EQ(h.story(), Lines{}) << "it is asked once";
+  h.say("b", protocol::Done{epoch(1), op(0), 0});
+  h.say("b", protocol::AbortRequest{epoch(1), op(1), Code::kOperationTimeout, "late"});
+  EXPECT_EQ(h.story(),
+            (Lines{"a < Verdicts 0: #1 operation timeout", "b < Verdicts 0: #1 operation timeout",
+                   "c < Verdicts 0: #1 operation timeout"}));
+  h.say("c", protocol::Done{epoch(1), op(0), 1});
+  EXPECT_EQ(h.story(), (Lines{"a < Verdicts 1: #0 committed", "b < Verdicts 1: #0 committed",
+                              "c < Verdicts 1: #0 committed"}));
+}
+
+TEST(Core, APeerThatIsBackIsAskedAgainToWithhold) {
+  Harness h;
+  h.found({"a", "b"});
+  for (const char* who : {"a", "b"}) h.say(who, protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  h.close("b");
+  h.say("a", protocol::Done{epoch(1), op(0), 0});
+  h.say("a", protocol::AbortRequest{epoch(1), op(0), Code::kOperationTimeout, "late"});
+  EXPECT_EQ(h.story(), Lines{});
+  protocol::Resume resume = h.resume("b", epoch(1));
+  resume.ops.push_back({op(0), protocol::OpState::kNotDone});
+  resume.infos.push_back(all_reduce(8));
+  h.accept("b2");
+  h.say("b2", resume);
+  EXPECT_EQ(h.story(), (Lines{"b2 < Resumed", "b2 < Withhold #0"}));
+}
+
 TEST(Core, ANewConnectionReplacesTheOld) {
   Harness h;
   h.found({"a", "b"});

@@ -76,14 +76,43 @@ TEST_F(OperationsTest, ALateBeginOfWhatIsSettledIsNoNewOperation) {
 TEST_F(OperationsTest, GivingUpNamesWhoIsMissing) {
   begin(kA, 0);
   begin(kB, 0);
-  EXPECT_TRUE(table.done(kA, op(0)).ok());
+  EXPECT_TRUE(table.done(kB, op(0)).ok());
   EXPECT_TRUE(table.abort(kA, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
+  EXPECT_TRUE(table.take_asked().empty());
   const auto what = verdict();
   EXPECT_EQ(what.code, Code::kOperationTimeout);
   EXPECT_EQ(what.text,
-            "(#0) timed out; rank 2 has not called it; rank 1 has called it and not finished");
+            "(#0) timed out; rank 2 has not called it; rank 0 has called it and not finished");
   EXPECT_TRUE(table.abort(kB, {epoch(5), op(0), Code::kOperationTimeout, ""}).ok()) << "too late";
   EXPECT_TRUE(table.take_settled().empty());
+}
+
+TEST_F(OperationsTest, WhatSomebodyIsDoneWithOthersAreAskedToWithhold) {
+  for (const PeerId peer : {kA, kB}) {
+    begin(peer, 0);
+    EXPECT_TRUE(table.done(peer, op(0)).ok());
+  }
+  EXPECT_TRUE(table.abort(kA, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
+  EXPECT_TRUE(table.take_settled().empty());
+  const auto asked = table.take_asked();
+  ASSERT_EQ(asked.size(), 1u);
+  EXPECT_EQ(asked[0].first, kC);
+  EXPECT_EQ(asked[0].second,
+            (protocol::Withhold{epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}));
+  EXPECT_EQ(table.asked(kC).size(), 1u);
+  EXPECT_TRUE(table.asked(kB).empty());
+  begin(kC, 0);  // it was on its way
+  EXPECT_TRUE(table.abort(kC, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
+  EXPECT_EQ(verdict().text, "(#0) timed out; rank 2 has called it and not finished");
+  EXPECT_TRUE(table.asked(kC).empty());
+}
+
+TEST_F(OperationsTest, OfWhatMayBeDoneBeforeAllHaveCalledItNobodyIsAsked) {
+  begin(kA, 0, 0);  // no elements
+  EXPECT_TRUE(table.done(kA, op(0)).ok());
+  EXPECT_TRUE(table.abort(kA, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
+  EXPECT_TRUE(table.take_asked().empty());
+  EXPECT_EQ(verdict().code, Code::kOperationTimeout);
 }
 
 TEST_F(OperationsTest, DrainingEndsWhatSomebodyHasNotBegun) {

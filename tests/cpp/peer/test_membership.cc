@@ -160,7 +160,8 @@ TEST(Membership, WhatTheMasterMaySayWhen) {
       protocol::Begin{},    protocol::Done{},       protocol::AbortRequest{},
       protocol::Vote{},     protocol::JointAbort{}, protocol::Answer{},
       protocol::SyncPlan{}, protocol::Fetched{},    protocol::Leave{},
-      protocol::Kicked{},   protocol::Resume{},     protocol::Resumed{}};
+      protocol::Kicked{},   protocol::Resume{},     protocol::Resumed{},
+      protocol::Withhold{}};
   ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
   const auto allowed = [&](const Membership& membership, bool resuming) {
     std::string out;
@@ -183,9 +184,9 @@ TEST(Membership, WhatTheMasterMaySayWhen) {
   EXPECT_EQ(allowed(membership, false), " Ping Pong Dial Forget Notice EpochStart Kicked");
   EXPECT_EQ(allowed(membership, true), " Reject Ping Pong Kicked Resumed");
   membership.enter(Phase::kMember);
-  EXPECT_EQ(
-      allowed(membership, false),
-      " Ping Pong Dial Forget Notice EpochStart Ask Verdicts EpochEnd Answer SyncPlan Kicked");
+  EXPECT_EQ(allowed(membership, false),
+            " Ping Pong Dial Forget Notice EpochStart Ask Verdicts EpochEnd Answer SyncPlan Kicked "
+            "Withhold");
   EXPECT_EQ(allowed(membership, true), " Reject Ping Pong Kicked Resumed");
   membership.enter(Phase::kEnding);
   EXPECT_EQ(allowed(membership, false), "");

@@ -82,6 +82,12 @@ class Transcript {
     register_now();
     hear(start_of(1, {1, 2, 3}));
   }
+  void become_far_member() {
+    register_now();
+    protocol::EpochStart start = start_of(1, {1, 2, 3});
+    start.round_trip = 50'000;
+    hear(start);
+  }
 
   OpRequest all_reduce(Handle handle, std::string tag = "") {
     OpRequest request;
@@ -173,6 +179,7 @@ class Transcript {
     std::string out = "end " + text(what.op) + " " + endings[static_cast<size_t>(what.ending)];
     return what.keep == 0 ? out : out + ", keeping " + std::to_string(what.keep);
   }
+  static std::string line(const SayDone& what) { return "say that " + text(what.op) + " is done"; }
   static std::string line(const EpochRenewed& what) {
     return "renewed in epoch " + text(what.topology.epoch) + ": rank " +
            std::to_string(what.topology.rank) + " of " +

@@ -62,10 +62,10 @@ TEST(Codec, LayoutIsTheOneThatIsDocumented) {
             bytes_of({9, 0, 0, 0, 2, 0, 9, 2, 0, 0, 0, 'n', 'o'}));
   const Bytes hello = framed(hello_of(kVersion, "r"));
   EXPECT_EQ(Bytes(hello.begin() + 4, hello.begin() + 12),
-            bytes_of({1, 0, 'P', 'C', 'C', 'L', 4, 0}));
+            bytes_of({1, 0, 'P', 'C', 'C', 'L', 5, 0}));
   const Bytes resume = framed(Resume{});
   EXPECT_EQ(Bytes(resume.begin() + 4, resume.begin() + 12),
-            bytes_of({26, 0, 'P', 'C', 'C', 'L', 4, 0}));
+            bytes_of({26, 0, 'P', 'C', 'C', 'L', 5, 0}));
 }
 
 TEST(Codec, EveryMessageComesBackAsItWas) {
@@ -123,7 +123,7 @@ TEST(Codec, RefusesEveryTruncationAndEveryExtraByte) {
 TEST(Codec, SaysWhichMessageIsBadAndWhy) {
   EXPECT_CONTAINS(refusal({}), "without a type");
   EXPECT_CONTAINS(refusal(bytes_of({0, 0})), "unknown type 0");
-  EXPECT_CONTAINS(refusal(bytes_of({28, 0})), "unknown type 28");
+  EXPECT_CONTAINS(refusal(bytes_of({29, 0})), "unknown type 29");
   Bytes bytes = body(LinkReport{PeerId{1}, LinkState::kDown, "", 1});
   bytes[10] = std::byte{3};
   EXPECT_CONTAINS(refusal(bytes), "bad LinkReport message: an enumerator of 3, at most 2");

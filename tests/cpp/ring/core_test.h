@@ -33,6 +33,8 @@ inline std::string text(const Effect& effect) {
       const std::string to = ring::text(e.lane);
       if (e.header.type == FrameType::kOpen)
         return "open " + std::to_string(e.header.epoch.value) + " to " + to;
+      if (e.header.type == FrameType::kDone)
+        return "done " + std::to_string(e.header.op.sequence) + " to " + to;
       return "credit " + std::to_string(e.header.op.sequence) + " of " +
              std::to_string(e.header.value) + " to " + to;
     }
@@ -71,6 +73,7 @@ inline std::string text(const Effect& effect) {
     std::string operator()(const OpTransferred& e) {
       return "transferred " + std::to_string(e.op.sequence);
     }
+    std::string operator()(const OpAgreed& e) { return "agreed " + std::to_string(e.op.sequence); }
     std::string operator()(const OpDrained& e) {
       return "drained " + std::to_string(e.op.sequence);
     }

@@ -25,6 +25,38 @@ TEST_F(Core, AWholeOperation) {
   EXPECT_EQ(core_.operations_open(), 0u);
 }
 
+TEST_F(Core, WhatAllMembersAreDoneWithIsAgreedOn) {
+  begin();
+  post(0);
+  const auto done = [&](PeerId peer, uint64_t digest = kDigest) {
+    FrameHeader frame = header(FrameType::kDone);
+    frame.digest = digest;
+    return step(FrameArrived{{peer}, frame});
+  };
+  EXPECT_EQ(done(kUp), "");
+  EXPECT_EQ(done(kUp), "") << "it counts once";
+  EXPECT_EQ(done(kDown, kDigest + 1), "") << "with another operation";
+  EXPECT_EQ(step(OpDone{{TagId{}, 0}}), "done 0 to 1; done 0 to 3");
+  EXPECT_EQ(done(kDown), "agreed 0");
+  step(OpEnded{{TagId{}, 0}, Ending::kCommitted});
+  EXPECT_EQ(done(kDown), "") << "it is over";
+  EXPECT_EQ(step(OpDone{{TagId{}, 0}}), "");
+}
+
+TEST_F(Core, WhomNoLaneLeadsToIsNotToldThatItIsDone) {
+  begin();
+  post(0);
+  step(LinkDown{kUp});
+  EXPECT_EQ(step(OpDone{{TagId{}, 0}}), "done 0 to 3");
+  FrameHeader frame = header(FrameType::kDone);
+  EXPECT_EQ(step(FrameArrived{{kDown}, frame}), "");
+  frame.epoch = Epoch{kEpoch.value - 1};
+  EXPECT_EQ(step(FrameArrived{{kDown}, frame}), "") << "of an older epoch";
+  frame.epoch = Epoch{kEpoch.value + 1};
+  EXPECT_EQ(step(FrameArrived{{kDown}, frame}),
+            "fail 3: word of what is done in epoch 0.6 before both had opened it");
+}
+
 TEST_F(Core, WorldOfOneAndEmptyTensorsAreTransferredAtOnce) {
   step(EpochBegun{kEpoch, {}});
   EXPECT_EQ(step(OpPosted{
