@@ -25,6 +25,10 @@ std::byte* map_pages(size_t bytes) {
   return start + before;
 }
 
+void touch_pages(std::byte* memory, size_t bytes) {
+  madvise(memory, bytes, MADV_POPULATE_WRITE);  // refused: whoever writes there first waits for it
+}
+
 void unmap_pages(std::byte* memory, size_t bytes) {
   const int refused = munmap(memory, bytes);
   PCCL_ASSERT(refused == 0);

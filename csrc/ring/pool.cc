@@ -16,14 +16,6 @@ std::byte* obtain(size_t bytes) {
   return static_cast<std::byte*>(std::aligned_alloc(64, bytes));
 }
 
-void give_back(std::byte* memory, size_t bytes) {
-  if (bytes == Pool::kSlabBytes) {
-    unmap_pages(memory, bytes);
-  } else {
-    std::free(memory);
-  }
-}
-
 }  // namespace
 
 Pool::~Pool() {
@@ -31,6 +23,12 @@ Pool::~Pool() {
   for (size_t index = 0; index < kClasses; ++index) {
     for (std::byte* memory : free_[index]) give_back(memory, class_bytes(index));
   }
+}
+
+void Pool::give_back(std::byte* memory, size_t bytes) {
+  if (bytes < kSlabBytes) return std::free(memory);
+  clearer_.forget({memory, bytes});
+  unmap_pages(memory, bytes);
 }
 
 size_t Pool::class_of(size_t bytes) {
@@ -58,8 +56,10 @@ bool Pool::take_slabs(uint64_t count, std::vector<std::byte*>& slabs) {
   const uint64_t reused = std::min<uint64_t>(count, free.size());
   if (count > reused) {
     if (count > SIZE_MAX / kSlabBytes) return false;
-    std::byte* const fresh = map_pages((count - reused) * kSlabBytes);
+    const uint64_t bytes = (count - reused) * kSlabBytes;
+    std::byte* const fresh = map_pages(bytes);
     if (fresh == nullptr) return false;
+    if (bytes >= kClearedBytesMin) clearer_.add({fresh, bytes});
     for (uint64_t index = 0; index < count - reused; ++index)
       slabs.push_back(fresh + index * kSlabBytes);
   }

@@ -13,6 +13,8 @@
 #include <span>
 #include <vector>
 
+#include "csrc/base/clearer.h"
+
 namespace pccl::ring {
 
 class Pool {
@@ -21,6 +23,8 @@ class Pool {
   static constexpr size_t kSmallestBytes = 4096;
   static constexpr uint64_t kIdleBytes = uint64_t{64} << 20;
   static constexpr uint32_t kTurns = 64;
+  // Fresh slabs, from so many bytes on, are cleared before they are needed.
+  static constexpr uint64_t kClearedBytesMin = uint64_t{16} << 20;
 
   Pool() = default;
   ~Pool();
@@ -44,8 +48,10 @@ class Pool {
   static size_t class_of(size_t bytes);
   static size_t class_bytes(size_t index) { return kSmallestBytes << index; }
   void lend(uint64_t bytes);
+  void give_back(std::byte* memory, size_t bytes);  // to the system
   void trim();
 
+  Clearer clearer_;
   std::array<std::vector<std::byte*>, kClasses> free_;  // by size: powers of two
   uint64_t lent_ = 0;
   uint64_t idle_ = 0;

@@ -1,0 +1,83 @@
+#include "csrc/base/clearer.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "csrc/base/assert.h"
+#include "csrc/base/pages.h"
+
+namespace pccl {
+namespace {
+
+// Of two stretches of one mapping, or of different ones.
+bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) {
+  const std::less<const std::byte*> before;
+  return before(one.data(), other.data() + other.size()) &&
+         before(other.data(), one.data() + one.size());
+}
+
+}  // namespace
+
+Clearer::~Clearer() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Clearer::add(std::span<std::byte> pages) {
+  PCCL_ASSERT(!pages.empty() && pages.size() % kHugePageBytes == 0);
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(pages);
+  }
+  changed_.notify_all();
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+}
+
+void Clearer::forget(std::span<const std::byte> pages) {
+  std::unique_lock lock(mutex_);
+  std::deque<std::span<std::byte>> left;
+  for (const std::span<std::byte> range : waiting_) {
+    if (!overlap(range, pages)) {
+      left.push_back(range);
+      continue;
+    }
+    // What lies on its two sides stays.
+    const std::byte* const end = pages.data() + pages.size();
+    const std::less<const std::byte*> before;
+    if (before(range.data(), pages.data()))
+      left.push_back(range.first(static_cast<size_t>(pages.data() - range.data())));
+    if (before(end, range.data() + range.size()))
+      left.push_back(range.last(static_cast<size_t>(range.data() + range.size() - end)));
+  }
+  waiting_ = std::move(left);
+  changed_.wait(lock, [&] { return !overlap(current_, pages); });
+}
+
+// Page by page: so that nobody who wants to unmap one waits for long.
+void Clearer::run() {
+  pthread_setname_np(pthread_self(), "pccl-clearer");
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return over_ || !waiting_.empty(); });
+    if (over_) return;
+    std::span<std::byte>& first = waiting_.front();
+    current_ = first.first(kHugePageBytes);
+    first = first.subspan(kHugePageBytes);
+    if (first.empty()) waiting_.pop_front();
+    lock.unlock();
+    touch_pages(current_.data(), current_.size());
+    lock.lock();
+    current_ = {};
+    changed_.notify_all();
+  }
+}
+
+}  // namespace pccl

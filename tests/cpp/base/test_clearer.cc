@@ -1,0 +1,94 @@
+#include "csrc/base/clearer.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "csrc/base/pages.h"
+
+namespace pccl {
+namespace {
+
+constexpr size_t kPages = 16;
+constexpr auto kLong = std::chrono::seconds(20);
+
+class Mapping {
+ public:
+  Mapping() : start_(map_pages(kPages * kHugePageBytes)) {}
+  ~Mapping() { unmap_pages(start_, kPages * kHugePageBytes); }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  std::span<std::byte> pages(size_t first, size_t count) const {
+    return {start_ + first * kHugePageBytes, count * kHugePageBytes};
+  }
+  // How many of these huge pages are there.
+  size_t resident(size_t from = 0, size_t pages = kPages) const {
+    std::vector<unsigned char> small(kPages * kHugePageBytes / 4096);
+    EXPECT_EQ(mincore(start_, kPages * kHugePageBytes, small.data()), 0);
+    size_t count = 0;
+    for (size_t page = from; page < from + pages; ++page) {
+      const auto first = small.begin() + static_cast<ptrdiff_t>(page * kHugePageBytes / 4096);
+      const auto last = first + static_cast<ptrdiff_t>(kHugePageBytes / 4096);
+      count += std::all_of(first, last, [](unsigned char one) { return (one & 1) != 0; }) ? 1 : 0;
+    }
+    return count;
+  }
+  bool becomes_resident(size_t count) const {
+    const auto end = std::chrono::steady_clock::now() + kLong;
+    while (resident() < count && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    return resident() == count;
+  }
+
+ private:
+  std::byte* const start_;
+};
+
+TEST(Clearer, TouchesAllPagesAndLeavesWhatIsWritten) {
+  const Mapping mapping;
+  EXPECT_EQ(mapping.resident(), 0u);
+  Clearer clearer;
+  mapping.pages(5, 1)[7] = std::byte{42};
+  clearer.add(mapping.pages(0, kPages));
+  mapping.pages(kPages - 1, 1)[7] = std::byte{43};
+  EXPECT_TRUE(mapping.becomes_resident(kPages));
+  EXPECT_EQ(mapping.pages(5, 1)[7], std::byte{42});
+  EXPECT_EQ(mapping.pages(kPages - 1, 1)[7], std::byte{43});
+}
+
+TEST(Clearer, LeavesAloneWhatItIsToForget) {
+  const Mapping mapping;
+  const Mapping other;
+  Clearer clearer;
+  clearer.add(mapping.pages(0, kPages));
+  clearer.forget(mapping.pages(4, 8));
+  const size_t before = mapping.resident(4, 8);
+  clearer.add(other.pages(0, kPages));  // after what is left of the first
+  EXPECT_TRUE(other.becomes_resident(kPages));
+  EXPECT_EQ(mapping.resident(4, 8), before);
+  EXPECT_EQ(mapping.resident(0, 4), 4u);
+  EXPECT_EQ(mapping.resident(12, 4), 4u);
+}
+
+TEST(Clearer, CanEndInTheMiddle) {
+  const Mapping mapping;
+  for (int i = 0; i < 20; ++i) {
+    Clearer clearer;
+    clearer.add(mapping.pages(0, kPages));
+  }
+}
+
+TEST(Clearer, WhatWasForgottenCanBeUnmapped) {
+  Clearer clearer;
+  for (int i = 0; i < 50; ++i) {
+    const Mapping mapping;
+    clearer.add(mapping.pages(0, kPages));
+    clearer.forget(mapping.pages(0, kPages));
+    EXPECT_LE(mapping.resident(), kPages);
+  }
+}
+
+}  // namespace
+}  // namespace pccl
