@@ -2,8 +2,8 @@
 
 #include <pthread.h>
 
-#include <algorithm>
 #include <functional>
+#include <system_error>
 #include <utility>
 
 #include "csrc/base/assert.h"
@@ -33,12 +33,14 @@ Clearer::~Clearer() {
 
 void Clearer::add(std::span<std::byte> pages) {
   PCCL_ASSERT(!pages.empty() && pages.size() % kHugePageBytes == 0);
-  {
-    const std::lock_guard lock(mutex_);
-    waiting_.push_back(pages);
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+    return;  // there is no thread to be had: whoever writes there waits for the system himself
   }
+  const std::lock_guard lock(mutex_);
+  waiting_.push_back(pages);
   changed_.notify_all();
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
 }
 
 void Clearer::forget(std::span<const std::byte> pages) {

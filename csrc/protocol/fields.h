@@ -114,7 +114,6 @@ void fields(auto& wire, Is<EpochEnd> auto& m) {
 void fields(auto& wire, Is<Begin> auto& m) { wire(m.epoch, m.op, m.info); }
 void fields(auto& wire, Is<Done> auto& m) { wire(m.epoch, m.op, m.verdict_index); }
 void fields(auto& wire, Is<AbortRequest> auto& m) { wire(m.epoch, m.op, m.code, prose(m.text)); }
-
 void fields(auto& wire, Is<Withhold> auto& m) { wire(m.epoch, m.op, m.code, prose(m.text)); }
 
 void fields(auto& wire, Is<Vote> auto& m) { wire(m.number, m.kind, m.offer, m.epoch); }

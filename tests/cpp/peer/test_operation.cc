@@ -164,9 +164,7 @@ TEST(Operation, VerdictsThatMakeNoSenseAreRefused) {
 TEST(Operation, ItsTimeoutAsksTheMasterAndTheVerdictDecides) {
   Transcript t;
   t.become_member();
-  OpRequest request = t.all_reduce(5, "a");
-  request.timeout = std::chrono::milliseconds(1500);
-  t.call(request);
+  t.call(t.all_reduce(5, "a", std::chrono::milliseconds(1500)));
   EXPECT_EQ(t.wait(1.4), "");
   EXPECT_EQ(t.wait(0.1), "tell AbortRequest a#0, operation timeout: " + kReduce +
                              " (a, #0) in epoch 1.1 timed out after 1.5 s on rank 1 (peer 1.2)\n");
@@ -179,9 +177,7 @@ TEST(Operation, ItsTimeoutAsksTheMasterAndTheVerdictDecides) {
 TEST(Operation, OneThatIsDoneWaitsForTheVerdictOfItsTimeout) {
   Transcript t;
   t.become_member();
-  OpRequest request = t.all_reduce(5);
-  request.timeout = std::chrono::milliseconds(1500);
-  t.call(request);
+  t.call(t.all_reduce(5, "", std::chrono::milliseconds(1500)));
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(0)}), "tell Done #0\n");
   EXPECT_EQ(t.wait(1.5).substr(0, 20), "tell AbortRequest #0");
   EXPECT_EQ(t.decide(1, 0, {t.committed(t.key(0))}), "end #0 committed\nfinish call 5: ok\n");
@@ -190,9 +186,7 @@ TEST(Operation, OneThatIsDoneWaitsForTheVerdictOfItsTimeout) {
 TEST(Operation, ATimeoutMayBeForEver) {
   Transcript t;
   t.become_member();
-  OpRequest request = t.all_reduce(5);
-  request.timeout = Duration::max();
-  t.call(request);
+  t.call(t.all_reduce(5, "", Duration::max()));
   EXPECT_EQ(t.wait(1.5), "");
 }
 

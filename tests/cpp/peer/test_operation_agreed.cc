@@ -22,9 +22,7 @@ TEST(OperationAgreed, FarAwayItCommitsWhenAllSayThatItIsDone) {
 TEST(OperationAgreed, WhatWasAgreedOnHasNoTimeoutAndIsReportedAsDone) {
   Transcript t;
   t.become_far_member();
-  OpRequest request = t.all_reduce(5);
-  request.timeout = std::chrono::milliseconds(1500);
-  t.call(request);
+  t.call(t.all_reduce(5, "", std::chrono::milliseconds(1500)));
   t.on(OpTransferred{epoch_id(1), t.key(0)});
   t.on(OpAgreed{epoch_id(1), t.key(0)});
   EXPECT_EQ(t.wait(2), "");

@@ -89,11 +89,12 @@ class Transcript {
     hear(start);
   }
 
-  OpRequest all_reduce(Handle handle, std::string tag = "") {
+  OpRequest all_reduce(Handle handle, std::string tag = "", Duration timeout = {}) {
     OpRequest request;
     request.handle = handle;
     request.count = 8;
     request.tag = std::move(tag);
+    request.timeout = timeout;
     return request;
   }
   OpRequest kind(Handle handle, protocol::OpKind what, int32_t root = -1) {

@@ -1,9 +1,13 @@
 #include "csrc/ring/pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <chrono>
 #include <cstring>
 #include <memory>
+#include <thread>
+#include <vector>
 
 namespace pccl::ring {
 namespace {
@@ -23,6 +27,21 @@ TEST(Pool, GivesMemoryAgainAndAligned) {
     EXPECT_EQ(second, first) << bytes << " bytes: pages that exist already are used again";
     pool.give(second, bytes);
   }
+}
+
+TEST(Pool, ClearsWhatIsFreshAndLargeAhead) {
+  Pool pool;
+  std::vector<std::byte*> slabs;
+  ASSERT_TRUE(pool.take_slabs(Pool::kClearedBytesMin / Pool::kSlabBytes, slabs));
+  const auto is_there = [&] {
+    std::vector<unsigned char> pages(Pool::kSlabBytes / 4096);
+    EXPECT_EQ(mincore(slabs.back(), Pool::kSlabBytes, pages.data()), 0);
+    return (pages.back() & 1) != 0;
+  };
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!is_there() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_TRUE(is_there()) << "nobody has written to it";
+  for (std::byte* const slab : slabs) pool.give(slab, Pool::kSlabBytes);
 }
 
 // One large tensor now and then: kept while it comes back, given up when it does not.
