@@ -22,6 +22,9 @@ namespace {
 // One receive: enough for few calls, little enough that the bytes are still in the cache when they
 // are reduced.
 constexpr size_t kReceiveBytesMax = 1u << 20;
+// While more than twice of this is sure to come we are woken for so much at a time. Waiting for
+// smaller chunks, of which several lanes and directions have some, gains nothing.
+constexpr size_t kAwaitedBytes = 256u << 10;
 
 }  // namespace
 
@@ -31,6 +34,8 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
   void run_deferred() override;
   void ready(bool readable, bool writable);
   void read_some();
+  void receive_until_dry();
+  void await(size_t bytes);
   void write_some();
   bool write_once(size_t& budget);
   void fail(Status status);
@@ -47,6 +52,7 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
   FrameReader reader;
   FrameWriter writer;
   Counters counters;
+  size_t awaited = 1;
   bool heard = false;
   bool blocked = false;  // waiting until the socket can be written
   bool writing = false;
@@ -70,6 +76,19 @@ void Lane::Inside::ready(bool readable, bool writable) {
 }
 
 void Lane::Inside::read_some() {
+  receive_until_dry();
+  if (!dead) await(reader.certain() >= 2 * kAwaitedBytes ? kAwaitedBytes : 1);
+}
+
+// The socket counts as readable when so many bytes have arrived. They must be sure to come, or we
+// sleep for ever.
+void Lane::Inside::await(size_t bytes) {
+  if (bytes == std::exchange(awaited, bytes)) return;
+  const int value = static_cast<int>(bytes);
+  setsockopt(socket.fd(), SOL_SOCKET, SO_RCVLOWAT, &value, sizeof value);
+}
+
+void Lane::Inside::receive_until_dry() {
   for (size_t budget = kTurnBytes; budget > 0 && !dead;) {
     const std::span<std::byte> space = reader.space();
     const size_t wanted = std::min({space.size(), kReceiveBytesMax, budget});
