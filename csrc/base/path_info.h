@@ -13,6 +13,7 @@ struct PathInfo {
   // Segments with data that were sent since it opened, and how many of them again. They wrap
   // around.
   uint32_t segments = 0, segments_again = 0;
+  uint64_t window = 0;  // bytes that congestion control lets be under way
 };
 
 }  // namespace pccl

@@ -53,7 +53,8 @@ PathInfo Socket::path() const {
   return {.smoothed = std::chrono::microseconds(info.tcpi_rtt),
           .least = std::chrono::microseconds(measured ? info.tcpi_min_rtt : 0),
           .segments = info.tcpi_data_segs_out,
-          .segments_again = info.tcpi_total_retrans};
+          .segments_again = info.tcpi_total_retrans,
+          .window = uint64_t{info.tcpi_snd_cwnd} * info.tcpi_snd_mss};
 }
 
 bool Socket::set_congestion(const std::string& name) const {

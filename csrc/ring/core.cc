@@ -17,6 +17,8 @@ namespace pccl::ring {
 namespace {
 
 constexpr uint64_t kProgressSteps = 64;
+// Of a chunk on a lane with a small window: for what it has to send before, and for its last bytes.
+constexpr uint64_t kRoundTripsMore = 2;
 
 std::string text(OpKey op) {
   return "(tag " + std::to_string(op.tag.value) + ", #" + std::to_string(op.sequence) + ")";
@@ -68,6 +70,12 @@ void RingCore::on(const LaneUp& event, Effects& effects) {
   PCCL_ASSERT(event.lane.index == link.lanes.size());
   link.lanes.emplace_back();
   say_open(event.lane, link, effects);
+}
+
+void RingCore::on(const LaneWindow& event, Effects&) {
+  Link* const link = find_link(event.lane.peer);
+  if (link == nullptr || event.lane.index >= link->lanes.size()) return;  // of one that is gone
+  link->lanes[event.lane.index].window = event.bytes;
 }
 
 void RingCore::on(const LinkDown& event, Effects& effects) {
@@ -395,6 +403,35 @@ std::optional<uint32_t> RingCore::free_lane(const Link& link) const {
   return any;
 }
 
+// For the next chunk in the queue: one that is ready, carries none and is not to rest. Lanes whose
+// window is smaller than a chunk come last: they need several round trips for it. Where others are
+// done with all that is left before that, none of them gets it: it waits for one of the others,
+// which are under way.
+std::optional<uint32_t> RingCore::lane_for_chunk(const Link& link) const {
+  const uint64_t chunk = link.queue.first().schedule.chunk_bytes();
+  const auto lanes = static_cast<uint32_t>(link.lanes.size());
+  std::optional<uint32_t> narrow;
+  uint64_t windows = 0;
+  bool others_under_way = false;
+  for (uint32_t turn = 0; turn < lanes; ++turn) {
+    const uint32_t index = (link.next + turn) % lanes;
+    const Lane& lane = link.lanes[index];
+    if (!ready(link, lane) || rests(link, index)) continue;
+    windows += lane.window;
+    const bool is_narrow = lane.window > 0 && lane.window < chunk;
+    if (lane.sending.operation != nullptr) {
+      others_under_way |= !is_narrow;
+    } else if (!is_narrow) {
+      return index;
+    } else if (!narrow || lane.window > link.lanes[*narrow].window) {
+      narrow = index;
+    }
+  }
+  if (!narrow || !others_under_way) return narrow;
+  const uint64_t round_trips = chunk / link.lanes[*narrow].window + kRoundTripsMore;
+  return link.queue.bytes_left() > round_trips * windows ? narrow : std::nullopt;
+}
+
 void RingCore::enqueue(Operation& operation, Effects& effects) {
   if (operation.queued || !operation.can_send()) return;
   Link* const link = find_link(operation.task.downstream);
@@ -405,8 +442,8 @@ void RingCore::enqueue(Operation& operation, Effects& effects) {
 
 void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
   while (!link.queue.empty()) {
-    const auto index = free_lane(link);
-    if (!index || link.lanes[*index].sending.operation != nullptr || rests(link, *index)) return;
+    const auto index = lane_for_chunk(link);
+    if (!index) return;
     Operation& operation = link.queue.pop();
     const uint64_t id = operation.progress.take();
     link.lanes[*index].sending = {&operation, id};

@@ -6,7 +6,7 @@
 //      (head_start.h, core_early.cc);
 //  (2) a link has lanes, which carry one chunk at a time each way: whichever is free, and is not to
 //      rest, takes the next of the oldest operation that can send; one that cannot holds up no
-//      other;
+//      other; the last ones leave on lanes that need no more than a round trip (lane_for_chunk);
 //  (3) nothing of an epoch leaves on a lane before both ends have said Open for it there; frames of
 //      older epochs, and of operations that have ended here, are discarded;
 //  (4) an ended operation is drained in the same step: landings revoked, the chunk being sent
@@ -51,6 +51,10 @@ struct LaneId {
 struct LaneUp {  // with its first lane a link is up
   LaneId lane;
 };
+struct LaneWindow {  // as it is now
+  LaneId lane;
+  uint64_t bytes = 0;  // that may be under way on it; 0: not known
+};
 struct LinkDown {  // with all its lanes
   PeerId peer;
 };
@@ -88,8 +92,8 @@ struct ChunkArrived {  // in the landing given last on this lane
 struct ChunkSent {
   LaneId lane;
 };
-using Event = std::variant<EpochBegun, LaneUp, LinkDown, LanesRest, OpPosted, OpEnded, OpDone,
-                           FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
+using Event = std::variant<EpochBegun, LaneUp, LaneWindow, LinkDown, LanesRest, OpPosted, OpEnded,
+                           OpDone, FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
 
 // ---- Effects, in the order in which they must be carried out ----
 
@@ -207,6 +211,7 @@ class RingCore {
     Epoch said;   // the last Open that we sent
     Epoch heard;  // the last Open that came; may be newer than ours
     Passage landing, sending;
+    uint64_t window = 0;
   };
   struct Link {
     bool failed = false;  // FailLink was said: nothing counts until LinkDown
@@ -231,6 +236,7 @@ class RingCore {
 
   void on(const EpochBegun& event, Effects& effects);
   void on(const LaneUp& event, Effects& effects);
+  void on(const LaneWindow& event, Effects& effects);
   void on(const LinkDown& event, Effects& effects);
   void on(const LanesRest& event, Effects& effects);
   void on(const OpPosted& event, Effects& effects);
@@ -284,6 +290,7 @@ class RingCore {
   void grant(Operation& operation, Effects& effects);
   bool rests(const Link& link, uint32_t lane) const;
   std::optional<uint32_t> free_lane(const Link& link) const;
+  std::optional<uint32_t> lane_for_chunk(const Link& link) const;
   void enqueue(Operation& operation, Effects& effects);
   void serve(PeerId peer, Link& link, Effects& effects);
   void tell_progress(Operation& operation, Effects& effects);

@@ -41,6 +41,12 @@ Operation& SendQueue::pop() {
   return operation;
 }
 
+uint64_t SendQueue::bytes_left() const {
+  uint64_t sum = 0;
+  for (const Operation* operation : heap_) sum += operation->bytes_left();
+  return sum;
+}
+
 void SendQueue::remove(Operation& operation) {
   const auto at = std::find(heap_.begin(), heap_.end(), &operation);
   if (at == heap_.end()) return;

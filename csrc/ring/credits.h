@@ -45,6 +45,9 @@ class SendQueue {
   bool empty() const { return heap_.empty(); }
   // REQUIRES: !empty().
   Operation& pop();
+  const Operation& first() const { return *heap_.front(); }
+  // What all of these have still to send.
+  uint64_t bytes_left() const;
   // Nothing happens if it is not here.
   void remove(Operation& operation);
 

@@ -148,6 +148,7 @@ class Engine::Inside::OneLane : public Engine::Lane {
     if (!known) return;
     left = true;
     engine_.counters.bytes_sent += chunk_bytes;
+    engine_.drive(LaneWindow{id, port.window()});
     engine_.drive(ChunkSent{id});
   }
 
@@ -355,6 +356,7 @@ Engine::Lane& Engine::lane_up(PeerId peer, Port& port) {
   Inside::OneLane& lane =
       *lanes.emplace_back(std::make_unique<Inside::OneLane>(*inside_, id, port));
   inside_->drive(LaneUp{id});
+  inside_->drive(LaneWindow{id, port.window()});
   return lane;
 }
 

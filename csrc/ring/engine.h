@@ -35,6 +35,8 @@ class Port {
   virtual void withdraw() = 0;
   // The landing of the reader on this lane: not touched after this returns.
   virtual void revoke() = 0;
+  // Bytes that may be under way on this lane; 0: not known, which is as much as anybody likes.
+  virtual uint64_t window() const { return 0; }
 };
 
 class Engine {

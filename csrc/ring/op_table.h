@@ -35,6 +35,7 @@ struct Operation {
 
   // True when some unit may leave now, as far as data and credit go.
   bool can_send() const { return !downstream_lost && progress.can_send(allowed); }
+  uint64_t bytes_left() const { return progress.units_left() * schedule.chunk_bytes(); }
   // The steps that upstream may have sent by now; whether that is more than `granted`.
   uint64_t credit() const;
   bool owes_credit() const;

@@ -29,6 +29,7 @@ bool Progress::can_send(uint64_t steps) const {
 }
 
 uint64_t Progress::take() {
+  ++taken_;
   const bool from_source =
       source_ < sources_.end && (unlocked_.empty() || unlocked_.front() > next_source());
   if (from_source) {

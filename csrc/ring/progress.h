@@ -19,6 +19,8 @@ class Progress {
   bool can_send(uint64_t steps) const;
   // That unit, the first in the order of the schedule: it is on its way. REQUIRES: can_send().
   uint64_t take();
+  // How many have not been taken.
+  uint64_t units_left() const { return units_.size() - taken_; }
   void sent(uint64_t id);
   // All before it have been sent.
   const Schedule::Cursor& sent_until() const { return sent_until_; }
@@ -48,7 +50,8 @@ class Progress {
 
   const Schedule& schedule_;
   std::vector<uint8_t> units_;  // by id: what has become of it
-  uint64_t source_ = 0;         // the next of what needs nothing from upstream
+  uint64_t taken_ = 0;
+  uint64_t source_ = 0;  // the next of what needs nothing from upstream
   Schedule::Sources sources_;
   std::vector<Next> unlocked_;  // a heap: what is here and has not been sent on
   Schedule::Cursor sent_until_, received_until_;

@@ -348,8 +348,8 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
   joined.way = first.path().least;
   if (joined.way >= options.long_way)
     joined.traffic.emplace(joined.way, lanes_at_first(peer), options.lanes > 0);
-  first.join(engine);
   carry(joined, first);
+  first.join(engine);
   if (!dialled) return;
   report_up(first);
   widen(peer);
@@ -357,8 +357,8 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
 
 void Shell::Inside::join_further(Link& link, std::unique_ptr<ShellLink> lane) {
   ShellLink& joined = *link.lanes.emplace_back(std::move(lane));
-  joined.join(engine);
   carry(link, joined);
+  joined.join(engine);
   if (link.traffic) engine.rest(joined.peer(), link.traffic->resting());
 }
 

@@ -127,6 +127,7 @@ void ShellLink::suit(net::Way way, const std::string& congestion) {
                                 ", and keeps " + socket.congestion());
   }
   socket.suit(way, congestion.empty());
+  far_ = way == net::Way::kLong;
 }
 
 void ShellLink::watch(std::function<void(const ShellLink&)> on_chunk_sent) {

@@ -68,6 +68,7 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
   void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) override;
   void withdraw() override;
   void revoke() override;
+  uint64_t window() const override { return far_ ? path().window : 0; }
 
   // Carrier. Zeros if it is closed.
   bool idle() const override { return lane_ == nullptr || lane_->idle(); }
@@ -93,6 +94,7 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
   Target target_;
   bool checked_ = true;
   bool joined_ = false;
+  bool far_ = false;
   uint64_t last_pong_ = 0;
   std::function<void(const ShellLink&)> on_chunk_sent_;
   Engine::Lane* sink_ = nullptr;  // the engine's, once introduced

@@ -38,6 +38,8 @@ TEST(Socket, KnowsHowFarTheOtherEndIsAndSuitsItself) {
   EXPECT_GT(socket.path().least, Duration::zero());
   EXPECT_GE(socket.path().smoothed, socket.path().least);
   EXPECT_LT(socket.path().smoothed, std::chrono::seconds(1));
+  EXPECT_GE(socket.path().window, 1000u);
+  EXPECT_EQ(Socket().path().window, 0u);
   EXPECT_EQ(Socket().path().least, Duration::zero());
   EXPECT_EQ(socket.path().segments, 0u);
   ASSERT_EQ(write(client, "tensor", 6), 6);

@@ -196,6 +196,24 @@ TEST_F(Core, ALaneThatIsToRestTakesNoFurtherChunk) {
   EXPECT_EQ(step(LanesRest{PeerId{77}, 1}), "") << "a link that is not there";
 }
 
+TEST_F(Core, TheLastChunksLeaveOnLanesThatNeedNoFurtherRoundTrip) {
+  begin();
+  step(LaneUp{{kDown, 1}});
+  open(kDown, kEpoch, 1);
+  Task large = task(0);
+  large.shape.count = 3 * 16384 * 4;
+  step(OpPosted{large});
+  step(LaneWindow{{kDown, 0}, 100'000});
+  step(LaneWindow{{kDown, 1}, 20'000});
+  EXPECT_EQ(credit(kDown, 0, 9), "chunk 0 r0b1s0 to 3; chunk 0 r0b1s1 to 3.1") << "much is left";
+  step(LaneWindow{{kDown, 1}, 1'000});
+  EXPECT_EQ(sent(1), "") << "lane 0 will be done before";
+  EXPECT_EQ(sent(0), "chunk 0 r0b1s2 to 3");
+  EXPECT_EQ(step(LanesRest{kDown, 1}), "chunk 0 r0b1s3 to 3.1") << "nobody else would";
+  EXPECT_EQ(step(LaneWindow{{PeerId{77}, 0}, 1}) + step(LaneWindow{{kDown, 2}, 1}), "")
+      << "of lanes that are gone";
+}
+
 TEST_F(Core, ChunksOfOneOperationOvertakeEachOther) {
   begin();
   step(LaneUp{{kUp, 1}});

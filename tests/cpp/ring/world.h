@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -209,6 +210,11 @@ class World {
       lands = false;
     }
 
+    // One after another: not known, less than a chunk, more than most operations.
+    uint64_t window() const override {
+      return std::array{0, 3'000, 40'000, 1'000'000}[asked++ % 4];
+    }
+
     void on_frame(const net::FrameHeader& header) override { sink->on_frame(header); }
     std::span<std::byte> on_chunk(const net::FrameHeader& header) override {
       const auto landing = sink->on_chunk(header);
@@ -232,6 +238,7 @@ class World {
     OpKey leaving;
     bool lands = false;
     OpKey landing_op;
+    mutable uint32_t asked = owner;
   };
 
   struct Node {
