@@ -101,7 +101,7 @@ PARTS = (
     Part(
         name="loopback",
         what="all-reduce on loopback beside Gloo and the floor",
-        minutes=8.0,
+        minutes=13.5,
         quick_minutes=0.8,
         needs=("cc", *STOCK_NEEDS),
         runs=(
@@ -127,7 +127,7 @@ PARTS = (
     Part(
         name="curve",
         what="cost over world size and size",
-        minutes=6.0,
+        minutes=4.5,
         quick_minutes=0.6,
         needs=STOCK_NEEDS,
         runs=(
@@ -145,7 +145,7 @@ PARTS = (
     Part(
         name="counters",
         what="system calls and context switches",
-        minutes=0.9,
+        minutes=0.5,
         quick_minutes=0.3,
         needs=STOCK_NEEDS,
         runs=(
@@ -163,7 +163,7 @@ PARTS = (
     Part(
         name="latency",
         what="latency of calls",
-        minutes=0.8,
+        minutes=0.4,
         quick_minutes=0.2,
         needs=STOCK_NEEDS,
         runs=(
@@ -181,7 +181,7 @@ PARTS = (
     Part(
         name="memory",
         what="memory of an all-reduce",
-        minutes=1.2,
+        minutes=0.5,
         quick_minutes=0.4,
         needs=STOCK_NEEDS,
         runs=(
@@ -199,7 +199,7 @@ PARTS = (
     Part(
         name="atlantic",
         what="two hosts across an ocean",
-        minutes=22.0,
+        minutes=17.0,
         quick_minutes=0.8,
         needs=LAB_NEEDS,
         runs=(
@@ -207,7 +207,7 @@ PARTS = (
                 name="atlantic",
                 script="wan/throughput.py",
                 row=throughput.Row,
-                full="benchmarks/wan/atlantic.toml --runs 7 --minutes 21",
+                full="benchmarks/wan/atlantic.toml --runs 7 --minutes 15",
                 quick="benchmarks/wan/atlantic.toml --mib 32 --idle 0 --streams 16 "
                 "--iperf-seconds 2",
             ),
