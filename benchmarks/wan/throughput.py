@@ -111,15 +111,11 @@ def measure_network(scenario: Path, streams: Sequence[int], seconds: float) -> M
         lab = Lab(scenario)
         with lab:
             measure = carried(lab, streams, seconds)
+        assert lab.report is not None
         print(lab.report, flush=True)
-        if sound(lab):
+        if lab.report.sound:
             return measure
     raise SystemExit("this machine is too slow, or too busy, for this network")
-
-
-def sound(lab: Lab) -> bool:
-    """Return whether what a lab that has ended has seen may be used."""
-    return lab.report is not None and lab.report.sound
 
 
 def carried(lab: Lab, streams: Sequence[int], seconds: float) -> Measure:
@@ -190,8 +186,9 @@ def measure(scenario: Path, plan: Plan, seen: Callable[[Row], None]) -> Runs:
                     for row in calls(lab, backend, plan, program, len(runs.reports) + 1):
                         rows.append(row)
                         seen(row)
+            assert lab.report is not None
             print(lab.report, flush=True)
-            if lab.report is not None and sound(lab):
+            if lab.report.sound:
                 runs.rows += rows
                 runs.reports.append(lab.report)
             else:

@@ -22,7 +22,7 @@ namespace {
 // One receive: enough for few calls, little enough that the bytes are still in the cache when they
 // are reduced.
 constexpr size_t kReceiveBytesMax = 1u << 20;
-// While more than twice of this is sure to come we are woken for so much at a time. Waiting for
+// While at least twice of this is sure to come we are woken for so much at a time. Waiting for
 // smaller chunks, of which several lanes and directions have some, gains nothing.
 constexpr size_t kAwaitedBytes = 256u << 10;
 

@@ -53,7 +53,7 @@ struct LaneUp {  // with its first lane a link is up
 };
 struct LaneWindow {  // as it is now
   LaneId lane;
-  uint64_t bytes = 0;  // that may be under way on it; 0: not known
+  uint64_t bytes = 0;  // that congestion control lets be under way on it; 0: not known
 };
 struct LinkDown {  // with all its lanes
   PeerId peer;
@@ -211,7 +211,7 @@ class RingCore {
     Epoch said;   // the last Open that we sent
     Epoch heard;  // the last Open that came; may be newer than ours
     Passage landing, sending;
-    uint64_t window = 0;
+    uint64_t window = 0;  // see LaneWindow: of congestion control
   };
   struct Link {
     bool failed = false;  // FailLink was said: nothing counts until LinkDown

@@ -45,6 +45,7 @@ class SendQueue {
   bool empty() const { return heap_.empty(); }
   // REQUIRES: !empty().
   Operation& pop();
+  // The one that pop() would give. REQUIRES: !empty().
   const Operation& first() const { return *heap_.front(); }
   // What all of these have still to send.
   uint64_t bytes_left() const;

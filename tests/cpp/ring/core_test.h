@@ -177,6 +177,15 @@ class Core : public ::testing::Test {
     EXPECT_EQ(open(kUp), "");
     EXPECT_EQ(open(kDown), "");
   }
+  // A second lane to downstream, and operation 0 in four slices.
+  void begin_on_two_lanes() {
+    begin();
+    step(LaneUp{{kDown, 1}});
+    open(kDown, kEpoch, 1);
+    Task large = task(0);
+    large.shape.count = 3 * 16384 * 4;
+    step(OpPosted{large});
+  }
   void expect_failed(const std::string& said, const std::string& why) {
     EXPECT_NE(said.find("fail"), std::string::npos) << said;
     EXPECT_NE(said.find(why), std::string::npos) << said;

@@ -182,12 +182,7 @@ TEST_F(Core, ALinkSendsOnAsManyLanesAsItHas) {
 }
 
 TEST_F(Core, ALaneThatIsToRestTakesNoFurtherChunk) {
-  begin();
-  step(LaneUp{{kDown, 1}});
-  open(kDown, kEpoch, 1);
-  Task large = task(0);
-  large.shape.count = 3 * 16384 * 4;
-  step(OpPosted{large});
+  begin_on_two_lanes();
   EXPECT_EQ(credit(kDown, 0, 5), "chunk 0 r0b1s0 to 3; chunk 0 r0b1s1 to 3.1");
   EXPECT_EQ(step(LanesRest{kDown, 1}), "") << "what is on its way is not disturbed";
   EXPECT_EQ(sent(), "");
@@ -197,12 +192,7 @@ TEST_F(Core, ALaneThatIsToRestTakesNoFurtherChunk) {
 }
 
 TEST_F(Core, TheLastChunksLeaveOnLanesThatNeedNoFurtherRoundTrip) {
-  begin();
-  step(LaneUp{{kDown, 1}});
-  open(kDown, kEpoch, 1);
-  Task large = task(0);
-  large.shape.count = 3 * 16384 * 4;
-  step(OpPosted{large});
+  begin_on_two_lanes();
   step(LaneWindow{{kDown, 0}, 100'000});
   step(LaneWindow{{kDown, 1}, 20'000});
   EXPECT_EQ(credit(kDown, 0, 9), "chunk 0 r0b1s0 to 3; chunk 0 r0b1s1 to 3.1") << "much is left";
