@@ -1,5 +1,7 @@
 #include "csrc/net/handle.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 #include "csrc/base/assert.h"
@@ -90,6 +92,32 @@ void Alarm::on_time(uv_timer_t* raw) {
   Loop::Inside& loop = *alarm->loop_;
   alarm->callback_();
   loop.after_callback();
+}
+
+// ---- Vigil ------------------------------------------------------------------------------------
+
+std::shared_ptr<Vigil> Vigil::open(const std::shared_ptr<Loop::Inside>& loop) {
+  loop->assert_on_loop();
+  std::shared_ptr<Vigil> vigil(new Vigil(loop));
+  PCCL_ASSERT(uv_idle_init(&loop->uv, &vigil->idle_) == 0);
+  vigil->opened(reinterpret_cast<uv_handle_t*>(&vigil->idle_));
+  return vigil;
+}
+
+// While an idle handle is active libuv polls without waiting.
+void Vigil::keep(Duration length) {
+  if (closed()) return;
+  until_ = monotonic_now() + length;
+  PCCL_ASSERT(uv_idle_start(&idle_, &Vigil::on_turn) == 0);
+}
+
+void Vigil::on_turn(uv_idle_t* raw) {
+  auto* vigil = static_cast<Vigil*>(static_cast<Handle*>(raw->data));
+  if (monotonic_now() >= vigil->until_) {
+    uv_idle_stop(raw);
+  } else {
+    sched_yield();
+  }
 }
 
 }  // namespace pccl::net

@@ -76,4 +76,21 @@ class Alarm : public Handle {
   std::function<void()> callback_;
 };
 
+// Vigil: while it lasts the loop's thread does not sleep. It looks for events again and again, and
+// offers its core to others in between.
+class Vigil : public Handle {
+ public:
+  static std::shared_ptr<Vigil> open(const std::shared_ptr<Loop::Inside>& loop);
+  // From now on for so long; later calls replace earlier ones.
+  void keep(Duration length);
+
+ private:
+  using Handle::Handle;
+  static void on_turn(uv_idle_t* raw);
+  void release() override {}
+
+  uv_idle_t idle_;
+  Instant until_{};
+};
+
 }  // namespace pccl::net

@@ -25,11 +25,15 @@ constexpr size_t kReceiveBytesMax = 1u << 20;
 // While at least twice of this is sure to come we are woken for so much at a time. Waiting for
 // smaller chunks, of which several lanes and directions have some, gains nothing.
 constexpr size_t kAwaitedBytes = 256u << 10;
+// How long the next piece of a large chunk is looked for before the thread sleeps; what is small is
+// not waited for like that.
+constexpr Duration kVigil = std::chrono::microseconds(500);
+constexpr size_t kVigilBytesMin = 128u << 10;
 
 }  // namespace
 
 struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
-  Inside(FrameSink& sink, bool checked) : reader(sink, checked), writer(checked) {}
+  explicit Inside(FrameSink& sink) : reader(sink, true), writer(true) {}
 
   void run_deferred() override;
   void ready(bool readable, bool writable);
@@ -49,6 +53,7 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
   Socket socket;
   std::string peer;  // "10.0.0.7:48201", for messages
   std::shared_ptr<Watcher> watcher;
+  std::shared_ptr<Vigil> vigil;  // of a local one
   FrameReader reader;
   FrameWriter writer;
   Counters counters;
@@ -103,6 +108,7 @@ void Lane::Inside::receive_until_dry() {
     counters.bytes_received += bytes;
     ++counters.receive_calls;
     budget -= bytes;
+    if (vigil && wanted >= kVigilBytesMin) vigil->keep(kVigil);
     Status status = reader.filled(bytes);
     if (dead) return;
     if (!status.ok()) return fail({status.code, peer + ": " + status.message, {}});
@@ -162,6 +168,7 @@ void Lane::Inside::stop() {
   writer.withdraw();
   reader.detach();
   watcher->close();
+  if (vigil) vigil->close();
   socket = Socket();
 }
 
@@ -169,8 +176,8 @@ void Lane::Inside::wake() {
   if (!dead && !writing) loop->defer(shared_from_this());
 }
 
-Lane::Lane(Loop& loop, Socket socket, FrameSink& sink, bool checked, Callbacks callbacks)
-    : inside_(std::make_shared<Inside>(sink, checked)) {
+Lane::Lane(Loop& loop, Socket socket, FrameSink& sink, Callbacks callbacks)
+    : inside_(std::make_shared<Inside>(sink)) {
   loop.assert_on_loop();
   const std::shared_ptr<Inside>& inside = inside_;
   inside->loop = loop.inside();
@@ -187,9 +194,13 @@ Lane::~Lane() {
   if (!inside_->dead) inside_->stop();
 }
 
-void Lane::set_checked(bool checked) {
-  inside_->reader.set_checked(checked);
-  inside_->writer.set_checked(checked);
+void Lane::set_local(bool local) {
+  inside_->loop->assert_on_loop();
+  if (inside_->dead) return;
+  inside_->reader.set_checked(!local);
+  inside_->writer.set_checked(!local);
+  if (!local && inside_->vigil) inside_->vigil->close();
+  inside_->vigil = local ? Vigil::open(inside_->loop) : nullptr;
 }
 
 void Lane::send(const FrameHeader& header) {

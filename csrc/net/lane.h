@@ -33,12 +33,15 @@ class Lane {
     // kSystem: reset, end of file, queue overrun; kProtocol: bad frame.
     std::function<void(Status)> on_failed;
   };
-  // `checked`: payloads carry checksums. Reading starts at once.
-  Lane(Loop& loop, Socket socket, FrameSink& sink, bool checked, Callbacks callbacks);
+  // Reading starts at once.
+  Lane(Loop& loop, Socket socket, FrameSink& sink, Callbacks callbacks);
   ~Lane();
 
-  // Both ways, from the next chunk on: for lanes whose ends agree on it after they have opened.
-  void set_checked(bool checked);
+  // From the next chunk on; false at first. Both ends are on this machine and know it: payloads
+  // carry no checksums, and the loop's thread stays awake for the next piece of a large chunk. To
+  // be woken takes longer than the way, and the system puts a thread where the one is that wakes
+  // it: two that could have run beside each other take turns on one core.
+  void set_local(bool local);
   void send(const FrameHeader& header);
   void send_copy(const FrameHeader& header, std::span<const std::byte> payload);
   // REQUIRES: no chunk pending.

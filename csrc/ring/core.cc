@@ -69,6 +69,7 @@ void RingCore::on(const LaneUp& event, Effects& effects) {
   Link& link = links_[event.lane.peer];
   PCCL_ASSERT(event.lane.index == link.lanes.size());
   link.lanes.emplace_back();
+  link.local = event.local;
   say_open(event.lane, link, effects);
 }
 
@@ -343,6 +344,7 @@ void RingCore::on(const OpPosted& event, Effects& effects) {
     const bool asked = downstream->early.contains(event.task.op);
     operation.allowed = downstream->early.take(event.task.op, event.task.digest);
     if (!asked) start_ahead(operation, *downstream);
+    if (downstream->local && !event.task.shape.far) operation.progress.go_in_step();
   }
   grant(operation, effects);
   enqueue(operation, effects);

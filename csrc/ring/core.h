@@ -7,6 +7,7 @@
 //  (2) a link has lanes, which carry one chunk at a time each way: whichever is free, and is not to
 //      rest, takes the next of the oldest operation that can send; one that cannot holds up no
 //      other; the last ones leave on lanes that need no more than a round trip (lane_for_chunk);
+//      on one machine nothing leaves ahead of what comes (Progress::go_in_step);
 //  (3) nothing of an epoch leaves on a lane before both ends have said Open for it there; frames of
 //      older epochs, and of operations that have ended here, are discarded;
 //  (4) an ended operation is drained in the same step: landings revoked, the chunk being sent
@@ -50,6 +51,7 @@ struct LaneId {
 };
 struct LaneUp {  // with its first lane a link is up
   LaneId lane;
+  bool local = false;  // the peer is on this machine
 };
 struct LaneWindow {  // as it is now
   LaneId lane;
@@ -215,6 +217,7 @@ class RingCore {
   };
   struct Link {
     bool failed = false;  // FailLink was said: nothing counts until LinkDown
+    bool local = false;   // to a peer on this machine
     std::vector<Lane> lanes;
     protocol::LaneBits resting = 0;
     uint32_t next = 0;  // the lane whose turn it is

@@ -355,7 +355,7 @@ Engine::Lane& Engine::lane_up(PeerId peer, Port& port) {
   const LaneId id{peer, static_cast<uint32_t>(lanes.size())};
   Inside::OneLane& lane =
       *lanes.emplace_back(std::make_unique<Inside::OneLane>(*inside_, id, port));
-  inside_->drive(LaneUp{id});
+  inside_->drive(LaneUp{id, port.local()});
   inside_->drive(LaneWindow{id, port.window()});
   return lane;
 }

@@ -37,6 +37,7 @@ class Port {
   virtual void revoke() = 0;
   // Bytes that may be under way on this lane; 0: not known, which is as much as anybody likes.
   virtual uint64_t window() const { return 0; }
+  virtual bool local() const { return false; }  // the other end is on this machine
 };
 
 class Engine {

@@ -21,27 +21,36 @@ Progress::Progress(const Schedule& schedule)
   received_until_.at_end |= !schedule.receives();
 }
 
-Progress::Next Progress::next_source() const { return {schedule_.place(source_).step, source_}; }
+std::optional<Progress::Next> Progress::next_source() const {
+  if (source_ >= sources_.end) return std::nullopt;
+  const uint64_t step = schedule_.place(source_).step;
+  if (in_step_ && !received_until_.at_end && step > received_until_.step) return std::nullopt;
+  return Next{step, source_};
+}
+
+std::optional<Progress::Next> Progress::next() const {
+  const std::optional<Next> source = next_source();
+  if (unlocked_.empty() || (source && unlocked_.front() > *source)) return source;
+  return unlocked_.front();
+}
 
 bool Progress::can_send(uint64_t steps) const {
-  if (!unlocked_.empty() && unlocked_.front().step < steps) return true;
-  return source_ < sources_.end && next_source().step < steps;
+  const std::optional<Next> first = next();
+  return first && first->step < steps;
 }
 
 uint64_t Progress::take() {
+  const std::optional<Next> first = next();
+  PCCL_ASSERT(first);
   ++taken_;
-  const bool from_source =
-      source_ < sources_.end && (unlocked_.empty() || unlocked_.front() > next_source());
+  const bool from_source = source_ < sources_.end && source_ == first->id;
   if (from_source) {
-    const uint64_t id = source_;
     source_ += sources_.stride;
-    return id;
+    return first->id;
   }
-  PCCL_ASSERT(!unlocked_.empty());
   std::pop_heap(unlocked_.begin(), unlocked_.end(), std::greater<>());
-  const uint64_t id = unlocked_.back().id;
   unlocked_.pop_back();
-  return id;
+  return first->id;
 }
 
 void Progress::sent(uint64_t id) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "csrc/ring/schedule.h"
@@ -15,6 +16,10 @@ class Progress {
   explicit Progress(const Schedule& schedule);
 
   // ---- What is sent ----
+  // From here on what needs nothing from upstream waits until all of the steps before its own has
+  // come. No step is far ahead of another then: what is sent is received, reduced and sent on while
+  // it is in the cache, which is what counts where the way takes no time.
+  void go_in_step() { in_step_ = true; }
   // Whether there is a unit whose data is here, of one of the first `steps` steps.
   bool can_send(uint64_t steps) const;
   // That unit, the first in the order of the schedule: it is on its way. REQUIRES: can_send().
@@ -45,7 +50,9 @@ class Progress {
       return a.step != b.step ? a.step > b.step : a.id < b.id;
     }
   };
-  Next next_source() const;
+  // The first in the order of the schedule of what may be sent, however little credit there is.
+  std::optional<Next> next() const;
+  std::optional<Next> next_source() const;
   void advance(Schedule::Cursor& cursor, uint8_t mark) const;
 
   const Schedule& schedule_;
@@ -53,6 +60,7 @@ class Progress {
   uint64_t taken_ = 0;
   uint64_t source_ = 0;  // the next of what needs nothing from upstream
   Schedule::Sources sources_;
+  bool in_step_ = false;
   std::vector<Next> unlocked_;  // a heap: what is here and has not been sent on
   Schedule::Cursor sent_until_, received_until_;
 };

@@ -24,7 +24,7 @@ ShellLink::ShellLink(net::Loop& loop, net::Socket socket, const Identity& identi
         end({Code::kSystem, address_ + ": it did not introduce itself in time", target_.peer});
       }) {
   lane_ = std::make_unique<net::Lane>(
-      loop, std::move(socket), *this, checked_,
+      loop, std::move(socket), *this,
       net::Lane::Callbacks{.on_sent =
                                [this] {
                                  sink_->chunk_sent();
@@ -52,7 +52,7 @@ void ShellLink::introduced_by(const FrameHeader& header) {
   std::string why = refusal(header);
   if (!why.empty()) return end({Code::kProtocol, address_ + ": " + why, target_.peer});
   target_ = {PeerId{header.op.tag.value}, header.block, header.round == 1};
-  checked_ = header.value != identity_.machine || identity_.machine == 0;
+  local_ = header.value == identity_.machine && identity_.machine != 0;
   hello_timer_.disarm();
   callbacks_.on_introduced(*this);
 }
@@ -84,7 +84,7 @@ std::string ShellLink::refusal(const FrameHeader& header) const {
 void ShellLink::join(Engine& engine) {
   PCCL_ASSERT(!joined_ && lane_ != nullptr);
   if (!dialled_) lane_->send(hello(FrameType::kHelloOk));
-  lane_->set_checked(checked_);
+  lane_->set_local(local_);
   joined_ = true;
   sink_ = &engine.lane_up(target_.peer, *this);
 }

@@ -23,7 +23,7 @@ namespace pccl::ring {
 struct Identity {
   PeerId self;
   uint64_t run_id = 0;
-  uint64_t machine = 0;  // equal on both ends: payloads need no checksum. 0: unknown
+  uint64_t machine = 0;  // equal on both ends: they are on one. 0: unknown
 };
 
 class ShellLink : public Port, public Carrier, public net::FrameSink {
@@ -69,6 +69,7 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
   void withdraw() override;
   void revoke() override;
   uint64_t window() const override { return far_ ? path().window : 0; }
+  bool local() const override { return local_; }
 
   // Carrier. Zeros if it is closed.
   bool idle() const override { return lane_ == nullptr || lane_->idle(); }
@@ -92,7 +93,7 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
   const Callbacks callbacks_;
   const std::string address_;  // "10.0.0.7:48201"
   Target target_;
-  bool checked_ = true;
+  bool local_ = false;
   bool joined_ = false;
   bool far_ = false;
   uint64_t last_pong_ = 0;

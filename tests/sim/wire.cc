@@ -27,6 +27,8 @@ class Wire::WirePort : public ring::Port {
   void revoke() override {
     if (wire_.readers_[side_]) wire_.readers_[side_]->revoke();
   }
+  // Of some and of others, of one end and of both.
+  bool local() const override { return (wire_.serial + static_cast<uint32_t>(side_)) % 3 == 0; }
 
  private:
   Wire& wire_;

@@ -106,6 +106,7 @@ TEST(Handle, ALoopThatEndsClosesWhatIsOpen) {
   auto held = std::make_shared<int>(0);
   std::shared_ptr<Watcher> watcher;
   std::shared_ptr<Alarm> alarm;
+  std::shared_ptr<Vigil> vigil;
   {
     Loop loop("test");
     run_on(loop, [&] {
@@ -113,14 +114,41 @@ TEST(Handle, ALoopThatEndsClosesWhatIsOpen) {
       watcher->watch(true, false);
       alarm = Alarm::open(loop.inside(), [held] {});
       alarm->arm(monotonic_now() + std::chrono::hours(1));
+      vigil = Vigil::open(loop.inside());
+      vigil->keep(std::chrono::hours(1));
     });
   }
-  EXPECT_TRUE(watcher->closed() && alarm->closed());
+  EXPECT_TRUE(watcher->closed() && alarm->closed() && vigil->closed());
   EXPECT_EQ(held.use_count(), 1);
   watcher->watch(true, true);
   watcher->close();
   alarm->disarm();
   alarm->close();
+  vigil->keep(std::chrono::hours(1));
+  vigil->close();
+}
+
+TEST(Vigil, KeepsTheThreadAwakeForItsTimeAndLetsOthersBeCalled) {
+  Loop loop("test");
+  std::shared_ptr<Vigil> vigil;
+  const auto cpu_seconds = [&] {
+    return on(loop, [] {
+      timespec time{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+      return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+    });
+  };
+  run_on(loop, [&] {
+    vigil = Vigil::open(loop.inside());
+    vigil->keep(milliseconds(50));
+  });
+  const double before = cpu_seconds();
+  std::this_thread::sleep_for(milliseconds(60));
+  const double after = cpu_seconds();
+  EXPECT_GT(after - before, 0.005) << "it was awake, as far as others let it";
+  std::this_thread::sleep_for(milliseconds(60));
+  EXPECT_LT(cpu_seconds() - after, 0.005) << "it sleeps again";
+  run_on(loop, [&] { vigil->close(); });
 }
 
 // Something deferred acts when the callback under way is over, once, however often it was asked

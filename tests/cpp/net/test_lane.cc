@@ -38,15 +38,16 @@ struct End : FrameSink {
     loop.post([this] { lane.reset(); });
     loop.stop();
   }
-  void open(int fd, bool checked = false) {
+  void open(int fd, bool local = false) {
     on(loop, [=, this] {
-      lane = std::make_unique<Lane>(loop, Socket(fd), *this, checked,
+      lane = std::make_unique<Lane>(loop, Socket(fd), *this,
                                     Lane::Callbacks{[this] { sent(); },
                                                     [this](Status status) {
                                                       ++failed_count;
                                                       failure = std::move(status);
                                                       if (on_any) on_any();
                                                     }});
+      lane->set_local(local);
       return 0;
     });
   }
@@ -90,21 +91,21 @@ struct End : FrameSink {
 
 struct Link {
   // `held_bytes`: what the system holds on the way; 0: as much as it likes.
-  explicit Link(bool checked = false, int held_bytes = 0) {
+  explicit Link(bool local = false, int held_bytes = 0) {
     const auto [first, second] = connected_fds();
     for (const int fd : {first, second}) {
       if (held_bytes == 0) continue;
       setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &held_bytes, sizeof held_bytes);
       setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &held_bytes, sizeof held_bytes);
     }
-    a.open(first, checked);
-    b.open(second, checked);
+    a.open(first, local);
+    b.open(second, local);
   }
   End a{"a"}, b{"b"};
 };
 
 TEST(Lane, CarriesFramesAndChunks) {
-  Link link(true);
+  Link link;
   on(link.a.loop, [&] {
     link.a.payload = content(7, 3'000'000);
     link.a.lane->send(control(1));
@@ -165,8 +166,8 @@ struct Storm {
   std::unique_ptr<Timer> timer;
 };
 
-void run_storm(bool checked) {
-  Link link(checked, 1 << 16);
+void run_storm(bool local) {
+  Link link(local, 1 << 16);
   Storm first(link.a, 1), second(link.b, 2);
   for (Storm* storm : {&first, &second}) {
     on(storm->end.loop, [&] {
@@ -210,7 +211,32 @@ void run_storm(bool checked) {
 }
 
 TEST(Lane, SurvivesAStormOfDrains) { run_storm(false); }
-TEST(Lane, SurvivesAStormOfDrainsWhenChecked) { run_storm(true); }
+TEST(Lane, SurvivesAStormOfDrainsOnOneMachine) { run_storm(true); }
+
+// What a process does with its time while nothing comes, in parts of it.
+double share_busy(End& end, milliseconds length) {
+  const auto used = [&] {
+    return on(end.loop, [] {
+      timespec time{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+      return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+    });
+  };
+  const double before = used();
+  std::this_thread::sleep_for(length);
+  return (used() - before) / std::chrono::duration<double>(length).count();
+}
+
+TEST(Lane, StaysAwakeForALargeChunkFromThisMachineButNotForLong) {
+  Link link(true);
+  on(link.a.loop, [&] {
+    link.a.payload = content(7, 1'000'000);
+    link.a.lane->send_chunk(chunk(7, link.a.payload.size()), link.a.payload);
+    return 0;
+  });
+  EXPECT_TRUE(eventually(link.b.loop, [&] { return link.b.valid_count == 1; }));
+  EXPECT_LT(share_busy(link.b, milliseconds(200)), 0.1);
+}
 
 TEST(Lane, TakesTheNextChunkRightAfterAWithdrawal) {
   Link link;

@@ -181,6 +181,33 @@ TEST_F(Core, ALinkSendsOnAsManyLanesAsItHas) {
   EXPECT_EQ(sent(1), "");
 }
 
+TEST_F(Core, ToAPeerOnThisMachineItSendsInStepWithWhatComes) {
+  step(LaneUp{{kUp}});
+  step(LaneUp{{kDown}, true});
+  step(LaneUp{{kDown, 1}, true});
+  step(EpochBegun{kEpoch, {kUp, kDown}});
+  open(kUp);
+  open(kDown);
+  open(kDown, kEpoch, 1);
+  Task large = task(0);
+  large.shape.count = 3 * 16384 * 3;  // three slices
+  step(OpPosted{large});
+  EXPECT_EQ(credit(kDown, 0, 4), "chunk 0 r0b1s0 to 3") << "lane 1 is free, and stays so";
+  FrameHeader first = chunk(0, 0);
+  first.length = Schedule(large.shape).chunk_bytes();
+  step(ChunkArriving{{kUp}, first});
+  EXPECT_EQ(arrived(), "chunk 0 r0b1s1 to 3.1") << "the next slice";
+  EXPECT_EQ(sent(), "chunk 0 r1b0s0 to 3") << "and what has come";
+  sent();
+  sent(1);
+  Task far = task(1);
+  far.shape.count = large.shape.count;
+  far.shape.far = true;  // where another is far away, much has to be under way
+  const std::string ahead = step(OpPosted{far});
+  EXPECT_NE(ahead.find("chunk 1 r0b1s0 to 3"), std::string::npos) << ahead;
+  EXPECT_NE(ahead.find("chunk 1 r0b1s1 to 3"), std::string::npos) << ahead;
+}
+
 TEST_F(Core, ALaneThatIsToRestTakesNoFurtherChunk) {
   begin_on_two_lanes();
   EXPECT_EQ(credit(kDown, 0, 5), "chunk 0 r0b1s0 to 3; chunk 0 r0b1s1 to 3.1");

@@ -38,6 +38,19 @@ TEST(Progress, SendsItsOwnPartWithinItsCredit) {
   EXPECT_FALSE(progress.can_send(9));
 }
 
+TEST(Progress, InStepItSendsNothingThatIsAheadOfWhatHasCome) {
+  Progress progress(kRing);
+  progress.go_in_step();
+  EXPECT_EQ(take_all(progress, 9), Ids{0}) << "the first needs nothing";
+  arrive(progress, 4);
+  EXPECT_EQ(take_all(progress, 9), Ids{5}) << "what came is sent on, whatever is missing before";
+  arrive(progress, 0);
+  EXPECT_EQ(take_all(progress, 9), (Ids{4, 1}));
+  arrive(progress, 1);
+  EXPECT_EQ(take_all(progress, 1), Ids()) << "credit still counts";
+  EXPECT_EQ(take_all(progress, 9), (Ids{8, 2}));
+}
+
 TEST(Progress, WhatArrivesIsSentOnInTheOrderOfTheSchedule) {
   Progress progress(kRing);
   for (const uint64_t id : {9, 4, 1, 0, 3}) arrive(progress, id);

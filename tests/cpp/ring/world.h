@@ -215,6 +215,8 @@ class World {
       return std::array{0, 3'000, 40'000, 1'000'000}[asked++ % 4];
     }
 
+    bool local() const override { return (owner + 2 * other) % 3 == 0; }  // some, one way or both
+
     void on_frame(const net::FrameHeader& header) override { sink->on_frame(header); }
     std::span<std::byte> on_chunk(const net::FrameHeader& header) override {
       const auto landing = sink->on_chunk(header);
