@@ -29,6 +29,8 @@ constexpr size_t kAwaitedBytes = 256u << 10;
 // not waited for like that.
 constexpr Duration kVigil = std::chrono::microseconds(500);
 constexpr size_t kVigilBytesMin = 128u << 10;
+// Less than after which Linux begins anew: a retransmission timeout, of at least 200 ms.
+constexpr Duration kSilence = std::chrono::milliseconds(150);
 
 }  // namespace
 
@@ -42,6 +44,7 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
   void await(size_t bytes);
   void write_some();
   bool write_once(size_t& budget);
+  ssize_t send_now(const msghdr& message);
   void fail(Status status);
   void stop();
   void wake();
@@ -59,7 +62,9 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
   Counters counters;
   size_t awaited = 1;
   bool heard = false;
-  bool blocked = false;  // waiting until the socket can be written
+  bool keeps_window = false;
+  Instant sent_at = monotonic_now();  // of one that keeps its window
+  bool blocked = false;               // waiting until the socket can be written
   bool writing = false;
   bool dead = false;
   Status failure;  // why nothing can be written any more
@@ -140,7 +145,7 @@ bool Lane::Inside::write_once(size_t& budget) {
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = count;
-  const ssize_t sent = sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
+  const ssize_t sent = send_now(message);
   if (sent < 0 && errno == EINTR) return true;
   if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
     blocked = false;
@@ -156,6 +161,14 @@ bool Lane::Inside::write_once(size_t& budget) {
   budget -= std::min(budget, bytes);
   if (was_pending && !writer.chunk_pending()) callbacks.on_sent();
   return !blocked;
+}
+
+ssize_t Lane::Inside::send_now(const msghdr& message) {
+  if (keeps_window) {
+    const Instant now = monotonic_now();
+    if (now - std::exchange(sent_at, now) >= kSilence) return socket.send_after_silence(message);
+  }
+  return sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
 }
 
 void Lane::Inside::fail(Status status) {
@@ -201,6 +214,11 @@ void Lane::set_local(bool local) {
   inside_->writer.set_checked(!local);
   if (!local && inside_->vigil) inside_->vigil->close();
   inside_->vigil = local ? Vigil::open(inside_->loop) : nullptr;
+}
+
+void Lane::keep_window() {
+  inside_->loop->assert_on_loop();
+  inside_->keeps_window = true;
 }
 
 void Lane::send(const FrameHeader& header) {

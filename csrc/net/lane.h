@@ -42,6 +42,9 @@ class Lane {
   // be woken takes longer than the way, and the system puts a thread where the one is that wakes
   // it: two that could have run beside each other take turns on one core.
   void set_local(bool local);
+  // From here on its congestion window outlives silences, where the system lets it
+  // (Socket::send_after_silence).
+  void keep_window();
   void send(const FrameHeader& header);
   void send_copy(const FrameHeader& header, std::span<const std::byte> payload);
   // REQUIRES: no chunk pending.

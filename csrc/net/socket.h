@@ -4,6 +4,8 @@
 // IPv4 and IPv6 literals are accepted.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -45,6 +47,12 @@ class Socket {
   // delay the acknowledgements of what comes back, and takes little more than fits. On a near one:
   // if `congestion`, none that paces, which costs half of what loopback carries.
   void suit(Way way, bool congestion) const;
+  // sendmsg(), of the first bytes after a silence. Congestion control would begin anew with ten
+  // segments (RFC 5681, 4.1), which costs a long way seven round trips. It keeps its window
+  // instead, as RFC 7661 has it: what follows is paced, and was carried before. Linux asks the
+  // control in the moment when bytes are queued, and bbr does without; so it is borrowed for this
+  // call, where the system allows it. Where it does not this is sendmsg().
+  ssize_t send_after_silence(const msghdr& message) const;
   // False if the system refuses it.
   bool set_congestion(const std::string& name) const;
   std::string congestion() const;

@@ -128,6 +128,7 @@ void ShellLink::suit(net::Way way, const std::string& congestion) {
   }
   socket.suit(way, congestion.empty());
   far_ = way == net::Way::kLong;
+  if (far_ && congestion.empty()) lane_->keep_window();
 }
 
 void ShellLink::watch(std::function<void(const ShellLink&)> on_chunk_sent) {

@@ -244,7 +244,8 @@ def _buffer(way: Way, name: str, buffers: Buffers, *, rate: float, alone: float)
 
 
 def _slow_start(way: Way, end: _End) -> str | None:
-    if not end.host.slow_start_after_idle:
+    # Where bbr may be chosen pccl borrows it to keep its windows (csrc/net/socket.h).
+    if not end.host.slow_start_after_idle or "bbr" in end.host.allowed:
         return None
     knee = knee_of(way.rows)
     window = knee.carried * 1e6 / 8 * way.round_trip / knee.streams / SEGMENT_BYTES
@@ -253,7 +254,8 @@ def _slow_start(way: Way, end: _End) -> str | None:
         return None
     return (
         f"idle connections: those of {end.name} begin slowly after a silence, about {doublings} "
-        f"round trips ({doublings * way.round_trip:.2g} s) for each synchronisation:\n"
+        f"round trips ({doublings * way.round_trip:.2g} s) for each synchronisation. pccl keeps "
+        "their speed where it may choose bbr; elsewhere:\n"
         "    sudo sysctl -w net.ipv4.tcp_slow_start_after_idle=0"
     )
 

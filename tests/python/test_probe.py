@@ -172,7 +172,8 @@ def test_small_buffers_are_named_with_the_line_to_type() -> None:
 
 
 def test_what_is_true_of_both_hosts_is_said_once() -> None:
-    small = replace(TUNED, wmem=BUFFERS, congestion="cubic", slow_start_after_idle=True)
+    small = replace(TUNED, wmem=BUFFERS, congestion="cubic", allowed=("reno", "cubic"))
+    small = replace(small, slow_start_after_idle=True)
     texts = advice.advise(way(100, 200, 400, 800, here=small, there=small))
     assert len(texts) == 3
     assert all("both hosts" in text for text in texts)
@@ -212,7 +213,9 @@ def test_congestion_control(
 
 
 def test_slow_start_after_idle_is_named_with_what_it_costs() -> None:
-    [text] = advice.advise(way(1000, here=replace(TUNED, slow_start_after_idle=True)))
+    anew = replace(TUNED, slow_start_after_idle=True)
+    assert advice.advise(way(1000, here=anew)) == []  # bbr may be borrowed
+    [text] = advice.advise(way(1000, here=replace(anew, allowed=("reno", "cubic"))))
     assert "this host" in text
     # 12.5 MB under way are 8,633 segments: ten doublings of ten.
     assert "about 10 round trips (1 s)" in text

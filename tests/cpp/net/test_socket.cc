@@ -79,6 +79,59 @@ TEST(Socket, DoesNotPaceOnANearWay) {
   EXPECT_FALSE(socket.paces_itself());
 }
 
+// Sends and receives 16 MiB, is silent for longer than a retransmission timeout, sends a byte;
+// returns the window before and after.
+std::pair<uint64_t, uint64_t> windows_around_silence(bool kept) {
+  const auto [client, server] = connected_fds();
+  const Socket socket(client);
+  const Socket other(server);
+  EXPECT_TRUE(socket.set_congestion("reno"));
+  std::vector<char> piece(1 << 20);
+  for (size_t left = 16 << 20, held = 0; left + held > 0;) {
+    const ssize_t sent = send(client, piece.data(), std::min(left, piece.size()), MSG_NOSIGNAL);
+    if (sent > 0) left -= static_cast<size_t>(sent), held += static_cast<size_t>(sent);
+    const ssize_t received = recv(server, piece.data(), piece.size(), 0);
+    if (received > 0) held -= static_cast<size_t>(received);
+  }
+  const uint64_t before = socket.path().window;
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // several timeouts
+  iovec part{piece.data(), 1};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  const ssize_t sent =
+      kept ? socket.send_after_silence(message) : sendmsg(client, &message, MSG_NOSIGNAL);
+  EXPECT_EQ(sent, 1);
+  EXPECT_EQ(socket.congestion(), "reno");
+  return {before, socket.path().window};
+}
+
+TEST(Socket, KeepsItsWindowThroughASilenceWhereItMay) {
+  const auto [before, after] = windows_around_silence(false);
+  if (after >= before) GTEST_SKIP() << "windows do not begin anew on this machine: " << before;
+  const auto [client, server] = connected_fds();
+  const Socket socket(client), other(server);
+  const bool may = socket.set_congestion("bbr");
+  const auto [kept_before, kept_after] = windows_around_silence(true);
+  if (!may) GTEST_SKIP() << "this machine has no bbr to choose";
+  EXPECT_EQ(kept_after, kept_before);
+}
+
+TEST(Socket, ReportsWhatWentWrongAfterASilence) {
+  const auto [client, server] = connected_fds();
+  const Socket socket(client);
+  { const Socket other(server); }
+  char byte = 0;
+  iovec part{&byte, 1};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  ASSERT_EQ(shutdown(client, SHUT_WR), 0);
+  errno = 0;
+  EXPECT_EQ(socket.send_after_silence(message), -1);
+  EXPECT_EQ(errno, EPIPE);
+}
+
 TEST(Socket, ClosesOnceWhateverItIsMovedTo) {
   const auto [client, server] = connected_fds();
   {
