@@ -3,13 +3,13 @@
     sudo .venv/bin/python benchmarks/wan/throughput.py benchmarks/wan/atlantic.toml --mib 256
 
 Two hosts of a scenario (lab.py). First what iperf3 gets through, both ways at once, with so many
-streams, paced and not: the most of these is the measure. Then all-reduces of pccl, nothing set: the
-first call, the second and third right after it, one after 60 s of silence; the first of Gloo, which
-later ones only fall behind; and the first of the floor (ringfloor.c: a bare ring, one connection to
-the next). With --runs they take turns, in fresh processes and a lab of its own each time. A run in
-which the emulator was too slow is left out, and another takes its place. Throughput counts the
-bytes that each host has to send: 2(N-1)/N of the tensor. The limit is those bytes at iperf3's best
-and the 2(N-1) hops.
+streams, paced and not: the most of these is the measure, as far as the emulator kept up. Then
+all-reduces of pccl, nothing set: the first call, the second and third right after it, one after 60
+s of silence; the first of Gloo, which later ones only fall behind; and the first of the floor
+(ringfloor.c: a bare ring, one connection to the next). With --runs they take turns, in fresh
+processes and a lab of its own each time. A run in which the emulator was too slow is left out, and
+another takes its place. Throughput counts the bytes that each host has to send: 2(N-1)/N of the
+tensor. The limit is those bytes at iperf3's best and the 2(N-1) hops.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -102,41 +102,41 @@ class Runs:
 
 
 def measure_network(scenario: Path, streams: Sequence[int], seconds: float) -> Measure:
-    """Return what gets through where the emulator keeps up.
+    """Return what gets through, by those numbers of streams with which the emulator keeps up.
 
     Raises:
         SystemExit: it never did.
     """
-    for _ in range(TRIES):
-        lab = Lab(scenario)
-        with lab:
-            measure = carried(lab, streams, seconds)
-        assert lab.report is not None
-        print(lab.report, flush=True)
-        if lab.report.sound:
-            return measure
-    raise SystemExit("this machine is too slow, or too busy, for this network")
-
-
-def carried(lab: Lab, streams: Sequence[int], seconds: float) -> Measure:
-    """Return the most that gets through, in Mbit/s of the slower direction."""
-    seen: dict[str, float] = {}
+    measures = []
     for count in streams:
-        plain = min(iperf(lab, 0, 1, streams=count, both_ways=True, seconds=seconds))
-        rate = lab.way(*lab.scenario["hosts"][:2])["mbit"] * 0.95 / count
-        paced = min(
-            iperf(lab, 0, 1, streams=count, both_ways=True, pace_mbit=rate, seconds=seconds)
-        )
-        print(
-            f"iperf3, {count:2} streams both ways: {plain:5.0f} Mbit/s, paced {paced:5.0f}",
-            flush=True,
-        )
-        seen |= {f"{count} streams": plain, f"{count} streams, paced": paced}
+        for _ in range(TRIES):
+            lab = Lab(scenario)
+            with lab:
+                measure = carried(lab, count, seconds)
+            assert lab.report is not None
+            print(lab.report, flush=True)
+            if lab.report.sound:
+                measures.append(measure)
+                break
+    if not measures:
+        raise SystemExit("this machine is too slow, or too busy, for this network")
+    best = max(measures, key=lambda one: one.mbit)
+    return replace(best, iperf={name: v for one in measures for name, v in one.iperf.items()})
+
+
+def carried(lab: Lab, count: int, seconds: float) -> Measure:
+    """Return what so many streams carry, in Mbit/s of the slower direction."""
+    plain = min(iperf(lab, 0, 1, streams=count, both_ways=True, seconds=seconds))
+    rate = lab.way(*lab.scenario["hosts"][:2])["mbit"] * 0.95 / count
+    paced = min(iperf(lab, 0, 1, streams=count, both_ways=True, pace_mbit=rate, seconds=seconds))
+    print(
+        f"iperf3, {count:2} streams both ways: {plain:5.0f} Mbit/s, paced {paced:5.0f}", flush=True
+    )
     return Measure(
         hosts=len(lab.hosts),
         round_trip_ms=ping(lab, 0, 1),
-        mbit=max(seen.values()),
-        iperf=seen,
+        mbit=max(plain, paced),
+        iperf={f"{count} streams": plain, f"{count} streams, paced": paced},
     )
 
 

@@ -31,6 +31,13 @@ constexpr Duration kVigil = std::chrono::microseconds(500);
 constexpr size_t kVigilBytesMin = 128u << 10;
 // Less than after which Linux begins anew: a retransmission timeout, of at least 200 ms.
 constexpr Duration kSilence = std::chrono::milliseconds(150);
+// After it a lane sends at most so much faster than before, for so many round trips. By then
+// congestion control has found out whether its window still fits (HyStart); at its own pace, two
+// windows in a round trip, it would lose a third of the first one.
+constexpr double kFaster = 1.25;
+constexpr int kRoundTripsPaced = 4;
+// Of less it is not known how fast it was.
+constexpr uint64_t kStretchBytesMin = 64u << 10;
 
 }  // namespace
 
@@ -45,6 +52,7 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
   void write_some();
   bool write_once(size_t& budget);
   ssize_t send_now(const msghdr& message);
+  void begin_stretch(Instant now);
   void fail(Status status);
   void stop();
   void wake();
@@ -63,8 +71,15 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
   size_t awaited = 1;
   bool heard = false;
   bool keeps_window = false;
-  Instant sent_at = monotonic_now();  // of one that keeps its window
-  bool blocked = false;               // waiting until the socket can be written
+  // Of a lane that keeps its window: in which it was never silent, the latest one.
+  struct Stretch {
+    Instant begin, end;
+    uint64_t bytes_before = 0;
+    uint64_t pace = 0;  // bytes per second, by the one before; 0: not known
+    bool paced = false;
+    Instant paced_until;
+  } stretch;
+  bool blocked = false;  // waiting until the socket can be written
   bool writing = false;
   bool dead = false;
   Status failure;  // why nothing can be written any more
@@ -164,11 +179,30 @@ bool Lane::Inside::write_once(size_t& budget) {
 }
 
 ssize_t Lane::Inside::send_now(const msghdr& message) {
-  if (keeps_window) {
-    const Instant now = monotonic_now();
-    if (now - std::exchange(sent_at, now) >= kSilence) return socket.send_after_silence(message);
+  if (!keeps_window) return sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
+  const Instant now = monotonic_now();
+  const bool silent = now - stretch.end >= kSilence;
+  if (silent) begin_stretch(now);
+  stretch.end = now;
+  if (stretch.paced && now >= stretch.paced_until) {
+    socket.pace(Socket::kPaceAny);
+    stretch.paced = false;
   }
-  return sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
+  return silent ? socket.send_after_silence(message) : sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
+}
+
+void Lane::Inside::begin_stretch(Instant now) {
+  const Duration round_trip = socket.path().least;
+  const uint64_t bytes = counters.bytes_sent - stretch.bytes_before;
+  if (bytes >= kStretchBytesMin) {
+    const double seconds = to_seconds(stretch.end - stretch.begin + round_trip);
+    stretch.pace = static_cast<uint64_t>(kFaster * static_cast<double>(bytes) / seconds);
+  }
+  stretch.begin = now;
+  stretch.bytes_before = counters.bytes_sent;
+  stretch.paced = stretch.pace > 0;
+  stretch.paced_until = now + kRoundTripsPaced * round_trip;
+  if (stretch.paced) socket.pace(stretch.pace);
 }
 
 void Lane::Inside::fail(Status status) {
@@ -218,7 +252,9 @@ void Lane::set_local(bool local) {
 
 void Lane::keep_window() {
   inside_->loop->assert_on_loop();
+  if (inside_->dead || inside_->socket.paces_itself()) return;
   inside_->keeps_window = true;
+  inside_->stretch.begin = inside_->stretch.end = monotonic_now();
 }
 
 void Lane::send(const FrameHeader& header) {

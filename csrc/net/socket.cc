@@ -73,6 +73,11 @@ PathInfo Socket::path() const {
           .window = uint64_t{info.tcpi_snd_cwnd} * info.tcpi_snd_mss};
 }
 
+// Any limit makes the system pace at its own estimate.
+void Socket::pace(uint64_t bytes_per_second) const {
+  setsockopt(fd_, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second);
+}
+
 ssize_t Socket::send_after_silence(const msghdr& message) const {
   const std::string before = silence_costs_windows() ? congestion() : "";
   const bool borrowed = !before.empty() && !before.starts_with("bbr") && set_congestion("bbr");
@@ -103,9 +108,7 @@ void Socket::suit(Way way, bool congestion) const {
     if (congestion && paces_itself() && !set_congestion("cubic")) set_congestion("reno");
     return;
   }
-  // Any limit makes the system pace at its own estimate; this one is beyond every network.
-  const uint64_t bytes_per_second = 1'000'000'000'000;
-  setsockopt(fd_, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second);
+  pace(kPaceAny);
   const int unsent_bytes = 16 << 10;
   setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
 }

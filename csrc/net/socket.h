@@ -47,6 +47,9 @@ class Socket {
   // delay the acknowledgements of what comes back, and takes little more than fits. On a near one:
   // if `congestion`, none that paces, which costs half of what loopback carries.
   void suit(Way way, bool congestion) const;
+  // Sends at the pace at which the other end can take it, and at most so fast.
+  void pace(uint64_t bytes_per_second) const;
+  static constexpr uint64_t kPaceAny = 1'000'000'000'000;  // beyond every network
   // sendmsg(), of the first bytes after a silence. Congestion control would begin anew with ten
   // segments (RFC 5681, 4.1), which costs a long way seven round trips. It keeps its window
   // instead, as RFC 7661 has it: what follows is paced, and was carried before. Linux asks the

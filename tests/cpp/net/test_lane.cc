@@ -238,6 +238,41 @@ TEST(Lane, StaysAwakeForALargeChunkFromThisMachineButNotForLong) {
   EXPECT_LT(share_busy(link.b, milliseconds(200)), 0.1);
 }
 
+TEST(Lane, AfterASilenceItSendsLittleFasterThanBeforeForAWhile) {
+  Link link;
+  const auto pace = [&] {
+    return on(link.a.loop, [&] {
+      uint64_t rate = 0;
+      socklen_t length = sizeof rate;
+      getsockopt(link.a.lane->socket().fd(), SOL_SOCKET, SO_MAX_PACING_RATE, &rate, &length);
+      return rate;
+    });
+  };
+  const auto say = [&](uint64_t number) {
+    on(link.a.loop, [&] {
+      link.a.lane->send(control(number));
+      return 0;
+    });
+    EXPECT_TRUE(eventually(link.b.loop, [&] { return link.b.frames.size() == number; }));
+  };
+  on(link.a.loop, [&] {
+    EXPECT_TRUE(link.a.lane->socket().set_congestion("reno"));
+    link.a.lane->keep_window();
+    link.a.payload = content(7, 3'000'000);
+    link.a.lane->send_chunk(chunk(7, link.a.payload.size()), link.a.payload);
+    return 0;
+  });
+  EXPECT_TRUE(eventually(link.b.loop, [&] { return link.b.valid_count == 1; }));
+  EXPECT_GT(pace(), Socket::kPaceAny);
+  std::this_thread::sleep_for(milliseconds(200));
+  say(1);
+  EXPECT_LT(pace(), Socket::kPaceAny);
+  EXPECT_GT(pace(), 1'000'000u);
+  std::this_thread::sleep_for(milliseconds(20));  // more than four round trips
+  say(2);
+  EXPECT_EQ(pace(), Socket::kPaceAny);
+}
+
 TEST(Lane, TakesTheNextChunkRightAfterAWithdrawal) {
   Link link;
   on(link.a.loop, [&] {
