@@ -29,9 +29,9 @@ constexpr size_t kAwaitedBytes = 256u << 10;
 // not waited for like that.
 constexpr Duration kVigil = std::chrono::microseconds(500);
 constexpr size_t kVigilBytesMin = 128u << 10;
-// Less than after which Linux begins anew: a retransmission timeout, of at least 200 ms.
+// Less than after which Linux may begin anew: a retransmission timeout, of at least 200 ms.
 constexpr Duration kSilence = std::chrono::milliseconds(150);
-// After it a lane sends at most so much faster than before, for so many round trips. By then
+// Where it would, a lane sends at most so much faster than before, for so many round trips. By then
 // congestion control has found out whether its window still fits (HyStart); at its own pace, two
 // windows in a round trip, it would lose a third of the first one.
 constexpr double kFaster = 1.25;
@@ -52,7 +52,7 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
   void write_some();
   bool write_once(size_t& budget);
   ssize_t send_now(const msghdr& message);
-  void begin_stretch(Instant now);
+  void begin_stretch(Instant now, bool anew);
   void fail(Status status);
   void stop();
   void wake();
@@ -182,16 +182,17 @@ ssize_t Lane::Inside::send_now(const msghdr& message) {
   if (!keeps_window) return sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
   const Instant now = monotonic_now();
   const bool silent = now - stretch.end >= kSilence;
-  if (silent) begin_stretch(now);
+  const bool anew = silent && socket.would_begin_anew();
+  if (silent) begin_stretch(now, anew);
   stretch.end = now;
   if (stretch.paced && now >= stretch.paced_until) {
     socket.pace(Socket::kPaceAny);
     stretch.paced = false;
   }
-  return silent ? socket.send_after_silence(message) : sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
+  return anew ? socket.send_after_silence(message) : sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
 }
 
-void Lane::Inside::begin_stretch(Instant now) {
+void Lane::Inside::begin_stretch(Instant now, bool anew) {
   const Duration round_trip = socket.path().least;
   const uint64_t bytes = counters.bytes_sent - stretch.bytes_before;
   if (bytes >= kStretchBytesMin) {
@@ -200,6 +201,7 @@ void Lane::Inside::begin_stretch(Instant now) {
   }
   stretch.begin = now;
   stretch.bytes_before = counters.bytes_sent;
+  if (!anew) return;
   stretch.paced = stretch.pace > 0;
   stretch.paced_until = now + kRoundTripsPaced * round_trip;
   if (stretch.paced) socket.pace(stretch.pace);

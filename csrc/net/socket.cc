@@ -16,6 +16,9 @@ namespace pccl::net {
 
 namespace {
 
+// The system dates what it sent by ticks of its own, some milliseconds apart.
+constexpr Duration kTick = std::chrono::milliseconds(20);
+
 // Of this machine; unless somebody has changed it they are lost.
 bool silence_costs_windows() {
   static const bool costs = [] {
@@ -78,8 +81,18 @@ void Socket::pace(uint64_t bytes_per_second) const {
   setsockopt(fd_, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second);
 }
 
+bool Socket::would_begin_anew() const {
+  if (!silence_costs_windows()) return false;
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
+  const Duration silence = std::chrono::milliseconds(info.tcpi_last_data_sent);
+  const Duration timeout = std::chrono::microseconds(info.tcpi_rto);
+  return info.tcpi_unacked == 0 && silence + kTick >= timeout;
+}
+
 ssize_t Socket::send_after_silence(const msghdr& message) const {
-  const std::string before = silence_costs_windows() ? congestion() : "";
+  const std::string before = congestion();
   const bool borrowed = !before.empty() && !before.starts_with("bbr") && set_congestion("bbr");
   const ssize_t sent = sendmsg(fd_, &message, MSG_NOSIGNAL);
   const int error = errno;

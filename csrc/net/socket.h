@@ -50,8 +50,10 @@ class Socket {
   // Sends at the pace at which the other end can take it, and at most so fast.
   void pace(uint64_t bytes_per_second) const;
   static constexpr uint64_t kPaceAny = 1'000'000'000'000;  // beyond every network
-  // sendmsg(), of the first bytes after a silence. Congestion control would begin anew with ten
-  // segments (RFC 5681, 4.1), which costs a long way seven round trips. It keeps its window
+  // Nothing was sent for so long that congestion control begins anew with what is sent now.
+  bool would_begin_anew() const;
+  // sendmsg(), of the first bytes after such a silence. Congestion control would begin anew with
+  // ten segments (RFC 5681, 4.1), which costs a long way seven round trips. It keeps its window
   // instead, as RFC 7661 has it: what follows is paced, and was carried before. Linux asks the
   // control in the moment when bytes are queued, and bbr does without; so it is borrowed for this
   // call, where the system allows it. Where it does not this is sendmsg().

@@ -94,7 +94,9 @@ std::pair<uint64_t, uint64_t> windows_around_silence(bool kept) {
     if (received > 0) held -= static_cast<size_t>(received);
   }
   const uint64_t before = socket.path().window;
+  EXPECT_FALSE(socket.would_begin_anew());
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // several timeouts
+  const bool would = socket.would_begin_anew();
   iovec part{piece.data(), 1};
   msghdr message{};
   message.msg_iov = &part;
@@ -102,6 +104,7 @@ std::pair<uint64_t, uint64_t> windows_around_silence(bool kept) {
   const ssize_t sent =
       kept ? socket.send_after_silence(message) : sendmsg(client, &message, MSG_NOSIGNAL);
   EXPECT_EQ(sent, 1);
+  EXPECT_TRUE(kept || would == (socket.path().window < before));
   EXPECT_EQ(socket.congestion(), "reno");
   return {before, socket.path().window};
 }
