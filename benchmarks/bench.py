@@ -243,7 +243,7 @@ PARTS = (
     Part(
         name="uplinks",
         what="2 to 16 hosts with uplinks of 200 Mbit/s",
-        minutes=3.5,
+        minutes=5,
         quick_minutes=0.5,
         needs=LAB_NEEDS,
         runs=(
@@ -253,6 +253,13 @@ PARTS = (
                 row=worlds.Row,
                 full="",
                 quick="--hosts 2 --mib 16 --rounds 1",
+            ),
+            Run(
+                name="slower",
+                script="wan/uplinks.py",
+                row=worlds.Row,
+                full="--hosts 16 --mbit 100",
+                quick=None,
             ),
         ),
         render=render.hosts_with_uplinks,

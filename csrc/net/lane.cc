@@ -31,13 +31,20 @@ constexpr Duration kVigil = std::chrono::microseconds(500);
 constexpr size_t kVigilBytesMin = 128u << 10;
 // Less than after which Linux may begin anew: a retransmission timeout, of at least 200 ms.
 constexpr Duration kSilence = std::chrono::milliseconds(150);
-// Where it would, a lane sends at most so much faster than before, for so many round trips. By then
-// congestion control has found out whether its window still fits (HyStart); at its own pace, two
-// windows in a round trip, it would lose a third of the first one.
+// What is sent while the first bytes after a silence are not yet acknowledged could still cost the
+// window: Linux halves one that was not full for a timeout, and only acknowledgements, or a socket
+// with more to send, keep it from that.
+constexpr int kRoundTripsKept = 2;
+// With a window that was kept, chunks leave at most so much faster than before, for so many round
+// trips. By then congestion control has found out whether it still fits (HyStart); at its own pace,
+// two windows in a round trip, it would lose a third of the first one.
 constexpr double kFaster = 1.25;
 constexpr int kRoundTripsPaced = 4;
+// But so much of the window in a round trip at least, and a chunk: what was sent before may have
+// been little because there was little to send.
+constexpr double kWindowShareMin = 0.5;
 // Of less it is not known how fast it was.
-constexpr uint64_t kStretchBytesMin = 64u << 10;
+constexpr double kStretchBytesMin = 64u << 10;
 
 }  // namespace
 
@@ -52,7 +59,8 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
   void write_some();
   bool write_once(size_t& budget);
   ssize_t send_now(const msghdr& message);
-  void begin_stretch(Instant now, bool anew);
+  void chunk_leaves(Instant now);
+  void pace_at_first(Instant now);
   void fail(Status status);
   void stop();
   void wake();
@@ -71,11 +79,15 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
   size_t awaited = 1;
   bool heard = false;
   bool keeps_window = false;
-  // Of a lane that keeps its window: in which it was never silent, the latest one.
+  // Of a lane that keeps its window.
+  Instant last_sent;
+  Instant kept_until;  // what is sent until then is sent as after a silence
+  // In which chunks left without a silence, the latest one.
   struct Stretch {
     Instant begin, end;
     uint64_t bytes_before = 0;
-    uint64_t pace = 0;  // bytes per second, by the one before; 0: not known
+    double rate = 0;        // bytes per second, of the one before; 0: not known
+    bool unproven = false;  // its window was kept, and no chunk has left since
     bool paced = false;
     Instant paced_until;
   } stretch;
@@ -181,30 +193,46 @@ bool Lane::Inside::write_once(size_t& budget) {
 ssize_t Lane::Inside::send_now(const msghdr& message) {
   if (!keeps_window) return sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
   const Instant now = monotonic_now();
-  const bool silent = now - stretch.end >= kSilence;
-  const bool anew = silent && socket.would_begin_anew();
-  if (silent) begin_stretch(now, anew);
+  if (now - last_sent >= kSilence && socket.would_begin_anew()) {
+    kept_until = now + kRoundTripsKept * socket.path().smoothed;
+    stretch.unproven = true;
+  }
+  last_sent = now;
+  const bool after_silence = now < kept_until;
+  if (writer.chunk_pending()) {
+    chunk_leaves(now);
+    kept_until = now;  // what fills the socket uses its window
+  }
+  return after_silence ? socket.send_after_silence(message)
+                       : sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
+}
+
+void Lane::Inside::chunk_leaves(Instant now) {
+  if (now - stretch.end >= kSilence) {
+    const auto bytes = static_cast<double>(counters.bytes_sent - stretch.bytes_before);
+    const Duration took = stretch.end - stretch.begin + socket.path().least;
+    if (bytes >= kStretchBytesMin && took > Duration{0}) stretch.rate = bytes / to_seconds(took);
+    stretch.begin = now;
+    stretch.bytes_before = counters.bytes_sent;
+  }
   stretch.end = now;
-  if (stretch.paced && now >= stretch.paced_until) {
+  if (std::exchange(stretch.unproven, false)) {
+    pace_at_first(now);
+  } else if (stretch.paced && now >= stretch.paced_until) {
     socket.pace(Socket::kPaceAny);
     stretch.paced = false;
   }
-  return anew ? socket.send_after_silence(message) : sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
 }
 
-void Lane::Inside::begin_stretch(Instant now, bool anew) {
-  const Duration round_trip = socket.path().least;
-  const uint64_t bytes = counters.bytes_sent - stretch.bytes_before;
-  if (bytes >= kStretchBytesMin) {
-    const double seconds = to_seconds(stretch.end - stretch.begin + round_trip);
-    stretch.pace = static_cast<uint64_t>(kFaster * static_cast<double>(bytes) / seconds);
-  }
-  stretch.begin = now;
-  stretch.bytes_before = counters.bytes_sent;
-  if (!anew) return;
-  stretch.paced = stretch.pace > 0;
-  stretch.paced_until = now + kRoundTripsPaced * round_trip;
-  if (stretch.paced) socket.pace(stretch.pace);
+void Lane::Inside::pace_at_first(Instant now) {
+  const PathInfo path = socket.path();
+  if (stretch.rate == 0 || path.least <= Duration{0}) return;
+  const double share =
+      std::max(kWindowShareMin * static_cast<double>(path.window), kStretchBytesMin);
+  const double pace = std::max(kFaster * stretch.rate, share / to_seconds(path.least));
+  socket.pace(static_cast<uint64_t>(pace));
+  stretch.paced = true;
+  stretch.paced_until = now + kRoundTripsPaced * path.least;
 }
 
 void Lane::Inside::fail(Status status) {
@@ -256,7 +284,7 @@ void Lane::keep_window() {
   inside_->loop->assert_on_loop();
   if (inside_->dead || inside_->socket.paces_itself()) return;
   inside_->keeps_window = true;
-  inside_->stretch.begin = inside_->stretch.end = monotonic_now();
+  inside_->last_sent = inside_->stretch.begin = inside_->stretch.end = monotonic_now();
 }
 
 void Lane::send(const FrameHeader& header) {

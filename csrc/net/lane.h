@@ -43,7 +43,8 @@ class Lane {
   // it: two that could have run beside each other take turns on one core.
   void set_local(bool local);
   // From here on its congestion window outlives silences, where the system lets it
-  // (Socket::send_after_silence).
+  // (Socket::send_after_silence), and the first chunks after one are paced. Not for one whose
+  // congestion control paces itself.
   void keep_window();
   void send(const FrameHeader& header);
   void send_copy(const FrameHeader& header, std::span<const std::byte> payload);

@@ -4,6 +4,7 @@
 #include <linux/tcp.h>  // the system's own: it knows tcpi_min_rtt
 #include <netinet/in.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -92,11 +93,19 @@ bool Socket::would_begin_anew() const {
 }
 
 ssize_t Socket::send_after_silence(const msghdr& message) const {
+  // Once refused, or lent for good, it is not asked for again: a system without bbr may look for a
+  // module each time.
+  static std::atomic<bool> lends{true};
   const std::string before = congestion();
-  const bool borrowed = !before.empty() && !before.starts_with("bbr") && set_congestion("bbr");
+  const bool wanted = lends && !before.empty() && !before.starts_with("bbr");
+  const bool borrowed = wanted && set_congestion("bbr");
+  if (wanted && !borrowed) lends = false;
   const ssize_t sent = sendmsg(fd_, &message, MSG_NOSIGNAL);
   const int error = errno;
-  if (borrowed) set_congestion(before);
+  if (borrowed && !set_congestion(before)) {  // it is not allowed, though it was the default
+    lends = false;
+    set_congestion("reno");  // which always is
+  }
   errno = error;
   return sent;
 }

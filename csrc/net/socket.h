@@ -54,9 +54,10 @@ class Socket {
   bool would_begin_anew() const;
   // sendmsg(), of the first bytes after such a silence. Congestion control would begin anew with
   // ten segments (RFC 5681, 4.1), which costs a long way seven round trips. It keeps its window
-  // instead, as RFC 7661 has it: what follows is paced, and was carried before. Linux asks the
-  // control in the moment when bytes are queued, and bbr does without; so it is borrowed for this
-  // call, where the system allows it. Where it does not this is sendmsg().
+  // instead, as RFC 7661 has it, though for longer than its five minutes: the caller has to pace
+  // what follows by what was carried before. Linux asks the control in the moment when bytes are
+  // queued, and bbr does without; so it is borrowed for this call, where the system allows it.
+  // Where it does not this is sendmsg().
   ssize_t send_after_silence(const msghdr& message) const;
   // False if the system refuses it.
   bool set_congestion(const std::string& name) const;

@@ -7,7 +7,7 @@
 //  (2) a link has lanes, which carry one chunk at a time each way: whichever is free, and is not to
 //      rest, takes the next of the oldest operation that can send; one that cannot holds up no
 //      other; the last ones leave on lanes that need no more than a round trip (lane_for_chunk);
-//      on one machine nothing leaves ahead of what comes (Progress::go_in_step);
+//      on one machine one's own part does not leave ahead of what comes (Progress::go_in_step);
 //  (3) nothing of an epoch leaves on a lane before both ends have said Open for it there; frames of
 //      older epochs, and of operations that have ended here, are discarded;
 //  (4) an ended operation is drained in the same step: landings revoked, the chunk being sent
