@@ -310,7 +310,7 @@ TEST(Lane, NeitherAPauseNorAPingIsASilenceThatIsOver) {
 TEST(Lane, AfterASilenceItSendsHalfAWindowInARoundTripAtLeast) {
   PacedLink link;
   for (int i = 0; i < 10; ++i) {
-    link.send(10'000);
+    link.send(70'000);
     std::this_thread::sleep_for(milliseconds(20));
   }
   std::this_thread::sleep_for(milliseconds(400));
