@@ -36,12 +36,11 @@ from typing import Any
 
 import records
 from paths import LOOPBACK, loopback_aggregate, ping
-from processes import Master, ask, end, read_line, wait_for_start
+from processes import Master, ask_together, end, read_line, wait_for_start
 
 HERE = Path(__file__).resolve().parent
 GB = 1e9
 KIB, MIB = 1 << 10, 1 << 20
-FILL_SECONDS_PER_GB = 0.4  # of all ranks' tensors, by 2 cores: nobody starts before all are ready
 PART = MIB  # elements that are compared at once: comparing takes memory
 FLOOR_SETTINGS = (
     ("1024", "4096", "512"),
@@ -146,7 +145,7 @@ def count(backend: str) -> dict[str, int]:
 
 
 def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
-    """Joins, then does what each line on stdin asks for, at the monotonic time that it gives."""
+    """Joins, then does what each line on stdin asks for (processes.ask_together)."""
     import torch
     import torch.distributed as dist
 
@@ -168,7 +167,7 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
         for tensor in tensors:
             tensor.fill_(value)
         before = count(backend) if request["counted"] else {}
-        wait_for_start(request["start_at"])  # who is late counts: the wall runs from the first
+        wait_for_start()
         cpu = time.process_time()
         calls = []
         for _ in range(request["series"]):
@@ -211,7 +210,6 @@ class World:
     ) -> None:
         self.master: Master | None = None
         self.folder: str | None = None
-        self._far = bool(places)
         places = places or [[]] * world
         env = {**os.environ, "GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1"}
         if backend == "pccl":
@@ -240,11 +238,6 @@ class World:
             self.close()
             raise
 
-    def _fill_seconds(self, case: Case) -> float:
-        if self._far:  # a moment is nothing there, and long silences are measured on purpose
-            return 0.0
-        return FILL_SECONDS_PER_GB * len(self.ranks) * case.tensor_bytes * case.tensors / GB
-
     def _master_cpu(self) -> float:
         if self.master is None:
             return 0.0
@@ -271,8 +264,7 @@ class World:
     ) -> tuple[list[float], float, list[dict[str, int]]]:
         before = self._master_cpu()
         request: dict[str, Any] = {**case.request(), "counted": counted}
-        request["start_at"] = time.monotonic() + 0.05 + self._fill_seconds(case)
-        results = [json.loads(answer) for answer in ask(self.ranks, json.dumps(request))]
+        results = [json.loads(answer) for answer in ask_together(self.ranks, json.dumps(request))]
         assert all(result["right"] for result in results), "wrong sum"
         walls = []
         for calls in zip(*(result["calls"] for result in results), strict=True):

@@ -6,9 +6,11 @@ The network is a perceptron of 100,000 parameters (PCCL report, section 2.6), 40
 eight tensors. "dispatch" is the time until an asynchronous all-reduce returns its Work: of the
 first tensor of a step, called by a thread that has just woken up, with cold caches, and wakes our
 threads; and of those that follow. Beside it the same call, in the same process and at the same
-place, of torch's fake backend, which does nothing: what is above it is ours. "await" is the time
-from the call for all 400 KB at once until its `wait()` returns. Both ranks make all calls; each
-figure is the median of one rank's calls in a round, then over all rounds.
+place, of torch's fake backend, which does nothing: what is above it is ours. torch's flight
+recorder, which takes down each call with its stack, is on by default for all backends but the fake
+one: the ranks are measured without it (TORCH_FR_BUFFER_SIZE=0), and others in turn with it. "await"
+is the time from the call for all 400 KB at once until its `wait()` returns. Both ranks make all
+calls; each figure is the median of one rank's calls in a round, then over all rounds.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from processes import Master, ask, end, read_line
 PARAMETERS = 100_000
 TENSORS = 8
 CALLS = 300  # of each kind in a round
+RECORDED = ", with torch's flight recorder"
 GOALS = {  # microseconds
     "pccl.all_reduce, dispatch of the next": 5.3,
     "dist.all_reduce above the fake backend, dispatch of the next": 5.0,
@@ -119,32 +122,40 @@ def rank_main(init_method: str) -> None:
 # ---- The table -----------------------------------------------------------------------------------
 
 
-def start(init_method: str) -> subprocess.Popen[str]:
+def start(init_method: str, *, recorded: bool) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment.pop("TORCH_FR_BUFFER_SIZE", None)
+    if not recorded:
+        environment["TORCH_FR_BUFFER_SIZE"] = "0"
     return subprocess.Popen(
         [sys.executable, __file__, "--rank-of", init_method],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env=environment,
     )
 
 
 def measure(rounds: int) -> list[Row]:
     """Return a row for each call."""
     master = Master()
-    init_method = f"pccl://{master.address}/latency?min_peers=2"
-    ranks = [start(init_method) for _ in range(2)]
+    worlds = {}
+    for suffix, run in (("", "plain"), (RECORDED, "recorded")):
+        init_method = f"pccl://{master.address}/{run}?min_peers=2"
+        worlds[suffix] = [start(init_method, recorded=suffix == RECORDED) for _ in range(2)]
+    everyone = [process for ranks in worlds.values() for process in ranks]
     seen: dict[str, list[float]] = defaultdict(list)
     try:
-        for process in ranks:
+        for process in everyone:
             assert read_line(process).strip() == "ready"
         for round_number in range(-1, rounds):  # the first one warms up
-            medians = json.loads(ask(ranks, "go")[0])
-            for name, value in medians.items():
-                if round_number >= 0:
-                    seen[name].append(value)
+            for suffix, ranks in worlds.items():
+                medians = json.loads(ask(ranks, "go")[0])
+                for name, value in medians.items():
+                    if round_number >= 0 and (suffix == "" or "all_reduce, dispatch" in name):
+                        seen[name + suffix].append(value)
     finally:
-        end(ranks, master)
+        end(everyone, master)
     return [Row(call=name, us=values, goal=GOALS.get(name)) for name, values in seen.items()]
 
 

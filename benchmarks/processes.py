@@ -9,6 +9,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+PREPARED = "prepared"
+START_SECONDS = 0.05  # for all to hear of the instant
+
 
 def read_line(process: subprocess.Popen[str]) -> str:
     """Return what it says next; ends this program if it has ended."""
@@ -28,16 +31,24 @@ def ask(processes: Sequence[subprocess.Popen[str]], request: str) -> list[str]:
     return [read_line(process) for process in processes]
 
 
-def wait_for_start(instant: float) -> float:
-    """Wait for the start of a round, the same for all its ranks; return seconds too late.
+def ask_together(processes: Sequence[subprocess.Popen[str]], request: str) -> list[str]:
+    """Send a line to all of them; as soon as all have prepared a round for it, let them begin at
+    the same instant (wait_for_start); return what each says next."""
+    for said in ask(processes, request):
+        assert said.strip() == PREPARED, said
+    return ask(processes, repr(time.monotonic() + START_SECONDS))
+
+
+def wait_for_start() -> None:
+    """Say that this rank is prepared for its round, and wait for the start, the same for all.
 
     An instant of the monotonic clock that all know beforehand is the one barrier that costs the
     round nothing: ranks leave a barrier of messages one after another, and its messages would be
-    on the way beside what is measured. Whoever is late starts at once, and the caller hears of it.
+    on the way beside what is measured.
     """
-    early = instant - time.monotonic()
-    time.sleep(max(0.0, early))
-    return max(0.0, -early)
+    print(PREPARED, flush=True)
+    instant = float(sys.stdin.readline())
+    time.sleep(max(0.0, instant - time.monotonic()))
 
 
 def end(processes: Sequence[subprocess.Popen[str]], master: Master | None) -> None:

@@ -164,7 +164,8 @@ def per_call(machine: Machine, results: Results) -> Body:
     parts = [
         f"World 2, a network of {latency.PARAMETERS * 4 // 1000} KB in {latency.TENSORS} tensors. "
         "The first: called by a thread that has\njust woken up, with cold caches. torch's fake "
-        "backend, which does nothing, is measured at the same\nplace.\n",
+        "backend, which does nothing, is measured at the same\nplace. torch's flight recorder "
+        "records calls of all backends but that one; TORCH_FR_BUFFER_SIZE=0\nturns it off.\n",
         "\n".join([latency.HEAD, *map(latency.line, rows)]) + "\n",
     ]
     return Body(text=section("Latency of calls", machine, results, *parts), pictures={})
