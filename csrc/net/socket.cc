@@ -135,4 +135,14 @@ void Socket::suit(Way way, bool congestion) const {
   setsockopt(fd_, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, sizeof unsent_bytes);
 }
 
+void Socket::hold_at_most(uint32_t bytes) const {
+  const int value = static_cast<int>(bytes);
+  const int size_by_itself = 0;
+  if (bytes > 0) {
+    setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &value, sizeof value);
+  } else {
+    setsockopt(fd_, SOL_SOCKET, SO_BUF_LOCK, &size_by_itself, sizeof size_by_itself);
+  }
+}
+
 }  // namespace pccl::net

@@ -47,6 +47,9 @@ class Socket {
   // delay the acknowledgements of what comes back, and takes little more than fits. On a near one:
   // if `congestion`, none that paces, which costs half of what loopback carries.
   void suit(Way way, bool congestion) const;
+  // Takes no more than about twice so many bytes before the other end has acknowledged some, or
+  // what the system allows if that is less; 0: as many as the system sees fit, from now on.
+  void hold_at_most(uint32_t bytes) const;
   // Sends at the pace at which the other end can take it, and at most so fast.
   void pace(uint64_t bytes_per_second) const;
   static constexpr uint64_t kPaceAny = 1'000'000'000'000;  // beyond every network

@@ -92,6 +92,7 @@ struct Shell::Inside {
   uint32_t lanes_open(Duration way) const;
   uint32_t lanes_at_first(PeerId peer) const;
   void carry(Link& link, ShellLink& lane);
+  void crowd(PeerId peer);
   void open_lane(PeerId peer, Link& link);
   void opened(PeerId peer, std::list<Opening>::iterator opening, Result<net::Socket> result);
 
@@ -230,6 +231,12 @@ void Shell::Inside::widen(PeerId peer) {
   while (link.lanes.size() + link.opening.size() < wanted) open_lane(peer, link);
 }
 
+void Shell::Inside::crowd(PeerId peer) {
+  const auto at = links.find(peer);
+  if (at == links.end()) return;
+  for (const auto& lane : at->second.lanes) lane->crowd(neighbours.size() > 1);
+}
+
 uint32_t Shell::Inside::lanes_open(Duration way) const {
   if (options.lanes > 0) return options.lanes;
   if (way < options.long_way) return 1;
@@ -246,6 +253,7 @@ uint32_t Shell::Inside::lanes_at_first(PeerId peer) const {
 void Shell::Inside::carry(Link& link, ShellLink& lane) {
   const bool far = link.way >= options.long_way;
   lane.suit(far ? net::Way::kLong : net::Way::kNear, options.congestion);
+  lane.crowd(neighbours.size() > 1);
   if (!link.traffic) return;
   link.traffic->add(lane);
   lane.watch([this, &link](const ShellLink& sent) {
@@ -475,7 +483,10 @@ void Shell::begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<Peer
                       neighbours = std::move(neighbours)] {
     inside->engine.begin_epoch(epoch, peers);
     inside->neighbours = neighbours;
-    for (const PeerId peer : neighbours) inside->widen(peer);
+    for (const PeerId peer : neighbours) {
+      inside->widen(peer);
+      inside->crowd(peer);
+    }
   });
 }
 

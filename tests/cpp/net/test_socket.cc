@@ -79,6 +79,36 @@ TEST(Socket, DoesNotPaceOnANearWay) {
   EXPECT_FALSE(socket.paces_itself());
 }
 
+void carry(int from, int to, size_t bytes) {
+  std::vector<char> piece(1 << 20);
+  for (size_t left = bytes, held = 0; left + held > 0;) {
+    const ssize_t sent = send(from, piece.data(), std::min(left, piece.size()), MSG_NOSIGNAL);
+    if (sent > 0) left -= static_cast<size_t>(sent), held += static_cast<size_t>(sent);
+    const ssize_t received = recv(to, piece.data(), piece.size(), 0);
+    if (received > 0) held -= static_cast<size_t>(received);
+  }
+}
+
+int send_buffer(int fd) {
+  int bytes = 0;
+  socklen_t length = sizeof bytes;
+  EXPECT_EQ(getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &length), 0);
+  return bytes;
+}
+
+TEST(Socket, HoldsAsMuchAsItIsTold) {
+  const auto [client, server] = connected_fds();
+  const Socket socket(client), other(server);
+  socket.hold_at_most(64 << 10);
+  EXPECT_EQ(send_buffer(client), 2 * 64 << 10);
+  carry(client, server, 16 << 20);
+  EXPECT_EQ(send_buffer(client), 2 * 64 << 10);
+  socket.hold_at_most(0);
+  carry(client, server, 16 << 20);
+  if (send_buffer(client) == 2 * 64 << 10) GTEST_SKIP() << "older than Linux 5.14";
+  EXPECT_GT(send_buffer(client), 2 * 64 << 10);
+}
+
 // Sends and receives 16 MiB, is silent for longer than a retransmission timeout, sends a byte;
 // returns the window before and after.
 std::pair<uint64_t, uint64_t> windows_around_silence(bool kept) {
@@ -86,18 +116,13 @@ std::pair<uint64_t, uint64_t> windows_around_silence(bool kept) {
   const Socket socket(client);
   const Socket other(server);
   EXPECT_TRUE(socket.set_congestion("reno"));
-  std::vector<char> piece(1 << 20);
-  for (size_t left = 16 << 20, held = 0; left + held > 0;) {
-    const ssize_t sent = send(client, piece.data(), std::min(left, piece.size()), MSG_NOSIGNAL);
-    if (sent > 0) left -= static_cast<size_t>(sent), held += static_cast<size_t>(sent);
-    const ssize_t received = recv(server, piece.data(), piece.size(), 0);
-    if (received > 0) held -= static_cast<size_t>(received);
-  }
+  carry(client, server, 16 << 20);
   const uint64_t before = socket.path().window;
   EXPECT_FALSE(socket.would_begin_anew());
   std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // several timeouts
   const bool would = socket.would_begin_anew();
-  iovec part{piece.data(), 1};
+  char byte = 0;
+  iovec part{&byte, 1};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
