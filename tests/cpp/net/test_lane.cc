@@ -1,5 +1,7 @@
 #include "csrc/net/lane.h"
 
+#include <netinet/tcp.h>
+
 #include <cstring>
 
 #include "tests/cpp/net/frames.h"
@@ -254,6 +256,16 @@ struct PacedLink : Link {
       return rate;
     });
   }
+  // How much longer the window would not begin anew (Socket::would_begin_anew).
+  milliseconds time_left() {
+    return on(a.loop, [&] {
+      tcp_info info{};
+      socklen_t length = sizeof info;
+      getsockopt(a.lane->socket().fd(), IPPROTO_TCP, TCP_INFO, &info, &length);
+      return milliseconds(static_cast<int>(info.tcpi_rto / 1000) - 20 -
+                          static_cast<int>(info.tcpi_last_data_sent));
+    });
+  }
   // True if the window would have begun anew.
   bool ping() {
     const bool anew = on(a.loop, [&] {
@@ -295,9 +307,13 @@ TEST(Lane, AfterASilenceItSendsLittleFasterThanBeforeForAWhile) {
 TEST(Lane, NeitherAPauseNorAPingIsASilenceThatIsOver) {
   PacedLink link;
   link.send(3'000'000);
-  std::this_thread::sleep_for(milliseconds(160));  // shorter than a retransmission timeout
+  std::this_thread::sleep_for(milliseconds(155));  // shorter than a retransmission timeout
+  const Instant begun = monotonic_now();
+  const milliseconds left = link.time_left();
   const bool anew = link.send(10'000);
-  EXPECT_EQ(link.pace() < Socket::kPaceAny, anew);
+  // A busy machine may have let the rest of that time pass on the way.
+  const bool known = anew || monotonic_now() - begun + milliseconds(10) < left;
+  EXPECT_TRUE(!known || (link.pace() < Socket::kPaceAny) == anew);
   std::this_thread::sleep_for(milliseconds(400));
   const uint64_t before = link.pace();
   if (!link.ping()) GTEST_SKIP() << "windows do not begin anew on this machine";
