@@ -49,8 +49,8 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
   bool further() const { return target_.further; }
   // `congestion`: its control; empty: as it suits the way.
   void suit(net::Way way, const std::string& congestion);
-  // Whether the ring has more ranks than two. On one machine they share cores then, and what lies
-  // long in a socket is out of the cache when it is read.
+  // Whether the ring has more ranks than two. Where no way is between them they share cores then,
+  // and what lies long in a socket is out of the cache when it is read. After suit().
   void crowd(bool crowded);
   // From here on: a chunk has left, and perhaps another one has begun.
   void watch(std::function<void(const ShellLink&)> on_chunk_sent);
