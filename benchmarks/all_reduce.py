@@ -167,7 +167,7 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
         for tensor in tensors:
             tensor.fill_(value)
         before = count(backend) if request["counted"] else {}
-        wait_for_start()
+        wait_for_start()  # who is late counts: the wall runs from the first
         cpu = time.process_time()
         calls = []
         for _ in range(request["series"]):

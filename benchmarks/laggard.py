@@ -43,7 +43,8 @@ def rank_main(init_method: str) -> None:
                 for i, tensor in enumerate(which)
             ]
 
-        wait_for_start()
+        late_by = wait_for_start()  # a second laggard would be measured, too
+        assert late_by == 0, f"{late_by:.3f} s late: this machine is too busy for a figure"
         start = time.monotonic()
         waiting = post(late, "late") if dist.get_rank() != 0 else []
         for work in post(in_time, "in time"):

@@ -39,16 +39,18 @@ def ask_together(processes: Sequence[subprocess.Popen[str]], request: str) -> li
     return ask(processes, repr(time.monotonic() + START_SECONDS))
 
 
-def wait_for_start() -> None:
-    """Say that this rank is prepared for its round, and wait for the start, the same for all.
+def wait_for_start() -> float:
+    """Say that this rank is prepared, wait for the start, the same for all; return seconds late.
 
     An instant of the monotonic clock that all know beforehand is the one barrier that costs the
     round nothing: ranks leave a barrier of messages one after another, and its messages would be
-    on the way beside what is measured.
+    on the way beside what is measured. Nothing is hoped for while it sleeps: whoever has heard of
+    the instant too late starts at once, and says by how much.
     """
     print(PREPARED, flush=True)
-    instant = float(sys.stdin.readline())
-    time.sleep(max(0.0, instant - time.monotonic()))
+    early = float(sys.stdin.readline()) - time.monotonic()
+    time.sleep(max(0.0, early))
+    return max(0.0, -early)
 
 
 def end(processes: Sequence[subprocess.Popen[str]], master: Master | None) -> None:
