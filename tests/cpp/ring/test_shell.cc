@@ -250,6 +250,37 @@ TEST(Shell, AFarLinkHasAllLanesAndUsesSome) {
   }
 }
 
+int send_buffer(int fd) {
+  int bytes = 0;
+  socklen_t length = sizeof bytes;
+  return getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &length) == 0 ? bytes : 0;
+}
+
+// How many connections of this process hold what a crowded one may, as far as the system allows it.
+int held_back() {
+  const net::Socket sample(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sample.hold_at_most(512 << 10);
+  int count = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_storage peer{};
+    socklen_t length = sizeof peer;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
+    count += send_buffer(fd) == send_buffer(sample.fd()) ? 1 : 0;
+  }
+  return count;
+}
+
+TEST(Shell, SocketsHoldLittleWhereMoreThanTwoShareAMachineAndNoWayIsBetween) {
+  const auto held = [](uint32_t size, const Shell::Options& options) {
+    Group group(size, options);
+    for (uint32_t rank = 0; rank < size; ++rank) group.at(rank).shell().counters();  // begun
+    return held_back();
+  };
+  EXPECT_EQ(held(2, {}), 0);
+  EXPECT_EQ(held(3, {}), 6);
+  EXPECT_EQ(held(3, {.long_way = Duration{0}}), 0);
+}
+
 TEST(Shell, ALinkGoesWithAllItsLanesAndComesBackWithThem) {
   Group group(2, {.lanes = 3});
   expect_lanes(group.at(1), 3);
