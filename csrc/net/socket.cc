@@ -19,6 +19,8 @@ namespace {
 
 // The system dates what it sent by ticks of its own, some milliseconds apart.
 constexpr Duration kTick = std::chrono::milliseconds(20);
+// SO_BUF_LOCK of Linux 5.14, which older headers lack.
+constexpr int kBufferLock = 72;
 
 // Of this machine; unless somebody has changed it they are lost.
 bool silence_costs_windows() {
@@ -141,7 +143,7 @@ void Socket::hold_at_most(uint32_t bytes) const {
   if (bytes > 0) {
     setsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &value, sizeof value);
   } else {
-    setsockopt(fd_, SOL_SOCKET, SO_BUF_LOCK, &size_by_itself, sizeof size_by_itself);
+    setsockopt(fd_, SOL_SOCKET, kBufferLock, &size_by_itself, sizeof size_by_itself);
   }
 }
 
