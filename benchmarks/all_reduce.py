@@ -57,7 +57,7 @@ class Case:
         tensor_bytes: of float32, each.
         tensors: so many at once.
         loops: so often, one after another.
-        series: so many calls, each timed, one right after the other.
+        series: so many calls, each timed; as soon as all ranks are done, the next begins on all.
         goals: by world size, wall time at most so much of Gloo's.
         quick: part of a quick run.
     """
@@ -167,11 +167,11 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
         for tensor in tensors:
             tensor.fill_(value)
         before = count(backend) if request["counted"] else {}
-        wait_for_start()  # who is late counts: the wall runs from the first
-        cpu = time.process_time()
+        cpu = 0.0
         calls = []
         for _ in range(request["series"]):
-            start = time.monotonic()
+            wait_for_start()  # who is late counts: the wall runs from the first
+            cpu_before, start = time.process_time(), time.monotonic()
             for _ in range(loops):
                 if len(tensors) == 1:
                     dist.all_reduce(tensors[0])
@@ -179,7 +179,7 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
                     for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
                         work.wait()
             calls.append((start, time.monotonic()))
-        cpu = time.process_time() - cpu
+            cpu += time.process_time() - cpu_before
         after = count(backend) if request["counted"] else {}
         expected = world * (world + 1) / 2 if loops == 1 else 0.0
         expected *= world ** (len(calls) - 1)  # a later one adds up sums
@@ -264,7 +264,10 @@ class World:
     ) -> tuple[list[float], float, list[dict[str, int]]]:
         before = self._master_cpu()
         request: dict[str, Any] = {**case.request(), "counted": counted}
-        results = [json.loads(answer) for answer in ask_together(self.ranks, json.dumps(request))]
+        results = [
+            json.loads(answer)
+            for answer in ask_together(self.ranks, json.dumps(request), case.series)
+        ]
         assert all(result["right"] for result in results), "wrong sum"
         walls = []
         for calls in zip(*(result["calls"] for result in results), strict=True):

@@ -31,12 +31,16 @@ def ask(processes: Sequence[subprocess.Popen[str]], request: str) -> list[str]:
     return [read_line(process) for process in processes]
 
 
-def ask_together(processes: Sequence[subprocess.Popen[str]], request: str) -> list[str]:
+def ask_together(
+    processes: Sequence[subprocess.Popen[str]], request: str, rounds: int = 1
+) -> list[str]:
     """Send a line to all of them; as soon as all have prepared a round for it, let them begin at
-    the same instant (wait_for_start); return what each says next."""
-    for said in ask(processes, request):
-        assert said.strip() == PREPARED, said
-    return ask(processes, repr(time.monotonic() + START_SECONDS))
+    the same instant (wait_for_start), and so each further round; return what each says at last."""
+    said = ask(processes, request)
+    for _ in range(rounds):
+        assert all(line.strip() == PREPARED for line in said), said
+        said = ask(processes, repr(time.monotonic() + START_SECONDS))
+    return said
 
 
 def wait_for_start() -> float:

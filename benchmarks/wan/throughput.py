@@ -4,12 +4,13 @@
 
 Two hosts of a scenario (lab.py). First what iperf3 gets through, both ways at once, with so many
 streams, paced and not: the most of these is the measure, as far as the emulator kept up. Then
-all-reduces of pccl, nothing set: the first call, the second and third right after it, one after 60
-s of silence; the first of Gloo, which later ones only fall behind; and the first of the floor
-(ringfloor.c: a bare ring, one connection to the next). With --runs they take turns, in fresh
-processes and a lab of its own each time. A run in which the emulator was too slow is left out, and
-another takes its place. Throughput counts the bytes that each host has to send: 2(N-1)/N of the
-tensor. The limit is those bytes at iperf3's best and the 2(N-1) hops.
+all-reduces of pccl, nothing set: the first call, the second and third within 100 ms of the one
+before, all hosts at once, one after 60 s of silence; the first of Gloo, which later ones only fall
+behind; and the first of the floor (ringfloor.c: a bare ring, one connection to the next). With
+--runs they take turns, in fresh processes and a lab of its own each time. A run in which the
+emulator was too slow is left out, and another takes its place. Throughput counts the bytes that
+each host has to send: 2(N-1)/N of the tensor. The limit is those bytes at iperf3's best and the
+2(N-1) hops.
 """
 
 from __future__ import annotations

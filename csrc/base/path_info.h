@@ -10,10 +10,11 @@ namespace pccl {
 // All zero if it knows nothing, or nothing yet.
 struct PathInfo {
   Duration smoothed{0}, least{0};  // round trips: of late, and the least of all
-  // Segments with data that were sent since it opened, and how many of them again. They wrap
-  // around.
-  uint32_t segments = 0, segments_again = 0;
-  uint64_t window = 0;  // bytes that congestion control lets be under way
+  // Segments with data since it opened: sent, sent again, arrived at the other end for all that we
+  // have heard. They wrap around.
+  uint32_t segments = 0, segments_again = 0, segments_arrived = 0;
+  uint32_t segment_bytes = 0;  // of a full one
+  uint64_t window = 0;         // bytes that congestion control lets be under way
 };
 
 }  // namespace pccl

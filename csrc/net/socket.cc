@@ -76,6 +76,8 @@ PathInfo Socket::path() const {
           .least = std::chrono::microseconds(measured ? info.tcpi_min_rtt : 0),
           .segments = info.tcpi_data_segs_out,
           .segments_again = info.tcpi_total_retrans,
+          .segments_arrived = info.tcpi_delivered,
+          .segment_bytes = info.tcpi_snd_mss,
           .window = uint64_t{info.tcpi_snd_cwnd} * info.tcpi_snd_mss};
 }
 

@@ -66,7 +66,7 @@ class LaneChoice {
   std::array<uint16_t, protocol::kLanesMax> left_out_for_{};  // windows
   Trial trial_;
   std::vector<uint64_t> recent_;  // rates of the last windows, since the last trial
-  Patience more_{1, 4}, fewer_{16, 16};
+  Patience more_{1, 4}, fewer_{48, 48};
   uint32_t without_more_ = 0;                   // windows since more were tried
   uint32_t without_queue_ = 0;                  // windows in a row
   bool has_queued_ = false, has_lost_ = false;  // much, once

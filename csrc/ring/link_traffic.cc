@@ -48,44 +48,43 @@ bool LinkTraffic::chunk_sent(const Carrier& lane, Instant now) {
 }
 
 LinkTraffic::Look LinkTraffic::look(Instant now, bool finding_speed) const {
-  Look look{.at = now, .sent = {}, .finding_speed = finding_speed};
-  for (const Carrier* lane : lanes_) {
-    look.sent.push_back(lane->bytes_sent());
-    const PathInfo path = lane->path();
-    look.segments += path.segments;
-    look.again += path.segments_again;
-  }
+  Look look{.at = now, .paths = {}, .finding_speed = finding_speed};
+  for (const Carrier* lane : lanes_) look.paths.push_back(lane->path());
   return look;
 }
 
+// Counts what has arrived: what has left may still be under way, or stand in a queue.
 void LinkTraffic::window_over(const Look& before, const Look& after) {
   const double seconds = to_seconds(after.at - before.at);
   std::vector<uint64_t> rates;
   for (size_t index = 0; index < lanes_.size(); ++index) {
-    const auto bytes = static_cast<double>(after.sent[index] - before.sent[index]);
-    rates.push_back(static_cast<uint64_t>(bytes / seconds));
+    const PathInfo &was = before.paths[index], &is = after.paths[index];
+    const auto segments = static_cast<double>(is.segments_arrived - was.segments_arrived);
+    rates.push_back(static_cast<uint64_t>(segments * is.segment_bytes / seconds));
   }
-  choice_.window(rates, {queues(), loses(before, after)});
+  choice_.window(rates, {queues(after), loses(before, after)});
 }
 
 // More than a long way loses as a matter of course.
 bool LinkTraffic::loses(const Look& before, const Look& after) {
-  const uint32_t sent = after.segments - before.segments;
-  const uint32_t again = after.again - before.again;
+  uint32_t sent = 0, again = 0;
+  for (size_t index = 0; index < after.paths.size(); ++index) {
+    sent += after.paths[index].segments - before.paths[index].segments;
+    again += after.paths[index].segments_again - before.paths[index].segments_again;
+  }
   return uint64_t{again} * kSegmentsPerLoss > sent;
 }
 
 // Whether lanes in use take longer than they could, most of them; on which of the two ways it does
 // not say. The greatest of the least round trips counts: a system that paces a connection's first
 // window dates what follows too late, and believes in half of the way.
-bool LinkTraffic::queues() const {
+bool LinkTraffic::queues(const Look& look) const {
   std::vector<Duration> ways;
   Duration least{0};
-  for (const Carrier* lane : lanes_) {
-    if (!used(*lane)) continue;
-    const PathInfo path = lane->path();
-    ways.push_back(path.smoothed);
-    least = std::max(least, path.least);
+  for (size_t index = 0; index < lanes_.size(); ++index) {
+    if (!used(*lanes_[index])) continue;
+    ways.push_back(look.paths[index].smoothed);
+    least = std::max(least, look.paths[index].least);
   }
   std::sort(ways.begin(), ways.end());
   return ways[ways.size() / 2] > least + std::max(least / 8, kJitter);

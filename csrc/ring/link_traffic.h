@@ -18,7 +18,6 @@ class Carrier {
  public:
   virtual ~Carrier() = default;
   virtual bool idle() const = 0;  // sends no chunk
-  virtual uint64_t bytes_sent() const = 0;
   virtual PathInfo path() const = 0;
 };
 
@@ -40,15 +39,14 @@ class LinkTraffic {
  private:
   struct Look {
     Instant at;
-    std::vector<uint64_t> sent;        // by each lane
-    uint32_t segments = 0, again = 0;  // of all
-    bool finding_speed = false;        // what comes until the next look does not count
+    std::vector<PathInfo> paths;  // of each lane
+    bool finding_speed = false;   // what comes until the next look does not count
   };
 
   bool used(const Carrier& lane) const;
   Look look(Instant now, bool finding_speed) const;
   void window_over(const Look& before, const Look& after);
-  bool queues() const;
+  bool queues(const Look& look) const;
   static bool loses(const Look& before, const Look& after);
 
   const Duration way_;

@@ -30,9 +30,11 @@ constexpr Duration kRetryMax = std::chrono::seconds(1);
 constexpr size_t kStrangersMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
 
 // One flow with the buffers of a stock host carries a tenth of a long way, wherever it was
-// measured. So many lanes are in use at first; how many pay is then measured, among those that are
-// open.
-constexpr uint32_t kLanesAtFirst = 16;
+// measured, and the more the shorter the way: what it may have under way is bounded, and what a
+// loss has cost it regains over round trips. A lane for each so much of the way is in use at first;
+// how many pay is then measured, among those that are open.
+constexpr Duration kWayOfALane = std::chrono::milliseconds(5);
+constexpr uint32_t kLanesAtFirstMin = 2, kLanesAtFirstMax = 16;
 
 // Two processes that read the same here are on one machine since its last start.
 uint64_t machine_id() {
@@ -90,7 +92,7 @@ struct Shell::Inside {
 
   void widen(PeerId peer);
   uint32_t lanes_open(Duration way) const;
-  uint32_t lanes_at_first(PeerId peer) const;
+  uint32_t lanes_at_first(PeerId peer, Duration way) const;
   void carry(Link& link, ShellLink& lane);
   void crowd(PeerId peer);
   void open_lane(PeerId peer, Link& link);
@@ -243,10 +245,12 @@ uint32_t Shell::Inside::lanes_open(Duration way) const {
   return protocol::kLanesMax;
 }
 
-uint32_t Shell::Inside::lanes_at_first(PeerId peer) const {
+uint32_t Shell::Inside::lanes_at_first(PeerId peer, Duration way) const {
   if (options.lanes > 0) return options.lanes;
   const auto known = learnt.find(peer);
-  return known != learnt.end() ? known->second : kLanesAtFirst;
+  if (known != learnt.end()) return known->second;
+  const auto lanes = static_cast<uint32_t>(std::min<int64_t>(way / kWayOfALane, kLanesAtFirstMax));
+  return std::max(lanes, kLanesAtFirstMin);
 }
 
 // A lane that has come up. Near ones all carry, as fast as they can, and are not counted.
@@ -355,7 +359,7 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
   ShellLink& first = *joined.lanes.front();
   joined.way = first.path().least;
   if (joined.way >= options.long_way)
-    joined.traffic.emplace(joined.way, lanes_at_first(peer), options.lanes > 0);
+    joined.traffic.emplace(joined.way, lanes_at_first(peer, joined.way), options.lanes > 0);
   carry(joined, first);
   first.join(engine);
   if (!dialled) return;

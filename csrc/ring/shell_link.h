@@ -76,7 +76,6 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
 
   // Carrier. Zeros if it is closed.
   bool idle() const override { return lane_ == nullptr || lane_->idle(); }
-  uint64_t bytes_sent() const override { return counters().bytes_sent; }
   PathInfo path() const override;
 
   // FrameSink

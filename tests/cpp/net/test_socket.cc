@@ -42,8 +42,12 @@ TEST(Socket, KnowsHowFarTheOtherEndIsAndSuitsItself) {
   EXPECT_EQ(Socket().path().window, 0u);
   EXPECT_EQ(Socket().path().least, Duration::zero());
   EXPECT_EQ(socket.path().segments, 0u);
+  const uint32_t arrived = socket.path().segments_arrived;
   ASSERT_EQ(write(client, "tensor", 6), 6);
   EXPECT_EQ(socket.path().segments, 1u);
+  while (socket.path().segments_arrived == arrived) std::this_thread::yield();  // its ack comes
+  EXPECT_EQ(socket.path().segments_arrived, arrived + 1);
+  EXPECT_GE(socket.path().segment_bytes, 536u) << "RFC 9293: the least that any host takes";
   EXPECT_EQ(socket.path().segments_again, 0u);
   EXPECT_EQ(Socket().path().segments, 0u);
   uint64_t pace = 0;

@@ -102,7 +102,7 @@ TEST(LaneChoice, SoonGivesUpWhatBringsLess) {
   const std::vector<uint64_t> rates(protocol::kLanesMax, 10 * kMegabit);
   const std::vector<uint64_t> half(protocol::kLanesMax, 5 * kMegabit);
   LaneChoice fewer(8);
-  for (int window = 0; window < 16; ++window) fewer.window(rates, {.queued = true});
+  for (int window = 0; window < 48; ++window) fewer.window(rates, {.queued = true});
   EXPECT_EQ(used(fewer, protocol::kLanesMax), 6u);
   for (int window = 0; window < 2; ++window) fewer.window(half, {.queued = true});
   EXPECT_EQ(used(fewer, protocol::kLanesMax), 8u);

@@ -15,16 +15,19 @@ constexpr Duration kTurn = milliseconds(10);
 
 struct FakeLane : Carrier {
   bool idle() const override { return is_idle; }
-  uint64_t bytes_sent() const override { return sent; }
   PathInfo path() const override {
     return {.smoothed = smoothed,
             .least = kOcean,
             .segments = static_cast<uint32_t>(sent >> 10),
-            .segments_again = lost};
+            .segments_again = lost,
+            .segments_arrived = arrived,
+            .segment_bytes = 1024};
   }
 
   bool is_idle = false;
+  bool is_carrying = true;  // else all that it sends stands in the system
   uint64_t sent = 0;
+  uint32_t arrived = UINT32_MAX - 5000;  // wraps around before long
   Duration smoothed = kOcean;
   uint32_t lost = 0;
 };
@@ -41,6 +44,7 @@ struct Link {
       for (size_t index = 0; index < lanes.size(); ++index) {
         if (((traffic.resting() >> index) & 1) != 0) continue;
         lanes[index].sent += bytes;
+        if (lanes[index].is_carrying) lanes[index].arrived += static_cast<uint32_t>(bytes >> 10);
         windows += traffic.chunk_sent(lanes[index], now) ? 1 : 0;
       }
     }
@@ -81,6 +85,13 @@ TEST(LinkTraffic, UsesMoreLanesWhereNothingQueues) {
   link.carry(80 * kOcean);  // a lane more carries as much as any other
   EXPECT_GT(link.used(), 8);
   EXPECT_GT(link.traffic.lanes_wanted(), 4u);
+}
+
+TEST(LinkTraffic, CountsWhatArrivesNotWhatTheSystemTakes) {
+  Link link(4);
+  link.lanes[2].is_carrying = false;
+  link.carry(20 * kOcean);
+  EXPECT_EQ(link.traffic.resting(), 0b100u);
 }
 
 TEST(LinkTraffic, WaitsWhereMuchIsLost) {
