@@ -31,10 +31,11 @@ constexpr size_t kStrangersMax = protocol::kMembersMax + size_t{3} * protocol::k
 
 // One flow with the buffers of a stock host carries a tenth of a long way, wherever it was
 // measured, and the more the shorter the way: what it may have under way is bounded, and what a
-// loss has cost it regains over round trips. A lane for each so much of the way is in use at first;
-// how many pay is then measured, among those that are open.
-constexpr Duration kWayOfALane = std::chrono::milliseconds(5);
-constexpr uint32_t kLanesAtFirstMin = 2, kLanesAtFirstMax = 16;
+// loss has cost it regains over round trips. A lane for each so much of the way is in use at first,
+// as many as filled a way of 9 ms with buffers of a fifth of it (benchmarks/wan/europe.toml); how
+// many pay is then measured, among those that are open.
+constexpr Duration kWayOfALane = std::chrono::microseconds(1250);
+constexpr uint32_t kLanesAtFirstMin = 4, kLanesAtFirstMax = 16;
 
 // Two processes that read the same here are on one machine since its last start.
 uint64_t machine_id() {
