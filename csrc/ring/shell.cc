@@ -29,14 +29,6 @@ constexpr Duration kRetryMax = std::chrono::seconds(1);
 // do within a round trip, so the oldest goes first.
 constexpr size_t kStrangersMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
 
-// One flow with the buffers of a stock host carries a tenth of a long way, wherever it was
-// measured, and the more the shorter the way: what it may have under way is bounded, and what a
-// loss has cost it regains over round trips. A lane for each so much of the way is in use at first,
-// as many as filled a way of 9 ms with buffers of a fifth of it (benchmarks/wan/europe.toml); how
-// many pay is then measured, among those that are open.
-constexpr Duration kWayOfALane = std::chrono::microseconds(1250);
-constexpr uint32_t kLanesAtFirstMin = 4, kLanesAtFirstMax = 16;
-
 // Two processes that read the same here are on one machine since its last start.
 uint64_t machine_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -249,9 +241,7 @@ uint32_t Shell::Inside::lanes_open(Duration way) const {
 uint32_t Shell::Inside::lanes_at_first(PeerId peer, Duration way) const {
   if (options.lanes > 0) return options.lanes;
   const auto known = learnt.find(peer);
-  if (known != learnt.end()) return known->second;
-  const auto lanes = static_cast<uint32_t>(std::min<int64_t>(way / kWayOfALane, kLanesAtFirstMax));
-  return std::max(lanes, kLanesAtFirstMin);
+  return known != learnt.end() ? known->second : LaneChoice::at_first(way);
 }
 
 // A lane that has come up. Near ones all carry, as fast as they can, and are not counted.
