@@ -51,7 +51,7 @@ uint32_t used(const LaneChoice& choice, uint32_t lanes) {
 TEST(LaneChoice, BeginsWithTheMoreLanesTheLongerTheWay) {
   using std::chrono::milliseconds;
   EXPECT_EQ(LaneChoice::at_first(Duration{0}), 4u);
-  EXPECT_EQ(LaneChoice::at_first(milliseconds(10)), 8u);
+  EXPECT_EQ(LaneChoice::at_first(milliseconds(20)), 8u);
   EXPECT_EQ(LaneChoice::at_first(milliseconds(90)), 16u);
 }
 
