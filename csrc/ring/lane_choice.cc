@@ -10,13 +10,6 @@
 namespace pccl::ring {
 namespace {
 
-// One flow with the buffers of a stock host carries a tenth of a long way, wherever it was
-// measured, and the more the shorter the way: what it may have under way is bounded, and what a
-// loss has cost it regains over round trips. A lane for each so much of the way: of 9 ms four are
-// enough even where a connection has a sixth of it under way at most (benchmarks/wan/europe.toml),
-// and eight lose more than they bring where buffers are large (uplinks.py --hosts 8).
-constexpr Duration kWayOfALane = std::chrono::microseconds(2500);
-constexpr int64_t kAtFirstMin = 4, kAtFirstMax = 16;
 // A window is a few round trips: in two a connection finds its speed.
 constexpr uint32_t kWindowsToSettle = 2;
 constexpr uint32_t kWindowsToJudge = 2;
@@ -33,10 +26,6 @@ constexpr uint8_t kSlowWindows = 2;
 constexpr uint16_t kLeftOutFor = 64;
 
 }  // namespace
-
-uint32_t LaneChoice::at_first(Duration way) {
-  return static_cast<uint32_t>(std::clamp(way / kWayOfALane, kAtFirstMin, kAtFirstMax));
-}
 
 void LaneChoice::window(std::span<const uint64_t> rates, Signs signs) {
   PCCL_ASSERT(!rates.empty() && rates.size() <= protocol::kLanesMax);

@@ -12,15 +12,12 @@
 #include <span>
 #include <vector>
 
-#include "csrc/base/clock.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::ring {
 
 class LaneChoice {
  public:
-  // How many to begin with where nothing is known but the round trip.
-  static uint32_t at_first(Duration way);
   // In use: so many, as far as they are there; `fixed`: for good, but for those much slower.
   explicit LaneChoice(uint32_t first, bool fixed = false) : fixed_(fixed), wanted_(first) {}
 

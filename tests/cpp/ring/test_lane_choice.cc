@@ -48,13 +48,6 @@ uint32_t used(const LaneChoice& choice, uint32_t lanes) {
   return static_cast<uint32_t>(std::popcount(~choice.resting() & up));
 }
 
-TEST(LaneChoice, BeginsWithTheMoreLanesTheLongerTheWay) {
-  using std::chrono::milliseconds;
-  EXPECT_EQ(LaneChoice::at_first(Duration{0}), 4u);
-  EXPECT_EQ(LaneChoice::at_first(milliseconds(20)), 8u);
-  EXPECT_EQ(LaneChoice::at_first(milliseconds(90)), 16u);
-}
-
 TEST(LaneChoice, UsesMoreLanesWhileTheyPay) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 random(seed);
