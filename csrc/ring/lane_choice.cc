@@ -18,6 +18,8 @@ constexpr uint32_t kWindowsToCompare = 3;
 // they can.
 constexpr uint32_t kWindowsToRecover = 8;
 constexpr uint32_t kPatienceMax = 256;
+// Of fewer, each loss takes a good part of what they have under way.
+constexpr uint32_t kFewest = 4;
 // It may be the other direction that queues, and not for ever: more are tried all the same.
 constexpr uint32_t kQueuedForLong = 64;
 // Flows that share a path differ by a factor of two or so as a matter of course.
@@ -44,6 +46,15 @@ void LaneChoice::window(std::span<const uint64_t> rates, Signs signs) {
   } else if (trial_.instead_of > 0) {  // it was about other lanes
     take_back_trial(false);
   }
+  choose(up);
+}
+
+// It is not they that hold up the link: whether half of them carry as much needs no trial.
+void LaneChoice::idle_in_a_deep_queue(uint32_t up) {
+  const uint32_t used = std::min(wanted_, up);
+  if (fixed_ || trial_.instead_of > 0 || used <= kFewest) return;
+  wanted_ = std::max(used / 2, kFewest);
+  recent_.clear();
   choose(up);
 }
 
@@ -124,9 +135,9 @@ void LaneChoice::consider(uint64_t rate, uint32_t usable, Signs signs) {
     const uint64_t sum = std::accumulate(recent_.begin(), recent_.end(), uint64_t{0});
     const uint32_t further = free ? used : std::max(used / 4, 1u);
     begin(std::min(used + further, usable), sum / recent_.size());
-  } else if (signs.queued && fewer_.left == 0 && used > 1) {
+  } else if (signs.queued && fewer_.left == 0 && used > kFewest) {
     // Against the best of them, or the link would lose a lane whenever chance is kind to fewer.
-    begin(used - std::max(used / 4, 1u), *std::max_element(recent_.begin(), recent_.end()));
+    begin(std::max(used - used / 4, kFewest), *std::max_element(recent_.begin(), recent_.end()));
   }
 }
 

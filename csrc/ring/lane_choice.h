@@ -29,6 +29,9 @@ class LaneChoice {
   };
   // Bytes per second, of each lane that is up; of those that rest it does not matter.
   void window(std::span<const uint64_t> rates, Signs signs);
+  // In a few windows of time in a row, some lane in use had nothing to send now and then, and what
+  // the others sent stood in a deep queue. Half of them do.
+  void idle_in_a_deep_queue(uint32_t up);
   bool rests(uint32_t lane) const { return ((resting_ >> lane) & 1) != 0; }
   // A bit for each lane that rests. Never all that are up.
   protocol::LaneBits resting() const { return resting_; }

@@ -10,12 +10,18 @@ constexpr int kRoundTripsPerWindow = 4;
 constexpr Duration kWindowMin = std::chrono::milliseconds(100);
 // By so much a round trip varies even where nothing queues: hosts are busy, and acknowledge late.
 constexpr Duration kJitter = std::chrono::milliseconds(5);
+// In a row, in which a lane was idle: one may be the end of a call.
+constexpr int kIdleWindows = 3;
+// What stands in a queue for so many times the way: with half of it the way is full as well.
+constexpr int kDeep = 2;
 constexpr uint64_t kSegmentsPerLoss = 1000;
 
 }  // namespace
 
 LinkTraffic::LinkTraffic(Duration way, uint32_t lanes, bool fixed)
-    : way_(way), choice_(lanes, fixed) {}
+    : way_(way),
+      window_length_(std::max(kRoundTripsPerWindow * way, kWindowMin)),
+      choice_(lanes, fixed) {}
 
 void LinkTraffic::add(Carrier& lane) {
   lanes_.push_back(&lane);
@@ -32,10 +38,10 @@ bool LinkTraffic::chunk_sent(const Carrier& lane, Instant now) {
   if (!used(lane)) return false;
   if (lane.idle()) {
     window_.reset();
-    return false;
+    return lane_idle(now);
   }
   if (!window_) window_ = look(now, true);
-  if (now - window_->at < std::max(kRoundTripsPerWindow * way_, kWindowMin)) return false;
+  if (now - window_->at < window_length_) return false;
   const Look before = *std::exchange(window_, std::nullopt);
   const bool all_busy = std::none_of(lanes_.begin(), lanes_.end(), [this](const Carrier* one) {
     return used(*one) && one->idle();
@@ -44,6 +50,18 @@ bool LinkTraffic::chunk_sent(const Carrier& lane, Instant now) {
   window_ = look(now, false);
   if (before.finding_speed) return false;
   window_over(before, *window_);
+  idle_windows_ = 0;
+  return true;
+}
+
+bool LinkTraffic::lane_idle(Instant now) {
+  if (now - idle_at_ < window_length_) return false;
+  idle_windows_ = now - idle_at_ < 2 * window_length_ ? idle_windows_ + 1 : 0;
+  idle_at_ = now;
+  if (idle_windows_ < kIdleWindows) return false;
+  idle_windows_ = 0;
+  if (queue(look(now, false)) > kDeep * std::max(way_, kJitter))
+    choice_.idle_in_a_deep_queue(static_cast<uint32_t>(lanes_.size()));
   return true;
 }
 
@@ -62,7 +80,9 @@ void LinkTraffic::window_over(const Look& before, const Look& after) {
     const auto segments = static_cast<double>(is.segments_arrived - was.segments_arrived);
     rates.push_back(static_cast<uint64_t>(segments * is.segment_bytes / seconds));
   }
-  choice_.window(rates, {queues(after), loses(before, after)});
+  const LaneChoice::Signs signs{.queued = queue(after) > std::max(way_ / 8, kJitter),
+                                .lossy = loses(before, after)};
+  choice_.window(rates, signs);
 }
 
 // More than a long way loses as a matter of course.
@@ -75,10 +95,10 @@ bool LinkTraffic::loses(const Look& before, const Look& after) {
   return uint64_t{again} * kSegmentsPerLoss > sent;
 }
 
-// Whether lanes in use take longer than they could, most of them; on which of the two ways it does
-// not say. The greatest of the least round trips counts: a system that paces a connection's first
-// window dates what follows too late, and believes in half of the way.
-bool LinkTraffic::queues(const Look& look) const {
+// By how much lanes in use take longer than they could, half of them; on which of the two ways it
+// does not say. The greatest of the least round trips counts: a system that paces a connection's
+// first window dates what follows too late, and believes in half of the way.
+Duration LinkTraffic::queue(const Look& look) const {
   std::vector<Duration> ways;
   Duration least{0};
   for (size_t index = 0; index < lanes_.size(); ++index) {
@@ -87,7 +107,7 @@ bool LinkTraffic::queues(const Look& look) const {
     least = std::max(least, look.paths[index].least);
   }
   std::sort(ways.begin(), ways.end());
-  return ways[ways.size() / 2] > least + std::max(least / 8, kJitter);
+  return ways[ways.size() / 2] - least;
 }
 
 }  // namespace pccl::ring

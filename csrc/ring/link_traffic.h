@@ -44,15 +44,19 @@ class LinkTraffic {
   };
 
   bool used(const Carrier& lane) const;
+  bool lane_idle(Instant now);
   Look look(Instant now, bool finding_speed) const;
   void window_over(const Look& before, const Look& after);
-  bool queues(const Look& look) const;
+  Duration queue(const Look& look) const;
   static bool loses(const Look& before, const Look& after);
 
   const Duration way_;
+  const Duration window_length_;
   LaneChoice choice_;
   std::vector<Carrier*> lanes_;
   std::optional<Look> window_;  // since then all lanes in use have always had something to send
+  Instant idle_at_;             // a lane in use, as last counted
+  int idle_windows_ = 0;        // in a row
 };
 
 }  // namespace pccl::ring

@@ -121,8 +121,20 @@ TEST(LaneChoice, UsesFewerLanesWhereFewerDo) {
     uint64_t sum = 0;
     for (int window = 0; window < 400; ++window) sum += clean.carry(choice, random);
     EXPECT_LE(choice.wanted(), 8u) << "seed " << seed;
-    EXPECT_GE(choice.wanted(), 2u) << "seed " << seed;
+    EXPECT_GE(choice.wanted(), 4u) << "seed " << seed;
     EXPECT_GT(sum / 400, 940 * kMegabit) << "trying costs next to nothing";
+  }
+}
+
+// A link with lanes that have nothing to send is not what holds up the ring.
+TEST(LaneChoice, HalvesThemInADeepQueueWhereSomeAreIdle) {
+  LaneChoice choice(16), fixed(16, true), one(1);
+  for (LaneChoice* each : {&choice, &fixed, &one}) each->set_up(16);
+  for (const uint32_t expected : {8u, 4u, 4u}) {
+    for (LaneChoice* each : {&choice, &fixed, &one}) each->idle_in_a_deep_queue(16);
+    EXPECT_EQ(used(choice, 16), expected);
+    EXPECT_EQ(used(fixed, 16), 16u);
+    EXPECT_EQ(used(one, 16), 1u);
   }
 }
 

@@ -111,5 +111,34 @@ TEST(LinkTraffic, UsesNoMoreWhereSomethingQueues) {
   EXPECT_LE(link.used(), 4);
 }
 
+// Lanes of a link that is not held up are idle now and then: no window counts, a deep queue does.
+struct Idleness {
+  const char* name;
+  int way;    // in a queue; times the ocean's
+  int pause;  // before lanes have something to send again; likewise
+  int used;   // after six times
+};
+
+class LinkTrafficWithIdleLanes : public testing::TestWithParam<Idleness> {};
+
+TEST_P(LinkTrafficWithIdleLanes, HalvesThemInADeepQueue) {
+  Link link(16, 16);
+  for (FakeLane& lane : link.lanes) lane.smoothed = GetParam().way * kOcean;
+  for (int pause = 0; pause < 6; ++pause) {
+    link.carry(2 * kOcean);
+    link.lanes[0].is_idle = true;
+    link.traffic.chunk_sent(link.lanes[0], link.now);
+    link.lanes[0].is_idle = false;
+    link.now = link.now + GetParam().pause * kOcean;
+  }
+  EXPECT_EQ(link.used(), GetParam().used);
+}
+
+INSTANTIATE_TEST_SUITE_P(, LinkTrafficWithIdleLanes,
+                         testing::Values(Idleness{"NowAndThen", 4, 2, 8},
+                                         Idleness{"AtTheEndOfCalls", 4, 20, 16},
+                                         Idleness{"WithoutADeepQueue", 2, 2, 16}),
+                         [](const auto& one) { return one.param.name; });
+
 }  // namespace
 }  // namespace pccl::ring
