@@ -51,8 +51,10 @@ void LaneChoice::window(std::span<const uint64_t> rates, Signs signs) {
 
 // It is not they that hold up the link: whether half of them carry as much needs no trial.
 void LaneChoice::idle_in_a_deep_queue(uint32_t up) {
+  if (fixed_) return;
+  if (trial_.instead_of > 0) take_back_trial(false);  // no window would ever judge it
   const uint32_t used = std::min(wanted_, up);
-  if (fixed_ || trial_.instead_of > 0 || used <= kFewest) return;
+  if (used <= kFewest) return choose(up);
   wanted_ = std::max(used / 2, kFewest);
   recent_.clear();
   choose(up);

@@ -60,7 +60,8 @@ bool LinkTraffic::lane_idle(Instant now) {
   idle_at_ = now;
   if (idle_windows_ < kIdleWindows) return false;
   idle_windows_ = 0;
-  if (queue(look(now, false)) > kDeep * std::max(way_, kJitter))
+  const Look is = look(now, false);
+  if (queue(is) > kDeep * std::max(way_, kJitter) && can_grow(is))
     choice_.idle_in_a_deep_queue(static_cast<uint32_t>(lanes_.size()));
   return true;
 }
@@ -93,6 +94,16 @@ bool LinkTraffic::loses(const Look& before, const Look& after) {
     again += after.paths[index].segments_again - before.paths[index].segments_again;
   }
   return uint64_t{again} * kSegmentsPerLoss > sent;
+}
+
+// Whether their buffers let them have twice as much under way.
+bool LinkTraffic::can_grow(const Look& look) const {
+  int balance = 0;
+  for (size_t index = 0; index < lanes_.size(); ++index) {
+    const PathInfo& path = look.paths[index];
+    if (used(*lanes_[index])) balance += 2 * path.window <= path.buffers ? 1 : -1;
+  }
+  return balance > 0;
 }
 
 // By how much lanes in use take longer than they could, half of them; on which of the two ways it

@@ -48,6 +48,7 @@ class LinkTraffic {
   Look look(Instant now, bool finding_speed) const;
   void window_over(const Look& before, const Look& after);
   Duration queue(const Look& look) const;
+  bool can_grow(const Look& look) const;  // lanes in use, most of them
   static bool loses(const Look& before, const Look& after);
 
   const Duration way_;

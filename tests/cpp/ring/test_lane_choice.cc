@@ -138,6 +138,19 @@ TEST(LaneChoice, HalvesThemInADeepQueueWhereSomeAreIdle) {
   }
 }
 
+// No window would ever judge it.
+TEST(LaneChoice, EndsATrialWhereSomeAreIdleInADeepQueue) {
+  const std::vector<uint64_t> rates(32, 10 * kMegabit);
+  for (const uint32_t first : {8u, 4u}) {
+    LaneChoice choice(first);
+    choice.window(rates, {});
+    EXPECT_EQ(used(choice, 32), 2 * first);
+    choice.idle_in_a_deep_queue(32);
+    EXPECT_EQ(used(choice, 32), 4u);
+    EXPECT_EQ(choice.wanted(), 4u);
+  }
+}
+
 TEST(LaneChoice, LeavesOutALaneThatIsMuchSlower) {
   std::mt19937_64 random(1);
   LaneChoice choice(8);

@@ -21,7 +21,9 @@ struct FakeLane : Carrier {
             .segments = static_cast<uint32_t>(sent >> 10),
             .segments_again = lost,
             .segments_arrived = arrived,
-            .segment_bytes = 1024};
+            .segment_bytes = 1024,
+            .window = window,
+            .buffers = 1 << 20};
   }
 
   bool is_idle = false;
@@ -30,6 +32,7 @@ struct FakeLane : Carrier {
   uint32_t arrived = UINT32_MAX - 5000;  // wraps around before long
   Duration smoothed = kOcean;
   uint32_t lost = 0;
+  uint64_t window = 256 << 10;
 };
 
 struct Link {
@@ -117,13 +120,17 @@ struct Idleness {
   int way;    // in a queue; times the ocean's
   int pause;  // before lanes have something to send again; likewise
   int used;   // after six times
+  uint64_t window = 256 << 10;
 };
 
 class LinkTrafficWithIdleLanes : public testing::TestWithParam<Idleness> {};
 
 TEST_P(LinkTrafficWithIdleLanes, HalvesThemInADeepQueue) {
   Link link(16, 16);
-  for (FakeLane& lane : link.lanes) lane.smoothed = GetParam().way * kOcean;
+  for (FakeLane& lane : link.lanes) {
+    lane.smoothed = GetParam().way * kOcean;
+    lane.window = GetParam().window;
+  }
   for (int pause = 0; pause < 6; ++pause) {
     link.carry(2 * kOcean);
     link.lanes[0].is_idle = true;
@@ -134,11 +141,12 @@ TEST_P(LinkTrafficWithIdleLanes, HalvesThemInADeepQueue) {
   EXPECT_EQ(link.used(), GetParam().used);
 }
 
-INSTANTIATE_TEST_SUITE_P(, LinkTrafficWithIdleLanes,
-                         testing::Values(Idleness{"NowAndThen", 4, 2, 8},
-                                         Idleness{"AtTheEndOfCalls", 4, 20, 16},
-                                         Idleness{"WithoutADeepQueue", 2, 2, 16}),
-                         [](const auto& one) { return one.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    , LinkTrafficWithIdleLanes,
+    testing::Values(Idleness{"NowAndThen", 4, 2, 8}, Idleness{"AtTheEndOfCalls", 4, 20, 16},
+                    Idleness{"WithoutADeepQueue", 2, 2, 16},
+                    Idleness{"WithBuffersTooSmallForMore", 4, 2, 16, 768 << 10}),
+    [](const auto& one) { return one.param.name; });
 
 }  // namespace
 }  // namespace pccl::ring
