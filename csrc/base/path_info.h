@@ -15,7 +15,6 @@ struct PathInfo {
   uint32_t segments = 0, segments_again = 0, segments_arrived = 0;
   uint32_t segment_bytes = 0;  // of a full one
   uint64_t window = 0;         // bytes that congestion control lets be under way
-  uint64_t buffers = 0;        // bytes that the buffers of both ends let be
 };
 
 }  // namespace pccl

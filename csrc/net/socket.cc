@@ -73,17 +73,24 @@ PathInfo Socket::path() const {
   socklen_t length = sizeof info;
   if (getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
   const bool measured = info.tcpi_min_rtt != UINT32_MAX;
-  int send_buffer = 0;
-  socklen_t size = sizeof send_buffer;
-  getsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &send_buffer, &size);
   return {.smoothed = std::chrono::microseconds(info.tcpi_rtt),
           .least = std::chrono::microseconds(measured ? info.tcpi_min_rtt : 0),
           .segments = info.tcpi_data_segs_out,
           .segments_again = info.tcpi_total_retrans,
           .segments_arrived = info.tcpi_delivered,
           .segment_bytes = info.tcpi_snd_mss,
-          .window = uint64_t{info.tcpi_snd_cwnd} * info.tcpi_snd_mss,
-          .buffers = std::min<uint64_t>(send_buffer, info.tcpi_snd_wnd)};
+          .window = uint64_t{info.tcpi_snd_cwnd} * info.tcpi_snd_mss};
+}
+
+uint64_t Socket::buffers() const {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  int send_buffer = 0;
+  socklen_t size = sizeof send_buffer;
+  if (getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
+      getsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &send_buffer, &size) != 0)
+    return 0;
+  return std::min<uint64_t>(send_buffer, info.tcpi_snd_wnd);
 }
 
 // Any limit makes the system pace at its own estimate.

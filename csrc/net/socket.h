@@ -43,6 +43,8 @@ class Socket {
   std::string local_host() const;  // numeric address of this end
   bool is_loopback() const;        // the other end is this machine's loopback
   PathInfo path() const;
+  // Bytes that the buffers of both ends let be under way, now; 0: not known.
+  uint64_t buffers() const;
   // On a long way: sends at the pace at which the other end can take it instead of in clumps, which
   // delay the acknowledgements of what comes back, and takes little more than fits. On a near one:
   // if `congestion`, none that paces, which costs half of what loopback carries.

@@ -100,8 +100,8 @@ bool LinkTraffic::loses(const Look& before, const Look& after) {
 bool LinkTraffic::can_grow(const Look& look) const {
   int balance = 0;
   for (size_t index = 0; index < lanes_.size(); ++index) {
-    const PathInfo& path = look.paths[index];
-    if (used(*lanes_[index])) balance += 2 * path.window <= path.buffers ? 1 : -1;
+    const Carrier& lane = *lanes_[index];
+    if (used(lane)) balance += 2 * look.paths[index].window <= lane.buffers() ? 1 : -1;
   }
   return balance > 0;
 }

@@ -19,6 +19,7 @@ class Carrier {
   virtual ~Carrier() = default;
   virtual bool idle() const = 0;  // sends no chunk
   virtual PathInfo path() const = 0;
+  virtual uint64_t buffers() const = 0;  // as Socket
 };
 
 class LinkTraffic {

@@ -126,6 +126,7 @@ bool ShellLink::tick() {
 }
 
 PathInfo ShellLink::path() const { return lane_ == nullptr ? PathInfo{} : lane_->socket().path(); }
+uint64_t ShellLink::buffers() const { return lane_ == nullptr ? 0 : lane_->socket().buffers(); }
 
 void ShellLink::suit(net::Way way, const std::string& congestion) {
   if (lane_ == nullptr) return;

@@ -77,6 +77,7 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
   // Carrier. Zeros if it is closed.
   bool idle() const override { return lane_ == nullptr || lane_->idle(); }
   PathInfo path() const override;
+  uint64_t buffers() const override;
 
   // FrameSink
   void on_frame(const net::FrameHeader& header) override;

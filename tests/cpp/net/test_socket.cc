@@ -40,8 +40,8 @@ TEST(Socket, KnowsHowFarTheOtherEndIsAndSuitsItself) {
   EXPECT_LT(socket.path().smoothed, std::chrono::seconds(1));
   EXPECT_GE(socket.path().window, 1000u);
   EXPECT_EQ(Socket().path().window, 0u);
-  EXPECT_GE(socket.path().buffers, 4096u);
-  EXPECT_EQ(Socket().path().buffers, 0u);
+  EXPECT_GE(socket.buffers(), 4096u);
+  EXPECT_EQ(Socket().buffers(), 0u);
   EXPECT_EQ(Socket().path().least, Duration::zero());
   EXPECT_EQ(socket.path().segments, 0u);
   const uint32_t arrived = socket.path().segments_arrived;

@@ -22,9 +22,9 @@ struct FakeLane : Carrier {
             .segments_again = lost,
             .segments_arrived = arrived,
             .segment_bytes = 1024,
-            .window = window,
-            .buffers = 1 << 20};
+            .window = window};
   }
+  uint64_t buffers() const override { return 1 << 20; }
 
   bool is_idle = false;
   bool is_carrying = true;  // else all that it sends stands in the system
