@@ -15,7 +15,7 @@
 
 namespace pccl::protocol {
 
-inline constexpr uint16_t kVersion = 5;
+inline constexpr uint16_t kVersion = 6;
 inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endian bytes
 
 // What a group does with operations in flight when it loses a member: they fail until the

@@ -23,9 +23,10 @@ Progress::Progress(const Schedule& schedule)
 
 std::optional<Progress::Next> Progress::next_source() const {
   if (source_ >= sources_.end) return std::nullopt;
-  const uint64_t step = schedule_.place(source_).step;
-  if (in_step_ && !received_until_.at_end && step > received_until_.step) return std::nullopt;
-  return Next{step, source_};
+  const bool in_time =
+      received_until_.at_end || schedule_.place(source_).step <= received_until_.step;
+  if (in_step_ && !in_time) return std::nullopt;
+  return Next{schedule_.order(source_), source_};
 }
 
 std::optional<Progress::Next> Progress::next() const {
@@ -36,7 +37,7 @@ std::optional<Progress::Next> Progress::next() const {
 
 bool Progress::can_send(uint64_t steps) const {
   const std::optional<Next> first = next();
-  return first && first->step < steps;
+  return first && schedule_.place(first->id).step < steps;
 }
 
 uint64_t Progress::take() {
@@ -65,7 +66,7 @@ void Progress::arrived(uint64_t id) {
   advance(received_until_, kHere);
   const auto unlocked = schedule_.unlocked_by(id);
   if (!unlocked) return;
-  unlocked_.push_back({schedule_.place(*unlocked).step, *unlocked});
+  unlocked_.push_back({schedule_.order(*unlocked), *unlocked});
   std::push_heap(unlocked_.begin(), unlocked_.end(), std::greater<>());
 }
 

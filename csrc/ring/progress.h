@@ -43,12 +43,9 @@ class Progress {
  private:
   static constexpr uint8_t kComing = 1, kHere = 2, kSent = 4;
   struct Next {
-    uint64_t step = 0;
+    uint64_t order = 0;  // in the schedule
     uint64_t id = 0;
-    // Of one step the earlier round goes first: it belongs to the later slice.
-    friend bool operator>(const Next& a, const Next& b) {
-      return a.step != b.step ? a.step > b.step : a.id < b.id;
-    }
+    friend bool operator>(const Next& a, const Next& b) { return a.order > b.order; }
   };
   // The first in the order of the schedule of what may be sent, however little credit there is.
   std::optional<Next> next() const;

@@ -32,7 +32,7 @@ static_assert(kChunkBytesPair <= protocol::kChunkBytesMax &&
               kChunkBytesMany <= protocol::kChunkBytesMax);
 
 // Far away, as many steps may be under way as this much scratch holds; more would only wait.
-constexpr uint64_t kScratchBytesFar = 16u << 20;
+constexpr uint64_t kScratchBytesFar = 32u << 20;
 constexpr uint64_t kDepthMax = 256;
 // Of a mutual all-reduce that is not restored: one direction may be so far ahead of the other.
 constexpr uint64_t kAheadBytes = 32u << 20;
@@ -157,6 +157,13 @@ void Schedule::advance(Cursor& cursor) const {
 uint64_t Schedule::id(const Cursor& cursor) const {
   PCCL_DCHECK(!cursor.at_end);
   return (cursor.step - cursor.position) * rounds_ + cursor.position;
+}
+
+// In one step the earlier round goes first: it belongs to the later slice.
+uint64_t Schedule::order(uint64_t id) const {
+  const uint64_t slice = id / rounds_, round = id % rounds_;
+  const bool all_at_once = depth_ >= step_count();
+  return all_at_once ? round * slices_ + slice : (slice + round) * rounds_ + round;
 }
 
 Schedule::Cursor Schedule::place(uint64_t id) const {

@@ -13,6 +13,11 @@
 //                   s0q1   s1q1   s1q2   s1q3
 //                          s0q2   s0q3
 //
+// That order keeps little under way at a time. Of a small tensor whose members are far from each
+// other all may be under way at once; then the rounds go one after another. A lane carries what is
+// most behind first: each chunk makes all rounds, and the last to have made them ends the
+// operation.
+//
 // Round q sends block (rank - q), receives block (rank - 1 - q), modulo N. All-gather is the second
 // half alone (round q sends block rank - q). Broadcast goes around the ring from the root, a
 // transfer (send/recv, shared state) from its source to its destination: one round, blocks one
@@ -92,8 +97,9 @@ class Schedule {
   bool sends() const;
   bool receives() const;
 
-  // Units in the order in which they should travel: where lanes are many, they arrive in another.
-  // A cursor is at a unit or at the end.
+  // The least of what may be sent goes first. Where lanes are many, units arrive in another order.
+  uint64_t order(uint64_t id) const;
+  // Units step by step, as credit counts them. A cursor is at a unit or at the end.
   struct Cursor {
     uint64_t step = 0;
     uint32_t position = 0;

@@ -40,7 +40,7 @@ TEST_F(IntroductionTest, AnotherVersionIsToldBoth) {
   EXPECT_EQ(reject.code, Code::kProtocol);
   EXPECT_EQ(reject.text,
             "version mismatch: this peer (pccl 0.1) speaks version 9 of the pccl protocol, the "
-            "master version 5: install the same pccl on both sides");
+            "master version 6: install the same pccl on both sides");
 }
 
 TEST_F(IntroductionTest, WhatDiffersIsShownWithBothValues) {

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -467,7 +468,7 @@ TEST(Schedule, FarAwayChunksOfSmallTensorsLeaveAtOnce) {
   EXPECT_EQ(Schedule(shape).chunk_bytes(), 256u << 10);
 }
 
-// 16 MiB under way on a way of 100 ms are more than 1 Gbit/s.
+// 32 MiB under way on a way of 200 ms are more than 1 Gbit/s.
 TEST(Schedule, FarAwayChunksAreSmallAndMoreAreUnderWay) {
   Shape shape{.world = 2, .element_bytes = 4, .count = 1 << 30, .block_bytes = {}, .far = true};
   EXPECT_EQ(Schedule(shape).chunk_bytes(), 64u << 10);
@@ -481,6 +482,38 @@ TEST(Schedule, FarAwayChunksAreSmallAndMoreAreUnderWay) {
     EXPECT_GE(scratch, 12u << 20) << world;
     EXPECT_EQ(schedule.credit({}, {}), schedule.depth());
   }
+}
+
+std::vector<uint64_t> in_order(const Schedule& schedule) {
+  std::vector<uint64_t> ids(schedule.unit_count());
+  std::iota(ids.begin(), ids.end(), uint64_t{0});
+  std::sort(ids.begin(), ids.end(), [&schedule](uint64_t one, uint64_t other) {
+    return schedule.order(one) < schedule.order(other);
+  });
+  return ids;
+}
+
+// Unit 4s + q is round q of slice s.
+TEST(Schedule, RoundsGoOneAfterAnotherWhereAllMayBeUnderWayAtOnce) {
+  Shape shape{.rank = 1,
+              .world = 3,
+              .element_bytes = 1,
+              .count = 9 * (64 << 10),
+              .block_bytes = {},
+              .far = true};
+  const Schedule far(shape);
+  ASSERT_GE(far.depth(), far.step_count());
+  std::vector<uint64_t> rounds;
+  for (uint64_t round = 0; round < 4; ++round) {
+    for (uint64_t id = round; id < far.unit_count(); id += 4) rounds.push_back(id);
+  }
+  EXPECT_EQ(in_order(far), rounds);
+  shape.count = 1 << 30;
+  const Schedule large(shape);
+  ASSERT_LT(large.depth(), large.step_count());
+  const std::vector<uint64_t> steps = in_order(large);
+  EXPECT_EQ(std::vector(steps.begin(), steps.begin() + 6),
+            (std::vector<uint64_t>{0, 4, 1, 8, 5, 2}));
 }
 
 TEST(Schedule, FindsUnitsByTheirMarksAndNothingElse) {
