@@ -53,7 +53,7 @@ def wait_for_start() -> float:
     """
     print(PREPARED, flush=True)
     early = float(sys.stdin.readline()) - time.monotonic()
-    time.sleep(max(0.0, early))  # to an instant that was agreed on: no guess at what others need
+    time.sleep(max(0.0, early))  # the barrier itself: the parent named this instant to all
     return max(0.0, -early)
 
 

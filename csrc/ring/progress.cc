@@ -23,9 +23,8 @@ Progress::Progress(const Schedule& schedule)
 
 std::optional<Progress::Next> Progress::next_source() const {
   if (source_ >= sources_.end) return std::nullopt;
-  const bool in_time =
-      received_until_.at_end || schedule_.place(source_).step <= received_until_.step;
-  if (in_step_ && !in_time) return std::nullopt;
+  if (in_step_ && !received_until_.at_end && schedule_.place(source_).step > received_until_.step)
+    return std::nullopt;
   return Next{schedule_.order(source_), source_};
 }
 

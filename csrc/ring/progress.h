@@ -20,9 +20,11 @@ class Progress {
   // come. No step is far ahead of another then: what is sent is received, reduced and sent on while
   // it is in the cache, which is what counts where the way takes no time.
   void go_in_step() { in_step_ = true; }
-  // Whether there is a unit whose data is here, of one of the first `steps` steps.
+  // Whether the first unit, in the order of the schedule, of those whose data is here is of one of
+  // the first `steps` steps. Where rounds go one after another a later one may be and wait; but
+  // then credit is for all steps, and fewer are those of a head start.
   bool can_send(uint64_t steps) const;
-  // That unit, the first in the order of the schedule: it is on its way. REQUIRES: can_send().
+  // That unit: it is on its way. REQUIRES: can_send().
   uint64_t take();
   // How many have not been taken.
   uint64_t units_left() const { return units_.size() - taken_; }

@@ -51,6 +51,23 @@ TEST(Progress, InStepItSendsNothingThatIsAheadOfWhatHasCome) {
   EXPECT_EQ(take_all(progress, 9), (Ids{8, 2}));
 }
 
+TEST(Progress, WhereRoundsGoOneAfterAnotherTheNextOneWaitsForCreditOfAll) {
+  const Schedule far({.rank = 1,
+                      .world = 3,
+                      .element_bytes = 1,
+                      .count = 9 * (64 << 10),
+                      .block_bytes = {},
+                      .far = true});
+  Progress progress(far);
+  arrive(progress, 0);
+  EXPECT_EQ(take_all(progress, 2), (Ids{0, far.sources().stride})) << "a head start";
+  const uint64_t credit = far.credit({}, {});
+  ASSERT_GE(credit, far.step_count());
+  const Ids rest = take_all(progress, credit);
+  ASSERT_EQ(rest.size(), far.unit_count() / 4 - 1);
+  EXPECT_EQ(rest.back(), 1u) << "the second round of what came";
+}
+
 TEST(Progress, WhatArrivesIsSentOnInTheOrderOfTheSchedule) {
   Progress progress(kRing);
   for (const uint64_t id : {9, 4, 1, 0, 3}) arrive(progress, id);
