@@ -36,7 +36,7 @@ from typing import Any
 
 import records
 from paths import LOOPBACK, loopback_aggregate, ping
-from processes import Master, ask_together, end, read_line, wait_for_start
+from processes import Master, ask_together, cpu_seconds, end, read_line, wait_for_start
 
 HERE = Path(__file__).resolve().parent
 GB = 1e9
@@ -239,10 +239,7 @@ class World:
             raise
 
     def _master_cpu(self) -> float:
-        if self.master is None:
-            return 0.0
-        fields = Path(f"/proc/{self.master.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return 0.0 if self.master is None else cpu_seconds(self.master.pid)
 
     def all_reduce(self, case: Case) -> tuple[float, float]:
         """Returns wall seconds of a loop and CPU seconds per GB."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -55,6 +56,12 @@ def wait_for_start() -> float:
     early = float(sys.stdin.readline()) - time.monotonic()
     time.sleep(max(0.0, early))  # the barrier itself: the parent named this instant to all
     return max(0.0, -early)
+
+
+def cpu_seconds(process: int) -> float:
+    """Return what all its threads have taken so far, user and system (man 5 proc_pid_stat)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def end(processes: Sequence[subprocess.Popen[str]], master: Master | None) -> None:

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python")
 
 import paths
 from network import Namespace
+from processes import cpu_seconds
 
 HERE = Path(__file__).resolve().parent
 SUBNET = "10.88.0"
@@ -196,6 +198,21 @@ class Lab:
         for host in self.hosts:
             host.inside.close()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def load(self, cpu_before: float, seconds: float) -> float:
+        """Return the share of a core that each thread of the emulator has taken.
+
+        Args:
+            cpu_before: cpu() so many seconds ago.
+            seconds: of wall time.
+        """
+        threads = min(os.cpu_count() or 1, len(self.hosts))  # as carry_all() of emulator.cc
+        return (self.cpu() - cpu_before) / seconds / threads
+
+    def cpu(self) -> float:
+        """Return the CPU seconds that the emulator has taken so far."""
+        assert self._emulator is not None
+        return cpu_seconds(self._emulator.pid)
 
     def places(self) -> list[list[str]]:
         """Return what comes before a command that runs on each host."""

@@ -58,8 +58,8 @@ def measure(hosts: int, mbit: float, mib: int, rounds: int) -> Row:
 
 
 HEAD = (
-    "| uplinks | pccl (min-max) | at that rate | for the distance | ÷ limit | goal |\n|"
-    + "---|" * 6
+    "| uplinks | pccl (min-max) | at that rate | for the distance | ÷ limit | goal | emulator |\n|"
+    + "---|" * 7
 )
 
 
@@ -67,8 +67,9 @@ def line(row: Row) -> str:
     """Return a row as one line of a table in Markdown."""
     wall = row.wall["pccl"]
     ratio = statistics.median(wall) / row.limit
+    load = f"{row.emulator_load:.2f} of a core"
     cells = [row.scenario, records.spread(wall), f"{row.by_rate:.2f} s", f"{row.by_hops:.2f} s"]
-    return "| " + " | ".join([*cells, f"{ratio:.2f}", f"{GOAL:g}"]) + " |"
+    return "| " + " | ".join([*cells, f"{ratio:.2f}", f"{GOAL:g}", load]) + " |"
 
 
 def main() -> None:

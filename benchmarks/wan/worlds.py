@@ -17,6 +17,7 @@ import argparse
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +44,7 @@ class Row:
         by_hops: seconds that the hops take.
         wall: seconds of each counted call, by the contender's name.
         cpu: seconds per GB of each.
+        load: the emulator's in each counted call of pccl.
         emulator: what it saw.
         sound: whether the figures may be used.
     """
@@ -54,6 +56,7 @@ class Row:
     by_hops: float
     wall: dict[str, list[float]] = field(default_factory=dict)
     cpu: dict[str, list[float]] = field(default_factory=dict)
+    load: list[float] = field(default_factory=list)
     emulator: str = ""
     sound: bool = False
 
@@ -61,6 +64,11 @@ class Row:
     def limit(self) -> float:
         """Seconds: the bytes, and the hops of one of them."""
         return self.by_rate + self.by_hops
+
+    @property
+    def emulator_load(self) -> float:
+        """The share of a core that each thread of it took in calls of pccl: the median."""
+        return statistics.median(self.load)
 
 
 def limit(lab: Lab, tensor_bytes: int, ways: int | None = None) -> tuple[float, float]:
@@ -106,6 +114,7 @@ def take_turns(lab: Lab, row: Row, names: Sequence[str], rounds: int, rival_roun
             case = Case(name="", tensor_bytes=row.bytes, goals={})
             for round_number in range(-1, rounds):
                 for name in names if round_number < rival_rounds else ("pccl",):
+                    emulator_before, start = lab.cpu(), time.monotonic()
                     if name in worlds:
                         seconds, cpu = worlds[name].all_reduce(case)
                     elif round_number >= 0:
@@ -113,6 +122,8 @@ def take_turns(lab: Lab, row: Row, names: Sequence[str], rounds: int, rival_roun
                     if round_number >= 0:
                         row.wall.setdefault(name, []).append(seconds)
                         row.cpu.setdefault(name, []).append(cpu)
+                        if name == "pccl":
+                            row.load.append(lab.load(emulator_before, time.monotonic() - start))
                         print(f"{name}: {seconds:.2f} s", flush=True)
         finally:
             for world in worlds.values():
@@ -127,7 +138,7 @@ def show(row: Row) -> None:
             f"{name}: {middle:.2f} s ({min(seen):.2f}-{max(seen):.2f}), "
             f"{row.limit / middle:.2f} of the limit"
         )
-    print(row.emulator, flush=True)
+    print(f"{row.emulator}; in calls {row.emulator_load:.2f} of a core", flush=True)
 
 
 def measure(scenario: Path, names: Sequence[str], rounds: int, rival_rounds: int) -> Row:

@@ -15,6 +15,9 @@ struct PathInfo {
   uint32_t segments = 0, segments_again = 0, segments_arrived = 0;
   uint32_t segment_bytes = 0;  // of a full one
   uint64_t window = 0;         // bytes that congestion control lets be under way
+  // Since it opened, while anything waited to arrive; of that, while its send buffer was full and
+  // all in it under way: it is the buffer that holds it up.
+  Duration busy{0}, held{0};
 };
 
 }  // namespace pccl

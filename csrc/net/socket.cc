@@ -79,7 +79,9 @@ PathInfo Socket::path() const {
           .segments_again = info.tcpi_total_retrans,
           .segments_arrived = info.tcpi_delivered,
           .segment_bytes = info.tcpi_snd_mss,
-          .window = uint64_t{info.tcpi_snd_cwnd} * info.tcpi_snd_mss};
+          .window = uint64_t{info.tcpi_snd_cwnd} * info.tcpi_snd_mss,
+          .busy = std::chrono::microseconds(info.tcpi_busy_time),
+          .held = std::chrono::microseconds(info.tcpi_sndbuf_limited)};
 }
 
 uint64_t Socket::buffers() const {

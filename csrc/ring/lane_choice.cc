@@ -60,6 +60,17 @@ void LaneChoice::idle_in_a_deep_queue(uint32_t up) {
   choose(up);
 }
 
+// That further ones carry as much as they do is known, and needs no trial.
+bool LaneChoice::held_by_buffers(uint32_t up) {
+  if (fixed_ || wanted_ >= up) return false;
+  if (trial_.instead_of > wanted_) take_back_trial(false);
+  trial_ = {};  // one of more has shown what it was for
+  wanted_ = std::min(2 * wanted_, up);
+  recent_.clear();
+  choose(up);
+  return true;
+}
+
 bool LaneChoice::settled(uint32_t lane) const { return used_for_[lane] >= kWindowsToSettle; }
 
 void LaneChoice::leave_out_slow(std::span<const uint64_t> rates) {

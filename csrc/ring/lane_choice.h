@@ -32,6 +32,9 @@ class LaneChoice {
   // In a few windows of time in a row, some lane in use had nothing to send now and then, and what
   // the others sent stood in a deep queue. Half of them do.
   void idle_in_a_deep_queue(uint32_t up);
+  // It is their buffers that hold up the lanes in use, and next to nothing stands in a queue. Twice
+  // as many do; false if there are no more.
+  bool held_by_buffers(uint32_t up);
   bool rests(uint32_t lane) const { return ((resting_ >> lane) & 1) != 0; }
   // A bit for each lane that rests. Never all that are up.
   protocol::LaneBits resting() const { return resting_; }

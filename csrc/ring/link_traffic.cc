@@ -14,6 +14,8 @@ constexpr Duration kJitter = std::chrono::milliseconds(5);
 constexpr int kIdleWindows = 3;
 // What stands in a queue for so many times the way: with half of it the way is full as well.
 constexpr int kDeep = 2;
+// What stands in a queue for a smaller part of the way leaves room for as many lanes again.
+constexpr int kShallow = 4;
 constexpr uint64_t kSegmentsPerLoss = 1000;
 
 }  // namespace
@@ -27,6 +29,7 @@ void LinkTraffic::add(Carrier& lane) {
   lanes_.push_back(&lane);
   choice_.set_up(static_cast<uint32_t>(lanes_.size()));
   window_.reset();
+  busy_since_.reset();
 }
 
 bool LinkTraffic::used(const Carrier& lane) const {
@@ -36,6 +39,10 @@ bool LinkTraffic::used(const Carrier& lane) const {
 
 bool LinkTraffic::chunk_sent(const Carrier& lane, Instant now) {
   if (!used(lane)) return false;
+  if (held_by_buffers(now) && choice_.held_by_buffers(static_cast<uint32_t>(lanes_.size()))) {
+    window_.reset();
+    return true;
+  }
   if (lane.idle()) {
     window_.reset();
     return lane_idle(now);
@@ -52,6 +59,29 @@ bool LinkTraffic::chunk_sent(const Carrier& lane, Instant now) {
   window_over(before, *window_);
   idle_windows_ = 0;
   return true;
+}
+
+// Most of the time in which lanes in use had anything to send, all together; true once it is known
+// of a few round trips of each, however many calls it takes.
+bool LinkTraffic::held_by_buffers(Instant now) {
+  if (now - looked_at_ < window_length_) return false;
+  looked_at_ = now;
+  Look is = look(now, false);
+  if (!busy_since_) {
+    busy_since_ = std::move(is);
+    return false;
+  }
+  Duration busy{0}, held{0}, needed{0};
+  for (size_t index = 0; index < lanes_.size(); ++index) {
+    if (!used(*lanes_[index])) continue;
+    busy += is.paths[index].busy - busy_since_->paths[index].busy;
+    held += is.paths[index].held - busy_since_->paths[index].held;
+    needed += window_length_;
+  }
+  if (busy < needed) return false;
+  const bool shallow = queue(is) * kShallow < way_;
+  busy_since_ = std::move(is);
+  return shallow && held * 2 > busy;
 }
 
 bool LinkTraffic::lane_idle(Instant now) {

@@ -1,6 +1,7 @@
 // LinkTraffic: what the lanes of one link to a far neighbour carry, and what follows from it: which
 // of them rest (LaneChoice). It cuts the time in which nothing but the network holds us up into
-// windows of a few round trips. Belongs to the data loop.
+// windows of a few round trips. Whether it is the lanes' buffers needs none: the system counts that
+// time, lane by lane. Belongs to the data loop.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,7 @@ class LinkTraffic {
 
   bool used(const Carrier& lane) const;
   bool lane_idle(Instant now);
+  bool held_by_buffers(Instant now);
   Look look(Instant now, bool finding_speed) const;
   void window_over(const Look& before, const Look& after);
   Duration queue(const Look& look) const;
@@ -56,9 +58,11 @@ class LinkTraffic {
   const Duration window_length_;
   LaneChoice choice_;
   std::vector<Carrier*> lanes_;
-  std::optional<Look> window_;  // since then all lanes in use have always had something to send
-  Instant idle_at_;             // a lane in use, as last counted
-  int idle_windows_ = 0;        // in a row
+  std::optional<Look> window_;      // since then all lanes in use have always had something to send
+  std::optional<Look> busy_since_;  // whether buffers hold lanes in use is known until then
+  Instant looked_at_;               // for that, last
+  Instant idle_at_;                 // a lane in use, as last counted
+  int idle_windows_ = 0;            // in a row
 };
 
 }  // namespace pccl::ring

@@ -186,6 +186,7 @@ def world_row(*, sound: bool) -> worlds.Row:
         by_hops=0.1,
         wall={"pccl": [0.8], "gloo": [4.0]},
         cpu={"pccl": [2.0], "gloo": [3.0]},
+        load=[0.5],
         emulator="emulator: as it was",
         sound=sound,
     )

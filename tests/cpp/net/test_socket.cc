@@ -52,6 +52,11 @@ TEST(Socket, KnowsHowFarTheOtherEndIsAndSuitsItself) {
   EXPECT_GE(socket.path().segment_bytes, 536u) << "RFC 9293: the least that any host takes";
   EXPECT_EQ(socket.path().segments_again, 0u);
   EXPECT_EQ(Socket().path().segments, 0u);
+  const std::vector<std::byte> more(16u << 20);  // the other end reads nothing
+  ASSERT_GT(send(client, more.data(), more.size(), MSG_DONTWAIT), 0);
+  while (socket.path().busy == Duration::zero()) std::this_thread::yield();
+  EXPECT_GE(socket.path().busy, socket.path().held);
+  EXPECT_EQ(Socket().path().busy, Duration::zero());
   uint64_t pace = 0;
   socklen_t length = sizeof pace;
   socket.suit(Way::kLong, true);

@@ -151,6 +151,35 @@ TEST(LaneChoice, EndsATrialWhereSomeAreIdleInADeepQueue) {
   }
 }
 
+// No window need tell that lanes carry as much as their buffers let them.
+TEST(LaneChoice, DoublesThemWhereTheirBuffersHoldThem) {
+  LaneChoice choice(6), fixed(6, true);
+  for (LaneChoice* each : {&choice, &fixed}) each->set_up(20);
+  for (const uint32_t expected : {12u, 20u}) {
+    EXPECT_TRUE(choice.held_by_buffers(20));
+    EXPECT_EQ(used(choice, 20), expected);
+    EXPECT_EQ(choice.wanted(), expected);
+  }
+  EXPECT_FALSE(choice.held_by_buffers(20)) << "all are in use";
+  EXPECT_FALSE(fixed.held_by_buffers(20));
+  EXPECT_EQ(used(fixed, 20), 6u);
+}
+
+// They were more by as many as were tried, and are held all the same.
+TEST(LaneChoice, EndsATrialWhereTheirBuffersHoldThem) {
+  const std::vector<uint64_t> rates(64, 10 * kMegabit);
+  LaneChoice more(8), fewer(8);
+  more.window(rates, {});
+  EXPECT_EQ(used(more, 64), 16u);
+  EXPECT_TRUE(more.held_by_buffers(64));
+  EXPECT_EQ(used(more, 64), 32u);
+  EXPECT_EQ(more.wanted(), 32u);
+  for (int window = 0; window < 48; ++window) fewer.window(rates, {.queued = true});
+  EXPECT_EQ(used(fewer, 64), 6u);
+  EXPECT_TRUE(fewer.held_by_buffers(64));
+  EXPECT_EQ(used(fewer, 64), 16u);
+}
+
 TEST(LaneChoice, LeavesOutALaneThatIsMuchSlower) {
   std::mt19937_64 random(1);
   LaneChoice choice(8);

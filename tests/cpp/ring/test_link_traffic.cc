@@ -22,7 +22,9 @@ struct FakeLane : Carrier {
             .segments_again = lost,
             .segments_arrived = arrived,
             .segment_bytes = 1024,
-            .window = window};
+            .window = window,
+            .busy = busy,
+            .held = held};
   }
   uint64_t buffers() const override { return 1 << 20; }
 
@@ -33,6 +35,8 @@ struct FakeLane : Carrier {
   Duration smoothed = kOcean;
   uint32_t lost = 0;
   uint64_t window = 256 << 10;
+  Duration busy{0}, held{0};
+  int held_percent = 0;  // of the time in which it is busy
 };
 
 struct Link {
@@ -47,6 +51,8 @@ struct Link {
       for (size_t index = 0; index < lanes.size(); ++index) {
         if (((traffic.resting() >> index) & 1) != 0) continue;
         lanes[index].sent += bytes;
+        lanes[index].busy += kTurn;
+        lanes[index].held += kTurn * lanes[index].held_percent / 100;
         if (lanes[index].is_carrying) lanes[index].arrived += static_cast<uint32_t>(bytes >> 10);
         windows += traffic.chunk_sent(lanes[index], now) ? 1 : 0;
       }
@@ -147,6 +153,47 @@ INSTANTIATE_TEST_SUITE_P(
                     Idleness{"WithoutADeepQueue", 2, 2, 16},
                     Idleness{"WithBuffersTooSmallForMore", 4, 2, 16, 768 << 10}),
     [](const auto& one) { return one.param.name; });
+
+// Calls are short, and lanes of a call idle again and again: no window counts, but the time does.
+struct Holding {
+  const char* name;
+  int held_percent;
+  int queue_percent;  // of the way
+  int round_trips;    // that each call lasts; there are four
+  int used;
+};
+
+class LinkTrafficHeldByBuffers : public testing::TestWithParam<Holding> {};
+
+TEST_P(LinkTrafficHeldByBuffers, UsesTwiceAsMany) {
+  Link link(16);
+  for (FakeLane& lane : link.lanes) {
+    lane.held_percent = GetParam().held_percent;
+    lane.smoothed = kOcean + kOcean * GetParam().queue_percent / 100;
+  }
+  for (int call = 0; call < 4; ++call) {
+    link.carry(GetParam().round_trips * kOcean);
+    link.lanes[0].is_idle = true;
+    link.traffic.chunk_sent(link.lanes[0], link.now);
+    link.lanes[0].is_idle = false;
+    link.now = link.now + 20 * kOcean;
+  }
+  EXPECT_EQ(link.used(), GetParam().used);
+}
+
+INSTANTIATE_TEST_SUITE_P(, LinkTrafficHeldByBuffers,
+                         testing::Values(Holding{"MostOfTheTime", 60, 20, 2, 8},
+                                         Holding{"AtTimes", 40, 20, 2, 4},
+                                         Holding{"InAQueue", 60, 30, 2, 4},
+                                         Holding{"NotForLongEnough", 60, 20, 1, 4}),
+                         [](const auto& one) { return one.param.name; });
+
+TEST(LinkTraffic, CountsWindowsWhereBuffersHoldAllThatThereAre) {
+  Link link(4);
+  for (FakeLane& lane : link.lanes) lane.held_percent = 100;
+  link.carry(4 * kOcean);
+  EXPECT_EQ(link.carry(8 * kOcean + 4 * kTurn), 2);
+}
 
 }  // namespace
 }  // namespace pccl::ring
