@@ -22,12 +22,21 @@ constexpr uint32_t kPatienceMax = 256;
 constexpr uint32_t kFewest = 4;
 // It may be the other direction that queues, and not for ever: more are tried all the same.
 constexpr uint32_t kQueuedForLong = 64;
+// One flow with the buffers of a stock host carries a tenth of an ocean, wherever it was measured,
+// and more the shorter the way: what a loss takes it has again in so many round trips. More lanes
+// than a way needs cost processor time, and fill its queue.
+constexpr Duration kWayOfALane = std::chrono::milliseconds(4);
+constexpr uint32_t kMostAtFirst = 16;
 // Flows that share a path differ by a factor of two or so as a matter of course.
 constexpr uint64_t kSlowFactor = 4;
 constexpr uint8_t kSlowWindows = 2;
 constexpr uint16_t kLeftOutFor = 64;
 
 }  // namespace
+
+uint32_t LaneChoice::first(Duration way) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(way / kWayOfALane, kFewest, kMostAtFirst));
+}
 
 void LaneChoice::window(std::span<const uint64_t> rates, Signs signs) {
   PCCL_ASSERT(!rates.empty() && rates.size() <= protocol::kLanesMax);

@@ -12,12 +12,15 @@
 #include <span>
 #include <vector>
 
+#include "csrc/base/clock.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::ring {
 
 class LaneChoice {
  public:
+  // So many for a way there and back of which nothing is known.
+  static uint32_t first(Duration way);
   // In use: so many, as far as they are there; `fixed`: for good, but for those much slower.
   explicit LaneChoice(uint32_t first, bool fixed = false) : fixed_(fixed), wanted_(first) {}
 

@@ -29,11 +29,6 @@ constexpr Duration kRetryMax = std::chrono::seconds(1);
 // do within a round trip, so the oldest goes first.
 constexpr size_t kStrangersMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
 
-// One flow with the buffers of a stock host carries a tenth of a long way, wherever it was
-// measured. So many lanes are in use at first; how many pay is then measured, among those that are
-// open.
-constexpr uint32_t kLanesAtFirst = 16;
-
 // Two processes that read the same here are on one machine since its last start.
 uint64_t machine_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -90,7 +85,7 @@ struct Shell::Inside {
 
   void widen(PeerId peer);
   uint32_t lanes_open(Duration way) const;
-  uint32_t lanes_at_first(PeerId peer) const;
+  uint32_t lanes_at_first(PeerId peer, Duration way) const;
   void carry(Link& link, ShellLink& lane);
   void crowd(PeerId peer);
   void open_lane(PeerId peer, Link& link);
@@ -243,10 +238,10 @@ uint32_t Shell::Inside::lanes_open(Duration way) const {
   return protocol::kLanesMax;
 }
 
-uint32_t Shell::Inside::lanes_at_first(PeerId peer) const {
+uint32_t Shell::Inside::lanes_at_first(PeerId peer, Duration way) const {
   if (options.lanes > 0) return options.lanes;
   const auto known = learnt.find(peer);
-  return known != learnt.end() ? known->second : kLanesAtFirst;
+  return known != learnt.end() ? known->second : LaneChoice::first(way);
 }
 
 // A lane that has come up. Near ones all carry, as fast as they can, and are not counted.
@@ -355,7 +350,7 @@ void Shell::Inside::join(std::unique_ptr<ShellLink> link) {
   ShellLink& first = *joined.lanes.front();
   joined.way = first.path().least;
   if (joined.way >= options.long_way)
-    joined.traffic.emplace(joined.way, lanes_at_first(peer), options.lanes > 0);
+    joined.traffic.emplace(joined.way, lanes_at_first(peer, joined.way), options.lanes > 0);
   carry(joined, first);
   first.join(engine);
   if (!dialled) return;

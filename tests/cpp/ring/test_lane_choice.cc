@@ -43,6 +43,15 @@ struct Path {
 
 constexpr uint64_t kMegabit = 125'000;
 
+TEST(LaneChoice, BeginsWithMoreOnALongerWay) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(LaneChoice::first(Duration{0}), 4u);
+  EXPECT_EQ(LaneChoice::first(milliseconds(12)), 4u);
+  EXPECT_EQ(LaneChoice::first(milliseconds(40)), 10u);
+  EXPECT_EQ(LaneChoice::first(milliseconds(90)), 16u);
+  EXPECT_EQ(LaneChoice::first(std::chrono::hours(1)), 16u);
+}
+
 uint32_t used(const LaneChoice& choice, uint32_t lanes) {
   const auto up = ~protocol::LaneBits{0} >> (protocol::kLanesMax - lanes);
   return static_cast<uint32_t>(std::popcount(~choice.resting() & up));
