@@ -58,6 +58,8 @@ class Case:
         tensors: so many at once.
         loops: so often, one after another.
         series: so many calls, each timed; as soon as all ranks are done, the next begins on all.
+        groups: the tensor is cut into so many parts, each all-reduced in a group of its own, at
+            once. 0: whole, in the group of all.
         goals: by world size, wall time at most so much of Gloo's.
         quick: part of a quick run.
     """
@@ -67,6 +69,7 @@ class Case:
     tensors: int = 1
     loops: int = 1
     series: int = 1
+    groups: int = 0
     goals: dict[int, float]
     quick: bool = False
 
@@ -80,6 +83,7 @@ class Case:
             "tensors": self.tensors,
             "loops": self.loops,
             "series": self.series,
+            "groups": self.groups,
         }
 
 
@@ -157,6 +161,7 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
         dist.init_process_group("gloo", init_method=init_method, rank=rank, world_size=world)
     print("ready", flush=True)
     tensors: list[torch.Tensor] = []
+    groups: list[dist.ProcessGroup] = []  # each for a part of the tensor
     for line in sys.stdin:
         request = json.loads(line)
         loops: int = request["loops"]
@@ -166,6 +171,12 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
             tensors = [torch.empty(request["elements"]) for _ in range(request["tensors"])]
         for tensor in tensors:
             tensor.fill_(value)
+        groups += [dist.new_group() for _ in range(len(groups), request["groups"])]
+        together: list[tuple[torch.Tensor, dist.ProcessGroup | None]]
+        together = [(tensor, None) for tensor in tensors]
+        if request["groups"] > 0:
+            parts = tensors[0].tensor_split(request["groups"])
+            together = list(zip(parts, groups, strict=False))
         before = count(backend) if request["counted"] else {}
         cpu = 0.0
         calls = []
@@ -173,10 +184,13 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
             wait_for_start()  # who is late counts: the wall runs from the first
             cpu_before, start = time.process_time(), time.monotonic()
             for _ in range(loops):
-                if len(tensors) == 1:
+                if len(together) == 1:
                     dist.all_reduce(tensors[0])
                 else:
-                    for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
+                    for work in [
+                        dist.all_reduce(part, group=group, async_op=True)
+                        for part, group in together
+                    ]:
                         work.wait()
             calls.append((start, time.monotonic()))
             cpu += time.process_time() - cpu_before

@@ -20,10 +20,15 @@ import throughput
 import worlds
 from matplotlib.axes import Axes
 
-PCCL, GLOO, FLOOR, LIMIT = "#0072b2", "#d55e00", "#009e73", "#555555"
+PCCL, GLOO, GROUPS, FLOOR, LIMIT = "#0072b2", "#d55e00", "#e69f00", "#009e73", "#555555"
 # Okabe and Ito: told apart by everybody.
 LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
-NAMES = {"pccl": ("pccl", PCCL), "gloo": ("Gloo", GLOO), "floor": ("bare ring", FLOOR)}
+NAMES = {
+    "pccl": ("pccl", PCCL),
+    "gloo": ("Gloo", GLOO),
+    worlds.GLOO_IN_GROUPS: ("Gloo in groups", GROUPS),
+    "floor": ("bare ring", FLOOR),
+}
 
 Draw = Callable[[Path], None]
 

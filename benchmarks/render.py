@@ -233,25 +233,27 @@ def many_hosts(machine: Machine, results: Results) -> Body:
         cells = [f"`{row.scenario}`, {row.hosts} hosts, {row.bytes / 1e6:.1f} MB"]
         cells += [f"{row.by_rate:.2f} s", f"{row.by_hops:.2f} s", records.spread(row.wall["pccl"])]
         cells += [f"{row.limit / middle:.2f}", f"{worlds.GOAL:g}"]
-        cells += [
-            records.spread(row.wall[name]) if name in row.wall else "" for name in ("gloo", "floor")
-        ]
+        rivals = ("gloo", worlds.GLOO_IN_GROUPS, "floor")
+        cells += [records.spread(row.wall[name]) if name in row.wall else "" for name in rivals]
+        if row.groups > 0:
+            cells[-2] += f", {row.groups}"
         cells.append(
             ", ".join(
                 f"{statistics.median(row.cpu[name]):.2f}" if name in row.cpu else ""
-                for name in ("pccl", "gloo", "floor")
+                for name in ("pccl", *rivals)
             )
         )
         cells.append(f"{row.emulator_load:.2f} of a core")
         lines.append(cells)
     head = ["", "at iperf3's rate", "for the distance", "pccl", "of the limit", "goal"]
-    head += ["Gloo", "bare ring", "CPU s/GB of each", "emulator"]
+    head += ["Gloo", "Gloo in groups", "bare ring", "CPU s/GB of each", "emulator"]
     parts = [
         "Each a ring in the order of the scenario; the limit is the bytes that a host has to send, "
         "at the rate of the\nslowest way, and the hops. The bare ring sends, receives and adds "
-        "over one connection. Rivals may have fewer rounds. The emulator has a "
-        "thread for each core,\nand room for twice as much where it takes no more than half of it "
-        "in calls.\n",
+        "over one connection. Gloo in groups: the tensor cut\ninto parts, each in a group of its "
+        "own, all at once, in as many as were fastest in a pilot.\nRivals may have fewer rounds. "
+        "The emulator has a thread for each core, and room for twice as much where it takes no "
+        "more\nthan half of it in calls.\n",
         table(head, lines),
         without,
         picture("worlds.png", "What share of the limit each reaches in each world"),

@@ -7,19 +7,23 @@ is that of a ring in the order of the scenario's hosts: what each host has to se
 tensor, at the rate that iperf3 reaches between the two neighbours where it reaches least (64
 streams, the way that the ring goes), and the 2(N-1) hops that a byte makes.
 pccl and Gloo take turns, each in that order, and after them the floor (ringfloor.c: a bare ring,
-one connection to the next, made anew each time); the first call of pccl and Gloo is a pilot and not
-counted. With --rival-rounds fewer, only pccl goes on.
+one connection to the next, made anew each time). The first call of pccl is not counted; later ones
+of Gloo are no faster. As Gloo has one connection to each other host, it also takes part with the
+tensor cut into parts, each all-reduced in a group of its own, all at once: in as many groups as
+were fastest in a pilot. With --rival-rounds fewer, only pccl goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -33,6 +37,8 @@ REPORT_BYTES = 4 * 268_435_456
 STREAMS = 64
 IPERF_SECONDS = 4.0
 GOAL = 0.9  # of the limit
+GROUPS = (8, 16, 32)  # of Gloo
+GLOO_IN_GROUPS = "gloo in groups"
 
 
 @dataclass(kw_only=True)
@@ -44,6 +50,7 @@ class Row:
         by_hops: seconds that the hops take.
         wall: seconds of each counted call, by the contender's name.
         cpu: seconds per GB of each.
+        groups: with which Gloo in groups is fastest.
         load: the emulator's in each counted call of pccl.
         emulator: what it saw.
         sound: whether the figures may be used.
@@ -56,6 +63,7 @@ class Row:
     by_hops: float
     wall: dict[str, list[float]] = field(default_factory=dict)
     cpu: dict[str, list[float]] = field(default_factory=dict)
+    groups: int = 0
     load: list[float] = field(default_factory=list)
     emulator: str = ""
     sound: bool = False
@@ -96,9 +104,25 @@ def limit(lab: Lab, tensor_bytes: int, ways: int | None = None) -> tuple[float, 
     return sent * 8 / (min(rates) * 1e6), longest
 
 
+Turn = Callable[[], tuple[float, float]]  # seconds, CPU seconds per GB
+
+
+def best_groups(gloo: World, case: Case) -> int:
+    """Return in how many groups it is fastest: in one call each, until more bring nothing."""
+    best, fastest = 0, math.inf
+    for groups in GROUPS:
+        seconds, _ = gloo.all_reduce(replace(case, groups=groups))
+        print(f"pilot of Gloo in {groups} groups: {seconds:.2f} s", flush=True)
+        if seconds >= fastest:
+            break
+        best, fastest = groups, seconds
+    return best
+
+
 def take_turns(lab: Lab, row: Row, names: Sequence[str], rounds: int, rival_rounds: int) -> None:
-    """Fill the row; a pilot of pccl and Gloo is not counted."""
+    """Fill the row; pilots are not counted."""
     worlds: dict[str, World] = {}
+    case = Case(name="", tensor_bytes=row.bytes, goals={})
     with tempfile.TemporaryDirectory() as folder:
         program = build_floor(folder)
         try:
@@ -111,20 +135,26 @@ def take_turns(lab: Lab, row: Row, names: Sequence[str], rounds: int, rival_roun
                         address=lab.hosts[0].address,
                         device="wan0",
                     )
-            case = Case(name="", tensor_bytes=row.bytes, goals={})
-            for round_number in range(-1, rounds):
-                for name in names if round_number < rival_rounds else ("pccl",):
+            turns: dict[str, Turn] = {
+                name: partial(world.all_reduce, case) for name, world in worlds.items()
+            }
+            if "gloo" in worlds:
+                row.groups = best_groups(worlds["gloo"], case)
+                turns[GLOO_IN_GROUPS] = partial(
+                    worlds["gloo"].all_reduce, replace(case, groups=row.groups)
+                )
+            if "floor" in names:
+                turns["floor"] = partial(floor_at, program, row.bytes / MIB, lab.namespaces())
+            turns["pccl"]()
+            for round_number in range(rounds):
+                for name in turns if round_number < rival_rounds else ("pccl",):
                     emulator_before, start = lab.cpu(), time.monotonic()
-                    if name in worlds:
-                        seconds, cpu = worlds[name].all_reduce(case)
-                    elif round_number >= 0:
-                        seconds, cpu = floor_at(program, row.bytes / MIB, lab.namespaces())
-                    if round_number >= 0:
-                        row.wall.setdefault(name, []).append(seconds)
-                        row.cpu.setdefault(name, []).append(cpu)
-                        if name == "pccl":
-                            row.load.append(lab.load(emulator_before, time.monotonic() - start))
-                        print(f"{name}: {seconds:.2f} s", flush=True)
+                    seconds, cpu = turns[name]()
+                    row.wall.setdefault(name, []).append(seconds)
+                    row.cpu.setdefault(name, []).append(cpu)
+                    if name == "pccl":
+                        row.load.append(lab.load(emulator_before, time.monotonic() - start))
+                    print(f"{name}: {seconds:.2f} s", flush=True)
         finally:
             for world in worlds.values():
                 world.close()

@@ -184,12 +184,38 @@ def world_row(*, sound: bool) -> worlds.Row:
         bytes=24_000_000,
         by_rate=0.7,
         by_hops=0.1,
-        wall={"pccl": [0.8], "gloo": [4.0]},
-        cpu={"pccl": [2.0], "gloo": [3.0]},
+        wall={"pccl": [0.8], "gloo": [4.0], "gloo in groups": [1.5]},
+        cpu={"pccl": [2.0], "gloo": [3.0], "gloo in groups": [5.0]},
+        groups=16,
         load=[0.5],
         emulator="emulator: as it was",
         sound=sound,
     )
+
+
+class KnownWorld(all_reduce.World):
+    """One that says how long a call takes in so many groups."""
+
+    def __init__(self, seconds: dict[int, float]) -> None:
+        self.seconds = seconds
+
+    def all_reduce(self, case: all_reduce.Case) -> tuple[float, float]:
+        return self.seconds[case.groups], 0.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "best"),
+    [
+        ({8: 5.0, 16: 5.0}, 8),  # and 32 is not tried
+        ({8: 5.0, 16: 3.0, 32: 3.5}, 16),
+        ({8: 3.0, 16: 2.0, 32: 1.0}, 32),
+    ],
+)
+def test_groups_are_doubled_while_they_bring_something(
+    seconds: dict[int, float], best: int
+) -> None:
+    case = all_reduce.Case(name="", tensor_bytes=4, goals={})
+    assert worlds.best_groups(KnownWorld(seconds), case) == best
 
 
 def calls_of_an_ocean() -> list[throughput.Row]:
