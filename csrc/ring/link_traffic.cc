@@ -1,6 +1,7 @@
 #include "csrc/ring/link_traffic.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace pccl::ring {
@@ -29,7 +30,6 @@ void LinkTraffic::add(Carrier& lane) {
   lanes_.push_back(&lane);
   choice_.set_up(static_cast<uint32_t>(lanes_.size()));
   window_.reset();
-  busy_since_.reset();
 }
 
 bool LinkTraffic::used(const Carrier& lane) const {
@@ -39,7 +39,7 @@ bool LinkTraffic::used(const Carrier& lane) const {
 
 bool LinkTraffic::chunk_sent(const Carrier& lane, Instant now) {
   if (!used(lane)) return false;
-  if (held_by_buffers(now) && choice_.held_by_buffers(static_cast<uint32_t>(lanes_.size()))) {
+  if (buffers_hold(now) && choice_.held_by_buffers(static_cast<uint32_t>(lanes_.size()))) {
     window_.reset();
     return true;
   }
@@ -61,27 +61,23 @@ bool LinkTraffic::chunk_sent(const Carrier& lane, Instant now) {
   return true;
 }
 
-// Most of the time in which lanes in use had anything to send, all together; true once it is known
-// of a few round trips of each, however many calls it takes.
-bool LinkTraffic::held_by_buffers(Instant now) {
+// The lanes in use for most of the time in which they have anything to send, and next to nothing
+// queues. It takes a few round trips of such time on each to say so, however many calls those are;
+// lanes that rest add nothing.
+bool LinkTraffic::buffers_hold(Instant now) {
   if (now - looked_at_ < window_length_) return false;
   looked_at_ = now;
-  Look is = look(now, false);
-  if (!busy_since_) {
-    busy_since_ = std::move(is);
-    return false;
+  const Look is = look(now, false);
+  Duration busy = -busy_before_, held = -held_before_;
+  for (const PathInfo& path : is.paths) {
+    busy += path.busy;
+    held += path.held;
   }
-  Duration busy{0}, held{0}, needed{0};
-  for (size_t index = 0; index < lanes_.size(); ++index) {
-    if (!used(*lanes_[index])) continue;
-    busy += is.paths[index].busy - busy_since_->paths[index].busy;
-    held += is.paths[index].held - busy_since_->paths[index].held;
-    needed += window_length_;
-  }
-  if (busy < needed) return false;
-  const bool shallow = queue(is) * kShallow < way_;
-  busy_since_ = std::move(is);
-  return shallow && held * 2 > busy;
+  const int in_use = static_cast<int>(lanes_.size()) - std::popcount(choice_.resting());
+  if (busy < in_use * window_length_) return false;
+  busy_before_ += busy;
+  held_before_ += held;
+  return held * 2 > busy && queue(is) * kShallow < way_;
 }
 
 bool LinkTraffic::lane_idle(Instant now) {

@@ -47,7 +47,7 @@ class LinkTraffic {
 
   bool used(const Carrier& lane) const;
   bool lane_idle(Instant now);
-  bool held_by_buffers(Instant now);
+  bool buffers_hold(Instant now);
   Look look(Instant now, bool finding_speed) const;
   void window_over(const Look& before, const Look& after);
   Duration queue(const Look& look) const;
@@ -58,11 +58,11 @@ class LinkTraffic {
   const Duration window_length_;
   LaneChoice choice_;
   std::vector<Carrier*> lanes_;
-  std::optional<Look> window_;      // since then all lanes in use have always had something to send
-  std::optional<Look> busy_since_;  // whether buffers hold lanes in use is known until then
-  Instant looked_at_;               // for that, last
-  Instant idle_at_;                 // a lane in use, as last counted
-  int idle_windows_ = 0;            // in a row
+  std::optional<Look> window_;  // since then all lanes in use have always had something to send
+  Instant looked_at_;           // whether buffers hold them, last
+  Duration busy_before_{0}, held_before_{0};  // of all lanes, until it was last known
+  Instant idle_at_;                           // a lane in use, as last counted
+  int idle_windows_ = 0;                      // in a row
 };
 
 }  // namespace pccl::ring

@@ -153,7 +153,8 @@ TEST(Vigil, KeepsTheThreadAwakeForItsTimeAndLetsOthersBeCalled) {
     std::this_thread::yield();
   }
   run_on(loop, [&] { vigil->keep(milliseconds(1)); });
-  std::this_thread::sleep_for(milliseconds(2));
+  std::this_thread::sleep_for(
+      milliseconds(2));  // twice that time: it is over, whoever has the core
   run_on(loop, [] {});
   const auto after = cpu_time();
   std::this_thread::sleep_for(milliseconds(60));
