@@ -175,8 +175,8 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
         together: list[tuple[torch.Tensor, dist.ProcessGroup | None]]
         together = [(tensor, None) for tensor in tensors]
         if request["groups"] > 0:
-            parts = tensors[0].tensor_split(request["groups"])
-            together = list(zip(parts, groups, strict=False))
+            own = groups[: request["groups"]]
+            together = list(zip(tensors[0].tensor_split(len(own)), own, strict=True))
         before = count(backend) if request["counted"] else {}
         cpu = 0.0
         calls = []

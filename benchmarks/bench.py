@@ -234,7 +234,7 @@ PARTS = (
                 script="wan/worlds.py",
                 row=worlds.Row,
                 full="benchmarks/wan/america.toml benchmarks/wan/both.toml --rounds 3 "
-                "--rival-rounds 3 --skip-floor",
+                "--rival-rounds 2 --skip-floor",
                 quick=None,
             ),
         ),

@@ -54,7 +54,8 @@ def wait_for_start() -> float:
     """
     print(PREPARED, flush=True)
     early = float(sys.stdin.readline()) - time.monotonic()
-    time.sleep(max(0.0, early))  # the barrier itself: the parent named this instant to all
+    # It waits for nobody, only for the instant that all were told: no result depends on how long.
+    time.sleep(max(0.0, early))
     return max(0.0, -early)
 
 

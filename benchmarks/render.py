@@ -234,9 +234,10 @@ def many_hosts(machine: Machine, results: Results) -> Body:
         cells += [f"{row.by_rate:.2f} s", f"{row.by_hops:.2f} s", records.spread(row.wall["pccl"])]
         cells += [f"{row.limit / middle:.2f}", f"{worlds.GOAL:g}"]
         rivals = ("gloo", worlds.GLOO_IN_GROUPS, "floor")
-        cells += [records.spread(row.wall[name]) if name in row.wall else "" for name in rivals]
-        if row.groups > 0:
-            cells[-2] += f", {row.groups}"
+        walls = {name: records.spread(row.wall[name]) for name in rivals if name in row.wall}
+        if worlds.GLOO_IN_GROUPS in walls:
+            walls[worlds.GLOO_IN_GROUPS] += f" in {row.groups}"
+        cells += [walls.get(name, "") for name in rivals]
         cells.append(
             ", ".join(
                 f"{statistics.median(row.cpu[name]):.2f}" if name in row.cpu else ""
