@@ -36,7 +36,7 @@ from typing import Any
 
 import records
 from paths import LOOPBACK, loopback_aggregate, ping
-from processes import Master, ask_together, cpu_seconds, end, read_line, wait_for_start
+from processes import Master, ask_together, cpu_seconds, end, read_line, run_main, wait_for_start
 
 HERE = Path(__file__).resolve().parent
 GB = 1e9
@@ -458,4 +458,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import records
 from all_reduce import MIB, Case, World
+from processes import run_main
 
 KINDS = ("send_calls", "receive_calls", "voluntary", "involuntary")
 
@@ -166,4 +167,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import records
 from all_reduce import GB, KIB, MIB, Case, World
+from processes import run_main
 
 GIB = 1 << 30
 WORLDS = (2, 4, 8, 16)
@@ -168,4 +169,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

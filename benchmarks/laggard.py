@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from processes import Master, ask_together, end, read_line, wait_for_start
+from processes import Master, ask_together, end, read_line, run_main, wait_for_start
 
 MIB = 1 << 20
 GOAL = 1.1
@@ -114,4 +114,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import records
-from processes import Master, ask, end, read_line
+from processes import Master, ask, end, read_line, run_main
 
 PARAMETERS = 100_000
 TENSORS = 8
@@ -187,4 +187,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

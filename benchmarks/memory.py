@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import records
-from processes import Master
+from processes import Master, run_main
 
 MIB = 1 << 20
 EXTRA_MIB = 64
@@ -129,4 +129,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

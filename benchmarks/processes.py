@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 PREPARED = "prepared"
 START_SECONDS = 0.05  # for all to hear of the instant
+
+
+def run_main(main: Callable[[], int | None]) -> NoReturn:
+    """Run a script to its end; an interrupt, which all its ranks hear too, leaves no tracebacks."""
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
 
 
 def read_line(process: subprocess.Popen[str]) -> str:

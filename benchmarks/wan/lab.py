@@ -49,7 +49,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python")
 
 import paths
 from network import Namespace
-from processes import cpu_seconds
+from processes import cpu_seconds, run_main
 
 HERE = Path(__file__).resolve().parent
 SUBNET = "10.88.0"
@@ -328,4 +328,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

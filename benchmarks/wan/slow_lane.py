@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from all_reduce import MIB, Case, World
 from lab import Lab
+from processes import run_main
 
 GOAL = 1.1
 SLOW_MBIT = 4.0
@@ -81,4 +82,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

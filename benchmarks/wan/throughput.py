@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import records
 from all_reduce import MIB, Case, World, build_floor, floor_at
 from lab import Lab, Report, iperf, ping
+from processes import run_main
 
 STREAMS = (8, 16, 32, 64)
 SERIES = {"pccl": ("first", "second", "third"), "gloo": ("first",)}
@@ -256,4 +257,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import records
 from all_reduce import MIB, Case, World, build_floor, floor_at
 from lab import Lab, iperf, ping
+from processes import run_main
 
 REPORT_BYTES = 4 * 268_435_456
 STREAMS = 64
@@ -219,4 +220,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_main(main)

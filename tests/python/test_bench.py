@@ -22,6 +22,7 @@ import counters
 import curve
 import latency
 import memory
+import processes
 import records
 import render
 import throughput
@@ -434,6 +435,21 @@ def test_script_that_hangs_is_ended(script: Script) -> None:
     script(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hangs!r}])")
     with pytest.raises(bench.PartError, match="not done after"):
         bench.run_script(part_of().runs[0], "", 0.3)
+
+
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("main", "status"), [(lambda: None, None), (lambda: 3, 3), (interrupted, 130)]
+)
+def test_script_that_is_interrupted_ends_without_a_traceback(
+    main: Callable[[], int | None], status: int | None
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        processes.run_main(main)
+    assert ended.value.code == status
 
 
 @pytest.mark.parametrize(("outcome", "status"), [("DONE", 0), ("SKIPPED", 0), ("FAILED", 1)])
