@@ -15,7 +15,7 @@ from types import FrameType
 from pccl_backend.probe import settings
 from pccl_backend.probe.advice import Way, rows_of
 from pccl_backend.probe.client import Client, Plan, ProbeError, Rate
-from pccl_backend.probe.report import cells, head, model_lines, setting_lines, summary
+from pccl_backend.probe.report import cells, head, model_lines, setting_lines, streams_text, summary
 from pccl_backend.probe.server import Server
 from pccl_backend.probe.settings import HostSettings
 from pccl_backend.probe.wire import PORT, SECONDS_MAX, SECONDS_MIN, STREAMS_MAX
@@ -107,10 +107,10 @@ def _show_rates(client: Client, plan: Plan, round_trip: float) -> list[Rate]:
 
 
 def _report(way: Way, options: argparse.Namespace) -> None:
-    if way.best.carried == 0:
+    if way.usual.carried == 0:
         raise ProbeError(
-            "nothing arrived in the time that counts: is the way so slow? Try --seconds "
-            f"{min(4 * options.seconds, SECONDS_MAX):g}"
+            f"nothing arrived over {streams_text(way.usual)} in the time that counts: is the way "
+            f"so slow, or a host so busy? Try --seconds {min(4 * options.seconds, SECONDS_MAX):g}"
         )
     lines = ["", *summary(way), ""]
     lines += model_lines(way, options.parameters, options.bytes_per_parameter)

