@@ -25,6 +25,7 @@ from typing import Any
 
 PCCL = Path(sys.executable).with_name("pccl")
 ANSWER_TIMEOUT = 60.0
+EXIT_TIMEOUT = 60.0  # taking torch down, which a slow machine reads from its disk again
 COUNT = 4 << 20  # elements of an all-reduce that takes a while: 16 MiB of float32
 
 
@@ -61,7 +62,7 @@ class Remote:
         signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         return self.ended()
 
-    def ended(self, timeout: float = 10.0) -> float:
+    def ended(self, timeout: float = EXIT_TIMEOUT) -> float:
         readable, _, _ = select.select([self.pidfd], [], [], timeout)
         assert readable, f"peer process {self.pid} has not ended within {timeout} s"
         return time.monotonic()
@@ -148,7 +149,7 @@ class Fleet:
         self._end_of_master()
 
     def _end_of_master(self) -> None:
-        self.master.wait(timeout=10)
+        self.master.wait(timeout=EXIT_TIMEOUT)
         assert self.master.stdout is not None
         self.master.stdout.close()
 
@@ -206,7 +207,7 @@ class Fleet:
         for peer in list(self.peers):
             self.forget(peer)
         self._control.close()
-        self._warm.wait(timeout=10)
+        self._warm.wait(timeout=EXIT_TIMEOUT)
         self.master.terminate()
         self._end_of_master()
 

@@ -23,7 +23,7 @@ from pccl_backend.demo.settings import FULL, SHORT, Settings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-DEMO_TIMEOUT_S = 110.0
+DEMO_TIMEOUT_S = 330.0  # more than the demo gives itself
 PNG_BEGINS = b"\x89PNG\r\n\x1a\n"
 
 
@@ -192,6 +192,7 @@ def short_demo(
     return ended, picture
 
 
+@pytest.mark.timeout(DEMO_TIMEOUT_S + 30)
 def test_the_demo_in_short(short_demo: tuple[subprocess.CompletedProcess[str], Path]) -> None:
     ended, picture = short_demo
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -205,6 +206,7 @@ def test_the_demo_in_short(short_demo: tuple[subprocess.CompletedProcess[str], P
     assert picture.read_bytes().startswith(PNG_BEGINS)
 
 
+@pytest.mark.timeout(DEMO_TIMEOUT_S + 30)
 def test_the_demo_leaves_no_process(
     short_demo: tuple[subprocess.CompletedProcess[str], Path],
 ) -> None:

@@ -19,8 +19,7 @@ def test_tensors_live_as_long_as_needed(make_world: MakeWorld) -> None:
 
 
 def test_wait_with_a_timeout(make_world: MakeWorld) -> None:
-    waited, _ = make_world(2).run(work.waits_for_a_while)
-    assert 0.19 < waited < 0.6
+    make_world(2).run(work.waits_for_a_while)
 
 
 def test_the_groups_timeout(make_world: MakeWorld) -> None:
@@ -30,5 +29,4 @@ def test_the_groups_timeout(make_world: MakeWorld) -> None:
 
 
 def test_ctrl_c_in_wait(make_world: MakeWorld) -> None:
-    waited, _ = make_world(2).run(work.is_interrupted)
-    assert waited < 0.6
+    make_world(2).run(work.is_interrupted)

@@ -334,12 +334,12 @@ def _portable(error: Exception) -> Exception:
 
 
 @contextlib.contextmanager
-def expected(error: type[Exception], *says: str) -> Iterator[list[Exception]]:
+def expected(error: type[BaseException], *says: str) -> Iterator[list[BaseException]]:
     """What is inside must raise `error` whose text has all of `says`; gives it, when it is over.
 
     pytest.raises for processes without pytest.
     """
-    raised: list[Exception] = []
+    raised: list[BaseException] = []
     try:
         yield raised
     except error as found:

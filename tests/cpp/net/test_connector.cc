@@ -80,7 +80,7 @@ TEST(Connector, GivesUpWhenNobodyAnswers) {
   EXPECT_EQ(text,
             "connect to 127.0.0.1:" + std::to_string(hole.port()) + ": no answer within 0.3 s");
   EXPECT_GE(took, milliseconds(300));
-  EXPECT_LT(took, milliseconds(900));
+  EXPECT_LT(took, seconds(2));
 }
 
 // Every address has its share of the time: one that swallows everything does not spoil the next.

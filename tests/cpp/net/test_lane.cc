@@ -387,7 +387,7 @@ TEST(Lane, LetsOtherHandlesRunWhileItIsBusy) {
     const auto start = std::chrono::steady_clock::now();
     on(link.a.loop, [] { return 0; });
     on(link.b.loop, [] { return 0; });
-    EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(500));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
   }
   on(link.a.loop, [&] {
     stop = true;

@@ -34,10 +34,13 @@ TEST(Shell, WorldsOfAllSizes) {
 TEST(Shell, NoMaster) {
   Options options = World::options(1);
   options.peer_timeout = milliseconds(300);
+  const Instant before = monotonic_now();
   Result<std::unique_ptr<Peer>> joined = Peer::join({"127.0.0.1", 1}, options, {}, {});
+  EXPECT_GE(monotonic_now() - before, options.peer_timeout);
   ASSERT_FALSE(joined.ok());
   EXPECT_EQ(joined.status().code, Code::kMasterLost);
-  EXPECT_TRUE(joined.status().message.starts_with("no master at 127.0.0.1:1 within 30"))
+  // How long it tried in truth, which is more on a busy machine.
+  EXPECT_TRUE(joined.status().message.starts_with("no master at 127.0.0.1:1 within "))
       << joined.status().message;
 }
 
