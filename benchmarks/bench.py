@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -32,12 +31,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "wan"))
 import all_reduce
 import counters
 import curve
+import lab
 import latency
 import memory
 import records
 import render
 import throughput
 import worlds
+from processes import missing
 from sections import ResultsError, find_sections, replace_section
 
 HERE = Path(__file__).resolve().parent
@@ -94,7 +95,6 @@ class Part:
 
 
 STOCK_NEEDS = ("unshare", "ip")
-LAB_NEEDS = ("root", "/dev/net/tun", "c++", "cc", "ip", "nsenter", "sysctl", "ping", "iperf3")
 
 # In the order of RESULTS.md, with the minutes that each takes: the budget.
 PARTS = (
@@ -201,7 +201,7 @@ PARTS = (
         what="two hosts across an ocean",
         minutes=17.0,
         quick_minutes=0.8,
-        needs=LAB_NEEDS,
+        needs=lab.NEEDS,
         runs=(
             Run(
                 name="atlantic",
@@ -219,7 +219,7 @@ PARTS = (
         what="worlds of 6, 12 and 18 hosts",
         minutes=11.5,
         quick_minutes=1.0,
-        needs=LAB_NEEDS,
+        needs=lab.NEEDS,
         runs=(
             Run(
                 name="worlds-europe",
@@ -245,7 +245,7 @@ PARTS = (
         what="2 to 16 hosts with uplinks of 200 Mbit/s",
         minutes=5,
         quick_minutes=0.5,
-        needs=LAB_NEEDS,
+        needs=lab.NEEDS,
         runs=(
             Run(
                 name="uplinks",
@@ -338,17 +338,6 @@ def end_session(process: subprocess.Popen[bytes]) -> None:
 # ---- Parts ---------------------------------------------------------------------------------------
 
 
-def missing(part: Part) -> list[str]:
-    """Return what a part needs and this machine has not."""
-
-    def there(need: str) -> bool:
-        if need == "root":
-            return os.geteuid() == 0
-        return Path(need).exists() if need.startswith("/") else shutil.which(need) is not None
-
-    return [need for need in part.needs if not there(need)]
-
-
 def measure(part: Part, quick: bool) -> dict[str, render.Result]:
     """Make all runs of a part.
 
@@ -386,7 +375,7 @@ def write_section(part: Part, body: render.Body, results: Path) -> None:
 
 def make_part(part: Part, quick: bool, results: Path, machine: render.Machine) -> Outcome:
     """Measure and write; say how it went."""
-    without = missing(part)
+    without = missing(part.needs)
     if without:
         print(f"{part.name}: SKIPPED, it needs {', '.join(without)}; its section stays")
         return Outcome.SKIPPED

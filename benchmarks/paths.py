@@ -6,6 +6,7 @@ A place is what comes before a command that runs there; an empty one is here.
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import subprocess
 import threading
@@ -87,4 +88,8 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _output(command: Sequence[str]) -> str:
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        said = "\n".join(done.stdout.splitlines()[-5:])
+        raise SystemExit(f"{shlex.join(command)} ended with {done.returncode}\n{said}")
+    return done.stdout

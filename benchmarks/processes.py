@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,17 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
+
+
+def missing(needs: Sequence[str]) -> list[str]:
+    """Return which of these this machine has not: programs, files, "root" for being root."""
+
+    def there(need: str) -> bool:
+        if need == "root":
+            return os.geteuid() == 0
+        return Path(need).exists() if need.startswith("/") else shutil.which(need) is not None
+
+    return [need for need in needs if not there(need)]
 
 
 def read_line(process: subprocess.Popen[str]) -> str:

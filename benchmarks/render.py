@@ -247,14 +247,14 @@ def many_hosts(machine: Machine, results: Results) -> Body:
         cells.append(f"{row.emulator_load:.2f} of a core")
         lines.append(cells)
     head = ["", "at iperf3's rate", "for the distance", "pccl", "of the limit", "goal"]
-    head += ["Gloo", "Gloo in groups", "bare ring", "CPU s/GB of each", "emulator"]
+    head += ["Gloo", "Gloo in groups", "bare ring", "CPU s/GB of each", "network"]
     parts = [
         "Each a ring in the order of the scenario; the limit is the bytes that a host has to send, "
         "at the rate of the\nslowest way, and the hops. The bare ring sends, receives and adds "
         "over one connection. Gloo in groups: the tensor cut\ninto parts, each in a group of its "
         "own, all at once, in as many as were fastest in a pilot.\nRivals may have fewer rounds. "
-        "The emulator has a thread for each core, and room for twice as much where it takes no "
-        "more\nthan half of it in calls.\n",
+        "The last column is what the emulated network takes of each core in calls: it has room "
+        "for\ntwice as much where that is no more than half.\n",
         table(head, lines),
         without,
         picture("worlds.png", "What share of the limit each reaches in each world"),
@@ -274,7 +274,7 @@ def hosts_with_uplinks(machine: Machine, results: Results) -> Body:
         f"{records.size_name(rows[0].bytes)}; all hosts 10 ms from each other. The limit is the "
         "bytes that a host has to send, at the rate\nthat iperf3 reaches, and the hops. Hosts and "
         "network share the machine: where slower uplinks come nearer\nto their limit, its cores "
-        "hold up the others: the last column is what each thread of the emulator takes of one.\n",
+        "hold up the others: the last column is what the network itself takes of each.\n",
         "\n".join([uplinks.HEAD, *map(uplinks.line, rows)]) + "\n",
         without,
         picture("uplinks.png", "Wall time over the number of hosts"),

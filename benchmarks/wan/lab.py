@@ -1,4 +1,4 @@
-"""A wide-area network on one machine: hosts in namespaces, links in user space (emulator.cc).
+"""A wide-area network on one machine: hosts in namespaces, and what carries between them.
 
     sudo .venv/bin/python benchmarks/wan/lab.py benchmarks/wan/atlantic.toml
 
@@ -24,23 +24,20 @@ A scenario names regions and the ways between them:
 
 A queue is given in milliseconds of its rate, a loss as the chance of a packet.
 
-Needs root, TUN, iproute2, iperf3 and a C++ compiler. Nothing stays behind.
+Needs root, TUN, iproute2, iperf3 and a C++ compiler. Nothing stays behind. Packets are carried by
+Linux's netem where this kernel has it, else by our own emulator (carriers.py): WAN_LAB=netem or
+WAN_LAB=emulator in the environment decides it, for every benchmark in this folder.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 import tomllib
 
@@ -48,11 +45,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python"))
 
 import paths
-from network import Namespace
-from processes import cpu_seconds, run_main
+from carriers import CARRIERS, Carrier, Host, Netem, Plan, Report, Way
+from processes import missing, run_main
 
-HERE = Path(__file__).resolve().parent
-SUBNET = "10.88.0"
+__all__ = ["NEEDS", "Lab", "Report", "iperf", "ping"]
+
+NEEDS = ("root", "/dev/net/tun", "c++", "cc", "ip", "nsenter", "sysctl", "ping", "iperf3")
 # What a namespace may choose; a machine whose own default is another one may not list cubic.
 ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 CONGESTION = "cubic"
@@ -60,63 +58,24 @@ SETTINGS = (
     f"net.ipv4.tcp_congestion_control={CONGESTION}",
     "net.ipv4.tcp_no_metrics_save=1",  # what a connection has learned is not passed on to the next
 )
-# Beyond these a result says more of the emulator than of what it carries.
-CORE_SHARE_MAX = 0.85
-LATE_SHARE_MAX = 0.01  # a virtual machine whose processor is shared with others misses this often
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """What the emulator saw.
+def carrier_of(name: str | None, *, slows_one: bool = False) -> Carrier:
+    """Return the one that is called so; None: the one that suits.
 
-    Attributes:
-        core: the share of a core that each of its threads was busy.
-        late: the share of packets that it passed on more than a millisecond too late.
-        dropped: by a device, because the emulator did not keep up.
-        lost: the share that was lost by chance, or found a queue full.
+    Args:
+        slows_one: a single connection, which only the emulator can.
+
+    Raises:
+        SystemExit: there is none, or not on this kernel.
     """
-
-    core: float
-    late: float
-    dropped: int
-    lost: float
-
-    @property
-    def sound(self) -> bool:
-        """Whether results of this run may be used."""
-        return self.core <= CORE_SHARE_MAX and self.late <= LATE_SHARE_MAX and self.dropped == 0
-
-    def __str__(self) -> str:
-        verdict = "sound" if self.sound else "NOT SOUND: the emulator was too slow"
-        return (
-            f"emulator: {self.core:.2f} of a core, {self.late:.2%} late, {self.dropped} dropped by "
-            f"devices, {self.lost:.4%} of packets lost; {verdict}"
-        )
-
-
-class Host:
-    """One machine: a network namespace with a device that the emulator has made."""
-
-    def __init__(self, number: int) -> None:
-        self.address = f"{SUBNET}.{10 + number}"
-        self.inside = Namespace()
-
-    def configure(self, settings: Sequence[str]) -> None:
-        """Give the device that is there by now its address, and the machine these settings."""
-        for command in (
-            "ip link set lo up",
-            f"ip address add {self.address}/24 dev wan0",
-            "ip link set wan0 txqueuelen 10000 mtu 1500 up",
-        ):
-            self.inside.run(*command.split())
-        for setting in (*SETTINGS, *settings):
-            self.inside.run("sysctl", "-qw", setting)
-
-    def drops(self) -> int:
-        """Packets that its device has thrown away."""
-        words = self.inside.run("cat", "/proc/net/dev")
-        line = next(line for line in words.splitlines() if "wan0:" in line).split(":")[1].split()
-        return int(line[3]) + int(line[11])
+    if name is None:
+        name = "netem" if not slows_one and Netem.is_there() else "emulator"
+    if name not in CARRIERS:
+        raise SystemExit(f"WAN_LAB={name}: it may be {' or '.join(CARRIERS)}")
+    if CARRIERS[name] is Netem and not Netem.is_there():
+        raise SystemExit("WAN_LAB=netem: this kernel has no netem; the emulator needs none")
+    return CARRIERS[name]()
 
 
 class Lab:
@@ -130,8 +89,11 @@ class Lab:
             scenario if isinstance(scenario, dict) else tomllib.loads(scenario.read_text())
         )
         self.hosts: list[Host] = []
-        self._emulator: subprocess.Popen[str] | None = None
-        self._folder = tempfile.mkdtemp(prefix="pccl-wan-")
+        if without := missing(NEEDS):
+            raise SystemExit(f"a lab needs {', '.join(without)} (tools/debian-packages.sh wan)")
+        self._carrier = carrier_of(
+            os.environ.get("WAN_LAB"), slows_one=bool(self.scenario.get("slow"))
+        )
         self._allowed_before = ALLOWED.read_text()
         self.report: Report | None = None
 
@@ -144,24 +106,13 @@ class Lab:
         return self
 
     def _start(self) -> None:
-        program = Path(self._folder) / "emulator"
-        subprocess.run(
-            ["c++", "-std=c++20", "-O2", "-pthread", "-o", program, HERE / "emulator.cc"],
-            check=True,
-        )
         if CONGESTION not in self._allowed_before.split():
             ALLOWED.write_text(f"{self._allowed_before.strip()} {CONGESTION}")
-        self.hosts = [Host(number) for number in range(len(self.scenario["hosts"]))]
-        self._emulator = subprocess.Popen(
-            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        plan = "\n".join([*self._plan(), "go", ""])
-        _input(self._emulator).write(plan)
-        _input(self._emulator).flush()
-        if _output(self._emulator).readline().strip() != "ready":
-            raise SystemExit("the emulator has not started: see its error above")
+        for number in range(len(self.scenario["hosts"])):
+            self.hosts.append(Host(number))
+        self._carrier.start(self._plan())
         for host in self.hosts:
-            host.configure(self._buffers())
+            host.configure([*SETTINGS, *self._buffers()])
 
     def __exit__(
         self,
@@ -171,48 +122,31 @@ class Lab:
     ) -> None:
         try:
             if error is None:
-                self.report = self._end()
+                dropped = sum(host.drops() for host in self.hosts)
+                seen = self._carrier.end()
+                self.report = replace(seen, dropped=seen.dropped + dropped)
         finally:
             self._undo()
-
-    def _end(self) -> Report:
-        """End the emulator; return what it saw."""
-        assert self._emulator is not None
-        dropped = sum(host.drops() for host in self.hosts)
-        _input(self._emulator).close()
-        seen = json.loads(_output(self._emulator).read())
-        packets = max(seen["packets"], 1)
-        return Report(
-            core=seen["cpu"] / seen["wall"] / seen["threads"],
-            late=seen["late"] / max(seen["delivered"], 1),
-            dropped=dropped + seen["refused"],
-            lost=(seen["lost"] + seen["overflowed"]) / packets,
-        )
 
     def _undo(self) -> None:
         """Leave the machine as it was, however far it came."""
         ALLOWED.write_text(self._allowed_before)
-        if self._emulator is not None:
-            self._emulator.kill()
-            self._emulator.wait()
+        self._carrier.close()
         for host in self.hosts:
             host.inside.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def load(self, cpu_before: float, seconds: float) -> float:
-        """Return the share of a core that each thread of the emulator has taken.
+        """Return the share of a core that each thread of the carrier has taken.
 
         Args:
             cpu_before: cpu() so many seconds ago.
             seconds: of wall time.
         """
-        threads = min(os.cpu_count() or 1, len(self.hosts))  # as carry_all() of emulator.cc
-        return (self.cpu() - cpu_before) / seconds / threads
+        return (self.cpu() - cpu_before) / seconds / self._carrier.threads
 
     def cpu(self) -> float:
-        """Return the CPU seconds that the emulator has taken so far."""
-        assert self._emulator is not None
-        return cpu_seconds(self._emulator.pid)
+        """Return the CPU seconds that the carrier has taken so far."""
+        return self._carrier.cpu()
 
     def places(self) -> list[list[str]]:
         """Return what comes before a command that runs on each host."""
@@ -222,22 +156,19 @@ class Lab:
         """Return the network namespace and the address of each host."""
         return [(host.inside.path, host.address) for host in self.hosts]
 
-    def _plan(self) -> list[str]:
+    def _plan(self) -> Plan:
         regions = self.scenario["hosts"]
-        uplink = self.scenario.get("uplink_mbit", 0)
-        lines = [f"host {host.inside.path} {host.address} {uplink}" for host in self.hosts]
-        for i, source in enumerate(regions):
-            for j, target in enumerate(regions):
-                if i == j:
-                    continue
-                way = self.way(source, target)
-                queue_kib = way["mbit"] * 125 * way["queue_ms"] / 1024
-                lines.append(
-                    f"path {i} {j} {way['mbit']} {way['rtt_ms'] / 2} {queue_kib} {way['loss']}"
-                )
-        for slow in self.scenario.get("slow", []):
-            lines.append(f"slow {slow['from']} {slow['to']} {slow['connection']} {slow['mbit']}")
-        return lines
+        return Plan(
+            hosts=self.hosts,
+            uplink_mbit=self.scenario.get("uplink_mbit", 0),
+            ways={
+                (i, j): self.way(source, target)
+                for i, source in enumerate(regions)
+                for j, target in enumerate(regions)
+                if i != j
+            },
+            slow=self.scenario.get("slow", []),
+        )
 
     def _buffers(self) -> list[str]:
         if "buffer_kib" not in self.scenario:
@@ -249,8 +180,8 @@ class Lab:
             f"net.ipv4.tcp_rmem=4096 {min(131072, 2 * most)} {2 * most}",
         ]
 
-    def way(self, source: str, target: str) -> dict[str, float]:
-        """Return the way between two regions: rtt_ms, mbit, queue_ms, loss."""
+    def way(self, source: str, target: str) -> Way:
+        """Return the way between two regions."""
         times = self.scenario["rtt_ms"]
         name = next((n for n in (f"{source}-{target}", f"{target}-{source}") if n in times), None)
         if name is None:
@@ -259,17 +190,7 @@ class Lab:
         for other in self.scenario.get("ways", []):
             if other["from"] in (source, "*") and other["to"] in (target, "*"):
                 way |= {key: value for key, value in other.items() if key not in ("from", "to")}
-        return way
-
-
-def _input(process: subprocess.Popen[str]) -> IO[str]:
-    assert process.stdin is not None
-    return process.stdin
-
-
-def _output(process: subprocess.Popen[str]) -> IO[str]:
-    assert process.stdout is not None
-    return process.stdout
+        return Way(**way)
 
 
 # ---- What the network does to ordinary programs --------------------------------------------------

@@ -59,7 +59,7 @@ def measure(hosts: int, mbit: float, mib: int, rounds: int) -> Row:
 
 
 HEAD = (
-    "| uplinks | pccl (min-max) | at that rate | for the distance | ÷ limit | goal | emulator |\n|"
+    "| uplinks | pccl (min-max) | at that rate | for the distance | ÷ limit | goal | network |\n|"
     + "---|" * 7
 )
 

@@ -1,0 +1,335 @@
+"""What carries packets between the hosts of a lab: Linux's netem, or our emulator (emulator.cc).
+
+netem is what others know and trust, and needs no core of its own to be on time; not every kernel
+has it. The emulator runs on all, and can slow a single connection down. It takes whole segments of
+up to 64 KiB from the hosts; netem has to be given packets of 1,500 bytes, for its losses and queues
+to be those of a network.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python"))
+
+from network import Namespace
+from processes import cpu_seconds
+
+HERE = Path(__file__).resolve().parent
+SUBNET = "10.88.0"
+DEVICE = "wan0"  # of each host
+MTU = 1500
+# Beyond these a result says more of what carries than of what it carries.
+CORE_SHARE_MAX = 0.85
+LATE_SHARE_MAX = 0.01  # a virtual machine whose processor is shared with others misses this often
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What the carrier saw.
+
+    Attributes:
+        carrier: its name.
+        core: the share of a core that each of its threads was busy; of netem, the share of all
+            cores that soft interrupts took, in which it works, and TCP's receiving side too.
+        late: the share of packets that it passed on more than a millisecond too late; None: not
+            known.
+        dropped: by a device, because the carrier did not keep up.
+        lost: the share that was lost by chance, or found a queue full.
+    """
+
+    carrier: str
+    core: float
+    late: float | None
+    dropped: int
+    lost: float
+
+    @property
+    def sound(self) -> bool:
+        """Whether results of this run may be used."""
+        on_time = self.late is None or self.late <= LATE_SHARE_MAX
+        return self.core <= CORE_SHARE_MAX and on_time and self.dropped == 0
+
+    def __str__(self) -> str:
+        verdict = "sound" if self.sound else f"NOT SOUND: the {self.carrier} was too slow"
+        late = "" if self.late is None else f"{self.late:.2%} late, "
+        return (
+            f"{self.carrier}: {self.core:.2f} of a core, {late}{self.dropped} dropped by "
+            f"devices, {self.lost:.4%} of packets lost; {verdict}"
+        )
+
+
+class Host:
+    """One machine: a network namespace; its device is made by the carrier."""
+
+    def __init__(self, number: int) -> None:
+        self.address = f"{SUBNET}.{10 + number}"
+        self.inside = Namespace()
+
+    def configure(self, settings: Sequence[str]) -> None:
+        """Give the device that is there by now its address, and the machine these settings."""
+        for command in (
+            "ip link set lo up",
+            f"ip address add {self.address}/24 dev {DEVICE}",
+            f"ip link set {DEVICE} txqueuelen 10000 mtu {MTU} up",
+        ):
+            self.inside.run(*command.split())
+        for setting in settings:
+            self.inside.run("sysctl", "-qw", setting)
+
+    def drops(self) -> int:
+        """Packets that its device has thrown away."""
+        words = self.inside.run("cat", "/proc/net/dev")
+        line = next(line for line in words.splitlines() if f"{DEVICE}:" in line)
+        counts = line.split(":")[1].split()
+        return int(counts[3]) + int(counts[11])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """From one host to another.
+
+    Attributes:
+        queue_ms: of its rate.
+        loss: the chance of a packet.
+    """
+
+    mbit: float
+    rtt_ms: float
+    queue_ms: float
+    loss: float
+
+    @property
+    def queue_bytes(self) -> float:
+        """What may wait before it."""
+        return self.mbit * 125 * self.queue_ms
+
+    @property
+    def packets_max(self) -> int:
+        """What may wait or be under way, one way, in packets of the largest size."""
+        return math.ceil(self.mbit * 125 * (self.rtt_ms / 2 + self.queue_ms) / MTU) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A network.
+
+    Attributes:
+        uplink_mbit: of each host; 0: unlimited.
+        ways: of each pair of hosts that are to hear of each other.
+        slow: single connections, as in the scenario.
+    """
+
+    hosts: Sequence[Host]
+    uplink_mbit: float
+    ways: Mapping[tuple[int, int], Way]
+    slow: Sequence[Mapping[str, Any]] = ()
+
+
+class Carrier(Protocol):
+    """Carries from start() on; close() leaves the machine as it was, however far it came."""
+
+    threads: int
+
+    def start(self, plan: Plan) -> None:
+        """Give each host its device."""
+
+    def cpu(self) -> float:
+        """Return the CPU seconds that it has taken so far."""
+
+    def end(self) -> Report:
+        """End it; return what it saw."""
+
+    def close(self) -> None:
+        """Take away all that it has made."""
+
+
+# ---- Ours ----------------------------------------------------------------------------------------
+
+
+class Emulator:
+    """emulator.cc, in a process of its own."""
+
+    def __init__(self) -> None:
+        self.threads = 1
+        self._folder = Path(tempfile.mkdtemp(prefix="pccl-wan-"))
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, plan: Plan) -> None:
+        self.threads = min(os.cpu_count() or 1, len(plan.hosts))  # as carry_all() of emulator.cc
+        program = self._folder / "emulator"
+        source = HERE / "emulator.cc"
+        subprocess.run(["c++", "-std=c++20", "-O2", "-pthread", "-o", program, source], check=True)
+        self._process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        _input(self._process).write("\n".join([*self._lines(plan), "go", ""]))
+        _input(self._process).flush()
+        if _output(self._process).readline().strip() != "ready":
+            raise SystemExit("the emulator has not started: see its error above")
+
+    @staticmethod
+    def _lines(plan: Plan) -> Iterable[str]:
+        for host in plan.hosts:
+            yield f"host {host.inside.path} {host.address} {plan.uplink_mbit}"
+        for (source, target), way in plan.ways.items():
+            queue_kib = way.queue_bytes / 1024
+            yield f"path {source} {target} {way.mbit} {way.rtt_ms / 2} {queue_kib} {way.loss}"
+        for slow in plan.slow:
+            yield f"slow {slow['from']} {slow['to']} {slow['connection']} {slow['mbit']}"
+
+    def cpu(self) -> float:
+        assert self._process is not None
+        return cpu_seconds(self._process.pid)
+
+    def end(self) -> Report:
+        assert self._process is not None
+        _input(self._process).close()
+        seen = json.loads(_output(self._process).read())
+        return Report(
+            carrier="emulator",
+            core=seen["cpu"] / seen["wall"] / seen["threads"],
+            late=seen["late"] / max(seen["delivered"], 1),
+            dropped=seen["refused"],
+            lost=(seen["lost"] + seen["overflowed"]) / max(seen["packets"], 1),
+        )
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _input(process: subprocess.Popen[str]) -> IO[str]:
+    assert process.stdin is not None
+    return process.stdin
+
+
+def _output(process: subprocess.Popen[str]) -> IO[str]:
+    assert process.stdout is not None
+    return process.stdout
+
+
+# ---- Linux's -------------------------------------------------------------------------------------
+
+UPLINK_QUEUE_MS = 50  # as kUplinkQueue of emulator.cc
+ETHERNET_BYTES = 14  # of a frame, which no rate counts
+NO_LIMIT = "rate 100gbit quantum 60000"
+
+
+class Netem:
+    """Hosts joined by a bridge: a token bucket at each host's device, and where the bridge sends to
+    a host a netem for each other host that this comes from."""
+
+    def __init__(self) -> None:
+        self.threads = os.cpu_count() or 1
+        self._bridge = Namespace()
+        self._ports = 0
+        self._wall = self._cpu_before = 0.0
+
+    @staticmethod
+    def is_there() -> bool:
+        """Return whether this kernel has it."""
+        place = Namespace()
+        try:
+            added = place.command("tc", "qdisc", "add", "dev", "lo", "root", "netem", "limit", "1")
+            done = subprocess.run(added, check=False, stderr=subprocess.DEVNULL)
+        finally:
+            place.close()
+        return done.returncode == 0
+
+    def start(self, plan: Plan) -> None:
+        if plan.slow:
+            raise SystemExit("netem cannot slow one connection down: leave it to the emulator")
+        self._ports = len(plan.hosts)
+        _batch(self._bridge, "ip", self._cables(plan))
+        _batch(self._bridge, "tc", self._disciplines(plan))
+        if plan.uplink_mbit > 0:
+            for host in plan.hosts:
+                _batch(host.inside, "tc", [self._uplink(plan.uplink_mbit)])
+        self._wall, self._cpu_before = _uptime(), self.cpu()
+
+    @staticmethod
+    def _cables(plan: Plan) -> Iterable[str]:
+        yield "link add bridge type bridge"
+        yield "link set bridge up"
+        for number, host in enumerate(plan.hosts):
+            # Packets leave one by one: the loss of a segment of 64 KiB would be that of 44 at once.
+            peer = f"peer name {DEVICE} gso_max_segs 1 netns {host.inside.pid}"
+            yield f"link add port{number} type veth {peer}"
+            yield f"link set port{number} master bridge up"
+
+    @staticmethod
+    def _disciplines(plan: Plan) -> Iterable[str]:
+        for number in range(len(plan.hosts)):
+            yield f"qdisc add dev port{number} root handle 1: htb"
+        for (source, target), way in plan.ways.items():
+            port, own = f"dev port{target}", f"1:{source + 1:x}"
+            yield f"class add {port} parent 1: classid {own} htb {NO_LIMIT}"
+            yield (
+                f"qdisc add {port} parent {own} netem limit {way.packets_max} "
+                f"delay {way.rtt_ms / 2}ms loss {way.loss:.9%} rate {way.mbit}mbit "
+                f"-{ETHERNET_BYTES}"
+            )
+            yield (
+                f"filter add {port} parent 1: protocol ip prio 1 u32 "
+                f"match ip src {plan.hosts[source].address}/32 flowid {own}"
+            )
+
+    @staticmethod
+    def _uplink(mbit: float) -> str:
+        burst = max(10 * MTU, round(mbit * 125))  # a millisecond of it
+        return (
+            f"qdisc add dev {DEVICE} root stab overhead -{ETHERNET_BYTES} tbf rate {mbit}mbit "
+            f"burst {burst} latency {UPLINK_QUEUE_MS}ms"
+        )
+
+    def cpu(self) -> float:
+        """Return the seconds of all soft interrupts of this machine (man 5 proc_stat)."""
+        counts = Path("/proc/stat").read_text().splitlines()[0].split()
+        return int(counts[7]) / os.sysconf("SC_CLK_TCK")
+
+    def end(self) -> Report:
+        packets = lost = 0
+        for number in range(self._ports):
+            shown = self._bridge.run("tc", "-s", "-j", "qdisc", "show", "dev", f"port{number}")
+            for one in json.loads(shown):
+                if one["kind"] == "netem":
+                    packets += one["packets"] + one["drops"]
+                    lost += one["drops"]
+        seconds = max(_uptime() - self._wall, 1e-3)
+        return Report(
+            carrier="netem",
+            core=(self.cpu() - self._cpu_before) / seconds / self.threads,
+            late=None,
+            dropped=0,
+            lost=lost / max(packets, 1),
+        )
+
+    def close(self) -> None:
+        self._bridge.close()
+
+
+def _uptime() -> float:
+    return float(Path("/proc/uptime").read_text().split()[0])
+
+
+def _batch(place: Namespace, program: str, lines: Iterable[str]) -> None:
+    subprocess.run(
+        place.command(program, "-batch", "-"), input="\n".join([*lines, ""]), check=True, text=True
+    )
+
+
+CARRIERS: dict[str, type[Emulator | Netem]] = {"emulator": Emulator, "netem": Netem}

@@ -1,0 +1,101 @@
+"""The emulated wide-area network: what was asked for is what a connection finds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "wan"))
+
+import lab
+from carriers import Emulator, Netem, Way
+from processes import missing
+
+SCENARIO: dict[str, Any] = {
+    "hosts": ["here", "there", "beyond"],
+    "uplink_mbit": 40.0,
+    "default": {"mbit": 100.0, "queue_ms": 50.0, "loss": 0.0},
+    "ways": [{"from": "there", "to": "*", "mbit": 8.0}],
+    "rtt_ms": {"here-there": 40.0, "here-beyond": 10.0, "there-beyond": 20.0},
+}
+SEND = """
+import socket, sys, time
+start = time.monotonic()
+with socket.create_connection((sys.argv[1], 5000)) as stream:
+    print((time.monotonic() - start) * 1e3, flush=True)
+    stream.sendall(bytes(1 << 20))
+    stream.shutdown(socket.SHUT_WR)
+    stream.recv(1)
+"""
+RECEIVE = """
+import socket, time
+with socket.create_server(("0.0.0.0", 5000)) as listener:
+    print("listens", flush=True)
+    stream, _ = listener.accept()
+    count = -len(stream.recv(1 << 16))
+    start = time.monotonic()
+    while got := stream.recv(1 << 16):
+        count += len(got)
+    print(count * 8e-6 / (time.monotonic() - start), flush=True)
+"""
+
+
+@pytest.fixture(params=["emulator", "netem"])
+def network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[lab.Lab]:
+    needs = [need for need in lab.NEEDS if need not in ("iperf3", "ping")]
+    if without := missing(needs):
+        pytest.skip(f"SKIPPED: a lab needs {', '.join(without)}")
+    if request.param == "netem" and not Netem.is_there():
+        pytest.skip("SKIPPED: this kernel has no netem; run it on a host that has it")
+    monkeypatch.setattr(lab, "NEEDS", needs)
+    monkeypatch.setenv("WAN_LAB", request.param)
+    with lab.Lab(SCENARIO) as made:
+        yield made
+
+
+def transfer(network: lab.Lab, source: int, target: int) -> tuple[float, float]:
+    """Return milliseconds to connect, a round trip, and Mbit/s of a mebibyte after its first."""
+    receiver = network.hosts[target].inside.command(sys.executable, "-c", RECEIVE)
+    with subprocess.Popen(receiver, stdout=subprocess.PIPE, text=True) as there:
+        assert there.stdout is not None
+        assert there.stdout.readline() == "listens\n"
+        address = network.hosts[target].address
+        connected = network.hosts[source].inside.run(sys.executable, "-c", SEND, address)
+        return float(connected), float(there.stdout.readline())
+
+
+def test_ways_are_as_long_and_as_wide_as_asked(network: lab.Lab) -> None:
+    """No faster, ever; how much slower says more of this machine than of them."""
+    for source, target, round_trip_ms, mbit in ((0, 1, 40, 40), (1, 0, 40, 8), (2, 1, 20, 40)):
+        milliseconds, rate = transfer(network, source, target)
+        assert round_trip_ms <= milliseconds < 20 * round_trip_ms
+        assert mbit / 20 < rate < 1.1 * mbit
+
+
+def test_what_waits_or_is_under_way_is_no_loss() -> None:
+    way = Way(mbit=120.0, rtt_ms=100.0, queue_ms=20.0, loss=0.0)
+    assert way.queue_bytes == 300e3
+    assert way.packets_max == 701  # 70 ms of 15 MB/s, in packets of 1,500 bytes
+
+
+def test_who_carries(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {"": Emulator, "there": Netem}
+    for there, kind in made.items():
+        monkeypatch.setattr(Netem, "is_there", lambda there=there: bool(there))
+        carrier = lab.carrier_of(None)
+        carrier.close()
+        assert isinstance(carrier, kind)
+        alone = lab.carrier_of(None, slows_one=True)
+        alone.close()
+        assert isinstance(alone, Emulator)
+    with pytest.raises(SystemExit, match="WAN_LAB=gns3: it may be emulator or netem"):
+        lab.carrier_of("gns3")
+    monkeypatch.setattr(Netem, "is_there", lambda: False)
+    with pytest.raises(SystemExit, match="this kernel has no netem"):
+        lab.carrier_of("netem")
