@@ -75,6 +75,7 @@ struct Shell::Inside {
   };
   struct Connection {
     std::unique_ptr<net::Stream> stream;
+    std::string host;  // numeric; kept, as a connection that is reset has none any more
     protocol::Decoder decoder;
     Run* run = nullptr;  // none before its introduction, nor once it is closing
     bool closing = false;
@@ -179,6 +180,7 @@ void Shell::Inside::close_all() {
 void Shell::Inside::accept(net::Socket socket) {
   const ConnectionId id{++connections_made};
   Connection& connection = connections[id];
+  connection.host = socket.peer_host();
   connection.stream = std::make_unique<net::Stream>(
       loop, std::move(socket),
       net::Stream::Callbacks{[this, id](std::span<const std::byte> bytes) { on_bytes(id, bytes); },
@@ -220,9 +222,8 @@ void Shell::Inside::on_bytes(ConnectionId id, std::span<const std::byte> bytes) 
   while (!connection.closing) {
     Result<std::optional<protocol::Message>> next = connection.decoder.next();
     if (!next.ok()) {
-      log(LogLevel::kWarning, "closed the connection of " +
-                                  connection.stream->socket().peer_host() + ": " +
-                                  next.status().message);
+      log(LogLevel::kWarning,
+          "closed the connection of " + connection.host + ": " + next.status().message);
       Run* run = connection.run;
       close(id);
       if (run != nullptr) step(*run, Closed{id, next.status().message});
@@ -277,14 +278,12 @@ void Shell::Inside::introduce(ConnectionId id, const protocol::Message& message)
   Connection& connection = connections.at(id);
   strangers.erase(id);
   connection.run = run;
-  const net::Socket& socket = connection.stream->socket();
-  step(*run, Accepted{id, socket.peer_host(), socket.is_loopback()});
+  step(*run, Accepted{id, connection.host, connection.stream->socket().is_loopback()});
   step(*run, Received{id, message});
 }
 
 void Shell::Inside::refuse(ConnectionId id, const protocol::Reject& reject) {
-  log(LogLevel::kInfo,
-      "refused a peer at " + connections.at(id).stream->socket().peer_host() + ": " + reject.text);
+  log(LogLevel::kInfo, "refused a peer at " + connections.at(id).host + ": " + reject.text);
   send(id, reject);
   close(id);
 }

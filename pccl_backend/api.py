@@ -319,7 +319,7 @@ def all_reduce(
         The Work if `async_op` or `on_loss` is "keep" (it is done then), else None.
 
     Raises:
-        ValueError: op, dtype, on_loss or tensor will not do.
+        ValueError: op, dtype, on_loss or tensor will not do, as a conjugated or negated view.
         PeerLostError, MembershipChangedError, CollectiveMismatchError, OperationTimeoutError: the
             operation failed, on all members alike, and the tensor is as it was. With "keep" a loss
             is no reason, unless a member had not called it yet or fewer than min_peers are left.
@@ -332,6 +332,8 @@ def all_reduce(
         raise TypeError(f"tensor must be a torch.Tensor, not {type(tensor).__name__}")
     if on_loss not in (None, "keep"):
         raise ValueError(f'on_loss is {on_loss!r}; it can be "keep", or None')
+    if tensor.is_conj() or tensor.is_neg() or tensor.is_meta:
+        raise _unfit(tensor)
     options = _allreduce_options(op)
     # Half of the time of an asynchronous dist.all_reduce is its checks for other backends.
     call = _resolve(group).allreduce
@@ -344,6 +346,16 @@ def all_reduce(
         return work
     work.wait()
     return None if on_loss is None else work
+
+
+def _unfit(tensor: torch.Tensor) -> Exception:
+    """Return why not: torch would hand a resolved copy, or nothing, to any backend."""
+    if tensor.is_meta:
+        return NotImplementedError("pccl moves CPU tensors in this version, not those on meta")
+    return ValueError(
+        "all_reduce writes to its tensor, and this one is a view that torch conjugates or negates "
+        "on reading: use .resolve_conj() or .resolve_neg()"
+    )
 
 
 def _allreduce_options(op: str | dist.ReduceOp.RedOpType) -> dist.AllreduceOptions:

@@ -1,6 +1,7 @@
 #include "csrc/net/descriptors.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -44,6 +45,12 @@ void watch_forks() {
 }
 
 }  // namespace
+
+size_t descriptors_max() {
+  rlimit files{};
+  const bool known = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY;
+  return known ? files.rlim_cur : size_t{kDescriptorsMax};
+}
 
 unsigned fork_count() {
   watch_forks();

@@ -4,6 +4,8 @@
 // a child may use between fork and exec.
 #pragma once
 
+#include <cstddef>
+
 namespace pccl::net {
 
 // How many forks lie between the process that loaded pccl and this one. Whoever remembers the
@@ -20,6 +22,9 @@ class ForkGuard {
   ForkGuard(const ForkGuard&) = delete;
   ForkGuard& operator=(const ForkGuard&) = delete;
 };
+
+// How many this process may have open, sockets and files together (ulimit -n).
+size_t descriptors_max();
 
 // From now on a child closes `fd`. Beyond a million descriptors one is not remembered.
 void remember_descriptor(int fd);

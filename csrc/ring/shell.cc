@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
+#include "csrc/base/log.h"
+#include "csrc/net/descriptors.h"
 #include "csrc/net/loop.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/ring/link_traffic.h"
@@ -28,6 +30,13 @@ constexpr Duration kRetryMax = std::chrono::seconds(1);
 // Connections that have not said who they are: room for those of all members at once. Honest ones
 // do within a round trip, so the oldest goes first.
 constexpr size_t kStrangersMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
+
+// Of a link. Further lanes only make it faster, so they may take a sixteenth of what this process
+// may open, and the application finds the rest: with the usual 1,024 descriptors all lanes.
+uint32_t lanes_affordable() {
+  return static_cast<uint32_t>(
+      std::clamp<size_t>(net::descriptors_max() / 16, 1, protocol::kLanesMax));
+}
 
 // Two processes that read the same here are on one machine since its last start.
 uint64_t machine_id() {
@@ -111,6 +120,7 @@ struct Shell::Inside {
 
   const Options options;
   const Callbacks callbacks;
+  const uint32_t lanes_max;  // of each link
   net::Loop loop{"pccl-data"};
 
   // On the loop only.
@@ -132,12 +142,20 @@ struct Shell::Inside {
 Shell::Inside::Inside(Options given, Callbacks called)
     : options(std::move(given)),
       callbacks(std::move(called)),
+      lanes_max(lanes_affordable()),
       engine({.on_transferred = callbacks.on_transferred,
               .on_progressed = callbacks.on_progressed,
               .on_agreed = callbacks.on_agreed,
               .on_drained = callbacks.on_drained,
               .on_fail_link = [this](PeerId peer, const std::string& why) { lost(peer, why); },
-              .on_failed = callbacks.on_failed}) {}
+              .on_failed = callbacks.on_failed}) {
+  if (options.lanes <= lanes_max) return;
+  log(LogLevel::kWarning, "PCCL_LANES is " + std::to_string(options.lanes) +
+                              ", but this process may have " +
+                              std::to_string(net::descriptors_max()) + " files open, so that " +
+                              std::to_string(lanes_max) +
+                              " connections to a neighbour are made: raise it (ulimit -n)");
+}
 
 // ---- Listening and dialling ----
 
@@ -147,6 +165,12 @@ void Shell::Inside::listen(const std::string& host) {
     opened = net::Listener::open(loop, {host, static_cast<uint16_t>(port)},
                                  [this](net::Socket socket) { accepted(std::move(socket)); });
     if (opened.ok()) break;
+  }
+  if (!opened.ok() && options.port_last > 0) {
+    const std::string range =
+        std::to_string(options.port_first) + "-" + std::to_string(options.port_last);
+    const std::string& why = opened.status().message;
+    opened = Status{Code::kSystem, why + " (of PCCL_PORT_RANGE " + range + " none is free)", {}};
   }
   if (!opened.ok()) return callbacks.on_listening(opened.status());
   listener = std::move(opened.value());
@@ -233,9 +257,8 @@ void Shell::Inside::crowd(PeerId peer) {
 }
 
 uint32_t Shell::Inside::lanes_open(Duration way) const {
-  if (options.lanes > 0) return options.lanes;
-  if (way < options.long_way) return 1;
-  return protocol::kLanesMax;
+  if (options.lanes > 0) return std::min(options.lanes, lanes_max);
+  return way < options.long_way ? 1 : lanes_max;
 }
 
 uint32_t Shell::Inside::lanes_at_first(PeerId peer, Duration way) const {
@@ -320,7 +343,7 @@ void Shell::Inside::introduced(std::list<std::unique_ptr<ShellLink>>::iterator s
   if (link->further()) {
     const auto up = links.find(peer);
     const bool known = up != links.end() && up->second.first().serial() == link->serial() &&
-                       up->second.lanes.size() < protocol::kLanesMax;
+                       up->second.lanes.size() < lanes_max;
     return known ? join_further(up->second, std::move(link)) : close(std::move(link));
   }
   const auto dial = dials.find(peer);

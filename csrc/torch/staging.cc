@@ -56,11 +56,13 @@ void Lent::check(const at::Tensor& tensor, Use use) const {
 Bytes Lent::lend(const at::Tensor& tensor, Use use) {
   check(tensor, use);
   const BelowAutograd guard;
-  kept_.push_back(tensor);
-  if (is_plain(tensor)) return bytes_of(tensor, use);
+  if (is_plain(tensor)) {
+    memory_.push_back(tensor.storage());
+    return bytes_of(tensor, use);
+  }
   at::Tensor stage = contiguous_like(tensor);
   if (use != Use::kWrite) stage.copy_(tensor);
-  if (use != Use::kRead) copies_.push_back({tensor, stage});
+  if (use != Use::kRead) copies_.push_back({tensor.detach(), stage});
   kept_.push_back(stage);
   return bytes_of(stage, Use::kUpdate);
 }
@@ -79,7 +81,7 @@ Bytes Lent::lend_flat(const Tensors& tensors, Use use) {
     at::Tensor part = stage.narrow(0, at, tensor.numel()).view(tensor.sizes());
     at += tensor.numel();
     if (use != Use::kWrite) part.copy_(tensor);
-    if (use != Use::kRead) copies_.push_back({tensor, part});
+    if (use != Use::kRead) copies_.push_back({tensor.detach(), part});
   }
   kept_.push_back(stage);
   return bytes_of(stage, Use::kUpdate);
@@ -100,7 +102,7 @@ Bytes Lent::lend_interleaved(const Tensors& outputs, int64_t world) {
     const int64_t mine = output.numel() / world;
     const at::Tensor whole = is_plain(output) ? output : contiguous_like(output);
     copies_.push_back({whole.view({world, mine}), stage.narrow(1, at, mine)});
-    if (!whole.is_same(output)) copies_.push_back({output, whole});
+    if (!whole.is_same(output)) copies_.push_back({output.detach(), whole});
     at += mine;
   }
   kept_.push_back(stage);

@@ -1,10 +1,11 @@
 // Lent: the memory of one operation's tensors, as spans that the ring can work on, kept alive until
-// the operation has ended. A contiguous tensor lends its own memory. Any other is staged: a
-// contiguous copy is lent in its place and copied back only when the operation has succeeded, so a
-// failed one leaves no trace by itself. Lending belongs to the caller's thread, copy_back() to the
-// one that ends the operation. Destroying it lets go of tensors, which may take the GIL: never on a
-// loop. Unfit tensors are refused with the error the user sees: another device, a layout that is
-// not dense, memory in which two elements share a place.
+// the operation has ended, whatever a tensor is made to point at meanwhile (tensor.data, set_()). A
+// contiguous tensor lends its own memory. Any other is staged: a contiguous copy is lent in its
+// place and copied back only when the operation has succeeded, so a failed one leaves no trace by
+// itself. Lending belongs to the caller's thread, copy_back() to the one that ends the operation.
+// Destroying it lets go of memory, which may take the GIL: never on a loop. Unfit tensors are
+// refused with the error the user sees: another device, a layout that is not dense, memory in which
+// two elements share a place.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -52,6 +53,7 @@ class Lent {
 
   const char* call_;
   Tensors kept_;
+  std::vector<c10::Storage> memory_;
   std::vector<Copy> copies_;  // in this order
 };
 

@@ -18,6 +18,10 @@ def test_tensors_live_as_long_as_needed(make_world: MakeWorld) -> None:
     make_world(2).run(work.tensors_live_as_long_as_needed)
 
 
+def test_tensors_that_are_pointed_elsewhere(make_world: MakeWorld) -> None:
+    make_world(2).run(work.tensors_that_are_pointed_elsewhere)
+
+
 def test_wait_with_a_timeout(make_world: MakeWorld) -> None:
     make_world(2).run(work.waits_for_a_while)
 

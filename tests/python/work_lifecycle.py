@@ -79,6 +79,25 @@ def _calls_when_rank_0_waited_no_more() -> None:
     dist.all_reduce(torch.ones(10))
 
 
+def tensors_that_are_pointed_elsewhere() -> None:
+    """What an operation works on stays its own; in what is allocated next nothing is written."""
+    if dist.get_rank() == 1:
+        distributed_c10d._get_default_store().wait(["waits no more"])
+    plain, strided = torch.ones(25_000), torch.ones(25_000, 2)[:, 0]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in (plain, strided)]
+    results = [plain, strided]
+    if dist.get_rank() == 0:
+        plain.data = torch.zeros(3)
+        strided.set_(torch.zeros(3))  # type: ignore[call-overload]
+        others = [torch.zeros(25_000 * size) for size in (1, 2, 1, 2)]
+        distributed_c10d._get_default_store().set("waits no more", "")
+        results = [*others, torch.zeros(1)]
+    for work in works:
+        work.wait()
+    expected_value = 0 if dist.get_rank() == 0 else 2
+    assert all((tensor == expected_value).all() for tensor in results)
+
+
 def waits_for_a_while() -> None:
     """wait(timeout) ends the waiting, not the operation."""
     if dist.get_rank() == 1:

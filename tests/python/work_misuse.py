@@ -114,6 +114,9 @@ def wrong_arguments() -> dict[str, dict[str, Any]]:
         "meta": lambda: group._get_backend(torch.device("cpu")).allreduce(
             [torch.ones(2, device="meta")]
         ),
+        "meta to pccl": lambda: pccl.all_reduce(torch.ones(2, device="meta")),
+        "conjugated": lambda: pccl.all_reduce((one * 1j).conj()),
+        "negated": lambda: pccl.all_reduce((one * 1j).conj().imag),
         "expanded": lambda: dist.all_reduce(torch.ones(1).expand(4)),
         "root": lambda: group.broadcast([one], options),
         "to itself": lambda: dist.send(one, rank),

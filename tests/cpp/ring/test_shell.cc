@@ -1,6 +1,7 @@
 #include "csrc/ring/shell.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -222,6 +223,23 @@ TEST(Shell, AnOperationTravelsOnAllLanesOfALink) {
     ASSERT_TRUE(group.at(rank).drained({}));
     EXPECT_EQ(std::count(tensors[rank].begin(), tensors[rank].end(), 6.0f), kCount);
   }
+}
+
+// The application wants descriptors, too.
+TEST(Shell, LanesTakeASixteenthOfTheDescriptorsAtMost) {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit few{16 * 7, before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  {
+    Group asked(2, {.lanes = 64});
+    Group far(2, {.long_way = Duration{0}});
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      expect_lanes(asked.at(rank), 7);
+      expect_lanes(far.at(rank), 7);
+    }
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST(Shell, AFarLinkHasAllLanesAndUsesSome) {
