@@ -13,7 +13,7 @@ from pccl_backend.probe.client import Rate
 from pccl_backend.probe.settings import Buffers, HostSettings
 from pccl_backend.probe.wire import FAR_S, LANES_MAX
 
-__all__ = ["Row", "Way", "advise", "knee_of", "rows_of", "seconds_per_all_reduce"]
+__all__ = ["Row", "Way", "advise", "knee_of", "rows_of", "seconds_per_all_reduce", "streams_text"]
 
 KNEE_SHARE = 0.9
 BUSY_SHARE = 0.9  # of a core: from there on the measurement holds the network up
@@ -51,13 +51,19 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """Everything that is known of a way between two hosts."""
+    """Everything that is known of a way between two hosts.
+
+    Attributes:
+        congestion: chosen for the streams, instead of the hosts' own.
+        lanes_asked: by PCCL_LANES; 0: as many as pay.
+    """
 
     round_trip: float
     rows: Sequence[Row]
     here: HostSettings
     there: HostSettings
-    congestion: str = ""  # chosen for the streams, instead of the hosts' own
+    congestion: str = ""
+    lanes_asked: int = 0
 
     @property
     def is_far(self) -> bool:
@@ -69,15 +75,15 @@ class Way:
 
     @property
     def usual(self) -> Row:
-        """The best with no more streams than pccl opens by itself; the fewest, if all are more."""
+        """The best with no more streams than pccl opens; the fewest, if all are more."""
         fewest = min(self.rows, key=lambda row: row.streams)
         within = [row for row in self.rows if row.streams <= self.lanes]
         return max(within or [fewest], key=lambda row: row.carried)
 
     @property
     def lanes(self) -> int:
-        """How many connections pccl opens on it, at most, unless told otherwise."""
-        return LANES_MAX if self.is_far else 1
+        """How many connections pccl opens on it, at most."""
+        return self.lanes_asked or (LANES_MAX if self.is_far else 1)
 
 
 def rows_of(rates: Iterable[Rate]) -> list[Row]:
@@ -99,6 +105,11 @@ def knee_of(rows: Sequence[Row]) -> Row:
     best = max(row.carried for row in rows)
     fewest_first = sorted(rows, key=lambda row: row.streams)
     return next(row for row in fewest_first if row.carried >= KNEE_SHARE * best)
+
+
+def streams_text(row: Row) -> str:
+    """Return "1 stream", "2 streams"."""
+    return f"{row.streams} stream{'s' if row.streams > 1 else ''}"
 
 
 def seconds_per_all_reduce(model_bytes: float, rate: float, world: int | None) -> float:
@@ -181,6 +192,11 @@ def _lanes(way: Way) -> str | None:
     knee = knee_of(way.rows)
     if knee.streams <= way.lanes:
         return None
+    if way.lanes_asked:
+        return (
+            f"lanes: PCCL_LANES is {way.lanes_asked}, and the knee is at {knee.streams} streams: "
+            + ("unset it" if way.is_far else f"PCCL_LANES={min(knee.streams, LANES_MAX)}")
+        )
     if way.is_far:
         return (
             f"lanes: the knee is at {knee.streams} streams, and pccl opens {LANES_MAX}, the most "
@@ -203,7 +219,7 @@ def _measurement(way: Way) -> str | None:
         return None
     return (
         f"the measurement: a thread of it took {100 * busiest.busy:.0f} % of a core with "
-        f"{busiest.streams} streams, so the network may carry more than is shown"
+        f"{streams_text(busiest)}, so the network may carry more than is shown"
     )
 
 

@@ -12,10 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
+from pccl_backend._settings import PeerSettings
 from pccl_backend.probe import settings
-from pccl_backend.probe.advice import Way, rows_of
+from pccl_backend.probe.advice import Way, rows_of, streams_text
 from pccl_backend.probe.client import Client, Plan, ProbeError, Rate
-from pccl_backend.probe.report import cells, head, model_lines, setting_lines, streams_text, summary
+from pccl_backend.probe.report import cells, head, model_lines, setting_lines, summary
 from pccl_backend.probe.server import Server
 from pccl_backend.probe.settings import HostSettings
 from pccl_backend.probe.wire import PORT, SECONDS_MAX, SECONDS_MIN, STREAMS_MAX
@@ -36,10 +37,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
+    try:
+        ours = PeerSettings.read(os.environ)
+    except ValueError as error:
+        print(f"pccl probe: {error}", file=sys.stderr)
+        return 1
     if options.serve:
         return _serve(options.host or "127.0.0.1", PORT if options.port is None else options.port)
     try:
-        _measure(options)
+        _measure(options, ours)
     except (ProbeError, OSError) as error:
         print(f"pccl probe: {error}", file=sys.stderr)
         return 1
@@ -69,13 +75,13 @@ def _serve(host: str, port: int) -> int:
     return 0
 
 
-def _measure(options: argparse.Namespace) -> None:
+def _measure(options: argparse.Namespace, ours: PeerSettings) -> None:
     _check_plot(options.plot)
     plan = Plan(
         streams=options.streams,
         seconds=options.seconds,
         directions=("there", "back") if options.one_way else ("there", "back", "both"),
-        congestion=os.environ.get("PCCL_TCP_CONGESTION", ""),
+        congestion=ours.tcp_congestion,
     )
     host, port = options.target
     with Client(host, port) as client:
@@ -93,6 +99,7 @@ def _measure(options: argparse.Namespace) -> None:
         here=HostSettings.from_texts(settings.read()),
         there=client.settings,
         congestion=plan.congestion,
+        lanes_asked=ours.lanes,
     )
     _report(way, options)
 
@@ -131,6 +138,8 @@ def _check_plot(path: Path | None) -> None:
         raise ProbeError("--plot needs matplotlib: pip install 'pccl[demo]'")
     if not path.parent.is_dir():
         raise ProbeError(f"--plot {path}: there is no folder {path.parent}; make it first")
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ProbeError(f"--plot {path}: it cannot be written")
 
 
 # --- Options --------------------------------------------------------------------------------------
@@ -163,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure what the way to another host carries with 1, 2, 4, ... TCP streams, "
         "and say how long a model of a given size takes and which settings would help. The other "
         "end runs `pccl probe --serve`. The streams are set as pccl sets its own, and heed "
-        "PCCL_TCP_CONGESTION.",
+        "PCCL_TCP_CONGESTION and PCCL_LANES.",
         epilog="Traffic is plain text and nobody proves who they are: use it in networks that you "
         "trust, and end the server afterwards.",
     )

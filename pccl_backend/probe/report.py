@@ -12,11 +12,12 @@ from pccl_backend.probe.advice import (
     advise,
     knee_of,
     seconds_per_all_reduce,
+    streams_text,
 )
 from pccl_backend.probe.client import Rate
 from pccl_backend.probe.settings import Buffers, HostSettings
 
-__all__ = ["cells", "head", "model_lines", "setting_lines", "streams_text", "summary"]
+__all__ = ["cells", "head", "model_lines", "setting_lines", "summary"]
 
 WIDTH = 100
 CELL = 10
@@ -53,16 +54,36 @@ def summary(way: Way) -> list[str]:
         f"Knee: {streams_text(knee)}, the fewest that carry {share} of the best "
         f"({mbit(best.carried)} Mbit/s with {best.streams}; the slower direction, {both})."
     ]
+    lines += [text for text in (_lanes_opened(way, knee), _congestion_used(way)) if text]
     advice = advise(way)
-    if knee.streams <= way.lanes:
-        opens = f"opens {way.lanes} and uses as many as pay" if way.is_far else "opens one here"
-        lines.append(f"PCCL_LANES needs no setting: pccl {opens}.")
     if not advice:
-        return [*lines, "Nothing else that is known of the two hosts holds them up."]
+        return [*lines, "Nothing that is known of the two hosts holds them up."]
     lines.append("What may help:")
     for text in advice:
         lines += _item(text)
     return lines
+
+
+def _lanes_opened(way: Way, knee: Row) -> str | None:
+    if way.lanes_asked:
+        return f"PCCL_LANES is {way.lanes_asked}: so many pccl opens to each neighbour in the ring."
+    opens = f"opens {way.lanes} and uses as many as pay" if way.is_far else "opens one here"
+    if knee.streams <= way.lanes:
+        return f"PCCL_LANES needs no setting: pccl {opens}."
+    return (
+        None
+        if way.is_far
+        else f"By itself pccl {opens}; {streams_text(way.usual)} carried "
+        + (f"{mbit(way.usual.carried)} Mbit/s.")
+    )
+
+
+def _congestion_used(way: Way) -> str | None:
+    if way.congestion:
+        return f"The streams used {way.congestion}, as PCCL_TCP_CONGESTION says."
+    if not way.is_far and "bbr" in (way.here.congestion, way.there.congestion):
+        return "On so near a way the streams did not use bbr, which paces; pccl does not either."
+    return None
 
 
 def model_lines(way: Way, parameters: float, bytes_each: float) -> list[str]:
@@ -95,11 +116,6 @@ def setting_lines(here: HostSettings, there: HostSettings) -> list[str]:
         ),
     ]
     return [f"{name:27}{one or 'unknown':30}{other or 'unknown'}" for name, one, other in rows]
-
-
-def streams_text(row: Row) -> str:
-    """Return "1 stream", "2 streams"."""
-    return f"{row.streams} stream{'s' if row.streams > 1 else ''}"
 
 
 def _triple(buffers: Buffers | None) -> str:

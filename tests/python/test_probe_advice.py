@@ -84,6 +84,22 @@ def test_a_tuned_pair_of_hosts_needs_nothing() -> None:
     assert "What may help" not in text
 
 
+def test_lanes_that_are_asked_for_are_what_pccl_opens() -> None:
+    few = way(100, 200, 400, lanes_asked=2)
+    assert few.usual.streams == 2
+    assert "PCCL_LANES is 2: so many pccl opens" in "\n".join(summary(few))
+    [text] = advice.advise(few)
+    assert text == "lanes: PCCL_LANES is 2, and the knee is at 4 streams: unset it"
+    [text] = advice.advise(way(100, 200, 400, lanes_asked=2, round_trip=1e-4))
+    assert text.endswith("PCCL_LANES=4")
+
+
+def test_which_congestion_control_was_measured() -> None:
+    assert "The streams used reno," in "\n".join(summary(way(100, congestion="reno")))
+    assert "did not use bbr" in "\n".join(summary(way(100, round_trip=1e-4)))
+    assert "bbr" not in "\n".join(summary(way(100)))
+
+
 def test_unknown_settings_give_no_advice() -> None:
     unknown = HostSettings()
     assert advice.advise(way(100, 200, 400, here=unknown, there=unknown)) == []
