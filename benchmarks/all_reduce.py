@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import records
+from options import add_worlds, at_least_one
 from paths import LOOPBACK, loopback_aggregate, ping
 from processes import Master, ask_together, cpu_seconds, end, read_line, run_main, wait_for_start
 
@@ -435,9 +436,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=7, help="of each case and world (default 7)")
+    parser.add_argument(
+        "--rounds", type=at_least_one, default=7, help="of each case and world (default 7)"
+    )
     parser.add_argument("--cases", nargs="+", default=[case.name for case in CASES])
-    parser.add_argument("--worlds", type=int, nargs="+", default=[2, 4, 8])
+    add_worlds(parser, "--worlds", [2, 4, 8])
     parser.add_argument("--quick", action="store_true", help="a few cases, three rounds")
     records.add_option(parser)
     parser.add_argument("--rank-of", nargs=4, help=argparse.SUPPRESS)

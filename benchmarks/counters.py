@@ -23,6 +23,7 @@ from pathlib import Path
 
 import records
 from all_reduce import MIB, Case, World
+from options import add_worlds, at_least_one
 from processes import run_main
 
 KINDS = ("send_calls", "receive_calls", "voluntary", "involuntary")
@@ -151,9 +152,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--worlds", type=int, nargs="+", default=[2, 4])
-    parser.add_argument("--mib", type=int, default=64, help="of float32 per rank")
-    parser.add_argument("--rounds", type=int, default=7)
+    add_worlds(parser, "--worlds", [2, 4])
+    parser.add_argument("--mib", type=at_least_one, default=64, help="of float32 per rank")
+    parser.add_argument("--rounds", type=at_least_one, default=7)
     records.add_option(parser)
     given = parser.parse_args()
     print(HEAD)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import records
 from all_reduce import GB, KIB, MIB, Case, World
+from options import add_worlds, at_least_one
 from processes import run_main
 
 GIB = 1 << 30
@@ -143,9 +144,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--worlds", type=int, nargs="+", default=list(WORLDS))
+    add_worlds(parser, "--worlds", WORLDS)
     parser.add_argument("--sizes", type=bytes_of, nargs="+", default=list(SIZES))
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=at_least_one, default=3)
     records.add_option(parser)
     given = parser.parse_args()
     print(HEAD)

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 
+from options import at_least_one
 from processes import Master, ask_together, end, read_line, run_main, wait_for_start
 
 MIB = 1 << 20
@@ -93,8 +94,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--world", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--count", type=int, default=8, help="of all-reduces in each half")
+    parser.add_argument("--rounds", type=at_least_one, default=21)
+    parser.add_argument("--count", type=at_least_one, default=8, help="of all-reduces in each half")
     parser.add_argument("--mib", type=float, default=16, help="of each")
     parser.add_argument("--rank-of", help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import records
+from options import at_least_one
 from processes import Master, ask, end, read_line, run_main
 
 PARAMETERS = 100_000
@@ -173,7 +174,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=at_least_one, default=9)
     records.add_option(parser)
     parser.add_argument("--rank-of", help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import records
+from options import add_worlds, at_least_one
 from processes import Master, run_main
 
 MIB = 1 << 20
@@ -110,8 +111,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--mib", type=int, default=1024, help="of the tensor")
-    parser.add_argument("--worlds", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--mib", type=at_least_one, default=1024, help="of the tensor")
+    add_worlds(parser, "--worlds", [2, 4])
     records.add_option(parser)
     parser.add_argument("--rank-of", help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 PREPARED = "prepared"
@@ -18,7 +19,14 @@ START_SECONDS = 0.05  # for all to hear of the instant
 
 
 def run_main(main: Callable[[], int | None]) -> NoReturn:
-    """Run a script to its end; an interrupt, which all its ranks hear too, leaves no tracebacks."""
+    """Run a script to its end. An interrupt, which all its ranks hear too, leaves no tracebacks;
+    whoever ends it another way does not leave behind what it has made, either."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
     try:
         sys.exit(main())
     except KeyboardInterrupt:

@@ -6,13 +6,9 @@ set -euo pipefail
 namespace=(--net)
 [ "$(id -u)" -eq 0 ] || namespace+=(--user --map-root-user)
 
-# A namespace may only choose what the machine allows; root adds cubic for as long as the command runs.
-allowed=/proc/sys/net/ipv4/tcp_allowed_congestion_control
-before=$(cat $allowed)
-if [[ " $before " != *" cubic "* && -w $allowed ]]; then
-  trap 'echo "$before" >$allowed' EXIT
-  echo "$before cubic" >$allowed
-fi
+# A namespace may only choose what the machine allows: for as long as this shell lives.
+coproc allow { exec "$(dirname "$0")/allow-cubic.sh"; }
+read -r <&"${allow[0]}"
 unshare "${namespace[@]}" bash -c '
   ip link set lo up
   now=/proc/sys/net/ipv4/tcp_congestion_control

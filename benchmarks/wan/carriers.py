@@ -163,11 +163,12 @@ class Emulator:
 
     def __init__(self) -> None:
         self.threads = 1
-        self._folder = Path(tempfile.mkdtemp(prefix="pccl-wan-"))
+        self._folder: Path | None = None
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, plan: Plan) -> None:
         self.threads = min(os.cpu_count() or 1, len(plan.hosts))  # as carry_all() of emulator.cc
+        self._folder = Path(tempfile.mkdtemp(prefix="pccl-wan-"))
         program = self._folder / "emulator"
         source = HERE / "emulator.cc"
         subprocess.run(["c++", "-std=c++20", "-O2", "-pthread", "-o", program, source], check=True)
@@ -209,7 +210,8 @@ class Emulator:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _input(process: subprocess.Popen[str]) -> IO[str]:
@@ -235,7 +237,7 @@ class Netem:
 
     def __init__(self) -> None:
         self.threads = os.cpu_count() or 1
-        self._bridge = Namespace()
+        self._bridge: Namespace | None = None
         self._ports = 0
         self._wall = self._cpu_before = 0.0
 
@@ -254,6 +256,7 @@ class Netem:
         if plan.slow:
             raise SystemExit("netem cannot slow one connection down: leave it to the emulator")
         self._ports = len(plan.hosts)
+        self._bridge = Namespace()
         _batch(self._bridge, "ip", self._cables(plan))
         _batch(self._bridge, "tc", self._disciplines(plan))
         if plan.uplink_mbit > 0:
@@ -302,6 +305,7 @@ class Netem:
         return int(counts[7]) / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> Report:
+        assert self._bridge is not None
         packets = lost = 0
         for number in range(self._ports):
             shown = self._bridge.run("tc", "-s", "-j", "qdisc", "show", "dev", f"port{number}")
@@ -319,7 +323,8 @@ class Netem:
         )
 
     def close(self) -> None:
-        self._bridge.close()
+        if self._bridge is not None:
+            self._bridge.close()
 
 
 def _uptime() -> float:

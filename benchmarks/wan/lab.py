@@ -22,7 +22,9 @@ A scenario names regions and the ways between them:
     connection = 5
     mbit = 4.0
 
-A queue is given in milliseconds of its rate, a loss as the chance of a packet.
+A queue is given in milliseconds of its rate, a loss as the chance of a packet; what a result says
+of lost packets has those, too, that found a queue full. The emulator passes packets on in ticks of
+a millisecond, so that a round trip takes one or two longer.
 
 Needs root, TUN, iproute2, iperf3 and a C++ compiler. Nothing stays behind. Packets are carried by
 Linux's netem where this kernel has it, else by our own emulator (carriers.py): WAN_LAB=netem or
@@ -33,6 +35,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -46,18 +49,33 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python")
 
 import paths
 from carriers import CARRIERS, Carrier, Host, Netem, Plan, Report, Way
+from options import add_counts
 from processes import missing, run_main
 
 __all__ = ["NEEDS", "Lab", "Report", "iperf", "ping"]
 
 NEEDS = ("root", "/dev/net/tun", "c++", "cc", "ip", "nsenter", "sysctl", "ping", "iperf3")
-# What a namespace may choose; a machine whose own default is another one may not list cubic.
-ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+ALLOW_CUBIC = Path(__file__).resolve().parents[2] / "tools" / "allow-cubic.sh"
 CONGESTION = "cubic"
 SETTINGS = (
     f"net.ipv4.tcp_congestion_control={CONGESTION}",
     "net.ipv4.tcp_no_metrics_save=1",  # what a connection has learned is not passed on to the next
 )
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return what a scenario says.
+
+    Raises:
+        SystemExit: it is none.
+    """
+    try:
+        scenario = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{path}: {error}") from None
+    if without := [name for name in ("hosts", "default", "rtt_ms") if name not in scenario]:
+        raise SystemExit(f"{path} is no scenario: it has no {', '.join(without)}")
+    return scenario
 
 
 def carrier_of(name: str | None, *, slows_one: bool = False) -> Carrier:
@@ -85,16 +103,14 @@ class Lab:
 
     def __init__(self, scenario: Path | dict[str, Any]) -> None:
         """Take a scenario: the file that has it, or itself."""
-        self.scenario: dict[str, Any] = (
-            scenario if isinstance(scenario, dict) else tomllib.loads(scenario.read_text())
-        )
+        self.scenario = scenario if isinstance(scenario, dict) else read(scenario)
         self.hosts: list[Host] = []
         if without := missing(NEEDS):
             raise SystemExit(f"a lab needs {', '.join(without)} (tools/debian-packages.sh wan)")
         self._carrier = carrier_of(
             os.environ.get("WAN_LAB"), slows_one=bool(self.scenario.get("slow"))
         )
-        self._allowed_before = ALLOWED.read_text()
+        self._permission: subprocess.Popen[str] | None = None
         self.report: Report | None = None
 
     def __enter__(self) -> Lab:
@@ -106,8 +122,12 @@ class Lab:
         return self
 
     def _start(self) -> None:
-        if CONGESTION not in self._allowed_before.split():
-            ALLOWED.write_text(f"{self._allowed_before.strip()} {CONGESTION}")
+        self._permission = subprocess.Popen(
+            [ALLOW_CUBIC], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._permission.stdout is not None
+        if self._permission.stdout.readline() != "ready\n":
+            raise SystemExit(f"{ALLOW_CUBIC.name} has failed: see its error above")
         for number in range(len(self.scenario["hosts"])):
             self.hosts.append(Host(number))
         self._carrier.start(self._plan())
@@ -130,10 +150,11 @@ class Lab:
 
     def _undo(self) -> None:
         """Leave the machine as it was, however far it came."""
-        ALLOWED.write_text(self._allowed_before)
         self._carrier.close()
         for host in self.hosts:
             host.inside.close()
+        if self._permission is not None:
+            self._permission.communicate()  # closes its input
 
     def load(self, cpu_before: float, seconds: float) -> float:
         """Return the share of a core that each thread of the carrier has taken.
@@ -229,12 +250,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("scenario", type=Path)
-    parser.add_argument("--from", dest="source", type=int, default=0, help="a host")
-    parser.add_argument("--to", dest="target", type=int, default=1, help="another")
-    parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 8, 16])
+    hosts = "of the scenario's hosts, counted from 0 (default %(default)s)"
+    parser.add_argument("--from", dest="source", type=int, default=0, help=hosts)
+    parser.add_argument("--to", dest="target", type=int, default=1, help=hosts)
+    add_counts(parser, "--streams", [1, 4, 8, 16], "of iperf3, at once; 22 s for each number")
     options = parser.parse_args()
     source, target = options.source, options.target
     lab = Lab(options.scenario)
+    if not {source, target} < set(range(len(lab.scenario["hosts"]))):
+        raise SystemExit(f"--from and --to: two of the hosts 0 to {len(lab.scenario['hosts']) - 1}")
     with lab:
         print(f"round trip {ping(lab, source, target):.1f} ms")
         for streams in options.streams:

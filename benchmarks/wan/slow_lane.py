@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from all_reduce import MIB, Case, World
 from lab import Lab
+from options import at_least_one
 from processes import run_main
 
 GOAL = 1.1
@@ -55,8 +56,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--mib", type=int, default=128, help="of float32 per rank")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--mib", type=at_least_one, default=128, help="of float32 per rank")
+    parser.add_argument("--rounds", type=at_least_one, default=7)
     options = parser.parse_args()
     case = Case(name="", tensor_bytes=options.mib * MIB, goals={})
     seconds: dict[int, list[float]] = {8: [], 7: []}

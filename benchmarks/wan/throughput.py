@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import records
 from all_reduce import MIB, Case, World, build_floor, floor_at
 from lab import Lab, Report, iperf, ping
+from options import add_counts, at_least_one
 from processes import run_main
 
 STREAMS = (8, 16, 32, 64)
@@ -204,11 +205,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("scenario", type=Path)
-    parser.add_argument("--mib", type=int, default=256, help="of float32 per rank")
+    parser.add_argument("--mib", type=at_least_one, default=256, help="of float32 per rank")
     parser.add_argument("--idle", type=float, default=60.0, help="seconds of silence; 0: no such")
-    parser.add_argument("--runs", type=int, default=1, help="of fresh processes")
+    parser.add_argument("--runs", type=at_least_one, default=1, help="of fresh processes")
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no run beyond these")
-    parser.add_argument("--streams", type=int, nargs="+", default=list(STREAMS), help="of iperf3")
+    add_counts(parser, "--streams", STREAMS, "of iperf3")
     parser.add_argument("--iperf-seconds", type=float, default=8.0)
     parser.add_argument("--skip-gloo", action="store_true")
     parser.add_argument("--skip-floor", action="store_true")

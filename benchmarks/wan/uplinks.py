@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import records
 from all_reduce import MIB
 from lab import Lab
+from options import add_worlds, at_least_one
 from processes import run_main
 from worlds import Row, limit, take_turns
 
@@ -78,10 +79,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--hosts", type=int, nargs="+", default=[2, 4, 8, 16])
+    add_worlds(parser, "--hosts", [2, 4, 8, 16])
     parser.add_argument("--mbit", type=float, default=MBIT, help="of each uplink")
-    parser.add_argument("--mib", type=int, default=64, help="of float32 per rank")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--mib", type=at_least_one, default=64, help="of float32 per rank")
+    parser.add_argument("--rounds", type=at_least_one, default=3)
     records.add_option(parser)
     options = parser.parse_args()
     rows = []

@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import records
 from all_reduce import MIB, Case, World, build_floor, floor_at
 from lab import Lab, iperf, ping
+from options import at_least_one
 from processes import run_main
 
 REPORT_BYTES = 4 * 268_435_456
@@ -202,8 +203,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("scenarios", type=Path, nargs="+", metavar="scenario")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rival-rounds", type=int, help="of Gloo and the floor")
+    parser.add_argument("--rounds", type=at_least_one, default=3)
+    parser.add_argument("--rival-rounds", type=at_least_one, help="of Gloo and the floor")
     parser.add_argument("--skip-gloo", action="store_true")
     parser.add_argument("--skip-floor", action="store_true")
     records.add_option(parser)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -22,6 +24,7 @@ import counters
 import curve
 import latency
 import memory
+import options
 import processes
 import records
 import render
@@ -450,6 +453,34 @@ def test_script_that_is_interrupted_ends_without_a_traceback(
     with pytest.raises(SystemExit) as ended:
         processes.run_main(main)
     assert ended.value.code == status
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_script_that_is_told_to_end_tidies_up(number: signal.Signals) -> None:
+    program = (
+        f"import signal, sys; sys.path.insert(0, {str(Path(processes.__file__).parent)!r})\n"
+        "import processes\n"
+        "def main():\n"
+        "    try:\n"
+        "        print('begun', flush=True); signal.pause()\n"
+        "    finally:\n"
+        "        print('tidied up', flush=True)\n"
+        "processes.run_main(main)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as ran:
+        assert ran.stdout is not None
+        assert ran.stdout.readline() == "begun\n"
+        ran.send_signal(number)
+        assert ran.stdout.read() == "tidied up\n"
+    assert ran.returncode == 128 + number
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", ""])
+def test_counts_are_from_one_on(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="from 1 on"):
+        options.at_least_one(text)
 
 
 @pytest.mark.parametrize(("outcome", "status"), [("DONE", 0), ("SKIPPED", 0), ("FAILED", 1)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -82,6 +83,55 @@ def test_what_waits_or_is_under_way_is_no_loss() -> None:
     way = Way(mbit=120.0, rtt_ms=100.0, queue_ms=20.0, loss=0.0)
     assert way.queue_bytes == 300e3
     assert way.packets_max == 701  # 70 ms of 15 MB/s, in packets of 1,500 bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("hosts = [", "Invalid"),
+        ('hosts = ["a", "b"]', "is no scenario: it has no default, rtt_ms"),
+        (None, "No such file"),
+    ],
+)
+def test_what_is_no_scenario(tmp_path: Path, text: str | None, says: str) -> None:
+    path = tmp_path / "x.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(SystemExit, match=says):
+        lab.Lab(path)
+
+
+# In mounts of its own, with a file in place of this machine's setting. Says what is allowed after
+# each step: one begins, a second, the first ends, the second is killed, a third comes and goes.
+CUBIC = """
+import subprocess, sys
+setting, fake, tool = sys.argv[1:]
+subprocess.run(["mount", "--bind", fake, setting], check=True)
+subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
+def begin():
+    made = subprocess.Popen([tool], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert made.stdout.readline() == "ready\\n"
+    return made
+def show():
+    print(open(setting).read().strip())
+show()
+first = begin(); show()
+second = begin(); show()
+first.communicate(); show()
+second.kill(); second.wait(); show()
+third = begin(); third.communicate(); show()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED: mounts of its own need root")
+def test_cubic_is_allowed_while_anybody_needs_it(tmp_path: Path) -> None:
+    fake = tmp_path / "allowed"
+    fake.write_text("reno bbr\n")
+    setting = "/proc/sys/net/ipv4/tcp_allowed_congestion_control"
+    command = ["unshare", "--mount", sys.executable, "-c", CUBIC, setting, fake, lab.ALLOW_CUBIC]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=60)
+    more = "reno bbr cubic"
+    assert done.stdout.splitlines() == ["reno bbr", more, more, more, more, "reno bbr"]
 
 
 def test_who_carries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,37 @@
+"""What the scripts are told alike: numbers of rounds, of ranks, of MiB."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+
+def at_least_one(text: str) -> int:
+    """Return a number of rounds, of ranks, of MiB: 1 at least.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 on")
+    return int(text)
+
+
+def add_counts(
+    parser: argparse.ArgumentParser, name: str, default: Sequence[int], help_: str
+) -> None:
+    """Let a script be told several numbers."""
+    shown = f"{help_} (default {' '.join(map(str, default))})"
+    parser.add_argument(name, type=at_least_one, nargs="+", default=list(default), help=shown)
+
+
+def add_worlds(parser: argparse.ArgumentParser, name: str, default: Sequence[int]) -> None:
+    """Let a script be told of how many ranks its worlds are."""
+
+    def world(text: str) -> int:
+        if at_least_one(text) < 2:
+            raise argparse.ArgumentTypeError(f"{text} must be 2 or more: one rank reduces nothing")
+        return int(text)
+
+    shown = f"numbers of ranks (default {' '.join(map(str, default))})"
+    parser.add_argument(name, type=world, nargs="+", default=list(default), help=shown)
