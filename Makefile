@@ -80,7 +80,7 @@ stress: packages-netns setup  ## kill, stop, cut off, spawn processes: MINUTES=m
 	tools/stock-network.sh $(BIN)/python tests/stress/run.py --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
 
 # The wide-area parts need root (namespaces, TUN): without it they are left out, and said to be.
-bench: packages-bench setup   ## all that RESULTS.md measures: an hour; QUICK=1, PARTS="..."
+bench: packages-bench setup   ## speed, into RESULTS.md: an hour; QUICK=1: 5 minutes, into build/bench; PARTS="curve worlds"
 	$(BIN)/python benchmarks/bench.py $(if $(QUICK),--quick) $(if $(PARTS),--parts $(PARTS))
 
 # The simulation fills the time in which processes wait for each other.

@@ -8,7 +8,7 @@ Each part runs scripts of this folder, which measure, print, and write what they
 build/bench/NAME.json; render.py makes a section of RESULTS.md of that as soon as a part has ended.
 A part that fails, or cannot run here (no root, no iperf3), leaves its section as it was; the others
 go on, and if any has failed the status at the end is 1. A quick run is too short for figures that
-are kept: it writes a copy, build/bench/RESULTS.md.
+are kept: it writes a file of its own, build/bench/RESULTS.md, with just what it measured.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ ROOT = HERE.parent
 RESULTS = HERE / "RESULTS.md"
 WORK = ROOT / "build" / "bench"  # not kept
 STOCK_CONGESTION = "cubic"
+HEADS = {
+    False: "# What was measured\n",
+    True: "# A quick run\n\nToo short for figures that are kept: small sizes, few rounds.\n",
+}
 INTERRUPT_SECONDS = 20.0  # for a script to leave the machine as it was
 
 
@@ -430,7 +434,7 @@ def _short(minutes: float) -> str:
 
 
 def destination(given: Path | None, quick: bool) -> Path:
-    """Return the file that is written; a copy of RESULTS.md where it is another one.
+    """Return the file that is written; it is begun where it is another than RESULTS.md.
 
     Raises:
         OSError, ResultsError: it cannot be read, or its sections are broken.
@@ -439,7 +443,7 @@ def destination(given: Path | None, quick: bool) -> Path:
     path = given or (WORK / RESULTS.name if quick else RESULTS)
     if path.resolve() != RESULTS and not (given and path.exists()):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(RESULTS.read_text())
+        path.write_text(HEADS[quick])
     find_sections(path.read_text())  # better now than after an hour
     return path
 
@@ -452,7 +456,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
     parser.add_argument("--parts", nargs="+", choices=ORDER, default=ORDER, metavar="NAME")
     parser.add_argument("--list", action="store_true", help="show the parts and what they take")
-    parser.add_argument("--results", type=Path, help="a copy to write instead of RESULTS.md")
+    parser.add_argument("--results", type=Path, help="another file to write instead of RESULTS.md")
     given = parser.parse_args()
     if given.list:
         print(listing())

@@ -104,7 +104,8 @@ def loopback(machine: Machine, results: Results) -> Body:
     parts = [
         "Medians (fastest-slowest); CPU seconds of all ranks per GB of one rank's tensor. The "
         "limit is that of\nthe loopback device by iperf3, a flow for each rank at once, and the "
-        "hops. The floor is a bare ring.\n",
+        "hops: it falls with a congestion control that\npaces, which pccl does not use on so near "
+        "a way. The floor is a bare ring.\n",
         "\n".join([all_reduce.HEAD, *map(all_reduce.line, rows)]) + "\n",
         picture("loopback.png", "Wall time of pccl over Gloo's"),
     ]
@@ -164,8 +165,9 @@ def per_call(machine: Machine, results: Results) -> Body:
     parts = [
         f"World 2, a network of {latency.PARAMETERS * 4 // 1000} KB in {latency.TENSORS} tensors. "
         "The first: called by a thread that has\njust woken up, with cold caches. torch's fake "
-        "backend, which does nothing, is measured at the same\nplace. torch's flight recorder "
-        "records calls of all backends but that one; TORCH_FR_BUFFER_SIZE=0\nturns it off.\n",
+        "backend, which does nothing, is measured at the same\nplace; below 0 is what it takes "
+        "longer. torch's flight recorder records calls of all backends but that\none; "
+        "TORCH_FR_BUFFER_SIZE=0 turns it off.\n",
         "\n".join([latency.HEAD, *map(latency.line, rows)]) + "\n",
     ]
     return Body(text=section("Latency of calls", machine, results, *parts), pictures={})
@@ -214,7 +216,7 @@ def atlantic(machine: Machine, results: Results) -> Body:
         f"and the hops: {facts['limit']:.2f} s. The bare ring sends, receives and adds over one\n"
         "connection, with the system's buffers.\n",
         table(head, lines),
-        f"{facts['emulator']}.\n",
+        f"{facts['emulator']}. Lost are those that found a queue full, too.\n",
         picture("atlantic.png", "Throughput of each call"),
     ]
     return Body(
@@ -247,14 +249,16 @@ def many_hosts(machine: Machine, results: Results) -> Body:
         cells.append(f"{row.emulator_load:.2f} of a core")
         lines.append(cells)
     head = ["", "at iperf3's rate", "for the distance", "pccl", "of the limit", "goal"]
-    head += ["Gloo", "Gloo in groups", "bare ring", "CPU s/GB of each", "network"]
+    head += ["Gloo", "Gloo in groups", "bare ring", "CPU s/GB of these four", "network"]
     parts = [
         "Each a ring in the order of the scenario; the limit is the bytes that a host has to send, "
-        "at the rate of the\nslowest way, and the hops. The bare ring sends, receives and adds "
-        "over one connection. Gloo in groups: the tensor cut\ninto parts, each in a group of its "
-        "own, all at once, in as many as were fastest in a pilot.\nRivals may have fewer rounds. "
-        "The last column is what the emulated network takes of each core in calls: it has room "
-        "for\ntwice as much where that is no more than half.\n",
+        "at the rate of the\nslowest way, and the hops: those of one chunk pass while others are "
+        "sent, so that it can be beaten. All rates and\nthe tensor are the report's, divided by "
+        "the scenario's scale. The bare ring sends, receives and adds\nover one connection. Gloo "
+        "in groups: the tensor cut into parts, each in a group of its own, all at once, in as\n"
+        "many as were fastest in a pilot. Rivals may have fewer rounds. The last column is what "
+        "the emulated network takes of\neach core in calls: it has room for twice as much where "
+        "that is no more than half.\n",
         table(head, lines),
         without,
         picture("worlds.png", "What share of the limit each reaches in each world"),

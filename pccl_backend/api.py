@@ -304,8 +304,8 @@ def all_reduce(
     Args:
         tensor: a CPU tensor of any shape, the same dtype and number of elements on all members;
             integers, bool, floats from 16 bits, and complex for sums and averages.
-        op: "sum", "avg" (floats only), "product", "min", "max", or "band", "bor", "bxor" (integers
-            and bool), or a `dist.ReduceOp`.
+        op: "sum", "avg" (floats and complex), "product", "min", "max", or "band", "bor", "bxor"
+            (integers and bool), or a `dist.ReduceOp`.
         tag: see `tag`; "" keeps the surrounding one.
         group: the process group.
         on_loss: "keep" (sums and averages): when a member is lost on the way, what all others have

@@ -498,7 +498,7 @@ def test_status_at_the_end(
     said = capsys.readouterr().out
     assert said.startswith("This takes about 0.6 minutes, in 2 parts: latency, memory.")
     assert "[2/2] memory" in said
-    assert (tmp_path / "RESULTS.md").read_text() == bench.RESULTS.read_text()
+    assert (tmp_path / "RESULTS.md").read_text().startswith("# A quick run\n\nToo short")
 
 
 def test_broken_results_are_noticed_before_anything_is_measured(
