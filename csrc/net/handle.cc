@@ -107,7 +107,9 @@ std::shared_ptr<Vigil> Vigil::open(const std::shared_ptr<Loop::Inside>& loop) {
 // While an idle handle is active libuv polls without waiting.
 void Vigil::keep(Duration length) {
   if (closed()) return;
-  until_ = monotonic_now() + length;
+  const Instant now = monotonic_now();
+  if (evasive_ && share_.waited(now, thread_ran())) leave_core();
+  until_ = now + length;
   PCCL_ASSERT(uv_idle_start(&idle_, &Vigil::on_turn) == 0);
 }
 

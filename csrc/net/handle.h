@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/core_share.h"
 #include "csrc/net/loop_inside.h"
 
 namespace pccl::net {
@@ -81,6 +82,9 @@ class Alarm : public Handle {
 class Vigil : public Handle {
  public:
   static std::shared_ptr<Vigil> open(const std::shared_ptr<Loop::Inside>& loop);
+  // Whether the thread goes to another core when it has to share its own (CoreShare). Of two that
+  // work for each other one may: both would meet again.
+  void set_evasive(bool evasive) { evasive_ = evasive; }
   // From now on for so long; later calls replace earlier ones.
   void keep(Duration length);
 
@@ -91,6 +95,8 @@ class Vigil : public Handle {
 
   uv_idle_t idle_;
   Instant until_{};
+  bool evasive_ = false;
+  CoreShare share_;
 };
 
 }  // namespace pccl::net

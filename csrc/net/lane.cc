@@ -280,6 +280,13 @@ void Lane::set_local(bool local) {
   inside_->vigil = local ? Vigil::open(inside_->loop) : nullptr;
 }
 
+void Lane::set_alone(bool alone) {
+  inside_->loop->assert_on_loop();
+  if (inside_->dead || !inside_->vigil) return;
+  const int fd = inside_->socket.fd();
+  inside_->vigil->set_evasive(alone && local_address(fd).port() > peer_address(fd).port());
+}
+
 void Lane::keep_window() {
   inside_->loop->assert_on_loop();
   if (inside_->dead || inside_->socket.paces_itself()) return;

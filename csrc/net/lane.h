@@ -42,6 +42,9 @@ class Lane {
   // be woken takes longer than the way, and the system puts a thread where the one is that wakes
   // it: two that could have run beside each other take turns on one core.
   void set_local(bool local);
+  // A local one: whether no other lane keeps this thread as busy. Of the threads at its two ends
+  // one leaves a core on which both have come to run.
+  void set_alone(bool alone);
   // From here on its congestion window outlives silences, where the system lets it
   // (Socket::send_after_silence), and the first chunks after one are paced. Not for one whose
   // congestion control paces itself.

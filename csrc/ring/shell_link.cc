@@ -143,6 +143,7 @@ void ShellLink::suit(net::Way way, const std::string& congestion) {
 void ShellLink::crowd(bool crowded) {
   if (lane_ == nullptr || !local_ || far_) return;
   lane_->socket().hold_at_most(crowded ? kHeldBytesCrowded : 0);
+  lane_->set_alone(!crowded);
 }
 
 void ShellLink::watch(std::function<void(const ShellLink&)> on_chunk_sent) {

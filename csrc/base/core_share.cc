@@ -1,0 +1,41 @@
+#include "csrc/base/core_share.h"
+
+#include <sched.h>
+#include <time.h>
+
+namespace pccl {
+namespace {
+
+// Longer than what the system does on a core by the way, shorter than a turn of a thread.
+constexpr Duration kWaitedMax = std::chrono::microseconds(300);
+// Beyond that it may have slept.
+constexpr Duration kLooksApartMax = std::chrono::milliseconds(10);
+constexpr int kManyCores = 8;
+
+}  // namespace
+
+bool CoreShare::waited(Instant now, Duration ran) {
+  const Duration passed = now - looked_at_;
+  const Duration waited = passed - (ran - ran_);
+  looked_at_ = now;
+  ran_ = ran;
+  return passed <= kLooksApartMax && waited > kWaitedMax;
+}
+
+Duration thread_ran() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+void leave_core() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  if (CPU_COUNT(&allowed) < 2 || CPU_COUNT(&allowed) >= kManyCores) return;
+  cpu_set_t others = allowed;
+  CPU_CLR(static_cast<size_t>(sched_getcpu()), &others);
+  if (sched_setaffinity(0, sizeof others, &others) == 0)
+    sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
+}  // namespace pccl
