@@ -150,11 +150,10 @@ Shell::Inside::Inside(Options given, Callbacks called)
               .on_fail_link = [this](PeerId peer, const std::string& why) { lost(peer, why); },
               .on_failed = callbacks.on_failed}) {
   if (options.lanes <= lanes_max) return;
-  log(LogLevel::kWarning, "PCCL_LANES is " + std::to_string(options.lanes) +
-                              ", but this process may have " +
-                              std::to_string(net::descriptors_max()) + " files open, so that " +
-                              std::to_string(lanes_max) +
-                              " connections to a neighbour are made: raise it (ulimit -n)");
+  log(LogLevel::kWarning,
+      "PCCL_LANES is " + std::to_string(options.lanes) + ", but this process may have " +
+          std::to_string(net::descriptors_max()) + " files open, so that " +
+          std::to_string(lanes_max) + " connections to a neighbour are made: raise it (ulimit -n)");
 }
 
 // ---- Listening and dialling ----
