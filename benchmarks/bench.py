@@ -38,7 +38,7 @@ import records
 import render
 import throughput
 import worlds
-from processes import missing
+from processes import missing, on_end
 from sections import ResultsError, find_sections, replace_section
 
 HERE = Path(__file__).resolve().parent
@@ -472,8 +472,7 @@ def main() -> int:
     print(f"This takes about {_short(total)} minutes, in {len(parts)} parts: {names}.")
     print(f"Figures go to {shown}. Results are worth most on a machine that does nothing else.")
     begun = time.monotonic()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)  # what was started is ended with us
+    on_end(signal.default_int_handler)  # what was started is ended with us
     try:
         outcomes = make_all(parts, given.quick, results)
     except KeyboardInterrupt:

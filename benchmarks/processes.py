@@ -18,6 +18,16 @@ PREPARED = "prepared"
 START_SECONDS = 0.05  # for all to hear of the instant
 
 
+Handler = Callable[[int, FrameType | None], object]
+
+
+def on_end(handler: Handler) -> None:
+    """Call it when somebody ends this process; what it is to ignore (nohup) it goes on ignoring."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
 def run_main(main: Callable[[], int | None]) -> NoReturn:
     """Run a script to its end. An interrupt, which all its ranks hear too, leaves no tracebacks;
     whoever ends it another way does not leave behind what it has made, either."""
@@ -25,8 +35,7 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
     def end(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end)
+    on_end(end)
     try:
         sys.exit(main())
     except KeyboardInterrupt:

@@ -70,12 +70,10 @@ def _lanes_opened(way: Way, knee: Row) -> str | None:
     opens = f"opens {way.lanes} and uses as many as pay" if way.is_far else "opens one here"
     if knee.streams <= way.lanes:
         return f"PCCL_LANES needs no setting: pccl {opens}."
-    return (
-        None
-        if way.is_far
-        else f"By itself pccl {opens}; {streams_text(way.usual)} carried "
-        + (f"{mbit(way.usual.carried)} Mbit/s.")
-    )
+    if way.is_far:
+        return None  # what to do about it is advice
+    usual = way.usual
+    return f"By itself pccl {opens}; {streams_text(usual)} carried {mbit(usual.carried)} Mbit/s."
 
 
 def _congestion_used(way: Way) -> str | None:

@@ -477,6 +477,16 @@ def test_script_that_is_told_to_end_tidies_up(number: signal.Signals) -> None:
     assert ran.returncode == 128 + number
 
 
+def test_nohup_keeps_a_script_running() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        processes.on_end(lambda *_: None)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", ""])
 def test_counts_are_from_one_on(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="from 1 on"):
