@@ -36,6 +36,8 @@ class Agreement {
   // The call is over otherwise. What is being recorded goes on to be, but answers nobody.
   void cancel();
 
+  // It takes part in the transfers that are under way.
+  bool expects(PeerId peer) const { return phase_ == Phase::kFetching && plans_.contains(peer); }
   const std::set<PeerId>& fetching() const { return fetching_; }  // who has not fetched all yet
   // What a peer that is back may have missed.
   std::optional<protocol::SyncPlan> plan(PeerId peer) const;

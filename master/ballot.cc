@@ -160,12 +160,52 @@ std::string Ballot::mismatch() const {
   return out + ". All ranks must make the same joint calls in the same order";
 }
 
+Ballot::Difference Ballot::difference(const std::vector<PeerId>& newcomers) const {
+  Difference difference;
+  std::optional<JointKind> right, any;
+  bool differ = false, others_differ = false, all_others = true;
+  for (const auto& [peer, voter] : voters_) {
+    const bool other = std::find(newcomers.begin(), newcomers.end(), peer) == newcomers.end();
+    if (!voter.vote) {
+      all_others = all_others && !other;
+      continue;
+    }
+    differ = differ || (any && *any != voter.vote->kind);
+    any = voter.vote->kind;
+    others_differ = others_differ || (other && right && *right != voter.vote->kind);
+    if (other) right = voter.vote->kind;
+  }
+  if (!differ) return difference;
+  difference.everybodys = others_differ || (all_others && !right);
+  if (difference.everybodys || !all_others) return difference;
+  for (const PeerId peer : newcomers) {
+    const auto at = voters_.find(peer);
+    if (at == voters_.end() || !at->second.vote) continue;
+    if (at->second.vote->kind != *right) difference.misfits.push_back(peer);
+  }
+  return difference;
+}
+
+bool Ballot::has_voted(PeerId peer) const {
+  const auto at = voters_.find(peer);
+  return at != voters_.end() && at->second.vote;
+}
+
 Ballot::Answers Ballot::settle(const Answer& answer) {
+  return settle_if(answer, [](JointKind) { return true; });
+}
+
+Ballot::Answers Ballot::settle_others(JointKind kind, const Answer& answer) {
+  return settle_if(answer, [kind](JointKind other) { return other != kind; });
+}
+
+template <typename Which>
+Ballot::Answers Ballot::settle_if(const Answer& answer, Which which) {
   Answers answers;
   std::optional<uint32_t> number;
   for (const PeerId peer : order_) {
     const auto at = voters_.find(peer);
-    if (at == voters_.end() || !at->second.vote) continue;
+    if (at == voters_.end() || !at->second.vote || !which(at->second.vote->kind)) continue;
     Voter& voter = at->second;
     const Vote vote = std::move(*voter.vote);
     voter.vote.reset();

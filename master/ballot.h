@@ -56,9 +56,19 @@ class Ballot {
   const protocol::Vote& vote(PeerId voter) const;              // REQUIRES: voted
   std::vector<uint32_t> missing() const;                       // ranks that have not voted
   std::string mismatch() const;  // each kind with its ranks, the rarer first
+  // What it means that open votes are of different kinds: the mistake of newcomers alone, when all
+  // other voters have voted alike; or everybody's, when those differ, or there are no others.
+  struct Difference {
+    bool everybodys = false;
+    std::vector<PeerId> misfits;
+  };
+  Difference difference(const std::vector<PeerId>& newcomers) const;
+  bool has_voted(PeerId voter) const;  // it has an open vote
 
   // Ends the open ballot. `answer` but for number and kind, which are each voter's own.
   Answers settle(const protocol::Answer& answer);
+  // Answers the open votes that are not for this kind.
+  Answers settle_others(protocol::JointKind kind, const protocol::Answer& answer);
   // What the voter was told last in this generation, or null.
   const protocol::Answer* last_answer(PeerId voter) const;
 
@@ -72,6 +82,8 @@ class Ballot {
   std::vector<std::pair<uint32_t, const Voter*>> by_rank() const;
   const protocol::Answer* settled_without(uint32_t number) const;
   const protocol::Answer* brought_back(const protocol::Vote& vote) const;
+  template <typename Which>
+  Answers settle_if(const protocol::Answer& answer, Which which);
   protocol::Answer& tell(Voter& voter, const protocol::Vote& vote, protocol::Answer answer);
 
   std::vector<PeerId> order_;       // of ranks: who is lost stays, so that ranks do not shift

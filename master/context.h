@@ -15,7 +15,9 @@ struct Context {
   Options options;
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
   Duration peer_timeout = protocol::kPeerTimeoutDefault;  // of the run: as its first peer said
-  Effects* effects = nullptr;                             // of the step under way
+  Duration first_call_timeout = protocol::kPeerTimeoutDefault;  // likewise
+  Effects* effects = nullptr;                                   // of the step under way,
+  Instant now;                                                  // and its time
   // This process was stopped for long, not long ago: who closed its connection may have found us
   // silent.
   bool was_stopped = false;

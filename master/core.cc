@@ -60,6 +60,7 @@ struct MasterCore::Inside {
   std::string describe(ConnectionId id);
   bool is_ours(PeerId peer) const;
   void settle();
+  bool watch_newcomers();  // whether any was removed
   void notice_stop();
   void forget_groups();
 
@@ -78,7 +79,7 @@ struct MasterCore::Inside {
 void MasterCore::Inside::restore(const RunRecord& remembered) {
   for (const auto& [id, record] : remembered.memberships) {
     if (record.members.empty()) continue;
-    agree_on({record.policy, record.peer_timeout_ms});
+    agree_on({record.policy, record.peer_timeout_ms, record.first_call_timeout_ms});
     group_called(id).restore(record);
   }
   for (const auto& [id, record] : remembered.shared_states) group_called(id).restore(record);
@@ -104,6 +105,7 @@ void MasterCore::Inside::agree_on(const Terms& agreed) {
   terms = agreed;
   context.policy = agreed.policy;
   context.peer_timeout = std::chrono::milliseconds(agreed.peer_timeout_ms);
+  context.first_call_timeout = std::chrono::milliseconds(agreed.first_call_timeout_ms);
   next_tick = now + context.peer_timeout / protocol::kTicksPerTimeout;
 }
 
@@ -119,12 +121,13 @@ void MasterCore::Inside::welcome(ConnectionId id, PeerId peer, const protocol::H
       group.give_up(*holder, "another process was started with its rank");
     }
   }
-  if (!terms) agree_on({hello.policy, hello.peer_timeout_ms});
+  if (!terms) agree_on({hello.policy, hello.peer_timeout_ms, hello.first_call_timeout_ms});
   const Connections::Connection& connection = *connections.find(id);
   Membership::Peer about;
   about.seen_host = connection.seen_host;
   about.seen_loopback = connection.seen_loopback;
   about.wish = hello.rank;
+  about.launch = hello.launch;
   group.welcome(peer, std::move(about), {hello.founders, hello.min_peers});
   connections.introduce(id, peer, hello.group, ConnectionPhase::kWelcomed);
   const bool adopted = incarnation_of(peer) != context.options.incarnation;
@@ -267,7 +270,7 @@ Status MasterCore::Inside::receive(ConnectionId id, const protocol::Message& mes
   status = std::visit([&](const auto& content) { return hear(group, peer, content); }, message);
   if (is_about_operations(message)) {
     group.flush();
-    quiet = status.ok() && !group.epochs().changing();
+    quiet = status.ok() && !group.epochs().changing() && !group.epochs().losing();
   }
   return status;
 }
@@ -305,7 +308,10 @@ void MasterCore::Inside::on(const Persisted& event) {
 // Half of what makes peers give up a silent master. Before the first step there was no time.
 void MasterCore::Inside::notice_stop() {
   const bool late = next_tick && now >= *next_tick + context.peer_timeout / 2;
-  if (late && awake) stopped_until = now + context.peer_timeout;
+  if (late && awake) {
+    stopped_until = now + context.peer_timeout;
+    for (auto& [id, group] : groups) group.excuse_newcomers();
+  }
   awake = true;
   context.was_stopped = now < stopped_until;
 }
@@ -353,11 +359,19 @@ bool MasterCore::Inside::hear_held() {
   return any;
 }
 
+bool MasterCore::Inside::watch_newcomers() {
+  bool any = false;
+  for (auto& [id, group] : groups) any = group.watch_newcomers() || any;
+  return any;
+}
+
 void MasterCore::Inside::settle() {
+  if (watch_newcomers()) quiet = false;
   for (int round = 0; round < 2 && !quiet; ++round) {
     for (auto& [id, group] : groups) group.advance();
     if (hear_held()) round = -1;
     settle_joint_calls(groups);
+    if (watch_newcomers()) round = -1;
   }
   for (auto& [id, group] : groups) group.flush();
   forget_groups();
@@ -385,7 +399,7 @@ MasterCore::MasterCore(MasterCore&&) noexcept = default;
 MasterCore& MasterCore::operator=(MasterCore&&) noexcept = default;
 
 void MasterCore::step(const Event& event, Instant now, Effects& effects) {
-  inside_->now = now;
+  inside_->now = inside_->context.now = now;
   inside_->context.effects = &effects;
   inside_->notice_stop();
   std::visit([this](const auto& what) { inside_->on(what); }, event);
@@ -393,7 +407,14 @@ void MasterCore::step(const Event& event, Instant now, Effects& effects) {
   inside_->context.effects = nullptr;
 }
 
-std::optional<Instant> MasterCore::deadline() const { return inside_->next_tick; }
+std::optional<Instant> MasterCore::deadline() const {
+  std::optional<Instant> first = inside_->next_tick;
+  for (const auto& [id, group] : inside_->groups) {
+    const auto at = group.deadline();
+    if (at && (!first || *at < *first)) first = at;
+  }
+  return first;
+}
 
 bool MasterCore::idle() const { return inside_->connections.empty() && inside_->groups.empty(); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
@@ -41,13 +42,14 @@ std::string layout_text(const StateEntry& entry) {
 }
 
 // How the layout of two offers differs: a few keys, each as both have it. Empty if it does not.
-std::string difference(const std::vector<StateEntry>& a, const std::vector<StateEntry>& b) {
+std::string difference(const std::vector<StateEntry>& a, const std::vector<StateEntry>& b,
+                       const std::string& of_a, const std::string& of_b) {
   std::string out;
   size_t count = 0;
   const auto differs = [&](const std::string& key, const std::string& in_a,
                            const std::string& in_b) {
     if (++count > kDifferencesNamedMax) return;
-    out += (out.empty() ? "\"" : "; \"") + key + "\" is " + in_a + " and " + in_b;
+    out += (out.empty() ? "\"" : "; \"") + key + "\" is " + in_a + " " + of_a + " and " + in_b + " " + of_b;
   };
   auto at_a = a.begin();
   auto at_b = b.begin();
@@ -74,7 +76,8 @@ std::string refuse_layouts(const std::vector<OfferOf>& offers) {
     const auto& other = offers[rank].offer->entries;
     if (std::equal(first.begin(), first.end(), other.begin(), other.end(), same_layout)) continue;
     return "ranks 0 and " + std::to_string(rank) +
-           " offer states of different keys, types or shapes: " + difference(first, other);
+           " offer states of different keys, types or shapes: " +
+           difference(first, other, "at rank 0", "at rank " + std::to_string(rank));
   }
   return {};
 }
@@ -85,38 +88,58 @@ AgreedState as_agreed(const Offer& offer) {
   return {offer.revision, protocol::state_hash(offer.entries)};
 }
 
+bool may_send(const OfferOf& one) { return one.offer->strategy != SyncStrategy::kReceiveOnly; }
+
+// The ranks whose offers count: of those that may be sent, the ones that were trained here; if there
+// are none, all.
+std::vector<size_t> candidates(const std::vector<OfferOf>& offers) {
+  std::vector<size_t> trained, all;
+  for (size_t rank = 0; rank < offers.size(); ++rank) {
+    if (!may_send(offers[rank])) continue;
+    all.push_back(rank);
+    if (offers[rank].trained) trained.push_back(rank);
+  }
+  return trained.empty() ? all : trained;
+}
+
 bool follows(const AgreedState& state, const Recorded& recorded) {
   return !recorded || state == *recorded || state.revision == recorded->revision + 1;
 }
 
-// The rank whose content wins: the content most eligible offers have; of those the higher revision;
-// of those the lowest rank. Eligible is what may be sent and follows the record: however many
-// newcomers bring the same fresh weights, they do not outvote the run.
+size_t highest(const std::vector<OfferOf>& offers, const std::vector<size_t>& ranks) {
+  return *std::max_element(ranks.begin(), ranks.end(), [&offers](size_t a, size_t b) {
+    return offers[a].offer->revision < offers[b].offer->revision;
+  });
+}
+
+// The candidate that is beyond what can follow the record, if any is.
+std::optional<size_t> ahead(const std::vector<OfferOf>& offers, const Recorded& recorded) {
+  const std::vector<size_t> ranks = candidates(offers);
+  if (!recorded || ranks.empty()) return std::nullopt;
+  const size_t rank = highest(offers, ranks);
+  const bool beyond = offers[rank].offer->revision > recorded->revision + 1;
+  return beyond ? std::optional(rank) : std::nullopt;
+}
+
+// The rank whose content wins by the rule in election.h; nobody if no offer follows the record.
 std::optional<size_t> winner(const std::vector<OfferOf>& offers, const Recorded& recorded) {
-  struct Content {
-    size_t first = 0;  // the lowest rank that offers it
-    size_t votes = 0;
-    uint64_t revision = 0;
-  };
-  std::vector<Content> contents;
-  for (size_t rank = 0; rank < offers.size(); ++rank) {
-    const Offer& offer = *offers[rank].offer;
-    if (offer.strategy == SyncStrategy::kReceiveOnly) continue;
-    if (!follows(as_agreed(offer), recorded)) continue;
-    const auto at = std::find_if(contents.begin(), contents.end(), [&](const Content& content) {
-      return same_content(offer, *offers[content.first].offer);
-    });
-    if (at == contents.end()) {
-      contents.push_back({rank, 1, offer.revision});
-    } else {
-      ++at->votes;
-    }
+  std::vector<size_t> ranks = candidates(offers);
+  std::erase_if(ranks, [&](size_t rank) {
+    return !follows(as_agreed(*offers[rank].offer), recorded);
+  });
+  if (ranks.empty()) return std::nullopt;
+  const uint64_t revision = offers[highest(offers, ranks)].offer->revision;
+  std::erase_if(ranks, [&](size_t rank) { return offers[rank].offer->revision != revision; });
+  std::optional<size_t> best;
+  size_t most = 0;
+  for (const size_t rank : ranks) {
+    const auto votes = static_cast<size_t>(
+        std::count_if(ranks.begin(), ranks.end(), [&](size_t other) {
+          return same_content(*offers[rank].offer, *offers[other].offer);
+        }));
+    if (votes > most) best = rank, most = votes;
   }
-  if (contents.empty()) return std::nullopt;
-  const auto worse = [](const Content& a, const Content& b) {
-    return a.votes != b.votes ? a.votes < b.votes : a.revision < b.revision;
-  };
-  return std::max_element(contents.begin(), contents.end(), worse)->first;
+  return best;
 }
 
 std::string refuse_overwriting(const std::vector<OfferOf>& offers, size_t elected) {
@@ -129,7 +152,18 @@ std::string refuse_overwriting(const std::vector<OfferOf>& offers, size_t electe
   if (ranks.empty()) return {};
   return ranks_text(ranks) + " must not be overwritten (send_only), but the state of rank " +
          std::to_string(elected) + " at revision " +
-         std::to_string(offers[elected].offer->revision) + " is the one most ranks have";
+         std::to_string(offers[elected].offer->revision) + " is the one that wins";
+}
+
+std::string refuse_ahead(const OfferOf& one, size_t rank, const AgreedState& recorded) {
+  const std::string next = std::to_string(recorded.revision + 1);
+  return "rank " + std::to_string(rank) + " offers revision " +
+         std::to_string(one.offer->revision) + ", but this group agreed on revision " +
+         std::to_string(recorded.revision) +
+         " last, and from one sync_shared_state to the next a state may advance by one revision: "
+         "call sync_shared_state after each step, or raise the revision once per call. If this state "
+         "is to follow, set its revision to " + next + " (state.revision = " + next +
+         ") on all ranks that hold it and call again";
 }
 
 std::string refuse_stray(const AgreedState& elected, const AgreedState& recorded) {
@@ -188,12 +222,63 @@ std::string refuse_size(const std::vector<OfferOf>& offers, const Election& elec
   return {};
 }
 
+// Why a newcomer's offer cannot stand beside that of the member that wins; empty if it can.
+std::string refuse_newcomer(const OfferOf& one, const Offer& winner, const Recorded& recorded) {
+  const Offer& offer = *one.offer;
+  if (!may_send(one) || same_content(offer, winner)) return {};
+  const std::string both = "its state has revision " + std::to_string(offer.revision) +
+                           ", that of the members revision " + std::to_string(winner.revision);
+  if (offer.revision > winner.revision) {
+    return both + ": a newcomer takes the state of the run, and cannot bring a later one";
+  }
+  if (recorded && offer.revision == recorded->revision + 1) {
+    return both + " with another content (hash " + hex(as_agreed(offer).hash) + " here, " +
+           hex(as_agreed(winner).hash) + " there): it was trained elsewhere";
+  }
+  if (offer.strategy != SyncStrategy::kSendOnly) return {};
+  return both + ", and it must not be overwritten (send_only)";
+}
+
 }  // namespace
+
+std::vector<Misfit> misfits(const std::vector<OfferOf>& offers, const Recorded& recorded) {
+  std::vector<Misfit> misfits;
+  std::vector<OfferOf> trained;
+  std::copy_if(offers.begin(), offers.end(), std::back_inserter(trained),
+               [](const OfferOf& one) { return one.trained; });
+  // Nobody to be compared with, or no one state to be compared with.
+  if (trained.empty() || !refuse_layouts(trained).empty()) return misfits;
+  if (ahead(trained, recorded)) return misfits;
+  const auto elected = winner(trained, recorded);
+  const std::vector<StateEntry>& layout = trained[0].offer->entries;
+  for (const OfferOf& one : offers) {
+    if (one.trained) continue;
+    const std::vector<StateEntry>& entries = one.offer->entries;
+    std::string why;
+    if (!std::equal(entries.begin(), entries.end(), layout.begin(), layout.end(), same_layout)) {
+      why = "its state has other keys, types or shapes than that of the members: " +
+            difference(entries, layout, "here", "at the members");
+    } else if (elected) {
+      why = refuse_newcomer(one, *trained[*elected].offer, recorded);
+    } else if (may_send(one) && recorded && one.offer->revision > recorded->revision + 1) {
+      why = "its state has revision " + std::to_string(one.offer->revision) +
+            ", and the group agreed on revision " + std::to_string(recorded->revision) + " last";
+    }
+    if (!why.empty()) misfits.push_back({one.peer, std::move(why)});
+  }
+  return misfits;
+}
 
 Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedState>& recorded) {
   Election election;
   election.refusal = refuse_layouts(offers);
   if (!election.refusal.empty()) return election;
+  if (const auto rank = ahead(offers, recorded)) {
+    const OfferOf& one = offers[*rank];
+    election.refusal = one.trained ? refuse_ahead(one, *rank, *recorded)
+                                   : refuse_stray(as_agreed(*one.offer), *recorded);
+    return election;
+  }
   const auto elected = winner(offers, recorded);
   if (!elected) {
     const auto stray = winner(offers, {});

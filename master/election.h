@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "csrc/protocol/messages.h"
+#include "master/newcomer.h"
 
 namespace pccl::master {
 
@@ -23,6 +24,9 @@ struct AgreedState {
 struct OfferOf {
   PeerId peer;
   const protocol::Offer* offer = nullptr;
+  // Its state comes from this group: it has taken part in a sync_shared_state of it or, while there
+  // is no record, in any joint call or collective.
+  bool trained = false;
 };
 
 struct Election {
@@ -33,7 +37,17 @@ struct Election {
       transfers;  // to each peer that lacks entries, from one that has all
 };
 
-// REQUIRES: at least one offer; each is well-formed.
+// Of those that were not trained here, while others were: whose offer the members cannot take, and
+// could not replace without a loss either. They are to go before anybody is elected.
+std::vector<Misfit> misfits(const std::vector<OfferOf>& offers,
+                            const std::optional<AgreedState>& recorded);
+
+// The rule. While some offers that may be sent were trained here, only those count. The highest
+// revision among them wins, whatever the votes: of a run with a record this is the record or the
+// revision after it, and an offer beyond that refuses the call for all. Among several contents of
+// that revision the one that most of them have wins, then the one of the lowest rank. So nobody who
+// may send is set back.
+// REQUIRES: at least one offer; each is well-formed; no misfits.
 Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedState>& recorded);
 
 // What one peer is told of an election: the transfers it takes part in.

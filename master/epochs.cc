@@ -92,8 +92,8 @@ Status Epochs::check(Epoch epoch) const {
 
 Status Epochs::begin(PeerId peer, const protocol::Begin& begin) {
   const bool counts = phase_ == Phase::kActive || phase_ == Phase::kAsking;
-  return begin.epoch == current() && counts ? operations_.begin(peer, begin.op, begin.info)
-                                            : check(begin.epoch);
+  if (begin.epoch != current() || !counts) return check(begin.epoch);
+  return operations_.begin(peer, begin.op, begin.info, membership_.newcomers());
 }
 
 Status Epochs::done(PeerId peer, const protocol::Done& done) {
@@ -281,6 +281,8 @@ void Epochs::persist(Plan plan) {
   record.policy = context_.policy;
   record.peer_timeout_ms =
       static_cast<uint32_t>(context_.peer_timeout / std::chrono::milliseconds(1));
+  record.first_call_timeout_ms =
+      static_cast<uint32_t>(context_.first_call_timeout / std::chrono::milliseconds(1));
   record.founders = quorum_.founders;
   record.min_peers = quorum_.min_peers;
   record.previous = told.previous.record();
@@ -406,6 +408,7 @@ void Epochs::start() {
 
 Epochs::Turn Epochs::end() {
   protocol::EpochEnd& end = *plan_.end;
+  for (const OpKey op : end.committed) compared(operations_.is_transfer(op));
   end.lost = lost_members();  // perhaps more than when it was planned
   end.text = lost_text();
   for (const PeerId member : membership_.members()) connections_.send(member, end);
@@ -531,10 +534,21 @@ std::string Epochs::lost_text() const {
   return cut(std::move(out));
 }
 
+// All members have taken part in an operation that has committed, unless it was a transfer.
+void Epochs::compared(bool is_transfer) {
+  constexpr auto kCompared = protocol::Standing::kCompared;
+  if (is_transfer || membership_.lowest_standing() >= kCompared) return;
+  membership_.raise(membership_.members(), kCompared);
+}
+
 void Epochs::take_settled() {
   std::vector<protocol::Verdict> settled = operations_.take_settled();
   for (const protocol::Verdict& verdict : settled) {
-    if (verdict.outcome == protocol::Outcome::kAborted) context_.log(LogLevel::kInfo, verdict.text);
+    if (verdict.outcome == protocol::Outcome::kAborted) {
+      context_.log(LogLevel::kInfo, verdict.text);
+    } else {
+      compared(static_cast<bool>(verdict.sender));
+    }
   }
   told_.current.verdicts.append(std::move(settled));
 }

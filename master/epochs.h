@@ -98,6 +98,9 @@ class Epochs {
   Turn advance(const Quorum& quorum, bool may_end, bool may_change);
   Turn persisted(uint64_t token);
   void flush();  // tells the members what was settled
+  const Operations& operations() const { return operations_; }
+  // Newcomers whose description of an operation is another than that of all other members.
+  std::vector<Misfit> take_misfits() { return operations_.take_misfits(); }
   // Members that do not acknowledge what they are told.
   std::vector<PeerId> laggards() const;
 
@@ -142,6 +145,7 @@ class Epochs {
   void rebuild_verdicts();
   void break_off(PeerId peer, const Status& why);
   void take_settled();  // into the list of verdicts
+  void compared(bool is_transfer);
   Turn advance_change();
   std::vector<uint32_t> silent_ranks() const;
   std::string lost_text() const;

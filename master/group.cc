@@ -56,6 +56,7 @@ void Group::away(PeerId peer) {
 Status Group::back(const protocol::Resume& resume) {
   const PeerId peer = resume.peer;
   membership_.set_connected(peer, true);
+  membership_.raise({peer}, resume.standing);
   notices_.erase(peer);
   std::vector<protocol::Message> messages;
   if (membership_.is_member(peer) && epochs_.gathering()) {
@@ -130,6 +131,14 @@ void Group::drop(PeerId peer, const std::string& why) {
   context_.log(LogLevel::kInfo, text);
 }
 
+// The others hear of it as of any loss; both texts say what did not fit.
+void Group::remove(const Misfit& misfit) {
+  lose(misfit.peer,
+       "as a newcomer it was removed: " + misfit.why +
+           ". The first call of a newcomer has to be the one that the members make after "
+           "update_topology, with the same model: build and load it before init_process_group");
+}
+
 void Group::tell_to_forget(PeerId peer) {
   for (const auto& [other, about] : membership_.peers()) {
     if (about.order != 0) connections_.send(other, protocol::Forget{peer});
@@ -180,7 +189,15 @@ Status Group::hear(PeerId peer, const protocol::Done& message) {
   return epochs_.done(peer, message);
 }
 
+// A newcomer that cannot go on does not take the operation from the others.
 Status Group::hear(PeerId peer, const protocol::AbortRequest& message) {
+  const auto& newcomers = membership_.newcomers();
+  if (message.epoch == epochs_.current() && epochs_.phase() == Epochs::Phase::kActive &&
+      membership_.is_newcomer(peer) &&
+      epochs_.operations().holds_up(peer, message.op, newcomers)) {
+    remove({peer, "it gave up its first operation, which the others wait for: " + message.text});
+    return {};
+  }
   return epochs_.abort(peer, message);
 }
 
@@ -209,24 +226,39 @@ Status Group::hear(PeerId peer, const protocol::Vote& message) {
   if (!cast.ok()) return cast.status();
   switch (cast.value()) {
     case Ballot::Cast::kCounted:
+    case Ballot::Cast::kDiffers:
     case Ballot::Cast::kRepeated: break;
-    case Ballot::Cast::kAnswered: connections_.send(peer, *ballot_.last_answer(peer)); break;
+    case Ballot::Cast::kAnswered:
+      took_part(*ballot_.last_answer(peer), peer);
+      connections_.send(peer, *ballot_.last_answer(peer));
+      break;
     case Ballot::Cast::kRefused:
       connections_.send(peer,
                         ballot_.refuse(peer, message, {Code::kPeerLost, epochs_.end_text(), {}}));
       break;
-    case Ballot::Cast::kDiffers: {
-      Answer mismatch;
-      mismatch.code = Code::kMismatch;
-      mismatch.text = ballot_.mismatch();
-      answer(mismatch);
-      break;
-    }
   }
+  judge_votes();
   return {};
 }
 
+// Kinds that differ are the mistake of newcomers, or everybody's.
+void Group::judge_votes() {
+  const Ballot::Difference difference = ballot_.difference(membership_.newcomers());
+  if (difference.everybodys) {
+    Answer mismatch;
+    mismatch.code = Code::kMismatch;
+    mismatch.text = ballot_.mismatch();
+    answer(mismatch);
+  }
+  const std::string why = difference.misfits.empty() ? "" : ballot_.mismatch();
+  for (const PeerId peer : difference.misfits) remove({peer, why});
+}
+
 Status Group::hear(PeerId peer, const protocol::Fetched& message) {
+  if (message.code != Code::kOk && membership_.is_newcomer(peer) && agreement_.expects(peer)) {
+    remove({peer, "it could not take the state of the run: " + message.text});
+    return {};
+  }
   if (epochs_.phase() == Epochs::Phase::kActive) finish(agreement_.fetched(peer, message));
   return {};
 }
@@ -235,9 +267,16 @@ void Group::answer(const Answer& answer) {
   if (answer.code != Code::kOk && ballot_.kind()) {
     context_.log(LogLevel::kInfo, std::string(text(*ballot_.kind())) + ": " + answer.text);
   }
-  for (auto& [peer, own] : ballot_.settle(answer)) connections_.send(peer, std::move(own));
+  for (auto& [peer, own] : ballot_.settle(answer)) {
+    took_part(own, peer);
+    connections_.send(peer, std::move(own));
+  }
   agreement_.cancel();
   epochs_.give_up_change();
+}
+
+void Group::took_part(const Answer& answer, PeerId peer) {
+  if (answer.code == Code::kOk) membership_.raise({peer}, protocol::standing_after(answer.kind));
 }
 
 bool Group::would_change() const {
@@ -268,11 +307,21 @@ std::optional<bool> Group::told_of(const Group& other) const {
   return std::nullopt;
 }
 
+// Without a record a joint call or a collective is all that there can be to have taken part in.
+bool Group::trained_here(PeerId peer) const {
+  using protocol::Standing;
+  const Standing needed = agreement_.recorded() ? Standing::kSynced : Standing::kCalled;
+  return membership_.find(peer)->standing >= needed;
+}
+
 void Group::begin_agreement() {
   std::vector<OfferOf> offers;
   for (const PeerId member : membership_.members()) {
-    offers.push_back({member, &ballot_.vote(member).offer});
+    offers.push_back({member, &ballot_.vote(member).offer, trained_here(member)});
   }
+  const std::vector<Misfit> wrong = misfits(offers, agreement_.recorded());
+  for (const Misfit& misfit : wrong) remove(misfit);
+  if (!wrong.empty()) return;
   const uint32_t number = ballot_.vote(membership_.members()[0]).number;
   finish(agreement_.begin(offers, number));
 }
@@ -338,6 +387,67 @@ void Group::restore_ballot() {
   }
 }
 
+// ---- Newcomers ----
+
+// What a newcomer does together with another member is no mistake of its own: if a third waits for
+// it in another call, the members disagree among themselves.
+Probation::Seen Group::seen_of(PeerId peer) const {
+  size_t others = 0, voted = 0;
+  PeerId voter{};
+  for (const PeerId member : membership_.members()) {
+    if (membership_.is_newcomer(member)) continue;
+    ++others;
+    if (!ballot_.has_voted(member)) continue;
+    ++voted;
+    voter = member;
+  }
+  Probation::Seen seen{peer, {}, {}};
+  const bool votes = ballot_.has_voted(peer);
+  if (!membership_.find(peer)->connected || (votes && voted > 0)) return seen;
+  const auto standoff = epochs_.operations().standoff(peer, membership_.newcomers());
+  if (standoff.shares) return seen;
+  seen.awaited = voted > 0 ? text(ballot_.vote(voter).kind) : standoff.awaited;
+  if (voted == others) {
+    seen.elsewhere = standoff.alone;
+  } else if (votes && !standoff.awaited_by_all.empty()) {
+    seen.elsewhere = text(ballot_.vote(peer).kind);
+  }
+  return seen;
+}
+
+// A newcomer's timeout does not end the call of others: it goes without it.
+bool Group::gives_up_as_newcomer(PeerId peer, JointKind kind) {
+  if (!membership_.is_newcomer(peer)) return false;
+  const auto& members = membership_.members();
+  const bool others_wait = std::any_of(members.begin(), members.end(), [&](PeerId member) {
+    return !membership_.is_newcomer(member) && ballot_.is_open(member, kind);
+  });
+  if (others_wait) {
+    remove({peer, std::string("it gave up its first call, ") + text(kind) +
+                      ", when its own timeout was over"});
+  }
+  return others_wait;
+}
+
+bool Group::watch_newcomers() {
+  const std::vector<PeerId> newcomers = membership_.newcomers();
+  const Epochs::Phase phase = epochs_.phase();
+  const bool can_call = phase == Epochs::Phase::kActive || phase == Epochs::Phase::kBroken;
+  std::vector<Misfit> wrong = epochs_.take_misfits();
+  if (newcomers.empty() || !can_call) {
+    probation_.restart();
+  } else if (probation_.due(context_.now)) {
+    std::vector<Probation::Seen> all;
+    for (const PeerId peer : newcomers) all.push_back(seen_of(peer));
+    const auto overdue = probation_.look(all, context_.first_call_timeout, context_.now);
+    wrong.insert(wrong.end(), overdue.begin(), overdue.end());
+  }
+  for (const Misfit& misfit : wrong) {
+    if (membership_.is_member(misfit.peer)) remove(misfit);
+  }
+  return !wrong.empty();
+}
+
 // ---- Time and progress ----
 
 std::vector<PeerId> Group::tick() {
@@ -372,6 +482,9 @@ void Group::on_turn(Epochs::Turn turn) {
   switch (turn) {
     case Epochs::Turn::kNone: break;
     case Epochs::Turn::kStarted:
+      for (const PeerId member : membership_.members()) {
+        if (ballot_.has_voted(member)) membership_.raise({member}, protocol::Standing::kCalled);
+      }
       ballot_ = Ballot(membership_.members());
       for (const PeerId member : membership_.members()) notices_.erase(member);
       break;
@@ -390,16 +503,18 @@ void Group::on_turn(Epochs::Turn turn) {
 void Group::break_up() {
   const bool all_ask = ballot_.is_complete(JointKind::kArePeersPending);
   ballot_.break_up();
-  if (!ballot_.kind() || ballot_.kind() == JointKind::kUpdateTopology) return;
+  Answer answer;
   if (all_ask) {
-    Answer yes;
-    yes.pending = true;
-    return answer(yes);
+    answer.pending = true;
+    return this->answer(answer);
   }
-  Answer lost;
-  lost.code = Code::kPeerLost;
-  lost.text = epochs_.end_text();
-  answer(lost);
+  answer.code = Code::kPeerLost;
+  answer.text = epochs_.end_text();
+  for (auto& [peer, own] : ballot_.settle_others(JointKind::kUpdateTopology, answer)) {
+    context_.log(LogLevel::kInfo, std::string(text(own.kind)) + ": " + own.text);
+    connections_.send(peer, std::move(own));
+  }
+  agreement_.cancel();
 }
 
 std::string Group::why_waiting(PeerId peer) const {

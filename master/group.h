@@ -13,6 +13,7 @@
 #include "master/ballot.h"
 #include "master/epochs.h"
 #include "master/membership.h"
+#include "master/newcomer.h"
 
 namespace pccl::master {
 
@@ -73,6 +74,17 @@ class Group {
   Status hear(PeerId peer, const protocol::Ping& message);
   Status hear(PeerId peer, const protocol::Pong& message);
 
+  // ---- Newcomers (newcomer.h) ----
+  // Removes those that do something else than all other members, or nothing for too long. Whether it
+  // has removed any.
+  bool watch_newcomers();
+  // A newcomer does not want to wait any longer for a joint call of this kind in which others wait,
+  // too: it was removed. False: it is no newcomer, or alone in it.
+  bool gives_up_as_newcomer(PeerId peer, protocol::JointKind kind);
+  std::optional<Instant> deadline() const { return probation_.deadline(); }
+  // Time has passed in which nobody could be heard.
+  void excuse_newcomers() { probation_.restart(); }
+
   // ---- Time and progress ----
   // A tick has passed. Returns members that are to be cut off: they acknowledge nothing.
   std::vector<PeerId> tick();
@@ -100,6 +112,11 @@ class Group {
   // A member; `level` says how much of a surprise it is.
   void lose(PeerId peer, const std::string& reason, LogLevel level = LogLevel::kWarning);
   void drop(PeerId peer, const std::string& why);  // not a member
+  void remove(const Misfit& misfit);               // a newcomer
+  Probation::Seen seen_of(PeerId newcomer) const;
+  void judge_votes();
+  void took_part(const protocol::Answer& answer, PeerId peer);
+  bool trained_here(PeerId peer) const;
   void lose_if_cut_off(PeerId peer);               // rule 1 of section 4
   void tell_to_forget(PeerId peer);
   void dial(PeerId dialler, PeerId target);
@@ -122,6 +139,7 @@ class Group {
   Epochs epochs_;
   Ballot ballot_;
   Agreement agreement_;
+  Probation probation_;
   std::map<PeerId, std::string> notices_;  // the last one of each who waits
   bool notices_due_ = false;
   std::map<PeerId, std::vector<protocol::Message>> held_;

@@ -1,5 +1,8 @@
 #include "master/introduction.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "csrc/protocol/limits.h"
 #include "master/words.h"
 
@@ -15,8 +18,21 @@ std::optional<Reject> invalid(std::string text) {
   return Reject{Code::kInvalidArgument, std::move(text)};
 }
 
+std::optional<Reject> refuse_time(const std::string& name, uint32_t ms) {
+  const Duration time = std::chrono::milliseconds(ms);
+  if (time >= protocol::kPeerTimeoutMin && time <= protocol::kPeerTimeoutMax) return std::nullopt;
+  return invalid(name + " is " + text(time) + ", allowed are " + text(protocol::kPeerTimeoutMin) +
+                 " to " + text(protocol::kPeerTimeoutMax));
+}
+
+std::optional<Reject> refuse_other_time(const std::string& name, const std::string& variable,
+                                        uint32_t here, uint32_t there) {
+  if (here == there) return std::nullopt;
+  return invalid(name + " is " + milliseconds_text(here) + " here and " + milliseconds_text(there) +
+                 " in the rest of this run: set " + variable + " to the same on all peers");
+}
+
 std::optional<Reject> refuse_values(const Hello& hello) {
-  const Duration peer_timeout = std::chrono::milliseconds(hello.peer_timeout_ms);
   if (hello.run.empty()) return invalid("the name of the run is empty");
   if (hello.min_peers < 1 || hello.min_peers > protocol::kMembersMax) {
     return invalid("min_peers is " + std::to_string(hello.min_peers) + ", allowed are 1 to " +
@@ -27,11 +43,8 @@ std::optional<Reject> refuse_values(const Hello& hello) {
                    std::to_string(hello.min_peers) + " (min_peers) to " +
                    std::to_string(protocol::kMembersMax));
   }
-  if (peer_timeout < protocol::kPeerTimeoutMin || peer_timeout > protocol::kPeerTimeoutMax) {
-    return invalid("peer_timeout is " + text(peer_timeout) + ", allowed are " +
-                   text(protocol::kPeerTimeoutMin) + " to " + text(protocol::kPeerTimeoutMax));
-  }
-  return std::nullopt;
+  if (auto bad = refuse_time("peer_timeout", hello.peer_timeout_ms)) return bad;
+  return refuse_time("first_call_timeout", hello.first_call_timeout_ms);
 }
 
 std::optional<Reject> refuse_terms(const Hello& hello, const Terms& terms) {
@@ -40,12 +53,11 @@ std::optional<Reject> refuse_terms(const Hello& hello, const Terms& terms) {
         "PCCL_ON_PEER_LOSS differs from that of the other peers of this run: give all "
         "the same");
   }
-  if (hello.peer_timeout_ms != terms.peer_timeout_ms) {
-    return invalid("peer_timeout is " + milliseconds_text(hello.peer_timeout_ms) + " here and " +
-                   milliseconds_text(terms.peer_timeout_ms) +
-                   " in the rest of this run: set PCCL_PEER_TIMEOUT to the same on all peers");
-  }
-  return std::nullopt;
+  auto differs = refuse_other_time("peer_timeout", "PCCL_PEER_TIMEOUT", hello.peer_timeout_ms,
+                                   terms.peer_timeout_ms);
+  if (differs) return differs;
+  return refuse_other_time("first_call_timeout", "PCCL_FIRST_CALL_TIMEOUT",
+                           hello.first_call_timeout_ms, terms.first_call_timeout_ms);
 }
 
 // A wanted rank counts only at the founding.
@@ -63,6 +75,28 @@ std::optional<Reject> refuse_rank(const Hello& hello, const Membership* membersh
   if (!holder || !membership->find(*holder)->connected) return std::nullopt;
   return invalid("rank " + std::to_string(hello.rank) + " is already taken by " +
                  membership->describe(*holder) + ": two processes were started with the same rank");
+}
+
+// Two launches that took each other for the same one would train one after the other, or a part of
+// each with a part of the other, and nobody would notice.
+std::optional<Reject> refuse_launch(const Hello& hello, const Membership& membership) {
+  if (hello.launch.empty()) return std::nullopt;
+  std::vector<std::string> others;
+  for (const auto& [peer, about] : membership.peers()) {
+    if (about.launch != hello.launch) others.push_back(membership.describe(peer));
+  }
+  if (others.empty()) return std::nullopt;
+  const size_t named = std::min(others.size(), protocol::kRanksNamedMax);
+  std::string names;
+  for (size_t i = 0; i < named; ++i) names += (i == 0 ? "" : ", ") + others[i];
+  if (others.size() > named) names += " and " + std::to_string(others.size() - named) + " more";
+  return Reject{
+      Code::kInvalidState,
+      "run \"" + hello.run + "\" is under way with peers of another launch: " + names +
+          ". A launch of several ranks begins a run of its own: name another one "
+          "(PCCL_MASTER=pccl://host:port/ANOTHER_NAME), or end the other launch first. To join a "
+          "training that is under way, start its peers one by one, each with a world of size 1 or "
+          "with init_method=\"pccl://host:port/" + hello.run + "\""};
 }
 
 }  // namespace
@@ -84,6 +118,7 @@ std::optional<Reject> refuse(const Hello& hello, const std::optional<Terms>& ter
     if (auto differs = refuse_terms(hello, *terms)) return differs;
   }
   if (membership != nullptr && !membership->empty()) {
+    if (auto launch = refuse_launch(hello, *membership)) return launch;
     const std::string group = "peer group " + std::to_string(hello.group.value);
     const auto differs = [&group](const char* what, uint32_t here, uint32_t there) {
       return invalid(std::string(what) + " is " + std::to_string(here) + " here and " +

@@ -14,6 +14,7 @@ namespace pccl::master {
 struct Terms {
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
   uint32_t peer_timeout_ms = 0;
+  uint32_t first_call_timeout_ms = 0;
 };
 
 // Nothing if it is fine. `library`: what the peer calls itself, if it got that far.

@@ -162,7 +162,8 @@ void settle_joint_calls(Groups& groups) {
 
 void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t number) {
   if (!group.ballot().is_open(peer, number)) return;  // answered
-  const JointKind kind = *group.ballot().kind();
+  const JointKind kind = group.ballot().vote(peer).kind;
+  if (group.gives_up_as_newcomer(peer, kind)) return;
   if (kind == JointKind::kSyncSharedState) return give_up_sync(group);
   if (group.epochs().changing()) return give_up_change(group);
   const Answer answer = timeout(who_is_missing(groups, kind));

@@ -20,9 +20,10 @@ void fields(auto& wire, Is<EpochRecord> auto& r) {
 void fields(auto& wire, Is<MemberRecord> auto& r) {
   wire(r.peer, bounded(r.seen_host, protocol::kHostBytesMax), r.seen_loopback);
   wire(bounded(r.host, protocol::kHostBytesMax), r.port, r.order);
+  wire(bounded(r.launch, protocol::kLaunchBytesMax));
 }
 void fields(auto& wire, Is<MembershipRecord> auto& r) {
-  wire(r.group, r.policy, r.peer_timeout_ms, r.founders, r.min_peers);
+  wire(r.group, r.policy, r.peer_timeout_ms, r.first_call_timeout_ms, r.founders, r.min_peers);
   wire(r.previous, r.current, r.start, bounded(r.members, protocol::kMembersMax));
 }
 void fields(auto& wire, Is<SharedStateRecord> auto& r) { wire(r.group, r.revision, r.hash); }
@@ -39,7 +40,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr char kMagic[8] = {'p', 'c', 'c', 'l', 'j', 'r', 'n', 'l'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr size_t kHeaderBytes = 16;
 constexpr size_t kFrameBytes = 8;  // before the payload
 

@@ -45,6 +45,7 @@ void Membership::remove(PeerId peer, const std::string& why) {
   peers_.erase(peer);
   std::erase(members_, peer);
   ranks_.erase(peer);
+  look_at_standings();
   links.forget(peer);
   gone_.push_back({peer, why});
   if (gone_.size() > protocol::kMembersMax) gone_.pop_front();
@@ -54,6 +55,7 @@ void Membership::admit(std::vector<PeerId> members) {
   members_ = std::move(members);
   ranks_.clear();
   for (uint32_t rank = 0; rank < members_.size(); ++rank) ranks_[members_[rank]] = rank;
+  look_at_standings();
 }
 
 void Membership::restore(const std::vector<protocol::Member>& ranked,
@@ -65,6 +67,7 @@ void Membership::restore(const std::vector<protocol::Member>& ranked,
     peer.host = member.host;
     peer.port = member.port;
     peer.order = member.order;
+    peer.launch = member.launch;
     peer.connected = false;
     registrations_ = std::max(registrations_, member.order);
     for (const auto& [other, about] : peers_) {
@@ -77,11 +80,12 @@ void Membership::restore(const std::vector<protocol::Member>& ranked,
     members_.push_back(ranked[rank].peer);
     ranks_[ranked[rank].peer] = rank;
   }
+  look_at_standings();
 }
 
 MemberRecord Membership::record(PeerId id) const {
   const Peer& peer = peers_.at(id);
-  return {id, peer.seen_host, peer.seen_loopback, peer.host, peer.port, peer.order};
+  return {id, peer.seen_host, peer.seen_loopback, peer.host, peer.port, peer.order, peer.launch};
 }
 
 // ---- Who is there ----
@@ -105,6 +109,29 @@ std::vector<PeerId> Membership::waiting() const {
   std::sort(waiting.begin(), waiting.end(),
             [this](PeerId a, PeerId b) { return peers_.at(a).order < peers_.at(b).order; });
   return waiting;
+}
+
+bool Membership::is_newcomer(PeerId peer) const {
+  return std::find(newcomers_.begin(), newcomers_.end(), peer) != newcomers_.end();
+}
+
+void Membership::raise(const std::vector<PeerId>& peers, protocol::Standing to) {
+  for (const PeerId id : peers) {
+    protocol::Standing& standing = peers_.at(id).standing;
+    standing = std::max(standing, to);
+  }
+  look_at_standings();
+}
+
+void Membership::look_at_standings() {
+  newcomers_.clear();
+  lowest_standing_ = protocol::Standing::kSynced;
+  for (const PeerId member : members_) {
+    const protocol::Standing standing = peers_.at(member).standing;
+    lowest_standing_ = std::min(lowest_standing_, standing);
+    if (standing < protocol::Standing::kCompared) newcomers_.push_back(member);
+  }
+  if (newcomers_.size() == members_.size()) newcomers_.clear();
 }
 
 std::optional<PeerId> Membership::wished_by(int32_t rank) const {

@@ -32,6 +32,8 @@ class Membership {
     std::string seen_host;
     bool seen_loopback = false;
     int32_t wish = -1;  // wanted rank, -1: any; counts only at the founding
+    std::string launch;  // whose fixed world it is a rank of; empty: of none
+    protocol::Standing standing = protocol::Standing::kNone;
     std::string host;   // as it registered; empty: where it is seen
     uint16_t port = 0;
     uint64_t order = 0;  // of registration, from 1; 0: not yet
@@ -63,6 +65,13 @@ class Membership {
   std::optional<uint32_t> rank(PeerId peer) const;
   bool is_member(PeerId peer) const { return ranks_.contains(peer); }
   std::vector<PeerId> waiting() const;  // registered, not members; in order of registration
+  // Members that have not been compared with the others yet, while there are others who have been:
+  // founders have nobody to be compared with. In rank order.
+  const std::vector<PeerId>& newcomers() const { return newcomers_; }
+  bool is_newcomer(PeerId peer) const;
+  protocol::Standing lowest_standing() const { return lowest_standing_; }  // of all members
+  // These have taken part in something that raises their standing, unless it is higher already.
+  void raise(const std::vector<PeerId>& peers, protocol::Standing to);
   // Who wished this rank and is not a member, if anybody.
   std::optional<PeerId> wished_by(int32_t rank) const;
   // Why a peer went, if that is remembered.
@@ -100,10 +109,13 @@ class Membership {
  private:
   bool reached(PeerId peer, const std::vector<PeerId>& by) const;
   PeerId weaker(PeerId a, PeerId b) const;
+  void look_at_standings();
 
   std::map<PeerId, Peer> peers_;
   std::vector<PeerId> members_;
   std::map<PeerId, uint32_t> ranks_;  // of the members
+  std::vector<PeerId> newcomers_;     // this, and the next, follow from members_ and their standing
+  protocol::Standing lowest_standing_ = protocol::Standing::kSynced;
   std::deque<Gone> gone_;             // the last kMembersMax
   uint64_t registrations_ = 0;
 };

@@ -2,6 +2,8 @@
 //   (unknown)       Begin                                    open
 //   open            Begin of all others alike                open
 //   open            Begin that differs                       settled: aborted, kMismatch
+//   open            likewise, but only newcomers differ      stays, until all others have begun it:
+//                   from the others                          then the newcomers are misfits
 //   open            Done by all                              settled: committed
 //   open, a send    Done by its receiver                     settled: committed
 //   open            AbortRequest of one who is not done      settled: aborted, its code
@@ -83,7 +85,8 @@ Status Operations::check_begin(uint32_t rank, OpKey op, const protocol::OpInfo& 
   return violation("more than " + std::to_string(kBegunMax) + " operations in flight");
 }
 
-Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info) {
+Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
+                         const std::vector<PeerId>& newcomers) {
   const uint32_t rank = this->rank(peer);
   const Status status = check_begin(rank, op, info);
   if (!status.ok()) return status;
@@ -94,16 +97,87 @@ Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info) {
     known.at.resize(members_.size());
     ++open_;
   }
-  const bool differs = !known.settled && known.info != info;
-  std::string why;
-  if (differs) why = mismatch(known, op, rank, info);
+  if (!known.settled && known.info != info) known.otherwise.emplace(rank, info);
   mark_begun(at, rank);
-  if (differs) {
-    settle(at, protocol::Outcome::kAborted, Code::kMismatch, std::move(why));
+  if (!known.otherwise.empty()) {
+    judge(at, newcomers);
   } else if (known.settled) {
     forget_if_heard(at);
   }
   return {};
+}
+
+bool Operations::is_in(const std::vector<PeerId>& peers, uint32_t rank) const {
+  return std::find(peers.begin(), peers.end(), members_[rank]) != peers.end();
+}
+
+// The members that are no newcomers are right, if they agree. REQUIRES: descriptions differ.
+void Operations::judge(Table::iterator at, const std::vector<PeerId>& newcomers) {
+  Op& op = at->second;
+  if (op.settled) return forget_if_heard(at);
+  const auto described = [&op](uint32_t rank) -> const protocol::OpInfo& {
+    const auto other = op.otherwise.find(rank);
+    return other == op.otherwise.end() ? op.info : other->second;
+  };
+  const protocol::OpInfo* right = nullptr;
+  bool all_have_begun = true, agree = true;
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    if (!concerns(op, rank) || is_in(newcomers, rank)) continue;
+    if (op.at[rank] == At::kNothing) {
+      all_have_begun = false;
+    } else if (right == nullptr) {
+      right = &described(rank);
+    } else {
+      agree = agree && described(rank) == *right;
+    }
+  }
+  const bool nobody_to_compare = all_have_begun && right == nullptr;
+  if (!agree || nobody_to_compare) {
+    return settle(at, protocol::Outcome::kAborted, Code::kMismatch, mismatch(op, at->first));
+  }
+  if (!all_have_begun) return;
+  const std::string why = mismatch(op, at->first);
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    const bool wrong = op.at[rank] != At::kNothing && described(rank) != *right;
+    if (wrong) misfits_.push_back({members_[rank], why});
+  }
+}
+
+// ---- Newcomers ----
+
+std::pair<size_t, size_t> Operations::others(const Op& op,
+                                             const std::vector<PeerId>& newcomers) const {
+  size_t begun = 0, not_begun = 0;
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    if (!concerns(op, rank) || is_in(newcomers, rank)) continue;
+    ++(op.at[rank] == At::kNothing ? not_begun : begun);
+  }
+  return {begun, not_begun};
+}
+
+Operations::Standoff Operations::standoff(PeerId newcomer,
+                                          const std::vector<PeerId>& newcomers) const {
+  Standoff standoff;
+  const uint32_t mine = rank(newcomer);
+  for (const auto& [key, op] : table_) {
+    if (op.settled || !concerns(op, mine)) continue;
+    const auto [begun, not_begun] = others(op, newcomers);
+    const bool here = op.at[mine] != At::kNothing;
+    standoff.shares = here && begun > 0;
+    if (standoff.shares) return standoff;
+    std::string& what = here             ? standoff.alone
+                        : not_begun == 0 ? standoff.awaited_by_all
+                                         : standoff.awaited;
+    if ((here || begun > 0) && what.empty()) what = text(op.info) + " " + text(op.info, key);
+  }
+  if (standoff.awaited.empty()) standoff.awaited = standoff.awaited_by_all;
+  return standoff;
+}
+
+bool Operations::holds_up(PeerId peer, OpKey key, const std::vector<PeerId>& newcomers) const {
+  const auto at = table_.find(key);
+  if (at == table_.end() || at->second.settled) return false;
+  return at->second.at[rank(peer)] == At::kBegun && others(at->second, newcomers).first > 0;
 }
 
 void Operations::mark_begun(Table::iterator at, uint32_t rank) {
@@ -242,6 +316,11 @@ std::vector<PeerId> Operations::concerned(OpKey op, const std::vector<PeerId>& s
   return survives ? std::vector{receiver} : std::vector<PeerId>{};
 }
 
+bool Operations::is_transfer(OpKey op) const {
+  const auto at = table_.find(op);
+  return at != table_.end() && transfers(at->second.info);
+}
+
 bool Operations::keeps(OpKey op) const {
   const auto at = table_.find(op);
   return at != table_.end() && at->second.info.keep;
@@ -257,7 +336,7 @@ Operations Operations::renewed(Epoch epoch, const std::vector<PeerId>& members) 
       }
       continue;
     }
-    Op kept{op.info, true, 0, 0, std::vector<At>(members.size()), {}};
+    Op kept{op.info, true, 0, 0, std::vector<At>(members.size()), {}, {}};
     const auto at = next.table_.emplace(key, std::move(kept)).first;
     for (uint32_t rank = 0; rank < members.size(); ++rank) {
       if (op.at[ranks_.at(members[rank])] != At::kNothing) next.mark_begun(at, rank);
@@ -274,18 +353,26 @@ std::string Operations::name(const Op& op, OpKey key) const {
 }
 
 // Each variant with its ranks, the rarer first: that is where the mistake is likely to be.
-std::string Operations::mismatch(const Op& op, OpKey key, uint32_t rank,
-                                 const protocol::OpInfo& info) const {
-  std::vector<uint32_t> others;
-  for (uint32_t other = 0; other < op.at.size(); ++other) {
-    if (op.at[other] != At::kNothing) others.push_back(other);
+std::string Operations::mismatch(const Op& op, OpKey key) const {
+  std::vector<std::pair<std::vector<uint32_t>, const protocol::OpInfo*>> variants;
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    if (op.at[rank] == At::kNothing) continue;
+    const auto other = op.otherwise.find(rank);
+    const protocol::OpInfo& info = other == op.otherwise.end() ? op.info : other->second;
+    const auto same = std::find_if(variants.begin(), variants.end(), [&info](const auto& variant) {
+      return *variant.second == info;
+    });
+    same == variants.end() ? variants.push_back({{rank}, &info}) : same->first.push_back(rank);
   }
-  const std::string one = ranks_text({rank}) + " called " + text(info);
-  const std::string most = ranks_text(others) + " called " + text(op.info);
-  const bool first = others.size() > 1 || rank < others[0];
-  return "ranks disagree on " + text(op.info, key) + " in epoch " + text(epoch_) + ": " +
-         (first ? one + "; " + most : most + "; " + one) +
-         ". All ranks must make the same calls, in the same order under one tag";
+  std::stable_sort(variants.begin(), variants.end(), [](const auto& a, const auto& b) {
+    return a.first.size() < b.first.size();
+  });
+  std::string out = "ranks disagree on " + text(op.info, key) + " in epoch " + text(epoch_) + ": ";
+  for (const auto& [ranks, info] : variants) {
+    if (info != variants.front().second) out += "; ";
+    out += ranks_text(ranks) + " called " + text(*info);
+  }
+  return out + ". All ranks must make the same calls, in the same order under one tag";
 }
 
 }  // namespace pccl::master

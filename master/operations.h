@@ -2,6 +2,7 @@
 // everybody has heard (PROTOCOL.md, section 3). Optimistic: nobody is answered when it begins; the
 // table learns from Begin and Done, and settles an operation when all are done, when two
 // descriptions of it differ, when somebody gives it up, or when a joint update_topology ends it.
+// If only newcomers describe it otherwise than all other members, they are named as misfits instead.
 // Invariants: an operation is settled once; a settled one is remembered until all have begun it, so
 // that a late Begin is not taken for a new operation.
 // Failure: what a peer may not say is kProtocol; its connection is closed.
@@ -17,6 +18,7 @@
 
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
+#include "master/newcomer.h"
 
 namespace pccl::master {
 
@@ -26,12 +28,31 @@ class Operations {
   // `members` in rank order.
   Operations(Epoch epoch, std::vector<PeerId> members);
 
-  Status begin(PeerId peer, OpKey op, const protocol::OpInfo& info);
+  // `newcomers`: Membership::newcomers(). A difference between one of them and the rest is not judged
+  // before the rest has called the operation.
+  Status begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
+               const std::vector<PeerId>& newcomers = {});
   Status done(PeerId peer, OpKey op);
   // Of what others may have committed by now nothing is settled before one who is not done has said
   // that it will not be: asked() who that may be.
   Status abort(PeerId peer, const protocol::AbortRequest& request);
   bool has_begun(PeerId peer, OpKey op) const;
+  // A newcomer whose description of an operation is another than that of all others, since the last
+  // call. That operation stays open: its epoch is to end without the newcomer.
+  std::vector<Misfit> take_misfits() { return std::exchange(misfits_, {}); }
+
+  // What a newcomer and the other members have open that the other side has not called. Operations
+  // are named as "all_reduce(...) (#0)"; empty: there is none. Of transfers, those that concern it.
+  struct Standoff {
+    bool shares = false;       // one has been begun by both: then the rest says nothing of a mistake
+    std::string awaited;       // begun by another member, not by the newcomer
+    std::string awaited_by_all;  // likewise, by all others
+    std::string alone;         // begun by the newcomer, by none of the others
+  };
+  Standoff standoff(PeerId newcomer, const std::vector<PeerId>& newcomers) const;
+  // Whether `peer` has begun this one, is not done with it, and a member that is no newcomer has
+  // begun it, too.
+  bool holds_up(PeerId peer, OpKey op, const std::vector<PeerId>& newcomers) const;
 
   // A joint update_topology: what some member has not begun ends here. The rest goes on.
   void drain();
@@ -47,6 +68,7 @@ class Operations {
   std::vector<protocol::Verdict> take_settled();
   // Those of `survivors` whose word counts when the epoch ends: of a transfer its receiver's alone.
   std::vector<PeerId> concerned(OpKey op, const std::vector<PeerId>& survivors) const;
+  bool is_transfer(OpKey op) const;  // of one that is known: a send
   bool keeps(OpKey op) const;  // OpInfo::keep of one that is known
   // For the renewal of this epoch: what was settled, and who has yet to call it, goes on.
   Operations renewed(Epoch epoch, const std::vector<PeerId>& members) const;
@@ -60,6 +82,8 @@ class Operations {
     uint32_t begun = 0;  // how many of those it concerns
     uint32_t done = 0;
     std::vector<At> at;  // by rank
+    // By rank, of those that describe it otherwise. They are never done with it.
+    std::map<uint32_t, protocol::OpInfo> otherwise;
     std::optional<protocol::Withhold> withhold;
   };
   using Table = std::map<OpKey, Op>;
@@ -76,7 +100,11 @@ class Operations {
   void erase(Table::iterator at);
   std::vector<uint32_t> ranks_at(const Op& op, At what) const;
   std::string name(const Op& op, OpKey key) const;
-  std::string mismatch(const Op& op, OpKey key, uint32_t rank, const protocol::OpInfo& info) const;
+  std::string mismatch(const Op& op, OpKey key) const;
+  void judge(Table::iterator at, const std::vector<PeerId>& newcomers);
+  bool is_in(const std::vector<PeerId>& peers, uint32_t rank) const;
+  // How many of the members that it concerns, newcomers left out, have begun it, and have not.
+  std::pair<size_t, size_t> others(const Op& op, const std::vector<PeerId>& newcomers) const;
 
   Epoch epoch_;
   std::vector<PeerId> members_;
@@ -85,6 +113,7 @@ class Operations {
   size_t open_ = 0;               // not settled
   std::vector<size_t> begun_by_;  // entries of the table that each rank has begun
   std::vector<protocol::Verdict> settled_;
+  std::vector<Misfit> misfits_;
   std::vector<std::pair<PeerId, protocol::Withhold>> asked_;
   // Who had begun what is not settled, in earlier epochs of the generation: it begins again there.
   std::map<OpKey, std::set<PeerId>> begun_before_;

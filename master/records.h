@@ -31,6 +31,7 @@ struct MemberRecord {
   std::string host;
   uint16_t port = 0;
   uint64_t order = 0;  // of registration
+  std::string launch;  // whose fixed world it is a rank of; empty: of none
   bool operator==(const MemberRecord&) const = default;
 };
 
@@ -40,6 +41,7 @@ struct MembershipRecord {
   GroupId group;
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
   uint32_t peer_timeout_ms = 0;
+  uint32_t first_call_timeout_ms = 0;
   uint32_t founders = 1;
   uint32_t min_peers = 1;
   EpochRecord previous, current;

@@ -17,6 +17,9 @@ struct Context {
   Effects* effects = nullptr;  // of the step under way
   bool linked = false;         // Hello or Resume has been sent on the connection there is
   bool has_sent = false;       // anything since the last tick
+  protocol::Standing standing = protocol::Standing::kNone;  // of this peer; never falls
+
+  void took_part(protocol::Standing in) { standing = std::max(standing, in); }
 
   template <typename E>
   void emit(E effect) {

@@ -198,6 +198,9 @@ protocol::Hello PeerCore::Inside::hello() const {
   hello.rank = options.rank;
   hello.policy = options.policy;
   hello.peer_timeout_ms = milliseconds(options.peer_timeout);
+  hello.first_call_timeout_ms = milliseconds(
+      options.first_call_timeout > Duration{0} ? options.first_call_timeout : options.peer_timeout);
+  hello.launch = options.launch;
   return hello;
 }
 
@@ -217,6 +220,7 @@ void PeerCore::Inside::resume() {
   operations.describe(resume);
   resume.disturbed = membership.disturbed();
   joint.describe(resume);
+  resume.standing = context.standing;
   if (membership.phase() != Phase::kMember) resume.hello = hello();
   context.tell(std::move(resume));
 }
@@ -400,6 +404,7 @@ Status PeerCore::Inside::heard(const protocol::EpochStart& start) {
     result.handle = join_handle;
     context.emit(std::move(result));
   } else {
+    context.took_part(protocol::Standing::kCalled);
     joint.settle(std::move(result));
     joint.begin_generation();
     finish_joint_if_drained();
@@ -465,6 +470,7 @@ Status PeerCore::Inside::heard(const protocol::Answer& answer) {
       membership.look(membership.members_since());
     }
     result.pending = answer.pending;
+    context.took_part(standing_after(answer.kind));
     if (answer.kind == JointKind::kSyncSharedState) {
       result.revision = answer.revision;
       result.state_hash = answer.state_hash;

@@ -38,6 +38,8 @@ struct Options {
   bool restore = true;  // what a failed operation has overwritten is put back
   Duration join_timeout = std::chrono::minutes(30);
   Duration peer_timeout = protocol::kPeerTimeoutDefault;
+  Duration first_call_timeout{0};  // how long members wait for a newcomer; 0: peer_timeout
+  std::string launch;  // of which this is one of several ranks: all members are; empty: of none
   Duration master_timeout = protocol::kMasterTimeoutDefault;
   std::string master_text;  // "host:port", for error messages
 };

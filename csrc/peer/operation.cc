@@ -260,6 +260,7 @@ void Operations::hand_back(OpKey key, Op& op) {
   op.deadline.reset();
   if (op.started) context_.emit(EndOp{key, Ending::kCommitted});
   if (op.info.keep) add_part(op, op.info.count);
+  if (op.info.kind != OpKind::kSend) context_.took_part(protocol::Standing::kCompared);
   context_.emit(FinishOp{op.handle, {}, membership_.epoch(), key, std::move(op.parts)});
 }
 

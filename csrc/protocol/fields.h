@@ -74,7 +74,8 @@ void fields(auto& wire, Is<Transfer> auto& m) {
 void fields(auto& wire, Is<Hello> auto& m) {
   wire.introduction(m.magic, m.version);
   wire(prose(m.library), bounded(m.run, kRunNameBytesMax), m.group, m.founders, m.min_peers);
-  wire(m.rank, m.policy, m.peer_timeout_ms);
+  wire(m.rank, m.policy, m.peer_timeout_ms, m.first_call_timeout_ms);
+  wire(bounded(m.launch, kLaunchBytesMax));
 }
 void fields(auto& wire, Is<Reject> auto& m) {
   wire.code_of_any_version(m.code);
@@ -135,7 +136,7 @@ void fields(auto& wire, Is<Resume> auto& m) {
   wire(bounded(m.run, kRunNameBytesMax), m.run_id, m.peer, m.epoch, m.ended, m.disturbed);
   wire(bounded(m.ops, kOpsOpenMax), bounded(m.infos, kOpsOpenMax), m.verdict_index, m.stable_index);
   wire(bounded(m.verdicts, kOpsOpenMax), m.joint_answered, m.last_answer);
-  wire(bounded(m.together, kGroupsNamedMax), m.pending, m.hello);
+  wire(bounded(m.together, kGroupsNamedMax), m.pending, m.standing, m.hello);
 }
 void fields(auto& wire, Is<Resumed> auto& m) { wire(m.incarnation); }
 
@@ -144,6 +145,7 @@ constexpr Code last(Code) { return Code::kProtocol; }
 constexpr DType last(DType) { return static_cast<DType>(kDTypeCount - 1); }
 constexpr ReduceOp last(ReduceOp) { return static_cast<ReduceOp>(kReduceOpCount - 1); }
 constexpr LossPolicy last(LossPolicy) { return LossPolicy::kRetry; }
+constexpr Standing last(Standing) { return Standing::kSynced; }
 constexpr LinkState last(LinkState) { return LinkState::kUnreachable; }
 constexpr OpState last(OpState) { return OpState::kAborted; }
 constexpr GoesOn last(GoesOn) { return GoesOn::kKept; }

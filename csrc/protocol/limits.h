@@ -17,6 +17,7 @@ inline constexpr size_t kMessageBytesMax = 16u << 20;
 // typed.
 inline constexpr size_t kRunNameBytesMax = 128;
 inline constexpr size_t kTagBytesMax = 256;
+inline constexpr size_t kLaunchBytesMax = 256;  // made of names of hosts and of launchers
 inline constexpr size_t kStateKeyBytesMax = 512;
 inline constexpr size_t kHostBytesMax = 255;  // RFC 1035: a domain name
 // Texts in messages are cut to this, so that an error never grows with the number of peers.

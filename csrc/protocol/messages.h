@@ -15,12 +15,17 @@
 
 namespace pccl::protocol {
 
-inline constexpr uint16_t kVersion = 6;
+inline constexpr uint16_t kVersion = 7;
 inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endian bytes
 
 // What a group does with operations in flight when it loses a member: they fail until the
 // application calls update_topology, or they begin again among the survivors.
 enum class LossPolicy : uint8_t { kRaise = 0, kRetry = 1 };
+
+// What a member has taken part in since it came, each of them more than the one before: in nothing
+// yet; in a joint call that compares nothing; in a collective, which compares digests; in a
+// sync_shared_state, which compares layouts and leaves it with the state of the run.
+enum class Standing : uint8_t { kNone = 0, kCalled = 1, kCompared = 2, kSynced = 3 };
 
 // ---- Introduction -------------------------------------------------------------------------------
 
@@ -36,7 +41,9 @@ struct Hello {
   uint32_t min_peers = 1;  // and the group goes on with no fewer than so many
   int32_t rank = -1;       // wanted among the founders; -1: the master chooses
   LossPolicy policy = LossPolicy::kRaise;
-  uint32_t peer_timeout_ms = 0;  // must be the same for all peers of a run
+  uint32_t peer_timeout_ms = 0;  // must be the same for all peers of a run,
+  uint32_t first_call_timeout_ms = 0;  // and so must this: how long members wait for a newcomer
+  std::string launch;  // of which launch's fixed world this is a rank; empty: of none
   bool operator==(const Hello&) const = default;
 };
 
@@ -408,6 +415,7 @@ struct Resume {
   std::optional<Answer> last_answer;  // the last Answer to one of them
   std::vector<Settled> together;      // as the last Answer or EpochStart had it that had any,
   bool pending = false;               // and whether that was a yes to are_peers_pending
+  Standing standing = Standing::kNone;
   std::optional<Hello> hello;         // before admission: a restarted master has forgotten it
   bool operator==(const Resume&) const = default;
 };
@@ -437,6 +445,11 @@ uint64_t digest(const OpInfo& info);
 std::string text(const OpInfo& info);
 // "(layer.3, #12)", or "(#12)" for the default tag.
 std::string text(const OpInfo& info, OpKey op);
+// Of everybody who took part in such a joint call, when it has succeeded.
+inline Standing standing_after(JointKind kind) {
+  return kind == JointKind::kSyncSharedState ? Standing::kSynced : Standing::kCalled;
+}
+
 const char* text(JointKind kind);  // "update_topology"
 const char* text(OpKind kind);     // "all_reduce"
 

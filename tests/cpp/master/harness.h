@@ -136,6 +136,7 @@ class Harness {
     hello.founders = hello.min_peers = min_peers;
     hello.rank = rank;
     hello.peer_timeout_ms = 10000;
+    hello.first_call_timeout_ms = 10000;
     return hello;
   }
   // Connects and says Hello. Its port is 1000 and its number.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/state.h"
 #include "tests/cpp/master/harness.h"
@@ -16,7 +18,7 @@ using protocol::Transfer;
 // Peer 1 has rank 0, and so on.
 Election vote(const std::vector<Offer>& offers, std::optional<AgreedState> recorded = {}) {
   std::vector<OfferOf> of;
-  for (size_t rank = 0; rank < offers.size(); ++rank) of.push_back({{rank + 1}, &offers[rank]});
+  for (size_t rank = 0; rank < offers.size(); ++rank) of.push_back({{rank + 1}, &offers[rank], false});
   return elect(of, recorded);
 }
 AgreedState state(uint64_t revision, const std::vector<uint64_t>& hashes) {
@@ -30,13 +32,17 @@ TEST(Election, NothingIsSentWhenAllHaveTheSame) {
   EXPECT_TRUE(result.transfers.empty());
 }
 
-TEST(Election, TheContentOfMostWins) {
-  const Election result = vote({offer(9, {7, 2}), offer(3, {1, 2}), offer(3, {1, 2})});
+TEST(Election, AmongContentsOfOneRevisionTheOneOfMostWins) {
+  const Election result = vote({offer(3, {7, 2}), offer(3, {1, 2}), offer(3, {1, 2})});
   EXPECT_EQ(result.agreed, state(3, {1, 2}));
   EXPECT_EQ(result.transfers, (std::vector{Transfer{{2}, {1}, {0}}})) << "only what differs";
 }
 
-TEST(Election, ATieGoesToTheHigherRevisionThenToTheLowerRank) {
+TEST(Election, FreshFoundersDoNotOutvoteACheckpoint) {
+  EXPECT_EQ(vote({offer(1000, {7}), offer(0, {1}), offer(0, {1})}).agreed, state(1000, {7}));
+}
+
+TEST(Election, TheHigherRevisionWinsThenTheLowerRank) {
   EXPECT_EQ(vote({offer(3, {1}), offer(4, {2})}).agreed, state(4, {2}));
   EXPECT_EQ(vote({offer(4, {1}), offer(4, {2})}).agreed, state(4, {1}));
   EXPECT_EQ(vote({offer(4, {1}), offer(4, {2}), offer(4, {2}), offer(4, {1})}).agreed,
@@ -72,7 +78,7 @@ TEST(Election, WhoMustNotBeOverwrittenIsNot) {
   const Election result = vote({offer(5, {1}), offer(5, {2}, kSendOnly), offer(5, {1})});
   EXPECT_EQ(result.refusal,
             "rank 1 must not be overwritten (send_only), but the state of rank 0 at "
-            "revision 5 is the one most ranks have");
+            "revision 5 is the one that wins");
   EXPECT_EQ(vote({offer(5, {1}, kReceive), offer(5, {2}, kSendOnly)}).refusal, "");
 }
 
@@ -87,7 +93,8 @@ TEST(Election, LayoutsMustBeAlikeAndTheDifferenceIsShown) {
   other.entries.push_back({"z", DType::kInt64, {}, 0});
   EXPECT_EQ(vote({offer(5, {1, 2}), offer(5, {1, 2}), other}).refusal,
             "ranks 0 and 2 offer states of different keys, types or shapes: "
-            "\"k1\" is float32[2, 3] and float32[6]; \"z\" is absent and int64[]");
+            "\"k1\" is float32[2, 3] at rank 0 and float32[6] at rank 2; "
+            "\"z\" is absent at rank 0 and int64[] at rank 2");
 }
 
 TEST(Election, ARevisionAdvancesByOneFromWhatWasAgreed) {
@@ -107,6 +114,117 @@ TEST(Election, NewcomersDoNotOutvoteTheRecord) {
   EXPECT_EQ(vote({offer(5, {1}), fresh, fresh}, recorded).agreed, recorded);
   EXPECT_EQ(vote({same_number, same_number, offer(6, {2})}, recorded).agreed, state(6, {2}));
   EXPECT_NE(vote({offer(5, {1}, kReceive), fresh, fresh}, recorded).refusal, "");
+}
+
+// ---- What was trained here ----
+
+// Rank 0 and so on; `trained` says which were trained here.
+std::vector<OfferOf> offers_of(const std::vector<Offer>& offers, const std::vector<bool>& trained) {
+  std::vector<OfferOf> of;
+  for (size_t rank = 0; rank < offers.size(); ++rank) {
+    of.push_back({{rank + 1}, &offers[rank], trained[rank]});
+  }
+  return of;
+}
+std::vector<PeerId> peers(const std::vector<Misfit>& misfits) {
+  std::vector<PeerId> peers;
+  for (const Misfit& misfit : misfits) peers.push_back(misfit.peer);
+  return peers;
+}
+
+TEST(Election, AStepThatOneHasTakenIsNotLost) {
+  const AgreedState recorded = state(5, {1});
+  const std::vector<Offer> offers = {offer(5, {1}), offer(6, {2}), offer(5, {1})};
+  EXPECT_EQ(elect(offers_of(offers, {true, true, true}), recorded).agreed, state(6, {2}));
+  EXPECT_EQ(vote(offers, recorded).agreed, state(6, {2})) << "all came back after a restart";
+}
+
+TEST(Election, WhoTrainsOnWithoutSyncingIsRefusedNotSetBack) {
+  const AgreedState recorded = state(0, {1});
+  const std::vector<Offer> offers = {offer(2, {3}), offer(2, {3}), offer(0, {1})};
+  const auto of = offers_of(offers, {true, true, false});
+  EXPECT_TRUE(misfits(of, recorded).empty());
+  const std::string refusal = elect(of, recorded).refusal;
+  EXPECT_TRUE(contains(refusal, "rank 0 offers revision 2")) << refusal;
+  EXPECT_TRUE(contains(refusal, "agreed on revision 0")) << refusal;
+  EXPECT_TRUE(contains(refusal, "state.revision = 1")) << refusal;
+}
+
+TEST(Election, AfterARestartALaterCheckpointIsRefusedNotSetBack) {
+  const std::string refusal = vote({offer(5, {1}), offer(8, {2})}, state(5, {1})).refusal;
+  EXPECT_TRUE(contains(refusal, "revision 8")) << refusal;
+  EXPECT_TRUE(contains(refusal, "--resume-from 8:")) << refusal;
+}
+
+TEST(Election, NewcomersDoNotOutvoteWhatWasTrainedHere) {
+  const std::vector<Offer> offers = {offer(6, {2}), offer(6, {9}), offer(5, {9}), offer(5, {9})};
+  const auto of = offers_of(offers, {true, false, false, false});
+  EXPECT_EQ(peers(misfits(of, {})), (std::vector<PeerId>{})) << "equal and lower are overwritten";
+  EXPECT_EQ(elect(of, {}).agreed, state(6, {2}));
+  EXPECT_EQ(peers(misfits(of, state(5, {1}))), (std::vector<PeerId>{{2}})) << "a fork";
+}
+
+TEST(Election, ANewcomerThatCannotBeTakenIsNamedWithBothSides) {
+  Offer wide = offer(0, {9});
+  wide.entries[0].shape = {7};
+  const std::vector<Offer> offers = {offer(5, {1}), wide, offer(7, {9}), offer(3, {9}, kSendOnly),
+                                     offer(9, {9}, kReceive)};
+  const auto found =
+      misfits(offers_of(offers, {true, false, false, false, false}), state(5, {1}));
+  ASSERT_EQ(peers(found), (std::vector<PeerId>{{2}, {3}, {4}}));
+  EXPECT_TRUE(contains(found[0].why, "\"k0\" is float32[7] here and float32[2, 3] at the members"));
+  EXPECT_TRUE(contains(found[1].why, "its state has revision 7, that of the members revision 5"));
+  EXPECT_TRUE(contains(found[2].why, "send_only"));
+}
+
+TEST(Election, AmongFoundersADifferenceIsEverybodys) {
+  Offer wide = offer(0, {9});
+  wide.entries[0].shape = {7};
+  const std::vector<Offer> offers = {offer(0, {1}), wide};
+  EXPECT_TRUE(misfits(offers_of(offers, {false, false}), {}).empty());
+  EXPECT_TRUE(misfits(offers_of(offers, {true, true}), {}).empty());
+}
+
+// All triples of offers there can be around a record, and what must hold for each.
+TEST(Election, NobodyWhoMaySendIsSetBackWhateverTheOffers) {
+  std::vector<Offer> all;
+  for (uint64_t revision = 4; revision <= 7; ++revision) {
+    for (const uint64_t content : {1, 2}) {
+      for (const auto strategy : {SyncStrategy::kEnforcePopular, kSendOnly, kReceive}) {
+        all.push_back(offer(revision, {content}, strategy));
+      }
+    }
+  }
+  const size_t kinds = all.size() * 2, triples = kinds * kinds * kinds;
+  for (const bool has_record : {false, true}) {
+    const auto recorded = has_record ? std::optional(state(5, {1})) : std::nullopt;
+    for (size_t triple = 0; triple < triples; ++triple) {
+      std::vector<OfferOf> offers, trained;
+      for (size_t rank = 0, rest = triple; rank < 3; ++rank, rest /= kinds) {
+        offers.push_back({{rank + 1}, &all[rest % kinds / 2], rest % 2 == 1});
+        if (offers.back().trained) trained.push_back(offers.back());
+      }
+      const std::vector<PeerId> wrong = peers(misfits(offers, recorded));
+      ASSERT_TRUE(wrong.empty() || !trained.empty()) << triple;
+      std::erase_if(offers, [&](const OfferOf& one) {
+        const bool removed = std::find(wrong.begin(), wrong.end(), one.peer) != wrong.end();
+        EXPECT_FALSE(removed && one.trained) << triple;
+        return removed;
+      });
+      const Election result = elect(offers, recorded);
+      const auto sends = [](const OfferOf& one) { return one.offer->strategy != kReceive; };
+      if (std::any_of(trained.begin(), trained.end(), sends)) {
+        ASSERT_EQ(result.refusal.empty(), elect(trained, recorded).refusal.empty())
+            << triple << ": a newcomer has changed whether the others agree";
+        ASSERT_EQ(result.agreed, elect(trained, recorded).agreed) << triple;
+      }
+      if (!result.refusal.empty()) continue;
+      for (const OfferOf& one : offers) {
+        ASSERT_TRUE(!sends(one) || one.offer->revision <= result.agreed.revision) << triple;
+      }
+      ASSERT_TRUE(!recorded || result.agreed == *recorded || result.agreed.revision == 6) << triple;
+    }
+  }
 }
 
 TEST(Election, APlanThatFitsNoMessageIsRefused) {

@@ -23,7 +23,7 @@ class IntroductionTest : public testing::Test {
   protocol::Reject refusal(const Hello& hello) {
     return refuse(hello, terms, &group, {2, 2}).value_or(protocol::Reject{Code::kOk, ""});
   }
-  const std::optional<Terms> terms = Terms{protocol::LossPolicy::kRaise, 10000};
+  const std::optional<Terms> terms = Terms{protocol::LossPolicy::kRaise, 10000, 10000};
   Membership group;
 };
 
@@ -40,7 +40,7 @@ TEST_F(IntroductionTest, AnotherVersionIsToldBoth) {
   EXPECT_EQ(reject.code, Code::kProtocol);
   EXPECT_EQ(reject.text,
             "version mismatch: this peer (pccl 0.1) speaks version 9 of the pccl protocol, the "
-            "master version 6: install the same pccl on both sides");
+            "master version 7: install the same pccl on both sides");
 }
 
 TEST_F(IntroductionTest, WhatDiffersIsShownWithBothValues) {
@@ -57,6 +57,40 @@ TEST_F(IntroductionTest, WhatDiffersIsShownWithBothValues) {
             "peer_timeout is 2.5 s here and 10 s in the rest of this run: set PCCL_PEER_TIMEOUT to "
             "the same on all peers");
   EXPECT_EQ(refusal(hello).code, Code::kInvalidArgument);
+  hello = Harness::hello(2);
+  hello.first_call_timeout_ms = 700;
+  EXPECT_EQ(refusal(hello).text,
+            "first_call_timeout is 700 ms here and 10 s in the rest of this run: set "
+            "PCCL_FIRST_CALL_TIMEOUT to the same on all peers");
+}
+
+TEST(Introduction, AnotherLaunchIsRefusedWhileAPeerOfTheFirstIsThere) {
+  Membership group;
+  const Terms terms{protocol::LossPolicy::kRaise, 10000, 10000};
+  const auto refusal = [&](const Hello& hello) {
+    return refuse(hello, terms, &group, {2, 2}).value_or(protocol::Reject{Code::kOk, ""});
+  };
+  Hello hello = Harness::hello(2, 0);
+  hello.launch = "second";
+  EXPECT_EQ(refusal(hello).code, Code::kOk) << "nobody is here";
+  Membership::Peer about;
+  about.seen_host = "10.0.0.1";
+  about.launch = "first";
+  group.welcome(kA, about);
+  const auto reject = refusal(hello);
+  EXPECT_EQ(reject.code, Code::kInvalidState);
+  EXPECT_TRUE(contains(reject.text, "peers of another launch: peer 0.1")) << reject.text;
+  EXPECT_TRUE(contains(reject.text, "ANOTHER_NAME")) << reject.text;
+  hello.launch = "first";
+  EXPECT_EQ(refusal(hello).code, Code::kOk);
+  hello.launch = "";
+  hello.rank = -1;
+  EXPECT_EQ(refusal(hello).code, Code::kOk) << "a single peer joins any run";
+  hello.launch = "second";
+  group.set_connected(kA, false);
+  EXPECT_EQ(refusal(hello).code, Code::kInvalidState) << "it may come back";
+  group.remove(kA, "it was away for long");
+  EXPECT_EQ(refusal(hello).code, Code::kOk);
 }
 
 TEST_F(IntroductionTest, RanksAreInRangeAndTakenOnce) {

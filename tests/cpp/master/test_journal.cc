@@ -17,6 +17,7 @@ MembershipRecord membership(uint32_t counter) {
   record.group = {3};
   record.policy = protocol::LossPolicy::kRetry;
   record.peer_timeout_ms = 2500;
+  record.first_call_timeout_ms = 700;
   record.founders = 3;
   record.min_peers = 2;
   record.previous = {epoch(counter - 1), 7, {committed(7), aborted(8, "they differ")}, {}};
@@ -26,7 +27,8 @@ MembershipRecord membership(uint32_t counter) {
   record.start.epoch = record.start.generation = epoch(counter);
   record.start.members = {{kA, "10.0.0.1:1"}, {kB, "10.0.0.2:2"}};
   record.start.ring = {0, 1};
-  record.members = {{kA, "10.0.0.1", false, "", 1, 1}, {kB, "10.0.0.2", true, "b.net", 2, 4}};
+  record.members = {{kA, "10.0.0.1", false, "", 1, 1, ""},
+                    {kB, "10.0.0.2", true, "b.net", 2, 4, "a launch"}};
   return record;
 }
 
@@ -130,7 +132,7 @@ TEST(Journal, AnotherFileIsRefused) {
   Bytes file = journal::header();
   const Bytes torn(file.begin(), file.begin() + 11);
   EXPECT_EQ(why(torn), "") << "the very first write was cut off";
-  file[8] = std::byte{2};
+  file[8] ^= std::byte{1};
   EXPECT_TRUE(contains(why(file), "its header has another checksum")) << why(file);
 }
 

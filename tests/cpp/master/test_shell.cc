@@ -167,7 +167,7 @@ TEST_F(ShellTest, AnotherVersionIsRefusedWithBoth) {
   const auto reject = peer.hear_a<protocol::Reject>();
   ASSERT_TRUE(reject.has_value());
   EXPECT_TRUE(contains(reject->text, "version 77")) << reject->text;
-  EXPECT_TRUE(contains(reject->text, "version 6:")) << reject->text;
+  EXPECT_TRUE(contains(reject->text, "version 7:")) << reject->text;
   EXPECT_TRUE(peer.hears_the_end());
 }
 

@@ -62,10 +62,10 @@ TEST(Codec, LayoutIsTheOneThatIsDocumented) {
             bytes_of({9, 0, 0, 0, 2, 0, 9, 2, 0, 0, 0, 'n', 'o'}));
   const Bytes hello = framed(hello_of(kVersion, "r"));
   EXPECT_EQ(Bytes(hello.begin() + 4, hello.begin() + 12),
-            bytes_of({1, 0, 'P', 'C', 'C', 'L', 6, 0}));
+            bytes_of({1, 0, 'P', 'C', 'C', 'L', 7, 0}));
   const Bytes resume = framed(Resume{});
   EXPECT_EQ(Bytes(resume.begin() + 4, resume.begin() + 12),
-            bytes_of({26, 0, 'P', 'C', 'C', 'L', 6, 0}));
+            bytes_of({26, 0, 'P', 'C', 'C', 'L', 7, 0}));
 }
 
 TEST(Codec, EveryMessageComesBackAsItWas) {

@@ -1,0 +1,53 @@
+#include "master/newcomer.h"
+
+#include <algorithm>
+
+namespace pccl::master {
+
+bool Probation::due(Instant now) {
+  const bool soon = last_look_ && now < *last_look_ + kLookAgain;
+  if (!soon) return true;
+  const Instant then = *last_look_ + kLookAgain;
+  next_look_ = next_look_ ? std::min(*next_look_, then) : then;
+  return false;
+}
+
+Instant Probation::end(const Wait& wait, Duration first_call_timeout) {
+  const Instant late = wait.since + first_call_timeout;
+  return wait.elsewhere ? std::min(late, *wait.elsewhere + kElsewhereMax) : late;
+}
+
+std::vector<Misfit> Probation::look(const std::vector<Seen>& all, Duration first_call_timeout,
+                                    Instant now) {
+  last_look_ = now;
+  next_look_.reset();
+  std::map<PeerId, Wait> waits;
+  std::vector<Misfit> misfits;
+  for (const Seen& seen : all) {
+    if (seen.awaited.empty()) continue;
+    const auto before = waits_.find(seen.peer);
+    Wait wait = before == waits_.end() ? Wait{now, {}, false} : before->second;
+    if (seen.elsewhere.empty()) wait.elsewhere.reset();
+    if (!seen.elsewhere.empty() && !wait.elsewhere) wait.elsewhere = now;
+    const Instant ends = end(wait, first_call_timeout);
+    const bool was_overdue = wait.overdue;
+    wait.overdue = now >= ends;
+    if (wait.overdue && was_overdue) {
+      misfits.push_back({seen.peer, seen.elsewhere.empty()
+                                        ? "it did not call " + seen.awaited + " within " +
+                                              text(first_call_timeout) +
+                                              " (PCCL_FIRST_CALL_TIMEOUT)"
+                                        : "it called " + seen.elsewhere + ", and the others " +
+                                              seen.awaited});
+    }
+    const Instant next = wait.overdue ? now + kLookAgain : ends;
+    next_look_ = next_look_ ? std::min(*next_look_, next) : next;
+    waits[seen.peer] = wait;
+  }
+  waits_ = std::move(waits);
+  return misfits;
+}
+
+std::optional<Instant> Probation::deadline() const { return next_look_; }
+
+}  // namespace pccl::master

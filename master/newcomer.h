@@ -1,0 +1,61 @@
+// newcomer: what a member may cost the others before it has once been compared with them (promise
+// P7). A mistake costs it its membership: it is a misfit, wherever it is found (operations, ballot,
+// election). A Probation is about what it does not do: it is waited for no longer than
+// first_call_timeout, counted from the moment when another member waits for it; and no longer than
+// kElsewhereMax when it waits for a call that nobody else makes, since then nothing can follow.
+// Pure: time comes in with look().
+// Invariant: a newcomer is overdue only at the second look that finds it so, kLookAgain after the
+// first: what it has said meanwhile may not have been read yet when the process was held up.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/ids.h"
+
+namespace pccl::master {
+
+// A newcomer that does not do what all other members do, and how.
+struct Misfit {
+  PeerId peer;
+  std::string why;
+  bool operator==(const Misfit&) const = default;
+};
+
+class Probation {
+ public:
+  // Looks cost a walk through the operations in flight: no more than one in this time.
+  static constexpr Duration kLookAgain = std::chrono::milliseconds(50);
+  static constexpr Duration kElsewhereMax = std::chrono::milliseconds(500);
+
+  // What is true of a newcomer now. `awaited`: what other members wait for, and it has not called;
+  // empty: nobody waits for it. `elsewhere`: what it waits for itself instead.
+  struct Seen {
+    PeerId peer;
+    std::string awaited, elsewhere;
+  };
+
+  // Whether it is time to look. False: deadline() is when.
+  bool due(Instant now);
+  // All newcomers there are. Returns those that are overdue. REQUIRES: due().
+  std::vector<Misfit> look(const std::vector<Seen>& all, Duration first_call_timeout, Instant now);
+  // Time has passed in which nobody could be heard: everybody gets all of its time again.
+  void restart() { *this = {}; }
+  std::optional<Instant> deadline() const;  // nothing while nobody is on probation
+
+ private:
+  struct Wait {
+    Instant since;                     // another member waits for it
+    std::optional<Instant> elsewhere;  // since it waits elsewhere, too
+    bool overdue = false;              // as the last look has found it
+  };
+  static Instant end(const Wait& wait, Duration first_call_timeout);
+
+  std::map<PeerId, Wait> waits_;
+  std::optional<Instant> next_look_, last_look_;
+};
+
+}  // namespace pccl::master
