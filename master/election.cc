@@ -248,8 +248,8 @@ std::vector<Misfit> misfits(const std::vector<OfferOf>& offers, const Recorded& 
                [](const OfferOf& one) { return one.trained; });
   // Nobody to be compared with, or no one state to be compared with.
   if (trained.empty() || !refuse_layouts(trained).empty()) return misfits;
-  if (ahead(trained, recorded)) return misfits;
-  const auto elected = winner(trained, recorded);
+  const bool refused = ahead(trained, recorded).has_value();  // for all, whatever newcomers offer
+  const auto elected = refused ? std::nullopt : winner(trained, recorded);
   const std::vector<StateEntry>& layout = trained[0].offer->entries;
   for (const OfferOf& one : offers) {
     if (one.trained) continue;
@@ -260,7 +260,7 @@ std::vector<Misfit> misfits(const std::vector<OfferOf>& offers, const Recorded& 
             difference(entries, layout, "here", "at the members");
     } else if (elected) {
       why = refuse_newcomer(one, *trained[*elected].offer, recorded);
-    } else if (may_send(one) && recorded && one.offer->revision > recorded->revision + 1) {
+    } else if (!refused && may_send(one) && recorded && one.offer->revision > recorded->revision + 1) {
       why = "its state has revision " + std::to_string(one.offer->revision) +
             ", and the group agreed on revision " + std::to_string(recorded->revision) + " last";
     }

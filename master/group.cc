@@ -511,7 +511,6 @@ void Group::break_up() {
   answer.code = Code::kPeerLost;
   answer.text = epochs_.end_text();
   for (auto& [peer, own] : ballot_.settle_others(JointKind::kUpdateTopology, answer)) {
-    context_.log(LogLevel::kInfo, std::string(text(own.kind)) + ": " + own.text);
     connections_.send(peer, std::move(own));
   }
   agreement_.cancel();

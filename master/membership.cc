@@ -126,12 +126,16 @@ void Membership::raise(const std::vector<PeerId>& peers, protocol::Standing to) 
 void Membership::look_at_standings() {
   newcomers_.clear();
   lowest_standing_ = protocol::Standing::kSynced;
+  protocol::Standing highest = protocol::Standing::kNone;
   for (const PeerId member : members_) {
     const protocol::Standing standing = peers_.at(member).standing;
     lowest_standing_ = std::min(lowest_standing_, standing);
-    if (standing < protocol::Standing::kCompared) newcomers_.push_back(member);
+    highest = std::max(highest, standing);
   }
-  if (newcomers_.size() == members_.size()) newcomers_.clear();
+  const auto needed = std::min(highest, protocol::Standing::kCompared);
+  for (const PeerId member : members_) {
+    if (peers_.at(member).standing < needed) newcomers_.push_back(member);
+  }
 }
 
 std::optional<PeerId> Membership::wished_by(int32_t rank) const {

@@ -65,8 +65,8 @@ class Membership {
   std::optional<uint32_t> rank(PeerId peer) const;
   bool is_member(PeerId peer) const { return ranks_.contains(peer); }
   std::vector<PeerId> waiting() const;  // registered, not members; in order of registration
-  // Members that have not been compared with the others yet, while there are others who have been:
-  // founders have nobody to be compared with. In rank order.
+  // Members that have taken part in less than some other member, and were not compared with the
+  // others yet: founders have nobody to be compared with. In rank order.
   const std::vector<PeerId>& newcomers() const { return newcomers_; }
   bool is_newcomer(PeerId peer) const;
   protocol::Standing lowest_standing() const { return lowest_standing_; }  // of all members

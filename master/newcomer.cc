@@ -5,10 +5,8 @@
 namespace pccl::master {
 
 bool Probation::due(Instant now) {
-  const bool soon = last_look_ && now < *last_look_ + kLookAgain;
-  if (!soon) return true;
-  const Instant then = *last_look_ + kLookAgain;
-  next_look_ = next_look_ ? std::min(*next_look_, then) : then;
+  if (!last_look_ || now >= *last_look_ + kLookAgain) return true;
+  next_look_ = *last_look_ + kLookAgain;
   return false;
 }
 

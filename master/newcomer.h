@@ -29,7 +29,7 @@ class Probation {
  public:
   // Looks cost a walk through the operations in flight: no more than one in this time.
   static constexpr Duration kLookAgain = std::chrono::milliseconds(50);
-  static constexpr Duration kElsewhereMax = std::chrono::milliseconds(500);
+  static constexpr Duration kElsewhereMax = std::chrono::milliseconds(250);
 
   // What is true of a newcomer now. `awaited`: what other members wait for, and it has not called;
   // empty: nobody waits for it. `elsewhere`: what it waits for itself instead.

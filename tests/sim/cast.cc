@@ -7,10 +7,15 @@ namespace {
 
 // A call ends in time even if one peer after another is lost while it lasts.
 constexpr Duration kCallTimeout = std::chrono::seconds(60);
+// So long may a newcomer's mistake keep the others from their next success (promise P7), where a
+// message to the master takes no longer than this. Else a loss costs so many messages more.
+constexpr Duration kMistakeMax = std::chrono::seconds(1);
+constexpr Duration kNearMax = std::chrono::milliseconds(20);
+constexpr int kMessagesOfALoss = 8;
 
 }  // namespace
 
-PeerNode& Cast::add(size_t group, bool joins) {
+PeerNode& Cast::add(size_t group, bool joins, Mistake mistake) {
   peer::Options options;
   options.group = GroupId{static_cast<uint32_t>(group)};
   options.founders = groups_[group].founders;
@@ -24,7 +29,16 @@ PeerNode& Cast::add(size_t group, bool joins) {
       number < 26 ? std::string(1, static_cast<char>('a' + number)) : "p" + std::to_string(number),
       options);
   const bool disturbed = !rules_.gentle && !groups_[group].quiet;
-  const Workload::Rules rules{kCallTimeout, disturbed, rules_.retries, !rules_.mortal, joins};
+  const Workload::Rules rules{.timeout = kCallTimeout,
+                              .peers_may_be_lost = disturbed,
+                              .retries = rules_.retries,
+                              .shares_state = !rules_.mortal,
+                              .joins = joins,
+                              .mistake = mistake,
+                              .excused = [this, &node] { return at_risk(node); },
+                              // Whoever has the state of the run when all others are lost.
+                              .may_forget = [this, &node] { return !spared(node); },
+                              .on_mistake = [this, &node] { made_mistake(node); }};
   node.set_app(std::make_unique<Workload>(node, checker_, rules_.seed, rules));
   return node;
 }
@@ -69,7 +83,9 @@ bool Cast::may_lose(const PeerNode& peer) const {
   if (rules_.mortal) return true;
   const auto left = others(peer);
   const auto sure =
-      std::count_if(left.begin(), left.end(), [this](PeerNode* one) { return !at_risk(*one); });
+      std::count_if(left.begin(), left.end(), [this](PeerNode* one) {
+        return !at_risk(*one) && !workload(*one).mistaken();
+      });
   return static_cast<size_t>(sure) >= groups_[peer.group().value].min_peers;
 }
 
@@ -87,6 +103,35 @@ bool Cast::calm(size_t group) const {
   const auto members = of_group(group);
   return std::none_of(members.begin(), members.end(),
                       [this](PeerNode* peer) { return at_risk(*peer); });
+}
+
+// Looked at only when nothing else happens meanwhile that the others might have to wait for.
+void Cast::made_mistake(PeerNode& peer) {
+  if (groups_.size() > 1) return;  // update_topology waits for the other group, too
+  const Instant made = world_.clockwork().now();
+  const bool silent = workload(peer).silent();
+  const Duration message = world_.options().control_delay_max;
+  Duration limit = kMistakeMax + (silent ? kPeerTimeout : Duration{0});
+  if (message > kNearMax) limit += kMessagesOfALoss * message;
+  disturb();  // of others that are wrong: what the members lose by one, the next has to wait for
+  const uint64_t before = disturbances_;
+  if (!calm(0) || !world_.master_runs() || world_.master_stopped()) return;
+  world_.clockwork().after(limit, [this, &peer, made, limit, before] {
+    if (before == disturbances_ && calm(0)) check_mistake(peer, made, limit);
+  });
+}
+
+void Cast::check_mistake(PeerNode& peer, Instant made, Duration limit) {
+  ++mistakes_checked_;
+  const std::string who = "P7 the mistake of " + peer.name();
+  if (peer.alive() && !peer.gone())
+    checker_.violation(who + " has not cost it its membership after " + text(limit));
+  for (PeerNode* member : of_group(0)) {
+    const Workload& about = workload(*member);
+    if (about.mistaken() || !member->is_member() || about.last_success() >= made) continue;
+    checker_.violation(who + " keeps " + member->name() + " waiting for more than " + text(limit) +
+                       ": " + about.doing());
+  }
 }
 
 void Cast::choose_immortals() {

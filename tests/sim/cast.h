@@ -41,7 +41,7 @@ class Cast {
   static Workload& workload(PeerNode& peer) { return static_cast<Workload&>(peer.app()); }
 
   // `joins`: else it is only made, and never calls join.
-  PeerNode& add(size_t group, bool joins = true);
+  PeerNode& add(size_t group, bool joins = true, Mistake mistake = Mistake::kNone);
   bool room() const { return all().size() < kPeersMax && world_.peers().size() < kBornMax; }
 
   // Alive, in the run or about to be, and within reach.
@@ -60,15 +60,23 @@ class Cast {
   // Nobody of this group is at risk.
   bool calm(size_t group) const;
 
+  // Something has happened that a call may have to wait for.
+  void disturb() { ++disturbances_; }
+  uint64_t mistakes_checked() const { return mistakes_checked_; }
+
   // As soon as there are founders, one of each group is spared. A violation if one is out.
   void choose_immortals();
 
  private:
+  void made_mistake(PeerNode& peer);
+  void check_mistake(PeerNode& peer, Instant made, Duration limit);
+
   World& world_;
   Checker& checker_;
   const Rules rules_;
   std::vector<Group> groups_;
   std::map<const PeerNode*, Instant> at_risk_;
+  uint64_t disturbances_ = 0, mistakes_checked_ = 0;
 };
 
 }  // namespace pccl::sim

@@ -89,6 +89,7 @@ class Driver {
   Random chance_;
   Faults faults_;
   uint64_t losses_ = 0;
+  std::map<GroupId, uint64_t> agreed_;
 };
 
 Driver::Driver(const RunOptions& options, const Plan& plan)
@@ -98,6 +99,16 @@ Driver::Driver(const RunOptions& options, const Plan& plan)
       cast_(world_, checker_, plan.rules, plan.groups),
       chance_(options.seed ^ 0xfa17),
       faults_(world_, cast_, options.coverage, options.seed ^ 0xfa01) {
+  world_.on_record = [this](const master::Record& record) {
+    const auto* state = std::get_if<master::SharedStateRecord>(&record);
+    if (state == nullptr) return;
+    uint64_t& last = agreed_[state->group];
+    if (state->revision < last) {
+      checker_.violation("P6 the agreed revision falls from " + std::to_string(last) + " to " +
+                         std::to_string(state->revision));
+    }
+    last = state->revision;
+  };
   if (options.transcript) {
     world_.on_note = [this](const std::string& line) {
       char head[32];
@@ -145,6 +156,7 @@ void Driver::settle() {
     while (cast_.of_group(group).size() < enough) cast_.add(group);
   }
   run_for(kPeerTimeout * 2);
+  if (options_.kill_at_step < 0 && faults_.mistaken_newcomer()) run_for(kPeerTimeout * 3);
   std::map<PeerNode*, uint64_t> before;
   for (PeerNode* peer : cast_.all()) before[peer] = Cast::workload(*peer).turns();
   const Instant deadline = world_.clockwork().now() + kSettleMax;
@@ -192,6 +204,7 @@ RunReport Driver::report() {
   report.faults = faults_.caused();
   if (losses_ > 0) report.faults["killed"] += losses_;
   report.outcomes = checker_.outcomes();
+  report.mistakes = cast_.mistakes_checked();
   for (const auto& peer : world_.peers()) report.turns += Cast::workload(*peer).turns();
   report.virtual_time = world_.clockwork().now().since_start;
   return report;

@@ -30,6 +30,7 @@ struct RunReport {
   uint64_t steps = 0;                      // things that happened
   std::map<std::string, uint64_t> faults;  // how many, by kind
   uint64_t outcomes = 0;                   // different things that were compared between peers
+  uint64_t mistakes = 0;                   // of newcomers, after which the others were looked at
   uint64_t turns = 0;                      // batches that ended well, over all peers
   Duration virtual_time{0};
 };

@@ -62,6 +62,7 @@ const std::vector<Faults::Kind>& Faults::kinds() {
       {"newcomer killed while joining", 3, &Faults::newcomer_dies},
       {"newcomer left while joining", 2, &Faults::newcomer_leaves},
       {"newcomer that cannot listen", 1, &Faults::newcomer_cannot_listen},
+      {"newcomer that is wrong", 4, &Faults::mistaken_newcomer},
       {nullptr, 2, &Faults::sender_dies},
       {"master killed", 5, &Faults::kill_master},
       {"master stopped", 3, &Faults::stop_master},
@@ -272,6 +273,20 @@ bool Faults::newcomer_cannot_listen() {
   PeerNode& peer = cast_.add(chance_.below(cast_.groups().size()));
   cast_.at_risk(peer, kAftermath);
   peer.cannot_listen = true;
+  return true;
+}
+
+bool Faults::mistaken_newcomer() {
+  const size_t group = chance_.below(cast_.groups().size());
+  if (!cast_.room() || cast_.rules().gentle || cast_.groups()[group].quiet) return false;
+  constexpr Mistake kOfState[] = {Mistake::kShape,    Mistake::kDtype,   Mistake::kExtraKey,
+                                  Mistake::kAhead,    Mistake::kSendOnly, Mistake::kPending,
+                                  Mistake::kUpdate,   Mistake::kOperation, Mistake::kSilent};
+  constexpr Mistake kOthers[] = {Mistake::kPending, Mistake::kUpdate, Mistake::kDigest,
+                                 Mistake::kSilent};
+  const Mistake mistake = cast_.rules().mortal ? kOthers[chance_.below(std::size(kOthers))]
+                                               : kOfState[chance_.below(std::size(kOfState))];
+  cast_.add(group, true, mistake);
   return true;
 }
 

@@ -23,6 +23,8 @@ class Faults {
   void cause_one();
   // Something is to happen when a state machine takes a certain step.
   bool ambush();
+  // A newcomer that is wrong in some way. False: not in this run.
+  bool mistaken_newcomer();
   // No new ones before go_on(), and those that last are over.
   void stop();
   void go_on();
@@ -72,7 +74,10 @@ class Faults {
   bool pair_trouble(bool half);
   bool pair_cut_off(bool one_way);
   bool master_cut_off(bool one_way);
-  void count(const std::string& kind) { ++caused_[kind]; }
+  void count(const std::string& kind) {
+    ++caused_[kind];
+    cast_.disturb();
+  }
   PeerNode* any();     // that faults may hit
   PeerNode* victim();  // that may be lost; null: none
   PeerNode* partner(const PeerNode& peer);

@@ -86,8 +86,10 @@ void Teller::post(protocol::OpKind kind, const Arguments& with) {
 
 void Teller::joint(protocol::JointKind kind, const Arguments& with) {
   joint_ = protocol::text(kind);
-  peer::JointCalled call{
-      .handle = node_.new_handle(), .kind = kind, .offer = {}, .timeout = std::chrono::seconds(30)};
+  peer::JointCalled call{.handle = node_.new_handle(),
+                         .kind = kind,
+                         .offer = {},
+                         .timeout = std::chrono::milliseconds(number(with, "timeout", 30'000))};
   if (kind == protocol::JointKind::kSyncSharedState) {
     if (with.contains("fill"))
       std::fill(state_.begin(), state_.end(), static_cast<std::byte>(number(with, "fill", 0)));
@@ -97,7 +99,7 @@ void Teller::joint(protocol::JointKind kind, const Arguments& with) {
     if (strategy == "receive_only") call.offer.strategy = protocol::SyncStrategy::kReceiveOnly;
     call.offer.entries.push_back({.key = "w",
                                   .dtype = DType::kUint8,
-                                  .shape = {static_cast<int64_t>(state_.size())},
+                                  .shape = {static_cast<int64_t>(number(with, "shape", state_.size()))},
                                   .hash = ring::state_hash(state_.data(), state_.size())});
   }
   node_.call(std::move(call));

@@ -11,8 +11,8 @@
 //   join NAMES... [min_peers=N] [founders=N] [policy=retry] [group=N]
 //       processes start; the first `join` of a group sets its min_peers to its number of names
 //   all_reduce|broadcast|all_gather|barrier [tag=T] [count=N] [root=R] [timeout=MS] [on=a,b]
-//   update_topology|are_peers_pending [on=a,b]
-//   sync [revision=R] [fill=N] [strategy=S] [on=a,b]
+//   update_topology|are_peers_pending [timeout=MS] [on=a,b]
+//   sync [revision=R] [fill=N] [shape=N] [strategy=S] [timeout=MS] [on=a,b]
 //   kill|stop|go|leave|unreachable NAME    also: kill|start|stop|go master
 //   slow NAME by=MS; jump NAME|master by=MS (its clock)
 //   dies NAME after=N                      messages to and from the master, unless it is a member

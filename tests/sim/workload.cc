@@ -25,6 +25,8 @@ constexpr uint64_t kCountLarge = 20000;
 // Several slices; on slow wires it would take a quarter of a minute.
 constexpr uint64_t kCountKept = 150000;
 constexpr uint64_t kKeptOneIn = 12;
+// A peer forgets one step of so many, all of them one sync of so many.
+constexpr uint64_t kForgetsOneIn = 12, kSkipsOneIn = 6;
 constexpr size_t kPieceBytesFast = 10000;
 constexpr Duration kDelayFast = std::chrono::milliseconds(1);
 
@@ -74,6 +76,11 @@ std::string hex(uint64_t value) {
   char out[17];
   std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(value));
   return out;
+}
+
+// Somebody has taken several steps since the last sync.
+bool refused_for_steps(const Status& status) {
+  return status.message.find("may advance by one revision") != std::string::npos;
 }
 
 }  // namespace
@@ -174,7 +181,8 @@ void Workload::post_batch(bool late) {
 }
 
 Duration Workload::patience(const Call& call) const {
-  if (!call.hasty || topology_.rank != call.root) return rules_.timeout;
+  // Who gives up its very first call is removed.
+  if (!call.hasty || !compared_ || topology_.rank != call.root) return rules_.timeout;
   return node_.world().random().duration(kHasteMin, kHasteMax);
 }
 
@@ -208,8 +216,11 @@ void Workload::enter(Stage stage) {
   Random random(
       mix(mix(seed_, topology_.generation.value), turn_ * 8 + static_cast<uint64_t>(stage)));
   switch (stage) {
-    case Stage::kSync:  // each turn: a revision may only advance by one
-      return rules_.shares_state ? offer_state() : enter(Stage::kBatch);
+    case Stage::kSync: {
+      // Mostly each turn, since a revision may only advance by one. A newcomer needs the first.
+      const bool skips = turn_ > 0 && random.once_in(kSkipsOneIn);
+      return rules_.shares_state && !skips ? offer_state() : enter(Stage::kBatch);
+    }
     case Stage::kBatch: post_batch(false); break;
     case Stage::kPending:
       if (!random.once_in(3)) return enter(Stage::kUpdate);
@@ -266,13 +277,12 @@ void Workload::joint(protocol::JointKind kind) {
       .handle = node_.new_handle(), .kind = kind, .offer = {}, .timeout = rules_.timeout});
 }
 
-void Workload::offer_state() {
-  joint_ = protocol::JointKind::kSyncSharedState;
-  peer::JointCalled call{
-      .handle = node_.new_handle(), .kind = *joint_, .offer = {}, .timeout = rules_.timeout};
+peer::JointCalled Workload::offer() const {
+  peer::JointCalled call{.handle = node_.new_handle(),
+                         .kind = protocol::JointKind::kSyncSharedState,
+                         .offer = {},
+                         .timeout = rules_.timeout};
   call.offer.revision = revision_;
-  call.offer.strategy =
-      newcomer_ ? protocol::SyncStrategy::kReceiveOnly : protocol::SyncStrategy::kEnforcePopular;
   for (size_t key = 0; key < kStateKeys; ++key) {
     call.offer.entries.push_back(
         {.key = "k" + std::to_string(key),
@@ -280,16 +290,89 @@ void Workload::offer_state() {
          .shape = {static_cast<int64_t>(kStateBytes[key])},
          .hash = ring::state_hash(state_[key].data(), state_[key].size())});
   }
+  return call;
+}
+
+// Some newcomers come with fresh weights that are to count as those of the others do.
+void Workload::offer_state() {
+  peer::JointCalled call = offer();
+  joint_ = call.kind;
+  if (newcomer_ && node_.id().value % 2 == 0)
+    call.offer.strategy = protocol::SyncStrategy::kReceiveOnly;
+  strategy_ = call.offer.strategy;
   node_.call(std::move(call));
+}
+
+// The collectives of the others, each with one element too many. False: they call none.
+bool Workload::post_other_sizes() {
+  std::vector<Call> calls = plan();
+  std::erase_if(calls, [](const Call& call) {
+    return call.late || call.crossing || call.kind == protocol::OpKind::kSend;
+  });
+  for (Call& call : calls) {
+    call.count += 1;
+    call.kind = protocol::OpKind::kAllReduce;
+    post(call);
+  }
+  return !calls.empty();
+}
+
+void Workload::post_alone() {
+  Random random(node_.id().value);
+  Call call = planned_call(random, 0);
+  call.kind = protocol::OpKind::kAllReduce;
+  call.tag = "nobody else has this tag";
+  post(call);
+}
+
+void Workload::offer_wrong_state() {
+  peer::JointCalled call = offer();
+  joint_ = call.kind;
+  std::vector<protocol::StateEntry>& entries = call.offer.entries;
+  const Mistake mistake = rules_.mistake;
+  if (mistake == Mistake::kShape) entries[1].shape = {4001};
+  if (mistake == Mistake::kDtype) entries[0].dtype = DType::kInt8;
+  if (mistake == Mistake::kAhead) call.offer.revision = uint64_t{1} << 40;
+  if (mistake == Mistake::kExtraKey) {
+    entries.push_back(entries[0]);
+    entries.back().key = "k9";
+  }
+  if (mistake == Mistake::kSendOnly) {
+    call.offer.strategy = protocol::SyncStrategy::kSendOnly;
+    entries[0].hash ^= 1;
+  }
+  node_.call(std::move(call));
+}
+
+// All that a mistaken newcomer does in this generation.
+void Workload::make_mistake() {
+  node_.world().note(node_.name(), where() + " makes its mistake");
+  silent_ = false;
+  switch (rules_.mistake) {
+    case Mistake::kSilent: silent_ = true; break;
+    case Mistake::kPending: joint(protocol::JointKind::kArePeersPending); break;
+    case Mistake::kUpdate: joint(protocol::JointKind::kUpdateTopology); break;
+    case Mistake::kDigest: silent_ = !post_other_sizes(); break;
+    case Mistake::kOperation: post_alone(); break;
+    default: offer_wrong_state();
+  }
+  if (rules_.on_mistake) rules_.on_mistake();
 }
 
 // Folds what was reduced into the state, which must stay the same on all members.
 void Workload::fold_batch() {
   Random fold(batch_fold_ + revision_);
+  batch_fold_ = 0;
+  Random forgets(mix(mix(seed_, node_.id().value), revision_));
+  const bool may_forget = rules_.shares_state && rules_.may_forget && rules_.may_forget();
+  if (may_forget && forgets.once_in(kForgetsOneIn)) {
+    node_.world().note(node_.name(), where() + " forgets its step");
+    diverged_ = true;
+    return;
+  }
   for (auto& entry : state_) {
     for (auto& byte : entry) byte ^= static_cast<std::byte>(fold.next());
   }
-  batch_fold_ = 0;
   ++revision_;
 }
 
@@ -324,7 +407,7 @@ void Workload::new_generation(const peer::Topology& topology) {
   std::string members;
   for (const auto& member : topology.members) members += " " + text(member.peer);
   checker_.saw("members of epoch " + text(topology.generation), node_.name(), members);
-  enter(Stage::kSync);
+  mistaken() ? make_mistake() : enter(Stage::kSync);
 }
 
 // ---- What comes back ----
@@ -338,6 +421,13 @@ void Workload::on_op(const peer::FinishOp& result) {
   node_.world().note(node_.name(),
                      posted.call.name + (status.ok() ? " ok" : ": " + status.message));
   if (gone_) return;
+  if (mistaken()) {
+    if (status.ok()) fail("P7 " + posted.call.name + ": a mistake went through");
+    if (posted.buffers != posted.before) fail("P2 " + posted.call.name + ": tensor changed");
+    return;
+  }
+  if (status.ok()) last_success_ = node_.world().clockwork().now();
+  compared_ |= status.ok() && posted.call.kind != protocol::OpKind::kSend;
   late_is_over_ |= posted.call.late;
   const bool left = status.code == Code::kInvalidState && node_.has_left();
   const bool out = left || status.code == Code::kKicked || status.code == Code::kMasterLost;
@@ -376,44 +466,77 @@ void Workload::on_op(const peer::FinishOp& result) {
   if (failed_ ? open_.empty() : !waiting()) failed_ ? recover() : finished_stage();
 }
 
+// Either all that are here are new, since the others have gone before they could give the state
+// away: this turn has no batch. Or somebody has taken several steps since the last sync: they become
+// one, and everybody tries again.
+void Workload::on_refused_state(const Status& status) {
+  if (refused_for_steps(status)) {
+    if (!newcomer_ && revision_ > agreed_ + 1) {
+      revision_ = agreed_ + 1;
+      diverged_ = true;
+    }
+    return offer_state();
+  }
+  if (!newcomer_) fail("P1 joint call: " + status.message);
+  newcomer_ = false;
+  failed_ = late_is_over_ = true;
+  if (open_.empty()) recover();
+}
+
+void Workload::state_agreed(const peer::FinishJoint& result) {
+  for (const uint32_t key : result.install) state_[key] = staging_[key];
+  if (!result.install.empty() && has_state_ && !diverged_)
+    fail("P1 " + where() + ": a survivor's state differed");
+  if (result.revision < revision_ && strategy_ != protocol::SyncStrategy::kReceiveOnly)
+    fail("P6 " + where() + ": set back from revision " + std::to_string(revision_) + " to " +
+         std::to_string(result.revision));
+  revision_ = agreed_ = result.revision;
+  newcomer_ = diverged_ = false;
+  has_state_ = compared_ = true;
+  checker_.saw(where() + " state", node_.name(),
+               std::to_string(revision_) + " " + hex(hash_of(state_)));
+  checker_.saw("P6 the state of group " + std::to_string(node_.group().value) + ", revision " +
+                   std::to_string(revision_),
+               node_.name(), hex(hash_of(state_)));
+}
+
 void Workload::on_joint(const peer::FinishJoint& result) {
   joint_.reset();
   const Status& status = result.status;
   if (gone_ || (status.code == Code::kInvalidState && node_.has_left())) return;
   if (status.code == Code::kKicked || status.code == Code::kMasterLost) return;
+  const bool new_generation_begins =
+      status.ok() && result.topology && result.topology->generation != topology_.generation;
+  if (new_generation_begins) {
+    if (topology_.generation) last_success_ = node_.world().clockwork().now();
+    return new_generation(*result.topology);
+  }
+  // An update_topology of a broken group is no mistake.
+  if (mistaken()) {
+    const bool by_others = status.code == Code::kSharedState;
+    if (by_others && refused_for_steps(status)) return make_mistake();
+    if (status.ok() && result.kind != protocol::JointKind::kUpdateTopology)
+      fail(std::string("P7 ") + protocol::text(result.kind) + ": a mistake went through");
+    return;
+  }
   if (!status.ok()) {
     if (status.code == Code::kSystem && node_.cannot_listen) return;  // its join
     if (status.code == Code::kOperationTimeout) fail("P4 joint call: " + status.message);
-    // The others may have gone before they could give the state away.
-    const bool all_new = status.code == Code::kSharedState && newcomer_;
-    if (all_new) newcomer_ = false, late_is_over_ = true;  // this turn has no batch
-    if (status.code != Code::kPeerLost && !all_new) fail("joint call: " + status.message);
+    if (status.code == Code::kSharedState) return on_refused_state(status);
+    if (status.code != Code::kPeerLost) fail("P1 joint call: " + status.message);
     if (status.code == Code::kPeerLost && !rules_.peers_may_be_lost)
       fail("P1 joint call failed though nobody was lost: " + status.message);
     failed_ = true;
     if (open_.empty()) recover();
     return;
   }
-  if (result.topology && result.topology->generation != topology_.generation)
-    return new_generation(*result.topology);
+  last_success_ = node_.world().clockwork().now();
   if (failed_) return recover();
   if (result.topology && result.topology->members != topology_.members) next_ = result.topology;
   if (result.kind == protocol::JointKind::kArePeersPending) {
     checker_.saw_if_it_survives(where() + " pending", node_.name(), result.pending ? "yes" : "no");
   }
-  if (result.kind == protocol::JointKind::kSyncSharedState) {
-    for (const uint32_t key : result.install) state_[key] = staging_[key];
-    if (!result.install.empty() && has_state_)
-      fail("P1 " + where() + ": a survivor's state differed");
-    revision_ = result.revision;
-    newcomer_ = false;
-    has_state_ = true;
-    checker_.saw(where() + " state", node_.name(),
-                 std::to_string(revision_) + " " + hex(hash_of(state_)));
-    checker_.saw("P6 the state of group " + std::to_string(node_.group().value) + ", revision " +
-                     std::to_string(revision_),
-                 node_.name(), hex(hash_of(state_)));
-  }
+  if (result.kind == protocol::JointKind::kSyncSharedState) state_agreed(result);
   finished_stage();
 }
 
@@ -422,6 +545,9 @@ void Workload::on_renewed(const peer::Topology& topology) { epochs_[topology.epo
 void Workload::on_gone(const Status& status) {
   gone_ = true;
   node_.world().note(node_.name(), "gone: " + status.message);
+  const bool removed = status.message.find("as a newcomer it was removed") != std::string::npos;
+  if (removed && !mistaken() && !(rules_.excused && rules_.excused()))
+    fail("P7 removed, though it made no mistake: " + status.message);
   // It is never away for as long as a member looks for it.
   if (status.message.find("does not take this peer back") != std::string::npos)
     fail("P6 the master has forgotten this member: " + status.message);

@@ -5,6 +5,7 @@
 // told to. Every outcome goes to the Checker.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,6 +17,22 @@
 
 namespace pccl::sim {
 
+// How a newcomer may be wrong. The members' first call after an update_topology is
+// sync_shared_state or, in groups without a shared state, a batch of collectives.
+enum class Mistake : uint8_t {
+  kNone,
+  kShape,     // a state of another shape,
+  kDtype,     // of another type,
+  kExtraKey,  // with another entry,
+  kAhead,     // of a revision that nobody else has,
+  kSendOnly,  // that must not be overwritten
+  kPending,   // another joint call
+  kUpdate,    // likewise
+  kOperation, // a collective that nobody else calls
+  kDigest,    // the collectives of the others, with other sizes
+  kSilent,    // nothing
+};
+
 class Workload : public App {
  public:
   struct Rules {
@@ -24,6 +41,11 @@ class Workload : public App {
     bool retries = false;           // policy retry: only what no longer means anything may fail
     bool shares_state = true;       // else it never syncs
     bool joins = true;              // else it does nothing at all
+    // Unless it founds its group, all that it ever calls is this.
+    Mistake mistake = Mistake::kNone;
+    std::function<bool()> excused = {};  // whether what befell it may have kept it from calling
+    std::function<bool()> may_forget = {};  // a step that the others take
+    std::function<void()> on_mistake = {};
   };
   Workload(PeerNode& node, Checker& checker, uint64_t seed, const Rules& rules);
 
@@ -40,6 +62,9 @@ class Workload : public App {
   bool joins() const { return rules_.joins; }
   bool has_state() const { return has_state_; }  // took part in a sync that agreed
   bool in_call() const { return joint_.has_value() || !open_.empty(); }
+  bool mistaken() const { return rules_.mistake != Mistake::kNone && !founder_; }
+  bool silent() const { return silent_; }  // its mistake is to call nothing
+  Instant last_success() const { return last_success_; }  // of a call
   Instant last_progress() const { return last_progress_; }
   std::string doing() const;
 
@@ -75,6 +100,13 @@ class Workload : public App {
   void recover();  // after a loss, when nothing is open any more
   void joint(protocol::JointKind kind);
   void offer_state();
+  peer::JointCalled offer() const;
+  void make_mistake();
+  bool post_other_sizes();
+  void post_alone();
+  void offer_wrong_state();
+  void on_refused_state(const Status& status);
+  void state_agreed(const peer::FinishJoint& result);
   void new_generation(const peer::Topology& topology);
   void check_result(const Posted& posted, const peer::FinishOp& result);
   void fail(const std::string& what);
@@ -99,9 +131,12 @@ class Workload : public App {
   uint64_t revision_ = 0, turn_ = 0, turns_ = 0, batch_fold_ = 0;
   Stage stage_ = Stage::kSync;
   bool has_state_ = false, newcomer_ = false, failed_ = false, batch_failed_ = false, gone_ = false;
-  bool founder_ = false;
+  bool founder_ = false, compared_ = false, silent_ = false;
   bool late_is_over_ = false;  // the late call of this turn has its outcome, the same on all ranks
-  Instant last_progress_;
+  Instant last_progress_, last_success_;
+  protocol::SyncStrategy strategy_ = protocol::SyncStrategy::kEnforcePopular;  // of the last offer
+  uint64_t agreed_ = 0;    // the revision of the last sync
+  bool diverged_ = false;  // by its own fault, since then
 };
 
 }  // namespace pccl::sim

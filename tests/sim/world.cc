@@ -101,6 +101,7 @@ void World::jump_master_clock(Duration ahead) {
 }
 
 void World::persist(const master::Persist& persist) {
+  if (on_record) on_record(persist.record);
   Disk::Bytes frame;
   master::journal::append({master::RunRecorded{"sim", persist.record}}, frame);
   const auto then = [this, token = persist.token] {

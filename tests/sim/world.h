@@ -109,6 +109,7 @@ class World {
   // A line of the transcript: time, who, what.
   void note(const std::string& who, const std::string& what);
   std::function<void(const std::string&)> on_note;
+  std::function<void(const master::Record&)> on_record;  // that the master makes durable
   // A peer has begun to send shared state to another.
   std::function<void(PeerNode&)> on_state_sent;
   PeerNode* stepping = nullptr;  // whose core is in a step; null: none, or the master's
