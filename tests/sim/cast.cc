@@ -115,7 +115,11 @@ void Cast::made_mistake(PeerNode& peer) {
   if (message > kNearMax) limit += kMessagesOfALoss * message;
   disturb();  // of others that are wrong: what the members lose by one, the next has to wait for
   const uint64_t before = disturbances_;
-  if (!calm(0) || !world_.master_runs() || world_.master_stopped()) return;
+  const auto others = this->others(peer);
+  const bool not_alone = std::any_of(others.begin(), others.end(), [](PeerNode* other) {
+    return workload(*other).mistaken() && other->is_member();
+  });
+  if (not_alone || !calm(0) || !world_.master_runs() || world_.master_stopped()) return;
   world_.clockwork().after(limit, [this, &peer, made, limit, before] {
     if (before == disturbances_ && calm(0)) check_mistake(peer, made, limit);
   });
