@@ -407,10 +407,14 @@ PcclGroup::PcclGroup(const c10::intrusive_ptr<c10d::Store>& store,
     : ProcessGroup(store, backend->rank(), backend->size()),
       backend_(backend),
       open_run_(open_run) {
-  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
-    setBackend(device, BackendType::CUSTOM, c10::intrusive_ptr<c10d::Backend>(backend));
-  }
   setDefaultBackend(BackendType::CUSTOM);
+}
+
+void PcclGroup::serve(const std::vector<std::string>& devices) {
+  for (const std::string& device : devices) {
+    setBackend(c10::Device(device).type(), BackendType::CUSTOM,
+               c10::intrusive_ptr<c10d::Backend>(backend_));
+  }
 }
 
 }  // namespace pccl::torch_layer
