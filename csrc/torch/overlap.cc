@@ -129,7 +129,8 @@ bool reaches(std::span<const Term> terms, int64_t low, int64_t high, int64_t& st
   return false;
 }
 
-// Elements at a and b share a byte if a - b is above -width(a) and below width(b).
+// Whether two sets do. Elements at a and b share a byte if a - b is above -width(a) and below
+// width(b).
 bool share(const Layout& left, const Layout& right, int64_t& steps_left) {
   Terms terms;
   for (const Dim& dim : left.dims) terms.push_back({dim.stride, 0, dim.count - 1});
@@ -152,24 +153,22 @@ bool share(const Layout& left, const Layout& right, int64_t& steps_left) {
 // --- All tensors of a call -----------------------------------------------------------------------
 
 struct Entry {
-  int64_t begin, end;  // of its memory, in bytes
+  Layout set;
+  int64_t end;  // the address after its last byte
   const at::Tensor* tensor;
   size_t index;  // among the outputs, or among the inputs
-  bool output, dense;
+  bool output;
 };
 
 void add(std::vector<Entry>& entries, const std::vector<at::Tensor>& tensors, bool output) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     const at::Tensor& tensor = tensors[i];
     if (tensor.numel() == 0) continue;
-    Entry entry{address_of(tensor), 0, &tensor, i, output, tensor.is_non_overlapping_and_dense()};
-    int64_t last = 0;
-    for (int64_t dim = 0; !entry.dense && dim < tensor.dim(); ++dim) {
-      last += (tensor.size(dim) - 1) * tensor.stride(dim);
-    }
-    const auto width = static_cast<int64_t>(tensor.element_size());
-    entry.end = entry.begin + width * (entry.dense ? tensor.numel() : last + 1);
-    entries.push_back(entry);
+    Layout set{address_of(tensor), static_cast<int64_t>(tensor.nbytes()), {}};
+    if (!tensor.is_non_overlapping_and_dense()) set = as_set(layout_of(tensor));
+    int64_t end = set.begin + set.width;
+    for (const Dim& dim : set.dims) end += (dim.count - 1) * dim.stride;
+    entries.push_back({std::move(set), end, &tensor, i, output});
   }
 }
 
@@ -184,12 +183,6 @@ bool is_allowed(const Entry& input, const Entry& output, std::span<const InPlace
     }
   }
   return false;
-}
-
-bool share(const Entry& left, const Entry& right, int64_t& steps_left) {
-  if (left.begin >= right.end || right.begin >= left.end) return false;
-  if (left.dense && right.dense) return true;
-  return share(as_set(layout_of(*left.tensor)), as_set(layout_of(*right.tensor)), steps_left);
 }
 
 [[noreturn]] void refuse(const char* call, const Entry& left, const Entry& right, size_t outputs,
@@ -223,22 +216,25 @@ void check_apart(const char* call, const std::vector<at::Tensor>& outputs,
   entries.reserve(outputs.size() + inputs.size());
   add(entries, outputs, true);
   add(entries, inputs, false);
-  std::ranges::sort(entries, {}, &Entry::begin);
+  std::vector<const Entry*> order;
+  order.reserve(entries.size());
+  for (const Entry& entry : entries) order.push_back(&entry);
+  std::ranges::sort(order, {}, [](const Entry* entry) { return entry->set.begin; });
 
   int64_t steps_left = kStepsMax;
   std::vector<const Entry*> open;  // those whose range reaches this entry's
-  for (const Entry& entry : entries) {
-    std::erase_if(open, [&](const Entry* other) { return other->end <= entry.begin; });
+  for (const Entry* entry : order) {
+    std::erase_if(open, [&](const Entry* other) { return other->end <= entry->set.begin; });
     for (const Entry* other : open) {
-      if (!entry.output && !other->output) continue;
-      if (!share(*other, entry, steps_left)) continue;
-      const bool both = entry.output && other->output;
-      const Entry& input = entry.output ? *other : entry;
-      const Entry& output = entry.output ? entry : *other;
+      if (!entry->output && !other->output) continue;
+      if (!share(other->set, entry->set, steps_left)) continue;
+      const bool both = entry->output && other->output;
+      const Entry& input = entry->output ? *other : *entry;
+      const Entry& output = entry->output ? *entry : *other;
       if (!both && is_allowed(input, output, in_place)) continue;
-      refuse(call, entry, *other, outputs.size(), inputs.size());
+      refuse(call, *entry, *other, outputs.size(), inputs.size());
     }
-    open.push_back(&entry);
+    open.push_back(entry);
   }
 }
 
