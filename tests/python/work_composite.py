@@ -13,8 +13,7 @@ import world
 from work_misuse import error_of
 
 import pccl_backend as pccl
-
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+from pccl_backend import _C
 
 
 def init(backend: str | None, **settings: Any) -> None:
@@ -53,6 +52,7 @@ def check_collectives(group: dist.ProcessGroup | None = None) -> None:
 
 def serves(backend: str) -> dict[str, Any]:
     """Make the default group; run CPU collectives through it if it has them; end it, twice."""
+    joins = count_joins()
     for life in range(2):  # each with a store of its own, which Gloo needs
         init(backend, init_method=f"{world.current.init_method}-{life}")
         found = backends_of()
@@ -62,7 +62,21 @@ def serves(backend: str) -> dict[str, Any]:
         if found["group"] == "PcclGroup":
             assert pccl.run_info()["world_size"] == dist.get_world_size()
         dist.destroy_process_group()
+    assert len(joins) == 2, "one backend serves all of pccl's devices"
     return found
+
+
+def count_joins() -> list[None]:
+    """Return a list that grows with each group that pccl joins."""
+    joins: list[None] = []
+    join = _C.join
+
+    def counting(**arguments: Any) -> _C.PcclGroup:
+        joins.append(None)
+        return join(**arguments)
+
+    _C.join = counting
+    return joins
 
 
 def pccl_moved_it(backend: str) -> bool:
