@@ -82,6 +82,7 @@ def count_joins() -> list[None]:
 def pccl_moved_it(backend: str) -> bool:
     """Whether CPU tensors go through pccl: it refuses what Gloo would take."""
     init(backend)
+    check_collectives()  # so that nobody leaves while Gloo still connects somewhere
     mine = torch.ones(3)
     found = error_of(lambda: dist.all_gather([mine] * dist.get_world_size(), mine.clone()))
     dist.destroy_process_group()
