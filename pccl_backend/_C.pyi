@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
-from torch._C._distributed_c10d import Store
+from torch._C._distributed_c10d import Backend, Store
 from torch.distributed import ProcessGroup, Work
+
+class PcclBackend(Backend):
+    """The backend behind a group, by itself: for groups that have other backends beside it."""
 
 class PcclGroup(ProcessGroup):
     """A process group whose rank and size follow the membership of its run."""
@@ -13,6 +16,11 @@ class PcclGroup(ProcessGroup):
     @property
     def open_run(self) -> bool:
         """Whether peers may join and leave at any time, in contrast to an env:// start."""
+
+    @property
+    def backend(self) -> PcclBackend: ...
+    def serve(self, devices: Sequence[str]) -> None:
+        """Take tensors on these devices; before the first collective."""
 
     def update_topology(self) -> dict[str, Any]: ...
     def are_peers_pending(self) -> bool: ...

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-    from pccl_backend._C import PcclGroup
+    from pccl_backend._C import PcclBackend, PcclGroup
 
 __all__ = ["register"]
 
@@ -48,7 +48,7 @@ def _register() -> None:
     register_rendezvous_handler("pccl", _rendezvous)  # type: ignore[no-untyped-call]
 
 
-def _create(options: Any, pg_options: object) -> PcclGroup:
+def _create(options: Any, pg_options: object) -> PcclGroup | PcclBackend:
     from pccl_backend._rendezvous import create_group
 
     return create_group(options, pg_options)

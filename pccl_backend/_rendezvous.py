@@ -32,7 +32,7 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
 
-from pccl_backend import _C, _settings
+from pccl_backend import _C, _devices, _settings
 from pccl_backend._settings import OpenRun, PeerSettings
 from pccl_backend.errors import TooFewPeersError
 
@@ -94,6 +94,7 @@ def enter_open_run(url: str, timeout: timedelta | None) -> Iterator[tuple[Store,
             "TORCH_DIST_INIT_BARRIER=1 makes init_process_group wait for all ranks of a fixed "
             "world, which an open run does not have: unset it"
         )
+    _devices.refuse_others()
     group = join_open_run(read_url(url), dist.default_pg_timeout if timeout is None else timeout)
     store = group.get_group_store()
     token = secrets.token_hex(8)
@@ -106,27 +107,42 @@ def enter_open_run(url: str, timeout: timedelta | None) -> Iterator[tuple[Store,
 # --- Groups ---------------------------------------------------------------------------------------
 
 
-def create_group(options: Any, pg_options: object) -> _C.PcclGroup:
-    """Make the group torch asks for, in `init_process_group` or `new_group`."""
-    if pg_options is not None:
+def create_group(options: Any, pg_options: object) -> _C.PcclGroup | _C.PcclBackend:
+    """Make the group torch asks for, in `init_process_group` or `new_group`, or its part of one."""
+    asked = _devices.asked_for()
+    if pg_options is not None and not asked.is_composite:  # there they are for another backend
         raise TypeError(f"pccl takes no pg_options, got {type(pg_options).__name__}")
     if getattr(options, "enable_reconfigure", False):
         raise NotImplementedError(
             "pccl does not have enable_reconfigure: its membership changes by "
             "pccl_backend.update_topology()"
         )
+    backend = asked.made_before()
+    if backend is not None:
+        return backend
+    group = _group_for(options, asked)
+    if asked.is_composite:
+        return group.backend
+    group.serve(asked.devices)
+    return group
+
+
+def _group_for(options: Any, asked: _devices.Asked) -> _C.PcclGroup:
     store = _base_store(options.store)
-    is_default = not options.global_ranks_in_group
     if isinstance(store, HashStore) and store.check([OPEN_RUN_KEY]):
         group = _admitted.pop(store.get(OPEN_RUN_KEY).decode(), None)
-        if group is not None:
-            return group
-        raise _no_groups_in_open_runs()
+        if group is None:
+            raise _no_groups_in_open_runs()
+        asked.check(open_run=True)
+        return group
+    is_default = not options.global_ranks_in_group
     if is_default and os.environ.get("PCCL_MASTER"):
+        asked.check(open_run=True)
         return _join_world_at_master(options)
     default = dist.group.WORLD
     if isinstance(default, _C.PcclGroup) and default.open_run:
         raise _no_groups_in_open_runs()
+    asked.check(open_run=False)
     return _join_fixed_world(options, store)
 
 

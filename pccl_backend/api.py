@@ -459,5 +459,11 @@ def _resolve(group: dist.ProcessGroup | None) -> _C.PcclGroup:
         group = dist.group.WORLD
     if not isinstance(group, _C.PcclGroup):
         name = dist.get_backend(group) if isinstance(group, dist.ProcessGroup) else repr(group)
+        if ":pccl" in name:
+            raise ValueError(
+                f"the group's backends are {name}, and those beside pccl cannot follow a change of "
+                'membership: make a group of pccl alone, dist.new_group(backend="pccl"), and give '
+                "it as group="
+            )
         raise ValueError(f"the group's backend is {name}, not pccl: give a pccl group as group=")
     return group

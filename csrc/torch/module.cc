@@ -227,8 +227,11 @@ using TorchClass = py::class_<T, Base, c10::intrusive_ptr<T>>;
 
 void bind(py::module_& m) {
   py::module_::import("torch.distributed");  // registers the base class
+  TorchClass<PcclBackend, c10d::Backend>(m, "PcclBackend");
   TorchClass<PcclGroup, c10d::ProcessGroup>(m, "PcclGroup")
       .def_property_readonly("open_run", &PcclGroup::open_run)
+      .def_property_readonly("backend", &PcclGroup::shared_backend)
+      .def("serve", &PcclGroup::serve, py::arg("devices"))
       .def("update_topology", &update_topology)
       .def(
           "are_peers_pending", [](PcclGroup& group) { return group.backend().are_peers_pending(); },

@@ -7,6 +7,7 @@
 
 #include "csrc/net/descriptors.h"
 #include "csrc/torch/errors.h"
+#include "csrc/torch/overlap.h"
 
 namespace pccl::torch_layer {
 namespace {
@@ -174,6 +175,7 @@ PcclBackend::WorkPtr PcclBackend::reduce_in_place(Call call, const Tensors& tens
   if (const Status status = check_reducible(dtype_of(scalar), op); !status.ok()) raise(status);
 
   const Bytes bytes = call.lent->lend_flat(parts, Use::kUpdate);
+  check_apart(call.name, tensors);
   call.elements(scalar, bytes.size());
   call.request.reduce = op;
   call.request.keep = current_keep();
@@ -255,6 +257,8 @@ PcclBackend::WorkPtr PcclBackend::allgather(TensorLists& outputs, Tensors& input
   const Bytes mine = call.lent->lend(input, Use::kRead);
   for (const at::Tensor& output : outputs[0])
     call.spans.push_back(call.lent->lend(output, Use::kWrite));
+  const InPlace own{.input = 0, .output = static_cast<size_t>(rank()), .part = 0, .parts = 1};
+  check_apart(call.name, outputs[0], inputs, {&own, 1});
   copy(call.spans[static_cast<size_t>(rank())], mine);
   call.elements(input.scalar_type(), mine.size());
   call.lent->results = outputs[0];
@@ -280,6 +284,9 @@ PcclBackend::WorkPtr PcclBackend::allgather_into_tensor_coalesced(
   for (size_t i = 0; i < inputs.size(); ++i) check_output(kName, outputs[i], inputs[i], size());
   const Bytes mine = call.lent->lend_flat(inputs, Use::kRead);
   const Bytes whole = call.lent->lend_interleaved(outputs, size());
+  std::vector<InPlace> own;
+  for (size_t i = 0; i < inputs.size(); ++i) own.push_back({i, i, rank(), size()});
+  check_apart(kName, outputs, inputs, own);
   for (size_t rank = 0; rank < static_cast<size_t>(size()); ++rank) {
     call.spans.push_back(whole.subspan(rank * mine.size(), mine.size()));
   }
@@ -400,10 +407,14 @@ PcclGroup::PcclGroup(const c10::intrusive_ptr<c10d::Store>& store,
     : ProcessGroup(store, backend->rank(), backend->size()),
       backend_(backend),
       open_run_(open_run) {
-  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
-    setBackend(device, BackendType::CUSTOM, c10::intrusive_ptr<c10d::Backend>(backend));
-  }
   setDefaultBackend(BackendType::CUSTOM);
+}
+
+void PcclGroup::serve(const std::vector<std::string>& devices) {
+  for (const std::string& device : devices) {
+    setBackend(c10::Device(device).type(), BackendType::CUSTOM,
+               c10::intrusive_ptr<c10d::Backend>(backend_));
+  }
 }
 
 }  // namespace pccl::torch_layer

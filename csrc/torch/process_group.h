@@ -1,8 +1,9 @@
 // PcclBackend: torch's collectives, turned into operations of a peer. PcclGroup: what torch calls
-// the process group; it serves CPU and CUDA tensors with one backend, and reads its rank and size
+// the process group; it serves every device asked for with one backend, and reads its rank and size
 // from the peer, so that they follow the membership of the run. Two classes, because in all
 // supported releases collectives are virtuals of the Backend, and only a ProcessGroup may change
-// its size (torch 2.13 and older). Any thread may call them. What a tensor or an argument lacks is
+// its size (torch 2.13 and older). A group that has other backends beside pccl is torch's own and
+// gets the PcclBackend alone. Any thread may call them. What a tensor or an argument lacks is
 // raised here, at once; what the world does arrives through the Work.
 #pragma once
 
@@ -111,6 +112,9 @@ class PcclGroup : public c10d::ProcessGroup {
   uint64_t getSequenceNumberForGroup() override { return backend_->getSequenceNumberForGroup(); }
 
   PcclBackend& backend() { return *backend_; }
+  c10::intrusive_ptr<PcclBackend> shared_backend() const { return backend_; }
+  // Makes the backend serve tensors on these devices; before the first collective.
+  void serve(const std::vector<std::string>& devices);
   bool open_run() const { return open_run_; }
 
  private:

@@ -1,10 +1,10 @@
 #include "csrc/torch/staging.h"
 
 #include <ATen/ATen.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include "csrc/torch/errors.h"
+#include "csrc/torch/overlap.h"
 
 namespace pccl::torch_layer {
 namespace {
@@ -46,7 +46,7 @@ void Lent::check(const at::Tensor& tensor, Use use) const {
     raise_value_error(c10::str(call_, " was given a tensor of dtype ", tensor.scalar_type(),
                                ", whose scale would be lost: send its .int_repr()"));
   }
-  if (use != Use::kRead && at::has_internal_overlap(tensor) == at::MemOverlap::Yes) {
+  if (use != Use::kRead && shares_with_itself(tensor)) {
     raise_value_error(
         c10::str(call_, " writes to its tensor, and elements of this one share memory (sizes ",
                  tensor.sizes(), ", strides ", tensor.strides(), "): use .clone()"));

@@ -1,0 +1,33 @@
+// Whether tensors of one operation share memory. Outputs that share it would be filled in no
+// certain order, and chunks would land where other ranks are still being served from: each call
+// would give another value. Every operation with several tensors therefore asks here, before it
+// writes or sends anything. Any thread may ask. Nothing here reads or writes the memory itself.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace pccl::torch_layer {
+
+// How an input may lie in an output, or an output in an input, if the collective is in place: the
+// smaller one is part number `part` of the larger one, which has `parts` equal parts. Both name the
+// same elements in the same order.
+struct InPlace {
+  size_t input, output;
+  int64_t part, parts;
+};
+
+// Raises ValueError if two outputs share memory, or if an input and an output share memory and lie
+// as none of `in_place` says. Inputs may share memory with each other. REQUIRES: all tensors have
+// been lent, which checks each by itself and gives lazy copies their memory.
+void check_apart(const char* call, const std::vector<at::Tensor>& outputs,
+                 const std::vector<at::Tensor>& inputs = {},
+                 std::span<const InPlace> in_place = {});
+
+// Whether two elements of this tensor have the same place in memory.
+bool shares_with_itself(const at::Tensor& tensor);
+
+}  // namespace pccl::torch_layer

@@ -1,0 +1,187 @@
+"""Run by test_composite.py: groups for which torch was asked to combine backends by device."""
+
+from __future__ import annotations
+
+import os
+import signal
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import world
+from work_misuse import error_of
+
+import pccl_backend as pccl
+from pccl_backend import _C
+
+
+def init(backend: str | None, **settings: Any) -> None:
+    job = world.current
+    place = {"init_method": job.init_method, "rank": job.rank, "world_size": job.size}
+    dist.init_process_group(backend, timeout=timedelta(seconds=20), **{**place, **settings})
+
+
+def backends_of(group: Any = None) -> dict[str, Any]:
+    """Tell which backend serves which device, and what torch says of the group."""
+    group = group or dist.group.WORLD
+    return {
+        "serve": {
+            device.type: group._get_backend(device).name()
+            for device in sorted(group._device_types, key=str)
+        },
+        "config": dist.get_backend_config(group),
+        "backend": dist.get_backend(group),
+        "group": type(group).__name__,
+    }
+
+
+def check_collectives(group: dist.ProcessGroup | None = None) -> None:
+    """CPU tensors give the right results."""
+    size, rank = dist.get_world_size(group), dist.get_rank(group)
+    tensor = torch.full((5,), float(rank))
+    dist.all_reduce(tensor, group=group)
+    assert (tensor == sum(range(size))).all(), tensor
+    outputs = [torch.zeros(2) for _ in range(size)]
+    dist.all_gather(outputs, torch.full((2,), float(rank)), group=group)
+    assert [output[0] for output in outputs] == list(range(size))
+    said: list[Any] = [None] * size
+    dist.all_gather_object(said, rank, group=group)
+    assert said == list(range(size))
+
+
+def serves(backend: str) -> dict[str, Any]:
+    """Make the default group; run CPU collectives through it if it has them; end it, twice."""
+    joins = count_joins()
+    for life in range(2):  # each with a store of its own, which Gloo needs
+        init(backend, init_method=f"{world.current.init_method}-{life}")
+        found = backends_of()
+        if "cpu" in found["serve"]:
+            check_collectives()
+            dist.barrier()
+        if found["group"] == "PcclGroup":
+            assert pccl.run_info()["world_size"] == dist.get_world_size()
+        dist.destroy_process_group()
+    assert len(joins) == 2, "one backend serves all of pccl's devices"
+    return found
+
+
+def count_joins() -> list[None]:
+    """Return a list that grows with each group that pccl joins."""
+    joins: list[None] = []
+    join = _C.join
+
+    def counting(**arguments: Any) -> _C.PcclGroup:
+        joins.append(None)
+        return join(**arguments)
+
+    _C.join = counting
+    return joins
+
+
+def pccl_moved_it(backend: str) -> bool:
+    """Whether CPU tensors go through pccl: it refuses what Gloo would take."""
+    init(backend)
+    check_collectives()  # so that nobody leaves while Gloo still connects somewhere
+    mine = torch.ones(3)
+    found = error_of(lambda: dist.all_gather([mine] * dist.get_world_size(), mine.clone()))
+    dist.destroy_process_group()
+    return found["type"] == "ValueError" and "share memory" in found["text"]
+
+
+def options_of_another() -> dict[str, Any]:
+    """pg_options are for NCCL, say; torch shows them to every backend. pccl alone takes none."""
+    found = error_of(lambda: init("pccl", pg_options=object()))
+    init("cpu:pccl,cuda:gloo", pg_options=object())
+    check_collectives()
+    dist.destroy_process_group()
+    return found
+
+
+def groups_beside() -> dict[str, Any]:
+    """New groups below a composite default group."""
+    init("cpu:pccl,cuda:gloo")
+    ranks = list(range(dist.get_world_size()))
+    groups = {
+        "as the default": dist.new_group(ranks),
+        "pccl": dist.new_group(ranks, backend="pccl"),
+        "gloo": dist.new_group(ranks, backend="gloo"),
+        "the other way": dist.new_group(ranks, backend="cpu:gloo,cuda:pccl"),
+        "of one": dist.new_group([0], backend="cpu:pccl,cuda:gloo"),
+    }
+    found = {}
+    for name, group in groups.items():
+        if group is dist.GroupMember.NON_GROUP_MEMBER:
+            continue
+        check_collectives(group)
+        found[name] = backends_of(group)
+    found["topology"] = error_of(pccl.update_topology)
+    pccl.update_topology(groups["pccl"])
+    dist.destroy_process_group(groups["as the default"])
+    check_collectives(groups["pccl"])
+    check_collectives()
+    dist.destroy_process_group()
+    return found
+
+
+def below_plain() -> dict[str, Any]:
+    """A composite group below a plain default group."""
+    init("pccl")
+    group = dist.new_group(backend="cpu:pccl,cuda:gloo")
+    check_collectives(group)
+    check_collectives()
+    found = backends_of(group)
+    dist.destroy_process_group()
+    return found
+
+
+def a_peer_is_lost() -> dict[str, Any]:
+    """The other backend cannot go on with fewer, so pccl does not either."""
+    init("cpu:pccl,cuda:gloo")
+    dist.barrier()
+    if dist.get_rank():
+        os.kill(os.getpid(), signal.SIGKILL)
+    found = error_of(lambda: dist.all_reduce(torch.ones(3)))
+    found["size"] = dist.get_world_size()
+    found["next"] = error_of(lambda: dist.all_reduce(torch.ones(3)))
+    return found
+
+
+def refusal(backend: str | None, **settings: Any) -> dict[str, Any]:
+    """What init_process_group says; nothing is left of it, so a right call works afterwards."""
+    return error_of(lambda: init(backend, **settings))
+
+
+def refused_then_right(backend: str) -> dict[str, Any]:
+    import torch.testing._internal.distributed.fake_pg  # noqa: F401 - it registers "fake"
+
+    found = refusal(backend)
+    init("pccl")
+    check_collectives()
+    dist.destroy_process_group()
+    return found
+
+
+def refused_at_a_url(backend: str | None) -> dict[str, Any]:
+    return refusal(backend, rank=-1, world_size=-1)
+
+
+def joins_url(backend: str) -> dict[str, Any]:
+    init(backend, rank=-1, world_size=-1)
+    found = backends_of()
+    if "cpu" in found["serve"]:
+        check_collectives()
+    dist.destroy_process_group()
+    return found
+
+
+def store_of_a_url(url: str) -> dict[str, Any]:
+    """torch's rendezvous, called by hand, joins before it is known what the store is for."""
+    store, rank, size = next(dist.rendezvous(url))
+    found = error_of(
+        lambda: dist.init_process_group(
+            "cpu:pccl,cuda:gloo", store=store, rank=rank, world_size=size
+        )
+    )
+    assert not dist.is_initialized()
+    return found

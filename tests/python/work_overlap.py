@@ -1,0 +1,256 @@
+"""Run by test_overlap.py: tensors of one call that share memory, and those that only look so."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from work_misuse import error_of
+
+Call = Callable[[], Any]
+K = 4  # elements of one rank's part
+
+
+def as_floats(raw: torch.Tensor) -> torch.Tensor:
+    return raw.view(torch.float32)
+
+
+def pointed_at(tensor: torch.Tensor) -> torch.Tensor:
+    """Return another tensor, made to point at this one's memory."""
+    other = torch.empty(0)
+    other.data = tensor
+    return other
+
+
+def gather(outputs: list[torch.Tensor], tensor: torch.Tensor) -> Call:
+    return lambda: dist.all_gather(outputs, tensor)
+
+
+def gather_into(output: torch.Tensor, tensor: torch.Tensor) -> Call:
+    return lambda: dist.all_gather_into_tensor(output, tensor)
+
+
+def gather_many(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> None:
+    with dist._coalescing_manager():
+        for output, tensor in zip(outputs, inputs, strict=True):
+            dist.all_gather_into_tensor(output, tensor)
+
+
+def reduce_many(tensors: list[torch.Tensor]) -> None:
+    dist.group.WORLD.allreduce_coalesced(tensors).wait()
+
+
+# --- Refused --------------------------------------------------------------------------------------
+
+
+def outputs_that_share() -> dict[str, Call]:
+    """Two of the world's outputs, or one by itself; the others lie elsewhere."""
+    world = dist.get_world_size()
+    mine = torch.ones(K)
+    square = torch.zeros(K, K)
+    flat = torch.zeros(4 * K)
+    array = np.zeros(K, dtype=np.float32)
+    raw = torch.zeros(4 * K, dtype=torch.uint8)
+    elsewhere = [torch.zeros(K) for _ in range(world - 2)]
+
+    def pair(first: torch.Tensor, second: torch.Tensor) -> Call:
+        others = [torch.zeros(first.shape) for _ in range(world - 2)]
+        return gather([*others, first, second], torch.ones(first.shape))
+
+    return {
+        "repeated": gather([flat[:K]] * world, mine),
+        "first and last": gather([flat[:K], *elsewhere, flat[:K]], mine),
+        "shifted": pair(flat[:K], flat[K - 1 : 2 * K - 1]),
+        "one array": pair(torch.from_numpy(array), torch.from_numpy(array)),
+        "pointed at": pair(flat[:K], pointed_at(flat[:K])),
+        "bytes": pair(as_floats(raw), as_floats(raw.view(torch.int16).view(torch.uint8))),
+        "dense and strided": pair(flat[:K], flat[: 2 * K : 2]),
+        "row and column": pair(square[1], square[:, 2]),
+        "transposed": pair(square, square.t()),
+        "wide columns": pair(square[:, :2], square[:, 1:3]),
+        "other strides": pair(flat[1::3][:K], flat[::2][:K]),
+        "windows": pair(torch.zeros(K, 2), flat[: K + 1].unfold(0, 2, 1)),
+    }
+
+
+def inputs_that_share() -> dict[str, Call]:
+    """The input, with anything but exactly this rank's own place."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    other = (rank + 1) % world
+    whole = torch.zeros(world, K)
+    flat = torch.zeros(world * K + K)
+    square = torch.zeros(K, K)
+    squares = [torch.zeros(K, K) for _ in range(world)]
+    squares[rank] = square
+    outputs = [torch.zeros(K) for _ in range(world)]
+    into = flat[: world * K]
+    wide = torch.zeros(world, 2 * K)
+    return {
+        "another's output": gather(outputs, outputs[other]),
+        "another's place": gather_into(whole, whole[other]),
+        "shifted by one": gather_into(into, flat[rank * K + 1 : rank * K + 1 + K]),
+        "every other": gather_into(into, into[::world][:K]),
+        "own in another order": gather(squares, square.t()),
+        "one element of own": gather(outputs, outputs[rank][:1].expand(K)),
+        "another's columns": gather_into(wide[:, :K], wide[other, :K]),
+        "another output's own place": lambda: gather_many(
+            [whole, torch.zeros(world, K)], [torch.ones(K), whole[rank]]
+        ),
+    }
+
+
+def many_that_share() -> dict[str, Call]:
+    world = dist.get_world_size()
+    flat = torch.zeros(2 * world * K)
+    pairs = torch.zeros(K, dtype=torch.complex64)
+    mine = torch.ones(K)
+    whole = flat[: world * K]
+    return {
+        "reduced twice": lambda: reduce_many([mine, mine]),
+        "reduced, overlapping": lambda: reduce_many([flat[:3], mine, flat[2:5]]),
+        "reduced, complex": lambda: reduce_many([pairs[:3], pairs[2:]]),
+        "reduced, windows": lambda: dist.all_reduce(flat.unfold(0, 3, 1)),
+        "reduced, expanded": lambda: dist.all_reduce(mine[:1].expand(4)),
+        "gathered twice": lambda: gather_many([whole, whole], [mine, mine]),
+        "gathered, overlapping": lambda: gather_many(
+            [whole, flat[world * K - 1 : 2 * world * K - 1]], [mine, mine]
+        ),
+    }
+
+
+def refusals() -> dict[str, dict[str, Any]]:
+    """Each is refused before anything is sent; then the group works as ever."""
+    calls = {**outputs_that_share(), **inputs_that_share(), **many_that_share()}
+    found = {name: error_of(call) for name, call in calls.items()}
+    check_gather([torch.zeros(K) for _ in range(dist.get_world_size())])
+    return found
+
+
+# --- Allowed --------------------------------------------------------------------------------------
+
+
+def values(rank: int, like: torch.Tensor) -> torch.Tensor:
+    return torch.arange(float(like.numel())).view(like.shape) + 100.0 * (rank + 1)
+
+
+def check_gather(outputs: list[torch.Tensor]) -> None:
+    dist.all_gather(outputs, values(dist.get_rank(), outputs[0]))
+    for rank, output in enumerate(outputs):
+        assert output.equal(values(rank, output)), (rank, output)
+
+
+def side_by_side() -> None:
+    """Views of one buffer without a common element, however their ranges interleave."""
+    world = dist.get_world_size()
+    check_gather(list(torch.zeros(world * K).split(K)))
+    check_gather(list(torch.zeros(2 * world * K).view(2 * world, K)[::2]))
+    check_gather(list(torch.zeros(K, world).unbind(1)))
+    check_gather(list(torch.zeros(K, 2 * world).chunk(world, 1)))
+    check_gather(list(torch.zeros(2, world, 3, 2).unbind(1)))
+    check_gather(list(torch.zeros(3, 2, world * K).transpose(0, 2).chunk(world, 0)))
+    check_gather([torch.zeros(world * K)[rank::world] for rank in range(world)])
+    check_gather([torch.zeros(0)] * world)
+    grid = torch.zeros(2, 4)
+    check_gather([grid[:, :2], grid[:, 2:], torch.zeros(2, 2)][:world])
+    flat = torch.zeros(12)
+    check_gather([flat[::3][:2], flat[1::3][:2], flat[2:9:5]][:world])
+    reduce_many([grid[:, 0], grid[:, 1], grid[:, 2:], flat[:0], flat[:0]])
+    reduce_many([torch.zeros(9).as_strided((2, 3), (3, 2)), flat])  # 0 2 4 and 3 5 7
+
+
+def a_shared_input() -> None:
+    """Inputs are only read: one may stand for several."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    outputs = [torch.zeros(world * K), torch.zeros(world * K)]
+    mine = torch.full((K,), float(rank))
+    gather_many(outputs, [mine, mine])
+    for output in outputs:
+        assert output.equal(torch.arange(float(world)).repeat_interleave(K)), output
+
+
+def in_place() -> None:
+    """The input is exactly this rank's own place."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    for outputs in (
+        [torch.zeros(K) for _ in range(world)],
+        list(torch.zeros(world, K).unbind(0)),
+        list(torch.zeros(K, world).unbind(1)),
+    ):
+        outputs[rank].fill_(float(rank))
+        dist.all_gather(outputs, outputs[rank])
+        for source, output in enumerate(outputs):
+            assert (output == source).all(), (source, output)
+
+    wanted = torch.arange(float(world))
+    for whole in (
+        torch.zeros(world, K),
+        torch.zeros(world, 2 * K)[:, :K],
+        torch.zeros(K, world).t(),
+        torch.zeros(1, 2 * world, 3)[:, ::2],
+    ):
+        rows = whole[0] if whole.dim() == 3 else whole
+        rows[rank] = float(rank)
+        dist.all_gather_into_tensor(whole, rows[rank])
+        assert (rows == wanted[:, None]).all(), whole
+
+    flat = torch.zeros(world * K)
+    flat[rank * K : (rank + 1) * K] = float(rank)
+    dist.all_gather_into_tensor(flat, flat[rank * K : (rank + 1) * K])
+    assert flat.equal(wanted.repeat_interleave(K)), flat
+    lanes = torch.zeros(2, world * K)
+    parts = [lane[rank * K : (rank + 1) * K] for lane in lanes]
+    for part in parts:
+        part.fill_(float(rank))
+    gather_many(list(lanes), parts)
+    for lane in lanes:
+        assert lane.equal(flat), lanes
+
+
+def parts_of_a_row() -> None:
+    """A rank's own place may be less than a row of an output that is not contiguous."""
+    world, rank = dist.get_world_size(), dist.get_rank()
+    whole = torch.zeros(2, 2 * world)[:, :world]  # its halves of rows, for an even world
+    part = whole[rank // (world // 2), (rank % (world // 2)) * 2 :][:2]
+    part.fill_(float(rank))
+    dist.all_gather_into_tensor(whole, part)
+    assert whole.flatten().equal(torch.arange(float(world)).repeat_interleave(2)), whole
+
+
+# --- Any two views --------------------------------------------------------------------------------
+
+
+def any_views(count: int) -> dict[str, int]:
+    """Compare the check with a list of all elements, for views of every kind; return how many."""
+    draw = random.Random(5)
+    refused = 0
+    for _ in range(count):
+        buffer = torch.zeros(200)
+        views = [a_view(draw, buffer) for _ in range(draw.choice([1, 2, 2, 3]))]
+        places = [place for view in views for place in places_of(view)]
+        shares = len(set(places)) < len(places)
+        found = error_of(lambda views=views: reduce_many(views))
+        about = [(view.storage_offset(), view.shape, view.stride()) for view in views]
+        assert found["type"] == ("ValueError" if shares else "nothing"), (about, shares, found)
+        refused += shares
+    return {"refused": refused, "allowed": count - refused}
+
+
+def a_view(draw: random.Random, buffer: torch.Tensor) -> torch.Tensor:
+    dims = draw.randint(0, 3)
+    sizes = [draw.choice([0, 1, 2, 2, 3, 3, 4, 5]) for _ in range(dims)]
+    strides = [draw.choice([0, 1, 1, 2, 3, 4, 5, 8, 12, 20, 20]) for _ in range(dims)]
+    room = 200 - 1 - sum(max(n - 1, 0) * s for n, s in zip(sizes, strides, strict=True))
+    if room < 0:
+        return a_view(draw, buffer)
+    return buffer.as_strided(sizes, strides, draw.randint(0, min(room, 40)))
+
+
+def places_of(view: torch.Tensor) -> list[int]:
+    dims = zip(view.shape, view.stride(), strict=True)
+    steps = [[i * stride for i in range(count)] for count, stride in dims]
+    return [view.storage_offset() + sum(step) for step in itertools.product(*steps)]
