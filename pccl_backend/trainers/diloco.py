@@ -23,11 +23,14 @@ at that moment takes its H steps first and the members' all-reduce waits for it,
 The inner optimizer and the model's buffers (a batch norm's running statistics, say) are each
 peer's own. What is shared lives in host memory, three times the parameters in float32: it is used
 once in H steps, and a GPU's memory stays the model's.
+
+**In any dtype** a peer that took no inner step has a pseudo-gradient of exactly zero. The global
+parameters are float32 or wider, the local copy begins from their rounding, and the pseudo-gradient
+is measured from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,6 +38,7 @@ import torch
 import torch.distributed as dist
 
 import pccl_backend as pccl
+from pccl_backend.trainers._buffers import Buffers
 
 __all__ = ["DiLoCo", "Observer", "OuterStep"]
 
@@ -140,9 +144,6 @@ class DiLoCo:
             raise ValueError(f"outer_lr is {outer_lr}; it must be above 0")
         if not 0 <= outer_momentum < 1:
             raise ValueError(f"outer_momentum is {outer_momentum}; it must be in [0, 1)")
-        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        if not named:
-            raise ValueError("the model has no trainable parameter")
         self._outer_lr = outer_lr
         self._outer_momentum = outer_momentum
         self._tag = tag
@@ -151,21 +152,8 @@ class DiLoCo:
         self._joined: tuple[str, ...] = ()
         self._left: tuple[str, ...] = ()
 
-        # Three flat buffers, each with a view per parameter: one all-reduce carries the whole
-        # pseudo-gradient, and shared state still has a name for every part.
-        self._local = list(named.values())
-        self._global = _flat_like(self._local)
-        self._momentum = _flat_like(self._local)
-        self._pseudo_gradient = _flat_like(self._local)
-        self._global_views = _views(self._global, self._local)
-        self._pseudo_gradient_views = _views(self._pseudo_gradient, self._local)
-        with torch.no_grad():
-            for mine, theirs in zip(self._local, self._global_views, strict=True):
-                theirs.copy_(mine)
-        shared = {f"global/{n}": v for n, v in zip(named, self._global_views, strict=True)}
-        views = _views(self._momentum, self._local)
-        shared |= {f"momentum/{n}": v for n, v in zip(named, views, strict=True)}
-        self._state = pccl.SharedState(shared, revision=0)
+        self._buffers = Buffers(model)
+        self._state = pccl.SharedState(self._buffers.shared(), revision=0)
 
     @property
     def revision(self) -> int:
@@ -175,7 +163,7 @@ class DiLoCo:
     @property
     def pseudo_gradient(self) -> torch.Tensor:
         """The buffer that the all-reduce averages in place: lent to it while it runs."""
-        return self._pseudo_gradient
+        return self._buffers.pseudo_gradient
 
     def start(self, *, strategy: Strategy = "enforce_popular") -> pccl.SyncInfo:
         """Take the run's global parameters; call it once, right after init_process_group.
@@ -194,7 +182,7 @@ class DiLoCo:
             info = self._sync(strategy)
         except MEMBERS_CHANGED:
             _, info = self._meet(strategy)
-        self._load_global()
+        self._buffers.load()
         return info
 
     def step(self) -> OuterStep:
@@ -207,13 +195,13 @@ class DiLoCo:
                 lost peers: those cost time, not the step.
         """
         self._joined, self._left = (), ()
-        self._measure_pseudo_gradient()
+        self._buffers.measure()
         self._observer.before_reduce(self)
         attempts = self._reduce()
         contributors = dist.get_world_size(self._group)
         self._apply_outer_step()
         topology, synced = self.meet()
-        self._load_global()
+        self._buffers.load()
         return OuterStep(
             revision=self.revision,
             contributors=contributors,
@@ -265,7 +253,11 @@ class DiLoCo:
             attempt += 1
             try:
                 work = pccl.all_reduce(
-                    self._pseudo_gradient, op="avg", tag=self._tag, group=self._group, async_op=True
+                    self._buffers.pseudo_gradient,
+                    op="avg",
+                    tag=self._tag,
+                    group=self._group,
+                    async_op=True,
                 )
                 assert work is not None, "an asynchronous operation has a handle"
                 self._observer.reduce_posted(self, attempt)
@@ -279,42 +271,6 @@ class DiLoCo:
                 self._observer.reduce_committed(self, attempt)
                 return attempt
 
-    @torch.no_grad()
-    def _measure_pseudo_gradient(self) -> None:
-        self._pseudo_gradient.copy_(self._global)
-        for delta, mine in zip(self._pseudo_gradient_views, self._local, strict=True):
-            delta.sub_(mine.to(delta.device))
-
-    @torch.no_grad()
     def _apply_outer_step(self) -> None:
-        """SGD with Nesterov momentum, as torch.optim.SGD has it; the pseudo-gradient is used up.
-
-        Peers may have different processors and must still get the same bits. Hence only operations
-        that round once: a multiply and an add, never the two in one, which some processors fuse.
-        """
-        step = self._pseudo_gradient
-        self._momentum.mul_(self._outer_momentum).add_(step)
-        step.add_(self._momentum * self._outer_momentum)
-        self._global.sub_(step.mul_(self._outer_lr))
+        self._buffers.apply_outer_step(lr=self._outer_lr, momentum=self._outer_momentum)
         self._state.revision += 1
-
-    @torch.no_grad()
-    def _load_global(self) -> None:
-        for mine, theirs in zip(self._local, self._global_views, strict=True):
-            mine.copy_(theirs)
-
-
-def _flat_like(parameters: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Return zeros in host memory for all elements: float32, or wider if a parameter is."""
-    parameters = list(parameters)
-    dtype = torch.float32
-    for parameter in parameters:
-        dtype = torch.promote_types(dtype, parameter.dtype)
-    count = sum(parameter.numel() for parameter in parameters)
-    return torch.zeros(count, dtype=dtype)
-
-
-def _views(flat: torch.Tensor, parameters: list[torch.nn.Parameter]) -> list[torch.Tensor]:
-    """Return a view into the flat buffer for each parameter, of its shape."""
-    parts = torch.split(flat, [parameter.numel() for parameter in parameters])
-    return [part.view(p.shape) for part, p in zip(parts, parameters, strict=True)]
