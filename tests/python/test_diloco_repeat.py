@@ -375,6 +375,19 @@ def test_a_start_that_raised_when_all_was_done_is_not_done_twice(group: Scripted
 
 
 @pytest.mark.parametrize("call", ["step", "meet"])
+def test_a_start_that_raised_when_all_was_done_may_be_left_at_that(
+    group: ScriptedGroup, call: str
+) -> None:
+    """Its sync is not taken for the meeting of the call that follows."""
+    books = Books(group)
+    books.fail_at("state_synced")
+    with pytest.raises(RuntimeError, match="observer"):
+        books.outer.start()
+    getattr(books.outer, call)()
+    assert group.calls[-2:] == ["update_topology", "sync enforce_popular"]
+
+
+@pytest.mark.parametrize("call", ["step", "meet"])
 def test_start_comes_first(group: ScriptedGroup, call: str) -> None:
     outer = DiLoCo(torch.nn.Linear(1, 1))
     with pytest.raises(pccl.InvalidStateError, match=r"call start\(\) first"):

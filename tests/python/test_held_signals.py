@@ -63,6 +63,26 @@ def test_a_wait_is_interrupted_once_and_the_second_signal_waits_for_the_end() ->
     assert handled
 
 
+def test_a_signal_that_comes_while_a_handler_raises_waits_too() -> None:
+    def timed_out(*_: object) -> None:
+        signal.raise_signal(ctrl_c)
+        raise TimeoutError
+
+    handled = []
+
+    def interrupted() -> None:
+        with HeldSignals() as held:
+            try:
+                held.wait(lambda: signal.raise_signal(signal.SIGUSR1))
+            except TimeoutError:
+                handled.append("alone")
+
+    signal.signal(signal.SIGUSR1, timed_out)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert handled
+
+
 def test_handlers_that_do_not_raise_run_and_let_the_wait_go_on(usr1: list[int]) -> None:
     with HeldSignals() as held:
         signal.raise_signal(signal.SIGUSR1)
