@@ -1,4 +1,4 @@
-"""What DiLoCo keeps of a model in host memory, and the arithmetic on it.
+"""Buffers: the copies of a model that DiLoCo keeps in host memory, and the arithmetic on them.
 
 There are three flat buffers, each with a view per parameter: one all-reduce carries the whole
 pseudo-gradient, and shared state still has a name for every part. They are float32, or wider if a

@@ -62,7 +62,7 @@ class HeldSignals:
     def wait(self, call: Callable[[], T]) -> T:
         """Make a call that may take long. One exception of a handler at most comes out of it.
 
-        Whoever catches that exception is not interrupted by another. An exception that comes when
+        The code that catches it is not interrupted by another. An exception that comes when
         the call has returned is kept for later: the result is not lost to it. That holds to the
         last bytecode of the call itself; hence pass a functools.partial rather than a lambda.
         """

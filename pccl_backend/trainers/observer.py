@@ -1,4 +1,4 @@
-"""What a trainer tells about its outer steps: one record of each, and the events on the way."""
+"""A trainer's reports: a record of each outer step, and the events on the way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Observer", "OuterStep"]
 
 @dataclass(frozen=True, kw_only=True)
 class OuterStep:
-    """What one outer step did. Equal on all peers, except for `synced`'s byte counts.
+    """The record of one outer step. Equal on all peers, except for `synced`'s byte counts.
 
     Attributes:
         revision: how many outer steps the global parameters have behind them, this one included.

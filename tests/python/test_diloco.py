@@ -46,7 +46,7 @@ def test_the_outer_step_is_that_of_torchs_sgd_with_nesterov_momentum(group: Scri
 
 
 def test_every_operation_of_the_outer_step_rounds_once(group: ScriptedGroup) -> None:
-    """Where a multiply-add is fused it rounds once, not twice: another machine, other bits."""
+    """A fused multiply-add rounds once, not twice: another machine, other bits."""
     model = small_model()
     shared, momentum = flat(model).numpy().copy(), np.zeros(flat(model).numel(), np.float32)
     mu, lr = np.float32(0.9), np.float32(0.7)
