@@ -19,91 +19,80 @@ pseudo-gradient as it was. They call update_topology and sync_shared_state, as a
 same all-reduce again without the lost peer: no inner step is repeated. A newcomer that is admitted
 at that moment takes its H steps first and the members' all-reduce waits for it, once.
 
-**What is shared** is what an outer step changes: the global parameters and the outer momentum.
-The inner optimizer and the model's buffers (a batch norm's running statistics, say) are each
-peer's own. What is shared lives in host memory, three times the parameters in float32: it is used
-once in H steps, and a GPU's memory stays the model's.
+**In any dtype** a peer that took no inner step has a pseudo-gradient of exactly zero. The global
+parameters are float32 or wider, the local copy begins from their rounding, and the pseudo-gradient
+is measured from there.
+
+**After an exception** call the same method again, whatever was raised and wherever it came from, as
+a timeout, Ctrl-C or an observer's exception. The trainer knows how far it is (`Stage`) and goes on
+from there: each outer step is applied once, and each inner step counts once. Inner steps may be
+taken in between. They count in this outer step as long as its all-reduce has not begun or has
+failed, and in the next one after that. `revision` says whether an outer step has been applied.
+After a joint call that failed, all members begin their meeting anew with update_topology, so that
+they find together again. A peer that is out of the run (KickedError, MasterLostError) joins again
+with init_process_group and calls `start`; what it has learned counts in its next outer step.
+
+**Shared** is what an outer step changes: the global parameters and the outer momentum. The inner
+optimizer and the model's buffers (a batch norm's running statistics, say) are each peer's own. The
+trainer's copies live in host memory, three times the parameters in float32: they are used once in
+H steps, and a GPU's memory stays the model's. After a call that was interrupted while its
+all-reduce ran there is one more copy of the parameters, until the call is repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from enum import Enum, auto
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
 import pccl_backend as pccl
+from pccl_backend.trainers._buffers import Buffers, trainable
+from pccl_backend.trainers._meeting import ATTEMPTS_MAX, MEMBERS_CHANGED, Meeting, Strategy
+from pccl_backend.trainers._signals import HeldSignals
+from pccl_backend.trainers.observer import Observer, OuterStep
 
-__all__ = ["DiLoCo", "Observer", "OuterStep"]
+__all__ = ["ATTEMPTS_MAX", "DiLoCo", "Observer", "OuterStep", "Strategy"]
 
-Strategy = Literal["enforce_popular", "receive_only"]
-
-# The members changed, nothing else is wrong: meet again and repeat.
-MEMBERS_CHANGED = (pccl.PeerLostError, pccl.MembershipChangedError)
-
-# Every repetition follows a change of the members. A run that changes more often than this within
-# one outer step makes no progress, and a person should look at it.
-ATTEMPTS_MAX = 32
+START_FIRST = "call start() first, right after init_process_group"
 
 
-@dataclass(frozen=True, kw_only=True)
-class OuterStep:
-    """What one outer step did. Equal on all peers, except for `synced`'s byte counts.
+class Stage(Enum):
+    """How far a trainer is: each stage is entered when all that is said of it is true.
 
-    Attributes:
-        revision: how many outer steps the global parameters have behind them, this one included.
-        contributors: how many peers' pseudo-gradients are in the average.
-        attempts: how often the all-reduce ran; more than 1 when members were lost.
-        world_size: how many members there are after it.
-        joined: who was admitted on the way.
-        left: who was lost on the way.
-        synced: what sync_shared_state did at its end.
+    A call that raised leaves the trainer in one of these, and a repeated one goes on from there.
     """
 
-    revision: int
-    contributors: int
-    attempts: int
-    world_size: int
-    joined: tuple[str, ...]
-    left: tuple[str, ...]
-    synced: pccl.SyncInfo
+    NEW = auto()  # no sync has agreed on globals: those of the model count, as it is then
+    LOCAL = auto()  # what was learned is in the local copy; it may be measured again and again
+    POSTED = auto()  # the all-reduce runs: the pseudo-gradient is lent to it, `_work` knows its end
+    REDUCED = auto()  # the pseudo-gradient is the average, on all peers; the globals are the old
+    APPLIED = auto()  # the globals, the momentum and the revision are the new
+    LOADED = auto()  # the local copy began from the new globals; the meeting is left
 
 
-class Observer:
-    """Is told what a trainer does, in the thread that called it. Override what you need."""
+@dataclass
+class _Round:
+    """An outer step that is not done yet."""
 
-    def before_reduce(self, trainer: DiLoCo) -> None:
-        """The pseudo-gradient is measured; its all-reduce comes next."""
-
-    def reduce_posted(self, trainer: DiLoCo, attempt: int) -> None:
-        """The all-reduce runs; wait for it comes next."""
-
-    def reduce_failed(self, trainer: DiLoCo, attempt: int, error: pccl.PcclError) -> None:
-        """Members changed and the all-reduce failed; pseudo_gradient is as it was before."""
-
-    def reduce_committed(self, trainer: DiLoCo, attempt: int) -> None:
-        """All peers have the average; the outer step comes next."""
-
-    def before_meet(self, trainer: DiLoCo) -> None:
-        """update_topology comes next."""
-
-    def topology_updated(self, trainer: DiLoCo, topology: pccl.Topology) -> None:
-        """update_topology returned; sync_shared_state comes next.
-
-        `joined` and `left` are since the trainer last looked: empty when nothing changed.
-        """
-
-    def state_synced(self, trainer: DiLoCo, info: pccl.SyncInfo) -> None:
-        """All peers hold the same global parameters."""
+    begun: bool = False
+    announced: bool = False
+    attempts: int = 0
+    contributors: int = 0
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class DiLoCo:
     """The outer half of DiLoCo for one model in one peer group. Use it from one thread.
 
     Args:
-        model: all its trainable parameters take part, on whatever device.
+        model: all its trainable parameters take part, on whatever device. `start` reads them: what
+            is loaded into the model before that is used.
         outer_lr: learning rate of the outer SGD. Equal on all peers.
         outer_momentum: its Nesterov momentum, 0 for none. Equal on all peers.
         tag: the tag of its all-reduces. Equal on all peers.
@@ -140,48 +129,58 @@ class DiLoCo:
             raise ValueError(f"outer_lr is {outer_lr}; it must be above 0")
         if not 0 <= outer_momentum < 1:
             raise ValueError(f"outer_momentum is {outer_momentum}; it must be in [0, 1)")
-        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
-        if not named:
-            raise ValueError("the model has no trainable parameter")
+        trainable(model)  # now rather than in start()
+        self._model = model
         self._outer_lr = outer_lr
         self._outer_momentum = outer_momentum
         self._tag = tag
         self._group = group
         self._observer = observer or Observer()
-        self._joined: tuple[str, ...] = ()
-        self._left: tuple[str, ...] = ()
 
-        # Three flat buffers, each with a view per parameter: one all-reduce carries the whole
-        # pseudo-gradient, and shared state still has a name for every part.
-        self._local = list(named.values())
-        self._global = _flat_like(self._local)
-        self._momentum = _flat_like(self._local)
-        self._pseudo_gradient = _flat_like(self._local)
-        self._global_views = _views(self._global, self._local)
-        self._pseudo_gradient_views = _views(self._pseudo_gradient, self._local)
-        with torch.no_grad():
-            for mine, theirs in zip(self._local, self._global_views, strict=True):
-                theirs.copy_(mine)
-        shared = {f"global/{n}": v for n, v in zip(named, self._global_views, strict=True)}
-        views = _views(self._momentum, self._local)
-        shared |= {f"momentum/{n}": v for n, v in zip(named, views, strict=True)}
-        self._state = pccl.SharedState(shared, revision=0)
+        self._stage = Stage.NEW
+        self._signals = HeldSignals()
+        self._buffers: Buffers  # since the first start(), as _state
+        self._state: pccl.SharedState | None = None
+        self._round = _Round()
+        self._work: dist.Work | None = None
+        # The local parameters as they were measured, if a call was interrupted after that.
+        self._measured: list[torch.Tensor] | None = None
+
+        self._member: tuple[object, ...] = ()  # our name in the run, as of the last start()
+        self._meeting = Meeting(
+            self,
+            observer=self._observer,
+            signals=self._signals,
+            group=group,
+            updated=self._topology_updated,
+            agreed=self._state_agreed,
+        )
 
     @property
     def revision(self) -> int:
         """How many outer steps the global parameters have behind them, over all peers' lives."""
-        return self._state.revision
+        return 0 if self._state is None else self._state.revision
 
     @property
     def pseudo_gradient(self) -> torch.Tensor:
-        """The buffer that the all-reduce averages in place: lent to it while it runs."""
-        return self._pseudo_gradient
+        """The buffer that the all-reduce averages in place: lent to it while it runs.
+
+        Raises:
+            InvalidStateError: start() was not called yet.
+        """
+        if self._state is None:
+            raise pccl.InvalidStateError(f"there is no pseudo-gradient yet: {START_FIRST}")
+        return self._buffers.pseudo_gradient
 
     def start(self, *, strategy: Strategy = "enforce_popular") -> pccl.SyncInfo:
         """Take the run's global parameters; call it once, right after init_process_group.
 
-        The founders of a run may come with different parameters and leave with the same. Who comes
-        later gets what the others have trained.
+        The founders of a run may come with different parameters and leave with the same. A peer
+        that comes later gets what the others have trained.
+
+        If it raised, call it again: until it has succeeded, the model counts as it is at that time.
+        After joining the run anew, call it again too. It keeps what this peer has learned since its
+        last outer step, which then counts in the next one.
 
         Args:
             strategy: "receive_only" says that this peer's own parameters count for nothing. Give it
@@ -190,39 +189,58 @@ class DiLoCo:
         Raises:
             PcclError: what sync_shared_state and update_topology raise, except for lost peers.
         """
-        try:
-            info = self._sync(strategy)
-        except MEMBERS_CHANGED:
-            _, info = self._meet(strategy)
-        self._load_global()
-        return info
+        with self._signals:
+            self._note_membership()
+            if self._meeting.met is not None:  # the call raised when all of this was done
+                return self._end_meeting()[1]
+            if self._stage is Stage.NEW:
+                self._buffers = Buffers(self._model)
+                self._state = pccl.SharedState(self._buffers.shared(), revision=0)
+            else:
+                self._buffers.measure()
+            assert self._state is not None
+            self._meeting.join_in(self._state, strategy)
+            return self._end_meeting()[1]
 
     def step(self) -> OuterStep:
         """Average what the peers have learned, move the global parameters, start from them.
 
         Ends with `meet`, so newcomers get in here. All peers must call it equally often.
 
+        If it raised, call it again: it goes on with the same outer step. Inner steps in between
+        are allowed; the top of this module says where they count. Only what is raised at the very
+        end of the call, as Ctrl-C can be, comes after the outer step is done: `revision` tells.
+
         Raises:
+            InvalidStateError: start() comes first, also after joining the run anew.
             PcclError: what all_reduce, update_topology and sync_shared_state raise, except for
                 lost peers: those cost time, not the step.
         """
-        self._joined, self._left = (), ()
-        self._measure_pseudo_gradient()
-        self._observer.before_reduce(self)
-        attempts = self._reduce()
-        contributors = dist.get_world_size(self._group)
-        self._apply_outer_step()
-        topology, synced = self.meet()
-        self._load_global()
-        return OuterStep(
-            revision=self.revision,
-            contributors=contributors,
-            attempts=attempts,
-            world_size=topology.world_size,
-            joined=self._joined,
-            left=self._left,
-            synced=synced,
-        )
+        with self._signals:
+            self._require_start()
+            if self._stage is Stage.LOCAL:
+                self._meeting.met = None  # left by a start() or meet() that raised at its end
+            if self._stage is Stage.LOADED:
+                self._buffers.measure()  # inner steps since
+            if not self._round.begun:
+                self._round = _Round(begun=True)
+            self._round.announced = False
+            while self._stage is not Stage.LOADED:
+                self._advance()
+            if self._meeting.met is None:
+                self._hold_meeting()
+            done = self._round
+            topology, synced = self._end_meeting()
+            assert topology is not None, "a step ends with a whole meeting"
+            return OuterStep(
+                revision=self.revision,
+                contributors=done.contributors,
+                attempts=done.attempts,
+                world_size=topology.world_size,
+                joined=done.joined,
+                left=done.left,
+                synced=synced,
+            )
 
     def meet(self) -> tuple[pccl.Topology, pccl.SyncInfo]:
         """Joint: admit newcomers, drop the lost, and make sure that all hold the same bits.
@@ -233,88 +251,163 @@ class DiLoCo:
                 time.sleep(0.1)
                 outer.meet()
 
+        If it raised, call it again. Called after a `step` that raised, it ends that step first if
+        its all-reduce has begun.
+
         Raises:
+            InvalidStateError: start() comes first, also after joining the run anew.
             PcclError: what update_topology and sync_shared_state raise, except for lost peers.
         """
-        return self._meet("enforce_popular")
+        with self._signals:
+            self._require_start()
+            self._settle()
+            if self._meeting.met is None or self._meeting.met[0] is None:
+                self._buffers.measure()
+                self._hold_meeting()
+            topology, synced = self._end_meeting()
+            assert topology is not None, "a meeting begins with update_topology"
+            return topology, synced
 
-    def _meet(self, strategy: Strategy) -> tuple[pccl.Topology, pccl.SyncInfo]:
-        attempt = 0
-        while True:
-            attempt += 1
-            self._observer.before_meet(self)
-            topology = pccl.update_topology(group=self._group)
-            self._joined += topology.joined
-            self._left += topology.left
-            self._observer.topology_updated(self, topology)
-            try:
-                return topology, self._sync(strategy)
-            except MEMBERS_CHANGED:
-                if attempt == ATTEMPTS_MAX:
-                    raise
+    # --- The outer step: each of these is one transition -----------------------------------------
 
-    def _sync(self, strategy: Strategy) -> pccl.SyncInfo:
-        info = pccl.sync_shared_state(self._state, strategy=strategy, group=self._group)
-        self._observer.state_synced(self, info)
-        return info
+    def _advance(self) -> None:
+        """Go on by one stage, or back to LOCAL where the all-reduce has failed."""
+        try:
+            match self._stage:
+                case Stage.LOCAL:
+                    self._post()
+                case Stage.POSTED:
+                    self._await_reduction()
+                case Stage.REDUCED:
+                    self._apply()
+                case Stage.APPLIED:
+                    self._load()
+                case _:
+                    raise AssertionError(self._stage)
+        except BaseException:
+            # Inner steps may come before the next call. They are not in the all-reduce that runs:
+            # to find them, one has to know where they began.
+            if self._stage in (Stage.POSTED, Stage.REDUCED) and self._measured is None:
+                self._measured = self._buffers.copy_local()
+            raise
 
-    def _reduce(self) -> int:
-        """Average the pseudo-gradient over the peers; return how many attempts it took."""
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                work = pccl.all_reduce(
-                    self._pseudo_gradient, op="avg", tag=self._tag, group=self._group, async_op=True
-                )
-                assert work is not None, "an asynchronous operation has a handle"
-                self._observer.reduce_posted(self, attempt)
-                work.wait()
-            except MEMBERS_CHANGED as error:
-                self._observer.reduce_failed(self, attempt, error)
-                if attempt == ATTEMPTS_MAX:
-                    raise
-                self.meet()
-            else:
-                self._observer.reduce_committed(self, attempt)
-                return attempt
+    def _post(self) -> None:
+        if self._meeting.due:
+            self._buffers.measure()
+            self._hold_meeting()
+            self._meeting.met = None
+        self._buffers.measure()
+        if not self._round.announced:
+            self._tell(self._observer.before_reduce)
+            self._round.announced = True
+        self._round.attempts += 1
+        try:
+            self._work = pccl.all_reduce(
+                self._buffers.pseudo_gradient,
+                op="avg",
+                tag=self._tag,
+                group=self._group,
+                async_op=True,
+            )
+        except pccl.PcclError as error:
+            self._reduction_failed(error)
+            return
+        self._stage = Stage.POSTED
+        self._tell(self._observer.reduce_posted, self._round.attempts)
 
-    @torch.no_grad()
-    def _measure_pseudo_gradient(self) -> None:
-        self._pseudo_gradient.copy_(self._global)
-        for delta, mine in zip(self._pseudo_gradient_views, self._local, strict=True):
-            delta.sub_(mine.to(delta.device))
+    def _await_reduction(self) -> None:
+        assert self._work is not None, "it was posted"
+        try:
+            self._signals.wait(self._work.wait)
+        except pccl.PcclError as error:
+            self._reduction_failed(error)
+            return
+        self._round.contributors = dist.get_world_size(self._group)
+        self._work = None
+        self._stage = Stage.REDUCED
+        self._tell(self._observer.reduce_committed, self._round.attempts)
 
-    @torch.no_grad()
-    def _apply_outer_step(self) -> None:
-        """SGD with Nesterov momentum, as torch.optim.SGD has it; the pseudo-gradient is used up.
+    def _reduction_failed(self, error: pccl.PcclError) -> None:
+        """Nothing has happened, on any peer: what was learned is still in the local copy."""
+        self._stage = Stage.LOCAL
+        self._work = self._measured = None
+        self._meeting.broken = True
+        if not isinstance(error, MEMBERS_CHANGED):
+            raise error
+        self._tell(self._observer.reduce_failed, self._round.attempts, error)
+        if self._round.attempts % ATTEMPTS_MAX == 0:
+            raise error
 
-        Peers may have different processors and must still get the same bits. Hence only operations
-        that round once: a multiply and an add, never the two in one, which some processors fuse.
-        """
-        step = self._pseudo_gradient
-        self._momentum.mul_(self._outer_momentum).add_(step)
-        step.add_(self._momentum * self._outer_momentum)
-        self._global.sub_(step.mul_(self._outer_lr))
+    def _apply(self) -> None:
+        # Signals are held and nothing here allocates or waits: all of it happens, or nothing.
+        self._buffers.apply_outer_step(lr=self._outer_lr, momentum=self._outer_momentum)
+        assert self._state is not None
         self._state.revision += 1
+        self._stage = Stage.APPLIED
 
-    @torch.no_grad()
-    def _load_global(self) -> None:
-        for mine, theirs in zip(self._local, self._global_views, strict=True):
-            mine.copy_(theirs)
+    def _load(self) -> None:
+        if self._measured is not None:
+            self._buffers.measure_since(self._measured)
+            self._measured = None
+        self._buffers.load()
+        self._stage = Stage.LOADED
 
+    def _settle(self) -> None:
+        """End an all-reduce that has begun, well or not."""
+        while self._stage in (Stage.POSTED, Stage.REDUCED, Stage.APPLIED):
+            self._advance()
 
-def _flat_like(parameters: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Return zeros in host memory for all elements: float32, or wider if a parameter is."""
-    parameters = list(parameters)
-    dtype = torch.float32
-    for parameter in parameters:
-        dtype = torch.promote_types(dtype, parameter.dtype)
-    count = sum(parameter.numel() for parameter in parameters)
-    return torch.zeros(count, dtype=dtype)
+    # --- Around it -------------------------------------------------------------------------------
 
+    def _hold_meeting(self) -> None:
+        """REQUIRES: the pseudo-gradient is what the local copy has learned beyond the globals."""
+        assert self._state is not None
+        self._meeting.hold(self._state, "enforce_popular")
 
-def _views(flat: torch.Tensor, parameters: list[torch.nn.Parameter]) -> list[torch.Tensor]:
-    """Return a view into the flat buffer for each parameter, of its shape."""
-    parts = torch.split(flat, [parameter.numel() for parameter in parameters])
-    return [part.view(p.shape) for part, p in zip(parts, parameters, strict=True)]
+    def _topology_updated(self, topology: pccl.Topology) -> None:
+        self._round.joined += topology.joined
+        self._round.left += topology.left
+
+    def _state_agreed(self, info: pccl.SyncInfo) -> None:
+        """Begin from the globals, if they are not those that the local copy began from."""
+        if self._stage is Stage.NEW or info.rx_bytes > 0:
+            self._buffers.load()
+        if self._stage is Stage.NEW:
+            self._stage = Stage.LOCAL
+
+    def _end_meeting(self) -> tuple[pccl.Topology | None, pccl.SyncInfo]:
+        """Return its result, once. A round that has come so far is over with it."""
+        met, self._meeting.met = self._meeting.met, None
+        assert met is not None
+        if self._stage is Stage.LOADED:
+            self._stage = Stage.LOCAL
+            self._round = _Round()
+        return met
+
+    def _require_start(self) -> None:
+        if self._stage is Stage.NEW:
+            raise pccl.InvalidStateError(f"there are no global parameters yet: {START_FIRST}")
+        if self._name() != self._member:
+            raise pccl.InvalidStateError(f"this process has joined the run anew: {START_FIRST}")
+
+    def _name(self) -> tuple[object, ...]:
+        """Return a name of this peer that no other membership has, in no other run either."""
+        info = pccl.run_info(self._group)
+        return tuple(info.get(key) for key in ("master", "run", "peer"))
+
+    def _note_membership(self) -> None:
+        """Forget the meetings of an earlier membership, but end an all-reduce of its."""
+        member = self._name()
+        if member == self._member:
+            self._settle()
+            return
+        with contextlib.suppress(pccl.PcclError):  # it failed: what was learned stays here
+            self._settle()
+        self._member = member
+        self._meeting.forget()
+        if self._stage is Stage.LOADED:
+            self._stage = Stage.LOCAL
+        self._round = _Round()
+
+    def _tell(self, event: Callable[..., None], *what: object) -> None:
+        self._signals.wait(partial(event, self, *what))

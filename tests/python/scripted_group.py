@@ -1,0 +1,183 @@
+"""ScriptedGroup: a group that does what a test says, for trainers in one process.
+
+It also insists on the order of calls that holds everywhere: one all-reduce at a time, its buffer
+left alone while it runs, and sync_shared_state after every update_topology.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import pccl_backend as pccl
+
+LOST = pccl.PeerLostError("peer 7f3a lost in (diloco, #3)")
+
+
+@dataclass
+class Topology:
+    world_size: int
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    epoch: str = "1.1"
+
+
+@dataclass
+class SyncInfo:
+    rx_bytes: int = 0
+    hash: str = "h"
+
+
+class Work:
+    """An all-reduce; like the real one it may be waited for again, and ends the same."""
+
+    def __init__(self, group: ScriptedGroup, tensor: torch.Tensor) -> None:
+        self._group = group
+        self._tensor = tensor
+        self._bits = tensor.clone()
+        self._error: pccl.PcclError | None = None
+        self.committed = False
+        self.known = False  # its end, to a waiter
+
+    def wait(self) -> None:
+        if not self.known:
+            assert same_bits(self._tensor, self._bits), "the buffer was touched while it was lent"
+            try:
+                fail(self._group.reduce_errors)
+            except pccl.PcclError as error:
+                assert not self.committed, "a test's mistake: it has committed already"
+                self._error = error
+            except BaseException:
+                self._commit()
+                raise
+            else:
+                self._commit()
+            self.known = True
+        if self._error is not None:
+            raise self._error
+
+    def _commit(self) -> None:
+        if self.committed:
+            return
+        self.committed = True
+        self._group.commits += 1
+        if self._group.other is not None:
+            self._tensor.add_(self._group.other).div_(2)
+        self._bits = self._tensor.clone()
+
+
+@dataclass
+class ScriptedGroup:
+    """Two peers, of which one is us; `other` is the other one's pseudo-gradient, else as ours.
+
+    Errors are raised by the next calls of their kind, one each; None lets a call pass. An
+    all-reduce whose wait raises no PcclError goes on without the waiter, as the real one does.
+    """
+
+    other: torch.Tensor | None = None
+    post_errors: list[BaseException | None] = field(default_factory=list)
+    reduce_errors: list[BaseException | None] = field(default_factory=list)
+    topology_errors: list[BaseException | None] = field(default_factory=list)
+    sync_errors: list[BaseException | None] = field(default_factory=list)
+    topologies: list[Topology] = field(default_factory=list)
+    agreed: float | None = None  # what sync_shared_state finds the others to hold, everywhere
+    revision: int = 0
+    peer: str = "a"
+    calls: list[str] = field(default_factory=list)
+    reduced: list[torch.Tensor] = field(default_factory=list)  # what went into all-reduces
+    commits: int = 0
+    state: Any = None
+    running: Work | None = None
+    _sync_due: bool = False
+
+    def all_reduce(self, tensor: torch.Tensor, *, op: str, async_op: bool, **_: object) -> Work:
+        assert (op, async_op) == ("avg", True)
+        assert not self.under_way, "an all-reduce runs already"
+        assert not self._sync_due, "sync_shared_state comes after update_topology"
+        self.calls.append("all_reduce")
+        fail(self.post_errors)
+        self.reduced.append(tensor.clone())
+        self.running = Work(self, tensor)
+        return self.running
+
+    @property
+    def under_way(self) -> bool:
+        return self.running is not None and not self.running.known
+
+    def update_topology(self, **_: object) -> Topology:
+        assert not self.under_way, "an all-reduce runs, whose result others have applied"
+        assert not self._sync_due, "sync_shared_state comes after update_topology"
+        self.calls.append("update_topology")
+        fail(self.topology_errors)
+        self._sync_due = True
+        return self.topologies.pop(0) if self.topologies else Topology(2)
+
+    def run_info(self, group: object = None) -> dict[str, object]:
+        return {"peer": self.peer}
+
+    def sync_shared_state(self, state: Any, *, strategy: str, **_: object) -> SyncInfo:
+        assert not self.under_way, "an all-reduce runs, whose result others have applied"
+        self._sync_due = False
+        self.calls.append(f"sync {strategy}")
+        fail(self.sync_errors)
+        if self.agreed is None:
+            return SyncInfo()
+        for tensor in self.state.values():
+            tensor.fill_(self.agreed)
+        state.revision, self.agreed = self.revision, None
+        return SyncInfo(rx_bytes=1)
+
+    def shared_state(self, tensors: dict[str, torch.Tensor], *, revision: int) -> Any:
+        self.state = tensors
+
+        @dataclass
+        class State:
+            revision: int
+
+        return State(revision)
+
+
+def fail(errors: list[BaseException | None]) -> None:
+    if errors and (error := errors.pop(0)):
+        raise error
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether they are equal where 0.0 is not -0.0 and NaN is NaN."""
+    words = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
+    return a.dtype == b.dtype and torch.equal(
+        a.contiguous().view(-1).view(words), b.contiguous().view(-1).view(words)
+    )
+
+
+def script(monkeypatch: pytest.MonkeyPatch) -> ScriptedGroup:
+    """Put a ScriptedGroup in the place of the real one, until the test ends."""
+    scripted = ScriptedGroup()
+    monkeypatch.setattr(pccl, "all_reduce", scripted.all_reduce)
+    monkeypatch.setattr(pccl, "update_topology", scripted.update_topology)
+    monkeypatch.setattr(pccl, "run_info", scripted.run_info)
+    monkeypatch.setattr(pccl, "sync_shared_state", scripted.sync_shared_state)
+    monkeypatch.setattr(pccl, "SharedState", scripted.shared_state)
+    monkeypatch.setattr(dist, "get_world_size", lambda group=None: 2)
+    return scripted
+
+
+def small_model() -> torch.nn.Module:
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 2, bias=False))
+
+
+def flat(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def wander(model: torch.nn.Module, seed: int) -> None:
+    """Stand for inner steps: change every parameter a little."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
