@@ -19,6 +19,7 @@ every address and sends the others to the host it names.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import ipaddress
 import os
 import secrets
@@ -41,6 +42,7 @@ __all__ = ["create_group", "enter_open_run", "join_open_run", "read_url"]
 LOOPBACK = "127.0.0.1"
 OPEN_RUN_KEY = "pccl/open_run"
 POLL_S = 0.02
+LAUNCH_BYTES_MAX = 256  # as csrc/protocol/limits.h has it
 
 # Groups that a rendezvous has joined and torch has not asked for yet, by what their store says.
 _admitted: dict[str, _C.PcclGroup] = {}
@@ -65,8 +67,18 @@ def read_url(url: str, *, peer_group: int | None = None, min_peers: int | None =
     return run
 
 
-def join_open_run(run: OpenRun, timeout: timedelta, *, rank: int = -1) -> _C.PcclGroup:
-    """Connect to the run's master and wait to be admitted; `rank` is a wish of a founder."""
+def join_open_run(
+    run: OpenRun, timeout: timedelta, *, rank: int = -1, launch: str = ""
+) -> _C.PcclGroup:
+    """Connect to the run's master and wait to be admitted.
+
+    Args:
+        run: which one.
+        timeout: how long to wait.
+        rank: a wish of a founder.
+        launch: what the ranks of a fixed world have in common, and no others; "": there is no such
+            world.
+    """
     if not isinstance(timeout, timedelta):
         raise TypeError(f"timeout must be a datetime.timedelta, not {type(timeout).__name__}")
     if timeout <= timedelta(0):
@@ -82,6 +94,7 @@ def join_open_run(run: OpenRun, timeout: timedelta, *, rank: int = -1) -> _C.Pcc
         founders=run.founders,
         min_peers=run.min_peers,
         rank=rank,
+        launch=launch,
         open_run=True,
         master=None,
     )
@@ -149,13 +162,30 @@ def _group_for(options: Any, asked: _devices.Asked) -> _C.PcclGroup:
 def _join_world_at_master(options: Any) -> _C.PcclGroup:
     """A world of known size begins together, each with its rank; the master is not in rank 0.
 
-    Of size 1 it is one machine of many, which have a launcher each.
+    It says which launch it is, so that no other launch is taken for a part of it. Of size 1 it is
+    one machine of many, which have a launcher each.
     """
     run = _read_master_variable()
     if options.group_size == 1:
         return join_open_run(run, options.timeout)
     run = dataclasses.replace(run, founders=max(options.group_size, run.founders))
-    return join_open_run(run, options.timeout, rank=options.group_rank)
+    return join_open_run(run, options.timeout, rank=options.group_rank, launch=_launch())
+
+
+def _launch() -> str:
+    """Return what the processes of one launch have in common: torchrun's id, or the rendezvous.
+
+    Two launches of a machine that use neither have it in common, too.
+    """
+    run_id = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    if run_id != "none":
+        text = f"torchrun {run_id}"
+    else:
+        host, port = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
+        text = f"{host}:{port}"
+    if len(text.encode()) <= LAUNCH_BYTES_MAX:
+        return text
+    return f"launch {hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _read_master_variable() -> OpenRun:
@@ -186,6 +216,7 @@ def _join(
         timeout=timeout.total_seconds(),
         retry_on_peer_loss=settings.on_peer_loss == "retry",
         peer_timeout=settings.peer_timeout,
+        first_call_timeout=settings.first_call_timeout,
         master_timeout=settings.master_timeout,
         advertise=settings.advertise,
         port_range=settings.port_range,
@@ -224,6 +255,7 @@ def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
             founders=options.group_size,
             min_peers=1,
             rank=options.group_rank,
+            launch="",
             open_run=False,
             master=master,
         )

@@ -33,6 +33,8 @@ class PeerSettings:
 
     Attributes:
         peer_timeout: silence for so long is a loss (PCCL_PEER_TIMEOUT). Equal on all peers.
+        first_call_timeout: the members wait no longer for what a newcomer calls first
+            (PCCL_FIRST_CALL_TIMEOUT); as peer_timeout unless given. Equal on all peers.
         master_timeout: how long to look for a master that is gone (PCCL_MASTER_TIMEOUT).
         advertise: the host under which others reach this one (PCCL_ADVERTISE); "": as the master
             sees it.
@@ -48,6 +50,7 @@ class PeerSettings:
     """
 
     peer_timeout: float = 10.0
+    first_call_timeout: float = 10.0
     master_timeout: float = 60.0
     advertise: str = ""
     port_range: tuple[int, int] = (0, 0)
@@ -74,8 +77,10 @@ class PeerSettings:
                 f"{unknown[0]} is no setting of pccl; known are {', '.join(sorted(_VARIABLES))}"
             )
         look = _Lookup(environment, parameters or {})
+        peer_timeout = look.get("peer_timeout", cls.peer_timeout, _seconds)
         return cls(
-            peer_timeout=look.get("peer_timeout", cls.peer_timeout, _seconds),
+            peer_timeout=peer_timeout,
+            first_call_timeout=look.get("first_call_timeout", peer_timeout, _seconds),
             master_timeout=look.get("master_timeout", cls.master_timeout, _seconds),
             advertise=look.get("advertise", cls.advertise, _host),
             port_range=look.get("port_range", cls.port_range, _port_range),
@@ -112,6 +117,7 @@ class OpenRun:
 
 _PEER_PARAMETERS = (
     "peer_timeout",
+    "first_call_timeout",
     "master_timeout",
     "advertise",
     "port_range",

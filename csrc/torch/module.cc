@@ -51,6 +51,8 @@ LivePeer::Request to_request(const py::kwargs& given) {
   options.advertise_host = given["advertise"].cast<std::string>();
   options.join_timeout = seconds(given["timeout"].cast<double>());
   options.peer_timeout = seconds(given["peer_timeout"].cast<double>());
+  options.first_call_timeout = seconds(given["first_call_timeout"].cast<double>());
+  options.launch = given["launch"].cast<std::string>();
   options.master_timeout = seconds(given["master_timeout"].cast<double>());
   options.master_text = net::text(request.master);
   return request;
