@@ -11,7 +11,8 @@ namespace {
 // Whether it is /dev/null, not only open: once a process has had a loop, libuv makes a pipe in its
 // forked child, and that pipe takes the numbers that are free by then.
 bool is_null(int fd) {
-  struct stat opened {}, null {};
+  using Stat = struct stat;
+  Stat opened{}, null{};
   return fstat(fd, &opened) == 0 && stat("/dev/null", &null) == 0 &&
          opened.st_rdev == null.st_rdev && S_ISCHR(opened.st_mode);
 }
