@@ -173,7 +173,7 @@ class Emulator:
         program = self._folder / "emulator"
         source = HERE / "emulator.cc"
         compile = ["c++", "-std=c++20", "-O2", "-pthread", "-o", program, source]
-        subprocess.run(compile, check=True, timeout=COMMAND_S)
+        subprocess.run(compile, check=True, timeout=5 * COMMAND_S)
         self._process = Program([program], stdin=subprocess.PIPE)
         assert self._process.stdin is not None
         self._process.stdin.write("\n".join([*self._lines(plan), "go", ""]))
