@@ -18,13 +18,14 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python"))
 
-from network import Namespace
+from network import COMMAND_S, Namespace
 from processes import cpu_seconds
+from programs import Program
 
 HERE = Path(__file__).resolve().parent
 SUBNET = "10.88.0"
@@ -164,20 +165,20 @@ class Emulator:
     def __init__(self) -> None:
         self.threads = 1
         self._folder: Path | None = None
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Program | None = None
 
     def start(self, plan: Plan) -> None:
         self.threads = min(os.cpu_count() or 1, len(plan.hosts))  # as carry_all() of emulator.cc
         self._folder = Path(tempfile.mkdtemp(prefix="pccl-wan-"))
         program = self._folder / "emulator"
         source = HERE / "emulator.cc"
-        subprocess.run(["c++", "-std=c++20", "-O2", "-pthread", "-o", program, source], check=True)
-        self._process = subprocess.Popen(
-            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        _input(self._process).write("\n".join([*self._lines(plan), "go", ""]))
-        _input(self._process).flush()
-        if _output(self._process).readline().strip() != "ready":
+        compile = ["c++", "-std=c++20", "-O2", "-pthread", "-o", program, source]
+        subprocess.run(compile, check=True, timeout=5 * COMMAND_S)
+        self._process = Program([program], stdin=subprocess.PIPE)
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n".join([*self._lines(plan), "go", ""]))
+        self._process.stdin.flush()
+        if self._process.line(COMMAND_S).strip() != "ready":
             raise SystemExit("the emulator has not started: see its error above")
 
     @staticmethod
@@ -196,8 +197,7 @@ class Emulator:
 
     def end(self) -> Report:
         assert self._process is not None
-        _input(self._process).close()
-        seen = json.loads(_output(self._process).read())
+        seen = json.loads(self._process.communicate()[0])
         return Report(
             carrier="emulator",
             core=seen["cpu"] / seen["wall"] / seen["threads"],
@@ -208,20 +208,9 @@ class Emulator:
 
     def close(self) -> None:
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            self._process.end()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _input(process: subprocess.Popen[str]) -> IO[str]:
-    assert process.stdin is not None
-    return process.stdin
-
-
-def _output(process: subprocess.Popen[str]) -> IO[str]:
-    assert process.stdout is not None
-    return process.stdout
 
 
 # ---- Linux's -------------------------------------------------------------------------------------
@@ -247,7 +236,7 @@ class Netem:
         place = Namespace()
         try:
             added = place.command("tc", "qdisc", "add", "dev", "lo", "root", "netem", "limit", "1")
-            done = subprocess.run(added, check=False, stderr=subprocess.DEVNULL)
+            done = subprocess.run(added, check=False, stderr=subprocess.DEVNULL, timeout=COMMAND_S)
         finally:
             place.close()
         return done.returncode == 0
@@ -333,7 +322,11 @@ def _uptime() -> float:
 
 def _batch(place: Namespace, program: str, lines: Iterable[str]) -> None:
     subprocess.run(
-        place.command(program, "-batch", "-"), input="\n".join([*lines, ""]), check=True, text=True
+        place.command(program, "-batch", "-"),
+        input="\n".join([*lines, ""]),
+        check=True,
+        text=True,
+        timeout=COMMAND_S,
     )
 
 

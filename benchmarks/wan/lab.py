@@ -51,6 +51,7 @@ import paths
 from carriers import CARRIERS, Carrier, Host, Netem, Plan, Report, Way
 from options import add_counts
 from processes import missing, run_main
+from programs import Program
 
 __all__ = ["NEEDS", "Lab", "Report", "iperf", "ping"]
 
@@ -110,7 +111,7 @@ class Lab:
         self._carrier = carrier_of(
             os.environ.get("WAN_LAB"), slows_one=bool(self.scenario.get("slow"))
         )
-        self._permission: subprocess.Popen[str] | None = None
+        self._permission: Program | None = None
         self.report: Report | None = None
 
     def __enter__(self) -> Lab:
@@ -122,11 +123,8 @@ class Lab:
         return self
 
     def _start(self) -> None:
-        self._permission = subprocess.Popen(
-            [ALLOW_CUBIC], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert self._permission.stdout is not None
-        if self._permission.stdout.readline() != "ready\n":
+        self._permission = Program([ALLOW_CUBIC], stdin=subprocess.PIPE)
+        if self._permission.line() != "ready\n":
             raise SystemExit(f"{ALLOW_CUBIC.name} has failed: see its error above")
         for number in range(len(self.scenario["hosts"])):
             self.hosts.append(Host(number))
@@ -154,7 +152,7 @@ class Lab:
         for host in self.hosts:
             host.inside.close()
         if self._permission is not None:
-            self._permission.communicate()  # closes its input
+            self._permission.communicate()  # closes its input, and lets it tidy up
 
     def load(self, cpu_before: float, seconds: float) -> float:
         """Return the share of a core that each thread of the carrier has taken.

@@ -15,13 +15,14 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from programs import Program
 
 PCCL = Path(sys.executable).with_name("pccl")
 ANSWER_TIMEOUT = 60.0
@@ -122,8 +123,11 @@ class Fleet:
         # Tensors go back to the system when they are freed: what a peer holds tells of leaks.
         malloc = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
         env = {**os.environ, "OMP_NUM_THREADS": "1", **malloc, **(environment or {})}
-        self._warm = subprocess.Popen(
-            [sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()], env=env
+        self._warm = Program(
+            [sys.executable, __file__, str(theirs.fileno())],
+            stdout=None,
+            pass_fds=[theirs.fileno()],
+            env=env,
         )
         theirs.close()
         self._control.settimeout(ANSWER_TIMEOUT)
@@ -138,20 +142,13 @@ class Fleet:
             arguments += ["--journal", str(self.journal)]
         else:
             arguments += ["--no-journal"]
-        self.master = subprocess.Popen(
-            [PCCL, "master", *arguments], stdout=subprocess.PIPE, text=True
-        )
-        assert self.master.stdout is not None
-        self.address = self.master.stdout.readline().split()[-1]
+        self.master = Program([PCCL, "master", *arguments])
+        words = self.master.line(ANSWER_TIMEOUT).split()
+        assert words, "the master has not started: see its error above"
+        self.address = words[-1]
 
     def kill_master(self) -> None:
-        self.master.kill()
-        self._end_of_master()
-
-    def _end_of_master(self) -> None:
-        self.master.wait(timeout=EXIT_TIMEOUT)
-        assert self.master.stdout is not None
-        self.master.stdout.close()
+        self.master.end()
 
     def url(self, run: str = "test", **parameters: object) -> str:
         query = "&".join(f"{name}={value}" for name, value in parameters.items())
@@ -204,12 +201,16 @@ class Fleet:
         peer.close()
 
     def close(self) -> None:
-        for peer in list(self.peers):
-            self.forget(peer)
-        self._control.close()
-        self._warm.wait(timeout=EXIT_TIMEOUT)
-        self.master.terminate()
-        self._end_of_master()
+        try:
+            for peer in list(self.peers):
+                self.forget(peer)
+            self._control.close()
+            self._warm.wait(timeout=EXIT_TIMEOUT)
+            self.master.terminate()
+            self.master.wait(timeout=EXIT_TIMEOUT)
+        finally:
+            self._warm.end()
+            self.master.end()
 
 
 # ---- Inside a peer process -----------------------------------------------------------------------

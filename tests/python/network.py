@@ -11,9 +11,12 @@ import ctypes
 import os
 import subprocess
 
+from programs import Program
+
 SUBNET = "10.77.0"
 HUB = f"{SUBNET}.1"
 CLONE_NEWNET = 0x40000000
+COMMAND_S = 60.0  # of what takes a moment
 
 
 class Namespace:
@@ -21,13 +24,12 @@ class Namespace:
 
     def __init__(self) -> None:
         # It waits for the end of its input, which is ours.
-        self._holder = subprocess.Popen(
-            ["unshare", "--net", "sh", "-c", "echo; exec cat"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+        self._holder = Program(
+            ["unshare", "--net", "sh", "-c", "echo; exec cat"], stdin=subprocess.PIPE
         )
-        assert self._holder.stdout is not None
-        self._holder.stdout.readline()
+        if not self._holder.line(COMMAND_S):
+            self.close()
+            raise OSError("there is no network namespace: see the error of unshare above")
         self.pid = self._holder.pid
         self.path = f"/proc/{self.pid}/ns/net"
 
@@ -38,13 +40,16 @@ class Namespace:
     def run(self, *arguments: str) -> str:
         """Run a program inside; return what it prints."""
         done = subprocess.run(
-            self.command(*arguments), check=True, stdout=subprocess.PIPE, text=True
+            self.command(*arguments),
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=COMMAND_S,
         )
         return done.stdout
 
     def close(self) -> None:
-        self._holder.terminate()
-        self._holder.wait()
+        self._holder.end()
 
 
 class Machine:
@@ -93,4 +98,4 @@ def enter(namespace: str) -> None:
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True)
+    subprocess.run(["ip", *arguments], check=True, timeout=COMMAND_S)

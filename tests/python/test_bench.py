@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from programs import Program
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
@@ -467,13 +467,10 @@ def test_script_that_is_told_to_end_tidies_up(number: signal.Signals) -> None:
         "        print('tidied up', flush=True)\n"
         "processes.run_main(main)\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
-    ) as ran:
-        assert ran.stdout is not None
-        assert ran.stdout.readline() == "begun\n"
+    with Program([sys.executable, "-c", program], heeds_signals=True) as ran:
+        assert ran.line() == "begun\n"
         ran.send_signal(number)
-        assert ran.stdout.read() == "tidied up\n"
+        assert ran.communicate() == ("tidied up\n", None)
     assert ran.returncode == 128 + number
 
 

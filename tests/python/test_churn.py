@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from fleet import Fleet, Remote
+from machine import refusal
 
 COUNT = 4 << 20  # 16 MiB of float32: long enough under way to be hit
 KILLS = int(os.environ.get("PCCL_TEST_KILLS", "50"))
@@ -83,7 +84,7 @@ def go_on(fleet: Fleet, peers: list[Remote]) -> None:
     peers[:] = fleet.admit(peers, [newcomer])
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(240)
 def test_kill_during_all_reduce(fleet: Fleet) -> None:
     """SIGKILL at random moments: uniform outcome, untouched tensors, and nothing leaks."""
     chance = random.Random(20250514)
@@ -188,10 +189,11 @@ exec "$@"
 
 def test_unreachable_newcomer(tmp_path: object) -> None:
     """A newcomer whose port is a black hole costs the others nothing and is told why."""
-    if os.geteuid() != 0:
-        pytest.skip("NEEDS ROOT: a network namespace with an address that answers nobody")
+    alone = ["unshare", "--net", "bash", "-ec", BLACKHOLE, "-"]
+    if refused := refusal([*alone, "true"], "an address that answers nobody, in its own network"):
+        pytest.skip(refused)
     code = "import test_churn; test_churn.unreachable_newcomer()"
-    command = ["unshare", "--net", "bash", "-ec", BLACKHOLE, "-", sys.executable, "-c", code]
+    command = [*alone, sys.executable, "-c", code]
     subprocess.run(command, check=True, timeout=100, cwd=os.path.dirname(__file__))
 
 

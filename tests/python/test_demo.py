@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from programs import Program
 
 from pccl_backend import demo
 from pccl_backend.demo.child import Children
@@ -153,9 +154,8 @@ def test_children_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
         f"with Children(Path({str(tmp_path)!r})) as children:\n"
         f"    print(children.start('x', {SLEEPER!r}).pid, flush=True); time.sleep(60)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
+    with Program([sys.executable, "-c", program]) as parent:
+        pid = int(parent.line())
         assert is_running(pid)
         parent.kill()
     assert wait_until(lambda: not is_running(pid), timeout_s=5)
@@ -223,14 +223,10 @@ def children_of(pid: int) -> list[int]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_demo_ends_its_children_when_interrupted(tmp_path: Path, number: int) -> None:
-    with subprocess.Popen(
-        demo_command(tmp_path / "demo.png"),
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    with Program(
+        demo_command(tmp_path / "demo.png"), env={**os.environ, "PYTHONUNBUFFERED": "1"}
     ) as running:
-        assert running.stdout is not None
-        lines = [running.stdout.readline() for _ in "abc"]
+        lines = [running.line() for _ in "abc"]
         pids = children_of(running.pid)
         assert len(pids) == 4, f"master and three peers, not {pids}: {lines}"
         running.send_signal(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import Program
 from world import Master
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -48,26 +50,18 @@ def test_the_smallest_program_of_the_readme(master: Master, tmp_path: Path) -> N
     assert "pccl://127.0.0.1:48148/hello" in program
     script = tmp_path / "train.py"
     script.write_text(program.replace("pccl://127.0.0.1:48148/hello", master.url("hello")))
-    peers: list[subprocess.Popen[str]] = []
-    try:
+    peers: list[Program] = []
+    with contextlib.ExitStack() as stack:
         for size in (1, 2):
-            peers.append(
-                subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
-            )
+            peers.append(stack.enter_context(Program([sys.executable, script])))
             read_until(peers[0], f"rank 0 of {size}: {size - 1}")
         read_until(peers[1], "rank 1 of 2: 1")
         peers[0].kill()  # in the all-reduce, which says so, or in update_topology, which goes on
         read_until(peers[1], "rank 0 of 1: 0")
-    finally:
-        for peer in peers:
-            peer.kill()
-            peer.communicate()
 
 
-def read_until(peer: subprocess.Popen[str], pattern: str) -> None:
-    """A peer that prints nothing is ended by the time limit of the test."""
-    assert peer.stdout is not None
-    for line in peer.stdout:
+def read_until(peer: Program, pattern: str) -> None:
+    while line := peer.line():
         if re.search(pattern, line):
             return
     raise AssertionError(f"ended before it printed {pattern!r}")

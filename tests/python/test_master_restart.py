@@ -167,8 +167,7 @@ def test_a_full_disk_ends_the_master_and_not_the_run(fleet: Fleet) -> None:
         peer.call("set_state", value=1.0, revision=1)
         peer.tell("sync")
     assert fleet.master.wait(timeout=10) == 1
-    assert fleet.master.stdout is not None
-    fleet.master.stdout.close()
+    fleet.master.end()
     fleet.start_master()  # somebody has made room
     assert all(peer.answer()["ok"] for peer in peers)
 

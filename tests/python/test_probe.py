@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from programs import Program
 from world import Master, free_port, run_program
 
 from pccl_backend.probe import command, settings, wire
@@ -36,7 +37,7 @@ def serve() -> Iterator[Serve]:
 
     def start(**options: float) -> tuple[str, int]:
         server = Server("127.0.0.1", 0, show=lambda text: None, **options)
-        thread = threading.Thread(target=server.run)
+        thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         servers.append((server, thread))
         return server.address
@@ -159,7 +160,7 @@ def test_a_line_that_trickles_is_not_waited_for_longer() -> None:
                 while not over.wait(0.05):
                     accepted.sendall(b"x")
 
-        thread = threading.Thread(target=trickle)
+        thread = threading.Thread(target=trickle, daemon=True)
         thread.start()
         began_at = time.monotonic()
         with pytest.raises(WireError, match=r"said nothing for 0\.3 s"):
@@ -222,43 +223,29 @@ def test_measures_every_direction(address: tuple[str, int]) -> None:
 
 def test_the_commands(tmp_path: Path) -> None:
     picture = tmp_path / "probe.png"
-    with subprocess.Popen(
-        [*PROBE, "--serve", "--port", "0"], stdout=subprocess.PIPE, text=True
-    ) as server:
-        try:
-            assert server.stdout
-            words = server.stdout.readline().split()
-            assert words[:3] == ["pccl", "probe", "listening"]
-            options = ["--streams", "1,2", "--seconds", "2", "--plot", str(picture)]
-            done = run_program([*PROBE, words[-1], *options], timeout=30)
-            assert done.returncode == 0, done.stderr
-            for text in ("ms there and back", "6 measurements", "Knee: ", "world 2: ", "tcp_wmem"):
-                assert text in done.stdout
-            assert picture.read_bytes().startswith(b"\x89PNG")
-            server.send_signal(signal.SIGINT)
-            assert server.wait(WAIT_S) == 0
-        finally:
-            server.kill()
+    with Program([*PROBE, "--serve", "--port", "0"]) as server:
+        words = server.line().split()
+        assert words[:3] == ["pccl", "probe", "listening"]
+        options = ["--streams", "1,2", "--seconds", "2", "--plot", str(picture)]
+        done = run_program([*PROBE, words[-1], *options], timeout=30)
+        assert done.returncode == 0, done.stderr
+        for text in ("ms there and back", "6 measurements", "Knee: ", "world 2: ", "tcp_wmem"):
+            assert text in done.stdout
+        assert picture.read_bytes().startswith(b"\x89PNG")
+        server.send_signal(signal.SIGINT)
+        assert server.wait(WAIT_S) == 0
 
 
 def test_ctrl_c_ends_a_measurement(address: tuple[str, int]) -> None:
     name = f"{address[0]}:{address[1]}"
-    with subprocess.Popen(
-        [*PROBE, name, "--streams", "2", "--seconds", "60"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as client:
-        try:
-            assert client.stdout
-            assert client.stderr
-            while not client.stdout.readline().startswith("streams"):
-                pass
-            client.send_signal(signal.SIGINT)
-            assert client.wait(WAIT_S) == 130
-            assert client.stderr.read() == "\npccl probe: interrupted\n"
-        finally:
-            client.kill()
+    command = [*PROBE, name, "--streams", "2", "--seconds", "60"]
+    with Program(command, stderr=subprocess.PIPE) as client:
+        while not (line := client.line()).startswith("streams"):
+            assert line, "it ended without a measurement"
+        client.send_signal(signal.SIGINT)
+        _, errors = client.communicate(timeout=WAIT_S)
+        assert errors == "\npccl probe: interrupted\n"
+        assert client.returncode == 130
     measures(address)
 
 
@@ -434,7 +421,7 @@ def test_another_server_is_no_probe_server(words: bytes, says: str) -> None:
                 connection.settimeout(WAIT_S)
                 connection.recv(1000)  # until the client gives up
 
-        thread = threading.Thread(target=answer)
+        thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         with pytest.raises(ProbeError, match=says) as caught:
             Client(*listener.getsockname(), timeout_s=0.3)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fleet import Fleet, begin_all_reduce, check_sum
+from programs import Program
 from world import Master, free_port
 
 
@@ -97,28 +98,20 @@ def test_unmodified_ddp(tmp_path: Path, master: Master, victim: int, hosted: boo
     }
     if not hosted:
         environment["PCCL_MASTER"] = master.url()
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script)],
-            env={**environment, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(3)
-    ]
-    try:
-        ends = []
+    ends = []
+    with contextlib.ExitStack() as stack:
+        command = [sys.executable, str(script)]
+        processes = [
+            stack.enter_context(Program(command, env={**environment, "RANK": str(rank)}))
+            for rank in range(3)
+        ]
         for process in processes:
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate()
             if process is processes[victim]:
                 assert process.returncode == -signal.SIGKILL
                 continue
             assert process.returncode == 0, output
             ends.append(output.splitlines()[-1].split())
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
     assert ends[0] == ends[1], "the survivors have the same bits and took the same steps"
     size, *scales = ends[0][1:]
     assert size == "2"

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from machine import refusal
+from programs import Program
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "wan"))
@@ -46,12 +48,23 @@ with socket.create_server(("0.0.0.0", 5000)) as listener:
     print(count * 8e-6 / (time.monotonic() - start), flush=True)
 """
 
+# All that a lab asks of the machine: a namespace, cubic in it, a TUN device, a setting.
+STOCK_NETWORK = Path(__file__).resolve().parents[2] / "tools" / "stock-network.sh"
+LIKE_A_LAB = """
+grep -q cubic /proc/sys/net/ipv4/tcp_congestion_control
+ip tuntap add wan0 mode tun
+sysctl -qw net.ipv4.tcp_no_metrics_save=1
+"""
+
 
 @pytest.fixture(params=["emulator", "netem"])
 def network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[lab.Lab]:
     needs = [need for need in lab.NEEDS if need not in ("iperf3", "ping")]
     if without := missing(needs):
         pytest.skip(f"SKIPPED: a lab needs {', '.join(without)}")
+    tried = [str(STOCK_NETWORK), "sh", "-ec", LIKE_A_LAB]
+    if refused := refusal(tried, "network namespaces with devices"):
+        pytest.skip(refused)
     if request.param == "netem" and not Netem.is_there():
         pytest.skip("SKIPPED: this kernel has no netem; run it on a host that has it")
     monkeypatch.setattr(lab, "NEEDS", needs)
@@ -63,12 +76,11 @@ def network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def transfer(network: lab.Lab, source: int, target: int) -> tuple[float, float]:
     """Return milliseconds to connect, a round trip, and Mbit/s of a mebibyte after its first."""
     receiver = network.hosts[target].inside.command(sys.executable, "-c", RECEIVE)
-    with subprocess.Popen(receiver, stdout=subprocess.PIPE, text=True) as there:
-        assert there.stdout is not None
-        assert there.stdout.readline() == "listens\n"
+    with Program(receiver) as there:
+        assert there.line() == "listens\n"
         address = network.hosts[target].address
         connected = network.hosts[source].inside.run(sys.executable, "-c", SEND, address)
-        return float(connected), float(there.stdout.readline())
+        return float(connected), float(there.line())
 
 
 def test_ways_are_as_long_and_as_wide_as_asked(network: lab.Lab) -> None:
@@ -129,6 +141,10 @@ def test_cubic_is_allowed_while_anybody_needs_it(tmp_path: Path) -> None:
     setting = "/proc/sys/net/ipv4/tcp_allowed_congestion_control"
     # Whoever is not root is so in a namespace of users, as in tools/stock-network.sh.
     alone = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+    mounts = 'mount --bind "$1" "$2" && mount -t tmpfs none /run'
+    tried = [*alone, "sh", "-ec", mounts, "-", str(fake), setting]
+    if refused := refusal(tried, "mounts of its own"):
+        pytest.skip(refused)
     command = [*alone, sys.executable, "-c", CUBIC, setting, fake, lab.ALLOW_CUBIC]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=60)
     more = "reno bbr cubic"

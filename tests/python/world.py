@@ -38,6 +38,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from programs import Program
+
 PRELOAD = ["torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.utils.data"]
 FOLDER = Path(__file__).parent
 STACK_SIGNAL = signal.SIGUSR1  # a process writes its threads' stacks to its log
@@ -370,7 +372,7 @@ class Master:
         command = [sys.executable, "-m", "pccl_backend.cli", "master"]
         command += ["--host", "127.0.0.1", "--port", str(self.port), "--no-journal"]
         with open(log, "w") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=out)
+            self.process = Program(command, stdout=out, stderr=out)
         self._wait_until_it_listens()
 
     def url(self, run: str | None = None, **parameters: Any) -> str:
@@ -381,11 +383,9 @@ class Master:
 
     def stop(self) -> None:
         self.process.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait(5)
+        self.process.end()
 
     def _wait_until_it_listens(self) -> None:
         deadline = time.monotonic() + 10

@@ -11,8 +11,11 @@
 //   --plant BUG                    with a planted bug (kPlants): succeeds at the first seed in
 //                                  which the checker finds it by the promise that it breaks
 // Ends with the faults by kind, and the transitions of the cores' tables that were taken or not.
-// Exit status 1 if a promise was broken (or, with --plant, if none was).
+// Exit status 1 if a promise was broken (or, with --plant, if none was), or if a seed hangs.
+#include <unistd.h>
+
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -49,6 +52,26 @@ const Plant* find_plant(const std::string& name) {
     if (name == plant.name) return &plant;
   }
   return nullptr;
+}
+
+// A seed takes milliseconds, a rough one under a sanitizer seconds.
+constexpr unsigned kSeedSecondsMax = 120;
+char g_hang[80];  // what a seed that hangs is called; a signal handler cannot make it up
+
+void end_hanging(int) {
+  // Nothing can be done about a write that fails, in a process that ends.
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, g_hang, std::strlen(g_hang));
+  _exit(1);
+}
+
+// An endless loop is a failure that names its seed, as a broken promise is.
+RunReport run_watched(const RunOptions& options) {
+  std::snprintf(g_hang, sizeof g_hang, "--seed %llu is not done after %u s\n",
+                static_cast<unsigned long long>(options.seed), kSeedSecondsMax);
+  alarm(kSeedSecondsMax);
+  RunReport report = pccl::sim::run_seed(options);
+  alarm(0);
+  return report;
 }
 
 struct Totals {
@@ -131,7 +154,7 @@ int hunt(const Plant& plant, Coverage& coverage, uint64_t first, uint64_t count)
     options.seed = seed;
     options.plant = plant.bug;
     options.coverage = &coverage;
-    for (const std::string& violation : pccl::sim::run_seed(options).violations) {
+    for (const std::string& violation : run_watched(options).violations) {
       if (violation.find(plant.breaks) == std::string::npos) continue;
       std::printf("planted bug %s: found in seed %llu, the %llu. of %llu:\n  %s\n", plant.name,
                   static_cast<unsigned long long>(seed),
@@ -151,6 +174,7 @@ int main(int argc, char** argv) {
 #ifdef _OPENMP
   omp_set_num_threads(1);  // a run is one thread; a team would only wait for it
 #endif
+  std::signal(SIGALRM, end_hanging);
   auto given = arguments(argc, argv);
   if (!given || given->empty()) {
     std::fprintf(
@@ -194,7 +218,7 @@ int main(int argc, char** argv) {
       options.transcript = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
     if (one) options.kill_at_step = static_cast<int64_t>(number("kill-at", -1));
     if (sweep) options.kill_at_step = static_cast<int64_t>(i);
-    add(totals, options, pccl::sim::run_seed(options));
+    add(totals, options, run_watched(options));
   }
   if (!one && !sweep) std::printf("%s", coverage.report().c_str());
   const int broken = summary(totals, seconds_since(start));

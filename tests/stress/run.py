@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 import network
 import report
+from programs import Program
 from report import Event
 
 PCCL = Path(sys.executable).with_name("pccl")
@@ -69,11 +70,9 @@ class Stress:
         self._master_away_until = 0.0
         self._master = self._start_master()
         here = Path(__file__).parent
-        self._nursery = subprocess.Popen(
+        self._nursery = Program(
             [sys.executable, str(here / "nursery.py")],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
             env={
                 **os.environ,
                 "OMP_NUM_THREADS": "1",
@@ -87,18 +86,14 @@ class Stress:
     # ---- The processes ----
 
     def _answer(self) -> str:
-        assert self._nursery.stdout is not None
-        return self._nursery.stdout.readline().strip()
+        return self._nursery.line().strip()
 
-    def _start_master(self) -> subprocess.Popen[str]:
-        master = subprocess.Popen(
+    def _start_master(self) -> Program:
+        master = Program(
             [PCCL, "master", "--host", network.HUB, "--journal", self._folder / "journal"],
-            stdout=subprocess.PIPE,
-            text=True,
             env={**os.environ, "PCCL_LOG": "error"},
         )
-        assert master.stdout is not None
-        if not master.stdout.readline():
+        if not master.line():
             self.violations.append(f"the master did not start: it ended with {master.wait()}")
         return master
 
@@ -152,8 +147,7 @@ class Stress:
         return self._note("cut" if long else "cut for a moment", victim)
 
     def _kill_master(self) -> None:
-        self._master.kill()
-        self._master.wait()
+        self._master.end()
         self._master_away_until = time.monotonic() + self._chance.uniform(0, 2)
         self.events.append(Event(time.monotonic(), "kill of the master", "master"))
 
@@ -209,11 +203,8 @@ class Stress:
     def close(self) -> None:
         for peer in self._peers:
             peer.signal(signal.SIGKILL)
-        assert self._nursery.stdin is not None
-        self._nursery.stdin.close()
-        self._nursery.wait(10)
-        self._master.kill()
-        self._master.wait(10)
+        self._nursery.end()
+        self._master.end()
 
 
 def main() -> int:

@@ -101,6 +101,26 @@ CASES: list[tuple[Rule, Source, Source]] = [
         source("Makefile", "cd /" + "home/somebody/pccl"),
         source("Makefile", "cd ../home/somebody /usr/lib"),
     ),
+    (
+        rules.tests_wait_within_bounds,
+        source("tests/python/test_x.py", "with subprocess.Popen(command) as running: pass"),
+        source("tests/python/test_x.py", "with Program(command) as running: running.wait()"),
+    ),
+    (
+        rules.tests_wait_within_bounds,
+        source("tests/python/test_x.py", "subprocess.run(command, check=True)"),
+        source("tests/python/test_x.py", "subprocess.run(command, timeout=20)"),
+    ),
+    (
+        rules.tests_wait_within_bounds,
+        source("tests/stress/run.py", "thread.join()"),
+        source("tests/stress/run.py", "thread.join(5); ', '.join(names)"),
+    ),
+    (
+        rules.tests_wait_within_bounds,
+        source("benchmarks/wan/lab.py", "process.stdout.readline()"),
+        source("benchmarks/wan/lab.py", "process.line(); sys.stdin.readline()"),
+    ),
 ]
 
 

@@ -55,6 +55,8 @@ NO_TWIN = {
     "master/main.cc": "a process: tests/python starts it",
 }
 
+PROGRAMS = "tests/python/programs.py"
+
 # Split, so that this file does not find itself.
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(ho" r"me|ro" r"ot|Us" r"ers|wo" r"rk|mn" r"t)/[\w.-]+")
 
@@ -227,6 +229,37 @@ def no_machine_paths(sources: Iterable[Source]) -> Iterator[str]:
                 yield f"{source.path}:{number}: {match.group()} is a path of somebody's machine"
 
 
+def tests_wait_within_bounds(sources: Iterable[Source]) -> Iterator[str]:
+    """A wait without end outlives the time limit of its test, and then hangs all others.
+
+    Programs that a test writes are not seen, nor work_*.py: a world ends what runs there.
+    """
+    for source in sources:
+        if source.suffix != ".py" or not source.path.startswith(("tests/", "benchmarks/wan/")):
+            continue
+        if source.path == PROGRAMS or source.stem.startswith("work_"):
+            continue
+        for node in ast.walk(ast.parse(source.text)):
+            if isinstance(node, ast.Call) and (wrong := _endless(node)):
+                yield f"{source.path}:{node.lineno}: {wrong}"
+
+
+def _endless(call: ast.Call) -> str | None:
+    """Return what is wrong with a call that may wait for ever for a process or thread."""
+    name = ast.unparse(call.func)
+    bounded = any(keyword.arg == "timeout" for keyword in call.keywords)
+    if name == "subprocess.Popen":
+        return f"{name}: {PROGRAMS} has a Program, whose waits have a bound"
+    if re.fullmatch(r"subprocess\.(run|call|check_call|check_output)", name) and not bounded:
+        return f"{name} without a timeout"
+    joins = name.endswith(".join") and name != "pccl.join"
+    if joins and not call.args and not bounded:
+        return f"{name} without a timeout"
+    if re.search(r"(stdout|stderr)\.read\w*$", name):
+        return f"{name}: Program.line and Program.communicate have a bound"
+    return None
+
+
 ALL = (
     layer_order,
     includes_resolve,
@@ -241,6 +274,7 @@ ALL = (
     sources_have_tests,
     command_line_is_light,
     no_machine_paths,
+    tests_wait_within_bounds,
 )
 
 

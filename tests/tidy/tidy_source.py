@@ -101,7 +101,8 @@ class Source:
 
 def read_tree() -> list[Source]:
     """Every source file of the project: not what building makes, not what git keeps for itself."""
-    files = [path for path in ROOT.iterdir() if path.is_file()]
+    # In a further worktree .git is a file, and says where the repository is.
+    files = [path for path in ROOT.iterdir() if path.is_file() and path.name != ".git"]
     for folder in FOLDERS:
         files += (path for path in (ROOT / folder).rglob("*") if path.is_file())
     sources = []

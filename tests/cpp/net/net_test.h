@@ -87,6 +87,18 @@ inline Bytes random_bytes(std::mt19937_64& random, size_t size) {
   return bytes;
 }
 
+// Whether this machine has ::1: where IPv6 is switched off, as in many a container, its sockets can
+// be made, but not bound.
+inline bool has_ipv6_loopback() {
+  const int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  const bool bound = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  if (fd >= 0) ::close(fd);
+  return bound;
+}
+
 // A port of 127.0.0.1 on which nobody listens.
 inline uint16_t free_port() { return RawListener{}.port(); }
 

@@ -56,14 +56,18 @@ std::string connect_to(Loop& loop, const Endpoint& to) {
   return outcome;
 }
 
-TEST(Listener, WithoutAHostItAcceptsIpv4AndIpv6) {
+TEST(Listener, WithoutAHostItAcceptsIpv6) {
+  if (!has_ipv6_loopback()) GTEST_SKIP() << "this machine has no address ::1";
+  Host host({"", 0});
+  ASSERT_TRUE(host.failure.ok()) << host.failure.message;
+  EXPECT_EQ(connect_to(host.loop, {"::1", host.port}), "::1");
+}
+
+TEST(Listener, WithoutAHostItAcceptsIpv4) {
   Host host({"", 0});
   ASSERT_TRUE(host.failure.ok()) << host.failure.message;
   EXPECT_GT(host.port, 0);
   EXPECT_EQ(connect_to(host.loop, {"127.0.0.1", host.port}), "127.0.0.1");
-  const int has_v6 = ::socket(AF_INET6, SOCK_STREAM, 0);
-  EXPECT_EQ(has_v6 < 0 ? "::1" : connect_to(host.loop, {"::1", host.port}), "::1");
-  ::close(has_v6);
   EXPECT_TRUE(eventually(host.loop, [&] { return host.accepted.size() >= 1; }));
   on(host.loop, [&] {
     const Socket& socket = host.accepted[0];
