@@ -49,7 +49,8 @@ std::string difference(const std::vector<StateEntry>& a, const std::vector<State
   const auto differs = [&](const std::string& key, const std::string& in_a,
                            const std::string& in_b) {
     if (++count > kDifferencesNamedMax) return;
-    out += (out.empty() ? "\"" : "; \"") + key + "\" is " + in_a + " " + of_a + " and " + in_b + " " + of_b;
+    out += (out.empty() ? "\"" : "; \"") + key + "\" is " + in_a + " " + of_a + " and " + in_b +
+           " " + of_b;
   };
   auto at_a = a.begin();
   auto at_b = b.begin();
@@ -90,8 +91,8 @@ AgreedState as_agreed(const Offer& offer) {
 
 bool may_send(const OfferOf& one) { return one.offer->strategy != SyncStrategy::kReceiveOnly; }
 
-// The ranks whose offers count: of those that may be sent, the ones that were trained here; if there
-// are none, all.
+// The ranks whose offers count: of those that may be sent, the ones that were trained here; if
+// there are none, all.
 std::vector<size_t> candidates(const std::vector<OfferOf>& offers) {
   std::vector<size_t> trained, all;
   for (size_t rank = 0; rank < offers.size(); ++rank) {
@@ -124,17 +125,16 @@ std::optional<size_t> ahead(const std::vector<OfferOf>& offers, const Recorded& 
 // The rank whose content wins by the rule in election.h; nobody if no offer follows the record.
 std::optional<size_t> winner(const std::vector<OfferOf>& offers, const Recorded& recorded) {
   std::vector<size_t> ranks = candidates(offers);
-  std::erase_if(ranks, [&](size_t rank) {
-    return !follows(as_agreed(*offers[rank].offer), recorded);
-  });
+  std::erase_if(ranks,
+                [&](size_t rank) { return !follows(as_agreed(*offers[rank].offer), recorded); });
   if (ranks.empty()) return std::nullopt;
   const uint64_t revision = offers[highest(offers, ranks)].offer->revision;
   std::erase_if(ranks, [&](size_t rank) { return offers[rank].offer->revision != revision; });
   std::optional<size_t> best;
   size_t most = 0;
   for (const size_t rank : ranks) {
-    const auto votes = static_cast<size_t>(
-        std::count_if(ranks.begin(), ranks.end(), [&](size_t other) {
+    const auto votes =
+        static_cast<size_t>(std::count_if(ranks.begin(), ranks.end(), [&](size_t other) {
           return same_content(*offers[rank].offer, *offers[other].offer);
         }));
     if (votes > most) best = rank, most = votes;
@@ -161,9 +161,10 @@ std::string refuse_ahead(const OfferOf& one, size_t rank, const AgreedState& rec
          std::to_string(one.offer->revision) + ", but this group agreed on revision " +
          std::to_string(recorded.revision) +
          " last, and from one sync_shared_state to the next a state may advance by one revision: "
-         "call sync_shared_state after each step, or raise the revision once per call. If this state "
-         "is to follow, set its revision to " + next + " (state.revision = " + next +
-         ") on all ranks that hold it and call again";
+         "call sync_shared_state after each step, or raise the revision once per call. If this "
+         "state "
+         "is to follow, set its revision to " +
+         next + " (state.revision = " + next + ") on all ranks that hold it and call again";
 }
 
 std::string refuse_stray(const AgreedState& elected, const AgreedState& recorded) {
@@ -260,7 +261,8 @@ std::vector<Misfit> misfits(const std::vector<OfferOf>& offers, const Recorded& 
             difference(entries, layout, "here", "at the members");
     } else if (elected) {
       why = refuse_newcomer(one, *trained[*elected].offer, recorded);
-    } else if (!refused && may_send(one) && recorded && one.offer->revision > recorded->revision + 1) {
+    } else if (!refused && may_send(one) && recorded &&
+               one.offer->revision > recorded->revision + 1) {
       why = "its state has revision " + std::to_string(one.offer->revision) +
             ", and the group agreed on revision " + std::to_string(recorded->revision) + " last";
     }

@@ -193,8 +193,7 @@ Status Group::hear(PeerId peer, const protocol::Done& message) {
 Status Group::hear(PeerId peer, const protocol::AbortRequest& message) {
   const auto& newcomers = membership_.newcomers();
   if (message.epoch == epochs_.current() && epochs_.phase() == Epochs::Phase::kActive &&
-      membership_.is_newcomer(peer) &&
-      epochs_.operations().holds_up(peer, message.op, newcomers)) {
+      membership_.is_newcomer(peer) && epochs_.operations().holds_up(peer, message.op, newcomers)) {
     remove({peer, "it gave up its first operation, which the others wait for: " + message.text});
     return {};
   }
@@ -389,8 +388,8 @@ void Group::restore_ballot() {
 
 // ---- Newcomers ----
 
-// What a newcomer does together with another member is no mistake of its own: if a third waits for
-// it in another call, the members disagree among themselves.
+// What all others wait for is missing because of the newcomer alone. If only some of them wait for
+// it, and it does something together with another member, they disagree among themselves.
 Probation::Seen Group::seen_of(PeerId peer) const {
   size_t others = 0, voted = 0;
   PeerId voter{};
@@ -402,15 +401,18 @@ Probation::Seen Group::seen_of(PeerId peer) const {
     voter = member;
   }
   Probation::Seen seen{peer, {}, {}};
-  const bool votes = ballot_.has_voted(peer);
-  if (!membership_.find(peer)->connected || (votes && voted > 0)) return seen;
+  if (!membership_.find(peer)->connected) return seen;
   const auto standoff = epochs_.operations().standoff(peer, membership_.newcomers());
-  if (standoff.shares) return seen;
-  seen.awaited = voted > 0 ? text(ballot_.vote(voter).kind) : standoff.awaited;
-  if (voted == others) {
-    seen.elsewhere = standoff.alone;
-  } else if (votes && !standoff.awaited_by_all.empty()) {
-    seen.elsewhere = text(ballot_.vote(peer).kind);
+  const bool votes = ballot_.has_voted(peer);
+  const bool shares = standoff.shares || (votes && voted > 0);
+  if (!votes && voted == others) {
+    seen.awaited = text(ballot_.vote(voter).kind);
+    if (!shares) seen.elsewhere = standoff.alone;
+  } else if (!standoff.awaited_by_all.empty()) {
+    seen.awaited = standoff.awaited_by_all;
+    if (!shares && votes) seen.elsewhere = text(ballot_.vote(peer).kind);
+  } else if (!shares) {
+    seen.awaited = voted > 0 ? text(ballot_.vote(voter).kind) : standoff.awaited;
   }
   return seen;
 }

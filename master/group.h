@@ -75,8 +75,8 @@ class Group {
   Status hear(PeerId peer, const protocol::Pong& message);
 
   // ---- Newcomers (newcomer.h) ----
-  // Removes those that do something else than all other members, or nothing for too long. Whether it
-  // has removed any.
+  // Removes those that do something else than all other members, or nothing for too long. Whether
+  // it has removed any.
   bool watch_newcomers();
   // A newcomer does not want to wait any longer for a joint call of this kind in which others wait,
   // too: it was removed. False: it is no newcomer, or alone in it.
@@ -117,7 +117,7 @@ class Group {
   void judge_votes();
   void took_part(const protocol::Answer& answer, PeerId peer);
   bool trained_here(PeerId peer) const;
-  void lose_if_cut_off(PeerId peer);               // rule 1 of section 4
+  void lose_if_cut_off(PeerId peer);  // rule 1 of section 4
   void tell_to_forget(PeerId peer);
   void dial(PeerId dialler, PeerId target);
   void repeat_links(PeerId peer);

@@ -96,7 +96,8 @@ std::optional<Reject> refuse_launch(const Hello& hello, const Membership& member
           ". A launch of several ranks begins a run of its own: name another one "
           "(PCCL_MASTER=pccl://host:port/ANOTHER_NAME), or end the other launch first. To join a "
           "training that is under way, start its peers one by one, each with a world of size 1 or "
-          "with init_method=\"pccl://host:port/" + hello.run + "\""};
+          "with init_method=\"pccl://host:port/" +
+          hello.run + "\""};
 }
 
 }  // namespace

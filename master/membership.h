@@ -31,10 +31,10 @@ class Membership {
   struct Peer {
     std::string seen_host;
     bool seen_loopback = false;
-    int32_t wish = -1;  // wanted rank, -1: any; counts only at the founding
+    int32_t wish = -1;   // wanted rank, -1: any; counts only at the founding
     std::string launch;  // whose fixed world it is a rank of; empty: of none
     protocol::Standing standing = protocol::Standing::kNone;
-    std::string host;   // as it registered; empty: where it is seen
+    std::string host;  // as it registered; empty: where it is seen
     uint16_t port = 0;
     uint64_t order = 0;  // of registration, from 1; 0: not yet
     bool connected = true;
@@ -116,7 +116,7 @@ class Membership {
   std::map<PeerId, uint32_t> ranks_;  // of the members
   std::vector<PeerId> newcomers_;     // this, and the next, follow from members_ and their standing
   protocol::Standing lowest_standing_ = protocol::Standing::kSynced;
-  std::deque<Gone> gone_;             // the last kMembersMax
+  std::deque<Gone> gone_;  // the last kMembersMax
   uint64_t registrations_ = 0;
 };
 

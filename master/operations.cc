@@ -163,14 +163,12 @@ Operations::Standoff Operations::standoff(PeerId newcomer,
     if (op.settled || !concerns(op, mine)) continue;
     const auto [begun, not_begun] = others(op, newcomers);
     const bool here = op.at[mine] != At::kNothing;
-    standoff.shares = here && begun > 0;
-    if (standoff.shares) return standoff;
-    std::string& what = here             ? standoff.alone
-                        : not_begun == 0 ? standoff.awaited_by_all
-                                         : standoff.awaited;
-    if ((here || begun > 0) && what.empty()) what = text(op.info) + " " + text(op.info, key);
+    standoff.shares = standoff.shares || (here && begun > 0);
+    std::string* what = nullptr;
+    if (here && begun == 0) what = &standoff.alone;
+    if (!here && begun > 0) what = not_begun == 0 ? &standoff.awaited_by_all : &standoff.awaited;
+    if (what != nullptr && what->empty()) *what = text(op.info) + " " + text(op.info, key);
   }
-  if (standoff.awaited.empty()) standoff.awaited = standoff.awaited_by_all;
   return standoff;
 }
 
@@ -364,9 +362,8 @@ std::string Operations::mismatch(const Op& op, OpKey key) const {
     });
     same == variants.end() ? variants.push_back({{rank}, &info}) : same->first.push_back(rank);
   }
-  std::stable_sort(variants.begin(), variants.end(), [](const auto& a, const auto& b) {
-    return a.first.size() < b.first.size();
-  });
+  std::stable_sort(variants.begin(), variants.end(),
+                   [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
   std::string out = "ranks disagree on " + text(op.info, key) + " in epoch " + text(epoch_) + ": ";
   for (const auto& [ranks, info] : variants) {
     if (info != variants.front().second) out += "; ";

@@ -2,10 +2,10 @@
 // everybody has heard (PROTOCOL.md, section 3). Optimistic: nobody is answered when it begins; the
 // table learns from Begin and Done, and settles an operation when all are done, when two
 // descriptions of it differ, when somebody gives it up, or when a joint update_topology ends it.
-// If only newcomers describe it otherwise than all other members, they are named as misfits instead.
-// Invariants: an operation is settled once; a settled one is remembered until all have begun it, so
-// that a late Begin is not taken for a new operation.
-// Failure: what a peer may not say is kProtocol; its connection is closed.
+// If only newcomers describe it otherwise than all other members, they are named as misfits
+// instead. Invariants: an operation is settled once; a settled one is remembered until all have
+// begun it, so that a late Begin is not taken for a new operation. Failure: what a peer may not say
+// is kProtocol; its connection is closed.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ class Operations {
   // `members` in rank order.
   Operations(Epoch epoch, std::vector<PeerId> members);
 
-  // `newcomers`: Membership::newcomers(). A difference between one of them and the rest is not judged
-  // before the rest has called the operation.
+  // `newcomers`: Membership::newcomers(). A difference between one of them and the rest is not
+  // judged before the rest has called the operation.
   Status begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
                const std::vector<PeerId>& newcomers = {});
   Status done(PeerId peer, OpKey op);
@@ -44,10 +44,11 @@ class Operations {
   // What a newcomer and the other members have open that the other side has not called. Operations
   // are named as "all_reduce(...) (#0)"; empty: there is none. Of transfers, those that concern it.
   struct Standoff {
-    bool shares = false;       // one has been begun by both: then the rest says nothing of a mistake
-    std::string awaited;       // begun by another member, not by the newcomer
-    std::string awaited_by_all;  // likewise, by all others
-    std::string alone;         // begun by the newcomer, by none of the others
+    bool shares = false;  // one has been begun by the newcomer and by another member
+    std::string awaited;  // begun by some other members, not by the newcomer
+    std::string
+        awaited_by_all;  // begun by all other members that it concerns: it waits for no other
+    std::string alone;   // begun by the newcomer, by none of the others
   };
   Standoff standoff(PeerId newcomer, const std::vector<PeerId>& newcomers) const;
   // Whether `peer` has begun this one, is not done with it, and a member that is no newcomer has
@@ -69,7 +70,7 @@ class Operations {
   // Those of `survivors` whose word counts when the epoch ends: of a transfer its receiver's alone.
   std::vector<PeerId> concerned(OpKey op, const std::vector<PeerId>& survivors) const;
   bool is_transfer(OpKey op) const;  // of one that is known: a send
-  bool keeps(OpKey op) const;  // OpInfo::keep of one that is known
+  bool keeps(OpKey op) const;        // OpInfo::keep of one that is known
   // For the renewal of this epoch: what was settled, and who has yet to call it, goes on.
   Operations renewed(Epoch epoch, const std::vector<PeerId>& members) const;
   size_t open_count() const { return open_; }

@@ -190,9 +190,16 @@ def sync_shared_state(
 ) -> SyncInfo:
     """Joint: make the shared state bit-identical on all members.
 
-    The master elects the content that most members hold, then the higher revision; those that hold
-    another fetch what differs, and have their tensors and `state.revision` overwritten. Nothing is
-    written unless all of it has arrived and was verified.
+    The state of the highest revision wins; of several with this revision, the one that most members
+    hold. Members that hold another state fetch what differs, and have their tensors and
+    `state.revision` overwritten. Nothing is written unless all of it has arrived and was verified.
+
+    A shared state never goes back: nobody is overwritten by a lower revision than its own, unless
+    it says "receive_only". From one call to the next the revision advances by one at most. If a
+    member has trained on without a call, the call is refused and the error says both revisions.
+    Only the states of members that took part in an earlier call can win, as long as one of them
+    offers its state. A newcomer with a later revision, with another content of the next one, or
+    with other names, dtypes or shapes is removed from the run (KickedError), and the others go on.
 
     Args:
         state: this peer's tensors, with the same names, dtypes and shapes on all members.
@@ -201,8 +208,10 @@ def sync_shared_state(
         group: the process group.
 
     Raises:
-        SharedStateError: no content can be elected, or a transfer failed; no tensor was written.
-        PeerLostError: a member was lost: call `update_topology`, then this again.
+        SharedStateError: no state can win, or a transfer failed; no tensor was written.
+        PeerLostError: a member was lost, or a newcomer was removed: call `update_topology`, then
+            this again.
+        KickedError: this peer is a newcomer, and its state does not fit that of the others.
         OperationTimeoutError, CollectiveMismatchError, InvalidStateError: as `update_topology`.
 
     Example:

@@ -41,7 +41,7 @@ struct Hello {
   uint32_t min_peers = 1;  // and the group goes on with no fewer than so many
   int32_t rank = -1;       // wanted among the founders; -1: the master chooses
   LossPolicy policy = LossPolicy::kRaise;
-  uint32_t peer_timeout_ms = 0;  // must be the same for all peers of a run,
+  uint32_t peer_timeout_ms = 0;        // must be the same for all peers of a run,
   uint32_t first_call_timeout_ms = 0;  // and so must this: how long members wait for a newcomer
   std::string launch;  // of which launch's fixed world this is a rank; empty: of none
   bool operator==(const Hello&) const = default;
@@ -416,7 +416,7 @@ struct Resume {
   std::vector<Settled> together;      // as the last Answer or EpochStart had it that had any,
   bool pending = false;               // and whether that was a yes to are_peers_pending
   Standing standing = Standing::kNone;
-  std::optional<Hello> hello;         // before admission: a restarted master has forgotten it
+  std::optional<Hello> hello;  // before admission: a restarted master has forgotten it
   bool operator==(const Resume&) const = default;
 };
 

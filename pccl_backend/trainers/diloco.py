@@ -103,9 +103,9 @@ class DiLoCo:
         ValueError: no trainable parameter, or a setting out of range.
 
     Example:
-        >>> dist.init_process_group("pccl", init_method="pccl://host:48148/my-run")
         >>> inner = torch.optim.AdamW(model.parameters(), lr=3e-4)
-        >>> outer = DiLoCo(model)
+        >>> outer = DiLoCo(model)  # all of this first: the others wait for a newcomer's start()
+        >>> dist.init_process_group("pccl", init_method="pccl://host:48148/my-run")
         >>> outer.start()
         >>> while outer.revision < 1000:
         ...     for _ in range(100):

@@ -344,7 +344,7 @@ def test_a_peer_of_another_version(master: Master) -> None:
     assert struct.unpack("<H", reject[:2]) == (REJECT,)
     text = reject[7:].decode()
     assert "77" in text
-    assert "version 6" in text
+    assert "version 7" in text
 
 
 def test_a_server_of_another_kind(make_world: MakeWorld) -> None:

@@ -25,7 +25,7 @@ import pccl_backend as pccl
 from pccl_backend import trainers
 from pccl_backend.trainers import DiLoCo, Observer, diloco
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "heeds_ctrl_c")
 
 TRAINERS = str(Path(trainers.__file__).parent)
 EVENTS = [name for name in vars(Observer) if not name.startswith("_")]

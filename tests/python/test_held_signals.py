@@ -14,7 +14,7 @@ ctrl_c = signal.SIGINT
 
 
 @pytest.fixture(autouse=True)
-def usr1() -> Iterator[list[int]]:
+def usr1(heeds_ctrl_c: None) -> Iterator[list[int]]:
     """A handler that does not raise; the list says what it has heard."""
     heard: list[int] = []
     before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))

@@ -29,6 +29,7 @@ def test_names_a_run(url: str, host: str, port: int, run: str) -> None:
 def test_every_parameter() -> None:
     url = (
         "pccl://h/r?peer_group=3&min_peers=2&founders=3&peer_timeout=2.5&master_timeout=7"
+        "&first_call_timeout=0.7"
         "&advertise=me.example&port_range=48200-48299&lanes=4&tcp_congestion=reno&restore=off"
         "&on_peer_loss=raise"
     )
@@ -41,6 +42,7 @@ def test_every_parameter() -> None:
         founders=3,
         peer=PeerSettings(
             peer_timeout=2.5,
+            first_call_timeout=0.7,
             master_timeout=7.0,
             advertise="me.example",
             port_range=(48200, 48299),
@@ -54,6 +56,7 @@ def test_every_parameter() -> None:
 def test_every_variable() -> None:
     variables = {
         "PCCL_PEER_TIMEOUT": "3",
+        "PCCL_FIRST_CALL_TIMEOUT": "9",
         "PCCL_MASTER_TIMEOUT": "4",
         "PCCL_ADVERTISE": "me",
         "PCCL_PORT_RANGE": "5-6",
@@ -63,6 +66,7 @@ def test_every_variable() -> None:
     }
     assert PeerSettings.read(variables) == PeerSettings(
         peer_timeout=3.0,
+        first_call_timeout=9.0,
         master_timeout=4.0,
         advertise="me",
         port_range=(5, 6),
@@ -70,6 +74,13 @@ def test_every_variable() -> None:
         on_peer_loss="retry",
         log_level="debug",
     )
+
+
+def test_the_first_call_timeout_is_the_peer_timeout_unless_given() -> None:
+    assert PeerSettings.read({"PCCL_PEER_TIMEOUT": "3"}).first_call_timeout == 3.0
+    assert read_url("pccl://h/r?peer_timeout=5", {}).peer.first_call_timeout == 5.0
+    given = read_url("pccl://h/r?peer_timeout=5", {"PCCL_FIRST_CALL_TIMEOUT": "60"}).peer
+    assert (given.peer_timeout, given.first_call_timeout) == (5.0, 60.0)
 
 
 def test_a_parameter_beats_a_variable() -> None:

@@ -82,10 +82,9 @@ bool Cast::may_lose(const PeerNode& peer) const {
   if (spared(peer) || rules_.gentle) return false;
   if (rules_.mortal) return true;
   const auto left = others(peer);
-  const auto sure =
-      std::count_if(left.begin(), left.end(), [this](PeerNode* one) {
-        return !at_risk(*one) && !workload(*one).mistaken();
-      });
+  const auto sure = std::count_if(left.begin(), left.end(), [this](PeerNode* one) {
+    return !at_risk(*one) && !workload(*one).mistaken();
+  });
   return static_cast<size_t>(sure) >= groups_[peer.group().value].min_peers;
 }
 

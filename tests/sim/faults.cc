@@ -279,9 +279,9 @@ bool Faults::newcomer_cannot_listen() {
 bool Faults::mistaken_newcomer() {
   const size_t group = chance_.below(cast_.groups().size());
   if (!cast_.room() || cast_.rules().gentle || cast_.groups()[group].quiet) return false;
-  constexpr Mistake kOfState[] = {Mistake::kShape,    Mistake::kDtype,   Mistake::kExtraKey,
-                                  Mistake::kAhead,    Mistake::kSendOnly, Mistake::kPending,
-                                  Mistake::kUpdate,   Mistake::kOperation, Mistake::kSilent};
+  constexpr Mistake kOfState[] = {Mistake::kShape,  Mistake::kDtype,     Mistake::kExtraKey,
+                                  Mistake::kAhead,  Mistake::kSendOnly,  Mistake::kPending,
+                                  Mistake::kUpdate, Mistake::kOperation, Mistake::kSilent};
   constexpr Mistake kOthers[] = {Mistake::kPending, Mistake::kUpdate, Mistake::kDigest,
                                  Mistake::kSilent};
   const Mistake mistake = cast_.rules().mortal ? kOthers[chance_.below(std::size(kOthers))]

@@ -97,10 +97,11 @@ void Teller::joint(protocol::JointKind kind, const Arguments& with) {
     call.offer.revision = number(with, "revision", 0);
     if (strategy == "send_only") call.offer.strategy = protocol::SyncStrategy::kSendOnly;
     if (strategy == "receive_only") call.offer.strategy = protocol::SyncStrategy::kReceiveOnly;
-    call.offer.entries.push_back({.key = "w",
-                                  .dtype = DType::kUint8,
-                                  .shape = {static_cast<int64_t>(number(with, "shape", state_.size()))},
-                                  .hash = ring::state_hash(state_.data(), state_.size())});
+    call.offer.entries.push_back(
+        {.key = "w",
+         .dtype = DType::kUint8,
+         .shape = {static_cast<int64_t>(number(with, "shape", state_.size()))},
+         .hash = ring::state_hash(state_.data(), state_.size())});
   }
   node_.call(std::move(call));
 }

@@ -303,18 +303,13 @@ void Workload::offer_state() {
   node_.call(std::move(call));
 }
 
-// The collectives of the others, each with one element too many. False: they call none.
-bool Workload::post_other_sizes() {
+// The collectives that the others call first in this generation.
+std::vector<Workload::Call> Workload::first_collectives() const {
   std::vector<Call> calls = plan();
   std::erase_if(calls, [](const Call& call) {
     return call.late || call.crossing || call.kind == protocol::OpKind::kSend;
   });
-  for (Call& call : calls) {
-    call.count += 1;
-    call.kind = protocol::OpKind::kAllReduce;
-    post(call);
-  }
-  return !calls.empty();
+  return calls;
 }
 
 void Workload::post_alone() {
@@ -347,12 +342,20 @@ void Workload::offer_wrong_state() {
 // All that a mistaken newcomer does in this generation.
 void Workload::make_mistake() {
   node_.world().note(node_.name(), where() + " makes its mistake");
-  silent_ = false;
+  // Without anything to be compared with.
+  silent_ =
+      rules_.mistake == Mistake::kSilent || (!rules_.shares_state && first_collectives().empty());
   switch (rules_.mistake) {
-    case Mistake::kSilent: silent_ = true; break;
+    case Mistake::kSilent: break;
     case Mistake::kPending: joint(protocol::JointKind::kArePeersPending); break;
     case Mistake::kUpdate: joint(protocol::JointKind::kUpdateTopology); break;
-    case Mistake::kDigest: silent_ = !post_other_sizes(); break;
+    case Mistake::kDigest:
+      for (Call& call : first_collectives()) {
+        call.count += 1;
+        call.kind = protocol::OpKind::kAllReduce;
+        post(call);
+      }
+      break;
     case Mistake::kOperation: post_alone(); break;
     default: offer_wrong_state();
   }
@@ -467,8 +470,8 @@ void Workload::on_op(const peer::FinishOp& result) {
 }
 
 // Either all that are here are new, since the others have gone before they could give the state
-// away: this turn has no batch. Or somebody has taken several steps since the last sync: they become
-// one, and everybody tries again.
+// away: this turn has no batch. Or somebody has taken several steps since the last sync: they
+// become one, and everybody tries again.
 void Workload::on_refused_state(const Status& status) {
   if (refused_for_steps(status)) {
     if (!newcomer_ && revision_ > agreed_ + 1) {
@@ -515,7 +518,8 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   if (mistaken()) {
     const bool by_others = status.code == Code::kSharedState;
     if (by_others && refused_for_steps(status)) return make_mistake();
-    if (status.ok() && result.kind != protocol::JointKind::kUpdateTopology)
+    // Where the others have nothing to compare, their next joint call may be the same.
+    if (status.ok() && !silent_ && result.kind != protocol::JointKind::kUpdateTopology)
       fail(std::string("P7 ") + protocol::text(result.kind) + ": a mistake went through");
     return;
   }

@@ -21,16 +21,16 @@ namespace pccl::sim {
 // sync_shared_state or, in groups without a shared state, a batch of collectives.
 enum class Mistake : uint8_t {
   kNone,
-  kShape,     // a state of another shape,
-  kDtype,     // of another type,
-  kExtraKey,  // with another entry,
-  kAhead,     // of a revision that nobody else has,
-  kSendOnly,  // that must not be overwritten
-  kPending,   // another joint call
-  kUpdate,    // likewise
-  kOperation, // a collective that nobody else calls
-  kDigest,    // the collectives of the others, with other sizes
-  kSilent,    // nothing
+  kShape,      // a state of another shape,
+  kDtype,      // of another type,
+  kExtraKey,   // with another entry,
+  kAhead,      // of a revision that nobody else has,
+  kSendOnly,   // that must not be overwritten
+  kPending,    // another joint call
+  kUpdate,     // likewise
+  kOperation,  // a collective that nobody else calls
+  kDigest,     // the collectives of the others, with other sizes
+  kSilent,     // nothing
 };
 
 class Workload : public App {
@@ -43,7 +43,7 @@ class Workload : public App {
     bool joins = true;              // else it does nothing at all
     // Unless it founds its group, all that it ever calls is this.
     Mistake mistake = Mistake::kNone;
-    std::function<bool()> excused = {};  // whether what befell it may have kept it from calling
+    std::function<bool()> excused = {};     // whether what befell it may have kept it from calling
     std::function<bool()> may_forget = {};  // a step that the others take
     std::function<void()> on_mistake = {};
   };
@@ -63,7 +63,7 @@ class Workload : public App {
   bool has_state() const { return has_state_; }  // took part in a sync that agreed
   bool in_call() const { return joint_.has_value() || !open_.empty(); }
   bool mistaken() const { return rules_.mistake != Mistake::kNone && !founder_; }
-  bool silent() const { return silent_; }  // its mistake is to call nothing
+  bool silent() const { return silent_; }                 // its mistake is to call nothing
   Instant last_success() const { return last_success_; }  // of a call
   Instant last_progress() const { return last_progress_; }
   std::string doing() const;
@@ -102,7 +102,7 @@ class Workload : public App {
   void offer_state();
   peer::JointCalled offer() const;
   void make_mistake();
-  bool post_other_sizes();
+  std::vector<Call> first_collectives() const;
   void post_alone();
   void offer_wrong_state();
   void on_refused_state(const Status& status);

@@ -18,7 +18,8 @@ using protocol::Transfer;
 // Peer 1 has rank 0, and so on.
 Election vote(const std::vector<Offer>& offers, std::optional<AgreedState> recorded = {}) {
   std::vector<OfferOf> of;
-  for (size_t rank = 0; rank < offers.size(); ++rank) of.push_back({{rank + 1}, &offers[rank], false});
+  for (size_t rank = 0; rank < offers.size(); ++rank)
+    of.push_back({{rank + 1}, &offers[rank], false});
   return elect(of, recorded);
 }
 AgreedState state(uint64_t revision, const std::vector<uint64_t>& hashes) {
@@ -169,8 +170,7 @@ TEST(Election, ANewcomerThatCannotBeTakenIsNamedWithBothSides) {
   wide.entries[0].shape = {7};
   const std::vector<Offer> offers = {offer(5, {1}), wide, offer(7, {9}), offer(3, {9}, kSendOnly),
                                      offer(9, {9}, kReceive)};
-  const auto found =
-      misfits(offers_of(offers, {true, false, false, false, false}), state(5, {1}));
+  const auto found = misfits(offers_of(offers, {true, false, false, false, false}), state(5, {1}));
   ASSERT_EQ(peers(found), (std::vector<PeerId>{{2}, {3}, {4}}));
   EXPECT_TRUE(contains(found[0].why, "\"k0\" is float32[7] here and float32[2, 3] at the members"));
   EXPECT_TRUE(contains(found[1].why, "its state has revision 7, that of the members revision 5"));

@@ -38,8 +38,7 @@ TEST_F(ProbationTest, TimeCountsFromWhenSomebodyWaits) {
   const auto found = run(2 * kLimit, "sync_shared_state", "");
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].peer, kA);
-  EXPECT_EQ(found[0].why,
-            "it did not call sync_shared_state within 2 s (PCCL_FIRST_CALL_TIMEOUT)");
+  EXPECT_EQ(found[0].why, "it did not call sync_shared_state within 2 s (PCCL_FIRST_CALL_TIMEOUT)");
   EXPECT_EQ(now, start + kLimit + Probation::kLookAgain) << "the second look that finds it so";
 }
 
@@ -117,8 +116,8 @@ TEST_F(NewcomerTest, AnotherDigestIsItsMistakeWhoeverCallsFirst) {
   begin("b", epoch(2), 0, 7);
   EXPECT_TRUE(contains(kicked("c"), "rank 2 called all_reduce(sum, float32, 8 elements"));
   EXPECT_TRUE(contains(kicked("c"), "ranks 0 and 1 called all_reduce(sum, float32, 7 elements"));
-  EXPECT_EQ(last<protocol::Verdicts>("a")->verdicts.back().outcome,
-            protocol::Outcome::kCommitted) << "of the epoch before";
+  EXPECT_EQ(last<protocol::Verdicts>("a")->verdicts.back().outcome, protocol::Outcome::kCommitted)
+      << "of the epoch before";
 }
 
 TEST_F(NewcomerTest, ADifferenceBetweenTheOthersIsEverybodys) {
