@@ -165,7 +165,7 @@ Operations::Standoff Operations::standoff(PeerId newcomer,
     const bool here = op.at[mine] != At::kNothing;
     standoff.shares = standoff.shares || (here && begun > 0);
     std::string* what = nullptr;
-    if (here && begun == 0) what = &standoff.alone;
+    if (here && begun == 0 && not_begun > 0) what = &standoff.alone;
     if (!here && begun > 0) what = not_begun == 0 ? &standoff.awaited_by_all : &standoff.awaited;
     if (what != nullptr && what->empty()) *what = text(op.info) + " " + text(op.info, key);
   }
