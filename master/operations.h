@@ -48,7 +48,7 @@ class Operations {
     std::string awaited;  // begun by some other members, not by the newcomer
     std::string
         awaited_by_all;  // begun by all other members that it concerns: it waits for no other
-    std::string alone;   // begun by the newcomer, by none of the others
+    std::string alone;   // begun by the newcomer, by none of the others that it concerns
   };
   Standoff standoff(PeerId newcomer, const std::vector<PeerId>& newcomers) const;
   // Whether `peer` has begun this one, is not done with it, and a member that is no newcomer has

@@ -35,7 +35,7 @@ PeerNode& Cast::add(size_t group, bool joins, Mistake mistake) {
                               .shares_state = !rules_.mortal,
                               .joins = joins,
                               .mistake = mistake,
-                              .excused = [this, &node] { return at_risk(node); },
+                              .excused = [this, &node] { return excused(node); },
                               // Whoever has the state of the run when all others are lost.
                               .may_forget = [this, &node] { return !spared(node); },
                               .on_mistake = [this, &node] { made_mistake(node); }};
@@ -102,6 +102,13 @@ bool Cast::calm(size_t group) const {
   const auto members = of_group(group);
   return std::none_of(members.begin(), members.end(),
                       [this](PeerNode* peer) { return at_risk(*peer); });
+}
+
+// It was disturbed, or may have waited for another newcomer that is wrong.
+bool Cast::excused(const PeerNode& peer) const {
+  const auto others = this->others(peer);
+  return at_risk(peer) || std::any_of(others.begin(), others.end(),
+                                      [](PeerNode* other) { return workload(*other).mistaken(); });
 }
 
 // Looked at only when nothing else happens meanwhile that the others might have to wait for.

@@ -68,6 +68,7 @@ class Cast {
   void choose_immortals();
 
  private:
+  bool excused(const PeerNode& peer) const;
   void made_mistake(PeerNode& peer);
   void check_mistake(PeerNode& peer, Instant made, Duration limit);
 
