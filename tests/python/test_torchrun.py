@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import torch.distributed as dist
 import work_lifecycle as work
 from conftest import MakeWorld
+from programs import Program
 from world import Lost, Master, Returned, free_port, run_program
 
 SCRIPT = """
@@ -26,6 +29,48 @@ dist.barrier()
 os.write(1, f"rank {dist.get_rank()} is done\\n".encode())  # whole, whatever the other writes
 dist.destroy_process_group()
 """
+
+
+WORLD_OF_TWO = """
+import os, sys, torch, torch.distributed as dist
+
+try:
+    dist.init_process_group("pccl")
+except Exception as error:
+    os.write(1, f"{type(error).__name__}: {error}\\n".encode())
+    sys.exit(3)
+assert dist.get_world_size() == 2
+tensor = torch.ones(3)
+dist.all_reduce(tensor)
+assert (tensor == 2).all(), tensor
+os.write(1, f"rank {dist.get_rank()} trains\\n".encode())
+if len(sys.argv) > 1 and dist.get_rank() == 0:
+    sys.stdin.readline()  # until the test has seen enough
+dist.barrier()
+dist.destroy_process_group()
+"""
+STANDALONE = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+
+def test_another_launch_is_not_taken_for_a_part_of_this_one(tmp_path: Path, master: Master) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(WORLD_OF_TWO)
+    environment = {"PCCL_MASTER": master.url()}
+    command = [*STANDALONE, str(script)]
+    with Program(
+        [*command, "waits"], stdin=subprocess.PIPE, env={**os.environ, **environment}
+    ) as first:
+        assert {first.line(), first.line()} == {"rank 0 trains\n", "rank 1 trains\n"}
+        second = run_program(command, environment=environment)
+        assert second.returncode != 0, second.stdout
+        assert "trains" not in second.stdout
+        assert "InvalidStateError" in second.stdout, second.stdout + second.stderr
+        assert "peers of another launch" in second.stdout
+        assert "ANOTHER_NAME" in second.stdout
+        first.communicate("go on\n")
+        assert first.returncode == 0
+    third = run_program(command, environment=environment)
+    assert third.returncode == 0, third.stdout + third.stderr
 
 
 def test_torchrun_with_an_unmodified_script(tmp_path: Path) -> None:
