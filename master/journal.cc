@@ -132,7 +132,9 @@ Status check_header(std::span<const std::byte> file) {
   if (version == kVersion) return {};
   return {Code::kSystem,
           "is of version " + std::to_string(version) + ", this master reads version " +
-              std::to_string(kVersion),
+              std::to_string(kVersion) +
+              ": another release of pccl has written it. Go on with that release, or forget all "
+              "runs with --new",
           {}};
 }
 

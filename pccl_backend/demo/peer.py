@@ -196,6 +196,14 @@ class Peer:
 
     def run(self, url: str, strategy: Strategy) -> None:
         """Join the run, train until it is finished, leave."""
+        # Before it joins: the others wait for a newcomer's start().
+        outer = DiLoCo(
+            self._model,
+            outer_lr=self._settings.outer_lr,
+            outer_momentum=self._settings.outer_momentum,
+            tag=TAG,
+            observer=self._reporter,
+        )
         dist.init_process_group(
             "pccl",
             init_method=url,
@@ -206,13 +214,6 @@ class Peer:
             id=pccl.run_info()["peer"],
             rank=dist.get_rank(),
             world_size=dist.get_world_size(),
-        )
-        outer = DiLoCo(
-            self._model,
-            outer_lr=self._settings.outer_lr,
-            outer_momentum=self._settings.outer_momentum,
-            tag=TAG,
-            observer=self._reporter,
         )
         info = outer.start(strategy=strategy)
         received = info.rx_bytes

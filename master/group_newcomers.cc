@@ -1,0 +1,105 @@
+// The part of a Group that judges its newcomers (PROTOCOL.md, section 2): mistakes are found where
+// votes, offers and operations are compared, and all end in remove(). What a newcomer does not do
+// is found by watch_newcomers(), at the end of every step and when Probation says so.
+
+#include <algorithm>
+
+#include "master/group.h"
+#include "master/words.h"
+
+namespace pccl::master {
+
+using protocol::Answer;
+using protocol::JointKind;
+
+// The others hear of it as of any loss; both texts say what did not fit.
+void Group::remove(const Misfit& misfit) {
+  lose(misfit.peer,
+       "as a newcomer it was removed: " + misfit.why +
+           ". The first call of a newcomer has to be the one that the members make after "
+           "update_topology, with the same model: build and load it before init_process_group");
+}
+
+// Kinds that differ are the mistake of newcomers, or everybody's.
+void Group::judge_votes() {
+  const Ballot::Difference difference = ballot_.difference(membership_.newcomers());
+  if (difference.everybodys) {
+    Answer mismatch;
+    mismatch.code = Code::kMismatch;
+    mismatch.text = ballot_.mismatch();
+    answer(mismatch);
+  }
+  const std::string why = difference.misfits.empty() ? "" : ballot_.mismatch();
+  for (const PeerId peer : difference.misfits) remove({peer, why});
+}
+
+// Without a record a joint call or a collective is all that there can be to have taken part in.
+bool Group::trained_here(PeerId peer) const {
+  using protocol::Standing;
+  const Standing needed = agreement_.recorded() ? Standing::kSynced : Standing::kCalled;
+  return membership_.find(peer)->standing >= needed;
+}
+
+// What all others wait for is missing because of the newcomer alone. If only some of them wait for
+// it, and it does something together with another member, they disagree among themselves.
+Probation::Seen Group::seen_of(PeerId peer) const {
+  size_t others = 0, voted = 0;
+  PeerId voter{};
+  for (const PeerId member : membership_.members()) {
+    if (membership_.is_newcomer(member)) continue;
+    ++others;
+    if (!ballot_.has_voted(member)) continue;
+    ++voted;
+    voter = member;
+  }
+  Probation::Seen seen{peer, {}, {}};
+  if (!membership_.find(peer)->connected) return seen;
+  const auto standoff = epochs_.operations().standoff(peer, membership_.newcomers());
+  const bool votes = ballot_.has_voted(peer);
+  const bool shares = standoff.shares || (votes && voted > 0);
+  if (!votes && voted == others) {
+    seen.awaited = text(ballot_.vote(voter).kind);
+    if (!shares) seen.elsewhere = standoff.alone;
+  } else if (!standoff.awaited_by_all.empty()) {
+    seen.awaited = standoff.awaited_by_all;
+    if (!shares && votes) seen.elsewhere = text(ballot_.vote(peer).kind);
+  } else if (!shares) {
+    seen.awaited = voted > 0 ? text(ballot_.vote(voter).kind) : standoff.awaited;
+  }
+  return seen;
+}
+
+// A newcomer's timeout does not end the call of others: it goes without it.
+bool Group::gives_up_as_newcomer(PeerId peer, JointKind kind) {
+  if (!membership_.is_newcomer(peer)) return false;
+  const auto& members = membership_.members();
+  const bool others_wait = std::any_of(members.begin(), members.end(), [&](PeerId member) {
+    return !membership_.is_newcomer(member) && ballot_.is_open(member, kind);
+  });
+  if (others_wait) {
+    remove({peer, std::string("it gave up its first call, ") + text(kind) +
+                      ", when its own timeout was over"});
+  }
+  return others_wait;
+}
+
+bool Group::watch_newcomers() {
+  const std::vector<PeerId> newcomers = membership_.newcomers();
+  const Epochs::Phase phase = epochs_.phase();
+  const bool can_call = phase == Epochs::Phase::kActive || phase == Epochs::Phase::kBroken;
+  std::vector<Misfit> wrong = epochs_.take_misfits();
+  if (newcomers.empty() || !can_call) {
+    probation_.restart();
+  } else if (probation_.due(context_.now)) {
+    std::vector<Probation::Seen> all;
+    for (const PeerId peer : newcomers) all.push_back(seen_of(peer));
+    const auto overdue = probation_.look(all, context_.first_call_timeout, context_.now);
+    wrong.insert(wrong.end(), overdue.begin(), overdue.end());
+  }
+  for (const Misfit& misfit : wrong) {
+    if (membership_.is_member(misfit.peer)) remove(misfit);
+  }
+  return !wrong.empty();
+}
+
+}  // namespace pccl::master

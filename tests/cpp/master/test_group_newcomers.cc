@@ -1,0 +1,123 @@
+#include "tests/cpp/master/harness.h"
+
+namespace pccl::master {
+namespace {
+
+struct NewcomerTest : testing::Test, Harness {
+  // c has just been admitted by a and b, who were compared with each other.
+  void SetUp() override {
+    found({"a", "b"});
+    begin("a", epoch(1), 0, 7);
+    begin("b", epoch(1), 0, 7);
+    say("a", protocol::Done{epoch(1), op(0), 0});
+    say("b", protocol::Done{epoch(1), op(0), 0});
+    admit("c");
+  }
+  void admit(const std::string& name) {
+    enlist(name, hello(2));
+    link_all();
+    vote("a", epoch(1), 0);
+    vote("b", epoch(1), 0);
+    ASSERT_TRUE(last<protocol::EpochStart>(name) != nullptr);
+    take();
+  }
+  void begin(const std::string& name, Epoch in, uint32_t sequence, uint64_t count) {
+    say(name, protocol::Begin{in, op(sequence), all_reduce(count)});
+  }
+  std::string kicked(const std::string& name) const {
+    const auto* kicked = last<protocol::Kicked>(name);
+    return kicked == nullptr ? "" : kicked->text;
+  }
+};
+
+TEST_F(NewcomerTest, AnotherDigestIsItsMistakeWhoeverCallsFirst) {
+  begin("c", epoch(2), 0, 8);
+  begin("a", epoch(2), 0, 7);
+  EXPECT_EQ(kicked("c"), "") << "b may say the same as c";
+  begin("b", epoch(2), 0, 7);
+  EXPECT_TRUE(contains(kicked("c"), "rank 2 called all_reduce(sum, float32, 8 elements"));
+  EXPECT_TRUE(contains(kicked("c"), "ranks 0 and 1 called all_reduce(sum, float32, 7 elements"));
+  EXPECT_EQ(last<protocol::Verdicts>("a")->verdicts.back().outcome, protocol::Outcome::kCommitted)
+      << "of the epoch before";
+}
+
+TEST_F(NewcomerTest, ADifferenceBetweenTheOthersIsEverybodys) {
+  begin("c", epoch(2), 0, 8);
+  begin("a", epoch(2), 0, 7);
+  begin("b", epoch(2), 0, 8);
+  EXPECT_EQ(kicked("c"), "");
+  EXPECT_EQ(last<protocol::Verdicts>("c")->verdicts.back().code, Code::kMismatch);
+}
+
+TEST_F(NewcomerTest, AfterOneCollectiveItIsLikeTheOthers) {
+  for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
+  for (const char* name : {"a", "b", "c"}) say(name, protocol::Done{epoch(2), op(0), 0});
+  begin("c", epoch(2), 1, 8);
+  begin("a", epoch(2), 1, 7);
+  EXPECT_EQ(kicked("c"), "");
+  EXPECT_EQ(last<protocol::Verdicts>("c")->verdicts.back().code, Code::kMismatch);
+}
+
+TEST_F(NewcomerTest, AnotherJointCallIsItsMistake) {
+  vote("c", epoch(2), 0, kPending);
+  vote("a", epoch(2), 0, kSync, offer(0, {1}));
+  EXPECT_EQ(kicked("c"), "");
+  vote("b", epoch(2), 0, kSync, offer(0, {1}));
+  EXPECT_TRUE(contains(kicked("c"), "rank 2 called are_peers_pending; ranks 0 and 1 called sync"));
+}
+
+TEST_F(NewcomerTest, AStateThatCouldNotBeFetchedIsItsOwnTrouble) {
+  vote("a", epoch(2), 0, kSync, offer(3, {1}));
+  vote("b", epoch(2), 0, kSync, offer(3, {1}));
+  vote("c", epoch(2), 0, kSync, offer(0, {2}));
+  say("c", protocol::Fetched{0, Code::kSystem, "no memory left"});
+  EXPECT_TRUE(contains(kicked("c"), "no memory left"));
+}
+
+TEST_F(NewcomerTest, AnOperationThatItGivesUpGoesOnWithoutIt) {
+  begin("c", epoch(2), 0, 7);
+  begin("a", epoch(2), 0, 7);
+  say("c", protocol::AbortRequest{epoch(2), op(0), Code::kOperationTimeout, "it took too long"});
+  EXPECT_TRUE(contains(kicked("c"), "it took too long"));
+}
+
+TEST_F(NewcomerTest, WhatOnlyItHasCalledItMayGiveUp) {
+  begin("c", epoch(2), 0, 7);
+  say("c", protocol::AbortRequest{epoch(2), op(0), Code::kOperationTimeout, "it took too long"});
+  EXPECT_EQ(kicked("c"), "");
+  EXPECT_EQ(last<protocol::Verdicts>("c")->verdicts.back().code, Code::kOperationTimeout);
+}
+
+TEST_F(NewcomerTest, WhoIsAwayIsNotTakenForSilent) {
+  vote("a", epoch(2), 0, kSync, offer(0, {1}));
+  close("c");
+  tick_with({"a", "b"}, 19);
+  come_back("c", resume("c", epoch(2)));
+  tick_with({"a", "b", "c"}, 19);
+  EXPECT_EQ(kicked("c"), "");
+  tick_with({"a", "b", "c"}, 3);
+  EXPECT_TRUE(contains(kicked("c"), "it did not call sync_shared_state within 10 s"));
+}
+
+TEST_F(NewcomerTest, AStopOfTheMasterExcusesIt) {
+  vote("a", epoch(2), 0, kSync, offer(0, {1}));
+  be_stopped(std::chrono::seconds(60));
+  tick_with({"a", "b", "c"}, 15);
+  EXPECT_EQ(kicked("c"), "");
+}
+
+TEST_F(NewcomerTest, ATransferBetweenTwoIsNoComparisonWithAll) {
+  protocol::OpInfo send = all_reduce(1);
+  send.kind = protocol::OpKind::kSend;
+  send.root = id("a");
+  send.receiver = id("c");
+  for (const char* name : {"a", "c"}) say(name, protocol::Begin{epoch(2), op(0, "s"), send});
+  say("c", protocol::Done{epoch(2), op(0, "s"), 0});
+  vote("a", epoch(2), 0, kSync, offer(0, {1}));
+  vote("b", epoch(2), 0, kSync, offer(0, {1}));
+  vote("c", epoch(2), 0, kPending);
+  EXPECT_NE(kicked("c"), "");
+}
+
+}  // namespace
+}  // namespace pccl::master
