@@ -104,6 +104,14 @@ bool Cast::calm(size_t group) const {
                       [this](PeerNode* peer) { return at_risk(*peer); });
 }
 
+void Cast::end_unjudged(size_t group) {
+  auto members = of_group(group);
+  std::erase_if(members, [](const PeerNode* peer) { return !peer->is_member(); });
+  const auto wrong = [](PeerNode* peer) { return workload(*peer).mistaken(); };
+  if (!std::all_of(members.begin(), members.end(), wrong)) return;
+  for (PeerNode* peer : members) peer->kill("ended: nobody is left that could judge it");
+}
+
 // It was disturbed, or may have waited for another newcomer that is wrong.
 bool Cast::excused(const PeerNode& peer) const {
   const auto others = this->others(peer);

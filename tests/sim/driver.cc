@@ -156,6 +156,7 @@ void Driver::settle() {
     while (cast_.of_group(group).size() < enough) cast_.add(group);
   }
   run_for(kPeerTimeout * 2);
+  for (size_t group = 0; group < cast_.groups().size(); ++group) cast_.end_unjudged(group);
   if (options_.kill_at_step < 0 && faults_.mistaken_newcomer()) run_for(kPeerTimeout * 3);
   std::map<PeerNode*, uint64_t> before;
   for (PeerNode* peer : cast_.all()) before[peer] = Cast::workload(*peer).turns();
