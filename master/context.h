@@ -29,6 +29,10 @@ struct Context {
   void emit(E effect) {
     effects->emplace_back(std::move(effect));
   }
+  // Peers of the run have brought more together than there is room for: the run ends.
+  void exceed(std::string what) {
+    if (excess.empty()) excess = std::move(what);
+  }
   void log(LogLevel level, std::string text) { emit(Log{level, std::move(text)}); }
   // Returns the token that Persisted will carry.
   uint64_t persist(Record record) {
@@ -36,6 +40,7 @@ struct Context {
     return tokens;
   }
 
+  std::string excess;  // since the last step
   uint32_t peers = 0;
   uint32_t epochs = 0;
   uint64_t tokens = 0;

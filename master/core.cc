@@ -5,6 +5,8 @@
 
 #include "master/core.h"
 
+#include <utility>
+
 #include "master/introduction.h"
 #include "master/joint.h"
 #include "master/words.h"
@@ -61,6 +63,7 @@ struct MasterCore::Inside {
   bool is_ours(PeerId peer) const;
   void settle();
   bool watch_newcomers();  // whether any was removed
+  void end_run();          // REQUIRES: context.excess
   void notice_stop();
   void forget_groups();
 
@@ -365,13 +368,27 @@ bool MasterCore::Inside::watch_newcomers() {
   return any;
 }
 
+// Nobody is told to come back: what has filled this run would fill it again.
+void MasterCore::Inside::end_run() {
+  const std::string why = std::exchange(context.excess, {});
+  context.log(LogLevel::kError, "run \"" + context.options.run + "\" is ended: " + why);
+  for (auto& [id, group] : groups) {
+    std::vector<PeerId> peers;
+    for (const auto& [peer, about] : group.membership().peers()) peers.push_back(peer);
+    for (const PeerId peer : peers) group.give_up(peer, "the run was ended: " + why);
+  }
+  quiet = false;
+}
+
 void MasterCore::Inside::settle() {
   if (watch_newcomers()) quiet = false;
+  if (!context.excess.empty()) end_run();
   for (int round = 0; round < 2 && !quiet; ++round) {
     for (auto& [id, group] : groups) group.advance();
     if (hear_held()) round = -1;
     settle_joint_calls(groups);
     if (watch_newcomers()) round = -1;
+    if (!context.excess.empty()) end_run();
   }
   for (auto& [id, group] : groups) group.flush();
   forget_groups();

@@ -25,6 +25,7 @@
 #include "master/epochs.h"
 
 #include <algorithm>
+#include <set>
 
 #include "csrc/base/transitions.h"
 #include "master/words.h"
@@ -93,6 +94,17 @@ Status Epochs::check(Epoch epoch) const {
 Status Epochs::begin(PeerId peer, const protocol::Begin& begin) {
   const bool counts = phase_ == Phase::kActive || phase_ == Phase::kAsking;
   if (begin.epoch != current() || !counts) return check(begin.epoch);
+  const size_t reserved = operations_.open_count() + told_.current.verdicts.kept().size();
+  const bool full =
+      reserved >= protocol::kVerdictsMax || operations_.known_count() >= protocol::kOpsKnownMax;
+  if (full && !operations_.knows(begin.op)) {
+    context_.exceed("group " + std::to_string(group_.value) + " has " +
+                    counted(operations_.open_count(), "open operation") + ", knows " +
+                    counted(operations_.known_count(), "operation") + ", and " +
+                    counted(reserved - operations_.open_count(), "verdict") +
+                    " are not acknowledged by all members");
+    return {};
+  }
   return operations_.begin(peer, begin.op, begin.info, membership_.newcomers());
 }
 
@@ -112,8 +124,13 @@ Status Epochs::abort(PeerId peer, const protocol::AbortRequest& request) {
 Status Epochs::report(PeerId peer, const protocol::Report& report) {
   if (report.epoch != current()) return check(report.epoch);
   if (!told_.ask && !told_.current.end) return violation("Report without Ask");
-  // What it said first stays so; after the decision it is a repetition.
-  if (phase_ == Phase::kAsking) reports_.try_emplace(peer, report);
+  if (phase_ != Phase::kAsking) return {};  // after the decision it is a repetition
+  protocol::Report known{report.epoch, {}};
+  std::set<OpKey> seen;
+  for (const protocol::OpReport& op : report.ops) {
+    if (operations_.was_begun(peer, op.op) && seen.insert(op.op).second) known.ops.push_back(op);
+  }
+  reports_.try_emplace(peer, std::move(known));  // what it said first stays so
   return {};
 }
 

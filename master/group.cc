@@ -181,11 +181,13 @@ Status Group::hear(PeerId peer, const protocol::Done& message) {
   return epochs_.done(peer, message);
 }
 
-// A newcomer that cannot go on does not take the operation from the others.
+// A newcomer that cannot go on does not take the operation from the others. What no longer means
+// the same after a loss is nobody's mistake.
 Status Group::hear(PeerId peer, const protocol::AbortRequest& message) {
   const auto& newcomers = membership_.newcomers();
   if (message.epoch == epochs_.current() && epochs_.phase() == Epochs::Phase::kActive &&
-      membership_.is_newcomer(peer) && epochs_.operations().holds_up(peer, message.op, newcomers)) {
+      message.code != Code::kMembershipChanged && membership_.is_newcomer(peer) &&
+      epochs_.operations().holds_up(peer, message.op, newcomers)) {
     remove({peer, "it gave up its first operation, which the others wait for: " + message.text});
     return {};
   }

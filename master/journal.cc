@@ -15,7 +15,7 @@ using protocol::Is;
 // ---- Fields, in the order of records.h and journal.h ----
 
 void fields(auto& wire, Is<EpochRecord> auto& r) {
-  wire(r.epoch, r.first_verdict, bounded(r.verdicts, protocol::kOpsOpenMax), r.end);
+  wire(r.epoch, r.first_verdict, bounded(r.verdicts, protocol::kVerdictsMax), r.end);
 }
 void fields(auto& wire, Is<MemberRecord> auto& r) {
   wire(r.peer, bounded(r.seen_host, protocol::kHostBytesMax), r.seen_loopback);

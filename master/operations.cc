@@ -57,6 +57,11 @@ bool Operations::has_begun(PeerId peer, OpKey op) const {
   return at != table_.end() && at->second.at[rank(peer)] != At::kNothing;
 }
 
+bool Operations::was_begun(PeerId peer, OpKey op) const {
+  const auto before = begun_before_.find(op);
+  return has_begun(peer, op) || (before != begun_before_.end() && before->second.contains(peer));
+}
+
 std::vector<uint32_t> Operations::ranks_at(const Op& op, At what) const {
   std::vector<uint32_t> ranks;
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {

@@ -37,6 +37,9 @@ class Operations {
   // that it will not be: asked() who that may be.
   Status abort(PeerId peer, const protocol::AbortRequest& request);
   bool has_begun(PeerId peer, OpKey op) const;
+  // Likewise, or in an earlier epoch of the generation, to be begun again.
+  bool was_begun(PeerId peer, OpKey op) const;
+  bool knows(OpKey op) const { return table_.contains(op); }
   // A newcomer whose description of an operation is another than that of all others, since the last
   // call. That operation stays open: its epoch is to end without the newcomer.
   std::vector<Misfit> take_misfits() { return std::exchange(misfits_, {}); }
@@ -74,6 +77,7 @@ class Operations {
   // For the renewal of this epoch: what was settled, and who has yet to call it, goes on.
   Operations renewed(Epoch epoch, const std::vector<PeerId>& members) const;
   size_t open_count() const { return open_; }
+  size_t known_count() const { return table_.size(); }  // settled ones included
 
  private:
   enum class At : uint8_t { kNothing, kBegun, kDone };

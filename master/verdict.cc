@@ -82,6 +82,8 @@ VerdictLog::VerdictLog(const std::vector<PeerId>& members, uint64_t first,
 
 void VerdictLog::append(std::vector<protocol::Verdict> verdicts) {
   for (protocol::Verdict& verdict : verdicts) {
+    if (text_bytes_ + verdict.text.size() > protocol::kVerdictTextBytesMax) verdict.text.clear();
+    text_bytes_ += verdict.text.size();
     index_[verdict.op] = next_index();
     kept_.push_back(std::move(verdict));
   }
@@ -108,6 +110,7 @@ void VerdictLog::trim() {
   for (; first_ < stable; ++first_) {
     const auto at = index_.find(kept_.front().op);
     if (at != index_.end() && at->second == first_) index_.erase(at);
+    text_bytes_ -= kept_.front().text.size();
     kept_.pop_front();
   }
 }

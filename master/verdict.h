@@ -63,6 +63,7 @@ class VerdictLog {
 
   uint64_t first_ = 0;
   std::deque<protocol::Verdict> kept_;
+  size_t text_bytes_ = 0;  // of kept_: at most kVerdictTextBytesMax
   std::map<OpKey, uint64_t> index_;
   std::map<PeerId, uint64_t> seen_;
 };

@@ -58,7 +58,13 @@ const Transitions<OperationState, 7> kOperationTransitions(
 // The tags of all open operations travel in one Resume.
 constexpr size_t kTagBytesOpenMax = protocol::kMessageBytesMax / 4;
 
-Status outcome_of(const protocol::Verdict& verdict) { return {verdict.code, verdict.text, {}}; }
+// Of very many verdicts at once the master leaves texts out.
+Status outcome_of(const protocol::Verdict& verdict) {
+  const bool unexplained = verdict.code != Code::kOk && verdict.text.empty();
+  return {verdict.code,
+          unexplained ? "it ended with too many others to explain each" : verdict.text,
+          {}};
+}
 
 protocol::OpState reported(bool done) {
   return done ? protocol::OpState::kDone : protocol::OpState::kNotDone;

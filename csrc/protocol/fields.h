@@ -108,8 +108,8 @@ void fields(auto& wire, Is<Verdicts> auto& m) {
   wire(m.epoch, m.first_index, m.stable_index, bounded(m.verdicts, kOpsOpenMax));
 }
 void fields(auto& wire, Is<EpochEnd> auto& m) {
-  wire(m.epoch, bounded(m.lost, kMembersMax), bounded(m.committed, kOpsOpenMax), prose(m.text));
-  wire(m.goes_on, bounded(m.kept, kOpsOpenMax));
+  wire(m.epoch, bounded(m.lost, kMembersMax), bounded(m.committed, kVerdictsMax), prose(m.text));
+  wire(m.goes_on, bounded(m.kept, kVerdictsMax));
 }
 
 void fields(auto& wire, Is<Begin> auto& m) { wire(m.epoch, m.op, m.info); }

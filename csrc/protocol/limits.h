@@ -34,6 +34,19 @@ inline constexpr size_t kStateKeysMax = 65536;
 // Operations a peer has posted and not seen settled: beyond it posting fails with
 // InvalidStateError.
 inline constexpr size_t kOpsOpenMax = 65536;
+// Operations of a group that are open, and verdicts on earlier ones that not all members have
+// acknowledged, together: a place in the list of verdicts is reserved when an operation begins, so
+// that whatever ends, however many at once, what is said of it fits. That bounds the lists of an
+// EpochEnd (12 and 20 bytes an entry: 4 MiB) and of an epoch in the journal. A peer that has posted
+// kOpsOpenMax stays below it; a group that is beyond it ends its run.
+inline constexpr size_t kVerdictsMax = 2 * kOpsOpenMax;
+// The texts of those verdicts, together; beyond that they are left out. A peer brings at most
+// kOpsOpenMax verdicts back in its Resume, which has room for 16 MiB: operations and their tags
+// take 9, verdicts without their texts 3.
+inline constexpr size_t kVerdictTextBytesMax = 2u << 20;
+// Operations of a group that the master knows, settled ones that some member has yet to call
+// included. Beyond it the run ends.
+inline constexpr size_t kOpsKnownMax = 4 * kOpsOpenMax;
 // Ranks named one by one in an error text before it says "and N more".
 inline constexpr size_t kRanksNamedMax = 8;
 

@@ -60,7 +60,8 @@ class Cast {
   // Nobody of this group is at risk.
   bool calm(size_t group) const;
 
-  // If a wrong newcomer is the only member that is left, nobody waits for it: a person ends it.
+  // If nobody is left with whom a wrong newcomer could be compared, it is like a founder: a person
+  // ends it.
   void end_unjudged(size_t group);
   // Something has happened that a call may have to wait for.
   void disturb() { ++disturbances_; }

@@ -303,11 +303,11 @@ void Workload::offer_state() {
   node_.call(std::move(call));
 }
 
-// The collectives that the others call first in this generation.
+// The collectives that the others call first in this generation, and wait for.
 std::vector<Workload::Call> Workload::first_collectives() const {
   std::vector<Call> calls = plan();
   std::erase_if(calls, [](const Call& call) {
-    return call.late || call.crossing || call.kind == protocol::OpKind::kSend;
+    return call.late || call.crossing || call.hasty || call.kind == protocol::OpKind::kSend;
   });
   return calls;
 }
@@ -410,7 +410,15 @@ void Workload::new_generation(const peer::Topology& topology) {
   std::string members;
   for (const auto& member : topology.members) members += " " + text(member.peer);
   checker_.saw("members of epoch " + text(topology.generation), node_.name(), members);
-  mistaken() ? make_mistake() : enter(Stage::kSync);
+  if (!mistaken()) return enter(Stage::kSync);
+  // By an update_topology after a loss it may have become the eldest: then the others are
+  // newcomers.
+  const auto is_new = [&](const protocol::Member& member) {
+    return member.peer == self || std::find(topology.joined.begin(), topology.joined.end(),
+                                            member.peer) != topology.joined.end();
+  };
+  const bool eldest = std::all_of(topology.members.begin(), topology.members.end(), is_new);
+  eldest && !joined ? node_.kill("ended: it would judge the others") : make_mistake();
 }
 
 // ---- What comes back ----

@@ -63,6 +63,7 @@ class Workload : public App {
   bool has_state() const { return has_state_; }  // took part in a sync that agreed
   bool in_call() const { return joint_.has_value() || !open_.empty(); }
   bool mistaken() const { return rules_.mistake != Mistake::kNone && !founder_; }
+  bool is_compared() const { return compared_; }
   bool silent() const { return silent_; }                 // its mistake is to call nothing
   Instant last_success() const { return last_success_; }  // of a call
   Instant last_progress() const { return last_progress_; }

@@ -1,5 +1,6 @@
 #include "master/core.h"
 
+#include "master/journal.h"
 #include "tests/cpp/master/harness.h"
 
 namespace pccl::master {
@@ -445,6 +446,90 @@ TEST(Core, VerdictsAreKeptUntilPongsAcknowledgeThem) {
   EXPECT_EQ(h.last<protocol::Verdicts>("b")->stable_index, 1u);
   h.say("a", protocol::Ping{1, 9, epoch(1)});
   EXPECT_EQ(h.story().back(), "a closed") << "more than there are";
+}
+
+// ---- What peers add up to ----
+
+// Everything that was sent or made durable can be written.
+void expect_writable(const Harness& h, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (const auto* end = h.last<protocol::EpochEnd>(name)) {
+      std::vector<std::byte> bytes;
+      protocol::encode(*end, bytes);
+      EXPECT_LE(bytes.size(), protocol::kMessageBytesMax);
+    }
+  }
+  for (const Record& record : h.records()) {
+    std::vector<std::byte> bytes;
+    journal::append({RunRecorded{"run", record}}, bytes);
+  }
+}
+
+TEST(Core, ReportsOfOperationsThatNeverWereAddUpToNothing) {
+  Harness h;
+  h.found({"a", "b", "c"});
+  h.say("c", protocol::Leave{});
+  protocol::Report invented{epoch(1), {}};
+  for (const char* name : {"a", "b"}) {
+    for (uint32_t i = 0; i < protocol::kOpsOpenMax; ++i) {
+      invented.ops.push_back({op(i, name), protocol::OpState::kCommitted, 0});
+    }
+    h.say(name, invented);
+    invented.ops.clear();
+  }
+  const auto* end = h.last<protocol::EpochEnd>("a");
+  ASSERT_TRUE(end != nullptr);
+  EXPECT_TRUE(end->committed.empty());
+  expect_writable(h, {"a", "b"});
+}
+
+TEST(Core, AReportOfWhatItsSenderHasBegunCounts) {
+  Harness h;
+  h.found({"a", "b", "c"});
+  for (const char* name : {"a", "b"}) h.say(name, protocol::Begin{epoch(1), op(0), all_reduce(7)});
+  h.say("c", protocol::Leave{});
+  for (const char* name : {"a", "b"}) {
+    h.say(name, protocol::Report{epoch(1),
+                                 {{op(0), protocol::OpState::kDone, 0},
+                                  {op(0), protocol::OpState::kNotDone, 0}}});
+  }
+  EXPECT_EQ(h.last<protocol::EpochEnd>("a")->committed, std::vector{op(0)}) << "its first word";
+}
+
+TEST(Core, AnUpdateThatEndsVeryManyOperationsIsWritable) {
+  Harness h;
+  h.found({"a", "b"});
+  constexpr uint32_t kMany = 131000;
+  for (uint32_t i = 0; i < kMany; ++i) {
+    h.say("a", protocol::Begin{epoch(1), op(i), all_reduce(7)});
+  }
+  h.enlist("c", Harness::hello(2));
+  h.link_all();
+  h.vote("a", epoch(1), 0);
+  h.vote("b", epoch(1), 0);
+  ASSERT_TRUE(h.last<protocol::EpochStart>("c") != nullptr);
+  EXPECT_EQ(h.last<protocol::Verdicts>("a")->verdicts.back().op, op(kMany - 1));
+  expect_writable(h, {"a", "b"});
+}
+
+TEST(Core, MoreThanThereIsRoomForEndsTheRunAndNothingElse) {
+  Harness h;
+  h.found({"a", "b"});
+  for (uint32_t i = 0; i <= protocol::kVerdictsMax / 2; ++i) {
+    for (const char* name : {"a", "b"}) {
+      if (h.last<protocol::Kicked>("a") == nullptr)
+        h.say(name, protocol::Begin{epoch(1), op(i, name), all_reduce(7, name)});
+    }
+  }
+  for (const char* name : {"a", "b"}) {
+    const auto* kicked = h.last<protocol::Kicked>(name);
+    ASSERT_TRUE(kicked != nullptr);
+    EXPECT_TRUE(contains(kicked->text, "the run was ended: group 0 has 131072 open operations"))
+        << kicked->text;
+  }
+  EXPECT_TRUE(h.core().idle());
+  h.found({"d", "e"});
+  EXPECT_TRUE(h.last<protocol::EpochStart>("d") != nullptr) << "the run may begin again";
 }
 
 }  // namespace
