@@ -177,6 +177,9 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& re
                     "\" already: join again"});
     return {};
   }
+  // Before the connection that the peer has is closed for this one: it may be somebody else's.
+  const Status status = group->check(resume);
+  if (!status.ok()) return status;
   const bool member = group->membership().is_member(resume.peer);
   const bool registered = group->membership().find(resume.peer)->order != 0;
   connections.introduce(id, resume.peer, group->id(),

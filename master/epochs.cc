@@ -142,6 +142,25 @@ Status Epochs::acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index) {
                    std::to_string(told_.current.verdicts.next_index()));
 }
 
+Status Epochs::check(const protocol::Resume& resume) const {
+  const bool whole = resume.verdict_index - resume.stable_index == resume.verdicts.size() &&
+                     resume.stable_index <= resume.verdict_index;
+  if (!whole || resume.ops.size() != resume.infos.size()) {
+    return violation("Resume that contradicts itself");
+  }
+  if (gathering()) return {};
+  const auto messages = missed(told_, resume);
+  if (!messages.ok()) return messages.status();
+  if (resume.epoch != current()) return {};
+  for (size_t i = 0; i < resume.ops.size(); ++i) {
+    const OpKey op = resume.ops[i].op;
+    if (told_.current.verdicts.contains(op) || operations_.has_begun(resume.peer, op)) continue;
+    Status status = operations_.check_begin(resume.peer, op, resume.infos[i]);
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
 Result<std::vector<protocol::Message>> Epochs::resume(const protocol::Resume& resume) {
   flush();
   Result<std::vector<protocol::Message>> messages = missed(told_, resume);
@@ -473,11 +492,8 @@ void Epochs::restore(const MembershipRecord& record) {
 }
 
 Status Epochs::gather(const protocol::Resume& resume) {
-  const bool whole = resume.verdict_index - resume.stable_index == resume.verdicts.size() &&
-                     resume.stable_index <= resume.verdict_index;
-  if (!whole || resume.ops.size() != resume.infos.size()) {
-    return violation("Resume that contradicts itself");
-  }
+  const Status status = check(resume);
+  if (!status.ok()) return status;
   gathered_.insert_or_assign(resume.peer, resume);
   return {};
 }

@@ -73,6 +73,8 @@ class Epochs {
   Status abort(PeerId peer, const protocol::AbortRequest& request);
   Status report(PeerId peer, const protocol::Report& report);
   Status acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index);
+  // Whether resume() or gather() may take this; changes nothing.
+  Status check(const protocol::Resume& resume) const;
   // A member is back: what it has missed, in order. What it has open is taken over.
   Result<std::vector<protocol::Message>> resume(const protocol::Resume& resume);
 

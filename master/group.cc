@@ -53,6 +53,12 @@ void Group::away(PeerId peer) {
   lose_if_cut_off(peer);
 }
 
+Status Group::check(const protocol::Resume& resume) const {
+  if (membership_.is_member(resume.peer)) return epochs_.check(resume);
+  if (!resume.epoch) return {};
+  return violation("Resume in an epoch of a peer that was not admitted");
+}
+
 Status Group::back(const protocol::Resume& resume) {
   const PeerId peer = resume.peer;
   membership_.set_connected(peer, true);

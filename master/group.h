@@ -40,6 +40,8 @@ class Group {
   // `quorum` counts while nobody else is here.
   void welcome(PeerId peer, Membership::Peer about, const Quorum& quorum);
   void away(PeerId peer);  // its connection has closed
+  // Whether back() may take this; changes nothing. kProtocol if it says what cannot be.
+  Status check(const protocol::Resume& resume) const;
   // It is back, and its connection is introduced: tells it what it missed. kProtocol if it says
   // what cannot be.
   Status back(const protocol::Resume& resume);

@@ -72,7 +72,8 @@ std::vector<uint32_t> Operations::ranks_at(const Op& op, At what) const {
 
 // ---- What peers say ----
 
-Status Operations::check_begin(uint32_t rank, OpKey op, const protocol::OpInfo& info) const {
+Status Operations::check_begin(PeerId peer, OpKey op, const protocol::OpInfo& info) const {
+  const uint32_t rank = this->rank(peer);
   if (info.kind == protocol::OpKind::kRecv)
     return violation("Begin of a recv: both sides say send");
   if (transfers(info)) {
@@ -93,7 +94,7 @@ Status Operations::check_begin(uint32_t rank, OpKey op, const protocol::OpInfo& 
 Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
                          const std::vector<PeerId>& newcomers) {
   const uint32_t rank = this->rank(peer);
-  const Status status = check_begin(rank, op, info);
+  const Status status = check_begin(peer, op, info);
   if (!status.ok()) return status;
   const auto [at, fresh] = table_.try_emplace(op);
   Op& known = at->second;

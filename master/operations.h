@@ -32,6 +32,8 @@ class Operations {
   // judged before the rest has called the operation.
   Status begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
                const std::vector<PeerId>& newcomers = {});
+  // Whether begin() may take this.
+  Status check_begin(PeerId peer, OpKey op, const protocol::OpInfo& info) const;
   Status done(PeerId peer, OpKey op);
   // Of what others may have committed by now nothing is settled before one who is not done has said
   // that it will not be: asked() who that may be.
@@ -94,7 +96,6 @@ class Operations {
   using Table = std::map<OpKey, Op>;
 
   uint32_t rank(PeerId peer) const { return ranks_.at(peer); }
-  Status check_begin(uint32_t rank, OpKey op, const protocol::OpInfo& info) const;
   bool concerns(const Op& op, uint32_t rank) const;
   uint32_t parties(const Op& op) const;
   bool finished(const Op& op) const;  // by all whose Done counts

@@ -448,6 +448,28 @@ TEST(Core, VerdictsAreKeptUntilPongsAcknowledgeThem) {
   EXPECT_EQ(h.story().back(), "a closed") << "more than there are";
 }
 
+TEST(Core, AResumeThatCannotBeLeavesTheConnectionThatThereIs) {
+  Harness h;
+  h.found({"a", "b"});
+  for (const uint64_t index : {1, 5, 1000}) {
+    h.accept("stranger");
+    protocol::Resume guess = h.resume("a", epoch(1));
+    guess.verdict_index = guess.stable_index = index;
+    h.take();
+    h.say("stranger", guess);
+    EXPECT_EQ(h.take(), (Lines{"stranger closed"}));
+  }
+  h.accept("stranger");
+  protocol::Resume other_sizes = h.resume("a", epoch(1));
+  other_sizes.ops = {{op(0), protocol::OpState::kDone, 0}};
+  h.take();
+  h.say("stranger", other_sizes);
+  EXPECT_EQ(h.take(), (Lines{"stranger closed"}));
+  h.vote("a", epoch(1), 0);
+  h.vote("b", epoch(1), 0);
+  EXPECT_EQ(h.last<protocol::Answer>("a")->code, Code::kOk) << "a was not disturbed";
+}
+
 // ---- What peers add up to ----
 
 // Everything that was sent or made durable can be written.
