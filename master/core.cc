@@ -367,7 +367,10 @@ bool MasterCore::Inside::hear_held() {
 
 bool MasterCore::Inside::watch_newcomers() {
   bool any = false;
-  for (auto& [id, group] : groups) any = group.watch_newcomers() || any;
+  for (auto& [id, group] : groups) {
+    const bool is_new = group.has_members() && group.is_new();
+    any = group.watch_newcomers(is_new ? awaited_by_others(groups, id) : "") || any;
+  }
   return any;
 }
 

@@ -262,7 +262,9 @@ void Group::answer(const Answer& answer) {
 }
 
 void Group::took_part(const Answer& answer, PeerId peer) {
-  if (answer.code == Code::kOk) membership_.raise({peer}, protocol::standing_after(answer.kind));
+  if (answer.code != Code::kOk) return;
+  membership_.raise({peer}, protocol::standing_after(answer.kind));
+  probation_.restart(peer);  // what it is waited for next has all the time there is
 }
 
 bool Group::would_change() const {

@@ -78,10 +78,13 @@ class Group {
 
   // ---- Newcomers (newcomer.h) ----
   // Removes those that do something else than all other members, or nothing for too long. Whether
-  // it has removed any.
-  bool watch_newcomers();
-  // A newcomer does not want to wait any longer for a joint call of this kind in which others wait,
-  // too: it was removed. False: it is no newcomer, or alone in it.
+  // it has removed any. `awaited_by_others`: the joint call of all groups that other groups wait
+  // in.
+  bool watch_newcomers(const std::string& awaited_by_others);
+  // Nobody here has taken part in anything yet.
+  bool is_new() const { return membership_.highest_standing() == protocol::Standing::kNone; }
+  // A newcomer does not want to wait any longer for a joint call of this kind: it was removed.
+  // False: it is no newcomer.
   bool gives_up_as_newcomer(PeerId peer, protocol::JointKind kind);
   std::optional<Instant> deadline() const { return probation_.deadline(); }
   // Time has passed in which nobody could be heard.
@@ -116,6 +119,7 @@ class Group {
   void drop(PeerId peer, const std::string& why);  // not a member
   void remove(const Misfit& misfit);               // a newcomer
   Probation::Seen seen_of(PeerId newcomer) const;
+  std::vector<Probation::Seen> see_newcomers(const std::string& awaited_by_others) const;
   void judge_votes();
   void took_part(const protocol::Answer& answer, PeerId peer);
   bool trained_here(PeerId peer) const;

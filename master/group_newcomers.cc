@@ -52,10 +52,11 @@ Probation::Seen Group::seen_of(PeerId peer) const {
     ++voted;
     voter = member;
   }
-  Probation::Seen seen{peer, {}, {}};
+  Probation::Seen seen{peer, {}, {}, {}};
   if (!membership_.find(peer)->connected) return seen;
   const auto standoff = epochs_.operations().standoff(peer, membership_.newcomers());
   const bool votes = ballot_.has_voted(peer);
+  seen.instead = votes ? text(ballot_.vote(peer).kind) : standoff.alone;
   const bool shares = standoff.shares || (votes && voted > 0);
   if (!votes && voted == others) {
     seen.awaited = text(ballot_.vote(voter).kind);
@@ -69,31 +70,38 @@ Probation::Seen Group::seen_of(PeerId peer) const {
   return seen;
 }
 
-// A newcomer's timeout does not end the call of others: it goes without it.
+// A newcomer's timeout does not end the call of others, nor one that they have yet to make: it goes
+// without it.
 bool Group::gives_up_as_newcomer(PeerId peer, JointKind kind) {
   if (!membership_.is_newcomer(peer)) return false;
-  const auto& members = membership_.members();
-  const bool others_wait = std::any_of(members.begin(), members.end(), [&](PeerId member) {
-    return !membership_.is_newcomer(member) && ballot_.is_open(member, kind);
-  });
-  if (others_wait) {
-    remove({peer, std::string("it gave up its first call, ") + text(kind) +
-                      ", when its own timeout was over"});
-  }
-  return others_wait;
+  remove({peer, std::string("it gave up its first call, ") + text(kind) +
+                    ", by its own timeout or because it was interrupted"});
+  return true;
 }
 
-bool Group::watch_newcomers() {
-  const std::vector<PeerId> newcomers = membership_.newcomers();
+// If nobody of this group has taken part in anything, all of them are new to the other groups,
+// whose members may wait for them in a joint call of all groups.
+std::vector<Probation::Seen> Group::see_newcomers(const std::string& awaited_by_others) const {
+  std::vector<Probation::Seen> all;
+  for (const PeerId peer : membership_.newcomers()) all.push_back(seen_of(peer));
+  if (awaited_by_others.empty() || !is_new()) return all;
+  for (const PeerId peer : membership_.members()) {
+    const bool waits_too = ballot_.has_voted(peer) || !membership_.find(peer)->connected;
+    all.push_back({peer, waits_too ? std::string() : awaited_by_others, {}, {}});
+  }
+  return all;
+}
+
+bool Group::watch_newcomers(const std::string& awaited_by_others) {
+  const bool any_new = !membership_.newcomers().empty() || (!awaited_by_others.empty() && is_new());
   const Epochs::Phase phase = epochs_.phase();
   const bool can_call = phase == Epochs::Phase::kActive || phase == Epochs::Phase::kBroken;
   std::vector<Misfit> wrong = epochs_.take_misfits();
-  if (newcomers.empty() || !can_call) {
+  if (!any_new || !can_call) {
     probation_.restart();
   } else if (probation_.due(context_.now)) {
-    std::vector<Probation::Seen> all;
-    for (const PeerId peer : newcomers) all.push_back(seen_of(peer));
-    const auto overdue = probation_.look(all, context_.first_call_timeout, context_.now);
+    const auto overdue = probation_.look(see_newcomers(awaited_by_others),
+                                         context_.first_call_timeout, context_.now);
     wrong.insert(wrong.end(), overdue.begin(), overdue.end());
   }
   for (const Misfit& misfit : wrong) {

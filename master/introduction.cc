@@ -81,6 +81,16 @@ std::optional<Reject> refuse_rank(const Hello& hello, const Membership* membersh
 // each with a part of the other, and nobody would notice.
 std::optional<Reject> refuse_launch(const Hello& hello, const Membership& membership) {
   if (hello.launch.empty()) return std::nullopt;
+  for (const auto& [peer, about] : membership.peers()) {
+    const bool same = about.launch == hello.launch && about.wish == hello.rank;
+    if (!same || hello.rank < 0 || !about.connected || !membership.is_member(peer)) continue;
+    return Reject{Code::kInvalidState,
+                  "rank " + std::to_string(hello.rank) +
+                      " of this launch trains already: " + membership.describe(peer) +
+                      ". Two launches have the same name (" + hello.launch +
+                      "): give each torchrun another --rdzv-id, or name another run "
+                      "(PCCL_MASTER=pccl://host:port/ANOTHER_NAME)"};
+  }
   std::vector<std::string> others;
   for (const auto& [peer, about] : membership.peers()) {
     if (about.launch != hello.launch) others.push_back(membership.describe(peer));

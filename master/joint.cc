@@ -160,6 +160,18 @@ void settle_joint_calls(Groups& groups) {
   settle_pending(groups);
 }
 
+std::string awaited_by_others(const Groups& groups, GroupId of) {
+  if (groups.size() == 1) return {};
+  for (const auto& [id, group] : groups) {
+    if (id == of || !group.has_members() || group.is_new()) continue;
+    const auto kind = group.ballot().kind();
+    if (!kind || *kind == JointKind::kSyncSharedState || group.epochs().changing()) continue;
+    return std::string(text(*kind)) + ", for which peer group " + std::to_string(id.value) +
+           " waits,";
+  }
+  return {};
+}
+
 void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t number) {
   if (!group.ballot().is_open(peer, number)) return;  // answered
   const JointKind kind = group.ballot().vote(peer).kind;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 
 #include "master/group.h"
 
@@ -15,6 +16,10 @@ using Groups = std::map<GroupId, Group>;
 // Answers what is complete; agrees on changes. To be called after everything that may complete a
 // ballot.
 void settle_joint_calls(Groups& groups);
+
+// The joint call of all groups in which members of other groups wait that have taken part in
+// something before, "update_topology, for which peer group 0 waits"; empty if there is none.
+std::string awaited_by_others(const Groups& groups, GroupId group);
 
 // A peer does not want to wait any longer for its call `number`. The call ends for all who wait in
 // the same ballot, unless its answer is on its way. Void if that call is not open.

@@ -126,13 +126,13 @@ void Membership::raise(const std::vector<PeerId>& peers, protocol::Standing to) 
 void Membership::look_at_standings() {
   newcomers_.clear();
   lowest_standing_ = protocol::Standing::kSynced;
-  protocol::Standing highest = protocol::Standing::kNone;
+  highest_standing_ = protocol::Standing::kNone;
   for (const PeerId member : members_) {
     const protocol::Standing standing = peers_.at(member).standing;
     lowest_standing_ = std::min(lowest_standing_, standing);
-    highest = std::max(highest, standing);
+    highest_standing_ = std::max(highest_standing_, standing);
   }
-  const auto needed = std::min(highest, protocol::Standing::kCompared);
+  const auto needed = std::min(highest_standing_, protocol::Standing::kCompared);
   for (const PeerId member : members_) {
     if (peers_.at(member).standing < needed) newcomers_.push_back(member);
   }

@@ -69,6 +69,7 @@ class Membership {
   // others yet: founders have nobody to be compared with. In rank order.
   const std::vector<PeerId>& newcomers() const { return newcomers_; }
   bool is_newcomer(PeerId peer) const;
+  protocol::Standing highest_standing() const { return highest_standing_; }
   protocol::Standing lowest_standing() const { return lowest_standing_; }  // of all members
   // These have taken part in something that raises their standing, unless it is higher already.
   void raise(const std::vector<PeerId>& peers, protocol::Standing to);
@@ -115,6 +116,7 @@ class Membership {
   std::vector<PeerId> members_;
   std::map<PeerId, uint32_t> ranks_;  // of the members
   std::vector<PeerId> newcomers_;     // this, and the next, follow from members_ and their standing
+  protocol::Standing highest_standing_ = protocol::Standing::kNone;
   protocol::Standing lowest_standing_ = protocol::Standing::kSynced;
   std::deque<Gone> gone_;  // the last kMembersMax
   uint64_t registrations_ = 0;

@@ -1,6 +1,7 @@
 #include "master/newcomer.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace pccl::master {
 
@@ -31,11 +32,13 @@ std::vector<Misfit> Probation::look(const std::vector<Seen>& all, Duration first
     const bool was_overdue = wait.overdue;
     wait.overdue = now >= ends;
     if (wait.overdue && was_overdue) {
-      misfits.push_back(
-          {seen.peer, seen.elsewhere.empty()
-                          ? "it did not call " + seen.awaited + " within " +
-                                text(first_call_timeout) + " (PCCL_FIRST_CALL_TIMEOUT)"
-                          : "it called " + seen.elsewhere + ", and the others " + seen.awaited});
+      std::string why = "it called " + seen.elsewhere + ", and the others " + seen.awaited;
+      if (seen.elsewhere.empty()) {
+        why = "it did not call " + seen.awaited + " within " + text(first_call_timeout) +
+              " (PCCL_FIRST_CALL_TIMEOUT)";
+        if (!seen.instead.empty()) why += "; it called " + seen.instead + ", and nobody else did";
+      }
+      misfits.push_back({seen.peer, std::move(why)});
     }
     const Instant next = wait.overdue ? now + kLookAgain : ends;
     next_look_ = next_look_ ? std::min(*next_look_, next) : next;

@@ -29,13 +29,14 @@ class Probation {
  public:
   // Looks cost a walk through the operations in flight: no more than one in this time.
   static constexpr Duration kLookAgain = std::chrono::milliseconds(50);
-  static constexpr Duration kElsewhereMax = std::chrono::milliseconds(250);
+  static constexpr Duration kElsewhereMax = std::chrono::milliseconds(500);
 
   // What is true of a newcomer now. `awaited`: what other members wait for, and it has not called;
-  // empty: nobody waits for it. `elsewhere`: what it waits for itself instead.
+  // empty: nobody waits for it. `elsewhere`: what it waits for itself instead, if nothing can
+  // follow from that. `instead`: what it has called and nobody else, for the text.
   struct Seen {
     PeerId peer;
-    std::string awaited, elsewhere;
+    std::string awaited, elsewhere, instead;
   };
 
   // Whether it is time to look. False: deadline() is when.
@@ -44,7 +45,8 @@ class Probation {
   std::vector<Misfit> look(const std::vector<Seen>& all, Duration first_call_timeout, Instant now);
   // Time has passed in which nobody could be heard: everybody gets all of its time again.
   void restart() { *this = {}; }
-  std::optional<Instant> deadline() const;  // nothing while nobody is on probation
+  void restart(PeerId peer) { waits_.erase(peer); }  // it has taken part in something
+  std::optional<Instant> deadline() const;           // nothing while nobody is on probation
 
  private:
   struct Wait {

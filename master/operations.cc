@@ -181,7 +181,8 @@ Operations::Standoff Operations::standoff(PeerId newcomer,
 bool Operations::holds_up(PeerId peer, OpKey key, const std::vector<PeerId>& newcomers) const {
   const auto at = table_.find(key);
   if (at == table_.end() || at->second.settled) return false;
-  return at->second.at[rank(peer)] == At::kBegun && others(at->second, newcomers).first > 0;
+  const auto [begun, not_begun] = others(at->second, newcomers);
+  return at->second.at[rank(peer)] == At::kBegun && begun + not_begun > 0;
 }
 
 void Operations::mark_begun(Table::iterator at, uint32_t rank) {

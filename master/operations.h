@@ -56,8 +56,8 @@ class Operations {
     std::string alone;   // begun by the newcomer, by none of the others that it concerns
   };
   Standoff standoff(PeerId newcomer, const std::vector<PeerId>& newcomers) const;
-  // Whether `peer` has begun this one, is not done with it, and a member that is no newcomer has
-  // begun it, too.
+  // Whether `peer` has begun this one, is not done with it, and it concerns a member that is no
+  // newcomer.
   bool holds_up(PeerId peer, OpKey op, const std::vector<PeerId>& newcomers) const;
 
   // A joint update_topology: what some member has not begun ends here. The rest goes on.

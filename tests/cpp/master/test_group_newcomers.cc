@@ -81,11 +81,37 @@ TEST_F(NewcomerTest, AnOperationThatItGivesUpGoesOnWithoutIt) {
   EXPECT_TRUE(contains(kicked("c"), "it took too long"));
 }
 
-TEST_F(NewcomerTest, WhatOnlyItHasCalledItMayGiveUp) {
+TEST_F(NewcomerTest, WhatTheOthersHaveYetToCallItDoesNotSpoilByGivingUp) {
   begin("c", epoch(2), 0, 7);
   say("c", protocol::AbortRequest{epoch(2), op(0), Code::kOperationTimeout, "it took too long"});
+  EXPECT_TRUE(contains(kicked("c"), "it took too long"));
+}
+
+TEST_F(NewcomerTest, NorAJointCall) {
+  vote("c", epoch(2), 0, kSync, offer(0, {1}));
+  say("c", protocol::JointAbort{0, epoch(2)});
+  EXPECT_TRUE(contains(kicked("c"), "it gave up its first call, sync_shared_state"));
+  const auto* answer = last<protocol::Answer>("a");
+  EXPECT_TRUE(answer == nullptr || answer->kind != kSync) << "nobody was answered for it";
+}
+
+TEST_F(NewcomerTest, WhatALossHasMadeMeaninglessIsNobodysMistake) {
+  for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
+  say("c", protocol::AbortRequest{epoch(2), op(0), Code::kMembershipChanged, "its root left"});
   EXPECT_EQ(kicked("c"), "");
-  EXPECT_EQ(last<protocol::Verdicts>("c")->verdicts.back().code, Code::kOperationTimeout);
+}
+
+TEST_F(NewcomerTest, AGroupInWhichNobodyCallsAnythingIsNotWaitedForByOthers) {
+  found({"x"}, 5);
+  vote("a", epoch(2), 0);
+  vote("b", epoch(2), 0);
+  vote("c", epoch(2), 0);
+  tick_with({"a", "b", "c", "x"}, 19);
+  EXPECT_EQ(kicked("x"), "");
+  tick_with({"a", "b", "c", "x"}, 3);
+  EXPECT_TRUE(contains(kicked("x"), "update_topology, for which peer group 0 waits, within 10 s"))
+      << kicked("x");
+  EXPECT_EQ(last<protocol::Answer>("a")->code, Code::kOk);
 }
 
 TEST_F(NewcomerTest, WhoIsAwayIsNotTakenForSilent) {

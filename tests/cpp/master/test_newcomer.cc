@@ -18,7 +18,7 @@ struct ProbationTest : testing::Test {
     while (now < until) {
       now = now + Probation::kLookAgain;
       EXPECT_TRUE(probation.due(now));
-      const auto found = probation.look({{kA, awaited, elsewhere}}, kLimit, now);
+      const auto found = probation.look({{kA, awaited, elsewhere, {}}}, kLimit, now);
       if (!found.empty()) return found;
     }
     return {};
@@ -63,9 +63,16 @@ TEST_F(ProbationTest, ACallElsewhereThatIsFollowedByTheRightOneIsNoMistake) {
   }
 }
 
+TEST_F(ProbationTest, WhatItHasTakenPartInDoesNotCountAgainstIt) {
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(run(kLimit - milliseconds(100), "a", "").empty());
+    probation.restart(kA);
+  }
+}
+
 TEST_F(ProbationTest, LooksAreRareAndNoneIsForgotten) {
   EXPECT_TRUE(probation.due(now));
-  probation.look({{kA, "a", ""}}, kLimit, now);
+  probation.look({{kA, "a", "", ""}}, kLimit, now);
   EXPECT_EQ(probation.deadline(), now + kLimit);
   const Instant soon = now + milliseconds(1);
   EXPECT_FALSE(probation.due(soon)) << "something has happened, and is looked at later";
