@@ -227,8 +227,7 @@ def sync_shared_state(
     answer = _resolve(group).sync_shared_state(
         revision=state.revision,
         strategy=STRATEGIES.index(strategy),
-        # By bytes of the name, as all peers sort them.
-        tensors=sorted(state.items(), key=lambda item: item[0].encode()),
+        tensors=state.distinct(),
     )
     state.revision = answer["revision"]
     return SyncInfo(**answer)

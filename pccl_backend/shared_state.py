@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -16,9 +17,10 @@ class SharedState(Mapping[str, torch.Tensor]):
     """Named tensors with a revision, to be agreed on by `sync_shared_state`.
 
     The tensors are shared, not copied: a sync that finds this peer stale writes to them in place.
-    They must be dense CPU tensors, contiguous, of any dtype and shape. Add one to `revision` each
-    time the tensors change together, after an optimizer step for instance; all members must do so
-    alike.
+    They must be dense CPU tensors, contiguous, of any dtype and shape. Two names may be of the same
+    tensor (tied weights): it is shared once, and must be tied alike on all peers. Add one to
+    `revision` each time the tensors change together, after an optimizer step for instance; all
+    members must do so alike.
 
     Args:
         tensors: by name. Names and shapes must be the same on all peers.
@@ -41,7 +43,15 @@ class SharedState(Mapping[str, torch.Tensor]):
         for key, tensor in tensors.items():
             _check(key, tensor)
         self._tensors = dict(tensors)
+        self._distinct = _distinct(self._tensors)
         self.revision = revision
+
+    def distinct(self) -> list[tuple[str, torch.Tensor]]:
+        """Return names and tensors as all peers sort them, by the bytes of the name.
+
+        Of several names of one tensor there is the first.
+        """
+        return [(key, self._tensors[key]) for key in self._distinct]
 
     @property
     def revision(self) -> int:
@@ -67,6 +77,35 @@ class SharedState(Mapping[str, torch.Tensor]):
 
     def __repr__(self) -> str:
         return f"SharedState({len(self)} tensors, revision={self.revision})"
+
+
+def _distinct(tensors: Mapping[str, torch.Tensor]) -> list[str]:
+    """Return the names, sorted, without those of a tensor that has a smaller one.
+
+    Raises:
+        ValueError: two tensors share a part of their memory, so they cannot be given separately.
+    """
+    names = sorted(tensors, key=str.encode)
+    spans = []
+    for order, name in enumerate(names):
+        tensor = tensors[name]
+        size = tensor.numel() * tensor.element_size()
+        if size > 0:
+            spans.append((tensor.data_ptr(), size, order))
+    spans.sort()
+    again = set()
+    for (start, size, order), (next_start, next_size, next_order) in itertools.pairwise(spans):
+        if next_start >= start + size:
+            continue
+        one, other = tensors[names[order]], tensors[names[next_order]]
+        same = (next_start, next_size) == (start, size)
+        if not same or one.dtype != other.dtype or one.shape != other.shape:
+            raise ValueError(
+                f"{names[order]!r} and {names[next_order]!r} share a part of their memory, and one "
+                "would overwrite the other: share them as one tensor, or .clone() one of them"
+            )
+        again.add(names[next_order])
+    return [name for name in names if name not in again]
 
 
 def _check(key: object, tensor: object) -> None:

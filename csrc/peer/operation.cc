@@ -58,12 +58,19 @@ const Transitions<OperationState, 7> kOperationTransitions(
 // The tags of all open operations travel in one Resume.
 constexpr size_t kTagBytesOpenMax = protocol::kMessageBytesMax / 4;
 
-// Of very many verdicts at once the master leaves texts out.
+// The master leaves texts out when very many verdicts come at once.
 Status outcome_of(const protocol::Verdict& verdict) {
   const bool unexplained = verdict.code != Code::kOk && verdict.text.empty();
   return {verdict.code,
           unexplained ? "it ended with too many others to explain each" : verdict.text,
           {}};
+}
+
+// As pccl_backend/errors.py has it.
+Status outcome_of_early(const protocol::Verdict& verdict) {
+  Status status = outcome_of(verdict);
+  if (!status.ok()) status.message += "; it had ended before this rank called it";
+  return status;
 }
 
 protocol::OpState reported(bool done) {
@@ -144,7 +151,7 @@ void Operations::post(Call call, const Status& refused) {
     }
     context_.emit(EndOp{key});
     tag_bytes_ -= call.info.tag.size();
-    const Status outcome = early ? outcome_of(*early) : lost(call.info, key);
+    const Status outcome = early ? outcome_of_early(*early) : lost(call.info, key);
     return context_.emit(FinishOp{call.handle, outcome, membership_.epoch(), key, {}});
   }
   Op& op = open_[key];

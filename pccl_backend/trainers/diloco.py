@@ -51,6 +51,7 @@ import torch
 import torch.distributed as dist
 
 import pccl_backend as pccl
+from pccl_backend.errors import ENDED_BEFORE_CALL
 from pccl_backend.trainers._buffers import Buffers, trainable
 from pccl_backend.trainers._meeting import ATTEMPTS_MAX, MEMBERS_CHANGED, Meeting, Strategy
 from pccl_backend.trainers._signals import HeldSignals
@@ -331,8 +332,12 @@ class DiLoCo:
         """Nothing has happened, on any peer: what was learned is still in the local copy."""
         self._stage = Stage.LOCAL
         self._work = self._measured = None
-        self._meeting.broken = True
-        if not isinstance(error, MEMBERS_CHANGED):
+        members_changed = isinstance(error, MEMBERS_CHANGED)
+        # If the others are past this all-reduce, they have met since, and the next one is theirs.
+        # In one more meeting we would only wait for each other.
+        are_past_it = not members_changed and ENDED_BEFORE_CALL in str(error)
+        self._meeting.broken = not are_past_it
+        if not members_changed and not are_past_it:
             raise error
         self._tell(self._observer.reduce_failed, self._round.attempts, error)
         if self._round.attempts % ATTEMPTS_MAX == 0:

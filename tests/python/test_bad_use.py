@@ -20,6 +20,7 @@ from world import Master, free_port, run_program
 import pccl_backend as pccl
 
 SOON_S = 2.0
+FLAT = torch.ones(4)
 
 Found = dict[str, Any]
 
@@ -131,6 +132,8 @@ def test_subgroups_of_an_open_run(make_open_world: MakeWorld) -> None:
         ({"x": torch.eye(2).to_sparse()}, 0, ValueError, "dense"),
         ({"\udcff": torch.ones(1)}, 0, ValueError, "no valid text"),
         ([torch.ones(1)], 0, TypeError, "must be a dict by name, not list"),
+        ({"x": FLAT[:3], "y": FLAT[2:]}, 0, ValueError, "'x' and 'y' share a part of their memory"),
+        ({"x": FLAT, "y": FLAT.view(2, 2)}, 0, ValueError, "share a part of their memory"),
         ({"x": torch.ones(1)}, -1, ValueError, "the revision is -1"),
         ({"x": torch.ones(1)}, 1.0, TypeError, "the revision must be an int, not float"),
         ({"x": torch.ones(1)}, True, TypeError, "the revision must be an int, not bool"),

@@ -34,6 +34,10 @@ def test_shared_state(make_open_world: MakeWorld) -> None:
     make_open_world(3, min_peers=2).run(work.syncs)
 
 
+def test_tied_weights_are_shared_once_and_tied_by_all(make_open_world: MakeWorld) -> None:
+    make_open_world(2).run(work.ties)
+
+
 def test_a_newcomer_gets_the_state(make_open_world: MakeWorld) -> None:
     world = make_open_world(1)
     world.spawn(work.newcomer_gets_the_state)

@@ -140,6 +140,24 @@ def make_state(seed: int, revision: int) -> pccl.SharedState:
     return pccl.SharedState(tensors, revision=revision)
 
 
+def tied(value: float) -> pccl.SharedState:
+    weights = torch.full((4,), value)
+    return pccl.SharedState({"embedding": weights, "head": weights}, revision=1)
+
+
+def ties() -> None:
+    """Both tie: fine. One does: refused, as nothing that it fetched could be right."""
+    rank = dist.get_rank()
+    state = tied(float(rank))
+    pccl.sync_shared_state(state)
+    assert (state["head"] == 0).all(), "of rank 0"
+    untied = {"embedding": torch.ones(4), "head": torch.full((4,), 2.0)}
+    state = pccl.SharedState(untied, revision=2) if rank == 0 else tied(5.0)
+    with expected(pccl.SharedStateError, "head"):
+        pccl.sync_shared_state(state)
+    assert rank == 0 or (state["head"] == 5.0).all()
+
+
 def same(left: pccl.SharedState, right: pccl.SharedState) -> bool:
     return all(left[key].equal(right[key]) for key in left)
 
