@@ -6,13 +6,14 @@ is unknown, given twice or out of form raises ValueError that shows the value an
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-__all__ = ["DEFAULT_PORT", "OpenRun", "PeerSettings", "check_integer", "read_url"]
+__all__ = ["DEFAULT_PORT", "OpenRun", "PeerSettings", "check_integer", "is_printable", "read_url"]
 
 DEFAULT_PORT = 48148
 DEFAULT_RUN = "default"
@@ -23,6 +24,12 @@ MEMBERS = (1, 128)
 PEER_GROUPS = (0, 2**32 - 1)
 TIMEOUT_S = (0.1, 3600.0)
 LANES = (1, 64)
+
+# As csrc/base/text.cc has them: controls, and what formats or hides the text around it.
+_HIDDEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
 
 T = TypeVar("T")
 
@@ -176,6 +183,16 @@ def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
     )
 
 
+def is_printable(text: str) -> bool:
+    """Return whether a name may be shown to people: no character of it controls or hides another.
+
+    Example:
+        >>> is_printable("tokyo"), is_printable("tokyo\\n")
+        (True, False)
+    """
+    return _HIDDEN.search(text) is None
+
+
 def _parameters(url: str, parts: SplitResult) -> dict[str, str]:
     try:
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
@@ -216,7 +233,7 @@ def _run(url: str, parts: SplitResult) -> str:
     if "/" in name:
         raise ValueError(f"{url!r}: the run's name {name!r} must not contain a slash")
     name = unquote(name)
-    if not name.isprintable():
+    if not is_printable(name):
         raise ValueError(f"{url!r}: the run's name {name!r} must be text that can be printed")
     return name or DEFAULT_RUN
 
@@ -251,7 +268,7 @@ def _seconds(text: str) -> float:
 
 
 def _host(text: str) -> str:
-    if not text.isprintable() or any(c.isspace() or c in "/@[]" for c in text):
+    if not is_printable(text) or any(c.isspace() or c in "/@[]" for c in text):
         raise ValueError(f"expected the name or the address of a host, not {text!r}")
     return text
 
