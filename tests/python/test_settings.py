@@ -137,6 +137,39 @@ def test_refuses(url: str, says: str) -> None:
         read_url(url, {})
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "pccl://user:s3cret@h:1/r",
+        "pccl://s3cret@h/r",
+        "pccl://user:s3cret@/r",
+        "pccl://user:s3/s3cret@h/r",
+        "pccl://user:s3cret%40h/r",
+        "pccl://user:s3cret@[zz]/r",
+        "pccl://user:s3cret@\u2100/r",
+        "http://user:s3cret@h/r",
+        "user:s3cret@h",
+        "pccl://h/r/user:s3cret@h",
+        "pccl://h/r?token=s3cret",
+        "pccl://h/r?min_peers=2&min_peers=2&password=s3cret",
+        "pccl://h/r?min_peers=0&token=s3cret",
+        "pccl://h/r?s3cret",
+        "pccl://h/r#s3cret",
+        "pccl://h/r?advertise=user:s3cret@h",
+        "pccl://h/r?rank=0&x=s3cret",
+    ],
+)
+def test_an_error_repeats_no_secret(url: str) -> None:
+    with pytest.raises(ValueError, match=r"\*\*\*") as refused:
+        read_url(url, {})
+    assert "s3cret" not in str(refused.value)
+
+
+def test_an_error_about_a_variable_repeats_no_secret() -> None:
+    with pytest.raises(ValueError, match=r"PCCL_ADVERTISE=pccl://\*\*\*@h: expected the name"):
+        PeerSettings.read({"PCCL_ADVERTISE": "pccl://user:s3cret@h"})
+
+
 def test_what_can_be_shown_is_the_same_in_both_languages() -> None:
     for code in range(sys.maxunicode + 1):
         if 0xD800 <= code <= 0xDFFF:  # no text has them
