@@ -104,7 +104,7 @@ void fields(auto& wire, Is<Dial> auto& m) {
 }
 void fields(auto& wire, Is<Forget> auto& m) { wire(m.peer); }
 void fields(auto& wire, Is<LinkReport> auto& m) {
-  wire(m.peer, m.state, prose(m.text), m.serial, m.round_trip);
+  wire(m.peer, m.state, prose(m.text), m.serial, m.round_trip, m.fault);
 }
 void fields(auto& wire, Is<Notice> auto& m) { wire(prose(m.text)); }
 
@@ -158,6 +158,7 @@ constexpr ReduceOp last(ReduceOp) { return static_cast<ReduceOp>(kReduceOpCount 
 constexpr LossPolicy last(LossPolicy) { return LossPolicy::kRetry; }
 constexpr Standing last(Standing) { return Standing::kSynced; }
 constexpr LinkState last(LinkState) { return LinkState::kUnreachable; }
+constexpr LinkFault last(LinkFault) { return LinkFault::kAnotherPeer; }
 constexpr OpState last(OpState) { return OpState::kAborted; }
 constexpr GoesOn last(GoesOn) { return GoesOn::kKept; }
 constexpr Outcome last(Outcome) { return Outcome::kAborted; }
