@@ -149,6 +149,7 @@ Status Group::hear(PeerId peer, const protocol::LinkReport& message) {
   const PeerId other = message.peer;
   if (other == peer) return violation("LinkReport of a peer about itself");
   const bool members = membership_.is_member(peer) && membership_.is_member(other);
+  const std::string text_before = membership_.links.view(peer, other).text;
   const uint32_t dead_before = membership_.links.dead_serial(peer, other);
   switch (membership_.links.report(peer, message)) {
     case Links::News::kNone: return {};
@@ -159,12 +160,19 @@ Status Group::hear(PeerId peer, const protocol::LinkReport& message) {
   }
   if (message.state == protocol::LinkState::kUnreachable) {
     notices_due_ = true;
+    if (message.text != text_before) log_unreachable(peer, message);
   } else if (membership_.links.dead_serial(peer, other) > dead_before) {
     const PeerId dialler = membership_.links.dialler(peer, other);
     dial(dialler, dialler == peer ? other : peer);
   }
   if (members) lose_if_cut_off(other);
   return {};
+}
+
+// All of it is said here only: whom it is about learns of which kind it is.
+void Group::log_unreachable(PeerId peer, const protocol::LinkReport& message) {
+  context_.log(LogLevel::kInfo, membership_.describe(peer) + " cannot reach " +
+                                    membership_.describe(message.peer) + ": " + message.text);
 }
 
 // After a restart nobody is connected, so that this says nothing of anybody; nor does it when we

@@ -124,6 +124,7 @@ class Group {
   void took_part(const protocol::Answer& answer, PeerId peer);
   bool trained_here(PeerId peer) const;
   void lose_if_cut_off(PeerId peer);  // rule 1 of section 4
+  void log_unreachable(PeerId peer, const protocol::LinkReport& message);
   void tell_to_forget(PeerId peer);
   void dial(PeerId dialler, PeerId target);
   void repeat_links(PeerId peer);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "csrc/base/text.h"
 #include "csrc/protocol/limits.h"
 #include "master/words.h"
 
@@ -16,6 +17,13 @@ std::string milliseconds_text(uint32_t ms) { return text(Duration(std::chrono::m
 
 std::optional<Reject> invalid(std::string text) {
   return Reject{Code::kInvalidArgument, std::move(text)};
+}
+
+std::optional<Reject> refuse_name(const std::string& what, const std::string& name) {
+  if (is_printable(name)) return std::nullopt;
+  return invalid("the name of the " + what + " has characters that cannot be shown: \"" +
+                 printable(name) +
+                 "\". Allowed is UTF-8 without control and formatting characters");
 }
 
 std::optional<Reject> refuse_time(const std::string& name, uint32_t ms) {
@@ -33,7 +41,8 @@ std::optional<Reject> refuse_other_time(const std::string& name, const std::stri
 }
 
 std::optional<Reject> refuse_values(const Hello& hello) {
-  if (hello.run.empty()) return invalid("the name of the run is empty");
+  if (auto bad = refuse_run(hello.run)) return bad;
+  if (auto bad = refuse_name("launch", hello.launch)) return bad;
   if (hello.min_peers < 1 || hello.min_peers > protocol::kMembersMax) {
     return invalid("min_peers is " + std::to_string(hello.min_peers) + ", allowed are 1 to " +
                    std::to_string(protocol::kMembersMax));
@@ -119,6 +128,11 @@ std::optional<Reject> refuse_version(uint16_t version, const std::string& librar
                 "version mismatch: " + who + " speaks version " + std::to_string(version) +
                     " of the pccl protocol, the master version " +
                     std::to_string(protocol::kVersion) + ": install the same pccl on both sides"};
+}
+
+std::optional<Reject> refuse_run(const std::string& name) {
+  if (name.empty()) return invalid("the name of the run is empty");
+  return refuse_name("run", name);
 }
 
 std::optional<Reject> refuse(const Hello& hello, const std::optional<Terms>& terms,

@@ -57,7 +57,7 @@ Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
       link.dead = link.made;
       break;
   }
-  view = {state_of(report.state), report.text};
+  view = {state_of(report.state), report.text, report.fault};
   if (link.up() != was_up) was_up ? --up_count_ : ++up_count_;
   const bool first = !std::exchange(link.known, true);
   if (!link.up()) return News::kDead;

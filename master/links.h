@@ -21,7 +21,8 @@ class Links {
   struct View {
     enum class State { kUnknown, kUp, kDown, kUnreachable };
     State state = State::kUnknown;
-    std::string text;  // why it is not up
+    std::string text;                     // why it is not up; for members and our log
+    LinkFault fault = LinkFault::kOther;  // what a stranger may know of it
     bool dead() const { return state == State::kDown || state == State::kUnreachable; }
   };
 

@@ -183,6 +183,8 @@ std::optional<std::vector<PeerId>> Membership::founders(size_t count) const {
   return ranks;
 }
 
+// The peer may be a stranger that would have members explore their network: it is told its
+// own address, and of which kind the obstacle is.
 std::string Membership::obstacle(PeerId peer) const {
   std::string out;
   size_t count = 0;
@@ -190,7 +192,8 @@ std::string Membership::obstacle(PeerId peer) const {
     const Links::View& view = links.view(other, peer);
     if (other == peer || view.state != Links::View::State::kUnreachable) continue;
     if (++count > protocol::kRanksNamedMax) continue;
-    out += (out.empty() ? "" : "; ") + describe(other) + " cannot reach this peer: " + view.text;
+    out += (out.empty() ? "" : "; ") + describe(other) + " cannot reach this peer at " +
+           member(peer).address + fault_text(view.fault);
   }
   if (count <= protocol::kRanksNamedMax) return out;
   return out + "; and " + std::to_string(count - protocol::kRanksNamedMax) + " more";

@@ -253,9 +253,11 @@ void Shell::Inside::introduce(ConnectionId id, const protocol::Message& message)
   std::optional<protocol::Reject> rejected;
   if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
     rejected = refuse_version(hello->version, hello->library);
+    if (!rejected) rejected = refuse_run(hello->run);
     if (!rejected) run = open_run(hello->run);
   } else if (const auto* resume = std::get_if<protocol::Resume>(&message)) {
     rejected = refuse_version(resume->version, "");
+    if (!rejected) rejected = refuse_run(resume->run);
     const auto known = runs.find(resume->run);
     if (known != runs.end()) run = known->second.get();
     if (!rejected && run == nullptr) {

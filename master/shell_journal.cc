@@ -48,8 +48,46 @@ Status system_error(const std::string& what) {
   return {Code::kSystem, what + ": " + std::strerror(error), {}};
 }
 
+// Neither follows a link in the last part of `path`, nor waits for the other end of a FIFO.
 File open_file(const std::string& path, int flags) {
-  return File(::open(path.c_str(), flags | O_CLOEXEC, 0600));
+  return File(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+}
+
+const char* kind_of(mode_t mode) {
+  if (S_ISLNK(mode)) return "a symbolic link";
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+// In a folder that others may write to, somebody else can have put it there. `what`: "the journal
+// /x".
+Status check(const std::string& what, const struct stat& found) {
+  if (!S_ISREG(found.st_mode)) {
+    return {Code::kSystem,
+            what + " is " + kind_of(found.st_mode) +
+                ", not a file: name the file itself with --journal, or do without (--no-journal)",
+            {}};
+  }
+  if (found.st_uid == ::geteuid() || found.st_uid == 0) return {};
+  return {Code::kSystem,
+          what + " belongs to another user (" + std::to_string(found.st_uid) +
+              "): name another with --journal, or do without (--no-journal)",
+          {}};
+}
+
+// Of what is at `path`; fine if nothing is.
+Status check_place(const std::string& what, const std::string& path) {
+  struct stat found {};
+  return ::lstat(path.c_str(), &found) == 0 ? check(what, found) : Status{};
+}
+
+// Of what was opened, whatever has been put in its place meanwhile.
+Status check_file(const std::string& what, const File& file) {
+  struct stat found {};
+  if (::fstat(file.get(), &found) != 0) return system_error("cannot look at " + what);
+  return check(what, found);
 }
 
 Status write_all(const File& file, const Bytes& bytes, const std::string& path) {
@@ -67,6 +105,8 @@ Result<Bytes> read_all(const std::string& path) {
   const File file = open_file(path, O_RDONLY);
   if (!file.open() && errno == ENOENT) return Bytes{};
   if (!file.open()) return system_error("cannot read the journal " + path);
+  const Status status = check_file("the journal " + path, file);
+  if (!status.ok()) return status;
   Bytes bytes;
   for (;;) {
     constexpr size_t kPiece = 1u << 16;
@@ -117,11 +157,16 @@ Status JournalFile::Inside::take_lock() {
   std::error_code error;
   std::filesystem::create_directories(folder_of(path), error);
   const std::string name = path + ".lock";
+  const std::string what = "the journal's lock " + name;
+  Status status = check_place(what, name);
+  if (!status.ok()) return status;
   lock = open_file(name, O_RDWR | O_CREAT);
   if (!lock.open()) {
-    return system_error("cannot make the journal's lock " + name +
+    return system_error("cannot make " + what +
                         " (--journal names another place, --no-journal does without)");
   }
+  status = check_file(what, lock);
+  if (!status.ok()) return status;
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return {};
   if (errno != EWOULDBLOCK) return system_error("cannot lock the journal " + path);
   return {Code::kSystem,
@@ -132,7 +177,8 @@ Status JournalFile::Inside::take_lock() {
 
 Status JournalFile::Inside::open(bool fresh, uint32_t incarnation_min) {
   if (!loop.status().ok()) return loop.status();
-  Status status = take_lock();
+  Status status = check_place("the journal " + path, path);
+  if (status.ok()) status = take_lock();
   if (!status.ok()) return status;
   if (fresh && ::access(path.c_str(), F_OK) == 0) {
     const std::string old = path + ".old";
@@ -164,13 +210,16 @@ Status JournalFile::Inside::open(bool fresh, uint32_t incarnation_min) {
 Status JournalFile::Inside::replace() {
   const std::string name = path + ".tmp";
   const Bytes content = journal::compacted(memory);
-  File next = open_file(name, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND);
+  // What is left of an earlier attempt goes, and if it is a link, whatever that leads to stays.
+  if (::unlink(name.c_str()) != 0 && errno != ENOENT)
+    return system_error("cannot remove " + name + ", where the next journal goes");
+  File next = open_file(name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND);
   if (!next.open()) return system_error("cannot make the journal " + name);
   Status status = write_all(next, content, name);
   if (!status.ok()) return status;
   if (::rename(name.c_str(), path.c_str()) != 0)
     return system_error("cannot rename the journal " + name);
-  const File folder = open_file(folder_of(path), O_RDONLY | O_DIRECTORY);
+  const File folder(::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.open() || ::fsync(folder.get()) != 0)
     return system_error("cannot make the folder of the journal " + path + " durable");
   file = std::move(next);

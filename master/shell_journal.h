@@ -20,7 +20,9 @@ class JournalFile {
  public:
   // `path` and its folder are made if they do not exist. The start is recorded, with an incarnation
   // above all before it and no lower than `incarnation_min`. `fresh`: what there is stays behind
-  // under another name, and is not read. kSystem with what to do: in use, damaged, not writable.
+  // under another name, and is not read. kSystem with what to do: in use, damaged, not writable, no
+  // file (nothing here waits for a FIFO or follows a link that somebody put in place of one of its
+  // files).
   static Result<std::unique_ptr<JournalFile>> open(const std::string& path, bool fresh,
                                                    uint32_t incarnation_min,
                                                    std::function<void(const Status&)> on_failure);

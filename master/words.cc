@@ -26,6 +26,18 @@ std::string address_text(const std::string& host, uint16_t port) {
   return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
+std::string fault_text(LinkFault fault) {
+  switch (fault) {
+    case LinkFault::kOther: break;
+    case LinkFault::kRefused: return ": connection refused";
+    case LinkFault::kNoAnswer: return ": no answer";
+    case LinkFault::kUnknownName: return ": unknown host name";
+    case LinkFault::kAnotherProgram: return ": another program answers";
+    case LinkFault::kAnotherPeer: return ": another peer answers";
+  }
+  return "";
+}
+
 std::string cut(std::string text) {
   if (text.size() <= protocol::kTextBytesMax) return text;
   size_t length = protocol::kTextBytesMax;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/link_fault.h"
 
 namespace pccl::master {
 
@@ -20,6 +21,10 @@ std::string counted(uint64_t count, const std::string& what);
 
 // "10.0.0.7:48201", "[fe80::1]:48201".
 std::string address_text(const std::string& host, uint16_t port);
+
+// What a stranger may be told of why it cannot be reached: ": connection refused"; nothing of what
+// falls into no class.
+std::string fault_text(LinkFault fault);
 
 // Cut to what a message may carry, at a character's edge.
 std::string cut(std::string text);

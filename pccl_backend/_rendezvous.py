@@ -183,7 +183,7 @@ def _launch() -> str:
     else:
         host, port = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
         text = f"{host}:{port}"
-    if len(text.encode()) <= LAUNCH_BYTES_MAX:
+    if len(text.encode()) <= LAUNCH_BYTES_MAX and _settings.is_printable(text):
         return text
     return f"launch {hashlib.sha256(text.encode()).hexdigest()}"
 

@@ -6,13 +6,14 @@ is unknown, given twice or out of form raises ValueError that shows the value an
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-__all__ = ["DEFAULT_PORT", "OpenRun", "PeerSettings", "check_integer", "read_url"]
+__all__ = ["DEFAULT_PORT", "OpenRun", "PeerSettings", "check_integer", "is_printable", "read_url"]
 
 DEFAULT_PORT = 48148
 DEFAULT_RUN = "default"
@@ -23,6 +24,13 @@ MEMBERS = (1, 128)
 PEER_GROUPS = (0, 2**32 - 1)
 TIMEOUT_S = (0.1, 3600.0)
 LANES = (1, 64)
+
+# As csrc/base/text.cc has them: controls, and what formats or hides the text around it.
+_HIDDEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_USERINFO = re.compile(r"^([a-z][a-z0-9+.-]*://)?.*(@|%40)", re.DOTALL | re.IGNORECASE)
 
 T = TypeVar("T")
 
@@ -142,33 +150,36 @@ def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
     """
     if not isinstance(url, str):
         raise TypeError(f"the URL must be a str, not {type(url).__name__}")
+    shown = repr(_masked(url))
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise ValueError(f"{url!r}: {error}: expected pccl://host:port/RUN?parameters") from None
+        raise ValueError(
+            f"{shown}: {_masked(str(error))}: expected pccl://host:port/RUN?parameters"
+        ) from None
     if parts.scheme != "pccl":
-        raise ValueError(f"{url!r} does not begin with pccl://")
+        raise ValueError(f"{shown} does not begin with pccl://")
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise ValueError(f"{url!r}: expected pccl://host:port/RUN?parameters, without @ and #")
+        raise ValueError(f"{shown}: expected pccl://host:port/RUN?parameters, without @ and #")
     if not parts.hostname:
-        raise ValueError(f"{url!r} names no host: expected pccl://host:port/RUN")
+        raise ValueError(f"{shown} names no host: expected pccl://host:port/RUN")
     try:
         host = _host(unquote(parts.hostname))
     except ValueError as error:
-        raise ValueError(f"{url!r}: {error}") from None
-    parameters = _parameters(url, parts)
+        raise ValueError(f"{shown}: {error}") from None
+    parameters = _parameters(shown, parts)
     look = _Lookup({}, parameters)
     min_peers = look.get("min_peers", 1, _integer(*MEMBERS))
     founders = look.get("founders", min_peers, _integer(*MEMBERS))
     if founders < min_peers:
         raise ValueError(
-            f"{url!r}: founders={founders} is below min_peers={min_peers}: a group cannot begin "
+            f"{shown}: founders={founders} is below min_peers={min_peers}: a group cannot begin "
             "with fewer peers than it needs to go on"
         )
     return OpenRun(
         host=host,
-        port=_port(url, parts),
-        run=_run(url, parts),
+        port=_port(shown, parts),
+        run=_run(shown, parts),
         peer_group=look.get("peer_group", 0, _integer(*PEER_GROUPS)),
         min_peers=min_peers,
         founders=founders,
@@ -176,30 +187,61 @@ def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
     )
 
 
-def _parameters(url: str, parts: SplitResult) -> dict[str, str]:
+def is_printable(text: str) -> bool:
+    """Return whether a name may be shown to people: no character of it controls or hides another.
+
+    Example:
+        >>> is_printable("tokyo"), is_printable("tokyo\\n")
+        (True, False)
+    """
+    return _HIDDEN.search(text) is None
+
+
+def _masked(text: str) -> str:
+    """Return a URL, or what was given in place of a part of one, as an error may repeat it.
+
+    Whatever may be a secret is left out: all before an @, a fragment, and the values of parameters
+    that we do not know.
+    """
+    text = _USERINFO.sub(r"\1***@", text)
+    text, hash_mark, fragment = text.partition("#")
+    text, question_mark, query = text.partition("?")
+    shown = []
+    for pair in query.split("&"):
+        name, equals, _ = pair.partition("=")
+        known = name in (*_PARAMETERS, "rank", "world_size")
+        shown.append(pair if known else f"{name}=***" if equals else "***" if name else "")
+    return text + question_mark + "&".join(shown) + hash_mark + ("***" if fragment else "")
+
+
+def _escaped(text: str) -> str:
+    return text if is_printable(text) else repr(text)[1:-1]
+
+
+def _parameters(shown: str, parts: SplitResult) -> dict[str, str]:
     try:
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
-        raise ValueError(f"{url!r}: expected name=value pairs joined by & after the ?") from None
+        raise ValueError(f"{shown}: expected name=value pairs joined by & after the ?") from None
     parameters: dict[str, str] = {}
     for name, value in pairs:
         if name in ("rank", "world_size"):
             raise ValueError(
-                f"{url!r}: {name} cannot be given for an open run, where the master assigns ranks "
+                f"{shown}: {name} cannot be given for an open run, where the master assigns ranks "
                 "and the world size changes as peers come and go: leave rank and world_size out, "
                 "and say min_peers=N to wait for N peers"
             )
         if name not in _PARAMETERS:
             raise ValueError(
-                f"{url!r}: unknown parameter {name!r}; known are {', '.join(_PARAMETERS)}"
+                f"{shown}: unknown parameter {name!r}; known are {', '.join(_PARAMETERS)}"
             )
         if name in parameters:
-            raise ValueError(f"{url!r}: parameter {name!r} is given twice")
+            raise ValueError(f"{shown}: parameter {name!r} is given twice")
         parameters[name] = value
     return parameters
 
 
-def _port(url: str, parts: SplitResult) -> int:
+def _port(shown: str, parts: SplitResult) -> int:
     try:
         port = parts.port
     except ValueError:
@@ -207,17 +249,19 @@ def _port(url: str, parts: SplitResult) -> int:
     if port is None:
         return DEFAULT_PORT
     if port == 0:
-        raise ValueError(f"{url!r}: the port must be a number from 1 to {PORT_MAX}")
+        raise ValueError(f"{shown}: the port must be a number from 1 to {PORT_MAX}")
     return port
 
 
-def _run(url: str, parts: SplitResult) -> str:
+def _run(shown: str, parts: SplitResult) -> str:
     name = parts.path.removeprefix("/")
     if "/" in name:
-        raise ValueError(f"{url!r}: the run's name {name!r} must not contain a slash")
+        raise ValueError(f"{shown}: the run's name {_masked(name)!r} must not contain a slash")
     name = unquote(name)
-    if not name.isprintable():
-        raise ValueError(f"{url!r}: the run's name {name!r} must be text that can be printed")
+    if not is_printable(name):
+        raise ValueError(
+            f"{shown}: the run's name {_masked(name)!r} must be text that can be printed"
+        )
     return name or DEFAULT_RUN
 
 
@@ -235,7 +279,9 @@ class _Lookup:
                 try:
                     return parse(values[source])
                 except ValueError as error:
-                    raise ValueError(f"{source}={values[source]}: {error}") from None
+                    raise ValueError(
+                        f"{source}={_escaped(_masked(values[source]))}: {error}"
+                    ) from None
         return default
 
 
@@ -251,8 +297,8 @@ def _seconds(text: str) -> float:
 
 
 def _host(text: str) -> str:
-    if not text.isprintable() or any(c.isspace() or c in "/@[]" for c in text):
-        raise ValueError(f"expected the name or the address of a host, not {text!r}")
+    if not is_printable(text) or any(c.isspace() or c in "/@[]" for c in text):
+        raise ValueError(f"expected the name or the address of a host, not {_masked(text)!r}")
     return text
 
 

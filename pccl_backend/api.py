@@ -241,10 +241,10 @@ def tag(text: str) -> Iterator[None]:
     do not care about each other's order, so threads may interleave them as they like.
 
     Args:
-        text: up to 256 bytes; "" is the default tag.
+        text: up to 256 bytes without control and formatting characters; "" is the default tag.
 
     Raises:
-        ValueError: the tag is longer.
+        ValueError: the tag is longer, or has such characters.
 
     Example:
         >>> with pccl.tag("layer.3"):

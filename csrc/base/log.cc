@@ -6,6 +6,8 @@
 #include <ctime>
 #include <string>
 
+#include "csrc/base/text.h"
+
 namespace pccl {
 namespace {
 
@@ -26,7 +28,7 @@ void log(LogLevel level, std::string_view message) {
   std::snprintf(head, sizeof head, "pccl %02d:%02d:%02d.%03d %s: ", parts.tm_hour, parts.tm_min,
                 parts.tm_sec, static_cast<int>(millis.count()), kNames[static_cast<int>(level)]);
   std::string line = head;
-  line.append(message).push_back('\n');
+  line.append(printable(message)).push_back('\n');
   std::fwrite(line.data(), 1, line.size(),
               stderr);  // one call: lines of different threads do not mix
 }

@@ -1,6 +1,7 @@
 // log: one line on stderr per event worth a person's attention, at a level chosen by PCCL_LOG
 // (error, warning, info, debug; default warning). Any thread may call it; a line is written whole.
-// Cores do not log: they emit a Log effect.
+// Texts of others forge no line: what is not printable (text.h) is escaped. Cores do not log: they
+// emit a Log effect.
 #pragma once
 
 #include <string_view>

@@ -17,6 +17,20 @@
 
 namespace pccl::net {
 
+namespace {
+
+LinkFault fault_of(int error_number) {
+  switch (error_number) {
+    case ECONNREFUSED: return LinkFault::kRefused;
+    case ETIMEDOUT:
+    case EHOSTUNREACH:
+    case ENETUNREACH: return LinkFault::kNoAnswer;
+    default: return LinkFault::kOther;
+  }
+}
+
+}  // namespace
+
 struct Connector::Inside : Deferred, std::enable_shared_from_this<Inside> {
   Inside(Loop& owner, Endpoint endpoint, Duration timeout, Callback then)
       : loop(owner.inside()),
@@ -32,6 +46,8 @@ struct Connector::Inside : Deferred, std::enable_shared_from_this<Inside> {
   void ready();
   void late();
   void failed(const std::string& why);
+  void unresolved(int uv_code);
+  void note(int error_number);
   void finish(Result<Socket> result);
   void stop();
   void stop_attempt();
@@ -48,6 +64,7 @@ struct Connector::Inside : Deferred, std::enable_shared_from_this<Inside> {
   std::vector<Address> addresses;
   size_t tried = 0;
   std::string why = "the name has no address";
+  LinkFault fault = LinkFault::kOther;
   Socket socket;  // of the attempt under way
   std::shared_ptr<Watcher> watcher;
   std::shared_ptr<Alarm> alarm;
@@ -92,12 +109,12 @@ void Connector::Inside::resolve() {
   hints.ai_socktype = SOCK_STREAM;
   const int error = uv_getaddrinfo(&loop->uv, &request->request, &Resolution::on_resolved,
                                    to.host.c_str(), nullptr, &hints);
-  if (error != 0) return failed(resolve_error_text(error));
+  if (error != 0) return unresolved(error);
   resolution = request.release();
 }
 
 void Connector::Inside::resolved(int uv_code, const addrinfo* list) {
-  if (uv_code != 0) return failed(resolve_error_text(uv_code));
+  if (uv_code != 0) return unresolved(uv_code);
   addresses = addresses_of(list, to.port);
   try_next();
 }
@@ -111,7 +128,7 @@ void Connector::Inside::try_next() {
       socket = Socket(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
     }
     if (!socket) {
-      why = error_text(errno);
+      note(errno);
       continue;
     }
     if (connect(socket.fd(), address.raw(), address.length) == 0 || errno == EINPROGRESS) {
@@ -123,7 +140,7 @@ void Connector::Inside::try_next() {
       alarm->arm(now + std::max(Duration{0}, (deadline - now) / turns));
       return;
     }
-    why = error_text(errno);
+    note(errno);
     socket = Socket();
   }
   failed(why);
@@ -141,15 +158,26 @@ void Connector::Inside::ready() {
     Socket connected = std::move(socket);
     return finish(std::move(connected));
   }
-  why = error_text(error);
+  note(error);
   stop_attempt();
   try_next();
+}
+
+void Connector::Inside::note(int error_number) {
+  why = error_text(error_number);
+  fault = fault_of(error_number);
+}
+
+void Connector::Inside::unresolved(int uv_code) {
+  fault = LinkFault::kUnknownName;
+  failed(resolve_error_text(uv_code));
 }
 
 void Connector::Inside::late() {
   char text[64];
   std::snprintf(text, sizeof text, "no answer within %.3g s", to_seconds(time));
   why = text;
+  fault = LinkFault::kNoAnswer;
   stop_attempt();
   if (monotonic_now() < deadline) return try_next();
   failed(why);
@@ -190,6 +218,8 @@ Connector::Connector(Loop& loop, Endpoint to, Duration timeout, Callback callbac
   loop.assert_on_loop();
   loop.inside()->defer(inside_);
 }
+
+LinkFault Connector::fault() const { return inside_->fault; }
 
 Connector::~Connector() {
   if (!inside_->over) inside_->stop();

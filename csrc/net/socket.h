@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/link_fault.h"
 #include "csrc/base/path_info.h"
 #include "csrc/base/status.h"
 #include "csrc/net/loop.h"
@@ -82,6 +83,7 @@ class Connector {
   using Callback = std::function<void(Result<Socket>)>;
   Connector(Loop& loop, Endpoint to, Duration timeout, Callback callback);
   ~Connector();
+  LinkFault fault() const;  // of an attempt that has failed
 
  private:
   struct Inside;

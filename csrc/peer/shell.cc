@@ -11,6 +11,7 @@
 #include <atomic>
 #include <shared_mutex>
 
+#include "csrc/base/text.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/peer/shell_control.h"
 
@@ -32,6 +33,14 @@ Status check(const net::Endpoint& master, const Options& options) {
   if (!fits(options.run, protocol::kRunNameBytesMax)) {
     return invalid("the name of the run has " + std::to_string(options.run.size()) +
                    " bytes, allowed are 1 to " + std::to_string(protocol::kRunNameBytesMax));
+  }
+  if (!is_printable(options.run)) {
+    return invalid("the name of the run has characters that cannot be shown: \"" +
+                   printable(options.run) + "\"");
+  }
+  if (!is_printable(options.advertise_host)) {
+    return invalid("the advertised host has characters that cannot be shown: \"" +
+                   printable(options.advertise_host) + "\"");
   }
   if (!fits(master.host, protocol::kHostBytesMax) ||
       options.advertise_host.size() > protocol::kHostBytesMax) {

@@ -1,7 +1,7 @@
 // fields: which fields a message has on the wire, in which order and within which limits. One
 // function per struct, read by codec.cc's writer and by its reader alike, so that the two cannot
 // disagree. A `wire` (wire.h) takes numbers, truth values, enumerators, structs, optional structs,
-// and lists and texts wrapped in bounded() or prose().
+// and lists and texts wrapped in bounded(), shown() or prose().
 #pragma once
 
 #include <concepts>
@@ -34,6 +34,17 @@ Bounded<T> bounded(T& content, size_t max) {
   return {content, max};
 }
 
+// A name that is shown to people: a reader refuses one that is not printable (text.h).
+template <typename T>
+struct Shown {
+  T& content;
+  size_t max;
+};
+template <typename T>
+Shown<T> shown(T& content, size_t max) {
+  return {content, max};
+}
+
 // A text for people: a writer cuts what is too long, a reader refuses it.
 template <typename T>
 struct Prose {
@@ -58,7 +69,7 @@ void fields(auto& wire, Is<Verdict> auto& m) {
 }
 void fields(auto& wire, Is<OpInfo> auto& m) {
   wire(m.kind, m.dtype, m.reduce, m.count, m.root, m.receiver, m.world_size);
-  wire(bounded(m.tag, kTagBytesMax), m.keep, m.start);
+  wire(shown(m.tag, kTagBytesMax), m.keep, m.start);
 }
 void fields(auto& wire, Is<StateEntry> auto& m) {
   wire(bounded(m.key, kStateKeyBytesMax), m.dtype, bounded(m.shape, kShapeDimensionsMax), m.hash);
@@ -82,18 +93,18 @@ void fields(auto& wire, Is<Reject> auto& m) {
   wire(prose(m.text));
 }
 void fields(auto& wire, Is<Welcome> auto& m) {
-  wire(m.peer, m.run_id, m.incarnation, bounded(m.seen_host, kHostBytesMax), m.loopback_only);
+  wire(m.peer, m.run_id, m.incarnation, shown(m.seen_host, kHostBytesMax), m.loopback_only);
 }
-void fields(auto& wire, Is<Register> auto& m) { wire(bounded(m.host, kHostBytesMax), m.port); }
+void fields(auto& wire, Is<Register> auto& m) { wire(shown(m.host, kHostBytesMax), m.port); }
 void fields(auto& wire, Is<Ping> auto& m) { wire(m.counter, m.verdict_index, m.epoch); }
 void fields(auto& wire, Is<Pong> auto& m) { wire(m.counter, m.verdict_index, m.epoch); }
 
 void fields(auto& wire, Is<Dial> auto& m) {
-  wire(m.peer, bounded(m.host, kHostBytesMax), m.port, m.dead_serial);
+  wire(m.peer, shown(m.host, kHostBytesMax), m.port, m.dead_serial);
 }
 void fields(auto& wire, Is<Forget> auto& m) { wire(m.peer); }
 void fields(auto& wire, Is<LinkReport> auto& m) {
-  wire(m.peer, m.state, prose(m.text), m.serial, m.round_trip);
+  wire(m.peer, m.state, prose(m.text), m.serial, m.round_trip, m.fault);
 }
 void fields(auto& wire, Is<Notice> auto& m) { wire(prose(m.text)); }
 
@@ -147,6 +158,7 @@ constexpr ReduceOp last(ReduceOp) { return static_cast<ReduceOp>(kReduceOpCount 
 constexpr LossPolicy last(LossPolicy) { return LossPolicy::kRetry; }
 constexpr Standing last(Standing) { return Standing::kSynced; }
 constexpr LinkState last(LinkState) { return LinkState::kUnreachable; }
+constexpr LinkFault last(LinkFault) { return LinkFault::kAnotherPeer; }
 constexpr OpState last(OpState) { return OpState::kAborted; }
 constexpr GoesOn last(GoesOn) { return GoesOn::kKept; }
 constexpr Outcome last(Outcome) { return Outcome::kAborted; }

@@ -11,6 +11,7 @@
 
 #include "csrc/base/dtype.h"
 #include "csrc/base/ids.h"
+#include "csrc/base/link_fault.h"
 #include "csrc/base/status.h"
 
 namespace pccl::protocol {
@@ -117,9 +118,10 @@ enum class LinkState : uint8_t { kUp = 0, kDown = 1, kUnreachable = 2 };
 struct LinkReport {
   PeerId peer;
   LinkState state = LinkState::kDown;
-  std::string text;  // "10.0.0.7:48201: connection timed out"
+  std::string text;  // "10.0.0.7:48201: connection timed out", for the master's log and members
   uint32_t serial = 0;
   uint32_t round_trip = 0;
+  LinkFault fault = LinkFault::kOther;  // of kUnreachable: what `peer` itself may be told
   bool operator==(const LinkReport&) const = default;
 };
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "csrc/base/assert.h"
+#include "csrc/base/text.h"
 #include "csrc/protocol/fields.h"
 #include "csrc/protocol/limits.h"
 
@@ -56,6 +57,10 @@ class Writer {
     put(static_cast<uint8_t>(value));
   }
   void put(const Bounded<const std::string>& name) {
+    PCCL_ASSERT(name.content.size() <= name.max);
+    put_bytes(name.content, name.content.size());
+  }
+  void put(const Shown<const std::string>& name) {
     PCCL_ASSERT(name.content.size() <= name.max);
     put_bytes(name.content, name.content.size());
   }
@@ -200,6 +205,12 @@ class Reader {
     if (from != nullptr) text.assign(reinterpret_cast<const char*>(from), length);
   }
   void get(Bounded<std::string> name) { get_bytes(name.content, name.max); }
+  void get(Shown<std::string> name) {
+    get_bytes(name.content, name.max);
+    if (reading() && !is_printable(name.content)) {
+      refuse("a name with characters that cannot be shown: " + printable(name.content));
+    }
+  }
   void get(Prose<std::string> text) { get_bytes(text.content, kTextBytesMax); }
   template <typename T>
   void get(Bounded<std::vector<T>> list) {

@@ -87,7 +87,7 @@ struct Shell::Inside {
   void dial(PeerId peer, const net::Endpoint& at, uint32_t dead_serial);
   void attempt(PeerId peer);
   void connected(PeerId peer, Result<net::Socket> result);
-  void unreachable(PeerId peer, const std::string& why);
+  void unreachable(PeerId peer, const std::string& why, LinkFault fault);
   bool end_dial(PeerId peer);
   void forget(PeerId peer);
   void drop(PeerId peer);
@@ -203,22 +203,23 @@ void Shell::Inside::attempt(PeerId peer) {
 
 void Shell::Inside::connected(PeerId peer, Result<net::Socket> result) {
   Dial& dial = dials.at(peer);
+  const LinkFault fault = dial.connector->fault();
   dial.connector.reset();
-  if (!result.ok()) return unreachable(peer, result.status().message);
+  if (!result.ok()) return unreachable(peer, result.status().message, fault);
   const auto on_introduced = [this, peer](ShellLink&) { join(std::move(dials.at(peer).link)); };
   const auto on_ended = [this, peer](const ShellLink& link, const Status& why) {
     if (is_up(link)) return lost(peer, why.message);
     bury(std::move(dials.at(peer).link));
-    unreachable(peer, why.message);
+    unreachable(peer, why.message, link.fault());  // `link` is buried, not gone
   };
   dial.link = std::make_unique<ShellLink>(loop, std::move(result.value()), identity,
                                           ShellLink::Target{peer, ++serials}, net::text(dial.at),
                                           ShellLink::Callbacks{on_introduced, on_ended});
 }
 
-void Shell::Inside::unreachable(PeerId peer, const std::string& why) {
+void Shell::Inside::unreachable(PeerId peer, const std::string& why, LinkFault fault) {
   dials.at(peer).retry->arm(monotonic_now() + std::min(tick(), kRetryMax));
-  callbacks.on_link({peer, LinkState::kUnreachable, why, 0});
+  callbacks.on_link({peer, LinkState::kUnreachable, why, 0, 0, fault});
 }
 
 void Shell::Inside::forget(PeerId peer) {

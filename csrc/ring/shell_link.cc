@@ -29,7 +29,8 @@ ShellLink::ShellLink(net::Loop& loop, net::Socket socket, const Identity& identi
       address_(std::move(address)),
       target_(target),
       hello_timer_(loop, [this] {
-        end({Code::kSystem, address_ + ": it did not introduce itself in time", target_.peer});
+        end({Code::kSystem, address_ + ": it did not introduce itself in time", target_.peer},
+            LinkFault::kNoAnswer);
       }) {
   lane_ = std::make_unique<net::Lane>(
       loop, std::move(socket), *this,
@@ -38,7 +39,12 @@ ShellLink::ShellLink(net::Loop& loop, net::Socket socket, const Identity& identi
                                  sink_->chunk_sent();
                                  if (lane_ != nullptr && on_chunk_sent_) on_chunk_sent_(*this);
                                },
-                           .on_failed = [this](Status why) { end(std::move(why)); }});
+                           .on_failed =
+                               [this](Status why) {
+                                 const bool foreign = why.code == Code::kProtocol;
+                                 end(std::move(why),
+                                     foreign ? LinkFault::kAnotherProgram : LinkFault::kOther);
+                               }});
   hello_timer_.arm(monotonic_now() + protocol::kHelloTimeout);
   if (dialled_) lane_->send(hello(FrameType::kHello));
 }
@@ -58,7 +64,9 @@ FrameHeader ShellLink::hello(FrameType type) const {
 
 void ShellLink::introduced_by(const FrameHeader& header) {
   std::string why = refusal(header);
-  if (!why.empty()) return end({Code::kProtocol, address_ + ": " + why, target_.peer});
+  if (!why.empty()) {
+    return end({Code::kProtocol, address_ + ": " + why, target_.peer}, LinkFault::kAnotherPeer);
+  }
   target_ = {PeerId{header.op.tag.value}, header.block, header.round == 1};
   local_ = header.value == identity_.machine && identity_.machine != 0;
   hello_timer_.disarm();
@@ -97,8 +105,9 @@ void ShellLink::join(Engine& engine) {
   sink_ = &engine.lane_up(target_.peer, *this);
 }
 
-void ShellLink::end(Status why) {
+void ShellLink::end(Status why, LinkFault fault) {
   if (lane_ == nullptr) return;
+  fault_ = fault;
   close();
   callbacks_.on_ended(*this, std::move(why));
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "csrc/base/link_fault.h"
 #include "csrc/net/lane.h"
 #include "csrc/protocol/silence.h"
 #include "csrc/ring/engine.h"
@@ -47,6 +48,7 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
   PeerId peer() const { return target_.peer; }
   uint32_t serial() const { return target_.serial; }
   bool further() const { return target_.further; }
+  LinkFault fault() const { return fault_; }  // why it ended before it was introduced
   // `congestion`: its control; empty: as it suits the way.
   void suit(net::Way way, const std::string& congestion);
   // Whether the ring has more ranks than two. Where no way is between them they share cores then,
@@ -89,7 +91,7 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
   void introduced_by(const net::FrameHeader& header);
   std::string refusal(const net::FrameHeader& header) const;
   net::FrameHeader hello(net::FrameType type) const;
-  void end(Status why);
+  void end(Status why, LinkFault fault);
 
   const Identity identity_;
   const bool dialled_;
@@ -99,6 +101,7 @@ class ShellLink : public Port, public Carrier, public net::FrameSink {
   bool local_ = false;
   bool joined_ = false;
   bool far_ = false;
+  LinkFault fault_ = LinkFault::kOther;
   uint64_t last_pong_ = 0;
   std::function<void(const ShellLink&)> on_chunk_sent_;
   Engine::Lane* sink_ = nullptr;  // the engine's, once introduced

@@ -5,6 +5,7 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "csrc/base/text.h"
 #include "csrc/net/libuv_check.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/process_group.h"
@@ -252,6 +253,11 @@ void bind(py::module_& m) {
     if (tag.size() > protocol::kTagBytesMax) {
       raise_value_error("a tag of " + std::to_string(tag.size()) + " bytes; at most " +
                         std::to_string(protocol::kTagBytesMax) + " are allowed");
+    }
+    if (!is_printable(tag)) {
+      raise_value_error("the tag \"" + printable(tag) +
+                        "\" has characters that cannot be shown; allowed is text without control "
+                        "and formatting characters");
     }
     current_tag() = std::move(tag);
   });

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from pccl_backend._settings import OpenRun, PeerSettings, read_url
+from pccl_backend import _C
+from pccl_backend._settings import OpenRun, PeerSettings, is_printable, read_url
 
 
 @pytest.mark.parametrize(
@@ -115,7 +118,10 @@ def test_a_parameter_beats_a_variable() -> None:
         ("pccl://[zz]/r", "expected pccl://host:port/RUN"),
         ("pccl://h%00x/r", "address of a host"),
         ("pccl://h/a%0Ab", "text that can be printed"),
+        ("pccl://h/a%1B[2J", "text that can be printed"),
+        ("pccl://h/a%E2%80%AEb", "text that can be printed"),
         ("pccl://h/r?advertise=a%20b", "address of a host"),
+        ("pccl://h/r?advertise=a%E2%80%8Bb", "address of a host"),
         ("pccl://h/r?min_peers=129", "an integer from 1 to 128"),
         ("pccl://h/r?port_range=9", "first-last"),
         ("pccl://h/r?lanes=0", "from 1 to 64"),
@@ -129,6 +135,59 @@ def test_a_parameter_beats_a_variable() -> None:
 def test_refuses(url: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         read_url(url, {})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "pccl://user:s3cret@h:1/r",
+        "pccl://s3cret@h/r",
+        "pccl://user:s3cret@/r",
+        "pccl://user:s3/s3cret@h/r",
+        "pccl://user:s3cret%40h/r",
+        "pccl://user:s3cret@[zz]/r",
+        "pccl://user:s3cret@\u2100/r",
+        "http://user:s3cret@h/r",
+        "user:s3cret@h",
+        "pccl://h/r/user:s3cret@h",
+        "pccl://h/r?token=s3cret",
+        "pccl://h/r?min_peers=2&min_peers=2&password=s3cret",
+        "pccl://h/r?min_peers=0&token=s3cret",
+        "pccl://h/r?s3cret",
+        "pccl://h/r#s3cret",
+        "pccl://h/r?advertise=user:s3cret@h",
+        "pccl://h/r?rank=0&x=s3cret",
+    ],
+)
+def test_an_error_repeats_no_secret(url: str) -> None:
+    with pytest.raises(ValueError, match=r"\*\*\*") as refused:
+        read_url(url, {})
+    assert "s3cret" not in str(refused.value)
+
+
+def test_an_error_about_a_variable_repeats_no_secret() -> None:
+    with pytest.raises(ValueError, match=r"PCCL_ADVERTISE=pccl://\*\*\*@h: expected the name"):
+        PeerSettings.read({"PCCL_ADVERTISE": "pccl://user:s3cret@h"})
+
+
+def test_what_can_be_shown_is_the_same_in_both_languages() -> None:
+    for code in range(sys.maxunicode + 1):
+        if 0xD800 <= code <= 0xDFFF:  # no text has them
+            continue
+        if _tag_is_refused(chr(code)) == is_printable(chr(code)):
+            pytest.fail(f"U+{code:04X}: Python says printable={is_printable(chr(code))}")
+    assert not is_printable("a\ud800")
+    with pytest.raises(ValueError, match=r'tag "a\\nb" has characters that cannot be shown'):
+        _C.set_tag("a\nb")
+
+
+def _tag_is_refused(text: str) -> bool:
+    try:
+        _C.set_tag(text)
+    except ValueError:
+        return True
+    _C.set_tag("")
+    return False
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,8 @@ void PeerNode::connect_to(PeerId peer, uint32_t attempt, Duration left) {
                          other->id_ == peer && !other->gone_ &&
                          world_.network().open_both_ways(port_, other->port_);
   if (reachable) return introduce(*other, attempt);
-  if (left <= Duration{0}) return dial_failed(peer, attempt, "connection timed out");
+  if (left <= Duration{0})
+    return dial_failed(peer, attempt, "connection timed out", LinkFault::kNoAnswer);
   const Duration pause = std::min(left, Network::kSynPause);
   world_.clockwork().after(pause, [this, peer, attempt, rest = left - pause] {
     run([this, peer, attempt, rest] { connect_to(peer, attempt, rest); });
@@ -282,7 +283,7 @@ void PeerNode::introduce(PeerNode& other, uint32_t attempt) {
   });
   world_.clockwork().after(protocol::kHelloTimeout, [this, peer = other.id_, attempt] {
     run([this, peer, attempt] {
-      dial_failed(peer, attempt, "it did not introduce itself in time");
+      dial_failed(peer, attempt, "it did not introduce itself in time", LinkFault::kNoAnswer);
     });
   });
 }
@@ -299,14 +300,15 @@ void PeerNode::dialled_by(PeerNode& dialler, const std::shared_ptr<Wire>& wire) 
 void PeerNode::dial_answered(PeerNode& other, const std::shared_ptr<Wire>& wire) {
   if (attempts_[other.id_] != wire->serial)
     return other.link_closed(*this, wire, "closed by " + name_);
-  if (wire->cut) return dial_failed(other.id_, wire->serial, "closed by the other side");
+  if (wire->cut)
+    return dial_failed(other.id_, wire->serial, "closed by the other side", LinkFault::kOther);
   link_opened(other, wire, 0, true);
 }
 
-void PeerNode::dial_failed(PeerId peer, uint32_t attempt, const std::string& why) {
+void PeerNode::dial_failed(PeerId peer, uint32_t attempt, const std::string& why, LinkFault fault) {
   if (attempts_[peer] != attempt) return;
   attempts_[peer] = 0;
-  report({peer, protocol::LinkState::kUnreachable, why, 0});
+  report({peer, protocol::LinkState::kUnreachable, why, 0, 0, fault});
   world_.clockwork().after(std::min(tick(), kRetryMax), [this, peer] {
     run([this, peer] {
       if (attempts_[peer] == 0) dial_again(peer);

@@ -81,7 +81,7 @@ class PeerNode {
   void introduce(PeerNode& other, uint32_t attempt);
   void dialled_by(PeerNode& dialler, const std::shared_ptr<Wire>& wire);
   void dial_answered(PeerNode& other, const std::shared_ptr<Wire>& wire);
-  void dial_failed(PeerId peer, uint32_t attempt, const std::string& why);
+  void dial_failed(PeerId peer, uint32_t attempt, const std::string& why, LinkFault fault);
   void link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, int side, bool dialled);
   Link* link_on(PeerNode& other, const std::shared_ptr<Wire>& wire);
   void add_lane(Link& link, const std::shared_ptr<Wire>& wire);

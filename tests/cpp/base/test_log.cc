@@ -24,6 +24,13 @@ TEST(Log, WritesWholeLinesUpToTheChosenLevel) {
   ASSERT_TRUE(set_log_level("warning"));
 }
 
+TEST(Log, WhatOthersWroteForgesNoLine) {
+  const std::string line =
+      logged(LogLevel::kWarning, "run \"x\"\npccl 00:00:00.000 error: \x1b[2Jforged");
+  EXPECT_TRUE(line.ends_with("run \"x\"\\npccl 00:00:00.000 error: \\x1b[2Jforged\n")) << line;
+  EXPECT_EQ(line.find('\n'), line.size() - 1);
+}
+
 TEST(Log, RefusesAnUnknownLevelAndKeepsTheOld) {
   ASSERT_TRUE(set_log_level("error"));
   EXPECT_FALSE(set_log_level("loud"));

@@ -73,15 +73,21 @@ TEST_F(GroupTest, WhoCannotBeReachedIsToldWhy) {
   h.found({"a"});
   h.enlist("b", Harness::hello(1));
   h.take();
-  h.say("a",
-        protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "10.0.0.1:1002: timed out", 0});
+  h.take_log();
+  const protocol::LinkReport report{
+      h.id("b"), LinkState::kUnreachable, "10.0.0.1:1002: timed out", 0, 0, LinkFault::kNoAnswer};
+  h.say("a", report);
   const std::string why =
-      "b < Notice peer 1.1 (rank 0, 10.0.0.1:1001) cannot reach this peer: 10.0.0.1:1002: timed "
-      "out";
-  EXPECT_EQ(h.take(), (Lines{why}));
-  h.say("a",
-        protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "10.0.0.1:1002: timed out", 0});
+      "b < Notice peer 1.1 (rank 0, 10.0.0.1:1001) cannot reach this peer at 10.0.0.1:1002: no "
+      "answer";
+  EXPECT_EQ(h.take(), (Lines{why})) << "what a member finds in its network is not for strangers";
+  const std::string logged =
+      "peer 1.1 (rank 0, 10.0.0.1:1001) cannot reach peer 1.2 (10.0.0.1:1002): 10.0.0.1:1002: "
+      "timed out";
+  EXPECT_EQ(h.take_log(), (Lines{logged}));
+  h.say("a", report);
   EXPECT_EQ(h.take(), Lines{}) << "said before";
+  EXPECT_EQ(h.take_log(), Lines{});
 }
 
 TEST_F(GroupTest, WhoWaitsLongIsToldForWhat) {

@@ -126,6 +126,21 @@ TEST_F(IntroductionTest, ValuesOutOfRangeAreRefused) {
   EXPECT_TRUE(contains(refusal(hello).text, "name of the run"));
 }
 
+TEST_F(IntroductionTest, NamesThatCannotBeShownAreRefusedWithWhatTheyHave) {
+  Hello hello = Harness::hello(2);
+  hello.run = "x\"\npccl 00:00:00.000 error: forged";
+  EXPECT_EQ(refusal(hello).code, Code::kInvalidArgument);
+  EXPECT_EQ(refusal(hello).text,
+            "the name of the run has characters that cannot be shown: \"x\"\\npccl 00:00:00.000 "
+            "error: forged\". Allowed is UTF-8 without control and formatting characters");
+  hello.run = "東京";
+  EXPECT_EQ(refusal(hello).code, Code::kOk);
+  hello.launch = "\u202e";
+  EXPECT_TRUE(contains(refusal(hello).text, "the name of the launch has characters")) << "reversed";
+  hello.run = "";
+  EXPECT_EQ(refusal(hello).text, "the name of the run is empty");
+}
+
 TEST_F(IntroductionTest, AFullGroupSaysSo) {
   for (uint32_t i = 2; i <= protocol::kMembersMax; ++i) group.welcome(peer_id(i), {});
   EXPECT_EQ(refusal(Harness::hello(2)).text,

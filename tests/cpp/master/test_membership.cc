@@ -169,9 +169,18 @@ TEST_F(MembershipTest, SaysWhoCannotReachANewcomerAndWhy) {
   group.admit(peers({1}));
   enlist(2, -1, {1});
   EXPECT_EQ(group.obstacle({2}), "");
-  group.links.report({1}, {{2}, LinkState::kUnreachable, "10.0.0.2:1000: timed out", 0});
-  EXPECT_EQ(group.obstacle({2}),
-            "peer 0.1 (rank 0, 10.0.0.1:1000) cannot reach this peer: 10.0.0.2:1000: timed out");
+  const auto obstacle = [this](LinkFault fault) {
+    group.links.report({1}, {{2}, LinkState::kUnreachable, "SSH-2.0 at 10.0.0.2", 0, 0, fault});
+    return group.obstacle({2});
+  };
+  const std::string who =
+      "peer 0.1 (rank 0, 10.0.0.1:1000) cannot reach this peer at 10.0.0.2:1000";
+  EXPECT_EQ(obstacle(LinkFault::kOther), who) << "the words of the system are for members";
+  EXPECT_EQ(obstacle(LinkFault::kRefused), who + ": connection refused");
+  EXPECT_EQ(obstacle(LinkFault::kNoAnswer), who + ": no answer");
+  EXPECT_EQ(obstacle(LinkFault::kUnknownName), who + ": unknown host name");
+  EXPECT_EQ(obstacle(LinkFault::kAnotherProgram), who + ": another program answers");
+  EXPECT_EQ(obstacle(LinkFault::kAnotherPeer), who + ": another peer answers");
 }
 
 }  // namespace

@@ -171,6 +171,35 @@ TEST_F(ShellTest, AnotherVersionIsRefusedWithBoth) {
   EXPECT_TRUE(peer.hears_the_end());
 }
 
+TEST_F(ShellTest, ARunWhoseNameCannotBeShownIsRefused) {
+  Client peer(shell->port());
+  protocol::Hello hello = Harness::hello(1);
+  hello.run = "x\nforged\x1b[2J";
+  peer.say(hello);
+  auto reject = peer.hear_a<protocol::Reject>();
+  ASSERT_TRUE(reject.has_value());
+  EXPECT_TRUE(contains(reject->text, "characters that cannot be shown: \"x\\nforged\\x1b[2J\""))
+      << reject->text;
+  EXPECT_TRUE(peer.hears_the_end());
+  Client late(shell->port());
+  protocol::Resume resume;
+  resume.run = hello.run;
+  late.say(resume);
+  reject = late.hear_a<protocol::Reject>();
+  ASSERT_TRUE(reject.has_value());
+  EXPECT_TRUE(contains(reject->text, "cannot be shown")) << reject->text;
+  EXPECT_TRUE(late.hears_the_end());
+}
+
+TEST_F(ShellTest, ATagThatCannotBeShownCostsTheConnection) {
+  Client peer(shell->port());
+  peer.join("run");
+  protocol::Begin begin;
+  begin.info.tag = "a\nb";
+  peer.say(begin);
+  EXPECT_TRUE(peer.hears_the_end());
+}
+
 TEST_F(ShellTest, WhatIsNoMessageCostsTheConnection) {
   Client stranger(shell->port());
   const std::string text = "GET / HTTP/1.1\r\n\r\n";

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -75,6 +77,78 @@ TEST_F(JournalFileTest, FreshSetsAsideWhatThereIs) {
   write(*open().value(), RunOpened{"r", 42});
   EXPECT_TRUE(open(true).value()->memory().runs.empty());
   EXPECT_TRUE(std::filesystem::exists(path() + ".old"));
+}
+
+// What somebody else has put where the master writes its own files.
+struct JournalTrapTest : JournalFileTest {
+  JournalTrapTest() {
+    std::filesystem::create_directories(folder + "/deep/down");
+    std::ofstream(diary()) << "dear diary";
+  }
+  std::string diary() const { return folder + "/diary"; }
+  std::string diary_content() const {
+    std::string content;
+    std::getline(std::ifstream(diary()), content);
+    return content;
+  }
+  std::string refusal() {
+    const auto refused = open();
+    return refused.ok() ? "opened" : refused.status().message;
+  }
+};
+
+TEST_F(JournalTrapTest, ALinkInPlaceOfTheNextJournalIsNotFollowed) {
+  std::filesystem::create_symlink(diary(), path() + ".tmp");
+  ASSERT_TRUE(open().ok()) << "what lies there is stale, and goes";
+  EXPECT_EQ(diary_content(), "dear diary");
+  EXPECT_TRUE(std::filesystem::is_regular_file(std::filesystem::symlink_status(path())));
+  std::filesystem::create_hard_link(diary(), path() + ".tmp");
+  ASSERT_TRUE(open().ok());
+  EXPECT_EQ(diary_content(), "dear diary");
+}
+
+TEST_F(JournalTrapTest, ALinkInPlaceOfTheLockIsRefused) {
+  std::filesystem::create_symlink(folder + "/made", path() + ".lock");
+  EXPECT_TRUE(contains(refusal(), "lock " + path() + ".lock is a symbolic link")) << refusal();
+  EXPECT_FALSE(std::filesystem::exists(folder + "/made"));
+}
+
+TEST_F(JournalTrapTest, ALinkInPlaceOfTheJournalIsRefused) {
+  std::filesystem::create_symlink(diary(), path());
+  EXPECT_TRUE(contains(refusal(), "the journal " + path() + " is a symbolic link")) << refusal();
+  EXPECT_TRUE(std::filesystem::is_symlink(path())) << "and stays";
+  EXPECT_TRUE(contains(refusal(), "name the file itself")) << refusal();
+}
+
+TEST_F(JournalTrapTest, ALinkToTheFolderIsAnOrdinaryPlace) {
+  std::filesystem::create_directory_symlink(folder + "/deep", folder + "/elsewhere");
+  const auto journal =
+      JournalFile::open(folder + "/elsewhere/run.journal", false, 1, [](const Status&) {});
+  EXPECT_TRUE(journal.ok());
+}
+
+TEST_F(JournalTrapTest, WhatIsNoFileIsRefusedAtOnce) {
+  ASSERT_EQ(mkfifo(path().c_str(), 0600), 0);
+  EXPECT_TRUE(contains(refusal(), "the journal " + path() + " is a FIFO")) << refusal();
+  EXPECT_FALSE(std::filesystem::exists(path() + ".lock")) << "nothing is left behind";
+  std::filesystem::remove(path());
+  std::filesystem::create_directory(path());
+  EXPECT_TRUE(contains(refusal(), "is a directory")) << refusal();
+  EXPECT_TRUE(contains(refusal(), "--no-journal")) << refusal();
+  std::filesystem::remove(path());
+  ASSERT_EQ(mkfifo((path() + ".lock").c_str(), 0600), 0);
+  EXPECT_TRUE(contains(refusal(), ".lock is a FIFO")) << refusal();
+  const auto device = JournalFile::open("/dev/null", false, 1, [](const Status&) {});
+  ASSERT_FALSE(device.ok());
+  EXPECT_TRUE(contains(device.status().message, "the journal /dev/null is a device"));
+  EXPECT_FALSE(std::filesystem::exists("/dev/null.lock"));
+}
+
+TEST_F(JournalTrapTest, AFileOfAnotherUserIsRefused) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  std::ofstream(path() + ".lock") << "";
+  ASSERT_EQ(chown((path() + ".lock").c_str(), 12345, 12345), 0);
+  EXPECT_TRUE(contains(refusal(), ".lock belongs to another user")) << refusal();
 }
 
 TEST_F(JournalFileTest, ATornEndIsCutOffAndDamageIsNot) {

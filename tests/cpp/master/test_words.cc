@@ -22,6 +22,12 @@ TEST(Words, CountsAndAddresses) {
   EXPECT_EQ(address_text("fe80::1", 1), "[fe80::1]:1");
 }
 
+TEST(Words, AFaultIsSaidByItsKind) {
+  EXPECT_EQ(fault_text(LinkFault::kOther), "");
+  EXPECT_EQ(fault_text(LinkFault::kRefused), ": connection refused");
+  EXPECT_EQ(fault_text(LinkFault::kAnotherPeer), ": another peer answers");
+}
+
 TEST(Words, CutsBetweenCharacters) {
   EXPECT_EQ(cut("short"), "short");
   std::string text(protocol::kTextBytesMax - 1, 'a');

@@ -8,12 +8,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// One attempt, waited for.
-Result<Socket> attempt(Loop& loop, const Endpoint& to, Duration timeout) {
+// One attempt, waited for. `fault`: of one that fails.
+Result<Socket> attempt(Loop& loop, const Endpoint& to, Duration timeout,
+                       LinkFault* fault = nullptr) {
   std::promise<Result<Socket>> done;
   std::unique_ptr<Connector> connector;
   loop.post([&] {
     connector = std::make_unique<Connector>(loop, to, timeout, [&](Result<Socket> result) {
+      if (fault != nullptr) *fault = connector->fault();
       connector.reset();  // in its own callback
       done.set_value(std::move(result));
     });
@@ -38,6 +40,17 @@ TEST(Connector, ReachesLiteralsAndNames) {
     ASSERT_TRUE(result.ok()) << result.status().message;
     EXPECT_EQ(result.value().peer_host(), "127.0.0.1");
   }
+}
+
+TEST(Connector, SaysOfWhatKindAFaultIs) {
+  Loop loop("test");
+  LinkFault fault = LinkFault::kOther;
+  EXPECT_FALSE(attempt(loop, {"127.0.0.1", free_port()}, seconds(5), &fault).ok());
+  EXPECT_EQ(fault, LinkFault::kRefused);
+  EXPECT_FALSE(attempt(loop, {std::string(70, 'x'), 1}, seconds(5), &fault).ok());
+  EXPECT_EQ(fault, LinkFault::kUnknownName);
+  EXPECT_FALSE(attempt(loop, {"", 1}, seconds(5), &fault).ok());
+  EXPECT_EQ(fault, LinkFault::kOther);
 }
 
 TEST(Connector, SaysWhoRefused) {
@@ -77,6 +90,9 @@ TEST(Connector, GivesUpWhenNobodyAnswers) {
   const auto start = std::chrono::steady_clock::now();
   const std::string text = refusal(loop, {"127.0.0.1", hole.port()}, milliseconds(300));
   const auto took = std::chrono::steady_clock::now() - start;
+  LinkFault fault = LinkFault::kOther;
+  EXPECT_FALSE(attempt(loop, {"127.0.0.1", hole.port()}, milliseconds(50), &fault).ok());
+  EXPECT_EQ(fault, LinkFault::kNoAnswer);
   EXPECT_EQ(text,
             "connect to 127.0.0.1:" + std::to_string(hole.port()) + ": no answer within 0.3 s");
   EXPECT_GE(took, milliseconds(300));

@@ -69,6 +69,9 @@ TEST(Shell, OptionsThatMakeNoSense) {
   options.run = std::string(129, 'x');
   EXPECT_EQ(Peer::join({"127.0.0.1", 1}, options, {}, {}).status().message,
             "the name of the run has 129 bytes, allowed are 1 to 128");
+  options.run = "a\nb";
+  EXPECT_EQ(Peer::join({"127.0.0.1", 1}, options, {}, {}).status().message,
+            "the name of the run has characters that cannot be shown: \"a\\nb\"");
   options = World::options(129);
   EXPECT_EQ(Peer::join({"127.0.0.1", 1}, options, {}, {}).status().message,
             "min_peers is 129, allowed are 1 to 128");

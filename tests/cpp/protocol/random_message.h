@@ -43,6 +43,10 @@ class Randomizer {
     for (char& letter : text) letter = static_cast<char>(random_());
   }
   void fill(Bounded<std::string> name) { fill_text(name.content, name.max); }
+  void fill(Shown<std::string> name) {
+    name.content.resize(length(name.max));
+    for (char& letter : name.content) letter = static_cast<char>(' ' + below(95));
+  }
   void fill(Prose<std::string> text) { fill_text(text.content, kTextBytesMax); }
   template <typename T>
   void fill(Bounded<std::vector<T>> list) {

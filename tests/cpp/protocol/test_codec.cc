@@ -226,6 +226,20 @@ TEST(Decoder, RefusesForEver) {
   EXPECT_FALSE(decoder.next().ok());
 }
 
+TEST(Codec, NamesThatCannotBeShownAreRefused) {
+  Begin begin;
+  begin.info.tag = "layer.3\x1b[2J";
+  EXPECT_CONTAINS(
+      refusal(body(begin)),
+      "bad Begin message: a name with characters that cannot be shown: layer.3\\x1b[2J");
+  EXPECT_CONTAINS(refusal(body(Register{"host\nforged", 1})), "cannot be shown: host\\nforged");
+  EXPECT_CONTAINS(refusal(body(Dial{PeerId{1}, "\u202e", 1})), "cannot be shown: \\u202e");
+  Resume resume;
+  resume.infos.push_back(begin.info);
+  EXPECT_CONTAINS(refusal(body(resume)), "cannot be shown: layer.3");
+  EXPECT_EQ(refusal(body(Register{"zürich.example", 1})), "accepted");
+}
+
 TEST(Decoder, RefusesALengthBeforeTheBytesCome) {
   Decoder decoder;
   const char* request = "GET / HTTP/1.1\r\n";

@@ -48,6 +48,18 @@ class Member {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(20), condition);
   }
+  // Waits for a report that `peer` cannot be reached; why.
+  LinkFault fault(PeerId peer) {
+    std::optional<LinkFault> found;
+    wait([&] {
+      for (const LinkReport& report : reports_) {
+        if (report.peer == peer && report.state == LinkState::kUnreachable) found = report.fault;
+      }
+      return found.has_value();
+    });
+    EXPECT_TRUE(found.has_value());
+    return found.value_or(LinkFault::kOther);
+  }
   // Waits for a report of that kind about `peer`; its text, or "none".
   std::string reported(PeerId peer, LinkState state, size_t count = 1) {
     std::string text = "none";
@@ -382,6 +394,17 @@ TEST(Shell, KeepsDiallingUntilThePeerIsThere) {
   one.shell().dial(id(1), {"127.0.0.1", later});
   EXPECT_EQ(one.reported(id(1), LinkState::kUp, 2), "") << "it is up already";
   EXPECT_EQ(two.shell().counters().links.size(), 1u);
+}
+
+TEST(Shell, SaysInFewWordsWhyAPeerCannotBeReached) {
+  Member one(0);
+  one.shell().dial(id(1), {"127.0.0.1", net::free_port()});
+  EXPECT_EQ(one.fault(id(1)), LinkFault::kRefused);
+  one.shell().dial(id(2), {std::string(70, 'x'), 1});
+  EXPECT_EQ(one.fault(id(2)), LinkFault::kUnknownName);
+  Member five(5);
+  one.shell().dial(id(3), {"127.0.0.1", five.port()});
+  EXPECT_EQ(one.fault(id(3)), LinkFault::kOther) << "it hangs up on whoever looks for another";
 }
 
 TEST(Shell, ForgetStopsDiallingAndHangsUp) {

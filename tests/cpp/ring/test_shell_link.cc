@@ -161,6 +161,7 @@ TEST_F(ShellLinkTest, HangsUpOnNoise) {
   other.say(std::vector<std::byte>(200, std::byte{'G'}));
   EXPECT_TRUE(other.hung_up());
   EXPECT_NE(ended().find("bad frame"), std::string::npos) << ended();
+  EXPECT_EQ(link_->fault(), LinkFault::kAnotherProgram);
 }
 
 TEST_F(ShellLinkTest, ADiallerWantsWhomItDialled) {
@@ -168,11 +169,13 @@ TEST_F(ShellLinkTest, ADiallerWantsWhomItDialled) {
   other.say(RawPeer::hello(FrameType::kHelloOk, PeerId{8}, kSelf, kRun));
   EXPECT_TRUE(other.hung_up());
   expect_ended_with("says that it is peer 0.8");
+  EXPECT_EQ(link_->fault(), LinkFault::kAnotherPeer);
 }
 
 TEST_F(ShellLinkTest, HangsUpOnTheSilent) {
   const RawPeer other = connect(PeerId{});
   expect_ended_with("did not introduce itself in time");
+  EXPECT_EQ(link_->fault(), LinkFault::kNoAnswer);
 }
 
 TEST_F(ShellLinkTest, ALinkThatBreaksSaysSoOnce) {
