@@ -526,8 +526,10 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   if (mistaken()) {
     const bool by_others = status.code == Code::kSharedState;
     if (by_others && refused_for_steps(status)) return make_mistake();
-    // Where the others have nothing to compare, their next joint call may be the same.
-    if (status.ok() && !silent_ && result.kind != protocol::JointKind::kUpdateTopology)
+    // Where the others have nothing to compare, their next joint call may be the same; and where
+    // all of them may go, it is the only one that is left to be asked.
+    const bool judged = !silent_ && rules_.shares_state;
+    if (status.ok() && judged && result.kind != protocol::JointKind::kUpdateTopology)
       fail(std::string("P7 ") + protocol::text(result.kind) + ": a mistake went through");
     return;
   }
