@@ -69,6 +69,7 @@ def set_tag(tag: str) -> None: ...
 def set_keep(keep: bool) -> None:
     """Whether this thread's all-reduces keep what a loss finds finished."""
 
+def ended_before_call(work: Work) -> bool: ...
 def parts(work: Work) -> list[tuple[int, list[str]]]:
     """Of an all-reduce that was kept and went well: up to which element whose tensors."""
 

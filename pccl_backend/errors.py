@@ -25,12 +25,6 @@ __all__ = [
 ]
 
 
-# In the text of an operation that was settled for all before this rank called it, as
-# csrc/peer/operation.cc has it: the others are past it, so the next call under its tag meets
-# theirs.
-ENDED_BEFORE_CALL = "it had ended before this rank called it"
-
-
 class PcclError(DistBackendError):
     """Base of all errors of a run.
 

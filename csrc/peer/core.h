@@ -201,7 +201,8 @@ struct FinishOp {  // the application's tensor is its own again
   Status status;
   Epoch epoch;  // none: it never got as far as a number
   OpKey op;
-  std::vector<Part> parts;  // of an operation that is kept, when it committed
+  std::vector<Part> parts;         // of an operation that is kept, when it committed
+  bool ended_before_call = false;  // it had a verdict when it was called here
 };
 struct FinishJoint {  // join and joint calls
   Handle handle = 0;

@@ -66,13 +66,6 @@ Status outcome_of(const protocol::Verdict& verdict) {
           {}};
 }
 
-// As pccl_backend/errors.py has it.
-Status outcome_of_early(const protocol::Verdict& verdict) {
-  Status status = outcome_of(verdict);
-  if (!status.ok()) status.message += "; it had ended before this rank called it";
-  return status;
-}
-
 protocol::OpState reported(bool done) {
   return done ? protocol::OpState::kDone : protocol::OpState::kNotDone;
 }
@@ -151,8 +144,9 @@ void Operations::post(Call call, const Status& refused) {
     }
     context_.emit(EndOp{key});
     tag_bytes_ -= call.info.tag.size();
-    const Status outcome = early ? outcome_of_early(*early) : lost(call.info, key);
-    return context_.emit(FinishOp{call.handle, outcome, membership_.epoch(), key, {}});
+    const Status outcome = early ? outcome_of(*early) : lost(call.info, key);
+    return context_.emit(
+        FinishOp{call.handle, outcome, membership_.epoch(), key, {}, early.has_value()});
   }
   Op& op = open_[key];
   op.handle = call.handle;

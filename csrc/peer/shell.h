@@ -26,7 +26,8 @@ struct OpResult {
   OpResult(Status how) : status(std::move(how)) {}  // NOLINT(google-explicit-constructor)
   OpResult(Status how, std::vector<Part> over) : status(std::move(how)), parts(std::move(over)) {}
   Status status;
-  std::vector<Part> parts;  // of one that is kept, when it went well
+  std::vector<Part> parts;         // of one that is kept, when it went well
+  bool ended_before_call = false;  // it was settled for all when it was called here
 };
 using Completion = std::function<void(OpResult)>;
 using Interrupted = std::function<bool()>;  // may be empty

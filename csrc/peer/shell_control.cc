@@ -312,7 +312,9 @@ void Control::apply(FinishOp& effect) {
   operation.info.world_size = static_cast<uint32_t>(topology_.members.size());
   history_.push_back({std::move(operation.info), effect.op, effect.status.code,
                       monotonic_now() - operation.posted_at});
-  operation.completion({std::move(effect.status), std::move(effect.parts)});
+  OpResult result(std::move(effect.status), std::move(effect.parts));
+  result.ended_before_call = effect.ended_before_call;
+  operation.completion(std::move(result));
 }
 
 void Control::apply(FinishJoint& effect) {

@@ -263,6 +263,10 @@ void bind(py::module_& m) {
   });
   m.def("set_keep", [](bool keep) { current_keep() = keep; });
   m.def("parts", &parts);
+  m.def("ended_before_call", [](const c10::intrusive_ptr<c10d::Work>& work) {
+    const auto* const ours = dynamic_cast<PcclWork*>(work.get());
+    return ours != nullptr && ours->ended_before_call();
+  });
   m.def("set_log_level", [](const std::string& name) { return set_log_level(name); });
 }
 

@@ -27,6 +27,7 @@ Operation::Operation(std::unique_ptr<Lent> lent, std::string text)
     : text_(std::move(text)), lent_(std::move(lent)) {}
 
 void Operation::end(const std::shared_ptr<Operation>& operation, peer::OpResult result) {
+  operation->ended_before_call_ = result.ended_before_call;
   if (!result.status.ok()) return operation->finish(to_exception(result.status));
   operation->parts_ = std::move(result.parts);
   if (!operation->lent_->staged()) return operation->finish(nullptr);
@@ -92,6 +93,8 @@ Tensors Operation::results() const { return ended() && !error() ? lent_->results
 std::vector<peer::Part> Operation::parts() const {
   return ended() && !error() ? parts_ : std::vector<peer::Part>();
 }
+
+bool Operation::ended_before_call() const { return ended() && ended_before_call_; }
 
 c10::intrusive_ptr<c10::ivalue::Future> Operation::future() {
   auto fresh =

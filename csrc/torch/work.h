@@ -39,6 +39,7 @@ class Operation {
   c10::intrusive_ptr<c10::ivalue::Future> future();
   Tensors results() const;
   std::vector<peer::Part> parts() const;  // empty but after a success of one that is kept
+  bool ended_before_call() const;         // it was settled for all when it was called here
   void abandon();                         // the handle goes away
   const std::string& text() const { return text_; }
 
@@ -52,7 +53,8 @@ class Operation {
   bool ended_ = false;
   bool abandoned_ = false;
   std::exception_ptr error_;
-  std::vector<peer::Part> parts_;  // constant once ended
+  std::vector<peer::Part> parts_;  // this and the next are constant once ended
+  bool ended_before_call_ = false;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::shared_ptr<Lent> lent_;
 };
@@ -72,6 +74,7 @@ class PcclWork : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return sequence_; }
   std::vector<peer::Part> parts() const { return operation_->parts(); }
+  bool ended_before_call() const { return operation_->ended_before_call(); }
 
  private:
   const std::shared_ptr<Operation> operation_;

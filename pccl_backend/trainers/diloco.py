@@ -51,7 +51,7 @@ import torch
 import torch.distributed as dist
 
 import pccl_backend as pccl
-from pccl_backend.errors import ENDED_BEFORE_CALL
+from pccl_backend import _C
 from pccl_backend.trainers._buffers import Buffers, trainable
 from pccl_backend.trainers._meeting import ATTEMPTS_MAX, MEMBERS_CHANGED, Meeting, Strategy
 from pccl_backend.trainers._signals import HeldSignals
@@ -82,10 +82,16 @@ class _Round:
 
     begun: bool = False
     announced: bool = False
+    met_before: bool = False  # right before the last all-reduce
     attempts: int = 0
     contributors: int = 0
     joined: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+
+
+def ended_before_call(work: object) -> bool:
+    """Return whether an operation was settled for all members when this one called it."""
+    return isinstance(work, dist.Work) and _C.ended_before_call(work)
 
 
 class DiLoCo:
@@ -144,6 +150,7 @@ class DiLoCo:
         self._state: pccl.SharedState | None = None
         self._round = _Round()
         self._work: dist.Work | None = None
+        self._was_over = False  # the last all-reduce, for the others, when it was called here
         # The local parameters as they were measured, if a call was interrupted after that.
         self._measured: list[torch.Tensor] | None = None
 
@@ -293,6 +300,8 @@ class DiLoCo:
             raise
 
     def _post(self) -> None:
+        self._round.met_before = self._meeting.due
+        self._was_over = False
         if self._meeting.due:
             self._buffers.measure()
             self._hold_meeting()
@@ -321,6 +330,7 @@ class DiLoCo:
         try:
             self._signals.wait(self._work.wait)
         except pccl.PcclError as error:
+            self._was_over = ended_before_call(self._work)
             self._reduction_failed(error)
             return
         self._round.contributors = dist.get_world_size(self._group)
@@ -333,9 +343,9 @@ class DiLoCo:
         self._stage = Stage.LOCAL
         self._work = self._measured = None
         members_changed = isinstance(error, MEMBERS_CHANGED)
-        # If the others are past this all-reduce, they have met since, and the next one is theirs.
-        # In one more meeting we would only wait for each other.
-        are_past_it = not members_changed and ENDED_BEFORE_CALL in str(error)
+        # If the others have met with us and are past this all-reduce, the next one is theirs. In
+        # one more meeting we would only wait for each other.
+        are_past_it = not members_changed and self._round.met_before and self._was_over
         self._meeting.broken = not are_past_it
         if not members_changed and not are_past_it:
             raise error

@@ -23,7 +23,6 @@ from scripted_group import LOST, ScriptedGroup, Topology, flat, same_bits, scrip
 
 import pccl_backend as pccl
 from pccl_backend import trainers
-from pccl_backend.errors import ENDED_BEFORE_CALL
 from pccl_backend.trainers import DiLoCo, Observer, diloco
 
 pytestmark = pytest.mark.usefixtures("one_thread", "heeds_ctrl_c")
@@ -232,17 +231,20 @@ def test_any_sequence_of_faults_keeps_the_books(group: ScriptedGroup) -> None:
 
 
 def test_an_all_reduce_that_the_others_are_past_is_repeated_without_a_meeting(
-    group: ScriptedGroup,
+    group: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else they would wait in it for us, and we in the meeting for them, again and again."""
     books = Books(group)
     books.outer.start()
     books.learn(1)
-    group.reduce_errors.append(pccl.OperationTimeoutError(f"timed out; {ENDED_BEFORE_CALL}"))
+    group.reduce_errors.append(TIMEOUT)
+    with pytest.raises(pccl.OperationTimeoutError):
+        books.outer.step()
+    monkeypatch.setattr(diloco, "ended_before_call", lambda work: True)
+    group.reduce_errors.append(TIMEOUT)
     before = group.calls.count("update_topology")
-    step = books.outer.step()
-    assert step.attempts == 2
-    assert group.calls.count("update_topology") == before + 1, "the one at the end of a step"
+    assert books.outer.step().attempts == 3
+    assert group.calls.count("update_topology") == before + 2, "one before it, one at the end"
     books.check_all()
 
 

@@ -141,8 +141,9 @@ void Cast::made_mistake(PeerNode& peer) {
     return workload(*other).mistaken() && other->is_member();
   });
   if (not_alone || !calm(0) || !world_.master_runs() || world_.master_stopped()) return;
-  world_.clockwork().after(limit, [this, &peer, made, limit, before] {
-    if (before == disturbances_ && calm(0)) check_mistake(peer, made, limit);
+  world_.clockwork().after(limit, [this, &peer, made, limit, before, count = others.size()] {
+    const bool undisturbed = before == disturbances_ && this->others(peer).size() >= count;
+    if (undisturbed && calm(0)) check_mistake(peer, made, limit);
   });
 }
 
