@@ -140,7 +140,10 @@ void Cast::made_mistake(PeerNode& peer) {
   const bool not_alone = std::any_of(others.begin(), others.end(), [](PeerNode* other) {
     return workload(*other).mistaken() && other->is_member();
   });
-  if (not_alone || !calm(0) || !world_.master_runs() || world_.master_stopped()) return;
+  // Also of those that are gone: the others may still be about to hear of it.
+  const bool risky = std::any_of(at_risk_.begin(), at_risk_.end(),
+                                 [made](const auto& at) { return at.second > made; });
+  if (not_alone || risky || !calm(0) || !world_.master_runs() || world_.master_stopped()) return;
   world_.clockwork().after(limit, [this, &peer, made, limit, before, count = others.size()] {
     const bool undisturbed = before == disturbances_ && this->others(peer).size() >= count;
     if (undisturbed && calm(0)) check_mistake(peer, made, limit);
