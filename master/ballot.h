@@ -56,8 +56,8 @@ class Ballot {
   const protocol::Vote& vote(PeerId voter) const;              // REQUIRES: voted
   std::vector<uint32_t> missing() const;                       // ranks that have not voted
   std::string mismatch() const;  // each kind with its ranks, the rarer first
-  // What it means that open votes are of different kinds: the mistake of newcomers alone, when all
-  // other voters have voted alike; or everybody's, when those differ, or there are no others.
+  // If open votes are of different kinds, this is the mistake of newcomers when all other voters
+  // have voted alike. It is everybody's when those differ, or when there are no others.
   struct Difference {
     bool everybodys = false;
     std::vector<PeerId> misfits;

@@ -37,8 +37,9 @@ struct Election {
       transfers;  // to each peer that lacks entries, from one that has all
 };
 
-// Of those that were not trained here, while others were: whose offer the members cannot take, and
-// could not replace without a loss either. They are to go before anybody is elected.
+// The newcomers among the offers, those that were not trained here while others were, that have to
+// go before anybody is elected: the members cannot take their offers, and overwriting them would
+// lose something.
 std::vector<Misfit> misfits(const std::vector<OfferOf>& offers,
                             const std::optional<AgreedState>& recorded);
 

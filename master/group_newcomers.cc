@@ -1,6 +1,6 @@
-// The part of a Group that judges its newcomers (PROTOCOL.md, section 2): mistakes are found where
-// votes, offers and operations are compared, and all end in remove(). What a newcomer does not do
-// is found by watch_newcomers(), at the end of every step and when Probation says so.
+// The part of a Group that judges its newcomers (PROTOCOL.md, section 2). A mistake is found where
+// votes, offers and operations are compared, and ends in remove(). A missing call is found by
+// watch_newcomers(), at the end of every step and when Probation says so.
 
 #include <algorithm>
 

@@ -20,7 +20,7 @@ struct Terms {
 // Nothing if it is fine. `library`: what the peer calls itself, if it got that far.
 std::optional<protocol::Reject> refuse_version(uint16_t version, const std::string& library);
 
-// Of a run that somebody names, before there is such a run.
+// Before there is a run of that name.
 std::optional<protocol::Reject> refuse_run(const std::string& name);
 
 // `terms`: none before the first peer. `membership` and `quorum`: of the group it names; null if

@@ -1,11 +1,10 @@
 // newcomer: what a member may cost the others before it has once been compared with them (promise
-// P7). A mistake costs it its membership: it is a misfit, wherever it is found (operations, ballot,
-// election). A Probation is about what it does not do: it is waited for no longer than
-// first_call_timeout, counted from the moment when another member waits for it; and no longer than
-// kElsewhereMax when it waits for a call that nobody else makes, since then nothing can follow.
-// Pure: time comes in with look().
-// Invariant: a newcomer is overdue only at the second look that finds it so, kLookAgain after the
-// first: what it has said meanwhile may not have been read yet when the process was held up.
+// P7). A mistake costs it its membership: it is a misfit, wherever this is found (operations,
+// ballot, election). A Probation bounds the wait for a call. Another member waits for a newcomer no
+// longer than first_call_timeout, from when it waits; and no longer than kElsewhereMax while the
+// newcomer waits in a call that nobody else makes. Pure: time comes in with look(). Invariant: a
+// newcomer is overdue only at the second look that finds it so, kLookAgain after the first: if the
+// process was held up, what the newcomer has said may not have been read yet.
 #pragma once
 
 #include <map>
@@ -31,7 +30,7 @@ class Probation {
   static constexpr Duration kLookAgain = std::chrono::milliseconds(50);
   static constexpr Duration kElsewhereMax = std::chrono::milliseconds(500);
 
-  // What is true of a newcomer now. `awaited`: what other members wait for, and it has not called;
+  // A newcomer as it is now. `awaited`: what other members wait for, and it has not called;
   // empty: nobody waits for it. `elsewhere`: what it waits for itself instead, if nothing can
   // follow from that. `instead`: what it has called and nobody else, for the text.
   struct Seen {

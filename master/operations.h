@@ -46,7 +46,7 @@ class Operations {
   // call. That operation stays open: its epoch is to end without the newcomer.
   std::vector<Misfit> take_misfits() { return std::exchange(misfits_, {}); }
 
-  // What a newcomer and the other members have open that the other side has not called. Operations
+  // The operations that a newcomer or the others have open and the other side has not called. They
   // are named as "all_reduce(...) (#0)"; empty: there is none. Of transfers, those that concern it.
   struct Standoff {
     bool shares = false;  // one has been begun by the newcomer and by another member

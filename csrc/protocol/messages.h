@@ -23,9 +23,9 @@ inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endia
 // application calls update_topology, or they begin again among the survivors.
 enum class LossPolicy : uint8_t { kRaise = 0, kRetry = 1 };
 
-// What a member has taken part in since it came, each of them more than the one before: in nothing
-// yet; in a joint call that compares nothing; in a collective, which compares digests; in a
-// sync_shared_state, which compares layouts and leaves it with the state of the run.
+// A member's part in its group since it was admitted, in rising order: none yet; in a joint call
+// that compares nothing; in a collective, which compares digests; in a sync_shared_state, which
+// compares layouts and leaves the member with the state of the run.
 enum class Standing : uint8_t { kNone = 0, kCalled = 1, kCompared = 2, kSynced = 3 };
 
 // ---- Introduction -------------------------------------------------------------------------------

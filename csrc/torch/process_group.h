@@ -3,8 +3,8 @@
 // from the peer, so that they follow the membership of the run. Two classes, because in all
 // supported releases collectives are virtuals of the Backend, and only a ProcessGroup may change
 // its size (torch 2.13 and older). A group that has other backends beside pccl is torch's own and
-// gets the PcclBackend alone. Any thread may call them. What a tensor or an argument lacks is
-// raised here, at once; what the world does arrives through the Work.
+// gets the PcclBackend alone. Any thread may call them. A tensor or an argument that will
+// not do is refused here, at once; failures of the world arrive through the Work.
 #pragma once
 
 #include <atomic>
