@@ -77,13 +77,13 @@ Status check(const std::string& what, const struct stat& found) {
           {}};
 }
 
-// Of what is at `path`; fine if nothing is.
+// Refuses whatever is at `path` and is no regular file of ours; an empty place is fine.
 Status check_place(const std::string& what, const std::string& path) {
   struct stat found {};
   return ::lstat(path.c_str(), &found) == 0 ? check(what, found) : Status{};
 }
 
-// Of what was opened, whatever has been put in its place meanwhile.
+// The same check of the opened file: another may have been put in its place meanwhile.
 Status check_file(const std::string& what, const File& file) {
   struct stat found {};
   if (::fstat(file.get(), &found) != 0) return system_error("cannot look at " + what);
@@ -210,7 +210,7 @@ Status JournalFile::Inside::open(bool fresh, uint32_t incarnation_min) {
 Status JournalFile::Inside::replace() {
   const std::string name = path + ".tmp";
   const Bytes content = journal::compacted(memory);
-  // What is left of an earlier attempt goes, and if it is a link, whatever that leads to stays.
+  // A file that an earlier attempt has left is removed. If it is a link, its target stays.
   if (::unlink(name.c_str()) != 0 && errno != ENOENT)
     return system_error("cannot remove " + name + ", where the next journal goes");
   File next = open_file(name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND);

@@ -22,8 +22,8 @@ std::string counted(uint64_t count, const std::string& what);
 // "10.0.0.7:48201", "[fe80::1]:48201".
 std::string address_text(const std::string& host, uint16_t port);
 
-// What a stranger may be told of why it cannot be reached: ": connection refused"; nothing of what
-// falls into no class.
+// The reason why it cannot be reached, as a stranger may hear it: ": connection refused"; empty for
+// a reason that falls into no class.
 std::string fault_text(LinkFault fault);
 
 // Cut to what a message may carry, at a character's edge.

@@ -16,6 +16,7 @@ from world import run_program
 
 CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); "
+# The hang that the limits have to end; each test bounds its own wait for it.
 SLEEPS = "import time; time.sleep(100)"
 LIMIT_S = 1
 WAIT_S = 30.0

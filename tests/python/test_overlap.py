@@ -8,7 +8,7 @@ import pytest
 import work_overlap as work
 from conftest import MakeWorld
 
-# What the message says, beside that memory is shared and what to do.
+# Each message also says that memory is shared, and what to do. This is the rest of it.
 OUTPUTS = {
     "repeated": "outputs 0 and 1",
     "first and last": "outputs 0 and 2",

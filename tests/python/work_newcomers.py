@@ -23,7 +23,7 @@ def join_when(founded: Path) -> None:
     deadline = time.monotonic() + FOUND_S
     while not founded.exists():
         assert time.monotonic() < deadline, "the run was not founded"
-        time.sleep(0.01)
+        time.sleep(0.01)  # between two looks at the file, until the deadline
     world.current.init()
 
 
@@ -105,7 +105,7 @@ def all_gather() -> None:
 
 
 def nothing() -> None:
-    time.sleep(5)
+    time.sleep(5)  # the mistake itself: far longer than PCCL_FIRST_CALL_TIMEOUT, which is 1 s
     pccl.sync_shared_state(state_of())
 
 
@@ -131,7 +131,7 @@ def trains(model: torch.nn.Module, founded: Path, *, first: bool) -> str:
         founded.touch()
         left: tuple[str, ...] = ()
         while not left:
-            time.sleep(0.02)
+            time.sleep(0.02)  # stands for inner steps
             left = outer.step().left
         outer.step()
     except pccl.KickedError as error:

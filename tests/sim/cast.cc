@@ -39,7 +39,7 @@ PeerNode& Cast::add(size_t group, bool joins, Mistake mistake) {
                               .joins = joins,
                               .mistake = mistake,
                               .excused = [this, &node] { return excused(node); },
-                              // Whoever has the state of the run when all others are lost.
+                              // The spared one has the state of the run when all others are lost.
                               .may_forget = [this, &node] { return !spared(node); },
                               .on_mistake = [this, &node] { made_mistake(node); }};
   node.set_app(std::make_unique<Workload>(node, checker_, rules_.seed, rules));

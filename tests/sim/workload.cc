@@ -181,7 +181,7 @@ void Workload::post_batch(bool late) {
 }
 
 Duration Workload::patience(const Call& call) const {
-  // Who gives up its very first call is removed.
+  // A newcomer that gives up its very first call is removed.
   if (!call.hasty || !compared_ || topology_.rank != call.root) return rules_.timeout;
   return node_.world().random().duration(kHasteMin, kHasteMax);
 }
