@@ -12,9 +12,6 @@ constexpr Duration kCallTimeout = std::chrono::seconds(60);
 constexpr Duration kMistakeMax = std::chrono::seconds(1);
 constexpr Duration kNearMax = std::chrono::milliseconds(20);
 constexpr int kMessagesOfALoss = 8;
-// Elsewhere a collective may take longer by itself.
-constexpr size_t kPieceBytesFast = 10000;
-constexpr Duration kDelayFast = std::chrono::milliseconds(1);
 
 }  // namespace
 
@@ -152,8 +149,7 @@ void Cast::made_mistake(PeerNode& peer) {
 
 void Cast::check_mistake(PeerNode& peer, Instant made, Duration limit) {
   ++mistakes_checked_;
-  const WireOptions& wire = world_.options().wire;
-  const bool fast = wire.piece_bytes_max >= kPieceBytesFast && wire.delay_max <= kDelayFast;
+  const bool fast = world_.options().wire.fast();  // elsewhere a collective may take longer
   const std::string who = "P7 the mistake of " + peer.name();
   if (peer.alive() && !peer.gone())
     checker_.violation(who + " has not cost it its membership after " + text(limit));

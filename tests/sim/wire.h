@@ -24,6 +24,11 @@ struct WireOptions {
   Duration delay_max = std::chrono::microseconds(500);
   size_t piece_bytes_max = 16384;
   size_t under_way_bytes_max = 65536;
+
+  // A collective of a few thousand elements takes no time that a limit would have to allow for.
+  bool fast() const {
+    return piece_bytes_max >= 10000 && delay_max <= std::chrono::milliseconds(1);
+  }
 };
 
 class Wire : public std::enable_shared_from_this<Wire> {

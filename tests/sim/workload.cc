@@ -27,8 +27,6 @@ constexpr uint64_t kCountKept = 150000;
 constexpr uint64_t kKeptOneIn = 12;
 // A peer forgets one step of so many, all of them one sync of so many.
 constexpr uint64_t kForgetsOneIn = 12, kSkipsOneIn = 6;
-constexpr size_t kPieceBytesFast = 10000;
-constexpr Duration kDelayFast = std::chrono::milliseconds(1);
 
 uint64_t mix(uint64_t a, uint64_t b) { return Random(a * 0x9e3779b97f4a7c15 + b).next(); }
 
@@ -116,8 +114,7 @@ Workload::Call Workload::planned_call(Random& random, uint64_t index) const {
   const bool may_keep = call.kind == protocol::OpKind::kAllReduce &&
                         (call.reduce == ReduceOp::kSum || call.reduce == ReduceOp::kAvg);
   call.keep = random.once_in(2) && may_keep;
-  const WireOptions& wire = node_.world().options().wire;
-  const bool fast = wire.piece_bytes_max >= kPieceBytesFast && wire.delay_max <= kDelayFast;
+  const bool fast = node_.world().options().wire.fast();
   if (call.keep && random.once_in(kKeptOneIn) && fast) call.count = kCountKept;
   return call;
 }
