@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "csrc/protocol/codec.h"
 #include "master/words.h"
 
 namespace pccl::master {
@@ -49,7 +50,7 @@ void Group::away(PeerId peer) {
   if (!membership_.is_member(peer)) return epochs_.waiting_gone(peer);
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " is not connected");
   epochs_.scatter(peer);
-  held_.erase(peer);
+  forget_held(peer);
   lose_if_cut_off(peer);
 }
 
@@ -66,7 +67,7 @@ Status Group::back(const protocol::Resume& resume) {
   notices_.erase(peer);
   std::vector<protocol::Message> messages;
   if (membership_.is_member(peer) && epochs_.gathering()) {
-    held_.erase(peer);
+    forget_held(peer);
     const Status status = epochs_.gather(resume);  // it hears the rest when all are back
     if (!status.ok()) return status;
   } else if (membership_.is_member(peer)) {
@@ -117,7 +118,7 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
   connections_.close(peer);
   membership_.remove(peer, why);
   ballot_.lose(peer);
-  held_.erase(peer);
+  forget_held(peer);
   epochs_.lose(member, why);
   tell_to_forget(peer);
   context_.log(level, why);
@@ -333,23 +334,40 @@ void Group::restore(const SharedStateRecord& record) {
 }
 
 Status Group::hold(PeerId peer, const protocol::Message& message) {
-  std::vector<protocol::Message>& held = held_[peer];
+  HeldOf& held = held_[peer];
   const auto votes = [](const protocol::Message& one) {
     return std::holds_alternative<protocol::Vote>(one);
   };
-  const bool votes_twice = votes(message) && std::any_of(held.begin(), held.end(), votes);
-  if (votes_twice || held.size() >= kHeldMax) {
+  const bool votes_twice =
+      votes(message) && std::any_of(held.messages.begin(), held.messages.end(), votes);
+  if (votes_twice || held.messages.size() >= kHeldMax) {
     return violation("more than there can be to say while the master gathers its members");
   }
-  held.push_back(message);
+  const size_t bytes = sizeof message + protocol::encoded_bytes(message);
+  if (context_.held_bytes + bytes > protocol::kHeldBytesMax) {
+    return violation("the members of the run have said " + std::to_string(context_.held_bytes) +
+                     " bytes that cannot be heard yet, at most " +
+                     std::to_string(protocol::kHeldBytesMax));
+  }
+  held.bytes += bytes;
+  context_.held_bytes += bytes;
+  held.messages.push_back(message);
   return {};
+}
+
+void Group::forget_held(PeerId peer) {
+  const auto at = held_.find(peer);
+  if (at == held_.end()) return;
+  context_.held_bytes -= at->second.bytes;
+  held_.erase(at);
 }
 
 std::vector<Group::Held> Group::take_held() {
   std::vector<Held> all;
   if (epochs_.gathering() || deciding()) return all;
   for (auto& [peer, held] : held_) {
-    for (protocol::Message& message : held) all.push_back({peer, std::move(message)});
+    for (protocol::Message& message : held.messages) all.push_back({peer, std::move(message)});
+    context_.held_bytes -= held.bytes;
   }
   held_.clear();
   return all;

@@ -123,6 +123,7 @@ class Group {
   void judge_votes();
   void took_part(const protocol::Answer& answer, PeerId peer);
   bool trained_here(PeerId peer) const;
+  void forget_held(PeerId peer);
   void lose_if_cut_off(PeerId peer);  // rule 1 of section 4
   void log_unreachable(PeerId peer, const protocol::LinkReport& message);
   void tell_to_forget(PeerId peer);
@@ -149,7 +150,11 @@ class Group {
   Probation probation_;
   std::map<PeerId, std::string> notices_;  // the last one of each who waits
   bool notices_due_ = false;
-  std::map<PeerId, std::vector<protocol::Message>> held_;
+  struct HeldOf {
+    std::vector<protocol::Message> messages;
+    size_t bytes = 0;
+  };
+  std::map<PeerId, HeldOf> held_;
   struct ToldOf {
     protocol::Settled ballot;
     bool pending = false;

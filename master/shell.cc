@@ -2,8 +2,9 @@
 // message goes to that run's core, and what the core wants is done at once. Time comes from one
 // timer per run. What can go wrong: a stranger says nothing (closed after kHelloTimeout, the oldest
 // first when there are too many), or something that is no message (closed); a peer disconnects (its
-// core is told); too many runs (refused). Nothing here waits, and nothing here decides who agrees
-// to what.
+// core is told); too many runs or connections (refused); too many bytes of too many unfinished
+// messages, or too many that nobody takes (holdings.h says who is closed). Nothing here waits, and
+// nothing here decides who agrees to what.
 
 #include "master/shell.h"
 
@@ -18,11 +19,13 @@
 
 #include "csrc/base/log.h"
 #include "csrc/net/address.h"
+#include "csrc/net/descriptors.h"
 #include "csrc/net/loop.h"
 #include "csrc/net/stream.h"
 #include "csrc/protocol/codec.h"
 #include "csrc/protocol/limits.h"
 #include "master/core.h"
+#include "master/holdings.h"
 #include "master/introduction.h"
 #include "master/shell_journal.h"
 #include "master/words.h"
@@ -30,8 +33,19 @@
 namespace pccl::master {
 namespace {
 
-// Connections that have not introduced themselves: a flood of them ends its own oldest.
+// Connections that are of no run, because they have not introduced themselves or are being closed:
+// a flood of them ends its own oldest.
 constexpr size_t kStrangersMax = 4096;
+// Descriptors that are neither theirs nor open to newcomers: an eighth, for members that come back,
+// and a few for the master itself.
+constexpr size_t kOwnDescriptors = 16;
+
+// So many connections of runs let one more newcomer in.
+size_t connections_max() {
+  const size_t all = net::descriptors_max();
+  const size_t kept = net::strangers_max(kStrangersMax) + all / 8 + kOwnDescriptors;
+  return all > kept ? all - kept : 1;
+}
 
 uint64_t random_number() {
   uint64_t number = 0;
@@ -77,11 +91,13 @@ struct Shell::Inside {
     std::unique_ptr<net::Stream> stream;
     std::string host;  // numeric; kept, as a connection that is reset has none any more
     protocol::Decoder decoder;
-    Run* run = nullptr;  // none before its introduction, nor once it is closing
+    Run* run = nullptr;     // none before its introduction, nor once it is closing: a stranger
+    uint64_t stranger = 0;  // which one
     bool closing = false;
   };
 
-  explicit Inside(const net::Endpoint& at) : loopback_only(is_loopback(at)) {}
+  Inside(const net::Endpoint& at, const Budgets& of)
+      : loopback_only(is_loopback(at)), budgets(of) {}
 
   Status open(const net::Endpoint& at, const Remembering& remembering);
   Status open_journal(const Remembering& remembering);
@@ -93,11 +109,17 @@ struct Shell::Inside {
   void on_bytes(ConnectionId id, std::span<const std::byte> bytes);
   void on_closed(ConnectionId id, const Status& why);
   void introduce(ConnectionId id, const protocol::Message& message);
+  std::optional<protocol::Reject> refuse_number() const;
   void refuse(ConnectionId id, const protocol::Reject& reject);
   void send(ConnectionId id, const protocol::Message& message);
+  void refuse_bytes(ConnectionId id, const std::string& why);
   void close(ConnectionId id);
+  void drop(ConnectionId id);
+  void add_stranger(ConnectionId id);
   void close_old_strangers();
-  void close_large_strangers();
+  void hold(ConnectionId id);
+  void close_those_who_hold_much();
+  Holdings::Party party(const Connection& of) const { return of.run == nullptr ? 0 : of.run->id; }
 
   // ---- Runs ----
   Run* open_run(const std::string& name);
@@ -111,6 +133,7 @@ struct Shell::Inside {
   bool has_drained() const;
 
   const bool loopback_only;
+  const Budgets budgets;
   uint32_t incarnation = incarnation_now();
   uint16_t port = 0;
   net::Loop loop{"pccl-master"};
@@ -121,7 +144,14 @@ struct Shell::Inside {
   std::map<std::string, std::unique_ptr<Run>> runs;
   std::vector<std::string> idle;  // names of runs that may be forgotten at the end of this turn
   std::map<ConnectionId, Connection> connections;
-  std::map<ConnectionId, Instant> strangers;  // not introduced, since when; the oldest first
+  struct Stranger {
+    ConnectionId connection;
+    Instant since;
+  };
+  std::map<uint64_t, Stranger> strangers;  // oldest first
+  uint64_t strangers_seen = 0;
+  Holdings undecoded{budgets.undecoded};
+  Holdings unsent{budgets.unsent};  // as it was when something was sent last
   uint64_t connections_made = 0;
   std::vector<std::shared_ptr<std::promise<void>>> draining;
   std::vector<std::byte> encoded;
@@ -185,34 +215,61 @@ void Shell::Inside::accept(net::Socket socket) {
       loop, std::move(socket),
       net::Stream::Callbacks{[this, id](std::span<const std::byte> bytes) { on_bytes(id, bytes); },
                              [this, id](const Status& why) { on_closed(id, why); }});
-  strangers[id] = monotonic_now();
-  if (strangers.size() == 1) hello_timer->arm(strangers[id] + protocol::kHelloTimeout);
-  if (strangers.size() > kStrangersMax) close(strangers.begin()->first);
+  add_stranger(id);
+  while (strangers.size() > net::strangers_max(kStrangersMax))
+    drop(strangers.begin()->second.connection);
+}
+
+void Shell::Inside::add_stranger(ConnectionId id) {
+  const uint64_t number = ++strangers_seen;
+  strangers.erase(std::exchange(connections.at(id).stranger, number));
+  strangers[number] = {id, monotonic_now()};
+  if (strangers.size() == 1) hello_timer->arm(strangers[number].since + protocol::kHelloTimeout);
 }
 
 void Shell::Inside::close_old_strangers() {
   const Instant now = monotonic_now();
-  while (!strangers.empty() && strangers.begin()->second + protocol::kHelloTimeout <= now) {
+  while (!strangers.empty()) {
+    const Stranger& oldest = strangers.begin()->second;
+    const Instant end = oldest.since + protocol::kHelloTimeout;
+    if (end > now) return hello_timer->arm(end);
     log(LogLevel::kInfo, "closed a connection that did not introduce itself");
-    close(strangers.begin()->first);
+    drop(oldest.connection);
   }
-  if (!strangers.empty()) hello_timer->arm(strangers.begin()->second + protocol::kHelloTimeout);
 }
 
-// Each may send a whole message before anybody knows who it is; all together not as many.
-void Shell::Inside::close_large_strangers() {
-  size_t total = 0;
-  ConnectionId largest;
-  for (const auto& [id, since] : strangers) {
-    const size_t held = connections.at(id).decoder.held();
-    total += held;
-    if (!strangers.contains(largest) || held > connections.at(largest).decoder.held()) largest = id;
+// What came of a message that is not whole yet is kept for it.
+void Shell::Inside::hold(ConnectionId id) {
+  const Connection& connection = connections.at(id);
+  undecoded.set(id, party(connection), connection.decoder.held());
+}
+
+void Shell::Inside::close_those_who_hold_much() {
+  while (const auto largest = undecoded.excess()) {
+    refuse_bytes(*largest, "it holds " + counted(undecoded.of(*largest), "byte") +
+                               " of a message that is not whole, the most of all, and all together "
+                               "hold more than " +
+                               counted(budgets.undecoded, "byte"));
   }
-  if (total <= protocol::kStrangersBytesMax) return;
-  log(LogLevel::kWarning, "closed a connection that sent " +
-                              counted(connections.at(largest).decoder.held(), "byte") +
-                              " of its first message: too many do");
-  close(largest);
+  while (const auto largest = unsent.excess()) {
+    // Some of it has left since.
+    std::vector<std::pair<ConnectionId, Holdings::Party>> all;
+    unsent.for_each([&](ConnectionId id, Holdings::Party of) { all.emplace_back(id, of); });
+    for (const auto& [id, of] : all) unsent.set(id, of, connections.at(id).stream->unsent());
+    const auto still = unsent.excess();
+    if (!still) return;
+    refuse_bytes(*still, "it does not read: " + counted(unsent.of(*still), "byte") +
+                             " wait for it, the most of all, and for all together wait more than " +
+                             counted(budgets.unsent, "byte"));
+  }
+}
+
+// Its core hears of it as of any end.
+void Shell::Inside::refuse_bytes(ConnectionId id, const std::string& why) {
+  log(LogLevel::kWarning, "closed the connection of " + connections.at(id).host + ": " + why);
+  Run* run = connections.at(id).run;
+  drop(id);
+  if (run != nullptr) step(*run, Closed{id, why});
 }
 
 void Shell::Inside::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
@@ -236,14 +293,13 @@ void Shell::Inside::on_bytes(ConnectionId id, std::span<const std::byte> bytes) 
       step(*connection.run, Received{id, std::move(*next.value())});
     }
   }
-  if (connection.run == nullptr) close_large_strangers();
+  hold(id);
   finish_turn();
 }
 
 void Shell::Inside::on_closed(ConnectionId id, const Status& why) {
   Run* run = connections.at(id).run;
-  connections.erase(id);
-  strangers.erase(id);
+  drop(id);
   if (run != nullptr) step(*run, Closed{id, why.message});
   finish_turn();
 }
@@ -254,6 +310,7 @@ void Shell::Inside::introduce(ConnectionId id, const protocol::Message& message)
   if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
     rejected = refuse_version(hello->version, hello->library);
     if (!rejected) rejected = refuse_run(hello->run);
+    if (!rejected) rejected = refuse_number();
     if (!rejected) run = open_run(hello->run);
   } else if (const auto* resume = std::get_if<protocol::Resume>(&message)) {
     rejected = refuse_version(resume->version, "");
@@ -278,10 +335,22 @@ void Shell::Inside::introduce(ConnectionId id, const protocol::Message& message)
   }
   if (rejected) return refuse(id, *rejected);
   Connection& connection = connections.at(id);
-  strangers.erase(id);
+  strangers.erase(std::exchange(connection.stranger, 0));
   connection.run = run;
   step(*run, Accepted{id, connection.host, connection.stream->socket().is_loopback()});
   step(*run, Received{id, message});
+}
+
+std::optional<protocol::Reject> Shell::Inside::refuse_number() const {
+  const size_t introduced = connections.size() - strangers.size();
+  if (introduced < connections_max()) return std::nullopt;
+  return protocol::Reject{Code::kInvalidState,
+                          "this master has " + counted(introduced, "peer") +
+                              " connected, the most for which its limit "
+                              "of " +
+                              std::to_string(net::descriptors_max()) +
+                              " open files leaves room: start it with a higher one (ulimit -n), or "
+                              "start another master"};
 }
 
 void Shell::Inside::refuse(ConnectionId id, const protocol::Reject& reject) {
@@ -293,17 +362,28 @@ void Shell::Inside::refuse(ConnectionId id, const protocol::Reject& reject) {
 void Shell::Inside::send(ConnectionId id, const protocol::Message& message) {
   encoded.clear();
   protocol::encode(message, encoded);
-  connections.at(id).stream->send(encoded);  // leaves at the end of this turn, with the others
+  const Connection& connection = connections.at(id);
+  connection.stream->send(encoded);  // leaves at the end of this turn, with the others
+  unsent.set(id, party(connection), connection.stream->unsent());
 }
 
-// Its end is nobody's concern any more.
+// After what was sent has left. Its end is nobody's concern any more.
 void Shell::Inside::close(ConnectionId id) {
   Connection& connection = connections.at(id);
   connection.run = nullptr;
   connection.closing = true;
   connection.decoder = {};
+  undecoded.forget(id);
   connection.stream->close_after_flush();
-  strangers.erase(id);
+  add_stranger(id);
+}
+
+// At once.
+void Shell::Inside::drop(ConnectionId id) {
+  strangers.erase(connections.at(id).stranger);
+  connections.erase(id);
+  undecoded.forget(id);
+  unsent.forget(id);
 }
 
 // ---- Runs ----
@@ -385,6 +465,7 @@ void Shell::Inside::perform(Run& run, const Effect& effect) {
 }
 
 void Shell::Inside::finish_turn() {
+  close_those_who_hold_much();
   for (const std::string& name : idle) {
     const auto run = runs.find(name);
     if (run == runs.end() || run->second->waiting || !run->second->core.idle()) continue;
@@ -413,10 +494,10 @@ void Shell::Inside::start_draining(std::shared_ptr<std::promise<void>> drained) 
   finish_turn();
 }
 
-Result<std::unique_ptr<Shell>> Shell::open(const net::Endpoint& at,
-                                           const Remembering& remembering) {
+Result<std::unique_ptr<Shell>> Shell::open(const net::Endpoint& at, const Remembering& remembering,
+                                           const Budgets& budgets) {
   std::unique_ptr<Shell> shell(new Shell());
-  shell->inside_ = std::make_unique<Inside>(at);
+  shell->inside_ = std::make_unique<Inside>(at, budgets);
   const Status status = shell->inside_->open(at, remembering);
   if (!status.ok()) return status;
   return shell;

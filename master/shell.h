@@ -13,6 +13,7 @@
 
 #include "csrc/base/status.h"
 #include "csrc/net/socket.h"
+#include "csrc/protocol/limits.h"
 #include "master/resumption.h"
 
 namespace pccl::master {
@@ -29,12 +30,19 @@ struct Remembering {
   std::function<void(const Status&)> on_failure;
 };
 
+// What it keeps at most for all connections together (limits.h); tests have less.
+struct Budgets {
+  size_t undecoded = protocol::kUndecodedBytesMax;
+  size_t unsent = protocol::kUnsentBytesMax;
+};
+
 class Shell {
  public:
   // Listens on `at`. kSystem when the address or the journal cannot be had, kInvalidArgument when
   // it is not clear what to resume.
   static Result<std::unique_ptr<Shell>> open(const net::Endpoint& at,
-                                             const Remembering& remembering = {});
+                                             const Remembering& remembering = {},
+                                             const Budgets& budgets = {});
   // Ends at once; see drain().
   ~Shell();
 

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstddef>
@@ -50,6 +51,14 @@ size_t descriptors_max() {
   rlimit files{};
   const bool known = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY;
   return known ? files.rlim_cur : size_t{kDescriptorsMax};
+}
+
+size_t strangers_max(size_t wanted) { return std::clamp<size_t>(descriptors_max() / 4, 1, wanted); }
+
+bool is_scarce(int fd, size_t more) {
+  const size_t max = descriptors_max();
+  const size_t kept = std::min(kLeftToApplication + more, max / 4);
+  return fd >= 0 && static_cast<size_t>(fd) + kept >= max;
 }
 
 unsigned fork_count() {

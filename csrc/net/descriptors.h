@@ -26,6 +26,17 @@ class ForkGuard {
 // How many this process may have open, sockets and files together (ulimit -n).
 size_t descriptors_max();
 
+// How many connections that have not said who they are a process keeps, at most `wanted`: a quarter
+// of what it may have open, since everybody can make them.
+size_t strangers_max(size_t wanted);
+
+// So many descriptors are left to the application: its own files must open whoever connects to us.
+// A process that may have few open leaves a quarter of them.
+constexpr size_t kLeftToApplication = 64;
+// Whether `fd`, which is new, shows that fewer than those and `more` are left. A descriptor takes
+// the lowest number that is free, so its number says how many are open at least.
+bool is_scarce(int fd, size_t more);
+
 // From now on a child closes `fd`. Beyond a million descriptors one is not remembered.
 void remember_descriptor(int fd);
 

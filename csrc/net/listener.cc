@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "csrc/base/log.h"
@@ -16,8 +17,9 @@
 namespace pccl::net {
 namespace {
 
-// Connections accepted before other handles of the loop have their turn.
-constexpr int kAcceptedPerTurnMax = 64;
+// Connections accepted before other handles of the loop have their turn: a few of those that may be
+// strangers, so that none is pushed out before the first thing it said is read.
+constexpr size_t kAcceptedPerTurnMax = 16;
 // Without a descriptor for it a connection stays in the queue, and the socket readable: look again
 // only then.
 constexpr Duration kBackOff = std::chrono::milliseconds(100);
@@ -113,7 +115,8 @@ struct Listener::Inside : std::enable_shared_from_this<Inside> {
 };
 
 void Listener::Inside::accept_some(int fd) {
-  for (int i = 0; i < kAcceptedPerTurnMax && !over; ++i) {
+  const size_t most = std::max<size_t>(strangers_max(4 * kAcceptedPerTurnMax) / 4, 1);
+  for (size_t i = 0; i < most && !over; ++i) {
     Socket socket;
     int error = 0;
     {

@@ -170,6 +170,8 @@ void Stream::close_after_flush() {
   inside_->loop->defer(inside_);
 }
 
+size_t Stream::unsent() const { return inside_->queued(); }
+
 const Socket& Stream::socket() const { return inside_->socket; }
 
 }  // namespace pccl::net

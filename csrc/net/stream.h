@@ -35,6 +35,7 @@ class Stream {
   // too, at most kCloseTimeout later.
   void close_after_flush();
   static constexpr Duration kCloseTimeout = std::chrono::seconds(1);
+  size_t unsent() const;  // bytes that wait to be written
   // REQUIRES: on_closed has not fired.
   const Socket& socket() const;
 

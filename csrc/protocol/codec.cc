@@ -64,6 +64,12 @@ void encode(const Message& message, std::vector<std::byte>& out) {
     out[start + i] = static_cast<std::byte>(length >> (8 * i));
 }
 
+size_t encoded_bytes(const Message& message) {
+  std::vector<std::byte> bytes;
+  encode(message, bytes);
+  return bytes.size();
+}
+
 Result<Message> decode(std::span<const std::byte> frame) {
   uint16_t type = 0;
   Reader reader{frame};

@@ -25,6 +25,9 @@ namespace pccl::protocol {
 // REQUIRES: the message keeps every other limit, kMessageBytesMax for the whole of it included.
 void encode(const Message& message, std::vector<std::byte>& out);
 
+// How many bytes that appends.
+size_t encoded_bytes(const Message& message);
+
 // Decodes one message without its length prefix (type and fields).
 Result<Message> decode(std::span<const std::byte> frame);
 

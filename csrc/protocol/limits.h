@@ -74,9 +74,15 @@ static_assert(sizeof(LaneBits) * 8 >= kLanesMax);
 // One tensor of a collective: offsets and counts stay far inside 64 bits.
 inline constexpr uint64_t kTensorBytesMax = uint64_t{1} << 44;
 
-// What all connections together may send before they have introduced themselves: the largest
-// Resume, a few times.
-inline constexpr size_t kStrangersBytesMax = 64u << 20;
+// What a master keeps of messages that have not arrived as a whole, of all connections together: a
+// few of the largest. Beyond it the party that has most (a run, or all strangers) loses its largest
+// connection: a member comes back and says it again.
+inline constexpr size_t kUndecodedBytesMax = 64u << 20;
+// What waits to be sent to all connections of a master together; beyond it likewise.
+inline constexpr size_t kUnsentBytesMax = 256u << 20;
+// What members of a run say while the master cannot hear it yet: it gathers them after a restart,
+// or makes a membership durable. Who brings it above this is cut off, and says it again.
+inline constexpr size_t kHeldBytesMax = 64u << 20;
 // A connection that has not introduced itself by then is closed.
 inline constexpr Duration kHelloTimeout = std::chrono::seconds(5);
 // PCCL_PEER_TIMEOUT, the one user-facing time: its default and what is accepted.

@@ -30,6 +30,9 @@ constexpr Duration kRetryMax = std::chrono::seconds(1);
 // Connections that have not said who they are: room for those of all members at once. Honest ones
 // do within a round trip, so the oldest goes first.
 constexpr size_t kStrangersMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
+// So many may be there when the application has few descriptors left: a link that it needs comes
+// in, strangers take none of them for long.
+constexpr size_t kStrangersWhenScarce = 8;
 
 // Of a link. Further lanes only make it faster, so they may take a sixteenth of what this process
 // may open, and the application finds the rest: with the usual 1,024 descriptors all lanes.
@@ -318,7 +321,9 @@ void Shell::Inside::opened(PeerId peer, std::list<Opening>::iterator opening,
 // ---- Those who dial us ----
 
 void Shell::Inside::accepted(net::Socket socket) {
-  if (strangers.size() >= kStrangersMax) {
+  const bool scarce = net::is_scarce(socket.fd(), kStrangersWhenScarce);
+  const size_t room = scarce ? kStrangersWhenScarce : net::strangers_max(kStrangersMax);
+  while (strangers.size() >= room) {
     strangers.front()->close();
     bury(std::move(strangers.front()));
     strangers.pop_front();

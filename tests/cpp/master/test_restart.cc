@@ -393,6 +393,30 @@ TEST_F(RestartOfGroups, AGenerationSaysWithWhomItWasAgreedOn) {
             (Lines{"c < Answer 0 update_topology ok", "d < Answer 0 update_topology ok"}));
 }
 
+TEST_F(Restart, WhatCannotBeHeardYetTakesOnlySoMuchMemory) {
+  h.found({"a", "b"});
+  h.restart();
+  h.come_back("a", resume("a"));
+  const std::string tag(protocol::kTagBytesMax, 't');
+  size_t bytes = 0;
+  uint32_t sequence = 0;
+  h.story();
+  while (h.story().empty() && bytes <= protocol::kHeldBytesMax) {
+    const protocol::Begin begin{epoch(1), op(++sequence, tag), all_reduce(1, tag)};
+    bytes += protocol::encoded_bytes(begin);
+    h.say("a", begin);
+  }
+  EXPECT_LT(bytes, protocol::kHeldBytesMax) << "a message takes more than what is said of it";
+  EXPECT_GT(bytes, protocol::kHeldBytesMax / 4);
+  std::string log;
+  for (const std::string& line : h.take_log()) log += line + "\n";
+  EXPECT_TRUE(contains(log, "bytes that cannot be heard yet")) << log;
+  // What it had said is forgotten with its connection.
+  h.come_back("a", resume("a"));
+  h.come_back("b", resume("b"));
+  EXPECT_FALSE(h.story().empty());
+}
+
 TEST_F(Restart, TheSharedStateIsWhatItWasAgreedToBe) {
   h.found({"a", "b"});
   h.vote("a", epoch(1), 0, kSync, offer(7, {1}));

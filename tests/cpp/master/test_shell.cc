@@ -1,106 +1,21 @@
 #include "master/shell.h"
 
-#include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <cstring>
 #include <deque>
+#include <list>
 #include <thread>
 
-#include "csrc/protocol/codec.h"
 #include "csrc/protocol/limits.h"
-#include "tests/cpp/master/harness.h"
+#include "tests/cpp/master/client.h"
 
 namespace pccl::master {
 namespace {
-
-using protocol::Message;
-using std::chrono::milliseconds;
-
-// A peer that is a blocking socket: says messages, and hears them one by one.
-class Client {
- public:
-  explicit Client(uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(port);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
-  }
-  ~Client() { close(); }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
-
-  void close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-  void say_bytes(std::span<const std::byte> bytes) {
-    EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(bytes.size()));
-  }
-  void say(const Message& message) {
-    std::vector<std::byte> bytes;
-    protocol::encode(message, bytes);
-    say_bytes(bytes);
-  }
-  // The next message that is no Ping; those are answered. Nothing at the end of the connection, or
-  // when none comes in time.
-  std::optional<Message> hear(milliseconds at_most = std::chrono::seconds(10)) {
-    const auto until = std::chrono::steady_clock::now() + at_most;
-    while (!ended_ && std::chrono::steady_clock::now() < until) {
-      auto next = decoder_.next();
-      if (!next.ok()) return std::nullopt;
-      if (!next.value()) {
-        read_some(10);
-      } else if (const auto* ping = std::get_if<protocol::Ping>(&*next.value())) {
-        say(protocol::Pong{ping->counter, 0, {}});
-      } else {
-        return next.value();
-      }
-    }
-    return std::nullopt;
-  }
-  template <typename M>
-  std::optional<M> hear_a() {
-    const auto message = hear();
-    const M* found = message ? std::get_if<M>(&*message) : nullptr;
-    EXPECT_NE(found, nullptr) << (message ? protocol::name(*message) : "nothing");
-    return found == nullptr ? std::nullopt : std::optional<M>(*found);
-  }
-  bool hears_the_end(milliseconds at_most = std::chrono::seconds(10)) {
-    return !hear(at_most) && ended_;
-  }
-  // Introduces itself; with min_peers 1 it is admitted at once.
-  protocol::Welcome join(const std::string& run) {
-    protocol::Hello hello = Harness::hello(1);
-    hello.run = run;
-    say(hello);
-    const auto welcome = hear_a<protocol::Welcome>();
-    say(protocol::Register{"", 1});
-    EXPECT_TRUE(hear_a<protocol::EpochStart>().has_value());
-    return welcome.value_or(protocol::Welcome{});
-  }
-
- private:
-  void read_some(int wait_ms) {
-    pollfd poll_fd{fd_, POLLIN, 0};
-    if (poll(&poll_fd, 1, wait_ms) <= 0) return;
-    std::byte bytes[4096];
-    const ssize_t count = recv(fd_, bytes, sizeof bytes, 0);
-    if (count <= 0) {
-      ended_ = true;
-    } else {
-      decoder_.feed({bytes, static_cast<size_t>(count)});
-    }
-  }
-  int fd_;
-  bool ended_ = false;
-  protocol::Decoder decoder_;
-};
 
 class ShellTest : public testing::Test {
  protected:
@@ -126,15 +41,20 @@ TEST_F(ShellTest, ServesManyRunsIndependently) {
   EXPECT_NE(one.join("one").run_id, other.join("other").run_id);
 }
 
-TEST_F(ShellTest, StrangersTogetherHoldOnlySoMuch) {
-  protocol::Hello hello = Harness::hello(1);
+// The first half of a message of the largest size there is.
+std::vector<std::byte> half_a_message() {
   std::vector<std::byte> bytes;
-  protocol::encode(hello, bytes);
+  protocol::encode(Harness::hello(1), bytes);
   const uint32_t claimed = protocol::kMessageBytesMax;
   std::memcpy(bytes.data(), &claimed, sizeof claimed);
-  bytes.resize(protocol::kMessageBytesMax / 2);  // half of what it claims
+  bytes.resize(protocol::kMessageBytesMax / 2);
+  return bytes;
+}
+
+TEST_F(ShellTest, StrangersTogetherHoldOnlySoMuch) {
+  const std::vector<std::byte> bytes = half_a_message();
   std::deque<Client> strangers;
-  for (size_t sent = 0; sent <= protocol::kStrangersBytesMax; sent += bytes.size()) {
+  for (size_t sent = 0; sent <= protocol::kUndecodedBytesMax; sent += bytes.size()) {
     strangers.emplace_back(shell->port()).say_bytes(bytes);
   }
   size_t closed = 0;
@@ -142,6 +62,151 @@ TEST_F(ShellTest, StrangersTogetherHoldOnlySoMuch) {
   EXPECT_EQ(closed, 1u) << "the last straw, and no more";
   Client peer(shell->port());
   peer.join("run");
+}
+
+TEST_F(ShellTest, ThoseWhoHaveIntroducedThemselvesHoldNoMore) {
+  const std::vector<std::byte> bytes = half_a_message();
+  Client other(shell->port());
+  other.join("other");
+  other.say_bytes(std::span(bytes).first(bytes.size() / 8));
+  std::deque<Client> greedy;
+  for (size_t sent = 0; sent < protocol::kUndecodedBytesMax; sent += bytes.size()) {
+    Client& one = greedy.emplace_back(shell->port());
+    protocol::Hello hello = Harness::hello(2);
+    hello.run = "greedy";
+    one.say(hello);
+    EXPECT_TRUE(one.hear_a<protocol::Welcome>().has_value());
+    one.say_bytes(bytes);
+  }
+  size_t closed = 0;
+  for (Client& one : greedy) closed += one.hears_the_end(milliseconds(200)) ? 1 : 0;
+  EXPECT_EQ(closed, 1u);
+  EXPECT_FALSE(other.hears_the_end(milliseconds(10))) << "another run loses nothing by it";
+}
+
+TEST(ShellWithASmallBudget, ThoseWhoDoNotReadHoldOnlySoMuch) {
+  auto opened = Shell::open({"127.0.0.1", 0}, {}, {.unsent = 1u << 20});
+  ASSERT_TRUE(opened.ok()) << opened.status().message;
+  Client deaf(opened.value()->port()), other(opened.value()->port());
+  deaf.join("deaf");
+  other.join("other");
+  std::vector<std::byte> pings;
+  for (uint64_t i = 0; i < 10000; ++i) protocol::encode(protocol::Ping{i, 0, {}}, pings);
+  // The system's buffers take some megabytes before anything waits here.
+  size_t said = 0;
+  while (deaf.may_say_bytes(pings) && said < (64u << 20)) said += pings.size();
+  EXPECT_LT(said, 64u << 20);
+  other.say(protocol::Ping{1, 0, {}});
+  EXPECT_TRUE(other.hear_a<protocol::Pong>().has_value());
+}
+
+// A master in a process of its own, which may have so many descriptors open.
+class MasterWithFewDescriptors {
+ public:
+  explicit MasterWithFewDescriptors(rlim_t descriptors) {
+    int ends[2] = {-1, -1};
+    EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    pid_ = fork();
+    if (pid_ == 0) serve(descriptors, ends[1]);
+    ::close(ends[1]);
+    EXPECT_EQ(read(ends[0], &port_, sizeof port_), static_cast<ssize_t>(sizeof port_));
+    ::close(ends[0]);
+  }
+  ~MasterWithFewDescriptors() {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  uint16_t port() const { return port_; }
+
+ private:
+  [[noreturn]] static void serve(rlim_t descriptors, int to) {
+    const rlimit few{descriptors, descriptors};
+    setrlimit(RLIMIT_NOFILE, &few);
+    auto shell = Shell::open({"127.0.0.1", 0});
+    if (!shell.ok()) _exit(1);
+    const uint16_t port = shell.value()->port();
+    if (write(to, &port, sizeof port) != static_cast<ssize_t>(sizeof port)) _exit(1);
+    for (;;) pause();
+  }
+  pid_t pid_ = -1;
+  uint16_t port_ = 0;
+};
+
+// Keeps so many silent connections to a master open, and makes a closed one anew.
+class SilentCrowd {
+ public:
+  SilentCrowd(uint16_t port, size_t count) : port_(port) {
+    for (size_t i = 0; i < count; ++i) silent_.emplace_back(port);
+    renewing_ = std::thread([this] {
+      while (!over_) renew();
+    });
+  }
+  ~SilentCrowd() {
+    over_ = true;
+    renewing_.join();
+  }
+  size_t renewed() const { return renewed_; }
+
+ private:
+  void renew() {
+    for (auto one = silent_.begin(); one != silent_.end() && !over_;) {
+      if (!one->hears_the_end(milliseconds(0))) {
+        ++one;
+        continue;
+      }
+      one = silent_.erase(one);
+      silent_.emplace_back(port_);
+      ++renewed_;
+    }
+  }
+  const uint16_t port_;
+  std::list<Client> silent_;
+  std::atomic<bool> over_{false};
+  std::atomic<size_t> renewed_{0};
+  std::thread renewing_;
+};
+
+TEST(ShellWithFewDescriptors, WelcomesANewcomerThroughACrowdOfSilentOnes) {
+  const MasterWithFewDescriptors master(256);
+  Client member(master.port());
+  member.join("run");
+  const SilentCrowd crowd(master.port(), 600);
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    Client(master.port()).join("run " + std::to_string(i));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  }
+  EXPECT_GT(crowd.renewed(), 0u) << "those that it closes come again";
+  member.say(protocol::Ping{1, 0, {}});
+  EXPECT_TRUE(member.hear_a<protocol::Pong>().has_value()) << "a member keeps its connection";
+}
+
+TEST(ShellWithFewDescriptors, KeepsSomeForMembersThatComeBack) {
+  const MasterWithFewDescriptors master(256);
+  Client member(master.port());
+  const protocol::Welcome welcome = member.join("run");
+  std::list<Client> others;
+  std::optional<protocol::Reject> refused;
+  protocol::Hello hello = Harness::hello(1);
+  while (!refused && others.size() < 256) {
+    Client& other = others.emplace_back(master.port());
+    hello.run = "r" + std::to_string(others.size());
+    other.say(hello);
+    const auto heard = other.hear();
+    ASSERT_TRUE(heard.has_value());
+    if (const auto* reject = std::get_if<protocol::Reject>(&*heard)) refused = *reject;
+  }
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_TRUE(contains(refused->text, "its limit of 256 open files")) << refused->text;
+  EXPECT_TRUE(contains(refused->text, "ulimit -n")) << refused->text;
+  member.close();
+  protocol::Resume resume;
+  resume.run = "run";
+  resume.run_id = welcome.run_id;
+  resume.peer = welcome.peer;
+  Client again(master.port());
+  again.say(resume);
+  EXPECT_TRUE(again.hear_a<protocol::Resumed>().has_value());
 }
 
 TEST_F(ShellTest, AMessageMayComeInPiecesAndSeveralAtOnce) {

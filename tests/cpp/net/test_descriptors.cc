@@ -1,6 +1,7 @@
 #include "csrc/net/descriptors.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "tests/cpp/net/net_test.h"
@@ -38,6 +39,25 @@ TEST(Descriptors, AChildClosesThemAndNothingElse) {
   EXPECT_EQ(in_child([&] { return is_null(again) ? 0 : 1; }), 0);
   ::close(again);
   ::close(other);
+}
+
+// What `ask` says where a process may have so many open.
+bool with_limit(rlim_t descriptors, const std::function<bool()>& ask) {
+  return in_child([&] {
+           const rlimit few{descriptors, descriptors};
+           return setrlimit(RLIMIT_NOFILE, &few) == 0 && ask() ? 0 : 1;
+         }) == 0;
+}
+
+TEST(Descriptors, StrangersHaveAQuarter) {
+  EXPECT_TRUE(with_limit(1024, [] { return strangers_max(320) == 256; }));
+  EXPECT_TRUE(with_limit(1024, [] { return strangers_max(100) == 100; }));
+  EXPECT_TRUE(with_limit(256, [] { return strangers_max(320) == 64; }));
+}
+
+TEST(Descriptors, AreScarceWhenTheApplicationHasNoMoreThanItsShare) {
+  EXPECT_TRUE(with_limit(1024, [] { return !is_scarce(951, 8) && is_scarce(952, 8); }));
+  EXPECT_TRUE(with_limit(100, [] { return !is_scarce(74, 8) && is_scarce(75, 8); }));
 }
 
 TEST(Descriptors, ForkWaitsForOneThatIsBeingMade) {

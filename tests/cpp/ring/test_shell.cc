@@ -1,13 +1,16 @@
 #include "csrc/ring/shell.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
 
+#include "csrc/net/descriptors.h"
 #include "csrc/ring/lane_choice.h"
 #include "tests/cpp/net/net_test.h"
 #include "tests/cpp/ring/allocations.h"
@@ -493,6 +496,45 @@ TEST(Shell, ManyWhoSayNothingDoNotKeepOthersOut) {
   EXPECT_EQ(answer->type, FrameType::kHelloOk);
   EXPECT_TRUE(silent.front().hung_up(1000)) << "the oldest makes room";
   EXPECT_FALSE(silent.back().hung_up(0));
+}
+
+// A process that may have 256 descriptors open listens for links, and opens files as a training
+// script does, so many at once. Its exit code: how often it could not, up to 100.
+[[noreturn]] void train_with_few_descriptors(int port_to, int go_from) {
+  const rlimit few{256, 256};
+  setrlimit(RLIMIT_NOFILE, &few);
+  Member one(0);
+  const uint16_t port = one.port();
+  char go = 0;
+  if (::write(port_to, &port, sizeof port) != sizeof port || ::read(go_from, &go, 1) != 1)
+    _exit(101);
+  int failed = 0;
+  for (int round = 0; round < 200; ++round) {
+    std::vector<int> files;
+    for (size_t i = 0; i < net::kLeftToApplication; ++i)
+      files.push_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    failed += std::count(files.begin(), files.end(), -1) > 0 ? 1 : 0;
+    for (const int file : files) ::close(file);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  _exit(std::min(failed, 100));
+}
+
+TEST(Shell, ManyWhoSayNothingLeaveTheApplicationItsDescriptors) {
+  int port_ends[2] = {-1, -1}, go_ends[2] = {-1, -1};
+  ASSERT_EQ(pipe2(port_ends, O_CLOEXEC) | pipe2(go_ends, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  if (child == 0) train_with_few_descriptors(port_ends[1], go_ends[0]);
+  uint16_t port = 0;
+  ASSERT_EQ(::read(port_ends[0], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+  std::vector<RawPeer> silent;
+  for (int count = 0; count < 350; ++count) silent.push_back(RawPeer::dial(port));
+  ASSERT_EQ(::write(go_ends[1], "g", 1), 1);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "times of 200";
+  for (const int end : {port_ends[0], port_ends[1], go_ends[0], go_ends[1]}) ::close(end);
 }
 
 TEST(Shell, ASecondLinkIsRefusedWhileTheFirstAnswers) {

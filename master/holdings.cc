@@ -1,0 +1,39 @@
+#include "master/holdings.h"
+
+#include <algorithm>
+
+namespace pccl::master {
+
+void Holdings::set(ConnectionId connection, Party party, size_t bytes) {
+  const auto known = held_.find(connection);
+  if (known != held_.end()) {
+    const Held before = known->second;
+    total_ -= before.bytes;
+    const auto sum = of_party_.find(before.party);
+    sum->second -= before.bytes;
+    if (sum->second == 0) of_party_.erase(sum);
+    held_.erase(known);
+  }
+  if (bytes == 0) return;
+  held_[connection] = {party, bytes};
+  of_party_[party] += bytes;
+  total_ += bytes;
+}
+
+size_t Holdings::of(ConnectionId connection) const {
+  const auto known = held_.find(connection);
+  return known == held_.end() ? 0 : known->second.bytes;
+}
+
+std::optional<ConnectionId> Holdings::excess() const {
+  if (total_ <= bytes_max_) return std::nullopt;
+  const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const Party party = std::max_element(of_party_.begin(), of_party_.end(), less)->first;
+  std::optional<ConnectionId> largest;
+  for (const auto& [connection, held] : held_) {
+    if (held.party == party && (!largest || held.bytes > of(*largest))) largest = connection;
+  }
+  return largest;
+}
+
+}  // namespace pccl::master
