@@ -40,7 +40,7 @@ struct Context {
     return tokens;
   }
 
-  std::string excess;  // since the last step
+  std::string excess;     // since the last step
   size_t held_bytes = 0;  // of messages that cannot be heard yet, of all groups
   uint32_t peers = 0;
   uint32_t epochs = 0;

@@ -30,6 +30,7 @@ struct MasterCore::Inside {
   void on(const Persisted& event);
   void on(const TimePassed& event);
   void on(const Draining&) { connections.ask_confirmations(); }
+  void on(const Ended& event) { end_run(event.why, LogLevel::kInfo); }
 
   // Of a connection that introduces itself. kProtocol if it makes no sense.
   Status introduce(ConnectionId id, const protocol::Hello& hello);
@@ -63,7 +64,8 @@ struct MasterCore::Inside {
   bool is_ours(PeerId peer) const;
   void settle();
   bool watch_newcomers();  // whether any was removed
-  void end_run();          // REQUIRES: context.excess
+  void end_run(const std::string& why, LogLevel level);
+  void end_if_exceeded();
   void notice_stop();
   void forget_groups();
 
@@ -73,6 +75,7 @@ struct MasterCore::Inside {
   std::optional<Terms> terms;
   Instant now;
   std::optional<Instant> next_tick;
+  bool restored = false;  // with members
   bool awake = false;     // a step was taken
   Instant stopped_until;  // see Context::was_stopped
   bool quiet = false;     // this step changed nothing that others could be waiting for
@@ -82,6 +85,7 @@ struct MasterCore::Inside {
 void MasterCore::Inside::restore(const RunRecord& remembered) {
   for (const auto& [id, record] : remembered.memberships) {
     if (record.members.empty()) continue;
+    restored = true;
     agree_on({record.policy, record.peer_timeout_ms, record.first_call_timeout_ms});
     group_called(id).restore(record);
   }
@@ -375,9 +379,8 @@ bool MasterCore::Inside::watch_newcomers() {
 }
 
 // Nobody is told to come back: what has filled this run would fill it again.
-void MasterCore::Inside::end_run() {
-  const std::string why = std::exchange(context.excess, {});
-  context.log(LogLevel::kError, "run \"" + context.options.run + "\" is ended: " + why);
+void MasterCore::Inside::end_run(const std::string& why, LogLevel level) {
+  context.log(level, "run \"" + context.options.run + "\" is ended: " + why);
   for (auto& [id, group] : groups) {
     std::vector<PeerId> peers;
     for (const auto& [peer, about] : group.membership().peers()) peers.push_back(peer);
@@ -386,15 +389,20 @@ void MasterCore::Inside::end_run() {
   quiet = false;
 }
 
+void MasterCore::Inside::end_if_exceeded() {
+  if (context.excess.empty()) return;
+  end_run(std::exchange(context.excess, {}), LogLevel::kError);
+}
+
 void MasterCore::Inside::settle() {
   if (watch_newcomers()) quiet = false;
-  if (!context.excess.empty()) end_run();
+  end_if_exceeded();
   for (int round = 0; round < 2 && !quiet; ++round) {
     for (auto& [id, group] : groups) group.advance();
     if (hear_held()) round = -1;
     settle_joint_calls(groups);
     if (watch_newcomers()) round = -1;
-    if (!context.excess.empty()) end_run();
+    end_if_exceeded();
   }
   for (auto& [id, group] : groups) group.flush();
   forget_groups();
@@ -439,7 +447,24 @@ std::optional<Instant> MasterCore::deadline() const {
   return first;
 }
 
-bool MasterCore::idle() const { return inside_->connections.empty() && inside_->groups.empty(); }
+bool MasterCore::idle() const {
+  if (!inside_->connections.empty()) return false;
+  for (const auto& [id, group] : inside_->groups) {
+    if (!group.deserted()) return false;
+  }
+  return true;
+}
+
+std::vector<SharedStateRecord> MasterCore::shared_states() const {
+  std::vector<SharedStateRecord> all;
+  for (const auto& [id, group] : inside_->groups) {
+    const auto& recorded = group.agreement().recorded();
+    if (recorded) all.push_back({id, recorded->revision, recorded->hash});
+  }
+  return all;
+}
+
+bool MasterCore::founded() const { return inside_->restored || inside_->context.epochs > 0; }
 
 bool MasterCore::settled() const {
   for (const auto& [id, group] : inside_->groups) {

@@ -47,7 +47,10 @@ struct Persisted {
 struct TimePassed {};
 struct Draining {
 };  // the process wants to end: have it confirmed now that all has arrived, see settled()
-using Event = std::variant<Accepted, Received, Closed, Persisted, TimePassed, Draining>;
+struct Ended {  // the shell ends the run: it is idle() after this step
+  std::string why;
+};
+using Event = std::variant<Accepted, Received, Closed, Persisted, TimePassed, Draining, Ended>;
 
 // ---- Effects, to be carried out in order ----
 struct Send {
@@ -90,9 +93,11 @@ class MasterCore {
   // When to step with TimePassed, if nothing else happens before.
   std::optional<Instant> deadline() const;
 
-  // No peer is connected or expected back, and nothing is to be remembered: the run may be
-  // forgotten.
+  // No peer is connected or expected back: all that is left of the run is its shared states.
   bool idle() const;
+  std::vector<SharedStateRecord> shared_states() const;  // that were agreed on, by group
+  // Some group of it has had members, in this life of the master or before it.
+  bool founded() const;
   // All verdicts and answers sent so far are known to have arrived (an embedded master may go).
   bool settled() const;
 

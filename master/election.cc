@@ -19,12 +19,6 @@ namespace {
 
 constexpr size_t kDifferencesNamedMax = 4;
 
-std::string hex(uint64_t value) {
-  char out[17];
-  std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(value));
-  return out;
-}
-
 bool same_content(const Offer& a, const Offer& b) {
   return a.revision == b.revision && a.entries == b.entries;
 }
@@ -169,13 +163,13 @@ std::string refuse_ahead(const OfferOf& one, size_t rank, const AgreedState& rec
 
 std::string refuse_stray(const AgreedState& elected, const AgreedState& recorded) {
   return "the elected state has revision " + std::to_string(elected.revision) + " and hash " +
-         hex(elected.hash) + ", but this run agreed on revision " +
-         std::to_string(recorded.revision) + " and hash " + hex(recorded.hash) +
+         hash_text(elected.hash) + ", but this run agreed on revision " +
+         std::to_string(recorded.revision) + " and hash " + hash_text(recorded.hash) +
          ": only that state or revision " + std::to_string(recorded.revision + 1) +
          " can follow. Go on from that one or in a run of another name; or let the master begin "
          "with "
          "this one: pccl master --resume-from " +
-         std::to_string(elected.revision) + ":" + hex(elected.hash);
+         std::to_string(elected.revision) + ":" + hash_text(elected.hash);
 }
 
 std::vector<uint32_t> differing(const std::vector<StateEntry>& a,
@@ -233,8 +227,8 @@ std::string refuse_newcomer(const OfferOf& one, const Offer& winner, const Recor
     return both + ": a newcomer takes the state of the run, and cannot bring a later one";
   }
   if (recorded && offer.revision == recorded->revision + 1) {
-    return both + " with another content (hash " + hex(as_agreed(offer).hash) + " here, " +
-           hex(as_agreed(winner).hash) + " there): it was trained elsewhere";
+    return both + " with another content (hash " + hash_text(as_agreed(offer).hash) + " here, " +
+           hash_text(as_agreed(winner).hash) + " there): it was trained elsewhere";
   }
   if (offer.strategy != SyncStrategy::kSendOnly) return {};
   return both + ", and it must not be overwritten (send_only)";

@@ -130,6 +130,7 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
 
 void Group::drop(PeerId peer, const std::string& why) {
   const std::string text = membership_.describe(peer) + " is no longer waited for: " + why;
+  connections_.send(peer, protocol::Kicked{text});
   connections_.close(peer);
   membership_.remove(peer, text);
   epochs_.waiting_gone(peer);
@@ -497,9 +498,7 @@ void Group::notify(PeerId peer, std::string why) {
   notices_[peer] = std::move(why);
 }
 
-bool Group::forgettable() const {
-  return membership_.empty() && !agreement_.recorded() && !agreement_.recording();
-}
+bool Group::deserted() const { return membership_.empty() && !agreement_.recording(); }
 
 bool Group::settled() const {
   const Epochs::Phase phase = epochs_.phase();

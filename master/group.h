@@ -108,8 +108,10 @@ class Group {
   std::optional<bool> told_of(const Group& other) const;
   void answer(const protocol::Answer& answer);  // to all who have voted
 
-  // Nobody is here, and nothing is to be remembered.
-  bool forgettable() const;
+  // Nobody is here, and nothing is being made durable.
+  bool deserted() const;
+  // Likewise, and nothing is to be remembered.
+  bool forgettable() const { return deserted() && !agreement_.recorded(); }
   // Whatever was decided is on its way to everybody.
   bool settled() const;
 

@@ -30,6 +30,10 @@ void fields(auto& wire, Is<SharedStateRecord> auto& r) { wire(r.group, r.revisio
 void fields(auto& wire, Is<Started> auto& e) { wire(e.incarnation); }
 void fields(auto& wire, Is<RunOpened> auto& e) {
   wire(bounded(e.run, protocol::kRunNameBytesMax), e.run_id);
+  wire(bounded(e.origin, protocol::kHostBytesMax));
+}
+void fields(auto& wire, Is<RunFinished> auto& e) {
+  wire(bounded(e.run, protocol::kRunNameBytesMax), e.ended);
 }
 void fields(auto& wire, Is<RunForgotten> auto& e) {
   wire(bounded(e.run, protocol::kRunNameBytesMax));
@@ -43,10 +47,18 @@ constexpr char kMagic[8] = {'p', 'c', 'c', 'l', 'j', 'r', 'n', 'l'};
 constexpr uint32_t kVersion = 2;
 constexpr size_t kHeaderBytes = 16;
 constexpr size_t kFrameBytes = 8;  // before the payload
+constexpr size_t kPieceBytes = 64u << 10;
 
 // Numbers in the file, which never change.
-enum class Kind : uint8_t { kStarted = 1, kOpened, kForgotten, kMembership, kSharedState };
-constexpr Kind last(Kind) { return Kind::kSharedState; }
+enum class Kind : uint8_t {
+  kStarted = 1,
+  kOpened,
+  kForgotten,
+  kMembership,
+  kSharedState,
+  kFinished
+};
+constexpr Kind last(Kind) { return Kind::kFinished; }
 
 // ---- Writing ----
 
@@ -55,6 +67,8 @@ void put(protocol::Writer& write, const Entry& entry) {
     write(Kind::kStarted, *started);
   } else if (const auto* opened = std::get_if<RunOpened>(&entry)) {
     write(Kind::kOpened, *opened);
+  } else if (const auto* finished = std::get_if<RunFinished>(&entry)) {
+    write(Kind::kFinished, *finished);
   } else if (const auto* forgotten = std::get_if<RunForgotten>(&entry)) {
     write(Kind::kForgotten, *forgotten);
   } else if (const auto* recorded = std::get_if<RunRecorded>(&entry)) {
@@ -99,6 +113,11 @@ Entry read_entry(protocol::Reader& read) {
       RunOpened opened;
       read(opened);
       return opened;
+    }
+    case Kind::kFinished: {
+      RunFinished finished;
+      read(finished);
+      return finished;
     }
     case Kind::kForgotten: {
       RunForgotten forgotten;
@@ -154,7 +173,16 @@ void Memory::apply(const Entry& entry) {
   if (const auto* started = std::get_if<Started>(&entry)) {
     incarnation = std::max(incarnation, started->incarnation);
   } else if (const auto* opened = std::get_if<RunOpened>(&entry)) {
-    runs[opened->run] = RunRecord{opened->run_id, {}, {}};
+    RunRecord& run = runs[opened->run];
+    run.run_id = opened->run_id;
+    run.origin = opened->origin;
+    run.memberships.clear();
+    run.ended.reset();
+  } else if (const auto* finished = std::get_if<RunFinished>(&entry)) {
+    const auto run = runs.find(finished->run);
+    if (run == runs.end()) return;
+    run->second.memberships.clear();
+    run->second.ended = finished->ended;
   } else if (const auto* forgotten = std::get_if<RunForgotten>(&entry)) {
     runs.erase(forgotten->run);
   } else if (const auto* recorded = std::get_if<RunRecorded>(&entry)) {
@@ -180,10 +208,9 @@ Bytes header() {
   return out;
 }
 
-void append(const std::vector<Entry>& entries, Bytes& out) {
-  Bytes payload;
-  protocol::Writer write_payload{payload};
-  for (const Entry& entry : entries) put(write_payload, entry);
+namespace {
+
+void append_frame(const Bytes& payload, Bytes& out) {
   PCCL_ASSERT(!payload.empty());
   Bytes length;
   protocol::Writer{length}(static_cast<uint32_t>(payload.size()));
@@ -192,19 +219,40 @@ void append(const std::vector<Entry>& entries, Bytes& out) {
   out.insert(out.end(), payload.begin(), payload.end());
 }
 
-Bytes compacted(const Memory& memory) {
-  std::vector<Entry> entries{Started{memory.incarnation}};
+}  // namespace
+
+void append(const std::vector<Entry>& entries, Bytes& out) {
+  Bytes payload;
+  protocol::Writer write{payload};
+  for (const Entry& entry : entries) put(write, entry);
+  append_frame(payload, out);
+}
+
+void compact(const Memory& memory, const std::function<void(const Bytes&)>& write) {
+  Bytes payload;
+  protocol::Writer into{payload};
+  Bytes piece = header();
+  const auto end_frame = [&] {
+    append_frame(payload, piece);
+    write(piece);
+    payload.clear();
+    piece.clear();
+  };
+  put(into, Started{memory.incarnation});
   for (const auto& [name, run] : memory.runs) {
-    entries.emplace_back(RunOpened{name, run.run_id});
-    for (const auto& [group, record] : run.memberships) {
-      entries.emplace_back(RunRecorded{name, record});
-    }
-    for (const auto& [group, record] : run.shared_states) {
-      entries.emplace_back(RunRecorded{name, record});
-    }
+    put(into, RunOpened{name, run.run_id, run.origin});
+    for (const auto& [group, record] : run.memberships) put(into, RunRecorded{name, record});
+    for (const auto& [group, record] : run.shared_states) put(into, RunRecorded{name, record});
+    if (run.ended) put(into, RunFinished{name, *run.ended});
+    if (payload.size() >= kPieceBytes) end_frame();
   }
-  Bytes out = header();
-  append(entries, out);
+  if (!payload.empty()) end_frame();
+}
+
+Bytes compacted(const Memory& memory) {
+  Bytes out;
+  compact(memory,
+          [&out](const Bytes& piece) { out.insert(out.end(), piece.begin(), piece.end()); });
   return out;
 }
 

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -26,13 +27,19 @@ struct Started {
   uint32_t incarnation = 0;
   bool operator==(const Started&) const = default;
 };
-// The run begins its life.
+// The run begins a life; its shared states stay.
 struct RunOpened {
   std::string run;
   uint64_t run_id = 0;
+  std::string origin;  // the network of the peer that opened it
   bool operator==(const RunOpened&) const = default;
 };
-// Nobody is there, and nothing is to be remembered.
+// Its life is over: only its shared states stay. In seconds of the system's clock.
+struct RunFinished {
+  std::string run;
+  int64_t ended = 0;
+  bool operator==(const RunFinished&) const = default;
+};
 struct RunForgotten {
   std::string run;
   bool operator==(const RunForgotten&) const = default;
@@ -42,7 +49,7 @@ struct RunRecorded {
   Record record;
   bool operator==(const RunRecorded&) const = default;
 };
-using Entry = std::variant<Started, RunOpened, RunForgotten, RunRecorded>;
+using Entry = std::variant<Started, RunOpened, RunFinished, RunForgotten, RunRecorded>;
 
 // What all entries so far come to.
 struct Memory {
@@ -58,8 +65,10 @@ namespace journal {
 std::vector<std::byte> header();
 // Appends a frame with these entries. REQUIRES: at least one.
 void append(const std::vector<Entry>& entries, std::vector<std::byte>& out);
-// The same memory in one frame after a header.
-std::vector<std::byte> compacted(const Memory& memory);
+// The same memory as short as can be, header and all, in pieces of whole frames: none takes much
+// memory, however many runs there are. The next piece replaces the last.
+void compact(const Memory& memory, const std::function<void(const std::vector<std::byte>&)>& write);
+std::vector<std::byte> compacted(const Memory& memory);  // in one
 
 struct Replayed {
   Memory memory;

@@ -24,7 +24,8 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: pccl master [--host HOST] [--port PORT] [--journal PATH | --no-journal] [--new]\n"
-    "                   [--resume-from REVISION:HASH [--run NAME] [--group NUMBER]]\n"
+    "                   [--keep-days DAYS] [--resume-from REVISION:HASH [--run NAME] [--group "
+    "NUMBER]]\n"
     "\n"
     "Runs a master: peers find each other through it and agree by way of it. It carries no tensor, "
     "and\n"
@@ -40,6 +41,10 @@ constexpr const char* kUsage =
     "                  with --port 0)\n"
     "  --no-journal    remember nothing: when this master ends, its runs do\n"
     "  --new           begin afresh; what the journal held stays beside it as PATH.old\n"
+    "  --keep-days DAYS\n"
+    "                  a run that has ended is forgotten after so long (default 30), with the\n"
+    "                  revision of its shared state; at most 1,024 runs of one network are "
+    "remembered\n"
     "  --resume-from REVISION:HASH\n"
     "                  let a run go on from an older shared state (a checkpoint) than the one it\n"
     "                  agreed on last; both are in the error that refused it\n"
@@ -59,6 +64,7 @@ struct Arguments {
   std::optional<std::string> journal;  // none: the default place
   bool forgets = false;
   bool fresh = false;
+  int keep_days = pccl::master::kKeepDaysDefault;
   std::optional<pccl::master::Resumption> resume_from;
   std::string wrong;
 };
@@ -91,6 +97,13 @@ std::string take(Arguments& arguments, const std::string& name, const std::strin
   if (name == "--journal") {
     arguments.journal = value;
     return value.empty() ? "--journal is empty: give a path, or --no-journal" : "";
+  }
+  if (name == "--keep-days") {
+    const bool fine = parse_number(value, arguments.keep_days) && arguments.keep_days >= 1 &&
+                      arguments.keep_days <= pccl::master::kKeepDaysMax;
+    return fine ? ""
+                : "--keep-days is \"" + value + "\", a whole number of days from 1 to " +
+                      std::to_string(pccl::master::kKeepDaysMax) + " is needed";
   }
   if (name == "--resume-from") {
     arguments.resume_from = pccl::master::parse_resumption(value);
@@ -174,7 +187,8 @@ void end_for(const pccl::Status& why) {
 
 int serve(const Arguments& arguments, const sigset_t& ending) {
   const pccl::net::Endpoint& at = arguments.at;
-  pccl::master::Remembering remembering{{}, arguments.fresh, arguments.resume_from, end_for};
+  pccl::master::Remembering remembering{
+      {}, arguments.fresh, arguments.resume_from, arguments.keep_days, end_for};
   const bool by_default = !arguments.journal && !arguments.forgets;
   if (arguments.journal) remembering.path = *arguments.journal;
   if (by_default && at.port != 0) {

@@ -72,6 +72,8 @@ struct RunRecord {
   uint64_t run_id = 0;
   std::map<GroupId, MembershipRecord> memberships;
   std::map<GroupId, SharedStateRecord> shared_states;
+  std::string origin = {};            // the network of the peer that opened it
+  std::optional<int64_t> ended = {};  // by the system's clock, in seconds; none: it is under way
   bool operator==(const RunRecord&) const = default;
 };
 

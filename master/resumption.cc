@@ -39,7 +39,7 @@ Result<std::vector<Entry>> resume_from(const Memory& memory, const Resumption& w
   }
   if (run.empty()) run = memory.runs.begin()->first;
   std::vector<Entry> entries;
-  if (!memory.runs.contains(run)) entries.emplace_back(RunOpened{run, new_run_id});
+  if (!memory.runs.contains(run)) entries.emplace_back(RunOpened{run, new_run_id, {}});
   MembershipRecord nobody;
   nobody.group = where.group;
   entries.emplace_back(RunRecorded{run, nobody});

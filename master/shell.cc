@@ -8,11 +8,7 @@
 
 #include "master/shell.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
-#include <chrono>
-#include <deque>
 #include <future>
 #include <map>
 #include <vector>
@@ -24,10 +20,9 @@
 #include "csrc/net/stream.h"
 #include "csrc/protocol/codec.h"
 #include "csrc/protocol/limits.h"
-#include "master/core.h"
 #include "master/holdings.h"
 #include "master/introduction.h"
-#include "master/shell_journal.h"
+#include "master/shell_runs.h"
 #include "master/words.h"
 
 namespace pccl::master {
@@ -47,20 +42,6 @@ size_t connections_max() {
   return all > kept ? all - kept : 1;
 }
 
-uint64_t random_number() {
-  uint64_t number = 0;
-  while (getrandom(&number, sizeof number, 0) != sizeof number) {
-  }
-  return number;
-}
-
-// Grows with every start of the master, so that numbers of peers and epochs are never given twice:
-// the clock's seconds, or one more than the journal has when the clock was set back.
-uint32_t incarnation_now() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
-}
-
 }  // namespace
 
 bool is_loopback(const net::Endpoint& at) {
@@ -73,20 +54,7 @@ bool is_loopback(const net::Endpoint& at) {
 
 // What is below `loop` belongs to the loop.
 struct Shell::Inside {
-  struct Run {
-    Run(net::Loop& loop, const Options& options, const RunRecord& remembered,
-        std::function<void()> on_time)
-        : name(options.run),
-          id(options.run_id),
-          core(options, remembered),
-          timer(loop, std::move(on_time)) {}
-    const std::string name;
-    const uint64_t id;
-    MasterCore core;
-    net::Timer timer;
-    std::deque<uint64_t> persisted;  // without a journal: tokens of records, as durable as can be
-    std::optional<std::deque<Event>> waiting;  // until the journal knows the run
-  };
+  using Run = ShellRuns::Run;
   struct Connection {
     std::unique_ptr<net::Stream> stream;
     std::string host;  // numeric; kept, as a connection that is reset has none any more
@@ -100,7 +68,6 @@ struct Shell::Inside {
       : loopback_only(is_loopback(at)), budgets(of) {}
 
   Status open(const net::Endpoint& at, const Remembering& remembering);
-  Status open_journal(const Remembering& remembering);
   void close_all();
   void start_draining(std::shared_ptr<std::promise<void>> drained);
 
@@ -114,35 +81,27 @@ struct Shell::Inside {
   void send(ConnectionId id, const protocol::Message& message);
   void refuse_bytes(ConnectionId id, const std::string& why);
   void close(ConnectionId id);
+  void leave_run(Connection& connection);
   void drop(ConnectionId id);
   void add_stranger(ConnectionId id);
   void close_old_strangers();
   void hold(ConnectionId id);
   void close_those_who_hold_much();
-  Holdings::Party party(const Connection& of) const { return of.run == nullptr ? 0 : of.run->id; }
+  Holdings::Party party(const Connection& of) const {
+    return of.run == nullptr ? 0 : ShellRuns::id(*of.run);
+  }
 
-  // ---- Runs ----
-  Run* open_run(const std::string& name);
-  Run& make_run(const std::string& name, const RunRecord& remembered);
-  void write(const Run& run, Entry entry, std::function<void(Run&)> then);
-  void step(Run& run, const Event& event);
-  void step_once(Run& run, const Event& event);
-  void perform(Run& run, const Effect& effect);
-  void on_time(const std::string& name);
   void finish_turn();
   bool has_drained() const;
 
   const bool loopback_only;
   const Budgets budgets;
-  uint32_t incarnation = incarnation_now();
   uint16_t port = 0;
   net::Loop loop{"pccl-master"};
-  std::unique_ptr<JournalFile> journal;  // null: the master forgets
+  std::unique_ptr<ShellRuns> runs;
 
   std::unique_ptr<net::Listener> listener;
   std::unique_ptr<net::Timer> hello_timer;
-  std::map<std::string, std::unique_ptr<Run>> runs;
-  std::vector<std::string> idle;  // names of runs that may be forgotten at the end of this turn
   std::map<ConnectionId, Connection> connections;
   struct Stranger {
     ConnectionId connection;
@@ -157,34 +116,14 @@ struct Shell::Inside {
   std::vector<std::byte> encoded;
 };
 
-Status Shell::Inside::open_journal(const Remembering& remembering) {
-  auto opened =
-      JournalFile::open(remembering.path, remembering.fresh, incarnation, remembering.on_failure);
-  if (!opened.ok()) return opened.status();
-  journal = std::move(opened.value());
-  Memory memory = journal->memory();
-  if (remembering.resume_from) {
-    auto entries = resume_from(memory, *remembering.resume_from, random_number());
-    if (!entries.ok()) return entries.status();
-    for (const Entry& entry : entries.value()) {
-      memory.apply(entry);
-      journal->write(entry, [] {});
-    }
-  }
-  incarnation = memory.incarnation;
-  loop.post([this, memory = std::move(memory)] {
-    for (const auto& [name, run] : memory.runs) step(make_run(name, run), TimePassed{});
-    idle.clear();  // perhaps there are peers that wait to found it
-  });
-  return {};
-}
-
 Status Shell::Inside::open(const net::Endpoint& at, const Remembering& remembering) {
   if (!loop.status().ok()) return loop.status();
-  if (!remembering.path.empty()) {
-    const Status status = open_journal(remembering);
-    if (!status.ok()) return status;
-  }
+  const ShellRuns::Callbacks callbacks{
+      [this](ConnectionId id, const protocol::Message& message) { send(id, message); },
+      [this](ConnectionId id) { close(id); }, [this] { finish_turn(); }};
+  runs = std::make_unique<ShellRuns>(loop, loopback_only, remembering.keep_days, callbacks);
+  const Status status = runs->open(remembering);
+  if (!status.ok()) return status;
   std::promise<Status> opened;
   loop.post([&] {
     auto made =
@@ -202,7 +141,7 @@ void Shell::Inside::close_all() {
   listener.reset();
   hello_timer.reset();
   connections.clear();
-  runs.clear();
+  runs.reset();
 }
 
 // ---- Connections ----
@@ -269,7 +208,7 @@ void Shell::Inside::refuse_bytes(ConnectionId id, const std::string& why) {
   log(LogLevel::kWarning, "closed the connection of " + connections.at(id).host + ": " + why);
   Run* run = connections.at(id).run;
   drop(id);
-  if (run != nullptr) step(*run, Closed{id, why});
+  if (run != nullptr) runs->step(*run, Closed{id, why});
 }
 
 void Shell::Inside::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
@@ -283,14 +222,14 @@ void Shell::Inside::on_bytes(ConnectionId id, std::span<const std::byte> bytes) 
           "closed the connection of " + connection.host + ": " + next.status().message);
       Run* run = connection.run;
       close(id);
-      if (run != nullptr) step(*run, Closed{id, next.status().message});
+      if (run != nullptr) runs->step(*run, Closed{id, next.status().message});
       break;
     }
     if (!next.value()) break;
     if (connection.run == nullptr) {
       introduce(id, *next.value());
     } else {
-      step(*connection.run, Received{id, std::move(*next.value())});
+      runs->step(*connection.run, Received{id, std::move(*next.value())});
     }
   }
   hold(id);
@@ -300,45 +239,32 @@ void Shell::Inside::on_bytes(ConnectionId id, std::span<const std::byte> bytes) 
 void Shell::Inside::on_closed(ConnectionId id, const Status& why) {
   Run* run = connections.at(id).run;
   drop(id);
-  if (run != nullptr) step(*run, Closed{id, why.message});
+  if (run != nullptr) runs->step(*run, Closed{id, why.message});
   finish_turn();
 }
 
 void Shell::Inside::introduce(ConnectionId id, const protocol::Message& message) {
-  Run* run = nullptr;
-  std::optional<protocol::Reject> rejected;
+  ShellRuns::Found found;
+  Connection& connection = connections.at(id);
   if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
-    rejected = refuse_version(hello->version, hello->library);
-    if (!rejected) rejected = refuse_run(hello->run);
-    if (!rejected) rejected = refuse_number();
-    if (!rejected) run = open_run(hello->run);
+    found.rejected = refuse_version(hello->version, hello->library);
+    if (!found.rejected) found.rejected = refuse_run(hello->run);
+    if (!found.rejected) found.rejected = refuse_number();
+    if (!found.rejected) found = runs->admit(*hello, connection.host);
   } else if (const auto* resume = std::get_if<protocol::Resume>(&message)) {
-    rejected = refuse_version(resume->version, "");
-    if (!rejected) rejected = refuse_run(resume->run);
-    const auto known = runs.find(resume->run);
-    if (known != runs.end()) run = known->second.get();
-    if (!rejected && run == nullptr) {
-      rejected =
-          protocol::Reject{Code::kMasterLost, "this master does not know run \"" + resume->run +
-                                                  "\": it was started anew; join again"};
-    }
+    found.rejected = refuse_version(resume->version, "");
+    if (!found.rejected) found.rejected = refuse_run(resume->run);
+    if (!found.rejected) found = runs->find(*resume);
   } else {
     log(LogLevel::kInfo,
         std::string("closed a connection that began with ") + protocol::name(message));
     return close(id);
   }
-  if (!rejected && run == nullptr) {
-    rejected =
-        protocol::Reject{Code::kInvalidState,
-                         "this master serves " + std::to_string(runs.size()) +
-                             " runs, the most it can: join one of them or start another master"};
-  }
-  if (rejected) return refuse(id, *rejected);
-  Connection& connection = connections.at(id);
+  if (found.rejected) return refuse(id, *found.rejected);
   strangers.erase(std::exchange(connection.stranger, 0));
-  connection.run = run;
-  step(*run, Accepted{id, connection.host, connection.stream->socket().is_loopback()});
-  step(*run, Received{id, message});
+  connection.run = found.run;
+  runs->attach(*found.run, {id, connection.host, connection.stream->socket().is_loopback()},
+               message);
 }
 
 std::optional<protocol::Reject> Shell::Inside::refuse_number() const {
@@ -370,7 +296,7 @@ void Shell::Inside::send(ConnectionId id, const protocol::Message& message) {
 // After what was sent has left. Its end is nobody's concern any more.
 void Shell::Inside::close(ConnectionId id) {
   Connection& connection = connections.at(id);
-  connection.run = nullptr;
+  leave_run(connection);
   connection.closing = true;
   connection.decoder = {};
   undecoded.forget(id);
@@ -378,103 +304,25 @@ void Shell::Inside::close(ConnectionId id) {
   add_stranger(id);
 }
 
+void Shell::Inside::leave_run(Connection& connection) {
+  Run* run = std::exchange(connection.run, nullptr);
+  if (run != nullptr) runs->detach(*run);
+}
+
 // At once.
 void Shell::Inside::drop(ConnectionId id) {
+  leave_run(connections.at(id));
   strangers.erase(connections.at(id).stranger);
   connections.erase(id);
   undecoded.forget(id);
   unsent.forget(id);
 }
 
-// ---- Runs ----
-
-// Null if there are too many.
-Shell::Inside::Run* Shell::Inside::open_run(const std::string& name) {
-  const auto known = runs.find(name);
-  if (known != runs.end()) return known->second.get();
-  if (runs.size() >= protocol::kRunsMax) return nullptr;
-  Run& run = make_run(name, RunRecord{random_number(), {}, {}});
-  if (!journal) return &run;
-  run.waiting.emplace();
-  write(run, RunOpened{name, run.id}, [this](Run& durable) {
-    const std::deque<Event> events = std::move(*durable.waiting);
-    durable.waiting.reset();
-    for (const Event& event : events) step(durable, event);
-  });
-  return &run;
-}
-
-Shell::Inside::Run& Shell::Inside::make_run(const std::string& name, const RunRecord& remembered) {
-  const Options options{name, remembered.run_id, incarnation, loopback_only};
-  runs[name] = std::make_unique<Run>(loop, options, remembered, [this, name] {
-    loop.post([this, name] { on_time(name); });  // later in this turn: what has arrived goes first
-  });
-  return *runs[name];
-}
-
-// `then` on this loop, when it is durable, if the run is still there.
-void Shell::Inside::write(const Run& run, Entry entry, std::function<void(Run&)> then) {
-  journal->write(std::move(entry),
-                 [this, name = run.name, id = run.id, then = std::move(then)]() mutable {
-                   loop.post([this, name, id, then = std::move(then)] {
-                     const auto found = runs.find(name);
-                     if (found == runs.end() || found->second->id != id) return;
-                     then(*found->second);
-                     finish_turn();
-                   });
-                 });
-}
-
-void Shell::Inside::on_time(const std::string& name) {
-  const auto run = runs.find(name);
-  if (run != runs.end()) step(*run->second, TimePassed{});
-  finish_turn();
-}
-
-void Shell::Inside::step(Run& run, const Event& event) {
-  if (run.waiting) return run.waiting->push_back(event);
-  step_once(run, event);
-  while (!run.persisted.empty()) {
-    const uint64_t token = run.persisted.front();
-    run.persisted.pop_front();
-    step_once(run, Persisted{token});
-  }
-  const auto deadline = run.core.deadline();
-  deadline ? run.timer.arm(*deadline) : run.timer.disarm();
-  if (run.core.idle()) idle.push_back(run.name);
-}
-
-void Shell::Inside::step_once(Run& run, const Event& event) {
-  Effects effects;
-  run.core.step(event, monotonic_now(), effects);
-  for (const Effect& effect : effects) perform(run, effect);
-}
-
-void Shell::Inside::perform(Run& run, const Effect& effect) {
-  if (const auto* said = std::get_if<Send>(&effect)) {
-    send(said->connection, said->message);
-  } else if (const auto* closed = std::get_if<Close>(&effect)) {
-    close(closed->connection);
-  } else if (const auto* persist = std::get_if<Persist>(&effect)) {
-    if (!journal) return run.persisted.push_back(persist->token);
-    write(run, RunRecorded{run.name, persist->record},
-          [this, token = persist->token](Run& durable) { step(durable, Persisted{token}); });
-  } else if (const auto* line = std::get_if<Log>(&effect)) {
-    log(line->level, "run \"" + run.name + "\": " + line->text);
-  }
-}
-
 void Shell::Inside::finish_turn() {
   close_those_who_hold_much();
-  for (const std::string& name : idle) {
-    const auto run = runs.find(name);
-    if (run == runs.end() || run->second->waiting || !run->second->core.idle()) continue;
-    if (journal) journal->write(RunForgotten{name}, [] {});
-    runs.erase(run);
-  }
-  idle.clear();
+  runs->finish_turn();
   if (draining.empty()) return;
-  for (auto& [name, run] : runs) step(*run, Draining{});
+  runs->drain();
   if (!has_drained()) return;
   for (const auto& drained : draining) drained->set_value();
   draining.clear();
@@ -483,10 +331,8 @@ void Shell::Inside::finish_turn() {
 // ---- The end ----
 
 bool Shell::Inside::has_drained() const {
-  return std::all_of(runs.begin(), runs.end(),
-                     [](const auto& at) { return at.second->core.settled(); }) &&
-         std::none_of(connections.begin(), connections.end(),
-                      [](const auto& at) { return at.second.closing; });
+  return runs->settled() && std::none_of(connections.begin(), connections.end(),
+                                         [](const auto& at) { return at.second.closing; });
 }
 
 void Shell::Inside::start_draining(std::shared_ptr<std::promise<void>> drained) {

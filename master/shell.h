@@ -21,13 +21,17 @@ namespace pccl::master {
 // Whether only processes of this machine can reach a master that listens there.
 bool is_loopback(const net::Endpoint& at);
 
+constexpr int kKeepDaysDefault = 30;
+constexpr int kKeepDaysMax = 36500;
+
 // Where a master remembers its runs.
 struct Remembering {
   std::string path;    // of its journal; empty: it forgets
   bool fresh = false;  // what the journal holds is set aside
-  std::optional<Resumption> resume_from;
+  std::optional<Resumption> resume_from = {};
+  int keep_days = kKeepDaysDefault;  // a finished run is forgotten after that
   // The journal can no longer be written, on a thread of the shell's: the master has to end.
-  std::function<void(const Status&)> on_failure;
+  std::function<void(const Status&)> on_failure = {};
 };
 
 // What it keeps at most for all connections together (limits.h); tests have less.

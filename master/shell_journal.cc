@@ -20,7 +20,7 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 // The file is replaced when it has grown to so many times what it has to say, and so many bytes.
-constexpr size_t kGrowthMax = 8;
+constexpr size_t kGrowthMax = 4;
 constexpr size_t kBytesMin = 1u << 20;
 
 // A descriptor that is closed once.
@@ -97,6 +97,10 @@ Status write_all(const File& file, const Bytes& bytes, const std::string& path) 
     if (wrote < 0) return system_error("cannot write to the journal " + path);
     at += static_cast<size_t>(wrote);
   }
+  return {};
+}
+
+Status make_durable(const File& file, const std::string& path) {
   if (::fsync(file.get()) == 0) return {};
   return system_error("cannot make the journal " + path + " durable");
 }
@@ -209,13 +213,18 @@ Status JournalFile::Inside::open(bool fresh, uint32_t incarnation_min) {
 
 Status JournalFile::Inside::replace() {
   const std::string name = path + ".tmp";
-  const Bytes content = journal::compacted(memory);
   // A file that an earlier attempt has left is removed. If it is a link, its target stays.
   if (::unlink(name.c_str()) != 0 && errno != ENOENT)
     return system_error("cannot remove " + name + ", where the next journal goes");
   File next = open_file(name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND);
   if (!next.open()) return system_error("cannot make the journal " + name);
-  Status status = write_all(next, content, name);
+  Status status;
+  size_t written = 0;
+  journal::compact(memory, [&](const Bytes& piece) {
+    if (status.ok()) status = write_all(next, piece, name);
+    written += piece.size();
+  });
+  if (status.ok()) status = make_durable(next, name);
   if (!status.ok()) return status;
   if (::rename(name.c_str(), path.c_str()) != 0)
     return system_error("cannot rename the journal " + name);
@@ -223,7 +232,7 @@ Status JournalFile::Inside::replace() {
   if (!folder.open() || ::fsync(folder.get()) != 0)
     return system_error("cannot make the folder of the journal " + path + " durable");
   file = std::move(next);
-  bytes = bytes_kept = content.size();
+  bytes = bytes_kept = written;
   return {};
 }
 
@@ -254,7 +263,8 @@ Status JournalFile::Inside::write_frame(const std::vector<Entry>& entries) {
   Bytes frame;
   journal::append(entries, frame);
   bytes += frame.size();
-  return write_all(file, frame, path);
+  const Status status = write_all(file, frame, path);
+  return status.ok() ? make_durable(file, path) : status;
 }
 
 Result<std::unique_ptr<JournalFile>> JournalFile::open(
@@ -275,7 +285,7 @@ JournalFile::~JournalFile() {
   inside_->flush();  // what was asked for last; its thread is gone
 }
 
-const Memory& JournalFile::memory() const { return inside_->at_opening; }
+Memory JournalFile::take_memory() { return std::exchange(inside_->at_opening, {}); }
 
 void JournalFile::write(Entry entry, std::function<void()> then) {
   Inside* const inside = inside_.get();

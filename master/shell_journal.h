@@ -28,8 +28,8 @@ class JournalFile {
                                                    std::function<void(const Status&)> on_failure);
   ~JournalFile();  // after all that was asked for has been written
 
-  // What it held when it was opened, this start included.
-  const Memory& memory() const;
+  // What it held when it was opened, this start included. Once.
+  Memory take_memory();
   // Any thread. In order. `then` is called on the journal's thread, when the entry is durable.
   void write(Entry entry, std::function<void()> then);
 

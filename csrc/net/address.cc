@@ -45,6 +45,16 @@ std::string Address::host() const {
   return out;
 }
 
+std::string network_of(const std::string& host) {
+  in6_addr address{};
+  const std::string literal = host.substr(0, host.find('%'));
+  if (inet_pton(AF_INET6, literal.c_str(), &address) != 1) return host;
+  std::fill(address.s6_addr + 8, address.s6_addr + 16, uint8_t{0});
+  char out[INET6_ADDRSTRLEN] = "";
+  inet_ntop(AF_INET6, &address, out, sizeof out);
+  return std::string(out) + "/64";
+}
+
 bool Address::is_loopback() const {
   if (family() == AF_INET) return ntohl(v4(*this).sin_addr.s_addr) >> 24 == 127;
   if (is_mapped(*this)) return v6(*this).sin6_addr.s6_addr[12] == 127;

@@ -40,6 +40,10 @@ std::vector<Address> literal_address(const std::string& host, uint16_t port);
 // Literal or name; asks the resolver and may wait for it.
 Result<std::vector<Address>> resolve_now(const std::string& host, uint16_t port);
 
+// The network that a numeric host is of, as far as one user has it: an IPv4 address is one of its
+// own, of an IPv6 address the first 64 bits count: "10.0.0.7", "2001:db8:0:1::/64".
+std::string network_of(const std::string& host);
+
 // "connection refused", for errno's ECONNREFUSED.
 std::string error_text(int error_number);
 // Why a name has no address, for a code of uv_getaddrinfo().

@@ -29,8 +29,8 @@ constexpr const char* kOutOfRun =
 constexpr int kViolationsMax = 3;
 
 uint32_t milliseconds(Duration duration) {
-  return static_cast<uint32_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+  const auto count = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  return static_cast<uint32_t>(std::min<int64_t>(count, UINT32_MAX));
 }
 
 }  // namespace
@@ -200,6 +200,7 @@ protocol::Hello PeerCore::Inside::hello() const {
   hello.peer_timeout_ms = milliseconds(options.peer_timeout);
   hello.first_call_timeout_ms = milliseconds(
       options.first_call_timeout > Duration{0} ? options.first_call_timeout : options.peer_timeout);
+  hello.join_timeout_ms = milliseconds(options.join_timeout);
   hello.launch = options.launch;
   return hello;
 }

@@ -85,7 +85,7 @@ void fields(auto& wire, Is<Transfer> auto& m) {
 void fields(auto& wire, Is<Hello> auto& m) {
   wire.introduction(m.magic, m.version);
   wire(prose(m.library), bounded(m.run, kRunNameBytesMax), m.group, m.founders, m.min_peers);
-  wire(m.rank, m.policy, m.peer_timeout_ms, m.first_call_timeout_ms);
+  wire(m.rank, m.policy, m.peer_timeout_ms, m.first_call_timeout_ms, m.join_timeout_ms);
   wire(bounded(m.launch, kLaunchBytesMax));
 }
 void fields(auto& wire, Is<Reject> auto& m) {

@@ -27,8 +27,17 @@ inline constexpr size_t kMembersMax = 128;
 // Peer groups that an answer names as settled together; a machine has one for each of its
 // processes.
 inline constexpr size_t kGroupsNamedMax = 1024;
-// Runs one master serves; each costs a few KiB when idle.
+// Runs with connected peers that one master serves; each costs a few KiB when idle.
 inline constexpr size_t kRunsMax = 1024;
+// Founded runs whose peers are all away and expected back: beyond it the network that has most
+// gives up its oldest.
+inline constexpr size_t kRunsAwayMax = 4096;
+// Runs that a master knows, finished ones included, of all networks and of one. A finished run is
+// a line of some hundred bytes in memory and in the journal; it counts once for every
+// kStatesPerLine shared states that it agreed on, so that the size of all lines has a bound too.
+inline constexpr size_t kRunsKnownMax = 65536;
+inline constexpr size_t kRunsPerNetworkMax = 1024;
+inline constexpr size_t kStatesPerLine = 8;
 // Entries of a shared state: a large model has some thousands of tensors.
 inline constexpr size_t kStateKeysMax = 65536;
 // Operations a peer has posted and not seen settled: beyond it posting fails with
@@ -83,6 +92,10 @@ inline constexpr size_t kUnsentBytesMax = 256u << 20;
 // What members of a run say while the master cannot hear it yet: it gathers them after a restart,
 // or makes a membership durable. Who brings it above this is cut off, and says it again.
 inline constexpr size_t kHeldBytesMax = 64u << 20;
+// A run that has founded nothing ends so long after its last connection has closed,
+inline constexpr Duration kFoundersAwayMax = std::chrono::seconds(10);
+// and so long after its founders have waited as long as they said: by then they have given up.
+inline constexpr Duration kFoundersLateMax = std::chrono::seconds(10);
 // A connection that has not introduced itself by then is closed.
 inline constexpr Duration kHelloTimeout = std::chrono::seconds(5);
 // PCCL_PEER_TIMEOUT, the one user-facing time: its default and what is accepted.

@@ -44,6 +44,7 @@ struct Hello {
   LossPolicy policy = LossPolicy::kRaise;
   uint32_t peer_timeout_ms = 0;        // must be the same for all peers of a run,
   uint32_t first_call_timeout_ms = 0;  // and so must this: how long members wait for a newcomer
+  uint32_t join_timeout_ms = 0;        // so long this peer waits for its group to begin
   std::string launch;  // of which launch's fixed world this is a rank; empty: of none
   bool operator==(const Hello&) const = default;
 };

@@ -37,7 +37,7 @@ void World::start_master() {
   master::Memory memory = std::move(replayed.value().memory);
   const auto apply = [&memory](const master::Entry& entry) { memory.apply(entry); };
   apply(master::Started{memory.incarnation + 1});
-  if (!memory.runs.contains("sim")) apply(master::RunOpened{"sim", 7});
+  if (!memory.runs.contains("sim")) apply(master::RunOpened{"sim", 7, {}});
   disk_.replace(master::journal::compacted(memory));
   const master::RunRecord& run = memory.runs.at("sim");
   note("master", "starts, incarnation " + std::to_string(memory.incarnation));

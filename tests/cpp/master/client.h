@@ -95,9 +95,12 @@ class Client {
     say(hello);
     const auto welcome = hear_a<protocol::Welcome>();
     say(protocol::Register{"", 1});
-    EXPECT_TRUE(hear_a<protocol::EpochStart>().has_value());
+    const auto start = hear_a<protocol::EpochStart>();
+    EXPECT_TRUE(start.has_value());
+    if (start) epoch_ = start->epoch;
     return welcome.value_or(protocol::Welcome{});
   }
+  Epoch epoch() const { return epoch_; }  // that it has joined
 
  private:
   void read_some(int wait_ms) {
@@ -112,6 +115,7 @@ class Client {
     }
   }
   int fd_;
+  Epoch epoch_;
   bool ended_ = false;
   protocol::Decoder decoder_;
 };

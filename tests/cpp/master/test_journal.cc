@@ -34,11 +34,15 @@ MembershipRecord membership(uint32_t counter) {
 
 std::vector<Entry> story() {
   return {Started{1},
-          RunOpened{"r", 42},
+          RunOpened{"r", 42, "10.0.0.1"},
           RunRecorded{"r", membership(2)},
           RunRecorded{"r", SharedStateRecord{{3}, 5, 0xabc}},
-          RunOpened{"gone", 43},
+          RunOpened{"gone", 43, "10.0.0.1"},
           RunForgotten{"gone"},
+          RunOpened{"done", 44, "2001:db8::/64"},
+          RunRecorded{"done", membership(2)},
+          RunRecorded{"done", SharedStateRecord{{3}, 7, 0x123}},
+          RunFinished{"done", 1764000000},
           Started{9},
           RunRecorded{"r", membership(3)},
           RunRecorded{"r", SharedStateRecord{{3}, 6, 0xdef}}};
@@ -47,7 +51,8 @@ std::vector<Entry> story() {
 Memory told() {
   Memory memory;
   memory.incarnation = 9;
-  memory.runs["r"] = {42, {{{3}, membership(3)}}, {{{3}, {{3}, 6, 0xdef}}}};
+  memory.runs["r"] = {42, {{{3}, membership(3)}}, {{{3}, {{3}, 6, 0xdef}}}, "10.0.0.1", {}};
+  memory.runs["done"] = {44, {}, {{{3}, {{3}, 7, 0x123}}}, "2001:db8::/64", 1764000000};
   return memory;
 }
 

@@ -302,7 +302,7 @@ TEST_F(ShellTest, APeerResumesAndALaterLifeOfTheRunRefusesIt) {
   EXPECT_TRUE(again.hears_the_end());
   Client late(shell->port());
   late.say(resume);
-  EXPECT_EQ(late.hear_a<protocol::Reject>()->code, Code::kMasterLost) << "the run is forgotten";
+  EXPECT_EQ(late.hear_a<protocol::Reject>()->code, Code::kKicked) << "the run has ended";
   Client fresh(shell->port());
   EXPECT_NE(fresh.join("run").run_id, welcome.run_id);
   Client later(shell->port());

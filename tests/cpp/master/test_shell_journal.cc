@@ -47,20 +47,21 @@ TEST_F(JournalFileTest, ALaterMasterFindsWhatWasWritten) {
   {
     auto journal = open();
     ASSERT_TRUE(journal.ok()) << journal.status().message;
-    EXPECT_EQ(journal.value()->memory().incarnation, 1u);
-    write(*journal.value(), RunOpened{"r", 42});
+    EXPECT_EQ(journal.value()->take_memory().incarnation, 1u);
+    write(*journal.value(), RunOpened{"r", 42, "10.0.0.1"});
     journal.value()->write(RunRecorded{"r", SharedStateRecord{{0}, 5, 6}}, [] {});
   }  // ends after all that was asked for is written
   auto journal = open();
   ASSERT_TRUE(journal.ok());
-  EXPECT_EQ(journal.value()->memory().incarnation, 2u);
-  EXPECT_EQ(journal.value()->memory().runs.at("r").run_id, 42u);
-  EXPECT_EQ(journal.value()->memory().runs.at("r").shared_states.at({0}).revision, 5u);
+  const Memory memory = journal.value()->take_memory();
+  EXPECT_EQ(memory.incarnation, 2u);
+  EXPECT_EQ(memory.runs.at("r").run_id, 42u);
+  EXPECT_EQ(memory.runs.at("r").shared_states.at({0}).revision, 5u);
 }
 
 TEST_F(JournalFileTest, IncarnationsGrowThoughTheClockIsSetBack) {
-  EXPECT_EQ(open(false, 1000).value()->memory().incarnation, 1000u);
-  EXPECT_EQ(open(false, 500).value()->memory().incarnation, 1001u);
+  EXPECT_EQ(open(false, 1000).value()->take_memory().incarnation, 1000u);
+  EXPECT_EQ(open(false, 500).value()->take_memory().incarnation, 1001u);
 }
 
 TEST_F(JournalFileTest, IsOneMastersAtATime) {
@@ -74,8 +75,8 @@ TEST_F(JournalFileTest, IsOneMastersAtATime) {
 }
 
 TEST_F(JournalFileTest, FreshSetsAsideWhatThereIs) {
-  write(*open().value(), RunOpened{"r", 42});
-  EXPECT_TRUE(open(true).value()->memory().runs.empty());
+  write(*open().value(), RunOpened{"r", 42, "10.0.0.1"});
+  EXPECT_TRUE(open(true).value()->take_memory().runs.empty());
   EXPECT_TRUE(std::filesystem::exists(path() + ".old"));
 }
 
@@ -152,9 +153,9 @@ TEST_F(JournalTrapTest, AFileOfAnotherUserIsRefused) {
 }
 
 TEST_F(JournalFileTest, ATornEndIsCutOffAndDamageIsNot) {
-  write(*open().value(), RunOpened{"r", 42});
+  write(*open().value(), RunOpened{"r", 42, "10.0.0.1"});
   std::ofstream(path(), std::ios::app) << "torn";
-  EXPECT_EQ(open().value()->memory().runs.size(), 1u);
+  EXPECT_EQ(open().value()->take_memory().runs.size(), 1u);
   std::ofstream(path(), std::ios::trunc) << "this is somebody's diary";
   const auto damaged = open();
   ASSERT_FALSE(damaged.ok());
@@ -168,7 +169,7 @@ TEST_F(JournalFileTest, ATornEndIsCutOffAndDamageIsNot) {
 TEST_F(JournalFileTest, DoesNotGrowForEver) {
   auto journal = open();
   ASSERT_TRUE(journal.ok());
-  write(*journal.value(), RunOpened{"r", 42});
+  write(*journal.value(), RunOpened{"r", 42, "10.0.0.1"});
   const std::string reason(4000, 'x');
   for (uint64_t revision = 0; revision < 2000; ++revision) {
     MembershipRecord record;
@@ -180,7 +181,7 @@ TEST_F(JournalFileTest, DoesNotGrowForEver) {
   write(*journal.value(), Started{1});
   EXPECT_LT(std::filesystem::file_size(path()), 2u << 20) << "8 MB were written";
   journal = Status{Code::kSystem, "", {}};
-  EXPECT_EQ(open().value()->memory().runs.at("r").memberships.at({0}).peer_timeout_ms, 1999u);
+  EXPECT_EQ(open().value()->take_memory().runs.at("r").memberships.at({0}).peer_timeout_ms, 1999u);
 }
 
 TEST_F(JournalFileTest, AFullDiskIsToldOnce) {
@@ -193,7 +194,7 @@ TEST_F(JournalFileTest, AFullDiskIsToldOnce) {
   setrlimit(RLIMIT_FSIZE, &full);
   std::atomic<int> written{0};
   for (uint64_t id = 0; id < 3; ++id) {
-    journal.value()->write(RunOpened{"r", id}, [&] { ++written; });
+    journal.value()->write(RunOpened{"r", id, "10.0.0.1"}, [&] { ++written; });
   }
   const Status why = failure.get_future().get();
   setrlimit(RLIMIT_FSIZE, &before);
@@ -201,7 +202,7 @@ TEST_F(JournalFileTest, AFullDiskIsToldOnce) {
       << why.message;
   journal = Status{Code::kSystem, "", {}};
   EXPECT_EQ(written, 0);
-  EXPECT_TRUE(open().value()->memory().runs.empty()) << "the torn frame is not read";
+  EXPECT_TRUE(open().value()->take_memory().runs.empty()) << "the torn frame is not read";
 }
 
 TEST_F(JournalFileTest, APlaceThatCannotBeIsSaid) {

@@ -1,0 +1,345 @@
+#include "master/registry.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/assert.h"
+#include "csrc/base/text.h"
+#include "csrc/protocol/limits.h"
+#include "master/words.h"
+
+namespace pccl::master {
+namespace {
+
+using protocol::Reject;
+
+constexpr UnixSeconds kDay = 24 * 60 * 60;
+constexpr const char* kRoomNeeded =
+    "this master needed the room for another run: it had not begun, and most of those that had not "
+    "came from its network";
+
+Reject full(std::string text) { return {Code::kInvalidState, std::move(text)}; }
+
+// "group 0 at revision 120 with hash 00c0ffee00c0ffee", of each.
+std::string states_text(const std::vector<SharedStateRecord>& states) {
+  std::string out;
+  const size_t named = std::min(states.size(), protocol::kRanksNamedMax);
+  for (size_t i = 0; i < named; ++i) {
+    out += (i == 0 ? "group " : ", group ") + std::to_string(states[i].group.value) +
+           " at revision " + std::to_string(states[i].revision) + " with hash " +
+           hash_text(states[i].hash);
+  }
+  if (states.size() > named) out += " and " + std::to_string(states.size() - named) + " more";
+  return out;
+}
+
+}  // namespace
+
+const char* text(Registry::Place place) {
+  switch (place) {
+    case Registry::Place::kFounding: return "founding";
+    case Registry::Place::kTraining: return "training";
+    case Registry::Place::kAway: return "away";
+    case Registry::Place::kFinished: return "finished";
+  }
+  return "unknown";
+}
+
+// ---- Books ----
+
+Registry::Place Registry::place(const Living& living) {
+  if (!living.founded) return Place::kFounding;
+  return living.connections > 0 ? Place::kTraining : Place::kAway;
+}
+
+size_t Registry::weight(const FinishedRun& line) {
+  return std::max<size_t>(
+      1, (line.states.size() + protocol::kStatesPerLine - 1) / protocol::kStatesPerLine);
+}
+
+void Registry::weigh(const std::string& origin, size_t weight, bool in) {
+  Origin& of = origins_[origin];
+  of.weight = in ? of.weight + weight : of.weight - weight;
+  weight_ = in ? weight_ + weight : weight_ - weight;
+  if (of.weight == 0) origins_.erase(origin);
+}
+
+void Registry::enlist(const std::string& run, const Living& living, bool in) {
+  Origin& of = origins_[living.origin];
+  const auto book = [&](Names& names) {
+    in ? static_cast<void>(names.emplace(living.begun, run))
+       : static_cast<void>(names.erase(living.begun));
+  };
+  if (!living.founded) book(living.connections > 0 ? of.founding : of.founding_alone);
+  if (place(living) == Place::kAway) book(away_);
+  if (living.connections > 0) connected_ = in ? connected_ + 1 : connected_ - 1;
+  if (living.ends && !living.founded) {
+    in ? static_cast<void>(ends_.emplace(*living.ends, run))
+       : static_cast<void>(ends_.erase({*living.ends, run}));
+  }
+}
+
+template <typename F>
+void Registry::change(const std::string& run, F&& how) {
+  const auto at = living_.find(run);
+  PCCL_ASSERT(at != living_.end());
+  enlist(run, at->second, false);
+  how(at->second);
+  enlist(run, at->second, true);
+}
+
+void Registry::add_line(const std::string& run, FinishedRun line, Age age) {
+  weigh(line.origin, weight(line), true);
+  by_age_.emplace(age, run);
+  if (line.states.empty()) {
+    stateless_.emplace(age, run);
+    origins_[line.origin].stateless.emplace(age, run);
+  }
+  lines_[run] = {std::move(line), age};
+}
+
+Registry::Line Registry::take_line(const std::string& run) {
+  const auto at = lines_.find(run);
+  PCCL_ASSERT(at != lines_.end());
+  Line line = std::move(at->second);
+  lines_.erase(at);
+  by_age_.erase(line.age);
+  stateless_.erase(line.age);
+  origins_[line.run.origin].stateless.erase(line.age);
+  weigh(line.run.origin, weight(line.run), false);
+  return line;
+}
+
+Registry::Forget Registry::forgotten(const std::string& run, std::string why) {
+  FinishedRun line = take_line(run).run;
+  if (!line.states.empty()) why += "; it had agreed on " + states_text(line.states);
+  return {run, std::move(line), std::move(why)};
+}
+
+// ---- Room ----
+
+std::optional<Registry::Decision> Registry::one_of_origin(const Origin& origin) {
+  if (!origin.founding_alone.empty())
+    return End{origin.founding_alone.begin()->second, kRoomNeeded};
+  if (!origin.stateless.empty()) {
+    const std::string run = origin.stateless.begin()->second;  // it leaves that list
+    return forgotten(run, "its network has the most runs that this master remembers of one");
+  }
+  if (!origin.founding.empty()) return End{origin.founding.begin()->second, kRoomNeeded};
+  return std::nullopt;
+}
+
+std::optional<Registry::Decision> Registry::one_name(const std::string& origin) {
+  if (!stateless_.empty()) {
+    const std::string run = stateless_.begin()->second;
+    return forgotten(run, "this master remembers the most runs that it can");
+  }
+  const auto of = origins_.find(origin);
+  return of == origins_.end() ? std::nullopt : one_of_origin(of->second);
+}
+
+// The oldest of the network that has most.
+std::optional<Registry::Decision> Registry::one_connected() const {
+  const Names* most = nullptr;
+  for (const auto& [name, origin] : origins_) {
+    if (most == nullptr || origin.founding.size() > most->size()) most = &origin.founding;
+  }
+  if (most == nullptr || most->empty()) return std::nullopt;
+  return End{most->begin()->second, kRoomNeeded};
+}
+
+// For a run of that network that is not known yet.
+std::optional<Reject> Registry::make_room(const std::string& origin, Admission& admission) {
+  const auto of = origins_.find(origin);
+  if (of != origins_.end() && of->second.weight >= protocol::kRunsPerNetworkMax) {
+    const auto victim = one_of_origin(of->second);
+    if (!victim) {
+      return full("this master remembers " + std::to_string(protocol::kRunsPerNetworkMax) +
+                  " runs of your network (" + origin +
+                  "), the most there can be of one, and each is under way or has agreed on a "
+                  "shared state: ask its operator to forget some (pccl forget RUN)");
+    }
+    admission.decisions.push_back(*victim);
+  }
+  if (weight_ < protocol::kRunsKnownMax || !admission.decisions.empty()) return std::nullopt;
+  const auto victim = one_name(origin);
+  if (victim) admission.decisions.push_back(*victim);
+  if (victim) return std::nullopt;
+  return full("this master remembers " + std::to_string(protocol::kRunsKnownMax) +
+              " runs, the most it can, and each is under way or has agreed on a shared state: ask "
+              "its operator to forget some (pccl forget RUN), or start another master");
+}
+
+Registry::Admission Registry::admit(const std::string& run, const std::string& origin, Instant now,
+                                    UnixSeconds clock) {
+  Admission admission;
+  const auto living = living_.find(run);
+  if (living != living_.end() && living->second.connections > 0) return admission;
+  if (connected_ >= protocol::kRunsMax) {
+    const auto victim = one_connected();
+    if (!victim) {
+      admission.rejected = full("this master serves " + std::to_string(connected_) +
+                                " runs, the most it can: join one of them or start another master");
+      return admission;
+    }
+    admission.decisions.push_back(*victim);
+  }
+  if (living != living_.end()) return admission;
+  Living opened{.origin = origin,
+                .ends = now + protocol::kFoundersAwayMax,
+                .waits_until = now + protocol::kFoundersAwayMax};
+  if (lines_.contains(run)) {
+    Line line = take_line(run);
+    opened.origin = line.run.origin;
+    admission.states = line.run.states;
+    opened.line = std::move(line.run);
+  } else {
+    admission.rejected = make_room(origin, admission);
+    if (admission.rejected) return admission;
+  }
+  opened.begun = {clock, ++order_};
+  admission.opened = true;
+  weigh(opened.origin, 1, true);
+  enlist(run, living_[run] = std::move(opened), true);
+  return admission;
+}
+
+// ---- The life of a run ----
+
+void Registry::connected(const std::string& run) {
+  change(run, [](Living& living) {
+    ++living.connections;
+    if (living.connections == 1) living.ends = living.waits_until + protocol::kFoundersLateMax;
+  });
+}
+
+void Registry::disconnected(const std::string& run, Instant now) {
+  change(run, [now](Living& living) {
+    PCCL_ASSERT(living.connections > 0);
+    --living.connections;
+    if (living.connections == 0) living.ends = now + protocol::kFoundersAwayMax;
+  });
+}
+
+void Registry::waits(const std::string& run, Instant until) {
+  change(run, [until](Living& living) {
+    living.waits_until = std::max(living.waits_until, until);
+    if (living.connections > 0) living.ends = living.waits_until + protocol::kFoundersLateMax;
+  });
+}
+
+void Registry::founded(const std::string& run) {
+  const auto at = living_.find(run);
+  PCCL_ASSERT(at != living_.end());
+  if (at->second.founded) return;
+  change(run, [](Living& living) {
+    living.founded = true;
+    living.line.reset();  // it ends anew
+  });
+}
+
+std::optional<FinishedRun> Registry::over(const std::string& run,
+                                          std::vector<SharedStateRecord> states,
+                                          UnixSeconds clock) {
+  const auto at = living_.find(run);
+  PCCL_ASSERT(at != living_.end());
+  const Living living = std::move(at->second);
+  enlist(run, living, false);
+  living_.erase(at);
+  weigh(living.origin, 1, false);
+  if (!living.founded && !living.line && states.empty()) return std::nullopt;
+  FinishedRun line{living.origin, living.line ? living.line->ended : clock, std::move(states)};
+  add_line(run, line, {line.ended, ++order_});
+  return line;
+}
+
+std::vector<Registry::End> Registry::expire(Instant now) {
+  std::vector<End> all;
+  for (const auto& [at, run] : ends_) {
+    if (at > now) break;
+    const bool waited = living_.at(run).connections > 0;
+    all.push_back({run, waited ? "its founders have waited for as long as they wanted to"
+                               : "it had not begun when its last peer was gone for " +
+                                     text(protocol::kFoundersAwayMax)});
+  }
+  if (away_.size() <= protocol::kRunsAwayMax) return all;
+  std::map<std::string, size_t> counts;
+  for (const auto& [age, run] : away_) ++counts[living_.at(run).origin];
+  const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const std::string most = std::max_element(counts.begin(), counts.end(), less)->first;
+  for (const auto& [age, run] : away_) {
+    if (living_.at(run).origin != most) continue;
+    all.push_back({run, "its peers were all away, as those of too many runs are"});
+    break;
+  }
+  return all;
+}
+
+std::optional<Instant> Registry::deadline() const {
+  return ends_.empty() ? std::nullopt : std::optional(ends_.begin()->first);
+}
+
+// ---- From a journal ----
+
+void Registry::restore(const std::string& run, FinishedRun line) {
+  const Age age{line.ended, ++order_};
+  add_line(run, std::move(line), age);
+}
+
+void Registry::restore(const std::string& run, const std::string& origin, bool founded,
+                       Instant until, UnixSeconds clock) {
+  Living living{.origin = origin,
+                .begun = {clock, ++order_},
+                .founded = founded,
+                .ends = until,
+                .waits_until = until};
+  weigh(origin, 1, true);
+  enlist(run, living_[run] = std::move(living), true);
+}
+
+// ---- Lines ----
+
+std::vector<Registry::Decision> Registry::forget_old(UnixSeconds clock) {
+  std::vector<Decision> all;
+  while (!by_age_.empty() && by_age_.begin()->first.when + kept_ <= clock) {
+    const std::string run = by_age_.begin()->second;
+    all.emplace_back(forgotten(run, "it has ended " + counted(kept_ / kDay, "day") + " ago"));
+  }
+  return all;
+}
+
+std::variant<Registry::Forget, std::string> Registry::forget(const std::string& run) {
+  if (lines_.contains(run)) return forgotten(run, "its operator wanted it");
+  const std::string name = "run \"" + printable(run) + "\"";
+  const auto at = living_.find(run);
+  if (at == living_.end()) return "this master knows no " + name + ": pccl runs lists all";
+  const Living& living = at->second;
+  if (living.connections > 0) {
+    return name + " has " + counted(living.connections, "connected peer") +
+           ": end them, then forget it";
+  }
+  return name +
+         " waits for its peers to come back: it can be forgotten when they are given up, "
+         "after PCCL_PEER_TIMEOUT";
+}
+
+std::optional<Registry::Listed> Registry::find(const std::string& run) const {
+  const auto line = lines_.find(run);
+  if (line != lines_.end()) {
+    const FinishedRun& of = line->second.run;
+    return Listed{Place::kFinished, of.origin, 0, of.ended, of.states};
+  }
+  const auto at = living_.find(run);
+  if (at == living_.end()) return std::nullopt;
+  const Living& living = at->second;
+  return Listed{place(living), living.origin, living.connections, living.begun.when};
+}
+
+std::map<std::string, Registry::Listed> Registry::list() const {
+  std::map<std::string, Listed> all;
+  for (const auto& [run, line] : lines_) all[run] = *find(run);
+  for (const auto& [run, living] : living_) all[run] = *find(run);
+  return all;
+}
+
+}  // namespace pccl::master

@@ -1,0 +1,313 @@
+#include "master/shell_runs.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "csrc/base/log.h"
+#include "csrc/net/address.h"
+#include "csrc/protocol/limits.h"
+#include "master/introduction.h"
+#include "master/words.h"
+
+namespace pccl::master {
+namespace {
+
+constexpr UnixSeconds kDay = 24 * 60 * 60;
+// Lines that are too old are looked for so often.
+constexpr Duration kClockLook = std::chrono::minutes(10);
+
+uint64_t random_number() {
+  uint64_t number = 0;
+  while (getrandom(&number, sizeof number, 0) != sizeof number) {
+  }
+  return number;
+}
+
+UnixSeconds clock_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+}  // namespace
+
+struct ShellRuns::Run {
+  Run(net::Loop& loop, const Options& options, const RunRecord& remembered,
+      std::function<void()> on_time)
+      : name(options.run),
+        id(options.run_id),
+        core(options, remembered),
+        timer(loop, std::move(on_time)) {}
+  const std::string name;
+  const uint64_t id;
+  MasterCore core;
+  net::Timer timer;
+  std::deque<uint64_t> persisted;  // without a journal: tokens of records, as durable as can be
+  std::optional<std::deque<Event>> waiting;  // until the journal knows the run
+};
+
+// The incarnation grows with every start of the master, so that numbers of peers and epochs are
+// never given twice: the clock's seconds, or one more than the journal has when the clock was set
+// back.
+ShellRuns::ShellRuns(net::Loop& loop, bool loopback_only, int keep_days, Callbacks callbacks)
+    : loop_(loop),
+      loopback_only_(loopback_only),
+      callbacks_(std::move(callbacks)),
+      incarnation_(static_cast<uint32_t>(clock_now())),
+      registry_(keep_days * kDay) {}
+
+ShellRuns::~ShellRuns() = default;
+
+uint64_t ShellRuns::id(const Run& run) { return run.id; }
+
+// ---- Beginning ----
+
+Status ShellRuns::open(const Remembering& remembering) {
+  Memory memory;
+  if (!remembering.path.empty()) {
+    auto opened = JournalFile::open(remembering.path, remembering.fresh, incarnation_,
+                                    remembering.on_failure);
+    if (!opened.ok()) return opened.status();
+    journal_ = std::move(opened.value());
+    memory = journal_->take_memory();
+    incarnation_ = memory.incarnation;
+  }
+  if (remembering.resume_from) {
+    auto entries = resume_from(memory, *remembering.resume_from, random_number());
+    if (!entries.ok()) return entries.status();
+    for (const Entry& entry : entries.value()) {
+      memory.apply(entry);
+      journalled(entry);
+    }
+  }
+  loop_.post([this, memory = std::move(memory)] { restore(memory); });
+  return {};
+}
+
+void ShellRuns::restore(const Memory& memory) {
+  const Instant back_until = monotonic_now() + protocol::kMasterTimeoutDefault;
+  const UnixSeconds clock = clock_now();
+  for (const auto& [name, record] : memory.runs) {
+    if (record.ended) {
+      FinishedRun line{record.origin, *record.ended, {}};
+      for (const auto& [group, state] : record.shared_states) line.states.push_back(state);
+      registry_.restore(name, std::move(line));
+      continue;
+    }
+    Run& run = make(name, record);
+    registry_.restore(name, record.origin, run.core.founded(), back_until, clock);
+    step(run, TimePassed{});
+  }
+  // Peers that wait to found one may be on their way back.
+  std::erase_if(idle_, [this](const std::string& name) {
+    return registry_.find(name)->place == Registry::Place::kFounding;
+  });
+  timer_ = std::make_unique<net::Timer>(loop_, [this] { look_at_clock(); });
+  look_at_clock();
+}
+
+ShellRuns::Run& ShellRuns::make(const std::string& name, const RunRecord& remembered) {
+  const Options options{name, remembered.run_id, incarnation_, loopback_only_};
+  runs_[name] = std::make_unique<Run>(loop_, options, remembered, [this, name] {
+    loop_.post([this, name] { on_time(name); });  // later in this turn: what has arrived goes first
+  });
+  return *runs_[name];
+}
+
+// A life of a run. What is said to it waits until that is durable.
+ShellRuns::Run& ShellRuns::begin(const std::string& name, const std::string& origin,
+                                 const std::vector<SharedStateRecord>& states) {
+  RunRecord remembered{random_number(), {}, {}, origin, {}};
+  for (const SharedStateRecord& state : states) remembered.shared_states[state.group] = state;
+  Run& run = make(name, remembered);
+  if (!journal_) return run;
+  run.waiting.emplace();
+  write(run, RunOpened{name, run.id, origin}, [this](Run& durable) {
+    const std::deque<Event> events = std::move(*durable.waiting);
+    durable.waiting.reset();
+    for (const Event& event : events) step(durable, event);
+  });
+  return run;
+}
+
+ShellRuns::Found ShellRuns::admit(const protocol::Hello& hello, const std::string& host) {
+  const std::string origin = net::network_of(host);
+  Registry::Admission admission = registry_.admit(hello.run, origin, monotonic_now(), clock_now());
+  carry_out(admission.decisions);
+  if (admission.rejected) return {nullptr, admission.rejected};
+  Run& run = admission.opened ? begin(hello.run, origin, admission.states) : *runs_.at(hello.run);
+  return {&run, {}};
+}
+
+ShellRuns::Found ShellRuns::find(const protocol::Resume& resume) {
+  const auto known = runs_.find(resume.run);
+  if (known != runs_.end()) return {known->second.get(), {}};
+  const std::string name = "run \"" + resume.run + "\"";
+  const bool finished = registry_.find(resume.run).has_value();
+  if (finished) {
+    return {nullptr, protocol::Reject{Code::kKicked, name + " has ended: all its members were "
+                                                            "given up or have left"}};
+  }
+  return {nullptr, protocol::Reject{Code::kMasterLost, "this master does not know " + name +
+                                                           ": it was started anew; join again"}};
+}
+
+// ---- Life ----
+
+void ShellRuns::attach(Run& run, const Accepted& accepted, const protocol::Message& first) {
+  registry_.connected(run.name);
+  const auto* hello = std::get_if<protocol::Hello>(&first);
+  if (const auto* resume = std::get_if<protocol::Resume>(&first))
+    hello = resume->hello ? &*resume->hello : nullptr;
+  if (hello != nullptr) {
+    const Duration wait = std::chrono::milliseconds(hello->join_timeout_ms);
+    registry_.waits(run.name, monotonic_now() + wait);
+  }
+  step(run, accepted);
+  step(run, Received{accepted.connection, first});
+}
+
+void ShellRuns::detach(Run& run) { registry_.disconnected(run.name, monotonic_now()); }
+
+void ShellRuns::journalled(Entry entry) {
+  if (journal_) journal_->write(std::move(entry), [] {});
+}
+
+// `then` on this loop, when it is durable, if the run is still there.
+void ShellRuns::write(const Run& run, Entry entry, std::function<void(Run&)> then) {
+  journal_->write(std::move(entry),
+                  [this, name = run.name, id = run.id, then = std::move(then)]() mutable {
+                    loop_.post([this, name, id, then = std::move(then)] {
+                      const auto found = runs_.find(name);
+                      if (found == runs_.end() || found->second->id != id) return;
+                      then(*found->second);
+                      callbacks_.on_stepped();
+                    });
+                  });
+}
+
+void ShellRuns::on_time(const std::string& name) {
+  const auto run = runs_.find(name);
+  if (run != runs_.end()) step(*run->second, TimePassed{});
+  callbacks_.on_stepped();
+}
+
+void ShellRuns::step(Run& run, const Event& event) {
+  if (run.waiting) return run.waiting->push_back(event);
+  step_once(run, event);
+  while (!run.persisted.empty()) {
+    const uint64_t token = run.persisted.front();
+    run.persisted.pop_front();
+    step_once(run, Persisted{token});
+  }
+  const auto deadline = run.core.deadline();
+  deadline ? run.timer.arm(*deadline) : run.timer.disarm();
+  if (run.core.founded()) registry_.founded(run.name);
+  if (run.core.idle()) idle_.push_back(run.name);
+}
+
+void ShellRuns::step_once(Run& run, const Event& event) {
+  Effects effects;
+  run.core.step(event, monotonic_now(), effects);
+  for (const Effect& effect : effects) perform(run, effect);
+}
+
+void ShellRuns::perform(Run& run, const Effect& effect) {
+  if (const auto* said = std::get_if<Send>(&effect)) {
+    callbacks_.send(said->connection, said->message);
+  } else if (const auto* closed = std::get_if<Close>(&effect)) {
+    callbacks_.close(closed->connection);
+  } else if (const auto* persist = std::get_if<Persist>(&effect)) {
+    if (!journal_) return run.persisted.push_back(persist->token);
+    write(run, RunRecorded{run.name, persist->record},
+          [this, token = persist->token](Run& durable) { step(durable, Persisted{token}); });
+  } else if (const auto* line = std::get_if<Log>(&effect)) {
+    log(line->level, "run \"" + run.name + "\": " + line->text);
+  }
+}
+
+// ---- Ending ----
+
+void ShellRuns::carry_out(const std::vector<Registry::Decision>& decisions) {
+  for (const Registry::Decision& decision : decisions) {
+    if (const auto* ended = std::get_if<Registry::End>(&decision)) {
+      end(ended->run, ended->why);
+    } else {
+      const auto& forgotten = std::get<Registry::Forget>(decision);
+      log_forgotten(forgotten);
+      journalled(RunForgotten{forgotten.run});
+    }
+  }
+}
+
+void ShellRuns::end(const std::string& name, const std::string& why) {
+  const auto found = runs_.find(name);
+  if (found == runs_.end()) return;  // two reasons at once
+  Run& run = *found->second;
+  if (run.waiting) {
+    log(LogLevel::kInfo, "run \"" + name + "\" is ended: " + why);
+    // Its core has heard nothing yet.
+    for (const Event& event : std::exchange(*run.waiting, {})) {
+      const auto* accepted = std::get_if<Accepted>(&event);
+      if (accepted == nullptr) continue;
+      callbacks_.send(accepted->connection,
+                      protocol::Reject{Code::kKicked, "run \"" + name + "\" was ended: " + why});
+      callbacks_.close(accepted->connection);
+    }
+  } else {
+    step(run, Ended{why});
+  }
+  if (run.core.idle()) finish(name);  // else when its last record is durable
+}
+
+void ShellRuns::log_forgotten(const Registry::Forget& forgotten) const {
+  const bool agreed = !forgotten.what.states.empty();
+  log(agreed ? LogLevel::kWarning : LogLevel::kInfo,
+      "run \"" + forgotten.run + "\" is forgotten: " + forgotten.why);
+}
+
+// REQUIRES: its core is idle, or has never begun.
+void ShellRuns::finish(const std::string& name) {
+  const auto run = runs_.find(name);
+  const auto line = registry_.over(name, run->second->core.shared_states(), clock_now());
+  runs_.erase(run);
+  line ? journalled(RunFinished{name, line->ended}) : journalled(RunForgotten{name});
+}
+
+void ShellRuns::finish_turn() {
+  for (const Registry::End& ended : registry_.expire(monotonic_now())) end(ended.run, ended.why);
+  std::vector<std::string> idle;
+  idle.swap(idle_);
+  for (const std::string& name : idle) {
+    const auto run = runs_.find(name);
+    if (run == runs_.end() || run->second->waiting || !run->second->core.idle()) continue;
+    finish(name);
+  }
+  const auto next = registry_.deadline();
+  const Instant look = monotonic_now() + kClockLook;
+  if (timer_) timer_->arm(next ? std::min(*next, look) : look);
+}
+
+void ShellRuns::look_at_clock() {
+  carry_out(registry_.forget_old(clock_now()));
+  callbacks_.on_stepped();
+}
+
+std::variant<Registry::Forget, std::string> ShellRuns::forget(const std::string& run) {
+  auto forgotten = registry_.forget(run);
+  if (const auto* gone = std::get_if<Registry::Forget>(&forgotten)) carry_out({*gone});
+  return forgotten;
+}
+
+void ShellRuns::drain() {
+  for (auto& [name, run] : runs_) step(*run, Draining{});
+}
+
+bool ShellRuns::settled() const {
+  return std::all_of(runs_.begin(), runs_.end(),
+                     [](const auto& at) { return at.second->core.settled(); });
+}
+
+}  // namespace pccl::master
