@@ -1,10 +1,10 @@
 // Registry: which runs a master knows, how many it serves, and which one goes when room is needed.
-// A run begins with the first Hello that names it and is *founded* when its first group has
-// members. It lives while peers of it are connected or expected back; then it is a line: its name,
-// when it ended, and the shared states it has agreed on, which its name gets back when somebody
-// uses it again.
-//   founding   opened, and nothing founded: ends kFoundersAwayMax after its last connection, or when
-//              its founders have waited for as long as they said
+// A run begins with the first Hello that names it, and is *founded* when its first group has
+// members. It lives while peers of it are connected or expected back. Then it is a line: its name,
+// when it ended, and the shared states it has agreed on. Whoever uses its name again goes on from
+// these states.
+//   founding   opened, and nothing founded: ends kFoundersAwayMax after its last connection, or
+//              when its founders have waited for as long as they said
 //   training   founded, peers are connected
 //   away       founded, nobody is connected: its core waits for its members
 //   finished   a line: forgotten after the time that is kept, or earlier if it has agreed on no
