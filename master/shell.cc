@@ -15,6 +15,7 @@
 #include <deque>
 #include <future>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "csrc/base/log.h"
@@ -27,6 +28,7 @@
 #include "master/core.h"
 #include "master/holdings.h"
 #include "master/introduction.h"
+#include "master/shell_control.h"
 #include "master/shell_journal.h"
 #include "master/words.h"
 
@@ -37,8 +39,8 @@ namespace {
 // a flood of them ends its own oldest.
 constexpr size_t kStrangersMax = 4096;
 // Descriptors that are neither theirs nor open to newcomers: an eighth, for members that come back,
-// and a few for the master itself.
-constexpr size_t kOwnDescriptors = 16;
+// and a few for the master itself and for people who ask it.
+constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax;
 
 // So many connections of runs let one more newcomer in.
 size_t connections_max() {
@@ -101,6 +103,8 @@ struct Shell::Inside {
 
   Status open(const net::Endpoint& at, const Remembering& remembering);
   Status open_journal(const Remembering& remembering);
+  Status open_control(const std::string& journal_path);
+  nlohmann::json answer(const ControlRequest& request) const;
   void close_all();
   void start_draining(std::shared_ptr<std::promise<void>> drained);
 
@@ -139,6 +143,7 @@ struct Shell::Inside {
   net::Loop loop{"pccl-master"};
   std::unique_ptr<JournalFile> journal;  // null: the master forgets
 
+  std::unique_ptr<ControlSocket> control;  // with a journal only
   std::unique_ptr<net::Listener> listener;
   std::unique_ptr<net::Timer> hello_timer;
   std::map<std::string, std::unique_ptr<Run>> runs;
@@ -179,6 +184,25 @@ Status Shell::Inside::open_journal(const Remembering& remembering) {
   return {};
 }
 
+Status Shell::Inside::open_control(const std::string& journal_path) {
+  if (journal_path.empty()) return {};
+  auto opened =
+      ControlSocket::open(loop, ControlSocket::path_of(journal_path),
+                          [this](const ControlRequest& request) { return answer(request); });
+  if (!opened.ok()) return opened.status();
+  control = std::move(opened.value());
+  return {};
+}
+
+// control.h has the words.
+nlohmann::json Shell::Inside::answer(const ControlRequest& request) const {
+  if (request.command == Command::kForget)
+    return error_answer("this master cannot forget a run yet");
+  nlohmann::json all = nlohmann::json::array();
+  for (const auto& [name, run] : runs) all.push_back({{"run", name}, {"state", "active"}});
+  return {{"runs", std::move(all)}};
+}
+
 Status Shell::Inside::open(const net::Endpoint& at, const Remembering& remembering) {
   if (!loop.status().ok()) return loop.status();
   if (!remembering.path.empty()) {
@@ -187,6 +211,8 @@ Status Shell::Inside::open(const net::Endpoint& at, const Remembering& rememberi
   }
   std::promise<Status> opened;
   loop.post([&] {
+    Status status = open_control(remembering.path);
+    if (!status.ok()) return opened.set_value(std::move(status));
     auto made =
         net::Listener::open(loop, at, [this](net::Socket socket) { accept(std::move(socket)); });
     if (!made.ok()) return opened.set_value(made.status());
@@ -199,6 +225,7 @@ Status Shell::Inside::open(const net::Endpoint& at, const Remembering& rememberi
 }
 
 void Shell::Inside::close_all() {
+  control.reset();
   listener.reset();
   hello_timer.reset();
   connections.clear();

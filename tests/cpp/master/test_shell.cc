@@ -8,10 +8,12 @@
 
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <list>
 #include <thread>
 
 #include "csrc/protocol/limits.h"
+#include "tests/cpp/master/asker.h"
 #include "tests/cpp/master/client.h"
 
 namespace pccl::master {
@@ -39,6 +41,44 @@ TEST_F(ShellTest, AdmitsAPeerAndSaysWhereItIsSeen) {
 TEST_F(ShellTest, ServesManyRunsIndependently) {
   Client one(shell->port()), other(shell->port());
   EXPECT_NE(one.join("one").run_id, other.join("other").run_id);
+}
+
+// A folder for a journal, gone with the test.
+struct ShellWithAJournalTest : testing::Test {
+  ShellWithAJournalTest() {
+    std::string name = testing::TempDir() + "shell.XXXXXX";
+    folder = mkdtemp(name.data());
+  }
+  ~ShellWithAJournalTest() override { std::filesystem::remove_all(folder); }
+  Result<std::unique_ptr<Shell>> open() {
+    Remembering remembering;
+    remembering.path = folder + "/journal";
+    return Shell::open({"127.0.0.1", 0}, remembering);
+  }
+  std::string folder;
+};
+
+TEST_F(ShellWithAJournalTest, AnswersAtTheSocketBesideIt) {
+  auto opened = open();
+  ASSERT_TRUE(opened.ok()) << opened.status().message;
+  EXPECT_EQ(Asker(folder + "/journal.sock").ask("{\"command\":\"runs\"}\n"), "{\"runs\":[]}\n");
+  Client peer(opened.value()->port());
+  peer.join("night");
+  const std::string runs = Asker(folder + "/journal.sock").ask("{\"command\":\"runs\"}\n");
+  EXPECT_TRUE(contains(runs, "\"run\":\"night\"")) << runs;
+  const std::string forgot =
+      Asker(folder + "/journal.sock").ask("{\"command\":\"forget\",\"run\":\"day\"}\n");
+  EXPECT_TRUE(contains(forgot, "{\"error\":")) << forgot;
+  opened = Status{Code::kSystem, "", {}};
+  EXPECT_FALSE(std::filesystem::exists(folder + "/journal.sock"));
+}
+
+TEST_F(ShellWithAJournalTest, DoesNotOpenWithoutTheSocket) {
+  std::filesystem::create_directory(folder + "/journal.sock");
+  const auto opened = open();
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.status().code, Code::kSystem);
+  EXPECT_TRUE(contains(opened.status().message, "is a directory, not a socket"));
 }
 
 // The first half of a message of the largest size there is.

@@ -1,0 +1,59 @@
+#include "master/control.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "csrc/base/text.h"
+#include "master/words.h"
+
+namespace pccl::master {
+namespace {
+
+using nlohmann::json;
+
+struct Known {
+  std::string_view name;
+  Command command;
+  bool about_a_run;
+};
+constexpr std::array kCommands = {
+    Known{"runs", Command::kRuns, false},
+    Known{"forget", Command::kForget, true},
+};
+
+Status refusal(const std::string& why) { return {Code::kInvalidArgument, why, {}}; }
+
+// Null if there is none, or it is no text.
+const std::string* text_at(const json& object, const char* name) {
+  const auto found = object.find(name);
+  return found == object.end() ? nullptr : found->get_ptr<const std::string*>();
+}
+
+}  // namespace
+
+Result<ControlRequest> parse_request(std::string_view line) {
+  const json request = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!request.is_object()) return refusal("the request is no JSON object on one line");
+  const std::string* name = text_at(request, "command");
+  if (name == nullptr) return refusal("the request has no \"command\" that is a text");
+  const auto known = std::find_if(kCommands.begin(), kCommands.end(),
+                                  [&](const Known& one) { return one.name == *name; });
+  if (known == kCommands.end()) {
+    return refusal("this master does not know the command \"" + cut(printable(*name)) +
+                   "\": is it of another version?");
+  }
+  if (!known->about_a_run) return ControlRequest{known->command, {}};
+  const std::string* run = text_at(request, "run");
+  if (run == nullptr)
+    return refusal("the command \"" + *name + "\" needs a \"run\", which is the name of one");
+  return ControlRequest{known->command, *run};
+}
+
+json error_answer(const std::string& why) { return {{"error", why}}; }
+
+std::string answer_line(const json& answer) {
+  return answer.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace pccl::master
