@@ -22,7 +22,7 @@ constexpr std::array kCommands = {
     Known{"forget", Command::kForget, true},
 };
 
-Status refusal(const std::string& why) { return {Code::kInvalidArgument, why, {}}; }
+Status bad_request(const std::string& why) { return {Code::kInvalidArgument, why, {}}; }
 
 // Null if there is none, or it is no text.
 const std::string* text_at(const json& object, const char* name) {
@@ -34,19 +34,19 @@ const std::string* text_at(const json& object, const char* name) {
 
 Result<ControlRequest> parse_request(std::string_view line) {
   const json request = json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!request.is_object()) return refusal("the request is no JSON object on one line");
+  if (!request.is_object()) return bad_request("the request is no JSON object on one line");
   const std::string* name = text_at(request, "command");
-  if (name == nullptr) return refusal("the request has no \"command\" that is a text");
+  if (name == nullptr) return bad_request("the request has no \"command\" that is a text");
   const auto known = std::find_if(kCommands.begin(), kCommands.end(),
                                   [&](const Known& one) { return one.name == *name; });
   if (known == kCommands.end()) {
-    return refusal("this master does not know the command \"" + cut(printable(*name)) +
-                   "\": is it of another version?");
+    return bad_request("this master does not know the command \"" + cut(printable(*name)) +
+                       "\": is it of another version?");
   }
   if (!known->about_a_run) return ControlRequest{known->command, {}};
   const std::string* run = text_at(request, "run");
   if (run == nullptr)
-    return refusal("the command \"" + *name + "\" needs a \"run\", which is the name of one");
+    return bad_request("the command \"" + *name + "\" needs a \"run\", which is the name of one");
   return ControlRequest{known->command, *run};
 }
 

@@ -9,7 +9,7 @@
 namespace pccl::master {
 namespace {
 
-const char* name_of(mode_t mode) {
+const char* kind_of(mode_t mode) {
   if (S_ISREG(mode)) return "a file";
   if (S_ISLNK(mode)) return "a symbolic link";
   if (S_ISDIR(mode)) return "a directory";
@@ -32,7 +32,7 @@ Status system_error(const std::string& what) {
 Status check(const std::string& what, const struct stat& found, const Kind& wanted) {
   if ((found.st_mode & S_IFMT) != wanted.type) {
     return {Code::kSystem,
-            what + " is " + name_of(found.st_mode) + ", not " + wanted.name + ": " + wanted.advice,
+            what + " is " + kind_of(found.st_mode) + ", not " + wanted.name + ": " + wanted.advice,
             {}};
   }
   if (found.st_uid == ::geteuid() || found.st_uid == 0) return {};

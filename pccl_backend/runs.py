@@ -29,7 +29,7 @@ __all__ = ["MasterError", "ask", "default_journal", "forget_run", "list_runs", "
 
 INTERRUPTED = 130
 ANSWER_S = 10.0  # a master answers at once, unless it is stopped
-ANSWER_BYTES_MAX = (64 << 20) + 1  # csrc/net/stream.h lets no master send more
+ANSWER_BYTES_MAX = 64 << 20  # csrc/net/stream.h lets no master send more
 ADDRESS_BYTES_MAX = 107  # of a path in a socket's address
 RETRY_S = 0.05
 NOTHING = "-"  # in a cell
