@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <future>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "csrc/base/log.h"
@@ -22,6 +23,7 @@
 #include "csrc/protocol/limits.h"
 #include "master/holdings.h"
 #include "master/introduction.h"
+#include "master/shell_control.h"
 #include "master/shell_runs.h"
 #include "master/words.h"
 
@@ -32,8 +34,8 @@ namespace {
 // a flood of them ends its own oldest.
 constexpr size_t kStrangersMax = 4096;
 // Descriptors that are neither theirs nor open to newcomers: an eighth, for members that come back,
-// and a few for the master itself.
-constexpr size_t kOwnDescriptors = 16;
+// and a few for the master itself and for people who ask it.
+constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax;
 
 // So many connections of runs let one more newcomer in.
 size_t connections_max() {
@@ -68,6 +70,8 @@ struct Shell::Inside {
       : loopback_only(is_loopback(at)), budgets(of) {}
 
   Status open(const net::Endpoint& at, const Remembering& remembering);
+  Status open_control(const std::string& journal_path);
+  nlohmann::json answer(const ControlRequest& request);
   void close_all();
   void start_draining(std::shared_ptr<std::promise<void>> drained);
 
@@ -100,6 +104,7 @@ struct Shell::Inside {
   net::Loop loop{"pccl-master"};
   std::unique_ptr<ShellRuns> runs;
 
+  std::unique_ptr<ControlSocket> control;  // with a journal only
   std::unique_ptr<net::Listener> listener;
   std::unique_ptr<net::Timer> hello_timer;
   std::map<ConnectionId, Connection> connections;
@@ -116,6 +121,30 @@ struct Shell::Inside {
   std::vector<std::byte> encoded;
 };
 
+Status Shell::Inside::open_control(const std::string& journal_path) {
+  if (journal_path.empty()) return {};
+  auto opened =
+      ControlSocket::open(loop, ControlSocket::path_of(journal_path),
+                          [this](const ControlRequest& request) { return answer(request); });
+  if (!opened.ok()) return opened.status();
+  control = std::move(opened.value());
+  return {};
+}
+
+// control.h has the words.
+nlohmann::json Shell::Inside::answer(const ControlRequest& request) {
+  if (request.command == Command::kForget) {
+    const auto forgotten = runs->forget(request.run);
+    if (const auto* why = std::get_if<std::string>(&forgotten)) return error_answer(*why);
+    const FinishedRun& line = std::get<Registry::Forget>(forgotten).what;
+    const Registry::Listed run{Registry::Place::kFinished, line.origin, 0, line.ended, line.states};
+    return {{"forgot", run_answer(request.run, run)}};
+  }
+  nlohmann::json all = nlohmann::json::array();
+  for (const auto& [name, run] : runs->list()) all.push_back(run_answer(name, run));
+  return {{"runs", std::move(all)}};
+}
+
 Status Shell::Inside::open(const net::Endpoint& at, const Remembering& remembering) {
   if (!loop.status().ok()) return loop.status();
   const ShellRuns::Callbacks callbacks{
@@ -126,6 +155,8 @@ Status Shell::Inside::open(const net::Endpoint& at, const Remembering& rememberi
   if (!status.ok()) return status;
   std::promise<Status> opened;
   loop.post([&] {
+    Status controlled = open_control(remembering.path);
+    if (!controlled.ok()) return opened.set_value(std::move(controlled));
     auto made =
         net::Listener::open(loop, at, [this](net::Socket socket) { accept(std::move(socket)); });
     if (!made.ok()) return opened.set_value(made.status());
@@ -138,6 +169,7 @@ Status Shell::Inside::open(const net::Endpoint& at, const Remembering& rememberi
 }
 
 void Shell::Inside::close_all() {
+  control.reset();
   listener.reset();
   hello_timer.reset();
   connections.clear();

@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 #include <vector>
 
 #include "csrc/base/log.h"
 #include "csrc/net/loop.h"
+#include "master/shell_files.h"
 
 namespace pccl::master {
 namespace {
@@ -23,71 +23,19 @@ using Bytes = std::vector<std::byte>;
 constexpr size_t kGrowthMax = 4;
 constexpr size_t kBytesMin = 1u << 20;
 
-// A descriptor that is closed once.
-class File {
- public:
-  File() = default;
-  explicit File(int descriptor) : descriptor_(descriptor) {}
-  File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  File& operator=(File&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-  ~File() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  int get() const { return descriptor_; }
-  bool open() const { return descriptor_ >= 0; }
-
- private:
-  int descriptor_ = -1;
-};
-
-Status system_error(const std::string& what) {
-  const int error = errno;
-  return {Code::kSystem, what + ": " + std::strerror(error), {}};
-}
-
 // Neither follows a link in the last part of `path`, nor waits for the other end of a FIFO.
 File open_file(const std::string& path, int flags) {
   return File(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
 }
 
-const char* kind_of(mode_t mode) {
-  if (S_ISLNK(mode)) return "a symbolic link";
-  if (S_ISDIR(mode)) return "a directory";
-  if (S_ISFIFO(mode)) return "a FIFO";
-  if (S_ISSOCK(mode)) return "a socket";
-  return "a device";
-}
+constexpr Kind kFile = {S_IFREG, "a file",
+                        "name the file itself with --journal, or do without (--no-journal)"};
 
-// In a folder that others may write to, somebody else can have put it there. `what`: "the journal
-// /x".
-Status check(const std::string& what, const struct stat& found) {
-  if (!S_ISREG(found.st_mode)) {
-    return {Code::kSystem,
-            what + " is " + kind_of(found.st_mode) +
-                ", not a file: name the file itself with --journal, or do without (--no-journal)",
-            {}};
-  }
-  if (found.st_uid == ::geteuid() || found.st_uid == 0) return {};
-  return {Code::kSystem,
-          what + " belongs to another user (" + std::to_string(found.st_uid) +
-              "): name another with --journal, or do without (--no-journal)",
-          {}};
-}
-
-// Refuses whatever is at `path` and is no regular file of ours; an empty place is fine.
-Status check_place(const std::string& what, const std::string& path) {
-  struct stat found {};
-  return ::lstat(path.c_str(), &found) == 0 ? check(what, found) : Status{};
-}
-
-// The same check of the opened file: another may have been put in its place meanwhile.
+// The check of the opened file: another may have been put in its place meanwhile.
 Status check_file(const std::string& what, const File& file) {
   struct stat found {};
   if (::fstat(file.get(), &found) != 0) return system_error("cannot look at " + what);
-  return check(what, found);
+  return check(what, found, kFile);
 }
 
 Status write_all(const File& file, const Bytes& bytes, const std::string& path) {
@@ -121,11 +69,6 @@ Result<Bytes> read_all(const std::string& path) {
     bytes.resize(at + static_cast<size_t>(std::max<ssize_t>(got, 0)));
     if (got == 0) return bytes;
   }
-}
-
-std::string folder_of(const std::string& path) {
-  const auto folder = std::filesystem::path(path).parent_path();
-  return folder.empty() ? "." : folder.string();
 }
 
 }  // namespace
@@ -162,7 +105,7 @@ Status JournalFile::Inside::take_lock() {
   std::filesystem::create_directories(folder_of(path), error);
   const std::string name = path + ".lock";
   const std::string what = "the journal's lock " + name;
-  Status status = check_place(what, name);
+  Status status = check_place(what, name, kFile);
   if (!status.ok()) return status;
   lock = open_file(name, O_RDWR | O_CREAT);
   if (!lock.open()) {
@@ -181,7 +124,7 @@ Status JournalFile::Inside::take_lock() {
 
 Status JournalFile::Inside::open(bool fresh, uint32_t incarnation_min) {
   if (!loop.status().ok()) return loop.status();
-  Status status = check_place("the journal " + path, path);
+  Status status = check_place("the journal " + path, path, kFile);
   if (status.ok()) status = take_lock();
   if (!status.ok()) return status;
   if (fresh && ::access(path.c_str(), F_OK) == 0) {

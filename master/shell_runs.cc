@@ -295,6 +295,12 @@ void ShellRuns::look_at_clock() {
   callbacks_.on_stepped();
 }
 
+std::map<std::string, Registry::Listed> ShellRuns::list() const {
+  auto all = registry_.list();
+  for (const auto& [name, run] : runs_) all.at(name).states = run->core.shared_states();
+  return all;
+}
+
 std::variant<Registry::Forget, std::string> ShellRuns::forget(const std::string& run) {
   auto forgotten = registry_.forget(run);
   if (const auto* gone = std::get_if<Registry::Forget>(&forgotten)) carry_out({*gone});

@@ -60,7 +60,7 @@ class ShellRuns {
   bool settled() const;
 
   // ---- For the operator ----
-  std::map<std::string, Registry::Listed> list() const { return registry_.list(); }
+  std::map<std::string, Registry::Listed> list() const;
   // Of a run that the operator wants to be forgotten. A sentence if it cannot be.
   std::variant<Registry::Forget, std::string> forget(const std::string& run);
 

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-__all__ = ["DEFAULT_PORT", "OpenRun", "PeerSettings", "check_integer", "is_printable", "read_url"]
+__all__ = [
+    "DEFAULT_PORT",
+    "PORT_MAX",
+    "OpenRun",
+    "PeerSettings",
+    "check_integer",
+    "is_printable",
+    "printable",
+    "read_url",
+]
 
 DEFAULT_PORT = 48148
 DEFAULT_RUN = "default"
@@ -195,6 +204,16 @@ def is_printable(text: str) -> bool:
         (True, False)
     """
     return _HIDDEN.search(text) is None
+
+
+def printable(text: str) -> str:
+    """Return the text with all escaped that is_printable() minds.
+
+    Example:
+        >>> printable("tokyo\\n")
+        'tokyo\\\\n'
+    """
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _masked(text: str) -> str:

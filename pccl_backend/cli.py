@@ -1,4 +1,4 @@
-"""The command `pccl`: runs a master, the demo, or a measurement of a way to another host.
+"""The command `pccl`: runs a master or asks one, the demo, or measures a way to another host.
 
 It starts in a blink: nothing here imports torch.
 """
@@ -24,6 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command, rest = (words[0], words[1:]) if words else ("", [])
     if command == "master":
         run_master(rest)
+    if command in ("runs", "forget"):
+        from pccl_backend.runs import forget_run, list_runs
+
+        return list_runs(rest) if command == "runs" else forget_run(rest)
     if command == "demo":
         from pccl_backend.demo import main as run_demo
 
@@ -58,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     commands.add_parser("master", help="run a master, which peers join by pccl://host:port/RUN")
+    commands.add_parser("runs", help="list the runs of a master on this machine")
+    commands.add_parser("forget", help="let a master on this machine forget a run that is over")
     commands.add_parser("demo", help="train a small model on 3 peers, kill one, let another join")
     commands.add_parser("probe", help="measure what the way to another host carries")
     return parser

@@ -1,7 +1,7 @@
-// Listener. The happy path: bind, listen, accept what comes, hand each connection over. What can go
-// wrong: the address is taken or is not ours (open() says so); a connection is gone before it is
-// accepted (nobody hears of it); there is no descriptor or memory left for one more (waits a
-// little, says so once, and goes on).
+// Listener. The happy path: bind, listen (unless the socket does already), accept what comes, hand
+// each connection over. What can go wrong: the address is taken or is not ours (open() says so); a
+// connection is gone before it is accepted (nobody hears of it); there is no descriptor or memory
+// left for one more (waits a little, says so once, and goes on).
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -79,6 +79,12 @@ Status refusal(const Endpoint& at, const std::string& why) {
   return {Code::kSystem, "cannot listen on " + text(shown) + ": " + why, {}};
 }
 
+std::vector<Socket> one_of(Socket socket) {
+  std::vector<Socket> sockets;
+  sockets.push_back(std::move(socket));
+  return sockets;
+}
+
 Result<std::vector<Socket>> listening_sockets(const Endpoint& at) {
   Result<std::vector<std::vector<Address>>> choices = alternatives(at);
   if (!choices.ok()) return refusal(at, choices.status().message);
@@ -98,6 +104,7 @@ Result<std::vector<Socket>> listening_sockets(const Endpoint& at) {
 }  // namespace
 
 struct Listener::Inside : std::enable_shared_from_this<Inside> {
+  uint16_t port() const { return local_address(sockets[0].fd()).port(); }
   void watch(bool readable) {
     for (const std::shared_ptr<Watcher>& watcher : watchers) watcher->watch(readable, false);
   }
@@ -140,9 +147,9 @@ void Listener::Inside::accept_some(int fd) {
 
 void Listener::Inside::back_off(int error) {
   if (!short_of_descriptors) {
-    log(LogLevel::kWarning, "cannot accept a connection on port " +
-                                std::to_string(local_address(sockets[0].fd()).port()) + ": " +
-                                error_text(error) + "; it waits until there is room");
+    const std::string where = port() == 0 ? "a local socket" : "port " + std::to_string(port());
+    log(LogLevel::kWarning, "cannot accept a connection on " + where + ": " + error_text(error) +
+                                "; it waits until there is room");
   }
   short_of_descriptors = true;
   watch(false);
@@ -161,23 +168,29 @@ Result<std::unique_ptr<Listener>> Listener::open(Loop& loop, const Endpoint& at,
   loop.assert_on_loop();
   Result<std::vector<Socket>> sockets = listening_sockets(at);
   if (!sockets.ok()) return sockets.status();
-  std::unique_ptr<Listener> listener(new Listener);
-  listener->inside_ = std::make_shared<Inside>();
-  const std::shared_ptr<Inside>& inside = listener->inside_;
+  return std::unique_ptr<Listener>(
+      new Listener(loop, std::move(sockets.value()), std::move(callback)));
+}
+
+Listener::Listener(Loop& loop, std::vector<Socket> listening, Callback callback)
+    : inside_(std::make_shared<Inside>()) {
+  loop.assert_on_loop();
+  const std::shared_ptr<Inside>& inside = inside_;
   inside->loop = loop.inside();
   inside->callback = std::move(callback);
-  inside->sockets = std::move(sockets.value());
+  inside->sockets = std::move(listening);
   for (const Socket& socket : inside->sockets) {
     const auto accept = [inside, fd = socket.fd()](bool, bool) { inside->accept_some(fd); };
     inside->watchers.push_back(Watcher::open(inside->loop, socket.fd(), accept));
   }
   inside->alarm = Alarm::open(inside->loop, [inside] { inside->watch(true); });
   inside->watch(true);
-  return listener;
 }
 
-Listener::Listener() = default;
+Listener::Listener(Loop& loop, Socket listening, Callback callback)
+    : Listener(loop, one_of(std::move(listening)), std::move(callback)) {}
+
 Listener::~Listener() { inside_->stop(); }
-uint16_t Listener::port() const { return local_address(inside_->sockets[0].fd()).port(); }
+uint16_t Listener::port() const { return inside_->port(); }
 
 }  // namespace pccl::net

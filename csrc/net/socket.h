@@ -1,7 +1,8 @@
-// Socket: an owned TCP file descriptor, non-blocking, close-on-exec, TCP_NODELAY. Every one is in a
-// registry that a forked child closes (pthread_atfork): else a DataLoader worker would hold a dead
-// peer's connections open. connect() and Listener are asynchronous and belong to a loop. Names and
-// IPv4 and IPv6 literals are accepted.
+// Socket: an owned TCP file descriptor, non-blocking, close-on-exec, TCP_NODELAY; a Unix one does
+// as well, for what does not ask about its path. Every one is in a registry that a forked child
+// closes (pthread_atfork): else a DataLoader worker would hold a dead peer's connections open.
+// connect() and Listener are asynchronous and belong to a loop. Names and IPv4 and IPv6 literals
+// are accepted.
 #pragma once
 
 #include <sys/socket.h>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/link_fault.h"
@@ -99,12 +101,14 @@ class Listener {
   // kSystem when the address cannot be had: "cannot listen on 127.0.0.1:48148: address already in
   // use".
   static Result<std::unique_ptr<Listener>> open(Loop& loop, const Endpoint& at, Callback callback);
+  // On a socket that listens already, such as a Unix one.
+  Listener(Loop& loop, Socket listening, Callback callback);
   ~Listener();
-  uint16_t port() const;
+  uint16_t port() const;  // 0 of a Unix socket
 
  private:
   struct Inside;
-  Listener();
+  Listener(Loop& loop, std::vector<Socket> listening, Callback callback);
   std::shared_ptr<Inside> inside_;
 };
 

@@ -158,7 +158,7 @@ void Stream::send(std::span<const std::byte> bytes) {
   inside_->loop->defer(inside_);
 }
 
-void Stream::close_after_flush() {
+void Stream::close_after_flush(Duration at_most) {
   inside_->loop->assert_on_loop();
   if (inside_->over || inside_->closing) return;
   inside_->closing = true;
@@ -166,7 +166,7 @@ void Stream::close_after_flush() {
     if (!inside->over) inside->close(inside->broken("it did not take what was sent last"));
   };
   inside_->alarm = Alarm::open(inside_->loop, late);
-  inside_->alarm->arm(monotonic_now() + kCloseTimeout);
+  inside_->alarm->arm(monotonic_now() + at_most);
   inside_->loop->defer(inside_);
 }
 

@@ -32,9 +32,9 @@ class Stream {
   // Of a closed or closing stream: dropped.
   void send(std::span<const std::byte> bytes);
   // Input is thrown away from here on. on_closed fires when the other side has taken all and closed
-  // too, at most kCloseTimeout later.
-  void close_after_flush();
+  // too, or when `at_most` has passed.
   static constexpr Duration kCloseTimeout = std::chrono::seconds(1);
+  void close_after_flush(Duration at_most = kCloseTimeout);
   size_t unsent() const;  // bytes that wait to be written
   // REQUIRES: on_closed has not fired.
   const Socket& socket() const;

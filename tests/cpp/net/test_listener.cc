@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
+#include <sys/un.h>
 #include <uv.h>
 
 #include "tests/cpp/net/net_test.h"
@@ -172,6 +173,35 @@ TEST(Listener, WithoutDescriptorsItWaitsAndDoesNotSpin) {
   });
   EXPECT_TRUE(eventually(host.loop, [&] { return host.accepted.size() == 1; }));
   ::close(client);
+}
+
+TEST(Listener, TakesOverAUnixSocket) {
+  sockaddr_un address{};  // bound to it alone, the system picks a name outside of the file system
+  address.sun_family = AF_UNIX;
+  socklen_t length = sizeof address.sun_family;
+  Loop loop("test");
+  Socket listening(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(listening.fd(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(listening.fd(), 4), 0);
+  length = sizeof address;
+  ASSERT_EQ(getsockname(listening.fd(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  std::unique_ptr<Listener> listener;
+  std::vector<Socket> accepted;
+  on(loop, [&] {
+    listener = std::make_unique<Listener>(
+        loop, std::move(listening), [&](Socket socket) { accepted.push_back(std::move(socket)); });
+    EXPECT_EQ(listener->port(), 0);
+    return 0;
+  });
+  const Socket client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(client.fd(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  EXPECT_TRUE(eventually(loop, [&] { return accepted.size() == 1; }));
+  on(loop, [&] {
+    EXPECT_TRUE(fcntl(accepted[0].fd(), F_GETFL) & O_NONBLOCK);
+    listener.reset();
+    accepted.clear();
+    return 0;
+  });
 }
 
 TEST(Listener, MayOutliveItsLoop) {

@@ -181,6 +181,17 @@ TEST_F(StreamTest, ClosesAfterASecondWhateverTheOtherSideDoes) {
   EXPECT_NE(closed.message.find("did not take"), std::string::npos) << closed.message;
 }
 
+TEST_F(StreamTest, ClosesLaterWhereItMay) {
+  const std::string large(32u << 20, 'x');
+  on(loop, [&] {
+    stream->send(bytes_of(large));
+    stream->close_after_flush(std::chrono::seconds(20));
+    return 0;
+  });
+  std::this_thread::sleep_for(Stream::kCloseTimeout + milliseconds(200));
+  EXPECT_EQ(read_other(large.size() + 1).size(), large.size());
+}
+
 TEST_F(StreamTest, CutsOffWhoDoesNotRead) {
   on(loop, [&] {
     const std::string large(1u << 20, 'x');

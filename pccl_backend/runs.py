@@ -1,0 +1,337 @@
+"""`pccl runs` and `pccl forget`: ask a master on this machine for its runs, or to forget one.
+
+A master with a journal answers at a Unix socket beside it: one line of JSON each way, in the words
+of master/control.h. What it says is shown as far as it is understood: a master of another version
+may say more, or less. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import signal
+import socket
+import stat
+import sys
+import time
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pccl_backend._settings import DEFAULT_PORT, PORT_MAX, printable
+
+__all__ = ["MasterError", "ask", "default_journal", "forget_run", "list_runs", "table"]
+
+INTERRUPTED = 130
+ANSWER_S = 10.0  # a master answers at once, unless it is stopped
+ANSWER_BYTES_MAX = 64 << 20  # csrc/net/stream.h lets no master send more
+ADDRESS_BYTES_MAX = 107  # of a path in a socket's address
+RETRY_S = 0.05
+NOTHING = "-"  # in a cell
+HEAD = ("run", "state", "peers", "since", "shared state (group: revision, hash)")
+
+
+class MasterError(Exception):
+    """The master could not be asked, or refused; the text says what to do."""
+
+
+# --- The commands ---------------------------------------------------------------------------------
+
+
+def list_runs(arguments: Sequence[str] | None = None) -> int:
+    """Run `pccl runs`; return 0, 1 when the master could not be asked, 130 after Ctrl-C."""
+    parser = _parser(
+        "runs",
+        "List the runs of a master on this machine: their state, how many peers they have, since "
+        "when they are there (or over), and the shared state that was agreed on last.",
+    )
+    parser.add_argument("--json", action="store_true", help="print the master's answer as it is")
+    options = parser.parse_args(arguments)
+    show = _show_line if options.json else _show_runs
+    return _run_command(parser, options, {"command": "runs"}, show)
+
+
+def forget_run(arguments: Sequence[str] | None = None) -> int:
+    """Run `pccl forget`; return 0, 1 when the master has not forgotten it, 130 after Ctrl-C."""
+    parser = _parser(
+        "forget",
+        "Let a master on this machine forget a run that is over, its shared state included. Peers "
+        "that join under its name afterwards begin a new one.",
+    )
+    parser.add_argument("run", type=_run, metavar="RUN", help="its name, as `pccl runs` shows it")
+    options = parser.parse_args(arguments)
+    request = {"command": "forget", "run": options.run}
+    return _run_command(parser, options, request, _show_forgotten)
+
+
+def _run_command(
+    parser: argparse.ArgumentParser,
+    options: argparse.Namespace,
+    request: Mapping[str, str],
+    show: Callable[[bytes], None],
+) -> int:
+    journal = options.journal or default_journal(os.environ, options.port)
+    if journal is None:
+        parser.error("HOME is not set: give --journal PATH")
+    try:
+        line = ask(journal, request)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # to show less, as `| head` does, is no error
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a character
+        show(line)
+        sys.stdout.flush()
+    except MasterError as error:
+        print(f"{parser.prog}: {printable(str(error))}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"\n{parser.prog}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _show_line(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
+
+
+def _show_runs(line: bytes) -> None:
+    runs = json.loads(line).get("runs")
+    if not isinstance(runs, list):
+        raise MasterError("its answer names no runs: is it a master of another version?")
+    print("\n".join(table(runs)) if runs else "this master has no runs")
+
+
+def _show_forgotten(line: bytes) -> None:
+    print("forgotten:\n" + "\n".join(table([json.loads(line).get("forgot")])))
+
+
+# --- Asking ---------------------------------------------------------------------------------------
+
+
+def default_journal(environment: Mapping[str, str], port: int) -> Path | None:
+    """Return where a master on this port remembers, as master/main.cc has it; None without a home.
+
+    Example:
+        >>> default_journal({"XDG_STATE_HOME": "/var/state"}, 48148)
+        PosixPath('/var/state/pccl/master-48148.journal')
+    """
+    state, home = environment.get("XDG_STATE_HOME", ""), environment.get("HOME", "")
+    if state.startswith("/"):
+        folder = Path(state)
+    elif home.startswith("/"):
+        folder = Path(home, ".local", "state")
+    else:
+        return None
+    return folder / "pccl" / f"master-{port}.journal"
+
+
+def ask(journal: Path, request: Mapping[str, str], *, timeout: float = ANSWER_S) -> bytes:
+    """Return the answer of the master with this journal: a line that is a JSON object.
+
+    Args:
+        journal: its path.
+        request: the command, and what belongs to it.
+        timeout: in seconds, for all of it.
+
+    Raises:
+        MasterError: no master can be asked there, or it answers with an error.
+    """
+    path = Path(f"{journal}.sock")
+    deadline = time.monotonic() + timeout
+    try:
+        with _connected(path, deadline) as connection:
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            line = _read(connection, deadline)
+    except TimeoutError:
+        raise MasterError(
+            f"the master at {path} does not answer within {timeout:g} s: is it stopped, or its "
+            "machine overloaded?"
+        ) from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise MasterError(
+            f"there is no {path}: no master with this journal runs here. Name that of the one that "
+            "does by --journal, or by --port; one with --no-journal, and one of an earlier "
+            "version, cannot be asked"
+        ) from None
+    except PermissionError:
+        raise MasterError(
+            f"{path} is not for this user: ask as the one who has started the master, or as root"
+        ) from None
+    except ConnectionRefusedError:
+        raise MasterError(
+            f"the master that has made {path} has ended: start one with this journal, and ask again"
+        ) from None
+    except (BrokenPipeError, ConnectionResetError):
+        line = b""
+    except OSError as error:
+        raise MasterError(f"cannot ask the master at {path}: {error}") from None
+    if not line:
+        raise MasterError(
+            f"the master at {path} has closed the connection without an answer: it ends, or others "
+            "ask it at the same time; try again"
+        )
+    _check(path, line)
+    return line
+
+
+def _check(path: Path, line: bytes) -> None:
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        answer = None
+    if not line.endswith(b"\n") or not isinstance(answer, dict):
+        raise MasterError(f"{path} did not answer as a master does: is another program behind it?")
+    if "error" in answer:
+        raise MasterError(str(answer["error"]))
+
+
+@contextlib.contextmanager
+def _connected(path: Path, deadline: float) -> Iterator[socket.socket]:
+    """A connection to the socket at `path`, which may be longer than an address is."""
+    place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(place).st_mode):
+            raise MasterError(f"{path} is no socket: move it away, and start the master again")
+        short = len(os.fsencode(path)) <= ADDRESS_BYTES_MAX
+        address = os.fspath(path) if short else f"/proc/self/fd/{place}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            while True:
+                connection.settimeout(_left(deadline))
+                try:
+                    connection.connect(address)
+                    break
+                except BlockingIOError:  # too many wait already
+                    time.sleep(RETRY_S)
+            yield connection
+    finally:
+        os.close(place)
+
+
+def _read(connection: socket.socket, deadline: float) -> bytes:
+    """All that comes before the end, of a line or of the connection."""
+    pieces: list[bytes] = []
+    size = 0
+    while not pieces or not pieces[-1].endswith(b"\n"):
+        connection.settimeout(_left(deadline))
+        piece = connection.recv(1 << 20)
+        if not piece:
+            break
+        pieces.append(piece)
+        size += len(piece)
+        if size > ANSWER_BYTES_MAX:
+            raise MasterError(f"its answer takes more than {ANSWER_BYTES_MAX} bytes")
+    return b"".join(pieces)
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+# --- Showing --------------------------------------------------------------------------------------
+
+
+def table(runs: Sequence[Any]) -> list[str]:
+    """Return the lines of a table of runs, as the master describes them; lacking fields are "-".
+
+    Example:
+        >>> table([{"run": "night", "state": "away", "peers": 0}])[1].split()
+        ['night', 'away', '0', '-', '-']
+    """
+    rows: list[tuple[str, ...]] = [HEAD]
+    for run in runs:
+        rows += _rows(run if isinstance(run, dict) else {})
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(_padded, row, widths)).rstrip() for row in rows]
+
+
+def _rows(run: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """One line for each shared state of the run, and one if it has none."""
+    cells = (_cell(run.get("run")), _cell(run.get("state")), _cell(run.get("peers")))
+    states = run.get("shared_states")
+    texts = [_state(one) for one in states] if isinstance(states, list) and states else [NOTHING]
+    first = (*cells, _when(run.get("since")), texts[0])
+    return [first, *(("", "", "", "", text) for text in texts[1:])]
+
+
+def _state(state: Any) -> str:
+    if not isinstance(state, dict):
+        return NOTHING
+    group, revision, digest = (_cell(state.get(name)) for name in ("group", "revision", "hash"))
+    return f"{group}: {revision}, {digest}"
+
+
+def _when(seconds: Any) -> str:
+    """A time of this machine's clock."""
+    try:
+        return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+    except (TypeError, ValueError, OverflowError, OSError):
+        return NOTHING
+
+
+def _cell(value: Any) -> str:
+    return NOTHING if value is None else printable(str(value))
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal it takes."""
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - _width(text))
+
+
+# --- Options --------------------------------------------------------------------------------------
+
+
+def _parser(command: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"pccl {command}",
+        description=description,
+        epilog="The master is asked by the socket beside its journal, which is for the user who "
+        "has started it and for root only. One with --no-journal has none.",
+    )
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--journal",
+        type=_journal,
+        metavar="PATH",
+        help="of the master (default ~/.local/state/pccl/master-PORT.journal)",
+    )
+    which.add_argument(
+        "--port",
+        type=_port,
+        default=DEFAULT_PORT,
+        help="that it listens on, if its journal is in that place (default %(default)s)",
+    )
+    return parser
+
+
+def _journal(text: str) -> Path:
+    if not text or "\0" in text:
+        raise argparse.ArgumentTypeError("the path is empty: give that of the master's journal")
+    return Path(text)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and 1 <= int(text) <= PORT_MAX):
+        raise argparse.ArgumentTypeError(f"port is {text!r}, must be a number from 1 to {PORT_MAX}")
+    return int(text)
+
+
+def _run(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no UTF-8, which every name is") from None
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty: give that of a run")
+    return text

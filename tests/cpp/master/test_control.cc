@@ -1,0 +1,55 @@
+#include "master/control.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace pccl::master {
+namespace {
+
+std::string refusal(const std::string& line) {
+  auto request = parse_request(line);
+  return request.ok() ? "taken" : request.status().message;
+}
+
+TEST(Control, ReadsWhatThereIsToAsk) {
+  EXPECT_EQ(parse_request(R"({"command":"runs"})").value(), (ControlRequest{Command::kRuns, ""}));
+  EXPECT_EQ(parse_request(R"( {"later":[1], "run":"näme", "command":"forget"} )").value(),
+            (ControlRequest{Command::kForget, "näme"}));
+}
+
+TEST(Control, SaysWhatIsWrongWithARequest) {
+  const std::string no_object = "the request is no JSON object on one line";
+  for (const std::string line :
+       {"", "runs", "7", "null", "[]", "\"runs\"", R"({"command":"runs"}})", R"({"command":"runs")",
+        R"({"command":1e999})", "{\"command\":\"\xff\"}", R"({"command":"\ud800"})"}) {
+    EXPECT_EQ(refusal(line), no_object) << line;
+  }
+  EXPECT_EQ(refusal("{}"), "the request has no \"command\" that is a text");
+  EXPECT_EQ(refusal(R"({"command":["runs"]})"), "the request has no \"command\" that is a text");
+  EXPECT_EQ(refusal(R"({"command":"stop\u202e\n"})"),
+            "this master does not know the command \"stop\\u202e\\n\": is it of another version?");
+  const std::string needs = "the command \"forget\" needs a \"run\", which is the name of one";
+  EXPECT_EQ(refusal(R"({"command":"forget"})"), needs);
+  EXPECT_EQ(refusal(R"({"command":"forget","run":7})"), needs);
+}
+
+TEST(Control, SurvivesWhatIsMeantToHurtAParser) {
+  EXPECT_NE(refusal(std::string(60000, '[')), "taken");
+  EXPECT_NE(refusal(std::string(30000, '[') + std::string(30000, ']')), "taken");
+  std::string deep;
+  for (int i = 0; i < 10000; ++i) deep += "{\"a\":";
+  EXPECT_NE(refusal(deep + "1" + std::string(10000, '}')), "taken");
+  const std::string unknown = refusal("{\"command\":\"" + std::string(60000, 'x') + "\"}");
+  EXPECT_LT(unknown.size(), 5000u) << "it is not said back at length";
+}
+
+TEST(Control, AnswersTakeOneLine) {
+  EXPECT_EQ(answer_line(error_answer("two\nlines \"quoted\"")),
+            "{\"error\":\"two\\nlines \\\"quoted\\\"\"}\n");
+  EXPECT_EQ(answer_line(error_answer("no UTF-8: \xff")),
+            "{\"error\":\"no UTF-8: \xef\xbf\xbd\"}\n");
+}
+
+}  // namespace
+}  // namespace pccl::master
