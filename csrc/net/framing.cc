@@ -53,6 +53,30 @@ Status refusal(std::string why) { return {Code::kProtocol, "bad frame: " + std::
 
 }  // namespace
 
+FrameHeader hello_frame(FrameType type, const protocol::LaneHello& hello) {
+  FrameHeader header;
+  header.type = type;
+  header.epoch = Epoch{hello.run_id};
+  header.op.tag = TagId{hello.self.value};
+  header.digest = hello.other.value;
+  header.value = hello.machine;
+  header.slice = hello.version;
+  header.block = hello.serial;
+  header.round = hello.further ? 1 : 0;
+  return header;
+}
+
+std::optional<protocol::LaneHello> hello_in(FrameType type, const FrameHeader& header) {
+  if (header.type != type || header.round > 1) return std::nullopt;
+  return protocol::LaneHello{.run_id = header.epoch.value,
+                             .self = PeerId{header.op.tag.value},
+                             .other = PeerId{header.digest},
+                             .machine = header.value,
+                             .version = header.slice,
+                             .serial = header.block,
+                             .further = header.round == 1};
+}
+
 HeaderBytes encode_header(const FrameHeader& header) {
   PCCL_DCHECK(header.type == FrameType::kChunk || header.length == 0);
   HeaderBytes bytes{};

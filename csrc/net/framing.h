@@ -11,12 +11,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "csrc/base/ids.h"
 #include "csrc/base/status.h"
 #include "csrc/net/checksum.h"
+#include "csrc/protocol/frames.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::net {
@@ -47,6 +49,10 @@ struct FrameHeader {
   uint64_t value = 0;
   bool operator==(const FrameHeader&) const = default;
 };
+
+// The hello as a frame of this type, and back; nothing if it is no hello of this type.
+FrameHeader hello_frame(FrameType type, const protocol::LaneHello& hello);
+std::optional<protocol::LaneHello> hello_in(FrameType type, const FrameHeader& header);
 
 using HeaderBytes = std::array<std::byte, protocol::kFrameHeaderBytes>;
 HeaderBytes encode_header(const FrameHeader& header);

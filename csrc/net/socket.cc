@@ -35,12 +35,6 @@ bool silence_costs_windows() {
 
 }  // namespace
 
-std::string text(const Endpoint& endpoint) {
-  const bool is_v6 = endpoint.host.find(':') != std::string::npos;
-  const std::string host = is_v6 ? "[" + endpoint.host + "]" : endpoint.host;
-  return host + ":" + std::to_string(endpoint.port);
-}
-
 Socket::Socket(int fd) : fd_(fd), fork_count_(fork_count()) {
   if (fd_ < 0) return;
   remember_descriptor(fd_);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "csrc/base/clock.h"
+#include "csrc/base/endpoint.h"
 #include "csrc/base/link_fault.h"
 #include "csrc/base/path_info.h"
 #include "csrc/base/status.h"
@@ -22,13 +23,7 @@
 
 namespace pccl::net {
 
-struct Endpoint {
-  std::string host;
-  uint16_t port = 0;
-  bool operator==(const Endpoint&) const = default;
-};
-// "host:port", "[v6]:port".
-std::string text(const Endpoint& endpoint);
+using pccl::Endpoint;
 
 enum class Way { kNear, kLong };
 

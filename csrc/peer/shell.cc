@@ -158,7 +158,7 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
                                          const Interrupted& interrupted) {
   Status status = check(master, options);
   if (!status.ok()) return status;
-  options.master_text = net::text(master);
+  options.master_text = text(master);
   std::unique_ptr<Peer> peer(
       new Peer(std::make_unique<Inside>(master, std::move(options), std::move(data))));
   Inside& inside = *peer->inside_;

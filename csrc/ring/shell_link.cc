@@ -1,12 +1,10 @@
 #include "csrc/ring/shell_link.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "csrc/base/assert.h"
 #include "csrc/base/log.h"
 #include "csrc/protocol/limits.h"
-#include "csrc/protocol/messages.h"
 
 namespace pccl::ring {
 
@@ -21,17 +19,8 @@ constexpr uint32_t kHeldBytesCrowded = 512u << 10;
 
 }  // namespace
 
-ShellLink::ShellLink(net::Loop& loop, net::Socket socket, const Identity& identity, Target target,
-                     std::string address, Callbacks callbacks)
-    : identity_(identity),
-      dialled_(static_cast<bool>(target.peer)),
-      callbacks_(std::move(callbacks)),
-      address_(std::move(address)),
-      target_(target),
-      hello_timer_(loop, [this] {
-        end({Code::kSystem, address_ + ": it did not introduce itself in time", target_.peer},
-            LinkFault::kNoAnswer);
-      }) {
+ShellLink::ShellLink(net::Loop& loop, net::Socket socket, bool dialled, Callbacks callbacks)
+    : dialled_(dialled), callbacks_(std::move(callbacks)), address_(socket.peer_host()) {
   lane_ = std::make_unique<net::Lane>(
       loop, std::move(socket), *this,
       net::Lane::Callbacks{.on_sent =
@@ -41,97 +30,29 @@ ShellLink::ShellLink(net::Loop& loop, net::Socket socket, const Identity& identi
                                },
                            .on_failed =
                                [this](Status why) {
+                                 if (lane_ == nullptr) return;
+                                 close();
                                  const bool foreign = why.code == Code::kProtocol;
-                                 end(std::move(why),
+                                 callbacks_.on_failed(
+                                     std::move(why),
                                      foreign ? LinkFault::kAnotherProgram : LinkFault::kOther);
                                }});
-  hello_timer_.arm(monotonic_now() + protocol::kHelloTimeout);
-  if (dialled_) lane_->send(hello(FrameType::kHello));
 }
 
-FrameHeader ShellLink::hello(FrameType type) const {
-  FrameHeader header;
-  header.type = type;
-  header.epoch = Epoch{identity_.run_id};
-  header.op.tag = TagId{identity_.self.value};
-  header.digest = target_.peer.value;
-  header.value = identity_.machine;
-  header.slice = protocol::kVersion;
-  header.block = target_.serial;
-  header.round = target_.further ? 1 : 0;
-  return header;
+void ShellLink::send_hello(bool answer, const protocol::LaneHello& hello) {
+  send(net::hello_frame(answer ? FrameType::kHelloOk : FrameType::kHello, hello));
 }
 
-void ShellLink::introduced_by(const FrameHeader& header) {
-  std::string why = refusal(header);
-  if (!why.empty()) {
-    return end({Code::kProtocol, address_ + ": " + why, target_.peer}, LinkFault::kAnotherPeer);
-  }
-  target_ = {PeerId{header.op.tag.value}, header.block, header.round == 1};
-  local_ = header.value == identity_.machine && identity_.machine != 0;
-  hello_timer_.disarm();
-  callbacks_.on_introduced(*this);
-}
-
-// A stranger learns nothing from us: it is hung up on.
-std::string ShellLink::refusal(const FrameHeader& header) const {
-  if (header.type != (dialled_ ? FrameType::kHelloOk : FrameType::kHello))
-    return "it did not introduce itself";
-  if (header.epoch.value != identity_.run_id) return "it belongs to another run";
-  if (header.slice != protocol::kVersion) {
-    return "it speaks version " + std::to_string(header.slice) + " of the protocol, this peer " +
-           std::to_string(protocol::kVersion) + ": install the same pccl on both";
-  }
-  if (header.digest != identity_.self.value)
-    return "it looks for peer " + text(PeerId{header.digest});
-  const PeerId claimed{header.op.tag.value};
-  if (!claimed || claimed == identity_.self || (dialled_ && claimed != target_.peer)) {
-    return "it says that it is peer " + text(claimed);
-  }
-  if (header.block == 0 || (dialled_ && header.block != target_.serial)) {
-    return "it speaks of connection " + std::to_string(header.block);
-  }
-  if (header.round > 1 || (dialled_ && (header.round == 1) != target_.further)) {
-    return "it speaks of lane " + std::to_string(header.round);
-  }
-  return {};
-}
-
-void ShellLink::join(Engine& engine) {
-  PCCL_ASSERT(!joined_ && lane_ != nullptr);
-  if (!dialled_) lane_->send(hello(FrameType::kHelloOk));
-  lane_->set_local(local_);
-  joined_ = true;
-  sink_ = &engine.lane_up(target_.peer, *this);
-}
-
-void ShellLink::end(Status why, LinkFault fault) {
-  if (lane_ == nullptr) return;
-  fault_ = fault;
-  close();
-  callbacks_.on_ended(*this, std::move(why));
+void ShellLink::join(Engine& engine, PeerId peer, bool local) {
+  PCCL_ASSERT(sink_ == nullptr && lane_ != nullptr);
+  local_ = local;
+  lane_->set_local(local);
+  sink_ = &engine.lane_up(peer, *this);
 }
 
 void ShellLink::close() {
-  hello_timer_.disarm();
   sink_ = nullptr;
   lane_.reset();
-}
-
-void ShellLink::ping(uint64_t number) {
-  FrameHeader header;
-  header.type = FrameType::kPing;
-  header.value = number;
-  send(header);
-  silence_.said();
-}
-
-bool ShellLink::tick() {
-  if (lane_ == nullptr) return true;
-  silence_.tick();
-  if (lane_->take_heard()) silence_.heard();
-  if (silence_.ping_due()) ping();
-  return !silence_.too_long();
 }
 
 PathInfo ShellLink::path() const { return lane_ == nullptr ? PathInfo{} : lane_->socket().path(); }
@@ -184,11 +105,11 @@ void ShellLink::revoke() {
 // ---- FrameSink ----
 
 void ShellLink::on_frame(const FrameHeader& header) {
-  if (sink_ == nullptr) return introduced_by(header);
-  if (header.type == FrameType::kPong) {
-    last_pong_ = std::max(last_pong_, header.value);  // 0 of an ordinary one; numbers grow
-    return;
+  if (sink_ == nullptr) {
+    const FrameType expected = dialled_ ? FrameType::kHelloOk : FrameType::kHello;
+    return callbacks_.on_hello(net::hello_in(expected, header));
   }
+  if (header.type == FrameType::kPong) return callbacks_.on_pong(header.value);
   if (header.type != FrameType::kPing) return sink_->on_frame(header);
   FrameHeader pong;
   pong.type = FrameType::kPong;
@@ -198,7 +119,7 @@ void ShellLink::on_frame(const FrameHeader& header) {
 
 std::span<std::byte> ShellLink::on_chunk(const FrameHeader& header) {
   if (sink_ != nullptr) return sink_->on_chunk(header);
-  introduced_by(header);
+  callbacks_.on_hello({});
   return {};
 }
 void ShellLink::on_piece(size_t at, size_t bytes) { sink_->on_piece(at, bytes); }

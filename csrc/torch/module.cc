@@ -55,7 +55,7 @@ LivePeer::Request to_request(const py::kwargs& given) {
   options.first_call_timeout = seconds(given["first_call_timeout"].cast<double>());
   options.launch = given["launch"].cast<std::string>();
   options.master_timeout = seconds(given["master_timeout"].cast<double>());
-  options.master_text = net::text(request.master);
+  options.master_text = pccl::text(request.master);
   return request;
 }
 

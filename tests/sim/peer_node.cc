@@ -10,33 +10,11 @@ namespace {
 
 constexpr Duration kInboxMin = std::chrono::microseconds(1);
 constexpr Duration kInboxMax = std::chrono::microseconds(200);
-// As in the shell: how long a peer that could not be reached is left alone at most.
-constexpr Duration kRetryMax = std::chrono::seconds(1);
-
-// As in ShellLink: pings are answered by the data loop, and only the rest is the engine's.
-class LaneSink : public net::FrameSink {
- public:
-  LaneSink(ring::Port& port, net::FrameSink& engines, std::function<void(uint64_t)> on_pong)
-      : port_(port), engines_(engines), on_pong_(std::move(on_pong)) {}
-  void on_frame(const net::FrameHeader& header) override {
-    if (header.type == net::FrameType::kPong) return on_pong_(header.value);
-    if (header.type != net::FrameType::kPing) return engines_.on_frame(header);
-    net::FrameHeader pong;
-    pong.type = net::FrameType::kPong;
-    pong.value = header.value;
-    port_.send(pong);
-  }
-  std::span<std::byte> on_chunk(const net::FrameHeader& header) override {
-    return engines_.on_chunk(header);
-  }
-  void on_piece(size_t at, size_t bytes) override { engines_.on_piece(at, bytes); }
-  void on_chunk_end(bool valid) override { engines_.on_chunk_end(valid); }
-
- private:
-  ring::Port& port_;
-  net::FrameSink& engines_;
-  const std::function<void(uint64_t)> on_pong_;
-};
+// Each peer wants as many as it likes.
+uint32_t some_lanes(World& world) {
+  const uint64_t most = world.options().lanes_max;
+  return most == 1 ? 1 : static_cast<uint32_t>(world.random().between(1, most));
+}
 
 }  // namespace
 
@@ -67,12 +45,19 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
                    },
                .on_fail_link =
                    [this](PeerId peer, const std::string& why) {
-                     data([this, peer, why] { link_lost(peer, why); });
+                     data([this, peer, why] { links_.step(link::Suspected{peer, why}); });
                    },
                .on_failed =
                    [this](Epoch epoch, OpKey op, const Status& why) {
                      control([this, epoch, op, why] { step(peer::OpFailed{epoch, op, why}); });
                    }}),
+      links_(*this, engine_,
+             {.peer_timeout = peer_timeout_,
+              .lanes = some_lanes(world),
+              .lanes_max = static_cast<uint32_t>(world.options().lanes_max)},
+             [this](const protocol::LinkReport& report) {
+               control([this, report] { step(peer::LinkChanged{report}); });
+             }),
       to_control_(world.clockwork()),
       to_data_(world.clockwork()) {}
 
@@ -115,7 +100,7 @@ void PeerNode::step(const peer::Event& event) {
   peer::Effects effects;
   if (std::holds_alternative<peer::MasterSent>(event)) count_message();
   world_.stepping = this;
-  core_.step(event, world_.clockwork().now() + clock_ahead_, effects);
+  core_.step(event, clock(), effects);
   world_.stepping = nullptr;
   for (auto& effect : effects) perform(effect);
   arm();
@@ -125,7 +110,7 @@ void PeerNode::arm() {
   const auto deadline = core_.deadline();
   const uint64_t armed = ++timer_;
   if (!deadline || gone_) return;
-  const Duration left = *deadline - (world_.clockwork().now() + clock_ahead_);
+  const Duration left = *deadline - clock();
   world_.clockwork().after(std::max(left, Duration{0}) + late(), [this, armed] {
     run([this, armed] {
       if (armed == timer_) step(peer::TimePassed{});
@@ -150,17 +135,22 @@ void PeerNode::perform(peer::Effect& effect) {
     count_message();
   } else if (auto* listen = std::get_if<peer::Listen>(&effect)) {
     id_ = listen->self;
-    arm_tick();
+    if (!cannot_listen) links_.listen(id_, listen->run_id);
     Result<uint16_t> port = port_;
     if (cannot_listen) port = Status{Code::kSystem, "no port to listen on", {}};
     control([this, port] { step(peer::Listening{port}); });
   } else if (auto* dialling = std::get_if<peer::DialPeer>(&effect)) {
-    data([this, what = dialling->dial] { dial(what); });
+    data([this, dial = dialling->dial] {
+      links_.step(link::Dial{dial.peer, {dial.host, dial.port}, dial.dead_serial});
+    });
   } else if (auto* forget = std::get_if<peer::ForgetPeer>(&effect)) {
-    data([this, peer = forget->peer] { drop_link(peer, true); });
+    data([this, peer = forget->peer] { links_.step(link::Forget{peer}); });
   } else if (auto* begin = std::get_if<peer::BeginEpoch>(&effect)) {
     member_ = true;
-    data([this, begin = *begin] { engine_.begin_epoch(begin.epoch, begin.peers); });
+    data([this, begin = *begin] {
+      engine_.begin_epoch(begin.epoch, begin.peers);
+      links_.step(link::NeighboursKnown{begin.neighbours});
+    });
   } else if (auto* start = std::get_if<peer::StartOp>(&effect)) {
     start_op(*start);
   } else if (auto* end = std::get_if<peer::EndOp>(&effect)) {
@@ -178,9 +168,8 @@ void PeerNode::perform(peer::Effect& effect) {
   } else if (auto* left = std::get_if<peer::Gone>(&effect)) {
     gone_ = true;
     app_->on_gone(left->why);
-    data([this] {  // the process has no more use for its sockets
-      while (!links_.empty()) drop_link(links_.begin()->first, true);
-    });
+    // The process has no more use for its sockets.
+    data([this] { links_.close_all("closed by " + name_); });
   } else if (auto* log = std::get_if<peer::Log>(&effect)) {
     world_.note(name_, log->text);
   }
@@ -227,289 +216,13 @@ void PeerNode::verify(const peer::VerifyState& verify) {
   control([this, handle = verify.handle, status] { step(peer::StateVerified{handle, status}); });
 }
 
-// ---- Links ----
-
-void PeerNode::dial(const protocol::Dial& dial) {
-  const auto before = dialling_.find(dial.peer);
-  const bool under_way = before != dialling_.end() && before->second.port == dial.port &&
-                         attempts_[dial.peer] > dial.dead_serial;
-  dialling_[dial.peer] = dial;
-  const auto up = links_.find(dial.peer);
-  if (up != links_.end() && up->second.wire->serial > dial.dead_serial) return tell_up(dial.peer);
-  if (up != links_.end()) drop_link(dial.peer, false);
-  if (!under_way) dial_again(dial.peer);
-}
-
-// A new attempt takes the place of the one under way.
-void PeerNode::dial_again(PeerId peer) {
-  if (!dialling_.contains(peer) || links_.contains(peer)) return;
-  attempts_[peer] = ++serials_;
-  connect_to(peer, serials_, peer_timeout_ / 2);
-}
-
-void PeerNode::connect_to(PeerId peer, uint32_t attempt, Duration left) {
-  const auto found = dialling_.find(peer);
-  if (found == dialling_.end() || attempts_[peer] != attempt) return;
-  PeerNode* other = world_.by_port(found->second.port);
-  const bool reachable = other != nullptr && other->alive_ && !other->unreachable &&
-                         other->id_ == peer && !other->gone_ &&
-                         world_.network().open_both_ways(port_, other->port_);
-  if (reachable) return introduce(*other, attempt);
-  if (left <= Duration{0})
-    return dial_failed(peer, attempt, "connection timed out", LinkFault::kNoAnswer);
-  const Duration pause = std::min(left, Network::kSynPause);
-  world_.clockwork().after(pause, [this, peer, attempt, rest = left - pause] {
-    run([this, peer, attempt, rest] { connect_to(peer, attempt, rest); });
-  });
-}
-
-// Hello and its answer.
-void PeerNode::introduce(PeerNode& other, uint32_t attempt) {
-  auto wire = std::make_shared<Wire>(world_.clockwork(), world_.random(), world_.options().wire);
-  wire->serial = attempt;
-  const auto answered = [this, &other, wire] {
-    world_.network().pass(other.port_, port_, [this, &other, wire] {
-      run([this, &other, wire] { dial_answered(other, wire); });
-    });
-  };
-  const auto arrived = [this, &other, wire, answered] {
-    other.run([this, &other, wire, answered] {
-      other.dialled_by(*this, wire);
-      world_.clockwork().after(world_.control_delay(), answered);
-    });
-  };
-  world_.clockwork().after(world_.control_delay(), [this, &other, arrived] {
-    world_.network().pass(port_, other.port_, arrived);
-  });
-  world_.clockwork().after(protocol::kHelloTimeout, [this, peer = other.id_, attempt] {
-    run([this, peer, attempt] {
-      dial_failed(peer, attempt, "it did not introduce itself in time", LinkFault::kNoAnswer);
-    });
-  });
-}
-
-// As in the shell: who has a link keeps it, and finds out whether it lives.
-void PeerNode::dialled_by(PeerNode& dialler, const std::shared_ptr<Wire>& wire) {
-  wire->cut |= gone_ || !dialler.alive_;
-  if (wire->cut) return;
-  if (!links_.contains(dialler.id_)) return link_opened(dialler, wire, 1, false);
-  wire->cut = true;
-  probe(dialler.id_);
-}
-
-void PeerNode::dial_answered(PeerNode& other, const std::shared_ptr<Wire>& wire) {
-  if (attempts_[other.id_] != wire->serial)
-    return other.link_closed(*this, wire, "closed by " + name_);
-  if (wire->cut)
-    return dial_failed(other.id_, wire->serial, "closed by the other side", LinkFault::kOther);
-  link_opened(other, wire, 0, true);
-}
-
-void PeerNode::dial_failed(PeerId peer, uint32_t attempt, const std::string& why, LinkFault fault) {
-  if (attempts_[peer] != attempt) return;
-  attempts_[peer] = 0;
-  report({peer, protocol::LinkState::kUnreachable, why, 0, 0, fault});
-  world_.clockwork().after(std::min(tick(), kRetryMax), [this, peer] {
-    run([this, peer] {
-      if (attempts_[peer] == 0) dial_again(peer);
-    });
-  });
-}
-
-void PeerNode::link_opened(PeerNode& other, const std::shared_ptr<Wire>& wire, int side,
-                           bool dialled) {
-  const PeerId peer = other.id_;
-  if (dialled) attempts_[peer] = 0;
-  if (links_.contains(peer)) drop_link(peer, false);
-  Link& link = links_[peer];
-  link.wire = wire;
-  link.side = side;
-  link.other = &other;
-  add_lane(link, wire);
-  if (!dialled) return;
-  tell_up(peer);
-  open_lanes(other, wire);
-}
-
-// The link to `other`, if `wire` is its first connection.
-PeerNode::Link* PeerNode::link_on(PeerNode& other, const std::shared_ptr<Wire>& wire) {
-  const auto at = links_.find(other.id_);
-  return at != links_.end() && at->second.wire == wire ? &at->second : nullptr;
-}
-
-void PeerNode::add_lane(Link& link, const std::shared_ptr<Wire>& wire) {
-  PeerNode& other = *link.other;
-  ring::Port& port = wire->port(link.side);
-  ring::Engine::Lane& lane = engine_.lane_up(other.id_, port);
-  const auto on_pong = [this, peer = other.id_](uint64_t number) {
-    last_pong_[peer] = std::max(last_pong_[peer], number);
-  };
-  link.lanes.push_back({wire, std::make_unique<LaneSink>(port, lane, on_pong)});
-  const auto fail = [this, &other, own = std::weak_ptr(link.wire)](const std::string& why) {
-    data([this, &other, own, why] {
-      if (link_on(other, own.lock()) != nullptr) link_lost(other.id_, why);
-    });
-  };
-  wire->attach(link.side,
-               {.sink = link.lanes.back().sink.get(),
-                .on_chunk_sent =
-                    [this, peer = other.id_, &lane] {
-                      lane.chunk_sent();
-                      let_lanes_rest(peer);
-                    },
-                .on_bad_frame = [fail](Status why) { fail(why.message); },
-                .stopped = [this] { return stopped_; },
-                .cut_off = [this, &other] { return !world_.network().open(other.port_, port_); },
-                .late = [this] { return late(); },
-                .on_refused = [fail] { fail("connection reset"); }});
-}
-
-// Any but all of them, at any time.
-void PeerNode::let_lanes_rest(PeerId peer) {
-  const auto at = links_.find(peer);
-  if (at == links_.end() || at->second.lanes.size() == 1 || !world_.random().once_in(10)) return;
-  const uint64_t all = (uint64_t{1} << at->second.lanes.size()) - 1;
-  engine_.rest(peer, world_.random().below(all));
-}
-
-// None, or a few more, at any time.
-void PeerNode::open_lanes(PeerNode& other, const std::shared_ptr<Wire>& first) {
-  const uint64_t lanes_max = world_.options().lanes_max;
-  if (lanes_max == 1) return;
-  for (uint64_t more = world_.random().between(0, lanes_max - 1); more > 0; --more) {
-    auto wire = std::make_shared<Wire>(world_.clockwork(), world_.random(), world_.options().wire);
-    wire->first = first;
-    const auto answered = [this, &other, wire] {
-      Link* const link = link_on(other, wire->first);
-      if (link != nullptr) add_lane(*link, wire);
-    };
-    const auto arrived = [this, &other, wire, answered] {
-      Link* const link = other.link_on(*this, wire->first);
-      if (link == nullptr) return;
-      other.add_lane(*link, wire);
-      world_.clockwork().after(world_.control_delay(), [this, &other, answered] {
-        world_.network().pass(other.port_, port_, [this, answered] { run(answered); });
-      });
-    };
-    world_.clockwork().after(world_.control_delay(), [this, &other, arrived] {
-      world_.network().pass(port_, other.port_, [&other, arrived] { other.run(arrived); });
-    });
-  }
-}
-
-void PeerNode::tell_up(PeerId peer) {
-  report({peer, protocol::LinkState::kUp, "", links_.at(peer).wire->serial,
-          world_.options().round_trip});
-}
-
-void PeerNode::report(const protocol::LinkReport& report) {
-  control([this, report] { step(peer::LinkChanged{report}); });
-}
-
-// The connection to `other` ended by no will of ours: we hear of it.
-void PeerNode::link_closed(PeerNode& other, const std::shared_ptr<Wire>& wire,
-                           const std::string& why) {
-  wire->cut = true;
-  const auto heard = [this, peer = other.id_, why, wire] {
-    run([this, peer, why, wire] {
-      const auto link = links_.find(peer);
-      if (link != links_.end() && link->second.wire == wire) link_lost(peer, why);
-    });
-  };
-  world_.clockwork().after(world_.control_delay(), [this, from = other.port_, heard] {
-    world_.network().pass(from, port_, heard);
-  });
-}
-
-void PeerNode::link_lost(PeerId peer, const std::string& why) {
-  const auto at = links_.find(peer);
-  if (at == links_.end()) return;
-  const uint32_t serial = at->second.wire->serial;
-  drop_link(peer, false);
-  report({peer, protocol::LinkState::kDown, why, serial});
-}
-
-void PeerNode::drop_link(PeerId peer, bool by_us) {
-  if (by_us) dialling_.erase(peer);
-  const auto found = links_.find(peer);
-  if (found == links_.end()) return;
-  const Link link = std::move(found->second);
-  links_.erase(found);
-  probes_.erase(peer);
-  engine_.link_down(peer);
-  for (const Lane& lane : link.lanes) lane.wire->detach(link.side);
-  link.wire->cut = true;
-  if (!link.wire->silent_end) link.other->link_closed(*this, link.wire, "closed by " + name_);
-}
-
-// ---- Silence ----
-
-void PeerNode::arm_tick() {
-  world_.clockwork().after(tick() + late(), [this] { run([this] { on_tick(); }); });
-}
-
-// However late it is, it counts once.
-void PeerNode::on_tick() {
-  if (gone_) return;
-  arm_tick();
-  std::vector<PeerId> silent;
-  for (auto& [peer, link] : links_) {
-    bool too_long = false;
-    for (Lane& lane : link.lanes) {
-      lane.silence.tick();
-      if (lane.wire->take_heard(link.side)) lane.silence.heard();
-      if (lane.silence.ping_due()) ping(link, lane);
-      too_long |= lane.silence.too_long();
-    }
-    if (too_long) silent.push_back(peer);
-  }
-  for (const PeerId peer : silent) {
-    link_lost(peer, "nothing was heard on it for " + text(tick() * protocol::kTicksPerLinkSilence));
-  }
-}
-
-void PeerNode::ping(const Link& link, Lane& lane, uint64_t number) {
-  net::FrameHeader header;
-  header.type = net::FrameType::kPing;
-  header.value = number;
-  lane.wire->port(link.side).send(header);
-  lane.silence.said();
-}
-
-// The peer dials again, so its end may be gone though nobody told ours.
-void PeerNode::probe(PeerId peer) {
-  Link& link = links_.at(peer);
-  const protocol::Probe fresh(++probe_numbers_);
-  if (!probes_.emplace(peer, fresh).second) return;
-  ping(link, link.lanes.front(), fresh.number());
-  look_later(peer, fresh.number());
-}
-
-void PeerNode::look_later(PeerId peer, uint64_t number) {
-  world_.clockwork().after(std::min(tick(), kRetryMax / 4), [this, peer, number] {
-    run([this, peer, number] {
-      const auto at = probes_.find(peer);
-      if (at == probes_.end() || at->second.number() != number) return;
-      using Finding = protocol::Probe::Finding;
-      const Finding finding = at->second.look(last_pong_[peer]);
-      if (finding == Finding::kUnknown) return look_later(peer, number);
-      probes_.erase(at);
-      if (finding == Finding::kDead)
-        link_lost(peer, "it does not answer on this link, and dials again");
-    });
-  });
-}
-
 // ---- Faults ----
 
 void PeerNode::kill(const std::string& why) {
   if (!alive_) return;
   world_.note(name_, why);
   if (connection_) world_.close(connection_, false, "connection reset");
-  for (const auto& [peer, link] : links_) {
-    for (const Lane& lane : link.lanes) lane.wire->detach(link.side);
-    link.other->link_closed(*this, link.wire, "connection reset");
-  }
+  links_.close_all("connection reset");
   alive_ = false;
 }
 
@@ -532,13 +245,7 @@ void PeerNode::go_on() {
     backlog_.pop_front();
     next();
   }
-  pump_links();
-}
-
-void PeerNode::pump_links() {
-  for (const auto& [peer, link] : links_) {
-    for (const Lane& lane : link.lanes) lane.wire->pump(link.side);
-  }
+  links_.pump();
 }
 
 void PeerNode::be_slow(Duration late_max) {
@@ -551,6 +258,7 @@ void PeerNode::jump_clock(Duration ahead) {
   world_.note(name_, "its clock jumps ahead by " + text(ahead));
   clock_ahead_ += ahead;
   arm();
+  links_.set_time();
 }
 
 }  // namespace pccl::sim

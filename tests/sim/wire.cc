@@ -95,8 +95,7 @@ void Wire::send_some(int side) {
   }
   if (wrote == 0) return;
   writers_[side]->wrote(wrote);
-  const bool refused = first ? first->refuses : refuses;
-  if (!attached_[1 - side] && refused && ends_[side].on_refused) return ends_[side].on_refused();
+  if (!attached_[1 - side] && refuses && ends_[side].on_refused) return ends_[side].on_refused();
   if (chunk_before && !writers_[side]->chunk_pending() && ends_[side].on_chunk_sent)
     ends_[side].on_chunk_sent();
   pump(side);

@@ -60,8 +60,6 @@ class Wire : public std::enable_shared_from_this<Wire> {
   bool silent_end = false;  // the other is not told
   bool refuses = false;     // not told, but what it sends is answered with a reset
   uint32_t serial = 0;      // among the connections that its dialler has made
-  // The first connection of the link, if this is another: what is said of that holds for this too.
-  std::shared_ptr<Wire> first;
 
  private:
   struct Direction;

@@ -325,31 +325,22 @@ void World::block(Network::Host from, Network::Host to) {
 void World::lift(Network::Host from, Network::Host to) {
   network_.lift(from, to);
   for (const Network::Host host : {from, to}) {
-    if (PeerNode* peer = by_port(host)) peer->pump_links();
+    if (PeerNode* peer = by_port(host)) peer->links().pump();
   }
   if (network_.open(from, to)) note("network", "a way is open again");
 }
 
 bool World::break_link(PeerNode& a, PeerNode& b) {
-  const auto link = a.links_.find(b.id());
-  if (link == a.links_.end()) return false;
+  if (!a.links().linked(b)) return false;
   note("network", "breaks the link between " + a.name() + " and " + b.name());
-  const std::shared_ptr<Wire> wire = link->second.wire;
-  a.link_closed(b, wire, "connection reset");
-  b.link_closed(a, wire, "connection reset");
-  return true;
+  return a.links().break_link(b);
 }
 
 bool World::half_break_link(PeerNode& a, PeerNode& b, bool refuses) {
-  const auto link = a.links_.find(b.id());
-  if (link == a.links_.end()) return false;
+  if (!a.links().linked(b)) return false;
   note("network", "breaks the link between " + a.name() + " and " + b.name() + "; only " +
                       a.name() + " hears of it");
-  const std::shared_ptr<Wire> wire = link->second.wire;
-  wire->silent_end = true;
-  wire->refuses = refuses;
-  a.link_closed(b, wire, "connection reset");
-  return true;
+  return a.links().half_break_link(b, refuses);
 }
 
 }  // namespace pccl::sim

@@ -81,6 +81,7 @@ class World {
   PeerNode* by_port(uint16_t port);
 
   Network& network() { return network_; }
+  Duration control_delay();  // of a message on its way, by chance
 
   // Breaks the link between two peers though both live (a reset); they may be dialled again.
   // False: there is none.
@@ -134,7 +135,6 @@ class World {
                        const protocol::Message& message);
   void close(std::shared_ptr<Connection> connection, bool by_master, const std::string& why);
   void arm_master();
-  Duration control_delay();
 
   WorldOptions options_;
   Random random_;

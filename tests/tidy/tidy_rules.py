@@ -21,14 +21,15 @@ LAYERS = {
     "csrc/base": (),
     "csrc/protocol": ("csrc/base",),
     "csrc/net": ("csrc/base", "csrc/protocol"),
-    "csrc/ring": ("csrc/base", "csrc/protocol", "csrc/net"),
+    "csrc/link": ("csrc/base", "csrc/protocol"),
+    "csrc/ring": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/link"),
     "csrc/peer": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/ring"),
     "master": ("csrc/base", "csrc/protocol", "csrc/net"),
     "csrc/torch": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/ring", "csrc/peer", "master"),
 }
 
 # --- Purity: in these folders all is pure but the shells, named so (shell_link) ---
-PURE_FOLDERS = ("csrc/protocol", "csrc/ring", "csrc/peer", "master")
+PURE_FOLDERS = ("csrc/protocol", "csrc/link", "csrc/ring", "csrc/peer", "master")
 PURE_FILES = ("csrc/net/framing", "csrc/net/checksum")
 SHELLS = ("shell", "main")  # touch the world: sockets, clocks, threads, files
 COMPUTE = (

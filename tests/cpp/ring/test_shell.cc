@@ -11,7 +11,7 @@
 #include <mutex>
 
 #include "csrc/net/descriptors.h"
-#include "csrc/ring/lane_choice.h"
+#include "csrc/link/lane_choice.h"
 #include "tests/cpp/net/net_test.h"
 #include "tests/cpp/ring/allocations.h"
 #include "tests/cpp/ring/raw_peer.h"
@@ -262,7 +262,7 @@ TEST(Shell, AFarLinkHasAllLanesAndUsesSome) {
   for (uint32_t rank = 0; rank < 2; ++rank) {
     expect_lanes(group.at(rank), protocol::kLanesMax);
     const uint32_t used = group.at(rank).shell().counters().links.at(0).lanes_used;
-    EXPECT_EQ(used, LaneChoice::first(Duration{0}));
+    EXPECT_EQ(used, link::LaneChoice::first(Duration{0}));
   }
   constexpr size_t kCount = (16u << 20) / 4;
   for (uint32_t number = 0; number < 30; ++number) {

@@ -1,11 +1,11 @@
-#include "csrc/ring/link_traffic.h"
+#include "csrc/link/link_traffic.h"
 
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <vector>
 
-namespace pccl::ring {
+namespace pccl::link {
 namespace {
 
 using std::chrono::milliseconds;
@@ -196,4 +196,4 @@ TEST(LinkTraffic, CountsWindowsWhereBuffersHoldAllThatThereAre) {
 }
 
 }  // namespace
-}  // namespace pccl::ring
+}  // namespace pccl::link

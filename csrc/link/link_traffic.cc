@@ -1,10 +1,10 @@
-#include "csrc/ring/link_traffic.h"
+#include "csrc/link/link_traffic.h"
 
 #include <algorithm>
 #include <bit>
 #include <utility>
 
-namespace pccl::ring {
+namespace pccl::link {
 namespace {
 
 constexpr int kRoundTripsPerWindow = 4;
@@ -147,4 +147,4 @@ Duration LinkTraffic::queue(const Look& look) const {
   return ways[ways.size() / 2] - least;
 }
 
-}  // namespace pccl::ring
+}  // namespace pccl::link

@@ -1,4 +1,4 @@
-#include "csrc/ring/lane_choice.h"
+#include "csrc/link/lane_choice.h"
 
 #include <algorithm>
 #include <bit>
@@ -7,7 +7,7 @@
 
 #include "csrc/base/assert.h"
 
-namespace pccl::ring {
+namespace pccl::link {
 namespace {
 
 // A window is a few round trips: in two a connection finds its speed.
@@ -190,4 +190,4 @@ void LaneChoice::choose(uint32_t up) {
   }
 }
 
-}  // namespace pccl::ring
+}  // namespace pccl::link

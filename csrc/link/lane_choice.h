@@ -15,7 +15,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/protocol/limits.h"
 
-namespace pccl::ring {
+namespace pccl::link {
 
 class LaneChoice {
  public:
@@ -82,4 +82,4 @@ class LaneChoice {
   std::vector<uint64_t> sorted_;
 };
 
-}  // namespace pccl::ring
+}  // namespace pccl::link

@@ -10,9 +10,9 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/path_info.h"
-#include "csrc/ring/lane_choice.h"
+#include "csrc/link/lane_choice.h"
 
-namespace pccl::ring {
+namespace pccl::link {
 
 // A lane as far as it matters here.
 class Carrier {
@@ -65,4 +65,4 @@ class LinkTraffic {
   int idle_windows_ = 0;                      // in a row
 };
 
-}  // namespace pccl::ring
+}  // namespace pccl::link

@@ -1,4 +1,4 @@
-#include "csrc/ring/lane_choice.h"
+#include "csrc/link/lane_choice.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace pccl::ring {
+namespace pccl::link {
 namespace {
 
 // A path that all lanes share, each of which carries so much at most.
@@ -305,4 +305,4 @@ TEST(LaneChoice, FollowsANetworkThatChanges) {
 }
 
 }  // namespace
-}  // namespace pccl::ring
+}  // namespace pccl::link

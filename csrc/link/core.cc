@@ -1,0 +1,430 @@
+//   from           event                            to
+//   -              Connect                          connecting    (dialled)
+//   -              Accepted                         introducing   (a stranger)
+//   connecting     Connected                        introducing   SendHello
+//   connecting     Refused                          gone          Report unreachable, a retry
+//   introducing    HelloReceived, the right one     up            LaneUp, a stranger is answered
+//   introducing    HelloReceived, Failed, too late  gone          Report unreachable if dialled
+//   up             Failed, silent, Suspected        gone          LinkDown, Report down
+//   all            Forget, a Dial after its death   gone          Close
+
+#include "csrc/link/core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csrc/base/assert.h"
+#include "csrc/base/transitions.h"
+#include "csrc/link/lane_choice.h"
+
+namespace pccl::link {
+
+using protocol::LaneHello;
+using protocol::LinkState;
+
+namespace {
+
+const Transitions<LinkCore::Phase, 5> kTransitions(
+    "a lane", text,
+    {{LinkCore::Phase::kConnecting, LinkCore::Phase::kIntroducing},
+     {LinkCore::Phase::kConnecting, LinkCore::Phase::kGone},
+     {LinkCore::Phase::kIntroducing, LinkCore::Phase::kUp},
+     {LinkCore::Phase::kIntroducing, LinkCore::Phase::kGone},
+     {LinkCore::Phase::kUp, LinkCore::Phase::kGone}});
+
+// A peer that could not be reached is left alone for a tick, at most for so long.
+constexpr Duration kRetryMax = std::chrono::seconds(1);
+
+// As messages say it: 0 is not known.
+uint32_t microseconds(Duration way) {
+  const auto count = std::chrono::ceil<std::chrono::microseconds>(way).count();
+  return static_cast<uint32_t>(std::clamp<int64_t>(count, 0, UINT32_MAX));
+}
+
+}  // namespace
+
+const char* text(LinkCore::Phase phase) {
+  switch (phase) {
+    case LinkCore::Phase::kConnecting: return "connecting";
+    case LinkCore::Phase::kIntroducing: return "introducing itself";
+    case LinkCore::Phase::kUp: return "up";
+    case LinkCore::Phase::kGone: return "gone";
+  }
+  return "unknown";
+}
+
+void LinkCore::step(const Event& event, Instant now, Effects& effects) {
+  effects_ = &effects;
+  now_ = now;
+  std::visit([this](const auto& what) { on(what); }, event);
+  effects_ = nullptr;
+}
+
+// ---- Dialling ----
+
+void LinkCore::on(const Dial& event) {
+  const PeerId peer = event.peer;
+  const auto up = links_.find(peer);
+  if (up != links_.end()) {
+    if (up->second.serial > event.dead_serial) return report_up(peer, up->second);
+    drop(peer);
+  }
+  Dialling& dial = dialling_[peer];
+  const auto lane = dial.attempt ? lanes_.find(*dial.attempt) : lanes_.end();
+  const bool under_way = lane != lanes_.end() && (lane->second.phase == Phase::kConnecting ||
+                                                  lane->second.serial > event.dead_serial);
+  if (under_way && dial.at == event.at) return;  // to begin again would take the other's end down
+  if (dial.attempt) close(*dial.attempt);
+  dial = {event.at, {}, {}};
+  attempt(peer);
+}
+
+void LinkCore::attempt(PeerId peer) {
+  Dialling& dial = dialling_.at(peer);
+  const ConnectionId id = new_lane();
+  Lane& lane = lanes_[id];
+  lane.dialled = true;
+  lane.peer = peer;
+  lane.address = text(dial.at);
+  dial.attempt = id;
+  emit(Connect{id, peer, dial.at, options_.peer_timeout / 2});
+}
+
+void LinkCore::on(const Connected& event) {
+  const auto at = lanes_.find(event.lane);
+  if (at == lanes_.end()) return;  // closed meanwhile
+  Lane& lane = at->second;
+  lane.phase = kTransitions.step(lane.phase, Phase::kIntroducing);
+  if (!lane.further) lane.serial = ++serials_;
+  lane.hello_by = now_ + protocol::kHelloTimeout;
+  emit(SendHello{event.lane, false, hello(lane)});
+}
+
+void LinkCore::on(const Refused& event) {
+  if (lanes_.contains(event.lane)) ended(event.lane, event.why, event.fault);
+}
+
+void LinkCore::on(const Failed& event) {
+  if (lanes_.contains(event.lane)) ended(event.lane, event.why.message, event.fault);
+}
+
+// It is gone already.
+void LinkCore::ended(ConnectionId id, const std::string& why, LinkFault fault) {
+  const Lane lane = lanes_.at(id);
+  if (lane.phase == Phase::kUp) return lost(lane.peer, why);
+  forget_lane(id);
+  if (lane.dialled && !lane.further) unreachable(lane.peer, why, fault);
+}
+
+void LinkCore::unreachable(PeerId peer, const std::string& why, LinkFault fault) {
+  Dialling& dial = dialling_.at(peer);
+  dial.attempt.reset();
+  dial.retry = now_ + std::min(tick(), kRetryMax);
+  emit(Report{{peer, LinkState::kUnreachable, why, 0, 0, fault}});
+}
+
+void LinkCore::on(const Forget& event) {
+  end_dial(event.peer);
+  drop(event.peer);
+}
+
+void LinkCore::end_dial(PeerId peer) {
+  const auto at = dialling_.find(peer);
+  if (at == dialling_.end()) return;
+  if (at->second.attempt) close(*at->second.attempt);
+  dialling_.erase(peer);
+}
+
+// ---- Introductions ----
+
+void LinkCore::on(const Accepted& event) {
+  while (!strangers_.empty() && strangers_.size() >= event.room) close(strangers_.front());
+  Lane& lane = lanes_[event.lane];
+  lane.phase = Phase::kIntroducing;
+  lane.address = event.address;
+  lane.hello_by = now_ + protocol::kHelloTimeout;
+  strangers_.push_back(event.lane);
+}
+
+LaneHello LinkCore::hello(const Lane& lane) const {
+  return {.run_id = identity_.run_id,
+          .self = identity_.self,
+          .other = lane.peer,
+          .machine = identity_.machine,
+          .serial = lane.serial,
+          .further = lane.further};
+}
+
+std::string LinkCore::refusal(const Lane& lane, const std::optional<LaneHello>& hello) const {
+  if (!hello) return "it did not introduce itself";
+  if (hello->run_id != identity_.run_id) return "it belongs to another run";
+  if (hello->version != protocol::kVersion) {
+    return "it speaks version " + std::to_string(hello->version) + " of the protocol, this peer " +
+           std::to_string(protocol::kVersion) + ": install the same pccl on both";
+  }
+  if (hello->other != identity_.self) return "it looks for peer " + text(hello->other);
+  const PeerId claimed = hello->self;
+  if (!claimed || claimed == identity_.self || (lane.dialled && claimed != lane.peer))
+    return "it says that it is peer " + text(claimed);
+  if (hello->serial == 0 || (lane.dialled && hello->serial != lane.serial))
+    return "it speaks of connection " + std::to_string(hello->serial);
+  if (lane.dialled && hello->further != lane.further)
+    return hello->further ? "it speaks of a further lane" : "it speaks of a first lane";
+  return {};
+}
+
+// A stranger learns nothing from us: it is hung up on.
+void LinkCore::on(const HelloReceived& event) {
+  const auto at = lanes_.find(event.lane);
+  if (at == lanes_.end() || at->second.phase != Phase::kIntroducing) return;
+  const std::string why = refusal(at->second, event.hello);
+  if (why.empty()) return introduced(event.lane, *event.hello, event.way);
+  emit(Close{event.lane});
+  ended(event.lane, at->second.address + ": " + why, LinkFault::kAnotherPeer);
+}
+
+void LinkCore::introduced(ConnectionId id, const LaneHello& hello, Duration way) {
+  Lane& lane = lanes_.at(id);
+  const bool local = hello.machine == identity_.machine && identity_.machine != 0;
+  lane.peer = hello.self;
+  lane.serial = hello.serial;
+  lane.further = hello.further;
+  if (!lane.dialled) return introduced_by_stranger(id, way, local);
+  lane.further ? join_further(id, local) : join(id, way, local);
+}
+
+// When both dial each other at once, the connection that the higher id made stays.
+void LinkCore::introduced_by_stranger(ConnectionId id, Duration way, bool local) {
+  std::erase(strangers_, id);
+  const Lane& lane = lanes_.at(id);
+  const PeerId peer = lane.peer;
+  const auto link = links_.find(peer);
+  if (lane.further) {
+    const bool known = link != links_.end() && link->second.serial == lane.serial &&
+                       link->second.lanes.size() < options_.lanes_max;
+    return known ? join_further(id, local) : close(id);
+  }
+  const auto dial = dialling_.find(peer);
+  const bool crossed = dial != dialling_.end() && dial->second.attempt &&
+                       lanes_.at(*dial->second.attempt).phase == Phase::kIntroducing &&
+                       identity_.self > peer;
+  if (!crossed && link == links_.end()) return join(id, way, local);
+  close(id);
+  if (!crossed) probe(peer);
+}
+
+// ---- Links ----
+
+void LinkCore::join(ConnectionId id, Duration way, bool local) {
+  const Lane& lane = lanes_.at(id);
+  const PeerId peer = lane.peer;
+  Link& link = links_[peer];
+  link.serial = lane.serial;
+  link.way = way;
+  link.lanes.push_back(id);
+  const auto dial = dialling_.find(peer);
+  if (dial != dialling_.end()) {
+    link.dialled = dial->second.at;
+    if (dial->second.attempt && *dial->second.attempt != id) close(*dial->second.attempt);
+    dialling_.erase(dial);
+  }
+  up(id, link, local);
+  if (!link.dialled) return;
+  report_up(peer, link);
+  widen(peer);
+}
+
+void LinkCore::join_further(ConnectionId id, bool local) {
+  Link& link = links_.at(lanes_.at(id).peer);
+  link.opening.erase(id);
+  link.lanes.push_back(id);
+  up(id, link, local);
+}
+
+void LinkCore::up(ConnectionId id, const Link& link, bool local) {
+  Lane& lane = lanes_.at(id);
+  lane.phase = kTransitions.step(lane.phase, Phase::kUp);
+  if (!lane.dialled) emit(SendHello{id, true, hello(lane)});
+  const bool far = link.way >= options_.long_way;
+  emit(LaneUp{.lane = id,
+              .peer = lane.peer,
+              .serial = link.serial,
+              .further = lane.further,
+              .local = local,
+              .way = link.way,
+              .far = far,
+              .lanes_at_first = lanes_at_first(lane.peer, link.way),
+              .lanes_fixed = options_.lanes > 0});
+}
+
+void LinkCore::report_up(PeerId peer, const Link& link) {
+  emit(Report{{peer, LinkState::kUp, {}, link.serial, microseconds(link.way), {}}});
+}
+
+void LinkCore::drop(PeerId peer) {
+  probing_.erase(peer);
+  const auto at = links_.find(peer);
+  if (at == links_.end()) return;
+  const Link link = std::move(at->second);
+  links_.erase(at);
+  emit(LinkDown{peer});
+  for (const ConnectionId lane : link.lanes) close(lane);
+  for (const ConnectionId lane : link.opening) close(lane);
+}
+
+void LinkCore::lost(PeerId peer, const std::string& why) {
+  const auto at = links_.find(peer);
+  if (at == links_.end()) return;
+  const uint32_t serial = at->second.serial;
+  drop(peer);
+  emit(Report{{peer, LinkState::kDown, why, serial, 0, {}}});
+}
+
+void LinkCore::close(ConnectionId lane) {
+  emit(Close{lane});
+  forget_lane(lane);
+}
+
+void LinkCore::forget_lane(ConnectionId id) {
+  const auto at = lanes_.find(id);
+  PCCL_ASSERT(at != lanes_.end());
+  kTransitions.step(at->second.phase, Phase::kGone);
+  if (!at->second.dialled) std::erase(strangers_, id);
+  const auto link = at->second.further ? links_.find(at->second.peer) : links_.end();
+  if (link != links_.end()) link->second.opening.erase(id);
+  lanes_.erase(at);
+}
+
+// ---- Further lanes ----
+
+void LinkCore::on(const NeighboursKnown& event) {
+  neighbours_ = event.peers;
+  for (const PeerId peer : neighbours_) widen(peer);
+}
+
+// A link to a neighbour that we have dialled: what is missing is opened, all at once.
+void LinkCore::widen(PeerId peer) {
+  const auto at = links_.find(peer);
+  const bool near = std::find(neighbours_.begin(), neighbours_.end(), peer) != neighbours_.end();
+  if (at == links_.end() || !near || !at->second.dialled) return;
+  Link& link = at->second;
+  const size_t wanted = lanes_open(link.way);
+  while (link.lanes.size() + link.opening.size() < wanted) {
+    const ConnectionId id = new_lane();
+    Lane& lane = lanes_[id];
+    lane.dialled = true;
+    lane.peer = peer;
+    lane.serial = link.serial;
+    lane.further = true;
+    lane.address = text(*link.dialled);
+    link.opening.insert(id);
+    emit(Connect{id, peer, *link.dialled, options_.peer_timeout / 2});
+  }
+}
+
+uint32_t LinkCore::lanes_open(Duration way) const {
+  if (options_.lanes > 0) return std::min(options_.lanes, options_.lanes_max);
+  return way < options_.long_way ? 1 : options_.lanes_max;
+}
+
+uint32_t LinkCore::lanes_at_first(PeerId peer, Duration way) const {
+  if (options_.lanes > 0) return options_.lanes;
+  const auto known = learnt_.find(peer);
+  return known != learnt_.end() ? known->second : LaneChoice::first(way);
+}
+
+// ---- Whether a link lives ----
+
+void LinkCore::on(const Tick& event) {
+  const std::set<ConnectionId> heard(event.heard.begin(), event.heard.end());
+  std::vector<PeerId> silent;
+  for (const auto& [peer, link] : links_) {
+    bool too_long = false;
+    for (const ConnectionId id : link.lanes) {
+      Lane& lane = lanes_.at(id);
+      lane.silence.tick();
+      if (heard.contains(id)) lane.silence.heard();
+      if (lane.silence.ping_due()) ping(id);
+      too_long |= lane.silence.too_long();
+    }
+    if (too_long) silent.push_back(peer);
+  }
+  for (const PeerId peer : silent) {
+    lost(peer, "nothing was heard on it for " + text(tick() * protocol::kTicksPerLinkSilence));
+  }
+}
+
+void LinkCore::ping(ConnectionId id, uint64_t number) {
+  emit(SendPing{id, number});
+  lanes_.at(id).silence.said();
+}
+
+void LinkCore::on(const PongReceived& event) {
+  const auto at = lanes_.find(event.lane);
+  if (at == lanes_.end()) return;
+  at->second.last_pong = std::max(at->second.last_pong, event.number);  // numbers grow
+}
+
+Duration LinkCore::look_every() const { return std::min(tick(), kRetryMax / 4); }
+
+// The peer dials again, so its end may be gone though nobody told ours.
+void LinkCore::probe(PeerId peer) {
+  if (probing_.contains(peer)) return;
+  const protocol::Probe probe(++probes_made_);
+  ping(links_.at(peer).lanes.front(), probe.number());
+  probing_.emplace(peer, Probing{probe, now_ + look_every()});
+}
+
+// ---- Time ----
+
+void LinkCore::on(const TimePassed&) {
+  std::vector<ConnectionId> late;
+  for (const auto& [id, lane] : lanes_) {
+    if (lane.phase == Phase::kIntroducing && lane.hello_by <= now_) late.push_back(id);
+  }
+  for (const ConnectionId id : late) {
+    const std::string address = lanes_.at(id).address;
+    emit(Close{id});
+    ended(id, address + ": it did not introduce itself in time", LinkFault::kNoAnswer);
+  }
+  std::vector<PeerId> due;
+  for (const auto& [peer, dial] : dialling_) {
+    if (!dial.attempt && dial.retry <= now_) due.push_back(peer);
+  }
+  for (const PeerId peer : due) attempt(peer);
+  std::vector<PeerId> dead;
+  for (auto at = probing_.begin(); at != probing_.end();) {
+    auto& [peer, probing] = *at;
+    if (probing.look > now_) {
+      ++at;
+      continue;
+    }
+    const ConnectionId first = links_.at(peer).lanes.front();
+    const auto finding = probing.state.look(lanes_.at(first).last_pong);
+    probing.look = now_ + look_every();
+    if (finding == protocol::Probe::Finding::kDead) dead.push_back(peer);
+    at = finding == protocol::Probe::Finding::kUnknown ? std::next(at) : probing_.erase(at);
+  }
+  for (const PeerId peer : dead) lost(peer, "it does not answer on this link, and dials again");
+}
+
+std::optional<Instant> LinkCore::deadline() const {
+  std::optional<Instant> first;
+  const auto also = [&first](Instant at) { first = first ? std::min(*first, at) : at; };
+  for (const auto& [id, lane] : lanes_) {
+    if (lane.phase == Phase::kIntroducing) also(lane.hello_by);
+  }
+  for (const auto& [peer, dial] : dialling_) {
+    if (!dial.attempt) also(dial.retry);
+  }
+  for (const auto& [peer, probing] : probing_) also(probing.look);
+  return first;
+}
+
+std::map<PeerId, LinkCore::Seen> LinkCore::links() const {
+  std::map<PeerId, Seen> all;
+  for (const auto& [peer, link] : links_) all[peer] = {link.serial, link.way, link.lanes};
+  return all;
+}
+
+}  // namespace pccl::link

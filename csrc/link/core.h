@@ -1,0 +1,265 @@
+// LinkCore: the life of the links of one peer: whom to dial, and when again; whether a hello is the
+// right one; which of two connections stays; how many lanes a link has; and whether it lives. Pure
+// (no socket, clock or thread): `step` is the only way its state changes, `deadline` the only way
+// time gets in but for Tick. The data plane's shell drives it with sockets, the simulator with
+// wires of its own. The happy path: Dial, Connect, Connected, SendHello, HelloReceived, LaneUp,
+// Report up; the other side: Accepted, HelloReceived, SendHello, LaneUp. To neighbours further
+// lanes follow. What can go wrong: an attempt fails (reported, and tried again until Forget); the
+// other end says a wrong hello, or none in time (closed, and if we have dialled, reported); a lane
+// fails or is silent (its link is down: reported, and never dialled again by itself: the master
+// decides). A second link of a peer is refused while the first one answers; when both sides dial at
+// once, the connection of the higher id stays. Invariants: (1) a peer has at most one link;
+// LinkDown comes before another LaneUp that is not
+//                 `further`;
+//             (2) the core speaks of a lane no more after its Close. One that has ended by itself may
+//                 get a Close too, which does nothing;
+//             (3) a peer that is to be reached and has no link is being dialled, or a retry is due.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/endpoint.h"
+#include "csrc/base/link_fault.h"
+#include "csrc/base/status.h"
+#include "csrc/protocol/frames.h"
+#include "csrc/protocol/limits.h"
+#include "csrc/protocol/silence.h"
+
+namespace pccl::link {
+
+// A connection, or an attempt at one.
+struct ConnectionId {
+  uint64_t value = 0;
+  friend auto operator<=>(const ConnectionId&, const ConnectionId&) = default;
+};
+
+// Who this peer is to others.
+struct Identity {
+  PeerId self;
+  uint64_t run_id = 0;
+  uint64_t machine = 0;  // 0: unknown
+};
+
+// ---- Events ----
+struct Dial {  // keep trying until the link is up; a connection up to `dead_serial` is dead
+  PeerId peer;
+  Endpoint at;
+  uint32_t dead_serial = 0;
+};
+struct Forget {
+  PeerId peer;
+};
+struct Connected {  // of a Connect
+  ConnectionId lane;
+};
+struct Refused {  // of a Connect: there is no connection
+  ConnectionId lane;
+  std::string why;
+  LinkFault fault = LinkFault::kOther;
+};
+struct Accepted {     // somebody has connected to us: a stranger, until its hello
+  ConnectionId lane;  // of new_lane()
+  std::string address;
+  size_t room = 1;  // so many strangers there may be, this one included
+};
+struct HelloReceived {  // the first frame of a lane
+  ConnectionId lane;
+  // Nothing: it was another frame, or a hello of the wrong side.
+  std::optional<protocol::LaneHello> hello;
+  Duration way{0};  // there and back, as far as the system knows by now
+};
+struct Failed {  // a connection has ended by itself
+  ConnectionId lane;
+  Status why;
+  LinkFault fault = LinkFault::kOther;
+};
+struct PongReceived {
+  ConnectionId lane;
+  uint64_t number = 0;
+};
+struct Tick {                       // after all input is drained, once however late it is
+  std::vector<ConnectionId> heard;  // since the last one
+};
+struct Suspected {  // the engine has found that the other side breaks a rule
+  PeerId peer;
+  std::string why;
+};
+struct NeighboursKnown {  // of a new epoch: to them go chunks
+  std::vector<PeerId> peers;
+};
+struct LanesLearnt {  // so many lanes of a link to this peer pay
+  PeerId peer;
+  uint32_t lanes = 1;
+};
+struct TimePassed {};
+using Event = std::variant<Dial, Forget, Connected, Refused, Accepted, HelloReceived, Failed,
+                           PongReceived, Tick, Suspected, NeighboursKnown, LanesLearnt, TimePassed>;
+
+// ---- Effects, to be carried out in order ----
+struct Connect {  // answered by Connected or Refused, unless Close comes before
+  ConnectionId lane;
+  PeerId peer;
+  Endpoint to;
+  Duration timeout{0};
+};
+struct SendHello {
+  ConnectionId lane;
+  bool answer = false;  // kHelloOk
+  protocol::LaneHello hello;
+};
+struct SendPing {
+  ConnectionId lane;
+  uint64_t number = 0;
+};
+struct Close {
+  ConnectionId lane;
+};
+struct LaneUp {  // from here on its frames are the engine's
+  ConnectionId lane;
+  PeerId peer;
+  uint32_t serial = 0;
+  bool further = false;
+  bool local = false;  // both ends are on one machine
+  Duration way{0};     // of the link
+  bool far = false;    // it is long: lanes may rest, and pace themselves
+  uint32_t lanes_at_first = 1;
+  bool lanes_fixed = false;
+};
+struct LinkDown {
+  PeerId peer;
+};
+struct Report {
+  protocol::LinkReport what;
+};
+using Effect = std::variant<Connect, SendHello, SendPing, Close, LaneUp, LinkDown, Report>;
+using Effects = std::vector<Effect>;
+
+struct Options {
+  Duration peer_timeout = protocol::kPeerTimeoutDefault;
+  Duration long_way = protocol::kLongWay;
+  uint32_t lanes = 0;      // of a link between neighbours; 0: as many as pay
+  uint32_t lanes_max = 1;  // that the process can afford
+};
+
+class LinkCore {
+ public:
+  explicit LinkCore(Options options) : options_(options) {}
+  void be(const Identity& identity) { identity_ = identity; }  // before the first event
+
+  ConnectionId new_lane() { return {++lanes_made_}; }
+  void step(const Event& event, Instant now, Effects& effects);
+  // When to step with TimePassed, if nothing else happens before.
+  std::optional<Instant> deadline() const;
+  Duration tick() const { return options_.peer_timeout / protocol::kTicksPerTimeout; }
+
+  // Of a lane: its table is in core.cc.
+  enum class Phase : uint8_t { kConnecting, kIntroducing, kUp, kGone };
+
+  // ---- For whoever shows them ----
+  struct Seen {
+    uint32_t serial = 0;
+    Duration way{0};
+    std::vector<ConnectionId> lanes;
+  };
+  std::map<PeerId, Seen> links() const;
+
+ private:
+  struct Lane {
+    Phase phase = Phase::kConnecting;
+    bool dialled = false;
+    PeerId peer;  // nobody: a stranger that has not said it yet
+    uint32_t serial = 0;
+    bool further = false;
+    std::string address;
+    Instant hello_by;
+    protocol::Silence silence{protocol::kTicksPerLinkSilence};
+    uint64_t last_pong = 0;
+  };
+  // A peer that we are to reach: an attempt is under way, or one is due.
+  struct Dialling {
+    Endpoint at;
+    std::optional<ConnectionId> attempt;
+    Instant retry;
+  };
+  struct Link {
+    uint32_t serial = 0;
+    Duration way{0};
+    std::optional<Endpoint> dialled;  // nothing: the other side has dialled
+    std::vector<ConnectionId> lanes;  // the first one first; never empty
+    std::set<ConnectionId> opening;
+  };
+  struct Probing {
+    protocol::Probe state;
+    Instant look;
+  };
+
+  void on(const Dial& event);
+  void on(const Forget& event);
+  void on(const Connected& event);
+  void on(const Refused& event);
+  void on(const Accepted& event);
+  void on(const HelloReceived& event);
+  void on(const Failed& event);
+  void on(const PongReceived& event);
+  void on(const Tick& event);
+  void on(const Suspected& event) { lost(event.peer, event.why); }
+  void on(const NeighboursKnown& event);
+  void on(const LanesLearnt& event) { learnt_[event.peer] = event.lanes; }
+  void on(const TimePassed&);
+
+  template <typename E>
+  void emit(E effect) {
+    effects_->emplace_back(std::move(effect));
+  }
+  void attempt(PeerId peer);
+  void unreachable(PeerId peer, const std::string& why, LinkFault fault);
+  void end_dial(PeerId peer);
+  void ended(ConnectionId lane, const std::string& why, LinkFault fault);
+  protocol::LaneHello hello(const Lane& lane) const;
+  std::string refusal(const Lane& lane, const std::optional<protocol::LaneHello>& hello) const;
+  void introduced(ConnectionId id, const protocol::LaneHello& hello, Duration way);
+  void introduced_by_stranger(ConnectionId id, Duration way, bool local);
+  void join(ConnectionId id, Duration way, bool local);
+  void join_further(ConnectionId id, bool local);
+  void up(ConnectionId id, const Link& link, bool local);
+  void widen(PeerId peer);
+  uint32_t lanes_open(Duration way) const;
+  uint32_t lanes_at_first(PeerId peer, Duration way) const;
+  void report_up(PeerId peer, const Link& link);
+  void drop(PeerId peer);
+  void lost(PeerId peer, const std::string& why);
+  void close(ConnectionId lane);
+  void forget_lane(ConnectionId lane);
+  void ping(ConnectionId id, uint64_t number = 0);
+  void probe(PeerId peer);
+  Duration look_every() const;
+
+  const Options options_;
+  Identity identity_;
+  Effects* effects_ = nullptr;  // of the step under way,
+  Instant now_;                 // and its time
+  uint64_t lanes_made_ = 0;
+  uint32_t serials_ = 0;  // of connections that we have made
+  uint64_t probes_made_ = 0;
+  std::map<ConnectionId, Lane> lanes_;
+  std::map<PeerId, Dialling> dialling_;
+  std::map<PeerId, Link> links_;
+  std::deque<ConnectionId> strangers_;  // oldest first
+  std::map<PeerId, Probing> probing_;   // only of links that are up
+  std::vector<PeerId> neighbours_;
+  std::map<PeerId, uint32_t> learnt_;  // how many lanes pay
+};
+
+using pccl::text;  // of durations and peers; this one would hide them
+const char* text(LinkCore::Phase phase);
+
+}  // namespace pccl::link

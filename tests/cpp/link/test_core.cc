@@ -1,0 +1,312 @@
+#include "csrc/link/core.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace pccl::link {
+namespace {
+
+using protocol::LaneHello;
+using protocol::LinkState;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Lines = std::vector<std::string>;
+
+constexpr PeerId kSelf{5}, kLow{3}, kHigh{8};
+constexpr uint64_t kRun = 99, kMachine = 7;
+const Endpoint kAt{"10.0.0.3", 48201};
+
+// A core that is told what happens, and says what it wants in lines: connections have letters, in
+// the order in which they are made.
+class LinkCoreTest : public testing::Test {
+ protected:
+  LinkCoreTest() { core.be({kSelf, kRun, kMachine}); }
+
+  Lines step(const Event& event) {
+    Effects effects;
+    core.step(event, now, effects);
+    Lines lines;
+    for (const Effect& effect : effects) lines.push_back(line(effect));
+    return lines;
+  }
+  Lines pass(Duration time) {
+    now = now + time;
+    return step(TimePassed{});
+  }
+  Lines tick(const std::string& heard = "") {
+    Tick tick;
+    for (const char letter : heard) tick.heard.push_back(named(letter));
+    return step(tick);
+  }
+  Lines dial(PeerId peer, uint32_t dead_serial = 0) { return step(Dial{peer, kAt, dead_serial}); }
+  // Somebody connects.
+  ConnectionId accept(size_t room = 10) {
+    const ConnectionId id = core.new_lane();
+    last_lines = step(Accepted{id, "10.0.0.9:5", room});
+    return id;
+  }
+  Lines hear(char letter, const LaneHello& hello) {
+    return step(HelloReceived{named(letter), hello, milliseconds(20)});
+  }
+  // As the other end says it.
+  static LaneHello hello(PeerId from, uint32_t serial = 1, bool further = false) {
+    return {.run_id = kRun, .self = from, .other = kSelf, .serial = serial, .further = further};
+  }
+  // A link that we have dialled, on connection 'a'.
+  void link(PeerId peer) {
+    dial(peer);
+    step(Connected{named('a')});
+    ASSERT_EQ(hear('a', hello(peer)).size(), 2u);
+  }
+  static ConnectionId named(char letter) { return {static_cast<uint64_t>(letter - 'a' + 1)}; }
+  static std::string letter(ConnectionId id) {
+    return std::string(1, static_cast<char>('a' + id.value - 1));
+  }
+
+  static std::string line(const Effect& effect) {
+    if (const auto* e = std::get_if<Connect>(&effect))
+      return "connect " + letter(e->lane) + " to " + text(e->to) + " within " + text(e->timeout);
+    if (const auto* e = std::get_if<SendHello>(&effect)) {
+      return std::string(e->answer ? "answer " : "hello ") + letter(e->lane) + " serial " +
+             std::to_string(e->hello.serial) + (e->hello.further ? " further" : "");
+    }
+    if (const auto* e = std::get_if<SendPing>(&effect))
+      return "ping " + letter(e->lane) + " " + std::to_string(e->number);
+    if (const auto* e = std::get_if<Close>(&effect)) return "close " + letter(e->lane);
+    if (const auto* e = std::get_if<LaneUp>(&effect)) {
+      return "up " + letter(e->lane) + (e->further ? " further" : "") + (e->local ? " local" : "") +
+             (e->far ? " far" : "");
+    }
+    if (const auto* e = std::get_if<LinkDown>(&effect)) return "down " + text(e->peer);
+    const auto& what = std::get<Report>(effect).what;
+    const char* state = what.state == LinkState::kUp     ? "up"
+                        : what.state == LinkState::kDown ? "down"
+                                                         : "unreachable";
+    return std::string("report ") + state + " " + std::to_string(what.serial) +
+           (what.text.empty() ? "" : ": " + what.text);
+  }
+
+  LinkCore core{{.peer_timeout = seconds(10), .lanes_max = 4}};
+  Instant now{seconds(100)};
+  Lines last_lines;
+};
+
+TEST_F(LinkCoreTest, TheSideThatDialsReportsTheLink) {
+  EXPECT_EQ(dial(kLow), (Lines{"connect a to 10.0.0.3:48201 within 5 s"}));
+  EXPECT_EQ(step(Connected{named('a')}), (Lines{"hello a serial 1"}));
+  EXPECT_EQ(hear('a', hello(kLow)), (Lines{"up a far", "report up 1"}));
+  EXPECT_FALSE(core.deadline().has_value());
+  EXPECT_EQ(core.links().at(kLow).way, milliseconds(20));
+}
+
+TEST_F(LinkCoreTest, TheOtherSideAnswers) {
+  accept();
+  LaneHello local = hello(kLow, 4);
+  local.machine = kMachine;
+  EXPECT_EQ(step(HelloReceived{named('a'), local, {}}), (Lines{"answer a serial 4", "up a local"}));
+}
+
+TEST_F(LinkCoreTest, WhatCannotBeReachedIsTriedAgainUntilItIsForgotten) {
+  dial(kLow);
+  EXPECT_EQ(step(Refused{named('a'), "connection refused", LinkFault::kRefused}),
+            (Lines{"report unreachable 0: connection refused"}));
+  EXPECT_EQ(core.deadline(), now + milliseconds(500));
+  EXPECT_EQ(pass(milliseconds(500)), (Lines{"connect b to 10.0.0.3:48201 within 5 s"}));
+  EXPECT_EQ(step(Forget{kLow}), (Lines{"close b"}));
+  EXPECT_FALSE(core.deadline().has_value());
+  EXPECT_EQ(pass(seconds(10)), Lines{});
+  EXPECT_EQ(step(Connected{named('b')}), Lines{}) << "it came too late";
+}
+
+TEST_F(LinkCoreTest, WhoDoesNotIntroduceItselfInTimeIsClosed) {
+  dial(kLow);
+  step(Connected{named('a')});
+  accept();
+  EXPECT_EQ(
+      pass(seconds(5)),
+      (Lines{"close a", "report unreachable 0: 10.0.0.3:48201: it did not introduce itself in time",
+             "close b"}));
+}
+
+// Each field of a hello, on both sides.
+TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
+  std::map<std::string, LaneHello> wrong;
+  wrong["it belongs to another run"] = hello(kLow);
+  wrong["it belongs to another run"].run_id = kRun + 1;
+  wrong["it speaks version 77 of the protocol, this peer " + std::to_string(protocol::kVersion) +
+        ": install the same pccl on both"] = hello(kLow);
+  for (auto& [why, one] : wrong) {
+    if (why.find("77") != std::string::npos) one.version = 77;
+  }
+  wrong["it looks for peer " + text(kHigh)] = hello(kLow);
+  wrong["it looks for peer " + text(kHigh)].other = kHigh;
+  wrong["it says that it is peer " + text(kSelf)] = hello(kSelf);
+  wrong["it says that it is peer " + text(kHigh)] = hello(kHigh);  // we have dialled another
+  wrong["it speaks of connection 0"] = hello(kLow, 0);
+  wrong["it speaks of a further lane"] = hello(kLow, 1, true);
+  for (const auto& [why, one] : wrong) {
+    LinkCore dialler{{.peer_timeout = seconds(10)}};
+    dialler.be({kSelf, kRun, kMachine});
+    Effects effects;
+    dialler.step(Dial{kLow, kAt, 0}, now, effects);
+    dialler.step(Connected{named('a')}, now, effects);
+    effects.clear();
+    dialler.step(HelloReceived{named('a'), one, {}}, now, effects);
+    ASSERT_EQ(effects.size(), 2u) << why;
+    EXPECT_EQ(line(effects[0]), "close a");
+    EXPECT_EQ(line(effects[1]), "report unreachable 0: 10.0.0.3:48201: " + why);
+    EXPECT_EQ(std::get<Report>(effects[1]).what.fault, LinkFault::kAnotherPeer);
+    LinkCore acceptor{{.peer_timeout = seconds(10)}};
+    acceptor.be({kSelf, kRun, kMachine});
+    effects.clear();
+    acceptor.step(Accepted{acceptor.new_lane(), "10.0.0.9:5", 9}, now, effects);
+    acceptor.step(HelloReceived{named('a'), one, {}}, now, effects);
+    const bool any_peer_may = one.self == kHigh;  // a stranger says who it is
+    EXPECT_EQ(line(effects[0]), any_peer_may ? "answer a serial 1" : "close a") << why;
+    EXPECT_EQ(effects.size(), any_peer_may ? 2u : 1u) << "a stranger learns nothing: " << why;
+  }
+  accept();
+  EXPECT_EQ(step(HelloReceived{named('a'), {}, {}}), (Lines{"close a"})) << "another frame";
+}
+
+TEST_F(LinkCoreTest, AnAnswerIsOfTheConnectionThatWasDialled) {
+  dial(kLow);
+  step(Connected{named('a')});
+  EXPECT_EQ(hear('a', hello(kLow, 2)),
+            (Lines{"close a", "report unreachable 0: 10.0.0.3:48201: it speaks of connection 2"}));
+}
+
+TEST_F(LinkCoreTest, TheOldestStrangerMakesRoom) {
+  accept(2);
+  accept(2);
+  accept(2);
+  EXPECT_EQ(last_lines, (Lines{"close a"}));
+  hear('b', hello(kLow));
+  accept(2);
+  EXPECT_EQ(last_lines, Lines{}) << "b is no stranger any more";
+}
+
+// ---- Both dial at once ----
+
+TEST_F(LinkCoreTest, OfTwoThatDialAtOnceTheHigherIdsConnectionStays) {
+  dial(kLow);  // we have the higher id
+  step(Connected{named('a')});
+  accept();
+  EXPECT_EQ(hear('b', hello(kLow, 9)), (Lines{"close b"}));
+  EXPECT_EQ(hear('a', hello(kLow)), (Lines{"up a far", "report up 1"}));
+}
+
+TEST_F(LinkCoreTest, AndTheLowerIdsIsGivenUp) {
+  dial(kHigh);
+  step(Connected{named('a')});
+  accept();
+  EXPECT_EQ(hear('b', hello(kHigh, 9)),
+            (Lines{"close a", "answer b serial 9", "up b far", "report up 9"}));
+  EXPECT_FALSE(core.deadline().has_value()) << "it is not dialled any more";
+}
+
+TEST_F(LinkCoreTest, WhoHasNotConnectedYetTakesTheOthersConnection) {
+  dial(kLow);
+  accept();
+  EXPECT_EQ(hear('b', hello(kLow, 9)),
+            (Lines{"close a", "answer b serial 9", "up b far", "report up 9"}));
+}
+
+// ---- A second link of the same peer ----
+
+TEST_F(LinkCoreTest, ASecondLinkIsRefusedWhileTheFirstAnswers) {
+  link(kLow);
+  accept();
+  EXPECT_EQ(hear('b', hello(kLow, 9)), (Lines{"close b", "ping a 1"}));
+  EXPECT_EQ(step(PongReceived{named('a'), 1}), Lines{});
+  EXPECT_EQ(pass(milliseconds(250)), Lines{});
+  EXPECT_FALSE(core.deadline().has_value());
+}
+
+TEST_F(LinkCoreTest, AFirstLinkThatDoesNotAnswerIsGivenUp) {
+  link(kLow);
+  accept();
+  hear('b', hello(kLow, 9));
+  step(PongReceived{named('a'), 0});  // an ordinary one is no answer
+  EXPECT_EQ(pass(milliseconds(250)), Lines{});
+  EXPECT_EQ(pass(milliseconds(250)), Lines{});
+  EXPECT_EQ(pass(milliseconds(250)),
+            (Lines{"down " + text(kLow), "close a",
+                   "report down 1: it does not answer on this link, and dials again"}));
+}
+
+// ---- Life and death of a link ----
+
+TEST_F(LinkCoreTest, ALinkIsAliveWhileSomethingIsHeardOnEachLane) {
+  link(kLow);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(tick("a"), Lines{});
+  EXPECT_EQ(tick("a"), (Lines{"ping a 0"})) << "nothing was said for four ticks";
+  for (int i = 0; i < 9; ++i) tick();
+  EXPECT_EQ(tick().back(), "report down 1: nothing was heard on it for 5 s");
+  EXPECT_TRUE(core.links().empty());
+}
+
+TEST_F(LinkCoreTest, ALaneThatFailsTakesItsLinkAndIsNotDialledAgainByItself) {
+  link(kLow);
+  EXPECT_EQ(step(Failed{named('a'), {Code::kSystem, "reset", {}}, LinkFault::kOther}),
+            (Lines{"down " + text(kLow), "close a", "report down 1: reset"}));
+  EXPECT_FALSE(core.deadline().has_value());
+  EXPECT_EQ(step(Suspected{kLow, "again"}), Lines{});
+}
+
+TEST_F(LinkCoreTest, ADialAfterItsDeathMakesALinkAnewAndOneBeforeItDoesNot) {
+  link(kLow);
+  EXPECT_EQ(dial(kLow), (Lines{"report up 1"})) << "it lives";
+  EXPECT_EQ(dial(kLow, 1),
+            (Lines{"down " + text(kLow), "close a", "connect b to 10.0.0.3:48201 within 5 s"}));
+  EXPECT_EQ(dial(kLow, 1), Lines{}) << "it is under way";
+  step(Connected{named('b')});
+  EXPECT_EQ(dial(kLow, 1), Lines{}) << "it has serial 2";
+  EXPECT_EQ(dial(kLow, 2), (Lines{"close b", "connect c to 10.0.0.3:48201 within 5 s"}));
+}
+
+// ---- Further lanes ----
+
+TEST_F(LinkCoreTest, ALongLinkToANeighbourGetsFurtherLanes) {
+  link(kLow);
+  EXPECT_EQ(step(NeighboursKnown{{kLow}}).size(), 3u) << "four in all";
+  EXPECT_EQ(step(Connected{named('b')}), (Lines{"hello b serial 1 further"}));
+  EXPECT_EQ(hear('b', hello(kLow, 1, true)), (Lines{"up b further far"}));
+  EXPECT_EQ(step(Refused{named('c'), "refused", LinkFault::kRefused}), Lines{})
+      << "one lane fewer; tried again in the next epoch";
+  EXPECT_EQ(step(NeighboursKnown{{kLow}}), (Lines{"connect e to 10.0.0.3:48201 within 5 s"}));
+  EXPECT_EQ(step(Forget{kLow}),
+            (Lines{"down " + text(kLow), "close a", "close b", "close d", "close e"}));
+}
+
+TEST_F(LinkCoreTest, AFurtherLaneIsOfTheLinkThatIsUp) {
+  accept();
+  hear('a', hello(kLow, 4));
+  accept();
+  EXPECT_EQ(hear('b', hello(kLow, 3, true)), (Lines{"close b"})) << "of an older link";
+  accept();
+  EXPECT_EQ(hear('c', hello(kLow, 4, true)),
+            (Lines{"answer c serial 4 further", "up c further far"}));
+  accept();
+  EXPECT_EQ(hear('d', hello(kHigh, 4, true)), (Lines{"close d"})) << "there is no such link";
+  for (char more = 'e'; more < 'g'; ++more) {
+    accept();
+    hear(more, hello(kLow, 4, true));
+  }
+  accept();
+  EXPECT_EQ(hear('g', hello(kLow, 4, true)), (Lines{"close g"})) << "four are the most";
+}
+
+TEST_F(LinkCoreTest, TheNextLinkBeginsWithAsManyLanesAsHavePaid) {
+  step(LanesLearnt{kLow, 3});
+  dial(kLow);
+  step(Connected{named('a')});
+  Effects effects;
+  core.step(HelloReceived{named('a'), hello(kLow), milliseconds(20)}, now, effects);
+  EXPECT_EQ(std::get<LaneUp>(effects[0]).lanes_at_first, 3u);
+}
+
+}  // namespace
+}  // namespace pccl::link

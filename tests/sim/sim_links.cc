@@ -1,0 +1,304 @@
+#include "tests/sim/sim_links.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "tests/sim/peer_node.h"
+
+namespace pccl::sim {
+
+using link::ConnectionId;
+using net::FrameHeader;
+using net::FrameType;
+
+// What a wire reads goes here: the first frame to the core, then pings are answered, and the rest
+// is the engine's.
+class SimLinks::Sink : public net::FrameSink {
+ public:
+  Sink(SimLinks& links, ConnectionId id, ring::Port& port, bool dialled)
+      : links_(links), id_(id), port_(port), dialled_(dialled) {}
+  void join(ring::Engine::Lane& lane) { lane_ = &lane; }
+  ring::Engine::Lane* lane() const { return lane_; }
+
+  void on_frame(const FrameHeader& header) override {
+    if (lane_ == nullptr)
+      return hello(net::hello_in(dialled_ ? FrameType::kHelloOk : FrameType::kHello, header));
+    if (header.type == FrameType::kPong) return links_.step(link::PongReceived{id_, header.value});
+    if (header.type != FrameType::kPing) return lane_->on_frame(header);
+    FrameHeader pong;
+    pong.type = FrameType::kPong;
+    pong.value = header.value;
+    port_.send(pong);
+  }
+  std::span<std::byte> on_chunk(const FrameHeader& header) override {
+    if (lane_ != nullptr) return lane_->on_chunk(header);
+    hello({});
+    return {};
+  }
+  void on_piece(size_t at, size_t bytes) override { lane_->on_piece(at, bytes); }
+  void on_chunk_end(bool valid) override { lane_->on_chunk_end(valid); }
+
+ private:
+  void hello(const std::optional<protocol::LaneHello>& hello) {
+    const Duration way = std::chrono::microseconds(links_.node_.world().options().round_trip);
+    links_.step(link::HelloReceived{id_, hello, way});
+  }
+  SimLinks& links_;
+  const ConnectionId id_;
+  ring::Port& port_;
+  const bool dialled_;
+  ring::Engine::Lane* lane_ = nullptr;
+};
+
+SimLinks::SimLinks(PeerNode& node, ring::Engine& engine, const link::Options& options,
+                   std::function<void(const protocol::LinkReport&)> on_report)
+    : node_(node), engine_(engine), on_report_(std::move(on_report)), core_(options) {}
+
+SimLinks::~SimLinks() = default;
+
+void SimLinks::listen(PeerId self, uint64_t run_id) {
+  core_.be({self, run_id, 0});
+  listening_ = true;
+  arm_tick();
+}
+
+// ---- Time ----
+
+Instant SimLinks::now() const { return node_.clock(); }
+
+void SimLinks::later(Duration delay, std::function<void()> what) {
+  node_.world().clockwork().after(delay, [this, what = std::move(what)] { node_.run(what); });
+}
+
+void SimLinks::arm() {
+  const uint64_t armed = ++timer_;
+  const auto deadline = core_.deadline();
+  if (!deadline || over_) return;
+  later(std::max(*deadline - now(), Duration{0}) + node_.late(), [this, armed] {
+    if (armed == timer_) step(link::TimePassed{});
+  });
+}
+
+void SimLinks::set_time() { arm(); }
+
+void SimLinks::arm_tick() {
+  later(core_.tick() + node_.late(), [this] { on_tick(); });
+}
+
+// However late it is, it counts once.
+void SimLinks::on_tick() {
+  if (over_) return;
+  arm_tick();
+  buried_.clear();
+  link::Tick tick;
+  for (const auto& [id, connection] : connections_) {
+    if (connection.wire->take_heard(connection.side)) tick.heard.push_back(id);
+  }
+  step(tick);
+}
+
+void SimLinks::step(const link::Event& event) {
+  if (over_) return;
+  link::Effects effects;
+  core_.step(event, now(), effects);
+  for (const link::Effect& effect : effects)
+    std::visit([this](const auto& what) { perform(what); }, effect);
+  arm();
+}
+
+// ---- Connecting ----
+
+void SimLinks::perform(const link::Connect& connect) {
+  connecting_[connect.lane] = true;
+  try_to_connect(connect.lane, connect, connect.timeout);
+}
+
+// A SYN that is lost is sent again. The system answers it, not the process.
+void SimLinks::try_to_connect(ConnectionId id, const link::Connect& connect, Duration left) {
+  if (!connecting_.contains(id) || over_) return;
+  World& world = node_.world();
+  PeerNode* const other = world.by_port(connect.to.port);
+  const bool reachable = other != nullptr && other->alive() && !other->unreachable &&
+                         world.network().open_both_ways(node_.port(), other->port());
+  if (!reachable || !other->links().listening_ || other->links().over_) {
+    const bool refused = reachable;
+    if (refused || left <= Duration{0}) {
+      connecting_.erase(id);
+      return step(refused ? link::Refused{id, "connection refused", LinkFault::kRefused}
+                          : link::Refused{id, "connection timed out", LinkFault::kNoAnswer});
+    }
+    const Duration pause = std::min(left, Network::kSynPause);
+    return later(pause,
+                 [this, id, connect, rest = left - pause] { try_to_connect(id, connect, rest); });
+  }
+  auto wire = std::make_shared<Wire>(world.clockwork(), world.random(), world.options().wire);
+  world.clockwork().after(world.control_delay(), [this, other, wire] {
+    node_.world().network().pass(node_.port(), other->port(), [this, other, wire] {
+      other->run([this, other, wire] { other->links().accepted(node_, wire); });
+    });
+  });
+  later(2 * world.control_delay(), [this, id, other, wire] {
+    if (connecting_.erase(id) == 0 || over_)
+      return hang_up({wire, 0, other, nullptr, {}}, "closed");
+    attach(id, *other, wire, 0);
+    step(link::Connected{id});
+  });
+}
+
+void SimLinks::accepted(PeerNode& from, const std::shared_ptr<Wire>& wire) {
+  if (over_ || wire->cut) return;
+  const ConnectionId id = core_.new_lane();
+  attach(id, from, wire, 1);
+  step(link::Accepted{id, from.name(), 64});
+}
+
+void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire,
+                      int side) {
+  Connection& connection = connections_[id];
+  connection = {
+      wire, side, &other, std::make_unique<Sink>(*this, id, wire->port(side), side == 0), {}};
+  const auto fail = [this, id](const std::string& why) {
+    later(Duration{0}, [this, id, why] {
+      if (!connections_.contains(id)) return;
+      step(link::Failed{id, {Code::kSystem, why, {}}, LinkFault::kOther});
+    });
+  };
+  wire->attach(side, {.sink = connection.sink.get(),
+                      .on_chunk_sent =
+                          [this, id] {
+                            const auto at = connections_.find(id);
+                            at->second.sink->lane()->chunk_sent();
+                            let_lanes_rest(at->second.peer);
+                          },
+                      .on_bad_frame = [fail](const Status& why) { fail(why.message); },
+                      .stopped = [this] { return node_.stopped(); },
+                      .cut_off =
+                          [this, &other] {
+                            return !node_.world().network().open(other.port(), node_.port());
+                          },
+                      .late = [this] { return node_.late(); },
+                      .on_refused = [fail] { fail("connection reset"); }});
+}
+
+// ---- Connections ----
+
+void SimLinks::perform(const link::SendHello& said) {
+  Connection& connection = connections_.at(said.lane);
+  connection.wire->serial = said.hello.serial;
+  connection.wire->port(connection.side)
+      .send(net::hello_frame(said.answer ? FrameType::kHelloOk : FrameType::kHello, said.hello));
+}
+
+void SimLinks::perform(const link::SendPing& ping) {
+  FrameHeader header;
+  header.type = FrameType::kPing;
+  header.value = ping.number;
+  const Connection& connection = connections_.at(ping.lane);
+  connection.wire->port(connection.side).send(header);
+}
+
+void SimLinks::perform(const link::LaneUp& up) {
+  Connection& connection = connections_.at(up.lane);
+  connection.peer = up.peer;
+  connection.sink->join(engine_.lane_up(up.peer, connection.wire->port(connection.side)));
+}
+
+void SimLinks::perform(const link::Close& close) {
+  connecting_.erase(close.lane);
+  const auto at = connections_.find(close.lane);
+  if (at == connections_.end()) return;
+  hang_up(at->second, "closed by " + node_.name());
+  buried_.push_back(std::move(at->second.sink));
+  connections_.erase(at);
+}
+
+void SimLinks::hang_up(const Connection& connection, const std::string& why) {
+  const std::shared_ptr<Wire> wire = connection.wire;
+  wire->detach(connection.side);
+  wire->cut = true;
+  if (wire->silent_end) return;
+  World& world = node_.world();
+  world.clockwork().after(world.control_delay(), [this, wire, why, other = connection.other] {
+    node_.world().network().pass(node_.port(), other->port(), [wire, why, other] {
+      other->run([wire, why, other] { other->links().closed(wire, why); });
+    });
+  });
+}
+
+void SimLinks::closed(const std::shared_ptr<Wire>& wire, const std::string& why) {
+  const auto at = std::find_if(connections_.begin(), connections_.end(),
+                               [&](const auto& one) { return one.second.wire == wire; });
+  if (at == connections_.end()) return;
+  const ConnectionId id = at->first;
+  step(link::Failed{id, {Code::kSystem, why, {}}, LinkFault::kOther});
+}
+
+void SimLinks::close_all(const std::string& why) {
+  over_ = true;
+  for (const auto& [peer, link] : core_.links()) engine_.link_down(peer);
+  for (auto& [id, connection] : connections_) {
+    hang_up(connection, why);
+    buried_.push_back(std::move(connection.sink));
+  }
+  connections_.clear();
+  connecting_.clear();
+}
+
+void SimLinks::pump() {
+  for (const auto& [id, connection] : connections_) connection.wire->pump(connection.side);
+}
+
+// Any but all of them, at any time.
+void SimLinks::let_lanes_rest(PeerId peer) {
+  const auto links = core_.links();
+  const auto at = links.find(peer);
+  if (at == links.end() || at->second.lanes.size() == 1) return;
+  Random& random = node_.world().random();
+  if (!random.once_in(10)) return;
+  const uint64_t all = (uint64_t{1} << at->second.lanes.size()) - 1;
+  engine_.rest(peer, random.below(all));
+}
+
+// ---- From the network ----
+
+bool SimLinks::linked(const PeerNode& other) const { return core_.links().contains(other.id()); }
+
+std::vector<std::shared_ptr<Wire>> SimLinks::wires_to(const PeerNode& other) const {
+  std::vector<std::shared_ptr<Wire>> all;
+  for (const auto& [id, connection] : connections_) {
+    if (connection.other == &other && connection.peer) all.push_back(connection.wire);
+  }
+  return all;
+}
+
+bool SimLinks::break_link(PeerNode& other) {
+  if (!linked(other)) return false;
+  const auto wires = wires_to(other);
+  for (const auto& [here, there] : {std::pair{&node_, &other}, std::pair{&other, &node_}}) {
+    World& world = node_.world();
+    world.clockwork().after(world.control_delay(), [wires, here, there] {
+      here->world().network().pass(there->port(), here->port(), [wires, here] {
+        here->run([wires, here] {
+          for (const auto& wire : wires) here->links().closed(wire, "connection reset");
+        });
+      });
+    });
+  }
+  return true;
+}
+
+bool SimLinks::half_break_link(PeerNode& other, bool refuses) {
+  if (!linked(other)) return false;
+  const auto wires = wires_to(other);
+  for (const auto& wire : wires) {
+    wire->silent_end = true;
+    wire->refuses = refuses;
+  }
+  later(node_.world().control_delay(), [this, wires] {
+    for (const auto& wire : wires) closed(wire, "connection reset");
+  });
+  return true;
+}
+
+}  // namespace pccl::sim

@@ -1,0 +1,85 @@
+// SimLinks: the links of one simulated process: what sockets are to the shell of the data plane,
+// wires are to this. It drives the same LinkCore with the same events, and carries out what that
+// wants: connects, says hellos as real frames, hands lanes to the Engine. It decides nothing.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "csrc/link/core.h"
+#include "csrc/ring/engine.h"
+#include "tests/sim/wire.h"
+
+namespace pccl::sim {
+
+class PeerNode;
+
+class SimLinks {
+ public:
+  SimLinks(PeerNode& node, ring::Engine& engine, const link::Options& options,
+           std::function<void(const protocol::LinkReport&)> on_report);
+  ~SimLinks();
+
+  // Others can connect from here on.
+  void listen(PeerId self, uint64_t run_id);
+  void step(const link::Event& event);
+  // The process needs its sockets no more: the other ends hear that they are closed.
+  void close_all(const std::string& why);
+  void pump();      // after the process goes on, or a way is open again
+  void set_time();  // its clock has jumped
+
+  // ---- From the network ----
+  // Breaks the link to that process, if there is one: both hear of it, or only this one. `refuses`:
+  // the other does when it sends something.
+  bool break_link(PeerNode& other);
+  bool half_break_link(PeerNode& other, bool refuses);
+  bool linked(const PeerNode& other) const;
+
+ private:
+  class Sink;
+  struct Connection {
+    std::shared_ptr<Wire> wire;
+    int side = 0;
+    PeerNode* other = nullptr;
+    std::unique_ptr<Sink> sink;
+    PeerId peer;  // once it is up
+  };
+
+  void perform(const link::Connect& connect);
+  void perform(const link::SendHello& said);
+  void perform(const link::SendPing& ping);
+  void perform(const link::Close& close);
+  void perform(const link::LaneUp& up);
+  void perform(const link::LinkDown& down) { engine_.link_down(down.peer); }
+  void perform(const link::Report& report) { on_report_(report.what); }
+
+  Instant now() const;
+  void arm();
+  void arm_tick();
+  void on_tick();
+  // Something happens at this process after `delay`, unless it is dead by then.
+  void later(Duration delay, std::function<void()> what);
+  void try_to_connect(link::ConnectionId id, const link::Connect& connect, Duration left);
+  void accepted(PeerNode& from, const std::shared_ptr<Wire>& wire);
+  void attach(link::ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire, int side);
+  void hang_up(const Connection& connection, const std::string& why);
+  // The other end has closed it.
+  void closed(const std::shared_ptr<Wire>& wire, const std::string& why);
+  std::vector<std::shared_ptr<Wire>> wires_to(const PeerNode& other) const;
+  void let_lanes_rest(PeerId peer);
+
+  PeerNode& node_;
+  ring::Engine& engine_;
+  const std::function<void(const protocol::LinkReport&)> on_report_;
+  link::LinkCore core_;
+  std::map<link::ConnectionId, Connection> connections_;
+  std::map<link::ConnectionId, bool> connecting_;
+  std::vector<std::unique_ptr<Sink>> buried_;  // perhaps on the stack still
+  bool listening_ = false;
+  bool over_ = false;
+  uint64_t timer_ = 0;
+};
+
+}  // namespace pccl::sim
