@@ -30,7 +30,7 @@ BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake csrc master ! -name '*.md')
 
-.PHONY: help fast setup demo test sim scenarios stress bench lint fmt types asan tsan ci clean packages packages-netns packages-bench core
+.PHONY: help fast setup demo test sim scenarios stress bench lint fmt types asan tsan fuzz ci clean packages packages-netns packages-bench core
 help:             ## this list
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
 
@@ -130,6 +130,13 @@ asan: | packages  ## core and SEEDS seeds, addresses and undefined behaviour
 tsan: | packages  ## core and SEEDS seeds, threads
 	@$(packages) clang
 	$(call sanitized,tsan,clang++,-DPCCL_SANITIZE=thread -DPCCL_OPENMP=OFF)
+
+fuzz: | packages  ## the parsers and the cores under libFuzzer: MINUTES=m each, two at a time
+	@$(packages) clang
+	cmake -S . -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DPCCL_FUZZ=ON -DPCCL_TESTS=OFF -DPCCL_OPENMP=OFF \
+	  "-DPCCL_SANITIZE=address$(comma)undefined" >/dev/null
+	cmake --build build/fuzz -j$(JOBS)
+	tools/fuzz.sh build/fuzz $(or $(SECONDS_EACH),$$(awk 'BEGIN { print 60 * $(or $(MINUTES),1) }')) $(JOBS)
 
 ci:               ## everything CI runs
 	.ci/run

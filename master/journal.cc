@@ -189,7 +189,7 @@ void Memory::apply(const Entry& entry) {
     const auto run = runs.find(recorded->run);
     if (run == runs.end()) return;
     if (const auto* membership = std::get_if<MembershipRecord>(&recorded->record)) {
-      run->second.memberships[membership->group] = *membership;
+      if (!run->second.ended) run->second.memberships[membership->group] = *membership;
     } else {
       const auto& state = std::get<SharedStateRecord>(recorded->record);
       run->second.shared_states[state.group] = state;

@@ -10,9 +10,19 @@
 
 namespace pccl::protocol {
 
+// What sums up what many say is bounded by these. The targets of tests/fuzz are built with a
+// thousandth of them, so that a short input reaches an excess; which is larger than which stays.
+constexpr size_t large(size_t limit) {
+#ifdef PCCL_FUZZ_LIMITS
+  return limit / 1000;
+#else
+  return limit;
+#endif
+}
+
 // One control message. The largest honest one is an Offer of kStateKeysMax keys with short names
 // (about 6 MiB).
-inline constexpr size_t kMessageBytesMax = 16u << 20;
+inline constexpr size_t kMessageBytesMax = large(16u << 20);
 // Names chosen by people (run, tag, key, host, error text): longer ones are refused where they are
 // typed.
 inline constexpr size_t kRunNameBytesMax = 128;
@@ -39,10 +49,10 @@ inline constexpr size_t kRunsKnownMax = 65536;
 inline constexpr size_t kRunsPerNetworkMax = 1024;
 inline constexpr size_t kStatesPerLine = 8;
 // Entries of a shared state: a large model has some thousands of tensors.
-inline constexpr size_t kStateKeysMax = 65536;
+inline constexpr size_t kStateKeysMax = large(65536);
 // Operations a peer has posted and not seen settled: beyond it posting fails with
 // InvalidStateError.
-inline constexpr size_t kOpsOpenMax = 65536;
+inline constexpr size_t kOpsOpenMax = large(65536);
 // Operations of a group that are open, and verdicts on earlier ones that not all members have
 // acknowledged, together: a place in the list of verdicts is reserved when an operation begins, so
 // that whatever ends, however many at once, what is said of it fits. That bounds the lists of an
@@ -52,7 +62,7 @@ inline constexpr size_t kVerdictsMax = 2 * kOpsOpenMax;
 // The texts of those verdicts, together; beyond that they are left out. A peer brings at most
 // kOpsOpenMax verdicts back in its Resume, which has room for 16 MiB: operations and their tags
 // take 9, verdicts without their texts 3.
-inline constexpr size_t kVerdictTextBytesMax = 2u << 20;
+inline constexpr size_t kVerdictTextBytesMax = large(2u << 20);
 // Operations of a group that the master knows, settled ones that some member has yet to call
 // included. Beyond it the run ends.
 inline constexpr size_t kOpsKnownMax = 4 * kOpsOpenMax;
@@ -86,12 +96,12 @@ inline constexpr uint64_t kTensorBytesMax = uint64_t{1} << 44;
 // What a master keeps of messages that have not arrived as a whole, of all connections together: a
 // few of the largest. Beyond it the party that has most (a run, or all strangers) loses its largest
 // connection: a member comes back and says it again.
-inline constexpr size_t kUndecodedBytesMax = 64u << 20;
+inline constexpr size_t kUndecodedBytesMax = large(64u << 20);
 // What waits to be sent to all connections of a master together; beyond it likewise.
-inline constexpr size_t kUnsentBytesMax = 256u << 20;
+inline constexpr size_t kUnsentBytesMax = large(256u << 20);
 // What members of a run say while the master cannot hear it yet: it gathers them after a restart,
 // or makes a membership durable. Who brings it above this is cut off, and says it again.
-inline constexpr size_t kHeldBytesMax = 64u << 20;
+inline constexpr size_t kHeldBytesMax = large(64u << 20);
 // A run that has founded nothing ends so long after its last connection has closed,
 inline constexpr Duration kFoundersAwayMax = std::chrono::seconds(10);
 // and so long after its founders have waited as long as they said: by then they have given up.

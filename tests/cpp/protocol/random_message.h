@@ -12,9 +12,10 @@ namespace pccl::protocol {
 
 // Fills every field with something random. Lists and texts are mostly short, now and then at their
 // limit.
+template <typename Random>
 class Randomizer {
  public:
-  explicit Randomizer(std::mt19937_64& random) : random_(random) {}
+  explicit Randomizer(Random& random) : random_(random) {}
 
   template <typename... T>
   void operator()(T&&... field) {
@@ -62,22 +63,23 @@ class Randomizer {
     if (below(2) == 0) fill(structure.emplace());
   }
 
-  std::mt19937_64& random_;
+  Random& random_;
 };
 
-template <typename M>
-Message random_of(std::mt19937_64& random) {
+template <typename M, typename Random>
+Message random_of(Random& random) {
   M message;
-  Randomizer fill{random};
+  Randomizer<Random> fill{random};
   fields(fill, message);
   return message;
 }
-template <typename... M>
-Message random_one_of(std::mt19937_64& random, const std::variant<M...>*) {
-  static constexpr Message (*kMakers[])(std::mt19937_64&) = {&random_of<M>...};
+template <typename Random, typename... M>
+Message random_one_of(Random& random, const std::variant<M...>*) {
+  static constexpr Message (*kMakers[])(Random&) = {&random_of<M, Random>...};
   return kMakers[random() % sizeof...(M)](random);
 }
-inline Message random_message(std::mt19937_64& random) {
+template <typename Random>
+Message random_message(Random& random) {
   return random_one_of(random, static_cast<const Message*>(nullptr));
 }
 

@@ -1,0 +1,419 @@
+// wild: a MasterCore in a world gone wild: peers that come, vote, break their connections, resume,
+// leave, and say what is sensible, what came too late, or anything at all; a disk that answers when
+// it likes. Whatever happens: no assertion, everything sent can be encoded and goes to an open
+// connection, nobody hears of an epoch before it is durable, all who hear how an operation ended
+// hear the same, and when all are gone nothing is left.
+
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "master/journal.h"
+#include "tests/cpp/chance.h"
+#include "tests/cpp/master/harness.h"
+#include "tests/cpp/protocol/random_message.h"
+
+namespace pccl::master {
+
+using protocol::JointKind;
+
+class Wild {
+ public:
+  // `lies`: members also flood it with what never was.
+  explicit Wild(Chance chance, bool lies = false)
+      : random_(std::move(chance)), lies_(lies), core_({"run", kRunId, kIncarnation, false}) {}
+
+  void run(int steps) {
+    for (int i = 0; i < steps && !random_.over(); ++i) anything();
+    for (Peer& peer : peers_) {
+      if (peer.connected) say(peer, protocol::Leave{});
+      if (peer.connected) close(peer);
+    }
+    while (!persists_.empty()) persisted();
+    for (int i = 0; i <= protocol::kTicksPerTimeout; ++i) tick();
+    while (!persists_.empty()) persisted();
+    tick();
+    EXPECT_FALSE(core_.deadline().has_value()) << "somebody is still waited for";
+  }
+  size_t count(const std::string& what) const {
+    return counts_.contains(what) ? counts_.at(what) : 0;
+  }
+
+ private:
+  struct Peer {
+    ConnectionId connection;
+    bool connected = false, greeted = false, registered = false, gone = false;
+    bool mute = false;  // stopped, though connected
+    PeerId id;
+    protocol::EpochStart start;  // the last it heard
+    bool asked = false, ended = false, goes_on = false;
+    uint64_t verdicts_seen = 0;
+    std::map<OpKey, protocol::OpInfo> open;  // begun, without a verdict
+    std::set<OpKey> done, again;             // of those; again: to be begun in the renewal
+    std::map<uint64_t, uint32_t> begun;      // calls by tag
+    uint32_t votes = 0, answered = 0, floods = 0;
+    std::optional<protocol::Vote> vote;
+    std::optional<uint32_t> to_fetch;
+  };
+
+  uint64_t below(uint64_t bound) { return random_.below(bound); }
+  bool once_in(uint64_t count) { return random_.once_in(count); }
+  Epoch epoch_of(const Peer& peer) const { return peer.start.epoch; }
+
+  // ---- What may happen ----
+  void anything() {
+    if (once_in(6) && !persists_.empty()) return persisted();
+    if (once_in(30)) return tick();
+    if (peers_.empty() || (peers_.size() < 40 && once_in(60))) peers_.emplace_back();
+    Peer& peer = peers_[peers_.size() - 1 - below(std::min<size_t>(peers_.size(), 6))];
+    if (peer.gone || peer.mute) return;
+    if (!peer.connected) return once_in(3) ? connect(peer) : void();
+    if (once_in(150)) return close(peer);
+    if (once_in(200)) return say(peer, anything_at_all());
+    if (!peer.greeted) return;
+    if (lies_ && once_in(20)) return flood(peer);
+    if (const auto message = sensible(peer)) say(peer, *message);
+  }
+  void tick() {
+    now_ = now_ + kTick;
+    for (Peer& peer : peers_) {
+      peer.mute = peer.connected && (peer.mute || once_in(100));
+      if (peer.greeted && !peer.mute) say(peer, ping(peer));
+    }
+    step(TimePassed{});
+  }
+  void persisted() {
+    const uint64_t token = persists_.front();
+    persists_.pop_front();
+    durable_.insert(planned_.begin(), planned_.end());
+    planned_.clear();
+    step(Persisted{token});
+  }
+  void connect(Peer& peer) {
+    peer.connection = {++connections_};
+    peer.connected = true;
+    step(Accepted{peer.connection, "10.0.0.1", false});
+    if (peer.id) return say(peer, resume(peer));
+    protocol::Hello hello = Harness::hello(2);
+    hello.founders = 3;
+    say(peer, hello);
+  }
+  void close(Peer& peer) {
+    peer.connected = peer.greeted = false;
+    step(Closed{peer.connection, "reset"});
+  }
+  void say(Peer& peer, protocol::Message message) {
+    if (std::holds_alternative<protocol::Leave>(message)) peer.gone = true;
+    step(Received{peer.connection, std::move(message)});
+  }
+  // The same again and again, with running numbers.
+  void flood(Peer& peer) {
+    const uint64_t kind = below(6);
+    const uint64_t count = 1 + below(4) * 100;
+    if (kind == 0) {
+      protocol::Report invented = std::get<protocol::Report>(report(peer));
+      for (uint64_t i = 0; i < std::min<uint64_t>(count, protocol::kOpsOpenMax); ++i)
+        invented.ops.push_back({op(peer.floods++, "f"), protocol::OpState::kCommitted});
+      return say(peer, invented);
+    }
+    for (uint64_t i = 0; i < count && peer.connected && peer.greeted; ++i) {
+      const OpKey key = op(peer.floods++, "f");
+      switch (kind) {
+        case 1: say(peer, protocol::Begin{epoch_of(peer), key, all_reduce(8, "f")}); break;
+        case 2: say(peer, protocol::Done{epoch_of(peer), key, 0}); break;
+        case 3:
+          say(peer, protocol::AbortRequest{epoch_of(peer), key, Code::kMismatch,
+                                           std::string(below(2) * 300, 'x')});
+          break;
+        case 4:
+          say(peer, protocol::LinkReport{peer_id(static_cast<uint32_t>(i)),
+                                         protocol::LinkState::kDown, "so", peer.floods});
+          break;
+        default: say(peer, protocol::Ping{i, peer.verdicts_seen, epoch_of(peer)});
+      }
+    }
+  }
+  protocol::Message anything_at_all() {
+    protocol::Message message = protocol::random_message(random_);
+    if (auto* hello = std::get_if<protocol::Hello>(&message)) hello->version = protocol::kVersion;
+    return message;
+  }
+
+  // ---- Peers that make sense ----
+  protocol::Message ping(const Peer& peer) const {
+    return protocol::Ping{1, peer.verdicts_seen, epoch_of(peer)};
+  }
+  protocol::Message resume(Peer& peer) {
+    protocol::Resume resume;
+    resume.run = "run";
+    resume.run_id = kRunId;
+    resume.peer = peer.id;
+    resume.epoch = epoch_of(peer);
+    resume.ended = peer.ended;
+    resume.verdict_index = resume.stable_index = peer.verdicts_seen;
+    resume.joint_answered = peer.answered;
+    for (const auto& [op, info] : peer.open) {
+      if (peer.again.contains(op)) continue;
+      const bool done = peer.done.contains(op);
+      resume.ops.push_back({op, done ? protocol::OpState::kDone : protocol::OpState::kNotDone});
+      resume.infos.push_back(info);
+    }
+    ++counts_["resume"];
+    return resume;
+  }
+  std::optional<protocol::Message> sensible(Peer& peer) {
+    if (!peer.registered) {
+      peer.registered = true;
+      return protocol::Register{"", static_cast<uint16_t>(1000 + (peer.id.value & 0xff))};
+    }
+    if (!dials_[peer.id].empty()) {
+      const PeerId other = dials_[peer.id].front();
+      dials_[peer.id].pop_front();
+      if (!once_in(40)) {
+        return protocol::LinkReport{other, protocol::LinkState::kUp, "", ++connections_made_};
+      }
+      dials_[peer.id].push_back(other);
+      return protocol::LinkReport{other, protocol::LinkState::kUnreachable, "so", 0};
+    }
+    if (once_in(300) && !peer.start.members.empty()) {
+      const auto& members = peer.start.members;
+      const PeerId other = members[below(members.size())].peer;
+      if (other == peer.id) return std::nullopt;
+      return protocol::LinkReport{other, protocol::LinkState::kDown, "so", connections_made_};
+    }
+    if (once_in(400)) return protocol::Leave{};
+    if (!epoch_of(peer)) return std::nullopt;
+    if (peer.asked && !peer.ended && once_in(2)) return report(peer);
+    if (!peer.asked && !peer.again.empty()) {
+      const OpKey op = *peer.again.begin();
+      peer.again.erase(op);
+      return protocol::Begin{epoch_of(peer), op, peer.open.at(op)};
+    }
+    if (!peer.again.empty()) return ping(peer);
+    if (!peer.asked && peer.vote && peer.vote->epoch != epoch_of(peer)) {
+      peer.vote->epoch = epoch_of(peer);
+      return *peer.vote;
+    }
+    switch (below(8)) {
+      case 0:
+      case 1: return begin(peer);
+      case 2:
+      case 3: return done(peer);
+      case 4: return give_up(peer);
+      case 5: return vote(peer);
+      case 6:
+        if (!peer.to_fetch) return std::nullopt;
+        return protocol::Fetched{*peer.to_fetch, once_in(8) ? Code::kSystem : Code::kOk, "so"};
+      default: return ping(peer);
+    }
+  }
+  protocol::Message report(const Peer& peer) {
+    protocol::Report report{epoch_of(peer), {}};
+    for (const auto& [op, info] : peer.open) {
+      if (peer.again.contains(op)) continue;
+      const bool done = peer.done.contains(op);
+      report.ops.push_back({op, done ? protocol::OpState::kDone : protocol::OpState::kNotDone});
+    }
+    return report;
+  }
+  std::optional<protocol::Message> begin(Peer& peer) {
+    if (peer.ended || peer.asked || peer.vote || peer.open.size() > 5) return std::nullopt;
+    const std::string tag = once_in(3) ? "a" : "";
+    const OpKey key = op(peer.begun[tag_id(tag).value]++, tag);
+    protocol::OpInfo info = all_reduce(once_in(40) ? 9 : 8, tag);
+    info.world_size = static_cast<uint32_t>(peer.start.members.size());
+    if (key.sequence % 5 == 4) info.kind = protocol::OpKind::kBarrier;
+    const auto settled = outcomes_.find({peer.start.generation, key});
+    const bool over = settled != outcomes_.end() && settled->second.heard.contains(peer.id);
+    if (!over) peer.open[key] = info;
+    return protocol::Begin{epoch_of(peer), key, info};
+  }
+  std::optional<protocol::Message> done(Peer& peer) {
+    for (const auto& [op, info] : peer.open) {
+      if (peer.done.contains(op) || once_in(3)) continue;
+      if (peer.asked) return std::nullopt;
+      peer.done.insert(op);
+      return protocol::Done{epoch_of(peer), op, peer.verdicts_seen};
+    }
+    return std::nullopt;
+  }
+  std::optional<protocol::Message> give_up(const Peer& peer) {
+    if (peer.vote && once_in(20)) {
+      return protocol::JointAbort{peer.vote->number, peer.vote->epoch};
+    }
+    if (peer.open.empty() || !once_in(10)) return std::nullopt;
+    return protocol::AbortRequest{epoch_of(peer), peer.open.begin()->first, Code::kOperationTimeout,
+                                  ""};
+  }
+  std::optional<protocol::Message> vote(Peer& peer) {
+    if (peer.vote) return once_in(3) ? std::optional<protocol::Message>(*peer.vote) : std::nullopt;
+    if (peer.asked && !(peer.ended && !peer.goes_on)) return std::nullopt;
+    constexpr JointKind kKinds[] = {JointKind::kUpdateTopology, JointKind::kSyncSharedState,
+                                    JointKind::kArePeersPending};
+    protocol::Vote vote;
+    vote.number = peer.votes++;
+    vote.kind = peer.ended || once_in(30) ? JointKind::kUpdateTopology : kKinds[vote.number % 3];
+    if (vote.kind == JointKind::kSyncSharedState) vote.offer = offer(0, {once_in(3) ? 2u : 1u});
+    vote.epoch = peer.start.epoch;
+    peer.vote = vote;
+    return vote;
+  }
+
+  // ---- What must hold ----
+  void step(const Event& event) {
+    Effects effects;
+    core_.step(event, now_, effects);
+    for (const Effect& effect : effects) {
+      if (const auto* send = std::get_if<Send>(&effect)) {
+        hear(send->connection, send->message);
+      } else if (const auto* close = std::get_if<Close>(&effect)) {
+        Peer* peer = find(close->connection);
+        ASSERT_NE(peer, nullptr) << "closed twice";
+        peer->connected = peer->greeted = false;
+      } else if (const auto* persist = std::get_if<Persist>(&effect)) {
+        persists_.push_back(persist->token);
+        remember(persist->record);
+        const auto* membership = std::get_if<MembershipRecord>(&persist->record);
+        if (membership != nullptr) planned_.insert(membership->current.epoch);
+      }
+    }
+  }
+  // It can be written, and read back.
+  void remember(const Record& record) {
+    const RunRecorded entry{"run", record};
+    std::vector<std::byte> file = journal::header();
+    journal::append({RunOpened{"run", kRunId, {}}, entry}, file);
+    auto replayed = journal::replay(file);
+    ASSERT_TRUE(replayed.ok()) << replayed.status().message;
+    auto again = journal::replay(journal::compacted(replayed.value().memory));
+    ASSERT_TRUE(again.ok()) << again.status().message;
+    EXPECT_EQ(again.value().memory, replayed.value().memory);
+  }
+  Peer* find(ConnectionId connection) {
+    for (Peer& peer : peers_) {
+      if (peer.connected && peer.connection == connection) return &peer;
+    }
+    return nullptr;
+  }
+  void hear(ConnectionId connection, const protocol::Message& message) {
+    Peer* peer = find(connection);
+    ASSERT_NE(peer, nullptr) << protocol::name(message) << " to a closed connection";
+    std::vector<std::byte> bytes;
+    protocol::encode(message, bytes);
+    ++counts_[protocol::name(message)];
+    std::visit([&](const auto& content) { heard(*peer, content); }, message);
+  }
+  void heard(Peer& peer, const protocol::Welcome& welcome) {
+    peer.id = welcome.peer;
+    peer.greeted = true;
+  }
+  void heard(Peer& peer, const protocol::Resumed&) { peer.greeted = true; }
+  void heard(Peer& peer, const protocol::Reject&) { peer.gone = true; }
+  void heard(Peer& peer, const protocol::Kicked&) { peer.gone = true; }
+  void heard(Peer& peer, const protocol::Dial& dial) { dials_[peer.id].push_back(dial.peer); }
+  void heard(Peer& peer, const protocol::EpochStart& start) {
+    EXPECT_GT(start.epoch, epoch_of(peer));
+    EXPECT_TRUE(durable_.contains(start.epoch)) << "told before it was durable";
+    const bool renews = peer.ended && peer.goes_on;
+    EXPECT_EQ(start.generation, renews ? peer.start.generation : start.epoch);
+    EXPECT_TRUE(!epoch_of(peer) || peer.vote || renews) << "began without a vote";
+    EXPECT_TRUE(std::any_of(start.members.begin(), start.members.end(),
+                            [&](const auto& member) { return member.peer == peer.id; }));
+    const auto [at, fresh] = starts_.try_emplace(start.epoch, start);
+    EXPECT_EQ(at->second, start) << "members of an epoch heard different things";
+    peer.start = start;
+    peer.asked = peer.ended = peer.goes_on = false;
+    peer.verdicts_seen = 0;
+    peer.to_fetch.reset();
+    if (renews) return;
+    peer.votes = peer.answered = 0;
+    peer.open.clear();
+    peer.again.clear();
+    peer.done.clear();
+    peer.begun.clear();
+    peer.vote.reset();
+  }
+  void heard(Peer& peer, const protocol::Ask& ask) {
+    EXPECT_EQ(ask.epoch, epoch_of(peer));
+    peer.asked = true;
+  }
+  void heard(Peer& peer, const protocol::Verdicts& verdicts) {
+    EXPECT_EQ(verdicts.epoch, epoch_of(peer));
+    EXPECT_EQ(verdicts.first_index, peer.verdicts_seen) << "a verdict was left out, or told twice";
+    peer.verdicts_seen += verdicts.verdicts.size();
+    for (const protocol::Verdict& verdict : verdicts.verdicts) {
+      settle(peer, verdict.op, verdict.outcome, text(verdict.code) + verdict.text);
+    }
+  }
+  void heard(Peer& peer, const protocol::EpochEnd& end) {
+    EXPECT_EQ(end.epoch, epoch_of(peer));
+    EXPECT_FALSE(peer.ended);
+    peer.asked = peer.ended = true;
+    peer.goes_on = end.goes_on != protocol::GoesOn::kNothing;
+    if (peer.goes_on) ++counts_["renewal"];
+    const auto open = peer.open;
+    for (const auto& [op, info] : open) {
+      const bool committed =
+          std::find(end.committed.begin(), end.committed.end(), op) != end.committed.end();
+      if (peer.goes_on && !committed) {
+        peer.again.insert(op);
+        peer.done.erase(op);
+        continue;
+      }
+      settle(peer, op, committed ? protocol::Outcome::kCommitted : protocol::Outcome::kAborted,
+             committed ? "ok" : end.text);
+    }
+  }
+  void heard(Peer& peer, const protocol::Answer& answer) {
+    ASSERT_TRUE(peer.vote.has_value()) << "an answer to nothing";
+    EXPECT_EQ(answer.number, peer.vote->number);
+    EXPECT_EQ(answer.kind, peer.vote->kind);
+    peer.answered = answer.number + 1;
+    peer.vote.reset();
+    peer.to_fetch.reset();
+    ++counts_[std::string("answer ") + text(answer.code)];
+  }
+  void heard(Peer& peer, const protocol::SyncPlan& plan) {
+    ASSERT_TRUE(peer.vote.has_value());
+    for (const protocol::Transfer& transfer : plan.transfers) {
+      if (transfer.destination == peer.id) peer.to_fetch = plan.number;
+    }
+  }
+  template <typename M>
+  void heard(Peer&, const M&) {}
+
+  void settle(Peer& peer, OpKey op, protocol::Outcome outcome, const std::string& why) {
+    const auto [at, fresh] =
+        outcomes_.try_emplace({peer.start.generation, op}, Settled{outcome, why, {}});
+    EXPECT_EQ(at->second.outcome, outcome);
+    EXPECT_TRUE(outcome == protocol::Outcome::kCommitted || at->second.why == why) << why;
+    EXPECT_TRUE(at->second.heard.insert(peer.id).second) << "heard twice";
+    EXPECT_TRUE(outcome == protocol::Outcome::kAborted || peer.done.contains(op) || lies_)
+        << "committed though this one has not finished it";
+    peer.open.erase(op);
+    peer.again.erase(op);
+    ++counts_[outcome == protocol::Outcome::kCommitted ? "commit" : "abort"];
+  }
+
+  struct Settled {
+    protocol::Outcome outcome;
+    std::string why;
+    std::set<PeerId> heard;
+  };
+  Chance random_;
+  const bool lies_;
+  MasterCore core_;
+  Instant now_{std::chrono::seconds(1000)};
+  uint64_t connections_ = 0;
+  uint32_t connections_made_ = 0;  // of links
+  std::deque<Peer> peers_;
+  std::map<PeerId, std::deque<PeerId>> dials_;
+  std::deque<uint64_t> persists_;
+  std::set<Epoch> planned_, durable_;
+  std::map<Epoch, protocol::EpochStart> starts_;
+  std::map<std::pair<Epoch, OpKey>, Settled> outcomes_;
+  std::map<std::string, size_t> counts_;
+};
+
+}  // namespace pccl::master

@@ -1,0 +1,348 @@
+// wild: a PeerCore in a world gone wild: random calls of the application, a data plane and a
+// connection that keep their contracts and nothing else, and a master that says anything at any
+// time, sometimes even something that makes sense. Whatever happens: no assertion, every call is
+// finished exactly once, nothing is returned while it is lent, what is told can be encoded, and
+// leaving ends it all.
+
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "tests/cpp/chance.h"
+#include "tests/cpp/peer/transcript.h"
+#include "tests/cpp/protocol/random_message.h"
+
+namespace pccl::peer {
+
+class Wild {
+ public:
+  explicit Wild(Chance chance) : core_(Transcript::default_options()), random_(std::move(chance)) {}
+
+  void run(int steps) {
+    open_joints_.insert(1);
+    step(JoinCalled{1});
+    for (int i = 0; i < steps && !random_.over(); ++i) anything();
+    step(LeaveCalled{});
+    for (int i = 0; i < 1000 && !gone_; ++i) drain_one();
+    EXPECT_TRUE(gone_);
+    EXPECT_TRUE(open_ops_.empty());
+    EXPECT_TRUE(open_joints_.empty());
+    EXPECT_EQ(core_.deadline(), std::nullopt);
+  }
+  bool was_member() const { return was_member_; }
+  size_t count(const std::string& what) const {
+    return counts_.contains(what) ? counts_.at(what) : 0;
+  }
+
+ private:
+  struct Lent {
+    Handle handle = 0;
+    bool transferred = false, ended = false, state = false;
+  };
+  using OpId = std::pair<Epoch, OpKey>;
+
+  uint64_t below(uint64_t bound) { return random_.below(bound); }
+
+  // ---- What may happen ----
+  void anything() {
+    switch (below(12)) {
+      case 0: return call();
+      case 1: return call();
+      case 2: return joint();
+      case 3: return connection();
+      case 4: return pass_time();
+      case 5: return move_one();
+      case 6: return move_one();
+      case 7: return drain_one();
+      case 8: return link();
+      case 9: return verify();
+      default: return master();
+    }
+  }
+  void call() {
+    OpRequest request;
+    request.handle = ++handles_;
+    request.kind = static_cast<protocol::OpKind>(below(6));
+    request.root = static_cast<int32_t>(below(4));
+    request.count = below(3);
+    if (below(3) == 0) request.tag = "a";
+    if (below(4) == 0) request.timeout = std::chrono::seconds(1);
+    open_ops_.insert(request.handle);
+    step(OpCalled{request});
+  }
+  void joint() {
+    JointCalled call;
+    call.handle = ++handles_;
+    call.kind = static_cast<protocol::JointKind>(below(2) == 0 ? 2 : below(3));
+    if (below(3) == 0) call.timeout = std::chrono::seconds(1);
+    for (int i = 0; i < 3; ++i)
+      call.offer.entries.push_back({"w" + std::to_string(i), DType::kInt8, {4}, 1});
+    open_joints_.insert(call.handle);
+    step(call);
+    if (below(10) == 0) step(JointGivenUp{call.handle});
+  }
+  void connection() {
+    if (trying_) {
+      trying_ = false;
+      connected_ = below(3) > 0;
+      if (connected_) return step(MasterConnected{});
+      return step(MasterClosed{{Code::kSystem, "refused", {}}});
+    }
+    if (connected_ && below(20) == 0) {
+      connected_ = false;
+      step(MasterClosed{{below(30) == 0 ? Code::kProtocol : Code::kSystem, "reset", {}}});
+    }
+  }
+  void pass_time() {
+    now_ = now_ + std::chrono::milliseconds(below(100));
+    if (core_.deadline() && below(was_member_ ? 3 : 50) == 0)
+      now_ = std::max(now_, *core_.deadline());
+    step(TimePassed{});
+  }
+  void move_one() {
+    for (auto& [op, lent] : lent_) {
+      if (lent.transferred || below(2) == 0) continue;
+      if (below(20) == 0)
+        return step(OpFailed{op.first, op.second, {Code::kSystem, "no memory", {}}});
+      lent.transferred = true;
+      return step(OpTransferred{op.first, op.second});
+    }
+  }
+  void drain_one() {
+    for (auto& [op, lent] : lent_) {
+      if (!lent.ended || below(2) == 0) continue;
+      const OpId drained = op;
+      lent_.erase(op);
+      return step(OpDrained{drained.first, drained.second});
+    }
+  }
+  void link() {
+    if (opening_) {
+      opening_ = false;
+      return step(Listening{uint16_t{4000}});
+    }
+    if (!listening_) return;
+    step(LinkChanged{{peer_id(static_cast<uint32_t>(below(6))),
+                      static_cast<protocol::LinkState>(below(3)), "because"}});
+  }
+  void verify() {
+    if (verifying_.empty()) return;
+    const Handle handle = *verifying_.begin();
+    verifying_.erase(handle);
+    step(StateVerified{handle, below(3) == 0 ? Status{Code::kSharedState, "no", {}} : Status{}});
+  }
+  void master() {
+    if (!connected_) return;
+    if (below(300) == 0) return step(MasterSent{protocol::random_message(random_)});
+    step(MasterSent{sensible()});
+  }
+
+  // ---- A master that mostly makes sense ----
+  protocol::Message sensible() {
+    if (hello_) {
+      hello_ = false;
+      return protocol::Welcome{peer_id(2), 7, 1, "h", false};
+    }
+    if (resume_) {
+      resume_ = false;
+      return protocol::Resumed{1};
+    }
+    const bool reckless = below(200) == 0;  // says what the protocol forbids now
+    const bool updates = voted_ && vote_.kind == protocol::JointKind::kUpdateTopology;
+    switch (below(12)) {
+      case 0: return protocol::Dial{peer_id(static_cast<uint32_t>(below(6))), "h", 1};
+      case 1: return protocol::Forget{peer_id(static_cast<uint32_t>(below(6)))};
+      case 2:
+      case 3:
+        if (reckless || (listening_ && !was_member_) || (updates && nothing_open())) return start();
+        break;
+      case 4:
+        if (reckless || (was_member_ && !ended_ && below(4) == 0))
+          return protocol::Ask{epoch_, {{peer_id(3), ""}}};
+        break;
+      case 5:
+        if (reckless || (was_member_ && !ended_ && below(12) == 0)) return end();
+        break;
+      case 6:
+        if (reckless || (voted_ && below(planned_ && !fetched_ ? 30 : 3) == 0)) return answer();
+        break;
+      case 7:
+      case 8:
+        if (reckless ||
+            (voted_ && vote_.kind == protocol::JointKind::kSyncSharedState && !planned_ && !ended_))
+          return plan();
+        break;
+      default:
+        if (reckless || (was_member_ && !ended_)) return verdicts();
+    }
+    return protocol::Ping{1, 0, {}};
+  }
+  bool nothing_open() const {
+    for (const auto& [op, lent] : lent_) {
+      if (!lent.ended) return false;
+    }
+    return ended_;  // unstarted ones are open, too, while the epoch goes on
+  }
+  protocol::Message start() {
+    protocol::EpochStart start;
+    start.epoch = start.generation = epoch_id(static_cast<uint32_t>(epoch_.value & 0xffff) + 1);
+    for (uint32_t peer = 1; peer < 5; ++peer) {
+      if (peer == 2 || below(2) == 0) start.members.push_back({peer_id(peer), ""});
+    }
+    for (uint32_t rank = 0; rank < start.members.size(); ++rank) start.ring.push_back(rank);
+    std::shuffle(start.ring.begin(), start.ring.end(), random_);
+    return start;
+  }
+  protocol::Message end() {
+    ended_ = true;
+    protocol::EpochEnd end{epoch_, {{peer_id(3), ""}}, {}, "peer 1.3 lost", {}, {}};
+    for (OpKey op : done_) {
+      if (below(2) == 0) end.committed.push_back(op);
+    }
+    return end;
+  }
+  protocol::Message verdicts() {
+    protocol::Verdicts out{epoch_, verdicts_++, 0, {}};
+    const OpKey some{tag_id(below(2) == 0 ? "a" : ""), static_cast<uint32_t>(below(20))};
+    if (done_.contains(some)) {
+      out.verdicts.push_back(Transcript::committed(some));
+    } else {
+      out.verdicts.push_back(Transcript::aborted(some, Code::kMismatch, "so"));
+    }
+    return out;
+  }
+  protocol::Message answer() {
+    protocol::Answer answer;
+    answer.number = vote_.number;
+    answer.kind = vote_.kind;
+    voted_ = false;
+    if (below(3) == 0) answer.code = Code::kOperationTimeout;
+    return answer;
+  }
+  protocol::Message plan() {
+    protocol::SyncPlan plan{vote_.number, 0, vote_.offer.entries, {}};
+    const PeerId other = others_.empty() ? peer_id(1) : others_[below(others_.size())];
+    planned_ = true;
+    fetched_ = false;
+    const bool receives = below(2) == 0;
+    plan.transfers.push_back(
+        {receives ? other : peer_id(2), receives ? peer_id(2) : other, {0, 2}});
+    return plan;
+  }
+
+  // ---- What must hold ----
+  void step(const Event& event) {
+    Effects effects;
+    core_.step(event, now_, effects);
+    for (const Effect& effect : effects) {
+      ASSERT_FALSE(gone_ && !std::holds_alternative<FinishOp>(effect) &&
+                   !std::holds_alternative<FinishJoint>(effect));
+      std::visit([&](const auto& what) { check(what); }, effect);
+    }
+  }
+  void check(const ConnectMaster&) {
+    EXPECT_FALSE(trying_ || connected_);
+    trying_ = true;
+  }
+  void check(const CloseMaster&) {
+    EXPECT_TRUE(trying_ || connected_);
+    trying_ = connected_ = false;
+  }
+  void check(const SendMaster& what) {
+    EXPECT_TRUE(connected_);
+    std::vector<std::byte> bytes;
+    protocol::encode(what.message, bytes);
+    const auto& message = what.message;
+    if (std::holds_alternative<protocol::Hello>(message)) hello_ = true;
+    if (std::holds_alternative<protocol::Register>(message)) listening_ = true;
+    if (const auto* resume = std::get_if<protocol::Resume>(&message)) {
+      resume_ = true;
+      verdicts_ = resume->verdict_index;
+      ended_ = resume->ended;
+      planned_ = voted_ = false;  // the vote is repeated
+      ++counts_["resume"];
+    }
+    if (std::holds_alternative<protocol::Fetched>(message)) fetched_ = true;
+    if (const auto* done = std::get_if<protocol::Done>(&message)) {
+      done_.insert(done->op);
+    }
+    if (const auto* vote = std::get_if<protocol::Vote>(&message)) {
+      planned_ = planned_ && voted_ && vote_ == *vote;
+      vote_ = *vote;
+      voted_ = true;
+    }
+  }
+  void check(const Listen&) { opening_ = true; }
+  void check(const BeginEpoch& what) {
+    for (const PeerId neighbour : what.neighbours) {
+      EXPECT_EQ(std::count(what.peers.begin(), what.peers.end(), neighbour), 1);
+    }
+    EXPECT_EQ(what.neighbours.size(), std::min<size_t>(what.peers.size(), 2));
+    epoch_ = what.epoch;
+    others_ = what.peers;
+    voted_ = ended_ = false;
+    done_.clear();
+    verdicts_ = 0;
+    was_member_ = true;
+    ++counts_["epoch"];
+    for (auto& [op, lent] : lent_) EXPECT_TRUE(lent.ended);  // the ring would drop it
+  }
+  void check(const StartOp& what) {
+    EXPECT_EQ(what.task.epoch, epoch_);
+    EXPECT_TRUE(what.keys.empty() ? open_ops_.contains(what.handle)
+                                  : open_joints_.contains(what.handle));
+    EXPECT_TRUE(lent_
+                    .emplace(OpId{what.task.epoch, what.task.op},
+                             Lent{what.handle, false, false, !what.keys.empty()})
+                    .second);
+  }
+  void check(const EndOp& what) {
+    const auto at = lent_.find({epoch_, what.op});
+    if (at == lent_.end()) return;  // it never started here
+    EXPECT_FALSE(at->second.ended);
+    if (what.ending == Ending::kCommitted) {
+      EXPECT_TRUE(at->second.transferred);
+      ++counts_["commit"];
+      lent_.erase(at);
+      return;
+    }
+    at->second.ended = true;
+    ++counts_["abort"];
+  }
+  void check(const VerifyState& what) { verifying_.insert(what.handle); }
+  void check(const FinishOp& what) {
+    EXPECT_EQ(open_ops_.erase(what.handle), 1u) << what.handle;
+    for (const auto& [op, lent] : lent_) EXPECT_NE(lent.handle, what.handle) << "is still lent";
+  }
+  void check(const FinishJoint& what) {
+    EXPECT_EQ(open_joints_.erase(what.handle), 1u) << what.handle;
+    for (const auto& [op, lent] : lent_) EXPECT_NE(lent.handle, what.handle) << "is still lent";
+    if (what.status.ok() && !what.install.empty()) ++counts_["install"];
+  }
+  void check(const Gone&) {
+    gone_ = true;
+    EXPECT_TRUE(open_ops_.empty() && open_joints_.empty() && lent_.empty());
+  }
+  template <typename E>
+  void check(const E&) {}
+
+  PeerCore core_;
+  Chance random_;
+  Instant now_{std::chrono::seconds(1000)};
+  Handle handles_ = 1;
+  std::set<Handle> open_ops_, open_joints_, verifying_;
+  std::map<OpId, Lent> lent_;
+  bool trying_ = false, connected_ = false, listening_ = false, gone_ = false, was_member_ = false;
+  bool opening_ = false;  // the listener
+  bool hello_ = false, resume_ = false;
+  Epoch epoch_ = epoch_id(0);
+  uint64_t verdicts_ = 0;
+  std::set<OpKey> done_;
+  protocol::Vote vote_;
+  bool voted_ = false, planned_ = false, fetched_ = false, ended_ = false;
+  std::vector<PeerId> others_;
+  std::map<std::string, size_t> counts_;
+};
+
+}  // namespace pccl::peer

@@ -1,0 +1,262 @@
+// Engine between two neighbours that lie: any frame in any order, cut frames, lanes that break, and
+// epochs that begin and end. Whatever they say, a tensor is after an abort as it was before, and
+// nothing touches it once it is given back.
+#include "csrc/ring/engine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include "tests/fuzz/fuzz.h"
+
+namespace pccl::fuzz {
+namespace {
+
+using net::FrameHeader;
+using net::FrameType;
+using ring::Pattern;
+using Bytes = std::vector<std::byte>;
+
+constexpr PeerId kUp{1}, kSelf{2}, kDown{3};
+constexpr uint64_t kDigest = 7;
+
+class World {
+ public:
+  explicit World(std::span<const uint8_t> bytes) : chance_(bytes) {}
+  void run() {
+    begin_epoch();
+    while (!chance_.over()) anything();
+    end_epoch();
+    for (const PeerId peer : {kUp, kDown}) link_down(peer);
+  }
+
+ private:
+  // One lane to a liar: our frames are thrown away, its frames are what the input says.
+  struct Lane : ring::Port, net::FrameSink {
+    explicit Lane(Chance& by) : chance(by) {}
+    void send(const FrameHeader&) override {}
+    void send_copy(const FrameHeader&, std::span<const std::byte> payload) override {
+      sum += payload.empty() ? 0 : std::to_integer<uint64_t>(payload.back());
+    }
+    void send_chunk(const FrameHeader&, std::span<const std::byte> payload) override {
+      require(!sending, "one chunk at a time");
+      sending = true;
+      sum += payload.empty() ? 0 : std::to_integer<uint64_t>(payload.back());
+    }
+    void withdraw() override { sending = false; }
+    void revoke() override { reader.revoke(); }
+    uint64_t window() const override { return chance.below(3) * 3000; }
+    bool local() const override { return is_local; }
+    void on_frame(const FrameHeader& header) override { sink->on_frame(header); }
+    std::span<std::byte> on_chunk(const FrameHeader& header) override {
+      return sink->on_chunk(header);
+    }
+    void on_piece(size_t at, size_t bytes) override { sink->on_piece(at, bytes); }
+    void on_chunk_end(bool valid) override { sink->on_chunk_end(valid); }
+
+    Chance& chance;
+    ring::Engine::Lane* sink = nullptr;
+    net::FrameReader reader{*this, false};
+    bool sending = false;
+    bool is_local = false;
+    bool broken = false;  // it has said what is no frame
+    uint64_t sum = 0;     // every byte that is lent may be read
+  };
+  struct Posted {
+    Bytes memory, before;
+    bool committed = false, ended = false, drained = false;
+  };
+
+  void anything() {
+    switch (chance_.below(16)) {
+      case 0: return post();
+      case 1: return end(chance_.once_in(2));
+      case 2: return lane_up();
+      case 3: return link_down(some_peer());
+      case 4: end_epoch(); return begin_epoch();
+      case 5: return rest();
+      case 6:
+        if (Lane* lane = some_lane(); lane != nullptr && lane->sending) {
+          lane->sending = false;
+          lane->sink->chunk_sent();
+        }
+        return;
+      case 7:
+        if (!posted_.empty()) engine_.done(posted_.begin()->first);
+        return;
+      default: return frame();
+    }
+  }
+
+  void begin_epoch() {
+    ++epoch_.value;
+    sequence_ = 0;
+    engine_.begin_epoch(epoch_, {kUp, kDown});
+  }
+  void end_epoch() {
+    while (std::any_of(posted_.begin(), posted_.end(),
+                       [](const auto& at) { return !at.second->ended; }))
+      end(false);
+    require(std::all_of(posted_.begin(), posted_.end(),
+                        [](const auto& at) { return at.second->drained; }),
+            "what has ended is drained");
+    for (const auto& [key, posted] : posted_) {
+      require(std::all_of(posted->memory.begin(), posted->memory.end(),
+                          [](std::byte byte) { return byte == std::byte{0xa5}; }),
+              "nothing is touched once it is given back");
+    }
+    posted_.clear();
+  }
+  void post() {
+    constexpr Pattern kPatterns[] = {Pattern::kAllReduce, Pattern::kBroadcast, Pattern::kExchange,
+                                     Pattern::kAllReduce};
+    const Pattern pattern = kPatterns[chance_.below(4)];
+    const uint64_t count = chance_.below(200) * (chance_.once_in(4) ? 600 : 1);
+    const OpKey key{TagId{1}, sequence_++};
+    auto& posted = posted_[key] = std::make_unique<Posted>();
+    posted->memory.assign(count * 4, std::byte{1});
+    posted->before = posted->memory;
+    ring::Task task{.epoch = epoch_,
+                    .op = key,
+                    .digest = kDigest,
+                    .shape = {.pattern = pattern,
+                              .rank = 1,
+                              .world = 3,
+                              .element_bytes = 4,
+                              .count = count,
+                              .block_bytes = {},
+                              .far = chance_.once_in(2)}};
+    if (pattern == Pattern::kExchange) task.members = {kUp, kSelf, kDown};
+    const ring::Schedule schedule(task.shape);
+    if (schedule.receives()) task.upstream = kUp;
+    if (schedule.sends()) task.downstream = kDown;
+    engine_.post(std::move(task), {.spans = {posted->memory},
+                                   .dtype = DType::kFloat32,
+                                   .reduce = ReduceOp::kSum,
+                                   .contributors = 3});
+  }
+  // Only what was transferred is ever committed.
+  void end(bool commit) {
+    for (auto& [key, posted] : posted_) {
+      if (posted->ended || (chance_.once_in(3) && !chance_.over())) continue;
+      posted->ended = true;
+      posted->committed = commit && transferred_[{epoch_, key}];
+      const auto ending = posted->committed ? ring::Ending::kCommitted : ring::Ending::kAborted;
+      return engine_.end({key, ending});
+    }
+  }
+  void drained(OpKey key) {
+    Posted& posted = *posted_.at(key);
+    require(posted.ended && !posted.drained, "it is drained once, after its end");
+    posted.drained = true;
+    require(posted.committed || posted.memory == posted.before, "an abort leaves it as it was");
+    std::fill(posted.memory.begin(), posted.memory.end(), std::byte{0xa5});
+  }
+
+  PeerId some_peer() { return chance_.once_in(2) ? kUp : kDown; }
+  Lane* some_lane() {
+    auto& lanes = lanes_[some_peer()];
+    return lanes.empty() ? nullptr : lanes[chance_.below(lanes.size())].get();
+  }
+  void lane_up() {
+    const PeerId peer = some_peer();
+    auto& lanes = lanes_[peer];
+    if (lanes.size() >= 3) return;
+    Lane& lane = *lanes.emplace_back(std::make_unique<Lane>(chance_));
+    lane.is_local = chance_.once_in(2);
+    lane.sink = &engine_.lane_up(peer, lane);
+  }
+  void link_down(PeerId peer) {
+    if (lanes_[peer].empty()) return;
+    engine_.link_down(peer);
+    for (const auto& lane : lanes_[peer]) lane->reader.detach();
+    lanes_[peer].clear();
+  }
+  void rest() {
+    const PeerId peer = some_peer();
+    const size_t lanes = lanes_[peer].size();
+    if (lanes > 1) engine_.rest(peer, chance_.below((uint64_t{1} << lanes) - 1));
+  }
+  void frame() {
+    Lane* const lane = some_lane();
+    if (lane == nullptr || lane->broken) return;
+    FrameHeader header;
+    const uint64_t kind = chance_.below(6);
+    header.type =
+        kind < 3 ? FrameType::kChunk : static_cast<FrameType>(3 + chance_.below(7));  // no hello
+    header.epoch = Epoch{epoch_.value - chance_.below(2)};
+    if (chance_.once_in(30)) ++header.epoch.value;
+    header.op = {TagId{1}, static_cast<uint32_t>(chance_.below(sequence_ + 3))};
+    header.digest = chance_.once_in(20) ? 0 : kDigest;
+    header.round = static_cast<uint16_t>(chance_.below(5));
+    header.block = static_cast<uint32_t>(chance_.below(4));
+    header.slice = static_cast<uint32_t>(chance_.below(3));
+    header.value = chance_.once_in(10) ? chance_() : chance_.below(9);
+    if (header.type != FrameType::kChunk) return feed(*lane, net::encode_header(header));
+    header.length = static_cast<uint32_t>(chance_.below(40) * 4);
+    // Mostly of the size that is expected: of a third of the tensor, or all of it.
+    const auto known = posted_.find(header.op);
+    if (known != posted_.end() && !chance_.once_in(4)) {
+      const size_t whole = known->second->memory.size();
+      header.length = static_cast<uint32_t>(chance_.once_in(3) ? whole : whole / 3 / 4 * 4);
+    }
+    header.length = std::min<uint32_t>(header.length, protocol::kChunkBytesMax);
+    feed(*lane, net::encode_header(header));
+    if (!alive(lane) || lane->broken) return;
+    Bytes rest(header.length + protocol::kFrameTrailerBytes, std::byte{0x3f});
+    std::fill(rest.end() - protocol::kFrameTrailerBytes, rest.end(), std::byte{});
+    rest[header.length + 4] = std::byte{chance_.once_in(8) ? uint8_t{2} : uint8_t{1}};
+    if (chance_.once_in(6))
+      rest.resize(chance_.below(rest.size() + 1));  // cut: the next is garbage
+    if (header.length > 0) feed(*lane, rest);
+  }
+  bool alive(const Lane* lane) const {
+    for (const auto& [peer, lanes] : lanes_) {
+      for (const auto& one : lanes) {
+        if (one.get() == lane) return true;
+      }
+    }
+    return false;
+  }
+  void feed(Lane& lane, std::span<const std::byte> bytes) {
+    while (!bytes.empty() && !lane.broken) {
+      const std::span<std::byte> space = lane.reader.space();
+      const size_t piece = std::min({space.size(), bytes.size(), 1 + chance_.below(5000)});
+      std::memcpy(space.data(), bytes.data(), piece);
+      if (!lane.reader.filled(piece).ok()) lane.broken = true;
+      bytes = bytes.subspan(piece);
+      if (!failed_.empty()) break;
+    }
+    std::vector<PeerId> failed;
+    failed.swap(failed_);
+    for (const PeerId peer : failed) link_down(peer);
+  }
+
+  Chance chance_;
+  Epoch epoch_{1};
+  uint32_t sequence_ = 0;
+  std::map<OpKey, std::unique_ptr<Posted>> posted_;
+  std::map<std::pair<Epoch, OpKey>, bool> transferred_;
+  std::map<PeerId, std::vector<std::unique_ptr<Lane>>> lanes_;
+  std::vector<PeerId> failed_;
+  ring::Engine engine_{
+      {.on_transferred =
+           [this](Epoch epoch, OpKey op) {
+             transferred_[{epoch, op}] = true;
+           },
+       .on_progressed = [](Epoch, OpKey, uint64_t) {},
+       .on_agreed = [](Epoch, OpKey) {},
+       .on_drained = [this](Epoch, OpKey op) { drained(op); },
+       .on_fail_link = [this](PeerId peer, const std::string&) { failed_.push_back(peer); },
+       .on_failed = [](Epoch, OpKey, const Status&) {}}};
+};
+
+}  // namespace
+}  // namespace pccl::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  pccl::fuzz::World world({data, size});
+  world.run();
+  return 0;
+}

@@ -1,0 +1,12 @@
+// PeerCore in a world gone wild (tests/cpp/peer/wild.h): the bytes choose what its application, its
+// data plane and its master do. All that it sends is written.
+#include "tests/cpp/peer/wild.h"
+
+#include "tests/fuzz/fuzz.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  testing::FLAGS_gtest_break_on_failure = true;
+  pccl::peer::Wild wild{pccl::Chance(std::span(data, size))};
+  wild.run(3000);
+  return 0;
+}
