@@ -2,17 +2,18 @@
 // right one; which of two connections stays; how many lanes a link has; and whether it lives. Pure
 // (no socket, clock or thread): `step` is the only way its state changes, `deadline` the only way
 // time gets in but for Tick. The data plane's shell drives it with sockets, the simulator with
-// wires of its own. The happy path: Dial, Connect, Connected, SendHello, HelloReceived, LaneUp,
-// Report up; the other side: Accepted, HelloReceived, SendHello, LaneUp. To neighbours further
-// lanes follow. What can go wrong: an attempt fails (reported, and tried again until Forget); the
-// other end says a wrong hello, or none in time (closed, and if we have dialled, reported); a lane
-// fails or is silent (its link is down: reported, and never dialled again by itself: the master
-// decides). A second link of a peer is refused while the first one answers; when both sides dial at
-// once, the connection of the higher id stays. Invariants: (1) a peer has at most one link;
-// LinkDown comes before another LaneUp that is not
+// wires of its own.
+// The happy path: Dial, Connect, Connected, SendHello, HelloReceived, LaneUp, Report up; on the
+// other side: Accepted, HelloReceived, SendHello, LaneUp. To neighbours further lanes follow.
+// What can go wrong: an attempt fails (reported, and tried again until Forget); the other end says
+// a wrong hello, or none in time (closed, and if we have dialled, reported); a lane fails or is
+// silent (its link is down: reported, and never dialled again by itself: the master decides). A
+// second link of a peer is refused while the first one answers; when both sides dial at once, the
+// connection of the higher id stays.
+// Invariants: (1) a peer has at most one link; LinkDown comes before another LaneUp that is not
 //                 `further`;
-//             (2) the core speaks of a lane no more after its Close. One that has ended by itself may
-//                 get a Close too, which does nothing;
+//             (2) the core speaks of a lane no more after its Close. One that has ended by itself
+//                 may get a Close too, which does nothing;
 //             (3) a peer that is to be reached and has no link is being dialled, or a retry is due.
 #pragma once
 

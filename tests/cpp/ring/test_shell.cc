@@ -10,8 +10,8 @@
 #include <map>
 #include <mutex>
 
-#include "csrc/net/descriptors.h"
 #include "csrc/link/lane_choice.h"
+#include "csrc/net/descriptors.h"
 #include "tests/cpp/net/net_test.h"
 #include "tests/cpp/ring/allocations.h"
 #include "tests/cpp/ring/raw_peer.h"
