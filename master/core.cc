@@ -103,7 +103,7 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Hello& hel
 bool MasterCore::Inside::refused(ConnectionId id, const protocol::Hello& hello) {
   const Group* group = groups.find(hello.group);
   const auto refusal = refuse(hello, terms, group ? &group->membership() : nullptr,
-                              group ? group->quorum() : Quorum{});
+                              group ? group->quorum() : Quorum{}, groups.size());
   if (refusal) reject(id, *refusal);
   return refusal.has_value();
 }

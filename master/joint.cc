@@ -17,15 +17,15 @@ using Phase = Epochs::Phase;
 using Trait = Groups::Trait;
 
 // The ballots of these groups, which are about to be settled together; nothing if there is only
-// one.
+// one. Only a journal from before there was a bound brings more groups than can be named: then none
+// is, and one that does not hear of it before another restart waits for the next ballot of all.
 std::vector<Settled> ballots(const Groups& groups, const std::set<GroupId>& ids) {
   std::vector<Settled> all;
   for (const GroupId id : ids) {
     const Group& group = *groups.find(id);
     if (!group.epochs().changing()) all.push_back(group.settled_ballot());
   }
-  if (all.size() == 1) all.clear();
-  all.resize(std::min(all.size(), protocol::kGroupsNamedMax));
+  if (all.size() == 1 || all.size() > protocol::kGroupsNamedMax) all.clear();
   return all;
 }
 
