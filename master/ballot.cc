@@ -28,7 +28,10 @@ void Ballot::break_up() {
   settled_.clear();
 }
 
-void Ballot::lose(PeerId voter) { voters_.erase(voter); }
+void Ballot::lose(PeerId voter) {
+  if (has_voted(voter)) --open_;
+  voters_.erase(voter);
+}
 
 void Ballot::restore(PeerId peer, uint32_t answered, const std::optional<Answer>& last) {
   Voter& voter = voters_.at(peer);
@@ -41,6 +44,7 @@ void Ballot::restore(PeerId peer, uint32_t answered, const std::optional<Answer>
 void Ballot::renew(std::vector<PeerId> voters) {
   order_ = std::move(voters);
   for (auto& [peer, voter] : voters_) voter.vote.reset();
+  open_ = 0;
 }
 
 std::vector<std::pair<uint32_t, const Ballot::Voter*>> Ballot::by_rank() const {
@@ -76,6 +80,7 @@ Result<Ballot::Cast> Ballot::cast(PeerId peer, const Vote& vote) {
   }
   const auto open = kind();
   voter.vote = vote;
+  ++open_;
   return open && *open != vote.kind ? Cast::kDiffers : Cast::kCounted;
 }
 
@@ -113,13 +118,15 @@ Answer& Ballot::tell(Voter& voter, const Vote& vote, Answer answer) {
 }
 
 std::optional<JointKind> Ballot::kind() const {
-  for (const auto& [rank, voter] : by_rank()) {
-    if (voter->vote) return voter->vote->kind;
+  if (open_ == 0) return std::nullopt;  // as a rule, while there are operations
+  for (const PeerId peer : order_) {
+    const auto at = voters_.find(peer);
+    if (at != voters_.end() && at->second.vote) return at->second.vote->kind;
   }
   return std::nullopt;
 }
 
-bool Ballot::is_complete() const { return !voters_.empty() && missing().empty(); }
+bool Ballot::is_complete() const { return !voters_.empty() && open_ == voters_.size(); }
 
 bool Ballot::is_open(PeerId peer, uint32_t number) const {
   const Voter& voter = voters_.at(peer);
@@ -209,6 +216,7 @@ Ballot::Answers Ballot::settle_if(const Answer& answer, Which which) {
     Voter& voter = at->second;
     const Vote vote = std::move(*voter.vote);
     voter.vote.reset();
+    --open_;
     number = vote.number;
     answers.emplace_back(peer, tell(voter, vote, answer));
   }

@@ -88,6 +88,7 @@ class Ballot {
 
   std::vector<PeerId> order_;       // of ranks: who is lost stays, so that ranks do not shift
   std::map<PeerId, Voter> voters_;  // who is left
+  size_t open_ = 0;                 // votes of theirs
   std::map<uint32_t, protocol::Answer> settled_;  // numbers that not all have voted for
   bool broken_ = false;
 };

@@ -3,8 +3,10 @@
 // group.cc carry what one says to the next.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "csrc/protocol/limits.h"
 #include "master/core.h"
@@ -36,12 +38,15 @@ struct Context {
   void log(LogLevel level, std::string text) { emit(Log{level, std::move(text)}); }
   // Returns the token that Persisted will carry.
   uint64_t persist(Record record) {
-    emit(Persist{++tokens, std::move(record)});
+    persisting[++tokens] = std::visit([](const auto& of) { return of.group; }, record);
+    emit(Persist{tokens, std::move(record)});
     return tokens;
   }
 
-  std::string excess;     // since the last step
-  size_t held_bytes = 0;  // of messages that cannot be heard yet, of all groups
+  std::string excess;                      // since the last step
+  size_t held_bytes = 0;                   // of messages that cannot be heard yet, of all groups
+  std::map<uint64_t, GroupId> persisting;  // whose record each token under way is
+  std::map<PeerId, GroupId> group_of;      // of who is in a group, or gone and remembered there
   uint32_t peers = 0;
   uint32_t epochs = 0;
   uint64_t tokens = 0;

@@ -5,6 +5,7 @@
 
 #include "master/core.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "master/introduction.h"
@@ -51,7 +52,6 @@ struct MasterCore::Inside {
 
   bool refused(ConnectionId id, const protocol::Hello& hello);
   void agree_on(const Terms& agreed);
-  Group& group_called(GroupId id);
   void welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello);
   Status back_from_nowhere(ConnectionId id, const protocol::Resume& resume);
 
@@ -59,7 +59,8 @@ struct MasterCore::Inside {
   bool hear_held();
   void reject(ConnectionId id, const protocol::Reject& reject);
   void cut_off(ConnectionId id, const std::string& why);
-  Group* group_of(PeerId peer);
+  const Group* find_group_of(PeerId peer) const;  // in which it is, if in any
+  Group* group_of(PeerId peer);                   // likewise; touched
   std::string describe(ConnectionId id);
   bool is_ours(PeerId peer) const;
   void settle();
@@ -71,7 +72,7 @@ struct MasterCore::Inside {
 
   Context context;
   Connections connections{context};
-  Groups groups;
+  Groups groups{context, connections};
   std::optional<Terms> terms;
   Instant now;
   std::optional<Instant> next_tick;
@@ -87,9 +88,9 @@ void MasterCore::Inside::restore(const RunRecord& remembered) {
     if (record.members.empty()) continue;
     restored = true;
     agree_on({record.policy, record.peer_timeout_ms, record.first_call_timeout_ms});
-    group_called(id).restore(record);
+    groups.begin(id).restore(record);
   }
-  for (const auto& [id, record] : remembered.shared_states) group_called(id).restore(record);
+  for (const auto& [id, record] : remembered.shared_states) groups.begin(id).restore(record);
 }
 
 // ---- Introduction ----
@@ -100,10 +101,9 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Hello& hel
 }
 
 bool MasterCore::Inside::refused(ConnectionId id, const protocol::Hello& hello) {
-  const auto found = groups.find(hello.group);
-  const bool known = found != groups.end();
-  const auto refusal = refuse(hello, terms, known ? &found->second.membership() : nullptr,
-                              known ? found->second.quorum() : Quorum{});
+  const Group* group = groups.find(hello.group);
+  const auto refusal = refuse(hello, terms, group ? &group->membership() : nullptr,
+                              group ? group->quorum() : Quorum{}, groups.size());
   if (refusal) reject(id, *refusal);
   return refusal.has_value();
 }
@@ -116,12 +116,8 @@ void MasterCore::Inside::agree_on(const Terms& agreed) {
   next_tick = now + context.peer_timeout / protocol::kTicksPerTimeout;
 }
 
-Group& MasterCore::Inside::group_called(GroupId id) {
-  return groups.try_emplace(id, id, context, connections).first->second;
-}
-
 void MasterCore::Inside::welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello) {
-  Group& group = group_called(hello.group);
+  Group& group = groups.begin(hello.group);
   if (!group.has_members() && hello.rank >= 0) {
     // Whoever had this rank and is not connected has been started again.
     if (const auto holder = group.membership().wished_by(hello.rank)) {
@@ -147,11 +143,15 @@ void MasterCore::Inside::welcome(ConnectionId id, PeerId peer, const protocol::H
   }
 }
 
+const Group* MasterCore::Inside::find_group_of(PeerId peer) const {
+  const auto at = context.group_of.find(peer);
+  const Group* group = at == context.group_of.end() ? nullptr : groups.find(at->second);
+  return group != nullptr && group->membership().find(peer) != nullptr ? group : nullptr;
+}
+
 Group* MasterCore::Inside::group_of(PeerId peer) {
-  for (auto& [id, group] : groups) {
-    if (group.membership().find(peer) != nullptr) return &group;
-  }
-  return nullptr;
+  const Group* group = find_group_of(peer);
+  return group == nullptr ? nullptr : &groups.touch(group->id());
 }
 
 bool MasterCore::Inside::is_ours(PeerId peer) const {
@@ -198,8 +198,10 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& re
 Status MasterCore::Inside::back_from_nowhere(ConnectionId id, const protocol::Resume& resume) {
   std::string why = "peer " + text(resume.peer) + " was declared lost";
   bool remembered = false;
-  for (const auto& [of, other] : groups) {
-    for (const auto& gone : other.membership().gone()) {
+  const auto at = context.group_of.find(resume.peer);
+  const Group* left = at == context.group_of.end() ? nullptr : groups.find(at->second);
+  if (left != nullptr) {
+    for (const auto& gone : left->membership().gone()) {
       if (gone.peer == resume.peer) why = gone.why, remembered = true;
     }
   }
@@ -222,7 +224,7 @@ void MasterCore::Inside::reject(ConnectionId id, const protocol::Reject& reject)
 
 std::string MasterCore::Inside::describe(ConnectionId id) {
   const Connections::Connection& connection = *connections.find(id);
-  const Group* group = connection.peer ? group_of(connection.peer) : nullptr;
+  const Group* group = connection.peer ? find_group_of(connection.peer) : nullptr;
   if (group == nullptr) return "a peer at " + connection.seen_host;
   return group->membership().describe(connection.peer);
 }
@@ -273,7 +275,7 @@ Status MasterCore::Inside::receive(ConnectionId id, const protocol::Message& mes
     status = connections.confirm(id, pong->counter);
     if (!status.ok()) return status;
   }
-  Group& group = groups.at(connection.group);
+  Group& group = groups.touch(connection.group);
   if (group.epochs().gathering() && group.membership().is_member(peer) && is_decided(message)) {
     return group.hold(peer, message);
   }
@@ -312,7 +314,9 @@ void MasterCore::Inside::on(const Closed& event) {
 // ---- Time and progress ----
 
 void MasterCore::Inside::on(const Persisted& event) {
-  for (auto& [id, group] : groups) group.persisted(event.token);
+  const auto persisted = context.persisting.extract(event.token);
+  if (persisted.empty() || groups.find(persisted.mapped()) == nullptr) return;
+  groups.touch(persisted.mapped()).persisted(event.token);
 }
 
 // Half of what makes peers give up a silent master. Before the first step there was no time.
@@ -320,7 +324,7 @@ void MasterCore::Inside::notice_stop() {
   const bool late = next_tick && now >= *next_tick + context.peer_timeout / 2;
   if (late && awake) {
     stopped_until = now + context.peer_timeout;
-    for (auto& [id, group] : groups) group.excuse_newcomers();
+    groups.each([](Group& group) { group.excuse_newcomers(); });
   }
   awake = true;
   context.was_stopped = now < stopped_until;
@@ -342,7 +346,7 @@ void MasterCore::Inside::on(const TimePassed&) {
       group->give_up(connection->peer, "it was silent for " + text(context.peer_timeout));
     }
   }
-  for (auto& [id, group] : groups) {
+  groups.each([this](Group& group) {
     for (const PeerId peer : group.tick()) {
       context.log(LogLevel::kWarning, "closed the connection of " +
                                           group.membership().describe(peer) +
@@ -350,42 +354,47 @@ void MasterCore::Inside::on(const TimePassed&) {
       connections.close(peer);
       if (group.membership().find(peer)->connected) group.away(peer);
     }
-  }
+  });
 }
 
 // Whether there was anything.
 bool MasterCore::Inside::hear_held() {
   bool any = false;
-  for (auto& at : groups) {
-    Group& group = at.second;
+  groups.each_due(quiet, [&](Group& group) {
     for (const Group::Held& held : group.take_held()) {
       any = true;
+      groups.touch(group.id());
       if (!connections.connected(held.peer)) continue;
       const Status status = std::visit(
           [&](const auto& content) { return hear(group, held.peer, content); }, held.message);
       if (!status.ok()) cut_off(connections.of(held.peer), status.message);
     }
-  }
+  });
   return any;
 }
 
 bool MasterCore::Inside::watch_newcomers() {
   bool any = false;
-  for (auto& [id, group] : groups) {
+  groups.refresh();
+  groups.each_due(quiet, [&](Group& group) {
     const bool is_new = group.has_members() && group.is_new();
-    any = group.watch_newcomers(is_new ? awaited_by_others(groups, id) : "") || any;
-  }
+    if (group.watch_newcomers(is_new ? awaited_by_others(groups) : "")) {
+      any = true;
+      groups.touch(group.id());
+    }
+    groups.refresh();  // it may have been the one that the next is awaited by
+  });
   return any;
 }
 
 // Nobody is told to come back: what has filled this run would fill it again.
 void MasterCore::Inside::end_run(const std::string& why, LogLevel level) {
   context.log(level, "run \"" + context.options.run + "\" is ended: " + why);
-  for (auto& [id, group] : groups) {
+  groups.each([&](Group& group) {
     std::vector<PeerId> peers;
     for (const auto& [peer, about] : group.membership().peers()) peers.push_back(peer);
     for (const PeerId peer : peers) group.give_up(peer, "the run was ended: " + why);
-  }
+  });
   quiet = false;
 }
 
@@ -395,25 +404,25 @@ void MasterCore::Inside::end_if_exceeded() {
 }
 
 void MasterCore::Inside::settle() {
+  groups.touch_overdue(now);
   if (watch_newcomers()) quiet = false;
   end_if_exceeded();
   for (int round = 0; round < 2 && !quiet; ++round) {
-    for (auto& [id, group] : groups) group.advance();
+    groups.each_due(quiet, [](Group& group) { group.advance(); });
     if (hear_held()) round = -1;
     settle_joint_calls(groups);
     if (watch_newcomers()) round = -1;
     end_if_exceeded();
   }
-  for (auto& [id, group] : groups) group.flush();
+  groups.each_due(quiet, [](Group& group) { group.flush(); });
   forget_groups();
   quiet = false;
 }
 
 void MasterCore::Inside::forget_groups() {
-  std::erase_if(groups, [](const auto& at) { return at.second.forgettable(); });
-  for (const auto& [id, group] : groups) {
-    if (!group.membership().empty()) return;
-  }
+  groups.forget(quiet);
+  groups.end_step(quiet);
+  if (!groups.with(Groups::Trait::kPeopled).empty()) return;
   terms.reset();
   next_tick.reset();
 }
@@ -439,17 +448,15 @@ void MasterCore::step(const Event& event, Instant now, Effects& effects) {
 }
 
 std::optional<Instant> MasterCore::deadline() const {
-  std::optional<Instant> first = inside_->next_tick;
-  for (const auto& [id, group] : inside_->groups) {
-    const auto at = group.deadline();
-    if (at && (!first || *at < *first)) first = at;
-  }
-  return first;
+  const std::optional<Instant> tick = inside_->next_tick, first = inside_->groups.deadline();
+  return tick && first ? std::min(tick, first) : tick ? tick : first;
 }
+
+uint64_t MasterCore::groups_looked_at() const { return inside_->groups.looked_at(); }
 
 bool MasterCore::idle() const {
   if (!inside_->connections.empty()) return false;
-  for (const auto& [id, group] : inside_->groups) {
+  for (const auto& [id, group] : inside_->groups.all()) {
     if (!group.deserted()) return false;
   }
   return true;
@@ -457,7 +464,7 @@ bool MasterCore::idle() const {
 
 std::vector<SharedStateRecord> MasterCore::shared_states() const {
   std::vector<SharedStateRecord> all;
-  for (const auto& [id, group] : inside_->groups) {
+  for (const auto& [id, group] : inside_->groups.all()) {
     const auto& recorded = group.agreement().recorded();
     if (recorded) all.push_back({id, recorded->revision, recorded->hash});
   }
@@ -467,7 +474,7 @@ std::vector<SharedStateRecord> MasterCore::shared_states() const {
 bool MasterCore::founded() const { return inside_->restored || inside_->context.epochs > 0; }
 
 bool MasterCore::settled() const {
-  for (const auto& [id, group] : inside_->groups) {
+  for (const auto& [id, group] : inside_->groups.all()) {
     if (!group.settled()) return false;
   }
   return inside_->connections.confirmed();

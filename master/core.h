@@ -90,6 +90,8 @@ class MasterCore {
   MasterCore& operator=(MasterCore&&) noexcept;
 
   void step(const Event& event, Instant now, Effects& effects);
+  // How many groups all steps so far have looked at, as often as they did: what they have cost.
+  uint64_t groups_looked_at() const;
   // When to step with TimePassed, if nothing else happens before.
   std::optional<Instant> deadline() const;
 

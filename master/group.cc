@@ -28,6 +28,7 @@ Group::Group(GroupId id, Context& context, Connections& connections)
 
 void Group::welcome(PeerId peer, Membership::Peer about, const Quorum& quorum) {
   if (membership_.empty()) quorum_ = quorum;
+  context_.group_of[peer] = id_;
   membership_.welcome(peer, std::move(about));
 }
 
@@ -116,7 +117,7 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
   const protocol::Member member = membership_.member(peer);
   connections_.send(peer, protocol::Kicked{why});
   connections_.close(peer);
-  membership_.remove(peer, why);
+  take_out(peer, why);
   ballot_.lose(peer);
   forget_held(peer);
   epochs_.lose(member, why);
@@ -132,11 +133,15 @@ void Group::drop(PeerId peer, const std::string& why) {
   const std::string text = membership_.describe(peer) + " is no longer waited for: " + why;
   connections_.send(peer, protocol::Kicked{text});
   connections_.close(peer);
-  membership_.remove(peer, text);
+  take_out(peer, text);
   epochs_.waiting_gone(peer);
   notices_.erase(peer);
   tell_to_forget(peer);
   context_.log(LogLevel::kInfo, text);
+}
+
+void Group::take_out(PeerId peer, const std::string& why) {
+  if (const auto forgotten = membership_.remove(peer, why)) context_.group_of.erase(*forgotten);
 }
 
 void Group::tell_to_forget(PeerId peer) {
@@ -299,10 +304,18 @@ bool Group::votes_in(const protocol::Settled& ballot) const {
 }
 
 std::optional<bool> Group::told_of(const Group& other) const {
-  for (const ToldOf& told : told_of_) {
+  const auto all = told_of_.find(other.id());
+  if (all == told_of_.end()) return std::nullopt;
+  for (const ToldOf& told : all->second) {
     if (other.votes_in(told.ballot)) return told.pending;
   }
   return std::nullopt;
+}
+
+std::vector<GroupId> Group::tells_of() const {
+  std::vector<GroupId> groups;
+  for (const auto& [group, told] : told_of_) groups.push_back(group);
+  return groups;
 }
 
 void Group::begin_agreement() {
@@ -327,6 +340,7 @@ void Group::restore(const MembershipRecord& record) {
   if (record.members.empty()) return;
   quorum_ = {record.founders, record.min_peers};
   membership_.restore(record.start.members, record.members);
+  for (const auto& [peer, about] : membership_.peers()) context_.group_of[peer] = id_;
   epochs_.restore(record);
 }
 
@@ -382,9 +396,10 @@ void Group::restore_ballot() {
   if (epochs_.broken()) ballot_.break_up();
   const auto note = [this](const std::vector<protocol::Settled>& together, bool pending) {
     for (const protocol::Settled& ballot : together) {
+      if (ballot.group == id_) continue;
       const ToldOf told{ballot, pending};
-      const bool known = std::find(told_of_.begin(), told_of_.end(), told) != told_of_.end();
-      if (ballot.group != id_ && !known) told_of_.push_back(told);
+      std::vector<ToldOf>& of_it = told_of_[ballot.group];
+      if (std::find(of_it.begin(), of_it.end(), told) == of_it.end()) of_it.push_back(told);
     }
   };
   note(epochs_.together(), false);

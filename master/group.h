@@ -106,6 +106,8 @@ class Group {
   // in another group, which was settled together with theirs; nothing if they were not. It is
   // settled then, however this group goes on. True: are_peers_pending, and they are.
   std::optional<bool> told_of(const Group& other) const;
+  bool tells() const { return !told_of_.empty(); }
+  std::vector<GroupId> tells_of() const;        // groups that told_of() may know something of
   void answer(const protocol::Answer& answer);  // to all who have voted
 
   // Nobody is here, and nothing is being made durable.
@@ -119,7 +121,8 @@ class Group {
   // A member; `level` says how much of a surprise it is.
   void lose(PeerId peer, const std::string& reason, LogLevel level = LogLevel::kWarning);
   void drop(PeerId peer, const std::string& why);  // not a member
-  void remove(const Misfit& misfit);               // a newcomer
+  void take_out(PeerId peer, const std::string& why);
+  void remove(const Misfit& misfit);  // a newcomer
   Probation::Seen seen_of(PeerId newcomer) const;
   std::vector<Probation::Seen> see_newcomers(const std::string& awaited_by_others) const;
   void judge_votes();
@@ -162,7 +165,8 @@ class Group {
     bool pending = false;
     bool operator==(const ToldOf&) const = default;
   };
-  std::vector<ToldOf> told_of_;  // as the members brought it back, each once
+  // As the members brought it back, each once. Of one group in the order in which it came.
+  std::map<GroupId, std::vector<ToldOf>> told_of_;
 };
 
 }  // namespace pccl::master

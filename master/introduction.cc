@@ -119,6 +119,18 @@ std::optional<Reject> refuse_launch(const Hello& hello, const Membership& member
           hello.run + "\""};
 }
 
+std::optional<Reject> refuse_group(const Hello& hello, size_t group_count) {
+  if (group_count < protocol::kGroupsMax) return std::nullopt;
+  return Reject{
+      Code::kInvalidState,
+      "run \"" + hello.run + "\" has " + counted(group_count, "peer group") + ", and " +
+          std::to_string(protocol::kGroupsMax) + " are the most there can be: peer group " +
+          std::to_string(hello.group.value) +
+          " would be one more. Give the same peer_group to all who work together, or name "
+          "another run "
+          "(PCCL_MASTER=pccl://host:port/ANOTHER_NAME)"};
+}
+
 }  // namespace
 
 std::optional<Reject> refuse_version(uint16_t version, const std::string& library) {
@@ -136,11 +148,15 @@ std::optional<Reject> refuse_run(const std::string& name) {
 }
 
 std::optional<Reject> refuse(const Hello& hello, const std::optional<Terms>& terms,
-                             const Membership* membership, const Quorum& quorum) {
+                             const Membership* membership, const Quorum& quorum,
+                             size_t group_count) {
   if (auto version = refuse_version(hello.version, hello.library)) return version;
   if (auto values = refuse_values(hello)) return values;
   if (terms) {
     if (auto differs = refuse_terms(hello, *terms)) return differs;
+  }
+  if (membership == nullptr) {
+    if (auto full = refuse_group(hello, group_count)) return full;
   }
   if (membership != nullptr && !membership->empty()) {
     if (auto launch = refuse_launch(hello, *membership)) return launch;

@@ -24,9 +24,10 @@ std::optional<protocol::Reject> refuse_version(uint16_t version, const std::stri
 std::optional<protocol::Reject> refuse_run(const std::string& name);
 
 // `terms`: none before the first peer. `membership` and `quorum`: of the group it names; null if
-// there is none yet.
+// there is none yet. `group_count`: of the run.
 std::optional<protocol::Reject> refuse(const protocol::Hello& hello,
                                        const std::optional<Terms>& terms,
-                                       const Membership* membership, const Quorum& quorum);
+                                       const Membership* membership, const Quorum& quorum,
+                                       size_t group_count);
 
 }  // namespace pccl::master

@@ -14,87 +14,87 @@ using protocol::Answer;
 using protocol::JointKind;
 using protocol::Settled;
 using Phase = Epochs::Phase;
+using Trait = Groups::Trait;
 
-// The ballots of this kind that are about to be settled together; nothing if there is only one.
-std::vector<Settled> ballots(const Groups& groups, JointKind kind) {
+// The ballots of these groups, which are about to be settled together; nothing if there is only
+// one. Only a journal from before there was a bound brings more groups than can be named: then none
+// is, and one that does not hear of it before another restart waits for the next ballot of all.
+std::vector<Settled> ballots(const Groups& groups, const std::set<GroupId>& ids) {
   std::vector<Settled> all;
-  for (const auto& [id, group] : groups) {
-    if (!group.has_members() || !group.has_voted(kind)) continue;
+  for (const GroupId id : ids) {
+    const Group& group = *groups.find(id);
     if (!group.epochs().changing()) all.push_back(group.settled_ballot());
   }
-  if (all.size() == 1) all.clear();
-  all.resize(std::min(all.size(), protocol::kGroupsNamedMax));
+  if (all.size() == 1 || all.size() > protocol::kGroupsNamedMax) all.clear();
   return all;
 }
 
 // Before the master was started again its ballot was settled with that of another group, which has
 // heard of it: it waits for nobody. See Group::told_of().
-std::optional<bool> settled_before(const Groups& groups, const Group& group) {
-  for (const auto& [id, other] : groups) {
-    if (const auto told = other.told_of(group)) return told;
+std::optional<bool> settled_before(const Groups& groups, GroupId id) {
+  for (const GroupId other : groups.with(Trait::kTelling)) {
+    if (const auto told = groups.find(other)->told_of(*groups.find(id))) return told;
   }
   return std::nullopt;
 }
 
-// All groups have voted for it, or have agreed before and are on their way.
-bool update_is_complete(const Groups& groups) {
-  return std::all_of(groups.begin(), groups.end(), [](const auto& at) {
-    return !at.second.has_members() || at.second.has_voted(JointKind::kUpdateTopology);
-  });
+// Those of these groups to which that may have happened since the last step: a group is touched
+// when it comes to wait, and when others come to tell of it.
+std::vector<GroupId> may_be_told_of(const Groups& groups, const std::set<GroupId>& ids) {
+  std::vector<GroupId> some;
+  if (groups.with(Trait::kTelling).empty()) return some;  // only after a restart there are any
+  for (const GroupId id : groups.due(false)) {
+    if (ids.contains(id)) some.push_back(id);
+  }
+  return some;
 }
 
 void settle_update(Groups& groups) {
-  const bool complete = update_is_complete(groups);
+  groups.refresh();
+  const std::set<GroupId>& ready = groups.with(Trait::kReady);
   Answer unchanged;
-  if (complete) unchanged.together = ballots(groups, JointKind::kUpdateTopology);
-  for (auto& [id, group] : groups) {
-    if (!group.has_members() || group.epochs().changing()) continue;
-    if (!group.has_voted(JointKind::kUpdateTopology)) continue;
-    if (!complete && !settled_before(groups, group)) continue;
+  const auto settle = [&](GroupId id) {
+    Group& group = groups.touch(id);
     group.would_change() ? group.change(unchanged.together) : group.answer(unchanged);
+  };
+  // All groups have voted for it, or have agreed before and are on their way.
+  if (groups.with(Trait::kUnvoted).empty()) {
+    unchanged.together = ballots(groups, ready);
+    for (const GroupId id : ready) settle(id);
+  } else {
+    for (const GroupId id : may_be_told_of(groups, ready)) {
+      if (settled_before(groups, id)) settle(id);
+    }
   }
-}
-
-// Whether this group has said all that it will before its topology is updated.
-bool has_nothing_to_say(const Group& group) {
-  const bool waits_for_update =
-      group.has_voted(JointKind::kUpdateTopology) && !group.epochs().changing();
-  return !group.has_members() || group.epochs().disturbed() || waits_for_update;
 }
 
 void settle_pending(Groups& groups) {
-  bool asked = false, complete = true, would_change = false;
-  for (auto& [id, group] : groups) {
-    const bool voted = group.has_voted(JointKind::kArePeersPending);
-    const std::optional<bool> before =
-        voted ? settled_before(groups, group) : std::optional<bool>();
-    if (before) {
-      Answer same;
-      same.pending = *before;
-      group.answer(same);
-      complete = false;  // of the ballot that is open now
-      continue;
-    }
-    asked |= voted;
-    complete &= voted || has_nothing_to_say(group);
+  groups.refresh();
+  const std::set<GroupId>& asking = groups.with(Trait::kAsking);
+  bool complete = groups.with(Trait::kTalking).empty(), would_change = false;
+  for (const GroupId id : may_be_told_of(groups, asking)) {
+    const std::optional<bool> before = settled_before(groups, id);
+    if (!before) continue;
+    Answer same;
+    same.pending = *before;
+    groups.touch(id).answer(same);
+    complete = false;  // of the ballot that is open now
   }
-  if (!asked || !complete) return;
-  for (const auto& [id, group] : groups) {
+  if (asking.empty() || !complete) return;
+  for (const auto& [id, group] : groups.all()) {
     const bool waits = group.has_voted(JointKind::kUpdateTopology);
     would_change |= group.has_members() && (waits || group.would_change());
   }
   Answer answer;
   answer.pending = would_change;
-  answer.together = ballots(groups, JointKind::kArePeersPending);
-  for (auto& [id, group] : groups) {
-    if (group.has_voted(JointKind::kArePeersPending)) group.answer(answer);
-  }
+  answer.together = ballots(groups, asking);
+  for (const GroupId id : asking) groups.touch(id).answer(answer);
 }
 
 // "rank 2 has not called it", for each group that is waited for.
 std::string who_is_missing(const Groups& groups, JointKind kind) {
   std::string out;
-  for (const auto& [id, group] : groups) {
+  for (const auto& [id, group] : groups.all()) {
     if (!group.has_members() || group.has_voted(kind)) continue;
     std::vector<uint32_t> missing;
     if (group.ballot().kind() == kind) {
@@ -160,16 +160,12 @@ void settle_joint_calls(Groups& groups) {
   settle_pending(groups);
 }
 
-std::string awaited_by_others(const Groups& groups, GroupId of) {
-  if (groups.size() == 1) return {};
-  for (const auto& [id, group] : groups) {
-    if (id == of || !group.has_members() || group.is_new()) continue;
-    const auto kind = group.ballot().kind();
-    if (!kind || *kind == JointKind::kSyncSharedState || group.epochs().changing()) continue;
-    return std::string(text(*kind)) + ", for which peer group " + std::to_string(id.value) +
-           " waits,";
-  }
-  return {};
+std::string awaited_by_others(const Groups& groups) {
+  const std::set<GroupId>& awaiting = groups.with(Trait::kAwaiting);
+  if (awaiting.empty()) return {};
+  const GroupId first = *awaiting.begin();
+  return std::string(text(*groups.find(first)->ballot().kind())) + ", for which peer group " +
+         std::to_string(first.value) + " waits,";
 }
 
 void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t number) {
@@ -179,8 +175,9 @@ void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t numb
   if (kind == JointKind::kSyncSharedState) return give_up_sync(group);
   if (group.epochs().changing()) return give_up_change(group);
   const Answer answer = timeout(who_is_missing(groups, kind));
-  for (auto& [id, other] : groups) {
-    if (other.ballot().kind() == kind && !other.epochs().changing()) other.answer(answer);
+  for (const auto& [id, other] : groups.all()) {
+    if (other.ballot().kind() != kind || other.epochs().changing()) continue;
+    groups.touch(id).answer(answer);
   }
 }
 

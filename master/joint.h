@@ -4,22 +4,20 @@
 // of the groups' ballots.
 #pragma once
 
-#include <map>
 #include <string>
 
-#include "master/group.h"
+#include "master/groups.h"
 
 namespace pccl::master {
 
-using Groups = std::map<GroupId, Group>;
-
 // Answers what is complete; agrees on changes. To be called after everything that may complete a
-// ballot.
+// ballot. Looks at all groups only if a ballot of all is settled.
 void settle_joint_calls(Groups& groups);
 
-// The joint call of all groups in which members of other groups wait that have taken part in
-// something before, "update_topology, for which peer group 0 waits"; empty if there is none.
-std::string awaited_by_others(const Groups& groups, GroupId group);
+// The joint call of all groups in which members of groups wait that have taken part in something
+// before, "update_topology, for which peer group 0 waits"; empty if there is none. Of interest to
+// groups that have not: none of them is among those.
+std::string awaited_by_others(const Groups& groups);
 
 // A peer does not want to wait any longer for its call `number`. The call ends for all who wait in
 // the same ballot, unless its answer is on its way. Void if that call is not open.

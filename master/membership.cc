@@ -41,14 +41,17 @@ void Membership::set_connected(PeerId id, bool connected) {
   peer.away_ticks = 0;
 }
 
-void Membership::remove(PeerId peer, const std::string& why) {
+std::optional<PeerId> Membership::remove(PeerId peer, const std::string& why) {
   peers_.erase(peer);
   std::erase(members_, peer);
   ranks_.erase(peer);
   look_at_standings();
   links.forget(peer);
   gone_.push_back({peer, why});
-  if (gone_.size() > protocol::kMembersMax) gone_.pop_front();
+  if (gone_.size() <= protocol::kMembersMax) return std::nullopt;
+  const PeerId forgotten = gone_.front().peer;
+  gone_.pop_front();
+  return forgotten;
 }
 
 void Membership::admit(std::vector<PeerId> members) {

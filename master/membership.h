@@ -47,8 +47,9 @@ class Membership {
   // Adds its links. Returns with whom. REQUIRES: welcomed and not registered.
   std::vector<PeerId> register_peer(PeerId peer, const std::string& host, uint16_t port);
   void set_connected(PeerId peer, bool connected);
-  // It is gone for good, for the reason that a later Resume of it is given.
-  void remove(PeerId peer, const std::string& why);
+  // It is gone for good, for the reason that a later Resume of it is given. Returns who is no
+  // longer remembered as gone, for that.
+  std::optional<PeerId> remove(PeerId peer, const std::string& why);
   // The next epoch's members, in rank order. REQUIRES: all registered.
   void admit(std::vector<PeerId> members);
   // After a restart: who was left of `ranked`, the members of the epoch in rank order. None is

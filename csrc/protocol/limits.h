@@ -34,9 +34,12 @@ inline constexpr size_t kHostBytesMax = 255;  // RFC 1035: a domain name
 inline constexpr size_t kTextBytesMax = 4096;
 // Members of one peer group: each keeps a link to every other, and a report lists all of them.
 inline constexpr size_t kMembersMax = 128;
-// Peer groups that an answer names as settled together; a machine has one for each of its
-// processes.
-inline constexpr size_t kGroupsNamedMax = 1024;
+// Peer groups of one run, those included of which only the shared state is left: a machine has one
+// for each of its processes.
+inline constexpr size_t kGroupsMax = 1024;
+// Peer groups that an answer names as settled together. It names each of its run at most once; if an
+// older journal has brought more than a run may have, the master names none.
+inline constexpr size_t kGroupsNamedMax = kGroupsMax;
 // Runs with connected peers that one master serves; each costs a few KiB when idle.
 inline constexpr size_t kRunsMax = 1024;
 // Founded runs whose peers are all away and expected back: beyond it the network that has most

@@ -116,6 +116,9 @@ class Harness {
         run.shared_states[state.group] = state;
       }
     }
+    restart(run);
+  }
+  void restart(const RunRecord& run) {
     held_.clear();
     dials_.clear();
     lines_.clear();

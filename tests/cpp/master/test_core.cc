@@ -111,6 +111,106 @@ TEST(Core, RefusalsSayWhyAndClose) {
   EXPECT_TRUE(contains(h.take().at(0), "c < Reject protocol: version mismatch"));
 }
 
+// ---- As many groups as there can be ----
+
+TEST(Core, AFurtherGroupIsRefusedUntilOneIsGone) {
+  Harness h;
+  constexpr auto kMax = static_cast<uint32_t>(protocol::kGroupsMax);
+  for (uint32_t group = 0; group < kMax; ++group) {
+    h.enlist(std::to_string(group), Harness::hello(2, -1, group));
+  }
+  h.take();
+  h.greet("x", Harness::hello(2, -1, kMax));
+  const Lines lines = h.take();
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_TRUE(contains(lines[0], "x < Reject invalid state: run \"run\" has 1024 peer groups, and"))
+      << lines[0];
+  EXPECT_EQ(lines[1], "x closed");
+  h.greet("y", Harness::hello(2, -1, 5));
+  EXPECT_EQ(h.take(), (Lines{"y < Welcome"})) << "another peer of a group that is there";
+  h.say("7", protocol::Leave{});
+  h.take();
+  h.greet("z", Harness::hello(2, -1, kMax));
+  EXPECT_EQ(h.take(), (Lines{"z < Welcome"}));
+}
+
+// Founded by their only members, and remembered.
+RunRecord run_of(uint32_t groups) {
+  Harness h;
+  RunRecord run{kRunId, {}, {}};
+  h.greet("a", Harness::hello(1));
+  h.say("a", protocol::Register{"", 1000});
+  MembershipRecord record = std::get<MembershipRecord>(h.records().at(0));
+  for (uint32_t group = 0; group < groups; ++group) {
+    record.group = {group};
+    record.members[0].peer = record.start.members[0].peer = record.start.joined[0] =
+        peer_id(group + 1);
+    record.start.epoch = record.start.generation = record.current.epoch = epoch(group + 1);
+    run.memberships[record.group] = record;
+  }
+  return run;
+}
+
+TEST(Core, AlsoWhoComesBackFromBeforeARestart) {
+  Harness h;
+  h.restart(run_of(protocol::kGroupsMax));
+  protocol::Resume resume;
+  resume.run = "run";
+  resume.run_id = kRunId;
+  resume.peer = peer_id(5000);  // it was not admitted
+  resume.hello = Harness::hello(1, -1, protocol::kGroupsMax);
+  h.come_back("x", resume);
+  EXPECT_TRUE(
+      contains(h.take().at(0), "x < Reject invalid state: run \"run\" has 1024 peer groups"));
+  resume.hello = Harness::hello(1, -1, 7);
+  h.come_back("y", resume);
+  EXPECT_EQ(h.take(), (Lines{"y < Resumed"}));
+}
+
+// A journal that was written before there was a bound, or by hand.
+TEST(Core, MoreGroupsThanThereCanBeAreRestoredAndGoOn) {
+  Harness h;
+  constexpr uint32_t kGroups = protocol::kGroupsMax + 1;
+  h.restart(run_of(kGroups));
+  protocol::Resume resume;
+  resume.run = "run";
+  resume.run_id = kRunId;
+  for (uint32_t group = 0; group < kGroups; ++group) {
+    resume.peer = peer_id(group + 1);
+    resume.epoch = epoch(group + 1);
+    h.come_back(std::to_string(group), resume);
+  }
+  h.take();
+  for (uint32_t group = 0; group < kGroups; ++group) {
+    h.vote(std::to_string(group), epoch(group + 1), 0);
+  }
+  EXPECT_EQ(h.story().size(), kGroups);
+  const auto* answer = h.last<protocol::Answer>("0");
+  ASSERT_NE(answer, nullptr);
+  EXPECT_EQ(answer->code, Code::kOk);
+  EXPECT_TRUE(answer->together.empty()) << "so many cannot be named";
+  h.greet("x", Harness::hello(1, -1, kGroups));
+  EXPECT_TRUE(contains(h.take().at(0), "has 1025 peer groups, and 1024 are the most there can be"));
+}
+
+TEST(Core, AllGroupsThatThereCanBeAreNamed) {
+  Harness h;
+  h.restart(run_of(protocol::kGroupsMax));
+  protocol::Resume resume;
+  resume.run = "run";
+  resume.run_id = kRunId;
+  for (uint32_t group = 0; group < protocol::kGroupsMax; ++group) {
+    resume.peer = peer_id(group + 1);
+    resume.epoch = epoch(group + 1);
+    h.come_back(std::to_string(group), resume);
+    h.vote(std::to_string(group), epoch(group + 1), 0);
+  }
+  const auto* answer = h.last<protocol::Answer>("0");
+  ASSERT_NE(answer, nullptr);
+  EXPECT_EQ(answer->together.size(), protocol::kGroupsMax);
+  EXPECT_GT(protocol::encoded_bytes(*answer), 0u) << "within the bounds of the codec";
+}
+
 TEST(Core, TheFirstMessageIsHelloOrResume) {
   Harness h;
   h.accept("a");

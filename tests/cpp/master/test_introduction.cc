@@ -21,16 +21,17 @@ class IntroductionTest : public testing::Test {
     group.register_peer(peer_id(1), "", 1001);
   }
   protocol::Reject refusal(const Hello& hello) {
-    return refuse(hello, terms, &group, {2, 2}).value_or(protocol::Reject{Code::kOk, ""});
+    return refuse(hello, terms, &group, {2, 2}, 1).value_or(protocol::Reject{Code::kOk, ""});
   }
   const std::optional<Terms> terms = Terms{protocol::LossPolicy::kRaise, 10000, 10000};
   Membership group;
 };
 
 TEST_F(IntroductionTest, TheFirstPeerSetsTheTerms) {
-  EXPECT_FALSE(refuse(Harness::hello(2), std::nullopt, nullptr, {}).has_value());
-  EXPECT_FALSE(refuse(Harness::hello(2, 0), terms, &group, {2, 2}).has_value());
-  EXPECT_FALSE(refuse(Harness::hello(7, 0, 1), terms, nullptr, {}).has_value()) << "another group";
+  EXPECT_FALSE(refuse(Harness::hello(2), std::nullopt, nullptr, {}, 0).has_value());
+  EXPECT_FALSE(refuse(Harness::hello(2, 0), terms, &group, {2, 2}, 1).has_value());
+  EXPECT_FALSE(refuse(Harness::hello(7, 0, 1), terms, nullptr, {}, 0).has_value())
+      << "another group";
 }
 
 TEST_F(IntroductionTest, AnotherVersionIsToldBoth) {
@@ -68,7 +69,7 @@ TEST(Introduction, AnotherLaunchIsRefusedWhileAPeerOfTheFirstIsThere) {
   Membership group;
   const Terms terms{protocol::LossPolicy::kRaise, 10000, 10000};
   const auto refusal = [&](const Hello& hello) {
-    return refuse(hello, terms, &group, {2, 2}).value_or(protocol::Reject{Code::kOk, ""});
+    return refuse(hello, terms, &group, {2, 2}, 1).value_or(protocol::Reject{Code::kOk, ""});
   };
   Hello hello = Harness::hello(2, 0);
   hello.launch = "second";
@@ -145,6 +146,21 @@ TEST_F(IntroductionTest, AFullGroupSaysSo) {
   for (uint32_t i = 2; i <= protocol::kMembersMax; ++i) group.welcome(peer_id(i), {});
   EXPECT_EQ(refusal(Harness::hello(2)).text,
             "peer group 0 is full: it has 128 peers, the most there can be");
+}
+
+TEST_F(IntroductionTest, AFurtherGroupOfARunThatHasAllItCanIsRefused) {
+  const Hello hello = Harness::hello(2, -1, 7);
+  const auto refusal = [&](size_t group_count) {
+    return refuse(hello, terms, nullptr, {}, group_count).value_or(protocol::Reject{Code::kOk, ""});
+  };
+  EXPECT_EQ(refusal(protocol::kGroupsMax - 1).code, Code::kOk);
+  EXPECT_EQ(refusal(protocol::kGroupsMax).code, Code::kInvalidState);
+  EXPECT_EQ(refusal(protocol::kGroupsMax).text,
+            "run \"run\" has 1024 peer groups, and 1024 are the most there can be: peer group 7 "
+            "would be one more. Give the same peer_group to all who work together, or name another "
+            "run (PCCL_MASTER=pccl://host:port/ANOTHER_NAME)");
+  EXPECT_FALSE(refuse(Harness::hello(2), terms, &group, {2, 2}, protocol::kGroupsMax).has_value())
+      << "that group is there";
 }
 
 }  // namespace

@@ -278,6 +278,21 @@ TEST_F(RestartOfGroups, WhatOneGroupHasHeardTheOtherDoesNotWaitFor) {
   EXPECT_EQ(h.story().size(), 4u);
 }
 
+// They have voted before anybody was back who has heard it; since then others have had their steps.
+TEST_F(RestartOfGroups, WhoWaitsAlreadyHearsItWhenTheOthersAreBack) {
+  for (const char* name : {"a", "b"}) h.vote(name, epoch(1), 0);
+  for (const char* name : {"c", "d"}) h.vote(name, epoch(2), 0);
+  const protocol::Answer answer = *h.last<protocol::Answer>("a");
+  h.restart();
+  for (const char* name : {"c", "d"}) h.come_back(name, h.resume(name, epoch(2)));
+  for (const char* name : {"c", "d"}) h.vote(name, epoch(2), 0);
+  for (const char* name : {"x", "y"}) h.enlist(name, Harness::hello(2, -1, 7));
+  h.story();
+  come_back_with(answer);
+  EXPECT_EQ(h.story(), (Lines{"a < Resumed", "b < Resumed", "c < Answer 0 update_topology ok",
+                              "d < Answer 0 update_topology ok"}));
+}
+
 TEST_F(RestartOfGroups, ItIsAnsweredAlikeThoughMuchHasChanged) {
   h.enlist("e", Harness::hello(2, -1, 1));
   h.link_all();

@@ -1,0 +1,135 @@
+#include "master/groups.h"
+
+#include "csrc/base/assert.h"
+
+namespace pccl::master {
+
+using protocol::JointKind;
+
+const Group* Groups::find(GroupId id) const {
+  ++looked_at_;
+  const auto at = all_.find(id);
+  return at == all_.end() ? nullptr : &at->second;
+}
+
+const std::map<GroupId, Group>& Groups::all() const {
+  looked_at_ += all_.size();
+  return all_;
+}
+
+Group& Groups::begin(GroupId id) {
+  all_.try_emplace(id, id, context_, connections_);
+  return touch(id);
+}
+
+Group& Groups::touch(GroupId id) {
+  Group* const group = visit(id);
+  PCCL_ASSERT(group != nullptr);
+  touched_.insert(id);
+  due_.insert(id);
+  return *group;
+}
+
+Group* Groups::visit(GroupId id) {
+  ++looked_at_;
+  const auto at = all_.find(id);
+  if (at == all_.end()) return nullptr;
+  stale_.insert(id);
+  return &at->second;
+}
+
+void Groups::touch_overdue(Instant now) {
+  for (const auto& [at, id] : deadlines_) {
+    if (at > now) return;
+    touch(id);
+  }
+}
+
+void Groups::forget(bool quiet) {
+  for (const GroupId id : due(quiet)) {
+    const Group* group = find(id);
+    if (group == nullptr || !group->forgettable()) continue;
+    for (const auto& gone : group->membership().gone()) context_.group_of.erase(gone.peer);
+    all_.erase(id);
+    stale_.insert(id);
+  }
+}
+
+// What the last look at the index touches is for the next step.
+void Groups::end_step(bool quiet) {
+  if (!quiet) due_ = std::move(touched_);
+  touched_.clear();
+  refresh();
+}
+
+// ---- The index ----
+
+Groups::Summary Groups::summary_of(const Group& group) {
+  const auto kind = group.ballot().kind();
+  const bool voted = kind && group.has_voted(*kind);
+  const bool votes_update = voted && *kind == JointKind::kUpdateTopology;
+  const bool votes_pending = voted && *kind == JointKind::kArePeersPending;
+  const bool members = group.has_members(), changing = group.epochs().changing();
+  const bool waits_for_update = votes_update && !changing;
+  const bool waits = kind && *kind != JointKind::kSyncSharedState && !changing;
+  Summary summary;
+  const auto set = [&](Trait trait, bool has) { summary.traits[static_cast<size_t>(trait)] = has; };
+  set(Trait::kPeopled, !group.membership().empty());
+  set(Trait::kNew, members && group.is_new());
+  set(Trait::kUnvoted, members && !votes_update);
+  set(Trait::kReady, members && waits_for_update);
+  set(Trait::kAsking, votes_pending);
+  // Else it has said all that it will before its topology is updated.
+  const bool to_say = members && !group.epochs().disturbed() && !waits_for_update;
+  set(Trait::kTalking, to_say && !votes_pending);
+  set(Trait::kAwaiting, members && waits && !group.is_new());
+  set(Trait::kTelling, group.tells());
+  summary.deadline = group.deadline();
+  return summary;
+}
+
+void Groups::renew(GroupId id) {
+  const Group* group = find(id);
+  const Summary now = group == nullptr ? Summary{} : summary_of(*group);
+  Summary& known = known_[id];
+  for (size_t i = 0; i < kTraits; ++i) {
+    if (now.traits[i] == known.traits[i]) continue;
+    now.traits[i] ? (void)with_[i].insert(id) : (void)with_[i].erase(id);
+  }
+  if (now.deadline != known.deadline) {
+    if (known.deadline) deadlines_.erase({*known.deadline, id});
+    if (now.deadline) deadlines_.insert({*now.deadline, id});
+  }
+  const auto tells = static_cast<size_t>(Trait::kTelling);
+  const bool tells_anew = now.traits[tells] && !known.traits[tells];
+  known = now;
+  if (group == nullptr) known_.erase(id);
+  if (tells_anew) touch_those_told_of(*group);
+}
+
+// They may not have been touched since they came to wait for what it has to tell. All of that it
+// knows at once: when its members have been gathered after a restart.
+void Groups::touch_those_told_of(const Group& teller) {
+  for (const GroupId id : teller.tells_of()) {
+    const Group* other = find(id);
+    const auto kind = other == nullptr ? std::nullopt : other->ballot().kind();
+    if (kind && other->has_voted(*kind) && teller.told_of(*other)) touch(id);
+  }
+}
+
+void Groups::refresh() {
+  while (!stale_.empty()) {
+    while (!stale_.empty()) renew(stale_.extract(stale_.begin()).value());
+    const bool awaited = !with(Trait::kAwaiting).empty();
+    if (awaited == awaited_) continue;
+    awaited_ = awaited;
+    for (const GroupId id : with(Trait::kNew)) touch(id);
+  }
+}
+
+std::optional<Instant> Groups::deadline() const {
+  if (deadlines_.empty()) return std::nullopt;
+  return deadlines_.begin()->first;
+}
+
+}  // namespace pccl::master
