@@ -37,8 +37,8 @@ inline constexpr size_t kMembersMax = 128;
 // Peer groups of one run, those included of which only the shared state is left: a machine has one
 // for each of its processes.
 inline constexpr size_t kGroupsMax = 1024;
-// Peer groups that an answer names as settled together. It names each of its run at most once; if an
-// older journal has brought more than a run may have, the master names none.
+// Peer groups that an answer names as settled together. It names each of its run at most once; if
+// an older journal has brought more than a run may have, the master names none.
 inline constexpr size_t kGroupsNamedMax = kGroupsMax;
 // Runs with connected peers that one master serves; each costs a few KiB when idle.
 inline constexpr size_t kRunsMax = 1024;
