@@ -285,8 +285,10 @@ void Epochs::advance_asking() {
   asked_ = true;
   flush();
   for (const PeerId member : membership_.members()) connections_.send(member, *told_.ask);
-  context_.log(LogLevel::kInfo,
-               "epoch " + text(current()) + " ends, asking " + ranks_text(silent_ranks()));
+  // Members that came back after a restart may have reported before they were asked.
+  const std::vector<uint32_t> silent = silent_ranks();
+  context_.log(LogLevel::kInfo, "epoch " + text(current()) + " ends, asking " +
+                                    (silent.empty() ? "nobody" : ranks_text(silent)));
 }
 
 Epochs::Turn Epochs::advance_change() {

@@ -275,8 +275,8 @@ std::vector<std::shared_ptr<Wire>> SimLinks::wires_to(const PeerNode& other) con
 bool SimLinks::break_link(PeerNode& other) {
   if (!linked(other)) return false;
   const auto wires = wires_to(other);
-  for (const auto& [here, there] : {std::pair{&node_, &other}, std::pair{&other, &node_}}) {
-    World& world = node_.world();
+  const auto tell = [wires](PeerNode* here, PeerNode* there) {
+    World& world = here->world();
     world.clockwork().after(world.control_delay(), [wires, here, there] {
       here->world().network().pass(there->port(), here->port(), [wires, here] {
         here->run([wires, here] {
@@ -284,7 +284,9 @@ bool SimLinks::break_link(PeerNode& other) {
         });
       });
     });
-  }
+  };
+  tell(&node_, &other);
+  tell(&other, &node_);
   return true;
 }
 

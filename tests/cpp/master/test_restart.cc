@@ -408,6 +408,15 @@ TEST_F(RestartOfGroups, AGenerationSaysWithWhomItWasAgreedOn) {
             (Lines{"c < Answer 0 update_topology ok", "d < Answer 0 update_topology ok"}));
 }
 
+TEST_F(Restart, AReportBeforeItIsAskedForLeavesNobodyToAsk) {
+  h.found({"a", "b"});
+  h.restart();
+  h.come_back("a", resume("a"));
+  h.say("a", protocol::Report{epoch(1), {}});
+  h.tick_with({"a"}, 22);  // b does not come back
+  EXPECT_NE(h.last<protocol::EpochEnd>("a"), nullptr);
+}
+
 TEST_F(Restart, WhatCannotBeHeardYetTakesOnlySoMuchMemory) {
   h.found({"a", "b"});
   h.restart();
