@@ -5,6 +5,9 @@ set(test_options)
 if(PCCL_SANITIZE OR PCCL_UNITY_TESTS)  # built from scratch each time, and run once
   list(APPEND test_options -O1 -g0)
 endif()
+if(PCCL_SANITIZE)
+  list(APPEND test_options -DPCCL_SANITIZED)
+endif()
 if(PCCL_SANITIZE MATCHES undefined)
   # It watches the core; in the tests it would cost a minute of compilation.
   list(APPEND test_options -fno-sanitize=undefined)

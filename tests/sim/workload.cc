@@ -567,7 +567,7 @@ void Workload::on_gone(const Status& status) {
 // ---- Values ----
 
 uint8_t Workload::input(PeerId peer, const Call& call, uint64_t index) const {
-  const uint64_t value = peer.value * 5 + index * 3 + call.name.back();
+  const uint64_t value = peer.value * 5 + index * 3 + (call.name.empty() ? 0 : call.name.back());
   return static_cast<uint8_t>(call.reduce == ReduceOp::kProduct ? 1 + value % 2 : value % 13);
 }
 

@@ -124,7 +124,9 @@ TEST_F(ShellRunsTest, TenThousandRunsComeAndGo) {
     if (i == kNetworks * kRunsPerNetworkMax + 200) half_way = resident_bytes();
   }
   const size_t end = resident_bytes();
+#ifndef PCCL_SANITIZED  // which keeps what was freed
   EXPECT_LT(static_cast<double>(end), 1.05 * static_cast<double>(half_way));
+#endif
   EXPECT_LE(journal_most, 4u << 20);
   RecordProperty("resident_bytes_half_way", std::to_string(half_way));
   RecordProperty("resident_bytes_at_the_end", std::to_string(end));
