@@ -13,7 +13,6 @@ namespace {
 
 using protocol::Reject;
 
-constexpr UnixSeconds kDay = 24 * 60 * 60;
 constexpr const char* kRoomNeeded =
     "this master needed the room for another run: it had not begun, and most of those that had not "
     "came from its network";

@@ -30,6 +30,7 @@ namespace pccl::master {
 
 // Of the system's clock, since 1970: the only time that means something after a restart.
 using UnixSeconds = int64_t;
+constexpr UnixSeconds kDay = UnixSeconds{24} * 60 * 60;
 
 struct FinishedRun {
   std::string origin;  // the network of the peer that opened it

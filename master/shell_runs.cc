@@ -15,7 +15,6 @@
 namespace pccl::master {
 namespace {
 
-constexpr UnixSeconds kDay = 24 * 60 * 60;
 // Lines that are too old are looked for so often.
 constexpr Duration kClockLook = std::chrono::minutes(10);
 
@@ -247,13 +246,13 @@ void ShellRuns::end(const std::string& name, const std::string& why) {
   if (found == runs_.end()) return;  // two reasons at once
   Run& run = *found->second;
   if (run.waiting) {
-    log(LogLevel::kInfo, "run \"" + name + "\" is ended: " + why);
+    const std::string text = "run \"" + name + "\" is ended: " + why;
+    log(LogLevel::kInfo, text);
     // Its core has heard nothing yet.
     for (const Event& event : std::exchange(*run.waiting, {})) {
       const auto* accepted = std::get_if<Accepted>(&event);
       if (accepted == nullptr) continue;
-      callbacks_.send(accepted->connection,
-                      protocol::Reject{Code::kKicked, "run \"" + name + "\" was ended: " + why});
+      callbacks_.send(accepted->connection, protocol::Reject{Code::kKicked, text});
       callbacks_.close(accepted->connection);
     }
   } else {

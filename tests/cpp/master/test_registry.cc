@@ -15,7 +15,6 @@ using protocol::kRunsPerNetworkMax;
 using std::chrono::seconds;
 using Place = Registry::Place;
 
-constexpr UnixSeconds kDay = 24 * 60 * 60;
 constexpr UnixSeconds kKept = 30 * kDay;
 
 SharedStateRecord state(uint32_t group = 0) { return {{group}, 120, 0xc0ffee}; }
