@@ -194,10 +194,12 @@ Registry::Admission Registry::admit(const std::string& run, const std::string& o
     opened.line = std::move(line.run);
   } else {
     admission.rejected = make_room(origin, admission);
+    if (admission.rejected) admission.decisions.clear();  // nobody goes for a run that is refused
     if (admission.rejected) return admission;
   }
   opened.begun = {clock, ++order_};
   admission.opened = true;
+  admission.origin = opened.origin;
   weigh(opened.origin, 1, true);
   enlist(run, living_[run] = std::move(opened), true);
   return admission;

@@ -1,7 +1,7 @@
 // Registry: which runs a master knows, how many it serves, and which one goes when room is needed.
 // A run begins with the first Hello that names it, and is *founded* when its first group has
 // members. It lives while peers of it are connected or expected back. Then it is a line: its name,
-// when it ended, and the shared states it has agreed on. Whoever uses its name again goes on from
+// when it ended, and the shared states it has agreed on. The next run of that name starts from
 // these states.
 //   founding   opened, and nothing founded: ends kFoundersAwayMax after its last connection, or
 //              when its founders have waited for as long as they said
@@ -28,7 +28,7 @@
 
 namespace pccl::master {
 
-// Of the system's clock, since 1970: the only time that means something after a restart.
+// Seconds of the system's clock since 1970. Unlike Instant, it means the same after a restart.
 using UnixSeconds = int64_t;
 constexpr UnixSeconds kDay = UnixSeconds{24} * 60 * 60;
 
@@ -65,6 +65,7 @@ class Registry {
     std::vector<Decision> decisions;             // to be carried out first
     bool opened = false;                         // it begins: a core is needed,
     std::vector<SharedStateRecord> states = {};  // which remembers these
+    std::string origin = {};                     // the network of the peer that opened it first
   };
   // A Hello names this run.
   Admission admit(const std::string& run, const std::string& origin, Instant now,
@@ -142,7 +143,7 @@ class Registry {
   void add_line(const std::string& run, FinishedRun line, Age age);
   Line take_line(const std::string& run);
   Forget forgotten(const std::string& run, std::string why);
-  // What has to go for one more; nothing if nothing may.
+  // The run that makes room for one more; nothing if no run may go.
   std::optional<Decision> one_of_origin(const Origin& origin);
   std::optional<Decision> one_name(const std::string& origin);
   std::optional<Decision> one_connected() const;

@@ -1,9 +1,8 @@
 #include "master/shell_runs.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <chrono>
+#include <random>
 #include <utility>
 
 #include "csrc/base/log.h"
@@ -19,10 +18,8 @@ namespace {
 constexpr Duration kClockLook = std::chrono::minutes(10);
 
 uint64_t random_number() {
-  uint64_t number = 0;
-  while (getrandom(&number, sizeof number, 0) != sizeof number) {
-  }
-  return number;
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
 }
 
 UnixSeconds clock_now() {
@@ -43,6 +40,7 @@ struct ShellRuns::Run {
   const uint64_t id;
   MasterCore core;
   net::Timer timer;
+  bool founded = false;            // and the registry knows
   std::deque<uint64_t> persisted;  // without a journal: tokens of records, as durable as can be
   std::optional<std::deque<Event>> waiting;  // until the journal knows the run
 };
@@ -136,7 +134,8 @@ ShellRuns::Found ShellRuns::admit(const protocol::Hello& hello, const std::strin
   Registry::Admission admission = registry_.admit(hello.run, origin, monotonic_now(), clock_now());
   carry_out(admission.decisions);
   if (admission.rejected) return {nullptr, admission.rejected};
-  Run& run = admission.opened ? begin(hello.run, origin, admission.states) : *runs_.at(hello.run);
+  Run& run = admission.opened ? begin(hello.run, admission.origin, admission.states)
+                              : *runs_.at(hello.run);
   return {&run, {}};
 }
 
@@ -203,7 +202,10 @@ void ShellRuns::step(Run& run, const Event& event) {
   }
   const auto deadline = run.core.deadline();
   deadline ? run.timer.arm(*deadline) : run.timer.disarm();
-  if (run.core.founded()) registry_.founded(run.name);
+  if (!run.founded && run.core.founded()) {
+    run.founded = true;
+    registry_.founded(run.name);
+  }
   if (run.core.idle()) idle_.push_back(run.name);
 }
 

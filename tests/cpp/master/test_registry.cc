@@ -176,6 +176,27 @@ TEST_F(RegistryTest, RunsThatAgreedOnAStateAreForgottenByAgeAndByTheirOperatorOn
       << std::get<Registry::Forget>(old[0]).why;
 }
 
+TEST_F(RegistryTest, NobodyGoesForARunThatIsRefused) {
+  for (size_t i = 0; i < kRunsPerNetworkMax; ++i) {
+    train("r" + std::to_string(i));
+    finish("r" + std::to_string(i), {state()});
+  }
+  for (size_t i = 0; i < kRunsMax; ++i) {
+    found("waits " + std::to_string(i), "10.0.1." + std::to_string(i % 4));
+  }
+  EXPECT_TRUE(admit("new").rejected.has_value()) << "its network is full of lines";
+  EXPECT_TRUE(ended.empty());
+  EXPECT_TRUE(admit("r5").opened) << "one of these lines";
+  EXPECT_EQ(ended.size(), 1u);
+}
+
+TEST_F(RegistryTest, ARunIsOfTheNetworkThatOpenedItFirst) {
+  train("r", "10.0.0.1");
+  finish("r", {state()});
+  EXPECT_EQ(admit("r", "10.0.0.2").origin, "10.0.0.1");
+  EXPECT_EQ(registry.find("r")->origin, "10.0.0.1");
+}
+
 TEST_F(RegistryTest, ALineWithManyStatesCountsAsSeveral) {
   std::vector<SharedStateRecord> states;
   for (uint32_t group = 0; group < 10 * protocol::kStatesPerLine; ++group)
