@@ -56,7 +56,9 @@ struct Memory {
   uint32_t incarnation = 0;  // of the last start; 0: none
   std::map<std::string, RunRecord> runs;
 
-  void apply(const Entry& entry);  // of a run that was not opened: ignored
+  // Ignores a run that was not opened. Forgets a group that has no members left: else the run would
+  // grow with every group that comes and goes.
+  void apply(const Entry& entry);
   bool operator==(const Memory&) const = default;
 };
 

@@ -63,6 +63,17 @@ Bytes written(const std::vector<Entry>& entries) {
   return file;
 }
 
+TEST(Journal, AGroupWithoutMembersLeavesNothing) {
+  Memory memory;
+  memory.apply(RunOpened{"r", 1, ""});
+  memory.apply(RunRecorded{"r", membership(2)});
+  EXPECT_EQ(memory.runs["r"].memberships.size(), 1u);
+  MembershipRecord nobody = membership(3);
+  nobody.members.clear();
+  memory.apply(RunRecorded{"r", nobody});
+  EXPECT_TRUE(memory.runs["r"].memberships.empty());
+}
+
 TEST(Journal, RemembersTheLastOfEachKind) {
   const Bytes file = written(story());
   auto replayed = journal::replay(file);

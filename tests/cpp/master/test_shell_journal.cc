@@ -15,18 +15,13 @@
 #include <thread>
 
 #include "tests/cpp/master/harness.h"
+#include "tests/cpp/temp_folder.h"
 
 namespace pccl::master {
 namespace {
 
 // A folder of its own, gone with the test.
 struct JournalFileTest : testing::Test {
-  JournalFileTest() {
-    std::string name = testing::TempDir() + "journal.XXXXXX";
-    folder = mkdtemp(name.data());
-  }
-  ~JournalFileTest() override { std::filesystem::remove_all(folder); }
-
   Result<std::unique_ptr<JournalFile>> open(bool fresh = false, uint32_t incarnation_min = 1) {
     return JournalFile::open(path(), fresh, incarnation_min,
                              [this](const Status& why) { failure.set_value(why); });
@@ -39,7 +34,8 @@ struct JournalFileTest : testing::Test {
     durable.get_future().get();
   }
 
-  std::string folder;
+  const TempFolder temporary;
+  const std::string folder = temporary.path();
   std::promise<Status> failure;
 };
 
@@ -174,6 +170,7 @@ TEST_F(JournalFileTest, DoesNotGrowForEver) {
   for (uint64_t revision = 0; revision < 2000; ++revision) {
     MembershipRecord record;
     record.current.end = protocol::EpochEnd{{}, {}, {}, reason, {}, {}};
+    record.members.resize(1);
     record.peer_timeout_ms = static_cast<uint32_t>(revision);
     journal.value()->write(RunRecorded{"r", record}, [] {});
     if (revision % 10 == 0) write(*journal.value(), Started{1});  // frames of a moderate size
