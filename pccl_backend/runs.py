@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import stat
+import struct
 import sys
 import time
 import unicodedata
@@ -31,7 +32,6 @@ INTERRUPTED = 130
 ANSWER_S = 10.0  # a master answers at once, unless it is stopped
 ANSWER_BYTES_MAX = 64 << 20  # csrc/net/stream.h lets no master send more
 ADDRESS_BYTES_MAX = 107  # of a path in a socket's address
-RETRY_S = 0.05
 NOTHING = "-"  # in a cell
 HEAD = ("run", "state", "peers", "since", "shared state (group: revision, hash)")
 
@@ -199,13 +199,14 @@ def _connected(path: Path, deadline: float) -> Iterator[socket.socket]:
         short = len(os.fsencode(path)) <= ADDRESS_BYTES_MAX
         address = os.fspath(path) if short else f"/proc/self/fd/{place}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            while True:
-                connection.settimeout(_left(deadline))
-                try:
-                    connection.connect(address)
-                    break
-                except BlockingIOError:  # too many wait already
-                    time.sleep(RETRY_S)
+            # The system itself waits for room where too many connect at once, but not on a socket
+            # with Python's time limit, which does not block.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_left(deadline)))
+            try:
+                connection.connect(address)
+            except BlockingIOError:
+                raise TimeoutError from None
+            connection.settimeout(_left(deadline))
             yield connection
     finally:
         os.close(place)
@@ -225,6 +226,12 @@ def _read(connection: socket.socket, deadline: float) -> bytes:
         if size > ANSWER_BYTES_MAX:
             raise MasterError(f"its answer takes more than {ANSWER_BYTES_MAX} bytes")
     return b"".join(pieces)
+
+
+def _timeval(seconds: float) -> bytes:
+    """As the system's struct timeval."""
+    whole = int(seconds)
+    return struct.pack("ll", whole, int((seconds - whole) * 1e6))
 
 
 def _left(deadline: float) -> float:
