@@ -55,7 +55,7 @@ void Groups::forget(bool quiet) {
   }
 }
 
-// What the last look at the index touches is for the next step.
+// The refresh at the end may touch groups. The next step looks at these.
 void Groups::end_step(bool quiet) {
   if (!quiet) due_ = std::move(touched_);
   touched_.clear();

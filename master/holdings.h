@@ -1,7 +1,7 @@
 // Holdings: how much the master keeps for each connection (bytes that came and are no whole message
 // yet, or bytes that wait to be sent), and who has to go when that is too much for all together.
-// Pure. A run has its connections' bytes as one party, and so have those who belong to none: who
-// takes much harms itself, and no connection of another party. Failure: none.
+// Pure. The connections of a run are one party, and those that belong to no run are another. A
+// party that takes much harms itself, and no connection of another party. Failure: none.
 #pragma once
 
 #include <cstddef>

@@ -209,7 +209,7 @@ void Shell::Inside::close_old_strangers() {
   }
 }
 
-// What came of a message that is not whole yet is kept for it.
+// Counts the bytes of an incomplete message.
 void Shell::Inside::hold(ConnectionId id) {
   const Connection& connection = connections.at(id);
   undecoded.set(id, party(connection), connection.decoder.held());

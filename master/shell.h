@@ -34,7 +34,7 @@ struct Remembering {
   std::function<void(const Status&)> on_failure = {};
 };
 
-// What it keeps at most for all connections together (limits.h); tests have less.
+// A master keeps at most so many bytes for all connections together (limits.h). Tests have less.
 struct Budgets {
   size_t undecoded = protocol::kUndecodedBytesMax;
   size_t unsent = protocol::kUnsentBytesMax;

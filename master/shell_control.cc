@@ -6,7 +6,6 @@
 #include "master/shell_control.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -17,6 +16,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <span>
 #include <vector>
 
@@ -35,12 +35,7 @@ constexpr Kind kSocket = {S_IFSOCK, "a socket",
                           "move it away, or name another journal with --journal"};
 
 // Short, as an address has room for 107 bytes only.
-std::string passing_name() {
-  uint64_t number = 0;
-  while (getrandom(&number, sizeof number, 0) != sizeof number) {
-  }
-  return ".pccl-" + std::to_string(number);
-}
+std::string passing_name() { return ".pccl-" + std::to_string(std::random_device()()); }
 
 // Gives a place in `folder`, whose path may be longer than an address, to the socket.
 bool bind_in(const std::string& path, const File& folder, const std::string& name,

@@ -28,7 +28,7 @@ class ControlSocket {
   static constexpr Duration kPatience = std::chrono::seconds(5);
   using Handler = std::function<nlohmann::json(const ControlRequest&)>;
 
-  // Where the socket of the master with this journal is.
+  // The socket of the master with this journal.
   static std::string path_of(const std::string& journal) { return journal + ".sock"; }
 
   // Replaces the socket that a dead master has left at `path`. kSystem when something else is

@@ -33,7 +33,7 @@ class File {
 // `what`, and why the system has just refused it.
 Status system_error(const std::string& what);
 
-// What belongs into a place, and what a person does who has something else there.
+// The kind of file that belongs in a place, and advice to a person who has another kind there.
 struct Kind {
   mode_t type;  // S_IFREG, ...
   const char* name;

@@ -28,7 +28,7 @@ class JournalFile {
                                                    std::function<void(const Status&)> on_failure);
   ~JournalFile();  // after all that was asked for has been written
 
-  // What it held when it was opened, this start included. Once.
+  // The content of the journal when it was opened, this start included. To be called once.
   Memory take_memory();
   // Any thread. In order. `then` is called on the journal's thread, when the entry is durable.
   void write(Entry entry, std::function<void()> then);

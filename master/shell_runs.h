@@ -61,7 +61,7 @@ class ShellRuns {
 
   // ---- For the operator ----
   std::map<std::string, Registry::Listed> list() const;
-  // Of a run that the operator wants to be forgotten. A sentence if it cannot be.
+  // Forgets a run for the operator, or returns a sentence that says why it cannot.
   std::variant<Registry::Forget, std::string> forget(const std::string& run);
 
  private:

@@ -19,7 +19,7 @@ std::string ranks_text(const std::vector<uint32_t>& ranks);
 // "1 member", "3 members".
 std::string counted(uint64_t count, const std::string& what);
 
-// Of a shared state: "00c0ffee00c0ffee".
+// The hash of a shared state: "00c0ffee00c0ffee".
 std::string hash_text(uint64_t hash);
 
 // "10.0.0.7:48201", "[fe80::1]:48201".

@@ -43,7 +43,7 @@ struct ConnectionId {
   friend auto operator<=>(const ConnectionId&, const ConnectionId&) = default;
 };
 
-// Who this peer is to others.
+// How this peer introduces itself to others.
 struct Identity {
   PeerId self;
   uint64_t run_id = 0;
@@ -94,7 +94,7 @@ struct Suspected {  // the engine has found that the other side breaks a rule
   PeerId peer;
   std::string why;
 };
-struct NeighboursKnown {  // of a new epoch: to them go chunks
+struct NeighboursKnown {  // the peers that this one exchanges chunks with in a new epoch
   std::vector<PeerId> peers;
 };
 struct LanesLearnt {  // so many lanes of a link to this peer pay
@@ -124,7 +124,7 @@ struct SendPing {
 struct Close {
   ConnectionId lane;
 };
-struct LaneUp {  // from here on its frames are the engine's
+struct LaneUp {  // the engine reads and writes its frames from here on
   ConnectionId lane;
   PeerId peer;
   uint32_t serial = 0;
@@ -162,7 +162,7 @@ class LinkCore {
   std::optional<Instant> deadline() const;
   Duration tick() const { return options_.peer_timeout / protocol::kTicksPerTimeout; }
 
-  // Of a lane: its table is in core.cc.
+  // The states of a lane. The table in core.cc has its transitions.
   enum class Phase : uint8_t { kConnecting, kIntroducing, kUp, kGone };
 
   // ---- For whoever shows them ----

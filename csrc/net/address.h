@@ -40,8 +40,8 @@ std::vector<Address> literal_address(const std::string& host, uint16_t port);
 // Literal or name; asks the resolver and may wait for it.
 Result<std::vector<Address>> resolve_now(const std::string& host, uint16_t port);
 
-// The network that a numeric host is of, as far as one user has it: an IPv4 address is one of its
-// own, of an IPv6 address the first 64 bits count: "10.0.0.7", "2001:db8:0:1::/64".
+// The network of a numeric host that belongs to one user as a rule: an IPv4 address itself, the
+// first 64 bits of an IPv6 address: "10.0.0.7", "2001:db8:0:1::/64".
 std::string network_of(const std::string& host);
 
 // "connection refused", for errno's ECONNREFUSED.

@@ -9,7 +9,7 @@
 
 namespace pccl::protocol {
 
-// Of kHello and kHelloOk, from the side that says it.
+// The content of kHello and kHelloOk, as the sender sees it.
 struct LaneHello {
   uint64_t run_id = 0;
   PeerId self;

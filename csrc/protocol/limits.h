@@ -10,8 +10,9 @@
 
 namespace pccl::protocol {
 
-// What sums up what many say is bounded by these. The targets of tests/fuzz are built with a
-// thousandth of them, so that a short input reaches an excess; which is larger than which stays.
+// Marks the limits of everything that grows with the number of messages. The targets of tests/fuzz
+// are built with a thousandth of these limits, so that a short input can exceed them. Their order
+// by size stays the same.
 constexpr size_t large(size_t limit) {
 #ifdef PCCL_FUZZ_LIMITS
   return limit / 1000;
@@ -96,14 +97,16 @@ static_assert(sizeof(LaneBits) * 8 >= kLanesMax);
 // One tensor of a collective: offsets and counts stay far inside 64 bits.
 inline constexpr uint64_t kTensorBytesMax = uint64_t{1} << 44;
 
-// What a master keeps of messages that have not arrived as a whole, of all connections together: a
-// few of the largest. Beyond it the party that has most (a run, or all strangers) loses its largest
-// connection: a member comes back and says it again.
+// A master keeps at most so many bytes of incomplete messages, for all its connections together.
+// Beyond it the party that has most (a run, or all strangers) loses its largest connection. A
+// member reconnects and sends its message again.
 inline constexpr size_t kUndecodedBytesMax = large(64u << 20);
-// What waits to be sent to all connections of a master together; beyond it likewise.
+// A master keeps at most so many unsent bytes, for all its connections together. The same rule
+// says who loses a connection.
 inline constexpr size_t kUnsentBytesMax = large(256u << 20);
-// What members of a run say while the master cannot hear it yet: it gathers them after a restart,
-// or makes a membership durable. Who brings it above this is cut off, and says it again.
+// A master puts off messages of a run while it gathers the members after a restart, or makes a
+// membership durable. It keeps at most so many bytes of them. The member that exceeds this loses
+// its connection, reconnects, and sends its messages again.
 inline constexpr size_t kHeldBytesMax = large(64u << 20);
 // A run that has founded nothing ends so long after its last connection has closed,
 inline constexpr Duration kFoundersAwayMax = std::chrono::seconds(10);

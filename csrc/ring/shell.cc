@@ -1,6 +1,6 @@
-// The happy path, on the data loop: what happens to a connection becomes an event of LinkCore, and
-// what it wants of connections is done at once. A lane that is up joins the Engine. What can go
-// wrong, and what follows from it: see csrc/link/core.h.
+// The happy path, on the data loop: each thing that happens to a connection becomes an event of
+// LinkCore, and its effects are carried out at once. A lane that is up joins the Engine.
+// csrc/link/core.h says what can go wrong.
 
 #include "csrc/ring/shell.h"
 

@@ -12,8 +12,8 @@ using link::ConnectionId;
 using net::FrameHeader;
 using net::FrameType;
 
-// What a wire reads goes here: the first frame to the core, then pings are answered, and the rest
-// is the engine's.
+// Reads frames of a wire: passes the first one to the core, answers pings, and hands the rest to
+// the engine.
 class SimLinks::Sink : public net::FrameSink {
  public:
   Sink(SimLinks& links, ConnectionId id, ring::Port& port, bool dialled)

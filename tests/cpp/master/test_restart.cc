@@ -435,7 +435,7 @@ TEST_F(Restart, WhatCannotBeHeardYetTakesOnlySoMuchMemory) {
   std::string log;
   for (const std::string& line : h.take_log()) log += line + "\n";
   EXPECT_TRUE(contains(log, "bytes that cannot be heard yet")) << log;
-  // What it had said is forgotten with its connection.
+  // Its messages are forgotten with its connection.
   h.come_back("a", resume("a"));
   h.come_back("b", resume("b"));
   EXPECT_FALSE(h.story().empty());

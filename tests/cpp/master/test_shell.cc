@@ -15,6 +15,7 @@
 #include "csrc/protocol/limits.h"
 #include "tests/cpp/master/asker.h"
 #include "tests/cpp/master/client.h"
+#include "tests/cpp/temp_folder.h"
 
 namespace pccl::master {
 namespace {
@@ -43,19 +44,14 @@ TEST_F(ShellTest, ServesManyRunsIndependently) {
   EXPECT_NE(one.join("one").run_id, other.join("other").run_id);
 }
 
-// A folder for a journal, gone with the test.
 struct ShellWithAJournalTest : testing::Test {
-  ShellWithAJournalTest() {
-    std::string name = testing::TempDir() + "shell.XXXXXX";
-    folder = mkdtemp(name.data());
-  }
-  ~ShellWithAJournalTest() override { std::filesystem::remove_all(folder); }
   Result<std::unique_ptr<Shell>> open() {
     Remembering remembering;
     remembering.path = folder + "/journal";
     return Shell::open({"127.0.0.1", 0}, remembering);
   }
-  std::string folder;
+  const TempFolder temporary;
+  const std::string folder = temporary.path();
 };
 
 TEST_F(ShellWithAJournalTest, AnswersAtTheSocketBesideIt) {

@@ -16,6 +16,7 @@
 #include "tests/cpp/master/asker.h"
 #include "tests/cpp/master/harness.h"
 #include "tests/cpp/net/net_test.h"
+#include "tests/cpp/temp_folder.h"
 
 namespace pccl::master {
 namespace {
@@ -25,15 +26,7 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 struct ControlSocketTest : testing::Test {
-  ControlSocketTest() {
-    std::string name = testing::TempDir() + "control.XXXXXX";
-    folder = mkdtemp(name.data());
-    path = folder + "/run.journal.sock";
-  }
-  ~ControlSocketTest() override {
-    close();
-    std::filesystem::remove_all(folder);
-  }
+  ~ControlSocketTest() override { close(); }
 
   template <typename F>
   void on_loop(F what) {
@@ -72,8 +65,9 @@ struct ControlSocketTest : testing::Test {
     return count;
   }
 
-  std::string folder;
-  std::string path;
+  const TempFolder temporary;
+  const std::string folder = temporary.path();
+  std::string path = folder + "/run.journal.sock";
   std::function<nlohmann::json(const ControlRequest&)> handler = [](const ControlRequest& request) {
     return nlohmann::json{{"heard", request.run}};
   };

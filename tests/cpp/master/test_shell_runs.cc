@@ -10,6 +10,7 @@
 
 #include "master/shell.h"
 #include "tests/cpp/master/client.h"
+#include "tests/cpp/temp_folder.h"
 
 namespace pccl::master {
 namespace {
@@ -17,27 +18,16 @@ namespace {
 using protocol::kRunsMax;
 using protocol::kRunsPerNetworkMax;
 
-// A folder in memory, where waiting for the disk costs nothing.
 class ShellRunsTest : public testing::Test {
  protected:
-  ShellRunsTest() {
-    const std::string shared = "/dev/shm";
-    folder_ = (std::filesystem::exists(shared) ? shared : testing::TempDir()) + "/pccl-runs-" +
-              std::to_string(getpid());
-    std::filesystem::create_directories(folder_);
-    start();
-  }
-  ~ShellRunsTest() override {
-    shell.reset();
-    std::filesystem::remove_all(folder_);
-  }
+  ShellRunsTest() { start(); }
   void start() {
     shell.reset();
     auto opened = Shell::open({"127.0.0.1", 0}, {.path = journal()});
     ASSERT_TRUE(opened.ok()) << opened.status().message;
     shell = std::move(opened.value());
   }
-  std::string journal() const { return folder_ + "/journal"; }
+  std::string journal() const { return folder_.path() + "/journal"; }
   size_t journal_bytes() const { return std::filesystem::file_size(journal()); }
   static protocol::Hello hello(const std::string& run, uint32_t founders = 2) {
     protocol::Hello hello = Harness::hello(founders);
@@ -60,10 +50,13 @@ class ShellRunsTest : public testing::Test {
     ASSERT_TRUE(peer.hears_the_end()) << run;
   }
 
-  std::unique_ptr<Shell> shell;
+  // In memory, where waiting for the disk costs nothing.
+  static std::string fast_folder() {
+    return std::filesystem::exists("/dev/shm") ? "/dev/shm" : testing::TempDir();
+  }
 
- private:
-  std::string folder_;
+  const TempFolder folder_{fast_folder()};
+  std::unique_ptr<Shell> shell;
 };
 
 TEST_F(ShellRunsTest, AThousandNamesDoNotFillAMaster) {

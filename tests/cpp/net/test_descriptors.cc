@@ -41,7 +41,7 @@ TEST(Descriptors, AChildClosesThemAndNothingElse) {
   ::close(other);
 }
 
-// What `ask` says where a process may have so many open.
+// The answer of `ask` in a process that may have so many open.
 bool with_limit(rlim_t descriptors, const std::function<bool()>& ask) {
   return in_child([&] {
            const rlimit few{descriptors, descriptors};
