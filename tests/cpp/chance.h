@@ -1,9 +1,11 @@
 // Chance: what random walks decide by: numbers from a seed, or from the bytes of a fuzzer, which
 // finds out what to choose. A byte is a number below 248; the others announce a number of eight
 // bytes. When the bytes are over() numbers go on from a seed, so that a walk can be brought to its
-// end.
+// end. A walk in events gives kEventBytes to each event, so that a fuzzer can insert, repeat and
+// remove one and leave the others as they are. An event that needs more takes them from a seed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -19,6 +21,20 @@ class Chance {
 
   explicit Chance(uint64_t seed) : random_(seed) {}
   explicit Chance(std::span<const uint8_t> bytes) : bytes_(bytes), from_bytes_(true) {}
+  static Chance in_events(std::span<const uint8_t> bytes) {
+    Chance chance(bytes.first(0));
+    chance.later_ = bytes;
+    chance.in_events_ = true;
+    return chance;
+  }
+
+  static constexpr size_t kEventBytes = 16;
+  // The numbers that follow are those of the next event; of a walk in events.
+  void next_event() {
+    bytes_ = later_.first(std::min(kEventBytes, later_.size()));
+    later_ = later_.subspan(bytes_.size());
+    if (!bytes_.empty()) random_.seed(bytes_.front());
+  }
 
   uint64_t operator()() {
     if (bytes_.empty()) return random_();
@@ -30,8 +46,9 @@ class Chance {
   }
   uint64_t below(uint64_t bound) { return (*this)() % bound; }
   bool once_in(uint64_t count) { return below(count) == 0; }
-  // Only of bytes.
-  bool over() const { return from_bytes_ && bytes_.empty(); }
+  bool from_bytes() const { return from_bytes_; }
+  // Only of bytes: no event is left, or no byte.
+  bool over() const { return from_bytes_ && later_.empty() && (in_events_ || bytes_.empty()); }
 
  private:
   uint8_t take() {
@@ -41,7 +58,8 @@ class Chance {
   }
   std::mt19937_64 random_;
   std::span<const uint8_t> bytes_;
-  bool from_bytes_ = false;
+  std::span<const uint8_t> later_;  // of the events after this one
+  bool from_bytes_ = false, in_events_ = false;
 };
 
 }  // namespace pccl

@@ -23,7 +23,7 @@ constexpr uint64_t kDigest = 7;
 
 class World {
  public:
-  explicit World(std::span<const uint8_t> bytes) : chance_(bytes) {}
+  explicit World(std::span<const uint8_t> bytes) : chance_(Chance::in_events(bytes)) {}
   void run() {
     begin_epoch();
     while (!chance_.over()) anything();
@@ -69,6 +69,7 @@ class World {
   };
 
   void anything() {
+    chance_.next_event();
     switch (chance_.below(16)) {
       case 0: return post();
       case 1: return end(chance_.once_in(2));

@@ -6,7 +6,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   testing::FLAGS_gtest_break_on_failure = true;
-  pccl::peer::Wild wild{pccl::Chance(std::span(data, size))};
+  pccl::peer::Wild wild{pccl::Chance::in_events(std::span(data, size))};
   wild.run(3000);
   return 0;
 }

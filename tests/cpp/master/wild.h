@@ -24,8 +24,18 @@ class Wild {
   explicit Wild(Chance chance, bool lies = false)
       : random_(std::move(chance)), lies_(lies), core_({"run", kRunId, kIncarnation, false}) {}
 
+  // A group of so many is there when it starts, and what needs no decision happens at once.
+  void found(uint32_t founders) {
+    founders_ = founders;
+    quick_ = true;
+    while (peers_.size() < founders) appear();
+    hurry();
+  }
   void run(int steps) {
-    for (int i = 0; i < steps && !random_.over(); ++i) anything();
+    for (int i = 0; i < steps && !random_.over(); ++i) {
+      anything();
+      if (quick_) hurry();
+    }
     for (Peer& peer : peers_) {
       if (peer.connected) say(peer, protocol::Leave{});
       if (peer.connected) close(peer);
@@ -43,6 +53,7 @@ class Wild {
  private:
   struct Peer {
     ConnectionId connection;
+    uint64_t number = 0;  // among all peers
     bool connected = false, greeted = false, registered = false, gone = false;
     bool mute = false;  // stopped, though connected
     PeerId id;
@@ -63,17 +74,57 @@ class Wild {
 
   // ---- What may happen ----
   void anything() {
-    if (once_in(6) && !persists_.empty()) return persisted();
-    if (once_in(30)) return tick();
-    if (peers_.empty() || (peers_.size() < 40 && once_in(60))) peers_.emplace_back();
-    Peer& peer = peers_[peers_.size() - 1 - below(std::min<size_t>(peers_.size(), 6))];
+    random_.next_event();
+    const uint64_t what = below(240);
+    if (what < 40 && !persists_.empty()) return persisted();
+    if (what < 48) return tick();
+    if (peers_.empty() || (what < 52 && peers_.size() < 40)) return appear();
+    if (lies_ && what < 64) return flood();
+    if (what < 84) {
+      const uint64_t choice = below(8);
+      return everybody([&](Peer& peer) { act(peer, choice); });
+    }
+    Peer& peer = some_peer();
     if (peer.gone || peer.mute) return;
-    if (!peer.connected) return once_in(3) ? connect(peer) : void();
-    if (once_in(150)) return close(peer);
-    if (once_in(200)) return say(peer, anything_at_all());
-    if (!peer.greeted) return;
-    if (lies_ && once_in(20)) return flood(peer);
-    if (const auto message = sensible(peer)) say(peer, *message);
+    if (!peer.connected) return what % 3 == 0 ? connect(peer) : void();
+    if (what < 86) return close(peer);
+    if (what < 87) return say(peer, anything_at_all());
+    act(peer, below(8));
+  }
+  // One of those that came last: older ones are mostly gone.
+  Peer& some_peer() {
+    return peers_[peers_.size() - 1 - below(std::min<size_t>(peers_.size(), 6))];
+  }
+  template <typename F>
+  void everybody(F act) {
+    const size_t count = std::min<size_t>(peers_.size(), 6);
+    for (size_t i = peers_.size() - count; i < peers_.size(); ++i) act(peers_[i]);
+  }
+  void appear() {
+    Peer& peer = peers_.emplace_back();
+    peer.number = peers_.size();
+    if (quick_) connect(peer);
+  }
+  void act(Peer& peer, uint64_t choice) {
+    if (!peer.connected || !peer.greeted || peer.gone || peer.mute) return;
+    if (const auto message = sensible(peer, choice)) say(peer, *message);
+  }
+  // What needs no decision happens at once: whoever lost its connection is back, the disk answers,
+  // newcomers register and dial.
+  void hurry() {
+    for (Peer& peer : peers_) {
+      if (!peer.connected && !peer.gone && !peer.mute) connect(peer);
+    }
+    for (bool busy = true; busy;) {
+      busy = !persists_.empty();
+      while (!persists_.empty()) persisted();
+      for (Peer& peer : peers_) {
+        const bool owes = !peer.registered || !dials_[peer.id].empty();
+        if (!owes || !peer.connected || !peer.greeted || peer.gone || peer.mute) continue;
+        act(peer, 0);
+        busy = true;
+      }
+    }
   }
   void tick() {
     now_ = now_ + kTick;
@@ -96,7 +147,7 @@ class Wild {
     step(Accepted{peer.connection, "10.0.0.1", false});
     if (peer.id) return say(peer, resume(peer));
     protocol::Hello hello = Harness::hello(2);
-    hello.founders = 3;
+    hello.founders = founders_;
     say(peer, hello);
   }
   void close(Peer& peer) {
@@ -107,24 +158,34 @@ class Wild {
     if (std::holds_alternative<protocol::Leave>(message)) peer.gone = true;
     step(Received{peer.connection, std::move(message)});
   }
-  // The same again and again, with running numbers.
-  void flood(Peer& peer) {
-    const uint64_t kind = below(6);
-    const uint64_t count = 1 + below(4) * 100;
-    if (kind == 0) {
+  // One member, or all of them, say the same again and again, with running numbers. Each has names
+  // of its own for what it invents, or all have the same ones.
+  void flood() {
+    constexpr uint64_t kCounts[] = {1, 40, 66, 131};  // limits of the fuzzers: 65, 130
+    const uint64_t kind = below(7), count = kCounts[below(4)];
+    const bool own = !once_in(3), long_text = once_in(2);
+    if (once_in(3)) return flood(some_peer(), kind, count, own, long_text);
+    everybody([&](Peer& peer) { flood(peer, kind, count, own, long_text); });
+  }
+  void flood(Peer& peer, uint64_t kind, uint64_t count, bool own, bool long_text) {
+    const std::string tag = own ? "f" + std::to_string(peer.number) : "f";
+    const auto speaks = [&] { return peer.connected && peer.greeted && !peer.gone && !peer.mute; };
+    if (kind == 0 && peer.asked && speaks()) {
       protocol::Report invented = std::get<protocol::Report>(report(peer));
-      for (uint64_t i = 0; i < std::min<uint64_t>(count, protocol::kOpsOpenMax); ++i)
-        invented.ops.push_back({op(peer.floods++, "f"), protocol::OpState::kCommitted});
+      while (invented.ops.size() < std::min<uint64_t>(count, protocol::kOpsOpenMax))
+        invented.ops.push_back({op(peer.floods++, tag), protocol::OpState::kCommitted});
       return say(peer, invented);
     }
-    for (uint64_t i = 0; i < count && peer.connected && peer.greeted; ++i) {
-      const OpKey key = op(peer.floods++, "f");
+    for (uint64_t i = 0; i < count && speaks(); ++i) {
+      const OpKey key = op(peer.floods++, tag);
       switch (kind) {
-        case 1: say(peer, protocol::Begin{epoch_of(peer), key, all_reduce(8, "f")}); break;
+        case 0: return;
+        case 1:
+        case 6: say(peer, protocol::Begin{epoch_of(peer), key, all_reduce(8, tag)}); break;
         case 2: say(peer, protocol::Done{epoch_of(peer), key, 0}); break;
         case 3:
           say(peer, protocol::AbortRequest{epoch_of(peer), key, Code::kMismatch,
-                                           std::string(below(2) * 300, 'x')});
+                                           std::string(long_text ? 300 : 0, 'x')});
           break;
         case 4:
           say(peer, protocol::LinkReport{peer_id(static_cast<uint32_t>(i)),
@@ -162,7 +223,7 @@ class Wild {
     ++counts_["resume"];
     return resume;
   }
-  std::optional<protocol::Message> sensible(Peer& peer) {
+  std::optional<protocol::Message> sensible(Peer& peer, uint64_t choice) {
     if (!peer.registered) {
       peer.registered = true;
       return protocol::Register{"", static_cast<uint16_t>(1000 + (peer.id.value & 0xff))};
@@ -195,7 +256,7 @@ class Wild {
       peer.vote->epoch = epoch_of(peer);
       return *peer.vote;
     }
-    switch (below(8)) {
+    switch (choice) {
       case 0:
       case 1: return begin(peer);
       case 2:
@@ -403,6 +464,8 @@ class Wild {
   };
   Chance random_;
   const bool lies_;
+  bool quick_ = false;
+  uint32_t founders_ = 3;
   MasterCore core_;
   Instant now_{std::chrono::seconds(1000)};
   uint64_t connections_ = 0;

@@ -46,6 +46,7 @@ class Wild {
 
   // ---- What may happen ----
   void anything() {
+    random_.next_event();
     switch (below(12)) {
       case 0: return call();
       case 1: return call();
