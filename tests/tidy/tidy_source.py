@@ -26,7 +26,8 @@ FOLDERS = (
     ".ci",
 )
 SUFFIXES = (".cc", ".h", ".cu", ".py", ".pyi", ".cmake", ".sh", ".txt", ".md", ".toml", "")
-MADE = ("__pycache__", "bin", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+# Folders that hold no text of ours: what programs made, and what fuzzers found.
+MADE = ("corpus", "__pycache__", "bin", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 
 _COMMENT_OR_LITERAL = re.compile(
     r"""//[^\n]* | /\*.*?\*/
