@@ -189,10 +189,12 @@ void Memory::apply(const Entry& entry) {
     const auto run = runs.find(recorded->run);
     if (run == runs.end()) return;
     if (const auto* membership = std::get_if<MembershipRecord>(&recorded->record)) {
-      const bool over = run->second.ended || membership->members.empty();
       auto& memberships = run->second.memberships;
-      over ? (void)memberships.erase(membership->group)
-           : (void)memberships.insert_or_assign(membership->group, *membership);
+      if (run->second.ended || membership->members.empty()) {
+        memberships.erase(membership->group);
+      } else {
+        memberships.insert_or_assign(membership->group, *membership);
+      }
     } else {
       const auto& state = std::get<SharedStateRecord>(recorded->record);
       run->second.shared_states[state.group] = state;

@@ -40,7 +40,7 @@ struct ShellRuns::Run {
   const uint64_t id;
   MasterCore core;
   net::Timer timer;
-  bool founded = false;            // and the registry knows
+  bool founded = false;            // the registry has been told
   std::deque<uint64_t> persisted;  // without a journal: tokens of records, as durable as can be
   std::optional<std::deque<Event>> waiting;  // until the journal knows the run
 };

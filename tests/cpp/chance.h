@@ -46,7 +46,6 @@ class Chance {
   }
   uint64_t below(uint64_t bound) { return (*this)() % bound; }
   bool once_in(uint64_t count) { return below(count) == 0; }
-  bool from_bytes() const { return from_bytes_; }
   // Only of bytes: no event is left, or no byte.
   bool over() const { return from_bytes_ && later_.empty() && (in_events_ || bytes_.empty()); }
 

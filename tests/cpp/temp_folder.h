@@ -13,7 +13,8 @@ class TempFolder {
  public:
   // `in`: where it is made.
   explicit TempFolder(const std::string& in = testing::TempDir()) : path_(in + "/pccl.XXXXXX") {
-    EXPECT_NE(mkdtemp(path_.data()), nullptr) << path_;  // it replaces the six letters
+    // POSIX wants six X at the end of the path: mkdtemp() puts a name of its own there.
+    EXPECT_NE(mkdtemp(path_.data()), nullptr) << path_;
   }
   ~TempFolder() { std::filesystem::remove_all(path_); }
   TempFolder(const TempFolder&) = delete;

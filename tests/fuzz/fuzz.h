@@ -15,7 +15,7 @@ inline std::span<const std::byte> as_bytes(const uint8_t* data, size_t size) {
   return std::as_bytes(std::span(data, size));
 }
 
-// Ends the process unless it holds: it must, for all bytes.
+// Ends the process if `holds` is false. It has to be true for all bytes.
 inline void require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "does not hold: %s\n", what);

@@ -26,8 +26,8 @@ FOLDERS = (
     ".ci",
 )
 SUFFIXES = (".cc", ".h", ".cu", ".py", ".pyi", ".cmake", ".sh", ".txt", ".md", ".toml", "")
-# Folders that hold no text of ours: what programs made, and what fuzzers found.
-MADE = ("corpus", "__pycache__", "bin", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+# Folders without text of ours: some are made by programs, and one has the inputs of fuzzers.
+NOT_READ = ("corpus", "__pycache__", "bin", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 
 _COMMENT_OR_LITERAL = re.compile(
     r"""//[^\n]* | /\*.*?\*/
@@ -109,7 +109,7 @@ def read_tree() -> list[Source]:
     sources = []
     for path in sorted(files):
         relative = path.relative_to(ROOT)
-        if path.suffix in SUFFIXES and not set(relative.parts) & set(MADE):
+        if path.suffix in SUFFIXES and not set(relative.parts) & set(NOT_READ):
             sources.append(Source(path=relative.as_posix(), text=path.read_text()))
     return sources
 

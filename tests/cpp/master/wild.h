@@ -103,14 +103,16 @@ class Wild {
   void appear() {
     Peer& peer = peers_.emplace_back();
     peer.number = peers_.size();
-    if (quick_) connect(peer);
+  }
+  static bool speaks(const Peer& peer) {
+    return peer.connected && peer.greeted && !peer.gone && !peer.mute;
   }
   void act(Peer& peer, uint64_t choice) {
-    if (!peer.connected || !peer.greeted || peer.gone || peer.mute) return;
+    if (!speaks(peer)) return;
     if (const auto message = sensible(peer, choice)) say(peer, *message);
   }
-  // What needs no decision happens at once: whoever lost its connection is back, the disk answers,
-  // newcomers register and dial.
+  // What needs no decision happens at once: peers connect, the disk answers, newcomers register and
+  // dial.
   void hurry() {
     for (Peer& peer : peers_) {
       if (!peer.connected && !peer.gone && !peer.mute) connect(peer);
@@ -120,7 +122,7 @@ class Wild {
       while (!persists_.empty()) persisted();
       for (Peer& peer : peers_) {
         const bool owes = !peer.registered || !dials_[peer.id].empty();
-        if (!owes || !peer.connected || !peer.greeted || peer.gone || peer.mute) continue;
+        if (!owes || !speaks(peer)) continue;
         act(peer, 0);
         busy = true;
       }
@@ -169,17 +171,16 @@ class Wild {
   }
   void flood(Peer& peer, uint64_t kind, uint64_t count, bool own, bool long_text) {
     const std::string tag = own ? "f" + std::to_string(peer.number) : "f";
-    const auto speaks = [&] { return peer.connected && peer.greeted && !peer.gone && !peer.mute; };
-    if (kind == 0 && peer.asked && speaks()) {
+    if (kind == 0) {
+      if (!peer.asked || !speaks(peer)) return;
       protocol::Report invented = std::get<protocol::Report>(report(peer));
       while (invented.ops.size() < std::min<uint64_t>(count, protocol::kOpsOpenMax))
         invented.ops.push_back({op(peer.floods++, tag), protocol::OpState::kCommitted});
       return say(peer, invented);
     }
-    for (uint64_t i = 0; i < count && speaks(); ++i) {
+    for (uint64_t i = 0; i < count && speaks(peer); ++i) {
       const OpKey key = op(peer.floods++, tag);
       switch (kind) {
-        case 0: return;
         case 1:
         case 6: say(peer, protocol::Begin{epoch_of(peer), key, all_reduce(8, tag)}); break;
         case 2: say(peer, protocol::Done{epoch_of(peer), key, 0}); break;
