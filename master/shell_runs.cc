@@ -55,7 +55,14 @@ ShellRuns::ShellRuns(net::Loop& loop, bool loopback_only, int keep_days, Callbac
       incarnation_(static_cast<uint32_t>(clock_now())),
       registry_(keep_days * kDay) {}
 
-ShellRuns::~ShellRuns() = default;
+// The journal's thread calls later() until it is gone.
+ShellRuns::~ShellRuns() { journal_.reset(); }
+
+void ShellRuns::later(std::function<void()> what) {
+  loop_.post([here = std::weak_ptr(here_), what = std::move(what)] {
+    if (!here.expired()) what();
+  });
+}
 
 uint64_t ShellRuns::id(const Run& run) { return run.id; }
 
@@ -79,7 +86,7 @@ Status ShellRuns::open(const Remembering& remembering) {
       journalled(entry);
     }
   }
-  loop_.post([this, memory = std::move(memory)] { restore(memory); });
+  later([this, memory = std::move(memory)] { restore(memory); });
   return {};
 }
 
@@ -108,7 +115,7 @@ void ShellRuns::restore(const Memory& memory) {
 ShellRuns::Run& ShellRuns::make(const std::string& name, const RunRecord& remembered) {
   const Options options{name, remembered.run_id, incarnation_, loopback_only_};
   runs_[name] = std::make_unique<Run>(loop_, options, remembered, [this, name] {
-    loop_.post([this, name] { on_time(name); });  // later in this turn: what has arrived goes first
+    later([this, name] { on_time(name); });  // in this turn still: what has arrived goes first
   });
   return *runs_[name];
 }
@@ -177,7 +184,7 @@ void ShellRuns::journalled(Entry entry) {
 void ShellRuns::write(const Run& run, Entry entry, std::function<void(Run&)> then) {
   journal_->write(std::move(entry),
                   [this, name = run.name, id = run.id, then = std::move(then)]() mutable {
-                    loop_.post([this, name, id, then = std::move(then)] {
+                    later([this, name, id, then = std::move(then)] {
                       const auto found = runs_.find(name);
                       if (found == runs_.end() || found->second->id != id) return;
                       then(*found->second);

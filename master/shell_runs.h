@@ -66,6 +66,8 @@ class ShellRuns {
 
  private:
   void restore(const Memory& memory);
+  // Any thread. On this loop, unless this object is gone by then.
+  void later(std::function<void()> what);
   Run& make(const std::string& name, const RunRecord& remembered);
   Run& begin(const std::string& name, const std::string& origin,
              const std::vector<SharedStateRecord>& states);
@@ -84,7 +86,8 @@ class ShellRuns {
   const bool loopback_only_;
   const Callbacks callbacks_;
   uint32_t incarnation_;
-  std::unique_ptr<JournalFile> journal_;  // null: the master forgets
+  const std::shared_ptr<int> here_ = std::make_shared<int>();  // ends with this object
+  std::unique_ptr<JournalFile> journal_;                       // null: the master forgets
   Registry registry_;
   std::map<std::string, std::unique_ptr<Run>> runs_;
   std::vector<std::string> idle_;  // names of runs that may be over at the end of this turn
