@@ -36,7 +36,7 @@ Status Group::hear(PeerId peer, const protocol::Register& message) {
   if (membership_.find(peer)->order != 0) return {};  // said again on a new connection
   const auto linked = membership_.register_peer(peer, message.host, message.port);
   connections_.enter(peer, ConnectionPhase::kRegistered);
-  for (const PeerId other : linked) dial(std::min(other, peer), std::max(other, peer));
+  for (const PeerId other : linked) dial_first(other, peer);
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " waits to be admitted to group " +
                                     std::to_string(id_.value));
   return {};
@@ -44,6 +44,10 @@ Status Group::hear(PeerId peer, const protocol::Register& message) {
 
 void Group::dial(PeerId dialler, PeerId target) {
   connections_.send(dialler, membership_.dial(dialler, target));
+}
+
+void Group::dial_first(PeerId a, PeerId b) {
+  membership_.links.dials(a, b) ? dial(a, b) : dial(b, a);
 }
 
 void Group::away(PeerId peer) {
@@ -99,7 +103,7 @@ void Group::repeat_links(PeerId peer) {
   if (membership_.find(peer)->order == 0) return;  // it is to register yet, and has no links
   for (const auto& [other, about] : membership_.peers()) {
     if (other == peer || about.order == 0 || membership_.links.linked(peer, other)) continue;
-    if (membership_.links.dialler(peer, other) == peer) dial(peer, other);
+    if (membership_.links.dials(peer, other)) dial(peer, other);
   }
 }
 
@@ -168,9 +172,9 @@ Status Group::hear(PeerId peer, const protocol::LinkReport& message) {
   if (message.state == protocol::LinkState::kUnreachable) {
     notices_due_ = true;
     if (message.text != text_before) log_unreachable(peer, message);
+    if (!membership_.links.view(other, peer).unreachable()) dial(other, peer);
   } else if (membership_.links.dead_serial(peer, other) > dead_before) {
-    const PeerId dialler = membership_.links.dialler(peer, other);
-    dial(dialler, dialler == peer ? other : peer);
+    dial_first(peer, other);
   }
   if (members) lose_if_cut_off(other);
   return {};
@@ -418,6 +422,8 @@ std::vector<PeerId> Group::tick() {
          return connections_.heard_lately(peer);
        })) {
     give_up(lost.peer, lost.why);
+    if (lost.refusal.empty()) continue;
+    for (const PeerId member : membership_.members()) notify(member, lost.refusal);
   }
   // What was not held against them because we were stopped.
   const std::vector<PeerId> members = membership_.members();

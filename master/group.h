@@ -133,6 +133,7 @@ class Group {
   void log_unreachable(PeerId peer, const protocol::LinkReport& message);
   void tell_to_forget(PeerId peer);
   void dial(PeerId dialler, PeerId target);
+  void dial_first(PeerId a, PeerId b);
   void repeat_links(PeerId peer);
   void on_turn(Epochs::Turn turn);
   void break_up();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
+#include "csrc/protocol/frames.h"
 
 namespace pccl::master {
 namespace {
@@ -19,10 +20,9 @@ Links::View::State state_of(protocol::LinkState state) {
 
 }  // namespace
 
-void Links::add(PeerId dialler, PeerId acceptor) {
-  const bool fresh =
-      links_.try_emplace(pair(dialler, acceptor), Link{dialler, {}, {}, false, 0, 0, 0, 0}).second;
-  PCCL_ASSERT(fresh && dialler != acceptor);
+void Links::add(PeerId a, PeerId b) {
+  const bool fresh = links_.try_emplace(pair(a, b)).second;
+  PCCL_ASSERT(fresh && a != b);
 }
 
 void Links::forget(PeerId peer) {
@@ -38,25 +38,21 @@ Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
   if (at == links_.end()) return News::kNone;
   Link& link = at->second;
   const bool was_up = link.up();
-  const bool dials = link.dialler == from;
-  View& view = dials ? link.by_dialler : link.by_acceptor;
   switch (report.state) {
     case protocol::LinkState::kUp:
-      if (!dials || report.serial <= std::max(link.made, link.dead)) return News::kNone;
+      if (report.serial <= std::max(link.made, link.dead)) return News::kNone;
       link.made = report.serial;
       link.round_trip = report.round_trip;
-      link.by_acceptor = {};
+      link.by_lower = link.by_higher = {};
       link.down_ticks = 0;
       break;
     case protocol::LinkState::kDown:
-      if (report.serial < link.made) return News::kNone;
+    case protocol::LinkState::kUnreachable:
+      if (report.serial < link.made) return News::kNone;  // the other side has made one meanwhile
       link.dead = std::max(link.dead, report.serial);
       break;
-    case protocol::LinkState::kUnreachable:
-      if (!dials) return News::kNone;
-      link.dead = link.made;
-      break;
   }
+  View& view = from < report.peer ? link.by_lower : link.by_higher;
   view = {state_of(report.state), report.text, report.fault};
   if (link.up() != was_up) was_up ? --up_count_ : ++up_count_;
   const bool first = !std::exchange(link.known, true);
@@ -79,13 +75,20 @@ uint32_t Links::dead_serial(PeerId a, PeerId b) const {
   return at == links_.end() ? 0 : at->second.dead;
 }
 
-PeerId Links::dialler(PeerId a, PeerId b) const { return links_.at(pair(a, b)).dialler; }
+bool Links::dials(PeerId from, PeerId to) const {
+  const auto at = links_.find(pair(from, to));
+  if (at == links_.end()) return from < to;
+  const Link& link = at->second;
+  const uint32_t last = std::max(link.made, link.dead);
+  const bool first = protocol::made_by_higher(last) == (from > to);
+  return first || view(to, from).unreachable();
+}
 
 const Links::View& Links::view(PeerId from, PeerId to) const {
   static const View kNone;
   const auto at = links_.find(pair(from, to));
   if (at == links_.end()) return kNone;
-  return at->second.dialler == from ? at->second.by_dialler : at->second.by_acceptor;
+  return from < to ? at->second.by_lower : at->second.by_higher;
 }
 
 void Links::tick(const std::function<bool(PeerId, PeerId)>& counts) {
@@ -98,8 +101,9 @@ std::vector<Links::Dead> Links::dead(int ticks) const {
   std::vector<Dead> dead;
   for (const auto& [pair, link] : links_) {
     if (link.down_ticks < ticks || !link.down()) continue;
-    const View& view = link.by_dialler.dead() ? link.by_dialler : link.by_acceptor;
-    dead.push_back({pair.first, pair.second, view.text});
+    const View& view = link.by_lower.dead() ? link.by_lower : link.by_higher;
+    const bool hopeless = link.by_lower.unreachable() && link.by_higher.unreachable();
+    dead.push_back({pair.first, pair.second, view.text, hopeless});
   }
   return dead;
 }

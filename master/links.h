@@ -1,8 +1,9 @@
-// Links: what the peers of one group have said about the links between them. Each pair has one: the
-// peer with the smaller number dials, the other accepts, and each side has its own view. The
-// dialler says when it is up; that it is down, either side says. The connections it has been, one
-// after the other, have serial numbers, so that what is said late of one is not taken for news of
-// the next. Pure bookkeeping: what a dead link means for a member is membership's to decide.
+// Links: what the peers of one group have said about the links between them. Each pair has one, and
+// each side has its own view. Either side may dial: first the one that made the last connection
+// (before there was one, the one with the smaller number), and once it has said that it cannot
+// reach the other, that one, too. The connections of a pair have serial numbers (frames.h), so that
+// what is said late of one is not taken for news of the next. Pure bookkeeping: what a dead link
+// means for a member or a newcomer is membership's to decide.
 #pragma once
 
 #include <functional>
@@ -24,10 +25,10 @@ class Links {
     std::string text;                     // why it is not up; for members and our log
     LinkFault fault = LinkFault::kOther;  // what a stranger may know of it
     bool dead() const { return state == State::kDown || state == State::kUnreachable; }
+    bool unreachable() const { return state == State::kUnreachable; }
   };
 
-  // The two are to be linked. REQUIRES: new.
-  void add(PeerId dialler, PeerId acceptor);
+  void add(PeerId a, PeerId b);  // the two are to be linked. REQUIRES: new
   void forget(PeerId peer);
 
   enum class News {
@@ -35,18 +36,18 @@ class Links {
             // connection
     kMade,  // it is up, on a new connection: nothing of the one before arrives any more. The first
             // word about a link is none of that: after a restart it may be up for long
-    kDead,  // it is down, or still cannot be had
+    kDead,  // it is down, or this side still cannot have it
   };
   News report(PeerId from, const protocol::LinkReport& report);
 
   size_t up_count() const { return up_count_; }
   bool linked(PeerId a, PeerId b) const;
-  // As the dialler has measured it, in microseconds; 0: not known.
+  // As it was measured when the link was made, in microseconds; 0: not known.
   uint32_t round_trip(PeerId a, PeerId b) const;
   // The last connection between the two that is known to be dead.
   uint32_t dead_serial(PeerId a, PeerId b) const;
-  // Whoever is to dial in this pair. REQUIRES: add() was called for it.
-  PeerId dialler(PeerId a, PeerId b) const;
+  // Whether `from` is to dial `to` now, if they are not linked. Always true of one of the two.
+  bool dials(PeerId from, PeerId to) const;
   // What `from` says of its link to `to`.
   const View& view(PeerId from, PeerId to) const;
 
@@ -56,6 +57,7 @@ class Links {
   struct Dead {
     PeerId a, b;
     std::string text;
+    bool hopeless = false;  // neither side can reach the other
   };
   std::vector<Dead> dead(int ticks) const;
   // How many links between `peer` and these are down.
@@ -64,14 +66,13 @@ class Links {
  private:
   using Pair = std::pair<PeerId, PeerId>;  // the smaller id first
   struct Link {
-    PeerId dialler;
-    View by_dialler, by_acceptor;
+    View by_lower, by_higher;
     bool known = false;           // something was reported of it
     uint32_t made = 0, dead = 0;  // serials of the last connections made, dead
     int down_ticks = 0;
     uint32_t round_trip = 0;
     bool up() const { return made > dead; }
-    bool down() const { return by_dialler.dead() || by_acceptor.dead(); }
+    bool down() const { return by_lower.dead() || by_higher.dead(); }
   };
   static Pair pair(PeerId a, PeerId b) { return a < b ? Pair{a, b} : Pair{b, a}; }
 

@@ -26,7 +26,7 @@ std::vector<PeerId> Membership::register_peer(PeerId id, const std::string& host
   std::vector<PeerId> linked;
   for (const auto& [other, about] : peers_) {
     if (about.order == 0) continue;
-    links.add(std::min(other, id), std::max(other, id));
+    links.add(other, id);
     linked.push_back(other);
   }
   peer.host = host;
@@ -74,7 +74,7 @@ void Membership::restore(const std::vector<protocol::Member>& ranked,
     peer.connected = false;
     registrations_ = std::max(registrations_, member.order);
     for (const auto& [other, about] : peers_) {
-      links.add(std::min(other, member.peer), std::max(other, member.peer));
+      links.add(other, member.peer);
     }
     peers_[member.peer] = std::move(peer);
   }
@@ -186,17 +186,22 @@ std::optional<std::vector<PeerId>> Membership::founders(size_t count) const {
   return ranks;
 }
 
-// The peer may be a stranger that would have members explore their network: it is told its
-// own address, and of which kind the obstacle is.
+std::string Membership::apart(PeerId peer, PeerId other) const {
+  return "neither can " + describe(other) + " reach " + describe(peer) +
+         fault_text(links.view(other, peer).fault) + ", nor the other way round" +
+         fault_text(links.view(peer, other).fault);
+}
+
+// The peer may be a stranger that would have members explore their network: it is told of which
+// kind the obstacle is, no more.
 std::string Membership::obstacle(PeerId peer) const {
   std::string out;
   size_t count = 0;
   for (const auto& [other, about] : peers_) {
-    const Links::View& view = links.view(other, peer);
-    if (other == peer || view.state != Links::View::State::kUnreachable) continue;
+    if (other == peer || !links.view(other, peer).unreachable()) continue;
+    if (!links.view(peer, other).unreachable()) continue;  // it has yet to try
     if (++count > protocol::kRanksNamedMax) continue;
-    out += (out.empty() ? "" : "; ") + describe(other) + " cannot reach this peer at " +
-           member(peer).address + fault_text(view.fault);
+    out += (out.empty() ? "" : "; ") + apart(peer, other);
   }
   if (count <= protocol::kRanksNamedMax) return out;
   return out + "; and " + std::to_string(count - protocol::kRanksNamedMax) + " more";
@@ -222,16 +227,31 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
                             text(peer_timeout)});
   }
   // Who is held up, as by a SIGSTOP, cannot make a link anew: that is not the link's fault.
-  links.tick(
-      [&](PeerId a, PeerId b) { return is_member(a) && is_member(b) && lively(a) && lively(b); });
+  links.tick([&](PeerId a, PeerId b) { return lively(a) && lively(b); });
   for (const Links::Dead& dead : links.dead(kLinkDownTicks)) {
     if (gone(dead.a) || gone(dead.b)) continue;
+    if (!is_member(dead.a) || !is_member(dead.b)) {
+      const PeerId newcomer = is_member(dead.a) ? dead.b : dead.a;
+      if (!is_hopeless(newcomer, dead)) continue;
+      const std::string why = apart(newcomer, newcomer == dead.a ? dead.b : dead.a);
+      lost.push_back({newcomer, why + ". One side has to be able to open a connection to the other",
+                      "refused: " + why});
+      continue;
+    }
     const PeerId victim = weaker(dead.a, dead.b);
     const PeerId other = victim == dead.a ? dead.b : dead.a;
     lost.push_back({victim, "the link between it and " + describe(other) + " is down" +
                                 (dead.text.empty() ? "" : ": " + dead.text)});
   }
   return lost;
+}
+
+// Unless the member is in question itself: then it goes first.
+bool Membership::is_hopeless(PeerId newcomer, const Links::Dead& link) const {
+  const PeerId other = newcomer == link.a ? link.b : link.a;
+  return link.hopeless && is_member(other) &&
+         peers_.at(newcomer).waiting_ticks >= protocol::kTicksPerTimeout &&
+         links.dead_count(other, members_) == 0;
 }
 
 bool Membership::lost_at_once(PeerId peer) const {

@@ -2,8 +2,7 @@
 // and at which rank, who could be admitted now, and who must be given up (PROTOCOL.md, sections 2
 // and 4). Pure bookkeeping and rules; what is said to whom about it is group.cc's business.
 // Invariants: members are registered peers; a peer that is gone never comes back; between every two
-// registered peers there is one link, which the one with the smaller number dials: that stays so
-// when the master is restarted and they register in another order.
+// registered peers there is one link (links.h says who dials).
 #pragma once
 
 #include <deque>
@@ -92,10 +91,12 @@ class Membership {
   // Why a waiting peer is not pending, if there is something that a person can do about.
   std::string obstacle(PeerId peer) const;
   // A tick has passed. Returns who is lost or no longer waited for by it (section 4, rules 2 and
-  // 4). `lively`: nothing holds that peer up.
+  // 4), and newcomers that are refused. `lively`: nothing holds that peer up.
   struct Lost {
     PeerId peer;
     std::string why;
+    // A newcomer and this member cannot connect to each other: for the members to know.
+    std::string refusal = {};
   };
   std::vector<Lost> tick(Duration peer_timeout, const std::function<bool(PeerId)>& lively);
   // Rule 1: a member whose connection is closed and to which another member's link is down.
@@ -103,7 +104,8 @@ class Membership {
 
   // ---- Words ----
   protocol::Member member(PeerId peer) const;
-  std::string describe(PeerId peer) const;  // "peer 1.3 (rank 2, 10.0.0.7:48201)"
+  std::string describe(PeerId peer) const;             // "peer 1.3 (rank 2, 10.0.0.7:48201)"
+  std::string apart(PeerId peer, PeerId other) const;  // why they cannot connect to each other
   protocol::Dial dial(PeerId dialler, PeerId target) const;
 
   Links links;
@@ -111,6 +113,7 @@ class Membership {
  private:
   bool reached(PeerId peer, const std::vector<PeerId>& by) const;
   PeerId weaker(PeerId a, PeerId b) const;
+  bool is_hopeless(PeerId newcomer, const Links::Dead& link) const;
   void look_at_standings();
 
   std::map<PeerId, Peer> peers_;

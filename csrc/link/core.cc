@@ -4,6 +4,7 @@
 //   connecting     Connected                        introducing   SendHello
 //   connecting     Refused                          gone          Report unreachable, a retry
 //   introducing    HelloReceived, the right one     up            LaneUp, a stranger is answered
+//   introducing    the same, but it crosses ours    introducing
 //   introducing    HelloReceived, Failed, too late  gone          Report unreachable if dialled
 //   up             Failed, silent, Suspected        gone          LinkDown, Report down
 //   all            Forget, a Dial after its death   gone          Close
@@ -73,9 +74,11 @@ void LinkCore::on(const Dial& event) {
   const auto lane = dial.attempt ? lanes_.find(*dial.attempt) : lanes_.end();
   const bool under_way = lane != lanes_.end() && (lane->second.phase == Phase::kConnecting ||
                                                   lane->second.serial > event.dead_serial);
+  dial.dead_serial = std::max(dial.dead_serial, event.dead_serial);
+  if (dial.crossing && lanes_.at(*dial.crossing).serial <= dial.dead_serial) close(*dial.crossing);
   if (under_way && dial.at == event.at) return;  // to begin again would take the other's end down
   if (dial.attempt) close(*dial.attempt);
-  dial = {event.at, {}, {}};
+  dial.at = event.at;
   attempt(peer);
 }
 
@@ -95,7 +98,10 @@ void LinkCore::on(const Connected& event) {
   if (at == lanes_.end()) return;  // closed meanwhile
   Lane& lane = at->second;
   lane.phase = kTransitions.step(lane.phase, Phase::kIntroducing);
-  if (!lane.further) lane.serial = ++serials_;
+  if (!lane.further) {
+    const uint32_t last = std::max(serials_, dialling_.at(lane.peer).dead_serial);
+    lane.serial = serials_ = protocol::next_serial(last, outranks(lane.peer));
+  }
   lane.hello_by = now_ + protocol::kHelloTimeout;
   emit(SendHello{event.lane, false, hello(lane)});
 }
@@ -119,8 +125,9 @@ void LinkCore::ended(ConnectionId id, const std::string& why, LinkFault fault) {
 void LinkCore::unreachable(PeerId peer, const std::string& why, LinkFault fault) {
   Dialling& dial = dialling_.at(peer);
   dial.attempt.reset();
+  if (dial.crossing) return join(*dial.crossing);
   dial.retry = now_ + std::min(tick(), kRetryMax);
-  emit(Report{{peer, LinkState::kUnreachable, why, 0, 0, fault}});
+  emit(Report{{peer, LinkState::kUnreachable, why, dial.dead_serial, 0, fault}});
 }
 
 void LinkCore::on(const Forget& event) {
@@ -131,7 +138,9 @@ void LinkCore::on(const Forget& event) {
 void LinkCore::end_dial(PeerId peer) {
   const auto at = dialling_.find(peer);
   if (at == dialling_.end()) return;
-  if (at->second.attempt) close(*at->second.attempt);
+  const Dialling dial = at->second;
+  if (dial.attempt) close(*dial.attempt);
+  if (dial.crossing) close(*dial.crossing);
   dialling_.erase(peer);
 }
 
@@ -166,7 +175,9 @@ std::string LinkCore::refusal(const Lane& lane, const std::optional<LaneHello>& 
   const PeerId claimed = hello->self;
   if (!claimed || claimed == identity_.self || (lane.dialled && claimed != lane.peer))
     return "it says that it is peer " + text(claimed);
-  if (hello->serial == 0 || (lane.dialled && hello->serial != lane.serial))
+  const bool by_higher = protocol::made_by_higher(hello->serial);
+  if (hello->serial == 0 || by_higher != (lane.dialled == outranks(claimed)) ||
+      (lane.dialled && hello->serial != lane.serial))
     return "it speaks of connection " + std::to_string(hello->serial);
   if (lane.dialled && hello->further != lane.further)
     return hello->further ? "it speaks of a further lane" : "it speaks of a first lane";
@@ -177,7 +188,9 @@ std::string LinkCore::refusal(const Lane& lane, const std::optional<LaneHello>& 
 void LinkCore::on(const HelloReceived& event) {
   const auto at = lanes_.find(event.lane);
   if (at == lanes_.end() || at->second.phase != Phase::kIntroducing) return;
-  const std::string why = refusal(at->second, event.hello);
+  const bool again = !is_silent(at->second);
+  const std::string why =
+      again ? "it speaks before it was answered" : refusal(at->second, event.hello);
   if (why.empty()) return introduced(event.lane, *event.hello, event.way);
   emit(Close{event.lane});
   ended(event.lane, at->second.address + ": " + why, LinkFault::kAnotherPeer);
@@ -185,16 +198,23 @@ void LinkCore::on(const HelloReceived& event) {
 
 void LinkCore::introduced(ConnectionId id, const LaneHello& hello, Duration way) {
   Lane& lane = lanes_.at(id);
-  const bool local = hello.machine == identity_.machine && identity_.machine != 0;
+  lane.local = hello.machine == identity_.machine && identity_.machine != 0;
+  lane.way = way;
   lane.peer = hello.self;
   lane.serial = hello.serial;
   lane.further = hello.further;
-  if (!lane.dialled) return introduced_by_stranger(id, way, local);
-  lane.further ? join_further(id, local) : join(id, way, local);
+  if (!lane.dialled) return introduced_by_stranger(id);
+  lane.further ? join_further(id) : join(id);
 }
 
-// When both dial each other at once, the connection that the higher id made stays.
-void LinkCore::introduced_by_stranger(ConnectionId id, Duration way, bool local) {
+// It has not said yet who it is.
+bool LinkCore::is_silent(const Lane& lane) const {
+  return lane.phase == Phase::kIntroducing && (lane.dialled || !lane.peer);
+}
+
+// When both dial each other at once, the connection of the higher id stays, if it comes about: the
+// lower one answers it at once, the higher one waits what becomes of it.
+void LinkCore::introduced_by_stranger(ConnectionId id) {
   std::erase(strangers_, id);
   const Lane& lane = lanes_.at(id);
   const PeerId peer = lane.peer;
@@ -202,46 +222,50 @@ void LinkCore::introduced_by_stranger(ConnectionId id, Duration way, bool local)
   if (lane.further) {
     const bool known = link != links_.end() && link->second.serial == lane.serial &&
                        link->second.lanes.size() < options_.lanes_max;
-    return known ? join_further(id, local) : close(id);
+    return known ? join_further(id) : close(id);
+  }
+  if (link != links_.end()) {
+    close(id);
+    return probe(peer);
   }
   const auto dial = dialling_.find(peer);
-  const bool crossed = dial != dialling_.end() && dial->second.attempt &&
-                       lanes_.at(*dial->second.attempt).phase == Phase::kIntroducing &&
-                       identity_.self > peer;
-  if (!crossed && link == links_.end()) return join(id, way, local);
-  close(id);
-  if (!crossed) probe(peer);
+  if (dial != dialling_.end() && lane.serial <= dial->second.dead_serial) return close(id);
+  const bool crosses = dial != dialling_.end() && dial->second.attempt &&
+                       lanes_.at(*dial->second.attempt).phase == Phase::kIntroducing;
+  if (!crosses || !outranks(peer)) return join(id);
+  if (dial->second.crossing) close(*dial->second.crossing);
+  dial->second.crossing = id;
 }
 
 // ---- Links ----
 
-void LinkCore::join(ConnectionId id, Duration way, bool local) {
+void LinkCore::join(ConnectionId id) {
   const Lane& lane = lanes_.at(id);
   const PeerId peer = lane.peer;
   Link& link = links_[peer];
   link.serial = lane.serial;
-  link.way = way;
+  link.way = lane.way;
   link.lanes.push_back(id);
   const auto dial = dialling_.find(peer);
   if (dial != dialling_.end()) {
-    link.dialled = dial->second.at;
-    if (dial->second.attempt && *dial->second.attempt != id) close(*dial->second.attempt);
-    dialling_.erase(dial);
+    if (lane.dialled) link.dialled = dial->second.at;
+    if (dial->second.attempt == id) dial->second.attempt.reset();
+    if (dial->second.crossing == id) dial->second.crossing.reset();
+    end_dial(peer);
   }
-  up(id, link, local);
-  if (!link.dialled) return;
+  up(id, link);
   report_up(peer, link);
   widen(peer);
 }
 
-void LinkCore::join_further(ConnectionId id, bool local) {
+void LinkCore::join_further(ConnectionId id) {
   Link& link = links_.at(lanes_.at(id).peer);
   link.opening.erase(id);
   link.lanes.push_back(id);
-  up(id, link, local);
+  up(id, link);
 }
 
-void LinkCore::up(ConnectionId id, const Link& link, bool local) {
+void LinkCore::up(ConnectionId id, const Link& link) {
   Lane& lane = lanes_.at(id);
   lane.phase = kTransitions.step(lane.phase, Phase::kUp);
   if (!lane.dialled) emit(SendHello{id, true, hello(lane)});
@@ -250,7 +274,7 @@ void LinkCore::up(ConnectionId id, const Link& link, bool local) {
               .peer = lane.peer,
               .serial = link.serial,
               .further = lane.further,
-              .local = local,
+              .local = lane.local,
               .way = link.way,
               .far = far,
               .lanes_at_first = lanes_at_first(lane.peer, link.way),
@@ -292,6 +316,8 @@ void LinkCore::forget_lane(ConnectionId id) {
   if (!at->second.dialled) std::erase(strangers_, id);
   const auto link = at->second.further ? links_.find(at->second.peer) : links_.end();
   if (link != links_.end()) link->second.opening.erase(id);
+  const auto dial = dialling_.find(at->second.peer);
+  if (dial != dialling_.end() && dial->second.crossing == id) dial->second.crossing.reset();
   lanes_.erase(at);
 }
 
@@ -380,7 +406,7 @@ void LinkCore::probe(PeerId peer) {
 void LinkCore::on(const TimePassed&) {
   std::vector<ConnectionId> late;
   for (const auto& [id, lane] : lanes_) {
-    if (lane.phase == Phase::kIntroducing && lane.hello_by <= now_) late.push_back(id);
+    if (is_silent(lane) && lane.hello_by <= now_) late.push_back(id);
   }
   for (const ConnectionId id : late) {
     const std::string address = lanes_.at(id).address;
@@ -412,7 +438,7 @@ std::optional<Instant> LinkCore::deadline() const {
   std::optional<Instant> first;
   const auto also = [&first](Instant at) { first = first ? std::min(*first, at) : at; };
   for (const auto& [id, lane] : lanes_) {
-    if (lane.phase == Phase::kIntroducing) also(lane.hello_by);
+    if (is_silent(lane)) also(lane.hello_by);
   }
   for (const auto& [peer, dial] : dialling_) {
     if (!dial.attempt) also(dial.retry);

@@ -8,8 +8,8 @@
 // What can go wrong: an attempt fails (reported, and tried again until Forget); the other end says
 // a wrong hello, or none in time (closed, and if we have dialled, reported); a lane fails or is
 // silent (its link is down: reported, and never dialled again by itself: the master decides). A
-// second link of a peer is refused while the first one answers; when both sides dial at once, the
-// connection of the higher id stays.
+// second link of a peer is refused while the first one answers. When both sides dial at once, the
+// higher id answers the other's connection only when its own attempt has failed.
 // Invariants: (1) a peer has at most one link; LinkDown comes before another LaneUp that is not
 //                 `further`;
 //             (2) the core speaks of a lane no more after its Close. One that has ended by itself
@@ -180,6 +180,8 @@ class LinkCore {
     PeerId peer;  // nobody: a stranger that has not said it yet
     uint32_t serial = 0;
     bool further = false;
+    bool local = false;  // its other end is on this machine
+    Duration way{0};
     std::string address;
     Instant hello_by;
     protocol::Silence silence{protocol::kTicksPerLinkSilence};
@@ -188,13 +190,15 @@ class LinkCore {
   // A peer that we are to reach: an attempt is under way, or one is due.
   struct Dialling {
     Endpoint at;
-    std::optional<ConnectionId> attempt;
-    Instant retry;
+    uint32_t dead_serial = 0;
+    std::optional<ConnectionId> attempt = {};
+    std::optional<ConnectionId> crossing = {};  // of the other side: introduced, not answered
+    Instant retry = {};
   };
   struct Link {
     uint32_t serial = 0;
     Duration way{0};
-    std::optional<Endpoint> dialled;  // nothing: the other side has dialled
+    std::optional<Endpoint> dialled;  // nothing: the other side has made it
     std::vector<ConnectionId> lanes;  // the first one first; never empty
     std::set<ConnectionId> opening;
   };
@@ -225,13 +229,15 @@ class LinkCore {
   void unreachable(PeerId peer, const std::string& why, LinkFault fault);
   void end_dial(PeerId peer);
   void ended(ConnectionId lane, const std::string& why, LinkFault fault);
+  bool is_silent(const Lane& lane) const;
+  bool outranks(PeerId peer) const { return identity_.self > peer; }
   protocol::LaneHello hello(const Lane& lane) const;
   std::string refusal(const Lane& lane, const std::optional<protocol::LaneHello>& hello) const;
   void introduced(ConnectionId id, const protocol::LaneHello& hello, Duration way);
-  void introduced_by_stranger(ConnectionId id, Duration way, bool local);
-  void join(ConnectionId id, Duration way, bool local);
-  void join_further(ConnectionId id, bool local);
-  void up(ConnectionId id, const Link& link, bool local);
+  void introduced_by_stranger(ConnectionId id);
+  void join(ConnectionId id);
+  void join_further(ConnectionId id);
+  void up(ConnectionId id, const Link& link);
   void widen(PeerId peer);
   uint32_t lanes_open(Duration way) const;
   uint32_t lanes_at_first(PeerId peer, Duration way) const;
@@ -249,7 +255,7 @@ class LinkCore {
   Effects* effects_ = nullptr;  // of the step under way,
   Instant now_;                 // and its time
   uint64_t lanes_made_ = 0;
-  uint32_t serials_ = 0;  // of connections that we have made
+  uint32_t serials_ = 0;  // the last that we have given
   uint64_t probes_made_ = 0;
   std::map<ConnectionId, Lane> lanes_;
   std::map<PeerId, Dialling> dialling_;

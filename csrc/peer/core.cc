@@ -296,13 +296,15 @@ Status PeerCore::Inside::heard(const protocol::Ping& ping) {
 }
 
 Status PeerCore::Inside::heard(const protocol::Resumed& resumed) {
-  if (resumed.incarnation > membership.incarnation()) sync.master_restarted();
+  const bool restarted = resumed.incarnation > membership.incarnation();
+  if (restarted) sync.master_restarted();
   if (!membership.accept_incarnation(resumed.incarnation)) {
     connection.drop();
     connection_lost("that master is older than the one before");
     return {};
   }
   resuming = false;
+  if (restarted) membership.master_restarted();
   connection.introduced();
   if (lost_at) {
     context.note(LogLevel::kInfo,

@@ -17,6 +17,7 @@
 
 #include "csrc/base/transitions.h"
 #include "csrc/protocol/codec.h"
+#include "csrc/protocol/frames.h"
 
 namespace pccl::peer {
 namespace {
@@ -159,6 +160,7 @@ bool Membership::accept_incarnation(uint32_t incarnation) {
 Status Membership::begin(const protocol::EpochStart& start) {
   const std::string why = refuse(start, self(), topology_);
   if (!why.empty()) return violation("epoch " + text(start.epoch) + " " + why);
+  const Topology before = std::move(topology_);
   topology_ = {start.epoch,
                start.generation,
                0,
@@ -177,6 +179,10 @@ Status Membership::begin(const protocol::EpochStart& start) {
   if (!renews) look(start.epoch);
   frozen_ = ended_ = goes_on_ = disturbed_ = false;
   if (!renews) broken_ = {};
+  // As a rule the master has said so; one that was restarted does not know of whom.
+  for (const protocol::Member& member : before.members) {
+    if (!rank_of(member.peer) && links_.contains(member.peer)) forget(member.peer);
+  }
   std::vector<PeerId> others;
   for (const protocol::Member& member : start.members) {
     if (member.peer != self()) others.push_back(member.peer);
@@ -266,13 +272,12 @@ PeerId Membership::peer_at(uint32_t place) const {
 Status Membership::dial(const protocol::Dial& dial) {
   if (links_.size() >= kLinksMax)
     return violation("more than " + std::to_string(kLinksMax) + " links");
-  Link& link = links_[dial.peer];
-  const bool up = link.last && link.last->state == protocol::LinkState::kUp;
-  if (link.dialled && up && link.last->serial > dial.dead_serial) {
-    context_.tell(*link.last);
+  auto& last = links_[dial.peer];
+  if (last && last->state == protocol::LinkState::kUp && last->serial > dial.dead_serial) {
+    context_.tell(*last);
     return {};
   }
-  link = {true, {}};
+  last.reset();
   context_.emit(DialPeer{dial});
   return {};
 }
@@ -283,25 +288,34 @@ void Membership::forget(PeerId peer) {
   context_.emit(ForgetPeer{peer});
 }
 
-// The side that was dialled knows of a link, too, but it is the dialler's to say that it is up.
-bool Membership::says(const Link& link) {
-  return link.dialled || link.last->state == protocol::LinkState::kDown;
+// Both sides know that a link is up: unless the master asks, one of them says so.
+bool Membership::is_ours_to_say(const protocol::LinkReport& report) const {
+  return report.state != protocol::LinkState::kUp ||
+         protocol::made_by_higher(report.serial) == (self() > report.peer);
 }
 
 void Membership::link_changed(const protocol::LinkReport& report) {
-  Link& link = links_[report.peer];
+  auto& last = links_[report.peer];
   // It is tried again every second: once is news.
-  const bool news = report.state != protocol::LinkState::kUnreachable || !link.last ||
-                    link.last->state != protocol::LinkState::kUnreachable;
-  link.last = report;
+  const bool news = report.state != protocol::LinkState::kUnreachable || !last ||
+                    last->state != protocol::LinkState::kUnreachable;
+  last = report;
   if (report.state != protocol::LinkState::kUp && rank_of(report.peer)) disturbed_ = true;
-  if (news && says(link)) context_.tell(report);
+  if (news && is_ours_to_say(report)) context_.tell(report);
 }
 
 void Membership::repeat_reports() const {
-  for (const auto& [peer, link] : links_) {
-    if (link.last && says(link)) context_.tell(*link.last);
+  for (const auto& [peer, last] : links_) {
+    if (last && is_ours_to_say(*last)) context_.tell(*last);
   }
+}
+
+void Membership::master_restarted() {
+  std::vector<PeerId> others;
+  for (const auto& [peer, last] : links_) {
+    if (!rank_of(peer)) others.push_back(peer);
+  }
+  for (const PeerId peer : others) forget(peer);
 }
 
 }  // namespace pccl::peer

@@ -83,13 +83,12 @@ class Membership {
   void forget(PeerId peer);
   void link_changed(const protocol::LinkReport& report);
   void repeat_reports() const;  // after Resumed
+  // The new one does not know of peers that only waited at the one before, and perhaps are gone: it
+  // has those dialled anew that come back.
+  void master_restarted();
 
  private:
-  struct Link {
-    bool dialled = false;
-    std::optional<protocol::LinkReport> last;
-  };
-  static bool says(const Link& link);  // whether its last report is ours to make
+  bool is_ours_to_say(const protocol::LinkReport& report) const;
 
   Context& context_;
   Phase phase_ = Phase::kIdle;
@@ -102,7 +101,7 @@ class Membership {
   bool goes_on_ = false;
   bool disturbed_ = false;
   Status broken_;
-  std::map<PeerId, Link> links_;
+  std::map<PeerId, std::optional<protocol::LinkReport>> links_;  // and what became of each last
 };
 
 }  // namespace pccl::peer

@@ -112,10 +112,10 @@ struct Forget {
 
 enum class LinkState : uint8_t { kUp = 0, kDown = 1, kUnreachable = 2 };
 
-// Peer -> master: what became of the link to `peer`. kUp and kUnreachable come from the side that
-// dials, kDown from either. After kUnreachable the peer goes on trying. `serial` numbers the
-// connections that the dialler has made, from 1: a word about an older one is no news. `round_trip`
-// in microseconds, of kUp; 0: not measured.
+// Peer -> master: what became of the link to `peer`. Either side may say each. kUnreachable is said
+// once while a peer goes on trying. `serial` (frames.h): of kUp and kDown, of the connection; of
+// kUnreachable, of the last one that is known to be dead. A word about an older one is no news.
+// `round_trip` in microseconds, of kUp; 0: not measured.
 struct LinkReport {
   PeerId peer;
   LinkState state = LinkState::kDown;

@@ -29,16 +29,18 @@ PeerNode& Cast::add(size_t group, bool joins, Mistake mistake) {
       number < 26 ? std::string(1, static_cast<char>('a' + number)) : "p" + std::to_string(number),
       options);
   const bool disturbed = !rules_.gentle && !groups_[group].quiet;
-  const Workload::Rules rules{.timeout = kCallTimeout,
-                              .peers_may_be_lost = disturbed,
-                              .retries = rules_.retries,
-                              .shares_state = !rules_.mortal,
-                              .joins = joins,
-                              .mistake = mistake,
-                              .excused = [this, &node] { return excused(node); },
-                              // The spared one has the state of the run when all others are lost.
-                              .may_forget = [this, &node] { return !spared(node); },
-                              .on_mistake = [this, &node] { made_mistake(node); }};
+  const Workload::Rules rules{
+      .timeout = kCallTimeout,
+      .peers_may_be_lost = disturbed,
+      .retries = rules_.retries,
+      .shares_state = !rules_.mortal,
+      .joins = joins,
+      .mistake = mistake,
+      .excused = [this, &node] { return excused(node); },
+      .may_be_refused = [this, &node] { return node.unreachable || troubled(node.group().value); },
+      // The spared one has the state of the run when all others are lost.
+      .may_forget = [this, &node] { return !spared(node); },
+      .on_mistake = [this, &node] { made_mistake(node); }};
   node.set_app(std::make_unique<Workload>(node, checker_, rules_.seed, rules));
   return node;
 }
@@ -102,6 +104,13 @@ bool Cast::calm(size_t group) const {
   const auto members = of_group(group);
   return std::none_of(members.begin(), members.end(),
                       [this](PeerNode* peer) { return at_risk(*peer); });
+}
+
+bool Cast::troubled(size_t group) const {
+  const Instant now = world_.clockwork().now();
+  return std::any_of(at_risk_.begin(), at_risk_.end(), [&](const auto& at) {
+    return at.first->group().value == group && at.second > now;
+  });
 }
 
 void Cast::end_unjudged(size_t group) {

@@ -59,6 +59,9 @@ class Cast {
   bool at_risk(const PeerNode& peer) const;
   // Nobody of this group is at risk.
   bool calm(size_t group) const;
+  // Something happens to a peer of this group, or to one that has gone, for which others may not
+  // reach it.
+  bool troubled(size_t group) const;
 
   // If nobody is left with whom a wrong newcomer could be compared, it is like a founder: a person
   // ends it.

@@ -12,6 +12,9 @@ namespace {
 // peer takes kPeerTimeout, and it may be found one peer after another.
 constexpr Duration kSettleMax = std::chrono::seconds(25);
 
+// A peer that is gone is dialled no longer than this: it is lost by then, and everybody told.
+constexpr Duration kDialledMax = 4 * kPeerTimeout;
+
 // What kind of run it is, from its seed.
 struct Plan {
   WorldOptions world;
@@ -38,6 +41,7 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
   }
   if (random.once_in(3)) world.round_trip = 50'000;
   world.plant = options.plant;
+  world.both_dial = random.once_in(3);
   return world;
 }
 
@@ -79,6 +83,7 @@ class Driver {
   void loss_at_step(uint64_t step);
   void faults_by_chance();
   void settle();
+  void check_links();
   RunReport report();
 
   const RunOptions options_;
@@ -99,6 +104,7 @@ Driver::Driver(const RunOptions& options, const Plan& plan)
       cast_(world_, checker_, plan.rules, plan.groups),
       chance_(options.seed ^ 0xfa17),
       faults_(world_, cast_, options.coverage, options.seed ^ 0xfa01) {
+  world_.on_violation = [this](const std::string& text) { checker_.violation(text); };
   world_.on_record = [this](const master::Record& record) {
     const auto* state = std::get_if<master::SharedStateRecord>(&record);
     if (state == nullptr) return;
@@ -172,7 +178,34 @@ void Driver::settle() {
     PeerNode& peer = *entry.first;
     checker_.violation("P4 " + peer.name() + " makes no progress: " + Cast::workload(peer).doing());
   }
+  check_links();
   cast_.choose_immortals();
+}
+
+// After a calm time: the ends of a link agree on which connection it is, nobody dials the dead, and
+// who cannot be reached knows it.
+void Driver::check_links() {
+  const auto violation = [this](const std::string& text) { checker_.violation(text); };
+  const Instant now = world_.clockwork().now();
+  for (const auto& peer : world_.peers()) {
+    if (peer->ended_at() || !Cast::workload(*peer).joins()) continue;
+    if (peer->unreachable && cast_.groups()[peer->group().value].immortal != nullptr)
+      violation("P4 " + peer->name() + " cannot be reached, and is not told");
+    for (const uint16_t port : peer->links().dials()) {
+      const PeerNode& other = *world_.by_port(port);
+      if (other.ended_at() && *other.ended_at() + kDialledMax < now)
+        violation("P4 " + peer->name() + " dials " + other.name() + ", which is gone");
+    }
+  }
+  for (size_t group = 0; group < cast_.groups().size(); ++group) {
+    for (PeerNode* a : cast_.of_group(group)) {
+      for (PeerNode* b : cast_.others(*a)) {
+        if (!(a->id() < b->id()) || !a->is_member() || !b->is_member()) continue;
+        if (a->links().serial(*b) != b->links().serial(*a))
+          violation("P4 " + a->name() + " and " + b->name() + " keep different connections");
+      }
+    }
+  }
 }
 
 RunReport Driver::run() {

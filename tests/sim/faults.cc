@@ -59,6 +59,7 @@ const std::vector<Faults::Kind>& Faults::kinds() {
       {"clock jumped", 2, &Faults::jump_clock},
       {"left", 1, &Faults::leave},
       {"newcomer that cannot be reached", 2, &Faults::unreachable_newcomer},
+      {"newcomer that nobody can dial", 3, &Faults::closed_newcomer},
       {"newcomer killed while joining", 3, &Faults::newcomer_dies},
       {"newcomer left while joining", 2, &Faults::newcomer_leaves},
       {"newcomer that cannot listen", 1, &Faults::newcomer_cannot_listen},
@@ -71,6 +72,7 @@ const std::vector<Faults::Kind>& Faults::kinds() {
       {"master connection half open", 3, &Faults::half_cut_master_connection},
       {"link reset", 4, &Faults::break_link},
       {"link half open", 3, &Faults::half_break_link},
+      {"a stranger says hello", 3, &Faults::stranger},
       {"two peers cut off from each other", 3, &Faults::cut_off_pair},
       {"two peers cut off one way", 3, &Faults::cut_off_pair_one_way},
       {"cut off from peers", 2, &Faults::cut_off_from_peers},
@@ -247,6 +249,17 @@ bool Faults::unreachable_newcomer() {
   return true;
 }
 
+// It dials the others. Two of that kind could not be linked.
+bool Faults::closed_newcomer() {
+  const size_t group = chance_.below(cast_.groups().size());
+  const auto peers = cast_.of_group(group);
+  const auto closed = [](const PeerNode* peer) { return peer->closed; };
+  if (!cast_.room() || cast_.groups()[group].immortal == nullptr) return false;
+  if (std::any_of(peers.begin(), peers.end(), closed)) return false;
+  cast_.add(group).closed = true;
+  return true;
+}
+
 // A member that is lost, if it has become one just then.
 bool Faults::newcomer_dies() {
   const size_t group = chance_.below(cast_.groups().size());
@@ -396,6 +409,27 @@ bool Faults::pair_trouble(bool half) {
 
 bool Faults::break_link() { return pair_trouble(false); }
 bool Faults::half_break_link() { return pair_trouble(true); }
+
+// Its hello is wrong in one of the ways in which one can be.
+bool Faults::stranger() {
+  PeerNode* const peer = any();
+  PeerNode* const other = peer == nullptr ? nullptr : partner(*peer);
+  if (other == nullptr || peer->stopped() || !peer->id() || !other->id()) return false;
+  constexpr uint32_t kFar = 1'000'000;
+  const uint64_t kind = chance_.below(7);
+  const PeerId self = kind == 0 ? PeerId{peer->id().value + kFar} : other->id();
+  protocol::LaneHello hello{.run_id = kind == 0 ? 8u : 7u,
+                            .self = self,
+                            .other = peer->id(),
+                            .serial = protocol::next_serial(kFar, self > peer->id())};
+  if (kind == 1) ++hello.version;
+  if (kind == 2) hello.other = other->id();
+  if (kind == 3) hello.self = peer->id();
+  if (kind == 4) hello.self = {};
+  if (kind == 5) ++hello.serial;
+  peer->links().hear_stranger(kind < 6 ? std::optional(hello) : std::nullopt);
+  return true;
+}
 
 // ---- Of the network ----
 

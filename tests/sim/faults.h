@@ -47,6 +47,7 @@ class Faults {
   // ---- Of newcomers ----
   bool newcomer();
   bool unreachable_newcomer();
+  bool closed_newcomer();
   bool newcomer_dies();
   bool newcomer_leaves();
   bool newcomer_cannot_listen();
@@ -60,6 +61,7 @@ class Faults {
   bool half_cut_master_connection();
   bool break_link();
   bool half_break_link();
+  bool stranger();
   // ---- Of the network ----
   bool cut_off_pair();
   bool cut_off_pair_one_way();

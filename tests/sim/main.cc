@@ -41,11 +41,11 @@ struct Plant {
   Bug bug;
   const char* breaks;
 };
-constexpr Plant kPlants[] = {{"early-commit", Bug::kEarlyCommit, "P1"},
-                             {"no-restore", Bug::kNoRestore, "P2"},
-                             {"foreign-size", Bug::kForeignSize, "P3"},
-                             {"lost-answer", Bug::kLostAnswer, "P4"},
-                             {"told-too-early", Bug::kToldTooEarly, "P6"}};
+constexpr Plant kPlants[] = {
+    {"early-commit", Bug::kEarlyCommit, "P1"},    {"no-restore", Bug::kNoRestore, "P2"},
+    {"foreign-size", Bug::kForeignSize, "P3"},    {"lost-answer", Bug::kLostAnswer, "P4"},
+    {"told-too-early", Bug::kToldTooEarly, "P6"}, {"any-run", Bug::kAnyRun, "P5"},
+    {"no-forget", Bug::kNoForget, "P4"}};
 
 const Plant* find_plant(const std::string& name) {
   for (const Plant& plant : kPlants) {

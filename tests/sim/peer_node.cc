@@ -144,6 +144,7 @@ void PeerNode::perform(peer::Effect& effect) {
       links_.step(link::Dial{dial.peer, {dial.host, dial.port}, dial.dead_serial});
     });
   } else if (auto* forget = std::get_if<peer::ForgetPeer>(&effect)) {
+    if (world_.options().plant == Bug::kNoForget) return;
     data([this, peer = forget->peer] { links_.step(link::Forget{peer}); });
   } else if (auto* begin = std::get_if<peer::BeginEpoch>(&effect)) {
     member_ = true;
@@ -167,6 +168,7 @@ void PeerNode::perform(peer::Effect& effect) {
     app_->on_renewed(renewed->topology);
   } else if (auto* left = std::get_if<peer::Gone>(&effect)) {
     gone_ = true;
+    ended_at_ = world_.clockwork().now();
     app_->on_gone(left->why);
     // The process has no more use for its sockets.
     data([this] { links_.close_all("closed by " + name_); });
@@ -224,6 +226,7 @@ void PeerNode::kill(const std::string& why) {
   if (connection_) world_.close(connection_, false, "connection reset");
   links_.close_all("connection reset");
   alive_ = false;
+  if (!ended_at_) ended_at_ = world_.clockwork().now();
 }
 
 void PeerNode::leave() {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "csrc/peer/core.h"
@@ -33,7 +34,8 @@ class PeerNode {
   GroupId group() const { return group_; }
   Duration peer_timeout() const { return peer_timeout_; }
   Duration tick() const { return peer_timeout_ / protocol::kTicksPerTimeout; }
-  bool unreachable = false;    // its port is blackholed
+  bool unreachable = false;    // no way leads from it to another peer, nor back
+  bool closed = false;         // nobody can connect to it, but it can connect to others
   bool cannot_listen = false;  // there is no port left for it
 
   // From the application: takes effect after the inbox's delay.
@@ -54,6 +56,8 @@ class PeerNode {
   Instant clock() const { return world_.clockwork().now() + clock_ahead_; }
   Duration late();
   void run(const std::function<void()>& what);  // now, or when the process goes on
+  // Since when it has no use for links: it was killed, or told that it is out of the run.
+  std::optional<Instant> ended_at() const { return ended_at_; }
 
  private:
   friend class World;
@@ -75,6 +79,7 @@ class PeerNode {
   const Duration peer_timeout_;
   PeerId id_;
   bool alive_ = true, stopped_ = false, gone_ = false, member_ = false, left_ = false;
+  std::optional<Instant> ended_at_;
   Duration late_max_{0};
   Duration clock_ahead_{0};
   int messages_left_ = 0;

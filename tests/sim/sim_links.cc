@@ -7,6 +7,11 @@
 #include "tests/sim/peer_node.h"
 
 namespace pccl::sim {
+namespace {
+
+constexpr size_t kStrangersMax = 64;
+
+}  // namespace
 
 using link::ConnectionId;
 using net::FrameHeader;
@@ -40,10 +45,7 @@ class SimLinks::Sink : public net::FrameSink {
   void on_chunk_end(bool valid) override { lane_->on_chunk_end(valid); }
 
  private:
-  void hello(const std::optional<protocol::LaneHello>& hello) {
-    const Duration way = std::chrono::microseconds(links_.node_.world().options().round_trip);
-    links_.step(link::HelloReceived{id_, hello, way});
-  }
+  void hello(const std::optional<protocol::LaneHello>& hello) { links_.heard_hello(id_, hello); }
   SimLinks& links_;
   const ConnectionId id_;
   ring::Port& port_;
@@ -57,8 +59,15 @@ SimLinks::SimLinks(PeerNode& node, ring::Engine& engine, const link::Options& op
 
 SimLinks::~SimLinks() = default;
 
+void SimLinks::heard_hello(ConnectionId id, std::optional<protocol::LaneHello> hello) {
+  const WorldOptions& options = node_.world().options();
+  if (options.plant == Bug::kAnyRun && hello) hello->run_id = run_id_;
+  step(link::HelloReceived{id, hello, std::chrono::microseconds(options.round_trip)});
+}
+
 void SimLinks::listen(PeerId self, uint64_t run_id) {
   core_.be({self, run_id, 0});
+  run_id_ = run_id;
   listening_ = true;
   arm_tick();
 }
@@ -110,7 +119,7 @@ void SimLinks::step(const link::Event& event) {
 // ---- Connecting ----
 
 void SimLinks::perform(const link::Connect& connect) {
-  connecting_[connect.lane] = true;
+  connecting_[connect.lane] = connect.to.port;
   try_to_connect(connect.lane, connect, connect.timeout);
 }
 
@@ -120,6 +129,7 @@ void SimLinks::try_to_connect(ConnectionId id, const link::Connect& connect, Dur
   World& world = node_.world();
   PeerNode* const other = world.by_port(connect.to.port);
   const bool reachable = other != nullptr && other->alive() && !other->unreachable &&
+                         !other->closed && !node_.unreachable &&
                          world.network().open_both_ways(node_.port(), other->port());
   if (!reachable || !other->links().listening_ || other->links().over_) {
     const bool refused = reachable;
@@ -150,7 +160,7 @@ void SimLinks::accepted(PeerNode& from, const std::shared_ptr<Wire>& wire) {
   if (over_ || wire->cut) return;
   const ConnectionId id = core_.new_lane();
   attach(id, from, wire, 1);
-  step(link::Accepted{id, from.name(), 64});
+  step(link::Accepted{id, from.name(), kStrangersMax});
 }
 
 void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire,
@@ -159,10 +169,7 @@ void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wi
   connection = {
       wire, side, &other, std::make_unique<Sink>(*this, id, wire->port(side), side == 0), {}};
   const auto fail = [this, id](const std::string& why) {
-    later(Duration{0}, [this, id, why] {
-      if (!connections_.contains(id)) return;
-      step(link::Failed{id, {Code::kSystem, why, {}}, LinkFault::kOther});
-    });
+    later(Duration{0}, [this, id, why] { failed(id, why); });
   };
   wire->attach(side, {.sink = connection.sink.get(),
                       .on_chunk_sent =
@@ -184,6 +191,7 @@ void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wi
 // ---- Connections ----
 
 void SimLinks::perform(const link::SendHello& said) {
+  if (strangers_.contains(said.lane)) return;
   Connection& connection = connections_.at(said.lane);
   connection.wire->serial = said.hello.serial;
   connection.wire->port(connection.side)
@@ -191,6 +199,7 @@ void SimLinks::perform(const link::SendHello& said) {
 }
 
 void SimLinks::perform(const link::SendPing& ping) {
+  if (strangers_.contains(ping.lane)) return;
   FrameHeader header;
   header.type = FrameType::kPing;
   header.value = ping.number;
@@ -199,6 +208,11 @@ void SimLinks::perform(const link::SendPing& ping) {
 }
 
 void SimLinks::perform(const link::LaneUp& up) {
+  if (strangers_.contains(up.lane)) {
+    node_.world().on_violation("P5 " + node_.name() + " takes a stranger for peer " +
+                               text(up.peer));
+    return;
+  }
   Connection& connection = connections_.at(up.lane);
   connection.peer = up.peer;
   connection.sink->join(engine_.lane_up(up.peer, connection.wire->port(connection.side)));
@@ -206,6 +220,7 @@ void SimLinks::perform(const link::LaneUp& up) {
 
 void SimLinks::perform(const link::Close& close) {
   connecting_.erase(close.lane);
+  strangers_.erase(close.lane);
   const auto at = connections_.find(close.lane);
   if (at == connections_.end()) return;
   hang_up(at->second, "closed by " + node_.name());
@@ -229,9 +244,13 @@ void SimLinks::hang_up(const Connection& connection, const std::string& why) {
 void SimLinks::closed(const std::shared_ptr<Wire>& wire, const std::string& why) {
   const auto at = std::find_if(connections_.begin(), connections_.end(),
                                [&](const auto& one) { return one.second.wire == wire; });
-  if (at == connections_.end()) return;
-  const ConnectionId id = at->first;
+  if (at != connections_.end()) failed(at->first, why);
+}
+
+void SimLinks::failed(ConnectionId id, const std::string& why) {
+  if (!connections_.contains(id)) return;
   step(link::Failed{id, {Code::kSystem, why, {}}, LinkFault::kOther});
+  perform(link::Close{id});  // unless the core has said so
 }
 
 void SimLinks::close_all(const std::string& why) {
@@ -264,12 +283,34 @@ void SimLinks::let_lanes_rest(PeerId peer) {
 
 bool SimLinks::linked(const PeerNode& other) const { return core_.links().contains(other.id()); }
 
+uint32_t SimLinks::serial(const PeerNode& other) const {
+  const auto links = core_.links();
+  const auto at = links.find(other.id());
+  return at == links.end() ? 0 : at->second.serial;
+}
+
+std::vector<uint16_t> SimLinks::dials() const {
+  std::vector<uint16_t> all;
+  for (const auto& [id, port] : connecting_) all.push_back(port);
+  for (const auto& [id, connection] : connections_) {
+    if (connection.side == 0 && !connection.peer) all.push_back(connection.other->port());
+  }
+  return all;
+}
+
 std::vector<std::shared_ptr<Wire>> SimLinks::wires_to(const PeerNode& other) const {
   std::vector<std::shared_ptr<Wire>> all;
   for (const auto& [id, connection] : connections_) {
     if (connection.other == &other && connection.peer) all.push_back(connection.wire);
   }
   return all;
+}
+
+void SimLinks::hear_stranger(const std::optional<protocol::LaneHello>& hello) {
+  const ConnectionId id = core_.new_lane();
+  strangers_.insert(id);
+  step(link::Accepted{id, "a stranger", kStrangersMax});
+  heard_hello(id, hello);
 }
 
 bool SimLinks::break_link(PeerNode& other) {

@@ -5,6 +5,8 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +38,12 @@ class SimLinks {
   bool break_link(PeerNode& other);
   bool half_break_link(PeerNode& other, bool refuses);
   bool linked(const PeerNode& other) const;
+  // Somebody connects and says this hello, or no hello at all, which none of the peers would.
+  void hear_stranger(const std::optional<protocol::LaneHello>& hello);
+  // Of the link to that process; 0: there is none.
+  uint32_t serial(const PeerNode& other) const;
+  // Whom it is trying to reach.
+  std::vector<uint16_t> dials() const;
 
  private:
   class Sink;
@@ -63,10 +71,12 @@ class SimLinks {
   void later(Duration delay, std::function<void()> what);
   void try_to_connect(link::ConnectionId id, const link::Connect& connect, Duration left);
   void accepted(PeerNode& from, const std::shared_ptr<Wire>& wire);
+  void heard_hello(link::ConnectionId id, std::optional<protocol::LaneHello> hello);
   void attach(link::ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire, int side);
   void hang_up(const Connection& connection, const std::string& why);
   // The other end has closed it.
   void closed(const std::shared_ptr<Wire>& wire, const std::string& why);
+  void failed(link::ConnectionId id, const std::string& why);
   std::vector<std::shared_ptr<Wire>> wires_to(const PeerNode& other) const;
   void let_lanes_rest(PeerId peer);
 
@@ -75,7 +85,9 @@ class SimLinks {
   const std::function<void(const protocol::LinkReport&)> on_report_;
   link::LinkCore core_;
   std::map<link::ConnectionId, Connection> connections_;
-  std::map<link::ConnectionId, bool> connecting_;
+  std::map<link::ConnectionId, uint16_t> connecting_;  // to which port
+  std::set<link::ConnectionId> strangers_;
+  uint64_t run_id_ = 0;
   std::vector<std::unique_ptr<Sink>> buried_;  // perhaps on the stack still
   bool listening_ = false;
   bool over_ = false;

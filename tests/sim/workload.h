@@ -43,8 +43,9 @@ class Workload : public App {
     bool joins = true;              // else it does nothing at all
     // Unless it founds its group, all that it ever calls is this.
     Mistake mistake = Mistake::kNone;
-    std::function<bool()> excused = {};     // whether what befell it may have kept it from calling
-    std::function<bool()> may_forget = {};  // a step that the others take
+    std::function<bool()> excused = {};  // whether what befell it may have kept it from calling
+    std::function<bool()> may_be_refused = {};  // whether a member may not have reached it
+    std::function<bool()> may_forget = {};      // a step that the others take
     std::function<void()> on_mistake = {};
   };
   Workload(PeerNode& node, Checker& checker, uint64_t seed, const Rules& rules);

@@ -15,6 +15,7 @@ struct World::Connection {
   const master::ConnectionId id;
   Fifo to_master, to_peer;
   bool introduced = false;
+  bool registered = false;  // or resumed: the master may have it dial others
   bool master_open = true;  // the master still listens to it
   bool peer_open = true;    // so does the peer
   bool half_open = false;   // the master does not know it any more, and the peer has not heard
@@ -203,6 +204,7 @@ void World::arrived_at_master(const std::shared_ptr<Connection>& connection,
     connection->introduced = true;
     step_master(master::Accepted{connection->id, "127.0.0.1", true});
   }
+  connection->registered |= std::holds_alternative<protocol::Register>(message);
   if (connection->master_open) step_master(master::Received{connection->id, decoded.value()});
 }
 
@@ -234,14 +236,10 @@ void World::step_master(const master::Event& event) {
       const bool lost = options_.plant == Bug::kLostAnswer && random_.once_in(50) &&
                         std::holds_alternative<protocol::Answer>(send->message);
       if (lost) continue;
-      connection->to_peer.post(
-          control_delay(), [this, connection, message = std::move(send->message)] {
-            network_.pass(Network::kMaster, connection->peer.port(), [connection, message] {
-              connection->peer.run([connection, message] {
-                if (connection->peer_open) connection->peer.step(peer::MasterSent{message});
-              });
-            });
-          });
+      send_to_peer(connection, send->message);
+      const auto* dial = std::get_if<protocol::Dial>(&send->message);
+      if (dial != nullptr && options_.both_dial && random_.once_in(2))
+        have_dialled_back(connection, *dial);
     } else if (auto* closing = std::get_if<master::Close>(&effect)) {
       const auto found = open_.find(closing->connection);
       if (found != open_.end()) close(found->second, true, "closed by the master");
@@ -252,6 +250,27 @@ void World::step_master(const master::Event& event) {
     }
   }
   arm_master();
+}
+
+void World::send_to_peer(const std::shared_ptr<Connection>& connection,
+                         const protocol::Message& message) {
+  connection->registered |= std::holds_alternative<protocol::Resumed>(message);
+  connection->to_peer.post(control_delay(), [this, connection, message] {
+    network_.pass(Network::kMaster, connection->peer.port(), [connection, message] {
+      connection->peer.run([connection, message] {
+        if (connection->peer_open) connection->peer.step(peer::MasterSent{message});
+      });
+    });
+  });
+}
+
+void World::have_dialled_back(const std::shared_ptr<Connection>& dialler,
+                              const protocol::Dial& dial) {
+  for (const auto& [id, other] : open_) {
+    if (other->peer.id() != dial.peer || !other->registered) continue;
+    const PeerNode& peer = dialler->peer;
+    send_to_peer(other, protocol::Dial{peer.id(), "", peer.port(), dial.dead_serial});
+  }
 }
 
 void World::arm_master() {

@@ -51,6 +51,8 @@ enum class Bug {
   kForeignSize,   // P3: one peer averages over another number of peers
   kLostAnswer,    // P4: now and then an Answer does not arrive, though the connection goes on
   kToldTooEarly,  // P6: the master tells what is not durable yet
+  kAnyRun,        // P5: a peer takes the hello of another run for one of its own
+  kNoForget,      // P4: a peer dials one that is gone for ever
 };
 
 struct WorldOptions {
@@ -65,6 +67,8 @@ struct WorldOptions {
   bool loopback_only = true;
   uint32_t exchange_bytes = 0;
   uint32_t round_trip = 0;  // microseconds, as the peers say it of all links
+  // Now and then the master has both sides of a link dial, where one would do.
+  bool both_dial = false;
 };
 
 class World {
@@ -110,6 +114,7 @@ class World {
   // A line of the transcript: time, who, what.
   void note(const std::string& who, const std::string& what);
   std::function<void(const std::string&)> on_note;
+  std::function<void(const std::string&)> on_violation = [](const std::string&) {};
   std::function<void(const master::Record&)> on_record;  // that the master makes durable
   // A peer has begun to send shared state to another.
   std::function<void(PeerNode&)> on_state_sent;
@@ -135,6 +140,9 @@ class World {
                        const protocol::Message& message);
   void close(std::shared_ptr<Connection> connection, bool by_master, const std::string& why);
   void arm_master();
+  void send_to_peer(const std::shared_ptr<Connection>& connection,
+                    const protocol::Message& message);
+  void have_dialled_back(const std::shared_ptr<Connection>& dialler, const protocol::Dial& dial);
 
   WorldOptions options_;
   Random random_;
