@@ -100,7 +100,7 @@ class Host(Node):
         if gateway:
             lines += [f"ip route add default via {gateway}"]
         if self.address_6:
-            lines += [f"ip route add default via {gateway_6}"]
+            lines += [f"ip route add default via {gateway_6}", _until_ipv6("eth0")]
         self.shell(*lines)
 
     def firewall(self, unasked: Unasked) -> None:
@@ -218,6 +218,7 @@ class Network:
             f"ip route add default via {INTERNET_6}::1",
         )
         if ipv6:
+            home.shell(_until_ipv6("wan"))
             self._internet.shell(f"ip route add {subnet_6}::/64 via {INTERNET_6}::{number}")
         return home
 
@@ -272,6 +273,12 @@ def _bridge(node: Node, name: str, address: str, address_6: str) -> None:
     if address_6:
         lines += [f"ip address add {address_6}/64 dev {name} nodad"]
     node.shell(*lines)
+
+
+def _until_ipv6(device: str) -> str:
+    """A device that has just come up loses packets of IPv6 until it has an address of its own."""
+    ready = f"ip -6 address show dev {device} scope link | grep -q fe80"
+    return f"for turn in $(seq 500); do {ready} && break; sleep 0.01; done"
 
 
 def _cable(one: Node, plug: str, other: Node, socket: str) -> None:

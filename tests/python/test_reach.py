@@ -49,10 +49,14 @@ class Run:
         """Let the run be of a master at that host; before any peer."""
         self._fleet.move_master(server.namespace, address or server.address)
 
-    def ask(self, host: Host, *, timeout: float = JOIN_S, **parameters: object) -> Remote:
+    def ask(
+        self, host: Host, *, timeout: float = JOIN_S, advertise: str = "", port_range: str = ""
+    ) -> Remote:
         """Start a peer there, which asks to be let in."""
         peer = self._fleet.spawn(host.namespace, log=self._log(len(self._fleet.peers)))
-        url = self._fleet.url(peer_timeout=PEER_TIMEOUT_S, **parameters)
+        given = {"advertise": advertise, "port_range": port_range}
+        settings = {name: value for name, value in given.items() if value}
+        url = self._fleet.url("test", peer_timeout=PEER_TIMEOUT_S, **settings)
         peer.tell("join", url=url, timeout=timeout)
         return peer
 
@@ -72,13 +76,15 @@ class Run:
             self.members.append(newcomer)
         return answer
 
-    def add(self, host: Host, *, timeout: float = JOIN_S, **parameters: object) -> Remote:
+    def add(
+        self, host: Host, *, timeout: float = JOIN_S, advertise: str = "", port_range: str = ""
+    ) -> Remote:
         """Bring in a peer at that host; return it when all have reduced a tensor with it.
 
         Raises:
             NotReachedError: it was refused.
         """
-        newcomer = self.ask(host, timeout=timeout, **parameters)
+        newcomer = self.ask(host, timeout=timeout, advertise=advertise, port_range=port_range)
         answer = self.let_in(newcomer, JOIN_S + STEP_S)
         if not answer["ok"]:
             raise NotReachedError(answer["message"])
@@ -231,11 +237,12 @@ def test_neighbours_behind_one_router(
     if third:
         run.add(network.host())
     for port in 48201, 48202:
-        host, parameters = home.host(), {}
+        host = home.host()
         if advertised:
             home.forward(port, host, port)
-            parameters = {"advertise": home.address, "port_range": f"{port}-{port}"}
-        run.add(host, **parameters)
+            run.add(host, advertise=home.address, port_range=f"{port}-{port}")
+        else:
+            run.add(host)
 
 
 # --- Ports that have another number outside -------------------------------------------------------
@@ -248,13 +255,11 @@ def test_a_forwarded_port(run: Run, network: Network, place: str) -> None:
     home, closed = network.home(), network.home().host()
     inside = home.host()
     home.forward(40001, inside, 48201)
-    forwarded = {"advertise": f"{home.address}:40001", "port_range": "48201-48201"}
+    if place == "last":
+        run.add(closed)
+    peer = run.add(inside, advertise=f"{home.address}:40001", port_range="48201-48201")
     if place == "first":
-        peer = run.add(inside, **forwarded)
         run.add(closed)
-    else:
-        run.add(closed)
-        peer = run.add(inside, **forwarded)
     assert peer.call("info")["address"] == f"{home.address}:40001"
 
 
@@ -284,7 +289,7 @@ def test_a_range_of_forwarded_ports(run: Run, network: Network) -> None:
 def test_only_ipv6_between_peers(run: Run, network: Network, advertised: bool) -> None:
     for _ in range(2):
         host = network.home(ipv6=True).host()
-        run.add(host, **({"advertise": host.address_6} if advertised else {}))
+        run.add(host, advertise=host.address_6 if advertised else "")
 
 
 @not_yet("29.5")
