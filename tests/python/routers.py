@@ -8,10 +8,10 @@
         home.forward(40001, laptop, 48201)     # 40001 of the router is 48201 of the laptop
 
 The internet has the addresses 203.0.113.0/24 and 2001:db8::/32. All homes have the same addresses
-inside, as homes do. A router never turns round what comes from inside for its own outer address
-(there is no hairpin). No device is ever made outside these namespaces, which have no names: so
-several networks live side by side. A namespace ends with the process that holds it open, and that
-one ends with us (network.py): nothing stays behind, however a test ends.
+inside, as homes do. A router has no hairpin: hosts inside do not reach each other by its outer
+address. The namespaces have no names, and no device is ever made outside them, so several networks
+live side by side. A namespace ends with the process that holds it open, and that process ends with
+us (network.py): nothing stays behind, however a test ends.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class Home(Router):
     def __init__(self, address: str, subnet_6: str, unasked: Unasked) -> None:
         super().__init__(HOME, subnet_6)
         self.address = address
-        # A connection from inside for the outer address meets the same as one from outside.
+        # A connection from inside to the outer address meets the same rules as one from outside.
         self.nft(f"""
             table inet gate {{
               chain in {{
