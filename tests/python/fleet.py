@@ -117,6 +117,7 @@ class Fleet:
         host: str = "127.0.0.1",
     ) -> None:
         self.journal = journal
+        self._master_namespace = ""
         self.address = f"{host}:0"
         self.start_master()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -142,7 +143,11 @@ class Fleet:
             arguments += ["--journal", str(self.journal)]
         else:
             arguments += ["--no-journal"]
-        self.master = Program([PCCL, "master", *arguments])
+        enter = []
+        if inside := self._master_namespace:
+            # The namespace lives as long as the master, which ends with us even if we are killed.
+            enter = ["nsenter", f"--net={inside}", "setpriv", "--pdeathsig", "KILL"]
+        self.master = Program([*enter, PCCL, "master", *arguments])
         words = self.master.line(ANSWER_TIMEOUT).split()
         assert words, "the master has not started: see its error above"
         self.address = words[-1]
@@ -150,15 +155,27 @@ class Fleet:
     def kill_master(self) -> None:
         self.master.end()
 
+    def move_master(self, namespace: str, host: str) -> None:
+        """Ends the master; starts one at that address of another network namespace."""
+        self.kill_master()
+        self._master_namespace, self.address = namespace, f"{host}:0"
+        self.start_master()
+
     def url(self, run: str = "test", **parameters: object) -> str:
         query = "&".join(f"{name}={value}" for name, value in parameters.items())
         return f"pccl://{self.address}/{run}" + (f"?{query}" if query else "")
 
-    def spawn(self, namespace: str = "") -> Remote:
-        """A new process; in that network namespace (network.py), or in ours."""
+    def spawn(self, namespace: str = "", *, log: Path | None = None) -> Remote:
+        """A new process; in that network namespace (network.py), or in ours.
+
+        `log`: the file that takes its standard error, instead of ours.
+        """
         ours, theirs = socket.socketpair()
-        with theirs:
-            socket.send_fds(self._control, [f"spawn {namespace}".encode()], [theirs.fileno()])
+        with theirs, contextlib.ExitStack() as given:
+            descriptors = [theirs.fileno()]
+            if log is not None:
+                descriptors.append(given.enter_context(log.open("ab")).fileno())
+            socket.send_fds(self._control, [f"spawn {namespace}".encode()], descriptors)
         peer = Remote(int(self._control.recv(100)), ours, namespace)
         self.peers.append(peer)
         return peer
@@ -430,6 +447,7 @@ class Peer:
             "rank": self.dist.get_rank(),
             "world": self.dist.get_world_size(),
             "peer": run["peer"],
+            "address": run["members"][run["rank"]]["address"],
             "port": int(run["members"][run["rank"]]["address"].rpartition(":")[2]),
             "connections": {link["peer"]: link["connection"] for link in run["links"]},
         }
@@ -471,18 +489,22 @@ def warm_main(descriptor: int) -> None:
     control = socket.socket(fileno=descriptor)
     control.send(b"warm")
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, 100, 1)
+        message, descriptors, _, _ = socket.recv_fds(control, 100, 2)
         if not message:
             return
         pid = os.fork()
         if pid == 0:
             control.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for log in descriptors[1:]:
+                os.dup2(log, sys.stderr.fileno())
+                os.close(log)
             if namespace := message.partition(b" ")[2].decode():
                 network.enter(namespace)
             serve(socket.socket(fileno=descriptors[0]))
             os._exit(0)
-        os.close(descriptors[0])
+        for ours in descriptors:
+            os.close(ours)
         control.send(str(pid).encode())
 
 
