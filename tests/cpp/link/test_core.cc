@@ -105,7 +105,8 @@ TEST_F(LinkCoreTest, TheOtherSideAnswers) {
   accept();
   LaneHello local = hello(kLow, 4);
   local.machine = kMachine;
-  EXPECT_EQ(step(HelloReceived{named('a'), local, {}}), (Lines{"answer a serial 4", "up a local"}));
+  EXPECT_EQ(step(HelloReceived{named('a'), local, {}}),
+            (Lines{"answer a serial 4", "up a local", "report up 4"}));
 }
 
 TEST_F(LinkCoreTest, WhatCannotBeReachedIsTriedAgainUntilItIsForgotten) {
@@ -165,7 +166,7 @@ TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
     acceptor.step(HelloReceived{named('a'), one, {}}, now, effects);
     const bool any_peer_may = one.self == kHigh;  // a stranger says who it is
     EXPECT_EQ(line(effects[0]), any_peer_may ? "answer a serial 1" : "close a") << why;
-    EXPECT_EQ(effects.size(), any_peer_may ? 2u : 1u) << "a stranger learns nothing: " << why;
+    EXPECT_EQ(effects.size(), any_peer_may ? 3u : 1u) << "a stranger learns nothing: " << why;
   }
   accept();
   EXPECT_EQ(step(HelloReceived{named('a'), {}, {}}), (Lines{"close a"})) << "another frame";
@@ -194,8 +195,56 @@ TEST_F(LinkCoreTest, OfTwoThatDialAtOnceTheHigherIdsConnectionStays) {
   dial(kLow);  // we have the higher id
   step(Connected{named('a')});
   accept();
-  EXPECT_EQ(hear('b', hello(kLow, 9)), (Lines{"close b"}));
-  EXPECT_EQ(hear('a', hello(kLow)), (Lines{"up a far", "report up 1"}));
+  EXPECT_EQ(hear('b', hello(kLow, 8)), Lines{}) << "not before it is clear what becomes of ours";
+  EXPECT_EQ(hear('a', hello(kLow)), (Lines{"close b", "up a far", "report up 1"}));
+}
+
+TEST_F(LinkCoreTest, AndTheOtherOneIfThatFails) {
+  dial(kLow);
+  step(Connected{named('a')});
+  accept();
+  hear('b', hello(kLow, 8));
+  accept();
+  EXPECT_EQ(hear('c', hello(kLow, 10)), (Lines{"close b"})) << "it has dialled again";
+  EXPECT_EQ(pass(seconds(5)), (Lines{"close a", "answer c serial 10", "up c far", "report up 10"}));
+}
+
+TEST_F(LinkCoreTest, AConnectionThatCrossesMayEndWhileItWaits) {
+  dial(kLow);
+  step(Connected{named('a')});
+  accept();
+  hear('b', hello(kLow, 8));
+  EXPECT_EQ(hear('b', hello(kLow, 8)), (Lines{"close b"})) << "it speaks before it was answered";
+  accept();
+  hear('c', hello(kLow, 10));
+  EXPECT_EQ(step(Failed{named('c'), {Code::kSystem, "reset", {}}, LinkFault::kOther}), Lines{});
+  EXPECT_EQ(step(Failed{named('a'), {Code::kSystem, "reset", {}}, LinkFault::kOther}),
+            (Lines{"report unreachable 0: reset"}));
+}
+
+// The master has heard that all up to 8 are dead.
+TEST_F(LinkCoreTest, AConnectionFromBeforeTheLastDialIsClosed) {
+  dial(kLow);
+  step(Connected{named('a')});
+  accept();
+  hear('b', hello(kLow, 8));
+  EXPECT_EQ(dial(kLow, 8), (Lines{"close b", "close a", "connect c to 10.0.0.3:48201 within 5 s"}));
+  accept();
+  EXPECT_EQ(hear('d', hello(kLow, 6)), (Lines{"close d"}));
+  EXPECT_EQ(step(Connected{named('c')}), (Lines{"hello c serial 9"}));
+}
+
+TEST_F(LinkCoreTest, NumbersSayWhichSideHasMadeAConnection) {
+  for (uint32_t last = 0; last < 4; ++last) {
+    for (const bool higher : {false, true}) {
+      const uint32_t next = protocol::next_serial(last, higher);
+      EXPECT_GT(next, last);
+      EXPECT_LE(next, last + 2);
+      EXPECT_EQ(protocol::made_by_higher(next), higher);
+    }
+  }
+  accept();
+  EXPECT_EQ(hear('a', hello(kLow, 1)), (Lines{"close a"})) << "it is lower than we are";
 }
 
 TEST_F(LinkCoreTest, AndTheLowerIdsIsGivenUp) {
@@ -210,8 +259,8 @@ TEST_F(LinkCoreTest, AndTheLowerIdsIsGivenUp) {
 TEST_F(LinkCoreTest, WhoHasNotConnectedYetTakesTheOthersConnection) {
   dial(kLow);
   accept();
-  EXPECT_EQ(hear('b', hello(kLow, 9)),
-            (Lines{"close a", "answer b serial 9", "up b far", "report up 9"}));
+  EXPECT_EQ(hear('b', hello(kLow, 8)),
+            (Lines{"close a", "answer b serial 8", "up b far", "report up 8"}));
 }
 
 // ---- A second link of the same peer ----
@@ -219,7 +268,7 @@ TEST_F(LinkCoreTest, WhoHasNotConnectedYetTakesTheOthersConnection) {
 TEST_F(LinkCoreTest, ASecondLinkIsRefusedWhileTheFirstAnswers) {
   link(kLow);
   accept();
-  EXPECT_EQ(hear('b', hello(kLow, 9)), (Lines{"close b", "ping a 1"}));
+  EXPECT_EQ(hear('b', hello(kLow, 8)), (Lines{"close b", "ping a 1"}));
   EXPECT_EQ(step(PongReceived{named('a'), 1}), Lines{});
   EXPECT_EQ(pass(milliseconds(250)), Lines{});
   EXPECT_FALSE(core.deadline().has_value());
@@ -228,7 +277,7 @@ TEST_F(LinkCoreTest, ASecondLinkIsRefusedWhileTheFirstAnswers) {
 TEST_F(LinkCoreTest, AFirstLinkThatDoesNotAnswerIsGivenUp) {
   link(kLow);
   accept();
-  hear('b', hello(kLow, 9));
+  hear('b', hello(kLow, 8));
   step(PongReceived{named('a'), 0});  // an ordinary one is no answer
   EXPECT_EQ(pass(milliseconds(250)), Lines{});
   EXPECT_EQ(pass(milliseconds(250)), Lines{});
@@ -263,8 +312,8 @@ TEST_F(LinkCoreTest, ADialAfterItsDeathMakesALinkAnewAndOneBeforeItDoesNot) {
             (Lines{"down " + text(kLow), "close a", "connect b to 10.0.0.3:48201 within 5 s"}));
   EXPECT_EQ(dial(kLow, 1), Lines{}) << "it is under way";
   step(Connected{named('b')});
-  EXPECT_EQ(dial(kLow, 1), Lines{}) << "it has serial 2";
-  EXPECT_EQ(dial(kLow, 2), (Lines{"close b", "connect c to 10.0.0.3:48201 within 5 s"}));
+  EXPECT_EQ(dial(kLow, 1), Lines{}) << "it has serial 3";
+  EXPECT_EQ(dial(kLow, 3), (Lines{"close b", "connect c to 10.0.0.3:48201 within 5 s"}));
 }
 
 // ---- Further lanes ----

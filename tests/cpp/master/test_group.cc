@@ -40,16 +40,20 @@ TEST_F(GroupTest, ABrokenLinkIsDialledAgain) {
   h.link_all();
   h.take();
   h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 1});
+  EXPECT_EQ(h.take(), (Lines{"c < Dial b 10.0.0.1:1002"})) << "c had made it";
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "refused", 1});
   EXPECT_EQ(h.take(), (Lines{"b < Dial c 10.0.0.1:1003"}));
-  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "refused", 0});
-  EXPECT_EQ(h.take(), Lines{}) << "the dialler goes on by itself";
+  h.say("b", protocol::LinkReport{h.id("c"), LinkState::kUnreachable, "refused", 1});
+  EXPECT_EQ(h.take(), (Lines{"c < Notice neither can peer 1.2 (rank 1, 10.0.0.1:1002) reach peer "
+                             "1.3 (10.0.0.1:1003), nor the other way round"}))
+      << "both go on by themselves";
 }
 
 // Between two members that is not enough: what was on the old one is gone.
 TEST_F(GroupTest, ALinkBetweenMembersThatIsMadeAnewRenewsTheEpoch) {
   h.found({"a", "b"});
   h.say("b", protocol::LinkReport{h.id("a"), LinkState::kDown, "reset", 1});
-  EXPECT_EQ(h.take(), (Lines{"a < Dial b 10.0.0.1:1002"}));
+  EXPECT_EQ(h.take(), (Lines{"b < Dial a 10.0.0.1:1001"}));
   h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUp, "", 2});
   EXPECT_EQ(h.story(), (Lines{"a < Ask lost []", "b < Ask lost []"}));
   h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUp, "", 2});
@@ -77,17 +81,27 @@ TEST_F(GroupTest, WhoCannotBeReachedIsToldWhy) {
   const protocol::LinkReport report{
       h.id("b"), LinkState::kUnreachable, "10.0.0.1:1002: timed out", 0, 0, LinkFault::kNoAnswer};
   h.say("a", report);
+  EXPECT_EQ(h.take(), (Lines{"b < Dial a 10.0.0.1:1001"})) << "the other side tries, too";
   const std::string why =
-      "b < Notice peer 1.1 (rank 0, 10.0.0.1:1001) cannot reach this peer at 10.0.0.1:1002: no "
-      "answer";
-  EXPECT_EQ(h.take(), (Lines{why})) << "what a member finds in its network is not for strangers";
+      "peer 1.1 (rank 0, 10.0.0.1:1001) reach peer 1.2 (10.0.0.1:1002): no "
+      "answer, nor the other way round: connection refused";
+  const protocol::LinkReport back{h.id("a"), LinkState::kUnreachable, "10.0.0.1:1001: refused", 0,
+                                  0,         LinkFault::kRefused};
+  h.say("b", back);
+  EXPECT_EQ(h.take(), (Lines{"b < Notice neither can " + why}))
+      << "what a member finds in its network is not for strangers";
   const std::string logged =
       "peer 1.1 (rank 0, 10.0.0.1:1001) cannot reach peer 1.2 (10.0.0.1:1002): 10.0.0.1:1002: "
       "timed out";
-  EXPECT_EQ(h.take_log(), (Lines{logged}));
+  EXPECT_EQ(h.take_log()[0], logged);
   h.say("a", report);
   EXPECT_EQ(h.take(), Lines{}) << "said before";
   EXPECT_EQ(h.take_log(), Lines{});
+  h.tick_with({"a", "b"}, 20);
+  const std::string refused = "peer 1.2 (10.0.0.1:1002) is no longer waited for: neither can " +
+                              why + ". One side has to be able to open a connection to the other";
+  EXPECT_EQ(h.story(),
+            (Lines{"b < Kicked " + refused, "b closed", "a < Notice refused: neither can " + why}));
 }
 
 TEST_F(GroupTest, WhoWaitsLongIsToldForWhat) {

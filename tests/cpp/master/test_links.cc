@@ -23,16 +23,54 @@ class LinksTest : public testing::Test {
   Links links;
 };
 
-TEST_F(LinksTest, IsUpWhenTheDiallerSaysSo) {
+TEST_F(LinksTest, IsUpWhenEitherSideSaysSo) {
   links.add(kB, kA);
-  EXPECT_EQ(links.dialler(kA, kB), kB);
-  EXPECT_EQ(say(kA, kB, LinkState::kUp), News::kNone);
-  EXPECT_FALSE(links.linked(kA, kB)) << "the acceptor cannot know";
+  EXPECT_FALSE(links.linked(kA, kB));
   EXPECT_EQ(say(kB, kA, LinkState::kUp), News::kNone) << "it may have been up for long";
   EXPECT_TRUE(links.linked(kA, kB));
   EXPECT_TRUE(links.linked(kB, kA));
   EXPECT_EQ(links.up_count(), 1u);
-  EXPECT_EQ(say(kB, kA, LinkState::kUp), News::kNone) << "it is known";
+  EXPECT_EQ(say(kA, kB, LinkState::kUp), News::kNone) << "it is known";
+  EXPECT_EQ(links.up_count(), 1u);
+}
+
+TEST_F(LinksTest, TheOtherSideDialsOnceTheFirstCannotReachIt) {
+  links.add(kA, kB);
+  EXPECT_TRUE(links.dials(kA, kB)) << "the lower number is first";
+  EXPECT_FALSE(links.dials(kB, kA));
+  EXPECT_EQ(say(kA, kB, LinkState::kUnreachable, 0), News::kDead);
+  EXPECT_TRUE(links.dials(kA, kB)) << "it goes on trying";
+  EXPECT_TRUE(links.dials(kB, kA));
+  links.tick(always);
+  ASSERT_EQ(links.dead(1).size(), 1u);
+  EXPECT_FALSE(links.dead(1)[0].hopeless) << "one side has yet to try";
+  EXPECT_EQ(say(kB, kA, LinkState::kUnreachable, 0), News::kDead);
+  EXPECT_TRUE(links.dead(1)[0].hopeless);
+  EXPECT_EQ(say(kB, kA, LinkState::kUp, 3), News::kMade) << "what was said before is void";
+  EXPECT_TRUE(links.dead(0).empty());
+}
+
+TEST_F(LinksTest, WhoMadeTheLastConnectionDialsFirst) {
+  links.add(kA, kB);
+  say(kB, kA, LinkState::kUp, 1);  // odd: of the higher number
+  EXPECT_TRUE(links.dials(kB, kA));
+  EXPECT_FALSE(links.dials(kA, kB));
+  say(kA, kB, LinkState::kDown, 1);
+  EXPECT_TRUE(links.dials(kB, kA));
+  EXPECT_FALSE(links.dials(kA, kB));
+  say(kA, kB, LinkState::kUp, 4);
+  EXPECT_TRUE(links.dials(kA, kB));
+  EXPECT_FALSE(links.dials(kB, kA));
+}
+
+// Its attempts failed while the other side's succeeded: the words cross.
+TEST_F(LinksTest, AnAttemptThatFailedSaysNothingOfALinkThatWasMadeMeanwhile) {
+  links.add(kA, kB);
+  say(kB, kA, LinkState::kUp, 1);
+  EXPECT_EQ(say(kA, kB, LinkState::kUnreachable, 0), News::kNone);
+  EXPECT_TRUE(links.linked(kA, kB));
+  EXPECT_EQ(say(kA, kB, LinkState::kUnreachable, 1), News::kDead) << "it knows that this is dead";
+  EXPECT_FALSE(links.linked(kA, kB));
 }
 
 TEST_F(LinksTest, IsDownWhenEitherSideSaysSoUntilItIsMadeAnew) {

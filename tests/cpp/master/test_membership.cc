@@ -164,23 +164,58 @@ TEST_F(MembershipTest, AddressesAreTranslatedForWhoStandsElsewhere) {
   EXPECT_EQ(group.dial({1}, {4}), (protocol::Dial{{4}, "example.org", 1000}));
 }
 
-TEST_F(MembershipTest, SaysWhoCannotReachANewcomerAndWhy) {
+TEST_F(MembershipTest, SaysWhoCannotBeLinkedWithANewcomerAndWhy) {
   enlist(1);
   group.admit(peers({1}));
   enlist(2, -1, {1});
   EXPECT_EQ(group.obstacle({2}), "");
-  const auto obstacle = [this](LinkFault fault) {
-    group.links.report({1}, {{2}, LinkState::kUnreachable, "SSH-2.0 at 10.0.0.2", 0, 0, fault});
+  const auto obstacle = [this](LinkFault fault, LinkFault back) {
+    group.links.report({1}, {{2}, LinkState::kUnreachable, "SSH-2.0 at 10.0.0.2", 1, 0, fault});
+    if (back == LinkFault::kOther) return group.obstacle({2});
+    group.links.report({2}, {{1}, LinkState::kUnreachable, "SSH-2.0 at 10.0.0.1", 1, 0, back});
     return group.obstacle({2});
   };
+  EXPECT_EQ(obstacle(LinkFault::kNoAnswer, LinkFault::kOther), "") << "the other side may do it";
   const std::string who =
-      "peer 0.1 (rank 0, 10.0.0.1:1000) cannot reach this peer at 10.0.0.2:1000";
-  EXPECT_EQ(obstacle(LinkFault::kOther), who) << "the words of the system are for members";
-  EXPECT_EQ(obstacle(LinkFault::kRefused), who + ": connection refused");
-  EXPECT_EQ(obstacle(LinkFault::kNoAnswer), who + ": no answer");
-  EXPECT_EQ(obstacle(LinkFault::kUnknownName), who + ": unknown host name");
-  EXPECT_EQ(obstacle(LinkFault::kAnotherProgram), who + ": another program answers");
-  EXPECT_EQ(obstacle(LinkFault::kAnotherPeer), who + ": another peer answers");
+      "neither can peer 0.1 (rank 0, 10.0.0.1:1000) reach peer 0.2 (10.0.0.2:1000)";
+  EXPECT_EQ(obstacle(LinkFault::kOther, LinkFault::kRefused),
+            who + ", nor the other way round: connection refused")
+      << "the words of the system are for members";
+  EXPECT_EQ(obstacle(LinkFault::kNoAnswer, LinkFault::kUnknownName),
+            who + ": no answer, nor the other way round: unknown host name");
+  EXPECT_EQ(obstacle(LinkFault::kAnotherProgram, LinkFault::kAnotherPeer),
+            who + ": another program answers, nor the other way round: another peer answers");
+}
+
+// A member that has lost others, too, is the one in question.
+TEST_F(MembershipTest, ANewcomerThatNoSideCanReachIsRefused) {
+  enlist(1), enlist(2);
+  group.admit(peers({1, 2}));
+  enlist(3, -1, {2});
+  const auto says = [this](uint64_t from, uint64_t to, LinkState state, uint32_t serial) {
+    group.links.report({from}, {{to}, state, "", serial, 0, LinkFault::kNoAnswer});
+  };
+  const auto pass = [this](int ticks) {
+    std::vector<Membership::Lost> lost;
+    for (int i = 0; i < ticks; ++i) {
+      lost = group.tick(std::chrono::seconds(10), [](PeerId) { return true; });
+      if (!lost.empty()) break;
+    }
+    return lost;
+  };
+  says(2, 3, LinkState::kUnreachable, 0);
+  EXPECT_TRUE(pass(15).empty());
+  says(3, 2, LinkState::kUnreachable, 0);
+  EXPECT_TRUE(pass(4).empty()) << "it is waited for as long as for any peer";
+  says(1, 2, LinkState::kDown, 2);
+  EXPECT_TRUE(pass(5).empty()) << "perhaps it is 2 that nobody can reach";
+  says(1, 2, LinkState::kUp, 4);
+  const auto lost = pass(1);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0].peer, (PeerId{3}));
+  EXPECT_EQ(lost[0].refusal,
+            "refused: neither can peer 0.2 (rank 1, 10.0.0.2:1000) reach peer 0.3 "
+            "(10.0.0.3:1000): no answer, nor the other way round: no answer");
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ TEST(Core, JoinsARun) {
   EXPECT_EQ(t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false}), "listen as 1.2\n");
   EXPECT_EQ(t.on(Listening{uint16_t{4000}}), "tell Register\n");
   EXPECT_EQ(t.hear(protocol::Dial{peer_id(3), "10.0.0.3", 4001}), "dial 1.3 at 10.0.0.3:4001\n");
-  EXPECT_EQ(t.on(LinkChanged{{peer_id(3), protocol::LinkState::kUp, "", 1}}),
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(3), protocol::LinkState::kUp, "", 2}}),
             "tell LinkReport 1.3 up\n");
   EXPECT_EQ(t.hear(t.start_of(1, {1, 2, 3})),
             "begin epoch 1.1 with 1.1 1.3\n"
@@ -176,7 +176,7 @@ TEST(Core, RepeatsWhatMayNotHaveArrived) {
   t.joint(7, JointKind::kUpdateTopology, 1);
   t.wait(1);
   t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
-  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), protocol::LinkState::kUp, "", 1}}), "");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), protocol::LinkState::kUp, "", 2}}), "");
   t.wait(0.1);
   t.on(MasterConnected{});
   EXPECT_EQ(t.hear(protocol::Resumed{1}),

@@ -124,18 +124,47 @@ TEST(Membership, AFurtherLossAsksAgain) {
             "tell Report\n");
 }
 
-TEST(Membership, OnlyTheDiallerSaysThatALinkIsUp) {
+// The connections of the higher number are the odd ones; this peer is 1.2.
+TEST(Membership, WhoMadeALinkSaysThatItIsUp) {
   Transcript t;
   t.become_member();
-  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 1}}), "");
-  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kDown, "reset", 1}}),
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 2}}), "");
+  EXPECT_EQ(t.hear(protocol::Dial{peer_id(1), "10.0.0.1", 1}), "tell LinkReport 1.1 up\n")
+      << "who is asked says it, too";
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kDown, "reset", 2}}),
             "tell LinkReport 1.1 down\n");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 3}}), "tell LinkReport 1.1 up\n");
   EXPECT_EQ(t.hear(protocol::Dial{peer_id(4), "10.0.0.4", 1}), "dial 1.4 at 10.0.0.4:1\n");
   EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUnreachable, "timed out", 0}}),
             "tell LinkReport 1.4 unreachable\n");
   EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUnreachable, "timed out", 0}}), "");
-  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUp, "", 1}}), "tell LinkReport 1.4 up\n");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kUp, "", 2}}), "tell LinkReport 1.4 up\n");
   EXPECT_EQ(t.hear(protocol::Forget{peer_id(4)}), "forget 1.4\n");
+}
+
+// It has not been told that they are gone, and will not be.
+TEST(Membership, ForgetsNewcomersOfTheMasterBefore) {
+  Transcript t;
+  t.become_member();
+  t.hear(protocol::Dial{peer_id(4), "10.0.0.4", 1});
+  t.on(LinkChanged{{peer_id(4), LinkState::kUnreachable, "timed out", 0}});
+  t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
+  t.wait(0.1);
+  t.on(MasterConnected{});
+  const std::string resumed = t.hear(protocol::Resumed{2});
+  EXPECT_NE(resumed.find("forget 1.4\n"), std::string::npos) << resumed;
+  EXPECT_EQ(resumed.find("LinkReport"), std::string::npos) << resumed;
+  EXPECT_EQ(resumed.find("forget 1.1"), std::string::npos) << "a member is none: " << resumed;
+}
+
+TEST(Membership, ForgetsMembersThatAreNoLongerThere) {
+  Transcript t;
+  t.become_member();
+  t.on(LinkChanged{{peer_id(3), LinkState::kUp, "", 2}});
+  t.joint(2, protocol::JointKind::kUpdateTopology);
+  const std::string story = t.hear(t.start_of(2, {1, 2}));
+  EXPECT_NE(story.find("forget 1.3\n"), std::string::npos) << story;
+  EXPECT_EQ(story.find("forget 1.1"), std::string::npos) << story;
 }
 
 TEST(Membership, LinksAreBounded) {

@@ -44,7 +44,8 @@ class RawPeer {
     header.op.tag = TagId{self.value};
     header.digest = other.value;
     header.slice = protocol::kVersion;
-    header.block = 1;
+    const bool dials = type == net::FrameType::kHello;
+    header.block = protocol::next_serial(0, dials == (self > other));
     return header;
   }
 
