@@ -160,7 +160,6 @@ bool Membership::accept_incarnation(uint32_t incarnation) {
 Status Membership::begin(const protocol::EpochStart& start) {
   const std::string why = refuse(start, self(), topology_);
   if (!why.empty()) return violation("epoch " + text(start.epoch) + " " + why);
-  const Topology before = std::move(topology_);
   topology_ = {start.epoch,
                start.generation,
                0,
@@ -179,10 +178,7 @@ Status Membership::begin(const protocol::EpochStart& start) {
   if (!renews) look(start.epoch);
   frozen_ = ended_ = goes_on_ = disturbed_ = false;
   if (!renews) broken_ = {};
-  // As a rule the master has said so; one that was restarted does not know of whom.
-  for (const protocol::Member& member : before.members) {
-    if (!rank_of(member.peer) && links_.contains(member.peer)) forget(member.peer);
-  }
+  forget_strangers();
   std::vector<PeerId> others;
   for (const protocol::Member& member : start.members) {
     if (member.peer != self()) others.push_back(member.peer);
@@ -272,7 +268,8 @@ PeerId Membership::peer_at(uint32_t place) const {
 Status Membership::dial(const protocol::Dial& dial) {
   if (links_.size() >= kLinksMax)
     return violation("more than " + std::to_string(kLinksMax) + " links");
-  auto& last = links_[dial.peer];
+  auto& [last, of_master_before] = links_[dial.peer];
+  of_master_before = false;
   if (last && last->state == protocol::LinkState::kUp && last->serial > dial.dead_serial) {
     context_.tell(*last);
     return {};
@@ -295,7 +292,7 @@ bool Membership::is_ours_to_say(const protocol::LinkReport& report) const {
 }
 
 void Membership::link_changed(const protocol::LinkReport& report) {
-  auto& last = links_[report.peer];
+  auto& last = links_[report.peer].last;
   // It is tried again every second: once is news.
   const bool news = report.state != protocol::LinkState::kUnreachable || !last ||
                     last->state != protocol::LinkState::kUnreachable;
@@ -305,17 +302,22 @@ void Membership::link_changed(const protocol::LinkReport& report) {
 }
 
 void Membership::repeat_reports() const {
-  for (const auto& [peer, last] : links_) {
-    if (last && is_ours_to_say(*last)) context_.tell(*last);
+  for (const auto& [peer, link] : links_) {
+    if (link.last && is_ours_to_say(*link.last)) context_.tell(*link.last);
   }
 }
 
 void Membership::master_restarted() {
-  std::vector<PeerId> others;
-  for (const auto& [peer, last] : links_) {
-    if (!rank_of(peer)) others.push_back(peer);
+  for (auto& [peer, link] : links_) link.of_master_before = true;
+  forget_strangers();
+}
+
+void Membership::forget_strangers() {
+  std::vector<PeerId> strangers;
+  for (const auto& [peer, link] : links_) {
+    if (link.of_master_before && !rank_of(peer)) strangers.push_back(peer);
   }
-  for (const PeerId peer : others) forget(peer);
+  for (const PeerId peer : strangers) forget(peer);
 }
 
 }  // namespace pccl::peer

@@ -83,8 +83,8 @@ class Membership {
   void forget(PeerId peer);
   void link_changed(const protocol::LinkReport& report);
   void repeat_reports() const;  // after Resumed
-  // The new one does not know of peers that only waited at the one before, and perhaps are gone: it
-  // has those dialled anew that come back.
+  // The new one does not know of peers that are gone since: who is no member (in the next epoch, if
+  // one begins) is forgotten, until this master has it dialled.
   void master_restarted();
 
  private:
@@ -101,7 +101,13 @@ class Membership {
   bool goes_on_ = false;
   bool disturbed_ = false;
   Status broken_;
-  std::map<PeerId, std::optional<protocol::LinkReport>> links_;  // and what became of each last
+  struct Link {
+    std::optional<protocol::LinkReport> last;
+    bool of_master_before = false;  // a master that was restarted has not spoken of it yet
+  };
+  void forget_strangers();
+
+  std::map<PeerId, Link> links_;
 };
 
 }  // namespace pccl::peer

@@ -215,7 +215,20 @@ void SimLinks::perform(const link::LaneUp& up) {
   }
   Connection& connection = connections_.at(up.lane);
   connection.peer = up.peer;
+  if (!up.further) check_other_end(connection, up.serial);
   connection.sink->join(engine_.lane_up(up.peer, connection.wire->port(connection.side)));
+}
+
+// The other side may take another connection for the link only if that has ended at this side.
+void SimLinks::check_other_end(const Connection& connection, uint32_t serial) const {
+  const SimLinks& there = connection.other->links();
+  const uint32_t other = there.serial(node_);
+  if (other == 0 || other == serial) return;
+  const auto wires = there.wires_to(node_);
+  const auto ended = [](const auto& wire) { return wire->cut || wire->silent_end; };
+  if (std::any_of(wires.begin(), wires.end(), ended)) return;
+  node_.world().on_violation("P4 " + node_.name() + " and " + connection.other->name() +
+                             " keep different connections");
 }
 
 void SimLinks::perform(const link::Close& close) {

@@ -73,6 +73,7 @@ class SimLinks {
   void accepted(PeerNode& from, const std::shared_ptr<Wire>& wire);
   void heard_hello(link::ConnectionId id, std::optional<protocol::LaneHello> hello);
   void attach(link::ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire, int side);
+  void check_other_end(const Connection& connection, uint32_t serial) const;
   void hang_up(const Connection& connection, const std::string& why);
   // The other end has closed it.
   void closed(const std::shared_ptr<Wire>& wire, const std::string& why);

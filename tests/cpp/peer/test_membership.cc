@@ -157,11 +157,17 @@ TEST(Membership, ForgetsNewcomersOfTheMasterBefore) {
   EXPECT_EQ(resumed.find("forget 1.1"), std::string::npos) << "a member is none: " << resumed;
 }
 
-TEST(Membership, ForgetsMembersThatAreNoLongerThere) {
+// They were lost while this peer was away from the master before.
+TEST(Membership, ForgetsMembersThatARestartedMasterDoesNotKnow) {
   Transcript t;
   t.become_member();
   t.on(LinkChanged{{peer_id(3), LinkState::kUp, "", 2}});
+  t.on(LinkChanged{{peer_id(1), LinkState::kUp, "", 2}});
   t.joint(2, protocol::JointKind::kUpdateTopology);
+  t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
+  t.wait(0.1);
+  t.on(MasterConnected{});
+  EXPECT_EQ(t.hear(protocol::Resumed{2}).find("forget"), std::string::npos);
   const std::string story = t.hear(t.start_of(2, {1, 2}));
   EXPECT_NE(story.find("forget 1.3\n"), std::string::npos) << story;
   EXPECT_EQ(story.find("forget 1.1"), std::string::npos) << story;
