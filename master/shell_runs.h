@@ -33,13 +33,14 @@ class ShellRuns {
     std::function<void()> on_stepped;
   };
   // `keep_days`: how long a finished run is remembered.
-  ShellRuns(net::Loop& loop, bool loopback_only, int keep_days, Callbacks callbacks);
+  ShellRuns(net::Loop& loop, bool loopback_only, int keep_days,
+            const protocol::VersionRange& versions, Callbacks callbacks);
   ~ShellRuns();
 
   // Any thread, once, before the rest. kSystem or kInvalidArgument as of Shell::open().
   Status open(const Remembering& remembering);
 
-  // The run that a connection introduces itself to. Or why not.
+  // The run that a connection introduces itself to. Or why not. REQUIRES: a version in common.
   struct Found {
     Run* run = nullptr;  // unless it is rejected
     std::optional<protocol::Reject> rejected;
@@ -67,8 +68,7 @@ class ShellRuns {
  private:
   void restore(const Memory& memory);
   Run& make(const std::string& name, const RunRecord& remembered);
-  Run& begin(const std::string& name, const std::string& origin,
-             const std::vector<SharedStateRecord>& states);
+  Run& begin(const std::string& name, const Registry::Admission& admission, uint16_t version);
   void write(const Run& run, Entry entry, std::function<void(Run&)> then);
   void journalled(Entry entry);
   void step_once(Run& run, const Event& event);
@@ -82,6 +82,7 @@ class ShellRuns {
 
   net::Loop& loop_;
   const bool loopback_only_;
+  const protocol::VersionRange versions_;
   const Callbacks callbacks_;
   uint32_t incarnation_;
   std::unique_ptr<JournalFile> journal_;  // null: the master forgets

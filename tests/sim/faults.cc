@@ -62,6 +62,7 @@ const std::vector<Faults::Kind>& Faults::kinds() {
       {"newcomer killed while joining", 3, &Faults::newcomer_dies},
       {"newcomer left while joining", 2, &Faults::newcomer_leaves},
       {"newcomer that cannot listen", 1, &Faults::newcomer_cannot_listen},
+      {"newcomer of another version", 1, &Faults::newcomer_is_foreign},
       {"newcomer that is wrong", 4, &Faults::mistaken_newcomer},
       {nullptr, 2, &Faults::sender_dies},
       {"master killed", 5, &Faults::kill_master},
@@ -273,6 +274,14 @@ bool Faults::newcomer_cannot_listen() {
   PeerNode& peer = cast_.add(chance_.below(cast_.groups().size()));
   cast_.at_risk(peer, kAftermath);
   peer.cannot_listen = true;
+  return true;
+}
+
+bool Faults::newcomer_is_foreign() {
+  if (!cast_.room()) return false;
+  PeerNode& peer = cast_.add(chance_.below(cast_.groups().size()));
+  cast_.at_risk(peer, kAftermath);
+  peer.foreign = true;
   return true;
 }
 

@@ -35,6 +35,7 @@ class PeerNode {
   Duration tick() const { return peer_timeout_ / protocol::kTicksPerTimeout; }
   bool unreachable = false;    // its port is blackholed
   bool cannot_listen = false;  // there is no port left for it
+  bool foreign = false;        // it speaks only later versions than the master
 
   // From the application: takes effect after the inbox's delay.
   void call(peer::Event event);

@@ -57,8 +57,8 @@ SimLinks::SimLinks(PeerNode& node, ring::Engine& engine, const link::Options& op
 
 SimLinks::~SimLinks() = default;
 
-void SimLinks::listen(PeerId self, uint64_t run_id) {
-  core_.be({self, run_id, 0});
+void SimLinks::listen(PeerId self, uint64_t run_id, uint16_t version) {
+  core_.be({self, run_id, 0, version});
   listening_ = true;
   arm_tick();
 }

@@ -34,14 +34,14 @@ TEST_F(IntroductionTest, TheFirstPeerSetsTheTerms) {
       << "another group";
 }
 
-TEST_F(IntroductionTest, AnotherVersionIsToldBoth) {
-  Hello hello = Harness::hello(2);
-  hello.version = 9;
-  const auto reject = refusal(hello);
-  EXPECT_EQ(reject.code, Code::kProtocol);
-  EXPECT_EQ(reject.text,
-            "version mismatch: this peer (pccl 0.1) speaks version 9 of the pccl protocol, the "
-            "master version 7: install the same pccl on both sides");
+TEST(Introduction, WithoutACommonVersionBothAreNamed) {
+  EXPECT_EQ(refuse_versions({8, 10}, "", {10, 12}), std::nullopt);
+  const auto reject = refuse_versions({8, 9}, "pccl 0.1", {10, 12});
+  ASSERT_TRUE(reject.has_value());
+  EXPECT_EQ(reject->code, Code::kProtocol);
+  EXPECT_EQ(reject->text,
+            "version mismatch: this peer (pccl 0.1) speaks versions 8 to 9 of the pccl protocol, "
+            "the master speaks versions 10 to 12: install a later pccl for this peer (pccl 0.1)");
 }
 
 TEST_F(IntroductionTest, WhatDiffersIsShownWithBothValues) {
