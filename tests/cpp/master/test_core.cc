@@ -107,54 +107,6 @@ TEST(Core, RefusalsSayWhyAndClose) {
                              "b closed"}));
 }
 
-// ---- Versions ----
-
-TEST(Core, ARunKeepsTheVersionItWasOpenedWith) {
-  Harness h(9);
-  protocol::Hello hello = Harness::hello(2);
-  hello.versions = {8, 12};
-  h.enlist("a", hello);
-  EXPECT_EQ(h.last<protocol::Welcome>("a")->version, 9);
-  hello.versions = {9, 9};
-  h.enlist("b", hello);
-  EXPECT_EQ(h.last<protocol::Welcome>("b")->version, 9);
-  h.take();
-  hello.versions = {10, 12};
-  h.greet("c", hello);
-  EXPECT_EQ(h.take(),
-            (Lines{"c < Reject protocol: version mismatch: this peer (pccl 0.1) speaks versions 10 "
-                   "to 12 of the pccl protocol, run \"run\" speaks version 9: run \"run\" keeps "
-                   "its version until it ends, so install the pccl that its other peers have, or "
-                   "name another run",
-                   "c closed"}));
-  hello.versions = {7, 7};
-  h.greet("d", hello);
-  EXPECT_EQ(h.take(),
-            (Lines{"d < Reject protocol: version mismatch: this peer (pccl 0.1) speaks "
-                   "version 7 of the pccl protocol, run \"run\" speaks version 9: install "
-                   "a later pccl for this peer (pccl 0.1)",
-                   "d closed"}));
-}
-
-TEST(Core, AMemberThatIsBackWithoutTheVersionOfTheRunIsRefused) {
-  Harness h(9);
-  protocol::Hello hello = Harness::hello(1);
-  hello.versions = {9, 9};
-  h.enlist("a", hello);
-  h.release();
-  h.close("a");
-  h.take();
-  protocol::Resume resume = h.resume("a", epoch(1));
-  resume.versions = {10, 10};
-  h.come_back("a", resume);
-  EXPECT_TRUE(contains(h.take().at(0),
-                       "speaks version 10 of the pccl protocol, run \"run\" speaks "
-                       "version 9"));
-  resume.versions = {8, 10};
-  h.come_back("a", resume);
-  EXPECT_EQ(h.take().at(0), "a < Resumed");
-}
-
 // ---- As many groups as there can be ----
 
 TEST(Core, AFurtherGroupIsRefusedUntilOneIsGone) {
