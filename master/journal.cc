@@ -146,8 +146,6 @@ Status damaged(size_t at, const std::string& why) {
   return {Code::kSystem, "is damaged at byte " + std::to_string(at) + ": " + why, {}};
 }
 
-Status not_a_journal() { return {Code::kSystem, "is not a journal of pccl", {}}; }
-
 // What the header says.
 struct Header {
   uint32_t version = 0;
@@ -163,8 +161,9 @@ std::string release_in(std::span<const std::byte> header) {
 }
 
 Result<Header> read_header(std::span<const std::byte> file) {
-  if (std::memcmp(file.data(), kMagic, std::min(file.size(), sizeof kMagic)) != 0)
-    return not_a_journal();
+  const auto magic = std::as_bytes(std::span(kMagic)).first(std::min(file.size(), sizeof kMagic));
+  if (!std::equal(magic.begin(), magic.end(), file.begin()))
+    return Status{Code::kSystem, "is not a journal of pccl", {}};
   Header header;
   if (file.size() < kReleaseAt) return header;
   header.version = number_at(file, sizeof kMagic);

@@ -90,12 +90,19 @@ void ShellRuns::restore(const Memory& memory) {
   const Instant back_until = monotonic_now() + protocol::kMasterTimeoutDefault;
   const UnixSeconds clock = clock_now();
   for (const auto& [name, record] : memory.runs) {
-    // Of a version that this master does not speak no member can come back.
-    const bool spoken = versions_.contains(record.version);
-    if (record.ended || !spoken) {
-      FinishedRun line{record.origin, record.ended.value_or(clock), {}};
+    std::optional<UnixSeconds> ended = record.ended;
+    if (!ended && !versions_.contains(record.version)) {
+      log(LogLevel::kWarning,
+          "run \"" + name + "\" has ended: it spoke version " + std::to_string(record.version) +
+              " of the pccl protocol, and this master speaks " + protocol::text(versions_) +
+              ", so that none of its peers can come back. The next run of this name starts from "
+              "its shared state");
+      ended = clock;
+      journalled(RunFinished{name, clock});
+    }
+    if (ended) {
+      FinishedRun line{record.origin, *ended, {}};
       for (const auto& [group, state] : record.shared_states) line.states.push_back(state);
-      if (!record.ended) journalled(RunFinished{name, clock});
       registry_.restore(name, std::move(line));
       continue;
     }
