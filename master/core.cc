@@ -102,8 +102,12 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Hello& hel
 
 bool MasterCore::Inside::refused(ConnectionId id, const protocol::Hello& hello) {
   const Group* group = groups.find(hello.group);
-  const auto refusal = refuse(hello, terms, group ? &group->membership() : nullptr,
-                              group ? group->quorum() : Quorum{}, groups.size());
+  auto refusal = refuse_version_of_run(hello.versions, hello.library, context.options.run,
+                                       context.options.version);
+  if (!refusal) {
+    refusal = refuse(hello, terms, group ? &group->membership() : nullptr,
+                     group ? group->quorum() : Quorum{}, groups.size());
+  }
   if (refusal) reject(id, *refusal);
   return refusal.has_value();
 }
@@ -137,9 +141,9 @@ void MasterCore::Inside::welcome(ConnectionId id, PeerId peer, const protocol::H
   if (adopted) {
     connections.send(id, protocol::Resumed{context.options.incarnation});
   } else {
-    connections.send(id,
-                     protocol::Welcome{peer, context.options.run_id, context.options.incarnation,
-                                       connection.seen_host, context.options.loopback_only});
+    connections.send(id, protocol::Welcome{peer, context.options.run_id,
+                                           context.options.incarnation, connection.seen_host,
+                                           context.options.loopback_only, context.options.version});
   }
 }
 
@@ -162,7 +166,8 @@ bool MasterCore::Inside::is_ours(PeerId peer) const {
 }
 
 Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& resume) {
-  if (const auto version = refuse_version(resume.version, "")) {
+  if (const auto version = refuse_version_of_run(resume.versions, "", context.options.run,
+                                                 context.options.version)) {
     reject(id, *version);
     return {};
   }

@@ -77,6 +77,7 @@ struct Options {
   uint32_t incarnation = 1;
   bool loopback_only = false;
   uint32_t exchange_bytes = protocol::kExchangeBytesMax;  // see EpochStart; of small groups
+  uint16_t version = protocol::kSpoken.highest;           // of the protocol, that the run speaks
 };
 
 class MasterCore {

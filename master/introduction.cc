@@ -12,6 +12,7 @@ namespace {
 
 using protocol::Hello;
 using protocol::Reject;
+using protocol::VersionRange;
 
 std::string milliseconds_text(uint32_t ms) { return text(Duration(std::chrono::milliseconds(ms))); }
 
@@ -131,15 +132,24 @@ std::optional<Reject> refuse_group(const Hello& hello, size_t group_count) {
           "(PCCL_MASTER=pccl://host:port/ANOTHER_NAME)"};
 }
 
+protocol::Speaker speaker_of_peer(const VersionRange& versions, const std::string& library) {
+  return {library.empty() ? "this peer" : "this peer (" + library + ")", versions};
+}
+
 }  // namespace
 
-std::optional<Reject> refuse_version(uint16_t version, const std::string& library) {
-  if (version == protocol::kVersion) return std::nullopt;
-  const std::string who = library.empty() ? "this peer" : "this peer (" + library + ")";
+std::optional<Reject> refuse_versions(const VersionRange& peer, const std::string& library,
+                                      const VersionRange& master) {
+  if (common(peer, master)) return std::nullopt;
+  return Reject{Code::kProtocol, mismatch(speaker_of_peer(peer, library), {"the master", master})};
+}
+
+std::optional<Reject> refuse_version_of_run(const VersionRange& peer, const std::string& library,
+                                            const std::string& run, uint16_t version) {
+  if (peer.contains(version)) return std::nullopt;
   return Reject{Code::kProtocol,
-                "version mismatch: " + who + " speaks version " + std::to_string(version) +
-                    " of the pccl protocol, the master version " +
-                    std::to_string(protocol::kVersion) + ": install the same pccl on both sides"};
+                mismatch(speaker_of_peer(peer, library),
+                         protocol::speaker_of_run("run \"" + run + "\"", version))};
 }
 
 std::optional<Reject> refuse_run(const std::string& name) {
@@ -150,7 +160,6 @@ std::optional<Reject> refuse_run(const std::string& name) {
 std::optional<Reject> refuse(const Hello& hello, const std::optional<Terms>& terms,
                              const Membership* membership, const Quorum& quorum,
                              size_t group_count) {
-  if (auto version = refuse_version(hello.version, hello.library)) return version;
   if (auto values = refuse_values(hello)) return values;
   if (terms) {
     if (auto differs = refuse_terms(hello, *terms)) return differs;

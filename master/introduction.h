@@ -17,8 +17,15 @@ struct Terms {
   uint32_t first_call_timeout_ms = 0;
 };
 
-// Nothing if it is fine. `library`: what the peer calls itself, if it got that far.
-std::optional<protocol::Reject> refuse_version(uint16_t version, const std::string& library);
+// Each: nothing if it is fine. `library`: what the peer calls itself, if it got that far.
+
+// A peer, if it has no version in common with its master, or does not speak that of its run.
+std::optional<protocol::Reject> refuse_versions(const protocol::VersionRange& peer,
+                                                const std::string& library,
+                                                const protocol::VersionRange& master);
+std::optional<protocol::Reject> refuse_version_of_run(const protocol::VersionRange& peer,
+                                                      const std::string& library,
+                                                      const std::string& run, uint16_t version);
 
 // Before there is a run of that name.
 std::optional<protocol::Reject> refuse_run(const std::string& name);

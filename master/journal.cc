@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string_view>
 
+#include "csrc/base/text.h"
 #include "csrc/net/checksum.h"
 #include "csrc/protocol/wire.h"
 
@@ -12,7 +14,7 @@ namespace pccl::master {
 using protocol::bounded;
 using protocol::Is;
 
-// ---- Fields, in the order of records.h and journal.h ----
+// ---- Fields, in the order of records.h and journal.h; since(): of which version of the file ----
 
 void fields(auto& wire, Is<EpochRecord> auto& r) {
   wire(r.epoch, r.first_verdict, bounded(r.verdicts, protocol::kVerdictsMax), r.end);
@@ -31,6 +33,7 @@ void fields(auto& wire, Is<Started> auto& e) { wire(e.incarnation); }
 void fields(auto& wire, Is<RunOpened> auto& e) {
   wire(bounded(e.run, protocol::kRunNameBytesMax), e.run_id);
   wire(bounded(e.origin, protocol::kHostBytesMax));
+  wire.since(3, e.version);
 }
 void fields(auto& wire, Is<RunFinished> auto& e) {
   wire(bounded(e.run, protocol::kRunNameBytesMax), e.ended);
@@ -44,8 +47,10 @@ namespace {
 using Bytes = std::vector<std::byte>;
 
 constexpr char kMagic[8] = {'p', 'c', 'c', 'l', 'j', 'r', 'n', 'l'};
-constexpr uint32_t kVersion = 2;
-constexpr size_t kHeaderBytes = 16;
+constexpr uint32_t kVersionMin = 2;
+constexpr uint32_t kVersion = 3;
+constexpr size_t kReleaseBytes = 16;
+constexpr size_t kReleaseAt = sizeof kMagic + 4;
 constexpr size_t kFrameBytes = 8;  // before the payload
 constexpr size_t kPieceBytes = 64u << 10;
 
@@ -111,6 +116,7 @@ Entry read_entry(protocol::Reader& read) {
     }
     case Kind::kOpened: {
       RunOpened opened;
+      opened.version = protocol::kRangesSince - 1;  // before journals said it there was no other
       read(opened);
       return opened;
     }
@@ -140,21 +146,39 @@ Status damaged(size_t at, const std::string& why) {
   return {Code::kSystem, "is damaged at byte " + std::to_string(at) + ": " + why, {}};
 }
 
-Status check_header(std::span<const std::byte> file) {
-  if (std::memcmp(file.data(), kMagic, sizeof kMagic) != 0) {
-    return {Code::kSystem, "is not a journal of pccl", {}};
-  }
-  const uint32_t version = number_at(file, sizeof kMagic);
-  if (net::checksum(file.first(kHeaderBytes - 4)) != number_at(file, kHeaderBytes - 4)) {
+// What the header says.
+struct Header {
+  uint32_t version = 0;
+  std::string release;
+  size_t bytes = 0;  // that it takes; 0: it was cut off
+};
+
+std::string release_in(std::span<const std::byte> header) {
+  std::string release(kReleaseBytes, '\0');
+  std::memcpy(release.data(), header.data() + kReleaseAt, kReleaseBytes);
+  release.resize(std::min(release.find('\0'), release.size()));
+  return "pccl " + printable(release);
+}
+
+Result<Header> read_header(std::span<const std::byte> file) {
+  const auto magic = std::as_bytes(std::span(kMagic)).first(std::min(file.size(), sizeof kMagic));
+  if (!std::equal(magic.begin(), magic.end(), file.begin()))
+    return Status{Code::kSystem, "is not a journal of pccl", {}};
+  Header header;
+  if (file.size() < kReleaseAt) return header;
+  header.version = number_at(file, sizeof kMagic);
+  const size_t sum_at = kReleaseAt + (header.version < 3 ? 0 : kReleaseBytes);
+  if (file.size() < sum_at + 4) return header;
+  if (net::checksum(file.first(sum_at)) != number_at(file, sum_at))
     return damaged(0, "its header has another checksum");
-  }
-  if (version == kVersion) return {};
-  return {Code::kSystem,
-          "is of version " + std::to_string(version) + ", this master reads version " +
-              std::to_string(kVersion) +
-              ": another release of pccl has written it. Go on with that release, or forget all "
-              "runs with --new",
-          {}};
+  header.bytes = sum_at + 4;
+  header.release = header.version < 3 ? "a pccl from before its first release" : release_in(file);
+  if (header.version >= kVersionMin && header.version <= kVersion) return header;
+  return Status{Code::kSystem,
+                "is of version " + std::to_string(header.version) + ", which " + header.release +
+                    " reads, and this pccl " + protocol::kRelease +
+                    " does not: go on with that release",
+                {}};
 }
 
 // The payload of the frame at `at`, nothing if it was cut off or is garbage.
@@ -176,6 +200,7 @@ void Memory::apply(const Entry& entry) {
     RunRecord& run = runs[opened->run];
     run.run_id = opened->run_id;
     run.origin = opened->origin;
+    run.version = opened->version;
     run.memberships.clear();
     run.ended.reset();
   } else if (const auto* finished = std::get_if<RunFinished>(&entry)) {
@@ -209,6 +234,9 @@ Bytes header() {
   std::memcpy(out.data(), kMagic, sizeof kMagic);
   protocol::Writer write{out};
   write(kVersion);
+  const std::string_view release(protocol::kRelease);
+  for (size_t i = 0; i < kReleaseBytes; ++i)
+    write(static_cast<uint8_t>(i < release.size() ? release[i] : '\0'));
   write(net::checksum(out));
   return out;
 }
@@ -245,7 +273,7 @@ void compact(const Memory& memory, const std::function<void(const Bytes&)>& writ
   };
   put(into, Started{memory.incarnation});
   for (const auto& [name, run] : memory.runs) {
-    put(into, RunOpened{name, run.run_id, run.origin});
+    put(into, RunOpened{name, run.run_id, run.origin, run.version});
     for (const auto& [group, record] : run.memberships) put(into, RunRecorded{name, record});
     for (const auto& [group, record] : run.shared_states) put(into, RunRecorded{name, record});
     if (run.ended) put(into, RunFinished{name, *run.ended});
@@ -263,17 +291,13 @@ Bytes compacted(const Memory& memory) {
 
 Result<Replayed> replay(std::span<const std::byte> file) {
   Replayed out;
-  if (file.size() < kHeaderBytes) {
-    const Bytes ours = header();
-    if (std::equal(file.begin(), file.begin() + std::min(file.size(), sizeof kMagic), ours.begin()))
-      return out;
-    return Status{Code::kSystem, "is not a journal of pccl", {}};
-  }
-  Status status = check_header(file);
-  if (!status.ok()) return status;
-  size_t at = kHeaderBytes;
+  Result<Header> read_at_first = read_header(file);
+  if (!read_at_first.ok()) return read_at_first.status();
+  const Header& head = read_at_first.value();
+  size_t at = head.bytes;
+  if (at == 0) return out;
   while (const auto payload = frame_at(file, at)) {
-    protocol::Reader read{*payload};
+    protocol::Reader read{*payload, head.version};
     while (read.refusal().empty() && read.at() < payload->size()) {
       const Entry entry = read_entry(read);
       if (read.refusal().empty()) out.memory.apply(entry);

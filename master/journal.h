@@ -1,11 +1,15 @@
 // Journal: what a master must not forget, as bytes in a file that only grows: a header, then
 // frames, each the work of one write and of one wait for the disk.
-//   header   "pccljrnl" | u32 version | u32 checksum
+//   header   "pccljrnl" | u32 version | 16 bytes: the release of pccl that wrote it, and zeros |
+//            u32 checksum
 //   frame    u32 length of the payload | u32 checksum of length and payload | payload
 //   payload  entries: u8 kind | fields (journal.cc, wire.h)
 // Pure: shell_journal.h has the file, the simulator a disk of its own. Reading is the other half of
 // the promise: a last frame that was cut off or is garbage was never waited for, so nobody was told
 // what it says, and it is dropped. Damage before the last frame is an error that says where.
+// Versions: version 3 is written. Version 2 is read too: it has no release in its header, and its
+// records lack the fields that are marked since(3) in journal.cc. The header keeps its layout in
+// every later version, so that a refusal can name the release that reads the file.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +35,8 @@ struct Started {
 struct RunOpened {
   std::string run;
   uint64_t run_id = 0;
-  std::string origin;  // the network of the peer that opened it
+  std::string origin;                            // the network of the peer that opened it
+  uint16_t version = protocol::kSpoken.highest;  // of the protocol, that it speaks
   bool operator==(const RunOpened&) const = default;
 };
 // Its life is over: only its shared states stay. In seconds of the system's clock.
@@ -77,7 +82,7 @@ struct Replayed {
   size_t bytes = 0;  // that are good: what follows is torn, and to be cut off
 };
 // Of a whole file. An empty one, or a header that is cut off, is a journal without entries.
-// kSystem: it is no journal, or of another version, or damaged.
+// kSystem: it is no journal, or of a version that is not read here, or damaged.
 Result<Replayed> replay(std::span<const std::byte> file);
 
 }  // namespace journal

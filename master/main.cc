@@ -14,11 +14,8 @@
 #include <string>
 
 #include "csrc/base/log.h"
+#include "csrc/protocol/version.h"
 #include "master/shell.h"
-
-#ifndef PCCL_VERSION
-#define PCCL_VERSION "(unknown version)"
-#endif
 
 namespace {
 
@@ -237,7 +234,7 @@ int main(int argc, char** argv) {
   const char* level = std::getenv("PCCL_LOG");
   switch (arguments.mode) {
     case Mode::kHelp: std::fputs(kUsage, stdout); return 0;
-    case Mode::kVersion: std::puts("pccl-master " PCCL_VERSION); return 0;
+    case Mode::kVersion: std::printf("pccl-master %s\n", pccl::protocol::kRelease); return 0;
     case Mode::kWrong:
       std::fprintf(stderr, "pccl master: %s; see pccl master --help\n", arguments.wrong.c_str());
       return 2;

@@ -74,6 +74,7 @@ struct RunRecord {
   std::map<GroupId, SharedStateRecord> shared_states;
   std::string origin = {};            // the network of the peer that opened it
   std::optional<int64_t> ended = {};  // by the system's clock, in seconds; none: it is under way
+  uint16_t version = protocol::kSpoken.highest;  // of the protocol, that it speaks
   bool operator==(const RunRecord&) const = default;
 };
 

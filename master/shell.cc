@@ -66,8 +66,8 @@ struct Shell::Inside {
     bool closing = false;
   };
 
-  Inside(const net::Endpoint& at, const Budgets& of)
-      : loopback_only(is_loopback(at)), budgets(of) {}
+  Inside(const net::Endpoint& at, const Budgets& of, const protocol::VersionRange& spoken)
+      : loopback_only(is_loopback(at)), budgets(of), versions(spoken) {}
 
   Status open(const net::Endpoint& at, const Remembering& remembering);
   Status open_control(const std::string& journal_path);
@@ -100,6 +100,7 @@ struct Shell::Inside {
 
   const bool loopback_only;
   const Budgets budgets;
+  const protocol::VersionRange versions;
   uint16_t port = 0;
   net::Loop loop{"pccl-master"};
   std::unique_ptr<ShellRuns> runs;
@@ -150,7 +151,8 @@ Status Shell::Inside::open(const net::Endpoint& at, const Remembering& rememberi
   const ShellRuns::Callbacks callbacks{
       [this](ConnectionId id, const protocol::Message& message) { send(id, message); },
       [this](ConnectionId id) { close(id); }, [this] { finish_turn(); }};
-  runs = std::make_unique<ShellRuns>(loop, loopback_only, remembering.keep_days, callbacks);
+  runs =
+      std::make_unique<ShellRuns>(loop, loopback_only, remembering.keep_days, versions, callbacks);
   const Status status = runs->open(remembering);
   if (!status.ok()) return status;
   std::promise<Status> opened;
@@ -279,12 +281,12 @@ void Shell::Inside::introduce(ConnectionId id, const protocol::Message& message)
   ShellRuns::Found found;
   Connection& connection = connections.at(id);
   if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
-    found.rejected = refuse_version(hello->version, hello->library);
+    found.rejected = refuse_versions(hello->versions, hello->library, versions);
     if (!found.rejected) found.rejected = refuse_run(hello->run);
     if (!found.rejected) found.rejected = refuse_number();
     if (!found.rejected) found = runs->admit(*hello, connection.host);
   } else if (const auto* resume = std::get_if<protocol::Resume>(&message)) {
-    found.rejected = refuse_version(resume->version, "");
+    found.rejected = refuse_versions(resume->versions, "", versions);
     if (!found.rejected) found.rejected = refuse_run(resume->run);
     if (!found.rejected) found = runs->find(*resume);
   } else {
@@ -373,9 +375,10 @@ void Shell::Inside::start_draining(std::shared_ptr<std::promise<void>> drained) 
 }
 
 Result<std::unique_ptr<Shell>> Shell::open(const net::Endpoint& at, const Remembering& remembering,
-                                           const Budgets& budgets) {
+                                           const Budgets& budgets,
+                                           const protocol::VersionRange& versions) {
   std::unique_ptr<Shell> shell(new Shell());
-  shell->inside_ = std::make_unique<Inside>(at, budgets);
+  shell->inside_ = std::make_unique<Inside>(at, budgets, versions);
   const Status status = shell->inside_->open(at, remembering);
   if (!status.ok()) return status;
   return shell;

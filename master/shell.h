@@ -14,6 +14,7 @@
 #include "csrc/base/status.h"
 #include "csrc/net/socket.h"
 #include "csrc/protocol/limits.h"
+#include "csrc/protocol/version.h"
 #include "master/resumption.h"
 
 namespace pccl::master {
@@ -43,10 +44,10 @@ struct Budgets {
 class Shell {
  public:
   // Listens on `at`. kSystem when the address or the journal cannot be had, kInvalidArgument when
-  // it is not clear what to resume.
-  static Result<std::unique_ptr<Shell>> open(const net::Endpoint& at,
-                                             const Remembering& remembering = {},
-                                             const Budgets& budgets = {});
+  // it is not clear what to resume. `versions`: of the protocol, that it speaks.
+  static Result<std::unique_ptr<Shell>> open(
+      const net::Endpoint& at, const Remembering& remembering = {}, const Budgets& budgets = {},
+      const protocol::VersionRange& versions = protocol::kSpoken);
   // Ends at once; see drain().
   ~Shell();
 

@@ -139,7 +139,7 @@ Status JournalFile::Inside::open(bool fresh, uint32_t incarnation_min) {
   if (!replayed.ok()) {
     return {Code::kSystem,
             "the journal " + path + " " + replayed.status().message +
-                ": put back a copy that is whole, or begin afresh with --new (its runs are then "
+                ". Put back a copy that can be read, or begin afresh with --new (its runs are then "
                 "unknown, and their peers have to join again)",
             {}};
   }

@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/log.h"
 #include "csrc/net/address.h"
 #include "csrc/protocol/limits.h"
@@ -48,9 +49,11 @@ struct ShellRuns::Run {
 // The incarnation grows with every start of the master, so that numbers of peers and epochs are
 // never given twice: the clock's seconds, or one more than the journal has when the clock was set
 // back.
-ShellRuns::ShellRuns(net::Loop& loop, bool loopback_only, int keep_days, Callbacks callbacks)
+ShellRuns::ShellRuns(net::Loop& loop, bool loopback_only, int keep_days,
+                     const protocol::VersionRange& versions, Callbacks callbacks)
     : loop_(loop),
       loopback_only_(loopback_only),
+      versions_(versions),
       callbacks_(std::move(callbacks)),
       incarnation_(static_cast<uint32_t>(clock_now())),
       registry_(keep_days * kDay) {}
@@ -94,8 +97,18 @@ void ShellRuns::restore(const Memory& memory) {
   const Instant back_until = monotonic_now() + protocol::kMasterTimeoutDefault;
   const UnixSeconds clock = clock_now();
   for (const auto& [name, record] : memory.runs) {
-    if (record.ended) {
-      FinishedRun line{record.origin, *record.ended, {}};
+    std::optional<UnixSeconds> ended = record.ended;
+    if (!ended && !versions_.contains(record.version)) {
+      log(LogLevel::kWarning,
+          "run \"" + name + "\" has ended: it spoke version " + std::to_string(record.version) +
+              " of the pccl protocol, and this master speaks " + protocol::text(versions_) +
+              ", so that none of its peers can come back. The next run of this name starts from "
+              "its shared state");
+      ended = clock;
+      journalled(RunFinished{name, clock});
+    }
+    if (ended) {
+      FinishedRun line{record.origin, *ended, {}};
       for (const auto& [group, state] : record.shared_states) line.states.push_back(state);
       registry_.restore(name, std::move(line));
       continue;
@@ -113,7 +126,8 @@ void ShellRuns::restore(const Memory& memory) {
 }
 
 ShellRuns::Run& ShellRuns::make(const std::string& name, const RunRecord& remembered) {
-  const Options options{name, remembered.run_id, incarnation_, loopback_only_};
+  Options options{name, remembered.run_id, incarnation_, loopback_only_};
+  options.version = remembered.version;
   runs_[name] = std::make_unique<Run>(loop_, options, remembered, [this, name] {
     later([this, name] { on_time(name); });  // in this turn still: what has arrived goes first
   });
@@ -121,14 +135,14 @@ ShellRuns::Run& ShellRuns::make(const std::string& name, const RunRecord& rememb
 }
 
 // A life of a run. What is said to it waits until that is durable.
-ShellRuns::Run& ShellRuns::begin(const std::string& name, const std::string& origin,
-                                 const std::vector<SharedStateRecord>& states) {
-  RunRecord remembered{random_number(), {}, {}, origin, {}};
-  for (const SharedStateRecord& state : states) remembered.shared_states[state.group] = state;
+ShellRuns::Run& ShellRuns::begin(const std::string& name, const Registry::Admission& admission,
+                                 uint16_t version) {
+  RunRecord remembered{random_number(), {}, {}, admission.origin, {}, version};
+  for (const auto& state : admission.states) remembered.shared_states[state.group] = state;
   Run& run = make(name, remembered);
   if (!journal_) return run;
   run.waiting.emplace();
-  write(run, RunOpened{name, run.id, origin}, [this](Run& durable) {
+  write(run, RunOpened{name, run.id, admission.origin, version}, [this](Run& durable) {
     const std::deque<Event> events = std::move(*durable.waiting);
     durable.waiting.reset();
     for (const Event& event : events) step(durable, event);
@@ -141,9 +155,10 @@ ShellRuns::Found ShellRuns::admit(const protocol::Hello& hello, const std::strin
   Registry::Admission admission = registry_.admit(hello.run, origin, monotonic_now(), clock_now());
   carry_out(admission.decisions);
   if (admission.rejected) return {nullptr, admission.rejected};
-  Run& run = admission.opened ? begin(hello.run, admission.origin, admission.states)
-                              : *runs_.at(hello.run);
-  return {&run, {}};
+  if (!admission.opened) return {runs_.at(hello.run).get(), {}};
+  const auto version = protocol::common(hello.versions, versions_);
+  PCCL_ASSERT(version.has_value());
+  return {&begin(hello.run, admission, *version), {}};
 }
 
 ShellRuns::Found ShellRuns::find(const protocol::Resume& resume) {

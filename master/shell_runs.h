@@ -33,13 +33,14 @@ class ShellRuns {
     std::function<void()> on_stepped;
   };
   // `keep_days`: how long a finished run is remembered.
-  ShellRuns(net::Loop& loop, bool loopback_only, int keep_days, Callbacks callbacks);
+  ShellRuns(net::Loop& loop, bool loopback_only, int keep_days,
+            const protocol::VersionRange& versions, Callbacks callbacks);
   ~ShellRuns();
 
   // Any thread, once, before the rest. kSystem or kInvalidArgument as of Shell::open().
   Status open(const Remembering& remembering);
 
-  // The run that a connection introduces itself to. Or why not.
+  // The run that a connection introduces itself to. Or why not. REQUIRES: a version in common.
   struct Found {
     Run* run = nullptr;  // unless it is rejected
     std::optional<protocol::Reject> rejected;
@@ -69,8 +70,7 @@ class ShellRuns {
   // Any thread. On this loop, unless this object is gone by then.
   void later(std::function<void()> what);
   Run& make(const std::string& name, const RunRecord& remembered);
-  Run& begin(const std::string& name, const std::string& origin,
-             const std::vector<SharedStateRecord>& states);
+  Run& begin(const std::string& name, const Registry::Admission& admission, uint16_t version);
   void write(const Run& run, Entry entry, std::function<void(Run&)> then);
   void journalled(Entry entry);
   void step_once(Run& run, const Event& event);
@@ -84,6 +84,7 @@ class ShellRuns {
 
   net::Loop& loop_;
   const bool loopback_only_;
+  const protocol::VersionRange versions_;
   const Callbacks callbacks_;
   uint32_t incarnation_;
   const std::shared_ptr<int> here_ = std::make_shared<int>();  // ends with this object

@@ -166,11 +166,11 @@ LaneHello LinkCore::hello(const Lane& lane) const {
 
 std::string LinkCore::refusal(const Lane& lane, const std::optional<LaneHello>& hello) const {
   if (!hello) return "it did not introduce itself";
-  if (hello->run_id != identity_.run_id) return "it belongs to another run";
-  if (hello->version != protocol::kVersion) {
-    return "it speaks version " + std::to_string(hello->version) + " of the protocol, this peer " +
-           std::to_string(protocol::kVersion) + ": install the same pccl on both";
+  if (!hello->versions.contains(identity_.version)) {
+    return protocol::mismatch({"that peer", hello->versions},
+                              protocol::speaker_of_run("this run", identity_.version));
   }
+  if (hello->run_id != identity_.run_id) return "it belongs to another run";
   if (hello->other != identity_.self) return "it looks for peer " + text(hello->other);
   const PeerId claimed = hello->self;
   if (!claimed || claimed == identity_.self || (lane.dialled && claimed != lane.peer))

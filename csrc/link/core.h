@@ -47,7 +47,8 @@ struct ConnectionId {
 struct Identity {
   PeerId self;
   uint64_t run_id = 0;
-  uint64_t machine = 0;  // 0: unknown
+  uint64_t machine = 0;                          // 0: unknown
+  uint16_t version = protocol::kSpoken.highest;  // of the protocol, that the run speaks
 };
 
 // ---- Events ----

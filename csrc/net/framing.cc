@@ -51,6 +51,14 @@ T get(const std::byte* from) {
 
 Status refusal(std::string why) { return {Code::kProtocol, "bad frame: " + std::move(why), {}}; }
 
+// Who speaks earlier versions than there are ranges says one, and 0 beside it.
+std::optional<protocol::VersionRange> versions_in(const FrameHeader& header) {
+  const uint32_t lowest = header.slice;
+  const uint32_t highest = lowest < protocol::kRangesSince ? lowest : header.op.sequence;
+  if (highest < lowest || highest > UINT16_MAX) return std::nullopt;
+  return protocol::VersionRange{static_cast<uint16_t>(lowest), static_cast<uint16_t>(highest)};
+}
+
 }  // namespace
 
 FrameHeader hello_frame(FrameType type, const protocol::LaneHello& hello) {
@@ -60,19 +68,22 @@ FrameHeader hello_frame(FrameType type, const protocol::LaneHello& hello) {
   header.op.tag = TagId{hello.self.value};
   header.digest = hello.other.value;
   header.value = hello.machine;
-  header.slice = hello.version;
+  header.slice = hello.versions.lowest;
+  header.op.sequence = hello.versions.highest;
   header.block = hello.serial;
   header.round = hello.further ? 1 : 0;
   return header;
 }
 
 std::optional<protocol::LaneHello> hello_in(FrameType type, const FrameHeader& header) {
-  if (header.type != type || header.round > 1) return std::nullopt;
+  const auto versions = versions_in(header);
+  if (header.type != type || !versions) return std::nullopt;
+  if (header.round > 1 && protocol::common(*versions, protocol::kSpoken)) return std::nullopt;
   return protocol::LaneHello{.run_id = header.epoch.value,
                              .self = PeerId{header.op.tag.value},
                              .other = PeerId{header.digest},
                              .machine = header.value,
-                             .version = header.slice,
+                             .versions = *versions,
                              .serial = header.block,
                              .further = header.round == 1};
 }

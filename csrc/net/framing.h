@@ -25,7 +25,8 @@ namespace pccl::net {
 
 enum class FrameType : uint8_t {
   kHello = 1,    // dialler, first: epoch = run id, op.tag = my PeerId, digest = yours, value =
-                 // machine, slice = version, block = serial of the link, round = 1: a further lane
+                 // machine, slice and op.sequence = lowest and highest version (for ever there),
+                 // block = serial of the link, round = 1: a further lane
   kHelloOk = 2,  // acceptor's answer, same fields from its side
   kOpen = 3,     // I have heard of `epoch`: frames of older ones are void from here on
   kCredit =

@@ -190,6 +190,7 @@ uint32_t PeerCore::Inside::founders() const {
 protocol::Hello PeerCore::Inside::hello() const {
   const Options& options = context.options;
   protocol::Hello hello;
+  hello.versions = options.versions;
   hello.library = options.library;
   hello.run = options.run;
   hello.group = options.group;
@@ -213,6 +214,7 @@ void PeerCore::Inside::introduce() {
 void PeerCore::Inside::resume() {
   resuming = true;
   protocol::Resume resume;
+  resume.versions = context.options.versions;
   resume.run = context.options.run;
   resume.run_id = membership.run_id();
   resume.peer = membership.self();
@@ -283,10 +285,14 @@ Status PeerCore::Inside::heard(const protocol::Reject& reject) {
 }
 
 Status PeerCore::Inside::heard(const protocol::Welcome& welcome) {
+  if (!context.options.versions.contains(welcome.version)) {
+    return violation("Welcome to a run of version " + std::to_string(welcome.version) +
+                     ", which this peer does not speak");
+  }
   membership.enter(Phase::kWelcomed);
   membership.welcome(welcome);
   connection.introduced();
-  context.emit(Listen{welcome.peer, welcome.run_id, welcome.loopback_only});
+  context.emit(Listen{welcome.peer, welcome.run_id, welcome.version, welcome.loopback_only});
   return {};
 }
 

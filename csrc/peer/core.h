@@ -33,6 +33,7 @@ struct Options {
   uint32_t founders = 0;  // so many begin together; 0: min_peers
   int32_t rank = -1;      // wanted among the founders; -1: any
   std::string library = "pccl";
+  protocol::VersionRange versions = protocol::kSpoken;
   std::string advertise_host;  // empty: where the master sees me
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
   bool restore = true;  // what a failed operation has overwritten is put back
@@ -153,6 +154,7 @@ struct SendMaster {
 struct Listen {
   PeerId self;
   uint64_t run_id = 0;
+  uint16_t version = 0;  // of the protocol, that the run speaks
   bool loopback_only = false;
 };
 struct DialPeer {

@@ -209,7 +209,8 @@ void Control::apply(SendMaster& effect) { protocol::encode(effect.message, out_)
 void Control::apply(Listen& effect) {
   self_ = effect.self;
   const bool local = effect.loopback_only && stream_ != nullptr;
-  data_->listen(effect.self, effect.run_id, local ? stream_->socket().local_host() : "");
+  data_->listen(effect.self, effect.run_id, effect.version,
+                local ? stream_->socket().local_host() : "");
 }
 
 void Control::apply(DialPeer& effect) {

@@ -79,7 +79,6 @@ Result<Message> decode(std::span<const std::byte> frame) {
                                   [type](const Entry& known) { return known.kind.type == type; });
   if (entry == kTable.end()) return refusal("a message of unknown type " + std::to_string(type));
   Message message = entry->read(reader);
-  reader.end();
   if (reader.refusal().empty()) return message;
   return refusal("bad " + std::string(entry->kind.name) + " message: " + reader.refusal() +
                  " (byte " + std::to_string(reader.at()) + " of " + std::to_string(frame.size()) +

@@ -2,12 +2,12 @@
 //   u32 length of what follows | u16 type | fields in the order of messages.h
 // little-endian; text and lists carry a u32 count first. Pure functions, any thread.
 // Decoding trusts nothing: every count is checked against limits.h and against the bytes that are
-// there before anything is allocated, enumerators are range-checked, and bytes left over are an
-// error. The Status of a refused message says which message and what was wrong; the connection it
-// came from is closed.
-// Another version: a Hello or Resume whose `version` is not ours decodes to one with only `magic`
-// and `version` filled in, so that it can be answered with a Reject that names both; a Reject's
-// code that we do not know becomes kProtocol. Every other message must be of our own version.
+// there before anything is allocated, and enumerators are range-checked. The Status of a refused
+// message says which message and what was wrong; the connection it came from is closed.
+// Other versions: bytes after the last field that we know are ignored, since a later version may
+// say more there. A Hello or Resume whose `versions` have none in common with ours decodes to one
+// with only `magic` and `versions` filled in, so that it can be answered with a Reject that names
+// both; a Reject's code that we do not know becomes kProtocol.
 #pragma once
 
 #include <cstddef>

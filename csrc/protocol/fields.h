@@ -83,7 +83,7 @@ void fields(auto& wire, Is<Transfer> auto& m) {
 }
 
 void fields(auto& wire, Is<Hello> auto& m) {
-  wire.introduction(m.magic, m.version);
+  wire.introduction(m.magic, m.versions);
   wire(prose(m.library), bounded(m.run, kRunNameBytesMax), m.group, m.founders, m.min_peers);
   wire(m.rank, m.policy, m.peer_timeout_ms, m.first_call_timeout_ms, m.join_timeout_ms);
   wire(bounded(m.launch, kLaunchBytesMax));
@@ -94,6 +94,7 @@ void fields(auto& wire, Is<Reject> auto& m) {
 }
 void fields(auto& wire, Is<Welcome> auto& m) {
   wire(m.peer, m.run_id, m.incarnation, shown(m.seen_host, kHostBytesMax), m.loopback_only);
+  wire(m.version);
 }
 void fields(auto& wire, Is<Register> auto& m) { wire(shown(m.host, kHostBytesMax), m.port); }
 void fields(auto& wire, Is<Ping> auto& m) { wire(m.counter, m.verdict_index, m.epoch); }
@@ -143,7 +144,7 @@ void fields(auto& wire, Is<Fetched> auto& m) { wire(m.number, m.code, prose(m.te
 void fields(auto&, Is<Leave> auto&) {}
 void fields(auto& wire, Is<Kicked> auto& m) { wire(prose(m.text)); }
 void fields(auto& wire, Is<Resume> auto& m) {
-  wire.introduction(m.magic, m.version);
+  wire.introduction(m.magic, m.versions);
   wire(bounded(m.run, kRunNameBytesMax), m.run_id, m.peer, m.epoch, m.ended, m.disturbed);
   wire(bounded(m.ops, kOpsOpenMax), bounded(m.infos, kOpsOpenMax), m.verdict_index, m.stable_index);
   wire(bounded(m.verdicts, kOpsOpenMax), m.joint_answered, m.last_answer);

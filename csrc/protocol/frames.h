@@ -23,7 +23,7 @@ struct LaneHello {
   PeerId self;
   PeerId other;
   uint64_t machine = 0;  // equal at both ends: they are on one; 0: unknown
-  uint32_t version = kVersion;
+  VersionRange versions = kSpoken;
   uint32_t serial = 0;   // of the link: next_serial()
   bool further = false;  // one more lane of the link with this serial
   bool operator==(const LaneHello&) const = default;

@@ -13,10 +13,10 @@
 #include "csrc/base/ids.h"
 #include "csrc/base/link_fault.h"
 #include "csrc/base/status.h"
+#include "csrc/protocol/version.h"
 
 namespace pccl::protocol {
 
-inline constexpr uint16_t kVersion = 7;
 inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endian bytes
 
 // What a group does with operations in flight when it loses a member: they fail until the
@@ -30,11 +30,11 @@ enum class Standing : uint8_t { kNone = 0, kCalled = 1, kCompared = 2, kSynced =
 
 // ---- Introduction -------------------------------------------------------------------------------
 
-// Peer -> master, first on a new connection. `magic` and `version` keep their place in every
+// Peer -> master, first on a new connection. `magic` and `versions` keep their place in every
 // version.
 struct Hello {
   uint32_t magic = kControlMagic;
-  uint16_t version = kVersion;
+  VersionRange versions = kSpoken;
   std::string library;  // for the error text of a version mismatch: "pccl 0.1.0"
   std::string run;
   GroupId group;
@@ -62,9 +62,10 @@ struct Welcome {
   PeerId peer;
   uint64_t run_id =
       0;  // random: which life of the run this is; a peer resumes only into the same one
-  uint32_t incarnation = 0;    // grows with every start of the master
-  std::string seen_host;       // the peer's address as the master sees it
-  bool loopback_only = false;  // the master listens on loopback: so should the peer
+  uint32_t incarnation = 0;            // grows with every start of the master
+  std::string seen_host;               // the peer's address as the master sees it
+  bool loopback_only = false;          // the master listens on loopback: so should the peer
+  uint16_t version = kSpoken.highest;  // that the run speaks
   bool operator==(const Welcome&) const = default;
 };
 
@@ -402,7 +403,7 @@ struct Kicked {
 // Peer -> master, first on a connection that replaces a broken one (PROTOCOL.md, section 7).
 struct Resume {
   uint32_t magic = kControlMagic;
-  uint16_t version = kVersion;
+  VersionRange versions = kSpoken;
   std::string run;
   uint64_t run_id = 0;
   PeerId peer;

@@ -9,10 +9,12 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "csrc/base/assert.h"
@@ -21,6 +23,9 @@
 #include "csrc/protocol/limits.h"
 
 namespace pccl::protocol {
+
+// More than any version: that of a format of which nothing older is written or read.
+inline constexpr uint32_t kNewest = UINT32_MAX;
 
 // ---- Writing ----------------------------------------------------------------------------------
 
@@ -33,13 +38,22 @@ inline size_t cut_length(const std::string& text) {
 
 class Writer {
  public:
-  explicit Writer(std::vector<std::byte>& out) : out_(out) {}
+  // `version`: of the format that is written; it decides on since().
+  explicit Writer(std::vector<std::byte>& out, uint32_t version = kNewest)
+      : out_(out), version_(version) {}
 
   template <typename... T>
   void operator()(const T&... field) {
     (put(field), ...);
   }
-  void introduction(uint32_t magic, uint16_t version) { (*this)(magic, version); }
+  // Fields that the format has since this version.
+  template <typename... T>
+  void since(uint32_t version, const T&... field) {
+    if (version_ >= version) (*this)(field...);
+  }
+  void introduction(uint32_t magic, const VersionRange& versions) {
+    (*this)(magic, versions.lowest, versions.highest);
+  }
   void code_of_any_version(Code code) { put(code); }
 
  private:
@@ -88,38 +102,51 @@ class Writer {
   }
 
   std::vector<std::byte>& out_;
+  const uint32_t version_;
 };
 
 // ---- Reading ----------------------------------------------------------------------------------
 
-// The fewest bytes that a T takes: what bounds the entries of a list before any is made.
+// The fewest bytes that a T takes in any version: what bounds the entries of a list before any is
+// made.
 template <typename T>
 size_t bytes_min() {
   static const size_t bytes = [] {
     std::vector<std::byte> out;
-    Writer{out}(T{});
+    Writer{out, 0}(T{});
     return out.size();
   }();
   return bytes;
 }
 
-// After the first thing that is wrong, and after an introduction in another version, every further
-// field is left as it is and nothing more is read.
+// After the first thing that is wrong, and after an introduction of somebody with whom we have no
+// version in common, every further field is left as it is and nothing more is read.
 class Reader {
  public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  // `version`: of the format in which the bytes are; it decides on since().
+  explicit Reader(std::span<const std::byte> bytes, uint32_t version = kNewest)
+      : bytes_(bytes), version_(version) {}
 
   template <typename... T>
   void operator()(T&&... field) {
     (get(field), ...);
   }
-  void introduction(uint32_t& magic, uint16_t& version) {
+  // Fields that the format has since this version: before it they are left as they are.
+  template <typename... T>
+  void since(uint32_t version, T&&... field) {
+    if (version_ >= version) (*this)(std::forward<T>(field)...);
+  }
+  void introduction(uint32_t& magic, VersionRange& versions) {
     get(magic);
     if (reading() && magic != kControlMagic) {
       refuse("it does not begin with pccl's magic number: the other side is another program");
     }
-    get(version);
-    if (reading() && version != kVersion) foreign_ = true;
+    get(versions.lowest);
+    versions.highest = versions.lowest;
+    if (versions.lowest >= kRangesSince) get(versions.highest);
+    if (!reading()) return;
+    if (versions.highest < versions.lowest) refuse("it speaks " + text(versions));
+    foreign_ = !common(versions, kSpoken);
   }
   void code_of_any_version(Code& code) {
     uint8_t number = 0;
@@ -128,11 +155,6 @@ class Reader {
     code = known ? static_cast<Code>(number) : Code::kProtocol;
   }
 
-  void end() {
-    if (reading() && at_ < bytes_.size()) {
-      refuse(std::to_string(bytes_.size() - at_) + " bytes are left over after its last field");
-    }
-  }
   // Why the bytes are refused; empty if they are not.
   const std::string& refusal() const { return refusal_; }
   size_t at() const { return at_; }
@@ -231,8 +253,9 @@ class Reader {
   }
 
   std::span<const std::byte> bytes_;
+  const uint32_t version_;
   size_t at_ = 0;
-  bool foreign_ = false;  // an introduction in another version: its other fields are unknown to us
+  bool foreign_ = false;  // no version in common: its other fields are unknown to us
   std::string refusal_;
 };
 

@@ -297,10 +297,10 @@ Shell::Shell(Options options, Callbacks callbacks)
 
 Shell::~Shell() { inside_->loop.stop(); }
 
-void Shell::listen(PeerId self, uint64_t run_id, const std::string& host) {
+void Shell::listen(PeerId self, uint64_t run_id, uint16_t version, const std::string& host) {
   if (!inside_->loop.status().ok()) return inside_->callbacks.on_listening(inside_->loop.status());
-  inside_->loop.post([inside = inside_.get(), self, run_id, host] {
-    inside->core.be({self, run_id, machine_id()});
+  inside_->loop.post([inside = inside_.get(), self, run_id, version, host] {
+    inside->core.be({self, run_id, machine_id(), version});
     inside->listen(host);
   });
 }

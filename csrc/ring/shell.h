@@ -43,9 +43,10 @@ class Shell {
   ~Shell();  // ends the data loop: no callback comes after it returns, no lent byte is touched
 
   // Opens the listener and fixes who we are: links carry `run_id` and `self`, and refuse others.
+  // `version`: of the protocol, that the run speaks.
   // Once; first of all. If not even the data loop could start, on_listening says so from inside
   // this call.
-  void listen(PeerId self, uint64_t run_id, const std::string& host);
+  void listen(PeerId self, uint64_t run_id, uint16_t version, const std::string& host);
   // Keeps trying until the link is up or forget(peer). A connection up to `dead_serial` is dropped.
   void dial(PeerId peer, const net::Endpoint& at, uint32_t dead_serial = 0);
   void forget(PeerId peer);

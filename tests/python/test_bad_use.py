@@ -342,12 +342,23 @@ def test_a_master_of_another_version(make_world: MakeWorld) -> None:
 
 def test_a_peer_of_another_version(master: Master) -> None:
     with socket.create_connection(("127.0.0.1", master.port), timeout=5) as connection:
-        connection.sendall(message(HELLO, MAGIC + struct.pack("<H", 77) + b"whatever follows"))
+        connection.sendall(message(HELLO, MAGIC + struct.pack("<HH", 77, 78) + b"whatever follows"))
         reject = receive(connection)
     assert struct.unpack("<H", reject[:2]) == (REJECT,)
     text = reject[7:].decode()
-    assert "77" in text
-    assert "version 7" in text
+    assert "this peer speaks versions 77 to 78" in text
+    assert "the master speaks version 8" in text
+    assert "install a later pccl for the master" in text
+
+
+def test_a_peer_from_before_versions_were_ranges(master: Master) -> None:
+    with socket.create_connection(("127.0.0.1", master.port), timeout=5) as connection:
+        library = b"pccl 0.1.0"
+        fields = MAGIC + struct.pack("<HI", 7, len(library)) + library + b"whatever follows"
+        connection.sendall(message(HELLO, fields))
+        text = receive(connection)[7:].decode()
+    assert "this peer speaks version 7" in text
+    assert "install a later pccl for this peer" in text
 
 
 def test_a_server_of_another_kind(make_world: MakeWorld) -> None:

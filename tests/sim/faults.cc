@@ -63,6 +63,7 @@ const std::vector<Faults::Kind>& Faults::kinds() {
       {"newcomer killed while joining", 3, &Faults::newcomer_dies},
       {"newcomer left while joining", 2, &Faults::newcomer_leaves},
       {"newcomer that cannot listen", 1, &Faults::newcomer_cannot_listen},
+      {"newcomer of another version", 1, &Faults::newcomer_is_foreign},
       {"newcomer that is wrong", 4, &Faults::mistaken_newcomer},
       {nullptr, 2, &Faults::sender_dies},
       {"master killed", 5, &Faults::kill_master},
@@ -289,6 +290,14 @@ bool Faults::newcomer_cannot_listen() {
   return true;
 }
 
+bool Faults::newcomer_is_foreign() {
+  if (!cast_.room()) return false;
+  PeerNode& peer = cast_.add(chance_.below(cast_.groups().size()));
+  cast_.at_risk(peer, kAftermath);
+  peer.foreign = true;
+  return true;
+}
+
 bool Faults::mistaken_newcomer() {
   const size_t group = chance_.below(cast_.groups().size());
   if (!cast_.room() || cast_.rules().gentle || cast_.groups()[group].quiet) return false;
@@ -422,7 +431,8 @@ bool Faults::stranger() {
                             .self = self,
                             .other = peer->id(),
                             .serial = protocol::next_serial(kFar, self > peer->id())};
-  if (kind == 1) ++hello.version;
+  const auto later = static_cast<uint16_t>(protocol::kSpoken.highest + 1);
+  if (kind == 1) hello.versions = {later, later};
   if (kind == 2) hello.other = other->id();
   if (kind == 3) hello.self = peer->id();
   if (kind == 4) hello.self = {};

@@ -51,6 +51,7 @@ class Faults {
   bool newcomer_dies();
   bool newcomer_leaves();
   bool newcomer_cannot_listen();
+  bool newcomer_is_foreign();
   bool sender_dies();
   // ---- Of the master ----
   bool kill_master();

@@ -131,11 +131,14 @@ void PeerNode::perform(peer::Effect& effect) {
   } else if (std::holds_alternative<peer::CloseMaster>(effect)) {
     if (connection_) world_.close(std::exchange(connection_, nullptr), false, "closed by the peer");
   } else if (auto* send = std::get_if<peer::SendMaster>(&effect)) {
+    auto* hello = std::get_if<protocol::Hello>(&send->message);
+    const auto later = static_cast<uint16_t>(protocol::kSpoken.highest + 1);
+    if (foreign && hello != nullptr) hello->versions = {later, later};
     if (connection_) world_.send_to_master(connection_, send->message);
     count_message();
   } else if (auto* listen = std::get_if<peer::Listen>(&effect)) {
     id_ = listen->self;
-    if (!cannot_listen) links_.listen(id_, listen->run_id);
+    if (!cannot_listen) links_.listen(id_, listen->run_id, listen->version);
     Result<uint16_t> port = port_;
     if (cannot_listen) port = Status{Code::kSystem, "no port to listen on", {}};
     control([this, port] { step(peer::Listening{port}); });

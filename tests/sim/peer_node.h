@@ -37,6 +37,7 @@ class PeerNode {
   bool unreachable = false;    // no way leads from it to another peer, nor back
   bool closed = false;         // nobody can connect to it, but it can connect to others
   bool cannot_listen = false;  // there is no port left for it
+  bool foreign = false;        // it speaks only later versions than the master
 
   // From the application: takes effect after the inbox's delay.
   void call(peer::Event event);

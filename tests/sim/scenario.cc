@@ -227,6 +227,8 @@ void Stage::join(const std::vector<std::string>& names, const Arguments& with) {
     options.group = GroupId{static_cast<uint32_t>(group)};
     options.min_peers = founding.min_peers;
     options.founders = std::max(founding.founders, founding.min_peers);
+    options.versions = {static_cast<uint16_t>(number(with, "lowest", options.versions.lowest)),
+                        static_cast<uint16_t>(number(with, "highest", options.versions.highest))};
     if (word(with, "policy") == "retry") options.policy = protocol::LossPolicy::kRetry;
     PeerNode& node = world_.add_peer(name, options);
     node.set_app(std::make_unique<Teller>(node));

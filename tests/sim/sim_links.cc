@@ -65,8 +65,8 @@ void SimLinks::heard_hello(ConnectionId id, std::optional<protocol::LaneHello> h
   step(link::HelloReceived{id, hello, std::chrono::microseconds(options.round_trip)});
 }
 
-void SimLinks::listen(PeerId self, uint64_t run_id) {
-  core_.be({self, run_id, 0});
+void SimLinks::listen(PeerId self, uint64_t run_id, uint16_t version) {
+  core_.be({self, run_id, 0, version});
   run_id_ = run_id;
   listening_ = true;
   arm_tick();

@@ -25,7 +25,7 @@ class SimLinks {
   ~SimLinks();
 
   // Others can connect from here on.
-  void listen(PeerId self, uint64_t run_id);
+  void listen(PeerId self, uint64_t run_id, uint16_t version);
   void step(const link::Event& event);
   // The process needs its sockets no more: the other ends hear that they are closed.
   void close_all(const std::string& why);

@@ -532,6 +532,7 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   }
   if (!status.ok()) {
     if (status.code == Code::kSystem && node_.cannot_listen) return;  // its join
+    if (status.code == Code::kProtocol && node_.foreign) return;      // likewise
     if (status.code == Code::kOperationTimeout) fail("P4 joint call: " + status.message);
     if (status.code == Code::kSharedState) return on_refused_state(status);
     if (status.code != Code::kPeerLost) fail("P1 joint call: " + status.message);

@@ -44,7 +44,7 @@ void World::start_master() {
   note("master", "starts, incarnation " + std::to_string(memory.incarnation));
   master_ = std::make_unique<master::MasterCore>(
       master::Options{"sim", run.run_id, memory.incarnation, options_.loopback_only,
-                      options_.exchange_bytes},
+                      options_.exchange_bytes, run.version},
       run);
   step_master(master::TimePassed{});
 }
@@ -199,7 +199,10 @@ void World::arrived_at_master(const std::shared_ptr<Connection>& connection,
   std::vector<std::byte> bytes;  // through the codec, as on a socket
   protocol::encode(message, bytes);
   auto decoded = protocol::decode(std::span(bytes).subspan(4));
-  PCCL_ASSERT(decoded.ok() && decoded.value() == message);
+  // Without a common version, nothing else is understood.
+  const auto* hello = std::get_if<protocol::Hello>(&message);
+  const bool foreign = hello != nullptr && !protocol::common(hello->versions, protocol::kSpoken);
+  PCCL_ASSERT(decoded.ok() && (foreign || decoded.value() == message));
   if (!connection->introduced) {
     connection->introduced = true;
     step_master(master::Accepted{connection->id, "127.0.0.1", true});

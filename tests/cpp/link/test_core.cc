@@ -16,13 +16,14 @@ using Lines = std::vector<std::string>;
 
 constexpr PeerId kSelf{5}, kLow{3}, kHigh{8};
 constexpr uint64_t kRun = 99, kMachine = 7;
+constexpr uint16_t kVersion = 9;
 const Endpoint kAt{"10.0.0.3", 48201};
 
 // A core that is told what happens, and says what it wants in lines: connections have letters, in
 // the order in which they are made.
 class LinkCoreTest : public testing::Test {
  protected:
-  LinkCoreTest() { core.be({kSelf, kRun, kMachine}); }
+  LinkCoreTest() { core.be({kSelf, kRun, kMachine, kVersion}); }
 
   Lines step(const Event& event) {
     Effects effects;
@@ -52,7 +53,12 @@ class LinkCoreTest : public testing::Test {
   }
   // As the other end says it.
   static LaneHello hello(PeerId from, uint32_t serial = 1, bool further = false) {
-    return {.run_id = kRun, .self = from, .other = kSelf, .serial = serial, .further = further};
+    return {.run_id = kRun,
+            .self = from,
+            .other = kSelf,
+            .versions = {8, 10},
+            .serial = serial,
+            .further = further};
   }
   // A link that we have dialled, on connection 'a'.
   void link(PeerId peer) {
@@ -136,11 +142,18 @@ TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
   std::map<std::string, LaneHello> wrong;
   wrong["it belongs to another run"] = hello(kLow);
   wrong["it belongs to another run"].run_id = kRun + 1;
-  wrong["it speaks version 77 of the protocol, this peer " + std::to_string(protocol::kVersion) +
-        ": install the same pccl on both"] = hello(kLow);
-  for (auto& [why, one] : wrong) {
-    if (why.find("77") != std::string::npos) one.version = 77;
-  }
+  const std::string newer =
+      "version mismatch: that peer speaks versions 10 to 77 of the pccl protocol, this run speaks "
+      "version 9: this run keeps its version until it ends, so install the pccl that its other "
+      "peers have, or name another run";
+  wrong[newer] = hello(kLow);
+  wrong[newer].versions = {10, 77};
+  wrong[newer].run_id = kRun + 1;  // of another version only these are known
+  const std::string older =
+      "version mismatch: that peer speaks version 8 of the pccl protocol, this run speaks version "
+      "9: install a later pccl for that peer";
+  wrong[older] = hello(kLow);
+  wrong[older].versions = {8, 8};
   wrong["it looks for peer " + text(kHigh)] = hello(kLow);
   wrong["it looks for peer " + text(kHigh)].other = kHigh;
   wrong["it says that it is peer " + text(kSelf)] = hello(kSelf);
@@ -149,7 +162,7 @@ TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
   wrong["it speaks of a further lane"] = hello(kLow, 1, true);
   for (const auto& [why, one] : wrong) {
     LinkCore dialler{{.peer_timeout = seconds(10)}};
-    dialler.be({kSelf, kRun, kMachine});
+    dialler.be({kSelf, kRun, kMachine, kVersion});
     Effects effects;
     dialler.step(Dial{kLow, kAt, 0}, now, effects);
     dialler.step(Connected{named('a')}, now, effects);
@@ -160,7 +173,7 @@ TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
     EXPECT_EQ(line(effects[1]), "report unreachable 0: 10.0.0.3:48201: " + why);
     EXPECT_EQ(std::get<Report>(effects[1]).what.fault, LinkFault::kAnotherPeer);
     LinkCore acceptor{{.peer_timeout = seconds(10)}};
-    acceptor.be({kSelf, kRun, kMachine});
+    acceptor.be({kSelf, kRun, kMachine, kVersion});
     effects.clear();
     acceptor.step(Accepted{acceptor.new_lane(), "10.0.0.9:5", 9}, now, effects);
     acceptor.step(HelloReceived{named('a'), one, {}}, now, effects);

@@ -57,7 +57,8 @@ inline protocol::Offer offer(
 
 class Harness {
  public:
-  Harness() : core_({"run", kRunId, kIncarnation, false}) {}
+  explicit Harness(uint16_t version = protocol::kSpoken.highest)
+      : core_({"run", kRunId, kIncarnation, false, protocol::kExchangeBytesMax, version}) {}
 
   MasterCore& core() { return core_; }
   PeerId id(const std::string& name) const { return ids_.at(name); }

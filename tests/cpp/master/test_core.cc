@@ -105,10 +105,6 @@ TEST(Core, RefusalsSayWhyAndClose) {
   EXPECT_EQ(h.take(), (Lines{"b < Reject invalid argument: min_peers is 3 here and 2 for the other "
                              "peers of peer group 0: give all the same",
                              "b closed"}));
-  protocol::Hello old = Harness::hello(2);
-  old.version = 0;
-  h.greet("c", old);
-  EXPECT_TRUE(contains(h.take().at(0), "c < Reject protocol: version mismatch"));
 }
 
 // ---- As many groups as there can be ----

@@ -34,16 +34,6 @@ TEST_F(IntroductionTest, TheFirstPeerSetsTheTerms) {
       << "another group";
 }
 
-TEST_F(IntroductionTest, AnotherVersionIsToldBoth) {
-  Hello hello = Harness::hello(2);
-  hello.version = 9;
-  const auto reject = refusal(hello);
-  EXPECT_EQ(reject.code, Code::kProtocol);
-  EXPECT_EQ(reject.text,
-            "version mismatch: this peer (pccl 0.1) speaks version 9 of the pccl protocol, the "
-            "master version 7: install the same pccl on both sides");
-}
-
 TEST_F(IntroductionTest, WhatDiffersIsShownWithBothValues) {
   EXPECT_EQ(refusal(Harness::hello(3)).text,
             "min_peers is 3 here and 2 for the other peers of peer group 0: give all the same");
@@ -161,6 +151,64 @@ TEST_F(IntroductionTest, AFurtherGroupOfARunThatHasAllItCanIsRefused) {
             "run (PCCL_MASTER=pccl://host:port/ANOTHER_NAME)");
   EXPECT_FALSE(refuse(Harness::hello(2), terms, &group, {2, 2}, protocol::kGroupsMax).has_value())
       << "that group is there";
+}
+
+// ---- Versions ----
+
+TEST(Introduction, WithoutACommonVersionBothAreNamed) {
+  EXPECT_EQ(refuse_versions({8, 10}, "", {10, 12}), std::nullopt);
+  const auto reject = refuse_versions({8, 9}, "pccl 0.1", {10, 12});
+  ASSERT_TRUE(reject.has_value());
+  EXPECT_EQ(reject->code, Code::kProtocol);
+  EXPECT_EQ(reject->text,
+            "version mismatch: this peer (pccl 0.1) speaks versions 8 to 9 of the pccl protocol, "
+            "the master speaks versions 10 to 12: install a later pccl for this peer (pccl 0.1)");
+}
+
+TEST(Introduction, ARunKeepsTheVersionItWasOpenedWith) {
+  Harness h(9);
+  protocol::Hello hello = Harness::hello(2);
+  hello.versions = {8, 12};
+  h.enlist("a", hello);
+  EXPECT_EQ(h.last<protocol::Welcome>("a")->version, 9);
+  hello.versions = {9, 9};
+  h.enlist("b", hello);
+  EXPECT_EQ(h.last<protocol::Welcome>("b")->version, 9);
+  h.take();
+  hello.versions = {10, 12};
+  h.greet("c", hello);
+  EXPECT_EQ(h.take(),
+            (Lines{"c < Reject protocol: version mismatch: this peer (pccl 0.1) speaks versions 10 "
+                   "to 12 of the pccl protocol, run \"run\" speaks version 9: run \"run\" keeps "
+                   "its version until it ends, so install the pccl that its other peers have, or "
+                   "name another run",
+                   "c closed"}));
+  hello.versions = {7, 7};
+  h.greet("d", hello);
+  EXPECT_EQ(h.take(),
+            (Lines{"d < Reject protocol: version mismatch: this peer (pccl 0.1) speaks "
+                   "version 7 of the pccl protocol, run \"run\" speaks version 9: install "
+                   "a later pccl for this peer (pccl 0.1)",
+                   "d closed"}));
+}
+
+TEST(Introduction, AMemberThatIsBackWithoutTheVersionOfTheRunIsRefused) {
+  Harness h(9);
+  protocol::Hello hello = Harness::hello(1);
+  hello.versions = {9, 9};
+  h.enlist("a", hello);
+  h.release();
+  h.close("a");
+  h.take();
+  protocol::Resume resume = h.resume("a", epoch(1));
+  resume.versions = {10, 10};
+  h.come_back("a", resume);
+  EXPECT_TRUE(contains(h.take().at(0),
+                       "speaks version 10 of the pccl protocol, run \"run\" speaks "
+                       "version 9"));
+  resume.versions = {8, 10};
+  h.come_back("a", resume);
+  EXPECT_EQ(h.take().at(0), "a < Resumed");
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 
+#include "csrc/net/checksum.h"
 #include "tests/cpp/master/harness.h"
 
 namespace pccl::master {
@@ -34,7 +36,7 @@ MembershipRecord membership(uint32_t counter) {
 
 std::vector<Entry> story() {
   return {Started{1},
-          RunOpened{"r", 42, "10.0.0.1"},
+          RunOpened{"r", 42, "10.0.0.1", 12},
           RunRecorded{"r", membership(2)},
           RunRecorded{"r", SharedStateRecord{{3}, 5, 0xabc}},
           RunOpened{"gone", 43, "10.0.0.1"},
@@ -51,7 +53,7 @@ std::vector<Entry> story() {
 Memory told() {
   Memory memory;
   memory.incarnation = 9;
-  memory.runs["r"] = {42, {{{3}, membership(3)}}, {{{3}, {{3}, 6, 0xdef}}}, "10.0.0.1", {}};
+  memory.runs["r"] = {42, {{{3}, membership(3)}}, {{{3}, {{3}, 6, 0xdef}}}, "10.0.0.1", {}, 12};
   memory.runs["done"] = {44, {}, {{{3}, {{3}, 7, 0x123}}}, "2001:db8::/64", 1764000000};
   return memory;
 }
@@ -150,6 +152,79 @@ TEST(Journal, AnotherFileIsRefused) {
   EXPECT_EQ(why(torn), "") << "the very first write was cut off";
   file[8] ^= std::byte{1};
   EXPECT_TRUE(contains(why(file), "its header has another checksum")) << why(file);
+}
+
+// ---- Versions ----
+
+// Written by the code of version 2: a run that lives, with two members and a shared state, and one
+// that has ended.
+constexpr const char* kOfVersion2 =
+    "7063636c6a726e6c0200000030e0048d91010000c83ebf3001010000000201000000722a000000000000000800"
+    "000031302e302e302e310401000000720300000001c4090000bc02000002000000020000000000000000000000"
+    "000000000000000000000000000200000001000000000000000000000000000000000200000001000000020000"
+    "00010000000200000001000000010000000a00000031302e302e302e313a3102000000010000000a0000003130"
+    "2e302e302e323a3202000000000000000100000000000000000000000100000000000000000000000000000002"
+    "00000001000000010000000800000031302e302e302e3100000000000100010000000000000000000000020000"
+    "00010000000800000031302e302e302e320105000000622e6e6574020004000000000000000800000061206c61"
+    "756e6368050100000072030000000500000000000000bc0a0000000000000204000000646f6e652c0000000000"
+    "00000d000000323030313a6462383a3a2f36340504000000646f6e650300000007000000000000002301000000"
+    "0000000604000000646f6e650081246900000000";
+
+Bytes from_hexadecimal(const std::string& digits) {
+  Bytes bytes;
+  for (size_t i = 0; i + 1 < digits.size(); i += 2)
+    bytes.push_back(static_cast<std::byte>(std::stoi(digits.substr(i, 2), nullptr, 16)));
+  return bytes;
+}
+
+TEST(Journal, OneOfTheVersionBeforeIsRead) {
+  const Bytes file = from_hexadecimal(kOfVersion2);
+  auto replayed = journal::replay(file);
+  ASSERT_TRUE(replayed.ok()) << replayed.status().message;
+  EXPECT_EQ(replayed.value().bytes, file.size());
+  const Memory& memory = replayed.value().memory;
+  EXPECT_EQ(memory.incarnation, 1u);
+  ASSERT_EQ(memory.runs.size(), 2u);
+  const RunRecord& run = memory.runs.at("r");
+  EXPECT_EQ(run.run_id, 42u);
+  EXPECT_EQ(run.version, 7) << "as all runs of masters that wrote version 2";
+  ASSERT_TRUE(run.memberships.contains({3}));
+  ASSERT_EQ(run.memberships.at({3}).members.size(), 2u);
+  MemberRecord second = membership(2).members[1];
+  second.peer = peer_id(2);
+  EXPECT_EQ(run.memberships.at({3}).members[1], second);
+  EXPECT_EQ(run.shared_states.at({3}), (SharedStateRecord{{3}, 5, 0xabc}));
+  EXPECT_EQ(memory.runs.at("done").ended, 1764000000);
+  EXPECT_EQ(journal::replay(journal::compacted(memory)).value().memory, memory);
+}
+
+// With these in the header, and the right checksum.
+Bytes file_of(uint8_t version, const std::string& release) {
+  Bytes file = journal::header();
+  file[8] = static_cast<std::byte>(version);
+  std::fill_n(file.begin() + 12, 16, std::byte{0});
+  for (size_t i = 0; i < release.size(); ++i) file[12 + i] = static_cast<std::byte>(release[i]);
+  if (version < 3) file.resize(16);
+  const uint32_t sum = net::checksum(std::span(file).first(file.size() - 4));
+  std::memcpy(file.data() + file.size() - 4, &sum, sizeof sum);
+  return file;
+}
+
+TEST(Journal, OneOfAnotherVersionIsRefusedWithTheReleaseThatReadsIt) {
+  const auto why = [](const Bytes& file) {
+    auto replayed = journal::replay(file);
+    return replayed.ok() ? std::string() : replayed.status().message;
+  };
+  const std::string here = "this pccl " + std::string(protocol::kRelease);
+  EXPECT_EQ(why(file_of(3, "0.1.0")), "");
+  EXPECT_EQ(why(file_of(4, "12.34.56")), "is of version 4, which pccl 12.34.56 reads, and " + here +
+                                             " does not: go on with that release");
+  EXPECT_EQ(why(file_of(4, "0.2\n")), "is of version 4, which pccl 0.2\\n reads, and " + here +
+                                          " does not: go on with that release");
+  EXPECT_EQ(why(file_of(1, "")),
+            "is of version 1, which a pccl from before its first release "
+            "reads, and " +
+                here + " does not: go on with that release");
 }
 
 // Whatever the bytes are, reading them ends in a memory or in words.

@@ -280,16 +280,86 @@ TEST_F(ShellTest, AMessageMayComeInPiecesAndSeveralAtOnce) {
   EXPECT_EQ(peer.hear_a<protocol::Pong>()->counter, 7u);
 }
 
-TEST_F(ShellTest, AnotherVersionIsRefusedWithBoth) {
-  Client peer(shell->port());
+// ---- Versions ----
+
+// All speak the lowest of this build too, so that its codec reads what they say.
+protocol::VersionRange from_lowest(uint16_t to) {
+  return {protocol::kSpoken.lowest, static_cast<uint16_t>(protocol::kSpoken.lowest + to)};
+}
+protocol::Hello hello_of(const std::string& run, const protocol::VersionRange& versions) {
   protocol::Hello hello = Harness::hello(1);
-  hello.version = 77;
+  hello.run = run;
+  hello.versions = versions;
+  return hello;
+}
+// What becomes of a peer that says this: the version of its run, or why it is refused.
+std::string answer_to(const Shell& shell, const protocol::Hello& hello) {
+  Client peer(shell.port());
   peer.say(hello);
-  const auto reject = peer.hear_a<protocol::Reject>();
-  ASSERT_TRUE(reject.has_value());
-  EXPECT_TRUE(contains(reject->text, "version 77")) << reject->text;
-  EXPECT_TRUE(contains(reject->text, "version 7:")) << reject->text;
-  EXPECT_TRUE(peer.hears_the_end());
+  const auto heard = peer.hear();
+  if (heard && std::holds_alternative<protocol::Welcome>(*heard))
+    return std::to_string(std::get<protocol::Welcome>(*heard).version);
+  const auto* reject = heard ? std::get_if<protocol::Reject>(&*heard) : nullptr;
+  EXPECT_TRUE(reject != nullptr && peer.hears_the_end());
+  return reject == nullptr ? "nothing" : reject->text;
+}
+
+TEST_F(ShellTest, WithoutACommonVersionBothAreNamed) {
+  const std::string text = answer_to(*shell, hello_of("run", {77, 78}));
+  EXPECT_TRUE(contains(text, "this peer speaks versions 77 to 78 of the pccl protocol")) << text;
+  EXPECT_TRUE(contains(text, "the master speaks " + protocol::text(protocol::kSpoken))) << text;
+}
+
+TEST(ShellOfSeveralVersions, ARunSpeaksTheHighestThatItsFirstPeerHasInCommonWithTheMaster) {
+  auto opened = Shell::open({"127.0.0.1", 0}, {}, {}, from_lowest(4));
+  ASSERT_TRUE(opened.ok()) << opened.status().message;
+  const Shell& shell = *opened.value();
+  const auto version = [](uint16_t to) { return std::to_string(from_lowest(to).highest); };
+  Client first(shell.port());
+  first.say(hello_of("run", from_lowest(2)));
+  EXPECT_EQ(first.hear_a<protocol::Welcome>()->version, from_lowest(2).highest);
+  EXPECT_EQ(answer_to(shell, hello_of("run", from_lowest(9))), version(2));
+  EXPECT_EQ(answer_to(shell, hello_of("another", from_lowest(9))), version(4));
+  EXPECT_EQ(answer_to(shell, hello_of("a third", from_lowest(1))), version(1));
+  const std::string text = answer_to(shell, hello_of("run", from_lowest(1)));
+  EXPECT_TRUE(contains(text, "run \"run\" speaks version " + version(2))) << text;
+}
+
+TEST_F(ShellWithAJournalTest, ARunKeepsItsVersionOverARestart) {
+  const auto open_with = [this](uint16_t to) {
+    return Shell::open({"127.0.0.1", 0}, {.path = folder + "/journal"}, {}, from_lowest(to));
+  };
+  uint64_t run_id = 0;
+  {
+    auto opened = open_with(4);
+    ASSERT_TRUE(opened.ok()) << opened.status().message;
+    Client peer(opened.value()->port());
+    peer.say(hello_of("run", from_lowest(2)));
+    const auto welcome = peer.hear_a<protocol::Welcome>();
+    ASSERT_TRUE(welcome.has_value());
+    run_id = welcome->run_id;
+    peer.say(protocol::Register{"", 1});
+    ASSERT_TRUE(peer.hear_a<protocol::EpochStart>().has_value());
+  }
+  {
+    auto opened = open_with(5);
+    ASSERT_TRUE(opened.ok()) << opened.status().message;
+    Client peer(opened.value()->port());
+    peer.say(hello_of("run", from_lowest(5)));
+    const auto welcome = peer.hear_a<protocol::Welcome>();
+    ASSERT_TRUE(welcome.has_value());
+    EXPECT_EQ(welcome->run_id, run_id);
+    EXPECT_EQ(welcome->version, from_lowest(2).highest);
+  }
+  // Nobody of it can come back to a master that does not speak its version: it has ended.
+  auto opened = open_with(1);
+  ASSERT_TRUE(opened.ok()) << opened.status().message;
+  Client peer(opened.value()->port());
+  peer.say(hello_of("run", from_lowest(5)));
+  const auto welcome = peer.hear_a<protocol::Welcome>();
+  ASSERT_TRUE(welcome.has_value());
+  EXPECT_NE(welcome->run_id, run_id);
+  EXPECT_EQ(welcome->version, from_lowest(1).highest);
 }
 
 TEST_F(ShellTest, ARunWhoseNameCannotBeShownIsRefused) {

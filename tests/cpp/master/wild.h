@@ -198,7 +198,7 @@ class Wild {
   }
   protocol::Message anything_at_all() {
     protocol::Message message = protocol::random_message(random_);
-    if (auto* hello = std::get_if<protocol::Hello>(&message)) hello->version = protocol::kVersion;
+    if (auto* hello = std::get_if<protocol::Hello>(&message)) hello->versions = protocol::kSpoken;
     return message;
   }
 

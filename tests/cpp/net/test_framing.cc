@@ -487,6 +487,54 @@ class Pipe : public FrameSink {
   std::map<uint64_t, Ending> outcome_;
 };
 
+// ---- The hello of a lane ----
+
+protocol::LaneHello some_hello() {
+  return {.run_id = 1, .self = {2}, .other = {3}, .machine = 4, .serial = 5, .further = true};
+}
+
+TEST(Framing, AHelloComesBackAsItWas) {
+  protocol::LaneHello hello = some_hello();
+  hello.versions = {8, 300};
+  const FrameHeader frame = hello_frame(FrameType::kHello, hello);
+  EXPECT_EQ(frame.slice, 8u) << "for ever there";
+  EXPECT_EQ(frame.op.sequence, 300u) << "for ever there";
+  EXPECT_EQ(hello_in(FrameType::kHello, frame), hello);
+  EXPECT_EQ(hello_in(FrameType::kHelloOk, frame), std::nullopt);
+}
+
+TEST(Framing, AHelloFromBeforeThereWereRangesIsOfOneVersion) {
+  FrameHeader frame = hello_frame(FrameType::kHello, some_hello());
+  frame.slice = 7;
+  frame.op.sequence = 0;
+  const auto hello = hello_in(FrameType::kHello, frame);
+  ASSERT_TRUE(hello.has_value());
+  EXPECT_EQ(hello->versions, (protocol::VersionRange{7, 7}));
+}
+
+TEST(Framing, OfAHelloWithoutACommonVersionOnlyTheVersionsAreUnderstood) {
+  protocol::LaneHello foreign = some_hello();
+  foreign.versions.lowest = foreign.versions.highest = protocol::kSpoken.highest + 1;
+  FrameHeader frame = hello_frame(FrameType::kHello, foreign);
+  frame.round = 77;
+  ASSERT_TRUE(hello_in(FrameType::kHello, frame).has_value());
+  EXPECT_EQ(hello_in(FrameType::kHello, frame)->versions, foreign.versions);
+  frame = hello_frame(FrameType::kHello, some_hello());
+  frame.round = 77;
+  EXPECT_EQ(hello_in(FrameType::kHello, frame), std::nullopt)
+      << "this one is understood, and wrong";
+}
+
+TEST(Framing, AHelloWithVersionsThatMakeNoSenseIsNone) {
+  for (const auto& [lowest, highest] :
+       {std::pair{12u, 9u}, std::pair{8u, 0u}, std::pair{8u, 0x10000u}, std::pair{0x10008u, 8u}}) {
+    FrameHeader frame = hello_frame(FrameType::kHello, some_hello());
+    frame.slice = lowest;
+    frame.op.sequence = highest;
+    EXPECT_EQ(hello_in(FrameType::kHello, frame), std::nullopt) << lowest << " to " << highest;
+  }
+}
+
 TEST(Framing, SurvivesARandomPipe) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Pipe{seed}.run();

@@ -25,6 +25,20 @@ TEST(Core, JoinsARun) {
             "finish joint call 1: ok, rank 1 of 3 in epoch 1.1\n");
 }
 
+TEST(Core, ARunOfAVersionThatItDoesNotSpeakIsNotJoined) {
+  Transcript t;
+  t.on(JoinCalled{1});
+  t.on(MasterConnected{});
+  protocol::Welcome welcome{peer_id(2), 77, 1, "10.0.0.2", false};
+  welcome.version = protocol::kSpoken.highest + 1;
+  const std::string text = t.hear(welcome);
+  EXPECT_NE(text.find("broke the protocol: Welcome to a run of version " +
+                      std::to_string(welcome.version) + ", which this peer does not speak"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("listen"), std::string::npos) << text;
+}
+
 TEST(Core, RegistersAgainOnANewConnection) {
   Transcript t;
   t.on(JoinCalled{1});

@@ -21,7 +21,7 @@ class Randomizer {
   void operator()(T&&... field) {
     (fill(field), ...);
   }
-  void introduction(uint32_t&, uint16_t&) {}
+  void introduction(uint32_t&, VersionRange&) {}
   void code_of_any_version(Code& code) { fill(code); }
 
  private:
@@ -89,7 +89,7 @@ struct FieldCounter {
   void operator()(T&&...) {
     count += sizeof...(T);
   }
-  void introduction(uint32_t&, uint16_t&) { count += 2; }
+  void introduction(uint32_t&, VersionRange&) { count += 2; }
   void code_of_any_version(Code&) { ++count; }
   size_t count = 0;
 };

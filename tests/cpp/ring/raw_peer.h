@@ -43,7 +43,8 @@ class RawPeer {
     header.epoch = Epoch{run_id};
     header.op.tag = TagId{self.value};
     header.digest = other.value;
-    header.slice = protocol::kVersion;
+    header.slice = protocol::kSpoken.lowest;
+    header.op.sequence = protocol::kSpoken.highest;
     const bool dials = type == net::FrameType::kHello;
     header.block = protocol::next_serial(0, dials == (self > other));
     return header;

@@ -38,7 +38,7 @@ class Member {
                 .on_transferred = [this](Epoch, OpKey op) { note([&] { ++transferred_[op]; }); },
                 .on_drained = [this](Epoch, OpKey op) { note([&] { ++drained_[op]; }); },
                 .on_failed = [this](Epoch, OpKey, const Status&) { note([&] { ++failed_; }); }})) {
-    shell_->listen(id(rank), kRun, "127.0.0.1");
+    shell_->listen(id(rank), kRun, protocol::kSpoken.highest, "127.0.0.1");
     EXPECT_TRUE(wait([&] { return port_.has_value(); }));
   }
 
