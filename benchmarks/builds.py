@@ -6,6 +6,7 @@ PYTHONPATH begins with the build's folder (processes.environment_of). Under buil
     NEW/                    a copy of the working tree's package, as it was when a run began
     SHA-PYTHON-TORCH/       the package of a revision, kept for the next run, and .made-with
     SHA....building/        where that is built; left behind only by a build that fails
+    SHA....log              what the build said
 
 What a revision was built with (compiler, options) is written into .made-with: if the working tree
 is built with something else, the revision is built anew. `make clean` removes all of it.
@@ -28,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "compare"
 PACKAGE = "pccl_backend"
 STAMP = ".made-with"
+LOG_LINES = 30  # that are shown of a build that failed
 # What somebody may have chosen for the working tree's build, by cmake -D or by the environment.
 CHOICES = (
     "CMAKE_BUILD_TYPE",
@@ -134,16 +136,20 @@ def _build_in(folder: Path, sha: str, choices: dict[str, str]) -> None:
     if "MAX_JOBS" in environment:
         environment["CMAKE_BUILD_PARALLEL_LEVEL"] = environment["MAX_JOBS"]
     definitions = [f"-D{name}={value}" for name, value in choices.items()]
-    for command in (
-        ["cmake", "-S", ".", "-B", "build/core", "-G", "Ninja", *definitions],
-        [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],
-    ):
-        done = subprocess.run(command, cwd=folder, env=environment, check=False)
-        if done.returncode != 0:
-            raise BuildError(
-                f"{sha[:12]} does not build here: what is wrong with it stands above, "
-                f"its sources are in {folder.relative_to(ROOT)}"
+    path = folder.with_suffix(".log")
+    with path.open("w") as log:
+        for command in (
+            ["cmake", "-S", ".", "-B", "build/core", "-G", "Ninja", *definitions],
+            [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],
+        ):
+            done = subprocess.run(
+                command, cwd=folder, env=environment, check=False, stdout=log, stderr=log
             )
+            if done.returncode != 0:
+                said = "\n".join(path.read_text().splitlines()[-LOG_LINES:])
+                raise BuildError(
+                    f"{sha[:12]} does not build here. The end of {path.relative_to(ROOT)}:\n{said}"
+                )
 
 
 def _check(folder: Path, wrong: str) -> None:

@@ -7,13 +7,15 @@
 The rows are those of `make bench` on loopback: the cases of all_reduce.py at each world size, and
 the calls of latency.py ("calls"). This folder's scripts measure both builds, so that only the
 product differs; each build has ranks and a master of its own. A pair is a round of each, one right
-after the other, and the next pair begins with the other one. The pairs of a row are shared out
-among several starts of the ranks: where the system happens to place a process, it stays.
+after the other, and the next pair begins with the other one. A row has 15 pairs at least, of short
+rounds up to three times as many. They are shared out among several starts of the ranks: where the
+system happens to place a process, it stays.
 
 A row is an outlier if the median of new over base is above 1.05 and its 90 % bootstrap interval
-lies above 1. An outlier is repeated alone, with 30 pairs and newly started ranks, and only if it is
-one again it is called slower. The table shows the second time then. Status: 0, no row is slower; 1,
-one is; 3, none, but the time was too short to say so of all; 2, nothing could be compared.
+lies above 1. An outlier is repeated alone, with 30 pairs at least and newly started ranks, and only
+if it is one again it is called slower. The table shows the second time then. Status: 0, no row is
+slower; 1, one is; 3, none, but the time was too short to say so of all; 2, nothing could be
+compared. (make has a status of its own, and shows this one.)
 
 It runs in a network namespace of its own with cubic, where it may; else it says so.
 """
@@ -51,6 +53,9 @@ STOCK_NETWORK = "tools/stock-network.sh"
 PAIRS = 15
 PAIRS_REPEATED = 30
 STARTS = 3  # of the ranks: the pairs are shared out among them
+# A row of short rounds gets up to so many times the pairs, while it has not had these seconds.
+MORE = 3
+ROW_SECONDS = 24.0
 MINUTES = 20
 GRACE_SECONDS = 60  # beyond the limit: then a round hangs
 CALLS = "calls"
@@ -165,11 +170,19 @@ def suites_of(cases: Sequence[str], worlds: Sequence[int]) -> list[Suite]:
 
 @dataclass(frozen=True, kw_only=True)
 class Builds:
-    """The two folders (builds.py), and the instant after which no pair begins any more."""
+    """The two builds, and what may be spent on them.
+
+    Attributes:
+        base: its folder (builds.py).
+        new: likewise.
+        deadline: the instant after which no pair begins any more.
+        row_seconds: for more pairs of a row than it needs.
+    """
 
     base: Path
     new: Path
     deadline: float
+    row_seconds: float = ROW_SECONDS
 
     def time_is_up(self) -> bool:
         return time.monotonic() > self.deadline
@@ -193,7 +206,7 @@ def start_both(suite: Suite, both: Builds, stack: ExitStack) -> dict[str, Fleet]
 
 
 def measure(suite: Suite, pairs: int, both: Builds) -> Pairs:
-    """Return the pairs of each row, in turn; fewer where the time is up."""
+    """Return so many pairs of each row, or more (MORE); fewer only where the time is up."""
     seen: Pairs = defaultdict(list)
     for share in shares(pairs):
         if both.time_is_up():
@@ -201,18 +214,25 @@ def measure(suite: Suite, pairs: int, both: Builds) -> Pairs:
         with ExitStack() as stack:
             fleets = start_both(suite, both, stack)
             for step in suite.steps:
-                for number in range(-1, share):  # the first one warms up
-                    if both.time_is_up():
-                        break
-                    first = len(seen[suite.rows(step)[0]])
-                    order = ("base", "new") if first % 2 == 0 else ("new", "base")
-                    figures = {name: fleets[name].round(step) for name in order}
-                    if number < 0:
-                        continue
-                    for row in suite.rows(step):
-                        pair = Pair(base=figures["base"][row], new=figures["new"][row])
-                        seen[row].append(pair)
+                measure_step(suite, step, share, fleets=fleets, both=both, seen=seen)
     return seen
+
+
+def measure_step(
+    suite: Suite, step: str, share: int, *, fleets: dict[str, Fleet], both: Builds, seen: Pairs
+) -> None:
+    """Add the pairs that these fleets make of a step to those that were seen."""
+    rows = suite.rows(step)
+    enough = time.monotonic() + both.row_seconds * share / PAIRS
+    for number in range(-1, share * MORE):  # the first one warms up
+        if both.time_is_up() or (number >= share and time.monotonic() > enough):
+            return
+        order = ("base", "new") if len(seen[rows[0]]) % 2 == 0 else ("new", "base")
+        figures = {name: fleets[name].round(step) for name in order}
+        if number < 0:
+            continue
+        for row in rows:
+            seen[row].append(Pair(base=figures["base"][row], new=figures["new"][row]))
 
 
 def repeat_outliers(suite: Suite, seen: Pairs, both: Builds) -> Pairs:

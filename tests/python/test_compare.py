@@ -9,6 +9,7 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -157,7 +158,9 @@ SUITE = compare.Suite(world=2, steps=("64 MiB", "1 KiB"))
 
 
 def both(new: str, seconds: float = 60.0) -> compare.Builds:
-    return compare.Builds(base=Path("1.0"), new=Path(new), deadline=time.monotonic() + seconds)
+    return compare.Builds(
+        base=Path("1.0"), new=Path(new), deadline=time.monotonic() + seconds, row_seconds=0.0
+    )
 
 
 def test_builds_take_turns_and_swap(rounds: list[str]) -> None:
@@ -173,6 +176,11 @@ def test_builds_take_turns_and_swap(rounds: list[str]) -> None:
         expected += [f"{step} {name}" for step in SUITE.steps for name in order * 2]
         expected += ["end", "end"]
     assert rounds == expected
+
+
+def test_short_rounds_are_made_more_often(rounds: list[str]) -> None:
+    seen = compare.measure(SUITE, 3, replace(both("1.0"), row_seconds=60.0))
+    assert [len(pairs) for pairs in seen.values()] == [3 * compare.MORE] * 2
 
 
 @pytest.mark.parametrize(("pairs", "expected"), [(15, [5, 5, 5]), (16, [6, 5, 5]), (2, [1, 1])])
