@@ -393,7 +393,9 @@ def main() -> int:
             command = prepare(given.base)
             os.execv(command[0], command)
         return compare_builds(given)
-    except builds.BuildError as error:
+    except (builds.BuildError, SystemExit) as error:
+        if isinstance(error, SystemExit) and not isinstance(error.code, str):
+            raise  # somebody ends this run; else a rank has ended, or hangs
         print(f"Nothing is compared: {error}", file=sys.stderr)
         return 2
 

@@ -248,6 +248,18 @@ def test_unknown_revision_is_named(
     assert says in capsys.readouterr().err
 
 
+def test_rank_that_ends_is_not_a_slower_row(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended(given: object) -> int:
+        raise SystemExit("a process ended with -9")
+
+    monkeypatch.setattr(compare, "compare_builds", ended)
+    monkeypatch.setattr(sys, "argv", ["compare.py", "HEAD", "--folders", "base", "new"])
+    assert compare.main() == 2
+    assert "Nothing is compared: a process ended with -9" in capsys.readouterr().err
+
+
 def test_choices_of_the_working_tree_are_read(tmp_path: Path) -> None:
     cache = tmp_path / "CMakeCache.txt"
     assert builds.read_choices(cache) == {}
