@@ -30,7 +30,8 @@ BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake csrc master ! -name '*.md')
 
-.PHONY: help fast setup demo test sim scenarios stress bench lint fmt types asan tsan fuzz ci clean packages packages-netns packages-bench core
+.PHONY: help fast setup demo test sim scenarios stress bench compare compare-base lint fmt types asan \
+  tsan fuzz ci clean packages packages-netns packages-bench core
 help:             ## this list
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
 
@@ -82,6 +83,14 @@ stress: packages-netns setup  ## kill, stop, cut off, spawn processes: MINUTES=m
 # The wide-area parts need root (namespaces, TUN): without it they are left out, and said to be.
 bench: packages-bench setup   ## speed, into RESULTS.md: an hour; QUICK=1: 5 minutes, into build/bench; PARTS="curve worlds"
 	$(BIN)/python benchmarks/bench.py $(if $(QUICK),--quick) $(if $(PARTS),--parts $(PARTS))
+
+# BASE is built beside this tree, once, under build/compare. CASES='"64 MiB" calls' WORLDS="2 4": only these rows.
+compare-base:     # asked for before anything is built
+	@[ -n "$(BASE)" ] || { echo "Compare with which revision? For example: make compare BASE=HEAD~1" >&2; exit 2; }
+	@git rev-parse --verify --quiet --end-of-options "$(BASE)^{commit}" >/dev/null || \
+	  { echo "git knows no revision \"$(BASE)\" here" >&2; exit 2; }
+compare: compare-base packages-netns setup   ## is this tree slower than BASE=REV? 20 minutes; fails if a row is
+	$(BIN)/python benchmarks/compare.py "$(BASE)" $(if $(CASES),--cases $(CASES)) $(if $(WORLDS),--worlds $(WORLDS))
 
 # The simulation fills the time in which processes wait for each other.
 test: packages-netns setup core  ## unit, scenarios, a minute of simulation, tidy, multi-process

@@ -37,7 +37,16 @@ from typing import Any
 import records
 from options import add_worlds, at_least_one
 from paths import LOOPBACK, loopback_aggregate, ping
-from processes import Master, ask_together, cpu_seconds, end, read_line, run_main, wait_for_start
+from processes import (
+    Master,
+    ask_together,
+    cpu_seconds,
+    end,
+    environment_of,
+    read_line,
+    run_main,
+    wait_for_start,
+)
 
 HERE = Path(__file__).resolve().parent
 GB = 1e9
@@ -212,6 +221,7 @@ class World:
 
     `places`: what comes before the command of each rank, where they are on machines of their own;
     then `address` is that of the first one, where the master is too, and `device` their network.
+    `build`: the folder of the package that they and their master run (processes.environment_of).
     """
 
     def __init__(
@@ -222,13 +232,14 @@ class World:
         places: Sequence[Sequence[str]] = (),
         address: str = "127.0.0.1",
         device: str = "lo",
+        build: Path | None = None,
     ) -> None:
         self.master: Master | None = None
         self.folder: str | None = None
         places = places or [[]] * world
-        env = {**os.environ, "GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1"}
+        env = {**environment_of(build), "GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1"}
         if backend == "pccl":
-            self.master = Master(address, places[0])
+            self.master = Master(address, places[0], build)
             init_method = f"pccl://{self.master.address}/bench"
         else:
             self.folder = tempfile.mkdtemp(prefix="pccl-bench-")

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -25,11 +24,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import records
 from options import at_least_one
-from processes import Master, ask, end, read_line, run_main
+from processes import Master, ask, end, environment_of, read_line, run_main
 
 PARAMETERS = 100_000
 TENSORS = 8
@@ -123,8 +123,9 @@ def rank_main(init_method: str) -> None:
 # ---- The table -----------------------------------------------------------------------------------
 
 
-def start(init_method: str, *, recorded: bool) -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+def start(init_method: str, *, recorded: bool, build: Path | None = None) -> subprocess.Popen[str]:
+    """Start a rank; `build`: the folder of the package that it runs (processes.environment_of)."""
+    environment = {**environment_of(build), "OMP_NUM_THREADS": "1"}
     environment.pop("TORCH_FR_BUFFER_SIZE", None)
     if not recorded:
         environment["TORCH_FR_BUFFER_SIZE"] = "0"

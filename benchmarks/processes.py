@@ -120,15 +120,29 @@ def end(processes: Sequence[subprocess.Popen[str]], master: Master | None) -> No
             master.close()
 
 
-class Master:
-    """`pccl master` at a free port of `host`; `place` is what comes before its command."""
+def environment_of(build: Path | None) -> dict[str, str]:
+    """Return the environment of processes that run the package pccl_backend in this folder, before
+    the one that is installed; None: they run that one."""
+    environment = dict(os.environ)
+    if build is not None:
+        others = environment.get("PYTHONPATH", "").split(os.pathsep)
+        environment["PYTHONPATH"] = os.pathsep.join([str(build), *filter(None, others)])
+    return environment
 
-    def __init__(self, host: str = "127.0.0.1", place: Sequence[str] = ()) -> None:
+
+class Master:
+    """`pccl master` at a free port of `host`; `place` is what comes before its command, `build`
+    the folder of the package that it belongs to (environment_of)."""
+
+    def __init__(
+        self, host: str = "127.0.0.1", place: Sequence[str] = (), build: Path | None = None
+    ) -> None:
         program = str(Path(sys.executable).with_name("pccl"))
         self._process = subprocess.Popen(
             [*place, program, "master", "--host", host, "--port", "0"],
             stdout=subprocess.PIPE,
             text=True,
+            env=environment_of(build),
         )
         self.pid = self._process.pid
         self.address = read_line(self._process).split()[-1]

@@ -70,10 +70,20 @@ def read(path: Path, row: type[RowT]) -> Record[RowT]:
 def spread(seconds: Sequence[float]) -> str:
     """Return median, least and most of times: `46.5 ms (44.0-48.2)`."""
     middle = statistics.median(seconds)
-    unit, scale = ("s", 1.0) if middle >= 1 else ("ms", 1e3) if middle > 0.01 else ("µs", 1e6)
-    digits = 2 if unit == "s" else 1
+    unit, scale, digits = _unit_of(middle)
     least, most = (f"{end * scale:.{digits}f}" for end in (min(seconds), max(seconds)))
     return f"{middle * scale:.{digits}f} {unit} ({least}-{most})"
+
+
+def duration(seconds: float) -> str:
+    """Return a time: `46.5 ms`."""
+    unit, scale, digits = _unit_of(seconds)
+    return f"{seconds * scale:.{digits}f} {unit}"
+
+
+def _unit_of(seconds: float) -> tuple[str, float, int]:
+    """Return the unit that a time is shown in, so many of it in a second, and its digits."""
+    return ("s", 1.0, 2) if seconds >= 1 else ("ms", 1e3, 1) if seconds > 0.01 else ("µs", 1e6, 1)
 
 
 def size_name(count: int) -> str:
