@@ -90,7 +90,7 @@ void LinkCore::attempt(PeerId peer) {
   lane.peer = peer;
   lane.address = text(dial.at);
   dial.attempt = id;
-  emit(Connect{id, peer, dial.at, options_.peer_timeout / 2});
+  emit(Connect{id, peer, dial.at, connect_timeout()});
 }
 
 void LinkCore::on(const Connected& event) {
@@ -344,7 +344,7 @@ void LinkCore::widen(PeerId peer) {
     lane.further = true;
     lane.address = text(*link.dialled);
     link.opening.insert(id);
-    emit(Connect{id, peer, *link.dialled, options_.peer_timeout / 2});
+    emit(Connect{id, peer, *link.dialled, connect_timeout()});
   }
 }
 

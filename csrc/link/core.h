@@ -17,6 +17,7 @@
 //             (3) a peer that is to be reached and has no link is being dialled, or a retry is due.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <deque>
@@ -230,6 +231,9 @@ class LinkCore {
   void unreachable(PeerId peer, const std::string& why, LinkFault fault);
   void end_dial(PeerId peer);
   void ended(ConnectionId lane, const std::string& why, LinkFault fault);
+  Duration connect_timeout() const {
+    return std::min(options_.peer_timeout / 2, protocol::kConnectTimeoutMax);
+  }
   bool is_silent(const Lane& lane) const;
   bool outranks(PeerId peer) const { return identity_.self > peer; }
   protocol::LaneHello hello(const Lane& lane) const;

@@ -114,6 +114,9 @@ inline constexpr Duration kFoundersAwayMax = std::chrono::seconds(10);
 inline constexpr Duration kFoundersLateMax = std::chrono::seconds(10);
 // A connection that has not introduced itself by then is closed.
 inline constexpr Duration kHelloTimeout = std::chrono::seconds(5);
+// An attempt to connect to a peer ends after this, or after half of the peer timeout if that is
+// shorter: three SYNs that had no answer, a second and two seconds after each other.
+inline constexpr Duration kConnectTimeoutMax = std::chrono::seconds(5);
 // PCCL_PEER_TIMEOUT, the one user-facing time: its default and what is accepted.
 inline constexpr Duration kPeerTimeoutDefault = std::chrono::seconds(10);
 inline constexpr Duration kPeerTimeoutMin = std::chrono::milliseconds(100);

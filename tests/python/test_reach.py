@@ -165,7 +165,7 @@ def closed_host(network: Network, way: str) -> Host:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-@pytest.mark.parametrize("place", ["first", pytest.param("last", marks=not_yet("29.1"))])
+@pytest.mark.parametrize("place", ["first", "last"])
 @pytest.mark.parametrize("way", ["drop", "reject", "nat"])
 def test_a_closed_peer(run: Run, network: Network, way: str, place: str, world: int) -> None:
     hosts = [network.host() for _ in range(world - 1)]
@@ -174,7 +174,7 @@ def test_a_closed_peer(run: Run, network: Network, way: str, place: str, world: 
         run.add(host)
 
 
-@pytest.mark.parametrize("place", ["first", pytest.param("last", marks=not_yet("29.1"))])
+@pytest.mark.parametrize("place", ["first", "last"])
 def test_a_link_of_a_closed_peer_is_made_anew(run: Run, network: Network, place: str) -> None:
     if not connections_can_be_reset():
         pytest.skip("SKIPPED: needs `ss --kill`, which resets nothing on this machine")
@@ -203,7 +203,6 @@ REASONS = {Unasked.DROP: "no answer", Unasked.REJECT: "refused"}
     ],
     ids=lambda ways: "-".join(way.name.lower() for way in ways),
 )
-@not_yet("29.2")
 def test_the_second_of_two_closed_peers_is_refused(
     run: Run, network: Network, ways: tuple[Unasked, Unasked]
 ) -> None:
@@ -249,7 +248,7 @@ def test_neighbours_behind_one_router(
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
-@not_yet("29.4")
+@not_yet("29.3")
 def test_a_forwarded_port(run: Run, network: Network, place: str) -> None:
     """The other peer is closed, so that the forwarded port is the only way."""
     home, closed = network.home(), network.home().host()
@@ -263,7 +262,7 @@ def test_a_forwarded_port(run: Run, network: Network, place: str) -> None:
     assert peer.call("info")["address"] == f"{home.address}:40001"
 
 
-@not_yet("29.4")
+@not_yet("29.3")
 def test_a_range_of_forwarded_ports(run: Run, network: Network) -> None:
     """The second port inside, since the first is taken, is the second outside."""
     home = network.home()
@@ -283,7 +282,7 @@ def test_a_range_of_forwarded_ports(run: Run, network: Network) -> None:
 
 @pytest.mark.parametrize(
     "advertised",
-    [pytest.param(False, marks=not_yet("29.5")), True],
+    [pytest.param(False, marks=not_yet("29.3")), True],
     ids=["plain", "advertised"],
 )
 def test_only_ipv6_between_peers(run: Run, network: Network, advertised: bool) -> None:
@@ -292,7 +291,7 @@ def test_only_ipv6_between_peers(run: Run, network: Network, advertised: bool) -
         run.add(host, advertise=host.address_6 if advertised else "")
 
 
-@not_yet("29.5")
+@not_yet("29.3")
 def test_ipv6_beside_a_master_of_the_same_machine(run: Run, network: Network) -> None:
     host = network.host()
     run.begin(host, "127.0.0.1")
@@ -305,7 +304,7 @@ def test_ipv6_beside_a_master_of_the_same_machine(run: Run, network: Network) ->
 
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize(
-    "told", [True, pytest.param(False, marks=not_yet("29.6"))], ids=["told", "silent"]
+    "told", [True, pytest.param(False, marks=not_yet("29.4"))], ids=["told", "silent"]
 )
 def test_a_narrow_path(run: Run, network: Network, told: bool, world: int) -> None:
     """If nobody is told that packets are too big, a peer says so once and makes them smaller."""

@@ -314,6 +314,8 @@ bool Stage::fault(const std::string& verb, const std::vector<std::string>& names
     nodes[0]->leave();
   else if (verb == "unreachable")
     nodes[0]->unreachable = true;
+  else if (verb == "closed")
+    nodes[0]->closed = true;
   else if (verb == "slow")
     nodes[0]->be_slow(std::chrono::milliseconds(number(with, "by", 0)));
   else if (verb == "jump")

@@ -13,7 +13,7 @@
 //   all_reduce|broadcast|all_gather|barrier [tag=T] [count=N] [root=R] [timeout=MS] [on=a,b]
 //   update_topology|are_peers_pending [timeout=MS] [on=a,b]
 //   sync [revision=R] [fill=N] [shape=N] [strategy=S] [timeout=MS] [on=a,b]
-//   kill|stop|go|leave|unreachable NAME    also: kill|start|stop|go master
+//   kill|stop|go|leave|unreachable|closed NAME    also: kill|start|stop|go master
 //   slow NAME by=MS; jump NAME|master by=MS (its clock)
 //   dies NAME after=N                      messages to and from the master, unless it is a member
 //   cut NAME                               its master connection
