@@ -34,7 +34,10 @@ void Group::welcome(PeerId peer, Membership::Peer about, const Quorum& quorum) {
 
 Status Group::hear(PeerId peer, const protocol::Register& message) {
   if (membership_.find(peer)->order != 0) return {};  // said again on a new connection
-  const auto linked = membership_.register_peer(peer, message.host, message.port);
+  const auto elsewhere = [](const Endpoint& at) { return !is_unicast(at.host) || at.port == 0; };
+  if (std::any_of(message.others.begin(), message.others.end(), elsewhere))
+    return violation("Register with an address that is not one machine's");
+  const auto linked = membership_.register_peer(peer, message);
   connections_.enter(peer, ConnectionPhase::kRegistered);
   for (const PeerId other : linked) dial_first(other, peer);
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " waits to be admitted to group " +

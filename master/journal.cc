@@ -23,6 +23,7 @@ void fields(auto& wire, Is<MemberRecord> auto& r) {
   wire(r.peer, bounded(r.seen_host, protocol::kHostBytesMax), r.seen_loopback);
   wire(bounded(r.host, protocol::kHostBytesMax), r.port, r.order);
   wire(bounded(r.launch, protocol::kLaunchBytesMax));
+  wire.since(3, bounded(r.others, protocol::kOtherAddressesMax));
 }
 void fields(auto& wire, Is<MembershipRecord> auto& r) {
   wire(r.group, r.policy, r.peer_timeout_ms, r.first_call_timeout_ms, r.founders, r.min_peers);

@@ -20,7 +20,7 @@ void Membership::welcome(PeerId peer, Peer about) {
   PCCL_ASSERT(fresh);
 }
 
-std::vector<PeerId> Membership::register_peer(PeerId id, const std::string& host, uint16_t port) {
+std::vector<PeerId> Membership::register_peer(PeerId id, const protocol::Register& where) {
   Peer& peer = peers_.at(id);
   PCCL_ASSERT(peer.order == 0);
   std::vector<PeerId> linked;
@@ -29,8 +29,9 @@ std::vector<PeerId> Membership::register_peer(PeerId id, const std::string& host
     links.add(other, id);
     linked.push_back(other);
   }
-  peer.host = host;
-  peer.port = port;
+  peer.host = where.host;
+  peer.port = where.port;
+  peer.others = where.others;
   peer.order = ++registrations_;
   return linked;
 }
@@ -69,6 +70,7 @@ void Membership::restore(const std::vector<protocol::Member>& ranked,
     peer.seen_loopback = member.seen_loopback;
     peer.host = member.host;
     peer.port = member.port;
+    peer.others = member.others;
     peer.order = member.order;
     peer.launch = member.launch;
     peer.connected = false;
@@ -88,7 +90,8 @@ void Membership::restore(const std::vector<protocol::Member>& ranked,
 
 MemberRecord Membership::record(PeerId id) const {
   const Peer& peer = peers_.at(id);
-  return {id, peer.seen_host, peer.seen_loopback, peer.host, peer.port, peer.order, peer.launch};
+  return {id,        peer.seen_host, peer.seen_loopback, peer.host,
+          peer.port, peer.order,     peer.launch,        peer.others};
 }
 
 // ---- Who is there ----
@@ -279,9 +282,9 @@ std::string Membership::describe(PeerId id) const {
 protocol::Dial Membership::dial(PeerId dialler, PeerId target) const {
   const Peer& to = peers_.at(target);
   const uint32_t dead = links.dead_serial(dialler, target);
-  if (!to.host.empty()) return {target, to.host, to.port, dead};
+  if (!to.host.empty()) return {target, to.host, to.port, dead, to.others};
   const bool through_master = to.seen_loopback && !peers_.at(dialler).seen_loopback;
-  return {target, through_master ? "" : to.seen_host, to.port, dead};
+  return {target, through_master ? "" : to.seen_host, to.port, dead, to.others};
 }
 
 }  // namespace pccl::master

@@ -35,7 +35,8 @@ class Membership {
     protocol::Standing standing = protocol::Standing::kNone;
     std::string host;  // as it registered; empty: where it is seen
     uint16_t port = 0;
-    uint64_t order = 0;  // of registration, from 1; 0: not yet
+    std::vector<Endpoint> others = {};  // further addresses
+    uint64_t order = 0;                 // of registration, from 1; 0: not yet
     bool connected = true;
     int away_ticks = 0;     // since its connection closed
     int waiting_ticks = 0;  // since it registered, until it is a member
@@ -44,7 +45,7 @@ class Membership {
   // ---- Coming and going ----
   void welcome(PeerId peer, Peer about);
   // Adds its links. Returns with whom. REQUIRES: welcomed and not registered.
-  std::vector<PeerId> register_peer(PeerId peer, const std::string& host, uint16_t port);
+  std::vector<PeerId> register_peer(PeerId peer, const protocol::Register& where);
   void set_connected(PeerId peer, bool connected);
   // It is gone for good, for the reason that a later Resume of it is given. Returns who is no
   // longer remembered as gone, for that.

@@ -32,6 +32,7 @@ struct MemberRecord {
   uint16_t port = 0;
   uint64_t order = 0;  // of registration
   std::string launch;  // whose fixed world it is a rank of; empty: of none
+  std::vector<Endpoint> others = {};
   bool operator==(const MemberRecord&) const = default;
 };
 

@@ -52,6 +52,7 @@ def join(
     first_call_timeout: float,
     master_timeout: float,
     advertise: str,
+    advertised_port: int,
     port_range: tuple[int, int],
     lanes: int,
     tcp_congestion: str,

@@ -219,6 +219,7 @@ def _join(
         first_call_timeout=settings.first_call_timeout,
         master_timeout=settings.master_timeout,
         advertise=settings.advertise,
+        advertised_port=settings.advertised_ports[0],
         port_range=settings.port_range,
         lanes=settings.lanes,
         tcp_congestion=settings.tcp_congestion,

@@ -6,6 +6,7 @@ is unknown, given twice or out of form raises ValueError that shows the value an
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import socket
 from collections.abc import Callable, Mapping
@@ -33,6 +34,7 @@ MEMBERS = (1, 128)
 PEER_GROUPS = (0, 2**32 - 1)
 TIMEOUT_S = (0.1, 3600.0)
 LANES = (1, 64)
+HOST_BYTES_MAX = 255
 
 # As csrc/base/text.cc has them: controls, and what formats or hides the text around it.
 _HIDDEN = re.compile(
@@ -55,6 +57,8 @@ class PeerSettings:
         master_timeout: how long to look for a master that is gone (PCCL_MASTER_TIMEOUT).
         advertise: the host under which others reach this one (PCCL_ADVERTISE); "": as the master
             sees it.
+        advertised_ports: first and last number that the ports to listen on have for others
+            (PCCL_ADVERTISE); zeros: the same as here. As many as in port_range.
         port_range: first and last port to listen on (PCCL_PORT_RANGE); zeros: any free one.
         lanes: TCP connections to each neighbour in the ring that this one dials (PCCL_LANES); 0: as
             many as pay for the way there.
@@ -70,6 +74,7 @@ class PeerSettings:
     first_call_timeout: float = 10.0
     master_timeout: float = 60.0
     advertise: str = ""
+    advertised_ports: tuple[int, int] = (0, 0)
     port_range: tuple[int, int] = (0, 0)
     lanes: int = 0
     tcp_congestion: str = ""
@@ -95,12 +100,16 @@ class PeerSettings:
             )
         look = _Lookup(environment, parameters or {})
         peer_timeout = look.get("peer_timeout", cls.peer_timeout, _seconds)
+        nowhere = (cls.advertise, cls.advertised_ports)
+        advertise, advertised_ports = look.get("advertise", nowhere, _advertised)
+        port_range = look.get("port_range", cls.port_range, _port_range)
         return cls(
             peer_timeout=peer_timeout,
             first_call_timeout=look.get("first_call_timeout", peer_timeout, _seconds),
             master_timeout=look.get("master_timeout", cls.master_timeout, _seconds),
-            advertise=look.get("advertise", cls.advertise, _host),
-            port_range=look.get("port_range", cls.port_range, _port_range),
+            advertise=advertise,
+            advertised_ports=advertised_ports,
+            port_range=_ports_inside(advertised_ports, port_range),
             lanes=look.get("lanes", cls.lanes, _integer(*LANES)),
             tcp_congestion=look.get("tcp_congestion", cls.tcp_congestion, _congestion_control),
             restore=look.get("restore", cls.restore, _on_or_off),
@@ -315,10 +324,56 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _host(text: str) -> str:
-    if not is_printable(text) or any(c.isspace() or c in "/@[]" for c in text):
-        raise ValueError(f"expected the name or the address of a host, not {_masked(text)!r}")
+# A host's name (RFC 1123; underscores are common). A last label of digits would be an address.
+_LABEL = "(?!-)[A-Za-z0-9_-]{1,63}(?<!-)"
+_NAME = re.compile(rf"({_LABEL}\.)*(?![0-9]+\.?$){_LABEL}\.?")
+_OUTSIDE = re.compile(r"(\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<ports>[0-9-]+)")
+
+
+def _advertised(text: str) -> tuple[str, tuple[int, int]]:
+    """Return the host and the first and last port of PCCL_ADVERTISE; zeros without ports."""
+    outside = _OUTSIDE.fullmatch(text)
+    if outside is None:
+        return _own_host(text.removeprefix("[").removesuffix("]")) if text else "", (0, 0)
+    host = outside["host"] if outside["v6"] is None else outside["v6"]
+    ports = outside["ports"]
+    return _own_host(host), _port_range(ports if "-" in ports else f"{ports}-{ports}")
+
+
+def _own_host(text: str) -> str:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return _host(text)
+    if address.is_unspecified or address.is_multicast:
+        raise ValueError(f"{text} is not the address of one host")
     return text
+
+
+def _host(text: str) -> str:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        if len(text) > HOST_BYTES_MAX or not _NAME.fullmatch(text):
+            raise ValueError(
+                f"expected the name or the address of a host, not {_masked(text)!r}"
+            ) from None
+    return text
+
+
+def _ports_inside(outside: tuple[int, int], inside: tuple[int, int]) -> tuple[int, int]:
+    """Return the ports to listen on: each has one of those outside, in their order."""
+    if outside == (0, 0):
+        return inside
+    if inside == (0, 0):
+        return outside
+    counts = outside[1] - outside[0] + 1, inside[1] - inside[0] + 1
+    if counts[0] != counts[1]:
+        raise ValueError(
+            f"the ports {outside[0]}-{outside[1]} of PCCL_ADVERTISE are {counts[0]}, and "
+            f"{inside[0]}-{inside[1]} of PCCL_PORT_RANGE are {counts[1]}: give as many of both"
+        )
+    return inside
 
 
 def check_integer(name: str, value: object, bounds: tuple[int, int]) -> int:

@@ -14,4 +14,10 @@ struct Endpoint {
 // "host:port", "[v6]:port".
 std::string text(const Endpoint& endpoint);
 
+// Of a numeric host, as the system writes it; false for a name.
+// Only machines near it can reach it: of a private network (RFC 1918, RFC 6598, RFC 4193).
+bool is_private(const std::string& host);
+// One machine at most has it, and not every machine does: a peer may offer it to others.
+bool is_unicast(const std::string& host);
+
 }  // namespace pccl

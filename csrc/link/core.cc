@@ -35,6 +35,10 @@ const Transitions<LinkCore::Phase, 5> kTransitions(
 
 // A peer that could not be reached is left alone for a tick, at most for so long.
 constexpr Duration kRetryMax = std::chrono::seconds(1);
+// Attempts at one peer at a time.
+constexpr size_t kAttemptsMax = 2;
+// A private address that is really near has answered by then.
+constexpr Duration kHeadStart = std::chrono::milliseconds(250);
 
 // As messages say it: 0 is not known.
 uint32_t microseconds(Duration way) {
@@ -64,33 +68,102 @@ void LinkCore::step(const Event& event, Instant now, Effects& effects) {
 // ---- Dialling ----
 
 void LinkCore::on(const Dial& event) {
+  PCCL_ASSERT(!event.at.empty());
   const PeerId peer = event.peer;
   const auto up = links_.find(peer);
   if (up != links_.end()) {
     if (up->second.serial > event.dead_serial) return report_up(peer, up->second);
     drop(peer);
   }
+  const bool fresh = !dialling_.contains(peer);
   Dialling& dial = dialling_[peer];
-  const auto lane = dial.attempt ? lanes_.find(*dial.attempt) : lanes_.end();
-  const bool under_way = lane != lanes_.end() && (lane->second.phase == Phase::kConnecting ||
-                                                  lane->second.serial > event.dead_serial);
   dial.dead_serial = std::max(dial.dead_serial, event.dead_serial);
   if (dial.crossing && lanes_.at(*dial.crossing).serial <= dial.dead_serial) close(*dial.crossing);
-  if (under_way && dial.at == event.at) return;  // to begin again would take the other's end down
-  if (dial.attempt) close(*dial.attempt);
+  // What is under way goes on: to begin again would take the other's end down.
+  const std::vector<ConnectionId> before = dial.attempts;
+  const bool elsewhere = dial.at != event.at;
+  std::erase_if(dial.attempts,
+                [&](ConnectionId id) { return elsewhere || !is_under_way(id, event.dead_serial); });
+  for (const ConnectionId id : before) {
+    const bool stays =
+        std::find(dial.attempts.begin(), dial.attempts.end(), id) != dial.attempts.end();
+    if (!stays) close(id);
+  }
   dial.at = event.at;
-  attempt(peer);
+  if (!dial.attempts.empty()) return;
+  // It has a round under way, and waits until another peer's further addresses are tried.
+  const bool waits = std::find(exploring_.begin(), exploring_.end(), peer) != exploring_.end();
+  if (fresh || elsewhere || !waits || !before.empty()) begin_round(peer);
 }
 
-void LinkCore::attempt(PeerId peer) {
+bool LinkCore::is_under_way(ConnectionId attempt, uint32_t dead_serial) const {
+  const Lane& lane = lanes_.at(attempt);
+  return lane.phase == Phase::kConnecting || lane.serial > dead_serial;
+}
+
+void LinkCore::begin_round(PeerId peer) {
+  stop_exploring(peer);
   Dialling& dial = dialling_.at(peer);
+  dial.tried = dial.at;
+  const auto reached = reached_.find(peer);
+  if (reached != reached_.end()) {
+    const auto at = std::find(dial.tried.begin(), dial.tried.end(), reached->second);
+    if (at != dial.tried.end()) std::rotate(dial.tried.begin(), at, at + 1);
+  }
+  dial.begun = 0;
+  dial.why.clear();
+  dial.fault = LinkFault::kOther;
+  dial.retry.reset();
+  const bool near = is_private(dial.tried[0].host);
+  dial.more_at = now_ + (near ? kHeadStart : connect_timeout());
+  attempt(peer, dial);
+}
+
+// Begins what may begin now. At the end of a round the peer is reported.
+void LinkCore::go_on(PeerId peer) {
+  Dialling& dial = dialling_.at(peer);
+  while (dial.begun < dial.tried.size() && may_explore(peer, dial)) attempt(peer, dial);
+  if (!dial.attempts.empty() || dial.begun < dial.tried.size()) return;
+  dial.retry = now_ + std::min(tick(), kRetryMax);
+  emit(Report{{peer, LinkState::kUnreachable, dial.why, dial.dead_serial, 0, dial.fault}});
+  stop_exploring(peer);
+}
+
+// Whether a further address may be tried now.
+bool LinkCore::may_explore(PeerId peer, const Dialling& dial) {
+  const bool first_alone = dial.begun == 1 && !dial.attempts.empty() && now_ < dial.more_at;
+  if (first_alone || dial.attempts.size() >= kAttemptsMax) return false;
+  if (std::find(exploring_.begin(), exploring_.end(), peer) == exploring_.end())
+    exploring_.push_back(peer);
+  return exploring_.front() == peer;
+}
+
+// Its other addresses may be tried later though nothing fails.
+bool LinkCore::tries_first_only(PeerId peer, const Dialling& dial) const {
+  return dial.begun == 1 && dial.tried.size() > 1 && !dial.attempts.empty() &&
+         std::find(exploring_.begin(), exploring_.end(), peer) == exploring_.end();
+}
+
+// The next one may begin.
+void LinkCore::stop_exploring(PeerId peer) {
+  const bool was_first = !exploring_.empty() && exploring_.front() == peer;
+  std::erase(exploring_, peer);
+  if (was_first && !exploring_.empty()) go_on(exploring_.front());
+}
+
+void LinkCore::attempt(PeerId peer, Dialling& dial) {
   const ConnectionId id = new_lane();
   Lane& lane = lanes_[id];
   lane.dialled = true;
   lane.peer = peer;
-  lane.address = text(dial.at);
-  dial.attempt = id;
-  emit(Connect{id, peer, dial.at, connect_timeout()});
+  lane.at = dial.tried[dial.begun++];
+  lane.address = text(lane.at);
+  dial.attempts.push_back(id);
+  // All addresses together take no longer than one.
+  const size_t further = dial.tried.size() - 1;
+  const auto parts = static_cast<int>(dial.begun == 1 ? 1 : (further + 1) / kAttemptsMax);
+  const Duration whole = connect_timeout();
+  emit(Connect{id, peer, lane.at, further == 0 ? whole : whole / 2 / parts});
 }
 
 void LinkCore::on(const Connected& event) {
@@ -119,29 +192,39 @@ void LinkCore::ended(ConnectionId id, const std::string& why, LinkFault fault) {
   const Lane lane = lanes_.at(id);
   if (lane.phase == Phase::kUp) return lost(lane.peer, why);
   forget_lane(id);
-  if (lane.dialled && !lane.further) unreachable(lane.peer, why, fault);
+  if (lane.dialled && !lane.further) failed(lane, id, why, fault);
 }
 
-void LinkCore::unreachable(PeerId peer, const std::string& why, LinkFault fault) {
-  Dialling& dial = dialling_.at(peer);
-  dial.attempt.reset();
-  if (dial.crossing) return join(*dial.crossing);
-  dial.retry = now_ + std::min(tick(), kRetryMax);
-  emit(Report{{peer, LinkState::kUnreachable, why, dial.dead_serial, 0, fault}});
+void LinkCore::failed(const Lane& attempt, ConnectionId id, const std::string& why,
+                      LinkFault fault) {
+  Dialling& dial = dialling_.at(attempt.peer);
+  std::erase(dial.attempts, id);
+  if (dial.crossing && !introduces(dial)) return join(*dial.crossing);
+  dial.why += (dial.why.empty() ? "" : "; ") + why;
+  if (attempt.at == dial.at[0]) dial.fault = fault;
+  go_on(attempt.peer);
+}
+
+bool LinkCore::introduces(const Dialling& dial) const {
+  return std::any_of(dial.attempts.begin(), dial.attempts.end(), [this](ConnectionId id) {
+    return lanes_.at(id).phase == Phase::kIntroducing;
+  });
 }
 
 void LinkCore::on(const Forget& event) {
   end_dial(event.peer);
   drop(event.peer);
+  reached_.erase(event.peer);
 }
 
 void LinkCore::end_dial(PeerId peer) {
   const auto at = dialling_.find(peer);
   if (at == dialling_.end()) return;
   const Dialling dial = at->second;
-  if (dial.attempt) close(*dial.attempt);
+  for (const ConnectionId attempt : dial.attempts) close(attempt);
   if (dial.crossing) close(*dial.crossing);
   dialling_.erase(peer);
+  stop_exploring(peer);
 }
 
 // ---- Introductions ----
@@ -230,8 +313,7 @@ void LinkCore::introduced_by_stranger(ConnectionId id) {
   }
   const auto dial = dialling_.find(peer);
   if (dial != dialling_.end() && lane.serial <= dial->second.dead_serial) return close(id);
-  const bool crosses = dial != dialling_.end() && dial->second.attempt &&
-                       lanes_.at(*dial->second.attempt).phase == Phase::kIntroducing;
+  const bool crosses = dial != dialling_.end() && introduces(dial->second);
   if (!crosses || !outranks(peer)) return join(id);
   if (dial->second.crossing) close(*dial->second.crossing);
   dial->second.crossing = id;
@@ -248,11 +330,11 @@ void LinkCore::join(ConnectionId id) {
   link.lanes.push_back(id);
   const auto dial = dialling_.find(peer);
   if (dial != dialling_.end()) {
-    if (lane.dialled) link.dialled = dial->second.at;
-    if (dial->second.attempt == id) dial->second.attempt.reset();
+    std::erase(dial->second.attempts, id);
     if (dial->second.crossing == id) dial->second.crossing.reset();
     end_dial(peer);
   }
+  if (lane.dialled) link.dialled = reached_[peer] = lane.at;
   up(id, link);
   report_up(peer, link);
   widen(peer);
@@ -342,6 +424,7 @@ void LinkCore::widen(PeerId peer) {
     lane.peer = peer;
     lane.serial = link.serial;
     lane.further = true;
+    lane.at = *link.dialled;
     lane.address = text(*link.dialled);
     link.opening.insert(id);
     emit(Connect{id, peer, *link.dialled, connect_timeout()});
@@ -415,9 +498,10 @@ void LinkCore::on(const TimePassed&) {
   }
   std::vector<PeerId> due;
   for (const auto& [peer, dial] : dialling_) {
-    if (!dial.attempt && dial.retry <= now_) due.push_back(peer);
+    const bool more = tries_first_only(peer, dial) && dial.more_at <= now_;
+    if (dial.retry ? *dial.retry <= now_ : more) due.push_back(peer);
   }
-  for (const PeerId peer : due) attempt(peer);
+  for (const PeerId peer : due) dialling_.at(peer).retry ? begin_round(peer) : go_on(peer);
   std::vector<PeerId> dead;
   for (auto at = probing_.begin(); at != probing_.end();) {
     auto& [peer, probing] = *at;
@@ -441,7 +525,8 @@ std::optional<Instant> LinkCore::deadline() const {
     if (is_silent(lane)) also(lane.hello_by);
   }
   for (const auto& [peer, dial] : dialling_) {
-    if (!dial.attempt) also(dial.retry);
+    if (dial.retry) also(*dial.retry);
+    if (tries_first_only(peer, dial)) also(dial.more_at);
   }
   for (const auto& [peer, probing] : probing_) also(probing.look);
   return first;

@@ -9,7 +9,11 @@
 // a wrong hello, or none in time (closed, and if we have dialled, reported); a lane fails or is
 // silent (its link is down: reported, and never dialled again by itself: the master decides). A
 // second link of a peer is refused while the first one answers. When both sides dial at once, the
-// higher id answers the other's connection only when its own attempt has failed.
+// higher id answers the other's connection only when its own attempts have failed.
+// A peer may have several addresses. The likeliest is tried first and alone: the one that worked
+// before, else the one that the master names first. When it has failed, or does not answer at once
+// and is private, the others are tried, two at once, of one peer at a time: nobody can make this
+// one scan a network. Only when all have failed the peer is reported, and then tried again.
 // Invariants: (1) a peer has at most one link; LinkDown comes before another LaneUp that is not
 //                 `further`;
 //             (2) the core speaks of a lane no more after its Close. One that has ended by itself
@@ -55,7 +59,7 @@ struct Identity {
 // ---- Events ----
 struct Dial {  // keep trying until the link is up; a connection up to `dead_serial` is dead
   PeerId peer;
-  Endpoint at;
+  std::vector<Endpoint> at;  // the likeliest first; not empty
   uint32_t dead_serial = 0;
 };
 struct Forget {
@@ -184,18 +188,24 @@ class LinkCore {
     bool further = false;
     bool local = false;  // its other end is on this machine
     Duration way{0};
-    std::string address;
+    Endpoint at;          // that was dialled
+    std::string address;  // of the other end, for people
     Instant hello_by;
     protocol::Silence silence{protocol::kTicksPerLinkSilence};
     uint64_t last_pong = 0;
   };
-  // A peer that we are to reach: an attempt is under way, or one is due.
+  // A peer that we are to reach, in rounds: in each all of its addresses are tried, in their order.
   struct Dialling {
-    Endpoint at;
+    std::vector<Endpoint> at;     // as we were told,
+    std::vector<Endpoint> tried;  // and in the order of this round
     uint32_t dead_serial = 0;
-    std::optional<ConnectionId> attempt = {};
+    size_t begun = 0;                           // so many of them, in this round
+    std::vector<ConnectionId> attempts = {};    // under way; two at most
     std::optional<ConnectionId> crossing = {};  // of the other side: introduced, not answered
-    Instant retry = {};
+    std::string why = {};                       // what has failed in this round
+    LinkFault fault = LinkFault::kOther;        // of the address that the master has named first
+    Instant more_at = {};                       // from then on the others are tried anyhow
+    std::optional<Instant> retry = {};          // when the next round begins
   };
   struct Link {
     uint32_t serial = 0;
@@ -227,9 +237,16 @@ class LinkCore {
   void emit(E effect) {
     effects_->emplace_back(std::move(effect));
   }
-  void attempt(PeerId peer);
-  void unreachable(PeerId peer, const std::string& why, LinkFault fault);
+  void begin_round(PeerId peer);
+  void go_on(PeerId peer);
+  bool may_explore(PeerId peer, const Dialling& dial);
+  void attempt(PeerId peer, Dialling& dial);
+  void failed(const Lane& attempt, ConnectionId id, const std::string& why, LinkFault fault);
   void end_dial(PeerId peer);
+  void stop_exploring(PeerId peer);
+  bool introduces(const Dialling& dial) const;
+  bool tries_first_only(PeerId peer, const Dialling& dial) const;
+  bool is_under_way(ConnectionId attempt, uint32_t dead_serial) const;
   void ended(ConnectionId lane, const std::string& why, LinkFault fault);
   Duration connect_timeout() const {
     return std::min(options_.peer_timeout / 2, protocol::kConnectTimeoutMax);
@@ -264,6 +281,8 @@ class LinkCore {
   uint64_t probes_made_ = 0;
   std::map<ConnectionId, Lane> lanes_;
   std::map<PeerId, Dialling> dialling_;
+  std::deque<PeerId> exploring_;  // whose further addresses are tried: the first one's; others wait
+  std::map<PeerId, Endpoint> reached_;  // where a peer was reached last
   std::map<PeerId, Link> links_;
   std::deque<ConnectionId> strangers_;  // oldest first
   std::map<PeerId, Probing> probing_;   // only of links that are up

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 namespace pccl::net {
 namespace {
@@ -43,6 +44,20 @@ std::string Address::host() const {
     getnameinfo(raw(), length, out, sizeof out, nullptr, 0, NI_NUMERICHOST);
   }
   return out;
+}
+
+std::vector<std::string> interface_hosts() {
+  std::vector<std::string> hosts;
+  uv_interface_address_t* all = nullptr;
+  int count = 0;
+  if (uv_interface_addresses(&all, &count) != 0) return hosts;
+  for (const uv_interface_address_t& one : std::span(all, static_cast<size_t>(count))) {
+    char out[INET6_ADDRSTRLEN] = "";
+    const auto* address = reinterpret_cast<const sockaddr*>(&one.address);
+    if (!one.is_internal && uv_ip_name(address, out, sizeof out) == 0) hosts.emplace_back(out);
+  }
+  uv_free_interface_addresses(all, count);
+  return hosts;
 }
 
 std::string network_of(const std::string& host) {

@@ -40,6 +40,9 @@ std::vector<Address> literal_address(const std::string& host, uint16_t port);
 // Literal or name; asks the resolver and may wait for it.
 Result<std::vector<Address>> resolve_now(const std::string& host, uint16_t port);
 
+// The addresses of this machine's interfaces that are up, but loopback; numeric.
+std::vector<std::string> interface_hosts();
+
 // The network of a numeric host that belongs to one user as a rule: an IPv4 address itself, the
 // first 64 bits of an IPv6 address: "10.0.0.7", "2001:db8:0:1::/64".
 std::string network_of(const std::string& host);

@@ -87,6 +87,9 @@ class Connector {
   std::shared_ptr<Inside> inside_;
 };
 
+// A host to listen on: this machine only, by IPv4 and, where there is IPv6, by that, too.
+inline constexpr const char* kLoopback = "localhost";
+
 // Accepts connections on `at`. An empty host is every address of this machine, IPv4 and IPv6; a
 // name is every address it has, and looking it up may block. Port 0 is any free one. When the
 // process has no descriptor left it waits for one.

@@ -338,7 +338,14 @@ void PeerCore::Inside::on(const Listening& event) {
   Result<uint16_t> port = event.port;
   if (!port.ok()) return end(port.status());
   membership.enter(Phase::kRegistered);
-  listening_at = {context.options.advertise_host, port.value()};
+  const Advertised& outside = context.options.advertised;
+  const int shift = outside.port_first == 0 ? 0 : outside.port_first - outside.listens_first;
+  listening_at = {outside.host, static_cast<uint16_t>(port.value() + shift)};
+  for (const std::string& host : event.hosts) {
+    if (!is_unicast(host) || host == outside.host) continue;
+    if (listening_at.others.size() == protocol::kOtherAddressesMax) break;
+    listening_at.others.push_back({host, port.value()});
+  }
   context.tell(listening_at);
 }
 

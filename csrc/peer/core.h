@@ -26,6 +26,15 @@ namespace pccl::peer {
 // What the application calls an outstanding call of its own. Chosen by the shell, never reused.
 using Handle = uint64_t;
 
+// Where others reach this peer.
+struct Advertised {
+  std::string host;  // empty: where the master sees it
+  // The number that the first port of those it may listen on has outside; the others follow. 0: the
+  // same as inside.
+  uint16_t port_first = 0;
+  uint16_t listens_first = 0;
+};
+
 struct Options {
   std::string run;
   GroupId group;
@@ -34,7 +43,7 @@ struct Options {
   int32_t rank = -1;      // wanted among the founders; -1: any
   std::string library = "pccl";
   protocol::VersionRange versions = protocol::kSpoken;
-  std::string advertise_host;  // empty: where the master sees me
+  Advertised advertised;
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
   bool restore = true;  // what a failed operation has overwritten is put back
   Duration join_timeout = std::chrono::minutes(30);
@@ -106,6 +115,7 @@ struct MasterSent {
 // ---- from the data plane ----
 struct Listening {
   Result<uint16_t> port;
+  std::vector<std::string> hosts = {};  // numeric, of the interfaces where it listens
 };
 struct LinkChanged {
   protocol::LinkReport report;

@@ -38,12 +38,12 @@ Status check(const net::Endpoint& master, const Options& options) {
     return invalid("the name of the run has characters that cannot be shown: \"" +
                    printable(options.run) + "\"");
   }
-  if (!is_printable(options.advertise_host)) {
+  if (!is_printable(options.advertised.host)) {
     return invalid("the advertised host has characters that cannot be shown: \"" +
-                   printable(options.advertise_host) + "\"");
+                   printable(options.advertised.host) + "\"");
   }
   if (!fits(master.host, protocol::kHostBytesMax) ||
-      options.advertise_host.size() > protocol::kHostBytesMax) {
+      options.advertised.host.size() > protocol::kHostBytesMax) {
     return invalid("host names have 1 to " + std::to_string(protocol::kHostBytesMax) + " bytes");
   }
   if (options.min_peers < 1 || options.min_peers > protocol::kMembersMax) {

@@ -4,6 +4,7 @@
 #include <future>
 
 #include "csrc/base/log.h"
+#include "csrc/net/address.h"
 
 namespace pccl::peer {
 namespace {
@@ -36,7 +37,12 @@ Control::~Control() = default;
 
 ring::Shell::Callbacks Control::data_callbacks() {
   return {
-      .on_listening = [this](Result<uint16_t> port) { push(Event{Listening{std::move(port)}}); },
+      .on_listening =
+          [this](Result<uint16_t> port) {
+            const bool local = loopback_only_;
+            push(Event{Listening{std::move(port),
+                                 local ? std::vector<std::string>{} : net::interface_hosts()}});
+          },
       .on_link =
           [this](protocol::LinkReport report) { push(Event{LinkChanged{std::move(report)}}); },
       .on_transferred =
@@ -208,15 +214,15 @@ void Control::apply(SendMaster& effect) { protocol::encode(effect.message, out_)
 
 void Control::apply(Listen& effect) {
   self_ = effect.self;
-  const bool local = effect.loopback_only && stream_ != nullptr;
-  data_->listen(effect.self, effect.run_id, effect.version,
-                local ? stream_->socket().local_host() : "");
+  loopback_only_ = effect.loopback_only;
+  data_->listen(effect.self, effect.run_id, effect.version, loopback_only_ ? net::kLoopback : "");
 }
 
 void Control::apply(DialPeer& effect) {
   const protocol::Dial& dial = effect.dial;
-  data_->dial(dial.peer, {dial.host.empty() ? master_.host : dial.host, dial.port},
-              dial.dead_serial);
+  std::vector<Endpoint> at = {{dial.host.empty() ? master_.host : dial.host, dial.port}};
+  at.insert(at.end(), dial.others.begin(), dial.others.end());
+  data_->dial(dial.peer, std::move(at), dial.dead_serial);
 }
 
 void Control::apply(ForgetPeer& effect) { data_->forget(effect.peer); }

@@ -136,6 +136,7 @@ class Control {
 
   // On the loop only.
   PeerCore core_;
+  bool loopback_only_ = false;  // we listen on; written before the data plane is to listen
   std::unique_ptr<ring::Shell> data_;
   std::unique_ptr<net::Timer> timer_;
   std::optional<Instant> armed_;

@@ -96,12 +96,18 @@ void fields(auto& wire, Is<Welcome> auto& m) {
   wire(m.peer, m.run_id, m.incarnation, shown(m.seen_host, kHostBytesMax), m.loopback_only);
   wire(m.version);
 }
-void fields(auto& wire, Is<Register> auto& m) { wire(shown(m.host, kHostBytesMax), m.port); }
+void fields(auto& wire, Is<Endpoint> auto& at) {
+  wire(shown(at.host, kNumericHostBytesMax), at.port);
+}
+void fields(auto& wire, Is<Register> auto& m) {
+  wire(shown(m.host, kHostBytesMax), m.port, bounded(m.others, kOtherAddressesMax));
+}
 void fields(auto& wire, Is<Ping> auto& m) { wire(m.counter, m.verdict_index, m.epoch); }
 void fields(auto& wire, Is<Pong> auto& m) { wire(m.counter, m.verdict_index, m.epoch); }
 
 void fields(auto& wire, Is<Dial> auto& m) {
   wire(m.peer, shown(m.host, kHostBytesMax), m.port, m.dead_serial);
+  wire(bounded(m.others, kOtherAddressesMax));
 }
 void fields(auto& wire, Is<Forget> auto& m) { wire(m.peer); }
 void fields(auto& wire, Is<LinkReport> auto& m) {

@@ -31,6 +31,9 @@ inline constexpr size_t kTagBytesMax = 256;
 inline constexpr size_t kLaunchBytesMax = 256;  // made of names of hosts and of launchers
 inline constexpr size_t kStateKeyBytesMax = 512;
 inline constexpr size_t kHostBytesMax = 255;  // RFC 1035: a domain name
+// Further addresses of a peer, beside the one where it is looked for first.
+inline constexpr size_t kOtherAddressesMax = 7;
+inline constexpr size_t kNumericHostBytesMax = 45;  // an IPv6 address that contains an IPv4 one
 // Texts in messages are cut to this, so that an error never grows with the number of peers.
 inline constexpr size_t kTextBytesMax = 4096;
 // Members of one peer group: each keeps a link to every other, and a report lists all of them.

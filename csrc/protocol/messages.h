@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "csrc/base/dtype.h"
+#include "csrc/base/endpoint.h"
 #include "csrc/base/ids.h"
 #include "csrc/base/link_fault.h"
 #include "csrc/base/status.h"
@@ -70,9 +71,11 @@ struct Welcome {
 };
 
 // Peer -> master: others reach my listener here. An empty host means "where the master sees me".
+// `others`: numeric addresses where it may be reached, too.
 struct Register {
   std::string host;
   uint16_t port = 0;
+  std::vector<Endpoint> others = {};
   bool operator==(const Register&) const = default;
 };
 
@@ -97,11 +100,13 @@ struct Pong {
 // Master -> peer: open a link to `peer`, and keep trying until Forget. An empty host means "the
 // master's own host, by the name you reached it" (the other peer shares a machine with the master).
 // Connections up to `dead_serial` are dead, even if they do not seem so here.
+// `others`: where it may be found, too.
 struct Dial {
   PeerId peer;
   std::string host;
   uint16_t port = 0;
   uint32_t dead_serial = 0;
+  std::vector<Endpoint> others = {};
   bool operator==(const Dial&) const = default;
 };
 

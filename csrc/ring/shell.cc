@@ -305,8 +305,8 @@ void Shell::listen(PeerId self, uint64_t run_id, uint16_t version, const std::st
   });
 }
 
-void Shell::dial(PeerId peer, const net::Endpoint& at, uint32_t dead_serial) {
-  inside_->loop.post([inside = inside_.get(), peer, at, dead_serial] {
+void Shell::dial(PeerId peer, std::vector<Endpoint> at, uint32_t dead_serial) {
+  inside_->loop.post([inside = inside_.get(), peer, at = std::move(at), dead_serial] {
     inside->step(link::Dial{peer, at, dead_serial});
   });
 }

@@ -48,7 +48,8 @@ class Shell {
   // this call.
   void listen(PeerId self, uint64_t run_id, uint16_t version, const std::string& host);
   // Keeps trying until the link is up or forget(peer). A connection up to `dead_serial` is dropped.
-  void dial(PeerId peer, const net::Endpoint& at, uint32_t dead_serial = 0);
+  // `at`: the likeliest address first.
+  void dial(PeerId peer, std::vector<Endpoint> at, uint32_t dead_serial = 0);
   void forget(PeerId peer);
   // `neighbours`: those of `peers` that are next to us in the ring.
   void begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<PeerId> neighbours);

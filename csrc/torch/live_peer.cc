@@ -49,7 +49,7 @@ Status check(const peer::Options& options) {
       check_size("the length of the run's name", options.run.size(), 1, protocol::kRunNameBytesMax),
       check_size("min_peers", options.min_peers, 1, protocol::kMembersMax),
       check_size("the world size", options.founders, 0, protocol::kMembersMax),
-      check_size("the length of the advertised host", options.advertise_host.size(), 0,
+      check_size("the length of the advertised host", options.advertised.host.size(), 0,
                  protocol::kHostBytesMax),
   };
   for (const Status& status : checks) {

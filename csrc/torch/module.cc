@@ -49,7 +49,8 @@ LivePeer::Request to_request(const py::kwargs& given) {
   options.min_peers = given["min_peers"].cast<uint32_t>();
   options.founders = given["founders"].cast<uint32_t>();
   options.rank = given["rank"].cast<int32_t>();
-  options.advertise_host = given["advertise"].cast<std::string>();
+  options.advertised = {given["advertise"].cast<std::string>(),
+                        given["advertised_port"].cast<uint16_t>(), request.data.port_first};
   options.join_timeout = seconds(given["timeout"].cast<double>());
   options.peer_timeout = seconds(given["peer_timeout"].cast<double>());
   options.first_call_timeout = seconds(given["first_call_timeout"].cast<double>());

@@ -228,7 +228,6 @@ def test_the_second_of_two_closed_peers_is_refused(
 
 @pytest.mark.parametrize("third", [False, True], ids=["alone", "with-a-public-one"])
 @pytest.mark.parametrize("advertised", [False, True], ids=["plain", "advertised"])
-@not_yet("29.3")
 def test_neighbours_behind_one_router(
     run: Run, network: Network, advertised: bool, third: bool
 ) -> None:
@@ -248,7 +247,6 @@ def test_neighbours_behind_one_router(
 
 
 @pytest.mark.parametrize("place", ["first", "last"])
-@not_yet("29.3")
 def test_a_forwarded_port(run: Run, network: Network, place: str) -> None:
     """The other peer is closed, so that the forwarded port is the only way."""
     home, closed = network.home(), network.home().host()
@@ -262,7 +260,6 @@ def test_a_forwarded_port(run: Run, network: Network, place: str) -> None:
     assert peer.call("info")["address"] == f"{home.address}:40001"
 
 
-@not_yet("29.3")
 def test_a_range_of_forwarded_ports(run: Run, network: Network) -> None:
     """The second port inside, since the first is taken, is the second outside."""
     home = network.home()
@@ -282,7 +279,7 @@ def test_a_range_of_forwarded_ports(run: Run, network: Network) -> None:
 
 @pytest.mark.parametrize(
     "advertised",
-    [pytest.param(False, marks=not_yet("29.3")), True],
+    [False, True],
     ids=["plain", "advertised"],
 )
 def test_only_ipv6_between_peers(run: Run, network: Network, advertised: bool) -> None:
@@ -291,7 +288,6 @@ def test_only_ipv6_between_peers(run: Run, network: Network, advertised: bool) -
         run.add(host, advertise=host.address_6 if advertised else "")
 
 
-@not_yet("29.3")
 def test_ipv6_beside_a_master_of_the_same_machine(run: Run, network: Network) -> None:
     host = network.host()
     run.begin(host, "127.0.0.1")

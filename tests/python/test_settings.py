@@ -122,6 +122,20 @@ def test_a_parameter_beats_a_variable() -> None:
         ("pccl://h/a%E2%80%AEb", "text that can be printed"),
         ("pccl://h/r?advertise=a%20b", "address of a host"),
         ("pccl://h/r?advertise=a%E2%80%8Bb", "address of a host"),
+        ("pccl://h/r?advertise=1.2.3", "address of a host"),
+        ("pccl://h/r?advertise=1.2.3.256", "address of a host"),
+        ("pccl://h/r?advertise=-h", "address of a host"),
+        ("pccl://h/r?advertise=h:", "address of a host"),
+        ("pccl://h/r?advertise=:1", "address of a host"),
+        ("pccl://h/r?advertise=::1:40001:x", "address of a host"),
+        ("pccl://h/r?advertise=h:a", "address of a host"),
+        ("pccl://h/r?advertise=h:0", "ports from 1 to 65535"),
+        ("pccl://h/r?advertise=h:65536", "ports from 1 to 65535"),
+        ("pccl://h/r?advertise=h:2-1", "first-last"),
+        ("pccl://h/r?advertise=0.0.0.0", "not the address of one host"),
+        ("pccl://h/r?advertise=ff02::1", "not the address of one host"),
+        ("pccl://h/r?advertise=h:1-2&port_range=5-7", "are 2, .* are 3: give as many of both"),
+        ("pccl://h/r?advertise=h:1&port_range=5-7", "are 1, .* are 3: give as many of both"),
         ("pccl://h/r?min_peers=129", "an integer from 1 to 128"),
         ("pccl://h/r?port_range=9", "first-last"),
         ("pccl://h/r?lanes=0", "from 1 to 64"),
@@ -135,6 +149,32 @@ def test_a_parameter_beats_a_variable() -> None:
 def test_refuses(url: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         read_url(url, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "outside", "inside"),
+    [
+        ("h", "h", (0, 0), (0, 0)),
+        ("a_b.c-d.example.", "a_b.c-d.example.", (0, 0), (0, 0)),
+        ("10.0.0.7", "10.0.0.7", (0, 0), (0, 0)),
+        ("2001:db8::7", "2001:db8::7", (0, 0), (0, 0)),
+        ("[2001:db8::7]", "2001:db8::7", (0, 0), (0, 0)),
+        ("::1", "::1", (0, 0), (0, 0)),
+        ("h:40001", "h", (40001, 40001), (40001, 40001)),
+        ("[::1]:40001", "::1", (40001, 40001), (40001, 40001)),
+        ("10.0.0.7:40001-40003", "10.0.0.7", (40001, 40003), (40001, 40003)),
+    ],
+)
+def test_where_others_reach_a_peer(
+    text: str, host: str, outside: tuple[int, int], inside: tuple[int, int]
+) -> None:
+    peer = PeerSettings.read({"PCCL_ADVERTISE": text})
+    assert (peer.advertise, peer.advertised_ports, peer.port_range) == (host, outside, inside)
+
+
+def test_ports_that_have_other_numbers_outside() -> None:
+    peer = PeerSettings.read({"PCCL_ADVERTISE": "h:1-3", "PCCL_PORT_RANGE": "48201-48203"})
+    assert (peer.advertised_ports, peer.port_range) == ((1, 3), (48201, 48203))
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ const std::vector<Faults::Kind>& Faults::kinds() {
       {"left", 1, &Faults::leave},
       {"newcomer that cannot be reached", 2, &Faults::unreachable_newcomer},
       {"newcomer that nobody can dial", 3, &Faults::closed_newcomer},
+      {"newcomer of which one address works", 3, &Faults::newcomer_of_two_addresses},
       {"newcomer killed while joining", 3, &Faults::newcomer_dies},
       {"newcomer left while joining", 2, &Faults::newcomer_leaves},
       {"newcomer that cannot listen", 1, &Faults::newcomer_cannot_listen},
@@ -258,6 +259,24 @@ bool Faults::closed_newcomer() {
   if (!cast_.room() || cast_.groups()[group].immortal == nullptr) return false;
   if (std::any_of(peers.begin(), peers.end(), closed)) return false;
   cast_.add(group).closed = true;
+  return true;
+}
+
+// The first one leads nowhere, or to another peer. Some cannot dial, so that theirs has to work.
+// Two of that kind could not be linked.
+bool Faults::newcomer_of_two_addresses() {
+  const size_t group = chance_.below(cast_.groups().size());
+  if (!cast_.room()) return false;
+  constexpr uint16_t kNowhere = 60000;
+  uint16_t first = kNowhere;
+  PeerNode* const other = any();
+  if (other != nullptr && chance_.once_in(2)) first = other->port();
+  const auto peers = cast_.of_group(group);
+  const bool others_dial = std::none_of(peers.begin(), peers.end(),
+                                        [](const PeerNode* peer) { return peer->cannot_dial; });
+  PeerNode& peer = cast_.add(group);
+  peer.first_address = first;
+  peer.cannot_dial = others_dial && chance_.once_in(2);
   return true;
 }
 

@@ -48,6 +48,7 @@ class Faults {
   bool newcomer();
   bool unreachable_newcomer();
   bool closed_newcomer();
+  bool newcomer_of_two_addresses();
   bool newcomer_dies();
   bool newcomer_leaves();
   bool newcomer_cannot_listen();

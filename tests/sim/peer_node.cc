@@ -134,6 +134,8 @@ void PeerNode::perform(peer::Effect& effect) {
     auto* hello = std::get_if<protocol::Hello>(&send->message);
     const auto later = static_cast<uint16_t>(protocol::kSpoken.highest + 1);
     if (foreign && hello != nullptr) hello->versions = {later, later};
+    if (auto* where = std::get_if<protocol::Register>(&send->message))
+      if (first_address != 0) *where = {"", first_address, {{"10.0.0.2", port_}}};
     if (connection_) world_.send_to_master(connection_, send->message);
     count_message();
   } else if (auto* listen = std::get_if<peer::Listen>(&effect)) {
@@ -141,10 +143,12 @@ void PeerNode::perform(peer::Effect& effect) {
     if (!cannot_listen) links_.listen(id_, listen->run_id, listen->version);
     Result<uint16_t> port = port_;
     if (cannot_listen) port = Status{Code::kSystem, "no port to listen on", {}};
-    control([this, port] { step(peer::Listening{port}); });
+    control([this, port] { step(peer::Listening{port, {}}); });
   } else if (auto* dialling = std::get_if<peer::DialPeer>(&effect)) {
     data([this, dial = dialling->dial] {
-      links_.step(link::Dial{dial.peer, {dial.host, dial.port}, dial.dead_serial});
+      std::vector<Endpoint> at = {{dial.host, dial.port}};
+      at.insert(at.end(), dial.others.begin(), dial.others.end());
+      links_.step(link::Dial{dial.peer, at, dial.dead_serial});
     });
   } else if (auto* forget = std::get_if<peer::ForgetPeer>(&effect)) {
     if (world_.options().plant == Bug::kNoForget) return;

@@ -34,8 +34,11 @@ class PeerNode {
   GroupId group() const { return group_; }
   Duration peer_timeout() const { return peer_timeout_; }
   Duration tick() const { return peer_timeout_ / protocol::kTicksPerTimeout; }
-  bool unreachable = false;    // no way leads from it to another peer, nor back
-  bool closed = false;         // nobody can connect to it, but it can connect to others
+  bool unreachable = false;  // no way leads from it to another peer, nor back
+  bool closed = false;       // nobody can connect to it, but it can connect to others
+  bool cannot_dial = false;  // and the other way round
+  // The first of its addresses leads there; 0: to itself.
+  uint16_t first_address = 0;
   bool cannot_listen = false;  // there is no port left for it
   bool foreign = false;        // it speaks only later versions than the master
 

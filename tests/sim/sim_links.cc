@@ -129,7 +129,7 @@ void SimLinks::try_to_connect(ConnectionId id, const link::Connect& connect, Dur
   World& world = node_.world();
   PeerNode* const other = world.by_port(connect.to.port);
   const bool reachable = other != nullptr && other->alive() && !other->unreachable &&
-                         !other->closed && !node_.unreachable &&
+                         !other->closed && !node_.unreachable && !node_.cannot_dial &&
                          world.network().open_both_ways(node_.port(), other->port());
   if (!reachable || !other->links().listening_ || other->links().over_) {
     const bool refused = reachable;

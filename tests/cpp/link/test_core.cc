@@ -41,7 +41,7 @@ class LinkCoreTest : public testing::Test {
     for (const char letter : heard) tick.heard.push_back(named(letter));
     return step(tick);
   }
-  Lines dial(PeerId peer, uint32_t dead_serial = 0) { return step(Dial{peer, kAt, dead_serial}); }
+  Lines dial(PeerId peer, uint32_t dead_serial = 0) { return step(Dial{peer, {kAt}, dead_serial}); }
   // Somebody connects.
   ConnectionId accept(size_t room = 10) {
     const ConnectionId id = core.new_lane();
@@ -164,7 +164,7 @@ TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
     LinkCore dialler{{.peer_timeout = seconds(10)}};
     dialler.be({kSelf, kRun, kMachine, kVersion});
     Effects effects;
-    dialler.step(Dial{kLow, kAt, 0}, now, effects);
+    dialler.step(Dial{kLow, {kAt}, 0}, now, effects);
     dialler.step(Connected{named('a')}, now, effects);
     effects.clear();
     dialler.step(HelloReceived{named('a'), one, {}}, now, effects);
@@ -200,6 +200,93 @@ TEST_F(LinkCoreTest, TheOldestStrangerMakesRoom) {
   hear('b', hello(kLow));
   accept(2);
   EXPECT_EQ(last_lines, Lines{}) << "b is no stranger any more";
+}
+
+// ---- Several addresses ----
+
+class LinkCoreAddressesTest : public LinkCoreTest {
+ protected:
+  static constexpr const char* kOnly = "10.0.0.3:48201 within 5 s";
+  static Endpoint at(const std::string& host) { return {host, 48201}; }
+  Lines dial(PeerId peer, const std::vector<std::string>& hosts, uint32_t dead_serial = 0) {
+    std::vector<Endpoint> all;
+    for (const std::string& host : hosts) all.push_back(at(host));
+    return step(Dial{peer, all, dead_serial});
+  }
+  Lines refuse(char letter, LinkFault fault = LinkFault::kRefused) {
+    return step(Refused{named(letter), std::string("no ") + letter, fault});
+  }
+};
+
+TEST_F(LinkCoreAddressesTest, TheOthersAreTriedTwoAtOnceWhenTheFirstHasFailed) {
+  EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2", "1.0.0.3", "1.0.0.4"}),
+            (Lines{"connect a to 1.0.0.1:48201 within 2.5 s"}));
+  EXPECT_EQ(pass(seconds(2)), Lines{}) << "it is public";
+  EXPECT_EQ(refuse('a', LinkFault::kNoAnswer), (Lines{"connect b to 1.0.0.2:48201 within 1.25 s",
+                                                      "connect c to 1.0.0.3:48201 within 1.25 s"}));
+  EXPECT_EQ(refuse('c'), (Lines{"connect d to 1.0.0.4:48201 within 1.25 s"}));
+  EXPECT_EQ(refuse('b'), Lines{});
+  Effects effects;
+  core.step(Refused{named('d'), "no d", LinkFault::kRefused}, now, effects);
+  ASSERT_EQ(effects.size(), 1u);
+  EXPECT_EQ(line(effects[0]), "report unreachable 0: no a; no c; no b; no d");
+  EXPECT_EQ(std::get<Report>(effects[0]).what.fault, LinkFault::kNoAnswer)
+      << "what members find at the others is not for the peer";
+  EXPECT_EQ(pass(milliseconds(500)), (Lines{"connect e to 1.0.0.1:48201 within 2.5 s"}));
+}
+
+TEST_F(LinkCoreAddressesTest, APrivateOneHasAHeadStartOnly) {
+  dial(kLow, {"10.0.0.3", "1.0.0.2", "1.0.0.3"});
+  EXPECT_EQ(pass(milliseconds(249)), Lines{});
+  EXPECT_EQ(pass(milliseconds(1)), (Lines{"connect b to 1.0.0.2:48201 within 2.5 s"}));
+  EXPECT_EQ(pass(seconds(1)), Lines{}) << "two at once";
+  EXPECT_EQ(refuse('a'), (Lines{"connect c to 1.0.0.3:48201 within 2.5 s"}));
+}
+
+TEST_F(LinkCoreAddressesTest, TheOneThatWorkedIsFirstNextTime) {
+  dial(kLow, {"1.0.0.1", "1.0.0.2", "1.0.0.3"});
+  refuse('a');
+  step(Connected{named('b')});
+  EXPECT_EQ(hear('b', hello(kLow)), (Lines{"close c", "up b far", "report up 1"}));
+  EXPECT_EQ(step(NeighboursKnown{{kLow}})[0], "connect d to 1.0.0.2:48201 within 5 s")
+      << "further lanes, too";
+  EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2", "1.0.0.3"}, 1).back(),
+            "connect g to 1.0.0.2:48201 within 2.5 s");
+  EXPECT_EQ(refuse('g')[0], "connect h to 1.0.0.1:48201 within 2.5 s");
+  step(Forget{kLow});
+  EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2"}), (Lines{"connect j to 1.0.0.1:48201 within 2.5 s"}));
+}
+
+TEST_F(LinkCoreAddressesTest, AnotherMachineAtAnAddressIsPassedOver) {
+  dial(kLow, {"1.0.0.1", "1.0.0.2"});
+  step(Connected{named('a')});
+  EXPECT_EQ(hear('a', hello(kHigh)), (Lines{"close a", "connect b to 1.0.0.2:48201 within 2.5 s"}));
+  step(Connected{named('b')});
+  EXPECT_EQ(hear('b', hello(kLow, 3)), (Lines{"up b far", "report up 3"}));
+}
+
+TEST_F(LinkCoreAddressesTest, OnePeerAtATimeIsLookedForElsewhere) {
+  dial(kLow, {"1.0.0.1", "1.0.0.2"});
+  dial(kHigh, {"1.0.0.5", "1.0.0.6"});
+  refuse('a');
+  EXPECT_EQ(refuse('b'), Lines{}) << "after the other one";
+  EXPECT_EQ(pass(milliseconds(1)), Lines{});
+  EXPECT_FALSE(core.deadline().has_value());
+  EXPECT_EQ(refuse('c'),
+            (Lines{"report unreachable 0: no a; no c", "connect d to 1.0.0.6:48201 within 2.5 s"}));
+  EXPECT_EQ(pass(milliseconds(500)), (Lines{"connect e to 1.0.0.1:48201 within 2.5 s"}));
+  EXPECT_EQ(refuse('e'), Lines{});
+  EXPECT_EQ(step(Forget{kHigh}), (Lines{"close d", "connect f to 1.0.0.2:48201 within 2.5 s"}));
+}
+
+TEST_F(LinkCoreAddressesTest, AnotherDialGoesOnWithWhatIsUnderWay) {
+  dial(kLow, {"1.0.0.1", "1.0.0.2", "1.0.0.3"});
+  refuse('a');
+  step(Connected{named('b')});  // serial 1
+  EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2", "1.0.0.3"}), Lines{});
+  EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2", "1.0.0.3"}, 1), (Lines{"close b"}));
+  EXPECT_EQ(dial(kLow, {"1.0.0.9"}, 1),
+            (Lines{"close c", "connect d to 1.0.0.9:48201 within 5 s"}));
 }
 
 // ---- Both dial at once ----

@@ -22,7 +22,7 @@ class EpochsTest : public testing::Test {
     connections.introduce({number}, peer, {0}, ConnectionPhase::kRegistered);
     membership.welcome(peer, {});
     for (const PeerId dialler :
-         membership.register_peer(peer, "h", static_cast<uint16_t>(number))) {
+         membership.register_peer(peer, {"h", static_cast<uint16_t>(number)})) {
       membership.links.report(dialler, {peer, protocol::LinkState::kUp, "", 1});
     }
   }

@@ -34,6 +34,18 @@ TEST_F(GroupTest, ANewcomerIsDialledByAllBeforeIt) {
   EXPECT_EQ(h.take(), (Lines{"c closed", "a < Forget c", "b < Forget c", "d < Forget c"}));
 }
 
+// Nobody makes members look at their own machine, or at all machines of a network.
+TEST_F(GroupTest, AnAddressThatIsNotOneMachinesIsNotPassedOn) {
+  h.found({"a", "b"});
+  for (const Endpoint& at : {Endpoint{"127.0.0.1", 22}, Endpoint{"224.0.0.1", 1},
+                             Endpoint{"10.0.0.9", 0}, Endpoint{"a.example", 1}}) {
+    h.greet("c", Harness::hello(2));
+    h.take();
+    h.say("c", protocol::Register{"", 1003, {{"10.0.0.8", 1003}, at}});
+    EXPECT_EQ(h.take(), (Lines{"c closed"})) << text(at);
+  }
+}
+
 TEST_F(GroupTest, ABrokenLinkIsDialledAgain) {
   h.found({"a", "b"});
   h.enlist("c", Harness::hello(2));

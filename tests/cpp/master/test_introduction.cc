@@ -18,7 +18,7 @@ class IntroductionTest : public testing::Test {
     about.seen_host = "10.0.0.1";
     about.wish = 1;
     group.welcome(peer_id(1), about);
-    group.register_peer(peer_id(1), "", 1001);
+    group.register_peer(peer_id(1), {"", 1001});
   }
   protocol::Reject refusal(const Hello& hello) {
     return refuse(hello, terms, &group, {2, 2}, 1).value_or(protocol::Reject{Code::kOk, ""});

@@ -21,7 +21,7 @@ class MembershipTest : public testing::Test {
     about.seen_host = "10.0.0." + std::to_string(number);
     about.wish = wish;
     group.welcome({number}, about);
-    for (const PeerId dialler : group.register_peer({number}, "", 1000)) {
+    for (const PeerId dialler : group.register_peer({number}, {"", 1000})) {
       if (std::find(but.begin(), but.end(), dialler.value) != but.end()) continue;
       up(dialler.value, number);
     }
@@ -152,7 +152,7 @@ TEST_F(MembershipTest, AddressesAreTranslatedForWhoStandsElsewhere) {
     about.seen_host = host;
     about.seen_loopback = loopback;
     group.welcome({number}, about);
-    group.register_peer({number}, own, 1000);
+    group.register_peer({number}, {own, 1000});
   };
   welcome(1, "127.0.0.1", true);
   welcome(2, "127.0.0.1", true);
@@ -162,6 +162,19 @@ TEST_F(MembershipTest, AddressesAreTranslatedForWhoStandsElsewhere) {
   EXPECT_EQ(group.dial({3}, {1}), (protocol::Dial{{1}, "", 1000})) << "where the master is";
   EXPECT_EQ(group.dial({1}, {3}), (protocol::Dial{{3}, "10.0.0.3", 1000}));
   EXPECT_EQ(group.dial({1}, {4}), (protocol::Dial{{4}, "example.org", 1000}));
+}
+
+TEST_F(MembershipTest, FurtherAddressesAreToldAndKept) {
+  const std::vector<Endpoint> others = {{"10.9.0.1", 48201}, {"2001:db8::1", 48201}};
+  group.welcome({1}, {});
+  group.register_peer({1}, {"a.example", 40001, others});
+  enlist(2);
+  EXPECT_EQ(group.dial({2}, {1}), (protocol::Dial{{1}, "a.example", 40001, 0, others}));
+  group.admit(peers({1, 2}));
+  EXPECT_EQ(group.record({1}).others, others);
+  Membership restarted;
+  restarted.restore({group.member({1}), group.member({2})}, {group.record({1}), group.record({2})});
+  EXPECT_EQ(restarted.dial({2}, {1}), (protocol::Dial{{1}, "a.example", 40001, 0, others}));
 }
 
 TEST_F(MembershipTest, SaysWhoCannotBeLinkedWithANewcomerAndWhy) {

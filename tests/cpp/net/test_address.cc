@@ -1,6 +1,7 @@
 #include "csrc/net/address.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 #include <uv.h>
 
 namespace pccl::net {
@@ -28,6 +29,19 @@ TEST(Address, KnowsLoopback) {
   }
   for (const char* host : {"128.0.0.1", "10.0.0.127", "::2", "::ffff:10.0.0.7", "::"}) {
     EXPECT_FALSE(literal(host).is_loopback()) << host;
+  }
+}
+
+// All that can be compared with is what the system says: that they are of this machine.
+TEST(Address, InterfacesHaveAddressesOfThisMachine) {
+  for (const std::string& host : interface_hosts()) {
+    Address own = literal(host.substr(0, host.find('%')));
+    EXPECT_FALSE(own.is_loopback()) << host;
+    if (host.find(':') != std::string::npos) continue;  // a link-local one needs its scope
+    own.set_port(0);
+    const int fd = socket(own.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(bind(fd, own.raw(), own.length), 0) << host;
+    close(fd);
   }
 }
 

@@ -90,6 +90,14 @@ TEST(Listener, WithANameItListensOnEveryAddressOfIt) {
   EXPECT_EQ(connect_to(host.loop, {"localhost", host.port}).find("connect to"), std::string::npos);
 }
 
+TEST(Listener, OnLoopbackItAcceptsBothFamilies) {
+  if (!has_ipv6_loopback()) GTEST_SKIP() << "this machine has no address ::1";
+  Host host({kLoopback, 0});
+  ASSERT_TRUE(host.failure.ok()) << host.failure.message;
+  for (const char* from : {"127.0.0.1", "::1"})
+    EXPECT_EQ(connect_to(host.loop, {from, host.port}), from);
+}
+
 TEST(Listener, SaysWhyItCannotListen) {
   RawListener taken;
   const std::string port = std::to_string(taken.port());

@@ -114,7 +114,7 @@ class Group {
     }
     for (uint32_t low = 0; low < size; ++low) {
       for (uint32_t high = low + 1; high < size; ++high) {
-        at(low).shell().dial(id(high), {"127.0.0.1", at(high).port()});
+        at(low).shell().dial(id(high), {{"127.0.0.1", at(high).port()}});
         EXPECT_EQ(at(low).reported(id(high), LinkState::kUp), "");
       }
     }
@@ -321,7 +321,7 @@ TEST(Shell, ALinkGoesWithAllItsLanesAndComesBackWithThem) {
   EXPECT_NE(group.at(0).reported(id(1), LinkState::kDown), "none");
   EXPECT_TRUE(group.at(0).shell().counters().links.empty());
   EXPECT_TRUE(group.at(1).shell().counters().links.empty());
-  group.at(0).shell().dial(id(1), {"127.0.0.1", group.at(1).port()});
+  group.at(0).shell().dial(id(1), {{"127.0.0.1", group.at(1).port()}});
   EXPECT_EQ(group.at(0).reported(id(1), LinkState::kUp, 2), "");
   expect_lanes(group.at(0), 3);
   expect_lanes(group.at(1), 3);
@@ -388,35 +388,35 @@ TEST(Shell, ListensInItsRangeOrSaysWhyNot) {
 TEST(Shell, KeepsDiallingUntilThePeerIsThere) {
   const uint16_t later = net::free_port();
   Member one(0);
-  one.shell().dial(id(1), {"127.0.0.1", later});
+  one.shell().dial(id(1), {{"127.0.0.1", later}});
   const std::string why = one.reported(id(1), LinkState::kUnreachable);
   EXPECT_NE(why.find("127.0.0.1:" + std::to_string(later)), std::string::npos) << why;
   Member two(1, {.port_first = later, .port_last = later});
   EXPECT_EQ(one.reported(id(1), LinkState::kUp), "");
   EXPECT_EQ(two.reported(id(0), LinkState::kUp), "") << "both sides know";
-  one.shell().dial(id(1), {"127.0.0.1", later});
+  one.shell().dial(id(1), {{"127.0.0.1", later}});
   EXPECT_EQ(one.reported(id(1), LinkState::kUp, 2), "") << "it is up already";
   EXPECT_EQ(two.shell().counters().links.size(), 1u);
 }
 
 TEST(Shell, SaysInFewWordsWhyAPeerCannotBeReached) {
   Member one(0);
-  one.shell().dial(id(1), {"127.0.0.1", net::free_port()});
+  one.shell().dial(id(1), {{"127.0.0.1", net::free_port()}});
   EXPECT_EQ(one.fault(id(1)), LinkFault::kRefused);
-  one.shell().dial(id(2), {std::string(70, 'x'), 1});
+  one.shell().dial(id(2), {{std::string(70, 'x'), 1}});
   EXPECT_EQ(one.fault(id(2)), LinkFault::kUnknownName);
   Member five(5);
-  one.shell().dial(id(3), {"127.0.0.1", five.port()});
+  one.shell().dial(id(3), {{"127.0.0.1", five.port()}});
   EXPECT_EQ(one.fault(id(3)), LinkFault::kOther) << "it hangs up on whoever looks for another";
 }
 
 TEST(Shell, ForgetStopsDiallingAndHangsUp) {
   Member one(0);
-  one.shell().dial(id(7), {"127.0.0.1", net::free_port()});
+  one.shell().dial(id(7), {{"127.0.0.1", net::free_port()}});
   one.reported(id(7), LinkState::kUnreachable);
   one.shell().forget(id(7));
   Member two(1);
-  one.shell().dial(id(1), {"127.0.0.1", two.port()});
+  one.shell().dial(id(1), {{"127.0.0.1", two.port()}});
   one.reported(id(1), LinkState::kUp);
   one.shell().forget(id(1));
   EXPECT_NE(two.reported(id(0), LinkState::kDown), "none");
@@ -427,11 +427,11 @@ TEST(Shell, ForgetStopsDiallingAndHangsUp) {
 TEST(Shell, ALinkThatBreaksIsReportedByBothAndMayBeDialledAgain) {
   Member one(0);
   auto two = std::make_unique<Member>(1);
-  one.shell().dial(id(1), {"127.0.0.1", two->port()});
+  one.shell().dial(id(1), {{"127.0.0.1", two->port()}});
   one.reported(id(1), LinkState::kUp);
   two->shell().forget(id(0));
   EXPECT_NE(one.reported(id(1), LinkState::kDown).find("closed the connection"), std::string::npos);
-  one.shell().dial(id(1), {"127.0.0.1", two->port()});
+  one.shell().dial(id(1), {{"127.0.0.1", two->port()}});
   one.reported(id(1), LinkState::kUp, 2);
   two->destroy();
   one.reported(id(1), LinkState::kDown, 2);
@@ -443,14 +443,14 @@ TEST(Shell, AnAttemptUnderWayGoesOnUnlessItIsTheOneThatIsDead) {
   net::RawListener slow;
   Member one(0);
   const net::Endpoint at{"127.0.0.1", slow.port()};
-  one.shell().dial(id(1), at);
-  one.shell().dial(id(1), at);
+  one.shell().dial(id(1), {at});
+  one.shell().dial(id(1), {at});
   RawPeer first(accept(slow.fd, nullptr, nullptr));
   const auto hello = first.hear();
   ASSERT_TRUE(hello.has_value());
-  one.shell().dial(id(1), at, hello->block - 1);
+  one.shell().dial(id(1), {at}, hello->block - 1);
   EXPECT_FALSE(first.hung_up(100));
-  one.shell().dial(id(1), at, hello->block);
+  one.shell().dial(id(1), {at}, hello->block);
   EXPECT_TRUE(first.hung_up());
   RawPeer second(accept(slow.fd, nullptr, nullptr));
   const auto again = second.hear();
@@ -465,8 +465,8 @@ TEST(Shell, AnAttemptUnderWayGoesOnUnlessItIsTheOneThatIsDead) {
 TEST(Shell, TwoThatDialEachOtherEndUpWithOneLink) {
   for (int round = 0; round < 20; ++round) {
     Member one(0), two(1);
-    one.shell().dial(id(1), {"127.0.0.1", two.port()});
-    two.shell().dial(id(0), {"127.0.0.1", one.port()});
+    one.shell().dial(id(1), {{"127.0.0.1", two.port()}});
+    two.shell().dial(id(0), {{"127.0.0.1", one.port()}});
     EXPECT_EQ(one.reported(id(1), LinkState::kUp), "");
     EXPECT_EQ(two.reported(id(0), LinkState::kUp), "");
     EXPECT_EQ(one.shell().counters().links.size(), 1u);
@@ -539,7 +539,7 @@ TEST(Shell, ManyWhoSayNothingLeaveTheApplicationItsDescriptors) {
 
 TEST(Shell, ASecondLinkIsRefusedWhileTheFirstAnswers) {
   Member one(0), two(1);
-  one.shell().dial(id(1), {"127.0.0.1", two.port()});
+  one.shell().dial(id(1), {{"127.0.0.1", two.port()}});
   one.reported(id(1), LinkState::kUp);
   RawPeer again = RawPeer::dial(two.port());
   again.say(RawPeer::hello(FrameType::kHello, id(0), id(1), kRun));
