@@ -181,6 +181,7 @@ Operations::Standoff Operations::standoff(PeerId newcomer,
 bool Operations::holds_up(PeerId peer, OpKey key, const std::vector<PeerId>& newcomers) const {
   const auto at = table_.find(key);
   if (at == table_.end() || at->second.settled) return false;
+  if (at->second.withhold) return false;  // it was asked to
   const auto [begun, not_begun] = others(at->second, newcomers);
   return at->second.at[rank(peer)] == At::kBegun && begun + not_begun > 0;
 }

@@ -391,7 +391,7 @@ void PeerCore::Inside::on_time_while_joining() {
 // ---- Links and epochs ----
 
 void PeerCore::Inside::on(const LinkChanged& event) {
-  if (membership.introduced()) membership.link_changed(event.report);
+  if (membership.introduced()) membership.link_changed(event.report, !resuming);
 }
 
 Status PeerCore::Inside::heard(const protocol::Forget& forget) {

@@ -291,14 +291,14 @@ bool Membership::is_ours_to_say(const protocol::LinkReport& report) const {
          protocol::made_by_higher(report.serial) == (self() > report.peer);
 }
 
-void Membership::link_changed(const protocol::LinkReport& report) {
+void Membership::link_changed(const protocol::LinkReport& report, bool tells) {
   auto& last = links_[report.peer].last;
   // It is tried again every second: once is news.
   const bool news = report.state != protocol::LinkState::kUnreachable || !last ||
                     last->state != protocol::LinkState::kUnreachable;
   last = report;
   if (report.state != protocol::LinkState::kUp && rank_of(report.peer)) disturbed_ = true;
-  if (news && is_ours_to_say(report)) context_.tell(report);
+  if (tells && news && is_ours_to_say(report)) context_.tell(report);
 }
 
 void Membership::repeat_reports() const {

@@ -81,7 +81,8 @@ class Membership {
   // Links: what the master wants to be dialled, and what became of it.
   Status dial(const protocol::Dial& dial);
   void forget(PeerId peer);
-  void link_changed(const protocol::LinkReport& report);
+  // `tells`: the master hears it now; else after Resumed.
+  void link_changed(const protocol::LinkReport& report, bool tells);
   void repeat_reports() const;  // after Resumed
   // The new one does not know of peers that are gone since: who is no member (in the next epoch, if
   // one begins) is forgotten, until this master has it dialled.

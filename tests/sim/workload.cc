@@ -485,7 +485,7 @@ void Workload::on_refused_state(const Status& status) {
     }
     return offer_state();
   }
-  if (!newcomer_) fail("P1 joint call: " + status.message);
+  if (!newcomer_ && !is_unjudged()) fail("P1 joint call: " + status.message);
   newcomer_ = false;
   failed_ = late_is_over_ = true;
   if (open_.empty()) recover();
@@ -535,9 +535,7 @@ void Workload::on_joint(const peer::FinishJoint& result) {
     if (status.code == Code::kProtocol && node_.foreign) return;      // likewise
     if (status.code == Code::kOperationTimeout) fail("P4 joint call: " + status.message);
     if (status.code == Code::kSharedState) return on_refused_state(status);
-    // Nobody may be left that could say which of two newcomers is wrong.
-    const bool unjudged =
-        status.code == Code::kMismatch && !is_compared() && rules_.excused && rules_.excused();
+    const bool unjudged = status.code == Code::kMismatch && is_unjudged();
     if (status.code != Code::kPeerLost && !unjudged) fail("P1 joint call: " + status.message);
     if (status.code == Code::kPeerLost && !rules_.peers_may_be_lost)
       fail("P1 joint call failed though nobody was lost: " + status.message);
@@ -570,6 +568,8 @@ void Workload::on_gone(const Status& status) {
   if (status.message.find("does not take this peer back") != std::string::npos)
     fail("P6 the master has forgotten this member: " + status.message);
 }
+
+bool Workload::is_unjudged() const { return !is_compared() && rules_.excused && rules_.excused(); }
 
 // ---- Values ----
 

@@ -108,6 +108,8 @@ class Workload : public App {
   void post_alone();
   void offer_wrong_state();
   void on_refused_state(const Status& status);
+  // Perhaps nobody is left that could say which of two newcomers is wrong.
+  bool is_unjudged() const;
   void state_agreed(const peer::FinishJoint& result);
   void new_generation(const peer::Topology& topology);
   void check_result(const Posted& posted, const peer::FinishOp& result);

@@ -49,6 +49,17 @@ TEST_F(NewcomerTest, ADifferenceBetweenTheOthersIsEverybodys) {
   EXPECT_EQ(last<protocol::Verdicts>("c")->verdicts.back().code, Code::kMismatch);
 }
 
+// It was asked to: a, which is done, does not want to wait any longer.
+TEST_F(NewcomerTest, WithholdingWhatAnotherHasGivenUpIsNoMistake) {
+  for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
+  say("a", protocol::Done{epoch(2), op(0), 0});
+  say("a", protocol::AbortRequest{epoch(2), op(0), Code::kOperationTimeout, "it took too long"});
+  ASSERT_TRUE(last<protocol::Withhold>("c") != nullptr);
+  say("c", protocol::AbortRequest{epoch(2), op(0), Code::kOperationTimeout, "it took too long"});
+  EXPECT_EQ(kicked("c"), "");
+  EXPECT_EQ(last<protocol::Verdicts>("c")->verdicts.back().code, Code::kOperationTimeout);
+}
+
 TEST_F(NewcomerTest, AfterOneCollectiveItIsLikeTheOthers) {
   for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
   for (const char* name : {"a", "b", "c"}) say(name, protocol::Done{epoch(2), op(0), 0});

@@ -142,6 +142,22 @@ TEST(Membership, WhoMadeALinkSaysThatItIsUp) {
   EXPECT_EQ(t.hear(protocol::Forget{peer_id(4)}), "forget 1.4\n");
 }
 
+// A restarted master does not know a waiting peer before its Register.
+TEST(Membership, WhileItIsResumingItKeepsWhatBecameOfLinks) {
+  Transcript t;
+  t.on(JoinCalled{1});
+  t.on(MasterConnected{});
+  t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false});
+  t.on(Listening{uint16_t{4000}});
+  t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
+  t.wait(0.1);
+  t.on(MasterConnected{});
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(3), LinkState::kDown, "reset", 2}}), "");
+  const std::string resumed = t.hear(protocol::Resumed{1});
+  EXPECT_NE(resumed.find("tell Register\ntell LinkReport 1.3 down\n"), std::string::npos)
+      << resumed;
+}
+
 // It has not been told that they are gone, and will not be.
 TEST(Membership, ForgetsNewcomersOfTheMasterBefore) {
   Transcript t;
