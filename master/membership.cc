@@ -281,10 +281,12 @@ std::string Membership::describe(PeerId id) const {
 
 protocol::Dial Membership::dial(PeerId dialler, PeerId target) const {
   const Peer& to = peers_.at(target);
-  const uint32_t dead = links.dead_serial(dialler, target);
-  if (!to.host.empty()) return {target, to.host, to.port, dead, to.others};
   const bool through_master = to.seen_loopback && !peers_.at(dialler).seen_loopback;
-  return {target, through_master ? "" : to.seen_host, to.port, dead, to.others};
+  const std::string seen = through_master ? "" : to.seen_host;
+  protocol::Dial dial{target, to.host.empty() ? seen : to.host, to.port,
+                      links.dead_serial(dialler, target), to.others};
+  std::erase(dial.others, Endpoint{dial.host, dial.port});
+  return dial;
 }
 
 }  // namespace pccl::master

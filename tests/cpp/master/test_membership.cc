@@ -172,6 +172,13 @@ TEST_F(MembershipTest, FurtherAddressesAreToldAndKept) {
   EXPECT_EQ(group.dial({2}, {1}), (protocol::Dial{{1}, "a.example", 40001, 0, others}));
   group.admit(peers({1, 2}));
   EXPECT_EQ(group.record({1}).others, others);
+  Membership::Peer near;
+  near.seen_host = "10.0.0.3";
+  group.welcome({3}, near);
+  group.register_peer({3}, {"", 48201, {{"10.0.0.3", 48201}, {"10.9.0.3", 48201}}});
+  EXPECT_EQ(group.dial({2}, {3}),
+            (protocol::Dial{{3}, "10.0.0.3", 48201, 0, {{"10.9.0.3", 48201}}}))
+      << "each once";
   Membership restarted;
   restarted.restore({group.member({1}), group.member({2})}, {group.record({1}), group.record({2})});
   EXPECT_EQ(restarted.dial({2}, {1}), (protocol::Dial{{1}, "a.example", 40001, 0, others}));
