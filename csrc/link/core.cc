@@ -36,6 +36,9 @@ const Transitions<LinkCore::Phase, 5> kTransitions(
 // A peer that could not be reached is left alone for a tick, at most for so long.
 constexpr Duration kRetryMax = std::chrono::seconds(1);
 
+constexpr const char* kHopeless =
+    "small packets arrive on the way to it, but larger ones do not, not even those of 576 bytes";
+
 // As messages say it: 0 is not known.
 uint32_t microseconds(Duration way) {
   const auto count = std::chrono::ceil<std::chrono::microseconds>(way).count();
@@ -83,6 +86,7 @@ void LinkCore::on(const Dial& event) {
 }
 
 void LinkCore::attempt(PeerId peer) {
+  if (hopeless(peer)) return unreachable(peer, kHopeless, LinkFault::kOther);
   Dialling& dial = dialling_.at(peer);
   const ConnectionId id = new_lane();
   Lane& lane = lanes_[id];
@@ -90,7 +94,7 @@ void LinkCore::attempt(PeerId peer) {
   lane.peer = peer;
   lane.address = text(dial.at);
   dial.attempt = id;
-  emit(Connect{id, peer, dial.at, options_.peer_timeout / 2});
+  emit(Connect{id, peer, dial.at, options_.peer_timeout / 2, segment(peer)});
 }
 
 void LinkCore::on(const Connected& event) {
@@ -133,6 +137,8 @@ void LinkCore::unreachable(PeerId peer, const std::string& why, LinkFault fault)
 void LinkCore::on(const Forget& event) {
   end_dial(event.peer);
   drop(event.peer);
+  narrow_.erase(event.peer);
+  limit_accepted();
 }
 
 void LinkCore::end_dial(PeerId peer) {
@@ -228,6 +234,7 @@ void LinkCore::introduced_by_stranger(ConnectionId id) {
     close(id);
     return probe(peer);
   }
+  if (hopeless(peer)) return close(id);
   const auto dial = dialling_.find(peer);
   if (dial != dialling_.end() && lane.serial <= dial->second.dead_serial) return close(id);
   const bool crosses = dial != dialling_.end() && dial->second.attempt &&
@@ -290,6 +297,7 @@ void LinkCore::drop(PeerId peer) {
   const auto at = links_.find(peer);
   if (at == links_.end()) return;
   const Link link = std::move(at->second);
+  weigh_progress(peer, link);
   links_.erase(at);
   emit(LinkDown{peer});
   for (const ConnectionId lane : link.lanes) close(lane);
@@ -344,7 +352,7 @@ void LinkCore::widen(PeerId peer) {
     lane.further = true;
     lane.address = text(*link.dialled);
     link.opening.insert(id);
-    emit(Connect{id, peer, *link.dialled, options_.peer_timeout / 2});
+    emit(Connect{id, peer, *link.dialled, options_.peer_timeout / 2, segment(peer)});
   }
 }
 
@@ -363,6 +371,7 @@ uint32_t LinkCore::lanes_at_first(PeerId peer, Duration way) const {
 
 void LinkCore::on(const Tick& event) {
   const std::set<ConnectionId> heard(event.heard.begin(), event.heard.end());
+  for (const Progress& progress : event.progress) see(progress);
   std::vector<PeerId> silent;
   for (const auto& [peer, link] : links_) {
     bool too_long = false;
@@ -399,6 +408,57 @@ void LinkCore::probe(PeerId peer) {
   const protocol::Probe probe(++probes_made_);
   ping(links_.at(peer).lanes.front(), probe.number());
   probing_.emplace(peer, Probing{probe, now_ + look_every()});
+}
+
+// ---- Whether data arrives ----
+
+void LinkCore::see(const Progress& progress) {
+  const auto at = lanes_.find(progress.lane);
+  if (at == lanes_.end() || at->second.phase != Phase::kUp) return;
+  Lane& lane = at->second;
+  lane.progress = progress;
+  lane.stuck_ticks = progress.arrived ? 0 : lane.stuck_ticks + 1;
+  const auto narrow = narrow_.find(lane.peer);
+  if (!progress.arrived || narrow == narrow_.end()) return;
+  if (narrow->second.arrived(progress.segment))
+    emit(SmallerHelped{progress.lane, progress.segment});
+}
+
+// The link is about to end. On a narrow path no lane had progress.
+void LinkCore::weigh_progress(PeerId peer, const Link& link) {
+  uint32_t stuck = 0;
+  for (const ConnectionId id : link.lanes) {
+    const Lane& lane = lanes_.at(id);
+    if (!lane.progress) continue;
+    if (lane.progress->arrived) return;
+    if (lane.stuck_ticks >= protocol::kTicksWithoutProgress)
+      stuck = std::max(stuck, lane.progress->segment);
+  }
+  if (stuck == 0) return;
+  narrow_[peer].ended_without_progress(stuck);
+  limit_accepted();
+}
+
+// TCP takes no limit for a connection that is made already, nor does a listener know who will come.
+// So it has that of the narrowest path. The other end learns of it as its connection is made, and
+// keeps to it too.
+void LinkCore::limit_accepted() {
+  uint32_t least = 0;
+  for (const auto& [peer, choice] : narrow_) {
+    const uint32_t one = choice.segment();
+    if (one > 0) least = least == 0 ? one : std::min(least, one);
+  }
+  if (std::exchange(accepted_segment_, least) != least) emit(LimitAccepted{least});
+}
+
+uint32_t LinkCore::segment(PeerId peer) const {
+  const auto at = narrow_.find(peer);
+  return at == narrow_.end() ? 0 : at->second.segment();
+}
+
+bool LinkCore::hopeless(PeerId peer) const {
+  const auto at = narrow_.find(peer);
+  return at != narrow_.end() && at->second.hopeless();
 }
 
 // ---- Time ----

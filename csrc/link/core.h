@@ -9,7 +9,9 @@
 // a wrong hello, or none in time (closed, and if we have dialled, reported); a lane fails or is
 // silent (its link is down: reported, and never dialled again by itself: the master decides). A
 // second link of a peer is refused while the first one answers. When both sides dial at once, the
-// higher id answers the other's connection only when its own attempt has failed.
+// higher id answers the other's connection only when its own attempt has failed. A path drops large
+// packets: the next connections to that peer have smaller segments, and if those do not help either
+// it counts as out of reach (segment_choice.h).
 // Invariants: (1) a peer has at most one link; LinkDown comes before another LaneUp that is not
 //                 `further`;
 //             (2) the core speaks of a lane no more after its Close. One that has ended by itself
@@ -31,6 +33,7 @@
 #include "csrc/base/endpoint.h"
 #include "csrc/base/link_fault.h"
 #include "csrc/base/status.h"
+#include "csrc/link/segment_choice.h"
 #include "csrc/protocol/frames.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/silence.h"
@@ -88,8 +91,15 @@ struct PongReceived {
   ConnectionId lane;
   uint64_t number = 0;
 };
+// What became of the first large packets of a lane.
+struct Progress {
+  ConnectionId lane;
+  uint32_t segment = 0;  // of TCP, at most
+  bool arrived = false;  // a full one; else none
+};
 struct Tick {                       // after all input is drained, once however late it is
   std::vector<ConnectionId> heard;  // since the last one
+  std::vector<Progress> progress;   // of the lanes that have sent large packets
 };
 struct Suspected {  // the engine has found that the other side breaks a rule
   PeerId peer;
@@ -112,6 +122,14 @@ struct Connect {  // answered by Connected or Refused, unless Close comes before
   PeerId peer;
   Endpoint to;
   Duration timeout{0};
+  uint32_t segment = 0;  // of TCP, at most; 0: as the system likes
+};
+struct LimitAccepted {   // connections that others make from here on have such segments
+  uint32_t segment = 0;  // 0: as the system likes
+};
+struct SmallerHelped {  // a narrow path: large packets did not arrive, on this lane smaller ones do
+  ConnectionId lane;
+  uint32_t segment = 0;
 };
 struct SendHello {
   ConnectionId lane;
@@ -142,7 +160,8 @@ struct LinkDown {
 struct Report {
   protocol::LinkReport what;
 };
-using Effect = std::variant<Connect, SendHello, SendPing, Close, LaneUp, LinkDown, Report>;
+using Effect = std::variant<Connect, LimitAccepted, SendHello, SendPing, Close, LaneUp, LinkDown,
+                            Report, SmallerHelped>;
 using Effects = std::vector<Effect>;
 
 struct Options {
@@ -187,6 +206,8 @@ class LinkCore {
     Instant hello_by;
     protocol::Silence silence{protocol::kTicksPerLinkSilence};
     uint64_t last_pong = 0;
+    std::optional<Progress> progress;  // when it was last looked at
+    int stuck_ticks = 0;               // since none of its large packets arrives
   };
   // A peer that we are to reach: an attempt is under way, or one is due.
   struct Dialling {
@@ -249,6 +270,11 @@ class LinkCore {
   void forget_lane(ConnectionId lane);
   void ping(ConnectionId id, uint64_t number = 0);
   void probe(PeerId peer);
+  void see(const Progress& progress);
+  void weigh_progress(PeerId peer, const Link& link);
+  void limit_accepted();
+  uint32_t segment(PeerId peer) const;
+  bool hopeless(PeerId peer) const;
   Duration look_every() const;
 
   const Options options_;
@@ -264,7 +290,9 @@ class LinkCore {
   std::deque<ConnectionId> strangers_;  // oldest first
   std::map<PeerId, Probing> probing_;   // only of links that are up
   std::vector<PeerId> neighbours_;
-  std::map<PeerId, uint32_t> learnt_;  // how many lanes pay
+  std::map<PeerId, uint32_t> learnt_;       // how many lanes pay
+  std::map<PeerId, SegmentChoice> narrow_;  // those with a link that ended without progress
+  uint32_t accepted_segment_ = 0;           // as last said
 };
 
 using pccl::text;  // of durations and peers; this one would hide them
