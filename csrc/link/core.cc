@@ -275,6 +275,7 @@ void LinkCore::join_further(ConnectionId id) {
 void LinkCore::up(ConnectionId id, const Link& link) {
   Lane& lane = lanes_.at(id);
   lane.phase = kTransitions.step(lane.phase, Phase::kUp);
+  lane.silence = protocol::Silence(protocol::kTicksPerLinkSilence, options_.peer_timeout);
   if (!lane.dialled) emit(SendHello{id, true, hello(lane)});
   const bool far = link.way >= options_.long_way;
   emit(LaneUp{.lane = id,
@@ -377,7 +378,7 @@ void LinkCore::on(const Tick& event) {
     bool too_long = false;
     for (const ConnectionId id : link.lanes) {
       Lane& lane = lanes_.at(id);
-      lane.silence.tick();
+      lane.silence.beat();
       if (heard.contains(id)) lane.silence.heard();
       if (lane.silence.ping_due()) ping(id);
       too_long |= lane.silence.too_long();
@@ -417,7 +418,7 @@ void LinkCore::see(const Progress& progress) {
   if (at == lanes_.end() || at->second.phase != Phase::kUp) return;
   Lane& lane = at->second;
   lane.progress = progress;
-  lane.stuck_ticks = progress.arrived ? 0 : lane.stuck_ticks + 1;
+  lane.stuck_beats = progress.arrived ? 0 : lane.stuck_beats + 1;
   const auto narrow = narrow_.find(lane.peer);
   if (!progress.arrived || narrow == narrow_.end()) return;
   if (narrow->second.arrived(progress.segment))
@@ -427,12 +428,13 @@ void LinkCore::see(const Progress& progress) {
 // The link is about to end. On a narrow path no lane had progress.
 void LinkCore::weigh_progress(PeerId peer, const Link& link) {
   uint32_t stuck = 0;
+  const int enough =
+      protocol::kTicksWithoutProgress * protocol::beats_per_tick(options_.peer_timeout);
   for (const ConnectionId id : link.lanes) {
     const Lane& lane = lanes_.at(id);
     if (!lane.progress) continue;
     if (lane.progress->arrived) return;
-    if (lane.stuck_ticks >= protocol::kTicksWithoutProgress)
-      stuck = std::max(stuck, lane.progress->segment);
+    if (lane.stuck_beats >= enough) stuck = std::max(stuck, lane.progress->segment);
   }
   if (stuck == 0) return;
   narrow_[peer].ended_without_progress(stuck);

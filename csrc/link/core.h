@@ -180,7 +180,8 @@ class LinkCore {
   void step(const Event& event, Instant now, Effects& effects);
   // When to step with TimePassed, if nothing else happens before.
   std::optional<Instant> deadline() const;
-  Duration tick() const { return options_.peer_timeout / protocol::kTicksPerTimeout; }
+  Duration tick() const { return protocol::tick_of(options_.peer_timeout); }
+  Duration beat() const { return protocol::beat_of(options_.peer_timeout); }  // between two Ticks
 
   // The states of a lane. The table in core.cc has its transitions.
   enum class Phase : uint8_t { kConnecting, kIntroducing, kUp, kGone };
@@ -207,7 +208,7 @@ class LinkCore {
     protocol::Silence silence{protocol::kTicksPerLinkSilence};
     uint64_t last_pong = 0;
     std::optional<Progress> progress;  // when it was last looked at
-    int stuck_ticks = 0;               // since none of its large packets arrives
+    int stuck_beats = 0;               // since none of its large packets arrives
   };
   // A peer that we are to reach: an attempt is under way, or one is due.
   struct Dialling {

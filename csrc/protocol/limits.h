@@ -125,8 +125,13 @@ inline constexpr Duration kMasterTimeoutDefault = std::chrono::seconds(60);
 // so that a process that was stopped for a while does not blame the others when it wakes up. By as
 // much as a tick it is noticed late: at the default that is half of a second.
 inline constexpr int kTicksPerTimeout = 20;
-// A ping goes out after this many ticks without other traffic.
+// A ping goes out after this many ticks without other traffic,
 inline constexpr int kTicksPerPing = 4;
+// and after so long at most: firewalls and routers forget an idle connection, some of them after a
+// minute, and say nothing.
+inline constexpr Duration kPingIntervalMax = std::chrono::seconds(15);
+// Of a long peer timeout a tick has several beats, none longer than this: pings go out at a beat.
+inline constexpr Duration kBeatMax = kPingIntervalMax / 3;
 // A link that was silent for so long is down: a suspicion that costs little, since it is made anew.
 inline constexpr int kTicksPerLinkSilence = 10;
 // A packet that is larger than this may be what a narrow path drops: every path of the internet

@@ -139,7 +139,7 @@ void Shell::Inside::listen(const std::string& host) {
   listener = std::move(opened.value());
   timer = std::make_unique<net::Timer>(loop, [this] { step(link::TimePassed{}); });
   ticks = std::make_unique<net::Timer>(loop, [this] { on_tick(); });
-  ticks->arm(monotonic_now() + core.tick());
+  ticks->arm(monotonic_now() + core.beat());
   callbacks.on_listening(listener->port());
 }
 
@@ -171,7 +171,7 @@ void Shell::Inside::add_lane(ConnectionId id, net::Socket socket, bool dialled) 
 
 // However late this is, it counts once: what has arrived meanwhile is read before the next.
 void Shell::Inside::on_tick() {
-  ticks->arm(monotonic_now() + core.tick());
+  ticks->arm(monotonic_now() + core.beat());
   link::Tick tick;
   for (const auto& [id, lane] : lanes) {
     if (lane->take_heard()) tick.heard.push_back(id);

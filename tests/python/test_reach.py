@@ -304,9 +304,7 @@ def test_ipv6_beside_a_master_of_the_same_machine(run: Run, network: Network) ->
 
 
 @pytest.mark.parametrize("world", [2, 3])
-@pytest.mark.parametrize(
-    "told", [True, pytest.param(False, marks=not_yet("29.6"))], ids=["told", "silent"]
-)
+@pytest.mark.parametrize("told", [True, False], ids=["told", "silent"])
 def test_a_narrow_path(run: Run, network: Network, told: bool, world: int) -> None:
     """If nobody is told that packets are too big, a peer says so once and makes them smaller."""
     west, east = network.offices(1300, told=told)
