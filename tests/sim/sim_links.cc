@@ -178,25 +178,23 @@ void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wi
   const auto fail = [this, id](const std::string& why) {
     later(Duration{0}, [this, id, why] { failed(id, why); });
   };
-  wire->attach(side, {.sink = connection.sink.get(),
-                      .on_chunk_sent =
-                          [this, id] {
-                            const auto at = connections_.find(id);
-                            at->second.sink->lane()->chunk_sent();
-                            let_lanes_rest(at->second.peer);
-                          },
-                      .on_bad_frame = [fail](const Status& why) { fail(why.message); },
-                      .stopped = [this] { return node_.stopped(); },
-                      .cut_off =
-                          [this, &other] {
-                            return !node_.world().network().open(other.port(), node_.port());
-                          },
-                      .width =
-                          [this, &other] {
-                            return node_.world().network().width(other.port(), node_.port());
-                          },
-                      .late = [this] { return node_.late(); },
-                      .on_refused = [fail] { fail("connection reset"); }});
+  wire->attach(
+      side,
+      {.sink = connection.sink.get(),
+       .on_chunk_sent =
+           [this, id] {
+             const auto at = connections_.find(id);
+             at->second.sink->lane()->chunk_sent();
+             let_lanes_rest(at->second.peer);
+           },
+       .on_bad_frame = [fail](const Status& why) { fail(why.message); },
+       .stopped = [this] { return node_.stopped(); },
+       .cut_off = [this,
+                   &other] { return !node_.world().network().open(other.port(), node_.port()); },
+       .width = [this,
+                 &other] { return node_.world().network().width(other.port(), node_.port()); },
+       .late = [this] { return node_.late(); },
+       .on_refused = [fail] { fail("connection reset"); }});
 }
 
 // ---- Connections ----

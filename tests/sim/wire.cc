@@ -106,8 +106,8 @@ void Wire::send_some(int side) {
 void Wire::note_packet(int side, size_t wrote) {
   Flow& flow = flows_[side];
   const size_t packet = std::min<size_t>(wrote, segment);
-  if (packet > protocol::kSmallPacketBytes && !flow.before_large) flow.before_large = flow.sent;
-  if (packet == segment && !flow.before_full) flow.before_full = flow.sent;
+  if (wrote > protocol::kSmallPacketBytes && !flow.before_large) flow.before_large = flow.sent;
+  if (wrote >= segment && !flow.before_full) flow.before_full = flow.sent;
   const auto& width = ends_[1 - side].width;
   if (!flow.stuck && width && packet > width()) {
     flow.stuck = flow.sent;
