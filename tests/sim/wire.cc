@@ -116,13 +116,14 @@ void Wire::note_packet(int side, size_t wrote) {
   flow.sent += wrote;
 }
 
-// Of what is under way: the system sends a packet again until the way is wide enough for it.
+// At most so much of what is under way: the system sends a packet again until the way is wide
+// enough for it.
 size_t Wire::passable(int from) {
   Flow& flow = flows_[from];
   const auto& width = ends_[1 - from].width;
   if (flow.stuck && width && flow.stuck_bytes <= width()) flow.stuck.reset();
   flow.acknowledged = flow.stuck.value_or(flow.sent);
-  return flow.acknowledged - flow.delivered;
+  return flow.stuck ? *flow.stuck - flow.delivered : SIZE_MAX;
 }
 
 std::optional<link::Progress> Wire::progress(int side) const {

@@ -43,15 +43,10 @@ TEST(Silence, AsksForAPingWhenNothingWasSaid) {
 
 // Firewalls forget idle connections after a while, whatever the peer timeout.
 TEST(Silence, PingsBeforeAFirewallForgets) {
-  const Duration all[] = {kPeerTimeoutMin,
-                          std::chrono::seconds(2),
-                          kPeerTimeoutDefault,
-                          std::chrono::seconds(60),
-                          std::chrono::seconds(75),
-                          std::chrono::seconds(100),
-                          std::chrono::seconds(101),
-                          std::chrono::minutes(10),
-                          kPeerTimeoutMax};
+  const Duration all[] = {
+      kPeerTimeoutMin,           std::chrono::seconds(2),  kPeerTimeoutDefault,
+      std::chrono::seconds(60),  std::chrono::seconds(75), std::chrono::seconds(100),
+      std::chrono::seconds(101), std::chrono::minutes(10), kPeerTimeoutMax};
   for (const Duration peer_timeout : all) {
     const Duration beat = beat_of(peer_timeout);
     Silence silence(kTicksPerLinkSilence, peer_timeout);
