@@ -375,6 +375,28 @@ TEST_F(LinkCoreTest, TheNextLinkBeginsWithAsManyLanesAsHavePaid) {
   EXPECT_EQ(std::get<LaneUp>(effects[0]).lanes_at_first, 3u);
 }
 
+// A tick of ten minutes is half of one; pings do not wait for it.
+TEST_F(LinkCoreTest, PingsOftenWhateverThePeerTimeout) {
+  LinkCore patient{{.peer_timeout = std::chrono::minutes(10)}};
+  patient.be({kSelf, kRun, kMachine, kVersion});
+  Effects effects;
+  patient.step(Dial{kLow, kAt, 0}, now, effects);
+  patient.step(Connected{named('a')}, now, effects);
+  patient.step(HelloReceived{named('a'), hello(kLow), {}}, now, effects);
+  EXPECT_EQ(patient.beat(), seconds(5));
+  const auto beats = [&](int count, bool stuck) {
+    effects.clear();
+    Tick tick;
+    if (stuck) tick.progress.push_back({named('a'), 1460, false});
+    for (; count > 0; --count) patient.step(tick, now, effects);
+    return effects.size();
+  };
+  EXPECT_EQ(beats(59, false), 29u) << "a ping at every other one";
+  EXPECT_EQ(patient.links().size(), 1u);
+  EXPECT_EQ(beats(1, true), 4u) << "silent for five minutes: a ping, and the link is down";
+  EXPECT_TRUE(patient.links().empty());
+}
+
 // ---- Narrow paths ----
 
 // A large packet of a link is on its way for so many ticks, and nothing is heard.
