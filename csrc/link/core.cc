@@ -37,7 +37,8 @@ const Transitions<LinkCore::Phase, 5> kTransitions(
 constexpr Duration kRetryMax = std::chrono::seconds(1);
 
 constexpr const char* kHopeless =
-    "small packets arrive on the way to it, but larger ones do not, not even those of 576 bytes";
+    "small packets arrive, but larger ones do not, not even those of 576 bytes: does a router drop "
+    "them?";
 
 // As messages say it: 0 is not known.
 uint32_t microseconds(Duration way) {
@@ -86,7 +87,7 @@ void LinkCore::on(const Dial& event) {
 }
 
 void LinkCore::attempt(PeerId peer) {
-  if (hopeless(peer)) return unreachable(peer, kHopeless, LinkFault::kOther);
+  if (hopeless(peer)) return unreachable(peer, kHopeless, LinkFault::kOnlySmallPackets);
   Dialling& dial = dialling_.at(peer);
   const ConnectionId id = new_lane();
   Lane& lane = lanes_[id];

@@ -483,8 +483,8 @@ TEST_F(NarrowPathTest, NoSizeHelps) {
   remake('c', 5, 536);
   EXPECT_EQ(stuck('c', 524).back(), "report down 5: " + silent);
   const Lines hopeless{
-      "report unreachable 5: small packets arrive on the way to it, but larger ones "
-      "do not, not even those of 576 bytes"};
+      "report unreachable 5: small packets arrive, but larger ones "
+      "do not, not even those of 576 bytes: does a router drop them?"};
   EXPECT_EQ(dial(kLow, 5), hopeless);
   EXPECT_EQ(pass(milliseconds(500)), hopeless);
   accept();
