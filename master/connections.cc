@@ -97,6 +97,7 @@ const char* text(ConnectionPhase phase) {
 void Connections::accept(ConnectionId id, std::string seen_host, bool seen_loopback) {
   const bool fresh = open_.try_emplace(id).second;
   PCCL_ASSERT(fresh);
+  open_[id].silence = protocol::Silence(protocol::kTicksPerTimeout, context_.peer_timeout);
   open_[id].seen_host = std::move(seen_host);
   open_[id].seen_loopback = seen_loopback;
 }
@@ -131,6 +132,7 @@ void Connections::introduce(ConnectionId id, PeerId peer, GroupId group, Connect
   state.phase = kConnectionTransitions.step(state.phase, phase);
   state.peer = peer;
   state.group = group;
+  state.silence = protocol::Silence(protocol::kTicksPerTimeout, context_.peer_timeout);
   of_peer_[peer] = id;
 }
 
@@ -177,10 +179,10 @@ void Connections::ping(ConnectionId id, State& state) {
   say(id, state, protocol::Ping{++state.ping_counter, 0, {}});
 }
 
-std::vector<ConnectionId> Connections::tick() {
+std::vector<ConnectionId> Connections::beat() {
   std::vector<ConnectionId> silent;
   for (auto& [id, state] : open_) {
-    state.silence.tick();
+    state.silence.beat();
     if (state.silence.too_long()) silent.push_back(id);
     if (state.phase == ConnectionPhase::kIntroducing) continue;
     const bool unasked = state.confirmed_from > state.ping_counter;

@@ -54,12 +54,12 @@ class Connections {
   void close(PeerId peer);       // likewise, if it is connected
   void forget(ConnectionId id);  // it has closed by itself
 
-  // A tick has passed: pings who was not spoken to for a while, or has not
+  // A beat has passed (protocol/silence.h): pings who was not spoken to for a while, or has not
   // confirmed what it was told. Returns who has been silent for the whole timeout.
-  std::vector<ConnectionId> tick();
+  std::vector<ConnectionId> beat();
   // Whether the peer has said something in the last ticks, as it does when nothing holds it up.
   bool heard_lately(PeerId peer) const;
-  // Asks now for every confirmation that tick() would ask for.
+  // Asks now for every confirmation that beat() would ask for.
   void ask_confirmations();
   // Everything that matters and was said to anybody has arrived.
   bool confirmed() const;

@@ -75,7 +75,8 @@ struct MasterCore::Inside {
   Groups groups{context, connections};
   std::optional<Terms> terms;
   Instant now;
-  std::optional<Instant> next_tick;
+  std::optional<Instant> next_beat;
+  uint64_t beats = 0;
   bool restored = false;  // with members
   bool awake = false;     // a step was taken
   Instant stopped_until;  // see Context::was_stopped
@@ -117,7 +118,7 @@ void MasterCore::Inside::agree_on(const Terms& agreed) {
   context.policy = agreed.policy;
   context.peer_timeout = std::chrono::milliseconds(agreed.peer_timeout_ms);
   context.first_call_timeout = std::chrono::milliseconds(agreed.first_call_timeout_ms);
-  next_tick = now + context.peer_timeout / protocol::kTicksPerTimeout;
+  next_beat = now + protocol::beat_of(context.peer_timeout);
 }
 
 void MasterCore::Inside::welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello) {
@@ -326,7 +327,7 @@ void MasterCore::Inside::on(const Persisted& event) {
 
 // Half of what makes peers give up a silent master. Before the first step there was no time.
 void MasterCore::Inside::notice_stop() {
-  const bool late = next_tick && now >= *next_tick + context.peer_timeout / 2;
+  const bool late = next_beat && now >= *next_beat + context.peer_timeout / 2;
   if (late && awake) {
     stopped_until = now + context.peer_timeout;
     groups.each([](Group& group) { group.excuse_newcomers(); });
@@ -337,11 +338,11 @@ void MasterCore::Inside::notice_stop() {
 
 void MasterCore::Inside::on(const TimePassed&) {
   quiet = true;
-  if (!next_tick || now < *next_tick) return;
+  if (!next_beat || now < *next_beat) return;
   quiet = false;
   // However late this is, it counts once: input that is waiting shall speak for its peers.
-  next_tick = now + context.peer_timeout / protocol::kTicksPerTimeout;
-  for (const ConnectionId id : connections.tick()) {
+  next_beat = now + protocol::beat_of(context.peer_timeout);
+  for (const ConnectionId id : connections.beat()) {
     const Connections::Connection* connection = connections.find(id);
     if (connection == nullptr) continue;
     Group* group = connection->peer ? group_of(connection->peer) : nullptr;
@@ -351,6 +352,7 @@ void MasterCore::Inside::on(const TimePassed&) {
       group->give_up(connection->peer, "it was silent for " + text(context.peer_timeout));
     }
   }
+  if (++beats % static_cast<uint64_t>(protocol::beats_per_tick(context.peer_timeout)) != 0) return;
   groups.each([this](Group& group) {
     for (const PeerId peer : group.tick()) {
       context.log(LogLevel::kWarning, "closed the connection of " +
@@ -429,7 +431,7 @@ void MasterCore::Inside::forget_groups() {
   groups.end_step(quiet);
   if (!groups.with(Groups::Trait::kPeopled).empty()) return;
   terms.reset();
-  next_tick.reset();
+  next_beat.reset();
 }
 
 // ---- The core ----
@@ -453,7 +455,7 @@ void MasterCore::step(const Event& event, Instant now, Effects& effects) {
 }
 
 std::optional<Instant> MasterCore::deadline() const {
-  const std::optional<Instant> tick = inside_->next_tick, first = inside_->groups.deadline();
+  const std::optional<Instant> tick = inside_->next_beat, first = inside_->groups.deadline();
   return tick && first ? std::min(tick, first) : tick ? tick : first;
 }
 

@@ -40,6 +40,7 @@ std::string fault_text(LinkFault fault) {
     case LinkFault::kUnknownName: return ": unknown host name";
     case LinkFault::kAnotherProgram: return ": another program answers";
     case LinkFault::kAnotherPeer: return ": another peer answers";
+    case LinkFault::kOnlySmallPackets: return ": only small packets arrive";
   }
   return "";
 }

@@ -40,6 +40,10 @@ constexpr size_t kAttemptsMax = 2;
 // A private address that is really near has answered by then.
 constexpr Duration kHeadStart = std::chrono::milliseconds(250);
 
+constexpr const char* kHopeless =
+    "small packets arrive, but larger ones do not, not even those of 576 bytes: does a router drop "
+    "them?";
+
 // As messages say it: 0 is not known.
 uint32_t microseconds(Duration way) {
   const auto count = std::chrono::ceil<std::chrono::microseconds>(way).count();
@@ -116,7 +120,11 @@ void LinkCore::begin_round(PeerId peer) {
   dial.retry.reset();
   const bool near = is_private(dial.tried[0].host);
   dial.more_at = now_ + (near ? kHeadStart : connect_timeout());
-  attempt(peer, dial);
+  if (!hopeless(peer)) return attempt(peer, dial);
+  dial.begun = dial.tried.size();
+  dial.why = kHopeless;
+  dial.fault = LinkFault::kOnlySmallPackets;
+  go_on(peer);
 }
 
 // Begins what may begin now. At the end of a round the peer is reported.
@@ -163,7 +171,7 @@ void LinkCore::attempt(PeerId peer, Dialling& dial) {
   const size_t further = dial.tried.size() - 1;
   const auto parts = static_cast<int>(dial.begun == 1 ? 1 : (further + 1) / kAttemptsMax);
   const Duration whole = connect_timeout();
-  emit(Connect{id, peer, lane.at, further == 0 ? whole : whole / 2 / parts});
+  emit(Connect{id, peer, lane.at, further == 0 ? whole : whole / 2 / parts, segment(peer)});
 }
 
 void LinkCore::on(const Connected& event) {
@@ -215,6 +223,8 @@ void LinkCore::on(const Forget& event) {
   end_dial(event.peer);
   drop(event.peer);
   reached_.erase(event.peer);
+  narrow_.erase(event.peer);
+  limit_accepted();
 }
 
 void LinkCore::end_dial(PeerId peer) {
@@ -311,6 +321,7 @@ void LinkCore::introduced_by_stranger(ConnectionId id) {
     close(id);
     return probe(peer);
   }
+  if (hopeless(peer)) return close(id);
   const auto dial = dialling_.find(peer);
   if (dial != dialling_.end() && lane.serial <= dial->second.dead_serial) return close(id);
   const bool crosses = dial != dialling_.end() && introduces(dial->second);
@@ -350,6 +361,7 @@ void LinkCore::join_further(ConnectionId id) {
 void LinkCore::up(ConnectionId id, const Link& link) {
   Lane& lane = lanes_.at(id);
   lane.phase = kTransitions.step(lane.phase, Phase::kUp);
+  lane.silence = protocol::Silence(protocol::kTicksPerLinkSilence, options_.peer_timeout);
   if (!lane.dialled) emit(SendHello{id, true, hello(lane)});
   const bool far = link.way >= options_.long_way;
   emit(LaneUp{.lane = id,
@@ -372,6 +384,7 @@ void LinkCore::drop(PeerId peer) {
   const auto at = links_.find(peer);
   if (at == links_.end()) return;
   const Link link = std::move(at->second);
+  weigh_progress(peer, link);
   links_.erase(at);
   emit(LinkDown{peer});
   for (const ConnectionId lane : link.lanes) close(lane);
@@ -427,7 +440,7 @@ void LinkCore::widen(PeerId peer) {
     lane.at = *link.dialled;
     lane.address = text(*link.dialled);
     link.opening.insert(id);
-    emit(Connect{id, peer, *link.dialled, connect_timeout()});
+    emit(Connect{id, peer, *link.dialled, connect_timeout(), segment(peer)});
   }
 }
 
@@ -446,12 +459,13 @@ uint32_t LinkCore::lanes_at_first(PeerId peer, Duration way) const {
 
 void LinkCore::on(const Tick& event) {
   const std::set<ConnectionId> heard(event.heard.begin(), event.heard.end());
+  for (const Progress& progress : event.progress) see(progress);
   std::vector<PeerId> silent;
   for (const auto& [peer, link] : links_) {
     bool too_long = false;
     for (const ConnectionId id : link.lanes) {
       Lane& lane = lanes_.at(id);
-      lane.silence.tick();
+      lane.silence.beat();
       if (heard.contains(id)) lane.silence.heard();
       if (lane.silence.ping_due()) ping(id);
       too_long |= lane.silence.too_long();
@@ -482,6 +496,58 @@ void LinkCore::probe(PeerId peer) {
   const protocol::Probe probe(++probes_made_);
   ping(links_.at(peer).lanes.front(), probe.number());
   probing_.emplace(peer, Probing{probe, now_ + look_every()});
+}
+
+// ---- Whether data arrives ----
+
+void LinkCore::see(const Progress& progress) {
+  const auto at = lanes_.find(progress.lane);
+  if (at == lanes_.end() || at->second.phase != Phase::kUp) return;
+  Lane& lane = at->second;
+  lane.progress = progress;
+  lane.stuck_beats = progress.arrived ? 0 : lane.stuck_beats + 1;
+  const auto narrow = narrow_.find(lane.peer);
+  if (!progress.arrived || narrow == narrow_.end()) return;
+  if (narrow->second.arrived(progress.segment))
+    emit(SmallerHelped{progress.lane, progress.segment});
+}
+
+// The link is about to end. On a narrow path no lane had progress.
+void LinkCore::weigh_progress(PeerId peer, const Link& link) {
+  uint32_t stuck = 0;
+  const int enough =
+      protocol::kTicksWithoutProgress * protocol::beats_per_tick(options_.peer_timeout);
+  for (const ConnectionId id : link.lanes) {
+    const Lane& lane = lanes_.at(id);
+    if (!lane.progress) continue;
+    if (lane.progress->arrived) return;
+    if (lane.stuck_beats >= enough) stuck = std::max(stuck, lane.progress->segment);
+  }
+  if (stuck == 0) return;
+  narrow_[peer].ended_without_progress(stuck);
+  limit_accepted();
+}
+
+// TCP takes no limit for a connection that is made already, nor does a listener know who will come.
+// So it has that of the narrowest path. The other end learns of it as its connection is made, and
+// keeps to it too.
+void LinkCore::limit_accepted() {
+  uint32_t least = 0;
+  for (const auto& [peer, choice] : narrow_) {
+    const uint32_t one = choice.segment();
+    if (one > 0) least = least == 0 ? one : std::min(least, one);
+  }
+  if (std::exchange(accepted_segment_, least) != least) emit(LimitAccepted{least});
+}
+
+uint32_t LinkCore::segment(PeerId peer) const {
+  const auto at = narrow_.find(peer);
+  return at == narrow_.end() ? 0 : at->second.segment();
+}
+
+bool LinkCore::hopeless(PeerId peer) const {
+  const auto at = narrow_.find(peer);
+  return at != narrow_.end() && at->second.hopeless();
 }
 
 // ---- Time ----

@@ -14,6 +14,8 @@
 // before, else the one that the master names first. When it has failed, or does not answer at once
 // and is private, the others are tried, two at once, of one peer at a time: nobody can make this
 // one scan a network. Only when all have failed the peer is reported, and then tried again.
+// When a path drops large packets, the next connections to that peer have smaller segments, and if
+// those do not help either, it counts as out of reach (segment_choice.h).
 // Invariants: (1) a peer has at most one link; LinkDown comes before another LaneUp that is not
 //                 `further`;
 //             (2) the core speaks of a lane no more after its Close. One that has ended by itself
@@ -36,6 +38,7 @@
 #include "csrc/base/endpoint.h"
 #include "csrc/base/link_fault.h"
 #include "csrc/base/status.h"
+#include "csrc/link/segment_choice.h"
 #include "csrc/protocol/frames.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/silence.h"
@@ -93,8 +96,15 @@ struct PongReceived {
   ConnectionId lane;
   uint64_t number = 0;
 };
+// What became of the first large packets of a lane.
+struct Progress {
+  ConnectionId lane;
+  uint32_t segment = 0;  // of TCP, at most
+  bool arrived = false;  // a full one; else none
+};
 struct Tick {                       // after all input is drained, once however late it is
   std::vector<ConnectionId> heard;  // since the last one
+  std::vector<Progress> progress;   // of the lanes that have sent large packets
 };
 struct Suspected {  // the engine has found that the other side breaks a rule
   PeerId peer;
@@ -117,6 +127,14 @@ struct Connect {  // answered by Connected or Refused, unless Close comes before
   PeerId peer;
   Endpoint to;
   Duration timeout{0};
+  uint32_t segment = 0;  // of TCP, at most; 0: as the system likes
+};
+struct LimitAccepted {   // connections that others make from here on have such segments
+  uint32_t segment = 0;  // 0: as the system likes
+};
+struct SmallerHelped {  // a narrow path: large packets did not arrive, on this lane smaller ones do
+  ConnectionId lane;
+  uint32_t segment = 0;
 };
 struct SendHello {
   ConnectionId lane;
@@ -147,7 +165,8 @@ struct LinkDown {
 struct Report {
   protocol::LinkReport what;
 };
-using Effect = std::variant<Connect, SendHello, SendPing, Close, LaneUp, LinkDown, Report>;
+using Effect = std::variant<Connect, LimitAccepted, SendHello, SendPing, Close, LaneUp, LinkDown,
+                            Report, SmallerHelped>;
 using Effects = std::vector<Effect>;
 
 struct Options {
@@ -166,7 +185,8 @@ class LinkCore {
   void step(const Event& event, Instant now, Effects& effects);
   // When to step with TimePassed, if nothing else happens before.
   std::optional<Instant> deadline() const;
-  Duration tick() const { return options_.peer_timeout / protocol::kTicksPerTimeout; }
+  Duration tick() const { return protocol::tick_of(options_.peer_timeout); }
+  Duration beat() const { return protocol::beat_of(options_.peer_timeout); }  // between two Ticks
 
   // The states of a lane. The table in core.cc has its transitions.
   enum class Phase : uint8_t { kConnecting, kIntroducing, kUp, kGone };
@@ -193,6 +213,8 @@ class LinkCore {
     Instant hello_by;
     protocol::Silence silence{protocol::kTicksPerLinkSilence};
     uint64_t last_pong = 0;
+    std::optional<Progress> progress;  // when it was last looked at
+    int stuck_beats = 0;               // since none of its large packets arrives
   };
   // A peer that we are to reach, in rounds: in each all of its addresses are tried, in their order.
   struct Dialling {
@@ -270,6 +292,11 @@ class LinkCore {
   void forget_lane(ConnectionId lane);
   void ping(ConnectionId id, uint64_t number = 0);
   void probe(PeerId peer);
+  void see(const Progress& progress);
+  void weigh_progress(PeerId peer, const Link& link);
+  void limit_accepted();
+  uint32_t segment(PeerId peer) const;
+  bool hopeless(PeerId peer) const;
   Duration look_every() const;
 
   const Options options_;
@@ -287,7 +314,9 @@ class LinkCore {
   std::deque<ConnectionId> strangers_;  // oldest first
   std::map<PeerId, Probing> probing_;   // only of links that are up
   std::vector<PeerId> neighbours_;
-  std::map<PeerId, uint32_t> learnt_;  // how many lanes pay
+  std::map<PeerId, uint32_t> learnt_;       // how many lanes pay
+  std::map<PeerId, SegmentChoice> narrow_;  // those with a link that ended without progress
+  uint32_t accepted_segment_ = 0;           // as last said
 };
 
 using pccl::text;  // of durations and peers; this one would hide them

@@ -32,12 +32,13 @@ LinkFault fault_of(int error_number) {
 }  // namespace
 
 struct Connector::Inside : Deferred, std::enable_shared_from_this<Inside> {
-  Inside(Loop& owner, Endpoint endpoint, Duration timeout, Callback then)
+  Inside(Loop& owner, Endpoint endpoint, Duration timeout, Callback then, uint32_t limit)
       : loop(owner.inside()),
         to(std::move(endpoint)),
         time(timeout),
         deadline(monotonic_now() + timeout),
-        callback(std::move(then)) {}
+        callback(std::move(then)),
+        segment(limit) {}
 
   void run_deferred() override;
   void resolve();
@@ -57,6 +58,7 @@ struct Connector::Inside : Deferred, std::enable_shared_from_this<Inside> {
   const Duration time;
   const Instant deadline;
   Callback callback;
+  const uint32_t segment;
   bool over = false;
 
   struct Resolution;
@@ -131,6 +133,7 @@ void Connector::Inside::try_next() {
       note(errno);
       continue;
     }
+    if (segment > 0) socket.limit_segment(segment);
     if (connect(socket.fd(), address.raw(), address.length) == 0 || errno == EINPROGRESS) {
       watcher = Watcher::open(loop, socket.fd(),
                               [self = shared_from_this()](bool, bool) { self->ready(); });
@@ -213,8 +216,9 @@ void Connector::Inside::stop_attempt() {
   socket = Socket();
 }
 
-Connector::Connector(Loop& loop, Endpoint to, Duration timeout, Callback callback)
-    : inside_(std::make_shared<Inside>(loop, std::move(to), timeout, std::move(callback))) {
+Connector::Connector(Loop& loop, Endpoint to, Duration timeout, Callback callback, uint32_t segment)
+    : inside_(
+          std::make_shared<Inside>(loop, std::move(to), timeout, std::move(callback), segment)) {
   loop.assert_on_loop();
   loop.inside()->defer(inside_);
 }

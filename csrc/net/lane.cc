@@ -15,6 +15,7 @@
 #include "csrc/base/assert.h"
 #include "csrc/net/address.h"
 #include "csrc/net/handle.h"
+#include "csrc/protocol/limits.h"
 
 namespace pccl::net {
 namespace {
@@ -61,6 +62,8 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
   ssize_t send_now(const msghdr& message);
   void chunk_leaves(Instant now);
   void pace_at_first(Instant now);
+  void note_large(size_t bytes);
+  std::optional<Progress> find_progress();
   void fail(Status status);
   void stop();
   void wake();
@@ -91,7 +94,11 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
     bool paced = false;
     Instant paced_until;
   } stretch;
-  bool blocked = false;  // waiting until the socket can be written
+  // Bytes sent before the first call that gave the socket more than a small packet, and before the
+  // first that gave it a full one. One leaves after these, since nothing waits for more (NODELAY).
+  std::optional<uint64_t> before_large, before_full;
+  std::optional<Progress> arrived;  // once a full one has
+  bool blocked = false;             // waiting until the socket can be written
   bool writing = false;
   bool dead = false;
   Status failure;  // why nothing can be written any more
@@ -180,6 +187,7 @@ bool Lane::Inside::write_once(size_t& budget) {
     return false;
   }
   const size_t bytes = sent < 0 ? 0 : static_cast<size_t>(sent);
+  if (!before_full && bytes > protocol::kSmallPacketBytes) note_large(bytes);
   ++counters.send_calls;
   counters.bytes_sent += bytes;
   const bool was_pending = writer.chunk_pending();
@@ -233,6 +241,21 @@ void Lane::Inside::pace_at_first(Instant now) {
   socket.pace(static_cast<uint64_t>(pace));
   stretch.paced = true;
   stretch.paced_until = now + kRoundTripsPaced * path.least;
+}
+
+void Lane::Inside::note_large(size_t bytes) {
+  if (!before_large) before_large = counters.bytes_sent;
+  if (bytes >= socket.segment()) before_full = counters.bytes_sent;
+}
+
+// Arrived is what the other end has acknowledged, without a gap.
+std::optional<Lane::Progress> Lane::Inside::find_progress() {
+  if (arrived || dead || !before_large) return arrived;
+  const uint64_t acknowledged = counters.bytes_sent - socket.bytes_queued();
+  const Progress found{socket.segment(), before_full && acknowledged > *before_full};
+  if (found.arrived) arrived = found;
+  const bool stuck = acknowledged <= before_full.value_or(*before_large);
+  return found.arrived || stuck ? std::optional(found) : std::nullopt;
 }
 
 void Lane::Inside::fail(Status status) {
@@ -329,6 +352,7 @@ void Lane::revoke() {
 
 bool Lane::idle() const { return !inside_->writer.chunk_pending(); }
 const Lane::Counters& Lane::counters() const { return inside_->counters; }
+std::optional<Lane::Progress> Lane::progress() const { return inside_->find_progress(); }
 bool Lane::take_heard() { return std::exchange(inside_->heard, false); }
 const Socket& Lane::socket() const { return inside_->socket; }
 

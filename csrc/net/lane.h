@@ -14,6 +14,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "csrc/net/framing.h"
@@ -62,6 +63,13 @@ class Lane {
     uint64_t bytes_sent = 0, bytes_received = 0, send_calls = 0, receive_calls = 0;
   };
   const Counters& counters() const;
+  // Whether a full packet of what was sent has arrived at the other end, or none of the large ones
+  // has; nothing: none was sent, or it is not known. Asks the system until one has arrived.
+  struct Progress {
+    uint32_t segment = 0;  // bytes of a full one
+    bool arrived = false;
+  };
+  std::optional<Progress> progress() const;
   // True if anything arrived since the last call (for silence detection).
   bool take_heard();
   // REQUIRES: on_failed has not fired.

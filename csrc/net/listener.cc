@@ -196,6 +196,9 @@ Listener::Listener(Loop& loop, Socket listening, Callback callback)
     : Listener(loop, one_of(std::move(listening)), std::move(callback)) {}
 
 Listener::~Listener() { inside_->stop(); }
+void Listener::limit_segment(uint32_t bytes) {
+  for (const Socket& socket : inside_->sockets) socket.limit_segment(bytes);
+}
 uint16_t Listener::port() const { return inside_->port(); }
 
 }  // namespace pccl::net

@@ -1,8 +1,10 @@
 #include "csrc/net/socket.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <linux/tcp.h>  // the system's own: it knows tcpi_min_rtt
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -87,6 +89,24 @@ uint64_t Socket::buffers() const {
       getsockopt(fd_, SOL_SOCKET, SO_SNDBUF, &send_buffer, &size) != 0)
     return 0;
   return std::min<uint64_t>(send_buffer, info.tcpi_snd_wnd);
+}
+
+uint32_t Socket::segment() const {
+  int bytes = 0;
+  socklen_t length = sizeof bytes;
+  const int error = getsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &bytes, &length);
+  return error == 0 ? static_cast<uint32_t>(bytes) : 0;
+}
+
+// The numbers of TCP outlive a reset, its queue does not.
+uint64_t Socket::bytes_queued() const {
+  int bytes = 0;
+  return ioctl(fd_, SIOCOUTQ, &bytes) == 0 ? static_cast<uint64_t>(bytes) : 0;
+}
+
+void Socket::limit_segment(uint32_t bytes) const {
+  const int value = static_cast<int>(bytes);
+  setsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &value, sizeof value);
 }
 
 // Any limit makes the system pace at its own estimate.

@@ -53,6 +53,11 @@ class Socket {
   // Sends at the pace at which the other end can take it, and at most so fast.
   void pace(uint64_t bytes_per_second) const;
   static constexpr uint64_t kPaceAny = 1'000'000'000'000;  // beyond every network
+  uint32_t segment() const;       // bytes of a full packet, now; 0: not known
+  uint64_t bytes_queued() const;  // that the other end has not acknowledged
+  // Of a socket that connects or listens later, and of what a listener accepts: both ends keep to
+  // it. 0: as the system likes.
+  void limit_segment(uint32_t bytes) const;
   // Nothing was sent for so long that congestion control begins anew with what is sent now.
   bool would_begin_anew() const;
   // sendmsg(), of the first bytes after such a silence. Congestion control would begin anew with
@@ -78,7 +83,8 @@ class Socket {
 class Connector {
  public:
   using Callback = std::function<void(Result<Socket>)>;
-  Connector(Loop& loop, Endpoint to, Duration timeout, Callback callback);
+  // `segment`: of TCP, at most (Socket::limit_segment).
+  Connector(Loop& loop, Endpoint to, Duration timeout, Callback callback, uint32_t segment = 0);
   ~Connector();
   LinkFault fault() const;  // of an attempt that has failed
 
@@ -102,7 +108,8 @@ class Listener {
   // On a socket that listens already, such as a Unix one.
   Listener(Loop& loop, Socket listening, Callback callback);
   ~Listener();
-  uint16_t port() const;  // 0 of a Unix socket
+  uint16_t port() const;               // 0 of a Unix socket
+  void limit_segment(uint32_t bytes);  // see Socket
 
  private:
   struct Inside;

@@ -59,8 +59,8 @@ void Connection::attempt() {
 void Connection::on_connected() {
   enter(State::kUp);
   pings_ = false;
-  silence_ = protocol::Silence(protocol::kTicksPerTimeout);
-  tick_at_ = context_.now + tick();
+  silence_ = protocol::Silence(protocol::kTicksPerTimeout, context_.options.peer_timeout);
+  beat_at_ = context_.now + beat();
 }
 
 void Connection::on_closed() {
@@ -89,9 +89,9 @@ void Connection::introduced() {
 
 Connection::Due Connection::on_time() {
   if (state_ == State::kWaiting && context_.now >= retry_at_) attempt();
-  if (state_ != State::kUp || context_.now < tick_at_) return Due::kNothing;
-  tick_at_ = context_.now + tick();
-  silence_.tick();
+  if (state_ != State::kUp || context_.now < beat_at_) return Due::kNothing;
+  beat_at_ = context_.now + beat();
+  silence_.beat();
   if (std::exchange(context_.has_sent, false)) silence_.said();
   if (silence_.too_long()) return Due::kSilent;
   return pings_ && silence_.ping_due() ? Due::kPing : Due::kNothing;
@@ -99,7 +99,7 @@ Connection::Due Connection::on_time() {
 
 std::optional<Instant> Connection::deadline() const {
   if (state_ == State::kWaiting) return retry_at_;
-  if (state_ == State::kUp) return tick_at_;
+  if (state_ == State::kUp) return beat_at_;
   return std::nullopt;
 }
 

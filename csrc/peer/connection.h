@@ -31,7 +31,7 @@ class Connection {
   enum class State { kIdle, kWaiting, kTrying, kUp };
 
  private:
-  Duration tick() const { return context_.options.peer_timeout / protocol::kTicksPerTimeout; }
+  Duration beat() const { return protocol::beat_of(context_.options.peer_timeout); }
   void enter(State next);  // REQUIRES: the table in connection.cc allows it
   void attempt();
 
@@ -39,7 +39,7 @@ class Connection {
   State state_ = State::kIdle;
   Duration pause_{0};
   Instant retry_at_;
-  Instant tick_at_;
+  Instant beat_at_;
   bool pings_ = false;
   protocol::Silence silence_{protocol::kTicksPerTimeout};
 };

@@ -165,7 +165,7 @@ constexpr ReduceOp last(ReduceOp) { return static_cast<ReduceOp>(kReduceOpCount 
 constexpr LossPolicy last(LossPolicy) { return LossPolicy::kRetry; }
 constexpr Standing last(Standing) { return Standing::kSynced; }
 constexpr LinkState last(LinkState) { return LinkState::kUnreachable; }
-constexpr LinkFault last(LinkFault) { return LinkFault::kAnotherPeer; }
+constexpr LinkFault last(LinkFault) { return LinkFault::kOnlySmallPackets; }
 constexpr OpState last(OpState) { return OpState::kAborted; }
 constexpr GoesOn last(GoesOn) { return GoesOn::kKept; }
 constexpr Outcome last(Outcome) { return Outcome::kAborted; }

@@ -3,6 +3,7 @@
 // process allocate.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -130,9 +131,29 @@ inline constexpr Duration kMasterTimeoutDefault = std::chrono::seconds(60);
 // so that a process that was stopped for a while does not blame the others when it wakes up. By as
 // much as a tick it is noticed late: at the default that is half of a second.
 inline constexpr int kTicksPerTimeout = 20;
-// A ping goes out after this many ticks without other traffic.
+// A ping goes out after this many ticks without other traffic,
 inline constexpr int kTicksPerPing = 4;
+// and after so long at most: firewalls and routers forget an idle connection, some of them after a
+// minute, and say nothing.
+inline constexpr Duration kPingIntervalMax = std::chrono::seconds(15);
+// Of a long peer timeout a tick has several beats, none longer than this: pings go out at a beat.
+inline constexpr Duration kBeatMax = kPingIntervalMax / 3;
 // A link that was silent for so long is down: a suspicion that costs little, since it is made anew.
 inline constexpr int kTicksPerLinkSilence = 10;
+// A packet that is larger than this may be what a narrow path drops: every path of the internet
+// carries so much, and hellos, pings and credits are smaller.
+inline constexpr uint32_t kSmallPacketBytes = 536;
+// Segments of connections to a peer that large packets do not reach. 1200 bytes and all headers fit
+// into 1280, the least of IPv6, below which tunnels hardly go; 536 are what every host of IPv4 has
+// to take.
+inline constexpr std::array<uint32_t, 2> kSegments = {1200, kSmallPacketBytes};
+// A link that ends after its first large packet was on its way for so many ticks, and none has
+// arrived, had no progress. Its other end has heard nothing for ten ticks by then. The difference
+// allows for ticks that are late; less could be a link that was reset for another reason.
+inline constexpr int kTicksWithoutProgress = kTicksPerLinkSilence / 2;
+// After so many such links in a row, the last with the smallest segments, a peer counts as out of
+// reach: one for each size. Each takes ten ticks, and the rule for dead links ten more: at the
+// default 20 s, and a minute at most.
+inline constexpr int kLinksWithoutProgressMax = 1 + static_cast<int>(kSegments.size());
 
 }  // namespace pccl::protocol

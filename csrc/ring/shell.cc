@@ -64,6 +64,8 @@ struct Shell::Inside {
 
   void step(const link::Event& event);
   void perform(const link::Connect& connect);
+  void perform(const link::LimitAccepted& limit);
+  void perform(const link::SmallerHelped& helped);
   void perform(const link::SendHello& said);
   void perform(const link::SendPing& ping);
   void perform(const link::Close& close);
@@ -137,7 +139,7 @@ void Shell::Inside::listen(const std::string& host) {
   listener = std::move(opened.value());
   timer = std::make_unique<net::Timer>(loop, [this] { step(link::TimePassed{}); });
   ticks = std::make_unique<net::Timer>(loop, [this] { on_tick(); });
-  ticks->arm(monotonic_now() + core.tick());
+  ticks->arm(monotonic_now() + core.beat());
   callbacks.on_listening(listener->port());
 }
 
@@ -169,10 +171,12 @@ void Shell::Inside::add_lane(ConnectionId id, net::Socket socket, bool dialled) 
 
 // However late this is, it counts once: what has arrived meanwhile is read before the next.
 void Shell::Inside::on_tick() {
-  ticks->arm(monotonic_now() + core.tick());
+  ticks->arm(monotonic_now() + core.beat());
   link::Tick tick;
   for (const auto& [id, lane] : lanes) {
     if (lane->take_heard()) tick.heard.push_back(id);
+    const auto progress = lane->progress();
+    if (progress) tick.progress.push_back({id, progress->segment, progress->arrived});
   }
   step(tick);
 }
@@ -205,8 +209,19 @@ void Shell::Inside::perform(const link::Connect& connect) {
     add_lane(id, std::move(result.value()), true);
     step(link::Connected{id});
   };
-  connectors[connect.lane] =
-      std::make_unique<net::Connector>(loop, connect.to, connect.timeout, connected);
+  connectors[connect.lane] = std::make_unique<net::Connector>(loop, connect.to, connect.timeout,
+                                                              connected, connect.segment);
+}
+
+void Shell::Inside::perform(const link::LimitAccepted& limit) {
+  listener->limit_segment(limit.segment);
+}
+
+void Shell::Inside::perform(const link::SmallerHelped& helped) {
+  log(LogLevel::kWarning,
+      "large packets did not arrive between " + lanes.at(helped.lane)->ends() +
+          ", smaller ones do (a router drops them and says nothing): from now on packets carry " +
+          std::to_string(helped.segment) + " bytes at most, which costs some speed");
 }
 
 void Shell::Inside::perform(const link::SendHello& said) {

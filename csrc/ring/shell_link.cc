@@ -4,6 +4,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/base/log.h"
+#include "csrc/net/address.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::ring {
@@ -53,6 +54,13 @@ void ShellLink::join(Engine& engine, PeerId peer, bool local) {
 void ShellLink::close() {
   sink_ = nullptr;
   lane_.reset();
+}
+
+std::string ShellLink::ends() const {
+  const int fd = lane_->socket().fd();
+  const net::Address own = net::local_address(fd), other = net::peer_address(fd);
+  return text(Endpoint{own.host(), own.port()}) + " and " +
+         text(Endpoint{other.host(), other.port()});
 }
 
 PathInfo ShellLink::path() const { return lane_ == nullptr ? PathInfo{} : lane_->socket().path(); }

@@ -42,6 +42,11 @@ class ShellLink : public Port, public link::Carrier, public net::FrameSink {
   // Nothing is called back any more, no lent byte touched. May be called from any callback, not the
   // destructor.
   void close();
+  std::optional<net::Lane::Progress> progress() const {
+    return lane_ == nullptr ? std::nullopt : lane_->progress();
+  }
+  // "1.2.3.4:40001 and 5.6.7.8:48201", its two ends. REQUIRES: it is not closed.
+  std::string ends() const;
   bool take_heard() { return lane_ != nullptr && lane_->take_heard(); }
   net::Lane::Counters counters() const;
 

@@ -1,7 +1,6 @@
 """Any machine gets in: firewalls, NAT, forwarded ports, IPv6, paths that swallow large packets.
 
-The networks are made of namespaces (routers.py). What issue 29 has not brought yet is expected to
-fail, and only in one way: some peer is not reached in time. Any other failure is a failure.
+The networks are made of namespaces (routers.py).
 """
 
 from __future__ import annotations
@@ -28,12 +27,6 @@ SMALL, LARGE = 1000, 1 << 20  # elements of a tensor
 
 class NotReachedError(AssertionError):
     """Some peer could not be linked in time."""
-
-
-def not_yet(part: str) -> pytest.MarkDecorator:
-    """Expect a test to fail until this part of issue 29 is done."""
-    reason = f"issue {part} is not done yet"
-    return pytest.mark.xfail(strict=True, raises=NotReachedError, reason=reason)
 
 
 class Run:
@@ -299,9 +292,7 @@ def test_ipv6_beside_a_master_of_the_same_machine(run: Run, network: Network) ->
 
 
 @pytest.mark.parametrize("world", [2, 3])
-@pytest.mark.parametrize(
-    "told", [True, pytest.param(False, marks=not_yet("29.4"))], ids=["told", "silent"]
-)
+@pytest.mark.parametrize("told", [True, False], ids=["told", "silent"])
 def test_a_narrow_path(run: Run, network: Network, told: bool, world: int) -> None:
     """If nobody is told that packets are too big, a peer says so once and makes them smaller."""
     west, east = network.offices(1300, told=told)

@@ -77,6 +77,7 @@ const std::vector<Faults::Kind>& Faults::kinds() {
       {"a stranger says hello", 3, &Faults::stranger},
       {"two peers cut off from each other", 3, &Faults::cut_off_pair},
       {"two peers cut off one way", 3, &Faults::cut_off_pair_one_way},
+      {"only small packets pass", 3, &Faults::narrow_pair},
       {"cut off from peers", 2, &Faults::cut_off_from_peers},
       {"cut off from the master", 2, &Faults::cut_off_from_master},
       {"cut off from the master one way", 3, &Faults::cut_off_from_master_one_way},
@@ -482,6 +483,29 @@ bool Faults::pair_cut_off(bool one_way) {
 
 bool Faults::cut_off_pair() { return pair_cut_off(false); }
 bool Faults::cut_off_pair_one_way() { return pair_cut_off(true); }
+
+// Smaller segments help but on the narrowest way. There a link is given up in the end.
+bool Faults::narrow_pair() {
+  PeerNode* const peer = any();
+  PeerNode* const other = peer == nullptr ? nullptr : partner(*peer);
+  if (other == nullptr || cast_.rules().gentle) return false;
+  if (!cast_.may_lose(*peer) || !cast_.may_lose(*other)) return false;
+  constexpr size_t kWidths[] = {1300, 600, 400};
+  const size_t width = kWidths[chance_.below(std::size(kWidths))];
+  const Duration duration = chance_.duration(Duration{0}, 4 * kPeerTimeout);
+  cast_.at_risk(*peer, duration + kAftermath);
+  cast_.at_risk(*other, duration + kAftermath);
+  let_rest(*peer, duration + kRest);
+  let_rest(*other, duration + kRest);
+  const bool one_way = chance_.once_in(2);
+  for (const auto& [from, to] : {std::pair(peer, other), std::pair(other, peer)}) {
+    if (one_way && from == other) continue;
+    if (world_.network().width(from->port(), to->port()) != SIZE_MAX) continue;
+    world_.narrow(from->port(), to->port(), width);
+    last(duration, [this, a = from->port(), b = to->port()] { world_.widen(a, b); });
+  }
+  return true;
+}
 
 // If nobody else of its group is in trouble, it is the one that goes.
 PeerNode* Faults::to_cut_off() {

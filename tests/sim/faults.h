@@ -67,6 +67,7 @@ class Faults {
   // ---- Of the network ----
   bool cut_off_pair();
   bool cut_off_pair_one_way();
+  bool narrow_pair();
   bool cut_off_from_peers();
   bool cut_off_from_master();
   bool cut_off_from_master_one_way();

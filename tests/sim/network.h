@@ -1,6 +1,7 @@
 // Network: which machines hear which. What one sends to another arrives; while the way between them
 // is blocked it is held back and arrives when the way is open again, in order, as TCP sees to by
-// sending it once more. Connections are not its business: who finds one too silent gives it up.
+// sending it once more. A way may be narrow: larger packets vanish, and nobody is told.
+// Connections are not its business: who finds one too silent gives it up.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,14 @@ class Network {
 
   bool open(Host from, Host to) const { return !blocked_.contains({from, to}); }
   bool open_both_ways(Host a, Host b) const { return open(a, b) && open(b, a); }
+
+  // Bytes of the largest packet that arrives.
+  size_t width(Host from, Host to) const {
+    const auto narrow = narrow_.find({from, to});
+    return narrow == narrow_.end() ? SIZE_MAX : narrow->second;
+  }
+  void narrow(Host from, Host to, size_t width) { narrow_[{from, to}] = width; }
+  void widen(Host from, Host to) { narrow_.erase({from, to}); }
 
   // Blocks may overlap: the way is open again when as many were lifted.
   void block(Host from, Host to) { ++blocked_[{from, to}].count; }
@@ -46,6 +55,7 @@ class Network {
     std::vector<std::function<void()>> held;
   };
   std::map<std::pair<Host, Host>, Way> blocked_;
+  std::map<std::pair<Host, Host>, size_t> narrow_;
 };
 
 }  // namespace pccl::sim

@@ -330,6 +330,8 @@ bool Stage::fault(const std::string& verb, const std::vector<std::string>& names
     world_.break_master_connection(*nodes[0]);
   else if (verb == "break" && nodes.size() == 2)
     world_.break_link(*nodes[0], *nodes[1]);
+  else if (verb == "narrow" && nodes.size() == 2)
+    world_.narrow(nodes[0]->port(), nodes[1]->port(), number(with, "to", 1300));
   else
     return false;
   return true;

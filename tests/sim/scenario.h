@@ -22,6 +22,7 @@
 //   half_break NAME NAME                   likewise, but only the first hears of it
 //   block|lift NAME|master NAME|master     nothing passes between the two, or again
 //   block_one_way|lift_one_way NAME NAME   nothing passes from the first to the second
+//   narrow NAME NAME to=BYTES              larger packets from the first to the second vanish
 //   run MS                                 lets virtual time pass
 //   settle                                 until every call has ended, 60 virtual seconds at most
 #pragma once

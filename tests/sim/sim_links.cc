@@ -92,7 +92,7 @@ void SimLinks::arm() {
 void SimLinks::set_time() { arm(); }
 
 void SimLinks::arm_tick() {
-  later(core_.tick() + node_.late(), [this] { on_tick(); });
+  later(core_.beat() + node_.late(), [this] { on_tick(); });
 }
 
 // However late it is, it counts once.
@@ -103,6 +103,10 @@ void SimLinks::on_tick() {
   link::Tick tick;
   for (const auto& [id, connection] : connections_) {
     if (connection.wire->take_heard(connection.side)) tick.heard.push_back(id);
+    if (auto progress = connection.wire->progress(connection.side)) {
+      progress->lane = id;
+      tick.progress.push_back(*progress);
+    }
   }
   step(tick);
 }
@@ -143,6 +147,9 @@ void SimLinks::try_to_connect(ConnectionId id, const link::Connect& connect, Dur
                  [this, id, connect, rest = left - pause] { try_to_connect(id, connect, rest); });
   }
   auto wire = std::make_shared<Wire>(world.clockwork(), world.random(), world.options().wire);
+  for (const uint32_t limit : {connect.segment, other->links().accepted_segment_}) {
+    if (limit > 0) wire->segment = std::min(wire->segment, limit);
+  }
   world.clockwork().after(world.control_delay(), [this, other, wire] {
     node_.world().network().pass(node_.port(), other->port(), [this, other, wire] {
       other->run([this, other, wire] { other->links().accepted(node_, wire); });
@@ -171,21 +178,23 @@ void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wi
   const auto fail = [this, id](const std::string& why) {
     later(Duration{0}, [this, id, why] { failed(id, why); });
   };
-  wire->attach(side, {.sink = connection.sink.get(),
-                      .on_chunk_sent =
-                          [this, id] {
-                            const auto at = connections_.find(id);
-                            at->second.sink->lane()->chunk_sent();
-                            let_lanes_rest(at->second.peer);
-                          },
-                      .on_bad_frame = [fail](const Status& why) { fail(why.message); },
-                      .stopped = [this] { return node_.stopped(); },
-                      .cut_off =
-                          [this, &other] {
-                            return !node_.world().network().open(other.port(), node_.port());
-                          },
-                      .late = [this] { return node_.late(); },
-                      .on_refused = [fail] { fail("connection reset"); }});
+  wire->attach(
+      side,
+      {.sink = connection.sink.get(),
+       .on_chunk_sent =
+           [this, id] {
+             const auto at = connections_.find(id);
+             at->second.sink->lane()->chunk_sent();
+             let_lanes_rest(at->second.peer);
+           },
+       .on_bad_frame = [fail](const Status& why) { fail(why.message); },
+       .stopped = [this] { return node_.stopped(); },
+       .cut_off = [this,
+                   &other] { return !node_.world().network().open(other.port(), node_.port()); },
+       .width = [this,
+                 &other] { return node_.world().network().width(other.port(), node_.port()); },
+       .late = [this] { return node_.late(); },
+       .on_refused = [fail] { fail("connection reset"); }});
 }
 
 // ---- Connections ----
@@ -196,6 +205,13 @@ void SimLinks::perform(const link::SendHello& said) {
   connection.wire->serial = said.hello.serial;
   connection.wire->port(connection.side)
       .send(net::hello_frame(said.answer ? FrameType::kHelloOk : FrameType::kHello, said.hello));
+}
+
+void SimLinks::perform(const link::SmallerHelped& helped) {
+  const Connection& connection = connections_.at(helped.lane);
+  node_.world().note(node_.name(), "packets of " + std::to_string(helped.segment) +
+                                       " bytes arrive at " + connection.other->name() +
+                                       ", larger ones did not");
 }
 
 void SimLinks::perform(const link::SendPing& ping) {

@@ -56,6 +56,8 @@ class SimLinks {
   };
 
   void perform(const link::Connect& connect);
+  void perform(const link::LimitAccepted& limit) { accepted_segment_ = limit.segment; }
+  void perform(const link::SmallerHelped& helped);
   void perform(const link::SendHello& said);
   void perform(const link::SendPing& ping);
   void perform(const link::Close& close);
@@ -90,6 +92,7 @@ class SimLinks {
   std::set<link::ConnectionId> strangers_;
   uint64_t run_id_ = 0;
   std::vector<std::unique_ptr<Sink>> buried_;  // perhaps on the stack still
+  uint32_t accepted_segment_ = 0;              // 0: as the system likes
   bool listening_ = false;
   bool over_ = false;
   uint64_t timer_ = 0;

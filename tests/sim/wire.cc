@@ -94,6 +94,7 @@ void Wire::send_some(int side) {
     wrote += bytes;
   }
   if (wrote == 0) return;
+  note_packet(side, wrote);
   writers_[side]->wrote(wrote);
   if (!attached_[1 - side] && refuses && ends_[side].on_refused) return ends_[side].on_refused();
   if (chunk_before && !writers_[side]->chunk_pending() && ends_[side].on_chunk_sent)
@@ -102,13 +103,47 @@ void Wire::send_some(int side) {
   if (attached_[1 - side]) pump(1 - side);
 }
 
+void Wire::note_packet(int side, size_t wrote) {
+  Flow& flow = flows_[side];
+  const size_t packet = std::min<size_t>(wrote, segment);
+  if (wrote > protocol::kSmallPacketBytes && !flow.before_large) flow.before_large = flow.sent;
+  if (wrote >= segment && !flow.before_full) flow.before_full = flow.sent;
+  const auto& width = ends_[1 - side].width;
+  if (!flow.stuck && width && packet > width()) {
+    flow.stuck = flow.sent;
+    flow.stuck_bytes = packet;
+  }
+  flow.sent += wrote;
+}
+
+// At most so much of what is under way: the system sends a packet again until the way is wide
+// enough for it.
+size_t Wire::passable(int from) {
+  Flow& flow = flows_[from];
+  const auto& width = ends_[1 - from].width;
+  if (flow.stuck && width && flow.stuck_bytes <= width()) flow.stuck.reset();
+  flow.acknowledged = flow.stuck.value_or(flow.sent);
+  return flow.stuck ? *flow.stuck - flow.delivered : SIZE_MAX;
+}
+
+std::optional<link::Progress> Wire::progress(int side) const {
+  const Flow& flow = flows_[side];
+  if (!flow.before_large) return std::nullopt;
+  const bool arrived = flow.before_full && flow.acknowledged > *flow.before_full;
+  const bool none = flow.acknowledged <= flow.before_full.value_or(*flow.before_large);
+  if (!arrived && !none) return std::nullopt;
+  return link::Progress{{}, segment, arrived};
+}
+
 void Wire::deliver(int from) {
   delivering_[from] = false;
   const int to = 1 - from;
-  if (!attached_[to] || (ends_[to].stopped && ends_[to].stopped())) return;
+  if (!attached_[to]) return;
   if (ends_[to].cut_off && ends_[to].cut_off()) return;
+  const size_t most = passable(from);
+  if (most == 0 || (ends_[to].stopped && ends_[to].stopped())) return;
   heard_[to] = true;
-  size_t budget = random_.between(1, options_.piece_bytes_max);
+  size_t budget = std::min<size_t>(most, random_.between(1, options_.piece_bytes_max));
   while (budget > 0 && attached_[to] && !under_way_[from].empty()) {
     const std::span<std::byte> space = readers_[to]->space();
     const size_t bytes = std::min({budget, space.size(), under_way_[from].size()});
@@ -116,6 +151,7 @@ void Wire::deliver(int from) {
     under_way_[from].erase(under_way_[from].begin(),
                            under_way_[from].begin() + static_cast<long>(bytes));
     budget -= bytes;
+    flows_[from].delivered += bytes;
     const Status status = readers_[to]->filled(bytes);
     if (!status.ok()) {
       if (attached_[to] && ends_[to].on_bad_frame) ends_[to].on_bad_frame(status);

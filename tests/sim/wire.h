@@ -1,7 +1,8 @@
 // Wire: a connection of the simulated data plane: two writers, two readers, and the real frames as
 // real bytes between them. Bytes leave in pieces of random size as long as there is room on the way
 // (a socket's buffers), arrive later, in order, in pieces of another size. Cutting it loses what is
-// under way, wherever that ends: in a header, in a chunk.
+// under way, wherever that ends: in a header, in a chunk. On a narrow way small packets pass, and
+// the first large one stops its direction.
 #pragma once
 
 #include <array>
@@ -9,9 +10,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "csrc/link/core.h"
 #include "csrc/net/framing.h"
 #include "csrc/ring/engine.h"
 #include "tests/sim/clockwork.h"
@@ -41,6 +44,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
     std::function<void(Status)> on_bad_frame;
     std::function<bool()> stopped;     // the process is stopped: it neither reads nor writes
     std::function<bool()> cut_off;     // what the other end sends does not arrive for now
+    std::function<size_t()> width;     // larger packets that it sends vanish
     std::function<Duration()> late;    // by how much the process is late with whatever it does
     std::function<void()> on_refused;  // the other end does not know this connection any more
   };
@@ -56,6 +60,10 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void pump(int side);  // after a stopped process goes on, or the way to it is open again
   // Whether anything has arrived there since this was asked last.
   bool take_heard(int side) { return std::exchange(heard_[side], false); }
+  // Of the large packets that end has sent (net::Lane::progress).
+  std::optional<link::Progress> progress(int side) const;
+  uint32_t segment = kSegment;  // a packet has no more bytes
+  static constexpr uint32_t kSegment = 1460;
   bool cut = false;         // one end has closed it, or turned it down
   bool silent_end = false;  // the other is not told
   bool refuses = false;     // not told, but what it sends is answered with a reset
@@ -64,6 +72,16 @@ class Wire : public std::enable_shared_from_this<Wire> {
  private:
   struct Direction;
   class WirePort;
+  // What of one direction is where.
+  struct Flow {
+    uint64_t sent = 0, delivered = 0, acknowledged = 0;
+    std::optional<uint64_t> before_large, before_full;  // sent before the first such packet
+    // Sent before a packet that was too large for the way. What comes behind it waits for it.
+    std::optional<uint64_t> stuck;
+    size_t stuck_bytes = 0;
+  };
+  void note_packet(int side, size_t bytes);
+  size_t passable(int from);
   void deliver(int from);
   void send_some(int side);
 
@@ -79,6 +97,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   std::array<bool, 2> sending_{false, false};
   std::array<bool, 2> delivering_{false, false};
   std::array<bool, 2> heard_{false, false};
+  std::array<Flow, 2> flows_;  // [side]: of what `side` has sent
 };
 
 }  // namespace pccl::sim

@@ -352,6 +352,18 @@ void World::lift(Network::Host from, Network::Host to) {
   if (network_.open(from, to)) note("network", "a way is open again");
 }
 
+void World::narrow(Network::Host from, Network::Host to, size_t width) {
+  note("network", "packets over " + std::to_string(width) + " bytes from " + by_port(from)->name() +
+                      " to " + by_port(to)->name() + " vanish");
+  network_.narrow(from, to, width);
+}
+
+void World::widen(Network::Host from, Network::Host to) {
+  network_.widen(from, to);
+  by_port(to)->links().pump();
+  note("network", "a way carries large packets again");
+}
+
 bool World::break_link(PeerNode& a, PeerNode& b) {
   if (!a.links().linked(b)) return false;
   note("network", "breaks the link between " + a.name() + " and " + b.name());

@@ -95,6 +95,9 @@ class World {
   // Nothing that `from` sends arrives at `to`, or no longer so.
   void block(Network::Host from, Network::Host to);
   void lift(Network::Host from, Network::Host to);
+  // Packets from `from` to `to` that are larger vanish, or no longer so.
+  void narrow(Network::Host from, Network::Host to, size_t width);
+  void widen(Network::Host from, Network::Host to);
   // SIGKILL of the master, with whatever its disk was doing; and its restart from what is on it.
   void kill_master();
   void start_master();

@@ -73,7 +73,12 @@ class LinkCoreTest : public testing::Test {
 
   static std::string line(const Effect& effect) {
     if (const auto* e = std::get_if<Connect>(&effect))
-      return "connect " + letter(e->lane) + " to " + text(e->to) + " within " + text(e->timeout);
+      return "connect " + letter(e->lane) + " to " + text(e->to) + " within " + text(e->timeout) +
+             (e->segment > 0 ? " segment " + std::to_string(e->segment) : "");
+    if (const auto* e = std::get_if<LimitAccepted>(&effect))
+      return "limit accepted " + std::to_string(e->segment);
+    if (const auto* e = std::get_if<SmallerHelped>(&effect))
+      return "helped " + letter(e->lane) + " " + std::to_string(e->segment);
     if (const auto* e = std::get_if<SendHello>(&effect)) {
       return std::string(e->answer ? "answer " : "hello ") + letter(e->lane) + " serial " +
              std::to_string(e->hello.serial) + (e->hello.further ? " further" : "");
@@ -455,6 +460,135 @@ TEST_F(LinkCoreTest, TheNextLinkBeginsWithAsManyLanesAsHavePaid) {
   Effects effects;
   core.step(HelloReceived{named('a'), hello(kLow), milliseconds(20)}, now, effects);
   EXPECT_EQ(std::get<LaneUp>(effects[0]).lanes_at_first, 3u);
+}
+
+// A tick of ten minutes is half of one; pings do not wait for it.
+TEST_F(LinkCoreTest, PingsOftenWhateverThePeerTimeout) {
+  LinkCore patient{{.peer_timeout = std::chrono::minutes(10)}};
+  patient.be({kSelf, kRun, kMachine, kVersion});
+  Effects effects;
+  patient.step(Dial{kLow, {kAt}, 0}, now, effects);
+  patient.step(Connected{named('a')}, now, effects);
+  patient.step(HelloReceived{named('a'), hello(kLow), {}}, now, effects);
+  EXPECT_EQ(patient.beat(), seconds(5));
+  const auto beats = [&](int count, bool stuck) {
+    effects.clear();
+    Tick tick;
+    if (stuck) tick.progress.push_back({named('a'), 1460, false});
+    for (; count > 0; --count) patient.step(tick, now, effects);
+    return effects.size();
+  };
+  EXPECT_EQ(beats(59, false), 29u) << "a ping at every other one";
+  EXPECT_EQ(patient.links().size(), 1u);
+  EXPECT_EQ(beats(1, true), 4u) << "silent for five minutes: a ping, and the link is down";
+  EXPECT_TRUE(patient.links().empty());
+}
+
+// ---- Narrow paths ----
+
+// A large packet of a link is on its way for so many ticks, and nothing is heard.
+class NarrowPathTest : public LinkCoreTest {
+ protected:
+  Lines stuck(char letter, uint32_t segment = 1460, int ticks = protocol::kTicksPerLinkSilence) {
+    Lines all;
+    for (int left = ticks; left > 0; --left) {
+      Tick tick;
+      tick.progress.push_back({named(letter), segment, false});
+      for (const std::string& line : step(tick)) {
+        if (!line.starts_with("ping")) all.push_back(line);
+      }
+    }
+    return all;
+  }
+  Lines arrived(char letter, uint32_t segment) {
+    Tick tick;
+    tick.heard.push_back(named(letter));
+    tick.progress.push_back({named(letter), segment, true});
+    return step(tick);
+  }
+  // The link is made anew by us.
+  void remake(char letter, uint32_t serial, uint32_t segment) {
+    const Lines dialled = dial(kLow, serial - 2);
+    ASSERT_EQ(dialled.back(), std::string("connect ") + letter + " to 10.0.0.3:48201 within 5 s" +
+                                  (segment > 0 ? " segment " + std::to_string(segment) : ""));
+    step(Connected{named(letter)});
+    ASSERT_EQ(hear(letter, hello(kLow, serial)).back(), "report up " + std::to_string(serial));
+  }
+  const std::string silent = "nothing was heard on it for 5 s";
+};
+
+TEST_F(NarrowPathTest, TheNextConnectionsHaveSmallerSegments) {
+  link(kLow);
+  EXPECT_EQ(stuck('a'), (Lines{"limit accepted 1200", "down " + text(kLow), "close a",
+                               "report down 1: " + silent}));
+  remake('b', 3, 1200);
+  EXPECT_EQ(step(NeighboursKnown{{kLow}}).front(),
+            "connect c to 10.0.0.3:48201 within 5 s segment 1200")
+      << "a further lane";
+  EXPECT_EQ(arrived('b', 1188), (Lines{"helped b 1188"}));
+  EXPECT_EQ(arrived('b', 1188), Lines{}) << "once";
+}
+
+TEST_F(NarrowPathTest, ALinkThatIsGivenUpByTheMasterIsWeighedToo) {
+  link(kLow);
+  stuck('a', 1460, protocol::kTicksWithoutProgress);
+  EXPECT_EQ(dial(kLow, 1).back(), "connect b to 10.0.0.3:48201 within 5 s segment 1200");
+}
+
+TEST_F(NarrowPathTest, AShortTimeProvesNothing) {
+  link(kLow);
+  stuck('a', 1460, protocol::kTicksWithoutProgress - 1);
+  EXPECT_EQ(step(Failed{named('a'), {Code::kSystem, "reset", {}}, LinkFault::kOther}).size(), 3u);
+  remake('b', 3, 0);
+}
+
+TEST_F(NarrowPathTest, ALinkWithProgressHasAnotherFault) {
+  link(kLow);
+  arrived('a', 1460);
+  for (int left = protocol::kTicksPerLinkSilence; left > 0; --left) tick();
+  EXPECT_TRUE(core.links().empty());
+  remake('b', 3, 0);
+}
+
+TEST_F(NarrowPathTest, OneLaneWithProgressIsEnough) {
+  link(kLow);
+  step(NeighboursKnown{{kLow}});
+  step(Connected{named('b')});
+  hear('b', hello(kLow, 1, true));
+  arrived('b', 1460);
+  stuck('a');
+  ASSERT_TRUE(core.links().empty());
+  step(NeighboursKnown{{}});
+  remake('e', 3, 0);
+}
+
+TEST_F(NarrowPathTest, NoSizeHelps) {
+  link(kLow);
+  stuck('a');
+  remake('b', 3, 1200);
+  EXPECT_EQ(stuck('b', 1188).front(), "limit accepted 536");
+  remake('c', 5, 536);
+  EXPECT_EQ(stuck('c', 524).back(), "report down 5: " + silent);
+  const Lines hopeless{
+      "report unreachable 5: small packets arrive, but larger ones "
+      "do not, not even those of 576 bytes: does a router drop them?"};
+  EXPECT_EQ(dial(kLow, 5), hopeless);
+  EXPECT_EQ(pass(milliseconds(500)), hopeless);
+  accept();
+  EXPECT_EQ(hear('d', hello(kLow, 8)), (Lines{"close d"})) << "it does not know yet";
+  EXPECT_EQ(step(Forget{kLow}), (Lines{"limit accepted 0"}));
+  EXPECT_EQ(dial(kLow), (Lines{"connect e to 10.0.0.3:48201 within 5 s"}));
+}
+
+TEST_F(NarrowPathTest, TheNarrowestPathLimitsWhatIsAccepted) {
+  link(kLow);
+  stuck('a');
+  accept();
+  hear('b', hello(kHigh, 1));
+  ASSERT_EQ(core.links().size(), 1u);
+  EXPECT_EQ(stuck('b', 1188).front(), "limit accepted 536");
+  EXPECT_EQ(step(Forget{kHigh}), (Lines{"limit accepted 1200"}));
+  EXPECT_EQ(step(Forget{kLow}), (Lines{"limit accepted 0"}));
 }
 
 }  // namespace

@@ -81,23 +81,23 @@ TEST_F(ConnectionsTest, SilenceIsCountedInTicks) {
   open(kOne, kA);
   open(kTwo, kB);
   for (int tick = 1; tick < protocol::kTicksPerTimeout; ++tick) {
-    EXPECT_TRUE(connections.tick().empty()) << tick;
+    EXPECT_TRUE(connections.beat().empty()) << tick;
     EXPECT_TRUE(allows(kTwo, protocol::Ping{}));
   }
-  EXPECT_EQ(connections.tick(), std::vector{kOne});
+  EXPECT_EQ(connections.beat(), std::vector{kOne});
 }
 
 TEST_F(ConnectionsTest, PingsWhoWasNotSpokenToForSomeTicks) {
   open(kOne, kA);
   open(kTwo, kB);
-  for (int tick = 1; tick < protocol::kTicksPerPing; ++tick) connections.tick();
+  for (int tick = 1; tick < protocol::kTicksPerPing; ++tick) connections.beat();
   connections.send(kB, protocol::Pong{});
   EXPECT_EQ(done(), (Lines{"2 Pong"}));
-  connections.tick();
+  connections.beat();
   EXPECT_EQ(done(), (Lines{"1 Ping"}));
-  for (int tick = 1; tick < protocol::kTicksPerPing - 1; ++tick) connections.tick();
+  for (int tick = 1; tick < protocol::kTicksPerPing - 1; ++tick) connections.beat();
   EXPECT_EQ(done(), Lines{});
-  connections.tick();
+  connections.beat();
   EXPECT_EQ(done(), (Lines{"2 Ping"}));
 }
 
@@ -109,7 +109,7 @@ TEST_F(ConnectionsTest, WhatMattersIsConfirmedByTheNextPong) {
   connections.send(kA, protocol::Verdicts{});
   EXPECT_FALSE(connections.confirmed());
   done();
-  connections.tick();
+  connections.beat();
   EXPECT_EQ(done(), (Lines{"1 Ping"})) << "at once";
   EXPECT_FALSE(connections.confirmed());
   EXPECT_TRUE(connections.confirm(kOne, 1).ok());

@@ -527,6 +527,33 @@ TEST(Core, IsSettledWhenEverythingIsKnownToHaveArrived) {
   EXPECT_FALSE(h.core().settled()) << "it may come back and ask";
 }
 
+// A member that is away has the whole timeout; the others get pings meanwhile, as firewalls want.
+TEST(Core, PingsOftenWhateverThePeerTimeout) {
+  Harness h;
+  protocol::Hello hello = Harness::hello(2);
+  hello.peer_timeout_ms = 600'000;
+  for (const char* name : {"a", "b"}) h.enlist(name, hello);
+  h.link_all();
+  h.close("b");
+  h.take();
+  constexpr Duration kBeat = std::chrono::seconds(5);
+  Duration since_ping{0};
+  for (Duration away = kBeat; away < std::chrono::seconds(600); away += kBeat) {
+    h.be_stopped(kBeat);
+    h.step(TimePassed{});
+    since_ping += kBeat;
+    EXPECT_LE(since_ping, protocol::kPingIntervalMax);
+    for (const std::string& line : h.take()) {
+      if (line.find("Ping") != std::string::npos) since_ping = Duration{0};
+      EXPECT_EQ(line.find("Ask"), std::string::npos) << to_seconds(away);
+    }
+    h.say("a", protocol::Pong{0, 0, epoch(1)});
+  }
+  h.be_stopped(kBeat);
+  h.step(TimePassed{});
+  EXPECT_NE(h.last<protocol::Ask>("a"), nullptr) << "it was away for ten minutes";
+}
+
 TEST(Core, VerdictsAreKeptUntilPongsAcknowledgeThem) {
   Harness h;
   h.found({"a", "b"});

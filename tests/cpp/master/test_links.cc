@@ -133,6 +133,18 @@ TEST_F(LinksTest, CountsTheTicksForWhichALinkIsDown) {
   EXPECT_TRUE(links.dead(1).empty());
 }
 
+// The other side only sees its connections closed.
+TEST_F(LinksTest, WhoFindsAPathNarrowSaysWhyItsLinkIsDead) {
+  links.add(kA, kB);
+  for (const auto& [one, other] : {std::pair(kA, kB), std::pair(kB, kA)}) {
+    links.report(one, {other, LinkState::kUnreachable, "large ones do not arrive", 0, 0,
+                       LinkFault::kOnlySmallPackets});
+    links.report(other, {one, LinkState::kUnreachable, "closed", 0});
+    ASSERT_EQ(links.dead(0).size(), 1u);
+    EXPECT_EQ(links.dead(0)[0].text, "large ones do not arrive");
+  }
+}
+
 TEST_F(LinksTest, KnowsNothingOfWhoIsGone) {
   links.add(kA, kB);
   say(kA, kB, LinkState::kUp);

@@ -26,6 +26,7 @@ TEST(Words, AFaultIsSaidByItsKind) {
   EXPECT_EQ(fault_text(LinkFault::kOther), "");
   EXPECT_EQ(fault_text(LinkFault::kRefused), ": connection refused");
   EXPECT_EQ(fault_text(LinkFault::kAnotherPeer), ": another peer answers");
+  EXPECT_EQ(fault_text(LinkFault::kOnlySmallPackets), ": only small packets arrive");
 }
 
 TEST(Words, CutsBetweenCharacters) {

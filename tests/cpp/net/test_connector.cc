@@ -42,6 +42,28 @@ TEST(Connector, ReachesLiteralsAndNames) {
   }
 }
 
+TEST(Connector, LimitsTheSegmentsOfBothEnds) {
+  Loop loop("test");
+  RawListener listener;
+  std::promise<Socket> done;
+  std::unique_ptr<Connector> connector;
+  loop.post([&] {
+    const auto connected = [&](Result<Socket> result) {
+      done.set_value(std::move(result.value()));
+    };
+    connector = std::make_unique<Connector>(loop, Endpoint{"127.0.0.1", listener.port()},
+                                            seconds(5), connected, 1200);
+  });
+  const Socket mine = done.get_future().get();
+  const Socket other(accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC));
+  for (const Socket* socket : {&mine, &other}) {
+    EXPECT_LE(socket->segment(), 1200u);
+    EXPECT_GE(socket->segment(), 1100u);
+  }
+  EXPECT_EQ(Socket().segment(), 0u);
+  on(loop, [&] { return connector.reset(), 0; });
+}
+
 TEST(Connector, SaysOfWhatKindAFaultIs) {
   Loop loop("test");
   LinkFault fault = LinkFault::kOther;

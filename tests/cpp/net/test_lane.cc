@@ -1,5 +1,6 @@
 #include "csrc/net/lane.h"
 
+#include <linux/filter.h>
 #include <netinet/tcp.h>
 
 #include <cstring>
@@ -130,6 +131,64 @@ TEST(Lane, CarriesFramesAndChunks) {
     EXPECT_FALSE(link.b.lane->take_heard());
     return 0;
   });
+}
+
+// What a socket receives in packets that are larger vanishes, as on a narrow path; with 0 no
+// longer.
+void drop_packets_over(int fd, uint32_t bytes) {
+  constexpr uint32_t kHeader = 60;  // of TCP, at most
+  sock_filter steps[] = {BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+                         BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, bytes + kHeader, 0, 1),
+                         BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)};
+  const sock_fprog program{std::size(steps), steps};
+  const int none = 0;
+  EXPECT_EQ(bytes > 0 ? setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program)
+                      : setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &none, sizeof none),
+            0);
+}
+
+// Whether a full packet arrives; false: none of the large ones.
+std::optional<bool> arrives(End& end) {
+  const auto progress = on(end.loop, [&] { return end.lane->progress(); });
+  if (!progress) return std::nullopt;
+  EXPECT_GT(progress->segment, protocol::kSmallPacketBytes);
+  return progress->arrived;
+}
+
+void send(End& end, uint64_t number, size_t bytes) {
+  on(end.loop, [&] {
+    end.payload = content(number, bytes);
+    end.lane->send_chunk(chunk(number, bytes), end.payload);
+    return 0;
+  });
+}
+
+TEST(Lane, KnowsWhenLargePacketsVanish) {
+  Link link;
+  on(link.a.loop, [&] { return link.a.lane->send(control(1)), 0; });
+  EXPECT_TRUE(eventually(link.b.loop, [&] { return link.b.frames.size() == 1; }));
+  EXPECT_EQ(arrives(link.a), std::nullopt) << "small frames prove nothing";
+  const int other = on(link.b.loop, [&] { return link.b.lane->socket().fd(); });
+  drop_packets_over(other, 1000);
+  send(link.a, 2, 2000);  // less than a full packet here
+  EXPECT_EQ(arrives(link.a), false);
+  drop_packets_over(other, 0);
+  EXPECT_TRUE(eventually(link.b.loop, [&] { return link.b.valid_count == 1; }));
+  EXPECT_TRUE(eventually(link.a.loop, [&] { return !link.a.lane->progress(); }))
+      << "it was not a full one";
+  drop_packets_over(other, 1000);
+  send(link.a, 3, 1 << 20);
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_EQ(arrives(link.a), false);
+  drop_packets_over(other, 0);
+  EXPECT_TRUE(eventually(link.a.loop, [&] {
+    const auto progress = link.a.lane->progress();
+    return progress && progress->arrived;
+  }));
+  EXPECT_TRUE(eventually(link.b.loop, [&] { return link.b.valid_count == 2; }));
+  drop_packets_over(other, 1000);
+  send(link.a, 4, 1 << 20);
+  EXPECT_EQ(arrives(link.a), true) << "this connection has carried full packets";
 }
 
 // Both ends send as fast as they can, and withdraw and revoke at random. What counts as valid must

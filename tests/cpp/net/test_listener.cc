@@ -83,6 +83,21 @@ TEST(Listener, WithoutAHostItAcceptsIpv4) {
   });
 }
 
+TEST(Listener, LimitsTheSegmentsOfWhatItAccepts) {
+  Host host({"", 0});
+  const auto segment_of_next = [&] {
+    const size_t before = on(host.loop, [&] { return host.accepted.size(); });
+    EXPECT_EQ(connect_to(host.loop, {"127.0.0.1", host.port}), "127.0.0.1");
+    EXPECT_TRUE(eventually(host.loop, [&] { return host.accepted.size() > before; }));
+    return on(host.loop, [&] { return host.accepted.back().segment(); });
+  };
+  EXPECT_GT(segment_of_next(), 1200u);
+  on(host.loop, [&] { return host.listener->limit_segment(1200), 0; });
+  EXPECT_LE(segment_of_next(), 1200u);
+  on(host.loop, [&] { return host.listener->limit_segment(0), 0; });
+  EXPECT_GT(segment_of_next(), 1200u);
+}
+
 TEST(Listener, WithANameItListensOnEveryAddressOfIt) {
   Host host({"localhost", 0});
   ASSERT_TRUE(host.failure.ok()) << host.failure.message;

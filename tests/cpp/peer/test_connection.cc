@@ -58,6 +58,26 @@ TEST_F(ConnectionTest, AnIntroductionEndsTheDoubling) {
   EXPECT_EQ(*connection_.deadline(), context_.now + milliseconds(100));
 }
 
+// Silence keeps its meaning: the whole timeout.
+TEST_F(ConnectionTest, PingsOftenWhateverThePeerTimeout) {
+  context_.options.peer_timeout = std::chrono::minutes(10);
+  connection_.open();
+  connection_.on_connected();
+  connection_.introduced();
+  context_.linked = true;
+  Duration since_ping{0}, silent{0};
+  for (Due due = Due::kNothing; due != Due::kSilent; silent += std::chrono::seconds(5)) {
+    EXPECT_EQ(*connection_.deadline(), context_.now + std::chrono::seconds(5));
+    due = after(std::chrono::seconds(5));
+    since_ping += std::chrono::seconds(5);
+    EXPECT_LE(since_ping, protocol::kPingIntervalMax);
+    if (due != Due::kPing) continue;
+    context_.tell(protocol::Ping{});
+    since_ping = Duration{0};
+  }
+  EXPECT_EQ(silent, std::chrono::minutes(10));
+}
+
 TEST_F(ConnectionTest, PingsAfterSomeTicksWithoutTrafficOfItsOwn) {
   connection_.open();
   connection_.on_connected();

@@ -7,21 +7,21 @@ namespace {
 
 TEST(Silence, IsTooLongAfterSoManyTicks) {
   Silence silence(3);
-  silence.tick();
-  silence.tick();
+  silence.beat();
+  silence.beat();
   EXPECT_FALSE(silence.too_long());
-  silence.tick();
+  silence.beat();
   EXPECT_TRUE(silence.too_long());
 }
 
 TEST(Silence, EndsWithWhatIsHeard) {
   Silence silence(3);
-  silence.tick();
-  silence.tick();
+  silence.beat();
+  silence.beat();
   silence.heard();
   EXPECT_EQ(silence.silent_ticks(), 0);
-  silence.tick();
-  silence.tick();
+  silence.beat();
+  silence.beat();
   EXPECT_FALSE(silence.too_long());
   EXPECT_EQ(silence.silent_ticks(), 2);
 }
@@ -33,12 +33,36 @@ TEST(Silence, AsksForAPingWhenNothingWasSaid) {
     for (int tick = 0; tick < kTicksPerPing; ++tick) {
       EXPECT_FALSE(silence.ping_due());
       silence.heard();
-      silence.tick();
+      silence.beat();
     }
     EXPECT_TRUE(silence.ping_due());
     silence.said();
   }
   EXPECT_EQ(silence.silent_ticks(), 1);
+}
+
+// Firewalls forget idle connections after a while, whatever the peer timeout.
+TEST(Silence, PingsBeforeAFirewallForgets) {
+  const Duration all[] = {
+      kPeerTimeoutMin,           std::chrono::seconds(2),  kPeerTimeoutDefault,
+      std::chrono::seconds(60),  std::chrono::seconds(75), std::chrono::seconds(100),
+      std::chrono::seconds(101), std::chrono::minutes(10), kPeerTimeoutMax};
+  for (const Duration peer_timeout : all) {
+    const Duration beat = beat_of(peer_timeout);
+    Silence silence(kTicksPerLinkSilence, peer_timeout);
+    int beats = 0;
+    while (!silence.ping_due()) silence.beat(), ++beats;
+    EXPECT_GE(beats, 1);
+    EXPECT_LE(beats, kTicksPerPing * beats_per_tick(peer_timeout));
+    EXPECT_LE((beats + 1) * beat, kPingIntervalMax) << to_seconds(peer_timeout);
+    while (!silence.too_long()) silence.beat(), ++beats;
+    const Duration off = beats * beat - peer_timeout / 2;
+    EXPECT_LT(std::max(off, -off), std::chrono::milliseconds(1)) << to_seconds(peer_timeout);
+  }
+  EXPECT_EQ(beats_per_ping(kPeerTimeoutDefault), kTicksPerPing);
+  EXPECT_EQ(beats_per_ping(std::chrono::seconds(60)), kTicksPerPing);
+  EXPECT_EQ(beats_per_tick(std::chrono::seconds(100)), 1);
+  EXPECT_EQ(beats_per_tick(std::chrono::seconds(101)), 2);
 }
 
 using Finding = Probe::Finding;
