@@ -85,8 +85,13 @@ std::vector<Probation::Seen> Group::see_newcomers(const std::string& awaited_by_
   std::vector<Probation::Seen> all;
   for (const PeerId peer : membership_.newcomers()) all.push_back(seen_of(peer));
   if (awaited_by_others.empty() || !is_new()) return all;
-  for (const PeerId peer : membership_.members()) {
-    const bool waits_too = ballot_.has_voted(peer) || !membership_.find(peer)->connected;
+  const auto& members = membership_.members();
+  // The others may wait for one that is away, and perhaps dead.
+  const bool one_is_away = std::any_of(members.begin(), members.end(), [this](PeerId peer) {
+    return !membership_.find(peer)->connected;
+  });
+  for (const PeerId peer : members) {
+    const bool waits_too = one_is_away || ballot_.has_voted(peer);
     all.push_back({peer, waits_too ? std::string() : awaited_by_others, {}, {}});
   }
   return all;

@@ -134,8 +134,7 @@ void PeerNode::perform(peer::Effect& effect) {
     auto* hello = std::get_if<protocol::Hello>(&send->message);
     const auto later = static_cast<uint16_t>(protocol::kSpoken.highest + 1);
     if (foreign && hello != nullptr) hello->versions = {later, later};
-    if (auto* where = std::get_if<protocol::Register>(&send->message))
-      if (first_address != 0) *where = {"", first_address, {{"10.0.0.2", port_}}};
+    if (auto* registers = std::get_if<protocol::Register>(&send->message)) *registers = where();
     if (connection_) world_.send_to_master(connection_, send->message);
     count_message();
   } else if (auto* listen = std::get_if<peer::Listen>(&effect)) {
@@ -212,6 +211,11 @@ void PeerNode::start_op(peer::StartOp& start) {
   if (plant == Bug::kForeignSize && port_ == 1) ++memory.contributors;
   start.task.handle = start.handle;
   data([this, task = start.task, memory = std::move(memory)] { engine_.post(task, memory); });
+}
+
+protocol::Register PeerNode::where() const {
+  if (first_address == 0) return {"", port_};
+  return {"", first_address, {{"10.0.0.2", port_}}};
 }
 
 void PeerNode::verify(const peer::VerifyState& verify) {

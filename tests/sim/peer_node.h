@@ -42,6 +42,9 @@ class PeerNode {
   bool cannot_listen = false;  // there is no port left for it
   bool foreign = false;        // it speaks only later versions than the master
 
+  // As it registers.
+  protocol::Register where() const;
+
   // From the application: takes effect after the inbox's delay.
   void call(peer::Event event);
   peer::Handle new_handle() { return ++handles_; }

@@ -239,7 +239,7 @@ void SimLinks::perform(const link::LaneUp& up) {
 void SimLinks::check_other_end(const Connection& connection, uint32_t serial) const {
   const SimLinks& there = connection.other->links();
   const uint32_t other = there.serial(node_);
-  if (other == 0 || other == serial) return;
+  if (there.over_ || other == 0 || other == serial) return;
   const auto wires = there.wires_to(node_);
   const auto ended = [](const auto& wire) { return wire->cut || wire->silent_end; };
   if (std::any_of(wires.begin(), wires.end(), ended)) return;

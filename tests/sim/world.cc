@@ -272,7 +272,8 @@ void World::have_dialled_back(const std::shared_ptr<Connection>& dialler,
   for (const auto& [id, other] : open_) {
     if (other->peer.id() != dial.peer || !other->registered) continue;
     const PeerNode& peer = dialler->peer;
-    send_to_peer(other, protocol::Dial{peer.id(), "", peer.port(), dial.dead_serial});
+    const auto [host, port, others] = peer.where();
+    send_to_peer(other, protocol::Dial{peer.id(), host, port, dial.dead_serial, others});
   }
 }
 

@@ -125,6 +125,18 @@ TEST_F(NewcomerTest, AGroupInWhichNobodyCallsAnythingIsNotWaitedForByOthers) {
   EXPECT_EQ(last<protocol::Answer>("a")->code, Code::kOk);
 }
 
+// x may wait for y, as the others do for x.
+TEST_F(NewcomerTest, NobodyOfAGroupIsRemovedWhileOneOfItIsAway) {
+  found({"x", "y"}, 5);
+  vote("a", epoch(2), 0);
+  vote("b", epoch(2), 0);
+  vote("c", epoch(2), 0);
+  tick_with({"a", "b", "c", "x", "y"}, 10);
+  close("y");
+  tick_with({"a", "b", "c", "x"}, 19);
+  EXPECT_EQ(kicked("x"), "");
+}
+
 TEST_F(NewcomerTest, WhoIsAwayIsNotTakenForSilent) {
   vote("a", epoch(2), 0, kSync, offer(0, {1}));
   close("c");
