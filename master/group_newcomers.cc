@@ -56,6 +56,7 @@ Probation::Seen Group::seen_of(PeerId peer) const {
   if (!membership_.find(peer)->connected) return seen;
   const auto standoff = epochs_.operations().standoff(peer, membership_.newcomers());
   const bool votes = ballot_.has_voted(peer);
+  seen.held_up = standoff.held_up;
   seen.instead = votes ? text(ballot_.vote(peer).kind) : standoff.alone;
   const bool shares = standoff.shares || (votes && voted > 0);
   if (!votes && voted == others) {
@@ -84,6 +85,15 @@ bool Group::gives_up_as_newcomer(PeerId peer, JointKind kind) {
 std::vector<Probation::Seen> Group::see_newcomers(const std::string& awaited_by_others) const {
   std::vector<Probation::Seen> all;
   for (const PeerId peer : membership_.newcomers()) all.push_back(seen_of(peer));
+  // First those are judged that hold up others. Two may hold up each other.
+  const auto to_blame = [](const Probation::Seen& seen) {
+    return !seen.awaited.empty() && !seen.held_up;
+  };
+  if (std::any_of(all.begin(), all.end(), to_blame)) {
+    for (Probation::Seen& seen : all) {
+      if (seen.held_up) seen.awaited.clear();
+    }
+  }
   if (awaited_by_others.empty() || !is_new()) return all;
   const auto& members = membership_.members();
   // The others may wait for one that is away, and perhaps dead.

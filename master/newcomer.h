@@ -36,6 +36,7 @@ class Probation {
   struct Seen {
     PeerId peer;
     std::string awaited, elsewhere, instead;
+    bool held_up = false;  // by a third, in a call that it shares with another
   };
 
   // Whether it is time to look. False: deadline() is when.

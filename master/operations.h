@@ -49,8 +49,9 @@ class Operations {
   // The operations that a newcomer or the others have open and the other side has not called. They
   // are named as "all_reduce(...) (#0)"; empty: there is none. Of transfers, those that concern it.
   struct Standoff {
-    bool shares = false;  // one has been begun by the newcomer and by another member
-    std::string awaited;  // begun by some other members, not by the newcomer
+    bool shares = false;   // one has been begun by the newcomer and by another member,
+    bool held_up = false;  // and a third that it concerns has not begun it
+    std::string awaited;   // begun by some other members, not by the newcomer
     std::string
         awaited_by_all;  // begun by all other members that it concerns: it waits for no other
     std::string alone;   // begun by the newcomer, by none of the others that it concerns

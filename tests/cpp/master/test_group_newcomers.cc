@@ -21,6 +21,13 @@ struct NewcomerTest : testing::Test, Harness {
     ASSERT_TRUE(last<protocol::EpochStart>(name) != nullptr);
     take();
   }
+  void admit_d() {
+    enlist("d", hello(2));
+    link_all();
+    for (const char* name : {"a", "b", "c"}) vote(name, epoch(2), 0);
+    ASSERT_TRUE(last<protocol::EpochStart>("d") != nullptr);
+    take();
+  }
   void begin(const std::string& name, Epoch in, uint32_t sequence, uint64_t count) {
     say(name, protocol::Begin{in, op(sequence), all_reduce(count)});
   }
@@ -123,6 +130,28 @@ TEST_F(NewcomerTest, AGroupInWhichNobodyCallsAnythingIsNotWaitedForByOthers) {
   EXPECT_TRUE(contains(kicked("x"), "update_topology, for which peer group 0 waits, within 10 s"))
       << kicked("x");
   EXPECT_EQ(last<protocol::Answer>("a")->code, Code::kOk);
+}
+
+// d has not called what c waits in; a's other call c makes when that is over.
+TEST_F(NewcomerTest, WhoIsHeldUpByAnotherNewcomerIsNotTheOneToBlame) {
+  admit_d();
+  const Epoch now = epoch(3);
+  for (const char* name : {"a", "b"}) begin(name, now, 1, 7);
+  for (const char* name : {"a", "b", "c"}) begin(name, now, 0, 7);
+  tick_with({"a", "b", "c", "d"}, 19);
+  EXPECT_EQ(kicked("d"), "");
+  tick_with({"a", "b", "c", "d"}, 3);
+  EXPECT_NE(kicked("d"), "");
+  EXPECT_EQ(kicked("c"), "");
+}
+
+TEST_F(NewcomerTest, TwoThatHoldUpEachOtherAreBothToBlame) {
+  admit_d();
+  for (const char* name : {"a", "b", "c"}) begin(name, epoch(3), 0, 7);
+  for (const char* name : {"a", "b", "d"}) begin(name, epoch(3), 1, 7);
+  tick_with({"a", "b", "c", "d"}, 22);
+  EXPECT_NE(kicked("c"), "");
+  EXPECT_NE(kicked("d"), "");
 }
 
 // x may wait for y, as the others do for x.
