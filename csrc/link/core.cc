@@ -221,7 +221,7 @@ bool LinkCore::introduces(const Dialling& dial) const {
 
 void LinkCore::on(const Forget& event) {
   end_dial(event.peer);
-  drop(event.peer);
+  lost(event.peer, "it was to be forgotten");
   reached_.erase(event.peer);
   narrow_.erase(event.peer);
   limit_accepted();

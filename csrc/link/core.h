@@ -65,7 +65,7 @@ struct Dial {  // keep trying until the link is up; a connection up to `dead_ser
   std::vector<Endpoint> at;  // the likeliest first; not empty
   uint32_t dead_serial = 0;
 };
-struct Forget {
+struct Forget {  // end its link, which is reported, and dial it no more
   PeerId peer;
 };
 struct Connected {  // of a Connect

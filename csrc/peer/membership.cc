@@ -292,6 +292,12 @@ bool Membership::is_ours_to_say(const protocol::LinkReport& report) const {
 }
 
 void Membership::link_changed(const protocol::LinkReport& report, bool tells) {
+  const bool down = report.state == protocol::LinkState::kDown;
+  if (down && !links_.contains(report.peer)) {
+    // It was forgotten. The word that it was up may have been under way.
+    if (tells) context_.tell(report);
+    return;
+  }
   auto& last = links_[report.peer].last;
   // It is tried again every second: once is news.
   const bool news = report.state != protocol::LinkState::kUnreachable || !last ||

@@ -431,8 +431,8 @@ TEST_F(LinkCoreTest, ALongLinkToANeighbourGetsFurtherLanes) {
   EXPECT_EQ(step(Refused{named('c'), "refused", LinkFault::kRefused}), Lines{})
       << "one lane fewer; tried again in the next epoch";
   EXPECT_EQ(step(NeighboursKnown{{kLow}}), (Lines{"connect e to 10.0.0.3:48201 within 5 s"}));
-  EXPECT_EQ(step(Forget{kLow}),
-            (Lines{"down " + text(kLow), "close a", "close b", "close d", "close e"}));
+  EXPECT_EQ(step(Forget{kLow}), (Lines{"down " + text(kLow), "close a", "close b", "close d",
+                                       "close e", "report down 1: it was to be forgotten"}));
 }
 
 TEST_F(LinkCoreTest, AFurtherLaneIsOfTheLinkThatIsUp) {

@@ -161,6 +161,7 @@ TEST(Core, IsKicked) {
 TEST(Core, ResumesAfterABrokenConnection) {
   Transcript t;
   t.become_member();
+  t.on(LinkChanged{{peer_id(3), protocol::LinkState::kUp, "", 1}});
   t.on(LinkChanged{{peer_id(3), protocol::LinkState::kDown, "reset", 1}});
   t.call(t.all_reduce(5));
   t.call(t.all_reduce(6));

@@ -149,6 +149,7 @@ TEST(Membership, WhileItIsResumingItKeepsWhatBecameOfLinks) {
   t.on(MasterConnected{});
   t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false});
   t.on(Listening{uint16_t{4000}});
+  t.on(LinkChanged{{peer_id(3), LinkState::kUp, "", 2}});
   t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
   t.wait(0.1);
   t.on(MasterConnected{});
@@ -171,6 +172,21 @@ TEST(Membership, ForgetsNewcomersOfTheMasterBefore) {
   EXPECT_NE(resumed.find("forget 1.4\n"), std::string::npos) << resumed;
   EXPECT_EQ(resumed.find("LinkReport"), std::string::npos) << resumed;
   EXPECT_EQ(resumed.find("forget 1.1"), std::string::npos) << "a member is none: " << resumed;
+}
+
+// Before the data plane hears that it is to forget a peer it may link with it: the master, which
+// was told so, has to know that this is over.
+TEST(Membership, SaysThatAForgottenLinkIsDown) {
+  Transcript t;
+  t.become_member();
+  t.hear(protocol::Dial{peer_id(4), "10.0.0.4", 1});
+  EXPECT_EQ(t.hear(protocol::Forget{peer_id(4)}), "forget 1.4\n");
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(4), LinkState::kDown, "it was to be forgotten", 2}}),
+            "tell LinkReport 1.4 down\n");
+  t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
+  t.wait(0.1);
+  t.on(MasterConnected{});
+  EXPECT_EQ(t.hear(protocol::Resumed{1}).find("LinkReport"), std::string::npos) << "once";
 }
 
 // They were lost while this peer was away from the master before.

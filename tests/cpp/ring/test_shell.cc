@@ -421,7 +421,7 @@ TEST(Shell, ForgetStopsDiallingAndHangsUp) {
   one.shell().forget(id(1));
   EXPECT_NE(two.reported(id(0), LinkState::kDown), "none");
   EXPECT_EQ(one.shell().counters().links.size(), 0u);
-  EXPECT_EQ(one.report_count(), 2u) << "what was forgotten is not reported";
+  EXPECT_NE(one.reported(id(1), LinkState::kDown), "none");
 }
 
 TEST(Shell, ALinkThatBreaksIsReportedByBothAndMayBeDialledAgain) {
