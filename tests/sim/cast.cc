@@ -113,13 +113,16 @@ bool Cast::troubled(size_t group) const {
   });
 }
 
+bool Cast::has_judge(const std::vector<PeerNode*>& members) {
+  return std::any_of(members.begin(), members.end(), [](PeerNode* peer) {
+    return !workload(*peer).mistaken() && workload(*peer).is_compared();
+  });
+}
+
 void Cast::end_unjudged(size_t group) {
   auto members = of_group(group);
   std::erase_if(members, [](const PeerNode* peer) { return !peer->is_member(); });
-  const auto judges = [](PeerNode* peer) {
-    return !workload(*peer).mistaken() && workload(*peer).is_compared();
-  };
-  if (std::any_of(members.begin(), members.end(), judges)) return;
+  if (has_judge(members)) return;
   for (PeerNode* peer : members) {
     if (workload(*peer).mistaken()) peer->kill("ended: nobody is left that could judge it");
   }
@@ -149,7 +152,9 @@ void Cast::made_mistake(PeerNode& peer) {
   // Also of those that are gone: the others may still be about to hear of it.
   const bool risky = std::any_of(at_risk_.begin(), at_risk_.end(),
                                  [made](const auto& at) { return at.second > made; });
-  if (not_alone || risky || !calm(0) || !world_.master_runs() || world_.master_stopped()) return;
+  if (!has_judge(others) || not_alone || risky || !calm(0) || !world_.master_runs() ||
+      world_.master_stopped())
+    return;
   world_.clockwork().after(limit, [this, &peer, made, limit, before, count = others.size()] {
     const bool undisturbed = before == disturbances_ && this->others(peer).size() >= count;
     if (undisturbed && calm(0)) check_mistake(peer, made, limit);

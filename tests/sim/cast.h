@@ -74,6 +74,8 @@ class Cast {
   void choose_immortals();
 
  private:
+  // One of them is known to do what all do.
+  static bool has_judge(const std::vector<PeerNode*>& members);
   bool excused(const PeerNode& peer) const;
   void made_mistake(PeerNode& peer);
   void check_mistake(PeerNode& peer, Instant made, Duration limit);
