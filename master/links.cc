@@ -105,7 +105,7 @@ std::vector<Links::Dead> Links::dead(int ticks) const {
     const bool higher = link.by_higher.fault == LinkFault::kOnlySmallPackets;
     const View& view = link.by_lower.dead() && !higher ? link.by_lower : link.by_higher;
     const bool hopeless = link.by_lower.unreachable() && link.by_higher.unreachable();
-    dead.push_back({pair.first, pair.second, view.text, hopeless});
+    dead.push_back({pair.first, pair.second, view.text, hopeless, link.down_ticks});
   }
   return dead;
 }

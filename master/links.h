@@ -58,6 +58,7 @@ class Links {
     PeerId a, b;
     std::string text;
     bool hopeless = false;  // neither side can reach the other
+    int ticks = 0;          // for so long
   };
   std::vector<Dead> dead(int ticks) const;
   // How many links between `peer` and these are down.

@@ -10,6 +10,9 @@ namespace {
 
 // A link that is silent is down after half the peer timeout; what is left is for making it anew.
 constexpr int kLinkDownTicks = 10;
+// Of a newcomer. An attempt without an answer takes ten ticks at most, so that each side has failed
+// and tried again.
+constexpr int kRefusedTicks = 15;
 
 }  // namespace
 
@@ -252,7 +255,7 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
 // Unless the member is in question itself: then it goes first.
 bool Membership::is_hopeless(PeerId newcomer, const Links::Dead& link) const {
   const PeerId other = newcomer == link.a ? link.b : link.a;
-  return link.hopeless && is_member(other) &&
+  return link.hopeless && link.ticks >= kRefusedTicks && is_member(other) &&
          peers_.at(newcomer).waiting_ticks >= protocol::kTicksPerTimeout &&
          links.dead_count(other, members_) == 0;
 }
