@@ -159,7 +159,9 @@ void Driver::settle() {
   for (size_t group = 0; group < cast_.groups().size(); ++group) {
     const Cast::Group& about = cast_.groups()[group];
     const uint32_t enough = about.immortal != nullptr ? about.min_peers : about.founders;
-    while (cast_.of_group(group).size() < enough) cast_.add(group);
+    auto peers = cast_.of_group(group);  // but those that are about to be removed
+    std::erase_if(peers, [](PeerNode* peer) { return Cast::workload(*peer).mistaken(); });
+    for (size_t count = peers.size(); count < enough; ++count) cast_.add(group);
   }
   run_for(kPeerTimeout * 2);
   for (size_t group = 0; group < cast_.groups().size(); ++group) cast_.end_unjudged(group);
