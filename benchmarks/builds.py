@@ -8,8 +8,8 @@ PYTHONPATH begins with the build's folder (processes.environment_of). Under buil
     SHA....building/        where that is built; left behind only by a build that fails
     SHA....log              what the build said
 
-What a revision was built with (compiler, options) is written into .made-with: if the working tree
-is built with something else, the revision is built anew. `make clean` removes all of it.
+The file .made-with says how a revision was built: compiler and options. If those of the working
+tree differ, the revision is built again. `make clean` removes all of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether a build is slower than another: a rule over pairs of times, measured in turn.
 
-What a machine does beside the measurement disturbs the two times of a pair alike, so their ratio
-says more than either time. The median of the ratios forgives a few pairs that were disturbed
+Other load on the machine disturbs both times of a pair alike, so their ratio says more than either
+time. The median of the ratios forgives a few pairs that were disturbed
 unevenly; its bootstrap interval says how far chance alone may have moved it. All here is pure, and
 the resampling has a fixed seed: the same times give the same verdict.
 """

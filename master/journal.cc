@@ -147,7 +147,7 @@ Status damaged(size_t at, const std::string& why) {
   return {Code::kSystem, "is damaged at byte " + std::to_string(at) + ": " + why, {}};
 }
 
-// What the header says.
+// The content of the file's header.
 struct Header {
   uint32_t version = 0;
   std::string release;

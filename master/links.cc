@@ -101,7 +101,7 @@ std::vector<Links::Dead> Links::dead(int ticks) const {
   std::vector<Dead> dead;
   for (const auto& [pair, link] : links_) {
     if (link.down_ticks < ticks || !link.down()) continue;
-    // Who gives a link up for its narrow path knows why; the other side only sees it closed.
+    // Only the side that gives up a narrow path knows the reason; the other one sees it closed.
     const bool higher = link.by_higher.fault == LinkFault::kOnlySmallPackets;
     const View& view = link.by_lower.dead() && !higher ? link.by_lower : link.by_higher;
     const bool hopeless = link.by_lower.unreachable() && link.by_higher.unreachable();

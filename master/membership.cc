@@ -193,9 +193,9 @@ std::optional<std::vector<PeerId>> Membership::founders(size_t count) const {
 }
 
 std::string Membership::apart(PeerId peer, PeerId other) const {
-  return "neither can " + describe(other) + " reach " + describe(peer) +
-         fault_text(links.view(other, peer).fault) + ", nor the other way round" +
-         fault_text(links.view(peer, other).fault);
+  return describe(other) + " cannot connect to " + describe(peer) +
+         fault_text(links.view(other, peer).fault) + "; peer " + pccl::text(peer) +
+         " cannot connect to peer " + pccl::text(other) + fault_text(links.view(peer, other).fault);
 }
 
 // The peer may be a stranger that would have members explore their network: it is told of which

@@ -14,10 +14,11 @@ struct Endpoint {
 // "host:port", "[v6]:port".
 std::string text(const Endpoint& endpoint);
 
-// Of a numeric host, as the system writes it; false for a name.
-// Only machines near it can reach it: of a private network (RFC 1918, RFC 6598, RFC 4193).
+// These take a numeric host as the system writes it. They are false for a name.
+// It is an address of a private network (RFC 1918, RFC 6598, RFC 4193): few machines can reach it.
 bool is_private(const std::string& host);
-// One machine at most has it, and not every machine does: a peer may offer it to others.
+// It belongs to one machine, so a peer may offer it to others: it is neither loopback nor
+// link-local nor multicast.
 bool is_unicast(const std::string& host);
 
 }  // namespace pccl

@@ -79,25 +79,24 @@ void LinkCore::on(const Dial& event) {
     if (up->second.serial > event.dead_serial) return report_up(peer, up->second);
     drop(peer);
   }
-  const bool fresh = !dialling_.contains(peer);
   Dialling& dial = dialling_[peer];
   dial.dead_serial = std::max(dial.dead_serial, event.dead_serial);
   if (dial.crossing && lanes_.at(*dial.crossing).serial <= dial.dead_serial) close(*dial.crossing);
-  // What is under way goes on: to begin again would take the other's end down.
-  const std::vector<ConnectionId> before = dial.attempts;
+  // An attempt goes on unless this Dial makes it void: a new one would take the other's end down.
   const bool elsewhere = dial.at != event.at;
-  std::erase_if(dial.attempts,
-                [&](ConnectionId id) { return elsewhere || !is_under_way(id, event.dead_serial); });
-  for (const ConnectionId id : before) {
-    const bool stays =
-        std::find(dial.attempts.begin(), dial.attempts.end(), id) != dial.attempts.end();
-    if (!stays) close(id);
+  bool closed = false;
+  for (const ConnectionId id : std::exchange(dial.attempts, {})) {
+    if (!elsewhere && is_under_way(id, event.dead_serial)) {
+      dial.attempts.push_back(id);
+    } else {
+      close(id);
+      closed = true;
+    }
   }
   dial.at = event.at;
   if (!dial.attempts.empty()) return;
-  // It has a round under way, and waits until another peer's further addresses are tried.
-  const bool waits = std::find(exploring_.begin(), exploring_.end(), peer) != exploring_.end();
-  if (fresh || elsewhere || !waits || !before.empty()) begin_round(peer);
+  // A round goes on, too, while it waits for its turn to try further addresses.
+  if (elsewhere || closed || !is_exploring(peer)) begin_round(peer);
 }
 
 bool LinkCore::is_under_way(ConnectionId attempt, uint32_t dead_serial) const {
@@ -141,15 +140,17 @@ void LinkCore::go_on(PeerId peer) {
 bool LinkCore::may_explore(PeerId peer, const Dialling& dial) {
   const bool first_alone = dial.begun == 1 && !dial.attempts.empty() && now_ < dial.more_at;
   if (first_alone || dial.attempts.size() >= kAttemptsMax) return false;
-  if (std::find(exploring_.begin(), exploring_.end(), peer) == exploring_.end())
-    exploring_.push_back(peer);
+  if (!is_exploring(peer)) exploring_.push_back(peer);
   return exploring_.front() == peer;
 }
 
 // Its other addresses may be tried later though nothing fails.
 bool LinkCore::tries_first_only(PeerId peer, const Dialling& dial) const {
-  return dial.begun == 1 && dial.tried.size() > 1 && !dial.attempts.empty() &&
-         std::find(exploring_.begin(), exploring_.end(), peer) == exploring_.end();
+  return dial.begun == 1 && dial.tried.size() > 1 && !dial.attempts.empty() && !is_exploring(peer);
+}
+
+bool LinkCore::is_exploring(PeerId peer) const {
+  return std::find(exploring_.begin(), exploring_.end(), peer) != exploring_.end();
 }
 
 // The next one may begin.

@@ -265,6 +265,7 @@ class LinkCore {
   void attempt(PeerId peer, Dialling& dial);
   void failed(const Lane& attempt, ConnectionId id, const std::string& why, LinkFault fault);
   void end_dial(PeerId peer);
+  bool is_exploring(PeerId peer) const;  // or it waits for its turn
   void stop_exploring(PeerId peer);
   bool introduces(const Dialling& dial) const;
   bool tries_first_only(PeerId peer, const Dialling& dial) const;

@@ -13,7 +13,7 @@ namespace pccl::link {
 
 class SegmentChoice {
  public:
-  // Of the next connection; 0: as the system likes.
+  // The limit for the next connection; 0: none, the system decides.
   uint32_t segment() const { return segment_; }
   // A link has ended of which no large packet arrived; its connection had such segments.
   void ended_without_progress(uint32_t segment) {

@@ -51,7 +51,7 @@ T get(const std::byte* from) {
 
 Status refusal(std::string why) { return {Code::kProtocol, "bad frame: " + std::move(why), {}}; }
 
-// Who speaks earlier versions than there are ranges says one, and 0 beside it.
+// A program from before there were ranges sends one version, and 0 in the other field.
 std::optional<protocol::VersionRange> versions_in(const FrameHeader& header) {
   const uint32_t lowest = header.slice;
   const uint32_t highest = lowest < protocol::kRangesSince ? lowest : header.op.sequence;

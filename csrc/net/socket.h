@@ -55,8 +55,8 @@ class Socket {
   static constexpr uint64_t kPaceAny = 1'000'000'000'000;  // beyond every network
   uint32_t segment() const;       // bytes of a full packet, now; 0: not known
   uint64_t bytes_queued() const;  // that the other end has not acknowledged
-  // Of a socket that connects or listens later, and of what a listener accepts: both ends keep to
-  // it. 0: as the system likes.
+  // Limits TCP's segments. It has to be called before connect() or listen(); a listener passes it
+  // on to what it accepts later. Both ends keep to it. 0: no limit.
   void limit_segment(uint32_t bytes) const;
   // Nothing was sent for so long that congestion control begins anew with what is sent now.
   bool would_begin_anew() const;

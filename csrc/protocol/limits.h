@@ -136,7 +136,7 @@ inline constexpr int kTicksPerPing = 4;
 // and after so long at most: firewalls and routers forget an idle connection, some of them after a
 // minute, and say nothing.
 inline constexpr Duration kPingIntervalMax = std::chrono::seconds(15);
-// Of a long peer timeout a tick has several beats, none longer than this: pings go out at a beat.
+// Pings go out at a beat. A tick has one beat, or several if the tick is longer than this.
 inline constexpr Duration kBeatMax = kPingIntervalMax / 3;
 // A link that was silent for so long is down: a suspicion that costs little, since it is made anew.
 inline constexpr int kTicksPerLinkSilence = 10;

@@ -561,7 +561,7 @@ void Workload::on_gone(const Status& status) {
   const bool removed = status.message.find("as a newcomer it was removed") != std::string::npos;
   if (removed && !mistaken() && !(rules_.excused && rules_.excused()))
     fail("P7 removed, though it made no mistake: " + status.message);
-  const bool refused = status.message.find("neither can") != std::string::npos;
+  const bool refused = status.message.find("One side has to be able") != std::string::npos;
   if (refused && rules_.may_be_refused && !rules_.may_be_refused())
     fail("P4 refused, though it can be reached: " + status.message);
   // It is never away for as long as a member looks for it.

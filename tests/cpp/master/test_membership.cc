@@ -197,14 +197,15 @@ TEST_F(MembershipTest, SaysWhoCannotBeLinkedWithANewcomerAndWhy) {
   };
   EXPECT_EQ(obstacle(LinkFault::kNoAnswer, LinkFault::kOther), "") << "the other side may do it";
   const std::string who =
-      "neither can peer 0.1 (rank 0, 10.0.0.1:1000) reach peer 0.2 (10.0.0.2:1000)";
+      "peer 0.1 (rank 0, 10.0.0.1:1000) cannot connect to peer 0.2 (10.0.0.2:1000)";
   EXPECT_EQ(obstacle(LinkFault::kOther, LinkFault::kRefused),
-            who + ", nor the other way round: connection refused")
+            who + "; peer 0.2 cannot connect to peer 0.1: connection refused")
       << "the words of the system are for members";
   EXPECT_EQ(obstacle(LinkFault::kNoAnswer, LinkFault::kUnknownName),
-            who + ": no answer, nor the other way round: unknown host name");
-  EXPECT_EQ(obstacle(LinkFault::kAnotherProgram, LinkFault::kAnotherPeer),
-            who + ": another program answers, nor the other way round: another peer answers");
+            who + ": no answer; peer 0.2 cannot connect to peer 0.1: unknown host name");
+  EXPECT_EQ(
+      obstacle(LinkFault::kAnotherProgram, LinkFault::kAnotherPeer),
+      who + ": another program answers; peer 0.2 cannot connect to peer 0.1: another peer answers");
 }
 
 // A member that has lost others, too, is the one in question.
@@ -234,8 +235,8 @@ TEST_F(MembershipTest, ANewcomerThatNoSideCanReachIsRefused) {
   ASSERT_EQ(lost.size(), 1u);
   EXPECT_EQ(lost[0].peer, (PeerId{3}));
   EXPECT_EQ(lost[0].refusal,
-            "refused: neither can peer 0.2 (rank 1, 10.0.0.2:1000) reach peer 0.3 "
-            "(10.0.0.3:1000): no answer, nor the other way round: no answer");
+            "refused: peer 0.2 (rank 1, 10.0.0.2:1000) cannot connect to peer 0.3 "
+            "(10.0.0.3:1000): no answer; peer 0.3 cannot connect to peer 0.2: no answer");
 }
 
 }  // namespace
