@@ -45,6 +45,10 @@ constexpr const char* kHopeless =
     "them?";
 
 // As messages say it: 0 is not known.
+// The other end closes new connections while it checks whether its link to us is alive. After that
+// many ticks it has found out.
+constexpr int kClosedRoundsMax = protocol::Probe::kLooks + 1;
+
 uint32_t microseconds(Duration way) {
   const auto count = std::chrono::ceil<std::chrono::microseconds>(way).count();
   return static_cast<uint32_t>(std::clamp<int64_t>(count, 0, UINT32_MAX));
@@ -211,7 +215,17 @@ void LinkCore::failed(const Lane& attempt, ConnectionId id, const std::string& w
   if (dial.crossing && !introduces(dial)) return join(*dial.crossing);
   dial.why += (dial.why.empty() ? "" : "; ") + why;
   if (attempt.at == dial.at[0]) dial.fault = fault;
+  if (closed_by_known_address(attempt, fault) && dial.closed_rounds < kClosedRoundsMax) {
+    ++dial.closed_rounds;
+    dial.begun = dial.tried.size();
+  }
   go_on(attempt.peer);
+}
+
+bool LinkCore::closed_by_known_address(const Lane& attempt, LinkFault fault) const {
+  const auto reached = reached_.find(attempt.peer);
+  return reached != reached_.end() && reached->second == attempt.at &&
+         attempt.phase == Phase::kIntroducing && fault == LinkFault::kOther;
 }
 
 bool LinkCore::introduces(const Dialling& dial) const {

@@ -13,7 +13,10 @@
 // A peer may have several addresses. The likeliest is tried first and alone: the one that worked
 // before, else the one that the master names first. When it has failed, or does not answer at once
 // and is private, the others are tried, two at once, of one peer at a time: nobody can make this
-// one scan a network. Only when all have failed the peer is reported, and then tried again.
+// one scan a network. Only when all have failed the peer is reported, and then tried again. An
+// address that worked before and now closes the connection is most likely still right: the peer
+// checks the link that it has. Such a round ends at once, a few times in a row, and the other
+// addresses cost no time.
 // When a path drops large packets, the next connections to that peer have smaller segments, and if
 // those do not help either, it counts as out of reach (segment_choice.h).
 // Invariants: (1) a peer has at most one link; LinkDown comes before another LaneUp that is not
@@ -228,6 +231,7 @@ class LinkCore {
     LinkFault fault = LinkFault::kOther;        // of the address that the master has named first
     Instant more_at = {};                       // from then on the others are tried anyhow
     std::optional<Instant> retry = {};          // when the next round begins
+    int closed_rounds = 0;                      // rounds that a known address has ended by closing
   };
   struct Link {
     uint32_t serial = 0;
@@ -268,6 +272,7 @@ class LinkCore {
   bool is_exploring(PeerId peer) const;  // or it waits for its turn
   void stop_exploring(PeerId peer);
   bool introduces(const Dialling& dial) const;
+  bool closed_by_known_address(const Lane& attempt, LinkFault fault) const;
   bool tries_first_only(PeerId peer, const Dialling& dial) const;
   bool is_under_way(ConnectionId attempt, uint32_t dead_serial) const;
   void ended(ConnectionId lane, const std::string& why, LinkFault fault);

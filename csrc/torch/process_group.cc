@@ -358,7 +358,7 @@ peer::JointResult PcclBackend::update_topology() {
 }
 
 void PcclBackend::refresh_rank_and_size() {
-#ifdef C10D_BACKEND_HAS_RECONFIGURE  // older ones have them const, and nothing there reads them
+#ifdef C10D_BACKEND_HAS_RECONFIGURE  // older ones have them const, and nothing there reads them \
                                      // beside the group
   rank_ = rank();
   size_ = size();

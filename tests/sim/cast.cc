@@ -1,6 +1,7 @@
 #include "tests/sim/cast.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace pccl::sim {
 namespace {
@@ -155,19 +156,26 @@ void Cast::made_mistake(PeerNode& peer) {
   if (!has_judge(others) || not_alone || risky || !calm(0) || !world_.master_runs() ||
       world_.master_stopped())
     return;
-  world_.clockwork().after(limit, [this, &peer, made, limit, before, count = others.size()] {
-    const bool undisturbed = before == disturbances_ && this->others(peer).size() >= count;
-    if (undisturbed && calm(0)) check_mistake(peer, made, limit);
-  });
+  std::vector<PeerNode*> waiting;  // not those that are admitted later
+  std::copy_if(others.begin(), others.end(), std::back_inserter(waiting),
+               [](const PeerNode* other) { return other->is_member(); });
+  world_.clockwork().after(
+      limit, [this, &peer, made, limit, before, waiting, count = others.size()] {
+        const bool undisturbed = before == disturbances_ && this->others(peer).size() >= count;
+        if (undisturbed && calm(0)) check_mistake(peer, waiting, made, limit);
+      });
 }
 
-void Cast::check_mistake(PeerNode& peer, Instant made, Duration limit) {
+void Cast::check_mistake(PeerNode& peer, const std::vector<PeerNode*>& waiting, Instant made,
+                         Duration limit) {
   ++mistakes_checked_;
   const bool fast = world_.options().wire.fast();  // elsewhere a collective may take longer
   const std::string who = "P7 the mistake of " + peer.name();
   if (peer.alive() && !peer.gone())
     checker_.violation(who + " has not cost it its membership after " + text(limit));
-  for (PeerNode* member : of_group(0)) {
+  const std::vector<PeerNode*> there = of_group(0);
+  for (PeerNode* member : waiting) {
+    if (std::find(there.begin(), there.end(), member) == there.end()) continue;
     const Workload& about = workload(*member);
     if (!fast || about.mistaken() || !member->is_member()) continue;
     if (about.last_success() >= made) continue;

@@ -78,7 +78,8 @@ class Cast {
   static bool has_judge(const std::vector<PeerNode*>& members);
   bool excused(const PeerNode& peer) const;
   void made_mistake(PeerNode& peer);
-  void check_mistake(PeerNode& peer, Instant made, Duration limit);
+  void check_mistake(PeerNode& peer, const std::vector<PeerNode*>& waiting, Instant made,
+                     Duration limit);
 
   World& world_;
   Checker& checker_;

@@ -270,6 +270,35 @@ TEST_F(LinkCoreAddressesTest, AnotherMachineAtAnAddressIsPassedOver) {
   EXPECT_EQ(hear('b', hello(kLow, 3)), (Lines{"up b far", "report up 3"}));
 }
 
+TEST_F(LinkCoreAddressesTest, AKnownAddressThatClosesEndsTheRoundAFewTimes) {
+  dial(kLow, {"1.0.0.1", "1.0.0.2"});
+  step(Connected{named('a')});
+  hear('a', hello(kLow));  // it has worked
+  EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2"}, 1).back(),
+            "connect b to 1.0.0.1:48201 within 2.5 s");
+  char letter = 'b';
+  for (int round = 0; round < 4; ++round, ++letter) {
+    step(Connected{named(letter)});
+    EXPECT_EQ(step(Failed{named(letter), {Code::kSystem, "closed", {}}, LinkFault::kOther}),
+              (Lines{"report unreachable 1: closed"}))
+        << "round " << round << ": the other address is not tried";
+    EXPECT_EQ(pass(seconds(1)).size(), 1u);
+  }
+  step(Connected{named(letter)});
+  EXPECT_EQ(step(Failed{named(letter), {Code::kSystem, "closed", {}}, LinkFault::kOther}),
+            (Lines{"connect g to 1.0.0.2:48201 within 2.5 s"}))
+      << "it may be another machine by now";
+}
+
+TEST_F(LinkCoreAddressesTest, ButNotWhenAnotherMachineAnswersThereNow) {
+  dial(kLow, {"1.0.0.1", "1.0.0.2"});
+  step(Connected{named('a')});
+  hear('a', hello(kLow));
+  dial(kLow, {"1.0.0.1", "1.0.0.2"}, 1);
+  step(Connected{named('b')});
+  EXPECT_EQ(hear('b', hello(kHigh)).back(), "connect c to 1.0.0.2:48201 within 2.5 s");
+}
+
 TEST_F(LinkCoreAddressesTest, OnePeerAtATimeIsLookedForElsewhere) {
   dial(kLow, {"1.0.0.1", "1.0.0.2"});
   dial(kHigh, {"1.0.0.5", "1.0.0.6"});
