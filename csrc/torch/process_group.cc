@@ -358,8 +358,8 @@ peer::JointResult PcclBackend::update_topology() {
 }
 
 void PcclBackend::refresh_rank_and_size() {
-#ifdef C10D_BACKEND_HAS_RECONFIGURE  // older ones have them const, and nothing there reads them \
-                                     // beside the group
+  // Older releases have them const, and nothing there reads them beside the group.
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
   rank_ = rank();
   size_ = size();
 #endif

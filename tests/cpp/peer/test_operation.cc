@@ -599,8 +599,9 @@ TEST(Operation, RanksThatShiftedUnderAHeldCallFailIt) {
       " was called while the membership changed: peer 1.3 has left; look at the new ranks and call "
       "it again\n";
   EXPECT_EQ(story.substr(story.find("finish call 5")),
-            "finish call 5: membership changed: send" + left +  // nobody counts with us
-                // The others do: it takes its number, and the master tells them.
+            // Nobody counts the send with us. The others count the broadcast: it takes its number,
+            // and the master tells them.
+            "finish call 5: membership changed: send" + left +
                 "tell Begin #0 broadcast(float32, 8 elements, from 1.3, world size 3)\n"
                 "tell AbortRequest #0, membership changed: broadcast" +
                 left +
