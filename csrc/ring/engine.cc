@@ -68,6 +68,7 @@ struct Engine::Inside {
   OneLane* find(LaneId lane);
   OpBuffers& buffers_of(uint64_t handle);
   void end_kept(const OpEnded& end);
+  void end_failed(OpKey op);
   void no_memory(PeerId peer, size_t bytes);
 
   void apply(SendFrame& effect);
@@ -214,6 +215,7 @@ void Engine::Inside::drive(Event event) {
       std::visit([this](auto& what) { apply(what); }, effect);
     }
     effects.clear();
+    if (const auto* end = std::get_if<OpEnded>(&next)) end_failed(end->op);
   }
   waiting.clear();
   stepping = false;
@@ -263,6 +265,15 @@ void Engine::Inside::end_kept(const OpEnded& end) {
     if (end.ending == Ending::kAborted) part->restore();
   }
   if (!posted) callbacks.on_drained(ended.epoch, end.op);
+}
+
+// An operation for which there was no memory: the core does not know it.
+void Engine::Inside::end_failed(OpKey op) {
+  const auto at = failed.find(op);
+  if (at == failed.end()) return;
+  const Epoch epoch = at->second;
+  failed.erase(at);
+  callbacks.on_drained(epoch, op);
 }
 
 // ---- Effects ----
@@ -388,15 +399,7 @@ void Engine::post(Task task, Memory memory) {
   inside_->drive(OpPosted{std::move(task)});
 }
 
-void Engine::end(OpEnded end) {
-  const OpKey op = end.op;
-  inside_->drive(end);
-  const auto at = inside_->failed.find(op);
-  if (at == inside_->failed.end()) return;
-  const Epoch epoch = at->second;
-  inside_->failed.erase(at);
-  inside_->callbacks.on_drained(epoch, op);
-}
+void Engine::end(OpEnded end) { inside_->drive(end); }
 
 void Engine::done(OpKey op) { inside_->drive(OpDone{op}); }
 

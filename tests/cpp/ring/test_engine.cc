@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "csrc/ring/kernels.h"
 #include "tests/cpp/ring/world.h"
 
@@ -616,6 +620,38 @@ TEST(Engine, AFailedLinkMayBeTakenDownAndReplacedInsideTheCallback) {
     fresh->on_frame(open);
     engine->link_down(PeerId{2});
   }
+}
+
+TEST(Engine, WhatFailedAndIsEndedInsideACallbackIsDrainedAfterIt) {
+  std::vector<std::string> story;
+  std::optional<Engine> engine;
+  std::byte nothing{};
+  const auto post = [&](uint32_t sequence, uint64_t bytes) {
+    engine->post({.epoch = Epoch{1},
+                  .op = key(sequence),
+                  .shape = {.world = 2, .count = bytes, .block_bytes = {}},
+                  .upstream = PeerId{2},
+                  .downstream = PeerId{2}},
+                 {.spans = {{&nothing, bytes}}, .dtype = DType::kUint8});
+  };
+  engine.emplace(Engine::Callbacks{.on_transferred = [](Epoch, OpKey) { FAIL(); },
+                                   .on_drained =
+                                       [&](Epoch, OpKey op) {
+                                         story.push_back("drained " + std::to_string(op.sequence));
+                                         if (op != key(1)) return;
+                                         post(2, uint64_t{1} << 60);  // never touched
+                                         engine->end({key(2)});
+                                         story.push_back("back");
+                                       },
+                                   .on_fail_link = [](PeerId, const std::string&) { FAIL(); },
+                                   .on_failed =
+                                       [&](Epoch, OpKey op, const Status&) {
+                                         story.push_back("failed " + std::to_string(op.sequence));
+                                       }});
+  engine->begin_epoch(Epoch{1}, {PeerId{2}});
+  post(1, 1);
+  engine->end({key(1)});
+  EXPECT_EQ(story, (std::vector<std::string>{"drained 1", "failed 2", "back", "drained 2"}));
 }
 
 TEST(Engine, WithoutMemoryAnOperationFailsHereAndIsDrainedAllTheSame) {
