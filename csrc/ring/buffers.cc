@@ -11,9 +11,8 @@
 namespace pccl::ring {
 namespace {
 
-constexpr size_t kCacheLine =
-    // A multiple of every element's size: pieces are cut between cache lines.
-    64;
+// A multiple of every element's size: pieces are cut between cache lines.
+constexpr size_t kCacheLine = 64;
 
 }  // namespace
 
@@ -23,7 +22,7 @@ OpBuffers::OpBuffers(const Shape& shape, Memory memory, Pool& pool)
       slots_per_slab_(Pool::kSlabBytes / schedule_.chunk_bytes()),
       scratch_(pool),
       undo_(pool) {
-  // Schedule::credit() depends on `restored`.
+  // The schedule's credit depends on `restored`, the saving on `save`.
   PCCL_ASSERT(!schedule_.overtakes() || shape.restored == memory_.save);
   if (memory_.spans.size() == 1) {
     PCCL_ASSERT(memory_.spans[0].size() >= schedule_.total_bytes());
@@ -62,8 +61,8 @@ Status OpBuffers::reserve() {
               "tensors, or give up restoring with PCCL_RESTORE=off"};
 }
 
-// Without saving: as many bytes as upstream may be ahead of what has been sent. The room is reused
-// as a ring buffer.
+// The whole tensor if it is to be restored. Otherwise as many bytes as upstream may be ahead of
+// what has been sent; the row is then used as a ring buffer.
 uint64_t OpBuffers::saved_bytes() const {
   if (!saves_) return 0;
   if (memory_.save) return schedule_.total_bytes();

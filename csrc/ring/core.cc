@@ -1,5 +1,5 @@
 // States of a lane, from LaneUp to LinkDown (the right column says what may leave on it):
-//   up          LaneUp, or an epoch of which this peer is no member           Open
+//   up          LaneUp, or an epoch without the peer at the other end        Open
 //   said        this peer has sent Open(epoch)                               Open
 //   ready       and has received Open(epoch)                                 Open, credits, chunks
 //   failed      its link broke a rule: all is ignored until LinkDown         nothing
@@ -18,8 +18,8 @@ namespace pccl::ring {
 namespace {
 
 constexpr uint64_t kProgressSteps = 64;
-// Extra round trips for a chunk on a lane with a small window: for the data still queued before it,
-// and for its last bytes.
+// Extra round trips for a chunk on a lane with a small window: for what the lane has to send before
+// it, and for its last bytes.
 constexpr uint64_t kRoundTripsMore = 2;
 
 std::string text(OpKey op) {

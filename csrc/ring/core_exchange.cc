@@ -95,7 +95,7 @@ void RingCore::on_asked(PeerId peer, Link& link, Operation& operation, Effects& 
     return fail(peer, link, "asks for a copy of an operation that it takes no part in", effects);
   }
   const size_t waiting = std::erase(link.unsent, &operation);
-  if (waiting == 0) return;  // it was sent already
+  if (waiting == 0) return;  // already sent or requested
   link.unsent_asked.push_back(&operation);
   serve_copies(peer, link, effects);
 }
@@ -204,7 +204,8 @@ void RingCore::drop_copy(PeerId peer, Link& link, OpKey op, Effects& effects) {
   copy_taken(peer, link, link.window, bytes, effects);
 }
 
-// A contribution of `bytes` bytes was discarded, or is where it belongs: it counts as taken.
+// A contribution of `bytes` bytes is no longer kept, or has reached its operation: it counts as
+// taken.
 void RingCore::copy_taken(PeerId peer, Link& link, Window& window, uint64_t bytes,
                           Effects& effects) {
   window.taken(bytes);

@@ -188,7 +188,7 @@ class Engine::Inside::OneLane : public Engine::Lane {
   Port& port;
   // The core knows this lane: its effects are meant for this lane, not for a predecessor.
   bool known = false;
-  bool left = false;  // the last chunk has left, and the core has not been told yet
+  bool left = false;  // the last chunk has left, and the core has yet to handle ChunkSent
   size_t chunk_bytes = 0;
 
  private:
@@ -220,8 +220,8 @@ void Engine::Inside::drive(Event event) {
   stepping = false;
 }
 
-// False in two cases: a chunk had left but was withdrawn before the core was told; or a link went
-// down, and perhaps up again, in the meantime.
+// False in two cases: a chunk had left but was withdrawn before the core handled ChunkSent; or a
+// link went down, and perhaps up again, in the meantime.
 bool Engine::Inside::still_true(const Event& event) {
   if (const auto* sent = std::get_if<ChunkSent>(&event)) {
     OneLane* const lane = find(sent->lane);

@@ -1,4 +1,4 @@
-//   towards another member:
+// State of an operation towards another member, written as: state  event  ->  state
 //     sent:   posted, and its link is ready with room  ->  sent
 //     here:   (expected)  arriving  ->  coming  arrived  ->  here
 //     lost:   its link went down; the missing parts stay missing until the operation ends

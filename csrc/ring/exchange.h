@@ -11,7 +11,7 @@
 //  (3) When the Window is nearly used up, a member that has posted an operation requests the
 //      contributions to it. Requested contributions have a window of their own. That window always
 //      opens again, because they are taken as they arrive. So an operation that all members have
-//      posted never waits for operations that they have not.
+//      posted never waits for one that some have not posted.
 // Failure: Window::heard() and Window::arriving() return false when the other end broke a rule.
 #pragma once
 

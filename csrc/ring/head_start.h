@@ -29,8 +29,8 @@ constexpr uint64_t head_start_cost(uint64_t chunk_bytes) {
 
 class HeadStart {
  public:
-  // Bytes left in the budget. Eager data that the other end never asks for stays there, perhaps
-  // until the epoch is over.
+  // Bytes left in the budget. Eager data for an operation that the other end never posts stays
+  // there, perhaps until the epoch is over.
   uint64_t room() const { return protocol::kHeadStartBytes - used_; }
   // At most `bytes` bytes of the operation leave as eager data. REQUIRES: bytes <= room(), once for
   // each operation.

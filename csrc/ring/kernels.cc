@@ -223,7 +223,8 @@ class PlainFloatMode {
   using Word = unsigned;
   static Word get() { return _mm_getcsr(); }
   static void set(Word word) { _mm_setcsr(word); }
-  static constexpr Word kPlain = 0x1f80, kFlags = 0x3f;  // kPlain masks all exceptions; kFlags are their status bits
+  // kPlain: all exceptions masked. kFlags: the status bits that exceptions set.
+  static constexpr Word kPlain = 0x1f80, kFlags = 0x3f;
 #elif defined(__aarch64__)
   using Word = uint64_t;
   static Word get() {

@@ -1,4 +1,4 @@
-//   states of a chunk:
+// States of a chunk, written as: state  event  ->  state
 //     received: (expected)  arriving  ->  coming  arrived  ->  here
 //     sent:     locked  its data arrived, or it is a source  ->  can be sent
 //               take  ->  leaving  sent  ->  sent

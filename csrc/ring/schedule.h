@@ -46,7 +46,7 @@ namespace pccl::ring {
 
 enum class Pattern : uint8_t { kAllReduce, kAllGather, kBroadcast, kTransfer, kExchange, kMutual };
 
-// What a landing chunk does with the bytes that were there.
+// The action of a landing chunk on the bytes that were there.
 //  - kAccumulate: lands in a scratch slot; the tensor is added to it there.
 //  - kFinish: lands in scratch and is combined with the tensor, which then holds the result.
 //  - kStore: final bytes, which land in the tensor itself.

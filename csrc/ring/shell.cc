@@ -40,7 +40,7 @@ uint32_t lanes_affordable() {
       std::clamp<size_t>(net::descriptors_max() / 16, 1, protocol::kLanesMax));
 }
 
-// Two processes that read the same value are on one machine, since its last start.
+// Two processes that read the same value run on one machine, within the same boot.
 uint64_t machine_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -204,7 +204,7 @@ void Shell::Inside::step(const link::Event& event) {
 
 void Shell::Inside::perform(const link::Connect& connect) {
   const auto connected = [this, id = connect.lane](Result<net::Socket> result) {
-    const auto own = connectors.extract(id);  // lives until this returns
+    const auto own = connectors.extract(id);  // the Connector lives until this returns
     if (!result.ok())
       return step(link::Refused{id, result.status().message, own.mapped()->fault()});
     add_lane(id, std::move(result.value()), true);

@@ -1,7 +1,7 @@
 // Shell: the driver of the data plane. It runs the data loop, the listener that other peers dial,
 // and the links with their lanes, around one Engine and one LinkCore.
-// The peer session owns it. Its methods may be called from any thread: they are posted to the data
-// loop in order. Callbacks run on the data loop.
+// The control shell owns it (csrc/peer/shell_control.h). Its methods may be called from any thread:
+// they are posted to the data loop in order. Callbacks run on the data loop.
 // Normal sequence: listen; dial the peers that the master names; exchange hellos (kHello,
 // kHelloOk); report the link up; open the epoch; dial further lanes to ring neighbours on a wan
 // path; move chunks; measure what the lanes carry; deactivate lanes that bring nothing.

@@ -1,5 +1,5 @@
 // ShellLink: one connection of a link, from its first byte to its last. It is the socket side of a
-// lane of LinkCore, which decides whether the lane joins a link.
+// lane of LinkCore. LinkCore decides what happens to the lane.
 // It passes on the first frame, which should be a hello. Then it carries frames between its lane
 // and the Engine, and answers pings.
 // The Shell owns it; it belongs to the data loop.
