@@ -1,8 +1,8 @@
 // Memory: the borrowed tensors of one operation. Its spans stay borrowed until OpDrained.
 // OpBuffers: the borrowed tensors together with scratch and the saved bytes that make a failed
 // operation leave no trace (promise P2).
-// The Engine owns it; it belongs to one thread. It uses no socket and decides nothing: the Engine
-// says which chunk lands where.
+// The Engine owns one OpBuffers per operation and uses it on one thread. OpBuffers uses no socket
+// and decides nothing: the Engine says which chunk lands where.
 // Rules for a landing chunk:
 //  (1) Several chunks land at once, one on each lane. Each piece is reduced as soon as it has
 //      arrived, while it is in cache.
@@ -66,8 +66,8 @@ class OpBuffers {
   // for a kFinish chunk: it has at least the bytes of the chunk, and belongs to the landing until
   // that is over. REQUIRES: each chunk once.
   Landing land(const Unit& unit, Action action, std::span<std::byte> spare);
-  // `bytes` more bytes of the chunk have landed, at its offset `at`. Reduces the complete cache
-  // lines.
+  // `bytes` more bytes have landed, at byte `at` of the chunk. Reduces the whole cache lines, and
+  // the rest once the chunk is complete.
   void absorb(Landing& landing, size_t at, size_t bytes);
   // Puts back the overwritten bytes from byte `from` of the row on, except those already put back.
   // REQUIRES: nothing lands or leaves any more.

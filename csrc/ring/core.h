@@ -67,7 +67,7 @@ struct LaneWindow {  // the present congestion window of a lane
   LaneId lane;
   uint64_t bytes = 0;  // bytes that congestion control allows in flight on the lane; 0: unknown
 };
-struct LinkDown {  // and all its lanes
+struct LinkDown {  // the link and all its lanes are down
   PeerId peer;
 };
 struct LanesRest {  // these lanes get no further chunk from us; all others are active
@@ -78,7 +78,7 @@ struct OpPosted {
   Task task;
 };
 // kAgain: the operation will be posted again (a continuation) without its first `keep` elements.
-// These elements stay as they are until the continuation ends. The other elements are treated as
+// These elements stay as they are until the continuation ends. The other elements are restored, as
 // after kAborted.
 enum class Ending { kCommitted, kAborted, kAgain };
 struct OpEnded {  // ignored if the operation was never posted here
@@ -109,7 +109,7 @@ struct ChunkSent {
 using Event = std::variant<EpochBegun, LaneUp, LaneWindow, LinkDown, LanesRest, OpPosted, OpEnded,
                            OpDone, FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
 
-// ---- Effects, which must be carried out in this order ----
+// ---- Effects: carry them out in the order in which step() appends them ----
 
 struct SendFrame {
   LaneId lane;

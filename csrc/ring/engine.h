@@ -71,7 +71,7 @@ class Engine {
     virtual void chunk_sent() = 0;  // the port has sent its chunk entirely
   };
   Lane& lane_up(PeerId peer, Port& port);
-  void link_down(PeerId peer);  // and all its lanes
+  void link_down(PeerId peer);  // removes all its lanes
   // See LanesRest.
   void rest(PeerId peer, protocol::LaneBits lanes);
   void post(Task task, Memory memory);

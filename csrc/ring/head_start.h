@@ -55,7 +55,7 @@ class EarlyChunks {
     uint64_t digest = 0;
     std::map<uint32_t, Chunk> chunks;  // by order of arrival
     uint32_t begun = 0;                // number of chunks so far, those no longer kept included
-    bool voided = false;               // one of its chunks was void
+    bool voided = false;               // the sender marked one of its chunks void
   };
 
   // A chunk begins to arrive: returns its index. Nothing if the other end exceeded its budget, or

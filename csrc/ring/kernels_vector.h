@@ -5,8 +5,8 @@
 // Vectors are compiler vectors (vector_size), lowered to the instructions that the machine has.
 // They are passed by reference only: passing them by value would change the calling convention. All
 // functions are inlined into callers that may use more instructions than the file was compiled for.
-// No product feeds an addition without passing through integers, so the compiler cannot fuse them
-// into a multiply-add, which rounds differently.
+// No product feeds an addition without passing through integers, so the compiler cannot fuse a
+// product and a sum into a multiply-add, which rounds differently.
 #pragma once
 
 #include <cstddef>

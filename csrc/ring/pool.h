@@ -1,6 +1,6 @@
 // Pool: memory for scratch and saved bytes, kept between operations. The kernel must clear a fresh
 // page first, which costs as much as the copy into it; kept memory avoids that.
-// The Engine owns it; it belongs to one thread.
+// The Engine owns the pool and uses it on one thread.
 // Invariant: idle and lent bytes together are at most the larger of kIdleBytes and the peak of lent
 // bytes during the last operations (kTurns to 2 x kTurns operations). A large tensor therefore does
 // not hold its memory for ever.

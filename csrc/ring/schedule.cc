@@ -197,7 +197,7 @@ std::optional<uint64_t> Schedule::unlocked_by(uint64_t received) const {
   return (received + 1) % rounds_ == 0 ? std::nullopt : std::optional(received + 1);
 }
 
-// For kBroadcast, kTransfer and kMutual: one slice per chunk.
+// For kBroadcast, kTransfer and kMutual, in which each chunk is one slice.
 uint32_t Schedule::block_of(uint64_t id) const {
   if (shape_.pattern != Pattern::kTransfer) return 0;
   const auto after = std::upper_bound(first_steps_.begin(), first_steps_.end(), id);

@@ -31,7 +31,7 @@
 //    only one scratch slot for the whole tensor of each member.
 //  - Pairwise exchange (kMutual) of two members on a wan path: does not go around the ring. In one
 //    round each member sends its whole tensor and reduces the whole tensor of the other. That moves
-//    as many bytes as two rounds of halves, takes half as many path traversals, and neither
+//    as many bytes as two rounds of halves, but crosses the path once instead of twice, and neither
 //    direction waits for the other.
 #pragma once
 

@@ -41,8 +41,8 @@ class ShellLink : public Port, public link::Carrier, public net::FrameSink {
   // Makes this a lane of `engine` until the engine's link_down(peer). `local`: the other end is on
   // this machine.
   void join(Engine& engine, PeerId peer, bool local);
-  // After this returns, nothing is called back and no borrowed tensor is touched. It may be called
-  // from any callback; the destructor may not.
+  // After this returns, nothing is called back and no borrowed tensor is touched. Any callback may
+  // call close(), but must not run the destructor.
   void close();
   std::optional<net::Lane::Progress> progress() const {
     return lane_ == nullptr ? std::nullopt : lane_->progress();

@@ -17,7 +17,7 @@
 //
 //   Words. The bytes are little-endian 64-bit words. 32 words are a row (256 bytes), 64 rows are a
 //          tile (16 KiB). A short last row is filled with zero bytes; a short last tile has fewer
-//          rows. No bytes, no tiles.
+//          rows. Zero bytes give zero tiles.
 //   Lanes. Tile t (from 0) has 32 lanes. Lane j starts at (32 * t + j + 1) * 0xC2B2AE3D27D4EB4F and
 //          takes word j of each row in order: lane = mix(lane ^ word).
 //   Tile.  For half = 16, 8, 4, 2, 1: lane[j] = merge(lane[j], lane[j + half]) for all j < half.
