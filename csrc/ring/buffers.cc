@@ -11,8 +11,8 @@
 namespace pccl::ring {
 namespace {
 
-constexpr size_t kCacheLine =
-    64;  // a multiple of every element's size: pieces are cut between lines
+// A multiple of every element's size: pieces are cut between cache lines.
+constexpr size_t kCacheLine = 64;
 
 }  // namespace
 
@@ -22,7 +22,8 @@ OpBuffers::OpBuffers(const Shape& shape, Memory memory, Pool& pool)
       slots_per_slab_(Pool::kSlabBytes / schedule_.chunk_bytes()),
       scratch_(pool),
       undo_(pool) {
-  PCCL_ASSERT(!schedule_.overtakes() || shape.restored == memory_.save);  // credit goes by the one
+  // The schedule's credit depends on `restored`, the saving on `save`.
+  PCCL_ASSERT(!schedule_.overtakes() || shape.restored == memory_.save);
   if (memory_.spans.size() == 1) {
     PCCL_ASSERT(memory_.spans[0].size() >= schedule_.total_bytes());
     return;
@@ -60,7 +61,8 @@ Status OpBuffers::reserve() {
               "tensors, or give up restoring with PCCL_RESTORE=off"};
 }
 
-// All of it, or as much as upstream may be ahead of what has been sent: that goes around.
+// The whole tensor if it is to be restored. Otherwise as many bytes as upstream may be ahead of
+// what has been sent; the row is then used as a ring buffer.
 uint64_t OpBuffers::saved_bytes() const {
   if (!saves_) return 0;
   if (memory_.save) return schedule_.total_bytes();

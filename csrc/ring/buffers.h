@@ -1,12 +1,17 @@
-// Memory: what an application lends to one operation. Spans stay lent until OpDrained. OpBuffers:
-// that memory together with scratch and the saved bytes that make a failed operation leave no trace
-// (promise P2). No socket here, and no decision: the Engine says what lands where, in the order of
-// the schedule. Belongs to one thread.
-// How a landing chunk is dealt with: several land at once, one on each lane; each piece is reduced
-// as soon as it is there, while it is in cache. A kStore chunk is saved before its first byte
-// lands, which also warms the lines for the socket's copy; a kFinish chunk piece by piece, before
-// the sum is written. What arrived is the first operand, this rank's tensor the second; in a mutual
-// all-reduce rank 0's is the first, on both.
+// Memory: the borrowed tensors of one operation. Its spans stay borrowed until OpDrained.
+// OpBuffers: the borrowed tensors together with scratch and the saved bytes that make a failed
+// operation leave no trace (promise P2).
+// The Engine owns one OpBuffers per operation and uses it on one thread. OpBuffers uses no socket
+// and decides nothing: the Engine says which chunk lands where.
+// Rules for a landing chunk:
+//  (1) Several chunks land at once, one on each lane. Each piece is reduced as soon as it has
+//      arrived, while it is in cache.
+//  (2) The old bytes under a kStore chunk are saved before its first byte lands; that also warms
+//      the cache lines for the socket's copy. Those under a kFinish chunk are saved piece by piece,
+//      before the sum is written.
+//  (3) The received bytes are the first operand, this rank's tensor the second. In a pairwise
+//      exchange the tensor of rank 0 is the first operand on both ranks.
+// Failure: make() returns kSystem when there is no memory.
 #pragma once
 
 #include <cstddef>
@@ -23,49 +28,51 @@
 
 namespace pccl::ring {
 
-// One span per block where blocks are separate tensors (all-gather, transfers); a single span that
-// the schedule cuts into blocks otherwise (all-reduce, broadcast; an all-gather into one tensor).
+// One span per block if blocks are separate tensors (all-gather, transfers). Otherwise a single
+// span, which the schedule cuts into blocks (all-reduce, broadcast, an all-gather into one tensor).
 struct Memory {
   std::vector<std::span<std::byte>> spans;
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
-  int contributors = 1;  // AVG divides by it
-  bool save = true;      // keep what is overwritten until the outcome is known
+  int contributors = 1;  // divisor of AVG
+  bool save = true;      // keep the overwritten bytes until the outcome is known
 };
 
 class OpBuffers {
  public:
-  // kSystem when scratch or room for the saved bytes cannot be had: says how much was asked for.
-  // REQUIRES: `memory` has the bytes of every block of the schedule.
+  // kSystem if there is no memory for scratch or for the saved bytes; the message says how many
+  // bytes were asked for. REQUIRES: `memory` covers every block of the schedule.
   static Result<std::unique_ptr<OpBuffers>> make(const Shape& shape, Memory memory, Pool& pool);
 
-  // Where a unit is sent from. REQUIRES: !overtakes().
+  // The bytes of a chunk to send. REQUIRES: !overtakes().
   std::span<const std::byte> source(const Unit& sent) const;
-  // What lands may overwrite a unit before it has been sent, or while it is: it is sent from a copy
-  // of what was there before.
+  // True if a landing chunk may overwrite a chunk before or while it is sent. Such a chunk is sent
+  // from a copy of the old bytes; copy_source() makes it.
   bool overtakes() const { return schedule_.overtakes(); }
   void copy_source(const Unit& sent, std::span<std::byte> to) const;
-  // kExchange: this rank's tensor, as it was; and the result from what all have sent, in the order
-  // of their places.
+  // kExchange: own() is this rank's tensor before the operation. combine() computes the result from
+  // all contributions, in ring order.
   std::span<const std::byte> own() const { return {slot(schedule_.shape().rank), tensor().size()}; }
   void combine();
 
-  // A unit that is landing.
+  // A chunk that is landing.
   struct Landing {
     Unit unit;
     Action action = Action::kStore;
     std::span<std::byte> where;
-    size_t reduced = 0;  // bytes of it
+    size_t reduced = 0;  // bytes already reduced
   };
-  // What it would overwrite is saved. `spare`: the lane's own scratch, for a kFinish unit; it has
-  // chunk_bytes() and is the landing's until that is over. REQUIRES: each unit once.
+  // Begins a landing, and saves what a kStore chunk will overwrite. `spare` is the lane's scratch
+  // for a kFinish chunk: it has at least the bytes of the chunk, and belongs to the landing until
+  // that is over. REQUIRES: each chunk once.
   Landing land(const Unit& unit, Action action, std::span<std::byte> spare);
-  // `bytes` more bytes of it have landed at its byte `at`: whole elements are reduced.
+  // `bytes` more bytes have landed, at byte `at` of the chunk. Reduces the whole cache lines, and
+  // the rest once the chunk is complete.
   void absorb(Landing& landing, size_t at, size_t bytes);
-  // Puts back what was overwritten from the `from`-th byte of the row on, and has not been put back
-  // yet. REQUIRES: nothing lands or leaves any more.
+  // Puts back the overwritten bytes from byte `from` of the row on, except those already put back.
+  // REQUIRES: nothing lands or leaves any more.
   void restore(uint64_t from = 0);
-  // Only restore() will follow, of what lies before the `end`-th byte: the rest is given back.
+  // Only restore() may follow, for bytes before byte `end`: gives back the rest.
   void close(uint64_t end);
 
  private:

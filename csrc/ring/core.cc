@@ -1,10 +1,11 @@
-// A lane, from LaneUp to LinkDown (what may leave on it is the column on the right):
-//   up          LaneUp, or an epoch of which this peer is no member           Open
-//   said        we have sent Open(epoch)                                     Open
-//   ready       and its Open(epoch) has come                                 Open, credits, chunks
-//   failed      its link broke a rule: all is void until LinkDown            nothing
-// An operation, from OpPosted to OpEnded: units of it are in the air, one per lane and direction;
-// when all have come and gone it is transferred. OpEnded takes it out wherever it stands.
+// States of a lane, from LaneUp to LinkDown (the right column says what may leave on it):
+//   up          LaneUp, or an epoch without the peer at the other end        Open
+//   said        this peer has sent Open(epoch)                               Open
+//   ready       and has received Open(epoch)                                 Open, credits, chunks
+//   failed      its link broke a rule: all is ignored until LinkDown         nothing
+// An operation, from OpPosted to OpEnded: each lane carries at most one of its chunks per
+// direction. When all chunks have been sent and received, the operation is transferred. OpEnded
+// removes it in every state.
 
 #include "csrc/ring/core.h"
 
@@ -17,7 +18,8 @@ namespace pccl::ring {
 namespace {
 
 constexpr uint64_t kProgressSteps = 64;
-// Of a chunk on a lane with a small window: for what it has to send before, and for its last bytes.
+// Extra round trips for a chunk on a lane with a small window: for what the lane has to send before
+// it, and for its last bytes.
 constexpr uint64_t kRoundTripsMore = 2;
 
 std::string text(OpKey op) {
@@ -48,7 +50,7 @@ void RingCore::step(const Event& event, Effects& effects) {
 
 void RingCore::on(const EpochBegun& event, Effects& effects) {
   PCCL_ASSERT(event.epoch > epoch_);
-  epoch_ = event.epoch;  // no lane is ready from here on: what is drained makes room for nothing
+  epoch_ = event.epoch;  // no lane is ready from now on: draining an operation sends nothing
   members_ = event.peers;
   while (operations_.size() > 0) drain(operations_.begin()->second, {}, effects);
   known_.clear();
@@ -75,7 +77,7 @@ void RingCore::on(const LaneUp& event, Effects& effects) {
 
 void RingCore::on(const LaneWindow& event, Effects&) {
   Link* const link = find_link(event.lane.peer);
-  if (link == nullptr || event.lane.index >= link->lanes.size()) return;  // of one that is gone
+  if (link == nullptr || event.lane.index >= link->lanes.size()) return;  // a lane that is gone
   link->lanes[event.lane.index].window = event.bytes;
 }
 
@@ -189,7 +191,7 @@ void RingCore::on_credit(LaneId id, Link& link, const net::FrameHeader& header, 
                 effects);
   }
   if (header.digest != operation->task.digest)
-    return;  // the master tells everybody of the mismatch
+    return;  // the master reports the mismatch to all members
   if (asks) return on_asked(peer, link, *operation, effects);
   if (operation->task.downstream != peer) {
     return fail(peer, link,
@@ -200,7 +202,7 @@ void RingCore::on_credit(LaneId id, Link& link, const net::FrameHeader& header, 
   enqueue(*operation, effects);
 }
 
-// Of what has ended here, or is another operation to the other end, the master speaks.
+// Ignores an operation that has ended here or has another digest: the master settles it.
 void RingCore::on_done(LaneId id, Link& link, const net::FrameHeader& header, Effects& effects) {
   if (header.epoch < epoch_) return;
   if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
@@ -260,7 +262,7 @@ std::string RingCore::judge(LaneId id, Link& link, const net::FrameHeader& heade
   if (found == nullptr || found->task.digest != header.digest) return {};
   if (found->task.upstream != id.peer)
     return "chunk of " + text(header.op) + " from a peer that is not upstream of it";
-  // Upstream has given it up, or has lost what was on the way: the rest means nothing.
+  // Upstream gave up in the middle of a chunk, or its link went down: the rest is discarded.
   if (found->upstream_lost || found->voided) return {};
   uint64_t unit = 0;
   std::string why = judge_unit(*found, header, unit);
@@ -363,7 +365,7 @@ void RingCore::on(const OpEnded& event, Effects& effects) {
   if (operation != nullptr) drain(*operation, event, effects);
 }
 
-// Whom no lane leads to now hears of it from the master.
+// Members without a ready lane learn it from the master.
 void RingCore::on(const OpDone& event, Effects& effects) {
   Operation* const operation = operations_.find(event.op);
   if (operation == nullptr) return;
@@ -377,22 +379,23 @@ void RingCore::on(const OpDone& event, Effects& effects) {
   tell_if_agreed(*operation, effects);
 }
 
-// Tells upstream how far it may go by now. Never more than it needs, and all on one lane: they keep
-// their order.
+// Announces the credit to upstream, never more steps than it needs. All credits of an operation use
+// one lane, so they keep their order.
 void RingCore::grant(Operation& operation, Effects& effects) {
   if (!operation.owes_credit()) return;
   Link* const link = find_link(operation.task.upstream);
   if (link == nullptr) return;
   if (!operation.credit_lane) operation.credit_lane = free_lane(*link);
-  if (!operation.credit_lane) return;  // on_open asks again
+  if (!operation.credit_lane) return;  // on_open() grants it later
   operation.granted = operation.credit();
   net::FrameHeader header = header_of(operation, net::FrameType::kCredit);
   header.value = operation.granted;
   effects.push_back(SendFrame{{operation.task.upstream, *operation.credit_lane}, header});
 }
 
-// One that is ready, carries no chunk and is not to rest, else one that does not rest, else one
-// that is ready at least. In turn: what was given last may still be waiting in the system.
+// A lane for a small frame. First choice: a ready, active lane without a chunk; second: a ready,
+// active lane; third: any ready lane. The search goes round-robin, because the system may still
+// hold the last frame of a lane.
 std::optional<uint32_t> RingCore::free_lane(const Link& link) const {
   std::optional<uint32_t> any;
   const auto lanes = static_cast<uint32_t>(link.lanes.size());
@@ -405,10 +408,10 @@ std::optional<uint32_t> RingCore::free_lane(const Link& link) const {
   return any;
 }
 
-// For the next chunk in the queue: one that is ready, carries none and is not to rest. Lanes whose
-// window is smaller than a chunk come last: they need several round trips for it. Where others are
-// done with all that is left before that, none of them gets it: it waits for one of the others,
-// which are under way.
+// A lane for the next chunk in the queue: a ready, active lane without a chunk. Lanes whose window
+// is smaller than a chunk come last, because they need several round trips for it. If the other
+// lanes can send everything that is left before such a lane is done, the chunk waits for one of the
+// other lanes, which are sending now.
 std::optional<uint32_t> RingCore::lane_for_chunk(const Link& link) const {
   const uint64_t chunk = link.queue.first().schedule.chunk_bytes();
   const auto lanes = static_cast<uint32_t>(link.lanes.size());
@@ -437,7 +440,7 @@ std::optional<uint32_t> RingCore::lane_for_chunk(const Link& link) const {
 void RingCore::enqueue(Operation& operation, Effects& effects) {
   if (operation.queued || !operation.can_send()) return;
   Link* const link = find_link(operation.task.downstream);
-  PCCL_ASSERT(link != nullptr);  // it was there when this was posted, and its loss is remembered
+  PCCL_ASSERT(link != nullptr);  // it was up at the post, and downstream_lost records its loss
   link->queue.push(operation);
   serve(operation.task.downstream, *link, effects);
 }
@@ -461,7 +464,8 @@ void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
   }
 }
 
-// Often enough that little is done twice, seldom enough that it costs nothing.
+// Often enough that little work is repeated after a restart of the operation, and rarely enough
+// that it costs nothing.
 void RingCore::tell_progress(Operation& operation, Effects& effects) {
   if (!operation.task.keep) return;
   const uint64_t finished = operation.schedule.finished(operation.progress.received_until());
@@ -512,7 +516,7 @@ void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects)
   effects.push_back(OpDrained{task.epoch, task.op});
   const bool exchanged = !operation.exchange.goes_around();
   operations_.remove(task.op);
-  if (exchanged) {  // it may have been the one that had no room
+  if (exchanged) {  // this operation may have kept others from sending
     for (auto& [peer, link] : links_) serve_copies(peer, link, effects);
   }
   if (downstream != nullptr) serve(next, *downstream, effects);

@@ -1,22 +1,31 @@
-// RingCore: decides which bytes go next, from where to where, for all operations in flight on this
-// peer. Pure: it sees chunk headers and cursors, never a byte. Its Engine moves the bytes, or the
-// simulator's does: the same class. Rules (DESIGN sections 6, 7; deadlock-freedom I1 to I6):
-//  (1) a chunk leaves only against credit of the neighbour that has posted the same operation with
-//      the same digest, or as part of a head start, which the neighbour keeps whatever happens
-//      (head_start.h, core_early.cc);
-//  (2) a link has lanes, which carry one chunk at a time each way: whichever is free, and is not to
-//      rest, takes the next of the oldest operation that can send; one that cannot holds up no
-//      other; the last ones leave on lanes that need no more than a round trip (lane_for_chunk);
-//      on one machine one's own part does not leave ahead of what comes (Progress::go_in_step);
-//  (3) nothing of an epoch leaves on a lane before both ends have said Open for it there; frames of
-//      older epochs, and of operations that have ended here, are discarded;
-//  (4) an ended operation is drained in the same step: landings revoked, the chunk being sent
-//      withdrawn, then the saved bytes restored (abort) or dropped (commit), then OpDrained;
-//  (5) what was on a link that went down is gone: its operations stay until they are ended, but
-//      nothing more of them is sent or received, on a new link to that peer either;
-//  (6) copies of an exchange need no credit but room in the link's window, or to be asked for; they
-//      go before chunks, and one that comes too early is kept (exchange.h, core_exchange.cc).
-// A chunk that the schedule does not expect is a protocol error of the link: FailLink.
+// RingCore: the state machine that decides which bytes a peer sends and receives next, for all
+// operations in flight on this peer.
+// It is pure: it sees chunk headers and cursors, never a payload byte, a socket or a clock. The
+// Engine owns it, steps it on the data loop and moves the bytes. The simulator drives the same
+// Engine class.
+// Invariants (DESIGN sections 6, 7; deadlock-freedom I1 to I6):
+//  (1) A chunk leaves only against credit from a neighbour that has posted the same operation with
+//      the same digest, or as eager data, which the neighbour keeps in every case (head_start.h,
+//      core_early.cc).
+//  (2) A lane carries one chunk at a time in each direction. A free, active lane takes the next
+//      chunk of the oldest operation that can send. An operation that cannot send does not block
+//      another. The last chunks leave on lanes that need at most one round trip for a chunk
+//      (lane_for_chunk). On a link within one machine, this rank's own part does not run ahead of
+//      what arrives (Progress::go_in_step).
+//  (3) Nothing of an epoch leaves on a lane before both ends have sent Open for that epoch on that
+//      lane. Frames of older epochs, and of operations that have ended here, are discarded.
+//  (4) An operation that ends is drained in the same step: its landings are revoked, the chunk
+//      being sent is withdrawn, the saved bytes are restored (abort) or dropped (commit), and
+//      OpDrained follows.
+//  (5) Data on a link that went down is lost. The operations of that link stay until they are
+//      ended, but they send and receive nothing more through that peer, not even on a new link.
+//  (6) The contributions of a one-shot all-reduce need no credit. They need room in one of the
+//      link's two windows: one is for unrequested contributions, the other for those that the
+//      receiver has requested. Contributions go before chunks. A contribution that comes before its
+//      operation is posted is kept (exchange.h, core_exchange.cc).
+// Failure: a chunk that the schedule does not expect is a protocol error of the link. The core
+// answers with FailLink and ignores the link until LinkDown.
+// It does not decide whether an operation commits: OpEnded brings that decision from the master.
 #pragma once
 
 #include <cstdint>
@@ -39,43 +48,46 @@ namespace pccl::ring {
 
 // ---- Events ----
 
-struct EpochBegun {  // drops whatever is left of older epochs (all operations have ended by then)
+struct EpochBegun {  // drops what is left of older epochs; all their operations have ended by then
   Epoch epoch;
   std::vector<PeerId> peers;  // the other members
 };
-// One connection of a link, counted from 0 as they come up here; both ends count for themselves.
+// One connection of a link. The index counts from 0 in the order in which the lanes came up here;
+// each end counts for itself.
 struct LaneId {
   PeerId peer;
   uint32_t index = 0;
   friend auto operator<=>(const LaneId&, const LaneId&) = default;
 };
-struct LaneUp {  // with its first lane a link is up
+struct LaneUp {  // the first lane brings the link up
   LaneId lane;
   bool local = false;  // the peer is on this machine
 };
-struct LaneWindow {  // as it is now
+struct LaneWindow {  // the present congestion window of a lane
   LaneId lane;
-  uint64_t bytes = 0;  // that congestion control lets be under way on it; 0: not known
+  uint64_t bytes = 0;  // bytes that congestion control allows in flight on the lane; 0: unknown
 };
-struct LinkDown {  // with all its lanes
+struct LinkDown {  // the link and all its lanes are down
   PeerId peer;
 };
-struct LanesRest {  // these carry no further chunk of ours, all others do
+struct LanesRest {  // these lanes get no further chunk from us; all others are active
   PeerId peer;
-  protocol::LaneBits lanes = 0;  // never all that are up
+  protocol::LaneBits lanes = 0;  // never all lanes that are up
 };
 struct OpPosted {
   Task task;
 };
-// kAgain: it will be posted again, without its first `keep` elements. These stay as they are until
-// that ends; the rest is as after kAborted.
+// kAgain: the operation will be posted again (a continuation) without its first `keep` elements.
+// These elements stay as they are until the continuation ends. The other elements are restored, as
+// after kAborted.
 enum class Ending { kCommitted, kAborted, kAgain };
-struct OpEnded {  // ignored if it was never posted here
+struct OpEnded {  // ignored if the operation was never posted here
   OpKey op;
   Ending ending = Ending::kAborted;
   uint64_t keep = 0;
 };
-// The master was told that it is done here: so are the other members.
+// This peer has reported to the master that the operation is done here. The core then announces it
+// to the other members.
 struct OpDone {
   OpKey op;
 };
@@ -87,7 +99,7 @@ struct ChunkArriving {
   LaneId lane;
   net::FrameHeader header;
 };
-struct ChunkArrived {  // in the landing given last on this lane
+struct ChunkArrived {  // in the last landing given for this lane
   LaneId lane;
   bool valid = true;
 };
@@ -97,7 +109,7 @@ struct ChunkSent {
 using Event = std::variant<EpochBegun, LaneUp, LaneWindow, LinkDown, LanesRest, OpPosted, OpEnded,
                            OpDone, FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
 
-// ---- Effects, in the order in which they must be carried out ----
+// ---- Effects: carry them out in the order in which step() appends them ----
 
 struct SendFrame {
   LaneId lane;
@@ -109,33 +121,34 @@ struct SendChunk {
   uint64_t handle;
   Unit unit;
 };
-struct SendCopy {  // of the own tensor of an exchange; no ChunkSent follows
+struct SendCopy {  // sends this rank's contribution to a one-shot all-reduce; no ChunkSent follows
   LaneId lane;
   net::FrameHeader header;
   uint64_t handle;
 };
-struct Land {  // answer to ChunkArriving
+struct Land {  // first possible answer to ChunkArriving
   LaneId lane;
   uint64_t handle;
   Unit unit;
   Action action;
 };
-// What is kept of an operation that was not posted here yet: its copy of an exchange, or a chunk.
+// Key of a stored message of an operation that is not posted here yet: a contribution (index
+// kEarlyCopy) or an eager chunk.
 inline constexpr uint32_t kEarlyCopy = UINT32_MAX;
 struct EarlyId {
   OpKey op;
   uint32_t index = kEarlyCopy;
   friend auto operator<=>(const EarlyId&, const EarlyId&) = default;
 };
-struct LandEarly {  // another answer: kept until TakeEarly or DropEarly
+struct LandEarly {  // second possible answer: the payload is kept until TakeEarly or DropEarly
   LaneId lane;
   EarlyId early;
   uint32_t bytes;
 };
-struct Discard {  // the third answer
+struct Discard {  // third possible answer
   LaneId lane;
 };
-struct TakeEarly {  // what was kept of a peer's is the unit
+struct TakeEarly {  // uses the kept message of this peer as the chunk `unit`
   PeerId peer;
   EarlyId early;
   uint64_t handle;
@@ -146,7 +159,7 @@ struct DropEarly {
   PeerId peer;
   EarlyId early;
 };
-struct Combine {  // an exchange is complete: its result
+struct Combine {  // all contributions are here: compute the result of the one-shot all-reduce
   uint64_t handle;
 };
 struct Revoke {
@@ -157,27 +170,27 @@ struct Withdraw {
 };
 struct Restore {
   uint64_t handle;
-  uint64_t from = 0;  // bytes before it stay as they are
+  uint64_t from = 0;  // bytes before this offset stay as they are
 };
 struct Release {
   uint64_t handle;
 };
-struct Retain {  // instead of Release: its first bytes may have to be restored later
+struct Retain {  // instead of Release: the first `bytes` bytes may have to be restored later
   uint64_t handle;
   uint64_t bytes;
   Epoch epoch;
   OpKey op;
 };
-struct OpProgressed {  // Task::keep: so many elements from its start are final here
+struct OpProgressed {  // for Task::keep: number of elements, from the start, that are final here
   Epoch epoch;
   OpKey op;
   uint64_t finished = 0;
 };
-struct OpTransferred {  // everything received, everything sent
+struct OpTransferred {  // all chunks are received and sent
   Epoch epoch;
   OpKey op;
 };
-struct OpAgreed {  // it is done here and at all other members
+struct OpAgreed {  // the operation is done here and at all other members
   Epoch epoch;
   OpKey op;
 };
@@ -192,40 +205,42 @@ struct FailLink {
 using Effect = std::variant<SendFrame, SendChunk, SendCopy, Land, LandEarly, Discard, TakeEarly,
                             DropEarly, Combine, Revoke, Withdraw, Restore, Release, Retain,
                             OpProgressed, OpTransferred, OpAgreed, OpDrained, FailLink>;
-// The caller's, reused: stepping allocates nothing in the steady state.
+// Owned and reused by the caller, so that a step allocates nothing in the steady state.
 using Effects = std::vector<Effect>;
 
 class RingCore {
  public:
   void step(const Event& event, Effects& effects);
   size_t operations_open() const { return operations_.size(); }
-  // In which epoch it was posted, if it has not ended.
+  // The epoch in which the operation was posted; nothing if it is not in flight.
   std::optional<Epoch> posted(OpKey op);
 
  private:
-  struct Passage {                   // a unit that is on its way on a lane
-    Operation* operation = nullptr;  // null: none is,
+  struct Passage {                   // an in-flight chunk on a lane
+    Operation* operation = nullptr;  // null: no chunk of a posted operation,
     uint64_t unit = 0;
-    std::optional<EarlyId> early{};  // or what is kept of one that was not posted here yet
+    std::optional<EarlyId> early{};  // or a message for an operation that is not posted here yet
     bool any() const { return operation != nullptr || early; }
   };
   struct Lane {
-    Epoch said;   // the last Open that we sent
-    Epoch heard;  // the last Open that came; may be newer than ours
+    Epoch said;   // the last Open sent
+    Epoch heard;  // the last Open received; may be newer than ours
     Passage landing, sending;
-    uint64_t window = 0;  // see LaneWindow: of congestion control
+    uint64_t window = 0;  // bytes, see LaneWindow
   };
   struct Link {
-    bool failed = false;  // FailLink was said: nothing counts until LinkDown
-    bool local = false;   // to a peer on this machine
+    bool failed = false;  // FailLink was emitted: the link is ignored until LinkDown
+    bool local = false;   // the peer is on this machine
     std::vector<Lane> lanes;
     protocol::LaneBits resting = 0;
-    uint32_t next = 0;  // the lane whose turn it is
+    uint32_t next = 0;  // the lane to try first
     EarlyCredits early;
     HeadStart head_start;
     EarlyChunks early_chunks;
     SendQueue queue;
-    // Of exchanges: what may leave unasked, what waits for that, and what came too early.
+    // One-shot all-reduces: windows for unrequested and for requested contributions, the operations
+    // whose contribution waits to be sent, and the contributions that came before their operation
+    // was posted.
     struct Copy {
       uint64_t digest = 0;
       uint32_t place = 0, bytes = 0;
@@ -253,15 +268,16 @@ class RingCore {
   void on_open(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
   void on_credit(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
   void on_done(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
-  // Why a chunk breaks a rule; empty if it does not. `landing` becomes what it is, and stays empty
-  // when it is void.
+  // Returns why a chunk breaks a rule; empty if it breaks none. `landing` becomes the in-flight
+  // chunk; it stays empty if the chunk is to be discarded.
   std::string judge(LaneId lane, Link& link, const net::FrameHeader& header, Passage& landing);
-  // The same of a chunk of an operation that is in flight; else `id` becomes its unit's.
+  // The same check for a chunk of an operation in flight. If the chunk is valid, `id` becomes its
+  // chunk id.
   static std::string judge_unit(const Operation& operation, const net::FrameHeader& header,
                                 uint64_t& id);
   void chunk_arrived(Operation& operation, uint64_t id, Effects& effects);
 
-  // ---- What comes before it is asked for: core_early.cc ----
+  // ---- Eager data and the unexpected-message queue: core_early.cc ----
   void start_ahead(Operation& operation, Link& downstream);
   std::string judge_early(Link& link, const net::FrameHeader& header, Passage& landing);
   void early_arrived(LaneId lane, Link& link, EarlyId early, bool valid, Effects& effects);
@@ -269,7 +285,7 @@ class RingCore {
   void take_early(PeerId peer, Link& link, Operation& operation, uint32_t index, Effects& effects);
   void drop_early(PeerId peer, Link& link, OpKey op, Effects& effects);
 
-  // ---- Exchanges: core_exchange.cc ----
+  // ---- One-shot all-reduces: core_exchange.cc ----
   void begin_exchange(Operation& operation, Effects& effects);
   void drain_exchange(const Operation& operation, Effects& effects);
   std::string judge_copy(LaneId lane, Link& link, const net::FrameHeader& header, Passage& landing,
@@ -277,7 +293,7 @@ class RingCore {
   void copy_arrived(LaneId lane, Link& link, const Passage& landed, Effects& effects);
   void take_copy(PeerId peer, Link& link, Operation& operation, Effects& effects);
   void drop_copy(PeerId peer, Link& link, OpKey op, Effects& effects);
-  void queue_copies(PeerId peer, Link& link, Effects& effects);  // all that has not been sent
+  void queue_copies(PeerId peer, Link& link, Effects& effects);  // all that are not sent yet
   void serve_copies(PeerId peer, Link& link, Effects& effects);
   bool send_copy(PeerId peer, Link& link, Operation& operation, bool asked, Effects& effects);
   void on_asked(PeerId peer, Link& link, Operation& operation, Effects& effects);
@@ -304,9 +320,9 @@ class RingCore {
 
   Epoch epoch_;
   std::vector<PeerId> members_;
-  std::map<PeerId, Link> links_;  // those that are up
+  std::map<PeerId, Link> links_;  // links that are up
   OpTable operations_;
-  Known known_;  // in this epoch
+  Known known_;  // operations of this epoch
 };
 
 }  // namespace pccl::ring

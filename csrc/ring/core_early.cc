@@ -1,7 +1,7 @@
-// The part of RingCore that deals with what comes before it is asked for (head_start.h). A chunk of
-// an operation that was not posted here yet:
+// The part of RingCore for eager data and the unexpected-message queue (head_start.h). States of a
+// chunk whose operation is not posted here yet:
 //   arriving    LandEarly                                                    lands
-//   lands       all of it has come                                           kept
+//   lands       all of it has arrived                                        kept
 //   kept        OpPosted: TakeEarly, as if it had arrived then               gone
 //   either      OpEnded, posted with another digest, LinkDown: DropEarly     gone
 
@@ -14,7 +14,7 @@ namespace pccl::ring {
 
 // ---- Sending ----
 
-// Of an operation whose credit has not come.
+// For an operation whose credit has not come.
 void RingCore::start_ahead(Operation& operation, Link& downstream) {
   const Schedule::Head head = operation.schedule.head(downstream.head_start.room());
   if (head.steps == 0) return;

@@ -1,9 +1,9 @@
-// The half of RingCore that deals with exchanges (exchange.h). A copy, on its way to a member:
-//   called         its link is ready, the window has room        SendCopy
-//   called         its link is not ready, or has no room         waits in Link::unsent
-//   waiting        kOpen, kWindow; kCredit, which asks for it     SendCopy, when there is room
-// and where it arrives:
-//   in flight      Land, then it is here; with the last of them   Combine
+// The part of RingCore for one-shot all-reduces (exchange.h). A contribution at its sender:
+//   posted         the link is ready, the window has room        SendCopy
+//   posted         the link is not ready, or has no room         waits in Link::unsent
+//   waiting        kOpen, kWindow; kCredit, which requests it    SendCopy, when there is room
+// At its receiver:
+//   in flight      Land, then it is here; after the last one     Combine
 //   not posted     LandEarly; posted: TakeEarly; ended: DropEarly
 //   ended          Discard
 
@@ -29,7 +29,7 @@ void RingCore::begin_exchange(Operation& operation, Effects& effects) {
   const OpKey op = operation.task.op;
   for (const Exchange::Other& member : operation.exchange.members()) {
     Link* const link = find_link(member.peer);
-    if (link == nullptr) continue;  // this peer, or on_open() sees to it
+    if (link == nullptr) continue;  // this peer, or on_open() does it later
     const bool asked = link->early.take(op, operation.task.digest) > 0;
     (asked ? link->unsent_asked : link->unsent).push_back(&operation);
     serve_copies(member.peer, *link, effects);
@@ -88,14 +88,14 @@ bool RingCore::send_copy(PeerId peer, Link& link, Operation& operation, bool ask
   return true;
 }
 
-// The other end has called it, and waits for our copy before all others.
+// The other end has posted the operation, and needs our contribution before all others.
 void RingCore::on_asked(PeerId peer, Link& link, Operation& operation, Effects& effects) {
   const auto place = operation.exchange.place_of(peer);
   if (!place) {
     return fail(peer, link, "asks for a copy of an operation that it takes no part in", effects);
   }
   const size_t waiting = std::erase(link.unsent, &operation);
-  if (waiting == 0) return;  // it is on its way
+  if (waiting == 0) return;  // already sent or requested
   link.unsent_asked.push_back(&operation);
   serve_copies(peer, link, effects);
 }
@@ -115,7 +115,8 @@ void RingCore::on_window(LaneId lane, Link& link, const net::FrameHeader& header
 
 // ---- Receiving ----
 
-// As judge(). What is not kept, or has its place, is taken at once.
+// Like judge(). A contribution counts as taken at once, unless it is kept for an operation that is
+// not posted here yet.
 std::string RingCore::judge_copy(LaneId id, Link& link, const net::FrameHeader& header,
                                  Passage& landing, Effects& effects) {
   if (header.epoch < epoch_) return {};
@@ -167,7 +168,7 @@ void RingCore::copy_arrived(LaneId lane, Link& link, const Passage& landed, Effe
   combine_if_here(*operation, effects);
 }
 
-// What came before the operation was posted, if it has come.
+// Takes the contribution that came before the operation was posted, if there is one.
 void RingCore::take_copy(PeerId peer, Link& link, Operation& operation, Effects& effects) {
   const OpKey op = operation.task.op;
   const auto at = link.copies.find(op);
@@ -203,7 +204,8 @@ void RingCore::drop_copy(PeerId peer, Link& link, OpKey op, Effects& effects) {
   copy_taken(peer, link, link.window, bytes, effects);
 }
 
-// A copy of `bytes` is not kept any more, or has its place.
+// A contribution of `bytes` bytes is no longer kept, or has reached its operation: it counts as
+// taken.
 void RingCore::copy_taken(PeerId peer, Link& link, Window& window, uint64_t bytes,
                           Effects& effects) {
   window.taken(bytes);
@@ -219,7 +221,8 @@ void RingCore::copy_taken(PeerId peer, Link& link, Window& window, uint64_t byte
   effects.push_back(SendFrame{{peer, *lane}, header});
 }
 
-// Where the window is nearly used up the other end may have no room for what was called here.
+// Requests a contribution. If the window is nearly used up, the other end may have no room to send
+// it unrequested.
 void RingCore::ask(PeerId peer, Link& link, Operation& operation, Effects& effects) {
   const auto place = operation.exchange.place_of(peer);
   if (!link.window.scarce() || !place || !operation.exchange.may_ask(*place)) return;

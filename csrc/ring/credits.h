@@ -1,8 +1,11 @@
-// Credits: who may send what on a link. EarlyCredits keeps the credit of a neighbour that posted an
-// operation before we did; SendQueue holds the operations that have data and may send it, by credit
-// or as a head start, and only wait for their turn. One of each per link. Pure. Neither holds an
-// operation that waits for the neighbour, so none ever stands in another's way (deadlock-freedom
-// I3, I5).
+// Credits: the bookkeeping of who may send what on a link. Each link has one of each class;
+// RingCore owns them. They are pure.
+//  - EarlyCredits: the credit from a neighbour that posted an operation before this peer did.
+//  - SendQueue: the operations that have data and may send it, by credit or as eager data, and wait
+//    only for their turn.
+// Invariant: neither class holds an operation that waits for the neighbour, so no operation blocks
+// another (deadlock-freedom I3, I5).
+// Failure: EarlyCredits::keep() returns false when the neighbour is too far ahead.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +21,11 @@ namespace pccl::ring {
 
 class EarlyCredits {
  public:
-  // Keeps the latest credit of an operation. False when there are protocol::kOpsOpenMax others
-  // already: no honest neighbour has posted that many more than we have.
+  // Keeps the latest credit of an operation. False if there are already protocol::kOpsOpenMax other
+  // operations: no honest neighbour has posted that many more operations than this peer.
   bool keep(OpKey op, uint64_t digest, uint64_t value);
-  // The steps granted to `op` under our digest, and forgets them; 0 if none were, or under another
-  // digest.
+  // Returns the steps granted to `op`, and forgets them. 0 if none were granted, or if they were
+  // granted under another digest.
   uint64_t take(OpKey op, uint64_t digest);
   bool contains(OpKey op) const { return credits_.contains(op); }
   void drop(OpKey op) { credits_.erase(op); }
@@ -37,19 +40,19 @@ class EarlyCredits {
   std::map<OpKey, Credit> credits_;
 };
 
-// The oldest comes first. An operation is here while its `queued` is set.
+// A priority queue: the oldest operation first. An operation is in it while its `queued` is set.
 class SendQueue {
  public:
-  // REQUIRES: !operation.queued. It must stay alive until popped or removed.
+  // REQUIRES: !operation.queued. It must stay alive until it is popped or removed.
   void push(Operation& operation);
   bool empty() const { return heap_.empty(); }
   // REQUIRES: !empty().
   Operation& pop();
-  // The one that pop() would give. REQUIRES: !empty().
+  // The operation that pop() would return. REQUIRES: !empty().
   const Operation& first() const { return *heap_.front(); }
-  // What all of these have still to send.
+  // Upper bound of the bytes that all operations in the queue have still to send.
   uint64_t bytes_left() const;
-  // Nothing happens if it is not here.
+  // Does nothing if the operation is not in the queue.
   void remove(Operation& operation);
 
  private:

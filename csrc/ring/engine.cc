@@ -13,7 +13,7 @@ namespace pccl::ring {
 
 namespace {
 
-// Scratch of one lane: as large as the largest chunk that it has had.
+// Scratch of one lane, as large as the largest chunk that it has held.
 class Spare {
  public:
   explicit Spare(Pool& pool) : pool_(&pool) {}
@@ -22,7 +22,7 @@ class Spare {
   }
   Spare(const Spare&) = delete;
   Spare& operator=(const Spare&) = delete;
-  // False if there is no memory for it.
+  // False if there is no memory.
   bool fit(size_t bytes) {
     if (bytes <= bytes_) return true;
     if (bytes_ > 0) pool_->give(data_, bytes_);
@@ -38,7 +38,7 @@ class Spare {
   size_t bytes_ = 0;
 };
 
-// Memory of the pool, for as long as this lives.
+// A pool buffer that lives as long as this object.
 class Lent {
  public:
   Lent(Pool& pool, size_t bytes) : pool_(&pool), bytes_(bytes), data_(pool.take(bytes)) {}
@@ -61,8 +61,8 @@ struct Engine::Inside {
   class OneLane;
   explicit Inside(Callbacks given) : callbacks(std::move(given)) {}
 
-  // Steps the core with `event`, then with whatever that caused; at once, unless a step is under
-  // way.
+  // Steps the core with `event`, then with all events that this caused. Runs at once, unless a step
+  // is running: then the running step handles the event.
   void drive(Event event);
   bool still_true(const Event& event);
   OneLane* find(LaneId lane);
@@ -98,15 +98,15 @@ struct Engine::Inside {
   Pool pool;
   std::map<uint64_t, std::unique_ptr<OpBuffers>> buffers;
   struct Kept {
-    Epoch epoch;                                      // the last it was posted in
-    std::vector<std::unique_ptr<OpBuffers>> buffers;  // one of each epoch
+    Epoch epoch;                                      // the last epoch it was posted in
+    std::vector<std::unique_ptr<OpBuffers>> buffers;  // one per epoch
   };
-  std::map<OpKey, Kept> kept;                        // what kAgain has left as it is
-  std::map<std::pair<PeerId, EarlyId>, Lent> early;  // of operations not posted here yet
+  std::map<OpKey, Kept> kept;                        // retained after kAgain
+  std::map<std::pair<PeerId, EarlyId>, Lent> early;  // for operations not posted here yet
   uint64_t handles = 0;
-  std::map<OpKey, Epoch> failed;  // told by on_failed, not ended yet
+  std::map<OpKey, Epoch> failed;  // reported by on_failed, not ended yet
   std::map<PeerId, std::vector<std::unique_ptr<OneLane>>> links;
-  // Down, but perhaps on the stack still: destroyed when the next lane comes up.
+  // Lanes that are down, but perhaps still on the stack. Destroyed when the next lane comes up.
   std::vector<std::unique_ptr<OneLane>> gone;
   std::vector<Event> waiting;
   Effects effects;  // waiting and effects keep their capacity
@@ -129,7 +129,8 @@ class Engine::Inside::OneLane : public Engine::Lane {
     engine_.drive(ChunkArriving{id, header});
     if (!lands_) return {};
     if (!landing_.where.empty()) return landing_.where;
-    on_chunk_end(true);  // it is complete already, and the reader takes an empty span for "discard"
+    // The chunk is complete already; for the reader, an empty span means "discard".
+    on_chunk_end(true);
     return {};
   }
 
@@ -153,7 +154,7 @@ class Engine::Inside::OneLane : public Engine::Lane {
     engine_.drive(ChunkSent{id});
   }
 
-  // False if there is no memory for it.
+  // False if there is no memory.
   bool land(OpBuffers& memory, const Unit& unit, Action action) {
     if (action == Action::kFinish && !landed_.fit(unit.bytes)) return false;
     lands_ = true;
@@ -161,7 +162,7 @@ class Engine::Inside::OneLane : public Engine::Lane {
     landing_ = memory.land(unit, action, landed_.bytes());
     return true;
   }
-  // Likewise.
+  // False if there is no memory.
   bool send(const net::FrameHeader& header, const OpBuffers& memory, const Unit& unit) {
     chunk_bytes = unit.bytes;
     if (!memory.overtakes()) {
@@ -186,18 +187,18 @@ class Engine::Inside::OneLane : public Engine::Lane {
 
   const LaneId id;
   Port& port;
-  // The core has heard of it: its effects are meant for this lane, not for a predecessor.
+  // The core knows this lane: its effects are meant for this lane, not for a predecessor.
   bool known = false;
-  bool left = false;  // the chunk given last has left, and the core is about to hear of it
+  bool left = false;  // the last chunk has left, and the core has yet to handle ChunkSent
   size_t chunk_bytes = 0;
 
  private:
   Inside& engine_;
-  bool lands_ = false;               // a chunk does,
-  OpBuffers* landing_in_ = nullptr;  // of this operation; null: it came too early
+  bool lands_ = false;               // a chunk is landing
+  OpBuffers* landing_in_ = nullptr;  // its operation; null: not posted here yet
   OpBuffers::Landing landing_;
-  Spare landed_;   // what arrives here and is not kept
-  Spare leaving_;  // what is sent, where it may be overwritten meanwhile
+  Spare landed_;   // chunks that arrive for kFinish
+  Spare leaving_;  // copies of chunks that may be overwritten while they are sent
 };
 
 // ---- Steps ----
@@ -221,8 +222,8 @@ void Engine::Inside::drive(Event event) {
   stepping = false;
 }
 
-// A chunk that had left was withdrawn before the core heard of it; a link went down and up again
-// meanwhile.
+// False in two cases: a chunk had left but was withdrawn before the core handled ChunkSent; or a
+// link went down, and perhaps up again, in the meantime.
 bool Engine::Inside::still_true(const Event& event) {
   if (const auto* sent = std::get_if<ChunkSent>(&event)) {
     OneLane* const lane = find(sent->lane);
@@ -249,7 +250,8 @@ OpBuffers& Engine::Inside::buffers_of(uint64_t handle) {
   return *at->second;
 }
 
-// What earlier epochs have left is put back, or stays for good, with the last end.
+// The last end of a continued operation restores the elements retained from earlier epochs, or
+// makes them final.
 void Engine::Inside::end_kept(const OpEnded& end) {
   const auto at = kept.find(end.op);
   if (at == kept.end()) return;
@@ -326,7 +328,7 @@ void Engine::Inside::apply(TakeEarly& effect) {
   early.erase(at);
 }
 
-// Closes the link at once: the core believes that the chunk is under way.
+// Asks to close the link at once, because the core believes that the chunk is in flight.
 void Engine::Inside::no_memory(PeerId peer, size_t bytes) {
   callbacks.on_fail_link(peer, "no memory for a chunk of " + std::to_string(bytes) + " bytes");
 }

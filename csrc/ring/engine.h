@@ -1,14 +1,17 @@
-// Engine: RingCore with hands. Applies its effects to memory and to ports; a port is a lane's, or
-// the simulator's. Neither sockets nor time here. Single-threaded: belongs to whoever drives it
-// (the data loop).
-// Every method may be called from inside a callback or a port: what it causes then happens after
-// what is under way. Sinks are different: only the link's reader feeds them, and never from inside
-// a call of this Engine.
-// Invariants: (1) after on_drained nothing touches the operation's memory;
-//             (2) every posted operation that is ended is drained, one that failed here included.
-// end() of an operation that was never posted does nothing. One that ends with kAgain and keeps
-// some of its elements has to be ended once more, whether it was posted again or not: on_drained
-// follows in either case.
+// Engine: applies the effects of RingCore to memory and to ports. A port sends on a lane of the
+// data plane or on a simulated one. The Engine uses neither sockets nor time.
+// It is single-threaded and belongs to the thread that drives it (the data loop). Every method may
+// be called from inside a callback or a port; its consequences then follow after the current work.
+// Sinks are the exception: only the reader of the lane calls a sink, and never from inside a call
+// of this Engine.
+// Invariants:
+//  (1) After on_drained nothing touches the memory of the operation.
+//  (2) Every posted operation that is ended is drained, including one that failed here.
+//  (3) end() of an operation that was never posted does nothing.
+//  (4) An operation that ends with kAgain and keeps some elements must be ended once more, whether
+//      it was posted again or not. on_drained follows in both cases.
+// Failure: on_failed reports an operation that has no memory here; on_fail_link asks the caller to
+// close a link.
 #pragma once
 
 #include <functional>
@@ -27,15 +30,15 @@ class Port {
  public:
   virtual ~Port() = default;
   virtual void send(const net::FrameHeader& header) = 0;
-  // A chunk that goes before others: its payload is not touched after this returns.
+  // Sends a chunk ahead of other chunks. Its payload is not touched after this returns.
   virtual void send_copy(const net::FrameHeader& header, std::span<const std::byte> payload) = 0;
   virtual void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) = 0;
-  // The chunk being sent: its payload is not touched after this returns, chunk_sent() is not called
-  // for it. The next send_chunk() may follow at once.
+  // Withdraws the chunk being sent. Its payload is not touched after this returns, and chunk_sent()
+  // is not called for it. The next send_chunk() may follow at once.
   virtual void withdraw() = 0;
-  // The landing of the reader on this lane: not touched after this returns.
+  // Revokes the landing of the reader on this lane. It is not touched after this returns.
   virtual void revoke() = 0;
-  // Bytes that may be under way on this lane; 0: not known, which is as much as anybody likes.
+  // Bytes that congestion control allows in flight on this lane; 0: unknown, treated as no limit.
   virtual uint64_t window() const { return 0; }
   virtual bool local() const { return false; }  // the other end is on this machine
 };
@@ -44,36 +47,39 @@ class Engine {
  public:
   struct Callbacks {
     std::function<void(Epoch, OpKey)> on_transferred;
-    // Needed where tasks are kept.
+    // Required if a task has `keep` set.
     std::function<void(Epoch, OpKey, uint64_t finished)> on_progressed = {};
-    // Needed where done() is said.
+    // Required if done() is called.
     std::function<void(Epoch, OpKey)> on_agreed = {};
     std::function<void(Epoch, OpKey)> on_drained;
-    // The other side broke a rule: close the link; link_down() follows, or comes from inside this.
+    // The other side broke a rule. The caller must close the link; link_down() follows, possibly
+    // from inside this callback.
     std::function<void(PeerId, const std::string& why)> on_fail_link;
-    // kSystem: no memory for it here. It must be ended as any other.
+    // kSystem: there is no memory for the operation here. It must be ended like any other.
     std::function<void(Epoch, OpKey, Status why)> on_failed;
   };
   explicit Engine(Callbacks callbacks);
   ~Engine();
 
   void begin_epoch(Epoch epoch, std::vector<PeerId> peers);
-  // A connection to a peer: its link is up with the first one. The returned sink is what the lane's
-  // FrameReader feeds, and whom its port tells; it is valid until link_down(peer) returns, and so
-  // must the port be. Pings are not for it: whoever owns the lane answers them.
+  // Adds a lane to a peer; the first lane brings the link up. The lane's FrameReader feeds the
+  // returned sink, and its port calls chunk_sent() on it. The sink is valid until link_down(peer)
+  // returns; the port must be valid as long. Pings do not go to the sink: the owner of the lane
+  // answers them.
   class Lane : public net::FrameSink {
    public:
-    virtual void chunk_sent() = 0;  // the port's chunk has left
+    virtual void chunk_sent() = 0;  // the port has sent its chunk entirely
   };
   Lane& lane_up(PeerId peer, Port& port);
-  void link_down(PeerId peer);  // with all its lanes
+  void link_down(PeerId peer);  // removes all its lanes
   // See LanesRest.
   void rest(PeerId peer, protocol::LaneBits lanes);
   void post(Task task, Memory memory);
   void end(OpEnded end);
   void done(OpKey op);  // see OpDone
 
-  // For run_info: bytes of tensors received, sent; operations open; scratch and saved bytes held.
+  // For run_info: tensor bytes received and sent; open operations; bytes of scratch and saved data
+  // held.
   struct Counters {
     uint64_t bytes_received = 0, bytes_sent = 0, operations_open = 0, bytes_held = 0;
   };

@@ -1,6 +1,7 @@
-//   of another     sent:   called, and its link is ready with room  ->  sent
-//                  here:   (expected)  arriving  ->  coming  arrived  ->  here
-//                  lost:   its link went down; what it lacks stays so until the operation is ended
+// State of an operation towards another member, written as: state  event  ->  state
+//     sent:   posted, and its link is ready with room  ->  sent
+//     here:   (expected)  arriving  ->  coming  arrived  ->  here
+//     lost:   its link went down; the missing parts stay missing until the operation ends
 
 #include "csrc/ring/exchange.h"
 

@@ -1,11 +1,18 @@
-// Exchange: small all-reduces do not go around the ring. Every member sends its tensor straight to
-// every other, which keeps it in scratch, and reduces all of them in the order of the ring: one hop
-// instead of 2(N-1), the same bits everywhere (DESIGN section 7). Nobody waits for credit: a copy
-// leaves as soon as its operation is called, and what arrives before it was called there is kept,
-// as much of it as a Window allows. When that is nearly used up, whoever has called an operation
-// asks for its copies. These have a window of their own, which always opens again, since they are
-// taken as they come: so an operation that was called everywhere never waits for others that were
-// not. Pure; plain data that RingCore moves along.
+// Exchange: the state of one one-shot all-reduce, the form of all-reduce for small tensors. Every
+// member sends its whole tensor directly to all others. A member keeps the contributions in scratch
+// and reduces them in ring order: one hop instead of 2(N-1), and the same bits everywhere (DESIGN
+// section 7).
+// These classes are plain data that belong to RingCore; RingCore alone changes them.
+// Invariants:
+//  (1) A contribution needs no credit. It leaves as soon as its operation is posted and the Window
+//      has room.
+//  (2) A contribution that arrives before its operation is posted is kept, within the limit of the
+//      Window.
+//  (3) When the Window is nearly used up, a member that has posted an operation requests the
+//      contributions to it. Requested contributions have a window of their own. That window always
+//      opens again, because they are taken as they arrive. So an operation that all members have
+//      posted never waits for one that some have not posted.
+// Failure: Window::heard() and Window::arriving() return false when the other end broke a rule.
 #pragma once
 
 #include <algorithm>
@@ -19,26 +26,26 @@
 
 namespace pccl::ring {
 
-// A frame of an exchange has this for its round; a copy also the place of its sender for its block,
-// and 1 for its value if it was asked for.
+// The round of every frame of a one-shot all-reduce. In a contribution, the block is the ring index
+// of the sender, and the value is 1 if the contribution was requested.
 inline constexpr uint16_t kExchangeRound = UINT16_MAX;
 
-// How far one operation has come with each of the others, by their places in the ring.
+// The state of one operation towards each of the other members, by ring index.
 class Exchange {
  public:
-  Exchange() = default;  // of an operation that goes around the ring: finished from the beginning
+  Exchange() = default;  // for an operation that goes around the ring: finished from the start
   Exchange(const std::vector<PeerId>& members, uint32_t own_place);
 
   struct Other {
     PeerId peer;
     bool sent = false;
-    bool asked = false;   // for what it has to send
-    bool coming = false;  // or here
-    bool lost = false;    // with its link: nothing more goes there or comes from there
+    bool asked = false;   // its contribution was requested
+    bool coming = false;  // its contribution is arriving or here
+    bool lost = false;    // its link went down: nothing more goes there or comes from there
   };
   uint32_t own_place() const { return own_place_; }
-  std::optional<uint32_t> place_of(PeerId peer) const;            // nothing: no other member
-  const std::vector<Other>& members() const { return members_; }  // this peer, too
+  std::optional<uint32_t> place_of(PeerId peer) const;            // nothing: not another member
+  const std::vector<Other>& members() const { return members_; }  // this peer included
   bool wants_to_send(uint32_t place) const;
   bool may_ask(uint32_t place) const;
 
@@ -58,8 +65,9 @@ class Exchange {
   uint32_t to_come_ = 0, to_send_ = 0;
 };
 
-// What may be on its way to one neighbour, or kept there. The two ends of a direction count the
-// same bytes, from the beginning of an epoch; a small copy counts as the memory that it takes.
+// Flow control for the contributions that are in flight to one neighbour, or kept there. Both ends
+// of a direction count the same bytes from the beginning of an epoch. A small contribution counts
+// as the memory that it occupies.
 class Window {
  public:
   static constexpr uint64_t kUnaskedBytes = 2u << 20;
@@ -69,17 +77,19 @@ class Window {
   // ---- The sender ----
   bool fits(uint64_t bytes) const { return sent_ + cost(bytes) <= known_taken_ + bytes_; }
   void sent(uint64_t bytes) { sent_ += cost(bytes); }
-  // False if the other end cannot have taken so many. Frames of several lanes overtake each other.
+  // False if the other end cannot have taken that many bytes. Frames on different lanes may
+  // overtake each other, so the largest value counts.
   bool heard(uint64_t taken);
 
   // ---- The receiver ----
-  // False if the other end was not allowed to send that.
+  // False if the other end was not allowed to send these bytes.
   bool arriving(uint64_t bytes);
   void taken(uint64_t bytes) { taken_ += cost(bytes); }
-  // What the other end is to hear, if that is worth a frame; then it was told.
+  // The number of bytes taken, if it is worth a frame to announce it; told() records that it was
+  // announced.
   std::optional<uint64_t> news() const;
   void told() { told_ = taken_; }
-  // So much is used that the other end may have no room for what was called here.
+  // So much of the window is used that the other end may have no room for an operation posted here.
   bool scarce() const { return arrived_ - told_ > bytes_ / 2; }
 
  private:
@@ -90,9 +100,10 @@ class Window {
   uint64_t arrived_ = 0, taken_ = 0, told_ = 0;
 };
 
-// Which operations of this epoch were posted here, or have ended without: what arrives of one of
-// them, when it is not in flight, is too late, and anything else too early. Operations of a tag
-// come nearly in their order, so it is one interval of numbers for each tag.
+// Known: the duplicate filter. It remembers which operations of this epoch were posted here, or
+// have ended without being posted. A message for an operation that is not in flight is late if the
+// operation is known, and early otherwise. Operations of a tag come nearly in order, so a tag
+// usually needs one interval of sequence numbers.
 class Known {
  public:
   void add(OpKey op);
@@ -100,7 +111,7 @@ class Known {
   void clear() { intervals_.clear(); }
 
  private:
-  std::map<TagId, std::map<uint32_t, uint32_t>> intervals_;  // first number: the one after the last
+  std::map<TagId, std::map<uint32_t, uint32_t>> intervals_;  // first number -> one past the last
 };
 
 }  // namespace pccl::ring

@@ -1,9 +1,14 @@
-// HeadStart: chunks that leave before the neighbour has asked for them. On a long way its credit
-// takes half of the time that the data then does, so the first steps of an operation go at once;
-// what arrives before the operation was posted there is kept. Two halves, each link has one of
-// each: HeadStart says what may leave unasked, never more than the other end keeps whatever
-// happens, so that nobody waits for room (deadlock-freedom I3, I5); EarlyChunks is what came too
-// early. Pure: it sees headers, no bytes.
+// Eager data: chunks that leave before the neighbour has granted credit. On a wan path, credit
+// takes half as long to arrive as the data then takes. The first steps of an operation therefore
+// leave at once.
+// Each link has one of each class; RingCore owns them. They are pure: they see headers, never
+// payload bytes.
+//  - HeadStart: what this peer may send as eager data.
+//  - EarlyChunks: the unexpected-message queue for eager data: chunks that arrived before their
+//    operation was posted here.
+// Invariant: eager data never exceeds what the other end keeps in every case, so nobody waits for
+// room (deadlock-freedom I3, I5).
+// Failure: EarlyChunks::arriving() returns nothing when the other end broke a limit.
 #pragma once
 
 #include <algorithm>
@@ -17,18 +22,21 @@
 
 namespace pccl::ring {
 
-// Of a link's kHeadStartBytes.
+// The part of a link's kHeadStartBytes that one chunk uses.
 constexpr uint64_t head_start_cost(uint64_t chunk_bytes) {
   return std::max(chunk_bytes, protocol::kKeptBytesMin);
 }
 
 class HeadStart {
  public:
-  // What it is not asked for stays with the other end, perhaps until the epoch is over.
+  // Bytes left in the budget. Eager data for an operation that the other end never posts stays
+  // there, perhaps until the epoch is over.
   uint64_t room() const { return protocol::kHeadStartBytes - used_; }
-  // At most so much of it leaves unasked. REQUIRES: bytes <= room(), once for each operation.
+  // At most `bytes` bytes of the operation leave as eager data. REQUIRES: bytes <= room(), once for
+  // each operation.
   void leaves(OpKey op, uint64_t bytes);
-  // The other end has posted it, and keeps nothing of it any more but what is just arriving.
+  // The other end has posted the operation. It now keeps none of its eager data, except chunks that
+  // are still arriving.
   void asked(OpKey op);
 
  private:
@@ -41,23 +49,24 @@ class EarlyChunks {
   struct Chunk {
     net::FrameHeader header;
     bool here = false;
-    bool counted = true;  // among what the other end may send unasked
+    bool counted = true;  // it counts against the sender's budget
   };
   struct Kept {
     uint64_t digest = 0;
-    std::map<uint32_t, Chunk> chunks;  // by the order in which they began to arrive
-    uint32_t begun = 0;                // so many, those that are not kept any more included
-    bool voided = false;               // one of them was
+    std::map<uint32_t, Chunk> chunks;  // by order of arrival
+    uint32_t begun = 0;                // number of chunks so far, those no longer kept included
+    bool voided = false;               // the sender marked one of its chunks void
   };
 
-  // A chunk begins to arrive: its index; nothing if the other end was not allowed to send it, or
-  // has sent too many operations' that were not posted here.
+  // A chunk begins to arrive: returns its index. Nothing if the other end exceeded its budget, or
+  // has sent chunks of too many operations that are not posted here.
   std::optional<uint32_t> arriving(const net::FrameHeader& header);
-  // Null: nothing of it is kept.
+  // Null if nothing of the operation is kept.
   Kept* find(OpKey op);
-  // It was posted here, and the other end counts nothing of it any more.
+  // The operation was posted here. From now on the other end counts none of its chunks against the
+  // budget.
   void asked(OpKey op);
-  // REQUIRES: it is there.
+  // REQUIRES: the chunk is in the queue.
   void take(OpKey op, uint32_t index);
   void drop(OpKey op);
   bool empty() const { return kept_.empty(); }

@@ -1,7 +1,7 @@
 // The arithmetic is in csrc/ring/kernels_vector.h; here run() walks a span block by block. The
-// last, partial block goes through the same vector code by way of a padded copy, so that where a
-// span ends cannot change a bit. Each family and operation is compiled twice, for every machine and
-// for wide vectors.
+// last, partial block goes through the same vector code in a padded copy, so the end of a span
+// cannot change a bit. Each family and operation is compiled twice: for every machine, and for wide
+// vectors.
 #include "csrc/ring/kernels.h"
 
 #include <cstdint>
@@ -66,14 +66,14 @@ template <typename Op>
 PCCL_WIDE __m128i combine_float16(__m128i a, __m128i b, int contributors) {
   auto x = (Vector<float, kWideBytes>)_mm256_cvtph_ps(a);
   auto y = (Vector<float, kWideBytes>)_mm256_cvtph_ps(b);
-  // A compiler that sees through this may compare before it widens, one element at a time.
+  // A compiler that optimizes across this may compare before it widens, one element at a time.
   asm("" : "+x"(x), "+x"(y));
   Op::apply(x, y, contributors);
   unify_nan<float>(x);
   return _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
 }
 
-// run() for float16 by the processor's own conversions: the bits that Float16 computes, many times
+// run() for float16 with the processor's own conversions: the same bits as Float16, many times
 // faster.
 template <typename Op>
 PCCL_WIDE void wide_float16(std::byte* to, const std::byte* a, const std::byte* b, size_t bytes,
@@ -97,7 +97,7 @@ PCCL_WIDE void wide_float16(std::byte* to, const std::byte* a, const std::byte* 
 
 // --- Which code for which call -------------------------------------------------------------------
 
-// A type of elements, in either width.
+// An element type, for either width.
 template <typename T>
 struct WholeOf {
   template <size_t kBytes>
@@ -127,8 +127,8 @@ Kernel kernel() {
   return portable<typename Type::template Family<kPortableBytes>, Op>;
 }
 
-// Signs matter to MIN and MAX alone; all else is done unsigned, where overflow is defined to wrap
-// around.
+// Signs matter only to MIN and MAX. All other operations are done unsigned, where overflow is
+// defined to wrap around.
 template <typename T>
 Kernel integer_kernel(ReduceOp op) {
   using Signless = WholeOf<std::make_unsigned_t<T>>;
@@ -204,8 +204,9 @@ Kernel divide_kernel(DType dtype) {
   }
 }
 
-// Round to nearest even with subnormals, whatever the thread was set to (torch.set_flush_denormal,
-// or a library that was linked with -ffast-math); the thread's own mode comes back at the end.
+// Sets round to nearest even with subnormals, whatever mode the thread had
+// (torch.set_flush_denormal, or a library linked with -ffast-math). The destructor sets the
+// thread's own mode again.
 class PlainFloatMode {
  public:
   PlainFloatMode() {
@@ -222,7 +223,8 @@ class PlainFloatMode {
   using Word = unsigned;
   static Word get() { return _mm_getcsr(); }
   static void set(Word word) { _mm_setcsr(word); }
-  static constexpr Word kPlain = 0x1f80, kFlags = 0x3f;  // exceptions masked; what they leave
+  // kPlain: all exceptions masked. kFlags: the status bits that exceptions set.
+  static constexpr Word kPlain = 0x1f80, kFlags = 0x3f;
 #elif defined(__aarch64__)
   using Word = uint64_t;
   static Word get() {
@@ -269,7 +271,7 @@ void finish(DType dtype, ReduceOp op, std::byte* data, size_t elements, int cont
 void save_past_cache(std::byte* to, const std::byte* from, size_t bytes) {
 #if PCCL_X86
   constexpr size_t kLine = 64, kStep = sizeof(__m128i);
-  // Whole lines only: a line written in part would have to be read after all.
+  // Whole lines only: a line that is written in part would have to be read after all.
   const size_t head = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
   if (bytes >= head + kLine) {
     std::memcpy(to, from, head);

@@ -1,12 +1,12 @@
-// The arithmetic of csrc/ring/kernels.cc on one vector of elements; nothing else includes it. An
-// operation combines two vectors, a family says what a block of bytes holds: integers, floats,
-// pairs of 16-bit floats, bools.
+// The arithmetic of csrc/ring/kernels.cc on one vector of elements; no other file includes it. An
+// operation combines two vectors. A family says what a block of bytes holds: integers, floats,
+// pairs of 16-bit floats, or bools.
 //
-// Vectors are those of the compiler (vector_size), lowered to whatever the machine has. They are
-// passed by reference only: by value they would change the calling convention. All is inlined into
-// functions that may use more of the machine than the file was compiled for. No product here feeds
-// an addition without passing through integers, so there is nothing to fuse into a multiply-add of
-// other rounding.
+// Vectors are compiler vectors (vector_size), lowered to the instructions that the machine has.
+// They are passed by reference only: passing them by value would change the calling convention. All
+// functions are inlined into callers that may use more instructions than the file was compiled for.
+// No product feeds an addition without passing through integers, so the compiler cannot fuse a
+// product and a sum into a multiply-add, which rounds differently.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct VectorOf {
 template <typename T, size_t kBlockBytes>
 using Vector = typename VectorOf<T, kBlockBytes>::Type;
 template <size_t kBlockBytes>
-using Block = Vector<uint32_t, kBlockBytes>;  // bytes, before we say what they are
+using Block = Vector<uint32_t, kBlockBytes>;  // raw bytes
 
 // --- Operations: a = a (op) b --------------------------------------------------------------------
 
@@ -47,8 +47,8 @@ struct Product {
   }
 };
 
-// A NaN in `a` stays since it is less than nothing; one in `b`, the only thing unequal to itself,
-// is taken.
+// A NaN in `a` stays, because both comparisons are false. A NaN in `b` is taken: only a NaN is
+// unequal to itself.
 struct Min {
   template <typename V>
   PCCL_INLINE static void apply(V& a, const V& b, int) {
@@ -84,7 +84,7 @@ struct Xor {
   }
 };
 
-// a = a / contributors; there is no b.
+// a = a / contributors; `b` is not used.
 struct Divide {
   template <typename V>
   PCCL_INLINE static void apply(V& a, const V&, int contributors) {
@@ -92,8 +92,8 @@ struct Divide {
   }
 };
 
-// Makes every NaN the positive quiet one. Which of two NaNs an addition keeps, and the sign of a
-// new one, differ between processors and even between two compilations.
+// Makes every NaN the positive quiet one. Processors, and even two compilations, differ in which of
+// two NaNs an addition keeps and in the sign of a new NaN.
 template <typename T, typename V>
 PCCL_INLINE void unify_nan(V& x) {
   const V nan = V{} + std::numeric_limits<T>::quiet_NaN();
@@ -140,7 +140,7 @@ struct Bfloat16 {
   PCCL_INLINE static void narrow(Bits& bits, Floats& wide) {
     unify_nan<float>(wide);
     const auto w = (Bits)wide;
-    // Half of the last place, or less by one if that is even: so a tie goes to even.
+    // Adds half of the last place, or one less if that place is even: so a tie goes to even.
     bits = (w + 0x7fffu + ((w >> 16) & 1u)) >> 16;
   }
 };
@@ -148,15 +148,15 @@ struct Bfloat16 {
 template <size_t kBytes>
 struct Float16 {
   using Bits = Block<kBytes>;
-  using Signed = Vector<int32_t, kBytes>;  // for positive numbers: these compare faster
+  using Signed = Vector<int32_t, kBytes>;  // for positive numbers: faster comparisons
   using Floats = Vector<float, kBytes>;
 
   PCCL_INLINE static void widen(Floats& wide, const Bits& bits) {
     const auto magnitude = (Signed)(bits & 0x7fffu);
-    // Exponents: what is 15 here is 127 there, and 31 (infinity or NaN) is 255.
+    // Exponents: 15 in float16 is 127 in float32, and 31 (infinity or NaN) is 255.
     const Signed normal = (magnitude << 13) + (112 << 23);
     const Signed special = normal + (112 << 23);
-    // Below the least normal number the bits count steps of 2^-24.
+    // Below the least normal number, the bits count steps of 2^-24.
     const auto steps = (Signed)(__builtin_convertvector(magnitude, Floats) * 0x1p-24f);
     Signed result = magnitude < 0x0400 ? steps : normal;
     result = magnitude >= 0x7c00 ? special : result;
@@ -167,12 +167,12 @@ struct Float16 {
     const auto magnitude = (Signed)(w & 0x7fffffffu);
     const Signed rounding = 0xfff + ((magnitude >> 13) & 1);  // as for bfloat16
     const Signed normal = (magnitude - (112 << 23) + rounding) >> 13;
-    // Added to 0.5, whose last place is 2^-24, the unit itself rounds a small number to the steps
-    // of a subnormal.
+    // The last place of 0.5 is 2^-24. Adding 0.5 makes the processor round a small number to a
+    // multiple of a subnormal step.
     const Signed steps = (Signed)((Floats)magnitude + 0.5f) - 0x3f000000;
     const Signed infinity = Signed{} + 0x7c00;
     const Signed nan = Signed{} + 0x7e00;
-    // Bounds: 2^-14, the least normal number, and 2^16; just below that, rounding carries `normal`
+    // Bounds: 2^-14, the least normal number, and 2^16. Just below 2^16, rounding carries `normal`
     // into infinity by itself.
     Signed result = magnitude < 0x38800000 ? steps : normal;
     result = magnitude >= 0x47800000 ? infinity : result;
@@ -181,8 +181,8 @@ struct Float16 {
   }
 };
 
-// Two 16-bit floats in each 32-bit word, each widened to a float32 of its own. Which of the two
-// comes first in memory does not matter.
+// Two 16-bit floats in each 32-bit word; each is widened to its own float32. Their order in memory
+// does not matter.
 template <template <size_t> typename Format, size_t kBlockBytes>
 struct Pairs {
   static constexpr size_t kBytes = kBlockBytes;

@@ -1,6 +1,6 @@
-// OpTable: the operations in flight on this peer, each with how far it has come: its progress along
-// the schedule, what it may send and what it has let its upstream send. Pure; plain data that
-// RingCore moves along.
+// OpTable: the operations in flight on this peer, each with its progress along the schedule, the
+// credit it has received and the credit it has granted.
+// It is plain data that belongs to RingCore; RingCore alone changes it.
 #pragma once
 
 #include <cstddef>
@@ -15,57 +15,57 @@
 
 namespace pccl::ring {
 
-// An operation as the ring needs it. Memory is known to the Engine under `handle`.
+// An operation as the ring needs it. `handle` identifies its memory in the Engine.
 struct Task {
   Epoch epoch;
   OpKey op;
   uint64_t digest = 0;
   uint64_t handle = 0;
   Shape shape;
-  PeerId upstream{};              // nobody: does not receive
-  PeerId downstream{};            // nobody: does not send
-  std::vector<PeerId> members{};  // kExchange: all of them, by their places in the ring
-  bool keep = false;              // its progress is told
+  PeerId upstream{};              // unset: receives nothing
+  PeerId downstream{};            // unset: sends nothing
+  std::vector<PeerId> members{};  // kExchange: all members, by ring index
+  bool keep = false;              // OpProgressed is emitted for it
 };
 
 struct Operation {
   Operation(Task posted, uint64_t age);
-  Operation(const Operation&) = delete;  // its progress refers to its schedule
+  Operation(const Operation&) = delete;  // progress holds a reference to schedule
   Operation& operator=(const Operation&) = delete;
 
-  // True when some unit may leave now, as far as data and credit go.
+  // True if some chunk may leave now, given its data and the credit.
   bool can_send() const { return !downstream_lost && progress.can_send(allowed); }
   uint64_t bytes_left() const { return progress.units_left() * schedule.chunk_bytes(); }
-  // The steps that upstream may have sent by now; whether that is more than `granted`.
+  // The steps that upstream may have sent by now; whether that exceeds `granted`.
   uint64_t credit() const;
   bool owes_credit() const;
-  // Of an exchange: the tensor of the member at a place.
+  // One-shot all-reduce: the contribution of the member with ring index `place`, as a chunk.
   Unit copy_of(uint64_t place) const;
 
   const Task task;
   const Schedule schedule;
   Progress progress;
   Exchange exchange;
-  const uint64_t serial;                // grows from one posting to the next
-  uint64_t allowed = 0;                 // steps downstream has room for, as far as we know
-  uint64_t granted = 0;                 // steps upstream may send, as we last told it
-  std::optional<uint32_t> credit_lane;  // that we told it on
-  bool queued = false;                  // waits in its link's SendQueue
-  uint64_t told_finished = 0;           // elements
+  const uint64_t serial;                // grows with each posted operation
+  uint64_t allowed = 0;                 // credit from downstream: steps that it has room for
+  uint64_t granted = 0;                 // credit announced to upstream: steps that it may send
+  std::optional<uint32_t> credit_lane;  // lane that carries the credit to upstream
+  bool queued = false;                  // it is in the SendQueue of its link
+  uint64_t told_finished = 0;           // elements, last value announced
   bool told_transferred = false;
   bool done_here = false;
-  std::vector<PeerId> done_at;  // other members
-  bool combined = false;        // of an exchange: all copies were here
-  bool upstream_lost = false;   // with the link: nothing more comes, on a new link either
+  std::vector<PeerId> done_at;  // other members that have announced kDone
+  bool combined = false;        // one-shot all-reduce: Combine was emitted
+  bool upstream_lost = false;   // its link went down: nothing more comes, not even on a new link
   bool downstream_lost = false;
   bool voided = false;  // upstream gave up in the middle of a chunk
 };
 
 class OpTable {
  public:
-  // REQUIRES: not there yet. References stay valid until remove().
+  // REQUIRES: not in the table yet. References stay valid until remove().
   Operation& add(const Task& task);
-  // Null when it was never posted here, or has ended.
+  // Null if the operation was never posted here, or has ended.
   Operation* find(OpKey op);
   void remove(OpKey op);
   size_t size() const { return operations_.size(); }

@@ -93,7 +93,7 @@ void Pool::turn() {
   trim();
 }
 
-// Gives back large pieces first.
+// Returns large pieces to the system first.
 void Pool::trim() {
   const uint64_t most = std::max({kIdleBytes, peak_now_, peak_before_});
   for (size_t index = kClasses; index-- > 0 && lent_ + idle_ > most;) {

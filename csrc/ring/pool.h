@@ -1,9 +1,11 @@
-// Pool: memory for scratch and saved bytes. It is kept between operations, because a page that the
-// kernel must clear first costs as much as the copy that goes into it. Belongs to one thread.
-// Invariant: what lies idle here and what is lent out are together at most the larger of kIdleBytes
-// and what was lent at once during the last operations (one to two times kTurns of them): a large
-// tensor does not cost its size for ever.
-// Slabs: one operation's share of it, a row of bytes that is contiguous within each slab.
+// Pool: memory for scratch and saved bytes, kept between operations. The kernel must clear a fresh
+// page first, which costs as much as the copy into it; kept memory avoids that.
+// The Engine owns the pool and uses it on one thread.
+// Invariant: idle and lent bytes together are at most the larger of kIdleBytes and the peak of lent
+// bytes during the last operations (kTurns to 2 x kTurns operations). A large tensor therefore does
+// not hold its memory for ever.
+// Failure: take() returns null and take_slabs() returns false when the system has no memory.
+// Slabs: the share of one operation: a row of bytes that is contiguous within each slab.
 #pragma once
 
 #include <array>
@@ -23,7 +25,7 @@ class Pool {
   static constexpr size_t kSmallestBytes = 4096;
   static constexpr uint64_t kIdleBytes = uint64_t{64} << 20;
   static constexpr uint32_t kTurns = 64;
-  // Fresh slabs, from so many bytes on, are cleared before they are needed.
+  // Minimum size, in bytes, from which the page prefaulter touches fresh slabs ahead of use.
   static constexpr uint64_t kClearedBytesMin = uint64_t{16} << 20;
 
   Pool() = default;
@@ -31,14 +33,16 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // At least `bytes` bytes at a multiple of 64, contents arbitrary; null if the system has none.
-  // REQUIRES: 0 < bytes <= kSlabBytes.
+  // At least `bytes` bytes, aligned to 64, with arbitrary contents. Null if the system has no
+  // memory. REQUIRES: 0 < bytes <= kSlabBytes.
   std::byte* take(size_t bytes);
-  // Appends `count` times kSlabBytes to `slabs`, or nothing: false if the system has not as much.
+  // Appends `count` slabs of kSlabBytes to `slabs`. If the system has not enough memory, appends
+  // nothing and returns false.
   bool take_slabs(uint64_t count, std::vector<std::byte*>& slabs);
-  // REQUIRES: what take(bytes) returned, or a slab and kSlabBytes.
+  // Returns memory to the pool. REQUIRES: memory from take(bytes), or a slab and kSlabBytes.
   void give(std::byte* memory, size_t bytes);
-  // An operation has begun: what no operation has needed for a while goes back to the system.
+  // An operation has begun. Memory that no operation has needed for a while goes back to the
+  // system.
   void turn();
 
   uint64_t bytes_held() const { return lent_ + idle_; }
@@ -52,11 +56,11 @@ class Pool {
   void trim();
 
   Clearer clearer_;
-  std::array<std::vector<std::byte*>, kClasses> free_;  // by size: powers of two
+  std::array<std::vector<std::byte*>, kClasses> free_;  // by size class: powers of two
   uint64_t lent_ = 0;
   uint64_t idle_ = 0;
-  uint64_t peak_now_ = 0;     // of lent_, since the last change of window
-  uint64_t peak_before_ = 0;  // in the window before it
+  uint64_t peak_now_ = 0;     // peak of lent_ in the present window of kTurns
+  uint64_t peak_before_ = 0;  // the same in the window before
   uint32_t turns_ = 0;
 };
 
@@ -67,9 +71,9 @@ class Slabs {
   Slabs(const Slabs&) = delete;
   Slabs& operator=(const Slabs&) = delete;
 
-  // Takes `bytes` from the pool; false if they cannot be had. Once only.
+  // Takes `bytes` bytes from the pool; false if there is no memory. Call it only once.
   bool reserve(uint64_t bytes);
-  // Gives back the slabs that lie wholly beyond the first `bytes` bytes.
+  // Gives back the slabs that lie entirely beyond the first `bytes` bytes.
   void shrink(uint64_t bytes);
   // The bytes from `offset` to the end of their slab: never empty. REQUIRES: offset < bytes
   // reserved.
@@ -77,8 +81,8 @@ class Slabs {
 
  private:
   Pool* const pool_;
-  uint64_t bytes_ = 0;             // in slabs_
-  std::vector<std::byte*> slabs_;  // all kSlabBytes long but the last, which may be shorter
+  uint64_t bytes_ = 0;             // total size of slabs_
+  std::vector<std::byte*> slabs_;  // each kSlabBytes long; the last may be shorter
 };
 
 }  // namespace pccl::ring

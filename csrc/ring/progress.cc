@@ -1,6 +1,7 @@
-//   a unit      received: (expected)  arriving  ->  coming  arrived  ->  here
-//               sent:     locked  what it needs arrived, or it is a source  ->  can be sent
-//                         take  ->  leaving  sent  ->  sent
+// States of a chunk, written as: state  event  ->  state
+//     received: (expected)  arriving  ->  coming  arrived  ->  here
+//     sent:     locked  its data arrived, or it is a source  ->  can be sent
+//               take  ->  leaving  sent  ->  sent
 
 #include "csrc/ring/progress.h"
 

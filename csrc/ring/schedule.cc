@@ -10,37 +10,38 @@
 namespace pccl::ring {
 namespace {
 
-constexpr uint64_t kAlignment =
-    64;  // a cache line: blocks and chunks start on one wherever the tensor does
+// A cache line: blocks and chunks start on one if the tensor does.
+constexpr uint64_t kAlignment = 64;
 
-// Two ranks have a core each on a small machine, and every call moves more the larger it is; more
-// ranks share caches.
+// On a small machine, two ranks have a core each, and larger system calls move more bytes. More
+// ranks share caches, so they use smaller chunks.
 constexpr uint64_t kChunkBytesPair = 1u << 20;
 constexpr uint64_t kChunkBytesMany = 256u << 10;
-// A lane that is slow for a while holds what it has begun, and at the end all wait for it. Of a
-// small tensor one fits into what a new connection sends at once, ten segments (RFC 6928).
+// Wan paths. A lane that is slow for a while holds its current chunk, and at the end all ranks wait
+// for that chunk. A chunk of a small tensor fits into what a new connection sends at once, ten
+// segments (RFC 6928).
 constexpr uint64_t kChunkBytesFar = 64u << 10;
 constexpr uint64_t kChunkBytesFarMin = 14u << 10;
 constexpr uint64_t kChunksPerBlockFar = 64;
-// A block of several chunks keeps several ranks busy at once; below this size a chunk costs more
-// than it brings.
+// A block of several chunks keeps several ranks busy at once. Below the minimum size, a chunk costs
+// more than it brings.
 constexpr uint64_t kChunksPerBlock = 8;
 constexpr uint64_t kChunkBytesMin = 64u << 10;
-// Scratch of one operation, however many ranks there are.
+// Scratch of one operation, for any number of ranks.
 constexpr uint64_t kScratchBytesMax = 32u << 20;
 static_assert(kChunkBytesPair <= protocol::kChunkBytesMax &&
               kChunkBytesMany <= protocol::kChunkBytesMax);
 
-// Far away, as many steps may be under way as this much scratch holds; more would only wait.
+// Wan paths: this much scratch limits the steps in flight; more steps would only wait.
 constexpr uint64_t kScratchBytesFar = 32u << 20;
 constexpr uint64_t kDepthMax = 256;
-// Of a mutual all-reduce that is not restored: one direction may be so far ahead of the other.
+// A pairwise exchange that is not restored: how far one direction may be ahead of the other.
 constexpr uint64_t kAheadBytes = 32u << 20;
 
 uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
 uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
 
-// A function of what all members know, so that all cut alike.
+// Depends only on what all members know, so that all cut alike.
 uint32_t choose_chunk_bytes(Pattern pattern, uint32_t world, bool far, uint64_t largest_block) {
   const uint64_t per_block = far ? kChunksPerBlockFar : kChunksPerBlock;
   const uint64_t least = far ? kChunkBytesFarMin : kChunkBytesMin;
@@ -51,7 +52,7 @@ uint32_t choose_chunk_bytes(Pattern pattern, uint32_t world, bool far, uint64_t 
   }
   const uint64_t several = round_up(divide_up(largest_block, per_block), kAlignment);
   const uint64_t whole = std::max(round_up(largest_block, kAlignment), kAlignment);
-  if (pattern == Pattern::kExchange) return static_cast<uint32_t>(whole);  // its slots
+  if (pattern == Pattern::kExchange) return static_cast<uint32_t>(whole);  // size of its slots
   return static_cast<uint32_t>(std::min({std::max(several, least), most, whole}));
 }
 
@@ -145,7 +146,8 @@ bool Schedule::receives() const {
   return in_ring() || overtakes() || shape_.rank > 0;
 }
 
-// In step t the rounds q with a slice t - q go in rising order: a cursor's position.
+// Step t contains the rounds q that have a slice t - q, in rising order. The position of a cursor
+// is its round.
 void Schedule::advance(Cursor& cursor) const {
   PCCL_DCHECK(!cursor.at_end);
   if (++cursor.position <= std::min(cursor.step, rounds_ - 1)) return;
@@ -159,7 +161,7 @@ uint64_t Schedule::id(const Cursor& cursor) const {
   return (cursor.step - cursor.position) * rounds_ + cursor.position;
 }
 
-// In one step the earlier round goes first: it belongs to the later slice.
+// Within one step the earlier round goes first: it belongs to the later slice.
 uint64_t Schedule::order(uint64_t id) const {
   const uint64_t slice = id / rounds_, round = id % rounds_;
   const bool all_at_once = depth_ >= step_count();
@@ -173,7 +175,7 @@ Schedule::Cursor Schedule::place(uint64_t id) const {
 
 std::optional<uint64_t> Schedule::find(uint16_t round, uint32_t block, uint32_t slice) const {
   if (round >= rounds_) return std::nullopt;
-  uint64_t first = 0, end = slices_;  // of the slices it may be
+  uint64_t first = 0, end = slices_;  // range of slices
   if (shape_.pattern == Pattern::kTransfer) {
     if (block >= shape_.block_bytes.size()) return std::nullopt;
     first = first_steps_[block];
@@ -195,7 +197,7 @@ std::optional<uint64_t> Schedule::unlocked_by(uint64_t received) const {
   return (received + 1) % rounds_ == 0 ? std::nullopt : std::optional(received + 1);
 }
 
-// Of kBroadcast, kTransfer and kMutual, whose units are their slices.
+// For kBroadcast, kTransfer and kMutual, in which each chunk is one slice.
 uint32_t Schedule::block_of(uint64_t id) const {
   if (shape_.pattern != Pattern::kTransfer) return 0;
   const auto after = std::upper_bound(first_steps_.begin(), first_steps_.end(), id);
@@ -211,7 +213,7 @@ Unit Schedule::unit(uint64_t id, uint32_t block) const {
   unit.block = block;
   const uint64_t before = shape_.pattern == Pattern::kTransfer ? first_steps_[block] : 0;
   unit.slice = static_cast<uint32_t>(id / rounds_ - before);
-  uint64_t start = 0, end = 0, chunk = chunk_bytes_;  // of the unit; where its row ends
+  uint64_t start = 0, end = 0, chunk = chunk_bytes_;  // of the chunk; `end` of its row
   if (shape_.pattern == Pattern::kAllReduce) {
     if (unit.slice + 1 == slices_) chunk = last_chunk_bytes_;
     start = uint64_t{unit.slice} * shape_.world * chunk_bytes_ + block * chunk;
@@ -254,8 +256,8 @@ uint32_t Schedule::slot_count() const {
   return depth_ * slots_per_step();
 }
 
-// In one step the accumulating rounds are neighbours, as many as there are slices or fewer: counted
-// modulo that number they never share a slot.
+// The accumulating rounds of one step are consecutive, and at most as many as there are slices.
+// Modulo that number they never share a slot.
 uint32_t Schedule::slots_per_step() const {
   return static_cast<uint32_t>(std::min<uint64_t>(shape_.world - 2, slices_));
 }
@@ -272,10 +274,10 @@ uint32_t Schedule::slot_sent(const Unit& sent) const {
          (sent.round - 1) % slots_per_step();
 }
 
-// What arrives in step t leaves in step t + 1, and its slot is taken again in step t + depth.
+// A chunk that arrives in step t leaves in step t + 1; its slot is reused in step t + depth.
 uint64_t Schedule::credit(const Cursor& sent, const Cursor& received) const {
   if (sent.at_end) return step_count();
-  if (overtakes() && !shape_.restored) {  // one that came late would take the place of a later one
+  if (overtakes() && !shape_.restored) {  // a late chunk would use the room of a later one
     const uint64_t both = received.at_end ? sent.step : std::min(sent.step, received.step);
     return std::min(step_count(), both + depth_);
   }
@@ -285,7 +287,7 @@ uint64_t Schedule::credit(const Cursor& sent, const Cursor& received) const {
 
 Schedule::Head Schedule::head(uint64_t room) const {
   if (!shape_.far || shape_.pattern == Pattern::kTransfer || !sends()) return {};
-  const uint64_t granted = overtakes() ? depth_ : credit({}, {});  // whether it restores or not
+  const uint64_t granted = overtakes() ? depth_ : credit({}, {});  // for both values of `restored`
   const uint64_t most = std::min(granted, step_count());
   Head head;
   while (head.steps < most) {
@@ -297,7 +299,7 @@ Schedule::Head Schedule::head(uint64_t room) const {
   return head;
 }
 
-// The last round of slice s comes at the end of step s + rounds - 1.
+// The last round of slice s arrives at the end of step s + rounds - 1.
 uint64_t Schedule::finished(const Cursor& received) const {
   PCCL_DCHECK(shape_.pattern == Pattern::kAllReduce || shape_.pattern == Pattern::kMutual);
   if (received.at_end) return shape_.count;

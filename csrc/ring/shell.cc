@@ -1,6 +1,6 @@
-// The happy path, on the data loop: each thing that happens to a connection becomes an event of
-// LinkCore, and its effects are carried out at once. A lane that is up joins the Engine.
-// csrc/link/core.h says what can go wrong.
+// The driver of the data plane, on the data loop: each thing that happens to a connection becomes
+// an event of LinkCore, and its effects are carried out at once. A lane that is up joins the
+// Engine. csrc/link/core.h says what can go wrong.
 
 #include "csrc/ring/shell.h"
 
@@ -25,21 +25,22 @@ namespace {
 
 using link::ConnectionId;
 
-// Connections that have not said who they are: room for those of all members at once. Honest ones
-// do within a round trip, so the oldest goes first.
+// Pending connections: room for those of all members at once. Honest peers send their hello within
+// a round trip, so the oldest connection is closed first.
 constexpr size_t kStrangersMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
-// So many may be there when the application has few descriptors left: a link that it needs comes
-// in, strangers take none of them for long.
+// Limit of pending connections when the application has few descriptors left. A link that is needed
+// still comes in; pending connections hold no descriptor for long.
 constexpr size_t kStrangersWhenScarce = 8;
 
-// Of a link. Further lanes only make it faster, so they may take a sixteenth of what this process
-// may open, and the application finds the rest: with the usual 1,024 descriptors all lanes.
+// Lanes of a link. Further lanes only make it faster, so they may use a sixteenth of the
+// descriptors that this process may open; the rest is for the application. The usual 1,024
+// descriptors allow all lanes.
 uint32_t lanes_affordable() {
   return static_cast<uint32_t>(
       std::clamp<size_t>(net::descriptors_max() / 16, 1, protocol::kLanesMax));
 }
 
-// Two processes that read the same here are on one machine since its last start.
+// Two processes that read the same value run on one machine, within the same boot.
 uint64_t machine_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -49,10 +50,10 @@ uint64_t machine_id() {
 }  // namespace
 
 struct Shell::Inside {
-  // The lanes of a link that is up, in the order in which they came.
+  // The lanes of a link that is up, in the order in which they came up.
   struct Link {
     std::vector<ConnectionId> lanes;
-    std::optional<link::LinkTraffic> traffic;  // of a far one: its lanes may rest
+    std::optional<link::LinkTraffic> traffic;  // wan path only: chooses the active lanes
   };
 
   Inside(Options given, Callbacks called);
@@ -82,9 +83,9 @@ struct Shell::Inside {
   const uint32_t lanes_max;  // of each link
   net::Loop loop{"pccl-data"};
 
-  // On the loop only.
+  // On the data loop only:
   link::LinkCore core;
-  std::deque<link::Event> waiting;  // said while another is being carried out
+  std::deque<link::Event> waiting;  // events that came during a step
   bool stepping = false;
   Engine engine;
   std::unique_ptr<net::Listener> listener;
@@ -93,7 +94,7 @@ struct Shell::Inside {
   std::map<ConnectionId, std::unique_ptr<ShellLink>> lanes;
   std::map<PeerId, Link> links;
   std::vector<PeerId> neighbours;
-  std::vector<std::unique_ptr<ShellLink>> buried;  // closed, perhaps on the stack still
+  std::vector<std::unique_ptr<ShellLink>> buried;  // closed, perhaps still on the stack
 };
 
 Shell::Inside::Inside(Options given, Callbacks called)
@@ -169,7 +170,7 @@ void Shell::Inside::add_lane(ConnectionId id, net::Socket socket, bool dialled) 
                                }});
 }
 
-// However late this is, it counts once: what has arrived meanwhile is read before the next.
+// A late tick counts as one tick: input that has arrived meanwhile is read before the next one.
 void Shell::Inside::on_tick() {
   ticks->arm(monotonic_now() + core.beat());
   link::Tick tick;
@@ -203,7 +204,7 @@ void Shell::Inside::step(const link::Event& event) {
 
 void Shell::Inside::perform(const link::Connect& connect) {
   const auto connected = [this, id = connect.lane](Result<net::Socket> result) {
-    const auto own = connectors.extract(id);  // lives until this returns
+    const auto own = connectors.extract(id);  // the Connector lives until this returns
     if (!result.ok())
       return step(link::Refused{id, result.status().message, own.mapped()->fault()});
     add_lane(id, std::move(result.value()), true);
@@ -259,7 +260,7 @@ void Shell::Inside::perform(const link::LinkDown& down) {
   engine.link_down(down.peer);
 }
 
-// Near ones all carry, as fast as they can, and are not counted.
+// Lanes on a local path are always active and are not measured.
 void Shell::Inside::carry(Link& link, ShellLink& lane, const link::LaneUp& up) {
   lane.suit(up.far ? net::Way::kLong : net::Way::kNear, options.congestion);
   lane.crowd(neighbours.size() > 1);
@@ -305,7 +306,7 @@ Shell::Counters Shell::Inside::count() const {
   return counters;
 }
 
-// ---- Shell: the door to the data loop ----
+// ---- Shell: posts to the data loop ----
 
 Shell::Shell(Options options, Callbacks callbacks)
     : inside_(std::make_unique<Inside>(std::move(options), std::move(callbacks))) {}
@@ -357,7 +358,8 @@ void Shell::done(OpKey op) {
 
 Shell::Counters Shell::counters() {
   if (inside_->loop.on_loop()) return inside_->count();
-  // The promise belongs to the task alone: a loop that drops the task breaks it, and the wait ends.
+  // The promise belongs to the task alone. If the loop drops the task, the promise breaks and the
+  // wait ends.
   auto promise = std::make_shared<std::promise<Counters>>();
   std::future<Counters> answer = promise->get_future();
   inside_->loop.post([inside = inside_.get(), promise = std::move(promise)] {

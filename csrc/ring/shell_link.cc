@@ -14,8 +14,8 @@ using net::FrameType;
 
 namespace {
 
-// Two chunks. With all that the system allows, a few MiB, 64 MiB among four ranks on two cores take
-// 6 % longer.
+// Two chunks. With the system's own limit, a few MiB, 64 MiB among four ranks on two cores take 6 %
+// longer.
 constexpr uint32_t kHeldBytesCrowded = 512u << 10;
 
 }  // namespace

@@ -1,8 +1,9 @@
-// ShellLink: one connection of a link, from its first byte to its last: the socket's side of a lane
-// of LinkCore, which decides what becomes of it. It passes on the first frame, which should be a
-// hello; then it carries frames between its lane and the Engine, and answers pings. Belongs to the
-// data loop. What can go wrong: its lane fails, which on_failed says once, unless close() was
-// first.
+// ShellLink: one connection of a link, from its first byte to its last. It is the socket side of a
+// lane of LinkCore. LinkCore decides what happens to the lane.
+// It passes on the first frame, which should be a hello. Then it carries frames between its lane
+// and the Engine, and answers pings.
+// The Shell owns it; it belongs to the data loop.
+// Failure: its lane fails. on_failed reports that once, unless close() was called first.
 #pragma once
 
 #include <functional>
@@ -22,30 +23,31 @@ class ShellLink : public Port, public link::Carrier, public net::FrameSink {
   struct Callbacks {
     std::function<void(std::optional<protocol::LaneHello>)> on_hello;
     std::function<void(uint64_t number)> on_pong;
-    // The lane is closed. Destroy this on a later turn of the loop.
+    // The lane is closed. Destroy this object on a later turn of the loop.
     std::function<void(Status, LinkFault)> on_failed;
   };
-  // `dialled`: by us, so that an answer is what comes first.
+  // `dialled`: this peer opened the connection, so an answer to its hello comes first.
   ShellLink(net::Loop& loop, net::Socket socket, bool dialled, Callbacks callbacks);
 
-  // `congestion`: its control; empty: as it suits the way.
+  // `congestion` names the congestion control; empty: chosen by the path.
   void suit(net::Way way, const std::string& congestion);
-  // Whether the ring has more ranks than two. Where no way is between them they share cores then,
-  // and what lies long in a socket is out of the cache when it is read. After suit().
+  // `crowded`: the ring has more than two ranks. If no network is between the ranks, they then
+  // share cores, and data that waits long in a socket is out of cache when it is read. Call it
+  // after suit().
   void crowd(bool crowded);
-  // From here on: a chunk has left, and perhaps another one has begun.
+  // From now on `on_chunk_sent` runs whenever a chunk has left; the next chunk may have begun.
   void watch(std::function<void(const ShellLink&)> on_chunk_sent);
   void send_hello(bool answer, const protocol::LaneHello& hello);
-  // A lane of `engine` from here on, until its link_down(peer). `local`: the other end is on this
-  // machine.
+  // Makes this a lane of `engine` until the engine's link_down(peer). `local`: the other end is on
+  // this machine.
   void join(Engine& engine, PeerId peer, bool local);
-  // Nothing is called back any more, no lent byte touched. May be called from any callback, not the
-  // destructor.
+  // After this returns, nothing is called back and no borrowed tensor is touched. Any callback may
+  // call close(), but must not run the destructor.
   void close();
   std::optional<net::Lane::Progress> progress() const {
     return lane_ == nullptr ? std::nullopt : lane_->progress();
   }
-  // "1.2.3.4:40001 and 5.6.7.8:48201", its two ends. REQUIRES: it is not closed.
+  // Both ends, as "1.2.3.4:40001 and 5.6.7.8:48201". REQUIRES: it is not closed.
   std::string ends() const;
   bool take_heard() { return lane_ != nullptr && lane_->take_heard(); }
   net::Lane::Counters counters() const;
@@ -59,7 +61,7 @@ class ShellLink : public Port, public link::Carrier, public net::FrameSink {
   uint64_t window() const override { return far_ ? path().window : 0; }
   bool local() const override { return local_; }
 
-  // Carrier. Zeros if it is closed.
+  // Carrier. Returns zeros when closed.
   bool idle() const override { return lane_ == nullptr || lane_->idle(); }
   PathInfo path() const override;
   uint64_t buffers() const override;
@@ -77,7 +79,7 @@ class ShellLink : public Port, public link::Carrier, public net::FrameSink {
   bool local_ = false;
   bool far_ = false;
   std::function<void(const ShellLink&)> on_chunk_sent_;
-  Engine::Lane* sink_ = nullptr;     // the engine's, once it has joined
+  Engine::Lane* sink_ = nullptr;     // the sink of the engine, after join()
   std::unique_ptr<net::Lane> lane_;  // null: closed
 };
 

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kLanes = 32;
 constexpr size_t kRowBytes = kLanes * sizeof(uint64_t);
 constexpr size_t kTileBytes = 64 * kRowBytes;
-// 1 MiB: below, waking a team costs more than the work.
+// 1 MiB: below that, waking a thread team costs more than the work.
 [[maybe_unused]] constexpr size_t kParallelTiles = 64;
 
 constexpr uint32_t kTurn1 = 0x9E3779B1u;
@@ -42,14 +42,14 @@ uint64_t load_word(const std::byte* at) {
   return word;
 }
 
-// The 32 lanes of a tile take rows and are merged into its value. Twice: for every machine, and for
-// wide vectors.
+// The 32 lanes of a tile take rows and are merged into the tile's value. The code exists twice: for
+// every machine, and for wide vectors.
 struct Lanes {
   alignas(32) uint64_t at[kLanes];
 };
 
 void take_rows(Lanes& lanes, const std::byte* rows, size_t count) {
-  constexpr size_t kTogether = 8;  // as many as the registers of most machines hold
+  constexpr size_t kTogether = 8;  // fits into the registers of most machines
   for (size_t first = 0; first < kLanes; first += kTogether) {
     uint64_t lane[kTogether];
     std::copy_n(lanes.at + first, kTogether, lane);
@@ -80,7 +80,7 @@ PCCL_WIDE inline __m256i wide_mix(__m256i s) {
   for (const uint32_t k : {kTurn1, kTurn2}) {
     const __m256i product = _mm256_mul_epu32(s, _mm256_set1_epi64x(k));
     const __m256i turned = _mm256_add_epi64(product, _mm256_and_si256(s, high_half));
-    s = _mm256_shuffle_epi32(turned, 0xB1);  // swaps the halves of each
+    s = _mm256_shuffle_epi32(turned, 0xB1);  // swaps the halves of each word
   }
   return s;
 }

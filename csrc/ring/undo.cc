@@ -15,7 +15,7 @@ bool Undo::reserve(uint64_t bytes, uint64_t units) {
 }
 
 void Undo::save(uint64_t unit, uint64_t at, const std::byte* from, size_t bytes) {
-  if (bytes == 0) return;  // there may be no room, not even for its length
+  if (bytes == 0) return;  // lengths_ is empty if nothing was reserved
   lengths_[unit] += static_cast<uint32_t>(bytes);
   for (size_t done = 0; done < bytes;) {
     const std::span<std::byte> to = saved_.at(at + done);

@@ -1,9 +1,13 @@
-// Undo: the saved bytes of one operation. What an operation overwrites is copied here first, to a
-// row of its own, so that a failed operation leaves no trace (promise P2). Each unit of the
-// schedule writes its stretch from the start on: how far each has come says exactly what was
-// overwritten, a chunk cut in the middle included. Where nothing is restored the row is short, and
-// a stretch is written again once what was there has been sent. Belongs to the thread that lands
-// the bytes.
+// Undo: the saved bytes of one operation. Bytes that an operation overwrites are copied here first,
+// into one row per operation, so that a failed operation leaves no trace (promise P2).
+// OpBuffers owns it; it belongs to the thread that lands the bytes.
+// Invariants:
+//  (1) Each chunk of the schedule fills its own stretch of the row from the start. Its length
+//      therefore says exactly which bytes were overwritten, even for a chunk that was cut in the
+//      middle.
+//  (2) If nothing is to be restored, the row is short. A stretch is reused once the bytes saved in
+//      it have been sent.
+// Failure: reserve() returns false when there is no memory.
 #pragma once
 
 #include <cstddef>
@@ -19,24 +23,25 @@ class Undo {
  public:
   explicit Undo(Pool& pool) : saved_(pool) {}
 
-  // Room for a row of so many bytes that `units` units write; false if there is none. Once.
+  // Reserves a row of `bytes` bytes that `units` chunks write to; false if there is no memory. Call
+  // it only once.
   bool reserve(uint64_t bytes, uint64_t units);
-  // Of `unit`, the next bytes, at `from`, are about to be overwritten. They belong at `at` in the
-  // row. REQUIRES: there is room.
+  // Saves the next `bytes` bytes of chunk `unit`, at `from`, which are about to be overwritten.
+  // They belong at `at` in the row. REQUIRES: the row has room for them.
   void save(uint64_t unit, uint64_t at, const std::byte* from, size_t bytes);
-  // Copies what lies at `at` in the row. REQUIRES: it was saved there.
+  // Copies saved bytes from `at` in the row into `to`. REQUIRES: they were saved there.
   void read(uint64_t at, std::span<std::byte> to) const;
-  // How many bytes of it have been saved.
+  // Bytes of the chunk that have been saved.
   uint64_t saved(uint64_t unit) const { return unit < lengths_.size() ? lengths_[unit] : 0; }
-  // Writes what was saved of `unit` from its `from`-th byte on back to where it was, and forgets
-  // that. The unit begins at `at` in the row and at `to` where it was.
+  // Writes the saved bytes of chunk `unit` back, starting with its byte `from`, and forgets them.
+  // The chunk begins at `at` in the row and at `to` in the tensor.
   void restore(uint64_t unit, uint64_t at, std::byte* to, uint64_t from = 0);
-  // Nothing lies in the row from the `end`-th byte on: that room is given back.
+  // The row is not used from byte `end` on: gives that room back.
   void shrink(uint64_t end) { saved_.shrink(end); }
 
  private:
   Slabs saved_;
-  std::vector<uint32_t> lengths_;  // by unit
+  std::vector<uint32_t> lengths_;  // bytes saved, by chunk id
 };
 
 }  // namespace pccl::ring
