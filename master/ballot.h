@@ -60,7 +60,7 @@ class Ballot {
   const protocol::Vote& vote(PeerId voter) const;              // REQUIRES: voted
   std::vector<uint32_t> missing() const;                       // ranks that have not voted
   std::string mismatch() const;  // each kind with its ranks, the rarest first
-  // Who is wrong if the open votes are of different kinds. If all voters that are no newcomers
+  // The wrong voters if the open votes are of different kinds. If all voters that are no newcomers
   // agree, the newcomers that differ from them are wrong. If those voters differ, or there are
   // none, all voters are wrong.
   struct Difference {

@@ -32,7 +32,7 @@ class Epochs {
     kBroken,
     kGathering,  // after a restart: the members are recovered and report what they know
   };
-  // What advance() or persisted() has brought about, for the joint calls of the group.
+  // The result of advance() or persisted(), for the joint calls of the group.
   enum class Turn {
     kNone,
     kStarted,    // a new generation was sent to its members: it answers those that voted for it
@@ -116,7 +116,7 @@ class Epochs {
   const std::string& end_text() const {
     return (told_.current.end ? told_.current : told_.previous).end->text;
   }
-  // What a change waits for: "3 operations are in flight, ...", "rank 2 has not reported".
+  // The reason why a change waits: "3 operations are in flight, ...", "rank 2 has not reported".
   std::string waits_for() const;
 
  private:

@@ -172,7 +172,7 @@ class Group {
     bool pending = false;
     bool operator==(const ToldOf&) const = default;
   };
-  // What the members reported after a restart, without duplicates. Per group, in order of arrival.
+  // The reports of the members after a restart, without duplicates. Per group, in order of arrival.
   std::map<GroupId, std::vector<ToldOf>> told_of_;
 };
 
