@@ -1,7 +1,7 @@
 // Agreement: one sync_shared_state at a time, from the complete ballot to its answer (PROTOCOL.md,
 // section 5.3): election, then the stale members fetch, then the record is made durable. It also
-// keeps the last agreed state. The master carries no tensor: it tells the members which entries to
-// fetch from whom. Group owns it.
+// keeps the last agreed state. The master carries no tensor: it announces to the members which
+// entries to fetch from whom. Group owns it.
 // Invariant: nobody is answered before the agreed state is durable.
 #pragma once
 

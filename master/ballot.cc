@@ -84,8 +84,9 @@ Result<Ballot::Cast> Ballot::cast(PeerId peer, const Vote& vote) {
   return open && *open != vote.kind ? Cast::kDiffers : Cast::kCounted;
 }
 
-// The answer to a number that some voter has passed. After a restart only the last of several
-// answers may be known: the earlier ones were equal failures, since one voter was missing in each.
+// The answer that ended a number which some voter has passed. After a restart only the last of
+// several answers may be known: the earlier ones were equal failures, since one voter was missing
+// in each.
 const Answer* Ballot::settled_without(uint32_t number) const {
   const auto settled = settled_.lower_bound(number);
   if (settled == settled_.end()) return nullptr;

@@ -1,6 +1,6 @@
-// Connections: the control connections of one run: their peers, how far each introduction has come,
-// and their keepalive timers. Every message to a peer is sent here. The MasterCore owns it. Other
-// classes decide who is a member, and what a timeout or a closed connection means.
+// Connections: the control connections of one run: their peers, phases and keepalive timers. Every
+// message to a peer is sent here. The MasterCore owns it. Other classes decide who is a member, and
+// what a timeout or a closed connection means.
 // Invariants:
 // 1. A peer has at most one connection.
 // 2. If the table in connections.cc does not allow a message in the phase of its connection,
@@ -24,7 +24,7 @@ class Connections {
  public:
   struct Connection {
     ConnectionPhase phase = ConnectionPhase::kIntroducing;
-    PeerId peer;  // none while it introduces itself
+    PeerId peer;  // none before its Hello or Resume
     GroupId group;
     std::string seen_host;
     bool seen_loopback = false;

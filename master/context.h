@@ -21,7 +21,7 @@ struct Context {
   Effects* effects = nullptr;                                   // of the current step
   Instant now;                                                  // time of the current step
   // The process was paused for long, and this was not long ago. A peer that closed its connection
-  // may have done so because this master was silent.
+  // may have done so because it received nothing from this master.
   bool was_stopped = false;
 
   PeerId new_peer() { return {numbered(++peers)}; }

@@ -33,7 +33,7 @@ struct MasterCore::Inside {
   void on(const Draining&) { connections.ask_confirmations(); }
   void on(const Ended& event) { end_run(event.why, LogLevel::kInfo); }
 
-  // From a connection that introduces itself. kProtocol if the message is impossible.
+  // The first message of a connection. kProtocol if the message is impossible.
   Status introduce(ConnectionId id, const protocol::Hello& hello);
   Status introduce(ConnectionId id, const protocol::Resume& resume);
   template <typename M>
@@ -327,8 +327,8 @@ void MasterCore::Inside::on(const Persisted& event) {
   groups.touch(persisted.mapped()).persisted(event.token);
 }
 
-// The limit is half of the time after which peers give up a silent master. Before the first step
-// there is nothing to compare with.
+// The limit is half of the time after which peers give up an unresponsive master. Before the first
+// step there is nothing to compare with.
 void MasterCore::Inside::notice_stop() {
   const bool late = next_beat && now >= *next_beat + context.peer_timeout / 2;
   if (late && awake) {

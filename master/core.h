@@ -51,8 +51,7 @@ struct Persisted {
 };
 struct TimePassed {};
 // The process wants to end. Asks the peers to confirm what they have received; see settled().
-struct Draining {
-};
+struct Draining {};
 struct Ended {  // the shell ends the run: the core is idle() after this step
   std::string why;
 };

@@ -7,7 +7,7 @@
 //   kStarting           a chosen peer is gone, or a member lost        kStarting   Persist
 //   kStarting           durable that the epoch continues               the phase before it
 //   kActive, kDraining  a member is lost                               kAsking     Ask
-//   kActive, kDraining  a link between members was made again          kAsking     Ask
+//   kActive, kDraining  a link between members was re-established      kAsking     Ask
 //   kAsking             every survivor has reported                    kEnding     Persist
 //   kEnding             durable; all, or what is kept, continues       kActive     EpochEnd, Start
 //   kEnding             durable, but a member was lost meanwhile       kEnding     Persist

@@ -2,8 +2,8 @@
 // founded, changed by agreement, or ended by a loss. This class keeps the operations of the current
 // epoch, sends verdicts to its members, and sends freeze requests to the survivors of a loss. The
 // table of phases is in epochs.cc.
-// Group owns it. group.cc tells it whether a change was agreed on, and which members are lost and
-// why. The consequences follow in advance(), at the end of every step.
+// Group owns it. group.cc passes on to it agreed changes, and losses of members with their reasons.
+// The consequences follow in advance(), at the end of every step.
 // Invariant: a new membership, and verdicts after a loss, are sent only after they are durable.
 #pragma once
 
@@ -92,8 +92,8 @@ class Epochs {
   std::map<PeerId, protocol::Resume> take_gathered() { return std::exchange(gathered_, {}); }
 
   // ---- From the group ----
-  // A link between members was made again. Data on the old connection is lost, so the epoch must
-  // end.
+  // A link between members was re-established. Data on the old connection is lost, so the epoch
+  // must end.
   void renew();
   // update_topology was agreed on, by these groups together.
   void change(std::vector<protocol::Settled> together = {});
@@ -116,7 +116,7 @@ class Epochs {
   const std::string& end_text() const {
     return (told_.current.end ? told_.current : told_.previous).end->text;
   }
-  // The reason why a change waits: "3 operations are in flight, ...", "rank 2 has not reported".
+  // The reason why a change waits: "3 operations are in flight, ...", "rank 2 did not say ...".
   std::string waits_for() const;
 
  private:
@@ -178,7 +178,7 @@ class Epochs {
   bool asked_ = false;      // the freeze request was sent
   std::map<PeerId, protocol::Report> reports_;
   std::map<PeerId, protocol::Resume> gathered_;
-  bool disturbed_while_gathering_ = false;  // a link was made again
+  bool disturbed_while_gathering_ = false;  // a link was re-established
 };
 
 const char* text(Epochs::Phase phase);

@@ -191,8 +191,8 @@ void Group::log_unreachable(PeerId peer, const protocol::LinkReport& message) {
                                     membership_.describe(message.peer) + ": " + message.text);
 }
 
-// After a restart no peer is connected, so a missing connection proves nothing. Nor does it after a
-// pause of this process, in which peers may have found it silent.
+// After a restart no peer is connected, so a missing connection proves nothing. The same holds
+// after a pause of this process, in which peers received nothing from it.
 void Group::lose_if_cut_off(PeerId peer) {
   if (!epochs_.gathering() && !context_.was_stopped && membership_.lost_at_once(peer))
     lose(peer, "its process ended or its network broke");

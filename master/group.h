@@ -44,8 +44,8 @@ class Group {
   void away(PeerId peer);  // its connection has closed
   // Whether back() would accept this; changes nothing. kProtocol if the message is impossible.
   Status check(const protocol::Resume& resume) const;
-  // The peer has resumed and its connection has been introduced. Sends it what it missed. kProtocol
-  // if the message is impossible.
+  // The peer has resumed, and the new connection is already assigned to it. Sends it what it
+  // missed. kProtocol if the message is impossible.
   Status back(const protocol::Resume& resume);
   void leave(PeerId peer);                            // by the peer's own decision
   // the peer is lost, whether it is a member or not
@@ -91,8 +91,7 @@ class Group {
   // no newcomer.
   bool gives_up_as_newcomer(PeerId peer, protocol::JointKind kind);
   std::optional<Instant> deadline() const { return probation_.deadline(); }
-  // Time has passed in which no peer could be received from: all newcomers get their full time
-  // again.
+  // Nothing could be received for a while: all newcomers get their full time again.
   void excuse_newcomers() { probation_.restart(); }
 
   // ---- Time and progress ----

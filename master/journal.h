@@ -6,7 +6,7 @@
 //   payload  entries: u8 kind | fields (journal.cc, wire.h)
 // Pure functions and values: shell_journal.h has the file, and the simulator has a disk of its own.
 // Failure: if the last frame is cut off or garbage, it is dropped. Its write was never completed,
-// so nobody was told of its content. Damage before the last frame is an error that says where.
+// so no peer knows of its content. Damage before the last frame is an error that says where.
 // Versions: version 3 is written. Version 2 is also read: its header has no release, and its
 // records lack the fields that are marked since(3) in journal.cc. The header has the same layout in
 // every later version, so that a refusal can name the release that reads the file.

@@ -61,7 +61,7 @@ class Links {
     PeerId a, b;
     std::string text;
     bool hopeless = false;  // neither side can reach the other
-    int ticks = 0;          // ticks since it is down
+    int ticks = 0;          // ticks for which it has been down
   };
   // The links that have been down for at least `ticks`.
   std::vector<Dead> dead(int ticks) const;

@@ -8,7 +8,8 @@
 namespace pccl::master {
 namespace {
 
-// A silent link is down after half the peer timeout; the other half is for making it again.
+// Ticks that a link may be down before one of its members is lost. If nothing is received on a
+// link, it is down after half the peer timeout. The other half is for re-establishing it.
 constexpr int kLinkDownTicks = 10;
 // Ticks until a newcomer is refused. An attempt without an answer takes at most ten ticks, so each
 // side has failed and tried again by then.
@@ -232,8 +233,8 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
     lost.push_back({id, "its connection to the master broke and it did not come back within " +
                             text(peer_timeout)});
   }
-  // A peer that is held up, for example by a SIGSTOP, cannot make a link again: that is not the
-  // link's fault.
+  // A peer that is held up, for example by a SIGSTOP, cannot re-establish a link: that is not
+  // the link's fault.
   links.tick([&](PeerId a, PeerId b) { return lively(a) && lively(b); });
   for (const Links::Dead& dead : links.dead(kLinkDownTicks)) {
     if (gone(dead.a) || gone(dead.b)) continue;

@@ -4,8 +4,8 @@
 // another member waits for it no longer than first_call_timeout, and no longer than kElsewhereMax
 // while the newcomer waits in a call that nobody else makes.
 // Group owns one. It is pure: time comes in through look().
-// Invariant: a newcomer is overdue only if two looks, kLookAgain apart, find it so. If the process
-// was held up, messages of the newcomer may not have been read at the first look.
+// Invariant: a newcomer is overdue only if two looks, at least kLookAgain apart, find it so. If the
+// process was held up, messages of the newcomer may not have been read at the first look.
 #pragma once
 
 #include <map>
@@ -44,8 +44,7 @@ class Probation {
   bool due(Instant now);
   // `all`: all newcomers. Returns the overdue ones. REQUIRES: due().
   std::vector<Misfit> look(const std::vector<Seen>& all, Duration first_call_timeout, Instant now);
-  // Time has passed in which no peer could be received from: all newcomers get their full time
-  // again.
+  // Nothing could be received for a while: all newcomers get their full time again.
   void restart() { *this = {}; }
   void restart(PeerId peer) { waits_.erase(peer); }  // it has taken part in something
   std::optional<Instant> deadline() const;           // nothing while no member is on probation

@@ -24,7 +24,8 @@
 namespace pccl::master {
 namespace {
 
-// Open operations of a rank, and settled ones that others have yet to begin.
+// Maximum operations that a rank has begun: open ones, and settled ones that others have yet to
+// begin.
 constexpr size_t kBegunMax = 2 * protocol::kOpsOpenMax;
 
 bool transfers(const protocol::OpInfo& info) { return info.kind == protocol::OpKind::kSend; }

@@ -39,8 +39,8 @@ class Operations {
   Status check_begin(PeerId peer, OpKey op, const protocol::OpInfo& info) const;
   Status done(PeerId peer, OpKey op);
   // A member gives up an operation. If that member is done, others may have committed the operation
-  // by now: it is settled only after a member that is not done has agreed to abort. asked() returns
-  // the abort proposals.
+  // by now: it is settled only after a member that is not done has agreed to abort. take_asked()
+  // returns the abort proposals.
   Status abort(PeerId peer, const protocol::AbortRequest& request);
   bool has_begun(PeerId peer, OpKey op) const;
   // Likewise, or it was begun in an earlier epoch of the generation and is to be begun again.

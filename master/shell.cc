@@ -41,7 +41,7 @@ constexpr size_t kStrangersMax = 4096;
 // Descriptors reserved for the master itself and for control clients.
 constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax;
 
-// With fewer introduced connections than this, a new peer is admitted. An eighth of all descriptors
+// With fewer connections of runs than this, a new peer is admitted. An eighth of all descriptors
 // stays reserved for members that resume.
 size_t connections_max() {
   const size_t all = net::descriptors_max();

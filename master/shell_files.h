@@ -40,8 +40,8 @@ struct Kind {
   const char* advice;
 };
 
-// Refuses a file of another type, or one that belongs to neither us nor root. `what`: "the journal
-// /x".
+// Refuses a file of another type, or one that belongs to neither us nor root. `what`: for example
+// "the journal /x".
 Status check(const std::string& what, const struct stat& found, const Kind& wanted);
 
 // The same for the file at `path`, without following a link; no file is fine.

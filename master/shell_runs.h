@@ -42,7 +42,7 @@ class ShellRuns {
   // Any thread, once, before all other calls. kSystem or kInvalidArgument as in Shell::open().
   Status open(const Remembering& remembering);
 
-  // The run that a connection introduces itself to, or the refusal. REQUIRES: a version in common.
+  // The run that a connection's first message names, or the refusal. REQUIRES: a version in common.
   struct Found {
     Run* run = nullptr;  // null if rejected
     std::optional<protocol::Reject> rejected;

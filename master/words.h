@@ -25,8 +25,8 @@ std::string hash_text(uint64_t hash);
 // "10.0.0.7:48201", "[fe80::1]:48201".
 std::string address_text(const std::string& host, uint16_t port);
 
-// Why a peer cannot be reached, in the form that is safe for a peer outside the group: ":
-// connection refused". Empty for a reason without a class.
+// Why a peer cannot be reached, as a peer outside the group may know it, for example
+// ": connection refused". Empty for a reason without a class.
 std::string fault_text(LinkFault fault);
 
 // Cuts a text to the maximum size in a message, at a character boundary.
