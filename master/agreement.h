@@ -1,7 +1,8 @@
-// Agreement: one sync_shared_state at a time, from the complete ballot to its answer: election,
-// then the stale ones fetch, then the record is made durable (PROTOCOL.md, section 5.3); and what
-// was agreed on last. The master carries no tensor: it says who fetches what from whom. Invariant:
-// nobody is answered before what was agreed on is durable.
+// Agreement: one sync_shared_state at a time, from the complete ballot to its answer (PROTOCOL.md,
+// section 5.3): election, then the stale members fetch, then the record is made durable. It also
+// keeps the last agreed state. The master carries no tensor: it announces to the members which
+// entries to fetch from whom. Group owns it.
+// Invariant: nobody is answered before the agreed state is durable.
 #pragma once
 
 #include <map>
@@ -16,7 +17,7 @@ namespace pccl::master {
 
 class Agreement {
  public:
-  // The answer to the voters, once there is one; its number and kind are theirs.
+  // The answer to the voters, once known; its number and kind are set by the ballot.
   using Outcome = std::optional<protocol::Answer>;
 
   Agreement(GroupId group, Context& context, Connections& connections)
@@ -26,20 +27,21 @@ class Agreement {
   bool recording() const { return phase_ == Phase::kRecording; }
   const std::optional<AgreedState>& recorded() const { return recorded_; }
 
-  // After a restart: what was agreed on last.
+  // After a restart: sets the last agreed state.
   void restore(const AgreedState& recorded) { recorded_ = recorded; }
-  // All have voted, in rank order. REQUIRES: idle.
+  // `offers`: of all members, in rank order. REQUIRES: idle.
   Outcome begin(const std::vector<OfferOf>& offers, uint32_t number);
-  // Void if nothing is awaited from this peer.
+  // Ignored if the peer has no transfer in this call.
   Outcome fetched(PeerId peer, const protocol::Fetched& fetched);
   Outcome persisted(uint64_t token);
-  // The call is over otherwise. What is being recorded goes on to be, but answers nobody.
+  // The call has ended in another way. A record that is being persisted is still completed, but no
+  // voter is answered.
   void cancel();
 
-  // It takes part in the transfers that are under way.
+  // The peer takes part in the current transfers.
   bool expects(PeerId peer) const { return phase_ == Phase::kFetching && plans_.contains(peer); }
-  const std::set<PeerId>& fetching() const { return fetching_; }  // who has not fetched all yet
-  // What a peer that is back may have missed.
+  const std::set<PeerId>& fetching() const { return fetching_; }  // members that have yet to fetch
+  // The plan that a resumed peer may have missed.
   std::optional<protocol::SyncPlan> plan(PeerId peer) const;
 
   //   from         event                           to
@@ -63,7 +65,7 @@ class Agreement {
   AgreedState elected_;
   uint32_t number_ = 0;
   uint64_t token_ = 0;
-  bool answers_ = true;  // the voters wait for what is being recorded
+  bool answers_ = true;  // voters wait for the record
   std::map<PeerId, protocol::SyncPlan> plans_;
   std::set<PeerId> fetching_;
 };

@@ -1,11 +1,11 @@
 //   a vote      event                                            to
 //   (none)      cast, its number is open or new                  counted
 //   (none)      cast, its number was settled before              answered
-//   (none)      cast in a broken group, no update_topology       refused, or answered as another
-//                                                                was before it broke
+//   (none)      cast in a broken group, not update_topology      refused, or answered as another
+//                                                                voter was before it broke
 //   (none)      cast again, answered meanwhile                   nothing: the answer is on its way
 //   counted     settle: all have voted, kinds differ, given up   answered
-//   counted     the voter is lost, the epoch is renewed          (none)
+//   counted     the voter is lost, or a new epoch begins         (none)
 
 #include "master/ballot.h"
 
@@ -84,8 +84,9 @@ Result<Ballot::Cast> Ballot::cast(PeerId peer, const Vote& vote) {
   return open && *open != vote.kind ? Cast::kDiffers : Cast::kCounted;
 }
 
-// What ended a number that some voter is past. After a restart only the last of several is known:
-// they failed alike, since one voter was missing in each.
+// The answer that ended a number which some voter has passed. After a restart only the last of
+// several answers may be known: the earlier ones were equal failures, since one voter was missing
+// in each.
 const Answer* Ballot::settled_without(uint32_t number) const {
   const auto settled = settled_.lower_bound(number);
   if (settled == settled_.end()) return nullptr;
@@ -94,8 +95,8 @@ const Answer* Ballot::settled_without(uint32_t number) const {
   return past ? &settled->second : nullptr;
 }
 
-// What another was answered to this call before the group was broken, while numbers still matched.
-// An update_topology waits for all in any case.
+// The answer of another voter to the same call before the group was broken, while numbers still
+// matched. An update_topology waits for all voters in any case.
 const Answer* Ballot::brought_back(const Vote& vote) const {
   const auto settled = settled_.find(vote.number);
   const bool same = settled != settled_.end() && settled->second.kind == vote.kind;
@@ -118,7 +119,7 @@ Answer& Ballot::tell(Voter& voter, const Vote& vote, Answer answer) {
 }
 
 std::optional<JointKind> Ballot::kind() const {
-  if (open_ == 0) return std::nullopt;  // as a rule, while there are operations
+  if (open_ == 0) return std::nullopt;  // the usual case while there are operations
   for (const PeerId peer : order_) {
     const auto at = voters_.find(peer);
     if (at != voters_.end() && at->second.vote) return at->second.vote->kind;

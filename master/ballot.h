@@ -1,9 +1,12 @@
-// Ballot: the joint calls of one group: who has voted for what, one open ballot at a time
-// (PROTOCOL.md, section 5). Every micro-consensus of a run is this same vote. What a complete
-// ballot decides is the business of others; they settle it, and the ballot says who is to be told
-// what. Invariants: a voter has at most one vote open; in a group that is not broken all open votes
-// have the same number; a number that was settled before some member voted for it is answered alike
-// when it does.
+// Ballot: the joint calls of one group (PROTOCOL.md, section 5). It knows the vote of each member,
+// with one open ballot at a time. Every small agreement of a run uses this same vote. Other classes
+// decide the answer and settle a complete ballot; this class returns which answer each voter gets.
+// Group owns it. It is pure.
+// Invariants:
+// 1. A voter has at most one open vote.
+// 2. If the group is not broken, all open votes have the same number.
+// 3. If a number was settled before some member voted for it, that member gets the same answer when
+//    it votes.
 #pragma once
 
 #include <cstdint>
@@ -25,39 +28,41 @@ class Ballot {
   Ballot() = default;
   // A new generation: `voters` in rank order.
   explicit Ballot(std::vector<PeerId> voters);
-  // The group is broken: numbers no longer match between voters, and need not.
+  // The group is broken: the voters' numbers may differ from now on.
   void break_up();
   void lose(PeerId voter);
-  // After a restart: what a voter brings back, its number and what it was answered last. A broken
-  // group is broken up before.
+  // After a restart: the voter's next number and its last answer. If the group is broken,
+  // break_up() must be called first.
   void restore(PeerId voter, uint32_t answered, const std::optional<protocol::Answer>& last);
-  // A renewal of the epoch: open votes are void and will be cast again. `voters` in rank order.
+  // A new epoch of the same generation: open votes are void and will be cast again. `voters` in
+  // rank order.
   void renew(std::vector<PeerId> voters);
 
   enum class Cast {
-    kCounted,   // it waits for the others
-    kDiffers,   // likewise, but it is of another kind than theirs: mismatch() says how
-    kAnswered,  // that number was settled before: last_answer() is for this voter
+    kCounted,   // it waits for the other votes
+    kDiffers,   // likewise, but its kind differs from theirs: see mismatch()
+    kAnswered,  // that number was settled before: last_answer() has the answer
     kRepeated,  // it was counted before, on a connection that broke
-    kRefused,   // not counted: in a broken group only update_topology is; refuse() answers it
+    kRefused,   // a broken group counts only update_topology: refuse() makes the answer
   };
-  // kProtocol if the vote is out of turn.
+  // kProtocol if the number is not the voter's next one.
   Result<Cast> cast(PeerId voter, const protocol::Vote& vote);
-  // REQUIRES: cast() has refused this vote.
+  // The answer to a refused vote. REQUIRES: cast() has returned kRefused for it.
   protocol::Answer refuse(PeerId voter, const protocol::Vote& vote, const Status& why);
 
-  // Of the open ballot, nothing if there is none.
+  // Kind of the open ballot; nothing if there is none.
   std::optional<protocol::JointKind> kind() const;
   bool is_complete() const;
   bool is_complete(protocol::JointKind of) const { return kind() == of && is_complete(); }
-  // Whether this is the number of an open vote of this voter.
+  // Whether this voter has an open vote with this number.
   bool is_open(PeerId voter, uint32_t number) const;
-  bool is_open(PeerId voter, protocol::JointKind kind) const;  // whether it has an open vote for it
+  bool is_open(PeerId voter, protocol::JointKind kind) const;  // an open vote of this kind
   const protocol::Vote& vote(PeerId voter) const;              // REQUIRES: voted
   std::vector<uint32_t> missing() const;                       // ranks that have not voted
-  std::string mismatch() const;  // each kind with its ranks, the rarer first
-  // If open votes are of different kinds, this is the mistake of newcomers when all other voters
-  // have voted alike. It is everybody's when those differ, or when there are no others.
+  std::string mismatch() const;  // each kind with its ranks, the rarest first
+  // The wrong voters if the open votes are of different kinds. If all voters that are no newcomers
+  // agree, the newcomers that differ from them are wrong. If those voters differ, or there are
+  // none, all voters are wrong.
   struct Difference {
     bool everybodys = false;
     std::vector<PeerId> misfits;
@@ -65,16 +70,16 @@ class Ballot {
   Difference difference(const std::vector<PeerId>& newcomers) const;
   bool has_voted(PeerId voter) const;  // it has an open vote
 
-  // Ends the open ballot. `answer` but for number and kind, which are each voter's own.
+  // Ends the open ballot. Number and kind of `answer` are replaced by those of each voter.
   Answers settle(const protocol::Answer& answer);
-  // Answers the open votes that are not for this kind.
+  // Answers the open votes of other kinds.
   Answers settle_others(protocol::JointKind kind, const protocol::Answer& answer);
-  // What the voter was told last in this generation, or null.
+  // The voter's last answer in this generation, or null.
   const protocol::Answer* last_answer(PeerId voter) const;
 
  private:
   struct Voter {
-    uint32_t next = 0;  // the number of its next vote, or of the open one
+    uint32_t next = 0;  // number of its next vote, or of its open one
     std::optional<protocol::Vote> vote;
     std::optional<protocol::Answer> last_answer;
   };
@@ -86,10 +91,11 @@ class Ballot {
   Answers settle_if(const protocol::Answer& answer, Which which);
   protocol::Answer& tell(Voter& voter, const protocol::Vote& vote, protocol::Answer answer);
 
-  std::vector<PeerId> order_;       // of ranks: who is lost stays, so that ranks do not shift
-  std::map<PeerId, Voter> voters_;  // who is left
-  size_t open_ = 0;                 // votes of theirs
-  std::map<uint32_t, protocol::Answer> settled_;  // numbers that not all have voted for
+  std::vector<PeerId> order_;       // by rank; lost voters stay, so that ranks do not change
+  std::map<PeerId, Voter> voters_;  // those not lost
+  size_t open_ = 0;                 // open votes
+  // answers to numbers that some voter has yet to vote for
+  std::map<uint32_t, protocol::Answer> settled_;
   bool broken_ = false;
 };
 

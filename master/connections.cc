@@ -1,10 +1,10 @@
 //   from            event                           to
 //   kIntroducing    Hello that is accepted          kWelcomed     Welcome
-//   kIntroducing    Resume that is accepted         where the peer was    Resumed, what was missed
+//   kIntroducing    Resume that is accepted         as before     Resumed, missed messages
 //   kWelcomed       Register                        kRegistered   Dial to others
 //   kRegistered     admitted                        kMember       EpochStart
 //   kMember         another generation begins       kMember       EpochStart
-//   all             closed, Leave, silence, what the table below forbids    closed
+//   all             closed, Leave, timeout, or forbidden by the table below    closed
 
 #include "master/connections.h"
 
@@ -16,7 +16,7 @@
 namespace pccl::master {
 namespace {
 
-// What a peer may say, by phase.
+// The phases in which a peer may send a message.
 struct Allowed {
   bool introducing, welcomed, registered, member;
 };
@@ -73,7 +73,7 @@ bool allowed(ConnectionPhase phase, const protocol::Message& message) {
   return false;
 }
 
-// What a peer would miss: the rest is said again when it is needed.
+// A message that a peer would miss if it got lost: the others are repeated when they are needed.
 bool matters(const protocol::Message& message) {
   return !std::holds_alternative<protocol::Ping>(message) &&
          !std::holds_alternative<protocol::Pong>(message) &&

@@ -1,8 +1,10 @@
-// Connections: who is connected, how far its introduction has come, and for how long it has been
-// silent. The only place from which something is said to a peer. Who is a member, and what a
-// silence or an end means, is for others to decide. Invariants: a peer has at most one connection;
-// a message the table in connections.cc does not allow in the phase of its connection goes no
-// further than check().
+// Connections: the control connections of one run: their peers, phases and keepalive timers. Every
+// message to a peer is sent here. The MasterCore owns it. Other classes decide who is a member, and
+// what a timeout or a closed connection means.
+// Invariants:
+// 1. A peer has at most one connection.
+// 2. If the table in connections.cc does not allow a message in the phase of its connection,
+//    check() stops it.
 #pragma once
 
 #include <map>
@@ -14,7 +16,7 @@
 
 namespace pccl::master {
 
-// How far a connection has come.
+// Phases of a connection.
 enum class ConnectionPhase : uint8_t { kIntroducing, kWelcomed, kRegistered, kMember };
 const char* text(ConnectionPhase phase);
 
@@ -22,7 +24,7 @@ class Connections {
  public:
   struct Connection {
     ConnectionPhase phase = ConnectionPhase::kIntroducing;
-    PeerId peer;  // nobody while it introduces itself
+    PeerId peer;  // none before its Hello or Resume
     GroupId group;
     std::string seen_host;
     bool seen_loopback = false;
@@ -37,31 +39,33 @@ class Connections {
   ConnectionId of(PeerId peer) const { return of_peer_.at(peer); }  // REQUIRES: connected
   bool empty() const { return open_.empty(); }
 
-  // Something was heard. kProtocol if it may not be said in this phase. REQUIRES: open.
+  // A message was received. kProtocol if it is not allowed in this phase. REQUIRES: open.
   Status check(ConnectionId id, const protocol::Message& message);
-  // Pongs confirm that everything said before their Ping has arrived. kProtocol if none was sent.
+  // A Pong confirms that everything sent before its Ping was received. kProtocol if no such Ping
+  // was sent.
   Status confirm(ConnectionId id, uint64_t ping_counter);
 
-  // From now on this connection is the peer's; another one it had is closed.
+  // Assigns this connection to the peer. Another connection of the peer is closed.
   void introduce(ConnectionId id, PeerId peer, GroupId group, ConnectionPhase phase);
   void enter(PeerId peer,
-             ConnectionPhase phase);  // REQUIRES: forwards in order; ignored when not connected
+             ConnectionPhase phase);  // REQUIRES: a forward step; ignored if not connected
 
-  // Nothing while the peer is not connected: Resume makes up for it.
+  // Does nothing if the peer is not connected: its Resume gets what it missed.
   void send(PeerId peer, protocol::Message message);
   void send(ConnectionId id, protocol::Message message);
-  void close(ConnectionId id);   // after what was sent has left
+  void close(ConnectionId id);   // after all sent messages have left
   void close(PeerId peer);       // likewise, if it is connected
-  void forget(ConnectionId id);  // it has closed by itself
+  void forget(ConnectionId id);  // the other side has closed it
 
-  // A beat has passed (protocol/silence.h): pings who was not spoken to for a while, or has not
-  // confirmed what it was told. Returns who has been silent for the whole timeout.
+  // A beat has passed (protocol/silence.h). Pings each peer to which nothing was sent for a while,
+  // or that has not confirmed a message. Returns the connections on which nothing was received for
+  // the whole timeout.
   std::vector<ConnectionId> beat();
-  // Whether the peer has said something in the last ticks, as it does when nothing holds it up.
+  // Whether something was received in the last ticks, as it is from a peer that nothing holds up.
   bool heard_lately(PeerId peer) const;
-  // Asks now for every confirmation that beat() would ask for.
+  // Sends now every ping for a confirmation that beat() would send.
   void ask_confirmations();
-  // Everything that matters and was said to anybody has arrived.
+  // All peers have confirmed every message that matters.
   bool confirmed() const;
 
  private:
@@ -69,7 +73,7 @@ class Connections {
     protocol::Silence silence{protocol::kTicksPerTimeout};
     uint64_t ping_counter = 0;    // of the last Ping
     uint64_t pong_counter = 0;    // of the last Pong
-    uint64_t confirmed_from = 0;  // the Pong that confirms all that was said
+    uint64_t confirmed_from = 0;  // counter of the Pong that confirms all sent messages
   };
   void say(ConnectionId id, State& state, protocol::Message message);
   void ping(ConnectionId id, State& state);

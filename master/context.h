@@ -1,6 +1,6 @@
-// Context: what the parts of a MasterCore share during a step: the options, where effects go, and
-// the numbers that are never given twice. No part reaches around it to another; core.cc and
-// group.cc carry what one says to the next.
+// Context: the state that the parts of a MasterCore share during a step: the options, the list of
+// effects, and the counters for numbers that are never reused. The MasterCore owns it. A part does
+// not reach another part through it: core.cc and group.cc pass on what one part says to another.
 #pragma once
 
 #include <map>
@@ -16,12 +16,12 @@ namespace pccl::master {
 struct Context {
   Options options;
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
-  Duration peer_timeout = protocol::kPeerTimeoutDefault;  // of the run: as its first peer said
+  Duration peer_timeout = protocol::kPeerTimeoutDefault;  // of the run, as its first peer set it
   Duration first_call_timeout = protocol::kPeerTimeoutDefault;  // likewise
-  Effects* effects = nullptr;                                   // of the step under way,
-  Instant now;                                                  // and its time
-  // This process was stopped for long, not long ago: who closed its connection may have found us
-  // silent.
+  Effects* effects = nullptr;                                   // of the current step
+  Instant now;                                                  // time of the current step
+  // The process was paused for long, and this was not long ago. A peer that closed its connection
+  // may have done so because it received nothing from this master.
   bool was_stopped = false;
 
   PeerId new_peer() { return {numbered(++peers)}; }
@@ -31,7 +31,7 @@ struct Context {
   void emit(E effect) {
     effects->emplace_back(std::move(effect));
   }
-  // Peers of the run have brought more together than there is room for: the run ends.
+  // The peers of the run have used up more than the master has room for: the run ends.
   void exceed(std::string what) {
     if (excess.empty()) excess = std::move(what);
   }
@@ -43,10 +43,11 @@ struct Context {
     return tokens;
   }
 
-  std::string excess;                      // since the last step
-  size_t held_bytes = 0;                   // of messages that cannot be heard yet, of all groups
-  std::map<uint64_t, GroupId> persisting;  // whose record each token under way is
-  std::map<PeerId, GroupId> group_of;      // of who is in a group, or gone and remembered there
+  std::string excess;                      // the limit that was exceeded since the last step
+  size_t held_bytes = 0;  // bytes of messages held in all groups until they can be processed
+  std::map<uint64_t, GroupId> persisting;  // group of each record that is being persisted, by token
+  // of each peer in a group, and of each gone peer that its group remembers
+  std::map<PeerId, GroupId> group_of;
   uint32_t peers = 0;
   uint32_t epochs = 0;
   uint64_t tokens = 0;

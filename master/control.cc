@@ -24,7 +24,7 @@ constexpr std::array kCommands = {
 
 Status bad_request(const std::string& why) { return {Code::kInvalidArgument, why, {}}; }
 
-// Null if there is none, or it is no text.
+// Null if there is no such field, or it is not a string.
 const std::string* text_at(const json& object, const char* name) {
   const auto found = object.find(name);
   return found == object.end() ? nullptr : found->get_ptr<const std::string*>();

@@ -1,7 +1,7 @@
-// What happens to a connection, in order: Accepted, its first message (Hello or Resume), then
-// messages that its phase allows (the table is in connections.cc) until it closes, by itself or
-// because of one that is forbidden. Messages go to the peer's group (group.cc); what follows from
-// all of it is done at the end of every step, in settle().
+// The life of a connection: Accepted, then its first message (Hello or Resume), then messages that
+// its phase allows (the table is in connections.cc), until it closes or a forbidden message makes
+// the master close it. Messages go to the peer's group (group.cc). settle() carries out the
+// consequences at the end of every step.
 
 #include "master/core.h"
 
@@ -33,21 +33,21 @@ struct MasterCore::Inside {
   void on(const Draining&) { connections.ask_confirmations(); }
   void on(const Ended& event) { end_run(event.why, LogLevel::kInfo); }
 
-  // Of a connection that introduces itself. kProtocol if it makes no sense.
+  // The first message of a connection. kProtocol if the message is impossible.
   Status introduce(ConnectionId id, const protocol::Hello& hello);
   Status introduce(ConnectionId id, const protocol::Resume& resume);
   template <typename M>
   Status introduce(ConnectionId, const M&) {
     return violation(
-        "the first message is neither Hello nor Resume");  // the table forbids it before
+        "the first message is neither Hello nor Resume");  // the table forbids it earlier
   }
-  // Of a peer.
+  // From a peer.
   Status hear(Group& group, PeerId peer, const protocol::Leave&);
   Status hear(Group& group, PeerId peer, const protocol::JointAbort& abort);
   template <typename M>
   Status hear(Group& group, PeerId peer, const M& message) {
     if constexpr (requires { group.hear(peer, message); }) return group.hear(peer, message);
-    return violation("a message that only masters send");  // the table forbids it before
+    return violation("a message that only masters send");  // the table forbids it earlier
   }
 
   bool refused(ConnectionId id, const protocol::Hello& hello);
@@ -59,12 +59,12 @@ struct MasterCore::Inside {
   bool hear_held();
   void reject(ConnectionId id, const protocol::Reject& reject);
   void cut_off(ConnectionId id, const std::string& why);
-  const Group* find_group_of(PeerId peer) const;  // in which it is, if in any
-  Group* group_of(PeerId peer);                   // likewise; touched
+  const Group* find_group_of(PeerId peer) const;  // null if the peer is in no group
+  Group* group_of(PeerId peer);                   // likewise; touches the group
   std::string describe(ConnectionId id);
   bool is_ours(PeerId peer) const;
   void settle();
-  bool watch_newcomers();  // whether any was removed
+  bool watch_newcomers();  // returns whether any was removed
   void end_run(const std::string& why, LogLevel level);
   void end_if_exceeded();
   void notice_stop();
@@ -77,13 +77,13 @@ struct MasterCore::Inside {
   Instant now;
   std::optional<Instant> next_beat;
   uint64_t beats = 0;
-  bool restored = false;  // with members
+  bool restored = false;  // some group was restored with members
   bool awake = false;     // a step was taken
   Instant stopped_until;  // see Context::was_stopped
-  bool quiet = false;     // this step changed nothing that others could be waiting for
+  bool quiet = false;     // this step changed nothing that others could wait for
 };
 
-// Time begins with the first step, and with it the wait for the members.
+// No time passes before the first step. The wait for the members begins with that step.
 void MasterCore::Inside::restore(const RunRecord& remembered) {
   for (const auto& [id, record] : remembered.memberships) {
     if (record.members.empty()) continue;
@@ -94,7 +94,7 @@ void MasterCore::Inside::restore(const RunRecord& remembered) {
   for (const auto& [id, record] : remembered.shared_states) groups.begin(id).restore(record);
 }
 
-// ---- Introduction ----
+// ---- Admission ----
 
 Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Hello& hello) {
   if (!refused(id, hello)) welcome(id, context.new_peer(), hello);
@@ -124,7 +124,7 @@ void MasterCore::Inside::agree_on(const Terms& agreed) {
 void MasterCore::Inside::welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello) {
   Group& group = groups.begin(hello.group);
   if (!group.has_members() && hello.rank >= 0) {
-    // Whoever had this rank and is not connected has been started again.
+    // A holder of this rank is not connected (refused() has checked it): it was restarted.
     if (const auto holder = group.membership().wished_by(hello.rank)) {
       group.give_up(*holder, "another process was started with its rank");
     }
@@ -187,7 +187,8 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& re
                     "\" already: join again"});
     return {};
   }
-  // Before the connection that the peer has is closed for this one: it may be somebody else's.
+  // Must precede introduce(), which closes the peer's present connection: that one may be another
+  // process's.
   const Status status = group->check(resume);
   if (!status.ok()) return status;
   const bool member = group->membership().is_member(resume.peer);
@@ -199,8 +200,8 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& re
   return group->back(resume);
 }
 
-// It is no peer of any group. What waited for its admission when the master was killed goes on
-// waiting; the rest was declared lost.
+// The peer is in no group. If it waited for its admission when the master was killed, it continues
+// to wait; otherwise it was declared lost.
 Status MasterCore::Inside::back_from_nowhere(ConnectionId id, const protocol::Resume& resume) {
   std::string why = "peer " + text(resume.peer) + " was declared lost";
   bool remembered = false;
@@ -242,14 +243,15 @@ Status MasterCore::Inside::hear(Group& group, PeerId peer, const protocol::Leave
 
 Status MasterCore::Inside::hear(Group& group, PeerId peer, const protocol::JointAbort& abort) {
   const Epoch current = group.epochs().current();
-  if (abort.epoch < current) return {};  // it has crossed the EpochStart
+  if (abort.epoch < current) return {};  // it crossed the EpochStart
   if (abort.epoch != current) return violation("JointAbort in a future epoch");
   if (group.deciding()) return group.hold(peer, abort);
   give_up_joint_call(groups, group, peer, abort.number);
   return {};
 }
 
-// Messages of operations: they matter to others only in a group whose topology is being changed.
+// Messages about operations: others need to see them only if the topology of the group is being
+// changed.
 bool is_about_operations(const protocol::Message& message) {
   return std::holds_alternative<protocol::Begin>(message) ||
          std::holds_alternative<protocol::Done>(message) ||
@@ -258,7 +260,7 @@ bool is_about_operations(const protocol::Message& message) {
          std::holds_alternative<protocol::Pong>(message);
 }
 
-// Messages that mean something only when the master knows what was told before its restart.
+// Messages that the master can judge only if it knows what was sent before its restart.
 bool is_decided(const protocol::Message& message) {
   return std::holds_alternative<protocol::Begin>(message) ||
          std::holds_alternative<protocol::Done>(message) ||
@@ -273,7 +275,7 @@ Status MasterCore::Inside::receive(ConnectionId id, const protocol::Message& mes
   Status status = connections.check(id, message);
   if (!status.ok()) return status;
   const Connections::Connection& connection = *connections.find(id);
-  const PeerId peer = connection.peer;  // the connection may be gone when it has been heard
+  const PeerId peer = connection.peer;  // the call below may close the connection
   if (connection.phase == ConnectionPhase::kIntroducing) {
     return std::visit([&](const auto& content) { return introduce(id, content); }, message);
   }
@@ -294,12 +296,12 @@ Status MasterCore::Inside::receive(ConnectionId id, const protocol::Message& mes
 }
 
 void MasterCore::Inside::on(const Received& event) {
-  if (connections.find(event.connection) == nullptr) return;  // closed meanwhile
+  if (connections.find(event.connection) == nullptr) return;  // closed by us meanwhile
   const Status status = receive(event.connection, event.message);
   if (!status.ok()) cut_off(event.connection, status.message);
 }
 
-// What a member breaks costs its connection; it may come back (PROTOCOL.md, section 1).
+// A member that breaks a rule loses its connection, but may resume (PROTOCOL.md, section 1).
 void MasterCore::Inside::cut_off(ConnectionId id, const std::string& why) {
   context.log(LogLevel::kWarning, "closed the connection of " + describe(id) + ": " + why);
   const PeerId peer = connections.find(id)->peer;
@@ -310,7 +312,7 @@ void MasterCore::Inside::cut_off(ConnectionId id, const std::string& why) {
 
 void MasterCore::Inside::on(const Closed& event) {
   const Connections::Connection* connection = connections.find(event.connection);
-  if (connection == nullptr) return;  // by us
+  if (connection == nullptr) return;  // closed by us
   const PeerId peer = connection->peer;
   connections.forget(event.connection);
   Group* group = peer ? group_of(peer) : nullptr;
@@ -325,7 +327,8 @@ void MasterCore::Inside::on(const Persisted& event) {
   groups.touch(persisted.mapped()).persisted(event.token);
 }
 
-// Half of what makes peers give up a silent master. Before the first step there was no time.
+// The limit is half of the time after which peers give up an unresponsive master. Before the first
+// step there is nothing to compare with.
 void MasterCore::Inside::notice_stop() {
   const bool late = next_beat && now >= *next_beat + context.peer_timeout / 2;
   if (late && awake) {
@@ -340,7 +343,8 @@ void MasterCore::Inside::on(const TimePassed&) {
   quiet = true;
   if (!next_beat || now < *next_beat) return;
   quiet = false;
-  // However late this is, it counts once: input that is waiting shall speak for its peers.
+  // However late this call is, it counts as one beat, so that input that has arrived can show that
+  // its peers live.
   next_beat = now + protocol::beat_of(context.peer_timeout);
   for (const ConnectionId id : connections.beat()) {
     const Connections::Connection* connection = connections.find(id);
@@ -364,7 +368,7 @@ void MasterCore::Inside::on(const TimePassed&) {
   });
 }
 
-// Whether there was anything.
+// Processes held messages. Returns whether there were any.
 bool MasterCore::Inside::hear_held() {
   bool any = false;
   groups.each_due(quiet, [&](Group& group) {
@@ -389,12 +393,12 @@ bool MasterCore::Inside::watch_newcomers() {
       any = true;
       groups.touch(group.id());
     }
-    groups.refresh();  // it may have been the one that the next is awaited by
+    groups.refresh();  // the removal may have ended the wait of others for the next group
   });
   return any;
 }
 
-// Nobody is told to come back: what has filled this run would fill it again.
+// The peers are not asked to come back: they would fill the run again.
 void MasterCore::Inside::end_run(const std::string& why, LogLevel level) {
   context.log(level, "run \"" + context.options.run + "\" is ended: " + why);
   groups.each([&](Group& group) {

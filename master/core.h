@@ -1,9 +1,14 @@
-// MasterCore: one run, as its master sees it: who is registered, who is a member, what has been
-// posted and what became of it. Pure (no socket, clock or thread): `step` is the only way its state
-// changes, `deadline` the only way time gets in. Composed of ballot (joint votes), membership
-// (peers, links, epochs), verdict (how operations end), election (shared state). PROTOCOL.md is its
-// specification. Events the protocol forbids, from a peer: that connection is closed, as section 1
-// says. Nothing a peer can send asserts.
+// MasterCore: the state machine of one run at its master. It knows the registered peers, the
+// members, the posted operations and their outcomes. PROTOCOL.md is its specification.
+// The shell (or the simulator) owns one for each living run and calls it from one thread. It is
+// pure: it has no socket, clock or thread. It is composed of ballot (joint votes), membership
+// (peers, links, epochs), verdict (how operations end) and election (shared state).
+// Invariants:
+// 1. Only step() changes its state, and time enters only through step(). deadline() says when
+//    TimePassed is due.
+// 2. No message of a peer can trigger an assertion.
+// Failure: if a peer sends what the protocol forbids, its connection is closed (PROTOCOL.md,
+// section 1).
 #pragma once
 
 #include <cstdint>
@@ -21,17 +26,17 @@
 
 namespace pccl::master {
 
-// A control connection, named by the shell; never reused.
+// A control connection. The shell assigns the number and never reuses it.
 struct ConnectionId {
   uint64_t value = 0;
   friend auto operator<=>(const ConnectionId&, const ConnectionId&) = default;
 };
 
 // ---- Events ----
-struct Accepted {  // a new connection whose first message is in the Received that follows
+struct Accepted {  // a new connection; its first message is in the Received that follows
   ConnectionId connection;
   std::string seen_host;       // numeric address of the peer
-  bool seen_loopback = false;  // it came over loopback
+  bool seen_loopback = false;  // the connection came over loopback
 };
 struct Received {
   ConnectionId connection;
@@ -45,21 +50,22 @@ struct Persisted {
   uint64_t token = 0;
 };
 struct TimePassed {};
-struct Draining {
-};  // the process wants to end: have it confirmed now that all has arrived, see settled()
-struct Ended {  // the shell ends the run: it is idle() after this step
+// The process wants to end. Asks the peers to confirm what they have received; see settled().
+struct Draining {};
+struct Ended {  // the shell ends the run: the core is idle() after this step
   std::string why;
 };
 using Event = std::variant<Accepted, Received, Closed, Persisted, TimePassed, Draining, Ended>;
 
-// ---- Effects, to be carried out in order ----
+// ---- Effects, to be performed in order ----
 struct Send {
   ConnectionId connection;
   protocol::Message message;
 };
+// Closes the connection after all sent messages have left. No Closed event follows.
 struct Close {
   ConnectionId connection;
-};  // after what was sent has left; no Closed event follows
+};
 struct Persist {
   uint64_t token = 0;
   Record record;
@@ -76,32 +82,34 @@ struct Options {
   uint64_t run_id = 0;  // random
   uint32_t incarnation = 1;
   bool loopback_only = false;
-  uint32_t exchange_bytes = protocol::kExchangeBytesMax;  // see EpochStart; of small groups
-  uint16_t version = protocol::kSpoken.highest;           // of the protocol, that the run speaks
+  // maximum for small groups, see EpochStart
+  uint32_t exchange_bytes = protocol::kExchangeBytesMax;
+  uint16_t version = protocol::kSpoken.highest;  // the protocol version that the run speaks
 };
 
 class MasterCore {
  public:
   explicit MasterCore(Options options);
-  // After a restart: goes on from what was durable (PROTOCOL.md, section 7). `options.incarnation`
-  // is higher than any before; the first step has to follow at once, TimePassed will do.
+  // After a restart: continues from the durable records (PROTOCOL.md, section 7).
+  // `options.incarnation` must be higher than any before. The first step must follow at once;
+  // TimePassed is enough.
   MasterCore(Options options, const RunRecord& remembered);
   ~MasterCore();
   MasterCore(MasterCore&&) noexcept;
   MasterCore& operator=(MasterCore&&) noexcept;
 
   void step(const Event& event, Instant now, Effects& effects);
-  // How many groups all steps so far have looked at, as often as they did: what they have cost.
+  // Number of group visits in all steps so far, repeated visits included: a measure of cost.
   uint64_t groups_looked_at() const;
-  // When to step with TimePassed, if nothing else happens before.
+  // Time of the next TimePassed, if no other event comes before.
   std::optional<Instant> deadline() const;
 
-  // No peer is connected or expected back: all that is left of the run is its shared states.
+  // No peer is connected or expected back: only the shared states of the run are left.
   bool idle() const;
-  std::vector<SharedStateRecord> shared_states() const;  // that were agreed on, by group
-  // Some group of it has had members, in this life of the master or before it.
+  std::vector<SharedStateRecord> shared_states() const;  // the agreed states, by group
+  // Some group of the run has had members, before or after the last restart of the master.
   bool founded() const;
-  // All verdicts and answers sent so far are known to have arrived (an embedded master may go).
+  // All verdicts and answers sent so far are confirmed as received, so an embedded master may end.
   bool settled() const;
 
  private:

@@ -35,7 +35,8 @@ std::string layout_text(const StateEntry& entry) {
   return out + "]";
 }
 
-// How the layout of two offers differs: a few keys, each as both have it. Empty if it does not.
+// The differing keys of two layouts, at most a few, each as both sides have it. Empty if none
+// differs.
 std::string difference(const std::vector<StateEntry>& a, const std::vector<StateEntry>& b,
                        const std::string& of_a, const std::string& of_b) {
   std::string out;
@@ -85,8 +86,8 @@ AgreedState as_agreed(const Offer& offer) {
 
 bool may_send(const OfferOf& one) { return one.offer->strategy != SyncStrategy::kReceiveOnly; }
 
-// The ranks whose offers count: of those that may be sent, the ones that were trained here; if
-// there are none, all.
+// The ranks whose offers count: those that may be sent and were trained here. If there are none:
+// all that may be sent.
 std::vector<size_t> candidates(const std::vector<OfferOf>& offers) {
   std::vector<size_t> trained, all;
   for (size_t rank = 0; rank < offers.size(); ++rank) {
@@ -107,7 +108,8 @@ size_t highest(const std::vector<OfferOf>& offers, const std::vector<size_t>& ra
   });
 }
 
-// The candidate that is beyond what can follow the record, if any is.
+// The rank of the candidate with the highest revision, if that revision is too high to follow the
+// record.
 std::optional<size_t> ahead(const std::vector<OfferOf>& offers, const Recorded& recorded) {
   const std::vector<size_t> ranks = candidates(offers);
   if (!recorded || ranks.empty()) return std::nullopt;
@@ -116,7 +118,7 @@ std::optional<size_t> ahead(const std::vector<OfferOf>& offers, const Recorded& 
   return beyond ? std::optional(rank) : std::nullopt;
 }
 
-// The rank whose content wins by the rule in election.h; nobody if no offer follows the record.
+// The rank whose content wins by the rule in election.h; nothing if no offer can follow the record.
 std::optional<size_t> winner(const std::vector<OfferOf>& offers, const Recorded& recorded) {
   std::vector<size_t> ranks = candidates(offers);
   std::erase_if(ranks,
@@ -181,7 +183,7 @@ std::vector<uint32_t> differing(const std::vector<StateEntry>& a,
   return keys;
 }
 
-// Sources take turns, so that no up-to-date peer sends to all.
+// Sources take turns, so that no up-to-date peer sends to all stale ones.
 void plan_transfers(const std::vector<OfferOf>& offers, Election& election) {
   std::vector<PeerId> sources;
   for (const OfferOf& one : offers) {
@@ -196,7 +198,7 @@ void plan_transfers(const std::vector<OfferOf>& offers, Election& election) {
   }
 }
 
-// The plan of a peer with so many transfers of so many keys fits into a message.
+// Refuses an election whose plan for some peer does not fit into a message.
 std::string refuse_size(const std::vector<OfferOf>& offers, const Election& election) {
   size_t entries_bytes = 0;
   for (const StateEntry& entry : election.entries) {
@@ -217,7 +219,7 @@ std::string refuse_size(const std::vector<OfferOf>& offers, const Election& elec
   return {};
 }
 
-// Why a newcomer's offer cannot stand beside that of the member that wins; empty if it can.
+// Why a newcomer's offer conflicts with that of the winning member; empty if it does not.
 std::string refuse_newcomer(const OfferOf& one, const Offer& winner, const Recorded& recorded) {
   const Offer& offer = *one.offer;
   if (!may_send(one) || same_content(offer, winner)) return {};
@@ -241,7 +243,8 @@ std::vector<Misfit> misfits(const std::vector<OfferOf>& offers, const Recorded& 
   std::vector<OfferOf> trained;
   std::copy_if(offers.begin(), offers.end(), std::back_inserter(trained),
                [](const OfferOf& one) { return one.trained; });
-  // Nobody to be compared with, or no one state to be compared with.
+  // There is no trained offer to compare with, or the trained offers themselves have different
+  // layouts.
   if (trained.empty() || !refuse_layouts(trained).empty()) return misfits;
   const bool refused = ahead(trained, recorded).has_value();  // for all, whatever newcomers offer
   const auto elected = refused ? std::nullopt : winner(trained, recorded);

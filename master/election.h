@@ -1,6 +1,6 @@
-// election: which shared state wins, and who fetches what from whom (PROTOCOL.md, section 5.3). A
-// pure function of the offers, in rank order, and of what was agreed before: every answer can be
-// checked on paper.
+// election: decides which shared state wins, and who fetches what from whom (PROTOCOL.md, section
+// 5.3). Pure functions of the offers, in rank order, and of the last agreed state, so every answer
+// can be checked on paper. Group and Agreement call them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace pccl::master {
 
-// What a group agreed on last.
+// The last agreed state of a group.
 struct AgreedState {
   uint64_t revision = 0;
   uint64_t hash = 0;
@@ -24,37 +24,39 @@ struct AgreedState {
 struct OfferOf {
   PeerId peer;
   const protocol::Offer* offer = nullptr;
-  // Its state comes from this group: it has taken part in a sync_shared_state of it or, while there
-  // is no record, in any joint call or collective.
+  // The state comes from this group: the peer has taken part in a sync_shared_state of the group
+  // or, if there is no record, in any joint call or collective.
   bool trained = false;
 };
 
 struct Election {
-  std::string refusal;  // why nothing can be agreed on, for all voters alike; empty if it can
+  std::string refusal;  // why nothing can be agreed on, for all voters; empty: agreed
   AgreedState agreed;
-  std::vector<protocol::StateEntry> entries;  // what the elected state looks like
+  std::vector<protocol::StateEntry> entries;  // layout and hashes of the elected state
   std::vector<protocol::Transfer>
-      transfers;  // to each peer that lacks entries, from one that has all
+      transfers;  // to each peer that lacks entries, from one that has all of them
 };
 
-// The newcomers among the offers, those that were not trained here while others were, that have to
-// go before anybody is elected: the members cannot take their offers, and overwriting them would
-// lose something.
+// The newcomers that have to be removed before the election: the members cannot accept their
+// offers, and overwriting them would lose something. A newcomer here is a peer that was not trained
+// in this group while others were.
 std::vector<Misfit> misfits(const std::vector<OfferOf>& offers,
                             const std::optional<AgreedState>& recorded);
 
-// The rule. While some offers that may be sent were trained here, only those count. The highest
-// revision among them wins, whatever the votes: of a run with a record this is the record or the
-// revision after it, and an offer beyond that refuses the call for all. Among several contents of
-// that revision the one that most of them have wins, then the one of the lowest rank. So nobody who
-// may send is set back.
-// REQUIRES: at least one offer; each is well-formed; no misfits.
+// The election rule:
+// 1. If some offers that may be sent were trained here, only those count.
+// 2. The highest revision among them wins, whatever the votes. If there is a record, this is the
+//    record's revision or the next one. An offer beyond that refuses the call for all.
+// 3. If that revision has several contents, the one that most offers have wins, then the one of the
+//    lowest rank.
+// So no peer that may send is set back.
+// REQUIRES: at least one offer; all are well-formed; no misfits.
 Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedState>& recorded);
 
-// What one peer is told of an election: the transfers it takes part in.
+// The plan for one peer: the transfers that it takes part in.
 protocol::SyncPlan plan_for(PeerId peer, uint32_t number, const Election& election);
 
-// Sorted by key, no key twice.
+// Whether the entries are sorted by key, without duplicates.
 bool well_formed(const protocol::Offer& offer);
 
 }  // namespace pccl::master

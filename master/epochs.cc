@@ -4,23 +4,23 @@
 //   kDraining           no operation is open, somebody is pending      kStarting   Persist
 //   kDraining           nobody is pending any more, given up           kActive
 //   kStarting           durable                                        kActive     EpochStart
-//   kStarting           somebody chosen is gone, or a member lost      kStarting   Persist
-//   kStarting           durable that the epoch goes on                 where it came from
+//   kStarting           a chosen peer is gone, or a member lost        kStarting   Persist
+//   kStarting           durable that the epoch continues               the phase before it
 //   kActive, kDraining  a member is lost                               kAsking     Ask
-//   kActive, kDraining  a link between members was made anew           kAsking     Ask
+//   kActive, kDraining  a link between members was re-established      kAsking     Ask
 //   kAsking             every survivor has reported                    kEnding     Persist
-//   kEnding             durable, and it, or what is kept, goes on      kActive     EpochEnd, Start
-//   kEnding             durable, but somebody was lost meanwhile       kEnding     Persist
+//   kEnding             durable; all, or what is kept, continues       kActive     EpochEnd, Start
+//   kEnding             durable, but a member was lost meanwhile       kEnding     Persist
 //   kEnding             durable                                        kBroken     EpochEnd
-//   kBroken             agreed on, and min_peers are there             kStarting   Persist
+//   kBroken             change agreed on, and min_peers are there      kStarting   Persist
 //   kFounding           restored after a restart                       kGathering
-//   kGathering          all are back, the epoch is not over            kActive     what each missed
-//   kGathering          all are back, but somebody is lost, or was
-//                       asked before, or has seen a link break         kAsking     Ask
-//   kGathering          all are back, the epoch is over                kBroken     what each missed
+//   kGathering          all are recovered, the epoch is not over       kActive     missed messages
+//   kGathering          all are recovered, but one is lost, or had a
+//                       freeze request before, or saw a link break     kAsking     Ask
+//   kGathering          all are recovered, the epoch is over           kBroken     missed messages
 //   any                 the last member is lost                        kFounding
-// A member that is lost in kAsking, kEnding or kBroken is one survivor less; one that is lost in
-// kStarting is asked about when it is durable that the epoch goes on.
+// A member lost in kAsking, kEnding or kBroken is one survivor less. If a member is lost in
+// kStarting, the freeze requests are sent when it is durable that the epoch continues.
 
 #include "master/epochs.h"
 
@@ -33,7 +33,7 @@
 namespace pccl::master {
 namespace {
 
-// Of one exchange, at each member: the larger the group, the smaller the tensors.
+// Bytes for one one-shot all-reduce at each member: the larger the group, the smaller the tensors.
 constexpr size_t kExchangeScratchBytes = 512u << 10;
 
 using Phase = Epochs::Phase;
@@ -130,7 +130,7 @@ Status Epochs::report(PeerId peer, const protocol::Report& report) {
   for (const protocol::OpReport& op : report.ops) {
     if (operations_.was_begun(peer, op.op) && seen.insert(op.op).second) known.ops.push_back(op);
   }
-  reports_.try_emplace(peer, std::move(known));  // what it said first stays so
+  reports_.try_emplace(peer, std::move(known));  // its first report stays valid
   return {};
 }
 
@@ -173,7 +173,8 @@ Result<std::vector<protocol::Message>> Epochs::resume(const protocol::Resume& re
   return messages;
 }
 
-// A Begin or Done that got lost counts as if it came now. Of what has a verdict, the peer hears.
+// A lost Begin or Done counts as if it came now. The peer receives the verdicts of settled
+// operations.
 Status Epochs::take_over(const protocol::Resume& resume) {
   Status status;
   for (size_t i = 0; i < resume.ops.size() && status.ok(); ++i) {
@@ -191,8 +192,8 @@ Status Epochs::take_over(const protocol::Resume& resume) {
 
 // ---- From the group ----
 
-// While members are gathered those who had resumed before cannot say it; in every other phase a new
-// epoch is on its way.
+// While members are recovered, those that have resumed before cannot report this link. In the other
+// phases a new epoch is on its way.
 void Epochs::renew() {
   disturbed_while_gathering_ |= phase_ == Phase::kGathering;
   if (phase_ == Phase::kActive || phase_ == Phase::kDraining) ask();
@@ -224,7 +225,7 @@ void Epochs::waiting_gone(PeerId peer) {
   if (std::find(joining.begin(), joining.end(), peer) != joining.end()) stay();
 }
 
-// Nobody is left to be told.
+// No member is left to send an end to.
 void Epochs::extinct() {
   MembershipRecord record;
   record.group = group_;
@@ -276,8 +277,8 @@ Epochs::Turn Epochs::advance(const Quorum& quorum, bool may_end, bool may_change
   return Turn::kNone;
 }
 
-// Those lost in one step are named together; who is lost later is not asked for, nor asked about
-// again.
+// The members lost in one step go into one freeze request. Later losses are added to it, but
+// survivors that were asked are not asked again.
 void Epochs::advance_asking() {
   std::vector<protocol::Member>& told = told_.ask->lost;
   for (size_t i = told.size(); i < lost_.size(); ++i) told.push_back(lost_[i].member);
@@ -285,7 +286,7 @@ void Epochs::advance_asking() {
   asked_ = true;
   flush();
   for (const PeerId member : membership_.members()) connections_.send(member, *told_.ask);
-  // Members that came back after a restart may have reported before they were asked.
+  // Members that were recovered after a restart may have reported before this request.
   const std::vector<uint32_t> silent = silent_ranks();
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " ends, asking " +
                                     (silent.empty() ? "nobody" : ranks_text(silent)));
@@ -309,7 +310,7 @@ Epochs::Turn Epochs::advance_change() {
   return Turn::kNone;
 }
 
-// ---- Made durable, then told ----
+// ---- First durable, then sent ----
 
 void Epochs::persist(Plan plan) {
   plan_ = std::move(plan);
@@ -345,8 +346,8 @@ void Epochs::plan_start(const std::vector<PeerId>& members) {
   persist(std::move(plan));
 }
 
-// What was planned may be durable by now, or become so, and a restarted master would begin with it.
-// So nothing happens in the epoch that there is before it is durable that it goes on.
+// The given-up plan may be durable by now, or become durable, and a restarted master would begin
+// with it. So nothing happens in the current epoch before it is durable that this epoch continues.
 void Epochs::stay() { persist(Plan{0, {}, {}, lost_.size(), plan_.came_from}); }
 
 void Epochs::plan_end() {
@@ -376,7 +377,7 @@ void Epochs::plan_end() {
   persist(std::move(plan));
 }
 
-// A new generation has the name of its first epoch.
+// A generation has the number of its first epoch.
 protocol::EpochStart Epochs::start_with(const std::vector<PeerId>& members, Epoch generation) {
   protocol::EpochStart start;
   start.epoch = context_.new_epoch();
@@ -398,7 +399,7 @@ protocol::EpochStart Epochs::start_with(const std::vector<PeerId>& members, Epoc
   return start;
 }
 
-// Between neighbours in the ring.
+// The longest RTT between neighbours in the ring.
 uint32_t Epochs::longest_way(const std::vector<PeerId>& ring) const {
   uint32_t longest = 0;
   for (size_t place = 0; place < ring.size(); ++place) {
@@ -420,7 +421,7 @@ Told Epochs::told_by(const Plan& plan) const {
 }
 
 Epochs::Turn Epochs::persisted(uint64_t token) {
-  if (token != plan_.token) return Turn::kNone;  // of a plan that was given up
+  if (token != plan_.token) return Turn::kNone;  // the plan was given up
   if (phase_ == Phase::kStarting && plan_.start) {
     start();
     return Turn::kStarted;
@@ -431,7 +432,7 @@ Epochs::Turn Epochs::persisted(uint64_t token) {
   }
   if (phase_ != Phase::kEnding) return Turn::kNone;
   if (!plan_.start || lost_.size() == plan_.lost) return end();
-  plan_end();  // it cannot go on like that any more
+  plan_end();  // more were lost: this continuation is no longer valid
   return Turn::kNone;
 }
 
@@ -447,7 +448,7 @@ void Epochs::start() {
 Epochs::Turn Epochs::end() {
   protocol::EpochEnd& end = *plan_.end;
   for (const OpKey op : end.committed) compared(operations_.is_transfer(op));
-  end.lost = lost_members();  // perhaps more than when it was planned
+  end.lost = lost_members();  // may be more than in the plan
   end.text = lost_text();
   for (const PeerId member : membership_.members()) connections_.send(member, end);
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " is over: of " +
@@ -506,7 +507,8 @@ bool Epochs::all_gathered() const {
                      [this](PeerId member) { return gathered_.contains(member); });
 }
 
-// Whoever has seen most has all that was told, since what it no longer keeps is known to everybody.
+// The member that has seen most verdicts has all that matter: those it no longer keeps are known to
+// all members.
 void Epochs::rebuild_verdicts() {
   const protocol::Resume* best = nullptr;
   for (const auto& [peer, resume] : gathered_) {
@@ -517,8 +519,8 @@ void Epochs::rebuild_verdicts() {
   told_.current.verdicts = VerdictLog(membership_.members(), best->stable_index, best->verdicts);
 }
 
-// Of an epoch that is over the durable list is complete. Else what the members bring is all there
-// is: their operations run on, and are settled if all are done by now.
+// If the epoch is over, the durable list of verdicts is complete. Otherwise the members' reports
+// are all there is: their operations continue, and are settled if all members are done by now.
 Epochs::Turn Epochs::go_on() {
   const bool over = told_.current.end.has_value();
   if (!over) rebuild_verdicts();
@@ -563,13 +565,13 @@ std::vector<protocol::Member> Epochs::lost_members() const {
 }
 
 std::string Epochs::lost_text() const {
-  if (lost_.empty() && keeps()) return end_text();  // nobody since the group was broken
+  if (lost_.empty() && keeps()) return end_text();  // no loss since the group was broken
   std::string out;
   for (const Lost& lost : lost_) out += (out.empty() ? "" : "; ") + lost.why;
   return cut(std::move(out));
 }
 
-// All members have taken part in an operation that has committed, unless it was a transfer.
+// All members have taken part in a committed operation, unless it was a transfer.
 void Epochs::compared(bool is_transfer) {
   constexpr auto kCompared = protocol::Standing::kCompared;
   if (is_transfer || membership_.lowest_standing() >= kCompared) return;

@@ -12,7 +12,7 @@ using protocol::JointKind;
 
 namespace {
 
-// What a member can have to say while others are still away: each operation begun, and done.
+// Maximum held messages of one member: each operation begun, and done.
 constexpr size_t kHeldMax = 3 * protocol::kOpsOpenMax;
 
 }  // namespace
@@ -24,7 +24,7 @@ Group::Group(GroupId id, Context& context, Connections& connections)
       epochs_(id, context, connections, membership_),
       agreement_(id, context, connections) {}
 
-// ---- Coming and going ----
+// ---- Joining and leaving ----
 
 void Group::welcome(PeerId peer, Membership::Peer about, const Quorum& quorum) {
   if (membership_.empty()) quorum_ = quorum;
@@ -33,7 +33,7 @@ void Group::welcome(PeerId peer, Membership::Peer about, const Quorum& quorum) {
 }
 
 Status Group::hear(PeerId peer, const protocol::Register& message) {
-  if (membership_.find(peer)->order != 0) return {};  // said again on a new connection
+  if (membership_.find(peer)->order != 0) return {};  // repeated on a new connection
   const auto elsewhere = [](const Endpoint& at) { return !is_unicast(at.host) || at.port == 0; };
   if (std::any_of(message.others.begin(), message.others.end(), elsewhere))
     return violation("Register with an address that is not one machine's");
@@ -76,7 +76,8 @@ Status Group::back(const protocol::Resume& resume) {
   std::vector<protocol::Message> messages;
   if (membership_.is_member(peer) && epochs_.gathering()) {
     forget_held(peer);
-    const Status status = epochs_.gather(resume);  // it hears the rest when all are back
+    // its missed messages follow when all are recovered
+    const Status status = epochs_.gather(resume);
     if (!status.ok()) return status;
   } else if (membership_.is_member(peer)) {
     Result<std::vector<protocol::Message>> missed = epochs_.resume(resume);
@@ -98,12 +99,13 @@ Status Group::back(const protocol::Resume& resume) {
   return {};
 }
 
-// What it may have missed about links: a Dial or Forget too many does no harm.
+// Repeats messages about links that the peer may have missed. A superfluous Dial or Forget does no
+// harm.
 void Group::repeat_links(PeerId peer) {
   for (const Membership::Gone& gone : membership_.gone()) {
     connections_.send(peer, protocol::Forget{gone.peer});
   }
-  if (membership_.find(peer)->order == 0) return;  // it is to register yet, and has no links
+  if (membership_.find(peer)->order == 0) return;  // not registered yet: it has no links
   for (const auto& [other, about] : membership_.peers()) {
     if (other == peer || about.order == 0 || membership_.links.linked(peer, other)) continue;
     if (membership_.links.dials(peer, other)) dial(peer, other);
@@ -183,14 +185,14 @@ Status Group::hear(PeerId peer, const protocol::LinkReport& message) {
   return {};
 }
 
-// All of it is said here only: whom it is about learns of which kind it is.
+// Only the log has the whole text. The other peer receives only the kind of fault.
 void Group::log_unreachable(PeerId peer, const protocol::LinkReport& message) {
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " cannot reach " +
                                     membership_.describe(message.peer) + ": " + message.text);
 }
 
-// After a restart nobody is connected, so that this says nothing of anybody; nor does it when we
-// were silent.
+// After a restart no peer is connected, so a missing connection proves nothing. The same holds
+// after a pause of this process, in which peers received nothing from it.
 void Group::lose_if_cut_off(PeerId peer) {
   if (!epochs_.gathering() && !context_.was_stopped && membership_.lost_at_once(peer))
     lose(peer, "its process ended or its network broke");
@@ -209,8 +211,8 @@ Status Group::hear(PeerId peer, const protocol::Done& message) {
   return epochs_.done(peer, message);
 }
 
-// A newcomer that cannot go on does not take the operation from the others. What no longer means
-// the same after a loss is nobody's mistake.
+// A newcomer that gives up does not abort the operation for the others: it is removed instead.
+// kMembershipChanged is nobody's mistake: after a loss the operation may no longer mean the same.
 Status Group::hear(PeerId peer, const protocol::AbortRequest& message) {
   const auto& newcomers = membership_.newcomers();
   if (message.epoch == epochs_.current() && epochs_.phase() == Epochs::Phase::kActive &&
@@ -240,7 +242,7 @@ Status Group::hear(PeerId peer, const protocol::Pong& message) {
 // ---- Joint calls ----
 
 Status Group::hear(PeerId peer, const protocol::Vote& message) {
-  if (message.epoch < epochs_.current()) return {};  // it has crossed the EpochStart
+  if (message.epoch < epochs_.current()) return {};  // it crossed the EpochStart
   if (message.epoch != epochs_.current()) return violation("Vote in a future epoch");
   if (!well_formed(message.offer)) return violation("Vote with an offer that is not sorted by key");
   Result<Ballot::Cast> cast = ballot_.cast(peer, message);
@@ -286,7 +288,7 @@ void Group::answer(const Answer& answer) {
 void Group::took_part(const Answer& answer, PeerId peer) {
   if (answer.code != Code::kOk) return;
   membership_.raise({peer}, protocol::standing_after(answer.kind));
-  probation_.restart(peer);  // what it is waited for next has all the time there is
+  probation_.restart(peer);  // its next call gets the full time again
 }
 
 bool Group::would_change() const {
@@ -300,7 +302,7 @@ protocol::Settled Group::settled_ballot() const {
   return {id_, epochs_.generation(), voter, ballot_.vote(first).number};
 }
 
-// Whether the open ballot is this one.
+// Whether the open ballot of this group is `ballot`.
 bool Group::votes_in(const protocol::Settled& ballot) const {
   if (ballot.group != id_ || ballot.generation != epochs_.generation()) return false;
   if (ballot.voter && !membership_.is_member(ballot.voter)) return false;
@@ -428,7 +430,7 @@ std::vector<PeerId> Group::tick() {
     if (lost.refusal.empty()) continue;
     for (const PeerId member : membership_.members()) notify(member, lost.refusal);
   }
-  // What was not held against them because we were stopped.
+  // Members that were spared because this process was paused.
   const std::vector<PeerId> members = membership_.members();
   for (const PeerId peer : members) lose_if_cut_off(peer);
   return epochs_.laggards();
@@ -470,7 +472,8 @@ void Group::on_turn(Epochs::Turn turn) {
   }
 }
 
-// Of joint calls only update_topology can go on; whether peers are pending is known.
+// update_topology is the only joint call that can continue. are_peers_pending can be answered with
+// true.
 void Group::break_up() {
   const bool all_ask = ballot_.is_complete(JointKind::kArePeersPending);
   ballot_.break_up();

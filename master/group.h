@@ -1,7 +1,8 @@
-// Group: one peer group of a run: its peers, its epochs, its joint calls and its shared state, and
-// what one of them means for the others. A loss here is nobody else's business; only joint.cc looks
-// at several groups. Every message of a peer that is registered ends up here, after core.cc has
-// seen that it may be said in the phase of its connection.
+// Group: one peer group of a run, with its peers, epochs, joint calls and shared state. It carries
+// the effects of one of these to the others. Groups owns it, on the thread of the MasterCore. A
+// loss in a group does not affect another group; only joint.cc looks at several groups. Every
+// message of a registered peer ends up here, after core.cc has checked that the phase of its
+// connection allows it.
 #pragma once
 
 #include <map>
@@ -27,8 +28,9 @@ class Group {
   const Quorum& quorum() const { return quorum_; }
   const Membership& membership() const { return membership_; }
   const Ballot& ballot() const { return ballot_; }
-  // All members have voted for this. While it is not durable that one was lost, that one counts: a
-  // restarted master would take it back, and it would wait for the others in an older ballot.
+  // All members have voted for this. False while the loss of a member is not yet durable, since
+  // that member still counts: a restarted master would take it back, and it would wait for the
+  // others in an older ballot.
   bool has_voted(protocol::JointKind kind) const {
     return ballot_.is_complete(kind) && !epochs_.losing();
   }
@@ -36,35 +38,37 @@ class Group {
   const Epochs& epochs() const { return epochs_; }
   bool has_members() const { return !membership_.members().empty(); }
 
-  // ---- Coming and going ----
-  // `quorum` counts while nobody else is here.
+  // ---- Joining and leaving ----
+  // `quorum` is used only if the group is empty.
   void welcome(PeerId peer, Membership::Peer about, const Quorum& quorum);
   void away(PeerId peer);  // its connection has closed
-  // Whether back() may take this; changes nothing. kProtocol if it says what cannot be.
+  // Whether back() would accept this; changes nothing. kProtocol if the message is impossible.
   Status check(const protocol::Resume& resume) const;
-  // It is back, and its connection is introduced: tells it what it missed. kProtocol if it says
-  // what cannot be.
+  // The peer has resumed, and the new connection is already assigned to it. Sends it what it
+  // missed. kProtocol if the message is impossible.
   Status back(const protocol::Resume& resume);
-  void leave(PeerId peer);                            // by its own will
-  void give_up(PeerId peer, const std::string& why);  // whatever it is here, it is lost
+  void leave(PeerId peer);                            // by the peer's own decision
+  // the peer is lost, whether it is a member or not
+  void give_up(PeerId peer, const std::string& why);
 
-  // ---- After a restart, while the members come back ----
+  // ---- After a restart, while the members are recovered ----
   void restore(const MembershipRecord& record);
   void restore(const SharedStateRecord& record);
 
-  // ---- What cannot be heard yet ----
-  // Whether the next membership is being made durable: then it is open whether this epoch goes on.
+  // ---- Held messages ----
+  // The next membership is being made durable. Until then it is open whether this epoch continues.
   bool deciding() const { return epochs_.phase() == Epochs::Phase::kStarting; }
-  // What a member says while others come back, or while this group is deciding, waits until that is
-  // over, and is then heard in its order. kProtocol if that is more than it may have to say.
+  // Holds a member's message while other members are recovered or while this group is deciding.
+  // Held messages are processed later in their order. kProtocol if the member has sent more than it
+  // can have to send.
   Status hold(PeerId peer, const protocol::Message& message);
   struct Held {
     PeerId peer;
     protocol::Message message;
   };
-  std::vector<Held> take_held();  // what is to be heard now
+  std::vector<Held> take_held();  // the messages that are due for processing
 
-  // ---- From a peer: kProtocol if it may not be said now ----
+  // ---- From a peer: kProtocol if the message is not allowed now ----
   Status hear(PeerId peer, const protocol::Register& message);
   Status hear(PeerId peer, const protocol::LinkReport& message);
   Status hear(PeerId peer, const protocol::Begin& message);
@@ -77,21 +81,21 @@ class Group {
   Status hear(PeerId peer, const protocol::Pong& message);
 
   // ---- Newcomers (newcomer.h) ----
-  // Removes those that do something else than all other members, or nothing for too long. Whether
-  // it has removed any. `awaited_by_others`: the joint call of all groups that other groups wait
-  // in.
+  // Removes newcomers that do something else than all other members, or nothing for too long.
+  // Returns whether it has removed any. `awaited_by_others`: the joint call of all groups in which
+  // other groups wait.
   bool watch_newcomers(const std::string& awaited_by_others);
-  // Nobody here has taken part in anything yet.
+  // No member of this group has taken part in anything yet.
   bool is_new() const { return membership_.highest_standing() == protocol::Standing::kNone; }
-  // A newcomer does not want to wait any longer for a joint call of this kind: it was removed.
-  // False: it is no newcomer.
+  // A newcomer that gives up waiting for a joint call of this kind is removed. False if the peer is
+  // no newcomer.
   bool gives_up_as_newcomer(PeerId peer, protocol::JointKind kind);
   std::optional<Instant> deadline() const { return probation_.deadline(); }
-  // Time has passed in which nobody could be heard.
+  // Nothing could be received for a while: all newcomers get their full time again.
   void excuse_newcomers() { probation_.restart(); }
 
   // ---- Time and progress ----
-  // A tick has passed. Returns members that are to be cut off: they acknowledge nothing.
+  // A tick has passed. Returns the members to disconnect because they acknowledge nothing.
   std::vector<PeerId> tick();
   void persisted(uint64_t token);
   void advance();  // takes every step that is due
@@ -100,27 +104,28 @@ class Group {
   // ---- Joint calls, for joint.cc ----
   bool would_change() const;
   void change(std::vector<protocol::Settled> together) { epochs_.change(std::move(together)); }
-  // The open ballot, in which all have voted.
+  // The open ballot. REQUIRES: all members have voted in it.
   protocol::Settled settled_ballot() const;
-  // After a restart: what this group's members were told, before it, of the ballot that is complete
-  // in another group, which was settled together with theirs; nothing if they were not. It is
-  // settled then, however this group goes on. True: are_peers_pending, and they are.
+  // After a restart: whether the members of this group were answered, before the restart, in the
+  // ballot that is now complete in `other`. That ballot was settled together with theirs, so it is
+  // settled now, whatever happens to this group. Returns the answer to are_peers_pending (false for
+  // update_topology), or nothing if the ballots were not settled together.
   std::optional<bool> told_of(const Group& other) const;
   bool tells() const { return !told_of_.empty(); }
-  std::vector<GroupId> tells_of() const;        // groups that told_of() may know something of
-  void answer(const protocol::Answer& answer);  // to all who have voted
+  std::vector<GroupId> tells_of() const;        // groups that told_of() may have an answer for
+  void answer(const protocol::Answer& answer);  // to all voters
 
-  // Nobody is here, and nothing is being made durable.
+  // The group has no peers, and no record of it is being made durable.
   bool deserted() const;
-  // Likewise, and nothing is to be remembered.
+  // Likewise, and it has no agreed state to remember.
   bool forgettable() const { return deserted() && !agreement_.recorded(); }
-  // Whatever was decided is on its way to everybody.
+  // Every decision is durable and has been sent to all peers.
   bool settled() const;
 
  private:
-  // A member; `level` says how much of a surprise it is.
+  // Loses a member; `level`: log level, by how unexpected the loss is.
   void lose(PeerId peer, const std::string& reason, LogLevel level = LogLevel::kWarning);
-  void drop(PeerId peer, const std::string& why);  // not a member
+  void drop(PeerId peer, const std::string& why);  // a peer that is not a member
   void take_out(PeerId peer, const std::string& why);
   void remove(const Misfit& misfit);  // a newcomer
   Probation::Seen seen_of(PeerId newcomer) const;
@@ -140,7 +145,7 @@ class Group {
   void finish(const Agreement::Outcome& outcome);
   void begin_agreement();
   void notify_waiting();
-  void notify(PeerId peer, std::string why);  // once of the same
+  void notify(PeerId peer, std::string why);  // unless it was the last notice to this peer
   std::string why_waiting(PeerId peer) const;
   void restore_ballot();
   bool votes_in(const protocol::Settled& ballot) const;
@@ -154,7 +159,7 @@ class Group {
   Ballot ballot_;
   Agreement agreement_;
   Probation probation_;
-  std::map<PeerId, std::string> notices_;  // the last one of each who waits
+  std::map<PeerId, std::string> notices_;  // the last notice to each waiting peer
   bool notices_due_ = false;
   struct HeldOf {
     std::vector<protocol::Message> messages;
@@ -166,7 +171,7 @@ class Group {
     bool pending = false;
     bool operator==(const ToldOf&) const = default;
   };
-  // As the members brought it back, each once. Of one group in the order in which it came.
+  // The reports of the members after a restart, without duplicates. Per group, in order of arrival.
   std::map<GroupId, std::vector<ToldOf>> told_of_;
 };
 

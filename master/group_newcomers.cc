@@ -1,6 +1,6 @@
 // The part of a Group that judges its newcomers (PROTOCOL.md, section 2). A mistake is found where
 // votes, offers and operations are compared, and ends in remove(). A missing call is found by
-// watch_newcomers(), at the end of every step and when Probation says so.
+// watch_newcomers(), which runs at the end of every step and when Probation says so.
 
 #include <algorithm>
 
@@ -12,7 +12,8 @@ namespace pccl::master {
 using protocol::Answer;
 using protocol::JointKind;
 
-// The others hear of it as of any loss; both texts say what did not fit.
+// The other members are informed as about any loss. The newcomer and they get a text that says what
+// did not fit.
 void Group::remove(const Misfit& misfit) {
   lose(misfit.peer,
        "as a newcomer it was removed: " + misfit.why +
@@ -20,7 +21,7 @@ void Group::remove(const Misfit& misfit) {
            "update_topology, with the same model: build and load it before init_process_group");
 }
 
-// Kinds that differ are the mistake of newcomers, or everybody's.
+// If the kinds of the votes differ, either newcomers or all voters are wrong.
 void Group::judge_votes() {
   const Ballot::Difference difference = ballot_.difference(membership_.newcomers());
   if (difference.everybodys) {
@@ -33,15 +34,16 @@ void Group::judge_votes() {
   for (const PeerId peer : difference.misfits) remove({peer, why});
 }
 
-// Without a record a joint call or a collective is all that there can be to have taken part in.
+// If there is no record, a member can only have taken part in joint calls and collectives.
 bool Group::trained_here(PeerId peer) const {
   using protocol::Standing;
   const Standing needed = agreement_.recorded() ? Standing::kSynced : Standing::kCalled;
   return membership_.find(peer)->standing >= needed;
 }
 
-// What all others wait for is missing because of the newcomer alone. If only some of them wait for
-// it, and it does something together with another member, they disagree among themselves.
+// If all others wait for a call, it is missing because of the newcomer alone. If only some of them
+// wait for it while the newcomer shares a call with another member, the others disagree among
+// themselves.
 Probation::Seen Group::seen_of(PeerId peer) const {
   size_t others = 0, voted = 0;
   PeerId voter{};
@@ -71,8 +73,8 @@ Probation::Seen Group::seen_of(PeerId peer) const {
   return seen;
 }
 
-// A newcomer's timeout does not end the call of others, nor one that they have yet to make: it goes
-// without it.
+// A newcomer's timeout does not end the call of others, nor a call that they have yet to make: the
+// newcomer is removed, and they continue without it.
 bool Group::gives_up_as_newcomer(PeerId peer, JointKind kind) {
   if (!membership_.is_newcomer(peer)) return false;
   remove({peer, std::string("it gave up its first call, ") + text(kind) +
@@ -80,12 +82,13 @@ bool Group::gives_up_as_newcomer(PeerId peer, JointKind kind) {
   return true;
 }
 
-// If nobody of this group has taken part in anything, all of them are new to the other groups,
-// whose members may wait for them in a joint call of all groups.
+// If nobody in this group has taken part in anything, all its members are new to the other groups.
+// Members of those groups may wait for them in a joint call of all groups.
 std::vector<Probation::Seen> Group::see_newcomers(const std::string& awaited_by_others) const {
   std::vector<Probation::Seen> all;
   for (const PeerId peer : membership_.newcomers()) all.push_back(seen_of(peer));
-  // First those are judged that hold up others. Two may hold up each other.
+  // Newcomers that are not held up by others are judged first. Two newcomers may hold up each
+  // other.
   const auto to_blame = [](const Probation::Seen& seen) {
     return !seen.awaited.empty() && !seen.held_up;
   };
@@ -96,7 +99,7 @@ std::vector<Probation::Seen> Group::see_newcomers(const std::string& awaited_by_
   }
   if (awaited_by_others.empty() || !is_new()) return all;
   const auto& members = membership_.members();
-  // The others may wait for one that is away, and perhaps dead.
+  // The others may wait for a member that is not connected, and perhaps dead.
   const bool one_is_away = std::any_of(members.begin(), members.end(), [this](PeerId peer) {
     return !membership_.find(peer)->connected;
   });

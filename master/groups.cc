@@ -55,7 +55,7 @@ void Groups::forget(bool quiet) {
   }
 }
 
-// The refresh at the end may touch groups. The next step looks at these.
+// The refresh at the end may touch groups. The next step visits them.
 void Groups::end_step(bool quiet) {
   if (!quiet) due_ = std::move(touched_);
   touched_.clear();
@@ -79,7 +79,7 @@ Groups::Summary Groups::summary_of(const Group& group) {
   set(Trait::kUnvoted, members && !votes_update);
   set(Trait::kReady, members && waits_for_update);
   set(Trait::kAsking, votes_pending);
-  // Else it has said all that it will before its topology is updated.
+  // Otherwise the group acts no more before its topology is updated.
   const bool to_say = members && !group.epochs().disturbed() && !waits_for_update;
   set(Trait::kTalking, to_say && !votes_pending);
   set(Trait::kAwaiting, members && waits && !group.is_new());
@@ -107,8 +107,9 @@ void Groups::renew(GroupId id) {
   if (tells_anew) touch_those_told_of(*group);
 }
 
-// They may not have been touched since they came to wait for what it has to tell. All of that it
-// knows at once: when its members have been gathered after a restart.
+// These groups may not have been touched since they began to wait for the answer that `teller`
+// knows. A teller learns all its answers at once: when its members have been recovered after a
+// restart.
 void Groups::touch_those_told_of(const Group& teller) {
   for (const GroupId id : teller.tells_of()) {
     const Group* other = find(id);

@@ -1,15 +1,17 @@
-// Groups: the peer groups of a run, and which of them a step has to look at. A step costs what it
-// touches and not what there is, so that a run with many groups is as fast as one with few. A group
-// that may be changed is handed out by touch() or by a walk, which mark it; a const look does not.
-// refresh() looks at the marked ones and keeps the index: the groups that have a trait, and the
-// deadlines in order. One MasterCore owns it.
-// Why a group that was not touched need not be looked at: the work at the end of a step (watching
-// newcomers, advancing, hearing what was held, flushing, forgetting) depends on the group alone:
-// advance() and flush() know no time, they ask no connection, and the terms of the run that they
-// use change only while nobody is in any group. Watching depends on the time, but finds nothing new
-// before deadline(). Two things reach beyond a group, and refresh() sees to both: that others wait
-// in a joint call of all groups concerns the new groups, and what a group was told before a restart
-// concerns the groups it tells of.
+// Groups: the peer groups of a run, and the choice of groups that a step has to visit. A step costs
+// as much as it touches, so a run with many groups is as fast as one with few. The MasterCore owns
+// it.
+// A group that may change is handed out by touch() or by a walk, which mark it; const access does
+// not. refresh() visits the marked groups and updates the index: the groups with each trait, and
+// the deadlines in order.
+// A group that was not touched need not be visited, for these reasons:
+// 1. The work at the end of a step (watching newcomers, advancing, processing held messages,
+//    flushing, forgetting) depends on the group alone. advance() and flush() use no time and no
+//    connection state, and the run config that they use changes only while no group has a peer.
+// 2. Watching newcomers depends on time, but finds nothing new before deadline().
+// 3. Two facts reach beyond a group, and refresh() handles both. If other groups wait in a joint
+//    call of all groups, this concerns the new groups. If a group was answered in a ballot before a
+//    restart, this concerns the other groups of that ballot.
 #pragma once
 
 #include <array>
@@ -25,16 +27,16 @@ namespace pccl::master {
 
 class Groups {
  public:
-  // A group can have any of these; most are of joint calls, see joint.cc.
+  // Traits of a group; most are about joint calls, see joint.cc.
   enum class Trait : uint8_t {
-    kPeopled,   // somebody is here: member or not
+    kPeopled,   // it has peers, members or not
     kNew,       // its members have taken part in nothing yet
     kUnvoted,   // it has members, and not all have voted for update_topology
-    kReady,     // all have, and it is not changing: they wait for the other groups
+    kReady,     // all have, and it is not changing: it waits for the other groups
     kAsking,    // all members have voted for are_peers_pending
-    kTalking,   // are_peers_pending of the others waits for what it will say
+    kTalking,   // it may yet act or vote: are_peers_pending of the others waits for it
     kAwaiting,  // some members wait in a joint call of all groups, and it is not new
-    kTelling,   // it was told of ballots of others before a restart
+    kTelling,   // it has answers from before a restart about ballots of other groups
   };
   static constexpr size_t kTraits = 8;
   struct Summary {
@@ -55,19 +57,20 @@ class Groups {
   const std::map<GroupId, Group>& all() const;
 
   // ---- Changing ----
-  Group& begin(GroupId id);  // it is touched, and made if there is none
+  Group& begin(GroupId id);  // touches it; makes it if there is none
   Group& touch(GroupId id);  // REQUIRES: there is one
-  // Those whose deadline has come.
+  // Touches the groups whose deadline has come.
   void touch_overdue(Instant now);
-  // All of them, in the order of their ids, as the other walks.
+  // Touches all groups, in the order of their ids. The other walks use the same order.
   template <typename Work>
   void each(Work work) {
     for (const auto& at : all_) work(touch(at.first));
   }
-  // In a quiet step (it changes nothing that others could be waiting for) those touched in it; else
-  // those touched since they were last due in a step to its end, and then once more in the next, as
-  // what is settled last may have consequences. A group that becomes due further on is included. A
-  // visit does not make a group due again: touch it if it was changed.
+  // In a quiet step (it changes nothing that others could wait for): visits the groups touched in
+  // this step. In another step: visits the groups touched since the last such step, and each of
+  // them once more in the next one, as the last changes of a step may have consequences. A group
+  // that becomes due further on in the walk is included. A visit does not make a group due again:
+  // touch it if it was changed.
   template <typename Work>
   void each_due(bool quiet, Work work) {
     const std::set<GroupId>& ids = due(quiet);
@@ -76,19 +79,19 @@ class Groups {
     }
   }
   const std::set<GroupId>& due(bool quiet) const { return quiet ? touched_ : due_; }
-  // Forgets the groups due in which nobody and nothing is left.
+  // Forgets the due groups that have no peers and nothing to remember.
   void forget(bool quiet);
-  // After all of that.
+  // Must be called last in a step.
   void end_step(bool quiet);
 
   // ---- The index, as of the last refresh() ----
   void refresh();
   const std::set<GroupId>& with(Trait trait) const { return with_[static_cast<size_t>(trait)]; }
   std::optional<Instant> deadline() const;  // the first of all groups
-  // From scratch, as refresh() keeps it.
+  // Computed from scratch; refresh() keeps the same incrementally.
   static Summary summary_of(const Group& group);
 
-  // How many groups were looked at so far: what steps have cost.
+  // Number of group visits so far: the cost of the steps.
   uint64_t looked_at() const { return looked_at_; }
 
  private:
@@ -100,12 +103,12 @@ class Groups {
   Connections& connections_;
   std::map<GroupId, Group> all_;
   std::set<GroupId> touched_;  // in this step
-  std::set<GroupId> due_;      // all of those, and more: see each_due()
+  std::set<GroupId> due_;      // includes the touched ones; see each_due()
   std::set<GroupId> stale_;    // to be refreshed
   std::map<GroupId, Summary> known_;
   std::array<std::set<GroupId>, kTraits> with_;
   std::set<std::pair<Instant, GroupId>> deadlines_;
-  bool awaited_ = false;  // there were groups kAwaiting, at the last refresh
+  bool awaited_ = false;  // some group was kAwaiting at the last refresh
   mutable uint64_t looked_at_ = 0;
 };
 

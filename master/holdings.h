@@ -1,7 +1,8 @@
-// Holdings: how much the master keeps for each connection (bytes that came and are no whole message
-// yet, or bytes that wait to be sent), and who has to go when that is too much for all together.
-// Pure. The connections of a run are one party, and those that belong to no run are another. A
-// party that takes much harms itself, and no connection of another party. Failure: none.
+// Holdings: counts the bytes that the master buffers for each connection (bytes of an incomplete
+// message, or bytes to be sent), and chooses which connection to close when the total is too high.
+// The shell owns it, on its loop. It is pure. The connections of a run are one party; all
+// connections that belong to no run are another.
+// Invariant: a party that uses much harms only its own connections.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +16,18 @@ namespace pccl::master {
 
 class Holdings {
  public:
-  using Party = uint64_t;  // the run's id; 0: of no run
+  using Party = uint64_t;  // the run's id; 0: no run
 
   explicit Holdings(size_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // From now on so much is kept for the connection, which belongs to this party.
+  // Sets the bytes buffered for the connection, and its party.
   void set(ConnectionId connection, Party party, size_t bytes);
   void forget(ConnectionId connection) { set(connection, 0, 0); }
   size_t of(ConnectionId connection) const;
   size_t total() const { return total_; }
-  // While it is more than there may be: the largest connection of the party that has most.
+  // If the total is above the limit: the largest connection of the party that uses most.
   std::optional<ConnectionId> excess() const;
-  // All that are known, smallest id first.
+  // Calls `call` for all known connections, smallest id first.
   template <typename F>
   void for_each(F&& call) const {
     for (const auto& [connection, held] : held_) call(connection, held.party);
@@ -39,7 +40,7 @@ class Holdings {
   };
   const size_t bytes_max_;
   size_t total_ = 0;
-  std::map<ConnectionId, Held> held_;  // only those that have some
+  std::map<ConnectionId, Held> held_;  // only those with bytes
   std::map<Party, size_t> of_party_;   // likewise
 };
 

@@ -70,7 +70,7 @@ std::optional<Reject> refuse_terms(const Hello& hello, const Terms& terms) {
                            hello.first_call_timeout_ms, terms.first_call_timeout_ms);
 }
 
-// A wanted rank counts only at the founding.
+// A wanted rank matters only at the founding.
 std::optional<Reject> refuse_rank(const Hello& hello, const Membership* membership) {
   if (hello.rank < 0 || (membership != nullptr && !membership->members().empty())) {
     return std::nullopt;
@@ -87,8 +87,8 @@ std::optional<Reject> refuse_rank(const Hello& hello, const Membership* membersh
                  membership->describe(*holder) + ": two processes were started with the same rank");
 }
 
-// Two launches that took each other for the same one would train one after the other, or a part of
-// each with a part of the other, and nobody would notice.
+// If two launches took each other for the same one, they would train one after the other, or a part
+// of each with a part of the other, and nobody would notice.
 std::optional<Reject> refuse_launch(const Hello& hello, const Membership& membership) {
   if (hello.launch.empty()) return std::nullopt;
   for (const auto& [peer, about] : membership.peers()) {

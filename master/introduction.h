@@ -1,5 +1,6 @@
-// introduction: whether a peer that says Hello may come in, and why not, in words that tell its
-// user what to change. Pure functions of what it says and of the run it wants to join.
+// introduction: decides on the admission of a peer that sends Hello. A refusal tells its user what
+// to change. Pure functions of the Hello and of the run that the peer wants to join; the MasterCore
+// and the shell call them.
 #pragma once
 
 #include <optional>
@@ -10,16 +11,18 @@
 
 namespace pccl::master {
 
-// What all peers of a run must have in common: as its first peer said.
+// The run config: values that all peers of a run must share, as its first peer set them.
 struct Terms {
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
   uint32_t peer_timeout_ms = 0;
   uint32_t first_call_timeout_ms = 0;
 };
 
-// Each: nothing if it is fine. `library`: what the peer calls itself, if it got that far.
+// All these functions return nothing if the peer is accepted. `library`: the peer's name for
+// itself; may be empty.
 
-// A peer, if it has no version in common with its master, or does not speak that of its run.
+// Refuses a peer that has no version in common with its master, or does not speak the version of
+// its run.
 std::optional<protocol::Reject> refuse_versions(const protocol::VersionRange& peer,
                                                 const std::string& library,
                                                 const protocol::VersionRange& master);
@@ -27,11 +30,11 @@ std::optional<protocol::Reject> refuse_version_of_run(const protocol::VersionRan
                                                       const std::string& library,
                                                       const std::string& run, uint16_t version);
 
-// Before there is a run of that name.
+// Can be called before there is a run of that name.
 std::optional<protocol::Reject> refuse_run(const std::string& name);
 
-// `terms`: none before the first peer. `membership` and `quorum`: of the group it names; null if
-// there is none yet. `group_count`: of the run.
+// `terms`: none before the first peer. `membership` and `quorum`: of the group in the Hello; null
+// if there is no such group yet. `group_count`: of the run.
 std::optional<protocol::Reject> refuse(const protocol::Hello& hello,
                                        const std::optional<Terms>& terms,
                                        const Membership* membership, const Quorum& quorum,

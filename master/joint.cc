@@ -17,8 +17,9 @@ using Phase = Epochs::Phase;
 using Trait = Groups::Trait;
 
 // The ballots of these groups, which are about to be settled together; nothing if there is only
-// one. Only a journal from before there was a bound brings more groups than can be named: then none
-// is, and one that does not hear of it before another restart waits for the next ballot of all.
+// one. More groups than kGroupsNamedMax can only come from a journal that is older than this limit.
+// Then none is named, and a group that does not receive its answer before another restart waits for
+// the next ballot of all groups.
 std::vector<Settled> ballots(const Groups& groups, const std::set<GroupId>& ids) {
   std::vector<Settled> all;
   for (const GroupId id : ids) {
@@ -29,8 +30,9 @@ std::vector<Settled> ballots(const Groups& groups, const std::set<GroupId>& ids)
   return all;
 }
 
-// Before the master was started again its ballot was settled with that of another group, which has
-// heard of it: it waits for nobody. See Group::told_of().
+// The answer to the ballot of group `id`, if another group knows it. The ballots of both were
+// settled together before the restart of the master, so `id` waits for no other group. See
+// Group::told_of().
 std::optional<bool> settled_before(const Groups& groups, GroupId id) {
   for (const GroupId other : groups.with(Trait::kTelling)) {
     if (const auto told = groups.find(other)->told_of(*groups.find(id))) return told;
@@ -38,11 +40,11 @@ std::optional<bool> settled_before(const Groups& groups, GroupId id) {
   return std::nullopt;
 }
 
-// Those of these groups to which that may have happened since the last step: a group is touched
-// when it comes to wait, and when others come to tell of it.
+// The groups among `ids` for which settled_before() may have a new answer since the last step. A
+// group is touched when it begins to wait, and when another group gets answers about it.
 std::vector<GroupId> may_be_told_of(const Groups& groups, const std::set<GroupId>& ids) {
   std::vector<GroupId> some;
-  if (groups.with(Trait::kTelling).empty()) return some;  // only after a restart there are any
+  if (groups.with(Trait::kTelling).empty()) return some;  // such groups exist only after a restart
   for (const GroupId id : groups.due(false)) {
     if (ids.contains(id)) some.push_back(id);
   }
@@ -57,7 +59,7 @@ void settle_update(Groups& groups) {
     Group& group = groups.touch(id);
     group.would_change() ? group.change(unchanged.together) : group.answer(unchanged);
   };
-  // All groups have voted for it, or have agreed before and are on their way.
+  // All groups have voted for it, or have agreed earlier and are changing.
   if (groups.with(Trait::kUnvoted).empty()) {
     unchanged.together = ballots(groups, ready);
     for (const GroupId id : ready) settle(id);
@@ -78,7 +80,7 @@ void settle_pending(Groups& groups) {
     Answer same;
     same.pending = *before;
     groups.touch(id).answer(same);
-    complete = false;  // of the ballot that is open now
+    complete = false;  // the answer was for an earlier ballot, not for the open one
   }
   if (asking.empty() || !complete) return;
   for (const auto& [id, group] : groups.all()) {
@@ -91,7 +93,7 @@ void settle_pending(Groups& groups) {
   for (const GroupId id : asking) groups.touch(id).answer(answer);
 }
 
-// "rank 2 has not called it", for each group that is waited for.
+// "rank 2 has not called it", for each group that others wait for.
 std::string who_is_missing(const Groups& groups, JointKind kind) {
   std::string out;
   for (const auto& [id, group] : groups.all()) {
@@ -120,10 +122,10 @@ Answer timeout(std::string text) {
   return answer;
 }
 
-// The ballot of one group that has agreed on a change.
+// Ends the ballot of a group that has agreed on a change.
 void give_up_change(Group& group) {
   const Phase phase = group.epochs().phase();
-  PCCL_ASSERT(phase != Phase::kStarting);  // it was held
+  PCCL_ASSERT(phase != Phase::kStarting);  // the JointAbort was held
   if (phase != Phase::kBroken) return group.answer(timeout(group.epochs().waits_for()));
   Answer answer;
   answer.code = Code::kTooFewPeers;
@@ -135,7 +137,7 @@ void give_up_change(Group& group) {
 }
 
 void give_up_sync(Group& group) {
-  if (group.agreement().recording()) return;  // it is agreed on; the answer is about to come
+  if (group.agreement().recording()) return;  // agreed: the answer is on its way
   const auto& fetching = group.agreement().fetching();
   if (fetching.empty()) {
     std::string missing;
@@ -169,7 +171,7 @@ std::string awaited_by_others(const Groups& groups) {
 }
 
 void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t number) {
-  if (!group.ballot().is_open(peer, number)) return;  // answered
+  if (!group.ballot().is_open(peer, number)) return;  // already answered
   const JointKind kind = group.ballot().vote(peer).kind;
   if (group.gives_up_as_newcomer(peer, kind)) return;
   if (kind == JointKind::kSyncSharedState) return give_up_sync(group);

@@ -14,7 +14,7 @@ namespace pccl::master {
 using protocol::bounded;
 using protocol::Is;
 
-// ---- Fields, in the order of records.h and journal.h; since(): of which version of the file ----
+// ---- Fields, in the order of records.h and journal.h; since(): file version of the field ----
 
 void fields(auto& wire, Is<EpochRecord> auto& r) {
   wire(r.epoch, r.first_verdict, bounded(r.verdicts, protocol::kVerdictsMax), r.end);
@@ -52,10 +52,10 @@ constexpr uint32_t kVersionMin = 2;
 constexpr uint32_t kVersion = 3;
 constexpr size_t kReleaseBytes = 16;
 constexpr size_t kReleaseAt = sizeof kMagic + 4;
-constexpr size_t kFrameBytes = 8;  // before the payload
+constexpr size_t kFrameBytes = 8;  // bytes before the payload
 constexpr size_t kPieceBytes = 64u << 10;
 
-// Numbers in the file, which never change.
+// These numbers are in the file and never change.
 enum class Kind : uint8_t {
   kStarted = 1,
   kOpened,
@@ -88,7 +88,7 @@ void put(protocol::Writer& write, const Entry& entry) {
   }
 }
 
-// Of the length too: a length that was not written cannot pass for one that was.
+// Includes the length, so that a length that was not completely written is detected.
 uint32_t checksum_of(std::span<const std::byte> length, std::span<const std::byte> payload) {
   net::Checksum sum;
   sum.add(length);
@@ -117,7 +117,8 @@ Entry read_entry(protocol::Reader& read) {
     }
     case Kind::kOpened: {
       RunOpened opened;
-      opened.version = protocol::kRangesSince - 1;  // before journals said it there was no other
+      // earlier journals did not name it: there was no other
+      opened.version = protocol::kRangesSince - 1;
       read(opened);
       return opened;
     }
@@ -151,7 +152,7 @@ Status damaged(size_t at, const std::string& why) {
 struct Header {
   uint32_t version = 0;
   std::string release;
-  size_t bytes = 0;  // that it takes; 0: it was cut off
+  size_t bytes = 0;  // size of the header; 0: it was cut off
 };
 
 std::string release_in(std::span<const std::byte> header) {
@@ -182,7 +183,7 @@ Result<Header> read_header(std::span<const std::byte> file) {
                 {}};
 }
 
-// The payload of the frame at `at`, nothing if it was cut off or is garbage.
+// The payload of the frame at `at`; nothing if the frame is cut off or garbage.
 std::optional<std::span<const std::byte>> frame_at(std::span<const std::byte> file, size_t at) {
   if (file.size() - at < kFrameBytes) return std::nullopt;
   const uint32_t length = number_at(file, at);
@@ -306,7 +307,7 @@ Result<Replayed> replay(std::span<const std::byte> file) {
     if (!read.refusal().empty()) return damaged(at, read.refusal());
     at += kFrameBytes + payload->size();
   }
-  // Only the last write can have been torn: a good frame further on means damage of another kind.
+  // Only the last write can be torn: an intact frame after it means damage of another kind.
   for (size_t later = at + 1; later + kFrameBytes < file.size(); ++later) {
     if (frame_at(file, later)) return damaged(at, "what follows is good again");
   }

@@ -1,14 +1,14 @@
-// Journal: what a master must not forget, as bytes in a file that only grows: a header, then
-// frames, each the work of one write and of one wait for the disk.
+// Journal: the records that a master must not forget, as bytes in a file that only grows. The file
+// is a header, then frames. Each frame takes one write and one wait for the disk.
 //   header   "pccljrnl" | u32 version | 16 bytes: the release of pccl that wrote it, and zeros |
 //            u32 checksum
 //   frame    u32 length of the payload | u32 checksum of length and payload | payload
 //   payload  entries: u8 kind | fields (journal.cc, wire.h)
-// Pure: shell_journal.h has the file, the simulator a disk of its own. Reading is the other half of
-// the promise: a last frame that was cut off or is garbage was never waited for, so nobody was told
-// what it says, and it is dropped. Damage before the last frame is an error that says where.
-// Versions: version 3 is written. Version 2 is read too: it has no release in its header, and its
-// records lack the fields that are marked since(3) in journal.cc. The header keeps its layout in
+// Pure functions and values: shell_journal.h has the file, and the simulator has a disk of its own.
+// Failure: if the last frame is cut off or garbage, it is dropped. Its write was never completed,
+// so no peer knows of its content. Damage before the last frame is an error that says where.
+// Versions: version 3 is written. Version 2 is also read: its header has no release, and its
+// records lack the fields that are marked since(3) in journal.cc. The header has the same layout in
 // every later version, so that a refusal can name the release that reads the file.
 #pragma once
 
@@ -31,15 +31,16 @@ struct Started {
   uint32_t incarnation = 0;
   bool operator==(const Started&) const = default;
 };
-// The run begins a life; its shared states stay.
+// The run begins a life; its shared states are kept.
 struct RunOpened {
   std::string run;
   uint64_t run_id = 0;
   std::string origin;                            // the network of the peer that opened it
-  uint16_t version = protocol::kSpoken.highest;  // of the protocol, that it speaks
+  uint16_t version = protocol::kSpoken.highest;  // the protocol version that the run speaks
   bool operator==(const RunOpened&) const = default;
 };
-// Its life is over: only its shared states stay. In seconds of the system's clock.
+// The life of the run is over: only its shared states are kept. `ended` is in seconds of the system
+// clock.
 struct RunFinished {
   std::string run;
   int64_t ended = 0;
@@ -56,13 +57,13 @@ struct RunRecorded {
 };
 using Entry = std::variant<Started, RunOpened, RunFinished, RunForgotten, RunRecorded>;
 
-// What all entries so far come to.
+// The combined effect of all entries so far.
 struct Memory {
   uint32_t incarnation = 0;  // of the last start; 0: none
   std::map<std::string, RunRecord> runs;
 
-  // Ignores a run that was not opened. Forgets a group that has no members left: else the run would
-  // grow with every group that comes and goes.
+  // Ignores records of a run that was not opened. Forgets a group without members: otherwise the
+  // run would grow with every group that comes and goes.
   void apply(const Entry& entry);
   bool operator==(const Memory&) const = default;
 };
@@ -72,17 +73,18 @@ namespace journal {
 std::vector<std::byte> header();
 // Appends a frame with these entries. REQUIRES: at least one.
 void append(const std::vector<Entry>& entries, std::vector<std::byte>& out);
-// The same memory as short as can be, header and all, in pieces of whole frames: none takes much
-// memory, however many runs there are. The next piece replaces the last.
+// Writes the shortest journal of the same memory, header included. Each piece is one or more whole
+// frames, and none takes much memory, however many runs there are. `write` must use a piece before
+// it returns.
 void compact(const Memory& memory, const std::function<void(const std::vector<std::byte>&)>& write);
-std::vector<std::byte> compacted(const Memory& memory);  // in one
+std::vector<std::byte> compacted(const Memory& memory);  // in one piece
 
 struct Replayed {
   Memory memory;
-  size_t bytes = 0;  // that are good: what follows is torn, and to be cut off
+  size_t bytes = 0;  // of intact frames; the rest is torn, and to be cut off
 };
-// Of a whole file. An empty one, or a header that is cut off, is a journal without entries.
-// kSystem: it is no journal, or of a version that is not read here, or damaged.
+// `file`: its whole content. An empty file, or one with a cut-off header, is a journal without
+// entries. kSystem: not a journal, damaged, or of a version that is not read here.
 Result<Replayed> replay(std::span<const std::byte> file);
 
 }  // namespace journal

@@ -48,7 +48,7 @@ Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
       break;
     case protocol::LinkState::kDown:
     case protocol::LinkState::kUnreachable:
-      if (report.serial < link.made) return News::kNone;  // the other side has made one meanwhile
+      if (report.serial < link.made) return News::kNone;  // the other side has made a newer one
       link.dead = std::max(link.dead, report.serial);
       break;
   }
@@ -101,7 +101,8 @@ std::vector<Links::Dead> Links::dead(int ticks) const {
   std::vector<Dead> dead;
   for (const auto& [pair, link] : links_) {
     if (link.down_ticks < ticks || !link.down()) continue;
-    // Only the side that gives up a narrow path knows the reason; the other one sees it closed.
+    // If a path carries only small packets, only the side that gives it up knows the reason. The
+    // other side sees only that the link was closed.
     const bool higher = link.by_higher.fault == LinkFault::kOnlySmallPackets;
     const View& view = link.by_lower.dead() && !higher ? link.by_lower : link.by_higher;
     const bool hopeless = link.by_lower.unreachable() && link.by_higher.unreachable();

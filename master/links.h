@@ -1,9 +1,11 @@
-// Links: what the peers of one group have said about the links between them. Each pair has one, and
-// each side has its own view. Either side may dial: first the one that made the last connection
-// (before there was one, the one with the smaller number), and once it has said that it cannot
-// reach the other, that one, too. The connections of a pair have serial numbers (frames.h), so that
-// what is said late of one is not taken for news of the next. Pure bookkeeping: what a dead link
-// means for a member or a newcomer is membership's to decide.
+// Links: the state of the links between the peers of one group, as the peers report it. Each pair
+// has one link, and each side has its own view of it. Membership owns it. It is pure bookkeeping:
+// membership decides what a dead link means for a member or a newcomer.
+// Either side may dial. The side that made the last connection dials first (before the first
+// connection: the smaller id). Once that side has reported that it cannot reach the other, the
+// other side may dial, too.
+// The connections of a pair have serial numbers (frames.h), so that a late report about one
+// connection is not taken for news of the next.
 #pragma once
 
 #include <functional>
@@ -18,58 +20,60 @@ namespace pccl::master {
 
 class Links {
  public:
-  // What one peer says of its link to another.
+  // One peer's report about its link to another.
   struct View {
     enum class State { kUnknown, kUp, kDown, kUnreachable };
     State state = State::kUnknown;
     std::string text;                     // why it is not up; for members and our log
-    LinkFault fault = LinkFault::kOther;  // what a stranger may know of it
+    LinkFault fault = LinkFault::kOther;  // the part of it that a waiting peer may know
     bool dead() const { return state == State::kDown || state == State::kUnreachable; }
     bool unreachable() const { return state == State::kUnreachable; }
   };
 
-  void add(PeerId a, PeerId b);  // the two are to be linked. REQUIRES: new
+  void add(PeerId a, PeerId b);  // REQUIRES: not added yet
   void forget(PeerId peer);
 
+  // The effect of a report.
   enum class News {
-    kNone,  // there is no link between these two any more, or it is known, or of an older
-            // connection
-    kMade,  // it is up, on a new connection: nothing of the one before arrives any more. The first
-            // word about a link is none of that: after a restart it may be up for long
-    kDead,  // it is down, or this side still cannot have it
+    kNone,  // no such link any more, already known, or about an older connection
+    // up on a new connection: data on the old one is lost. The first report about a link is not
+    // kMade: after a restart the link may have been up for long
+    kMade,
+    kDead,  // down, or this side still cannot connect
   };
   News report(PeerId from, const protocol::LinkReport& report);
 
   size_t up_count() const { return up_count_; }
   bool linked(PeerId a, PeerId b) const;
-  // As it was measured when the link was made, in microseconds; 0: not known.
+  // Measured when the link was made, in microseconds; 0: unknown.
   uint32_t round_trip(PeerId a, PeerId b) const;
-  // The last connection between the two that is known to be dead.
+  // Serial number of the last connection between the two that is known to be dead.
   uint32_t dead_serial(PeerId a, PeerId b) const;
-  // Whether `from` is to dial `to` now, if they are not linked. Always true of one of the two.
+  // Whether `from` is to dial `to` now, if they are not linked. Always true for one of the two.
   bool dials(PeerId from, PeerId to) const;
-  // What `from` says of its link to `to`.
+  // The view that `from` has of its link to `to`.
   const View& view(PeerId from, PeerId to) const;
 
-  // A tick has passed. Counts how long a link has been down for which `counts(a, b)` says so.
+  // A tick has passed. A down link counts the tick if `counts(a, b)` is true.
   void tick(const std::function<bool(PeerId, PeerId)>& counts);
-  // Links that have been down for at least `ticks`, and why.
+  // A link that has been down for some time, and why.
   struct Dead {
     PeerId a, b;
     std::string text;
     bool hopeless = false;  // neither side can reach the other
-    int ticks = 0;          // for so long
+    int ticks = 0;          // ticks for which it has been down
   };
+  // The links that have been down for at least `ticks`.
   std::vector<Dead> dead(int ticks) const;
-  // How many links between `peer` and these are down.
+  // Number of down links between `peer` and these.
   size_t dead_count(PeerId peer, const std::vector<PeerId>& others) const;
 
  private:
   using Pair = std::pair<PeerId, PeerId>;  // the smaller id first
   struct Link {
     View by_lower, by_higher;
-    bool known = false;           // something was reported of it
-    uint32_t made = 0, dead = 0;  // serials of the last connections made, dead
+    bool known = false;           // a report has come
+    uint32_t made = 0, dead = 0;  // serial numbers of the last connection made, and dead
     int down_ticks = 0;
     uint32_t round_trip = 0;
     bool up() const { return made > dead; }

@@ -1,5 +1,6 @@
-// pccl-master: runs a master until it is told to end. Listens, says so in one line on stdout, waits
-// for SIGINT or SIGTERM. Exit codes: 0 ended by a signal, 1 the system refused, 2 wrong usage.
+// pccl-master: runs a master until a signal ends it. It listens, prints its address in one line on
+// stdout, and waits for SIGINT or SIGTERM. Exit codes: 0 ended by a signal, 1 the system refused or
+// the journal failed, 2 wrong usage.
 
 #include <pthread.h>
 #include <unistd.h>
@@ -60,7 +61,7 @@ enum class Mode { kServe, kHelp, kVersion, kWrong };
 struct Arguments {
   Mode mode = Mode::kServe;
   pccl::net::Endpoint at{"127.0.0.1", 48148};
-  std::optional<std::string> journal;  // none: the default place
+  std::optional<std::string> journal;  // none: the default path
   bool forgets = false;
   bool fresh = false;
   int keep_days = pccl::master::kKeepDaysDefault;
@@ -82,7 +83,7 @@ bool parse_number(const std::string& text, Number& number) {
   return error == std::errc() && at == end;
 }
 
-// Takes one `--name value`. Returns why it cannot; empty if it could.
+// Parses one `--name value`. Returns an error text; empty if there is none.
 std::string take(Arguments& arguments, const std::string& name, const std::string& value) {
   if (name == "--host") {
     arguments.at.host = value;
@@ -156,8 +157,8 @@ Arguments parse(int argc, char** argv) {
   return wrong("--group is \"" + group + "\", the number of a peer group is needed");
 }
 
-// Where a master on this port remembers, by the XDG Base Directory Specification; nothing if the
-// environment names no home.
+// The default journal of a master on this port, by the XDG Base Directory Specification; nothing if
+// the environment names no home.
 std::optional<std::string> default_journal(uint16_t port) {
   const char* state = std::getenv("XDG_STATE_HOME");
   const char* home = std::getenv("HOME");
@@ -172,7 +173,7 @@ std::optional<std::string> default_journal(uint16_t port) {
   return folder + "/pccl/master-" + std::to_string(port) + ".journal";
 }
 
-// Ends the process as a signal would; main() says why.
+// Ends the process like a signal does, but serve() then returns 1.
 std::atomic<bool> journal_failed{false};
 
 void end_for(const pccl::Status& why) {
@@ -246,9 +247,9 @@ int main(int argc, char** argv) {
                  level);
     return 2;
   }
-  // Before any thread is made, so that all of them leave these signals to sigwait().
+  // Must precede the start of any thread, so that all threads leave these signals to sigwait().
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a journal that may not grow is an error like a full disk
+  std::signal(SIGXFSZ, SIG_IGN);  // makes the limit on a file's size an error, like a full disk
   sigset_t ending;
   sigemptyset(&ending);
   sigaddset(&ending, SIGINT);

@@ -8,15 +8,16 @@
 namespace pccl::master {
 namespace {
 
-// A link that is silent is down after half the peer timeout; what is left is for making it anew.
+// Ticks that a link may be down before one of its members is lost. If nothing is received on a
+// link, it is down after half the peer timeout. The other half is for re-establishing it.
 constexpr int kLinkDownTicks = 10;
-// Of a newcomer. An attempt without an answer takes ten ticks at most, so that each side has failed
-// and tried again.
+// Ticks until a newcomer is refused. An attempt without an answer takes at most ten ticks, so each
+// side has failed and tried again by then.
 constexpr int kRefusedTicks = 15;
 
 }  // namespace
 
-// ---- Coming and going ----
+// ---- Joining and leaving ----
 
 void Membership::welcome(PeerId peer, Peer about) {
   const bool fresh = peers_.emplace(peer, std::move(about)).second;
@@ -97,7 +98,7 @@ MemberRecord Membership::record(PeerId id) const {
           peer.port, peer.order,     peer.launch,        peer.others};
 }
 
-// ---- Who is there ----
+// ---- Queries ----
 
 const Membership::Peer* Membership::find(PeerId peer) const {
   const auto at = peers_.find(peer);
@@ -171,7 +172,7 @@ std::vector<PeerId> Membership::pending(size_t room) const {
 }
 
 std::optional<std::vector<PeerId>> Membership::founders(size_t count) const {
-  // So many have to be linked with each other: a cheap look before the dear one.
+  // That many must all be linked with each other: a cheap check before the expensive one.
   if (!members_.empty() || links.up_count() < count * (count - 1) / 2) return std::nullopt;
   const std::vector<PeerId> chosen = pending(count);
   if (chosen.size() < count) return std::nullopt;
@@ -198,14 +199,14 @@ std::string Membership::apart(PeerId peer, PeerId other) const {
          " cannot connect to peer " + pccl::text(other) + fault_text(links.view(peer, other).fault);
 }
 
-// The peer may be a stranger that would have members explore their network: it is told of which
-// kind the obstacle is, no more.
+// The peer may be hostile and want members to explore their network for it: it receives only the
+// kind of each obstacle.
 std::string Membership::obstacle(PeerId peer) const {
   std::string out;
   size_t count = 0;
   for (const auto& [other, about] : peers_) {
     if (other == peer || !links.view(other, peer).unreachable()) continue;
-    if (!links.view(peer, other).unreachable()) continue;  // it has yet to try
+    if (!links.view(peer, other).unreachable()) continue;  // the peer has yet to try
     if (++count > protocol::kRanksNamedMax) continue;
     out += (out.empty() ? "" : "; ") + apart(peer, other);
   }
@@ -213,7 +214,7 @@ std::string Membership::obstacle(PeerId peer) const {
   return out + "; and " + std::to_string(count - protocol::kRanksNamedMax) + " more";
 }
 
-// Of the two ends of a dead link, the one that goes.
+// The end of a dead link that is lost.
 PeerId Membership::weaker(PeerId a, PeerId b) const {
   const size_t dead_a = links.dead_count(a, members_), dead_b = links.dead_count(b, members_);
   if (dead_a != dead_b) return dead_a > dead_b ? a : b;
@@ -232,7 +233,8 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
     lost.push_back({id, "its connection to the master broke and it did not come back within " +
                             text(peer_timeout)});
   }
-  // Who is held up, as by a SIGSTOP, cannot make a link anew: that is not the link's fault.
+  // A peer that is held up, for example by a SIGSTOP, cannot re-establish a link: that is not
+  // the link's fault.
   links.tick([&](PeerId a, PeerId b) { return lively(a) && lively(b); });
   for (const Links::Dead& dead : links.dead(kLinkDownTicks)) {
     if (gone(dead.a) || gone(dead.b)) continue;
@@ -252,7 +254,7 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
   return lost;
 }
 
-// Unless the member is in question itself: then it goes first.
+// False if the other member has dead links to members itself: that member is lost first.
 bool Membership::is_hopeless(PeerId newcomer, const Links::Dead& link) const {
   const PeerId other = newcomer == link.a ? link.b : link.a;
   return link.hopeless && link.ticks >= kRefusedTicks && is_member(other) &&
@@ -267,7 +269,7 @@ bool Membership::lost_at_once(PeerId peer) const {
                      [&](PeerId other) { return other != peer && links.view(other, peer).dead(); });
 }
 
-// ---- Words ----
+// ---- Text formatting ----
 
 protocol::Member Membership::member(PeerId id) const {
   const Peer& peer = peers_.at(id);

@@ -1,8 +1,11 @@
-// Membership: the peers of one group: who is welcomed, who is registered and waits, who is a member
-// and at which rank, who could be admitted now, and who must be given up (PROTOCOL.md, sections 2
-// and 4). Pure bookkeeping and rules; what is said to whom about it is group.cc's business.
-// Invariants: members are registered peers; a peer that is gone never comes back; between every two
-// registered peers there is one link (links.h says who dials).
+// Membership: the peers of one group and the rules about them (PROTOCOL.md, sections 2 and 4). It
+// knows which peers are welcomed, which are registered and wait, which are members and at which
+// rank, which could be admitted now, and which must be given up. Group owns it. It is pure
+// bookkeeping: group.cc sends the messages.
+// Invariants:
+// 1. Members are registered peers.
+// 2. A peer that is gone never comes back.
+// 3. Between every two registered peers there is one link (links.h says who dials).
 #pragma once
 
 #include <deque>
@@ -19,10 +22,10 @@
 
 namespace pccl::master {
 
-// How many a group needs: as its first peer said.
+// Peer counts that a group needs, as its first peer set them.
 struct Quorum {
-  uint32_t founders = 1;   // begin it together
-  uint32_t min_peers = 1;  // with fewer it does not go on
+  uint32_t founders = 1;   // peers that begin the group together
+  uint32_t min_peers = 1;  // with fewer peers it does not continue
 };
 
 class Membership {
@@ -30,53 +33,53 @@ class Membership {
   struct Peer {
     std::string seen_host;
     bool seen_loopback = false;
-    int32_t wish = -1;   // wanted rank, -1: any; counts only at the founding
-    std::string launch;  // whose fixed world it is a rank of; empty: of none
+    int32_t wish = -1;   // wanted rank, -1: any; used only at the founding
+    std::string launch;  // name of the fixed-world launch that it is a rank of; empty: none
     protocol::Standing standing = protocol::Standing::kNone;
-    std::string host;  // as it registered; empty: where it is seen
+    std::string host;  // as the peer registered it; empty: use seen_host
     uint16_t port = 0;
     std::vector<Endpoint> others = {};  // further addresses
-    uint64_t order = 0;                 // of registration, from 1; 0: not yet
+    uint64_t order = 0;                 // order of registration, from 1; 0: not registered
     bool connected = true;
-    int away_ticks = 0;     // since its connection closed
-    int waiting_ticks = 0;  // since it registered, until it is a member
+    int away_ticks = 0;     // ticks since its connection closed
+    int waiting_ticks = 0;  // ticks since it registered, until it is a member
   };
 
-  // ---- Coming and going ----
+  // ---- Joining and leaving ----
   void welcome(PeerId peer, Peer about);
-  // Adds its links. Returns with whom. REQUIRES: welcomed and not registered.
+  // Adds its links. Returns the peers at their other ends. REQUIRES: welcomed and not registered.
   std::vector<PeerId> register_peer(PeerId peer, const protocol::Register& where);
   void set_connected(PeerId peer, bool connected);
-  // It is gone for good, for the reason that a later Resume of it is given. Returns who is no
-  // longer remembered as gone, for that.
+  // Removes the peer for good. A later Resume of it is rejected with `why`. Only the last
+  // kMembersMax gone peers are remembered: returns the one that is forgotten now, if any.
   std::optional<PeerId> remove(PeerId peer, const std::string& why);
-  // The next epoch's members, in rank order. REQUIRES: all registered.
+  // Sets the members of the next epoch, in rank order. REQUIRES: all registered.
   void admit(std::vector<PeerId> members);
-  // After a restart: who was left of `ranked`, the members of the epoch in rank order. None is
-  // connected, and nothing is known of the links. REQUIRES: nobody is here.
+  // After a restart. `ranked`: the members of the epoch in rank order; `left`: those that were not
+  // lost. None is connected, and nothing is known of the links. REQUIRES: no peers.
   void restore(const std::vector<protocol::Member>& ranked, const std::vector<MemberRecord>& left);
   MemberRecord record(PeerId member) const;
 
-  // ---- Who is there ----
+  // ---- Queries ----
   bool empty() const { return peers_.empty(); }
   const Peer* find(PeerId peer) const;
   const std::map<PeerId, Peer>& peers() const { return peers_; }
-  const std::vector<PeerId>& members() const { return members_; }  // that are left, in rank order
-  // In the epoch: does not change when others are lost.
+  const std::vector<PeerId>& members() const { return members_; }  // those left, in rank order
+  // The rank in the epoch. It does not change when others are lost.
   std::optional<uint32_t> rank(PeerId peer) const;
   bool is_member(PeerId peer) const { return ranks_.contains(peer); }
   std::vector<PeerId> waiting() const;  // registered, not members; in order of registration
-  // Members that have taken part in less than some other member, and were not compared with the
-  // others yet: founders have nobody to be compared with. In rank order.
+  // Members that have taken part in less than some other member and were not yet compared with the
+  // others, in rank order. Founders are no newcomers: there is nobody to compare them with.
   const std::vector<PeerId>& newcomers() const { return newcomers_; }
   bool is_newcomer(PeerId peer) const;
   protocol::Standing highest_standing() const { return highest_standing_; }
   protocol::Standing lowest_standing() const { return lowest_standing_; }  // of all members
-  // These have taken part in something that raises their standing, unless it is higher already.
+  // Raises the standing of these peers to `to`, unless it is higher already.
   void raise(const std::vector<PeerId>& peers, protocol::Standing to);
-  // Who wished this rank and is not a member, if anybody.
+  // The peer that wished this rank and is not a member, if any.
   std::optional<PeerId> wished_by(int32_t rank) const;
-  // Why a peer went, if that is remembered.
+  // Why a peer is gone, if it is still remembered.
   struct Gone {
     PeerId peer;
     std::string why;
@@ -84,29 +87,30 @@ class Membership {
   const std::deque<Gone>& gone() const { return gone_; }
 
   // ---- Rules ----
-  // Who is pending, at most `room` of them, in order of registration: reached by all members, and
-  // linked with every pending peer before it.
+  // The pending peers, at most `room`, in order of registration. A peer is pending if it is
+  // connected, linked with all members, and linked with every pending peer before it.
   std::vector<PeerId> pending(size_t room) const;
-  // The first members in rank order: as soon as `count` are pending, while there are none.
+  // The first members in rank order, once `count` peers are pending; nothing if there are members.
   std::optional<std::vector<PeerId>> founders(size_t count) const;
-  // Why a waiting peer is not pending, if there is something that a person can do about.
+  // Why a waiting peer is not pending, if a person can do something about it.
   std::string obstacle(PeerId peer) const;
-  // A tick has passed. Returns who is lost or no longer waited for by it (section 4, rules 2 and
-  // 4), and newcomers that are refused. `lively`: nothing holds that peer up.
+  // A tick has passed. Returns the peers that are lost or no longer waited for because of it
+  // (section 4, rules 2 and 4), and the newcomers that are refused. `lively`: the peer is not held
+  // up.
   struct Lost {
     PeerId peer;
     std::string why;
-    // A newcomer and this member cannot connect to each other: for the members to know.
+    // For the members: this newcomer and a member cannot connect to each other.
     std::string refusal = {};
   };
   std::vector<Lost> tick(Duration peer_timeout, const std::function<bool(PeerId)>& lively);
-  // Rule 1: a member whose connection is closed and to which another member's link is down.
+  // Rule 1: a member that is not connected, and another member reports its link to it as down.
   bool lost_at_once(PeerId peer) const;
 
-  // ---- Words ----
+  // ---- Text formatting ----
   protocol::Member member(PeerId peer) const;
   std::string describe(PeerId peer) const;             // "peer 1.3 (rank 2, 10.0.0.7:48201)"
-  std::string apart(PeerId peer, PeerId other) const;  // why they cannot connect to each other
+  std::string apart(PeerId peer, PeerId other) const;  // why they cannot connect
   protocol::Dial dial(PeerId dialler, PeerId target) const;
 
   Links links;
@@ -119,11 +123,11 @@ class Membership {
 
   std::map<PeerId, Peer> peers_;
   std::vector<PeerId> members_;
-  std::map<PeerId, uint32_t> ranks_;  // of the members
-  std::vector<PeerId> newcomers_;     // this, and the next, follow from members_ and their standing
+  std::map<PeerId, uint32_t> ranks_;  // rank of each member
+  std::vector<PeerId> newcomers_;  // this and the next two follow from members_ and their standing
   protocol::Standing highest_standing_ = protocol::Standing::kNone;
   protocol::Standing lowest_standing_ = protocol::Standing::kSynced;
-  std::deque<Gone> gone_;  // the last kMembersMax
+  std::deque<Gone> gone_;  // the last kMembersMax of them
   uint64_t registrations_ = 0;
 };
 

@@ -1,10 +1,11 @@
-// newcomer: what a member may cost the others before it has once been compared with them (promise
-// P7). A mistake costs it its membership: it is a misfit, wherever this is found (operations,
-// ballot, election). A Probation bounds the wait for a call. Another member waits for a newcomer no
-// longer than first_call_timeout, from when it waits; and no longer than kElsewhereMax while the
-// newcomer waits in a call that nobody else makes. Pure: time comes in with look(). Invariant: a
-// newcomer is overdue only at the second look that finds it so, kLookAgain after the first: if the
-// process was held up, what the newcomer has said may not have been read yet.
+// newcomer: limits the harm that a new member can do before it was compared with the others
+// (promise P7). A newcomer that makes a mistake becomes a misfit and loses its membership;
+// operations, ballot and election find misfits. A Probation limits the wait for a newcomer's call:
+// another member waits for it no longer than first_call_timeout, and no longer than kElsewhereMax
+// while the newcomer waits in a call that nobody else makes.
+// Group owns one. It is pure: time comes in through look().
+// Invariant: a newcomer is overdue only if two looks, at least kLookAgain apart, find it so. If the
+// process was held up, messages of the newcomer may not have been read at the first look.
 #pragma once
 
 #include <map>
@@ -17,7 +18,7 @@
 
 namespace pccl::master {
 
-// A newcomer that does not do what all other members do, and how.
+// A newcomer that does not do what all other members do, and the reason.
 struct Misfit {
   PeerId peer;
   std::string why;
@@ -26,33 +27,33 @@ struct Misfit {
 
 class Probation {
  public:
-  // Looks cost a walk through the operations in flight: no more than one in this time.
+  // Minimum time between two looks: each walks through the operations in flight.
   static constexpr Duration kLookAgain = std::chrono::milliseconds(50);
   static constexpr Duration kElsewhereMax = std::chrono::milliseconds(500);
 
-  // A newcomer as it is now. `awaited`: what other members wait for, and it has not called;
-  // empty: nobody waits for it. `elsewhere`: what it waits for itself instead, if nothing can
-  // follow from that. `instead`: what it has called and nobody else, for the text.
+  // The state of a newcomer. `awaited`: the call that other members wait for and the newcomer has
+  // not made; empty: none. `elsewhere`: the call in which the newcomer waits instead, if that call
+  // cannot succeed. `instead`: a call that only the newcomer has made, for the text.
   struct Seen {
     PeerId peer;
     std::string awaited, elsewhere, instead;
-    bool held_up = false;  // by a third, in a call that it shares with another
+    bool held_up = false;  // by a third member, in a call that it shares with another
   };
 
-  // Whether it is time to look. False: deadline() is when.
+  // Whether a look is due. If not, deadline() says when.
   bool due(Instant now);
-  // All newcomers there are. Returns those that are overdue. REQUIRES: due().
+  // `all`: all newcomers. Returns the overdue ones. REQUIRES: due().
   std::vector<Misfit> look(const std::vector<Seen>& all, Duration first_call_timeout, Instant now);
-  // Time has passed in which nobody could be heard: everybody gets all of its time again.
+  // Nothing could be received for a while: all newcomers get their full time again.
   void restart() { *this = {}; }
   void restart(PeerId peer) { waits_.erase(peer); }  // it has taken part in something
-  std::optional<Instant> deadline() const;           // nothing while nobody is on probation
+  std::optional<Instant> deadline() const;           // nothing while no member is on probation
 
  private:
   struct Wait {
-    Instant since;                     // another member waits for it
-    std::optional<Instant> elsewhere;  // since it waits elsewhere, too
-    bool overdue = false;              // as the last look has found it
+    Instant since;                     // since another member waits for it
+    std::optional<Instant> elsewhere;  // since it also waits in another call
+    bool overdue = false;              // at the last look
   };
   static Instant end(const Wait& wait, Duration first_call_timeout);
 

@@ -1,13 +1,13 @@
 //   an operation    event                                    to
 //   (unknown)       Begin                                    open
-//   open            Begin of all others alike                open
+//   open            Begin of others, the same description    open
 //   open            Begin that differs                       settled: aborted, kMismatch
-//   open            likewise, but only newcomers differ      stays, until all others have begun it:
+//   open            the same, but only newcomers differ      stays until all others have begun it:
 //                   from the others                          then the newcomers are misfits
 //   open            Done by all                              settled: committed
 //   open, a send    Done by its receiver                     settled: committed
-//   open            AbortRequest of one who is not done      settled: aborted, its code
-//   open            the same of one who is done              stays: Withhold to who is not
+//   open            AbortRequest of a member not done        settled: aborted, its code
+//   open            AbortRequest of a member that is done    stays: Withhold to those not done
 //   open            update_topology, begun by some only      settled: aborted, kMembershipChanged
 //   settled         begun by all                             forgotten
 //   any             Done, AbortRequest that crossed          stays
@@ -24,7 +24,8 @@
 namespace pccl::master {
 namespace {
 
-// Open ones, and settled ones that others have yet to call.
+// Maximum operations that a rank has begun: open ones, and settled ones that others have yet to
+// begin.
 constexpr size_t kBegunMax = 2 * protocol::kOpsOpenMax;
 
 bool transfers(const protocol::OpInfo& info) { return info.kind == protocol::OpKind::kSend; }
@@ -36,7 +37,7 @@ Operations::Operations(Epoch epoch, std::vector<PeerId> members)
   for (uint32_t rank = 0; rank < members_.size(); ++rank) ranks_[members_[rank]] = rank;
 }
 
-// ---- Whom an operation concerns ----
+// ---- The members that an operation concerns ----
 
 bool Operations::concerns(const Op& op, uint32_t rank) const {
   if (!transfers(op.info)) return true;
@@ -70,7 +71,7 @@ std::vector<uint32_t> Operations::ranks_at(const Op& op, At what) const {
   return ranks;
 }
 
-// ---- What peers say ----
+// ---- Messages of peers ----
 
 Status Operations::check_begin(PeerId peer, OpKey op, const protocol::OpInfo& info) const {
   const uint32_t rank = this->rank(peer);
@@ -117,7 +118,7 @@ bool Operations::is_in(const std::vector<PeerId>& peers, uint32_t rank) const {
   return std::find(peers.begin(), peers.end(), members_[rank]) != peers.end();
 }
 
-// The members that are no newcomers are right, if they agree. REQUIRES: descriptions differ.
+// The members that are no newcomers are right, if they agree. REQUIRES: some descriptions differ.
 void Operations::judge(Table::iterator at, const std::vector<PeerId>& newcomers) {
   Op& op = at->second;
   if (op.settled) return forget_if_heard(at);
@@ -183,7 +184,7 @@ Operations::Standoff Operations::standoff(PeerId newcomer,
 bool Operations::holds_up(PeerId peer, OpKey key, const std::vector<PeerId>& newcomers) const {
   const auto at = table_.find(key);
   if (at == table_.end() || at->second.settled) return false;
-  if (at->second.withhold) return false;  // it was asked to
+  if (at->second.withhold) return false;  // it had an abort proposal
   const auto [begun, not_begun] = others(at->second, newcomers);
   return at->second.at[rank(peer)] == At::kBegun && begun + not_begun > 0;
 }
@@ -198,7 +199,7 @@ void Operations::mark_begun(Table::iterator at, uint32_t rank) {
 Status Operations::done(PeerId peer, OpKey op) {
   const uint32_t rank = this->rank(peer);
   const auto at = table_.find(op);
-  if (at == table_.end()) return {};  // it has crossed the verdict, and all have heard
+  if (at == table_.end()) return {};  // it crossed the verdict, and the operation is forgotten
   Op& known = at->second;
   if (known.at[rank] == At::kNothing) return violation("Done before Begin");
   if (known.at[rank] == At::kDone || known.settled) return {};
@@ -354,13 +355,13 @@ Operations Operations::renewed(Epoch epoch, const std::vector<PeerId>& members) 
   return next;
 }
 
-// ---- Words ----
+// ---- Text formatting ----
 
 std::string Operations::name(const Op& op, OpKey key) const {
   return text(op.info) + " " + text(op.info, key) + " in epoch " + text(epoch_);
 }
 
-// Each variant with its ranks, the rarer first: that is where the mistake is likely to be.
+// Each variant with its ranks, the rarest first, where the mistake is likely to be.
 std::string Operations::mismatch(const Op& op, OpKey key) const {
   std::vector<std::pair<std::vector<uint32_t>, const protocol::OpInfo*>> variants;
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {

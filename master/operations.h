@@ -1,11 +1,14 @@
-// Operations: what the members of one epoch have posted and finished, until it is settled and
-// everybody has heard (PROTOCOL.md, section 3). Optimistic: nobody is answered when it begins; the
-// table learns from Begin and Done, and settles an operation when all are done, when two
-// descriptions of it differ, when somebody gives it up, or when a joint update_topology ends it.
-// If only newcomers describe it otherwise than all other members, they are named as misfits
-// instead. Invariants: an operation is settled once; a settled one is remembered until all have
-// begun it, so that a late Begin is not taken for a new operation. Failure: what a peer may not say
-// is kProtocol; its connection is closed.
+// Operations: the operations that the members of one epoch have begun and finished (PROTOCOL.md,
+// section 3). It is optimistic: a Begin gets no answer. The table learns from Begin and Done. It
+// settles an operation when all members are done, when two descriptions of it differ, when a member
+// gives it up, or when a joint update_topology ends it. If only newcomers describe it differently
+// from all other members, it names them as misfits instead.
+// Epochs owns it. It is pure.
+// Invariants:
+// 1. An operation is settled once.
+// 2. A settled operation is remembered until all members have begun it, so that a late Begin is not
+//    taken for a new operation.
+// Failure: a forbidden message returns kProtocol, and the connection of its sender is closed.
 #pragma once
 
 #include <cstdint>
@@ -28,69 +31,75 @@ class Operations {
   // `members` in rank order.
   Operations(Epoch epoch, std::vector<PeerId> members);
 
-  // `newcomers`: Membership::newcomers(). A difference between one of them and the rest is not
-  // judged before the rest has called the operation.
+  // `newcomers`: Membership::newcomers(). If a newcomer and the other members differ, this is
+  // judged only after all the others have begun the operation.
   Status begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
                const std::vector<PeerId>& newcomers = {});
-  // Whether begin() may take this.
+  // Whether begin() would accept this.
   Status check_begin(PeerId peer, OpKey op, const protocol::OpInfo& info) const;
   Status done(PeerId peer, OpKey op);
-  // Of what others may have committed by now nothing is settled before one who is not done has said
-  // that it will not be: asked() who that may be.
+  // A member gives up an operation. If that member is done, others may have committed the operation
+  // by now: it is settled only after a member that is not done has agreed to abort. take_asked()
+  // returns the abort proposals.
   Status abort(PeerId peer, const protocol::AbortRequest& request);
   bool has_begun(PeerId peer, OpKey op) const;
-  // Likewise, or in an earlier epoch of the generation, to be begun again.
+  // Likewise, or it was begun in an earlier epoch of the generation and is to be begun again.
   bool was_begun(PeerId peer, OpKey op) const;
   bool knows(OpKey op) const { return table_.contains(op); }
-  // A newcomer whose description of an operation is another than that of all others, since the last
-  // call. That operation stays open: its epoch is to end without the newcomer.
+  // The newcomers, since the last call, whose description of an operation differs from that of all
+  // others. The operation stays open: its epoch is to end without the newcomers.
   std::vector<Misfit> take_misfits() { return std::exchange(misfits_, {}); }
 
-  // The operations that a newcomer or the others have open and the other side has not called. They
-  // are named as "all_reduce(...) (#0)"; empty: there is none. Of transfers, those that concern it.
+  // Open operations that either a newcomer or the other members have begun and the other side has
+  // not. They are named as "all_reduce(...) (#0)"; empty: none. A transfer counts only if it
+  // concerns the newcomer.
   struct Standoff {
-    bool shares = false;   // one has been begun by the newcomer and by another member,
-    bool held_up = false;  // and a third that it concerns has not begun it
+    bool shares = false;   // the newcomer and another member have begun the same operation,
+    bool held_up = false;  // and a third member that it concerns has not begun it
     std::string awaited;   // begun by some other members, not by the newcomer
     std::string
-        awaited_by_all;  // begun by all other members that it concerns: it waits for no other
+        // begun by all other members that it concerns: only the newcomer is missing
+        awaited_by_all;
     std::string alone;   // begun by the newcomer, by none of the others that it concerns
   };
   Standoff standoff(PeerId newcomer, const std::vector<PeerId>& newcomers) const;
-  // Whether `peer` has begun this one, is not done with it, and it concerns a member that is no
-  // newcomer.
+  // Whether `peer` has begun this operation and is not done, and the operation concerns a member
+  // that is no newcomer.
   bool holds_up(PeerId peer, OpKey op, const std::vector<PeerId>& newcomers) const;
 
-  // A joint update_topology: what some member has not begun ends here. The rest goes on.
+  // A joint update_topology: aborts the open operations that some member has not begun. The rest
+  // continues.
   void drain();
   bool drained() const { return open_ == 0; }
   // "3 operations are in flight, for instance all_reduce(...) (t, #1)"; empty when drained.
   std::string in_flight() const;
 
-  // Who was to be asked to withhold something since the last call, and for what.
+  // The abort proposals to send since the last call, with the member that each is for.
   std::vector<std::pair<PeerId, protocol::Withhold>> take_asked();
-  // The same of one who is back, and may not have heard it.
+  // The open abort proposals to a member that has resumed and may not have received them.
   std::vector<protocol::Withhold> asked(PeerId peer) const;
-  // What was settled since the last call, in order.
+  // The verdicts since the last call, in order.
   std::vector<protocol::Verdict> take_settled();
-  // Those of `survivors` whose word counts when the epoch ends: of a transfer its receiver's alone.
+  // The survivors whose reports count when the epoch ends. Only the receiver's counts for a
+  // transfer.
   std::vector<PeerId> concerned(OpKey op, const std::vector<PeerId>& survivors) const;
-  bool is_transfer(OpKey op) const;  // of one that is known: a send
-  bool keeps(OpKey op) const;        // OpInfo::keep of one that is known
-  // For the renewal of this epoch: what was settled, and who has yet to call it, goes on.
+  bool is_transfer(OpKey op) const;  // whether a known operation is a send
+  bool keeps(OpKey op) const;        // OpInfo::keep of a known operation
+  // The table for the continuation in the next epoch. It keeps the settled operations that some
+  // member has yet to begin.
   Operations renewed(Epoch epoch, const std::vector<PeerId>& members) const;
   size_t open_count() const { return open_; }
-  size_t known_count() const { return table_.size(); }  // settled ones included
+  size_t known_count() const { return table_.size(); }  // including settled ones
 
  private:
   enum class At : uint8_t { kNothing, kBegun, kDone };
   struct Op {
     protocol::OpInfo info;  // of the first Begin
     bool settled = false;
-    uint32_t begun = 0;  // how many of those it concerns
+    uint32_t begun = 0;  // by how many of the members that it concerns
     uint32_t done = 0;
     std::vector<At> at;  // by rank
-    // By rank, of those that describe it otherwise. They are never done with it.
+    // The differing descriptions, by rank. These members are never done with the operation.
     std::map<uint32_t, protocol::OpInfo> otherwise;
     std::optional<protocol::Withhold> withhold;
   };
@@ -99,7 +108,7 @@ class Operations {
   uint32_t rank(PeerId peer) const { return ranks_.at(peer); }
   bool concerns(const Op& op, uint32_t rank) const;
   uint32_t parties(const Op& op) const;
-  bool finished(const Op& op) const;  // by all whose Done counts
+  bool finished(const Op& op) const;  // all members whose Done counts are done
   void mark_begun(Table::iterator at, uint32_t rank);
   void ask_others(Op& op, const protocol::AbortRequest& request);
   void settle(Table::iterator at, protocol::Outcome outcome, Code code, std::string text);
@@ -110,19 +119,21 @@ class Operations {
   std::string mismatch(const Op& op, OpKey key) const;
   void judge(Table::iterator at, const std::vector<PeerId>& newcomers);
   bool is_in(const std::vector<PeerId>& peers, uint32_t rank) const;
-  // How many of the members that it concerns, newcomers left out, have begun it, and have not.
+  // The numbers of members (without newcomers) concerned by it that have begun it, and that have
+  // not.
   std::pair<size_t, size_t> others(const Op& op, const std::vector<PeerId>& newcomers) const;
 
   Epoch epoch_;
   std::vector<PeerId> members_;
   std::map<PeerId, uint32_t> ranks_;
   Table table_;
-  size_t open_ = 0;               // not settled
-  std::vector<size_t> begun_by_;  // entries of the table that each rank has begun
+  size_t open_ = 0;               // operations that are not settled
+  std::vector<size_t> begun_by_;  // table entries begun, by rank
   std::vector<protocol::Verdict> settled_;
   std::vector<Misfit> misfits_;
   std::vector<std::pair<PeerId, protocol::Withhold>> asked_;
-  // Who had begun what is not settled, in earlier epochs of the generation: it begins again there.
+  // The members that had begun an operation, not settled yet, in an earlier epoch of the
+  // generation. They begin it again in this epoch.
   std::map<OpKey, std::set<PeerId>> begun_before_;
 };
 

@@ -1,7 +1,8 @@
-// records: what must survive the master, as plain values: who the members of a group are and what
-// they were told, and what their shared state was agreed to be. A core emits one to be made durable
-// before anybody hears of what it says (DESIGN section 5), and begins from the last of each after a
-// restart. Each replaces the one before it of its kind and group, so the journal may forget that.
+// records: the values that must survive the master: the members of a group, what they have
+// received, and the agreed shared state. A core has a record made durable before it tells any peer
+// of its content (DESIGN section 5). After a restart the core begins from the last record of each
+// kind and group. A record replaces the one before it of the same kind and group, so the journal
+// may forget the older one.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@
 
 namespace pccl::master {
 
-// What the members of one epoch were told of its operations; `verdicts` from `first_verdict` on.
+// The verdicts and the end that the members of one epoch have received; `verdicts` begins at
+// `first_verdict`.
 struct EpochRecord {
   Epoch epoch;
   uint64_t first_verdict = 0;
@@ -30,14 +32,14 @@ struct MemberRecord {
   bool seen_loopback = false;
   std::string host;
   uint16_t port = 0;
-  uint64_t order = 0;  // of registration
-  std::string launch;  // whose fixed world it is a rank of; empty: of none
+  uint64_t order = 0;  // order of registration
+  std::string launch;  // name of the fixed-world launch that it is a rank of; empty: none
   std::vector<Endpoint> others = {};
   bool operator==(const MemberRecord&) const = default;
 };
 
-// A group from here on: `current` is over (broken) when it has an end, and has begun when not. A
-// member that lags by one epoch is told the end of `previous` and the start.
+// The state of a group. `current` is over (broken) if it has an end; otherwise it is running. A
+// member that lags by one epoch is sent the end of `previous` and the start.
 struct MembershipRecord {
   GroupId group;
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
@@ -46,8 +48,8 @@ struct MembershipRecord {
   uint32_t founders = 1;
   uint32_t min_peers = 1;
   EpochRecord previous, current;
-  protocol::EpochStart start;         // of the current one
-  std::vector<MemberRecord> members;  // who is left; nobody: the group is to be founded again
+  protocol::EpochStart start;         // of the current epoch
+  std::vector<MemberRecord> members;  // those not lost; empty: the group must be founded again
   bool operator==(const MembershipRecord&) const = default;
 };
 
@@ -60,7 +62,7 @@ struct SharedStateRecord {
 
 using Record = std::variant<MembershipRecord, SharedStateRecord>;
 
-// Who they are, in the same order.
+// The ids of these members, in the same order.
 inline std::vector<PeerId> ids(const std::vector<protocol::Member>& members) {
   std::vector<PeerId> ids;
   ids.reserve(members.size());
@@ -68,14 +70,14 @@ inline std::vector<PeerId> ids(const std::vector<protocol::Member>& members) {
   return ids;
 }
 
-// A run as its last records have it.
+// A run, from its last records.
 struct RunRecord {
   uint64_t run_id = 0;
   std::map<GroupId, MembershipRecord> memberships;
   std::map<GroupId, SharedStateRecord> shared_states;
   std::string origin = {};            // the network of the peer that opened it
-  std::optional<int64_t> ended = {};  // by the system's clock, in seconds; none: it is under way
-  uint16_t version = protocol::kSpoken.highest;  // of the protocol, that it speaks
+  std::optional<int64_t> ended = {};  // seconds of the system clock; none: the run has not ended
+  uint16_t version = protocol::kSpoken.highest;  // the protocol version that the run speaks
   bool operator==(const RunRecord&) const = default;
 };
 

@@ -19,7 +19,7 @@ constexpr const char* kRoomNeeded =
 
 Reject full(std::string text) { return {Code::kInvalidState, std::move(text)}; }
 
-// "group 0 at revision 120 with hash 00c0ffee00c0ffee", of each.
+// For each state: "group 0 at revision 120 with hash 00c0ffee00c0ffee".
 std::string states_text(const std::vector<SharedStateRecord>& states) {
   std::string out;
   const size_t named = std::min(states.size(), protocol::kRanksNamedMax);
@@ -44,7 +44,7 @@ const char* text(Registry::Place place) {
   return "unknown";
 }
 
-// ---- Books ----
+// ---- Indexes ----
 
 Registry::Place Registry::place(const Living& living) {
   if (!living.founded) return Place::kFounding;
@@ -121,7 +121,8 @@ std::optional<Registry::Decision> Registry::one_of_origin(const Origin& origin) 
   if (!origin.founding_alone.empty())
     return End{origin.founding_alone.begin()->second, kRoomNeeded};
   if (!origin.stateless.empty()) {
-    const std::string run = origin.stateless.begin()->second;  // it leaves that list
+    // a copy: forgotten() erases the original
+    const std::string run = origin.stateless.begin()->second;
     return forgotten(run, "its network has the most runs that this master remembers of one");
   }
   if (!origin.founding.empty()) return End{origin.founding.begin()->second, kRoomNeeded};
@@ -137,7 +138,7 @@ std::optional<Registry::Decision> Registry::one_name(const std::string& origin) 
   return of == origins_.end() ? std::nullopt : one_of_origin(of->second);
 }
 
-// The oldest of the network that has most.
+// The oldest founding run of the network that has the most of them.
 std::optional<Registry::Decision> Registry::one_connected() const {
   const Names* most = nullptr;
   for (const auto& [name, origin] : origins_) {
@@ -147,7 +148,7 @@ std::optional<Registry::Decision> Registry::one_connected() const {
   return End{most->begin()->second, kRoomNeeded};
 }
 
-// For a run of that network that is not known yet.
+// Makes room for a run that is not known yet, from the network `origin`.
 std::optional<Reject> Registry::make_room(const std::string& origin, Admission& admission) {
   const auto of = origins_.find(origin);
   if (of != origins_.end() && of->second.weight >= protocol::kRunsPerNetworkMax) {
@@ -194,7 +195,7 @@ Registry::Admission Registry::admit(const std::string& run, const std::string& o
     opened.line = std::move(line.run);
   } else {
     admission.rejected = make_room(origin, admission);
-    if (admission.rejected) admission.decisions.clear();  // nobody goes for a run that is refused
+    if (admission.rejected) admission.decisions.clear();  // no run ends for a refused one
     if (admission.rejected) return admission;
   }
   opened.begun = {clock, ++order_};
@@ -235,7 +236,7 @@ void Registry::founded(const std::string& run) {
   if (at->second.founded) return;
   change(run, [](Living& living) {
     living.founded = true;
-    living.line.reset();  // it ends anew
+    living.line.reset();  // it gets a new line when it ends
   });
 }
 

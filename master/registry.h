@@ -1,16 +1,18 @@
-// Registry: which runs a master knows, how many it serves, and which one goes when room is needed.
-// A run begins with the first Hello that names it, and is *founded* when its first group has
-// members. It lives while peers of it are connected or expected back. Then it is a line: its name,
-// when it ended, and the shared states it has agreed on. The next run of that name starts from
-// these states.
-//   founding   opened, and nothing founded: ends kFoundersAwayMax after its last connection, or
-//              when its founders have waited for as long as they said
+// Registry: the runs that a master knows, the limits on their number, and which run ends or is
+// forgotten when room is needed. It is pure: ShellRuns owns it and carries out its decisions.
+// A run begins with the first Hello that names it. It is *founded* when its first group has
+// members. It lives while peers of it are connected or expected back. Then it becomes a line: its
+// name, when it ended, and the agreed shared states. The next run of that name starts from these
+// states.
+//   founding   opened, and no group founded: ends kFoundersAwayMax after its last connection
+//              closed, or when its founders have waited for as long as they said
 //   training   founded, peers are connected
 //   away       founded, nobody is connected: its core waits for its members
-//   finished   a line: forgotten after the time that is kept, or earlier if it has agreed on no
-//              state and room is needed
-// Pure: the shell carries out what it decides. Invariants: a run that has agreed on a shared state
-// is forgotten only by age or by its operator; who takes much room loses its own runs first.
+//   finished   a line: forgotten when it is too old, or earlier if it has no agreed state and
+//              room is needed
+// Invariants:
+// 1. A run with an agreed shared state is forgotten only because of its age or by its operator.
+// 2. When room is needed, the network that uses much room loses its own runs first.
 #pragma once
 
 #include <compare>
@@ -28,7 +30,7 @@
 
 namespace pccl::master {
 
-// Seconds of the system's clock since 1970. Unlike Instant, it means the same after a restart.
+// Seconds of the system clock since 1970. Unlike Instant, it keeps its meaning after a restart.
 using UnixSeconds = int64_t;
 constexpr UnixSeconds kDay = UnixSeconds{24} * 60 * 60;
 
@@ -44,12 +46,12 @@ class Registry {
   enum class Place { kFounding, kTraining, kAway, kFinished };
 
   // ---- Decisions ----
-  // A run that has not ended by itself: its peers are told why, then it is over().
+  // Ends a run: its peers are told why, then over() is called for it.
   struct End {
     std::string run;
     std::string why;
   };
-  // A line is gone.
+  // A line is forgotten.
   struct Forget {
     std::string run;
     FinishedRun what;
@@ -62,51 +64,52 @@ class Registry {
   // ---- The life of a run ----
   struct Admission {
     std::optional<protocol::Reject> rejected;
-    std::vector<Decision> decisions;             // to be carried out first
-    bool opened = false;                         // it begins: a core is needed,
-    std::vector<SharedStateRecord> states = {};  // which remembers these
-    std::string origin = {};                     // the network of the peer that opened it first
+    std::vector<Decision> decisions;             // carry these out first
+    bool opened = false;                         // the run begins: it needs a core,
+    std::vector<SharedStateRecord> states = {};  // which starts from these states
+    std::string origin = {};                     // network of the peer that opened the run first
   };
   // A Hello names this run.
   Admission admit(const std::string& run, const std::string& origin, Instant now,
                   UnixSeconds clock);
-  // One of its connections has begun, or ended. REQUIRES: it lives, as for all that follow.
+  // A connection of the run was attached or detached. REQUIRES: the run lives, also for all that
+  // follow.
   void connected(const std::string& run);
   void disconnected(const std::string& run, Instant now);
-  // A peer of it waits until then for its group to begin.
+  // A peer of the run waits until then for its group to begin.
   void waits(const std::string& run, Instant until);
   void founded(const std::string& run);
-  // Its core has nobody left to wait for. A line, unless there is nothing to say in it.
+  // The core has no peer left to wait for. Returns the line, unless it would be empty.
   std::optional<FinishedRun> over(const std::string& run, std::vector<SharedStateRecord> states,
                                   UnixSeconds clock);
-  // Founding runs whose time is up, and those that are away beyond the limit.
+  // The founding runs whose time is up, and runs in phase `away` beyond the limit.
   std::vector<End> expire(Instant now);
   std::optional<Instant> deadline() const;
 
   // ---- From a journal ----
   void restore(const std::string& run, FinishedRun line);
-  // One that lived: its peers may be on their way back until then.
+  // A run that lived: its peers may come back until then.
   void restore(const std::string& run, const std::string& origin, bool founded, Instant until,
                UnixSeconds clock);
 
   // ---- Lines ----
-  // Those whose time is up.
+  // Forgets the lines that are too old.
   std::vector<Decision> forget_old(UnixSeconds clock);
-  // By the word of the operator. A sentence if it cannot be.
+  // Forgets a run for the operator. Returns a sentence if that is not possible.
   std::variant<Forget, std::string> forget(const std::string& run);
 
   struct Listed {
     Place place = Place::kFounding;
     std::string origin;
     size_t connections = 0;
-    UnixSeconds since = 0;                       // of its end if it is finished, else its beginning
-    std::vector<SharedStateRecord> states = {};  // of a finished one
+    UnixSeconds since = 0;                       // end of a finished run, else its beginning
+    std::vector<SharedStateRecord> states = {};  // of a finished run
   };
   std::optional<Listed> find(const std::string& run) const;
   std::map<std::string, Listed> list() const;
 
  private:
-  // In which order runs go: lines by their end, living ones by their beginning.
+  // The order in which runs are chosen: lines by their end, living runs by their beginning.
   struct Age {
     UnixSeconds when = 0;
     uint64_t order = 0;
@@ -117,9 +120,9 @@ class Registry {
     Age begun{};
     size_t connections = 0;
     bool founded = false;
-    std::optional<Instant> ends;  // of one that is founding
+    std::optional<Instant> ends;  // while it is founding
     Instant waits_until{};
-    std::optional<FinishedRun> line = {};  // which it had been
+    std::optional<FinishedRun> line = {};  // the line that it was before
   };
   struct Line {
     FinishedRun run;
@@ -127,15 +130,15 @@ class Registry {
   };
   using Names = std::map<Age, std::string>;
   struct Origin {
-    size_t weight = 0;     // of all runs: how many they count as
-    Names stateless;       // lines that agreed on nothing
-    Names founding_alone;  // nobody is connected
-    Names founding;        // somebody is
+    size_t weight = 0;     // of all its runs; see Registry::weight()
+    Names stateless;       // lines without agreed states
+    Names founding_alone;  // no connections
+    Names founding;        // connected
   };
 
   static Place place(const Living& living);
   static size_t weight(const FinishedRun& line);
-  // The one change of a living run: books are kept of what it is before and after.
+  // The only way to change a living run: updates the indexes from its state before and after.
   template <typename F>
   void change(const std::string& run, F&& how);
   void enlist(const std::string& run, const Living& living, bool in);
@@ -143,21 +146,21 @@ class Registry {
   void add_line(const std::string& run, FinishedRun line, Age age);
   Line take_line(const std::string& run);
   Forget forgotten(const std::string& run, std::string why);
-  // The run that makes room for one more; nothing if no run may go.
+  // Chooses the run that makes room for one more; nothing if no run may go.
   std::optional<Decision> one_of_origin(const Origin& origin);
   std::optional<Decision> one_name(const std::string& origin);
   std::optional<Decision> one_connected() const;
   std::optional<protocol::Reject> make_room(const std::string& origin, Admission& admission);
 
   const UnixSeconds kept_;
-  uint64_t order_ = 0;    // of what was opened or has ended last
-  size_t weight_ = 0;     // of all
-  size_t connected_ = 0;  // runs with a connection
+  uint64_t order_ = 0;    // number of the last Age
+  size_t weight_ = 0;     // of all runs
+  size_t connected_ = 0;  // runs that have connections
   std::map<std::string, Living> living_;
   std::map<std::string, Line> lines_;
-  std::map<std::string, Origin> origins_;  // only those that have a run here
+  std::map<std::string, Origin> origins_;  // only networks with a run here
   Names by_age_;                           // all lines
-  Names stateless_;                        // those that agreed on nothing
+  Names stateless_;                        // lines without agreed states
   std::map<Age, std::string> away_;
   std::set<std::pair<Instant, std::string>> ends_;
 };

@@ -10,7 +10,8 @@ namespace {
 using protocol::Message;
 using protocol::Resume;
 
-// Verdicts from `index` on, and the end of the epoch if there was one that the peer did not see.
+// Appends the verdicts from `index` on, and the end of the epoch if there is one that the peer has
+// not seen.
 Status append_epoch(const EpochTold& told, uint64_t index, bool end_seen,
                     std::vector<Message>& messages) {
   const auto verdicts = told.verdicts.since(told.epoch, index);

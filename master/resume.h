@@ -1,7 +1,9 @@
-// resume: what a peer has missed whose connection broke and that is back (PROTOCOL.md, section 7):
-// what it says it saw against what the members of its group were told. A pure function. A live
-// master has forgotten nothing, so what the peer brings is checked more than used. A member lags by
-// at most one epoch: the next one needs its vote or, after a loss, its report.
+// resume: finds the messages that a peer has missed whose connection broke and that has resumed
+// (PROTOCOL.md, section 7). It compares what the peer has seen with the messages that were sent to
+// the members of its group. Pure functions; Epochs calls them. A live master has forgotten nothing,
+// so it uses the peer's report mainly for checks.
+// Invariant: a member lags by at most one epoch, because the next epoch needs its vote or, after a
+// loss, its state report.
 #pragma once
 
 #include <optional>
@@ -14,25 +16,25 @@
 
 namespace pccl::master {
 
-// What the members of one epoch were told, or will be when they are back.
+// The log of one epoch: what its members have received, or will receive when they resume.
 struct EpochTold {
-  Epoch epoch;  // none: nothing was told yet
+  Epoch epoch;  // none: nothing was sent yet
   VerdictLog verdicts;
   std::optional<protocol::EpochEnd> end;
 
   EpochRecord record() const;
-  // `members`: who is to acknowledge.
+  // `members`: those that acknowledge verdicts.
   static EpochTold restored(const EpochRecord& record, const std::vector<PeerId>& members);
 };
 
 struct Told {
   EpochTold previous;
   EpochTold current;
-  protocol::EpochStart start;        // of the current one
-  std::optional<protocol::Ask> ask;  // the current one is ending
+  protocol::EpochStart start;        // of the current epoch
+  std::optional<protocol::Ask> ask;  // the freeze request, if the current epoch is ending
 };
 
-// In the order in which it is to be said. kProtocol if the peer says what cannot be.
+// The messages in the order of sending. kProtocol if the peer's report is impossible.
 Result<std::vector<protocol::Message>> missed(const Told& told, const protocol::Resume& resume);
 
 }  // namespace pccl::master

@@ -1,10 +1,15 @@
-// The happy path: a connection is accepted, its first message names a run; from then on every
-// message goes to that run's core, and what the core wants is done at once. Time comes from one
-// timer per run. What can go wrong: a stranger says nothing (closed after kHelloTimeout, the oldest
-// first when there are too many), or something that is no message (closed); a peer disconnects (its
-// core is told); too many runs or connections (refused); too many bytes of too many unfinished
-// messages, or too many that nobody takes (holdings.h says who is closed). Nothing here waits, and
-// nothing here decides who agrees to what.
+// Normal case: a connection is accepted, and its first message names a run. Every further message
+// goes to that run's core, and the core's effects are performed at once. One timer per run provides
+// the time.
+// Failures:
+// - A pending connection sends nothing: it is closed after kHelloTimeout, or earlier if it is the
+//   oldest of too many.
+// - A connection sends bytes that are no message: it is closed.
+// - A peer disconnects: its core gets Closed.
+// - There are too many runs or connections: the new one is refused.
+// - Unfinished messages, or unread ones, take too many bytes: holdings.h says which connections are
+//   closed.
+// Nothing here waits, and nothing here decides what the members agree on.
 
 #include "master/shell.h"
 
@@ -30,14 +35,14 @@
 namespace pccl::master {
 namespace {
 
-// Connections that are of no run, because they have not introduced themselves or are being closed:
-// a flood of them ends its own oldest.
+// Maximum number of connections without a run: pending ones and those that are being closed. Beyond
+// it (or beyond a quarter of all descriptors) the oldest of them is dropped.
 constexpr size_t kStrangersMax = 4096;
-// Descriptors that are neither theirs nor open to newcomers: an eighth, for members that come back,
-// and a few for the master itself and for people who ask it.
+// Descriptors reserved for the master itself and for control clients.
 constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax;
 
-// So many connections of runs let one more newcomer in.
+// With fewer connections of runs than this, a new peer is admitted. An eighth of all descriptors
+// stays reserved for members that resume.
 size_t connections_max() {
   const size_t all = net::descriptors_max();
   const size_t kept = net::strangers_max(kStrangersMax) + all / 8 + kOwnDescriptors;
@@ -54,15 +59,15 @@ bool is_loopback(const net::Endpoint& at) {
                      [](const net::Address& address) { return address.is_loopback(); });
 }
 
-// What is below `loop` belongs to the loop.
+// The members below `loop` belong to the loop.
 struct Shell::Inside {
   using Run = ShellRuns::Run;
   struct Connection {
     std::unique_ptr<net::Stream> stream;
-    std::string host;  // numeric; kept, as a connection that is reset has none any more
+    std::string host;  // numeric; kept, since a reset connection no longer has it
     protocol::Decoder decoder;
-    Run* run = nullptr;     // none before its introduction, nor once it is closing: a stranger
-    uint64_t stranger = 0;  // which one
+    Run* run = nullptr;     // null while it is pending, and once it is closing
+    uint64_t stranger = 0;  // its key in `strangers`
     bool closing = false;
   };
 
@@ -105,7 +110,7 @@ struct Shell::Inside {
   net::Loop loop{"pccl-master"};
   std::unique_ptr<ShellRuns> runs;
 
-  std::unique_ptr<ControlSocket> control;  // with a journal only
+  std::unique_ptr<ControlSocket> control;  // only with a journal
   std::unique_ptr<net::Listener> listener;
   std::unique_ptr<net::Timer> hello_timer;
   std::map<ConnectionId, Connection> connections;
@@ -116,7 +121,7 @@ struct Shell::Inside {
   std::map<uint64_t, Stranger> strangers;  // oldest first
   uint64_t strangers_seen = 0;
   Holdings undecoded{budgets.undecoded};
-  Holdings unsent{budgets.unsent};  // as it was when something was sent last
+  Holdings unsent{budgets.unsent};  // bytes when something was last sent
   uint64_t connections_made = 0;
   std::vector<std::shared_ptr<std::promise<void>>> draining;
   std::vector<std::byte> encoded;
@@ -132,7 +137,7 @@ Status Shell::Inside::open_control(const std::string& journal_path) {
   return {};
 }
 
-// control.h has the words.
+// control.h defines requests and answers.
 nlohmann::json Shell::Inside::answer(const ControlRequest& request) {
   if (request.command == Command::kForget) {
     const auto forgotten = runs->forget(request.run);
@@ -225,7 +230,7 @@ void Shell::Inside::close_those_who_hold_much() {
                                counted(budgets.undecoded, "byte"));
   }
   while (const auto largest = unsent.excess()) {
-    // Some of it has left since.
+    // Some bytes have been sent since.
     std::vector<std::pair<ConnectionId, Holdings::Party>> all;
     unsent.for_each([&](ConnectionId id, Holdings::Party of) { all.emplace_back(id, of); });
     for (const auto& [id, of] : all) unsent.set(id, of, connections.at(id).stream->unsent());
@@ -237,7 +242,7 @@ void Shell::Inside::close_those_who_hold_much() {
   }
 }
 
-// Its core hears of it as of any end.
+// The core gets Closed, as for any closed connection.
 void Shell::Inside::refuse_bytes(ConnectionId id, const std::string& why) {
   log(LogLevel::kWarning, "closed the connection of " + connections.at(id).host + ": " + why);
   Run* run = connections.at(id).run;
@@ -323,11 +328,11 @@ void Shell::Inside::send(ConnectionId id, const protocol::Message& message) {
   encoded.clear();
   protocol::encode(message, encoded);
   const Connection& connection = connections.at(id);
-  connection.stream->send(encoded);  // leaves at the end of this turn, with the others
+  connection.stream->send(encoded);  // sent at the end of this turn, with the others
   unsent.set(id, party(connection), connection.stream->unsent());
 }
 
-// After what was sent has left. Its end is nobody's concern any more.
+// After all sent messages have left. Nobody is informed when it has closed.
 void Shell::Inside::close(ConnectionId id) {
   Connection& connection = connections.at(id);
   leave_run(connection);
@@ -343,7 +348,7 @@ void Shell::Inside::leave_run(Connection& connection) {
   if (run != nullptr) runs->detach(*run);
 }
 
-// At once.
+// Closes at once, without sending the rest.
 void Shell::Inside::drop(ConnectionId id) {
   leave_run(connections.at(id));
   strangers.erase(connections.at(id).stranger);

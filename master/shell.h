@@ -1,9 +1,9 @@
-// Shell of the master: a loop, a listener, a connection per peer, a MasterCore per run, and the
-// journal, if there is one. Runs are made by the first Hello that names them, and forgotten when
-// nobody is there and nothing is to be remembered; with a journal they outlive the process. Used by
-// the `pccl-master` executable, and embedded in rank 0 of an env:// start. Methods may be called
-// from any thread but the loop's own. Failure: only open() fails; what a peer does wrong costs its
-// connection.
+// Shell: the runtime of a master, with a loop, a listener, a connection per peer, a MasterCore per
+// run, and the journal, if there is one. The first Hello that names a run creates it. A run is
+// forgotten when it has no peers and nothing to remember. With a journal, runs outlive the process.
+// The `pccl-master` executable owns one, or rank 0 of an env:// start embeds one. Any thread may
+// call the methods, except the loop's own.
+// Failure: only open() fails. If a peer breaks the protocol, it loses its connection.
 #pragma once
 
 #include <functional>
@@ -19,23 +19,23 @@
 
 namespace pccl::master {
 
-// Whether only processes of this machine can reach a master that listens there.
+// Whether only processes of this machine can reach a master that listens on `at`.
 bool is_loopback(const net::Endpoint& at);
 
 constexpr int kKeepDaysDefault = 30;
 constexpr int kKeepDaysMax = 36500;
 
-// Where a master remembers its runs.
+// The place and manner in which a master remembers its runs.
 struct Remembering {
   std::string path;    // of its journal; empty: it forgets
-  bool fresh = false;  // what the journal holds is set aside
+  bool fresh = false;  // set the existing journal aside
   std::optional<Resumption> resume_from = {};
-  int keep_days = kKeepDaysDefault;  // a finished run is forgotten after that
-  // The journal can no longer be written, on a thread of the shell's: the master has to end.
+  int keep_days = kKeepDaysDefault;  // days after which a finished run is forgotten
+  // Called on a thread of the shell when the journal can no longer be written: the master must end.
   std::function<void(const Status&)> on_failure = {};
 };
 
-// A master keeps at most so many bytes for all connections together (limits.h). Tests have less.
+// Maximum bytes that a master buffers for all connections together (limits.h). Tests use less.
 struct Budgets {
   size_t undecoded = protocol::kUndecodedBytesMax;
   size_t unsent = protocol::kUnsentBytesMax;
@@ -43,8 +43,8 @@ struct Budgets {
 
 class Shell {
  public:
-  // Listens on `at`. kSystem when the address or the journal cannot be had, kInvalidArgument when
-  // it is not clear what to resume. `versions`: of the protocol, that it speaks.
+  // Listens on `at`. kSystem if the address or the journal is not available, kInvalidArgument if it
+  // is not clear what to resume. `versions`: protocol versions that the master speaks.
   static Result<std::unique_ptr<Shell>> open(
       const net::Endpoint& at, const Remembering& remembering = {}, const Budgets& budgets = {},
       const protocol::VersionRange& versions = protocol::kSpoken);
@@ -52,7 +52,7 @@ class Shell {
   ~Shell();
 
   uint16_t port() const;
-  // Waits until all that was decided has reached the peers, or `at_most` has passed.
+  // Waits until all decisions have reached the peers, or `at_most` has passed.
   void drain(Duration at_most);
 
  private:

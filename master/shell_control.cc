@@ -1,8 +1,9 @@
-// The happy path: the socket is made under a name that nobody knows, gets its rights, listens, and
-// takes its place, where it replaces what a dead master has left: so nobody meets one that is open
-// to others or not ready. A connection says its line, the handler answers, and the stream closes
-// behind the answer. What can go wrong: something else is in the place (refused); a client says
-// nothing, does not read, or says what is no request (an error answer, or the end).
+// Normal case: the socket is created under a random name, gets its rights, listens, and is renamed
+// to its path, where it replaces the socket of a dead master. So no client finds a socket that is
+// open to others or not ready. A client sends its line, the handler answers, and the stream closes
+// after the answer.
+// Failures: if another kind of file is at the path, open() fails. If a client sends no valid
+// request, it gets an error answer. If it sends nothing or does not read, its connection is closed.
 #include "master/shell_control.h"
 
 #include <fcntl.h>
@@ -34,10 +35,10 @@ constexpr mode_t kRights = 0600;
 constexpr Kind kSocket = {S_IFSOCK, "a socket",
                           "move it away, or name another journal with --journal"};
 
-// Short, as an address has room for 107 bytes only.
+// Short, since an address has room for 107 bytes only.
 std::string passing_name() { return ".pccl-" + std::to_string(std::random_device()()); }
 
-// Gives a place in `folder`, whose path may be longer than an address, to the socket.
+// Binds the socket to `name` in `folder`, whose path may be longer than an address.
 bool bind_in(const std::string& path, const File& folder, const std::string& name,
              const net::Socket& socket) {
   sockaddr_un address{};
@@ -49,7 +50,8 @@ bool bind_in(const std::string& path, const File& folder, const std::string& nam
   return ::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
 }
 
-// Whether the other end is a process of our user or of root. The socket's rights say so already.
+// Whether the other end is a process of our user or of root. The rights of the socket file already
+// ensure this.
 bool is_trusted(const net::Socket& socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
@@ -63,7 +65,7 @@ struct ControlSocket::Inside {
   struct Connection {
     std::unique_ptr<net::Stream> stream;
     std::unique_ptr<net::Timer> patience;
-    std::string request;  // as much of it as has come
+    std::string request;  // the part received so far
   };
 
   Inside(net::Loop& on, std::string at, Handler to)
@@ -86,7 +88,7 @@ struct ControlSocket::Inside {
   const Handler handler;
   const unsigned fork_count = net::fork_count();
   File folder;
-  struct stat ours {};  // the socket's file, once it is in its place
+  struct stat ours {};  // the socket's file, once it is at its path
   std::unique_ptr<net::Listener> listener;
   std::map<uint64_t, Connection> connections;
   uint64_t connections_made = 0;
@@ -115,7 +117,8 @@ Status ControlSocket::Inside::open() {
   return {};
 }
 
-// The process's umask has made the file's rights, and is not ours to change.
+// The umask of the process has limited the file's rights. It is not ours to change, so the rights
+// are set here.
 Status ControlSocket::Inside::take_place(net::Socket& socket, const std::string& passing) {
   const std::string name = std::filesystem::path(path).filename();
   struct stat made {};
@@ -132,7 +135,7 @@ Status ControlSocket::Inside::take_place(net::Socket& socket, const std::string&
 }
 
 void ControlSocket::Inside::leave_place() const {
-  if (fork_count != net::fork_count()) return;  // it is the parent's
+  if (fork_count != net::fork_count()) return;  // the file is the parent's
   const std::string name = std::filesystem::path(path).filename();
   struct stat found {};
   if (::fstatat(folder.get(), name.c_str(), &found, AT_SYMLINK_NOFOLLOW) != 0) return;
@@ -161,7 +164,7 @@ void ControlSocket::Inside::accept(net::Socket socket) {
   connection.patience->arm(monotonic_now() + kPatience);
 }
 
-// Nothing comes from a connection that is answered.
+// Never called after the answer, since the stream is closing then.
 void ControlSocket::Inside::on_bytes(uint64_t id, std::span<const std::byte> bytes) {
   Connection& connection = connections.at(id);
   std::string& request = connection.request;

@@ -1,11 +1,14 @@
-// ControlSocket: a Unix socket beside the journal, at which people on the master's machine ask it
-// what it serves, and tell it what to forget (control.h says in which words). One request a
-// connection: a line, its answer, the end. A client keeps its side open until it has read the
-// answer. Only the master's own user and root get in.
-// Belongs to the loop that opened it, and is destroyed there; the handler is called there. The
-// journal's lock has to be held meanwhile: it makes the socket's place ours. The file goes with the
-// object, unless another has taken its place.
-// Clients that say nothing, too much, or do not read their answer cost a connection, never a wait.
+// ControlSocket: a Unix socket beside the journal. People on the master's machine use it to list
+// the runs of a master and to forget them (control.h defines the requests). A connection carries
+// one request: a line, its answer, the end. A client keeps its side open until it has read the
+// answer.
+// It belongs to the loop that opened it: it is destroyed there, and the handler is called there.
+// Invariants:
+// 1. Only the master's own user and root get in.
+// 2. The journal's lock must be held for the life of the object: it makes the socket's path ours.
+// 3. The destructor removes the file, unless another file has taken its place.
+// Failure: a client that sends nothing, sends too much, or does not read its answer loses its
+// connection. The master never waits for it.
 #pragma once
 
 #include <functional>
@@ -22,17 +25,17 @@ namespace pccl::master {
 
 class ControlSocket {
  public:
-  static constexpr size_t kConnectionsMax = 16;  // at once; further ones are closed
+  static constexpr size_t kConnectionsMax = 16;  // at the same time; further ones are closed
   static constexpr size_t kRequestBytesMax = 64u << 10;
-  // So long may a client take to ask, and then to read.
+  // Maximum time for a client to send its request, and then to read the answer.
   static constexpr Duration kPatience = std::chrono::seconds(5);
   using Handler = std::function<nlohmann::json(const ControlRequest&)>;
 
-  // The socket of the master with this journal.
+  // The socket path of the master with this journal.
   static std::string path_of(const std::string& journal) { return journal + ".sock"; }
 
-  // Replaces the socket that a dead master has left at `path`. kSystem when something else is
-  // there, or the system refuses.
+  // Replaces the socket that a dead master has left at `path`. kSystem if there is something else,
+  // or the system refuses.
   static Result<std::unique_ptr<ControlSocket>> open(net::Loop& loop, const std::string& path,
                                                      Handler handler);
   ~ControlSocket();

@@ -1,6 +1,6 @@
-// shell_files: what the shell's files have in common: a descriptor that is closed once, and the
-// checks of what already lies where a file of the master belongs. In a folder that others may write
-// to, somebody else can have put it there. Any thread.
+// shell_files: shared helpers for the shell's files: a descriptor that is closed once, and checks
+// of an existing file in a place where the master wants its own. If others may write to the folder,
+// somebody else may have put it there. Any thread.
 #pragma once
 
 #include <sys/stat.h>
@@ -15,7 +15,7 @@ namespace pccl::master {
 class File {
  public:
   File() = default;
-  explicit File(int descriptor) : descriptor_(descriptor) {}  // below 0: none
+  explicit File(int descriptor) : descriptor_(descriptor) {}  // below 0: no file
   ~File();
   File(File&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
   File& operator=(File&& other) noexcept {
@@ -30,20 +30,21 @@ class File {
   int descriptor_ = -1;
 };
 
-// `what`, and why the system has just refused it.
+// `what`, followed by the text of errno.
 Status system_error(const std::string& what);
 
-// The kind of file that belongs in a place, and advice to a person who has another kind there.
+// The wanted type of a file, and advice for a person who has another type there.
 struct Kind {
   mode_t type;  // S_IFREG, ...
   const char* name;
   const char* advice;
 };
 
-// Refuses what is of another kind, or belongs to neither us nor root. `what`: "the journal /x".
+// Refuses a file of another type, or one that belongs to neither us nor root. `what`: for example
+// "the journal /x".
 Status check(const std::string& what, const struct stat& found, const Kind& wanted);
 
-// The same of what lies at `path`, a link not followed; an empty place is fine.
+// The same for the file at `path`, without following a link; no file is fine.
 Status check_place(const std::string& what, const std::string& path, const Kind& wanted);
 
 std::string folder_of(const std::string& path);

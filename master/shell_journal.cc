@@ -19,11 +19,12 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// The file is replaced when it has grown to so many times what it has to say, and so many bytes.
+// The file is replaced when it is larger than kBytesMin and kGrowthMax times as large as after the
+// last replacement.
 constexpr size_t kGrowthMax = 4;
 constexpr size_t kBytesMin = 1u << 20;
 
-// Neither follows a link in the last part of `path`, nor waits for the other end of a FIFO.
+// Does not follow a link in the last part of `path`, and does not wait for the other end of a FIFO.
 File open_file(const std::string& path, int flags) {
   return File(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
 }
@@ -31,7 +32,7 @@ File open_file(const std::string& path, int flags) {
 constexpr Kind kFile = {S_IFREG, "a file",
                         "name the file itself with --journal, or do without (--no-journal)"};
 
-// The check of the opened file: another may have been put in its place meanwhile.
+// Checks the opened file, since another may have been put in its place after the check of the path.
 Status check_file(const std::string& what, const File& file) {
   struct stat found {};
   if (::fstat(file.get(), &found) != 0) return system_error("cannot look at " + what);
@@ -73,11 +74,11 @@ Result<Bytes> read_all(const std::string& path) {
 
 }  // namespace
 
-// Below `loop`, all belongs to it once the journal is open.
+// The members below `loop` belong to the loop once the journal is open.
 struct JournalFile::Inside {
   Status open(bool fresh, uint32_t incarnation_min);
   Status take_lock();
-  Status replace();  // the file by a short one
+  Status replace();  // replaces the file by a short one
   void add(Entry entry, std::function<void()> then);
   void flush();
   Status write_frame(const std::vector<Entry>& entries);
@@ -91,7 +92,7 @@ struct JournalFile::Inside {
   File file;
   Memory memory;
   size_t bytes = 0;       // of the file
-  size_t bytes_kept = 0;  // when it was last replaced
+  size_t bytes_kept = 0;  // size after the last replacement
   bool failed = false;
   struct Asked {
     Entry entry;
@@ -156,7 +157,7 @@ Status JournalFile::Inside::open(bool fresh, uint32_t incarnation_min) {
 
 Status JournalFile::Inside::replace() {
   const std::string name = path + ".tmp";
-  // A file that an earlier attempt has left is removed. If it is a link, its target stays.
+  // Removes the file that an earlier attempt has left. If it is a link, its target stays.
   if (::unlink(name.c_str()) != 0 && errno != ENOENT)
     return system_error("cannot remove " + name + ", where the next journal goes");
   File next = open_file(name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND);
@@ -182,7 +183,7 @@ Status JournalFile::Inside::replace() {
 void JournalFile::Inside::add(Entry entry, std::function<void()> then) {
   const bool first = asked.empty();
   asked.push_back({std::move(entry), std::move(then)});
-  if (first) loop.post([this] { flush(); });  // behind what is being asked for meanwhile
+  if (first) loop.post([this] { flush(); });  // runs after the requests that are queued already
 }
 
 void JournalFile::Inside::flush() {
@@ -225,7 +226,7 @@ JournalFile::JournalFile() : inside_(std::make_unique<Inside>()) {}
 
 JournalFile::~JournalFile() {
   inside_->loop.stop();
-  inside_->flush();  // what was asked for last; its thread is gone
+  inside_->flush();  // the last requests; the thread has ended
 }
 
 Memory JournalFile::take_memory() { return std::exchange(inside_->at_opening, {}); }

@@ -15,7 +15,7 @@
 namespace pccl::master {
 namespace {
 
-// Lines that are too old are looked for so often.
+// Interval between two checks for lines that are too old.
 constexpr Duration kClockLook = std::chrono::minutes(10);
 
 uint64_t random_number() {
@@ -41,13 +41,14 @@ struct ShellRuns::Run {
   const uint64_t id;
   MasterCore core;
   net::Timer timer;
-  bool founded = false;            // the registry has been told
-  std::deque<uint64_t> persisted;  // without a journal: tokens of records, as durable as can be
-  std::optional<std::deque<Event>> waiting;  // until the journal knows the run
+  bool founded = false;            // the registry knows it
+  // without a journal: tokens of records, which count as durable at once
+  std::deque<uint64_t> persisted;
+  std::optional<std::deque<Event>> waiting;  // events, until the RunOpened entry is durable
 };
 
 // The incarnation grows with every start of the master, so that numbers of peers and epochs are
-// never given twice: the clock's seconds, or one more than the journal has when the clock was set
+// never reused. It is the clock's seconds, or one more than in the journal if the clock was set
 // back.
 ShellRuns::ShellRuns(net::Loop& loop, bool loopback_only, int keep_days,
                      const protocol::VersionRange& versions, Callbacks callbacks)
@@ -58,7 +59,7 @@ ShellRuns::ShellRuns(net::Loop& loop, bool loopback_only, int keep_days,
       incarnation_(static_cast<uint32_t>(clock_now())),
       registry_(keep_days * kDay) {}
 
-// The journal's thread calls later() until it is gone.
+// The journal's thread may call later() until the journal is destroyed.
 ShellRuns::~ShellRuns() { journal_.reset(); }
 
 void ShellRuns::later(std::function<void()> what) {
@@ -117,7 +118,7 @@ void ShellRuns::restore(const Memory& memory) {
     registry_.restore(name, record.origin, run.core.founded(), back_until, clock);
     step(run, TimePassed{});
   }
-  // Peers that wait to found one may be on their way back.
+  // Runs that are still founding are not over: their peers may be on their way back.
   std::erase_if(idle_, [this](const std::string& name) {
     return registry_.find(name)->place == Registry::Place::kFounding;
   });
@@ -129,12 +130,13 @@ ShellRuns::Run& ShellRuns::make(const std::string& name, const RunRecord& rememb
   Options options{name, remembered.run_id, incarnation_, loopback_only_};
   options.version = remembered.version;
   runs_[name] = std::make_unique<Run>(loop_, options, remembered, [this, name] {
-    later([this, name] { on_time(name); });  // in this turn still: what has arrived goes first
+    // later in this turn: input that has arrived goes first
+    later([this, name] { on_time(name); });
   });
   return *runs_[name];
 }
 
-// A life of a run. What is said to it waits until that is durable.
+// Begins a life of a run. Its events wait until that is durable.
 ShellRuns::Run& ShellRuns::begin(const std::string& name, const Registry::Admission& admission,
                                  uint16_t version) {
   RunRecord remembered{random_number(), {}, {}, admission.origin, {}, version};
@@ -195,7 +197,7 @@ void ShellRuns::journalled(Entry entry) {
   if (journal_) journal_->write(std::move(entry), [] {});
 }
 
-// `then` on this loop, when it is durable, if the run is still there.
+// Calls `then` on this loop once the entry is durable, if the run still exists.
 void ShellRuns::write(const Run& run, Entry entry, std::function<void(Run&)> then) {
   journal_->write(std::move(entry),
                   [this, name = run.name, id = run.id, then = std::move(then)]() mutable {
@@ -267,12 +269,12 @@ void ShellRuns::carry_out(const std::vector<Registry::Decision>& decisions) {
 
 void ShellRuns::end(const std::string& name, const std::string& why) {
   const auto found = runs_.find(name);
-  if (found == runs_.end()) return;  // two reasons at once
+  if (found == runs_.end()) return;  // two decisions for one run
   Run& run = *found->second;
   if (run.waiting) {
     const std::string text = "run \"" + name + "\" is ended: " + why;
     log(LogLevel::kInfo, text);
-    // Its core has heard nothing yet.
+    // The core has not received any event yet.
     for (const Event& event : std::exchange(*run.waiting, {})) {
       const auto* accepted = std::get_if<Accepted>(&event);
       if (accepted == nullptr) continue;
@@ -282,7 +284,7 @@ void ShellRuns::end(const std::string& name, const std::string& why) {
   } else {
     step(run, Ended{why});
   }
-  if (run.core.idle()) finish(name);  // else when its last record is durable
+  if (run.core.idle()) finish(name);  // otherwise when its last record is durable
 }
 
 void ShellRuns::log_forgotten(const Registry::Forget& forgotten) const {
@@ -291,7 +293,7 @@ void ShellRuns::log_forgotten(const Registry::Forget& forgotten) const {
       "run \"" + forgotten.run + "\" is forgotten: " + forgotten.why);
 }
 
-// REQUIRES: its core is idle, or has never begun.
+// REQUIRES: its core is idle, or has not received any event.
 void ShellRuns::finish(const std::string& name) {
   const auto run = runs_.find(name);
   const auto line = registry_.over(name, run->second->core.shared_states(), clock_now());

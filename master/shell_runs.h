@@ -1,9 +1,11 @@
-// ShellRuns: the runs of one master: a MasterCore and a timer for each that lives, the registry
-// that says which there may be, and the journal, if there is one. Belongs to the loop, but for
-// open(). Runs are made by the first Hello that names them; with a journal they outlive the
-// process. The happy path: a connection is attached to its run, every message of it is a step of
-// the run's core, and what the core wants is done at once. What can go wrong: there are too many
-// runs (refused, or one that has not begun has to go); nobody of a run is left (its line stays).
+// ShellRuns: the runs of one master: a MasterCore and a timer for each living run, the registry
+// that limits them, and the journal, if there is one. The Shell owns it. It belongs to the loop,
+// except open(). The first Hello that names a run creates it; with a journal, runs outlive the
+// process.
+// Normal case: a connection is attached to its run. Every message of it is a step of the run's
+// core, and the core's effects are performed at once.
+// Failures: if there are too many runs, the new one is refused or a run that has not begun is
+// ended. If a run has no peers left, its line stays.
 #pragma once
 
 #include <deque>
@@ -26,37 +28,37 @@ class ShellRuns {
  public:
   struct Run;
   struct Callbacks {
-    // A core wants it. close(): after what was sent has left; the shell has to detach() it.
+    // A core's effects. close(): after all sent messages have left; the shell must call detach().
     std::function<void(ConnectionId, const protocol::Message&)> send;
     std::function<void(ConnectionId)> close;
-    // Something was stepped from here: finish_turn() is due.
+    // This object has stepped a run by itself: finish_turn() is due.
     std::function<void()> on_stepped;
   };
-  // `keep_days`: how long a finished run is remembered.
+  // `keep_days`: days after which a finished run is forgotten.
   ShellRuns(net::Loop& loop, bool loopback_only, int keep_days,
             const protocol::VersionRange& versions, Callbacks callbacks);
   ~ShellRuns();
 
-  // Any thread, once, before the rest. kSystem or kInvalidArgument as of Shell::open().
+  // Any thread, once, before all other calls. kSystem or kInvalidArgument as in Shell::open().
   Status open(const Remembering& remembering);
 
-  // The run that a connection introduces itself to. Or why not. REQUIRES: a version in common.
+  // The run that a connection's first message names, or the refusal. REQUIRES: a version in common.
   struct Found {
-    Run* run = nullptr;  // unless it is rejected
+    Run* run = nullptr;  // null if rejected
     std::optional<protocol::Reject> rejected;
   };
   Found admit(const protocol::Hello& hello, const std::string& host);
   Found find(const protocol::Resume& resume);
   static uint64_t id(const Run& run);
 
-  // A connection becomes one of the run. `first` is what it said.
+  // Adds a connection to the run. `first`: its first message.
   void attach(Run& run, const Accepted& accepted, const protocol::Message& first);
-  void detach(Run& run);  // it is none of the run any more
+  void detach(Run& run);  // removes a connection from the run
   void step(Run& run, const Event& event);
 
-  // At the end of every turn of the loop in which something was stepped.
+  // Must be called at the end of every turn of the loop in which something was stepped.
   void finish_turn();
-  // Peers are asked to confirm that all has arrived; whether they have.
+  // Asks peers to confirm what they have received; settled() says whether they have.
   void drain();
   bool settled() const;
 
@@ -67,7 +69,7 @@ class ShellRuns {
 
  private:
   void restore(const Memory& memory);
-  // Any thread. On this loop, unless this object is gone by then.
+  // Any thread. Runs `what` on this loop, unless this object is gone by then.
   void later(std::function<void()> what);
   Run& make(const std::string& name, const RunRecord& remembered);
   Run& begin(const std::string& name, const Registry::Admission& admission, uint16_t version);
@@ -87,7 +89,7 @@ class ShellRuns {
   const protocol::VersionRange versions_;
   const Callbacks callbacks_;
   uint32_t incarnation_;
-  const std::shared_ptr<int> here_ = std::make_shared<int>();  // ends with this object
+  const std::shared_ptr<int> here_ = std::make_shared<int>();  // expires with this object
   std::unique_ptr<JournalFile> journal_;                       // null: the master forgets
   Registry registry_;
   std::map<std::string, std::unique_ptr<Run>> runs_;

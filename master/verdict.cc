@@ -11,8 +11,8 @@ using protocol::Outcome;
 
 namespace {
 
-// One Verdicts message stays far below kMessageBytesMax and kOpsOpenMax.
-constexpr size_t kVerdictBytes = 64;  // a verdict without its text, generously
+// Keeps one Verdicts message far below kMessageBytesMax and kOpsOpenMax.
+constexpr size_t kVerdictBytes = 64;  // a generous estimate, without the text
 constexpr size_t kVerdictsBytesMax = protocol::kMessageBytesMax / 8;
 static_assert(kVerdictsBytesMax / kVerdictBytes <= protocol::kOpsOpenMax);
 

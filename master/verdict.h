@@ -1,8 +1,11 @@
-// verdict: how operations end after a loss, from what the survivors hold, and the one list of
-// verdicts that all members of an epoch hear in the same order. The rule is the one that DESIGN's
-// model checks exhaustively: a verdict that anybody knows wins; else an operation commits if and
-// only if every survivor has finished it. Of one that is kept, elements keep their result if and
-// only if every survivor has finished them. Pure functions of reports.
+// verdict: decides how operations end after a loss, from the survivors' state reports, and keeps
+// the log of verdicts, which all members of an epoch receive in the same order. Pure; Epochs calls
+// and owns it.
+// The rule, which DESIGN's model checks exhaustively:
+// 1. A verdict that any survivor knows wins.
+// 2. Otherwise an operation commits if and only if every survivor has finished it.
+// 3. In a kept operation, elements keep their result if and only if every survivor has finished
+//    them.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +20,18 @@
 
 namespace pccl::master {
 
-// The outcome of one operation; one state per survivor, kNotDone for who did not report it.
+// The outcome of one operation. `survivors`: one state per survivor, kNotDone if it did not report
+// the operation.
 protocol::Outcome decide(std::span<const protocol::OpState> survivors);
 
-// Which of the operations that the survivors report commit, in order; every other one does not.
-// `concerned`: the survivors whose word counts for an operation; if it is nobody's it does not
-// commit. One that is listed twice in one report counts as its first.
+// The reported operations that commit, in order; all others do not. `concerned`: the survivors
+// whose reports count for an operation; if there are none, it does not commit. If a report lists an
+// operation twice, the first entry counts.
 std::vector<OpKey> decide(const std::map<PeerId, protocol::Report>& survivors,
                           const std::function<std::vector<PeerId>(OpKey)>& concerned);
 
-// What is kept: of each operation for which `keeps` says so, that every survivor reports and that
-// has not committed, the elements that all of them have finished.
+// The kept operations: those for which `keeps` is true, that every survivor reports, and that have
+// not committed. Each has the number of elements that all survivors have finished.
 std::vector<protocol::Kept> decide_kept(const std::map<PeerId, protocol::Report>& survivors,
                                         const std::vector<OpKey>& committed,
                                         const std::function<bool(OpKey)>& keeps);
@@ -37,25 +41,24 @@ class VerdictLog {
  public:
   VerdictLog() = default;
   explicit VerdictLog(const std::vector<PeerId>& members);
-  // As it was, from what others have kept of it: the verdicts from `first` on. Nobody has seen any.
+  // Restored from a copy: the verdicts from `first` on. No member has acknowledged any of them.
   VerdictLog(const std::vector<PeerId>& members, uint64_t first,
              const std::vector<protocol::Verdict>& verdicts);
 
   void append(std::vector<protocol::Verdict> verdicts);
-  // `peer` has seen all before `index`. False: that many were never told.
+  // `peer` has seen all verdicts before `index`. False: there are fewer verdicts than that.
   bool acknowledge(PeerId peer, uint64_t index);
-  void lose(PeerId peer);  // nobody waits for its acknowledgements any more
+  void lose(PeerId peer);  // its acknowledgements are no longer needed
 
   uint64_t next_index() const { return first_ + kept_.size(); }
   uint64_t stable_index() const { return first_; }
-  // How many verdicts this member has not acknowledged.
+  // Number of verdicts that this member has not acknowledged.
   uint64_t unseen(PeerId peer) const { return next_index() - seen_.at(peer); }
-  // Whether an operation has a verdict that is still kept.
+  // Whether an operation has a verdict that is still kept here.
   bool contains(OpKey op) const { return index_.contains(op); }
   const std::deque<protocol::Verdict>& kept() const { return kept_; }
 
-  // What has to be said to somebody who has seen all before `index`, in messages of bounded size;
-  // nothing if that is too long ago.
+  // The verdicts from `index` on, in messages of bounded size; nothing if they are no longer kept.
   std::optional<std::vector<protocol::Verdicts>> since(Epoch epoch, uint64_t index) const;
 
  private:

@@ -1,5 +1,5 @@
-// words: pieces of the sentences in which the master tells people what happened: durations, ranks,
-// addresses. Pure functions. Lists never grow with the number of peers (limits.h, kRanksNamedMax).
+// words: text formatting for messages to people: ranks, counts, hashes, addresses. Pure functions.
+// Lists never grow with the number of peers (limits.h, kRanksNamedMax).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace pccl::master {
 
-using pccl::text;  // of durations; those of this namespace would hide it
+using pccl::text;  // formats durations; the functions of this namespace would hide it
 
 // "rank 2", "ranks 0, 1 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 4 more". REQUIRES: at least one.
 std::string ranks_text(const std::vector<uint32_t>& ranks);
@@ -25,11 +25,11 @@ std::string hash_text(uint64_t hash);
 // "10.0.0.7:48201", "[fe80::1]:48201".
 std::string address_text(const std::string& host, uint16_t port);
 
-// The reason why it cannot be reached, as a stranger may hear it: ": connection refused"; empty for
-// a reason that falls into no class.
+// Why a peer cannot be reached, as a peer outside the group may know it, for example
+// ": connection refused". Empty for a reason without a class.
 std::string fault_text(LinkFault fault);
 
-// Cut to what a message may carry, at a character's edge.
+// Cuts a text to the maximum size in a message, at a character boundary.
 std::string cut(std::string text);
 
 }  // namespace pccl::master
