@@ -1,4 +1,5 @@
 // limits: every maximum of the protocol, each with its reason. Constants: any thread may read them.
+// Invariants:
 // 1. A sender stays within every limit by construction.
 // 2. A receiver that reads more closes the connection.
 // 3. The limits bound the memory that a hostile byte stream can make a process allocate.
@@ -94,8 +95,8 @@ inline constexpr Duration kLongWay = std::chrono::milliseconds(1);
 // Eager data of one link on a wan path, in bytes. The other end of the link keeps it. It fills a
 // fast path for some tens of milliseconds.
 inline constexpr uint64_t kHeadStartBytes = 8u << 20;
-// The least that a kept contribution or chunk of a neighbour counts, in bytes: the memory that it
-// takes.
+// The least that a kept contribution or chunk of a neighbour counts, in bytes, because it takes at
+// least this much memory.
 inline constexpr uint64_t kKeptBytesMin = 4096;
 // Lanes of one link. More lanes do not fill a path better, and each has buffers at both ends.
 inline constexpr uint32_t kLanesMax = 64;

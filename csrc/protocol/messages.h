@@ -149,8 +149,8 @@ struct Member {
   bool operator==(const Member&) const = default;
 };
 
-// A settled ballot of a group. `number`: the number of all its votes. In a broken group, whose
-// members count apart, it is the number of the vote of `voter`.
+// A settled ballot of a group. `number`: the Vote::number of all its votes. In a broken group,
+// whose members count apart, it is the number of the vote of `voter`.
 struct Settled {
   GroupId group;
   Epoch generation;

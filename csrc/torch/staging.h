@@ -1,11 +1,11 @@
-// Lent: the memory of one operation's tensors, as spans that the ring can work on. The caller's
-// thread lends the tensors, and the thread that ends the operation calls copy_back().
+// Lent: the memory of one operation's borrowed tensors, as spans that the ring can work on. The
+// caller's thread lends the tensors, and the thread that ends the operation calls copy_back().
 // Invariants:
 // 1. The memory lives until the operation has ended, even if a tensor is made to point to other
 //    memory meanwhile (tensor.data, set_()).
-// 2. A contiguous tensor lends its own memory. Any other tensor is staged: a contiguous copy is
-//    lent instead, and copied back only when the operation has succeeded. So a failed operation
-//    does not change a staged tensor.
+// 2. The span of a contiguous tensor is its own memory. Any other tensor is staged: its span is
+//    that of a contiguous copy, which is copied back only when the operation has succeeded. So a
+//    failed operation does not change a staged tensor.
 // 3. A loop must never destroy this object: it releases memory, which may take the GIL.
 // Failure: unfit tensors are refused with the error that the user sees: another device, a layout
 // that is not dense, or memory that two elements share.
