@@ -43,7 +43,7 @@ struct Context {
     return tokens;
   }
 
-  std::string excess;                      // the limit that was exceeded since the last step
+  std::string excess;     // the limit that was exceeded since the last step
   size_t held_bytes = 0;  // bytes of messages held in all groups until they can be processed
   std::map<uint64_t, GroupId> persisting;  // group of each record that is being persisted, by token
   // of each peer in a group, and of each gone peer that its group remembers

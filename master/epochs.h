@@ -130,7 +130,7 @@ class Epochs {
 
   void enter(Phase next);
   bool goes_on() const;  // if the epoch has to end now, all its operations continue in the next
-  bool keeps() const;               // this epoch is a continuation with kept operations
+  bool keeps() const;    // this epoch is a continuation with kept operations
   Status check(Epoch epoch) const;  // kProtocol if it is in the future
   Status take_over(const protocol::Resume& resume);
   void plan_start(const std::vector<PeerId>& members);

@@ -47,7 +47,7 @@ class Group {
   // The peer has resumed, and the new connection is already assigned to it. Sends it what it
   // missed. kProtocol if the message is impossible.
   Status back(const protocol::Resume& resume);
-  void leave(PeerId peer);                            // by the peer's own decision
+  void leave(PeerId peer);  // by the peer's own decision
   // the peer is lost, whether it is a member or not
   void give_up(PeerId peer, const std::string& why);
 

@@ -60,7 +60,7 @@ class Operations {
     std::string
         // begun by all other members that it concerns: only the newcomer is missing
         awaited_by_all;
-    std::string alone;   // begun by the newcomer, by none of the others that it concerns
+    std::string alone;  // begun by the newcomer, by none of the others that it concerns
   };
   Standoff standoff(PeerId newcomer, const std::vector<PeerId>& newcomers) const;
   // Whether `peer` has begun this operation and is not done, and the operation concerns a member

@@ -41,7 +41,7 @@ struct ShellRuns::Run {
   const uint64_t id;
   MasterCore core;
   net::Timer timer;
-  bool founded = false;            // the registry knows it
+  bool founded = false;  // the registry knows it
   // without a journal: tokens of records, which count as durable at once
   std::deque<uint64_t> persisted;
   std::optional<std::deque<Event>> waiting;  // events, until the RunOpened entry is durable

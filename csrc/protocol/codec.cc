@@ -9,7 +9,7 @@ namespace pccl::protocol {
 namespace {
 
 constexpr size_t kPrefixBytes = 4;
-// A decoder gives back a buffer that one large message has made larger than this.
+// A decoder frees a buffer that one large message has made larger than this, in bytes.
 constexpr size_t kBufferBytesKept = 64u << 10;
 
 // ---- From a number to a message ---------------------------------------------------------------

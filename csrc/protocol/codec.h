@@ -1,13 +1,17 @@
-// codec: control messages as bytes and back. On the wire a message is
-//   u32 length of what follows | u16 type | fields in the order of messages.h
-// little-endian; text and lists carry a u32 count first. Pure functions, any thread.
-// Decoding trusts nothing: every count is checked against limits.h and against the bytes that are
-// there before anything is allocated, and enumerators are range-checked. The Status of a refused
-// message says which message and what was wrong; the connection it came from is closed.
-// Other versions: bytes after the last field that we know are ignored, since a later version may
-// say more there. A Hello or Resume whose `versions` have none in common with ours decodes to one
-// with only `magic` and `versions` filled in, so that it can be answered with a Reject that names
-// both; a Reject's code that we do not know becomes kProtocol.
+// codec: turns control messages into bytes and back. On the wire a message is
+//   u32 length of the rest | u16 type | fields in the order of messages.h
+// Integers are little-endian. A u32 count precedes each text and each list. Pure functions and
+// values: any thread may use them, but only one at a time may use a Decoder.
+// Invariants:
+// 1. Decoding trusts no input: every count is checked against limits.h and against the number of
+//    bytes present before anything is allocated, and enumerators are range-checked.
+// 2. Bytes after the last field that this version knows are ignored, since a later version may add
+//    fields there.
+// Failure: the Status of a refused message says which message was refused and what was wrong. The
+// caller closes the connection that the message came from.
+// Other versions: a Hello or Resume whose `versions` have none in common with ours decodes to a
+// message with only `magic` and `versions` filled in, so that a Reject that names both can answer
+// it. An unknown code in a Reject becomes kProtocol.
 #pragma once
 
 #include <cstddef>
@@ -22,10 +26,10 @@
 namespace pccl::protocol {
 
 // Appends the framed message to `out`. Texts for people are cut to kTextBytesMax.
-// REQUIRES: the message keeps every other limit, kMessageBytesMax for the whole of it included.
+// REQUIRES: the message keeps every other limit, including kMessageBytesMax for the whole message.
 void encode(const Message& message, std::vector<std::byte>& out);
 
-// How many bytes that appends.
+// Returns the number of bytes that encode() appends.
 size_t encoded_bytes(const Message& message);
 
 // Decodes one message without its length prefix (type and fields).
@@ -36,8 +40,8 @@ class Decoder {
  public:
   // Takes all of `bytes`.
   void feed(std::span<const std::byte> bytes);
-  // The next complete message, nullopt if more bytes are needed, or why the stream is refused (then
-  // for ever).
+  // Returns the next complete message, nullopt if more bytes are needed, or the reason why the
+  // stream is refused (from then on, always).
   Result<std::optional<Message>> next();
   // Bytes that wait for the rest of their message.
   size_t held() const { return buffer_.size() - at_; }

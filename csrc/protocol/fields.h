@@ -1,7 +1,8 @@
-// fields: which fields a message has on the wire, in which order and within which limits. One
-// function per struct, read by codec.cc's writer and by its reader alike, so that the two cannot
-// disagree. A `wire` (wire.h) takes numbers, truth values, enumerators, structs, optional structs,
-// and lists and texts wrapped in bounded(), shown() or prose().
+// fields: defines which fields a message has on the wire, in which order and within which limits.
+// There is one function per struct. The writer and the reader of codec.cc use the same function, so
+// they cannot disagree. A `wire` (wire.h) takes numbers, truth values, enumerators, structs,
+// optional structs, and lists and texts wrapped in bounded(), shown() or prose(). Pure functions:
+// any thread may call them.
 #pragma once
 
 #include <concepts>
@@ -14,16 +15,16 @@
 
 namespace pccl::protocol {
 
-// Dimensions of one tensor; frameworks stop at 64.
+// Dimensions of one tensor. Frameworks stop at 64.
 inline constexpr size_t kShapeDimensionsMax = 64;
 // Every member may fetch from every other.
 inline constexpr size_t kTransfersMax = kMembersMax * kMembersMax;
 
-// `T` is the struct `S`, const or not: const when it is written, not when it is read.
+// `T` is the struct `S`: const when it is written, and not const when it is read.
 template <typename T, typename S>
 concept Is = std::same_as<std::remove_const_t<T>, S>;
 
-// A list or a name, and the most entries or bytes it may have.
+// A list or a name, with the most entries or bytes that it may have.
 template <typename T>
 struct Bounded {
   T& content;
@@ -34,7 +35,7 @@ Bounded<T> bounded(T& content, size_t max) {
   return {content, max};
 }
 
-// A name that is shown to people: a reader refuses one that is not printable (text.h).
+// A name that is shown to people. A reader refuses a name that is not printable (text.h).
 template <typename T>
 struct Shown {
   T& content;
@@ -45,7 +46,7 @@ Shown<T> shown(T& content, size_t max) {
   return {content, max};
 }
 
-// A text for people: a writer cuts what is too long, a reader refuses it.
+// A text for people. A writer cuts a text that is too long, and a reader refuses it.
 template <typename T>
 struct Prose {
   T& content;
@@ -158,7 +159,7 @@ void fields(auto& wire, Is<Resume> auto& m) {
 }
 void fields(auto& wire, Is<Resumed> auto& m) { wire(m.incarnation); }
 
-// The last enumerator of each enum: a number from the network is valid up to it.
+// The last enumerator of each enum. A number from the network is valid if it is not above it.
 constexpr Code last(Code) { return Code::kProtocol; }
 constexpr DType last(DType) { return static_cast<DType>(kDTypeCount - 1); }
 constexpr ReduceOp last(ReduceOp) { return static_cast<ReduceOp>(kReduceOpCount - 1); }
@@ -173,7 +174,7 @@ constexpr OpKind last(OpKind) { return OpKind::kRecv; }
 constexpr JointKind last(JointKind) { return JointKind::kSyncSharedState; }
 constexpr SyncStrategy last(SyncStrategy) { return SyncStrategy::kReceiveOnly; }
 
-// The number of a message on the wire, which never changes, and its name.
+// The number of a message on the wire, which never changes, and the name of the message.
 struct Kind {
   uint16_t type;
   const char* name;

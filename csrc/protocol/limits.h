@@ -1,6 +1,8 @@
-// Every maximum of the protocol, each with its reason. A sender stays inside them by construction;
-// a receiver that sees more closes the connection. They bound what a hostile byte stream can make a
-// process allocate.
+// limits: every maximum of the protocol, each with its reason. Constants: any thread may read them.
+// Invariants:
+// 1. A sender stays within every limit by construction.
+// 2. A receiver that reads more closes the connection.
+// 3. The limits bound the memory that a hostile byte stream can make a process allocate.
 #pragma once
 
 #include <array>
@@ -22,138 +24,144 @@ constexpr size_t large(size_t limit) {
 #endif
 }
 
-// One control message. The largest honest one is an Offer of kStateKeysMax keys with short names
-// (about 6 MiB).
+// Bytes of one control message. The largest honest one is an Offer of kStateKeysMax keys with short
+// names (about 6 MiB).
 inline constexpr size_t kMessageBytesMax = large(16u << 20);
-// Names chosen by people (run, tag, key, host, error text): longer ones are refused where they are
-// typed.
+// Names chosen by people (run, tag, key, host, error text), in bytes. Longer names are refused
+// where they are entered.
 inline constexpr size_t kRunNameBytesMax = 128;
 inline constexpr size_t kTagBytesMax = 256;
-inline constexpr size_t kLaunchBytesMax = 256;  // made of names of hosts and of launchers
+inline constexpr size_t kLaunchBytesMax = 256;  // made from the names of hosts and of launchers
 inline constexpr size_t kStateKeyBytesMax = 512;
 inline constexpr size_t kHostBytesMax = 255;  // RFC 1035: a domain name
-// Further addresses of a peer, beside the one where it is looked for first.
+// Further addresses of a peer, beside the one that is tried first.
 inline constexpr size_t kOtherAddressesMax = 7;
 inline constexpr size_t kNumericHostBytesMax = 45;  // an IPv6 address that contains an IPv4 one
-// Texts in messages are cut to this, so that an error never grows with the number of peers.
+// Bytes to which texts in messages are cut, so that an error never grows with the number of peers.
 inline constexpr size_t kTextBytesMax = 4096;
-// Members of one peer group: each keeps a link to every other, and a report lists all of them.
+// Members of one peer group. Each keeps a link to every other, and a state report lists all of
+// them.
 inline constexpr size_t kMembersMax = 128;
-// Peer groups of one run, those included of which only the shared state is left: a machine has one
-// for each of its processes.
+// Peer groups of one run, including groups of which only the shared state is left. A machine has
+// one group for each of its processes.
 inline constexpr size_t kGroupsMax = 1024;
-// Peer groups that an answer names as settled together. It names each of its run at most once; if
-// an older journal has brought more than a run may have, the master names none.
+// Peer groups that an answer names as settled together. It names each group of its run at most
+// once. If an older journal has brought more groups than a run may have, the master names none.
 inline constexpr size_t kGroupsNamedMax = kGroupsMax;
-// Runs with connected peers that one master serves; each costs a few KiB when idle.
+// Runs with connected peers that one master serves. Each costs a few KiB when idle.
 inline constexpr size_t kRunsMax = 1024;
-// Founded runs whose peers are all away and expected back: beyond it the network that has most
-// gives up its oldest.
+// Founded runs whose peers are all away and expected back. Beyond this limit, the network that has
+// most of them gives up its oldest.
 inline constexpr size_t kRunsAwayMax = 4096;
-// Runs that a master knows, finished ones included, of all networks and of one. A finished run is
-// a line of some hundred bytes in memory and in the journal; it counts once for every
+// Runs that a master knows, finished ones included: of all networks, and of one network. A finished
+// run is a line of some hundred bytes in memory and in the journal. It counts once for every
 // kStatesPerLine shared states that it agreed on, so that the size of all lines has a bound too.
 inline constexpr size_t kRunsKnownMax = 65536;
 inline constexpr size_t kRunsPerNetworkMax = 1024;
 inline constexpr size_t kStatesPerLine = 8;
 // Entries of a shared state: a large model has some thousands of tensors.
 inline constexpr size_t kStateKeysMax = large(65536);
-// Operations a peer has posted and not seen settled: beyond it posting fails with
+// Operations that a peer has posted and that are not settled. Beyond this limit, posting fails with
 // InvalidStateError.
 inline constexpr size_t kOpsOpenMax = large(65536);
-// Operations of a group that are open, and verdicts on earlier ones that not all members have
-// acknowledged, together: a place in the list of verdicts is reserved when an operation begins, so
-// that whatever ends, however many at once, what is said of it fits. That bounds the lists of an
-// EpochEnd (12 and 20 bytes an entry: 4 MiB) and of an epoch in the journal. A peer that has posted
-// kOpsOpenMax stays below it; a group that is beyond it ends its run.
+// Open operations of a group, plus verdicts on earlier ones that not all members have acknowledged.
+// An entry in the list of verdicts is reserved when an operation begins, so that the verdicts fit
+// however many operations end at once. This bounds the lists of an EpochEnd (12 and 20 bytes an
+// entry: 4 MiB) and of an epoch in the journal. A peer that has posted kOpsOpenMax stays below the
+// limit. A group beyond it ends its run.
 inline constexpr size_t kVerdictsMax = 2 * kOpsOpenMax;
-// The texts of those verdicts, together; beyond that they are left out. A peer brings at most
-// kOpsOpenMax verdicts back in its Resume, which has room for 16 MiB: operations and their tags
-// take 9, verdicts without their texts 3.
+// Bytes of the texts of those verdicts, together. Texts beyond that are left out. A peer brings at
+// most kOpsOpenMax verdicts back in its Resume, which has room for 16 MiB: operations and their
+// tags take 9, verdicts without their texts 3.
 inline constexpr size_t kVerdictTextBytesMax = large(2u << 20);
-// Operations of a group that the master knows, settled ones that some member has yet to call
-// included. Beyond it the run ends.
+// Operations of a group that the master knows, including settled ones that some member has yet to
+// call. Beyond this limit the run ends.
 inline constexpr size_t kOpsKnownMax = 4 * kOpsOpenMax;
 // Ranks named one by one in an error text before it says "and N more".
 inline constexpr size_t kRanksNamedMax = 8;
 
-// A lane frame's header and trailer have one size each (PROTOCOL.md, section 6).
+// The header and the trailer of a lane frame each have one size (PROTOCOL.md, section 6).
 inline constexpr size_t kFrameHeaderBytes = 64;
 inline constexpr size_t kFrameTrailerBytes = 8;
-// Payload of one chunk. Larger ones would leave the cache before they are reduced.
+// Payload bytes of one chunk. A larger chunk would leave the cache before it is reduced.
 inline constexpr size_t kChunkBytesMax = 4u << 20;
-// All-reduces up to this size may be exchanged (section 6), by so many members: each keeps the
-// tensors of all others, and sends its own as often.
+// The largest one-shot all-reduce (section 6), in bytes, and the most members that use it. Each
+// member keeps the tensors of all others, and sends its own tensor to each of them.
 inline constexpr uint32_t kExchangeBytesMax = 64u << 10;
 inline constexpr size_t kExchangeMembersMax = 32;
-// A round trip from which on a way is long: it has several lanes, which pace what they send, and
-// carries smaller chunks of which more are under way.
+// The RTT from which a path is a wan path. A wan path has several lanes, which pace their data, and
+// carries smaller chunks, with more of them in flight.
 inline constexpr Duration kLongWay = std::chrono::milliseconds(1);
-// What may leave on a long way before it is asked for: the other end of the link keeps it. Some
-// tens of milliseconds of a fast path.
+// Eager data of one link on a wan path, in bytes. The other end of the link keeps it. It fills a
+// fast path for some tens of milliseconds.
 inline constexpr uint64_t kHeadStartBytes = 8u << 20;
-// What is kept for a neighbour, a copy or a chunk, counts as the memory that it takes at least.
+// The least that a kept contribution or chunk of a neighbour counts, in bytes, because it takes at
+// least this much memory.
 inline constexpr uint64_t kKeptBytesMin = 4096;
-// Lanes of one link: more do not fill a path better, and each has buffers at both ends.
+// Lanes of one link. More lanes do not fill a path better, and each has buffers at both ends.
 inline constexpr uint32_t kLanesMax = 64;
 using LaneBits = uint64_t;  // a bit for each lane of a link
 static_assert(sizeof(LaneBits) * 8 >= kLanesMax);
-// One tensor of a collective: offsets and counts stay far inside 64 bits.
+// Bytes of one tensor of a collective. Offsets and counts stay far within 64 bits.
 inline constexpr uint64_t kTensorBytesMax = uint64_t{1} << 44;
 
-// A master keeps at most so many bytes of incomplete messages, for all its connections together.
-// Beyond it the party that has most (a run, or all strangers) loses its largest connection. A
-// member reconnects and sends its message again.
+// Bytes of incomplete messages that a master keeps, for all its connections together. Beyond this
+// limit, the party that has most (a run, or all pending connections together) loses its largest
+// connection. A member reconnects and sends its message again.
 inline constexpr size_t kUndecodedBytesMax = large(64u << 20);
-// A master keeps at most so many unsent bytes, for all its connections together. The same rule
-// says who loses a connection.
+// Unsent bytes that a master keeps, for all its connections together. The same rule decides which
+// connection is lost.
 inline constexpr size_t kUnsentBytesMax = large(256u << 20);
-// A master puts off messages of a run while it gathers the members after a restart, or makes a
-// membership durable. It keeps at most so many bytes of them. The member that exceeds this loses
-// its connection, reconnects, and sends its messages again.
+// Bytes of messages of a run that a master defers while it recovers the members after a restart, or
+// makes a membership durable. The member that exceeds this limit loses its connection, reconnects,
+// and sends its messages again.
 inline constexpr size_t kHeldBytesMax = large(64u << 20);
-// A run that has founded nothing ends so long after its last connection has closed,
+// A run that has founded no group ends this long after its last connection has closed.
 inline constexpr Duration kFoundersAwayMax = std::chrono::seconds(10);
-// and so long after its founders have waited as long as they said: by then they have given up.
+// It also ends this long after its founders have waited for their join timeout, because they have
+// given up by then.
 inline constexpr Duration kFoundersLateMax = std::chrono::seconds(10);
-// A connection that has not introduced itself by then is closed.
+// A pending connection whose hello has not come within this time is closed.
 inline constexpr Duration kHelloTimeout = std::chrono::seconds(5);
 // An attempt to connect to a peer ends after this, or after half of the peer timeout if that is
-// shorter: three SYNs that had no answer, a second and two seconds after each other.
+// shorter. This allows for three SYNs without an answer: the second leaves one second after the
+// first, and the third two seconds later.
 inline constexpr Duration kConnectTimeoutMax = std::chrono::seconds(5);
-// PCCL_PEER_TIMEOUT, the one user-facing time: its default and what is accepted.
+// PCCL_PEER_TIMEOUT: its default, and the range that is accepted.
 inline constexpr Duration kPeerTimeoutDefault = std::chrono::seconds(10);
 inline constexpr Duration kPeerTimeoutMin = std::chrono::milliseconds(100);
 inline constexpr Duration kPeerTimeoutMax = std::chrono::hours(1);
-// PCCL_MASTER_TIMEOUT: how long a peer goes on looking for its master.
+// PCCL_MASTER_TIMEOUT: how long a peer tries to reach its master.
 inline constexpr Duration kMasterTimeoutDefault = std::chrono::seconds(60);
-// Silence is counted in ticks of peer_timeout / kTicksPerTimeout, each after all input is drained,
-// so that a process that was stopped for a while does not blame the others when it wakes up. By as
-// much as a tick it is noticed late: at the default that is half of a second.
+// Time without input is counted in ticks of peer_timeout / kTicksPerTimeout. A tick counts only
+// after all input is drained, so that a process that was paused does not blame the others when it
+// wakes up. The end of a timeout is noticed up to one tick late: at the default, half of a second.
 inline constexpr int kTicksPerTimeout = 20;
-// A ping goes out after this many ticks without other traffic,
+// A ping leaves after this many ticks without other traffic.
 inline constexpr int kTicksPerPing = 4;
-// and after so long at most: firewalls and routers forget an idle connection, some of them after a
-// minute, and say nothing.
+// The longest time until a ping leaves. Firewalls and routers silently forget an idle connection,
+// some of them after a minute.
 inline constexpr Duration kPingIntervalMax = std::chrono::seconds(15);
-// Pings go out at a beat. A tick has one beat, or several if the tick is longer than this.
+// Pings leave at a beat. A tick has one beat, or several if the tick is longer than this.
 inline constexpr Duration kBeatMax = kPingIntervalMax / 3;
-// A link that was silent for so long is down: a suspicion that costs little, since it is made anew.
+// A link that has received nothing for this many ticks is down. This suspicion costs little if it
+// is wrong, since the link is made anew.
 inline constexpr int kTicksPerLinkSilence = 10;
-// A packet that is larger than this may be what a narrow path drops: every path of the internet
-// carries so much, and hellos, pings and credits are smaller.
+// Bytes of a packet that every path of the internet carries. A narrow path may drop larger packets.
+// Hellos, pings and credits are smaller.
 inline constexpr uint32_t kSmallPacketBytes = 536;
-// Segments of connections to a peer that large packets do not reach. 1200 bytes and all headers fit
-// into 1280, the least of IPv6, below which tunnels hardly go; 536 are what every host of IPv4 has
-// to take.
+// TCP segment sizes, in bytes, for connections to a peer that large packets do not reach. 1200
+// bytes with all headers fit into 1280, the minimum of IPv6; tunnels hardly go below it. 536 bytes
+// are what every IPv4 host must accept.
 inline constexpr std::array<uint32_t, 2> kSegments = {1200, kSmallPacketBytes};
-// A link that ends after its first large packet was on its way for so many ticks, and none has
-// arrived, had no progress. Its other end has heard nothing for ten ticks by then. The difference
-// allows for ticks that are late; less could be a link that was reset for another reason.
+// A link had no progress if it ends this many ticks or more after its first large packet was sent,
+// and no large packet has arrived. The other end has received nothing for ten ticks by then. The
+// difference allows for ticks that are late. With a smaller number, a link that was reset for
+// another reason could count.
 inline constexpr int kTicksWithoutProgress = kTicksPerLinkSilence / 2;
-// After so many such links in a row, the last with the smallest segments, a peer counts as out of
-// reach: one for each size. Each takes ten ticks, and the rule for dead links ten more: at the
-// default 20 s, and a minute at most.
+// After this many such links in a row, one for each segment size, the last with the smallest
+// segments, a peer counts as out of reach. Each link takes ten ticks, and the rule for dead links
+// ten more: at the default 20 s, and a minute at most.
 inline constexpr int kLinksWithoutProgressMax = 1 + static_cast<int>(kSegments.size());
 
 }  // namespace pccl::protocol

@@ -1,6 +1,7 @@
-// The schema of the control plane: plain structs, one per message between a peer and its master, in
-// the order in which a connection sees them. PROTOCOL.md tells the story; codec.h turns them into
-// bytes and back. Field order here is field order on the wire.
+// messages: the schema of the control plane. There is one plain struct for each message between a
+// peer and its master, roughly in the order in which a connection carries them. The order of the
+// fields is their order on the wire. PROTOCOL.md has the rules; codec.h turns the structs into
+// bytes and back. Plain values: any thread may use them.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +21,19 @@ namespace pccl::protocol {
 
 inline constexpr uint32_t kControlMagic = 0x4c434350;  // "PCCL" in little-endian bytes
 
-// What a group does with operations in flight when it loses a member: they fail until the
-// application calls update_topology, or they begin again among the survivors.
+// The way in which a group handles operations in flight when it loses a member. kRaise: they fail
+// until the application calls update_topology. kRetry: they begin again among the survivors.
 enum class LossPolicy : uint8_t { kRaise = 0, kRetry = 1 };
 
-// A member's part in its group since it was admitted, in rising order: none yet; in a joint call
-// that compares nothing; in a collective, which compares digests; in a sync_shared_state, which
-// compares layouts and leaves the member with the state of the run.
+// The most that a member has taken part in since it was admitted, in rising order. kNone: nothing
+// yet. kCalled: a joint call that compares nothing. kCompared: a collective, which compares
+// digests. kSynced: a sync_shared_state, which compares layouts and leaves the member with the
+// state of the run.
 enum class Standing : uint8_t { kNone = 0, kCalled = 1, kCompared = 2, kSynced = 3 };
 
-// ---- Introduction -------------------------------------------------------------------------------
+// ---- Admission ----------------------------------------------------------------------------------
 
-// Peer -> master, first on a new connection. `magic` and `versions` keep their place in every
+// Peer -> master, first on a new connection. `magic` and `versions` keep their positions in every
 // version.
 struct Hello {
   uint32_t magic = kControlMagic;
@@ -39,19 +41,19 @@ struct Hello {
   std::string library;  // for the error text of a version mismatch: "pccl 0.1.0"
   std::string run;
   GroupId group;
-  uint32_t founders = 1;   // so many begin together,
-  uint32_t min_peers = 1;  // and the group goes on with no fewer than so many
+  uint32_t founders = 1;   // number of peers that found the group together
+  uint32_t min_peers = 1;  // fewest members with which the group goes on
   int32_t rank = -1;       // wanted among the founders; -1: the master chooses
   LossPolicy policy = LossPolicy::kRaise;
-  uint32_t peer_timeout_ms = 0;        // must be the same for all peers of a run,
-  uint32_t first_call_timeout_ms = 0;  // and so must this: how long members wait for a newcomer
-  uint32_t join_timeout_ms = 0;        // so long this peer waits for its group to begin
-  std::string launch;  // of which launch's fixed world this is a rank; empty: of none
+  // All peers of a run must give the same value for these two.
+  uint32_t peer_timeout_ms = 0;
+  uint32_t first_call_timeout_ms = 0;  // how long members wait for a newcomer
+  uint32_t join_timeout_ms = 0;        // how long this peer waits for its group to begin
+  std::string launch;  // the launch whose fixed world this rank belongs to; empty: none
   bool operator==(const Hello&) const = default;
 };
 
-// Master -> peer: the end of an introduction that cannot succeed. Keeps its layout in every
-// version.
+// Master -> peer: the admission fails. It keeps its layout in every version.
 struct Reject {
   Code code = Code::kProtocol;
   std::string text;
@@ -61,17 +63,17 @@ struct Reject {
 // Master -> peer. The peer now opens its listener and answers with Register.
 struct Welcome {
   PeerId peer;
-  uint64_t run_id =
-      0;  // random: which life of the run this is; a peer resumes only into the same one
+  // Random; identifies one life of the run. A peer resumes only with the same run_id.
+  uint64_t run_id = 0;
   uint32_t incarnation = 0;            // grows with every start of the master
   std::string seen_host;               // the peer's address as the master sees it
-  bool loopback_only = false;          // the master listens on loopback: so should the peer
-  uint16_t version = kSpoken.highest;  // that the run speaks
+  bool loopback_only = false;          // the master listens on loopback, and so should the peer
+  uint16_t version = kSpoken.highest;  // protocol version of the run
   bool operator==(const Welcome&) const = default;
 };
 
-// Peer -> master: others reach my listener here. An empty host means "where the master sees me".
-// `others`: numeric addresses where it may be reached, too.
+// Peer -> master: the address at which other peers reach the listener of this peer. An empty host
+// means "the address that the master sees". `others`: further numeric addresses of the listener.
 struct Register {
   std::string host;
   uint16_t port = 0;
@@ -79,9 +81,9 @@ struct Register {
   bool operator==(const Register&) const = default;
 };
 
-// Both ways, whenever nothing else was sent for a while. A Ping is answered by a Pong with the same
-// counter. From a peer both acknowledge: `verdict_index` verdicts of `epoch` (its last EpochStart)
-// have been seen. The master sends 0.
+// In both directions, when nothing else was sent for a while. A Ping is answered by a Pong with the
+// same counter. From a peer, both acknowledge that `verdict_index` verdicts of `epoch` (its last
+// EpochStart) have been received. From the master, `verdict_index` is 0.
 struct Ping {
   uint64_t counter = 0;
   uint64_t verdict_index = 0;
@@ -99,8 +101,8 @@ struct Pong {
 
 // Master -> peer: open a link to `peer`, and keep trying until Forget. An empty host means "the
 // master's own host, by the name you reached it" (the other peer shares a machine with the master).
-// Connections up to `dead_serial` are dead, even if they do not seem so here.
-// `others`: where it may be found, too.
+// Connections up to `dead_serial` are dead, even if they seem alive here. `others`: further
+// addresses of the peer.
 struct Dial {
   PeerId peer;
   std::string host;
@@ -110,7 +112,7 @@ struct Dial {
   bool operator==(const Dial&) const = default;
 };
 
-// Master -> peer: `peer` is gone; close the link, stop dialling.
+// Master -> peer: `peer` is gone. Close the link and stop dialling.
 struct Forget {
   PeerId peer;
   bool operator==(const Forget&) const = default;
@@ -118,21 +120,22 @@ struct Forget {
 
 enum class LinkState : uint8_t { kUp = 0, kDown = 1, kUnreachable = 2 };
 
-// Peer -> master: what became of the link to `peer`. Either side may say each. kUnreachable is said
-// once while a peer goes on trying. `serial` (frames.h): of kUp and kDown, of the connection; of
-// kUnreachable, of the last one that is known to be dead. A word about an older one is no news.
-// `round_trip` in microseconds, of kUp; 0: not measured.
+// Peer -> master: the state of the link to `peer`. Either side may report each state. A peer
+// reports kUnreachable once, and continues to try. `serial` (frames.h): the connection, for kUp and
+// kDown; the last connection that is known to be dead, for kUnreachable. A report about an older
+// connection is ignored. `round_trip`: in microseconds, for kUp; 0: not measured.
 struct LinkReport {
   PeerId peer;
   LinkState state = LinkState::kDown;
   std::string text;  // "10.0.0.7:48201: connection timed out", for the master's log and members
   uint32_t serial = 0;
   uint32_t round_trip = 0;
-  LinkFault fault = LinkFault::kOther;  // of kUnreachable: what `peer` itself may be told
+  LinkFault fault = LinkFault::kOther;  // for kUnreachable: the part that `peer` may know
   bool operator==(const LinkReport&) const = default;
 };
 
-// Master -> a peer, for people: why it is not pending yet, or what the members' call waits for.
+// Master -> a peer, a text for people: why the peer is not pending yet, or what the call of the
+// members waits for.
 struct Notice {
   std::string text;
   bool operator==(const Notice&) const = default;
@@ -146,8 +149,8 @@ struct Member {
   bool operator==(const Member&) const = default;
 };
 
-// A group's ballot that was settled. `number`: of all its votes; in a broken group, whose members
-// count apart, of the vote of `voter`.
+// A settled ballot of a group. `number`: the Vote::number of all its votes. In a broken group,
+// whose members count apart, it is the number of the vote of `voter`.
 struct Settled {
   GroupId group;
   Epoch generation;
@@ -156,9 +159,10 @@ struct Settled {
   bool operator==(const Settled&) const = default;
 };
 
-// Master -> all members, newcomers included: a new epoch begins. Members in rank order. When it
-// begins a generation, which then has its name, it is also the answer to the joint update_topology
-// of those that voted, and says with which groups it was agreed on.
+// Master -> all members, new ones included: a new epoch begins. Members are in rank order. If the
+// epoch begins a generation, that generation has the name of the epoch. Then this message is also
+// the answer to the joint update_topology of the members that voted, and `together` names the
+// groups that it was agreed on with.
 struct EpochStart {
   Epoch epoch;
   Epoch generation;
@@ -168,12 +172,13 @@ struct EpochStart {
   std::vector<PeerId> left;
   uint32_t min_peers = 1;
   std::vector<Settled> together;
-  uint32_t exchange_bytes = 0;  // larger all-reduces go around the ring, others are exchanged
-  uint32_t round_trip = 0;      // the longest between neighbours in the ring, in microseconds
+  uint32_t exchange_bytes = 0;  // largest one-shot all-reduce; larger ones go around the ring
+  uint32_t round_trip = 0;      // longest RTT between neighbours in the ring, in microseconds
   bool operator==(const EpochStart&) const = default;
 };
 
-// Master -> survivors: the epoch is ending because `lost` were lost. Answer with Report.
+// Master -> survivors, the freeze request: the epoch is ending because `lost` were lost. The
+// survivor answers with Report.
 struct Ask {
   Epoch epoch;
   std::vector<Member> lost;
@@ -185,12 +190,12 @@ enum class OpState : uint8_t { kNotDone = 0, kDone = 1, kCommitted = 2, kAborted
 struct OpReport {
   OpKey op;
   OpState state = OpState::kNotDone;
-  uint64_t finished = 0;  // OpInfo::keep, in a Report: elements from the start that are final here
+  uint64_t finished = 0;  // OpInfo::keep, in a Report: elements from the start, final here
   bool operator==(const OpReport&) const = default;
 };
 
-// Survivor -> master: the state of every operation this peer has open in `epoch`. What it has said
-// stays so.
+// Survivor -> master, the state report: the state of every operation that this peer has open in
+// `epoch`. A reported state never changes.
 struct Report {
   Epoch epoch;
   std::vector<OpReport> ops;
@@ -199,8 +204,8 @@ struct Report {
 
 enum class Outcome : uint8_t { kCommitted = 0, kAborted = 1 };
 
-// How one operation ended, for all members alike. `code` and `text` are set when it aborted. Of a
-// kSend it concerns `sender` and `receiver` alone; else they are nobody.
+// The end of one operation, the same for all members. `code` and `text` are set if it aborted. For
+// a kSend the verdict concerns `sender` and `receiver` alone; otherwise both are 0.
 struct Verdict {
   OpKey op;
   Outcome outcome = Outcome::kCommitted;
@@ -211,9 +216,9 @@ struct Verdict {
   bool operator==(const Verdict&) const = default;
 };
 
-// Master -> members: operations settled while the epoch goes on. `first_index` numbers the first of
-// them; verdicts of an epoch are numbered from 0. All before `stable_index` are known to every
-// member and may be forgotten.
+// Master -> members: operations settled while the epoch goes on. Verdicts of an epoch are numbered
+// from 0, and `first_index` is the number of the first one here. All verdicts before `stable_index`
+// are known to every member and may be forgotten.
 struct Verdicts {
   Epoch epoch;
   uint64_t first_index = 0;
@@ -222,21 +227,21 @@ struct Verdicts {
   bool operator==(const Verdicts&) const = default;
 };
 
-// What goes on after the end of an epoch, in a renewal whose EpochStart follows: nothing, every
-// operation that did not commit, or those alone that are kept.
+// The operations that continue after the end of an epoch, in a reconfiguration whose EpochStart
+// follows: none, every operation that did not commit, or only those that are kept.
 enum class GoesOn : uint8_t { kNothing = 0, kEverything = 1, kKept = 2 };
 
-// An operation that goes on where it was: `finished` elements from its start have their result.
+// An operation that continues where it was: `finished` elements from its start have their result.
 struct Kept {
   OpKey op;
   uint64_t finished = 0;
   bool operator==(const Kept&) const = default;
 };
 
-// Master -> survivors: the epoch is over. Operations that `committed` did; what `goes_on` begins
-// again, those `kept` after what they have finished, the others from their start; all else aborted
-// with kPeerLost and `text`. Unless everything goes on, nothing can be called before a joint
-// update_topology.
+// Master -> survivors: the epoch is over. The operations in `committed` committed. The operations
+// that `goes_on` selects continue: those in `kept` after the elements that they have finished, the
+// others from their start. All others aborted with kPeerLost and `text`. Unless `goes_on` is
+// kEverything, the next call must be a joint update_topology.
 struct EpochEnd {
   Epoch epoch;
   std::vector<Member> lost;
@@ -258,8 +263,8 @@ enum class OpKind : uint8_t {
   kRecv = 5
 };
 
-// What all members must agree on. For kSend and kRecv: `root` is the sender and both sides describe
-// a kSend.
+// The properties of an operation on which all members must agree. For kSend and kRecv, `root` is
+// the sender, and both sides describe a kSend.
 struct OpInfo {
   OpKind kind = OpKind::kAllReduce;
   DType dtype = DType::kFloat32;
@@ -269,12 +274,12 @@ struct OpInfo {
   PeerId receiver{};        // kSend only
   uint32_t world_size = 0;  // as the application saw it when it called
   std::string tag;
-  bool keep = false;   // kAllReduce, sum or average: what a loss finds finished keeps its result,
-  uint64_t start = 0;  // which so many elements have from earlier epochs
+  bool keep = false;   // kAllReduce, sum or average: elements finished at a loss keep their result
+  uint64_t start = 0;  // elements from the start that have their result from earlier epochs
   bool operator==(const OpInfo&) const = default;
 };
 
-// Peer -> master: posted. No answer is awaited.
+// Peer -> master: the operation is posted. The peer awaits no answer.
 struct Begin {
   Epoch epoch;
   OpKey op;
@@ -282,7 +287,7 @@ struct Begin {
   bool operator==(const Begin&) const = default;
 };
 
-// Peer -> master: all bytes are here and none of mine is still to be sent. `verdict_index`
+// Peer -> master: all bytes have arrived, and this peer has no byte left to send. `verdict_index`
 // acknowledges verdicts.
 struct Done {
   Epoch epoch;
@@ -291,8 +296,8 @@ struct Done {
   bool operator==(const Done&) const = default;
 };
 
-// Peer -> master: please abort (a timeout, no memory). A peer that is not done yet never will be,
-// in this epoch. The answer is a verdict, which may be kCommitted.
+// Peer -> master: a request to abort the operation (a timeout, no memory). A peer that is not done
+// yet never becomes done in this epoch. The answer is a verdict, which may be kCommitted.
 struct AbortRequest {
   Epoch epoch;
   OpKey op;
@@ -301,9 +306,10 @@ struct AbortRequest {
   bool operator==(const AbortRequest&) const = default;
 };
 
-// Master -> a member that is not done, as far as the master knows: one that is wants the operation
-// aborted, and whoever is done may have committed it by now (agreed()). Not done: answer with an
-// AbortRequest of the same, and never be done in this epoch. Done: say so, as ever.
+// Master -> a member that is not done, as far as the master knows: the abort proposal. Another
+// member is done but wants the operation aborted, and members that are done may have committed it
+// by now (agreed_among_members()). A receiver that is not done answers with the same AbortRequest,
+// and never becomes done in this epoch. A receiver that is done sends its Done as usual.
 struct Withhold {
   Epoch epoch;
   OpKey op;
@@ -325,7 +331,7 @@ struct StateEntry {
   bool operator==(const StateEntry&) const = default;
 };
 
-// Entries are sorted by key, keys are unique.
+// Entries are sorted by key. Keys are unique.
 struct Offer {
   uint64_t revision = 0;
   SyncStrategy strategy = SyncStrategy::kEnforcePopular;
@@ -334,8 +340,8 @@ struct Offer {
 };
 
 // Peer -> master: the `number`-th joint call of this peer in the generation, cast in `epoch`. It
-// may cross an EpochStart, which answers it or, in a renewal, has it cast again: one of an older
-// epoch is void.
+// may cross an EpochStart. That EpochStart answers the vote or, in a reconfiguration, makes the
+// peer cast it again. A vote of an older epoch is void.
 struct Vote {
   uint32_t number = 0;
   JointKind kind = JointKind::kUpdateTopology;
@@ -344,25 +350,25 @@ struct Vote {
   bool operator==(const Vote&) const = default;
 };
 
-// Peer -> master: joint call `number` has waited for its timeout. The answer is an Answer: the
-// call's own, if it was settled meanwhile, else kOperationTimeout with the ranks that are missing,
-// for every voter alike. Void when `epoch` is an older one, like its Vote.
+// Peer -> master: joint call `number` has waited for its timeout. The reply is an Answer, the same
+// for every voter: that of the call if it was settled meanwhile, else kOperationTimeout with the
+// ranks that are missing. Like a Vote, it is void if `epoch` is an older one.
 struct JointAbort {
   uint32_t number = 0;
   Epoch epoch;
   bool operator==(const JointAbort&) const = default;
 };
 
-// Master -> voters: the end of joint call `number`, unless that is an EpochStart.
+// Master -> voters: the end of joint call `number`, unless an EpochStart ends it.
 struct Answer {
   uint32_t number = 0;
   JointKind kind = JointKind::kUpdateTopology;
   Code code = Code::kOk;
   std::string text;
   bool pending = false;   // kArePeersPending
-  uint64_t revision = 0;  // kSyncSharedState: what was agreed
+  uint64_t revision = 0;  // kSyncSharedState: the agreed state
   uint64_t state_hash = 0;
-  std::vector<Settled> together;  // of a call of all groups that was settled, where there are some
+  std::vector<Settled> together;  // ballots settled with this one, if it was a call of all groups
   bool operator==(const Answer&) const = default;
 };
 
@@ -373,18 +379,19 @@ struct Transfer {
   bool operator==(const Transfer&) const = default;
 };
 
-// Master -> voters of a shared-state sync in which some are stale: who sends which entries to whom.
-// A peer gets the transfers it takes part in. A destination answers with Fetched; all get the
-// Answer when the last has.
+// Master -> voters of a shared-state sync in which some are stale: the transfers. Each names its
+// source, its destination and the entries. A peer gets the transfers that it takes part in. A
+// destination answers with Fetched. All get the Answer when the last destination has fetched.
 struct SyncPlan {
   uint32_t number = 0;
   uint64_t revision = 0;
-  std::vector<StateEntry> entries;  // what the elected state looks like
+  std::vector<StateEntry> entries;  // of the elected state
   std::vector<Transfer> transfers;
   bool operator==(const SyncPlan&) const = default;
 };
 
-// Peer -> master: every entry has arrived in staging and has the elected hash (kOk), or why not.
+// Peer -> master: every entry has arrived in staging and has the elected hash (kOk), or the reason
+// why not.
 struct Fetched {
   uint32_t number = 0;
   Code code = Code::kOk;
@@ -394,12 +401,12 @@ struct Fetched {
 
 // ---- Endings and reconnection -------------------------------------------------------------------
 
-// Peer -> master: I go, by my own will.
+// Peer -> master: this peer leaves by its own decision.
 struct Leave {
   bool operator==(const Leave&) const = default;
 };
 
-// Master -> peer: you were declared lost. Last on the connection.
+// Master -> peer: the receiver was declared lost. Last message on the connection.
 struct Kicked {
   std::string text;
   bool operator==(const Kicked&) const = default;
@@ -412,25 +419,26 @@ struct Resume {
   std::string run;
   uint64_t run_id = 0;
   PeerId peer;
-  Epoch epoch;                        // the last EpochStart seen
-  bool ended = false;                 // its EpochEnd was seen
-  bool disturbed = false;             // it was asked about, or a link to a member of it has broken
-  std::vector<OpReport> ops;          // open ones
-  std::vector<OpInfo> infos;          // beside `ops`
-  uint64_t verdict_index = 0;         // verdicts seen
-  uint64_t stable_index = 0;          // verdicts below are not repeated in `verdicts`
+  Epoch epoch;         // of the last EpochStart received
+  bool ended = false;  // the EpochEnd of `epoch` was received
+  // `epoch` needs reconfiguration: a freeze request for it came, or a link to a member has broken.
+  bool disturbed = false;
+  std::vector<OpReport> ops;          // open operations
+  std::vector<OpInfo> infos;          // of the operations in `ops`, in the same order
+  uint64_t verdict_index = 0;         // verdicts received
+  uint64_t stable_index = 0;          // verdicts below this are not repeated in `verdicts`
   std::vector<Verdict> verdicts;      // [stable_index, verdict_index)
   uint32_t joint_answered = 0;        // joint calls of this generation that were answered
   std::optional<Answer> last_answer;  // the last Answer to one of them
-  std::vector<Settled> together;      // as the last Answer or EpochStart had it that had any,
-  bool pending = false;               // and whether that was a yes to are_peers_pending
+  std::vector<Settled> together;      // from the last Answer or EpochStart that had some
+  bool pending = false;               // that Answer was a yes to are_peers_pending
   Standing standing = Standing::kNone;
   std::optional<Hello> hello;  // before admission: a restarted master has forgotten it
   bool operator==(const Resume&) const = default;
 };
 
-// Master -> peer: go on. Whatever the peer missed follows on this connection; it sends again its
-// open Vote, Fetched and AbortRequests.
+// Master -> peer: the connection is resumed. The messages that the peer missed follow on it. The
+// peer sends its open Vote, Fetched and AbortRequests again.
 struct Resumed {
   uint32_t incarnation = 0;
   bool operator==(const Resumed&) const = default;
@@ -441,20 +449,22 @@ using Message =
                  EpochStart, Ask, Report, Verdicts, EpochEnd, Begin, Done, AbortRequest, Vote,
                  JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume, Resumed, Withhold>;
 
-// Such an operation may commit as soon as a member knows of all that they are done: nobody is
-// before all have called it, so that whoever is asked to withhold it knows it.
+// Whether members may commit this operation without the master: as soon as one of them knows that
+// all are done. Nobody is done before all have called the operation, so a member that receives an
+// abort proposal for it knows it.
 inline bool agreed_among_members(const OpInfo& info) {
   return (info.kind == OpKind::kAllReduce || info.kind == OpKind::kAllGather) && info.count > 0;
 }
 
-// What master and peers compare to find a mismatch: 64 bits over every field of OpInfo. Never 0.
+// The value that master and peers compare to find a mismatch: 64 bits over every field of OpInfo.
+// Never 0.
 uint64_t digest(const OpInfo& info);
 
 // "all_reduce(sum, float32, 1048576 elements, world size 4)": for error messages.
 std::string text(const OpInfo& info);
 // "(layer.3, #12)", or "(#12)" for the default tag.
 std::string text(const OpInfo& info, OpKey op);
-// Of everybody who took part in such a joint call, when it has succeeded.
+// The standing, at least, of each member that took part in a successful joint call of this kind.
 inline Standing standing_after(JointKind kind) {
   return kind == JointKind::kSyncSharedState ? Standing::kSynced : Standing::kCalled;
 }

@@ -1,8 +1,10 @@
-// Silence: for how long nothing was heard from the other side of a connection, and nothing said to
-// it, counted in ticks, each a part of the peer timeout (PROTOCOL.md, section 8). Of links and of
-// both ends of a connection to the master. Its owner's loop calls beat(), after all input is
-// drained, and once however late it is: so a process that was stopped for a while does not blame
-// the others when it wakes up. A tick has one beat, and several if the peer timeout is long.
+// Silence: the keepalive timer of one connection. It counts how long nothing was received from the
+// other side, and how long nothing was sent to it, in ticks, each a part of the peer timeout
+// (PROTOCOL.md, section 8). Links have one, and so have both ends of a connection to the master.
+// The owner's loop drives it, on one thread.
+// Invariant: the owner calls beat() after all input is drained, and only once however late the call
+// is. So a process that was paused does not blame the others when it wakes up. A tick has one beat,
+// or several if the peer timeout is long.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +21,8 @@ constexpr int beats_per_tick(Duration peer_timeout) {
 constexpr Duration beat_of(Duration peer_timeout) {
   return tick_of(peer_timeout) / beats_per_tick(peer_timeout);
 }
-// Something may have been said just after a beat, which the next one notices: so one less than fit.
+// Something may have been sent just after a beat, and the next beat notices that. So this is one
+// beat less than fit into kPingIntervalMax.
 constexpr int beats_per_ping(Duration peer_timeout) {
   return std::min(kTicksPerPing * beats_per_tick(peer_timeout),
                   static_cast<int>(kPingIntervalMax / beat_of(peer_timeout)) - 1);
@@ -27,7 +30,7 @@ constexpr int beats_per_ping(Duration peer_timeout) {
 
 class Silence {
  public:
-  // So many ticks without anything heard are too many.
+  // `ticks_max`: the number of ticks without input from which on too_long() is true.
   explicit Silence(int ticks_max, Duration peer_timeout = kPeerTimeoutDefault)
       : ticks_max_(ticks_max),
         beats_per_tick_(protocol::beats_per_tick(peer_timeout)),
@@ -46,13 +49,14 @@ class Silence {
 
  private:
   int ticks_max_, beats_per_tick_, beats_per_ping_;
-  int silent_beats_ = 0;  // since anything was heard
-  int quiet_beats_ = 0;   // since anything was said
+  int silent_beats_ = 0;  // since anything was received
+  int quiet_beats_ = 0;   // since anything was sent
 };
 
-// Probe: whether a link lives whose other end dials again. It is sent a ping with a number of its
-// own: nothing else is an answer, since what was under way when the other end went away may come
-// for long. Its owner calls look() every tick, or four times a second where ticks are longer.
+// Probe: finds out whether a link is alive when its other end dials again. The link gets a ping
+// with a number of its own. Only a pong with this number counts as an answer, because data that was
+// under way when the other end went away may arrive for a long time. The owner calls look() every
+// tick, or four times a second if ticks are longer than that.
 class Probe {
  public:
   static constexpr int kLooks = 3;

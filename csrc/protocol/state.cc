@@ -4,7 +4,7 @@
 
 namespace pccl::protocol {
 
-// FNV-1a over 64-bit words: what goes in is hashes already.
+// FNV-1a over 64-bit words. Most of the words are hashes already.
 uint64_t state_hash(const std::vector<StateEntry>& entries) {
   uint64_t hash = 0xcbf29ce484222325;
   const auto mix = [&hash](uint64_t word) {

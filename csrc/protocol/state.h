@@ -1,5 +1,6 @@
-// State: what master and peers compute alike of a shared state, from what its entries look like.
-// The bytes of the tensors are in it by their hashes.
+// state: the hash of a shared state, which the master and the peers compute in the same way from
+// the descriptions of its entries. It covers the bytes of the tensors through their hashes. A pure
+// function: any thread may call it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,8 @@
 
 namespace pccl::protocol {
 
-// One number for the content of a state: over keys, types, shapes and hashes, not the revision.
+// Returns one number for the content of a state: its keys, dtypes, shapes and hashes, but not its
+// revision.
 uint64_t state_hash(const std::vector<StateEntry>& entries);
 
 }  // namespace pccl::protocol

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-// CMake gives all three to this file alone, so that a build with other numbers compiles no more.
+// CMake passes all three to this file alone, so that a build with other numbers recompiles nothing
+// else.
 #ifndef PCCL_RELEASE
 #error "PCCL_RELEASE, PCCL_VERSION_MIN and PCCL_VERSION_MAX come from CMakeLists.txt"
 #endif

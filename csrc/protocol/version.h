@@ -1,7 +1,7 @@
-// version: which versions of the protocol a program speaks, which one two programs have in common,
-// and the sentence that people read when there is none. A program speaks a range of versions. A run
-// speaks one of them from its first peer to its end: the highest that this peer and the master had
-// in common. Pure functions, any thread.
+// version: the versions of the protocol that a program speaks, the version that two programs have
+// in common, and the sentence for people when there is none. A program speaks a range of versions.
+// A run speaks one version from its first peer to its end: the highest that this peer and the
+// master had in common. Pure functions: any thread may call them.
 #pragma once
 
 #include <cstdint>
@@ -18,28 +18,30 @@ struct VersionRange {
   bool operator==(const VersionRange&) const = default;
 };
 
-// What this build speaks. A build for tests has other numbers (CMake: PCCL_VERSION_MIN and
-// PCCL_VERSION_MAX).
+// The versions that this build speaks. A build for tests has other numbers (CMake: PCCL_VERSION_MIN
+// and PCCL_VERSION_MAX).
 extern const VersionRange kSpoken;
-// Programs that spoke earlier versions said one number where a range is said since.
+// The first version with a range. Programs of earlier versions sent one number in place of the
+// range.
 inline constexpr uint16_t kRangesSince = 8;
-// The release of pccl that this is: "0.1.0".
+// The release of this pccl: "0.1.0".
 extern const char* const kRelease;
 
-// The highest version that both speak, if there is one.
+// Returns the highest version that both speak, if there is one.
 std::optional<uint16_t> common(const VersionRange& one, const VersionRange& other);
 
 // "version 8", "versions 8 to 9".
 std::string text(const VersionRange& versions);
 
-// A party that speaks these versions, and what to do if they are too old.
+// A party that speaks these versions, and the remedy if they are too old.
 struct Speaker {
   std::string name;
   VersionRange versions;
   std::string remedy = "install a later pccl for " + name;
 };
 Speaker speaker_of_run(const std::string& name, uint16_t version);
-// Says that these two have no version in common, and what to do about the older one.
+// Returns a text that says that these two have no version in common, and what to do about the older
+// one.
 std::string mismatch(const Speaker& one, const Speaker& other);
 
 }  // namespace pccl::protocol

@@ -1,8 +1,9 @@
-// wire: values as bytes and back, little-endian, for the codec of control messages and for the
-// master's journal. A struct says which fields it has in a function fields(wire, struct), found by
-// its namespace (fields.h has those of the messages); Writer and Reader both read it, so that the
-// two cannot disagree. The reader trusts nothing: counts are checked against their limits and
-// against the bytes that are there before anything is allocated.
+// wire: turns values into little-endian bytes and back, for the codec of control messages and for
+// the journal of the master. A function fields(wire, struct), found by the namespace of the struct,
+// defines which fields the struct has (fields.h has those of the messages). Writer and Reader both
+// use it, so they cannot disagree. A Writer or Reader belongs to one caller. The Reader trusts no
+// input: counts are checked against their limits and against the number of bytes present before
+// anything is allocated. Failure: Reader::refusal().
 #pragma once
 
 #include <algorithm>
@@ -24,7 +25,7 @@
 
 namespace pccl::protocol {
 
-// More than any version: that of a format of which nothing older is written or read.
+// Above every version: for a format that is written and read in its newest version only.
 inline constexpr uint32_t kNewest = UINT32_MAX;
 
 // ---- Writing ----------------------------------------------------------------------------------
@@ -32,13 +33,13 @@ inline constexpr uint32_t kNewest = UINT32_MAX;
 inline size_t cut_length(const std::string& text) {
   if (text.size() <= kTextBytesMax) return text.size();
   size_t length = kTextBytesMax;
-  while (length > 0 && (text[length] & 0xc0) == 0x80) --length;  // not inside a UTF-8 character
+  while (length > 0 && (text[length] & 0xc0) == 0x80) --length;  // not within a UTF-8 character
   return length;
 }
 
 class Writer {
  public:
-  // `version`: of the format that is written; it decides on since().
+  // `version`: of the format that is written; since() depends on it.
   explicit Writer(std::vector<std::byte>& out, uint32_t version = kNewest)
       : out_(out), version_(version) {}
 
@@ -46,7 +47,7 @@ class Writer {
   void operator()(const T&... field) {
     (put(field), ...);
   }
-  // Fields that the format has since this version.
+  // Fields that the format has from this version on.
   template <typename... T>
   void since(uint32_t version, const T&... field) {
     if (version_ >= version) (*this)(field...);
@@ -107,8 +108,8 @@ class Writer {
 
 // ---- Reading ----------------------------------------------------------------------------------
 
-// The fewest bytes that a T takes in any version: what bounds the entries of a list before any is
-// made.
+// The fewest bytes that a T takes in any version. It bounds the number of entries of a list before
+// any entry is made.
 template <typename T>
 size_t bytes_min() {
   static const size_t bytes = [] {
@@ -119,11 +120,11 @@ size_t bytes_min() {
   return bytes;
 }
 
-// After the first thing that is wrong, and after an introduction of somebody with whom we have no
-// version in common, every further field is left as it is and nothing more is read.
+// After the first error, and after the introduction of a party with which we have no version in
+// common, the Reader reads nothing more and leaves every further field as it is.
 class Reader {
  public:
-  // `version`: of the format in which the bytes are; it decides on since().
+  // `version`: of the format of the bytes; since() depends on it.
   explicit Reader(std::span<const std::byte> bytes, uint32_t version = kNewest)
       : bytes_(bytes), version_(version) {}
 
@@ -131,7 +132,8 @@ class Reader {
   void operator()(T&&... field) {
     (get(field), ...);
   }
-  // Fields that the format has since this version: before it they are left as they are.
+  // Fields that the format has from this version on. In an earlier format they are left as they
+  // are.
   template <typename... T>
   void since(uint32_t version, T&&... field) {
     if (version_ >= version) (*this)(std::forward<T>(field)...);
@@ -155,7 +157,7 @@ class Reader {
     code = known ? static_cast<Code>(number) : Code::kProtocol;
   }
 
-  // Why the bytes are refused; empty if they are not.
+  // The reason why the bytes are refused; empty if they are not.
   const std::string& refusal() const { return refusal_; }
   size_t at() const { return at_; }
 
@@ -164,7 +166,7 @@ class Reader {
   void refuse(std::string why) {
     if (refusal_.empty()) refusal_ = std::move(why);
   }
-  // Moves over `count` bytes; null, having refused, if there are fewer.
+  // Moves past `count` bytes and returns them. If there are fewer, it refuses and returns null.
   const std::byte* take(size_t count) {
     if (!reading()) return nullptr;
     if (bytes_.size() - at_ < count) {
@@ -204,7 +206,8 @@ class Reader {
              std::to_string(number_max));
     }
   }
-  // The count before a text or list, checked before anything is allocated; 0 if there is none.
+  // Reads the count before a text or list, and checks it before anything is allocated. Returns 0 on
+  // a refusal.
   size_t count(size_t max, size_t entry_bytes_min, const char* what) {
     uint32_t number = 0;
     get(number);
@@ -255,7 +258,7 @@ class Reader {
   std::span<const std::byte> bytes_;
   const uint32_t version_;
   size_t at_ = 0;
-  bool foreign_ = false;  // no version in common: its other fields are unknown to us
+  bool foreign_ = false;  // no version in common, so its other fields are unknown here
   std::string refusal_;
 };
 

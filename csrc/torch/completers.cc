@@ -11,8 +11,8 @@ namespace {
 
 constexpr size_t kIdleKept = 1;
 
-// Never destroyed: threads may still run in it when the process exits. In a forked child it is
-// replaced, because the threads are not there and the mutex may have been held by one of them.
+// Never destroyed, because threads may still run in it when the process exits. A forked child
+// replaces it: its threads do not exist there, and one of them may have held the mutex.
 Completers* g_completers = new Completers;
 [[maybe_unused]] const int g_registered =
     pthread_atfork(nullptr, nullptr, [] { g_completers = new Completers; });
@@ -31,8 +31,8 @@ void Completers::run(Task task) {
   try {
     std::thread([this] { work(); }).detach();
     ++threads_;
-  } catch (
-      const std::system_error&) {  // no thread to be had: one of ours will come to it, or we do
+  } catch (const std::system_error&) {
+    // The system has no thread left. An existing thread takes the task later, or this one runs it.
     if (threads_ > 0) return;
     Task mine = std::move(queue_.back());
     queue_.pop_back();
@@ -61,7 +61,7 @@ void Completers::work() {
     queue_.pop_front();
     lock.unlock();
     task();
-    task = nullptr;  // what it held goes without the lock
+    task = nullptr;  // releases what the task held, without the lock
     lock.lock();
   }
   --threads_;

@@ -12,7 +12,7 @@ namespace {
 namespace py = pybind11;
 
 // torch carries a PyTorchError unchanged through the dispatcher, autograd and Futures, and asks it
-// for its class.
+// for its Python class.
 class Error : public torch::PyTorchError {
  public:
   Error(PyObject* type, std::string message) : PyTorchError(std::move(message)), type_(type) {}
@@ -23,7 +23,7 @@ class Error : public torch::PyTorchError {
 };
 
 constexpr size_t kCodeCount = static_cast<size_t>(Code::kProtocol) + 1;
-std::array<PyObject*, kCodeCount> g_types{};  // kept for ever: exceptions may outlive the module
+std::array<PyObject*, kCodeCount> g_types{};  // never freed: exceptions may outlive the module
 
 const char* class_name(Code code) {
   switch (code) {
@@ -75,7 +75,7 @@ void raise_not_implemented(const std::string& message) {
 }
 
 bool interrupted() {
-  // Python runs signal handlers on its main thread only: do not fight for the GIL on others.
+  // Python runs signal handlers on its main thread only. Other threads need not take the GIL.
   if (gettid() != getpid() || !Py_IsInitialized()) return false;
   const py::gil_scoped_acquire gil;
   return PyErr_CheckSignals() != 0;

@@ -1,7 +1,7 @@
-// Where Status values become exceptions, and the only file that knows which Python class belongs to
-// which Code; the classes themselves are documented in pccl_backend/errors.py. Beside it, the
-// little of the interpreter that waiting needs. Everything may be called on any thread, with or
-// without the GIL.
+// errors: turns Status values into exceptions. This is the only file that knows which Python class
+// belongs to which Code; pccl_backend/errors.py documents the classes. The file also has the few
+// functions of the interpreter that a waiting thread needs. Any thread may call everything below
+// load_error_types(), with or without the GIL.
 #pragma once
 
 #include <exception>
@@ -14,19 +14,20 @@ namespace pccl::torch_layer {
 // Fetches the classes from pccl_backend.errors. Call it once, with the GIL, before anything below.
 void load_error_types();
 
-// REQUIRES: !status.ok(). Making one takes no GIL, so that the control loop may.
+// Makes the exception for `status`. It does not take the GIL, so the control loop may call it.
+// REQUIRES: !status.ok().
 std::exception_ptr to_exception(const Status& status);
 [[noreturn]] void raise(const Status& status);
 [[noreturn]] void raise_value_error(const std::string& message);
 [[noreturn]] void raise_not_implemented(const std::string& message);
 
-// Whether a signal handler has raised (Ctrl-C); for the main thread only, on others always false.
-// What it raised is then pending, and raise_interrupt() is to be called on the same thread.
+// Returns whether a signal handler has raised (Ctrl-C). It can be true on the main thread only.
+// Then the exception is pending, and the same thread must call raise_interrupt().
 bool interrupted();
 [[noreturn]] void raise_interrupt();
 
-// Lets others run Python while this thread waits; does nothing if it does not hold the GIL, or
-// nobody does any more.
+// Lets other threads run Python while this thread waits. Does nothing if this thread does not hold
+// the GIL, or if the interpreter is gone.
 class ReleaseGil {
  public:
   ReleaseGil();

@@ -13,17 +13,17 @@
 namespace pccl::torch_layer {
 namespace {
 
-// Good-byes are short: what is not over by then is left to the others' peer timeout.
+// Time for leaving. If it is not enough, the others notice the loss by their peer timeout.
 constexpr Duration kLeaveTime = std::chrono::seconds(2);
-// A hosted master goes when all peers have heard what it decided; some may be slow, or dead and not
-// yet found out.
+// A hosted master ends when all peers have received its decisions. This is the most that it waits,
+// because some peers may be slow, or dead and not noticed yet.
 constexpr Duration kDrainTime = std::chrono::seconds(5);
 
 struct Registry {
   std::mutex mutex;
   std::vector<std::weak_ptr<LivePeer>> peers;
 };
-// Never destroyed, and replaced in a forked child, as the completers are and for the same reasons.
+// Never destroyed, and replaced in a forked child, for the same reasons as the Completers.
 Registry* g_registry = new Registry;
 [[maybe_unused]] const int g_registered =
     pthread_atfork(nullptr, nullptr, [] { g_registry = new Registry; });
@@ -81,8 +81,8 @@ Result<std::shared_ptr<LivePeer>> LivePeer::join(Request request,
 LivePeer::~LivePeer() {
   leave();
   if (forks_ == net::fork_count()) return;
-  static_cast<void>(
-      peer_.release());  // its threads are the parent's: ending them here would wait for ever
+  // The threads belong to the parent process. Ending them here would wait for ever.
+  static_cast<void>(peer_.release());
   static_cast<void>(hosted_.release());
 }
 

@@ -1,8 +1,8 @@
-// LivePeer: a peer::Peer inside a Python process, which forks, exits without saying good-bye and,
-// in rank 0 of an env:// start, hosts the master of its own run. Shared by the process group's
-// objects and by the exit handler. Any thread may call it. join() and leave() block their caller,
-// who should not hold the GIL. A forked child inherits the object but none of its threads: there
-// usable() says so, and everything else does nothing.
+// LivePeer: a peer::Peer inside a Python process. Such a process may fork, may exit without leaving
+// its group and, in rank 0 of an env:// start, hosts the master of its own run. The objects of the
+// process group share it with the exit handler. Any thread may call it. join() and leave() block,
+// and their caller should not hold the GIL. A forked child inherits the object but none of its
+// threads: there usable() fails, and leave() and the destructor do nothing.
 #pragma once
 
 #include <atomic>
@@ -19,26 +19,24 @@ class LivePeer {
     net::Endpoint master;
     peer::Options peer;
     ring::Shell::Options data;
-    bool restore =
-        true;  // PCCL_RESTORE: keep what an operation overwrites until its outcome is known
+    bool restore = true;  // PCCL_RESTORE: save overwritten bytes until the outcome is known
     std::unique_ptr<master::Shell> hosted;  // ends after the peer has left
   };
   static Result<std::shared_ptr<LivePeer>> join(Request request,
                                                 const peer::Interrupted& interrupted);
   ~LivePeer();  // leaves
 
-  // kInvalidState when this process cannot speak for the peer any more: it has left, or it is a
-  // fork of the one that joined.
+  // kInvalidState if this process cannot act for the peer: it has left, or it is a fork of the
+  // process that joined.
   Status usable() const;
-  // REQUIRES: not in a forked child. After leave() it answers what it still knows and fails what is
-  // posted.
+  // After leave() the peer still answers from what it knows, and fails every operation that is
+  // posted. REQUIRES: not in a forked child.
   peer::Peer& peer() { return *peer_; }
   bool restore() const { return restore_; }
 
   // Idempotent.
   void leave();
-  // Leaves every group that is still there, and waits for the completers: for the end of the
-  // process.
+  // Leaves every group that still exists, and waits for the Completers. For the end of the process.
   static void leave_all();
 
  private:

@@ -1,5 +1,5 @@
-// The module pccl_backend._C: what Python sees of this layer. It only converts; the package's .py
-// files give these names their meaning, and _C.pyi their types.
+// module: the Python module pccl_backend._C, through which Python sees this layer. It only converts
+// values. The .py files of the package give these names their meaning, and _C.pyi has their types.
 
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
@@ -31,7 +31,7 @@ struct HostedMaster {
   std::unique_ptr<master::Shell> shell;
 };
 
-// The keyword arguments are those of _C.pyi; _rendezvous.py gives all of them, always.
+// The keyword arguments are those of _C.pyi. _rendezvous.py always gives all of them.
 LivePeer::Request to_request(const py::kwargs& given) {
   LivePeer::Request request;
   request.master = {given["host"].cast<std::string>(), given["port"].cast<uint16_t>()};
@@ -193,7 +193,8 @@ py::dict run_info(PcclGroup& group) {
   return to_dict(*info);
 }
 
-// [(end, [peer, ...]), ...] of the tensor's elements: a complex one is reduced as two real ones.
+// Returns [(end, [peer, ...]), ...], where `end` counts elements of the tensors. A complex element
+// is reduced as two real ones.
 py::list parts(const c10::intrusive_ptr<c10d::Work>& work) {
   auto* const ours = dynamic_cast<PcclWork*>(work.get());
   if (ours == nullptr) {
@@ -210,12 +211,12 @@ py::list parts(const c10::intrusive_ptr<c10d::Work>& work) {
   return list;
 }
 
-// --- What is there to begin with -----------------------------------------------------------------
+// --- The module ----------------------------------------------------------------------------------
 
-// Refuses to run on a torch or a libuv that this module was not built with.
+// Refuses to run with a torch or a libuv that this module was not built for.
 void check_environment() {
   const auto running = py::module_::import("torch").attr("__version__").cast<std::string>();
-  const std::string built = PCCL_TORCH_BUILD;  // major.minor: what a compiled module depends on
+  const std::string built = PCCL_TORCH_BUILD;  // major.minor: a compiled module depends on both
   if (running.substr(0, running.find('.', running.find('.') + 1)) != built) {
     throw py::import_error("pccl is built for torch " + built + ", but this process runs torch " +
                            running +
@@ -279,7 +280,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   check_environment();
   load_error_types();
   bind(m);
-  // Many scripts end without destroy_process_group: then this says good-bye, while Python is still
-  // all there.
+  // Many scripts end without destroy_process_group. This handler leaves for them while the Python
+  // interpreter still works.
   py::module_::import("atexit").attr("register")(py::cpp_function(&LivePeer::leave_all, NoGil()));
 }

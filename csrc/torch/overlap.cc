@@ -14,23 +14,24 @@ namespace {
 
 // torch's own check, at::get_overlap_status, is too weak. It says "no" if the storages differ as
 // objects, though one numpy array may be in both. It says "too hard" for every tensor that is not
-// dense, so for the columns of a matrix.
+// dense, for example for the columns of a matrix.
 //
 // Nearly all tensors are dense, and for these the address ranges decide. The ranges of other
-// tensors may interleave without a common element, and such outputs are legitimate. Then an
+// tensors may interleave without a common element, and such outputs are legitimate. For these an
 // equation decides exactly. Views of one tensor need a few steps to solve it. Strides made to
 // defeat the search can need very many, so one call takes at most kStepsMax steps, which is about a
-// millisecond. Tensors that are undecided by then pass. No wrong value comes of it: one of them is
-// not dense, hence staged, and the stages are copied back in a fixed order, so all calls give the
-// same result.
+// millisecond. Tensors that are undecided by then pass the check. This causes no wrong value: one
+// of them is not dense, hence staged, and the stages are copied back in a fixed order, so all calls
+// give the same result.
 constexpr int64_t kStepsMax = 1 << 16;
 
 struct Dim {
   int64_t count, stride;  // the stride in bytes
 };
 
-// The addresses of a tensor's elements in their order, each element of `width` bytes. It is as
-// short as can be, so two tensors of the same addresses in the same order have equal layouts.
+// The addresses of a tensor's elements in their order, each element of `width` bytes. It has as few
+// dimensions as possible, so two tensors with the same addresses in the same order have equal
+// layouts.
 struct Layout {
   int64_t begin, width;
   c10::SmallVector<Dim, 6> dims;
@@ -64,7 +65,8 @@ bool equal(const Layout& left, const Layout& right) {
          });
 }
 
-// Whether `small` is part `part` of the `parts` equal parts of `whole`, in the order of elements.
+// Whether `small` is part number `part` of the `parts` equal parts of `whole`, in the order of
+// elements.
 bool is_part(const Layout& small, Layout whole, int64_t part, int64_t parts) {
   Layout wanted{whole.begin, whole.width, {}};
   for (const Dim& dim : whole.dims) {
@@ -80,7 +82,8 @@ bool is_part(const Layout& small, Layout whole, int64_t part, int64_t parts) {
   return equal(small, wanted);
 }
 
-// The same bytes in any order: the widest stride comes first, and adjacent elements are made one.
+// The same bytes as a set, without their order: the widest stride comes first, and adjacent
+// elements are merged into one.
 Layout as_set(const Layout& ordered) {
   Layout set{ordered.begin, ordered.width, {}};
   auto dims = ordered.dims;
@@ -97,7 +100,7 @@ Layout as_set(const Layout& ordered) {
 
 // --- The equation --------------------------------------------------------------------------------
 
-// A number of steps of one stride, at least `low` and at most `high`.
+// A number of steps of one stride: at least `low` and at most `high`.
 struct Term {
   int64_t stride, low, high;
 };
@@ -107,8 +110,8 @@ int64_t floor_of(int64_t value, int64_t by) {
   return value / by - (value % by != 0 && value < 0 ? 1 : 0);
 }
 
-// Whether these terms can make a sum from `low` to `high`. The widest stride is tried first: since
-// the narrower ones can add little, it has few choices. REQUIRES: strides above 0, widest first.
+// Whether these terms can make a sum from `low` to `high`. The widest stride is tried first. It has
+// few choices, since the narrower strides can add little. REQUIRES: strides above 0, widest first.
 bool reaches(std::span<const Term> terms, int64_t low, int64_t high, int64_t& steps_left) {
   if (--steps_left < 0) return false;
   if (terms.empty()) return low <= 0 && high >= 0;
@@ -129,7 +132,7 @@ bool reaches(std::span<const Term> terms, int64_t low, int64_t high, int64_t& st
   return false;
 }
 
-// Whether two sets do. Elements at a and b share a byte if a - b is above -width(a) and below
+// Whether two sets share a byte. Elements at a and b do if a - b is above -width(a) and below
 // width(b).
 bool share(const Layout& left, const Layout& right, int64_t& steps_left) {
   Terms terms;
@@ -137,7 +140,7 @@ bool share(const Layout& left, const Layout& right, int64_t& steps_left) {
   for (const Dim& dim : right.dims) terms.push_back({dim.stride, 1 - dim.count, 0});
   std::ranges::sort(terms, std::greater<>(), &Term::stride);
   size_t kept = 0;
-  for (size_t i = 1; i < terms.size(); ++i) {  // those of one stride are one
+  for (size_t i = 1; i < terms.size(); ++i) {  // merges terms of one stride
     if (terms[i].stride == terms[kept].stride) {
       terms[kept].low += terms[i].low;
       terms[kept].high += terms[i].high;
@@ -222,7 +225,7 @@ void check_apart(const char* call, const std::vector<at::Tensor>& outputs,
   std::ranges::sort(order, {}, [](const Entry* entry) { return entry->set.begin; });
 
   int64_t steps_left = kStepsMax;
-  std::vector<const Entry*> open;  // those whose range reaches this entry's
+  std::vector<const Entry*> open;  // entries whose range reaches into that of the present entry
   for (const Entry* entry : order) {
     std::erase_if(open, [&](const Entry* other) { return other->end <= entry->set.begin; });
     for (const Entry* other : open) {
@@ -239,11 +242,12 @@ void check_apart(const char* call, const std::vector<at::Tensor>& outputs,
 }
 
 bool shares_with_itself(const at::Tensor& tensor) {
-  const at::MemOverlap known = at::has_internal_overlap(tensor);  // it sees strides of 0 only
+  const at::MemOverlap known = at::has_internal_overlap(tensor);  // detects strides of 0 only
   if (known != at::MemOverlap::TooHard) return known == at::MemOverlap::Yes;
   const Layout set = as_set(layout_of(tensor));
   int64_t steps_left = kStepsMax;
-  // Take any two elements: they differ by a step or more in a first dimension, and then anyhow.
+  // Any two different elements differ by one step or more in some first dimension, and by any
+  // number of steps in the dimensions after it.
   for (size_t first = 0; first < set.dims.size(); ++first) {
     Terms terms{{set.dims[first].stride, 1, set.dims[first].count - 1}};
     for (size_t i = first + 1; i < set.dims.size(); ++i) {

@@ -1,7 +1,8 @@
-// Whether tensors of one operation share memory. Outputs that share it would be filled in no
-// certain order, and chunks would land where other ranks are still being served from: each call
-// would give another value. Every operation with several tensors therefore asks here, before it
-// writes or sends anything. Any thread may ask. Nothing here reads or writes the memory itself.
+// overlap: checks whether tensors of one operation share memory. Outputs that share memory would be
+// filled in no certain order, and chunks would land in memory from which other ranks are still
+// served, so each call would give another value. Every operation with several tensors therefore
+// calls check_apart() before it writes or sends anything. Any thread may call these functions. They
+// do not read or write the memory itself.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,14 +21,14 @@ struct InPlace {
   int64_t part, parts;
 };
 
-// Raises ValueError if two outputs share memory, or if an input and an output share memory and lie
-// as none of `in_place` says. Inputs may share memory with each other. REQUIRES: all tensors have
-// been lent, which checks each by itself and gives lazy copies their memory.
+// Raises ValueError if two outputs share memory, or if an input and an output share memory in a way
+// that `in_place` does not allow. Inputs may share memory with each other. REQUIRES: all tensors
+// are borrowed by a Lent, which checks each by itself and gives lazy copies their memory.
 void check_apart(const char* call, const std::vector<at::Tensor>& outputs,
                  const std::vector<at::Tensor>& inputs = {},
                  std::span<const InPlace> in_place = {});
 
-// Whether two elements of this tensor have the same place in memory.
+// Whether two elements of this tensor share memory.
 bool shares_with_itself(const at::Tensor& tensor);
 
 }  // namespace pccl::torch_layer

@@ -42,7 +42,8 @@ void expect_one(const char* call, const Tensors& tensors) {
   raise_value_error(c10::str(call, " takes one tensor, not a list of ", tensors.size()));
 }
 
-// A complex number is a pair of reals, also for sums; the other reductions do not exist for it.
+// A complex number is a pair of real numbers, also for sums. The other reductions do not exist for
+// it.
 at::Tensor as_real(const at::Tensor& tensor, ReduceOp op) {
   if (!tensor.is_complex()) return tensor;
   if (op == ReduceOp::kSum || op == ReduceOp::kAvg) return at::view_as_real(tensor);
@@ -90,7 +91,7 @@ struct PcclBackend::Call {
     request.dtype = DType::kBytes;
     request.tag = current_tag();
   }
-  // REQUIRES: spans of whole elements of `dtype`; `bytes` of one rank's tensor.
+  // Sets dtype and count. `bytes`: of one rank's tensor. REQUIRES: whole elements of that dtype.
   void elements(at::ScalarType scalar, size_t bytes) {
     request.dtype = dtype_of(scalar);
     request.count = bytes / element_bytes(request.dtype);
@@ -102,7 +103,7 @@ struct PcclBackend::Call {
   std::unique_ptr<Lent> lent;
   peer::OpRequest request;
   std::vector<Bytes> spans;
-  bool save = false;  // put the memory back as it was if the operation fails
+  bool save = false;  // restore the memory if the operation fails
 };
 
 PcclBackend::WorkPtr PcclBackend::post(Call call) {
@@ -114,7 +115,7 @@ PcclBackend::WorkPtr PcclBackend::post(Call call) {
 
   ring::Memory memory;
   memory.spans = std::move(call.spans);
-  // Staged bytes are a copy already; but an all-reduce that has to be repeated needs its operand.
+  // Staged bytes are a copy already. But an all-reduce that has to be repeated needs its operand.
   const bool needed = !call.lent->staged() || request.kind == OpKind::kAllReduce;
   memory.save = call.save && live_->restore() && needed;
 
@@ -223,7 +224,7 @@ PcclBackend::WorkPtr PcclBackend::transfer(Call call, const Tensors& tensors, in
     raise_value_error(
         c10::str(call.name, "(", sends ? "dst" : "src", "=", other, "): that is this rank itself"));
   }
-  if (tag != 0) call.request.tag += "#" + std::to_string(tag);  // torch's number, beside our text
+  if (tag != 0) call.request.tag += "#" + std::to_string(tag);  // torch's number after our text
   call.spans = {call.lent->lend(tensors[0], sends ? Use::kRead : Use::kWrite)};
   call.elements(tensors[0].scalar_type(), call.spans[0].size());
   call.lent->results = tensors;
@@ -242,7 +243,7 @@ PcclBackend::WorkPtr PcclBackend::barrier(const c10d::BarrierOptions& options) {
   return post({"barrier", OpKind::kBarrier, c10d::OpType::BARRIER, options.timeout});
 }
 
-// --- All-gather: the input is copied to its own place first, the ring does the others' -----------
+// --- All-gather: copies the input to its own block first; the ring fills the other blocks --------
 
 PcclBackend::WorkPtr PcclBackend::allgather(TensorLists& outputs, Tensors& inputs,
                                             const c10d::AllgatherOptions& options) {
@@ -296,7 +297,7 @@ PcclBackend::WorkPtr PcclBackend::allgather_into_tensor_coalesced(
   return post(std::move(call));
 }
 
-// --- Not there yet -------------------------------------------------------------------------------
+// --- Not implemented yet -------------------------------------------------------------------------
 
 using WorkPtr = PcclBackend::WorkPtr;
 
@@ -358,7 +359,7 @@ peer::JointResult PcclBackend::update_topology() {
 }
 
 void PcclBackend::refresh_rank_and_size() {
-  // Older releases have them const, and nothing there reads them beside the group.
+  // In an older torch these two are const, and only the group reads them.
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
   rank_ = rank();
   size_ = size();
@@ -384,8 +385,8 @@ peer::JointResult PcclBackend::sync_shared_state(uint64_t revision, protocol::Sy
       raise_value_error("the tensor '" + entry.key + "' of the shared state is not contiguous");
     const DType dtype = dtype_of(entry.tensor.scalar_type());
     spans.push_back({entry.key, dtype, entry.tensor.sizes().vec(), bytes});
-    // The product of a shape is the number of elements: bytes that are only moved get one more
-    // dimension.
+    // The product of a shape must be the number of elements. For a dtype that is only moved, these
+    // are bytes, so its shape gets one more dimension.
     if (dtype == DType::kBytes)
       spans.back().shape.push_back(static_cast<int64_t>(entry.tensor.element_size()));
   }

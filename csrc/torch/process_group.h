@@ -1,10 +1,11 @@
-// PcclBackend: torch's collectives, turned into operations of a peer. PcclGroup: what torch calls
-// the process group; it serves every device asked for with one backend, and reads its rank and size
-// from the peer, so that they follow the membership of the run. Two classes, because in all
-// supported releases collectives are virtuals of the Backend, and only a ProcessGroup may change
-// its size (torch 2.13 and older). A group that has other backends beside pccl is torch's own and
-// gets the PcclBackend alone. Any thread may call them. A tensor or an argument that will
-// not do is refused here, at once; failures of the world arrive through the Work.
+// PcclBackend: turns torch's collectives into operations of a peer. PcclGroup: the object that
+// torch calls the process group. It serves every requested device with one backend. It reads its
+// rank and size from the peer, so that they follow the membership of the run.
+// There are two classes because, in all supported releases, collectives are virtual functions of
+// the Backend, and only a ProcessGroup may change its size (torch 2.13 and older). A group that has
+// other backends beside pccl is torch's own class, and gets the PcclBackend alone.
+// Any thread may call them. Failure: an unfit tensor or argument is refused at once, with an
+// exception; failures of peers and of the network arrive through the Work.
 #pragma once
 
 #include <atomic>
@@ -18,9 +19,9 @@
 
 namespace pccl::torch_layer {
 
-// The tag of this thread's collectives; empty: the default one.
+// The tag of this thread's collectives; empty for the default tag.
 std::string& current_tag();
-// Whether this thread's all-reduces keep what a loss finds finished (on_loss="keep").
+// Whether this thread's all-reduces keep the elements that are finished at a loss (on_loss="keep").
 bool& current_keep();
 
 class PcclBackend : public c10d::Backend {
@@ -54,12 +55,12 @@ class PcclBackend : public c10d::Backend {
   WorkPtr send(Tensors& tensors, int destination, int tag) override;
   WorkPtr recv(Tensors& tensors, int source, int tag) override;
 
-  // Not there yet: each raises NotImplementedError.
+  // Not implemented yet: each raises NotImplementedError.
   WorkPtr allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) override;
   WorkPtr reduce(Tensors&, const c10d::ReduceOptions&) override;
   WorkPtr allgather_coalesced(TensorLists&, Tensors&, const c10d::AllgatherOptions&) override;
   WorkPtr gather(TensorLists&, Tensors&, const c10d::GatherOptions&) override;
-  // Of newer torch only, hence no `override`.
+  // In newer torch only, hence no `override`.
   virtual WorkPtr gather_into_tensor(at::Tensor&, at::Tensor&, const c10d::GatherOptions&);
   WorkPtr scatter(Tensors&, TensorLists&, const c10d::ScatterOptions&) override;
   WorkPtr reduce_scatter(Tensors&, TensorLists&, const c10d::ReduceScatterOptions&) override;
@@ -73,7 +74,7 @@ class PcclBackend : public c10d::Backend {
   WorkPtr recvAnysource(Tensors&, int) override;
   void monitoredBarrier(const c10d::BarrierOptions&, bool) override;
 
-  // Beyond torch's interface. Joint calls block; the caller must not hold the GIL.
+  // Beyond torch's interface. Joint calls block. REQUIRES: their caller does not hold the GIL.
   int rank() const;
   int size() const;
   peer::JointResult update_topology();
@@ -87,7 +88,7 @@ class PcclBackend : public c10d::Backend {
   peer::Info info();
 
  private:
-  struct Call;  // an operation about to be posted
+  struct Call;  // an operation before it is posted
   WorkPtr post(Call call);
   WorkPtr reduce_in_place(Call call, const Tensors& tensors, const c10d::AllreduceOptions& options);
   WorkPtr transfer(Call call, const Tensors& tensors, int other, int tag);
@@ -113,7 +114,7 @@ class PcclGroup : public c10d::ProcessGroup {
 
   PcclBackend& backend() { return *backend_; }
   c10::intrusive_ptr<PcclBackend> shared_backend() const { return backend_; }
-  // Makes the backend serve tensors on these devices; before the first collective.
+  // Makes the backend serve tensors on these devices. Call it before the first collective.
   void serve(const std::vector<std::string>& devices);
   bool open_run() const { return open_run_; }
 

@@ -9,7 +9,7 @@
 namespace pccl::torch_layer {
 namespace {
 
-// Staging is not for autograd to see, and tensors made in inference mode may be written too.
+// Autograd must not see staging, and staging may also write to tensors made in inference mode.
 using BelowAutograd = at::AutoDispatchBelowADInplaceOrView;
 
 bool is_plain(const at::Tensor& tensor) {
@@ -18,8 +18,8 @@ bool is_plain(const at::Tensor& tensor) {
 }
 
 Bytes bytes_of(const at::Tensor& tensor, Use use) {
-  // A tensor that is only read is never written through this pointer; asking for a mutable one
-  // would copy lazy clones.
+  // A kRead tensor is never written through this pointer. Asking for a mutable pointer would copy
+  // lazy clones.
   void* data =
       use == Use::kRead ? const_cast<void*>(tensor.const_data_ptr()) : tensor.mutable_data_ptr();
   return {static_cast<std::byte*>(data), tensor.nbytes()};

@@ -12,7 +12,7 @@
 namespace pccl::torch_layer {
 namespace {
 
-// How soon Ctrl-C is noticed.
+// The longest time until Ctrl-C is noticed.
 constexpr Duration kSlice = std::chrono::milliseconds(100);
 
 std::string seconds(std::chrono::milliseconds duration) {
@@ -35,7 +35,7 @@ void Operation::end(const std::shared_ptr<Operation>& operation, peer::OpResult 
     try {
       operation->lent_->copy_back();
       operation->finish(nullptr);
-    } catch (...) {  // no memory: the only thing that can go wrong with tensors that were checked
+    } catch (...) {  // no memory: checked tensors can fail in no other way
       operation->finish(std::current_exception());
     }
   });
@@ -103,7 +103,7 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::future() {
     const std::lock_guard lock(mutex_);
     if (future_) return future_;
     future_ = fresh;
-    if (!ended_) return fresh;  // finish() will have it marked
+    if (!ended_) return fresh;  // finish() has it marked later
   }
   if (error_) {
     fresh->setError(error_);
@@ -114,7 +114,7 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::future() {
 }
 
 void Operation::abandon() {
-  std::shared_ptr<Lent> last;  // goes here, on the user's thread
+  std::shared_ptr<Lent> last;  // released here, on the user's thread
   const std::lock_guard lock(mutex_);
   if (ended_) last = std::move(lent_);
   abandoned_ = true;

@@ -1,13 +1,15 @@
-// Operation and PcclWork: one posted collective as two parties see it. The Operation is shared by
-// the peer, which ends it on the control loop, and by the PcclWork, which is the user's handle on
-// it. Tensors live until the operation has ended and the handle is gone, and are never let go on
-// the control loop: that may need the GIL, and the loop must not wait for Python. So whoever comes
-// second lets go: the handle on the user's thread, or, when the user has dropped the handle first,
-// a completer.
-// A Future is made when somebody asks for one; a completer marks it. Callbacks of several Futures
-// run side by side, or at once in then() if the operation is over: collectives that they call take
-// their places in the order of calls as it comes, and need a tag of their own (or nothing else in
-// flight) for ranks to agree on it.
+// Operation and PcclWork: one posted collective. The peer, which ends it on the control loop, and
+// the PcclWork, which is the user's handle, share the Operation.
+// Invariants:
+// 1. Tensors live until the operation has ended and the handle is gone.
+// 2. The control loop never releases tensors: this may need the GIL, and the loop must not wait for
+//    Python. If the handle goes last, it releases them on the user's thread. If the operation ends
+//    last, a thread of the Completers does.
+// Futures: the first call of getFuture() makes the Future, and a thread of the Completers marks it.
+// If the operation has already ended, getFuture() marks it at once. Callbacks of several Futures
+// run concurrently, or at once in then() if the operation is over. So the collectives that
+// callbacks call have no certain order among all calls. The ranks agree on them only if each has a
+// tag of its own (or nothing else is in flight).
 #pragma once
 
 #include <condition_variable>
@@ -26,26 +28,27 @@ namespace pccl::torch_layer {
 
 class Operation {
  public:
-  // `text` names it in messages: "all_reduce (layer.3)".
+  // `text`: the name of the operation in messages, "all_reduce (layer.3)".
   Operation(std::unique_ptr<Lent> lent, std::string text);
 
-  // The memory is the application's again. Once, on the control loop, which it never holds up.
+  // Ends the operation: its memory belongs to the application again. Called once, on the control
+  // loop, which it never blocks.
   static void end(const std::shared_ptr<Operation>& operation, peer::OpResult result);
 
-  // The handle's side. wait_until returns false when the operation is still going on then.
+  // The functions of the handle. wait_until() returns false if the operation has not ended by
+  // `deadline`.
   bool wait_until(Instant deadline);
   bool ended() const;
-  std::exception_ptr error() const;  // null while going on and on success
+  std::exception_ptr error() const;  // null before the end and on success
   c10::intrusive_ptr<c10::ivalue::Future> future();
   Tensors results() const;
-  std::vector<peer::Part> parts() const;  // empty but after a success of one that is kept
-  bool ended_before_call() const;         // it was settled for all when it was called here
+  std::vector<peer::Part> parts() const;  // not empty only after success of an operation with keep
+  bool ended_before_call() const;         // it was settled for all before it was called here
   void abandon();                         // the handle goes away
   const std::string& text() const { return text_; }
 
  private:
   void finish(std::exception_ptr error);
-  void mark(c10::ivalue::Future& future) const;
 
   const std::string text_;
   mutable std::mutex mutex_;  // never held while tensors or the GIL are touched
@@ -53,7 +56,7 @@ class Operation {
   bool ended_ = false;
   bool abandoned_ = false;
   std::exception_ptr error_;
-  std::vector<peer::Part> parts_;  // this and the next are constant once ended
+  std::vector<peer::Part> parts_;  // constant once ended, like the next field
   bool ended_before_call_ = false;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::shared_ptr<Lent> lent_;
@@ -67,8 +70,9 @@ class PcclWork : public c10d::Work {
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
-  // Ends with the operation, with KeyboardInterrupt on Ctrl-C, or after `timeout`. Only the first
-  // is the operation's own end: after the others it goes on, and its tensors stay lent.
+  // Returns or raises when the operation has ended, raises KeyboardInterrupt on Ctrl-C, and raises
+  // OperationTimeoutError after `timeout`. In the last two cases the operation goes on, and its
+  // tensors stay borrowed.
   bool wait(std::chrono::milliseconds timeout) override;
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
