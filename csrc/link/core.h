@@ -13,9 +13,9 @@
 //      get a Close too, which does nothing.
 //   3. A peer that is to be reached and has no link is being dialled, or a retry is due.
 // Failures:
-//   - If an attempt fails, the peer is reported as unreachable and tried again until Forget.
+//   - If all addresses of a peer fail, it is reported as unreachable, and tried again until Forget.
 //   - If the other end sends an invalid hello, or none in time, the connection is closed. If we
-//     dialled it, the failure is reported.
+//     dialled it, the attempt has failed.
 //   - If a lane fails or its keepalive timer expires, its link goes down and is reported. The core
 //     does not dial it again by itself: the master decides.
 //   - A second link of a peer is refused. The first link is then probed, and goes down if it does
@@ -59,7 +59,7 @@ struct ConnectionId {
   friend auto operator<=>(const ConnectionId&, const ConnectionId&) = default;
 };
 
-// What this peer says about itself in a hello.
+// The fields of a hello that describe this peer.
 struct Identity {
   PeerId self;
   uint64_t run_id = 0;
@@ -106,7 +106,7 @@ struct PongReceived {
   ConnectionId lane;
   uint64_t number = 0;
 };
-// What happened to the first large packets of a lane.
+// The fate of the first large packets of a lane.
 struct Progress {
   ConnectionId lane;
   uint32_t segment = 0;  // maximum TCP segment size in bytes

@@ -15,7 +15,7 @@
 
 namespace pccl::link {
 
-// What LinkTraffic needs to know of a lane.
+// The part of a lane that LinkTraffic uses.
 class Carrier {
  public:
   virtual ~Carrier() = default;
