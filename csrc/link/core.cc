@@ -280,7 +280,8 @@ std::string LinkCore::refusal(const Lane& lane, const std::optional<LaneHello>& 
   return {};
 }
 
-// A refused connection is closed without an answer, so that a stranger learns nothing from us.
+// A refused connection is closed without an answer, so that an unknown process learns nothing from
+// us.
 void LinkCore::on(const HelloReceived& event) {
   const auto at = lanes_.find(event.lane);
   if (at == lanes_.end() || at->second.phase != Phase::kIntroducing) return;
@@ -308,9 +309,9 @@ bool LinkCore::is_silent(const Lane& lane) const {
   return lane.phase == Phase::kIntroducing && (lane.dialled || !lane.peer);
 }
 
-// If both sides dial each other at once, the connection from the higher id stays, if it gets
-// established. The lower id answers it at once. The higher id waits for the outcome of its own
-// attempts.
+// If both sides dial each other at the same time, the connection from the higher id stays, if it
+// gets established. The lower id answers it immediately. The higher id waits for the outcome of its
+// own attempts.
 void LinkCore::introduced_by_stranger(ConnectionId id) {
   std::erase(strangers_, id);
   const Lane& lane = lanes_.at(id);
@@ -427,7 +428,7 @@ void LinkCore::on(const NeighboursKnown& event) {
   for (const PeerId peer : neighbours_) widen(peer);
 }
 
-// Opens all missing lanes at once, if the peer is a neighbour and we dialled its link.
+// Opens all missing lanes together, if the peer is a neighbour and we dialled its link.
 void LinkCore::widen(PeerId peer) {
   const auto at = links_.find(peer);
   const bool near = std::find(neighbours_.begin(), neighbours_.end(), peer) != neighbours_.end();

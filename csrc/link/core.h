@@ -20,13 +20,13 @@
 //     does not dial it again by itself: the master decides.
 //   - A second link of a peer is refused. The first link is then probed, and goes down if it does
 //     not answer.
-//   - If both sides dial at once, the peer with the higher id answers the other's connection only
-//     after its own attempts have failed.
+//   - If both sides dial at the same time, the peer with the higher id answers the other's
+//     connection only after its own attempts have failed.
 //   - If a path drops large packets, the next connections to that peer have smaller segments. If
 //     those do not help, the peer counts as unreachable (segment_choice.h).
 // A peer can have several addresses. The likeliest address is tried first and alone: the one that
 // worked before, otherwise the first that the master names. The other addresses are tried if the
-// first one fails, or if it is private and does not answer at once. They are tried two at a time,
+// first one fails, or if it is private and does not answer quickly. They are tried two at a time,
 // and for one peer at a time, so that nobody can make this peer scan a network. A peer is reported
 // only after all its addresses have failed; then they are tried again.
 #pragma once

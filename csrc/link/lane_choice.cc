@@ -14,8 +14,8 @@ namespace {
 constexpr uint32_t kWindowsToSettle = 2;
 constexpr uint32_t kWindowsToJudge = 2;
 constexpr uint32_t kWindowsToCompare = 3;
-// Back-off after the first heavy loss: all connections reached their full rate at once and lost
-// much, and need this many windows to recover.
+// Back-off after the first heavy loss: all connections reached their full rate at the same time and
+// lost much, and need this many windows to recover.
 constexpr uint32_t kWindowsToRecover = 8;
 constexpr uint32_t kPatienceMax = 256;
 // With fewer lanes, each loss costs a large part of the bytes in flight.
@@ -24,9 +24,9 @@ constexpr uint32_t kFewest = 4;
 // lanes are tried in spite of it.
 constexpr uint32_t kQueuedForLong = 64;
 // RTT for each lane at the start. In all measurements, one flow with the buffers of a stock host
-// carried a tenth of a path across an ocean. It carries more on a shorter path, because its
-// recovery from a loss takes a number of round trips. More lanes than a path needs cost processor
-// time, and fill the queue of the path.
+// carried a tenth of the capacity of a path across an ocean. It carries more on a shorter path,
+// because its recovery from a loss takes a number of round trips. More lanes than a path needs cost
+// processor time, and fill the queue of the path.
 constexpr Duration kWayOfALane = std::chrono::milliseconds(4);
 constexpr uint32_t kMostAtFirst = 16;
 // Flows that share a path commonly differ by a factor of about two.
@@ -75,7 +75,7 @@ void LaneChoice::idle_in_a_deep_queue(uint32_t up) {
 bool LaneChoice::held_by_buffers(uint32_t up) {
   if (fixed_ || wanted_ >= up) return false;
   if (trial_.instead_of > wanted_) take_back_trial(false);
-  trial_ = {};  // a trial of more lanes has proved its point
+  trial_ = {};  // a trial of more lanes has succeeded
   wanted_ = std::min(2 * wanted_, up);
   recent_.clear();
   choose(up);

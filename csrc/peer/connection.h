@@ -14,7 +14,7 @@ class Connection {
  public:
   explicit Connection(Context& context) : context_(context) {}
 
-  void open();  // connects at once, and keeps trying until close()
+  void open();  // connects immediately, and keeps trying until close()
   void on_connected();
   void on_closed();   // connects again after a pause, which doubles up to one second
   void close();       // for good

@@ -2,7 +2,7 @@
 //   none        called                       voted        Vote
 //   voted       timeout, given up            voted        JointAbort
 //   voted       Answer, EpochStart           settled
-//   settled     borrowed tensors drained     none         FinishJoint   (mostly at once)
+//   settled     borrowed tensors drained     none         FinishJoint   (usually immediately)
 
 #include "csrc/peer/joint.h"
 

@@ -39,10 +39,10 @@ class Joint {
   Status check(const protocol::Answer& answer) const;
   // REQUIRES: open, not settled. `answer`: none if an EpochStart settles the call.
   void settle(FinishJoint result, const std::optional<protocol::Answer>& answer = {});
-  void finish();  // tells the application the result. REQUIRES: open, settled
+  void finish();  // returns the result to the application. REQUIRES: open, settled
   // A new generation: numbers start at zero. REQUIRES: no open call that is not settled.
   void begin_generation();
-  // Remembers that several groups agreed on a call: a restarted master has to be told.
+  // Remembers that several groups agreed on a call: a restarted master needs to know it.
   void agreed(const std::vector<protocol::Settled>& together, bool pending);
 
   void give_up();  // asks the master not to wait for the others any longer

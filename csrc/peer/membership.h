@@ -56,7 +56,7 @@ class Membership {
   Status freeze(const protocol::Ask& ask);
   // The epoch is over. Unless all operations continue, the group is broken until the next
   // generation. `in_doubt`: some calls have no outcome, which deserves a warning. Without such
-  // calls it is only logged: at the end of a run the peers leave one after another.
+  // calls it is logged as information: at the end of a run the peers leave one after another.
   Status end(const protocol::EpochEnd& end, bool in_doubt);
 
   Epoch epoch() const { return topology_.epoch; }
@@ -69,7 +69,7 @@ class Membership {
   uint32_t world_size() const { return static_cast<uint32_t>(topology_.members.size()); }
   bool frozen() const { return frozen_; }    // from Ask to the next begin()
   bool ended() const { return ended_; }      // from EpochEnd to the next begin()
-  bool goes_on() const { return goes_on_; }  // then: the generation continues in the next epoch
+  bool goes_on() const { return goes_on_; }  // if so: the generation continues in the next epoch
   // Whether the epoch needs reconfiguration: it was frozen, or a link to one of its members has
   // broken. Work was lost, so the epoch cannot just continue under a restarted master.
   bool disturbed() const { return disturbed_; }

@@ -58,7 +58,7 @@ const Transitions<OperationState, 7> kOperationTransitions(
 // The tags of all open operations travel in one Resume.
 constexpr size_t kTagBytesOpenMax = protocol::kMessageBytesMax / 4;
 
-// The master leaves texts out if very many verdicts come at once.
+// The master leaves texts out if very many verdicts come together.
 Status outcome_of(const protocol::Verdict& verdict) {
   const bool unexplained = verdict.code != Code::kOk && verdict.text.empty();
   return {verdict.code,

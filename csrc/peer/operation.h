@@ -2,9 +2,9 @@
 // to the one FinishOp that returns its memory. It numbers them per tag, starts them on the ring,
 // announces them to the master, and applies the master's verdicts. It belongs to the PeerCore. This
 // peer never chooses an outcome itself. There are two exceptions: a receive that succeeded, and an
-// operation that all members have said they are done with (PROTOCOL.md, section 3). If the
-// generation continues in a new epoch, an operation without an outcome is drained and started again
-// under its number.
+// operation that all members have reported as done (PROTOCOL.md, section 3). If the generation
+// continues in a new epoch, an operation without an outcome is drained and started again under its
+// number.
 // Invariants:
 //   1. An operation that the ring has started is finished as aborted only after it is drained.
 //   2. An operation that was frozen as not done never becomes done in that epoch.
@@ -77,7 +77,7 @@ class Operations {
     bool returned = false;    // the application has its memory: success, whatever follows
     Epoch ended_in;           // kAgain: the epoch in which it is being drained
     uint64_t finished = 0;    // with `keep`: elements that are final here
-    std::vector<Part> parts;  // with `keep`: what is final for all, from earlier epochs
+    std::vector<Part> parts;  // with `keep`: elements final for all, from earlier epochs
     Duration timeout{0};
     std::optional<Instant> deadline;
     std::optional<protocol::AbortRequest> request;
@@ -92,7 +92,7 @@ class Operations {
     Handle handle = 0;
     Status outcome;
     bool again = false;  // no outcome: the operation starts again
-    int left = 1;        // how many OpDrained the ring still owes
+    int left = 1;        // number of OpDrained still to come from the ring
   };
   using Open = std::map<OpKey, Op>;
 

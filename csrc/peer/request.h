@@ -1,7 +1,7 @@
 // request turns a call of the application into an operation. It checks the call, describes the
-// operation as all members do, computes the key under which they count it, and tells the ring what
-// to do. All are pure functions of the call and the epoch: every member computes the same from the
-// same.
+// operation as all members do, computes the key under which they count it, and the task of the
+// ring. All are pure functions of the call and the epoch: every member computes the same result
+// from the same input.
 #pragma once
 
 #include <string>

@@ -185,7 +185,7 @@ uint32_t Peer::world_size() const {
 }
 
 std::shared_ptr<const Topology> Peer::topology() const {
-  // the fork may have copied a held lock
+  // the lock may have been held at the fork
   if (inside_->forked()) return std::make_shared<Topology>();
   const std::lock_guard lock(inside_->topology_mutex);
   return inside_->topology;

@@ -8,7 +8,8 @@
 //     join() and joint calls call `interrupted` every 100 ms, and give up when it returns true.
 //   - Joint calls from inside a completion fail with kInvalidState; leave() does nothing there.
 //   - A completion is called on the control loop, once for each posted operation, successful or
-//     not, when the caller may use the memory again. It must be short and never block, but may post.
+//     not, when the caller may use the memory again. It must be short and never block, but it may
+//     post.
 // Nothing works in a forked child: calls fail with kInvalidState, and the error names the process
 // that owns the group.
 #pragma once

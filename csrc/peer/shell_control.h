@@ -4,7 +4,8 @@
 // leave in one send. It connects to the master, decodes its messages, steps the core and encodes
 // the core's messages. It passes operations to the data plane, and completions to the application.
 // Failures:
-//   - The connection fails or carries invalid data: the core is told, and decides when to retry.
+//   - The connection fails or carries invalid data: the core gets the error, and decides when
+//     to retry.
 //   - Memory does not fit its operation: the operation fails for all ranks, through the master.
 #pragma once
 
@@ -42,16 +43,16 @@ class Control {
   const Status& status() const { return loop_.status(); }  // kSystem: the loop could not start
   bool on_loop() const { return loop_.on_loop(); }
 
-  // Calls. After end(), the completion is called at once, or false is returned.
+  // Calls. After end(), the completion is called immediately, or false is returned.
   void post(OpRequest request, ring::Memory memory, Completion completion);
   bool join(std::shared_ptr<Call> call);
   bool joint(JointCalled event, std::shared_ptr<Call> call);
   void give_up(const std::shared_ptr<Call>& call);
   void seen(Epoch epoch);  // from here on, ranks in calls are of this epoch
 
-  // Leaves the run. Waits until no tensors are borrowed and the master has been told, or `at_most`
-  // has passed. Then ends both loops and fails what is left. REQUIRES: called once, and not on a
-  // loop.
+  // Leaves the run. Waits until no tensors are borrowed and the master has been informed, or
+  // `at_most` has passed. Then ends both loops and fails what is left. REQUIRES: called once, and
+  // not on a loop.
   void end(Duration at_most);
 
   // Leaves out the topology. REQUIRES: not after end().

@@ -1,8 +1,8 @@
 // SharedEntries is the memory of one sync_shared_state call: the application's tensors, and staging
 // buffers for the entries that this peer fetches. make(), verify() and install() run on the calling
 // thread, which may use its OpenMP team; lend() runs on the control loop. The two threads never use
-// it at once: the loop lends before it requests verification, and the caller installs after the end
-// of the call.
+// it at the same time: the loop lends before it requests verification, and the caller installs
+// after the end of the call.
 #pragma once
 
 #include <map>
