@@ -3,6 +3,7 @@
 // It is pure: it has no socket, clock or thread. The data plane's shell owns it and drives it with
 // sockets; the simulator drives it with simulated wires. Only `step` changes its state. `deadline`
 // says when the next step is due; Tick alone has a timer of the owner.
+//
 // Typical events and effects:
 //   dialling side:   Dial, Connect, Connected, SendHello, HelloReceived, LaneUp, Report up
 //   accepting side:  Accepted, HelloReceived, SendHello, LaneUp, Report up
@@ -24,6 +25,7 @@
 //     connection only after its own attempts have failed.
 //   - If a path drops large packets, the next connections to that peer have smaller segments. If
 //     those do not help, the peer counts as unreachable (segment_choice.h).
+//
 // A peer can have several addresses. The likeliest address is tried first and alone: the one that
 // worked before, otherwise the first that the master names. The other addresses are tried if the
 // first one fails, or if it is private and does not answer quickly. They are tried two at a time,

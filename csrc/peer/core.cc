@@ -531,7 +531,7 @@ void PeerCore::Inside::on(const OpProgressed& event) {
 }
 
 void PeerCore::Inside::on(const OpDrained& event) {
-  // A committed operation is known to neither, because its memory was returned at once.
+  // A committed operation is known to neither, because its memory was returned immediately.
   if (!operations.drained(event.epoch, event.op)) sync.drained(event.epoch, event.op);
   if (membership.out()) return finish_ending();
   vote_again_when_renewed();

@@ -1,7 +1,9 @@
 // PeerCore is one peer of one run as the control plane sees it. It is pure: only `step` changes its
 // state, and `deadline` says when the next step is due. Control (shell_control.h) owns it and steps
-// it on the control loop. PROTOCOL.md is its specification. It talks to the master (messages), to
-// the data plane (links, operations) and to the application (handles).
+// it on the control loop. PROTOCOL.md is its specification.
+//
+// It talks to the master (messages), to the data plane (links, operations) and to the application
+// (handles).
 // Its parts:
 //   connection   the connection to the master
 //   membership   phases, epochs, links
@@ -190,8 +192,10 @@ struct BeginEpoch {
 // Posts an operation to the data plane. Its memory is that of the application for `handle`. For
 // shared state (task.shape.pattern is kTransfer and `keys` is not empty) the memory is the entries
 // `keys` of that joint call: the tensors themselves on the source, staging buffers on the
-// destination. In an all-gather, task.shape.rank is the ring index, and so is the index of a block.
-// The application's spans are in rank order: block i is the span of rank Topology::ring[i].
+// destination.
+//
+// In an all-gather, task.shape.rank is the ring index, and so is the index of a block. The
+// application's spans are in rank order: block i is the span of rank Topology::ring[i].
 struct StartOp {
   Handle handle = 0;
   ring::Task task;

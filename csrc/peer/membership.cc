@@ -23,8 +23,7 @@
 namespace pccl::peer {
 namespace {
 
-// Room for the members and for newcomers that wait. A master that asks for more links is not a
-// correct one.
+// Room for the members and for newcomers that wait. A master that asks for more links is faulty.
 constexpr size_t kLinksMax = 8 * protocol::kMembersMax;
 
 // In which phases the master may send a message. The column `registered` covers kWelcomed too: the

@@ -20,7 +20,7 @@
 namespace pccl::peer {
 namespace {
 
-// How long a destructor waits for its good-bye to reach the master.
+// How long a destructor waits until its good-bye to the master has been sent.
 constexpr Duration kLeaveTimeout = std::chrono::seconds(2);
 // How long an interrupted call waits for the master's answer, in units of Waiter::kInterruptPeriod.
 constexpr int kPeriodsForAnAnswer = 20;

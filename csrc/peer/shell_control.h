@@ -1,8 +1,10 @@
 // Control is the control loop of a peer: it steps the PeerCore, carries out its effects, and holds
 // the memory and the completions of calls under way. Peer owns it. Its methods may be called from
 // any thread. Their input goes through one inbox, in order. All messages of one turn of the loop
-// leave in one send. It connects to the master, decodes its messages, steps the core and encodes
-// the core's messages. It passes operations to the data plane, and completions to the application.
+// leave in one send.
+//
+// It connects to the master, decodes its messages, steps the core and encodes the core's messages.
+// It passes operations to the data plane, and completions to the application.
 // Failures:
 //   - The connection fails or carries invalid data: the core gets the error, and decides when
 //     to retry.
