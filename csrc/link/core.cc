@@ -1,13 +1,13 @@
 //   from           event                            to
 //   -              Connect                          connecting    (dialled)
-//   -              Accepted                         introducing   (a stranger)
+//   -              Accepted                         introducing   (pending connection)
 //   connecting     Connected                        introducing   SendHello
 //   connecting     Refused                          gone          Report unreachable, a retry
-//   introducing    HelloReceived, the right one     up            LaneUp, a stranger is answered
+//   introducing    HelloReceived, a valid one       up            LaneUp; if accepted: SendHello
 //   introducing    the same, but it crosses ours    introducing
-//   introducing    HelloReceived, Failed, too late  gone          Report unreachable if dialled
-//   up             Failed, silent, Suspected        gone          LinkDown, Report down
-//   all            Forget, a Dial after its death   gone          Close
+//   introducing    invalid hello, Failed, timeout   gone          Report unreachable if dialled
+//   up             Failed, timeout, Suspected       gone          LinkDown, Report down
+//   any            Forget, a Dial that voids it     gone          Close
 
 #include "csrc/link/core.h"
 
@@ -33,22 +33,22 @@ const Transitions<LinkCore::Phase, 5> kTransitions(
      {LinkCore::Phase::kIntroducing, LinkCore::Phase::kGone},
      {LinkCore::Phase::kUp, LinkCore::Phase::kGone}});
 
-// A peer that could not be reached is left alone for a tick, at most for so long.
+// Longest pause before an unreachable peer is tried again; it is one tick if that is shorter.
 constexpr Duration kRetryMax = std::chrono::seconds(1);
-// Attempts at one peer at a time.
+// Attempts to reach one peer at the same time.
 constexpr size_t kAttemptsMax = 2;
-// A private address that is really near has answered by then.
+// A private address that really is close by answers within this time.
 constexpr Duration kHeadStart = std::chrono::milliseconds(250);
 
 constexpr const char* kHopeless =
     "small packets arrive, but larger ones do not, not even those of 576 bytes: does a router drop "
     "them?";
 
-// As messages say it: 0 is not known.
-// The other end closes new connections while it checks whether its link to us is alive. After that
-// many ticks it has found out.
+// While the other end checks whether its link to us is alive, it closes new connections. The check
+// takes this many ticks at most.
 constexpr int kClosedRoundsMax = protocol::Probe::kLooks + 1;
 
+// As in messages. A known RTT is rounded up, because 0 means unknown.
 uint32_t microseconds(Duration way) {
   const auto count = std::chrono::ceil<std::chrono::microseconds>(way).count();
   return static_cast<uint32_t>(std::clamp<int64_t>(count, 0, UINT32_MAX));
@@ -86,7 +86,8 @@ void LinkCore::on(const Dial& event) {
   Dialling& dial = dialling_[peer];
   dial.dead_serial = std::max(dial.dead_serial, event.dead_serial);
   if (dial.crossing && lanes_.at(*dial.crossing).serial <= dial.dead_serial) close(*dial.crossing);
-  // An attempt goes on unless this Dial makes it void: a new one would take the other's end down.
+  // An attempt continues unless this Dial makes it void. A new attempt would take down the other
+  // end of the old one.
   const bool elsewhere = dial.at != event.at;
   bool closed = false;
   for (const ConnectionId id : std::exchange(dial.attempts, {})) {
@@ -99,7 +100,7 @@ void LinkCore::on(const Dial& event) {
   }
   dial.at = event.at;
   if (!dial.attempts.empty()) return;
-  // A round goes on, too, while it waits for its turn to try further addresses.
+  // A round continues also while it waits for its turn to try further addresses.
   if (elsewhere || closed || !is_exploring(peer)) begin_round(peer);
 }
 
@@ -130,7 +131,7 @@ void LinkCore::begin_round(PeerId peer) {
   go_on(peer);
 }
 
-// Begins what may begin now. At the end of a round the peer is reported.
+// Starts the attempts that may start now. At the end of a round, reports the peer as unreachable.
 void LinkCore::go_on(PeerId peer) {
   Dialling& dial = dialling_.at(peer);
   while (dial.begun < dial.tried.size() && may_explore(peer, dial)) attempt(peer, dial);
@@ -140,7 +141,7 @@ void LinkCore::go_on(PeerId peer) {
   stop_exploring(peer);
 }
 
-// Whether a further address may be tried now.
+// Whether the next address may be tried now. If another peer's turn is first, this one queues up.
 bool LinkCore::may_explore(PeerId peer, const Dialling& dial) {
   const bool first_alone = dial.begun == 1 && !dial.attempts.empty() && now_ < dial.more_at;
   if (first_alone || dial.attempts.size() >= kAttemptsMax) return false;
@@ -148,7 +149,8 @@ bool LinkCore::may_explore(PeerId peer, const Dialling& dial) {
   return exploring_.front() == peer;
 }
 
-// Its other addresses may be tried later though nothing fails.
+// Whether only the first of several addresses is being tried. The others start at `more_at`, even
+// if nothing fails.
 bool LinkCore::tries_first_only(PeerId peer, const Dialling& dial) const {
   return dial.begun == 1 && dial.tried.size() > 1 && !dial.attempts.empty() && !is_exploring(peer);
 }
@@ -157,7 +159,7 @@ bool LinkCore::is_exploring(PeerId peer) const {
   return std::find(exploring_.begin(), exploring_.end(), peer) != exploring_.end();
 }
 
-// The next one may begin.
+// The turn passes to the next peer in the queue.
 void LinkCore::stop_exploring(PeerId peer) {
   const bool was_first = !exploring_.empty() && exploring_.front() == peer;
   std::erase(exploring_, peer);
@@ -172,7 +174,7 @@ void LinkCore::attempt(PeerId peer, Dialling& dial) {
   lane.at = dial.tried[dial.begun++];
   lane.address = text(lane.at);
   dial.attempts.push_back(id);
-  // All addresses together take no longer than one.
+  // All addresses together take no longer than a single one.
   const size_t further = dial.tried.size() - 1;
   const auto parts = static_cast<int>(dial.begun == 1 ? 1 : (further + 1) / kAttemptsMax);
   const Duration whole = connect_timeout();
@@ -181,7 +183,7 @@ void LinkCore::attempt(PeerId peer, Dialling& dial) {
 
 void LinkCore::on(const Connected& event) {
   const auto at = lanes_.find(event.lane);
-  if (at == lanes_.end()) return;  // closed meanwhile
+  if (at == lanes_.end()) return;  // closed in the meantime
   Lane& lane = at->second;
   lane.phase = kTransitions.step(lane.phase, Phase::kIntroducing);
   if (!lane.further) {
@@ -200,7 +202,7 @@ void LinkCore::on(const Failed& event) {
   if (lanes_.contains(event.lane)) ended(event.lane, event.why.message, event.fault);
 }
 
-// It is gone already.
+// The connection is gone already.
 void LinkCore::ended(ConnectionId id, const std::string& why, LinkFault fault) {
   const Lane lane = lanes_.at(id);
   if (lane.phase == Phase::kUp) return lost(lane.peer, why);
@@ -252,7 +254,7 @@ void LinkCore::end_dial(PeerId peer) {
   stop_exploring(peer);
 }
 
-// ---- Introductions ----
+// ---- Hellos ----
 
 void LinkCore::on(const Accepted& event) {
   while (!strangers_.empty() && strangers_.size() >= event.room) close(strangers_.front());
@@ -292,7 +294,8 @@ std::string LinkCore::refusal(const Lane& lane, const std::optional<LaneHello>& 
   return {};
 }
 
-// A stranger learns nothing from us: it is hung up on.
+// A refused connection is closed without an answer, so that an unknown process learns nothing from
+// us.
 void LinkCore::on(const HelloReceived& event) {
   const auto at = lanes_.find(event.lane);
   if (at == lanes_.end() || at->second.phase != Phase::kIntroducing) return;
@@ -315,13 +318,14 @@ void LinkCore::introduced(ConnectionId id, const LaneHello& hello, Duration way)
   lane.further ? join_further(id) : join(id);
 }
 
-// It has not said yet who it is.
+// Whether its hello is still to come.
 bool LinkCore::is_silent(const Lane& lane) const {
   return lane.phase == Phase::kIntroducing && (lane.dialled || !lane.peer);
 }
 
-// When both dial each other at once, the connection of the higher id stays, if it comes about: the
-// lower one answers it at once, the higher one waits what becomes of it.
+// If both sides dial each other at the same time, the connection from the higher id stays, if it
+// gets established. The lower id answers it immediately. The higher id waits for the outcome of its
+// own attempts.
 void LinkCore::introduced_by_stranger(ConnectionId id) {
   std::erase(strangers_, id);
   const Lane& lane = lanes_.at(id);
@@ -438,7 +442,7 @@ void LinkCore::on(const NeighboursKnown& event) {
   for (const PeerId peer : neighbours_) widen(peer);
 }
 
-// A link to a neighbour that we have dialled: what is missing is opened, all at once.
+// Opens all missing lanes together, if the peer is a neighbour and we dialled its link.
 void LinkCore::widen(PeerId peer) {
   const auto at = links_.find(peer);
   const bool near = std::find(neighbours_.begin(), neighbours_.end(), peer) != neighbours_.end();
@@ -470,7 +474,7 @@ uint32_t LinkCore::lanes_at_first(PeerId peer, Duration way) const {
   return known != learnt_.end() ? known->second : LaneChoice::first(way);
 }
 
-// ---- Whether a link lives ----
+// ---- Whether a link is alive ----
 
 void LinkCore::on(const Tick& event) {
   const std::set<ConnectionId> heard(event.heard.begin(), event.heard.end());
@@ -500,12 +504,12 @@ void LinkCore::ping(ConnectionId id, uint64_t number) {
 void LinkCore::on(const PongReceived& event) {
   const auto at = lanes_.find(event.lane);
   if (at == lanes_.end()) return;
-  at->second.last_pong = std::max(at->second.last_pong, event.number);  // numbers grow
+  at->second.last_pong = std::max(at->second.last_pong, event.number);  // numbers only grow
 }
 
 Duration LinkCore::look_every() const { return std::min(tick(), kRetryMax / 4); }
 
-// The peer dials again, so its end may be gone though nobody told ours.
+// The peer dials again, so its end of the link may be gone without any notice here.
 void LinkCore::probe(PeerId peer) {
   if (probing_.contains(peer)) return;
   const protocol::Probe probe(++probes_made_);
@@ -527,7 +531,8 @@ void LinkCore::see(const Progress& progress) {
     emit(SmallerHelped{progress.lane, progress.segment});
 }
 
-// The link is about to end. On a narrow path no lane had progress.
+// Called when the link is about to end. If no lane made progress and some lane was stuck long
+// enough, the path counts as one that drops large packets.
 void LinkCore::weigh_progress(PeerId peer, const Link& link) {
   uint32_t stuck = 0;
   const int enough =
@@ -543,9 +548,9 @@ void LinkCore::weigh_progress(PeerId peer, const Link& link) {
   limit_accepted();
 }
 
-// TCP takes no limit for a connection that is made already, nor does a listener know who will come.
-// So it has that of the narrowest path. The other end learns of it as its connection is made, and
-// keeps to it too.
+// TCP accepts no limit for an established connection, and a listener does not know who will
+// connect. So the listener has the limit of the narrowest path. The other end learns this limit
+// while its connection is being made, and obeys it too.
 void LinkCore::limit_accepted() {
   uint32_t least = 0;
   for (const auto& [peer, choice] : narrow_) {

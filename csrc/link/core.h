@@ -1,29 +1,38 @@
-// LinkCore: the life of the links of one peer: whom to dial, and when again; whether a hello is the
-// right one; which of two connections stays; how many lanes a link has; and whether it lives. Pure
-// (no socket, clock or thread): `step` is the only way its state changes, `deadline` the only way
-// time gets in but for Tick. The data plane's shell drives it with sockets, the simulator with
-// wires of its own.
-// The happy path: Dial, Connect, Connected, SendHello, HelloReceived, LaneUp, Report up; on the
-// other side: Accepted, HelloReceived, SendHello, LaneUp. To neighbours further lanes follow.
-// What can go wrong: an attempt fails (reported, and tried again until Forget); the other end says
-// a wrong hello, or none in time (closed, and if we have dialled, reported); a lane fails or is
-// silent (its link is down: reported, and never dialled again by itself: the master decides). A
-// second link of a peer is refused while the first one answers. When both sides dial at once, the
-// higher id answers the other's connection only when its own attempts have failed.
-// A peer may have several addresses. The likeliest is tried first and alone: the one that worked
-// before, else the one that the master names first. When it has failed, or does not answer at once
-// and is private, the others are tried, two at once, of one peer at a time: nobody can make this
-// one scan a network. Only when all have failed the peer is reported, and then tried again. An
-// address that worked before and now closes the connection is most likely still right: the peer
-// checks the link that it has. Such a round ends at once, a few times in a row, and the other
-// addresses cost no time.
-// When a path drops large packets, the next connections to that peer have smaller segments, and if
-// those do not help either, it counts as out of reach (segment_choice.h).
-// Invariants: (1) a peer has at most one link; LinkDown comes before another LaneUp that is not
-//                 `further`;
-//             (2) the core speaks of a lane no more after its Close. One that has ended by itself
-//                 may get a Close too, which does nothing;
-//             (3) a peer that is to be reached and has no link is being dialled, or a retry is due.
+// LinkCore opens the links of one peer to other peers, checks the hello of every connection,
+// decides which of two simultaneous connections stays, opens further lanes, and finds dead links.
+// It is pure: it has no socket, clock or thread. The data plane's shell owns it and drives it with
+// sockets; the simulator drives it with simulated wires. Only `step` changes its state. `deadline`
+// says when the next step is due; Tick alone has a timer of the owner.
+//
+// Typical events and effects:
+//   dialling side:   Dial, Connect, Connected, SendHello, HelloReceived, LaneUp, Report up
+//   accepting side:  Accepted, HelloReceived, SendHello, LaneUp, Report up
+//   neighbours:      the dialling side then opens the further lanes
+// Invariants:
+//   1. A peer has at most one link. LinkDown comes before another LaneUp that is not `further`.
+//   2. The core never mentions a lane again after its Close. A lane that has ended by itself may
+//      get a Close too, which does nothing.
+//   3. A peer that is to be reached and has no link is being dialled, or a retry is due.
+// Failures:
+//   - If all addresses of a peer fail, it is reported as unreachable, and tried again until Forget.
+//   - If the other end sends an invalid hello, or none in time, the connection is closed. If we
+//     dialled it, the attempt has failed.
+//   - If a lane fails or its keepalive timer expires, its link goes down and is reported. The core
+//     does not dial it again by itself: the master decides.
+//   - A second link of a peer is refused. The first link is then probed, and goes down if it does
+//     not answer.
+//   - If both sides dial at the same time, the peer with the higher id answers the other's
+//     connection only after its own attempts have failed.
+//   - If a path drops large packets, the next connections to that peer have smaller segments. If
+//     those do not help, the peer counts as unreachable (segment_choice.h).
+//
+// A peer can have several addresses. The likeliest address is tried first and alone: the one that
+// worked before, otherwise the first that the master names. The other addresses are tried if the
+// first one fails, or if it is private and does not answer quickly. They are tried two at a time,
+// and for one peer at a time, so that nobody can make this peer scan a network. A peer is reported
+// only after all its addresses have failed; then they are tried again. If an address that worked
+// before accepts a connection and closes it, the round ends at once, at most four times in a row:
+// the peer checks its old link, and the other addresses would only cost time.
 #pragma once
 
 #include <algorithm>
@@ -48,47 +57,49 @@
 
 namespace pccl::link {
 
-// A connection, or an attempt at one.
+// A connection, or an attempt to make one.
 struct ConnectionId {
   uint64_t value = 0;
   friend auto operator<=>(const ConnectionId&, const ConnectionId&) = default;
 };
 
-// How this peer introduces itself to others.
+// The fields of a hello that describe this peer.
 struct Identity {
   PeerId self;
   uint64_t run_id = 0;
   uint64_t machine = 0;                          // 0: unknown
-  uint16_t version = protocol::kSpoken.highest;  // of the protocol, that the run speaks
+  uint16_t version = protocol::kSpoken.highest;  // protocol version that the run speaks
 };
 
 // ---- Events ----
-struct Dial {  // keep trying until the link is up; a connection up to `dead_serial` is dead
+// The core keeps trying until the link is up. Connections with a serial number up to `dead_serial`
+// are dead.
+struct Dial {
   PeerId peer;
-  std::vector<Endpoint> at;  // the likeliest first; not empty
+  std::vector<Endpoint> at;  // likeliest first; not empty
   uint32_t dead_serial = 0;
 };
-struct Forget {  // end its link, which is reported, and dial it no more
+struct Forget {  // ends the peer's link, which is reported, and stops dialling
   PeerId peer;
 };
-struct Connected {  // of a Connect
+struct Connected {  // a Connect succeeded
   ConnectionId lane;
 };
-struct Refused {  // of a Connect: there is no connection
+struct Refused {  // a Connect failed: there is no connection
   ConnectionId lane;
   std::string why;
   LinkFault fault = LinkFault::kOther;
 };
-struct Accepted {     // somebody has connected to us: a stranger, until its hello
-  ConnectionId lane;  // of new_lane()
+struct Accepted {     // another process has connected; the connection is pending until its hello
+  ConnectionId lane;  // from new_lane()
   std::string address;
-  size_t room = 1;  // so many strangers there may be, this one included
+  size_t room = 1;  // maximum number of pending connections, this one included
 };
 struct HelloReceived {  // the first frame of a lane
   ConnectionId lane;
-  // Nothing: it was another frame, or a hello of the wrong side.
+  // Empty if the frame was not a hello, or was the hello of the wrong side.
   std::optional<protocol::LaneHello> hello;
-  Duration way{0};  // there and back, as far as the system knows by now
+  Duration way{0};  // RTT as far as the system knows it by now
 };
 struct Failed {  // a connection has ended by itself
   ConnectionId lane;
@@ -99,24 +110,25 @@ struct PongReceived {
   ConnectionId lane;
   uint64_t number = 0;
 };
-// What became of the first large packets of a lane.
+// The fate of the first large packets of a lane.
 struct Progress {
   ConnectionId lane;
-  uint32_t segment = 0;  // of TCP, at most
-  bool arrived = false;  // a full one; else none
+  uint32_t segment = 0;  // maximum TCP segment size in bytes
+  bool arrived = false;  // whether a full packet has arrived
 };
-struct Tick {                       // after all input is drained, once however late it is
-  std::vector<ConnectionId> heard;  // since the last one
+// Comes after all input is drained, and only once however late it is.
+struct Tick {
+  std::vector<ConnectionId> heard;  // lanes with input since the last Tick
   std::vector<Progress> progress;   // of the lanes that have sent large packets
 };
-struct Suspected {  // the engine has found that the other side breaks a rule
+struct Suspected {  // the engine has found that the other side violates a rule
   PeerId peer;
   std::string why;
 };
-struct NeighboursKnown {  // the peers that this one exchanges chunks with in a new epoch
+struct NeighboursKnown {  // the peers that exchange chunks with this one in a new epoch
   std::vector<PeerId> peers;
 };
-struct LanesLearnt {  // so many lanes of a link to this peer pay
+struct LanesLearnt {  // the number of lanes that pays on links to this peer
   PeerId peer;
   uint32_t lanes = 1;
 };
@@ -125,23 +137,24 @@ using Event = std::variant<Dial, Forget, Connected, Refused, Accepted, HelloRece
                            PongReceived, Tick, Suspected, NeighboursKnown, LanesLearnt, TimePassed>;
 
 // ---- Effects, to be carried out in order ----
-struct Connect {  // answered by Connected or Refused, unless Close comes before
+struct Connect {  // Connected or Refused follows, unless Close comes first
   ConnectionId lane;
   PeerId peer;
   Endpoint to;
   Duration timeout{0};
-  uint32_t segment = 0;  // of TCP, at most; 0: as the system likes
+  uint32_t segment = 0;  // maximum TCP segment size in bytes; 0: the system decides
 };
-struct LimitAccepted {   // connections that others make from here on have such segments
-  uint32_t segment = 0;  // 0: as the system likes
+struct LimitAccepted {   // for connections accepted from now on
+  uint32_t segment = 0;  // maximum TCP segment size in bytes; 0: the system decides
 };
-struct SmallerHelped {  // a narrow path: large packets did not arrive, on this lane smaller ones do
+// The path drops large packets, but smaller ones arrive on this lane.
+struct SmallerHelped {
   ConnectionId lane;
   uint32_t segment = 0;
 };
 struct SendHello {
   ConnectionId lane;
-  bool answer = false;  // kHelloOk
+  bool answer = false;  // true: kHelloOk
   protocol::LaneHello hello;
 };
 struct SendPing {
@@ -151,14 +164,14 @@ struct SendPing {
 struct Close {
   ConnectionId lane;
 };
-struct LaneUp {  // the engine reads and writes its frames from here on
+struct LaneUp {  // from now on the engine reads and writes the lane's frames
   ConnectionId lane;
   PeerId peer;
   uint32_t serial = 0;
   bool further = false;
   bool local = false;  // both ends are on one machine
-  Duration way{0};     // of the link
-  bool far = false;    // it is long: lanes may rest, and pace themselves
+  Duration way{0};     // RTT of the link
+  bool far = false;    // wan path: lanes may be inactive, and pace what they send
   uint32_t lanes_at_first = 1;
   bool lanes_fixed = false;
 };
@@ -175,26 +188,27 @@ using Effects = std::vector<Effect>;
 struct Options {
   Duration peer_timeout = protocol::kPeerTimeoutDefault;
   Duration long_way = protocol::kLongWay;
-  uint32_t lanes = 0;      // of a link between neighbours; 0: as many as pay
-  uint32_t lanes_max = 1;  // that the process can afford
+  uint32_t lanes = 0;      // per link between neighbours; 0: as many as pay
+  uint32_t lanes_max = 1;  // most lanes of a link that the process can afford
 };
 
 class LinkCore {
  public:
   explicit LinkCore(Options options) : options_(options) {}
-  void be(const Identity& identity) { identity_ = identity; }  // before the first event
+  void be(const Identity& identity) { identity_ = identity; }  // REQUIRES: no event yet
 
   ConnectionId new_lane() { return {++lanes_made_}; }
   void step(const Event& event, Instant now, Effects& effects);
-  // When to step with TimePassed, if nothing else happens before.
+  // When a step with TimePassed is due, if no other event comes first.
   std::optional<Instant> deadline() const;
   Duration tick() const { return protocol::tick_of(options_.peer_timeout); }
-  Duration beat() const { return protocol::beat_of(options_.peer_timeout); }  // between two Ticks
+  // time between two Ticks
+  Duration beat() const { return protocol::beat_of(options_.peer_timeout); }
 
-  // The states of a lane. The table in core.cc has its transitions.
+  // The states of a lane. core.cc has the table of transitions.
   enum class Phase : uint8_t { kConnecting, kIntroducing, kUp, kGone };
 
-  // ---- For whoever shows them ----
+  // ---- For display ----
   struct Seen {
     uint32_t serial = 0;
     Duration way{0};
@@ -206,38 +220,39 @@ class LinkCore {
   struct Lane {
     Phase phase = Phase::kConnecting;
     bool dialled = false;
-    PeerId peer;  // nobody: a stranger that has not said it yet
+    PeerId peer;  // none: a pending connection whose hello has not come
     uint32_t serial = 0;
     bool further = false;
-    bool local = false;  // its other end is on this machine
+    bool local = false;  // the other end is on this machine
     Duration way{0};
-    Endpoint at;          // that was dialled
+    Endpoint at;          // the address that was dialled
     std::string address;  // of the other end, for people
     Instant hello_by;
     protocol::Silence silence{protocol::kTicksPerLinkSilence};
     uint64_t last_pong = 0;
-    std::optional<Progress> progress;  // when it was last looked at
-    int stuck_beats = 0;               // since none of its large packets arrives
+    std::optional<Progress> progress;  // latest Progress event of this lane
+    int stuck_beats = 0;               // beats in a row without an arrived large packet
   };
-  // A peer that we are to reach, in rounds: in each all of its addresses are tried, in their order.
+  // The dialling of one peer, in rounds. Each round tries all its addresses in order.
   struct Dialling {
-    std::vector<Endpoint> at;     // as we were told,
-    std::vector<Endpoint> tried;  // and in the order of this round
+    std::vector<Endpoint> at;     // addresses as Dial gave them
+    std::vector<Endpoint> tried;  // the same addresses in the order of this round
     uint32_t dead_serial = 0;
-    size_t begun = 0;                           // so many of them, in this round
-    std::vector<ConnectionId> attempts = {};    // under way; two at most
-    std::optional<ConnectionId> crossing = {};  // of the other side: introduced, not answered
-    std::string why = {};                       // what has failed in this round
-    LinkFault fault = LinkFault::kOther;        // of the address that the master has named first
-    Instant more_at = {};                       // from then on the others are tried anyhow
-    std::optional<Instant> retry = {};          // when the next round begins
-    int closed_rounds = 0;                      // rounds that a known address has ended by closing
+    size_t begun = 0;                         // number of addresses tried in this round
+    std::vector<ConnectionId> attempts = {};  // attempts under way; two at most
+    // connection from the other side: its hello has come, ours has not left
+    std::optional<ConnectionId> crossing = {};
+    std::string why = {};                 // errors of this round
+    LinkFault fault = LinkFault::kOther;  // of the address that the master named first
+    Instant more_at = {};                 // when the other addresses are tried without a failure
+    std::optional<Instant> retry = {};    // when the next round begins
+    int closed_rounds = 0;                // rounds ended by a known address that closed
   };
   struct Link {
     uint32_t serial = 0;
     Duration way{0};
-    std::optional<Endpoint> dialled;  // nothing: the other side has made it
-    std::vector<ConnectionId> lanes;  // the first one first; never empty
+    std::optional<Endpoint> dialled;  // none: the other side dialled
+    std::vector<ConnectionId> lanes;  // lanes that are up, the first lane first; never empty
     std::set<ConnectionId> opening;
   };
   struct Probing {
@@ -269,7 +284,7 @@ class LinkCore {
   void attempt(PeerId peer, Dialling& dial);
   void failed(const Lane& attempt, ConnectionId id, const std::string& why, LinkFault fault);
   void end_dial(PeerId peer);
-  bool is_exploring(PeerId peer) const;  // or it waits for its turn
+  bool is_exploring(PeerId peer) const;  // true also while the peer waits for its turn
   void stop_exploring(PeerId peer);
   bool introduces(const Dialling& dial) const;
   bool closed_by_known_address(const Lane& attempt, LinkFault fault) const;
@@ -307,25 +322,26 @@ class LinkCore {
 
   const Options options_;
   Identity identity_;
-  Effects* effects_ = nullptr;  // of the step under way,
-  Instant now_;                 // and its time
+  Effects* effects_ = nullptr;  // effects of the current step
+  Instant now_;                 // time of the current step
   uint64_t lanes_made_ = 0;
-  uint32_t serials_ = 0;  // the last that we have given
+  uint32_t serials_ = 0;  // last serial number that we have given
   uint64_t probes_made_ = 0;
   std::map<ConnectionId, Lane> lanes_;
   std::map<PeerId, Dialling> dialling_;
-  std::deque<PeerId> exploring_;  // whose further addresses are tried: the first one's; others wait
+  // peers whose further addresses are to be tried: those of the first peer are, the others wait
+  std::deque<PeerId> exploring_;
   std::map<PeerId, Endpoint> reached_;  // where a peer was reached last
   std::map<PeerId, Link> links_;
-  std::deque<ConnectionId> strangers_;  // oldest first
+  std::deque<ConnectionId> strangers_;  // pending connections, oldest first
   std::map<PeerId, Probing> probing_;   // only of links that are up
   std::vector<PeerId> neighbours_;
-  std::map<PeerId, uint32_t> learnt_;       // how many lanes pay
-  std::map<PeerId, SegmentChoice> narrow_;  // those with a link that ended without progress
-  uint32_t accepted_segment_ = 0;           // as last said
+  std::map<PeerId, uint32_t> learnt_;       // number of lanes that pays
+  std::map<PeerId, SegmentChoice> narrow_;  // peers of which a link ended without progress
+  uint32_t accepted_segment_ = 0;           // latest LimitAccepted
 };
 
-using pccl::text;  // of durations and peers; this one would hide them
+using pccl::text;  // for durations and peers; the one below would hide it
 const char* text(LinkCore::Phase phase);
 
 }  // namespace pccl::link

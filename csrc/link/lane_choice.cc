@@ -10,24 +10,26 @@
 namespace pccl::link {
 namespace {
 
-// A window is a few round trips: in two a connection finds its speed.
+// A window is a few round trips. A connection reaches its full rate within two windows.
 constexpr uint32_t kWindowsToSettle = 2;
 constexpr uint32_t kWindowsToJudge = 2;
 constexpr uint32_t kWindowsToCompare = 3;
-// After connections have found their speed, all at once, and lost much: until they carry again what
-// they can.
+// Back-off after the first heavy loss: all connections reached their full rate at the same time and
+// lost much, and need this many windows to recover.
 constexpr uint32_t kWindowsToRecover = 8;
 constexpr uint32_t kPatienceMax = 256;
-// Of fewer, each loss takes a good part of what they have under way.
+// With fewer lanes, each loss costs a large part of the bytes in flight.
 constexpr uint32_t kFewest = 4;
-// It may be the other direction that queues, and not for ever: more are tried all the same.
+// The queue may be in the other direction, and may not last for ever. After this many windows, more
+// lanes are tried in spite of it.
 constexpr uint32_t kQueuedForLong = 64;
-// One flow with the buffers of a stock host carries a tenth of an ocean, wherever it was measured,
-// and more the shorter the way: what a loss takes it has again in so many round trips. More lanes
-// than a way needs cost processor time, and fill its queue.
+// RTT for each lane at the start. In all measurements, one flow with the buffers of a stock host
+// carried a tenth of the capacity of a path across an ocean. It carries more on a shorter path,
+// because its recovery from a loss takes a number of round trips. More lanes than a path needs cost
+// processor time, and fill the queue of the path.
 constexpr Duration kWayOfALane = std::chrono::milliseconds(4);
 constexpr uint32_t kMostAtFirst = 16;
-// Flows that share a path differ by a factor of two or so as a matter of course.
+// Flows that share a path commonly differ by a factor of about two.
 constexpr uint64_t kSlowFactor = 4;
 constexpr uint8_t kSlowWindows = 2;
 constexpr uint16_t kLeftOutFor = 64;
@@ -52,13 +54,13 @@ void LaneChoice::window(std::span<const uint64_t> rates, Signs signs) {
     const auto usable = up - static_cast<uint32_t>(std::popcount(slow_));
     const bool go_on = trial_.instead_of == 0 || (judge(rate, signs) && signs.free());
     if (go_on) consider(rate, usable, signs);
-  } else if (trial_.instead_of > 0) {  // it was about other lanes
+  } else if (trial_.instead_of > 0) {  // the trial was about other lanes
     take_back_trial(false);
   }
   choose(up);
 }
 
-// It is not they that hold up the link: whether half of them carry as much needs no trial.
+// The lanes do not limit the link. That half of them carry as much needs no trial.
 void LaneChoice::idle_in_a_deep_queue(uint32_t up) {
   if (fixed_) return;
   if (trial_.instead_of > 0) take_back_trial(false);  // no window would ever judge it
@@ -69,11 +71,11 @@ void LaneChoice::idle_in_a_deep_queue(uint32_t up) {
   choose(up);
 }
 
-// That further ones carry as much as they do is known, and needs no trial.
+// Further lanes are known to carry as much as the active ones do. This needs no trial.
 bool LaneChoice::held_by_buffers(uint32_t up) {
   if (fixed_ || wanted_ >= up) return false;
   if (trial_.instead_of > wanted_) take_back_trial(false);
-  trial_ = {};  // one of more has shown what it was for
+  trial_ = {};  // a trial of more lanes has succeeded
   wanted_ = std::min(2 * wanted_, up);
   recent_.clear();
   choose(up);
@@ -97,7 +99,8 @@ void LaneChoice::leave_out_slow(std::span<const uint64_t> rates) {
     if ((slow_ & bit) != 0) {
       if (++left_out_for_[lane] < kLeftOutFor) continue;
       slow_ &= ~bit;
-      slow_windows_[lane] = kSlowWindows - 1;  // one window is enough to be left out again
+      // one slow window is enough to exclude the lane again
+      slow_windows_[lane] = kSlowWindows - 1;
       continue;
     }
     if (rests(lane) || !settled(lane)) continue;
@@ -113,7 +116,7 @@ void LaneChoice::leave_out_slow(std::span<const uint64_t> rates) {
 bool LaneChoice::judge(uint64_t rate, Signs signs) {
   const bool was_for_more = wanted_ > trial_.instead_of;
   const uint32_t windows = ++trial_.windows;
-  // Beyond doubt, though they may not have found their speed.
+  // The result is clear, even if the lanes have not reached their full rate yet.
   const bool hopeless = was_for_more ? signs.lossy && rate < trial_.rate_before
                                      : windows > 1 && rate * 10 < trial_.rate_before * 9;
   const bool clear =
@@ -122,7 +125,7 @@ bool LaneChoice::judge(uint64_t rate, Signs signs) {
   trial_.rates += rate;
   if (windows < kWindowsToSettle + kWindowsToJudge && !clear && !hopeless) return false;
   const uint64_t now = trial_.rates / kWindowsToJudge;
-  // More must bring a twentieth; fewer may cost next to nothing.
+  // More lanes must bring more than 5 %; fewer lanes may cost less than 3 %.
   const bool pays = clear || (was_for_more ? now * 20 > trial_.rate_before * 21
                                            : now * 100 > trial_.rate_before * 97);
   if (hopeless || !pays) {
@@ -152,18 +155,19 @@ void LaneChoice::consider(uint64_t rate, uint32_t usable, Signs signs) {
   remember(rate);
   const uint32_t needed = signs.free() && !has_queued_ ? 1 : kWindowsToCompare;
   if (recent_.size() < needed) return;
-  const bool free = without_queue_ >= needed;  // not only because the other side tries something
+  const bool free = without_queue_ >= needed;  // not only because of a trial of the other side
   if ((free || without_more_ >= kQueuedForLong) && more_.left == 0 && used < usable) {
     const uint64_t sum = std::accumulate(recent_.begin(), recent_.end(), uint64_t{0});
     const uint32_t further = free ? used : std::max(used / 4, 1u);
     begin(std::min(used + further, usable), sum / recent_.size());
   } else if (signs.queued && fewer_.left == 0 && used > kFewest) {
-    // Against the best of them, or the link would lose a lane whenever chance is kind to fewer.
+    // The best window is the standard. Otherwise the link would lose a lane whenever chance favours
+    // fewer lanes.
     begin(std::max(used - used / 4, kFewest), *std::max_element(recent_.begin(), recent_.end()));
   }
 }
 
-// What was before lanes gained speed is nothing to compare with.
+// If the lanes gained speed, earlier windows are no basis for a comparison.
 void LaneChoice::remember(uint64_t rate) {
   if (!recent_.empty() && rate * 4 > recent_.back() * 5) recent_.clear();
   recent_.push_back(rate);

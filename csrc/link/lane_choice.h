@@ -1,10 +1,15 @@
-// LaneChoice: which lanes of a link carry chunks one way. Pure: it hears how much each lane carried
-// in windows of time in which every lane in use always had something to send.
-// Where nothing queues on the way it tries more lanes, where something does, fewer, and keeps what
-// pays. Where nothing is lost either the way is free, and more are tried at once, time and again,
-// until it queues for the first time. To try costs speed: what brings less is soon given up.
-// One that is much slower than the others it leaves out: whoever waits for its chunk waits
-// for all. What was tried in vain is tried again, ever more rarely, because networks change.
+// LaneChoice is the lane controller: it decides which lanes of a link carry chunks in one
+// direction. It is pure. LinkTraffic owns it and feeds it on the data loop: its input is the rate
+// of each lane, in windows of time in which every active lane always had something to send.
+// Rules:
+//   1. If nothing queues on the path, more lanes are tried. If something queues, fewer lanes are
+//      tried. A change that pays is kept.
+//   2. If nothing is lost either, the path is free. More lanes are then tried without delay, again
+//      and again, until the path queues for the first time.
+//   3. A trial costs speed. If it brings less, it is soon rejected.
+//   4. A lane that is much slower than the others is excluded: a receiver that waits for its chunk
+//      waits for all chunks.
+//   5. A rejected trial is repeated after a growing back-off, because networks change.
 #pragma once
 
 #include <array>
@@ -19,47 +24,49 @@ namespace pccl::link {
 
 class LaneChoice {
  public:
-  // So many for a way there and back of which nothing is known.
+  // Number of active lanes at the start, for a path of which only the RTT is known.
   static uint32_t first(Duration way);
-  // In use: so many, as far as they are there; `fixed`: for good, but for those much slower.
+  // `first`: number of active lanes, as far as that many are up. `fixed`: the number never changes,
+  // but much slower lanes are still excluded.
   explicit LaneChoice(uint32_t first, bool fixed = false) : fixed_(fixed), wanted_(first) {}
 
   void set_up(uint32_t lanes) { choose(lanes); }
-  // What the way shows: something stands in a queue, much is lost.
+  // The congestion signals of a path: something queues, or many packets are lost.
   struct Signs {
     bool queued = false, lossy = false;
     bool free() const { return !queued && !lossy; }
   };
-  // Bytes per second, of each lane that is up; of those that rest it does not matter.
+  // `rates`: bytes per second of each lane that is up. The rate of an inactive lane does not
+  // matter.
   void window(std::span<const uint64_t> rates, Signs signs);
-  // In a few windows of time in a row, some lane in use had nothing to send now and then, and what
-  // the others sent stood in a deep queue. Half of them do.
+  // In a few windows in a row, some active lane had nothing to send at times, and the data of the
+  // others stood in a deep queue. Halves the number of active lanes.
   void idle_in_a_deep_queue(uint32_t up);
-  // It is their buffers that hold up the lanes in use, and next to nothing stands in a queue. Twice
-  // as many do; false if there are no more.
+  // The buffers of the active lanes limit them, and almost nothing is queued. Doubles the number of
+  // active lanes; false if that is not possible.
   bool held_by_buffers(uint32_t up);
   bool rests(uint32_t lane) const { return ((resting_ >> lane) & 1) != 0; }
-  // A bit for each lane that rests. Never all that are up.
+  // One bit for each inactive lane. At least one lane that is up is active.
   protocol::LaneBits resting() const { return resting_; }
-  // So many are in use, if they are there: for the next link to this peer.
+  // Number of active lanes, for the next link to this peer. A trial under way does not count.
   uint32_t wanted() const { return trial_.instead_of > 0 ? trial_.instead_of : wanted_; }
 
  private:
-  // What is being tried: `wanted_` lanes instead of `instead_of`.
+  // The trial under way: `wanted_` lanes instead of `instead_of`.
   struct Trial {
-    uint32_t instead_of = 0;  // 0: nothing is
+    uint32_t instead_of = 0;  // 0: no trial
     uint64_t rate_before = 0;
     uint32_t windows = 0;
-    uint64_t rates = 0;  // the sum of those that count
+    uint64_t rates = 0;  // sum over the windows that count
   };
-  // Windows until the same is tried again: more after each vain attempt.
+  // Back-off: windows until the same change is tried again. It grows after each rejected trial.
   struct Patience {
     uint32_t left, after;
   };
 
   bool settled(uint32_t lane) const;
   void leave_out_slow(std::span<const uint64_t> rates);
-  bool judge(uint64_t rate, Signs signs);  // true: it is over, and its lanes stay
+  bool judge(uint64_t rate, Signs signs);  // true: the trial is over, and its lanes stay
   void take_back_trial(bool in_vain);
   void consider(uint64_t rate, uint32_t usable, Signs signs);
   void remember(uint64_t rate);
@@ -69,16 +76,16 @@ class LaneChoice {
   const bool fixed_;
   uint32_t wanted_;
   protocol::LaneBits resting_ = 0;
-  protocol::LaneBits slow_ = 0;                               // lanes that are left out
-  std::array<uint8_t, protocol::kLanesMax> used_for_{};       // windows, as far as it matters
-  std::array<uint8_t, protocol::kLanesMax> slow_windows_{};   // in a row
-  std::array<uint16_t, protocol::kLanesMax> left_out_for_{};  // windows
+  protocol::LaneBits slow_ = 0;                          // excluded lanes
+  std::array<uint8_t, protocol::kLanesMax> used_for_{};  // windows in use, at most kWindowsToSettle
+  std::array<uint8_t, protocol::kLanesMax> slow_windows_{};   // slow windows in a row
+  std::array<uint16_t, protocol::kLanesMax> left_out_for_{};  // windows since the exclusion
   Trial trial_;
-  std::vector<uint64_t> recent_;  // rates of the last windows, since the last trial
+  std::vector<uint64_t> recent_;  // rates of the latest windows since the last trial
   Patience more_{1, 4}, fewer_{48, 48};
-  uint32_t without_more_ = 0;                   // windows since more were tried
+  uint32_t without_more_ = 0;                   // windows since the last trial of more lanes
   uint32_t without_queue_ = 0;                  // windows in a row
-  bool has_queued_ = false, has_lost_ = false;  // much, once
+  bool has_queued_ = false, has_lost_ = false;  // once or more; has_lost_: heavily
   std::vector<uint64_t> sorted_;
 };
 

@@ -9,13 +9,15 @@ namespace {
 
 constexpr int kRoundTripsPerWindow = 4;
 constexpr Duration kWindowMin = std::chrono::milliseconds(100);
-// By so much a round trip varies even where nothing queues: hosts are busy, and acknowledge late.
+// An RTT varies by this much even if nothing queues: hosts are busy, and acknowledge late.
 constexpr Duration kJitter = std::chrono::milliseconds(5);
-// In a row, in which a lane was idle: one may be the end of a call.
+// Windows in a row with an idle lane. A single one may be the end of a call.
 constexpr int kIdleWindows = 3;
-// What stands in a queue for so many times the way: with half of it the way is full as well.
+// A queue is deep if its delay exceeds the RTT by this factor. With half of such a queue the path
+// is still full.
 constexpr int kDeep = 2;
-// What stands in a queue for a smaller part of the way leaves room for as many lanes again.
+// A queue is shallow if its delay is below the RTT divided by this. The path then has room for
+// twice as many lanes.
 constexpr int kShallow = 4;
 constexpr uint64_t kSegmentsPerLoss = 1000;
 
@@ -61,9 +63,9 @@ bool LinkTraffic::chunk_sent(const Carrier& lane, Instant now) {
   return true;
 }
 
-// The lanes in use for most of the time in which they have anything to send, and next to nothing
-// queues. It takes a few round trips of such time on each to say so, however many calls those are;
-// lanes that rest add nothing.
+// Whether buffers limit the active lanes for most of the time in which these have anything to send,
+// and almost nothing queues. The answer needs a few round trips of such time for each active lane,
+// over any number of calls. Inactive lanes add nothing.
 bool LinkTraffic::buffers_hold(Instant now) {
   if (now - looked_at_ < window_length_) return false;
   looked_at_ = now;
@@ -98,7 +100,7 @@ LinkTraffic::Look LinkTraffic::look(Instant now, bool finding_speed) const {
   return look;
 }
 
-// Counts what has arrived: what has left may still be under way, or stand in a queue.
+// Counts the segments that have arrived. Sent segments may still be in flight, or stand in a queue.
 void LinkTraffic::window_over(const Look& before, const Look& after) {
   const double seconds = to_seconds(after.at - before.at);
   std::vector<uint64_t> rates;
@@ -112,7 +114,7 @@ void LinkTraffic::window_over(const Look& before, const Look& after) {
   choice_.window(rates, signs);
 }
 
-// More than a long way loses as a matter of course.
+// Whether the loss is higher than a wan path commonly has.
 bool LinkTraffic::loses(const Look& before, const Look& after) {
   uint32_t sent = 0, again = 0;
   for (size_t index = 0; index < after.paths.size(); ++index) {
@@ -122,7 +124,7 @@ bool LinkTraffic::loses(const Look& before, const Look& after) {
   return uint64_t{again} * kSegmentsPerLoss > sent;
 }
 
-// Whether their buffers let them have twice as much under way.
+// Whether the buffers of most active lanes allow twice as many bytes in flight.
 bool LinkTraffic::can_grow(const Look& look) const {
   int balance = 0;
   for (size_t index = 0; index < lanes_.size(); ++index) {
@@ -132,9 +134,10 @@ bool LinkTraffic::can_grow(const Look& look) const {
   return balance > 0;
 }
 
-// By how much lanes in use take longer than they could, half of them; on which of the two ways it
-// does not say. The greatest of the least round trips counts: a system that paces a connection's
-// first window dates what follows too late, and believes in half of the way.
+// Queueing delay: the median RTT of the active lanes, less the RTT without a queue. It does not say
+// in which direction the queue is. The greatest of the lanes' least RTTs counts as the RTT without
+// a queue: a system that paces the first window of a connection sets the later timestamps too late,
+// and then measures only half of the RTT.
 Duration LinkTraffic::queue(const Look& look) const {
   std::vector<Duration> ways;
   Duration least{0};

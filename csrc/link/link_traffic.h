@@ -1,7 +1,10 @@
-// LinkTraffic: what the lanes of one link to a far neighbour carry, and what follows from it: which
-// of them rest (LaneChoice). It cuts the time in which nothing but the network holds us up into
-// windows of a few round trips. Whether it is the lanes' buffers needs none: the system counts that
-// time, lane by lane. Belongs to the data loop.
+// LinkTraffic is the path monitor of one link to a wan neighbour: it measures what the lanes carry,
+// and feeds the lane controller (LaneChoice), which decides which lanes are inactive. It belongs to
+// the data loop.
+//
+// It cuts the time in which only the network limits us into windows of a few round trips. It needs
+// no window to find that the buffers of the lanes are the limit: the system counts that time for
+// each lane.
 #pragma once
 
 #include <cstdint>
@@ -14,35 +17,35 @@
 
 namespace pccl::link {
 
-// A lane as far as it matters here.
+// The part of a lane that LinkTraffic uses.
 class Carrier {
  public:
   virtual ~Carrier() = default;
   virtual bool idle() const = 0;  // sends no chunk
   virtual PathInfo path() const = 0;
-  virtual uint64_t buffers() const = 0;  // as Socket
+  virtual uint64_t buffers() const = 0;  // bytes, as in Socket
 };
 
 class LinkTraffic {
  public:
-  // `way`: there and back. `lanes`: so many are used at first; `fixed`: for good.
+  // `way`: RTT. `lanes`: number of active lanes at the start. `fixed`: that number never changes.
   LinkTraffic(Duration way, uint32_t lanes, bool fixed = false);
 
-  // REQUIRES: outlives this.
+  // REQUIRES: `lane` outlives this.
   void add(Carrier& lane);
-  // A chunk has left on this lane, and perhaps another has begun. True: a window is over, and
-  // resting() may be another.
+  // A chunk has left on this lane, and another may have begun. True: a window is over, and
+  // resting() may have changed.
   bool chunk_sent(const Carrier& lane, Instant now);
-  // A bit for each lane that rests, in the order of add().
+  // One bit for each inactive lane, in the order of add().
   protocol::LaneBits resting() const { return choice_.resting(); }
-  // For the next link to the same peer.
+  // Number of active lanes for the next link to the same peer.
   uint32_t lanes_wanted() const { return choice_.wanted(); }
 
  private:
   struct Look {
     Instant at;
-    std::vector<PathInfo> paths;  // of each lane
-    bool finding_speed = false;   // what comes until the next look does not count
+    std::vector<PathInfo> paths;  // one for each lane
+    bool finding_speed = false;   // the window that begins here does not count
   };
 
   bool used(const Carrier& lane) const;
@@ -51,17 +54,18 @@ class LinkTraffic {
   Look look(Instant now, bool finding_speed) const;
   void window_over(const Look& before, const Look& after);
   Duration queue(const Look& look) const;
-  bool can_grow(const Look& look) const;  // lanes in use, most of them
+  bool can_grow(const Look& look) const;  // most of the active lanes
   static bool loses(const Look& before, const Look& after);
 
   const Duration way_;
   const Duration window_length_;
   LaneChoice choice_;
   std::vector<Carrier*> lanes_;
-  std::optional<Look> window_;  // since then all lanes in use have always had something to send
-  Instant looked_at_;           // whether buffers hold them, last
-  Duration busy_before_{0}, held_before_{0};  // of all lanes, until it was last known
-  Instant idle_at_;                           // a lane in use, as last counted
+  // Its first sample. Since then all active lanes have always had something to send.
+  std::optional<Look> window_;
+  Instant looked_at_;                         // time of the last check of buffers
+  Duration busy_before_{0}, held_before_{0};  // of all lanes, at the last answer
+  Instant idle_at_;                           // when an idle lane was last counted
   int idle_windows_ = 0;                      // in a row
 };
 

@@ -1,8 +1,10 @@
-// SegmentChoice: how large the TCP segments of the connections to one peer may be. Pure: it hears
-// of each link that ended without progress, and when a full packet has arrived.
-// A router that drops large packets and says nothing (an MTU black hole) lets a connection come
-// about, since what introduces a link is small, and then takes all data. So the next connection has
-// smaller segments. If the smallest do not help either, the link is dead.
+// SegmentChoice decides how large the TCP segments of the connections to one peer may be. It is
+// pure, and LinkCore owns it. Its input is each link that ended without progress, and each full
+// packet that arrived.
+//
+// A router may drop large packets and send no error (an MTU black hole). A connection through it
+// gets established, because hellos are small; then it loses all data. So the next connection has
+// smaller segments. If even the smallest segments do not help, the link counts as dead.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +15,9 @@ namespace pccl::link {
 
 class SegmentChoice {
  public:
-  // The limit for the next connection; 0: none, the system decides.
+  // Limit for the next connection in bytes; 0: no limit, the system decides.
   uint32_t segment() const { return segment_; }
-  // A link has ended of which no large packet arrived; its connection had such segments.
+  // A link has ended on which no large packet arrived. `segment`: the limit of its connection.
   void ended_without_progress(uint32_t segment) {
     ++in_a_row_;
     smallest_failed_ |= segment <= protocol::kSegments.back();
@@ -25,8 +27,8 @@ class SegmentChoice {
       return;
     }
   }
-  // A full packet of a connection with such segments has arrived. True once: it was made smaller,
-  // and that has helped.
+  // A full packet of a connection with this limit has arrived. True once: if the limit had been
+  // lowered, and that has helped.
   bool arrived(uint32_t segment) {
     in_a_row_ = 0;
     smallest_failed_ = false;
@@ -40,7 +42,7 @@ class SegmentChoice {
 
  private:
   uint32_t segment_ = 0;
-  int in_a_row_ = 0;  // links that ended without progress, since a full packet has arrived
+  int in_a_row_ = 0;  // links that ended without progress since the last full packet arrived
   bool smallest_failed_ = false;
   bool told_ = false;
 };

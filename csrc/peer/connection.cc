@@ -3,7 +3,8 @@
 //   kTrying          on_connected                   kUp
 //   kTrying, kUp     on_closed, drop                kWaiting
 //   kWaiting         its pause is over              kTrying     ConnectMaster
-//   the others       close                          kIdle       CloseMaster
+//   kTrying, kUp     close                          kIdle       CloseMaster
+//   kWaiting         close                          kIdle
 
 #include "csrc/peer/connection.h"
 

@@ -1,6 +1,6 @@
-// Connection: the connection to the master as the core sees it: when to try again, when to ping,
-// and when silence counts as closed (PROTOCOL.md, section 8). What is said on it is not its
-// business.
+// Connection is the core's view of the connection to the master: it decides when to connect again,
+// when to ping, and when the keepalive timer has expired (PROTOCOL.md, section 8). It belongs to
+// the PeerCore. It does not look into messages.
 #pragma once
 
 #include <optional>
@@ -14,16 +14,17 @@ class Connection {
  public:
   explicit Connection(Context& context) : context_(context) {}
 
-  void open();  // tries at once, and goes on trying until close()
+  void open();  // connects immediately, and keeps trying until close()
   void on_connected();
-  void on_closed();   // tries again, after a pause that doubles up to a second
+  void on_closed();   // connects again after a pause, which doubles up to one second
   void close();       // for good
-  void drop();        // closes the connection there is, then as on_closed()
-  void introduced();  // Welcome or Resumed has come: pings from here on, pauses start anew
+  void drop();        // closes the present connection, then acts as on_closed()
+  void introduced();  // Welcome or Resumed has come: pings start, and the pause is reset
   void heard() { silence_.heard(); }
   bool up() const { return state_ == State::kUp; }
 
-  // Time has passed: what is due. Carrying it out (telling a Ping, drop()) is up to the caller.
+  // Time has passed. Returns what is due. The caller carries it out: it sends a Ping, or calls
+  // drop().
   enum class Due { kNothing, kPing, kSilent };
   Due on_time();
   std::optional<Instant> deadline() const;

@@ -1,6 +1,7 @@
-// Context: what the parts of a PeerCore share during a step: the options, what time it is, where
-// effects go, and whether the master can be spoken to. No part knows another; core.cc carries what
-// one says to the next.
+// Context is what the parts of a PeerCore share during a step: the options, the time, the list of
+// effects, and whether messages can be sent to the master. It belongs to the PeerCore. A part may
+// read Membership, but no part acts on another: core.cc carries the results of one part to the
+// next.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +15,10 @@ namespace pccl::peer {
 struct Context {
   Options options;
   Instant now;
-  Effects* effects = nullptr;  // of the step under way
-  bool linked = false;         // Hello or Resume has been sent on the connection there is
-  bool has_sent = false;       // anything since the last tick
-  protocol::Standing standing = protocol::Standing::kNone;  // of this peer; never falls
+  Effects* effects = nullptr;  // of the current step
+  bool linked = false;         // Hello or Resume has been sent on this connection
+  bool has_sent = false;       // a message since the last beat
+  protocol::Standing standing = protocol::Standing::kNone;  // of this peer; never decreases
 
   void took_part(protocol::Standing in) { standing = std::max(standing, in); }
 
@@ -25,21 +26,22 @@ struct Context {
   void emit(E effect) {
     effects->push_back(std::move(effect));
   }
-  // To the master. While there is no connection nothing is kept: Resume tells the state of things.
+  // Sends a message to the master. Without a connection the message is dropped: Resume will
+  // describe the state.
   void tell(protocol::Message message) {
     if (!linked) return;
     has_sent = true;
     emit(SendMaster{std::move(message)});
   }
-  // A time so long that it may stand for "for ever" must not overflow.
+  // A duration long enough to mean "for ever" must not overflow.
   Instant after(Duration duration) const { return now + std::min(duration, kForever); }
   static constexpr Duration kForever = std::chrono::hours(24 * 3650);
   void note(LogLevel level, std::string text) { emit(Log{level, std::move(text)}); }
 };
 
-// The master has sent what PROTOCOL.md forbids.
+// The master has sent something that PROTOCOL.md forbids.
 inline Status violation(std::string text) { return {Code::kProtocol, std::move(text), {}}; }
 
-using pccl::text;  // of durations; those of this namespace would hide it
+using pccl::text;  // for durations; the functions of this namespace would hide it
 
 }  // namespace pccl::peer

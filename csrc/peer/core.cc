@@ -1,7 +1,7 @@
-// What happens to a peer, in order: join, Hello, Welcome, Register, EpochStart; then calls,
-// verdicts and epochs until it leaves, is kicked, or loses its master (the table of phases is in
-// membership.cc). Every part tells the others through here: an EpochEnd, say, first breaks the
-// group, then settles the operations, then stops the transfers of shared state.
+// The life of a peer, in order: join, Hello, Welcome, Register, EpochStart; then calls, verdicts
+// and epochs until the peer leaves, is kicked, or loses its master. The table of phases is in
+// membership.cc. The parts reach each other only through this file. For example, an EpochEnd first
+// breaks the group, then settles the operations, then stops the transfers of shared state.
 
 #include "csrc/peer/core.h"
 
@@ -20,12 +20,12 @@ using protocol::JointKind;
 
 namespace {
 
-// The first attempts to reach a master are silent for this long: peers and master start in any
-// order.
+// The first attempts to reach a master log nothing for this long, because peers and master start in
+// any order.
 constexpr Duration kPatience = std::chrono::seconds(1);
 constexpr const char* kOutOfRun =
     "; this process is out of the run: call destroy_process_group(), then join again";
-// A master that breaks the protocol so often does so by nature.
+// A master that breaks the protocol this often will do it again.
 constexpr int kViolationsMax = 3;
 
 uint32_t milliseconds(Duration duration) {
@@ -61,7 +61,7 @@ struct PeerCore::Inside {
   void on(const StateVerified& event);
   void on(const TimePassed& event);
 
-  // From the master, when the phase allows it. kProtocol if it makes no sense.
+  // Messages from the master that the phase allows. kProtocol if a message makes no sense.
   Status heard(const protocol::Reject& reject);
   Status heard(const protocol::Welcome& welcome);
   Status heard(const protocol::Ping& ping);
@@ -80,7 +80,7 @@ struct PeerCore::Inside {
   template <typename M>
   Status heard(const M&) {
     return {};
-  }  // Pong; the others are refused before
+  }  // only Pong: the other messages are refused before
 
   uint32_t founders() const;
   Status renew(const protocol::EpochStart& start);
@@ -106,20 +106,21 @@ struct PeerCore::Inside {
   Joint joint{context, membership};
   StateSync sync{context, membership};
 
-  // Until admitted.
+  // Used until admission.
   Handle join_handle = 0;
   Instant joining_since;
   bool warned = false;
-  std::string notice;  // the master's last word on why we are not pending
+  std::string notice;  // text of the master's latest Notice
   protocol::Register listening_at;
 
-  std::string closed_why;          // the last time that the connection could not be had, or broke
-  std::optional<Instant> lost_at;  // since when we have been trying to resume
-  bool resuming = false;           // Resume was sent, Resumed has not come
-  bool votes_again = false;        // in a renewal, when the operations have begun again
+  std::string closed_why;  // why the last attempt to connect failed, or the connection broke
+  std::optional<Instant> lost_at;  // since when this peer has been trying to resume
+  bool resuming = false;           // Resume was sent, and Resumed has not come
+  // During a reconfiguration: the open vote is cast again once all operations have begun again.
+  bool votes_again = false;
   int violations = 0;
   uint64_t ping_counter = 0;
-  Status ended;  // with what calls fail from now on
+  Status ended;  // error of all calls from now on
   Status gone;
 };
 
@@ -246,7 +247,8 @@ void PeerCore::Inside::connection_lost(const std::string& why) {
                                        text(context.options.master_timeout));
 }
 
-// Closes the connection; it is resumed, in case the fault was of that moment only.
+// Closes the connection. It is then resumed, in case the fault was a temporary one. The peer ends
+// if it is not a member yet, or after kViolationsMax violations.
 void PeerCore::Inside::on_violation(const Status& what) {
   context.note(LogLevel::kWarning, "the " + master() + " broke the protocol: " + what.message);
   if (membership.phase() != Phase::kMember || ++violations >= kViolationsMax) {
@@ -442,7 +444,7 @@ Status PeerCore::Inside::renew(const protocol::EpochStart& start) {
   return {};
 }
 
-// After the last Begin, so that a vote for update_topology closes posting as ever.
+// The vote comes after the last Begin, so that a vote for update_topology closes posting as usual.
 void PeerCore::Inside::vote_again_when_renewed() {
   if (!votes_again || membership.frozen() || !operations.renewed()) return;
   votes_again = false;
@@ -461,7 +463,8 @@ Status PeerCore::Inside::heard(const protocol::EpochEnd& end) {
   if (!status.ok()) return status;
   operations.on_epoch_end(end);
   end.goes_on == protocol::GoesOn::kEverything ? sync.renew() : sync.stop();
-  // Of a renewal that was overtaken nothing begins any more that a vote would have to follow.
+  // If another loss has overtaken the reconfiguration, no operation begins any more, and the vote
+  // has nothing to wait for.
   if (!membership.goes_on() && std::exchange(votes_again, false)) joint.repeat();
   return {};
 }
@@ -480,7 +483,8 @@ Status PeerCore::Inside::heard(const protocol::Answer& answer) {
   if (status.ok()) {
     if (answer.kind == JointKind::kUpdateTopology) {
       result.topology = membership.topology();
-      result.topology->epoch = membership.members_since();  // the members have not changed since
+      // the members have not changed since then
+      result.topology->epoch = membership.members_since();
       result.topology->joined.clear();
       result.topology->left = membership.left_unseen();
       membership.look(membership.members_since());
@@ -497,8 +501,8 @@ Status PeerCore::Inside::heard(const protocol::Answer& answer) {
   return {};
 }
 
-// A joint call returns when nothing is lent to it any more; update_topology when the outcomes of
-// all that came before it have reached the application, too.
+// A joint call returns when it borrows no tensors any more. update_topology returns when the
+// application also has the outcomes of all earlier operations.
 void PeerCore::Inside::finish_joint_if_drained() {
   if (!joint.open() || !joint.open()->result || sync.busy()) return;
   const bool updates = joint.open()->vote.kind == JointKind::kUpdateTopology;
@@ -527,7 +531,7 @@ void PeerCore::Inside::on(const OpProgressed& event) {
 }
 
 void PeerCore::Inside::on(const OpDrained& event) {
-  // Neither knows of what has committed: its memory was returned at once.
+  // A committed operation is known to neither, because its memory was returned immediately.
   if (!operations.drained(event.epoch, event.op)) sync.drained(event.epoch, event.op);
   if (membership.out()) return finish_ending();
   vote_again_when_renewed();

@@ -1,11 +1,18 @@
-// PeerCore: one peer of one run, as the control plane sees it. Pure: `step` is the only way its
-// state changes, `deadline` the only way time gets in. It talks to the master (messages), to the
-// data plane (links, operations) and to the application (handles). Composed of connection (to the
-// master), membership (phases, epochs, links), operation (one collective's life), joint (the joint
-// call under way) and state_sync (shared-state transfers). PROTOCOL.md is its specification.
-// Every handle that comes in with a call is finished exactly once, whatever happens.
-// A message the protocol forbids closes the connection to the master (it is then resumed or given
-// up); an event from our own shell that the tables forbid is an assertion.
+// PeerCore is one peer of one run as the control plane sees it. It is pure: only `step` changes its
+// state, and `deadline` says when the next step is due. Control (shell_control.h) owns it and steps
+// it on the control loop. PROTOCOL.md is its specification.
+//
+// It talks to the master (messages), to the data plane (links, operations) and to the application
+// (handles).
+// Its parts:
+//   connection   the connection to the master
+//   membership   phases, epochs, links
+//   operation    the life of each collective
+//   joint        the joint call under way
+//   state_sync   the transfers of a shared state
+// Invariant: every handle that comes in with a call is finished exactly once, whatever happens.
+// Failures: a message that the protocol forbids closes the connection to the master, which is then
+// resumed or given up. An event from our own shell that the tables forbid fails an assertion.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +30,14 @@
 
 namespace pccl::peer {
 
-// What the application calls an outstanding call of its own. Chosen by the shell, never reused.
+// Identifies an unfinished call of the application. Chosen by the shell, never reused.
 using Handle = uint64_t;
 
-// Where others reach this peer.
+// The address at which other peers reach this peer.
 struct Advertised {
-  std::string host;  // empty: where the master sees it
-  // The number that the first port of those it may listen on has outside; the others follow. 0: the
-  // same as inside.
+  std::string host;  // empty: the address that the master sees
+  // External number of the first port of the range in which the peer may listen; the others follow
+  // in order. 0: external and internal numbers are the same.
   uint16_t port_first = 0;
   uint16_t listens_first = 0;
 };
@@ -39,38 +46,41 @@ struct Options {
   std::string run;
   GroupId group;
   uint32_t min_peers = 1;
-  uint32_t founders = 0;  // so many begin together; 0: min_peers
-  int32_t rank = -1;      // wanted among the founders; -1: any
+  uint32_t founders = 0;  // number of peers that begin together; 0: min_peers
+  int32_t rank = -1;      // wanted rank among the founders; -1: any
   std::string library = "pccl";
   protocol::VersionRange versions = protocol::kSpoken;
   Advertised advertised;
   protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
-  bool restore = true;  // what a failed operation has overwritten is put back
+  bool restore = true;  // whether data that a failed operation has overwritten is put back
   Duration join_timeout = std::chrono::minutes(30);
   Duration peer_timeout = protocol::kPeerTimeoutDefault;
   Duration first_call_timeout{0};  // how long members wait for a newcomer; 0: peer_timeout
-  std::string launch;  // of which this is one of several ranks: all members are; empty: of none
+  // Name of the launch of which this process is one of several ranks. All members belong to the
+  // same launch. Empty: no launch.
+  std::string launch;
   Duration master_timeout = protocol::kMasterTimeoutDefault;
   std::string master_text;  // "host:port", for error messages
 };
 
-// The group as the application sees it: changes when init or update_topology returns and, under
-// policy retry, when it looks after a loss.
+// The group as the application sees it. It changes when init or update_topology returns and, with
+// policy retry, when the application looks after a loss.
 struct Topology {
   Epoch epoch;
-  Epoch generation;  // numbers of operations start at zero in it
+  Epoch generation;  // operation numbers start at zero in it
   uint32_t rank = 0;
   std::vector<protocol::Member> members;  // in rank order
   std::vector<uint32_t> ring;             // ranks in ring order
   std::vector<PeerId> joined;
   std::vector<PeerId> left;
-  uint32_t exchange_bytes = 0;  // larger all-reduces go around the ring
-  bool far = false;             // it takes long from one member to the next
+  uint32_t exchange_bytes = 0;  // larger all-reduces use the ring, others are one-shot
+  bool far = false;             // the longest path between neighbours is a wan path
 };
 
-// A collective as the application posts it. Root and peer are ranks of the topology it sees.
-// What is called while a vote for update_topology is open is held until the answer: its timeout
-// counts from then on, and it takes its number in the epoch in which it starts.
+// A collective as the application posts it. Root and peer are ranks of the topology that the
+// application sees. A collective that is called while a vote for update_topology is open is held
+// until the answer. Its timeout starts then, and it takes its number in the epoch in which it
+// starts.
 struct OpRequest {
   Handle handle = 0;
   protocol::OpKind kind = protocol::OpKind::kAllReduce;
@@ -80,7 +90,7 @@ struct OpRequest {
   int32_t root = -1;   // kBroadcast: root; kSend: destination; kRecv: source
   std::string tag;
   Duration timeout{0};  // 0: none
-  bool keep = false;    // kAllReduce: what a loss finds finished everywhere keeps its result
+  bool keep = false;    // kAllReduce: elements that are finished everywhere survive a loss
 };
 
 // ---- Events: from the application ----
@@ -96,17 +106,17 @@ struct JointCalled {
   protocol::Offer offer;
   Duration timeout{0};
 };
-struct JointGivenUp {  // its timeout is now; unknown or finished: ignored
+struct JointGivenUp {  // acts as if its timeout were now; ignored if unknown or finished
   Handle handle;
 };
-// Ranks that are named from here on are those of this epoch, one that EpochRenewed told of.
+// From here on, the ranks in calls are those of this epoch, which an EpochRenewed has announced.
 struct TopologySeen {
   Epoch epoch;
 };
 struct LeaveCalled {};
 // ---- from the connection to the master ----
 struct MasterConnected {};
-struct MasterClosed {  // could not connect, or broke
+struct MasterClosed {  // the attempt to connect failed, or the connection broke
   Status why;
 };
 struct MasterSent {
@@ -115,7 +125,7 @@ struct MasterSent {
 // ---- from the data plane ----
 struct Listening {
   Result<uint16_t> port;
-  std::vector<std::string> hosts = {};  // numeric, of the interfaces where it listens
+  std::vector<std::string> hosts = {};  // numeric addresses of the interfaces on which it listens
 };
 struct LinkChanged {
   protocol::LinkReport report;
@@ -124,7 +134,8 @@ struct OpTransferred {
   Epoch epoch;
   OpKey op;
 };
-struct OpProgressed {  // of the elements that it started with; of an operation that is kept
+// Only of an operation with `keep`. `finished`: elements, counted from the start of its task.
+struct OpProgressed {
   Epoch epoch;
   OpKey op;
   uint64_t finished = 0;
@@ -137,8 +148,8 @@ struct OpDrained {
   Epoch epoch;
   OpKey op;
 };
-// Here only (no memory): aborted by way of the master. EndOp follows, and OpDrained has to follow
-// that.
+// The operation failed only here (no memory). It is aborted through the master. EndOp follows, and
+// OpDrained has to follow EndOp.
 struct OpFailed {
   Epoch epoch;
   OpKey op;
@@ -157,14 +168,14 @@ using Event =
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {};
-struct CloseMaster {};  // after what was sent has left; no MasterClosed follows
+struct CloseMaster {};  // after all sent messages have left; no MasterClosed follows
 struct SendMaster {
   protocol::Message message;
 };
 struct Listen {
   PeerId self;
   uint64_t run_id = 0;
-  uint16_t version = 0;  // of the protocol, that the run speaks
+  uint16_t version = 0;  // protocol version that the run speaks
   bool loopback_only = false;
 };
 struct DialPeer {
@@ -176,12 +187,14 @@ struct ForgetPeer {
 struct BeginEpoch {
   Epoch epoch;
   std::vector<PeerId> peers;       // the other members
-  std::vector<PeerId> neighbours;  // those of them that are next to this one in the ring
+  std::vector<PeerId> neighbours;  // the other members next to this one in the ring
 };
-// Posts to the data plane. Memory: the application's for `handle`; for shared state
-// (task.shape.pattern kTransfer and `keys` not empty) the entries `keys` of that joint call, the
-// tensors themselves on the source, staging elsewhere.
-// Of an all-gather, task.shape.rank is the place in the ring, and so is the index of a block; the
+// Posts an operation to the data plane. Its memory is that of the application for `handle`. For
+// shared state (task.shape.pattern is kTransfer and `keys` is not empty) the memory is the entries
+// `keys` of that joint call: the tensors themselves on the source, staging buffers on the
+// destination.
+//
+// In an all-gather, task.shape.rank is the ring index, and so is the index of a block. The
 // application's spans are in rank order: block i is the span of rank Topology::ring[i].
 struct StartOp {
   Handle handle = 0;
@@ -190,49 +203,52 @@ struct StartOp {
   ReduceOp reduce = ReduceOp::kSum;
   int contributors = 1;
   std::vector<uint32_t> keys;
-  uint64_t start = 0;  // elements of the application's tensor before those of the task
+  uint64_t start = 0;  // elements of the application's tensor that come before the task
 };
 using ring::Ending;
-using EndOp = ring::OpEnded;  // also of operations that never started here
+using EndOp = ring::OpEnded;  // also for operations that never started here
 struct SayDone {              // to the other members
   OpKey op;
 };
-struct VerifyState {  // of staging
+struct VerifyState {  // checks the staging buffers
   Handle handle;
   std::vector<uint32_t> keys;
   std::vector<uint64_t> hashes;
 };
-// Whose tensors the elements up to `end`, from where the one before it ends, were reduced over.
+// The peers whose tensors were reduced into the elements from the end of the previous part up to
+// `end`.
 struct Part {
   uint64_t end = 0;
   std::vector<PeerId> contributors;  // in rank order
   bool operator==(const Part&) const = default;
 };
-struct FinishOp {  // the application's tensor is its own again
+struct FinishOp {  // returns the tensor to the application
   Handle handle = 0;
   Status status;
-  Epoch epoch;  // none: it never got as far as a number
+  Epoch epoch;  // none: the operation never got a number
   OpKey op;
-  std::vector<Part> parts;         // of an operation that is kept, when it committed
-  bool ended_before_call = false;  // it had a verdict when it was called here
+  std::vector<Part> parts;         // of a committed operation with `keep`
+  bool ended_before_call = false;  // its verdict came before its call here
 };
-struct FinishJoint {  // join and joint calls
+struct FinishJoint {  // ends a join or a joint call
   Handle handle = 0;
   Status status;
   protocol::JointKind kind = protocol::JointKind::kUpdateTopology;
-  std::optional<Topology> topology;  // join, and update_topology whether it changed or not
+  std::optional<Topology> topology;  // of join, and of update_topology whether it changed or not
   bool pending = false;
   uint64_t revision = 0, state_hash = 0;
-  // Keys whose staging is to be copied into the tensors before the call returns, and the elected
-  // state.
+  // `install`: keys of the staging buffers that are to be copied into the tensors before the call
+  // returns. `entries`: the elected state.
   std::vector<uint32_t> install;
   std::vector<protocol::StateEntry> entries;
 };
-// Members were lost and the rest goes on (policy retry): for when the application looks.
+// Members were lost and the others continue (policy retry). The application sees this topology when
+// it looks.
 struct EpochRenewed {
   Topology topology;
 };
-// The peer is out of the run for good; ok after LeaveCalled. Last: every handle has been finished.
+// The peer is out of the run for good; `why` is ok after LeaveCalled. This is the last effect:
+// every handle has been finished.
 struct Gone {
   Status why;
 };
@@ -253,7 +269,8 @@ class PeerCore {
 
   void step(const Event& event, Instant now, Effects& effects);
   std::optional<Instant> deadline() const;
-  // Why every call but update_topology fails: ok unless a member was lost since the epoch began.
+  // The error of every call but update_topology. It is ok unless a loss or a broken link has broken
+  // the group in this generation.
   const Status& broken() const;
 
  private:

@@ -1,8 +1,8 @@
 //   from        event                        to
-//   nothing     called                       voted        Vote
-//   voted       its time is over, given up   voted        JointAbort
+//   none        called                       voted        Vote
+//   voted       timeout, given up            voted        JointAbort
 //   voted       Answer, EpochStart           settled
-//   settled     what was lent is drained     nothing      FinishJoint   (mostly at once)
+//   settled     borrowed tensors drained     none         FinishJoint   (usually immediately)
 
 #include "csrc/peer/joint.h"
 

@@ -1,5 +1,6 @@
-// Joint: the joint call under way: one at a time per process, numbered within the generation
-// (PROTOCOL.md, section 5). What an answer means for the group is not its business.
+// Joint is the joint call under way. A process has at most one, and its calls are numbered within
+// the generation (PROTOCOL.md, section 5). Joint belongs to the PeerCore. It does not decide what
+// an answer means for the group.
 #pragma once
 
 #include <optional>
@@ -15,41 +16,42 @@ class Joint {
     Duration timeout{0};
     protocol::Vote vote;
     std::optional<Instant> deadline;
-    bool given_up = false;              // JointAbort was sent
-    std::optional<FinishJoint> result;  // settled; what is lent is still being drained
+    bool given_up = false;  // JointAbort was sent
+    // set when settled; borrowed tensors are still being drained
+    std::optional<FinishJoint> result;
   };
 
   Joint(Context& context, const Membership& membership)
       : context_(context), membership_(membership) {}
 
-  // kInvalidState when another one is under way. `may_vote`: else repeat() follows. REQUIRES: a
-  // member.
+  // kInvalidState if another call is under way. `may_vote`: the vote is cast now; if false,
+  // repeat() casts it later. REQUIRES: a member.
   Status call(const JointCalled& call, bool may_vote);
-  // The one under way, or null. Invalid after finish().
+  // The call under way, or null. The pointer is invalid after finish().
   const Call* open() const { return open_ ? &*open_ : nullptr; }
   bool waits_for(protocol::JointKind kind) const {
     return open_ && !open_->result && open_->vote.kind == kind;
   }
 
-  // An answer that we have had: it has crossed a reconnection.
+  // Whether this peer has had this answer already. A reconnection can deliver an answer twice.
   bool repeated(const protocol::Answer& answer) const { return answer.number < answered(); }
-  // kProtocol if it answers nothing.
+  // kProtocol if no open call waits for this answer.
   Status check(const protocol::Answer& answer) const;
-  // REQUIRES: open, not settled. `answer`: none of an EpochStart.
+  // REQUIRES: open, not settled. `answer`: none if an EpochStart settles the call.
   void settle(FinishJoint result, const std::optional<protocol::Answer>& answer = {});
-  void finish();  // tells the application. REQUIRES: open, settled
-  // A new generation: numbers from zero. REQUIRES: nothing open that is not settled.
+  void finish();  // returns the result to the application. REQUIRES: open, settled
+  // A new generation: numbers start at zero. REQUIRES: no open call that is not settled.
   void begin_generation();
-  // What the master has to be told after a restart: it was agreed on by several groups.
+  // Remembers that several groups agreed on a call: a restarted master needs to know it.
   void agreed(const std::vector<protocol::Settled>& together, bool pending);
 
-  void give_up();  // to the master: do not wait for the others any longer
+  void give_up();  // asks the master not to wait for the others any longer
   void on_time();
   std::optional<Instant> deadline() const;
 
   uint32_t answered() const { return next_ - (open_ && !open_->result ? 1 : 0); }
   void describe(protocol::Resume& resume) const;
-  void repeat();  // after Resumed, and in a renewal: what is open is cast again
+  void repeat();  // after Resumed, and in a reconfiguration: casts the open vote again
 
  private:
   protocol::JointAbort abort() const { return {open_->vote.number, open_->vote.epoch}; }
@@ -58,10 +60,12 @@ class Joint {
   const Membership& membership_;
   uint32_t next_ = 0;
   std::optional<Call> open_;
-  // In this generation, while numbers match between members: until the group is broken.
+  // The latest answer of this generation. Kept only while numbers match between members, which they
+  // do until the group is broken.
   std::optional<protocol::Answer> last_answer_;
-  std::vector<protocol::Settled> together_;  // of the last call of several groups
-  bool pending_ = false;                     // its answer
+  // of the last call that several groups settled together
+  std::vector<protocol::Settled> together_;
+  bool pending_ = false;  // answer to that call
 };
 
 }  // namespace pccl::peer

@@ -6,8 +6,9 @@
 //   kWelcomed       the listener is open                         kRegistered    Register
 //   kRegistered     EpochStart                                   kMember
 //   all the above   leave, Reject, Kicked, master lost, timeout  kEnding        EndOp ...
-//   kEnding         the last lent memory is drained              kGone
-// Reconnecting is no phase: from kWelcomed on a broken connection is resumed, and the phase stays.
+//   kEnding         the last borrowed tensors are drained        kGone
+// A reconnection is not a phase: from kWelcomed on, a broken connection is resumed, and the phase
+// stays.
 
 #include "csrc/peer/membership.h"
 
@@ -22,11 +23,11 @@
 namespace pccl::peer {
 namespace {
 
-// Members, and as many newcomers waiting: a master that asks for more is not one of ours.
+// Room for the members and for newcomers that wait. A master that asks for more links is faulty.
 constexpr size_t kLinksMax = 8 * protocol::kMembersMax;
 
-// When the master may say what. kRegistered covers kWelcomed: a new connection of the master's does
-// not know which of the two we are in.
+// In which phases the master may send a message. The column `registered` covers kWelcomed too: the
+// master of a new connection does not know which of the two phases this peer is in.
 struct Allowed {
   bool introducing, registered, member, resuming;
 };
@@ -105,7 +106,7 @@ std::string names(const std::vector<protocol::Member>& members) {
   return out;
 }
 
-// Why an EpochStart makes no sense for `self`, who is in `now`; empty if it does.
+// Why an EpochStart makes no sense for `self`, whose topology is `now`; empty if it does.
 std::string refuse(const protocol::EpochStart& start, PeerId self, const Topology& now) {
   if (start.epoch <= now.epoch) return "follows epoch " + text(now.epoch);
   if (start.generation != start.epoch && start.generation != now.generation) {
@@ -234,7 +235,7 @@ Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
     context_.note(LogLevel::kWarning, end.text + "; the others go on");
     return {};
   }
-  if (!broken_.ok() && end.lost.empty()) return {};  // it has been broken before
+  if (!broken_.ok() && end.lost.empty()) return {};  // the group was broken before
   broken_.code = Code::kPeerLost;
   broken_.message = (end.text.empty() ? names(end.lost) + " lost" : end.text) +
                     "; call pccl.update_topology() and repeat";
@@ -263,8 +264,8 @@ PeerId Membership::peer_at(uint32_t place) const {
 
 // ---- Links ----
 
-// After a reconnection the master repeats the Dials that it thinks are missing: those that are not
-// are answered with what is known.
+// After a reconnection the master repeats the Dials that it thinks are missing. If such a link is
+// up, the answer is its last report.
 Status Membership::dial(const protocol::Dial& dial) {
   if (links_.size() >= kLinksMax)
     return violation("more than " + std::to_string(kLinksMax) + " links");
@@ -285,7 +286,7 @@ void Membership::forget(PeerId peer) {
   context_.emit(ForgetPeer{peer});
 }
 
-// Both sides know that a link is up: unless the master asks, one of them says so.
+// Both sides know that a link is up. Only one of them reports it, unless the master asks.
 bool Membership::is_ours_to_say(const protocol::LinkReport& report) const {
   return report.state != protocol::LinkState::kUp ||
          protocol::made_by_higher(report.serial) == (self() > report.peer);
@@ -294,12 +295,12 @@ bool Membership::is_ours_to_say(const protocol::LinkReport& report) const {
 void Membership::link_changed(const protocol::LinkReport& report, bool tells) {
   const bool down = report.state == protocol::LinkState::kDown;
   if (down && !links_.contains(report.peer)) {
-    // It was forgotten. The word that it was up may have been under way.
+    // The link was forgotten, but the report that it was up may still have been on its way.
     if (tells) context_.tell(report);
     return;
   }
   auto& last = links_[report.peer].last;
-  // It is tried again every second: once is news.
+  // The peer is dialled again every second. Only the first failure is news.
   const bool news = report.state != protocol::LinkState::kUnreachable || !last ||
                     last->state != protocol::LinkState::kUnreachable;
   last = report;

@@ -1,6 +1,10 @@
-// Membership: how far this peer has come in its run, the epoch as it sees it, and its links.
-// Invariants: the epoch's members contain this peer, each once; the ring is a permutation of the
-// ranks; epochs only grow. A message that would break one is refused and changes nothing.
+// Membership is how far this peer has come in its run, the epoch as this peer sees it, and its
+// links. It belongs to the PeerCore; the other parts only read it.
+// Invariants:
+//   1. The members of the epoch contain this peer, and each member once.
+//   2. The ring is a permutation of the ranks.
+//   3. Epochs only grow.
+// A message that would violate an invariant is refused and changes nothing.
 #pragma once
 
 #include <map>
@@ -17,9 +21,9 @@ enum class Phase {
   kConnecting,   // trying to reach the master for the first time
   kIntroducing,  // Hello sent
   kWelcomed,     // the listener is being opened
-  kRegistered,   // Register sent: waiting to be admitted
+  kRegistered,   // Register sent: waiting for admission
   kMember,
-  kEnding,  // out of the run; memory that is lent is being drained
+  kEnding,  // out of the run; borrowed tensors are being drained
   kGone,
 };
 
@@ -30,62 +34,65 @@ class Membership {
   Phase phase() const { return phase_; }
   // REQUIRES: the table in membership.cc allows it.
   void enter(Phase next);
-  // Before admission there is nothing to resume, after it nothing to introduce.
+  // Whether a new connection to the master begins with Resume. Before Welcome it begins with Hello.
   bool introduced() const { return phase_ >= Phase::kWelcomed && phase_ <= Phase::kMember; }
   bool out() const { return phase_ >= Phase::kEnding; }
 
-  // Whether PROTOCOL.md lets the master say this now; kProtocol if not. `resuming`: Resume was sent
-  // and not answered yet.
+  // kProtocol if PROTOCOL.md does not let the master send this message now. `resuming`: Resume was
+  // sent and not answered yet.
   Status check(const protocol::Message& message, bool resuming) const;
 
   void welcome(const protocol::Welcome& welcome);
   PeerId self() const { return welcome_.peer; }
   uint64_t run_id() const { return welcome_.run_id; }
   uint32_t incarnation() const { return welcome_.incarnation; }
-  // A restarted master has a higher incarnation; false, and nothing changes, for a lower one.
+  // A restarted master has a higher incarnation. For a lower one it returns false and changes
+  // nothing.
   bool accept_incarnation(uint32_t incarnation);
 
   // Adopts a new epoch.
   Status begin(const protocol::EpochStart& start);
-  // The epoch is ending: what is not done stays so.
+  // The epoch is ending. Operations that are not done stay so.
   Status freeze(const protocol::Ask& ask);
-  // It is over; unless everything goes on, the group is broken from here to the next generation.
-  // Worth a warning when calls are in doubt: at the end of a run one peer leaves after the other.
+  // The epoch is over. Unless all operations continue, the group is broken until the next
+  // generation. `in_doubt`: some calls have no outcome, which deserves a warning. Without such
+  // calls it is logged as information: at the end of a run the peers leave one after another.
   Status end(const protocol::EpochEnd& end, bool in_doubt);
 
   Epoch epoch() const { return topology_.epoch; }
   Epoch generation() const { return topology_.generation; }
   const Topology& topology() const { return topology_; }
-  // As the application knows it: what it means by a rank.
+  // The topology that the application knows. Ranks in its calls refer to it.
   const Topology& seen() const { return seen_; }
   void look(Epoch epoch);
   std::vector<PeerId> left_unseen() const;
   uint32_t world_size() const { return static_cast<uint32_t>(topology_.members.size()); }
   bool frozen() const { return frozen_; }    // from Ask to the next begin()
-  bool ended() const { return ended_; }      // from EpochEnd to the next begin(),
-  bool goes_on() const { return goes_on_; }  // which is a renewal
-  // Something of this epoch is undone or lost here, so that it cannot just go on under a master
-  // that was restarted: it was frozen, or a link to a member of it has broken.
+  bool ended() const { return ended_; }      // from EpochEnd to the next begin()
+  bool goes_on() const { return goes_on_; }  // if so: the generation continues in the next epoch
+  // Whether the epoch needs reconfiguration: it was frozen, or a link to one of its members has
+  // broken. Work was lost, so the epoch cannot just continue under a restarted master.
   bool disturbed() const { return disturbed_; }
   const Status& broken() const { return broken_; }
 
   std::optional<uint32_t> rank_of(PeerId peer) const;
-  // Since this epoch the members are what they are, or what the application thinks that they are.
+  // The epoch since which the members are the present ones, and the epoch since which they are
+  // those that the application sees.
   Epoch members_since() const { return members_since_; }
   Epoch seen_since() const { return seen_since_; }
-  // In the ring: the place of a rank, and the peer at a place (modulo the world size).
+  // The ring index of a rank, and the peer at a ring index (modulo the world size).
   uint32_t place_of(uint32_t rank) const;
   PeerId peer_at(uint32_t place) const;
-  std::vector<PeerId> neighbours() const;  // before and after this one, if they are others
+  std::vector<PeerId> neighbours() const;  // upstream and downstream, if they are other peers
 
-  // Links: what the master wants to be dialled, and what became of it.
+  // Links: the peers that the master wants to be dialled, and the result.
   Status dial(const protocol::Dial& dial);
   void forget(PeerId peer);
-  // `tells`: the master hears it now; else after Resumed.
+  // `tells`: the report is sent to the master now; if false, after Resumed.
   void link_changed(const protocol::LinkReport& report, bool tells);
   void repeat_reports() const;  // after Resumed
-  // The new one does not know of peers that are gone since: who is no member (in the next epoch, if
-  // one begins) is forgotten, until this master has it dialled.
+  // A restarted master does not know of peers that have gone. Peers that are not members (of the
+  // next epoch, if one begins) are forgotten until this master has them dialled.
   void master_restarted();
 
  private:
@@ -95,7 +102,7 @@ class Membership {
   Phase phase_ = Phase::kIdle;
   protocol::Welcome welcome_;
   Topology topology_, seen_;
-  std::map<Epoch, Topology> unseen_;  // that changed the members
+  std::map<Epoch, Topology> unseen_;  // epochs with other members, not seen by the application yet
   Epoch members_since_, seen_since_;
   bool frozen_ = false;
   bool ended_ = false;
@@ -104,7 +111,7 @@ class Membership {
   Status broken_;
   struct Link {
     std::optional<protocol::LinkReport> last;
-    bool of_master_before = false;  // a master that was restarted has not spoken of it yet
+    bool of_master_before = false;  // the restarted master has not mentioned it yet
   };
   void forget_strangers();
 

@@ -3,20 +3,20 @@
 //   (called)      its verdict has come before         finished   Begin, FinishOp
 //   (called)      the group is broken                 finished   FinishOp
 //   (called)      the epoch is ending                 kFrozen
-//   (called)                                          kRunning   Begin, StartOp
+//   (called)      none of these                       kRunning   Begin, StartOp
 //   (called)      it is a barrier                     kDone      Begin, Done
 //   held          the vote is answered                as if called now
 //   kRunning      transferred                         kDone      Done; a receive: EndOp, FinishOp;
-//                                                                far away: SayDone
-//   kRunning      it is given up here, Withhold       kFrozen    AbortRequest
+//                                                                on wan paths: SayDone
+//   kRunning      failure or timeout here, Withhold   kFrozen    AbortRequest
 //   kDone         agreed                              kDone      EndOp, FinishOp
 //   kRunning      Ask                                 kFrozen    reported kNotDone
 //   kDone         Ask, and it is a barrier            kFrozen    reported kNotDone
 //   kDone         committed (verdict, EpochEnd)       finished   EndOp, FinishOp
-//   another       committed, and it is a send         draining   EndOp
-//   any of them   aborted (verdict, EpochEnd, end)    draining   EndOp
+//   other states  committed, and it is a send         draining   EndOp
+//   any of these  aborted (verdict, EpochEnd, end)    draining   EndOp
 //   draining      drained                             finished   FinishOp
-//   any of them   EpochEnd, and it goes on            kAgain     EndOp
+//   any of these  EpochEnd, and it is continued       kAgain     EndOp
 //   kAgain        drained, and the epoch has begun    kRunning   Begin, StartOp
 // A transfer that completes while its operation is frozen or draining changes nothing.
 
@@ -58,7 +58,7 @@ const Transitions<OperationState, 7> kOperationTransitions(
 // The tags of all open operations travel in one Resume.
 constexpr size_t kTagBytesOpenMax = protocol::kMessageBytesMax / 4;
 
-// The master leaves texts out when very many verdicts come at once.
+// The master leaves texts out if very many verdicts come together.
 Status outcome_of(const protocol::Verdict& verdict) {
   const bool unexplained = verdict.code != Code::kOk && verdict.text.empty();
   return {verdict.code,
@@ -128,7 +128,7 @@ void Operations::release(Call call) {
   if (broken || call.members == membership_.members_since()) return post(std::move(call));
   const Status changed = check_after_change(call.info, membership_);
   if (changed.ok() || call.info.kind != OpKind::kSend) return post(std::move(call), changed);
-  tag_bytes_ -= call.info.tag.size();  // the other one is gone: nobody counts with us
+  tag_bytes_ -= call.info.tag.size();  // the other peer is gone: nobody else counts this operation
   context_.emit(FinishOp{call.handle, changed, {}, {}, {}});
 }
 
@@ -210,7 +210,7 @@ bool Operations::transferred(Epoch epoch, OpKey key) {
   if (op->state == State::kFrozen) return true;
   PCCL_ASSERT(op->state == State::kRunning && op->started);
   op->state = State::kDone;
-  if (sends(*op)) return true;  // its receiver says so
+  if (sends(*op)) return true;  // its receiver sends Done
   context_.tell(protocol::Done{epoch, key, verdicts_.seen()});
   if (receives(*op)) {
     hand_back(key, *op);
@@ -220,8 +220,8 @@ bool Operations::transferred(Epoch epoch, OpKey key) {
   return true;
 }
 
-// What was returned is known until it has its verdict. While many are, the master is away, or far
-// behind: the next ones wait for it.
+// A returned operation stays open until its verdict comes. If many are open, the master is away or
+// far behind. The next operations then wait for their verdicts.
 void Operations::agreed(Epoch epoch, OpKey key) {
   Op* const op = find(epoch, key);
   if (op == nullptr || op->state != State::kDone || op->returned) return;
@@ -275,7 +275,7 @@ Operations::Open::iterator Operations::finish(Open::iterator at) {
   auto& [key, op] = *at;
   PCCL_ASSERT(op.state == State::kDone || sends(op));
   if (op.returned) return remove(at);
-  if (op.started && op.state != State::kDone) {  // of a send the other side knows first
+  if (op.started && op.state != State::kDone) {  // a send: the receiver knows the outcome first
     context_.emit(EndOp{key, Ending::kCommitted});
     draining_[{membership_.epoch(), key}] = {op.handle, {}};
   } else {
@@ -290,7 +290,8 @@ Operations::Open::iterator Operations::abort(Open::iterator at, Status outcome) 
   if (op.returned) return remove(at);
   context_.emit(EndOp{key});
   const auto draining = draining_.find({op.ended_in, key});
-  const int kept = op.info.start > 0 ? 1 : 0;  // what earlier epochs have left is put back, too
+  // the part that earlier epochs have finished is put back, too
+  const int kept = op.info.start > 0 ? 1 : 0;
   if (op.state == State::kAgain && draining != draining_.end()) {
     draining->second = {op.handle, std::move(outcome), false, draining->second.left + kept};
   } else if (op.started || kept > 0) {
@@ -313,9 +314,9 @@ protocol::Report Operations::freeze() {
   PCCL_ASSERT(membership_.frozen());
   protocol::Report report{membership_.epoch(), {}};
   for (auto& [key, op] : open_) {
-    // Of a barrier nobody here knows whether the lost had come to it.
+    // Nobody here knows whether the lost members had reached a barrier.
     if (op.state == State::kRunning || op.info.kind == OpKind::kBarrier) enter(op, State::kFrozen);
-    // What is kept of one that has not begun again stays kept.
+    // If an operation has not begun again, its kept part stays kept.
     if (op.begun || op.info.start > 0) report.ops.push_back(this->report(key, op));
   }
   return report;
@@ -357,7 +358,7 @@ Status Operations::settle(const protocol::Verdict& verdict) {
     if (!committed && op.returned && !receives(op)) {
       return refuse("is to abort, but all members had said that they are done");
     }
-    if (op.state == State::kAgain) {  // the master counts who has heard
+    if (op.state == State::kAgain) {  // the master counts who has received the verdict
       context_.tell(protocol::Begin{membership_.epoch(), verdict.op, op.info});
     }
     committed ? finish(at) : abort(at, outcome_of(verdict));
@@ -404,7 +405,7 @@ Status Operations::check(const protocol::Kept& kept) const {
                    std::to_string(kept.op.sequence) + ", which this peer has not reported");
 }
 
-// The lists are complete: what is on neither is aborted, or begins again from its start.
+// The lists are complete. An operation on neither list is aborted, or begins again from its start.
 void Operations::on_epoch_end(const protocol::EpochEnd& end) {
   const std::set<OpKey> committed(end.committed.begin(), end.committed.end());
   std::map<OpKey, uint64_t> kept;
@@ -431,7 +432,7 @@ void Operations::begin_generation() {
   verdicts_.begin_generation();
 }
 
-// ---- Renewal ----
+// ---- Reconfiguration ----
 
 void Operations::add_part(Op& op, uint64_t end) const {
   Part part{end, {}};
@@ -463,11 +464,11 @@ void Operations::repeat_later(OpKey key, Op& op, uint64_t kept) {
     op.info.start = kept;
   }
   op.begun = op.started = false;
-  if (op.state == State::kRunning) enter(op, State::kFrozen);  // nobody has asked
+  if (op.state == State::kRunning) enter(op, State::kFrozen);  // without a freeze request
   enter(op, State::kAgain);
 }
 
-// In the order of the calls: whose turn it is on a link, age decides.
+// In the order of the calls, because on a link the older operation has priority.
 void Operations::renew() {
   verdicts_.begin_epoch();
   std::vector<OpKey> keys;
@@ -481,12 +482,12 @@ void Operations::renew() {
   }
 }
 
-// After a loss that the generation has outlived: what no longer means the same ends.
+// Called after a loss within the generation. An operation that no longer means the same ends.
 void Operations::check_again(OpKey key) {
   const auto at = open_.find(key);
   const Status changed = check_after_change(at->second.info, membership_);
   if (changed.ok() || at->second.request) return;
-  if (at->second.info.kind == OpKind::kSend) {  // nobody counts with us
+  if (at->second.info.kind == OpKind::kSend) {  // nobody else counts this operation
     abort(at, changed);
   } else {
     at->second.request = abort_request(key, changed.code, changed.message);
@@ -548,13 +549,15 @@ protocol::AbortRequest Operations::abort_request(OpKey key, Code code, std::stri
 void Operations::request_abort(OpKey key, Op& op, Code code, std::string text) {
   if (op.request) return;  // one reason is enough
   op.request = abort_request(key, code, std::move(text));
-  // What is frozen has its outcome with the epoch's end, or asks again after it.
+  // A frozen operation gets its outcome at the end of the epoch, or requests the abort after it.
   if (!op.begun || membership_.frozen()) return;
-  if (op.state == State::kRunning) enter(op, State::kFrozen);  // the word that it gives must hold
+  // after the request it must not become done
+  if (op.state == State::kRunning) enter(op, State::kFrozen);
   context_.tell(*op.request);
 }
 
-// Nothing is asked of who is done, or has asked for it before.
+// An abort proposal changes nothing if the operation is done here, or has requested its abort
+// before.
 Status Operations::withhold(const protocol::Withhold& what) {
   if (what.code == Code::kOk) return violation("Withhold without a reason");
   Op* const op = find(what.epoch, what.op);

@@ -1,13 +1,15 @@
-// Operations: the collectives and transfers of this peer, each from the application's call to the
-// one FinishOp that returns its memory. Numbers them per tag, starts them on the ring, tells the
-// master, and applies what the master decides: the outcome is never this peer's own to choose, but
-// for a receive that went well, and for what all members have said that they are done with
-// (PROTOCOL.md, section 3). In a renewal of the epoch what has no
-// outcome is drained and started again under its number.
-// Invariants: (1) what the ring has started is finished as aborted only once it is drained;
-//             (2) what was frozen as not done never becomes done in that epoch;
-//             (3) a number taken is told to the master (Begin) unless the epoch is ending, so that
-//                 no rank's numbers shift unseen.
+// Operations is the set of collectives and transfers of this peer, each from the application's call
+// to the one FinishOp that returns its memory. It numbers them per tag, starts them on the ring,
+// announces them to the master, and applies the master's verdicts. It belongs to the PeerCore. This
+// peer never chooses an outcome itself. There are two exceptions: a receive that succeeded, and an
+// operation that all members have reported as done (PROTOCOL.md, section 3). If the generation
+// continues in a new epoch, an operation without an outcome is drained and started again under its
+// number.
+// Invariants:
+//   1. An operation that the ring has started is finished as aborted only after it is drained.
+//   2. An operation that was frozen as not done never becomes done in that epoch.
+//   3. Every number that is taken is announced to the master (Begin) unless the epoch is ending, so
+//      that the numbers of a rank never shift unnoticed.
 #pragma once
 
 #include <deque>
@@ -28,31 +30,32 @@ class Operations {
       : context_(context), membership_(membership) {}
 
   void call(const OpRequest& request);  // REQUIRES: a member
-  // A vote for update_topology: what is called from here on is held ...
+  // A vote for update_topology is open. From here on, calls are held.
   void close_posting() { closed_ = true; }
-  // ... until its answer: then it starts, in order of calling, in the epoch of now.
+  // The vote is answered. Held calls start in the present epoch, in the order of the calls.
   void open_posting();
   bool settled() const { return open_.empty(); }
   uint64_t verdicts_seen() const { return verdicts_.seen(); }
-  void begin_generation();  // numbers from zero. REQUIRES: settled()
-  // A new epoch of the same generation: what is open begins in it, as soon as it is drained.
+  void begin_generation();  // numbers start at zero. REQUIRES: settled()
+  // A new epoch of the same generation. Every open operation begins in it as soon as it is drained.
   void renew();
-  bool renewed() const;  // all of it has begun
+  bool renewed() const;  // all open operations have begun
 
-  protocol::Report freeze();  // Ask: what is not done stays so
+  protocol::Report freeze();  // answer to Ask: what is not done stays so
   Status on_verdicts(const protocol::Verdicts& verdicts);
   Status withhold(const protocol::Withhold& what);
   Status check(const protocol::EpochEnd& end) const;
-  void on_epoch_end(const protocol::EpochEnd& end);  // REQUIRES: check(), membership broken
+  // REQUIRES: check() was ok, Membership::end() was called
+  void on_epoch_end(const protocol::EpochEnd& end);
 
-  // From the ring. False: no operation of the application.
+  // From the ring. False: not an operation of the application.
   bool transferred(Epoch epoch, OpKey key);
   void progressed(Epoch epoch, OpKey key, uint64_t finished);
   void agreed(Epoch epoch, OpKey key);
   bool drained(Epoch epoch, OpKey key);
   bool failed(Epoch epoch, OpKey key, const Status& why);
 
-  // This peer is out of the run: everything ends with `why`, once it is drained.
+  // This peer is out of the run: every operation ends with `why`, once it is drained.
   void end(const Status& why);
   bool drained_all() const { return draining_.empty(); }
 
@@ -69,12 +72,12 @@ class Operations {
     Handle handle = 0;
     protocol::OpInfo info;
     State state = State::kRunning;
-    bool begun = false;       // in this epoch: the master was told
-    bool started = false;     // in this epoch: the ring has it
-    bool returned = false;    // the application has its memory: it went well, whatever comes
-    Epoch ended_in;           // kAgain: where it is being drained
-    uint64_t finished = 0;    // of an operation that is kept: elements that are final here,
-    std::vector<Part> parts;  // and those that are for all, from earlier epochs
+    bool begun = false;       // in this epoch: announced to the master
+    bool started = false;     // in this epoch: posted to the ring
+    bool returned = false;    // the application has its memory: success, whatever follows
+    Epoch ended_in;           // kAgain: the epoch in which it is being drained
+    uint64_t finished = 0;    // with `keep`: elements that are final here
+    std::vector<Part> parts;  // with `keep`: elements final for all, from earlier epochs
     Duration timeout{0};
     std::optional<Instant> deadline;
     std::optional<protocol::AbortRequest> request;
@@ -83,26 +86,27 @@ class Operations {
     Handle handle = 0;
     protocol::OpInfo info;
     Duration timeout{0};
-    Epoch members;  // unchanged since then: those that it was called for
+    Epoch members;  // since this epoch the members are those of the call
   };
   struct Draining {
     Handle handle = 0;
     Status outcome;
-    bool again = false;  // it has none: it starts again
-    int left = 1;        // how often the ring has yet to say that it is drained
+    bool again = false;  // no outcome: the operation starts again
+    int left = 1;        // number of OpDrained still to come from the ring
   };
   using Open = std::map<OpKey, Op>;
 
   static void enter(Op& op, State next);  // REQUIRES: the table in operation.cc allows it
   Status check_room(const OpRequest& request) const;
-  // `refused`: it takes its number, but instead of starting it is aborted for all ranks alike.
+  // `refused`: the operation takes its number, but does not start. It is aborted for all ranks
+  // alike.
   void post(Call call, const Status& refused = {});
-  void release(Call call);        // posts what was held, if it still means the same
-  void begin(OpKey key, Op& op);  // in the epoch of now
+  void release(Call call);        // posts a held call, if it still means the same
+  void begin(OpKey key, Op& op);  // in the present epoch
   void start(OpKey key, Op& op);
   void begin_again(OpKey key);
   void check_again(OpKey key);
-  // The epoch is over, the generation is not: it begins again after what is kept of it.
+  // The epoch is over, but the generation is not. The operation begins again after its kept part.
   void repeat_later(OpKey key, Op& op, uint64_t kept);
   protocol::OpReport report(OpKey key, const Op& op) const;
   void add_part(Op& op, uint64_t end) const;
@@ -110,9 +114,9 @@ class Operations {
   protocol::AbortRequest abort_request(OpKey key, Code code, std::string text) const;
   void request_abort(OpKey key, Op& op, Code code, std::string text);
   Status settle(const protocol::Verdict& verdict);
-  void hand_back(OpKey key, Op& op);                        // it is committed
+  void hand_back(OpKey key, Op& op);                        // committed: returns the memory
   Open::iterator finish(Open::iterator at);                 // committed
-  Open::iterator abort(Open::iterator at, Status outcome);  // finished once it is drained
+  Open::iterator abort(Open::iterator at, Status outcome);  // finished once drained
   Open::iterator remove(Open::iterator at);
   Op* find(Epoch epoch, OpKey key);
   bool sends(const Op& op) const;
@@ -128,7 +132,7 @@ class Operations {
   std::map<std::pair<Epoch, OpKey>, Draining> draining_;
   VerdictLog verdicts_;
   std::set<std::pair<Instant, OpKey>> deadlines_;
-  size_t tag_bytes_ = 0;  // of held_ and open_
+  size_t tag_bytes_ = 0;  // bytes of the tags of held_ and open_
 };
 
 }  // namespace pccl::peer

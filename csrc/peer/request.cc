@@ -61,7 +61,8 @@ Status check(const OpRequest& request, const Membership& membership) {
   return {};
 }
 
-// What does not matter to an operation is left at its default, so that it cannot differ either.
+// A field that does not matter to an operation keeps its default, so that it cannot differ between
+// members.
 protocol::OpInfo info_of(const OpRequest& request, const Membership& membership) {
   protocol::OpInfo info;
   info.kind = request.kind == OpKind::kRecv ? OpKind::kSend : request.kind;
@@ -130,7 +131,7 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
     const uint32_t root = membership.place_of(*membership.rank_of(info.root));
     task.shape.rank = (place + world - root) % world;
   }
-  const bool around = info.kind != OpKind::kBroadcast;  // the last sends to the first
+  const bool around = info.kind != OpKind::kBroadcast;  // the last member sends to the first
   if (world > 1 && (around || task.shape.rank > 0))
     task.upstream = membership.peer_at(place + world - 1);
   if (world > 1 && (around || task.shape.rank < world - 1)) {

@@ -1,6 +1,7 @@
-// request: how a call of the application becomes an operation: what must hold of it, how all
-// members describe it, under which key they count it, and what the ring has to do. Pure functions
-// of the call and the epoch: every member computes the same from the same.
+// request turns a call of the application into an operation. It checks the call, describes the
+// operation as all members do, computes the key under which they count it, and the task of the
+// ring. All are pure functions of the call and the epoch: every member computes the same result
+// from the same input.
 #pragma once
 
 #include <string>
@@ -9,21 +10,22 @@
 
 namespace pccl::peer {
 
-// A tag that no application can name, since it is no text: 0xff and then `text`. Both ends of a
-// send or of a transfer of state compute it alike.
+// A tag that no application can use, because it is not text: the byte 0xff, then `text`. Both ends
+// of a send or of a state transfer compute the same tag.
 TagId reserved_tag(const std::string& text);
 
-// The tag under which an operation is counted: the user's, but for send/recv one of the two peers'
-// own.
+// The tag under which an operation is counted: the user's tag; for send and recv, a tag that
+// belongs to the two peers.
 TagId tag_of(const protocol::OpInfo& info);
 
-// kInvalidArgument for a call that can mean nothing in this epoch.
+// kInvalidArgument for a call that has no meaning in this epoch.
 Status check(const OpRequest& request, const Membership& membership);
 
-// REQUIRES: check() was ok. Without world_size, which is the epoch's in which it starts.
+// REQUIRES: check() was ok. The result lacks world_size, which comes from the epoch in which the
+// operation starts.
 protocol::OpInfo info_of(const OpRequest& request, const Membership& membership);
 
-// Why an operation that was called in an epoch that is over cannot go on in this one, if it cannot.
+// The error if an operation of an earlier epoch cannot continue in this one; otherwise ok.
 Status check_after_change(const protocol::OpInfo& info, const Membership& membership);
 
 // REQUIRES: not a barrier, which moves no data; root and receiver are members.

@@ -1,8 +1,10 @@
-// The happy path of a call: the caller's thread hands it to the control loop and waits; the loop
-// steps the core until the call is finished; the caller wakes up and takes the result. What can go
-// wrong: the caller is interrupted (a joint call is then given up for all ranks, since they wait
-// for this one), or is a child of the process that owns the group (nothing works there: its threads
-// were not inherited).
+// Typical call: the caller's thread hands it to the control loop and waits. The loop steps the core
+// until the call is finished. The caller wakes up and takes the result.
+// Failures:
+//   - The caller is interrupted. A joint call is then given up for all ranks, since they wait for
+//     this one.
+//   - The caller is a child of the process that owns the group. Nothing works there, because a
+//     child does not inherit threads.
 
 #include "csrc/peer/shell.h"
 
@@ -18,9 +20,9 @@
 namespace pccl::peer {
 namespace {
 
-// How long a destructor waits for a good-bye.
+// How long a destructor waits until its good-bye to the master has been sent.
 constexpr Duration kLeaveTimeout = std::chrono::seconds(2);
-// And an interrupted call for the master's answer, in Waiter::kInterruptPeriod.
+// How long an interrupted call waits for the master's answer, in units of Waiter::kInterruptPeriod.
 constexpr int kPeriodsForAnAnswer = 20;
 
 Status check(const net::Endpoint& master, const Options& options) {
@@ -75,7 +77,7 @@ struct Peer::Inside {
         control(std::move(master), std::move(options), std::move(data),
                 [this](const Topology& changed) { on_renewed(changed); }) {}
 
-  // Why nothing can be waited for on this thread, if so.
+  // The error if this thread cannot wait for a call; otherwise ok.
   Status check_caller(const char* what) const;
   bool forked() const { return net::fork_count() != fork_count; }
   Status forked_status() const {
@@ -96,12 +98,13 @@ struct Peer::Inside {
   std::atomic<uint32_t> rank{0}, world_size{0};
   mutable std::mutex topology_mutex;
   std::shared_ptr<const Topology> topology = std::make_shared<Topology>();
-  // Policy retry: what the application sees when it looks while nothing of its own is in flight.
+  // Policy retry: the topology after a loss. The application gets it when it looks while none of
+  // its operations is in flight.
   std::atomic<bool> news{false};
   std::optional<Topology> renewed;
   std::atomic<int64_t> in_flight{0};
 
-  std::shared_mutex life;  // held by who needs the loops, alone by who ends them
+  std::shared_mutex life;  // shared by users of the loops, exclusive for their end
   bool ended = false;
   Control control;
 };
@@ -129,7 +132,7 @@ void Peer::Inside::on_renewed(const Topology& changed) {
   news = true;
 }
 
-// Rank and size must not change under calls that are under way.
+// Rank and world size must not change while calls are under way.
 void Peer::Inside::look() {
   if (!news || in_flight > 0) return;
   std::optional<Topology> changed;
@@ -147,7 +150,7 @@ Peer::Peer(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {}
 
 Peer::~Peer() {
   if (inside_->forked()) {
-    (void)inside_.release();  // its threads do not exist here: nothing of it can be ended
+    (void)inside_.release();  // its threads do not exist here, so nothing can be ended
     return;
   }
   leave(kLeaveTimeout);
@@ -182,7 +185,8 @@ uint32_t Peer::world_size() const {
 }
 
 std::shared_ptr<const Topology> Peer::topology() const {
-  if (inside_->forked()) return std::make_shared<Topology>();  // the lock may be held for ever
+  // the lock may have been held at the fork
+  if (inside_->forked()) return std::make_shared<Topology>();
   const std::lock_guard lock(inside_->topology_mutex);
   return inside_->topology;
 }
@@ -210,8 +214,8 @@ Result<JointResult> Peer::Inside::joint(JointCalled event, std::shared_ptr<Share
   std::optional<FinishJoint> result = call->waiter.wait(interrupted);
   if (!result) {
     control.give_up(call);
-    // Tensors stay lent until the master has answered: nobody may touch them before. Nor should a
-    // new topology be missed, but for that nobody needs to wait for ever.
+    // Tensors are borrowed until the master has answered, and nobody may touch them before. Without
+    // tensors, the call still waits a while, so as not to miss a new topology.
     int periods = 0;
     const auto enough = [&] { return ++periods >= kPeriodsForAnAnswer; };
     result = call->waiter.wait(call->entries != nullptr ? Interrupted{} : enough);

@@ -23,12 +23,12 @@ Control::Control(net::Endpoint master, Options options, ring::Shell::Options dat
       loop_("pccl-control"),
       core_(std::move(options)) {
   data.peer_timeout = options_.peer_timeout;
-  // The loop's own objects are made on it; nothing is pushed before this.
+  // The objects of the loop are created on the loop. Nothing is pushed before this.
   loop_.post([this, data = std::move(data)] {
     data_ = std::make_unique<ring::Shell>(data, data_callbacks());
     timer_ = std::make_unique<net::Timer>(loop_, [this] {
       armed_.reset();
-      push(Event{TimePassed{}});  // through the inbox: what has arrived goes first
+      push(Event{TimePassed{}});  // through the inbox, behind the input that has come
     });
   });
 }
@@ -137,7 +137,7 @@ void Control::take(GivenUp& given_up) {
 // ---- Stepping ----
 
 void Control::step(const Event& event) {
-  PCCL_ASSERT(effects_.empty());  // what an effect causes comes by way of the inbox
+  PCCL_ASSERT(effects_.empty());  // events that an effect causes go through the inbox
   core_.step(event, monotonic_now(), effects_);
   for (Effect& effect : effects_) std::visit([this](auto& what) { apply(what); }, effect);
   effects_.clear();
@@ -252,7 +252,8 @@ void Control::apply(EndOp& effect) {
   unposted_.erase(unposted);
 }
 
-// What the ring will touch: blocks of the sizes that its schedule expects, nothing less.
+// The memory that the ring will touch. Its blocks must have exactly the sizes that the schedule
+// expects.
 Result<ring::Memory> Control::memory_of(const StartOp& start) {
   const ring::Shape& shape = start.task.shape;
   if (!start.keys.empty()) {
@@ -265,7 +266,8 @@ Result<ring::Memory> Control::memory_of(const StartOp& start) {
     return memory;
   }
   ring::Memory memory = operations_.at(start.handle).memory;
-  // Of the application's tensor; what has its result already is left alone.
+  // Bytes of the application's tensor. Elements before start.start have their result, and are left
+  // alone.
   const uint64_t bytes = (start.start + shape.count) * shape.element_bytes;
   size_t spans = 1;
   if (shape.pattern == ring::Pattern::kAllGather) {
@@ -292,7 +294,7 @@ Result<ring::Memory> Control::memory_of(const StartOp& start) {
                   {}};
   }
   memory.spans[0] = memory.spans[0].subspan(start.start * shape.element_bytes);
-  if (shape.pattern == ring::Pattern::kAllGather) {  // the ring counts blocks by place, not by rank
+  if (shape.pattern == ring::Pattern::kAllGather) {  // the ring counts blocks by ring index
     const std::vector<std::span<std::byte>> by_rank = memory.spans;
     for (size_t place = 0; place < spans; ++place)
       memory.spans[place] = by_rank[topology_.ring[place]];
@@ -345,7 +347,7 @@ void Control::apply(Gone&) {
   notice_end();
 }
 
-// As the core describes it; roots by id as far as they are known.
+// The operation as the core describes it. Ids of root and receiver are set as far as known.
 protocol::OpInfo Control::describe(const OpRequest& request) const {
   protocol::OpInfo info;
   info.kind = request.kind;
@@ -413,7 +415,7 @@ void Control::end(Duration at_most) {
   loop_.stop();
 }
 
-// Nothing touches lent memory once the data plane is gone; then what is still open can be returned.
+// Once the data plane is gone, nothing touches borrowed tensors, and open calls can be returned.
 void Control::tear_down() {
   data_.reset();
   timer_.reset();

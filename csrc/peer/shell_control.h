@@ -1,10 +1,14 @@
-// Control: the control loop of a peer: steps its PeerCore, carries its effects out, and holds the
-// memory and the completions of calls under way. Methods may be called from any thread; what they
-// bring goes through one inbox, in order, and what one turn of the loop produces leaves in one
-// send. The happy path: connect to the master, decode what it says, step, encode what is told; pass
-// operations to the data plane and completions to the application. What can go wrong: the
-// connection fails or carries nonsense (the core is told, and says when to try again); memory does
-// not fit its operation (it fails for all ranks, by way of the master).
+// Control is the control loop of a peer: it steps the PeerCore, carries out its effects, and holds
+// the memory and the completions of calls under way. Peer owns it. Its methods may be called from
+// any thread. Their input goes through one inbox, in order. All messages of one turn of the loop
+// leave in one send.
+//
+// It connects to the master, decodes its messages, steps the core and encodes the core's messages.
+// It passes operations to the data plane, and completions to the application.
+// Failures:
+//   - The connection fails or carries invalid data: the core gets the error, and decides when
+//     to retry.
+//   - Memory does not fit its operation: the operation fails for all ranks, through the master.
 #pragma once
 
 #include <condition_variable>
@@ -27,13 +31,13 @@ namespace pccl::peer {
 
 class Control {
  public:
-  // One join or joint call, shared by the thread that waits and the loop.
+  // A join or joint call, shared by the waiting thread and the loop.
   struct Call {
     Waiter waiter;
     std::shared_ptr<SharedEntries> entries;  // sync_shared_state only
   };
 
-  // `on_renewed`: members were lost and the rest goes on; called on the loop.
+  // `on_renewed`: called on the loop when members were lost and the others continue.
   Control(net::Endpoint master, Options options, ring::Shell::Options data,
           std::function<void(const Topology&)> on_renewed);
   ~Control();  // end() must have been called
@@ -41,18 +45,19 @@ class Control {
   const Status& status() const { return loop_.status(); }  // kSystem: the loop could not start
   bool on_loop() const { return loop_.on_loop(); }
 
-  // Calls. After end(): the completion is called at once, or false is returned.
+  // Calls. After end(), the completion is called immediately, or false is returned.
   void post(OpRequest request, ring::Memory memory, Completion completion);
   bool join(std::shared_ptr<Call> call);
   bool joint(JointCalled event, std::shared_ptr<Call> call);
   void give_up(const std::shared_ptr<Call>& call);
-  void seen(Epoch epoch);  // ranks that are named from here on are of this epoch
+  void seen(Epoch epoch);  // from here on, ranks in calls are of this epoch
 
-  // Leaves the run, waits until nothing is lent and the master has been told, or `at_most` has
-  // passed; then ends both loops and fails what is left. Once, and not on a loop.
+  // Leaves the run. Waits until no tensors are borrowed and the master has been informed, or
+  // `at_most` has passed. Then ends both loops and fails what is left. REQUIRES: called once, and
+  // not on a loop.
   void end(Duration at_most);
 
-  // Topology is left out. REQUIRES: not after end().
+  // Leaves out the topology. REQUIRES: not after end().
   Info info();
 
  private:
@@ -92,7 +97,7 @@ class Control {
   void take(std::function<void()>& task) { task(); }
 
   void step(const Event& event);
-  void finish_turn();  // sends what was told, arms the timer
+  void finish_turn();  // sends the messages of this turn, arms the timer
 
   void apply(ConnectMaster& effect);
   void apply(CloseMaster& effect);
@@ -128,29 +133,29 @@ class Control {
 
   std::mutex inbox_mutex_;
   std::vector<Item> inbox_;
-  bool closed_ = false;  // nothing is taken any more
+  bool closed_ = false;  // no item is accepted any more
 
   std::mutex end_mutex_;
   std::condition_variable end_changed_;
-  bool gone_and_said_ = false;  // the core is gone, and the master has taken the last word
+  bool gone_and_said_ = false;  // the core is gone, and its last messages have left
 
   // On the loop only.
   PeerCore core_;
-  bool loopback_only_ = false;  // we listen on; written before the data plane is to listen
+  bool loopback_only_ = false;  // where to listen; written before the data plane is to listen
   std::unique_ptr<ring::Shell> data_;
   std::unique_ptr<net::Timer> timer_;
   std::optional<Instant> armed_;
   std::unique_ptr<net::Connector> connector_;
   std::map<uint64_t, std::unique_ptr<net::Stream>>
-      streams_;  // the one to the master, and those closing
+      streams_;  // the current one to the master, and those closing
   uint64_t stream_count_ = 0;
-  net::Stream* stream_ = nullptr;  // the one to the master
+  net::Stream* stream_ = nullptr;  // the current one to the master
   protocol::Decoder decoder_;
   std::vector<std::byte> out_;
   std::vector<Item> taken_;
   Effects effects_;
   Handle handles_ = 0;
-  Topology topology_;  // of the epoch; the application's view follows when its call returns
+  Topology topology_;  // of the epoch; the application sees it when its call returns
   PeerId self_;
   bool gone_ = false;
   std::unordered_map<Handle, Operation> operations_;

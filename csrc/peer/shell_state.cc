@@ -10,14 +10,14 @@ namespace pccl::peer {
 namespace {
 
 constexpr size_t kDimensionsMax = 64;
-// Of an offer: leaves room for what else is in its message.
+// Limit of an offer. It leaves room for the rest of its message.
 constexpr size_t kOfferBytesMax = protocol::kMessageBytesMax - (64u << 10);
 
 Status invalid(const std::string& what) {
   return {Code::kInvalidArgument, "shared state: " + what, {}};
 }
 
-// Bytes of one entry in a message, at most.
+// Upper bound of the bytes of one entry in a message.
 size_t offered_bytes(const StateSpan& entry) {
   return 32 + entry.key.size() + 8 * entry.shape.size();
 }

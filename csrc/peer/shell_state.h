@@ -1,7 +1,8 @@
-// SharedEntries: the memory of one sync_shared_state call: the application's tensors, and staging
-// for what this peer fetches. make(), verify() and install() run on the calling thread, which may
-// use its OpenMP team; lend() runs on the control loop. The two never run at once: the loop lends
-// before it asks for verification, and the caller installs after the call's end.
+// SharedEntries is the memory of one sync_shared_state call: the application's tensors, and staging
+// buffers for the entries that this peer fetches. make(), verify() and install() run on the calling
+// thread, which may use its OpenMP team; lend() runs on the control loop. The two threads never use
+// it at the same time: the loop lends before it requests verification, and the caller installs
+// after the end of the call.
 #pragma once
 
 #include <map>
@@ -15,18 +16,20 @@ namespace pccl::peer {
 
 class SharedEntries {
  public:
-  // Sorts and hashes them. kInvalidArgument for entries that cannot be offered: a key that is there
-  // twice, a shape that is not the size of its bytes, more than the limits allow.
+  // Sorts and hashes the entries. kInvalidArgument for entries that cannot be offered: a duplicate
+  // key, a shape that does not match the number of bytes, more than the limits allow.
   static Result<std::shared_ptr<SharedEntries>> make(std::vector<StateSpan> entries);
 
-  // What the master is offered: revision and strategy are the caller's to fill in.
+  // The offer to the master. The caller fills in revision and strategy.
   const protocol::Offer& offer() const { return offer_; }
 
-  // The memory of these keys: the tensors themselves, or staging. kSystem when there is no memory.
+  // The memory of these keys: the tensors themselves or, if `receives`, staging buffers. kSystem if
+  // there is no memory.
   Result<std::vector<std::span<std::byte>>> lend(const std::vector<uint32_t>& keys, bool receives);
-  // Whether what was received has these hashes. kSharedState names the first key that does not.
+  // Checks that the received entries have these hashes. kSharedState names the first key that does
+  // not.
   Status verify(const std::vector<uint32_t>& keys, const std::vector<uint64_t>& hashes) const;
-  // Copies what was received into the tensors.
+  // Copies the received entries into the tensors.
   void install(const std::vector<uint32_t>& keys);
 
   uint64_t bytes_sent() const { return bytes_sent_; }

@@ -1,6 +1,7 @@
-// Waiter: where a caller's thread waits for its join or joint call: for its end, and for work that
-// it is to do meanwhile (hashing a shared state is too long for a loop). One thread waits, any
-// thread calls the rest; the caller holds no lock while it waits or works.
+// Waiter is the place at which a caller's thread waits for the end of its join or joint call. In
+// the meantime the thread does work that takes too long for a loop: it hashes a shared state. One
+// thread calls wait(), and any thread calls the rest. The caller holds no lock while it waits or
+// works.
 #pragma once
 
 #include <condition_variable>
@@ -17,10 +18,10 @@ class Waiter {
  public:
   static constexpr Duration kInterruptPeriod = std::chrono::milliseconds(100);
 
-  // To be run by the thread that waits; dropped after finish().
+  // The waiting thread runs the task. It is dropped after finish().
   void work(std::function<void()> task);
   void finish(FinishJoint result);
-  // The end of the call, or nothing when `interrupted` said so. May be called again then.
+  // The end of the call, or nothing if `interrupted` returned true. May then be called again.
   std::optional<FinishJoint> wait(const Interrupted& interrupted);
 
  private:

@@ -1,10 +1,10 @@
 //   a transfer     event                       to
-//   (planned)      SyncPlan, and nothing of an
-//                  earlier plan is left        kRunning     StartOp
+//   (planned)      SyncPlan, and no transfer
+//                  of an earlier plan is left  kRunning     StartOp
 //   kRunning       transferred                 finished     EndOp(committed)
 //   kRunning       Answer, EpochEnd, the end   kDraining    EndOp(aborted)
 //   kDraining      drained                     finished
-//   the call       all of mine have arrived    verifying    VerifyState
+//   the call       all entries have arrived    verifying    VerifyState
 //   verifying      StateVerified               fetched      Fetched
 
 #include "csrc/peer/state_sync.h"
@@ -56,7 +56,7 @@ Status StateSync::on_plan(const protocol::SyncPlan& plan, const Joint::Call& cal
   return {};
 }
 
-// The staging of an earlier plan may still be written to, or read.
+// Waits while the staging buffers of an earlier plan may still be written or read.
 void StateSync::start_when_clear() {
   if (!plan_ || started_ || busy() || verifying_) return;
   started_ = true;
@@ -64,7 +64,7 @@ void StateSync::start_when_clear() {
   std::sort(fetched_keys_.begin(), fetched_keys_.end());
 }
 
-// Why a plan cannot be ours, empty if it can.
+// Why this peer cannot accept a plan; empty if it can.
 std::string StateSync::check(const protocol::SyncPlan& plan, const Joint::Call& call) const {
   if (call.vote.kind != protocol::JointKind::kSyncSharedState || call.vote.number != plan.number ||
       call.result) {
@@ -164,12 +164,12 @@ void StateSync::verified(Handle handle, const Status& status) {
   const bool for_this_plan = verifying_ == handle && !verifies_old_plan_;
   if (verifying_ == handle) verifying_.reset();
   if (!for_this_plan) return start_when_clear();
-  if (!plan_ || said_) return;  // answered meanwhile
+  if (!plan_ || said_) return;  // answered in the meantime
   verified_ = status.ok();
   say_fetched(status.code, status.message);
 }
 
-// Whether it sends or receives, a transfer that fails here fails the call for all.
+// A transfer that fails here fails the call for all members, whether this peer sends or receives.
 void StateSync::say_fetched(Code code, std::string text) {
   if (said_) return;
   if (code != Code::kOk) {
@@ -181,7 +181,7 @@ void StateSync::say_fetched(Code code, std::string text) {
 }
 
 void StateSync::stop() {
-  started_ = plan_.has_value();  // or never will be, if it waits for an earlier plan's staging
+  started_ = plan_.has_value();  // a plan that waits for earlier staging buffers never starts
   for (auto& [key, transfer] : transfers_) {
     if (transfer.state == State::kDraining) continue;
     transfer.state = State::kDraining;
@@ -191,8 +191,8 @@ void StateSync::stop() {
 
 void StateSync::master_restarted() { may_be_replaced_ = plan_.has_value(); }
 
-// The master may have answered before the end of the epoch that it tells of first: the answer is
-// still to come, without another plan, and what was fetched for it is what it is about.
+// The master may have answered before the epoch ended, and announce the end first. The answer then
+// comes without another plan, and is about the entries that were already fetched.
 void StateSync::renew() {
   if (verified_) staged_ = {plan_->revision, plan_->entries, fetched_keys_};
   stop();

@@ -1,7 +1,8 @@
-// StateSync: the peer-to-peer transfers of one sync_shared_state, on both of their ends
-// (PROTOCOL.md, section 5.3). What arrives lands in staging; it is verified there, and installed
-// only after the master's Answer. Transfers are operations of the ring that the master does not
-// count. Invariant: busy() until nothing is lent to the ring any more, however the call ended.
+// StateSync is the peer-to-peer transfers of one sync_shared_state call, on both of their ends
+// (PROTOCOL.md, section 5.3). It belongs to the PeerCore. Entries arrive in staging buffers and are
+// verified there. They are installed only after the master's Answer. The transfers are operations
+// of the ring, but the master does not count them. Invariant: busy() until the ring borrows no
+// memory any more, however the call ended.
 #pragma once
 
 #include <map>
@@ -18,21 +19,22 @@ class StateSync {
   StateSync(Context& context, const Membership& membership)
       : context_(context), membership_(membership) {}
 
-  // Starts what the plan asks of this peer, when nothing of an earlier one is under way any more.
-  // kProtocol if it does not fit the call.
+  // Starts this peer's transfers of the plan, as soon as no transfer of an earlier plan is under
+  // way. kProtocol if the plan does not fit the call.
   Status on_plan(const protocol::SyncPlan& plan, const Joint::Call& call);
 
-  // From the ring and the shell. False: no transfer of shared state.
+  // From the ring and the shell. False: not a transfer of shared state.
   bool transferred(Epoch epoch, OpKey key);
   bool drained(Epoch epoch, OpKey key);
   bool failed(Epoch epoch, OpKey key, const Status& why);
   void verified(Handle handle, const Status& status);
 
-  void stop();   // the epoch is over: what still runs is drained
-  void renew();  // likewise, and another plan for the same call may come
-  // It has forgotten what it planned, and may plan otherwise for the same call.
+  void stop();   // the epoch is over: running transfers are drained
+  void renew();  // the same, and another plan for this call may come
+  // A restarted master has forgotten its plan. It may send a different one for the same call.
   void master_restarted();
-  // The call is answered: what is to be installed if it went well. What still runs is drained.
+  // The call is answered. Returns the entries to install if it succeeded. Running transfers are
+  // drained.
   FinishJoint settle(const Status& status, const protocol::Answer& answer);
   bool busy() const { return !transfers_.empty(); }
 
@@ -45,7 +47,7 @@ class StateSync {
     State state = State::kRunning;
   };
 
-  // What lies in staging, all of it verified, though its plan is void: the epoch was renewed.
+  // Verified entries in staging buffers whose plan is void, because the epoch has ended.
   struct Staged {
     uint64_t revision = 0;
     std::vector<protocol::StateEntry> entries;
@@ -66,12 +68,12 @@ class StateSync {
   Handle handle_ = 0;
   std::vector<uint32_t> fetched_keys_;  // ascending
   size_t receiving_ = 0;                // transfers to this peer that are not complete
-  bool started_ = false;                // the plan was
+  bool started_ = false;                // whether the plan has started
   bool verified_ = false;
   std::optional<Staged> staged_;
   bool may_be_replaced_ = false;
-  std::optional<Handle> verifying_;  // whose staging is being read,
-  bool verifies_old_plan_ = false;   // for a plan that is void
+  std::optional<Handle> verifying_;  // the call whose staging is being read
+  bool verifies_old_plan_ = false;   // that verification is for a void plan
   std::optional<protocol::Fetched> said_;
 };
 

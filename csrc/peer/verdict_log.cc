@@ -3,7 +3,7 @@
 namespace pccl::peer {
 namespace {
 
-// All travel in one Resume: beyond this their texts stay behind.
+// All kept verdicts travel in one Resume. Texts beyond this limit are left out.
 constexpr size_t kTextBytesMax = protocol::kMessageBytesMax / 4;
 
 }  // namespace

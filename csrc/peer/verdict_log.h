@@ -1,6 +1,7 @@
-// VerdictLog: what the master has decided in this epoch while it goes on: how far we have heard,
-// what some member may not have heard yet (a master that forgot is told it again), and what
-// concerns operations that were not called here yet.
+// VerdictLog holds what the master has decided in the present epoch: how many verdicts this peer
+// has received, the verdicts that some member may not have received yet (a master that has
+// forgotten them gets them back), and the verdicts on operations that were not called here yet. It
+// belongs to Operations.
 #pragma once
 
 #include <deque>
@@ -13,10 +14,10 @@ namespace pccl::peer {
 
 class VerdictLog {
  public:
-  // kProtocol if a message does not go on where the last one ended.
+  // kProtocol if a message does not continue where the last one ended.
   Status check(const protocol::Verdicts& verdicts) const;
   void add(const protocol::Verdict& verdict);
-  void forget(uint64_t stable_index);  // all before it are known to everybody
+  void forget(uint64_t stable_index);  // all members know the verdicts before this index
   uint64_t seen() const { return seen_; }
 
   // False: there are too many.
@@ -24,12 +25,12 @@ class VerdictLog {
   std::optional<protocol::Verdict> take_early(OpKey op);
 
   void describe(protocol::Resume& resume) const;
-  void begin_epoch();  // numbers from zero
+  void begin_epoch();  // indices start at zero
   void begin_generation();
 
  private:
   uint64_t seen_ = 0;
-  std::deque<protocol::Verdict> kept_;  // the last of them is number seen_ - 1
+  std::deque<protocol::Verdict> kept_;  // the last of them has index seen_ - 1
   std::map<OpKey, protocol::Verdict> early_;
 };
 
