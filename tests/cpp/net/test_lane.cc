@@ -25,7 +25,7 @@ Bytes content(uint64_t number, size_t size) {
   return bytes;
 }
 
-// Work on whole ranges, because a sanitizer checks every single byte of a loop.
+// fill() and same() work on whole ranges, because a sanitizer checks each access of a byte loop.
 void fill(Bytes& bytes, int value) {
   if (!bytes.empty()) std::memset(bytes.data(), value, bytes.size());
 }

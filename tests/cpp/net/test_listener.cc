@@ -199,7 +199,7 @@ TEST(Listener, WithoutDescriptorsItWaitsAndDoesNotSpin) {
 }
 
 TEST(Listener, TakesOverAUnixSocket) {
-  sockaddr_un address{};  // unbound, so the system picks a name outside of the file system
+  sockaddr_un address{};  // family only: bind() picks a name outside of the file system
   address.sun_family = AF_UNIX;
   socklen_t length = sizeof address.sun_family;
   Loop loop("test");
