@@ -32,7 +32,7 @@ struct Call {
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
   uint64_t count = 0;                 // see Shape
-  uint32_t root = 0;  // root of a kBroadcast; source of a kTransfer to the next rank
+  uint32_t root = 0;                  // of a kBroadcast; source of a kTransfer to the next rank
   std::vector<uint64_t> block_bytes;  // kTransfer
   uint64_t digest = 7;
   bool keep = false;
