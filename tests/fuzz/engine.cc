@@ -1,6 +1,6 @@
 // Fuzzes Engine between two lying neighbours: any frame in any order, cut frames, lanes that break,
-// and epochs that begin and end. Whatever the neighbours send, an aborted operation leaves its
-// tensor as it was before, and nothing touches a tensor after it was given back.
+// and epochs that begin and end. An aborted operation must leave its tensor as it was before, and
+// nothing may touch a tensor after it was given back.
 #include "csrc/ring/engine.h"
 
 #include <algorithm>

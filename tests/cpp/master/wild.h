@@ -57,7 +57,7 @@ class Wild {
  private:
   struct Peer {
     ConnectionId connection;
-    uint64_t number = 0;  // its place among all peers, from 1
+    uint64_t number = 0;  // among all peers, from 1
     bool connected = false, greeted = false, registered = false, gone = false;
     bool mute = false;  // paused, though connected
     PeerId id;
@@ -167,7 +167,7 @@ class Wild {
   // One member, or all of them, send the same kind of message again and again, with running
   // numbers. Each uses a tag of its own for what it invents, or all use the same tag.
   void flood() {
-    constexpr uint64_t kCounts[] = {1, 40, 66, 131};  // limits of the fuzzers: 65, 130
+    constexpr uint64_t kCounts[] = {1, 40, 66, 131};  // the fuzz targets have limits of 65 and 130
     const uint64_t kind = below(7), count = kCounts[below(4)];
     const bool own = !once_in(3), long_text = once_in(2);
     if (once_in(3)) return flood(some_peer(), kind, count, own, long_text);
