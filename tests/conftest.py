@@ -1,4 +1,4 @@
-"""End a test run that hangs: print the stacks of all threads and exit with status 1.
+"""End a test run that hangs anywhere: print the stacks of all threads and exit with status 1.
 
 pytest-timeout raises once, in the main thread. That does not end code that waits again while it
 unwinds, or a call into C that never returns to Python. It does not end the teardown of a failed
@@ -72,7 +72,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(config, "workerinput"):  # a worker lives until its controller ends it
         threading.Thread(target=watch_the_end, daemon=True).start()
     else:
-        _watch(config, 2 * _limit(config))  # outlast a hanging worker
+        _watch(config, 2 * _limit(config))  # a controller outlasts a worker
 
 
 def _limit(config: pytest.Config, item: pytest.Item | None = None) -> float:

@@ -61,7 +61,7 @@ class World {
     bool sending = false;
     bool is_local = false;
     bool broken = false;  // the reader has refused its bytes
-    uint64_t sum = 0;     // reads lent bytes, so that a sanitizer checks them
+    uint64_t sum = 0;     // reads borrowed bytes, so that a sanitizer checks them
   };
   struct Posted {
     Bytes memory, before;

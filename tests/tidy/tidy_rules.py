@@ -246,7 +246,7 @@ def tests_wait_within_bounds(sources: Iterable[Source]) -> Iterator[str]:
 
 
 def _endless(call: ast.Call) -> str | None:
-    """Return the fault of a call that may wait for ever for a process or thread; None if it is fine."""
+    """Return why a call may wait for ever for a process or thread, or None if it has a bound."""
     name = ast.unparse(call.func)
     bounded = any(keyword.arg == "timeout" for keyword in call.keywords)
     if name == "subprocess.Popen":

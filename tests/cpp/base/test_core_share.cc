@@ -22,7 +22,7 @@ TEST(CoreShare, OneThatWaitedForLongSharesIt) {
   const Instant start = monotonic_now();
   EXPECT_FALSE(share.waited(start, milliseconds(50)));
   EXPECT_TRUE(share.waited(start + milliseconds(2), milliseconds(51)));
-  // the thread has had its core since the last call
+  // The thread has had its core since the last call.
   EXPECT_FALSE(share.waited(start + milliseconds(4), milliseconds(53)));
 }
 

@@ -153,7 +153,7 @@ TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
       "peers have, or name another run";
   wrong[newer] = hello(kLow);
   wrong[newer].versions = {10, 77};
-  // a hello of another version is read no further than its versions
+  // A hello of another version is read no further than its versions.
   wrong[newer].run_id = kRun + 1;
   const std::string older =
       "version mismatch: that peer speaks version 8 of the pccl protocol, this run speaks version "

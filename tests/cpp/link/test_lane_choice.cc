@@ -18,7 +18,7 @@ struct Path {
   uint32_t slow_lane = 99;
   double noise = 0.05;
   std::vector<int> used_for =
-      // windows that each lane has been active; in its first window a lane is slow
+      // Windows in which each lane has been active. A lane is slow in its first window.
       std::vector<int>(protocol::kLanesMax, 0);
 
   // Runs one window; returns the bytes per second that the active lanes carry.
@@ -201,7 +201,7 @@ TEST(LaneChoice, LeavesOutALaneThatIsMuchSlower) {
   }
   EXPECT_TRUE(choice.rests(3));
   EXPECT_EQ(used(choice, 8), 7u);
-  // windows in which the slow lane was active; it is retried rarely, in case it is fast now
+  // Windows in which the slow lane was active. It is tried rarely, in case it is fast now.
   int tried = 0;
   for (int window = 0; window < 640; ++window) {
     path.carry(choice, random);

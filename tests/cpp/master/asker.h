@@ -34,8 +34,7 @@ class Asker {
   bool say(const std::string& text) {
     return send(fd_, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
   }
-  // All that comes before the connection ends. If nothing comes for `at_most`, "(no end)" is
-  // appended.
+  // All that comes until the connection ends; "(no end)" follows if nothing comes for `at_most`.
   std::string hear(std::chrono::milliseconds at_most = std::chrono::seconds(10)) {
     std::string heard;
     std::string piece(1u << 16, 0);

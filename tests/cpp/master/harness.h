@@ -153,7 +153,7 @@ class Harness {
     ASSERT_TRUE(ids_.contains(name)) << "no Welcome for " << name;
     say(name, protocol::Register{"", static_cast<uint16_t>(1000 + (ids_[name].value & 0xffff))});
   }
-  // All peers that were told to dial do so, and succeed.
+  // All peers that received a Dial carry it out, and succeed.
   void link_all() {
     while (!dials_.empty()) {
       const auto [name, dial] = dials_.front();

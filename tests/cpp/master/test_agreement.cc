@@ -21,8 +21,7 @@ class AgreementTest : public testing::Test {
     for (size_t rank = 0; rank < offers.size(); ++rank) of.push_back({{rank + 1}, &offers[rank]});
     return agreement.begin(of, number);
   }
-  // The connections that were sent a plan since the last call, and the number of records to
-  // persist.
+  // Connections that were sent a plan since the last call, and the number of records to persist.
   std::pair<std::vector<uint64_t>, size_t> done() {
     std::pair<std::vector<uint64_t>, size_t> out;
     for (const Effect& effect : effects) {

@@ -265,7 +265,7 @@ TEST(Core, AConnectionThatBreaksBeforeRegisterIsResumed) {
   EXPECT_EQ(h.take(), (Lines{"a2 < Resumed"}));
   h.say("a2", protocol::Register{"", 1001});
   EXPECT_TRUE(contains(h.story().back(), "EpochStart"));
-  // repeated by a peer that cannot know whether it arrived
+  // Repeated by a peer that cannot know whether it arrived.
   h.say("a2", protocol::Register{"", 1001});
   EXPECT_EQ(h.take(), Lines{});
 }
@@ -564,7 +564,7 @@ TEST(Core, VerdictsAreKeptUntilPongsAcknowledgeThem) {
   h.tick();
   for (const char* name : {"a", "b"}) h.say(name, protocol::Pong{1, 1, epoch(1)});
   h.say("a",
-        // sent before the verdict arrived
+        // Sent before the verdict arrived.
         protocol::AbortRequest{epoch(1), op(0), Code::kSystem, ""});
   h.take();
   h.say("a", protocol::Begin{epoch(1), op(1), all_reduce(8)});

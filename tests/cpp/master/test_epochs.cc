@@ -246,7 +246,7 @@ TEST_F(EpochsTest, OfATransferItsReceiverDecides) {
   }
   lose(3);
   advance();
-  // this receiver is lost; the Begin was sent before the Ask arrived
+  // This receiver is lost; the Begin was sent before the Ask arrived.
   info.receiver = peer_id(3);
   EXPECT_TRUE(epochs.begin(peer_id(1), {epoch(1), op(1), info}).ok());
   report(1, {{op(0), OpState::kNotDone}, {op(1), OpState::kDone}});

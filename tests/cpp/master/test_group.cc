@@ -176,7 +176,7 @@ TEST_F(GroupTest, ANewcomerIsAdmittedWhenWhatRunsIsDone) {
             (Lines{"a < Verdicts 1: #0 committed", "b < Verdicts 1: #0 committed", "persist",
                    "a < EpochStart 1.2 [a b c] joined [c]", "b < EpochStart 1.2 [a b c] joined [c]",
                    "c < EpochStart 1.2 [a b c] joined [c]"}));
-  // repeated after a reconnection, before the EpochStart arrived
+  // Repeated after a reconnection, before the EpochStart arrived.
   h.vote("b", epoch(1), 0);
   h.say("b", protocol::JointAbort{0, epoch(1)});
   EXPECT_EQ(h.take(), Lines{});
@@ -323,7 +323,7 @@ TEST_F(GroupTest, AfterALossEverythingElseFailsAlike) {
   EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]", "persist",
                               "a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none",
                               "a < Answer 0 are_peers_pending peer lost"}));
-  // sent before the EpochEnd arrived
+  // Sent before the EpochEnd arrived.
   h.vote("b", epoch(1), 0, kSync, offer(1, {1}));
   EXPECT_EQ(h.story(), (Lines{"b < Answer 0 sync_shared_state peer lost"}));
   EXPECT_EQ(h.last<protocol::Answer>("b")->text,

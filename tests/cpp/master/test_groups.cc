@@ -73,7 +73,7 @@ class Walk {
     if (what == 0 || people_.empty()) return false;
     Person& person = people_[below(people_.size())];
     const Group* known = groups_.find(person.group);
-    // the peer was lost
+    // The peer was lost.
     if (known == nullptr || known->membership().find(person.id) == nullptr) {
       std::erase_if(people_, [id = person.id](const Person& one) { return one.id == id; });
       return false;

@@ -8,8 +8,7 @@ namespace {
 using protocol::JointKind;
 using protocol::LinkState;
 
-// Two machines with two processes each. a and b are group 0 (epoch 1); c and d are group 1 (epoch
-// 2).
+// Two machines with two processes each: a and b are group 0, epoch 1; c and d group 1, epoch 2.
 class JointTest : public testing::Test {
  protected:
   JointTest() {

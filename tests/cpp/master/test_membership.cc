@@ -116,7 +116,7 @@ TEST_F(MembershipTest, WhoIsAwayTooLongIsLost) {
   group.set_connected({2}, false);
   for (int tick = 1; tick < protocol::kTicksPerTimeout; ++tick) EXPECT_TRUE(lost().empty());
   group.set_connected({2}, true);
-  group.set_connected({2}, false);  // it was back, so the time starts anew
+  group.set_connected({2}, false);  // it was back, so the time starts from zero
   for (int tick = 1; tick < protocol::kTicksPerTimeout; ++tick) EXPECT_TRUE(lost().empty());
   EXPECT_EQ(lost(), peers({2}));
   EXPECT_EQ(why, "its connection to the master broke and it did not come back within 10 s");
@@ -138,7 +138,7 @@ TEST_F(MembershipTest, ADeadLinkCountsOnlyBetweenMembersThatAreHeard) {
   group.admit(peers({1, 2}));
   down(1, 3);
   down(1, 2);
-  // paused: it cannot dial, and nobody can connect to it
+  // Paused: it cannot dial, and nobody can connect to it.
   silent = {2};
   for (int tick = 0; tick < 19; ++tick) EXPECT_TRUE(lost().empty());
   silent = {};

@@ -184,7 +184,7 @@ TEST_F(OperationsTest, BoundsWhatOnePeerCanMakeItRemember) {
   }
   EXPECT_FALSE(table.begin(kA, op(max), all_reduce(1)).ok());
   EXPECT_TRUE(table.begin(kB, op(1), all_reduce(1)).ok());
-  // all have begun it, so it is forgotten
+  // All have begun it, so it is forgotten.
   EXPECT_TRUE(table.begin(kC, op(1), all_reduce(1)).ok());
   EXPECT_TRUE(table.begin(kA, op(max), all_reduce(1)).ok());
 }

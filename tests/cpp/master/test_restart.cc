@@ -330,7 +330,8 @@ TEST_F(RestartOfGroups, EachAnswerBelongsToItsOwnBallot) {
 }
 
 // In a broken group each member counts its own calls. The second group has lost e, and c has made
-// one call more than d. Its update together with the first group failed: min_peers is three.
+// one call more than d. The update that both groups called together failed for the second group,
+// because its min_peers is three.
 struct RestartOfABrokenGroup : Restart {
   RestartOfABrokenGroup() {
     h.found({"a", "b"}, 0);
@@ -401,7 +402,7 @@ TEST_F(RestartOfGroups, AGenerationSaysWithWhomItWasAgreedOn) {
   ASSERT_NE(start, nullptr);
   EXPECT_EQ(start->together, h.last<protocol::Answer>("c")->together);
   h.restart();
-  // they missed the EpochStart
+  // They missed the EpochStart.
   for (const char* name : {"a", "b"}) h.come_back(name, resume(name));
   h.come_back("e", h.resume("e", {}));
   for (const char* name : {"c", "d"}) h.come_back(name, h.resume(name, epoch(2)));

@@ -351,8 +351,7 @@ TEST_F(ShellWithAJournalTest, ARunKeepsItsVersionOverARestart) {
     EXPECT_EQ(welcome->run_id, run_id);
     EXPECT_EQ(welcome->version, from_lowest(2).highest);
   }
-  // No peer can come back to a master that does not speak the version of its run: the run has
-  // ended.
+  // No peer can come back to a master that does not speak its version: the run has ended.
   auto opened = open_with(1);
   ASSERT_TRUE(opened.ok()) << opened.status().message;
   Client peer(opened.value()->port());

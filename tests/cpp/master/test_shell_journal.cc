@@ -173,7 +173,7 @@ TEST_F(JournalFileTest, DoesNotGrowForEver) {
     record.members.resize(1);
     record.peer_timeout_ms = static_cast<uint32_t>(revision);
     journal.value()->write(RunRecorded{"r", record}, [] {});
-    // keeps the size of frames moderate
+    // This keeps the size of frames moderate.
     if (revision % 10 == 0) write(*journal.value(), Started{1});
   }
   write(*journal.value(), Started{1});

@@ -30,7 +30,7 @@ TEST(Verdict, RuleHoldsForEverythingThatSurvivorsCanHold) {
       const auto any = [&](OpState state) {
         return std::count(held.begin(), held.end(), state) > 0;
       };
-      if (any(OpState::kCommitted) && any(OpState::kAborted)) continue;  // impossible, by the model
+      if (any(OpState::kCommitted) && any(OpState::kAborted)) continue;  // the model rules this out
       const bool known = any(OpState::kCommitted) || any(OpState::kAborted);
       const bool all_finished = std::all_of(held.begin(), held.end(), [](OpState state) {
         return state == OpState::kDone || state == OpState::kCommitted;
@@ -40,7 +40,7 @@ TEST(Verdict, RuleHoldsForEverythingThatSurvivorsCanHold) {
       ++seen;
     }
   }
-  // 2 * 3^n - 2^n combinations do not hold both verdicts; n = 1..5
+  // 2 * 3^n - 2^n combinations do not hold both verdicts; n = 1..5.
   EXPECT_EQ(seen, 664u);
 }
 
@@ -53,7 +53,7 @@ TEST(Verdict, WhatIsKeptIsWhatAllSurvivorsHaveFinished) {
       << "1 commits, 2 is not kept, 3 was not begun by all";
 }
 
-// A further loss, together with its report, never changes what the others were told.
+// A further loss, together with its report, never changes the outcome that others received.
 TEST(Verdict, AFurtherLossNeverTurnsWhatSomebodyWasTold) {
   for (int number = 0; number < 64; ++number) {
     std::vector<OpState> held;
@@ -65,7 +65,7 @@ TEST(Verdict, AFurtherLossNeverTurnsWhatSomebodyWasTold) {
       return std::count(held.begin(), held.end(), state) > 0;
     };
     if (holds(OpState::kCommitted) && holds(OpState::kAborted)) continue;
-    for (int one = 0; one < 3; ++one) {  // it was told, then another member is lost
+    for (int one = 0; one < 3; ++one) {  // it received the outcome, then another member is lost
       std::vector<OpState> later = held;
       later[one] = told;
       later.erase(later.begin() + (one + 1) % 3);

@@ -41,7 +41,7 @@ TEST(Descriptors, AChildClosesThemAndNothingElse) {
   ::close(other);
 }
 
-// The answer of `ask` in a child process whose descriptor limit is `descriptors`.
+// The result of `ask` in a child process whose descriptor limit is `descriptors`.
 bool with_limit(rlim_t descriptors, const std::function<bool()>& ask) {
   return in_child([&] {
            const rlimit few{descriptors, descriptors};

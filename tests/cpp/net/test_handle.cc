@@ -48,7 +48,7 @@ TEST(Watcher, SaysWhatItIsAskedFor) {
     EXPECT_EQ(writable, 1);
     EXPECT_EQ(::send(sockets.other.fd(), "x", 1, 0), 1);
   });
-  // level-triggered: reported again and again
+  // Level-triggered: reported again and again.
   EXPECT_TRUE(eventually(loop, [&] { return readable > 3; }));
   run_on(loop, [&] { watcher->close(); });
 }
@@ -155,7 +155,7 @@ TEST(Vigil, KeepsTheThreadAwakeForItsTimeAndLetsOthersBeCalled) {
   }
   run_on(loop, [&] { vigil->keep(milliseconds(1)); });
   std::this_thread::sleep_for(
-      // twice the time of keep(): it is over, whichever process has the core
+      // Twice the time of keep(): it is over, whichever process has the core.
       milliseconds(2));
   run_on(loop, [] {});
   const auto after = cpu_time();

@@ -262,7 +262,7 @@ void run_storm(bool local) {
       return 0;
     });
   }
-  // the ends outlive the storms that they call
+  // The ends outlive the storms that they call.
   for (End* end : {&link.a, &link.b}) {
     on(end->loop, [&] {
       end->lane.reset();
@@ -315,7 +315,7 @@ struct PacedLink : Link {
       return rate;
     });
   }
-  // Time until the window begins anew (Socket::would_begin_anew).
+  // Time until the window would restart (Socket::would_begin_anew).
   milliseconds time_left() {
     return on(a.loop, [&] {
       tcp_info info{};
@@ -325,7 +325,7 @@ struct PacedLink : Link {
                           static_cast<int>(info.tcpi_last_data_sent));
     });
   }
-  // True if the window would have begun anew.
+  // True if the window would have restarted.
   bool ping() {
     const bool anew = on(a.loop, [&] {
       const bool would = a.lane->socket().would_begin_anew();

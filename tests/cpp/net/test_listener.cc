@@ -157,7 +157,7 @@ TEST(Listener, MayBeDestroyedInItsCallback) {
     return listener->port();
   });
   client_side.address.sin_port = htons(port);
-  on(loop, [&] {  // both are in the queue when the loop looks
+  on(loop, [&] {  // both are in the queue when the loop polls
     ::close(client_side.connect_one());
     ::close(client_side.connect_one());
     return 0;

@@ -42,7 +42,7 @@ TEST(Loop, StopRunsWhatWasPostedBeforeAndDropsTheRest) {
   auto token = std::make_shared<int>(0);
   Loop loop("test");
   for (int i = 0; i < 100; ++i) loop.post([&ran] { ++ran; });
-  // by chance in time or too late
+  // The inner task comes in time or too late, by chance.
   loop.post([&loop, &ran] { loop.post([&ran] { ran += 1000; }); });
   loop.stop();
   EXPECT_EQ(ran % 1000, 100);

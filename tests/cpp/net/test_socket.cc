@@ -47,7 +47,7 @@ TEST(Socket, KnowsHowFarTheOtherEndIsAndSuitsItself) {
   const uint32_t arrived = socket.path().segments_arrived;
   ASSERT_EQ(write(client, "tensor", 6), 6);
   EXPECT_EQ(socket.path().segments, 1u);
-  // until its ACK comes
+  // Waits until its ACK comes.
   while (socket.path().segments_arrived == arrived) std::this_thread::yield();
   EXPECT_EQ(socket.path().segments_arrived, arrived + 1);
   EXPECT_GE(socket.path().segment_bytes, 536u) << "RFC 9293: the least that any host takes";

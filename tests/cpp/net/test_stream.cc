@@ -138,7 +138,7 @@ TEST_F(StreamTest, SaysWhenTheOtherSideResets) {
 }
 
 TEST_F(StreamTest, ReadsTheLastWordsThoughItCannotWriteAnyMore) {
-  // in one turn: the loop tries to write before it sees the reset
+  // In one turn: the loop tries to write before it sees the reset.
   on(loop, [&] {
     write_other("last words");
     reset_other();

@@ -58,7 +58,7 @@ TEST_F(ConnectionTest, AnIntroductionEndsTheDoubling) {
   EXPECT_EQ(*connection_.deadline(), context_.now + milliseconds(100));
 }
 
-// Frequent pings do not shorten the silence limit: it is the whole peer timeout.
+// The connection may stay silent for the whole peer timeout, however often pings are sent.
 TEST_F(ConnectionTest, PingsOftenWhateverThePeerTimeout) {
   context_.options.peer_timeout = std::chrono::minutes(10);
   connection_.open();

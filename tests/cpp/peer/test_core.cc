@@ -171,7 +171,7 @@ TEST(Core, ResumesAfterABrokenConnection) {
       t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}}),
       "warn: connection to the master at host:1 broke: reset by peer; trying again for 60 s\n");
   EXPECT_EQ(t.call(t.all_reduce(8)),
-            // no message: the master is not connected
+            // No message: the master is not connected.
             "start call 8 as #2: 1 of 3, from 1.1, to 1.3\n");
   EXPECT_EQ(t.wait(0.1), "connect\n");
   EXPECT_EQ(t.on(MasterConnected{}),
@@ -287,7 +287,7 @@ TEST(Core, AStoppedProcessDoesNotBlameTheMaster) {
   Transcript t;
   t.become_member();
   Effects effects;
-  // one tick passes, however late it is
+  // One tick passes, however late it is.
   t.core().step(TimePassed{}, t.now() + std::chrono::hours(1), effects);
   for (const Effect& effect : effects) EXPECT_FALSE(std::holds_alternative<CloseMaster>(effect));
 }

@@ -159,7 +159,7 @@ TEST(Membership, WhileItIsResumingItKeepsWhatBecameOfLinks) {
       << resumed;
 }
 
-// This peer was not told that these newcomers are gone, and it never will be.
+// The previous master did not announce that these newcomers are gone, and no master will.
 TEST(Membership, ForgetsNewcomersOfTheMasterBefore) {
   Transcript t;
   t.become_member();
@@ -174,8 +174,8 @@ TEST(Membership, ForgetsNewcomersOfTheMasterBefore) {
   EXPECT_EQ(resumed.find("forget 1.1"), std::string::npos) << "a member is none: " << resumed;
 }
 
-// The data plane may set up a link before it receives the order to forget the peer. The master was
-// told of that link, so it must learn that the link is down.
+// The data plane may set up a link before it receives the order to forget the peer. The master
+// knows of that link, so it must learn that the link is down.
 TEST(Membership, SaysThatAForgottenLinkIsDown) {
   Transcript t;
   t.become_member();

@@ -601,7 +601,7 @@ TEST(Operation, RanksThatShiftedUnderAHeldCallFailIt) {
   EXPECT_EQ(story.substr(story.find("finish call 5")),
             "finish call 5: membership changed: send" +
                 // The send: its receiver has left, and no other member counts under its tag.
-                // The broadcast: all members count it. It takes its number, and the master tells
+                // The broadcast: all members count it. It takes its number, and the master informs
                 // them.
                 left +
                 "tell Begin #0 broadcast(float32, 8 elements, from 1.3, world size 3)\n"

@@ -176,7 +176,7 @@ TEST(Control, LeavingWaitsForNobodyForEver) {
   peer->post(request(protocol::OpKind::kBarrier, 0), {}, outcome.completion());
   thread.join();
   const Instant before = monotonic_now();
-  // the master receives Leave but does not answer
+  // The master receives Leave but does not answer.
   peer->leave(std::chrono::milliseconds(100));
   EXPECT_LT(to_seconds(monotonic_now() - before), 1.9);  // the destructor would give it 2 s
   EXPECT_EQ(outcome.wait().message.substr(0, 7), "barrier");

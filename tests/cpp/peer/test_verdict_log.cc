@@ -22,7 +22,7 @@ TEST(VerdictLog, TakesOnlyWhatComesNext) {
   log.add(committed(0));
   EXPECT_FALSE(log.check({{}, 0, 0, {committed(0)}}).ok());
   EXPECT_TRUE(log.check({{}, 1, 2, {committed(1)}}).ok());
-  // stable index beyond the last verdict
+  // The stable index is beyond the last verdict.
   EXPECT_FALSE(log.check({{}, 1, 3, {committed(1)}}).ok());
   EXPECT_EQ(log.seen(), 1u);
 }

@@ -122,14 +122,14 @@ TEST(OpBuffers, RestoreInTwoPartsWhatIsKeptForAWhile) {
   EXPECT_LE(pool.bytes_held(), held);
   EXPECT_EQ(std::count(tensor.begin(), tensor.end(), 1.0f), kCount - kept);
   EXPECT_EQ(std::count(tensor.begin(), tensor.begin() + kept, 1.0f), 0);
-  // its owner may have reused this part by now
+  // Its owner may have reused this part by now.
   std::fill(tensor.begin() + kept, tensor.end(), 3.0f);
   buffers->restore();
   EXPECT_EQ(std::count(tensor.begin(), tensor.begin() + kept, 1.0f), kept);
   EXPECT_EQ(std::count(tensor.begin() + kept, tensor.end(), 3.0f), kCount - kept);
 }
 
-// A final sum and final values land piece by piece on two lanes, in turns. One of them is cut off.
+// On two lanes, a final sum and final values land alternately, piece by piece. One is cut off.
 TEST(OpBuffers, SeveralUnitsLandAtOnce) {
   Rank rank(ReduceOp::kSum, true);
   const Unit summed = rank.schedule.unit_received(1);

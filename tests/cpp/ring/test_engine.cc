@@ -334,7 +334,7 @@ TEST(Engine, FramesOfAnEndedEpochAreVoid) {
     world.post(call);
     for (uint64_t moves = world.random() % 200; moves > 0 && world.move(); --moves) {
     }
-    // one rank after another, while bytes are in flight
+    // One rank after another, while bytes are in flight.
     for (uint32_t rank = 0; rank < 3; ++rank) {
       world.end(rank, call.key, false);
       world.begin_epoch(rank, Epoch{2});
@@ -401,7 +401,7 @@ TEST(Engine, WhatIsSentBothWaysIsWhatWasThereBefore) {
   for (const bool save : {true, false}) {
     for (uint64_t seed = 0; seed < 6; seed += kThinned) {
       World world(2, seed, 100000);
-      // steps of 64 KiB; without saving the other rank may be 512 ahead
+      // Steps of 64 KiB; without saving the other rank may be 512 ahead.
       const uint64_t count = 560 * 16384;
       const Call call{.key = key(1),
                       .pattern = Pattern::kMutual,

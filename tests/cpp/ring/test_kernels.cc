@@ -187,7 +187,7 @@ TEST_P(Kernels, NothingBeyondTheEndIsTouched) {
       Bytes into(count * size + 64, std::byte{0xA5});
       const Bytes from(
           count * size,
-          // exactly this long, so that a sanitizer sees a read beyond the end
+          // Exactly this long, so that a sanitizer sees a read beyond the end.
           std::byte{0x11});
       reduce_into(pair.dtype, pair.op, into.data(), from.data(), count);
       finish(pair.dtype, pair.op, into.data(), count, 3);
@@ -234,7 +234,7 @@ TEST_P(Kernels, RoundsHalfwayToEven) {
   EXPECT_EQ(add(DType::kFloat16, 0x7bff, 0x4c00), 0x7c00);
   EXPECT_EQ(add(DType::kFloat16, 0x7bff, 0x4bff), 0x7bff);
   EXPECT_EQ(add(DType::kFloat16, 0x0001, 0x03ff),
-            // subnormals add up to the smallest normal number
+            // Subnormals add up to the smallest normal number.
             0x0400);
   // bfloat16: 256 + 1 and 258 + 1.
   EXPECT_EQ(add(DType::kBfloat16, 0x4380, 0x3f80), 0x4380);

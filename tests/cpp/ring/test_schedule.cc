@@ -25,9 +25,9 @@
 namespace pccl::ring {
 namespace {
 
-using Ranks = uint32_t;                          // a set, one bit each
-using Place = std::pair<uint32_t, uint64_t>;     // block, offset
-using Stretches = std::map<uint64_t, uint64_t>;  // by where they start: where they end
+using Ranks = uint32_t;                          // a set with one bit per rank
+using Place = std::pair<uint32_t, uint64_t>;     // block and offset
+using Stretches = std::map<uint64_t, uint64_t>;  // the end of each, by its start
 
 struct OnTheWay {
   Unit unit;
@@ -271,7 +271,7 @@ TEST_P(AllWorlds, AllReduceReducesEveryElementOnceOnEveryRank) {
 TEST_P(AllWorlds, CreditNeverDeadlocksInAnyOrder) {
   const uint32_t world = GetParam();
   const uint64_t count =
-      // eight slices, more than the depth of the scratch buffer
+      // Eight slices, more than the depth of the scratch buffer.
       uint64_t{world} * (64 << 10) * 11 + 3;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const bool far = seed % 4 == 3;

@@ -308,7 +308,7 @@ int held_back() {
 TEST(Shell, SocketsHoldLittleWhereMoreThanTwoShareAMachineAndNoWayIsBetween) {
   const auto held = [](uint32_t size, const Shell::Options& options) {
     Group group(size, options);
-    // by then each has begun the epoch
+    // When counters() returns, the member has begun the epoch.
     for (uint32_t rank = 0; rank < size; ++rank) group.at(rank).shell().counters();
     return held_back();
   };
@@ -374,7 +374,7 @@ TEST(Shell, ADestroyedShellTouchesNothingAnyMore) {
   Group group(2);
   for (uint32_t rank = 0; rank < 2; ++rank) group.post_sum(rank, {}, tensors[rank]);
   for (uint32_t rank = 0; rank < 2; ++rank) group.at(rank).destroy();
-  // the address sanitizer sees a late use
+  // The address sanitizer sees a late use.
   for (auto& tensor : tensors) std::vector<float>().swap(tensor);
 }
 
@@ -549,7 +549,7 @@ TEST(Shell, ASecondLinkIsRefusedWhileTheFirstAnswers) {
   again.say(RawPeer::hello(FrameType::kHello, id(0), id(1), kRun));
   EXPECT_TRUE(again.hung_up());
   std::this_thread::sleep_for(
-      // longer than the first link is given to answer
+      // Longer than the first link is given to answer.
       std::chrono::milliseconds(1500));
   EXPECT_EQ(two.report_count(), 1u) << "that it is up";
   EXPECT_EQ(two.shell().counters().links.size(), 1u);

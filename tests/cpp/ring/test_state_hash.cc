@@ -163,7 +163,7 @@ TEST_P(StateHash, EverySingleBitCounts) {
   };
   for (size_t bit = 0; bit < 2 * kRow * 8; ++bit) try_bit(bit);  // two rows
   for (size_t bit = (data.size() - kRow) * 8; bit < data.size() * 8; ++bit)
-    // the incomplete last row
+    // The incomplete last row.
     try_bit(bit);
   for (size_t bit = 2 * kRow * 8; bit < (data.size() - kRow) * 8; bit += 997) try_bit(bit);
   EXPECT_EQ(seen.size(), flips + 1);

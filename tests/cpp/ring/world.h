@@ -130,8 +130,7 @@ class World {
     }
   }
 
-  // Ends the operation so that it can be posted again, without the first `keep` elements of its
-  // last post.
+  // Ends the operation to be posted again, without the first `keep` elements of its last post.
   void again(uint32_t rank, OpKey op, uint64_t keep) {
     Posted& posted = at(rank, op);
     posted.again = true;
@@ -213,12 +212,12 @@ class World {
       lands = false;
     }
 
-    // In turns: not known, less than a chunk, and more than most operations.
+    // In turn: not known, less than a chunk, and more than most operations.
     uint64_t window() const override {
       return std::array{0, 3'000, 40'000, 1'000'000}[asked++ % 4];
     }
 
-    // some, at one end or both
+    // True for some ends: for one end of a lane, or for both.
     bool local() const override { return (owner + 2 * other) % 3 == 0; }
 
     void on_frame(const net::FrameHeader& header) override { sink->on_frame(header); }
@@ -407,7 +406,7 @@ class World {
   const size_t piece_bytes_max_;
   std::vector<Node> nodes_;
   std::vector<std::unique_ptr<End>> ends_;
-  // of each link, under both of its directions
+  // The number of lanes of each link, under both of its directions.
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> lanes_;
 };
 
