@@ -31,7 +31,7 @@ LAYERS = {
 # --- Purity: all code in these folders is pure, except files named as shells (shell_link) ---
 PURE_FOLDERS = ("csrc/protocol", "csrc/link", "csrc/ring", "csrc/peer", "master")
 PURE_FILES = ("csrc/net/framing", "csrc/net/checksum")
-SHELLS = ("shell", "main")  # use sockets, clocks, threads and files
+SHELLS = ("shell", "main")  # they use sockets, clocks, threads and files
 COMPUTE = (
     "kernels",
     "state_hash",

@@ -474,7 +474,7 @@ class Wild {
   MasterCore core_;
   Instant now_{std::chrono::seconds(1000)};
   uint64_t connections_ = 0;
-  uint32_t connections_made_ = 0;  // connections of links
+  uint32_t connections_made_ = 0;  // serial of the last link connection
   std::deque<Peer> peers_;
   std::map<PeerId, std::deque<PeerId>> dials_;
   std::deque<uint64_t> persists_;

@@ -162,8 +162,7 @@ TEST(Framing, FramesArriveOneByteAtATime) {
   }
 }
 
-// A copy leaves before a chunk that has not begun, and the withdrawal of that chunk does not affect
-// it.
+// A copy leaves before a chunk that has not begun. The withdrawal of that chunk does not affect it.
 TEST(Framing, ACopyIsAChunkOfItsOwn) {
   std::mt19937_64 random{9};
   for (const bool checked : {false, true}) {

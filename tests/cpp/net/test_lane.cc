@@ -132,8 +132,8 @@ TEST(Lane, CarriesFramesAndChunks) {
   });
 }
 
-// Drops the packets that `fd` receives if they are larger than `bytes`, as a narrow path does; 0
-// ends that.
+// Drops packets that `fd` receives and that are larger than `bytes`, as a narrow path does.
+// With `bytes` 0 it drops none.
 void drop_packets_over(int fd, uint32_t bytes) {
   constexpr uint32_t kHeader = 60;  // largest TCP header
   sock_filter steps[] = {BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
