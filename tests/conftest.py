@@ -1,10 +1,10 @@
-"""The end of a test run that hangs, wherever it hangs: the stacks of all threads, and status 1.
+"""End a test run that hangs anywhere: print the stacks of all threads and exit with status 1.
 
-pytest-timeout raises in the main thread, once. That ends neither code that waits again while it
-unwinds, nor a call into C that never returns to Python, nor the teardown of a test that has failed:
-pytest-timeout stops its clock at a failure. So faulthandler watches each step from a thread of C,
-which needs nothing of Python, and exits. Under pytest-xdist it ends the worker: its controller
-reports the test as failed and starts another worker for the others.
+pytest-timeout raises once, in the main thread. That does not end code that waits again while it
+unwinds, or a call into C that never returns to Python. It does not end the teardown of a failed
+test either, because pytest-timeout stops its clock at a failure. Therefore faulthandler watches
+each step from a C thread that needs nothing of Python, and exits. Under pytest-xdist the exit ends
+the worker. The controller then reports the test as failed and starts another worker for the others.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Generator
 
 import pytest
 
-PATIENCE = 1.25  # of the time limit of pytest-timeout, which is to come first
+PATIENCE = 1.25  # times the limit of pytest-timeout, which has to come first
 
 _errors = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # The output of tests goes elsewhere; this is where the stacks are seen.
+    # pytest redirects the output of tests, so the stacks go to the original stderr.
     assert sys.__stderr__ is not None
     config.stash[_errors] = os.dup(sys.__stderr__.fileno())
 
@@ -62,21 +62,21 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Watch the rest, to the end of the process: it waits for threads and exit handlers."""
+    """Watch the end of the process too, which waits for threads and exit handlers."""
     config = session.config
 
     def watch_the_end() -> None:
         threading.main_thread().join(None)
         _watch(config, _limit(config))
 
-    if hasattr(config, "workerinput"):  # it stays until the controller ends it, however long
+    if hasattr(config, "workerinput"):  # a worker lives until its controller ends it
         threading.Thread(target=watch_the_end, daemon=True).start()
     else:
-        _watch(config, 2 * _limit(config))  # a controller outlasts a worker that has to be ended
+        _watch(config, 2 * _limit(config))  # a controller outlasts a worker
 
 
 def _limit(config: pytest.Config, item: pytest.Item | None = None) -> float:
-    """Return the seconds that pytest-timeout gives this test, or any; 0: there is no limit."""
+    """Return the time limit of this test, or of any test, in seconds; 0 means no limit."""
     marker = item.get_closest_marker("timeout") if item is not None else None
     if marker is not None:
         return float(marker.args[0] if marker.args else marker.kwargs["timeout"])

@@ -1,8 +1,9 @@
-// Chance: what random walks decide by: numbers from a seed, or from the bytes of a fuzzer, which
-// finds out what to choose. A byte is a number below 248; the others announce a number of eight
-// bytes. When the bytes are over() numbers go on from a seed, so that a walk can be brought to its
-// end. A walk in events gives kEventBytes to each event, so that a fuzzer can insert, repeat and
-// remove one and leave the others as they are. An event that needs more takes them from a seed.
+// Chance: the source of the decisions of random walks.
+// The numbers come from a seed, or from the bytes of a fuzzer, which searches for useful choices. A
+// byte below 248 is a number; a higher byte announces a number of eight bytes. When the bytes are
+// over(), further numbers come from a seed, so that a walk can be brought to its end.
+// A walk in events gives kEventBytes to each event, so that a fuzzer can insert, repeat and remove
+// an event and leave the others as they are. If an event needs more, a seed supplies the rest.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +30,7 @@ class Chance {
   }
 
   static constexpr size_t kEventBytes = 16;
-  // The numbers that follow are those of the next event; of a walk in events.
+  // Walks in events only: the numbers that follow belong to the next event.
   void next_event() {
     bytes_ = later_.first(std::min(kEventBytes, later_.size()));
     later_ = later_.subspan(bytes_.size());
@@ -46,7 +47,7 @@ class Chance {
   }
   uint64_t below(uint64_t bound) { return (*this)() % bound; }
   bool once_in(uint64_t count) { return below(count) == 0; }
-  // Only of bytes: no event is left, or no byte.
+  // Walks from bytes only: no event is left, or no byte.
   bool over() const { return from_bytes_ && later_.empty() && (in_events_ || bytes_.empty()); }
 
  private:
@@ -57,7 +58,7 @@ class Chance {
   }
   std::mt19937_64 random_;
   std::span<const uint8_t> bytes_;
-  std::span<const uint8_t> later_;  // of the events after this one
+  std::span<const uint8_t> later_;  // bytes of the events after this one
   bool from_bytes_ = false, in_events_ = false;
 };
 

@@ -1,4 +1,4 @@
-// TempFolder: a folder of a test's own, gone with it.
+// TempFolder: a folder that one test uses alone and that is deleted with this object.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@ namespace pccl {
 
 class TempFolder {
  public:
-  // `in`: where it is made.
+  // `in`: the parent folder.
   explicit TempFolder(const std::string& in = testing::TempDir()) : path_(in + "/pccl.XXXXXX") {
-    // POSIX wants six X at the end of the path: mkdtemp() puts a name of its own there.
+    // POSIX requires six X at the end of the path; mkdtemp() replaces them with a unique name.
     EXPECT_NE(mkdtemp(path_.data()), nullptr) << path_;
   }
   ~TempFolder() { std::filesystem::remove_all(path_); }

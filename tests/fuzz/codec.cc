@@ -1,5 +1,5 @@
-// The decoder of control messages: any bytes, in pieces of any size. What decodes can be written,
-// and reads back as the same.
+// Fuzzes the decoder of control messages with any bytes, in pieces of any size. A message that
+// decodes must encode again and decode to the same message.
 #include "csrc/protocol/codec.h"
 
 #include "tests/fuzz/fuzz.h"

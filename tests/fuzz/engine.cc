@@ -1,6 +1,6 @@
-// Engine between two neighbours that lie: any frame in any order, cut frames, lanes that break, and
-// epochs that begin and end. Whatever they say, a tensor is after an abort as it was before, and
-// nothing touches it once it is given back.
+// Fuzzes Engine between two lying neighbours: any frame in any order, cut frames, lanes that break,
+// and epochs that begin and end. An aborted operation must leave its tensor as it was before, and
+// nothing may touch a tensor after it was given back.
 #include "csrc/ring/engine.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class World {
   }
 
  private:
-  // One lane to a liar: our frames are thrown away, its frames are what the input says.
+  // One lane to a liar. Our frames are discarded; its frames come from the input.
   struct Lane : ring::Port, net::FrameSink {
     explicit Lane(Chance& by) : chance(by) {}
     void send(const FrameHeader&) override {}
@@ -60,8 +60,8 @@ class World {
     net::FrameReader reader{*this, false};
     bool sending = false;
     bool is_local = false;
-    bool broken = false;  // it has said what is no frame
-    uint64_t sum = 0;     // every byte that is lent may be read
+    bool broken = false;  // the reader has refused its bytes
+    uint64_t sum = 0;     // reads borrowed bytes, so that a sanitizer checks them
   };
   struct Posted {
     Bytes memory, before;
@@ -137,7 +137,7 @@ class World {
                                    .reduce = ReduceOp::kSum,
                                    .contributors = 3});
   }
-  // Only what was transferred is ever committed.
+  // Commits only operations that were transferred.
   void end(bool commit) {
     for (auto& [key, posted] : posted_) {
       if (posted->ended || (chance_.once_in(3) && !chance_.over())) continue;
@@ -196,7 +196,7 @@ class World {
     header.value = chance_.once_in(10) ? chance_() : chance_.below(9);
     if (header.type != FrameType::kChunk) return feed(*lane, net::encode_header(header));
     header.length = static_cast<uint32_t>(chance_.below(40) * 4);
-    // Mostly of the size that is expected: of a third of the tensor, or all of it.
+    // Mostly a length that is expected: a third of the tensor, or all of it.
     const auto known = posted_.find(header.op);
     if (known != posted_.end() && !chance_.once_in(4)) {
       const size_t whole = known->second->memory.size();
@@ -209,7 +209,7 @@ class World {
     std::fill(rest.end() - protocol::kFrameTrailerBytes, rest.end(), std::byte{});
     rest[header.length + 4] = std::byte{chance_.once_in(8) ? uint8_t{2} : uint8_t{1}};
     if (chance_.once_in(6))
-      rest.resize(chance_.below(rest.size() + 1));  // cut: the next is garbage
+      rest.resize(chance_.below(rest.size() + 1));  // cut off: the bytes that follow are garbage
     if (header.length > 0) feed(*lane, rest);
   }
   bool alive(const Lane* lane) const {

@@ -1,5 +1,6 @@
-// Frames of lanes: the reader is given any bytes, then frames that a writer has made of the input,
-// in pieces of any size; landings are revoked, chunks withdrawn, readers detached at any time.
+// Fuzzes the frames of lanes. The reader gets any bytes, then frames that a writer made from the
+// input, in pieces of any size. Landings are revoked, chunks withdrawn and readers detached at any
+// time.
 #include "csrc/net/framing.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace {
 
 using net::FrameHeader;
 
-// A landing of exactly the right size, so that a sanitizer sees a byte too many.
+// Gives landings of exactly the right size, so that a sanitizer sees a single byte too many.
 class Sink : public net::FrameSink {
  public:
   explicit Sink(Chance& chance) : chance_(chance) {}
@@ -41,7 +42,7 @@ class Sink : public net::FrameSink {
   }
   void give_up() {
     reader->revoke();
-    landing_ = {};  // a write after this is a use after free
+    landing_ = {};  // a later write is a use after free
   }
   size_t frames = 0;
 
@@ -51,7 +52,7 @@ class Sink : public net::FrameSink {
   size_t landed_ = 0;
 };
 
-// False once it refuses.
+// Returns false once the reader refuses.
 bool feed(net::FrameReader& reader, std::span<const std::byte> bytes, Chance& chance) {
   while (!bytes.empty()) {
     require(reader.certain() >= 1, "more is to come");
@@ -135,7 +136,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     reader.detach();
   }
   {
-    // Any header with the right checksum, and then anything.
+    // Any header with the right checksum, followed by any bytes.
     fuzz::Sink sink(chance);
     net::FrameReader reader(sink, true);
     sink.reader = &reader;

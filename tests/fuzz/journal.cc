@@ -1,5 +1,5 @@
-// The reader of a master's journal: any file, and any payload in frames with right checksums. What
-// it reads says the same when it is written shortly.
+// Fuzzes the reader of a master's journal: any file, and any payload in frames with right
+// checksums. A journal that was read and compacted must read back with the same content.
 #include "master/journal.h"
 
 #include "csrc/net/checksum.h"
@@ -20,7 +20,7 @@ void replay(std::span<const std::byte> file) {
   require(again.value().memory == replayed.value().memory, "and it says the same");
 }
 
-// Of the version before, whose records lack fields.
+// The header of version 2, whose records lack fields.
 Bytes header_of_version_2() {
   Bytes header = master::journal::header();
   header.resize(8);
@@ -29,7 +29,7 @@ Bytes header_of_version_2() {
   return header;
 }
 
-// Each piece of the input as a frame of its own: its first byte is its length.
+// Makes each piece of the input a frame of its own. The first byte of a piece gives its length.
 Bytes framed(Bytes file, std::span<const std::byte> input) {
   while (!input.empty()) {
     const size_t wanted = 1 + 4 * std::to_integer<size_t>(input[0]);

@@ -1,5 +1,5 @@
-// MasterCore in a world gone wild (tests/cpp/master/wild.h): the bytes choose what happens. All
-// that it sends and has recorded is written.
+// Fuzzes MasterCore in the world of tests/cpp/master/wild.h: the bytes choose what happens. All
+// that it sends and records is encoded.
 #include "tests/cpp/master/wild.h"
 
 #include "tests/fuzz/fuzz.h"

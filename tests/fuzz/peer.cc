@@ -1,5 +1,5 @@
-// PeerCore in a world gone wild (tests/cpp/peer/wild.h): the bytes choose what its application, its
-// data plane and its master do. All that it sends is written.
+// Fuzzes PeerCore in the world of tests/cpp/peer/wild.h: the bytes choose what its application, its
+// data plane and its master do. All that it sends is encoded.
 #include "tests/cpp/peer/wild.h"
 
 #include "tests/fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-"""Each rule sees what it is there to see: a planted violation, and a neighbour it must not mind."""
+"""Check that each rule finds a planted violation and accepts a similar case that is allowed."""
 
 from collections.abc import Callable, Iterable, Iterator
 

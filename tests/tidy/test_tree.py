@@ -1,4 +1,4 @@
-"""The tree keeps every rule of the house."""
+"""Check that the tree keeps every rule of tidy."""
 
 from collections.abc import Callable, Iterable, Iterator
 

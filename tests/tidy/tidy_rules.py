@@ -1,7 +1,7 @@
-"""The rules of the house that a machine can check.
+"""Check the rules of this project that a machine can check.
 
-Each takes sources and yields complaints, "path:line: what, why". A rule that stands in the way of
-good code is changed here, with its reason; there is no comment that switches one off.
+Each rule takes sources and yields complaints, "path:line: what, why". If a rule prevents good code,
+it is changed here, with the reason. No comment can switch a rule off.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LINE_MAX = 100
 FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
 
-# --- Layers: who may include whom. Peer and master share a schema, not code ---
+# --- Layers: which layer may include which. Peer and master share a schema, not code ---
 LAYERS = {
     "csrc/base": (),
     "csrc/protocol": ("csrc/base",),
@@ -28,14 +28,14 @@ LAYERS = {
     "csrc/torch": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/ring", "csrc/peer", "master"),
 }
 
-# --- Purity: in these folders all is pure but the shells, named so (shell_link) ---
+# --- Purity: all code in these folders is pure, except files named as shells (shell_link) ---
 PURE_FOLDERS = ("csrc/protocol", "csrc/link", "csrc/ring", "csrc/peer", "master")
 PURE_FILES = ("csrc/net/framing", "csrc/net/checksum")
-SHELLS = ("shell", "main")  # touch the world: sockets, clocks, threads, files
+SHELLS = ("shell", "main")  # they use sockets, clocks, threads and files
 COMPUTE = (
     "kernels",
     "state_hash",
-)  # functions of bytes that may use OpenMP; the pure may call them
+)  # functions of bytes that may use OpenMP; pure code may call them
 BANNED_INCLUDES = re.compile(
     r"<(mutex|shared_mutex|thread|atomic|condition_variable|future|semaphore|barrier|latch"
     r"|stop_token|random|unordered_map|unordered_set|ctime|time\.h|sys/.*|unistd\.h|pthread\.h"
@@ -50,7 +50,7 @@ BANNED_WORDS = re.compile(
 
 LIBUV_FOLDERS = ("csrc/net", "tests/cpp/net")
 
-# --- Twins: tests/cpp/x/test_y.cc for csrc/x/y.cc, tests/cpp/master for master; except ---
+# --- Each csrc/x/y.cc has a tests/cpp/x/test_y.cc (tests/cpp/master for master), except these ---
 NO_TWIN = {
     "csrc/torch": "tested through Python: it cannot be linked without torch",
     "master/main.cc": "a process: tests/python starts it",
@@ -58,7 +58,7 @@ NO_TWIN = {
 
 PROGRAMS = "tests/python/programs.py"
 
-# Split, so that this file does not find itself.
+# The names are split, so that the rule does not match this file.
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(ho" r"me|ro" r"ot|Us" r"ers|wo" r"rk|mn" r"t)/[\w.-]+")
 
 
@@ -203,7 +203,7 @@ def sources_have_tests(sources: Iterable[Source]) -> Iterator[str]:
 
 
 def command_line_is_light(sources: Iterable[Source]) -> Iterator[str]:
-    """`pccl master` starts in a blink; to import torch takes seconds."""
+    """Keep torch out of the modules that start `pccl master`: importing torch takes seconds."""
     for source in sources:
         if source.path not in {
             "pccl_backend/__init__.py",
@@ -231,9 +231,9 @@ def no_machine_paths(sources: Iterable[Source]) -> Iterator[str]:
 
 
 def tests_wait_within_bounds(sources: Iterable[Source]) -> Iterator[str]:
-    """A wait without end outlives the time limit of its test, and then hangs all others.
+    """Refuse waits without a bound: they outlive the time limit of the test and hang all others.
 
-    Programs that a test writes are not seen, nor work_*.py: a world ends what runs there.
+    The rule skips programs that a test writes, and work_*.py, because a world ends these processes.
     """
     for source in sources:
         if source.suffix != ".py" or not source.path.startswith(("tests/", "benchmarks/wan/")):
@@ -246,7 +246,7 @@ def tests_wait_within_bounds(sources: Iterable[Source]) -> Iterator[str]:
 
 
 def _endless(call: ast.Call) -> str | None:
-    """Return what is wrong with a call that may wait for ever for a process or thread."""
+    """Return why a call may wait for ever for a process or thread, or None if it has a bound."""
     name = ast.unparse(call.func)
     bounded = any(keyword.arg == "timeout" for keyword in call.keywords)
     if name == "subprocess.Popen":

@@ -1,8 +1,8 @@
-"""What tidy's rules look at: a file, and for C++ its code without comments, includes and functions.
+"""Read the files that tidy's rules check; for C++ also bare code, includes and functions.
 
-No compiler is needed for that. The reader of functions knows the shapes this code uses
-(clang-format sees to them): a brace that opens after a parameter list, at the level of a namespace
-or a class, begins a function.
+No compiler is needed. The reader of functions relies on the layout that clang-format gives this
+code: a brace that opens after a parameter list, at the level of a namespace or a class, begins a
+function.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLDERS = (
     ".ci",
 )
 SUFFIXES = (".cc", ".h", ".cu", ".py", ".pyi", ".cmake", ".sh", ".txt", ".md", ".toml", "")
-# Folders without text of ours: some are made by programs, and one has the inputs of fuzzers.
+# Folders without source text: programs generate some, and one holds the inputs of the fuzzers.
 NOT_READ = ("corpus", "__pycache__", "bin", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 
 _COMMENT_OR_LITERAL = re.compile(
@@ -37,7 +37,7 @@ _COMMENT_OR_LITERAL = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
-# Neither belongs to the function after it.
+# Neither of them belongs to the function after it.
 _DIRECTIVE_OR_LABEL = re.compile(
     r"^[ \t]*\#(?:[^\n]*\\\n)*[^\n]* | \b(?:public|private|protected)\s*:(?!:)",
     re.MULTILINE | re.VERBOSE,
@@ -47,7 +47,7 @@ _SCOPE = re.compile(r"\b(namespace|class|struct|union|enum|extern)\b")
 
 @dataclass(frozen=True, kw_only=True)
 class Function:
-    """A function: its name, as far as it can be read off, its first line, and how many it takes."""
+    """A function: its name (best effort), its first line, and its number of lines."""
 
     name: str
     line: int
@@ -88,7 +88,7 @@ class Source:
 
     @cached_property
     def includes(self) -> list[str]:
-        """What the file includes, in order: `csrc/base/ids.h` or `<vector>`."""
+        """The included files, in order: `csrc/base/ids.h` or `<vector>`."""
         without_comments = re.sub(r"//[^\n]*", "", self.text)
         return [
             f"<{name}>" if bracket == "<" else name
@@ -101,8 +101,8 @@ class Source:
 
 
 def read_tree() -> list[Source]:
-    """Every source file of the project: not what building makes, not what git keeps for itself."""
-    # In a further worktree .git is a file, and says where the repository is.
+    """Return every source file of the project, without build outputs and git's own files."""
+    # In a linked worktree .git is a file with the location of the repository.
     files = [path for path in ROOT.iterdir() if path.is_file() and path.name != ".git"]
     for folder in FOLDERS:
         files += (path for path in (ROOT / folder).rglob("*") if path.is_file())
@@ -120,9 +120,9 @@ def _blank(match: re.Match[str]) -> str:
 
 def _read_functions(code: str) -> list[Function]:
     found: list[Function] = []
-    open_braces: list[bool] = []  # innermost last; True: a scope in which functions may be defined
-    start = 0  # of the statement that a brace would belong to
-    function: tuple[str, int, int] | None = None  # name, first line, depth of its braces
+    open_braces: list[bool] = []  # innermost last; True: a scope that may define functions
+    start = 0  # of the statement that the next brace belongs to
+    function: tuple[str, int, int] | None = None  # name, first line, brace depth
     for at, char in enumerate(code):
         if char == "{":
             head = code[start:at]
@@ -154,7 +154,7 @@ def _opens_function(head: str) -> bool:
 
 
 def _goes_on(code: str, at: int) -> bool:
-    """True after `member_{value}` in a constructor's list: the body is still to come."""
+    """Return True after `member_{value}` in a constructor's list, before the body."""
     return re.match(r"\s*[,{]", code[at : at + 200]) is not None
 
 

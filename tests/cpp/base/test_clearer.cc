@@ -24,7 +24,7 @@ class Mapping {
   std::span<std::byte> pages(size_t first, size_t count) const {
     return {start_ + first * kHugePageBytes, count * kHugePageBytes};
   }
-  // How many of these huge pages are there.
+  // The number of resident huge pages among `pages` pages from `from` on.
   size_t resident(size_t from = 0, size_t pages = kPages) const {
     std::vector<unsigned char> small(kPages * kHugePageBytes / 4096);
     EXPECT_EQ(mincore(start_, kPages * kHugePageBytes, small.data()), 0);
@@ -65,7 +65,7 @@ TEST(Clearer, LeavesAloneWhatItIsToForget) {
   clearer.add(mapping.pages(0, kPages));
   clearer.forget(mapping.pages(4, 8));
   const size_t before = mapping.resident(4, 8);
-  clearer.add(other.pages(0, kPages));  // after what is left of the first
+  clearer.add(other.pages(0, kPages));  // queued behind the rest of the first mapping
   EXPECT_TRUE(other.becomes_resident(kPages));
   EXPECT_EQ(mapping.resident(4, 8), before);
   EXPECT_EQ(mapping.resident(0, 4), 4u);

@@ -22,7 +22,8 @@ TEST(CoreShare, OneThatWaitedForLongSharesIt) {
   const Instant start = monotonic_now();
   EXPECT_FALSE(share.waited(start, milliseconds(50)));
   EXPECT_TRUE(share.waited(start + milliseconds(2), milliseconds(51)));
-  EXPECT_FALSE(share.waited(start + milliseconds(4), milliseconds(53)));  // since then it had it
+  // The thread has had its core since the last call.
+  EXPECT_FALSE(share.waited(start + milliseconds(4), milliseconds(53)));
 }
 
 TEST(CoreShare, OneThatSleptBetweenTwoLooksTellsNothing) {

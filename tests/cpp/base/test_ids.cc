@@ -18,7 +18,7 @@ TEST(Ids, SayIncarnationAndCounter) {
   EXPECT_EQ(text(Epoch{(uint64_t{2} << 32) | 17}), "2.17");
 }
 
-// The identity of a tag is part of the protocol: all peers must compute the same.
+// The id of a tag is part of the protocol: all peers must compute the same value.
 TEST(Ids, TagsHashAsFnv1a) {
   EXPECT_EQ(tag_id(""), TagId{0});
   EXPECT_EQ(tag_id("a"), TagId{0xaf63dc4c8601ec8c});

@@ -44,16 +44,16 @@ TEST(Text, WhatIsNoUtf8IsEscapedByteByByte) {
       "a\xff"
       "b",
       "a\\xffb");
-  expect_escaped("\xc3", "\\xc3");  // cut off
+  expect_escaped("\xc3", "\\xc3");  // truncated
   expect_escaped(
       "\xe6\x9d"
       "x",
-      "\\xe6\\x9dx");                                 // cut off, then a letter
-  expect_escaped("\xbf\xc3\xbc", "\\xbfü");           // a byte in front that continues nothing
-  expect_escaped("\xc0\x8a", "\\xc0\\x8a");           // a newline in two bytes
-  expect_escaped("\xe0\x80\x8a", "\\xe0\\x80\\x8a");  // and in three
-  expect_escaped("\xed\xa0\x80", "\\xed\\xa0\\x80");  // half of a pair of UTF-16
-  expect_escaped("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80");  // above the last character
+      "\\xe6\\x9dx");                                 // truncated before a letter
+  expect_escaped("\xbf\xc3\xbc", "\\xbfü");           // a continuation byte without a lead byte
+  expect_escaped("\xc0\x8a", "\\xc0\\x8a");           // a newline, overlong in two bytes
+  expect_escaped("\xe0\x80\x8a", "\\xe0\\x80\\x8a");  // a newline, overlong in three bytes
+  expect_escaped("\xed\xa0\x80", "\\xed\\xa0\\x80");  // one half of a UTF-16 surrogate pair
+  expect_escaped("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80");  // above the last code point
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ constexpr uint64_t kRun = 99, kMachine = 7;
 constexpr uint16_t kVersion = 9;
 const Endpoint kAt{"10.0.0.3", 48201};
 
-// A core that is told what happens, and says what it wants in lines: connections have letters, in
-// the order in which they are made.
+// A LinkCore that is fed events and whose effects are read as lines of text. Connections are named
+// by letters, in the order in which they are made.
 class LinkCoreTest : public testing::Test {
  protected:
   LinkCoreTest() { core.be({kSelf, kRun, kMachine, kVersion}); }
@@ -42,7 +42,7 @@ class LinkCoreTest : public testing::Test {
     return step(tick);
   }
   Lines dial(PeerId peer, uint32_t dead_serial = 0) { return step(Dial{peer, {kAt}, dead_serial}); }
-  // Somebody connects.
+  // A peer connects to us.
   ConnectionId accept(size_t room = 10) {
     const ConnectionId id = core.new_lane();
     last_lines = step(Accepted{id, "10.0.0.9:5", room});
@@ -51,7 +51,7 @@ class LinkCoreTest : public testing::Test {
   Lines hear(char letter, const LaneHello& hello) {
     return step(HelloReceived{named(letter), hello, milliseconds(20)});
   }
-  // As the other end says it.
+  // A hello as the other side sends it.
   static LaneHello hello(PeerId from, uint32_t serial = 1, bool further = false) {
     return {.run_id = kRun,
             .self = from,
@@ -60,7 +60,7 @@ class LinkCoreTest : public testing::Test {
             .serial = serial,
             .further = further};
   }
-  // A link that we have dialled, on connection 'a'.
+  // Sets up a link that we dialled, on connection 'a'.
   void link(PeerId peer) {
     dial(peer);
     step(Connected{named('a')});
@@ -142,7 +142,7 @@ TEST_F(LinkCoreTest, WhoDoesNotIntroduceItselfInTimeIsClosed) {
              "close b"}));
 }
 
-// Each field of a hello, on both sides.
+// Each field of a hello is wrong once, on both sides.
 TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
   std::map<std::string, LaneHello> wrong;
   wrong["it belongs to another run"] = hello(kLow);
@@ -153,7 +153,8 @@ TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
       "peers have, or name another run";
   wrong[newer] = hello(kLow);
   wrong[newer].versions = {10, 77};
-  wrong[newer].run_id = kRun + 1;  // of another version only these are known
+  // A hello of another version is read no further than its versions.
+  wrong[newer].run_id = kRun + 1;
   const std::string older =
       "version mismatch: that peer speaks version 8 of the pccl protocol, this run speaks version "
       "9: install a later pccl for that peer";
@@ -162,7 +163,7 @@ TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
   wrong["it looks for peer " + text(kHigh)] = hello(kLow);
   wrong["it looks for peer " + text(kHigh)].other = kHigh;
   wrong["it says that it is peer " + text(kSelf)] = hello(kSelf);
-  wrong["it says that it is peer " + text(kHigh)] = hello(kHigh);  // we have dialled another
+  wrong["it says that it is peer " + text(kHigh)] = hello(kHigh);  // we have dialled another peer
   wrong["it speaks of connection 0"] = hello(kLow, 0);
   wrong["it speaks of a further lane"] = hello(kLow, 1, true);
   for (const auto& [why, one] : wrong) {
@@ -182,7 +183,7 @@ TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
     effects.clear();
     acceptor.step(Accepted{acceptor.new_lane(), "10.0.0.9:5", 9}, now, effects);
     acceptor.step(HelloReceived{named('a'), one, {}}, now, effects);
-    const bool any_peer_may = one.self == kHigh;  // a stranger says who it is
+    const bool any_peer_may = one.self == kHigh;  // an accepted connection may come from any peer
     EXPECT_EQ(line(effects[0]), any_peer_may ? "answer a serial 1" : "close a") << why;
     EXPECT_EQ(effects.size(), any_peer_may ? 3u : 1u) << "a stranger learns nothing: " << why;
   }
@@ -316,7 +317,7 @@ TEST_F(LinkCoreAddressesTest, OnePeerAtATimeIsLookedForElsewhere) {
 TEST_F(LinkCoreAddressesTest, AnotherDialGoesOnWithWhatIsUnderWay) {
   dial(kLow, {"1.0.0.1", "1.0.0.2", "1.0.0.3"});
   refuse('a');
-  step(Connected{named('b')});  // serial 1
+  step(Connected{named('b')});  // has serial 1
   EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2", "1.0.0.3"}), Lines{});
   EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2", "1.0.0.3"}, 1), (Lines{"close b"}));
   EXPECT_EQ(dial(kLow, {"1.0.0.9"}, 1),
@@ -356,7 +357,7 @@ TEST_F(LinkCoreTest, AConnectionThatCrossesMayEndWhileItWaits) {
             (Lines{"report unreachable 0: reset"}));
 }
 
-// The master has heard that all up to 8 are dead.
+// The master knows that all connections up to serial 8 are dead.
 TEST_F(LinkCoreTest, AConnectionFromBeforeTheLastDialIsClosed) {
   dial(kLow);
   step(Connected{named('a')});
@@ -412,7 +413,7 @@ TEST_F(LinkCoreTest, AFirstLinkThatDoesNotAnswerIsGivenUp) {
   link(kLow);
   accept();
   hear('b', hello(kLow, 8));
-  step(PongReceived{named('a'), 0});  // an ordinary one is no answer
+  step(PongReceived{named('a'), 0});  // an ordinary pong does not answer the probe
   EXPECT_EQ(pass(milliseconds(250)), Lines{});
   EXPECT_EQ(pass(milliseconds(250)), Lines{});
   EXPECT_EQ(pass(milliseconds(250)),
@@ -491,7 +492,7 @@ TEST_F(LinkCoreTest, TheNextLinkBeginsWithAsManyLanesAsHavePaid) {
   EXPECT_EQ(std::get<LaneUp>(effects[0]).lanes_at_first, 3u);
 }
 
-// A tick of ten minutes is half of one; pings do not wait for it.
+// At a peer timeout of ten minutes a tick is half a minute. Pings are sent more often than that.
 TEST_F(LinkCoreTest, PingsOftenWhateverThePeerTimeout) {
   LinkCore patient{{.peer_timeout = std::chrono::minutes(10)}};
   patient.be({kSelf, kRun, kMachine, kVersion});
@@ -515,7 +516,7 @@ TEST_F(LinkCoreTest, PingsOftenWhateverThePeerTimeout) {
 
 // ---- Narrow paths ----
 
-// A large packet of a link is on its way for so many ticks, and nothing is heard.
+// `ticks` pass in which a large packet of a link is under way and nothing is received.
 class NarrowPathTest : public LinkCoreTest {
  protected:
   Lines stuck(char letter, uint32_t segment = 1460, int ticks = protocol::kTicksPerLinkSilence) {
@@ -535,7 +536,7 @@ class NarrowPathTest : public LinkCoreTest {
     tick.progress.push_back({named(letter), segment, true});
     return step(tick);
   }
-  // The link is made anew by us.
+  // We dial again and set up the link once more.
   void remake(char letter, uint32_t serial, uint32_t segment) {
     const Lines dialled = dial(kLow, serial - 2);
     ASSERT_EQ(dialled.back(), std::string("connect ") + letter + " to 10.0.0.3:48201 within 5 s" +

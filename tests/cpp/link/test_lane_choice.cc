@@ -10,7 +10,7 @@
 namespace pccl::link {
 namespace {
 
-// A path that all lanes share, each of which carries so much at most.
+// A path that all lanes share. Each lane carries at most `of_a_lane` bytes per second.
 struct Path {
   uint64_t capacity;
   uint64_t of_a_lane;
@@ -18,9 +18,10 @@ struct Path {
   uint32_t slow_lane = 99;
   double noise = 0.05;
   std::vector<int> used_for =
-      std::vector<int>(protocol::kLanesMax, 0);  // windows: in its first one a lane is slow
+      // Windows in which each lane has been active. A lane is slow in its first window.
+      std::vector<int>(protocol::kLanesMax, 0);
 
-  // One window: what the lanes in use carry.
+  // Runs one window; returns the bytes per second that the active lanes carry.
   uint64_t carry(LaneChoice& choice, std::mt19937_64& random) {
     std::uniform_real_distribution<double> chance(1 - noise, 1 + noise);
     uint32_t used = 0;
@@ -63,13 +64,13 @@ TEST(LaneChoice, UsesMoreLanesWhileTheyPay) {
     LaneChoice choice(2);
     Path lossy{.capacity = 1500 * kMegabit, .of_a_lane = 60 * kMegabit};
     for (int window = 0; window < 50; ++window) lossy.carry(choice, random);
-    uint64_t sum = 0;  // over trials of fewer, too
+    uint64_t sum = 0;  // includes trials of fewer lanes
     for (int window = 0; window < 50; ++window) sum += lossy.carry(choice, random);
     EXPECT_GT(sum / 50, 1350 * kMegabit) << "seed " << seed;
   }
 }
 
-// Two windows for twice as many: in the first one the new ones are slow.
+// Doubling takes two windows, because new lanes are slow in their first window.
 TEST(LaneChoice, UsesMoreAtOnceWhereTheWayIsFree) {
   std::mt19937_64 random(6);
   LaneChoice choice(8);
@@ -79,7 +80,7 @@ TEST(LaneChoice, UsesMoreAtOnceWhereTheWayIsFree) {
   EXPECT_EQ(choice.wanted(), protocol::kLanesMax);
 }
 
-// Slow start has gone too far: for a while there is neither a queue nor speed.
+// Slow start has overshot: for a while the path has neither a queue nor speed.
 TEST(LaneChoice, WaitsWhenMuchWasLost) {
   LaneChoice choice(8);
   const std::vector<uint64_t> rates(protocol::kLanesMax, 10 * kMegabit);
@@ -89,12 +90,13 @@ TEST(LaneChoice, WaitsWhenMuchWasLost) {
     choice.window(rates, {});
   }
   EXPECT_EQ(used(choice, protocol::kLanesMax), 16u);
-  LaneChoice lossy(8);  // a way that always loses is no reason to wait for ever
+  LaneChoice lossy(8);  // a path that always loses packets does not block trials for ever
   for (int window = 0; window < 9; ++window) lossy.window(rates, {.lossy = true});
   EXPECT_EQ(used(lossy, protocol::kLanesMax), 16u);
 }
 
-// Where it has queued once, one window without a queue may be the other side's, which tries fewer.
+// After a path has queued once, a single window without a queue may only mean that the other side
+// tries fewer lanes.
 TEST(LaneChoice, WaitsForSeveralWindowsWithoutAQueueOnceThereWasOne) {
   const std::vector<uint64_t> rates(protocol::kLanesMax, 10 * kMegabit);
   LaneChoice choice(8);
@@ -106,7 +108,7 @@ TEST(LaneChoice, WaitsForSeveralWindowsWithoutAQueueOnceThereWasOne) {
   EXPECT_EQ(used(choice, protocol::kLanesMax), 16u);
 }
 
-// It costs speed to find out.
+// Each trial costs speed.
 TEST(LaneChoice, SoonGivesUpWhatBringsLess) {
   const std::vector<uint64_t> rates(protocol::kLanesMax, 10 * kMegabit);
   const std::vector<uint64_t> half(protocol::kLanesMax, 5 * kMegabit);
@@ -135,7 +137,7 @@ TEST(LaneChoice, UsesFewerLanesWhereFewerDo) {
   }
 }
 
-// A link with lanes that have nothing to send is not what holds up the ring.
+// A link whose lanes are idle at times does not limit the ring.
 TEST(LaneChoice, HalvesThemInADeepQueueWhereSomeAreIdle) {
   LaneChoice choice(16), fixed(16, true), one(1);
   for (LaneChoice* each : {&choice, &fixed, &one}) each->set_up(16);
@@ -147,7 +149,7 @@ TEST(LaneChoice, HalvesThemInADeepQueueWhereSomeAreIdle) {
   }
 }
 
-// No window would ever judge it.
+// No window would ever end the trial.
 TEST(LaneChoice, EndsATrialWhereSomeAreIdleInADeepQueue) {
   const std::vector<uint64_t> rates(32, 10 * kMegabit);
   for (const uint32_t first : {8u, 4u}) {
@@ -160,7 +162,7 @@ TEST(LaneChoice, EndsATrialWhereSomeAreIdleInADeepQueue) {
   }
 }
 
-// No window need tell that lanes carry as much as their buffers let them.
+// No window is needed to know that the buffers limit the lanes.
 TEST(LaneChoice, DoublesThemWhereTheirBuffersHoldThem) {
   LaneChoice choice(6), fixed(6, true);
   for (LaneChoice* each : {&choice, &fixed}) each->set_up(20);
@@ -174,7 +176,7 @@ TEST(LaneChoice, DoublesThemWhereTheirBuffersHoldThem) {
   EXPECT_EQ(used(fixed, 20), 6u);
 }
 
-// They were more by as many as were tried, and are held all the same.
+// The lanes double from the larger number: a trial of more lanes is kept, one of fewer is undone.
 TEST(LaneChoice, EndsATrialWhereTheirBuffersHoldThem) {
   const std::vector<uint64_t> rates(64, 10 * kMegabit);
   LaneChoice more(8), fewer(8);
@@ -199,7 +201,8 @@ TEST(LaneChoice, LeavesOutALaneThatIsMuchSlower) {
   }
   EXPECT_TRUE(choice.rests(3));
   EXPECT_EQ(used(choice, 8), 7u);
-  int tried = 0;  // it may have become as fast as the others: seldom
+  // Windows in which the slow lane was active. It is tried rarely, in case it is fast now.
+  int tried = 0;
   for (int window = 0; window < 640; ++window) {
     path.carry(choice, random);
     tried += choice.rests(3) ? 0 : 1;
@@ -236,7 +239,7 @@ TEST(LaneChoice, LeavesOutASlowOneOfTheLast) {
   EXPECT_EQ(used(choice, protocol::kLanesMax), protocol::kLanesMax - 1);
 }
 
-// Each lane carries the same, but what they carry together swings widely, and the way back queues.
+// All lanes carry the same, but their total swings widely, and the path always has a queue.
 TEST(LaneChoice, ChanceDoesNotTakeItsLanes) {
   double share = 0;
   for (uint64_t seed = 0; seed < 50; ++seed) {
@@ -271,7 +274,7 @@ TEST(LaneChoice, OneIsAlwaysInUse) {
   }
 }
 
-// Flows of others hold it up: more of ours carry no more, and nothing queues.
+// Flows of others limit the link: more lanes carry no more, and nothing queues.
 TEST(LaneChoice, TriesInVainEverMoreRarely) {
   std::mt19937_64 random(5);
   LaneChoice choice(4);
@@ -288,7 +291,8 @@ TEST(LaneChoice, TriesInVainEverMoreRarely) {
   EXPECT_EQ(choice.wanted(), 4u);
 }
 
-// What is learnt of a link holds for the next one to the same peer, until it does not.
+// The number of lanes learned on one link is used for the next link to the same peer, until the
+// network changes.
 TEST(LaneChoice, FollowsANetworkThatChanges) {
   std::mt19937_64 random(3);
   LaneChoice choice(4);

@@ -29,14 +29,14 @@ struct FakeLane : Carrier {
   uint64_t buffers() const override { return 1 << 20; }
 
   bool is_idle = false;
-  bool is_carrying = true;  // else all that it sends stands in the system
+  bool is_carrying = true;  // false: all that it sends stays in the system's buffers
   uint64_t sent = 0;
-  uint32_t arrived = UINT32_MAX - 5000;  // wraps around before long
+  uint32_t arrived = UINT32_MAX - 5000;  // wraps around soon
   Duration smoothed = kOcean;
   uint32_t lost = 0;
   uint64_t window = 256 << 10;
   Duration busy{0}, held{0};
-  int held_percent = 0;  // of the time in which it is busy
+  int held_percent = 0;  // percent of the busy time in which the buffer limits the lane
 };
 
 struct Link {
@@ -44,7 +44,7 @@ struct Link {
     for (FakeLane& lane : lanes) traffic.add(lane);
   }
   int used() const { return static_cast<int>(lanes.size()) - std::popcount(traffic.resting()); }
-  // Every lane in use sends a chunk each turn; returns how often a window was over.
+  // Every active lane sends one chunk per turn. Returns the number of windows that ended.
   int carry(Duration time, uint64_t bytes = 1 << 20) {
     int windows = 0;
     for (const Instant until = now + time; now < until; now = now + kTurn) {
@@ -91,7 +91,7 @@ TEST(LinkTraffic, ALaneThatRestsDoesNotCount) {
 
 TEST(LinkTraffic, UsesMoreLanesWhereNothingQueues) {
   Link link(16);
-  link.carry(80 * kOcean);  // a lane more carries as much as any other
+  link.carry(80 * kOcean);  // each further lane carries as much as the others
   EXPECT_GT(link.used(), 8);
   EXPECT_GT(link.traffic.lanes_wanted(), 4u);
 }
@@ -107,7 +107,7 @@ TEST(LinkTraffic, WaitsWhereMuchIsLost) {
   for (const bool much : {false, true}) {
     Link link(16);
     link.carry(5 * kOcean);
-    link.lanes[0].lost += much ? 200 : 20;  // of 36 turns of 4 times 1024
+    link.lanes[0].lost += much ? 200 : 20;  // segments; 36 turns * 4 lanes * 1024 were sent
     link.carry(5 * kOcean);
     EXPECT_EQ(link.used(), much ? 4 : 8);
   }
@@ -120,12 +120,13 @@ TEST(LinkTraffic, UsesNoMoreWhereSomethingQueues) {
   EXPECT_LE(link.used(), 4);
 }
 
-// Lanes of a link that is not held up are idle now and then: no window counts, a deep queue does.
+// A link that does not limit the ring has idle lanes now and then. No window counts then, but a
+// deep queue does.
 struct Idleness {
   const char* name;
-  int way;    // in a queue; times the ocean's
-  int pause;  // before lanes have something to send again; likewise
-  int used;   // after six times
+  int way;    // smoothed RTT, in multiples of kOcean
+  int pause;  // time until lanes have something to send again, in multiples of kOcean
+  int used;   // active lanes after six pauses
   uint64_t window = 256 << 10;
 };
 
@@ -154,12 +155,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Idleness{"WithBuffersTooSmallForMore", 4, 2, 16, 768 << 10}),
     [](const auto& one) { return one.param.name; });
 
-// Calls are short, and lanes of a call idle again and again: no window counts, but the time does.
+// Calls are short, and lanes are idle after each call. No window counts, but the busy time does.
 struct Holding {
   const char* name;
   int held_percent;
-  int queue_percent;  // of the way
-  int round_trips;    // that each call lasts; there are four
+  int queue_percent;  // queueing delay, in percent of kOcean
+  int round_trips;    // length of each of the four calls, in round trips
   int used;
 };
 

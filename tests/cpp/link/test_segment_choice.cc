@@ -18,7 +18,7 @@ TEST(SegmentChoice, TakesTheNextSmaller) {
   EXPECT_EQ(choice.segment(), 1200u);
   choice.ended_without_progress(1460);
   EXPECT_EQ(choice.segment(), 1200u) << "an acceptor did not know it yet";
-  choice.ended_without_progress(1188);  // of 1200 a time stamp takes 12
+  choice.ended_without_progress(1188);  // 12 of the 1200 bytes are for the TCP timestamp
   EXPECT_EQ(choice.segment(), 536u);
   choice.ended_without_progress(1460);
   EXPECT_EQ(choice.segment(), 536u);

@@ -1,5 +1,5 @@
-// Asker: a person's program at the control socket of a master: a blocking Unix socket, for tests
-// that say what `pccl runs` would, and what it would not. Every wait has a bound.
+// Asker: a client of a master's control socket, as a blocking Unix socket, for tests that send what
+// `pccl runs` sends, and what it never would. Every wait has a bound.
 #pragma once
 
 #include <fcntl.h>
@@ -30,11 +30,11 @@ class Asker {
   Asker(const Asker&) = delete;
   Asker& operator=(const Asker&) = delete;
 
-  // False once the other side has closed.
+  // Returns false once the other side has closed.
   bool say(const std::string& text) {
     return send(fd_, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
   }
-  // All that comes before the end of the connection, or before nothing has come for `at_most`.
+  // All that comes until the connection ends; "(no end)" follows if nothing comes for `at_most`.
   std::string hear(std::chrono::milliseconds at_most = std::chrono::seconds(10)) {
     std::string heard;
     std::string piece(1u << 16, 0);

@@ -1,5 +1,5 @@
-// Client: a peer of a real master that is a blocking socket, for tests that say what no PeerCore
-// would, or say it many times. Every wait has a bound.
+// Client: a peer of a real master, as a blocking socket, for tests that send what no PeerCore
+// would, or send it many times. Every wait has a bound.
 #pragma once
 
 #include <arpa/inet.h>
@@ -22,10 +22,10 @@ namespace pccl::master {
 using protocol::Message;
 using std::chrono::milliseconds;
 
-// Says messages, and hears them one by one.
+// Sends messages, and receives them one by one.
 class Client {
  public:
-  // `from`: which address of 127.0.0.0/8 it comes from.
+  // `from`: the address of 127.0.0.0/8 that it connects from.
   explicit Client(uint16_t port, const std::string& from = "127.0.0.1")
       : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in own{};
@@ -50,7 +50,7 @@ class Client {
     EXPECT_EQ(send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  // False once the other side has closed.
+  // Returns false once the other side has closed.
   bool may_say_bytes(std::span<const std::byte> bytes) {
     return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
@@ -60,8 +60,8 @@ class Client {
     protocol::encode(message, bytes);
     say_bytes(bytes);
   }
-  // The next message that is no Ping; those are answered. Nothing at the end of the connection, or
-  // when none comes in time.
+  // The next message that is not a Ping; Pings are answered. Nothing at the end of the connection,
+  // or if no message comes in time.
   std::optional<Message> hear(milliseconds at_most = std::chrono::seconds(10)) {
     const auto until = std::chrono::steady_clock::now() + at_most;
     for (bool first = true; !ended_; first = false) {
@@ -88,7 +88,7 @@ class Client {
   bool hears_the_end(milliseconds at_most = std::chrono::seconds(10)) {
     return !hear(at_most) && ended_;
   }
-  // Introduces itself; with min_peers 1 it is admitted at once.
+  // Joins the run; with min_peers 1 it is admitted at once.
   protocol::Welcome join(const std::string& run) {
     protocol::Hello hello = Harness::hello(1);
     hello.run = run;
@@ -100,7 +100,7 @@ class Client {
     if (start) epoch_ = start->epoch;
     return welcome.value_or(protocol::Welcome{});
   }
-  Epoch epoch() const { return epoch_; }  // that it has joined
+  Epoch epoch() const { return epoch_; }  // the epoch that it joined
 
  private:
   void read_some(int wait_ms) {

@@ -1,7 +1,7 @@
-// harness: a MasterCore with peers that are only names. Feeds it events and prints what it does,
-// one line per effect, so that a test reads like a story and fails like one:
+// Harness: a MasterCore with peers that are only names. It feeds events to the core and prints each
+// effect as one line, so that a test reads like a story and fails like one:
 //   "a < EpochStart 1.1 [a b] joined [a b]"
-// Log effects are kept apart. Persist is answered at once, unless the test wants to hold it back.
+// Log effects are kept apart. Persist is answered at once, unless the test holds it back.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ inline Epoch epoch(uint32_t counter) { return {(uint64_t{kIncarnation} << 32) | 
 inline PeerId peer_id(uint32_t counter) { return {(uint64_t{kIncarnation} << 32) | counter}; }
 inline OpKey op(uint32_t sequence, const std::string& tag = "") { return {tag_id(tag), sequence}; }
 
-inline constexpr PeerId kA{1}, kB{2}, kC{3};  // of tests without a Harness
+inline constexpr PeerId kA{1}, kB{2}, kC{3};  // peers of tests without a Harness
 inline constexpr auto kPending = protocol::JointKind::kArePeersPending;
 inline constexpr auto kSync = protocol::JointKind::kSyncSharedState;
 inline constexpr auto kReceive = protocol::SyncStrategy::kReceiveOnly;
@@ -65,7 +65,7 @@ class Harness {
   bool hold_persists = false;
   size_t held() const { return held_.size(); }
   Instant now() const { return now_; }
-  // The process is stopped for so long.
+  // The master's process is paused for this time.
   void be_stopped(Duration time) { now_ = now_ + time; }
 
   // ---- Events ----
@@ -98,7 +98,7 @@ class Harness {
       step(TimePassed{});
     }
   }
-  // Ticks in which these answer: none of them is silent.
+  // Ticks in which these peers ping the master, so that none of them is silent.
   void tick_with(const std::vector<std::string>& alive, int count = 1) {
     for (int i = 0; i < count; ++i) {
       for (const std::string& name : alive) say(name, protocol::Ping{++pings_, 0, {}});
@@ -106,7 +106,7 @@ class Harness {
     }
   }
 
-  // SIGKILL and a new start from what was durable: what was held back is lost.
+  // SIGKILL and a restart from the durable records. Records that were held back are lost.
   void restart() {
     RunRecord run{kRunId, {}, {}};
     for (size_t i = 0; i + held_.size() < records_.size(); ++i) {
@@ -143,7 +143,7 @@ class Harness {
     hello.first_call_timeout_ms = 10000;
     return hello;
   }
-  // Connects and says Hello. Its port is 1000 and its number.
+  // Connects and sends Hello. enlist() then registers port 1000 + the peer's number.
   void greet(const std::string& name, const protocol::Hello& hello) {
     accept(name);
     say(name, hello);
@@ -153,7 +153,7 @@ class Harness {
     ASSERT_TRUE(ids_.contains(name)) << "no Welcome for " << name;
     say(name, protocol::Register{"", static_cast<uint16_t>(1000 + (ids_[name].value & 0xffff))});
   }
-  // Everybody who was told to dial does, and succeeds.
+  // All peers that received a Dial carry it out, and succeed.
   void link_all() {
     while (!dials_.empty()) {
       const auto [name, dial] = dials_.front();
@@ -161,7 +161,7 @@ class Harness {
       say(name, protocol::LinkReport{dial.peer, protocol::LinkState::kUp, "", 1});
     }
   }
-  // A founded group, its members in rank order; the transcript starts after it.
+  // Founds a group whose members are in rank order. The transcript starts after that.
   void found(const std::vector<std::string>& names, uint32_t group = 0) {
     const auto size = static_cast<uint32_t>(names.size());
     for (uint32_t rank = 0; rank < size; ++rank) {
@@ -184,13 +184,13 @@ class Harness {
     return resume;
   }
 
-  // ---- What it did since the last call ----
+  // ---- Effects since the last call ----
   std::vector<std::string> take() {
     std::vector<std::string> lines;
     lines.swap(lines_);
     return lines;
   }
-  // The same without pings and what is said about links.
+  // The same without messages about pings and links.
   std::vector<std::string> story() {
     std::vector<std::string> lines;
     for (std::string& line : take()) {
@@ -207,7 +207,7 @@ class Harness {
     log.swap(log_);
     return log;
   }
-  // The last message of this type that a peer was sent.
+  // The last message of this type that was sent to a peer.
   template <typename M>
   const M* last(const std::string& name) const {
     const auto at = sent_.find(name);

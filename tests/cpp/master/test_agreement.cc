@@ -21,8 +21,7 @@ class AgreementTest : public testing::Test {
     for (size_t rank = 0; rank < offers.size(); ++rank) of.push_back({{rank + 1}, &offers[rank]});
     return agreement.begin(of, number);
   }
-  // Connections that were sent a plan since the last call, and how many records are to be
-  // persisted.
+  // Connections that were sent a plan since the last call, and the number of records to persist.
   std::pair<std::vector<uint64_t>, size_t> done() {
     std::pair<std::vector<uint64_t>, size_t> out;
     for (const Effect& effect : effects) {
@@ -54,7 +53,7 @@ TEST_F(AgreementTest, WhatChangesIsDurableBeforeAnybodyHears) {
   EXPECT_EQ(outcome->code, Code::kOk);
   EXPECT_EQ(outcome->revision, 1u);
   EXPECT_EQ(outcome->state_hash, agreement.recorded()->hash);
-  // The same again changes nothing: answered at once.
+  // The same offers again change nothing, so the answer comes at once.
   const auto again = begin({offer(1, {5}), offer(1, {5}), offer(1, {5})});
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(*again, *outcome);

@@ -20,7 +20,7 @@ class ConnectionsTest : public testing::Test {
   bool allows(ConnectionId id, const protocol::Message& message) {
     return connections.check(id, message).ok();
   }
-  // What was sent and closed since the last call: "1 Ping", "2 closed".
+  // Messages sent and connections closed since the last call: "1 Ping", "2 closed".
   std::vector<std::string> done() {
     std::vector<std::string> lines;
     for (const Effect& effect : effects) {

@@ -45,7 +45,7 @@ TEST(Core, CommitsWhenAllAreDoneAndTellsEverybodyOnce) {
   EXPECT_EQ(h.take(), (Lines{"a < Verdicts 0: #0 committed", "b < Verdicts 0: #0 committed"}));
 }
 
-// A member that found the master silent closes its connection, too: it may come back.
+// A member that received nothing from a paused master closes its connection too; it may come back.
 TEST(Core, WhoeverHasClosedWhileTheMasterWasStoppedIsNotLostAtOnce) {
   for (const bool stopped : {false, true}) {
     Harness h;
@@ -95,7 +95,7 @@ TEST(Core, AMemberThatIsKilledEndsTheEpochAtOnce) {
                    "d < EpochStart 1.2 [a b d] joined [d] left [c]"}));
 }
 
-// ---- Introduction ----
+// ---- Admission ----
 
 TEST(Core, RefusalsSayWhyAndClose) {
   Harness h;
@@ -107,7 +107,7 @@ TEST(Core, RefusalsSayWhyAndClose) {
                              "b closed"}));
 }
 
-// ---- As many groups as there can be ----
+// ---- The largest number of groups ----
 
 TEST(Core, AFurtherGroupIsRefusedUntilOneIsGone) {
   Harness h;
@@ -130,7 +130,7 @@ TEST(Core, AFurtherGroupIsRefusedUntilOneIsGone) {
   EXPECT_EQ(h.take(), (Lines{"z < Welcome"}));
 }
 
-// Founded by their only members, and remembered.
+// A recorded run in which each group was founded by its only member.
 RunRecord run_of(uint32_t groups) {
   Harness h;
   RunRecord run{kRunId, {}, {}};
@@ -153,7 +153,7 @@ TEST(Core, AlsoWhoComesBackFromBeforeARestart) {
   protocol::Resume resume;
   resume.run = "run";
   resume.run_id = kRunId;
-  resume.peer = peer_id(5000);  // it was not admitted
+  resume.peer = peer_id(5000);  // this peer was not admitted
   resume.hello = Harness::hello(1, -1, protocol::kGroupsMax);
   h.come_back("x", resume);
   EXPECT_TRUE(
@@ -163,7 +163,7 @@ TEST(Core, AlsoWhoComesBackFromBeforeARestart) {
   EXPECT_EQ(h.take(), (Lines{"y < Resumed"}));
 }
 
-// A journal that was written before there was a bound, or by hand.
+// The journal is from before there was a bound, or it was written by hand.
 TEST(Core, MoreGroupsThanThereCanBeAreRestoredAndGoOn) {
   Harness h;
   constexpr uint32_t kGroups = protocol::kGroupsMax + 1;
@@ -265,11 +265,12 @@ TEST(Core, AConnectionThatBreaksBeforeRegisterIsResumed) {
   EXPECT_EQ(h.take(), (Lines{"a2 < Resumed"}));
   h.say("a2", protocol::Register{"", 1001});
   EXPECT_TRUE(contains(h.story().back(), "EpochStart"));
-  h.say("a2", protocol::Register{"", 1001});  // once more, by a peer that could not know
+  // Repeated by a peer that cannot know whether it arrived.
+  h.say("a2", protocol::Register{"", 1001});
   EXPECT_EQ(h.take(), Lines{});
 }
 
-// ---- Breaking the rules ----
+// ---- Protocol violations ----
 
 TEST(Core, AMemberThatBreaksTheProtocolIsTreatedAsDisconnected) {
   Harness h;
@@ -330,7 +331,7 @@ TEST(Core, APeerThatIsBackHearsWhatItMissed) {
   h.found({"a", "b"});
   for (uint32_t i = 0; i < 3; ++i) h.say("a", protocol::Begin{epoch(1), op(i), all_reduce(8)});
   h.say("b", protocol::Begin{epoch(1), op(0), all_reduce(8)});
-  h.close("b");  // with its Done of 0, its Begin and Done of 1 and its Begin of 2
+  h.close("b");  // its Done of 0, its Begin and Done of 1 and its Begin of 2 are lost
   h.say("a", protocol::Done{epoch(1), op(0), 0});
   h.say("a", protocol::Done{epoch(1), op(1), 0});
   h.say("a", protocol::AbortRequest{epoch(1), op(2), Code::kOperationTimeout, "late"});
@@ -393,7 +394,7 @@ TEST(Core, ANewConnectionReplacesTheOld) {
   h.accept("b2");
   h.say("b2", h.resume("b", epoch(1)));
   EXPECT_EQ(h.story(), (Lines{"b closed", "b2 < Resumed"}));
-  h.close("b");  // the old one's end is nobody's
+  h.close("b");  // the end of the old connection concerns no peer
   h.vote("a", epoch(1), 0);
   h.vote("b2", epoch(1), 0);
   EXPECT_EQ(h.story(),
@@ -527,7 +528,8 @@ TEST(Core, IsSettledWhenEverythingIsKnownToHaveArrived) {
   EXPECT_FALSE(h.core().settled()) << "it may come back and ask";
 }
 
-// A member that is away has the whole timeout; the others get pings meanwhile, as firewalls want.
+// A member that is away has the whole timeout to come back. The others receive pings meanwhile,
+// because firewalls forget idle connections.
 TEST(Core, PingsOftenWhateverThePeerTimeout) {
   Harness h;
   protocol::Hello hello = Harness::hello(2);
@@ -562,7 +564,8 @@ TEST(Core, VerdictsAreKeptUntilPongsAcknowledgeThem) {
   h.tick();
   for (const char* name : {"a", "b"}) h.say(name, protocol::Pong{1, 1, epoch(1)});
   h.say("a",
-        protocol::AbortRequest{epoch(1), op(0), Code::kSystem, ""});  // it has crossed the verdict
+        // Sent before the verdict arrived.
+        protocol::AbortRequest{epoch(1), op(0), Code::kSystem, ""});
   h.take();
   h.say("a", protocol::Begin{epoch(1), op(1), all_reduce(8)});
   h.say("a", protocol::AbortRequest{epoch(1), op(1), Code::kSystem, "x"});
@@ -593,9 +596,9 @@ TEST(Core, AResumeThatCannotBeLeavesTheConnectionThatThereIs) {
   EXPECT_EQ(h.last<protocol::Answer>("a")->code, Code::kOk) << "a was not disturbed";
 }
 
-// ---- What peers add up to ----
+// ---- Totals over many peers ----
 
-// Everything that was sent or made durable can be written.
+// All that was sent or made durable can be encoded.
 void expect_writable(const Harness& h, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     if (const auto* end = h.last<protocol::EpochEnd>(name)) {

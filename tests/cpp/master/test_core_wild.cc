@@ -1,4 +1,4 @@
-// Random walks of a MasterCore; wild.h has what may happen, and what must hold.
+// Random walks of a MasterCore. wild.h has the possible events and the invariants.
 
 #include "tests/cpp/master/wild.h"
 
@@ -17,7 +17,7 @@ TEST(CoreWild, NothingIsSaidTwiceOrDifferentlyOrTooEarly) {
     }
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
-  // The storm has reached what it was meant to reach.
+  // The walks have reached the states that they are meant to reach.
   for (const auto& [what, count] : counts) EXPECT_GT(count, 15u) << what;
 }
 

@@ -117,9 +117,9 @@ TEST(Election, NewcomersDoNotOutvoteTheRecord) {
   EXPECT_NE(vote({offer(5, {1}, kReceive), fresh, fresh}, recorded).refusal, "");
 }
 
-// ---- What was trained here ----
+// ---- State that was trained here ----
 
-// Rank 0 and so on; `trained` says which were trained here.
+// The offers of rank 0 and so on; `trained` marks the members that have trained here.
 std::vector<OfferOf> offers_of(const std::vector<Offer>& offers, const std::vector<bool>& trained) {
   std::vector<OfferOf> of;
   for (size_t rank = 0; rank < offers.size(); ++rank) {
@@ -185,7 +185,7 @@ TEST(Election, AmongFoundersADifferenceIsEverybodys) {
   EXPECT_TRUE(misfits(offers_of(offers, {true, true}), {}).empty());
 }
 
-// All triples of offers there can be around a record, and what must hold for each.
+// Tries all triples of offers that are possible around a record, and checks each result.
 TEST(Election, NobodyWhoMaySendIsSetBackWhateverTheOffers) {
   std::vector<Offer> all;
   for (uint64_t revision = 4; revision <= 7; ++revision) {
@@ -196,7 +196,7 @@ TEST(Election, NobodyWhoMaySendIsSetBackWhateverTheOffers) {
       }
     }
   }
-  size_t agreed = 0, removed_some = 0;  // else nothing was looked at
+  size_t agreed = 0, removed_some = 0;  // 0: nothing was tested
   const size_t kinds = all.size() * 2, triples = kinds * kinds * kinds;
   for (const bool has_record : {false, true}) {
     const auto recorded = has_record ? std::optional(state(5, {1})) : std::nullopt;

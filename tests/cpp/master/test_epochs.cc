@@ -9,7 +9,7 @@ using Phase = Epochs::Phase;
 using Turn = Epochs::Turn;
 using protocol::OpState;
 
-// Peers that registered, all linked with each other, and the group's epochs on their own.
+// The epochs of a group on their own, with registered peers that are all linked with each other.
 class EpochsTest : public testing::Test {
  protected:
   EpochsTest() {
@@ -51,7 +51,7 @@ class EpochsTest : public testing::Test {
   void report(uint32_t number, std::vector<protocol::OpReport> ops) {
     EXPECT_TRUE(epochs.report(peer_id(number), {epochs.current(), std::move(ops)}).ok());
   }
-  // "1 Ask", "2 Ask": messages since the last call.
+  // Messages since the last call: "1 Ask", "2 Ask".
   Lines said() {
     Lines lines;
     for (const Effect& effect : effects) {
@@ -74,7 +74,7 @@ class EpochsTest : public testing::Test {
     return last_record;
   }
 
-  // What a record says of the epoch that ends with it.
+  // The operations that a record commits in the epoch that ends with it.
   static std::vector<OpKey> committed(const MembershipRecord& record) {
     const EpochRecord& ended = record.current.end ? record.current : record.previous;
     std::vector<OpKey> ops;
@@ -154,7 +154,7 @@ TEST_F(EpochsTest, SurvivorsAreAskedAndWhatAllHaveFinishedCommits) {
   EXPECT_EQ(epochs.waits_for(), "rank 1 did not say what became of the operations in flight");
   EXPECT_EQ(epochs.advance({min_peers, min_peers}, true, true), Turn::kNone);
   report(2, {{op(0), OpState::kDone}, {op(1), OpState::kNotDone}});
-  report(2, {{op(1), OpState::kDone}});  // what it said first stays so
+  report(2, {{op(1), OpState::kDone}});  // its first report counts
   EXPECT_EQ(epochs.advance({min_peers, min_peers}, false, true), Turn::kNone)
       << "something else is being recorded";
   EXPECT_EQ(said(), Lines{});
@@ -246,7 +246,8 @@ TEST_F(EpochsTest, OfATransferItsReceiverDecides) {
   }
   lose(3);
   advance();
-  info.receiver = peer_id(3);  // this one is lost; its Begin has crossed the Ask
+  // This receiver is lost; the Begin was sent before the Ask arrived.
+  info.receiver = peer_id(3);
   EXPECT_TRUE(epochs.begin(peer_id(1), {epoch(1), op(1), info}).ok());
   report(1, {{op(0), OpState::kNotDone}, {op(1), OpState::kDone}});
   report(2, {{op(0), OpState::kDone}});
@@ -254,7 +255,7 @@ TEST_F(EpochsTest, OfATransferItsReceiverDecides) {
   EXPECT_EQ(committed(record()), std::vector{op(0)});
 }
 
-// ---- Renewal ----
+// ---- Reconfiguration ----
 
 TEST_F(EpochsTest, ARenewalEndsAnEpochAndBeginsTheNextAtOnce) {
   found(2);
@@ -264,7 +265,7 @@ TEST_F(EpochsTest, ARenewalEndsAnEpochAndBeginsTheNextAtOnce) {
   epochs.renew();
   EXPECT_FALSE(epochs.disturbed()) << "nobody is lost";
   advance();
-  epochs.renew();  // another link: this renewal does for it
+  epochs.renew();  // another link; this reconfiguration covers it
   EXPECT_EQ(said(), (Lines{"1 Ask", "2 Ask"}));
   report(1, {{op(0), OpState::kDone}, {op(1), OpState::kDone}});
   report(2, {{op(0), OpState::kDone}, {op(1), OpState::kNotDone}});
@@ -314,7 +315,7 @@ TEST_F(EpochsTest, SaysHowLongTheWayIsBetweenNeighbours) {
   EXPECT_EQ(renewed(), 20'000u) << "one that is not measured says nothing";
 }
 
-// Under policy raise an operation that is kept goes on by itself, if all survivors have begun it.
+// Under policy raise, only kept operations continue, if all survivors have begun them.
 TEST_F(EpochsTest, WhatIsKeptOutlivesALossAndTheGroupStaysBroken) {
   found(3);
   protocol::OpInfo keep = all_reduce(100);
@@ -341,7 +342,7 @@ TEST_F(EpochsTest, WhatIsKeptOutlivesALossAndTheGroupStaysBroken) {
   for (uint32_t number = 1; number <= 2; ++number) {
     EXPECT_TRUE(epochs.begin(peer_id(number), {epoch(2), op(1), keep}).ok());
   }
-  epochs.renew();  // a link breaks: it is still only what is kept that goes on
+  epochs.renew();  // a link breaks: still only kept operations continue
   advance();
   report(1, {{op(1), OpState::kNotDone, 60}});
   report(2, {{op(1), OpState::kNotDone, 50}});

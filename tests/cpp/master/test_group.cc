@@ -34,7 +34,7 @@ TEST_F(GroupTest, ANewcomerIsDialledByAllBeforeIt) {
   EXPECT_EQ(h.take(), (Lines{"c closed", "a < Forget c", "b < Forget c", "d < Forget c"}));
 }
 
-// Nobody makes members look at their own machine, or at all machines of a network.
+// Nobody may make members dial their own machine, or all machines of a network.
 TEST_F(GroupTest, AnAddressThatIsNotOneMachinesIsNotPassedOn) {
   h.found({"a", "b"});
   for (const Endpoint& at : {Endpoint{"127.0.0.1", 22}, Endpoint{"224.0.0.1", 1},
@@ -61,7 +61,7 @@ TEST_F(GroupTest, ABrokenLinkIsDialledAgain) {
       << "both go on by themselves";
 }
 
-// Between two members that is not enough: what was on the old one is gone.
+// Between two members a new link is not enough, because data on the old link is lost.
 TEST_F(GroupTest, ALinkBetweenMembersThatIsMadeAnewRenewsTheEpoch) {
   h.found({"a", "b"});
   h.say("b", protocol::LinkReport{h.id("a"), LinkState::kDown, "reset", 1});
@@ -78,7 +78,7 @@ TEST_F(GroupTest, ALinkBetweenMembersThatIsMadeAnewRenewsTheEpoch) {
   EXPECT_EQ(start->generation, epoch(1));
   EXPECT_EQ(start->members.size(), 2u);
   h.take();
-  // The vote of before is void, and cast again in the new epoch.
+  // The vote from before is void, and it is cast again in the new epoch.
   h.vote("b", epoch(2), 0, protocol::JointKind::kArePeersPending);
   EXPECT_EQ(h.story(), Lines{});
   h.vote("a", epoch(2), 0, protocol::JointKind::kArePeersPending);
@@ -176,7 +176,8 @@ TEST_F(GroupTest, ANewcomerIsAdmittedWhenWhatRunsIsDone) {
             (Lines{"a < Verdicts 1: #0 committed", "b < Verdicts 1: #0 committed", "persist",
                    "a < EpochStart 1.2 [a b c] joined [c]", "b < EpochStart 1.2 [a b c] joined [c]",
                    "c < EpochStart 1.2 [a b c] joined [c]"}));
-  h.vote("b", epoch(1), 0);  // repeated after a reconnection: it has crossed the EpochStart
+  // Repeated after a reconnection, before the EpochStart arrived.
+  h.vote("b", epoch(1), 0);
   h.say("b", protocol::JointAbort{0, epoch(1)});
   EXPECT_EQ(h.take(), Lines{});
   h.vote("b", epoch(2), 0);
@@ -200,7 +201,7 @@ TEST_F(GroupTest, UpdatingNeverFailsBecauseOfALoss) {
   EXPECT_EQ(h.story(),
             (Lines{"a < Ask lost [c]", "b < Ask lost [c]", "persist",
                    "a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none"}));
-  // Two are left, min_peers is three: it waits, until somebody's patience ends.
+  // Two are left, but min_peers is three. The call waits until the timeout of one member ends.
   h.say("b", protocol::JointAbort{0, epoch(1)});
   EXPECT_EQ(h.story(), (Lines{"a < Answer 0 update_topology too few peers",
                               "b < Answer 0 update_topology too few peers"}));
@@ -217,8 +218,8 @@ TEST_F(GroupTest, UpdatingNeverFailsBecauseOfALoss) {
                    "d < EpochStart 1.2 [a b d] joined [d] left [c]"}));
 }
 
-// A timeout that comes while a plan is being made durable is void, since the EpochStart is coming;
-// but not if it does not come.
+// A timeout that comes while a plan is being recorded is void, because the EpochStart is coming. It
+// counts if the plan is given up.
 TEST_F(GroupTest, PatienceThatEndsDuringAPlanThatIsGivenUpHasEnded) {
   h.found({"a", "b", "c"});
   kill("c", "a");
@@ -269,7 +270,7 @@ TEST_F(GroupTest, AChangeThatWaitsForOperationsCanBeGivenUp) {
   EXPECT_EQ(h.take(), (Lines{"a < Verdicts 0: #0 committed", "b < Verdicts 0: #0 committed"}));
 }
 
-// ---- Kinds ----
+// ---- Kinds of joint calls ----
 
 TEST_F(GroupTest, DifferentCallsUnderOneNumberFailForAll) {
   h.found({"a", "b", "c"});
@@ -296,8 +297,8 @@ TEST_F(GroupTest, PendingIsTheSameForAll) {
                              "b < Answer 1 are_peers_pending ok pending"}));
 }
 
-// When it is durable: before, a master that is killed takes the lost member back, which would then
-// be at an older ballot than the others.
+// The answer comes once the loss is durable. A master that is killed earlier takes the lost member
+// back, and that member would then be at an older ballot than the others.
 TEST_F(GroupTest, AfterALossPendingGoesOnAmongThoseWhoAllCalledIt) {
   h.found({"a", "b", "c"});
   h.vote("a", epoch(1), 0, kPending);
@@ -322,7 +323,8 @@ TEST_F(GroupTest, AfterALossEverythingElseFailsAlike) {
   EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]", "persist",
                               "a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none",
                               "a < Answer 0 are_peers_pending peer lost"}));
-  h.vote("b", epoch(1), 0, kSync, offer(1, {1}));  // said before it heard of the end
+  // Sent before the EpochEnd arrived.
+  h.vote("b", epoch(1), 0, kSync, offer(1, {1}));
   EXPECT_EQ(h.story(), (Lines{"b < Answer 0 sync_shared_state peer lost"}));
   EXPECT_EQ(h.last<protocol::Answer>("b")->text,
             "peer 1.3 (rank 2, 10.0.0.1:1003) lost: its process ended or its network broke");
@@ -386,7 +388,7 @@ TEST_F(GroupTest, ALossFailsTheSyncButNotWhatWasAgreedOn) {
   report("a");
   report("b");
   EXPECT_EQ(h.story(), (Lines{"persist", "a < Ask lost [c]", "b < Ask lost [c]"}));
-  h.release();  // what was agreed on first, then the end of the epoch
+  h.release();  // first the agreed state, then the end of the epoch
   EXPECT_EQ(h.story(),
             (Lines{"a < Answer 0 sync_shared_state ok revision 4",
                    "b < Answer 0 sync_shared_state ok revision 4", "persist",

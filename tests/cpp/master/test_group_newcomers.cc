@@ -4,7 +4,7 @@ namespace pccl::master {
 namespace {
 
 struct NewcomerTest : testing::Test, Harness {
-  // c has just been admitted by a and b, who were compared with each other.
+  // c was just admitted by a and b, which have been compared with each other.
   void SetUp() override {
     found({"a", "b"});
     begin("a", epoch(1), 0, 7);
@@ -56,7 +56,7 @@ TEST_F(NewcomerTest, ADifferenceBetweenTheOthersIsEverybodys) {
   EXPECT_EQ(last<protocol::Verdicts>("c")->verdicts.back().code, Code::kMismatch);
 }
 
-// It was asked to: a, which is done, does not want to wait any longer.
+// The master asked c to abort, because a is done and does not want to wait any longer.
 TEST_F(NewcomerTest, WithholdingWhatAnotherHasGivenUpIsNoMistake) {
   for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
   say("a", protocol::Done{epoch(2), op(0), 0});
@@ -132,7 +132,7 @@ TEST_F(NewcomerTest, AGroupInWhichNobodyCallsAnythingIsNotWaitedForByOthers) {
   EXPECT_EQ(last<protocol::Answer>("a")->code, Code::kOk);
 }
 
-// d has not called what c waits in; a's other call c makes when that is over.
+// d has not called the operation that c waits in. c makes a's other call when that one is over.
 TEST_F(NewcomerTest, WhoIsHeldUpByAnotherNewcomerIsNotTheOneToBlame) {
   admit_d();
   const Epoch now = epoch(3);
@@ -154,7 +154,7 @@ TEST_F(NewcomerTest, TwoThatHoldUpEachOtherAreBothToBlame) {
   EXPECT_NE(kicked("d"), "");
 }
 
-// x may wait for y, as the others do for x.
+// x may wait for y, while the others wait for x.
 TEST_F(NewcomerTest, NobodyOfAGroupIsRemovedWhileOneOfItIsAway) {
   found({"x", "y"}, 5);
   vote("a", epoch(2), 0);

@@ -15,8 +15,8 @@ using Trait = Groups::Trait;
 
 // ---- The index ----
 
-// Groups that live, at random: peers come, found, vote, are lost, and time passes. After each step
-// the index is what a look at all groups finds.
+// Random events in groups: peers come, found groups, vote and are lost, and time passes. After each
+// step the index must equal the result of a scan of all groups.
 class Walk {
  public:
   explicit Walk(uint64_t seed) : random_(seed) {
@@ -50,7 +50,7 @@ class Walk {
     EXPECT_EQ(context_.group_of.size(), peers) << "those here, and those remembered";
     EXPECT_TRUE(context_.persisting.empty());
   }
-  // So often there was a group with this trait after a step.
+  // The number of steps after which some group had this trait.
   size_t seen(Trait trait) const { return seen_[static_cast<size_t>(trait)]; }
   size_t deadlines() const { return deadlines_; }
   size_t answers() const { return answers_; }
@@ -73,7 +73,8 @@ class Walk {
     if (what == 0 || people_.empty()) return false;
     Person& person = people_[below(people_.size())];
     const Group* known = groups_.find(person.group);
-    if (known == nullptr || known->membership().find(person.id) == nullptr) {  // it was lost
+    // The peer was lost.
+    if (known == nullptr || known->membership().find(person.id) == nullptr) {
       std::erase_if(people_, [id = person.id](const Person& one) { return one.id == id; });
       return false;
     }
@@ -108,7 +109,7 @@ class Walk {
     groups_.begin(group).welcome(id, {}, {1 + static_cast<uint32_t>(below(2)), 1});
     connections_.introduce({id.value}, id, group, ConnectionPhase::kWelcomed);
   }
-  // As a core does it.
+  // Ends a step as a core does.
   void settle(bool quiet) {
     groups_.touch_overdue(context_.now);
     watch(quiet);
@@ -187,7 +188,7 @@ TEST(Groups, TheIndexIsWhatALookAtAllGroupsFinds) {
     answers += walk.answers();
   }
   for (size_t i = 0; i < seen.size(); ++i) {
-    if (static_cast<Trait>(i) == Trait::kTelling) continue;  // after restarts only
+    if (static_cast<Trait>(i) == Trait::kTelling) continue;  // occurs only after restarts
     EXPECT_GT(seen[i], 100u) << "trait " << i;
   }
   EXPECT_GT(deadlines, 100u);
@@ -229,9 +230,10 @@ TEST(Groups, OnlyWhoIsTouchedIsDueAndOnceMoreInTheNextStep) {
   EXPECT_EQ(groups.size(), 1u) << "nobody is in those that were due";
 }
 
-// ---- What a step costs ----
+// ---- The cost of a step ----
 
-// So often a core with so many groups has looked at one while this happened to the last of them.
+// The number of groups that a core with `groups` groups looks at while `happen` happens to the last
+// one.
 uint64_t cost(uint32_t groups, const std::function<void(Harness&, uint32_t group)>& happen) {
   Harness h;
   for (uint32_t group = 0; group < groups; ++group) {
@@ -277,7 +279,7 @@ TEST(GroupsCost, NorDoesALossAndAReturn) {
     h.close("b");
     h.say("a", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 1});
     h.say("a", protocol::Report{epoch(group + 1), {}});
-    h.come_back("b", h.resume("b", epoch(group + 1)));  // kKicked
+    h.come_back("b", h.resume("b", epoch(group + 1)));  // it is answered with kKicked
     h.say("a", protocol::Leave{});
   });
 }
@@ -302,9 +304,9 @@ TEST(GroupsCost, AJointCallOfAllGroupsLooksAtAllOnceItIsSettled) {
   EXPECT_LT(of_many[299], 30 * 300u);
 }
 
-// ---- What reaches beyond a group ----
+// ---- Effects beyond one group ----
 
-// Its members have done nothing in all of this.
+// The members of the new group do nothing in this test.
 TEST(Groups, ANewGroupIsWatchedFromWhenOthersWaitAndNoLonger) {
   Harness h;
   h.found({"a"}, 0);

@@ -30,7 +30,7 @@ TEST(Holdings, KnowWhoHasChangedItsParty) {
   Holdings holdings(10);
   holdings.set(kOne, 0, 20);
   holdings.set(kTwo, 0, 5);
-  holdings.set(kOne, 7, 4);  // introduced, and most of it was read
+  holdings.set(kOne, 7, 4);  // it belongs to a run now, and most of its bytes were read
   EXPECT_EQ(holdings.total(), 9u);
   holdings.set(kTwo, 0, 8);
   EXPECT_EQ(holdings.excess(), kTwo);

@@ -8,7 +8,7 @@ namespace {
 using protocol::JointKind;
 using protocol::LinkState;
 
-// Two machines with two processes each: a and b are group 0 (epoch 1), c and d group 1 (epoch 2).
+// Two machines with two processes each: a and b are group 0, epoch 1; c and d group 1, epoch 2.
 class JointTest : public testing::Test {
  protected:
   JointTest() {
@@ -70,7 +70,7 @@ TEST_F(JointTest, ALossInOneGroupDoesNotDisturbTheOther) {
   h.say("c", protocol::Done{epoch(2), op(0), 0});
   h.say("d", protocol::Done{epoch(2), op(0), 0});
   EXPECT_EQ(h.story(), (Lines{"c < Verdicts 0: #0 committed", "d < Verdicts 0: #0 committed"}));
-  // The broken group waits for the next update of all; the others hear that there is one to make.
+  // The broken group waits for the next update of all groups. The others learn that one is pending.
   newcomer("e", 0);
   h.vote("a", epoch(1), 0);
   h.vote("c", epoch(2), 0, kPending);

@@ -58,7 +58,7 @@ Memory told() {
   return memory;
 }
 
-// One frame per entry.
+// A journal file with one frame per entry.
 Bytes written(const std::vector<Entry>& entries) {
   Bytes file = journal::header();
   for (const Entry& entry : entries) journal::append({entry}, file);
@@ -156,8 +156,8 @@ TEST(Journal, AnotherFileIsRefused) {
 
 // ---- Versions ----
 
-// Written by the code of version 2: a run that lives, with two members and a shared state, and one
-// that has ended.
+// Written by the code of version 2: a live run with two members and a shared state, and a run that
+// has ended.
 constexpr const char* kOfVersion2 =
     "7063636c6a726e6c0200000030e0048d91010000c83ebf3001010000000201000000722a000000000000000800"
     "000031302e302e302e310401000000720300000001c4090000bc02000002000000020000000000000000000000"
@@ -199,7 +199,7 @@ TEST(Journal, OneOfTheVersionBeforeIsRead) {
   EXPECT_EQ(journal::replay(journal::compacted(memory)).value().memory, memory);
 }
 
-// With these in the header, and the right checksum.
+// A header with this version and release, and the right checksum.
 Bytes file_of(uint8_t version, const std::string& release) {
   Bytes file = journal::header();
   file[8] = static_cast<std::byte>(version);
@@ -228,7 +228,7 @@ TEST(Journal, OneOfAnotherVersionIsRefusedWithTheReleaseThatReadsIt) {
                 here + " does not: go on with that release");
 }
 
-// Whatever the bytes are, reading them ends in a memory or in words.
+// Reading any bytes gives either a memory or an error text.
 TEST(Journal, AnyChangedByteIsFoundOrIsInTheLastFrame) {
   const Bytes good = written(story());
   for (size_t at = 0; at < good.size(); ++at) {

@@ -52,7 +52,7 @@ TEST_F(LinksTest, TheOtherSideDialsOnceTheFirstCannotReachIt) {
 
 TEST_F(LinksTest, WhoMadeTheLastConnectionDialsFirst) {
   links.add(kA, kB);
-  say(kB, kA, LinkState::kUp, 1);  // odd: of the higher number
+  say(kB, kA, LinkState::kUp, 1);  // odd: made by the peer with the higher id
   EXPECT_TRUE(links.dials(kB, kA));
   EXPECT_FALSE(links.dials(kA, kB));
   say(kA, kB, LinkState::kDown, 1);
@@ -63,7 +63,7 @@ TEST_F(LinksTest, WhoMadeTheLastConnectionDialsFirst) {
   EXPECT_FALSE(links.dials(kB, kA));
 }
 
-// Its attempts failed while the other side's succeeded: the words cross.
+// The attempts of one side failed while the other side's succeeded; the two reports cross.
 TEST_F(LinksTest, AnAttemptThatFailedSaysNothingOfALinkThatWasMadeMeanwhile) {
   links.add(kA, kB);
   say(kB, kA, LinkState::kUp, 1);
@@ -103,13 +103,13 @@ TEST_F(LinksTest, RemembersHowLongTheWayIs) {
   EXPECT_EQ(links.round_trip(kA, peer_id(9)), 0u);
 }
 
-// The word of its end got lost.
+// The report of its end was lost.
 TEST_F(LinksTest, ANewConnectionTellsThatTheOldOneHasEnded) {
   links.add(kA, kB);
   say(kA, kB, LinkState::kUp, 1);
   EXPECT_EQ(say(kA, kB, LinkState::kUp, 3), News::kMade);
   EXPECT_EQ(say(kB, kA, LinkState::kDown, 2), News::kNone);
-  // One that its acceptor has seen end before the dialler could say that it is up.
+  // The acceptor saw this connection end before the dialler could report it as up.
   EXPECT_EQ(say(kB, kA, LinkState::kDown, 4), News::kDead);
   EXPECT_EQ(say(kA, kB, LinkState::kUp, 4), News::kNone);
   EXPECT_FALSE(links.linked(kA, kB));
@@ -133,7 +133,7 @@ TEST_F(LinksTest, CountsTheTicksForWhichALinkIsDown) {
   EXPECT_TRUE(links.dead(1).empty());
 }
 
-// The other side only sees its connections closed.
+// The other side only sees that its connections are closed.
 TEST_F(LinksTest, WhoFindsAPathNarrowSaysWhyItsLinkIsDead) {
   links.add(kA, kB);
   for (const auto& [one, other] : {std::pair(kA, kB), std::pair(kB, kA)}) {

@@ -15,7 +15,7 @@ constexpr Duration kTimeout = std::chrono::seconds(10);
 
 class MembershipTest : public testing::Test {
  protected:
-  // Registers peer `number`; everybody there is linked with it, but those in `but`.
+  // Registers peer `number` and links it with all others except those in `but`.
   void enlist(uint64_t number, int32_t wish = -1, const std::vector<uint64_t>& but = {}) {
     Membership::Peer about;
     about.seen_host = "10.0.0." + std::to_string(number);
@@ -35,7 +35,7 @@ class MembershipTest : public testing::Test {
     for (const uint64_t number : numbers) out.push_back({number});
     return out;
   }
-  // Who is lost by the next tick.
+  // The peers that are lost at the next tick.
   std::vector<PeerId> lost() {
     std::vector<PeerId> out;
     for (const auto& one : group.tick(kTimeout, [this](PeerId peer) { return peer != silent; })) {
@@ -116,7 +116,7 @@ TEST_F(MembershipTest, WhoIsAwayTooLongIsLost) {
   group.set_connected({2}, false);
   for (int tick = 1; tick < protocol::kTicksPerTimeout; ++tick) EXPECT_TRUE(lost().empty());
   group.set_connected({2}, true);
-  group.set_connected({2}, false);  // it was there again: counted from here
+  group.set_connected({2}, false);  // it was back, so the time starts from zero
   for (int tick = 1; tick < protocol::kTicksPerTimeout; ++tick) EXPECT_TRUE(lost().empty());
   EXPECT_EQ(lost(), peers({2}));
   EXPECT_EQ(why, "its connection to the master broke and it did not come back within 10 s");
@@ -138,7 +138,8 @@ TEST_F(MembershipTest, ADeadLinkCountsOnlyBetweenMembersThatAreHeard) {
   group.admit(peers({1, 2}));
   down(1, 3);
   down(1, 2);
-  silent = {2};  // stopped: it cannot make a link, and nobody can make one to it
+  // Paused: it cannot dial, and nobody can connect to it.
+  silent = {2};
   for (int tick = 0; tick < 19; ++tick) EXPECT_TRUE(lost().empty());
   silent = {};
   for (int tick = 0; tick < 9; ++tick) EXPECT_TRUE(lost().empty());
@@ -208,7 +209,7 @@ TEST_F(MembershipTest, SaysWhoCannotBeLinkedWithANewcomerAndWhy) {
       who + ": another program answers; peer 0.2 cannot connect to peer 0.1: another peer answers");
 }
 
-// A member that has lost others, too, is the one in question.
+// A member that has lost links to others too may itself be the one that nobody can reach.
 TEST_F(MembershipTest, ANewcomerThatNoSideCanReachIsRefused) {
   enlist(1), enlist(2);
   group.admit(peers({1, 2}));

@@ -10,9 +10,9 @@ namespace {
 using std::chrono::milliseconds;
 constexpr Duration kLimit = std::chrono::seconds(2);
 
-// A clock that always goes on by the least time between two looks.
+// A clock that advances by kLookAgain, the least time between two checks.
 struct ProbationTest : testing::Test {
-  // Looks until this much time has passed. Returns what it said first, and when in `said_at`.
+  // Checks until `time` has passed. Returns the first misfits that were found.
   std::vector<Misfit> run(Duration time, const std::string& awaited, const std::string& elsewhere) {
     const Instant until = now + time;
     while (now < until) {

@@ -25,7 +25,7 @@ class OperationsTest : public testing::Test {
   void begin(PeerId peer, uint32_t sequence, uint64_t count = 8) {
     EXPECT_TRUE(table.begin(peer, op(sequence), all_reduce(count)).ok());
   }
-  // The one verdict since the last call.
+  // The only verdict since the last call.
   protocol::Verdict verdict() {
     const auto settled = table.take_settled();
     EXPECT_EQ(settled.size(), 1u);
@@ -67,7 +67,7 @@ TEST_F(OperationsTest, ALateBeginOfWhatIsSettledIsNoNewOperation) {
   begin(kC, 0, 8);
   EXPECT_TRUE(table.drained());
   EXPECT_TRUE(table.take_settled().empty());
-  // All have begun it now, so the number is forgotten.
+  // All members have begun it now, so its number is forgotten.
   EXPECT_TRUE(table.done(kC, op(0)).ok());
   EXPECT_TRUE(table.abort(kC, {epoch(5), op(0), Code::kOperationTimeout, ""}).ok());
   EXPECT_TRUE(table.take_settled().empty());
@@ -101,7 +101,7 @@ TEST_F(OperationsTest, WhatSomebodyIsDoneWithOthersAreAskedToWithhold) {
             (protocol::Withhold{epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}));
   EXPECT_EQ(table.asked(kC).size(), 1u);
   EXPECT_TRUE(table.asked(kB).empty());
-  begin(kC, 0);  // it was on its way
+  begin(kC, 0);  // sent before the Withhold arrived
   EXPECT_TRUE(table.abort(kC, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
   EXPECT_EQ(verdict().text, "(#0) timed out; rank 2 has called it and not finished");
   EXPECT_TRUE(table.asked(kC).empty());
@@ -145,7 +145,7 @@ TEST_F(OperationsTest, ATransferConcernsTwoAndItsReceiverDecides) {
   EXPECT_EQ(committed.outcome, Outcome::kCommitted);
   EXPECT_EQ(committed.sender, kA);
   EXPECT_EQ(committed.receiver, kC);
-  // One side only: given up, it is settled like any other, and the text speaks of the two.
+  // One side only: after a timeout it is settled like any other operation, and the text names both.
   EXPECT_TRUE(table.begin(kC, op(1), transfer(kA, kC)).ok());
   EXPECT_TRUE(table.abort(kC, {epoch(5), op(1), Code::kOperationTimeout, "late"}).ok());
   EXPECT_EQ(verdict().text,
@@ -184,20 +184,21 @@ TEST_F(OperationsTest, BoundsWhatOnePeerCanMakeItRemember) {
   }
   EXPECT_FALSE(table.begin(kA, op(max), all_reduce(1)).ok());
   EXPECT_TRUE(table.begin(kB, op(1), all_reduce(1)).ok());
-  EXPECT_TRUE(table.begin(kC, op(1), all_reduce(1)).ok());  // all have begun it: forgotten
+  // All have begun it, so it is forgotten.
+  EXPECT_TRUE(table.begin(kC, op(1), all_reduce(1)).ok());
   EXPECT_TRUE(table.begin(kA, op(max), all_reduce(1)).ok());
 }
 
 TEST_F(OperationsTest, WhatWasSettledOutlivesARenewalUntilAllHaveCalledIt) {
-  for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);  // runs: it begins again
+  for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);  // in flight, so it begins again
   begin(kA, 1);
   EXPECT_TRUE(table.abort(kA, {epoch(5), op(1), Code::kOperationTimeout, "late"}).ok());
   table.take_settled();
-  table = table.renewed(epoch(6), {kC, kA});  // kB is lost, ranks shift
+  table = table.renewed(epoch(6), {kC, kA});  // kB is lost, so ranks shift
   EXPECT_TRUE(table.drained());
   EXPECT_TRUE(table.has_begun(kA, op(1)));
   EXPECT_FALSE(table.has_begun(kA, op(0)));
-  EXPECT_TRUE(table.begin(kC, op(1), all_reduce(8)).ok());  // late, it knows the verdict
+  EXPECT_TRUE(table.begin(kC, op(1), all_reduce(8)).ok());  // late; kC knows the verdict
   EXPECT_TRUE(table.drained());
   EXPECT_FALSE(table.has_begun(kA, op(1))) << "all have heard: forgotten";
   EXPECT_TRUE(table.take_settled().empty());

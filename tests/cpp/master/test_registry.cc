@@ -36,7 +36,7 @@ class RegistryTest : public testing::Test {
     }
     return admission;
   }
-  // One whose founders wait, or one that trains.
+  // found() makes a run whose founders wait, train() one that trains.
   void found(const std::string& run, const std::string& origin = "10.0.0.1") {
     ASSERT_FALSE(admit(run, origin).rejected.has_value()) << run;
     registry.connected(run);
@@ -105,7 +105,7 @@ TEST_F(RegistryTest, FoundersWhoWaitEndTheirRunWhenTheLongestWaitIsOver) {
   registry.waits("r", now + seconds(60));
   EXPECT_EQ(registry.deadline(), now + seconds(3610));
   registry.disconnected("r", now);
-  registry.connected("r");  // it has come back
+  registry.connected("r");  // its peer came back
   EXPECT_EQ(registry.deadline(), now + seconds(3610));
   EXPECT_EQ(registry.expire(now + seconds(3610)).at(0).why,
             "its founders have waited for as long as they wanted to");
@@ -263,7 +263,7 @@ TEST_F(RegistryTest, AJournalBringsBackBothKinds) {
   EXPECT_EQ(registry.list().size(), 3u);
 }
 
-// Every order of events keeps the books: at the end everything can be taken down again.
+// The counts stay right in every order of events: at the end everything can be removed.
 TEST_F(RegistryTest, ARandomWalkLeavesNothingBehind) {
   std::mt19937 random(1);
   for (int step = 0; step < 20000; ++step) {

@@ -1,4 +1,4 @@
-// A master that was killed and started again from its journal (PROTOCOL.md, section 7).
+// A master that was killed and restarted from its journal (PROTOCOL.md, section 7).
 #include <gtest/gtest.h>
 
 #include "tests/cpp/master/harness.h"
@@ -10,7 +10,7 @@ using protocol::JointKind;
 using protocol::OpState;
 
 struct Restart : testing::Test {
-  // What a member of epoch 1.1 brings back: its open operations.
+  // The Resume of a member of epoch 1.1, with its open operations.
   protocol::Resume resume(const std::string& name,
                           const std::vector<std::pair<uint32_t, OpState>>& ops = {}) {
     protocol::Resume resume = h.resume(name, epoch(1));
@@ -20,7 +20,7 @@ struct Restart : testing::Test {
     }
     return resume;
   }
-  // And that it was told this answer to its first call.
+  // The same for a member that received this answer to its first call.
   protocol::Resume told(const std::string& name, const protocol::Answer& answer) {
     protocol::Resume told = resume(name);
     told.joint_answered = 1;
@@ -32,7 +32,7 @@ struct Restart : testing::Test {
   void come_back_with(const protocol::Answer& answer) {
     for (const char* name : {"a", "b"}) h.come_back(name, told(name, answer));
   }
-  // Peers are pending.
+  // The answer that peers are pending.
   static protocol::Answer yes() {
     protocol::Answer answer;
     answer.kind = kPending;
@@ -145,7 +145,7 @@ TEST_F(Restart, WhatSomebodyHasFrozenIsDecidedAnew) {
                    "a < EpochStart 2.1 [a b] joined []", "b < EpochStart 2.1 [a b] joined []"}));
 }
 
-// Who had come back before that has not said that it is disturbed.
+// The members that came back before did not report that the epoch needs reconfiguration.
 TEST_F(Restart, WhatWasOnALinkThatWasMadeAnewMeanwhileIsGone) {
   h.found({"a", "b", "c"});
   h.restart();
@@ -172,7 +172,7 @@ TEST_F(Restart, WhatWasDurableIsToldToWhoeverMissedIt) {
   EXPECT_EQ(h.story().back(), "persist");
   h.hold_persists = false;
   h.release();
-  h.restart();  // the end of epoch 1.1 was durable; suppose that nobody had heard of it
+  h.restart();  // the end of epoch 1.1 was durable; assume that no peer received it
   h.come_back("a", resume("a", {{0, OpState::kDone}}));
   EXPECT_EQ(h.story(), (Lines{"a < Resumed", "a < EpochEnd 1.1 committed #0"}));
   h.come_back("b", resume("b", {{0, OpState::kNotDone}}));
@@ -191,7 +191,7 @@ TEST_F(Restart, WhatWasNotDurableWasNotDecided) {
   protocol::Resume frozen = resume("a", {{0, OpState::kDone}});
   frozen.disturbed = true;
   h.come_back("a", frozen);
-  h.come_back("b", resume("b", {{0, OpState::kDone}}));  // it lives after all
+  h.come_back("b", resume("b", {{0, OpState::kDone}}));  // it is alive after all
   EXPECT_EQ(h.story(),
             (Lines{"a < Resumed", "b < Resumed", "a < Verdicts 0: #0 committed",
                    "b < Verdicts 0: #0 committed", "a < Ask lost []", "b < Ask lost []"}));
@@ -227,7 +227,7 @@ TEST_F(Restart, CallsThatFailedForOneFailForAll) {
                               "b < Answer 2 are_peers_pending operation timeout"}));
 }
 
-// a has called again since, in vain; b has heard nothing.
+// a has made another call since, which was refused. b has received nothing.
 TEST_F(Restart, AnAnswerFromBeforeTheGroupWasBrokenIsGivenToAll) {
   h.found({"a", "b", "c"});
   h.close("c");
@@ -237,7 +237,7 @@ TEST_F(Restart, AnAnswerFromBeforeTheGroupWasBrokenIsGivenToAll) {
   h.restart();
   protocol::Resume answered = told("a", yes());
   answered.ended = true;
-  answered.joint_answered = 2;  // the second was refused
+  answered.joint_answered = 2;  // the second call was refused
   h.come_back("a", answered);
   h.come_back("b", resume("b"));
   h.story();
@@ -247,7 +247,7 @@ TEST_F(Restart, AnAnswerFromBeforeTheGroupWasBrokenIsGivenToAll) {
   EXPECT_EQ(h.last<protocol::Answer>("b")->code, Code::kPeerLost);
 }
 
-// Two groups, a and b in epoch 1, c and d in epoch 2. The first has heard the answer.
+// Two groups: a and b in epoch 1, c and d in epoch 2. Only the first one has received the answer.
 struct RestartOfGroups : Restart {
   RestartOfGroups() {
     h.found({"a", "b"}, 0);
@@ -278,7 +278,8 @@ TEST_F(RestartOfGroups, WhatOneGroupHasHeardTheOtherDoesNotWaitFor) {
   EXPECT_EQ(h.story().size(), 4u);
 }
 
-// They have voted before anybody was back who has heard it; since then others have had their steps.
+// c and d vote before any member that received the answer is back. Other groups have their steps in
+// between.
 TEST_F(RestartOfGroups, WhoWaitsAlreadyHearsItWhenTheOthersAreBack) {
   for (const char* name : {"a", "b"}) h.vote(name, epoch(1), 0);
   for (const char* name : {"c", "d"}) h.vote(name, epoch(2), 0);
@@ -301,7 +302,8 @@ TEST_F(RestartOfGroups, ItIsAnsweredAlikeThoughMuchHasChanged) {
                               "d < Answer 0 are_peers_pending ok pending"}));
 }
 
-// One of the first group has heard both answers, the other only the first of them, a yes.
+// One member of the first group has received both answers. The other one has received only the
+// first, which is a yes.
 TEST_F(RestartOfGroups, EachAnswerBelongsToItsOwnBallot) {
   h.restart();
   for (const uint32_t number : {0u, 1u}) {
@@ -327,8 +329,9 @@ TEST_F(RestartOfGroups, EachAnswerBelongsToItsOwnBallot) {
             (Lines{"c < Answer 1 are_peers_pending ok", "d < Answer 1 are_peers_pending ok"}));
 }
 
-// In a broken group members count apart: the second group has lost e, and c has made a call more
-// than d. With the first group it waited for its update, in vain: the minimum is three.
+// In a broken group each member counts its own calls. The second group has lost e, and c has made
+// one call more than d. The update that both groups called together failed for the second group,
+// because its min_peers is three.
 struct RestartOfABrokenGroup : Restart {
   RestartOfABrokenGroup() {
     h.found({"a", "b"}, 0);
@@ -344,7 +347,7 @@ struct RestartOfABrokenGroup : Restart {
     h.vote("d", epoch(2), 0);
     answer = *h.last<protocol::Answer>("a");
   }
-  // `settled`: whether c and d were told, too, why their update has failed.
+  // `settled`: c and d, too, received the reason why their update failed.
   void restart(bool settled) {
     h.restart();
     come_back_with(answer);
@@ -399,7 +402,8 @@ TEST_F(RestartOfGroups, AGenerationSaysWithWhomItWasAgreedOn) {
   ASSERT_NE(start, nullptr);
   EXPECT_EQ(start->together, h.last<protocol::Answer>("c")->together);
   h.restart();
-  for (const char* name : {"a", "b"}) h.come_back(name, resume(name));  // they have missed it
+  // They missed the EpochStart.
+  for (const char* name : {"a", "b"}) h.come_back(name, resume(name));
   h.come_back("e", h.resume("e", {}));
   for (const char* name : {"c", "d"}) h.come_back(name, h.resume(name, epoch(2)));
   h.story();
@@ -487,7 +491,7 @@ TEST_F(Restart, ALinkThatHasBeenUpAllTheTimeIsNoNews) {
   h.restart();
   h.come_back("a", resume("a", {{0, OpState::kNotDone}}));
   h.come_back("b", resume("b", {{0, OpState::kNotDone}}));
-  h.link_all();  // it answers the Dials with what is known
+  h.link_all();  // its reports answer the Dials with what is known already
   EXPECT_EQ(h.story(), (Lines{"a < Resumed", "b < Resumed"}));
 }
 

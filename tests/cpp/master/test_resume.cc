@@ -10,7 +10,7 @@ namespace {
 
 using protocol::Resume;
 
-// Two epochs: 1 ended by a loss after three verdicts, 2 goes on after one.
+// Two epochs. Epoch 1 ended by a loss after three verdicts; epoch 2 is active and has one.
 class ResumeTest : public testing::Test {
  protected:
   ResumeTest() {

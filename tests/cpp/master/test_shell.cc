@@ -77,7 +77,7 @@ TEST_F(ShellWithAJournalTest, DoesNotOpenWithoutTheSocket) {
   EXPECT_TRUE(contains(opened.status().message, "is a directory, not a socket"));
 }
 
-// The first half of a message of the largest size there is.
+// The first half of a message of the largest possible size.
 std::vector<std::byte> half_a_message() {
   std::vector<std::byte> bytes;
   protocol::encode(Harness::hello(1), bytes);
@@ -128,7 +128,7 @@ TEST(ShellWithASmallBudget, ThoseWhoDoNotReadHoldOnlySoMuch) {
   other.join("other");
   std::vector<std::byte> pings;
   for (uint64_t i = 0; i < 10000; ++i) protocol::encode(protocol::Ping{i, 0, {}}, pings);
-  // The system's buffers take some megabytes before anything waits here.
+  // The system's buffers take some megabytes before anything queues in the master.
   size_t said = 0;
   while (deaf.may_say_bytes(pings) && said < (64u << 20)) said += pings.size();
   EXPECT_LT(said, 64u << 20);
@@ -136,7 +136,7 @@ TEST(ShellWithASmallBudget, ThoseWhoDoNotReadHoldOnlySoMuch) {
   EXPECT_TRUE(other.hear_a<protocol::Pong>().has_value());
 }
 
-// A master in a process of its own, which may have so many descriptors open.
+// A master in a process of its own, with at most `descriptors` descriptors.
 class MasterWithFewDescriptors {
  public:
   explicit MasterWithFewDescriptors(rlim_t descriptors) {
@@ -168,7 +168,7 @@ class MasterWithFewDescriptors {
   uint16_t port_ = 0;
 };
 
-// Keeps so many silent connections to a master open, and makes a closed one anew.
+// Keeps `count` silent connections to a master open, and replaces each one that is closed.
 class SilentCrowd {
  public:
   SilentCrowd(uint16_t port, size_t count) : port_(port) {
@@ -181,7 +181,7 @@ class SilentCrowd {
     over_ = true;
     renewing_.join();
   }
-  // Waits until one that the master has closed is back; false if none is in time.
+  // Waits until a connection that the master closed was replaced; false if none was in time.
   bool comes_again() const {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (renewed_ == 0 && std::chrono::steady_clock::now() < until)
@@ -208,7 +208,7 @@ class SilentCrowd {
   std::thread renewing_;
 };
 
-// As a peer does it: one that is pushed out before it has said anything connects again.
+// Acts as a peer does: it connects again if it is closed before it could send anything.
 bool is_welcomed_within(std::chrono::seconds limit, uint16_t port, const std::string& run) {
   protocol::Hello hello = Harness::hello(1);
   hello.run = run;
@@ -282,7 +282,7 @@ TEST_F(ShellTest, AMessageMayComeInPiecesAndSeveralAtOnce) {
 
 // ---- Versions ----
 
-// All speak the lowest of this build too, so that its codec reads what they say.
+// All ranges start at the lowest version of this build, so that its codec reads the messages.
 protocol::VersionRange from_lowest(uint16_t to) {
   return {protocol::kSpoken.lowest, static_cast<uint16_t>(protocol::kSpoken.lowest + to)};
 }
@@ -292,7 +292,7 @@ protocol::Hello hello_of(const std::string& run, const protocol::VersionRange& v
   hello.versions = versions;
   return hello;
 }
-// What becomes of a peer that says this: the version of its run, or why it is refused.
+// The reply to this Hello: the version of the run, or the reason for the refusal.
 std::string answer_to(const Shell& shell, const protocol::Hello& hello) {
   Client peer(shell.port());
   peer.say(hello);
@@ -351,7 +351,7 @@ TEST_F(ShellWithAJournalTest, ARunKeepsItsVersionOverARestart) {
     EXPECT_EQ(welcome->run_id, run_id);
     EXPECT_EQ(welcome->version, from_lowest(2).highest);
   }
-  // Nobody of it can come back to a master that does not speak its version: it has ended.
+  // No peer can come back to a master that does not speak its version: the run has ended.
   auto opened = open_with(1);
   ASSERT_TRUE(opened.ok()) << opened.status().message;
   Client peer(opened.value()->port());
@@ -445,7 +445,7 @@ TEST_F(ShellTest, ThePortIsItsOwn) {
 }
 
 TEST_F(ShellTest, DrainingWaitsUntilPeersHaveConfirmed) {
-  shell->drain(std::chrono::seconds(10));  // nobody is there
+  shell->drain(std::chrono::seconds(10));  // no peer is connected
   Client peer(shell->port());
   peer.join("run");
   const auto start = std::chrono::steady_clock::now();
@@ -453,7 +453,7 @@ TEST_F(ShellTest, DrainingWaitsUntilPeersHaveConfirmed) {
   EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(190));
   std::thread draining([this] { shell->drain(std::chrono::seconds(10)); });
   const auto answering = std::chrono::steady_clock::now();
-  peer.hear(milliseconds(500));  // answers the Ping
+  peer.hear(milliseconds(500));  // the peer answers the Ping
   draining.join();
   EXPECT_LT(std::chrono::steady_clock::now() - answering, std::chrono::seconds(5));
 }

@@ -37,7 +37,7 @@ struct ControlSocketTest : testing::Test {
     });
     ASSERT_EQ(done.get_future().wait_for(seconds(30)), std::future_status::ready);
   }
-  // Why it did not open; empty if it did.
+  // The reason why it did not open; empty if it did.
   std::string open() {
     std::string refusal;
     on_loop([&] {
@@ -54,7 +54,7 @@ struct ControlSocketTest : testing::Test {
   void close() {
     on_loop([&] { control.reset(); });
   }
-  // The file's kind and rights.
+  // Type and permissions of the socket file.
   mode_t mode() const {
     struct stat found {};
     return lstat(path.c_str(), &found) == 0 ? found.st_mode : 0;
@@ -81,7 +81,7 @@ TEST_F(ControlSocketTest, AnswersALineAndCloses) {
   EXPECT_EQ(Asker(path).ask("{\"command\":\"runs\"}\r\nand more\n"), "{\"heard\":\"\"}\n");
   Asker slow(path);
   EXPECT_TRUE(slow.say("{\"command\":"));
-  std::this_thread::sleep_for(milliseconds(20));  // so that it comes in two pieces
+  std::this_thread::sleep_for(milliseconds(20));  // so that the line comes in two pieces
   EXPECT_EQ(slow.ask("\"runs\"}\n"), "{\"heard\":\"\"}\n");
 }
 
@@ -112,7 +112,7 @@ TEST_F(ControlSocketTest, TalksToSoManyAtOnce) {
   EXPECT_EQ(silent.front().ask("{\"command\":\"runs\"}\n"), "{\"heard\":\"\"}\n");
   silent.pop_front();
   std::string heard;
-  const auto until = steady_clock::now() + seconds(3);  // before the silent ones are closed
+  const auto until = steady_clock::now() + seconds(3);  // before silent clients are closed
   while (heard.empty() && steady_clock::now() < until) {
     Asker next(path);
     if (next.say("{\"command\":\"runs\"}\n")) heard = next.hear();
@@ -146,7 +146,7 @@ TEST_F(ControlSocketTest, ALargeAnswerArrivesWhole) {
   ASSERT_EQ(open(), "");
   Asker asker(path);
   EXPECT_TRUE(asker.say("{\"command\":\"runs\"}\n"));
-  std::this_thread::sleep_for(milliseconds(1500));  // longer than other streams have to close
+  std::this_thread::sleep_for(milliseconds(1500));  // longer than other streams may take to close
   const std::string heard = asker.hear();
   EXPECT_EQ(heard.size(), (10u << 20) + std::string("{\"heard\":\"\"}\n").size());
   EXPECT_TRUE(heard.ends_with("x\"}\n"));
@@ -223,7 +223,7 @@ TEST_F(ControlSocketTest, AnotherUserIsClosedThoughTheFileLetsItIn) {
   const int ended = net::in_child([this] {
     if (setuid(12345) != 0) return 2;
     Asker asker(path);
-    const bool closed = asker.hear(seconds(3)).empty();  // sooner than those who are silent
+    const bool closed = asker.hear(seconds(3)).empty();  // sooner than silent clients are closed
     return closed && !HasFailure() ? 0 : 1;
   });
   EXPECT_EQ(ended, 0);

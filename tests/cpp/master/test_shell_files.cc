@@ -1,4 +1,4 @@
-// That journal and control socket heed these checks is tested with them.
+// The tests of the journal and of the control socket check that both apply these checks.
 #include "master/shell_files.h"
 
 #include <fcntl.h>

@@ -20,14 +20,14 @@
 namespace pccl::master {
 namespace {
 
-// A folder of its own, gone with the test.
+// A folder of its own, removed with the test.
 struct JournalFileTest : testing::Test {
   Result<std::unique_ptr<JournalFile>> open(bool fresh = false, uint32_t incarnation_min = 1) {
     return JournalFile::open(path(), fresh, incarnation_min,
                              [this](const Status& why) { failure.set_value(why); });
   }
   std::string path() const { return folder + "/deep/down/run.journal"; }
-  // Returns when it is durable.
+  // Returns when the entry is durable.
   static void write(JournalFile& journal, const Entry& entry) {
     std::promise<void> durable;
     journal.write(entry, [&] { durable.set_value(); });
@@ -46,7 +46,7 @@ TEST_F(JournalFileTest, ALaterMasterFindsWhatWasWritten) {
     EXPECT_EQ(journal.value()->take_memory().incarnation, 1u);
     write(*journal.value(), RunOpened{"r", 42, "10.0.0.1"});
     journal.value()->write(RunRecorded{"r", SharedStateRecord{{0}, 5, 6}}, [] {});
-  }  // ends after all that was asked for is written
+  }  // the destructor first writes all that was requested
   auto journal = open();
   ASSERT_TRUE(journal.ok());
   const Memory memory = journal.value()->take_memory();
@@ -76,7 +76,7 @@ TEST_F(JournalFileTest, FreshSetsAsideWhatThereIs) {
   EXPECT_TRUE(std::filesystem::exists(path() + ".old"));
 }
 
-// What somebody else has put where the master writes its own files.
+// Files that somebody else has put where the master writes its own.
 struct JournalTrapTest : JournalFileTest {
   JournalTrapTest() {
     std::filesystem::create_directories(folder + "/deep/down");
@@ -173,7 +173,8 @@ TEST_F(JournalFileTest, DoesNotGrowForEver) {
     record.members.resize(1);
     record.peer_timeout_ms = static_cast<uint32_t>(revision);
     journal.value()->write(RunRecorded{"r", record}, [] {});
-    if (revision % 10 == 0) write(*journal.value(), Started{1});  // frames of a moderate size
+    // This keeps the size of frames moderate.
+    if (revision % 10 == 0) write(*journal.value(), Started{1});
   }
   write(*journal.value(), Started{1});
   EXPECT_LT(std::filesystem::file_size(path()), 2u << 20) << "8 MB were written";

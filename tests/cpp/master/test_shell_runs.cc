@@ -36,7 +36,7 @@ class ShellRunsTest : public testing::Test {
     hello.join_timeout_ms = 3600000;
     return hello;
   }
-  // A run of one peer, from the first to the last message of its life.
+  // A run of one peer, from its first message to its last.
   void live_and_end(const std::string& run, const std::string& from, uint64_t revision) {
     Client peer(shell->port(), from);
     peer.join(run);
@@ -50,7 +50,7 @@ class ShellRunsTest : public testing::Test {
     ASSERT_TRUE(peer.hears_the_end()) << run;
   }
 
-  // In memory, where waiting for the disk costs nothing.
+  // A folder in memory, where waiting for the disk costs nothing.
   static std::string fast_folder() {
     return std::filesystem::exists("/dev/shm") ? "/dev/shm" : testing::TempDir();
   }
@@ -102,8 +102,8 @@ size_t resident_bytes() {
   return pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Half of them agree on a shared state. Their networks are full of lines after half of them; from
-// then on memory may not grow.
+// Half of the runs agree on a shared state. Halfway, the registry is full for each of their
+// networks; from then on memory may not grow.
 TEST_F(ShellRunsTest, TenThousandRunsComeAndGo) {
   constexpr size_t kRuns = 10000, kNetworks = 5;
   static_assert(kRuns / 2 >= kNetworks * kRunsPerNetworkMax / 2 &&
@@ -117,7 +117,7 @@ TEST_F(ShellRunsTest, TenThousandRunsComeAndGo) {
     if (i == kNetworks * kRunsPerNetworkMax + 200) half_way = resident_bytes();
   }
   const size_t end = resident_bytes();
-#ifndef PCCL_SANITIZED  // which keeps what was freed
+#ifndef PCCL_SANITIZED  // a sanitizer keeps freed memory
   EXPECT_LT(static_cast<double>(end), 1.05 * static_cast<double>(half_way));
 #endif
   EXPECT_LE(journal_most, 4u << 20);

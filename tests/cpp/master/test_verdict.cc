@@ -15,7 +15,7 @@ using protocol::Outcome;
 using protocol::Report;
 using protocol::Verdict;
 
-// The rule in DESIGN's own words, applied to everything that up to five survivors can hold.
+// Applies DESIGN's rule, in its own words, to every combination of states of up to five survivors.
 TEST(Verdict, RuleHoldsForEverythingThatSurvivorsCanHold) {
   constexpr OpState kStates[] = {OpState::kNotDone, OpState::kDone, OpState::kCommitted,
                                  OpState::kAborted};
@@ -30,7 +30,7 @@ TEST(Verdict, RuleHoldsForEverythingThatSurvivorsCanHold) {
       const auto any = [&](OpState state) {
         return std::count(held.begin(), held.end(), state) > 0;
       };
-      if (any(OpState::kCommitted) && any(OpState::kAborted)) continue;  // the model: cannot be
+      if (any(OpState::kCommitted) && any(OpState::kAborted)) continue;  // the model rules this out
       const bool known = any(OpState::kCommitted) || any(OpState::kAborted);
       const bool all_finished = std::all_of(held.begin(), held.end(), [](OpState state) {
         return state == OpState::kDone || state == OpState::kCommitted;
@@ -40,7 +40,8 @@ TEST(Verdict, RuleHoldsForEverythingThatSurvivorsCanHold) {
       ++seen;
     }
   }
-  EXPECT_EQ(seen, 664u);  // 2 * 3^n - 2^n: without those that hold both verdicts; n = 1..5
+  // 2 * 3^n - 2^n combinations do not hold both verdicts; n = 1..5.
+  EXPECT_EQ(seen, 664u);
 }
 
 TEST(Verdict, WhatIsKeptIsWhatAllSurvivorsHaveFinished) {
@@ -52,7 +53,7 @@ TEST(Verdict, WhatIsKeptIsWhatAllSurvivorsHaveFinished) {
       << "1 commits, 2 is not kept, 3 was not begun by all";
 }
 
-// Whoever is lost next, with its report, never turns what the others were told.
+// A further loss, together with its report, never changes the outcome that others received.
 TEST(Verdict, AFurtherLossNeverTurnsWhatSomebodyWasTold) {
   for (int number = 0; number < 64; ++number) {
     std::vector<OpState> held;
@@ -64,7 +65,7 @@ TEST(Verdict, AFurtherLossNeverTurnsWhatSomebodyWasTold) {
       return std::count(held.begin(), held.end(), state) > 0;
     };
     if (holds(OpState::kCommitted) && holds(OpState::kAborted)) continue;
-    for (int one = 0; one < 3; ++one) {  // it was told, then another is lost
+    for (int one = 0; one < 3; ++one) {  // it received the outcome, then another member is lost
       std::vector<OpState> later = held;
       later[one] = told;
       later.erase(later.begin() + (one + 1) % 3);
@@ -117,7 +118,7 @@ TEST(VerdictLog, ForgetsWhatAllHaveSeen) {
   EXPECT_TRUE(log.contains(op(1)));
   EXPECT_EQ(log.kept().back(), committed(2));
   EXPECT_EQ(log.unseen({2}), 2u);
-  EXPECT_TRUE(log.acknowledge({2}, 0));  // late: it was known before
+  EXPECT_TRUE(log.acknowledge({2}, 0));  // late: an older index changes nothing
   EXPECT_EQ(log.stable_index(), 1u);
   EXPECT_FALSE(log.acknowledge({2}, 4)) << "more than there are";
   log.lose({2});

@@ -32,7 +32,7 @@ TEST(Words, AFaultIsSaidByItsKind) {
 TEST(Words, CutsBetweenCharacters) {
   EXPECT_EQ(cut("short"), "short");
   std::string text(protocol::kTextBytesMax - 1, 'a');
-  text += "\xc3\xa4";  // two bytes, of which one would fit
+  text += "\xc3\xa4";  // two bytes, of which only one would fit
   EXPECT_EQ(cut(text), std::string(protocol::kTextBytesMax - 1, 'a'));
 }
 

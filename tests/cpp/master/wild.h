@@ -1,8 +1,12 @@
-// wild: a MasterCore in a world gone wild: peers that come, vote, break their connections, resume,
-// leave, and say what is sensible, what came too late, or anything at all; a disk that answers when
-// it likes. Whatever happens: no assertion, everything sent can be encoded and goes to an open
-// connection, nobody hears of an epoch before it is durable, all who hear how an operation ended
-// hear the same, and when all are gone nothing is left.
+// wild: random walks of a MasterCore.
+// Peers come, vote, break their connections, resume and leave. They send what is sensible, what
+// comes too late, or anything at all. The disk answers at any time.
+// Invariants:
+// 1. No assertion fails.
+// 2. Everything that is sent can be encoded and goes to an open connection.
+// 3. No peer learns of an epoch before it is durable.
+// 4. All peers that learn how an operation ended learn the same.
+// 5. When all peers are gone, nothing is left.
 
 #pragma once
 
@@ -20,11 +24,11 @@ using protocol::JointKind;
 
 class Wild {
  public:
-  // `lies`: members also flood it with what never was.
+  // `lies`: members also flood the core with invented messages.
   explicit Wild(Chance chance, bool lies = false)
       : random_(std::move(chance)), lies_(lies), core_({"run", kRunId, kIncarnation, false}) {}
 
-  // A group of so many is there when it starts, and what needs no decision happens at once.
+  // Starts with a group of `founders` members. Steps that need no decision happen at once.
   void found(uint32_t founders) {
     founders_ = founders;
     quick_ = true;
@@ -53,16 +57,16 @@ class Wild {
  private:
   struct Peer {
     ConnectionId connection;
-    uint64_t number = 0;  // among all peers
+    uint64_t number = 0;  // among all peers, from 1
     bool connected = false, greeted = false, registered = false, gone = false;
-    bool mute = false;  // stopped, though connected
+    bool mute = false;  // paused, though connected
     PeerId id;
-    protocol::EpochStart start;  // the last it heard
+    protocol::EpochStart start;  // the last one received
     bool asked = false, ended = false, goes_on = false;
     uint64_t verdicts_seen = 0;
     std::map<OpKey, protocol::OpInfo> open;  // begun, without a verdict
-    std::set<OpKey> done, again;             // of those; again: to be begun in the renewal
-    std::map<uint64_t, uint32_t> begun;      // calls by tag
+    std::set<OpKey> done, again;             // of `open`; again: to begin in the continuation
+    std::map<uint64_t, uint32_t> begun;      // number of calls by tag
     uint32_t votes = 0, answered = 0, floods = 0;
     std::optional<protocol::Vote> vote;
     std::optional<uint32_t> to_fetch;
@@ -72,7 +76,7 @@ class Wild {
   bool once_in(uint64_t count) { return random_.once_in(count); }
   Epoch epoch_of(const Peer& peer) const { return peer.start.epoch; }
 
-  // ---- What may happen ----
+  // ---- Events ----
   void anything() {
     random_.next_event();
     const uint64_t what = below(240);
@@ -91,7 +95,7 @@ class Wild {
     if (what < 87) return say(peer, anything_at_all());
     act(peer, below(8));
   }
-  // One of those that came last: older ones are mostly gone.
+  // One of the peers that came last; older ones are mostly gone.
   Peer& some_peer() {
     return peers_[peers_.size() - 1 - below(std::min<size_t>(peers_.size(), 6))];
   }
@@ -111,8 +115,8 @@ class Wild {
     if (!speaks(peer)) return;
     if (const auto message = sensible(peer, choice)) say(peer, *message);
   }
-  // What needs no decision happens at once: peers connect, the disk answers, newcomers register and
-  // dial.
+  // Does at once all that needs no decision: peers connect, the disk answers, newcomers register
+  // and dial.
   void hurry() {
     for (Peer& peer : peers_) {
       if (!peer.connected && !peer.gone && !peer.mute) connect(peer);
@@ -160,10 +164,10 @@ class Wild {
     if (std::holds_alternative<protocol::Leave>(message)) peer.gone = true;
     step(Received{peer.connection, std::move(message)});
   }
-  // One member, or all of them, say the same again and again, with running numbers. Each has names
-  // of its own for what it invents, or all have the same ones.
+  // One member, or all of them, send the same kind of message again and again, with running
+  // numbers. Each uses a tag of its own for what it invents, or all use the same tag.
   void flood() {
-    constexpr uint64_t kCounts[] = {1, 40, 66, 131};  // limits of the fuzzers: 65, 130
+    constexpr uint64_t kCounts[] = {1, 40, 66, 131};  // the fuzz targets have limits of 65 and 130
     const uint64_t kind = below(7), count = kCounts[below(4)];
     const bool own = !once_in(3), long_text = once_in(2);
     if (once_in(3)) return flood(some_peer(), kind, count, own, long_text);
@@ -322,7 +326,7 @@ class Wild {
     return vote;
   }
 
-  // ---- What must hold ----
+  // ---- Invariants ----
   void step(const Event& event) {
     Effects effects;
     core_.step(event, now_, effects);
@@ -341,7 +345,7 @@ class Wild {
       }
     }
   }
-  // It can be written, and read back.
+  // A record can be written and read back.
   void remember(const Record& record) {
     const RunRecorded entry{"run", record};
     std::vector<std::byte> file = journal::header();
@@ -470,7 +474,7 @@ class Wild {
   MasterCore core_;
   Instant now_{std::chrono::seconds(1000)};
   uint64_t connections_ = 0;
-  uint32_t connections_made_ = 0;  // of links
+  uint32_t connections_made_ = 0;  // serial of the last link connection
   std::deque<Peer> peers_;
   std::map<PeerId, std::deque<PeerId>> dials_;
   std::deque<uint64_t> persists_;

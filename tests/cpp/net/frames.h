@@ -1,4 +1,4 @@
-// frames: the two kinds of frame that the tests of this layer send, told apart by `value`.
+// frames: the two kinds of frame that the tests of this layer send; `value` tells them apart.
 #pragma once
 
 #include "csrc/net/framing.h"

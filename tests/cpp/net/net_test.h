@@ -1,5 +1,5 @@
-// net_test: what the tests of csrc/net share: running code on a loop, waiting for what another
-// thread does, and connected sockets on loopback.
+// net_test: helpers that the tests of csrc/net share: running code on a loop, waiting for what
+// another thread does, and connected sockets on loopback.
 #pragma once
 
 #include <arpa/inet.h>
@@ -26,7 +26,7 @@ namespace pccl::net {
 
 using Bytes = std::vector<std::byte>;
 
-// Runs `what` on the loop and returns what it returns.
+// Runs `what` on the loop and returns its result.
 template <typename F>
 auto on(Loop& loop, F what) {
   using Value = decltype(what());
@@ -38,7 +38,7 @@ auto on(Loop& loop, F what) {
   return done.get();
 }
 
-// Waits until `condition`, asked on the loop, holds; false after `limit`.
+// Waits until `condition`, evaluated on the loop, holds; false after `limit`.
 inline bool eventually(Loop& loop, const std::function<bool()>& condition,
                        std::chrono::milliseconds limit = std::chrono::seconds(30)) {
   const auto end = std::chrono::steady_clock::now() + limit;
@@ -49,7 +49,7 @@ inline bool eventually(Loop& loop, const std::function<bool()>& condition,
   return true;
 }
 
-// A socket that listens on a free port of 127.0.0.1, blocking, and its port.
+// A blocking socket that listens on a free port of 127.0.0.1, and that port.
 struct RawListener {
   explicit RawListener(int backlog = 16) : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     address.sin_family = AF_INET;
@@ -72,7 +72,7 @@ struct RawListener {
   sockaddr_in address{};
 };
 
-// Two connected descriptors, blocking.
+// Two connected blocking descriptors.
 inline std::pair<int, int> connected_fds() {
   RawListener listener;
   const int client = listener.connect_one();
@@ -87,8 +87,8 @@ inline Bytes random_bytes(std::mt19937_64& random, size_t size) {
   return bytes;
 }
 
-// Whether this machine has ::1: where IPv6 is switched off, as in many a container, its sockets can
-// be made, but not bound.
+// Whether this machine has ::1. Many containers have IPv6 switched off: IPv6 sockets can then be
+// made, but not bound.
 inline bool has_ipv6_loopback() {
   const int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in6 address{};
@@ -102,7 +102,8 @@ inline bool has_ipv6_loopback() {
 // A port of 127.0.0.1 on which nobody listens.
 inline uint16_t free_port() { return RawListener{}.port(); }
 
-// Runs `what` in a forked child; its exit status, or -1 if it did not end in 10 s.
+// Runs `what` in a forked child. Returns its exit status, 128 + its signal, or -1 if it did not end
+// within 10 s.
 inline int in_child(const std::function<int()>& what) {
   const pid_t child = fork();
   if (child == 0) _exit(what());

@@ -32,12 +32,12 @@ TEST(Address, KnowsLoopback) {
   }
 }
 
-// All that can be compared with is what the system says: that they are of this machine.
+// The only check that is possible: the system accepts them as addresses of this machine.
 TEST(Address, InterfacesHaveAddressesOfThisMachine) {
   for (const std::string& host : interface_hosts()) {
     Address own = literal(host.substr(0, host.find('%')));
     EXPECT_FALSE(own.is_loopback()) << host;
-    if (host.find(':') != std::string::npos) continue;  // a link-local one needs its scope
+    if (host.find(':') != std::string::npos) continue;  // a link-local address needs its scope
     own.set_port(0);
     const int fd = socket(own.family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
     EXPECT_EQ(bind(fd, own.raw(), own.length), 0) << host;
@@ -53,7 +53,7 @@ TEST(Address, NamesHaveAddresses) {
     EXPECT_TRUE(address.is_loopback());
     EXPECT_EQ(address.port(), 7);
   }
-  // A label over 63 bytes is refused without asking anybody.
+  // A label over 63 bytes is refused without a query.
   EXPECT_EQ(resolve_now(std::string(70, 'x'), 7).status().message, "unknown host name");
 }
 

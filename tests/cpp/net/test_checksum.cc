@@ -9,7 +9,7 @@ namespace pccl::net {
 namespace {
 
 TEST(Checksum, IsTheOneThatIsDocumented) {
-  // XXH3-64 of nothing is 2d06800538d394c2, of "a" e6c632b61e964e1f.
+  // XXH3-64 of no bytes is 2d06800538d394c2, of "a" e6c632b61e964e1f.
   EXPECT_EQ(checksum({}), 0x38d394c2u);
   const std::byte a{'a'};
   EXPECT_EQ(checksum({&a, 1}), 0x1e964e1fu);
@@ -21,7 +21,7 @@ TEST(Checksum, PiecesMakeTheSameAsTheWhole) {
     std::vector<std::byte> bytes(size);
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
     Checksum sum;
-    sum.add(bytes);  // forgotten by reset()
+    sum.add(bytes);  // discarded by reset()
     sum.reset();
     for (size_t at = 0; at < size;) {
       const size_t piece = std::min<size_t>(size - at, random() % 400);

@@ -8,7 +8,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// One attempt, waited for. `fault`: of one that fails.
+// Makes one attempt and waits for it. `fault`: filled in for an attempt that fails.
 Result<Socket> attempt(Loop& loop, const Endpoint& to, Duration timeout,
                        LinkFault* fault = nullptr) {
   std::promise<Result<Socket>> done;
@@ -16,10 +16,10 @@ Result<Socket> attempt(Loop& loop, const Endpoint& to, Duration timeout,
   loop.post([&] {
     connector = std::make_unique<Connector>(loop, to, timeout, [&](Result<Socket> result) {
       if (fault != nullptr) *fault = connector->fault();
-      connector.reset();  // in its own callback
+      connector.reset();  // destroyed in its own callback
       done.set_value(std::move(result));
     });
-    EXPECT_NE(connector, nullptr);  // nothing comes from inside the constructor
+    EXPECT_NE(connector, nullptr);  // the constructor never calls back
   });
   return done.get_future().get();
 }
@@ -35,7 +35,7 @@ TEST(Connector, ReachesLiteralsAndNames) {
   Loop loop("test");
   RawListener listener;
   for (const char* host :
-       {"127.0.0.1", "localhost"}) {  // localhost may be ::1 first, where nobody listens
+       {"127.0.0.1", "localhost"}) {  // localhost may resolve to ::1 first, where nobody listens
     Result<Socket> result = attempt(loop, {host, listener.port()}, seconds(5));
     ASSERT_TRUE(result.ok()) << result.status().message;
     EXPECT_EQ(result.value().peer_host(), "127.0.0.1");
@@ -85,13 +85,13 @@ TEST(Connector, SaysWhoRefused) {
   EXPECT_TRUE(text.starts_with("connect to localhost:" + number + " (")) << text;
   EXPECT_TRUE(text.ends_with("): connection refused")) << text;
   EXPECT_EQ(refusal(loop, {"", port}), "connect to :" + number + ": no host is given");
-  const std::string name(70, 'x');  // refused without asking anybody
+  const std::string name(70, 'x');  // refused without a query
   EXPECT_EQ(refusal(loop, {name, 1}), "connect to " + name + ":1: unknown host name");
   const std::string longer(300, 'x');
   EXPECT_TRUE(refusal(loop, {longer, 1}).starts_with("connect to xxx"));
 }
 
-// A listener whose queue is full: what is sent to it is thrown away.
+// A listener whose queue is full: the system drops what is sent to it.
 struct BlackHole : RawListener {
   BlackHole() : RawListener(0) {
     for (int i = 0; i < 4; ++i) {
@@ -121,7 +121,8 @@ TEST(Connector, GivesUpWhenNobodyAnswers) {
   EXPECT_LT(took, seconds(2));
 }
 
-// Every address has its share of the time: one that swallows everything does not spoil the next.
+// Each address gets its share of the time, so an address that swallows everything does not spoil
+// the next.
 TEST(Connector, GoesOnToTheNextAddress) {
   if (!has_ipv6_loopback()) GTEST_SKIP() << "this machine has no address ::1";
   RawListener listener;
@@ -150,8 +151,8 @@ TEST(Connector, DestroyedItSaysNothing) {
   bool called = false;
   const auto say = [&called](Result<Socket>) { called = true; };
   on(loop, [&] {
-    // Before it began, while it looks a name up, while it waits for an answer, when it is about to
-    // succeed.
+    // Destroyed before the attempt begins, while a name is resolved, while an answer is awaited,
+    // and just before success.
     Connector(loop, {"127.0.0.1", listener.port()}, seconds(5), say);
     auto named =
         std::make_shared<Connector>(loop, Endpoint{"localhost", listener.port()}, seconds(5), say);
@@ -159,7 +160,7 @@ TEST(Connector, DestroyedItSaysNothing) {
         std::make_shared<Connector>(loop, Endpoint{"127.0.0.1", hole.port()}, seconds(5), say);
     auto sure =
         std::make_shared<Connector>(loop, Endpoint{"127.0.0.1", listener.port()}, seconds(5), say);
-    loop.post([named, waiting, sure] {});  // the last reference goes with the task
+    loop.post([named, waiting, sure] {});  // the task holds the last references
     return 0;
   });
   std::this_thread::sleep_for(milliseconds(50));

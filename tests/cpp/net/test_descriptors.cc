@@ -9,8 +9,8 @@
 namespace pccl::net {
 namespace {
 
-// Whether it is /dev/null, not only open: once a process has had a loop, libuv makes a pipe in its
-// forked child, and that pipe takes the numbers that are free by then.
+// Whether the descriptor is /dev/null, not only open. In a process that has had a loop, libuv makes
+// a pipe in each forked child, and that pipe takes free descriptor numbers.
 bool is_null(int fd) {
   using Stat = struct stat;
   Stat opened{}, null{};
@@ -35,13 +35,13 @@ TEST(Descriptors, AChildClosesThemAndNothingElse) {
   close_descriptor(ours);
   close_descriptor(high);
   EXPECT_FALSE(is_null(ours));
-  const int again = ::open("/dev/null", O_RDONLY);  // likely the same number, not ours
+  const int again = ::open("/dev/null", O_RDONLY);  // probably the same number, but not ours
   EXPECT_EQ(in_child([&] { return is_null(again) ? 0 : 1; }), 0);
   ::close(again);
   ::close(other);
 }
 
-// The answer of `ask` in a process that may have so many open.
+// The result of `ask` in a child process whose descriptor limit is `descriptors`.
 bool with_limit(rlim_t descriptors, const std::function<bool()>& ask) {
   return in_child([&] {
            const rlimit few{descriptors, descriptors};

@@ -24,7 +24,7 @@ Bytes random_bytes(std::mt19937_64& random, size_t size) {
   return bytes;
 }
 
-// Everything the writer has to say, as one sequence.
+// All bytes that the writer has to send, as one sequence.
 Bytes drain(FrameWriter& writer) {
   Bytes out;
   while (true) {
@@ -38,7 +38,7 @@ Bytes drain(FrameWriter& writer) {
   }
 }
 
-// Gives the reader `bytes` in pieces of at most `piece_max`; the first refusal ends it.
+// Gives the reader `bytes` in pieces of at most `piece_max`; stops at the first refusal.
 Status give(FrameReader& reader, std::span<const std::byte> bytes, size_t piece_max = SIZE_MAX) {
   while (!bytes.empty()) {
     const std::span<std::byte> space = reader.space();
@@ -52,7 +52,7 @@ Status give(FrameReader& reader, std::span<const std::byte> bytes, size_t piece_
   return {};
 }
 
-// Writes down what it is told.
+// Records the calls of the reader.
 class Recorder : public FrameSink {
  public:
   void on_frame(const FrameHeader& header) override { frames.push_back(header); }
@@ -105,7 +105,7 @@ TEST(FrameHeader, LayoutIsTheOneThatIsDocumented) {
   EXPECT_EQ(back.value(), header);
 }
 
-// `change` makes a header hostile; its checksum is right unless `sum_too` is false.
+// `change` makes a header hostile. The checksum is corrected unless `sum_too` is false.
 std::string refusal(const std::function<void(HeaderBytes&)>& change, bool sum_too = true) {
   HeaderBytes bytes = encode_header(chunk(1, 100));
   change(bytes);
@@ -157,12 +157,12 @@ TEST(Framing, FramesArriveOneByteAtATime) {
     ASSERT_TRUE(give(reader, stream, 1).ok());
     EXPECT_EQ(sink.frames, (std::vector{control(1), control(2), control(5)}));
     EXPECT_EQ(sink.chunks, (std::vector{chunk(3, 300), chunk(4, 0)}));
-    EXPECT_EQ(sink.ends, (std::vector<bool>{true}));  // nothing lands of a chunk of no bytes
+    EXPECT_EQ(sink.ends, (std::vector<bool>{true}));  // an empty chunk has no landing
     EXPECT_EQ(reader.certain(), 64u);
   }
 }
 
-// It goes before a chunk that has not begun, and is not touched by its end.
+// A copy leaves before a chunk that has not begun. The withdrawal of that chunk does not affect it.
 TEST(Framing, ACopyIsAChunkOfItsOwn) {
   std::mt19937_64 random{9};
   for (const bool checked : {false, true}) {
@@ -186,7 +186,7 @@ TEST(Framing, ACopyIsAChunkOfItsOwn) {
   }
 }
 
-// Something waits all the time: what has left is not kept for that.
+// Some bytes wait at every moment. Bytes that have left must not be kept for that reason.
 TEST(FrameWriter, ForgetsWhatHasLeft) {
   FrameWriter writer;
   const Bytes payload(60000);
@@ -242,7 +242,7 @@ TEST(FrameReader, RefusesAChangedPayloadOnlyWhenChecked) {
     const Status status = give(reader, stream, 100000);
     EXPECT_EQ(status.ok(), !checked) << status.message;
     EXPECT_EQ(sink.ends.size(), checked ? 0u : 1u);
-    EXPECT_EQ(reader.filled(0), status);  // refused for ever
+    EXPECT_EQ(reader.filled(0), status);  // the refusal is permanent
   }
 }
 
@@ -292,7 +292,7 @@ TEST(FrameWriter, FramesOvertakeAChunkThatHasNotBegun) {
   const auto spans = writer.gather();
   ASSERT_EQ(spans.size(), 4u);
   EXPECT_EQ(spans[0].size(), 63u);
-  EXPECT_EQ(spans[1].data(), payload.data());  // from where it lies
+  EXPECT_EQ(spans[1].data(), payload.data());  // sent straight from where it lies
   EXPECT_EQ(spans[2].size(), 8u);
   EXPECT_EQ(spans[3].size(), 64u);
 }
@@ -308,8 +308,8 @@ TEST(FrameWriter, WithdrawnBeforeItBeganAChunkIsNeverSeen) {
   EXPECT_TRUE(writer.gather().empty());
 }
 
-// Cut after every possible number of bytes: the next chunk follows intact, and none of the
-// payload's later bytes leaves.
+// The chunk is cut after every possible number of bytes. The next chunk must follow intact, and
+// none of the payload's later bytes may leave.
 TEST(FrameWriter, WithdrawnAtEveryByteAChunkIsCompletedAndVoid) {
   const size_t length = 150;
   for (size_t cut = 1; cut < 64 + length + 8; ++cut) {
@@ -333,7 +333,7 @@ TEST(FrameWriter, WithdrawnAtEveryByteAChunkIsCompletedAndVoid) {
     FrameReader reader{sink, true};
     ASSERT_TRUE(give(reader, stream).ok()) << cut;
     ASSERT_EQ(sink.chunks.size(), 2u);
-    const bool complete = cut > 64 + length;  // then its mark was on the way already
+    const bool complete = cut > 64 + length;  // its valid mark was under way already
     EXPECT_EQ(sink.ends, (std::vector<bool>{complete, true})) << cut;
     EXPECT_EQ(std::count(stream.begin(), stream.end(), std::byte{9}), 0) << cut;
     EXPECT_EQ(sink.landing, next);
@@ -360,7 +360,7 @@ TEST(FrameReader, RevokedAtEveryByteALandingIsLeftAlone) {
   }
 }
 
-// ---- A pipe cut at random, with both ends changing their minds --------------------------------
+// ---- A pipe cut at random; both ends withdraw and revoke at random ----
 
 class Pipe : public FrameSink {
  public:
@@ -404,7 +404,7 @@ class Pipe : public FrameSink {
     sent_[++last_id_].original = payload_;
     writer_.push_chunk(chunk(last_id_, payload_.size()), payload_);
   }
-  // What was lent is back: it may be anything from here on.
+  // The payload was given back, so it may hold anything from now on.
   void finish_sent() { payload_.assign(payload_.size(), std::byte{0xdd}); }
   void withdraw() {
     if (writer_.chunk_pending()) sent_[last_id_].withdrawn = true;
@@ -469,7 +469,7 @@ class Pipe : public FrameSink {
     outcome_[arriving_] = valid ? Ending::kValid : Ending::kVoid;
     EXPECT_TRUE(valid ? landing_ == sent.original : sent.withdrawn);
   }
-  // A revoked landing holds what its owner has written there since.
+  // A revoked landing holds what its owner has written to it since.
   void check_revoked() {
     EXPECT_TRUE(!revoked_ || landing_ == Bytes(landing_.size(), std::byte{0xaa}));
     revoked_ = false;

@@ -38,7 +38,7 @@ TEST(Watcher, SaysWhatItIsAskedFor) {
   });
   std::this_thread::sleep_for(milliseconds(10));
   run_on(loop, [&] {
-    EXPECT_EQ(readable + writable, 0);  // nothing at first
+    EXPECT_EQ(readable + writable, 0);  // no events before the first watch()
     watcher->watch(true, true);
   });
   EXPECT_TRUE(eventually(loop, [&] { return writable == 1; }));
@@ -48,7 +48,8 @@ TEST(Watcher, SaysWhatItIsAskedFor) {
     EXPECT_EQ(writable, 1);
     EXPECT_EQ(::send(sockets.other.fd(), "x", 1, 0), 1);
   });
-  EXPECT_TRUE(eventually(loop, [&] { return readable > 3; }));  // as often as it is so
+  // Level-triggered: reported again and again.
+  EXPECT_TRUE(eventually(loop, [&] { return readable > 3; }));
   run_on(loop, [&] { watcher->close(); });
 }
 
@@ -71,8 +72,8 @@ TEST(Watcher, SaysAnErrorAsBoth) {
   EXPECT_TRUE(on(loop, [&] { return both; }));
 }
 
-// Whose number is given to another socket in the same turn: the old handle must not stand in its
-// way.
+// A closed descriptor's number may go to another socket in the same turn of the loop. The old
+// handle must not be in its way.
 TEST(Watcher, ADescriptorsNumberMayBeUsedAgainAtOnce) {
   Loop loop("test");
   run_on(loop, [&] {
@@ -128,7 +129,7 @@ TEST(Handle, ALoopThatEndsClosesWhatIsOpen) {
   vigil->close();
 }
 
-// Other processes may have the core meanwhile: what it takes in a given time says nothing.
+// Other processes may have the core meanwhile, so the CPU time used in a given time proves nothing.
 TEST(Vigil, KeepsTheThreadAwakeForItsTimeAndLetsOthersBeCalled) {
   Loop loop("test");
   const clockid_t clock = on(loop, [] {
@@ -136,7 +137,7 @@ TEST(Vigil, KeepsTheThreadAwakeForItsTimeAndLetsOthersBeCalled) {
     pthread_getcpuclockid(pthread_self(), &id);
     return id;
   });
-  const auto cpu_time = [clock] {  // of the loop's thread, and does not wake it
+  const auto cpu_time = [clock] {  // of the loop's thread, read without waking it
     timespec time{};
     clock_gettime(clock, &time);
     return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
@@ -154,7 +155,8 @@ TEST(Vigil, KeepsTheThreadAwakeForItsTimeAndLetsOthersBeCalled) {
   }
   run_on(loop, [&] { vigil->keep(milliseconds(1)); });
   std::this_thread::sleep_for(
-      milliseconds(2));  // twice that time: it is over, whoever has the core
+      // Twice the time of keep(): it is over, whichever process has the core.
+      milliseconds(2));
   run_on(loop, [] {});
   const auto after = cpu_time();
   std::this_thread::sleep_for(milliseconds(60));
@@ -162,8 +164,7 @@ TEST(Vigil, KeepsTheThreadAwakeForItsTimeAndLetsOthersBeCalled) {
   run_on(loop, [&] { vigil->close(); });
 }
 
-// Something deferred acts when the callback under way is over, once, however often it was asked
-// for.
+// A Deferred acts once when the current callback has ended, however often it was requested.
 struct Counter : Deferred {
   void run_deferred() override {
     ++count;

@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// What a chunk of that number holds.
+// The content of chunk `number`.
 Bytes content(uint64_t number, size_t size) {
   Bytes bytes(size + 8);
   for (size_t at = 0; at < size; at += 8) {
@@ -25,7 +25,7 @@ Bytes content(uint64_t number, size_t size) {
   return bytes;
 }
 
-// Whole ranges at once: a sanitizer looks at every single byte otherwise.
+// fill() and same() work on whole ranges, because a sanitizer checks each access of a byte loop.
 void fill(Bytes& bytes, int value) {
   if (!bytes.empty()) std::memset(bytes.data(), value, bytes.size());
 }
@@ -33,8 +33,7 @@ bool same(const Bytes& a, const Bytes& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }
 
-// One end of a lane on a loop of its own. Every member is used on that loop only, and between loop
-// turns.
+// One end of a lane, on a loop of its own. Members are used only on that loop, between its turns.
 struct End : FrameSink {
   explicit End(const std::string& name) : loop(name) {}
   ~End() override {
@@ -93,7 +92,7 @@ struct End : FrameSink {
 };
 
 struct Link {
-  // `held_bytes`: what the system holds on the way; 0: as much as it likes.
+  // `held_bytes`: size of each socket buffer; 0: the system decides.
   explicit Link(bool local = false, int held_bytes = 0) {
     const auto [first, second] = connected_fds();
     for (const int fd : {first, second}) {
@@ -133,10 +132,10 @@ TEST(Lane, CarriesFramesAndChunks) {
   });
 }
 
-// What a socket receives in packets that are larger vanishes, as on a narrow path; with 0 no
-// longer.
+// Drops packets that `fd` receives and that are larger than `bytes`, as a narrow path does.
+// With `bytes` 0 it drops none.
 void drop_packets_over(int fd, uint32_t bytes) {
-  constexpr uint32_t kHeader = 60;  // of TCP, at most
+  constexpr uint32_t kHeader = 60;  // largest TCP header
   sock_filter steps[] = {BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
                          BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, bytes + kHeader, 0, 1),
                          BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, UINT32_MAX)};
@@ -147,7 +146,7 @@ void drop_packets_over(int fd, uint32_t bytes) {
             0);
 }
 
-// Whether a full packet arrives; false: none of the large ones.
+// Whether a full packet arrives; false: no large packet arrives.
 std::optional<bool> arrives(End& end) {
   const auto progress = on(end.loop, [&] { return end.lane->progress(); });
   if (!progress) return std::nullopt;
@@ -170,7 +169,7 @@ TEST(Lane, KnowsWhenLargePacketsVanish) {
   EXPECT_EQ(arrives(link.a), std::nullopt) << "small frames prove nothing";
   const int other = on(link.b.loop, [&] { return link.b.lane->socket().fd(); });
   drop_packets_over(other, 1000);
-  send(link.a, 2, 2000);  // less than a full packet here
+  send(link.a, 2, 2000);  // fills no packet here
   EXPECT_EQ(arrives(link.a), false);
   drop_packets_over(other, 0);
   EXPECT_TRUE(eventually(link.b.loop, [&] { return link.b.valid_count == 1; }));
@@ -191,8 +190,8 @@ TEST(Lane, KnowsWhenLargePacketsVanish) {
   EXPECT_EQ(arrives(link.a), true) << "this connection has carried full packets";
 }
 
-// Both ends send as fast as they can, and withdraw and revoke at random. What counts as valid must
-// be right.
+// Both ends send as fast as they can, and withdraw and revoke at random. Every chunk that counts as
+// valid must be right.
 struct Storm {
   Storm(End& mine, uint64_t seed) : end(mine), random(seed) {}
 
@@ -257,13 +256,14 @@ void run_storm(bool local) {
         eventually(other.end.loop, [&] { return other.end.frames.size() == storm->withdrawn; }));
     on(other.end.loop, [&] {
       EXPECT_EQ(other.end.failed_count, 0) << other.end.failure.message;
-      EXPECT_LT(other.end.valid_count, 1000000);  // none of them was wrong
+      EXPECT_LT(other.end.valid_count, 1000000);  // a wrong chunk would add 1000000
       EXPECT_TRUE(std::is_sorted(other.end.frames.begin(), other.end.frames.end()));
       other.end.on_any = nullptr;
       return 0;
     });
   }
-  for (End* end : {&link.a, &link.b}) {  // which outlive the storms that listen to them
+  // The ends outlive the storms that they call.
+  for (End* end : {&link.a, &link.b}) {
     on(end->loop, [&] {
       end->lane.reset();
       return 0;
@@ -274,7 +274,7 @@ void run_storm(bool local) {
 TEST(Lane, SurvivesAStormOfDrains) { run_storm(false); }
 TEST(Lane, SurvivesAStormOfDrainsOnOneMachine) { run_storm(true); }
 
-// What a process does with its time while nothing comes, in parts of it.
+// The part of the time in which the loop's thread uses the CPU while nothing arrives.
 double share_busy(End& end, milliseconds length) {
   const auto used = [&] {
     return on(end.loop, [] {
@@ -315,7 +315,7 @@ struct PacedLink : Link {
       return rate;
     });
   }
-  // How much longer the window would not begin anew (Socket::would_begin_anew).
+  // Time until the window would restart (Socket::would_begin_anew).
   milliseconds time_left() {
     return on(a.loop, [&] {
       tcp_info info{};
@@ -325,7 +325,7 @@ struct PacedLink : Link {
                           static_cast<int>(info.tcpi_last_data_sent));
     });
   }
-  // True if the window would have begun anew.
+  // True if the window would have restarted.
   bool ping() {
     const bool anew = on(a.loop, [&] {
       const bool would = a.lane->socket().would_begin_anew();
@@ -370,7 +370,7 @@ TEST(Lane, NeitherAPauseNorAPingIsASilenceThatIsOver) {
   const Instant begun = monotonic_now();
   const milliseconds left = link.time_left();
   const bool anew = link.send(10'000);
-  // A busy machine may have let the rest of that time pass on the way.
+  // On a busy machine the rest of that time may have passed before the send.
   const bool known = anew || monotonic_now() - begun + milliseconds(10) < left;
   EXPECT_TRUE(!known || (link.pace() < Socket::kPaceAny) == anew);
   std::this_thread::sleep_for(milliseconds(400));
@@ -381,7 +381,7 @@ TEST(Lane, NeitherAPauseNorAPingIsASilenceThatIsOver) {
   EXPECT_LT(link.pace(), Socket::kPaceAny);
 }
 
-// One of small chunks with pauses between them is not held to what little that was.
+// A lane that carried small chunks with pauses between them is not limited to that low rate.
 TEST(Lane, AfterASilenceItSendsHalfAWindowInARoundTripAtLeast) {
   PacedLink link;
   for (int i = 0; i < 10; ++i) {
@@ -412,7 +412,7 @@ TEST(Lane, TakesTheNextChunkRightAfterAWithdrawal) {
   });
   EXPECT_TRUE(eventually(link.b.loop, [&] { return link.b.valid_count == 1; }));
   EXPECT_EQ(link.b.arriving.value, 2u);
-  EXPECT_EQ(on(link.a.loop, [&] { return link.a.sent_count; }), 1);  // not for the withdrawn one
+  EXPECT_EQ(on(link.a.loop, [&] { return link.a.sent_count; }), 1);  // none for the withdrawn chunk
 }
 
 TEST(Lane, OnSentMayGiveTheNextChunk) {
@@ -468,10 +468,10 @@ TEST(Lane, FailsOnceWhenTheOtherEndCloses) {
     return 0;
   });
   EXPECT_TRUE(eventually(link.b.loop, [&] { return link.b.failed_count == 1; }));
-  EXPECT_EQ(link.b.valid_count, 1);  // what was sent before arrives
+  EXPECT_EQ(link.b.valid_count, 1);  // chunks sent before the end arrive
   EXPECT_EQ(link.b.failure.code, Code::kSystem);
   EXPECT_TRUE(link.b.failure.message.ends_with(": the other side closed the connection"));
-  on(link.b.loop, [&] {  // dead: what it is given is dropped
+  on(link.b.loop, [&] {  // the lane is dead and drops what it is given
     link.b.lane->send(control(1));
     link.b.lane->send_chunk(chunk(1, 3), std::span(link.b.landing).first(3));
     link.b.lane->withdraw();
@@ -488,7 +488,7 @@ TEST(Lane, AfterAResetNoLentByteIsTouched) {
   const auto [mine, other] = connected_fds();
   end.open(mine);
   on(end.loop, [&] {
-    end.payload = content(1, 4u << 20);  // more than the system takes
+    end.payload = content(1, 4u << 20);  // more than the system's buffers take
     end.lane->send_chunk(chunk(1, end.payload.size()), end.payload);
     return 0;
   });
@@ -556,7 +556,7 @@ TEST(Lane, MayBeDestroyedInEveryCallback) {
       link.a.lane.reset();
       return 0;
     });
-    EXPECT_LE(on(link.b.loop, [&] { return calls; }), when);  // and then nothing more
+    EXPECT_LE(on(link.b.loop, [&] { return calls; }), when);  // no calls after the destruction
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A listener and what it has accepted.
+// A listener and the sockets that it has accepted.
 struct Host {
   explicit Host(const Endpoint& at) {
     failure = on(loop, [&] {
@@ -157,7 +157,7 @@ TEST(Listener, MayBeDestroyedInItsCallback) {
     return listener->port();
   });
   client_side.address.sin_port = htons(port);
-  on(loop, [&] {  // both are in the queue when the loop looks
+  on(loop, [&] {  // both are in the queue when the loop polls
     ::close(client_side.connect_one());
     ::close(client_side.connect_one());
     return 0;
@@ -199,7 +199,7 @@ TEST(Listener, WithoutDescriptorsItWaitsAndDoesNotSpin) {
 }
 
 TEST(Listener, TakesOverAUnixSocket) {
-  sockaddr_un address{};  // bound to it alone, the system picks a name outside of the file system
+  sockaddr_un address{};  // family only: bind() picks a name outside of the file system
   address.sun_family = AF_UNIX;
   socklen_t length = sizeof address.sun_family;
   Loop loop("test");

@@ -42,7 +42,8 @@ TEST(Loop, StopRunsWhatWasPostedBeforeAndDropsTheRest) {
   auto token = std::make_shared<int>(0);
   Loop loop("test");
   for (int i = 0; i < 100; ++i) loop.post([&ran] { ++ran; });
-  loop.post([&loop, &ran] { loop.post([&ran] { ran += 1000; }); });  // too late or not, by chance
+  // The inner task comes in time or too late, by chance.
+  loop.post([&loop, &ran] { loop.post([&ran] { ran += 1000; }); });
   loop.stop();
   EXPECT_EQ(ran % 1000, 100);
   loop.post([&ran, token] { ran = -1; });
@@ -81,9 +82,9 @@ TEST(Loop, ItsThreadHasItsNameAndLeavesSignalsAlone) {
 TEST(Loop, StopDoesNotWaitForTheResolver) {
   Loop loop("test");
   static std::atomic<bool> done;
-  done = false;  // what an earlier round in this process has left
+  done = false;  // an earlier test run in this process may have set it
   on(loop, [&] {
-    auto* work = new uv_work_t;  // stands for a name that nobody answers for
+    auto* work = new uv_work_t;  // stands for a name that no server answers for
     return uv_queue_work(
         loop.raw(), work,
         [](uv_work_t*) {
@@ -133,13 +134,13 @@ TEST(Loop, InAForkedChildNothingHangs) {
 TEST(Timer, NeverComesEarly) {
   Loop loop("test");
   std::atomic<bool> stop{false};
-  std::thread waker([&] {  // a loop that wakes up for other reasons looks at its timers each time
+  std::thread waker([&] {  // each wakeup makes the loop check its timers
     while (!stop) {
       loop.post([] {});
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   });
-  Duration least_late = std::chrono::seconds(1);  // a busy machine is late for some, not for all
+  Duration least_late = std::chrono::seconds(1);  // a busy machine delays some timers, but not all
   for (int i = 0; i < 60; ++i) {
     const Duration wait{i * 70'000};  // 0 to 4 ms
     const Instant at = monotonic_now() + wait;

@@ -47,7 +47,8 @@ TEST(Socket, KnowsHowFarTheOtherEndIsAndSuitsItself) {
   const uint32_t arrived = socket.path().segments_arrived;
   ASSERT_EQ(write(client, "tensor", 6), 6);
   EXPECT_EQ(socket.path().segments, 1u);
-  while (socket.path().segments_arrived == arrived) std::this_thread::yield();  // its ack comes
+  // Waits until its ACK comes.
+  while (socket.path().segments_arrived == arrived) std::this_thread::yield();
   EXPECT_EQ(socket.path().segments_arrived, arrived + 1);
   EXPECT_GE(socket.path().segment_bytes, 536u) << "RFC 9293: the least that any host takes";
   EXPECT_EQ(socket.path().segments_again, 0u);
@@ -120,8 +121,8 @@ TEST(Socket, HoldsAsMuchAsItIsTold) {
   EXPECT_GT(send_buffer(client), 2 * 64 << 10);
 }
 
-// Sends and receives 16 MiB, is silent for longer than a retransmission timeout, sends a byte;
-// returns the window before and after.
+// Sends and receives 16 MiB, pauses for longer than a retransmission timeout, and sends a byte.
+// Returns the window before and after.
 std::pair<uint64_t, uint64_t> windows_around_silence(bool kept) {
   const auto [client, server] = connected_fds();
   const Socket socket(client);
@@ -179,7 +180,7 @@ TEST(Socket, ClosesOnceWhateverItIsMovedTo) {
     EXPECT_EQ(socket.fd(), -1);
     Socket assigned(server);
     assigned = std::move(moved);
-    EXPECT_EQ(fcntl(server, F_GETFD), -1);  // what it was before is closed
+    EXPECT_EQ(fcntl(server, F_GETFD), -1);  // the socket that it held before is closed
     EXPECT_EQ(assigned.fd(), client);
   }
   EXPECT_EQ(fcntl(client, F_GETFD), -1);
@@ -194,8 +195,8 @@ TEST(Socket, AChildHoldsNoConnectionOpen) {
   const pid_t child = fork();
   if (child == 0) {
     ::close(server);
-    // Something of the child's own gets the number of the closed socket: the destructor must leave
-    // it alone.
+    // A descriptor of the child gets the number of the closed socket. The destructor must leave it
+    // alone.
     const int other = fcntl(to_parent[1], F_DUPFD, client);
     socket.reset();
     const char right = other == client && fcntl(other, F_GETFD) >= 0 ? 'y' : 'n';
@@ -205,7 +206,7 @@ TEST(Socket, AChildHoldsNoConnectionOpen) {
   char right = 0;
   ASSERT_EQ(read(to_parent[0], &right, 1), 1);
   EXPECT_EQ(right, 'y');
-  socket.reset();  // the child lives, and the other end hears of the end all the same
+  socket.reset();  // the child still lives, and the other end still sees the end of the connection
   char byte;
   EXPECT_EQ(recv(server, &byte, 1, 0), 0);
   kill(child, SIGKILL);

@@ -11,7 +11,8 @@ std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-// A stream on a loop of its own, and the descriptor of the other end, which the test plays by hand.
+// A stream on a loop of its own, and the descriptor of the other end, which the test drives by
+// hand.
 class StreamTest : public ::testing::Test {
  protected:
   StreamTest() {
@@ -57,7 +58,7 @@ class StreamTest : public ::testing::Test {
   bool is_closed() {
     return eventually(loop, [this] { return closed_count == 1; });
   }
-  // Reads from the other end until it has `size` bytes or the end has come.
+  // Reads from the other end until it has `size` bytes or the stream ends.
   std::string read_other(size_t size) {
     std::string text(size, 0);
     size_t at = 0;
@@ -137,7 +138,8 @@ TEST_F(StreamTest, SaysWhenTheOtherSideResets) {
 }
 
 TEST_F(StreamTest, ReadsTheLastWordsThoughItCannotWriteAnyMore) {
-  on(loop, [&] {  // in one turn: the loop sees nothing of it before it tries to write
+  // In one turn: the loop tries to write before it sees the reset.
+  on(loop, [&] {
     write_other("last words");
     reset_other();
     std::this_thread::sleep_for(milliseconds(20));
@@ -168,7 +170,7 @@ TEST_F(StreamTest, ClosesOnlyWhenAllHasLeft) {
 
 TEST_F(StreamTest, ClosesAfterASecondWhateverTheOtherSideDoes) {
   const auto start = std::chrono::steady_clock::now();
-  const std::string large(32u << 20, 'x');  // more than the system holds, and nobody reads
+  const std::string large(32u << 20, 'x');  // more than the system's buffers hold; nobody reads
   on(loop, [&] {
     stream->send(bytes_of(large));
     stream->close_after_flush();

@@ -16,7 +16,7 @@ class ConnectionTest : public testing::Test {
     context_.effects = &effects_;
     context_.options.peer_timeout = milliseconds(1000);
   }
-  // What on_time() says `later`.
+  // The result of on_time() after `later`.
   Due after(Duration later) {
     context_.now = context_.now + later;
     effects_.clear();
@@ -58,7 +58,7 @@ TEST_F(ConnectionTest, AnIntroductionEndsTheDoubling) {
   EXPECT_EQ(*connection_.deadline(), context_.now + milliseconds(100));
 }
 
-// Silence keeps its meaning: the whole timeout.
+// The connection may stay silent for the whole peer timeout, however often pings are sent.
 TEST_F(ConnectionTest, PingsOftenWhateverThePeerTimeout) {
   context_.options.peer_timeout = std::chrono::minutes(10);
   connection_.open();
@@ -128,7 +128,7 @@ TEST_F(ConnectionTest, CloseEndsIt) {
   EXPECT_TRUE(std::holds_alternative<CloseMaster>(effects_[0]));
   EXPECT_EQ(connection_.deadline(), std::nullopt);
   context_.tell(protocol::Leave{});
-  EXPECT_EQ(effects_.size(), 1u);  // there is nobody to tell
+  EXPECT_EQ(effects_.size(), 1u);  // no master is connected
 }
 
 }  // namespace

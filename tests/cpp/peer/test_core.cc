@@ -138,7 +138,7 @@ TEST(Core, LeavesOnlyWhenNothingIsLentAnyMore) {
             "tell Leave\n"
             "close\n"
             "end #0 aborted\n");
-  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(0)}), "");  // it was under way
+  EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(0)}), "");  // this event was under way
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
             "finish call 5: invalid state: all_reduce(sum, float32, 8 elements, world size 3) (#0) "
             "in epoch 1.1: "
@@ -171,7 +171,8 @@ TEST(Core, ResumesAfterABrokenConnection) {
       t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}}),
       "warn: connection to the master at host:1 broke: reset by peer; trying again for 60 s\n");
   EXPECT_EQ(t.call(t.all_reduce(8)),
-            "start call 8 as #2: 1 of 3, from 1.1, to 1.3\n");  // nobody is told yet
+            // No message: the master is not connected.
+            "start call 8 as #2: 1 of 3, from 1.1, to 1.3\n");
   EXPECT_EQ(t.wait(0.1), "connect\n");
   EXPECT_EQ(t.on(MasterConnected{}),
             "tell Resume in epoch 1.1, #0 done, #1 not done, #2 not done, seen 0, answered 0\n");
@@ -202,7 +203,7 @@ TEST(Core, RepeatsWhatMayNotHaveArrived) {
             "tell Vote 0 update_topology of 1.1\n"
             "tell JointAbort 0 of 1.1\n"
             "tell LinkReport 1.4 up\n");
-  // The master does not know that its Dial arrived: it is not carried out twice.
+  // The master does not know that its Dial arrived and repeats it. The peer does not dial twice.
   EXPECT_EQ(t.hear(protocol::Dial{peer_id(4), "10.0.0.4", 4001}), "tell LinkReport 1.4 up\n");
 }
 
@@ -235,7 +236,7 @@ TEST(Core, RefusesAnOlderMaster) {
   t.wait(0.1);
   t.on(MasterConnected{});
   EXPECT_EQ(t.hear(protocol::Resumed{0}), "close\n");
-  EXPECT_EQ(t.wait(0.2), "connect\n");  // and looks for a better one
+  EXPECT_EQ(t.wait(0.2), "connect\n");  // it tries again, to find a newer master
 }
 
 TEST(Core, IsNotTakenBack) {
@@ -286,7 +287,8 @@ TEST(Core, AStoppedProcessDoesNotBlameTheMaster) {
   Transcript t;
   t.become_member();
   Effects effects;
-  t.core().step(TimePassed{}, t.now() + std::chrono::hours(1), effects);  // one tick, however late
+  // One tick passes, however late it is.
+  t.core().step(TimePassed{}, t.now() + std::chrono::hours(1), effects);
   for (const Effect& effect : effects) EXPECT_FALSE(std::holds_alternative<CloseMaster>(effect));
 }
 

@@ -1,4 +1,4 @@
-// Random walks of a PeerCore; wild.h has what may happen, and what must hold.
+// Random walks of a PeerCore. wild.h has the possible events and the invariants.
 
 #include "tests/cpp/peer/wild.h"
 
@@ -16,7 +16,7 @@ TEST(CoreWild, NothingIsLostAndNothingIsReturnedTwice) {
       counts[what] += wild.count(what);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
   }
-  // The storm has reached what it was meant to reach.
+  // The walks have reached the states that they are meant to reach.
   EXPECT_GT(members, 300u);
   for (const auto& [what, count] : counts) EXPECT_GT(count, 30u) << what;
 }

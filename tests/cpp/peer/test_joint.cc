@@ -68,7 +68,7 @@ TEST(Joint, GivingUpIsATimeoutOfNow) {
   Transcript t;
   t.become_member();
   t.joint(5, JointKind::kUpdateTopology, 100);
-  EXPECT_EQ(t.on(JointGivenUp{4}), "");  // another's
+  EXPECT_EQ(t.on(JointGivenUp{4}), "");  // handle of another call
   EXPECT_EQ(t.on(JointGivenUp{5}), "tell JointAbort 0 of 1.1\n");
   EXPECT_EQ(t.on(JointGivenUp{5}), "");
 }
@@ -89,7 +89,8 @@ TEST(Joint, AnswersThatFitNothingAreRefused) {
                   .starts_with("warn: the master at host:1 broke the protocol: "));
 }
 
-// A refusal is no answer that others wait for; what came before may be.
+// No member waits for a refusal. Others may wait for the answer before it, so Resume still brings
+// that one.
 TEST(Joint, BringsBackWhatWasAnsweredBeforeTheGroupWasBroken) {
   Transcript t;
   t.become_member();

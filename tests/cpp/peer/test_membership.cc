@@ -9,7 +9,7 @@ using protocol::LinkState;
 
 const std::string kBroke = "warn: the master at host:1 broke the protocol: ";
 
-// What the subject thinks of an epoch, as far as it complains.
+// The subject's complaint about an epoch; empty if it accepts the epoch.
 std::string complaint(Transcript& t, const protocol::EpochStart& start) {
   const std::string story = t.hear(start);
   if (!story.starts_with(kBroke)) return "";
@@ -124,7 +124,7 @@ TEST(Membership, AFurtherLossAsksAgain) {
             "tell Report\n");
 }
 
-// The connections of the higher number are the odd ones; this peer is 1.2.
+// The peer with the higher id makes connections with odd serial numbers. This peer is 1.2.
 TEST(Membership, WhoMadeALinkSaysThatItIsUp) {
   Transcript t;
   t.become_member();
@@ -142,7 +142,7 @@ TEST(Membership, WhoMadeALinkSaysThatItIsUp) {
   EXPECT_EQ(t.hear(protocol::Forget{peer_id(4)}), "forget 1.4\n");
 }
 
-// A restarted master does not know a waiting peer before its Register.
+// A restarted master does not know a waiting peer until that peer has registered again.
 TEST(Membership, WhileItIsResumingItKeepsWhatBecameOfLinks) {
   Transcript t;
   t.on(JoinCalled{1});
@@ -159,7 +159,7 @@ TEST(Membership, WhileItIsResumingItKeepsWhatBecameOfLinks) {
       << resumed;
 }
 
-// It has not been told that they are gone, and will not be.
+// The previous master did not announce that these newcomers are gone, and no master will.
 TEST(Membership, ForgetsNewcomersOfTheMasterBefore) {
   Transcript t;
   t.become_member();
@@ -174,8 +174,8 @@ TEST(Membership, ForgetsNewcomersOfTheMasterBefore) {
   EXPECT_EQ(resumed.find("forget 1.1"), std::string::npos) << "a member is none: " << resumed;
 }
 
-// Before the data plane hears that it is to forget a peer it may link with it: the master, which
-// was told so, has to know that this is over.
+// The data plane may set up a link before it receives the order to forget the peer. The master
+// knows of that link, so it must learn that the link is down.
 TEST(Membership, SaysThatAForgottenLinkIsDown) {
   Transcript t;
   t.become_member();
@@ -189,7 +189,7 @@ TEST(Membership, SaysThatAForgottenLinkIsDown) {
   EXPECT_EQ(t.hear(protocol::Resumed{1}).find("LinkReport"), std::string::npos) << "once";
 }
 
-// They were lost while this peer was away from the master before.
+// The previous master lost these members while this peer was not connected to it.
 TEST(Membership, ForgetsMembersThatARestartedMasterDoesNotKnow) {
   Transcript t;
   t.become_member();
@@ -216,7 +216,7 @@ TEST(Membership, LinksAreBounded) {
       t.hear(protocol::Dial{peer_id(9), "h", 1}).starts_with(kBroke + "more than 1024 links"));
 }
 
-// The table of what the master may say when, tried with every message in every phase.
+// Checks the table of messages that the master may send, with every message in every phase.
 TEST(Membership, WhatTheMasterMaySayWhen) {
   const std::vector<protocol::Message> messages = {
       protocol::Hello{},    protocol::Reject{},     protocol::Welcome{},

@@ -11,7 +11,7 @@ using protocol::OpKind;
 const std::string kReduce = "all_reduce(sum, float32, 8 elements, world size 3)";
 const std::string kAgain = "; call pccl.update_topology() and repeat\n";
 
-// The first one between these two under the default tag.
+// The key of the first transfer between these two peers under the default tag.
 OpKey transfer(uint32_t sender, uint32_t receiver) {
   protocol::OpInfo info;
   info.kind = OpKind::kSend;
@@ -83,7 +83,7 @@ TEST(Operation, ATransferThatIsAbortedFails) {
   EXPECT_EQ(t.decide(1, 0, {late(transfer(2, 3))}), "end ?#0 aborted\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), transfer(2, 3)}),
             "finish call 5: operation timeout: late\n");
-  // What has arrived has been returned: the other side's timeout is none of ours any more.
+  // The received data was returned already, so the sender's timeout does not matter here.
   t.on(OpTransferred{epoch_id(1), transfer(3, 2)});
   EXPECT_EQ(t.decide(1, 1, {late(transfer(3, 2))}), "");
 }
@@ -208,7 +208,7 @@ TEST(Operation, ALossFreezesWhatIsNotDone) {
             "info: epoch 1.1 is ending: peer 1.3 lost\n"
             "tell Report, #0 done, #1 not done, #2 not done\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(1)}), "");
-  EXPECT_EQ(t.call(t.all_reduce(9)), "");  // its epoch is ending: it waits for the end
+  EXPECT_EQ(t.call(t.all_reduce(9)), "");  // its epoch is ending: the call waits for the end
   EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}}),
             "tell Report, #0 done, #1 not done, #2 not done\n");
   EXPECT_EQ(t.lose(1, 3, {t.key(0)}), "warn: epoch 1.1 ended: peer 1.3 lost" + kAgain +
@@ -225,7 +225,7 @@ TEST(Operation, ALossFreezesWhatIsNotDone) {
                                           " (#4) in epoch 1.1: peer 1.3 lost" + kAgain);
 }
 
-// Done here means that this peer has come to it; whether the lost had, the master knew.
+// A barrier is done here once this peer has reached it. The master knew whether the lost peer had.
 TEST(Operation, ABarrierFailsWithTheMemberItWaitedFor) {
   Transcript t;
   t.become_member();
@@ -255,7 +255,7 @@ TEST(Operation, WhatIsDoneIsOnlyCommittedIfListed) {
   EXPECT_EQ(t.lose(1, 3), "warn: epoch 1.1 ended: peer 1.3 lost" + kAgain + "end #0 aborted\n");
 }
 
-// ---- Renewal ----
+// ---- Reconfiguration ----
 
 TEST(Operation, WhatIsNotDoneBeginsAgainInARenewalOnceItIsDrained) {
   Transcript t;
@@ -291,7 +291,7 @@ TEST(Operation, WhatCannotBeRestoredIsNotRepeated) {
   Transcript t(options);
   t.become_member();
   t.call(t.all_reduce(5));
-  t.call(t.kind(6, OpKind::kBroadcast, 0));  // overwrites nothing that it needs
+  t.call(t.kind(6, OpKind::kBroadcast, 0));  // it overwrites nothing that it needs
   t.go_on(1);
   t.on(OpDrained{epoch_id(1), t.key(0)});
   t.on(OpDrained{epoch_id(1), t.key(1)});
@@ -307,7 +307,7 @@ TEST(Operation, ALossThatIsOutlivedEndsWhatNoLongerMeansTheSame) {
   t.become_member();
   t.call(t.all_reduce(5));
   t.call(t.kind(6, OpKind::kAllGather));
-  t.call(t.kind(7, OpKind::kBroadcast, 2));  // from the one that will be lost
+  t.call(t.kind(7, OpKind::kBroadcast, 2));  // from the member that will be lost
   t.call(t.kind(8, OpKind::kSend, 2));
   t.go_on(1);
   for (uint32_t i = 0; i < 3; ++i) t.on(OpDrained{epoch_id(1), t.key(i)});
@@ -324,13 +324,13 @@ TEST(Operation, ALossThatIsOutlivedEndsWhatNoLongerMeansTheSame) {
   has("tell AbortRequest #1, membership changed");
   has("tell AbortRequest #2, membership changed");
   has("finish call 8: membership changed");
-  // Until the application has looked, a rank is what it was.
+  // Ranks keep their meaning until the application has seen the new topology.
   EXPECT_EQ(t.call(t.kind(9, OpKind::kBroadcast, 2)).find("start"), std::string::npos);
   t.on(TopologySeen{epoch_id(2)});
   EXPECT_NE(t.call(t.kind(10, OpKind::kBroadcast, 2)).find("no rank 2"), std::string::npos);
 }
 
-// ---- What is kept ----
+// ---- Kept results ----
 
 const std::string kKeep = "all_reduce(sum, float32, 100 elements, world size 3, on_loss keep)";
 
@@ -391,7 +391,7 @@ TEST(Operation, TheRestOfWhatIsKeptBeginsAgain) {
             "end #0 committed\nfinish call 5: ok, to 30 over 1.1 1.2 1.3, to 100 over 1.1 1.2\n");
 }
 
-// Its first part is put back as well: the ring says twice that it is drained.
+// The kept first part is restored too, so the ring reports the operation as drained twice.
 TEST(Operation, WhatWasKeptInVainIsDrainedBeforeItFails) {
   for (const bool early : {true, false}) {
     Transcript t;
@@ -488,7 +488,7 @@ TEST(Operation, AVoteIsCastAgainAfterTheLastBegin) {
                 "tell Vote 0 update_topology of 1.2\n");
 }
 
-// Found by the simulator, seed 6550 of that day: the vote was never cast, and the call hung.
+// Found by the simulator (seed 6550 at that time): the vote was never cast, and the call hung.
 TEST(Operation, AVoteFollowsARenewalThatALossOvertakes) {
   Transcript t;
   t.become_member();
@@ -561,7 +561,7 @@ TEST(Operation, WhatWasHeldStartsInTheNewEpochFromZero) {
   EXPECT_EQ(t.hear(t.start_of(2, {1, 2, 3, 4})),
             "begin epoch 1.2 with 1.1 1.3 1.4\n"
             "info: epoch 1.2: rank 1 of 4\n");
-  // update_topology returns last. The old epoch's #0 is not taken for the new one's.
+  // update_topology returns last. The #0 of the old epoch is not taken for the #0 of the new one.
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
             "finish call 5: membership changed: rank 0 had not posted it\n"
             "finish joint call 6: ok, rank 1 of 4 in epoch 1.2\n"
@@ -599,8 +599,8 @@ TEST(Operation, RanksThatShiftedUnderAHeldCallFailIt) {
       " was called while the membership changed: peer 1.3 has left; look at the new ranks and call "
       "it again\n";
   EXPECT_EQ(story.substr(story.find("finish call 5")),
-            // Nobody counts the send with us. The others count the broadcast: it takes its number,
-            // and the master tells them.
+            // The send: its receiver has left, and no other member counts under its tag. The
+            // broadcast: all members count it. It takes its number, and the master informs them.
             "finish call 5: membership changed: send" + left +
                 "tell Begin #0 broadcast(float32, 8 elements, from 1.3, world size 3)\n"
                 "tell AbortRequest #0, membership changed: broadcast" +

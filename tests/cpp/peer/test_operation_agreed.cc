@@ -1,4 +1,4 @@
-// Operations that members far away agree on among themselves (PROTOCOL.md, section 3).
+// Operations that members on wan paths agree on among themselves (PROTOCOL.md, section 3).
 
 #include "csrc/peer/operation.h"
 #include "tests/cpp/peer/transcript.h"

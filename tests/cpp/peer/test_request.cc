@@ -8,7 +8,7 @@ namespace {
 using protocol::OpInfo;
 using protocol::OpKind;
 
-// Four peers, 1.1 to 1.4 in rank order, with the ring 0 2 1 3, or the first two.
+// Four peers, 1.1 to 1.4 in rank order, with the ring order 0 2 1 3; or only the first two of them.
 class RequestTest : public testing::Test {
  protected:
   Membership seen_by(uint32_t peer, uint32_t exchange_bytes = 0, uint32_t world = 4,
@@ -54,7 +54,7 @@ TEST_F(RequestTest, ASendShiftsNobodyElsesNumbers) {
   EXPECT_NE(one, tag_of(info_of(request(OpKind::kSend, 1), seen_by(1))));  // another destination
   EXPECT_NE(one, tag_of(info_of(request(OpKind::kRecv, 2), seen_by(1))));  // the other direction
   EXPECT_NE(one, tag_of(info_of(request(OpKind::kAllReduce), seen_by(1))));
-  EXPECT_NE(one, tag_id("p2p 1.1 1.3 layer"));  // no tag of the application's
+  EXPECT_NE(one, tag_id("p2p 1.1 1.3 layer"));  // not a tag that an application can use
 }
 
 TEST_F(RequestTest, WhatDoesNotMatterCannotDiffer) {
@@ -69,7 +69,7 @@ TEST_F(RequestTest, WhatDoesNotMatterCannotDiffer) {
 }
 
 TEST_F(RequestTest, AroundTheRing) {
-  const uint32_t places[] = {0, 2, 1, 3};  // of peers 1.1 to 1.4
+  const uint32_t places[] = {0, 2, 1, 3};  // ring indices of peers 1.1 to 1.4
   const uint32_t upstream[] = {4, 3, 1, 2}, downstream[] = {3, 4, 2, 1};
   for (uint32_t peer = 1; peer <= 4; ++peer) {
     const Membership membership = seen_by(peer);
@@ -117,7 +117,7 @@ TEST_F(RequestTest, TwoThatAreFarFromEachOtherReduceMutually) {
 }
 
 TEST_F(RequestTest, ABroadcastGoesAroundTheRingFromItsRoot) {
-  // Root: rank 1, peer 1.2; then 1.4, 1.1, 1.3.
+  // The root is rank 1, peer 1.2. The data then passes 1.4, 1.1 and 1.3.
   const uint32_t distance[] = {2, 0, 3, 1};
   const uint32_t upstream[] = {4, 0, 1, 2}, downstream[] = {3, 4, 0, 1};
   for (uint32_t peer = 1; peer <= 4; ++peer) {

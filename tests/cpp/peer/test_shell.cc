@@ -39,7 +39,7 @@ TEST(Shell, NoMaster) {
   EXPECT_GE(monotonic_now() - before, options.peer_timeout);
   ASSERT_FALSE(joined.ok());
   EXPECT_EQ(joined.status().code, Code::kMasterLost);
-  // How long it tried in truth, which is more on a busy machine.
+  // The text gives the time that it really tried, which is longer on a busy machine.
   EXPECT_TRUE(joined.status().message.starts_with("no master at 127.0.0.1:1 within "))
       << joined.status().message;
 }
@@ -216,7 +216,7 @@ TEST(Shell, ACompletionMayPost) {
       EXPECT_EQ(peer.update_topology(kLong, {}).status().message,
                 "update_topology from inside a completion would wait for itself");
       EXPECT_EQ(peer.info().run, "test");
-      peer.leave(kLong);  // not from here
+      peer.leave(kLong);  // not allowed from here
       peer.post(request(OpKind::kAllReduce, 10), memory(second), outcome.completion());
     });
     EXPECT_EQ(outcome.wait(), Status{});
@@ -224,7 +224,7 @@ TEST(Shell, ACompletionMayPost) {
   });
 }
 
-// ---- What goes wrong ----
+// ---- Failures ----
 
 TEST(Shell, AMismatchFailsOnAllRanks) {
   World world(3);
@@ -282,7 +282,7 @@ TEST(Shell, ALossFailsEverythingUntilUpdateTopology) {
     EXPECT_TRUE(peer.info().broken);
     EXPECT_EQ(peer.world_size(), 3u);
   });
-  // Three is the min_peers of this run: a third peer has to come.
+  // The min_peers of this run is three, so a third peer has to come.
   std::unique_ptr<Peer> third;
   std::thread joining([&] { third = std::move(world.join(World::options(3)).value()); });
   world.each([&](Peer& peer, uint32_t rank) {
@@ -358,7 +358,7 @@ TEST(Shell, AChildOfTheProcessIsTurnedAway) {
   ASSERT_EQ(waitpid(child, &ended, 0), child);
   EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << ended;
   std::vector<float> values(10, 7.0f);
-  EXPECT_EQ(all_reduce(peer, values).wait(), Status{});  // and the parent has lost nothing
+  EXPECT_EQ(all_reduce(peer, values).wait(), Status{});  // the parent's peer is unaffected
 }
 
 // ---- Joint calls ----
@@ -410,7 +410,7 @@ TEST(Shell, AJointCallTimesOutForAll) {
 TEST(Shell, OneJointCallAtATime) {
   World world(2);
   std::atomic<bool> tried{false};
-  const auto try_another = [&] {  // asked while the first waits
+  const auto try_another = [&] {  // called while the first call waits
     const Status status = world.peer(0).are_peers_pending(kLong, {}).status();
     EXPECT_EQ(status.code, Code::kInvalidState);
     EXPECT_NE(
@@ -509,7 +509,7 @@ TEST(Shell, AnInterruptedSyncReturnsOnlyWhenNothingIsLent) {
   EXPECT_EQ(status.message, "sync_shared_state was interrupted");
 }
 
-// ---- Looking back ----
+// ---- Info and history ----
 
 TEST(Shell, InfoTellsWhatHappened) {
   World world(2);

@@ -13,7 +13,7 @@
 namespace pccl::peer {
 namespace {
 
-// A master that does what its test says, by hand, over a plain blocking socket.
+// A master that the test plays by hand, over a plain blocking socket.
 class ByHand {
  public:
   ByHand() {
@@ -51,7 +51,7 @@ class ByHand {
     EXPECT_EQ(send(connection_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  // The next message that is no Ping. Counts how often the socket had something.
+  // The next message that is not a Ping. `reads` counts the reads that returned bytes.
   protocol::Message hear() {
     while (true) {
       auto next = decoder_.next();
@@ -176,7 +176,8 @@ TEST(Control, LeavingWaitsForNobodyForEver) {
   peer->post(request(protocol::OpKind::kBarrier, 0), {}, outcome.completion());
   thread.join();
   const Instant before = monotonic_now();
-  peer->leave(std::chrono::milliseconds(100));  // the master takes the good-bye, and keeps silent
+  // The master receives Leave but does not answer.
+  peer->leave(std::chrono::milliseconds(100));
   EXPECT_LT(to_seconds(monotonic_now() - before), 1.9);  // the destructor would give it 2 s
   EXPECT_EQ(outcome.wait().message.substr(0, 7), "barrier");
   Outcome late;

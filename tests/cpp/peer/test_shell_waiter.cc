@@ -40,7 +40,7 @@ TEST(Waiter, AsksWhetherItIsInterrupted) {
   EXPECT_FALSE(waiter.wait([&] { return ++asked == 3; }).has_value());
   EXPECT_EQ(asked, 3);
   waiter.finish(result(7));
-  EXPECT_EQ(waiter.wait([] { return true; })->handle, 7u);  // the end goes first
+  EXPECT_EQ(waiter.wait([] { return true; })->handle, 7u);  // a finished result takes precedence
 }
 
 TEST(Waiter, NothingIsWorkedAfterTheEnd) {

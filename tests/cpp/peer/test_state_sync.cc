@@ -9,7 +9,7 @@ namespace {
 using protocol::JointKind;
 using protocol::Transfer;
 
-// Entries "w0" to "w2" of 4 floats each; their hashes are `hash`.
+// Entries "w0" to "w2" of 4 floats each, all with the hash `hash`.
 protocol::Offer offer(uint64_t hash) {
   protocol::Offer out;
   out.revision = 7;
@@ -124,7 +124,7 @@ TEST_F(StateSyncTest, InARenewalTheNextPlanWaitsUntilStagingIsFree) {
       << "of a plan that is void";
 }
 
-// What was fetched and verified before a renewal, and an answer that comes after it, without
+// State was fetched and verified before a reconfiguration. The answer comes after it, without
 // another plan.
 class AnsweredAfterARenewal : public StateSyncTest {
  protected:
@@ -140,7 +140,7 @@ class AnsweredAfterARenewal : public StateSyncTest {
   }
 };
 
-// It was given in the epoch before, on a connection that broke.
+// The answer was given in the previous epoch, on a connection that broke.
 TEST_F(AnsweredAfterARenewal, WhatWasFetchedIsInstalled) {
   EXPECT_EQ(answered_with(offer(2)), "finish joint call 5: ok, install 0, install 2\n");
 }
@@ -158,7 +158,7 @@ TEST_F(StateSyncTest, LeavingWaitsForWhatIsLent) {
             "run\ngone: ok\n");
 }
 
-// A plan that has waited for the staging of an earlier one is not begun any more.
+// A plan that waits for the staging of an earlier plan does not begin any more.
 TEST_F(StateSyncTest, LeavingBeginsNothing) {
   t.hear(plan({fetch}));
   t.go_on(1);
@@ -195,7 +195,8 @@ TEST_F(StateSyncTest, AReconnectionRepeatsWhatWasSaid) {
   t.on(MasterConnected{});
   const std::string story = t.hear(protocol::Resumed{1});
   EXPECT_TRUE(story.ends_with("tell Vote 0 sync_shared_state of 1.1\ntell Fetched 0\n")) << story;
-  // The master does not know that the plan had arrived; one that was restarted, nor what was said.
+  // The master does not know that the plan arrived. A restarted master does not know the reply to
+  // it either.
   EXPECT_EQ(t.hear(plan({fetch})), "tell Fetched 0\n");
 }
 

@@ -22,7 +22,8 @@ TEST(VerdictLog, TakesOnlyWhatComesNext) {
   log.add(committed(0));
   EXPECT_FALSE(log.check({{}, 0, 0, {committed(0)}}).ok());
   EXPECT_TRUE(log.check({{}, 1, 2, {committed(1)}}).ok());
-  EXPECT_FALSE(log.check({{}, 1, 3, {committed(1)}}).ok());  // stable beyond what was ever said
+  // The stable index is beyond the last verdict.
+  EXPECT_FALSE(log.check({{}, 1, 3, {committed(1)}}).ok());
   EXPECT_EQ(log.seen(), 1u);
 }
 
@@ -35,7 +36,7 @@ TEST(VerdictLog, KeepsForAMasterThatForgotWhatIsNotEverywhere) {
   EXPECT_EQ(resume.verdict_index, 5u);
   EXPECT_EQ(resume.stable_index, 3u);
   EXPECT_EQ(resume.verdicts, (std::vector<Verdict>{committed(3), committed(4)}));
-  log.forget(2);  // older news
+  log.forget(2);  // an older index changes nothing
   log.describe(resume);
   EXPECT_EQ(resume.stable_index, 3u);
 }

@@ -1,6 +1,6 @@
-// Transcript: a PeerCore on paper. Feeds it events, carries its clock, and writes down every effect
-// as one line, so that a test reads as the story it tells. Three peers, 1.1 to 1.3; the subject
-// is 1.2, rank 1.
+// Transcript: a PeerCore whose effects are written down as text. It feeds events to the core,
+// carries the core's clock, and writes each effect as one line, so that a test reads as the story
+// it tells. There are three peers, 1.1 to 1.3; the subject is 1.2, with rank 1.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class Transcript {
     return options;
   }
 
-  // Steps the core and returns what it did, a line each.
+  // Steps the core and returns its effects, one per line.
   std::string on(const Event& event) {
     Effects effects;
     core_.step(event, now_, effects);
@@ -48,7 +48,7 @@ class Transcript {
   }
   std::string hear(protocol::Message message) { return on(MasterSent{std::move(message)}); }
 
-  // Lets time pass, stepping the core whenever it asks to be.
+  // Lets time pass and steps the core at each of its deadlines.
   std::string wait(double count) {
     const Instant until =
         now_ + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(count));
@@ -61,7 +61,7 @@ class Transcript {
     return out;
   }
 
-  // ---- Chapters that most stories begin with ----
+  // ---- Steps that most tests begin with ----
   void register_now() {
     on(JoinCalled{1});
     on(MasterConnected{});
@@ -111,7 +111,7 @@ class Transcript {
                     {},
                     std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout))});
   }
-  // What most operations of these tests are called by: the n-th under the default tag.
+  // The key of the n-th operation under a tag; most tests use the default tag.
   static OpKey key(uint32_t sequence, const std::string& tag = "") {
     return {tag_id(tag), sequence};
   }
@@ -133,7 +133,7 @@ class Transcript {
                                    {}});
   }
 
-  // The end of an epoch that goes on, and the renewal that follows.
+  // The end of an epoch with a continuation, and the reconfiguration that follows.
   std::string go_on(uint32_t epoch, std::vector<OpKey> commit = {}) {
     return hear(protocol::EpochEnd{
         epoch_id(epoch), {}, std::move(commit), "", protocol::GoesOn::kEverything, {}});
@@ -147,7 +147,7 @@ class Transcript {
   PeerCore& core() { return core_; }
   Instant now() const { return now_; }
 
-  // ---- Lines ----
+  // ---- Effects as lines ----
   static std::string line(const ConnectMaster&) { return "connect"; }
   static std::string line(const CloseMaster&) { return "close"; }
   static std::string line(const SendMaster& what) {

@@ -1,8 +1,13 @@
-// wild: a PeerCore in a world gone wild: random calls of the application, a data plane and a
-// connection that keep their contracts and nothing else, and a master that says anything at any
-// time, sometimes even something that makes sense. Whatever happens: no assertion, every call is
-// finished exactly once, nothing is returned while it is lent, what is told can be encoded, and
-// leaving ends it all.
+// wild: random walks of a PeerCore, which events from all sides drive.
+// The application makes random calls. The data plane and the connection keep their contracts, but
+// are otherwise random. The master sends any message at any time, and sometimes one that makes
+// sense.
+// Invariants:
+// 1. No assertion fails.
+// 2. Every call finishes exactly once.
+// 3. Nothing is returned while it is borrowed.
+// 4. Every message that is sent can be encoded.
+// 5. Leaving ends everything.
 
 #pragma once
 
@@ -44,7 +49,7 @@ class Wild {
 
   uint64_t below(uint64_t bound) { return random_.below(bound); }
 
-  // ---- What may happen ----
+  // ---- Events ----
   void anything() {
     random_.next_event();
     switch (below(12)) {
@@ -149,7 +154,7 @@ class Wild {
       resume_ = false;
       return protocol::Resumed{1};
     }
-    const bool reckless = below(200) == 0;  // says what the protocol forbids now
+    const bool reckless = below(200) == 0;  // sends what the protocol forbids now
     const bool updates = voted_ && vote_.kind == protocol::JointKind::kUpdateTopology;
     switch (below(12)) {
       case 0: return protocol::Dial{peer_id(static_cast<uint32_t>(below(6))), "h", 1};
@@ -183,7 +188,7 @@ class Wild {
     for (const auto& [op, lent] : lent_) {
       if (!lent.ended) return false;
     }
-    return ended_;  // unstarted ones are open, too, while the epoch goes on
+    return ended_;  // while the epoch lasts, operations that have not started are open too
   }
   protocol::Message start() {
     protocol::EpochStart start;
@@ -232,7 +237,7 @@ class Wild {
     return plan;
   }
 
-  // ---- What must hold ----
+  // ---- Invariants ----
   void step(const Event& event) {
     Effects effects;
     core_.step(event, now_, effects);
@@ -261,7 +266,7 @@ class Wild {
       resume_ = true;
       verdicts_ = resume->verdict_index;
       ended_ = resume->ended;
-      planned_ = voted_ = false;  // the vote is repeated
+      planned_ = voted_ = false;  // the core votes again
       ++counts_["resume"];
     }
     if (std::holds_alternative<protocol::Fetched>(message)) fetched_ = true;
@@ -287,7 +292,7 @@ class Wild {
     verdicts_ = 0;
     was_member_ = true;
     ++counts_["epoch"];
-    for (auto& [op, lent] : lent_) EXPECT_TRUE(lent.ended);  // the ring would drop it
+    for (auto& [op, lent] : lent_) EXPECT_TRUE(lent.ended);  // the ring would drop open operations
   }
   void check(const StartOp& what) {
     EXPECT_EQ(what.task.epoch, epoch_);
@@ -335,7 +340,7 @@ class Wild {
   std::set<Handle> open_ops_, open_joints_, verifying_;
   std::map<OpId, Lent> lent_;
   bool trying_ = false, connected_ = false, listening_ = false, gone_ = false, was_member_ = false;
-  bool opening_ = false;  // the listener
+  bool opening_ = false;  // the listener is being opened
   bool hello_ = false, resume_ = false;
   Epoch epoch_ = epoch_id(0);
   uint64_t verdicts_ = 0;

@@ -1,6 +1,6 @@
-// World: a master and its peers in one process, over real sockets on this machine's loopback.
-// each() runs one thread per peer, as the processes of a run would; Outcome is a posted operation
-// one can wait for.
+// World: a master and its peers in one process, over real loopback sockets. each() runs one thread
+// per peer, as the processes of a run would. Outcome is a posted operation that a test can wait
+// for.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ class World {
   explicit World(uint32_t size = 0, uint32_t min_peers = 0) {
     Result<std::unique_ptr<master::Shell>> opened = master::Shell::open({"127.0.0.1", 0});
     EXPECT_TRUE(opened.ok());
-    set_log_level("error");  // most of these stories end badly
+    set_log_level("error");  // most of these tests fail operations on purpose
     master_ = std::move(opened.value());
     peers_.resize(size);
     std::vector<std::thread> threads;
@@ -96,7 +96,7 @@ class World {
   std::unique_ptr<Peer>& owner(size_t rank) { return peers_[rank]; }
   void add(std::unique_ptr<Peer> peer) { peers_.push_back(std::move(peer)); }
 
-  // One thread per peer that is there.
+  // Runs `what` in one thread per peer that exists.
   void each(const std::function<void(Peer&, uint32_t rank)>& what) {
     std::vector<std::thread> threads;
     for (uint32_t rank = 0; rank < peers_.size(); ++rank) {

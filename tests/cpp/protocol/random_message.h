@@ -1,6 +1,6 @@
-// random_message: any message with random contents inside the limits, and how many fields a struct
-// has. Made from the same fields() that the codec uses, so that a new message is tested without a
-// line here.
+// random_message: any message with random contents within the limits, and a count of the fields of
+// a struct. It uses the fields() that the codec uses, so a new message is tested without a line
+// here.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace pccl::protocol {
 
-// Fills every field with something random. Lists and texts are mostly short, now and then at their
-// limit.
+// Fills every field with random values. Lists and texts are mostly short, and at times as long as
+// their limit.
 template <typename Random>
 class Randomizer {
  public:
@@ -83,7 +83,7 @@ Message random_message(Random& random) {
   return random_one_of(random, static_cast<const Message*>(nullptr));
 }
 
-// How many fields of a struct fields() names, and how many there are.
+// Counts the fields that fields() names; members_of() counts the members that the struct has.
 struct FieldCounter {
   template <typename... T>
   void operator()(T&&...) {

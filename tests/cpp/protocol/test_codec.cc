@@ -26,7 +26,7 @@ Bytes framed(const Message& message) {
   return bytes;
 }
 
-// Without the length, as decode() takes it.
+// The message without its length prefix, as decode() takes it.
 Bytes body(const Message& message) {
   const Bytes bytes = framed(message);
   return {bytes.begin() + 4, bytes.end()};
@@ -133,7 +133,7 @@ TEST(Codec, SaysWhichMessageIsBadAndWhy) {
   bytes[bytes.size() - 3] = std::byte{2};
   EXPECT_CONTAINS(refusal(bytes), "bad Welcome message: a truth value of 2");
   bytes = body(Register{"host", 1});
-  bytes[3] = std::byte{1};  // 260 bytes of text
+  bytes[3] = std::byte{1};  // now the text has 260 bytes
   EXPECT_CONTAINS(refusal(bytes), "bad Register message: a text of 260, at most 255");
   bytes = body(Ask{});
   bytes[10] = std::byte{129};
@@ -147,7 +147,7 @@ TEST(Codec, IntroductionsWithoutACommonVersionSayWhichTheyHave) {
   for (const VersionRange theirs : {VersionRange{above, above}, VersionRange{above, 0xffff}}) {
     Bytes bytes = body(hello_of(theirs, "run"));
     for (const size_t extra : {0, 100}) {
-      bytes.resize(bytes.size() + extra, std::byte{0xff});  // its other fields may be anything
+      bytes.resize(bytes.size() + extra, std::byte{0xff});  // the other fields may hold anything
       Result<Message> message = decode(bytes);
       ASSERT_TRUE(message.ok()) << message.status().message;
       EXPECT_TRUE(message.value() == Message(hello_of(theirs)));
@@ -175,7 +175,8 @@ TEST(Codec, IntroductionsWithACommonVersionAreUnderstood) {
   }
 }
 
-// What followed the number was the length of a text: 10, with which version 8 would be spoken.
+// Before there were ranges, the length of a text followed the version. Read as a range, this one
+// (10) would allow version 8.
 TEST(Codec, AnIntroductionFromBeforeThereWereRangesIsOfOneVersion) {
   const Bytes bytes = bytes_of({1, 0, 'P', 'C', 'C', 'L', 7, 0, 10, 0, 0, 0, 'p', 'c', 'c', 'l'});
   Result<Message> message = decode(bytes);
@@ -193,7 +194,7 @@ TEST(Codec, RejectOfAnotherVersionIsUnderstood) {
 
 TEST(Codec, TextsForPeopleAreCutBetweenCharacters) {
   std::string text(kTextBytesMax - 1, 'x');
-  text += "\u00e4 and more";  // the two bytes of ä lie across the limit
+  text += "\u00e4 and more";  // the two bytes of ä lie on both sides of the limit
   Result<Message> message = decode(body(Notice{text}));
   ASSERT_TRUE(message.ok());
   EXPECT_EQ(std::get<Notice>(message.value()).text, std::string(kTextBytesMax - 1, 'x'));
@@ -266,7 +267,7 @@ TEST(Decoder, RefusesALengthBeforeTheBytesCome) {
   EXPECT_CONTAINS(next.status().message, "at most 16777216");
 }
 
-// Whatever decodes must encode to something that decodes to the same again, and nothing may crash.
+// A message that decodes must encode to bytes that decode to the same message. Nothing may crash.
 void digest_hostile(const Bytes& bytes) {
   Result<Message> message = decode(bytes);
   if (!message.ok()) {

@@ -35,7 +35,7 @@ TEST(Digest, EveryFieldCounts) {
   EXPECT_NE(digest(OpInfo{}), 0u);
 }
 
-// Peers of different builds compare digests: the function is part of the protocol.
+// Peers of different builds compare digests, so the function is part of the protocol.
 TEST(Digest, IsFixed) { EXPECT_EQ(digest(info()), 11879401720796607274u); }
 
 TEST(Text, SaysWhatAnOperationIs) {

@@ -26,7 +26,7 @@ TEST(Silence, EndsWithWhatIsHeard) {
   EXPECT_EQ(silence.silent_ticks(), 2);
 }
 
-// What is heard does not count as said, nor the other way round.
+// Received traffic does not count as sent, and sent traffic does not count as received.
 TEST(Silence, AsksForAPingWhenNothingWasSaid) {
   Silence silence(10);
   for (int ping = 0; ping < 3; ++ping) {
@@ -41,7 +41,7 @@ TEST(Silence, AsksForAPingWhenNothingWasSaid) {
   EXPECT_EQ(silence.silent_ticks(), 1);
 }
 
-// Firewalls forget idle connections after a while, whatever the peer timeout.
+// Firewalls forget idle connections after a while, whatever the peer timeout is.
 TEST(Silence, PingsBeforeAFirewallForgets) {
   const Duration all[] = {
       kPeerTimeoutMin,           std::chrono::seconds(2),  kPeerTimeoutDefault,

@@ -11,7 +11,7 @@ std::atomic<uint64_t> count;
 
 }  // namespace
 
-// The thread sanitizer has an operator new of its own, which cannot be replaced.
+// The thread sanitizer has its own operator new, which cannot be replaced.
 #ifndef PCCL_TSAN
 
 namespace {

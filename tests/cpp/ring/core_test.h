@@ -1,4 +1,5 @@
-// What tests of RingCore share: a core that is rank 1 of three, and its effects as text.
+// core_test: the shared part of the RingCore tests: a core with ring index 1 of three, and its
+// effects as text.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,12 +17,12 @@ inline constexpr PeerId kUp{1}, kDown{3}, kStranger{9};
 inline constexpr Epoch kEpoch{5};
 inline constexpr uint64_t kDigest = 77;
 
-// "3", or "3.1": its second lane.
+// "3", or "3.1" for its second lane.
 inline std::string text(LaneId lane) {
   return std::to_string(lane.peer.value) + (lane.index > 0 ? "." + std::to_string(lane.index) : "");
 }
 
-// "0", a copy, or "0.2": the third chunk of it that came too early.
+// "0" for the contribution to operation 0, "0.2" for its third eager chunk.
 inline std::string text(EarlyId early) {
   return std::to_string(early.op.sequence) +
          (early.index == kEarlyCopy ? "" : "." + std::to_string(early.index));
@@ -84,7 +85,7 @@ inline std::string text(const Effect& effect) {
   return std::visit(Writer{}, effect);
 }
 
-// Rank 1 of three: upstream is peer 1, downstream peer 3.
+// Ring index 1 of three: upstream is peer 1, downstream is peer 3.
 class Core : public ::testing::Test {
  protected:
   // The effects of one event, in order: "a; b; c".
@@ -116,8 +117,8 @@ class Core : public ::testing::Test {
     return step(FrameArrived{{peer}, frame});
   }
 
-  // A small all-reduce: one slice, four rounds, chunks of 40 bytes and two empty ones per round of
-  // blocks.
+  // A small all-reduce with one slice and four rounds. One block has 40 bytes, the other two are
+  // empty.
   static Task task(uint32_t sequence) {
     return {.epoch = kEpoch,
             .op = {TagId{}, sequence},
@@ -128,7 +129,7 @@ class Core : public ::testing::Test {
             .downstream = kDown};
   }
   std::string post(uint32_t sequence) { return step(OpPosted{task(sequence)}); }
-  // A mutual all-reduce with upstream, which is far away.
+  // A pairwise exchange with upstream, on a wan path.
   static Task mutual(uint32_t sequence, uint64_t count) {
     Task task = Core::task(sequence);
     task.shape = {.pattern = Pattern::kMutual,
@@ -141,7 +142,7 @@ class Core : public ::testing::Test {
     task.downstream = kUp;
     return task;
   }
-  // The chunk of it in slice `slice`, of 64 KiB.
+  // Its chunk in slice `slice`, of 64 KiB.
   static FrameHeader mutual_chunk(uint32_t sequence, uint32_t slice) {
     FrameHeader frame = header(FrameType::kChunk, sequence);
     frame.slice = slice;
@@ -149,7 +150,7 @@ class Core : public ::testing::Test {
     return frame;
   }
 
-  // The chunk that upstream sends as its `index`-th of a task.
+  // The `index`-th chunk that upstream sends for a task.
   static FrameHeader chunk(uint32_t sequence, int index) {
     const Schedule schedule(task(sequence).shape);
     auto cursor = schedule.first();
@@ -177,7 +178,7 @@ class Core : public ::testing::Test {
     EXPECT_EQ(open(kUp), "");
     EXPECT_EQ(open(kDown), "");
   }
-  // A second lane to downstream, and operation 0 in four slices.
+  // Adds a second lane to downstream and posts operation 0 with four slices.
   void begin_on_two_lanes() {
     begin();
     step(LaneUp{{kDown, 1}});

@@ -1,6 +1,6 @@
-// What csrc/ring/kernels.h promises, one element at a time and as bits, without a thought for
-// speed: the reference its tests compare with. 16-bit floats are taken apart and put together by
-// their definition, in double precision.
+// kernels_reference: the functions of csrc/ring/kernels.h, one element at a time and as bits,
+// without regard to speed. The tests compare the kernels with it. 16-bit floats are decoded and
+// encoded by their definition, in double precision.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,11 +16,11 @@
 
 namespace pccl::ring::reference {
 
-// A 16-bit float, told by its number of mantissa bits: 10 for float16, 7 for bfloat16.
+// A 16-bit float format. The number of mantissa bits identifies it: 10 for float16, 7 for bfloat16.
 struct Format {
   int mantissa;
-  int exponent_min;  // of the least normal number
-  int exponent_max;  // of the greatest number
+  int exponent_min;  // of the smallest normal number
+  int exponent_max;  // of the largest number
 };
 constexpr Format kHalf{10, -14, 15};
 constexpr Format kBrain{7, -126, 127};
@@ -50,9 +50,9 @@ inline uint16_t encode(Format format, float value) {
   const int exponent = std::max(std::ilogb(magnitude), format.exponent_min);
   const double steps =
       std::nearbyint(std::ldexp(magnitude, format.mantissa - exponent));  // ties to even
-  // The exponent field counts from 1 for normal numbers; their steps hold the implicit 1, subnormal
-  // ones do not. A mantissa that rounded up to the next power of two carries into the exponent by
-  // itself, up to infinity.
+  // The exponent field counts from 1 for normal numbers. Their steps include the implicit 1; the
+  // steps of subnormal numbers do not. A mantissa that rounds up to the next power of two carries
+  // into the exponent by itself, up to infinity.
   const int bits = ((exponent - format.exponent_min) << format.mantissa) + static_cast<int>(steps);
   return static_cast<uint16_t>(sign | std::min(bits, infinity));
 }

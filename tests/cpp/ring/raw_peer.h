@@ -1,5 +1,5 @@
-// RawPeer: the other end of a link as a bare socket, for tests that must say what no honest peer
-// says. Blocking, every wait at most ten seconds.
+// RawPeer: the other end of a link as a bare socket, for tests that must send what no honest peer
+// sends. Its calls block, by default for at most ten seconds per wait.
 #pragma once
 
 #include <netinet/in.h>
@@ -36,7 +36,7 @@ class RawPeer {
     if (fd_ >= 0) ::close(fd_);
   }
 
-  // The introduction of peer `self` of run `run_id` to peer `other`.
+  // The hello of peer `self` of run `run_id` to peer `other`.
   static net::FrameHeader hello(net::FrameType type, PeerId self, PeerId other, uint64_t run_id) {
     net::FrameHeader header;
     header.type = type;
@@ -55,7 +55,7 @@ class RawPeer {
     [[maybe_unused]] const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
 
-  // The next frame; nothing when the other end hung up, or said nothing in time.
+  // The next frame; nothing if the other end hung up or sent nothing in time.
   std::optional<net::FrameHeader> hear(int timeout_ms = 10000) {
     net::HeaderBytes bytes;
     for (size_t at = 0; at < bytes.size();) {
@@ -69,7 +69,7 @@ class RawPeer {
     if (!header.ok()) return {};
     return header.value();
   }
-  // True when the other end closes the connection within the time.
+  // True if the other end closes the connection in time.
   bool hung_up(int timeout_ms = 10000) {
     std::byte rest[4096];
     for (;;) {

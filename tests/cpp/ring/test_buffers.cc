@@ -14,7 +14,7 @@ std::span<std::byte> bytes_of(std::vector<float>& values) {
   return std::as_writable_bytes(std::span(values));
 }
 
-// One rank of a world of three with a tensor of 3 x 4096 floats: blocks of 16 KiB, one slice.
+// One rank of a world of three. Its tensor has 3 x 4096 floats: blocks of 16 KiB, one slice.
 struct Rank {
   Rank(ReduceOp reduce, bool save) : tensor(3 * 4096) {
     std::iota(tensor.begin(), tensor.end(), 1.0f);
@@ -30,8 +30,8 @@ struct Rank {
     buffers = std::move(made.value());
   }
 
-  // The next unit arrives with `value` in every element, in pieces of 1 to `piece_max` bytes.
-  // Returns it.
+  // The next chunk arrives with `value` in every element, in pieces of 1 to `piece_max` bytes, and
+  // stops once `cut_at` bytes have arrived. Returns the chunk.
   Unit arrive(float value, size_t piece_max, size_t cut_at = SIZE_MAX) {
     const Unit unit = schedule.unit_received(schedule.id(cursor));
     auto landing = buffers->land(unit, schedule.action(unit), spare);
@@ -99,7 +99,7 @@ TEST(OpBuffers, RestoreWhatWasCutInTheMiddle) {
   }
 }
 
-// Three slices: what is restored from the second on leaves the first; what is left follows later.
+// Three slices. The first restore() leaves the first slice as it is; the second one restores it.
 TEST(OpBuffers, RestoreInTwoPartsWhatIsKeptForAWhile) {
   constexpr size_t kCount = 3 * (3 * 65536 / 4);
   const Shape shape{.world = 3, .element_bytes = 4, .count = kCount, .block_bytes = {}};
@@ -109,7 +109,7 @@ TEST(OpBuffers, RestoreInTwoPartsWhatIsKeptForAWhile) {
   auto buffers = std::move(
       OpBuffers::make(shape, {.spans = {bytes_of(tensor)}, .contributors = 3}, pool).value());
   std::vector<std::byte> spare(schedule.chunk_bytes());
-  for (uint64_t id = schedule.unit_count(); id-- > 0;) {  // in any order
+  for (uint64_t id = schedule.unit_count(); id-- > 0;) {  // in reverse order
     const Unit unit = schedule.unit_received(id);
     auto landing = buffers->land(unit, schedule.action(unit), spare);
     std::fill_n(reinterpret_cast<float*>(landing.where.data()), unit.bytes / 4, 7.0f);
@@ -122,13 +122,14 @@ TEST(OpBuffers, RestoreInTwoPartsWhatIsKeptForAWhile) {
   EXPECT_LE(pool.bytes_held(), held);
   EXPECT_EQ(std::count(tensor.begin(), tensor.end(), 1.0f), kCount - kept);
   EXPECT_EQ(std::count(tensor.begin(), tensor.begin() + kept, 1.0f), 0);
-  std::fill(tensor.begin() + kept, tensor.end(), 3.0f);  // somebody else's by now
+  // Its owner may have reused this part by now.
+  std::fill(tensor.begin() + kept, tensor.end(), 3.0f);
   buffers->restore();
   EXPECT_EQ(std::count(tensor.begin(), tensor.begin() + kept, 1.0f), kept);
   EXPECT_EQ(std::count(tensor.begin() + kept, tensor.end(), 3.0f), kCount - kept);
 }
 
-// Two lanes: a final sum and final values land piece by piece, in turns; one of them is cut.
+// On two lanes, a final sum and final values land alternately, piece by piece. One is cut off.
 TEST(OpBuffers, SeveralUnitsLandAtOnce) {
   Rank rank(ReduceOp::kSum, true);
   const Unit summed = rank.schedule.unit_received(1);
@@ -159,10 +160,10 @@ TEST(OpBuffers, WithoutSavingNothingIsHeldOrRestored) {
   EXPECT_FALSE(rank.tensor == rank.before);
 }
 
-// A unit of a mutual all-reduce of which a part has landed, or all of it.
+// Chunks of a pairwise exchange that have landed in part or in whole.
 TEST(OpBuffers, WhatIsOvertakenIsSentAsItWas) {
   for (const bool save : {true, false}) {
-    constexpr size_t kCount = 600 * 16384;  // more units than are kept without saving
+    constexpr size_t kCount = 600 * 16384;  // more chunks than are kept without saving
     const Shape shape{.pattern = Pattern::kMutual,
                       .world = 2,
                       .element_bytes = 4,

@@ -202,7 +202,7 @@ TEST_F(Core, ToAPeerOnThisMachineItSendsInStepWithWhatComes) {
   sent(1);
   Task far = task(1);
   far.shape.count = large.shape.count;
-  far.shape.far = true;  // where another is far away, much has to be under way
+  far.shape.far = true;  // on a wan path much data has to be in flight
   const std::string ahead = step(OpPosted{far});
   EXPECT_NE(ahead.find("chunk 1 r0b1s0 to 3"), std::string::npos) << ahead;
   EXPECT_NE(ahead.find("chunk 1 r0b1s1 to 3"), std::string::npos) << ahead;
@@ -288,7 +288,7 @@ TEST_F(Core, CreditsOfOneOperationKeepTheirOrder) {
   large.shape.count = 3 * 16384 * 20;
   step(OpPosted{large});
   EXPECT_EQ(open(kUp, kEpoch, 1), "");
-  Task back = task(1);  // carried by the lane that the first credit took
+  Task back = task(1);  // sent on the lane that the first credit took
   back.shape = {.pattern = Pattern::kTransfer, .world = 2, .block_bytes = {10}};
   back.upstream = {};
   back.downstream = kUp;
@@ -369,7 +369,7 @@ TEST_F(Core, ALostLinkTakesWhatWasOnItAndOperationsStay) {
   EXPECT_EQ(step(OpEnded{{TagId{}, 0}}), "restore 100; release 100; drained 0");
 }
 
-// ---- Frames that break a rule cost the link ----
+// ---- Frames that break a rule fail the link ----
 
 TEST_F(Core, UnexpectedChunksFailTheLinkOnce) {
   struct Broken {
@@ -424,7 +424,7 @@ TEST_F(Core, UnexpectedChunksOfAMutualAllReduceFailTheLink) {
 TEST_F(Core, AChunkBeyondTheCreditFailsTheLink) {
   begin();
   Task large = task(0);
-  large.shape.count = 3 * 16384 * 20;  // many more steps than scratch has room for
+  large.shape.count = 3 * 16384 * 20;  // many more steps than the scratch buffer has room for
   step(OpPosted{large});
   const Schedule schedule(large.shape);
   auto cursor = schedule.first();

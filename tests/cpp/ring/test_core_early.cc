@@ -1,4 +1,4 @@
-// What leaves, and comes, before it is asked for.
+// RingCore with eager data, both sent and received.
 #include "tests/cpp/ring/core_test.h"
 
 namespace pccl::ring {
@@ -65,7 +65,7 @@ TEST_F(Core, WhatComesTooEarlyIsKept) {
   EXPECT_EQ(step(ChunkSent{{kUp, 1}}), "transferred 0");
 }
 
-// The sender has all of the room again with the first credit, also while a chunk is stuck.
+// The first credit gives the sender all of its eager budget back, even while a chunk is stuck.
 TEST_F(Core, WhatIsStillArrivingOfWhatWasPostedTakesNoRoom) {
   begin();
   step(LaneUp{{kUp, 1}});

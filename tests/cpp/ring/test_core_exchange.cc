@@ -1,5 +1,5 @@
-// Exchanges: many copies under way, in any order, between engines that break off at any moment;
-// then what a hostile neighbour may try, on a core alone.
+// One-shot all-reduces. First, many contributions are in flight, in any order, between engines that
+// break off at any moment. Then a core alone faces a hostile neighbour.
 #include <gtest/gtest.h>
 
 #include "csrc/ring/core.h"
@@ -26,8 +26,9 @@ void expect_done(World& world, const Call& call) {
     EXPECT_TRUE(world.result(rank, call.key) == world.result(0, call.key));
 }
 
-// One rank has called a hundred, the other only the last of them, and waits for that: it must come,
-// though far more than the window holds was called before it.
+// One rank has called a hundred one-shot all-reduces. The other has called only the last of them
+// and waits for it. That one must complete, although far more than the window holds was called
+// before it.
 TEST(ExchangesOfEngines, OneThatAllHaveCalledWaitsForNoOther) {
   World world(2, 1);
   for (uint32_t sequence = 0; sequence < 100; ++sequence) world.post(0, exchange_call(sequence));
@@ -36,7 +37,7 @@ TEST(ExchangesOfEngines, OneThatAllHaveCalledWaitsForNoOther) {
   world.settle();
   EXPECT_EQ(world.at(0, exchange_call(99).key).transferred, 1);
   EXPECT_EQ(world.at(1, exchange_call(99).key).transferred, 1);
-  // In the other order, one by one, as a program would wait for each.
+  // The others follow in reverse order, one at a time, as in a program that waits for each.
   for (uint32_t sequence = 98; sequence > 0; --sequence) {
     world.post(1, exchange_call(sequence));
     world.settle();
@@ -70,8 +71,8 @@ TEST(ExchangesOfEngines, CalledInAnyOrderAllComplete) {
   }
 }
 
-// Each rank has called what the other has not, more than either will keep; what both have called
-// comes all the same, also after some of the rest has ended.
+// Each rank has called operations that the other has not, more than either keeps. Operations that
+// both have called complete all the same, also after others have ended.
 TEST(ExchangesOfEngines, WhatOnlyOneHasAskedForIsInNobodysWay) {
   World world(2, 7);
   for (uint32_t sequence = 0; sequence < 40; ++sequence) {
@@ -87,7 +88,7 @@ TEST(ExchangesOfEngines, WhatOnlyOneHasAskedForIsInNobodysWay) {
   EXPECT_TRUE(world.failures.empty()) << world.failures.front();
 }
 
-// A copy that lands for what is then called as something that goes around the ring.
+// A contribution lands for an operation that is then called as a ring all-reduce.
 TEST(ExchangesOfEngines, OneRankMayHaveCalledSomethingElse) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     for (const uint64_t count : {uint64_t{5}, uint64_t{100000}}) {
@@ -110,7 +111,7 @@ TEST(ExchangesOfEngines, OneRankMayHaveCalledSomethingElse) {
   }
 }
 
-// What came for operations that end here without having been called makes room again.
+// An operation that ends here without a call frees the room of the contributions to it.
 TEST(ExchangesOfEngines, EndedUncalledTheyLeaveNothing) {
   World world(2, 3);
   for (uint32_t sequence = 0; sequence < 300; ++sequence) {

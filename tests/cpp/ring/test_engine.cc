@@ -14,7 +14,7 @@ namespace {
 
 OpKey key(uint64_t tag, uint32_t sequence = 0) { return {TagId{tag}, sequence}; }
 
-// ---- What the outcome must be, computed the plain way ----
+// ---- The expected result, computed the plain way ----
 
 Bytes reduced(World& world, const Call& call) {
   Bytes out = world.at(0, call.key).before[0];
@@ -45,7 +45,7 @@ std::vector<Bytes> expected(World& world, const Call& call, uint32_t rank) {
   return world.at(rank, call.key).before;
 }
 
-// All members have transferred it; the master would commit it now.
+// Commits a call that all members have transferred, as the master would, and checks its result.
 void commit(World& world, const Call& call) {
   for (uint32_t rank = 0; rank < world.size(); ++rank) {
     if (!world.takes_part(rank, call)) continue;
@@ -63,7 +63,7 @@ void expect_quiet(World& world) {
     EXPECT_EQ(world.engine(rank).counters().operations_open, 0u);
 }
 
-// ---- Every pattern, every size of world ----
+// ---- Every pattern, every world size ----
 
 class Worlds : public ::testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Engine, Worlds, ::testing::Range(1u, 9u));
@@ -128,7 +128,7 @@ TEST_P(Worlds, AllGatherBroadcastAndTransfer) {
   }
 }
 
-// Sums that round: whichever way the bytes came, all members hold the same.
+// Inexact sums: all members hold the same bits, in whatever order the bytes arrived.
 TEST_P(Worlds, AllMembersHoldTheSameBitsOfInexactSums) {
   for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kExchange, Pattern::kMutual}) {
     if (pattern == Pattern::kMutual && GetParam() != 2) continue;
@@ -142,9 +142,9 @@ TEST_P(Worlds, AllMembersHoldTheSameBitsOfInexactSums) {
                         .count = pattern == Pattern::kExchange ? 16002u : 50002u,
                         .block_bytes = {},
                         .scale = 1 / 7e6f};
-        world.random.seed(5);  // the same values,
+        world.random.seed(5);  // the same values
         world.post(call);
-        world.random.seed(seed);  // which travel in another order
+        world.random.seed(seed);  // in another order of arrival
         world.settle();
         for (uint32_t rank = 0; rank < world.size(); ++rank) {
           world.end(rank, call.key, true);
@@ -157,9 +157,9 @@ TEST_P(Worlds, AllMembersHoldTheSameBitsOfInexactSums) {
   }
 }
 
-// ---- Nothing is left of what failed ----
+// ---- Failures leave nothing behind ----
 
-// Many chunks of every kind, small enough to try every moment.
+// Calls with many chunks of every kind, small enough to interrupt at every moment.
 std::vector<Call> calls_to_break(const World& world) {
   std::vector<Call> calls = {
       {.key = key(1), .count = 60011, .block_bytes = {}},
@@ -182,7 +182,7 @@ std::vector<Call> calls_to_break(const World& world) {
   return calls;
 }
 
-// Lets `moves` things happen to the calls above. False when all was done before that.
+// Posts the calls above and makes `moves` moves. Returns false if all was done before that.
 bool start(World& world, int moves) {
   world.far = moves % 2 != 0;
   for (const Call& call : calls_to_break(world)) world.post(call);
@@ -192,8 +192,8 @@ bool start(World& world, int moves) {
   return true;
 }
 
-// Every moment of the small worlds, every third of the larger one, where there are many alike. The
-// thread sanitizer, which has one thread to look at here, takes a sample.
+// Tests every moment of the small worlds, and every third of the larger one, which has many similar
+// moments. The thread sanitizer takes a sample, because only one thread runs here.
 #ifdef PCCL_TSAN
 constexpr int kThinned = 8;
 #else
@@ -204,7 +204,7 @@ int stride(uint32_t world) { return kThinned * (world <= 3 ? 1 : 3); }
 class Moments : public ::testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Engine, Moments, ::testing::Values(2u, 3u, 4u));
 
-// World checks what matters whenever an operation is drained, and at its own end.
+// World checks its promises whenever an operation is drained, and at its own end.
 TEST_P(Moments, AbortedAtAnyMomentTheTensorIsAsItWas) {
   for (int moves = 0;; moves += stride(GetParam())) {
     World world(GetParam(), 77, 60000);
@@ -262,7 +262,7 @@ TEST(Engine, OneIsAbortedWhileTheOthersGoOnOnTheSameLinks) {
   }
 }
 
-// ---- Order and chance ----
+// ---- Random order ----
 
 TEST(Engine, ManyOperationsCalledInAnyOrderAllComplete) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -318,7 +318,7 @@ TEST(Engine, WhatOneRankHasNotCalledHoldsNothingUp) {
   expect_quiet(world);
 }
 
-// ---- Endings nobody waited for ----
+// ---- Unexpected endings ----
 
 TEST(Engine, AnOperationThatEndsBeforeItIsCalledHere) {
   World world(3, 5);
@@ -338,7 +338,8 @@ TEST(Engine, FramesOfAnEndedEpochAreVoid) {
     world.post(call);
     for (uint64_t moves = world.random() % 200; moves > 0 && world.move(); --moves) {
     }
-    for (uint32_t rank = 0; rank < 3; ++rank) {  // one after another, while bytes are on their way
+    // One rank after another, while bytes are in flight.
+    for (uint32_t rank = 0; rank < 3; ++rank) {
       world.end(rank, call.key, false);
       world.begin_epoch(rank, Epoch{2});
       world.post(rank, call);
@@ -351,8 +352,8 @@ TEST(Engine, FramesOfAnEndedEpochAreVoid) {
   }
 }
 
-// Cut short twice at random, each time keeping what all have finished; then it ends for good, well
-// or not, whether it has begun again or not.
+// The call is cut short twice at random and each time keeps what all ranks have finished. Then it
+// ends for good, committed or aborted, whether or not it was posted again.
 TEST(Engine, WhatAllHaveFinishedIsKeptAndTheRestReducedAgain) {
   uint64_t kept = 0, kept_late = 0;
   for (uint64_t seed = 0; seed < 18; ++seed) {
@@ -398,13 +399,14 @@ TEST(Engine, WhatAllHaveFinishedIsKeptAndTheRestReducedAgain) {
   EXPECT_GT(kept_late, 0u);
 }
 
-// What arrives overwrites what has not been sent, or is just being sent: what is sent is what was
-// there before. Without saving only so much is kept as the other may be ahead.
+// Arriving data overwrites data that has not been sent yet or is being sent. The data sent must be
+// the data from before. Without saving, only as much is kept as the other rank may be ahead.
 TEST(Engine, WhatIsSentBothWaysIsWhatWasThereBefore) {
   for (const bool save : {true, false}) {
     for (uint64_t seed = 0; seed < 6; seed += kThinned) {
       World world(2, seed, 100000);
-      const uint64_t count = 560 * 16384;  // steps of 64 KiB; without saving 512 may be ahead
+      // Steps of 64 KiB; without saving the other rank may be 512 ahead.
+      const uint64_t count = 560 * 16384;
       const Call call{.key = key(1),
                       .pattern = Pattern::kMutual,
                       .count = count,
@@ -415,7 +417,7 @@ TEST(Engine, WhatIsSentBothWaysIsWhatWasThereBefore) {
       for (int moves = 0; moves < 50 && world.move(); ++moves) {
       }
       Call other = call;
-      other.save = save == (seed % 3 != 0);  // each for itself
+      other.save = save == (seed % 3 != 0);  // each rank chooses for itself
       world.post(late, other);
       world.settle();
       commit(world, call);
@@ -424,8 +426,8 @@ TEST(Engine, WhatIsSentBothWaysIsWhatWasThereBefore) {
   }
 }
 
-// Far away the first steps leave unasked. What comes before it was posted waits for that; of what
-// is never posted nothing is left.
+// On wan paths the first steps leave as eager data. Data that arrives before its operation is
+// posted is kept until then. Nothing remains of an operation that is never posted.
 TEST(Engine, WhatComesTooEarlyIsAsGoodAsWhatComesInTime) {
   for (uint64_t seed = 0; seed < 30; seed += kThinned) {
     World world(2 + static_cast<uint32_t>(seed % 3), seed, 60000);
@@ -457,7 +459,8 @@ TEST(Engine, WhatComesTooEarlyIsAsGoodAsWhatComesInTime) {
   }
 }
 
-// Of zeros with either sign MIN keeps the first, and both must agree on which that is.
+// MIN of two zeros with different signs keeps the first. Both ranks must agree on which one that
+// is.
 TEST(Engine, BothReduceInTheSameOrder) {
   World world(2, 3);
   Call call{.key = key(1),

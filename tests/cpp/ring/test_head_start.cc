@@ -18,7 +18,7 @@ TEST(HeadStart, ThereIsRoomAgainForWhatTheOtherHasAskedFor) {
   head_start.asked(key_of(0));
   EXPECT_EQ(head_start.room(), 5000u);
   head_start.asked(key_of(0));  // further credit
-  head_start.asked(key_of(7));  // of one that had none
+  head_start.asked(key_of(7));  // credit of an operation without eager data
   EXPECT_EQ(head_start.room(), 5000u);
 }
 
@@ -45,7 +45,7 @@ TEST(EarlyChunks, KeepsThemInTheirOrderUntilTheyAreTaken) {
   EXPECT_TRUE(early.empty());
 }
 
-// The sender counts the same way, so what it may send always fits.
+// The sender counts the same way, so all that it may send fits.
 TEST(EarlyChunks, HasRoomForOneHeadStart) {
   EarlyChunks early;
   for (uint64_t used = 0; used < kHeadStartBytes; used += 64 << 10)

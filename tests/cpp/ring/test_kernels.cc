@@ -27,7 +27,7 @@ using reference::divide;
 
 uint64_t element(DType dtype, const Bytes& data, size_t index) {
   uint64_t bits = 0;
-  // Little-endian, as all we run on.
+  // Little-endian, as on all machines that we support.
   std::memcpy(&bits, &data[index * element_bytes(dtype)], element_bytes(dtype));
   return bits;
 }
@@ -36,8 +36,8 @@ void set_element(DType dtype, Bytes& data, size_t index, uint64_t bits) {
   std::memcpy(&data[index * element_bytes(dtype)], &bits, element_bytes(dtype));
 }
 
-// Values where arithmetic has corners: zeros, ones, extremes, subnormals, infinities, NaNs of
-// several kinds.
+// Values with arithmetic corner cases: zeros, ones, extremes, subnormals, infinities and several
+// kinds of NaN.
 std::vector<uint64_t> corners(DType dtype) {
   switch (dtype) {
     case DType::kFloat16:
@@ -78,7 +78,7 @@ std::vector<uint64_t> corners(DType dtype) {
   }
 }
 
-// Two spans in which every pair of corners meets, and then random bits.
+// Two spans in which every pair of corners meets, followed by random bits.
 std::pair<Bytes, Bytes> samples(DType dtype, size_t random_count) {
   const auto values = corners(dtype);
   const size_t count = values.size() * values.size() + random_count;
@@ -112,7 +112,7 @@ std::string name(Pair pair) { return std::string(text(pair.op)) + " of " + text(
 
 constexpr DType kFloats[] = {DType::kFloat16, DType::kBfloat16, DType::kFloat32, DType::kFloat64};
 
-// Each test once with the vector code of this machine and once with the portable code.
+// Runs each test with the vector code of this machine and with the portable code.
 class Kernels : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override { allow_wide_vectors(GetParam()); }
@@ -155,7 +155,7 @@ TEST_P(Kernels, TheDestinationMayBeEitherOperand) {
   }
 }
 
-// Where a chunk ends, and at which address it lies, must not show in the sum.
+// Neither the end of a chunk nor its address may affect the sum.
 TEST_P(Kernels, CutsAndAlignmentDoNotMatter) {
   std::mt19937_64 random(1);
   for (const Pair pair : reducible_pairs()) {
@@ -169,7 +169,7 @@ TEST_P(Kernels, CutsAndAlignmentDoNotMatter) {
       std::copy(a.begin(), a.end(), into.data() + offset);
       std::copy(b.begin(), b.end(), from.data() + 2 * offset);
       for (size_t done = 0; done < count;) {
-        const size_t piece = std::min<size_t>(random() % 40, count - done);  // pieces of none too
+        const size_t piece = std::min<size_t>(random() % 40, count - done);  // empty pieces too
         reduce_into(pair.dtype, pair.op, into.data() + offset + done * size,
                     from.data() + 2 * offset + done * size, piece);
         done += piece;
@@ -185,9 +185,9 @@ TEST_P(Kernels, NothingBeyondTheEndIsTouched) {
     const size_t size = element_bytes(pair.dtype);
     for (size_t count = 0; count < 40; ++count) {
       Bytes into(count * size + 64, std::byte{0xA5});
-      const Bytes from(
-          count * size,
-          std::byte{0x11});  // exactly as long, so that a sanitizer sees a read beyond it
+      const Bytes from(count * size,
+                       // Exactly this long, so that a sanitizer sees a read beyond the end.
+                       std::byte{0x11});
       reduce_into(pair.dtype, pair.op, into.data(), from.data(), count);
       finish(pair.dtype, pair.op, into.data(), count, 3);
       const auto untouched = [](std::byte byte) { return byte == std::byte{0xA5}; };
@@ -198,8 +198,8 @@ TEST_P(Kernels, NothingBeyondTheEndIsTouched) {
   }
 }
 
-// Every 16-bit float with each corner, in each operation: rounding (halfway cases too), subnormals,
-// infinities, NaN.
+// Combines every 16-bit float with each corner, in each operation: rounding (halfway cases too),
+// subnormals, infinities, NaN.
 TEST_P(Kernels, All16BitFloats) {
   constexpr size_t kAll = 65536;
   for (DType dtype : {DType::kFloat16, DType::kBfloat16}) {
@@ -226,14 +226,15 @@ TEST_P(Kernels, RoundsHalfwayToEven) {
                 reinterpret_cast<const std::byte*>(&b), 1);
     return a;
   };
-  // float16: 2048 + 1 lies between 2048 and 2050, 2050 + 1 between 2050 and 2052; 65504 + 16
-  // between it and infinity.
+  // float16: 2048 + 1 lies between 2048 and 2050, 2050 + 1 between 2050 and 2052, and 65504 + 16
+  // between 65504 and infinity.
   EXPECT_EQ(add(DType::kFloat16, 0x6800, 0x3c00), 0x6800);
   EXPECT_EQ(add(DType::kFloat16, 0x6801, 0x3c00), 0x6802);
   EXPECT_EQ(add(DType::kFloat16, 0x7bff, 0x4c00), 0x7c00);
   EXPECT_EQ(add(DType::kFloat16, 0x7bff, 0x4bff), 0x7bff);
   EXPECT_EQ(add(DType::kFloat16, 0x0001, 0x03ff),
-            0x0400);  // subnormals meet the least normal number
+            // Subnormals add up to the smallest normal number.
+            0x0400);
   // bfloat16: 256 + 1 and 258 + 1.
   EXPECT_EQ(add(DType::kBfloat16, 0x4380, 0x3f80), 0x4380);
   EXPECT_EQ(add(DType::kBfloat16, 0x4381, 0x3f80), 0x4382);
@@ -272,7 +273,7 @@ TEST_P(Kernels, FinishLeavesOtherOperationsAlone) {
 }
 
 #if PCCL_X86
-// An application may flush subnormals or round otherwise on the thread that calls us.
+// The thread of an application that calls us may flush subnormals or round in another way.
 TEST_P(Kernels, TheCallersFloatModeIsIgnoredAndKept) {
   const unsigned plain = _mm_getcsr();
   for (DType dtype : kFloats) {

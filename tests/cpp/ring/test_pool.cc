@@ -44,7 +44,8 @@ TEST(Pool, ClearsWhatIsFreshAndLargeAhead) {
   for (std::byte* const slab : slabs) pool.give(slab, Pool::kSlabBytes);
 }
 
-// One large tensor now and then: kept while it comes back, given up when it does not.
+// A large tensor comes now and then. Its memory is kept while it comes back, and released when it
+// does not.
 TEST(Pool, KeepsWhatIsUsedAndNoMore) {
   Pool pool;
   const auto run = [&](uint64_t bytes) {

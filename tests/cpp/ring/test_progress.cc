@@ -1,4 +1,4 @@
-// How it works together with a schedule in whole worlds: test_schedule.cc.
+// Progress alone. test_schedule.cc runs it with a schedule, in whole worlds.
 
 #include "csrc/ring/progress.h"
 
@@ -10,7 +10,7 @@
 namespace pccl::ring {
 namespace {
 
-// Rank 1 of three, three slices of four rounds: unit 4s + q is round q of slice s.
+// Ring index 1 of three; three slices of four rounds. Chunk 4s + q is round q of slice s.
 const Schedule kRing(
     {.rank = 1, .world = 3, .element_bytes = 1, .count = 9 * (64 << 10), .block_bytes = {}});
 

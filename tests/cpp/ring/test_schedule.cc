@@ -1,5 +1,5 @@
-// The schedule on paper: all ranks of a world run it against each other with symbols instead of
-// bytes, in random order; what is on the way overtakes. A symbol is the set of ranks whose
+// Runs the schedule with symbols instead of bytes. All ranks of a world run it against each other
+// in random order, and chunks in flight overtake one another. A symbol is the set of ranks whose
 // contribution it contains.
 
 #include "csrc/ring/schedule.h"
@@ -25,27 +25,28 @@
 namespace pccl::ring {
 namespace {
 
-using Ranks = uint32_t;                          // a set, one bit each
-using Place = std::pair<uint32_t, uint64_t>;     // block, offset
-using Stretches = std::map<uint64_t, uint64_t>;  // by where they start: where they end
+using Ranks = uint32_t;                          // a set with one bit per rank
+using Place = std::pair<uint32_t, uint64_t>;     // block and offset
+using Stretches = std::map<uint64_t, uint64_t>;  // the end of each, by its start
 
 struct OnTheWay {
   Unit unit;
   Ranks symbol = 0;
 };
 
-// One rank: its tensor, its scratch and how far it has come.
+// One rank: its tensor, its scratch buffer and its progress.
 struct PaperRank {
   explicit PaperRank(const Shape& shape) : schedule(shape), progress(schedule) {
     slots.assign(schedule.slot_count(), 0);
   }
   Schedule schedule;
   Progress progress;
-  std::map<Place, Ranks> tensor;  // what is not there is the rank's own contribution
+  std::map<Place, Ranks> tensor;  // an absent entry is the rank's own contribution
   std::vector<Ranks> slots;       // 0: free
   std::deque<OnTheWay> inbox;
   uint64_t allowed = 0;
-  // Of what overtakes: units that have left, and by step modulo the depth, the last that was kept.
+  // Only if chunks overtake: the chunks that have left, and by step modulo the depth the last chunk
+  // that was kept.
   std::set<uint64_t> left;
   std::map<uint64_t, uint64_t> kept;
 };
@@ -58,8 +59,8 @@ class PaperWorld {
     shape_ = shape;
   }
 
-  // Time and again one rank stops until the others can do nothing more: they run as far ahead of it
-  // as they ever can. True if all have finished.
+  // Again and again, one rank pauses until the others can do nothing more, so that they run as far
+  // ahead of it as they ever can. Returns true if all have finished.
   bool run() {
     for (bool moved = true; moved;) {
       const uint32_t stopped = static_cast<uint32_t>(random_() % shape_.world);
@@ -92,7 +93,7 @@ class PaperWorld {
         .first->second;
   }
 
-  // In random order, each a few times. False when nobody could do anything.
+  // Moves ranks in random order, each a few times. Returns false if none could do anything.
   bool move_all_but(uint32_t stopped) {
     bool moved = false;
     for (uint32_t turn = 0; turn < 2 * shape_.world; ++turn) {
@@ -107,7 +108,7 @@ class PaperWorld {
   bool send(uint32_t rank) {
     PaperRank& me = *members_[rank];
     const PaperRank& downstream = *members_[(rank + 1) % shape_.world];
-    // A credit on its way, arriving now.
+    // A credit from downstream arrives now.
     const Progress& there = downstream.progress;
     me.allowed = std::max(me.allowed,
                           downstream.schedule.credit(there.sent_until(), there.received_until()));
@@ -120,7 +121,7 @@ class PaperWorld {
       EXPECT_NE(slot, 0u) << "sent from an empty slot";
       chunk.symbol = std::exchange(slot, 0);
     } else if (me.schedule.overtakes()) {
-      chunk.symbol = own(rank, unit.block);  // what was there before anything landed
+      chunk.symbol = own(rank, unit.block);  // the data from before anything landed
     } else {
       chunk.symbol = at(rank, unit);
     }
@@ -169,7 +170,7 @@ class PaperWorld {
     return true;
   }
 
-  // Where only so much room is for what is overwritten as upstream may be ahead.
+  // Overwritten data is kept only for as many steps as upstream may be ahead.
   static void keep(PaperRank& me, const Unit& unit) {
     const uint64_t place = unit.step % me.schedule.depth();
     const auto before = me.kept.find(place);
@@ -207,7 +208,7 @@ void expect_tiled(const Schedule& schedule, uint64_t bytes) {
   EXPECT_EQ(end, bytes);
 }
 
-// Writes [start, end); joins it with what it touches.
+// Marks [start, end) as written and joins it with adjacent stretches.
 void write(Stretches& written, uint64_t start, uint64_t end) {
   if (start == end) return;
   auto after = written.lower_bound(start);
@@ -224,7 +225,7 @@ void write(Stretches& written, uint64_t start, uint64_t end) {
   written[start] = end;
 }
 
-// All that is written by the units that come, each byte once.
+// All stretches that arriving chunks write, each byte once.
 Stretches bytes_written(const Schedule& schedule) {
   Stretches written;
   for (uint64_t id = 0; schedule.receives() && id < schedule.unit_count(); ++id) {
@@ -270,7 +271,8 @@ TEST_P(AllWorlds, AllReduceReducesEveryElementOnceOnEveryRank) {
 TEST_P(AllWorlds, CreditNeverDeadlocksInAnyOrder) {
   const uint32_t world = GetParam();
   const uint64_t count =
-      uint64_t{world} * (64 << 10) * 11 + 3;  // eight slices: longer than scratch is deep
+      // Eight slices, more than the depth of the scratch buffer.
+      uint64_t{world} * (64 << 10) * 11 + 3;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const bool far = seed % 4 == 3;
     PaperWorld ranks(
@@ -282,7 +284,7 @@ TEST_P(AllWorlds, CreditNeverDeadlocksInAnyOrder) {
 TEST(Schedule, MutualReducesEveryElementOnceOnBoth) {
   for (const bool restored : {true, false}) {
     for (uint64_t count : interesting_counts(2)) {
-      if (count > 1000) count *= 40;  // more steps than may be ahead
+      if (count > 1000) count *= 40;  // more steps than a rank may be ahead
       Shape shape{.pattern = Pattern::kMutual,
                   .world = 2,
                   .element_bytes = 4,
@@ -354,7 +356,7 @@ TEST(Schedule, TransferMovesEveryBlockEmptyOnesIncluded) {
   }
 }
 
-// What finished() says is there is there, and it says so in steps of a slice, up to all.
+// The elements that finished() counts are really there. The count grows slice by slice, up to all.
 TEST_P(AllWorlds, AllReduceFinishesFromTheStartOn) {
   const uint32_t world = GetParam();
   for (const uint64_t count : {uint64_t{0}, uint64_t{5}, uint64_t{world} * 16384 * 7 + 3}) {
@@ -400,7 +402,7 @@ TEST(Schedule, MutualFinishesFromTheStartOn) {
   EXPECT_EQ(schedule.finished(cursor), count);
 }
 
-// The picture in schedule.h: three ranks, three slices.
+// The drawing in schedule.h: three ranks, three slices.
 TEST(Schedule, RunsAsDrawn) {
   const Schedule schedule(
       {.rank = 1, .world = 3, .element_bytes = 1, .count = 9 * (64 << 10), .block_bytes = {}});
@@ -455,8 +457,8 @@ TEST(Schedule, ATensorThatIsExchangedFitsIntoItsSlot) {
   }
 }
 
-// Of a small tensor a chunk fits into the first window of a connection: ten segments of 1,448
-// bytes.
+// A chunk of a small tensor fits into the first congestion window of a connection: ten segments of
+// 1,448 bytes.
 TEST(Schedule, FarAwayChunksOfSmallTensorsLeaveAtOnce) {
   Shape shape{.world = 18, .element_bytes = 4, .count = 2'500'000, .block_bytes = {}, .far = true};
   EXPECT_LE(
@@ -468,7 +470,7 @@ TEST(Schedule, FarAwayChunksOfSmallTensorsLeaveAtOnce) {
   EXPECT_EQ(Schedule(shape).chunk_bytes(), 256u << 10);
 }
 
-// 32 MiB under way on a way of 200 ms are more than 1 Gbit/s.
+// 32 MiB in flight on a path with an RTT of 200 ms give more than 1 Gbit/s.
 TEST(Schedule, FarAwayChunksAreSmallAndMoreAreUnderWay) {
   Shape shape{.world = 2, .element_bytes = 4, .count = 1 << 30, .block_bytes = {}, .far = true};
   EXPECT_EQ(Schedule(shape).chunk_bytes(), 64u << 10);
@@ -493,7 +495,7 @@ std::vector<uint64_t> in_order(const Schedule& schedule) {
   return ids;
 }
 
-// Unit 4s + q is round q of slice s.
+// Chunk 4s + q is round q of slice s.
 TEST(Schedule, RoundsGoOneAfterAnotherWhereAllMayBeUnderWayAtOnce) {
   Shape shape{.rank = 1,
               .world = 3,
@@ -551,8 +553,8 @@ TEST(Schedule, MutualGrantsAllOfItWhereAllIsKept) {
   EXPECT_EQ(Schedule(shape).credit({.step = 9}, {.at_end = true}), 521u);
 }
 
-// Whatever comes from upstream meanwhile, no more leaves than what the other end keeps, and that
-// has room for all of it once it has posted.
+// The eager data never exceeds what the other end keeps, whatever arrives from upstream meanwhile.
+// Once the other end has posted, it has room for all of it.
 TEST(Schedule, AHeadStartFitsAndIsCreditFromTheBeginning) {
   constexpr uint64_t kMebi = 1u << 20;
   for (const Pattern pattern :

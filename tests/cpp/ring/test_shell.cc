@@ -25,7 +25,7 @@ using protocol::LinkState;
 
 PeerId id(uint32_t rank) { return {rank + 1}; }
 
-// One Shell, and what it has called back.
+// One Shell and a record of its callbacks.
 class Member {
  public:
   explicit Member(uint32_t rank, Shell::Options options = {})
@@ -51,7 +51,7 @@ class Member {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(20), condition);
   }
-  // Waits for a report that `peer` cannot be reached; why.
+  // Waits for a report that `peer` is unreachable; returns its fault.
   LinkFault fault(PeerId peer) {
     std::optional<LinkFault> found;
     wait([&] {
@@ -63,7 +63,7 @@ class Member {
     EXPECT_TRUE(found.has_value());
     return found.value_or(LinkFault::kOther);
   }
-  // Waits for a report of that kind about `peer`; its text, or "none".
+  // Waits for `count` reports of `state` about `peer`; returns the text of the last one, or "none".
   std::string reported(PeerId peer, LinkState state, size_t count = 1) {
     std::string text = "none";
     wait([&] {
@@ -105,7 +105,7 @@ class Member {
   std::unique_ptr<Shell> shell_;
 };
 
-// A group with a link between any two, in epoch 1.
+// A group in epoch 1, with a link between any two members.
 class Group {
  public:
   explicit Group(uint32_t size, const Shell::Options& options = {}) {
@@ -185,7 +185,8 @@ TEST_P(Sizes, AllReduceOverLoopback) {
   EXPECT_LT(on_links, bytes + bytes / 100);
 }
 
-// An operation allocates, its chunks do not: one that is eight times as large costs the same.
+// An operation allocates memory, but its chunks do not: one that is eight times as large costs the
+// same.
 TEST(Shell, AChunkAllocatesNothing) {
   if (allocations() == 0) GTEST_SKIP() << "allocations are not counted in this build";
   Group group(2);
@@ -205,14 +206,14 @@ TEST(Shell, AChunkAllocatesNothing) {
     }
     return allocations() - before;
   };
-  cost(large);  // what is kept for the next one is there
+  cost(large);  // from now on, memory for further operations is kept
   const uint64_t before = cost(small);
   EXPECT_LT(cost(large), before + 16) << "64 chunks each way on each rank, before 16";
 }
 
 // ---- Lanes ----
 
-// Waits until each of its links has so many.
+// Waits until each link of `member` has `lanes` lanes.
 void expect_lanes(Member& member, uint32_t lanes) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   const auto all = [&] {
@@ -240,7 +241,7 @@ TEST(Shell, AnOperationTravelsOnAllLanesOfALink) {
   }
 }
 
-// The application wants descriptors, too.
+// The application needs descriptors too.
 TEST(Shell, LanesTakeASixteenthOfTheDescriptorsAtMost) {
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
@@ -289,7 +290,8 @@ int send_buffer(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &length) == 0 ? bytes : 0;
 }
 
-// How many connections of this process hold what a crowded one may, as far as the system allows it.
+// The number of connections of this process with the buffer limit of a crowded machine, as far as
+// the system grants it.
 int held_back() {
   const net::Socket sample(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sample.hold_at_most(512 << 10);
@@ -306,7 +308,8 @@ int held_back() {
 TEST(Shell, SocketsHoldLittleWhereMoreThanTwoShareAMachineAndNoWayIsBetween) {
   const auto held = [](uint32_t size, const Shell::Options& options) {
     Group group(size, options);
-    for (uint32_t rank = 0; rank < size; ++rank) group.at(rank).shell().counters();  // begun
+    // When counters() returns, the member has begun the epoch.
+    for (uint32_t rank = 0; rank < size; ++rank) group.at(rank).shell().counters();
     return held_back();
   };
   EXPECT_EQ(held(2, {}), 0);
@@ -371,7 +374,8 @@ TEST(Shell, ADestroyedShellTouchesNothingAnyMore) {
   Group group(2);
   for (uint32_t rank = 0; rank < 2; ++rank) group.post_sum(rank, {}, tensors[rank]);
   for (uint32_t rank = 0; rank < 2; ++rank) group.at(rank).destroy();
-  for (auto& tensor : tensors) std::vector<float>().swap(tensor);  // address sanitizer watches
+  // The address sanitizer sees a late use.
+  for (auto& tensor : tensors) std::vector<float>().swap(tensor);
 }
 
 // ---- Listening and dialling ----
@@ -437,8 +441,8 @@ TEST(Shell, ALinkThatBreaksIsReportedByBothAndMayBeDialledAgain) {
   one.reported(id(1), LinkState::kDown, 2);
 }
 
-// To begin again would take down what the other end has accepted: that is reported, and dialled
-// again, without end if nobody is fast enough.
+// A new attempt would take down the connection that the other end has accepted. The other end would
+// report that and be dialled again, without end if nobody is fast enough.
 TEST(Shell, AnAttemptUnderWayGoesOnUnlessItIsTheOneThatIsDead) {
   net::RawListener slow;
   Member one(0);
@@ -474,7 +478,7 @@ TEST(Shell, TwoThatDialEachOtherEndUpWithOneLink) {
   }
 }
 
-// ---- Strangers ----
+// ---- Pending connections ----
 
 TEST(Shell, AStrangerWithoutTheRunIsHungUpOn) {
   Member one(0);
@@ -498,8 +502,8 @@ TEST(Shell, ManyWhoSayNothingDoNotKeepOthersOut) {
   EXPECT_FALSE(silent.back().hung_up(0));
 }
 
-// A process that may have 256 descriptors open listens for links, and opens files as a training
-// script does, so many at once. Its exit code: how often it could not, up to 100.
+// A process with at most 256 descriptors listens for links, and opens as many files at once as a
+// training script does. Its exit code is the number of rounds in which that failed, up to 100.
 [[noreturn]] void train_with_few_descriptors(int port_to, int go_from) {
   const rlimit few{256, 256};
   setrlimit(RLIMIT_NOFILE, &few);
@@ -545,7 +549,8 @@ TEST(Shell, ASecondLinkIsRefusedWhileTheFirstAnswers) {
   again.say(RawPeer::hello(FrameType::kHello, id(0), id(1), kRun));
   EXPECT_TRUE(again.hung_up());
   std::this_thread::sleep_for(
-      std::chrono::milliseconds(1500));  // longer than the first is given to answer
+      // Longer than the first link is given to answer.
+      std::chrono::milliseconds(1500));
   EXPECT_EQ(two.report_count(), 1u) << "that it is up";
   EXPECT_EQ(two.shell().counters().links.size(), 1u);
 }

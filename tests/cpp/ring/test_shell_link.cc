@@ -15,8 +15,8 @@ using net::FrameType;
 
 constexpr PeerId kSelf{1}, kOther{2};
 
-// A ShellLink on a loop of its own; the other end of its connection is a bare socket. It joins as
-// soon as a hello has come.
+// A ShellLink on a loop of its own. The other end of its connection is a bare socket. The link
+// joins the engine as soon as a hello has come.
 class ShellLinkTest : public ::testing::Test {
  protected:
   ~ShellLinkTest() override { loop_.stop(); }
@@ -43,7 +43,7 @@ class ShellLinkTest : public ::testing::Test {
     });
     return RawPeer(theirs);
   }
-  // Waits for the end; "" if there was none.
+  // Waits for the end of the link; returns the reason, or "" if it did not end.
   std::string ended() {
     net::eventually(loop_, [&] { return !ended_.empty(); });
     return on(loop_, [&] { return ended_; });
@@ -62,7 +62,7 @@ class ShellLinkTest : public ::testing::Test {
   uint64_t last_pong_ = 0;
   LinkFault fault_ = LinkFault::kOther;
   std::string ended_, failed_;
-  net::Loop loop_{"test"};  // last: its thread ends first
+  net::Loop loop_{"test"};  // last member, so that its thread ends first
 };
 
 TEST_F(ShellLinkTest, PassesOnTheHelloOfTheSideThatHasToSayIt) {
@@ -156,8 +156,8 @@ TEST_F(ShellLinkTest, AClosedLinkIsSilent) {
   EXPECT_EQ(on(loop_, [&] { return ended_; }), "");
 }
 
-// Chunks between one machine's processes carry no checksum; a bad one between machines costs the
-// link.
+// Chunks between processes of one machine carry no checksum. Between machines, a wrong checksum
+// costs the link.
 TEST_F(ShellLinkTest, ChecksPayloadsUnlessBothEndsAreOneMachine) {
   Epoch epoch;
   for (const uint64_t their_machine : {7, 8, 0}) {
@@ -189,7 +189,7 @@ TEST_F(ShellLinkTest, ChecksPayloadsUnlessBothEndsAreOneMachine) {
     frame.length = 64;
     other.say(frame);
     std::byte payload_and_trailer[72] = {};
-    payload_and_trailer[68] = std::byte{1};  // no checksum, valid
+    payload_and_trailer[68] = std::byte{1};  // no checksum, marked valid
     other.say(payload_and_trailer);
     if (their_machine == 7) {
       EXPECT_TRUE(net::eventually(loop_, [&] { return engine_.counters().bytes_received >= 64; }));

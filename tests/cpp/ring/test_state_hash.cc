@@ -24,7 +24,7 @@ using Bytes = std::vector<std::byte>;
 constexpr size_t kRow = 256;
 constexpr size_t kTile = 16384;
 
-// The definition in state_hash.h, word for word, without a thought for speed.
+// The definition in state_hash.h, word for word, without regard to speed.
 namespace definition {
 
 uint64_t turn(uint64_t s, uint64_t k) {
@@ -83,7 +83,7 @@ void swap_spans(Bytes& data, size_t a, size_t b, size_t size) {
   std::swap_ranges(&data[a], &data[a] + size, &data[b]);
 }
 
-// Each test once with the vector code of this machine and once with the portable code.
+// Runs each test with the vector code of this machine and with the portable code.
 class StateHash : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override { allow_wide_vectors(GetParam()); }
@@ -93,8 +93,8 @@ INSTANTIATE_TEST_SUITE_P(Code, StateHash, testing::Values(true, false), [](const
   return std::string(code.param ? "wide" : "portable");
 });
 
-// Shared state of past runs is known by these values. They were computed from the header's
-// definition by a program in another language; a change here is a change of the format.
+// These values identify the shared state of past runs. A program in another language computed them
+// from the header's definition. A change here is a change of the format.
 TEST_P(StateHash, GoldenValues) {
   const std::pair<size_t, uint64_t> golden[] = {
       {0, 0x38BC31AF52A94EDDu},     {1, 0xC6D2DDB591E20CFBu},      {8, 0x12D5A36F930AB786u},
@@ -163,12 +163,13 @@ TEST_P(StateHash, EverySingleBitCounts) {
   };
   for (size_t bit = 0; bit < 2 * kRow * 8; ++bit) try_bit(bit);  // two rows
   for (size_t bit = (data.size() - kRow) * 8; bit < data.size() * 8; ++bit)
-    try_bit(bit);  // the ragged end
+    // The incomplete last row.
+    try_bit(bit);
   for (size_t bit = 2 * kRow * 8; bit < (data.size() - kRow) * 8; bit += 997) try_bit(bit);
   EXPECT_EQ(seen.size(), flips + 1);
 }
 
-// What a sum of words, or a chain that only multiplies, would not notice.
+// A sum of words, or a chain that only multiplies, would not notice these changes.
 TEST_P(StateHash, PairsOfSignsCount) {
   Bytes data = random_bytes(4 * kRow, 4);
   std::set<uint64_t> seen{hash(data)};
@@ -232,7 +233,7 @@ TEST_P(StateHash, BothHalvesSpread) {
     halves[0].insert(static_cast<uint32_t>(value));
     halves[1].insert(static_cast<uint32_t>(value >> 32));
   }
-  EXPECT_GE(halves[0].size(), 4094u);  // two equal ones are expected once in 500
+  EXPECT_GE(halves[0].size(), 4094u);  // one pair of equal values is expected in 500 such tests
   EXPECT_GE(halves[1].size(), 4094u);
 }
 

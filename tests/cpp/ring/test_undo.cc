@@ -16,7 +16,7 @@ Bytes numbered(size_t bytes) {
   return out;
 }
 
-// Three units, across slabs, saved in turns and in pieces of every size.
+// Three chunks across slabs, saved alternately and in pieces of every size.
 TEST(Undo, GivesBackWhatWasSavedOfEachUnit) {
   constexpr size_t kUnit = Pool::kSlabBytes / 2 + 777;
   const Bytes all = numbered(3 * kUnit);

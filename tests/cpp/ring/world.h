@@ -1,7 +1,9 @@
-// A world of Engines in one thread, for tests: real frames between them, on one to three lanes a
-// link, as real bytes, in pieces of random size with random delays. It watches what Engines
-// promise: after on_drained no link touches an operation's memory, and what was aborted is as it
-// was. Ranks are ring positions; the peer of rank r has the id r + 1.
+// World: Engines in one thread, for tests. Real frames travel between them as real bytes, on one to
+// three lanes per link, in pieces of random size and with random delays. World checks what Engines
+// promise:
+// 1. After on_drained no link touches the memory of an operation.
+// 2. An aborted operation leaves its memory as it was before.
+// Ranks are ring indices; the peer of rank r has the id r + 1.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,15 +32,15 @@ struct Call {
   DType dtype = DType::kFloat32;
   ReduceOp reduce = ReduceOp::kSum;
   uint64_t count = 0;                 // see Shape
-  uint32_t root = 0;                  // kBroadcast; source of a kTransfer to the rank after it
+  uint32_t root = 0;                  // of a kBroadcast; source of a kTransfer to the next rank
   std::vector<uint64_t> block_bytes;  // kTransfer
   uint64_t digest = 7;
   bool keep = false;
   bool save = true;
-  float scale = 1;  // of the values: with 1 all sums are exact
+  float scale = 1;  // of the values; with 1 all sums are exact
 };
 
-// What became of a call on one rank.
+// The state of a call on one rank.
 struct Posted {
   Call call;
   std::vector<Bytes> memory;
@@ -47,9 +49,9 @@ struct Posted {
   int drained = 0;
   int failed = 0;
   bool committed = false;
-  uint64_t finished = 0;  // as on_progressed said, of what was posted last
-  uint64_t kept = 0;      // elements that again() has left
-  bool again = false;     // and on_drained has not come yet
+  uint64_t finished = 0;  // elements that on_progressed reported of the last post
+  uint64_t kept = 0;      // elements that again() has kept
+  bool again = false;     // again() was called, and on_drained has not come yet
 };
 
 class World {
@@ -91,7 +93,7 @@ class World {
   uint32_t size() const { return static_cast<uint32_t>(nodes_.size()); }
   Engine& engine(uint32_t rank) { return *nodes_[rank].engine; }
   Posted& at(uint32_t rank, OpKey op) { return nodes_[rank].calls.at(op); }
-  // What the memory was when on_drained came: the result, or what was restored.
+  // The memory when on_drained came: the result, or the restored values.
   const std::vector<Bytes>& result(uint32_t rank, OpKey op) { return nodes_[rank].results.at(op); }
 
   void begin_epoch(Epoch epoch) {
@@ -102,7 +104,7 @@ class World {
     nodes_[rank].results.clear();
     renew(rank, epoch);
   }
-  // What was posted may be posted again.
+  // Calls that were posted before may be posted again.
   void renew(uint32_t rank, Epoch epoch) {
     nodes_[rank].epoch = epoch;
     std::vector<PeerId> others;
@@ -112,8 +114,8 @@ class World {
     engine(rank).begin_epoch(epoch, others);
   }
 
-  // Posts `call` on `rank` with memory filled at random: small whole numbers, whose sums are exact
-  // in every type, times its scale.
+  // Posts `call` on `rank`. The memory holds random small whole numbers, whose sums are exact in
+  // every type, times its scale.
   void post(uint32_t rank, const Call& call) {
     Posted& posted = nodes_[rank].calls[call.key];
     posted.call = call;
@@ -128,7 +130,7 @@ class World {
     }
   }
 
-  // Ends it to be posted again, after the first `keep` elements of what it was posted with.
+  // Ends the operation to be posted again, without the first `keep` elements of its last post.
   void again(uint32_t rank, OpKey op, uint64_t keep) {
     Posted& posted = at(rank, op);
     posted.again = true;
@@ -147,8 +149,8 @@ class World {
     engine(rank).end({op, committed ? Ending::kCommitted : Ending::kAborted});
   }
 
-  // One random thing that a link can do. False if no link can do anything. Which lanes rest changes
-  // all the time.
+  // Makes one random move of a link. Returns false if no link can move. The set of inactive lanes
+  // changes all the time.
   bool move() {
     if (random() % 64 == 0) choose_lanes();
     for (int attempt = 0; attempt < 8; ++attempt) {
@@ -164,8 +166,8 @@ class World {
     }
   }
 
-  // The link breaks: `a` notices now, `b` by itself when `b_too`, else when told by lose(b,
-  // a).
+  // Breaks the link. `a` notices now; `b` notices now if `b_too`, otherwise when lose(b, a) is
+  // called.
   void cut(uint32_t a, uint32_t b, bool b_too = true) {
     lose(a, b);
     if (b_too) lose(b, a);
@@ -183,14 +185,14 @@ class World {
   }
 
   std::mt19937_64 random;
-  std::vector<std::string> failures;  // what on_fail_link said
-  bool far = false;                   // from each other
+  std::vector<std::string> failures;  // texts of on_fail_link
+  bool far = false;                   // all members are on wan paths
 
  private:
   static constexpr std::byte kGivenBack{0xa5};
   static constexpr size_t kUnderWayMax = 100000;
 
-  // `owner`'s end of a lane to `other`. Notes which operation's memory the lane holds at the
+  // `owner`'s end of a lane to `other`. It records which operation's memory the lane holds at the
   // moment.
   struct End : Port, net::FrameSink {
     End(uint32_t mine, uint32_t theirs)
@@ -210,12 +212,13 @@ class World {
       lands = false;
     }
 
-    // One after another: not known, less than a chunk, more than most operations.
+    // In turn: not known, less than a chunk, and more than most operations.
     uint64_t window() const override {
       return std::array{0, 3'000, 40'000, 1'000'000}[asked++ % 4];
     }
 
-    bool local() const override { return (owner + 2 * other) % 3 == 0; }  // some, one way or both
+    // True for some ends: for one end of a lane, or for both.
+    bool local() const override { return (owner + 2 * other) % 3 == 0; }
 
     void on_frame(const net::FrameHeader& header) override { sink->on_frame(header); }
     std::span<std::byte> on_chunk(const net::FrameHeader& header) override {
@@ -236,7 +239,7 @@ class World {
     Engine::Lane* sink = nullptr;
     End* far = nullptr;
     bool alive = true;
-    Bytes way;  // to the other end
+    Bytes way;  // bytes in flight to the other end
     OpKey leaving;
     bool lands = false;
     OpKey landing_op;
@@ -403,7 +406,8 @@ class World {
   const size_t piece_bytes_max_;
   std::vector<Node> nodes_;
   std::vector<std::unique_ptr<End>> ends_;
-  std::map<std::pair<uint32_t, uint32_t>, uint64_t> lanes_;  // of each link, from both ends
+  // The number of lanes of each link, under both of its directions.
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> lanes_;
 };
 
 }  // namespace pccl::ring
