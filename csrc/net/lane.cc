@@ -35,14 +35,15 @@ constexpr size_t kVigilBytesMin = 128u << 10;
 // The shortest pause that counts as an idle period. Linux may restart congestion control after a
 // retransmission timeout, which is at least 200 ms; this is less.
 constexpr Duration kSilence = std::chrono::milliseconds(150);
-// Round trips after an idle period in which everything is sent by send_after_silence(). Linux halves
-// a window that was not full for a retransmission timeout, unless acknowledgements come or the
-// socket has more to send. So a send before the first acknowledgement could still lose the window.
+// Round trips after an idle period in which everything is sent by send_after_silence(). Linux
+// halves a window that was not full for a retransmission timeout, unless acknowledgements come or
+// the socket has more to send. So a send before the first acknowledgement could still lose the
+// window.
 constexpr int kRoundTripsKept = 2;
 // After the window was kept, chunks leave at most kFaster times as fast as before, for
 // kRoundTripsPaced round trips. By then congestion control has found out whether the window still
-// fits (HyStart). At its own pace, two windows in a round trip, a third of the first window would be
-// lost.
+// fits (HyStart). At its own pace, two windows in a round trip, it would lose a third of the first
+// window.
 constexpr double kFaster = 1.25;
 constexpr int kRoundTripsPaced = 4;
 // But at least this share of the window leaves in a round trip, and at least kStretchBytesMin: the
@@ -129,8 +130,8 @@ void Lane::Inside::read_some() {
   if (!dead) await(reader.certain() >= 2 * kAwaitedBytes ? kAwaitedBytes : 1);
 }
 
-// Makes the socket readable only when `bytes` bytes have arrived. REQUIRES: that many are certain to
-// come; otherwise the loop would wait for ever.
+// Makes the socket readable only when `bytes` bytes have arrived. REQUIRES: that many are certain
+// to come; otherwise the loop would wait for ever.
 void Lane::Inside::await(size_t bytes) {
   if (bytes == std::exchange(awaited, bytes)) return;
   const int value = static_cast<int>(bytes);
@@ -169,8 +170,8 @@ void Lane::Inside::write_some() {
   watch();
 }
 
-// Writes as much as one system call takes. False if nothing is left to write, or nothing more can be
-// written for now.
+// Writes as much as one system call takes. False if nothing is left to write, or nothing more can
+// be written for now.
 bool Lane::Inside::write_once(size_t& budget) {
   if (dead || !failure.ok()) return false;
   std::array<iovec, 4> parts;

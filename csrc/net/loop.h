@@ -49,9 +49,9 @@ class Loop {
   std::shared_ptr<Inside> inside_;  // shared with the thread and with the objects on it
 };
 
-// Timer: calls back once at an instant, never before it and up to a millisecond after it. It belongs
-// to a loop. A later arm() replaces an earlier one, and the destructor cancels. The callback may do
-// both.
+// Timer: calls back once at an instant, never before it and up to a millisecond after it. It
+// belongs to a loop. A later arm() replaces an earlier one, and the destructor cancels the timer.
+// The callback may arm or destroy it.
 class Timer {
  public:
   Timer(Loop& loop, std::function<void()> callback);
