@@ -1,6 +1,6 @@
-// CoreShare: the contention detector. It notices that a thread does not get its core because another
-// thread runs there. If two threads that work for each other take turns on one core while another
-// core is idle, the system may need ten milliseconds to notice.
+// CoreShare: the contention detector. It notices that a thread does not get its core because
+// another thread runs there. If two threads that work for each other take turns on one core while
+// another core is idle, the system may need ten milliseconds to notice.
 // It belongs to the thread that it watches, which must have work or poll for work all the time. It
 // is pure: its caller passes the time and how long the thread has run. leave_core() acts on the
 // result.
@@ -26,7 +26,8 @@ Duration thread_ran();
 
 // Migrates the calling thread to another core, if it is allowed to use one. Later the system may
 // move it to any allowed core, as before. Does nothing if many cores are allowed: there the system
-// finds an idle core whenever it wakes a thread, and another core may be far from the memory in use.
+// finds an idle core whenever it wakes a thread, and another core may be far from the memory in
+// use.
 void leave_core();
 
 }  // namespace pccl

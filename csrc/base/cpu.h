@@ -13,7 +13,8 @@
 
 namespace pccl {
 
-// True if the CPU has AVX2 and F16C (x86-64 since about 2013) and allow_wide_vectors() permits them.
+// True if the CPU has AVX2 and F16C (x86-64 since about 2013), unless allow_wide_vectors(false) was
+// called.
 bool has_wide_vectors();
 
 // For tests: while `allowed` is false, all kernels run their portable code on every machine.

@@ -1,6 +1,6 @@
-// LinkFault: why a peer cannot be reached. The reasons are coarse, so that they reveal nothing to an
-// outsider about the network of the peer that tried. A plain value. It is set where a dial fails,
-// and never parsed from a text.
+// LinkFault: why a peer cannot be reached. The reasons are coarse, so that they reveal nothing to
+// an outsider about the network of the peer that tried. A plain value. It is set where a dial
+// fails, and never parsed from a text.
 #pragma once
 
 #include <cstdint>

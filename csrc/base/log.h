@@ -1,5 +1,5 @@
-// log: writes one line to stderr for each event that deserves a person's attention. PCCL_LOG chooses
-// the level (error, warning, info, debug; default warning).
+// log: writes one line to stderr for each event that deserves a person's attention. PCCL_LOG
+// chooses the level (error, warning, info, debug; default warning).
 // Any thread may call it. Each line is written whole. Text from outside cannot forge a line:
 // unprintable characters (text.h) are escaped. Cores do not log: they emit a Log effect.
 #pragma once

@@ -4,7 +4,8 @@
 //      and asserts.
 //   2. All tables are registered, with the name of their machine.
 //   3. An observer, if there is one, is called at every step. A simulator uses it to find the rows
-//      that its runs have never taken. Set it before anything else runs. A shipped process has none.
+//      that its runs have never taken. Set it before anything else runs. A shipped process has no
+//      observer.
 #pragma once
 
 #include <cstddef>
