@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs a command in its own network namespace (loopback only) with cubic, the congestion control of nearly every Linux
-# host. The setting of a machine can halve loopback throughput, and so falsify every comparison.
+# host. Another setting of the machine can halve loopback throughput and distort every comparison.
 #   tools/stock-network.sh COMMAND...
 set -euo pipefail
 namespace=(--net)

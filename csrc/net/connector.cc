@@ -156,7 +156,7 @@ void Connector::Inside::ready() {
   socklen_t length = sizeof error;
   getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
   const Address& address = addresses[tried - 1];
-  // A connection to a port of this machine that nobody listens on can be connected to itself.
+  // If nobody listens on a port of this machine, a connection to the port may connect to itself.
   if (error == 0 && local_address(socket.fd()) == address) error = ECONNREFUSED;
   if (error == 0 && peer_address(socket.fd()).family() == AF_UNSPEC) error = ENOTCONN;
   if (error == 0) {

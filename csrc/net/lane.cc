@@ -1,7 +1,7 @@
 // Normal operation: the reader names the memory for the next bytes, and they are received directly
 // into it. The writer names the next bytes, and they are sent from where they lie, until the socket
-// takes no more. Bytes to send because of a received piece leave before more is read, while they
-// are in the cache. Failures:
+// takes no more. If a received piece causes a send, the bytes are sent before more is read, while
+// they are in the cache. Failures:
 //   - The other side closes or resets the connection, or a frame is bad.
 //   - A write fails: what has arrived before is still read.
 #include "csrc/net/lane.h"
@@ -21,8 +21,8 @@
 namespace pccl::net {
 namespace {
 
-// Bytes of one receive call: many, so that calls are few, but few enough that the bytes are still
-// in the cache when they are reduced.
+// The most bytes of one receive call: large enough that calls are few, small enough that the bytes
+// are still in the cache when they are reduced.
 constexpr size_t kReceiveBytesMax = 1u << 20;
 // While at least twice this many bytes are certain to come, the loop is woken for this many at a
 // time. To wait for smaller chunks in this way gains nothing: several lanes and directions have

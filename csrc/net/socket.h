@@ -1,5 +1,5 @@
 // Socket: an owned TCP file descriptor that is non-blocking, close-on-exec and TCP_NODELAY. A Unix
-// socket works too, except for the methods that need a path.
+// socket works too, except for the methods that query its path.
 // Every Socket is in a registry, and a forked child closes all of them (descriptors.h). Otherwise a
 // DataLoader worker would hold a dead peer's connections open.
 // Connector and Listener are asynchronous and belong to a loop. They accept names and IPv4 and IPv6
@@ -66,10 +66,10 @@ class Socket {
   bool would_begin_anew() const;
   // sendmsg() for the first bytes after such an idle period. Congestion control would restart with
   // ten segments (RFC 5681, 4.1), which costs seven round trips on a long path. This call keeps the
-  // window, as RFC 7661 does, but for longer than the five minutes that it permits. So the caller
-  // must pace the next bytes according to the rate before the idle period. Linux lets the
-  // congestion control decide at the moment when bytes are queued, and bbr does not restart. So the
-  // socket uses bbr during this call, if the system permits that; otherwise this is sendmsg().
+  // window, as RFC 7661 does, but longer than the five minutes of that RFC. So the caller must pace
+  // the next bytes according to the rate before the idle period. Linux lets the congestion control
+  // decide at the moment when bytes are queued, and bbr does not restart. So the socket uses bbr
+  // during this call, if the system permits that; otherwise this is a plain sendmsg().
   ssize_t send_after_silence(const msghdr& message) const;
   // False if the system refuses it.
   bool set_congestion(const std::string& name) const;
