@@ -23,8 +23,8 @@ VENV := .venv$(if $(filter-out $(TORCH_NEWEST),$(TORCH)),-torch-$(TORCH))
 BIN := $(VENV)/bin
 packages = tools/debian-packages.sh
 
-# Stamps: one file for each completed step, newer than all inputs of the step. SOURCES lists folders and files, so that a
-# new or removed file counts as a change.
+# Stamps: one file for each completed step, newer than all inputs of the step. SOURCES lists folders and files, so that
+# a new or removed file counts as a change.
 VENV_READY := $(VENV)/.ready
 BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
