@@ -1,18 +1,18 @@
 # Every daily command of pccl; each works from a bare clone. `make help` lists them.
-#   make                  builds the core and runs its unit tests: the fast loop, no Python needed
-#   make setup            Debian packages (as root; else it says which), .venv, pccl installed into it, editable
-#   make test TORCH=2.11.0   the same against another torch, in an environment of its own beside the first
+#   make                  builds the core and runs its unit tests: quick, and needs no Python
+#   make setup            Debian packages (as root; else it names them), .venv, pccl installed in it as editable
+#   make test TORCH=2.11.0   all tests with another torch, in a second environment next to the first
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := fast
 MAKEFLAGS += --no-builtin-rules --no-print-directory
-.NOTPARALLEL:  # the tools below use all cores by themselves, and two of them never meet in one folder
+.NOTPARALLEL:  # the tools below use all cores by themselves, and two of them must not work in one folder
 
 PYTHON ?= /usr/bin/python3.11
 TORCH_NEWEST := 2.15.0
 TORCH ?= $(TORCH_NEWEST)
-# Of simulation: minutes in `make test`, seeds in `make asan` and `make tsan`.
+# The amount of simulation: minutes in `make test`, seeds in `make asan` and `make tsan`.
 SIM_MINUTES ?= 1
 SEEDS ?= 200
 JOBS ?= $(shell nproc)
@@ -23,8 +23,8 @@ VENV := .venv$(if $(filter-out $(TORCH_NEWEST),$(TORCH)),-torch-$(TORCH))
 BIN := $(VENV)/bin
 packages = tools/debian-packages.sh
 
-# Stamps: a file per step that is done, newer than all it was made from. Folders are listed beside the files, so that
-# adding or removing one counts as a change.
+# Stamps: one file for each completed step, newer than all inputs of the step. SOURCES lists folders and files, so that
+# a new or removed file counts as a change.
 VENV_READY := $(VENV)/.ready
 BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
@@ -38,7 +38,7 @@ help:             ## this list
 # --- Building ------------------------------------------------------------------------------------------------------
 packages:
 	@$(packages) setup
-packages-netns:   # all at once, before anything is built
+packages-netns:   # installs all packages together, before anything is built
 	@$(packages) setup netns
 packages-bench:
 	@$(packages) setup netns wan bench
@@ -56,7 +56,7 @@ $(VENV_READY): tools/requirements.txt | packages
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==$(TORCH) -r $<
 	touch $@
 
-# First the compilation, where one can watch it; then pip, which finds it done.
+# The compilation runs first, with visible output. Then pip finds it done.
 $(BUILT): $(SOURCES) $(VENV_READY)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	touch $@
@@ -70,29 +70,29 @@ setup: packages $(BUILT) $(INSTALLED)   ## packages, .venv, pccl installed: .ven
 demo: setup       ## train on 3 peers, kill one, let one join
 	$(BIN)/pccl demo
 
-sim: core         ## simulate: SEED=n one seed, MINUTES=m for so long, CAMPAIGN=n rough runs
+sim: core         ## simulate: SEED=n one seed, MINUTES=m that long, CAMPAIGN=n runs with many faults
 	build/core/pccl-sim $(if $(SEED),--seed $(SEED),$(if $(MINUTES),--minutes $(MINUTES),$(if \
 	  $(CAMPAIGN),--campaign $(CAMPAIGN),--seeds 500)))
 
 scenarios: core   ## scenario transcripts; UPDATE=1 rewrites them
 	build/core/pccl-scenarios $(if $(UPDATE),--update) tests/scenarios
 
-stress: packages-netns setup  ## kill, stop, cut off, spawn processes: MINUTES=m SEED=n
+stress: packages-netns setup  ## kill, pause, isolate and start processes: MINUTES=m SEED=n
 	tools/stock-network.sh $(BIN)/python tests/stress/run.py --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))
 
-# The wide-area parts need root (namespaces, TUN): without it they are left out, and said to be.
+# The wide-area parts need root (namespaces, TUN). Without root they are skipped, with a message.
 bench: packages-bench setup   ## speed, into RESULTS.md: an hour; QUICK=1: 5 minutes, into build/bench; PARTS="curve worlds"
 	$(BIN)/python benchmarks/bench.py $(if $(QUICK),--quick) $(if $(PARTS),--parts $(PARTS))
 
-# BASE is built beside this tree, once, under build/compare. CASES='"64 MiB" calls' WORLDS="2 4": only these rows.
-compare-base:     # asked for before anything is built
+# BASE is built only once, under build/compare. CASES='"64 MiB" calls' WORLDS="2 4" selects rows.
+compare-base:     # checks BASE before anything is built
 	@[ -n "$(BASE)" ] || { echo "Compare with which revision? For example: make compare BASE=HEAD~1" >&2; exit 2; }
 	@git rev-parse --verify --quiet --end-of-options "$(BASE)^{commit}" >/dev/null || \
 	  { echo "git knows no revision \"$(BASE)\" here" >&2; exit 2; }
 compare: compare-base packages-netns setup   ## is this tree slower than BASE=REV? 20 minutes; fails if a row is
 	$(BIN)/python benchmarks/compare.py "$(BASE)" $(if $(CASES),--cases $(CASES)) $(if $(WORLDS),--worlds $(WORLDS))
 
-# The simulation fills the time in which processes wait for each other.
+# The simulation runs beside pytest and uses the time in which pytest's processes wait for each other.
 test: packages-netns setup core  ## unit, scenarios, a minute of simulation, tidy, multi-process
 	ctest --test-dir build/core -j$(JOBS) --output-on-failure --no-tests=error
 	build/core/pccl-sim --minutes $(SIM_MINUTES) > build/sim.log 2>&1 & simulation=$$!; \
@@ -100,10 +100,10 @@ test: packages-netns setup core  ## unit, scenarios, a minute of simulation, tid
 	  wait $$simulation && broken=0 || broken=1; cat build/sim.log; exit $$broken
 
 # --- Checking ------------------------------------------------------------------------------------------------------
-# clang-tidy compiles as clang does, so its run is also the build with the second compiler. It sees a few large units,
-# which cost an eighth of many small ones; that each file includes what it needs, the ordinary build sees. Not the torch
-# layer: its headers take a minute a file.
-lint: $(VENV_READY)   ## formatting, names, rules of the house
+# clang-tidy parses the code as clang does, so its run replaces a build with the second compiler. It gets a few large
+# units, which take an eighth of the time of many small ones. The ordinary build checks that each file includes what it
+# needs. The torch layer is left out: its headers take a minute per file.
+lint: $(VENV_READY)   ## formatting, names, the project's own rules
 	@$(packages) clang
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -111,7 +111,7 @@ lint: $(VENV_READY)   ## formatting, names, rules of the house
 	$(BIN)/pytest -q tests/tidy
 	cmake -S . -B build/clang -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DPCCL_TESTS=OFF \
 	  -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12 >/dev/null
-	clang-tidy --list-checks csrc/base/ids.cc -- | grep -q identifier-naming  # a config it cannot read is no error to it
+	clang-tidy --list-checks csrc/base/ids.cc -- | grep -q identifier-naming  # it does not fail on an unreadable config
 	run-clang-tidy -quiet -p build/clang -j$(JOBS) /Unity/ 2> >(grep -v 'warnings* generated' >&2)
 
 fmt: $(VENV_READY)    ## reformat everything
@@ -132,23 +132,23 @@ define sanitized
 	  && build/$1/pccl-sim --seeds $$(($(SEEDS) / 2)) --first $$(($(SEEDS) / 2 + 1)) && wait $$other
 endef
 asan: export LSAN_OPTIONS := suppressions=$(CURDIR)/tests/leaks.supp:print_suppressions=0
-asan: | packages  ## core and SEEDS seeds, addresses and undefined behaviour
+asan: | packages  ## core tests and SEEDS seeds with the sanitizers for addresses and undefined behaviour
 	@$(packages) clang
 	$(call sanitized,asan,clang++,"-DPCCL_SANITIZE=address$(comma)undefined")
 
-tsan: | packages  ## core and SEEDS seeds, threads
+tsan: | packages  ## core tests and SEEDS seeds with the thread sanitizer
 	@$(packages) clang
 	$(call sanitized,tsan,clang++,-DPCCL_SANITIZE=thread -DPCCL_OPENMP=OFF)
 
-fuzz: | packages  ## the parsers and the cores under libFuzzer: MINUTES=m each, two at a time
+fuzz: | packages  ## the parsers and the cores under libFuzzer: MINUTES=m each, JOBS at a time
 	@$(packages) clang
 	cmake -S . -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DPCCL_FUZZ=ON -DPCCL_TESTS=OFF -DPCCL_OPENMP=OFF \
 	  "-DPCCL_SANITIZE=address$(comma)undefined" >/dev/null
 	cmake --build build/fuzz -j$(JOBS)
 	tools/fuzz.sh build/fuzz $(or $(SECONDS_EACH),$$(awk 'BEGIN { print 60 * $(or $(MINUTES),1) }')) $(JOBS)
 
-ci:               ## everything CI runs
+ci:               ## all checks of CI
 	.ci/run
 
-clean:            ## forget what was built; the Python environments stay
+clean:            ## delete what was built, except the Python environments
 	rm -rf build $(wildcard .venv*/.built) pccl_backend/*.so pccl_backend/bin

@@ -1,8 +1,8 @@
-"""Builds the package: CMake makes the core without torch, torch's CppExtension the module on top.
+"""Build the package: CMake builds the core without torch, torch's CppExtension the module on top.
 
-The module belongs to one minor release of torch, and its name says which (`_C_torch_2_15`), so that
-builds for several stand side by side; `pccl_backend/_C.py` gives the one that fits the torch that
-runs. Everything is kept under build/: a second build compiles only what changed.
+The module belongs to one minor release of torch. Its name contains that release (`_C_torch_2_15`),
+so that builds for several releases can exist together. `pccl_backend/_C.py` loads the one that fits
+the torch in use. All build files are kept under build/: a second build compiles only the changes.
 """
 
 import json
@@ -24,17 +24,17 @@ except ImportError:
     )
 
 ROOT = Path(__file__).resolve().parent
-CORE = Path("build/core")  # shared by all releases of torch: nothing in it knows torch
+CORE = Path("build/core")  # shared by all releases of torch: nothing in it depends on torch
 TORCH = ".".join(torch.__version__.split(".")[:2])
 
 
 class Build(BuildExtension):
-    """Runs CMake, then compiles the module with what CMake wrote down about it."""
+    """Run CMake, then compile the module with the sources and flags that CMake wrote to a file."""
 
     def finalize_options(self) -> None:
         super().finalize_options()
         self.build_temp = f"build/torch-{torch.__version__}"
-        self.force = True  # setuptools does not see headers or the core; ninja, below it, does
+        self.force = True  # setuptools does not track headers or the core; ninja, below it, does
 
     def run(self) -> None:
         os.chdir(ROOT)
@@ -42,11 +42,10 @@ class Build(BuildExtension):
         spec = json.loads((CORE / "extension.json").read_text())
         (extension,) = self.extensions
         extension.sources = spec["sources"]
-        extension.libraries[:0] = spec[
-            "libraries"
-        ]  # before torch's, which export a libuv of their own
+        # Before torch's libraries, which export their own libuv.
+        extension.libraries[:0] = spec["libraries"]
         extension.extra_objects = [str(CORE / "libpccl_core.a")]
-        # As system headers, so that torch's own warnings are not our errors.
+        # As system headers, so that warnings in torch's headers are no errors here.
         system = [f"-isystem{path}" for path in extension.include_dirs]
         extension.include_dirs = [str(ROOT)]
         extension.extra_compile_args = [*system, *spec["flags"], "-O2", "-g1"]
@@ -66,17 +65,17 @@ class Build(BuildExtension):
         bin_dir.mkdir(exist_ok=True)
         fresh = bin_dir / "pccl-master.new"
         shutil.copy2(CORE / "pccl-master", fresh)
-        fresh.replace(bin_dir / "pccl-master")  # in one step: it may be running
+        fresh.replace(bin_dir / "pccl-master")  # atomic, because the old file may be running
 
 
-# Debian's folder of compilers that go through ccache; not every torch uses ccache by itself.
+# Debian's folder of compiler wrappers for ccache: not every torch uses ccache by itself.
 os.environ["PATH"] = os.pathsep.join(["/usr/lib/ccache", os.environ.get("PATH", os.defpath)])
 
 setup(
     ext_modules=[
         CppExtension(
             name=f"pccl_backend._C_torch_{TORCH.replace('.', '_')}",
-            sources=[],  # CMake knows
+            sources=[],  # set from CMake's list in Build.run()
             define_macros=[("PCCL_TORCH_BUILD", f'"{TORCH}"')],
         )
     ],

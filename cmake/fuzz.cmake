@@ -1,5 +1,5 @@
-# The targets of tests/fuzz, one program each. Everything is compiled for coverage, and the limits of
-# the protocol are a thousandth, so that a short input can exceed them.
+# The targets of tests/fuzz, one program each. Everything is compiled with coverage instrumentation. The
+# protocol limits are a thousandth of the usual ones, so that a short input can exceed them.
 find_package(GTest REQUIRED)
 file(GLOB targets CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/fuzz tests/fuzz/*.cc)
 foreach(source ${targets})

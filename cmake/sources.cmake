@@ -1,4 +1,4 @@
-# Every C++ source, by the folder it lives in (README of the layers: the order in which they may include each other).
+# All C++ sources, by folder. tests/tidy/tidy_rules.py defines which folders a folder may include (LAYERS).
 file(GLOB_RECURSE core_sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} csrc/*.cc master/*.cc)
 file(GLOB_RECURSE torch_sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} csrc/torch/*.cc)
 file(GLOB master_main CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} master/main.cc)

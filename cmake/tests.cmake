@@ -1,22 +1,23 @@
-# Tests of the core: one binary per layer, so that an edit links one; one ctest case per test, so that a hang has a name.
+# Tests of the core. Each layer is one binary, so that an edit links only one. Each test is one ctest case, so that the
+# name of a test that hangs is known.
 find_package(GTest REQUIRED)
 include(GoogleTest)
 set(test_options)
-if(PCCL_SANITIZE OR PCCL_UNITY_TESTS)  # built from scratch each time, and run once
+if(PCCL_SANITIZE OR PCCL_UNITY_TESTS)  # built from scratch each time and run only once
   list(APPEND test_options -O1 -g0)
 endif()
 if(PCCL_SANITIZE)
   list(APPEND test_options -DPCCL_SANITIZED)
 endif()
 if(PCCL_SANITIZE MATCHES undefined)
-  # It watches the core; in the tests it would cost a minute of compilation.
+  # This sanitizer checks the core only. In the tests it would cost a minute of compilation.
   list(APPEND test_options -fno-sanitize=undefined)
 endif()
 if(PCCL_SANITIZE STREQUAL thread)
   list(APPEND test_options -DPCCL_TSAN)
 endif()
 
-# An operator new that is inlined looks to the compiler like one that does not match its delete.
+# Excluded from unity builds: if its operator new is inlined, the compiler reports that it does not match the delete.
 set_source_files_properties(tests/cpp/ring/allocations.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 file(GLOB layers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/cpp tests/cpp/*)
 foreach(layer ${layers})
@@ -34,7 +35,7 @@ foreach(layer ${layers})
     PROPERTIES LABELS unit TIMEOUT 60)
 endforeach()
 
-# The simulator: a world of peers and master that two programs share.
+# The simulator: a library with simulated peers and a simulated master, used by two programs.
 set(sim_main ${PROJECT_SOURCE_DIR}/tests/sim/main.cc)
 set(scenarios_main ${PROJECT_SOURCE_DIR}/tests/sim/scenarios_main.cc)
 file(GLOB sim_sources CONFIGURE_DEPENDS tests/sim/*.cc)
@@ -50,7 +51,7 @@ add_executable(pccl-scenarios ${scenarios_main})
 target_link_libraries(pccl-scenarios PRIVATE sim)
 
 add_test(NAME scenarios COMMAND pccl-scenarios ${PROJECT_SOURCE_DIR}/tests/scenarios)
-# A checker that finds nothing would look just like a protocol without bugs.
+# These tests check the simulator's own checks: if those found nothing, the protocol would seem to have no bugs.
 foreach(bug early-commit no-restore foreign-size lost-answer told-too-early)
   add_test(NAME sim.finds_planted_bug.${bug} COMMAND pccl-sim --seeds 500 --plant ${bug})
   list(APPEND plants sim.finds_planted_bug.${bug})

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that the Debian packages of the named groups are there: as root it installs what is missing,
-# otherwise it says what is missing and how to install it. Costs a few milliseconds when nothing is missing.
+# Makes sure that the Debian packages of the named groups are installed. As root it installs missing packages.
+# Otherwise it prints their names and how to install them. It takes a few milliseconds if nothing is missing.
 #   tools/debian-packages.sh setup [clang] [netns]
 set -euo pipefail
 list="$(dirname "$0")/debian-packages.txt"
@@ -26,6 +26,6 @@ TXT
 fi
 echo "Installing Debian packages: $missing"
 export DEBIAN_FRONTEND=noninteractive
-# A fresh machine has no package lists yet; an old one may have stale ones: so update only when about to install.
+# A new machine has no package lists yet, and an old one may have stale lists. So update before an installation.
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends $missing >/dev/null

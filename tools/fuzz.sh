@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs each target that lies in FOLDER for SECONDS, JOBS at a time, from its corpus in tests/fuzz/corpus and from what
-# earlier runs have found (FOLDER/corpus). Ends with an error if one has found something, and says how to see it again.
+# Runs each target in FOLDER for SECONDS, JOBS at a time. A target starts from its corpus in tests/fuzz/corpus and from
+# the inputs that earlier runs have added (FOLDER/corpus). If a target finds a bug, the script ends with an error and
+# prints how to reproduce it.
 #   tools/fuzz.sh FOLDER SECONDS JOBS [TARGET...]
-# What a run has found goes into the tree by
+# The following command copies the new inputs of a run into the tree:
 #   FOLDER/fuzz_TARGET -set_cover_merge=1 tests/fuzz/corpus/TARGET FOLDER/corpus/TARGET
 set -euo pipefail
 folder=$1 seconds=$2 jobs=$3
@@ -17,8 +18,8 @@ run() {
   local folder=$1 seconds=$2 target=$3
   local found=$folder/corpus/$target crashes=$folder/crashes
   mkdir -p "$found" "$crashes" "tests/fuzz/corpus/$target"
-  # The inputs of a core are rows of events of 16 bytes, of which short ones reach nothing. Entropic scheduling took a
-  # third of the time of such a target.
+  # The input of a core is a sequence of events of 16 bytes, and short sequences reach nothing. Entropic scheduling took
+  # a third of the time of such a target.
   local how=(-max_len=4096)
   case $target in engine | master | peer) how=(-max_len=2048 -len_control=0 -entropic=0) ;; esac
   if "$folder/fuzz_$target" "$found" "tests/fuzz/corpus/$target" -max_total_time="$seconds" -timeout=10 "${how[@]}" \

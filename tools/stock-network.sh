@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Runs a command in a network namespace of its own (loopback only) with cubic, the congestion control of nearly every
-# Linux host: what a machine happens to be set to can halve loopback throughput, and every comparison with it.
+# Runs a command in its own network namespace (loopback only) with cubic, the congestion control of nearly every Linux
+# host. Another setting of the machine can halve loopback throughput and distort every comparison.
 #   tools/stock-network.sh COMMAND...
 set -euo pipefail
 namespace=(--net)
 [ "$(id -u)" -eq 0 ] || namespace+=(--user --map-root-user)
 
-# A namespace may only choose what the machine allows: for as long as this shell lives.
+# A namespace may choose only what the machine permits. The coprocess permits cubic while this shell lives.
 coproc allow { exec "$(dirname "$0")/allow-cubic.sh"; }
 read -r <&"${allow[0]}"
 unshare "${namespace[@]}" bash -c '

@@ -1,6 +1,6 @@
-// PCCL_ASSERT ends the process with the failed condition: for our own bugs only, never for input
-// that comes from a network or a caller. Always on in cores and codecs. PCCL_DCHECK is for hot
-// loops: on unless NDEBUG is defined.
+// assert: PCCL_ASSERT prints a condition that does not hold and ends the process. It is for bugs in
+// pccl only, never for input from a network or a caller. It is always on, also in cores and codecs.
+// PCCL_DCHECK is for hot loops: it is on unless NDEBUG is defined. Any thread may use them.
 #pragma once
 
 namespace pccl {

@@ -12,7 +12,7 @@
 namespace pccl {
 namespace {
 
-// Of two stretches of one mapping, or of different ones.
+// Whether two ranges overlap. They may be parts of one mapping or of different ones.
 bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) {
   const std::less<const std::byte*> before;
   return before(one.data(), other.data() + other.size()) &&
@@ -36,7 +36,7 @@ void Clearer::add(std::span<std::byte> pages) {
   try {
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   } catch (const std::system_error&) {
-    return;  // there is no thread to be had: whoever writes there waits for the system himself
+    return;  // no thread can be started: the thread that writes there waits for the system itself
   }
   const std::lock_guard lock(mutex_);
   waiting_.push_back(pages);
@@ -51,7 +51,7 @@ void Clearer::forget(std::span<const std::byte> pages) {
       left.push_back(range);
       continue;
     }
-    // What lies on its two sides stays.
+    // The parts of the range before and after `pages` stay.
     const std::byte* const end = pages.data() + pages.size();
     const std::less<const std::byte*> before;
     if (before(range.data(), pages.data()))
@@ -63,7 +63,7 @@ void Clearer::forget(std::span<const std::byte> pages) {
   changed_.wait(lock, [&] { return !overlap(current_, pages); });
 }
 
-// Page by page: so that nobody who wants to unmap one waits for long.
+// Touches one page at a time, so that forget() does not wait for long.
 void Clearer::run() {
   pthread_setname_np(pthread_self(), "pccl-clearer");
   std::unique_lock lock(mutex_);

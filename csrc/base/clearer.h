@@ -1,7 +1,9 @@
-// Clearer: has the system clear fresh pages ahead of who is going to write to them. A page that is
-// touched for the first time holds up its writer, and the data loop has more to do than wait: 0.1 s
-// a GiB as a rule, 4 s in a guest whose host has to find the memory first. A thread of its own,
-// from the first add() on; methods may be called from one other.
+// Clearer: the page prefaulter. It touches fresh memory pages ahead of the thread that will write
+// to them, so that the system clears them early. Otherwise the first write to a page waits for
+// that: 0.1 s per GiB normally, 4 s per GiB in a guest whose host must find the memory first. The
+// data loop should not wait that long.
+// It has its own thread, from the first add() on. Only one other thread may call its methods.
+// Failure: if no thread can be started, it does nothing, and the writer waits.
 #pragma once
 
 #include <condition_variable>
@@ -20,10 +22,11 @@ class Clearer {
   Clearer(const Clearer&) = delete;
   Clearer& operator=(const Clearer&) = delete;
 
-  // Huge pages that nobody has touched yet: from the first to the last, as long as it takes.
-  // Touching them meanwhile does no harm.
+  // Queues huge pages that nobody has touched yet. They are touched from the first to the last, for
+  // as long as it takes. Other threads may touch them meanwhile.
   void add(std::span<std::byte> pages);
-  // They are about to be unmapped: not touched any more when this returns. Waits for a page.
+  // Call it before `pages` are unmapped: they are not touched any more when it returns. It waits
+  // for at most one page.
   void forget(std::span<const std::byte> pages);
 
  private:
@@ -32,7 +35,7 @@ class Clearer {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::span<std::byte>> waiting_;
-  std::span<std::byte> current_;  // the page being cleared; empty: none is
+  std::span<std::byte> current_;  // the page being touched; empty: none
   bool over_ = false;
   std::thread thread_;
 };

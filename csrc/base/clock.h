@@ -1,5 +1,6 @@
-// Instant and Duration: the only time there is in pccl. Monotonic nanoseconds. Cores never read a
-// clock: an Instant is handed to them by their shell, or by the simulator, which makes time up.
+// clock: Instant and Duration, the only types for time in pccl, in monotonic nanoseconds. Plain
+// values. Cores never read a clock: they get each Instant from their shell, or from the simulator,
+// which uses a simulated time.
 #pragma once
 
 #include <chrono>

@@ -6,9 +6,9 @@
 namespace pccl {
 namespace {
 
-// Longer than what the system does on a core by the way, shorter than a turn of a thread.
+// Longer than the short tasks of the system on a core, shorter than the time slice of a thread.
 constexpr Duration kWaitedMax = std::chrono::microseconds(300);
-// Beyond that it may have slept.
+// The longest time between two calls of waited(). After a longer time the thread may have slept.
 constexpr Duration kLooksApartMax = std::chrono::milliseconds(10);
 constexpr int kManyCores = 8;
 

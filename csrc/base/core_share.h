@@ -1,7 +1,9 @@
-// CoreShare: notices that a thread, which has work or looks for some all the time, does not get its
-// core: somebody else runs there. Where two threads that work for each other take turns on one core
-// while another is idle, the system may need ten milliseconds to see it. Belongs to that thread.
-// Pure: it hears the time and how long the thread has run; leave_core() acts on it.
+// CoreShare: the contention detector. It notices that a thread does not get its core because
+// another thread runs there. If two threads that work for each other take turns on one core while
+// another core is idle, the system may need ten milliseconds to notice.
+// It belongs to the thread that it watches, which must have work or poll for work all the time. It
+// is pure: its caller passes the time and how long the thread has run. leave_core() acts on the
+// result.
 #pragma once
 
 #include "csrc/base/clock.h"
@@ -10,8 +12,8 @@ namespace pccl {
 
 class CoreShare {
  public:
-  // The thread has run for `ran` in its life. True: since the last look, not long ago, it waited
-  // for a core for long.
+  // `ran`: the time that the thread has run in its life. True if it waited long for a core since
+  // the last call. False if the last call was long ago.
   bool waited(Instant now, Duration ran);
 
  private:
@@ -19,12 +21,13 @@ class CoreShare {
   Duration ran_{};
 };
 
-// What the calling thread has run so far.
+// The time that the calling thread has run so far.
 Duration thread_ran();
 
-// Moves the calling thread to another core, if it may use one; where it runs later is the system's
-// to say, as before. Nothing happens on a machine of many cores: the system finds an idle one there
-// whenever it wakes a thread, and another one may be far from the memory in use.
+// Migrates the calling thread to another core, if it is allowed to use one. Later the system may
+// move it to any allowed core, as before. Does nothing if many cores are allowed: there the system
+// finds an idle core whenever it wakes a thread, and another core may be far from the memory in
+// use.
 void leave_core();
 
 }  // namespace pccl

@@ -13,7 +13,8 @@ bool detect() {
 #if PCCL_X86
   __builtin_cpu_init();
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  // Not every compiler knows F16C by name. The operating system's part in it is that of AVX2.
+  // Not every compiler knows F16C by name, so its CPU flag is read here. F16C needs the same
+  // support by the operating system as AVX2, which __builtin_cpu_supports("avx2") checks.
   if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || (ecx & bit_F16C) == 0) return false;
   return __builtin_cpu_supports("avx2") != 0;
 #else

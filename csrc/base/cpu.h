@@ -1,11 +1,11 @@
-// Which vector instructions the kernels may use, found out when the program runs, so that one build
-// serves every machine. Changes how fast a kernel is, never a bit of what it computes. Call from
-// any thread.
+// cpu: which vector instructions the kernels may use. It is detected when the program runs, so that
+// one build works on every machine. It changes the speed of a kernel, never a bit of its result.
+// Any thread may call these functions.
 #pragma once
 
 #if defined(__x86_64__)
 #define PCCL_X86 1
-// Marks a function that may only be called where has_wide_vectors().
+// Marks a function that may be called only if has_wide_vectors() is true.
 #define PCCL_WIDE __attribute__((target("avx2,f16c")))
 #else
 #define PCCL_X86 0
@@ -13,10 +13,11 @@
 
 namespace pccl {
 
-// AVX2 and F16C (x86-64 since about 2013). False elsewhere, and while forbidden below.
+// True if the CPU has AVX2 and F16C (x86-64 since about 2013), unless allow_wide_vectors(false) was
+// called.
 bool has_wide_vectors();
 
-// For tests: while `allowed` is false, everything runs its portable code, whatever the machine has.
+// For tests: while `allowed` is false, all kernels run their portable code on every machine.
 void allow_wide_vectors(bool allowed);
 
 }  // namespace pccl

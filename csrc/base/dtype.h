@@ -1,11 +1,13 @@
-// DType and ReduceOp: what the elements of a tensor are and how they are combined, without torch.
-// Plain values that travel on the wire as their number: never renumber one, add at the end.
+// dtype: DType and ReduceOp, the element type of a tensor and the operation of a reduction, without
+// torch. Plain values. Their numbers are sent over the network: never renumber one, add new ones at
+// the end.
 //
-// bool is one byte per element, true if it is not zero. Reductions of it give 0 or 1 and cannot
-// overflow: SUM, MAX and BOR mean "any"; PRODUCT, MIN and BAND mean "all"; BXOR "an odd number of".
+// kBool is one byte per element, true if it is not zero. Its reductions give 0 or 1 and cannot
+// overflow: SUM, MAX and BOR mean "any"; PRODUCT, MIN and BAND mean "all"; BXOR means "an odd
+// number of".
 //
-// kBytes stands for every type that is only ever moved (float8, complex, ...): elements of one
-// byte, no reduction.
+// kBytes stands for every type that can be moved but not reduced (float8, complex, ...). Its
+// elements are single bytes.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +33,7 @@ enum class DType : uint8_t {
   kBool = 12,
   kBytes = 13,
 };
-inline constexpr uint8_t kDTypeCount = 14;  // a number from the network is valid if it is below
+inline constexpr uint8_t kDTypeCount = 14;  // a number from the network must be below this
 
 enum class ReduceOp : uint8_t {
   kSum = 0,
@@ -43,20 +45,20 @@ enum class ReduceOp : uint8_t {
   kBor = 6,
   kBxor = 7,
 };
-inline constexpr uint8_t kReduceOpCount = 8;  // likewise
+inline constexpr uint8_t kReduceOpCount = 8;  // a number from the network must be below this
 
-// REQUIRES: a DType of the list above, as everywhere below.
+// REQUIRES: `dtype` is one of the list above. This holds for all functions below.
 size_t element_bytes(DType dtype);
 bool is_floating(DType dtype);
 
-// torch's name of it, "float32"; "bytes" for kBytes.
+// The name in torch, such as "float32"; "bytes" for kBytes.
 const char* text(DType dtype);
-// torch's name of it, "SUM", as in ReduceOp.SUM.
+// The name in torch, such as "SUM" for ReduceOp.SUM.
 const char* text(ReduceOp op);
 
-// Whether elements of `dtype` can be combined with `op`: integers with all but AVG, floats with all
-// but the bitwise operations, bool with all but AVG, kBytes with none. Else kInvalidArgument with
-// both named, and what is allowed.
+// Whether `op` can reduce elements of `dtype`. Integers and bool allow all operations except AVG,
+// floats allow all except the bitwise ones, kBytes allows none. Otherwise kInvalidArgument; the
+// message names both and what is allowed.
 Status check_reducible(DType dtype, ReduceOp op);
 
 }  // namespace pccl

@@ -1,4 +1,5 @@
-// Endpoint: where somebody listens: a name or a numeric address, and a port.
+// Endpoint: an address to listen on or to connect to: a host, as a name or a numeric address, and a
+// port. A plain value.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,12 @@ struct Endpoint {
 // "host:port", "[v6]:port".
 std::string text(const Endpoint& endpoint);
 
-// These take a numeric host as the system writes it. They are false for a name.
-// It is an address of a private network (RFC 1918, RFC 6598, RFC 4193): few machines can reach it.
+// Both functions take a numeric host in the form that the system writes. They are false for a name.
+// True for an address of a private network (RFC 1918, RFC 6598, RFC 4193): few machines can reach
+// it.
 bool is_private(const std::string& host);
-// It belongs to one machine, so a peer may offer it to others: it is neither loopback nor
-// link-local nor multicast.
+// True for an address that belongs to one machine, so that a peer may offer it to others. It is not
+// unspecified, loopback, link-local, multicast or an IPv4-mapped IPv6 address.
 bool is_unicast(const std::string& host);
 
 }  // namespace pccl

@@ -1,5 +1,6 @@
-// LinkFault: why a peer cannot be reached, in words so few that they tell a stranger nothing of the
-// network around whoever tried. It is set where a dial fails; nobody reads it out of a text.
+// LinkFault: why a peer cannot be reached. The reasons are coarse, so that they reveal nothing to
+// an outsider about the network of the peer that tried. A plain value. It is set where a dial
+// fails, and never parsed from a text.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +9,12 @@ namespace pccl {
 
 enum class LinkFault : uint8_t {
   kOther = 0,
-  kRefused = 1,           // the machine is there, and nobody listens
-  kNoAnswer = 2,          // nothing came back in time, or no way leads there
+  kRefused = 1,           // the machine answers, but nobody listens on the port
+  kNoAnswer = 2,          // no answer in time, or no route
   kUnknownName = 3,       // the host name has no address
-  kAnotherProgram = 4,    // what answers does not speak our protocol
-  kAnotherPeer = 5,       // what answers is another peer, of this run or of another
-  kOnlySmallPackets = 6,  // larger ones do not arrive
+  kAnotherProgram = 4,    // the program that answers does not speak our protocol
+  kAnotherPeer = 5,       // another peer answers, of this run or of another one
+  kOnlySmallPackets = 6,  // large packets do not arrive
 };
 
 }  // namespace pccl

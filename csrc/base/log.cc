@@ -29,8 +29,8 @@ void log(LogLevel level, std::string_view message) {
                 parts.tm_sec, static_cast<int>(millis.count()), kNames[static_cast<int>(level)]);
   std::string line = head;
   line.append(printable(message)).push_back('\n');
-  std::fwrite(line.data(), 1, line.size(),
-              stderr);  // one call: lines of different threads do not mix
+  // One call, so that lines of different threads do not mix.
+  std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
 bool set_log_level(std::string_view name) {

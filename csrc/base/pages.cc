@@ -11,8 +11,8 @@ namespace pccl {
 std::byte* map_pages(size_t bytes) {
   PCCL_ASSERT(bytes > 0 && bytes % kHugePageBytes == 0);
   if (bytes > SIZE_MAX - kHugePageBytes) return nullptr;
-  // Mappings start on small pages: ask for one huge page more, and give back what sticks out at
-  // both ends.
+  // A mapping starts at any small page. So map one more huge page, and unmap the excess at both
+  // ends.
   void* const mapped = mmap(nullptr, bytes + kHugePageBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) return nullptr;
@@ -21,12 +21,12 @@ std::byte* map_pages(size_t bytes) {
       (kHugePageBytes - reinterpret_cast<uintptr_t>(mapped) % kHugePageBytes) % kHugePageBytes;
   if (before > 0) munmap(start, before);
   munmap(start + before + bytes, kHugePageBytes - before);
-  madvise(start + before, bytes, MADV_HUGEPAGE);  // refused: small pages do too
+  madvise(start + before, bytes, MADV_HUGEPAGE);  // if refused, small pages work too
   return start + before;
 }
 
 void touch_pages(std::byte* memory, size_t bytes) {
-  madvise(memory, bytes, MADV_POPULATE_WRITE);  // refused: whoever writes there first waits for it
+  madvise(memory, bytes, MADV_POPULATE_WRITE);  // if refused, the first writer of each page waits
 }
 
 void unmap_pages(std::byte* memory, size_t bytes) {

@@ -1,6 +1,7 @@
-// pages: large pieces of memory straight from the system, on huge pages where it has them. Plain
-// functions, any thread. The system clears a page when it is first touched, not before: memory that
-// is never touched costs nothing.
+// pages: maps large pieces of memory directly from the system, on huge pages if it has them. Plain
+// functions; any thread may call them.
+// The system clears a page when it is first touched, not before. So memory that is never touched
+// costs nothing.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +10,13 @@ namespace pccl {
 
 inline constexpr size_t kHugePageBytes = 2u << 20;
 
-// `bytes` bytes of zeros that start on a huge page; null if the system has not as much.
-// REQUIRES: a multiple of kHugePageBytes, above 0.
+// Returns `bytes` zero bytes that start at a huge page; null if the system does not have as many.
+// REQUIRES: `bytes` is a multiple of kHugePageBytes, above 0.
 std::byte* map_pages(size_t bytes);
-// As if each page of it was written to, but for the writing. An older system than Linux 5.14 does
-// nothing.
+// Has the same effect as a write to each page, but changes no byte. Does nothing on a system older
+// than Linux 5.14.
 void touch_pages(std::byte* memory, size_t bytes);
-// Any run of huge pages that map_pages gave, whole or in part.
+// Unmaps a series of adjacent huge pages from map_pages(): all pages of a mapping or some of them.
 void unmap_pages(std::byte* memory, size_t bytes);
 
 }  // namespace pccl

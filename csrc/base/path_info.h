@@ -1,4 +1,4 @@
-// PathInfo: what the system knows of a TCP connection's way.
+// PathInfo: what the system knows about the path of a TCP connection. A plain value.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,17 @@
 
 namespace pccl {
 
-// All zero if it knows nothing, or nothing yet.
+// All zero if the system knows nothing, or nothing yet.
 struct PathInfo {
-  Duration smoothed{0}, least{0};  // round trips: of late, and the least of all
-  // Segments with data since it opened: sent, sent again, arrived at the other end for all that we
-  // have heard. They wrap around.
+  Duration smoothed{0}, least{0};  // smoothed RTT and minimum RTT
+  // Segments with data since the connection opened: sent, retransmitted, and arrived according to
+  // the acknowledgements. These counters wrap around.
   uint32_t segments = 0, segments_again = 0, segments_arrived = 0;
-  uint32_t segment_bytes = 0;  // of a full one
-  uint64_t window = 0;         // bytes that congestion control lets be under way
-  // Since it opened, while anything waited to arrive; of that, while its send buffer was full and
-  // all in it under way: it is the buffer that holds it up.
+  uint32_t segment_bytes = 0;  // bytes of a full segment
+  uint64_t window = 0;         // bytes that congestion control allows to be in flight
+  // `busy`: the time since the connection opened in which some bytes had not arrived. `held`: the
+  // part of it in which the send buffer was full and all of it in flight, so that the size of the
+  // buffer was the limit.
   Duration busy{0}, held{0};
 };
 

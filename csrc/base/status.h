@@ -1,6 +1,6 @@
-// Status: how a function that can fail because of the world says so. A value; nothing below
-// csrc/torch throws. One code per Python error class, no more: csrc/torch/errors.cc is the only
-// place that crosses over. Result<T>: a T, or the Status that says why there is none.
+// status: Status reports a failure that comes from outside the program. Result<T> is a T, or the
+// Status that says why there is none. Plain values; nothing below csrc/torch throws.
+// There is exactly one code for each Python error class. Only csrc/torch/errors.cc converts them.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ enum class Code : uint8_t {
   kMembershipChanged = 3,  // MembershipChangedError: ended by a joint update_topology
   kMismatch = 4,  // CollectiveMismatchError: ranks called different operations under one number
   kOperationTimeout = 5,  // OperationTimeoutError
-  kInvalidState = 6,      // InvalidStateError: a call out of turn
+  kInvalidState = 6,      // InvalidStateError: a call that the present state does not allow
   kSharedState = 7,       // SharedStateError
   kMasterLost = 8,        // MasterLostError
   kKicked = 9,            // KickedError: this peer was declared lost
@@ -33,7 +33,7 @@ enum class Code : uint8_t {
 struct [[nodiscard]] Status {
   Code code = Code::kOk;
   std::string message;
-  PeerId peer{};  // whom it is about, if anybody
+  PeerId peer{};  // the peer that the status is about, if any
 
   bool ok() const { return code == Code::kOk; }
   friend bool operator==(const Status&, const Status&) = default;
@@ -58,7 +58,7 @@ class [[nodiscard]] Result {
   std::variant<T, Status> content_;
 };
 
-// The word for a code in logs: "peer lost".
+// The text for a code in logs: "peer lost".
 const char* text(Code code);
 
 }  // namespace pccl

@@ -12,8 +12,8 @@ struct Range {
   uint32_t first, last;
 };
 
-// By Unicode: controls; marks that reorder, join, hide or annotate what is around them; ends of
-// lines and paragraphs; tags. Sorted.
+// Unprintable characters of Unicode, sorted: control characters; marks that reorder, join, hide or
+// annotate the characters around them; ends of lines and paragraphs; tags.
 constexpr Range kHidden[] = {
     {0x00, 0x1f},     {0x7f, 0x9f},     {0xad, 0xad},       {0x61c, 0x61c},
     {0x180e, 0x180e}, {0x200b, 0x200f}, {0x2028, 0x202e},   {0x2060, 0x206f},
@@ -30,10 +30,10 @@ bool is_plain(char letter) { return letter >= ' ' && letter <= '~'; }
 
 struct Character {
   uint32_t code = 0;
-  size_t bytes = 0;  // 0: what is there is no UTF-8
+  size_t bytes = 0;  // 0: invalid UTF-8
 };
 
-// The first one. REQUIRES: there is a byte.
+// The first character of `text`. REQUIRES: `text` is not empty.
 Character first_of(std::string_view text) {
   const auto lead = static_cast<uint8_t>(text[0]);
   if (lead < 0x80) return {lead, 1};
@@ -45,7 +45,7 @@ Character first_of(std::string_view text) {
     if ((next & 0xc0) != 0x80) return {};
     code = code << 6 | (next & 0x3fu);
   }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // a shorter form exists below
+  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // below: a shorter form exists
   const bool surrogate = code >= 0xd800 && code <= 0xdfff;
   if (code < kLeast[bytes] || code > 0x10ffff || surrogate) return {};
   return {code, bytes};
@@ -67,7 +67,7 @@ std::string escaped_byte(char letter) {
   return out;
 }
 
-// How many bytes at the beginning are printable.
+// The number of printable bytes at the beginning of `text`.
 size_t printable_bytes(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {

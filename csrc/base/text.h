@@ -1,8 +1,9 @@
-// text: whether bytes that somebody else chose may be shown to people, and what is shown if not.
-// Shown is UTF-8 without control characters and without those that format or hide what stands
-// around them: they forge lines of a log, command a terminal, or make one name look like another.
-// Names with such characters are refused where they enter; log() escapes them. Pure functions; a
-// text of plain ASCII costs one look at each byte. pccl_backend/_settings.py has the same rule.
+// text: decides whether bytes from outside may be shown to people, and escapes them if not.
+// Printable text is UTF-8 without control characters and without characters that format or hide the
+// text around them. Such characters can forge a log line, control a terminal, or make one name look
+// like another. Names that contain them are refused where they enter pccl; log() escapes them.
+// Pure functions. Plain ASCII text costs one comparison per byte. pccl_backend/_settings.py has the
+// same rule.
 #pragma once
 
 #include <string>
@@ -12,8 +13,8 @@ namespace pccl {
 
 bool is_printable(std::string_view text);
 
-// The text with all else escaped: \n, \x1b for a byte, \u202e or \U000e0001 for a character. What
-// is printable stays as it is, so that a text may pass here twice.
+// Returns the text with everything else escaped: \n, \x1b for a byte, \u202e or \U000e0001 for a
+// character. Printable text stays as it is, so that a text may be passed twice.
 std::string printable(std::string_view text);
 
 }  // namespace pccl

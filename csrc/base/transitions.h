@@ -1,8 +1,11 @@
-// Transitions: the table of a state machine: from which state it may go to which. Lies atop the
-// `.cc` of its machine, as a constant, and is asked at every step; a step that it does not have is
-// our own bug, and asserts. The tables are known by name, and an observer, if there is one, is told
-// of every step: that is how a simulator finds out which rows its runs have never taken. Set it
-// before anything else runs; in a shipped process there is none.
+// Transitions: the table of a state machine: which state may follow which. The table is a constant
+// at the top of the machine's `.cc` file.
+//   1. The machine takes every step through its table. A step that the table lacks is a bug in pccl
+//      and asserts.
+//   2. All tables are registered, with the name of their machine.
+//   3. An observer, if there is one, is called at every step. A simulator uses it to find the rows
+//      that its runs have never taken. Set it before anything else runs. A shipped process has no
+//      observer.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +25,7 @@ class TransitionTable {
   };
   static inline Observer* observer = nullptr;
 
-  // Every table there is, in no particular order.
+  // All tables of the process, in no particular order.
   static const std::vector<const TransitionTable*>& all() { return registry(); }
 
   TransitionTable(const TransitionTable&) = delete;

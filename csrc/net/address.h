@@ -1,5 +1,6 @@
-// address: socket addresses and system errors, from and to the words people use. Any thread; never
-// blocks, but for resolve_now().
+// address: converts socket addresses and system errors to and from readable text.
+// Plain values and functions; any thread may use them. Only resolve_now() may block.
+// Failure: an empty list, or a kSystem Status from resolve_now().
 #pragma once
 
 #include <netdb.h>
@@ -22,34 +23,33 @@ struct Address {
   int family() const { return storage.ss_family; }
   uint16_t port() const;
   void set_port(uint16_t port);
-  // Without the port: "10.0.0.7", "fe80::1%eth0". An IPv4 address inside an IPv6 one is shown as
-  // IPv4.
+  // Without the port: "10.0.0.7", "fe80::1%eth0". An IPv4-mapped IPv6 address is shown as IPv4.
   std::string host() const;
   bool is_loopback() const;
   bool operator==(const Address& other) const;
 };
 
-// One end of a connected socket; family AF_UNSPEC if there is none any more.
+// The address of one end of a connected socket; family AF_UNSPEC if the system has none.
 Address peer_address(int fd);
 Address local_address(int fd);
 
-// All addresses of a list, in its order, once each, with `port`.
+// The IPv4 and IPv6 addresses of a list, in its order and without duplicates, with `port`.
 std::vector<Address> addresses_of(const addrinfo* list, uint16_t port);
-// The one address that a literal such as "::1" says; empty for a name.
+// The address that a literal such as "::1" denotes; empty for a name.
 std::vector<Address> literal_address(const std::string& host, uint16_t port);
-// Literal or name; asks the resolver and may wait for it.
+// The addresses of a literal or a name. Blocks while the resolver works.
 Result<std::vector<Address>> resolve_now(const std::string& host, uint16_t port);
 
-// The addresses of this machine's interfaces that are up, but loopback; numeric.
+// The numeric addresses of this machine's interfaces that are up, without loopback.
 std::vector<std::string> interface_hosts();
 
-// The network of a numeric host that belongs to one user as a rule: an IPv4 address itself, the
-// first 64 bits of an IPv6 address: "10.0.0.7", "2001:db8:0:1::/64".
+// The network of a numeric host that usually belongs to one user: the IPv4 address itself, or the
+// first 64 bits of an IPv6 address. Examples: "10.0.0.7", "2001:db8:0:1::/64".
 std::string network_of(const std::string& host);
 
-// "connection refused", for errno's ECONNREFUSED.
+// The text of an errno value: "connection refused" for ECONNREFUSED.
 std::string error_text(int error_number);
-// Why a name has no address, for a code of uv_getaddrinfo().
+// The reason why a name has no address, for an error code of uv_getaddrinfo().
 std::string resolve_error_text(int uv_code);
 
 }  // namespace pccl::net

@@ -1,6 +1,6 @@
 #include "csrc/net/checksum.h"
 
-#define XXH_INLINE_ALL  // no library to ship, and no symbol that another library could take over
+#define XXH_INLINE_ALL  // no library to ship, and no symbol that another library could override
 #include <xxhash.h>
 
 namespace pccl::net {

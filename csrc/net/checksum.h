@@ -1,6 +1,7 @@
-// Checksum: 32 bits over a sequence of bytes that comes in pieces (the low half of XXH3-64). Tells
-// whether a network or a memory changed something by accident; no defence against somebody who
-// means to. A plain value, no allocation.
+// Checksum: a 32-bit checksum of a byte sequence that comes in pieces (the low half of XXH3-64).
+// A plain value that allocates nothing.
+// It detects accidental changes by a network or by memory. It does not protect against deliberate
+// changes.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@ class Checksum {
   Checksum() { reset(); }
   void reset();
   void add(std::span<const std::byte> bytes);
-  // Of all bytes since reset().
+  // The checksum of all bytes since reset().
   uint32_t value() const;
 
  private:
@@ -22,7 +23,7 @@ class Checksum {
   alignas(64) std::byte state_[kStateBytes];
 };
 
-// Of `bytes` alone; what a Checksum says that was given them.
+// The checksum of `bytes` alone, equal to value() of a Checksum that was given the same bytes.
 uint32_t checksum(std::span<const std::byte> bytes);
 
 }  // namespace pccl::net

@@ -1,7 +1,9 @@
-// Connector. The happy path: look the name up (a literal needs no looking), connect to its first
-// address, hand the socket over. What can go wrong: the name is unknown; an address refuses or does
-// not answer in its share of the time that is left, then the next one is tried; none is left, or
-// the time is over: the last reason is reported.
+// Connector. Normal operation: look up the name (a literal needs no lookup), connect to its first
+// address, pass the socket to the callback. Failures:
+//   - The name is unknown: this is reported.
+//   - An address refuses, or does not answer within its share of the remaining time: the next
+//     address is tried.
+//   - No address is left, or the time is over: the last reason is reported.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <uv.h>
@@ -62,17 +64,17 @@ struct Connector::Inside : Deferred, std::enable_shared_from_this<Inside> {
   bool over = false;
 
   struct Resolution;
-  Resolution* resolution = nullptr;  // under way; frees itself
+  Resolution* resolution = nullptr;  // the lookup in progress; frees itself
   std::vector<Address> addresses;
   size_t tried = 0;
   std::string why = "the name has no address";
   LinkFault fault = LinkFault::kOther;
-  Socket socket;  // of the attempt under way
+  Socket socket;  // of the current attempt
   std::shared_ptr<Watcher> watcher;
   std::shared_ptr<Alarm> alarm;
 };
 
-// Outlives the Connector when the resolver cannot be stopped.
+// A name lookup. It outlives the Connector if the resolver cannot be stopped.
 struct Connector::Inside::Resolution {
   uv_getaddrinfo_t request{};
   std::shared_ptr<Loop::Inside> loop;
@@ -121,7 +123,7 @@ void Connector::Inside::resolved(int uv_code, const addrinfo* list) {
   try_next();
 }
 
-// Begins with the next address, or gives up when there is none.
+// Starts to connect to the next address, or reports the failure if none is left.
 void Connector::Inside::try_next() {
   while (tried < addresses.size()) {
     const Address& address = addresses[tried++];
@@ -154,7 +156,7 @@ void Connector::Inside::ready() {
   socklen_t length = sizeof error;
   getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
   const Address& address = addresses[tried - 1];
-  // A connection to a port of our own that nobody listens on can come out where it went in.
+  // If nobody listens on a port of this machine, a connection to the port may connect to itself.
   if (error == 0 && local_address(socket.fd()) == address) error = ECONNREFUSED;
   if (error == 0 && peer_address(socket.fd()).family() == AF_UNSPEC) error = ENOTCONN;
   if (error == 0) {
@@ -186,7 +188,7 @@ void Connector::Inside::late() {
   failed(why);
 }
 
-// The text names the address too when the endpoint is a name that has one.
+// If the endpoint is a name, the text also contains the last address that was tried.
 void Connector::Inside::failed(const std::string& reason) {
   std::string whom = text(to);
   if (tried > 0 && addresses[tried - 1].host() != to.host) {

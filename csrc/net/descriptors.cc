@@ -15,11 +15,11 @@
 namespace pccl::net {
 namespace {
 
-constexpr int kDescriptorsMax = 1 << 20;  // no system allows a process more unless told to
+constexpr int kDescriptorsMax = 1 << 20;  // no system allows a process more by default
 constexpr int kBitsPerWord = 64;
 
-// Static, zero and never destroyed: it must outlive every thread. Untouched pages of it cost
-// nothing.
+// Static, initially zero and never destroyed, because it must outlive every thread. Its untouched
+// pages use no memory.
 std::atomic<uint64_t> g_open[kDescriptorsMax / kBitsPerWord];
 std::atomic<size_t> g_words_used{0};
 std::atomic<unsigned> g_fork_count{0};

@@ -1,20 +1,21 @@
-// descriptors: every socket that pccl has open in this process, so that a forked child can close
-// them all. Else a DataLoader worker would hold a dead peer's connections open, and nobody would
-// notice that the peer has died. Any thread. The registry is a fixed structure without locks: what
-// a child may use between fork and exec.
+// descriptors: the registry of all sockets that pccl has open in this process. A forked child
+// closes all of them. Otherwise a DataLoader worker would hold a dead peer's connections open, and
+// nobody would notice that the peer has died.
+// Any thread may call these functions. The registry is a fixed structure without locks, because a
+// child may use only such structures between fork and exec.
 #pragma once
 
 #include <cstddef>
 
 namespace pccl::net {
 
-// How many forks lie between the process that loaded pccl and this one. Whoever remembers the
-// number finds out whether it lives on in a child: there its descriptors are closed and its threads
-// do not exist.
+// The number of forks between the process that loaded pccl and this process. An object that stores
+// the number can later detect that it is in a forked child, where its descriptors are closed and
+// its threads do not exist.
 unsigned fork_count();
 
-// Puts off fork() while a descriptor is being made and remembered. Hold it for these two calls
-// only.
+// ForkGuard: delays fork() while a descriptor is created and remembered. Hold it for these two
+// calls only.
 class ForkGuard {
  public:
   ForkGuard();
@@ -23,24 +24,26 @@ class ForkGuard {
   ForkGuard& operator=(const ForkGuard&) = delete;
 };
 
-// How many this process may have open, sockets and files together (ulimit -n).
+// The most descriptors that this process may have open, sockets and files together (ulimit -n).
 size_t descriptors_max();
 
-// How many connections that have not said who they are a process keeps, at most `wanted`: a quarter
-// of what it may have open, since everybody can make them.
+// The most pending connections that a process keeps: a quarter of descriptors_max(), but at most
+// `wanted` and at least 1. The limit is needed because anybody can open such connections.
 size_t strangers_max(size_t wanted);
 
-// So many descriptors are left to the application: its own files must open whoever connects to us.
-// A process that may have few open leaves a quarter of them.
+// Descriptors that are left to the application, so that it can open its own files no matter who
+// connects to pccl. A process with a low limit leaves a quarter of its limit.
 constexpr size_t kLeftToApplication = 64;
-// Whether `fd`, which is new, shows that fewer than those and `more` are left. A descriptor takes
-// the lowest number that is free, so its number says how many are open at least.
+// Whether the new descriptor `fd` shows that fewer than kLeftToApplication + `more` descriptors are
+// left, or fewer than a quarter of the limit if that is less. A new descriptor takes the lowest
+// free number, so all lower numbers are open.
 bool is_scarce(int fd, size_t more);
 
-// From now on a child closes `fd`. Beyond a million descriptors one is not remembered.
+// Registers `fd`: from now on a forked child closes it. A descriptor number of 2^20 or above is not
+// registered.
 void remember_descriptor(int fd);
 
-// Forgets and closes. REQUIRES: no ForkGuard on this thread.
+// Removes `fd` from the registry and closes it. REQUIRES: no ForkGuard on this thread.
 void close_descriptor(int fd);
 
 }  // namespace pccl::net

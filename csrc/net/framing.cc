@@ -15,27 +15,28 @@ using protocol::kFrameTrailerBytes;
 static_assert(std::endian::native == std::endian::little,
               "fields are copied as they lie in memory");
 
-// PROTOCOL.md, section 6: where each field of a header lies.
+// The offset of each field in a header, in bytes (PROTOCOL.md, section 6).
 constexpr uint32_t kMagic = 0x314c6350;  // "PcL1"
 constexpr size_t kTypeAt = 4, kRoundAt = 6, kEpochAt = 8, kTagAt = 16, kSequenceAt = 24;
 constexpr size_t kBlockAt = 28, kDigestAt = 32, kSliceAt = 40, kLengthAt = 44, kValueAt = 48;
 constexpr size_t kZeroAt = 56, kSumAt = 60;
 
-// The second half of a trailer.
+// The values of the second half of a trailer.
 constexpr uint32_t kValid = 1;
 constexpr uint32_t kVoid = 2;
 
-// Written in place of a payload that was withdrawn; discarded payload is read in such pieces too.
+// Filler is written in place of a withdrawn payload. Discarded payload is read in pieces of the
+// same size.
 constexpr size_t kFillerBytes = 64u << 10;
 constexpr std::array<std::byte, kFillerBytes> kFiller{};
 
-// A checksum is made this far ahead of what is written, so that the bytes are in the cache when the
-// system copies them.
+// The checksum is computed this many bytes ahead of the write, so that the bytes are in the cache
+// when the system copies them.
 constexpr size_t kSumAheadBytes = 256u << 10;
 
-// So much of the queue that has left is worth moving the rest for.
+// Bytes written from the front of the queue that make it worth moving the rest to the front.
 constexpr size_t kForgottenBytes = 256u << 10;
-// An empty queue that has room for more gives it back.
+// The capacity that an empty queue keeps. A larger one is freed.
 constexpr size_t kQueueKeptBytes = 4u << 20;
 
 template <typename T>
@@ -51,7 +52,7 @@ T get(const std::byte* from) {
 
 Status refusal(std::string why) { return {Code::kProtocol, "bad frame: " + std::move(why), {}}; }
 
-// A program from before there were ranges sends one version, and 0 in the other field.
+// A program older than version ranges sends its only version, and 0 in the other field.
 std::optional<protocol::VersionRange> versions_in(const FrameHeader& header) {
   const uint32_t lowest = header.slice;
   const uint32_t highest = lowest < protocol::kRangesSince ? lowest : header.op.sequence;
@@ -160,7 +161,7 @@ Status FrameReader::filled(size_t bytes) {
   return refused_;
 }
 
-// Understands as much of the buffer as is complete, and keeps the rest at its front.
+// Parses the complete parts of the buffer and moves the rest to its front.
 void FrameReader::parse_buffer() {
   size_t at = 0;
   while (refused_.ok() && sink_ != nullptr) {
@@ -204,7 +205,7 @@ void FrameReader::parse_header(std::span<const std::byte, kFrameHeaderBytes> byt
   if (verify_) sum_.reset();
 }
 
-// `bytes` more of the payload lie where space() or parse_buffer() put them.
+// `bytes` more bytes of the payload were read into space() or copied by parse_buffer().
 void FrameReader::payload_arrived(size_t bytes) {
   const size_t from = at_;
   at_ += bytes;
@@ -259,7 +260,8 @@ void FrameWriter::push(const FrameHeader& header) {
   control_.insert(control_.end(), bytes.begin(), bytes.end());
 }
 
-// Where something always waits the queue would hold all that ever went through it.
+// Removes written frames from a queue that never runs empty. Otherwise the queue would keep all
+// frames that were ever pushed.
 void FrameWriter::forget_what_has_left() {
   if (control_at_ < kForgottenBytes || control_at_ < control_.size() / 2) return;
   span_count_ = 0;
@@ -300,9 +302,8 @@ void FrameWriter::withdraw() {
   if (!chunk_.active) return;
   span_count_ = 0;
   if (chunk_.at > 0) {
-    // Its header is out or on its way: only the mark can still say that it is void. When not even
-    // that can, because the mark is leaving, the payload has left entirely and is as good as it
-    // was.
+    // The header is written, at least in part, so only the mark in the trailer can make the chunk
+    // void. If the trailer is partly written too, the whole payload was written and stays valid.
     PCCL_ASSERT(!cut_.active);
     cut_ = chunk_;
     cut_.payload = {};
@@ -338,8 +339,8 @@ void FrameWriter::plan_control() {
   plan(std::span<const std::byte>(control_).subspan(control_at_), &control_at_);
 }
 
-// Plans the rest of a chunk as far as its bytes are known: a checked payload is summed up piece by
-// piece. True when that is all of it, so that something else may follow.
+// Plans the rest of a chunk as far as it can be written now: the checksum of a checked payload is
+// computed piece by piece. True if this is all of the chunk, so that something else may follow.
 bool FrameWriter::plan_chunk(Chunk& chunk) {
   if (!chunk.active) return true;
   const size_t header_left = chunk.header.size() - std::min(chunk.at, chunk.header.size());
@@ -360,8 +361,8 @@ bool FrameWriter::plan_chunk(Chunk& chunk) {
   return true;
 }
 
-// Takes the next piece into the checksum unless one is ahead already; returns the end of what may
-// leave.
+// Adds the next piece to the checksum, unless the checksum is already ahead of the write. Returns
+// the end of the payload bytes that may be written.
 size_t FrameWriter::sum_ahead(Chunk& chunk, size_t payload_at) {
   if (chunk.summed == payload_at) {
     const size_t bytes = std::min(kSumAheadBytes, chunk.length - payload_at);

@@ -1,11 +1,13 @@
-// framing: the frames of a lane (PROTOCOL.md, section 6), incremental and pure: no socket here.
-// FrameReader and FrameWriter are driven by whoever moves the bytes, a TCP lane or the simulator,
-// in pieces of any size. A frame is a 64-byte header; a chunk also has `length` bytes of payload
-// and an 8-byte trailer. The payload is not buffered: it is written straight from where it lies and
-// read straight to where the sink says (but for its first few KiB, which came along with its header
-// and are copied there: a small chunk is one read). Failure: a header that makes no sense (magic,
-// checksum, type, length over the limit), a chunk whose checksum is wrong: filled() says so, and
-// the lane must be closed.
+// framing: encodes and decodes the frames of a lane (PROTOCOL.md, section 6) piece by piece.
+// FrameReader and FrameWriter belong to the code that moves the bytes, in pieces of any size: a TCP
+// lane or the simulator. They are pure: they use no socket.
+//   1. A frame is a 64-byte header. A chunk also has `length` bytes of payload and an 8-byte
+//      trailer.
+//   2. The payload of a chunk is not buffered. It is written from where it lies in memory, and read
+//      directly into the landing that the sink returns. Only the first bytes, at most 4 KiB, that
+//      were read together with the header are copied to the landing: a small chunk needs one read.
+// Failure: filled() returns kProtocol for a bad header (magic, checksum, type, reserved field,
+// length) and for a bad chunk (checksum, trailer). The lane must then be closed.
 #pragma once
 
 #include <array>
@@ -24,18 +26,31 @@
 namespace pccl::net {
 
 enum class FrameType : uint8_t {
-  kHello = 1,    // dialler, first: epoch = run id, op.tag = my PeerId, digest = yours, value =
-                 // machine, slice and op.sequence = lowest and highest version (for ever there),
-                 // block = serial of the link, round = 1: a further lane
-  kHelloOk = 2,  // acceptor's answer, same fields from its side
-  kOpen = 3,     // I have heard of `epoch`: frames of older ones are void from here on
-  kCredit =
-      4,       // op, digest: `value` is the number of steps I have room for, counted from the start
-  kChunk = 5,  // op, digest, round, block, slice, length, and the payload
+  // The first frame of the side that dials. Fields:
+  //   epoch               run id
+  //   op.tag              PeerId of the sender
+  //   digest              PeerId of the receiver
+  //   value               machine of the sender
+  //   slice, op.sequence  lowest and highest protocol version; in these fields in all versions
+  //   block               serial number of the link
+  //   round               1 for a further lane, else 0
+  kHello = 1,
+  // The answer of the side that accepted, with the same fields from its view.
+  kHelloOk = 2,
+  // The sender knows `epoch`. Frames of older epochs are void from here on.
+  kOpen = 3,
+  // op, digest; `value` is the number of steps that the sender has room for, counted from the
+  // start.
+  kCredit = 4,
+  // op, digest, round, block, slice, length, and the payload.
+  kChunk = 5,
   kPing = 6,
   kPong = 7,
-  kWindow = 8,  // epoch: `value` bytes of copies were taken; round: those that I had asked for
-  kDone = 9,    // op, digest: it is done here, as I have told the master
+  // epoch; `value` is the number of contribution bytes that the sender has taken in the epoch.
+  // `round` tells whether it counts the contributions that the sender had requested, or the others.
+  kWindow = 8,
+  // op, digest; the operation is done at the sender, which has reported this to the master.
+  kDone = 9,
 };
 
 struct FrameHeader {
@@ -46,12 +61,13 @@ struct FrameHeader {
   OpKey op;
   uint64_t digest = 0;
   uint32_t slice = 0;
-  uint32_t length = 0;  // payload bytes; 0 unless kChunk
+  uint32_t length = 0;  // bytes of payload; 0 unless kChunk
   uint64_t value = 0;
   bool operator==(const FrameHeader&) const = default;
 };
 
-// The hello as a frame of this type, and back; nothing if it is no hello of this type.
+// Convert a hello to a frame of `type`, and back. hello_in() returns nullopt if the frame is not a
+// valid hello of `type`.
 FrameHeader hello_frame(FrameType type, const protocol::LaneHello& hello);
 std::optional<protocol::LaneHello> hello_in(FrameType type, const FrameHeader& header);
 
@@ -59,46 +75,49 @@ using HeaderBytes = std::array<std::byte, protocol::kFrameHeaderBytes>;
 HeaderBytes encode_header(const FrameHeader& header);
 Result<FrameHeader> decode_header(std::span<const std::byte, protocol::kFrameHeaderBytes> bytes);
 
-// What a reader tells whom it reads for. Calls come from the thread that drives the reader, and may
-// call the reader's revoke() and detach().
+// FrameSink: the receiver of the frames that a FrameReader decodes. All calls come from the thread
+// that drives the reader. They may call the reader's revoke() and detach().
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
-  // Any frame but a chunk.
+  // A frame that is not a chunk.
   virtual void on_frame(const FrameHeader& header) = 0;
-  // A chunk's header: returns where its payload lands, header.length bytes; an empty span discards
-  // it. The span stays lent until on_chunk_end or FrameReader::revoke(). A chunk of no bytes has
-  // nothing to land: this call is all there is of it.
+  // The header of a chunk. Returns the landing for its payload, header.length bytes, or an empty
+  // span to discard the payload. The reader uses the landing until on_chunk_end() or
+  // FrameReader::revoke(). A chunk without payload has no landing, and no further call follows.
   virtual std::span<std::byte> on_chunk(const FrameHeader& header) = 0;
-  // `bytes` more have landed, the first of them at `at`. Not called for discarded payload.
+  // `bytes` more bytes are in the landing, from offset `at` on. Not called for discarded payload.
   virtual void on_piece(size_t at, size_t bytes) = 0;
-  // The chunk is complete. `valid` is false when its sender marked it void. Not called for
-  // discarded or revoked chunks.
+  // The chunk is complete. `valid` is false if its sender marked it void. Not called for discarded
+  // or revoked chunks.
   virtual void on_chunk_end(bool valid) = 0;
 };
 
 class FrameReader {
  public:
-  // `checked`: payloads carry a checksum that must match (both ends agree on it when the lane
-  // opens).
+  // `checked`: payloads carry a checksum that must match. Both ends agree on it when the lane
+  // opens.
   explicit FrameReader(FrameSink& sink, bool checked = false);
-  // From the next chunk on.
+  // Applies from the next chunk on.
   void set_checked(bool checked) { checked_ = checked; }
 
-  // Where the next bytes belong; never empty. Read at most that many, then say how many came.
+  // The memory for the next bytes; never empty. Read at most as many bytes as it holds, then pass
+  // their number to filled().
   std::span<std::byte> space();
   Status filled(size_t bytes);
 
-  // The landing of the chunk under way, if any, is not touched again; its rest is discarded.
+  // Stops using the landing of the current chunk, if there is one. The rest of the payload is
+  // discarded.
   void revoke();
-  // The sink is not called again, the landing not touched again: whoever owns them is about to go.
+  // Stops using the sink and the landing for good. Call it before their owner is destroyed.
   void detach();
-  // How many bytes will surely come before the next frame ends (for SO_RCVLOWAT): at least 1.
+  // The number of bytes that are certain to arrive before the current frame ends, or the next one
+  // if there is none; at least 1 (for SO_RCVLOWAT).
   size_t certain() const;
 
  private:
   enum class Expects { kHeader, kPayload, kTrailer };
-  // Headers and trailers arrive here, with whatever follows them.
+  // The size of the buffer for headers, trailers and the bytes that follow them.
   static constexpr size_t kBufferBytes = 4096;
 
   void parse_buffer();
@@ -111,44 +130,45 @@ class FrameReader {
   bool checked_;
   Expects expects_ = Expects::kHeader;
   std::array<std::byte, kBufferBytes> buffer_;
-  size_t buffered_ = 0;  // bytes of buffer_ that are there and not understood yet
+  size_t buffered_ = 0;  // bytes in buffer_ that are not parsed yet
   Status refused_;
 
-  // The chunk under way.
+  // The current chunk.
   std::span<std::byte> landing_;  // empty: its payload is discarded
   size_t length_ = 0;
   size_t at_ = 0;
   bool verify_ = false;
   Checksum sum_;
-  std::vector<std::byte> discarded_;  // allocated when first needed
+  std::vector<std::byte> discarded_;  // memory for discarded payload; allocated at first use
 };
 
 class FrameWriter {
  public:
   explicit FrameWriter(bool checked = false);
-  // From the next chunk on.
+  // Applies from the next chunk on.
   void set_checked(bool checked) { checked_ = checked; }
 
-  // Queues a frame without payload; such frames go out before the next chunk starts.
+  // Queues a frame without payload. Queued frames are written before the next chunk starts.
   void push(const FrameHeader& header);
-  // Queues a chunk likewise, with a copy of its payload.
+  // Queues a chunk in the same way, with a copy of its payload.
   void push_copy(const FrameHeader& header, std::span<const std::byte> payload);
-  // Starts a chunk. REQUIRES: !chunk_pending(). `payload` stays lent until chunk_pending() is false
-  // again.
+  // Starts a chunk. The writer uses `payload` until chunk_pending() is false again.
+  // REQUIRES: !chunk_pending().
   void push_chunk(const FrameHeader& header, std::span<const std::byte> payload);
   bool chunk_pending() const { return chunk_.active; }
-  // The payload of the pending chunk is not touched again, and the next chunk may be pushed at
-  // once. A chunk that has not begun to leave is dropped, one cut in the middle is first completed
-  // with filler and marked void.
+  // Stops using the payload of the pending chunk; the next chunk may be pushed at once. If no byte
+  // of the chunk was written, the chunk is dropped. Otherwise it is first completed with filler and
+  // marked void, unless a part of its trailer was written.
   void withdraw();
 
-  // What to write next, as at most four spans (empty: nothing to do), then how much of it was
-  // written. Calls may alternate with push(); spans are valid until the next call of any method.
+  // The bytes to write next, as at most four spans; no span means nothing to do. The spans are
+  // valid until the next call of any method. After the write, pass its length to wrote(). push()
+  // may be called between wrote() and the next gather().
   std::span<const std::span<const std::byte>> gather();
-  // REQUIRES: no other call since gather(), and at most as many bytes as it showed.
+  // REQUIRES: no other call since gather(), and at most as many bytes as its spans hold.
   void wrote(size_t bytes);
 
-  // Bytes of queued frames that wait to leave.
+  // Bytes of queued frames that are not written yet.
   size_t queued_bytes() const { return control_.size() - control_at_; }
 
  private:
@@ -157,10 +177,10 @@ class FrameWriter {
     bool active = false;
     bool checked = false;
     HeaderBytes header;
-    std::span<const std::byte> payload;  // empty with a length: withdrawn, filler leaves instead
+    std::span<const std::byte> payload;  // empty although length > 0: withdrawn, send filler
     size_t length = 0;
     Trailer trailer;
-    size_t at = 0;      // of header, payload and trailer together
+    size_t at = 0;      // bytes written of header, payload and trailer together
     size_t summed = 0;  // bytes of the payload that are in the checksum
     size_t total() const { return header.size() + length + trailer.size(); }
   };
@@ -173,11 +193,11 @@ class FrameWriter {
   bool checked_;
   std::vector<std::byte> control_;
   size_t control_at_ = 0;
-  Chunk chunk_;  // the pending one
-  Chunk cut_;    // a withdrawn one whose rest must still leave
+  Chunk chunk_;  // the pending chunk
+  Chunk cut_;    // a withdrawn chunk of which a part was written and the rest must follow
   Checksum sum_;
-  std::array<std::span<const std::byte>, 4> spans_;  // what gather() showed,
-  std::array<size_t*, 4> progress_;                  // and whose progress each is
+  std::array<std::span<const std::byte>, 4> spans_;  // the result of gather()
+  std::array<size_t*, 4> progress_;                  // the position that each span advances
   size_t span_count_ = 0;
 };
 

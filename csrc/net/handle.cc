@@ -50,7 +50,7 @@ void Watcher::watch(bool readable, bool writable) {
 void Watcher::on_events(uv_poll_t* raw, int status, int events) {
   auto* watcher = static_cast<Watcher*>(static_cast<Handle*>(raw->data));
   if (status < 0) {
-    watcher->events_ = 0;  // libuv has stopped it
+    watcher->events_ = 0;  // libuv has stopped the handle
     events = UV_READABLE | UV_WRITABLE;
   }
   Loop::Inside& loop = *watcher->loop_;
@@ -104,7 +104,7 @@ std::shared_ptr<Vigil> Vigil::open(const std::shared_ptr<Loop::Inside>& loop) {
   return vigil;
 }
 
-// While an idle handle is active libuv polls without waiting.
+// While an idle handle is active, libuv polls without waiting.
 void Vigil::keep(Duration length) {
   if (closed()) return;
   const Instant now = monotonic_now();

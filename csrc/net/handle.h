@@ -1,7 +1,9 @@
-// Handle: a libuv handle and whom it calls. libuv wants a handle's memory until its close callback,
-// a turn after it was closed, so handles are shared by their owner and by themselves: close() and
-// forget it, in any callback, its own included. No callback comes after close(). A loop that ends
-// closes all that are open. For csrc/net only.
+// Handle: a libuv handle together with its callback. For csrc/net only, on the loop's thread.
+// libuv needs a handle's memory until its close callback, one loop turn after the close. So the
+// owner and the handle itself share the handle.
+//   1. The owner may call close() and release its pointer in any callback, also in the handle's.
+//   2. No callback comes after close().
+//   3. A loop that ends closes all open handles.
 #pragma once
 
 #include <uv.h>
@@ -18,15 +20,15 @@ namespace pccl::net {
 class Handle : public std::enable_shared_from_this<Handle> {
  public:
   virtual ~Handle() = default;
-  // Idempotent; also after the loop has ended, and in a forked child.
+  // Idempotent. May also be called after the loop has ended, and in a forked child.
   void close();
   bool closed() const { return closed_; }
 
  protected:
   explicit Handle(std::shared_ptr<Loop::Inside> loop) : loop_(std::move(loop)) {}
-  // Once libuv knows the handle.
+  // REQUIRES: libuv has initialized the handle.
   void opened(uv_handle_t* raw);
-  // What was captured to be called is not needed any more.
+  // Destroys the callback with all that it has captured. Called when libuv has closed the handle.
   virtual void release() = 0;
 
   const std::shared_ptr<Loop::Inside> loop_;
@@ -35,18 +37,18 @@ class Handle : public std::enable_shared_from_this<Handle> {
   static void on_closed(uv_handle_t* raw);
 
   uv_handle_t* raw_ = nullptr;
-  std::shared_ptr<Handle> self_;  // until libuv has closed it
+  std::shared_ptr<Handle> self_;  // set until libuv has closed the handle
   bool closed_ = false;
 };
 
-// Watcher: says when a socket can be read or written, as often as that is so. Close it before the
-// socket.
+// Watcher: reports that a socket is readable or writable, again in each loop turn while it is.
+// Close it before the socket.
 class Watcher : public Handle {
  public:
   using Callback = std::function<void(bool readable, bool writable)>;
   static std::shared_ptr<Watcher> open(const std::shared_ptr<Loop::Inside>& loop, int fd,
                                        Callback callback);
-  // What to say; nothing at first. An error of the socket is said as both.
+  // Selects what is reported; at first nothing is. A socket error is reported as both.
   void watch(bool readable, bool writable);
 
  private:
@@ -59,7 +61,7 @@ class Watcher : public Handle {
   Callback callback_;
 };
 
-// Alarm: calls back once at an instant, never before it. Arming again replaces.
+// Alarm: calls back once at an instant, never earlier. A later arm() replaces an earlier one.
 class Alarm : public Handle {
  public:
   static std::shared_ptr<Alarm> open(const std::shared_ptr<Loop::Inside>& loop,
@@ -77,15 +79,16 @@ class Alarm : public Handle {
   std::function<void()> callback_;
 };
 
-// Vigil: while it lasts the loop's thread does not sleep. It looks for events again and again, and
-// offers its core to others in between.
+// Vigil: busy polling. While it is active, the loop's thread does not sleep. The thread polls for
+// events in a loop and yields its core to other threads in between.
 class Vigil : public Handle {
  public:
   static std::shared_ptr<Vigil> open(const std::shared_ptr<Loop::Inside>& loop);
-  // Whether the thread goes to another core when it has to share its own (CoreShare). Of two that
-  // work for each other one may: both would meet again.
+  // Whether the thread migrates to another core when the contention detector (CoreShare) finds that
+  // it shares its core. If two threads work for each other, enable this for one of them only: if
+  // both migrate, they meet on a core again.
   void set_evasive(bool evasive) { evasive_ = evasive; }
-  // From now on for so long; later calls replace earlier ones.
+  // Polls from now on for `length`. A later call replaces an earlier one.
   void keep(Duration length);
 
  private:

@@ -1,8 +1,9 @@
-// The happy path: the reader says where bytes belong and they are received right there; the writer
-// says which bytes are next and they leave from where they lie, until the socket takes no more.
-// What a received piece causes to be sent leaves before more is read, while it is in the cache.
-// What can go wrong: the other side closes or resets, a frame is bad; a write fails, then what has
-// arrived before is still read.
+// Normal operation: the reader names the memory for the next bytes, and they are received directly
+// into it. The writer names the next bytes, and they are sent from where they lie, until the socket
+// takes no more. If a received piece causes a send, the bytes are sent before more is read, while
+// they are in the cache. Failures:
+//   - The other side closes or resets the connection, or a frame is bad.
+//   - A write fails: what has arrived before is still read.
 #include "csrc/net/lane.h"
 
 #include <sys/socket.h>
@@ -20,31 +21,35 @@
 namespace pccl::net {
 namespace {
 
-// One receive: enough for few calls, little enough that the bytes are still in the cache when they
-// are reduced.
+// The most bytes of one receive call: large enough that calls are few, small enough that the bytes
+// are still in the cache when they are reduced.
 constexpr size_t kReceiveBytesMax = 1u << 20;
-// While at least twice of this is sure to come we are woken for so much at a time. Waiting for
-// smaller chunks, of which several lanes and directions have some, gains nothing.
+// While at least twice this many bytes are certain to come, the loop is woken for this many at a
+// time. To wait for smaller chunks in this way gains nothing: several lanes and directions have
+// some at the same time.
 constexpr size_t kAwaitedBytes = 256u << 10;
-// How long the next piece of a large chunk is looked for before the thread sleeps; what is small is
-// not waited for like that.
+// The time of busy polling for the next piece of a large chunk, before the thread sleeps. A receive
+// call with less room than kVigilBytesMin causes no busy polling.
 constexpr Duration kVigil = std::chrono::microseconds(500);
 constexpr size_t kVigilBytesMin = 128u << 10;
-// Less than after which Linux may begin anew: a retransmission timeout, of at least 200 ms.
+// The shortest pause that counts as an idle period. Linux may restart congestion control after a
+// retransmission timeout, which is at least 200 ms; this is less.
 constexpr Duration kSilence = std::chrono::milliseconds(150);
-// What is sent while the first bytes after a silence are not yet acknowledged could still cost the
-// window: Linux halves one that was not full for a timeout, and only acknowledgements, or a socket
-// with more to send, keep it from that.
+// Round trips after an idle period in which everything is sent by send_after_silence(). Linux
+// halves a window that was not full for a retransmission timeout, unless acknowledgements come or
+// the socket has more to send. So a send before the first acknowledgement could still lose the
+// window.
 constexpr int kRoundTripsKept = 2;
-// With a window that was kept, chunks leave at most so much faster than before, for so many round
-// trips. By then congestion control has found out whether it still fits (HyStart); at its own pace,
-// two windows in a round trip, it would lose a third of the first one.
+// After the window was kept, chunks leave at most kFaster times as fast as before, for
+// kRoundTripsPaced round trips. By then congestion control has found out whether the window still
+// fits (HyStart). At its own pace, two windows in a round trip, it would lose a third of the first
+// window.
 constexpr double kFaster = 1.25;
 constexpr int kRoundTripsPaced = 4;
-// But so much of the window in a round trip at least, and a chunk: what was sent before may have
-// been little because there was little to send.
+// But at least this share of the window leaves in a round trip, and at least kStretchBytesMin: the
+// rate before may have been low because there was little to send.
 constexpr double kWindowShareMin = 0.5;
-// Of less it is not known how fast it was.
+// Bytes of a stretch below which its rate is not known.
 constexpr double kStretchBytesMin = 64u << 10;
 
 }  // namespace
@@ -75,30 +80,31 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
   Socket socket;
   std::string peer;  // "10.0.0.7:48201", for messages
   std::shared_ptr<Watcher> watcher;
-  std::shared_ptr<Vigil> vigil;  // of a local one
+  std::shared_ptr<Vigil> vigil;  // of a local lane
   FrameReader reader;
   FrameWriter writer;
   Counters counters;
   size_t awaited = 1;
   bool heard = false;
   bool keeps_window = false;
-  // Of a lane that keeps its window.
+  // For a lane that keeps its window.
   Instant last_sent;
-  Instant kept_until;  // what is sent until then is sent as after a silence
-  // In which chunks left without a silence, the latest one.
+  Instant kept_until;  // until then everything is sent by send_after_silence()
+  // The latest period in which chunks left without an idle period between them.
   struct Stretch {
     Instant begin, end;
     uint64_t bytes_before = 0;
-    double rate = 0;        // bytes per second, of the one before; 0: not known
-    bool unproven = false;  // its window was kept, and no chunk has left since
+    double rate = 0;        // bytes per second in an earlier stretch; 0: not known
+    bool unproven = false;  // the window was kept, and no chunk has left since
     bool paced = false;
     Instant paced_until;
   } stretch;
   // Bytes sent before the first call that gave the socket more than a small packet, and before the
-  // first that gave it a full one. One leaves after these, since nothing waits for more (NODELAY).
+  // first call that gave it a full packet. Such a packet leaves right after these bytes, since no
+  // byte waits for more (NODELAY).
   std::optional<uint64_t> before_large, before_full;
-  std::optional<Progress> arrived;  // once a full one has
-  bool blocked = false;             // waiting until the socket can be written
+  std::optional<Progress> arrived;  // set once a full packet has arrived
+  bool blocked = false;             // waiting until the socket is writable
   bool writing = false;
   bool dead = false;
   Status failure;  // why nothing can be written any more
@@ -124,8 +130,8 @@ void Lane::Inside::read_some() {
   if (!dead) await(reader.certain() >= 2 * kAwaitedBytes ? kAwaitedBytes : 1);
 }
 
-// The socket counts as readable when so many bytes have arrived. They must be sure to come, or we
-// sleep for ever.
+// Makes the socket readable only when `bytes` bytes have arrived. REQUIRES: that many are certain
+// to come; otherwise the loop would wait for ever.
 void Lane::Inside::await(size_t bytes) {
   if (bytes == std::exchange(awaited, bytes)) return;
   const int value = static_cast<int>(bytes);
@@ -164,7 +170,8 @@ void Lane::Inside::write_some() {
   watch();
 }
 
-// Writes what one call takes; false when nothing is left, or nothing more goes for now.
+// Writes as much as one system call takes. False if nothing is left to write, or nothing more can
+// be written for now.
 bool Lane::Inside::write_once(size_t& budget) {
   if (dead || !failure.ok()) return false;
   std::array<iovec, 4> parts;
@@ -183,7 +190,7 @@ bool Lane::Inside::write_once(size_t& budget) {
   if (sent < 0 && errno == EINTR) return true;
   if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
     blocked = false;
-    failure = broken(error_text(errno));  // read_some() reports it when it has read what there is
+    failure = broken(error_text(errno));  // read_some() reports it when no input is left
     return false;
   }
   const size_t bytes = sent < 0 ? 0 : static_cast<size_t>(sent);
@@ -209,7 +216,7 @@ ssize_t Lane::Inside::send_now(const msghdr& message) {
   const bool after_silence = now < kept_until;
   if (writer.chunk_pending()) {
     chunk_leaves(now);
-    kept_until = now;  // what fills the socket uses its window
+    kept_until = now;  // a chunk fills the socket, and so its window is used
   }
   return after_silence ? socket.send_after_silence(message)
                        : sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
@@ -248,7 +255,7 @@ void Lane::Inside::note_large(size_t bytes) {
   if (bytes >= socket.segment()) before_full = counters.bytes_sent;
 }
 
-// Arrived is what the other end has acknowledged, without a gap.
+// A byte has arrived if the other end has acknowledged it and all bytes before it.
 std::optional<Lane::Progress> Lane::Inside::find_progress() {
   if (arrived || dead || !before_large) return arrived;
   const uint64_t acknowledged = counters.bytes_sent - socket.bytes_queued();

@@ -1,15 +1,15 @@
-// Lane: one TCP connection of a link, carrying chunks of any operation in flight. Owned by the data
-// loop; call it there only. It is a socket between a FrameReader and a FrameWriter, and nothing
-// more. Invariants: (1) a span passed to send_chunk() is back when on_sent fires, or when
-// withdraw() returns;
-//             (2) a landing given by the sink is back at on_chunk_end, or when revoke() returns;
-//             (3) both are back when on_failed fires, and when the lane is destroyed;
-//             (4) it reads and writes at most kTurnBytes before it lets the loop's other handles
-//             run; (5) on_sent and on_failed come from the bottom of the loop's stack, never from
-//             inside a call. They and
-//                 the sink's methods may destroy the lane.
-// A failed lane calls on_failed once and is dead: what it is given is dropped. It never reconnects:
-// the shell decides.
+// Lane: one TCP connection of a link, which carries the chunks of any operation in progress. It is
+// a socket between a FrameReader and a FrameWriter, and nothing more.
+// The data loop owns it; call it on that loop's thread only.
+// Invariants:
+//   1. A span passed to send_chunk() is not used any more when on_sent fires or withdraw() returns.
+//   2. A landing from the sink is not used any more at on_chunk_end() or when revoke() returns.
+//   3. Neither of them is used any more when on_failed fires or when the lane is destroyed.
+//   4. The lane reads and writes at most kTurnBytes before the loop's other handles run.
+//   5. on_sent and on_failed come from the bottom of the loop's stack, never from inside a call.
+//      They and the sink's methods may destroy the lane.
+// Failure: on_failed fires once, and the lane is dead: it drops everything that it is given.
+// A lane never reconnects: the shell decides about that.
 #pragma once
 
 #include <functional>
@@ -25,11 +25,11 @@ namespace pccl::net {
 class Lane {
  public:
   static constexpr size_t kTurnBytes = 4u << 20;
-  // Queued frames that the other side has not taken: credits, pings and the copies of a few epochs
-  // stay below, unless it is stuck.
+  // The most bytes of queued frames that the other side has not taken. Credits, pings and the
+  // contributions of a few epochs stay below this, unless the other side is stuck.
   static constexpr size_t kQueueBytesMax = 16u << 20;
   struct Callbacks {
-    // The chunk has left entirely: the next may be given (also from here).
+    // The whole chunk was written. The next chunk may be given, also from inside this callback.
     std::function<void()> on_sent;
     // kSystem: reset, end of file, queue overrun; kProtocol: bad frame.
     std::function<void(Status)> on_failed;
@@ -38,39 +38,42 @@ class Lane {
   Lane(Loop& loop, Socket socket, FrameSink& sink, Callbacks callbacks);
   ~Lane();
 
-  // From the next chunk on; false at first. Both ends are on this machine and know it: payloads
-  // carry no checksums, and the loop's thread stays awake for the next piece of a large chunk. To
-  // be woken takes longer than the way, and the system puts a thread where the one is that wakes
-  // it: two that could have run beside each other take turns on one core.
+  // Applies from the next chunk on; false at first. True if both ends are on this machine and know
+  // it. Payloads then carry no checksums, and the loop's thread uses busy polling for the next
+  // piece of a large chunk. A wake-up takes longer than the bytes need for the path. Also, the
+  // system places a thread on the core of the thread that wakes it, so that two threads that could
+  // run in parallel take turns on one core.
   void set_local(bool local);
-  // A local one: whether no other lane keeps this thread as busy. Of the threads at its two ends
-  // one leaves a core on which both have come to run.
+  // For a local lane: whether no other lane keeps this thread as busy. If so, and if the threads at
+  // both ends share a core, the one whose end has the higher port migrates.
   void set_alone(bool alone);
-  // From here on its congestion window outlives silences, where the system lets it
-  // (Socket::send_after_silence), and the first chunks after one are paced. Not for one whose
-  // congestion control paces itself.
+  // From here on the congestion window survives idle periods, if the system permits it
+  // (Socket::send_after_silence), and the first chunks after an idle period are paced. No effect if
+  // the congestion control paces by itself.
   void keep_window();
   void send(const FrameHeader& header);
   void send_copy(const FrameHeader& header, std::span<const std::byte> payload);
   // REQUIRES: no chunk pending.
   void send_chunk(const FrameHeader& header, std::span<const std::byte> payload);
-  // See FrameWriter. on_sent does not fire for the chunk; the next may be given at once.
+  // See FrameWriter. on_sent does not fire for the chunk; the next chunk may be given at once.
   void withdraw();
   void revoke();      // see FrameReader
   bool idle() const;  // no chunk pending
-  // Bytes and calls since it opened, for run_info.
+  // Bytes and system calls since the lane opened, for run_info.
   struct Counters {
     uint64_t bytes_sent = 0, bytes_received = 0, send_calls = 0, receive_calls = 0;
   };
   const Counters& counters() const;
-  // Whether a full packet of what was sent has arrived at the other end, or none of the large ones
-  // has; nothing: none was sent, or it is not known. Asks the system until one has arrived.
+  // Whether large packets arrive at the other end. `arrived` is true if a full packet was
+  // acknowledged. It is false if nothing of the first full packet was acknowledged, or nothing of
+  // the first large one if no full one was sent. nullopt if no large packet was sent, or if the
+  // answer is not known. Queries the system until a full packet has arrived.
   struct Progress {
-    uint32_t segment = 0;  // bytes of a full one
+    uint32_t segment = 0;  // bytes of a full packet
     bool arrived = false;
   };
   std::optional<Progress> progress() const;
-  // True if anything arrived since the last call (for silence detection).
+  // True if any byte was received since the last call (for the keepalive timer).
   bool take_heard();
   // REQUIRES: on_failed has not fired.
   const Socket& socket() const;

@@ -19,8 +19,8 @@ bool is_libuv(const std::string& library) {
   return library.substr(slash == std::string::npos ? 0 : slash + 1).starts_with("libuv.");
 }
 
-// UV_VERSION_HEX is major, minor, patch, a byte each: libuv stays compatible within a major
-// version, upwards.
+// UV_VERSION_HEX has one byte each for major, minor and patch. Within a major version, a newer
+// libuv is compatible with an older one.
 std::string version_text(unsigned version) {
   return std::to_string(version >> 16) + "." + std::to_string(version >> 8 & 0xff) + "." +
          std::to_string(version & 0xff);

@@ -1,6 +1,7 @@
-// libuv_check: whether the libuv that we call is the one we were built with. libtorch_cpu.so
-// exports a copy of its own; loaded with its symbols made global, it takes over part of ours, and
-// two versions work on the same structures.
+// libuv_check: checks that the libuv in use is the one that pccl was built with.
+// libtorch_cpu.so exports its own copy of libuv. If it is loaded with global symbols, its copy
+// replaces a part of ours, and then two versions work on the same structures.
+// Failure: check_libuv() returns the Status; it changes nothing.
 #pragma once
 
 #include <span>
@@ -10,17 +11,18 @@
 
 namespace pccl::net {
 
-// Call once before the first Loop. kInvalidState when functions of libuv come from another library
-// or from an older version; the message says which and what to do.
+// Call it once, before the first Loop. kInvalidState if functions of libuv come from another
+// library, or if its version has another major number or is older than the one pccl was built with.
+// The message says which and what to do.
 Status check_libuv();
 
-// Where one function of libuv was found.
+// The library in which one function of libuv was found.
 struct LibuvSymbol {
   std::string name;     // "uv_run"
   std::string library;  // "/usr/lib/x86_64-linux-gnu/libuv.so.1"
 };
-// The judgement alone: `self` is the library that we are in (libuv may be a part of it), versions
-// as UV_VERSION_HEX.
+// The decision of check_libuv(), without the lookup. `self` is the library that contains this code;
+// libuv may be a part of it. Versions have the form of UV_VERSION_HEX.
 Status judge_libuv(std::span<const LibuvSymbol> symbols, const std::string& self,
                    unsigned built_with, unsigned running);
 

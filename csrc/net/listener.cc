@@ -1,7 +1,9 @@
-// Listener. The happy path: bind, listen (unless the socket does already), accept what comes, hand
-// each connection over. What can go wrong: the address is taken or is not ours (open() says so); a
-// connection is gone before it is accepted (nobody hears of it); there is no descriptor or memory
-// left for one more (waits a little, says so once, and goes on).
+// Listener. Normal operation: bind, listen (unless the socket already listens), accept connections,
+// pass each of them to the callback. Failures:
+//   - The address is taken or does not belong to this machine: open() returns the error.
+//   - A connection ends before it is accepted: it is ignored.
+//   - No descriptor or memory is left for another connection: the listener warns once, waits a
+//     little and continues.
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -17,16 +19,16 @@
 namespace pccl::net {
 namespace {
 
-// Connections accepted before other handles of the loop have their turn: a few of those that may be
-// strangers, so that none is pushed out before the first thing it said is read.
+// Connections accepted before other handles of the loop have their turn. This is a small part of
+// the pending connections that are allowed, so that none is evicted before its first frame is read.
 constexpr size_t kAcceptedPerTurnMax = 16;
-// Without a descriptor for it a connection stays in the queue, and the socket readable: look again
-// only then.
+// A connection for which no descriptor is left stays in the queue, and the socket stays readable.
+// So the socket is watched again only after this time.
 constexpr Duration kBackOff = std::chrono::milliseconds(100);
-// A name with several addresses wants one free port on all of them: a few tries find one.
+// A name with several addresses needs one port that is free on all of them. A few tries find one.
 constexpr int kPortTriesMax = 8;
 
-// The error number, 0 if `socket` listens on `address`.
+// Opens `socket` and makes it listen on `address`. Returns the error number, or 0.
 int listen_on(const Address& address, Socket& socket) {
   {
     const ForkGuard guard;
@@ -44,7 +46,8 @@ int listen_on(const Address& address, Socket& socket) {
   return listen(socket.fd(), SOMAXCONN) == 0 ? 0 : errno;
 }
 
-// Listens on all of `addresses` under one port; the error number and whose it is.
+// Listens on all of `addresses` with one port. Addresses that this machine lacks are skipped if
+// another one works. Returns the error number and its address.
 struct Failure {
   int error = 0;
   Address address;
@@ -64,7 +67,7 @@ Failure listen_on_all(std::vector<Address> addresses, std::vector<Socket>& socke
   return sockets.empty() ? failure : Failure{};
 }
 
-// Where to listen: every element of the result is an alternative, to be tried in turn.
+// The addresses to listen on. Each element of the result is one alternative; try them in order.
 Result<std::vector<std::vector<Address>>> alternatives(const Endpoint& at) {
   if (at.host.empty()) {
     return std::vector{literal_address("::", at.port), literal_address("0.0.0.0", at.port)};
@@ -142,8 +145,8 @@ void Listener::Inside::accept_some(int fd) {
       continue;
     }
     if (error == EAGAIN || error == EWOULDBLOCK) return;
-    // Whatever was wrong with one connection (accept() also reports errors of the network) is over
-    // with it.
+    // Any other error concerns only the connection that failed: accept() also reports network
+    // errors.
     const bool exhausted =
         error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
     if (exhausted) return back_off(error);

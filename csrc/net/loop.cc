@@ -16,8 +16,8 @@ namespace {
 
 thread_local const Loop::Inside* t_current = nullptr;
 
-// Loops that ended while a name was still being looked up: the thread that does it reports to them
-// when it is done.
+// Keeps a loop that ended during a name lookup: the resolver's thread still reports to it when the
+// lookup is done.
 void keep_for_ever(std::shared_ptr<Loop::Inside> loop) {
   static auto* mutex = new std::mutex;
   static auto* kept = new std::vector<std::shared_ptr<Loop::Inside>>;
@@ -25,7 +25,8 @@ void keep_for_ever(std::shared_ptr<Loop::Inside> loop) {
   kept->push_back(std::move(loop));
 }
 
-// Signals are for the application's threads, except those that a thread causes itself.
+// The signals that only the application's threads handle: all except those that a thread causes
+// itself, and SIGPROF.
 sigset_t signals_of_others() {
   sigset_t set;
   sigfillset(&set);
@@ -72,7 +73,7 @@ Status Loop::Inside::start(const std::string& thread_name) {
 void Loop::Inside::run() {
   t_current = this;
   pthread_setname_np(pthread_self(), name_.c_str());
-  uv_run(&uv, UV_RUN_DEFAULT);  // until handle_closed() says stop
+  uv_run(&uv, UV_RUN_DEFAULT);  // until handle_closed() calls uv_stop()
   PCCL_ASSERT(ending_ && handle_count == 0);
   deferred_.clear();
   if (uv_loop_close(&uv) != 0) keep_for_ever(shared_from_this());
@@ -92,7 +93,7 @@ void Loop::Inside::stop() {
   joined_ = true;
 }
 
-// All that was posted before stop() has run: closes what is open, so that uv_run() can return.
+// Closes what is open, so that uv_run() can return. All tasks posted before stop() have run.
 void Loop::Inside::begin_end() {
   ending_ = true;
   const auto close = [](uv_handle_t* raw, void* wake) {
@@ -103,7 +104,8 @@ void Loop::Inside::begin_end() {
            [](uv_handle_t* raw) { static_cast<Inside*>(raw->data)->handle_closed(); });
 }
 
-// Destroys tasks that came too late, here on the loop, where what they hold may be destroyed.
+// Destroys the tasks that were posted too late. This happens on the loop's thread, because the
+// objects that they hold may be destroyed only there.
 void Loop::Inside::finish() {
   while (true) {
     std::vector<std::function<void()>> late;
@@ -126,7 +128,7 @@ void Loop::Inside::handle_closed() {
 void Loop::Inside::post(std::function<void()> task) {
   if (!status_.ok() || orphaned()) return;
   const std::lock_guard lock(mutex_);
-  if (ended_) return;  // `task` is destroyed by our caller, when the lock is free again
+  if (ended_) return;  // the caller destroys `task`, after the lock is released
   tasks_.push_back(std::move(task));
   if (!stopping_) uv_async_send(&wake_);
 }
@@ -180,7 +182,7 @@ std::span<std::byte> Loop::Inside::read_buffer() {
 // ---- Loop -------------------------------------------------------------------------------------
 
 Loop::Loop(const std::string& name) : inside_(std::make_shared<Inside>()) {
-  inside_->status_ = Status{};  // the thread may read it at once
+  inside_->status_ = Status{};  // set first: the new thread may read it at once
   const Status status = inside_->start(name);
   if (!status.ok()) {
     log(LogLevel::kError, status.message);
@@ -189,7 +191,7 @@ Loop::Loop(const std::string& name) : inside_(std::make_shared<Inside>()) {
 }
 
 Loop::~Loop() {
-  // A child leaks what it inherited: nobody knows in which state the thread left its memory.
+  // A forked child leaks what it inherited: the thread may have left its memory in any state.
   if (inside_->orphaned()) new std::shared_ptr<Inside>(inside_);
   stop();
 }

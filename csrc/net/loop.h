@@ -1,10 +1,13 @@
-// Loop: one libuv event loop on one thread of its own. post() is the door between threads and holds
-// the mutex. Objects that belong to a loop are made, called and destroyed on it, or destroyed after
-// stop(); their methods open with assert_on_loop(). A loop that could not start (too many open
-// files, no memory for a thread) says so in status() and drops every task. stop() runs what was
-// posted before it, closes what is still open, then ends the thread. Never call stop() or the
-// destructor on the loop. In a forked child there is no thread: post() drops, stop() and the
-// destructor do nothing.
+// Loop: one libuv event loop on its own thread.
+// Other threads hand work to it with post(), which any thread may call; post() takes the mutex.
+//   1. Objects that belong to a loop are created, called and destroyed on its thread, or destroyed
+//      after stop(). Their methods begin with assert_on_loop().
+//   2. stop() runs what was posted before it, closes what is still open, then ends the thread.
+//   3. Neither stop() nor the destructor may be called on the loop's own thread.
+//   4. In a forked child there is no thread: post() drops its task, and stop() and the destructor
+//      do nothing.
+// Failure: if the loop cannot start (too many open files, no memory for a thread), status() says so
+// and every task is dropped.
 #pragma once
 
 #include <functional>
@@ -24,30 +27,31 @@ class Loop {
  public:
   struct Inside;  // for csrc/net only
 
-  // Starts the thread; `name` is what top and gdb show (15 characters).
+  // Starts the thread. `name` is shown by top and gdb (at most 15 characters).
   explicit Loop(const std::string& name);
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // kSystem when the loop could not start.
+  // kSystem if the loop could not start.
   const Status& status() const;
-  // Any thread. Runs `task` on the loop, in the order of posting. After stop(): dropped.
+  // Any thread. Runs `task` on the loop, in the order of the post() calls. Dropped after stop().
   void post(std::function<void()> task);
-  // Any thread but the loop's own. Idempotent.
+  // Any thread except the loop's own. Idempotent.
   void stop();
 
   bool on_loop() const;
   void assert_on_loop() const;
   uv_loop_s* raw();                                                  // for csrc/net only
-  const std::shared_ptr<Inside>& inside() const { return inside_; }  // likewise
+  const std::shared_ptr<Inside>& inside() const { return inside_; }  // for csrc/net only
 
  private:
-  std::shared_ptr<Inside> inside_;  // shared with the thread and with what lives on it
+  std::shared_ptr<Inside> inside_;  // shared with the thread and with the objects on it
 };
 
-// Timer: calls back once at an instant, never before it, up to a millisecond after it. Belongs to a
-// loop; arming again replaces, destroying cancels. The callback may do both.
+// Timer: calls back once at an instant, never before it and up to a millisecond after it. It
+// belongs to a loop. A later arm() replaces an earlier one, and the destructor cancels the timer.
+// The callback may arm or destroy it.
 class Timer {
  public:
   Timer(Loop& loop, std::function<void()> callback);
@@ -56,7 +60,7 @@ class Timer {
   void disarm();
 
  private:
-  std::shared_ptr<Alarm> alarm_;  // libuv closes it a turn later than we let go of it
+  std::shared_ptr<Alarm> alarm_;  // libuv closes it one loop turn after ~Timer()
 };
 
 }  // namespace pccl::net

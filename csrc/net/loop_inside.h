@@ -1,7 +1,8 @@
-// loop_inside: what the objects of a loop see of it. For csrc/net only, on the loop only unless it
-// says otherwise. Every callback from libuv ends with after_callback(), which lets the objects that
-// asked for it act at the bottom of the stack: so a lane writes what was given to it in the same
-// turn, and tells nobody about it from inside a call.
+// loop_inside: the interface of a Loop for the objects that belong to it. For csrc/net only, and on
+// the loop's thread only unless stated otherwise.
+// Every callback from libuv ends with after_callback(). It runs the objects that called defer(), at
+// the bottom of the stack. So a lane writes what it was given in the same loop turn, and makes no
+// callback from inside a call.
 #pragma once
 
 #include <uv.h>
@@ -18,7 +19,7 @@
 
 namespace pccl::net {
 
-// Something that wants to act as soon as the callback under way is over.
+// Deferred: an object that needs to act as soon as the current callback is over.
 class Deferred {
  public:
   virtual ~Deferred() = default;
@@ -30,7 +31,7 @@ class Deferred {
 };
 
 struct Loop::Inside : std::enable_shared_from_this<Inside> {
-  // One callback is followed by at most so many deferred ones; the rest waits for the next turn.
+  // The most deferred objects that run after one callback. The rest waits for the next turn.
   static constexpr size_t kDeferredMax = 64;
   static constexpr size_t kReadBufferBytes = 256u << 10;
 
@@ -40,37 +41,37 @@ struct Loop::Inside : std::enable_shared_from_this<Inside> {
   void post(std::function<void()> task);
   bool on_loop() const;
   void assert_on_loop() const;
-  // True in a child of the process that made the loop.
+  // True in a forked child of the process that created the loop. Any thread.
   bool orphaned() const;
 
   void defer(std::shared_ptr<Deferred> what);
   void after_callback();
   void handle_closed();
-  // Where to read to for the length of one callback.
+  // A buffer to read into, for the duration of one callback.
   std::span<std::byte> read_buffer();
 
   uv_loop_t uv;
-  size_t handle_count = 0;  // open, `wake` included
+  size_t handle_count = 0;  // open handles, `wake_` included
 
  private:
   static void on_wake(uv_async_t* wake);
   void begin_end();
   void finish();
 
-  // Constant once started.
+  // Constant after the start.
   Status status_{Code::kInvalidState, "not started", {}};
   std::string name_;
   pthread_t thread_{};
   unsigned fork_count_ = 0;
 
-  std::mutex mutex_;  // guards the next three
+  std::mutex mutex_;  // guards the next three members
   std::vector<std::function<void()>> tasks_;
   bool stopping_ = false;
   bool ended_ = false;
-  std::mutex join_mutex_;  // guards the next one
+  std::mutex join_mutex_;  // guards the next member
   bool joined_ = false;
 
-  // The loop's own.
+  // Used by the loop's thread only.
   uv_async_t wake_;
   bool ending_ = false;
   bool in_deferred_ = false;

@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/sockios.h>
-#include <linux/tcp.h>  // the system's own: it knows tcpi_min_rtt
+#include <linux/tcp.h>  // the kernel's own header, which has tcpi_min_rtt
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 
@@ -20,12 +20,12 @@ namespace pccl::net {
 
 namespace {
 
-// The system dates what it sent by ticks of its own, some milliseconds apart.
+// The tolerance of would_begin_anew(): the system records send times in ticks of some milliseconds.
 constexpr Duration kTick = std::chrono::milliseconds(20);
 // SO_BUF_LOCK of Linux 5.14, which older headers lack.
 constexpr int kBufferLock = 72;
 
-// Of this machine; unless somebody has changed it they are lost.
+// Whether this machine's TCP loses its congestion window in an idle period, as it does by default.
 bool silence_costs_windows() {
   static const bool costs = [] {
     std::ifstream file("/proc/sys/net/ipv4/tcp_slow_start_after_idle");
@@ -98,7 +98,7 @@ uint32_t Socket::segment() const {
   return error == 0 ? static_cast<uint32_t>(bytes) : 0;
 }
 
-// The numbers of TCP outlive a reset, its queue does not.
+// SIOCOUTQ uses TCP's sequence numbers, which outlive a reset; TCP's queue does not.
 uint64_t Socket::bytes_queued() const {
   int bytes = 0;
   return ioctl(fd_, SIOCOUTQ, &bytes) == 0 ? static_cast<uint64_t>(bytes) : 0;
@@ -109,7 +109,7 @@ void Socket::limit_segment(uint32_t bytes) const {
   setsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &value, sizeof value);
 }
 
-// Any limit makes the system pace at its own estimate.
+// With any limit set, the system paces at the rate that it estimates itself.
 void Socket::pace(uint64_t bytes_per_second) const {
   setsockopt(fd_, SOL_SOCKET, SO_MAX_PACING_RATE, &bytes_per_second, sizeof bytes_per_second);
 }
@@ -125,8 +125,8 @@ bool Socket::would_begin_anew() const {
 }
 
 ssize_t Socket::send_after_silence(const msghdr& message) const {
-  // Once refused, or lent for good, it is not asked for again: a system without bbr may look for a
-  // module each time.
+  // If bbr is refused, or cannot be replaced again after the call, it is not requested any more: a
+  // system without bbr may search for a module each time.
   static std::atomic<bool> lends{true};
   const std::string before = congestion();
   const bool wanted = lends && !before.empty() && !before.starts_with("bbr");
@@ -134,9 +134,9 @@ ssize_t Socket::send_after_silence(const msghdr& message) const {
   if (wanted && !borrowed) lends = false;
   const ssize_t sent = sendmsg(fd_, &message, MSG_NOSIGNAL);
   const int error = errno;
-  if (borrowed && !set_congestion(before)) {  // it is not allowed, though it was the default
+  if (borrowed && !set_congestion(before)) {  // not permitted, although it was the default
     lends = false;
-    set_congestion("reno");  // which always is
+    set_congestion("reno");  // always permitted
   }
   errno = error;
   return sent;
@@ -158,7 +158,8 @@ bool Socket::paces_itself() const { return congestion().starts_with("bbr"); }
 
 void Socket::suit(Way way, bool congestion) const {
   if (way == Way::kNear) {
-    // Nothing is lost there, so that either will do; the second one is always allowed.
+    // No packets are lost on a local path, so either algorithm is good enough. reno is always
+    // permitted.
     if (congestion && paces_itself() && !set_congestion("cubic")) set_congestion("reno");
     return;
   }

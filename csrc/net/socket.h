@@ -1,8 +1,9 @@
-// Socket: an owned TCP file descriptor, non-blocking, close-on-exec, TCP_NODELAY; a Unix one does
-// as well, for what does not ask about its path. Every one is in a registry that a forked child
-// closes (pthread_atfork): else a DataLoader worker would hold a dead peer's connections open.
-// connect() and Listener are asynchronous and belong to a loop. Names and IPv4 and IPv6 literals
-// are accepted.
+// Socket: an owned TCP file descriptor that is non-blocking, close-on-exec and TCP_NODELAY. A Unix
+// socket works too, except for the methods that query its path.
+// Every Socket is in a registry, and a forked child closes all of them (descriptors.h). Otherwise a
+// DataLoader worker would hold a dead peer's connections open.
+// Connector and Listener are asynchronous and belong to a loop. They accept names and IPv4 and IPv6
+// literals, and report failures as a kSystem Status.
 #pragma once
 
 #include <sys/socket.h>
@@ -30,8 +31,8 @@ enum class Way { kNear, kLong };
 class Socket {
  public:
   Socket() = default;
-  explicit Socket(int fd);  // takes ownership, sets the flags; below 0: no socket
-  ~Socket();                // closes, unless this is a child of the process that opened it
+  explicit Socket(int fd);  // takes ownership and sets the flags; below 0: no socket
+  ~Socket();                // closes, except in a forked child of the process that opened it
   Socket(Socket&& other) noexcept;
   Socket& operator=(Socket&& other) noexcept;
 
@@ -41,74 +42,77 @@ class Socket {
   std::string local_host() const;  // numeric address of this end
   bool is_loopback() const;        // the other end is this machine's loopback
   PathInfo path() const;
-  // Bytes that the buffers of both ends let be under way, now; 0: not known.
+  // The bytes that the buffers of both ends now allow to be in flight; 0: not known.
   uint64_t buffers() const;
-  // On a long way: sends at the pace at which the other end can take it instead of in clumps, which
-  // delay the acknowledgements of what comes back, and takes little more than fits. On a near one:
-  // if `congestion`, none that paces, which costs half of what loopback carries.
+  // Adapts the socket to its path.
+  //   kLong (a wan path)   Sends at the pace at which the other end can take the bytes, not in
+  //                        bursts: these delay the acknowledgements of the other direction. Queues
+  //                        little more than the window takes.
+  //   kNear (a local path) If `congestion`, replaces a congestion control that paces by itself:
+  //                        pacing halves the throughput of loopback.
   void suit(Way way, bool congestion) const;
-  // Takes no more than about twice so many bytes before the other end has acknowledged some, or
-  // what the system allows if that is less; 0: as many as the system sees fit, from now on.
+  // Takes at most about twice `bytes` before the other end has acknowledged some of them, or the
+  // system's own limit if that is less. 0: from now on the system sizes the buffer.
   void hold_at_most(uint32_t bytes) const;
-  // Sends at the pace at which the other end can take it, and at most so fast.
+  // Sends at the pace at which the other end can take the bytes, and at most at this rate.
   void pace(uint64_t bytes_per_second) const;
-  static constexpr uint64_t kPaceAny = 1'000'000'000'000;  // beyond every network
-  uint32_t segment() const;       // bytes of a full packet, now; 0: not known
-  uint64_t bytes_queued() const;  // that the other end has not acknowledged
-  // Limits TCP's segments. It has to be called before connect() or listen(); a listener passes it
-  // on to what it accepts later. Both ends keep to it. 0: no limit.
+  static constexpr uint64_t kPaceAny = 1'000'000'000'000;  // faster than every network
+  uint32_t segment() const;       // bytes of a full packet at present; 0: not known
+  uint64_t bytes_queued() const;  // bytes that the other end has not acknowledged
+  // Limits the size of TCP's segments, to which both ends keep. Call it before connect(), or on a
+  // listener, which passes the limit on to the connections that it accepts later. 0: no limit.
   void limit_segment(uint32_t bytes) const;
-  // Nothing was sent for so long that congestion control begins anew with what is sent now.
+  // True if nothing was sent for so long that congestion control restarts with the next send.
   bool would_begin_anew() const;
-  // sendmsg(), of the first bytes after such a silence. Congestion control would begin anew with
-  // ten segments (RFC 5681, 4.1), which costs a long way seven round trips. It keeps its window
-  // instead, as RFC 7661 has it, though for longer than its five minutes: the caller has to pace
-  // what follows by what was carried before. Linux asks the control in the moment when bytes are
-  // queued, and bbr does without; so it is borrowed for this call, where the system allows it.
-  // Where it does not this is sendmsg().
+  // sendmsg() for the first bytes after such an idle period. Congestion control would restart with
+  // ten segments (RFC 5681, 4.1), which costs seven round trips on a long path. This call keeps the
+  // window, as RFC 7661 does, but longer than the five minutes of that RFC. So the caller must pace
+  // the next bytes according to the rate before the idle period. Linux lets the congestion control
+  // decide at the moment when bytes are queued, and bbr does not restart. So the socket uses bbr
+  // during this call, if the system permits that; otherwise this is a plain sendmsg().
   ssize_t send_after_silence(const msghdr& message) const;
   // False if the system refuses it.
   bool set_congestion(const std::string& name) const;
   std::string congestion() const;
-  bool paces_itself() const;  // its congestion control does
+  bool paces_itself() const;  // whether the congestion control paces
 
  private:
   int fd_ = -1;
-  unsigned fork_count_ = 0;  // descriptors.h: of the process that opened it
+  unsigned fork_count_ = 0;  // fork_count() when the socket was opened (descriptors.h)
 };
 
-// An attempt to connect: resolves `to`, tries every address in turn until one answers or `timeout`
-// has passed, then calls back once with the socket or a kSystem Status naming the endpoint and the
-// reason. Destroying it cancels.
+// Connector: an attempt to connect. It resolves `to` and tries each address in turn until one
+// answers or `timeout` has passed. Then it calls back once, with the socket or with a kSystem
+// Status that names the endpoint and the reason. The destructor cancels the attempt.
 class Connector {
  public:
   using Callback = std::function<void(Result<Socket>)>;
-  // `segment`: of TCP, at most (Socket::limit_segment).
+  // `segment`: the limit for Socket::limit_segment(), in bytes; 0: no limit.
   Connector(Loop& loop, Endpoint to, Duration timeout, Callback callback, uint32_t segment = 0);
   ~Connector();
-  LinkFault fault() const;  // of an attempt that has failed
+  LinkFault fault() const;  // why the attempt has failed
 
  private:
   struct Inside;
   std::shared_ptr<Inside> inside_;
 };
 
-// A host to listen on: this machine only, by IPv4 and, where there is IPv6, by that, too.
+// The host to listen on for connections from this machine only, with IPv4 and, if available, IPv6.
 inline constexpr const char* kLoopback = "localhost";
 
-// Accepts connections on `at`. An empty host is every address of this machine, IPv4 and IPv6; a
-// name is every address it has, and looking it up may block. Port 0 is any free one. When the
-// process has no descriptor left it waits for one.
+// Listener: accepts connections on `at`. An empty host means all addresses of this machine, IPv4
+// and IPv6. A name means all addresses of the name, and its lookup may block. Port 0 means any free
+// port. If the process has no descriptor left, the listener waits for one.
 class Listener {
  public:
   using Callback = std::function<void(Socket)>;
-  // kSystem when the address cannot be had: "cannot listen on 127.0.0.1:48148: address already in
-  // use".
+  // kSystem if it cannot listen on the address: "cannot listen on 127.0.0.1:48148: address already
+  // in use".
   static Result<std::unique_ptr<Listener>> open(Loop& loop, const Endpoint& at, Callback callback);
-  // On a socket that listens already, such as a Unix one.
+  // Takes a socket that already listens, such as a Unix socket.
   Listener(Loop& loop, Socket listening, Callback callback);
   ~Listener();
-  uint16_t port() const;               // 0 of a Unix socket
+  uint16_t port() const;               // 0 for a Unix socket
   void limit_segment(uint32_t bytes);  // see Socket
 
  private:

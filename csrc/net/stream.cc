@@ -1,8 +1,9 @@
-// The happy path: bytes arrive and are passed on; bytes to send are queued, and written when the
-// callback under way is over; close_after_flush() writes the rest, says that it was the last, and
-// waits for the other side to say the same (closing with unread input would make the system throw
-// away what is still on its way). What can go wrong: the other side closes, resets or does not
-// read; a write fails, then what has arrived before is still passed on.
+// Normal operation: bytes that arrive are passed on. Bytes to send are queued, and written when the
+// current callback is over. close_after_flush() writes the rest, shuts down its direction of the
+// connection, and waits for the other side to do the same. (If a socket with unread input is
+// closed, the system discards the bytes that are still in flight.) Failures:
+//   - The other side closes or resets the connection, or does not read.
+//   - A write fails: what has arrived before is still passed on.
 #include "csrc/net/stream.h"
 
 #include <sys/socket.h>
@@ -15,7 +16,7 @@
 namespace pccl::net {
 namespace {
 
-// Read and written before other handles of the loop have their turn.
+// Bytes that are read and written before other handles of the loop have their turn.
 constexpr size_t kTurnBytes = 1u << 20;
 
 }  // namespace
@@ -37,15 +38,15 @@ struct Stream::Inside : Deferred, std::enable_shared_from_this<Inside> {
   Socket socket;
   std::string peer;  // "10.0.0.7:48201", for messages
   std::shared_ptr<Watcher> watcher;
-  std::shared_ptr<Alarm> alarm;  // of close_after_flush()
+  std::shared_ptr<Alarm> alarm;  // for close_after_flush()
 
   std::vector<std::byte> queue;
   size_t queue_at = 0;
   bool blocked = false;    // the system takes no more for now
   bool closing = false;    // close_after_flush() was called
-  bool said_last = false;  // and everything has been written
+  bool said_last = false;  // everything was written, and the sending direction is shut down
   bool over = false;
-  Status failure;  // a reason to close, once what has arrived is read
+  Status failure;  // the reason to close when no input is left
 };
 
 void Stream::Inside::run_deferred() {
@@ -107,8 +108,8 @@ void Stream::Inside::write_some() {
   watch();
 }
 
-// The other side is gone, but the last it said may still be unread: reading it ends with the end of
-// the connection.
+// The other side is gone, but its last bytes may still be unread. The stream closes when
+// read_some() reaches the end of the connection.
 void Stream::Inside::write_failed(int error) {
   failure = broken(error_text(error));
   queue.clear();

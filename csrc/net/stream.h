@@ -1,12 +1,13 @@
-// Stream: a control connection: bytes in, bytes out, in order. Belongs to the loop that made it.
-// Invariants: (1) on_closed fires exactly once, unless the stream is destroyed first; nothing fires
-// after it;
-//             (2) what send() took leaves before close_after_flush() closes;
-//             (3) callbacks come from the bottom of the loop's stack, never from inside a call, and
-//             may destroy the
-//                 stream.
-// A peer that does not read is cut off when the queue exceeds kQueueBytesMax. It never reconnects:
-// the shell decides.
+// Stream: a control connection, which carries bytes in order in both directions.
+// It belongs to the loop that created it; call it on that loop's thread only.
+// Invariants:
+//   1. on_closed fires exactly once, unless the stream is destroyed first. Nothing fires after it.
+//   2. The bytes that send() took leave before close_after_flush() closes the connection.
+//   3. Callbacks come from the bottom of the loop's stack, never from inside a call. They may
+//      destroy the stream.
+// Failure: on_closed fires with kSystem. A peer that does not read is cut off when the queue
+// exceeds kQueueBytesMax.
+// A stream never reconnects: the shell decides about that.
 #pragma once
 
 #include <functional>
@@ -23,16 +24,17 @@ class Stream {
   static constexpr size_t kQueueBytesMax = 64u << 20;
   struct Callbacks {
     std::function<void(std::span<const std::byte>)> on_bytes;
-    // kSystem: reset, end of file, queue overrun; kOk: after close_after_flush().
+    // kSystem: reset, end of file, queue overrun, or a flush that took too long; kOk: after
+    // close_after_flush().
     std::function<void(Status)> on_closed;
   };
   Stream(Loop& loop, Socket socket, Callbacks callbacks);
   ~Stream();  // closes at once
 
-  // Of a closed or closing stream: dropped.
+  // A closed or closing stream drops the bytes.
   void send(std::span<const std::byte> bytes);
-  // Input is thrown away from here on. on_closed fires when the other side has taken all and closed
-  // too, or when `at_most` has passed.
+  // Discards all input from here on. on_closed fires when the other side has taken all bytes and
+  // closed too, or when `at_most` has passed.
   static constexpr Duration kCloseTimeout = std::chrono::seconds(1);
   void close_after_flush(Duration at_most = kCloseTimeout);
   size_t unsent() const;  // bytes that wait to be written
