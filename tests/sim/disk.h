@@ -46,7 +46,7 @@ class Disk {
       const Bytes& torn = under_way_.front().bytes;
       const size_t written = random_.below(torn.size());
       append(torn, written);
-      // the file has grown, but its new blocks were not written
+      // The file has grown, but its new blocks were not written
       const bool garbage = random_.once_in(2);
       content_.resize(content_.size() + (garbage ? torn.size() - written : 0));
     }

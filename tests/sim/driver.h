@@ -16,7 +16,7 @@ namespace pccl::sim {
 struct RunOptions {
   uint64_t seed = 1;
   Bug plant = Bug::kNone;
-  uint64_t bursts = 1;  // bursts of faults; after each, every peer must make progress
+  uint64_t bursts = 1;                           // of faults; after each, all must progress
   uint64_t faults_max = 12;                      // most faults in a burst
   Duration pause_max = std::chrono::seconds(2);  // longest time between two faults
   // If not negative, it replaces the faults from the seed: three peers run without faults, and one
@@ -31,7 +31,7 @@ struct RunReport {
   uint64_t steps = 0;                      // events that were run
   std::map<std::string, uint64_t> faults;  // number of faults, by kind
   uint64_t outcomes = 0;                   // different things that were compared between peers
-  uint64_t mistakes = 0;  // newcomers' mistakes whose effect on the others was checked
+  uint64_t mistakes = 0;                   // newcomers' mistakes whose effect was checked
   uint64_t turns = 0;                      // batches that ended well, over all peers
   Duration virtual_time{0};
 };

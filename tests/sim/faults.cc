@@ -444,7 +444,7 @@ bool Faults::pair_trouble(bool half) {
 bool Faults::break_link() { return pair_trouble(false); }
 bool Faults::half_break_link() { return pair_trouble(true); }
 
-// Lets an unknown connection say a hello that is wrong in one of the possible ways, or none at all.
+// An unknown connection sends a hello that is wrong in one of the possible ways, or no hello.
 bool Faults::stranger() {
   PeerNode* const peer = any();
   PeerNode* const other = peer == nullptr ? nullptr : partner(*peer);
@@ -566,8 +566,7 @@ bool Faults::cut_off_from_all() {
 bool Faults::ambush() {
   if (coverage_ == nullptr || cast_.rules().gentle) return false;
   auto rows = Coverage::rows();
-  // Half of the ambushes choose the states that are hardest to meet, because the fault must be
-  // quick.
+  // Half of the ambushes choose the states that are hardest to hit: the fault must be quick.
   constexpr const char* kHard[] = {"-> draining", "-> ending", "broken -> starting",
                                    "ending -> broken"};
   const char* const hard = chance_.once_in(2) ? kHard[chance_.below(std::size(kHard))] : nullptr;
@@ -598,7 +597,8 @@ void Faults::lose_power() {
   for (PeerNode* one : cast_.all()) one->kill("without power, like all others");
 }
 
-// Hits `who`, the peer whose core took the step, if it may be lost; otherwise another peer.
+// Hits a peer or the master. The peer is `who`, whose core took the step, if it may be lost;
+// otherwise another one.
 void Faults::strike(PeerNode* who) {
   cast_.choose_immortals();
   const bool may = who != nullptr && who->alive() && !who->gone() && cast_.may_lose(*who);

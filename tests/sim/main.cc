@@ -3,16 +3,18 @@
 //   pccl-sim --seeds COUNT [--first N]
 //   pccl-sim --minutes M [--first N]
 //   pccl-sim --campaign COUNT [--first N]
-//   pccl-sim --campaign COUNT [--first N]
 //                                  mixes long and short runs, about 100 faults in each; fails also
 //                                  if some transition was never taken
 //   pccl-sim --sweep COUNT         a loss at each of the first COUNT steps of a small run
 //   --bursts COUNT --faults MOST   bursts per seed (default 1), faults in each (default 12)
 //   --pause SECONDS                longest time from one fault to the next (default 2)
+//   --kill-at STEP                 with --seed: a loss at that step instead of the faults
 //   --plant BUG                    with a planted bug (kPlants): succeeds at the first seed in
-//                                  which the checker finds it by the promise that it breaks
-// At the end it prints the faults by kind, and which transitions of the cores' tables were taken.
-// The exit status is 1 if a promise was broken (or, with --plant, if none was), or if a seed hangs.
+//                                  which the checker finds it by the promise that it breaks; with
+//                                  --seed it only adds the bug
+// At the end it prints the faults by kind, and, except with --seed or --sweep, which transitions
+// of the cores' tables were taken. The exit status is 1 if a promise was broken (or, for a hunt with
+// --plant, if none was), or if a seed hangs.
 #include <unistd.h>
 
 #include <chrono>

@@ -289,7 +289,7 @@ void World::arm_master() {
   });
 }
 
-// What was sent before still arrives. Then the other side learns of the end.
+// Data that was sent before still arrives. Then the other side learns of the end.
 void World::close(std::shared_ptr<Connection> connection, bool by_master, const std::string& why) {
   if (by_master) {
     connection->master_open = false;

@@ -118,7 +118,7 @@ class World {
   void note(const std::string& who, const std::string& what);
   std::function<void(const std::string&)> on_note;
   std::function<void(const std::string&)> on_violation = [](const std::string&) {};
-  // each record that the master makes durable
+  // Called with each record that the master makes durable
   std::function<void(const master::Record&)> on_record;
   // A peer has begun to send shared state to another.
   std::function<void(PeerNode&)> on_state_sent;
