@@ -13,8 +13,8 @@
 //                                  which the checker finds it by the promise that it breaks; with
 //                                  --seed it only adds the bug
 // At the end it prints the faults by kind, and, except with --seed or --sweep, which transitions
-// of the cores' tables were taken. The exit status is 1 if a promise was broken (or, for a hunt with
-// --plant, if none was), or if a seed hangs.
+// of the cores' tables were taken. The exit status is 1 if a promise was broken (or, for a hunt
+// with --plant, if none was), or if a seed hangs.
 #include <unistd.h>
 
 #include <chrono>
