@@ -402,8 +402,7 @@ class Peer:
                 start = time.monotonic()
                 if not (
                     newcomer and step == 0
-                # a newcomer starts at the point where the members' update_topology returns
-                ):
+                ):  # a newcomer starts where the members' update_topology returns
                     self.pccl.update_topology()
                 joint = max(joint, time.monotonic() - start)
                 strategy = "receive_only" if newcomer and step == 0 else "enforce_popular"

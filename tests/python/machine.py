@@ -1,4 +1,4 @@
-"""What this machine allows a test. It is tried once, not guessed from the user's identity.
+"""Find out what this machine allows a test. Each need is tried once, not guessed from the user.
 
 Root in a container may have fewer rights than root elsewhere, and a user who is not root may have
 many rights in a user namespace. A test that needs something refused is skipped with a reason.

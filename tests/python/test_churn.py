@@ -123,7 +123,7 @@ def test_rank_0_dies(fleet: Fleet) -> None:
 
 
 def test_different_numbers_of_operations_posted(fleet: Fleet) -> None:
-    """Ranks with one, five and no operations in flight agree again after a loss."""
+    """Survivors with one and five operations in flight at a loss continue in step."""
     peers = fleet.found(3)
     for peer, times in zip(peers, (1, 5, 0), strict=True):
         assert peer.call("post", count=1000, seed=1, times=times)["ok"]
