@@ -1,6 +1,6 @@
-"""`make compare`: when a build is called slower, and what is said when nothing can be compared.
+"""`make compare`: its rule for a slower build, and its message if nothing can be compared.
 
-Nothing is measured or built here: times are made up, and fleets give those they are told to.
+Nothing is measured or built here: times are invented, and fleets return the required ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ranks may post collectives in any order without a deadlock, and the driver could tell."""
+"""Ranks may post collectives in any order without a deadlock, and the test would detect one."""
 
 from __future__ import annotations
 

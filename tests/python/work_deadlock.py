@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 import pccl_backend as pccl
 
-# Elements of float32: 256 B to 1 MiB. Small tensors use the one-shot all-reduce and large ones use
-# the ring, so both kinds would block each other if anything did.
+# Elements of float32: 256 B to 1 MiB. Small tensors use the one-shot all-reduce and large ones the
+# ring, so that the two kinds would block each other if that were possible.
 MIXED = tuple(kib * 256 for kib in (0.25, 1, 4, 16, 64, 256, 512, 1024))
 
 

@@ -16,7 +16,7 @@ import pccl_backend as pccl
 from pccl_backend.trainers import DiLoCo, Observer, OuterStep
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-ATTEMPTS_MAX = 10  # of calls that raise because the other peer's call was interrupted
+ATTEMPTS_MAX = 10  # for calls that raise because the other peer's call was interrupted
 
 
 def untrained() -> list[bytes]:

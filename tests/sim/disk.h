@@ -1,6 +1,6 @@
 // Disk: one file of a simulated machine. Written bytes become durable after a delay, in order. When
 // the process of the machine is killed, the writes in progress may have arrived whole, in part, in
-// part with garbage behind, or not at all. No caller has been told that any of them is durable. The
+// part with garbage behind, or not at all. No caller has learned that any of them is durable. The
 // World owns it.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Random: the simulator's only source of chance. SplitMix64 (public domain, Sebastiano Vigna):
-// every seed is good, and the same seed gives the same run on every machine.
+// Random: the simulator's only source of randomness. It is SplitMix64 (public domain, Sebastiano
+// Vigna): every seed is good, and the same seed gives the same run on every machine.
 #pragma once
 
 #include <cstdint>

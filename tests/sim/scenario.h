@@ -9,11 +9,14 @@
 // Commands (separated by ';' or line ends):
 //   far [us=N]           links that are made from now on have this RTT in microseconds
 //   join NAMES... [min_peers=N] [founders=N] [policy=retry] [group=N]
+//        [lowest=V] [highest=V]
 //       processes start; the first `join` of a group sets its min_peers to its number of names
 //   all_reduce|broadcast|all_gather|barrier [tag=T] [count=N] [root=R] [timeout=MS] [on=a,b]
+//        [on_loss=keep]
 //   update_topology|are_peers_pending [timeout=MS] [on=a,b]
 //   sync [revision=R] [fill=N] [shape=N] [strategy=S] [timeout=MS] [on=a,b]
 //   kill|stop|go|leave|unreachable|closed NAME    also: kill|start|stop|go master
+//       stop and go pause and resume a process
 //   slow NAME by=MS; jump NAME|master by=MS (its clock)
 //   dies NAME after=N                      messages to and from the master, unless it is a member
 //   cut NAME                               breaks its master connection

@@ -2,7 +2,7 @@
 // as real bytes between them. Bytes leave in pieces of random size while there is room on the path
 // (as in a socket's buffers). They arrive later, in order, in pieces of another size. A cut loses
 // the bytes in transit, even in the middle of a header or a chunk. On a narrow path small packets
-// pass, and the first large one stops its direction.
+// pass, and the first large one stops its direction. The two SimLinks at its ends share it.
 #pragma once
 
 #include <array>
@@ -75,7 +75,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   // Byte counts of one direction.
   struct Flow {
     uint64_t sent = 0, delivered = 0, acknowledged = 0;
-    // value of `sent` before the first such packet
+    // Value of `sent` before the first large packet, and before the first full one.
     std::optional<uint64_t> before_large, before_full;
     // Value of `sent` before a packet that was too large for the path. The bytes behind it wait.
     std::optional<uint64_t> stuck;

@@ -2,7 +2,7 @@
 // a batch of collectives under several tags, folds the results into the state, calls
 // update_topology, and repeats. All peers derive the same program from (seed, generation, turn).
 // Each posts a batch in its own order. After an error it calls update_topology and continues, as
-// users are told to do. Every outcome goes to the Checker.
+// the README tells users to do. Every outcome goes to the Checker.
 #pragma once
 
 #include <functional>
