@@ -1,4 +1,4 @@
-"""Fixtures of the multi-process tests: a master that serves all of them, and worlds."""
+"""Fixtures of the multi-process tests: one master that serves all of them, and worlds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MakeWorld = Callable[..., World]
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Small tensors in this process: more threads would only wait for each other."""
+    """Use one torch thread: for small tensors, more threads would only wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -25,7 +25,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def heeds_ctrl_c() -> Iterator[None]:
-    """Under nohup, or in the background of a script, this process ignores SIGINT."""
+    """Restore SIGINT, which this process ignores under nohup or in the background of a script."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -33,7 +33,7 @@ def heeds_ctrl_c() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Master]:
-    """One master for all tests: each has runs of its own on it."""
+    """Start one master for all tests; each test has its own runs on it."""
     server = Master(tmp_path_factory.mktemp("master") / "log.txt")
     yield server
     server.stop()

@@ -1,9 +1,9 @@
 """Fleet: peers under remote control, for tests that kill, join and measure.
 
-A warm process that has imported torch and pccl forks each peer, which then costs milliseconds
-instead of seconds. A peer does what it is told over a socket, one command after another, and
-answers in JSON. The test holds a pidfd of each, so that it knows when a killed one has really
-ended. Nothing outlives `Fleet.close()`.
+A warm process has imported torch and pccl and forks each peer, which then costs milliseconds
+instead of seconds. A peer executes commands from a socket, one after another, and answers in JSON.
+The test holds a pidfd of each peer, so it knows when a killed peer has really ended. Nothing
+outlives `Fleet.close()`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from programs import Program
 
 PCCL = Path(sys.executable).with_name("pccl")
 ANSWER_TIMEOUT = 60.0
-EXIT_TIMEOUT = 60.0  # taking torch down, which a slow machine reads from its disk again
-COUNT = 4 << 20  # elements of an all-reduce that takes a while: 16 MiB of float32
+EXIT_TIMEOUT = 60.0  # the end of torch, which a slow machine reads from its disk again
+COUNT = 4 << 20  # elements of a long all-reduce: 16 MiB of float32
 
 
 class Remote:
@@ -41,7 +41,7 @@ class Remote:
         self._reader = connection.makefile("r")
 
     def tell(self, verb: str, **arguments: Any) -> None:
-        """Sends a command; its answers come in order by answer()."""
+        """Send a command; answer() returns the answers in order."""
         self.socket.sendall((json.dumps([verb, arguments]) + "\n").encode())
 
     def answer(self, timeout: float = ANSWER_TIMEOUT) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Remote:
         return self.answer(timeout)
 
     def kill(self) -> float:
-        """SIGKILL; returns the monotonic time at which the process had ended."""
+        """Send SIGKILL; return the monotonic time at which the process had ended."""
         signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         return self.ended()
 
@@ -78,7 +78,7 @@ class Remote:
 
 
 def wait_joined(peers: list[Remote], count: int) -> list[Remote]:
-    """Waits until `count` of the peers, who have called join, are members; returns those."""
+    """Wait until `count` of the peers, which have called join, are members; return those."""
     joined: list[Remote] = []
     while len(joined) < count:
         waiting = {peer.socket: peer for peer in peers if peer not in joined}
@@ -92,7 +92,7 @@ def wait_joined(peers: list[Remote], count: int) -> list[Remote]:
 
 
 def begin_all_reduce(peers: list[Remote]) -> None:
-    """Returns when all have posted it."""
+    """Post an all-reduce on all peers; return when all have posted it."""
     for seed, peer in enumerate(peers):
         peer.tell("all_reduce", count=COUNT, seed=seed)
     for peer in peers:
@@ -100,7 +100,7 @@ def begin_all_reduce(peers: list[Remote]) -> None:
 
 
 def check_sum(peers: list[Remote]) -> None:
-    """The end of it: well for all of them, with the same bits."""
+    """Check that the all-reduce succeeded on all peers, with the same bits."""
     outcomes = [peer.answer() for peer in peers]
     assert all(one["ok"] for one in outcomes), outcomes
     assert len({one["digest"] for one in outcomes}) == 1
@@ -121,7 +121,7 @@ class Fleet:
         self.address = f"{host}:0"
         self.start_master()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Tensors go back to the system when they are freed: what a peer holds tells of leaks.
+        # Freed tensors go back to the system, so the memory that a peer holds shows leaks.
         malloc = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
         env = {**os.environ, "OMP_NUM_THREADS": "1", **malloc, **(environment or {})}
         self._warm = Program(
@@ -136,7 +136,7 @@ class Fleet:
         self.peers: list[Remote] = []
 
     def start_master(self, *more: str) -> None:
-        """Starts the master, again at the address it had."""
+        """Start the master; a restart uses the same address."""
         host, _, port = self.address.rpartition(":")
         arguments = ["--host", host, "--port", port, *more]
         if self.journal is not None:
@@ -145,7 +145,8 @@ class Fleet:
             arguments += ["--no-journal"]
         enter = []
         if inside := self._master_namespace:
-            # The namespace lives as long as the master, which ends with us even if we are killed.
+            # The namespace lives as long as the master, which ends with this process even after a
+            # kill.
             enter = ["nsenter", f"--net={inside}", "setpriv", "--pdeathsig", "KILL"]
         self.master = Program([*enter, PCCL, "master", *arguments])
         words = self.master.line(ANSWER_TIMEOUT).split()
@@ -156,7 +157,7 @@ class Fleet:
         self.master.end()
 
     def move_master(self, namespace: str, host: str) -> None:
-        """Ends the master; starts one at that address of another network namespace."""
+        """End the master, and start one at that address in another network namespace."""
         self.kill_master()
         self._master_namespace, self.address = namespace, f"{host}:0"
         self.start_master()
@@ -166,9 +167,9 @@ class Fleet:
         return f"pccl://{self.address}/{run}" + (f"?{query}" if query else "")
 
     def spawn(self, namespace: str = "", *, log: Path | None = None) -> Remote:
-        """A new process; in that network namespace (network.py), or in ours.
+        """Start a process, in the given network namespace (network.py) or in this one.
 
-        `log`: the file that takes its standard error, instead of ours.
+        `log`: the file for its standard error; without it, this process's standard error is used.
         """
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as given:
@@ -187,7 +188,7 @@ class Fleet:
         namespaces: Sequence[str] = (),
         **parameters: object,
     ) -> list[Remote]:
-        """`count` new peers in one run, in rank order: two found it and let in the others."""
+        """Start `count` peers in one run, in rank order: two found it and admit the others."""
         newcomers = [self.spawn(*namespaces[i : i + 1]) for i in range(count)]
         url = self.url(run, min_peers=min(2, count), **parameters)
         for peer in newcomers:
@@ -196,7 +197,7 @@ class Fleet:
         return self.admit(founders, [peer for peer in newcomers if peer not in founders])
 
     def admit(self, members: list[Remote], newcomers: list[Remote]) -> list[Remote]:
-        """Lets in `newcomers`, who have called join; returns all of them in rank order."""
+        """Admit `newcomers`, which have called join; return all members in rank order."""
         members, newcomers = list(members), list(newcomers)
         deadline = time.monotonic() + ANSWER_TIMEOUT
         while newcomers:
@@ -208,12 +209,12 @@ class Fleet:
             arrived = wait_joined(newcomers, joined.pop())
             members += arrived
             newcomers = [peer for peer in newcomers if peer not in arrived]
-            time.sleep(0.01)  # not a wait: only not to call again at once
+            time.sleep(0.01)  # not a wait: it only prevents an immediate next call
         ranks = {peer: peer.call("info")["rank"] for peer in members}
         return sorted(members, key=lambda peer: ranks[peer])
 
     def forget(self, peer: Remote) -> None:
-        """Ends the process, if it lives."""
+        """End the process if it lives."""
         self.peers.remove(peer)
         peer.close()
 
@@ -234,7 +235,7 @@ class Fleet:
 
 
 class Peer:
-    """What a peer process can be told to do: a method is a verb, and returns the answer."""
+    """The commands of a peer process: a method is a verb, and returns the answer."""
 
     def __init__(self, say: Callable[[dict[str, Any]], None]) -> None:
         import torch
@@ -246,7 +247,7 @@ class Peer:
         self.torch, self.dist, self.pccl = torch, dist, pccl
         self.say = say
         self.posted: list[Any] = []
-        self.inputs: dict[tuple[int, int], str] = {}  # digests, by count and seed
+        self.inputs: dict[tuple[int, int], str] = {}  # digests by (count, seed)
         self.base = torch.zeros(0)
         self.weights = torch.zeros(1000)
         self.revision = 0
@@ -288,11 +289,12 @@ class Peer:
         dies_at: float = 0.0,
         repeat: bool = False,
     ) -> dict[str, Any]:
-        """Says {"posted": ...} when it is under way, then answers with its end.
+        """Send {"posted": ...} once it is posted, then return its end.
 
-        `stride` above 1: of a tensor that is not contiguous. `dies_at`: the part of its bytes that
-        have arrived when this process kills itself. `repeat`: if it fails, updates the topology and
-        does it again, at once; the answer says what that gave.
+        `stride` above 1: use a tensor that is not contiguous. `dies_at`: the fraction of its bytes
+        that have arrived when this process kills itself. `repeat`: after a failure, update the
+        topology and repeat the operation at once; the answer then contains the results of the
+        repetition.
         """
         tensor = self._tensor(count, seed)
         if (count, seed) not in self.inputs:
@@ -309,7 +311,7 @@ class Peer:
             while dies_at > 0:
                 if self.pccl.run_info()["bytes_received"] >= mortal:
                     os.kill(os.getpid(), signal.SIGKILL)
-                time.sleep(0.0005)  # there is nothing to wait on but a counter: how often to look
+                time.sleep(0.0005)  # a counter cannot be waited on: this is the polling interval
             work.wait()
             if on_loss is None:
                 return {}
@@ -328,7 +330,7 @@ class Peer:
         }
 
     def _repeat(self, tensor: Any) -> dict[str, Any]:
-        """The sum is exact, so a single element that was not restored anywhere would show."""
+        """Repeat it: the sum is exact, so any element that was not restored shows."""
         self.pccl.update_topology()
         updated = time.monotonic()
         self.dist.all_reduce(tensor)
@@ -389,9 +391,10 @@ class Peer:
         return {**self._attempt(sync), "digest": digest(self.weights), "revision": self.revision}
 
     def train(self, newcomer: bool = False, steps: int = 1_000_000) -> dict[str, Any]:
-        """Steps until any peer has done its `steps`: then all stop after the same one.
+        """Train until any peer has done its `steps`; all peers then stop after the same step.
 
-        A step: topology update, shared-state sync, all-reduce; the state advances by one revision.
+        A step is: topology update, shared-state sync, all-reduce. It advances the state by one
+        revision.
         """
         joint, failures, digests, revisions = 0.0, [], {}, []
         for step in range(steps):
@@ -399,7 +402,7 @@ class Peer:
                 start = time.monotonic()
                 if not (
                     newcomer and step == 0
-                ):  # it arrives where the members' update_topology returns
+                ):  # a newcomer starts where the members' update_topology returns
                     self.pccl.update_topology()
                 joint = max(joint, time.monotonic() - start)
                 strategy = "receive_only" if newcomer and step == 0 else "enforce_popular"
@@ -461,7 +464,7 @@ def digest(tensor: Any) -> str:
 
 
 def serve(connection: socket.socket) -> None:
-    """The life of a peer process: commands in, answers out."""
+    """Run a peer process: read commands, send answers."""
 
     def say(answer: dict[str, Any]) -> None:
         connection.sendall((json.dumps(answer) + "\n").encode())
@@ -477,7 +480,7 @@ def serve(connection: socket.socket) -> None:
 
 
 def warm_main(descriptor: int) -> None:
-    """Imports everything, starts nothing, forks a peer for each request, ends with its socket."""
+    """Import everything, start nothing, fork a peer for each request, end with the socket."""
     import network
     import torch
     import torch.distributed  # noqa: F401

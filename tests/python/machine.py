@@ -1,7 +1,7 @@
-"""What this machine allows a test: it is tried, once, not guessed from who we are.
+"""Find out what this machine allows a test. Each need is tried once, not guessed from the user.
 
-Root in a container may do less than root elsewhere, and somebody who is not root may do much in a
-namespace of users. A test that needs what is refused skips, and its reason says so.
+Root in a container may have fewer rights than root elsewhere, and a user who is not root may have
+many rights in a user namespace. A test that needs something refused is skipped with a reason.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TRY_S = 20.0
 
 
 def refusal(command: Sequence[str], needs: str) -> str | None:
-    """Try what a test needs; return why it is to be skipped, None if the machine allows it."""
+    """Try what a test needs; return the reason for a skip, or None if the machine allows it."""
     if (reason := _try(*command)) is None:
         return None
     return f"SKIPPED: needs {needs}, which this machine refuses ({reason})"
@@ -22,7 +22,7 @@ def refusal(command: Sequence[str], needs: str) -> str | None:
 
 @functools.cache
 def _try(*command: str) -> str | None:
-    """Return why the command does not come to a good end; None: it does."""
+    """Return why the command fails, or None if it succeeds."""
     try:
         tried = subprocess.run(command, capture_output=True, text=True, timeout=TRY_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

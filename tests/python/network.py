@@ -1,8 +1,8 @@
-"""Machines: network namespaces joined by a bridge, whose cables can be cut.
+"""Machines: network namespaces joined by a bridge, with cables that can be cut.
 
-Who makes them runs in a namespace of its own (tools/stock-network.sh), where the bridge and the
-master are. A machine is a namespace that lives as long as the process that holds it open, and that
-one ends with us: nothing stays behind, however this run ends.
+The process that makes them runs in its own namespace (tools/stock-network.sh), together with the
+bridge and the master. Each machine is a namespace that lives as long as its holder process, and the
+holder ends with this process: nothing stays behind, however this run ends.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from programs import Program
 SUBNET = "10.77.0"
 HUB = f"{SUBNET}.1"
 CLONE_NEWNET = 0x40000000
-COMMAND_S = 60.0  # of what takes a moment
+COMMAND_S = 60.0  # limit of a command that takes a moment
 
 
 class Namespace:
     """A network namespace that lives as long as a process holds it open."""
 
     def __init__(self) -> None:
-        # It waits for the end of its input, which is ours.
+        # The holder waits for the end of its input, which ends with this process.
         self._holder = Program(
             ["unshare", "--net", "sh", "-c", "echo; exec cat"], stdin=subprocess.PIPE
         )
@@ -34,7 +34,7 @@ class Namespace:
         self.path = f"/proc/{self.pid}/ns/net"
 
     def command(self, *arguments: str) -> list[str]:
-        """Return what runs `arguments` inside."""
+        """Return the command that runs `arguments` inside."""
         return ["nsenter", f"--net={self.path}", *arguments]
 
     def run(self, *arguments: str) -> str:
@@ -53,7 +53,7 @@ class Namespace:
 
 
 class Machine:
-    """One machine on the bridge, at an address of its own."""
+    """One machine on the bridge, with its own address."""
 
     def __init__(self, number: int) -> None:
         self._cable = f"cable{number}"
@@ -72,7 +72,7 @@ class Machine:
             self._inside.run("ip", *command.split())
 
     def cut(self) -> None:
-        """Lose every packet, silently, until mend()."""
+        """Drop every packet, silently, until mend()."""
         _ip("link", "set", self._cable, "nomaster")
 
     def mend(self) -> None:
@@ -80,16 +80,16 @@ class Machine:
 
 
 def make_hub() -> None:
-    """Make the bridge, with our own address on it."""
-    # A hardware address that no cable has: else the bridge takes that of one, and what comes along
-    # that cable is for us even when it is cut.
+    """Make the bridge, with this process's own address on it."""
+    # No cable has this hardware address. Otherwise the bridge takes the address of a cable, and
+    # packets that arrive on that cable are for the bridge even when the cable is cut.
     _ip("link", "add", "bridge", "address", "02:00:00:00:00:01", "type", "bridge")
     _ip("address", "add", f"{HUB}/24", "dev", "bridge")
     _ip("link", "set", "bridge", "up")
 
 
 def enter(namespace: str) -> None:
-    """Move this process, which has one thread, onto another machine."""
+    """Move this process, which has one thread, to another machine."""
     descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(descriptor, CLONE_NEWNET) != 0:

@@ -1,4 +1,4 @@
-"""A network of the test's own (routers.py), or a reason why this machine has none to give."""
+"""A network for one test (routers.py), or the reason why this machine cannot have one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from routers import Network
 ALLOW_CUBIC = Path(__file__).resolve().parents[2] / "tools" / "allow-cubic.sh"
 ALLOW_S = 20.0
 
-# All that such a network asks of the machine: devices, rules with NAT and rejection, cubic.
+# Everything that such a network needs: devices, rules with NAT and rejection, cubic.
 TRIAL = """
 ip link add one type veth peer name other
 ip link add switch type bridge
@@ -45,7 +45,7 @@ echo cubic > /proc/sys/net/ipv4/tcp_congestion_control
 
 @contextlib.contextmanager
 def own_network() -> Iterator[Network]:
-    """Make a network for one test; skip the test where the machine refuses one."""
+    """Make a network for one test; skip the test if the machine refuses one."""
     _allow_cubic()
     tried = ["unshare", "--net", "sh", "-ec", TRIAL]
     if refused := refusal(tried, "root, network namespaces and nftables"):
@@ -56,7 +56,7 @@ def own_network() -> Iterator[Network]:
 
 @functools.cache
 def _allow_cubic() -> Program:
-    """Let namespaces choose cubic for as long as this process lives: its input ends with us."""
+    """Let namespaces choose cubic while this process lives; the program's input ends with it."""
     allow = Program([ALLOW_CUBIC], stdin=subprocess.PIPE)
     allow.line(ALLOW_S)
     return allow

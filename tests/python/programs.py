@@ -1,4 +1,4 @@
-"""Programs that a test starts: every wait for one has a bound, and none outlives its block.
+"""Programs that a test starts: every wait for one is bounded, and none outlives its block.
 
     with Program([sys.executable, "-c", text]) as program:
         assert program.line() == "begun\\n"
@@ -6,8 +6,9 @@
         assert program.communicate() == ("tidied up\\n", None)
     assert program.returncode == 0
 
-The end of a `with subprocess.Popen` waits for ever, even when the time limit of the test has just
-raised inside it. This one kills what still runs. subprocess.run() with a timeout does as much.
+The end of a `with subprocess.Popen` waits for ever, even if the time limit of the test has just
+raised inside it. The end of a `with Program` kills a process that still runs, as subprocess.run()
+with a timeout does.
 """
 
 from __future__ import annotations
@@ -22,19 +23,21 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
-WAIT_S = 60.0  # a slow machine reads torch from its disk for as long
-REAP_S = 10.0  # the end of a process that was killed
+WAIT_S = 60.0  # a slow machine may take this long to read torch from its disk
+REAP_S = 10.0  # limit for the end of a process that was killed
 
-# `nohup` ignores the first, and `command &` in a script the other two, for all that come after.
+# `nohup` ignores the first, and `command &` in a script the other two. All child processes inherit
+# that.
 KEYBOARD = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
 
 @contextlib.contextmanager
 def heeded_by_children() -> Iterator[None]:
-    """Let programs that are started in this block heed the signals that this process ignores.
+    """Let programs that are started in this block react to the signals that this process ignores.
 
-    exec() keeps a signal ignored, but resets one that has a handler. So this process goes on
-    paying no heed to it. Only the main thread may set handlers.
+    exec() keeps a signal ignored, but it resets a signal that has a handler. The handlers of this
+    block do nothing, so this process still ignores the signals. Only the main thread may set
+    handlers.
     """
     ignored = [number for number in KEYBOARD if signal.getsignal(number) is signal.SIG_IGN]
     for number in ignored:
@@ -50,24 +53,24 @@ class Program(subprocess.Popen[str]):
     """A program whose standard output the test reads.
 
     Args:
-        command: what to run.
-        heeds_signals: it heeds SIGHUP, SIGINT and SIGQUIT even where the whole run ignores them:
-            for a program that the test sends one of them.
-        options: of subprocess.Popen.
+        command: program and arguments.
+        heeds_signals: whether it reacts to SIGHUP, SIGINT and SIGQUIT even if the whole run ignores
+            them; for a program that the test sends one of them.
+        options: options of subprocess.Popen.
     """
 
     def __init__(
         self, command: Sequence[Any], *, heeds_signals: bool = False, **options: Any
     ) -> None:
-        self._said = b""  # read, but not handed out yet
+        self._said = b""  # bytes that were read, but not returned yet
         with heeded_by_children() if heeds_signals else contextlib.nullcontext():
             super().__init__(command, text=True, **{"stdout": subprocess.PIPE, **options})
 
     def line(self, timeout: float = WAIT_S) -> str:
-        """Return the next line it prints, or what comes before the end of its output.
+        """Return the next line that it prints, or the rest before the end of its output.
 
         Raises:
-            TimeoutError: it has not printed a line for so long.
+            TimeoutError: it printed no line within `timeout` seconds.
         """
         assert self.stdout is not None
         deadline = time.monotonic() + timeout
@@ -85,28 +88,28 @@ class Program(subprocess.Popen[str]):
         """Return its exit status.
 
         Raises:
-            subprocess.TimeoutExpired: it has not ended by then.
+            subprocess.TimeoutExpired: it did not end within `timeout` seconds.
         """
         return super().wait(timeout)
 
     def communicate(  # type: ignore[override]
         self, input: str | None = None, timeout: float | None = WAIT_S
     ) -> tuple[str, str | None]:
-        """Close its input after `input`; return the rest of its output and its errors at its end.
+        """Write `input` and close its input; return the rest of its output and errors when it ends.
 
         Raises:
-            subprocess.TimeoutExpired: it has not ended by then.
+            subprocess.TimeoutExpired: it did not end within `timeout` seconds.
         """
         output, errors = super().communicate(input, timeout)
         said, self._said = self._said.decode(), b""
         return said + (output or ""), errors
 
     def end(self) -> None:
-        """Kill it, if it still runs."""
+        """Kill it if it still runs."""
         self.kill()
         for pipe in (self.stdin, self.stdout, self.stderr):
             if pipe is not None:
-                with contextlib.suppress(OSError):  # what was not written yet, nobody reads now
+                with contextlib.suppress(OSError):  # nobody reads bytes that are still buffered
                     pipe.close()
         self.wait(REAP_S)
 

@@ -1,17 +1,17 @@
-"""Routers: a small internet of hosts and routers, each a network namespace of its own.
+"""Routers: a small internet of hosts and routers; each is its own network namespace.
 
     with Network() as network:
         server = network.host()                # on the internet, all ports open
-        shy = network.host(Unasked.DROP)       # a firewall: only what it has asked for comes in
+        shy = network.host(Unasked.DROP)       # a firewall: it only accepts answers
         home = network.home(Unasked.REJECT)    # a router with NAT
         laptop = home.host()
         home.forward(40001, laptop, 48201)     # 40001 of the router is 48201 of the laptop
 
-The internet has the addresses 203.0.113.0/24 and 2001:db8::/32. All homes have the same addresses
-inside, as homes do. A router has no hairpin: hosts inside do not reach each other by its outer
-address. The namespaces have no names, and no device is ever made outside them, so several networks
-live side by side. A namespace ends with the process that holds it open, and that process ends with
-us (network.py): nothing stays behind, however a test ends.
+The internet has the addresses 203.0.113.0/24 and 2001:db8::/32. All homes have the same inside
+addresses, as real homes do. A router has no hairpin: inside hosts do not reach each other by its
+outside address. The namespaces have no names, and no device is ever made outside them, so several
+networks can exist side by side. A namespace ends with the process that holds it open, and that
+process ends with this one (network.py): nothing stays behind, however a test ends.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ import network
 INTERNET = "203.0.113"
 INTERNET_6 = "2001:db8"
 HOME = "192.168.1"
-COMMAND_S = 20.0  # of what takes a moment
+COMMAND_S = 20.0  # limit of a command that takes a moment
 
 
 class Unasked(enum.Enum):
-    """What becomes of a connection that nobody inside has asked for, in words of nft."""
+    """The fate of an unsolicited connection from outside, as an nft verdict."""
 
     ACCEPT = "accept"
     DROP = "drop"
@@ -65,7 +65,7 @@ class Node:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Let this thread make sockets inside: a socket stays where it was made."""
+        """Let this thread make sockets inside; a socket stays in the namespace of its creation."""
         home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
             network.enter(self.namespace)
@@ -90,7 +90,7 @@ class Host(Node):
         self.address_6 = address_6
 
     def plug_in(self, switch: Node, bridge: str, gateway: str = "", gateway_6: str = "") -> None:
-        """Lay a cable to that bridge of the switch; take the addresses and the routes."""
+        """Lay a cable to that bridge of the switch; set the addresses and the routes."""
         _cable(self, "eth0", switch, f"port{self.pid}")
         switch.shell(f"ip link set port{self.pid} master {bridge} up")
         lines = [f"ip address add {self.address}/24 dev eth0"]
@@ -116,7 +116,7 @@ class Host(Node):
 
 
 class Router(Node):
-    """A router with hosts inside, at a bridge called lan. Its other side is its maker's."""
+    """A router with inside hosts on a bridge called lan. Its creator connects the other side."""
 
     def __init__(self, subnet: str, subnet_6: str = "") -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class Router(Node):
         )
 
     def host(self) -> Host:
-        """Return a new host inside."""
+        """Return a new inside host."""
         number = 2 + len(self._hosts)
         address_6 = f"{self._subnet_6}::{number}" if self._subnet_6 else ""
         host = Host(f"{self._subnet}.{number}", address_6)
@@ -144,7 +144,7 @@ class Router(Node):
 
 
 class Home(Router):
-    """A router with NAT for IPv4, at one address of the internet; IPv6 passes as it is."""
+    """A router with NAT for IPv4, at one address of the internet; IPv6 passes unchanged."""
 
     def __init__(self, address: str, subnet_6: str, unasked: Unasked) -> None:
         super().__init__(HOME, subnet_6)
@@ -177,13 +177,13 @@ class Home(Router):
             }}""")
 
     def forward(self, outside: int, host: Host, inside: int) -> None:
-        """Hand what comes from outside for one port to a port of a host inside."""
+        """Forward one outside port to a port of an inside host."""
         to = f"{host.address}:{inside}"
         self.shell(f"nft add rule ip nat in iifname wan tcp dport {outside} dnat to {to}")
 
 
 class Network:
-    """The internet: one switch, to which public hosts and the routers of homes are plugged."""
+    """The internet: one switch that connects public hosts and the routers of homes."""
 
     def __init__(self) -> None:
         self._nodes: list[Node] = []
@@ -205,7 +205,7 @@ class Network:
         return host
 
     def home(self, unasked: Unasked = Unasked.DROP, *, ipv6: bool = False) -> Home:
-        """Return a new router with NAT. `ipv6`: its hosts have public addresses of IPv6 too."""
+        """Return a new router with NAT. `ipv6`: its hosts also have public IPv6 addresses."""
         number = next(self._numbers)
         subnet_6 = f"{INTERNET_6}:{number}" if ipv6 else ""
         home = self._keep(Home(f"{INTERNET}.{number}", subnet_6, unasked))
@@ -223,10 +223,11 @@ class Network:
         return home
 
     def offices(self, mtu: int, *, told: bool) -> tuple[Router, Router]:
-        """Return two routers, joined by a link of that MTU, with large ones on both sides.
+        """Return two routers, joined by a link of that MTU; both inside networks have larger MTUs.
 
         Args:
-            told: they tell a host whose packet is too big. Else such packets vanish in silence.
+            told: whether a router notifies the sender of a packet that is too big. If not, such
+                packets vanish silently.
         """
         west, east = self._keep(Router("10.1.0")), self._keep(Router("10.2.0"))
         _cable(west, "wan", east, "wan")
@@ -276,13 +277,13 @@ def _bridge(node: Node, name: str, address: str, address_6: str) -> None:
 
 
 def _until_ipv6(device: str) -> str:
-    """A device that has just come up loses packets of IPv6 until it has an address of its own."""
+    """Return a wait in shell code: a new device loses IPv6 packets until it has its own address."""
     ready = f"ip -6 address show dev {device} scope link | grep -q fe80"
     return f"for turn in $(seq 500); do {ready} && break; sleep 0.01; done"
 
 
 def _cable(one: Node, plug: str, other: Node, socket: str) -> None:
-    """Join two nodes by a pair of devices, which are nowhere else even for a moment."""
+    """Join two nodes by a pair of devices, which never exist in another namespace."""
     command = (
         f"ip link add {plug} netns {one.pid} type veth peer name {socket} netns {other.pid}"
     ).split()

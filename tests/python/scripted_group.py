@@ -1,7 +1,7 @@
-"""ScriptedGroup: a group that does what a test says, for trainers in one process.
+"""ScriptedGroup: a group that follows a test's script, for trainers in one process.
 
-It also insists on the order of calls that holds everywhere: one all-reduce at a time, its buffer
-left alone while it runs, and sync_shared_state after every update_topology.
+It also enforces the order of calls that holds everywhere: one all-reduce at a time, whose buffer
+stays untouched while it runs, and sync_shared_state after every update_topology.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SyncInfo:
 
 
 class Work:
-    """An all-reduce; like the real one it may be waited for again, and ends the same."""
+    """An all-reduce. Like a real one, it may be waited for again, and then ends the same way."""
 
     def __init__(self, group: ScriptedGroup, tensor: torch.Tensor) -> None:
         self._group = group
@@ -41,7 +41,7 @@ class Work:
         self._bits = tensor.clone()
         self._error: pccl.PcclError | None = None
         self.committed = False
-        self.known = False  # its end, to a waiter
+        self.known = False  # its end is known to a waiter
 
     def wait(self) -> None:
         if not self.known:
@@ -72,10 +72,11 @@ class Work:
 
 @dataclass
 class ScriptedGroup:
-    """Two peers, of which one is us; `other` is the other one's pseudo-gradient, else as ours.
+    """Two peers, one of them this process; `other`: the other's pseudo-gradient (default: ours).
 
     Errors are raised by the next calls of their kind, one each; None lets a call pass. An
-    all-reduce whose wait raises no PcclError goes on without the waiter, as the real one does.
+    all-reduce whose wait raises an error other than PcclError continues without the waiter, as a
+    real one does.
     """
 
     other: torch.Tensor | None = None
@@ -84,11 +85,11 @@ class ScriptedGroup:
     topology_errors: list[BaseException | None] = field(default_factory=list)
     sync_errors: list[BaseException | None] = field(default_factory=list)
     topologies: list[Topology] = field(default_factory=list)
-    agreed: float | None = None  # what sync_shared_state finds the others to hold, everywhere
+    agreed: float | None = None  # value of the others' state, in all elements, at sync_shared_state
     revision: int = 0
     peer: str = "a"
     calls: list[str] = field(default_factory=list)
-    reduced: list[torch.Tensor] = field(default_factory=list)  # what went into all-reduces
+    reduced: list[torch.Tensor] = field(default_factory=list)  # inputs of all-reduces
     commits: int = 0
     state: Any = None
     running: Work | None = None
@@ -147,7 +148,7 @@ def fail(errors: list[BaseException | None]) -> None:
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Return whether they are equal where 0.0 is not -0.0 and NaN is NaN."""
+    """Return whether they are equal, where 0.0 differs from -0.0 and NaN equals NaN."""
     words = {2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
     return a.dtype == b.dtype and torch.equal(
         a.contiguous().view(-1).view(words), b.contiguous().view(-1).view(words)
@@ -155,7 +156,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def script(monkeypatch: pytest.MonkeyPatch) -> ScriptedGroup:
-    """Put a ScriptedGroup in the place of the real one, until the test ends."""
+    """Replace the real group by a ScriptedGroup until the test ends."""
     scripted = ScriptedGroup()
     monkeypatch.setattr(pccl, "all_reduce", scripted.all_reduce)
     monkeypatch.setattr(pccl, "update_topology", scripted.update_topology)
@@ -176,7 +177,7 @@ def flat(model: torch.nn.Module) -> torch.Tensor:
 
 
 def wander(model: torch.nn.Module, seed: int) -> None:
-    """Stand for inner steps: change every parameter a little."""
+    """Simulate inner steps: change every parameter a little."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

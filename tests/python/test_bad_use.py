@@ -1,4 +1,4 @@
-"""Bad use: a named error on every rank it concerns, soon, that says what to do."""
+"""Bad use: soon, every affected rank gets a named error that says what to do."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_a_barrier_that_would_hang(make_world: MakeWorld, master: Master) -> Non
 
 
 def test_nobody_listens_there(make_world: MakeWorld) -> None:
-    """Tried for the peer timeout, since masters and peers start in any order."""
+    """Dialling is repeated for the peer timeout, because masters and peers start in any order."""
     url = f"pccl://127.0.0.1:{free_port()}/r?peer_timeout=1.2"
     world = make_world(1)
     world.start(_join_by, url, setup="nothing")
@@ -284,14 +284,14 @@ def test_a_port_range_that_is_taken(make_world: MakeWorld, master: Master) -> No
     check(found, "OSError", str(port))
 
 
-# A control message is: u32 length of what follows, u16 type, fields; little-endian.
+# A control message has: u32 length of the rest, u16 type, fields; little-endian.
 HELLO, REJECT = 1, 2
 MAGIC = b"PCCL"
 
 
 @contextmanager
 def a_server(answer: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A server that treats each connection in its own way; gives its port."""
+    """Serve each connection with `answer`; yield the port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()

@@ -1,6 +1,6 @@
-"""`make bench`: sections of RESULTS.md, its budget, and what happens when a part fails.
+"""`make bench`: sections of RESULTS.md, its budget, and the behaviour when a part fails.
 
-Nothing is measured here: scripts are replaced by a few lines that end as they are told.
+Nothing is measured here: a few lines that end as required replace the scripts.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def test_curve_stays_within_memory() -> None:
     gib = 1 << 30
     assert curve.fits(gib, 8, 17 * gib)
     assert not curve.fits(gib, 8, 17 * gib - 1)
-    assert not curve.fits(gib, 16, 1000 * gib)  # 8 GiB of tensors at most
+    assert not curve.fits(gib, 16, 1000 * gib)  # at most 8 GiB of tensors
 
 
 @pytest.mark.parametrize(
@@ -166,11 +166,11 @@ def test_count_of_perf(text: str, count: int | None) -> None:
 
 def test_limit_of_loopback() -> None:
     loopback = all_reduce.Loopback(world=2, mbit=8000.0, rtt_ms=1.0)
-    # A gigabyte of each of two ranks at a gigabyte a second, two hops of half a millisecond.
+    # One gigabyte of each of two ranks at one gigabyte per second, and two hops of 0.5 ms.
     assert loopback.limit(10**9) == pytest.approx(2.001)
 
 
-# ---- What becomes of records ---------------------------------------------------------------------
+# ---- From records to tables ----------------------------------------------------------------------
 
 
 def loopback_row(*, limit: float | None = 0.02, floor: bool = True) -> all_reduce.Row:
@@ -198,7 +198,7 @@ def world_row(*, sound: bool) -> worlds.Row:
 
 
 class KnownWorld(all_reduce.World):
-    """One that says how long a call takes in so many groups."""
+    """A world whose call time is known for each number of groups."""
 
     def __init__(self, seconds: dict[int, float]) -> None:
         self.seconds = seconds
@@ -210,7 +210,7 @@ class KnownWorld(all_reduce.World):
 @pytest.mark.parametrize(
     ("seconds", "best"),
     [
-        ({8: 5.0, 16: 5.0}, 8),  # and 32 is not tried
+        ({8: 5.0, 16: 5.0}, 8),  # 32 is not tried
         ({8: 5.0, 16: 3.0, 32: 3.5}, 16),
         ({8: 3.0, 16: 2.0, 32: 1.0}, 32),
     ],
@@ -248,7 +248,7 @@ def results_of(rows: list[object], **facts: object) -> render.Results:
 
 
 def rows_for(name: str) -> render.Results:
-    """Return what this part might have measured."""
+    """Return results that this part might have measured."""
     switches = {"voluntary": [1.0], "involuntary": [0.5]}
     return {
         "loopback": results_of([loopback_row(), loopback_row(limit=None, floor=False)]),
@@ -321,7 +321,7 @@ def test_nothing_sound_is_no_section() -> None:
 
 
 def test_budget() -> None:
-    """Leaves a tenth for what estimates miss."""
+    """The plan leaves a tenth of the time for errors of the estimates."""
     assert sum(part.minutes for part in bench.PARTS) <= 57
     assert sum(part.quick_minutes for part in bench.PARTS) <= 4.8
     assert all(part.minutes > part.quick_minutes > 0 for part in bench.PARTS)
@@ -341,7 +341,7 @@ def test_options_are_those_of_the_scripts() -> None:
                 assert (bench.ROOT / path).exists(), path
 
 
-# ---- What fails ----------------------------------------------------------------------------------
+# ---- Failures ------------------------------------------------------------------------------------
 
 ROW = latency.Row(call="await", us=[1.0], goal=None)
 RECORD = json.dumps(asdict(records.Record(congestion="cubic", rounds=1, rows=[ROW])))
@@ -433,7 +433,7 @@ def test_part_that_cannot_run_here_is_skipped(
 
 
 def test_script_that_hangs_is_ended(script: Script) -> None:
-    # The hang itself: it heeds no interrupt, and outlasts the test if it is not killed.
+    # The hang: the script ignores interrupts, and outlasts the test unless it is killed.
     hangs = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
     script(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hangs!r}])")
     with pytest.raises(bench.PartError, match="not done after"):

@@ -1,4 +1,4 @@
-"""Peers that die in the middle of an all-reduce, and peers that arrive while the others train."""
+"""Peers that die in the middle of an all-reduce, and peers that join while others train."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from fleet import Fleet, Remote
 from machine import refusal
 
-COUNT = 4 << 20  # 16 MiB of float32: long enough under way to be hit
+COUNT = 4 << 20  # 16 MiB of float32: it runs long enough to be hit by a kill
 KILLS = int(os.environ.get("PCCL_TEST_KILLS", "50"))
 JOINS = int(os.environ.get("PCCL_TEST_JOINS", "20"))
 MIB = 1 << 20
@@ -27,7 +27,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def kill_one(fleet: Fleet, peers: list[Remote], chance: random.Random, trial: int) -> bool:
-    """Kills one peer (never the first). Returns whether an error named the running operation."""
+    """Kill one peer (never the first); return whether an error named the running operation."""
     victim = chance.choice(peers[1:])
     for seed, peer in enumerate(peers):
         peer.tell("all_reduce", count=COUNT, seed=seed, tag=f"trial.{trial}")
@@ -40,7 +40,7 @@ def kill_one(fleet: Fleet, peers: list[Remote], chance: random.Random, trial: in
     fleet.forget(victim)
     peers.remove(victim)
     assert len({outcome["ok"] for outcome in outcomes}) == 1, outcomes
-    if outcomes[0]["ok"]:  # all had finished, or it was committed before
+    if outcomes[0]["ok"]:  # all had finished, or it was already committed
         assert len({outcome["digest"] for outcome in outcomes}) == 1
         return False
     for outcome in outcomes:
@@ -52,9 +52,9 @@ def kill_one(fleet: Fleet, peers: list[Remote], chance: random.Random, trial: in
 
 
 def shrink(peers: list[Remote]) -> list[int]:
-    """Joint updates until only these are members; returns their ranks.
+    """Call update_topology until only these peers are members; return their ranks.
 
-    Where the operation had committed, the master may hear of the loss after the first vote.
+    If the operation had committed, the master may learn of the loss after the first vote.
     """
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
@@ -68,7 +68,7 @@ def shrink(peers: list[Remote]) -> list[int]:
 
 
 def go_on(fleet: Fleet, peers: list[Remote]) -> None:
-    """After a loss: the survivors update, repeat without the dead, and let a new peer in."""
+    """After a loss, let the survivors update, repeat without the dead peer, and admit a new one."""
     shrink(peers)
     for seed, peer in enumerate(peers):
         peer.tell("all_reduce", count=COUNT, seed=seed)
@@ -86,7 +86,7 @@ def go_on(fleet: Fleet, peers: list[Remote]) -> None:
 
 @pytest.mark.timeout(240)
 def test_kill_during_all_reduce(fleet: Fleet) -> None:
-    """SIGKILL at random moments: uniform outcome, untouched tensors, and nothing leaks."""
+    """SIGKILL at random moments: uniform outcomes, untouched tensors, and no leaks."""
     chance = random.Random(20250514)
     peers = fleet.found(3)
     counted, trial, usage = 0, 0, {}
@@ -107,7 +107,7 @@ def test_kill_during_all_reduce(fleet: Fleet) -> None:
 
 
 def test_rank_0_dies(fleet: Fleet) -> None:
-    """Nothing is special about rank 0 when the master is a process of its own."""
+    """Rank 0 is not special when the master is a separate process."""
     peers = fleet.found(3)
     for seed, peer in enumerate(peers):
         peer.tell("all_reduce", count=COUNT, seed=seed)
@@ -123,7 +123,7 @@ def test_rank_0_dies(fleet: Fleet) -> None:
 
 
 def test_different_numbers_of_operations_posted(fleet: Fleet) -> None:
-    """One rank had one operation in flight, another five: they get in step again."""
+    """Survivors with one and five operations in flight at a loss continue in step."""
     peers = fleet.found(3)
     for peer, times in zip(peers, (1, 5, 0), strict=True):
         assert peer.call("post", count=1000, seed=1, times=times)["ok"]
@@ -188,7 +188,7 @@ exec "$@"
 
 
 def test_newcomer_at_a_black_hole(tmp_path: object) -> None:
-    """A newcomer whose port is a black hole costs the others nothing, and dials them."""
+    """A newcomer whose port drops all packets costs the others nothing, and dials them itself."""
     alone = ["unshare", "--net", "bash", "-ec", BLACKHOLE, "-"]
     if refused := refusal([*alone, "true"], "an address that answers nobody, in its own network"):
         pytest.skip(refused)
@@ -198,7 +198,7 @@ def test_newcomer_at_a_black_hole(tmp_path: object) -> None:
 
 
 def newcomer_at_a_black_hole() -> None:
-    """Runs inside the namespace: packets to 10.99.0.2 vanish there."""
+    """Run inside the namespace: packets to 10.99.0.2 vanish there."""
     fleet = Fleet(environment={"PCCL_PEER_TIMEOUT": "3"})
     try:
         members = fleet.found(2)

@@ -1,6 +1,6 @@
-"""`make compare`: when a build is called slower, and what is said when nothing can be compared.
+"""`make compare`: its rule for a slower build, and its message if nothing can be compared.
 
-Nothing is measured or built here: times are made up, and fleets give those they are told to.
+Nothing is measured or built here: times are invented, and fleets return the required ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def pairs_of(ratios: Sequence[float], base: float = 1.0) -> list[Pair]:
 
 
 def noisy(ratio: float, count: int, spread: float, seed: int = 7) -> list[Pair]:
-    """Return pairs whose both times are disturbed."""
+    """Return pairs of times with random noise in both."""
     drawn = random.Random(seed)
 
     def time_of(wall: float) -> Figure:
@@ -47,7 +47,7 @@ def test_equal_times_are_no_slower() -> None:
 
 
 def test_ratio_is_the_median_of_pairs_not_the_ratio_of_medians() -> None:
-    # The machine was ten times as slow for a while: for both of a pair alike.
+    # The machine was ten times slower for a while, for both times of a pair.
     pairs = pairs_of([1.1] * 8) + pairs_of([1.1] * 7, base=10.0)
     found = verdict.compare(pairs)
     assert found.ratio == pytest.approx(1.1)
@@ -133,7 +133,7 @@ def test_status(verdicts: list[Verdict], status: int) -> None:
 
 
 class Told:
-    """A fleet whose rounds take as long as its build's name says."""
+    """A fleet whose rounds take as long as the name of its build says."""
 
     def __init__(self, build: Path, rounds: list[str]) -> None:
         self._wall = float(build.name)
@@ -172,7 +172,7 @@ def test_builds_take_turns_and_swap(rounds: list[str]) -> None:
     ahead, swapped = ["1", "2"], ["2", "1"]
     of_start = {0: ahead, 1: swapped, 2: ahead}
     expected: list[str] = []
-    for order in of_start.values():  # each start warms up and makes a pair of each step
+    for order in of_start.values():  # each start warms up and makes one pair per step
         expected += [f"{step} {name}" for step in SUITE.steps for name in order * 2]
         expected += ["end", "end"]
     assert rounds == expected

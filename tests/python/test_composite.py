@@ -1,6 +1,6 @@
-"""Each device gets the backend it was promised: "cpu:pccl,cuda:nccl" and its like.
+"""Each device gets the backend that was requested, for example "cpu:pccl,cuda:nccl".
 
-No test needs a GPU: Gloo stands for NCCL, since torch lets it have CUDA without asking for one.
+No test needs a GPU. Gloo takes the place of NCCL, because torch gives it CUDA without a device.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def test_a_loss_in_a_composite(make_world: MakeWorld) -> None:
     assert found["size"] == 2
 
 
-# --- What torch cannot combine --------------------------------------------------------------------
+# --- Combinations that torch cannot make ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", ["cpu:pccl,cuda:fake", "cpu:fake,cuda:pccl"])
@@ -125,13 +125,13 @@ def test_a_composite_at_a_master(make_world: MakeWorld, master: Master) -> None:
         ("cpu:pccl,cuda:gloo", "cpu:pccl,cuda:gloo"),
         ("cpu:gloo,cuda:pccl", "cpu:gloo,cuda:pccl"),
         ("gloo", "cpu:gloo"),
-        (None, "PCCL_MASTER"),  # torch chooses, by the devices of the machine
+        (None, "PCCL_MASTER"),  # torch chooses by the devices of the machine
     ],
 )
 def test_another_backend_in_an_open_run(
     make_open_world: MakeWorld, backend: str | None, named: str
 ) -> None:
-    """Its own store and its own size would never agree with those of the run."""
+    """Its own store and size would never agree with those of the run."""
     for found in make_open_world(2).run(work.refused_at_a_url, backend, setup="nothing"):
         assert found["type"] == "ValueError", found
         assert named in found["text"]

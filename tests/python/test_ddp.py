@@ -1,4 +1,4 @@
-"""DistributedDataParallel over pccl trains what one process would."""
+"""DistributedDataParallel over pccl computes the same as training in one process."""
 
 from __future__ import annotations
 

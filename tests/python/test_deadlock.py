@@ -1,4 +1,4 @@
-"""No order in which ranks post collectives stops them, and the driver could tell."""
+"""Ranks may post collectives in any order without a deadlock, and the test would detect one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_a_laggard_has_not_posted_holds_up_nothing_else(
 
 @pytest.mark.parametrize("count", [8, 32])
 def test_the_driver_can_tell(make_open_world: MakeWorld, count: int) -> None:
-    """Matched by call order, with one in flight, the same calls cannot fit together."""
+    """Without tags and with one operation in flight, the same calls cannot match."""
     world = make_open_world(8)
     world.start(work.disordered, count, 1, False, True)
     for outcome in world.outcomes(60, expect_success=False):

@@ -1,4 +1,4 @@
-"""The demo: text and model, its processes, and all of it, in short."""
+"""The demo: its text and model, its processes, and a short run of the whole."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pccl_backend.demo.settings import FULL, SHORT, Settings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-DEMO_TIMEOUT_S = 330.0  # more than the demo gives itself
+DEMO_TIMEOUT_S = 330.0  # more than the demo's own limit
 PNG_BEGINS = b"\x89PNG\r\n\x1a\n"
 
 
@@ -54,7 +54,7 @@ def test_targets_are_the_inputs_one_symbol_later() -> None:
 
 
 def test_what_is_held_out_is_not_trained_on() -> None:
-    # The symbol says which block it is from: 20 blocks, of which the last is held out.
+    # Each symbol names its block. There are 20 blocks, and the last one is held out.
     blocks = b"".join(bytes([ord("a") + i]) * 2048 for i in range(20))
     text = Text(blocks, context=8)
     trained, _ = next(text.batches(2000, seed=1))
@@ -145,7 +145,7 @@ def test_a_child_is_heard_told_and_killed(tmp_path: Path) -> None:
         assert child.exit_code == -signal.SIGKILL
         assert child.last_words() == "oh"
         assert child.read_lines() is None
-        child.tell("three")  # a child that is gone is not told
+        child.tell("three")  # nothing is sent to a child that is gone
 
 
 def test_children_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:

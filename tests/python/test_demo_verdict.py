@@ -1,4 +1,4 @@
-"""The demo's judgement, on stories told by hand: every promise, once kept and once broken."""
+"""The demo's verdict on hand-written event lists: every promise, once kept and once broken."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOINED_AT = 6
 
 
 def good_events() -> list[Event]:
-    """Return a story in which all goes well, boiled down: a, b and c, then d for b."""
+    """Return a minimal run in which all goes well: a, b and c, then d in place of b."""
     events = [Event(peer, "validated", 0.0, {"revision": 0, "loss": 5.0}) for peer in "abc"]
     events += [
         Event(peer, "admitted", 0.0, {"id": f"0{peer}", "rank": 0, "world_size": 3})
@@ -82,7 +82,7 @@ def test_a_good_story_passes_every_check() -> None:
 def spoil(
     events: list[Event], kind: str, peer: str, changes: dict[str, object], *, last: bool = False
 ) -> list[Event]:
-    """Return the events with the first (or last) one of that kind and peer changed."""
+    """Return the events with the first (or last) event of that kind and peer changed."""
     places = [i for i, event in enumerate(events) if (event.kind, event.peer) == (kind, peer)]
     place = places[-1 if last else 0]
     spoiled = replace(events[place], fields={**events[place].fields, **changes})

@@ -1,6 +1,6 @@
-"""The DiLoCo trainer against a group that follows a script: what it calls, and what it computes.
+"""The DiLoCo trainer with a group that follows a script: its calls and its results.
 
-That the real group behaves like this one is tested elsewhere; examples and demo run both together.
+Other tests show that the real group behaves like this one; the examples and the demo run both.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_the_outer_step_is_that_of_torchs_sgd_with_nesterov_momentum(group: Scri
 
 
 def test_every_operation_of_the_outer_step_rounds_once(group: ScriptedGroup) -> None:
-    """A fused multiply-add rounds once, not twice: another machine, other bits."""
+    """A fused multiply-add rounds once, not twice, and would give other bits elsewhere."""
     model = small_model()
     shared, momentum = flat(model).numpy().copy(), np.zeros(flat(model).numel(), np.float32)
     mu, lr = np.float32(0.9), np.float32(0.7)

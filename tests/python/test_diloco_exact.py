@@ -1,7 +1,7 @@
-"""The law of the pseudo-gradient, in every dtype: a peer that took no inner step sends exact zeros.
+"""The pseudo-gradient of a peer without inner steps is exactly zero, in every dtype.
 
 So an outer step in which nobody trained changes what SGD with a zero gradient changes, bit for bit,
-and the local copy is always the global one rounded to the parameter's dtype.
+and the local copy is always the global one, rounded to the dtype of the parameter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> ScriptedGroup:
 
 
 class Parameters(torch.nn.Module):
-    """A model that is nothing but these parameters."""
+    """A model that consists of these parameters only."""
 
     def __init__(self, *tensors: torch.Tensor) -> None:
         super().__init__()
@@ -60,13 +60,13 @@ def assert_rounded(group: ScriptedGroup, model: torch.nn.Module) -> None:
 def test_outer_steps_without_inner_steps_follow_sgd_with_a_zero_gradient(
     group: ScriptedGroup, model: torch.nn.Module
 ) -> None:
-    """Halves as settings: torch fuses a multiply-add, which then rounds as the two do."""
+    """Halves as settings: torch fuses a multiply-add, which then rounds like two operations."""
     outer = DiLoCo(model, outer_lr=0.5, outer_momentum=0.5)
     outer.start()
     reference = torch.nn.Parameter(globals_of(group).clone())
     sgd = torch.optim.SGD([reference], lr=0.5, momentum=0.5, nesterov=True)
     for step in range(12):
-        trains = step in {2, 3, 6}  # the first steps and some later ones do not
+        trains = step in {2, 3, 6}  # nobody trains in the first and some later steps
         if trains:
             wander(model, step)
         outer.step()
@@ -117,7 +117,7 @@ def test_a_parameter_that_becomes_not_finite_is_not_hidden(group: ScriptedGroup)
 
 
 def test_a_global_beyond_the_range_of_its_parameter_stays(group: ScriptedGroup) -> None:
-    """float16 ends at 65504: the local copy began as infinity, and did not move from there."""
+    """float16 ends at 65504: the local copy starts as infinity, and does not move from there."""
     model = Parameters(torch.zeros(2, dtype=torch.float16))
     outer = DiLoCo(model)
     group.agreed = 1e6
@@ -131,7 +131,7 @@ def test_a_global_beyond_the_range_of_its_parameter_stays(group: ScriptedGroup) 
 def test_a_parameter_that_moved_sends_its_own_movement(
     group: ScriptedGroup, dtype: torch.dtype
 ) -> None:
-    """And not what its rounding has left behind, of which the average may not be zero."""
+    """The rounding error of the local copy is not sent: its average may differ from zero."""
     model = Parameters(torch.ones(3, dtype=dtype))
     outer = DiLoCo(model, outer_lr=1.0, outer_momentum=0.0)
     group.agreed = 1.001  # between two values of either dtype
@@ -173,7 +173,7 @@ def test_odd_shapes_and_layouts_take_part(group: ScriptedGroup) -> None:
 
 
 def test_tied_parameters_stay_tied(group: ScriptedGroup) -> None:
-    """By one Parameter, which takes part once, or by two that share memory."""
+    """They are tied by one Parameter, which takes part once, or by two that share memory."""
     model = small_model().bfloat16()
     model.once = torch.nn.Module()
     model.once.weight = model[0].weight

@@ -1,10 +1,9 @@
 """A call of the DiLoCo trainer that raised may be repeated: every round counts once.
 
 Most tests keep books. With an outer learning rate of 1, no momentum and whole numbers, the global
-parameters are, exactly, where they began plus all that was ever learned. An inner step that is lost
+parameters are exactly their start plus everything that was ever learned. An inner step that is lost
 or counted twice shows as a number.
 """
-
 from __future__ import annotations
 
 import contextlib
@@ -39,7 +38,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> ScriptedGroup:
 
 
 class Books:
-    """A model, its trainer, and what it should come to."""
+    """A model, its trainer, and the expected parameters."""
 
     def __init__(self, group: ScriptedGroup, **options: Any) -> None:
         self.group = group
@@ -53,7 +52,7 @@ class Books:
         self.learned = 0.0
 
     def learn(self, amount: float) -> None:
-        """Stand for inner steps."""
+        """Simulate inner steps."""
         self.learned += amount
         with torch.no_grad():
             for parameter in self.model.parameters():
@@ -67,7 +66,7 @@ class Books:
                 assert tensor.unique().tolist() == [applied], name
 
     def check_all(self) -> None:
-        """When what was begun is done, and a round after it, all that was learned is applied."""
+        """Check that the current round and one more round apply everything that was learned."""
         begun = self.outer.step()
         after = self.outer.step()
         assert after.revision == begun.revision + 1
@@ -75,7 +74,7 @@ class Books:
         assert flat(self.model).unique().tolist() == [self.learned]
 
     def fail_at(self, event: str) -> None:
-        """Let the observer raise when it is next told of the event."""
+        """Let the observer raise at the next such event."""
 
         def tell(*_: object) -> None:
             delattr(self.observer, event)
@@ -84,7 +83,7 @@ class Books:
         setattr(self.observer, event, tell)
 
 
-# --- Where a step can raise, and which round the inner steps of in between count in ---------------
+# --- Calls in which a step can raise, and the round in which inner steps in between count ---------
 
 NOT_COMMITTED = [
     ("post_errors", [TIMEOUT]),
@@ -171,7 +170,7 @@ def test_after_the_commit_inner_steps_in_between_count_in_the_next_round(
 
 
 def test_a_repeated_call_gives_the_bits_of_an_undisturbed_one(group: ScriptedGroup) -> None:
-    """With settings and numbers that round."""
+    """Settings and numbers that need rounding."""
 
     def run(place: str, what: Any) -> torch.Tensor:
         torch.manual_seed(3)
@@ -197,7 +196,7 @@ def test_a_repeated_call_gives_the_bits_of_an_undisturbed_one(group: ScriptedGro
 
 
 def test_any_sequence_of_faults_keeps_the_books(group: ScriptedGroup) -> None:
-    """Faults by chance in all calls, meetings in between, newcomers' and overruled syncs apart."""
+    """Random faults in all calls, meetings in between; no newcomers and no overruled syncs."""
     chance = random.Random(11)
 
     def maybe(*errors: BaseException) -> list[BaseException | None]:
@@ -208,7 +207,7 @@ def test_any_sequence_of_faults_keeps_the_books(group: ScriptedGroup) -> None:
         books = Books(group)
         while books.outer.revision < 5:
             group.post_errors = maybe(LOST, TIMEOUT)
-            # Once it has committed, only its waiter can be interrupted.
+            # After it has committed, only its waiter can be interrupted.
             interrupted = group.under_way and group.running.committed
             losses = [] if interrupted else [LOST, TIMEOUT]
             group.reduce_errors = [chance.choice([None, KeyboardInterrupt(), *losses])]
@@ -233,7 +232,7 @@ def test_any_sequence_of_faults_keeps_the_books(group: ScriptedGroup) -> None:
 def test_an_all_reduce_that_the_others_are_past_is_repeated_without_a_meeting(
     group: ScriptedGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else they would wait in it for us, and we in the meeting for them, again and again."""
+    """Otherwise they would wait for us in it, and we for them in the meeting, again and again."""
     books = Books(group)
     books.outer.start()
     books.learn(1)
@@ -252,9 +251,9 @@ def test_an_all_reduce_that_the_others_are_past_is_repeated_without_a_meeting(
 
 
 def interrupted_at(number: int, call: Callable[[], object]) -> tuple[bool, bool]:
-    """Call it; SIGINT comes before the trainer's bytecode of that number.
+    """Call `call`; SIGINT arrives before the trainer's bytecode of that number.
 
-    Returns whether it came to that, and whether it was interrupted.
+    Return whether that bytecode was reached, and whether the call was interrupted.
     """
     seen = 0
 
@@ -281,7 +280,7 @@ def interrupted_at(number: int, call: Callable[[], object]) -> tuple[bool, bool]
     return seen >= number, False
 
 
-STRIDE = 17  # 1 tries every bytecode, and takes half a minute
+STRIDE = 17  # 1 tries every bytecode and takes half a minute
 
 
 def test_ctrl_c_at_any_bytecode_of_a_step(group: ScriptedGroup) -> None:
@@ -291,7 +290,7 @@ def test_ctrl_c_at_any_bytecode_of_a_step(group: ScriptedGroup) -> None:
     for number in itertools.count(1, STRIDE):
         before = books.outer.revision
         books.learn(1)
-        # A loss on the way, so that all of the code runs.
+        # A loss in this step, so that all of the code runs.
         group.reduce_errors = [LOST]
         came, interrupted = interrupted_at(number, books.outer.step)
         interruptions += interrupted
@@ -334,7 +333,7 @@ def test_weights_loaded_before_start_are_used(group: ScriptedGroup) -> None:
 
 @pytest.mark.parametrize("assign", [False, True])
 def test_a_model_that_was_changed_before_start_is_used(group: ScriptedGroup, assign: bool) -> None:
-    """Its dtype, which parameters are trained, the very Parameters."""
+    """Changed dtype, changed set of trained parameters, or new Parameter objects."""
     model = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1))
     outer = DiLoCo(model, outer_lr=1.0, outer_momentum=0.0)
     model.double()
@@ -353,7 +352,7 @@ def test_a_model_that_was_changed_before_start_is_used(group: ScriptedGroup, ass
 
 
 def test_weights_loaded_between_steps_count_as_inner_steps(group: ScriptedGroup) -> None:
-    """Also where they replace the Parameters: else the trainer would train those of before."""
+    """This holds even if they replace the Parameters: the trainer must not train the old ones."""
     books = Books(group)
     books.outer.start()
     weights = {name: torch.full_like(t, 3.0) for name, t in books.model.state_dict().items()}
@@ -374,7 +373,7 @@ def test_a_start_that_raised_takes_the_model_as_it_is_next_time(
     books.learn(1)
     books.outer.start()
     books.check(revision=0, applied=2)
-    # All begin their meeting anew after a joint call that failed: members and newcomers alike.
+    # After a joint call that failed, members and newcomers alike start their meeting again.
     again = ["update_topology", "sync enforce_popular"]
     assert group.calls == ["sync enforce_popular", *again]
     books.check_all()
@@ -396,7 +395,7 @@ def test_a_start_that_raised_when_all_was_done_is_not_done_twice(group: Scripted
 def test_a_start_that_raised_when_all_was_done_may_be_left_at_that(
     group: ScriptedGroup, call: str
 ) -> None:
-    """Its sync is not taken for the meeting of the call that follows."""
+    """Its sync does not count as the meeting of the next call."""
     books = Books(group)
     books.fail_at("state_synced")
     with pytest.raises(RuntimeError, match="observer"):
@@ -421,7 +420,7 @@ def test_start_comes_first(group: ScriptedGroup, call: str) -> None:
 
 
 def test_a_meeting_that_failed_begins_anew_before_the_next_all_reduce(group: ScriptedGroup) -> None:
-    """All members do so alike; a member whose call was interrupted may be elsewhere than others."""
+    """All members do so: one whose call was interrupted may be at another point."""
     books = Books(group)
     books.outer.start()
     meeting = ["update_topology", "sync enforce_popular"]
@@ -437,7 +436,7 @@ def test_a_meeting_that_failed_begins_anew_before_the_next_all_reduce(group: Scr
 
 
 def test_a_meeting_goes_on_where_its_observer_raised(group: ScriptedGroup) -> None:
-    """The others are in sync_shared_state: another update_topology would fail them."""
+    """The others are in sync_shared_state: another update_topology would make them fail."""
     books = Books(group)
     books.fail_at("topology_updated")
     books.outer.start()
@@ -470,14 +469,14 @@ def test_company_of_earlier_meetings_is_none_of_a_steps(group: ScriptedGroup) ->
     assert books.outer.step().joined == ()
 
 
-# --- Other globals under a local copy that has learned --------------------------------------------
+# --- New globals under a local copy that has learned ----------------------------------------------
 
 
 @pytest.mark.parametrize("when", ["meet", "retry", "end", "repeated"])
 def test_a_peer_that_is_overruled_keeps_what_it_has_learned(
     group: ScriptedGroup, when: str
 ) -> None:
-    """It is measured from the globals it began from, not from those that it was given."""
+    """Its progress is measured from the globals it started from, not from the received ones."""
     books = Books(group)
     books.outer.start()
     books.learn(1)

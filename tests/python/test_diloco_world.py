@@ -1,4 +1,4 @@
-"""The DiLoCo trainer with real groups, where a scripted one might promise too much."""
+"""The DiLoCo trainer with real groups, for behaviour that a scripted group might not have."""
 
 from __future__ import annotations
 

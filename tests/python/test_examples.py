@@ -1,4 +1,4 @@
-"""The examples run, as people would run them, and say what they promise to say."""
+"""The examples, run as a user would run them, print what they promise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from world import Master
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 90.0
 
-# What each prints, and how often.
+# The output of each example, and how often each line appears.
 PRINTED = {
     "01_all_reduce.py": [(r"rank \d of 3: all averages are right", 3)],
     "02_survive_a_kill.py": [
@@ -44,7 +44,7 @@ def test_every_example_is_run_here() -> None:
 
 
 def test_the_smallest_program_of_the_readme(master: Master, tmp_path: Path) -> None:
-    """Two processes, the second while the first runs; then the first goes."""
+    """Start two processes, the second while the first runs; then kill the first."""
     readme = (EXAMPLES.parent / "README.md").read_text()
     program = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0]
     assert "pccl://127.0.0.1:48148/hello" in program
@@ -56,7 +56,7 @@ def test_the_smallest_program_of_the_readme(master: Master, tmp_path: Path) -> N
             peers.append(stack.enter_context(Program([sys.executable, script])))
             read_until(peers[0], f"rank 0 of {size}: {size - 1}")
         read_until(peers[1], "rank 1 of 2: 1")
-        peers[0].kill()  # in the all-reduce, which says so, or in update_topology, which goes on
+        peers[0].kill()  # in the all-reduce, which raises, or in update_topology, which succeeds
         read_until(peers[1], "rank 0 of 1: 0")
 
 
@@ -75,7 +75,7 @@ def test_example(name: str) -> None:
         text=True,
         timeout=TIMEOUT_S,
         check=False,
-        # Lines of several processes stay whole only where each is written at once.
+        # Lines of several processes stay whole only if each line is written in one call.
         env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -1,4 +1,4 @@
-"""What hangs is ended, with a word about it: a program of a test, and a test itself."""
+"""A hanging program and a hanging test are ended, with a message about it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from world import run_program
 
 CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); "
-# The hang that the limits have to end; each test bounds its own wait for it.
+# The hang that the limits have to end. Each test bounds its own wait for it.
 SLEEPS = "import time; time.sleep(100)"
 LIMIT_S = 1
 WAIT_S = 30.0
@@ -55,7 +55,7 @@ def test_in_a_thread_that_it_leaves():
 
 
 def run_hanging(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest on tests that hang, with the house's conftest and a time limit of a second."""
+    """Run pytest on tests that hang, with this project's conftest and a limit of one second."""
     shutil.copy(CONFTEST, folder)
     (folder / "test_it.py").write_text(HANGS)
     command = [sys.executable, "-m", "pytest", "--timeout", str(LIMIT_S), *options, "test_it.py"]
@@ -119,7 +119,7 @@ def test_lines_and_the_rest_of_a_program() -> None:
 @pytest.mark.parametrize("number", KEYBOARD)
 @pytest.mark.parametrize("heeds", [True, False])
 def test_signals_of_a_run_in_the_background(number: signal.Signals, heeds: bool) -> None:
-    """What `nohup` and `command &` make the whole run ignore, a program heeds if it is to."""
+    """A program can react to signals that `nohup` and `command &` make the whole run ignore."""
     text = f"import signal; print(signal.getsignal({int(number)}) == signal.SIG_IGN)"
     before = signal.signal(number, signal.SIG_IGN)
     try:

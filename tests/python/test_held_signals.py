@@ -1,4 +1,4 @@
-"""HeldSignals: handlers raise in wait() and at the end of the block, and nothing gets lost."""
+"""HeldSignals: handlers raise in wait() and at the end of the block; no signal is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ctrl_c = signal.SIGINT
 
 @pytest.fixture(autouse=True)
 def usr1(heeds_ctrl_c: None) -> Iterator[list[int]]:
-    """A handler that does not raise; the list says what it has heard."""
+    """Install a handler that does not raise; yield the list of signals that it received."""
     heard: list[int] = []
     before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
     yield heard

@@ -19,7 +19,7 @@ def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
 
 
 def reduce_with_a_death(peers: list[Remote], **arguments: Any) -> list[dict[str, Any]]:
-    """All call it, the last one dies half-way; the others' answers."""
+    """All peers call it, and the last one dies half-way; return the others' answers."""
     for seed, peer in enumerate(peers):
         dies = {"dies_at": 0.5} if peer is peers[-1] else {}
         peer.tell("all_reduce", count=COUNT, seed=seed, on_loss="keep", **arguments, **dies)

@@ -1,4 +1,4 @@
-"""Beginnings and ends: init again, exits of all kinds, forks, groups beside others."""
+"""Starts and ends: repeated init, exits of all kinds, forks, groups beside other groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_program_ends_without_destroy(
 ) -> None:
     world = make_world(2)
     world.start(work.program, end, setup="program")
-    # It takes torch's modules down, each on pages of its own: 20 s where a core is had in turns.
+    # Each process unloads torch's modules, each on its own pages: 20 s if the core is shared.
     assert world.outcomes(60, expect_success=False) == [Lost(exit_code)] * 2, world.tails()
     for process in world.processes:
         assert says in process.log.read_text()

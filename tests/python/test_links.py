@@ -1,4 +1,4 @@
-"""Links that break between peers that live: nobody loses anything by it, nobody notices."""
+"""Links that break between live peers: nothing is lost, and no caller notices."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PEER_TIMEOUT = 4.0
 
 
 def reset_connections(port: int) -> None:
-    """Ends every TCP connection that was made to this port of 127.0.0.1, as a reset would."""
+    """End every TCP connection that was made to this port of 127.0.0.1, as a reset would."""
     command = ["ss", "--kill", "--tcp", "dst", "127.0.0.1", "dport", "=", str(port)]
     subprocess.run(command, check=True, capture_output=True, timeout=20)
 
 
 @functools.cache
 def connections_can_be_reset() -> bool:
-    """Whether this machine has the program, lets us use it, and its kernel can do it."""
+    """Return whether this machine has the program, permits it, and its kernel supports it."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as client:
@@ -66,7 +66,7 @@ def test_links_that_are_reset(fleet: Fleet) -> None:
 @pytest.mark.parametrize("victim", [0, 2])
 @pytest.mark.parametrize("resets", [False, True])
 def test_a_peer_that_stops_for_a_moment(fleet: Fleet, victim: int, resets: bool) -> None:
-    """Longer than its links may be silent, shorter than it may be: it is waited for."""
+    """The pause is longer than links may be silent, but no peer is lost: the others wait for it."""
     if resets and not connections_can_be_reset():
         pytest.skip("SKIPPED: needs `ss --kill`, which resets nothing on this machine")
     peers = fleet.found(3)
@@ -80,7 +80,7 @@ def test_a_peer_that_stops_for_a_moment(fleet: Fleet, victim: int, resets: bool)
     signal.pidfd_send_signal(stopped.pidfd, signal.SIGSTOP)
     for port in ports if resets else []:
         reset_connections(port)
-    time.sleep(0.75 * PEER_TIMEOUT)  # how long it is stopped: links are given up after half of it
+    time.sleep(0.75 * PEER_TIMEOUT)  # the length of the pause: links are given up after half of it
     signal.pidfd_send_signal(stopped.pidfd, signal.SIGCONT)
     stopped.tell("all_reduce", count=COUNT, seed=1)
     assert "posted" in stopped.answer()

@@ -1,4 +1,4 @@
-"""A master that is killed and started again: the run goes on, and remembers."""
+"""A master that is killed and restarted: the run continues, and the master remembers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_operations_in_flight_finish(fleet: Fleet) -> None:
         begin_all_reduce(peers)
         time.sleep(chance.uniform(0, 0.05))  # the moment of the fault
         fleet.kill_master()
-        if turn % 2 == 0:  # what is called while it is away runs as well
+        if turn % 2 == 0:  # operations that are called while it is away run as well
             for seed, peer in enumerate(peers):
                 peer.tell("post", count=1000, seed=seed, times=turn + 1)
         fleet.start_master()
@@ -107,7 +107,7 @@ def test_training_goes_on_from_the_agreed_state_only(fleet: Fleet) -> None:
         fleet.forget(peer)
     fleet.start_master()
 
-    # Everybody has left, master included. An older state is refused, both hashes shown.
+    # Everybody has left, and the master ended. It refuses an older state and shows both hashes.
     second = fleet.found(2)
     for peer in second:
         peer.call("set_state", value=4.0, revision=4)
@@ -117,12 +117,12 @@ def test_training_goes_on_from_the_agreed_state_only(fleet: Fleet) -> None:
     assert f"revision 4 and hash {checkpoint:016x}" in message, message
     assert "revision 5 and hash" in message
     assert f"--resume-from 4:{checkpoint:016x}" in message
-    # The state it ended with is taken.
+    # It accepts the state with which the run ended.
     for peer in second:
         peer.call("set_state", value=5.0, revision=5)
     assert all(one["ok"] for one in joint(second, "sync"))
 
-    # The operator's way back to the older one.
+    # The operator can return to the older state.
     for peer in list(second):
         fleet.forget(peer)
     fleet.kill_master()
@@ -168,7 +168,7 @@ def test_a_full_disk_ends_the_master_and_not_the_run(fleet: Fleet) -> None:
         peer.tell("sync")
     assert fleet.master.wait(timeout=10) == 1
     fleet.master.end()
-    fleet.start_master()  # somebody has made room
+    fleet.start_master()  # the disk has room again
     assert all(peer.answer()["ok"] for peer in peers)
 
 

@@ -1,4 +1,4 @@
-"""A newcomer's mistakes are its own, and a shared state never goes back."""
+"""A newcomer's mistakes cost only itself, and a shared state never goes back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import work_newcomers as work
 from conftest import MakeWorld
 from world import Returned
 
-# Every wait that a newcomer may cause is far shorter; the group's own timeout is 30 s.
+# Every wait that a newcomer may cause is much shorter than this; the group's timeout is 30 s.
 SOON_S = 10.0
 
 

@@ -1,4 +1,4 @@
-"""Tensors of one call that share memory are refused by every rank; those that do not are not."""
+"""Every rank refuses tensors of one call that share memory, and accepts those that do not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import work_overlap as work
 from conftest import MakeWorld
 
-# Each message also says that memory is shared, and what to do. This is the rest of it.
+# Each message also says that memory is shared, and what to do. This is the rest of the message.
 OUTPUTS = {
     "repeated": "outputs 0 and 1",
     "first and last": "outputs 0 and 2",
@@ -78,6 +78,6 @@ def test_an_input_for_several_outputs(make_world: MakeWorld) -> None:
 
 
 def test_any_views(make_world: MakeWorld) -> None:
-    """Against a list of all elements; in a world of one, where nothing travels."""
+    """Compare with a list of all elements, in a world of one, where nothing is sent."""
     (found,) = make_world(1).run(work.any_views, 3000)
     assert min(found.values()) > 300, found

@@ -1,4 +1,4 @@
-"""`pccl probe`: what it measures on loopback, what strangers can do to it, what is typed wrong."""
+"""`pccl probe`: its results on loopback, its behaviour with bad clients, and wrong arguments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Serve = Callable[..., tuple[str, int]]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Start servers on loopback; they have to end when they are told to."""
+    """Start servers on loopback; they have to end when the test closes them."""
     servers: list[tuple[Server, threading.Thread]] = []
 
     def start(**options: float) -> tuple[str, int]:
@@ -55,7 +55,7 @@ def address(serve: Serve) -> tuple[str, int]:
 
 
 def welcomed(address: tuple[str, int]) -> tuple[socket.socket, Channel, str]:
-    """A client that was let in, and its token; waits while another one is being seen off."""
+    """Return a client that was admitted, and its token; wait while another client is closed."""
     deadline = time.monotonic() + WAIT_S
     while True:
         connection = socket.create_connection(address, timeout=WAIT_S)
@@ -70,7 +70,7 @@ def welcomed(address: tuple[str, int]) -> tuple[socket.socket, Channel, str]:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the other end closes it, soon, without a word."""
+    """Return whether the other end closes it soon, without sending anything."""
     connection.settimeout(WAIT_S)
     try:
         return connection.recv(1) == b""
@@ -79,7 +79,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def measures(address: tuple[str, int]) -> None:
-    """Fails unless the server serves a client now."""
+    """Check that the server serves a client now."""
     connection, channel, _ = welcomed(address)
     with connection:
         channel.send({"type": "ping"})
@@ -123,7 +123,7 @@ def test_near_streams_do_not_pace_themselves() -> None:
         wire.suit(stream, far=False, congestion="")
         assert not wire._congestion(stream).startswith("bbr")
         pacing = stream.getsockopt(socket.SOL_SOCKET, wire.SO_MAX_PACING_RATE, 8)
-        assert int.from_bytes(pacing, sys.byteorder) == 2**64 - 1  # none
+        assert int.from_bytes(pacing, sys.byteorder) == 2**64 - 1  # no pacing
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_numbers_of_the_other_end_are_bounded(value: object) -> None:
 
 
 def test_measures_every_direction(address: tuple[str, int]) -> None:
-    # Each long enough for its first bytes on a machine whose cores stand still for half a second.
+    # Each step is long enough for its first bytes even if the machine's cores stall for 0.5 s.
     plan = Plan(streams=(1, 3), seconds=2, directions=("there", "back", "both"))
     with Client(*address) as client:
         assert 0 < client.round_trip() < WAIT_S
@@ -258,7 +258,7 @@ def test_imports_no_torch() -> None:
     assert run_program([sys.executable, "-c", program]).stdout == "False\n"
 
 
-# --- Clients that do not behave -------------------------------------------------------------------
+# --- Clients that misbehave -----------------------------------------------------------------------
 
 
 def test_a_second_client_is_told_that_it_is_busy(address: tuple[str, int]) -> None:
@@ -384,7 +384,7 @@ def test_a_client_that_vanishes_or_speaks_in_a_trial_frees_the_server(
         measures(address)
 
 
-# --- Servers that are none ------------------------------------------------------------------------
+# --- Servers that are not probe servers -----------------------------------------------------------
 
 
 def test_nobody_listens() -> None:

@@ -1,4 +1,4 @@
-"""What `pccl probe` makes of its figures: the knee, seconds for a model, which settings help."""
+"""The conclusions of `pccl probe`: the knee, seconds for a model, settings that help."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_knee_is_the_fewest_that_carry_nine_tenths() -> None:
 
 @pytest.mark.parametrize("rates", [(0.0,), (0.0, 900.0)])
 def test_no_time_is_said_for_a_way_that_carried_nothing(rates: Sequence[float]) -> None:
-    """Near, where pccl opens one connection: what more streams carried does not count."""
+    """On a local path pccl opens one connection: more streams do not count."""
     options = argparse.Namespace(seconds=0.5)
     with pytest.raises(ProbeError, match=r"nothing arrived over 1 stream in .* --seconds 2$"):
         command._report(way(*rates, round_trip=0.0001), options)
@@ -163,10 +163,10 @@ def test_congestion_control(
 
 def test_slow_start_after_idle_is_named_with_what_it_costs() -> None:
     anew = replace(TUNED, slow_start_after_idle=True)
-    assert advice.advise(way(1000, here=anew)) == []  # bbr may be borrowed
+    assert advice.advise(way(1000, here=anew)) == []  # bbr is available instead
     [text] = advice.advise(way(1000, here=replace(anew, allowed=("reno", "cubic"))))
     assert "this host" in text
-    # 12.5 MB under way are 8,633 segments: ten doublings of ten.
+    # 12.5 MB in transit are 8,633 segments: ten doublings of ten segments.
     assert "about 10 round trips (1 s)" in text
     assert "sudo sysctl -w net.ipv4.tcp_slow_start_after_idle=0" in text
 

@@ -1,4 +1,4 @@
-"""Any machine gets in: firewalls, NAT, forwarded ports, IPv6, paths that swallow large packets.
+"""Any machine can join: firewalls, NAT, forwarded ports, IPv6, paths that drop large packets.
 
 The networks are made of namespaces (routers.py).
 """
@@ -19,33 +19,33 @@ from routers import Host, Network, Unasked
 from test_links import connections_can_be_reset
 
 PEER_TIMEOUT_S = 2.0
-JOIN_S = PEER_TIMEOUT_S + 2  # a peer that can be linked is in by then
-REFUSE_S = PEER_TIMEOUT_S + 5  # one that cannot be is told so by then
-STEP_S = 4 * PEER_TIMEOUT_S  # of an operation
+JOIN_S = PEER_TIMEOUT_S + 2  # by then a peer that can be linked is a member
+REFUSE_S = PEER_TIMEOUT_S + 5  # by then a peer that cannot be linked is refused
+STEP_S = 4 * PEER_TIMEOUT_S  # limit of an operation
 SMALL, LARGE = 1000, 1 << 20  # elements of a tensor
 
 
 class NotReachedError(AssertionError):
-    """Some peer could not be linked in time."""
+    """A peer could not be linked in time."""
 
 
 class Run:
-    """A run with a master in the test's network, and its members in order of their coming."""
+    """A run with a master in the test's network, and its members in order of arrival."""
 
     def __init__(self, fleet: Fleet, folder: Path) -> None:
         self._fleet, self._folder = fleet, folder
         self._seed = 0
-        self.slowest = 0.0  # of the calls that members have made while others were waiting
+        self.slowest = 0.0  # seconds of the members' longest call while another peer waited
         self.members: list[Remote] = []
 
     def begin(self, server: Host, address: str = "") -> None:
-        """Start the master at that host. The first peer comes after it."""
+        """Start the master at that host; the first peer starts later."""
         self._fleet.move_master(server.namespace, address or server.address)
 
     def ask(
         self, host: Host, *, timeout: float = JOIN_S, advertise: str = "", port_range: str = ""
     ) -> Remote:
-        """Start a peer there, which asks to be let in."""
+        """Start a peer at that host; it asks for admission."""
         peer = self._fleet.spawn(host.namespace, log=self._log(len(self._fleet.peers)))
         given = {"advertise": advertise, "port_range": port_range}
         settings = {name: value for name, value in given.items() if value}
@@ -54,7 +54,7 @@ class Run:
         return peer
 
     def let_in(self, newcomer: Remote, within: float) -> dict[str, Any]:
-        """Let the members work until the newcomer has its answer; return that."""
+        """Let the members work until the newcomer has its answer; return the answer."""
         deadline = time.monotonic() + within
         while self.members and not select.select([newcomer.socket], [], [], 0.02)[0]:
             if time.monotonic() > deadline:
@@ -72,7 +72,7 @@ class Run:
     def add(
         self, host: Host, *, timeout: float = JOIN_S, advertise: str = "", port_range: str = ""
     ) -> Remote:
-        """Bring in a peer at that host; return it when all have reduced a tensor with it.
+        """Add a peer at that host; return it when all members have reduced a tensor with it.
 
         Raises:
             NotReachedError: it was refused.
@@ -86,7 +86,7 @@ class Run:
         return newcomer
 
     def reduce(self, count: int) -> None:
-        """Reduce a tensor: all get the same bits, in time."""
+        """Reduce a tensor; check that all get the same bits in time."""
         self._seed += 1
         for rank, peer in enumerate(self.members):
             peer.tell("all_reduce", count=count, seed=self._seed + rank)
@@ -126,7 +126,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
-    """One for all tests, since torch takes seconds to load. Its master moves from test to test."""
+    """Start one fleet for all tests, since torch loads slowly; its master moves per test."""
     fleet = Fleet()
     yield fleet
     fleet.close()
@@ -140,7 +140,7 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture
 def run(network: Network, fleet: Fleet, tmp_path: Path) -> Iterator[Run]:
-    """A run whose master is on the internet, by IPv4."""
+    """Start a run whose master is on the internet, by IPv4."""
     run = Run(fleet, tmp_path)
     run.begin(network.host())
     yield run
@@ -199,7 +199,7 @@ REASONS = {Unasked.DROP: "no answer", Unasked.REJECT: "refused"}
 def test_the_second_of_two_closed_peers_is_refused(
     run: Run, network: Network, ways: tuple[Unasked, Unasked]
 ) -> None:
-    """It is told why, and the others go on. Both have the same address and port inside."""
+    """It gets the reasons, and the others continue. Both have the same inside address and port."""
     homes = [network.home(way) for way in ways]
     run.add(network.host())
     run.add(homes[0].host(), port_range="48201-48201")
@@ -241,7 +241,7 @@ def test_neighbours_behind_one_router(
 
 @pytest.mark.parametrize("place", ["first", "last"])
 def test_a_forwarded_port(run: Run, network: Network, place: str) -> None:
-    """The other peer is closed, so that the forwarded port is the only way."""
+    """The other peer is closed, so the forwarded port is the only way to connect."""
     home, closed = network.home(), network.home().host()
     inside = home.host()
     home.forward(40001, inside, 48201)
@@ -254,7 +254,7 @@ def test_a_forwarded_port(run: Run, network: Network, place: str) -> None:
 
 
 def test_a_range_of_forwarded_ports(run: Run, network: Network) -> None:
-    """The second port inside, since the first is taken, is the second outside."""
+    """The first inside port is taken; the peer uses the second one, inside and outside."""
     home = network.home()
     inside = home.host()
     for number in range(3):
@@ -288,13 +288,13 @@ def test_ipv6_beside_a_master_of_the_same_machine(run: Run, network: Network) ->
         run.add(host, advertise="::1")
 
 
-# --- A path that swallows large packets -----------------------------------------------------------
+# --- A path that drops large packets --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("world", [2, 3])
 @pytest.mark.parametrize("told", [True, False], ids=["told", "silent"])
 def test_a_narrow_path(run: Run, network: Network, told: bool, world: int) -> None:
-    """If nobody is told that packets are too big, a peer says so once and makes them smaller."""
+    """If no sender is notified of big packets, a peer warns once and makes its packets smaller."""
     west, east = network.offices(1300, told=told)
     hosts = [west.host() for _ in range(world - 1)] + [east.host()]
     run.begin(west.host())

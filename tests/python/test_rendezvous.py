@@ -1,4 +1,4 @@
-"""Where a hosted master listens, and which host the other ranks are told."""
+"""The address where a hosted master listens, and the host that the other ranks get."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pccl_backend import _rendezvous
 from pccl_backend._settings import PeerSettings
 
 EVERYWHERE = ""
-MINE = "10.1.2.3"  # of the machine the tests pretend to be
+MINE = "10.1.2.3"  # address of the machine that the tests simulate
 
 
 @pytest.fixture(autouse=True)
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine called `me`, with /etc/hosts as Debian writes it for `debian-me`."""
+    """Simulate a machine called `me`, with /etc/hosts as Debian writes it for `debian-me`."""
     addresses = {"me": MINE, "debian-me": "127.0.1.1", "other": "10.9.9.9", "::1": "::1"}
     facing = {"me": MINE, "debian-me": "127.0.0.1", "other": MINE}
     monkeypatch.setattr(_rendezvous, "_addresses_of", lambda host: {addresses[host]})
@@ -41,7 +41,7 @@ def test_torchrun_on_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_several_machines() -> None:
-    """Rank 0 is usually where the store is; the first rank of a subgroup may be elsewhere."""
+    """Rank 0 is usually on the host of the store; the first rank of a subgroup may be elsewhere."""
     assert _rendezvous._choose_address("me", PeerSettings()) == (MINE, "me")
     assert _rendezvous._choose_address("other", PeerSettings()) == (MINE, MINE)
 
@@ -57,7 +57,7 @@ def test_the_user_knows_better() -> None:
 
 
 def own_address() -> str | None:
-    """Return an address of this machine beside loopback, if it has one."""
+    """Return an address of this machine other than loopback, if it has one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("10.255.255.255", 9))

@@ -1,4 +1,4 @@
-"""PCCL_ON_PEER_LOSS=retry: after a loss operations are repeated by those who are left; no error."""
+"""PCCL_ON_PEER_LOSS=retry: after a loss the survivors repeat the operations; no error is raised."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_kill_during_all_reduce(fleet: Fleet, victim: int) -> None:
     peers[victim].kill()
     survivors = [peer for peer in peers if peer is not peers[victim]]
     check_sum(survivors)
-    # With nothing under way, rank and size are what they are now. No update was called.
+    # With no operation open, rank and size are the current ones. Nobody called update_topology.
     for seed, peer in enumerate(survivors):
         peer.tell("all_reduce", count=1000, seed=seed)
     for rank, peer in enumerate(survivors):
@@ -52,9 +52,9 @@ def test_a_tensor_that_is_not_contiguous_is_reduced_once(fleet: Fleet) -> None:
         assert values == [2 * (i * (count // 1000) % 64) + 1 for i in range(len(values))]
 
 
-# Nothing in it knows of losses, but for the one that dies, when the others are on their way into
-# the same backward pass. All ranks have the same batch, so that the gradient should be the local
-# one: by how much it differs is the scale of the step.
+# The training code does not handle losses. One rank kills itself when the others are about to enter
+# the same backward pass. All ranks have the same batch, so the gradient should equal the local one.
+# The ratio of the two is the scale of the step.
 TRAINING = """
 import os, signal, torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -115,5 +115,6 @@ def test_unmodified_ddp(tmp_path: Path, master: Master, victim: int, hosted: boo
     assert ends[0] == ends[1], "the survivors have the same bits and took the same steps"
     size, *scales = ends[0][1:]
     assert size == "2"
-    # In the interrupted step two have summed what DDP had divided by three; README says so.
+    # In the interrupted step DDP divided by three, but only two ranks were summed. README explains
+    # it.
     assert scales == ["1.000"] * 20 + ["0.667"] + ["1.000"] * 19

@@ -1,4 +1,4 @@
-"""The networks that other tests use are what they say: NAT, closed ports, paths that swallow."""
+"""The networks for other tests work as described: NAT, closed ports, paths that drop packets."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from programs import Program
 from routers import Host, Network, Unasked
 
 PORT = 5000
-ANSWER_S = 10.0  # of what answers
-SILENCE_S = 0.7  # after so long nothing will
+ANSWER_S = 10.0  # limit of an answer
+SILENCE_S = 0.7  # after this time nothing will arrive
 LARGE = bytes(200_000)
 
 
@@ -60,7 +60,7 @@ def check_unreached(host: Host, address: str, unasked: Unasked, port: int = PORT
 
 
 def carries(sender: socket.socket, receiver: socket.socket, size: int) -> bool:
-    """Return whether so many bytes arrive before there is silence."""
+    """Return whether `size` bytes arrive before the silence limit."""
     sender.settimeout(SILENCE_S)
     receiver.settimeout(SILENCE_S)
     try:
@@ -114,7 +114,7 @@ def test_a_forwarded_port(network: Network) -> None:
 
 @pytest.mark.parametrize("unasked", [Unasked.DROP, Unasked.REJECT])
 def test_no_hairpin(network: Network, unasked: Unasked) -> None:
-    """Neighbours reach each other inside, but not by the address that others know."""
+    """Neighbours reach each other by their inside addresses, but not by the outside address."""
     home = network.home(unasked)
     one, other = home.host(), home.host()
     home.forward(PORT, other, PORT)
@@ -141,7 +141,7 @@ def test_ipv6_passes_where_ipv4_does_not(network: Network) -> None:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_a_narrow_path(network: Network, told: bool) -> None:
-    """What is too big vanishes: in silence, or with a word to the sender, who then cuts it."""
+    """Packets that are too big vanish. If the sender is notified, it sends smaller ones."""
     west, east = network.offices(1300, told=told)
     one, other = west.host(), east.host()
     with listen(other) as listener, dial(one, other.address) as ours:
@@ -163,7 +163,7 @@ def test_congestion_control_is_cubic(network: Network) -> None:
 
 
 def test_entering_ends(network: Network) -> None:
-    """Outside the block this thread is where it was, after an error too."""
+    """After the block, this thread is back in its namespace, even after an error."""
 
     def here() -> str:
         return os.readlink("/proc/thread-self/ns/net")
@@ -190,7 +190,7 @@ signal.pause()
 
 
 def test_nothing_stays_behind(network: Network) -> None:
-    """Even when the process that has made a network is killed."""
+    """This holds even if the process that made a network is killed."""
     with Program([sys.executable, "-c", KEEPS_A_NETWORK], cwd=Path(__file__).parent) as maker:
         holders = [os.pidfd_open(int(pid)) for pid in maker.line(ANSWER_S).split()]
         assert len(holders) == 3

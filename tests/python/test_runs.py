@@ -1,4 +1,4 @@
-"""`pccl runs` and `pccl forget`: a real master asked, and what a master may say in return."""
+"""`pccl runs` and `pccl forget` with a real master, and with simulated answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pccl(*words: str | Path, **environment: str) -> Done:
 
 @contextlib.contextmanager
 def serving(journal: Path, *options: str, **environment: str) -> Iterator[Program]:
-    """A real master, once it listens."""
+    """Start a real master; yield it once it listens."""
     where = ["--journal", str(journal)] if not options else list(options)
     command = [*PCCL, "master", "--port", "0", *where]
     with Program(command, env={**os.environ, **environment}) as master:
@@ -44,7 +44,7 @@ def serving(journal: Path, *options: str, **environment: str) -> Iterator[Progra
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Path]:
-    """The journal of a master that runs."""
+    """Return the journal of a running master."""
     path = tmp_path / "journal"
     with serving(path):
         yield path
@@ -52,7 +52,7 @@ def journal(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def play(tmp_path: Path) -> Iterator[Play]:
-    """Play a master that says so to every request, and return its journal."""
+    """Yield a function that starts a master with one fixed answer and returns its journal."""
     threads: list[threading.Thread] = []
     server = socket.socket(socket.AF_UNIX)
 
@@ -201,7 +201,7 @@ def test_the_master_says_where_it_is_asked() -> None:
 
 @pytest.mark.parametrize("state", [None, "relative", "state"])
 def test_the_default_place_is_the_masters(tmp_path: Path, state: str | None) -> None:
-    """With its own port the master chooses the place itself."""
+    """With its own port, the master chooses the default folder itself."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -214,7 +214,7 @@ def test_the_default_place_is_the_masters(tmp_path: Path, state: str | None) -> 
     assert (done.returncode, done.stdout) == (0, "this master has no runs\n"), done.stderr
 
 
-# --- What a master may say ------------------------------------------------------------------------
+# --- Answers of a master --------------------------------------------------------------------------
 
 NIGHT = {
     "run": "night",
@@ -300,7 +300,7 @@ def test_a_long_answer_that_is_cut_off_by_its_reader(play: Play) -> None:
         assert asked.wait() == -signal.SIGPIPE
 
 
-# --- What is typed wrong --------------------------------------------------------------------------
+# --- Wrong arguments ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

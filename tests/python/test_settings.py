@@ -212,7 +212,7 @@ def test_an_error_about_a_variable_repeats_no_secret() -> None:
 
 def test_what_can_be_shown_is_the_same_in_both_languages() -> None:
     for code in range(sys.maxunicode + 1):
-        if 0xD800 <= code <= 0xDFFF:  # no text has them
+        if 0xD800 <= code <= 0xDFFF:  # text does not contain surrogates
             continue
         if _tag_is_refused(chr(code)) == is_printable(chr(code)):
             pytest.fail(f"U+{code:04X}: Python says printable={is_printable(chr(code))}")

@@ -1,4 +1,4 @@
-"""Starts by the environment, as torchrun and others prepare it."""
+"""Starts from the environment, as torchrun and other launchers prepare it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_fixed_world_goes_on_with_those_that_are_left(make_world: MakeWorld) -
 
 
 def test_workers_that_are_restarted(make_world: MakeWorld) -> None:
-    """The second attempt meets at the agent's store, where the first has left its traces."""
+    """The second attempt meets at the agent's store, where the first has left entries."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     variables = environment_of(store.port, 2) | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
     first = make_world(2)
@@ -112,7 +112,7 @@ def test_workers_that_are_restarted(make_world: MakeWorld) -> None:
 
 
 def test_a_master_of_ones_own(make_world: MakeWorld, master: Master) -> None:
-    """PCCL_MASTER wins over env://, whose world of one process is one machine of many."""
+    """PCCL_MASTER wins over env://, whose world of one process is one machine of several."""
     url = master.url(min_peers=2)
     world = make_world(1)
     for _ in range(2):  # two machines of one process each

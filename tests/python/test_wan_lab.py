@@ -1,4 +1,4 @@
-"""The emulated wide-area network: what was asked for is what a connection finds."""
+"""The emulated wide-area network: connections have the requested properties."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ with socket.create_server(("0.0.0.0", 5000)) as listener:
     print(count * 8e-6 / (time.monotonic() - start), flush=True)
 """
 
-# All that a lab asks of the machine: a namespace, cubic in it, a TUN device, a setting.
+# Everything that a lab needs: a namespace, cubic in it, a TUN device, a setting.
 STOCK_NETWORK = Path(__file__).resolve().parents[2] / "tools" / "stock-network.sh"
 LIKE_A_LAB = """
 grep -q cubic /proc/sys/net/ipv4/tcp_congestion_control
@@ -74,7 +74,7 @@ def network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def transfer(network: lab.Lab, source: int, target: int) -> tuple[float, float]:
-    """Return milliseconds to connect, a round trip, and Mbit/s of a mebibyte after its first."""
+    """Return milliseconds to connect (one RTT), and Mbit/s of a mebibyte after its first piece."""
     receiver = network.hosts[target].inside.command(sys.executable, "-c", RECEIVE)
     with Program(receiver) as there:
         assert there.line() == "listens\n"
@@ -84,7 +84,7 @@ def transfer(network: lab.Lab, source: int, target: int) -> tuple[float, float]:
 
 
 def test_ways_are_as_long_and_as_wide_as_asked(network: lab.Lab) -> None:
-    """No faster, ever; how much slower says more of this machine than of them."""
+    """It is never faster; how much slower it is depends more on this machine than on the paths."""
     for source, target, round_trip_ms, mbit in ((0, 1, 40, 40), (1, 0, 40, 8), (2, 1, 20, 40)):
         milliseconds, rate = transfer(network, source, target)
         assert round_trip_ms <= milliseconds < 20 * round_trip_ms
@@ -113,8 +113,9 @@ def test_what_is_no_scenario(tmp_path: Path, text: str | None, says: str) -> Non
         lab.Lab(path)
 
 
-# In mounts of its own, with a file in place of this machine's setting. Says what is allowed after
-# each step: one begins, a second, the first ends, the second is killed, a third comes and goes.
+# This runs in its own mount namespace, with a file in place of this machine's setting. It prints
+# the allowed algorithms after each step: a first program starts, a second starts, the first ends,
+# the second is killed, a third starts and ends.
 CUBIC = """
 import subprocess, sys
 setting, fake, tool = sys.argv[1:]
@@ -139,7 +140,7 @@ def test_cubic_is_allowed_while_anybody_needs_it(tmp_path: Path) -> None:
     fake = tmp_path / "allowed"
     fake.write_text("reno bbr\n")
     setting = "/proc/sys/net/ipv4/tcp_allowed_congestion_control"
-    # Whoever is not root is so in a namespace of users, as in tools/stock-network.sh.
+    # A user who is not root becomes root in a user namespace, as in tools/stock-network.sh.
     alone = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
     mounts = 'mount --bind "$1" "$2" && mount -t tmpfs none /run'
     tried = [*alone, "sh", "-ec", mounts, "-", str(fake), setting]

@@ -1,4 +1,4 @@
-"""Work and Future: waiting, timeouts, Ctrl-C, and who keeps what alive."""
+"""Work and Future: waiting, timeouts, Ctrl-C, and the lifetime of tensors."""
 
 from __future__ import annotations
 

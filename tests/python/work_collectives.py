@@ -1,6 +1,6 @@
 """Run by test_collectives.py in every process of a world: each function checks one rank's part.
 
-Inputs are made from (rank, dtype, size) alone, so every rank knows what the others hold and can
+Inputs depend only on (rank, dtype, size), so every rank knows the inputs of the others and can
 compute the expected result by itself, in numpy.
 """
 
@@ -63,7 +63,7 @@ def ops_of(dtype: torch.dtype) -> list[str]:
 
 
 def values(rank: int, dtype: torch.dtype, size: int, op: str = "sum") -> Array:
-    """One rank's input; sums and products of floats are exact, so that their order cannot show."""
+    """Return one rank's input; float sums and products are exact, so their order has no effect."""
     random = np.random.default_rng([rank, size, ALL.index(dtype)])
     if dtype == torch.bool:
         return random.integers(0, 2, size).astype(bool)
@@ -121,7 +121,7 @@ def everybody_has_the_same(tensor: torch.Tensor) -> None:
 
 
 def reductions(sizes: Iterable[int]) -> None:
-    """Every dtype with every operation, all in flight at once."""
+    """Reduce every dtype with every operation, all in flight at once."""
     rank = dist.get_rank()
     running = []
     for size in sizes:
@@ -137,7 +137,7 @@ def reductions(sizes: Iterable[int]) -> None:
 
 
 def many_elements(size: int) -> None:
-    """A large tensor, all of it checked."""
+    """Reduce a large tensor and check all of it."""
     world, rank = dist.get_world_size(), dist.get_rank()
     base = torch.arange(size).remainder_(97).to(torch.float32)
     tensor = base * (rank + 1)
@@ -146,7 +146,7 @@ def many_elements(size: int) -> None:
 
 
 def rounded_sums(size: int) -> None:
-    """Sums that are not exact: close to the true value, and the same bits everywhere."""
+    """Compare sums that are not exact: close to the true value, and the same bits on all ranks."""
     parts = [
         torch.randn(size, generator=torch.Generator().manual_seed(rank))
         for rank in range(dist.get_world_size())
@@ -235,7 +235,7 @@ def gather_in_place() -> None:
 
 
 def messages() -> None:
-    """Everybody to everybody: blocking, non-blocking, batched, with tags out of order."""
+    """Send between all ranks: blocking, non-blocking, batched, with tags out of order."""
     world, rank = dist.get_world_size(), dist.get_rank()
     others = [other for other in range(world) if other != rank]
     sends = [dist.isend(torch.full((9,), float(10 * rank + to)), to) for to in others]
@@ -281,7 +281,7 @@ def objects() -> None:
 
 
 def staged() -> None:
-    """Tensors that are not contiguous give what contiguous ones give, and nothing beside them."""
+    """Tensors that are not contiguous get the same results; memory beside them is untouched."""
     world, rank = dist.get_world_size(), dist.get_rank()
     total = float(sum(range(world)))
     whole = torch.full((6, 8), -1.0)
@@ -325,7 +325,7 @@ def functional() -> None:
 
 
 def everything_else() -> None:
-    """All of the above that is quick, on one world."""
+    """Run all quick checks above on one world."""
     broadcasts()
     gathers()
     gathers_of_many()
@@ -344,7 +344,7 @@ def everything_else() -> None:
 
 
 def tags_in_any_order(count: int) -> None:
-    """Each rank calls in an order of its own; the tags match them up."""
+    """Each rank calls in its own order; the tags match the calls."""
     world, rank = dist.get_world_size(), dist.get_rank()
     order = np.random.default_rng(rank).permutation(count)
     tensors = {int(i): torch.full((1000 * (int(i) % 3) + 1,), float(rank + i)) for i in order}
@@ -356,7 +356,7 @@ def tags_in_any_order(count: int) -> None:
 
 
 def tags_of_threads(count: int) -> None:
-    """Threads of a rank run at their own pace, each under its own tag, and wait in between."""
+    """Threads of a rank run at their own pace, each with its own tag, and wait in between."""
     world, rank = dist.get_world_size(), dist.get_rank()
     wrong: list[object] = []
 
@@ -377,7 +377,7 @@ def tags_of_threads(count: int) -> None:
     assert not wrong
 
 
-# --- What is not there ----------------------------------------------------------------------------
+# --- Missing collectives --------------------------------------------------------------------------
 
 
 def not_there_yet() -> list[str]:

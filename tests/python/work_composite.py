@@ -1,4 +1,4 @@
-"""Run by test_composite.py: groups for which torch was asked to combine backends by device."""
+"""Run by test_composite.py: groups for which torch combines backends by device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def init(backend: str | None, **settings: Any) -> None:
 
 
 def backends_of(group: Any = None) -> dict[str, Any]:
-    """Tell which backend serves which device, and what torch says of the group."""
+    """Return the backend that serves each device, and torch's description of the group."""
     group = group or dist.group.WORLD
     return {
         "serve": {
@@ -37,7 +37,7 @@ def backends_of(group: Any = None) -> dict[str, Any]:
 
 
 def check_collectives(group: dist.ProcessGroup | None = None) -> None:
-    """CPU tensors give the right results."""
+    """Check that CPU tensors get the right results."""
     size, rank = dist.get_world_size(group), dist.get_rank(group)
     tensor = torch.full((5,), float(rank))
     dist.all_reduce(tensor, group=group)
@@ -51,9 +51,9 @@ def check_collectives(group: dist.ProcessGroup | None = None) -> None:
 
 
 def serves(backend: str) -> dict[str, Any]:
-    """Make the default group; run CPU collectives through it if it has them; end it, twice."""
+    """Make the default group; run CPU collectives if it has them; end it; do it all twice."""
     joins = count_joins()
-    for life in range(2):  # each with a store of its own, which Gloo needs
+    for life in range(2):  # each with its own store, which Gloo needs
         init(backend, init_method=f"{world.current.init_method}-{life}")
         found = backends_of()
         if "cpu" in found["serve"]:
@@ -80,9 +80,9 @@ def count_joins() -> list[None]:
 
 
 def pccl_moved_it(backend: str) -> bool:
-    """Whether CPU tensors go through pccl: it refuses what Gloo would take."""
+    """Return whether CPU tensors go through pccl, which refuses a call that Gloo accepts."""
     init(backend)
-    check_collectives()  # so that nobody leaves while Gloo still connects somewhere
+    check_collectives()  # so that no rank leaves while Gloo still connects
     mine = torch.ones(3)
     found = error_of(lambda: dist.all_gather([mine] * dist.get_world_size(), mine.clone()))
     dist.destroy_process_group()
@@ -90,7 +90,7 @@ def pccl_moved_it(backend: str) -> bool:
 
 
 def options_of_another() -> dict[str, Any]:
-    """pg_options are for NCCL, say; torch shows them to every backend. pccl alone takes none."""
+    """pg_options are for another backend, but torch passes them to all. Plain pccl accepts none."""
     found = error_of(lambda: init("pccl", pg_options=object()))
     init("cpu:pccl,cuda:gloo", pg_options=object())
     check_collectives()
@@ -99,7 +99,7 @@ def options_of_another() -> dict[str, Any]:
 
 
 def groups_beside() -> dict[str, Any]:
-    """New groups below a composite default group."""
+    """Make new groups below a composite default group."""
     init("cpu:pccl,cuda:gloo")
     ranks = list(range(dist.get_world_size()))
     groups = {
@@ -125,7 +125,7 @@ def groups_beside() -> dict[str, Any]:
 
 
 def below_plain() -> dict[str, Any]:
-    """A composite group below a plain default group."""
+    """Make a composite group below a plain default group."""
     init("pccl")
     group = dist.new_group(backend="cpu:pccl,cuda:gloo")
     check_collectives(group)
@@ -136,7 +136,7 @@ def below_plain() -> dict[str, Any]:
 
 
 def a_peer_is_lost() -> dict[str, Any]:
-    """The other backend cannot go on with fewer, so pccl does not either."""
+    """The other backend cannot continue with fewer ranks, so pccl does not either."""
     init("cpu:pccl,cuda:gloo")
     dist.barrier()
     if dist.get_rank():
@@ -148,7 +148,7 @@ def a_peer_is_lost() -> dict[str, Any]:
 
 
 def refusal(backend: str | None, **settings: Any) -> dict[str, Any]:
-    """What init_process_group says; nothing is left of it, so a right call works afterwards."""
+    """Return the error of init_process_group; it leaves nothing behind, so a right call works."""
     return error_of(lambda: init(backend, **settings))
 
 
@@ -176,7 +176,7 @@ def joins_url(backend: str) -> dict[str, Any]:
 
 
 def store_of_a_url(url: str) -> dict[str, Any]:
-    """torch's rendezvous, called by hand, joins before it is known what the store is for."""
+    """torch's rendezvous, called directly, joins before the use of the store is known."""
     store, rank, size = next(dist.rendezvous(url))
     found = error_of(
         lambda: dist.init_process_group(

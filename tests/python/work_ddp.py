@@ -20,7 +20,7 @@ BATCH = 6
 
 
 class Net(nn.Module):
-    """More than one gradient bucket; with `rare`, a layer that every other step does without."""
+    """A model with several gradient buckets; `rare` adds a layer that every other step skips."""
 
     def __init__(self, *, rare: bool = False) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def batches(rank: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def alone(world: int, *, rare: bool) -> dict[str, torch.Tensor]:
-    """Train on everybody's batches in this process."""
+    """Train on the batches of all ranks in this process."""
     torch.manual_seed(0)
     model = Net(rare=rare)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -60,14 +60,14 @@ def alone(world: int, *, rare: bool) -> dict[str, torch.Tensor]:
 
 
 def together(**options: Any) -> None:
-    """Train with DDP, and compare with training alone."""
+    """Train with DDP, and compare with training in one process."""
     world, rank = dist.get_world_size(), dist.get_rank()
     rare = bool(options.get("find_unused_parameters"))
     hook = options.pop("hook", None)
-    # With init_sync all begin with rank 0's parameters; without, the seeds must do it.
+    # With init_sync, all ranks start with rank 0's parameters. Without it, they need equal seeds.
     torch.manual_seed(rank if options.get("init_sync", True) else 0)
     model = Net(rare=rare)
-    # PowerSGD calls collectives in callbacks: with one bucket their order is the same everywhere.
+    # PowerSGD calls collectives in callbacks. With one bucket their order is the same on all ranks.
     bucket_mb = 25.0 if hook == "power_sgd" else 0.2
     ddp = DistributedDataParallel(model, bucket_cap_mb=bucket_mb, **options)
     if hook == "fp16":
@@ -97,7 +97,7 @@ def all_of_it() -> None:
 
 
 def loses_a_peer_in_backward() -> str:
-    """A loss surfaces in backward() as what it is, and training goes on after it."""
+    """backward() raises a loss as PeerLostError, and training continues after it."""
     assemble(3)
     torch.manual_seed(0)
     model = DistributedDataParallel(Net(), init_sync=False, find_unused_parameters=True)

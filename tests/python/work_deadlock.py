@@ -1,4 +1,4 @@
-"""What the processes of test_deadlock.py do: collectives in an order of each rank's own."""
+"""Run by test_deadlock.py: each rank calls collectives in its own order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 import pccl_backend as pccl
 
-# Elements of float32: 256 B to 1 MiB, so that small ones, which are exchanged, and large ones,
-# which go around the ring, stand in each other's way if anything does.
+# Elements of float32: 256 B to 1 MiB. Small tensors use the one-shot all-reduce and large ones the
+# ring, so that the two kinds would block each other if that were possible.
 MIXED = tuple(kib * 256 for kib in (0.25, 1, 4, 16, 64, 256, 512, 1024))
 
 
@@ -26,19 +26,19 @@ def _tensors(count: int, iteration: int) -> list[torch.Tensor]:
 def _check(tensors: Sequence[torch.Tensor], iteration: int) -> None:
     world = dist.get_world_size()
     for i, tensor in enumerate(tensors):
-        # Sums of small integers: exact, so that equal values are equal bits.
+        # Sums of small integers are exact, so equal values mean equal bits.
         expected = world * (world + 1) / 2 * (i + 1) + world * iteration
         assert (tensor == expected).all(), (i, iteration)
 
 
 def disordered(count: int, iterations: int, tagged: bool = True, wait_at_once: bool = False) -> int:
-    """Each rank posts `count` all-reduces, each time in a fresh random order; returns how many.
+    """Post `count` all-reduces, in a new random order each time; return how many were posted.
 
     Args:
-        count: of all-reduces in flight at once.
-        iterations: how often.
-        tagged: else they are matched by the order of calls.
-        wait_at_once: each is waited for before the next one is posted: one slot.
+        count: number of all-reduces in flight at once.
+        iterations: number of repetitions.
+        tagged: if false, calls are matched by their order.
+        wait_at_once: wait for each before the next one is posted: one in flight.
     """
     for iteration in range(iterations):
         order = np.random.default_rng([dist.get_rank(), iteration]).permutation(count)
@@ -56,7 +56,7 @@ def disordered(count: int, iterations: int, tagged: bool = True, wait_at_once: b
 
 
 def opposite(count: int) -> None:
-    """Two ranks, the one from the first to the last, the other from the last to the first."""
+    """One rank calls from the first to the last, the other from the last to the first."""
     tensors = _tensors(count, 0)
     order = range(count) if dist.get_rank() == 0 else range(count - 1, -1, -1)
     works = [pccl.all_reduce(tensors[i], tag=f"layer.{i}", async_op=True) for i in order]
@@ -66,7 +66,7 @@ def opposite(count: int) -> None:
 
 
 def behind_a_laggard(count: int) -> None:
-    """Rank 0 posts the odd ones when the even ones are done, which the others post last."""
+    """Rank 0 posts the odd ones after the even ones are done; the others post odd ones first."""
     tensors = _tensors(count, 0)
     even, odd = range(0, count, 2), range(1, count, 2)
 
@@ -77,7 +77,7 @@ def behind_a_laggard(count: int) -> None:
     for work in post(even):
         work.wait()
     assert not any(work.is_completed() for work in late), "nobody has called these on rank 0"
-    dist.barrier()  # the others have looked
+    dist.barrier()  # the others have checked
     for work in late or post(odd):
         work.wait()
     _check(tensors, 0)

@@ -16,23 +16,23 @@ import pccl_backend as pccl
 from pccl_backend.trainers import DiLoCo, Observer, OuterStep
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-ATTEMPTS_MAX = 10  # of calls that raise because the other's was interrupted
+ATTEMPTS_MAX = 10  # for calls that raise because the other peer's call was interrupted
 
 
 def untrained() -> list[bytes]:
-    """Outer steps in which nobody trains, of a model in four dtypes; returns the global bits."""
+    """Take outer steps without training, on a model in four dtypes; return the global bits."""
     torch.manual_seed(dist.get_rank())
     model = torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(700, dtype=d)) for d in DTYPES)
     model.append(torch.nn.Parameter(torch.tensor([0.0, -0.0, float("inf"), float("nan")])))
     outer = DiLoCo(model, outer_momentum=0.0)
-    # Late, and of values that the narrow dtypes round.
+    # Loaded after the trainer was made, with values that the narrow dtypes must round.
     model.load_state_dict({name: torch.randn_like(p) for name, p in model.state_dict().items()})
     with torch.no_grad():
         model[-1].copy_(torch.tensor([0.0, -0.0, float("inf"), float("nan")]))
     outer.start()
     with torch.no_grad():
         model[0].add_(dist.get_rank() / 10)
-    outer.step()  # now the globals are between what the narrow dtypes can say
+    outer.step()  # now the globals lie between values of the narrow dtypes
     before = outer._buffers.global_.clone()
     for _ in range(3):
         outer.step()
@@ -43,7 +43,7 @@ def untrained() -> list[bytes]:
 
 
 class Books:
-    """As in test_diloco_repeat.py; what is learned has the mean of all peers."""
+    """Like Books in test_diloco_repeat.py, but with the mean over all peers of what was learned."""
 
     def __init__(self, observer: Observer | None = None) -> None:
         self.model = torch.nn.Linear(3, 1)
@@ -72,7 +72,7 @@ def await_(what: str) -> None:
 
 
 def times_out_in_the_all_reduce() -> None:
-    """It fails on both; both call step again, one with more that it has learned."""
+    """It fails on both peers. Both call step again, after one of them has learned more."""
     books = Books()
     books.learn(1 + dist.get_rank())
     if dist.get_rank() == 1:
@@ -86,7 +86,7 @@ def times_out_in_the_all_reduce() -> None:
 
 
 def is_interrupted_in_the_all_reduce() -> None:
-    """Which runs on: the other peer notices nothing."""
+    """The all-reduce continues: the other peer notices nothing."""
     books = Books()
     books.learn(1 + dist.get_rank())
     if dist.get_rank() == 1:
@@ -103,7 +103,7 @@ def is_interrupted_in_the_all_reduce() -> None:
 
 
 def is_interrupted_in_the_meeting(event: str) -> None:
-    """Which is given up for all then: both repeat until they find together."""
+    """The meeting is then given up for all: both repeat until they meet."""
     observer = Observer()
     books = Books(observer)
     books.learn(1 + dist.get_rank())

@@ -1,4 +1,4 @@
-"""Run by test_work.py and test_lifecycle.py: what users take for granted."""
+"""Run by test_work.py and test_lifecycle.py: behaviour that users take for granted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def futures() -> None:
         return again
 
     works = [dist.all_reduce(torch.ones(4), async_op=True) for _ in range(8)]
-    # One after the other: ranks must call in the same order.
+    # One after the other, because ranks must call in the same order.
     for work in works:
         assert (work.get_future().then(then_another).wait() == total).all()
 
@@ -58,7 +58,7 @@ def failed_futures() -> None:
 
 
 def tensors_live_as_long_as_needed() -> None:
-    """A dropped Work does not take its tensor away, and a finished one does not keep it."""
+    """A dropped Work does not take its tensor away, and a finished Work does not keep it alive."""
     for _ in range(20):
         dist.all_reduce(torch.ones(1 << 18), async_op=True)
     dist.barrier()
@@ -74,13 +74,13 @@ def tensors_live_as_long_as_needed() -> None:
 
 
 def _calls_when_rank_0_waited_no_more() -> None:
-    """The other half of the two below: what they wait for is not called until they are told."""
+    """Be the other rank of the tests below: call only after rank 0 has stopped waiting."""
     distributed_c10d._get_default_store().wait(["waits no more"])
     dist.all_reduce(torch.ones(10))
 
 
 def tensors_that_are_pointed_elsewhere() -> None:
-    """What an operation works on stays its own; in what is allocated next nothing is written."""
+    """An operation keeps its memory, and never writes to memory that is allocated later."""
     if dist.get_rank() == 1:
         distributed_c10d._get_default_store().wait(["waits no more"])
     plain, strided = torch.ones(25_000), torch.ones(25_000, 2)[:, 0]
@@ -116,7 +116,7 @@ def waits_for_a_while() -> None:
 
 
 def times_out() -> str:
-    """The group's timeout ends an operation on all ranks alike, and names who is missing."""
+    """The group's timeout ends an operation on all ranks, and its error names the missing rank."""
     dist.barrier()
     if dist.get_rank() == 1:
         time.sleep(2.5)  # longer than the group's timeout
@@ -128,7 +128,7 @@ def times_out() -> str:
 
 
 def is_interrupted() -> None:
-    """Ctrl-C ends wait() at once; the operation goes on."""
+    """Ctrl-C ends wait() at once; the operation continues."""
     if dist.get_rank() == 1:
         return _calls_when_rank_0_waited_no_more()
     tensor = torch.ones(10)
@@ -158,12 +158,12 @@ def init_again_and_again() -> None:
         dist.all_reduce(tensor)
         assert (tensor == sum(r + round_number for r in range(size))).all()
         dist.destroy_process_group()
-        with expected(ValueError):  # torch's own: there is no default group
+        with expected(ValueError):  # torch's own error: there is no default group
             dist.all_reduce(tensor)
 
 
 def groups_within() -> None:
-    """new_group: each pair of ranks has a group with a master of its own."""
+    """new_group: each pair of ranks has a group with its own master."""
     rank, size = dist.get_rank(), dist.get_world_size()
     pairs = [dist.new_group([low, low + 1]) for low in range(0, size, 2)]
     mine = pairs[rank // 2]
@@ -198,7 +198,7 @@ def loads_data_with_forks() -> None:
 
 
 def forked_child_is_told() -> list[str]:
-    """In a child every use says what is the matter, and leaving hurts nobody."""
+    """In a forked child every use raises a clear error, and leaving does not affect the parent."""
     work = dist.all_reduce(torch.ones(3), async_op=True)
     dist.barrier()
     reader, writer = os.pipe()
@@ -227,7 +227,7 @@ def forked_child_is_told() -> list[str]:
 
 
 def program(end: str) -> None:
-    """A program that never calls destroy_process_group."""
+    """Run a program that never calls destroy_process_group."""
     world.current.init()
     tensor = torch.ones(1000)
     dist.all_reduce(tensor)
@@ -237,7 +237,7 @@ def program(end: str) -> None:
 
 
 def _leaves_much_behind() -> None:
-    """Callbacks that run on, and operations that the other rank never calls."""
+    """Leave callbacks that are still running, and operations that the other rank never calls."""
     futures = [dist.all_reduce(torch.ones(9), async_op=True).get_future() for _ in range(5)]
     for future in futures:
         future.then(lambda _: time.sleep(0.05))
@@ -269,7 +269,7 @@ _ENDS: dict[str, Callable[[], None]] = {
 
 
 def takes_environment(variables: dict[str, str]) -> int:
-    """Nothing but `init_process_group("pccl")`, as a script under torchrun has it."""
+    """Call only `init_process_group("pccl")`, as a script under torchrun does."""
     os.environ.update(variables, RANK=str(world.current.rank))
     dist.init_process_group("pccl")
     tensor = torch.ones(3)
@@ -282,7 +282,7 @@ def takes_environment(variables: dict[str, str]) -> int:
 
 
 def outlives_others(variables: dict[str, str]) -> list[int]:
-    """All but rank 0, which hosts the master, die one after the other."""
+    """All ranks except rank 0, which hosts the master, die one after the other."""
     os.environ.update(variables, RANK=str(world.current.rank))
     dist.init_process_group("pccl")
     rank = dist.get_rank()
@@ -305,11 +305,11 @@ def outlives_others(variables: dict[str, str]) -> list[int]:
 
 
 def dies_in_environment(variables: dict[str, str]) -> None:
-    """A first attempt, which leaves its traces in the agent's store."""
+    """Run a first attempt, which leaves entries in the agent's store."""
     os.environ.update(variables, RANK=str(world.current.rank))
     dist.init_process_group("pccl")
     dist.barrier()
-    if dist.get_rank() == 0:  # it hosts the master, and goes when the other has gone
+    if dist.get_rank() == 0:  # it hosts the master, and ends after the other rank
         with expected(pccl.PeerLostError):
             dist.all_reduce(torch.ones(1))
     os._exit(7)
@@ -325,7 +325,7 @@ def meets_another_torch() -> str:
 
 
 def cannot_register() -> list[str]:
-    """torch's `register_backend` fails: what a plain `import torch` would see of it."""
+    """torch's `register_backend` fails: return what a plain `import torch` shows of it."""
 
     def broken(*_: object, **__: object) -> None:
         raise OSError("disk on fire")
@@ -342,7 +342,7 @@ def cannot_register() -> list[str]:
 
 
 def beside_gloo(url: str) -> None:
-    """pccl between hosts, another backend as the default group."""
+    """Use pccl between hosts, with another backend as the default group."""
     dist.init_process_group(
         "gloo", init_method=world.current.init_method, rank=world.current.rank, world_size=2
     )
@@ -357,7 +357,7 @@ def beside_gloo(url: str) -> None:
     dist.barrier(group)
     assert pccl.run_info(group)["world_size"] == 2
     other = torch.ones(2)
-    dist.all_reduce(other)  # the default group goes on as before
+    dist.all_reduce(other)  # the default group still works
     assert (other == 2).all()
     dist.destroy_process_group(group)
     dist.barrier()

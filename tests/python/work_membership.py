@@ -1,4 +1,4 @@
-"""Run by test_membership.py: runs that peers join, leave and vanish from."""
+"""Run by test_membership.py: runs in which peers join, leave and vanish."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pccl_backend as pccl
 
 
 def assemble(size: int, group: dist.ProcessGroup | None = None) -> None:
-    """Meet until so many are there; a newcomer falls into the same loop."""
+    """Update the topology until `size` members are there; a newcomer enters the same loop."""
     while (group or dist.group.WORLD).size() < size:
         time.sleep(0.02)
         pccl.update_topology(group)
 
 
 def total(rank_values: bool = True) -> None:
-    """One all-reduce, checked."""
+    """Run one all-reduce and check it."""
     world, rank = dist.get_world_size(), dist.get_rank()
     tensor = torch.full((1000,), float(rank if rank_values else 1))
     dist.all_reduce(tensor)
@@ -30,14 +30,15 @@ def total(rank_values: bool = True) -> None:
 
 
 def torch_agrees() -> None:
-    """torch's own books say what the group says."""
+    """Check that torch's own records agree with the group."""
     group = dist.group.WORLD
     size, rank = group.size(), group.rank()
     assert (dist.get_world_size(), dist.get_rank()) == (size, rank)
     assert dist.get_process_group_ranks(group) == list(range(size))
     assert dist.get_group_rank(group, size - 1) == size - 1
     backend: Any = group._get_backend(torch.device("cpu"))
-    if hasattr(c10d.ProcessGroup, "supports_reconfigure"):  # else its own numbers are constant
+    # Without it, torch's own numbers are constant.
+    if hasattr(c10d.ProcessGroup, "supports_reconfigure"):
         assert (backend.size(), backend.rank()) == (size, rank)
     ranks: list[Any] = [None] * size
     dist.all_gather_object(ranks, rank)
@@ -48,7 +49,7 @@ def torch_agrees() -> None:
 
 
 def grows_and_shrinks() -> str:
-    """From two to three peers, and back when one leaves by its own will."""
+    """Grow from two to three peers, and shrink when one leaves voluntarily."""
     assemble(3)
     torch_agrees()
     total()
@@ -69,12 +70,12 @@ def grows_and_shrinks() -> str:
     assert info["world_size"] == len(info["members"]) == 2
     assert info["epoch"] == topology.epoch
     assert info["broken_by"] is None
-    dist.barrier()  # or the other leaves before it was asked
+    dist.barrier()  # otherwise the other leaves before its vote
     return "stayed"
 
 
 def notices_newcomers() -> bool:
-    """Asks, without disturbing what runs, until somebody waits; then lets it in."""
+    """Poll, without disturbing running operations, until a peer is pending; then admit it."""
     if dist.get_world_size() == 1:
         while True:
             work = dist.all_reduce(torch.ones(10), async_op=True)
@@ -146,7 +147,7 @@ def tied(value: float) -> pccl.SharedState:
 
 
 def ties() -> None:
-    """Both tie: fine. One does: refused, as nothing that it fetched could be right."""
+    """It works if both tie the entries. One alone is refused: no fetched state could be right."""
     rank = dist.get_rank()
     state = tied(float(rank))
     pccl.sync_shared_state(state)
@@ -163,12 +164,12 @@ def same(left: pccl.SharedState, right: pccl.SharedState) -> bool:
 
 
 def syncs() -> None:
-    """All strategies on three ranks."""
+    """Sync with all strategies on three ranks."""
     assemble(3)
     rank = dist.get_rank()
     size = sum(t.nbytes for t in make_state(0, 0).values())
 
-    # Everybody holds the same.
+    # All ranks hold the same state.
     state = make_state(1, revision=0)
     info = pccl.sync_shared_state(state)
     assert (info.revision, info.tx_bytes, info.rx_bytes) == (0, 0, 0)
@@ -176,13 +177,13 @@ def syncs() -> None:
     dist.all_gather_object(hashes, info.hash)
     assert set(hashes) == {info.hash}
 
-    # One has another content: the popular one wins.
+    # One rank has another content: the popular one wins.
     state = make_state(2 if rank == 1 else 3, revision=1)
     info = pccl.sync_shared_state(state)
     assert same(state, make_state(3, 1))
     assert 0 < info.rx_bytes <= size if rank == 1 else info.rx_bytes == 0
 
-    # All differ: who may only send is elected, who may only receive takes it.
+    # All differ: the send-only rank is elected, and the receive-only ranks take its state.
     strategy = "send_only" if rank == 2 else "receive_only"
     state = make_state(10 + rank, revision=2)
     info = pccl.sync_shared_state(state, strategy=strategy)
@@ -191,7 +192,7 @@ def syncs() -> None:
     if rank == 2:
         assert info.tx_bytes > 0
 
-    # A revision that does not follow.
+    # A revision that does not follow the last one.
     state = make_state(4, revision=9)
     with expected(pccl.SharedStateError, "9"):
         pccl.sync_shared_state(state)

@@ -1,4 +1,4 @@
-"""Run by test_bad_use.py: what goes wrong by the caller's own doing, on every rank it concerns."""
+"""Run by test_bad_use.py: errors of the caller, on every affected rank."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pccl_backend as pccl
 
 
 def error_of(call: Callable[[], Any]) -> dict[str, Any]:
-    """Run it; return what it raised, and how long that took."""
+    """Run it; return the error and how long it took."""
     start = time.monotonic()
     try:
         call()
@@ -27,7 +27,7 @@ def error_of(call: Callable[[], Any]) -> dict[str, Any]:
 
 
 def joins(**settings: Any) -> dict[str, Any]:
-    """Only join, and tell what came of it."""
+    """Only join; return the result."""
 
     def join() -> None:
         dist.init_process_group("pccl", timeout=timedelta(seconds=20), **settings)
@@ -43,7 +43,7 @@ def sizes_differ() -> dict[str, Any]:
     tensor = torch.ones(10 + dist.get_rank())
     found = error_of(lambda: dist.all_reduce(tensor))
     assert (tensor == 1).all(), "a failed all-reduce has touched its tensor"
-    dist.all_reduce(tensor[:10])  # the group goes on
+    dist.all_reduce(tensor[:10])  # the group still works
     return found
 
 
@@ -81,7 +81,7 @@ def joint_calls_differ() -> dict[str, Any]:
 
 
 def a_second_joint_call() -> dict[str, Any]:
-    """While one is under way; the first one then ends as it should."""
+    """Call it while one is in progress; the first one then ends normally."""
     if dist.get_rank():
         time.sleep(0.5)
         pccl.update_topology()
@@ -98,7 +98,7 @@ def a_second_joint_call() -> dict[str, Any]:
 
 
 def wrong_arguments() -> dict[str, dict[str, Any]]:
-    """Each is refused at once, before anything is sent; no other rank notices."""
+    """Each is refused at once, before anything is sent, and no other rank notices."""
     world_size, rank = dist.get_world_size(), dist.get_rank()
     one = torch.ones(4)
     group = dist.group.WORLD

@@ -1,4 +1,4 @@
-"""Run by test_newcomers.py: two members that train, and a newcomer that does something else."""
+"""Run by test_newcomers.py: two members that train, and a newcomer that behaves differently."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FOUND_S = 20.0
 
 
 def join_when(founded: Path) -> None:
-    """Join the run once its founders have said that they are members."""
+    """Join the run once its founders have written that they are members."""
     deadline = time.monotonic() + FOUND_S
     while not founded.exists():
         assert time.monotonic() < deadline, "the run was not founded"
-        time.sleep(0.01)  # between two looks at the file, until the deadline
+        time.sleep(0.01)  # polling interval of the file
     world.current.init()
 
 
@@ -32,7 +32,7 @@ def state_of(revision: int = 0, *, width: int = WIDTH, fill: float = 0.0) -> pcc
 
 
 def meet(state: pccl.SharedState, first: str) -> None:
-    """Update the topology, and then what newcomers have to call first: `first` names it."""
+    """Update the topology, then make the first call that newcomers need: `first` names it."""
     pccl.update_topology()
     if first == "sync":
         pccl.sync_shared_state(state)
@@ -41,7 +41,7 @@ def meet(state: pccl.SharedState, first: str) -> None:
 
 
 def member(first: str, founded: Path) -> dict[str, object]:
-    """Train until somebody has come and was removed; return what that was like."""
+    """Train until a newcomer came and was removed; return the error and the time that it cost."""
     state = state_of()
     pccl.sync_shared_state(state)
     founded.touch()
@@ -59,8 +59,8 @@ def member(first: str, founded: Path) -> dict[str, object]:
             removed = str(error)
             meet(state, first)
             slowest_s = max(slowest_s, time.monotonic() - begun)
-        time.sleep(0.01)  # not a wait: only not to call again at once
-    dist.all_reduce(torch.ones(4))  # and on it goes
+        time.sleep(0.01)  # not a wait: it only prevents an immediate next call
+    dist.all_reduce(torch.ones(4))  # training continues
     assert (state["w"] == state.revision).all()
     return {"removed": removed, "seconds": slowest_s}
 
@@ -105,12 +105,12 @@ def all_gather() -> None:
 
 
 def nothing() -> None:
-    time.sleep(5)  # the mistake itself: far longer than PCCL_FIRST_CALL_TIMEOUT, which is 1 s
+    time.sleep(5)  # the mistake: much longer than PCCL_FIRST_CALL_TIMEOUT, which is 1 s
     pccl.sync_shared_state(state_of())
 
 
 def newcomer(mistake: Callable[[], None], founded: Path) -> str:
-    """Make it, and return how it ended."""
+    """Make the mistake, and return how it ended."""
     join_when(founded)
     try:
         mistake()
@@ -123,7 +123,7 @@ def newcomer(mistake: Callable[[], None], founded: Path) -> str:
 
 
 def trains(model: torch.nn.Module, founded: Path, *, first: bool) -> str:
-    """Train until the newcomer was removed, or as the newcomer."""
+    """Train until the newcomer was removed, or train as the newcomer."""
     outer = DiLoCo(model)
     try:
         world.current.init() if first else join_when(founded)
@@ -131,7 +131,7 @@ def trains(model: torch.nn.Module, founded: Path, *, first: bool) -> str:
         founded.touch()
         left: tuple[str, ...] = ()
         while not left:
-            time.sleep(0.02)  # stands for inner steps
+            time.sleep(0.02)  # simulates inner steps
             left = outer.step().left
         outer.step()
     except pccl.KickedError as error:
@@ -151,7 +151,7 @@ def trains_linear(width: int, dtype: torch.dtype, founded: Path, first: bool) ->
 
 
 def founders_with_a_checkpoint() -> tuple[int, float]:
-    """Rank 0 has one, the others are fresh and equal."""
+    """Rank 0 has a checkpoint; the other ranks have equal new weights."""
     has_it = dist.get_rank() == 0
     state = state_of(1000, fill=7.0) if has_it else state_of(0, fill=1.0)
     pccl.sync_shared_state(state)
@@ -169,7 +169,7 @@ def one_member_is_ahead() -> tuple[int, float]:
 
 
 def trains_on_without_a_sync(joins: bool, founded: Path) -> tuple[int, float]:
-    """Two members take two steps without a sync; a newcomer comes with the weights of before."""
+    """Two members take two steps without a sync; a newcomer comes with older weights."""
     state = state_of(0)
     join_when(founded) if joins else world.current.init()
     try:
@@ -192,7 +192,7 @@ def trains_on(state: pccl.SharedState, joins: bool, founded: Path) -> tuple[int,
     state.revision += 2
     while dist.get_world_size() < PEERS + 1:
         pccl.update_topology()
-        time.sleep(0.01)  # not a wait: only not to call again at once
+        time.sleep(0.01)  # not a wait: it only prevents an immediate next call
     try:
         pccl.sync_shared_state(state)
     except pccl.SharedStateError as error:

@@ -1,4 +1,4 @@
-"""Run by test_overlap.py: tensors of one call that share memory, and those that only look so."""
+"""Run by test_overlap.py: tensors of one call that share memory, and tensors that only seem to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch.distributed as dist
 from work_misuse import error_of
 
 Call = Callable[[], Any]
-K = 4  # elements of one rank's part
+K = 4  # elements of each rank's part
 
 
 def as_floats(raw: torch.Tensor) -> torch.Tensor:
@@ -21,7 +21,7 @@ def as_floats(raw: torch.Tensor) -> torch.Tensor:
 
 
 def pointed_at(tensor: torch.Tensor) -> torch.Tensor:
-    """Return another tensor, made to point at this one's memory."""
+    """Return another tensor that was made to point to the same memory."""
     other = torch.empty(0)
     other.data = tensor
     return other
@@ -49,7 +49,7 @@ def reduce_many(tensors: list[torch.Tensor]) -> None:
 
 
 def outputs_that_share() -> dict[str, Call]:
-    """Two of the world's outputs, or one by itself; the others lie elsewhere."""
+    """Two outputs share memory, or one overlaps itself; the other outputs lie elsewhere."""
     world = dist.get_world_size()
     mine = torch.ones(K)
     square = torch.zeros(K, K)
@@ -79,7 +79,7 @@ def outputs_that_share() -> dict[str, Call]:
 
 
 def inputs_that_share() -> dict[str, Call]:
-    """The input, with anything but exactly this rank's own place."""
+    """The input shares memory with an output, other than exactly its own rank's part."""
     world, rank = dist.get_world_size(), dist.get_rank()
     other = (rank + 1) % world
     whole = torch.zeros(world, K)
@@ -124,7 +124,7 @@ def many_that_share() -> dict[str, Call]:
 
 
 def refusals() -> dict[str, dict[str, Any]]:
-    """Each is refused before anything is sent; then the group works as ever."""
+    """Each is refused before anything is sent; the group then works as before."""
     calls = {**outputs_that_share(), **inputs_that_share(), **many_that_share()}
     found = {name: error_of(call) for name, call in calls.items()}
     check_gather([torch.zeros(K) for _ in range(dist.get_world_size())])
@@ -145,7 +145,7 @@ def check_gather(outputs: list[torch.Tensor]) -> None:
 
 
 def side_by_side() -> None:
-    """Views of one buffer without a common element, however their ranges interleave."""
+    """Views of one buffer without a common element, even if their ranges interleave."""
     world = dist.get_world_size()
     check_gather(list(torch.zeros(world * K).split(K)))
     check_gather(list(torch.zeros(2 * world * K).view(2 * world, K)[::2]))
@@ -164,7 +164,7 @@ def side_by_side() -> None:
 
 
 def a_shared_input() -> None:
-    """Inputs are only read: one may stand for several."""
+    """Inputs are only read, so one tensor may be passed several times."""
     world, rank = dist.get_world_size(), dist.get_rank()
     outputs = [torch.zeros(world * K), torch.zeros(world * K)]
     mine = torch.full((K,), float(rank))
@@ -174,7 +174,7 @@ def a_shared_input() -> None:
 
 
 def in_place() -> None:
-    """The input is exactly this rank's own place."""
+    """The input is exactly its own rank's part of the output."""
     world, rank = dist.get_world_size(), dist.get_rank()
     for outputs in (
         [torch.zeros(K) for _ in range(world)],
@@ -212,9 +212,9 @@ def in_place() -> None:
 
 
 def parts_of_a_row() -> None:
-    """A rank's own place may be less than a row of an output that is not contiguous."""
+    """A rank's part may be less than a row of an output that is not contiguous."""
     world, rank = dist.get_world_size(), dist.get_rank()
-    whole = torch.zeros(2, 2 * world)[:, :world]  # its halves of rows, for an even world
+    whole = torch.zeros(2, 2 * world)[:, :world]  # its parts are half rows if the world is even
     part = whole[rank // (world // 2), (rank % (world // 2)) * 2 :][:2]
     part.fill_(float(rank))
     dist.all_gather_into_tensor(whole, part)
@@ -225,7 +225,7 @@ def parts_of_a_row() -> None:
 
 
 def any_views(count: int) -> dict[str, int]:
-    """Compare the check with a list of all elements, for views of every kind; return how many."""
+    """Compare the check with a list of all elements, for views of every kind; return the counts."""
     draw = random.Random(5)
     refused = 0
     for _ in range(count):

@@ -1,9 +1,9 @@
 """World: a few processes that run functions of this folder's work_*.py files, for tests.
 
-Processes come from a server that has imported torch once and is forked for each of them, so a
-world costs tenths of a second. A process runs one function, `function(*arguments)`, and hands back
-what it returns or raises. Whatever happens, a world ends within its time limit, and `close` ends
-what is left of it, by process id.
+Processes come from a server that has imported torch once and is forked for each of them, so a world
+costs tenths of a second. A process runs one function, `function(*arguments)`, and returns its
+result or its exception. A world always ends within its time limit, and `close` ends all remaining
+processes, by process id.
 
     world = World(directory, size=3, init_method=master.url("run"))
     results = world.run(work_collectives.sums, 1024)         # one result per process
@@ -12,9 +12,9 @@ what is left of it, by process id.
     world.processes[1].kill()
     outcomes = world.outcomes(timeout=20)                    # a Lost for the killed one
 
-The function finds its process group made (`setup="group"`) and it is destroyed afterwards. With
-`setup="nothing"` it does that by itself. With `setup="program"` it does too, and the process then
-ends as an interpreter ends that has come to the end of its program; it hands nothing back.
+With `setup="group"` the process group is made before the function runs, and destroyed afterwards.
+With `setup="nothing"` the function does that itself. With `setup="program"` it does that, too, and
+the process then ends like a Python program that reaches its end; it returns nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from programs import Program
 
 PRELOAD = ["torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.utils.data"]
 FOLDER = Path(__file__).parent
-STACK_SIGNAL = signal.SIGUSR1  # a process writes its threads' stacks to its log
+STACK_SIGNAL = signal.SIGUSR1  # makes a process write its threads' stacks to its log
 LOG_TAIL = 4000
 
 _context = multiprocessing.get_context("forkserver")
@@ -69,7 +69,7 @@ class Returned:
 
 @dataclass(frozen=True)
 class Lost:
-    """The process ended without handing anything back."""
+    """The process ended without a result."""
 
     exit_code: int | None
 
@@ -78,7 +78,7 @@ Outcome = Failed | Returned | Lost
 
 
 class WorldError(AssertionError):
-    """Not what the test expected of its processes, with the end of their logs."""
+    """An unexpected outcome of processes, with the end of their logs."""
 
 
 @dataclass
@@ -96,7 +96,7 @@ class Process:
         return int(self.handle.pid)
 
     def kill(self) -> None:
-        """End it without giving it a chance, as a vanishing machine does."""
+        """End it without any warning, as a vanishing machine does."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
@@ -122,13 +122,13 @@ class World:
     """Processes that run the same function; see the head of this file.
 
     Args:
-        directory: for logs and rendezvous files.
-        size: how many processes `start` makes.
-        init_method: of init_process_group, for a run that has a master; else rank 0 hosts one and
-            they meet by a file.
-        environment: variables for the processes.
-        timeout_s: of the process group.
-        torch_threads: of each process; tests share two cores.
+        directory: directory for logs and rendezvous files.
+        size: number of processes that `start` makes.
+        init_method: argument of init_process_group, for a run that has a master; without it, rank 0
+            hosts one and they meet by a file.
+        environment: environment variables of the processes.
+        timeout_s: timeout of the process group, in seconds.
+        torch_threads: torch threads of each process; tests share two cores.
     """
 
     directory: Path
@@ -146,7 +146,7 @@ class World:
         timeout: float = 30.0,
         setup: str = "group",
     ) -> list[Any]:
-        """Run it on a fresh set of processes; return the results in order of `spawn`.
+        """Run it on a new set of processes; return the results in order of `spawn`.
 
         Raises:
             WorldError: a process raised, died or took too long.
@@ -170,7 +170,7 @@ class World:
         rank: int = -1,
         meeting: Path | None = None,
     ) -> Process:
-        """Start it on one new process, for instance a late joiner of a run with a master."""
+        """Start it on one new process, for instance a late peer of a run with a master."""
         name = f"process {len(self.processes)}"
         job = Job(
             function=function,
@@ -193,13 +193,13 @@ class World:
         return process
 
     def outcomes(self, timeout: float, *, expect_success: bool | None = None) -> list[Outcome]:
-        """Wait for all processes and return what became of them.
+        """Wait for all processes and return their outcomes.
 
-        `expect_success` is on unless a process was killed or a failure is what the test is about:
-        then give False.
+        `expect_success` is on, unless a process was killed. If a test is about a failure, pass
+        False.
 
         Raises:
-            WorldError: one takes too long (all are ended then), or failed though it should not.
+            WorldError: a process took too long (then all are ended), or failed unexpectedly.
         """
         deadline = time.monotonic() + timeout
         while pending := [process for process in self.processes if process.poll() is None]:
@@ -218,7 +218,7 @@ class World:
         return "\n".join(texts)
 
     def close(self) -> None:
-        """End whatever is left."""
+        """End all remaining processes."""
         for process in self.processes:
             if process.handle.is_alive():
                 process.kill()
@@ -242,7 +242,7 @@ class World:
 
 @dataclass(frozen=True)
 class Job:
-    """What one process is to do."""
+    """The task of one process."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -256,7 +256,7 @@ class Job:
     torch_threads: int
 
     def init(self) -> None:
-        """init_process_group, as this process would call it."""
+        """Call init_process_group as this process would."""
         from datetime import timedelta
 
         import torch.distributed as dist
@@ -274,13 +274,13 @@ class Job:
         return self.init_method.startswith("pccl://")
 
 
-current: Job  # of this process
+current: Job  # the job of this process
 
 
 def _main(job: Job, answers: Connection) -> None:
     global current  # noqa: PLW0603
     current = job
-    # Nobody may be waiting for Ctrl-C of the terminal that runs the tests.
+    # Ctrl-C in the terminal of the tests must not reach this process.
     os.setpgrp()
     log = open(job.log, "w", buffering=1)  # noqa: SIM115
     os.dup2(log.fileno(), 1)
@@ -315,7 +315,7 @@ def _run(job: Job) -> Any:
 
 
 def _run_as_program(job: Job) -> None:
-    """Run it and end as a Python program does: threads are awaited, exit handlers run."""
+    """Run it and end as a Python program does: threads are joined, exit handlers run."""
     code = 0
     try:
         job.function(*job.arguments)
@@ -337,9 +337,9 @@ def _portable(error: Exception) -> Exception:
 
 @contextlib.contextmanager
 def expected(error: type[BaseException], *says: str) -> Iterator[list[BaseException]]:
-    """What is inside must raise `error` whose text has all of `says`; gives it, when it is over.
+    """Check that the block raises `error` and that its text has all of `says`; yield the error.
 
-    pytest.raises for processes without pytest.
+    This is pytest.raises for processes without pytest.
     """
     raised: list[BaseException] = []
     try:

@@ -6,10 +6,11 @@
 namespace pccl::sim {
 namespace {
 
-// A call ends in time even if one peer after another is lost while it lasts.
+// Limit of every call. A call ends in time even if one peer after another is lost meanwhile.
 constexpr Duration kCallTimeout = std::chrono::seconds(60);
-// So long may a newcomer's mistake keep the others from their next success (promise P7), where a
-// message to the master takes no longer than this. Else a loss costs so many messages more.
+// Longest time for which a newcomer's mistake may delay the next success of the others (promise
+// P7), if a message to the master takes at most kNearMax. If messages are slower, a loss costs
+// kMessagesOfALoss of them more.
 constexpr Duration kMistakeMax = std::chrono::seconds(1);
 constexpr Duration kNearMax = std::chrono::milliseconds(20);
 constexpr int kMessagesOfALoss = 8;
@@ -39,7 +40,7 @@ PeerNode& Cast::add(size_t group, bool joins, Mistake mistake) {
       .mistake = mistake,
       .excused = [this, &node] { return excused(node); },
       .may_be_refused = [this, &node] { return node.unreachable || troubled(node.group().value); },
-      // The spared one has the state of the run when all others are lost.
+      // The spared peer holds the state of the run when all others are lost.
       .may_forget = [this, &node] { return !spared(node); },
       .on_mistake = [this, &node] { made_mistake(node); }};
   node.set_app(std::make_unique<Workload>(node, checker_, rules_.seed, rules));
@@ -76,7 +77,7 @@ bool Cast::spared(const PeerNode& peer) const {
   const Group& group = groups_[peer.group().value];
   if (group.quiet || group.immortal == &peer) return true;
   if (rules_.mortal || group.immortal != nullptr) return false;
-  // All who could be chosen are at risk: until that is over, nobody else shall be.
+  // All peers that could be chosen as immortal are at risk. Until that is over, nobody else may be.
   const auto members = of_group(peer.group().value);
   return std::any_of(members.begin(), members.end(), [](PeerNode* one) { return holds(*one); });
 }
@@ -129,28 +130,30 @@ void Cast::end_unjudged(size_t group) {
   }
 }
 
-// It was disturbed, or may have waited for another newcomer that is wrong.
+// Whether the peer was disturbed, or may have waited for another newcomer that is mistaken.
 bool Cast::excused(const PeerNode& peer) const {
   const auto others = this->others(peer);
   return at_risk(peer) || std::any_of(others.begin(), others.end(),
                                       [](PeerNode* other) { return workload(*other).mistaken(); });
 }
 
-// Looked at only when nothing else happens meanwhile that the others might have to wait for.
+// Schedules the check of a mistake. The check is dropped if something else happens meanwhile for
+// which the others might have to wait.
 void Cast::made_mistake(PeerNode& peer) {
-  if (groups_.size() > 1) return;  // update_topology waits for the other group, too
+  if (groups_.size() > 1) return;  // update_topology also waits for the other group
   const Instant made = world_.clockwork().now();
   const bool silent = workload(peer).silent();
   const Duration message = world_.options().control_delay_max;
   Duration limit = kMistakeMax + (silent ? kPeerTimeout : Duration{0});
   if (message > kNearMax) limit += kMessagesOfALoss * message;
-  disturb();  // of others that are wrong: what the members lose by one, the next has to wait for
+  // Invalidates the pending checks of other mistakes: this one may delay their members, too.
+  disturb();
   const uint64_t before = disturbances_;
   const auto others = this->others(peer);
   const bool not_alone = std::any_of(others.begin(), others.end(), [](PeerNode* other) {
     return workload(*other).mistaken() && other->is_member();
   });
-  // Also of those that are gone: the others may still be about to hear of it.
+  // This includes peers that are gone: the others may not have been informed of the loss yet.
   const bool risky = std::any_of(at_risk_.begin(), at_risk_.end(),
                                  [made](const auto& at) { return at.second > made; });
   if (!has_judge(others) || not_alone || risky || !calm(0) || !world_.master_runs() ||
@@ -169,7 +172,7 @@ void Cast::made_mistake(PeerNode& peer) {
 void Cast::check_mistake(PeerNode& peer, const std::vector<PeerNode*>& waiting, Instant made,
                          Duration limit) {
   ++mistakes_checked_;
-  const bool fast = world_.options().wire.fast();  // elsewhere a collective may take longer
+  const bool fast = world_.options().wire.fast();  // on slower wires a collective may take longer
   const std::string who = "P7 the mistake of " + peer.name();
   if (peer.alive() && !peer.gone())
     checker_.violation(who + " has not cost it its membership after " + text(limit));

@@ -1,5 +1,6 @@
-// Cast: the peers of a simulated run, in one or two peer groups, with their workloads: who there
-// is, whom faults may hit, and how many must be left. Everything is a function of the seed.
+// Cast: the peers of a simulated run, in one or two peer groups, each with its workload. It knows
+// which peers exist, which of them faults may hit, and how many must stay. The Driver owns it.
+// Everything in it is a function of the seed.
 #pragma once
 
 #include <map>
@@ -10,26 +11,28 @@
 
 namespace pccl::sim {
 
-// Of all peers, times that faults are measured by.
+// peer_timeout of every peer. Many fault durations are multiples of it.
 constexpr Duration kPeerTimeout = std::chrono::seconds(2);
-constexpr size_t kPeersMax = 9;    // at a time,
-constexpr size_t kBornMax = 1000;  // and in all
+constexpr size_t kPeersMax = 9;    // peers in the run at a time
+constexpr size_t kBornMax = 1000;  // peers created in a whole run
 
 class Cast {
  public:
   struct Rules {
     bool retries = false;  // policy retry
-    // Links break and short cuts heal, nobody goes: no operation may fail for it.
+    // Only faults that cost no membership: links break, short network cuts heal. They may not make
+    // any operation fail.
     bool gentle = false;
-    // Groups without a shared state: all of one may go, and it begins anew.
+    // Groups without a shared state. All members of such a group may be lost; the group then starts
+    // anew.
     bool mortal = false;
     uint64_t seed = 1;
   };
   struct Group {
     uint32_t founders = 1, min_peers = 1;
-    bool quiet = false;  // faults hit the other group: this one may not notice
-    // One founder is spared from when there are some: else the shared state could die with its last
-    // holder.
+    bool quiet = false;  // no fault hits this group, and it may not notice those of the other
+    // A peer that holds the shared state and that no fault may remove. It is chosen as soon as
+    // possible: otherwise the state could be lost with its last holder. Null: not chosen yet.
     PeerNode* immortal = nullptr;
   };
   Cast(World& world, Checker& checker, const Rules& rules, std::vector<Group> groups)
@@ -40,41 +43,42 @@ class Cast {
   Group& group_of(const PeerNode& peer) { return groups_[peer.group().value]; }
   static Workload& workload(PeerNode& peer) { return static_cast<Workload&>(peer.app()); }
 
-  // `joins`: else it is only made, and never calls join.
+  // `joins`: if false, the peer is created, but never calls join.
   PeerNode& add(size_t group, bool joins = true, Mistake mistake = Mistake::kNone);
   bool room() const { return all().size() < kPeersMax && world_.peers().size() < kBornMax; }
 
-  // Alive, in the run or about to be, and within reach.
+  // Peers that are alive, not gone and reachable, and that joined or will join.
   std::vector<PeerNode*> all() const;
   std::vector<PeerNode*> of_group(size_t group) const;
-  std::vector<PeerNode*> others(const PeerNode& peer) const;  // of its group
-  // It has, or will have, the state of its group.
+  std::vector<PeerNode*> others(const PeerNode& peer) const;  // the other peers of its group
+  // Whether the peer has the state of its group, or is a founder of it.
   static bool holds(PeerNode& peer);
-  // Nothing that happens to it may cost it its membership.
+  // Whether no fault may cost this peer its membership.
   bool spared(const PeerNode& peer) const;
-  // Enough of its group are left if it goes.
+  // Whether enough members of its group are left if this peer is lost.
   bool may_lose(const PeerNode& peer) const;
-  // What happens to it until then may cost it its membership, or already has.
+  // Marks the peer: for the duration `until` a fault may cost its membership, or it is lost
+  // already.
   void at_risk(const PeerNode& peer, Duration until);
   bool at_risk(const PeerNode& peer) const;
-  // Nobody of this group is at risk.
+  // No peer of this group is at risk.
   bool calm(size_t group) const;
-  // Something happens to a peer of this group, or to one that has gone, for which others may not
-  // reach it.
+  // Whether a peer of this group, present or gone, is at risk, so that others may not reach it.
   bool troubled(size_t group) const;
 
-  // If nobody is left with whom a wrong newcomer could be compared, it is like a founder: a person
-  // ends it.
+  // If no member is left with which a mistaken newcomer could be compared, the newcomer counts as a
+  // founder would. In reality a person ends such a process; here this function does.
   void end_unjudged(size_t group);
-  // Something has happened that a call may have to wait for.
+  // Counts an event for which a call may have to wait.
   void disturb() { ++disturbances_; }
   uint64_t mistakes_checked() const { return mistakes_checked_; }
 
-  // As soon as there are founders, one of each group is spared. A violation if one is out.
+  // Chooses one immortal peer per group as soon as one can be chosen. Reports a violation if an
+  // immortal peer is out of the run.
   void choose_immortals();
 
  private:
-  // One of them is known to do what all do.
+  // Whether a peer in `members` makes no mistake and was already compared with others.
   static bool has_judge(const std::vector<PeerNode*>& members);
   bool excused(const PeerNode& peer) const;
   void made_mistake(PeerNode& peer);

@@ -1,10 +1,10 @@
-// Checker: what all peers saw, and whether that keeps the promises (DESIGN section 2). Peers tell
-// it each outcome as they see it; it compares with what others saw of the same thing and keeps the
-// first violations, in words.
-//   P1 uniform outcome: one (generation, operation) has one outcome, whoever reports it;
-//   P2 untouched on failure: told by the workload, which compares the tensor with its copy;
+// Checker: compares what all peers observed and checks the promises (DESIGN section 2). Each peer
+// reports every outcome that it observes. The checker compares the report with the first report of
+// the same thing, and keeps the first ten violations as text. The Driver owns it.
+//   P1 uniform outcome: one (generation, operation) has the same outcome at every peer;
+//   P2 untouched on failure: reported by the workload, which compares the tensor with its copy;
 //   P3 bit-identical: the hash of the result is part of the outcome;
-//   P4 never hangs: told by the driver, which knows how long a call may take.
+//   P4 never hangs: reported by the driver, which knows how long a call may take.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ namespace pccl::sim {
 
 class Checker {
  public:
-  // `what` names the thing, `outcome` what became of it at `who`.
+  // `what` names the thing that was observed; `outcome` is its outcome at peer `who`.
   void saw(const std::string& what, const std::string& who, const std::string& outcome) {
     const auto [found, first] = seen_.try_emplace(what, Seen{who, outcome});
     if (first || found->second.outcome == outcome) return;
     violation("P1/P3 " + what + ": " + found->second.who + " saw " + found->second.outcome + ", " +
               who + " saw " + outcome);
   }
-  // Likewise, but of something that a killed master and a lost peer may take with them: that all
-  // had come to a barrier, that somebody had not called an operation, or what was answered, is for
-  // nobody else to know. Compared at the end.
+  // Like saw(), for an outcome that can be lost together with a killed master and a lost peer: that
+  // all members came to a barrier, that a member had not called an operation, or what was answered.
+  // Such outcomes are compared at the end, and only between survivors.
   void saw_if_it_survives(const std::string& what, const std::string& who,
                           const std::string& outcome) {
     later_.push_back({what, who, outcome});

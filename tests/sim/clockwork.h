@@ -1,6 +1,6 @@
-// Clockwork: virtual time. What is to happen lies in one queue ordered by (instant, order of
-// asking), so a run is a function of its seed. Time jumps from one entry to the next and costs
-// nothing.
+// Clockwork: the virtual clock and event queue of the simulator. One queue holds all future events,
+// ordered by (instant, order of insertion), so a run is a function of its seed. Time jumps from one
+// event to the next and costs nothing. The World owns it.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class Clockwork {
   }
   void after(Duration delay, std::function<void()> what) { at(now_ + delay, std::move(what)); }
 
-  // Runs the next entry. Returns false when there is none up to `until`; now() is then `until`.
+  // Runs the next event. Returns false if there is none up to `until`; now() is then `until`.
   bool run_one(Instant until) {
     if (queue_.empty() || queue_.begin()->first.first > until) {
       now_ = std::max(now_, until);
@@ -42,8 +42,8 @@ class Clockwork {
   std::map<std::pair<Instant, uint64_t>, std::function<void()>> queue_;
 };
 
-// Fifo: a queue of things to do somewhere else, each after a delay, never overtaking one another: a
-// thread's inbox or one direction of a TCP connection.
+// Fifo: actions that run elsewhere, each after a delay, in the order in which they were posted. It
+// models a thread's inbox or one direction of a TCP connection.
 class Fifo {
  public:
   explicit Fifo(Clockwork& clockwork) : clockwork_(clockwork) {}

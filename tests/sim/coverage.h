@@ -1,5 +1,5 @@
-// Coverage: which rows of the transition tables of the cores were taken, over all runs of a
-// process, and how often; and for the run under way, who wants to know of the next step.
+// Coverage: counts how often each row of the cores' transition tables was taken, over all runs of a
+// process. It also calls one observer at each step of the current run.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,11 @@ class Coverage : public TransitionTable::Observer {
   Coverage& operator=(const Coverage&) = delete;
 
   void stepped(const TransitionTable& table, size_t row) override;
-  // Called at every step until it is replaced, from inside a core: it may only ask for later.
+  // Called at every step, from inside a core, until it is replaced. It may only schedule actions
+  // for later.
   std::function<void(const TransitionTable& table, size_t row)> on_step;
 
-  // A line for each table, and one for each of its rows that was not taken.
+  // One line per table, and one per row that was never taken.
   std::string report() const;
   bool complete() const;  // every row of every table was taken
   // All rows of all tables, in an order that does not depend on the linker.

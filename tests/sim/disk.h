@@ -1,6 +1,7 @@
-// Disk: one file of a simulated machine. What is written is durable some time later, in order. When
-// the machine's process is killed, what was under way may have arrived whole, in part, in part with
-// garbage after it, or not at all; nothing of it has been waited for.
+// Disk: one file of a simulated machine. Written bytes become durable after a delay, in order. When
+// the process of the machine is killed, the writes in progress may have arrived whole, in part, in
+// part with garbage behind, or not at all. No caller has learned that any of them is durable. The
+// World owns it.
 #pragma once
 
 #include <deque>
@@ -23,7 +24,7 @@ class Disk {
   const Bytes& content() const { return content_; }
   void replace(Bytes content) { content_ = std::move(content); }
 
-  // `then` is called when it is durable, unless crash() comes before.
+  // `then` is called when the bytes are durable, unless crash() comes first.
   void write(Bytes bytes, std::function<void()> then) {
     under_way_.push_back({std::move(bytes), std::move(then)});
     fifo_.post(random_.duration(delay_min_, delay_max_), [this, life = life_] {
@@ -45,7 +46,8 @@ class Disk {
       const Bytes& torn = under_way_.front().bytes;
       const size_t written = random_.below(torn.size());
       append(torn, written);
-      const bool garbage = random_.once_in(2);  // the file has grown, its blocks were not written
+      // The file has grown, but its new blocks were not written
+      const bool garbage = random_.once_in(2);
       content_.resize(content_.size() + (garbage ? torn.size() - written : 0));
     }
     under_way_.clear();

@@ -8,19 +8,20 @@
 namespace pccl::sim {
 namespace {
 
-// When faults have stopped, every peer must have finished two more turns by then: losing a silent
-// peer takes kPeerTimeout, and it may be found one peer after another.
+// Time limit after the faults have stopped: by then every peer must have finished two more turns.
+// It takes kPeerTimeout to detect the loss of a silent peer, and losses may be detected one by one.
 constexpr Duration kSettleMax = std::chrono::seconds(25);
 
-// A peer that is gone is dialled no longer than this: it is lost by then, and everybody told.
+// Longest time for which peers dial a peer that is gone. By then it is declared lost, and all know
+// it.
 constexpr Duration kDialledMax = 4 * kPeerTimeout;
 
-// What kind of run it is, from its seed.
+// The kind of run, derived from its seed.
 struct Plan {
   WorldOptions world;
   Cast::Rules rules;
   std::vector<Cast::Group> groups;
-  std::vector<size_t> peers;  // of each group, at the beginning
+  std::vector<size_t> peers;  // peers of each group at the beginning
 };
 
 WorldOptions world_options(const RunOptions& options, bool gentle) {
@@ -34,7 +35,8 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
   if (random.once_in(4)) world.data_inbox_max = std::chrono::milliseconds(10);
   if (random.once_in(4)) world.disk_delay_max = std::chrono::milliseconds(50);
   if (random.once_in(4)) world.wire.delay_max = std::chrono::milliseconds(10);
-  if (random.once_in(6) && !gentle) {  // far away; in gentle runs a link is to be made anew in time
+  // Slow paths. They are excluded in gentle runs, in which a broken link must be rebuilt in time.
+  if (random.once_in(6) && !gentle) {
     world.control_delay_max = std::chrono::milliseconds(100);
     world.wire = {.delay_min = std::chrono::milliseconds(1),
                   .delay_max = std::chrono::milliseconds(40)};
@@ -49,7 +51,7 @@ Plan plan_of(const RunOptions& options) {
   Plan plan;
   Random random(options.seed ^ 0x91a4);
   plan.rules.seed = options.seed;
-  if (options.kill_at_step >= 0) {  // founded by two; the third is let in by them
+  if (options.kill_at_step >= 0) {  // two peers found the group and admit the third
     plan.groups = {{.founders = 2, .min_peers = 2}};
     plan.peers = {3};
     plan.world = world_options(options, false);
@@ -131,7 +133,7 @@ void Driver::run_for(Duration duration) {
   }
 }
 
-// One of three goes, at exactly that step.
+// Kills one of the three peers at exactly that step.
 void Driver::loss_at_step(uint64_t step) {
   while (world_.clockwork().steps() < step) {
     if (!world_.clockwork().run_one(Instant{std::chrono::seconds(30)})) break;
@@ -142,7 +144,7 @@ void Driver::loss_at_step(uint64_t step) {
 
 void Driver::faults_by_chance() {
   const bool mortal = cast_.rules().mortal;
-  if (mortal || chance_.once_in(3)) faults_.ambush();  // at first, of the founding
+  if (mortal || chance_.once_in(3)) faults_.ambush();  // the first ambush may hit the founding
   run_for(chance_.duration(Duration{0}, std::chrono::seconds(1)));
   for (uint64_t left = chance_.between(1, options_.faults_max); left > 0; --left) {
     if (mortal) faults_.ambush();
@@ -155,11 +157,12 @@ void Driver::faults_by_chance() {
 
 void Driver::settle() {
   faults_.stop();
-  run_for(kPeerTimeout * 2);  // who was given up hears of it, and a master that was killed is back
+  // Peers that were given up learn of it, and a killed master is back.
+  run_for(kPeerTimeout * 2);
   for (size_t group = 0; group < cast_.groups().size(); ++group) {
     const Cast::Group& about = cast_.groups()[group];
     const uint32_t enough = about.immortal != nullptr ? about.min_peers : about.founders;
-    auto peers = cast_.of_group(group);  // but those that are about to be removed
+    auto peers = cast_.of_group(group);  // without those that are about to be removed
     std::erase_if(peers, [](PeerNode* peer) { return Cast::workload(*peer).mistaken(); });
     for (size_t count = peers.size(); count < enough; ++count) cast_.add(group);
   }
@@ -184,8 +187,8 @@ void Driver::settle() {
   cast_.choose_immortals();
 }
 
-// After a calm time: the ends of a link agree on which connection it is, nobody dials the dead, and
-// who cannot be reached knows it.
+// Runs after a calm time. It checks that both ends of a link agree on its connection, that no peer
+// dials a peer that is gone, and that an unreachable peer knows that it is out of the run.
 void Driver::check_links() {
   const auto violation = [this](const std::string& text) { checker_.violation(text); };
   const Instant now = world_.clockwork().now();

@@ -1,5 +1,6 @@
-// Driver: one simulated run from a seed: how many peers, which faults when, and how long until all
-// must be well again.
+// Driver: performs one simulated run from a seed. The seed decides how many peers there are and
+// which faults happen when. After the faults, every peer must make progress again within a fixed
+// time.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +16,22 @@ namespace pccl::sim {
 struct RunOptions {
   uint64_t seed = 1;
   Bug plant = Bug::kNone;
-  uint64_t bursts = 1;                           // of faults; after each of them all must get on
-  uint64_t faults_max = 12;                      // in a burst
-  Duration pause_max = std::chrono::seconds(2);  // from one to the next
-  // Instead of faults from the seed: a world of `peers` without any, one of which is killed after
-  // `kill_at_step`.
+  uint64_t bursts = 1;                           // of faults; after each, all must progress
+  uint64_t faults_max = 12;                      // most faults in a burst
+  Duration pause_max = std::chrono::seconds(2);  // longest time between two faults
+  // If not negative, it replaces the faults from the seed: three peers run without faults, and one
+  // of them is killed after `kill_at_step` steps.
   int64_t kill_at_step = -1;
-  Coverage* coverage = nullptr;  // may be null: then no fault waits for a certain step
+  Coverage* coverage = nullptr;  // may be null: then no fault waits for a certain transition
   std::function<void(const std::string&)> transcript;  // may be empty
 };
 
 struct RunReport {
   std::vector<std::string> violations;
-  uint64_t steps = 0;                      // things that happened
-  std::map<std::string, uint64_t> faults;  // how many, by kind
+  uint64_t steps = 0;                      // events that were run
+  std::map<std::string, uint64_t> faults;  // number of faults, by kind
   uint64_t outcomes = 0;                   // different things that were compared between peers
-  uint64_t mistakes = 0;                   // of newcomers, after which the others were looked at
+  uint64_t mistakes = 0;                   // newcomers' mistakes whose effect was checked
   uint64_t turns = 0;                      // batches that ended well, over all peers
   Duration virtual_time{0};
 };

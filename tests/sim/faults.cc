@@ -6,20 +6,21 @@ namespace pccl::sim {
 namespace {
 
 constexpr Duration kTick = kPeerTimeout / protocol::kTicksPerTimeout;
-// Peers try again every second at the latest: by then all are back.
+// Peers try to reconnect at least once a second. After this time all of them are back.
 constexpr Duration kMasterStable = std::chrono::milliseconds(1500);
-// Too short for a silence that costs a link or a connection, which have been quiet for two ticks
-// perhaps when it begins.
+// Longest outage that costs no link and no connection, even if nothing was received for two ticks
+// before it began.
 constexpr Duration kHarmless = 2 * kTick;
-// After an outage, before the next of the same machine: by then it has been heard by all.
+// Time from the end of an outage to the next outage of the same machine. By then all others have
+// received something from it.
 constexpr Duration kRest = 5 * kTick;
-// It takes so long until everybody knows who is lost, and who is not has its links again.
+// Time after which everybody knows which peers are lost, and all others have their links again.
 constexpr Duration kAftermath = 3 * kPeerTimeout;
 
-// The weight of the first two kinds.
+// Total weight of the first two kinds.
 constexpr uint32_t kComingAndGoing = 12;
 
-// Steps into states that do not last: whatever happens then meets them.
+// Whether the step leads into a state that does not last. A fault right after it meets that state.
 bool is_brief(const std::string& step) {
   constexpr const char* kBrief[] = {"draining", "starting", "asking",   "ending",
                                     "broken",   "fetching", "recording"};
@@ -92,7 +93,7 @@ void Faults::cause_one() {
   for (const Kind& kind : kinds()) sum += kind.weight;
   for (int tries = 0; tries < 20; ++tries) {
     uint64_t ticket = chance_.below(sum);
-    // Where everybody may go, above all people come and go.
+    // In mortal runs most faults are deaths and newcomers.
     if (cast_.rules().mortal && !chance_.once_in(3)) ticket = chance_.below(kComingAndGoing);
     const Kind* chosen = kinds().data();
     while (ticket >= chosen->weight) ticket -= (chosen++)->weight;
@@ -113,7 +114,7 @@ void Faults::stop() {
   for (const auto& [id, end] : lasting) end();
 }
 
-// ---- Whom, and for how long ----
+// ---- Choice of peers and durations ----
 
 PeerNode* Faults::any() {
   auto peers = cast_.all();
@@ -141,14 +142,15 @@ void Faults::let_rest(const PeerNode& peer, Duration until) {
   at = std::max(at, world_.clockwork().now() + until);
 }
 
-// Of any length: shorter than a link's silence, than a connection's, or longer than both.
+// A random duration: shorter than the keepalive limit of a link, shorter than the limit of a master
+// connection, or longer than both.
 Duration Faults::outage(bool harmless) {
   if (harmless) return chance_.duration(Duration{0}, kHarmless);
   const bool short_one = chance_.once_in(3);
   return chance_.duration(Duration{0}, short_one ? 6 * kTick : 3 * kPeerTimeout);
 }
 
-// `end` comes once, at stop() at the latest.
+// `end` runs once, at stop() at the latest.
 void Faults::last(Duration duration, std::function<void()> end) {
   const uint64_t id = ++started_;
   lasting_.emplace_back(id, std::move(end));
@@ -169,9 +171,9 @@ void Faults::block(Network::Host from, Network::Host to, Duration duration, Dura
   });
 }
 
-// If it is still there when the network heals, its links to those who are spared come back first:
-// two members with one dead link each would both be in question. So they would be if another cut
-// kept it from one of those for longer.
+// If the peer is still a member when the network heals, its links to spared members come back
+// first. Otherwise two members with one dead link each would both be suspects. Another cut that
+// kept the peer from a spared member for longer would have the same effect, so the peer rests.
 void Faults::cut_off(PeerNode& peer, Duration duration) {
   cast_.at_risk(peer, duration + kPeerTimeout + kAftermath);
   let_rest(peer, duration + kPeerTimeout + kRest);
@@ -182,7 +184,7 @@ void Faults::cut_off(PeerNode& peer, Duration duration) {
   }
 }
 
-// ---- Of processes ----
+// ---- Process faults ----
 
 bool Faults::kill() {
   PeerNode* const peer = victim();
@@ -191,7 +193,7 @@ bool Faults::kill() {
   return true;
 }
 
-// Like a laptop that is closed: for a moment, or until it is given up.
+// Like a laptop that is closed: for a moment, or until it is declared lost.
 bool Faults::stop_process() {
   PeerNode* const peer = victim();
   if (peer == nullptr || peer->stopped()) return false;
@@ -213,8 +215,9 @@ bool Faults::slow_down() {
   return true;
 }
 
-// What the clock leaves out counts as time without a master: not while there is none.
-// Jumps in a row add up to more than a peer waits for its master, which a spared one never does.
+// The skipped time counts as time without a master, so the clock may not jump while there is none.
+// Several jumps can add up to more than a peer waits for its master. A spared peer must never wait
+// that long.
 bool Faults::jump_clock() {
   PeerNode* const peer = any();
   if (peer == nullptr || !master_is_stable()) return false;
@@ -236,7 +239,7 @@ bool Faults::leave() {
   return true;
 }
 
-// ---- Of newcomers ----
+// ---- Newcomers ----
 
 bool Faults::newcomer() {
   if (!cast_.room()) return false;
@@ -244,7 +247,7 @@ bool Faults::newcomer() {
   return true;
 }
 
-// Only where others are to hold out against it.
+// Only if the group has an immortal peer: some members must prevail over this newcomer.
 bool Faults::unreachable_newcomer() {
   const size_t group = chance_.below(cast_.groups().size());
   if (!cast_.room() || cast_.groups()[group].immortal == nullptr) return false;
@@ -252,7 +255,7 @@ bool Faults::unreachable_newcomer() {
   return true;
 }
 
-// It dials the others. Two of that kind could not be linked.
+// The newcomer dials the others. Two newcomers of that kind could not be linked.
 bool Faults::closed_newcomer() {
   const size_t group = chance_.below(cast_.groups().size());
   const auto peers = cast_.of_group(group);
@@ -263,8 +266,8 @@ bool Faults::closed_newcomer() {
   return true;
 }
 
-// The first one leads nowhere, or to another peer. Some cannot dial, so that theirs has to work.
-// Two of that kind could not be linked.
+// The first address leads nowhere, or to another peer. Some of these newcomers cannot dial, so
+// their second address has to work. Two of the latter could not be linked.
 bool Faults::newcomer_of_two_addresses() {
   const size_t group = chance_.below(cast_.groups().size());
   if (!cast_.room()) return false;
@@ -281,7 +284,7 @@ bool Faults::newcomer_of_two_addresses() {
   return true;
 }
 
-// A member that is lost, if it has become one just then.
+// If the newcomer has just become a member, this is the loss of a member.
 bool Faults::newcomer_dies() {
   const size_t group = chance_.below(cast_.groups().size());
   if (!cast_.room() || cast_.rules().gentle || cast_.groups()[group].quiet) return false;
@@ -332,7 +335,7 @@ bool Faults::mistaken_newcomer() {
   return true;
 }
 
-// A newcomer that needs the state, and whoever sends it dies.
+// A newcomer that needs the state, and whose sender is killed.
 bool Faults::sender_dies() {
   if (!cast_.room() || cast_.rules().gentle || cast_.rules().mortal) return false;
   sender_dies_ = true;
@@ -341,15 +344,16 @@ bool Faults::sender_dies() {
   return true;
 }
 
-// ---- Of the master ----
+// ---- Master faults ----
 
 bool Faults::master_is_stable() const {
   return world_.master_runs() && !world_.master_stopped() &&
          world_.clockwork().now() - master_up_ > kMasterStable;
 }
 
-// Again and again, perhaps, but in all for less than peers wait for one (master_timeout), and in
-// gentle runs for less than those that want to join do.
+// The master may be away repeatedly, but in total for less time than peers wait for it
+// (master_timeout). In gentle runs and with a quiet group, the total is even less than joining
+// peers wait.
 Duration Faults::master_may_be_away() {
   const Instant now = world_.clockwork().now();
   if (!world_.master_runs() || world_.master_stopped()) return Duration{0};
@@ -371,7 +375,8 @@ bool Faults::kill_master() {
   return true;
 }
 
-// Whoever is cut off from a member might report it meanwhile, whose connection is then broken, too.
+// Not while a peer is at risk. A peer that is cut off from a member might report that member during
+// the pause, and the member's own connection then breaks, too.
 bool Faults::stop_master() {
   const Duration left = master_may_be_away();
   for (size_t group = 0; group < cast_.groups().size(); ++group) {
@@ -385,7 +390,7 @@ bool Faults::stop_master() {
   return true;
 }
 
-// It is a tick too many for a link that is being made anew, which gentle runs give time for.
+// Not in a gentle run while a link may be rebuilt: the jump costs one tick, and that is too much.
 bool Faults::jump_master_clock() {
   const Instant now = world_.clockwork().now();
   const bool troubled = std::any_of(rested_.begin(), rested_.end(),
@@ -395,10 +400,10 @@ bool Faults::jump_master_clock() {
   return true;
 }
 
-// ---- Of connections ----
+// ---- Connection faults ----
 
-// Of one that is spared only while nobody could have lost its link to it, and the master is not
-// just back: both together are a loss.
+// The connection of a spared peer is cut only while nobody can have lost a link to it and the
+// master has not just come back. Both together would be a loss.
 bool Faults::cut_master_connection() {
   PeerNode* const peer = any();
   if (peer == nullptr || cast_.rules().gentle) return false;
@@ -421,10 +426,10 @@ bool Faults::pair_trouble(bool half) {
   PeerNode* const peer = any();
   PeerNode* const other = peer == nullptr ? nullptr : partner(*peer);
   if (other == nullptr) return false;
-  // A peer whose connection to the master breaks at the same time is given up.
+  // If a peer's connection to the master breaks at the same time, the peer is given up.
   if (!cast_.rules().gentle && !(cast_.may_lose(*peer) && cast_.may_lose(*other))) return false;
   if (cast_.rules().gentle) {
-    // A SYN that is lost is sent again after a second: too late, if a link is to be made anew.
+    // A lost SYN is sent again after one second: too late for a link that must be rebuilt.
     if (!world_.network().open_both_ways(peer->port(), other->port())) return false;
   } else {
     cast_.at_risk(*peer, kAftermath);
@@ -439,7 +444,7 @@ bool Faults::pair_trouble(bool half) {
 bool Faults::break_link() { return pair_trouble(false); }
 bool Faults::half_break_link() { return pair_trouble(true); }
 
-// Its hello is wrong in one of the ways in which one can be.
+// An unknown connection sends a hello that is wrong in one of the possible ways, or no hello.
 bool Faults::stranger() {
   PeerNode* const peer = any();
   PeerNode* const other = peer == nullptr ? nullptr : partner(*peer);
@@ -461,7 +466,7 @@ bool Faults::stranger() {
   return true;
 }
 
-// ---- Of the network ----
+// ---- Network faults ----
 
 bool Faults::pair_cut_off(bool one_way) {
   PeerNode* const peer = any();
@@ -484,7 +489,7 @@ bool Faults::pair_cut_off(bool one_way) {
 bool Faults::cut_off_pair() { return pair_cut_off(false); }
 bool Faults::cut_off_pair_one_way() { return pair_cut_off(true); }
 
-// Smaller segments help but on the narrowest way. There a link is given up in the end.
+// Smaller segments help, except on the narrowest path. There the link is given up in the end.
 bool Faults::narrow_pair() {
   PeerNode* const peer = any();
   PeerNode* const other = peer == nullptr ? nullptr : partner(*peer);
@@ -507,15 +512,15 @@ bool Faults::narrow_pair() {
   return true;
 }
 
-// If nobody else of its group is in trouble, it is the one that goes.
+// If no other peer of its group is in trouble, the peer that is cut off is the one that is lost.
 PeerNode* Faults::to_cut_off() {
   PeerNode* const peer = victim();
   const bool sure = peer != nullptr && rested(*peer) && cast_.calm(peer->group().value);
   return sure && master_is_stable() ? peer : nullptr;
 }
 
-// Of its links all are dead, of the other members' one each, if there are two of them: of two who
-// cannot reach each other either may go.
+// All links of the peer are dead, while each other member has only one dead link. That needs two
+// other members: if just two members cannot reach each other, either may be lost.
 bool Faults::cut_off_from_peers() {
   PeerNode* const peer = to_cut_off();
   if (peer == nullptr) return false;
@@ -555,13 +560,13 @@ bool Faults::cut_off_from_all() {
   return true;
 }
 
-// ---- Whatever is worst at that moment ----
+// ---- Faults at a certain transition ----
 
-// When a state machine takes a certain step next, something happens at once.
+// Arms a fault: when a state machine next takes the chosen transition, something happens.
 bool Faults::ambush() {
   if (coverage_ == nullptr || cast_.rules().gentle) return false;
   auto rows = Coverage::rows();
-  // Half of them at what is hardest to meet, since whatever ends it has to be quick.
+  // Half of the ambushes choose the states that are hardest to hit: the fault must be quick.
   constexpr const char* kHard[] = {"-> draining", "-> ending", "broken -> starting",
                                    "ending -> broken"};
   const char* const hard = chance_.once_in(2) ? kHard[chance_.below(std::size(kHard))] : nullptr;
@@ -585,14 +590,15 @@ bool Faults::ambush() {
   return true;
 }
 
-// Everybody is gone, and nothing says so: the master misses all of them at once.
+// All peers are gone, and no closed connection shows it: the master misses all of them at once.
 void Faults::lose_power() {
   count("the power of all peers lost at a certain step");
   for (PeerNode* one : cast_.all()) block(one->port(), Network::kMaster, 2 * kPeerTimeout);
   for (PeerNode* one : cast_.all()) one->kill("without power, like all others");
 }
 
-// Hits `who` has stepped, if that is a peer that may be hit.
+// Hits a peer or the master. The peer is `who`, whose core took the step, if it may be lost;
+// otherwise another one.
 void Faults::strike(PeerNode* who) {
   cast_.choose_immortals();
   const bool may = who != nullptr && who->alive() && !who->gone() && cast_.may_lose(*who);

@@ -1,6 +1,6 @@
-// Faults: what goes wrong in a simulated run, one thing after another, by chance. Some are over at
-// once, some last for a while. What one may cost a peer its membership hits only those who may be
-// lost (Cast), and in gentle runs nothing is that bad.
+// Faults: causes faults in a simulated run, one after another, at random. Some faults are over at
+// once, others last for a while. A fault that may cost a peer its membership hits only peers that
+// may be lost (Cast). Gentle runs have no such faults. The Driver owns it.
 #pragma once
 
 #include <functional>
@@ -19,32 +19,33 @@ class Faults {
   Faults(const Faults&) = delete;
   Faults& operator=(const Faults&) = delete;
 
-  // One of those that are possible now.
+  // Causes one of the faults that are possible now.
   void cause_one();
-  // Something is to happen when a state machine takes a certain step.
+  // Arms a fault that happens when a state machine takes a certain transition. False: not possible.
   bool ambush();
-  // A newcomer that is wrong in some way. False: not in this run.
+  // Adds a newcomer that makes some mistake. False: not possible now.
   bool mistaken_newcomer();
-  // No new ones before go_on(), and those that last are over.
+  // stop() ends all lasting faults and disarms the armed ones. No new fault may start before
+  // go_on().
   void stop();
   void go_on();
   const std::map<std::string, uint64_t>& caused() const { return caused_; }
 
  private:
   struct Kind {
-    const char* name;  // null: it is counted when it happens
+    const char* name;  // null: the fault is counted when it happens
     uint32_t weight;
-    bool (Faults::*cause)();  // false: not now
+    bool (Faults::*cause)();  // false: not possible now
   };
   static const std::vector<Kind>& kinds();
 
-  // ---- Of processes ----
+  // ---- Process faults ----
   bool kill();
   bool stop_process();
   bool slow_down();
   bool jump_clock();
   bool leave();
-  // ---- Of newcomers ----
+  // ---- Newcomers ----
   bool newcomer();
   bool unreachable_newcomer();
   bool closed_newcomer();
@@ -54,17 +55,17 @@ class Faults {
   bool newcomer_cannot_listen();
   bool newcomer_is_foreign();
   bool sender_dies();
-  // ---- Of the master ----
+  // ---- Master faults ----
   bool kill_master();
   bool stop_master();
   bool jump_master_clock();
-  // ---- Of connections ----
+  // ---- Connection faults ----
   bool cut_master_connection();
   bool half_cut_master_connection();
   bool break_link();
   bool half_break_link();
   bool stranger();
-  // ---- Of the network ----
+  // ---- Network faults ----
   bool cut_off_pair();
   bool cut_off_pair_one_way();
   bool narrow_pair();
@@ -72,7 +73,7 @@ class Faults {
   bool cut_off_from_master();
   bool cut_off_from_master_one_way();
   bool cut_off_from_all();
-  // ---- Whatever is worst at that moment ----
+  // ---- Faults at a certain transition ----
   void strike(PeerNode* who);
   void lose_power();
 
@@ -83,8 +84,8 @@ class Faults {
     ++caused_[kind];
     cast_.disturb();
   }
-  PeerNode* any();     // that faults may hit
-  PeerNode* victim();  // that may be lost; null: none
+  PeerNode* any();     // a random peer that faults may hit; null: none
+  PeerNode* victim();  // a random peer that may be lost; null: none found
   PeerNode* partner(const PeerNode& peer);
   Duration outage(bool harmless);
   bool master_is_stable() const;
@@ -92,7 +93,7 @@ class Faults {
   void last(Duration duration, std::function<void()> end);
   void block(Network::Host from, Network::Host to, Duration duration, Duration longer = {});
   void cut_off(PeerNode& peer, Duration duration);
-  PeerNode* to_cut_off();  // from all others; null: nobody
+  PeerNode* to_cut_off();  // a peer to cut off from all others; null: none
   bool rested(const PeerNode& peer) const;
   void let_rest(const PeerNode& peer, Duration until);
 
@@ -105,11 +106,11 @@ class Faults {
   uint64_t started_ = 0;
   bool stopped_ = false;
   bool sender_dies_ = false;
-  bool sprung_ = false;                         // the ambush
-  Instant master_up_;                           // when it was, or will be, started last
-  Instant master_away_since_;                   // before that it had been up for long
+  bool sprung_ = false;                         // whether the ambush has happened
+  Instant master_up_;                           // last start of the master, in the past or planned
+  Instant master_away_since_;                   // start of the current series of master outages
   std::map<Network::Host, Instant> rested_;     // not to be disturbed again before
-  std::map<Network::Host, Instant> next_jump_;  // of a spared one's clock, not before
+  std::map<Network::Host, Instant> next_jump_;  // no clock jump of a spared peer before
 };
 
 }  // namespace pccl::sim

@@ -3,15 +3,18 @@
 //   pccl-sim --seeds COUNT [--first N]
 //   pccl-sim --minutes M [--first N]
 //   pccl-sim --campaign COUNT [--first N]
-//                                  long and short runs in turn, about 100 faults in each; fails
-//                                  also if some transition was never taken
-//   pccl-sim --sweep COUNT         a loss at every one of the first COUNT steps of a small run
+//                                  mixes long and short runs, about 100 faults in each; fails also
+//                                  if some transition was never taken
+//   pccl-sim --sweep COUNT         a loss at each of the first COUNT steps of a small run
 //   --bursts COUNT --faults MOST   bursts per seed (default 1), faults in each (default 12)
-//   --pause SECONDS                at most so long from one fault to the next (default 2)
+//   --pause SECONDS                longest time from one fault to the next (default 2)
+//   --kill-at STEP                 with --seed: a loss at that step instead of the faults
 //   --plant BUG                    with a planted bug (kPlants): succeeds at the first seed in
-//                                  which the checker finds it by the promise that it breaks
-// Ends with the faults by kind, and the transitions of the cores' tables that were taken or not.
-// Exit status 1 if a promise was broken (or, with --plant, if none was), or if a seed hangs.
+//                                  which the checker finds it by the promise that it breaks; with
+//                                  --seed it only adds the bug
+// At the end it prints the faults by kind, and, except with --seed or --sweep, which transitions
+// of the cores' tables were taken. The exit status is 1 if a promise was broken (or, for a hunt
+// with --plant, if none was), or if a seed hangs.
 #include <unistd.h>
 
 #include <chrono>
@@ -54,17 +57,17 @@ const Plant* find_plant(const std::string& name) {
   return nullptr;
 }
 
-// A seed takes milliseconds, a rough one under a sanitizer seconds.
+// A seed takes milliseconds. A rough seed under a sanitizer takes seconds.
 constexpr unsigned kSeedSecondsMax = 120;
-char g_hang[80];  // what a seed that hangs is called; a signal handler cannot make it up
+char g_hang[80];  // message for a seed that hangs; a signal handler cannot format it
 
 void end_hanging(int) {
-  // Nothing can be done about a write that fails, in a process that ends.
+  // A failed write cannot be handled in a process that ends.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, g_hang, std::strlen(g_hang));
   _exit(1);
 }
 
-// An endless loop is a failure that names its seed, as a broken promise is.
+// An endless loop counts as a failure and prints its seed, as a broken promise does.
 RunReport run_watched(const RunOptions& options) {
   std::snprintf(g_hang, sizeof g_hang, "--seed %llu is not done after %u s\n",
                 static_cast<unsigned long long>(options.seed), kSeedSecondsMax);
@@ -84,8 +87,8 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Most of a campaign's runs are long and rough, some have their faults close together, some far
-// apart and in three bursts.
+// Most runs of a campaign are long and rough. Some have their faults close together, others have
+// them far apart and in three bursts.
 void shape(RunOptions& options) {
   const uint64_t kind = options.seed % 10;
   options.bursts = kind < 7 ? 2 : kind < 9 ? 1 : 3;
@@ -147,7 +150,7 @@ int summary(const Totals& totals, double wall) {
   return totals.failed > 0 ? 1 : 0;
 }
 
-// Whether a violation of the promise that the bug breaks is found, and in which seed first.
+// Returns 0 and prints the first seed in which a violation of the broken promise is found, else 1.
 int hunt(const Plant& plant, Coverage& coverage, uint64_t first, uint64_t count) {
   for (uint64_t seed = first; seed < first + count; ++seed) {
     RunOptions options;
@@ -172,7 +175,7 @@ int hunt(const Plant& plant, Coverage& coverage, uint64_t first, uint64_t count)
 
 int main(int argc, char** argv) {
 #ifdef _OPENMP
-  omp_set_num_threads(1);  // a run is one thread; a team would only wait for it
+  omp_set_num_threads(1);  // a run uses one thread; a team would only wait for it
 #endif
   std::signal(SIGALRM, end_hanging);
   auto given = arguments(argc, argv);

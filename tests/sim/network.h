@@ -1,7 +1,7 @@
-// Network: which machines hear which. What one sends to another arrives; while the way between them
-// is blocked it is held back and arrives when the way is open again, in order, as TCP sees to by
-// sending it once more. A way may be narrow: larger packets vanish, and nobody is told.
-// Connections are not its business: who finds one too silent gives it up.
+// Network: decides which simulated machines can reach each other. Data arrives in order. While a
+// path is blocked, its data is held back and arrives when the path opens again, as TCP achieves by
+// retransmission. A narrow path drops larger packets, and nobody is informed. Network does not
+// close connections: an end that receives nothing for too long does that itself. The World owns it.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ class Network {
  public:
   using Host = uint16_t;  // a peer's port
   static constexpr Host kMaster = 0;
-  // A SYN that is lost is sent again.
+  // Time until a lost SYN is sent again.
   static constexpr Duration kSynPause = std::chrono::seconds(1);
 
   bool open(Host from, Host to) const { return !blocked_.contains({from, to}); }
   bool open_both_ways(Host a, Host b) const { return open(a, b) && open(b, a); }
 
-  // Bytes of the largest packet that arrives.
+  // Size of the largest packet that arrives, in bytes.
   size_t width(Host from, Host to) const {
     const auto narrow = narrow_.find({from, to});
     return narrow == narrow_.end() ? SIZE_MAX : narrow->second;
@@ -32,7 +32,7 @@ class Network {
   void narrow(Host from, Host to, size_t width) { narrow_[{from, to}] = width; }
   void widen(Host from, Host to) { narrow_.erase({from, to}); }
 
-  // Blocks may overlap: the way is open again when as many were lifted.
+  // Blocks may overlap: the path opens after one lift() per block().
   void block(Host from, Host to) { ++blocked_[{from, to}].count; }
   void lift(Host from, Host to) {
     const auto way = blocked_.find({from, to});
@@ -42,7 +42,7 @@ class Network {
     for (const auto& what : held) what();
   }
 
-  // Something has come as far as the other's machine.
+  // Runs `what`, the arrival of data at machine `to`: now, or when the path opens.
   void pass(Host from, Host to, std::function<void()> what) {
     const auto way = blocked_.find({from, to});
     if (way == blocked_.end()) return what();

@@ -10,7 +10,7 @@ namespace {
 
 constexpr Duration kInboxMin = std::chrono::microseconds(1);
 constexpr Duration kInboxMax = std::chrono::microseconds(200);
-// Each peer wants as many as it likes.
+// Each peer wants a random number of lanes.
 uint32_t some_lanes(World& world) {
   const uint64_t most = world.options().lanes_max;
   return most == 1 ? 1 : static_cast<uint32_t>(world.random().between(1, most));
@@ -85,7 +85,7 @@ Duration PeerNode::late() {
   return late_max_ == Duration{0} ? late_max_ : world_.random().duration(Duration{0}, late_max_);
 }
 
-// Chance is asked in one order, whatever compiler.
+// Two statements: the random numbers are drawn in the same order with every compiler.
 Duration PeerNode::inbox_delay() {
   const Duration delay = world_.random().duration(kInboxMin, kInboxMax);
   return delay + late();
@@ -120,7 +120,7 @@ void PeerNode::arm() {
 
 void PeerNode::connection_closed(const std::shared_ptr<World::Connection>& which,
                                  const std::string& why) {
-  if (connection_ != which) return;  // this side has closed it meanwhile
+  if (connection_ != which) return;  // this end has closed it meanwhile
   connection_.reset();
   step(peer::MasterClosed{Status{Code::kSystem, why}});
 }
@@ -176,14 +176,14 @@ void PeerNode::perform(peer::Effect& effect) {
     gone_ = true;
     ended_at_ = world_.clockwork().now();
     app_->on_gone(left->why);
-    // The process has no more use for its sockets.
+    // The process no longer needs its sockets.
     data([this] { links_.close_all("closed by " + name_); });
   } else if (auto* log = std::get_if<peer::Log>(&effect)) {
     world_.note(name_, log->text);
   }
 }
 
-// Of a newcomer that is to die at a certain point of its joining.
+// For a newcomer that is to be killed at a certain point of its joining.
 void PeerNode::count_message() {
   if (messages_left_ == 0 || --messages_left_ > 0) return;
   world_.clockwork().after(Duration{0}, [this] {

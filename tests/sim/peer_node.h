@@ -1,6 +1,7 @@
-// PeerNode: one simulated process: a PeerCore, an Engine and its links, joined by two inboxes as
-// the real shell's two loops are. It can be killed (connections close, nothing runs any more),
-// stopped for a while, be slow, and have its clock jump.
+// PeerNode: one simulated process. It has a PeerCore, an Engine and its links. Two inboxes join
+// them, as the two loops of the real shell do. The process can be killed (its connections close,
+// nothing runs any more), paused for a while, slowed down, and have its clock jump. The World owns
+// it.
 #pragma once
 
 #include <deque>
@@ -34,41 +35,41 @@ class PeerNode {
   GroupId group() const { return group_; }
   Duration peer_timeout() const { return peer_timeout_; }
   Duration tick() const { return peer_timeout_ / protocol::kTicksPerTimeout; }
-  bool unreachable = false;  // no way leads from it to another peer, nor back
-  bool closed = false;       // nobody can connect to it, but it can connect to others
-  bool cannot_dial = false;  // and the other way round
-  // The first of its addresses leads there; 0: to itself.
+  bool unreachable = false;  // no path leads from it to another peer, or back
+  bool closed = false;       // no peer can connect to it, but it can connect to others
+  bool cannot_dial = false;  // it cannot connect to others, but they can connect to it
+  // Port to which the first of its addresses leads; 0: its own.
   uint16_t first_address = 0;
-  bool cannot_listen = false;  // there is no port left for it
-  bool foreign = false;        // it speaks only later versions than the master
+  bool cannot_listen = false;  // no port is left for it
+  bool foreign = false;        // it supports only later versions than the master
 
-  // As it registers.
+  // The addresses with which it registers.
   protocol::Register where() const;
 
-  // From the application: takes effect after the inbox's delay.
+  // A call from the application. It takes effect after the inbox's delay.
   void call(peer::Event event);
   peer::Handle new_handle() { return ++handles_; }
 
   void kill(const std::string& why);
   void leave();
   bool has_left() const { return left_; }
-  // When it has said and heard so many messages, unless it is a member by then.
+  // Kills the process after it sent and received this many messages, unless it is a member by then.
   void die_while_joining(int messages) { messages_left_ = messages; }
   void stop();
   void go_on();
-  // Whatever it does comes late, by up to `late_max`; zero: no longer so.
+  // Delays every action by up to `late_max`. Zero ends the slowness.
   void be_slow(Duration late_max);
   void jump_clock(Duration ahead);
   SimLinks& links() { return links_; }
   Instant clock() const { return world_.clockwork().now() + clock_ahead_; }
   Duration late();
-  void run(const std::function<void()>& what);  // now, or when the process goes on
-  // Since when it has no use for links: it was killed, or told that it is out of the run.
+  void run(const std::function<void()>& what);  // now, or when the process resumes
+  // Time since which it needs no links: it was killed, or learned that it is out of the run.
   std::optional<Instant> ended_at() const { return ended_at_; }
 
  private:
   friend class World;
-  void step(const peer::Event& event);  // on the control loop
+  void step(const peer::Event& event);  // runs on the control loop
   void perform(peer::Effect& effect);
   void arm();
   void data(std::function<void()> what);     // to the data loop

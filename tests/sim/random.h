@@ -1,5 +1,5 @@
-// Random: the simulator's only source of chance. SplitMix64 (public domain, Sebastiano Vigna):
-// every seed is good, and the same seed gives the same run on every machine.
+// Random: the simulator's only source of randomness. It is SplitMix64 (public domain, Sebastiano
+// Vigna): every seed is good, and the same seed gives the same run on every machine.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class Random {
   uint64_t below(uint64_t bound) { return next() % bound; }
   // Uniform in [low, high].
   uint64_t between(uint64_t low, uint64_t high) { return low + below(high - low + 1); }
-  // True once in `one_in` times.
+  // True with probability 1 / `one_in`.
   bool once_in(uint64_t one_in) { return below(one_in) == 0; }
   Duration duration(Duration low, Duration high) {
     return low +

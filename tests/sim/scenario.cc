@@ -25,7 +25,7 @@ std::string word(const Arguments& with, const std::string& name) {
   return found == with.end() ? "" : found->second;
 }
 
-// The application of a scenario's peer: does what it is told, and tells what came of it.
+// The application of a scenario's peer: performs the commands, and writes their results.
 class Teller : public App {
  public:
   explicit Teller(PeerNode& node) : node_(node), state_(1000) {
@@ -106,7 +106,7 @@ void Teller::joint(protocol::JointKind kind, const Arguments& with) {
   node_.call(std::move(call));
 }
 
-// It looks at once.
+// Confirms the new topology at once.
 void Teller::on_renewed(const peer::Topology& topology) {
   topology_ = topology;
   node_.call(peer::TopologySeen{topology.epoch});
@@ -217,7 +217,7 @@ std::vector<Teller*> Stage::whom(const Arguments& with) {
 
 void Stage::join(const std::vector<std::string>& names, const Arguments& with) {
   const uint64_t group = number(with, "group", 0);
-  if (!groups_.contains(group)) {  // those that are named first found it
+  if (!groups_.contains(group)) {  // the peers that are named first found it
     groups_[group] = {static_cast<uint32_t>(number(with, "founders", names.size())),
                       static_cast<uint32_t>(number(with, "min_peers", names.size()))};
   }
@@ -282,7 +282,7 @@ bool Stage::fault_of_master(const std::string& verb, const Arguments& with) {
   return true;
 }
 
-// Both ways between two, or only what the first sends to the second.
+// Both directions between two hosts, or only what the first sends to the second.
 bool Stage::ways(const std::string& verb, const std::vector<std::string>& names) {
   std::vector<Network::Host> hosts;
   for (const std::string& name : names) {

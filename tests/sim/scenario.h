@@ -1,5 +1,5 @@
-// Scenario: a story in text, run over the simulated network with fixed delays, and its transcript.
-// A file holds blocks:
+// Scenario: runs a short story in text over the simulated network with fixed delays, and returns
+// its transcript. A file holds blocks:
 //
 //   # a comment
 //   join a b c; all_reduce tag=7 count=100000; run 3; kill c; settle
@@ -7,20 +7,23 @@
 //   [  35] master > peer 1.3 (rank 2, ...) lost: ...
 //
 // Commands (separated by ';' or line ends):
-//   far [us=N]           links that are made from now on take so long, there and back
+//   far [us=N]           links that are made from now on have this RTT in microseconds
 //   join NAMES... [min_peers=N] [founders=N] [policy=retry] [group=N]
+//        [lowest=V] [highest=V]
 //       processes start; the first `join` of a group sets its min_peers to its number of names
 //   all_reduce|broadcast|all_gather|barrier [tag=T] [count=N] [root=R] [timeout=MS] [on=a,b]
+//        [on_loss=keep]
 //   update_topology|are_peers_pending [timeout=MS] [on=a,b]
 //   sync [revision=R] [fill=N] [shape=N] [strategy=S] [timeout=MS] [on=a,b]
 //   kill|stop|go|leave|unreachable|closed NAME    also: kill|start|stop|go master
+//       stop and go pause and resume a process
 //   slow NAME by=MS; jump NAME|master by=MS (its clock)
 //   dies NAME after=N                      messages to and from the master, unless it is a member
-//   cut NAME                               its master connection
-//   half_cut NAME hears=NAME|master        likewise, but only one side hears of it
-//   break NAME NAME                        their link
-//   half_break NAME NAME                   likewise, but only the first hears of it
-//   block|lift NAME|master NAME|master     nothing passes between the two, or again
+//   cut NAME                               breaks its master connection
+//   half_cut NAME hears=NAME|master        likewise, but only one side notices
+//   break NAME NAME                        breaks their link
+//   half_break NAME NAME                   likewise, but only the first notices
+//   block|lift NAME|master NAME|master     nothing passes between the two, or the block ends
 //   block_one_way|lift_one_way NAME NAME   nothing passes from the first to the second
 //   narrow NAME NAME to=BYTES              larger packets from the first to the second vanish
 //   run MS                                 lets virtual time pass

@@ -1,5 +1,5 @@
 // pccl-scenarios [--update] FOLDER: runs every *.txt of the folder and compares the transcripts
-// with those written there. --update rewrites them: read the difference before you commit it.
+// with those in the file. --update rewrites them: read the difference before you commit it.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kRule = "----\n";
 
-// The file as it should be: each block's commands with the transcript they give now.
+// The file as it should be: the commands of each block with the transcript that they give now.
 std::string replay(const std::string& file) {
   std::string out;
   size_t at = 0;

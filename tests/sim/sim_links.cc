@@ -17,8 +17,8 @@ using link::ConnectionId;
 using net::FrameHeader;
 using net::FrameType;
 
-// Reads frames of a wire: passes the first one to the core, answers pings, and hands the rest to
-// the engine.
+// Reads the frames of a wire: passes hello and pongs to the core, answers pings, and hands the rest
+// to the engine.
 class SimLinks::Sink : public net::FrameSink {
  public:
   Sink(SimLinks& links, ConnectionId id, ring::Port& port, bool dialled)
@@ -95,7 +95,7 @@ void SimLinks::arm_tick() {
   later(core_.beat() + node_.late(), [this] { on_tick(); });
 }
 
-// However late it is, it counts once.
+// A tick counts once, however late it is.
 void SimLinks::on_tick() {
   if (over_) return;
   arm_tick();
@@ -127,7 +127,7 @@ void SimLinks::perform(const link::Connect& connect) {
   try_to_connect(connect.lane, connect, connect.timeout);
 }
 
-// A SYN that is lost is sent again. The system answers it, not the process.
+// A lost SYN is sent again. The other machine's system answers it, not its process.
 void SimLinks::try_to_connect(ConnectionId id, const link::Connect& connect, Duration left) {
   if (!connecting_.contains(id) || over_) return;
   World& world = node_.world();
@@ -235,7 +235,7 @@ void SimLinks::perform(const link::LaneUp& up) {
   connection.sink->join(engine_.lane_up(up.peer, connection.wire->port(connection.side)));
 }
 
-// The other side may take another connection for the link only if that has ended at this side.
+// The other end may keep another connection for the link only if that connection has ended here.
 void SimLinks::check_other_end(const Connection& connection, uint32_t serial) const {
   const SimLinks& there = connection.other->links();
   const uint32_t other = there.serial(node_);
@@ -279,7 +279,7 @@ void SimLinks::closed(const std::shared_ptr<Wire>& wire, const std::string& why)
 void SimLinks::failed(ConnectionId id, const std::string& why) {
   if (!connections_.contains(id)) return;
   step(link::Failed{id, {Code::kSystem, why, {}}, LinkFault::kOther});
-  perform(link::Close{id});  // unless the core has said so
+  perform(link::Close{id});  // unless the core has closed it
 }
 
 void SimLinks::close_all(const std::string& why) {
@@ -297,7 +297,7 @@ void SimLinks::pump() {
   for (const auto& [id, connection] : connections_) connection.wire->pump(connection.side);
 }
 
-// Any but all of them, at any time.
+// Makes a random set of lanes inactive, but never all of them, at random times.
 void SimLinks::let_lanes_rest(PeerId peer) {
   const auto links = core_.links();
   const auto at = links.find(peer);
@@ -308,7 +308,7 @@ void SimLinks::let_lanes_rest(PeerId peer) {
   engine_.rest(peer, random.below(all));
 }
 
-// ---- From the network ----
+// ---- Network faults and queries ----
 
 bool SimLinks::linked(const PeerNode& other) const { return core_.links().contains(other.id()); }
 

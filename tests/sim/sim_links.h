@@ -1,6 +1,7 @@
-// SimLinks: the links of one simulated process: what sockets are to the shell of the data plane,
-// wires are to this. It drives the same LinkCore with the same events, and carries out what that
-// wants: connects, says hellos as real frames, hands lanes to the Engine. It decides nothing.
+// SimLinks: the links of one simulated process, with wires instead of sockets. Like the shell of
+// the data plane, it drives a LinkCore with events and performs its effects: it connects, sends
+// hellos as real frames, and hands lanes to the Engine. It makes no decisions. The PeerNode owns
+// it.
 #pragma once
 
 #include <map>
@@ -24,25 +25,26 @@ class SimLinks {
            std::function<void(const protocol::LinkReport&)> on_report);
   ~SimLinks();
 
-  // Others can connect from here on.
+  // From now on others can connect.
   void listen(PeerId self, uint64_t run_id, uint16_t version);
   void step(const link::Event& event);
-  // The process needs its sockets no more: the other ends hear that they are closed.
+  // The process no longer needs its sockets. The other ends learn that they are closed.
   void close_all(const std::string& why);
-  void pump();      // after the process goes on, or a way is open again
-  void set_time();  // its clock has jumped
+  void pump();      // after the process resumes, or a path opens again
+  void set_time();  // after a jump of its clock
 
-  // ---- From the network ----
-  // Breaks the link to that process, if there is one: both hear of it, or only this one. `refuses`:
-  // the other does when it sends something.
+  // ---- Network faults and queries ----
+  // Breaks the link to that process, if there is one. With break_link() both ends notice, with
+  // half_break_link() only this end. `refuses`: the other end notices when it sends something.
   bool break_link(PeerNode& other);
   bool half_break_link(PeerNode& other, bool refuses);
   bool linked(const PeerNode& other) const;
-  // Somebody connects and says this hello, or no hello at all, which none of the peers would.
+  // Somebody connects and sends this hello, or a first frame that is no hello. No peer would send
+  // it.
   void hear_stranger(const std::optional<protocol::LaneHello>& hello);
-  // Of the link to that process; 0: there is none.
+  // Serial number of the connection to that process; 0: there is no link.
   uint32_t serial(const PeerNode& other) const;
-  // Whom it is trying to reach.
+  // Ports that it is trying to reach.
   std::vector<uint16_t> dials() const;
 
  private:
@@ -52,7 +54,7 @@ class SimLinks {
     int side = 0;
     PeerNode* other = nullptr;
     std::unique_ptr<Sink> sink;
-    PeerId peer;  // once it is up
+    PeerId peer;  // set once its lane is up
   };
 
   void perform(const link::Connect& connect);
@@ -69,7 +71,7 @@ class SimLinks {
   void arm();
   void arm_tick();
   void on_tick();
-  // Something happens at this process after `delay`, unless it is dead by then.
+  // Runs `what` at this process after `delay`, unless the process is dead by then.
   void later(Duration delay, std::function<void()> what);
   void try_to_connect(link::ConnectionId id, const link::Connect& connect, Duration left);
   void accepted(PeerNode& from, const std::shared_ptr<Wire>& wire);
@@ -88,11 +90,11 @@ class SimLinks {
   const std::function<void(const protocol::LinkReport&)> on_report_;
   link::LinkCore core_;
   std::map<link::ConnectionId, Connection> connections_;
-  std::map<link::ConnectionId, uint16_t> connecting_;  // to which port
+  std::map<link::ConnectionId, uint16_t> connecting_;  // destination port
   std::set<link::ConnectionId> strangers_;
   uint64_t run_id_ = 0;
-  std::vector<std::unique_ptr<Sink>> buried_;  // perhaps on the stack still
-  uint32_t accepted_segment_ = 0;              // 0: as the system likes
+  std::vector<std::unique_ptr<Sink>> buried_;  // may still be on the stack
+  uint32_t accepted_segment_ = 0;              // bytes; 0: the system's default
   bool listening_ = false;
   bool over_ = false;
   uint64_t timer_ = 0;

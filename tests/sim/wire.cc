@@ -27,7 +27,7 @@ class Wire::WirePort : public ring::Port {
   void revoke() override {
     if (wire_.readers_[side_]) wire_.readers_[side_]->revoke();
   }
-  // Of some and of others, of one end and of both.
+  // On some wires one end is local, on the others neither is.
   bool local() const override { return (wire_.serial + static_cast<uint32_t>(side_)) % 3 == 0; }
 
  private:
@@ -61,7 +61,7 @@ void Wire::detach(int side) {
   if (readers_[side]) readers_[side]->detach();
 }
 
-// Schedules the next piece to leave `side` and the next to arrive there.
+// Schedules the next piece to leave `side`, and the next piece to arrive there.
 void Wire::pump(int side) {
   const auto delay = [this, side] {
     const auto& late = ends_[side].late;
@@ -116,8 +116,8 @@ void Wire::note_packet(int side, size_t wrote) {
   flow.sent += wrote;
 }
 
-// At most so much of what is under way: the system sends a packet again until the way is wide
-// enough for it.
+// Returns how many of the bytes in transit may arrive. The system retransmits a packet until the
+// path is wide enough for it.
 size_t Wire::passable(int from) {
   Flow& flow = flows_[from];
   const auto& width = ends_[1 - from].width;

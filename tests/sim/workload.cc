@@ -15,17 +15,17 @@ namespace {
 constexpr size_t kStateKeys = 3;
 constexpr size_t kStateBytes[kStateKeys] = {64, 4000, 12};
 constexpr Duration kThinkMax = std::chrono::milliseconds(100);
-// In which an operation comes to its end, or not.
+// Timeout of a hasty operation. The operation may or may not complete within it.
 constexpr Duration kHasteMin = std::chrono::milliseconds(1),
                    kHasteMax = std::chrono::milliseconds(100);
 constexpr uint64_t kCounts[] = {0, 1, 7, 100, 1000, 3000};
-// One of so many is larger: it takes as many steps of the wires as all others together.
+// One call in kLargeOneIn is larger. It takes as many steps of the wires as all others together.
 constexpr uint64_t kLargeOneIn = 20;
 constexpr uint64_t kCountLarge = 20000;
-// Several slices; on slow wires it would take a quarter of a minute.
+// Several slices. On slow wires this would take a quarter of a minute.
 constexpr uint64_t kCountKept = 150000;
 constexpr uint64_t kKeptOneIn = 12;
-// A peer forgets one step of so many, all of them one sync of so many.
+// A peer forgets one step in kForgetsOneIn. All members skip one sync in kSkipsOneIn.
 constexpr uint64_t kForgetsOneIn = 12, kSkipsOneIn = 6;
 
 uint64_t mix(uint64_t a, uint64_t b) { return Random(a * 0x9e3779b97f4a7c15 + b).next(); }
@@ -42,7 +42,7 @@ void append_value(std::vector<std::byte>& out, DType dtype, double value) {
     append(static_cast<uint16_t>(std::bit_cast<uint32_t>(single) >> 16));
 }
 
-// Inputs repeat with this period, and so does what is made of them: see Workload::input().
+// Inputs repeat with this period, and so do the values computed from them: see Workload::input().
 constexpr uint64_t kPeriod = 2 * 13;
 
 // Appends the values of the elements from `start` to `end`.
@@ -76,7 +76,7 @@ std::string hex(uint64_t value) {
   return out;
 }
 
-// Somebody has taken several steps since the last sync.
+// Whether the sync failed because a member has taken several steps since the last one.
 bool refused_for_steps(const Status& status) {
   return status.message.find("may advance by one revision") != std::string::npos;
 }
@@ -160,7 +160,7 @@ void Workload::post_batch(bool late) {
   if (!late)
     std::erase_if(calls,
                   [this](const Call& call) { return call.late && call.root != topology_.rank; });
-  // Any order of tags; under one tag the order of the program.
+  // The order of tags is random. Calls under one tag keep the order of the program.
   Random order(mix(mix(seed_, node_.id().value), turn_));
   for (size_t i = calls.size(); i > 1; --i) {
     const size_t j = order.below(i);
@@ -178,7 +178,7 @@ void Workload::post_batch(bool late) {
 }
 
 Duration Workload::patience(const Call& call) const {
-  // A newcomer that gives up its very first call is removed.
+  // A newcomer whose very first call times out is removed.
   if (!call.hasty || !compared_ || topology_.rank != call.root) return rules_.timeout;
   return node_.world().random().duration(kHasteMin, kHasteMax);
 }
@@ -214,7 +214,8 @@ void Workload::enter(Stage stage) {
       mix(mix(seed_, topology_.generation.value), turn_ * 8 + static_cast<uint64_t>(stage)));
   switch (stage) {
     case Stage::kSync: {
-      // Mostly each turn, since a revision may only advance by one. A newcomer needs the first.
+      // Usually each turn, since a revision may only advance by one. A newcomer needs the first
+      // sync.
       const bool skips = turn_ > 0 && random.once_in(kSkipsOneIn);
       return rules_.shares_state && !skips ? offer_state() : enter(Stage::kBatch);
     }
@@ -253,7 +254,7 @@ void Workload::finished_stage() {
   }
 }
 
-// Computes for a while. A loss may end the generation meanwhile, but only a call tells.
+// Computes for a while. A loss may end the generation meanwhile, but only a call reports that.
 void Workload::think() {
   const Duration pause = node_.world().random().duration(Duration{0}, kThinkMax);
   node_.world().clockwork().after(pause, [this] {
@@ -290,7 +291,7 @@ peer::JointCalled Workload::offer() const {
   return call;
 }
 
-// Some newcomers come with fresh weights that are to count as those of the others do.
+// Newcomers with an odd id come with fresh weights that count like the state of the others.
 void Workload::offer_state() {
   peer::JointCalled call = offer();
   joint_ = call.kind;
@@ -300,7 +301,7 @@ void Workload::offer_state() {
   node_.call(std::move(call));
 }
 
-// The collectives that the others call first in this generation, and wait for.
+// The collectives that the others call first in this generation and then wait for.
 std::vector<Workload::Call> Workload::first_collectives() const {
   std::vector<Call> calls = plan();
   std::erase_if(calls, [](const Call& call) {
@@ -336,10 +337,10 @@ void Workload::offer_wrong_state() {
   node_.call(std::move(call));
 }
 
-// All that a mistaken newcomer does in this generation.
+// All calls that a mistaken newcomer makes in this generation.
 void Workload::make_mistake() {
   node_.world().note(node_.name(), where() + " makes its mistake");
-  // Without anything to be compared with.
+  // Without collectives there is nothing with which it could be compared.
   silent_ =
       rules_.mistake == Mistake::kSilent || (!rules_.shares_state && first_collectives().empty());
   switch (rules_.mistake) {
@@ -359,7 +360,7 @@ void Workload::make_mistake() {
   if (rules_.on_mistake) rules_.on_mistake();
 }
 
-// Folds what was reduced into the state, which must stay the same on all members.
+// Folds the reduced values into the state, which must stay equal on all members.
 void Workload::fold_batch() {
   Random fold(batch_fold_ + revision_);
   batch_fold_ = 0;
@@ -377,8 +378,8 @@ void Workload::fold_batch() {
 }
 
 void Workload::recover() {
-  // A transfer between two has no common outcome: where only it failed, the batch stands, as for
-  // everybody else.
+  // A send between two peers has no common outcome. If only sends failed, the batch counts, as it
+  // does for everybody else.
   if (stage_ == Stage::kBatch && !batch_failed_) fold_batch();
   failed_ = batch_failed_ = false;
   stage_ = Stage::kUpdate;
@@ -389,7 +390,8 @@ void Workload::recover() {
 void Workload::new_generation(const peer::Topology& topology) {
   topology_ = topology;
   next_.reset();
-  // A renewal may have been told of before, while what this call ended was still lent.
+  // Epochs after this one stay: a reconfiguration may have been announced before this result, while
+  // tensors of an operation that this call ended were still borrowed.
   epochs_.erase(epochs_.begin(), epochs_.upper_bound(topology.epoch));
   epochs_[topology.epoch] = topology;
   const PeerId self = node_.id();
@@ -397,7 +399,7 @@ void Workload::new_generation(const peer::Topology& topology) {
   const bool joined =
       std::find(topology.joined.begin(), topology.joined.end(), self) != topology.joined.end();
   founder_ |= founding;
-  // Whoever has not got the state yet goes on asking for it.
+  // A peer that has not received the state yet continues to request it.
   newcomer_ = (joined || newcomer_) && !founding;
   turn_ = 0;
   batch_fold_ = 0;
@@ -408,8 +410,7 @@ void Workload::new_generation(const peer::Topology& topology) {
   for (const auto& member : topology.members) members += " " + text(member.peer);
   checker_.saw("members of epoch " + text(topology.generation), node_.name(), members);
   if (!mistaken()) return enter(Stage::kSync);
-  // By an update_topology after a loss it may have become the eldest: then the others are
-  // newcomers.
+  // An update_topology after a loss may have made it the eldest. Then the others are newcomers.
   const auto is_new = [&](const protocol::Member& member) {
     return member.peer == self || std::find(topology.joined.begin(), topology.joined.end(),
                                             member.peer) != topology.joined.end();
@@ -418,7 +419,7 @@ void Workload::new_generation(const peer::Topology& topology) {
   eldest && !joined ? node_.kill("ended: it would judge the others") : make_mistake();
 }
 
-// ---- What comes back ----
+// ---- Results ----
 
 void Workload::on_op(const peer::FinishOp& result) {
   const Status& status = result.status;
@@ -452,7 +453,7 @@ void Workload::on_op(const peer::FinishOp& result) {
       fail("P4 " + posted.call.name + ": " + status.message);
     if (status.code == Code::kPeerLost && !rules_.peers_may_be_lost)
       fail("P1 " + posted.call.name + " failed though nobody was lost: " + status.message);
-    // Under retry it is no reason to stop: the others go on as well.
+    // Under policy retry this is no reason to stop: the others continue, too.
     failed_ = failed_ || (!rules_.retries && !given_up) || status.code == Code::kPeerLost;
     batch_failed_ = batch_failed_ || (!posted.call.late && !posted.call.crossing && !given_up &&
                                       posted.call.kind != protocol::OpKind::kSend);
@@ -464,7 +465,8 @@ void Workload::on_op(const peer::FinishOp& result) {
       outcome += " to " + std::to_string(part.end) + " over";
       for (const PeerId peer : part.contributors) outcome += " " + text(peer);
     }
-    // Who knew of these may take it along: then those who are left may call it yet.
+    // The peers that knew such an outcome may be lost. The survivors may then still call the
+    // operation.
     const bool forgettable = posted.call.kind == protocol::OpKind::kBarrier ||
                              status.code == Code::kMembershipChanged || posted.call.hasty;
     forgettable ? checker_.saw_if_it_survives(posted.call.name, node_.name(), outcome)
@@ -474,9 +476,9 @@ void Workload::on_op(const peer::FinishOp& result) {
   if (failed_ ? open_.empty() : !waiting()) failed_ ? recover() : finished_stage();
 }
 
-// Either all that are here are new, since the others have gone before they could give the state
-// away: this turn has no batch. Or somebody has taken several steps since the last sync: they
-// become one, and everybody tries again.
+// Two cases. If a member has taken several steps since the last sync, it merges them into one, and
+// everybody tries again. Otherwise all remaining members are new, since the others left before they
+// could send the state; this turn then has no batch.
 void Workload::on_refused_state(const Status& status) {
   if (refused_for_steps(status)) {
     if (!newcomer_ && revision_ > agreed_ + 1) {
@@ -519,19 +521,19 @@ void Workload::on_joint(const peer::FinishJoint& result) {
     if (topology_.generation) last_success_ = node_.world().clockwork().now();
     return new_generation(*result.topology);
   }
-  // An update_topology of a broken group is no mistake.
+  // An update_topology of a group that needs reconfiguration is no mistake.
   if (mistaken()) {
     const bool by_others = status.code == Code::kSharedState;
     if (by_others && refused_for_steps(status)) return make_mistake();
-    // Where the others have nothing to compare, their next joint call may be the same; and where
-    // all of them may go, it is the only one that is left to be asked.
+    // If the others have nothing to compare, their next joint call may be the same. If all others
+    // may be lost, this peer may be the only one left to vote.
     const bool judged = !silent_ && rules_.shares_state;
     if (status.ok() && judged && result.kind != protocol::JointKind::kUpdateTopology)
       fail(std::string("P7 ") + protocol::text(result.kind) + ": a mistake went through");
     return;
   }
   if (!status.ok()) {
-    if (status.code == Code::kSystem && node_.cannot_listen) return;  // its join
+    if (status.code == Code::kSystem && node_.cannot_listen) return;  // the failure of its join
     if (status.code == Code::kProtocol && node_.foreign) return;      // likewise
     if (status.code == Code::kOperationTimeout) fail("P4 joint call: " + status.message);
     if (status.code == Code::kSharedState) return on_refused_state(status);
@@ -564,7 +566,7 @@ void Workload::on_gone(const Status& status) {
   const bool refused = status.message.find("One side has to be able") != std::string::npos;
   if (refused && rules_.may_be_refused && !rules_.may_be_refused())
     fail("P4 refused, though it can be reached: " + status.message);
-  // It is never away for as long as a member looks for it.
+  // The master is never away for as long as a member tries to reach it.
   if (status.message.find("does not take this peer back") != std::string::npos)
     fail("P6 the master has forgotten this member: " + status.message);
 }
@@ -615,8 +617,8 @@ std::vector<std::byte> Workload::expected(const Call& call, uint32_t block,
   return bytes;
 }
 
-// Those who took part are the members of the epoch in which it ended; of what was kept, those whom
-// the operation names, the last of whom are the same.
+// The contributors are the members of the epoch in which the operation ended. A kept operation
+// names the contributors of each part; those of the last part are these same members.
 void Workload::check_result(const Posted& posted, const peer::FinishOp& ended) {
   auto took_part = epochs_.upper_bound(ended.epoch);
   PCCL_ASSERT(took_part != epochs_.begin());
@@ -625,8 +627,8 @@ void Workload::check_result(const Posted& posted, const peer::FinishOp& ended) {
     whole.contributors.push_back(member.peer);
   std::vector<peer::Part> parts = ended.parts;
   if (!posted.call.keep) parts = {whole};
-  // Under policy raise the application does not hear of the epochs in which only what is kept
-  // goes on.
+  // Under policy raise the application is not informed of epochs in which only kept operations
+  // continue.
   if (parts.empty() || parts.back().end != posted.call.count ||
       (rules_.retries && parts.back() != whole))
     return fail("P3 " + posted.call.name + ": contributors that make no sense");
@@ -658,7 +660,7 @@ std::vector<std::span<std::byte>> Workload::state(peer::Handle, const std::vecto
   return spans;
 }
 
-// ---- Words ----
+// ---- Text ----
 
 void Workload::fail(const std::string& what) { checker_.violation(node_.name() + ": " + what); }
 

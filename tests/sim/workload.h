@@ -1,8 +1,8 @@
-// Workload: the application of a simulated peer. A training in small: sync the shared state, post a
-// batch of collectives under several tags, fold the results into the state, ask for a topology
-// update, again. All peers derive the same program from (seed, generation, turn); each posts a
-// batch in an order of its own. After an error it calls update_topology and goes on, as a user is
-// told to. Every outcome goes to the Checker.
+// Workload: the application of a simulated peer, a small training. It syncs the shared state, posts
+// a batch of collectives under several tags, folds the results into the state, calls
+// update_topology, and repeats. All peers derive the same program from (seed, generation, turn).
+// Each posts a batch in its own order. After an error it calls update_topology and continues, as
+// the README tells users to do. Every outcome goes to the Checker.
 #pragma once
 
 #include <functional>
@@ -21,31 +21,31 @@ namespace pccl::sim {
 // sync_shared_state or, in groups without a shared state, a batch of collectives.
 enum class Mistake : uint8_t {
   kNone,
-  kShape,      // a state of another shape,
-  kDtype,      // of another type,
-  kExtraKey,   // with another entry,
-  kAhead,      // of a revision that nobody else has,
-  kSendOnly,   // that must not be overwritten
-  kPending,    // another joint call
+  kShape,      // offers a state of another shape
+  kDtype,      // offers a state of another dtype
+  kExtraKey,   // offers a state with another entry
+  kAhead,      // offers a revision that nobody else has
+  kSendOnly,   // offers a state that must not be overwritten
+  kPending,    // makes another joint call
   kUpdate,     // likewise
-  kOperation,  // a collective that nobody else calls
-  kDigest,     // the collectives of the others, with other sizes
-  kSilent,     // nothing
+  kOperation,  // posts a collective that nobody else calls
+  kDigest,     // posts the collectives of the others, with other sizes
+  kSilent,     // calls nothing
 };
 
 class Workload : public App {
  public:
   struct Rules {
-    Duration timeout;               // of every call
-    bool peers_may_be_lost = true;  // else nothing may fail for a loss
-    bool retries = false;           // policy retry: only what no longer means anything may fail
-    bool shares_state = true;       // else it never syncs
-    bool joins = true;              // else it does nothing at all
-    // Unless it founds its group, all that it ever calls is this.
+    Duration timeout;               // limit of every call
+    bool peers_may_be_lost = true;  // false: nothing may fail because of a loss
+    bool retries = false;           // policy retry: only obsolete operations may fail
+    bool shares_state = true;       // false: it never syncs
+    bool joins = true;              // false: it does nothing at all
+    // The only thing that it ever calls, unless it founds its group.
     Mistake mistake = Mistake::kNone;
-    std::function<bool()> excused = {};  // whether what befell it may have kept it from calling
-    std::function<bool()> may_be_refused = {};  // whether a member may not have reached it
-    std::function<bool()> may_forget = {};      // a step that the others take
+    std::function<bool()> excused = {};  // whether faults may have kept it from calling
+    std::function<bool()> may_be_refused = {};  // whether a member may have failed to reach it
+    std::function<bool()> may_forget = {};      // whether it may skip a step of the others
     std::function<void()> on_mistake = {};
   };
   Workload(PeerNode& node, Checker& checker, uint64_t seed, const Rules& rules);
@@ -58,7 +58,7 @@ class Workload : public App {
   std::vector<std::span<std::byte>> state(peer::Handle handle, const std::vector<uint32_t>& keys,
                                           bool staging) override;
 
-  uint64_t turns() const { return turns_; }  // batches finished well since the start
+  uint64_t turns() const { return turns_; }  // batches that ended well since the start
   bool is_founder() const { return founder_; }
   bool joins() const { return rules_.joins; }
   bool has_state() const { return has_state_; }  // took part in a sync that agreed
@@ -66,7 +66,7 @@ class Workload : public App {
   bool mistaken() const { return rules_.mistake != Mistake::kNone && !founder_; }
   bool is_compared() const { return compared_; }
   bool silent() const { return silent_; }                 // its mistake is to call nothing
-  Instant last_success() const { return last_success_; }  // of a call
+  Instant last_success() const { return last_success_; }  // end of the last successful call
   Instant last_progress() const { return last_progress_; }
   std::string doing() const;
 
@@ -76,17 +76,17 @@ class Workload : public App {
     DType dtype = DType::kFloat32;
     ReduceOp reduce = ReduceOp::kSum;
     uint64_t count = 0;
-    uint32_t root = 0, peer = 0;  // ranks: broadcast's root; sender and receiver
+    uint32_t root = 0, peer = 0;  // ranks: broadcast's root, or the sender; the receiver
     std::string tag, name;
-    bool keep = false;      // on_loss
-    bool crossing = false;  // posted by all before the topology update, and waited for after it
-    bool hasty = false;     // its root may not want to wait until it is over
-    bool late = false;      // posted by one rank before the topology update, by the others after it
+    bool keep = false;      // on_loss="keep"
+    bool crossing = false;  // all post it before the topology update, and wait for it after
+    bool hasty = false;     // its root may give up before it is over
+    bool late = false;      // one rank posts it before the topology update, the others after
   };
   enum class Stage : uint8_t { kSync, kBatch, kPending, kUpdate, kLate };
   struct Posted {
     Call call;
-    std::vector<std::vector<std::byte>> buffers;  // by rank for all-gather, else one
+    std::vector<std::vector<std::byte>> buffers;  // one per rank for all-gather, else one
     std::vector<std::vector<std::byte>> before;
   };
   std::vector<Call> plan() const;
@@ -95,11 +95,11 @@ class Workload : public App {
   Duration patience(const Call& call) const;
   void post_batch(bool late);
   void enter(Stage stage);
-  void finished_stage();  // whatever comes after a stage that ended well
+  void finished_stage();  // what follows a stage that ended well
   void think();
   bool waiting() const;  // for an operation of this stage
   void fold_batch();
-  void recover();  // after a loss, when nothing is open any more
+  void recover();  // after a loss, when no operation is open any more
   void joint(protocol::JointKind kind);
   void offer_state();
   peer::JointCalled offer() const;
@@ -108,7 +108,7 @@ class Workload : public App {
   void post_alone();
   void offer_wrong_state();
   void on_refused_state(const Status& status);
-  // Perhaps nobody is left that could say which of two newcomers is wrong.
+  // Whether perhaps no member is left that could decide which of two newcomers is wrong.
   bool is_unjudged() const;
   void state_agreed(const peer::FinishJoint& result);
   void new_generation(const peer::Topology& topology);
@@ -127,8 +127,8 @@ class Workload : public App {
   const uint64_t seed_;
   const Rules rules_;
   peer::Topology topology_;                 // of this turn
-  std::optional<peer::Topology> next_;      // of the next, when a loss has changed it
-  std::map<Epoch, peer::Topology> epochs_;  // since the generation began: who took part
+  std::optional<peer::Topology> next_;      // of the next turn, when a loss has changed it
+  std::map<Epoch, peer::Topology> epochs_;  // who took part, since the generation began
   std::map<peer::Handle, Posted> open_;
   std::optional<protocol::JointKind> joint_;
   std::vector<std::vector<std::byte>> state_, staging_;
@@ -136,11 +136,11 @@ class Workload : public App {
   Stage stage_ = Stage::kSync;
   bool has_state_ = false, newcomer_ = false, failed_ = false, batch_failed_ = false, gone_ = false;
   bool founder_ = false, compared_ = false, silent_ = false;
-  bool late_is_over_ = false;  // the late call of this turn has its outcome, the same on all ranks
+  bool late_is_over_ = false;  // the late call of this turn has its outcome, as on all ranks
   Instant last_progress_, last_success_;
   protocol::SyncStrategy strategy_ = protocol::SyncStrategy::kEnforcePopular;  // of the last offer
   uint64_t agreed_ = 0;    // the revision of the last sync
-  bool diverged_ = false;  // by its own fault, since then
+  bool diverged_ = false;  // its state differs by its own fault, since then
 };
 
 }  // namespace pccl::sim

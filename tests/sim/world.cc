@@ -15,10 +15,10 @@ struct World::Connection {
   const master::ConnectionId id;
   Fifo to_master, to_peer;
   bool introduced = false;
-  bool registered = false;  // or resumed: the master may have it dial others
-  bool master_open = true;  // the master still listens to it
-  bool peer_open = true;    // so does the peer
-  bool half_open = false;   // the master does not know it any more, and the peer has not heard
+  bool registered = false;  // or resumed: the master may make it dial others
+  bool master_open = true;  // the master's end is open
+  bool peer_open = true;    // the peer's end is open
+  bool half_open = false;   // the master has dropped it, and the peer has not noticed
 };
 
 World::World(uint64_t seed, WorldOptions options)
@@ -63,7 +63,7 @@ void World::kill_master() {
     open_.erase(open_.begin());
     connection->master_open = false;
     if (random_.once_in(2)) {
-      cut(connection, "connection reset");  // what it had sent before does not arrive
+      cut(connection, "connection reset");  // what the master sent before does not arrive
     } else {
       connection->to_peer.post(control_delay(), [this, connection] {
         network_.pass(Network::kMaster, connection->peer.port(),
@@ -117,7 +117,7 @@ void World::persist(const master::Persist& persist) {
   disk_.write(std::move(frame), then);
 }
 
-// The peer's end of it, at once.
+// Ends the peer's side of the connection, at once.
 void World::cut(const std::shared_ptr<Connection>& connection, const std::string& why) {
   if (!connection->peer_open || !connection->peer.alive()) return;
   connection->peer_open = false;
@@ -162,7 +162,7 @@ void World::try_to_connect(PeerNode& peer, Duration left) {
   clockwork_.after(pause, [this, &peer, rest = left - pause] { try_to_connect(peer, rest); });
 }
 
-// While the master is stopped its machine accepts for it.
+// While the master is paused, its machine accepts connections for it.
 void World::connection_made(PeerNode& peer) {
   if (!master_) {
     return peer.run([&peer] {
@@ -199,7 +199,7 @@ void World::arrived_at_master(const std::shared_ptr<Connection>& connection,
   std::vector<std::byte> bytes;  // through the codec, as on a socket
   protocol::encode(message, bytes);
   auto decoded = protocol::decode(std::span(bytes).subspan(4));
-  // Without a common version, nothing else is understood.
+  // Without a common version, the rest of a hello is not understood.
   const auto* hello = std::get_if<protocol::Hello>(&message);
   const bool foreign = hello != nullptr && !protocol::common(hello->versions, protocol::kSpoken);
   PCCL_ASSERT(decoded.ok() && (foreign || decoded.value() == message));
@@ -211,8 +211,8 @@ void World::arrived_at_master(const std::shared_ptr<Connection>& connection,
   if (connection->master_open) step_master(master::Received{connection->id, decoded.value()});
 }
 
-// The planted bug: when all members but one have reported an operation done, the master hears that
-// the last has too.
+// The planted bug: when all members but one have reported an operation done, the master receives a
+// forged report of the last one.
 void World::forge_last_done(const std::shared_ptr<Connection>& connection,
                             const protocol::Message& message) {
   const auto* done = std::get_if<protocol::Done>(&message);
@@ -289,7 +289,7 @@ void World::arm_master() {
   });
 }
 
-// What was sent before still arrives; then the other side hears of the end.
+// Data that was sent before still arrives. Then the other side learns of the end.
 void World::close(std::shared_ptr<Connection> connection, bool by_master, const std::string& why) {
   if (by_master) {
     connection->master_open = false;
@@ -307,7 +307,7 @@ void World::close(std::shared_ptr<Connection> connection, bool by_master, const 
   });
 }
 
-// The master's end of it.
+// Ends the master's side of the connection.
 void World::peer_gone(const std::shared_ptr<Connection>& connection, const std::string& why) {
   run_master([this, connection, why] {
     if (!connection->master_open) return;

@@ -1,7 +1,7 @@
-// World: a run in one thread: the shipped MasterCore with its journal, PeerCores and ring Engines,
-// on virtual time, over a virtual network with real bytes. What the application does comes from an
-// App per peer; what goes wrong from whoever drives the world (a seed, or a scenario). Everything
-// is a function of the seed.
+// World: a simulated run in one thread. It has the shipped MasterCore with its journal, PeerCores
+// and ring Engines, on virtual time, over a virtual network that carries real bytes. One App per
+// peer acts as the application. The owner of the World (a Driver or a scenario) causes the faults.
+// Everything is a function of the seed.
 #pragma once
 
 #include <deque>
@@ -26,8 +26,8 @@ namespace pccl::sim {
 class PeerNode;
 class World;
 
-// The application of one peer. Calls come when a call of its own has ended; it may call the peer
-// again at once.
+// The application of one peer. A callback comes when one of its calls has ended. It may call the
+// peer again at once.
 class App {
  public:
   virtual ~App() = default;
@@ -35,24 +35,24 @@ class App {
   virtual void on_joint(const peer::FinishJoint& result) = 0;
   virtual void on_renewed(const peer::Topology&) {}
   virtual void on_gone(const Status& status) = 0;
-  // Memory of an operation, and of the entries `keys` of a shared-state call: `staging` on the
-  // receiving side.
+  // Memory of the operation.
   virtual ring::Memory memory(peer::Handle handle) = 0;
+  // Memory of the entries `keys` of a shared-state call: `staging` on the receiving side.
   virtual std::vector<std::span<std::byte>> state(peer::Handle handle,
                                                   const std::vector<uint32_t>& keys,
                                                   bool staging) = 0;
 };
 
-// A bug that the checker must find: one for each promise that it watches.
+// A bug that the checker must find. There is at least one for each promise that it watches.
 enum class Bug {
   kNone,
-  kEarlyCommit,   // P1: the master takes the last member for done before it is
-  kNoRestore,     // P2: what an operation has overwritten is not kept
+  kEarlyCommit,   // P1: the master counts the last member as done before it is
+  kNoRestore,     // P2: the bytes that an operation overwrites are not saved
   kForeignSize,   // P3: one peer averages over another number of peers
-  kLostAnswer,    // P4: now and then an Answer does not arrive, though the connection goes on
-  kToldTooEarly,  // P6: the master tells what is not durable yet
-  kAnyRun,        // P5: a peer takes the hello of another run for one of its own
-  kNoForget,      // P4: a peer dials one that is gone for ever
+  kLostAnswer,    // P4: some Answers do not arrive, though the connection stays up
+  kToldTooEarly,  // P6: the master announces what is not durable yet
+  kAnyRun,        // P5: a peer accepts the hello of another run
+  kNoForget,      // P4: a peer never stops dialling a peer that is gone
 };
 
 struct WorldOptions {
@@ -60,14 +60,14 @@ struct WorldOptions {
   Duration control_delay_max = std::chrono::microseconds(2000);
   Duration disk_delay_min = std::chrono::microseconds(50);
   Duration disk_delay_max = std::chrono::milliseconds(5);
-  Duration data_inbox_max = std::chrono::microseconds(200);  // of a data loop: a busy one is late
+  Duration data_inbox_max = std::chrono::microseconds(200);  // of a data loop: a busy loop is late
   WireOptions wire;
-  uint64_t lanes_max = 1;  // of a link: it has so many, or fewer
+  uint64_t lanes_max = 1;  // most lanes of a link; it may have fewer
   Bug plant = Bug::kNone;
   bool loopback_only = true;
   uint32_t exchange_bytes = 0;
-  uint32_t round_trip = 0;  // microseconds, as the peers say it of all links
-  // Now and then the master has both sides of a link dial, where one would do.
+  uint32_t round_trip = 0;  // RTT in microseconds, as the peers measure it on all links
+  // Sometimes the master makes both sides of a link dial, where one would be enough.
   bool both_dial = false;
 };
 
@@ -85,43 +85,44 @@ class World {
   PeerNode* by_port(uint16_t port);
 
   Network& network() { return network_; }
-  Duration control_delay();  // of a message on its way, by chance
+  Duration control_delay();  // random delay of one message
 
-  // Breaks the link between two peers though both live (a reset); they may be dialled again.
-  // False: there is none.
+  // Breaks the link between two peers though both are alive (a reset). They may be dialled again.
+  // False: there is no link.
   bool break_link(PeerNode& a, PeerNode& b);
-  // Likewise, but only `a` hears of it. `refuses`: `b` does when it sends something.
+  // Like break_link(), but only `a` notices. `refuses`: `b` notices when it sends something.
   bool half_break_link(PeerNode& a, PeerNode& b, bool refuses);
-  // Nothing that `from` sends arrives at `to`, or no longer so.
+  // block(): nothing that `from` sends arrives at `to`. lift() ends one block.
   void block(Network::Host from, Network::Host to);
   void lift(Network::Host from, Network::Host to);
-  // Packets from `from` to `to` that are larger vanish, or no longer so.
+  // narrow(): packets from `from` to `to` that are larger than `width` vanish. widen() ends this.
   void narrow(Network::Host from, Network::Host to, size_t width);
   void widen(Network::Host from, Network::Host to);
-  // SIGKILL of the master, with whatever its disk was doing; and its restart from what is on it.
+  // SIGKILL of the master, with the pending writes of its disk; and its restart from that disk.
   void kill_master();
   void start_master();
   bool master_runs() const { return master_ != nullptr; }
-  // Stops the master's process for a while: what comes waits, and its time passes far too late.
+  // Pauses the master's process. Arriving data waits, and its timers run far too late.
   void stop_master();
   void master_goes_on();
   bool master_stopped() const { return master_stopped_; }
-  // Its clock, which never goes back, has jumped ahead.
+  // Its clock, which never goes back, jumps ahead.
   void jump_master_clock(Duration ahead);
-  // Breaks the control connection of a peer; it will resume. False: it has none.
+  // Breaks the control connection of a peer, which will resume. False: it has none.
   bool break_master_connection(PeerNode& peer);
-  // Likewise, but only one side hears of it: the master, and the peer when it speaks next; or the
-  // peer, and the master when the peer resumes.
+  // Likewise, but only one side notices. If that is the master, the peer notices when it sends
+  // next. If that is the peer, the master notices when the peer resumes.
   bool half_break_master_connection(PeerNode& peer, bool master_hears);
 
-  // A line of the transcript: time, who, what.
+  // Writes a line of the transcript: time, who, what.
   void note(const std::string& who, const std::string& what);
   std::function<void(const std::string&)> on_note;
   std::function<void(const std::string&)> on_violation = [](const std::string&) {};
-  std::function<void(const master::Record&)> on_record;  // that the master makes durable
+  // Called with each record that the master makes durable
+  std::function<void(const master::Record&)> on_record;
   // A peer has begun to send shared state to another.
   std::function<void(PeerNode&)> on_state_sent;
-  PeerNode* stepping = nullptr;  // whose core is in a step; null: none, or the master's
+  PeerNode* stepping = nullptr;  // peer whose core is in a step; null: none, or the master's
 
  private:
   friend class PeerNode;
@@ -129,7 +130,7 @@ class World {
   void connect(PeerNode& peer);
   void try_to_connect(PeerNode& peer, Duration left);
   void connection_made(PeerNode& peer);
-  void run_master(std::function<void()> what);  // now, or when it goes on
+  void run_master(std::function<void()> what);  // now, or when the master resumes
   Instant master_now() const { return clockwork_.now() + master_clock_ahead_; }
   void peer_gone(const std::shared_ptr<Connection>& connection, const std::string& why);
   void step_master(const master::Event& event);

@@ -1,7 +1,8 @@
 """Nursery: a process that has imported torch once and forks every worker of the stress run.
 
-A line on standard input, `NAMESPACE LOG URL`, starts one; the answer is its process id. A worker's
-standard error goes to LOG.err. Everything ends with standard input.
+A line `NAMESPACE LOG URL` on standard input starts a worker; the answer is its process id. The
+standard error of a worker goes to LOG.err. The nursery and all its workers end when standard input
+ends.
 """
 
 from __future__ import annotations

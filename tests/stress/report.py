@@ -1,4 +1,4 @@
-"""What a stress run comes to: the lines of all workers against each other, and the figures."""
+"""The verdict on a stress run: compare the log lines of all workers, and compute the figures."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-# Nothing agreed on for so long while there are peers that could is a hang: the longest that any
-# honest wait takes is a few peer timeouts in a row.
+# It is a hang if nothing is agreed on for this long while there are peers that could agree. The
+# longest regular wait is a few peer timeouts in a row.
 HANG_S = 30.0
 
 
 @dataclass
 class Event:
-    """Something that the orchestrator did."""
+    """An action of the orchestrator."""
 
     at: float
     kind: str
@@ -67,10 +67,10 @@ class Report:
 
 
 def read(logs: list[Path]) -> dict[str, list[dict[str, Any]]]:
-    """Read what each worker said; a line that its death cut off is not one."""
+    """Read the log lines of each worker; an incomplete last line, cut off by a kill, is skipped."""
     lines: dict[str, list[dict[str, Any]]] = {}
     for log in logs:
-        if not log.exists():  # killed before it could say anything
+        if not log.exists():  # killed before it wrote anything
             continue
         whole = [line for line in log.read_text().splitlines(keepends=True) if line.endswith("\n")]
         lines[log.name] = [json.loads(line) for line in whole]
@@ -78,7 +78,7 @@ def read(logs: list[Path]) -> dict[str, list[dict[str, Any]]]:
 
 
 def judge(lines: dict[str, list[dict[str, Any]]], events: list[Event], end: float) -> Report:
-    """Compare all that was said."""
+    """Compare the lines of all workers."""
     report = Report(end - events[0].at if events else 0.0, events)
     states: dict[str, tuple[str, str]] = {}
     outcomes: dict[str, tuple[str, str]] = {}
@@ -90,7 +90,7 @@ def judge(lines: dict[str, list[dict[str, Any]]], events: list[Event], end: floa
             if "violation" in line:
                 report.violations.append(f"{name}: {line['violation']}")
             if "out" in line:
-                revision = -1  # it begins anew
+                revision = -1  # it starts anew
                 report.rejoined += 1
             if "iterated" in line:
                 report.iterations += 1
@@ -151,7 +151,7 @@ def _measure_growth(report: Report, lines: dict[str, list[dict[str, Any]]]) -> N
     quarter = len(usage) // 4
     if quarter < 3:
         return
-    first, last = usage[quarter : 2 * quarter], usage[-quarter:]  # the first warms up
+    first, last = usage[quarter : 2 * quarter], usage[-quarter:]  # the first quarter is the warm-up
     figures = []
     for name, unit in (("rss", 1 << 20), ("descriptors", 1), ("threads", 1)):
         a, b = (median(one[name] for one in part) / unit for part in (first, last))

@@ -1,10 +1,10 @@
-"""make stress: real processes, killed, stopped, cut off and started for as long as one likes.
+"""make stress: real processes are killed, paused, cut off and started, for as long as you like.
 
     tools/stock-network.sh .venv/bin/python tests/stress/run.py --minutes 3
 
-Every 0.5 to 1 s something happens to one of 2 to 8 workers (worker.py) or, now and then, to the
-master. Afterwards all must get on again, and what they have said must fit together (report.py).
-Exit status 1 when it does not. Each choice comes from the seed; the moments are the machine's.
+Every 0.5 to 1 s something happens to one of 2 to 8 workers (worker.py) or, sometimes, to the
+master. Afterwards all must make progress again, and their log lines must agree (report.py). The
+exit status is 1 if they do not. Each choice comes from the seed; the timing depends on the machine.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PCCL = Path(sys.executable).with_name("pccl")
 PEER_TIMEOUT_S = 2.0
 PEERS_MIN, PEERS_MAX = 2, 8
 EVENT_EVERY_S = (0.5, 1.0)
-CALM_S = 15.0  # at the end: the last wounds heal, and all go on
+CALM_S = 15.0  # at the end: the last faults are over, and all make progress
 
 
 @dataclass
@@ -77,7 +77,8 @@ class Stress:
                 **os.environ,
                 "OMP_NUM_THREADS": "1",
                 "PCCL_PEER_TIMEOUT": str(PEER_TIMEOUT_S),
-                # Tensors go back to the system when they are freed: what is held tells of leaks.
+                # Freed tensors go back to the system, so the memory that a worker holds shows
+                # leaks.
                 "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
             },
         )
@@ -114,10 +115,10 @@ class Stress:
         os.close(peer.pidfd)
         peer.machine.mend()
 
-    # ---- What happens to them ----
+    # ---- Faults ----
 
     def disturb(self) -> None:
-        """One event."""
+        """Cause one event."""
         roll = self._chance.random()
         eldest, others = self._peers[0], self._peers[1:]
         if len(self._peers) < PEERS_MIN + 1 or (len(self._peers) < PEERS_MAX and roll < 0.4):
@@ -125,7 +126,7 @@ class Stress:
             return self._note("spawn", self._peers[-1])
         if roll < 0.05 and not self._master_away_until:
             return self._kill_master()
-        # The eldest holds the state, so it is not killed; what else there is befalls it, too.
+        # The eldest holds the state, so it is not killed. All other faults hit it, too.
         victim = self._chance.choice(others if roll < 0.75 else self._peers)
         if victim.stopped_until or victim.cut_until:
             return None
@@ -134,7 +135,7 @@ class Stress:
             select.select([victim.pidfd], [], [], 10)
             self._note("kill", victim)
             return self._bury(victim)
-        # Mostly so short that nobody is given up; the eldest always.
+        # Usually the fault is too short for a loss. For the eldest it always is.
         long = victim is not eldest and self._chance.random() < 0.3
         length = self._chance.uniform(0.1, 0.5) * PEER_TIMEOUT_S * (4 if long else 1)
         until = time.monotonic() + length
@@ -155,7 +156,7 @@ class Stress:
         self.events.append(Event(time.monotonic(), kind, peer.log.name))
 
     def heal(self, *, all_of_it: bool = False) -> None:
-        """Ends what has lasted long enough."""
+        """End the faults whose time is over."""
         now = float("inf") if all_of_it else time.monotonic()
         if self._master_away_until and self._master_away_until <= now:
             self._master_away_until = 0.0
@@ -188,7 +189,7 @@ class Stress:
         self._watch(time.monotonic() + CALM_S)
 
     def _watch(self, until: float) -> None:
-        """Heals what is due, and sees who ends by itself, as soon as it happens."""
+        """End faults when they are due, and notice at once which workers end by themselves."""
         while time.monotonic() < until:
             ends = [until, self._master_away_until]
             for peer in self._peers:
@@ -208,7 +209,7 @@ class Stress:
 
 
 def main() -> int:
-    """Run, and report."""
+    """Run the workers and print the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))

@@ -1,11 +1,13 @@
-"""One process of the stress run: a training in small, every outcome of which can be checked.
+"""One process of the stress run: a small training in which every outcome can be checked.
 
-An iteration of about 100 ms: agree on the shared state, post several all-reduces at once, fold
-their sums into the state, update the topology; one all-reduce is waited for in the iteration after.
-What each rank brings is a function of its name and of the operation, so that every sum is known;
-what the state is, is a function of all that committed. After an error it does what README says.
+An iteration takes about 100 ms: agree on the shared state, post several all-reduces at once, add
+their sums to the state, update the topology. One all-reduce is waited for in the next iteration.
+The input of each rank is a function of its name and of the operation, so every sum is known. The
+state is a function of all operations that committed. After an error the worker does what the README
+says.
 
-A line of JSON for everything that others can be held to: what was agreed, how an operation ended.
+The log has one line of JSON for everything that can be compared with other workers: what was
+agreed, and how an operation ended.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import torch.distributed as dist
 import pccl_backend as pccl
 
 SIZES = {"small": 1_000, "middle": 65_536, "large": 2_000_000}
-KEPT = "large"  # on_loss="keep": it may end well, in part over members that are gone
+KEPT = "large"  # on_loss="keep": it may end well, with parts summed over lost members, too
 PAUSE_S = 0.03  # the "forward and backward" of an iteration
 CALL_TIMEOUT = timedelta(seconds=60)
 USAGE_EVERY = 20
@@ -35,7 +37,7 @@ Tensor = torch.Tensor
 
 
 class Worker:
-    """The life of one process; it ends with its process."""
+    """The life of one worker; it ends with its process."""
 
     def __init__(self, url: str, log: IO[str]) -> None:
         self._url = url
@@ -48,7 +50,7 @@ class Worker:
         self._crossing: tuple[str, int, list[str], Any, Tensor] | None = None
 
     def run(self) -> None:
-        """Join, train, and join again whenever the others have given this process up."""
+        """Join and train; join again each time this process has been declared lost."""
         while True:
             try:
                 self._join()
@@ -63,7 +65,7 @@ class Worker:
                 self._newcomer = True
                 self._crossing = None
 
-    # ---- What it does ----
+    # ---- The training ----
 
     def _join(self) -> None:
         dist.init_process_group("pccl", init_method=self._url, timeout=CALL_TIMEOUT)
@@ -109,7 +111,7 @@ class Worker:
         except pccl.SharedStateError:
             if not self._newcomer:
                 raise
-            self._newcomer = False  # whoever had it has gone
+            self._newcomer = False  # all who had the state are gone
             self._agree()
             return
         self._revision = state.revision
@@ -171,7 +173,7 @@ class Worker:
         crossing, self._crossing = self._crossing, None
         if crossing is None:
             return
-        # How it failed, those who came in between do not know; the update has dealt with it.
+        # Members that joined in between do not know how it failed. The update has dealt with it.
         with contextlib.suppress(pccl.PeerLostError, pccl.MembershipChangedError):
             self._finish(*crossing)
 
@@ -198,7 +200,7 @@ def _usage() -> dict[str, int]:
 
 
 def main(url: str, log: str) -> None:
-    """Run one worker; it writes to `log` until it is killed."""
+    """Run one worker, which writes to `log` until it is killed."""
     torch.set_num_threads(1)
     with open(log, "w", buffering=1) as lines:
         Worker(url, lines).run()
