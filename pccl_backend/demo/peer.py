@@ -7,7 +7,7 @@ Standard output carries one JSON object a line: `kind`, `at` (the machine's mono
     started     revision, hash, received_bytes          the first sync_shared_state returned
     inner       step, loss                              one inner step of that outer step
     posted      step, attempt                           the all-reduce of that outer step runs
-        failed      step, attempt, error, message, untouched   whether the tensor is as before
+    failed      step, attempt, error, message, untouched   whether the tensor is as before
     committed   step, attempt
     met         revision, epoch, world_size, joined, left, topology_s, sync_s, hash, received_bytes
     validated   revision, loss                          on the text held out, with global parameters
