@@ -83,7 +83,7 @@ class MasterLostError(PcclError):
 
 
 class KickedError(PcclError):
-    """The others went on without this peer, silent for `PCCL_PEER_TIMEOUT`. Join again."""
+    """The others continued without this peer, silent for `PCCL_PEER_TIMEOUT`. Join again."""
 
 
 class AuthenticationError(PcclError):

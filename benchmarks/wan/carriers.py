@@ -155,7 +155,7 @@ class Carrier(Protocol):
         """Remove everything that it has made."""
 
 
-# ---- Ours ----------------------------------------------------------------------------------------
+# ---- Our emulator --------------------------------------------------------------------------------
 
 
 class Emulator:
@@ -212,7 +212,7 @@ class Emulator:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-# ---- Linux's -------------------------------------------------------------------------------------
+# ---- Linux's netem -------------------------------------------------------------------------------
 
 UPLINK_QUEUE_MS = 50  # as kUplinkQueue of emulator.cc
 ETHERNET_BYTES = 14  # of a frame's header, which no rate counts

@@ -7,7 +7,7 @@ hello of a data connection contains the token from the client's welcome.
 A fault costs only the connection at fault. A connection whose hello is late or malformed is closed.
 If too many connections are pending without a hello, the oldest one is closed. A client that breaks
 a rule, stays silent or disappears ends its session, and the next client is served. During a
-session, other clients are told that the server is busy.
+session, other clients get the answer that the server is busy.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class HeldSignals:
-    """A `with` block in which handlers raise only inside `wait`; no other signal is lost.
+    """A `with` block in which handlers raise only inside `wait`; no signal is lost.
 
     A signal that arrives outside `wait` is handled by the next `wait`, or at the end of the block.
     Handlers run only on Python's main thread; on other threads there is nothing to delay. The block

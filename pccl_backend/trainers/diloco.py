@@ -220,8 +220,8 @@ class DiLoCo:
 
         If the call raised, call it again: it continues the same outer step. Inner steps in between
         are allowed; the docstring of this module says where they count. An exception at the very
-        end of the call, for example Ctrl-C, may come after the outer step is done: `revision`
-        tells.
+        end of the call, for example Ctrl-C, may come after the outer step is done. Check
+        `revision` to find out.
 
         Raises:
             InvalidStateError: start() comes first, also after joining the run again.
@@ -358,8 +358,8 @@ class DiLoCo:
             raise error
 
     def _apply(self) -> None:
-        # Signals are delayed, and nothing here allocates or waits: either all of it happens, or
-        # none.
+        # Signals are delayed, and nothing is allocated after the first change: either all of it
+        # happens, or none of it.
         self._buffers.apply_outer_step(lr=self._outer_lr, momentum=self._outer_momentum)
         assert self._state is not None
         self._state.revision += 1

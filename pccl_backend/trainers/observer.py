@@ -62,8 +62,8 @@ class Observer:
     def topology_updated(self, trainer: DiLoCo, topology: pccl.Topology) -> None:
         """update_topology returned; sync_shared_state comes next.
 
-        `joined` and `left` list the changes since the trainer's last look: empty if nothing
-        changed.
+        `joined` and `left` list the changes since the trainer's previous check; both are empty if
+        nothing changed.
         """
 
     def state_synced(self, trainer: DiLoCo, info: pccl.SyncInfo) -> None:
