@@ -233,8 +233,8 @@ PARTS = (
                 full="benchmarks/wan/europe.toml --rounds 3",
                 quick="benchmarks/wan/europe.toml --rounds 1 --skip-gloo --skip-floor",
             ),
-            # One connection carries little of these tensors. Gloo has only one, and may take a minute
-            # per call.
+            # One connection carries little of these tensors. Gloo has only one and may take a
+            # minute per call.
             Run(
                 name="worlds-atlantic",
                 script="wan/worlds.py",
