@@ -3,18 +3,19 @@
     make bench                  # all of it; QUICK=1: a few cases, in under five minutes
     tools/stock-network.sh .venv/bin/python benchmarks/all_reduce.py --cases "64 MiB" --worlds 2
 
-How to read the table. One row per case and world size; figures are medians over alternating rounds
-(the fastest and slowest beside them), so that a noisy machine disturbs all alike: compare within a
-row, not between runs. Wall time runs from the common start to the end of the last rank; CPU is that
-of all threads of all ranks (and of pccl's master) per GB (1e9 bytes) of one rank's tensors. Of up
-to 64 KiB a round is the mean of 1,000 calls back to back. "floor" is `ringfloor.c`: send, recv and
-add, nothing else, and it keeps every byte before it is overwritten, as pccl does; the faster of two
-buffer settings. The limit is what the loopback device allows, by iperf3: what all ranks have to
-send, 2(N-1) tensors, at the rate that a flow of each rank to the next reaches, all at once; and the
-2(N-1) hops that a byte makes.
+How to read the table. There is one row per case and world size. The figures are medians over
+alternating rounds, with the fastest and slowest round beside them. A noisy machine disturbs all
+contenders alike, so compare within a row, not between runs. Wall time runs from the common start to
+the end of the last rank. CPU is the time of all threads of all ranks (and of pccl's master) per GB
+(1e9 bytes) of one rank's tensors. Up to 64 KiB, a round is the mean of 1,000 calls back to back.
+"floor" is `ringfloor.c`: only send, recv and add. Like pccl, it saves every byte before overwriting
+it. The table shows the faster of two buffer settings. The limit is what the loopback device allows:
+the bytes that all ranks have to send, 2(N-1) tensors, at the rate of iperf3 with one flow from each
+rank to the next, all at once; plus the 2(N-1) hops of a byte.
 
-`make bench` runs it in a network namespace of its own with the cubic congestion control that nearly
-every Linux host has, where it may; else with whatever this machine uses. The first line says which.
+`make bench` runs it, where permitted, in a network namespace of its own with the congestion control
+of nearly every Linux host, cubic; otherwise with the setting of this machine. The first line of the
+output says which.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from processes import (
 HERE = Path(__file__).resolve().parent
 GB = 1e9
 KIB, MIB = 1 << 10, 1 << 20
-PART = MIB  # elements that are compared at once: comparing takes memory
+PART = MIB  # elements that are compared at once, because a comparison takes memory
 FLOOR_SETTINGS = (
     ("1024", "4096", "512"),
     ("256", "1024", "128"),
@@ -61,17 +62,18 @@ IPERF_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is all-reduced in one round.
+    """The all-reduce of one round.
 
     Attributes:
-        tensor_bytes: of float32, each.
-        tensors: so many at once.
-        loops: so often, one after another.
-        series: so many calls, each timed; as soon as all ranks are done, the next begins on all.
-        groups: the tensor is cut into so many parts, each all-reduced in a group of its own, at
-            once. 0: whole, in the group of all.
-        goals: by world size, wall time at most so much of Gloo's.
-        quick: part of a quick run.
+        tensor_bytes: bytes of each tensor (float32).
+        tensors: number of tensors that are reduced at once.
+        loops: number of repetitions back to back, measured together.
+        series: number of calls, each timed; the next call begins on all ranks at once, as soon as
+            all ranks have finished.
+        groups: number of parts of the tensor, each reduced in a group of its own, all at once.
+            0: the whole tensor, in the default group.
+        goals: by world size, highest ratio of the wall time to Gloo's.
+        quick: whether a quick run includes the case.
     """
 
     name: str
@@ -115,12 +117,12 @@ CASES = (
 
 @dataclass(kw_only=True)
 class Row:
-    """A case in a world: what each contender did in every round, by its name.
+    """A case in a world: the figures of each contender in every round, by its name.
 
     Attributes:
-        goal: wall time at most so much of Gloo's.
-        limit: seconds that the loopback device needs for it; None: iperf3 is not there.
-        wall: seconds of a loop.
+        goal: highest ratio of the wall time to Gloo's.
+        limit: seconds that the loopback device needs; None: iperf3 or ping is missing.
+        wall: seconds per loop.
         cpu: seconds per GB.
     """
 
@@ -145,7 +147,7 @@ class Row:
 
 
 def count(backend: str) -> dict[str, int]:
-    """Return what this process has done so far, on all its threads; of pccl also what it sent."""
+    """Return this process's context switches so far, on all threads; for pccl, also its traffic."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     counts = {"voluntary": usage.ru_nvcsw, "involuntary": usage.ru_nivcsw}
     if backend == "pccl":
@@ -159,23 +161,23 @@ def count(backend: str) -> dict[str, int]:
 
 
 def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
-    """Joins, then does what each line on stdin asks for (processes.ask_together)."""
+    """Join, then serve each request line on stdin (processes.ask_together)."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    if backend == "pccl":  # ranks as given
+    if backend == "pccl":  # with the given ranks
         os.environ["PCCL_MASTER"] = init_method
         dist.init_process_group("pccl", store=dist.HashStore(), rank=rank, world_size=world)
     else:
         dist.init_process_group("gloo", init_method=init_method, rank=rank, world_size=world)
     print("ready", flush=True)
     tensors: list[torch.Tensor] = []
-    groups: list[dist.ProcessGroup] = []  # each for a part of the tensor
+    groups: list[dist.ProcessGroup] = []  # one for each part of the tensor
     for line in sys.stdin:
         request = json.loads(line)
         loops: int = request["loops"]
-        # A sum of zeros stays one however often it is made.
+        # A sum of zeros remains zero over any number of repetitions.
         value = float(dist.get_rank() + 1) if loops == 1 else 0.0
         if [t.numel() for t in tensors] != [request["elements"]] * request["tensors"]:
             tensors = [torch.empty(request["elements"]) for _ in range(request["tensors"])]
@@ -191,7 +193,7 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
         cpu = 0.0
         calls = []
         for _ in range(request["series"]):
-            wait_for_start()  # who is late counts: the wall runs from the first
+            wait_for_start()  # a late rank counts: the wall time runs from the first start
             cpu_before, start = time.process_time(), time.monotonic()
             for _ in range(loops):
                 if len(together) == 1:
@@ -206,7 +208,7 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
             cpu += time.process_time() - cpu_before
         after = count(backend) if request["counted"] else {}
         expected = world * (world + 1) / 2 if loops == 1 else 0.0
-        expected *= world ** (len(calls) - 1)  # a later one adds up sums
+        expected *= world ** (len(calls) - 1)  # each later call sums the earlier sums
         right = all(
             bool((part == expected).all()) for tensor in tensors for part in tensor.split(PART)
         )
@@ -219,9 +221,10 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
 class World:
     """`world` rank processes of one backend, started once and used in every round.
 
-    `places`: what comes before the command of each rank, where they are on machines of their own;
-    then `address` is that of the first one, where the master is too, and `device` their network.
-    `build`: the folder of the package that they and their master run (processes.environment_of).
+    `places`: command prefix of each rank, if the ranks are on machines of their own. Then `address`
+    is the address of the first machine, which also runs the master, and `device` is the machines'
+    network device. `build`: folder of the package that ranks and master run
+    (processes.environment_of).
     """
 
     def __init__(
@@ -268,17 +271,17 @@ class World:
         return 0.0 if self.master is None else cpu_seconds(self.master.pid)
 
     def all_reduce(self, case: Case) -> tuple[float, float]:
-        """Returns wall seconds of a loop and CPU seconds per GB."""
+        """Return wall seconds per loop and CPU seconds per GB."""
         walls, cpu, _ = self._all_reduce(case, counted=False)
         return walls[0], cpu
 
     def all_reduce_series(self, case: Case) -> tuple[list[float], float]:
-        """Returns wall seconds of each call of a series and CPU seconds per GB."""
+        """Return wall seconds of each call of a series and CPU seconds per GB."""
         walls, cpu, _ = self._all_reduce(case, counted=False)
         return walls, cpu
 
     def all_reduce_counted(self, case: Case) -> tuple[float, list[dict[str, int]]]:
-        """Returns wall seconds of a loop and what each rank counted in all loops (see count)."""
+        """Return wall seconds per loop and the counts of each rank over all loops (see count)."""
         walls, _, counts = self._all_reduce(case, counted=True)
         return walls[0], counts
 
@@ -317,14 +320,14 @@ def build_floor(folder: str) -> Path:
 
 
 def floor(program: Path, world: int, mib: float) -> tuple[float, float]:
-    """The faster of the two settings, one timed all-reduce each (after one that warms up)."""
+    """Return the faster of the two settings, one timed all-reduce each (after a warm-up)."""
     return min(run_floor(program, world, mib, setting) for setting in FLOOR_SETTINGS)
 
 
 def floor_at(
     program: Path, mib: float, namespaces: Sequence[tuple[str, str]]
 ) -> tuple[float, float]:
-    """The first all-reduce of a rank in each namespace, at its address; the system's buffers."""
+    """Measure the first all-reduce with a rank in each namespace, with the system's buffers."""
     places = ",".join(f"{path}={address}" for path, address in namespaces)
     return run_floor(program, len(namespaces), mib, ("256", "0", "128"), "", "0", places)
 
@@ -332,7 +335,7 @@ def floor_at(
 def run_floor(
     program: Path, world: int, mib: float, setting: tuple[str, str, str], *more: str
 ) -> tuple[float, float]:
-    """Returns wall seconds and CPU seconds per GB of one all-reduce."""
+    """Return wall seconds and CPU seconds per GB of one all-reduce."""
     out = subprocess.run(
         [program, str(world), f"{mib:g}", "1", *setting, "1", *more],
         check=True,
@@ -348,20 +351,20 @@ def run_floor(
 
 @dataclass(frozen=True, kw_only=True)
 class Loopback:
-    """What the device carries: Mbit/s of all ranks' flows together, a round trip in ms."""
+    """Capacity of the device: Mbit/s of all ranks' flows together, and the RTT in ms."""
 
     world: int
     mbit: float
     rtt_ms: float
 
     def limit(self, count: int) -> float:
-        """Return the seconds that it needs for an all-reduce of so many bytes."""
+        """Return the seconds that the device needs for an all-reduce of `count` bytes."""
         steps = 2 * (self.world - 1)
         return steps * count * 8 / (self.mbit * 1e6) + steps * self.rtt_ms / 2e3
 
 
 def loopback_of(world: int) -> Loopback | None:
-    """Measure it, if iperf3 and ping are there."""
+    """Measure the loopback device, if iperf3 and ping are installed."""
     if not (shutil.which("iperf3") and shutil.which("ping")):
         return None
     mbit = loopback_aggregate(world, IPERF_SECONDS)
@@ -375,7 +378,7 @@ def measure(case: Case, worlds: dict[str, World], rounds: int, program: Path, ro
     """Let the contenders take turns; fill the row."""
     mib = case.tensor_bytes // MIB
     has_floor = mib > 0 and case.tensors == 1
-    for round_number in range(-1, rounds):  # the first one warms up
+    for round_number in range(-1, rounds):  # the first round is a warm-up
         for name in (*worlds, "floor") if has_floor else tuple(worlds):
             if name in worlds:
                 wall, cpu = worlds[name].all_reduce(case)
@@ -389,7 +392,7 @@ def measure(case: Case, worlds: dict[str, World], rounds: int, program: Path, ro
 def measure_all(
     cases: Sequence[Case], world_sizes: Sequence[int], rounds: int, seen: Callable[[Row], None]
 ) -> list[Row]:
-    """Return all rows; each is shown to `seen` when it is there."""
+    """Return all rows; show each row to `seen` as soon as it is measured."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         program = build_floor(folder)
@@ -420,7 +423,7 @@ def measure_all(
 
 
 def line(row: Row) -> str:
-    """Return a row as one line of a table in Markdown."""
+    """Return a row as one line of a Markdown table."""
     cells = [f"{row.case}, world {row.world}"]
     for name in ("pccl", "Gloo", "floor"):
         known = name in row.wall

@@ -1,14 +1,14 @@
-"""All benchmarks, one after another: RESULTS.md's generated sections and their pictures.
+"""All benchmarks, one after another: the generated sections of RESULTS.md and their pictures.
 
     make bench                       # all, under an hour; QUICK=1: a taste of each, under 5 minutes
     sudo .venv/bin/python benchmarks/bench.py --parts curve uplinks
     .venv/bin/python benchmarks/bench.py --list
 
-Each part runs scripts of this folder, which measure, print, and write what they have measured to
-build/bench/NAME.json; render.py makes a section of RESULTS.md of that as soon as a part has ended.
-A part that fails, or cannot run here (no root, no iperf3), leaves its section as it was; the others
-go on, and if any has failed the status at the end is 1. A quick run is too short for figures that
-are kept: it writes a file of its own, build/bench/RESULTS.md, with just what it measured.
+Each part runs scripts of this folder. A script measures, prints, and writes its figures to
+build/bench/NAME.json. As soon as a part has ended, render.py makes a section of RESULTS.md from
+these figures. If a part fails or cannot run here (no root, no iperf3), its section remains as it
+was, and the other parts continue. If any part has failed, the exit status is 1. A quick run is too
+short for permanent figures: it writes build/bench/RESULTS.md, with only its own sections.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from sections import ResultsError, find_sections, replace_section
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RESULTS = HERE / "RESULTS.md"
-WORK = ROOT / "build" / "bench"  # not kept
+WORK = ROOT / "build" / "bench"  # not under version control
 STOCK_CONGESTION = "cubic"
 HEADS = {
     False: "# What was measured\n",
     True: "# A quick run\n\nToo short for figures that are kept: small sizes, few rounds.\n",
 }
-INTERRUPT_SECONDS = 20.0  # for a script to leave the machine as it was
+INTERRUPT_SECONDS = 20.0  # time for a script to restore the machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +58,14 @@ class Run:
     """One run of a script.
 
     Attributes:
-        name: of its record.
-        script: in this folder.
-        row: what the record is made of.
-        full: its options.
-        quick: its options in a quick run; None: it is left out.
-        stock: in a network namespace with the stock congestion control.
-        default: under the machine's own one; left out where that is the stock one.
+        name: name of its record.
+        script: file in this folder.
+        row: type of the record's rows.
+        full: its options in a full run.
+        quick: its options in a quick run; None: the run is left out.
+        stock: whether it runs in a network namespace with the stock congestion control.
+        default: whether it runs under the machine's own congestion control; left out if that is
+            the stock one.
     """
 
     name: str
@@ -78,11 +79,11 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What becomes one section.
+    """The source of one section.
 
     Attributes:
-        minutes: estimated, on 2 cores.
-        needs: programs; "root" is being root, a path is a file.
+        minutes: estimated duration on 2 cores.
+        needs: required programs; "root" means root rights, a path means a file.
     """
 
     name: str
@@ -94,13 +95,13 @@ class Part:
     render: render.Render
 
     def estimate(self, quick: bool) -> float:
-        """Return minutes."""
+        """Return the estimated minutes."""
         return self.quick_minutes if quick else self.minutes
 
 
 STOCK_NEEDS = ("unshare", "ip")
 
-# In the order of RESULTS.md, with the minutes that each takes: the budget.
+# In the order of RESULTS.md. The minutes of all parts are the time budget.
 PARTS = (
     Part(
         name="loopback",
@@ -232,7 +233,8 @@ PARTS = (
                 full="benchmarks/wan/europe.toml --rounds 3",
                 quick="benchmarks/wan/europe.toml --rounds 1 --skip-gloo --skip-floor",
             ),
-            # One connection carries little of these: Gloo, which has one, may take a minute a call.
+            # One connection carries little of these tensors. Gloo has only one and may take a
+            # minute per call.
             Run(
                 name="worlds-atlantic",
                 script="wan/worlds.py",
@@ -272,7 +274,7 @@ ORDER = tuple(part.name for part in PARTS)
 
 
 class Outcome(Enum):
-    """How a part ended."""
+    """The end of a part."""
 
     DONE = "done"
     SKIPPED = "skipped"
@@ -280,14 +282,14 @@ class Outcome(Enum):
 
 
 class PartError(Exception):
-    """A script did not end well; the text says how."""
+    """A script failed; the message says how."""
 
 
 # ---- Scripts, in processes of their own ----------------------------------------------------------
 
 
 def command_of(run: Run, options: str) -> list[str]:
-    """Return what runs it, relative to the root: as somebody would type it there."""
+    """Return the command of a run, relative to the root, as a user would type it there."""
     python = Path(sys.executable)
     shown = str(python.relative_to(ROOT)) if python.is_relative_to(ROOT) else python.name
     command = ["tools/stock-network.sh"] if run.stock else []
@@ -295,18 +297,18 @@ def command_of(run: Run, options: str) -> list[str]:
 
 
 def run_script(run: Run, options: str, seconds_max: float) -> render.Result:
-    """Run it to its end; what it prints is seen.
+    """Run a script to its end; its output remains visible.
 
     Raises:
-        PartError: it failed, took too long, or left no record.
+        PartError: the script failed, took too long, or left no record.
     """
     shown = command_of(run, options)
     path = WORK / f"{run.name}.json"
-    path.unlink(missing_ok=True)  # of an earlier run
+    path.unlink(missing_ok=True)  # from an earlier run
     print(f"$ {shlex.join(shown)}", flush=True)
     command = [*shown, "--json", str(path)]
     command[1 if run.stock else 0] = sys.executable
-    # A session of its own: what it has started can be ended with it.
+    # The script gets its own session, so that all processes it starts can be ended with it.
     process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
     try:
         status = process.wait(timeout=seconds_max)
@@ -315,7 +317,7 @@ def run_script(run: Run, options: str, seconds_max: float) -> render.Result:
         if isinstance(error, subprocess.TimeoutExpired):
             raise PartError(f"it was not done after {seconds_max / 60:.1f} minutes") from error
         raise
-    end_session(process)  # whatever a script that failed has left
+    end_session(process)  # also ends anything that a failed script has left
     if status != 0:
         raise PartError(f"it ended with {status}")
     try:
@@ -326,7 +328,7 @@ def run_script(run: Run, options: str, seconds_max: float) -> render.Result:
 
 
 def end_session(process: subprocess.Popen[bytes]) -> None:
-    """End a script and all that it has started; first it may tidy up."""
+    """End a script and all processes it has started; an interrupt first lets it clean up."""
     for number, seconds in ((signal.SIGINT, INTERRUPT_SECONDS), (signal.SIGKILL, 5.0)):
         try:
             os.killpg(process.pid, number)
@@ -345,7 +347,7 @@ def measure(part: Part, quick: bool) -> dict[str, render.Result]:
     """Make all runs of a part.
 
     Raises:
-        PartError: one failed.
+        PartError: a run failed.
     """
     seconds_max = 60 * (2 * part.estimate(quick) + 2)
     results: dict[str, render.Result] = {}
@@ -361,10 +363,10 @@ def measure(part: Part, quick: bool) -> dict[str, render.Result]:
 
 
 def write_section(part: Part, body: render.Body, results: Path) -> None:
-    """Put a section into a file, its pictures beside that.
+    """Put a section into a file, and its pictures beside the file.
 
     Raises:
-        OSError, ResultsError: nothing has changed then but pictures.
+        OSError, ResultsError: the text is unchanged; pictures may have changed.
     """
     text = replace_section(results.read_text(), part.name, body.text, ORDER)
     folder = results.parent / "plots"
@@ -377,7 +379,7 @@ def write_section(part: Part, body: render.Body, results: Path) -> None:
 
 
 def make_part(part: Part, quick: bool, results: Path, machine: render.Machine) -> Outcome:
-    """Measure and write; say how it went."""
+    """Measure a part and write its section; return the outcome."""
     without = missing(part.needs)
     if without:
         print(f"{part.name}: SKIPPED, it needs {', '.join(without)}; its section stays")
@@ -394,8 +396,8 @@ def make_part(part: Part, quick: bool, results: Path, machine: render.Machine) -
 
 
 def make_all(parts: Sequence[Part], quick: bool, results: Path) -> dict[str, Outcome]:
-    """Make the parts one after another, whatever becomes of each."""
-    machine = render.Machine.here()  # before there is any load of ours
+    """Make the parts one after another, regardless of failures."""
+    machine = render.Machine.here()  # before the benchmarks load the machine
     total = sum(part.estimate(quick) for part in parts)
     begun = time.monotonic()
     outcomes: dict[str, Outcome] = {}
@@ -417,7 +419,7 @@ def make_all(parts: Sequence[Part], quick: bool, results: Path) -> dict[str, Out
 
 
 def listing() -> str:
-    """Return the budget as a table."""
+    """Return the time budget as a table."""
     lines = [f"{'part':<10} minutes   quick"]
     lines += [
         f"{part.name:<10} {part.minutes:7.1f} {part.quick_minutes:7.1f}   {part.what}"
@@ -433,22 +435,22 @@ def _short(minutes: float) -> str:
 
 
 def destination(given: Path | None, quick: bool) -> Path:
-    """Return the file that is written; it is begun where it is another than RESULTS.md.
+    """Return the file to write. A file other than RESULTS.md is begun with its head.
 
     Raises:
-        OSError, ResultsError: it cannot be read, or its sections are broken.
+        OSError, ResultsError: the file cannot be read, or its sections are broken.
     """
     WORK.mkdir(parents=True, exist_ok=True)
     path = given or (WORK / RESULTS.name if quick else RESULTS)
     if path.resolve() != RESULTS and not (given and path.exists()):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(HEADS[quick])
-    find_sections(path.read_text())  # better now than after an hour
+    find_sections(path.read_text())  # an error now is better than after an hour
     return path
 
 
 def main() -> int:
-    """Make the sections; return the status."""
+    """Make the sections; return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -472,7 +474,7 @@ def main() -> int:
     print(f"This takes about {_short(total)} minutes, in {len(parts)} parts: {names}.")
     print(f"Figures go to {shown}. Results are worth most on a machine that does nothing else.")
     begun = time.monotonic()
-    on_end(signal.default_int_handler)  # what was started is ended with us
+    on_end(signal.default_int_handler)  # so that the scripts are ended together with this process
     try:
         outcomes = make_all(parts, given.quick, results)
     except KeyboardInterrupt:

@@ -1,15 +1,15 @@
-"""Builds of pccl beside each other, each a folder with the package pccl_backend in it.
+"""Builds of pccl side by side, each a folder with the package pccl_backend.
 
-The environment's installed package stays as it is: a process runs one of these builds if its
-PYTHONPATH begins with the build's folder (processes.environment_of). Under build/compare lie
+The environment's installed package remains as it is. A process runs one of these builds if its
+PYTHONPATH begins with the build's folder (processes.environment_of). build/compare contains:
 
-    NEW/                    a copy of the working tree's package, as it was when a run began
+    NEW/                    a copy of the working tree's package, made when a run began
     SHA-PYTHON-TORCH/       the package of a revision, kept for the next run, and .made-with
-    SHA....building/        where that is built; left behind only by a build that fails
-    SHA....log              what the build said
+    SHA....building/        the folder in which it is built; remains only after a failed build
+    SHA....log              the output of the build
 
-The file .made-with says how a revision was built: compiler and options. If those of the working
-tree differ, the revision is built again. `make clean` removes all of it.
+The file .made-with records how a revision was built: compiler and options. If those of the working
+tree differ, the revision is built again. `make clean` removes everything.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "compare"
 PACKAGE = "pccl_backend"
 STAMP = ".made-with"
-LOG_LINES = 30  # that are shown of a build that failed
-# What somebody may have chosen for the working tree's build, by cmake -D or by the environment.
+LOG_LINES = 30  # lines of a failed build's log to show
+# Options that the user may have set for the working tree's build, by cmake -D or the environment.
 CHOICES = (
     "CMAKE_BUILD_TYPE",
     "CMAKE_CXX_COMPILER",
@@ -42,14 +42,14 @@ VARIABLES = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS")
 
 
 class BuildError(Exception):
-    """There is no such build; the text says why, and what to do."""
+    """A build is missing; the message says why, and what to do."""
 
 
 def resolve(revision: str) -> str:
     """Return the full id of a commit.
 
     Raises:
-        BuildError: git knows none of that name.
+        BuildError: git knows no commit of that name.
     """
     if not revision:
         raise BuildError("which revision is the base? For example: make compare BASE=HEAD~1")
@@ -67,10 +67,10 @@ def resolve(revision: str) -> str:
 
 
 def copy_working_tree() -> Path:
-    """Return a copy of the working tree's build: edits during a run change nothing in it.
+    """Return a copy of the working tree's build, so that edits during a run do not affect it.
 
     Raises:
-        BuildError: it is not built.
+        BuildError: the working tree is not built.
     """
     folder = FOLDER / "NEW"
     shutil.rmtree(folder, ignore_errors=True)
@@ -81,10 +81,10 @@ def copy_working_tree() -> Path:
 
 
 def build(sha: str) -> Path:
-    """Return the build of a revision; it is made if there is none with the same options.
+    """Return the build of a revision; make it if there is none with the same options.
 
     Raises:
-        BuildError: it cannot be built.
+        BuildError: the revision cannot be built.
     """
     python = f"py{sys.version_info.major}.{sys.version_info.minor}"
     folder = FOLDER / f"{sha}-{python}-torch{version('torch')}"
@@ -106,7 +106,7 @@ def build(sha: str) -> Path:
 
 
 def read_choices(cache: Path) -> dict[str, str]:
-    """Return what CMake was told for the working tree (its CMakeCache.txt)."""
+    """Return the options that CMake got for the working tree (from its CMakeCache.txt)."""
     text = cache.read_text() if cache.exists() else ""
     found = re.findall(r"^(\w+):\w+=(.*)$", text, re.MULTILINE)
     return {name: value for name, value in found if name in CHOICES and value}
@@ -124,14 +124,14 @@ def _build_in(folder: Path, sha: str, choices: dict[str, str]) -> None:
     """Put a revision's sources into a new folder and build them there, as `make setup` does here.
 
     Raises:
-        BuildError: that failed; the folder is left to look at.
+        BuildError: the build failed; the folder remains for inspection.
     """
-    shutil.rmtree(folder, ignore_errors=True)  # of a build that failed
+    shutil.rmtree(folder, ignore_errors=True)  # from a failed build
     folder.mkdir(parents=True)
     print(f"Building {sha[:12]} in {folder.relative_to(ROOT)}: it takes minutes, once.", flush=True)
     archive = subprocess.run(["git", "archive", sha], cwd=ROOT, check=True, capture_output=True)
     subprocess.run(["tar", "-x"], cwd=folder, input=archive.stdout, check=True)
-    # Paths in the folder count for nothing: what two revisions share is compiled once.
+    # ccache ignores the folder's path, so code that two revisions share is compiled only once.
     environment = {**os.environ, "CCACHE_BASEDIR": str(folder), "CCACHE_NOHASHDIR": "1"}
     if "MAX_JOBS" in environment:
         environment["CMAKE_BUILD_PARALLEL_LEVEL"] = environment["MAX_JOBS"]
@@ -153,15 +153,15 @@ def _build_in(folder: Path, sha: str, choices: dict[str, str]) -> None:
 
 
 def _check(folder: Path, wrong: str) -> None:
-    """Let a process import the package as the ranks will; it must come from this folder.
+    """Import the package in a new process, as the ranks will; it must come from this folder.
 
     Raises:
-        BuildError: it does not; the text begins with what is wrong.
+        BuildError: the import failed, or used another folder; the message begins with `wrong`.
     """
     program = f"import {PACKAGE}._C as module; print(module.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=FOLDER,  # where no package lies that would come first
+        cwd=FOLDER,  # this folder contains no package that would come first
         env=environment_of(folder),
         check=False,
         capture_output=True,

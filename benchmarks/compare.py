@@ -6,18 +6,18 @@
 
 The rows are those of `make bench` on loopback: the cases of all_reduce.py at each world size, and
 the calls of latency.py ("calls"). This folder's scripts measure both builds, so that only the
-product differs; each build has ranks and a master of its own. A pair is a round of each, one right
-after the other, and the next pair begins with the other one. A row has 15 pairs at least, of short
-rounds up to three times as many. They are shared out among several starts of the ranks: where the
-system happens to place a process, it stays.
+product differs. Each build has its own ranks and its own master. A pair is one round of each build,
+one right after the other; the next pair begins with the other build. A row has at least 15 pairs; a
+row of short rounds has up to three times as many. The pairs are divided among several starts of the
+ranks, because a process stays where the system happened to place it.
 
 A row is an outlier if the median of new over base is above 1.05 and its 90 % bootstrap interval
-lies above 1. An outlier is repeated alone, with 30 pairs at least and newly started ranks, and only
-if it is one again it is called slower. The table shows the second time then. Status: 0, no row is
-slower; 1, one is; 3, none, but the time was too short to say so of all; 2, nothing could be
-compared. (make has a status of its own, and shows this one.)
+lies above 1. An outlier is repeated alone, with at least 30 pairs and newly started ranks. The row
+is called slower only if it is an outlier again; the table then shows the repetition. Exit status:
+0, no row is slower; 1, a row is slower; 3, no row was found slower, but the time was too short for
+some; 2, nothing could be compared. (make has an exit status of its own, and shows this one.)
 
-It runs in a network namespace of its own with cubic, where it may; else it says so.
+It runs in a network namespace of its own with cubic, where permitted; otherwise it says so.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ STOCK_CONGESTION = "cubic"
 STOCK_NETWORK = "tools/stock-network.sh"
 PAIRS = 15
 PAIRS_REPEATED = 30
-STARTS = 3  # of the ranks: the pairs are shared out among them
-# A row of short rounds gets up to so many times the pairs, while it has not had these seconds.
+STARTS = 3  # of the ranks: the pairs are divided among them
+# A row of short rounds gets up to MORE times the pairs, within ROW_SECONDS.
 MORE = 3
 ROW_SECONDS = 24.0
 MINUTES = 20
-GRACE_SECONDS = 60  # beyond the limit: then a round hangs
+GRACE_SECONDS = 60  # beyond the time limit; a longer round counts as hung
 CALLS = "calls"
 CALLS_COMPARED = (
     "pccl.all_reduce, dispatch of the next",
@@ -66,8 +66,8 @@ CALLS_COMPARED = (
     "update_topology",
     "sync_shared_state, unchanged",
 )
-# Fewer calls in a round than `make bench` makes: more pairs tell more than longer rounds. One size
-# more, for which `make bench` has its curve.
+# A round has fewer calls than in `make bench`: more pairs give more information than longer rounds.
+# 1 MiB is added; `make bench` covers it by its curve.
 CASES = (
     *(replace(case, loops=min(case.loops, 500)) for case in all_reduce.CASES),
     all_reduce.Case(
@@ -78,14 +78,14 @@ CASES = (
     ),
 )
 
-Pairs = dict[str, list[Pair]]  # by row
+Pairs = dict[str, list[Pair]]  # by row name
 
 
 # ---- Fleets: the ranks of a build, and its master ------------------------------------------------
 
 
 class Fleet(Protocol):
-    """Processes of one build that make a round as often as they are asked."""
+    """Processes of one build that make rounds on request."""
 
     def round(self, step: str) -> dict[str, Figure]:
         """Return the figures of a step's rows."""
@@ -95,7 +95,7 @@ class Fleet(Protocol):
 
 
 class AllReduces:
-    """A world of ranks; a step is the name of a case, and has one row."""
+    """A world of ranks. A step is the name of a case, and has one row."""
 
     def __init__(self, world: int, build: Path) -> None:
         self._size = world
@@ -111,7 +111,7 @@ class AllReduces:
 
 
 class Calls:
-    """Two ranks, which time single calls; the one step has a row for each kind of call."""
+    """Two ranks that time single calls. The only step has a row for each kind of call."""
 
     def __init__(self, build: Path) -> None:
         self._master = Master(build=build)
@@ -138,11 +138,11 @@ class Calls:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """What the same ranks measure, step by step.
+    """The measurements of one set of ranks, step by step.
 
     Attributes:
-        world: so many ranks all-reduce; 0: two make the calls of latency.py.
-        steps: each gives a figure to one row or more.
+        world: number of ranks that all-reduce; 0: two ranks make the calls of latency.py.
+        steps: the steps; each gives a figure to one or more rows.
     """
 
     world: int
@@ -156,7 +156,7 @@ class Suite:
 
 
 def suites_of(cases: Sequence[str], worlds: Sequence[int]) -> list[Suite]:
-    """Return what is to be measured."""
+    """Return the suites for the chosen cases and world sizes."""
     suites = []
     for world in worlds:
         steps = [case.name for case in CASES if case.name in cases and world in case.goals]
@@ -170,13 +170,13 @@ def suites_of(cases: Sequence[str], worlds: Sequence[int]) -> list[Suite]:
 
 @dataclass(frozen=True, kw_only=True)
 class Builds:
-    """The two builds, and what may be spent on them.
+    """The two builds, and the time for them.
 
     Attributes:
-        base: its folder (builds.py).
-        new: likewise.
-        deadline: the instant after which no pair begins any more.
-        row_seconds: for more pairs of a row than it needs.
+        base: folder of the base build (builds.py).
+        new: folder of the new build.
+        deadline: monotonic time after which no pair begins.
+        row_seconds: time for a row's pairs beyond the required number.
     """
 
     base: Path
@@ -189,7 +189,7 @@ class Builds:
 
 
 def shares(pairs: int) -> list[int]:
-    """Return how many pairs each start of the ranks makes."""
+    """Return the number of pairs for each start of the ranks."""
     starts = min(STARTS, pairs)
     return [pairs // starts + (start < pairs % starts) for start in range(starts)]
 
@@ -206,7 +206,7 @@ def start_both(suite: Suite, both: Builds, stack: ExitStack) -> dict[str, Fleet]
 
 
 def measure(suite: Suite, pairs: int, both: Builds) -> Pairs:
-    """Return so many pairs of each row, or more (MORE); fewer only where the time is up."""
+    """Return `pairs` pairs of each row, or more (MORE); fewer only if the time is up."""
     seen: Pairs = defaultdict(list)
     for share in shares(pairs):
         if both.time_is_up():
@@ -221,10 +221,10 @@ def measure(suite: Suite, pairs: int, both: Builds) -> Pairs:
 def measure_step(
     suite: Suite, step: str, share: int, *, fleets: dict[str, Fleet], both: Builds, seen: Pairs
 ) -> None:
-    """Add the pairs that these fleets make of a step to those that were seen."""
+    """Add the pairs that these fleets make of a step to `seen`."""
     rows = suite.rows(step)
     enough = time.monotonic() + both.row_seconds * share / PAIRS
-    for number in range(-1, share * MORE):  # the first one warms up
+    for number in range(-1, share * MORE):  # the first round is a warm-up
         if both.time_is_up() or (number >= share and time.monotonic() > enough):
             return
         order = ("base", "new") if len(seen[rows[0]]) % 2 == 0 else ("new", "base")
@@ -236,7 +236,7 @@ def measure_step(
 
 
 def repeat_outliers(suite: Suite, seen: Pairs, both: Builds) -> Pairs:
-    """Return the pairs of the outliers of a suite, each step alone."""
+    """Return the pairs of a suite's outliers, with each step measured alone."""
     repeated: Pairs = {}
     for step in suite.steps:
         outliers = [row for row in suite.rows(step) if is_outlier(seen.get(row, []))]
@@ -271,14 +271,14 @@ def line(row: str, pairs: Sequence[Pair], verdict: Verdict) -> list[str]:
 
 
 def status_of(verdicts: Sequence[Verdict]) -> int:
-    """Return the status that the run ends with."""
+    """Return the exit status of the run."""
     if Verdict.SLOWER in verdicts:
         return 1
     return 0 if all(verdict.good for verdict in verdicts) else 3
 
 
 def report(suites: Sequence[Suite], seen: Pairs, repeated: Pairs, pairs_min: int) -> int:
-    """Print the table and what follows from it; return the status."""
+    """Print the table and the conclusion; return the exit status."""
     rows = [row for suite in suites for step in suite.steps for row in suite.rows(step)]
     verdicts = {
         row: judge(
@@ -305,7 +305,7 @@ def report(suites: Sequence[Suite], seen: Pairs, repeated: Pairs, pairs_min: int
 
 
 def warn_of_congestion() -> None:
-    """Say it where everybody sees it, if these figures are not those of most hosts."""
+    """Warn prominently if the congestion control is not the stock one of most hosts."""
     congestion = records.congestion_here()
     if congestion != STOCK_CONGESTION:
         print(
@@ -318,7 +318,7 @@ def warn_of_congestion() -> None:
 
 
 def compare_builds(given: argparse.Namespace) -> int:
-    """Measure, repeat outliers, report; return the status."""
+    """Measure, repeat outliers, report; return the exit status."""
     begun = time.monotonic()
     seconds = 60 * given.minutes
     base, new = given.folders
@@ -350,10 +350,10 @@ def compare_builds(given: argparse.Namespace) -> int:
 
 
 def prepare(revision: str) -> list[str]:
-    """Return the command that compares the two builds, which are made here.
+    """Make the two builds; return the command that compares them.
 
     Raises:
-        builds.BuildError: one cannot be made.
+        builds.BuildError: a build cannot be made.
     """
     sha = builds.resolve(revision)
     base, new = builds.build(sha), builds.copy_working_tree()
@@ -386,7 +386,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Compare; return the status."""
+    """Compare; return the exit status."""
     given = parser().parse_args()
     try:
         if given.folders is None:
@@ -395,7 +395,7 @@ def main() -> int:
         return compare_builds(given)
     except (builds.BuildError, SystemExit) as error:
         if isinstance(error, SystemExit) and not isinstance(error.code, str):
-            raise  # somebody ends this run; else a rank has ended, or hangs
+            raise  # a signal ended this run; a text means that a rank has ended, or hangs
         print(f"Nothing is compared: {error}", file=sys.stderr)
         return 2
 

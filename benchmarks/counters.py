@@ -1,10 +1,11 @@
-"""What one all-reduce asks of the system: calls and context switches per MiB, pccl beside Gloo.
+"""System calls and context switches of one all-reduce, per MiB: pccl beside Gloo.
 
     tools/stock-network.sh .venv/bin/python benchmarks/counters.py --worlds 2 --mib 64
 
-Per MiB of a rank's tensor, mean of the ranks, median of the rounds. "Send" and "receive" are calls
-on data connections as pccl counts them; all system calls are counted by perf (root, linux-perf);
-context switches by the system, on all threads of a rank. What is not known is left empty.
+Figures are per MiB of a rank's tensor: mean of the ranks, median of the rounds. pccl itself counts
+the calls "send" and "receive" on its data connections. perf counts all system calls (needs root and
+linux-perf). The kernel counts context switches, on all threads of a rank. Unknown figures are left
+empty.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ KINDS = ("send_calls", "receive_calls", "voluntary", "involuntary")
 
 @dataclass(kw_only=True)
 class Row:
-    """What a backend needed in each round, per MiB of a tensor, of a rank.
+    """A backend's counts in each round, per MiB of a tensor and per rank.
 
     Attributes:
-        counts: send_calls, receive_calls, voluntary and involuntary switches, as far as known.
-        system_calls: of all kinds, over all rounds; None: perf could not count them.
+        counts: send_calls, receive_calls, voluntary and involuntary switches, if known.
+        system_calls: system calls of all kinds, over all rounds; None: perf could not count them.
     """
 
     backend: str
@@ -45,12 +46,12 @@ class Row:
     system_calls: float | None
 
     def median(self, kind: str) -> float | None:
-        """Return a count, if it is known."""
+        """Return the median of a count, or None if unknown."""
         return statistics.median(self.counts[kind]) if self.counts.get(kind) else None
 
 
 class SystemCalls:
-    """perf, attached to processes, which counts inside `with calls.counted()`."""
+    """perf attached to processes; it counts inside `with calls.counted()`."""
 
     def __init__(self, pids: list[int]) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -77,15 +78,15 @@ class SystemCalls:
             self._tell("disable")
 
     def _tell(self, command: str) -> None:
-        """Have it done before this returns; perf that may not count here has ended."""
+        """Send a command and wait until it is done; do nothing if perf has already ended."""
         if self._perf is None:
             return
         with contextlib.suppress(BrokenPipeError):
             os.write(self._say, f"{command}\n".encode())
-            os.read(self._hear, 16)  # "ack", or nothing if it ends
+            os.read(self._hear, 16)  # "ack", or nothing if perf ends
 
     def stop(self) -> int | None:
-        """End it; return how many there were; None: not known."""
+        """End perf; return the number of system calls, or None if unknown."""
         with self._folder:
             if self._perf is None:
                 return None
@@ -97,7 +98,7 @@ class SystemCalls:
 
 
 def parse_perf(text: str) -> int | None:
-    """Return the count in what `perf stat -x ,` has written, if there is one."""
+    """Return the count in the output of `perf stat -x ,`, if there is one."""
     for fields in (line.split(",") for line in text.splitlines()):
         if len(fields) > 2 and fields[2] == "raw_syscalls:sys_enter" and fields[0].isdigit():
             return int(fields[0])
@@ -105,12 +106,12 @@ def parse_perf(text: str) -> int | None:
 
 
 def measure(backend: str, world: int, mib: int, rounds: int) -> Row:
-    """Return what a backend needs in a world."""
+    """Return the counts of a backend in a world."""
     case = Case(name="", tensor_bytes=mib * MIB, goals={})
     ranks = World("gloo" if backend == "Gloo" else backend, world)
     counts: dict[str, list[float]] = {}
     try:
-        ranks.all_reduce_counted(case)  # warms up
+        ranks.all_reduce_counted(case)  # warm-up
         calls = SystemCalls([process.pid for process in ranks.ranks])
         try:
             for _ in range(rounds):
@@ -140,7 +141,7 @@ HEAD = (
 
 
 def line(row: Row) -> str:
-    """Return a row as one line of a table in Markdown."""
+    """Return a row as one line of a Markdown table."""
     figures = [row.system_calls, *(row.median(kind) for kind in KINDS)]
     cells = [str(row.world), row.backend]
     cells += ["" if figure is None else f"{figure:.1f}" for figure in figures]

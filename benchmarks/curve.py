@@ -1,12 +1,12 @@
-"""The cost of one all-reduce over world size and size, on loopback: time, and bytes sent.
+"""Cost of one all-reduce over world size and tensor size, on loopback: time and bytes sent.
 
     tools/stock-network.sh .venv/bin/python benchmarks/curve.py --worlds 2 4 --sizes 1MiB 64MiB
 
-The tensors of all ranks together are 8 GiB at most, and no more than this machine has the memory
-for (each rank also keeps what it overwrites): larger cases are left out, and named. Of small sizes
+The tensors of all ranks together have at most 8 GiB, and must fit in this machine's memory (each
+rank also keeps the bytes that it overwrites). Larger cases are left out and listed. For small sizes
 a round is the mean of many calls back to back. Gloo takes turns with pccl up to 64 MiB. "Sent" is
-all that a host's data connections have sent, headers too, by pccl's own count; the most of any
-host, beside the 2(N-1)/N of the tensor that each has to send.
+the number of bytes that a host's data connections have sent, headers included, by pccl's own count.
+The table shows the largest value of any host over the required 2(N-1)/N of the tensor.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ SIZES = (
     *(MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 512 * MIB, GIB),
 )
 ALL_BYTES_MAX = 8 * GIB
-SPARE_BYTES = GIB  # of memory, for what else there is
+SPARE_BYTES = GIB  # memory for everything else
 GLOO_BYTES_MAX = 64 * MIB
-SENT_GOAL = 1.01  # of 2(N-1)/N of the tensor, from so much up:
+SENT_GOAL = 1.01  # of 2(N-1)/N of the tensor, from SENT_GOAL_FROM on
 SENT_GOAL_FROM = MIB
 
 
 @dataclass(kw_only=True)
 class Row:
-    """A size in a world.
+    """A tensor size in a world.
 
     Attributes:
-        wall: seconds of a call in each round.
-        sent: bytes of a call by the host that sent most, over 2(N-1)/N of the tensor; None: Gloo.
+        wall: seconds per call in each round.
+        sent: bytes per call by the host that sent most, over 2(N-1)/N of the tensor; None: Gloo.
     """
 
     backend: str
@@ -53,7 +53,7 @@ class Row:
 
 
 def loops_of(size: int, world: int) -> int:
-    """Return how many calls a round has: enough for a time that can be measured, and not more."""
+    """Return the number of calls in a round: just enough for a time that can be measured."""
     return 400 // world if size <= 64 * KIB else 40 // world if size <= MIB else 1
 
 
@@ -64,7 +64,7 @@ def fits(size: int, world: int, available: int) -> bool:
 
 
 def bytes_of(text: str) -> int:
-    """Return 1048576 for 1MiB."""
+    """Return the number of bytes of a text such as 1MiB."""
     units = {"KiB": KIB, "MiB": MIB, "GiB": GIB}
     found = re.fullmatch(r"(\d+) ?(KiB|MiB|GiB)", text)
     if found is None:
@@ -73,7 +73,7 @@ def bytes_of(text: str) -> int:
 
 
 def memory_available() -> int:
-    """Return the bytes that new programs may have."""
+    """Return the bytes available to new programs."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     assert found is not None
     return int(found[1]) * 1024
@@ -85,7 +85,7 @@ def measure_size(size: int, worlds: dict[str, World], world: int, rounds: int) -
     ideal = 2 * (world - 1) / world * size
     rows = {name: Row(backend=name, world=world, bytes=size, wall=[], sent=None) for name in worlds}
     sent = []
-    for round_number in range(-1, rounds):  # the first one warms up
+    for round_number in range(-1, rounds):  # the first round is a warm-up
         for name, ranks in worlds.items():
             wall, counts = ranks.all_reduce_counted(case)
             if round_number < 0:
@@ -101,7 +101,7 @@ def measure_size(size: int, worlds: dict[str, World], world: int, rounds: int) -
 def measure_world(
     world: int, sizes: Sequence[int], rounds: int, seen: Callable[[list[Row]], None]
 ) -> tuple[list[Row], list[str]]:
-    """Return the rows of a world, and what was left out."""
+    """Return the rows of a world, and the list of cases left out."""
     rows: list[Row] = []
     left_out: list[str] = []
     worlds = {"pccl": World("pccl", world)}
@@ -110,7 +110,7 @@ def measure_world(
             worlds["Gloo"] = World("gloo", world)
         for size in sorted(sizes):
             if size > GLOO_BYTES_MAX and "Gloo" in worlds:
-                worlds.pop("Gloo").close()  # with the memory that it holds
+                worlds.pop("Gloo").close()  # frees its memory too
             if not fits(size, world, memory_available()):
                 left_out.append(f"{records.size_name(size)} at world {world}")
                 continue
@@ -129,7 +129,7 @@ HEAD = (
 
 
 def line(rows: Sequence[Row]) -> str:
-    """Return the rows of one size and world as one line of a table in Markdown."""
+    """Return the rows of one size and world as one line of a Markdown table."""
     by_name = {row.backend: row for row in rows}
     own = by_name["pccl"]
     gloo = records.spread(by_name["Gloo"].wall) if "Gloo" in by_name else ""

@@ -1,10 +1,11 @@
-"""A rank that posts late: what that costs the operations that it has posted in time.
+"""The cost of a late rank to operations that it has posted in time.
 
     tools/stock-network.sh .venv/bin/python benchmarks/laggard.py --world 4
 
-Half of the all-reduces have been called by all, the other half by all but rank 0, which calls these
-when the first half is done. Beside it, in turn, the first half alone. Wall time runs from the
-common start to the end of the last rank's wait for the first half; the ratio should be 1.
+All ranks have called half of the all-reduces. All ranks except rank 0 have called the other half;
+rank 0 calls it when the first half is done. The first half alone is measured in turn. Wall time
+runs from the common start until the last rank's wait for the first half ends. The ratio should
+be 1.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ GOAL = 1.1
 
 
 def rank_main(init_method: str) -> None:
-    """Join; for each line on stdin make one round (processes.ask_together)."""
+    """Join; make one round for each line on stdin (processes.ask_together)."""
     import torch
     import torch.distributed as dist
 
@@ -44,7 +45,7 @@ def rank_main(init_method: str) -> None:
                 for i, tensor in enumerate(which)
             ]
 
-        late_by = wait_for_start()  # a second laggard would be measured, too
+        late_by = wait_for_start()  # a second late rank would distort the measurement
         assert late_by == 0, f"{late_by:.3f} s late: this machine is too busy for a figure"
         start = time.monotonic()
         waiting = post(late, "late") if dist.get_rank() != 0 else []
@@ -59,7 +60,7 @@ def rank_main(init_method: str) -> None:
 
 
 def measure(world: int, rounds: int, count: int, size_bytes: int) -> dict[bool, list[float]]:
-    """Return seconds of each round, by whether the other half was posted by all but one."""
+    """Return seconds of each round, by whether all ranks but one posted the other half too."""
     master = Master()
     init_method = f"pccl://{master.address}/laggard?min_peers={world}"
     ranks = [
@@ -81,7 +82,7 @@ def measure(world: int, rounds: int, count: int, size_bytes: int) -> dict[bool, 
                 answers = ask_together(ranks, json.dumps(request))
                 results = [json.loads(answer) for answer in answers]
                 wall = max(r["end"] for r in results) - min(r["start"] for r in results)
-                if round_number >= 0:  # the first one warms up
+                if round_number >= 0:  # the first round is a warm-up
                     seen.append(wall)
     finally:
         end(ranks, master)

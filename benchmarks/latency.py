@@ -1,16 +1,16 @@
-"""What one call costs: a peer beside another on loopback, with the state of a small network.
+"""The cost of single calls: two peers on loopback, with the state of a small network.
 
     tools/stock-network.sh .venv/bin/python benchmarks/latency.py
 
 The network is a perceptron of 100,000 parameters (PCCL report, section 2.6), 400 KB of float32, in
-eight tensors. "dispatch" is the time until an asynchronous all-reduce returns its Work: of the
-first tensor of a step, called by a thread that has just woken up, with cold caches, and wakes our
-threads; and of those that follow. Beside it the same call, in the same process and at the same
-place, of torch's fake backend, which does nothing: what is above it is ours. torch's flight
-recorder, which takes down each call with its stack, is on by default for all backends but the fake
-one: the ranks are measured without it (TORCH_FR_BUFFER_SIZE=0), and others in turn with it. "await"
-is the time from the call for all 400 KB at once until its `wait()` returns. Both ranks make all
-calls; each figure is the median of one rank's calls in a round, then over all rounds.
+eight tensors. "dispatch" is the time until an asynchronous all-reduce returns its Work. It is
+measured for "the first" tensor of a step, whose caller has just woken up, has cold caches and wakes
+pccl's threads, and for "the next" ones. The same call of torch's fake backend, which does nothing,
+is measured in the same process at the same position: time above it is pccl's. torch's flight
+recorder records each call with its stack. By default it is on for all backends but the fake one.
+Therefore some ranks are measured without it (TORCH_FR_BUFFER_SIZE=0), and others in turn with it.
+"await" is the time from one call for all 400 KB until its `wait()` returns. Both ranks make all
+calls. Each figure is the median of one rank's calls in a round, then the median over all rounds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from processes import Master, ask, end, environment_of, read_line, run_main
 
 PARAMETERS = 100_000
 TENSORS = 8
-CALLS = 300  # of each kind in a round
+CALLS = 300  # number of calls of each kind in a round
 RECORDED = ", with torch's flight recorder"
 GOALS = {  # microseconds
     "pccl.all_reduce, dispatch of the next": 5.3,
@@ -64,13 +64,13 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def rank_main(init_method: str) -> None:
-    """Do a round for each line on stdin; print the medians in microseconds."""
+    """Make a round for each line on stdin; print the medians in microseconds."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     dist.init_process_group("pccl", init_method=init_method)
-    import torch.testing._internal.distributed.fake_pg  # registers it
+    import torch.testing._internal.distributed.fake_pg  # registers the fake backend
 
     import pccl_backend as pccl
 
@@ -81,7 +81,7 @@ def rank_main(init_method: str) -> None:
     state = pccl.SharedState({"weights": torch.zeros(PARAMETERS)})
 
     def step(times: dict[str, list[float]], name: str, call: Callable[[torch.Tensor], Any]) -> None:
-        pccl.all_reduce(one)  # the same before each: a wait
+        pccl.all_reduce(one)  # gives each step the same start: after a wait
         works = []
         for place, layer in enumerate(layers):
             start = time.perf_counter()
@@ -124,7 +124,7 @@ def rank_main(init_method: str) -> None:
 
 
 def start(init_method: str, *, recorded: bool, build: Path | None = None) -> subprocess.Popen[str]:
-    """Start a rank; `build`: the folder of the package that it runs (processes.environment_of)."""
+    """Start a rank; `build`: folder of its package pccl_backend (processes.environment_of)."""
     environment = {**environment_of(build), "OMP_NUM_THREADS": "1"}
     environment.pop("TORCH_FR_BUFFER_SIZE", None)
     if not recorded:
@@ -150,7 +150,7 @@ def measure(rounds: int) -> list[Row]:
     try:
         for process in everyone:
             assert read_line(process).strip() == "ready"
-        for round_number in range(-1, rounds):  # the first one warms up
+        for round_number in range(-1, rounds):  # the first round is a warm-up
             for suffix, ranks in worlds.items():
                 medians = json.loads(ask(ranks, "go")[0])
                 for name, value in medians.items():
@@ -165,7 +165,7 @@ HEAD = "| call | median, µs (least to most of the rounds) | goal |\n|---|---|--
 
 
 def line(row: Row) -> str:
-    """Return a row as one line of a table in Markdown."""
+    """Return a row as one line of a Markdown table."""
     goal = "" if row.goal is None else f"{row.goal:g}"
     spread = f"{min(row.us):.1f} to {max(row.us):.1f}"
     return f"| {row.call} | {statistics.median(row.us):.1f} ({spread}) | {goal} |"

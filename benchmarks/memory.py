@@ -1,9 +1,9 @@
-"""Memory of one all-reduce beyond its tensor: the most that a process held at any time of it.
+"""Memory of one all-reduce beyond its tensor: the peak of a process during the call.
 
     .venv/bin/python benchmarks/memory.py --mib 1024 --worlds 2 4
 
-Restore on: what is overwritten is kept until the outcome is settled, so at most one tensor, and
-64 MiB of scratch and buffers. `PCCL_RESTORE=off`: the 64 MiB alone.
+With restore on, overwritten bytes are kept until the outcome is settled. The goal is then at most
+one tensor plus 64 MiB of scratch and other buffers. With `PCCL_RESTORE=off` it is 64 MiB alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXTRA_MIB = 64
 
 @dataclass(kw_only=True)
 class Row:
-    """The most that any rank of a world held beyond a tensor, and what it may."""
+    """The largest memory of any rank beyond a tensor, and its goal."""
 
     world: int
     mib: int
@@ -43,16 +43,16 @@ def status_mib(field: str) -> float:
 
 
 def rank_main(init_method: str, mib: int) -> None:
-    """Join, all-reduce once, print the peak beyond what was held before."""
+    """Join, all-reduce once, print the peak beyond the memory held before."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     dist.init_process_group("pccl", init_method=init_method)
     tensor = torch.ones(mib * MIB // 4)
-    dist.all_reduce(torch.ones(1))  # whatever a first call loads is there
+    dist.all_reduce(torch.ones(1))  # loads everything that a first call loads
     before = status_mib("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew: man 5 proc
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak: man 5 proc
     dist.all_reduce(tensor)
     print(status_mib("VmHWM") - before, bool((tensor == dist.get_world_size()).all()), flush=True)
     dist.destroy_process_group()
@@ -88,7 +88,7 @@ def measure(mib: int, world: int, restore: str) -> list[float]:
 
 
 def measure_row(mib: int, world: int, restore: str) -> Row:
-    """Return what a world held."""
+    """Return the memory of a world."""
     return Row(
         world=world,
         mib=mib,
@@ -102,7 +102,7 @@ HEAD = "| world | restore | most beyond the tensor, MiB | goal |\n|---|---|---|-
 
 
 def line(row: Row) -> str:
-    """Return a row as one line of a table in Markdown."""
+    """Return a row as one line of a Markdown table."""
     return f"| {row.world} | {row.restore} | {row.most_mib:.0f} | {row.goal_mib} |"
 
 

@@ -1,4 +1,4 @@
-"""What the scripts are told alike: numbers of rounds, of ranks, of MiB."""
+"""Options common to the scripts: numbers of rounds, of ranks, of MiB."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 
 def at_least_one(text: str) -> int:
-    """Return a number of rounds, of ranks, of MiB: 1 at least.
+    """Return a number of rounds, ranks or MiB, at least 1.
 
     Raises:
-        argparse.ArgumentTypeError: it is none.
+        argparse.ArgumentTypeError: the text is no such number.
     """
     if not (text.isascii() and text.isdigit() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 on")
@@ -20,13 +20,13 @@ def at_least_one(text: str) -> int:
 def add_counts(
     parser: argparse.ArgumentParser, name: str, default: Sequence[int], help_: str
 ) -> None:
-    """Let a script be told several numbers."""
+    """Add an option that takes several numbers."""
     shown = f"{help_} (default {' '.join(map(str, default))})"
     parser.add_argument(name, type=at_least_one, nargs="+", default=list(default), help=shown)
 
 
 def add_worlds(parser: argparse.ArgumentParser, name: str, default: Sequence[int]) -> None:
-    """Let a script be told of how many ranks its worlds are."""
+    """Add an option for the world sizes."""
 
     def world(text: str) -> int:
         if at_least_one(text) < 2:

@@ -1,6 +1,6 @@
-"""What a way between two places carries: round trips by ping, throughput by iperf3.
+"""Capacity of a path between two places: RTT by ping, throughput by iperf3.
 
-A place is what comes before a command that runs there; an empty one is here.
+A place is the prefix of a command that runs there; an empty place is this machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Place = Sequence[str]
 
 
 def ping(address: str, source: Place = ()) -> float:
-    """Return the median round trip in milliseconds."""
+    """Return the median RTT in milliseconds."""
     out = _output([*source, "ping", "-c", "11", "-i", "0.05", address])
     times = sorted(
         float(line.split("time=")[1].split()[0]) for line in out.splitlines() if "time=" in line
@@ -38,8 +38,8 @@ def iperf(
     seconds: float = 8.0,
     omitted: float = 3.0,
 ) -> tuple[float, float]:
-    """Return Mbit/s from source to target and, both ways, back; the first seconds are left out."""
-    # It says when it listens, if its output is a terminal or it is told to be quick about it.
+    """Return Mbit/s from source to target and, if both_ways, back, without the first seconds."""
+    # iperf3 reports at once that it listens only on a terminal or with --forceflush.
     server = subprocess.Popen(
         [*target, "iperf3", "-s", "-1", "--forceflush", "-p", str(port)],
         stdout=subprocess.PIPE,
@@ -50,7 +50,7 @@ def iperf(
         while "listening" not in (line := server.stdout.readline()):
             if not line:
                 raise SystemExit(f"iperf3 does not listen on port {port} of {address}")
-        # It prints a line a second for each stream, and waits when nobody reads them.
+        # It prints a line a second for each stream, and blocks if no process reads them.
         threading.Thread(target=server.stdout.read, daemon=True).start()
         arguments = ["timeout", str(seconds + omitted + 17), "iperf3", "-J", "-c", address]
         arguments += ["-p", str(port), "-t", str(seconds), "-O", str(omitted), "-P", str(streams)]
@@ -70,7 +70,7 @@ def iperf(
 
 
 def loopback_aggregate(flows: int, seconds: float) -> float:
-    """Return Mbit/s of that many flows through loopback together, each in processes of its own."""
+    """Return Mbit/s of `flows` flows through loopback together, each in processes of its own."""
 
     def one(port: int) -> float:
         return iperf(LOOPBACK, port=port, seconds=seconds, omitted=1.0)[0]

@@ -1,4 +1,4 @@
-"""The pictures in RESULTS.md, drawn from what was measured."""
+"""The pictures in RESULTS.md, drawn from the measured figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import worlds
 from matplotlib.axes import Axes
 
 PCCL, GLOO, GROUPS, FLOOR, LIMIT = "#0072b2", "#d55e00", "#e69f00", "#009e73", "#555555"
-# Okabe and Ito: told apart by everybody.
+# Okabe and Ito: safe for colour blindness.
 LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00")
 NAMES = {
     "pccl": ("pccl", PCCL),
@@ -46,7 +46,7 @@ def _picture(path: Path, *, height: float = 4.5) -> Iterator[Axes]:
 
 
 def ratios(rows: Sequence[all_reduce.Row], path: Path) -> None:
-    """Wall time of pccl over Gloo's, a bar for each case."""
+    """Draw the wall time of pccl over Gloo's, a bar for each case."""
     with _picture(path, height=1.5 + 0.3 * len(rows)) as axes:
         places = range(len(rows))
         values = [row.median_wall("pccl") / row.median_wall("Gloo") for row in rows]
@@ -69,7 +69,7 @@ def ratios(rows: Sequence[all_reduce.Row], path: Path) -> None:
 
 
 def cost_curve(rows: Sequence[curve.Row], path: Path) -> None:
-    """Time over size, a line for each world."""
+    """Draw time over size, a line for each world."""
     with _picture(path) as axes:
         for world, colour in zip(sorted({row.world for row in rows}), LINES, strict=False):
             for backend, style in (("pccl", "o-"), ("Gloo", "x:")):
@@ -96,7 +96,7 @@ def cost_curve(rows: Sequence[curve.Row], path: Path) -> None:
 
 
 def calls(rows: Sequence[throughput.Row], facts: dict[str, Any], path: Path) -> None:
-    """Throughput of each call, all runs, with iperf3's best."""
+    """Draw the throughput of each call in all runs, with iperf3's best."""
     kinds = list(dict.fromkeys((row.backend, row.name) for row in rows))
     with _picture(path) as axes:
         for place, kind in enumerate(kinds):
@@ -118,7 +118,7 @@ def calls(rows: Sequence[throughput.Row], facts: dict[str, Any], path: Path) -> 
 
 
 def against_limit(rows: Sequence[worlds.Row], path: Path) -> None:
-    """How near each contender comes to what the network allows."""
+    """Draw how near each contender comes to the limit of the network."""
     names = [name for name in NAMES if any(name in row.wall for row in rows)]
     width = 0.8 / len(names)
     with _picture(path) as axes:
@@ -147,7 +147,7 @@ def against_limit(rows: Sequence[worlds.Row], path: Path) -> None:
 
 
 def uplinks(rows: Sequence[worlds.Row], path: Path) -> None:
-    """Time over the number of hosts, with the limit as a line."""
+    """Draw time over the number of hosts, with the limit as a line."""
     with _picture(path) as axes:
         hosts = [row.hosts for row in rows]
         limits = [row.by_rate + row.by_hops for row in rows]

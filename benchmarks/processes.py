@@ -15,22 +15,22 @@ from types import FrameType
 from typing import NoReturn
 
 PREPARED = "prepared"
-START_SECONDS = 0.05  # for all to hear of the instant
+START_SECONDS = 0.05  # enough for all ranks to receive the start time
 
 
 Handler = Callable[[int, FrameType | None], object]
 
 
 def on_end(handler: Handler) -> None:
-    """Call it when somebody ends this process; what it is to ignore (nohup) it goes on ignoring."""
+    """Handle a signal that ends this process; signals ignored so far (nohup) remain ignored."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
 
 
 def run_main(main: Callable[[], int | None]) -> NoReturn:
-    """Run a script to its end. An interrupt, which all its ranks hear too, leaves no tracebacks;
-    whoever ends it another way does not leave behind what it has made, either."""
+    """Run a script to its end. An interrupt, which all its ranks receive too, leaves no tracebacks.
+    Another signal that ends it also runs its cleanup."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
@@ -43,7 +43,7 @@ def run_main(main: Callable[[], int | None]) -> NoReturn:
 
 
 def missing(needs: Sequence[str]) -> list[str]:
-    """Return which of these this machine has not: programs, files, "root" for being root."""
+    """Return the needs that this machine lacks: programs, files, "root" for root rights."""
 
     def there(need: str) -> bool:
         if need == "root":
@@ -54,7 +54,7 @@ def missing(needs: Sequence[str]) -> list[str]:
 
 
 def read_line(process: subprocess.Popen[str]) -> str:
-    """Return what it says next; ends this program if it has ended."""
+    """Return the next output line of a process; exit this program if the process has ended."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
@@ -63,7 +63,7 @@ def read_line(process: subprocess.Popen[str]) -> str:
 
 
 def ask(processes: Sequence[subprocess.Popen[str]], request: str) -> list[str]:
-    """Send a line to all of them at once; return what each says next."""
+    """Send a line to all processes at once; return the next output line of each."""
     for process in processes:
         assert process.stdin is not None
         process.stdin.write(request + "\n")
@@ -74,8 +74,8 @@ def ask(processes: Sequence[subprocess.Popen[str]], request: str) -> list[str]:
 def ask_together(
     processes: Sequence[subprocess.Popen[str]], request: str, rounds: int = 1
 ) -> list[str]:
-    """Send a line to all of them; as soon as all have prepared a round for it, let them begin at
-    the same instant (wait_for_start), and so each further round; return what each says at last."""
+    """Send a line to all processes. When all have prepared a round for it, let them begin at the
+    same time (wait_for_start), and so each further round; return the last output line of each."""
     said = ask(processes, request)
     for _ in range(rounds):
         assert all(line.strip() == PREPARED for line in said), said
@@ -84,32 +84,32 @@ def ask_together(
 
 
 def wait_for_start() -> float:
-    """Say that this rank is prepared, wait for the start, the same for all; return seconds late.
+    """Report that this rank is prepared, wait for the common start, and return seconds of delay.
 
-    An instant of the monotonic clock that all know beforehand is the one barrier that costs the
-    round nothing: ranks leave a barrier of messages one after another, and its messages would be
-    on the way beside what is measured. Nothing is hoped for while it sleeps: whoever has heard of
-    the instant too late starts at once, and says by how much.
+    A time of the monotonic clock that all ranks know beforehand is the only barrier without cost to
+    the round. Ranks leave a barrier of messages one after another, and its messages would be in the
+    network together with the measured ones. A rank that received the time too late starts at once
+    and returns its delay.
     """
     print(PREPARED, flush=True)
     early = float(sys.stdin.readline()) - time.monotonic()
-    # It waits for nobody, only for the instant that all were told: no result depends on how long.
+    # The rank waits for the announced time, not for other ranks: no result depends on the delay.
     time.sleep(max(0.0, early))
     return max(0.0, -early)
 
 
 def cpu_seconds(process: int) -> float:
-    """Return what all its threads have taken so far, user and system (man 5 proc_pid_stat)."""
+    """Return the CPU seconds of all its threads so far, user and system (man 5 proc_pid_stat)."""
     fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def end(processes: Sequence[subprocess.Popen[str]], master: Master | None) -> None:
-    """Let ranks come to their end, then the master; nothing is left, whatever goes wrong."""
+    """Let the ranks finish, then end the master; no process remains after an error either."""
     try:
         for process in processes:
             assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # it has ended already
+            with contextlib.suppress(BrokenPipeError):  # the rank has already ended
                 process.stdin.close()
         for process in processes:
             process.wait(timeout=30)
@@ -121,8 +121,8 @@ def end(processes: Sequence[subprocess.Popen[str]], master: Master | None) -> No
 
 
 def environment_of(build: Path | None) -> dict[str, str]:
-    """Return the environment of processes that run the package pccl_backend in this folder, before
-    the one that is installed; None: they run that one."""
+    """Return the environment for processes that run the package pccl_backend of this folder instead
+    of the installed one; None: they run the installed one."""
     environment = dict(os.environ)
     if build is not None:
         others = environment.get("PYTHONPATH", "").split(os.pathsep)
@@ -131,8 +131,8 @@ def environment_of(build: Path | None) -> dict[str, str]:
 
 
 class Master:
-    """`pccl master` at a free port of `host`; `place` is what comes before its command, `build`
-    the folder of the package that it belongs to (environment_of)."""
+    """`pccl master` at a free port of `host`. `place` is the prefix of its command, and `build` the
+    folder of its package (environment_of)."""
 
     def __init__(
         self, host: str = "127.0.0.1", place: Sequence[str] = (), build: Path | None = None

@@ -1,8 +1,7 @@
-"""What a benchmark hands on to `make bench` (bench.py): a JSON file for each that was run.
+"""The output of a benchmark for `make bench` (bench.py): a JSON file for each run.
 
-A row is a flat dataclass of the script that measures; what is the same for all rows goes into
-`facts`. Figures are handed on as they were measured, one for each round: who shows them takes the
-medians.
+A row is a flat dataclass of the measuring script. Values common to all rows are in `facts`. Figures
+are raw, one for each round; the code that shows them computes the medians.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ RowT = TypeVar("RowT")
 
 @dataclass(frozen=True, kw_only=True)
 class Record(Generic[RowT]):
-    """What one run of a script has measured.
+    """The figures of one run of a script.
 
     Attributes:
-        congestion: the congestion control that it ran under.
-        rounds: so many figures are behind each median.
+        congestion: congestion control during the run.
+        rounds: number of figures behind each median.
         rows: dataclasses of the script, which knows their type.
-        facts: of all rows.
+        facts: values common to all rows.
     """
 
     congestion: str
@@ -42,21 +41,21 @@ def congestion_here() -> str:
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
-    """Let a script be told where its record goes."""
+    """Add the option for the file of the record."""
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
 
 
 def write(record: Record[Any], path: Path | None) -> None:
-    """Write a record, if somebody wants it."""
+    """Write a record if there is a path."""
     if path is not None:
         path.write_text(json.dumps(asdict(record), indent=1) + "\n")
 
 
 def read(path: Path, row: type[RowT]) -> Record[RowT]:
-    """Read a record of such rows.
+    """Read a record with rows of this type.
 
     Raises:
-        OSError, ValueError, TypeError, KeyError: it is not there, or not one of these.
+        OSError, ValueError, TypeError, KeyError: the file is missing, or is no such record.
     """
     found = json.loads(path.read_text())
     return Record(
@@ -82,12 +81,12 @@ def duration(seconds: float) -> str:
 
 
 def _unit_of(seconds: float) -> tuple[str, float, int]:
-    """Return the unit that a time is shown in, so many of it in a second, and its digits."""
+    """Return the unit for a time, its number of units per second, and the digits to show."""
     return ("s", 1.0, 2) if seconds >= 1 else ("ms", 1e3, 1) if seconds > 0.01 else ("µs", 1e6, 1)
 
 
 def size_name(count: int) -> str:
-    """Return 64 MiB for 67108864."""
+    """Return a size as text, for example 64 MiB for 67108864."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.4g} {unit}"

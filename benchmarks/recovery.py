@@ -1,22 +1,22 @@
-"""What a fault costs: world 4, a large all-reduce under way, one fault a trial.
+"""The cost of a fault: world 4, a large all-reduce under way, one fault per trial.
 
     tools/stock-network.sh .venv/bin/python benchmarks/recovery.py --trials 100
 
 Kinds of fault:
     kill     SIGKILL of a peer: from the end of its process (its pidfd) until the last survivor's
-             wait() has raised and its input is back; and until the first repetition succeeded
-    stop     SIGSTOP of a peer: the same, from the signal; the peer timeout is in it
+             wait() has raised and its input is restored; and until the first repetition succeeded
+    stop     SIGSTOP of a peer: the same, from the signal; it includes the peer timeout
     cut      a peer's packets vanish, silently: the same, from the cut. Needs root: every peer has a
-             network namespace of its own, and that all-reduce is slower
+             network namespace of its own, which makes the all-reduce slower
     keep     SIGKILL of a peer that has received 90 % of an all-reduce with on_loss="keep": from the
-             end of its process until the others have it, beside starting over: an undisturbed
-             all-reduce of the same by those who are left
-    master   SIGKILL of the master and a new start: from the kill until the operation under way has
-             committed everywhere; how long the start took is taken off
+             end of its process until the others have the result. For comparison, the time of
+             starting over: an undisturbed all-reduce by the survivors
+    master   SIGKILL of the master and a restart: from the kill until the running operation has
+             committed everywhere, without the duration of the start itself
 
-In every trial all survivors must have the same outcome, and the repetition the exact sum of their
-inputs: what was not restored somewhere would show in it. Before each fault the same world makes an
-undisturbed all-reduce of that size: its spread is the machine's.
+In every trial all survivors must have the same outcome, and the repetition must give the exact sum
+of their inputs, so a missing restore would show. Before each fault the same world makes an
+undisturbed all-reduce of that size; the spread of these times is the machine's own.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from rich.progress import track
 WORLD = 4
 MIB = 1 << 20
 KINDS = ("kill", "stop", "cut", "keep", "master")
-KEPT = 0.9  # the part that the victim of `keep` has received
+KEPT = 0.9  # share of the all-reduce that the victim of `keep` has received
 
-# What is aimed at, in seconds.
+# Goals, in seconds.
 KNOWN_GOAL = 0.08  # after a kill
 SILENCE_GOAL = 1.0  # beyond the peer timeout
 REPEATED_GOAL = 0.2  # beyond an undisturbed all-reduce
-MASTER_GOAL = 2.0  # beyond its start
-KEEP_GOAL = 0.25  # of starting over
+MASTER_GOAL = 2.0  # beyond the start of the new master
+KEEP_GOAL = 0.25  # ratio to the time of starting over
 
 
 class Trials:
-    """A world of peers that is made whole again after each trial."""
+    """A world of peers that is completed again after each trial."""
 
     def __init__(self, fleet: Fleet, count: int, machines: list[network.Machine]) -> None:
         self.fleet = fleet
@@ -76,7 +76,7 @@ class Trials:
         return max(float(peer.answer()["end"]) for peer in self.peers) - begun
 
     def _outcome(self, survivors: list[Remote]) -> list[dict[str, Any]]:
-        """How it ended, for all alike."""
+        """Return the end of each survivor's operation, after a check that all are alike."""
         ends = [peer.answer() for peer in survivors]
         assert len({one["ok"] for one in ends}) == 1, ends
         assert len({one["digest"] for one in ends}) == 1, ends
@@ -112,9 +112,9 @@ class Trials:
         return fault
 
     def lose_one(self, kind: str) -> tuple[float, ...] | None:
-        """Return seconds until all survivors know, can go on, and have repeated it.
+        """Return seconds until all survivors know, can continue, and have repeated the operation.
 
-        None if the fault came too late to be felt.
+        None if the fault came too late to affect the operation.
         """
         self.times.append(self._all_reduce())
         victim, survivors = self._choose_victim()
@@ -135,7 +135,7 @@ class Trials:
         return known, updated, repeated
 
     def lose_one_and_keep(self) -> tuple[float, float]:
-        """Return seconds until all survivors have the result, and of starting over."""
+        """Return seconds until all survivors have the result, and seconds of starting over."""
         victim, survivors = self._choose_victim()
         for seed, peer in enumerate(self.peers):
             dies = {"dies_at": KEPT} if peer is victim else {}
@@ -151,7 +151,7 @@ class Trials:
         return max(one["end"] for one in ends) - fault, over
 
     def lose_master(self) -> tuple[float, float]:
-        """Return seconds until the operation under way was known everywhere, and of the start."""
+        """Return seconds until the operation was known everywhere, and seconds of the start."""
         self._begin()
         time.sleep(random.uniform(0.0, 0.7 * self.undisturbed))  # the moment of the fault
         self.fleet.kill_master()
@@ -226,7 +226,7 @@ def main() -> None:
     kinds = options.kinds.split(",")
     if not set(kinds) <= set(KINDS):
         parser.error(f"--kinds {options.kinds}: choose from {', '.join(KINDS)}")
-    os.environ.setdefault("PCCL_LOG", "error")  # losses are what this is about
+    os.environ.setdefault("PCCL_LOG", "error")  # losses are expected here
     machines: list[network.Machine] = []
     if "cut" in kinds:
         network.make_hub()

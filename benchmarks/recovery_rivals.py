@@ -1,4 +1,4 @@
-"""What the loss of a peer costs with Gloo and with torchft: the same fault as in recovery.py.
+"""The cost of losing a peer with Gloo and with torchft: the same fault as in recovery.py.
 
     python3 -m venv build/rivals && build/rivals/bin/pip install torchft numpy rich
     tools/stock-network.sh build/rivals/bin/python benchmarks/recovery_rivals.py gloo
@@ -7,11 +7,11 @@
 World 4, an all-reduce of 256 MiB float32 under way, SIGKILL of a random peer at a random moment;
 times count from the end of its process.
 
-    gloo     until the survivors have the error, and whether their input is what it was. Such a
-             group cannot go on: every trial is a new one
-    torchft  one all-reduce a step, its lighthouse and its times as they come, or --timeout: until
-             the survivors have committed their next step. Every trial is a new group: four that
-             heal each other at every step may not meet in one quorum again
+    gloo     until the survivors have the error, and whether their input is unchanged. Such a group
+             cannot continue: every trial has a new one
+    torchft  one all-reduce per step, with the default lighthouse and timeouts, or with --timeout:
+             until the survivors have committed their next step. Every trial has a new group: four
+             replicas that heal each other at every step may never meet in one quorum again
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SETTLING_S = 120.0
 
 
 class Process:
-    """A forked worker that says JSON objects, one a line."""
+    """A forked worker that writes JSON objects, one per line."""
 
     def __init__(self, work: Callable[[Callable[..., None]], None]) -> None:
         reading, writing = os.pipe()
@@ -56,7 +56,7 @@ class Process:
         self._lines = os.fdopen(reading)
 
     def next(self) -> dict[str, Any]:
-        """What it says next; blocks."""
+        """Return its next JSON object; blocks."""
         line = self._lines.readline()
         if not line:
             raise EOFError(f"worker {self.pid} has ended")
@@ -72,7 +72,7 @@ class Process:
         raise TimeoutError(f"worker {self.pid} is not there after {SETTLING_S} s")
 
     def kill(self) -> float:
-        """Return when it had ended."""
+        """Kill the worker; return the time of its end."""
         signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         select.select([self.pidfd], [], [])
         ended = time.monotonic()
@@ -114,7 +114,7 @@ def gloo_worker(
 
 
 def gloo_trial(count: int, timeout: float) -> list[tuple[float, bool]] | None:
-    """Of each survivor: seconds until it knew, and whether its input was back."""
+    """Return each survivor's seconds until its error, and whether its input was unchanged."""
     with tempfile.TemporaryDirectory() as folder:
         workers = [
             Process(
@@ -138,7 +138,7 @@ def gloo_trial(count: int, timeout: float) -> list[tuple[float, bool]] | None:
 
 
 def gloo(trials: int, count: int, timeout: float) -> None:
-    """Run the trials and print what they cost."""
+    """Run the trials and print their cost."""
     last: list[float] = []
     late = restored = 0
     for _ in track(range(trials), "gloo", transient=True):
@@ -195,7 +195,7 @@ def torchft_worker(
 
 
 def serve_lighthouse(say: Callable[..., None]) -> None:
-    """In a process of its own, so that nobody forks one that has its threads."""
+    """Serve in a separate process, so that no process with its threads is forked."""
     from torchft.coordination import LighthouseServer
 
     server = LighthouseServer(bind="127.0.0.1:0", min_replicas=1)
@@ -204,7 +204,7 @@ def serve_lighthouse(say: Callable[..., None]) -> None:
 
 
 def torchft_trial(count: int, timeout: float) -> float | None:
-    """Seconds until all survivors had committed the next step; None: one of them broke down."""
+    """Return seconds until all survivors committed the next step; None: one broke down."""
 
     def spawn(lighthouse: str, name: str) -> Process:
         return Process(lambda say: torchft_worker(say, lighthouse, name, count, timeout))
@@ -238,7 +238,7 @@ def torchft_trial(count: int, timeout: float) -> float | None:
 
 
 def torchft(trials: int, count: int, timeout: float) -> None:
-    """Run the trials and print what they cost."""
+    """Run the trials and print their cost."""
     times: list[float] = []
     broken = 0
     for _ in track(range(trials), "torchft", transient=True):
@@ -255,7 +255,7 @@ def torchft(trials: int, count: int, timeout: float) -> None:
 
 
 def main() -> None:
-    """Run the trials of one of them."""
+    """Run the trials of one rival."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""From what was measured to sections of RESULTS.md: words, tables, pictures."""
+"""Renders the measured figures as sections of RESULTS.md: text, tables, pictures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sections import ResultsError, table
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where and when it was measured; `congestion` is what it uses of itself."""
+    """Place and time of the measurement; `congestion` is the machine's own setting."""
 
     date: str
     cores: int
@@ -39,7 +39,7 @@ class Machine:
 
     @classmethod
     def here(cls) -> Machine:
-        """Return this one, now."""
+        """Return this machine, now."""
         found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.M)
         return cls(
             date=time.strftime("%Y-%m-%d"),
@@ -53,7 +53,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One run of a script that went well: its record, and the command that repeats it."""
+    """One successful run of a script: its record, and the command that repeats it."""
 
     command: str
     record: Record[Any]
@@ -61,7 +61,7 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class Body:
-    """A section: its text, and the pictures that it shows by their file names."""
+    """A section: its text, and its pictures by file name."""
 
     text: str
     pictures: Mapping[str, plots.Draw]
@@ -71,7 +71,7 @@ Results = Mapping[str, Result]  # by the names of a part's runs
 
 
 def provenance(machine: Machine, results: Sequence[Result]) -> str:
-    """Return how it was measured, a sentence for each run."""
+    """Return how the figures were measured, one sentence per run."""
     where = (
         f"Measured {machine.date} on {machine.cores} cores ({machine.cpu}, Linux "
         f"{machine.kernel}), load before it {machine.load:.2f}."
@@ -90,7 +90,7 @@ def picture(name: str, what: str) -> str:
 
 
 def section(title: str, machine: Machine, results: Results, *parts: str) -> str:
-    """Return a section's text: how it was measured, then its parts, a blank line between them."""
+    """Return a section's text: how it was measured, then its parts, separated by blank lines."""
     head = [f"## {title}\n", provenance(machine, list(results.values()))]
     return "\n".join([*head, *parts])
 
@@ -99,7 +99,7 @@ def section(title: str, machine: Machine, results: Results, *parts: str) -> str:
 
 
 def loopback(machine: Machine, results: Results) -> Body:
-    """The table under the stock congestion control, and a shorter one under the machine's own."""
+    """Render the table under the stock congestion control, and a short one under the machine's."""
     rows: list[all_reduce.Row] = results["loopback"].record.rows
     parts = [
         "Medians (fastest-slowest); CPU seconds of all ranks per GB of one rank's tensor. The "
@@ -123,7 +123,7 @@ def loopback(machine: Machine, results: Results) -> Body:
 
 
 def cost(machine: Machine, results: Results) -> Body:
-    """The cost over world size and size."""
+    """Render the cost over world size and tensor size."""
     record = results["curve"].record
     rows: list[curve.Row] = record.rows
     kinds = list(dict.fromkeys((row.world, row.bytes) for row in rows))
@@ -150,7 +150,7 @@ def cost(machine: Machine, results: Results) -> Body:
 
 
 def system(machine: Machine, results: Results) -> Body:
-    """System calls and context switches."""
+    """Render system calls and context switches."""
     rows: list[counters.Row] = results["counters"].record.rows
     parts = [
         f"All-reduce of {rows[0].mib} MiB, of one rank; empty: not known.\n",
@@ -160,7 +160,7 @@ def system(machine: Machine, results: Results) -> Body:
 
 
 def per_call(machine: Machine, results: Results) -> Body:
-    """Latencies of calls."""
+    """Render the latencies of calls."""
     rows: list[latency.Row] = results["latency"].record.rows
     parts = [
         f"World 2, a network of {latency.PARAMETERS * 4 // 1000} KB in {latency.TENSORS} tensors. "
@@ -174,7 +174,7 @@ def per_call(machine: Machine, results: Results) -> Body:
 
 
 def held(machine: Machine, results: Results) -> Body:
-    """Memory beyond a tensor."""
+    """Render the memory beyond a tensor."""
     rows: list[memory.Row] = results["memory"].record.rows
     parts = [
         f"An all-reduce of {rows[0].mib} MiB.\n",
@@ -184,7 +184,7 @@ def held(machine: Machine, results: Results) -> Body:
 
 
 def atlantic(machine: Machine, results: Results) -> Body:
-    """Throughput of calls over a long way."""
+    """Render the throughput of calls over a wan path."""
     record = results["atlantic"].record
     facts = record.facts
     if not facts["sound"]:
@@ -226,7 +226,7 @@ def atlantic(machine: Machine, results: Results) -> Body:
 
 
 def many_hosts(machine: Machine, results: Results) -> Body:
-    """Worlds of many hosts beside what their networks allow."""
+    """Render worlds of many hosts beside the limits of their networks."""
     every: list[worlds.Row] = [row for result in results.values() for row in result.record.rows]
     rows, without = _sound(every)
     lines = []
@@ -270,7 +270,7 @@ def many_hosts(machine: Machine, results: Results) -> Body:
 
 
 def hosts_with_uplinks(machine: Machine, results: Results) -> Body:
-    """The same tensor in worlds that grow."""
+    """Render the same tensor in growing worlds."""
     every: list[worlds.Row] = [row for result in results.values() for row in result.record.rows]
     rows, without = _sound(every)
     growing = [row for row in results["uplinks"].record.rows if row.sound]
@@ -290,7 +290,7 @@ def hosts_with_uplinks(machine: Machine, results: Results) -> Body:
 
 
 def _sound(rows: Sequence[worlds.Row]) -> tuple[list[worlds.Row], str]:
-    """Return the rows that may be used, and words on the others."""
+    """Return the rows that may be used, and a text about the others."""
     bad = [f"{row.scenario} ({row.emulator})" for row in rows if not row.sound]
     good = [row for row in rows if row.sound]
     if not good:

@@ -1,7 +1,7 @@
-"""RESULTS.md: sections that `make bench` writes, between those that people have written.
+"""RESULTS.md: the sections that `make bench` writes, between sections written by people.
 
 A generated section lies between two lines, `<!-- make bench: NAME -->` and `<!-- end -->`. Only
-what lies between is ever replaced. All here is pure: texts in, texts out.
+the text between them is ever replaced. All functions are pure: texts in, texts out.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _HEADING = re.compile(r"^## ", re.MULTILINE)
 
 
 class ResultsError(Exception):
-    """A section cannot be written; the text says why."""
+    """A section cannot be written; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Where a generated section lies: `text[start:end]` with its markers, the body inside them."""
+    """Position of a generated section: `text[start:end]` with its markers, the body inside them."""
 
     start: int
     body_start: int
@@ -31,7 +31,7 @@ class Section:
 
 
 def begin_line(name: str) -> str:
-    """Return the line that a section begins with."""
+    """Return the line that begins a section."""
     return f"<!-- make bench: {name} -->"
 
 
@@ -39,7 +39,7 @@ def find_sections(text: str) -> dict[str, Section]:
     """Return all generated sections, by name.
 
     Raises:
-        ResultsError: markers do not pair, or a name comes twice.
+        ResultsError: markers do not match, or a name appears twice.
     """
     found: dict[str, Section] = {}
     begins = list(_BEGIN.finditer(text))
@@ -58,18 +58,18 @@ def find_sections(text: str) -> dict[str, Section]:
 
 
 def replace_section(text: str, name: str, body: str, order: Sequence[str]) -> str:
-    """Return the text with this section anew; all else stays byte for byte.
+    """Return the text with this section replaced; the rest remains byte for byte.
 
     Args:
-        text: of the whole file.
+        text: text of the whole file.
         name: one of `order`.
-        body: what comes between the markers.
-        order: of all generated sections. A new one comes after the nearest that is before it in
-            this order; else before all others: before the first heading of a section, or where
-            the first generated section begins.
+        body: text between the markers.
+        order: order of all generated sections. A new section follows the nearest present one that
+            comes earlier in this order. If there is none, it comes before all others: before the
+            first section heading, or at the start of the first generated section.
 
     Raises:
-        ResultsError: the markers in the text are broken, or would be by the body.
+        ResultsError: the markers in the text are broken, or the body would break them.
     """
     if _BEGIN.search(body) or _END.search(body):
         raise ResultsError(f"what was to become the section {name} has a marker in it")
@@ -94,7 +94,7 @@ def replace_section(text: str, name: str, body: str, order: Sequence[str]) -> st
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
+    """Return a Markdown table."""
     assert all(len(cells) == len(head) for cells in rows), rows
     lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
     lines.insert(1, "|---" * len(head) + "|")

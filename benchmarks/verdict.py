@@ -1,9 +1,9 @@
-"""Whether a build is slower than another: a rule over pairs of times, measured in turn.
+"""Decides whether a build is slower than another: a rule over pairs of times, measured in turn.
 
 Other load on the machine disturbs both times of a pair alike, so their ratio says more than either
-time. The median of the ratios forgives a few pairs that were disturbed
-unevenly; its bootstrap interval says how far chance alone may have moved it. All here is pure, and
-the resampling has a fixed seed: the same times give the same verdict.
+time. The median of the ratios tolerates a few pairs that were disturbed unevenly. Its bootstrap
+interval says how far chance alone may have moved it. All functions are pure, and the resampling has
+a fixed seed: the same times give the same verdict.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from enum import Enum
 
 import numpy as np
 
-RATIO_MAX = 1.05  # new over base: from here on somebody would notice
+RATIO_MAX = 1.05  # new over base: a user notices a larger ratio
 CONFIDENCE = 0.90
 RESAMPLES = 10_000
 SEED = 1
@@ -27,7 +27,7 @@ class Figure:
 
     Attributes:
         wall: seconds.
-        cpu: seconds per GB; None: it is not counted.
+        cpu: seconds per GB; None: not counted.
     """
 
     wall: float
@@ -44,14 +44,14 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What the pairs of a row say.
+    """The comparison of a row's pairs.
 
     Attributes:
-        base: median wall seconds.
-        new: likewise.
-        ratio: the median of new over base in each pair.
-        low: where the bootstrap interval of that median begins.
-        high: where it ends.
+        base: median wall seconds of the base build.
+        new: median wall seconds of the new build.
+        ratio: median of new over base in each pair.
+        low: lower end of the bootstrap interval of that median.
+        high: upper end of the same interval.
     """
 
     base: float
@@ -62,17 +62,17 @@ class Comparison:
 
     @property
     def slower(self) -> bool:
-        """By enough to be noticed, and not by chance."""
+        """Whether new is slower, by a noticeable ratio and not by chance."""
         return self.ratio > RATIO_MAX and self.low > 1
 
     @property
     def faster(self) -> bool:
-        """The same the other way round."""
+        """Whether new is faster, by the same rule."""
         return self.ratio < 1 / RATIO_MAX and self.high < 1
 
 
 class Verdict(Enum):
-    """What is said of a row. Each but the first two makes the run fail."""
+    """The verdict on a row. Each but the first two makes the run fail."""
 
     NOT_SLOWER = "no slower"
     FASTER = "faster"
@@ -86,7 +86,7 @@ class Verdict(Enum):
 
 
 def bootstrap_median(values: Sequence[float]) -> tuple[float, float]:
-    """Return the interval in which the median of such values lies, by resampling them."""
+    """Return the interval of the median of such values, by resampling them."""
     samples = np.random.default_rng(SEED).choice(values, size=(RESAMPLES, len(values)))
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(np.median(samples, axis=1), [tail, 1 - tail])
@@ -94,10 +94,10 @@ def bootstrap_median(values: Sequence[float]) -> tuple[float, float]:
 
 
 def compare(pairs: Sequence[Pair]) -> Comparison:
-    """Return what the pairs say.
+    """Return the comparison of the pairs.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there are no pairs.
     """
     if not pairs:
         raise ValueError("there is no pair to compare")
@@ -113,21 +113,21 @@ def compare(pairs: Sequence[Pair]) -> Comparison:
 
 
 def is_outlier(pairs: Sequence[Pair]) -> bool:
-    """Return whether a row has to be repeated before anything is said of it."""
+    """Return whether a row has to be repeated before a verdict."""
     return bool(pairs) and compare(pairs).slower
 
 
 def judge(
     pairs: Sequence[Pair], repeated: Sequence[Pair], *, pairs_min: int, repeated_min: int
 ) -> Verdict:
-    """Return the verdict on a row. It is slower only if it was so twice: among all rows, and when
-    it was repeated alone.
+    """Return the verdict on a row. It is slower only if it was slower twice: together with all
+    rows, and when it was repeated alone.
 
     Args:
-        pairs: of the first time, among all rows.
-        repeated: of the second time, if the first looked slower; else none.
-        pairs_min: fewer pairs of the first time are no verdict.
-        repeated_min: likewise of the second time.
+        pairs: pairs of the first time, together with all rows.
+        repeated: pairs of the repetition, if the first time looked slower; otherwise none.
+        pairs_min: least number of pairs of the first time for a verdict.
+        repeated_min: least number of pairs of the repetition for a verdict.
     """
     if len(pairs) < pairs_min:
         return Verdict.TOO_FEW

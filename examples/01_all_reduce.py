@@ -2,12 +2,12 @@
 
     python examples/01_all_reduce.py
 
-A peer needs one thing: the address of a master, and in it the name of a run. It gets its rank and
-the world size from there. `min_peers=3` says that nobody starts before three are there.
+A peer needs one thing: the address of a master together with the name of a run. The master assigns
+the peer's rank and the world size. `min_peers=3` makes the run wait until three peers are there.
 
-torch.distributed's own calls then work as usual. `pccl.all_reduce` is the same operation with
-more to say about it, a *tag* above all. Operations are matched by tag, so the peers may issue
-differently tagged ones in any order, as here: every peer starts with another one of three.
+torch.distributed's own calls then work as usual. `pccl.all_reduce` is the same operation with more
+options, above all a *tag*. Operations are matched by tag, so the peers may issue operations with
+different tags in any order. In this example every peer starts with a different one of three.
 """
 
 import launch
@@ -28,7 +28,7 @@ def peer(url: str, number: int) -> None:
     dist.all_reduce(tensor)
     assert torch.equal(tensor, torch.full((4,), 0.0 + 1.0 + 2.0))
 
-    # Ours: three layers at once, in another order on each peer.
+    # pccl's call: three layers at once, in a different order on each peer.
     layers = {f"layer.{i}": torch.full((1000,), float(rank * 10 + i)) for i in range(3)}
     names = list(layers)
     works = [

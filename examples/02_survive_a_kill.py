@@ -1,12 +1,12 @@
-"""Three peers average a tensor again and again; one of them is killed; two go on.
+"""Three peers average a tensor repeatedly; one of them is killed; two continue.
 
     python examples/02_survive_a_kill.py
 
-When a peer is lost, the operation it was part of ends on all survivors alike: either all have the
-result, or all get the same `PeerLostError` and their tensors are bit for bit what they were
-before. From then on every call raises the same error, until `update_topology()`: nobody should go
-on by accident with ranks and a world size that are no longer true. Afterwards repeat what failed,
-with the same tensor. That is all there is to it:
+When a peer is lost, its current operation ends on all survivors alike: either all have the result,
+or all get the same `PeerLostError`, and their tensors are bit for bit as before. From then on every
+call raises the same error until `update_topology()`, so that no peer continues by accident with
+outdated ranks and an outdated world size. After `update_topology()`, repeat the failed operation
+with the same tensor. That is all:
 
     while True:
         try:
@@ -15,7 +15,8 @@ with the same tensor. That is all there is to it:
         except pccl.PeerLostError:
             pccl.update_topology()
 
-`min_peers=2` is how many the run needs to go on: with fewer, update_topology waits for newcomers.
+`min_peers=2` is the number of members that the run needs to continue: with fewer, update_topology
+waits for newcomers.
 """
 
 import os
@@ -35,10 +36,10 @@ ELEMENTS = 4_000_000
 
 def peer(url: str, number: int) -> None:
     dist.init_process_group("pccl", init_method=f"{url}?min_peers=2")
-    # Two have founded the run, the third may still be on its way.
+    # Two peers have founded the run; the third may not have arrived yet.
     while dist.get_world_size() < PEERS:
         pccl.update_topology()
-    # Ranks were given in order of arrival. Any peer may be the one that dies; let it be rank 1.
+    # Ranks follow the order of arrival. Any peer may be the one that dies; here it is rank 1.
     doomed = dist.get_rank() == 1
 
     for step in range(STEPS):
@@ -48,7 +49,7 @@ def peer(url: str, number: int) -> None:
             try:
                 work = pccl.all_reduce(tensor, op="avg", tag="survive", async_op=True)
                 if doomed and step == KILL_STEP:
-                    os.kill(os.getpid(), signal.SIGKILL)  # in the middle of it
+                    os.kill(os.getpid(), signal.SIGKILL)  # in the middle of the all-reduce
                 work.wait()
                 break
             except pccl.PeerLostError as error:

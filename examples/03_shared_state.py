@@ -1,23 +1,24 @@
-"""Two peers train; a third comes later and gets the state they have.
+"""Two peers train; a third joins later and gets their state.
 
     python examples/03_shared_state.py
 
-*Shared state* is what must be the same on all peers at a certain point of the program: parameters,
+*Shared state* must be the same on all peers at a certain point of the program: parameters,
 optimizer state, a step counter. Name the tensors once:
 
     state = pccl.SharedState({"weights": weights}, revision=0)
 
-`sync_shared_state(state)` then compares hashes. Where all agree nothing is sent. Where somebody
-differs, the content that most peers hold wins, and who holds another one fetches it from them.
-After each step that changes the state, say so: `state.revision += 1`.
+`sync_shared_state(state)` then compares hashes. If all hashes are equal, nothing is sent. If they
+differ, the content that most peers hold wins, and a peer with another content fetches the winning
+one. After each step that changes the state, increment the revision: `state.revision += 1`.
 
-Nobody appears in the middle of a step: newcomers wait until the members call `update_topology`.
-Their `init_process_group` returns then, so *the first call of a newcomer must be the one that
-members make after update_topology*. Here that is sync_shared_state, and the loop is made for it.
+No newcomer appears in the middle of a step: newcomers wait until the members call
+`update_topology`. Their `init_process_group` returns at that time. Therefore *the first call of a
+newcomer must be the call that members make after update_topology*. In this example that call is
+sync_shared_state, and the loop is written for it.
 
-Three strategies say what one's own content is worth. "enforce_popular": it may win and it may be
-replaced. "send_only": it is never replaced, and an error is raised where it would have to be.
-"receive_only": it never wins, which is what a newcomer wants to say.
+Three strategies say what a peer's own content is worth. "enforce_popular": it may win and it may be
+replaced. "send_only": it is never replaced, and an error is raised if it would have to be.
+"receive_only": it never wins, which fits a newcomer.
 """
 
 import time
@@ -34,7 +35,7 @@ STEPS = 10
 
 def peer(url: str, number: int) -> None:
     is_newcomer = number == PEERS - 1
-    torch.manual_seed(number)  # everybody starts from other weights
+    torch.manual_seed(number)  # every peer starts with different weights
     weights = torch.randn(100_000)
     target = torch.linspace(-1.0, 1.0, 100_000)
     state = pccl.SharedState({"weights": weights}, revision=0)
@@ -48,7 +49,7 @@ def peer(url: str, number: int) -> None:
     )
     assert (state.revision > 0) == is_newcomer
 
-    # Revision and world size are the same on all peers here: they leave the loop together.
+    # Revision and world size are the same on all peers here, so all leave the loop together.
     while dist.get_world_size() < PEERS or state.revision < STEPS:
         gradient = weights - target + 0.1 * torch.randn_like(weights)
         pccl.all_reduce(gradient, op="avg", tag="gradient")

@@ -1,15 +1,14 @@
-"""Train with DiLoCo: mostly alone, together now and then, while peers come and go.
+"""Train with DiLoCo: mostly alone, together from time to time, while peers join and leave.
 
     python examples/04_train_diloco.py
 
-`DiLoCo` does what the three examples before this one do by hand: it averages what the peers have
-learned, repeats the all-reduce when a peer is lost, lets newcomers in and hands them the
-parameters.
-The inner loop stays yours: model, optimizer, data, precision. What the trainer asks of it is that
-all peers take the same *number* of outer steps; inner steps may even differ.
+`DiLoCo` does what the three earlier examples do by hand: it averages the peers' learning, repeats
+the all-reduce when a peer is lost, admits newcomers and gives them the parameters.
+The inner loop remains yours: model, optimizer, data, precision. The trainer has one requirement:
+all peers take the same *number* of outer steps. The numbers of inner steps may even differ.
 
-Three peers start. One of them is killed on the way, and another joins. `pccl demo` tells the same
-story at a larger scale, with a small GPT and a picture.
+Three peers start. One of them is killed during training, and another one joins. `pccl demo` shows
+the same events at a larger scale, with a small GPT and a picture.
 """
 
 import os
@@ -63,7 +62,7 @@ def peer(url: str, number: int) -> None:
 
 
 if __name__ == "__main__":
-    import torch._dynamo  # torch.optim needs it and takes seconds to import: once for all peers
+    import torch._dynamo  # torch.optim needs it; slow to import, so once before the peers fork
 
     with launch.master() as url:
         launch.run_peers(peer, url, starts_s=[0.0, 0.0, 0.0, 1.0], killed=1)

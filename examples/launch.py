@@ -1,6 +1,6 @@
 """Start a master and some peers on this machine, so that each example is one command.
 
-In real life these are two commands, the second on as many machines as you like:
+In practice these are two commands, the second on as many machines as you like:
 
     pccl master --host 0.0.0.0
     python train.py                  # init_method="pccl://the-master's-host:48148/my-run"
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 PEERS_TIMEOUT_S = 60.0
 
-# Forked, so that torch is imported once and not once for each peer.
+# Forked, so that torch is imported once and not for each peer.
 processes = multiprocessing.get_context("fork")
 
 
@@ -41,10 +41,10 @@ def run_peers(
     """Run `peer(url, number)` in one process for each start time, and wait for all.
 
     Args:
-        peer: what each process does.
-        url: the first argument.
-        starts_s: when each process starts, in seconds from now, in order.
-        killed: how many of them are expected to end by SIGKILL.
+        peer: function that each process runs.
+        url: first argument of the function.
+        starts_s: start time of each process, in order, in seconds from now.
+        killed: number of processes that are expected to end by SIGKILL.
     """
     until = time.monotonic() + PEERS_TIMEOUT_S
     begun_at = time.monotonic()

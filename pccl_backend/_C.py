@@ -1,19 +1,19 @@
-"""The compiled module, in the build made for the torch that is running.
+"""The compiled module, in the build that fits the running torch.
 
-A compiled module fits one minor release of torch only, so its file name carries the release, and
-builds for several stand side by side. Importing `pccl_backend._C` puts the one that fits in this
-module's place.
+A compiled module fits only one minor release of torch. Its file name carries that release, so
+builds for several releases can be installed together. Importing `pccl_backend._C` replaces this
+module with the build that fits.
 
 Raises:
-    ImportError: none of the builds fits the torch that runs. The message says which releases there
-        are builds for, and how to make another.
+    ImportError: no build fits the running torch. The message names the releases that have a build,
+        and says how to make another.
 """
 
 import sys
 from importlib import import_module
 from pathlib import Path
 
-import torch  # first: it loads the libraries that the compiled module needs and cannot find alone
+import torch  # comes first: it loads libraries that the compiled module cannot find by itself
 
 _PREFIX = "_C_torch_"
 _release = torch.__version__.split(".")[:2]

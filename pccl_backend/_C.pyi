@@ -8,19 +8,19 @@ from torch._C._distributed_c10d import Backend, Store
 from torch.distributed import ProcessGroup, Work
 
 class PcclBackend(Backend):
-    """The backend behind a group, by itself: for groups that have other backends beside it."""
+    """The backend behind a group, without the group: for groups that combine several backends."""
 
 class PcclGroup(ProcessGroup):
     """A process group whose rank and size follow the membership of its run."""
 
     @property
     def open_run(self) -> bool:
-        """Whether peers may join and leave at any time, in contrast to an env:// start."""
+        """Whether peers may join and leave at any time; False for an env:// start."""
 
     @property
     def backend(self) -> PcclBackend: ...
     def serve(self, devices: Sequence[str]) -> None:
-        """Take tensors on these devices; before the first collective."""
+        """Serve tensors on these devices. Call it before the first collective."""
 
     def update_topology(self) -> dict[str, Any]: ...
     def are_peers_pending(self) -> bool: ...
@@ -30,7 +30,7 @@ class PcclGroup(ProcessGroup):
     def run_info(self) -> dict[str, Any]: ...
 
 class HostedMaster:
-    """A master inside this process; `join` takes it over."""
+    """A master inside this process. `join` takes ownership of it."""
 
     def __init__(self, *, host: str, port: int) -> None: ...
     @property
@@ -61,17 +61,17 @@ def join(
     store: Store,
     master: HostedMaster | None,
 ) -> PcclGroup:
-    """Connect to a master, wait to be admitted, return the group."""
+    """Connect to a master, wait for admission, and return the group."""
 
 def tag() -> str:
-    """The tag of this thread's collectives; "" for the default one."""
+    """The tag of this thread's collectives; "" is the default tag."""
 
 def set_tag(tag: str) -> None: ...
 def set_keep(keep: bool) -> None:
-    """Whether this thread's all-reduces keep what a loss finds finished."""
+    """Set whether this thread's all-reduces keep the parts that a loss finds finished."""
 
 def ended_before_call(work: Work) -> bool: ...
 def parts(work: Work) -> list[tuple[int, list[str]]]:
-    """Of an all-reduce that was kept and went well: up to which element whose tensors."""
+    """List the parts of a finished, kept all-reduce: (end element, names of the peers in it)."""
 
 def set_log_level(name: str) -> bool: ...

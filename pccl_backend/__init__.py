@@ -1,14 +1,14 @@
-"""pccl: collective communication for PyTorch that survives the loss of peers and takes in new ones.
+"""pccl: collective communication for PyTorch that survives the loss of peers and admits new ones.
 
     import torch.distributed as dist
     dist.init_process_group("pccl")                     # an unmodified torchrun script
     dist.init_process_group("pccl", init_method="pccl://host:48148/RUN")   # join a run at any time
 
-torch finds the backend by itself. Import this package for what torch has no words for: joint calls
-(`update_topology`, `are_peers_pending`, `sync_shared_state`), `all_reduce` with a tag, `run_info`,
-`join`, and the errors.
+torch finds the backend by itself. Import this package for the calls that torch does not have: joint
+calls (`update_topology`, `are_peers_pending`, `sync_shared_state`), `all_reduce` with a tag,
+`run_info`, `join`, and the errors.
 
-Names are loaded when they are first used: the command line must not wait for torch.
+A name is loaded when it is first used, so that the command line does not wait for torch.
 """
 
 import sys
@@ -97,9 +97,10 @@ def __dir__() -> list[str]:
 
 
 def _announce() -> None:
-    """Register with torch, if that is there: usually it has asked for it already.
+    """Register with torch, if torch is loaded.
 
-    Not so with TORCH_DEVICE_BACKEND_AUTOLOAD=0.
+    Usually torch has already asked for the registration. With TORCH_DEVICE_BACKEND_AUTOLOAD=0 it
+    has not.
     """
     if "torch" in sys.modules:
         from pccl_backend._register import register

@@ -1,13 +1,14 @@
-"""Which devices a group serves with pccl, and which with another backend.
+"""Decides which devices a group serves with pccl, and which devices another backend serves.
 
-torch combines backends: "cpu:pccl,cuda:nccl" gives CPU tensors to pccl and CUDA tensors to NCCL. It
-makes one after the other and tells none of them what the whole is. pccl needs to know it:
+torch combines backends: "cpu:pccl,cuda:nccl" gives CPU tensors to pccl and CUDA tensors to NCCL.
+torch creates the backends one after another and tells none of them about the others. pccl needs to
+know the whole combination:
 
 - pccl alone ("pccl", "cpu:pccl", "cpu:pccl,cuda:pccl"): the group's size follows the membership, so
-  the group must be of pccl's own class. torch takes such a group as it is: it asks for no further
-  backend and assigns no device. So the group itself serves the devices that were named.
-- pccl beside others: the group is torch's own and gets a bare backend for pccl's devices. Its
-  membership is fixed, as that of the other backends is.
+  the group must be of pccl's own class. torch accepts such a group unchanged: it asks for no other
+  backend and assigns no device. Therefore the group itself serves the named devices.
+- pccl beside other backends: the group is torch's own and gets a bare backend for pccl's devices.
+  Its membership is fixed, because the membership of the other backends is fixed.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from pccl_backend._settings import PeerSettings
 __all__ = ["ALL", "Asked", "asked_for", "refuse_others"]
 
 NAME = "pccl"
-ALL = ("cpu", "cuda")  # what "pccl" alone stands for; as registered with torch
+ALL = ("cpu", "cuda")  # the devices of a plain "pccl", as registered with torch
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What torch was asked for, and which part of it is being made.
+    """The combination of backends that torch requests, and the part that it is creating now.
 
     Attributes:
-        backends: the name of the backend for each device, in torch's order.
-        device: the device whose backend torch wants now.
+        backends: name of the backend for each device, in torch's order.
+        device: device whose backend torch requests now.
         group: torch's own group, which collects the backends unless pccl is alone.
     """
 
@@ -51,7 +52,7 @@ class Asked:
 
     @property
     def devices(self) -> list[str]:
-        """Those that pccl serves."""
+        """The devices that pccl serves."""
         return [device for device, name in self.backends.items() if name == NAME]
 
     @property
@@ -59,20 +60,20 @@ class Asked:
         return len(self.devices) < len(self.backends)
 
     def made_before(self) -> PcclBackend | None:
-        """Return the composite's backend for another of pccl's devices, since one serves all."""
+        """Return the backend already made for another of pccl's devices; one backend serves all."""
         if self.device == self.devices[0]:
             return None
         made: PcclBackend = self.group._get_backend(torch.device(self.devices[0]))
         return made
 
     def check(self, *, open_run: bool) -> None:
-        """Refuse composites that torch or the other backends cannot do.
+        """Refuse a combination that torch or the other backends do not support.
 
         Args:
             open_run: whether the group would join an open run.
 
         Raises:
-            ValueError: it says what to write instead.
+            ValueError: the combination is impossible. The message says what to write instead.
         """
         if not self.is_composite:
             return
@@ -99,10 +100,10 @@ _BESIDE = (
 
 
 def asked_for() -> Asked:
-    """Return what torch was asked for, while it asks pccl for its part.
+    """Return the combination that torch requests while it asks pccl for its part.
 
-    It stands nowhere but in the frame of torch's function, whose variables have had these names in
-    releases 2.0 to 2.15. Another caller wants pccl alone.
+    The only source is the stack frame of torch's function. Its variables have had these names in
+    torch 2.0 to 2.15. Any other caller wants pccl alone.
     """
     known = _variables_of("_new_process_group_helper")
     config = known.get("backend_config")
@@ -116,16 +117,16 @@ def asked_for() -> Asked:
 
 
 def refuse_others() -> None:
-    """Refuse a pccl:// URL for which init_process_group was given another backend.
+    """Refuse a pccl:// URL if init_process_group was given another backend.
 
-    It is too late when torch asks for the group: Gloo would wait for others in a store that is this
-    process's own.
+    When torch asks for the group, a refusal would be too late: Gloo would wait for other ranks in
+    a store that only this process can see.
 
     Raises:
-        ValueError: it says what to write instead.
+        ValueError: another backend was given. The message says what to write instead.
     """
     backend = _variables_of("init_process_group").get("backend")
-    if backend is None:  # somebody else wants the store
+    if backend is None:  # another caller wants the store
         return
     backends = c10d.BackendConfig(backend).get_device_backend_map()
     if set(backends.values()) != {NAME}:
@@ -141,7 +142,7 @@ def _others_in_open_run(backends: Mapping[str, str]) -> ValueError:
 
 
 def _variables_of(function: str) -> Mapping[str, Any]:
-    """Return those of the nearest caller of this name in torch; empty if there is none."""
+    """Return the variables of the nearest torch caller with this name; empty if there is none."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == function and frame.f_globals is vars(c10d):

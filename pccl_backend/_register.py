@@ -1,8 +1,8 @@
-"""Makes the backend "pccl" and the scheme pccl:// known to torch.
+"""Registers the backend "pccl" and the scheme pccl:// with torch.
 
-The entry points `torch.backends` and `torch.distributed.backends` call `register`, the first at the
-end of every `import torch` on this machine: so it imports nothing of ours that is heavy, and a
-failure must not keep torch from being imported.
+The entry points `torch.backends` and `torch.distributed.backends` call `register`. The first one
+calls it at the end of every `import torch` on this machine. Therefore this module imports no heavy
+module of pccl, and a failure here must not prevent the import of torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _registered = False
 
 
 def register() -> None:
-    """Register backend and scheme, once per process."""
+    """Register the backend and the scheme, once per process."""
     global _registered  # noqa: PLW0603
     if _registered:
         return

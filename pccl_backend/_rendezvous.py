@@ -1,19 +1,20 @@
-"""How a process finds its run: what torch calls with a pccl:// URL, and to make a group.
+"""Connects a process to its run: torch calls this for a pccl:// URL and to create a group.
 
-**Open runs** (a pccl:// URL, or PCCL_MASTER, which then beats env://): the master at the URL admits
-this process and assigns its rank; under env:// with a world of more than one, such a world begins
-together, each process with its rank. torch asks twice, first for a store with rank and size, then
-for the group; the group is made at the first question and found again by the store at the second.
+**Open runs** (a pccl:// URL, or PCCL_MASTER, which then overrides env://): the master at the URL
+admits this process and assigns its rank. Under env:// with a world size above 1, the whole world
+begins together, and each process keeps its rank. torch asks twice: first for a store with rank and
+world size, then for the group. The group is created at the first request. At the second request
+the store identifies that group.
 
-**Everything else** (env://, tcp://, file://, a store, `new_group`): rank and world size are given.
-Rank 0 of the group hosts a master inside its process and tells the others through the store where
-it is; the store serves for nothing else. All begin together; after a loss those that are left go
-on, however few.
+**All other starts** (env://, tcp://, file://, a store, `new_group`): rank and world size are given.
+Rank 0 of the group hosts a master inside its process and announces the master's address to the
+other ranks through the store. The store has no other use. All ranks begin together. After a loss
+the remaining ranks continue, even if only one is left.
 
-Where the hosted master listens: on loopback when all ranks are on this machine, as far as one can
-tell (the store's host is loopback, or WORLD_SIZE equals LOCAL_WORLD_SIZE, or the store has no
-host); else on the address that faces the store's host. PCCL_ADVERTISE on rank 0 makes it listen on
-every address and sends the others to the host it names.
+Address of the hosted master: loopback if all ranks appear to be on this machine (the store's host
+is loopback, or WORLD_SIZE equals LOCAL_WORLD_SIZE, or the store has no host). Otherwise it is the
+local address that faces the store's host. If PCCL_ADVERTISE is set on rank 0, the master listens on
+every address, and the other ranks connect to the host that PCCL_ADVERTISE names.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ __all__ = ["create_group", "enter_open_run", "join_open_run", "read_url"]
 LOOPBACK = "127.0.0.1"
 OPEN_RUN_KEY = "pccl/open_run"
 POLL_S = 0.02
-LAUNCH_BYTES_MAX = 256  # as csrc/protocol/limits.h has it
+LAUNCH_BYTES_MAX = 256  # the same limit as in csrc/protocol/limits.h
 
-# Groups that a rendezvous has joined and torch has not asked for yet, by what their store says.
+# Groups that a rendezvous has joined and torch has not requested yet, by the token in their store.
 _admitted: dict[str, _C.PcclGroup] = {}
 
 
@@ -52,10 +53,10 @@ _admitted: dict[str, _C.PcclGroup] = {}
 
 
 def read_url(url: str, *, peer_group: int | None = None, min_peers: int | None = None) -> OpenRun:
-    """Read a pccl:// URL and the environment; the arguments beat both.
+    """Read a pccl:// URL and the environment. The arguments override both.
 
     Raises:
-        ValueError: something in it will not do.
+        ValueError: the URL, a variable or an argument is invalid.
     """
     run = _settings.read_url(url, os.environ)
     if peer_group is not None:
@@ -70,14 +71,14 @@ def read_url(url: str, *, peer_group: int | None = None, min_peers: int | None =
 def join_open_run(
     run: OpenRun, timeout: timedelta, *, rank: int = -1, launch: str = ""
 ) -> _C.PcclGroup:
-    """Connect to the run's master and wait to be admitted.
+    """Connect to the run's master and wait for admission.
 
     Args:
-        run: which one.
-        timeout: how long to wait.
-        rank: a wish of a founder.
-        launch: what the ranks of a fixed world have in common, and no others; "": there is no such
-            world.
+        run: the run to join.
+        timeout: longest time to wait.
+        rank: the rank that a founder requests; -1 requests none.
+        launch: text that all ranks of one fixed world share and no other process has; "" if there
+            is no fixed world.
     """
     if not isinstance(timeout, timedelta):
         raise TypeError(f"timeout must be a datetime.timedelta, not {type(timeout).__name__}")
@@ -121,9 +122,9 @@ def enter_open_run(url: str, timeout: timedelta | None) -> Iterator[tuple[Store,
 
 
 def create_group(options: Any, pg_options: object) -> _C.PcclGroup | _C.PcclBackend:
-    """Make the group torch asks for, in `init_process_group` or `new_group`, or its part of one."""
+    """Create the group, or pccl's part of it, for `init_process_group` or `new_group`."""
     asked = _devices.asked_for()
-    if pg_options is not None and not asked.is_composite:  # there they are for another backend
+    if pg_options is not None and not asked.is_composite:  # a composite's options may be another's
         raise TypeError(f"pccl takes no pg_options, got {type(pg_options).__name__}")
     if getattr(options, "enable_reconfigure", False):
         raise NotImplementedError(
@@ -160,10 +161,10 @@ def _group_for(options: Any, asked: _devices.Asked) -> _C.PcclGroup:
 
 
 def _join_world_at_master(options: Any) -> _C.PcclGroup:
-    """A world of known size begins together, each with its rank; the master is not in rank 0.
+    """Join a world of known size at a master outside rank 0; all ranks begin together.
 
-    It says which launch it is, so that no other launch is taken for a part of it. Of size 1 it is
-    one machine of many, which have a launcher each.
+    The launch text prevents the master from taking another launch for a part of this world. A world
+    of size 1 is one machine of many, each with its own launcher.
     """
     run = _read_master_variable()
     if options.group_size == 1:
@@ -173,9 +174,9 @@ def _join_world_at_master(options: Any) -> _C.PcclGroup:
 
 
 def _launch() -> str:
-    """Return what the processes of one launch have in common: torchrun's id, or the rendezvous.
+    """Return the text that the processes of one launch share: torchrun's id, or the rendezvous.
 
-    Two launches of a machine that use neither have it in common, too.
+    Two launches on one machine that use neither get the same text.
     """
     run_id = os.environ.get("TORCHELASTIC_RUN_ID", "none")
     if run_id != "none":
@@ -266,11 +267,11 @@ def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
 
 
 class _Teller:
-    """Tells every other rank where the master is, until all have joined.
+    """Announces the master's address to every other rank until all have joined.
 
-    A store may still hold what an earlier group of the same name wrote: destroy and init again, or
-    workers restarted by torchrun. So each rank asks with a number of its own, and is answered under
-    that number.
+    A store may still hold what an earlier group of the same name wrote, for example after destroy
+    and init, or after torchrun restarted workers. Therefore each rank asks with a random number of
+    its own, and the answer is stored under that number.
     """
 
     def __init__(self, store: Store, size: int, address: str) -> None:
@@ -298,7 +299,7 @@ class _Teller:
                     if answered.get(rank) != number:
                         self._store.set(_reply(rank, number), self._address)
                         answered[rank] = number
-            except dist.DistError:  # the store is gone; whoever has not asked will say so
+            except dist.DistError:  # the store is gone: a rank without an answer reports it
                 return
 
 
@@ -306,7 +307,7 @@ def _ask_for_master(store: Store, rank: int, timeout: timedelta) -> tuple[str, i
     number = secrets.token_hex(8)
     store.set(_question(rank), number)
     deadline = time.monotonic() + timeout.total_seconds()
-    while not store.check([_reply(rank, number)]):  # store.wait would be deaf to Ctrl-C
+    while not store.check([_reply(rank, number)]):  # store.wait would not react to Ctrl-C
         if time.monotonic() > deadline:
             raise TooFewPeersError(
                 f"rank {rank} asked in the store where rank 0 hosts the master and had no answer "
@@ -330,7 +331,7 @@ def _store_host(store: Store) -> str | None:
 
 
 def _choose_address(store_host: str | None, settings: PeerSettings) -> tuple[str, str]:
-    """Return the address the hosted master listens on ("": every one), and the host others use."""
+    """Return the address that the hosted master listens on ("": all), and the host for others."""
     if settings.advertise:
         return "", settings.advertise
     world = os.environ.get("WORLD_SIZE")
@@ -341,7 +342,7 @@ def _choose_address(store_host: str | None, settings: PeerSettings) -> tuple[str
     if not _is_loopback(facing):
         mine = facing in _addresses_of(store_host)
         return facing, store_host if mine else facing
-    # /etc/hosts gives this machine's own name a loopback address; the others resolve it rightly.
+    # /etc/hosts maps this machine's own name to loopback; the other machines resolve it correctly.
     return "", store_host
 
 
@@ -357,7 +358,7 @@ def _addresses_of(host: str) -> set[str]:
 
 
 def _facing_address(host: str) -> str:
-    """Return this machine's address on the way to `host`; nothing is sent."""
+    """Return this machine's address on the path to `host`, without sending anything."""
     family, kind, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(address)

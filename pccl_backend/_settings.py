@@ -1,7 +1,8 @@
-"""What a user can set: the parts of a pccl:// URL and the environment variables. Knows no torch.
+"""Everything a user can set: the parts of a pccl:// URL and the environment variables.
 
-A parameter of the URL beats the environment variable of the same meaning. Nothing is guessed: what
-is unknown, given twice or out of form raises ValueError that shows the value and what would do.
+A parameter of the URL overrides the environment variable with the same meaning. Nothing is guessed:
+an unknown, repeated or malformed setting raises ValueError, and the message shows the value and a
+valid form. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ DEFAULT_PORT = 48148
 DEFAULT_RUN = "default"
 LOG_LEVELS = ("error", "warning", "info", "debug")
 PORT_MAX = 2**16 - 1
-# As csrc/protocol/limits.h has them; first and last.
+# The limits of csrc/protocol/limits.h, as (first, last).
 MEMBERS = (1, 128)
 PEER_GROUPS = (0, 2**32 - 1)
 TIMEOUT_S = (0.1, 3600.0)
 LANES = (1, 64)
 HOST_BYTES_MAX = 255
 
-# As csrc/base/text.cc has them: controls, and what formats or hides the text around it.
+# The same set as in csrc/base/text.cc: control characters, and characters that format or hide text.
 _HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
@@ -51,23 +52,25 @@ class PeerSettings:
     """How this process takes part in any run. Times are in seconds.
 
     Attributes:
-        peer_timeout: silence for so long is a loss (PCCL_PEER_TIMEOUT). Equal on all peers.
-        first_call_timeout: the members wait no longer for what a newcomer calls first
-            (PCCL_FIRST_CALL_TIMEOUT); as peer_timeout unless given. Equal on all peers.
-        master_timeout: how long to look for a master that is gone (PCCL_MASTER_TIMEOUT).
-        advertise: the host under which others reach this one (PCCL_ADVERTISE); "": as the master
-            sees it.
-        advertised_ports: first and last number that the ports to listen on have for others
-            (PCCL_ADVERTISE); zeros: the same as here. As many as in port_range.
-        port_range: first and last port to listen on (PCCL_PORT_RANGE); zeros: any free one.
-        lanes: TCP connections to each neighbour in the ring that this one dials (PCCL_LANES); 0: as
-            many as pay for the way there.
+        peer_timeout: silence of a peer that counts as a loss (PCCL_PEER_TIMEOUT). Equal on all
+            peers.
+        first_call_timeout: longest time that the members wait for a newcomer's first call
+            (PCCL_FIRST_CALL_TIMEOUT); peer_timeout unless given. Equal on all peers.
+        master_timeout: time to look for a master that is gone (PCCL_MASTER_TIMEOUT).
+        advertise: host under which other peers reach this one (PCCL_ADVERTISE); "": the address
+            that the master sees.
+        advertised_ports: first and last port number that other peers use (PCCL_ADVERTISE); zeros:
+            the same numbers as here. The range is as long as port_range.
+        port_range: first and last port to listen on (PCCL_PORT_RANGE); zeros: any free port.
+        lanes: TCP connections that this peer opens to each neighbour in the ring (PCCL_LANES); 0:
+            as many as increase the throughput of the path.
         tcp_congestion: congestion control of connections to other peers (PCCL_TCP_CONGESTION); "":
-            the system's, but on near ways none that paces.
-        restore: keep what an operation overwrites until its outcome is known (PCCL_RESTORE).
-        on_peer_loss: what becomes of operations in flight when a peer is lost (PCCL_ON_PEER_LOSS):
+            the system's choice, but never a pacing one on local paths.
+        restore: whether the bytes that an operation overwrites are kept until its outcome is known
+            (PCCL_RESTORE).
+        on_peer_loss: fate of the operations in flight when a peer is lost (PCCL_ON_PEER_LOSS):
             "raise" or "retry". Equal on all peers.
-        log_level: how much is written to stderr (PCCL_LOG).
+        log_level: level of the messages on stderr (PCCL_LOG).
     """
 
     peer_timeout: float = 10.0
@@ -86,10 +89,10 @@ class PeerSettings:
     def read(
         cls, environment: Mapping[str, str], parameters: Mapping[str, str] | None = None
     ) -> PeerSettings:
-        """Read them from the environment and from a URL's parameters, which win.
+        """Read the settings from the environment and a URL's parameters; the parameters win.
 
         Raises:
-            ValueError: a value is out of form.
+            ValueError: a value is malformed or a variable is unknown.
         """
         unknown = sorted(
             name for name in environment if name.startswith("PCCL_") and name not in _VARIABLES
@@ -120,15 +123,16 @@ class PeerSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRun:
-    """A run that peers join and leave as they like, as a pccl:// URL names it.
+    """A run that peers join and leave at any time, as a pccl:// URL names it.
 
     Attributes:
-        host: of the master: a name, an IPv4 or an IPv6 address.
-        port: of the master.
-        run: its name at the master.
-        peer_group: peers of one group work together; groups share a run and update together.
-        min_peers: the group does not go on with fewer.
-        founders: it begins when so many are there.
+        host: the master's name, IPv4 address or IPv6 address.
+        port: the master's port.
+        run: name of the run at the master.
+        peer_group: number of the peer group. Peers of one group call collectives together; the
+            groups of a run update their topology together.
+        min_peers: fewest members with which the group continues.
+        founders: number of peers with which the group begins.
         peer: how this process takes part.
     """
 
@@ -160,7 +164,7 @@ def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
     """Read `pccl://host[:port][/RUN][?peer_group=0&min_peers=2&...]`.
 
     Raises:
-        ValueError: it has another form, an unknown parameter, or a value that will not do.
+        ValueError: the form is wrong, a parameter is unknown, or a value is invalid.
 
     Example:
         >>> read_url("pccl://[::1]/tokyo?min_peers=2", {}).port
@@ -206,7 +210,7 @@ def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
 
 
 def is_printable(text: str) -> bool:
-    """Return whether a name may be shown to people: no character of it controls or hides another.
+    """Return whether a name is safe to show: no character controls or hides another one.
 
     Example:
         >>> is_printable("tokyo"), is_printable("tokyo\\n")
@@ -216,7 +220,7 @@ def is_printable(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """Return the text with all escaped that is_printable() minds.
+    """Return the text with every character escaped that is_printable() rejects.
 
     Example:
         >>> printable("tokyo\\n")
@@ -226,10 +230,10 @@ def printable(text: str) -> str:
 
 
 def _masked(text: str) -> str:
-    """Return a URL, or what was given in place of a part of one, as an error may repeat it.
+    """Return a URL, or text given in place of a part of one, in a form that an error may repeat.
 
-    Whatever may be a secret is left out: all before an @, a fragment, and the values of parameters
-    that we do not know.
+    Every part that may be a secret is masked: all text before an @, a fragment, and the values of
+    unknown parameters.
     """
     text = _USERINFO.sub(r"\1***@", text)
     text, hash_mark, fragment = text.partition("#")
@@ -324,14 +328,14 @@ def _seconds(text: str) -> float:
     return value
 
 
-# A host's name (RFC 1123; underscores are common). A last label of digits would be an address.
+# A host name (RFC 1123; underscores are common). If the last label is digits, it is an address.
 _LABEL = "(?!-)[A-Za-z0-9_-]{1,63}(?<!-)"
 _NAME = re.compile(rf"({_LABEL}\.)*(?![0-9]+\.?$){_LABEL}\.?")
 _OUTSIDE = re.compile(r"(\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<ports>[0-9-]+)")
 
 
 def _advertised(text: str) -> tuple[str, tuple[int, int]]:
-    """Return the host and the first and last port of PCCL_ADVERTISE; zeros without ports."""
+    """Return PCCL_ADVERTISE's host, and its first and last port; zeros if it has no ports."""
     outside = _OUTSIDE.fullmatch(text)
     if outside is None:
         return _own_host(text.removeprefix("[").removesuffix("]")) if text else "", (0, 0)
@@ -362,7 +366,7 @@ def _host(text: str) -> str:
 
 
 def _ports_inside(outside: tuple[int, int], inside: tuple[int, int]) -> tuple[int, int]:
-    """Return the ports to listen on: each has one of those outside, in their order."""
+    """Return the ports to listen on; each corresponds to one outside port, in the same order."""
     if outside == (0, 0):
         return inside
     if inside == (0, 0):
@@ -380,8 +384,8 @@ def check_integer(name: str, value: object, bounds: tuple[int, int]) -> int:
     """Return an argument that must be an int within `bounds`.
 
     Raises:
-        TypeError: it is no int.
-        ValueError: it is out of bounds.
+        TypeError: the value is not an int.
+        ValueError: the value is out of bounds.
 
     Example:
         >>> check_integer("min_peers", 2, MEMBERS)

@@ -1,8 +1,8 @@
-"""torch.distributed's own books about process groups, where pccl must write in them.
+"""Updates torch.distributed's own tables of process groups where pccl must write to them.
 
-They are private to torch and were read in releases 2.11 to 2.15. torch fills them in when a group
-is made and takes them for constant; a pccl group changes its size, and may come without a default
-group.
+The tables are private to torch; their layout was checked for torch 2.11 to 2.15. torch fills them
+in when a group is created and treats them as constant. A pccl group changes its size, and it may
+exist without a default group.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _follows_membership: set[str] = set()
 
 
 def refresh(group: PcclGroup) -> None:
-    """Let torch's table of ranks follow the group's new size."""
+    """Bring torch's table of ranks up to the group's new size."""
     books: Any = c10d._world
     if group is dist.group.WORLD or group.group_name in _follows_membership:
         books.pg_group_ranks[group] = {rank: rank for rank in range(group.size())}
 
 
 def add_beside_default(group: PcclGroup) -> None:
-    """Enter a group that init_process_group did not make, so that dist's functions accept it.
+    """Register a group that init_process_group did not create, so that dist's functions accept it.
 
-    With a default group, torch wants to know which of its ranks are members: this process alone,
-    since ranks of the default group mean nothing to other peers. Without one, the group's ranks
-    stand for themselves.
+    If there is a default group, torch needs to know which of its ranks are members. The answer is
+    this process alone, because ranks of the default group mean nothing to other peers. Without a
+    default group, the group's own ranks are entered.
     """
     global _added  # noqa: PLW0603
     _added += 1

@@ -1,8 +1,8 @@
-"""What torch.distributed has no words for.
+"""The public calls that torch.distributed does not have.
 
-*Joint* calls (`update_topology`, `are_peers_pending`, `sync_shared_state`) are made by all members
-of a group, in the same order; they block until all have called. `group` is the process group they
-are about, the default one unless given.
+All members of a group make the *joint* calls (`update_topology`, `are_peers_pending`,
+`sync_shared_state`), in the same order. A joint call blocks until all members have made it. `group`
+is the process group of a call; without it, the call uses the default group.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "update_topology",
 ]
 
-STRATEGIES = ("enforce_popular", "send_only", "receive_only")  # numbered as in the protocol
+STRATEGIES = ("enforce_popular", "send_only", "receive_only")  # in the protocol's numbering
 
 REDUCE_OPS = {
     "sum": dist.ReduceOp.SUM,
@@ -54,20 +54,20 @@ def _options_for(op: dist.ReduceOp.RedOpType) -> dist.AllreduceOptions:
     return options
 
 
-# Never changed: made once, they cost a call nothing.
+# Never changed, therefore created once: a call does not pay for them.
 _OPTIONS = {name: _options_for(op) for name, op in REDUCE_OPS.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """The members of a group, as `update_topology` left them.
+    """The members of a group after an `update_topology`.
 
     Attributes:
-        epoch: the name of this membership, the same on all members and never used again.
-        rank: of this process, in it.
-        world_size: how many members there are.
-        joined: who came with it, as peer names. Names are never used again.
-        left: who went with it, as peer names.
+        epoch: name of this membership, the same on all members and never reused.
+        rank: this process's rank.
+        world_size: number of members.
+        joined: names of the peers that this call admitted. Peer names are never reused.
+        left: names of the peers that this call removed.
     """
 
     epoch: str
@@ -79,13 +79,13 @@ class Topology:
 
 @dataclass(frozen=True, kw_only=True)
 class SyncInfo:
-    """What `sync_shared_state` did.
+    """The outcome of `sync_shared_state`.
 
     Attributes:
-        revision: the one that was agreed on.
-        hash: of all tensors; the same on all members.
+        revision: the agreed revision.
+        hash: hash of all tensors; the same on all members.
         tx_bytes: bytes of tensors that this process sent.
-        rx_bytes: bytes of tensors that this process received; 0: it was up to date.
+        rx_bytes: bytes of tensors that this process received; 0 if it was up to date.
     """
 
     revision: int
@@ -101,22 +101,22 @@ def join(
     min_peers: int | None = None,
     timeout: timedelta = dist.default_pg_timeout,
 ) -> dist.ProcessGroup:
-    """Join a run with a group of its own, beside the default one or without any.
+    """Join a run with a group of its own, with or without a default group.
 
-    Like `init_process_group(init_method=url)`, but it leaves the default group alone: inside the
-    host NCCL or FSDP go on as before, between hosts this group is used. Name ranks of it by
-    `group_src=`, `group_dst=`, `group.rank()` and `group.size()`: global ranks are those of the
-    default group. End it with `dist.destroy_process_group(group)`.
+    The call works like `init_process_group(init_method=url)`, but does not touch the default group.
+    NCCL or FSDP inside a host continue unchanged, and this group is used between hosts. Address its
+    ranks by `group_src=`, `group_dst=`, `group.rank()` and `group.size()`: global ranks belong to
+    the default group. End the group with `dist.destroy_process_group(group)`.
 
     Args:
         url: `pccl://host:port/RUN`.
-        peer_group: instead of the URL's parameter of this name.
-        min_peers: instead of the URL's parameter of this name.
-        timeout: of being admitted, and of the group's operations.
+        peer_group: overrides the URL's parameter of this name.
+        min_peers: overrides the URL's parameter of this name.
+        timeout: limit for the admission and for each operation of the group.
 
     Raises:
-        ValueError: the URL or an environment variable will not do.
-        MasterLostError: no master answered there within the peer timeout.
+        ValueError: the URL or an environment variable is invalid.
+        MasterLostError: no master answered within the peer timeout.
         TooFewPeersError: not enough peers came in time.
         PcclError: the master refused this peer; the message says why.
 
@@ -131,20 +131,20 @@ def join(
 
 
 def update_topology(group: dist.ProcessGroup | None = None) -> Topology:
-    """Joint: admit the peers that wait, drop those that were lost, and begin anew with the rest.
+    """Admit waiting peers, remove lost ones, and continue with the rest. Joint.
 
-    With nobody waiting and nobody lost it returns at once and operations run on. Otherwise what all
-    members have called completes, and what one of them has not ends with `MembershipChangedError`.
-    Newcomers are appended to the ranks; survivors keep their order. A loss while it runs does not
-    fail it. Until it returns, rank and world size are the old ones. `joined` and `left` of the
-    result say what this call changed: empty when nothing did.
+    If no peer waits and none is lost, the call changes nothing, and running operations continue.
+    Otherwise operations that all members have called complete, and any other operation ends with
+    `MembershipChangedError`. Newcomers are appended to the ranks; survivors keep their order. A
+    loss during the call does not make it fail. Rank and world size change when the call returns.
+    `joined` and `left` of the result list the changes; both are empty if nothing changed.
 
-    A newcomer comes out of `init_process_group`, or `join`, where the others come out of this call:
-    make it at the end of a step, so that what follows is the same for all.
+    A newcomer returns from `init_process_group`, or from `join`, when the others return from this
+    call. Therefore make this call at the end of a step, so that all members do the same next.
 
     Raises:
         TooFewPeersError: fewer than `min_peers` members for longer than the group's timeout.
-        OperationTimeoutError: a member did not call it in time.
+        OperationTimeoutError: a member did not make the call in time.
         CollectiveMismatchError: a member made another joint call.
         InvalidStateError: another joint call of this process is under way.
 
@@ -168,9 +168,9 @@ def update_topology(group: dist.ProcessGroup | None = None) -> Topology:
 
 
 def are_peers_pending(group: dist.ProcessGroup | None = None) -> bool:
-    """Joint: return whether `update_topology` would change a group of the run now.
+    """Return whether `update_topology` would change a group of the run now. Joint.
 
-    The answer is the same on all members. Running operations are not disturbed.
+    All members get the same answer. Running operations continue undisturbed.
 
     Raises:
         PeerLostError: a member was lost: call `update_topology`.
@@ -188,30 +188,32 @@ def sync_shared_state(
     strategy: str = "enforce_popular",
     group: dist.ProcessGroup | None = None,
 ) -> SyncInfo:
-    """Joint: make the shared state bit-identical on all members.
+    """Make the shared state bit-identical on all members. Joint.
 
-    The state of the highest revision wins; of several with this revision, the one that most members
-    hold. Members that hold another state fetch what differs, and have their tensors and
-    `state.revision` overwritten. Nothing is written unless all of it has arrived and was verified.
+    The state with the highest revision wins. If several states have that revision, the state that
+    most members hold wins. A member with another state fetches the differing tensors; its tensors
+    and its `state.revision` are overwritten. Nothing is written before all data has arrived and was
+    verified.
 
-    A shared state never goes back: nobody is overwritten by a lower revision than its own, unless
-    it says "receive_only". From one call to the next the revision advances by one at most. If a
-    member has trained on without a call, the call is refused and the error says both revisions.
-    Only the states of members that took part in an earlier call can win, as long as one of them
-    offers its state. A newcomer with a later revision, with another content of the next one, or
-    with other names, dtypes or shapes is removed from the run (KickedError), and the others go on.
+    A shared state never goes back: no member is overwritten by a revision lower than its own,
+    unless its strategy is "receive_only". From one call to the next the revision advances by at
+    most one. If a member has trained on without a call, the call is refused, and the error names
+    both revisions. As long as a member that took part in an earlier call offers its state, only
+    states of such members can win. A newcomer is removed from the run (KickedError) if its revision
+    is later, if its content of the next revision differs, or if its names, dtypes or shapes differ.
+    The others continue.
 
     Args:
         state: this peer's tensors, with the same names, dtypes and shapes on all members.
-        strategy: "enforce_popular": may be elected and may be overwritten. "send_only": may be
-            elected, must not be overwritten. "receive_only": takes what is elected.
+        strategy: "enforce_popular": the state may win and may be overwritten. "send_only": it may
+            win and must not be overwritten. "receive_only": it takes the winning state.
         group: the process group.
 
     Raises:
         SharedStateError: no state can win, or a transfer failed; no tensor was written.
         PeerLostError: a member was lost, or a newcomer was removed: call `update_topology`, then
             this again.
-        KickedError: this peer is a newcomer, and its state does not fit that of the others.
+        KickedError: this peer is a newcomer, and its state does not fit the state of the others.
         OperationTimeoutError, CollectiveMismatchError, InvalidStateError: as `update_topology`.
 
     Example:
@@ -237,8 +239,9 @@ def sync_shared_state(
 def tag(text: str) -> Iterator[None]:
     """Put this thread's collectives under a tag.
 
-    Operations of one tag are matched between ranks by the order of calls; those of different tags
-    do not care about each other's order, so threads may interleave them as they like.
+    Operations with the same tag are matched between ranks by the order of the calls. Operations
+    with different tags are independent of each other's order, so threads may interleave them
+    freely.
 
     Args:
         text: up to 256 bytes without control and formatting characters; "" is the default tag.
@@ -307,30 +310,32 @@ def all_reduce(
 ) -> dist.Work | None:
     """Reduce a tensor over all members, in place: `dist.all_reduce` with a tag.
 
-    It is not gathered by torch's coalescing manager: it begins at once.
+    torch's coalescing manager does not collect this call: the operation begins at once.
 
     Args:
-        tensor: a CPU tensor of any shape, the same dtype and number of elements on all members;
-            integers, bool, floats from 16 bits, and complex for sums and averages.
+        tensor: a CPU tensor of any shape, with the same dtype and number of elements on all
+            members; integers, bool, floats from 16 bits, and complex for sums and averages.
         op: "sum", "avg" (floats and complex), "product", "min", "max", or "band", "bor", "bxor"
             (integers and bool), or a `dist.ReduceOp`.
         tag: see `tag`; "" keeps the surrounding one.
         group: the process group.
-        on_loss: "keep" (sums and averages): when a member is lost on the way, what all others have
-            finished by then keeps its result, over all who had begun, and only the rest is reduced
-            again, over those who are left. `contributors` tells which is which. None: the whole
-            group's policy, PCCL_ON_PEER_LOSS. Under "raise" the group needs `update_topology`
-            after a loss all the same.
+        on_loss: None: the group's policy applies (PCCL_ON_PEER_LOSS). "keep" (sums and averages):
+            if a member is lost during the operation, elements that all other members have already
+            finished keep their result, over all members that began. Only the remaining elements
+            are reduced again, over the survivors. `contributors` tells which elements are which.
+            Under the policy "raise", the group still needs `update_topology` after a loss.
         async_op: return at once, with a Work whose `wait()` returns the outcome.
 
     Returns:
-        The Work if `async_op` or `on_loss` is "keep" (it is done then), else None.
+        The Work if `async_op` is set. A finished Work if `on_loss` is "keep". Otherwise None.
 
     Raises:
-        ValueError: op, dtype, on_loss or tensor will not do, as a conjugated or negated view.
+        ValueError: op, dtype, on_loss or tensor is invalid, for example a conjugated or negated
+            view.
         PeerLostError, MembershipChangedError, CollectiveMismatchError, OperationTimeoutError: the
-            operation failed, on all members alike, and the tensor is as it was. With "keep" a loss
-            is no reason, unless a member had not called it yet or fewer than min_peers are left.
+            operation failed on all members alike, and the tensor is as it was. With "keep", a loss
+            causes a failure only if a member had not called the operation yet, or if fewer than
+            min_peers are left.
 
     Example:
         >>> work = pccl.all_reduce(gradient, op="avg", tag="layer.3", async_op=True)
@@ -343,7 +348,7 @@ def all_reduce(
     if tensor.is_conj() or tensor.is_neg() or tensor.is_meta:
         raise _unfit(tensor)
     options = _allreduce_options(op)
-    # Half of the time of an asynchronous dist.all_reduce is its checks for other backends.
+    # dist.all_reduce spends half of the time of an asynchronous call on checks for other backends.
     call = _resolve(group).allreduce
     if tag == "" and on_loss is None:
         work = call([tensor], options)
@@ -357,7 +362,7 @@ def all_reduce(
 
 
 def _unfit(tensor: torch.Tensor) -> Exception:
-    """Return why not: torch would hand a resolved copy, or nothing, to any backend."""
+    """Return the reason for refusing it: torch gives any backend a resolved copy, or nothing."""
     if tensor.is_meta:
         return NotImplementedError("pccl moves CPU tensors in this version, not those on meta")
     return ValueError(
@@ -378,13 +383,13 @@ def _allreduce_options(op: str | dist.ReduceOp.RedOpType) -> dist.AllreduceOptio
 
 @dataclass(frozen=True, kw_only=True)
 class Contribution:
-    """Elements of a tensor that were reduced over the same members.
+    """A range of elements that was reduced over the same members.
 
     Attributes:
-        start: the first, counted in the order of `tensor.flatten()` for a contiguous tensor, else
-            in that of memory.
-        stop: the one after the last.
-        peers: names of those whose tensors are in the result, as in `run_info`.
+        start: first element, in the order of `tensor.flatten()` for a contiguous tensor, otherwise
+            in memory order.
+        stop: the element after the last.
+        peers: names of the peers whose tensors are in the result, as in `run_info`.
     """
 
     start: int
@@ -393,17 +398,17 @@ class Contribution:
 
 
 def contributors(work: dist.Work) -> tuple[Contribution, ...]:
-    """Tell whose tensors are in the result of an all-reduce with `on_loss="keep"`; not joint.
+    """Tell whose tensors are in the result of an all-reduce with `on_loss="keep"`. Not joint.
 
-    All members get the same answer: one entry after an undisturbed operation, one more for each
-    loss that left a part to be reduced again. An average divides by the number of `peers`.
+    All members get the same answer: one entry after an undisturbed operation, and one more entry
+    for each loss after which a part was reduced again. An average divides by the number of `peers`.
 
     Args:
-        work: what `all_reduce` returned, done.
+        work: the finished Work that `all_reduce` returned.
 
     Raises:
-        ValueError: it is not done, it failed, or it was not called with `on_loss="keep"`.
-        TypeError: it is no Work of a pccl group.
+        ValueError: the work is not finished, it failed, or it was not called with `on_loss="keep"`.
+        TypeError: `work` is not a Work of a pccl group.
 
     Example:
         >>> work = pccl.all_reduce(delta, op="avg", on_loss="keep")
@@ -421,17 +426,17 @@ def contributors(work: dist.Work) -> tuple[Contribution, ...]:
 
 
 def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
-    """Return what this process knows of its run, for people and logs; not joint.
+    """Return what this process knows about its run, for people and logs. Not joint.
 
-    Keys: `run`, `master`, `peer_group`, `peer` (this one's name), `epoch`, `rank`, `world_size`,
+    Keys: `run`, `master`, `peer_group`, `peer` (this peer's name), `epoch`, `rank`, `world_size`,
     `min_peers`, `members` (peer and address, in rank order), `ring` (ranks), `joined`, `left`,
-    `broken_by` (what was lost, until `update_topology`; else None), `peer_timeout` and
-    `master_timeout` (seconds), `bytes_sent`, `bytes_received`, `bytes_held` (scratch and saved),
-    `operations_open`, `links` (per peer: lanes, those in use, round trip in seconds, bytes, system
-    calls), `history` (the last operations: what, outcome, seconds).
+    `broken_by` (the loss that broke the epoch, until `update_topology`; else None), `peer_timeout`
+    and `master_timeout` (seconds), `bytes_sent`, `bytes_received`, `bytes_held` (scratch and saved
+    bytes), `operations_open`, `links` (per peer: lanes, active lanes, RTT in seconds, bytes, system
+    calls), `history` (the last operations: name, outcome, seconds).
 
     Raises:
-        InvalidStateError: this process has left the group, or was forked from the one in it.
+        InvalidStateError: this process has left the group, or is a fork of a process in the group.
 
     Example:
         >>> pccl.run_info()["world_size"]

@@ -1,6 +1,6 @@
-"""The command `pccl`: runs a master or asks one, the demo, or measures a way to another host.
+"""The command `pccl`: runs a master, queries one, runs the demo, or measures a path.
 
-It starts in a blink: nothing here imports torch.
+The command starts quickly because nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ MASTER = Path(__file__).parent / "bin" / "pccl-master"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that `arguments` name (sys.argv unless given) and return its exit code."""
+    """Run the command named by `arguments` (sys.argv unless given) and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # A command's own options are its own to parse and to explain.
+    # Each command parses and explains its own options.
     command, rest = (words[0], words[1:]) if words else ("", [])
     if command == "master":
         run_master(rest)
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_master(arguments: Sequence[str]) -> NoReturn:
-    """Become the master: the compiled program replaces this process, signals and exit code too."""
+    """Replace this process by the compiled master, which takes over signals and exit code."""
     if not MASTER.exists():
         sys.exit(
             f"pccl: {MASTER} is missing, so this installation is incomplete; build it with "
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _Version(argparse.Action):
-    """Looks the version up only when it is asked for."""
+    """Looks the version up only when the user asks for it."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version

@@ -1,10 +1,10 @@
-"""What can go wrong that is not the caller's own mistake: one class per thing one can do about it.
+"""The errors that are not the caller's own mistake: one class per possible reaction.
 
-All derive from `PcclError`, which is a `torch.distributed.DistBackendError` and with that a
-`RuntimeError`. Wrong arguments raise `ValueError` or `TypeError`, what the operating system refuses
-raises `OSError`, and a collective that pccl does not have raises `NotImplementedError`.
+All classes derive from `PcclError`, which is a `torch.distributed.DistBackendError` and therefore a
+`RuntimeError`. Invalid arguments raise `ValueError` or `TypeError`, a refusal by the operating
+system raises `OSError`, and a collective that pccl does not have raises `NotImplementedError`.
 
-Messages say what happened, to whom, in which operation, and what to do next.
+A message says what happened, to which peer, in which operation, and what to do next.
 """
 
 from torch.distributed import DistBackendError
@@ -28,16 +28,16 @@ __all__ = [
 class PcclError(DistBackendError):
     """Base of all errors of a run.
 
-    Raised itself when another side breaks the protocol, or speaks another version of it.
+    Raised itself if another side breaks the protocol, or uses another version of it.
     """
 
 
 class PeerLostError(PcclError):
     """A member of the group was lost.
 
-    The operation failed alike on all survivors, and an all-reduce has left its tensor as it was.
-    Every further call fails with this error until the process calls `update_topology`; then repeat
-    the operation.
+    The operation failed on all survivors alike, and an all-reduce has left its tensor as it was.
+    Every further call fails with this error until the process calls `update_topology`. After that
+    call, repeat the operation.
     """
 
 
@@ -46,43 +46,44 @@ class TooFewPeersError(PcclError):
 
 
 class MembershipChangedError(PcclError):
-    """An `update_topology` ended this operation: not every member had called it. Call it again."""
+    """An `update_topology` ended this operation: not all members had called it. Call it again."""
 
 
 class CollectiveMismatchError(PcclError):
-    """Ranks called different things under one number: another operation, dtype, size or reduce op.
+    """Ranks called different operations under one number: kind, dtype, size or reduce op differ.
 
-    The message shows each variant with its ranks. It is a bug of the program; the group goes on.
+    The message shows each variant with its ranks. The program has a bug; the group continues.
     """
 
 
 class OperationTimeoutError(PcclError):
-    """Not all members took part in time. The message names who is missing, the same on all ranks.
+    """Not all members took part in time. The message names the missing ones, the same on all ranks.
 
-    Also raised by `Work.wait(timeout)`, which ends the waiting and not the operation, and says so.
+    `Work.wait(timeout)` raises it too. In that case only the waiting ends, not the operation, and
+    the message says so.
     """
 
 
 class InvalidStateError(PcclError):
-    """A call out of turn.
+    """A call at the wrong time.
 
-    After leaving, in a forked child, or a second joint call while one is under way.
+    Examples: after leaving, in a forked child, or a second joint call while one is under way.
     """
 
 
 class SharedStateError(PcclError):
-    """The shared state could not be agreed on or transferred, and no tensor was written.
+    """The members could not agree on the shared state, or a transfer failed; no tensor was written.
 
     The message says what differs.
     """
 
 
 class MasterLostError(PcclError):
-    """The master could not be reached for `PCCL_MASTER_TIMEOUT`: this peer is out of the run."""
+    """The master could not be reached for `PCCL_MASTER_TIMEOUT`; this peer is out of the run."""
 
 
 class KickedError(PcclError):
-    """The others went on without this peer, silent for `PCCL_PEER_TIMEOUT`. Join again."""
+    """The others continued without this peer, silent for `PCCL_PEER_TIMEOUT`. Join again."""
 
 
 class AuthenticationError(PcclError):
@@ -90,4 +91,4 @@ class AuthenticationError(PcclError):
 
 
 class TopologyError(PcclError):
-    """No ring could be formed of the peers that are there."""
+    """No ring could be formed from the present peers."""

@@ -1,8 +1,8 @@
-"""`pccl runs` and `pccl forget`: ask a master on this machine for its runs, or to forget one.
+"""`pccl runs` and `pccl forget`: list the runs of a master on this machine, or make it forget one.
 
-A master with a journal answers at a Unix socket beside it: one line of JSON each way, in the words
-of master/control.h. What it says is shown as far as it is understood: a master of another version
-may say more, or less. Nothing here imports torch.
+A master with a journal answers at a Unix socket beside the journal, one line of JSON each way, in
+the form of master/control.h. The answer is shown as far as it is understood: a master of another
+version may send more fields, or fewer. Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from pccl_backend._settings import DEFAULT_PORT, PORT_MAX, printable
 __all__ = ["MasterError", "ask", "default_journal", "forget_run", "list_runs", "table"]
 
 INTERRUPTED = 130
-ANSWER_S = 10.0  # a master answers at once, unless it is stopped
+ANSWER_S = 10.0  # a master answers at once, unless its process is stopped
 ANSWER_BYTES_MAX = 64 << 20  # csrc/net/stream.h lets no master send more
-ADDRESS_BYTES_MAX = 107  # of a path in a socket's address
-NOTHING = "-"  # in a cell
+ADDRESS_BYTES_MAX = 107  # limit of a path in a socket address
+NOTHING = "-"  # an empty cell
 HEAD = ("run", "state", "peers", "since", "shared state (group: revision, hash)")
 
 
 class MasterError(Exception):
-    """The master could not be asked, or refused; the text says what to do."""
+    """The master could not be asked, or it refused; the message says what to do."""
 
 
 # --- The commands ---------------------------------------------------------------------------------
 
 
 def list_runs(arguments: Sequence[str] | None = None) -> int:
-    """Run `pccl runs`; return 0, 1 when the master could not be asked, 130 after Ctrl-C."""
+    """Run `pccl runs`; return 0, 1 if the master could not be asked, 130 after Ctrl-C."""
     parser = _parser(
         "runs",
         "List the runs of a master on this machine: their state, how many peers they have, since "
@@ -57,7 +57,7 @@ def list_runs(arguments: Sequence[str] | None = None) -> int:
 
 
 def forget_run(arguments: Sequence[str] | None = None) -> int:
-    """Run `pccl forget`; return 0, 1 when the master has not forgotten it, 130 after Ctrl-C."""
+    """Run `pccl forget`; return 0, 1 if the master did not forget the run, 130 after Ctrl-C."""
     parser = _parser(
         "forget",
         "Let a master on this machine forget a run that is over, its shared state included. Peers "
@@ -80,9 +80,9 @@ def _run_command(
         parser.error("HOME is not set: give --journal PATH")
     try:
         line = ask(journal, request)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # to show less, as `| head` does, is no error
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader like `head` that stops is no error
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a character
+            sys.stdout.reconfigure(errors="backslashreplace")  # the terminal may lack a character
         show(line)
         sys.stdout.flush()
     except MasterError as error:
@@ -113,7 +113,7 @@ def _show_forgotten(line: bytes) -> None:
 
 
 def default_journal(environment: Mapping[str, str], port: int) -> Path | None:
-    """Return where a master on this port remembers, as master/main.cc has it; None without a home.
+    """Return the default journal of a master on this port, as in master/main.cc; None without HOME.
 
     Example:
         >>> default_journal({"XDG_STATE_HOME": "/var/state"}, 48148)
@@ -133,12 +133,12 @@ def ask(journal: Path, request: Mapping[str, str], *, timeout: float = ANSWER_S)
     """Return the answer of the master with this journal: a line that is a JSON object.
 
     Args:
-        journal: its path.
-        request: the command, and what belongs to it.
-        timeout: in seconds, for all of it.
+        journal: path of the journal.
+        request: the command and its arguments.
+        timeout: seconds for the whole exchange.
 
     Raises:
-        MasterError: no master can be asked there, or it answers with an error.
+        MasterError: no master can be asked there, or it answered with an error.
     """
     path = Path(f"{journal}.sock")
     deadline = time.monotonic() + timeout
@@ -191,7 +191,7 @@ def _check(path: Path, line: bytes) -> None:
 
 @contextlib.contextmanager
 def _connected(path: Path, deadline: float) -> Iterator[socket.socket]:
-    """A connection to the socket at `path`, which may be longer than an address is."""
+    """Connect to the socket at `path`, which may be longer than a socket address allows."""
     place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISSOCK(os.fstat(place).st_mode):
@@ -199,8 +199,8 @@ def _connected(path: Path, deadline: float) -> Iterator[socket.socket]:
         short = len(os.fsencode(path)) <= ADDRESS_BYTES_MAX
         address = os.fspath(path) if short else f"/proc/self/fd/{place}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            # The system itself waits for room where too many connect at once, but not on a socket
-            # with Python's time limit, which does not block.
+            # If too many clients connect at once, the system itself waits for room. It does not
+            # wait if the socket has a Python timeout, because such a socket is non-blocking.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_left(deadline)))
             try:
                 connection.connect(address)
@@ -213,7 +213,7 @@ def _connected(path: Path, deadline: float) -> Iterator[socket.socket]:
 
 
 def _read(connection: socket.socket, deadline: float) -> bytes:
-    """All that comes before the end, of a line or of the connection."""
+    """Read up to the end of the line or of the connection."""
     pieces: list[bytes] = []
     size = 0
     while not pieces or not pieces[-1].endswith(b"\n"):
@@ -229,7 +229,7 @@ def _read(connection: socket.socket, deadline: float) -> bytes:
 
 
 def _timeval(seconds: float) -> bytes:
-    """As the system's struct timeval."""
+    """Return the time as the system's struct timeval."""
     whole = int(seconds)
     return struct.pack("ll", whole, int((seconds - whole) * 1e6))
 
@@ -245,7 +245,7 @@ def _left(deadline: float) -> float:
 
 
 def table(runs: Sequence[Any]) -> list[str]:
-    """Return the lines of a table of runs, as the master describes them; lacking fields are "-".
+    """Return the lines of a table of runs, from the master's answer; missing fields are "-".
 
     Example:
         >>> table([{"run": "night", "state": "away", "peers": 0}])[1].split()
@@ -259,7 +259,7 @@ def table(runs: Sequence[Any]) -> list[str]:
 
 
 def _rows(run: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """One line for each shared state of the run, and one if it has none."""
+    """Return one row for each shared state of the run, or a single row if it has none."""
     cells = (_cell(run.get("run")), _cell(run.get("state")), _cell(run.get("peers")))
     states = run.get("shared_states")
     texts = [_state(one) for one in states] if isinstance(states, list) and states else [NOTHING]
@@ -275,7 +275,7 @@ def _state(state: Any) -> str:
 
 
 def _when(seconds: Any) -> str:
-    """A time of this machine's clock."""
+    """Return a time of this machine's clock as text."""
     try:
         return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
     except (TypeError, ValueError, OverflowError, OSError):
@@ -287,7 +287,7 @@ def _cell(value: Any) -> str:
 
 
 def _width(text: str) -> int:
-    """How many columns of a terminal it takes."""
+    """Return the number of terminal columns of a text."""
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
     return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
 

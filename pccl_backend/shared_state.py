@@ -1,4 +1,4 @@
-"""SharedState: the tensors that all members of a group hold alike, and how far they have come."""
+"""SharedState: the tensors that all members of a group hold alike, and their revision."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ KEYS_MAX = 65536
 
 
 class SharedState(Mapping[str, torch.Tensor]):
-    """Named tensors with a revision, to be agreed on by `sync_shared_state`.
+    """Named tensors with a revision, which `sync_shared_state` makes equal on all members.
 
-    The tensors are shared, not copied: a sync that finds this peer stale writes to them in place.
-    They must be dense CPU tensors, contiguous, of any dtype and shape. Two names may be of the same
-    tensor (tied weights): it is shared once, and must be tied alike on all peers. Add one to
-    `revision` each time the tensors change together, after an optimizer step for instance; all
-    members must do so alike.
+    The tensors are shared, not copied: if this peer's state is out of date, a sync writes to the
+    tensors in place. They must be dense, contiguous CPU tensors, of any dtype and shape. Two names
+    may stand for the same tensor (tied weights). Such a tensor is shared once and must be tied in
+    the same way on all peers. Add one to `revision` each time the tensors change together, for
+    example after an optimizer step. All members must do so alike.
 
     Args:
-        tensors: by name. Names and shapes must be the same on all peers.
-        revision: how many changes the tensors have behind them.
+        tensors: the tensors by name. Names and shapes must be the same on all peers.
+        revision: number of changes that the tensors have had.
 
     Raises:
         TypeError: a name is not a str, a value is not a tensor, the revision is not an int.
-        ValueError: a tensor or a name will not do; the message says which and why.
+        ValueError: a tensor or a name is unsuitable; the message says which one and why.
 
     Example:
         >>> state = SharedState({"weight": model.weight.data}, revision=0)
@@ -47,15 +47,15 @@ class SharedState(Mapping[str, torch.Tensor]):
         self.revision = revision
 
     def distinct(self) -> list[tuple[str, torch.Tensor]]:
-        """Return names and tensors as all peers sort them, by the bytes of the name.
+        """Return names and tensors in the order that all peers use: by the bytes of the name.
 
-        Of several names of one tensor there is the first.
+        A tensor with several names appears once, under the first one.
         """
         return [(key, self._tensors[key]) for key in self._distinct]
 
     @property
     def revision(self) -> int:
-        """How many changes the tensors have behind them; never negative."""
+        """Number of changes that the tensors have had; never negative."""
         return self._revision
 
     @revision.setter
@@ -80,10 +80,10 @@ class SharedState(Mapping[str, torch.Tensor]):
 
 
 def _distinct(tensors: Mapping[str, torch.Tensor]) -> list[str]:
-    """Return the names, sorted, without those of a tensor that has a smaller one.
+    """Return the sorted names, one per tensor: the smallest of its names.
 
     Raises:
-        ValueError: two tensors share a part of their memory, so they cannot be given separately.
+        ValueError: two tensors share a part of their memory, so they cannot be written separately.
     """
     names = sorted(tensors, key=str.encode)
     spans = []

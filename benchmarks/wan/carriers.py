@@ -1,9 +1,9 @@
-"""What carries packets between the hosts of a lab: Linux's netem, or our emulator (emulator.cc).
+"""Carriers of packets between the hosts of a lab: Linux's netem, or our emulator (emulator.cc).
 
-netem is what others know and trust, and needs no core of its own to be on time; not every kernel
-has it. The emulator runs on all, and can slow a single connection down. It takes whole segments of
-up to 64 KiB from the hosts; netem has to be given packets of 1,500 bytes, for its losses and queues
-to be those of a network.
+netem is well known and trusted, and it needs no core of its own to be punctual; not every kernel
+has it. The emulator runs on all kernels and can slow down a single connection. It takes whole
+segments of up to 64 KiB from the hosts. netem needs packets of 1,500 bytes, so that its losses and
+queues are like those of a network.
 """
 
 from __future__ import annotations
@@ -29,25 +29,24 @@ from programs import Program
 
 HERE = Path(__file__).resolve().parent
 SUBNET = "10.88.0"
-DEVICE = "wan0"  # of each host
+DEVICE = "wan0"  # on each host
 MTU = 1500
-# Beyond these a result says more of what carries than of what it carries.
+# Beyond these limits a result says more about the carrier than about the traffic.
 CORE_SHARE_MAX = 0.85
-LATE_SHARE_MAX = 0.01  # a virtual machine whose processor is shared with others misses this often
+LATE_SHARE_MAX = 0.01  # a virtual machine on a shared processor is late this often
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What the carrier saw.
+    """The carrier's observations.
 
     Attributes:
         carrier: its name.
-        core: the share of a core that each of its threads was busy; of netem, the share of all
-            cores that soft interrupts took, in which it works, and TCP's receiving side too.
-        late: the share of packets that it passed on more than a millisecond too late; None: not
-            known.
-        dropped: by a device, because the carrier did not keep up.
-        lost: the share that was lost by chance, or found a queue full.
+        core: share of a core that each of its threads was busy. For netem: the share of all cores
+            that soft interrupts took; netem and TCP's receiving side run in soft interrupts.
+        late: share of packets passed on more than a millisecond too late; None: unknown.
+        dropped: packets that a device dropped because the carrier was too slow.
+        lost: share of packets lost by chance or by a full queue.
     """
 
     carrier: str
@@ -58,7 +57,7 @@ class Report:
 
     @property
     def sound(self) -> bool:
-        """Whether results of this run may be used."""
+        """Whether the results of this run may be used."""
         on_time = self.late is None or self.late <= LATE_SHARE_MAX
         return self.core <= CORE_SHARE_MAX and on_time and self.dropped == 0
 
@@ -72,14 +71,14 @@ class Report:
 
 
 class Host:
-    """One machine: a network namespace; its device is made by the carrier."""
+    """One machine: a network namespace. The carrier makes its device."""
 
     def __init__(self, number: int) -> None:
         self.address = f"{SUBNET}.{10 + number}"
         self.inside = Namespace()
 
     def configure(self, settings: Sequence[str]) -> None:
-        """Give the device that is there by now its address, and the machine these settings."""
+        """Give the device, which exists by now, its address, and the machine these settings."""
         for command in (
             "ip link set lo up",
             f"ip address add {self.address}/24 dev {DEVICE}",
@@ -90,7 +89,7 @@ class Host:
             self.inside.run("sysctl", "-qw", setting)
 
     def drops(self) -> int:
-        """Packets that its device has thrown away."""
+        """Return the number of packets that its device has dropped."""
         words = self.inside.run("cat", "/proc/net/dev")
         line = next(line for line in words.splitlines() if f"{DEVICE}:" in line)
         counts = line.split(":")[1].split()
@@ -99,11 +98,11 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """From one host to another.
+    """A path from one host to another.
 
     Attributes:
-        queue_ms: of its rate.
-        loss: the chance of a packet.
+        queue_ms: queue length, in milliseconds at its rate.
+        loss: chance that a packet is lost.
     """
 
     mbit: float
@@ -113,12 +112,12 @@ class Way:
 
     @property
     def queue_bytes(self) -> float:
-        """What may wait before it."""
+        """Bytes that may wait before it."""
         return self.mbit * 125 * self.queue_ms
 
     @property
     def packets_max(self) -> int:
-        """What may wait or be under way, one way, in packets of the largest size."""
+        """Packets of the largest size that may wait or be in flight in one direction."""
         return math.ceil(self.mbit * 125 * (self.rtt_ms / 2 + self.queue_ms) / MTU) + 1
 
 
@@ -127,9 +126,9 @@ class Plan:
     """A network.
 
     Attributes:
-        uplink_mbit: of each host; 0: unlimited.
-        ways: of each pair of hosts that are to hear of each other.
-        slow: single connections, as in the scenario.
+        uplink_mbit: uplink of each host; 0: unlimited.
+        ways: path of each pair of hosts that may communicate.
+        slow: slow single connections, as in the scenario.
     """
 
     hosts: Sequence[Host]
@@ -139,7 +138,7 @@ class Plan:
 
 
 class Carrier(Protocol):
-    """Carries from start() on; close() leaves the machine as it was, however far it came."""
+    """Carries packets after start(). close() restores the machine, even after a failed start()."""
 
     threads: int
 
@@ -147,16 +146,16 @@ class Carrier(Protocol):
         """Give each host its device."""
 
     def cpu(self) -> float:
-        """Return the CPU seconds that it has taken so far."""
+        """Return its CPU seconds so far."""
 
     def end(self) -> Report:
-        """End it; return what it saw."""
+        """End it; return its observations."""
 
     def close(self) -> None:
-        """Take away all that it has made."""
+        """Remove everything that it has made."""
 
 
-# ---- Ours ----------------------------------------------------------------------------------------
+# ---- Our emulator --------------------------------------------------------------------------------
 
 
 class Emulator:
@@ -168,7 +167,7 @@ class Emulator:
         self._process: Program | None = None
 
     def start(self, plan: Plan) -> None:
-        self.threads = min(os.cpu_count() or 1, len(plan.hosts))  # as carry_all() of emulator.cc
+        self.threads = min(os.cpu_count() or 1, len(plan.hosts))  # as in carry_all() of emulator.cc
         self._folder = Path(tempfile.mkdtemp(prefix="pccl-wan-"))
         program = self._folder / "emulator"
         source = HERE / "emulator.cc"
@@ -213,16 +212,16 @@ class Emulator:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-# ---- Linux's -------------------------------------------------------------------------------------
+# ---- Linux's netem -------------------------------------------------------------------------------
 
 UPLINK_QUEUE_MS = 50  # as kUplinkQueue of emulator.cc
-ETHERNET_BYTES = 14  # of a frame, which no rate counts
+ETHERNET_BYTES = 14  # of a frame's header, which no rate counts
 NO_LIMIT = "rate 100gbit quantum 60000"
 
 
 class Netem:
-    """Hosts joined by a bridge: a token bucket at each host's device, and where the bridge sends to
-    a host a netem for each other host that this comes from."""
+    """Hosts joined by a bridge. Each host's device has a token bucket. Each bridge port has one
+    netem for each other host that sends to the port's host."""
 
     def __init__(self) -> None:
         self.threads = os.cpu_count() or 1
@@ -232,7 +231,7 @@ class Netem:
 
     @staticmethod
     def is_there() -> bool:
-        """Return whether this kernel has it."""
+        """Return whether this kernel has netem."""
         place = Namespace()
         try:
             added = place.command("tc", "qdisc", "add", "dev", "lo", "root", "netem", "limit", "1")
@@ -258,7 +257,7 @@ class Netem:
         yield "link add bridge type bridge"
         yield "link set bridge up"
         for number, host in enumerate(plan.hosts):
-            # Packets leave one by one: the loss of a segment of 64 KiB would be that of 44 at once.
+            # Packets leave one by one: a lost segment of 64 KiB would be 44 lost packets at once.
             peer = f"peer name {DEVICE} gso_max_segs 1 netns {host.inside.pid}"
             yield f"link add port{number} type veth {peer}"
             yield f"link set port{number} master bridge up"
@@ -282,7 +281,7 @@ class Netem:
 
     @staticmethod
     def _uplink(mbit: float) -> str:
-        burst = max(10 * MTU, round(mbit * 125))  # a millisecond of it
+        burst = max(10 * MTU, round(mbit * 125))  # one millisecond at the uplink's rate
         return (
             f"qdisc add dev {DEVICE} root stab overhead -{ETHERNET_BYTES} tbf rate {mbit}mbit "
             f"burst {burst} latency {UPLINK_QUEUE_MS}ms"

@@ -1,15 +1,15 @@
-"""A wide-area network on one machine: hosts in namespaces, and what carries between them.
+"""A wide-area network on one machine: hosts in namespaces, and a carrier between them.
 
     sudo .venv/bin/python benchmarks/wan/lab.py benchmarks/wan/atlantic.toml
 
-prints what the network does to ping and to iperf3: round trips, one flow, several, both ways.
-A scenario names regions and the ways between them:
+prints what ping and iperf3 measure in the network: RTT, and the rate of one flow and of several, in
+one direction and in both. A scenario names regions and the paths between them:
 
     hosts = ["home", "centre"]        # the region of each host
-    uplink_mbit = 500.0               # of each host; left out: unlimited
-    buffer_kib = 96                   # the most a connection may have under way; left out: as ever
-    default = { mbit = 400.0, queue_ms = 40.0, loss = 2e-6 }   # of each pair of hosts, each way
-    ways = [                          # exceptions, one way; "*" is any region; the later ones win
+    uplink_mbit = 500.0               # of each host; without it: unlimited
+    buffer_kib = 96                   # most in flight per connection; without it: the system's
+    default = { mbit = 400.0, queue_ms = 40.0, loss = 2e-6 }   # each pair of hosts, each direction
+    ways = [                          # exceptions, one direction; "*" is any region; the last wins
       { from = "home", to = "*", mbit = 60.0 },
     ]
 
@@ -22,13 +22,13 @@ A scenario names regions and the ways between them:
     connection = 5
     mbit = 4.0
 
-A queue is given in milliseconds of its rate, a loss as the chance of a packet; what a result says
-of lost packets has those, too, that found a queue full. The emulator passes packets on in ticks of
-a millisecond, so that a round trip takes one or two longer.
+A queue is given in milliseconds at its rate, a loss as the chance of a packet. The lost packets of
+a result include those that found a queue full. The emulator passes packets on in ticks of a
+millisecond, so that an RTT is one or two milliseconds longer.
 
-Needs root, TUN, iproute2, iperf3 and a C++ compiler. Nothing stays behind. Packets are carried by
-Linux's netem where this kernel has it, else by our own emulator (carriers.py): WAN_LAB=netem or
-WAN_LAB=emulator in the environment decides it, for every benchmark in this folder.
+The lab needs root, TUN, iproute2, iperf3 and a C++ compiler. Nothing remains afterwards. Linux's
+netem carries the packets if this kernel has it, otherwise our own emulator (carriers.py).
+WAN_LAB=netem or WAN_LAB=emulator in the environment decides it, for every benchmark in this folder.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ ALLOW_CUBIC = Path(__file__).resolve().parents[2] / "tools" / "allow-cubic.sh"
 CONGESTION = "cubic"
 SETTINGS = (
     f"net.ipv4.tcp_congestion_control={CONGESTION}",
-    "net.ipv4.tcp_no_metrics_save=1",  # what a connection has learned is not passed on to the next
+    "net.ipv4.tcp_no_metrics_save=1",  # a new connection does not inherit an earlier one's metrics
 )
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return what a scenario says.
+    """Return the contents of a scenario.
 
     Raises:
-        SystemExit: it is none.
+        SystemExit: the file is no scenario.
     """
     try:
         scenario = tomllib.loads(path.read_text())
@@ -80,13 +80,13 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def carrier_of(name: str | None, *, slows_one: bool = False) -> Carrier:
-    """Return the one that is called so; None: the one that suits.
+    """Return the carrier of this name; None: a suitable one.
 
     Args:
-        slows_one: a single connection, which only the emulator can.
+        slows_one: whether a single connection is slowed down; only the emulator can do that.
 
     Raises:
-        SystemExit: there is none, or not on this kernel.
+        SystemExit: there is no such carrier, or not on this kernel.
     """
     if name is None:
         name = "netem" if not slows_one and Netem.is_there() else "emulator"
@@ -98,12 +98,12 @@ def carrier_of(name: str | None, *, slows_one: bool = False) -> Carrier:
 
 
 class Lab:
-    """A scenario that runs, as a context."""
+    """A running scenario, as a context."""
 
     congestion = CONGESTION
 
     def __init__(self, scenario: Path | dict[str, Any]) -> None:
-        """Take a scenario: the file that has it, or itself."""
+        """Take a scenario: its file or its contents."""
         self.scenario = scenario if isinstance(scenario, dict) else read(scenario)
         self.hosts: list[Host] = []
         if without := missing(NEEDS):
@@ -147,28 +147,28 @@ class Lab:
             self._undo()
 
     def _undo(self) -> None:
-        """Leave the machine as it was, however far it came."""
+        """Restore the machine, even after a failed start."""
         self._carrier.close()
         for host in self.hosts:
             host.inside.close()
         if self._permission is not None:
-            self._permission.communicate()  # closes its input, and lets it tidy up
+            self._permission.communicate()  # closes its input, so that it cleans up
 
     def load(self, cpu_before: float, seconds: float) -> float:
         """Return the share of a core that each thread of the carrier has taken.
 
         Args:
-            cpu_before: cpu() so many seconds ago.
-            seconds: of wall time.
+            cpu_before: cpu() at the beginning.
+            seconds: wall time since then.
         """
         return (self.cpu() - cpu_before) / seconds / self._carrier.threads
 
     def cpu(self) -> float:
-        """Return the CPU seconds that the carrier has taken so far."""
+        """Return the CPU seconds of the carrier so far."""
         return self._carrier.cpu()
 
     def places(self) -> list[list[str]]:
-        """Return what comes before a command that runs on each host."""
+        """Return the command prefix of each host."""
         return [host.inside.command() for host in self.hosts]
 
     def namespaces(self) -> list[tuple[str, str]]:
@@ -193,14 +193,14 @@ class Lab:
         if "buffer_kib" not in self.scenario:
             return []
         most = int(self.scenario["buffer_kib"] * 1024)
-        # Of what is received, the system keeps as much again for itself.
+        # The system reserves the same size again for itself in a receive buffer.
         return [
             f"net.ipv4.tcp_wmem=4096 {min(16384, most)} {most}",
             f"net.ipv4.tcp_rmem=4096 {min(131072, 2 * most)} {2 * most}",
         ]
 
     def way(self, source: str, target: str) -> Way:
-        """Return the way between two regions."""
+        """Return the path between two regions."""
         times = self.scenario["rtt_ms"]
         name = next((n for n in (f"{source}-{target}", f"{target}-{source}") if n in times), None)
         if name is None:
@@ -216,7 +216,7 @@ class Lab:
 
 
 def ping(lab: Lab, source: int, target: int) -> float:
-    """Return the median round trip in milliseconds."""
+    """Return the median RTT in milliseconds."""
     return paths.ping(lab.hosts[target].address, lab.hosts[source].inside.command())
 
 
@@ -230,7 +230,7 @@ def iperf(
     pace_mbit: float = 0.0,
     seconds: float = 8.0,
 ) -> tuple[float, float]:
-    """Return Mbit/s from source to target and, both ways, back; the first seconds are left out."""
+    """Return Mbit/s from source to target and, if both_ways, back, without the first seconds."""
     return paths.iperf(
         lab.hosts[target].address,
         source=lab.hosts[source].inside.command(),
@@ -243,7 +243,7 @@ def iperf(
 
 
 def main() -> None:
-    """Show what ping and iperf3 find in a scenario."""
+    """Show the results of ping and iperf3 in a scenario."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,11 +1,12 @@
-"""One slow connection among eight: what it costs, beside seven without it.
+"""The cost of one slow connection among eight, compared with seven connections without it.
 
     sudo .venv/bin/python benchmarks/wan/slow_lane.py
 
-Two hosts, 400 Mbit/s and 60 ms there and back. In one network one of the eight connections between
-them carries 4 Mbit/s in one direction, a tenth of its share, as where a router spreads connections
-over several ways; in the other, which takes turns with it, there are seven, all alike. The first
-call of each is a pilot and not counted, but shown.
+Two hosts, 400 Mbit/s and an RTT of 60 ms. In the first network, one of the eight connections
+between the hosts carries 4 Mbit/s in one direction, a tenth of its share. This happens if a router
+spreads connections over several paths. In the second network, which takes turns with the first,
+there are seven equal connections. The first call in each network is a pilot: it is shown, but not
+counted.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from processes import run_main
 
 GOAL = 1.1
 SLOW_MBIT = 4.0
-# On the way there the first connection is the master's, the second the link's first.
+# From host 0 to host 1, the first connection is the master's, the second is the link's first.
 SLOW_CONNECTION = 5
 
 
 def scenario(slow: bool) -> dict[str, Any]:
-    """Return two hosts, with a slow connection or without."""
+    """Return two hosts, with or without a slow connection."""
     slow_one = {"from": 0, "to": 1, "connection": SLOW_CONNECTION, "mbit": SLOW_MBIT}
     return {
         "hosts": ["here", "there"],
@@ -44,7 +45,7 @@ def scenario(slow: bool) -> dict[str, Any]:
 
 
 def world_of(lab: Lab, lanes: int) -> World:
-    """Return pccl's ranks in a network, with so many connections."""
+    """Return pccl's ranks in a network, with `lanes` connections."""
     os.environ["PCCL_LANES"] = str(lanes)
     return World(
         "pccl", len(lab.hosts), places=lab.places(), address=lab.hosts[0].address, device="wan0"

@@ -1,16 +1,16 @@
-"""One all-reduce over a wide-area network: how much of it one plain call fills.
+"""One all-reduce over a wide-area network: the share of its capacity that one plain call uses.
 
     sudo .venv/bin/python benchmarks/wan/throughput.py benchmarks/wan/atlantic.toml --mib 256
 
-Two hosts of a scenario (lab.py). First what iperf3 gets through, both ways at once, with so many
-streams, paced and not: the most of these is the measure, as far as the emulator kept up. Then
-all-reduces of pccl, nothing set: the first call, the second and third within 100 ms of the one
-before, all hosts at once, one after 60 s of silence; the first of Gloo, which later ones only fall
-behind; and the first of the floor (ringfloor.c: a bare ring, one connection to the next). With
---runs they take turns, in fresh processes and a lab of its own each time. A run in which the
-emulator was too slow is left out, and another takes its place. Throughput counts the bytes that
-each host has to send: 2(N-1)/N of the tensor. The limit is those bytes at iperf3's best and the
-2(N-1) hops.
+Two hosts of a scenario (lab.py). First iperf3 runs in both directions at once, with several numbers
+of streams, paced and unpaced. The highest of these rates is the reference, among runs in which the
+emulator kept up. Then come all-reduces of pccl with no setting: the first call; the second and the
+third, each within 100 ms of the previous one, on all hosts at once; and one after 60 s of silence.
+Then the first call of Gloo, whose later calls are only slower; and the first call of the floor
+(ringfloor.c: a bare ring, one connection to the next rank). With --runs the backends take turns,
+each time in new processes and a new lab. A run in which the emulator was too slow is left out, and
+another replaces it. Throughput counts the bytes that each host has to send: 2(N-1)/N of the tensor.
+The limit is these bytes at iperf3's best rate, plus the 2(N-1) hops.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from processes import run_main
 
 STREAMS = (8, 16, 32, 64)
 SERIES = {"pccl": ("first", "second", "third"), "gloo": ("first",)}
-TRIES = 3  # for each that is to be sound
-GOALS = {"first": 0.6, "third": 0.9, "after 60 s": 0.75}  # of iperf3's best
+TRIES = 3  # for each sound run
+GOALS = {"first": 0.6, "third": 0.9, "after 60 s": 0.75}  # as shares of iperf3's best
 
 
 @dataclass(kw_only=True)
@@ -43,9 +43,9 @@ class Row:
     """One call.
 
     Attributes:
-        run: counts from 1; with fresh processes each.
+        run: number of the run, from 1; each run has new processes.
         name: first, second, third, after 60 s.
-        cpu: seconds per GB, of all hosts and the master; of the first three, their mean.
+        cpu: seconds per GB, of all hosts and the master; for the first three calls, their mean.
     """
 
     run: int
@@ -57,7 +57,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """What the network carries."""
+    """The capacity of the network."""
 
     hosts: int
     round_trip_ms: float
@@ -67,11 +67,11 @@ class Measure:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is run.
+    """The runs to make.
 
     Attributes:
-        idle: seconds; 0: no call after a silence.
-        runs: so many that are sound.
+        idle: seconds of silence before the last call; 0: no such call.
+        runs: number of sound runs.
         seconds_max: no run begins that would probably end later.
     """
 
@@ -84,12 +84,12 @@ class Plan:
 
 @dataclass(kw_only=True)
 class Runs:
-    """What was measured.
+    """The measured runs.
 
     Attributes:
-        rows: of sound runs.
-        reports: one of each sound run.
-        left_out: runs that were not sound.
+        rows: rows of sound runs.
+        reports: one report for each sound run.
+        left_out: number of runs that were not sound.
     """
 
     rows: list[Row]
@@ -105,10 +105,10 @@ class Runs:
 
 
 def measure_network(scenario: Path, streams: Sequence[int], seconds: float) -> Measure:
-    """Return what gets through, by those numbers of streams with which the emulator keeps up.
+    """Return the capacity, measured with each number of streams for which the emulator keeps up.
 
     Raises:
-        SystemExit: it never did.
+        SystemExit: the emulator never kept up.
     """
     measures = []
     for count in streams:
@@ -128,7 +128,7 @@ def measure_network(scenario: Path, streams: Sequence[int], seconds: float) -> M
 
 
 def carried(lab: Lab, count: int, seconds: float) -> Measure:
-    """Return what so many streams carry, in Mbit/s of the slower direction."""
+    """Return the rate of `count` streams, in Mbit/s of the slower direction."""
     plain = min(iperf(lab, 0, 1, streams=count, both_ways=True, seconds=seconds))
     rate = lab.way(*lab.scenario["hosts"][:2]).mbit * 0.95 / count
     paced = min(iperf(lab, 0, 1, streams=count, both_ways=True, pace_mbit=rate, seconds=seconds))
@@ -161,7 +161,7 @@ def calls(lab: Lab, backend: str, plan: Plan, program: Path, run: int) -> list[R
         walls, cpu = world.all_reduce_series(series)
         rows = [row(name, (wall, cpu)) for name, wall in zip(names, walls, strict=True)]
         if plan.idle > 0 and backend == "pccl":
-            time.sleep(plan.idle)  # the silence between two steps of DiLoCo
+            time.sleep(plan.idle)  # as long as the silence between two steps of DiLoCo
             once = Case(name="", tensor_bytes=plan.mib * MIB, goals={})
             rows.append(row(f"after {plan.idle:g} s", world.all_reduce(once)))
         return rows
@@ -170,7 +170,7 @@ def calls(lab: Lab, backend: str, plan: Plan, program: Path, run: int) -> list[R
 
 
 def measure(scenario: Path, plan: Plan, seen: Callable[[Row], None]) -> Runs:
-    """Let the backends take turns; each call is shown to `seen`."""
+    """Let the backends take turns; show each call to `seen`."""
     runs = Runs(rows=[], reports=[])
     with tempfile.TemporaryDirectory() as folder:
         program = build_floor(folder)

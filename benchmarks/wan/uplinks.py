@@ -1,12 +1,12 @@
-"""One all-reduce of 2, 4, 8 and 16 hosts with uplinks alike, beside what those allow.
+"""One all-reduce of 2, 4, 8 and 16 hosts with equal uplinks, compared with the network's limit.
 
     sudo .venv/bin/python benchmarks/wan/uplinks.py --hosts 2 4 --mib 64
 
-What a ring costs hardly grows with the world: each host sends 2(N-1)/N of the tensor. All hosts are
-10 ms from each other. The limit is those bytes at the rate that iperf3 reaches from one host to
-another (64 streams), and the 2(N-1) hops that a byte makes. The first call is a pilot and not
-counted. All hosts and the network share this machine: whether it is they that hold up a large world
-shows with slower uplinks (--mbit), of which they need less.
+The cost of a ring hardly grows with the world: each host sends 2(N-1)/N of the tensor. The RTT
+between all hosts is 10 ms. The limit is these bytes at iperf3's rate from one host to another (64
+streams), plus the 2(N-1) hops of a byte. The first call is a pilot and not counted. All hosts and
+the network share this machine. If its cores are the bottleneck of a large world, slower uplinks
+(--mbit) show it, because they need less of them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from processes import run_main
 from worlds import Row, limit, take_turns
 
 MBIT = 200.0
-GOAL = 1.1  # of the limit
+GOAL = 1.1  # as a multiple of the limit
 
 
 def scenario(hosts: int, mbit: float) -> dict[str, Any]:
-    """Return so many hosts, alike, with nothing between them but their uplinks and 10 ms."""
+    """Return equal hosts, connected by nothing but their uplinks and an RTT of 10 ms."""
     return {
         "hosts": ["town"] * hosts,
         "uplink_mbit": mbit,
@@ -42,7 +42,7 @@ def scenario(hosts: int, mbit: float) -> dict[str, Any]:
 
 
 def measure(hosts: int, mbit: float, mib: int, rounds: int) -> Row:
-    """Return the row of so many hosts."""
+    """Return the row of a number of hosts."""
     lab = Lab(scenario(hosts, mbit))
     with lab:
         by_rate, by_hops = limit(lab, mib * MIB, ways=1)
@@ -66,7 +66,7 @@ HEAD = (
 
 
 def line(row: Row) -> str:
-    """Return a row as one line of a table in Markdown."""
+    """Return a row as one line of a Markdown table."""
     wall = row.wall["pccl"]
     ratio = statistics.median(wall) / row.limit
     load = f"{row.emulator_load:.2f} of a core"

@@ -1,16 +1,17 @@
-"""One all-reduce in a world of many hosts, beside what the network allows.
+"""One all-reduce in a world of many hosts, compared with the network's limit.
 
     sudo .venv/bin/python benchmarks/wan/worlds.py benchmarks/wan/europe.toml
 
 The tensor is the report's 1.073 GB divided by the scenario's `scale`, as its rates are. The limit
-is that of a ring in the order of the scenario's hosts: what each host has to send, 2(N-1)/N of the
-tensor, at the rate that iperf3 reaches between the two neighbours where it reaches least (64
-streams, the way that the ring goes), and the 2(N-1) hops that a byte makes.
-pccl and Gloo take turns, each in that order, and after them the floor (ringfloor.c: a bare ring,
-one connection to the next, made anew each time). The first call of pccl is not counted; later ones
-of Gloo are no faster. As Gloo has one connection to each other host, it also takes part with the
-tensor cut into parts, each all-reduced in a group of its own, all at once: in as many groups as
-were fastest in a pilot. With --rival-rounds fewer, only pccl goes on.
+is the limit of a ring in the order of the scenario's hosts: the bytes that each host has to send,
+2(N-1)/N of the tensor, at iperf3's rate between the slowest pair of neighbours (64 streams, in the
+direction of the ring), plus the 2(N-1) hops of a byte.
+pccl and Gloo take turns, each in that order. After them comes the floor (ringfloor.c: a bare ring,
+one connection to the next rank, made anew each time). The first call of pccl is not counted; later
+calls of Gloo are no faster than its first. Gloo has only one connection to each other host.
+Therefore it also runs with the tensor cut into parts, each reduced in a group of its own, all at
+once; a pilot determines the fastest number of groups. If --rival-rounds is lower than --rounds,
+only pccl runs the remaining rounds.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from processes import run_main
 REPORT_BYTES = 4 * 268_435_456
 STREAMS = 64
 IPERF_SECONDS = 4.0
-GOAL = 0.9  # of the limit
-GROUPS = (8, 16, 32)  # of Gloo
+GOAL = 0.9  # share of the limit
+GROUPS = (8, 16, 32)  # numbers of Gloo's groups to try
 GLOO_IN_GROUPS = "gloo in groups"
 
 
@@ -51,10 +52,10 @@ class Row:
         by_rate: seconds that the rates allow.
         by_hops: seconds that the hops take.
         wall: seconds of each counted call, by the contender's name.
-        cpu: seconds per GB of each.
-        groups: with which Gloo in groups is fastest.
-        load: the emulator's in each counted call of pccl.
-        emulator: what it saw.
+        cpu: seconds per GB of each counted call, by the contender's name.
+        groups: number of groups with which Gloo in groups is fastest.
+        load: the emulator's load in each counted call of pccl.
+        emulator: the emulator's observations.
         sound: whether the figures may be used.
     """
 
@@ -72,22 +73,22 @@ class Row:
 
     @property
     def limit(self) -> float:
-        """Seconds: the bytes, and the hops of one of them."""
+        """Return the limit in seconds: the bytes, plus the hops of one byte."""
         return self.by_rate + self.by_hops
 
     @property
     def emulator_load(self) -> float:
-        """The share of a core that each thread of it took in calls of pccl: the median."""
+        """The median share of a core that each emulator thread took in calls of pccl."""
         return statistics.median(self.load)
 
 
 def limit(lab: Lab, tensor_bytes: int, ways: int | None = None) -> tuple[float, float]:
-    """Return the seconds that the rates allow, and those that the hops take.
+    """Return the seconds that the rates allow, and the seconds that the hops take.
 
     Args:
-        lab: with the hosts.
-        tensor_bytes: of float32.
-        ways: so many are measured, and the others are like the last of them; None: all.
+        lab: lab with the hosts.
+        tensor_bytes: bytes of the float32 tensor.
+        ways: number of paths to measure; the others are taken to be like the last. None: all.
     """
     hosts = len(lab.hosts)
     rates, hops = [], []
@@ -110,7 +111,7 @@ Turn = Callable[[], tuple[float, float]]  # seconds, CPU seconds per GB
 
 
 def best_groups(gloo: World, case: Case) -> int:
-    """Return in how many groups it is fastest: in one call each, until more bring nothing."""
+    """Return the fastest number of groups: one call each, until more groups bring nothing."""
     best, fastest = 0, math.inf
     for groups in GROUPS:
         seconds, _ = gloo.all_reduce(replace(case, groups=groups))

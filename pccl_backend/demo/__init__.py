@@ -1,19 +1,19 @@
 """The `pccl demo` command: a training run that loses a peer and takes in a new one, on one machine.
 
-    settings    how large, how long, when what happens
-    data        the text: Python's standard library, character by character
-    model       a small GPT
-    peer        one peer process: trains, and reports what happens to it as JSON lines
-    child       a process of ours and the pipes to it; leaves nothing behind
-    story       what the reports add up to
-    plot        starts the processes, kills one, lets one in
-    verdict     was every promise kept?
-    view        live progress: a table on a terminal, plain lines elsewhere
-    picture     demo.png
+        settings    size of the demo, its duration, and the steps of the kill and the join
+        data        the text: Python's standard library, character by character
+        model       a small GPT
+        peer        one peer process: trains, and reports its progress as JSON lines
+        child       a child process and its pipes; guarantees that it ends
+        story       collects the reports and draws conclusions from them
+        plot        starts the processes, kills one, lets one in
+        verdict     checks whether every promise was kept
+        view        live progress: a table on a terminal, plain lines elsewhere
+        picture     demo.png
 
-Only `peer`, `model` and `data` import torch. Everything decided here is decided in `story` and
-`verdict`, which are pure; `plot` acts and `view` shows.
-"""
+    Only `peer`, `model` and `data` import torch. The pure modules `story` and `verdict` make all
+    decisions; `plot` acts and `view` displays.
+    """
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ NEEDED = ("rich", "matplotlib")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `pccl demo`; return the exit code: 0 when every check passed.
+    """Run `pccl demo`; return the exit code: 0 if every check passed.
 
     Args:
-        arguments: what follows `pccl demo`; sys.argv unless given.
+        arguments: arguments after `pccl demo`; those of sys.argv unless given.
     """
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:

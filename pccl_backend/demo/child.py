@@ -1,8 +1,8 @@
-"""A process of ours: a line-wise pipe to it and from it, and a certain end.
+"""A child process: line-wise pipes to it and from it, and a guaranteed end.
 
-Each child gets a session of its own, so that Ctrl-C reaches the demo alone and the demo ends its
-children, by process id, in whatever way it is left. Should the demo itself be killed without a
-chance to do so, peers see their standard input end, and Linux ends the others (`_end_with_parent`).
+Each child gets a session of its own. Therefore Ctrl-C reaches the demo alone, and the demo ends its
+children by process id on every exit path. If the demo itself is killed, the peers see the end of
+their standard input, and Linux kills the other children (`_end_with_parent`).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ __all__ = ["Child", "Children"]
 REAP_TIMEOUT_S = 10.0
 TAIL_LINES = 15
 READ_BYTES = 1 << 16
-PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
+PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>
 
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Child:
-    """One child process. Owned by the thread that started it; `Children` makes and ends it.
+    """One child process. The thread that started it owns it; `Children` creates and ends it.
 
     Attributes:
-        name: what we call it.
-        errors: the file that holds its standard error.
+        name: name of the child in messages.
+        errors: file with its standard error.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, minus the signal's number if one ended it; None while it runs."""
+        """The exit code, or minus the signal number if a signal ended it; None while it runs."""
         return self._process.poll()
 
     def fileno(self) -> int:
@@ -69,7 +69,7 @@ class Child:
         return self._process.stdout.fileno()
 
     def read_lines(self) -> list[str] | None:
-        """Return the whole lines that are there, without waiting; None at the end of output."""
+        """Return the complete lines available now, without waiting; None at the end of output."""
         try:
             data = os.read(self.fileno(), READ_BYTES)
         except BlockingIOError:
@@ -80,31 +80,31 @@ class Child:
         return [line.decode(errors="replace") for line in lines]
 
     def tell(self, line: str) -> None:
-        """Write a line to its standard input; a child that is gone is not told."""
+        """Write a line to its standard input, unless the child is gone."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
 
     def wait(self, *, timeout_s: float) -> int | None:
-        """Return the exit code, waiting for it so long; None if it still runs then."""
+        """Wait for the exit code up to the timeout; return None if the child still runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=timeout_s)
         return self.exit_code
 
     def kill(self) -> float:
-        """Send SIGKILL, wait for the end, and return when that was (time.monotonic)."""
+        """Send SIGKILL, wait for the end, and return its time (time.monotonic)."""
         self._process.kill()
         self._process.wait(timeout=REAP_TIMEOUT_S)
         return time.monotonic()
 
     def last_words(self) -> str:
-        """Return the end of what it wrote to its standard error."""
+        """Return the last lines of its standard error."""
         lines = self.errors.read_text(errors="replace").splitlines()
         return "\n".join(lines[-TAIL_LINES:])
 
     def close(self) -> None:
-        """End it if it still runs, and close its pipes."""
+        """Kill the child if it still runs, and close its pipes."""
         if self.exit_code is None:
             self.kill()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -114,10 +114,10 @@ class Child:
 
 
 class Children:
-    """All children of one demo: leave the `with` block and none is left.
+    """All children of one demo. None is left after the `with` block.
 
     Args:
-        folder: where their standard errors go, a file each.
+        folder: folder for their standard errors, one file each.
 
     Example:
         >>> with Children(folder) as children:
@@ -126,7 +126,7 @@ class Children:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._stack = contextlib.ExitStack()  # closes all, also when closing one fails
+        self._stack = contextlib.ExitStack()  # closes all children, even if closing one fails
 
     def __enter__(self) -> Children:
         return self
@@ -137,7 +137,7 @@ class Children:
     def start(
         self, name: str, command: Sequence[str], *, environment: Mapping[str, str] | None = None
     ) -> Child:
-        """Start a child; its environment is ours and the one given."""
+        """Start a child. Its environment is this process's, updated by the given one."""
         errors = self._folder / f"{name}.err"
         child = Child(name, command, errors=errors, environment=environment or {})
         self._stack.callback(child.close)
@@ -145,6 +145,6 @@ class Children:
 
 
 def _end_with_parent() -> None:
-    """Ask Linux, in the child, for SIGKILL when the parent is gone; elsewhere do nothing."""
+    """In the child, ask Linux for SIGKILL when the parent is gone; elsewhere do nothing."""
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -29,7 +29,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; return 0 when every check passed, 1 when not, 130 after Ctrl-C."""
+    """Run the demo; return 0 if every check passed, 1 if not, 130 after Ctrl-C."""
     options = _parse(arguments)
     settings = SHORT if options.short else FULL
     console = Console()
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _print_checks(console, checks)
     passed = all(check.passed for check in checks)
     if story.admissions and story.killed:
-        from pccl_backend.demo.picture import draw  # slow to import: not before the training
+        from pccl_backend.demo.picture import draw  # slow to import, so not before the training
 
         costs = costs_of(story, settings)
         draw(story, costs, settings, options.picture)
@@ -83,7 +83,7 @@ def _play(settings: Settings, console: Console, folder: Path) -> Story:
 
 
 def _end_orderly_on_signals() -> None:
-    """Let Ctrl-C, SIGTERM and SIGHUP unwind us once, and nothing disturb the unwinding."""
+    """Let Ctrl-C, SIGTERM or SIGHUP raise once; later signals do not disturb the cleanup."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         for each in SIGNALS:

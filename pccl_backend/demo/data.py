@@ -10,10 +10,10 @@ import torch
 
 __all__ = ["SYMBOLS", "Text", "read_standard_library"]
 
-# Symbol 0 is the end of a line, 1 to 95 are ASCII's printable characters, 96 is anything else.
+# Symbol 0 is the end of a line, 1 to 95 are ASCII's printable characters, 96 is any other byte.
 SYMBOLS = 97
 OTHER = 96
-# One block in so many is held out: spread over the text, because modules differ a lot.
+# One block in VALIDATION_EVERY is held out. The blocks are spread, because modules differ a lot.
 BLOCK = 2048
 VALIDATION_EVERY = 20
 
@@ -22,7 +22,7 @@ def read_standard_library(bytes_max: int) -> bytes:
     """Return the first bytes of the standard library's modules, in alphabetical order.
 
     Raises:
-        FileNotFoundError: this Python comes without sources.
+        FileNotFoundError: this Python has no sources.
     """
     folder = Path(sysconfig.get_path("stdlib"))
     text = bytearray()
@@ -36,14 +36,14 @@ def read_standard_library(bytes_max: int) -> bytes:
 
 
 class Text:
-    """Some text as symbols, a part of it held out for validation.
+    """A text as symbols, with a part held out for validation.
 
     Args:
         text: any bytes.
-        context: how many symbols a model sees at once.
+        context: number of symbols that a model sees at once.
 
     Raises:
-        ValueError: the text is too short to hold anything out, or the context too long.
+        ValueError: the text is too short to hold anything out, or the context is too long.
     """
 
     def __init__(self, text: bytes, *, context: int) -> None:
@@ -60,7 +60,7 @@ class Text:
         self._training = torch.cat(blocks)
 
     def batches(self, size: int, *, seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield (input, target) for ever, from random places: another seed, other places."""
+        """Yield (input, target) forever, from random positions that the seed determines."""
         generator = torch.Generator().manual_seed(seed)
         last = len(self._training) - self._context
         while True:
@@ -68,7 +68,7 @@ class Text:
             yield self._windows(self._training, starts)
 
     def validation(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (input, target): `count` places evenly spread over the text held out."""
+        """Return (input, target): `count` positions spread evenly over the held-out text."""
         last = len(self._validation) - self._context - 1
         return self._windows(self._validation, torch.linspace(0, last, count).long())
 

@@ -10,7 +10,7 @@ __all__ = ["CharGpt", "loss_of"]
 
 
 class Block(nn.Module):
-    """Attention to what came before, then a two-layer perceptron, each beside a residual path."""
+    """Causal attention, then a two-layer perceptron, each beside a residual path."""
 
     def __init__(self, *, width: int, heads: int) -> None:
         super().__init__()
@@ -34,12 +34,12 @@ class Block(nn.Module):
 
 
 class CharGpt(nn.Module):
-    """Predict the next symbol at every place of a context.
+    """Predict the next symbol at every position of a context.
 
     Args:
-        symbols: the size of the alphabet.
-        context: the longest input, in symbols.
-        layers, width, heads: the usual.
+        symbols: size of the alphabet.
+        context: longest input, in symbols.
+        layers, width, heads: the usual parameters of a GPT.
     """
 
     def __init__(self, *, symbols: int, context: int, layers: int, width: int, heads: int) -> None:

@@ -1,4 +1,4 @@
-"""The story in sentences: one line for each event worth one. Pure."""
+"""Turns events into sentences: one line for each event worth mentioning. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["narrate"]
 
 
 def narrate(event: Event, story: Story, settings: Settings) -> str | None:
-    """Return a sentence about the latest event of the story, or None when it is routine."""
+    """Return a sentence about the latest event of the story, or None for a routine event."""
     teller = _TELLERS.get(event.kind)
     return teller(event, story, settings) if teller else None
 

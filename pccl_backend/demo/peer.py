@@ -1,20 +1,20 @@
-"""One peer of the demo: a process that trains, and reports what happens to it.
+"""One peer of the demo: a process that trains and reports its progress.
 
 Standard output carries one JSON object a line: `kind`, `at` (the machine's monotonic clock), and
 
-    ready       parameters                              the model is built, nobody was called yet
+    ready       parameters                              the model is built, nothing is connected yet
     admitted    id, rank, world_size                    init_process_group returned
     started     revision, hash, received_bytes          the first sync_shared_state returned
     inner       step, loss                              one inner step of that outer step
     posted      step, attempt                           the all-reduce of that outer step runs
-    failed      step, attempt, error, message, untouched   it failed; tensor as before?
+    failed      step, attempt, error, message, untouched   whether the tensor is as before
     committed   step, attempt
     met         revision, epoch, world_size, joined, left, topology_s, sync_s, hash, received_bytes
     validated   revision, loss                          on the text held out, with global parameters
     done        revision, digest                        SHA-256 over the parameters' bytes
 
 Standard input carries orders: each line `go` releases one hold (see `--newcomer`, `--hold-step`).
-Its end means that the demo is over, and ends this process too: nothing is left behind.
+The end of standard input means that the demo is over: this process then exits too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["TAG", "main"]
 
 TAG = "diloco"
 FOUNDERS = 3
-# The run goes on as long as two are there; with min_peers=3 the survivors would wait for a third.
+# The run continues with two members. With min_peers=3 the survivors would wait for a third.
 MIN_PEERS = 2
 VALIDATION_WINDOWS = 64
 ORPHAN_EXIT_CODE = 3
@@ -58,12 +58,12 @@ def report(kind: str, **fields: object) -> None:
 
 
 def hex_of(info: pccl.SyncInfo) -> str:
-    """Return the hash of the shared state as people compare it."""
+    """Return the hash of the shared state in the form that people compare."""
     return f"{info.hash:016x}"
 
 
 class Orders:
-    """What the orchestrator says on our standard input; its silence for ever is our end."""
+    """The orders that arrive on standard input. Its end exits this process."""
 
     def __init__(self) -> None:
         self._go: queue.Queue[None] = queue.Queue()
@@ -88,12 +88,12 @@ class Orders:
 
 
 class Reporter(Observer):
-    """Turns what the trainer tells into reports.
+    """Turns the trainer's events into reports.
 
     Args:
-        orders: where a `go` comes from.
-        settings: for the time a hold may take.
-        hold_step: wait for `go` before this outer step's all-reduce, 0 for none.
+        orders: source of a `go`.
+        settings: its deadline limits a hold.
+        hold_step: outer step whose all-reduce waits for `go`; 0 for none.
     """
 
     def __init__(self, orders: Orders, settings: Settings, *, hold_step: int) -> None:
@@ -103,7 +103,7 @@ class Reporter(Observer):
         self._saved = torch.empty(0)
         self._met: dict[str, object] = {}
         self._clock = 0.0
-        self.joined_at: int | None = None  # revision at which the newcomer came
+        self.joined_at: int | None = None  # revision at which the newcomer joined
 
     def before_reduce(self, trainer: DiLoCo) -> None:
         self._saved = trainer.pseudo_gradient.clone()
@@ -156,7 +156,7 @@ class Reporter(Observer):
 
 
 def digest_of(model: torch.nn.Module) -> str:
-    """Return a hash of the parameters that owes nothing to pccl."""
+    """Return a hash of the parameters that is computed without pccl."""
     digest = hashlib.sha256()
     for name, parameter in model.named_parameters():
         digest.update(name.encode())
@@ -165,18 +165,18 @@ def digest_of(model: torch.nn.Module) -> str:
 
 
 def finished(settings: Settings, *, revision: int, joined_at: int | None) -> bool:
-    """Return whether to stop: a function of what all peers know alike at that revision."""
+    """Return whether to stop. All peers decide alike: they know the same at that revision."""
     if joined_at is None:
         return False
     return revision >= max(settings.outer_steps, joined_at + settings.steps_together)
 
 
 class Peer:
-    """Model, optimizers and text of one peer, and its way through the run."""
+    """Model, optimizers and text of one peer, and its course through the run."""
 
     def __init__(self, name: str, *, settings: Settings, hold_step: int) -> None:
         self._settings = settings
-        # Different weights, on purpose: the first sync_shared_state makes them one.
+        # Different weights, on purpose: the first sync_shared_state makes them equal.
         seed = sum(name.encode())
         torch.manual_seed(seed)
         self._model = CharGpt(
@@ -196,7 +196,7 @@ class Peer:
 
     def run(self, url: str, strategy: Strategy) -> None:
         """Join the run, train until it is finished, leave."""
-        # Before it joins: the others wait for a newcomer's start().
+        # Before the join: the others wait for a newcomer's start().
         outer = DiLoCo(
             self._model,
             outer_lr=self._settings.outer_lr,
@@ -229,7 +229,7 @@ class Peer:
         dist.destroy_process_group()
 
     def _wait_for_founders(self, outer: DiLoCo) -> None:
-        """Meet until all founders are in. Who comes in here goes through the same loop."""
+        """Meet until all founders are members. A founder that comes later runs the same loop."""
         while outer.revision == 0 and dist.get_world_size() < FOUNDERS:
             time.sleep(0.05)
             outer.meet()

@@ -17,17 +17,17 @@ from pccl_backend.demo.verdict import Costs, newcomer_of
 
 __all__ = ["draw"]
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # Okabe and Ito: told apart by everybody
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # Okabe and Ito: safe for colour blindness
 
 
 def draw(story: Story, costs: Costs, settings: Settings, path: Path) -> None:
     """Draw the picture.
 
     Args:
-        story: told to its end.
-        costs: go into the labels.
-        settings: for the width of the running mean, one outer step.
-        path: where it goes.
+        story: a finished story.
+        costs: numbers for the labels.
+        settings: its inner_steps, one outer step, are the width of the running mean.
+        path: the file to write.
 
     Raises:
         OSError: the file cannot be written.

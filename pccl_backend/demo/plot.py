@@ -1,13 +1,13 @@
 """The plot: starts master and peers, kills one in the middle of an all-reduce, lets one in later.
 
-The happy path: the master says where it listens; `a`, `b` and `c` found the run and train. At
-`kill_step` `c` is held back before its all-reduce. Once `a` and `b` have theirs under way, `b`
-gets SIGKILL, and `c` is let go: an all-reduce ends only when all have called it, so the kill lands
-inside it, on every machine and every day. When `a` and `c` have repeated it, `d` is started, and
-joins at `join_step`. All train until `settings` are content and say `done`.
+The normal course: the master prints its address; `a`, `b` and `c` found the run and train. At
+`kill_step`, `c` is held back before its all-reduce. When `a` and `b` have posted theirs, `b` gets
+SIGKILL, and `c` is released. An all-reduce ends only after all members have called it, so the kill
+always hits a running all-reduce. When `a` and `c` have repeated it, `d` is started; it joins at
+`join_step`. All train until the conditions of `settings` are met and report `done`.
 
-What can go wrong ends in DemoError, which says who did not do what: a child that ends too early, a
-silence until the deadline. Children are ended by `Children`, whatever happens.
+A failure raises DemoError, which names the child and its omission: a child that ends too early, or
+a demo that is not finished at the deadline. `Children` ends the child processes in every case.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ WITNESS, VICTIM, HELD, NEWCOMER = "a", "b", "c", "d"
 RUN = "demo"
 
 MASTER_TIMEOUT_S = 15.0
-EXIT_TIMEOUT_S = 60.0  # taking torch down, which a slow machine reads from its disk again
+EXIT_TIMEOUT_S = 60.0  # unloading torch can make a slow machine read it from disk again
 TICK_S = 0.25
 LISTENING = re.compile(r"pccl master listening on (\S+:\d+)")
 
 
 class DemoError(Exception):
-    """The demo could not go on; the message says why, and ends with the last words of a child."""
+    """The demo could not continue; the message says why and ends with a child's last errors."""
 
 
 class Plot:
     """One demo from start to end. Use it once.
 
     Args:
-        settings: how large, and when what happens.
-        children: who starts and ends the processes.
+        settings: size of the demo and steps of its events.
+        children: starts and ends the processes.
         show: called after every event, and a few times a second without one.
     """
 
@@ -60,10 +60,10 @@ class Plot:
         self._newcomer_told = False
 
     def run(self) -> Story:
-        """Let it all happen, and return the story.
+        """Run the demo and return the story.
 
         Raises:
-            DemoError: see there.
+            DemoError: a child ended too early, or the demo was not finished in time.
         """
         with self._selector:
             self._master = self._children.start("master", _command("cli", "master", "--port", "0"))
@@ -92,14 +92,14 @@ class Plot:
     def _spawn(self, name: str, *options: str) -> None:
         command = _command("demo.peer", "--name", name, "--address", self._address, "--run", RUN)
         command += ["--settings", self._settings.to_json(), *options]
-        # One thread for each peer's arithmetic: four of them share this machine.
+        # One thread for each peer's arithmetic, because all peers share this machine.
         child = self._children.start(name, command, environment={"OMP_NUM_THREADS": "1"})
         self._peers[name] = child
         self._selector.register(child.fileno(), selectors.EVENT_READ, child)
         self._tell_story(Event(name, "spawned", time.monotonic(), {"pid": child.pid}))
 
     def _turn(self) -> None:
-        """Take what the children say, or a quarter of a second of silence."""
+        """Process the children's reports; without any, return after a quarter of a second."""
         if time.monotonic() > self._deadline:
             raise DemoError(self._too_late())
         ready = self._selector.select(TICK_S)
@@ -112,10 +112,10 @@ class Plot:
             self._show(self._story, None)
 
     def _lines_of(self, child: Child) -> list[str]:
-        """Return what a child says.
+        """Return the new output lines of a child.
 
         Raises:
-            DemoError: it ended, which it should not have.
+            DemoError: the child ended too early.
         """
         lines = child.read_lines()
         if lines is not None:
@@ -137,7 +137,7 @@ class Plot:
         self._act(event)
 
     def _act(self, event: Event) -> None:
-        """Do what the plot has next, now that this has happened."""
+        """Perform the plot's next action after this event."""
         settings, story = self._settings, self._story
         if event.kind == "posted" and story.killed is None:
             under_way = {posted.peer for posted in story.of("posted", step=settings.kill_step)}

@@ -1,4 +1,4 @@
-"""How large the demo is, how long it takes and when what happens, in one value."""
+"""Size and duration of the demo and the steps of its events, in one value."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["FULL", "SHORT", "Settings"]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything orchestrator and peers must agree on; travels to the peers as JSON.
+    """Everything that orchestrator and peers must agree on; sent to the peers as JSON.
 
     Attributes:
         layers, width, heads, context: the model's shape; `context` is in characters.
         batch: sequences per inner step.
         inner_lr, inner_steps: AdamW's learning rate, and its steps between two outer steps.
-        outer_lr, outer_momentum: of the outer SGD. The usual momentum of 0.9 pays in runs longer
-            than these.
-        outer_steps: outer steps of the run, at least.
-        steps_together: outer steps that follow the join, at least.
-        kill_step: the outer step in whose all-reduce a peer is killed.
-        join_step: the newcomer joins once the others have this many outer steps behind them.
-        text_bytes_max: how much of the standard library is read.
-        timeout_s: of the process group.
-        deadline_s: of the whole demo; whatever is late then is an error.
+        outer_lr, outer_momentum: parameters of the outer SGD. The usual momentum of 0.9 pays only
+            in longer runs.
+        outer_steps: least number of outer steps of the run.
+        steps_together: least number of outer steps after the join.
+        kill_step: outer step in whose all-reduce a peer is killed.
+        join_step: number of outer steps that the others have done when the newcomer joins.
+        text_bytes_max: bytes of the standard library to read.
+        timeout_s: timeout of the process group.
+        deadline_s: limit for the whole demo; exceeding it is an error.
     """
 
     layers: int
@@ -54,7 +54,7 @@ class Settings:
             )
 
     def to_json(self) -> str:
-        """Return the settings as one line."""
+        """Return the settings as one line of JSON."""
         return json.dumps(asdict(self))
 
     @staticmethod
@@ -82,7 +82,7 @@ FULL = Settings(
     deadline_s=600,
 )
 
-# Every event of the full demo in half a minute, for tests; on a slow machine in minutes.
+# For tests: every event of the full demo in half a minute; on a slow machine, in minutes.
 SHORT = Settings(
     layers=2,
     width=64,

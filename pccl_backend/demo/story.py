@@ -1,6 +1,6 @@
-"""What the reports of all peers add up to. Pure: no process, clock or terminal in here.
+"""Collects the reports of all peers and draws conclusions. Pure: no process, clock or terminal.
 
-`Story.add` takes events in the order in which they arrived; everything else asks.
+`Story.add` takes events in the order of their arrival; all other members only read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ __all__ = ["Event", "PeerStory", "Story", "parse"]
 
 @dataclass(frozen=True)
 class Event:
-    """Something a peer reported (see `peer`) or the orchestrator did: `spawned`, `killed`, `told`.
+    """A report of a peer (see `peer`) or an act of the orchestrator: `spawned`, `killed`, `told`.
 
     Attributes:
-        peer: who.
-        kind: what.
-        at: when, by the machine's monotonic clock.
-        fields: the rest, by name.
+        peer: name of the peer.
+        kind: kind of event.
+        at: time, by the machine's monotonic clock.
+        fields: all other fields, by name.
     """
 
     peer: str
@@ -34,7 +34,7 @@ class Event:
 
 
 def parse(peer: str, line: str) -> Event | None:
-    """Return the event of a line of a peer's output, or None when it is none of ours."""
+    """Return the event in a line of a peer's output, or None if the line is no event."""
     try:
         fields = json.loads(line)
         return Event(peer, fields.pop("kind"), float(fields.pop("at")), fields)
@@ -44,7 +44,7 @@ def parse(peer: str, line: str) -> Event | None:
 
 @dataclass
 class PeerStory:
-    """What is known of one peer now. `state` is for people: a word or two."""
+    """The present knowledge about one peer. `state` is a word or two for people."""
 
     name: str
     state: str = "starting"
@@ -55,7 +55,7 @@ class PeerStory:
     world_size: int = 0
     hash: str = ""
     digest: str = ""
-    losses: list[tuple[float, float]] = field(default_factory=list)  # (when, loss)
+    losses: list[tuple[float, float]] = field(default_factory=list)  # (time, loss)
     validated: dict[int, float] = field(default_factory=dict)  # revision -> loss
 
 
@@ -75,7 +75,7 @@ STATES = {
 
 
 class Story:
-    """All events so far, and what follows from them."""
+    """All events so far, and the conclusions from them."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -83,7 +83,7 @@ class Story:
         self._by_kind: dict[str, list[Event]] = defaultdict(list)
 
     def add(self, event: Event) -> None:
-        """Take the next event."""
+        """Add the next event."""
         self.events.append(event)
         self._by_kind[event.kind].append(event)
         peer = self.peers.setdefault(event.peer, PeerStory(event.peer))
@@ -98,7 +98,7 @@ class Story:
             peer.validated[event["revision"]] = event["loss"]
 
     def of(self, kind: str, *, peer: str | None = None, step: int | None = None) -> list[Event]:
-        """Return the events of a kind: of one peer, of one outer step, if given."""
+        """Return the events of a kind, filtered by peer and outer step if given."""
         return [
             event
             for event in self._by_kind[kind]
@@ -113,29 +113,29 @@ class Story:
 
     @property
     def living(self) -> list[PeerStory]:
-        """The peers that nobody killed."""
+        """The peers that were not killed."""
         return [peer for peer in self.peers.values() if peer.state != "killed"]
 
     @property
     def revision(self) -> int:
-        """The outer steps that some living peer has behind it."""
+        """The most outer steps that any living peer has done."""
         return max((peer.revision for peer in self.living), default=0)
 
     @property
     def admissions(self) -> list[Event]:
-        """How the old members met the newcomer: their `met` events, founding left out."""
+        """The old members' `met` events with the newcomer, without the founding."""
         return [event for event in self.of("met") if event["joined"] and event["revision"] > 0]
 
     @property
     def survivors(self) -> set[str]:
-        """Who was in the run when the victim was killed, but for the victim."""
+        """The peers that were in the run at the kill, without the victim."""
         if self.killed is None:
             return set()
         members = {event.peer for event in self.of("started") if event.at < self.killed.at}
         return members - {self.killed.peer}
 
     def recovered_at(self, step: int) -> float | None:
-        """Return when the last survivor had that step's all-reduce, None if one has not yet."""
+        """Return when the last survivor committed that step's all-reduce; None if one has not."""
         committed = {event.peer: event.at for event in self.of("committed", step=step)}
         if not self.survivors or not self.survivors <= committed.keys():
             return None

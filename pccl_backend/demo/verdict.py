@@ -1,4 +1,4 @@
-"""Was every promise kept? Pure: from the story to a list of checks."""
+"""Checks whether every promise was kept: from the story to a list of checks. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pccl_backend.demo.story import Event, Story
 
 __all__ = ["Check", "Costs", "check_story", "costs_of"]
 
-# The members' joint call at which a newcomer gets in.
+# Longest joint call of the members that admits a newcomer.
 JOIN_SECONDS_MAX = 1.0
 
 
 @dataclass(frozen=True)
 class Check:
-    """One promise: whether it was kept, and what was seen."""
+    """One promise: whether it was kept, and the observed facts."""
 
     name: str
     passed: bool
@@ -25,15 +25,15 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What the changes cost those who stayed, in seconds.
+    """Cost of the changes to the remaining peers, in seconds.
 
     Attributes:
         noticed: from the end of the killed process to the last survivor's error.
-        recovered: from there to the last survivor's commit of the repeated all-reduce.
-        join_call: the longest joint call (update_topology) that admitted the newcomer.
-        join_sync: the longest sync_shared_state after it, in which the newcomer got its state.
-        ordinary_meeting: median of both together at the meetings where nothing happened.
-        newcomer: from the newcomer's call of init_process_group to its having the state.
+        recovered: from the same moment to the last survivor's commit of the repeated all-reduce.
+        join_call: longest joint call (update_topology) that admitted the newcomer.
+        join_sync: longest sync_shared_state after it, in which the newcomer got its state.
+        ordinary_meeting: median of both together, over meetings without a change.
+        newcomer: from the order to join until the newcomer has the state.
     """
 
     noticed: float
@@ -45,7 +45,7 @@ class Costs:
 
 
 def costs_of(story: Story, settings: Settings) -> Costs:
-    """Return the costs of a story that was told to its end."""
+    """Return the costs of a finished story."""
     killed = story.killed
     recovered_at = story.recovered_at(settings.kill_step) if killed else None
     assert killed is not None
@@ -64,12 +64,12 @@ def costs_of(story: Story, settings: Settings) -> Costs:
 
 
 def newcomer_of(story: Story) -> Event:
-    """Return the `started` event of the peer that came later."""
+    """Return the `started` event of the peer that joined later."""
     return next(event for event in story.of("started") if event["revision"] > 0)
 
 
 def check_story(story: Story, settings: Settings, *, tag: str) -> list[Check]:
-    """Return every check of the demo, in the order of the story."""
+    """Return every check of the demo, in the order of the events."""
     if story.killed is None or story.recovered_at(settings.kill_step) is None:
         return [Check("a peer is killed and the others go on", False, "they did not")]
     if not story.admissions:

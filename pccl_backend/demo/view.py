@@ -1,4 +1,4 @@
-"""What people see while the demo runs: a live table on a terminal, plain lines elsewhere."""
+"""The display of the running demo: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from pccl_backend.demo.story import Event, PeerStory, Story
 __all__ = ["LiveView", "PlainView", "View", "make_view"]
 
 LINES_MAX, LINES_MIN = 20, 3
-ROWS_AROUND = 8  # the table's frame, the bar, and some air
+ROWS_AROUND = 8  # the table's frame, the bar, and some free space
 FRAME_S = 0.1
 BARS = "▁▂▃▄▅▆▇█"
 BARS_SHOWN = 14
 STYLES = {"killed": "bold red", "recovering": "yellow", "all-reduce": "cyan", "done": "green"}
-# Steps between two progress lines of the plain view.
+# Outer steps between two progress lines of the plain view.
 PLAIN_STEPS = 4
 
 
 class View(Protocol):
-    """Shows a story while it happens; a context manager, so that the terminal is left in order."""
+    """Shows a story as it happens. A context manager, so that the terminal is restored."""
 
     def __enter__(self) -> View: ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def show(self, story: Story, event: Event | None) -> None:
-        """Take note of the next event, or of time that passed without one."""
+        """Show the next event, or only the passing of time if there is none."""
 
 
 def make_view(console: Console, settings: Settings) -> View:
-    """Return the view that suits the console."""
+    """Return the view that fits the console."""
     if console.is_terminal:
         return LiveView(console, settings)
     return PlainView(console, settings)
 
 
 class PlainView:
-    """One line for what is worth one, and one for every few steps."""
+    """One line for each event worth mentioning, and one for every few steps."""
 
     def __init__(self, console: Console, settings: Settings) -> None:
         self._console = console
@@ -79,7 +79,7 @@ class PlainView:
 
 
 class LiveView:
-    """A table of the peers, what happened lately, and a bar."""
+    """A table of the peers, the latest events, and a progress bar."""
 
     def __init__(self, console: Console, settings: Settings) -> None:
         self._settings = settings
@@ -138,7 +138,7 @@ def _row(peer: PeerStory) -> list[str]:
 
 
 def _sparkline(values: list[float]) -> str:
-    """Return the values as a row of bars, high for high, thinned out to what fits."""
+    """Return the values as a row of bars, high for high, averaged down to the available width."""
     if not values:
         return " " * BARS_SHOWN
     parts = min(BARS_SHOWN, len(values))

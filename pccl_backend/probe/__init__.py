@@ -1,13 +1,13 @@
-"""The `pccl probe` command: what a way to another host carries, with how many TCP streams.
+"""The `pccl probe` command: measures how much a path carries, by number of TCP streams.
 
-    wire        what the two ends say to each other, and every maximum
-    flow        moves bytes over streams, counts those that arrive
+    wire        the protocol of the two ends, and every limit
+    flow        moves bytes over streams and counts the arriving ones
     server      the other end: `pccl probe --serve`
-    client      measures against it
-    settings    what a host's system is set to, for TCP
-    advice      what the figures mean, and which settings would help (pure)
+    client      measures against a server
+    settings    a host's system settings for TCP
+    advice      conclusions from the figures, and settings that would help (pure)
     report      the same as text (pure)
-    picture     the same as a picture: alone in needing matplotlib
+    picture     the same as a picture; only this module needs matplotlib
     command     options, signals, exit codes
 
 Nothing here imports torch.

@@ -1,4 +1,4 @@
-"""What the figures mean: how many streams a way wants, how long a model takes, what would help.
+"""Conclusions from the figures: useful streams, time for a model, and settings that would help.
 
 Pure. Rates are in Mbit/s, times in seconds.
 """
@@ -16,22 +16,22 @@ from pccl_backend.probe.wire import FAR_S, LANES_MAX
 __all__ = ["Row", "Way", "advise", "knee_of", "rows_of", "seconds_per_all_reduce", "streams_text"]
 
 KNEE_SHARE = 0.9
-BUSY_SHARE = 0.9  # of a core: from there on the measurement holds the network up
-NEAR_GAIN = 1.25  # less is what two measurements on a near way differ by, anyway
+BUSY_SHARE = 0.9  # of a core: from this share on, the measurement itself limits the rate
+NEAR_GAIN = 1.25  # two measurements on a local path differ by less than this anyway
 SEGMENT_BYTES = 1448
-FIRST_SEGMENTS = 10  # a connection's first window, and that after a silence
+FIRST_SEGMENTS = 10  # a connection's window at its start and after an idle period
 BUFFER_BYTES_MAX = 1 << 30
 MIB = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """What so many streams carry, in Mbit/s; None was not measured.
+    """The rates of one number of streams, in Mbit/s; None if not measured.
 
     Attributes:
-        there, back: one way at a time.
-        both_there, both_back: both at once.
-        busy: the share of a core that the busiest thread took.
+        there, back: rates with one direction at a time.
+        both_there, both_back: rates with both directions at once.
+        busy: share of a core that the busiest thread used.
     """
 
     streams: int
@@ -43,7 +43,7 @@ class Row:
 
     @property
     def carried(self) -> float:
-        """The slower direction; both at once if that is known, as an all-reduce needs them."""
+        """The slower direction; with both at once if known, because an all-reduce needs both."""
         if self.both_there is None or self.both_back is None:
             return min(self.there, self.back)
         return min(self.both_there, self.both_back)
@@ -51,11 +51,11 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """Everything that is known of a way between two hosts.
+    """Everything known about the path between two hosts.
 
     Attributes:
-        congestion: chosen for the streams, instead of the hosts' own.
-        lanes_asked: by PCCL_LANES; 0: as many as pay.
+        congestion: congestion control chosen for the streams; "": the hosts' own.
+        lanes_asked: the value of PCCL_LANES; 0: as many as increase the throughput.
     """
 
     round_trip: float
@@ -75,19 +75,19 @@ class Way:
 
     @property
     def usual(self) -> Row:
-        """The best with no more streams than pccl opens; the fewest, if all are more."""
+        """The best row with no more streams than pccl opens; the fewest streams if all are more."""
         fewest = min(self.rows, key=lambda row: row.streams)
         within = [row for row in self.rows if row.streams <= self.lanes]
         return max(within or [fewest], key=lambda row: row.carried)
 
     @property
     def lanes(self) -> int:
-        """How many connections pccl opens on it, at most."""
+        """The most connections that pccl opens on the path."""
         return self.lanes_asked or (LANES_MAX if self.is_far else 1)
 
 
 def rows_of(rates: Iterable[Rate]) -> list[Row]:
-    """Return a row for each number of streams that was measured, in that order."""
+    """Return a row for each measured number of streams, in order of measurement."""
     found: dict[int, dict[str, float]] = {}
     for rate in rates:
         row = found.setdefault(rate.streams, {"busy": 0.0})
@@ -101,7 +101,7 @@ def rows_of(rates: Iterable[Rate]) -> list[Row]:
 
 
 def knee_of(rows: Sequence[Row]) -> Row:
-    """Return the row of the fewest streams that carry 90 % of what the best carry."""
+    """Return the row with the fewest streams that carry 90 % of the best rate."""
     best = max(row.carried for row in rows)
     fewest_first = sorted(rows, key=lambda row: row.streams)
     return next(row for row in fewest_first if row.carried >= KNEE_SHARE * best)
@@ -113,13 +113,13 @@ def streams_text(row: Row) -> str:
 
 
 def seconds_per_all_reduce(model_bytes: float, rate: float, world: int | None) -> float:
-    """2(N-1)/N of the model, at this rate; `world` None: so many that (N-1)/N is 1."""
+    """Return the time for 2(N-1)/N of the model at this rate; `world` None: N is large."""
     share = 2.0 if world is None else 2 * (world - 1) / world
     return share * model_bytes / (rate * 1e6 / 8)
 
 
 def advise(way: Way) -> list[str]:
-    """Return what would help, each as text of one line or more; empty if nothing has to be set."""
+    """Return the advice, each item as text of one or more lines; empty if nothing is to be set."""
     found = [_lanes(way), _measurement(way)]
     if way.is_far:
         found += _of_hosts(way, _send_buffer)
@@ -131,11 +131,11 @@ def advise(way: Way) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _End:
-    """One of the two hosts, or both where they are alike.
+    """One of the two hosts, or both if they are alike.
 
     Attributes:
-        sends, receives: the most that was measured, Mbit/s.
-        sends_alone, receives_alone: the same with one stream; 0 if that was not measured.
+        sends, receives: highest measured rates, Mbit/s.
+        sends_alone, receives_alone: the same with one stream; 0 if not measured.
     """
 
     name: str
@@ -147,7 +147,7 @@ class _End:
 
 
 def _of_hosts(way: Way, advice: Callable[[Way, _End], str | None]) -> list[str | None]:
-    """Return what there is to say of each host, or once what is true of both."""
+    """Return the advice for each host, or a single one if it applies to both alike."""
     alone = [row for row in way.rows if row.streams == 1]
     there, there_alone = _most(way.rows, "there"), _most(alone, "there")
     back, back_alone = _most(way.rows, "back"), _most(alone, "back")
@@ -238,9 +238,10 @@ def _receive_buffer(way: Way, end: _End) -> str | None:
 
 
 def _buffer(way: Way, name: str, buffers: Buffers, *, rate: float, alone: float) -> str | None:
-    """Of its buffer a connection may have half under way, or more; it needs rate x round trip.
+    """Advise a larger buffer if it holds less than twice the rate x RTT.
 
-    Not where one stream carried (nearly) all by itself: then no buffer was in its way.
+    A connection may have at least half of its buffer in flight, and it needs rate x RTT in flight.
+    If one stream alone carried at least 90 % of the rate, no buffer was the limit.
     """
     in_flight = rate * 1e6 / 8 * way.round_trip
     if buffers.most >= 2 * in_flight or alone >= KNEE_SHARE * rate:
@@ -260,7 +261,7 @@ def _buffer(way: Way, name: str, buffers: Buffers, *, rate: float, alone: float)
 
 
 def _slow_start(way: Way, end: _End) -> str | None:
-    # Where bbr may be chosen pccl borrows it to keep its windows (csrc/net/socket.h).
+    # If bbr is allowed, pccl borrows it to keep its windows (csrc/net/socket.h).
     if not end.host.slow_start_after_idle or "bbr" in end.host.allowed:
         return None
     knee = knee_of(way.rows)

@@ -1,10 +1,10 @@
-"""Measures against a server: round trip, and what so many streams carry.
+"""Measures against a server: RTT, and the rate for each number of streams.
 
-The happy path is in wire.py. Both ends count for equally long from `go` on: the server begins and
-ends half a round trip later, so that what it is to receive and to send has its whole time. This end
-sends until it has the other's result.
+wire.py shows the normal course. Both ends count for the same length of time, from `go` on. The
+server begins and ends half an RTT later, so that both directions get their full time. This end
+sends until it has the server's result.
 
-Whatever goes wrong is a ProbeError, which says with whom and what to do.
+Every failure is a ProbeError, which names the other end and says what to do.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class ProbeError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to measure.
+    """The measurements to make.
 
     Attributes:
-        streams: how many at once, in ascending order.
-        seconds: each.
-        directions: for each number of streams.
+        streams: numbers of streams, in ascending order.
+        seconds: duration of each measurement.
+        directions: directions to measure for each number of streams.
         congestion: as in Trial.
     """
 
@@ -68,10 +68,10 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """What was measured in one trial, in Mbit/s; None where it was not.
+    """The result of one trial, in Mbit/s; None for a direction that was not measured.
 
     Attributes:
-        busy: the share of a core that the busiest thread took, of both ends.
+        busy: share of a core that the busiest thread of both ends used.
     """
 
     streams: int
@@ -82,15 +82,15 @@ class Rate:
 
 
 class Client:
-    """A connection to a server. `with Client(...) as client`; one thread.
+    """A connection to a server. Use it as `with Client(...) as client`, from one thread.
 
     Args:
-        host: its name or address.
-        port: its port.
-        timeout_s: to connect, and for the answer to the hello.
+        host: the server's name or address.
+        port: the server's port.
+        timeout_s: limit for the answer to the hello.
 
     Raises:
-        ProbeError: nobody is there, or it is no probe server, or it is busy.
+        ProbeError: no server answers, it is not a probe server, or it is busy.
     """
 
     def __init__(self, host: str, port: int, *, timeout_s: float = HELLO_TIMEOUT_S) -> None:
@@ -118,7 +118,7 @@ class Client:
         self._connection.close()
 
     def round_trip(self) -> float:
-        """Return the median of a few, in seconds."""
+        """Return the median RTT of a few messages, in seconds."""
         seconds = []
         try:
             for _ in range(PINGS):
@@ -131,7 +131,7 @@ class Client:
         return statistics.median(seconds)
 
     def measure(self, plan: Plan, round_trip: float) -> Iterator[Rate]:
-        """Yield one figure after the other, each when it is there."""
+        """Yield the figures one after another, as soon as each is measured."""
         for streams in plan.streams:
             for direction in plan.directions:
                 trial = Trial(
@@ -197,7 +197,7 @@ class Client:
         return self._rate(trial, carried, result)
 
     def _open(self, trial: Trial) -> list[socket.socket]:
-        """Connect all streams at once: one after the other would take as many round trips."""
+        """Connect all streams at once: connecting one by one would take one RTT for each."""
         with ThreadPoolExecutor(trial.streams) as pool:
             attempts = [pool.submit(self._open_one, trial) for _ in range(trial.streams)]
         opened = [each.result() for each in attempts if each.exception() is None]

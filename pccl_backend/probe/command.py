@@ -25,14 +25,14 @@ __all__ = ["main"]
 
 INTERRUPTED = 130
 SUFFIXES = (".pdf", ".png", ".svg")
-OVERHEAD_S = 0.1  # of one measurement: connections open and close
-COUNTS_MAX = 16  # numbers of streams that one probe tries
+OVERHEAD_S = 0.1  # of one measurement: opening and closing the connections
+COUNTS_MAX = 16  # different numbers of streams in one probe
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `pccl probe`; return 0, 1 when it could not be done, 130 after Ctrl-C.
+    """Run `pccl probe`; return 0, 1 if it failed, 130 after Ctrl-C.
 
-    A server ends in peace by Ctrl-C: that is 0.
+    Ctrl-C is the normal end of a server: it returns 0.
     """
     options = _parse(arguments)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -131,7 +131,7 @@ def _report(way: Way, options: argparse.Namespace) -> None:
 
 
 def _check_plot(path: Path | None) -> None:
-    """Say before the measurement what would fail after it."""
+    """Report before the measurement every problem that would fail after it."""
     if path is None:
         return
     if find_spec("matplotlib") is None:
@@ -221,7 +221,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _target(text: str) -> tuple[str, int | None]:
-    """`host`, `host:port`, `[v6]:port`, `[v6]` or a bare IPv6 address."""
+    """Parse `host`, `host:port`, `[v6]:port`, `[v6]` or a bare IPv6 address."""
     host, colon, port = text.rpartition(":")
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")

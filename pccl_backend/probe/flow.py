@@ -1,7 +1,8 @@
-"""Flow: bytes over some streams, one way or both, and how many arrived in a span of time.
+"""Flow: moves bytes over streams, in one direction or both, and counts arrivals in a time span.
 
-Two threads at most, one that sends and one that receives, each on all streams: a system call of
-Python lets the other one run. A stream that breaks is counted as lost; the others go on.
+A flow has at most two threads: one sends, one receives, each on all streams. They run in parallel,
+because Python releases its lock during system calls. A broken stream is counted as lost; the others
+continue.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """What a flow did.
+    """The result of a flow.
 
     Attributes:
-        bytes: that arrived in its span.
-        lost: streams that broke.
-        busy: the share of a core that the busier of its threads took.
+        bytes: number of bytes that arrived in the span.
+        lost: number of broken streams.
+        busy: share of a core that the busier thread used.
     """
 
     bytes: int
@@ -48,13 +49,13 @@ class Carried:
 
 
 class Flow:
-    """Moves bytes from start() to stop(), which has to be called. The caller keeps the streams.
+    """Moves bytes from start() to stop(). stop() must be called. The caller owns the streams.
 
     Args:
-        streams: connected.
+        streams: connected streams.
         sends: whether this end sends.
-        receives: whether this end receives; only what arrives in `span` is counted.
-        span: see there.
+        receives: whether this end receives; only bytes that arrive in `span` are counted.
+        span: the time that counts.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Flow:
 
 
 class _Mover(threading.Thread):
-    """Calls `move` for whatever stream is ready; it is one system call."""
+    """Calls `move`, a single system call, for each stream that is ready."""
 
     event: int
 
@@ -118,7 +119,7 @@ class _Sender(_Mover):
 
     def __init__(self, streams: Sequence[socket.socket], stop: threading.Event) -> None:
         super().__init__(streams, stop)
-        self._piece = os.urandom(PIECE_BYTES)  # what a tunnel cannot make smaller
+        self._piece = os.urandom(PIECE_BYTES)  # random, so that a tunnel cannot compress it
 
     def move(self, stream: socket.socket) -> None:
         stream.send(self._piece)

@@ -1,4 +1,4 @@
-"""The picture of a probe: what so many streams carry, with the knee marked."""
+"""The picture of a probe: the rate by number of streams, with the knee marked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pccl_backend.probe.advice import Way, knee_of
 
 __all__ = ["draw"]
 
-LINES = (  # Okabe and Ito: told apart by everybody
+LINES = (  # Okabe and Ito: safe for colour blindness
     ("there", "there", "#0072b2", "-"),
     ("back", "back", "#d55e00", "-"),
     ("both_there", "there, both at once", "#0072b2", "--"),
@@ -26,9 +26,9 @@ def draw(way: Way, name: str, path: Path) -> None:
     """Draw the picture.
 
     Args:
-        way: what was measured.
-        name: of the other host.
-        path: where it goes.
+        way: the measured path.
+        name: name of the other host.
+        path: the file to write.
 
     Raises:
         OSError: the file cannot be written.

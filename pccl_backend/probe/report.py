@@ -24,7 +24,7 @@ CELL = 10
 
 
 def head(both: bool) -> list[str]:
-    """The head of the table; `both`: with what is carried both ways at once."""
+    """Return the head of the table; `both`: with columns for both directions at once."""
     kinds = f"{'':7}" + f"{'one at a time':>{2 * CELL}}"
     names = f"{'streams':7}" + f"{'there':>{CELL}}{'back':>{CELL}}"
     if both:
@@ -34,7 +34,7 @@ def head(both: bool) -> list[str]:
 
 
 def cells(rate: Rate, *, last: bool) -> str:
-    """What is added to the table when a figure is there; `last`: of its line."""
+    """Return the text that a new figure adds to the table; `last`: it ends its line."""
     text = f"{rate.streams:7}" if rate.direction == "there" else ""
     figures = [value for value in (rate.there, rate.back) if value is not None]
     text += "".join(f"{mbit(value):>{CELL}}" for value in figures)
@@ -46,7 +46,7 @@ def mbit(rate: float) -> str:
 
 
 def summary(way: Way) -> list[str]:
-    """The knee, and what would help."""
+    """Return the knee and the advice."""
     knee, best = knee_of(way.rows), way.best
     share = f"{KNEE_SHARE * 100:.0f} %"
     both = "both ways at once" if best.both_there is not None else "one way at a time"
@@ -71,7 +71,7 @@ def _lanes_opened(way: Way, knee: Row) -> str | None:
     if knee.streams <= way.lanes:
         return f"PCCL_LANES needs no setting: pccl {opens}."
     if way.is_far:
-        return None  # what to do about it is advice
+        return None  # the advice covers this case
     usual = way.usual
     return f"By itself pccl {opens}; {streams_text(usual)} carried {mbit(usual.carried)} Mbit/s."
 
@@ -85,7 +85,7 @@ def _congestion_used(way: Way) -> str | None:
 
 
 def model_lines(way: Way, parameters: float, bytes_each: float) -> list[str]:
-    """How long a model of this size takes."""
+    """Return the time that a model of this size takes."""
     size, row = parameters * bytes_each, way.usual
     two = seconds_per_all_reduce(size, row.carried, 2)
     many = seconds_per_all_reduce(size, row.carried, None)
@@ -100,7 +100,7 @@ def model_lines(way: Way, parameters: float, bytes_each: float) -> list[str]:
 
 
 def setting_lines(here: HostSettings, there: HostSettings) -> list[str]:
-    """What the two systems are set to."""
+    """Return a table of the two systems' settings."""
     rows = [
         ("", "this host", "the other host"),
         ("congestion control", here.congestion, there.congestion),
@@ -125,7 +125,7 @@ def _switch(value: bool | None) -> str:
 
 
 def _item(text: str) -> Sequence[str]:
-    """A text as an item of a list; its lines that are to be typed stay whole."""
+    """Return a text as a list item; lines that the user is to type are not wrapped."""
     lines: list[str] = []
     for part in text.split("\n"):
         if part.startswith("    "):

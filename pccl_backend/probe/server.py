@@ -1,13 +1,13 @@
 """The other end of a probe: `pccl probe --serve`.
 
-The happy path: a client connects and says hello; a Session of its own thread answers what it asks
-for. The Door, which accepts connections, hands it those that carry bytes: their hello has the token
-that the client was welcomed with.
+The normal course: a client connects and sends a hello; a Session with a thread of its own serves
+its requests. The Server accepts all connections and passes the data connections to the Session: the
+hello of a data connection contains the token from the client's welcome.
 
-What can go wrong costs the connection at fault: one that does not say hello in time, or says
-something else, is closed; when too many stand there without a hello the eldest goes. A client that
-breaks a rule, falls silent or vanishes ends its session, and the next one is served. While a
-session lasts, other clients are told that the server is busy.
+A fault costs only the connection at fault. A connection whose hello is late or malformed is closed.
+If too many connections are pending without a hello, the oldest one is closed. A client that breaks
+a rule, stays silent or disappears ends its session, and the next client is served. During a
+session, other clients get the answer that the server is busy.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from pccl_backend.probe.wire import (
 __all__ = ["Server"]
 
 STRANGERS_MAX = 2 * STREAMS_MAX
-SESSION_S_MAX = 3600.0  # more than a client asks for that measures everything for a minute each
+SESSION_S_MAX = 3600.0  # enough for every measurement of a client at a minute each
 TICK_S = 0.1
 JOIN_TIMEOUT_S = 5.0
 
 
 @dataclass(kw_only=True)
 class _Stranger:
-    """A connection that has not said hello yet."""
+    """A pending connection: its hello has not come yet."""
 
     connection: socket.socket
     host: str
@@ -61,10 +61,10 @@ class Server:
     """Serves one client at a time, from run() to stop().
 
     Args:
-        host: where it listens; empty: everywhere.
-        port: 0 is any free one.
-        show: told a line about every client.
-        hello_timeout_s: how long a connection may take to say hello.
+        host: address to listen on; empty: all addresses.
+        port: port to listen on; 0: any free one.
+        show: receives a line about each client.
+        hello_timeout_s: longest time until a connection's hello.
 
     Raises:
         OSError: it cannot listen there.
@@ -90,7 +90,7 @@ class Server:
         self._listener.setblocking(False)
         self._show = show
         self._hello_timeout_s = hello_timeout_s
-        self._strangers: dict[socket.socket, _Stranger] = {}  # eldest first
+        self._strangers: dict[socket.socket, _Stranger] = {}  # pending connections, oldest first
         self._session: _Session | None = None
         self._stop = threading.Event()
         self._selector = selectors.DefaultSelector()
@@ -108,7 +108,7 @@ class Server:
                 for key, _ in self._selector.select(TICK_S):
                     if key.fileobj is self._listener:
                         self._accept()
-                    elif key.fileobj in self._strangers:  # else closed a moment ago
+                    elif key.fileobj in self._strangers:  # otherwise it was closed a moment ago
                         self._hear(self._strangers[key.fileobj])
                 self._drop_late()
         finally:
@@ -123,7 +123,7 @@ class Server:
             connection, address = self._listener.accept()
         except BlockingIOError:
             return
-        except OSError:  # gone again, or no descriptor left
+        except OSError:  # the client is gone again, or no descriptor is left
             self._drop_eldest()
             self._stop.wait(TICK_S)
             return
@@ -145,7 +145,7 @@ class Server:
         stranger.heard += heard
         if not heard or len(stranger.heard) > LINE_BYTES_MAX:
             self._drop(stranger)
-        elif stranger.heard.endswith(b"\n"):  # nobody says more before it was answered
+        elif stranger.heard.endswith(b"\n"):  # a client sends nothing more before the answer
             self._admit(stranger)
 
     def _admit(self, stranger: _Stranger) -> None:
@@ -175,7 +175,7 @@ class Server:
 
     def _tell(self, stranger: _Stranger, message: Message) -> None:
         with contextlib.suppress(OSError):
-            stranger.connection.send(line_of(message))  # fits: it is the first thing sent
+            stranger.connection.send(line_of(message))  # fits, because it is the first send
 
     def _drop_late(self) -> None:
         now = time.monotonic()
@@ -205,7 +205,7 @@ class Server:
 
 
 class _Session(threading.Thread):
-    """One client, from its hello until it goes. Its own thread; the Server calls what is public."""
+    """One client, from hello to end, in its own thread. The Server calls the public methods."""
 
     def __init__(self, connection: socket.socket, client: str, show: Callable[[str], None]) -> None:
         super().__init__(daemon=True)
@@ -215,11 +215,11 @@ class _Session(threading.Thread):
         self._token = secrets.token_hex(16)
         self._until = time.monotonic() + SESSION_S_MAX
         self._lock = threading.Lock()
-        self._wanted = 0  # streams that may still join; guarded by the lock, as is the next
+        self._wanted = 0  # streams that may still join; the lock guards it and _streams
         self._streams: list[socket.socket] = []
 
     def take(self, stream: socket.socket, token: object) -> bool:
-        """Take over a stream, unless it has another token or none is missing."""
+        """Take over a stream; refuse it if its token is wrong or no stream is missing."""
         with self._lock:
             if token != self._token or self._wanted == 0:
                 return False
@@ -228,7 +228,7 @@ class _Session(threading.Thread):
             return True
 
     def end(self) -> None:
-        """End it from outside, and wait until it has."""
+        """End the session from another thread, and wait until it has ended."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self.join(JOIN_TIMEOUT_S)
@@ -252,7 +252,7 @@ class _Session(threading.Thread):
             self._connection.close()
 
     def _answer(self, channel: Channel) -> int:
-        """Do what the next line asks for; return how many trials that was."""
+        """Do what the next line asks for; return the number of trials, 0 or 1."""
         asked = channel.receive(ANSWER_TIMEOUT_S)
         if asked.get("type") == "ping":
             channel.send({"type": "pong"})
@@ -296,7 +296,7 @@ class _Session(threading.Thread):
         finally:
             carried = flow.stop()
         if not quiet:
-            channel.receive(ANSWER_TIMEOUT_S)  # says it if the client has gone
+            channel.receive(ANSWER_TIMEOUT_S)  # raises if the client has gone
             raise WireError("spoke in the middle of a measurement")
         return carried
 

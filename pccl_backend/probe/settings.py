@@ -1,4 +1,4 @@
-"""What a host's system is set to, for TCP: read here, or told by the other end."""
+"""A host's system settings for TCP: read here, or received from the other end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORD = re.compile(r"[A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Buffers:
-    """tcp_wmem or tcp_rmem, in bytes: what a connection has at least, at first and at most."""
+    """tcp_wmem or tcp_rmem: a connection's least, first and largest buffer, in bytes."""
 
     least: int
     first: int
@@ -33,7 +33,7 @@ class Buffers:
 
 @dataclass(frozen=True, kw_only=True)
 class HostSettings:
-    """The settings of one host; what is not known is None, or empty."""
+    """The settings of one host; an unknown setting is None or empty."""
 
     congestion: str = ""
     available: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class HostSettings:
 
     @classmethod
     def from_texts(cls, texts: object) -> HostSettings:
-        """Return what texts say, as read() gives them. Nonsense is as good as nothing."""
+        """Return the settings from texts as of read(). An invalid text counts as unknown."""
         told = texts if isinstance(texts, Mapping) else {}
         words = {name: _words(told.get(name)) for name in NAMES}
         slow_start = words["tcp_slow_start_after_idle"]
@@ -59,7 +59,7 @@ class HostSettings:
 
 
 def read(folder: Path = FOLDER) -> dict[str, str]:
-    """Return the text of every setting that this host shows."""
+    """Return the text of every setting that this host exposes."""
     texts = {}
     for name in NAMES:
         try:
@@ -72,7 +72,7 @@ def read(folder: Path = FOLDER) -> dict[str, str]:
 def _words(text: object) -> tuple[str, ...]:
     if not isinstance(text, str) or len(text) > TEXT_MAX:
         return ()
-    # They become part of commands that somebody may type.
+    # These words become part of commands that the user may type.
     return tuple(word for word in text.split() if WORD.fullmatch(word))
 
 

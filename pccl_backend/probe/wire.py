@@ -1,19 +1,19 @@
-"""What the two ends of a probe say to each other: JSON objects, one per line.
+"""The protocol between the two ends of a probe: JSON objects, one per line.
 
     client                            server
       | hello (control)  ---------->  |
       | <---------- welcome, or busy  |  token, settings of its system
-      | ping, pong                    |  a few times: the round trip
-      | trial  -------------------->  |  so many streams, for so long, this way
+      | ping, pong                    |  a few times: the RTT
+      | trial  -------------------->  |  number of streams, seconds, direction
       | <--------------------- ready  |
-      | hello (data, token)  ------>  |  on each of so many further connections
+      | hello (data, token)  ------>  |  on each stream, a connection of its own
       | <-------------------- joined  |
-      | go  ----------------------->  |  and bytes flow on them
-      | <-------------------- result  |  how many arrived there
+      | go  ----------------------->  |  and bytes flow on the streams
+      | <-------------------- result  |  number of bytes that arrived there
       | done  --------------------->  |  another trial may follow
 
-What comes from the other end is believed only after it was checked: a line that breaks a rule
-costs its sender the connection. Every wait has an end.
+Everything from the other end is checked before it is used: a line that breaks a rule costs its
+sender the connection. Every wait has a time limit.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ __all__ = [
 PORT = 48149
 VERSION = 1
 
-STREAMS_MAX = 128  # twice what pccl opens: enough to see that more would bring nothing
+STREAMS_MAX = 128  # twice as many as pccl opens: enough to show that more would bring nothing
 SECONDS_MIN, SECONDS_MAX = 0.2, 60.0
-WARM_UP_S = 1.0  # connections find their speed: not counted
-NUMBER_MAX = 1e18  # no count of bytes comes near it
+WARM_UP_S = 1.0  # not counted: the connections reach their speed
+NUMBER_MAX = 1e18  # above every count of bytes
 LINE_BYTES_MAX = 8192  # the longest line, a welcome, has less than 1 KiB
-CONGESTION_NAME = re.compile(r"[a-z0-9_-]{0,15}")  # the system's own limit is 15
+CONGESTION_NAME = re.compile(r"[a-z0-9_-]{0,15}")  # 15 is the system's own limit
 
-ANSWER_TIMEOUT_S = 15.0  # a line may stand behind seconds of bulk in a queue of the network
+ANSWER_TIMEOUT_S = 15.0  # a line may wait behind seconds of bulk data in a network queue
 HELLO_TIMEOUT_S = 5.0
-FAR_S = 1e-3  # a round trip from which on pccl calls a way long: kLongWay of limits.h
-LANES_MAX = 64  # kLanesMax of limits.h
+FAR_S = 1e-3  # least RTT of a wan path: kLongWay of csrc/protocol/limits.h
+LANES_MAX = 64  # kLanesMax of csrc/protocol/limits.h
 
-SO_MAX_PACING_RATE = 47  # Python's socket module does not know it
+SO_MAX_PACING_RATE = 47  # missing in Python's socket module
 PACING_BYTES_PER_S = 10**12
 UNSENT_BYTES = 64 << 10
 
@@ -67,22 +67,22 @@ Message = dict[str, Any]
 
 
 class WireError(Exception):
-    """The other end broke a rule, went away or was silent for too long; the message says which."""
+    """The other end broke a rule, went away or stayed silent too long; the message says which."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One measurement, as the client asks for it.
+    """One measurement, as the client requests it.
 
     Attributes:
-        streams: how many connections carry bytes.
-        seconds: for how long.
+        streams: number of connections that carry bytes.
+        seconds: duration.
         direction: `there` is from the client to the server.
-        far: the streams are set as pccl sets those of a long way.
+        far: whether the streams are set as pccl sets those of a wan path.
         congestion: TCP's congestion control; empty: as pccl would choose it.
 
     Raises:
-        ValueError: a value out of its bounds.
+        ValueError: a value is out of bounds.
     """
 
     streams: int
@@ -107,7 +107,7 @@ class Trial:
 
     @property
     def warm_up_s(self) -> float:
-        """The first second, or half of a trial that is shorter than two."""
+        """The part that is not counted: one second, or half of a trial shorter than two seconds."""
         return min(WARM_UP_S, self.seconds / 2)
 
     def to_message(self) -> Message:
@@ -115,7 +115,7 @@ class Trial:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Trial:
-        """Return what a message asks for; raises WireError if it may not be asked."""
+        """Return the trial that a message requests; raise WireError if it is invalid."""
         fields = ("streams", "seconds", "direction", "far", "congestion")
         try:
             return cls(**{name: message.get(name) for name in fields})  # type: ignore[arg-type]
@@ -124,7 +124,7 @@ class Trial:
 
 
 class Channel:
-    """A connection that carries lines. One thread at a time; closing it is the owner's business."""
+    """A connection that carries lines. One thread at a time may use it; the owner closes it."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -132,7 +132,7 @@ class Channel:
         self._heard = bytearray()
 
     def send(self, message: Message) -> None:
-        """Send a line, or raise WireError."""
+        """Send a line; raise WireError on failure."""
         try:
             self._connection.settimeout(ANSWER_TIMEOUT_S)
             self._connection.sendall(line_of(message))
@@ -140,7 +140,7 @@ class Channel:
             raise WireError(f"could not be told anything: {error}") from None
 
     def receive(self, timeout_s: float = ANSWER_TIMEOUT_S) -> Message:
-        """Return the next line, which has to be complete within `timeout_s`, or raise WireError."""
+        """Return the next line. Raise WireError if it is not complete within `timeout_s`."""
         until = time.monotonic() + timeout_s
         while b"\n" not in self._heard:
             if len(self._heard) > LINE_BYTES_MAX:
@@ -151,7 +151,7 @@ class Channel:
         return parse(line)
 
     def expect(self, kind: str, timeout_s: float = ANSWER_TIMEOUT_S) -> Message:
-        """Return the next line, which has to be of this type, or raise WireError."""
+        """Return the next line; raise WireError if its type is another one."""
         message = self.receive(timeout_s)
         if message.get("type") == "error":
             raise WireError(f"says: {printable(message.get('text'))}")
@@ -160,7 +160,7 @@ class Channel:
         return message
 
     def is_quiet_for(self, seconds: float) -> bool:
-        """Wait, and return False at once when the other end says something or goes away."""
+        """Wait; return False as soon as the other end sends something or goes away."""
         if self._heard:
             return False
         ready, _, _ = select.select([self._connection], [], [], seconds)
@@ -183,7 +183,7 @@ class Channel:
 
 
 def hello(role: str, token: str = "") -> Message:
-    """The first line of every connection; its role is `control` or `data`."""
+    """Return the first line of every connection; its role is `control` or `data`."""
     return {"type": "hello", "probe": "pccl", "version": VERSION, "role": role, "token": token}
 
 
@@ -192,12 +192,12 @@ def line_of(message: Message) -> bytes:
 
 
 def parse(line: bytes) -> Message:
-    """Return the object that a line holds, or raise WireError."""
+    """Return the object in a line, or raise WireError."""
     if len(line) > LINE_BYTES_MAX:
         raise WireError(f"sent a line of more than {LINE_BYTES_MAX} bytes")
     try:
         message = json.loads(line)
-    except (ValueError, RecursionError):  # the latter: brackets, thousands deep
+    except (ValueError, RecursionError):  # RecursionError: thousands of nested brackets
         message = None
     if not isinstance(message, dict):
         raise WireError(f"sent {printable(line.decode(errors='replace'))}, which is no message")
@@ -205,7 +205,7 @@ def parse(line: bytes) -> Message:
 
 
 def number(message: Mapping[str, Any], name: str) -> float:
-    """Return a number of a message that is not negative, or raise WireError."""
+    """Return a non-negative number from a message, or raise WireError."""
     value: Any = message.get(name)
     if type(value) not in (int, float) or not 0 <= value <= NUMBER_MAX:
         raise WireError(f"sent {name}={printable(value)}, which is no number")
@@ -213,7 +213,7 @@ def number(message: Mapping[str, Any], name: str) -> float:
 
 
 def printable(value: object) -> str:
-    """What a stranger sent, short and without anything that a terminal would obey."""
+    """Return text from an untrusted sender: short, without characters that control a terminal."""
     text = value if isinstance(value, str) else repr(value)
     text = "".join(char if char.isprintable() else "?" for char in text[:200])
     return text if len(text) <= 60 else text[:57] + "..."
@@ -241,7 +241,7 @@ def suit(stream: socket.socket, *, far: bool, congestion: str) -> None:
 
 
 def close_hard(stream: socket.socket) -> None:
-    """Close a stream, and forget what is still to be sent: it would disturb the next trial."""
+    """Close a stream and discard its unsent bytes, which would disturb the next trial."""
     with contextlib.suppress(OSError):
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     stream.close()

@@ -1,6 +1,6 @@
-"""Training loops that survive the loss of a peer and take in new ones.
+"""Training loops that survive the loss of a peer and admit new ones.
 
-They are written against the public API only: read one before you write your own.
+They use the public API only. Read one before you write your own.
 """
 
 from pccl_backend.trainers.diloco import DiLoCo, Observer, OuterStep

@@ -1,11 +1,11 @@
 """Buffers: the copies of a model that DiLoCo keeps in host memory, and the arithmetic on them.
 
-There are three flat buffers, each with a view per parameter: one all-reduce carries the whole
-pseudo-gradient, and shared state still has a name for every part. They are float32, or wider if a
-parameter is. The local copy is the model itself, each parameter in its own dtype.
+There are three flat buffers, each with one view per parameter. Thus one all-reduce carries the
+whole pseudo-gradient, and shared state still has a name for every part. The buffers are float32, or
+wider if a parameter is wider. The local copy is the model itself, each parameter in its own dtype.
 
-Peers may have different processors and must still get the same bits. Hence only operations that
-round once: a multiply and an add, never the two in one, which some processors fuse.
+Peers may have different processors and must still get the same bits. Therefore each operation
+rounds once: a multiply and an add are separate, never fused as some processors do.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import torch
 
 __all__ = ["Buffers", "trainable"]
 
-CHUNK = 1 << 18  # elements of an outer step in hand, so that it needs no fourth copy
+CHUNK = 1 << 18  # elements that an outer step processes at once, to avoid a fourth full buffer
 
 
 class Buffers:
-    """Global parameters, momentum and pseudo-gradient; all begin from the model as it is.
+    """Global parameters, momentum and pseudo-gradient; the globals begin as the model is.
 
-    A peer that took no inner step has a pseudo-gradient of exactly zero. So it is measured from
-    what the local copy began from, which is the global rounded to the parameter's dtype.
+    A peer that took no inner step has a pseudo-gradient of exactly zero. For this, the
+    pseudo-gradient is measured from the values that the local copy began with: the globals rounded
+    to the parameter's dtype.
 
     Raises:
         ValueError: the model has no trainable parameter.
@@ -45,7 +46,7 @@ class Buffers:
             theirs.copy_(mine.detach())
 
     def shared(self) -> dict[str, torch.Tensor]:
-        """Return views of what all peers hold alike, by name."""
+        """Return views of the buffers that all peers hold alike, by name."""
         parts = {"global": self.global_, "momentum": self.momentum}
         return {
             f"{part}/{name}": view
@@ -54,12 +55,12 @@ class Buffers:
         }
 
     def measure(self) -> None:
-        """pseudo_gradient = what the local copy began from - the local copy."""
+        """Set pseudo_gradient to the local copy's start (rounded globals) minus the local copy."""
         for theirs, delta, mine in self._parts():
             _difference(theirs.to(mine.dtype), mine, out=delta)
 
     def measure_since(self, copies: list[torch.Tensor]) -> None:
-        """pseudo_gradient = an earlier `copy_local()` - the local copy."""
+        """Set pseudo_gradient to an earlier `copy_local()` minus the local copy."""
         for (_, delta, mine), before in zip(self._parts(), copies, strict=True):
             _difference(before, mine, out=delta)
 
@@ -68,17 +69,17 @@ class Buffers:
         return [mine.to("cpu", copy=True) for _, _, mine in self._parts()]
 
     def load(self) -> None:
-        """Local copy = the globals, rounded, less what pseudo_gradient says it has learned since.
+        """Set the local copy to the rounded globals minus pseudo_gradient, the learning since then.
 
-        It reads nothing that it writes: done again after it raised, it gives the same.
+        The method reads nothing that it writes. If it raised, repeating it gives the same result.
         """
         for theirs, delta, mine in self._parts():
             mine.copy_(theirs.to(mine.dtype).sub(delta).to(mine.dtype))
 
     def apply_outer_step(self, *, lr: float, momentum: float) -> None:
-        """SGD with Nesterov momentum, as torch.optim.SGD has it; leaves pseudo_gradient at zero.
+        """Apply SGD with Nesterov momentum, as torch.optim.SGD does; pseudo_gradient becomes zero.
 
-        Nothing is allocated after the first change, so it does not fail halfway.
+        Nothing is allocated after the first change, so the method does not fail halfway.
         """
         scratch = torch.empty(min(CHUNK, len(self.global_)), dtype=self.global_.dtype)
         flats = self.global_, self.momentum, self.pseudo_gradient
@@ -93,7 +94,8 @@ class Buffers:
     def _parts(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """Yield global, pseudo-gradient and local tensor of each parameter.
 
-        Parameters are looked up by name each time: load_state_dict(assign=True) replaces them.
+        Parameters are looked up by name each time, because load_state_dict(assign=True) replaces
+        them.
         """
         parameters = dict(self._model.named_parameters())
         views = zip(self._views(self.global_), self._views(self.pseudo_gradient), strict=True)
@@ -109,7 +111,7 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """Return the model's trainable parameters by name.
 
     Raises:
-        ValueError: it has none.
+        ValueError: the model has none.
     """
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not named:
@@ -118,7 +120,7 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def _difference(before: torch.Tensor, now: torch.Tensor, *, out: torch.Tensor) -> None:
-    """out = before - now, and zero where nothing changed, be it infinite or not a number."""
+    """Set out to before - now; unchanged elements give zero, even if infinite or not a number."""
     now = now.to(out.device)
     out.copy_(before).sub_(now)
     if out.isnan().any():

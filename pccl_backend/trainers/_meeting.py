@@ -1,9 +1,10 @@
-"""The meeting: update_topology and then sync_shared_state, in an order that heals.
+"""The meeting: update_topology followed by sync_shared_state, with recovery from interruptions.
 
-All members hold it in the same order. If a joint call raised, it did so on all of them, and all
-begin anew with update_topology. If a member was interrupted between the two calls, the others wait
-in the second one, and that is where it goes on. A member whose interruption crossed the end of a
-call may be one call behind: then a joint call fails for all, and they find together as above.
+All members make the two calls in the same order. If a joint call raised, it raised on all members,
+and all begin again with update_topology. If one member was interrupted between the two calls, the
+others wait in the second call, and the member continues there. If an interruption came at the end
+of a call, the member may be one call behind. Then a joint call fails on all members, and all begin
+again as above.
 """
 
 from __future__ import annotations
@@ -26,29 +27,29 @@ __all__ = ["ATTEMPTS_MAX", "MEMBERS_CHANGED", "Meeting", "Strategy"]
 T = TypeVar("T")
 Strategy = Literal["enforce_popular", "receive_only"]
 
-# The members changed, nothing else is wrong: meet again and repeat.
+# Errors that mean only a change of the members: meet again and repeat.
 MEMBERS_CHANGED = (pccl.PeerLostError, pccl.MembershipChangedError)
 
-# Every repetition follows a change of the members. A run that changes more often than this within
-# one outer step makes no progress, and a person should look at it.
+# Every repetition follows a change of the members. If the members change more often than this
+# within one outer step, the run makes no progress, and a person should look at it.
 ATTEMPTS_MAX = 32
 
 
 class Meeting:
-    """A trainer's meetings, one after the other; each can be gone on with after it raised.
+    """The meetings of one trainer, one after another. A meeting that raised can be continued.
 
     Args:
-        trainer: named to the observer.
-        observer: is told.
-        signals: entered by whoever calls.
+        trainer: passed to the observer.
+        observer: receives the events.
+        signals: entered by the caller of each method.
         group: the process group.
-        updated: called when the topology is updated, before the observer is told.
-        agreed: called when the state is agreed on, before the observer is told.
+        updated: called after update_topology, before the observer's event.
+        agreed: called after sync_shared_state, before the observer's event.
 
     Attributes:
-        broken: a joint call or an all-reduce failed, and all begin anew.
-        met: the result of a meeting that is over, until a call of the trainer has returned it. The
-            topology is None if it began with sync_shared_state.
+        broken: whether a joint call or an all-reduce failed; then all members begin again.
+        met: result of a finished meeting, until a call of the trainer has returned it. The topology
+            is None if the meeting began with sync_shared_state.
     """
 
     def __init__(
@@ -67,21 +68,21 @@ class Meeting:
         self._group = group
         self._updated = updated
         self._agreed = agreed
-        self._topology: pccl.Topology | None = None  # updated; sync_shared_state comes next
+        self._topology: pccl.Topology | None = None  # set when only sync_shared_state is missing
         self.broken = False
         self.met: tuple[pccl.Topology | None, pccl.SyncInfo] | None = None
 
     @property
     def due(self) -> bool:
-        """Whether one has begun, or something failed: then it comes before all else."""
+        """Whether a meeting has begun, or something failed; then the meeting comes first."""
         return self.broken or self._topology is not None
 
     def forget(self) -> None:
-        """Begin as a newcomer of the run."""
+        """Reset to the state of a newcomer."""
         self.broken, self._topology, self.met = False, None, None
 
     def join_in(self, state: pccl.SharedState, strategy: Strategy) -> None:
-        """Do as a newcomer does: it was admitted inside the members' update_topology."""
+        """Meet as a newcomer, which was admitted inside the members' update_topology."""
         try:
             if not self.due:
                 return self._sync(state, strategy)
@@ -90,7 +91,7 @@ class Meeting:
         return self.hold(state, strategy)
 
     def hold(self, state: pccl.SharedState, strategy: Strategy) -> None:
-        """Begin a meeting, or go on with the one that has begun; its result is in `met`."""
+        """Begin a meeting, or continue the one that has begun; the result is in `met`."""
         attempt = 0
         while True:
             attempt += 1
@@ -120,6 +121,6 @@ class Meeting:
         try:
             return self._signals.wait(joint)
         except BaseException:
-            if self._signals.begun:  # else this peer alone was interrupted, before it called
+            if self._signals.begun:  # otherwise only this peer was interrupted, before the call
                 self.broken, self._topology = True, None
             raise

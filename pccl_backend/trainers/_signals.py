@@ -1,8 +1,8 @@
-"""Signals are held back while a trainer changes its state, and heard while it waits.
+"""Delays signals while a trainer changes its state, and delivers them while it waits.
 
-A signal handler of Python may raise between any two bytecodes: KeyboardInterrupt is one that does.
-Several tensors cannot be changed together in one bytecode, nor can a C++ call's result be stored
-in the one that made it. So nothing may be raised in between.
+A Python signal handler may raise between any two bytecodes, as the one for KeyboardInterrupt does.
+One bytecode cannot change several tensors, nor make a C++ call and store its result. Therefore no
+handler may raise in between.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ T = TypeVar("T")
 
 
 class HeldSignals:
-    """Inside its `with` block handlers raise in `wait` alone; what came elsewhere is not lost.
+    """A `with` block in which handlers raise only inside `wait`; no signal is lost.
 
     A signal that arrives outside `wait` is handled by the next `wait`, or at the end of the block.
-    Handlers run on Python's main thread only: on others there is nothing to hold. It may be entered
-    again and again, also while it is entered.
+    Handlers run only on Python's main thread; on other threads there is nothing to delay. The block
+    may be entered repeatedly, also while it is already entered.
 
     Example:
         >>> with HeldSignals() as held:
         ...     work = post()  # posted and remembered, or neither
         ...     held.wait(work.wait)  # Ctrl-C ends this
     """
-
     def __init__(self) -> None:
         self._depth = 0
         self._handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
         self._noted: list[int] = []
-        self._late: list[BaseException] = []  # of handlers, raised when a wait was over
-        self._heard = False  # a call of wait() is under way
-        self._ticket = itertools.repeat((), 0)  # used up when the call of the last wait() began
+        self._late: list[BaseException] = []  # handlers' exceptions, raised when a wait was over
+        self._heard = False  # whether a call of wait() is under way
+        self._ticket = itertools.repeat((), 0)  # consumed when the call of the last wait() begins
 
     def __enter__(self) -> HeldSignals:
         if self._depth == 0:
@@ -60,11 +59,12 @@ class HeldSignals:
             self._release()
 
     def wait(self, call: Callable[[], T]) -> T:
-        """Make a call that may take long. One exception of a handler at most comes out of it.
+        """Make a call that may take long. At most one exception of a handler comes out of it.
 
-        The code that catches it is not interrupted by another. An exception that comes when
-        the call has returned is kept for later: the result is not lost to it. That holds to the
-        last bytecode of the call itself; hence pass a functools.partial rather than a lambda.
+        No second exception interrupts the code that catches the first. If an exception comes after
+        the call has returned, it is kept for later, and the result is not lost. This is true up to
+        the last bytecode of the call itself. Therefore pass a functools.partial rather than a
+        lambda.
         """
         done: list[T] = []
         self._ticket = itertools.repeat((), 1)
@@ -74,8 +74,8 @@ class HeldSignals:
                 self._handle(self._noted.pop(0), None)
             if self._late:
                 raise self._late.pop()
-            # There is no bytecode between the end of the call and its result's being in the list,
-            # nor between its beginning and the ticket's being used up.
+            # No bytecode lies between the end of the call and the storing of its result in the
+            # list, nor between the consumption of the ticket and the start of the call.
             done.extend(itertools.starmap(call, self._ticket))
             self._heard = False
         except BaseException as error:
@@ -87,7 +87,7 @@ class HeldSignals:
 
     @property
     def begun(self) -> bool:
-        """Whether the last `wait` came to make its call, rather than being interrupted before."""
+        """Whether the last `wait` began its call; False if it was interrupted before."""
         return operator.length_hint(self._ticket) == 0
 
     def _hold(self) -> None:
@@ -98,13 +98,13 @@ class HeldSignals:
         try:
             for number in self._handlers:
                 signal.signal(number, self._handle)
-        except BaseException:  # of a handler that is not held yet
+        except BaseException:  # raised by a handler that is not replaced yet
             self._release()
             raise
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._heard:
-            self._heard = False  # stays so if the handler raises
+            self._heard = False  # remains False if the handler raises
             self._handlers[number](number, frame)
             self._heard = True
         elif number not in self._noted:
@@ -117,7 +117,7 @@ class HeldSignals:
             self._drain()
 
     def _restore(self, numbers: list[int]) -> None:
-        """Put the handlers back, all of them, though one that is back may raise meanwhile."""
+        """Put all handlers back, even if a restored one raises meanwhile."""
         if not numbers:
             return
         try:

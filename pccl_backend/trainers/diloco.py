@@ -1,42 +1,45 @@
 """DiLoCo: train alone for a while, then agree (https://arxiv.org/abs/2311.08105).
 
 Every peer holds two copies of the model: the *global* parameters, bit-identical on all peers, and
-its own *local* ones. It takes H ordinary steps on the local copy with an optimizer of its own.
-Then comes an *outer step*: the pseudo-gradient ``global - local`` is averaged over all peers, one
-step of SGD with Nesterov momentum moves the global parameters by it, and everybody starts again
-from there. The network is used once in H steps: training over the internet becomes affordable.
+its own *local* ones. The peer takes H ordinary steps on the local copy with its own optimizer. Then
+comes an *outer step*: the pseudo-gradient ``global - local`` is averaged over all peers, one step
+of SGD with Nesterov momentum moves the global parameters by it, and all peers continue from the new
+global parameters. The network is used once in H steps: training over the internet becomes
+affordable.
 
-**Who calls what, when.** Joint calls must be made by all members in the same order, and a newcomer
-must fall into that order on its own. One rule is enough: *after every update_topology comes
-sync_shared_state*. A newcomer is admitted inside the members' update_topology, so the next thing
-they do is the first thing it does:
+**Order of calls.** All members must make the joint calls in the same order, and a newcomer must
+join that order without help. One rule is enough: *sync_shared_state follows every update_topology*.
+A newcomer is admitted inside the members' update_topology. Therefore the members' next call is also
+the newcomer's first call:
 
     member     all_reduce   outer step   update_topology ┐
     newcomer   init_process_group ..... returns here ... ┴ sync_shared_state   H steps   all_reduce
 
-**When a peer is lost** the running all-reduce fails on all survivors alike and leaves the
-pseudo-gradient as it was. They call update_topology and sync_shared_state, as above, and run the
-same all-reduce again without the lost peer: no inner step is repeated. A newcomer that is admitted
-at that moment takes its H steps first and the members' all-reduce waits for it, once.
+**When a peer is lost**, the running all-reduce fails on all survivors alike and leaves the
+pseudo-gradient as it was. The survivors call update_topology and sync_shared_state, as above, and
+run the same all-reduce again without the lost peer. No inner step is repeated. If a newcomer is
+admitted at that moment, it takes its H steps first, and the members' all-reduce waits for it once.
 
-**In any dtype** a peer that took no inner step has a pseudo-gradient of exactly zero. The global
-parameters are float32 or wider, the local copy begins from their rounding, and the pseudo-gradient
-is measured from there.
+**In any dtype**, a peer that took no inner step has a pseudo-gradient of exactly zero. The global
+parameters are float32 or wider. The local copy begins with their rounded values, and the
+pseudo-gradient is measured from those values.
 
-**After an exception** call the same method again, whatever was raised and wherever it came from, as
-a timeout, Ctrl-C or an observer's exception. The trainer knows how far it is (`Stage`) and goes on
-from there: each outer step is applied once, and each inner step counts once. Inner steps may be
-taken in between. They count in this outer step as long as its all-reduce has not begun or has
-failed, and in the next one after that. `revision` says whether an outer step has been applied.
-After a joint call that failed, all members begin their meeting anew with update_topology, so that
-they find together again. A peer that is out of the run (KickedError, MasterLostError) joins again
-with init_process_group and calls `start`; what it has learned counts in its next outer step.
+**After an exception**, call the same method again. This holds for every exception, for example a
+timeout, Ctrl-C or an observer's exception. The trainer remembers its progress (`Stage`) and
+continues from there: each outer step is applied once, and each inner step counts once. The caller
+may take inner steps in between. They count in this outer step if its all-reduce has not begun or
+has failed; otherwise they count in the next one. `revision` tells whether an outer step has been
+applied. After a failed joint call, all members begin their meeting again with update_topology, so
+that their calls match again. A peer that is out of the run (KickedError, MasterLostError) joins
+again with init_process_group and calls `start`. Its learning since its last outer step counts in
+its next one.
 
-**Shared** is what an outer step changes: the global parameters and the outer momentum. The inner
-optimizer and the model's buffers (a batch norm's running statistics, say) are each peer's own. The
-trainer's copies live in host memory, three times the parameters in float32: they are used once in
-H steps, and a GPU's memory stays the model's. After a call that was interrupted while its
-all-reduce ran there is one more copy of the parameters, until the call is repeated.
+**Shared state** is what an outer step changes: the global parameters and the outer momentum. The
+inner optimizer and the model's buffers (for example, a batch norm's running statistics) belong to
+each peer alone. The trainer's copies are in host memory and take three times the parameters in
+float32. They are used once in H steps, so a GPU's memory stays free for the model. If a call was
+interrupted while its all-reduce ran, there is one more copy of the parameters until the call is
+repeated.
 """
 
 from __future__ import annotations
@@ -63,26 +66,26 @@ START_FIRST = "call start() first, right after init_process_group"
 
 
 class Stage(Enum):
-    """How far a trainer is: each stage is entered when all that is said of it is true.
+    """The progress of a trainer. A stage is entered when its whole description is true.
 
-    A call that raised leaves the trainer in one of these, and a repeated one goes on from there.
+    A call that raised leaves the trainer in one of these stages; a repeated call continues there.
     """
 
-    NEW = auto()  # no sync has agreed on globals: those of the model count, as it is then
-    LOCAL = auto()  # what was learned is in the local copy; it may be measured again and again
-    POSTED = auto()  # the all-reduce runs: the pseudo-gradient is lent to it, `_work` knows its end
+    NEW = auto()  # no sync has agreed on globals: the model's current parameters count
+    LOCAL = auto()  # the learning is in the local copy; it may be measured repeatedly
+    POSTED = auto()  # the all-reduce runs on the borrowed pseudo-gradient; `_work` has its outcome
     REDUCED = auto()  # the pseudo-gradient is the average, on all peers; the globals are the old
     APPLIED = auto()  # the globals, the momentum and the revision are the new
-    LOADED = auto()  # the local copy began from the new globals; the meeting is left
+    LOADED = auto()  # the local copy began from the new globals; only the meeting remains
 
 
 @dataclass
 class _Round:
-    """An outer step that is not done yet."""
+    """An outer step that is not finished."""
 
     begun: bool = False
     announced: bool = False
-    met_before: bool = False  # right before the last all-reduce
+    met_before: bool = False  # whether a meeting came right before the last all-reduce
     attempts: int = 0
     contributors: int = 0
     joined: tuple[str, ...] = ()
@@ -90,7 +93,7 @@ class _Round:
 
 
 def ended_before_call(work: object) -> bool:
-    """Return whether an operation was settled for all members when this one called it."""
+    """Return whether an operation was settled for all members before this member called it."""
     return isinstance(work, dist.Work) and _C.ended_before_call(work)
 
 
@@ -98,13 +101,13 @@ class DiLoCo:
     """The outer half of DiLoCo for one model in one peer group. Use it from one thread.
 
     Args:
-        model: all its trainable parameters take part, on whatever device. `start` reads them: what
-            is loaded into the model before that is used.
+        model: the model. All its trainable parameters take part, on any device. `start` reads them,
+            so parameters that are loaded into the model before `start` are used.
         outer_lr: learning rate of the outer SGD. Equal on all peers.
         outer_momentum: its Nesterov momentum, 0 for none. Equal on all peers.
         tag: the tag of its all-reduces. Equal on all peers.
         group: the process group; the default one unless given.
-        observer: is told what happens.
+        observer: receives the trainer's events.
 
     Raises:
         ValueError: no trainable parameter, or a setting out of range.
@@ -136,7 +139,7 @@ class DiLoCo:
             raise ValueError(f"outer_lr is {outer_lr}; it must be above 0")
         if not 0 <= outer_momentum < 1:
             raise ValueError(f"outer_momentum is {outer_momentum}; it must be in [0, 1)")
-        trainable(model)  # now rather than in start()
+        trainable(model)  # raises now rather than in start()
         self._model = model
         self._outer_lr = outer_lr
         self._outer_momentum = outer_momentum
@@ -146,15 +149,15 @@ class DiLoCo:
 
         self._stage = Stage.NEW
         self._signals = HeldSignals()
-        self._buffers: Buffers  # since the first start(), as _state
+        self._buffers: Buffers  # exists after the first start(), as _state does
         self._state: pccl.SharedState | None = None
         self._round = _Round()
         self._work: dist.Work | None = None
-        self._was_over = False  # the last all-reduce, for the others, when it was called here
-        # The local parameters as they were measured, if a call was interrupted after that.
+        self._was_over = False  # whether the failed all-reduce was settled before the call here
+        # A copy of the local parameters at the interruption of a call whose all-reduce had begun.
         self._measured: list[torch.Tensor] | None = None
 
-        self._member: tuple[object, ...] = ()  # our name in the run, as of the last start()
+        self._member: tuple[object, ...] = ()  # this peer's name at the last start()
         self._meeting = Meeting(
             self,
             observer=self._observer,
@@ -166,12 +169,12 @@ class DiLoCo:
 
     @property
     def revision(self) -> int:
-        """How many outer steps the global parameters have behind them, over all peers' lives."""
+        """Number of outer steps that the global parameters have had, over all peers' lives."""
         return 0 if self._state is None else self._state.revision
 
     @property
     def pseudo_gradient(self) -> torch.Tensor:
-        """The buffer that the all-reduce averages in place: lent to it while it runs.
+        """The buffer that the all-reduce averages in place and borrows while it runs.
 
         Raises:
             InvalidStateError: start() was not called yet.
@@ -183,23 +186,23 @@ class DiLoCo:
     def start(self, *, strategy: Strategy = "enforce_popular") -> pccl.SyncInfo:
         """Take the run's global parameters; call it once, right after init_process_group.
 
-        The founders of a run may come with different parameters and leave with the same. A peer
-        that comes later gets what the others have trained.
+        The founders of a run may bring different parameters; all get the same. A peer that comes
+        later gets the parameters that the others have trained.
 
-        If it raised, call it again: until it has succeeded, the model counts as it is at that time.
-        After joining the run anew, call it again too. It keeps what this peer has learned since its
-        last outer step, which then counts in the next one.
+        If the call raised, call it again. Until it has succeeded, the model's current parameters
+        count. After joining the run again, call it again too. It keeps this peer's learning since
+        its last outer step; that learning counts in the next one.
 
         Args:
-            strategy: "receive_only" says that this peer's own parameters count for nothing. Give it
-                when the run is known to be under way.
+            strategy: "receive_only" says that this peer's own parameters do not count. Give it if
+                the run is known to be under way.
 
         Raises:
-            PcclError: what sync_shared_state and update_topology raise, except for lost peers.
+            PcclError: any error of sync_shared_state and update_topology, except for lost peers.
         """
         with self._signals:
             self._note_membership()
-            if self._meeting.met is not None:  # the call raised when all of this was done
+            if self._meeting.met is not None:  # an earlier call raised after all of this was done
                 return self._end_meeting()[1]
             if self._stage is Stage.NEW:
                 self._buffers = Buffers(self._model)
@@ -211,17 +214,18 @@ class DiLoCo:
             return self._end_meeting()[1]
 
     def step(self) -> OuterStep:
-        """Average what the peers have learned, move the global parameters, start from them.
+        """Average the peers' learning, move the global parameters, and continue from them.
 
-        Ends with `meet`, so newcomers get in here. All peers must call it equally often.
+        The step ends with `meet`, which admits newcomers. All peers must call `step` equally often.
 
-        If it raised, call it again: it goes on with the same outer step. Inner steps in between
-        are allowed; the top of this module says where they count. Only what is raised at the very
-        end of the call, as Ctrl-C can be, comes after the outer step is done: `revision` tells.
+        If the call raised, call it again: it continues the same outer step. Inner steps in between
+        are allowed; the docstring of this module says where they count. An exception at the very
+        end of the call, for example Ctrl-C, may come after the outer step is done. Check
+        `revision` to find out.
 
         Raises:
-            InvalidStateError: start() comes first, also after joining the run anew.
-            PcclError: what all_reduce, update_topology and sync_shared_state raise, except for
+            InvalidStateError: start() comes first, also after joining the run again.
+            PcclError: any error of all_reduce, update_topology and sync_shared_state, except for
                 lost peers: those cost time, not the step.
         """
         with self._signals:
@@ -229,7 +233,7 @@ class DiLoCo:
             if self._stage is Stage.LOCAL:
                 self._meeting.met = None  # left by a start() or meet() that raised at its end
             if self._stage is Stage.LOADED:
-                self._buffers.measure()  # inner steps since
+                self._buffers.measure()  # includes inner steps taken since
             if not self._round.begun:
                 self._round = _Round(begun=True)
             self._round.announced = False
@@ -251,20 +255,20 @@ class DiLoCo:
             )
 
     def meet(self) -> tuple[pccl.Topology, pccl.SyncInfo]:
-        """Joint: admit newcomers, drop the lost, and make sure that all hold the same bits.
+        """Admit newcomers, remove lost peers, and make sure that all hold the same bits. Joint.
 
-        `step` does it. Call it yourself to wait for company before the first step::
+        `step` does it. Call it yourself to wait for other peers before the first step::
 
             while outer.revision == 0 and dist.get_world_size() < 3:
                 time.sleep(0.1)
                 outer.meet()
 
-        If it raised, call it again. Called after a `step` that raised, it ends that step first if
-        its all-reduce has begun.
+        If the call raised, call it again. After a `step` that raised, `meet` first ends that step's
+        all-reduce if it has begun.
 
         Raises:
-            InvalidStateError: start() comes first, also after joining the run anew.
-            PcclError: what update_topology and sync_shared_state raise, except for lost peers.
+            InvalidStateError: start() comes first, also after joining the run again.
+            PcclError: any error of update_topology and sync_shared_state, except for lost peers.
         """
         with self._signals:
             self._require_start()
@@ -276,10 +280,10 @@ class DiLoCo:
             assert topology is not None, "a meeting begins with update_topology"
             return topology, synced
 
-    # --- The outer step: each of these is one transition -----------------------------------------
+    # --- The outer step: each of these methods is one transition ---------------------------------
 
     def _advance(self) -> None:
-        """Go on by one stage, or back to LOCAL where the all-reduce has failed."""
+        """Advance by one stage, or return to LOCAL if the all-reduce has failed."""
         try:
             match self._stage:
                 case Stage.LOCAL:
@@ -293,8 +297,8 @@ class DiLoCo:
                 case _:
                     raise AssertionError(self._stage)
         except BaseException:
-            # Inner steps may come before the next call. They are not in the all-reduce that runs:
-            # to find them, one has to know where they began.
+            # The caller may take inner steps before the next call. The running all-reduce does not
+            # include them. To find them later, keep the parameters from which they begin.
             if self._stage in (Stage.POSTED, Stage.REDUCED) and self._measured is None:
                 self._measured = self._buffers.copy_local()
             raise
@@ -339,12 +343,12 @@ class DiLoCo:
         self._tell(self._observer.reduce_committed, self._round.attempts)
 
     def _reduction_failed(self, error: pccl.PcclError) -> None:
-        """Nothing has happened, on any peer: what was learned is still in the local copy."""
+        """Return to LOCAL. No peer applied anything: the learning is still in the local copy."""
         self._stage = Stage.LOCAL
         self._work = self._measured = None
         members_changed = isinstance(error, MEMBERS_CHANGED)
-        # If the others have met with us and are past this all-reduce, the next one is theirs. In
-        # one more meeting we would only wait for each other.
+        # If the others have met with this peer and are past this all-reduce, the next all-reduce is
+        # the one they wait in. In one more meeting, both sides would only wait for each other.
         are_past_it = not members_changed and self._round.met_before and self._was_over
         self._meeting.broken = not are_past_it
         if not members_changed and not are_past_it:
@@ -354,7 +358,8 @@ class DiLoCo:
             raise error
 
     def _apply(self) -> None:
-        # Signals are held and nothing here allocates or waits: all of it happens, or nothing.
+        # Signals are delayed, and nothing is allocated after the first change: either all of it
+        # happens, or none of it.
         self._buffers.apply_outer_step(lr=self._outer_lr, momentum=self._outer_momentum)
         assert self._state is not None
         self._state.revision += 1
@@ -368,14 +373,14 @@ class DiLoCo:
         self._stage = Stage.LOADED
 
     def _settle(self) -> None:
-        """End an all-reduce that has begun, well or not."""
+        """End an all-reduce that has begun, whether it succeeds or fails."""
         while self._stage in (Stage.POSTED, Stage.REDUCED, Stage.APPLIED):
             self._advance()
 
-    # --- Around it -------------------------------------------------------------------------------
+    # --- Around the outer step -------------------------------------------------------------------
 
     def _hold_meeting(self) -> None:
-        """REQUIRES: the pseudo-gradient is what the local copy has learned beyond the globals."""
+        """REQUIRES: the pseudo-gradient is the local copy's learning beyond the globals."""
         assert self._state is not None
         self._meeting.hold(self._state, "enforce_popular")
 
@@ -384,14 +389,14 @@ class DiLoCo:
         self._round.left += topology.left
 
     def _state_agreed(self, info: pccl.SyncInfo) -> None:
-        """Begin from the globals, if they are not those that the local copy began from."""
+        """Load the globals, if they are not the ones from which the local copy began."""
         if self._stage is Stage.NEW or info.rx_bytes > 0:
             self._buffers.load()
         if self._stage is Stage.NEW:
             self._stage = Stage.LOCAL
 
     def _end_meeting(self) -> tuple[pccl.Topology | None, pccl.SyncInfo]:
-        """Return its result, once. A round that has come so far is over with it."""
+        """Return the meeting's result, once. A round whose globals are loaded ends with it."""
         met, self._meeting.met = self._meeting.met, None
         assert met is not None
         if self._stage is Stage.LOADED:
@@ -406,17 +411,17 @@ class DiLoCo:
             raise pccl.InvalidStateError(f"this process has joined the run anew: {START_FIRST}")
 
     def _name(self) -> tuple[object, ...]:
-        """Return a name of this peer that no other membership has, in no other run either."""
+        """Return a name of this peer that is unique among all memberships of all runs."""
         info = pccl.run_info(self._group)
         return tuple(info.get(key) for key in ("master", "run", "peer"))
 
     def _note_membership(self) -> None:
-        """Forget the meetings of an earlier membership, but end an all-reduce of its."""
+        """Forget the meetings of an earlier membership, but end its all-reduce."""
         member = self._name()
         if member == self._member:
             self._settle()
             return
-        with contextlib.suppress(pccl.PcclError):  # it failed: what was learned stays here
+        with contextlib.suppress(pccl.PcclError):  # if it failed, the learning remains local
             self._settle()
         self._member = member
         self._meeting.forget()

@@ -1,4 +1,4 @@
-"""A trainer's reports: a record of each outer step, and the events on the way."""
+"""A trainer's reports: a record of each outer step, and the events during it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class OuterStep:
     """The record of one outer step. Equal on all peers, except for `synced`'s byte counts.
 
     Attributes:
-        revision: how many outer steps the global parameters have behind them, this one included.
-        contributors: how many peers' pseudo-gradients are in the average.
-        attempts: how often the all-reduce ran; more than 1 when members were lost, or when it
-            failed and `step` was called again.
-        world_size: how many members there are after it.
-        joined: who was admitted on the way.
-        left: who was lost on the way.
-        synced: what sync_shared_state did at its end.
+        revision: number of outer steps of the global parameters, this one included.
+        contributors: number of peers whose pseudo-gradients are in the average.
+        attempts: number of times the all-reduce ran; above 1 if members were lost, or if it failed
+            and `step` was called again.
+        world_size: number of members after the step.
+        joined: names of the peers admitted during the step.
+        left: names of the peers lost during the step.
+        synced: outcome of the step's sync_shared_state.
     """
 
     revision: int
@@ -38,17 +38,17 @@ class OuterStep:
 
 
 class Observer:
-    """Is told what a trainer does, in the thread that called it. Override what you need.
+    """Receives a trainer's events, in the thread that called the trainer. Override what you need.
 
-    An exception from here ends the trainer's call, as any other does, and the call may be repeated.
-    What has happened is told once, even if the telling raised.
+    An exception from an event ends the trainer's call, like any other exception, and the call may
+    be repeated. Each event is delivered once, even if its method raised.
     """
 
     def before_reduce(self, trainer: DiLoCo) -> None:
         """The pseudo-gradient is measured; its all-reduce comes next."""
 
     def reduce_posted(self, trainer: DiLoCo, attempt: int) -> None:
-        """The all-reduce runs; wait for it comes next."""
+        """The all-reduce runs; the trainer waits for it next."""
 
     def reduce_failed(self, trainer: DiLoCo, attempt: int, error: pccl.PcclError) -> None:
         """Members changed and the all-reduce failed; pseudo_gradient is as it was before."""
@@ -62,7 +62,8 @@ class Observer:
     def topology_updated(self, trainer: DiLoCo, topology: pccl.Topology) -> None:
         """update_topology returned; sync_shared_state comes next.
 
-        `joined` and `left` are since the trainer last looked: empty when nothing changed.
+        `joined` and `left` list the changes since the trainer's previous check; both are empty if
+        nothing changed.
         """
 
     def state_synced(self, trainer: DiLoCo, info: pccl.SyncInfo) -> None:
