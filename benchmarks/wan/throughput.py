@@ -100,7 +100,7 @@ class Runs:
         """Return how well the emulator kept up."""
         if not self.reports:
             return f"none of {self.left_out} runs was sound: the emulator was too slow"
-        latest = max(self.reports, key=lambda report: report.late)
+        latest = max(self.reports, key=lambda report: report.late or 0)
         return f"{latest} (the latest of {len(self.reports)} runs; left out: {self.left_out})"
 
 

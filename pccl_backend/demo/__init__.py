@@ -1,19 +1,19 @@
 """The `pccl demo` command: a training run that loses a peer and takes in a new one, on one machine.
 
-        settings    size of the demo, its duration, and the steps of the kill and the join
-        data        the text: Python's standard library, character by character
-        model       a small GPT
-        peer        one peer process: trains, and reports its progress as JSON lines
-        child       a child process and its pipes; guarantees that it ends
-        story       collects the reports and draws conclusions from them
-        plot        starts the processes, kills one, lets one in
-        verdict     checks whether every promise was kept
-        view        live progress: a table on a terminal, plain lines elsewhere
-        picture     demo.png
+    settings    size of the demo, its duration, and the steps of the kill and the join
+    data        the text: Python's standard library, character by character
+    model       a small GPT
+    peer        one peer process: trains, and reports its progress as JSON lines
+    child       a child process and its pipes; guarantees that it ends
+    story       collects the reports and draws conclusions from them
+    plot        starts the processes, kills one, lets one in
+    verdict     checks whether every promise was kept
+    view        live progress: a table on a terminal, plain lines elsewhere
+    picture     demo.png
 
-    Only `peer`, `model` and `data` import torch. The pure modules `story` and `verdict` make all
-    decisions; `plot` acts and `view` displays.
-    """
+Only `peer`, `model` and `data` import torch. The pure modules `story` and `verdict` make all
+decisions; `plot` acts and `view` displays.
+"""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ class HeldSignals:
         ...     work = post()  # posted and remembered, or neither
         ...     held.wait(work.wait)  # Ctrl-C ends this
     """
+
     def __init__(self) -> None:
         self._depth = 0
         self._handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}

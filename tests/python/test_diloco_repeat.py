@@ -4,6 +4,7 @@ Most tests keep books. With an outer learning rate of 1, no momentum and whole n
 parameters are exactly their start plus everything that was ever learned. An inner step that is lost
 or counted twice shows as a number.
 """
+
 from __future__ import annotations
 
 import contextlib

@@ -43,7 +43,7 @@ class Workload : public App {
     bool joins = true;              // false: it does nothing at all
     // The only thing that it ever calls, unless it founds its group.
     Mistake mistake = Mistake::kNone;
-    std::function<bool()> excused = {};  // whether faults may have kept it from calling
+    std::function<bool()> excused = {};         // whether faults may have kept it from calling
     std::function<bool()> may_be_refused = {};  // whether a member may have failed to reach it
     std::function<bool()> may_forget = {};      // whether it may skip a step of the others
     std::function<void()> on_mistake = {};
