@@ -1,7 +1,8 @@
 // verdict: decides how operations end after a loss, from the survivors' state reports, and keeps
 // the log of verdicts, which all members of an epoch receive in the same order. Pure; Epochs calls
 // and owns it.
-// The rule, which DESIGN's model checks exhaustively:
+// The commit rule (docs/design.md, section 6), which tests/cpp/master/test_verdict.cc checks for
+// every combination of states:
 // 1. A verdict that any survivor knows wins.
 // 2. Otherwise an operation commits if and only if every survivor has finished it.
 // 3. In a kept operation, elements keep their result if and only if every survivor has finished

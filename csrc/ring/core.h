@@ -3,7 +3,7 @@
 // It is pure: it sees chunk headers and cursors, never a payload byte, a socket or a clock. The
 // Engine owns it, steps it on the data loop and moves the bytes. The simulator drives the same
 // Engine class.
-// Invariants (DESIGN sections 6, 7; deadlock-freedom I1 to I6):
+// Invariants (docs/design.md, sections 2, 6 and 7):
 //  (1) A chunk leaves only against credit from a neighbour that has posted the same operation with
 //      the same digest, or as eager data, which the neighbour keeps in every case (head_start.h,
 //      core_early.cc).

@@ -4,7 +4,7 @@
 //  - SendQueue: the operations that have data and may send it, by credit or as eager data, and wait
 //    only for their turn.
 // Invariant: neither class holds an operation that waits for the neighbour, so no operation blocks
-// another (deadlock-freedom I3, I5).
+// another (docs/design.md, section 2: I3 and I5).
 // Failure: EarlyCredits::keep() returns false when the neighbour is too far ahead.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Exchange: the state of one one-shot all-reduce, the form of all-reduce for small tensors. Every
 // member sends its whole tensor directly to all others. A member keeps the contributions in scratch
-// and reduces them in ring order: one hop instead of 2(N-1), and the same bits everywhere (DESIGN
-// section 7).
+// and reduces them in ring order: one hop instead of 2(N-1), and the same bits everywhere
+// (docs/design.md, section 7).
 // These classes are plain data that belong to RingCore; RingCore alone changes them.
 // Invariants:
 //  (1) A contribution needs no credit. It leaves as soon as its operation is posted and the Window

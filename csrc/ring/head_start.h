@@ -7,7 +7,7 @@
 //  - EarlyChunks: the unexpected-message queue for eager data: chunks that arrived before their
 //    operation was posted here.
 // Invariant: eager data never exceeds what the other end keeps in every case, so nobody waits for
-// room (deadlock-freedom I3, I5).
+// room (docs/design.md, section 2: I3 and I5).
 // Failure: EarlyChunks::arriving() returns nothing when the other end broke a limit.
 #pragma once
 

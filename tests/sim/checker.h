@@ -1,6 +1,6 @@
-// Checker: compares what all peers observed and checks the promises (DESIGN section 2). Each peer
-// reports every outcome that it observes. The checker compares the report with the first report of
-// the same thing, and keeps the first ten violations as text. The Driver owns it.
+// Checker: compares what all peers observed and checks the promises (docs/design.md, section 1).
+// Each peer reports every outcome that it observes. The checker compares the report with the first
+// report of the same thing, and keeps the first ten violations as text. The Driver owns it.
 //   P1 uniform outcome: one (generation, operation) has the same outcome at every peer;
 //   P2 untouched on failure: reported by the workload, which compares the tensor with its copy;
 //   P3 bit-identical: the hash of the result is part of the outcome;

@@ -102,6 +102,36 @@ CASES: list[tuple[Rule, Source, Source]] = [
         source("Makefile", "cd ../home/somebody /usr/lib"),
     ),
     (
+        rules.subject_comes_first,
+        source("csrc/net/lane.h", "// Of two lanes one is free."),
+        source("csrc/net/lane.h", '// One of two lanes is free.\n// Where is it?\nsay("Of two");'),
+    ),
+    (
+        rules.subject_comes_first,
+        source("pccl_backend/api.py", '"""Wait. Whoever is late is\nnamed."""\n'),
+        source("pccl_backend/api.py", '"""Wait.\n\nLate members are named.  What for\n"""\n'),
+    ),
+    (
+        rules.subject_comes_first,
+        source("README.md", "- What is lost is named.\n"),
+        source("README.md", "```\nWhat is lost is named.\n```\n"),
+    ),
+    (
+        rules.cited_documents_exist,
+        source("csrc/net/lane.h", "// See NOWHERE.md.\n"),
+        source("README.md", "See README.md.\n"),
+    ),
+    (
+        rules.cited_documents_exist,
+        source("docs/design.md", "## 1. Promises\nSee docs/design.md, section 2.\n"),
+        source("docs/design.md", "## 1. One\n### 1.1 Two\nSee design.md, sections 1 to 1.1.\n"),
+    ),
+    (
+        rules.cited_documents_exist,
+        source("csrc/net/lane.h", "// P4 (DESIGN section 2).\n"),
+        source("csrc/net/lane.h", "// P4: it never hangs.\n"),
+    ),
+    (
         rules.tests_wait_within_bounds,
         source("tests/python/test_x.py", "with subprocess.Popen(command) as running: pass"),
         source("tests/python/test_x.py", "with Program(command) as running: running.wait()"),

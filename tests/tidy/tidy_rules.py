@@ -58,6 +58,16 @@ NO_TWIN = {
 
 PROGRAMS = "tests/python/programs.py"
 
+# --- Plain English: the subject comes first. These words open a sentence in another order ---
+INVERTED = re.compile(r"(Of|What|Who|Whose|Whoever|Where|Whatever)\b")
+INVERTED_SHARE_MAX = 0.01
+
+# --- Documents that code and documents cite: "PROTOCOL.md, section 5.3", "docs/design.md" ---
+CITED = re.compile(
+    r"([\w./-]*\w\.md)\b`?(?:,? sections? ([0-9.]*[0-9](?:(?:, | to | and )[0-9.]*[0-9])*))?"
+)
+UNKNOWN_DOCUMENT = re.compile(r"\bDESIGN\b|\bdeadlock-freedom I[1-6]")
+
 # The names are split, so that the rule does not match this file.
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(ho" r"me|ro" r"ot|Us" r"ers|wo" r"rk|mn" r"t)/[\w.-]+")
 
@@ -261,6 +271,51 @@ def _endless(call: ast.Call) -> str | None:
     return None
 
 
+def subject_comes_first(sources: Iterable[Source]) -> Iterator[str]:
+    """Sentences of three words or more, without questions."""
+    inverted = []
+    count = 0
+    for source in sources:
+        for line, paragraph in source.prose:
+            for sentence in re.split(r"(?<=[.!?:])\s+(?=[A-Z])", paragraph):
+                if len(sentence.split()) < 3 or sentence.endswith("?"):
+                    continue
+                count += 1
+                if INVERTED.match(sentence):
+                    inverted.append(f"{source.path}:{line}: does not begin with its subject: ")
+                    inverted[-1] += sentence[:60]
+    if len(inverted) > INVERTED_SHARE_MAX * count:
+        yield from inverted
+
+
+def cited_documents_exist(sources: Iterable[Source]) -> Iterator[str]:
+    """The document, and its numbered sections."""
+    sources = list(sources)
+    documents = {source.path: source for source in sources if source.suffix == ".md"}
+    for source in sources:
+        for number, line in source.prose:
+            if match := UNKNOWN_DOCUMENT.search(line):
+                yield f"{source.path}:{number}: cites {match.group()}, which does not ship"
+            for match in CITED.finditer(line):
+                yield from _wrong_citation(source, number, match, documents)
+
+
+def _wrong_citation(
+    source: Source, number: int, match: re.Match[str], documents: dict[str, Source]
+) -> Iterator[str]:
+    path, cited = match.groups()
+    if path.startswith("build/"):  # a program writes it
+        return
+    found = [name for name in documents if name == path or name.endswith("/" + path)]
+    if not found:
+        yield f"{source.path}:{number}: cites {path}: no such document"
+        return
+    headings = set(re.findall(r"^#+ ([0-9.]*[0-9])\.? ", documents[found[0]].text, re.MULTILINE))
+    for section in re.findall(r"[0-9.]*[0-9]", cited or ""):
+        if section not in headings:
+            yield f"{source.path}:{number}: cites section {section} of {path}: no such section"
+
+
 ALL = (
     layer_order,
     includes_resolve,
@@ -275,6 +330,8 @@ ALL = (
     sources_have_tests,
     command_line_is_light,
     no_machine_paths,
+    subject_comes_first,
+    cited_documents_exist,
     tests_wait_within_bounds,
 )
 

@@ -7,7 +7,11 @@ function.
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -17,6 +21,7 @@ FOLDERS = (
     "csrc",
     "master",
     "cuda",
+    "docs",
     "tests",
     "pccl_backend",
     "examples",
@@ -96,6 +101,19 @@ class Source:
         ]
 
     @cached_property
+    def prose(self) -> list[tuple[int, str]]:
+        """Paragraphs of comments, docstrings or Markdown text: first line, and text on one line."""
+        if self.is_cpp:
+            lines = list(_cpp_comments(self.text))
+        elif self.suffix in {".py", ".pyi"}:
+            lines = list(_python_comments(self.text))
+        elif self.suffix == ".md":
+            lines = list(_markdown_text(self.text))
+        else:
+            lines = []
+        return _paragraphs(lines)
+
+    @cached_property
     def functions(self) -> list[Function]:
         return _read_functions(_DIRECTIVE_OR_LABEL.sub(_blank, self.code))
 
@@ -112,6 +130,55 @@ def read_tree() -> list[Source]:
         if path.suffix in SUFFIXES and not set(relative.parts) & set(NOT_READ):
             sources.append(Source(path=relative.as_posix(), text=path.read_text()))
     return sources
+
+
+def _cpp_comments(text: str) -> Iterator[tuple[int, str]]:
+    for match in _COMMENT_OR_LITERAL.finditer(text):
+        if match.group().startswith("//"):
+            number = text.count("\n", 0, match.start()) + 1
+            alone = not text[text.rfind("\n", 0, match.start()) + 1 : match.start()].strip()
+            # An empty line before a comment that follows code: it is a paragraph of its own.
+            yield from [] if alone else [(number, "")]
+            yield number, match.group().lstrip("/")
+            yield from [] if alone else [(number, "")]
+
+
+def _python_comments(text: str) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("#")
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        if (doc := ast.get_docstring(node)) is not None:
+            first = node.body[0].lineno
+            yield from ((first + at, line) for at, line in enumerate(("\n" + doc).split("\n"), -1))
+
+
+def _markdown_text(text: str) -> Iterator[tuple[int, str]]:
+    fenced = False
+    for number, line in enumerate(text.split("\n"), 1):
+        fenced ^= line.lstrip().startswith("```")
+        is_prose = not fenced and not line.startswith(("    ", "#", "```"))
+        yield number, line.replace("|", ". ") if is_prose else ""
+
+
+def _paragraphs(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Join lines that follow each other. An item of a list begins a paragraph."""
+    found: list[tuple[int, str]] = []
+    before = -1
+    for number, line in lines:
+        text = line.strip()
+        item = re.match(r"([-*•]|\(?[0-9a-z]{1,2}[.)])\s+", text)
+        follows = found and found[-1][1] and number == before + 1 and not item
+        if item:
+            text = text[item.end() :]
+        if text and follows:
+            found[-1] = (found[-1][0], f"{found[-1][1]} {text}")
+        else:
+            found.append((number, text))
+        before = number
+    return [paragraph for paragraph in found if paragraph[1]]
 
 
 def _blank(match: re.Match[str]) -> str:

@@ -15,7 +15,8 @@ using protocol::Outcome;
 using protocol::Report;
 using protocol::Verdict;
 
-// Applies DESIGN's rule, in its own words, to every combination of states of up to five survivors.
+// Applies the commit rule (docs/design.md, section 6), written a second time, to every combination
+// of states of up to five survivors.
 TEST(Verdict, RuleHoldsForEverythingThatSurvivorsCanHold) {
   constexpr OpState kStates[] = {OpState::kNotDone, OpState::kDone, OpState::kCommitted,
                                  OpState::kAborted};
