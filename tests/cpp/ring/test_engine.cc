@@ -640,7 +640,7 @@ TEST(Engine, WhatFailedAndIsEndedInsideACallbackIsDrainedAfterIt) {
   engine.emplace(Engine::Callbacks{.on_transferred = [](Epoch, OpKey) { FAIL(); },
                                    .on_drained =
                                        [&](Epoch, OpKey op) {
-                                         story.push_back("drained " + std::to_string(op.sequence));
+                                         story.push_back("drained " + std::to_string(op.tag.value));
                                          if (op != key(1)) return;
                                          post(2, uint64_t{1} << 60);  // never touched
                                          engine->end({key(2)});
@@ -649,7 +649,7 @@ TEST(Engine, WhatFailedAndIsEndedInsideACallbackIsDrainedAfterIt) {
                                    .on_fail_link = [](PeerId, const std::string&) { FAIL(); },
                                    .on_failed =
                                        [&](Epoch, OpKey op, const Status&) {
-                                         story.push_back("failed " + std::to_string(op.sequence));
+                                         story.push_back("failed " + std::to_string(op.tag.value));
                                        }});
   engine->begin_epoch(Epoch{1}, {PeerId{2}});
   post(1, 1);
