@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import signal
 import socket
@@ -218,7 +219,10 @@ def test_measures_every_direction(address: tuple[str, int]) -> None:
         assert (rate.there is None) == (rate.direction == "back")
         assert (rate.back is None) == (rate.direction == "there")
         assert min(value for value in (rate.there, rate.back) if value is not None) > 1
-    assert client.settings == HostSettings.from_texts(settings.read())
+    # Another test may allow cubic for the whole machine at the same time.
+    assert client.settings.allowed
+    here = HostSettings.from_texts(settings.read())
+    assert client.settings == dataclasses.replace(here, allowed=client.settings.allowed)
 
 
 def test_the_commands(tmp_path: Path) -> None:
