@@ -196,6 +196,7 @@ def _usage() -> dict[str, int]:
         "rss": int(rss.split()[1]) * 1024,
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
+        "held": pccl.run_info()["bytes_held"],
     }
 
 
