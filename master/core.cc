@@ -19,8 +19,8 @@ uint32_t incarnation_of(PeerId peer) { return static_cast<uint32_t>(peer.value >
 
 }  // namespace
 
-struct MasterCore::Inside {
-  explicit Inside(Options options) { context.options = std::move(options); }
+struct MasterCore::Impl {
+  explicit Impl(Options options) { context.options = std::move(options); }
   void restore(const RunRecord& remembered);
 
   void on(const Accepted& event) {
@@ -84,7 +84,7 @@ struct MasterCore::Inside {
 };
 
 // No time passes before the first step. The wait for the members begins with that step.
-void MasterCore::Inside::restore(const RunRecord& remembered) {
+void MasterCore::Impl::restore(const RunRecord& remembered) {
   for (const auto& [id, record] : remembered.memberships) {
     if (record.members.empty()) continue;
     restored = true;
@@ -96,12 +96,12 @@ void MasterCore::Inside::restore(const RunRecord& remembered) {
 
 // ---- Admission ----
 
-Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Hello& hello) {
+Status MasterCore::Impl::introduce(ConnectionId id, const protocol::Hello& hello) {
   if (!refused(id, hello)) welcome(id, context.new_peer(), hello);
   return {};
 }
 
-bool MasterCore::Inside::refused(ConnectionId id, const protocol::Hello& hello) {
+bool MasterCore::Impl::refused(ConnectionId id, const protocol::Hello& hello) {
   const Group* group = groups.find(hello.group);
   auto refusal = refuse_version_of_run(hello.versions, hello.library, context.options.run,
                                        context.options.version);
@@ -113,7 +113,7 @@ bool MasterCore::Inside::refused(ConnectionId id, const protocol::Hello& hello) 
   return refusal.has_value();
 }
 
-void MasterCore::Inside::agree_on(const Terms& agreed) {
+void MasterCore::Impl::agree_on(const Terms& agreed) {
   terms = agreed;
   context.policy = agreed.policy;
   context.peer_timeout = std::chrono::milliseconds(agreed.peer_timeout_ms);
@@ -121,7 +121,7 @@ void MasterCore::Inside::agree_on(const Terms& agreed) {
   next_beat = now + protocol::beat_of(context.peer_timeout);
 }
 
-void MasterCore::Inside::welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello) {
+void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello) {
   Group& group = groups.begin(hello.group);
   if (!group.has_members() && hello.rank >= 0) {
     // A holder of this rank is not connected (refused() has checked it): it was restarted.
@@ -148,25 +148,25 @@ void MasterCore::Inside::welcome(ConnectionId id, PeerId peer, const protocol::H
   }
 }
 
-const Group* MasterCore::Inside::find_group_of(PeerId peer) const {
+const Group* MasterCore::Impl::find_group_of(PeerId peer) const {
   const auto at = context.group_of.find(peer);
   const Group* group = at == context.group_of.end() ? nullptr : groups.find(at->second);
   return group != nullptr && group->membership().find(peer) != nullptr ? group : nullptr;
 }
 
-Group* MasterCore::Inside::group_of(PeerId peer) {
+Group* MasterCore::Impl::group_of(PeerId peer) {
   const Group* group = find_group_of(peer);
   return group == nullptr ? nullptr : &groups.touch(group->id());
 }
 
-bool MasterCore::Inside::is_ours(PeerId peer) const {
+bool MasterCore::Impl::is_ours(PeerId peer) const {
   const auto counter = static_cast<uint32_t>(peer.value);
   const uint32_t incarnation = incarnation_of(peer);
   if (counter == 0 || incarnation > context.options.incarnation) return false;
   return incarnation < context.options.incarnation || counter <= context.peers;
 }
 
-Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& resume) {
+Status MasterCore::Impl::introduce(ConnectionId id, const protocol::Resume& resume) {
   if (const auto version = refuse_version_of_run(resume.versions, "", context.options.run,
                                                  context.options.version)) {
     reject(id, *version);
@@ -202,7 +202,7 @@ Status MasterCore::Inside::introduce(ConnectionId id, const protocol::Resume& re
 
 // The peer is in no group. If it waited for its admission when the master was killed, it continues
 // to wait; otherwise it was declared lost.
-Status MasterCore::Inside::back_from_nowhere(ConnectionId id, const protocol::Resume& resume) {
+Status MasterCore::Impl::back_from_nowhere(ConnectionId id, const protocol::Resume& resume) {
   std::string why = "peer " + text(resume.peer) + " was declared lost";
   bool remembered = false;
   const auto at = context.group_of.find(resume.peer);
@@ -221,7 +221,7 @@ Status MasterCore::Inside::back_from_nowhere(ConnectionId id, const protocol::Re
   return {};
 }
 
-void MasterCore::Inside::reject(ConnectionId id, const protocol::Reject& reject) {
+void MasterCore::Impl::reject(ConnectionId id, const protocol::Reject& reject) {
   context.log(LogLevel::kInfo, "refused " + describe(id) + ": " + reject.text);
   connections.send(id, reject);
   connections.close(id);
@@ -229,19 +229,19 @@ void MasterCore::Inside::reject(ConnectionId id, const protocol::Reject& reject)
 
 // ---- Messages ----
 
-std::string MasterCore::Inside::describe(ConnectionId id) {
+std::string MasterCore::Impl::describe(ConnectionId id) {
   const Connections::Connection& connection = *connections.find(id);
   const Group* group = connection.peer ? find_group_of(connection.peer) : nullptr;
   if (group == nullptr) return "a peer at " + connection.seen_host;
   return group->membership().describe(connection.peer);
 }
 
-Status MasterCore::Inside::hear(Group& group, PeerId peer, const protocol::Leave&) {
+Status MasterCore::Impl::hear(Group& group, PeerId peer, const protocol::Leave&) {
   group.leave(peer);
   return {};
 }
 
-Status MasterCore::Inside::hear(Group& group, PeerId peer, const protocol::JointAbort& abort) {
+Status MasterCore::Impl::hear(Group& group, PeerId peer, const protocol::JointAbort& abort) {
   const Epoch current = group.epochs().current();
   if (abort.epoch < current) return {};  // it crossed the EpochStart
   if (abort.epoch != current) return violation("JointAbort in a future epoch");
@@ -271,7 +271,7 @@ bool is_decided(const protocol::Message& message) {
          std::holds_alternative<protocol::Fetched>(message);
 }
 
-Status MasterCore::Inside::receive(ConnectionId id, const protocol::Message& message) {
+Status MasterCore::Impl::receive(ConnectionId id, const protocol::Message& message) {
   Status status = connections.check(id, message);
   if (!status.ok()) return status;
   const Connections::Connection& connection = *connections.find(id);
@@ -295,14 +295,14 @@ Status MasterCore::Inside::receive(ConnectionId id, const protocol::Message& mes
   return status;
 }
 
-void MasterCore::Inside::on(const Received& event) {
+void MasterCore::Impl::on(const Received& event) {
   if (connections.find(event.connection) == nullptr) return;  // closed by us meanwhile
   const Status status = receive(event.connection, event.message);
   if (!status.ok()) cut_off(event.connection, status.message);
 }
 
 // A member that breaks a rule loses its connection, but may resume (PROTOCOL.md, section 1).
-void MasterCore::Inside::cut_off(ConnectionId id, const std::string& why) {
+void MasterCore::Impl::cut_off(ConnectionId id, const std::string& why) {
   context.log(LogLevel::kWarning, "closed the connection of " + describe(id) + ": " + why);
   const PeerId peer = connections.find(id)->peer;
   connections.close(id);
@@ -310,7 +310,7 @@ void MasterCore::Inside::cut_off(ConnectionId id, const std::string& why) {
   if (group != nullptr) group->away(peer);
 }
 
-void MasterCore::Inside::on(const Closed& event) {
+void MasterCore::Impl::on(const Closed& event) {
   const Connections::Connection* connection = connections.find(event.connection);
   if (connection == nullptr) return;  // closed by us
   const PeerId peer = connection->peer;
@@ -321,7 +321,7 @@ void MasterCore::Inside::on(const Closed& event) {
 
 // ---- Time and progress ----
 
-void MasterCore::Inside::on(const Persisted& event) {
+void MasterCore::Impl::on(const Persisted& event) {
   const auto persisted = context.persisting.extract(event.token);
   if (persisted.empty() || groups.find(persisted.mapped()) == nullptr) return;
   groups.touch(persisted.mapped()).persisted(event.token);
@@ -329,7 +329,7 @@ void MasterCore::Inside::on(const Persisted& event) {
 
 // The limit is half of the time after which peers give up an unresponsive master. Before the first
 // step there is nothing to compare with.
-void MasterCore::Inside::notice_stop() {
+void MasterCore::Impl::notice_stop() {
   const bool late = next_beat && now >= *next_beat + context.peer_timeout / 2;
   if (late && awake) {
     stopped_until = now + context.peer_timeout;
@@ -339,7 +339,7 @@ void MasterCore::Inside::notice_stop() {
   context.was_stopped = now < stopped_until;
 }
 
-void MasterCore::Inside::on(const TimePassed&) {
+void MasterCore::Impl::on(const TimePassed&) {
   quiet = true;
   if (!next_beat || now < *next_beat) return;
   quiet = false;
@@ -369,7 +369,7 @@ void MasterCore::Inside::on(const TimePassed&) {
 }
 
 // Processes held messages. Returns whether there were any.
-bool MasterCore::Inside::hear_held() {
+bool MasterCore::Impl::hear_held() {
   bool any = false;
   groups.each_due(quiet, [&](Group& group) {
     for (const Group::Held& held : group.take_held()) {
@@ -384,7 +384,7 @@ bool MasterCore::Inside::hear_held() {
   return any;
 }
 
-bool MasterCore::Inside::watch_newcomers() {
+bool MasterCore::Impl::watch_newcomers() {
   bool any = false;
   groups.refresh();
   groups.each_due(quiet, [&](Group& group) {
@@ -399,7 +399,7 @@ bool MasterCore::Inside::watch_newcomers() {
 }
 
 // The peers are not asked to come back: they would fill the run again.
-void MasterCore::Inside::end_run(const std::string& why, LogLevel level) {
+void MasterCore::Impl::end_run(const std::string& why, LogLevel level) {
   context.log(level, "run \"" + context.options.run + "\" is ended: " + why);
   groups.each([&](Group& group) {
     std::vector<PeerId> peers;
@@ -409,12 +409,12 @@ void MasterCore::Inside::end_run(const std::string& why, LogLevel level) {
   quiet = false;
 }
 
-void MasterCore::Inside::end_if_exceeded() {
+void MasterCore::Impl::end_if_exceeded() {
   if (context.excess.empty()) return;
   end_run(std::exchange(context.excess, {}), LogLevel::kError);
 }
 
-void MasterCore::Inside::settle() {
+void MasterCore::Impl::settle() {
   groups.touch_overdue(now);
   if (watch_newcomers()) quiet = false;
   end_if_exceeded();
@@ -430,7 +430,7 @@ void MasterCore::Inside::settle() {
   quiet = false;
 }
 
-void MasterCore::Inside::forget_groups() {
+void MasterCore::Impl::forget_groups() {
   groups.forget(quiet);
   groups.end_step(quiet);
   if (!groups.with(Groups::Trait::kPeopled).empty()) return;
@@ -440,34 +440,34 @@ void MasterCore::Inside::forget_groups() {
 
 // ---- The core ----
 
-MasterCore::MasterCore(Options options) : inside_(std::make_unique<Inside>(std::move(options))) {}
+MasterCore::MasterCore(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 MasterCore::MasterCore(Options options, const RunRecord& remembered)
     : MasterCore(std::move(options)) {
-  inside_->restore(remembered);
+  impl_->restore(remembered);
 }
 MasterCore::~MasterCore() = default;
 MasterCore::MasterCore(MasterCore&&) noexcept = default;
 MasterCore& MasterCore::operator=(MasterCore&&) noexcept = default;
 
 void MasterCore::step(const Event& event, Instant now, Effects& effects) {
-  inside_->now = inside_->context.now = now;
-  inside_->context.effects = &effects;
-  inside_->notice_stop();
-  std::visit([this](const auto& what) { inside_->on(what); }, event);
-  inside_->settle();
-  inside_->context.effects = nullptr;
+  impl_->now = impl_->context.now = now;
+  impl_->context.effects = &effects;
+  impl_->notice_stop();
+  std::visit([this](const auto& what) { impl_->on(what); }, event);
+  impl_->settle();
+  impl_->context.effects = nullptr;
 }
 
 std::optional<Instant> MasterCore::deadline() const {
-  const std::optional<Instant> tick = inside_->next_beat, first = inside_->groups.deadline();
+  const std::optional<Instant> tick = impl_->next_beat, first = impl_->groups.deadline();
   return tick && first ? std::min(tick, first) : tick ? tick : first;
 }
 
-uint64_t MasterCore::groups_looked_at() const { return inside_->groups.looked_at(); }
+uint64_t MasterCore::groups_looked_at() const { return impl_->groups.looked_at(); }
 
 bool MasterCore::idle() const {
-  if (!inside_->connections.empty()) return false;
-  for (const auto& [id, group] : inside_->groups.all()) {
+  if (!impl_->connections.empty()) return false;
+  for (const auto& [id, group] : impl_->groups.all()) {
     if (!group.deserted()) return false;
   }
   return true;
@@ -475,20 +475,20 @@ bool MasterCore::idle() const {
 
 std::vector<SharedStateRecord> MasterCore::shared_states() const {
   std::vector<SharedStateRecord> all;
-  for (const auto& [id, group] : inside_->groups.all()) {
+  for (const auto& [id, group] : impl_->groups.all()) {
     const auto& recorded = group.agreement().recorded();
     if (recorded) all.push_back({id, recorded->revision, recorded->hash});
   }
   return all;
 }
 
-bool MasterCore::founded() const { return inside_->restored || inside_->context.epochs > 0; }
+bool MasterCore::founded() const { return impl_->restored || impl_->context.epochs > 0; }
 
 bool MasterCore::settled() const {
-  for (const auto& [id, group] : inside_->groups.all()) {
+  for (const auto& [id, group] : impl_->groups.all()) {
     if (!group.settled()) return false;
   }
-  return inside_->connections.confirmed();
+  return impl_->connections.confirmed();
 }
 
 }  // namespace pccl::master

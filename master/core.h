@@ -113,8 +113,8 @@ class MasterCore {
   bool settled() const;
 
  private:
-  struct Inside;
-  std::unique_ptr<Inside> inside_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace pccl::master

@@ -60,7 +60,7 @@ bool is_loopback(const net::Endpoint& at) {
 }
 
 // The members below `loop` belong to the loop.
-struct Shell::Inside {
+struct Shell::Impl {
   using Run = ShellRuns::Run;
   struct Connection {
     std::unique_ptr<net::Stream> stream;
@@ -71,7 +71,7 @@ struct Shell::Inside {
     bool closing = false;
   };
 
-  Inside(const net::Endpoint& at, const Budgets& of, const protocol::VersionRange& spoken)
+  Impl(const net::Endpoint& at, const Budgets& of, const protocol::VersionRange& spoken)
       : loopback_only(is_loopback(at)), budgets(of), versions(spoken) {}
 
   Status open(const net::Endpoint& at, const Remembering& remembering);
@@ -127,7 +127,7 @@ struct Shell::Inside {
   std::vector<std::byte> encoded;
 };
 
-Status Shell::Inside::open_control(const std::string& journal_path) {
+Status Shell::Impl::open_control(const std::string& journal_path) {
   if (journal_path.empty()) return {};
   auto opened =
       ControlSocket::open(loop, ControlSocket::path_of(journal_path),
@@ -138,7 +138,7 @@ Status Shell::Inside::open_control(const std::string& journal_path) {
 }
 
 // control.h defines requests and answers.
-nlohmann::json Shell::Inside::answer(const ControlRequest& request) {
+nlohmann::json Shell::Impl::answer(const ControlRequest& request) {
   if (request.command == Command::kForget) {
     const auto forgotten = runs->forget(request.run);
     if (const auto* why = std::get_if<std::string>(&forgotten)) return error_answer(*why);
@@ -151,7 +151,7 @@ nlohmann::json Shell::Inside::answer(const ControlRequest& request) {
   return {{"runs", std::move(all)}};
 }
 
-Status Shell::Inside::open(const net::Endpoint& at, const Remembering& remembering) {
+Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering) {
   if (!loop.status().ok()) return loop.status();
   const ShellRuns::Callbacks callbacks{
       [this](ConnectionId id, const protocol::Message& message) { send(id, message); },
@@ -175,7 +175,7 @@ Status Shell::Inside::open(const net::Endpoint& at, const Remembering& rememberi
   return opened.get_future().get();
 }
 
-void Shell::Inside::close_all() {
+void Shell::Impl::close_all() {
   control.reset();
   listener.reset();
   hello_timer.reset();
@@ -185,7 +185,7 @@ void Shell::Inside::close_all() {
 
 // ---- Connections ----
 
-void Shell::Inside::accept(net::Socket socket) {
+void Shell::Impl::accept(net::Socket socket) {
   const ConnectionId id{++connections_made};
   Connection& connection = connections[id];
   connection.host = socket.peer_host();
@@ -198,14 +198,14 @@ void Shell::Inside::accept(net::Socket socket) {
     drop(strangers.begin()->second.connection);
 }
 
-void Shell::Inside::add_stranger(ConnectionId id) {
+void Shell::Impl::add_stranger(ConnectionId id) {
   const uint64_t number = ++strangers_seen;
   strangers.erase(std::exchange(connections.at(id).stranger, number));
   strangers[number] = {id, monotonic_now()};
   if (strangers.size() == 1) hello_timer->arm(strangers[number].since + protocol::kHelloTimeout);
 }
 
-void Shell::Inside::close_old_strangers() {
+void Shell::Impl::close_old_strangers() {
   const Instant now = monotonic_now();
   while (!strangers.empty()) {
     const Stranger& oldest = strangers.begin()->second;
@@ -217,12 +217,12 @@ void Shell::Inside::close_old_strangers() {
 }
 
 // Counts the bytes of an incomplete message.
-void Shell::Inside::hold(ConnectionId id) {
+void Shell::Impl::hold(ConnectionId id) {
   const Connection& connection = connections.at(id);
   undecoded.set(id, party(connection), connection.decoder.held());
 }
 
-void Shell::Inside::close_those_who_hold_much() {
+void Shell::Impl::close_those_who_hold_much() {
   while (const auto largest = undecoded.excess()) {
     refuse_bytes(*largest, "it holds " + counted(undecoded.of(*largest), "byte") +
                                " of a message that is not whole, the most of all, and all together "
@@ -243,14 +243,14 @@ void Shell::Inside::close_those_who_hold_much() {
 }
 
 // The core gets Closed, as for any closed connection.
-void Shell::Inside::refuse_bytes(ConnectionId id, const std::string& why) {
+void Shell::Impl::refuse_bytes(ConnectionId id, const std::string& why) {
   log(LogLevel::kWarning, "closed the connection of " + connections.at(id).host + ": " + why);
   Run* run = connections.at(id).run;
   drop(id);
   if (run != nullptr) runs->step(*run, Closed{id, why});
 }
 
-void Shell::Inside::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
+void Shell::Impl::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
   Connection& connection = connections.at(id);
   if (connection.closing) return;
   connection.decoder.feed(bytes);
@@ -275,14 +275,14 @@ void Shell::Inside::on_bytes(ConnectionId id, std::span<const std::byte> bytes) 
   finish_turn();
 }
 
-void Shell::Inside::on_closed(ConnectionId id, const Status& why) {
+void Shell::Impl::on_closed(ConnectionId id, const Status& why) {
   Run* run = connections.at(id).run;
   drop(id);
   if (run != nullptr) runs->step(*run, Closed{id, why.message});
   finish_turn();
 }
 
-void Shell::Inside::introduce(ConnectionId id, const protocol::Message& message) {
+void Shell::Impl::introduce(ConnectionId id, const protocol::Message& message) {
   ShellRuns::Found found;
   Connection& connection = connections.at(id);
   if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
@@ -306,7 +306,7 @@ void Shell::Inside::introduce(ConnectionId id, const protocol::Message& message)
                message);
 }
 
-std::optional<protocol::Reject> Shell::Inside::refuse_number() const {
+std::optional<protocol::Reject> Shell::Impl::refuse_number() const {
   const size_t introduced = connections.size() - strangers.size();
   if (introduced < connections_max()) return std::nullopt;
   return protocol::Reject{Code::kInvalidState,
@@ -318,13 +318,13 @@ std::optional<protocol::Reject> Shell::Inside::refuse_number() const {
                               "start another master"};
 }
 
-void Shell::Inside::refuse(ConnectionId id, const protocol::Reject& reject) {
+void Shell::Impl::refuse(ConnectionId id, const protocol::Reject& reject) {
   log(LogLevel::kInfo, "refused a peer at " + connections.at(id).host + ": " + reject.text);
   send(id, reject);
   close(id);
 }
 
-void Shell::Inside::send(ConnectionId id, const protocol::Message& message) {
+void Shell::Impl::send(ConnectionId id, const protocol::Message& message) {
   encoded.clear();
   protocol::encode(message, encoded);
   const Connection& connection = connections.at(id);
@@ -333,7 +333,7 @@ void Shell::Inside::send(ConnectionId id, const protocol::Message& message) {
 }
 
 // After all sent messages have left. Nobody is informed when it has closed.
-void Shell::Inside::close(ConnectionId id) {
+void Shell::Impl::close(ConnectionId id) {
   Connection& connection = connections.at(id);
   leave_run(connection);
   connection.closing = true;
@@ -343,13 +343,13 @@ void Shell::Inside::close(ConnectionId id) {
   add_stranger(id);
 }
 
-void Shell::Inside::leave_run(Connection& connection) {
+void Shell::Impl::leave_run(Connection& connection) {
   Run* run = std::exchange(connection.run, nullptr);
   if (run != nullptr) runs->detach(*run);
 }
 
 // Closes at once, without sending the rest.
-void Shell::Inside::drop(ConnectionId id) {
+void Shell::Impl::drop(ConnectionId id) {
   leave_run(connections.at(id));
   strangers.erase(connections.at(id).stranger);
   connections.erase(id);
@@ -357,7 +357,7 @@ void Shell::Inside::drop(ConnectionId id) {
   unsent.forget(id);
 }
 
-void Shell::Inside::finish_turn() {
+void Shell::Impl::finish_turn() {
   close_those_who_hold_much();
   runs->finish_turn();
   if (draining.empty()) return;
@@ -369,12 +369,12 @@ void Shell::Inside::finish_turn() {
 
 // ---- The end ----
 
-bool Shell::Inside::has_drained() const {
+bool Shell::Impl::has_drained() const {
   return runs->settled() && std::none_of(connections.begin(), connections.end(),
                                          [](const auto& at) { return at.second.closing; });
 }
 
-void Shell::Inside::start_draining(std::shared_ptr<std::promise<void>> drained) {
+void Shell::Impl::start_draining(std::shared_ptr<std::promise<void>> drained) {
   draining.push_back(std::move(drained));
   finish_turn();
 }
@@ -383,8 +383,8 @@ Result<std::unique_ptr<Shell>> Shell::open(const net::Endpoint& at, const Rememb
                                            const Budgets& budgets,
                                            const protocol::VersionRange& versions) {
   std::unique_ptr<Shell> shell(new Shell());
-  shell->inside_ = std::make_unique<Inside>(at, budgets, versions);
-  const Status status = shell->inside_->open(at, remembering);
+  shell->impl_ = std::make_unique<Impl>(at, budgets, versions);
+  const Status status = shell->impl_->open(at, remembering);
   if (!status.ok()) return status;
   return shell;
 }
@@ -392,17 +392,17 @@ Result<std::unique_ptr<Shell>> Shell::open(const net::Endpoint& at, const Rememb
 Shell::Shell() = default;
 
 Shell::~Shell() {
-  Inside* const inside = inside_.get();
-  inside->loop.post([inside] { inside->close_all(); });
-  inside->loop.stop();
+  Impl* const impl = impl_.get();
+  impl->loop.post([impl] { impl->close_all(); });
+  impl->loop.stop();
 }
 
-uint16_t Shell::port() const { return inside_->port; }
+uint16_t Shell::port() const { return impl_->port; }
 
 void Shell::drain(Duration at_most) {
   auto drained = std::make_shared<std::promise<void>>();
   std::future<void> done = drained->get_future();
-  inside_->loop.post([this, drained] { inside_->start_draining(drained); });
+  impl_->loop.post([this, drained] { impl_->start_draining(drained); });
   done.wait_for(at_most);
 }
 

@@ -56,9 +56,9 @@ class Shell {
   void drain(Duration at_most);
 
  private:
-  struct Inside;
+  struct Impl;
   Shell();
-  std::unique_ptr<Inside> inside_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace pccl::master

@@ -61,14 +61,14 @@ bool is_trusted(const net::Socket& socket) {
 
 }  // namespace
 
-struct ControlSocket::Inside {
+struct ControlSocket::Impl {
   struct Connection {
     std::unique_ptr<net::Stream> stream;
     std::unique_ptr<net::Timer> patience;
     std::string request;  // the part received so far
   };
 
-  Inside(net::Loop& on, std::string at, Handler to)
+  Impl(net::Loop& on, std::string at, Handler to)
       : loop(on), path(std::move(at)), handler(std::move(to)) {}
 
   Status open();
@@ -94,7 +94,7 @@ struct ControlSocket::Inside {
   uint64_t connections_made = 0;
 };
 
-Status ControlSocket::Inside::open() {
+Status ControlSocket::Impl::open() {
   const Status status = check_place("the control socket " + path, path, kSocket);
   if (!status.ok()) return status;
   folder = File(::open(folder_of(path).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
@@ -119,7 +119,7 @@ Status ControlSocket::Inside::open() {
 
 // The umask of the process has limited the file's rights. It is not ours to change, so the rights
 // are set here.
-Status ControlSocket::Inside::take_place(net::Socket& socket, const std::string& passing) {
+Status ControlSocket::Impl::take_place(net::Socket& socket, const std::string& passing) {
   const std::string name = std::filesystem::path(path).filename();
   struct stat made {};
   if (::fchmodat(folder.get(), passing.c_str(), kRights, AT_SYMLINK_NOFOLLOW) != 0 ||
@@ -134,7 +134,7 @@ Status ControlSocket::Inside::take_place(net::Socket& socket, const std::string&
   return {};
 }
 
-void ControlSocket::Inside::leave_place() const {
+void ControlSocket::Impl::leave_place() const {
   if (fork_count != net::fork_count()) return;  // the file is the parent's
   const std::string name = std::filesystem::path(path).filename();
   struct stat found {};
@@ -143,7 +143,7 @@ void ControlSocket::Inside::leave_place() const {
     ::unlinkat(folder.get(), name.c_str(), 0);
 }
 
-void ControlSocket::Inside::accept(net::Socket socket) {
+void ControlSocket::Impl::accept(net::Socket socket) {
   if (!is_trusted(socket)) {
     return log(LogLevel::kWarning, "closed a connection of another user to " + path);
   }
@@ -165,7 +165,7 @@ void ControlSocket::Inside::accept(net::Socket socket) {
 }
 
 // Never called after the answer, since the stream is closing then.
-void ControlSocket::Inside::on_bytes(uint64_t id, std::span<const std::byte> bytes) {
+void ControlSocket::Impl::on_bytes(uint64_t id, std::span<const std::byte> bytes) {
   Connection& connection = connections.at(id);
   std::string& request = connection.request;
   request.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -178,12 +178,12 @@ void ControlSocket::Inside::on_bytes(uint64_t id, std::span<const std::byte> byt
   }
 }
 
-nlohmann::json ControlSocket::Inside::answer_to(std::string_view line) const {
+nlohmann::json ControlSocket::Impl::answer_to(std::string_view line) const {
   auto request = parse_request(line);
   return request.ok() ? handler(request.value()) : error_answer(request.status().message);
 }
 
-void ControlSocket::Inside::answer(Connection& connection, const nlohmann::json& answer) {
+void ControlSocket::Impl::answer(Connection& connection, const nlohmann::json& answer) {
   std::string line = answer_line(answer);
   if (line.size() > net::Stream::kQueueBytesMax) {
     line = answer_line(error_answer("the answer takes " + counted(line.size(), "byte") +
@@ -198,13 +198,13 @@ Result<std::unique_ptr<ControlSocket>> ControlSocket::open(net::Loop& loop, cons
                                                            Handler handler) {
   loop.assert_on_loop();
   std::unique_ptr<ControlSocket> control(new ControlSocket());
-  control->inside_ = std::make_unique<Inside>(loop, path, std::move(handler));
-  const Status status = control->inside_->open();
+  control->impl_ = std::make_unique<Impl>(loop, path, std::move(handler));
+  const Status status = control->impl_->open();
   if (!status.ok()) return status;
   return control;
 }
 
 ControlSocket::ControlSocket() = default;
-ControlSocket::~ControlSocket() { inside_->leave_place(); }
+ControlSocket::~ControlSocket() { impl_->leave_place(); }
 
 }  // namespace pccl::master

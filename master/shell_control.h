@@ -41,9 +41,9 @@ class ControlSocket {
   ~ControlSocket();
 
  private:
-  struct Inside;
+  struct Impl;
   ControlSocket();
-  std::unique_ptr<Inside> inside_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace pccl::master

@@ -75,7 +75,7 @@ Result<Bytes> read_all(const std::string& path) {
 }  // namespace
 
 // The members below `loop` belong to the loop once the journal is open.
-struct JournalFile::Inside {
+struct JournalFile::Impl {
   Status open(bool fresh, uint32_t incarnation_min);
   Status take_lock();
   Status replace();  // replaces the file by a short one
@@ -101,7 +101,7 @@ struct JournalFile::Inside {
   std::vector<Asked> asked;
 };
 
-Status JournalFile::Inside::take_lock() {
+Status JournalFile::Impl::take_lock() {
   std::error_code error;
   std::filesystem::create_directories(folder_of(path), error);
   const std::string name = path + ".lock";
@@ -123,7 +123,7 @@ Status JournalFile::Inside::take_lock() {
           {}};
 }
 
-Status JournalFile::Inside::open(bool fresh, uint32_t incarnation_min) {
+Status JournalFile::Impl::open(bool fresh, uint32_t incarnation_min) {
   if (!loop.status().ok()) return loop.status();
   Status status = check_place("the journal " + path, path, kFile);
   if (status.ok()) status = take_lock();
@@ -155,7 +155,7 @@ Status JournalFile::Inside::open(bool fresh, uint32_t incarnation_min) {
   return replace();
 }
 
-Status JournalFile::Inside::replace() {
+Status JournalFile::Impl::replace() {
   const std::string name = path + ".tmp";
   // Removes the file that an earlier attempt has left. If it is a link, its target stays.
   if (::unlink(name.c_str()) != 0 && errno != ENOENT)
@@ -180,13 +180,13 @@ Status JournalFile::Inside::replace() {
   return {};
 }
 
-void JournalFile::Inside::add(Entry entry, std::function<void()> then) {
+void JournalFile::Impl::add(Entry entry, std::function<void()> then) {
   const bool first = asked.empty();
   asked.push_back({std::move(entry), std::move(then)});
   if (first) loop.post([this] { flush(); });  // runs after the requests that are queued already
 }
 
-void JournalFile::Inside::flush() {
+void JournalFile::Impl::flush() {
   if (failed || asked.empty()) return;
   std::vector<Asked> now;
   now.swap(asked);
@@ -201,7 +201,7 @@ void JournalFile::Inside::flush() {
   for (const Asked& one : now) one.then();
 }
 
-Status JournalFile::Inside::write_frame(const std::vector<Entry>& entries) {
+Status JournalFile::Impl::write_frame(const std::vector<Entry>& entries) {
   for (const Entry& entry : entries) memory.apply(entry);
   if (bytes > kBytesMin && bytes > kGrowthMax * bytes_kept) return replace();
   Bytes frame;
@@ -215,26 +215,26 @@ Result<std::unique_ptr<JournalFile>> JournalFile::open(
     const std::string& path, bool fresh, uint32_t incarnation_min,
     std::function<void(const Status&)> on_failure) {
   std::unique_ptr<JournalFile> journal(new JournalFile());
-  journal->inside_->path = path;
-  journal->inside_->on_failure = std::move(on_failure);
-  const Status status = journal->inside_->open(fresh, incarnation_min);
+  journal->impl_->path = path;
+  journal->impl_->on_failure = std::move(on_failure);
+  const Status status = journal->impl_->open(fresh, incarnation_min);
   if (!status.ok()) return status;
   return journal;
 }
 
-JournalFile::JournalFile() : inside_(std::make_unique<Inside>()) {}
+JournalFile::JournalFile() : impl_(std::make_unique<Impl>()) {}
 
 JournalFile::~JournalFile() {
-  inside_->loop.stop();
-  inside_->flush();  // the last requests; the thread has ended
+  impl_->loop.stop();
+  impl_->flush();  // the last requests; the thread has ended
 }
 
-Memory JournalFile::take_memory() { return std::exchange(inside_->at_opening, {}); }
+Memory JournalFile::take_memory() { return std::exchange(impl_->at_opening, {}); }
 
 void JournalFile::write(Entry entry, std::function<void()> then) {
-  Inside* const inside = inside_.get();
-  inside->loop.post([inside, entry = std::move(entry), then = std::move(then)]() mutable {
-    inside->add(std::move(entry), std::move(then));
+  Impl* const impl = impl_.get();
+  impl->loop.post([impl, entry = std::move(entry), then = std::move(then)]() mutable {
+    impl->add(std::move(entry), std::move(then));
   });
 }
 

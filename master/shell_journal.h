@@ -35,9 +35,9 @@ class JournalFile {
   void write(Entry entry, std::function<void()> then);
 
  private:
-  struct Inside;
+  struct Impl;
   JournalFile();
-  std::unique_ptr<Inside> inside_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace pccl::master

@@ -25,7 +25,7 @@ std::byte* map_pages(size_t bytes) {
   return start + before;
 }
 
-void touch_pages(std::byte* memory, size_t bytes) {
+void prefault(std::byte* memory, size_t bytes) {
   madvise(memory, bytes, MADV_POPULATE_WRITE);  // if refused, the first writer of each page waits
 }
 

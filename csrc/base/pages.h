@@ -15,7 +15,7 @@ inline constexpr size_t kHugePageBytes = 2u << 20;
 std::byte* map_pages(size_t bytes);
 // Has the same effect as a write to each page, but changes no byte. Does nothing on a system older
 // than Linux 5.14.
-void touch_pages(std::byte* memory, size_t bytes);
+void prefault(std::byte* memory, size_t bytes);
 // Unmaps a series of adjacent huge pages from map_pages(): all pages of a mapping or some of them.
 void unmap_pages(std::byte* memory, size_t bytes);
 

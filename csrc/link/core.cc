@@ -367,7 +367,7 @@ void LinkCore::join(ConnectionId id) {
   if (lane.dialled) link.dialled = reached_[peer] = lane.at;
   up(id, link);
   report_up(peer, link);
-  widen(peer);
+  add_lanes(peer);
 }
 
 void LinkCore::join_further(ConnectionId id) {
@@ -439,11 +439,11 @@ void LinkCore::forget_lane(ConnectionId id) {
 
 void LinkCore::on(const NeighboursKnown& event) {
   neighbours_ = event.peers;
-  for (const PeerId peer : neighbours_) widen(peer);
+  for (const PeerId peer : neighbours_) add_lanes(peer);
 }
 
 // Opens all missing lanes together, if the peer is a neighbour and we dialled its link.
-void LinkCore::widen(PeerId peer) {
+void LinkCore::add_lanes(PeerId peer) {
   const auto at = links_.find(peer);
   const bool near = std::find(neighbours_.begin(), neighbours_.end(), peer) != neighbours_.end();
   if (at == links_.end() || !near || !at->second.dialled) return;

@@ -303,7 +303,7 @@ class LinkCore {
   void join(ConnectionId id);
   void join_further(ConnectionId id);
   void up(ConnectionId id, const Link& link);
-  void widen(PeerId peer);
+  void add_lanes(PeerId peer);
   uint32_t lanes_open(Duration way) const;
   uint32_t lanes_at_first(PeerId peer, Duration way) const;
   void report_up(PeerId peer, const Link& link);

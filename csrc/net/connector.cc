@@ -33,9 +33,9 @@ LinkFault fault_of(int error_number) {
 
 }  // namespace
 
-struct Connector::Inside : Deferred, std::enable_shared_from_this<Inside> {
-  Inside(Loop& owner, Endpoint endpoint, Duration timeout, Callback then, uint32_t limit)
-      : loop(owner.inside()),
+struct Connector::Impl : Deferred, std::enable_shared_from_this<Impl> {
+  Impl(Loop& owner, Endpoint endpoint, Duration timeout, Callback then, uint32_t limit)
+      : loop(owner.impl()),
         to(std::move(endpoint)),
         time(timeout),
         deadline(monotonic_now() + timeout),
@@ -55,7 +55,7 @@ struct Connector::Inside : Deferred, std::enable_shared_from_this<Inside> {
   void stop();
   void stop_attempt();
 
-  const std::shared_ptr<Loop::Inside> loop;
+  const std::shared_ptr<Loop::Impl> loop;
   const Endpoint to;
   const Duration time;
   const Instant deadline;
@@ -75,14 +75,14 @@ struct Connector::Inside : Deferred, std::enable_shared_from_this<Inside> {
 };
 
 // A name lookup. It outlives the Connector if the resolver cannot be stopped.
-struct Connector::Inside::Resolution {
+struct Connector::Impl::Resolution {
   uv_getaddrinfo_t request{};
-  std::shared_ptr<Loop::Inside> loop;
-  std::weak_ptr<Inside> asker;
+  std::shared_ptr<Loop::Impl> loop;
+  std::weak_ptr<Impl> asker;
 
   static void on_resolved(uv_getaddrinfo_t* request, int uv_code, addrinfo* list) {
     const std::unique_ptr<Resolution> self(static_cast<Resolution*>(request->data));
-    if (const std::shared_ptr<Inside> asker = self->asker.lock()) {
+    if (const std::shared_ptr<Impl> asker = self->asker.lock()) {
       asker->resolution = nullptr;
       if (!asker->over) asker->resolved(uv_code, list);
     }
@@ -91,7 +91,7 @@ struct Connector::Inside::Resolution {
   }
 };
 
-void Connector::Inside::run_deferred() {
+void Connector::Impl::run_deferred() {
   if (over) return;
   alarm = Alarm::open(loop, [self = shared_from_this()] { self->late(); });
   alarm->arm(deadline);
@@ -104,7 +104,7 @@ void Connector::Inside::run_deferred() {
   }
 }
 
-void Connector::Inside::resolve() {
+void Connector::Impl::resolve() {
   auto request = std::make_unique<Resolution>();
   request->loop = loop;
   request->asker = weak_from_this();
@@ -117,14 +117,14 @@ void Connector::Inside::resolve() {
   resolution = request.release();
 }
 
-void Connector::Inside::resolved(int uv_code, const addrinfo* list) {
+void Connector::Impl::resolved(int uv_code, const addrinfo* list) {
   if (uv_code != 0) return unresolved(uv_code);
   addresses = addresses_of(list, to.port);
   try_next();
 }
 
 // Starts to connect to the next address, or reports the failure if none is left.
-void Connector::Inside::try_next() {
+void Connector::Impl::try_next() {
   while (tried < addresses.size()) {
     const Address& address = addresses[tried++];
     {
@@ -151,7 +151,7 @@ void Connector::Inside::try_next() {
   failed(why);
 }
 
-void Connector::Inside::ready() {
+void Connector::Impl::ready() {
   int error = 0;
   socklen_t length = sizeof error;
   getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
@@ -168,17 +168,17 @@ void Connector::Inside::ready() {
   try_next();
 }
 
-void Connector::Inside::note(int error_number) {
+void Connector::Impl::note(int error_number) {
   why = error_text(error_number);
   fault = fault_of(error_number);
 }
 
-void Connector::Inside::unresolved(int uv_code) {
+void Connector::Impl::unresolved(int uv_code) {
   fault = LinkFault::kUnknownName;
   failed(resolve_error_text(uv_code));
 }
 
-void Connector::Inside::late() {
+void Connector::Impl::late() {
   char text[64];
   std::snprintf(text, sizeof text, "no answer within %.3g s", to_seconds(time));
   why = text;
@@ -189,7 +189,7 @@ void Connector::Inside::late() {
 }
 
 // If the endpoint is a name, the text also contains the last address that was tried.
-void Connector::Inside::failed(const std::string& reason) {
+void Connector::Impl::failed(const std::string& reason) {
   std::string whom = text(to);
   if (tried > 0 && addresses[tried - 1].host() != to.host) {
     whom += " (" + addresses[tried - 1].host() + ")";
@@ -197,13 +197,13 @@ void Connector::Inside::failed(const std::string& reason) {
   finish(Status{Code::kSystem, "connect to " + whom + ": " + reason, {}});
 }
 
-void Connector::Inside::finish(Result<Socket> result) {
+void Connector::Impl::finish(Result<Socket> result) {
   stop();
   const Callback then = std::move(callback);
   then(std::move(result));
 }
 
-void Connector::Inside::stop() {
+void Connector::Impl::stop() {
   over = true;
   stop_attempt();
   if (alarm) alarm->close();
@@ -212,23 +212,22 @@ void Connector::Inside::stop() {
   }
 }
 
-void Connector::Inside::stop_attempt() {
+void Connector::Impl::stop_attempt() {
   if (watcher) watcher->close();
   watcher = nullptr;
   socket = Socket();
 }
 
 Connector::Connector(Loop& loop, Endpoint to, Duration timeout, Callback callback, uint32_t segment)
-    : inside_(
-          std::make_shared<Inside>(loop, std::move(to), timeout, std::move(callback), segment)) {
+    : impl_(std::make_shared<Impl>(loop, std::move(to), timeout, std::move(callback), segment)) {
   loop.assert_on_loop();
-  loop.inside()->defer(inside_);
+  loop.impl()->defer(impl_);
 }
 
-LinkFault Connector::fault() const { return inside_->fault; }
+LinkFault Connector::fault() const { return impl_->fault; }
 
 Connector::~Connector() {
-  if (!inside_->over) inside_->stop();
+  if (!impl_->over) impl_->stop();
 }
 
 }  // namespace pccl::net

@@ -30,7 +30,7 @@ void Handle::on_closed(uv_handle_t* raw) {
 
 // ---- Watcher ----------------------------------------------------------------------------------
 
-std::shared_ptr<Watcher> Watcher::open(const std::shared_ptr<Loop::Inside>& loop, int fd,
+std::shared_ptr<Watcher> Watcher::open(const std::shared_ptr<Loop::Impl>& loop, int fd,
                                        Callback callback) {
   loop->assert_on_loop();
   std::shared_ptr<Watcher> watcher(new Watcher(loop));
@@ -53,14 +53,14 @@ void Watcher::on_events(uv_poll_t* raw, int status, int events) {
     watcher->events_ = 0;  // libuv has stopped the handle
     events = UV_READABLE | UV_WRITABLE;
   }
-  Loop::Inside& loop = *watcher->loop_;
+  Loop::Impl& loop = *watcher->loop_;
   watcher->callback_((events & UV_READABLE) != 0, (events & UV_WRITABLE) != 0);
   loop.after_callback();
 }
 
 // ---- Alarm ------------------------------------------------------------------------------------
 
-std::shared_ptr<Alarm> Alarm::open(const std::shared_ptr<Loop::Inside>& loop,
+std::shared_ptr<Alarm> Alarm::open(const std::shared_ptr<Loop::Impl>& loop,
                                    std::function<void()> callback) {
   loop->assert_on_loop();
   std::shared_ptr<Alarm> alarm(new Alarm(loop));
@@ -89,33 +89,34 @@ void Alarm::on_time(uv_timer_t* raw) {
   auto* alarm = static_cast<Alarm*>(static_cast<Handle*>(raw->data));
   if (monotonic_now() < alarm->at_)
     return alarm->arm(alarm->at_);  // libuv counts whole milliseconds
-  Loop::Inside& loop = *alarm->loop_;
+  Loop::Impl& loop = *alarm->loop_;
   alarm->callback_();
   loop.after_callback();
 }
 
-// ---- Vigil ------------------------------------------------------------------------------------
+// ---- BusyPoll
+// ------------------------------------------------------------------------------------
 
-std::shared_ptr<Vigil> Vigil::open(const std::shared_ptr<Loop::Inside>& loop) {
+std::shared_ptr<BusyPoll> BusyPoll::open(const std::shared_ptr<Loop::Impl>& loop) {
   loop->assert_on_loop();
-  std::shared_ptr<Vigil> vigil(new Vigil(loop));
-  PCCL_ASSERT(uv_idle_init(&loop->uv, &vigil->idle_) == 0);
-  vigil->opened(reinterpret_cast<uv_handle_t*>(&vigil->idle_));
-  return vigil;
+  std::shared_ptr<BusyPoll> busy_poll(new BusyPoll(loop));
+  PCCL_ASSERT(uv_idle_init(&loop->uv, &busy_poll->idle_) == 0);
+  busy_poll->opened(reinterpret_cast<uv_handle_t*>(&busy_poll->idle_));
+  return busy_poll;
 }
 
 // While an idle handle is active, libuv polls without waiting.
-void Vigil::keep(Duration length) {
+void BusyPoll::keep(Duration length) {
   if (closed()) return;
   const Instant now = monotonic_now();
-  if (evasive_ && share_.waited(now, thread_ran())) leave_core();
+  if (may_migrate_ && share_.waited(now, thread_ran())) migrate();
   until_ = now + length;
-  PCCL_ASSERT(uv_idle_start(&idle_, &Vigil::on_turn) == 0);
+  PCCL_ASSERT(uv_idle_start(&idle_, &BusyPoll::on_turn) == 0);
 }
 
-void Vigil::on_turn(uv_idle_t* raw) {
-  auto* vigil = static_cast<Vigil*>(static_cast<Handle*>(raw->data));
-  if (monotonic_now() >= vigil->until_) {
+void BusyPoll::on_turn(uv_idle_t* raw) {
+  auto* busy_poll = static_cast<BusyPoll*>(static_cast<Handle*>(raw->data));
+  if (monotonic_now() >= busy_poll->until_) {
     uv_idle_stop(raw);
   } else {
     sched_yield();

@@ -12,8 +12,8 @@
 #include <memory>
 
 #include "csrc/base/clock.h"
-#include "csrc/base/core_share.h"
-#include "csrc/net/loop_inside.h"
+#include "csrc/base/contention_detector.h"
+#include "csrc/net/loop_impl.h"
 
 namespace pccl::net {
 
@@ -25,13 +25,13 @@ class Handle : public std::enable_shared_from_this<Handle> {
   bool closed() const { return closed_; }
 
  protected:
-  explicit Handle(std::shared_ptr<Loop::Inside> loop) : loop_(std::move(loop)) {}
+  explicit Handle(std::shared_ptr<Loop::Impl> loop) : loop_(std::move(loop)) {}
   // REQUIRES: libuv has initialized the handle.
   void opened(uv_handle_t* raw);
   // Destroys the callback with all that it has captured. Called when libuv has closed the handle.
   virtual void release() = 0;
 
-  const std::shared_ptr<Loop::Inside> loop_;
+  const std::shared_ptr<Loop::Impl> loop_;
 
  private:
   static void on_closed(uv_handle_t* raw);
@@ -46,7 +46,7 @@ class Handle : public std::enable_shared_from_this<Handle> {
 class Watcher : public Handle {
  public:
   using Callback = std::function<void(bool readable, bool writable)>;
-  static std::shared_ptr<Watcher> open(const std::shared_ptr<Loop::Inside>& loop, int fd,
+  static std::shared_ptr<Watcher> open(const std::shared_ptr<Loop::Impl>& loop, int fd,
                                        Callback callback);
   // Selects what is reported; at first nothing is. A socket error is reported as both.
   void watch(bool readable, bool writable);
@@ -64,7 +64,7 @@ class Watcher : public Handle {
 // Alarm: calls back once at an instant, never earlier. A later arm() replaces an earlier one.
 class Alarm : public Handle {
  public:
-  static std::shared_ptr<Alarm> open(const std::shared_ptr<Loop::Inside>& loop,
+  static std::shared_ptr<Alarm> open(const std::shared_ptr<Loop::Impl>& loop,
                                      std::function<void()> callback);
   void arm(Instant at);
   void disarm();
@@ -79,15 +79,15 @@ class Alarm : public Handle {
   std::function<void()> callback_;
 };
 
-// Vigil: busy polling. While it is active, the loop's thread does not sleep. The thread polls for
-// events in a loop and yields its core to other threads in between.
-class Vigil : public Handle {
+// BusyPoll: busy polling. While it is active, the loop's thread does not sleep. The thread polls
+// for events in a loop and yields its core to other threads in between.
+class BusyPoll : public Handle {
  public:
-  static std::shared_ptr<Vigil> open(const std::shared_ptr<Loop::Inside>& loop);
-  // Whether the thread migrates to another core when the contention detector (CoreShare) finds that
-  // it shares its core. If two threads work for each other, enable this for one of them only: if
-  // both migrate, they meet on a core again.
-  void set_evasive(bool evasive) { evasive_ = evasive; }
+  static std::shared_ptr<BusyPoll> open(const std::shared_ptr<Loop::Impl>& loop);
+  // Whether the thread migrates to another core when the contention detector (ContentionDetector)
+  // finds that it shares its core. If two threads work for each other, enable this for one of them
+  // only: if both migrate, they meet on a core again.
+  void set_may_migrate(bool may_migrate) { may_migrate_ = may_migrate; }
   // Polls from now on for `length`. A later call replaces an earlier one.
   void keep(Duration length);
 
@@ -98,8 +98,8 @@ class Vigil : public Handle {
 
   uv_idle_t idle_;
   Instant until_{};
-  bool evasive_ = false;
-  CoreShare share_;
+  bool may_migrate_ = false;
+  ContentionDetector share_;
 };
 
 }  // namespace pccl::net

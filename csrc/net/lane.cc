@@ -29,9 +29,9 @@ constexpr size_t kReceiveBytesMax = 1u << 20;
 // some at the same time.
 constexpr size_t kAwaitedBytes = 256u << 10;
 // The time of busy polling for the next piece of a large chunk, before the thread sleeps. A receive
-// call with less room than kVigilBytesMin causes no busy polling.
-constexpr Duration kVigil = std::chrono::microseconds(500);
-constexpr size_t kVigilBytesMin = 128u << 10;
+// call with less room than kBusyPollBytesMin causes no busy polling.
+constexpr Duration kBusyPoll = std::chrono::microseconds(500);
+constexpr size_t kBusyPollBytesMin = 128u << 10;
 // The shortest pause that counts as an idle period. Linux may restart congestion control after a
 // retransmission timeout, which is at least 200 ms; this is less.
 constexpr Duration kSilence = std::chrono::milliseconds(150);
@@ -54,8 +54,8 @@ constexpr double kStretchBytesMin = 64u << 10;
 
 }  // namespace
 
-struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
-  explicit Inside(FrameSink& sink) : reader(sink, true), writer(true) {}
+struct Lane::Impl : Deferred, std::enable_shared_from_this<Impl> {
+  explicit Impl(FrameSink& sink) : reader(sink, true), writer(true) {}
 
   void run_deferred() override;
   void ready(bool readable, bool writable);
@@ -75,12 +75,12 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
   void watch() { watcher->watch(true, blocked); }
   Status broken(const std::string& why) const { return {Code::kSystem, peer + ": " + why, {}}; }
 
-  std::shared_ptr<Loop::Inside> loop;
+  std::shared_ptr<Loop::Impl> loop;
   Callbacks callbacks;
   Socket socket;
   std::string peer;  // "10.0.0.7:48201", for messages
   std::shared_ptr<Watcher> watcher;
-  std::shared_ptr<Vigil> vigil;  // of a local lane
+  std::shared_ptr<BusyPoll> busy_poll;  // of a local lane
   FrameReader reader;
   FrameWriter writer;
   Counters counters;
@@ -110,7 +110,7 @@ struct Lane::Inside : Deferred, std::enable_shared_from_this<Inside> {
   Status failure;  // why nothing can be written any more
 };
 
-void Lane::Inside::run_deferred() {
+void Lane::Impl::run_deferred() {
   if (dead) return;
   if (writer.queued_bytes() > kQueueBytesMax) {
     return fail(broken("it does not read: " + std::to_string(writer.queued_bytes()) +
@@ -119,26 +119,26 @@ void Lane::Inside::run_deferred() {
   if (!blocked) write_some();
 }
 
-void Lane::Inside::ready(bool readable, bool writable) {
+void Lane::Impl::ready(bool readable, bool writable) {
   if (writable && !dead) write_some();
   if (readable && !dead) read_some();
   watch();
 }
 
-void Lane::Inside::read_some() {
+void Lane::Impl::read_some() {
   receive_until_dry();
   if (!dead) await(reader.certain() >= 2 * kAwaitedBytes ? kAwaitedBytes : 1);
 }
 
 // Makes the socket readable only when `bytes` bytes have arrived. REQUIRES: that many are certain
 // to come; otherwise the loop would wait for ever.
-void Lane::Inside::await(size_t bytes) {
+void Lane::Impl::await(size_t bytes) {
   if (bytes == std::exchange(awaited, bytes)) return;
   const int value = static_cast<int>(bytes);
   setsockopt(socket.fd(), SOL_SOCKET, SO_RCVLOWAT, &value, sizeof value);
 }
 
-void Lane::Inside::receive_until_dry() {
+void Lane::Impl::receive_until_dry() {
   for (size_t budget = kTurnBytes; budget > 0 && !dead;) {
     const std::span<std::byte> space = reader.space();
     const size_t wanted = std::min({space.size(), kReceiveBytesMax, budget});
@@ -153,7 +153,7 @@ void Lane::Inside::receive_until_dry() {
     counters.bytes_received += bytes;
     ++counters.receive_calls;
     budget -= bytes;
-    if (vigil && wanted >= kVigilBytesMin) vigil->keep(kVigil);
+    if (busy_poll && wanted >= kBusyPollBytesMin) busy_poll->keep(kBusyPoll);
     Status status = reader.filled(bytes);
     if (dead) return;
     if (!status.ok()) return fail({status.code, peer + ": " + status.message, {}});
@@ -162,7 +162,7 @@ void Lane::Inside::receive_until_dry() {
   }
 }
 
-void Lane::Inside::write_some() {
+void Lane::Impl::write_some() {
   writing = true;
   for (size_t budget = kTurnBytes; write_once(budget);) {
   }
@@ -172,7 +172,7 @@ void Lane::Inside::write_some() {
 
 // Writes as much as one system call takes. False if nothing is left to write, or nothing more can
 // be written for now.
-bool Lane::Inside::write_once(size_t& budget) {
+bool Lane::Impl::write_once(size_t& budget) {
   if (dead || !failure.ok()) return false;
   std::array<iovec, 4> parts;
   size_t count = 0;
@@ -205,7 +205,7 @@ bool Lane::Inside::write_once(size_t& budget) {
   return !blocked;
 }
 
-ssize_t Lane::Inside::send_now(const msghdr& message) {
+ssize_t Lane::Impl::send_now(const msghdr& message) {
   if (!keeps_window) return sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
   const Instant now = monotonic_now();
   if (now - last_sent >= kSilence && socket.would_begin_anew()) {
@@ -222,7 +222,7 @@ ssize_t Lane::Inside::send_now(const msghdr& message) {
                        : sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
 }
 
-void Lane::Inside::chunk_leaves(Instant now) {
+void Lane::Impl::chunk_leaves(Instant now) {
   if (now - stretch.end >= kSilence) {
     const auto bytes = static_cast<double>(counters.bytes_sent - stretch.bytes_before);
     const Duration took = stretch.end - stretch.begin + socket.path().least;
@@ -239,7 +239,7 @@ void Lane::Inside::chunk_leaves(Instant now) {
   }
 }
 
-void Lane::Inside::pace_at_first(Instant now) {
+void Lane::Impl::pace_at_first(Instant now) {
   const PathInfo path = socket.path();
   if (stretch.rate == 0 || path.least <= Duration{0}) return;
   const double share =
@@ -250,13 +250,13 @@ void Lane::Inside::pace_at_first(Instant now) {
   stretch.paced_until = now + kRoundTripsPaced * path.least;
 }
 
-void Lane::Inside::note_large(size_t bytes) {
+void Lane::Impl::note_large(size_t bytes) {
   if (!before_large) before_large = counters.bytes_sent;
   if (bytes >= socket.segment()) before_full = counters.bytes_sent;
 }
 
 // A byte has arrived if the other end has acknowledged it and all bytes before it.
-std::optional<Lane::Progress> Lane::Inside::find_progress() {
+std::optional<Lane::Progress> Lane::Impl::find_progress() {
   if (arrived || dead || !before_large) return arrived;
   const uint64_t acknowledged = counters.bytes_sent - socket.bytes_queued();
   const Progress found{socket.segment(), before_full && acknowledged > *before_full};
@@ -265,102 +265,102 @@ std::optional<Lane::Progress> Lane::Inside::find_progress() {
   return found.arrived || stuck ? std::optional(found) : std::nullopt;
 }
 
-void Lane::Inside::fail(Status status) {
+void Lane::Impl::fail(Status status) {
   stop();
   callbacks.on_failed(std::move(status));
 }
 
-void Lane::Inside::stop() {
+void Lane::Impl::stop() {
   dead = true;
   writer.withdraw();
   reader.detach();
   watcher->close();
-  if (vigil) vigil->close();
+  if (busy_poll) busy_poll->close();
   socket = Socket();
 }
 
-void Lane::Inside::wake() {
+void Lane::Impl::wake() {
   if (!dead && !writing) loop->defer(shared_from_this());
 }
 
 Lane::Lane(Loop& loop, Socket socket, FrameSink& sink, Callbacks callbacks)
-    : inside_(std::make_shared<Inside>(sink)) {
+    : impl_(std::make_shared<Impl>(sink)) {
   loop.assert_on_loop();
-  const std::shared_ptr<Inside>& inside = inside_;
-  inside->loop = loop.inside();
-  inside->callbacks = std::move(callbacks);
-  inside->peer = text(Endpoint{socket.peer_host(), peer_address(socket.fd()).port()});
-  inside->socket = std::move(socket);
-  inside->watcher =
-      Watcher::open(inside->loop, inside->socket.fd(),
-                    [inside](bool readable, bool writable) { inside->ready(readable, writable); });
-  inside->watch();
+  const std::shared_ptr<Impl>& impl = impl_;
+  impl->loop = loop.impl();
+  impl->callbacks = std::move(callbacks);
+  impl->peer = text(Endpoint{socket.peer_host(), peer_address(socket.fd()).port()});
+  impl->socket = std::move(socket);
+  impl->watcher =
+      Watcher::open(impl->loop, impl->socket.fd(),
+                    [impl](bool readable, bool writable) { impl->ready(readable, writable); });
+  impl->watch();
 }
 
 Lane::~Lane() {
-  if (!inside_->dead) inside_->stop();
+  if (!impl_->dead) impl_->stop();
 }
 
 void Lane::set_local(bool local) {
-  inside_->loop->assert_on_loop();
-  if (inside_->dead) return;
-  inside_->reader.set_checked(!local);
-  inside_->writer.set_checked(!local);
-  if (!local && inside_->vigil) inside_->vigil->close();
-  inside_->vigil = local ? Vigil::open(inside_->loop) : nullptr;
+  impl_->loop->assert_on_loop();
+  if (impl_->dead) return;
+  impl_->reader.set_checked(!local);
+  impl_->writer.set_checked(!local);
+  if (!local && impl_->busy_poll) impl_->busy_poll->close();
+  impl_->busy_poll = local ? BusyPoll::open(impl_->loop) : nullptr;
 }
 
 void Lane::set_alone(bool alone) {
-  inside_->loop->assert_on_loop();
-  if (inside_->dead || !inside_->vigil) return;
-  const int fd = inside_->socket.fd();
-  inside_->vigil->set_evasive(alone && local_address(fd).port() > peer_address(fd).port());
+  impl_->loop->assert_on_loop();
+  if (impl_->dead || !impl_->busy_poll) return;
+  const int fd = impl_->socket.fd();
+  impl_->busy_poll->set_may_migrate(alone && local_address(fd).port() > peer_address(fd).port());
 }
 
 void Lane::keep_window() {
-  inside_->loop->assert_on_loop();
-  if (inside_->dead || inside_->socket.paces_itself()) return;
-  inside_->keeps_window = true;
-  inside_->last_sent = inside_->stretch.begin = inside_->stretch.end = monotonic_now();
+  impl_->loop->assert_on_loop();
+  if (impl_->dead || impl_->socket.paces_itself()) return;
+  impl_->keeps_window = true;
+  impl_->last_sent = impl_->stretch.begin = impl_->stretch.end = monotonic_now();
 }
 
 void Lane::send(const FrameHeader& header) {
-  inside_->loop->assert_on_loop();
-  if (inside_->dead) return;
-  inside_->writer.push(header);
-  inside_->wake();
+  impl_->loop->assert_on_loop();
+  if (impl_->dead) return;
+  impl_->writer.push(header);
+  impl_->wake();
 }
 
 void Lane::send_copy(const FrameHeader& header, std::span<const std::byte> payload) {
-  inside_->loop->assert_on_loop();
-  if (inside_->dead) return;
-  inside_->writer.push_copy(header, payload);
-  inside_->wake();
+  impl_->loop->assert_on_loop();
+  if (impl_->dead) return;
+  impl_->writer.push_copy(header, payload);
+  impl_->wake();
 }
 
 void Lane::send_chunk(const FrameHeader& header, std::span<const std::byte> payload) {
-  inside_->loop->assert_on_loop();
-  if (inside_->dead) return;
-  inside_->writer.push_chunk(header, payload);
-  inside_->wake();
+  impl_->loop->assert_on_loop();
+  if (impl_->dead) return;
+  impl_->writer.push_chunk(header, payload);
+  impl_->wake();
 }
 
 void Lane::withdraw() {
-  inside_->loop->assert_on_loop();
-  if (inside_->dead) return;
-  inside_->writer.withdraw();
-  inside_->wake();
+  impl_->loop->assert_on_loop();
+  if (impl_->dead) return;
+  impl_->writer.withdraw();
+  impl_->wake();
 }
 
 void Lane::revoke() {
-  inside_->loop->assert_on_loop();
-  inside_->reader.revoke();
+  impl_->loop->assert_on_loop();
+  impl_->reader.revoke();
 }
 
-bool Lane::idle() const { return !inside_->writer.chunk_pending(); }
-const Lane::Counters& Lane::counters() const { return inside_->counters; }
-std::optional<Lane::Progress> Lane::progress() const { return inside_->find_progress(); }
-bool Lane::take_heard() { return std::exchange(inside_->heard, false); }
-const Socket& Lane::socket() const { return inside_->socket; }
+bool Lane::idle() const { return !impl_->writer.chunk_pending(); }
+const Lane::Counters& Lane::counters() const { return impl_->counters; }
+std::optional<Lane::Progress> Lane::progress() const { return impl_->find_progress(); }
+bool Lane::take_received() { return std::exchange(impl_->heard, false); }
+const Socket& Lane::socket() const { return impl_->socket; }
 
 }  // namespace pccl::net

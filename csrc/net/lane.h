@@ -74,13 +74,13 @@ class Lane {
   };
   std::optional<Progress> progress() const;
   // True if any byte was received since the last call (for the keepalive timer).
-  bool take_heard();
+  bool take_received();
   // REQUIRES: on_failed has not fired.
   const Socket& socket() const;
 
  private:
-  struct Inside;
-  std::shared_ptr<Inside> inside_;
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace pccl::net

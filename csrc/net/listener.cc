@@ -111,7 +111,7 @@ Result<std::vector<Socket>> listening_sockets(const Endpoint& at) {
 
 }  // namespace
 
-struct Listener::Inside : std::enable_shared_from_this<Inside> {
+struct Listener::Impl : std::enable_shared_from_this<Impl> {
   uint16_t port() const { return local_address(sockets[0].fd()).port(); }
   void watch(bool readable) {
     for (const std::shared_ptr<Watcher>& watcher : watchers) watcher->watch(readable, false);
@@ -120,7 +120,7 @@ struct Listener::Inside : std::enable_shared_from_this<Inside> {
   void back_off(int error);
   void stop();
 
-  std::shared_ptr<Loop::Inside> loop;
+  std::shared_ptr<Loop::Impl> loop;
   Callback callback;
   std::vector<Socket> sockets;
   std::vector<std::shared_ptr<Watcher>> watchers;
@@ -129,7 +129,7 @@ struct Listener::Inside : std::enable_shared_from_this<Inside> {
   bool over = false;
 };
 
-void Listener::Inside::accept_some(int fd) {
+void Listener::Impl::accept_some(int fd) {
   const size_t most = std::max<size_t>(strangers_max(4 * kAcceptedPerTurnMax) / 4, 1);
   for (size_t i = 0; i < most && !over; ++i) {
     Socket socket;
@@ -153,7 +153,7 @@ void Listener::Inside::accept_some(int fd) {
   }
 }
 
-void Listener::Inside::back_off(int error) {
+void Listener::Impl::back_off(int error) {
   if (!short_of_descriptors) {
     const std::string where = port() == 0 ? "a local socket" : "port " + std::to_string(port());
     log(LogLevel::kWarning, "cannot accept a connection on " + where + ": " + error_text(error) +
@@ -164,7 +164,7 @@ void Listener::Inside::back_off(int error) {
   alarm->arm(monotonic_now() + kBackOff);
 }
 
-void Listener::Inside::stop() {
+void Listener::Impl::stop() {
   over = true;
   for (const std::shared_ptr<Watcher>& watcher : watchers) watcher->close();
   alarm->close();
@@ -181,27 +181,27 @@ Result<std::unique_ptr<Listener>> Listener::open(Loop& loop, const Endpoint& at,
 }
 
 Listener::Listener(Loop& loop, std::vector<Socket> listening, Callback callback)
-    : inside_(std::make_shared<Inside>()) {
+    : impl_(std::make_shared<Impl>()) {
   loop.assert_on_loop();
-  const std::shared_ptr<Inside>& inside = inside_;
-  inside->loop = loop.inside();
-  inside->callback = std::move(callback);
-  inside->sockets = std::move(listening);
-  for (const Socket& socket : inside->sockets) {
-    const auto accept = [inside, fd = socket.fd()](bool, bool) { inside->accept_some(fd); };
-    inside->watchers.push_back(Watcher::open(inside->loop, socket.fd(), accept));
+  const std::shared_ptr<Impl>& impl = impl_;
+  impl->loop = loop.impl();
+  impl->callback = std::move(callback);
+  impl->sockets = std::move(listening);
+  for (const Socket& socket : impl->sockets) {
+    const auto accept = [impl, fd = socket.fd()](bool, bool) { impl->accept_some(fd); };
+    impl->watchers.push_back(Watcher::open(impl->loop, socket.fd(), accept));
   }
-  inside->alarm = Alarm::open(inside->loop, [inside] { inside->watch(true); });
-  inside->watch(true);
+  impl->alarm = Alarm::open(impl->loop, [impl] { impl->watch(true); });
+  impl->watch(true);
 }
 
 Listener::Listener(Loop& loop, Socket listening, Callback callback)
     : Listener(loop, one_of(std::move(listening)), std::move(callback)) {}
 
-Listener::~Listener() { inside_->stop(); }
+Listener::~Listener() { impl_->stop(); }
 void Listener::limit_segment(uint32_t bytes) {
-  for (const Socket& socket : inside_->sockets) socket.limit_segment(bytes);
+  for (const Socket& socket : impl_->sockets) socket.limit_segment(bytes);
 }
-uint16_t Listener::port() const { return inside_->port(); }
+uint16_t Listener::port() const { return impl_->port(); }
 
 }  // namespace pccl::net

@@ -9,18 +9,18 @@
 #include "csrc/base/log.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/net/handle.h"
-#include "csrc/net/loop_inside.h"
+#include "csrc/net/loop_impl.h"
 
 namespace pccl::net {
 namespace {
 
-thread_local const Loop::Inside* t_current = nullptr;
+thread_local const Loop::Impl* t_current = nullptr;
 
 // Keeps a loop that ended during a name lookup: the resolver's thread still reports to it when the
 // lookup is done.
-void keep_for_ever(std::shared_ptr<Loop::Inside> loop) {
+void keep_for_ever(std::shared_ptr<Loop::Impl> loop) {
   static auto* mutex = new std::mutex;
-  static auto* kept = new std::vector<std::shared_ptr<Loop::Inside>>;
+  static auto* kept = new std::vector<std::shared_ptr<Loop::Impl>>;
   const std::lock_guard lock(*mutex);
   kept->push_back(std::move(loop));
 }
@@ -40,22 +40,22 @@ sigset_t signals_of_others() {
 
 // ---- Starting and ending ----------------------------------------------------------------------
 
-Status Loop::Inside::start(const std::string& thread_name) {
+Status Loop::Impl::start(const std::string& thread_name) {
   name_ = thread_name.substr(0, 15);
   fork_count_ = fork_count();
   int error = uv_loop_init(&uv);
   if (error != 0)
     return {Code::kSystem, "cannot start thread " + name_ + ": " + uv_strerror(error), {}};
-  PCCL_ASSERT(uv_async_init(&uv, &wake_, &Inside::on_wake) == 0);
+  PCCL_ASSERT(uv_async_init(&uv, &wake_, &Impl::on_wake) == 0);
   wake_.data = this;
   handle_count = 1;
-  auto* self = new std::shared_ptr<Inside>(shared_from_this());
+  auto* self = new std::shared_ptr<Impl>(shared_from_this());
   const sigset_t blocked = signals_of_others();
   sigset_t before;
   pthread_sigmask(SIG_BLOCK, &blocked, &before);
   const auto main = [](void* argument) -> void* {
-    auto* passed = static_cast<std::shared_ptr<Inside>*>(argument);
-    const std::shared_ptr<Inside> loop = std::move(*passed);
+    auto* passed = static_cast<std::shared_ptr<Impl>*>(argument);
+    const std::shared_ptr<Impl> loop = std::move(*passed);
     delete passed;
     loop->run();
     return nullptr;
@@ -70,7 +70,7 @@ Status Loop::Inside::start(const std::string& thread_name) {
   return {Code::kSystem, "cannot start thread " + name_ + ": " + uv_strerror(-error), {}};
 }
 
-void Loop::Inside::run() {
+void Loop::Impl::run() {
   t_current = this;
   pthread_setname_np(pthread_self(), name_.c_str());
   uv_run(&uv, UV_RUN_DEFAULT);  // until handle_closed() calls uv_stop()
@@ -80,7 +80,7 @@ void Loop::Inside::run() {
   finish();
 }
 
-void Loop::Inside::stop() {
+void Loop::Impl::stop() {
   if (!status_.ok() || orphaned()) return;
   PCCL_ASSERT(!on_loop());
   {
@@ -94,19 +94,19 @@ void Loop::Inside::stop() {
 }
 
 // Closes what is open, so that uv_run() can return. All tasks posted before stop() have run.
-void Loop::Inside::begin_end() {
+void Loop::Impl::begin_end() {
   ending_ = true;
   const auto close = [](uv_handle_t* raw, void* wake) {
     if (raw != wake && !uv_is_closing(raw)) static_cast<Handle*>(raw->data)->close();
   };
   uv_walk(&uv, close, &wake_);
   uv_close(reinterpret_cast<uv_handle_t*>(&wake_),
-           [](uv_handle_t* raw) { static_cast<Inside*>(raw->data)->handle_closed(); });
+           [](uv_handle_t* raw) { static_cast<Impl*>(raw->data)->handle_closed(); });
 }
 
 // Destroys the tasks that were posted too late. This happens on the loop's thread, because the
 // objects that they hold may be destroyed only there.
-void Loop::Inside::finish() {
+void Loop::Impl::finish() {
   while (true) {
     std::vector<std::function<void()>> late;
     const std::lock_guard lock(mutex_);
@@ -118,14 +118,14 @@ void Loop::Inside::finish() {
   }
 }
 
-void Loop::Inside::handle_closed() {
+void Loop::Impl::handle_closed() {
   --handle_count;
   if (ending_ && handle_count == 0) uv_stop(&uv);
 }
 
 // ---- Tasks ------------------------------------------------------------------------------------
 
-void Loop::Inside::post(std::function<void()> task) {
+void Loop::Impl::post(std::function<void()> task) {
   if (!status_.ok() || orphaned()) return;
   const std::lock_guard lock(mutex_);
   if (ended_) return;  // the caller destroys `task`, after the lock is released
@@ -133,8 +133,8 @@ void Loop::Inside::post(std::function<void()> task) {
   if (!stopping_) uv_async_send(&wake_);
 }
 
-void Loop::Inside::on_wake(uv_async_t* wake) {
-  auto* loop = static_cast<Inside*>(wake->data);
+void Loop::Impl::on_wake(uv_async_t* wake) {
+  auto* loop = static_cast<Impl*>(wake->data);
   bool stopping = false;
   {
     const std::lock_guard lock(loop->mutex_);
@@ -150,17 +150,17 @@ void Loop::Inside::on_wake(uv_async_t* wake) {
   if (stopping && !loop->ending_) loop->begin_end();
 }
 
-bool Loop::Inside::on_loop() const { return t_current == this; }
-void Loop::Inside::assert_on_loop() const { PCCL_ASSERT(on_loop()); }
-bool Loop::Inside::orphaned() const { return fork_count() != fork_count_; }
+bool Loop::Impl::on_loop() const { return t_current == this; }
+void Loop::Impl::assert_on_loop() const { PCCL_ASSERT(on_loop()); }
+bool Loop::Impl::orphaned() const { return fork_count() != fork_count_; }
 
-void Loop::Inside::defer(std::shared_ptr<Deferred> what) {
+void Loop::Impl::defer(std::shared_ptr<Deferred> what) {
   if (what->queued_) return;
   what->queued_ = true;
   deferred_.push_back(std::move(what));
 }
 
-void Loop::Inside::after_callback() {
+void Loop::Impl::after_callback() {
   if (in_deferred_) return;
   in_deferred_ = true;
   size_t done = 0;
@@ -174,39 +174,39 @@ void Loop::Inside::after_callback() {
   if (!deferred_.empty() && !ending_) uv_async_send(&wake_);
 }
 
-std::span<std::byte> Loop::Inside::read_buffer() {
+std::span<std::byte> Loop::Impl::read_buffer() {
   if (read_buffer_.empty()) read_buffer_.resize(kReadBufferBytes);
   return read_buffer_;
 }
 
 // ---- Loop -------------------------------------------------------------------------------------
 
-Loop::Loop(const std::string& name) : inside_(std::make_shared<Inside>()) {
-  inside_->status_ = Status{};  // set first: the new thread may read it at once
-  const Status status = inside_->start(name);
+Loop::Loop(const std::string& name) : impl_(std::make_shared<Impl>()) {
+  impl_->status_ = Status{};  // set first: the new thread may read it at once
+  const Status status = impl_->start(name);
   if (!status.ok()) {
     log(LogLevel::kError, status.message);
-    inside_->status_ = status;
+    impl_->status_ = status;
   }
 }
 
 Loop::~Loop() {
   // A forked child leaks what it inherited: the thread may have left its memory in any state.
-  if (inside_->orphaned()) new std::shared_ptr<Inside>(inside_);
+  if (impl_->orphaned()) new std::shared_ptr<Impl>(impl_);
   stop();
 }
 
-const Status& Loop::status() const { return inside_->status_; }
-void Loop::post(std::function<void()> task) { inside_->post(std::move(task)); }
-void Loop::stop() { inside_->stop(); }
-bool Loop::on_loop() const { return inside_->on_loop(); }
-void Loop::assert_on_loop() const { inside_->assert_on_loop(); }
-uv_loop_s* Loop::raw() { return &inside_->uv; }
+const Status& Loop::status() const { return impl_->status_; }
+void Loop::post(std::function<void()> task) { impl_->post(std::move(task)); }
+void Loop::stop() { impl_->stop(); }
+bool Loop::on_loop() const { return impl_->on_loop(); }
+void Loop::assert_on_loop() const { impl_->assert_on_loop(); }
+uv_loop_s* Loop::raw() { return &impl_->uv; }
 
 // ---- Timer ------------------------------------------------------------------------------------
 
 Timer::Timer(Loop& loop, std::function<void()> callback)
-    : alarm_(Alarm::open(loop.inside(), std::move(callback))) {}
+    : alarm_(Alarm::open(loop.impl(), std::move(callback))) {}
 Timer::~Timer() { alarm_->close(); }
 void Timer::arm(Instant at) { alarm_->arm(at); }
 void Timer::disarm() { alarm_->disarm(); }

@@ -25,7 +25,7 @@ class Alarm;
 
 class Loop {
  public:
-  struct Inside;  // for csrc/net only
+  struct Impl;  // for csrc/net only
 
   // Starts the thread. `name` is shown by top and gdb (at most 15 characters).
   explicit Loop(const std::string& name);
@@ -42,11 +42,11 @@ class Loop {
 
   bool on_loop() const;
   void assert_on_loop() const;
-  uv_loop_s* raw();                                                  // for csrc/net only
-  const std::shared_ptr<Inside>& inside() const { return inside_; }  // for csrc/net only
+  uv_loop_s* raw();                                            // for csrc/net only
+  const std::shared_ptr<Impl>& impl() const { return impl_; }  // for csrc/net only
 
  private:
-  std::shared_ptr<Inside> inside_;  // shared with the thread and with the objects on it
+  std::shared_ptr<Impl> impl_;  // shared with the thread and with the objects on it
 };
 
 // Timer: calls back once at an instant, never before it and up to a millisecond after it. It

@@ -156,8 +156,8 @@ std::string Socket::congestion() const {
 
 bool Socket::paces_itself() const { return congestion().starts_with("bbr"); }
 
-void Socket::suit(Way way, bool congestion) const {
-  if (way == Way::kNear) {
+void Socket::tune(PathClass path, bool congestion) const {
+  if (path == PathClass::kLocal) {
     // No packets are lost on a local path, so either algorithm is good enough. reno is always
     // permitted.
     if (congestion && paces_itself() && !set_congestion("cubic")) set_congestion("reno");

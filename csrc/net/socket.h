@@ -26,7 +26,7 @@ namespace pccl::net {
 
 using pccl::Endpoint;
 
-enum class Way { kNear, kLong };
+enum class PathClass { kLocal, kWan };
 
 class Socket {
  public:
@@ -50,7 +50,7 @@ class Socket {
   //                        little more than the window takes.
   //   kNear (a local path) If `congestion`, replaces a congestion control that paces by itself:
   //                        pacing halves the throughput of loopback.
-  void suit(Way way, bool congestion) const;
+  void tune(PathClass path, bool congestion) const;
   // Takes at most about twice `bytes` before the other end has acknowledged some of them, or the
   // system's own limit if that is less. 0: from now on the system sizes the buffer.
   void hold_at_most(uint32_t bytes) const;
@@ -93,8 +93,8 @@ class Connector {
   LinkFault fault() const;  // why the attempt has failed
 
  private:
-  struct Inside;
-  std::shared_ptr<Inside> inside_;
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
 };
 
 // The host to listen on for connections from this machine only, with IPv4 and, if available, IPv6.
@@ -116,9 +116,9 @@ class Listener {
   void limit_segment(uint32_t bytes);  // see Socket
 
  private:
-  struct Inside;
+  struct Impl;
   Listener(Loop& loop, std::vector<Socket> listening, Callback callback);
-  std::shared_ptr<Inside> inside_;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace pccl::net

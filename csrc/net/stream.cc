@@ -21,7 +21,7 @@ constexpr size_t kTurnBytes = 1u << 20;
 
 }  // namespace
 
-struct Stream::Inside : Deferred, std::enable_shared_from_this<Inside> {
+struct Stream::Impl : Deferred, std::enable_shared_from_this<Impl> {
   void run_deferred() override;
   void ready(bool readable, bool writable);
   void read_some();
@@ -33,7 +33,7 @@ struct Stream::Inside : Deferred, std::enable_shared_from_this<Inside> {
   size_t queued() const { return queue.size() - queue_at; }
   Status broken(const std::string& why) const { return {Code::kSystem, peer + ": " + why, {}}; }
 
-  std::shared_ptr<Loop::Inside> loop;
+  std::shared_ptr<Loop::Impl> loop;
   Callbacks callbacks;
   Socket socket;
   std::string peer;  // "10.0.0.7:48201", for messages
@@ -44,12 +44,12 @@ struct Stream::Inside : Deferred, std::enable_shared_from_this<Inside> {
   size_t queue_at = 0;
   bool blocked = false;    // the system takes no more for now
   bool closing = false;    // close_after_flush() was called
-  bool said_last = false;  // everything was written, and the sending direction is shut down
+  bool sent_last = false;  // everything was written, and the sending direction is shut down
   bool over = false;
   Status failure;  // the reason to close when no input is left
 };
 
-void Stream::Inside::run_deferred() {
+void Stream::Impl::run_deferred() {
   if (over) return;
   if (queued() > kQueueBytesMax) {
     return close(broken("it does not read: " + std::to_string(queued()) +
@@ -58,19 +58,19 @@ void Stream::Inside::run_deferred() {
   if (!blocked) write_some();
 }
 
-void Stream::Inside::ready(bool readable, bool writable) {
+void Stream::Impl::ready(bool readable, bool writable) {
   if (readable && !over) read_some();
   if (writable && !over) write_some();
   watch();
 }
 
-void Stream::Inside::read_some() {
+void Stream::Impl::read_some() {
   const std::span<std::byte> buffer = loop->read_buffer();
   for (size_t total = 0; total < kTurnBytes && !over;) {
     const ssize_t bytes = recv(socket.fd(), buffer.data(), buffer.size(), 0);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (bytes <= 0 && said_last) return close({});
+    if (bytes <= 0 && sent_last) return close({});
     if (bytes <= 0 && !failure.ok()) return close(failure);
     if (bytes < 0) return close(broken(error_text(errno)));
     if (bytes == 0) return close(broken("the other side closed the connection"));
@@ -80,7 +80,7 @@ void Stream::Inside::read_some() {
   }
 }
 
-void Stream::Inside::write_some() {
+void Stream::Impl::write_some() {
   size_t total = 0;
   blocked = false;
   while (queued() > 0 && !blocked && failure.ok()) {
@@ -101,8 +101,8 @@ void Stream::Inside::write_some() {
     queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(queue_at));
     queue_at = 0;
   }
-  if (closing && queued() == 0 && !said_last) {
-    said_last = true;
+  if (closing && queued() == 0 && !sent_last) {
+    sent_last = true;
     shutdown(socket.fd(), SHUT_WR);
   }
   watch();
@@ -110,7 +110,7 @@ void Stream::Inside::write_some() {
 
 // The other side is gone, but its last bytes may still be unread. The stream closes when
 // read_some() reaches the end of the connection.
-void Stream::Inside::write_failed(int error) {
+void Stream::Impl::write_failed(int error) {
   failure = broken(error_text(error));
   queue.clear();
   queue_at = 0;
@@ -118,61 +118,60 @@ void Stream::Inside::write_failed(int error) {
   watch();
 }
 
-void Stream::Inside::watch() { watcher->watch(true, queued() > 0); }
+void Stream::Impl::watch() { watcher->watch(true, queued() > 0); }
 
-void Stream::Inside::close(Status status) {
+void Stream::Impl::close(Status status) {
   stop();
-  if (closing && said_last) status = {};
+  if (closing && sent_last) status = {};
   callbacks.on_closed(std::move(status));
 }
 
-void Stream::Inside::stop() {
+void Stream::Impl::stop() {
   over = true;
   watcher->close();
   if (alarm) alarm->close();
   socket = Socket();
 }
 
-Stream::Stream(Loop& loop, Socket socket, Callbacks callbacks)
-    : inside_(std::make_shared<Inside>()) {
+Stream::Stream(Loop& loop, Socket socket, Callbacks callbacks) : impl_(std::make_shared<Impl>()) {
   loop.assert_on_loop();
-  const std::shared_ptr<Inside>& inside = inside_;
-  inside->loop = loop.inside();
-  inside->callbacks = std::move(callbacks);
-  inside->peer = text(Endpoint{socket.peer_host(), peer_address(socket.fd()).port()});
-  inside->socket = std::move(socket);
-  inside->watcher =
-      Watcher::open(inside->loop, inside->socket.fd(),
-                    [inside](bool readable, bool writable) { inside->ready(readable, writable); });
-  inside->watch();
+  const std::shared_ptr<Impl>& impl = impl_;
+  impl->loop = loop.impl();
+  impl->callbacks = std::move(callbacks);
+  impl->peer = text(Endpoint{socket.peer_host(), peer_address(socket.fd()).port()});
+  impl->socket = std::move(socket);
+  impl->watcher =
+      Watcher::open(impl->loop, impl->socket.fd(),
+                    [impl](bool readable, bool writable) { impl->ready(readable, writable); });
+  impl->watch();
 }
 
 Stream::~Stream() {
-  if (!inside_->over) inside_->stop();
+  if (!impl_->over) impl_->stop();
 }
 
 void Stream::send(std::span<const std::byte> bytes) {
-  inside_->loop->assert_on_loop();
-  if (inside_->over || inside_->closing || !inside_->failure.ok()) return;
-  if (inside_->queued() > kQueueBytesMax) return;  // about to be cut off
-  inside_->queue.insert(inside_->queue.end(), bytes.begin(), bytes.end());
-  inside_->loop->defer(inside_);
+  impl_->loop->assert_on_loop();
+  if (impl_->over || impl_->closing || !impl_->failure.ok()) return;
+  if (impl_->queued() > kQueueBytesMax) return;  // about to be cut off
+  impl_->queue.insert(impl_->queue.end(), bytes.begin(), bytes.end());
+  impl_->loop->defer(impl_);
 }
 
 void Stream::close_after_flush(Duration at_most) {
-  inside_->loop->assert_on_loop();
-  if (inside_->over || inside_->closing) return;
-  inside_->closing = true;
-  const auto late = [inside = inside_] {
-    if (!inside->over) inside->close(inside->broken("it did not take what was sent last"));
+  impl_->loop->assert_on_loop();
+  if (impl_->over || impl_->closing) return;
+  impl_->closing = true;
+  const auto late = [impl = impl_] {
+    if (!impl->over) impl->close(impl->broken("it did not take what was sent last"));
   };
-  inside_->alarm = Alarm::open(inside_->loop, late);
-  inside_->alarm->arm(monotonic_now() + at_most);
-  inside_->loop->defer(inside_);
+  impl_->alarm = Alarm::open(impl_->loop, late);
+  impl_->alarm->arm(monotonic_now() + at_most);
+  impl_->loop->defer(impl_);
 }
 
-size_t Stream::unsent() const { return inside_->queued(); }
+size_t Stream::unsent() const { return impl_->queued(); }
 
-const Socket& Stream::socket() const { return inside_->socket; }
+const Socket& Stream::socket() const { return impl_->socket; }
 
 }  // namespace pccl::net

@@ -42,8 +42,8 @@ class Stream {
   const Socket& socket() const;
 
  private:
-  struct Inside;
-  std::shared_ptr<Inside> inside_;
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace pccl::net

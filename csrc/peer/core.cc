@@ -35,8 +35,8 @@ uint32_t milliseconds(Duration duration) {
 
 }  // namespace
 
-struct PeerCore::Inside {
-  explicit Inside(Options options) {
+struct PeerCore::Impl {
+  explicit Impl(Options options) {
     options.join_timeout = std::min(options.join_timeout, Context::kForever);
     options.master_timeout = std::min(options.master_timeout, Context::kForever);
     context.options = std::move(options);
@@ -126,27 +126,27 @@ struct PeerCore::Inside {
 
 // ---- The application ----
 
-void PeerCore::Inside::on(const JoinCalled& event) {
+void PeerCore::Impl::on(const JoinCalled& event) {
   join_handle = event.handle;
   joining_since = context.now;
   membership.enter(Phase::kConnecting);
   connection.open();
 }
 
-Status PeerCore::Inside::no_member(const char* what) const {
+Status PeerCore::Impl::no_member(const char* what) const {
   if (membership.out()) return {ended.code, std::string(what) + ": " + ended.message, ended.peer};
   if (membership.phase() == Phase::kMember) return {};
   return {
       Code::kInvalidState, std::string(what) + " before this process was admitted to the run", {}};
 }
 
-void PeerCore::Inside::on(const OpCalled& event) {
+void PeerCore::Impl::on(const OpCalled& event) {
   const Status status = no_member(text(event.request.kind));
   if (status.ok()) return operations.call(event.request);
   context.emit(FinishOp{event.request.handle, status, {}, {}, {}});
 }
 
-void PeerCore::Inside::on(const JointCalled& event) {
+void PeerCore::Impl::on(const JointCalled& event) {
   const bool updates = event.kind == JointKind::kUpdateTopology;
   Status status = no_member(text(event.kind));
   if (status.ok() && !updates && !membership.broken().ok()) {
@@ -165,11 +165,11 @@ void PeerCore::Inside::on(const JointCalled& event) {
   context.emit(std::move(result));
 }
 
-void PeerCore::Inside::on(const JointGivenUp& event) {
+void PeerCore::Impl::on(const JointGivenUp& event) {
   if (joint.open() && joint.open()->handle == event.handle) joint.give_up();
 }
 
-void PeerCore::Inside::on(const LeaveCalled&) {
+void PeerCore::Impl::on(const LeaveCalled&) {
   if (membership.out()) return;
   if (membership.introduced()) context.tell(protocol::Leave{});
   end({Code::kInvalidState, "this process has left the run", {}}, {});
@@ -177,18 +177,18 @@ void PeerCore::Inside::on(const LeaveCalled&) {
 
 // ---- The connection to the master ----
 
-void PeerCore::Inside::on(const MasterConnected&) {
+void PeerCore::Impl::on(const MasterConnected&) {
   if (membership.out()) return;
   connection.on_connected();
   context.linked = true;
   membership.introduced() ? resume() : introduce();
 }
 
-uint32_t PeerCore::Inside::founders() const {
+uint32_t PeerCore::Impl::founders() const {
   return context.options.founders > 0 ? context.options.founders : context.options.min_peers;
 }
 
-protocol::Hello PeerCore::Inside::hello() const {
+protocol::Hello PeerCore::Impl::hello() const {
   const Options& options = context.options;
   protocol::Hello hello;
   hello.versions = options.versions;
@@ -207,12 +207,12 @@ protocol::Hello PeerCore::Inside::hello() const {
   return hello;
 }
 
-void PeerCore::Inside::introduce() {
+void PeerCore::Impl::introduce() {
   membership.enter(Phase::kIntroducing);
   context.tell(hello());
 }
 
-void PeerCore::Inside::resume() {
+void PeerCore::Impl::resume() {
   resuming = true;
   protocol::Resume resume;
   resume.versions = context.options.versions;
@@ -229,14 +229,14 @@ void PeerCore::Inside::resume() {
   context.tell(std::move(resume));
 }
 
-void PeerCore::Inside::on(const MasterClosed& event) {
+void PeerCore::Impl::on(const MasterClosed& event) {
   if (membership.out()) return;
   connection.on_closed();
   if (event.why.code == Code::kProtocol) return on_violation(event.why);
   connection_lost(event.why.message);
 }
 
-void PeerCore::Inside::connection_lost(const std::string& why) {
+void PeerCore::Impl::connection_lost(const std::string& why) {
   closed_why = why;
   resuming = false;
   if (membership.phase() == Phase::kIntroducing) membership.enter(Phase::kConnecting);
@@ -249,7 +249,7 @@ void PeerCore::Inside::connection_lost(const std::string& why) {
 
 // Closes the connection. It is then resumed, in case the fault was a temporary one. The peer ends
 // if it is not a member yet, or after kViolationsMax violations.
-void PeerCore::Inside::on_violation(const Status& what) {
+void PeerCore::Impl::on_violation(const Status& what) {
   context.note(LogLevel::kWarning, "the " + master() + " broke the protocol: " + what.message);
   if (membership.phase() != Phase::kMember || ++violations >= kViolationsMax) {
     return end({Code::kProtocol, "the " + master() + " broke the protocol: " + what.message, {}});
@@ -258,7 +258,7 @@ void PeerCore::Inside::on_violation(const Status& what) {
   connection_lost(what.message);
 }
 
-void PeerCore::Inside::on(const MasterSent& event) {
+void PeerCore::Impl::on(const MasterSent& event) {
   if (membership.out() || !connection.up()) return;
   connection.heard();
   Status status = membership.check(event.message, resuming);
@@ -267,7 +267,7 @@ void PeerCore::Inside::on(const MasterSent& event) {
   if (!status.ok()) on_violation(status);
 }
 
-Status PeerCore::Inside::heard(const protocol::Reject& reject) {
+Status PeerCore::Impl::heard(const protocol::Reject& reject) {
   const Phase phase = membership.phase();
   if (phase == Phase::kIntroducing) {
     end({reject.code == Code::kOk ? Code::kProtocol : reject.code, reject.text, {}});
@@ -286,7 +286,7 @@ Status PeerCore::Inside::heard(const protocol::Reject& reject) {
   return {};
 }
 
-Status PeerCore::Inside::heard(const protocol::Welcome& welcome) {
+Status PeerCore::Impl::heard(const protocol::Welcome& welcome) {
   if (!context.options.versions.contains(welcome.version)) {
     return violation("Welcome to a run of version " + std::to_string(welcome.version) +
                      ", which this peer does not speak");
@@ -298,12 +298,12 @@ Status PeerCore::Inside::heard(const protocol::Welcome& welcome) {
   return {};
 }
 
-Status PeerCore::Inside::heard(const protocol::Ping& ping) {
+Status PeerCore::Impl::heard(const protocol::Ping& ping) {
   context.tell(protocol::Pong{ping.counter, operations.verdicts_seen(), membership.epoch()});
   return {};
 }
 
-Status PeerCore::Inside::heard(const protocol::Resumed& resumed) {
+Status PeerCore::Impl::heard(const protocol::Resumed& resumed) {
   const bool restarted = resumed.incarnation > membership.incarnation();
   if (restarted) sync.master_restarted();
   if (!membership.accept_incarnation(resumed.incarnation)) {
@@ -327,14 +327,14 @@ Status PeerCore::Inside::heard(const protocol::Resumed& resumed) {
   return {};
 }
 
-Status PeerCore::Inside::heard(const protocol::Kicked& kicked) {
+Status PeerCore::Impl::heard(const protocol::Kicked& kicked) {
   end({Code::kKicked, kicked.text + kOutOfRun, {}});
   return {};
 }
 
 // ---- Joining ----
 
-void PeerCore::Inside::on(const Listening& event) {
+void PeerCore::Impl::on(const Listening& event) {
   if (membership.out()) return;
   PCCL_ASSERT(membership.phase() == Phase::kWelcomed);
   Result<uint16_t> port = event.port;
@@ -351,7 +351,7 @@ void PeerCore::Inside::on(const Listening& event) {
   context.tell(listening_at);
 }
 
-Status PeerCore::Inside::heard(const protocol::Notice& what) {
+Status PeerCore::Impl::heard(const protocol::Notice& what) {
   const bool waits = membership.phase() != Phase::kMember;
   if (what.text != notice)
     context.note(LogLevel::kWarning, (waits ? "not admitted yet: " : "") + what.text);
@@ -359,7 +359,7 @@ Status PeerCore::Inside::heard(const protocol::Notice& what) {
   return {};
 }
 
-void PeerCore::Inside::on_time_while_joining() {
+void PeerCore::Impl::on_time_while_joining() {
   const Options& options = context.options;
   const Duration waited = context.now - joining_since;
   const bool found = membership.phase() >= Phase::kWelcomed;
@@ -392,16 +392,16 @@ void PeerCore::Inside::on_time_while_joining() {
 
 // ---- Links and epochs ----
 
-void PeerCore::Inside::on(const LinkChanged& event) {
+void PeerCore::Impl::on(const LinkChanged& event) {
   if (membership.introduced()) membership.link_changed(event.report, !resuming);
 }
 
-Status PeerCore::Inside::heard(const protocol::Forget& forget) {
+Status PeerCore::Impl::heard(const protocol::Forget& forget) {
   membership.forget(forget.peer);
   return {};
 }
 
-Status PeerCore::Inside::heard(const protocol::EpochStart& start) {
+Status PeerCore::Impl::heard(const protocol::EpochStart& start) {
   const bool newcomer = membership.phase() != Phase::kMember;
   if (newcomer && membership.phase() != Phase::kRegistered)
     return violation("EpochStart before Register");
@@ -430,7 +430,7 @@ Status PeerCore::Inside::heard(const protocol::EpochStart& start) {
   return {};
 }
 
-Status PeerCore::Inside::renew(const protocol::EpochStart& start) {
+Status PeerCore::Impl::renew(const protocol::EpochStart& start) {
   if (!membership.goes_on()) {
     return violation("EpochStart of a renewal after an epoch that does not go on");
   }
@@ -445,19 +445,19 @@ Status PeerCore::Inside::renew(const protocol::EpochStart& start) {
 }
 
 // The vote comes after the last Begin, so that a vote for update_topology closes posting as usual.
-void PeerCore::Inside::vote_again_when_renewed() {
+void PeerCore::Impl::vote_again_when_renewed() {
   if (!votes_again || membership.frozen() || !operations.renewed()) return;
   votes_again = false;
   joint.repeat();
 }
 
-Status PeerCore::Inside::heard(const protocol::Ask& ask) {
+Status PeerCore::Impl::heard(const protocol::Ask& ask) {
   const Status status = membership.freeze(ask);
   if (status.ok()) context.tell(operations.freeze());
   return status;
 }
 
-Status PeerCore::Inside::heard(const protocol::EpochEnd& end) {
+Status PeerCore::Impl::heard(const protocol::EpochEnd& end) {
   Status status = operations.check(end);
   if (status.ok()) status = membership.end(end, !operations.settled() || joint.open() != nullptr);
   if (!status.ok()) return status;
@@ -471,7 +471,7 @@ Status PeerCore::Inside::heard(const protocol::EpochEnd& end) {
 
 // ---- Joint calls ----
 
-Status PeerCore::Inside::heard(const protocol::Answer& answer) {
+Status PeerCore::Impl::heard(const protocol::Answer& answer) {
   if (joint.repeated(answer)) return {};
   Status status = joint.check(answer);
   if (!status.ok()) return status;
@@ -503,7 +503,7 @@ Status PeerCore::Inside::heard(const protocol::Answer& answer) {
 
 // A joint call returns when it borrows no tensors any more. update_topology returns when the
 // application also has the outcomes of all earlier operations.
-void PeerCore::Inside::finish_joint_if_drained() {
+void PeerCore::Impl::finish_joint_if_drained() {
   if (!joint.open() || !joint.open()->result || sync.busy()) return;
   const bool updates = joint.open()->vote.kind == JointKind::kUpdateTopology;
   if (updates && !operations.drained_all()) return;
@@ -511,26 +511,26 @@ void PeerCore::Inside::finish_joint_if_drained() {
   if (updates) operations.open_posting();
 }
 
-Status PeerCore::Inside::heard(const protocol::SyncPlan& plan) {
+Status PeerCore::Impl::heard(const protocol::SyncPlan& plan) {
   if (!joint.open()) return violation("SyncPlan without a call");
   return sync.on_plan(plan, *joint.open());
 }
 
-void PeerCore::Inside::on(const StateVerified& event) { sync.verified(event.handle, event.status); }
+void PeerCore::Impl::on(const StateVerified& event) { sync.verified(event.handle, event.status); }
 
 // ---- The ring ----
 
-void PeerCore::Inside::on(const OpTransferred& event) {
+void PeerCore::Impl::on(const OpTransferred& event) {
   const bool known =
       operations.transferred(event.epoch, event.op) || sync.transferred(event.epoch, event.op);
   PCCL_ASSERT(known);
 }
 
-void PeerCore::Inside::on(const OpProgressed& event) {
+void PeerCore::Impl::on(const OpProgressed& event) {
   operations.progressed(event.epoch, event.op, event.finished);
 }
 
-void PeerCore::Inside::on(const OpDrained& event) {
+void PeerCore::Impl::on(const OpDrained& event) {
   // A committed operation is known to neither, because its memory was returned immediately.
   if (!operations.drained(event.epoch, event.op)) sync.drained(event.epoch, event.op);
   if (membership.out()) return finish_ending();
@@ -538,7 +538,7 @@ void PeerCore::Inside::on(const OpDrained& event) {
   finish_joint_if_drained();
 }
 
-void PeerCore::Inside::on(const OpFailed& event) {
+void PeerCore::Impl::on(const OpFailed& event) {
   const bool known = operations.failed(event.epoch, event.op, event.why) ||
                      sync.failed(event.epoch, event.op, event.why);
   PCCL_ASSERT(known);
@@ -546,7 +546,7 @@ void PeerCore::Inside::on(const OpFailed& event) {
 
 // ---- The end ----
 
-void PeerCore::Inside::end(const Status& calls_fail_with, const Status& gone_with) {
+void PeerCore::Impl::end(const Status& calls_fail_with, const Status& gone_with) {
   const bool joining = membership.phase() != Phase::kIdle && membership.phase() < Phase::kMember;
   membership.enter(Phase::kEnding);
   ended = calls_fail_with;
@@ -563,7 +563,7 @@ void PeerCore::Inside::end(const Status& calls_fail_with, const Status& gone_wit
   finish_ending();
 }
 
-void PeerCore::Inside::finish_ending() {
+void PeerCore::Impl::finish_ending() {
   if (membership.phase() != Phase::kEnding || !operations.drained_all() || sync.busy()) return;
   if (joint.open()) {
     if (!joint.open()->result) {
@@ -579,7 +579,7 @@ void PeerCore::Inside::finish_ending() {
 
 // ---- Time ----
 
-void PeerCore::Inside::on(const TimePassed&) {
+void PeerCore::Impl::on(const TimePassed&) {
   const Phase phase = membership.phase();
   if (phase == Phase::kIdle || membership.out()) return;
   if (phase < Phase::kMember) on_time_while_joining();
@@ -604,7 +604,7 @@ void PeerCore::Inside::on(const TimePassed&) {
   }
 }
 
-std::optional<Instant> PeerCore::Inside::deadline() const {
+std::optional<Instant> PeerCore::Impl::deadline() const {
   const Phase phase = membership.phase();
   if (phase == Phase::kIdle || membership.out()) return std::nullopt;
   std::optional<Instant> first = connection.deadline();
@@ -623,19 +623,19 @@ std::optional<Instant> PeerCore::Inside::deadline() const {
 
 // ---- The core ----
 
-PeerCore::PeerCore(Options options) : inside_(std::make_unique<Inside>(std::move(options))) {}
+PeerCore::PeerCore(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 PeerCore::~PeerCore() = default;
 PeerCore::PeerCore(PeerCore&&) noexcept = default;
 
 void PeerCore::step(const Event& event, Instant now, Effects& effects) {
-  inside_->context.now = now;
-  inside_->context.effects = &effects;
-  std::visit([&](const auto& what) { inside_->on(what); }, event);
-  inside_->context.effects = nullptr;
+  impl_->context.now = now;
+  impl_->context.effects = &effects;
+  std::visit([&](const auto& what) { impl_->on(what); }, event);
+  impl_->context.effects = nullptr;
 }
 
-std::optional<Instant> PeerCore::deadline() const { return inside_->deadline(); }
+std::optional<Instant> PeerCore::deadline() const { return impl_->deadline(); }
 
-const Status& PeerCore::broken() const { return inside_->membership.broken(); }
+const Status& PeerCore::broken() const { return impl_->membership.broken(); }
 
 }  // namespace pccl::peer

@@ -274,8 +274,8 @@ class PeerCore {
   const Status& broken() const;
 
  private:
-  struct Inside;
-  std::unique_ptr<Inside> inside_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace pccl::peer

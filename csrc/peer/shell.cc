@@ -71,8 +71,8 @@ Status interrupted_status(const char* what) {
 
 }  // namespace
 
-struct Peer::Inside {
-  Inside(net::Endpoint master, Options options, ring::Shell::Options data)
+struct Peer::Impl {
+  Impl(net::Endpoint master, Options options, ring::Shell::Options data)
       : retries(options.policy == protocol::LossPolicy::kRetry),
         control(std::move(master), std::move(options), std::move(data),
                 [this](const Topology& changed) { on_renewed(changed); }) {}
@@ -109,7 +109,7 @@ struct Peer::Inside {
   Control control;
 };
 
-Status Peer::Inside::check_caller(const char* what) const {
+Status Peer::Impl::check_caller(const char* what) const {
   if (forked()) return forked_status();
   if (!control.on_loop()) return {};
   return {Code::kInvalidState,
@@ -117,7 +117,7 @@ Status Peer::Inside::check_caller(const char* what) const {
           {}};
 }
 
-void Peer::Inside::see(const Topology& seen) {
+void Peer::Impl::see(const Topology& seen) {
   rank = seen.rank;
   world_size = static_cast<uint32_t>(seen.members.size());
   const std::lock_guard lock(topology_mutex);
@@ -126,14 +126,14 @@ void Peer::Inside::see(const Topology& seen) {
   news = renewed.has_value();
 }
 
-void Peer::Inside::on_renewed(const Topology& changed) {
+void Peer::Impl::on_renewed(const Topology& changed) {
   const std::lock_guard lock(topology_mutex);
   renewed = changed;
   news = true;
 }
 
 // Rank and world size must not change while calls are under way.
-void Peer::Inside::look() {
+void Peer::Impl::look() {
   if (!news || in_flight > 0) return;
   std::optional<Topology> changed;
   {
@@ -146,11 +146,11 @@ void Peer::Inside::look() {
   see(*changed);
 }
 
-Peer::Peer(std::unique_ptr<Inside> inside) : inside_(std::move(inside)) {}
+Peer::Peer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Peer::~Peer() {
-  if (inside_->forked()) {
-    (void)inside_.release();  // its threads do not exist here, so nothing can be ended
+  if (impl_->forked()) {
+    (void)impl_.release();  // its threads do not exist here, so nothing can be ended
     return;
   }
   leave(kLeaveTimeout);
@@ -163,48 +163,48 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
   if (!status.ok()) return status;
   options.master_text = text(master);
   std::unique_ptr<Peer> peer(
-      new Peer(std::make_unique<Inside>(master, std::move(options), std::move(data))));
-  Inside& inside = *peer->inside_;
-  if (!inside.control.status().ok()) return inside.control.status();
+      new Peer(std::make_unique<Impl>(master, std::move(options), std::move(data))));
+  Impl& impl = *peer->impl_;
+  if (!impl.control.status().ok()) return impl.control.status();
   const auto call = std::make_shared<Control::Call>();
-  inside.control.join(call);
+  impl.control.join(call);
   const std::optional<FinishJoint> result = call->waiter.wait(interrupted);
   if (!result) return interrupted_status("joining the run");
   if (!result->status.ok()) return result->status;
-  inside.see(*result->topology);
+  impl.see(*result->topology);
   return peer;
 }
 
 uint32_t Peer::rank() const {
-  if (!inside_->forked()) inside_->look();
-  return inside_->rank;
+  if (!impl_->forked()) impl_->look();
+  return impl_->rank;
 }
 uint32_t Peer::world_size() const {
-  if (!inside_->forked()) inside_->look();
-  return inside_->world_size;
+  if (!impl_->forked()) impl_->look();
+  return impl_->world_size;
 }
 
 std::shared_ptr<const Topology> Peer::topology() const {
   // the lock may have been held at the fork
-  if (inside_->forked()) return std::make_shared<Topology>();
-  const std::lock_guard lock(inside_->topology_mutex);
-  return inside_->topology;
+  if (impl_->forked()) return std::make_shared<Topology>();
+  const std::lock_guard lock(impl_->topology_mutex);
+  return impl_->topology;
 }
 
 void Peer::post(OpRequest request, ring::Memory memory, Completion completion) {
-  if (inside_->forked()) return completion(inside_->forked_status());
-  if (inside_->retries) {
-    ++inside_->in_flight;
-    completion = [inside = inside_.get(), completion = std::move(completion)](OpResult result) {
-      --inside->in_flight;
+  if (impl_->forked()) return completion(impl_->forked_status());
+  if (impl_->retries) {
+    ++impl_->in_flight;
+    completion = [impl = impl_.get(), completion = std::move(completion)](OpResult result) {
+      --impl->in_flight;
       completion(std::move(result));
     };
   }
-  inside_->control.post(std::move(request), std::move(memory), std::move(completion));
+  impl_->control.post(std::move(request), std::move(memory), std::move(completion));
 }
 
-Result<JointResult> Peer::Inside::joint(JointCalled event, std::shared_ptr<SharedEntries> entries,
-                                        const Interrupted& interrupted) {
+Result<JointResult> Peer::Impl::joint(JointCalled event, std::shared_ptr<SharedEntries> entries,
+                                      const Interrupted& interrupted) {
   const char* const what = text(event.kind);
   const auto call = std::make_shared<Control::Call>();
   call->entries = std::move(entries);
@@ -238,47 +238,46 @@ Result<JointResult> Peer::Inside::joint(JointCalled event, std::shared_ptr<Share
 }
 
 Result<JointResult> Peer::update_topology(Duration timeout, const Interrupted& interrupted) {
-  const Status status = inside_->check_caller("update_topology");
+  const Status status = impl_->check_caller("update_topology");
   if (!status.ok()) return status;
-  return inside_->joint({0, protocol::JointKind::kUpdateTopology, {}, timeout}, nullptr,
-                        interrupted);
+  return impl_->joint({0, protocol::JointKind::kUpdateTopology, {}, timeout}, nullptr, interrupted);
 }
 
 Result<JointResult> Peer::are_peers_pending(Duration timeout, const Interrupted& interrupted) {
-  const Status status = inside_->check_caller("are_peers_pending");
+  const Status status = impl_->check_caller("are_peers_pending");
   if (!status.ok()) return status;
-  return inside_->joint({0, protocol::JointKind::kArePeersPending, {}, timeout}, nullptr,
-                        interrupted);
+  return impl_->joint({0, protocol::JointKind::kArePeersPending, {}, timeout}, nullptr,
+                      interrupted);
 }
 
 Result<JointResult> Peer::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                             const std::vector<StateSpan>& entries, Duration timeout,
                                             const Interrupted& interrupted) {
-  const Status status = inside_->check_caller("sync_shared_state");
+  const Status status = impl_->check_caller("sync_shared_state");
   if (!status.ok()) return status;
   Result<std::shared_ptr<SharedEntries>> shared = SharedEntries::make(entries);
   if (!shared.ok()) return shared.status();
   JointCalled event{0, protocol::JointKind::kSyncSharedState, shared.value()->offer(), timeout};
   event.offer.revision = revision;
   event.offer.strategy = strategy;
-  return inside_->joint(std::move(event), std::move(shared.value()), interrupted);
+  return impl_->joint(std::move(event), std::move(shared.value()), interrupted);
 }
 
 void Peer::leave(Duration at_most) {
-  if (!inside_->check_caller("leave").ok()) return;
-  const std::unique_lock lock(inside_->life);
-  if (!inside_->ended) inside_->control.end(at_most);
-  inside_->ended = true;
+  if (!impl_->check_caller("leave").ok()) return;
+  const std::unique_lock lock(impl_->life);
+  if (!impl_->ended) impl_->control.end(at_most);
+  impl_->ended = true;
 }
 
 Info Peer::info() {
   Info info;
-  if (inside_->forked()) return info;
-  if (inside_->control.on_loop()) {
-    info = inside_->control.info();
+  if (impl_->forked()) return info;
+  if (impl_->control.on_loop()) {
+    info = impl_->control.info();
   } else {
-    const std::shared_lock lock(inside_->life);
-    if (!inside_->ended) info = inside_->control.info();
+    const std::shared_lock lock(impl_->life);
+    if (!impl_->ended) info = impl_->control.info();
   }
   info.topology = *topology();
   return info;

@@ -110,9 +110,9 @@ class Peer {
   Info info();
 
  private:
-  struct Inside;
-  explicit Peer(std::unique_ptr<Inside> inside);
-  std::unique_ptr<Inside> inside_;
+  struct Impl;
+  explicit Peer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace pccl::peer

@@ -57,9 +57,9 @@ class Lent {
 
 }  // namespace
 
-struct Engine::Inside {
+struct Engine::Impl {
   class OneLane;
-  explicit Inside(Callbacks given) : callbacks(std::move(given)) {}
+  explicit Impl(Callbacks given) : callbacks(std::move(given)) {}
 
   // Steps the core with `event`, then with all events that this caused. Runs at once, unless a step
   // is running: then the running step handles the event.
@@ -115,9 +115,9 @@ struct Engine::Inside {
 };
 
 // One end of a lane. A chunk lands in the memory of one operation at a time.
-class Engine::Inside::OneLane : public Engine::Lane {
+class Engine::Impl::OneLane : public Engine::Lane {
  public:
-  OneLane(Inside& engine, LaneId lane, Port& writer)
+  OneLane(Impl& engine, LaneId lane, Port& writer)
       : id(lane), port(writer), engine_(engine), landed_(engine.pool), leaving_(engine.pool) {}
 
   void on_frame(const net::FrameHeader& header) override {
@@ -193,7 +193,7 @@ class Engine::Inside::OneLane : public Engine::Lane {
   size_t chunk_bytes = 0;
 
  private:
-  Inside& engine_;
+  Impl& engine_;
   bool lands_ = false;               // a chunk is landing
   OpBuffers* landing_in_ = nullptr;  // its operation; null: not posted here yet
   OpBuffers::Landing landing_;
@@ -203,7 +203,7 @@ class Engine::Inside::OneLane : public Engine::Lane {
 
 // ---- Steps ----
 
-void Engine::Inside::drive(Event event) {
+void Engine::Impl::drive(Event event) {
   waiting.push_back(std::move(event));
   if (stepping) return;
   stepping = true;
@@ -224,7 +224,7 @@ void Engine::Inside::drive(Event event) {
 
 // False in two cases: a chunk had left but was withdrawn before the core handled ChunkSent; or a
 // link went down, and perhaps up again, in the meantime.
-bool Engine::Inside::still_true(const Event& event) {
+bool Engine::Impl::still_true(const Event& event) {
   if (const auto* sent = std::get_if<ChunkSent>(&event)) {
     OneLane* const lane = find(sent->lane);
     return lane != nullptr && std::exchange(lane->left, false);
@@ -237,14 +237,14 @@ bool Engine::Inside::still_true(const Event& event) {
   return true;
 }
 
-Engine::Inside::OneLane* Engine::Inside::find(LaneId lane) {
+Engine::Impl::OneLane* Engine::Impl::find(LaneId lane) {
   const auto at = links.find(lane.peer);
   if (at == links.end() || lane.index >= at->second.size()) return nullptr;
   OneLane* const found = at->second[lane.index].get();
   return found->known ? found : nullptr;
 }
 
-OpBuffers& Engine::Inside::buffers_of(uint64_t handle) {
+OpBuffers& Engine::Impl::buffers_of(uint64_t handle) {
   const auto at = buffers.find(handle);
   PCCL_ASSERT(at != buffers.end());
   return *at->second;
@@ -252,7 +252,7 @@ OpBuffers& Engine::Inside::buffers_of(uint64_t handle) {
 
 // The last end of a continued operation restores the elements retained from earlier epochs, or
 // makes them final.
-void Engine::Inside::end_kept(const OpEnded& end) {
+void Engine::Impl::end_kept(const OpEnded& end) {
   const auto at = kept.find(end.op);
   if (at == kept.end()) return;
   std::optional<Epoch> posted = core.posted(end.op);
@@ -270,7 +270,7 @@ void Engine::Inside::end_kept(const OpEnded& end) {
 }
 
 // An operation for which there was no memory: the core does not know it.
-void Engine::Inside::end_failed(OpKey op) {
+void Engine::Impl::end_failed(OpKey op) {
   const auto at = failed.find(op);
   if (at == failed.end()) return;
   const Epoch epoch = at->second;
@@ -280,18 +280,18 @@ void Engine::Inside::end_failed(OpKey op) {
 
 // ---- Effects ----
 
-void Engine::Inside::apply(SendFrame& effect) {
+void Engine::Impl::apply(SendFrame& effect) {
   if (OneLane* const lane = find(effect.lane)) lane->port.send(effect.header);
 }
 
-void Engine::Inside::apply(SendChunk& effect) {
+void Engine::Impl::apply(SendChunk& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
   if (lane->send(effect.header, buffers_of(effect.handle), effect.unit)) return;
   no_memory(effect.lane.peer, effect.unit.bytes);
 }
 
-void Engine::Inside::apply(SendCopy& effect) {
+void Engine::Impl::apply(SendCopy& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
   const std::span<const std::byte> own = buffers_of(effect.handle).own();
@@ -299,14 +299,14 @@ void Engine::Inside::apply(SendCopy& effect) {
   lane->port.send_copy(effect.header, own);
 }
 
-void Engine::Inside::apply(Land& effect) {
+void Engine::Impl::apply(Land& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
   if (lane->land(buffers_of(effect.handle), effect.unit, effect.action)) return;
   no_memory(effect.lane.peer, effect.unit.bytes);
 }
 
-void Engine::Inside::apply(LandEarly& effect) {
+void Engine::Impl::apply(LandEarly& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
   const std::pair<PeerId, EarlyId> key(effect.lane.peer, effect.early);
@@ -316,7 +316,7 @@ void Engine::Inside::apply(LandEarly& effect) {
   lane->land_early(at->second.bytes().first(effect.bytes));
 }
 
-void Engine::Inside::apply(TakeEarly& effect) {
+void Engine::Impl::apply(TakeEarly& effect) {
   const auto at = early.find({effect.peer, effect.early});
   PCCL_ASSERT(at != early.end());
   OpBuffers& memory = buffers_of(effect.handle);
@@ -329,15 +329,15 @@ void Engine::Inside::apply(TakeEarly& effect) {
 }
 
 // Asks to close the link at once, because the core believes that the chunk is in flight.
-void Engine::Inside::no_memory(PeerId peer, size_t bytes) {
+void Engine::Impl::no_memory(PeerId peer, size_t bytes) {
   callbacks.on_fail_link(peer, "no memory for a chunk of " + std::to_string(bytes) + " bytes");
 }
 
-void Engine::Inside::apply(Revoke& effect) {
+void Engine::Impl::apply(Revoke& effect) {
   if (OneLane* const lane = find(effect.lane)) lane->revoke();
 }
 
-void Engine::Inside::apply(Retain& effect) {
+void Engine::Impl::apply(Retain& effect) {
   const auto at = buffers.find(effect.handle);
   at->second->close(effect.bytes);
   Kept& those = kept[effect.op];
@@ -346,7 +346,7 @@ void Engine::Inside::apply(Retain& effect) {
   buffers.erase(at);
 }
 
-void Engine::Inside::apply(Withdraw& effect) {
+void Engine::Impl::apply(Withdraw& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
   lane->left = false;
@@ -355,60 +355,59 @@ void Engine::Inside::apply(Withdraw& effect) {
 
 // ---- Engine ----
 
-Engine::Engine(Callbacks callbacks) : inside_(std::make_unique<Inside>(std::move(callbacks))) {}
+Engine::Engine(Callbacks callbacks) : impl_(std::make_unique<Impl>(std::move(callbacks))) {}
 Engine::~Engine() = default;
 
 void Engine::begin_epoch(Epoch epoch, std::vector<PeerId> peers) {
-  inside_->drive(EpochBegun{epoch, std::move(peers)});
+  impl_->drive(EpochBegun{epoch, std::move(peers)});
 }
 
 Engine::Lane& Engine::lane_up(PeerId peer, Port& port) {
-  if (!inside_->stepping) inside_->gone.clear();
-  auto& lanes = inside_->links[peer];
+  if (!impl_->stepping) impl_->gone.clear();
+  auto& lanes = impl_->links[peer];
   const LaneId id{peer, static_cast<uint32_t>(lanes.size())};
-  Inside::OneLane& lane =
-      *lanes.emplace_back(std::make_unique<Inside::OneLane>(*inside_, id, port));
-  inside_->drive(LaneUp{id, port.local()});
-  inside_->drive(LaneWindow{id, port.window()});
+  Impl::OneLane& lane = *lanes.emplace_back(std::make_unique<Impl::OneLane>(*impl_, id, port));
+  impl_->drive(LaneUp{id, port.local()});
+  impl_->drive(LaneWindow{id, port.window()});
   return lane;
 }
 
 void Engine::link_down(PeerId peer) {
-  const auto at = inside_->links.find(peer);
-  if (at == inside_->links.end()) return;
+  const auto at = impl_->links.find(peer);
+  if (at == impl_->links.end()) return;
   for (auto& lane : at->second) {
     lane->revoke();
     lane->port.withdraw();
-    inside_->gone.push_back(std::move(lane));
+    impl_->gone.push_back(std::move(lane));
   }
-  inside_->links.erase(at);
-  inside_->drive(LinkDown{peer});
+  impl_->links.erase(at);
+  impl_->drive(LinkDown{peer});
 }
 
-void Engine::rest(PeerId peer, protocol::LaneBits lanes) { inside_->drive(LanesRest{peer, lanes}); }
+void Engine::rest(PeerId peer, protocol::LaneBits lanes) { impl_->drive(LanesRest{peer, lanes}); }
 
 void Engine::post(Task task, Memory memory) {
   task.shape.restored = memory.save;
   Result<std::unique_ptr<OpBuffers>> made =
-      OpBuffers::make(task.shape, std::move(memory), inside_->pool);
+      OpBuffers::make(task.shape, std::move(memory), impl_->pool);
   if (!made.ok()) {
-    inside_->failed.emplace(task.op, task.epoch);
-    inside_->callbacks.on_failed(task.epoch, task.op, made.status());
+    impl_->failed.emplace(task.op, task.epoch);
+    impl_->callbacks.on_failed(task.epoch, task.op, made.status());
     return;
   }
-  task.handle = ++inside_->handles;
-  inside_->buffers.emplace(task.handle, std::move(made.value()));
-  inside_->drive(OpPosted{std::move(task)});
+  task.handle = ++impl_->handles;
+  impl_->buffers.emplace(task.handle, std::move(made.value()));
+  impl_->drive(OpPosted{std::move(task)});
 }
 
-void Engine::end(OpEnded end) { inside_->drive(end); }
+void Engine::end(OpEnded end) { impl_->drive(end); }
 
-void Engine::done(OpKey op) { inside_->drive(OpDone{op}); }
+void Engine::done(OpKey op) { impl_->drive(OpDone{op}); }
 
 Engine::Counters Engine::counters() const {
-  Counters counters = inside_->counters;
-  counters.operations_open = inside_->core.operations_open();
-  counters.bytes_held = inside_->pool.bytes_held();
+  Counters counters = impl_->counters;
+  counters.operations_open = impl_->core.operations_open();
+  counters.bytes_held = impl_->pool.bytes_held();
   return counters;
 }
 

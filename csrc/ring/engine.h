@@ -86,8 +86,8 @@ class Engine {
   Counters counters() const;
 
  private:
-  struct Inside;
-  std::unique_ptr<Inside> inside_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace pccl::ring

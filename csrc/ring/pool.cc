@@ -27,7 +27,7 @@ Pool::~Pool() {
 
 void Pool::give_back(std::byte* memory, size_t bytes) {
   if (bytes < kSlabBytes) return std::free(memory);
-  clearer_.forget({memory, bytes});
+  prefaulter_.forget({memory, bytes});
   unmap_pages(memory, bytes);
 }
 
@@ -59,7 +59,7 @@ bool Pool::take_slabs(uint64_t count, std::vector<std::byte*>& slabs) {
     const uint64_t bytes = (count - reused) * kSlabBytes;
     std::byte* const fresh = map_pages(bytes);
     if (fresh == nullptr) return false;
-    if (bytes >= kClearedBytesMin) clearer_.add({fresh, bytes});
+    if (bytes >= kPrefaultedBytesMin) prefaulter_.add({fresh, bytes});
     for (uint64_t index = 0; index < count - reused; ++index)
       slabs.push_back(fresh + index * kSlabBytes);
   }

@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "csrc/base/clearer.h"
+#include "csrc/base/prefaulter.h"
 
 namespace pccl::ring {
 
@@ -26,7 +26,7 @@ class Pool {
   static constexpr uint64_t kIdleBytes = uint64_t{64} << 20;
   static constexpr uint32_t kTurns = 64;
   // Minimum size, in bytes, from which the page prefaulter touches fresh slabs ahead of use.
-  static constexpr uint64_t kClearedBytesMin = uint64_t{16} << 20;
+  static constexpr uint64_t kPrefaultedBytesMin = uint64_t{16} << 20;
 
   Pool() = default;
   ~Pool();
@@ -55,7 +55,7 @@ class Pool {
   void give_back(std::byte* memory, size_t bytes);  // to the system
   void trim();
 
-  Clearer clearer_;
+  Prefaulter prefaulter_;
   std::array<std::vector<std::byte*>, kClasses> free_;  // by size class: powers of two
   uint64_t lent_ = 0;
   uint64_t idle_ = 0;

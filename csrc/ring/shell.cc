@@ -49,14 +49,14 @@ uint64_t machine_id() {
 
 }  // namespace
 
-struct Shell::Inside {
+struct Shell::Impl {
   // The lanes of a link that is up, in the order in which they came up.
   struct Link {
     std::vector<ConnectionId> lanes;
     std::optional<link::LinkTraffic> traffic;  // wan path only: chooses the active lanes
   };
 
-  Inside(Options given, Callbacks called);
+  Impl(Options given, Callbacks called);
 
   void listen(const std::string& host);
   void accepted(net::Socket socket);
@@ -74,8 +74,8 @@ struct Shell::Inside {
   void perform(const link::LinkDown& down);
   void perform(const link::Report& report) { callbacks.on_link(report.what); }
   void carry(Link& link, ShellLink& lane, const link::LaneUp& up);
-  void crowd(PeerId peer);
-  void bury(std::unique_ptr<ShellLink> lane);
+  void set_contended(PeerId peer);
+  void defer_destroy(std::unique_ptr<ShellLink> lane);
   Counters count() const;
 
   const Options options;
@@ -94,10 +94,10 @@ struct Shell::Inside {
   std::map<ConnectionId, std::unique_ptr<ShellLink>> lanes;
   std::map<PeerId, Link> links;
   std::vector<PeerId> neighbours;
-  std::vector<std::unique_ptr<ShellLink>> buried;  // closed, perhaps still on the stack
+  std::vector<std::unique_ptr<ShellLink>> deferred;  // closed, perhaps still on the stack
 };
 
-Shell::Inside::Inside(Options given, Callbacks called)
+Shell::Impl::Impl(Options given, Callbacks called)
     : options(std::move(given)),
       callbacks(std::move(called)),
       lanes_max(lanes_affordable()),
@@ -123,7 +123,7 @@ Shell::Inside::Inside(Options given, Callbacks called)
 
 // ---- Events ----
 
-void Shell::Inside::listen(const std::string& host) {
+void Shell::Impl::listen(const std::string& host) {
   Result<std::unique_ptr<net::Listener>> opened = Status{Code::kSystem, "no port to try", {}};
   for (uint32_t port = options.port_first; port <= options.port_last; ++port) {
     opened = net::Listener::open(loop, {host, static_cast<uint16_t>(port)},
@@ -144,7 +144,7 @@ void Shell::Inside::listen(const std::string& host) {
   callbacks.on_listening(listener->port());
 }
 
-void Shell::Inside::accepted(net::Socket socket) {
+void Shell::Impl::accepted(net::Socket socket) {
   const bool scarce = net::is_scarce(socket.fd(), kStrangersWhenScarce);
   const size_t room = scarce ? kStrangersWhenScarce : net::strangers_max(kStrangersMax);
   const ConnectionId id = core.new_lane();
@@ -153,7 +153,7 @@ void Shell::Inside::accepted(net::Socket socket) {
   step(link::Accepted{id, address, room});
 }
 
-void Shell::Inside::add_lane(ConnectionId id, net::Socket socket, bool dialled) {
+void Shell::Impl::add_lane(ConnectionId id, net::Socket socket, bool dialled) {
   lanes[id] = std::make_unique<ShellLink>(
       loop, std::move(socket), dialled,
       ShellLink::Callbacks{.on_hello =
@@ -171,11 +171,11 @@ void Shell::Inside::add_lane(ConnectionId id, net::Socket socket, bool dialled) 
 }
 
 // A late tick counts as one tick: input that has arrived meanwhile is read before the next one.
-void Shell::Inside::on_tick() {
+void Shell::Impl::on_tick() {
   ticks->arm(monotonic_now() + core.beat());
   link::Tick tick;
   for (const auto& [id, lane] : lanes) {
-    if (lane->take_heard()) tick.heard.push_back(id);
+    if (lane->take_received()) tick.heard.push_back(id);
     const auto progress = lane->progress();
     if (progress) tick.progress.push_back({id, progress->segment, progress->arrived});
   }
@@ -184,7 +184,7 @@ void Shell::Inside::on_tick() {
 
 // ---- Effects ----
 
-void Shell::Inside::step(const link::Event& event) {
+void Shell::Impl::step(const link::Event& event) {
   waiting.push_back(event);
   if (stepping) return;
   stepping = true;
@@ -202,7 +202,7 @@ void Shell::Inside::step(const link::Event& event) {
   deadline ? timer->arm(*deadline) : timer->disarm();
 }
 
-void Shell::Inside::perform(const link::Connect& connect) {
+void Shell::Impl::perform(const link::Connect& connect) {
   const auto connected = [this, id = connect.lane](Result<net::Socket> result) {
     const auto own = connectors.extract(id);  // the Connector lives until this returns
     if (!result.ok())
@@ -214,38 +214,38 @@ void Shell::Inside::perform(const link::Connect& connect) {
                                                               connected, connect.segment);
 }
 
-void Shell::Inside::perform(const link::LimitAccepted& limit) {
+void Shell::Impl::perform(const link::LimitAccepted& limit) {
   listener->limit_segment(limit.segment);
 }
 
-void Shell::Inside::perform(const link::SmallerHelped& helped) {
+void Shell::Impl::perform(const link::SmallerHelped& helped) {
   log(LogLevel::kWarning,
       "large packets did not arrive between " + lanes.at(helped.lane)->ends() +
           ", smaller ones do (a router drops them and says nothing): from now on packets carry " +
           std::to_string(helped.segment) + " bytes at most, which costs some speed");
 }
 
-void Shell::Inside::perform(const link::SendHello& said) {
+void Shell::Impl::perform(const link::SendHello& said) {
   lanes.at(said.lane)->send_hello(said.answer, said.hello);
 }
 
-void Shell::Inside::perform(const link::SendPing& ping) {
+void Shell::Impl::perform(const link::SendPing& ping) {
   net::FrameHeader header;
   header.type = net::FrameType::kPing;
   header.value = ping.number;
   lanes.at(ping.lane)->send(header);
 }
 
-void Shell::Inside::perform(const link::Close& close) {
+void Shell::Impl::perform(const link::Close& close) {
   connectors.erase(close.lane);
   const auto lane = lanes.find(close.lane);
   if (lane == lanes.end()) return;
   lane->second->close();
-  bury(std::move(lane->second));
+  defer_destroy(std::move(lane->second));
   lanes.erase(lane);
 }
 
-void Shell::Inside::perform(const link::LaneUp& up) {
+void Shell::Impl::perform(const link::LaneUp& up) {
   Link& link = links[up.peer];
   ShellLink& lane = *lanes.at(up.lane);
   if (!up.further && up.far) link.traffic.emplace(up.way, up.lanes_at_first, up.lanes_fixed);
@@ -255,15 +255,15 @@ void Shell::Inside::perform(const link::LaneUp& up) {
   if (up.further && link.traffic) engine.rest(up.peer, link.traffic->resting());
 }
 
-void Shell::Inside::perform(const link::LinkDown& down) {
+void Shell::Impl::perform(const link::LinkDown& down) {
   links.erase(down.peer);
   engine.link_down(down.peer);
 }
 
 // Lanes on a local path are always active and are not measured.
-void Shell::Inside::carry(Link& link, ShellLink& lane, const link::LaneUp& up) {
-  lane.suit(up.far ? net::Way::kLong : net::Way::kNear, options.congestion);
-  lane.crowd(neighbours.size() > 1);
+void Shell::Impl::carry(Link& link, ShellLink& lane, const link::LaneUp& up) {
+  lane.tune(up.far ? net::PathClass::kWan : net::PathClass::kLocal, options.congestion);
+  lane.set_contended(neighbours.size() > 1);
   if (!link.traffic) return;
   link.traffic->add(lane);
   lane.watch([this, &link, peer = up.peer](const ShellLink& sent) {
@@ -273,18 +273,18 @@ void Shell::Inside::carry(Link& link, ShellLink& lane, const link::LaneUp& up) {
   });
 }
 
-void Shell::Inside::crowd(PeerId peer) {
+void Shell::Impl::set_contended(PeerId peer) {
   const auto at = links.find(peer);
   if (at == links.end()) return;
-  for (const ConnectionId id : at->second.lanes) lanes.at(id)->crowd(neighbours.size() > 1);
+  for (const ConnectionId id : at->second.lanes) lanes.at(id)->set_contended(neighbours.size() > 1);
 }
 
-void Shell::Inside::bury(std::unique_ptr<ShellLink> lane) {
-  if (buried.empty()) loop.post([this] { buried.clear(); });
-  buried.push_back(std::move(lane));
+void Shell::Impl::defer_destroy(std::unique_ptr<ShellLink> lane) {
+  if (deferred.empty()) loop.post([this] { deferred.clear(); });
+  deferred.push_back(std::move(lane));
 }
 
-Shell::Counters Shell::Inside::count() const {
+Shell::Counters Shell::Impl::count() const {
   Counters counters{.engine = engine.counters(), .links = {}};
   for (const auto& [peer, seen] : core.links()) {
     Counters::Link& sum = counters.links.emplace_back();
@@ -309,62 +309,61 @@ Shell::Counters Shell::Inside::count() const {
 // ---- Shell: posts to the data loop ----
 
 Shell::Shell(Options options, Callbacks callbacks)
-    : inside_(std::make_unique<Inside>(std::move(options), std::move(callbacks))) {}
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(callbacks))) {}
 
-Shell::~Shell() { inside_->loop.stop(); }
+Shell::~Shell() { impl_->loop.stop(); }
 
 void Shell::listen(PeerId self, uint64_t run_id, uint16_t version, const std::string& host) {
-  if (!inside_->loop.status().ok()) return inside_->callbacks.on_listening(inside_->loop.status());
-  inside_->loop.post([inside = inside_.get(), self, run_id, version, host] {
-    inside->core.be({self, run_id, machine_id(), version});
-    inside->listen(host);
+  if (!impl_->loop.status().ok()) return impl_->callbacks.on_listening(impl_->loop.status());
+  impl_->loop.post([impl = impl_.get(), self, run_id, version, host] {
+    impl->core.be({self, run_id, machine_id(), version});
+    impl->listen(host);
   });
 }
 
 void Shell::dial(PeerId peer, std::vector<Endpoint> at, uint32_t dead_serial) {
-  inside_->loop.post([inside = inside_.get(), peer, at = std::move(at), dead_serial] {
-    inside->step(link::Dial{peer, at, dead_serial});
+  impl_->loop.post([impl = impl_.get(), peer, at = std::move(at), dead_serial] {
+    impl->step(link::Dial{peer, at, dead_serial});
   });
 }
 
 void Shell::forget(PeerId peer) {
-  inside_->loop.post([inside = inside_.get(), peer] { inside->step(link::Forget{peer}); });
+  impl_->loop.post([impl = impl_.get(), peer] { impl->step(link::Forget{peer}); });
 }
 
 void Shell::begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<PeerId> neighbours) {
-  inside_->loop.post([inside = inside_.get(), epoch, peers = std::move(peers),
-                      neighbours = std::move(neighbours)] {
-    inside->engine.begin_epoch(epoch, peers);
-    inside->neighbours = neighbours;
-    inside->step(link::NeighboursKnown{neighbours});
-    for (const PeerId peer : neighbours) inside->crowd(peer);
-  });
+  impl_->loop.post(
+      [impl = impl_.get(), epoch, peers = std::move(peers), neighbours = std::move(neighbours)] {
+        impl->engine.begin_epoch(epoch, peers);
+        impl->neighbours = neighbours;
+        impl->step(link::NeighboursKnown{neighbours});
+        for (const PeerId peer : neighbours) impl->set_contended(peer);
+      });
 }
 
 void Shell::post(Task task, Memory memory) {
-  inside_->loop.post(
-      [inside = inside_.get(), task = std::move(task), memory = std::move(memory)]() mutable {
-        inside->engine.post(std::move(task), std::move(memory));
+  impl_->loop.post(
+      [impl = impl_.get(), task = std::move(task), memory = std::move(memory)]() mutable {
+        impl->engine.post(std::move(task), std::move(memory));
       });
 }
 
 void Shell::end(OpEnded end) {
-  inside_->loop.post([inside = inside_.get(), end] { inside->engine.end(end); });
+  impl_->loop.post([impl = impl_.get(), end] { impl->engine.end(end); });
 }
 
 void Shell::done(OpKey op) {
-  inside_->loop.post([inside = inside_.get(), op] { inside->engine.done(op); });
+  impl_->loop.post([impl = impl_.get(), op] { impl->engine.done(op); });
 }
 
 Shell::Counters Shell::counters() {
-  if (inside_->loop.on_loop()) return inside_->count();
+  if (impl_->loop.on_loop()) return impl_->count();
   // The promise belongs to the task alone. If the loop drops the task, the promise breaks and the
   // wait ends.
   auto promise = std::make_shared<std::promise<Counters>>();
   std::future<Counters> answer = promise->get_future();
-  inside_->loop.post([inside = inside_.get(), promise = std::move(promise)] {
-    promise->set_value(inside->count());
-  });
+  impl_->loop.post(
+      [impl = impl_.get(), promise = std::move(promise)] { promise->set_value(impl->count()); });
   answer.wait();
   try {
     return answer.get();

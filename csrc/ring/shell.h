@@ -77,8 +77,8 @@ class Shell {
   Counters counters();
 
  private:
-  struct Inside;
-  std::unique_ptr<Inside> inside_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace pccl::ring

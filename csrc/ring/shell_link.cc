@@ -16,7 +16,7 @@ namespace {
 
 // Two chunks. With the system's own limit, a few MiB, 64 MiB among four ranks on two cores take 6 %
 // longer.
-constexpr uint32_t kHeldBytesCrowded = 512u << 10;
+constexpr uint32_t kHeldBytesContended = 512u << 10;
 
 }  // namespace
 
@@ -66,22 +66,22 @@ std::string ShellLink::ends() const {
 PathInfo ShellLink::path() const { return lane_ == nullptr ? PathInfo{} : lane_->socket().path(); }
 uint64_t ShellLink::buffers() const { return lane_ == nullptr ? 0 : lane_->socket().buffers(); }
 
-void ShellLink::suit(net::Way way, const std::string& congestion) {
+void ShellLink::tune(net::PathClass way, const std::string& congestion) {
   if (lane_ == nullptr) return;
   const net::Socket& socket = lane_->socket();
   if (!congestion.empty() && !socket.set_congestion(congestion)) {
     log(LogLevel::kWarning, address_ + ": the system refuses congestion control " + congestion +
                                 ", and keeps " + socket.congestion());
   }
-  socket.suit(way, congestion.empty());
-  far_ = way == net::Way::kLong;
+  socket.tune(way, congestion.empty());
+  far_ = way == net::PathClass::kWan;
   if (far_ && congestion.empty()) lane_->keep_window();
 }
 
-void ShellLink::crowd(bool crowded) {
+void ShellLink::set_contended(bool contended) {
   if (lane_ == nullptr || !local_ || far_) return;
-  lane_->socket().hold_at_most(crowded ? kHeldBytesCrowded : 0);
-  lane_->set_alone(!crowded);
+  lane_->socket().hold_at_most(contended ? kHeldBytesContended : 0);
+  lane_->set_alone(!contended);
 }
 
 void ShellLink::watch(std::function<void(const ShellLink&)> on_chunk_sent) {

@@ -30,11 +30,11 @@ class ShellLink : public Port, public link::Carrier, public net::FrameSink {
   ShellLink(net::Loop& loop, net::Socket socket, bool dialled, Callbacks callbacks);
 
   // `congestion` names the congestion control; empty: chosen by the path.
-  void suit(net::Way way, const std::string& congestion);
+  void tune(net::PathClass way, const std::string& congestion);
   // `crowded`: the ring has more than two ranks. If no network is between the ranks, they then
   // share cores, and data that waits long in a socket is out of cache when it is read. Call it
   // after suit().
-  void crowd(bool crowded);
+  void set_contended(bool contended);
   // From now on `on_chunk_sent` runs whenever a chunk has left; the next chunk may have begun.
   void watch(std::function<void(const ShellLink&)> on_chunk_sent);
   void send_hello(bool answer, const protocol::LaneHello& hello);
@@ -49,7 +49,7 @@ class ShellLink : public Port, public link::Carrier, public net::FrameSink {
   }
   // Both ends, as "1.2.3.4:40001 and 5.6.7.8:48201". REQUIRES: it is not closed.
   std::string ends() const;
-  bool take_heard() { return lane_ != nullptr && lane_->take_heard(); }
+  bool take_received() { return lane_ != nullptr && lane_->take_received(); }
   net::Lane::Counters counters() const;
 
   // Port

@@ -99,10 +99,10 @@ void SimLinks::arm_tick() {
 void SimLinks::on_tick() {
   if (over_) return;
   arm_tick();
-  buried_.clear();
+  destroyed_later_.clear();
   link::Tick tick;
   for (const auto& [id, connection] : connections_) {
-    if (connection.wire->take_heard(connection.side)) tick.heard.push_back(id);
+    if (connection.wire->take_received(connection.side)) tick.heard.push_back(id);
     if (auto progress = connection.wire->progress(connection.side)) {
       progress->lane = id;
       tick.progress.push_back(*progress);
@@ -253,7 +253,7 @@ void SimLinks::perform(const link::Close& close) {
   const auto at = connections_.find(close.lane);
   if (at == connections_.end()) return;
   hang_up(at->second, "closed by " + node_.name());
-  buried_.push_back(std::move(at->second.sink));
+  destroyed_later_.push_back(std::move(at->second.sink));
   connections_.erase(at);
 }
 
@@ -287,7 +287,7 @@ void SimLinks::close_all(const std::string& why) {
   for (const auto& [peer, link] : core_.links()) engine_.link_down(peer);
   for (auto& [id, connection] : connections_) {
     hang_up(connection, why);
-    buried_.push_back(std::move(connection.sink));
+    destroyed_later_.push_back(std::move(connection.sink));
   }
   connections_.clear();
   connecting_.clear();

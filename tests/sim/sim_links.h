@@ -93,8 +93,8 @@ class SimLinks {
   std::map<link::ConnectionId, uint16_t> connecting_;  // destination port
   std::set<link::ConnectionId> strangers_;
   uint64_t run_id_ = 0;
-  std::vector<std::unique_ptr<Sink>> buried_;  // may still be on the stack
-  uint32_t accepted_segment_ = 0;              // bytes; 0: the system's default
+  std::vector<std::unique_ptr<Sink>> destroyed_later_;  // may still be on the stack
+  uint32_t accepted_segment_ = 0;                       // bytes; 0: the system's default
   bool listening_ = false;
   bool over_ = false;
   uint64_t timer_ = 0;

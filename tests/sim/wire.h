@@ -59,7 +59,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void detach(int side);
   void pump(int side);  // after the process resumes, or the path to it opens
   // Whether anything has arrived there since the last call.
-  bool take_heard(int side) { return std::exchange(heard_[side], false); }
+  bool take_received(int side) { return std::exchange(heard_[side], false); }
   // Progress of the large packets that this end sent (net::Lane::progress).
   std::optional<link::Progress> progress(int side) const;
   uint32_t segment = kSegment;  // bytes of the largest packet

@@ -61,16 +61,16 @@ TEST(Descriptors, AreScarceWhenTheApplicationHasNoMoreThanItsShare) {
 }
 
 TEST(Descriptors, ForkWaitsForOneThatIsBeingMade) {
-  std::promise<void> inside, forked;
+  std::promise<void> impl, forked;
   std::thread maker([&] {
     {
       const ForkGuard guard;
-      inside.set_value();
+      impl.set_value();
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
     forked.get_future().wait();  // a thread that has just ended looks like a leak in the child
   });
-  inside.get_future().get();
+  impl.get_future().get();
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(in_child([] { return 0; }), 0);
   EXPECT_GT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(50));

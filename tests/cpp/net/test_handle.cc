@@ -30,7 +30,7 @@ TEST(Watcher, SaysWhatItIsAskedFor) {
   int readable = 0, writable = 0;
   std::shared_ptr<Watcher> watcher;
   run_on(loop, [&] {
-    watcher = Watcher::open(loop.inside(), sockets.mine.fd(), [&](bool can_read, bool can_write) {
+    watcher = Watcher::open(loop.impl(), sockets.mine.fd(), [&](bool can_read, bool can_write) {
       readable += can_read;
       writable += can_write;
       watcher->watch(true, false);
@@ -59,7 +59,7 @@ TEST(Watcher, SaysAnErrorAsBoth) {
   bool both = false;
   std::shared_ptr<Watcher> watcher;
   run_on(loop, [&] {
-    watcher = Watcher::open(loop.inside(), sockets.mine.fd(), [&](bool can_read, bool can_write) {
+    watcher = Watcher::open(loop.impl(), sockets.mine.fd(), [&](bool can_read, bool can_write) {
       both = can_read && can_write;
       watcher->close();
     });
@@ -79,7 +79,7 @@ TEST(Watcher, ADescriptorsNumberMayBeUsedAgainAtOnce) {
   run_on(loop, [&] {
     for (int i = 0; i < 100; ++i) {
       Sockets sockets;
-      auto watcher = Watcher::open(loop.inside(), sockets.mine.fd(), [](bool, bool) {});
+      auto watcher = Watcher::open(loop.impl(), sockets.mine.fd(), [](bool, bool) {});
       watcher->watch(true, true);
       watcher->close();
     }
@@ -91,7 +91,7 @@ TEST(Handle, ClosedItCallsNobodyAndLetsGoOfWhatItHeld) {
   auto held = std::make_shared<int>(0);
   bool called = false;
   run_on(loop, [&] {
-    auto alarm = Alarm::open(loop.inside(), [held, &called] { called = true; });
+    auto alarm = Alarm::open(loop.impl(), [held, &called] { called = true; });
     alarm->arm(monotonic_now());
     alarm->close();
     alarm->close();
@@ -107,30 +107,30 @@ TEST(Handle, ALoopThatEndsClosesWhatIsOpen) {
   auto held = std::make_shared<int>(0);
   std::shared_ptr<Watcher> watcher;
   std::shared_ptr<Alarm> alarm;
-  std::shared_ptr<Vigil> vigil;
+  std::shared_ptr<BusyPoll> busy_poll;
   {
     Loop loop("test");
     run_on(loop, [&] {
-      watcher = Watcher::open(loop.inside(), sockets.mine.fd(), [held](bool, bool) {});
+      watcher = Watcher::open(loop.impl(), sockets.mine.fd(), [held](bool, bool) {});
       watcher->watch(true, false);
-      alarm = Alarm::open(loop.inside(), [held] {});
+      alarm = Alarm::open(loop.impl(), [held] {});
       alarm->arm(monotonic_now() + std::chrono::hours(1));
-      vigil = Vigil::open(loop.inside());
-      vigil->keep(std::chrono::hours(1));
+      busy_poll = BusyPoll::open(loop.impl());
+      busy_poll->keep(std::chrono::hours(1));
     });
   }
-  EXPECT_TRUE(watcher->closed() && alarm->closed() && vigil->closed());
+  EXPECT_TRUE(watcher->closed() && alarm->closed() && busy_poll->closed());
   EXPECT_EQ(held.use_count(), 1);
   watcher->watch(true, true);
   watcher->close();
   alarm->disarm();
   alarm->close();
-  vigil->keep(std::chrono::hours(1));
-  vigil->close();
+  busy_poll->keep(std::chrono::hours(1));
+  busy_poll->close();
 }
 
 // Other processes may have the core meanwhile, so the CPU time used in a given time proves nothing.
-TEST(Vigil, KeepsTheThreadAwakeForItsTimeAndLetsOthersBeCalled) {
+TEST(BusyPoll, KeepsTheThreadAwakeForItsTimeAndLetsOthersBeCalled) {
   Loop loop("test");
   const clockid_t clock = on(loop, [] {
     clockid_t id{};
@@ -142,10 +142,10 @@ TEST(Vigil, KeepsTheThreadAwakeForItsTimeAndLetsOthersBeCalled) {
     clock_gettime(clock, &time);
     return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
   };
-  std::shared_ptr<Vigil> vigil;
+  std::shared_ptr<BusyPoll> busy_poll;
   run_on(loop, [&] {
-    vigil = Vigil::open(loop.inside());
-    vigil->keep(std::chrono::hours(1));
+    busy_poll = BusyPoll::open(loop.impl());
+    busy_poll->keep(std::chrono::hours(1));
   });
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   const auto before = cpu_time();
@@ -153,7 +153,7 @@ TEST(Vigil, KeepsTheThreadAwakeForItsTimeAndLetsOthersBeCalled) {
     ASSERT_LT(std::chrono::steady_clock::now(), limit) << "it sleeps";
     std::this_thread::yield();
   }
-  run_on(loop, [&] { vigil->keep(milliseconds(1)); });
+  run_on(loop, [&] { busy_poll->keep(milliseconds(1)); });
   std::this_thread::sleep_for(
       // Twice the time of keep(): it is over, whichever process has the core.
       milliseconds(2));
@@ -161,7 +161,7 @@ TEST(Vigil, KeepsTheThreadAwakeForItsTimeAndLetsOthersBeCalled) {
   const auto after = cpu_time();
   std::this_thread::sleep_for(milliseconds(60));
   EXPECT_LT(cpu_time() - after, milliseconds(5)) << "it sleeps again";
-  run_on(loop, [&] { vigil->close(); });
+  run_on(loop, [&] { busy_poll->close(); });
 }
 
 // A Deferred acts once when the current callback has ended, however often it was requested.
@@ -178,8 +178,8 @@ TEST(Deferred, ActsWhenTheCallbackIsOver) {
   Loop loop("test");
   auto counter = std::make_shared<Counter>();
   run_on(loop, [&] {
-    loop.inside()->defer(counter);
-    loop.inside()->defer(counter);
+    loop.impl()->defer(counter);
+    loop.impl()->defer(counter);
     EXPECT_EQ(counter->count, 0);
   });
   EXPECT_EQ(on(loop, [&] { return counter->count; }), 1);
@@ -188,8 +188,8 @@ TEST(Deferred, ActsWhenTheCallbackIsOver) {
 TEST(Deferred, WhoAsksAgainAndAgainDoesNotKeepOthersWaiting) {
   Loop loop("test");
   auto counter = std::make_shared<Counter>();
-  counter->again = [&] { loop.inside()->defer(counter); };
-  run_on(loop, [&] { loop.inside()->defer(counter); });
+  counter->again = [&] { loop.impl()->defer(counter); };
+  run_on(loop, [&] { loop.impl()->defer(counter); });
   EXPECT_TRUE(eventually(loop, [&] { return counter->count > 1000; }));
   run_on(loop, [&] { counter->again = nullptr; });
 }

@@ -126,8 +126,8 @@ TEST(Lane, CarriesFramesAndChunks) {
   on(link.b.loop, [&] {
     EXPECT_EQ(link.b.lane->counters().bytes_received, bytes);
     EXPECT_GT(link.b.lane->counters().receive_calls, 1u);
-    EXPECT_TRUE(link.b.lane->take_heard());
-    EXPECT_FALSE(link.b.lane->take_heard());
+    EXPECT_TRUE(link.b.lane->take_received());
+    EXPECT_FALSE(link.b.lane->take_received());
     return 0;
   });
 }

@@ -60,7 +60,7 @@ TEST(Socket, KnowsHowFarTheOtherEndIsAndSuitsItself) {
   EXPECT_EQ(Socket().path().busy, Duration::zero());
   uint64_t pace = 0;
   socklen_t length = sizeof pace;
-  socket.suit(Way::kLong, true);
+  socket.tune(PathClass::kWan, true);
   ASSERT_EQ(getsockopt(client, SOL_SOCKET, SO_MAX_PACING_RATE, &pace, &length), 0);
   EXPECT_NE(pace, UINT64_MAX) << "unlimited: not paced";
   EXPECT_GT(pace, 100'000'000'000u);
@@ -79,15 +79,15 @@ TEST(Socket, DoesNotPaceOnANearWay) {
   EXPECT_FALSE(socket.paces_itself());
   EXPECT_FALSE(socket.set_congestion("none-such"));
   EXPECT_EQ(socket.congestion(), "reno");
-  socket.suit(Way::kNear, true);
+  socket.tune(PathClass::kLocal, true);
   EXPECT_EQ(socket.congestion(), "reno");
   if (!socket.set_congestion("bbr")) GTEST_SKIP() << "this machine has no bbr to choose";
   EXPECT_TRUE(socket.paces_itself());
-  socket.suit(Way::kNear, false);
+  socket.tune(PathClass::kLocal, false);
   EXPECT_TRUE(socket.paces_itself()) << "it was chosen";
-  socket.suit(Way::kLong, true);
+  socket.tune(PathClass::kWan, true);
   EXPECT_TRUE(socket.paces_itself());
-  socket.suit(Way::kNear, true);
+  socket.tune(PathClass::kLocal, true);
   EXPECT_FALSE(socket.paces_itself());
 }
 

@@ -32,7 +32,7 @@ TEST(Pool, GivesMemoryAgainAndAligned) {
 TEST(Pool, ClearsWhatIsFreshAndLargeAhead) {
   Pool pool;
   std::vector<std::byte*> slabs;
-  ASSERT_TRUE(pool.take_slabs(Pool::kClearedBytesMin / Pool::kSlabBytes, slabs));
+  ASSERT_TRUE(pool.take_slabs(Pool::kPrefaultedBytesMin / Pool::kSlabBytes, slabs));
   const auto is_there = [&] {
     std::vector<unsigned char> pages(Pool::kSlabBytes / 4096);
     EXPECT_EQ(mincore(slabs.back(), Pool::kSlabBytes, pages.data()), 0);

@@ -122,8 +122,8 @@ TEST_F(ShellLinkTest, AnswersPingsAndPassesOnPongs) {
   EXPECT_EQ(pong->value, 1234u);
   other.say(*pong);
   EXPECT_TRUE(net::eventually(loop_, [&] { return last_pong_ == 1234; }));
-  EXPECT_TRUE(on(loop_, [&] { return link_->take_heard(); }));
-  EXPECT_FALSE(on(loop_, [&] { return link_->take_heard(); })) << "since the last time";
+  EXPECT_TRUE(on(loop_, [&] { return link_->take_received(); }));
+  EXPECT_FALSE(on(loop_, [&] { return link_->take_received(); })) << "since the last time";
   EXPECT_EQ(on(loop_, [&] { return ended_ + failed_; }), "");
 }
 

@@ -1,4 +1,4 @@
-#include "csrc/base/core_share.h"
+#include "csrc/base/contention_detector.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -9,16 +9,16 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-TEST(CoreShare, AThreadThatRunsAllTheTimeHasItsCore) {
-  CoreShare share;
+TEST(ContentionDetector, AThreadThatRunsAllTheTimeHasItsCore) {
+  ContentionDetector share;
   const Instant start = monotonic_now();
   EXPECT_FALSE(share.waited(start, milliseconds(50)));
   EXPECT_FALSE(share.waited(start + milliseconds(2), milliseconds(52)));
   EXPECT_FALSE(share.waited(start + milliseconds(3), microseconds(52'750)));
 }
 
-TEST(CoreShare, OneThatWaitedForLongSharesIt) {
-  CoreShare share;
+TEST(ContentionDetector, OneThatWaitedForLongSharesIt) {
+  ContentionDetector share;
   const Instant start = monotonic_now();
   EXPECT_FALSE(share.waited(start, milliseconds(50)));
   EXPECT_TRUE(share.waited(start + milliseconds(2), milliseconds(51)));
@@ -26,37 +26,37 @@ TEST(CoreShare, OneThatWaitedForLongSharesIt) {
   EXPECT_FALSE(share.waited(start + milliseconds(4), milliseconds(53)));
 }
 
-TEST(CoreShare, OneThatSleptBetweenTwoLooksTellsNothing) {
-  CoreShare share;
+TEST(ContentionDetector, OneThatSleptBetweenTwoLooksTellsNothing) {
+  ContentionDetector share;
   const Instant start = monotonic_now();
   EXPECT_FALSE(share.waited(start, milliseconds(50)));
   EXPECT_FALSE(share.waited(start + milliseconds(11), milliseconds(51)));
 }
 
-TEST(CoreShare, WhatAThreadHasRunGrowsWhileItRuns) {
+TEST(ContentionDetector, WhatAThreadHasRunGrowsWhileItRuns) {
   const Duration before = thread_ran();
   while (thread_ran() == before) {
   }
   EXPECT_GT(thread_ran(), before);
 }
 
-TEST(CoreShare, ALeftCoreMayBeUsedAgain) {
+TEST(ContentionDetector, ALeftCoreMayBeUsedAgain) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
-  leave_core();
+  migrate();
   cpu_set_t after;
   ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
   EXPECT_TRUE(CPU_EQUAL(&before, &after));
 }
 
-TEST(CoreShare, AThreadThatMayUseOneCoreStays) {
+TEST(ContentionDetector, AThreadThatMayUseOneCoreStays) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(static_cast<size_t>(sched_getcpu()), &one);
   ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
-  leave_core();
+  migrate();
   cpu_set_t after;
   ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
   EXPECT_TRUE(CPU_EQUAL(&one, &after));

@@ -1,4 +1,4 @@
-// loop_inside: the interface of a Loop for the objects that belong to it. For csrc/net only, and on
+// loop_impl: the interface of a Loop for the objects that belong to it. For csrc/net only, and on
 // the loop's thread only unless stated otherwise.
 // Every callback from libuv ends with after_callback(). It runs the objects that called defer(), at
 // the bottom of the stack. So a lane writes what it was given in the same loop turn, and makes no
@@ -26,11 +26,11 @@ class Deferred {
   virtual void run_deferred() = 0;
 
  private:
-  friend struct Loop::Inside;
+  friend struct Loop::Impl;
   bool queued_ = false;
 };
 
-struct Loop::Inside : std::enable_shared_from_this<Inside> {
+struct Loop::Impl : std::enable_shared_from_this<Impl> {
   // The most deferred objects that run after one callback. The rest waits for the next turn.
   static constexpr size_t kDeferredMax = 64;
   static constexpr size_t kReadBufferBytes = 256u << 10;

@@ -1,4 +1,4 @@
-#include "csrc/base/clearer.h"
+#include "csrc/base/prefaulter.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -46,46 +46,46 @@ class Mapping {
   std::byte* const start_;
 };
 
-TEST(Clearer, TouchesAllPagesAndLeavesWhatIsWritten) {
+TEST(Prefaulter, TouchesAllPagesAndLeavesWhatIsWritten) {
   const Mapping mapping;
   EXPECT_EQ(mapping.resident(), 0u);
-  Clearer clearer;
+  Prefaulter prefaulter;
   mapping.pages(5, 1)[7] = std::byte{42};
-  clearer.add(mapping.pages(0, kPages));
+  prefaulter.add(mapping.pages(0, kPages));
   mapping.pages(kPages - 1, 1)[7] = std::byte{43};
   EXPECT_TRUE(mapping.becomes_resident(kPages));
   EXPECT_EQ(mapping.pages(5, 1)[7], std::byte{42});
   EXPECT_EQ(mapping.pages(kPages - 1, 1)[7], std::byte{43});
 }
 
-TEST(Clearer, LeavesAloneWhatItIsToForget) {
+TEST(Prefaulter, LeavesAloneWhatItIsToForget) {
   const Mapping mapping;
   const Mapping other;
-  Clearer clearer;
-  clearer.add(mapping.pages(0, kPages));
-  clearer.forget(mapping.pages(4, 8));
+  Prefaulter prefaulter;
+  prefaulter.add(mapping.pages(0, kPages));
+  prefaulter.forget(mapping.pages(4, 8));
   const size_t before = mapping.resident(4, 8);
-  clearer.add(other.pages(0, kPages));  // queued behind the rest of the first mapping
+  prefaulter.add(other.pages(0, kPages));  // queued behind the rest of the first mapping
   EXPECT_TRUE(other.becomes_resident(kPages));
   EXPECT_EQ(mapping.resident(4, 8), before);
   EXPECT_EQ(mapping.resident(0, 4), 4u);
   EXPECT_EQ(mapping.resident(12, 4), 4u);
 }
 
-TEST(Clearer, CanEndInTheMiddle) {
+TEST(Prefaulter, CanEndInTheMiddle) {
   const Mapping mapping;
   for (int i = 0; i < 20; ++i) {
-    Clearer clearer;
-    clearer.add(mapping.pages(0, kPages));
+    Prefaulter prefaulter;
+    prefaulter.add(mapping.pages(0, kPages));
   }
 }
 
-TEST(Clearer, WhatWasForgottenCanBeUnmapped) {
-  Clearer clearer;
+TEST(Prefaulter, WhatWasForgottenCanBeUnmapped) {
+  Prefaulter prefaulter;
   for (int i = 0; i < 50; ++i) {
     const Mapping mapping;
-    clearer.add(mapping.pages(0, kPages));
-    clearer.forget(mapping.pages(0, kPages));
+    prefaulter.add(mapping.pages(0, kPages));
+    prefaulter.forget(mapping.pages(0, kPages));
     EXPECT_LE(mapping.resident(), kPages);
   }
 }

@@ -1,4 +1,4 @@
-#include "csrc/base/core_share.h"
+#include "csrc/base/contention_detector.h"
 
 #include <sched.h>
 #include <time.h>
@@ -14,7 +14,7 @@ constexpr int kManyCores = 8;
 
 }  // namespace
 
-bool CoreShare::waited(Instant now, Duration ran) {
+bool ContentionDetector::waited(Instant now, Duration ran) {
   const Duration passed = now - looked_at_;
   const Duration waited = passed - (ran - ran_);
   looked_at_ = now;
@@ -28,7 +28,7 @@ Duration thread_ran() {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-void leave_core() {
+void migrate() {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
   if (CPU_COUNT(&allowed) < 2 || CPU_COUNT(&allowed) >= kManyCores) return;

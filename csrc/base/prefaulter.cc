@@ -1,4 +1,4 @@
-#include "csrc/base/clearer.h"
+#include "csrc/base/prefaulter.h"
 
 #include <pthread.h>
 
@@ -21,7 +21,7 @@ bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) {
 
 }  // namespace
 
-Clearer::~Clearer() {
+Prefaulter::~Prefaulter() {
   if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
@@ -31,7 +31,7 @@ Clearer::~Clearer() {
   thread_.join();
 }
 
-void Clearer::add(std::span<std::byte> pages) {
+void Prefaulter::add(std::span<std::byte> pages) {
   PCCL_ASSERT(!pages.empty() && pages.size() % kHugePageBytes == 0);
   try {
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
@@ -43,7 +43,7 @@ void Clearer::add(std::span<std::byte> pages) {
   changed_.notify_all();
 }
 
-void Clearer::forget(std::span<const std::byte> pages) {
+void Prefaulter::forget(std::span<const std::byte> pages) {
   std::unique_lock lock(mutex_);
   std::deque<std::span<std::byte>> left;
   for (const std::span<std::byte> range : waiting_) {
@@ -64,7 +64,7 @@ void Clearer::forget(std::span<const std::byte> pages) {
 }
 
 // Touches one page at a time, so that forget() does not wait for long.
-void Clearer::run() {
+void Prefaulter::run() {
   pthread_setname_np(pthread_self(), "pccl-clearer");
   std::unique_lock lock(mutex_);
   while (true) {
@@ -75,7 +75,7 @@ void Clearer::run() {
     first = first.subspan(kHugePageBytes);
     if (first.empty()) waiting_.pop_front();
     lock.unlock();
-    touch_pages(current_.data(), current_.size());
+    prefault(current_.data(), current_.size());
     lock.lock();
     current_ = {};
     changed_.notify_all();

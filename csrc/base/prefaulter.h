@@ -1,9 +1,9 @@
-// Clearer: the page prefaulter. It touches fresh memory pages ahead of the thread that will write
-// to them, so that the system clears them early. Otherwise the first write to a page waits for
-// that: 0.1 s per GiB normally, 4 s per GiB in a guest whose host must find the memory first. The
-// data loop should not wait that long.
-// It has its own thread, from the first add() on. Only one other thread may call its methods.
-// Failure: if no thread can be started, it does nothing, and the writer waits.
+// Prefaulter: the page prefaulter. It touches fresh memory pages ahead of the thread that will
+// write to them, so that the system clears them early. Otherwise the first write to a page waits
+// for that: 0.1 s per GiB normally, 4 s per GiB in a guest whose host must find the memory first.
+// The data loop should not wait that long. It has its own thread, from the first add() on. Only one
+// other thread may call its methods. Failure: if no thread can be started, it does nothing, and the
+// writer waits.
 #pragma once
 
 #include <condition_variable>
@@ -15,12 +15,12 @@
 
 namespace pccl {
 
-class Clearer {
+class Prefaulter {
  public:
-  Clearer() = default;
-  ~Clearer();
-  Clearer(const Clearer&) = delete;
-  Clearer& operator=(const Clearer&) = delete;
+  Prefaulter() = default;
+  ~Prefaulter();
+  Prefaulter(const Prefaulter&) = delete;
+  Prefaulter& operator=(const Prefaulter&) = delete;
 
   // Queues huge pages that nobody has touched yet. They are touched from the first to the last, for
   // as long as it takes. Other threads may touch them meanwhile.
