@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "csrc/base/transitions.h"
-#include "master/words.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-#include "master/words.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 
@@ -41,7 +41,7 @@ void Ballot::restore(PeerId peer, uint32_t answered, const std::optional<Answer>
   settled_.try_emplace(last->number, *last);
 }
 
-void Ballot::renew(std::vector<PeerId> voters) {
+void Ballot::reconfigure(std::vector<PeerId> voters) {
   order_ = std::move(voters);
   for (auto& [peer, voter] : voters_) voter.vote.reset();
   open_ = 0;
@@ -66,16 +66,16 @@ Status Ballot::check(const Voter& voter, const Vote& vote) const {
 
 Result<Ballot::Cast> Ballot::cast(PeerId peer, const Vote& vote) {
   Voter& voter = voters_.at(peer);
-  const bool counted = voter.vote && voter.vote->number == vote.number;
+  const bool count_text = voter.vote && voter.vote->number == vote.number;
   const bool answered = voter.last_answer && voter.last_answer->number == vote.number;
-  if (counted || answered) return Cast::kRepeated;
+  if (count_text || answered) return Cast::kRepeated;
   const Status status = check(voter, vote);
   if (!status.ok()) return status;
   const Answer* const settled = broken_ ? brought_back(vote) : settled_without(vote.number);
   if (settled == nullptr && broken_ && vote.kind != JointKind::kUpdateTopology)
     return Cast::kRefused;
   if (settled != nullptr) {
-    tell(voter, vote, *settled);
+    answer_voter(voter, vote, *settled);
     return Cast::kAnswered;
   }
   const auto open = kind();
@@ -107,10 +107,10 @@ Answer Ballot::refuse(PeerId peer, const Vote& vote, const Status& why) {
   Answer answer;
   answer.code = why.code;
   answer.text = why.message;
-  return tell(voters_.at(peer), vote, std::move(answer));
+  return answer_voter(voters_.at(peer), vote, std::move(answer));
 }
 
-Answer& Ballot::tell(Voter& voter, const Vote& vote, Answer answer) {
+Answer& Ballot::answer_voter(Voter& voter, const Vote& vote, Answer answer) {
   answer.number = vote.number;
   answer.kind = vote.kind;
   voter.next = vote.number + 1;
@@ -219,7 +219,7 @@ Ballot::Answers Ballot::settle_if(const Answer& answer, Which which) {
     voter.vote.reset();
     --open_;
     number = vote.number;
-    answers.emplace_back(peer, tell(voter, vote, answer));
+    answers.emplace_back(peer, answer_voter(voter, vote, answer));
   }
   if (broken_ || !number) return answers;
   if (answers.size() < voters_.size()) settled_[*number] = answer;

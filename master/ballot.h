@@ -36,7 +36,7 @@ class Ballot {
   void restore(PeerId voter, uint32_t answered, const std::optional<protocol::Answer>& last);
   // A new epoch of the same generation: open votes are void and will be cast again. `voters` in
   // rank order.
-  void renew(std::vector<PeerId> voters);
+  void reconfigure(std::vector<PeerId> voters);
 
   enum class Cast {
     kCounted,   // it waits for the other votes
@@ -89,7 +89,7 @@ class Ballot {
   const protocol::Answer* brought_back(const protocol::Vote& vote) const;
   template <typename Which>
   Answers settle_if(const protocol::Answer& answer, Which which);
-  protocol::Answer& tell(Voter& voter, const protocol::Vote& vote, protocol::Answer answer);
+  protocol::Answer& answer_voter(Voter& voter, const protocol::Vote& vote, protocol::Answer answer);
 
   std::vector<PeerId> order_;       // by rank; lost voters stay, so that ranks do not change
   std::map<PeerId, Voter> voters_;  // those not lost

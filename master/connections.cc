@@ -1,6 +1,6 @@
 //   from            event                           to
-//   kIntroducing    Hello that is accepted          kWelcomed     Welcome
-//   kIntroducing    Resume that is accepted         as before     Resumed, missed messages
+//   kHandshaking    Hello that is accepted          kWelcomed     Welcome
+//   kHandshaking    Resume that is accepted         as before     Resumed, missed messages
 //   kWelcomed       Register                        kRegistered   Dial to others
 //   kRegistered     admitted                        kMember       EpochStart
 //   kMember         another generation begins       kMember       EpochStart
@@ -50,14 +50,14 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // Kicked
     {x, o, o, o},  // Resume
     {o, o, o, o},  // Resumed
-    {o, o, o, o},  // Withhold
+    {o, o, o, o},  // AbortProposal
 }};
 
 const Transitions<ConnectionPhase, 6> kConnectionTransitions(
     "a connection at the master", text,
-    {{ConnectionPhase::kIntroducing, ConnectionPhase::kWelcomed},
-     {ConnectionPhase::kIntroducing, ConnectionPhase::kRegistered},
-     {ConnectionPhase::kIntroducing, ConnectionPhase::kMember},
+    {{ConnectionPhase::kHandshaking, ConnectionPhase::kWelcomed},
+     {ConnectionPhase::kHandshaking, ConnectionPhase::kRegistered},
+     {ConnectionPhase::kHandshaking, ConnectionPhase::kMember},
      {ConnectionPhase::kWelcomed, ConnectionPhase::kRegistered},
      {ConnectionPhase::kRegistered, ConnectionPhase::kMember},
      {ConnectionPhase::kMember, ConnectionPhase::kMember}});
@@ -65,7 +65,7 @@ const Transitions<ConnectionPhase, 6> kConnectionTransitions(
 bool allowed(ConnectionPhase phase, const protocol::Message& message) {
   const Allowed& row = kAllowed[message.index()];
   switch (phase) {
-    case ConnectionPhase::kIntroducing: return row.introducing;
+    case ConnectionPhase::kHandshaking: return row.introducing;
     case ConnectionPhase::kWelcomed: return row.welcomed;
     case ConnectionPhase::kRegistered: return row.registered;
     case ConnectionPhase::kMember: return row.member;
@@ -86,7 +86,7 @@ bool matters(const protocol::Message& message) {
 
 const char* text(ConnectionPhase phase) {
   switch (phase) {
-    case ConnectionPhase::kIntroducing: return "introducing itself";
+    case ConnectionPhase::kHandshaking: return "handshaking";
     case ConnectionPhase::kWelcomed: return "welcomed";
     case ConnectionPhase::kRegistered: return "registered";
     case ConnectionPhase::kMember: return "a member";
@@ -97,7 +97,7 @@ const char* text(ConnectionPhase phase) {
 void Connections::accept(ConnectionId id, std::string seen_host, bool seen_loopback) {
   const bool fresh = open_.try_emplace(id).second;
   PCCL_ASSERT(fresh);
-  open_[id].silence = protocol::Silence(protocol::kTicksPerTimeout, context_.peer_timeout);
+  open_[id].keepalive = protocol::KeepaliveTimer(protocol::kTicksPerTimeout, context_.peer_timeout);
   open_[id].seen_host = std::move(seen_host);
   open_[id].seen_loopback = seen_loopback;
 }
@@ -109,7 +109,7 @@ const Connections::Connection* Connections::find(ConnectionId id) const {
 
 Status Connections::check(ConnectionId id, const protocol::Message& message) {
   State& state = open_.at(id);
-  state.silence.heard();
+  state.keepalive.received();
   if (allowed(state.phase, message)) return {};
   return violation(std::string(protocol::name(message)) + " from a peer that is " +
                    text(state.phase));
@@ -125,14 +125,14 @@ Status Connections::confirm(ConnectionId id, uint64_t ping_counter) {
   return {};
 }
 
-void Connections::introduce(ConnectionId id, PeerId peer, GroupId group, ConnectionPhase phase) {
+void Connections::admit(ConnectionId id, PeerId peer, GroupId group, ConnectionPhase phase) {
   State& state = open_.at(id);
-  PCCL_ASSERT(state.phase == ConnectionPhase::kIntroducing && peer);
+  PCCL_ASSERT(state.phase == ConnectionPhase::kHandshaking && peer);
   close(peer);
   state.phase = kConnectionTransitions.step(state.phase, phase);
   state.peer = peer;
   state.group = group;
-  state.silence = protocol::Silence(protocol::kTicksPerTimeout, context_.peer_timeout);
+  state.keepalive = protocol::KeepaliveTimer(protocol::kTicksPerTimeout, context_.peer_timeout);
   of_peer_[peer] = id;
 }
 
@@ -144,7 +144,7 @@ void Connections::enter(PeerId peer, ConnectionPhase phase) {
 }
 
 void Connections::say(ConnectionId id, State& state, protocol::Message message) {
-  state.silence.said();
+  state.keepalive.sent();
   if (matters(message)) state.confirmed_from = state.ping_counter + 1;
   context_.emit(Send{id, std::move(message)});
 }
@@ -182,22 +182,22 @@ void Connections::ping(ConnectionId id, State& state) {
 std::vector<ConnectionId> Connections::beat() {
   std::vector<ConnectionId> silent;
   for (auto& [id, state] : open_) {
-    state.silence.beat();
-    if (state.silence.too_long()) silent.push_back(id);
-    if (state.phase == ConnectionPhase::kIntroducing) continue;
+    state.keepalive.beat();
+    if (state.keepalive.too_long()) silent.push_back(id);
+    if (state.phase == ConnectionPhase::kHandshaking) continue;
     const bool unasked = state.confirmed_from > state.ping_counter;
-    if (unasked || state.silence.ping_due()) ping(id, state);
+    if (unasked || state.keepalive.ping_due()) ping(id, state);
   }
   return silent;
 }
 
-bool Connections::heard_lately(PeerId peer) const {
+bool Connections::received_lately(PeerId peer) const {
   const auto at = of_peer_.find(peer);
   return at != of_peer_.end() &&
-         open_.at(at->second).silence.silent_ticks() <= protocol::kTicksPerPing;
+         open_.at(at->second).keepalive.silent_ticks() <= protocol::kTicksPerPing;
 }
 
-void Connections::ask_confirmations() {
+void Connections::request_confirmations() {
   for (auto& [id, state] : open_) {
     if (state.peer && state.confirmed_from > state.ping_counter) ping(id, state);
   }

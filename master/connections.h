@@ -11,19 +11,19 @@
 #include <string>
 #include <vector>
 
-#include "csrc/protocol/silence.h"
+#include "csrc/protocol/keepalive_timer.h"
 #include "master/context.h"
 
 namespace pccl::master {
 
 // Phases of a connection.
-enum class ConnectionPhase : uint8_t { kIntroducing, kWelcomed, kRegistered, kMember };
+enum class ConnectionPhase : uint8_t { kHandshaking, kWelcomed, kRegistered, kMember };
 const char* text(ConnectionPhase phase);
 
 class Connections {
  public:
   struct Connection {
-    ConnectionPhase phase = ConnectionPhase::kIntroducing;
+    ConnectionPhase phase = ConnectionPhase::kHandshaking;
     PeerId peer;  // none before its Hello or Resume
     GroupId group;
     std::string seen_host;
@@ -46,7 +46,7 @@ class Connections {
   Status confirm(ConnectionId id, uint64_t ping_counter);
 
   // Assigns this connection to the peer. Another connection of the peer is closed.
-  void introduce(ConnectionId id, PeerId peer, GroupId group, ConnectionPhase phase);
+  void admit(ConnectionId id, PeerId peer, GroupId group, ConnectionPhase phase);
   void enter(PeerId peer,
              ConnectionPhase phase);  // REQUIRES: a forward step; ignored if not connected
 
@@ -62,15 +62,15 @@ class Connections {
   // the whole timeout.
   std::vector<ConnectionId> beat();
   // Whether something was received in the last ticks, as it is from a peer that nothing holds up.
-  bool heard_lately(PeerId peer) const;
+  bool received_lately(PeerId peer) const;
   // Sends now every ping for a confirmation that beat() would send.
-  void ask_confirmations();
+  void request_confirmations();
   // All peers have confirmed every message that matters.
   bool confirmed() const;
 
  private:
   struct State : Connection {
-    protocol::Silence silence{protocol::kTicksPerTimeout};
+    protocol::KeepaliveTimer keepalive{protocol::kTicksPerTimeout};
     uint64_t ping_counter = 0;    // of the last Ping
     uint64_t pong_counter = 0;    // of the last Pong
     uint64_t confirmed_from = 0;  // counter of the Pong that confirms all sent messages

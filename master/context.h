@@ -22,7 +22,7 @@ struct Context {
   Instant now;                                                  // time of the current step
   // The process was paused for long, and this was not long ago. A peer that closed its connection
   // may have done so because it received nothing from this master.
-  bool was_stopped = false;
+  bool was_paused = false;
 
   PeerId new_peer() { return {numbered(++peers)}; }
   Epoch new_epoch() { return {numbered(++epochs)}; }

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "csrc/base/text.h"
-#include "master/words.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 namespace {
@@ -58,7 +58,7 @@ json run_answer(const std::string& name, const Registry::Listed& run) {
                       {"hash", hash_text(state.hash)}});
   }
   return {
-      {"run", name},           {"state", text(run.place)}, {"peers", run.connections},
+      {"run", name},           {"state", text(run.phase)}, {"peers", run.connections},
       {"address", run.origin}, {"since", run.since},       {"shared_states", std::move(states)}};
 }
 

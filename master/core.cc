@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "master/introduction.h"
+#include "master/admission.h"
 #include "master/joint.h"
-#include "master/words.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 namespace {
@@ -30,33 +30,33 @@ struct MasterCore::Impl {
   void on(const Closed& event);
   void on(const Persisted& event);
   void on(const TimePassed& event);
-  void on(const Draining&) { connections.ask_confirmations(); }
+  void on(const Draining&) { connections.request_confirmations(); }
   void on(const Ended& event) { end_run(event.why, LogLevel::kInfo); }
 
   // The first message of a connection. kProtocol if the message is impossible.
-  Status introduce(ConnectionId id, const protocol::Hello& hello);
-  Status introduce(ConnectionId id, const protocol::Resume& resume);
+  Status admit(ConnectionId id, const protocol::Hello& hello);
+  Status admit(ConnectionId id, const protocol::Resume& resume);
   template <typename M>
-  Status introduce(ConnectionId, const M&) {
+  Status admit(ConnectionId, const M&) {
     return violation(
         "the first message is neither Hello nor Resume");  // the table forbids it earlier
   }
   // From a peer.
-  Status hear(Group& group, PeerId peer, const protocol::Leave&);
-  Status hear(Group& group, PeerId peer, const protocol::JointAbort& abort);
+  Status on(Group& group, PeerId peer, const protocol::Leave&);
+  Status on(Group& group, PeerId peer, const protocol::JointAbort& abort);
   template <typename M>
-  Status hear(Group& group, PeerId peer, const M& message) {
-    if constexpr (requires { group.hear(peer, message); }) return group.hear(peer, message);
+  Status on(Group& group, PeerId peer, const M& message) {
+    if constexpr (requires { group.on(peer, message); }) return group.on(peer, message);
     return violation("a message that only masters send");  // the table forbids it earlier
   }
 
   bool refused(ConnectionId id, const protocol::Hello& hello);
-  void agree_on(const Terms& agreed);
+  void agree_on(const RunConfig& agreed);
   void welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello);
   Status back_from_nowhere(ConnectionId id, const protocol::Resume& resume);
 
   Status receive(ConnectionId id, const protocol::Message& message);
-  bool hear_held();
+  bool handle_held();
   void reject(ConnectionId id, const protocol::Reject& reject);
   void cut_off(ConnectionId id, const std::string& why);
   const Group* find_group_of(PeerId peer) const;  // null if the peer is in no group
@@ -73,13 +73,13 @@ struct MasterCore::Impl {
   Context context;
   Connections connections{context};
   Groups groups{context, connections};
-  std::optional<Terms> terms;
+  std::optional<RunConfig> config;
   Instant now;
   std::optional<Instant> next_beat;
   uint64_t beats = 0;
   bool restored = false;  // some group was restored with members
   bool awake = false;     // a step was taken
-  Instant stopped_until;  // see Context::was_stopped
+  Instant grace_until;    // see Context::was_paused
   bool quiet = false;     // this step changed nothing that others could wait for
 };
 
@@ -96,7 +96,7 @@ void MasterCore::Impl::restore(const RunRecord& remembered) {
 
 // ---- Admission ----
 
-Status MasterCore::Impl::introduce(ConnectionId id, const protocol::Hello& hello) {
+Status MasterCore::Impl::admit(ConnectionId id, const protocol::Hello& hello) {
   if (!refused(id, hello)) welcome(id, context.new_peer(), hello);
   return {};
 }
@@ -106,15 +106,15 @@ bool MasterCore::Impl::refused(ConnectionId id, const protocol::Hello& hello) {
   auto refusal = refuse_version_of_run(hello.versions, hello.library, context.options.run,
                                        context.options.version);
   if (!refusal) {
-    refusal = refuse(hello, terms, group ? &group->membership() : nullptr,
+    refusal = refuse(hello, config, group ? &group->membership() : nullptr,
                      group ? group->quorum() : Quorum{}, groups.size());
   }
   if (refusal) reject(id, *refusal);
   return refusal.has_value();
 }
 
-void MasterCore::Impl::agree_on(const Terms& agreed) {
-  terms = agreed;
+void MasterCore::Impl::agree_on(const RunConfig& agreed) {
+  config = agreed;
   context.policy = agreed.policy;
   context.peer_timeout = std::chrono::milliseconds(agreed.peer_timeout_ms);
   context.first_call_timeout = std::chrono::milliseconds(agreed.first_call_timeout_ms);
@@ -129,7 +129,7 @@ void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hel
       group.give_up(*holder, "another process was started with its rank");
     }
   }
-  if (!terms) agree_on({hello.policy, hello.peer_timeout_ms, hello.first_call_timeout_ms});
+  if (!config) agree_on({hello.policy, hello.peer_timeout_ms, hello.first_call_timeout_ms});
   const Connections::Connection& connection = *connections.find(id);
   Membership::Peer about;
   about.seen_host = connection.seen_host;
@@ -137,7 +137,7 @@ void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hel
   about.wish = hello.rank;
   about.launch = hello.launch;
   group.welcome(peer, std::move(about), {hello.founders, hello.min_peers});
-  connections.introduce(id, peer, hello.group, ConnectionPhase::kWelcomed);
+  connections.admit(id, peer, hello.group, ConnectionPhase::kWelcomed);
   const bool adopted = incarnation_of(peer) != context.options.incarnation;
   if (adopted) {
     connections.send(id, protocol::Resumed{context.options.incarnation});
@@ -166,7 +166,7 @@ bool MasterCore::Impl::is_ours(PeerId peer) const {
   return incarnation < context.options.incarnation || counter <= context.peers;
 }
 
-Status MasterCore::Impl::introduce(ConnectionId id, const protocol::Resume& resume) {
+Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) {
   if (const auto version = refuse_version_of_run(resume.versions, "", context.options.run,
                                                  context.options.version)) {
     reject(id, *version);
@@ -193,10 +193,10 @@ Status MasterCore::Impl::introduce(ConnectionId id, const protocol::Resume& resu
   if (!status.ok()) return status;
   const bool member = group->membership().is_member(resume.peer);
   const bool registered = group->membership().find(resume.peer)->order != 0;
-  connections.introduce(id, resume.peer, group->id(),
-                        member       ? ConnectionPhase::kMember
-                        : registered ? ConnectionPhase::kRegistered
-                                     : ConnectionPhase::kWelcomed);
+  connections.admit(id, resume.peer, group->id(),
+                    member       ? ConnectionPhase::kMember
+                    : registered ? ConnectionPhase::kRegistered
+                                 : ConnectionPhase::kWelcomed);
   return group->back(resume);
 }
 
@@ -236,12 +236,12 @@ std::string MasterCore::Impl::describe(ConnectionId id) {
   return group->membership().describe(connection.peer);
 }
 
-Status MasterCore::Impl::hear(Group& group, PeerId peer, const protocol::Leave&) {
+Status MasterCore::Impl::on(Group& group, PeerId peer, const protocol::Leave&) {
   group.leave(peer);
   return {};
 }
 
-Status MasterCore::Impl::hear(Group& group, PeerId peer, const protocol::JointAbort& abort) {
+Status MasterCore::Impl::on(Group& group, PeerId peer, const protocol::JointAbort& abort) {
   const Epoch current = group.epochs().current();
   if (abort.epoch < current) return {};  // it crossed the EpochStart
   if (abort.epoch != current) return violation("JointAbort in a future epoch");
@@ -265,7 +265,7 @@ bool is_decided(const protocol::Message& message) {
   return std::holds_alternative<protocol::Begin>(message) ||
          std::holds_alternative<protocol::Done>(message) ||
          std::holds_alternative<protocol::AbortRequest>(message) ||
-         std::holds_alternative<protocol::Report>(message) ||
+         std::holds_alternative<protocol::StateReport>(message) ||
          std::holds_alternative<protocol::Vote>(message) ||
          std::holds_alternative<protocol::JointAbort>(message) ||
          std::holds_alternative<protocol::Fetched>(message);
@@ -276,18 +276,18 @@ Status MasterCore::Impl::receive(ConnectionId id, const protocol::Message& messa
   if (!status.ok()) return status;
   const Connections::Connection& connection = *connections.find(id);
   const PeerId peer = connection.peer;  // the call below may close the connection
-  if (connection.phase == ConnectionPhase::kIntroducing) {
-    return std::visit([&](const auto& content) { return introduce(id, content); }, message);
+  if (connection.phase == ConnectionPhase::kHandshaking) {
+    return std::visit([&](const auto& content) { return admit(id, content); }, message);
   }
   if (const auto* pong = std::get_if<protocol::Pong>(&message)) {
     status = connections.confirm(id, pong->counter);
     if (!status.ok()) return status;
   }
   Group& group = groups.touch(connection.group);
-  if (group.epochs().gathering() && group.membership().is_member(peer) && is_decided(message)) {
+  if (group.epochs().recovering() && group.membership().is_member(peer) && is_decided(message)) {
     return group.hold(peer, message);
   }
-  status = std::visit([&](const auto& content) { return hear(group, peer, content); }, message);
+  status = std::visit([&](const auto& content) { return on(group, peer, content); }, message);
   if (is_about_operations(message)) {
     group.flush();
     quiet = status.ok() && !group.epochs().changing() && !group.epochs().losing();
@@ -332,11 +332,11 @@ void MasterCore::Impl::on(const Persisted& event) {
 void MasterCore::Impl::notice_stop() {
   const bool late = next_beat && now >= *next_beat + context.peer_timeout / 2;
   if (late && awake) {
-    stopped_until = now + context.peer_timeout;
+    grace_until = now + context.peer_timeout;
     groups.each([](Group& group) { group.excuse_newcomers(); });
   }
   awake = true;
-  context.was_stopped = now < stopped_until;
+  context.was_paused = now < grace_until;
 }
 
 void MasterCore::Impl::on(const TimePassed&) {
@@ -369,7 +369,7 @@ void MasterCore::Impl::on(const TimePassed&) {
 }
 
 // Processes held messages. Returns whether there were any.
-bool MasterCore::Impl::hear_held() {
+bool MasterCore::Impl::handle_held() {
   bool any = false;
   groups.each_due(quiet, [&](Group& group) {
     for (const Group::Held& held : group.take_held()) {
@@ -377,7 +377,7 @@ bool MasterCore::Impl::hear_held() {
       groups.touch(group.id());
       if (!connections.connected(held.peer)) continue;
       const Status status = std::visit(
-          [&](const auto& content) { return hear(group, held.peer, content); }, held.message);
+          [&](const auto& content) { return on(group, held.peer, content); }, held.message);
       if (!status.ok()) cut_off(connections.of(held.peer), status.message);
     }
   });
@@ -420,7 +420,7 @@ void MasterCore::Impl::settle() {
   end_if_exceeded();
   for (int round = 0; round < 2 && !quiet; ++round) {
     groups.each_due(quiet, [](Group& group) { group.advance(); });
-    if (hear_held()) round = -1;
+    if (handle_held()) round = -1;
     settle_joint_calls(groups);
     if (watch_newcomers()) round = -1;
     end_if_exceeded();
@@ -434,7 +434,7 @@ void MasterCore::Impl::forget_groups() {
   groups.forget(quiet);
   groups.end_step(quiet);
   if (!groups.with(Groups::Trait::kPeopled).empty()) return;
-  terms.reset();
+  config.reset();
   next_beat.reset();
 }
 

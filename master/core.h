@@ -83,7 +83,7 @@ struct Options {
   uint32_t incarnation = 1;
   bool loopback_only = false;
   // maximum for small groups, see EpochStart
-  uint32_t exchange_bytes = protocol::kExchangeBytesMax;
+  uint32_t one_shot_bytes = protocol::kOneShotBytesMax;
   uint16_t version = protocol::kSpoken.highest;  // the protocol version that the run speaks
 };
 

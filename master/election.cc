@@ -7,7 +7,7 @@
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/state.h"
-#include "master/words.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 
@@ -211,7 +211,7 @@ std::string refuse_size(const std::vector<OfferOf>& offers, const Election& elec
       if (takes_part) bytes += 32 + transfer.keys.size() * sizeof(uint32_t);
     }
     if (bytes <= protocol::kMessageBytesMax) continue;
-    return "a state of " + counted(election.entries.size(), "entry") +
+    return "a state of " + count_text(election.entries.size(), "entry") +
            " is too finely divided to be sent to so many stale ranks at once: its plan takes " +
            std::to_string(bytes) + " bytes, at most " + std::to_string(protocol::kMessageBytesMax) +
            ". Join small tensors into larger ones";

@@ -6,20 +6,20 @@
 //   kStarting           durable                                        kActive     EpochStart
 //   kStarting           a chosen peer is gone, or a member lost        kStarting   Persist
 //   kStarting           durable that the epoch continues               the phase before it
-//   kActive, kDraining  a member is lost                               kAsking     Ask
-//   kActive, kDraining  a link between members was re-established      kAsking     Ask
-//   kAsking             every survivor has reported                    kEnding     Persist
+//   kActive, kDraining  a member is lost                               kFreezing     Ask
+//   kActive, kDraining  a link between members was re-established      kFreezing     Ask
+//   kFreezing             every survivor has reported                    kEnding     Persist
 //   kEnding             durable; all, or what is kept, continues       kActive     EpochEnd, Start
 //   kEnding             durable, but a member was lost meanwhile       kEnding     Persist
 //   kEnding             durable                                        kBroken     EpochEnd
 //   kBroken             change agreed on, and min_peers are there      kStarting   Persist
-//   kFounding           restored after a restart                       kGathering
-//   kGathering          all are recovered, the epoch is not over       kActive     missed messages
-//   kGathering          all are recovered, but one is lost, or had a
-//                       freeze request before, or saw a link break     kAsking     Ask
-//   kGathering          all are recovered, the epoch is over           kBroken     missed messages
+//   kFounding           restored after a restart                       kRecovering
+//   kRecovering          all are recovered, the epoch is not over       kActive     missed messages
+//   kRecovering          all are recovered, but one is lost, or had a
+//                       freeze request before, or saw a link break     kFreezing     Ask
+//   kRecovering          all are recovered, the epoch is over           kBroken     missed messages
 //   any                 the last member is lost                        kFounding
-// A member lost in kAsking, kEnding or kBroken is one survivor less. If a member is lost in
+// A member lost in kFreezing, kEnding or kBroken is one survivor less. If a member is lost in
 // kStarting, the freeze requests are sent when it is durable that the epoch continues.
 
 #include "master/epochs.h"
@@ -28,13 +28,13 @@
 #include <set>
 
 #include "csrc/base/transitions.h"
-#include "master/words.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 namespace {
 
 // Bytes for one one-shot all-reduce at each member: the larger the group, the smaller the tensors.
-constexpr size_t kExchangeScratchBytes = 512u << 10;
+constexpr size_t kOneShotScratchBytes = 512u << 10;
 
 using Phase = Epochs::Phase;
 
@@ -44,14 +44,14 @@ const Transitions<Phase, 24> kEpochTransitions(
      {Phase::kDraining, Phase::kStarting}, {Phase::kDraining, Phase::kActive},
      {Phase::kStarting, Phase::kActive},   {Phase::kStarting, Phase::kFounding},
      {Phase::kStarting, Phase::kDraining}, {Phase::kStarting, Phase::kBroken},
-     {Phase::kActive, Phase::kAsking},     {Phase::kDraining, Phase::kAsking},
-     {Phase::kAsking, Phase::kEnding},     {Phase::kEnding, Phase::kBroken},
+     {Phase::kActive, Phase::kFreezing},   {Phase::kDraining, Phase::kFreezing},
+     {Phase::kFreezing, Phase::kEnding},   {Phase::kEnding, Phase::kBroken},
      {Phase::kEnding, Phase::kActive},     {Phase::kEnding, Phase::kEnding},
-     {Phase::kBroken, Phase::kStarting},   {Phase::kFounding, Phase::kGathering},
-     {Phase::kGathering, Phase::kActive},  {Phase::kGathering, Phase::kBroken},
+     {Phase::kBroken, Phase::kStarting},   {Phase::kFounding, Phase::kRecovering},
+     {Phase::kRecovering, Phase::kActive}, {Phase::kRecovering, Phase::kBroken},
      {Phase::kActive, Phase::kFounding},   {Phase::kDraining, Phase::kFounding},
-     {Phase::kAsking, Phase::kFounding},   {Phase::kEnding, Phase::kFounding},
-     {Phase::kBroken, Phase::kFounding},   {Phase::kGathering, Phase::kFounding}});
+     {Phase::kFreezing, Phase::kFounding}, {Phase::kEnding, Phase::kFounding},
+     {Phase::kBroken, Phase::kFounding},   {Phase::kRecovering, Phase::kFounding}});
 
 }  // namespace
 
@@ -61,10 +61,10 @@ const char* text(Phase phase) {
     case Phase::kActive: return "active";
     case Phase::kDraining: return "draining";
     case Phase::kStarting: return "starting";
-    case Phase::kAsking: return "asking";
+    case Phase::kFreezing: return "freezing";
     case Phase::kEnding: return "ending";
     case Phase::kBroken: return "broken";
-    case Phase::kGathering: return "gathering";
+    case Phase::kRecovering: return "recovering";
   }
   return "unknown";
 }
@@ -72,14 +72,14 @@ const char* text(Phase phase) {
 Epochs::Epochs(GroupId group, Context& context, Connections& connections, Membership& membership)
     : group_(group), context_(context), connections_(connections), membership_(membership) {}
 
-bool Epochs::goes_on() const {
+bool Epochs::continues() const {
   const bool enough = membership_.members().size() >= quorum_.min_peers;
   return lost_.empty() || (context_.policy == protocol::LossPolicy::kRetry && enough);
 }
 
 bool Epochs::keeps() const {
-  return told_.start.generation != told_.start.epoch && told_.previous.end &&
-         told_.previous.end->goes_on == protocol::GoesOn::kKept;
+  return announced_.start.generation != announced_.start.epoch && announced_.previous.end &&
+         announced_.previous.end->continuation == protocol::Continuation::kKept;
 }
 
 void Epochs::enter(Phase next) { phase_ = kEpochTransitions.step(phase_, next); }
@@ -92,16 +92,16 @@ Status Epochs::check(Epoch epoch) const {
 }
 
 Status Epochs::begin(PeerId peer, const protocol::Begin& begin) {
-  const bool counts = phase_ == Phase::kActive || phase_ == Phase::kAsking;
+  const bool counts = phase_ == Phase::kActive || phase_ == Phase::kFreezing;
   if (begin.epoch != current() || !counts) return check(begin.epoch);
-  const size_t reserved = operations_.open_count() + told_.current.verdicts.kept().size();
+  const size_t reserved = operations_.open_count() + announced_.current.verdicts.kept().size();
   const bool full =
       reserved >= protocol::kVerdictsMax || operations_.known_count() >= protocol::kOpsKnownMax;
   if (full && !operations_.knows(begin.op)) {
     context_.exceed("group " + std::to_string(group_.value) + " has " +
-                    counted(operations_.open_count(), "open operation") + ", knows " +
-                    counted(operations_.known_count(), "operation") + ", and " +
-                    counted(reserved - operations_.open_count(), "verdict") +
+                    count_text(operations_.open_count(), "open operation") + ", knows " +
+                    count_text(operations_.known_count(), "operation") + ", and " +
+                    count_text(reserved - operations_.open_count(), "verdict") +
                     " are not acknowledged by all members");
     return {};
   }
@@ -121,11 +121,12 @@ Status Epochs::abort(PeerId peer, const protocol::AbortRequest& request) {
   return operations_.abort(peer, request);
 }
 
-Status Epochs::report(PeerId peer, const protocol::Report& report) {
+Status Epochs::report(PeerId peer, const protocol::StateReport& report) {
   if (report.epoch != current()) return check(report.epoch);
-  if (!told_.ask && !told_.current.end) return violation("Report without Ask");
-  if (phase_ != Phase::kAsking) return {};  // after the decision it is a repetition
-  protocol::Report known{report.epoch, {}};
+  if (!announced_.freeze && !announced_.current.end)
+    return violation("StateReport without FreezeRequest");
+  if (phase_ != Phase::kFreezing) return {};  // after the decision it is a repetition
+  protocol::StateReport known{report.epoch, {}};
   std::set<OpKey> seen;
   for (const protocol::OpReport& op : report.ops) {
     if (operations_.was_begun(peer, op.op) && seen.insert(op.op).second) known.ops.push_back(op);
@@ -136,10 +137,10 @@ Status Epochs::report(PeerId peer, const protocol::Report& report) {
 
 Status Epochs::acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index) {
   if (epoch != current() || !epoch) return check(epoch);
-  if (told_.current.verdicts.acknowledge(peer, verdict_index)) return {};
+  if (announced_.current.verdicts.acknowledge(peer, verdict_index)) return {};
   return violation("verdict " + std::to_string(verdict_index) + " of epoch " + text(epoch) +
                    " acknowledged, which has " +
-                   std::to_string(told_.current.verdicts.next_index()));
+                   std::to_string(announced_.current.verdicts.next_index()));
 }
 
 Status Epochs::check(const protocol::Resume& resume) const {
@@ -148,13 +149,14 @@ Status Epochs::check(const protocol::Resume& resume) const {
   if (!whole || resume.ops.size() != resume.infos.size()) {
     return violation("Resume that contradicts itself");
   }
-  if (gathering()) return {};
-  const auto messages = missed(told_, resume);
+  if (recovering()) return {};
+  const auto messages = missed(announced_, resume);
   if (!messages.ok()) return messages.status();
   if (resume.epoch != current()) return {};
   for (size_t i = 0; i < resume.ops.size(); ++i) {
     const OpKey op = resume.ops[i].op;
-    if (told_.current.verdicts.contains(op) || operations_.has_begun(resume.peer, op)) continue;
+    if (announced_.current.verdicts.contains(op) || operations_.has_begun(resume.peer, op))
+      continue;
     Status status = operations_.check_begin(resume.peer, op, resume.infos[i]);
     if (!status.ok()) return status;
   }
@@ -163,13 +165,13 @@ Status Epochs::check(const protocol::Resume& resume) const {
 
 Result<std::vector<protocol::Message>> Epochs::resume(const protocol::Resume& resume) {
   flush();
-  Result<std::vector<protocol::Message>> messages = missed(told_, resume);
+  Result<std::vector<protocol::Message>> messages = missed(announced_, resume);
   if (!messages.ok() || resume.epoch != current()) return messages;
   Status status = acknowledge(resume.peer, resume.epoch, resume.verdict_index);
   if (status.ok()) status = take_over(resume);
   if (!status.ok()) return status;
-  for (protocol::Withhold& withhold : operations_.asked(resume.peer))
-    messages.value().emplace_back(std::move(withhold));
+  for (protocol::AbortProposal& proposal : operations_.proposals(resume.peer))
+    messages.value().emplace_back(std::move(proposal));
   return messages;
 }
 
@@ -179,7 +181,7 @@ Status Epochs::take_over(const protocol::Resume& resume) {
   Status status;
   for (size_t i = 0; i < resume.ops.size() && status.ok(); ++i) {
     const protocol::OpReport& op = resume.ops[i];
-    if (told_.current.verdicts.contains(op.op)) continue;
+    if (announced_.current.verdicts.contains(op.op)) continue;
     if (!operations_.has_begun(resume.peer, op.op)) {
       status = begin(resume.peer, {current(), op.op, resume.infos[i]});
     }
@@ -194,9 +196,9 @@ Status Epochs::take_over(const protocol::Resume& resume) {
 
 // While members are recovered, those that have resumed before cannot report this link. In the other
 // phases a new epoch is on its way.
-void Epochs::renew() {
-  disturbed_while_gathering_ |= phase_ == Phase::kGathering;
-  if (phase_ == Phase::kActive || phase_ == Phase::kDraining) ask();
+void Epochs::reconfigure() {
+  relinked_while_recovering_ |= phase_ == Phase::kRecovering;
+  if (phase_ == Phase::kActive || phase_ == Phase::kDraining) freeze();
 }
 
 void Epochs::change(std::vector<protocol::Settled> together) {
@@ -211,12 +213,12 @@ void Epochs::give_up_change() {
 
 void Epochs::lose(const protocol::Member& member, const std::string& why) {
   lost_.push_back({member, why});
-  told_.current.verdicts.lose(member.peer);
+  announced_.current.verdicts.lose(member.peer);
   reports_.erase(member.peer);
-  gathered_.erase(member.peer);
+  recovered_.erase(member.peer);
   if (membership_.members().empty()) return extinct();
   if (phase_ == Phase::kStarting) return stay();
-  if (phase_ == Phase::kActive || phase_ == Phase::kDraining) ask();
+  if (phase_ == Phase::kActive || phase_ == Phase::kDraining) freeze();
 }
 
 void Epochs::waiting_gone(PeerId peer) {
@@ -236,17 +238,17 @@ void Epochs::extinct() {
   change_ = false;
   lost_.clear();
   reports_.clear();
-  gathered_.clear();
+  recovered_.clear();
   plan_ = {};
-  told_ = {};
+  announced_ = {};
   operations_ = {};
 }
 
-void Epochs::ask() {
-  enter(Phase::kAsking);
-  asked_ = false;
+void Epochs::freeze() {
+  enter(Phase::kFreezing);
+  freeze_sent_ = false;
   reports_.clear();
-  told_.ask = protocol::Ask{current(), {}};
+  announced_.freeze = protocol::FreezeRequest{current(), {}};
 }
 
 std::vector<uint32_t> Epochs::silent_ranks() const {
@@ -259,17 +261,17 @@ std::vector<uint32_t> Epochs::silent_ranks() const {
 
 std::string Epochs::waits_for() const {
   if (phase_ == Phase::kDraining) return operations_.in_flight();
-  if (phase_ != Phase::kAsking || silent_ranks().empty()) return {};
+  if (phase_ != Phase::kFreezing || silent_ranks().empty()) return {};
   return ranks_text(silent_ranks()) + " did not say what became of the operations in flight";
 }
 
 Epochs::Turn Epochs::advance(const Quorum& quorum, bool may_end, bool may_change) {
   quorum_ = quorum;
-  if (phase_ == Phase::kGathering) return all_gathered() ? go_on() : Turn::kNone;
+  if (phase_ == Phase::kRecovering) return all_recovered() ? go_on() : Turn::kNone;
   if (phase_ == Phase::kFounding) {
     if (const auto founders = membership_.founders(quorum.founders)) plan_start(*founders);
-  } else if (phase_ == Phase::kAsking) {
-    advance_asking();
+  } else if (phase_ == Phase::kFreezing) {
+    advance_freezing();
     if (may_end && silent_ranks().empty()) plan_end();
   } else if (change_ && (may_change || phase_ != Phase::kActive)) {
     return advance_change();
@@ -279,13 +281,13 @@ Epochs::Turn Epochs::advance(const Quorum& quorum, bool may_end, bool may_change
 
 // The members lost in one step go into one freeze request. Later losses are added to it, but
 // survivors that were asked are not asked again.
-void Epochs::advance_asking() {
-  std::vector<protocol::Member>& told = told_.ask->lost;
-  for (size_t i = told.size(); i < lost_.size(); ++i) told.push_back(lost_[i].member);
-  if (asked_) return;
-  asked_ = true;
+void Epochs::advance_freezing() {
+  std::vector<protocol::Member>& announced = announced_.freeze->lost;
+  for (size_t i = announced.size(); i < lost_.size(); ++i) announced.push_back(lost_[i].member);
+  if (freeze_sent_) return;
+  freeze_sent_ = true;
   flush();
-  for (const PeerId member : membership_.members()) connections_.send(member, *told_.ask);
+  for (const PeerId member : membership_.members()) connections_.send(member, *announced_.freeze);
   // Members that were recovered after a restart may have reported before this request.
   const std::vector<uint32_t> silent = silent_ranks();
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " ends, asking " +
@@ -314,7 +316,7 @@ Epochs::Turn Epochs::advance_change() {
 
 void Epochs::persist(Plan plan) {
   plan_ = std::move(plan);
-  const Told told = told_by(plan_);
+  const Announced announced = announced_by(plan_);
   MembershipRecord record;
   record.group = group_;
   record.policy = context_.policy;
@@ -324,9 +326,9 @@ void Epochs::persist(Plan plan) {
       static_cast<uint32_t>(context_.first_call_timeout / std::chrono::milliseconds(1));
   record.founders = quorum_.founders;
   record.min_peers = quorum_.min_peers;
-  record.previous = told.previous.record();
-  record.current = told.current.record();
-  record.start = told.start;
+  record.previous = announced.previous.record();
+  record.current = announced.current.record();
+  record.start = announced.start;
   if (plan_.start) {
     for (const protocol::Member& member : plan_.start->members) {
       record.members.push_back(membership_.record(member.peer));
@@ -354,25 +356,27 @@ void Epochs::plan_end() {
   const std::vector<PeerId>& survivors = membership_.members();
   std::vector<OpKey> committed =
       decide(reports_, [&](OpKey op) { return operations_.concerned(op, survivors); });
-  const auto told = [this](OpKey op) { return told_.current.verdicts.contains(op); };
-  std::erase_if(committed, told);
+  const auto announced = [this](OpKey op) { return announced_.current.verdicts.contains(op); };
+  std::erase_if(committed, announced);
   std::vector<protocol::Kept> kept = decide_kept(
-      reports_, committed, [&](OpKey op) { return operations_.keeps(op) && !told(op); });
-  using protocol::GoesOn;
-  GoesOn goes_on = GoesOn::kNothing;
-  if (this->goes_on() && !keeps()) {
-    goes_on = GoesOn::kEverything;
+      reports_, committed, [&](OpKey op) { return operations_.keeps(op) && !announced(op); });
+  using protocol::Continuation;
+  Continuation continuation = Continuation::kNothing;
+  if (this->continues() && !keeps()) {
+    continuation = Continuation::kEverything;
   } else if (!kept.empty() && survivors.size() >= quorum_.min_peers) {
-    goes_on = GoesOn::kKept;
+    continuation = Continuation::kKept;
   } else {
     kept.clear();
   }
-  Plan plan{0,
-            protocol::EpochEnd{current(), lost_members(), committed, lost_text(), goes_on, kept},
-            {},
-            lost_.size(),
-            phase_};
-  if (goes_on != GoesOn::kNothing) plan.start = start_with(survivors, told_.start.generation);
+  Plan plan{
+      0,
+      protocol::EpochEnd{current(), lost_members(), committed, lost_text(), continuation, kept},
+      {},
+      lost_.size(),
+      phase_};
+  if (continuation != Continuation::kNothing)
+    plan.start = start_with(survivors, announced_.start.generation);
   enter(Phase::kEnding);
   persist(std::move(plan));
 }
@@ -382,12 +386,12 @@ protocol::EpochStart Epochs::start_with(const std::vector<PeerId>& members, Epoc
   protocol::EpochStart start;
   start.epoch = context_.new_epoch();
   start.generation = generation ? generation : start.epoch;
-  start.together = generation ? told_.start.together : together_;
+  start.together = generation ? announced_.start.together : together_;
   start.min_peers = quorum_.min_peers;
-  if (members.size() <= protocol::kExchangeMembersMax) {
-    const size_t share = kExchangeScratchBytes / std::max<size_t>(members.size(), 1);
-    start.exchange_bytes =
-        static_cast<uint32_t>(std::min<size_t>(context_.options.exchange_bytes, share));
+  if (members.size() <= protocol::kOneShotMembersMax) {
+    const size_t share = kOneShotScratchBytes / std::max<size_t>(members.size(), 1);
+    start.one_shot_bytes =
+        static_cast<uint32_t>(std::min<size_t>(context_.options.one_shot_bytes, share));
   }
   for (const PeerId peer : members) {
     start.ring.push_back(static_cast<uint32_t>(start.members.size()));
@@ -395,29 +399,29 @@ protocol::EpochStart Epochs::start_with(const std::vector<PeerId>& members, Epoc
     if (!membership_.is_member(peer)) start.joined.push_back(peer);
   }
   for (const Lost& lost : lost_) start.left.push_back(lost.member.peer);
-  start.round_trip = longest_way(members);
+  start.rtt = longest_rtt(members);
   return start;
 }
 
 // The longest RTT between neighbours in the ring.
-uint32_t Epochs::longest_way(const std::vector<PeerId>& ring) const {
+uint32_t Epochs::longest_rtt(const std::vector<PeerId>& ring) const {
   uint32_t longest = 0;
-  for (size_t place = 0; place < ring.size(); ++place) {
-    const PeerId next = ring[(place + 1) % ring.size()];
-    longest = std::max(longest, membership_.links.round_trip(ring[place], next));
+  for (size_t ring_index = 0; ring_index < ring.size(); ++ring_index) {
+    const PeerId next = ring[(ring_index + 1) % ring.size()];
+    longest = std::max(longest, membership_.links.rtt(ring[ring_index], next));
   }
   return longest;
 }
 
-Told Epochs::told_by(const Plan& plan) const {
-  Told told = told_;
-  told.ask.reset();
-  if (plan.end) told.current.end = plan.end;
-  if (!plan.start) return told;
-  told.previous = std::move(told.current);
-  told.current = {plan.start->epoch, VerdictLog(ids(plan.start->members)), {}};
-  told.start = *plan.start;
-  return told;
+Announced Epochs::announced_by(const Plan& plan) const {
+  Announced announced = announced_;
+  announced.freeze.reset();
+  if (plan.end) announced.current.end = plan.end;
+  if (!plan.start) return announced;
+  announced.previous = std::move(announced.current);
+  announced.current = {plan.start->epoch, VerdictLog(ids(plan.start->members)), {}};
+  announced.start = *plan.start;
+  return announced;
 }
 
 Epochs::Turn Epochs::persisted(uint64_t token) {
@@ -428,7 +432,7 @@ Epochs::Turn Epochs::persisted(uint64_t token) {
   }
   if (phase_ == Phase::kStarting) {
     enter(plan_.came_from);
-    if (phase_ == Phase::kDraining && !lost_.empty()) ask();
+    if (phase_ == Phase::kDraining && !lost_.empty()) freeze();
   }
   if (phase_ != Phase::kEnding) return Turn::kNone;
   if (!plan_.start || lost_.size() == plan_.lost) return end();
@@ -452,28 +456,28 @@ Epochs::Turn Epochs::end() {
   end.text = lost_text();
   for (const PeerId member : membership_.members()) connections_.send(member, end);
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " is over: of " +
-                                    counted(operations_.open_count(), "open operation") + " " +
+                                    count_text(operations_.open_count(), "open operation") + " " +
                                     std::to_string(end.committed.size()) + " committed");
   if (!plan_.start) {
-    told_ = told_by(plan_);
+    announced_ = announced_by(plan_);
     enter(Phase::kBroken);
     return Turn::kEnded;
   }
-  operations_ = operations_.renewed(plan_.start->epoch, ids(plan_.start->members));
+  operations_ = operations_.reconfigured(plan_.start->epoch, ids(plan_.start->members));
   begin_epoch();
-  return Turn::kRenewed;
+  return Turn::kReconfigured;
 }
 
 void Epochs::begin_epoch() {
   const protocol::EpochStart& start = *plan_.start;
   membership_.admit(ids(start.members));
-  told_ = told_by(plan_);
+  announced_ = announced_by(plan_);
   lost_.clear();
   enter(Phase::kActive);
   for (const protocol::Member& member : start.members) connections_.send(member.peer, start);
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " of group " +
                                     std::to_string(group_.value) + " begins with " +
-                                    counted(start.members.size(), "member") + ": " +
+                                    count_text(start.members.size(), "member") + ": " +
                                     std::to_string(start.joined.size()) + " joined, " +
                                     std::to_string(start.left.size()) + " left");
 }
@@ -482,60 +486,61 @@ void Epochs::begin_epoch() {
 
 void Epochs::restore(const MembershipRecord& record) {
   quorum_ = {record.founders, record.min_peers};
-  told_.start = record.start;
-  told_.previous = EpochTold::restored(record.previous, {});
-  told_.current = EpochTold::restored(record.current, ids(record.start.members));
+  announced_.start = record.start;
+  announced_.previous = AnnouncedEpoch::restored(record.previous, {});
+  announced_.current = AnnouncedEpoch::restored(record.current, ids(record.start.members));
   for (const protocol::Member& member : record.start.members) {
     if (membership_.is_member(member.peer)) continue;
     lost_.push_back({member, record.current.end ? record.current.end->text : std::string()});
-    told_.current.verdicts.lose(member.peer);
+    announced_.current.verdicts.lose(member.peer);
   }
   operations_ = Operations(current(), ids(record.start.members));
-  enter(Phase::kGathering);
+  enter(Phase::kRecovering);
 }
 
-Status Epochs::gather(const protocol::Resume& resume) {
+Status Epochs::recover(const protocol::Resume& resume) {
   const Status status = check(resume);
   if (!status.ok()) return status;
-  gathered_.insert_or_assign(resume.peer, resume);
+  recovered_.insert_or_assign(resume.peer, resume);
   return {};
 }
 
-bool Epochs::all_gathered() const {
+bool Epochs::all_recovered() const {
   const auto& members = membership_.members();
   return std::all_of(members.begin(), members.end(),
-                     [this](PeerId member) { return gathered_.contains(member); });
+                     [this](PeerId member) { return recovered_.contains(member); });
 }
 
 // The member that has seen most verdicts has all that matter: those it no longer keeps are known to
 // all members.
 void Epochs::rebuild_verdicts() {
   const protocol::Resume* best = nullptr;
-  for (const auto& [peer, resume] : gathered_) {
+  for (const auto& [peer, resume] : recovered_) {
     if (resume.epoch != current()) continue;
     if (best == nullptr || resume.verdict_index > best->verdict_index) best = &resume;
   }
   if (best == nullptr) return;
-  told_.current.verdicts = VerdictLog(membership_.members(), best->stable_index, best->verdicts);
+  announced_.current.verdicts =
+      VerdictLog(membership_.members(), best->stable_index, best->verdicts);
 }
 
 // If the epoch is over, the durable list of verdicts is complete. Otherwise the members' reports
 // are all there is: their operations continue, and are settled if all members are done by now.
 Epochs::Turn Epochs::go_on() {
-  const bool over = told_.current.end.has_value();
+  const bool over = announced_.current.end.has_value();
   if (!over) rebuild_verdicts();
   enter(over ? Phase::kBroken : Phase::kActive);
-  bool disturbed = !over && (!lost_.empty() || disturbed_while_gathering_);
-  for (const auto& [peer, resume] : gathered_) {
+  bool needs_reconfiguration = !over && (!lost_.empty() || relinked_while_recovering_);
+  for (const auto& [peer, resume] : recovered_) {
     if (over || resume.epoch != current()) continue;
-    disturbed |= resume.disturbed;
+    needs_reconfiguration |= resume.needs_reconfiguration;
     Status status = acknowledge(peer, resume.epoch, resume.verdict_index);
     if (status.ok()) status = take_over(resume);
     if (!status.ok()) break_off(peer, status);
   }
   take_settled();
-  for (const auto& [peer, resume] : gathered_) {
-    auto messages = missed(told_, resume);
+  for (const auto& [peer, resume] : recovered_) {
+    auto messages = missed(announced_, resume);
     if (!messages.ok()) {
       break_off(peer, messages.status());
       continue;
@@ -546,9 +551,9 @@ Epochs::Turn Epochs::go_on() {
   }
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " of group " +
                                     std::to_string(group_.value) + " goes on with " +
-                                    counted(membership_.members().size(), "member"));
-  if (disturbed) ask();
-  return Turn::kGathered;
+                                    count_text(membership_.members().size(), "member"));
+  if (needs_reconfiguration) freeze();
+  return Turn::kRecovered;
 }
 
 void Epochs::break_off(PeerId peer, const Status& why) {
@@ -587,27 +592,27 @@ void Epochs::take_settled() {
       compared(static_cast<bool>(verdict.sender));
     }
   }
-  told_.current.verdicts.append(std::move(settled));
+  announced_.current.verdicts.append(std::move(settled));
 }
 
 void Epochs::flush() {
-  const uint64_t first = told_.current.verdicts.next_index();
+  const uint64_t first = announced_.current.verdicts.next_index();
   take_settled();
-  for (auto& [member, withhold] : operations_.take_asked()) {
-    if (membership_.is_member(member)) connections_.send(member, std::move(withhold));
+  for (auto& [member, proposal] : operations_.take_proposals()) {
+    if (membership_.is_member(member)) connections_.send(member, std::move(proposal));
   }
-  if (told_.current.verdicts.next_index() == first) return;
-  const auto messages = told_.current.verdicts.since(current(), first);
+  if (announced_.current.verdicts.next_index() == first) return;
+  const auto messages = announced_.current.verdicts.since(current(), first);
   for (const PeerId member : membership_.members()) {
     for (const protocol::Verdicts& some : *messages) connections_.send(member, some);
   }
 }
 
-std::vector<PeerId> Epochs::laggards() const {
+std::vector<PeerId> Epochs::unresponsive_members() const {
   std::vector<PeerId> peers;
   if (!current()) return peers;
   for (const PeerId member : membership_.members()) {
-    if (told_.current.verdicts.unseen(member) > protocol::kOpsOpenMax) peers.push_back(member);
+    if (announced_.current.verdicts.unseen(member) > protocol::kOpsOpenMax) peers.push_back(member);
   }
   return peers;
 }

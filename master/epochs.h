@@ -27,52 +27,52 @@ class Epochs {
     kActive,
     kDraining,
     kStarting,
-    kAsking,
+    kFreezing,
     kEnding,
     kBroken,
-    kGathering,  // after a restart: the members are recovered and report what they know
+    kRecovering,  // after a restart: the members are recovered and report what they know
   };
   // The result of advance() or persisted(), for the joint calls of the group.
   enum class Turn {
     kNone,
-    kStarted,    // a new generation was sent to its members: it answers those that voted for it
-    kRenewed,    // a new epoch of the same generation was sent to its members
-    kEnded,      // the end of the epoch was sent to the survivors
-    kUnchanged,  // the change is no longer needed: the epoch continues
-    kGathered,   // all members are recovered or lost
+    kStarted,       // a new generation was sent to its members: it answers those that voted for it
+    kReconfigured,  // a new epoch of the same generation was sent to its members
+    kEnded,         // the end of the epoch was sent to the survivors
+    kUnchanged,     // the change is no longer needed: the epoch continues
+    kRecovered,     // all members are recovered or lost
   };
 
   Epochs(GroupId group, Context& context, Connections& connections, Membership& membership);
 
   Phase phase() const { return phase_; }
-  Epoch current() const { return told_.current.epoch; }
+  Epoch current() const { return announced_.current.epoch; }
   // A member was lost since the generation began, and only a change of membership helps.
-  bool disturbed() const { return !goes_on() || broken(); }
+  bool needs_reconfiguration() const { return !continues() || broken(); }
   // No new call is possible, though a kept operation may still be running.
   bool broken() const { return phase_ == Phase::kBroken || keeps(); }
   // A member was lost, and the end of its epoch is not durable yet.
   bool losing() const {
     const bool starts = phase_ == Phase::kStarting && plan_.came_from != Phase::kBroken;
-    return !lost_.empty() && (phase_ == Phase::kAsking || phase_ == Phase::kEnding || starts);
+    return !lost_.empty() && (phase_ == Phase::kFreezing || phase_ == Phase::kEnding || starts);
   }
   bool changing() const { return change_; }
-  bool gathering() const { return phase_ == Phase::kGathering; }
-  Epoch generation() const { return told_.start.generation; }
+  bool recovering() const { return phase_ == Phase::kRecovering; }
+  Epoch generation() const { return announced_.start.generation; }
   // The groups that agreed on the present generation together.
-  const std::vector<protocol::Settled>& together() const { return told_.start.together; }
+  const std::vector<protocol::Settled>& together() const { return announced_.start.together; }
   // All members at the beginning of the epoch, in rank order.
-  std::vector<PeerId> ranked() const { return ids(told_.start.members); }
+  std::vector<PeerId> ranked() const { return ids(announced_.start.members); }
   // Whether a message that belongs to `epoch` still counts.
   bool in_generation(Epoch epoch) const {
-    const bool renewed = told_.start.generation != told_.start.epoch;
-    return epoch == current() || (renewed && epoch == told_.previous.epoch);
+    const bool reconfigured = announced_.start.generation != announced_.start.epoch;
+    return epoch == current() || (reconfigured && epoch == announced_.previous.epoch);
   }
 
   // ---- From members: kProtocol if not allowed; ignored if it crossed the end of the epoch ----
   Status begin(PeerId peer, const protocol::Begin& begin);
   Status done(PeerId peer, const protocol::Done& done);
   Status abort(PeerId peer, const protocol::AbortRequest& request);
-  Status report(PeerId peer, const protocol::Report& report);
+  Status report(PeerId peer, const protocol::StateReport& report);
   Status acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index);
   // Whether resume() or gather() would accept this; changes nothing.
   Status check(const protocol::Resume& resume) const;
@@ -86,15 +86,15 @@ class Epochs {
   void restore(const MembershipRecord& record);
   // A member has resumed. Replaces its earlier report. kProtocol if it is impossible. REQUIRES:
   // gathering.
-  Status gather(const protocol::Resume& resume);
-  void scatter(PeerId peer) { gathered_.erase(peer); }  // its connection has closed again
-  // The reports of the recovered members. REQUIRES: kGathered has just been returned.
-  std::map<PeerId, protocol::Resume> take_gathered() { return std::exchange(gathered_, {}); }
+  Status recover(const protocol::Resume& resume);
+  void forget_recovered(PeerId peer) { recovered_.erase(peer); }  // its connection has closed again
+  // The reports of the recovered members. REQUIRES: kRecovered has just been returned.
+  std::map<PeerId, protocol::Resume> take_recovered() { return std::exchange(recovered_, {}); }
 
   // ---- From the group ----
   // A link between members was re-established. Data on the old connection is lost, so the epoch
   // must end.
-  void renew();
+  void reconfigure();
   // update_topology was agreed on, by these groups together.
   void change(std::vector<protocol::Settled> together = {});
   void give_up_change();                                              // on behalf of the voters
@@ -110,11 +110,11 @@ class Epochs {
   // Newcomers that describe an operation differently from all other members.
   std::vector<Misfit> take_misfits() { return operations_.take_misfits(); }
   // Unresponsive members: they do not acknowledge verdicts.
-  std::vector<PeerId> laggards() const;
+  std::vector<PeerId> unresponsive_members() const;
 
   // Why the group is broken. REQUIRES: broken(), or kStarting from there.
   const std::string& end_text() const {
-    return (told_.current.end ? told_.current : told_.previous).end->text;
+    return (announced_.current.end ? announced_.current : announced_.previous).end->text;
   }
   // The reason why a change waits: "3 operations are in flight, ...", "rank 2 did not say ...".
   std::string waits_for() const;
@@ -129,8 +129,8 @@ class Epochs {
   };
 
   void enter(Phase next);
-  bool goes_on() const;  // if the epoch has to end now, all its operations continue in the next
-  bool keeps() const;    // this epoch is a continuation with kept operations
+  bool continues() const;  // if the epoch has to end now, all its operations continue in the next
+  bool keeps() const;      // this epoch is a continuation with kept operations
   Status check(Epoch epoch) const;  // kProtocol if it is in the future
   Status take_over(const protocol::Resume& resume);
   void plan_start(const std::vector<PeerId>& members);
@@ -138,17 +138,17 @@ class Epochs {
   void stay();  // in the current epoch: the plan is given up
   void persist(Plan plan);
   protocol::EpochStart start_with(const std::vector<PeerId>& members, Epoch generation);
-  uint32_t longest_way(const std::vector<PeerId>& ring) const;
+  uint32_t longest_rtt(const std::vector<PeerId>& ring) const;
   // The log that the members will have received once the plan is carried out.
-  Told told_by(const Plan& plan) const;
+  Announced announced_by(const Plan& plan) const;
   void start();
   Turn end();
   void begin_epoch();  // sends the start to the planned members
   std::vector<protocol::Member> lost_members() const;
-  void ask();
+  void freeze();
   void extinct();
-  void advance_asking();
-  bool all_gathered() const;
+  void advance_freezing();
+  bool all_recovered() const;
   Turn go_on();  // from the recovered state
   void rebuild_verdicts();
   void break_off(PeerId peer, const Status& why);
@@ -164,7 +164,7 @@ class Epochs {
   Membership& membership_;
 
   Phase phase_ = Phase::kFounding;
-  Told told_;
+  Announced announced_;
   Operations operations_;
   bool change_ = false;
   std::vector<protocol::Settled> together_;  // the groups that agreed on that change
@@ -174,11 +174,11 @@ class Epochs {
     protocol::Member member;
     std::string why;
   };
-  std::vector<Lost> lost_;  // since the epoch began
-  bool asked_ = false;      // the freeze request was sent
-  std::map<PeerId, protocol::Report> reports_;
-  std::map<PeerId, protocol::Resume> gathered_;
-  bool disturbed_while_gathering_ = false;  // a link was re-established
+  std::vector<Lost> lost_;    // since the epoch began
+  bool freeze_sent_ = false;  // the freeze request was sent
+  std::map<PeerId, protocol::StateReport> reports_;
+  std::map<PeerId, protocol::Resume> recovered_;
+  bool relinked_while_recovering_ = false;  // a link was re-established
 };
 
 const char* text(Epochs::Phase phase);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "csrc/protocol/codec.h"
-#include "master/words.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 
@@ -32,7 +32,7 @@ void Group::welcome(PeerId peer, Membership::Peer about, const Quorum& quorum) {
   membership_.welcome(peer, std::move(about));
 }
 
-Status Group::hear(PeerId peer, const protocol::Register& message) {
+Status Group::on(PeerId peer, const protocol::Register& message) {
   if (membership_.find(peer)->order != 0) return {};  // repeated on a new connection
   const auto elsewhere = [](const Endpoint& at) { return !is_unicast(at.host) || at.port == 0; };
   if (std::any_of(message.others.begin(), message.others.end(), elsewhere))
@@ -57,7 +57,7 @@ void Group::away(PeerId peer) {
   membership_.set_connected(peer, false);
   if (!membership_.is_member(peer)) return epochs_.waiting_gone(peer);
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " is not connected");
-  epochs_.scatter(peer);
+  epochs_.forget_recovered(peer);
   forget_held(peer);
   lose_if_cut_off(peer);
 }
@@ -74,10 +74,10 @@ Status Group::back(const protocol::Resume& resume) {
   membership_.raise({peer}, resume.standing);
   notices_.erase(peer);
   std::vector<protocol::Message> messages;
-  if (membership_.is_member(peer) && epochs_.gathering()) {
+  if (membership_.is_member(peer) && epochs_.recovering()) {
     forget_held(peer);
     // its missed messages follow when all are recovered
-    const Status status = epochs_.gather(resume);
+    const Status status = epochs_.recover(resume);
     if (!status.ok()) return status;
   } else if (membership_.is_member(peer)) {
     Result<std::vector<protocol::Message>> missed = epochs_.resume(resume);
@@ -89,7 +89,7 @@ Status Group::back(const protocol::Resume& resume) {
   connections_.send(peer, protocol::Resumed{context_.options.incarnation});
   for (protocol::Message& message : messages) connections_.send(peer, std::move(message));
   const bool in_step =
-      membership_.is_member(peer) && !epochs_.gathering() && epochs_.in_generation(resume.epoch);
+      membership_.is_member(peer) && !epochs_.recovering() && epochs_.in_generation(resume.epoch);
   const Answer* answer = in_step ? ballot_.last_answer(peer) : nullptr;
   if (answer != nullptr && answer->number >= resume.joint_answered)
     connections_.send(peer, *answer);
@@ -130,7 +130,7 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
   ballot_.lose(peer);
   forget_held(peer);
   epochs_.lose(member, why);
-  tell_to_forget(peer);
+  send_forget(peer);
   context_.log(level, why);
   if (!has_members()) {
     ballot_ = {};
@@ -145,7 +145,7 @@ void Group::drop(PeerId peer, const std::string& why) {
   take_out(peer, text);
   epochs_.waiting_gone(peer);
   notices_.erase(peer);
-  tell_to_forget(peer);
+  send_forget(peer);
   context_.log(LogLevel::kInfo, text);
 }
 
@@ -153,7 +153,7 @@ void Group::take_out(PeerId peer, const std::string& why) {
   if (const auto forgotten = membership_.remove(peer, why)) context_.group_of.erase(*forgotten);
 }
 
-void Group::tell_to_forget(PeerId peer) {
+void Group::send_forget(PeerId peer) {
   for (const auto& [other, about] : membership_.peers()) {
     if (about.order != 0) connections_.send(other, protocol::Forget{peer});
   }
@@ -161,7 +161,7 @@ void Group::tell_to_forget(PeerId peer) {
 
 // ---- Links ----
 
-Status Group::hear(PeerId peer, const protocol::LinkReport& message) {
+Status Group::on(PeerId peer, const protocol::LinkReport& message) {
   const PeerId other = message.peer;
   if (other == peer) return violation("LinkReport of a peer about itself");
   const bool members = membership_.is_member(peer) && membership_.is_member(other);
@@ -170,7 +170,7 @@ Status Group::hear(PeerId peer, const protocol::LinkReport& message) {
   switch (membership_.links.report(peer, message)) {
     case Links::News::kNone: return {};
     case Links::News::kMade:
-      if (members) epochs_.renew();
+      if (members) epochs_.reconfigure();
       return {};
     case Links::News::kDead: break;
   }
@@ -194,26 +194,24 @@ void Group::log_unreachable(PeerId peer, const protocol::LinkReport& message) {
 // After a restart no peer is connected, so a missing connection proves nothing. The same holds
 // after a pause of this process, in which peers received nothing from it.
 void Group::lose_if_cut_off(PeerId peer) {
-  if (!epochs_.gathering() && !context_.was_stopped && membership_.lost_at_once(peer))
+  if (!epochs_.recovering() && !context_.was_paused && membership_.lost_at_once(peer))
     lose(peer, "its process ended or its network broke");
 }
 
 // ---- Operations ----
 
-Status Group::hear(PeerId peer, const protocol::Begin& message) {
+Status Group::on(PeerId peer, const protocol::Begin& message) {
   if (ballot_.is_open(peer, JointKind::kUpdateTopology)) {
     return violation("Begin after a vote for update_topology");
   }
   return epochs_.begin(peer, message);
 }
 
-Status Group::hear(PeerId peer, const protocol::Done& message) {
-  return epochs_.done(peer, message);
-}
+Status Group::on(PeerId peer, const protocol::Done& message) { return epochs_.done(peer, message); }
 
 // A newcomer that gives up does not abort the operation for the others: it is removed instead.
 // kMembershipChanged is nobody's mistake: after a loss the operation may no longer mean the same.
-Status Group::hear(PeerId peer, const protocol::AbortRequest& message) {
+Status Group::on(PeerId peer, const protocol::AbortRequest& message) {
   const auto& newcomers = membership_.newcomers();
   if (message.epoch == epochs_.current() && epochs_.phase() == Epochs::Phase::kActive &&
       message.code != Code::kMembershipChanged && membership_.is_newcomer(peer) &&
@@ -224,24 +222,24 @@ Status Group::hear(PeerId peer, const protocol::AbortRequest& message) {
   return epochs_.abort(peer, message);
 }
 
-Status Group::hear(PeerId peer, const protocol::Report& message) {
+Status Group::on(PeerId peer, const protocol::StateReport& message) {
   return epochs_.report(peer, message);
 }
 
-Status Group::hear(PeerId peer, const protocol::Ping& message) {
+Status Group::on(PeerId peer, const protocol::Ping& message) {
   connections_.send(peer, protocol::Pong{message.counter, 0, {}});
-  if (epochs_.gathering()) return {};
+  if (epochs_.recovering()) return {};
   return epochs_.acknowledge(peer, message.epoch, message.verdict_index);
 }
 
-Status Group::hear(PeerId peer, const protocol::Pong& message) {
-  if (epochs_.gathering()) return {};
+Status Group::on(PeerId peer, const protocol::Pong& message) {
+  if (epochs_.recovering()) return {};
   return epochs_.acknowledge(peer, message.epoch, message.verdict_index);
 }
 
 // ---- Joint calls ----
 
-Status Group::hear(PeerId peer, const protocol::Vote& message) {
+Status Group::on(PeerId peer, const protocol::Vote& message) {
   if (message.epoch < epochs_.current()) return {};  // it crossed the EpochStart
   if (message.epoch != epochs_.current()) return violation("Vote in a future epoch");
   if (!well_formed(message.offer)) return violation("Vote with an offer that is not sorted by key");
@@ -264,7 +262,7 @@ Status Group::hear(PeerId peer, const protocol::Vote& message) {
   return {};
 }
 
-Status Group::hear(PeerId peer, const protocol::Fetched& message) {
+Status Group::on(PeerId peer, const protocol::Fetched& message) {
   if (message.code != Code::kOk && membership_.is_newcomer(peer) && agreement_.expects(peer)) {
     remove({peer, "it could not take the state of the run: " + message.text});
     return {};
@@ -293,7 +291,7 @@ void Group::took_part(const Answer& answer, PeerId peer) {
 
 bool Group::would_change() const {
   const size_t room = protocol::kMembersMax - membership_.members().size();
-  return epochs_.disturbed() || !membership_.pending(room).empty();
+  return epochs_.needs_reconfiguration() || !membership_.pending(room).empty();
 }
 
 protocol::Settled Group::settled_ballot() const {
@@ -312,18 +310,18 @@ bool Group::votes_in(const protocol::Settled& ballot) const {
   });
 }
 
-std::optional<bool> Group::told_of(const Group& other) const {
-  const auto all = told_of_.find(other.id());
-  if (all == told_of_.end()) return std::nullopt;
-  for (const ToldOf& told : all->second) {
-    if (other.votes_in(told.ballot)) return told.pending;
+std::optional<bool> Group::announced_of(const Group& other) const {
+  const auto all = announced_ballots_.find(other.id());
+  if (all == announced_ballots_.end()) return std::nullopt;
+  for (const AnnouncedBallot& announced : all->second) {
+    if (other.votes_in(announced.ballot)) return announced.pending;
   }
   return std::nullopt;
 }
 
-std::vector<GroupId> Group::tells_of() const {
+std::vector<GroupId> Group::announced_groups() const {
   std::vector<GroupId> groups;
-  for (const auto& [group, told] : told_of_) groups.push_back(group);
+  for (const auto& [group, announced] : announced_ballots_) groups.push_back(group);
   return groups;
 }
 
@@ -369,8 +367,8 @@ Status Group::hold(PeerId peer, const protocol::Message& message) {
   }
   const size_t bytes = sizeof message + protocol::encoded_bytes(message);
   if (context_.held_bytes + bytes > protocol::kHeldBytesMax) {
-    return violation("the members of the run have said " + std::to_string(context_.held_bytes) +
-                     " bytes that cannot be heard yet, at most " +
+    return violation("the members of the run have sent " + std::to_string(context_.held_bytes) +
+                     " bytes that cannot be handled yet, at most " +
                      std::to_string(protocol::kHeldBytesMax));
   }
   held.bytes += bytes;
@@ -388,7 +386,7 @@ void Group::forget_held(PeerId peer) {
 
 std::vector<Group::Held> Group::take_held() {
   std::vector<Held> all;
-  if (epochs_.gathering() || deciding()) return all;
+  if (epochs_.recovering() || deciding()) return all;
   for (auto& [peer, held] : held_) {
     for (protocol::Message& message : held.messages) all.push_back({peer, std::move(message)});
     context_.held_bytes -= held.bytes;
@@ -406,13 +404,14 @@ void Group::restore_ballot() {
   const auto note = [this](const std::vector<protocol::Settled>& together, bool pending) {
     for (const protocol::Settled& ballot : together) {
       if (ballot.group == id_) continue;
-      const ToldOf told{ballot, pending};
-      std::vector<ToldOf>& of_it = told_of_[ballot.group];
-      if (std::find(of_it.begin(), of_it.end(), told) == of_it.end()) of_it.push_back(told);
+      const AnnouncedBallot announced{ballot, pending};
+      std::vector<AnnouncedBallot>& of_it = announced_ballots_[ballot.group];
+      if (std::find(of_it.begin(), of_it.end(), announced) == of_it.end())
+        of_it.push_back(announced);
     }
   };
   note(epochs_.together(), false);
-  for (const auto& [peer, resume] : epochs_.take_gathered()) {
+  for (const auto& [peer, resume] : epochs_.take_recovered()) {
     note(resume.together, resume.pending);
     const bool counts = epochs_.in_generation(resume.epoch);
     if (counts) ballot_.restore(peer, resume.joint_answered, resume.last_answer);
@@ -424,7 +423,7 @@ void Group::restore_ballot() {
 std::vector<PeerId> Group::tick() {
   notices_due_ = true;
   for (const Membership::Lost& lost : membership_.tick(context_.peer_timeout, [this](PeerId peer) {
-         return connections_.heard_lately(peer);
+         return connections_.received_lately(peer);
        })) {
     give_up(lost.peer, lost.why);
     if (lost.refusal.empty()) continue;
@@ -433,7 +432,7 @@ std::vector<PeerId> Group::tick() {
   // Members that were spared because this process was paused.
   const std::vector<PeerId> members = membership_.members();
   for (const PeerId peer : members) lose_if_cut_off(peer);
-  return epochs_.laggards();
+  return epochs_.unresponsive_members();
 }
 
 void Group::persisted(uint64_t token) {
@@ -461,14 +460,14 @@ void Group::on_turn(Epochs::Turn turn) {
       ballot_ = Ballot(membership_.members());
       for (const PeerId member : membership_.members()) notices_.erase(member);
       break;
-    case Epochs::Turn::kRenewed:
+    case Epochs::Turn::kReconfigured:
       if (epochs_.broken()) break_up();
-      ballot_.renew(membership_.members());
+      ballot_.reconfigure(membership_.members());
       agreement_.cancel();
       break;
     case Epochs::Turn::kEnded: break_up(); break;
     case Epochs::Turn::kUnchanged: answer({}); break;
-    case Epochs::Turn::kGathered: restore_ballot(); break;
+    case Epochs::Turn::kRecovered: restore_ballot(); break;
   }
 }
 
@@ -496,7 +495,7 @@ std::string Group::why_waiting(PeerId peer) const {
   if (!obstacle.empty() || about.waiting_ticks < protocol::kTicksPerTimeout) return obstacle;
   const auto pending = membership_.pending(protocol::kMembersMax);
   if (!has_members()) {
-    return counted(pending.size(), "peer") + " of the " + std::to_string(quorum_.founders) +
+    return count_text(pending.size(), "peer") + " of the " + std::to_string(quorum_.founders) +
            " that begin together can reach each other so far";
   }
   if (std::find(pending.begin(), pending.end(), peer) == pending.end()) {
@@ -512,7 +511,7 @@ void Group::notify_waiting() {
   const bool too_few =
       epochs_.phase() == Epochs::Phase::kBroken && epochs_.changing() && left < quorum_.min_peers;
   for (const PeerId member : membership_.members()) {
-    notify(member, too_few ? "update_topology waits for more peers: " + counted(left, "member") +
+    notify(member, too_few ? "update_topology waits for more peers: " + count_text(left, "member") +
                                  (left == 1 ? " is" : " are") + " left, and min_peers is " +
                                  std::to_string(quorum_.min_peers)
                            : "");
@@ -529,8 +528,8 @@ bool Group::deserted() const { return membership_.empty() && !agreement_.recordi
 
 bool Group::settled() const {
   const Epochs::Phase phase = epochs_.phase();
-  const bool deciding = phase == Epochs::Phase::kStarting || phase == Epochs::Phase::kAsking ||
-                        phase == Epochs::Phase::kEnding || phase == Epochs::Phase::kGathering;
+  const bool deciding = phase == Epochs::Phase::kStarting || phase == Epochs::Phase::kFreezing ||
+                        phase == Epochs::Phase::kEnding || phase == Epochs::Phase::kRecovering;
   const auto& peers = membership_.peers();
   return !deciding && !agreement_.recording() &&
          std::all_of(peers.begin(), peers.end(),

@@ -69,16 +69,16 @@ class Group {
   std::vector<Held> take_held();  // the messages that are due for processing
 
   // ---- From a peer: kProtocol if the message is not allowed now ----
-  Status hear(PeerId peer, const protocol::Register& message);
-  Status hear(PeerId peer, const protocol::LinkReport& message);
-  Status hear(PeerId peer, const protocol::Begin& message);
-  Status hear(PeerId peer, const protocol::Done& message);
-  Status hear(PeerId peer, const protocol::AbortRequest& message);
-  Status hear(PeerId peer, const protocol::Report& message);
-  Status hear(PeerId peer, const protocol::Vote& message);
-  Status hear(PeerId peer, const protocol::Fetched& message);
-  Status hear(PeerId peer, const protocol::Ping& message);
-  Status hear(PeerId peer, const protocol::Pong& message);
+  Status on(PeerId peer, const protocol::Register& message);
+  Status on(PeerId peer, const protocol::LinkReport& message);
+  Status on(PeerId peer, const protocol::Begin& message);
+  Status on(PeerId peer, const protocol::Done& message);
+  Status on(PeerId peer, const protocol::AbortRequest& message);
+  Status on(PeerId peer, const protocol::StateReport& message);
+  Status on(PeerId peer, const protocol::Vote& message);
+  Status on(PeerId peer, const protocol::Fetched& message);
+  Status on(PeerId peer, const protocol::Ping& message);
+  Status on(PeerId peer, const protocol::Pong& message);
 
   // ---- Newcomers (newcomer.h) ----
   // Removes newcomers that do something else than all other members, or nothing for too long.
@@ -110,9 +110,10 @@ class Group {
   // ballot that is now complete in `other`. That ballot was settled together with theirs, so it is
   // settled now, whatever happens to this group. Returns the answer to are_peers_pending (false for
   // update_topology), or nothing if the ballots were not settled together.
-  std::optional<bool> told_of(const Group& other) const;
-  bool tells() const { return !told_of_.empty(); }
-  std::vector<GroupId> tells_of() const;        // groups that told_of() may have an answer for
+  std::optional<bool> announced_of(const Group& other) const;
+  bool announces() const { return !announced_ballots_.empty(); }
+  // groups that announced_of() may have an answer for
+  std::vector<GroupId> announced_groups() const;
   void answer(const protocol::Answer& answer);  // to all voters
 
   // The group has no peers, and no record of it is being made durable.
@@ -136,7 +137,7 @@ class Group {
   void forget_held(PeerId peer);
   void lose_if_cut_off(PeerId peer);  // rule 1 of section 4
   void log_unreachable(PeerId peer, const protocol::LinkReport& message);
-  void tell_to_forget(PeerId peer);
+  void send_forget(PeerId peer);
   void dial(PeerId dialler, PeerId target);
   void dial_first(PeerId a, PeerId b);
   void repeat_links(PeerId peer);
@@ -166,13 +167,13 @@ class Group {
     size_t bytes = 0;
   };
   std::map<PeerId, HeldOf> held_;
-  struct ToldOf {
+  struct AnnouncedBallot {
     protocol::Settled ballot;
     bool pending = false;
-    bool operator==(const ToldOf&) const = default;
+    bool operator==(const AnnouncedBallot&) const = default;
   };
   // The reports of the members after a restart, without duplicates. Per group, in order of arrival.
-  std::map<GroupId, std::vector<ToldOf>> told_of_;
+  std::map<GroupId, std::vector<AnnouncedBallot>> announced_ballots_;
 };
 
 }  // namespace pccl::master

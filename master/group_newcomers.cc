@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "master/group.h"
-#include "master/words.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 

@@ -80,15 +80,15 @@ Groups::Summary Groups::summary_of(const Group& group) {
   set(Trait::kReady, members && waits_for_update);
   set(Trait::kAsking, votes_pending);
   // Otherwise the group acts no more before its topology is updated.
-  const bool to_say = members && !group.epochs().disturbed() && !waits_for_update;
+  const bool to_say = members && !group.epochs().needs_reconfiguration() && !waits_for_update;
   set(Trait::kTalking, to_say && !votes_pending);
   set(Trait::kAwaiting, members && waits && !group.is_new());
-  set(Trait::kTelling, group.tells());
+  set(Trait::kAnnouncing, group.announces());
   summary.deadline = group.deadline();
   return summary;
 }
 
-void Groups::renew(GroupId id) {
+void Groups::reconfigure(GroupId id) {
   const Group* group = find(id);
   const Summary now = group == nullptr ? Summary{} : summary_of(*group);
   Summary& known = known_[id];
@@ -100,27 +100,27 @@ void Groups::renew(GroupId id) {
     if (known.deadline) deadlines_.erase({*known.deadline, id});
     if (now.deadline) deadlines_.insert({*now.deadline, id});
   }
-  const auto tells = static_cast<size_t>(Trait::kTelling);
-  const bool tells_anew = now.traits[tells] && !known.traits[tells];
+  const auto announces = static_cast<size_t>(Trait::kAnnouncing);
+  const bool announces_anew = now.traits[announces] && !known.traits[announces];
   known = now;
   if (group == nullptr) known_.erase(id);
-  if (tells_anew) touch_those_told_of(*group);
+  if (announces_anew) touch_announced(*group);
 }
 
 // These groups may not have been touched since they began to wait for the answer that `teller`
 // knows. A teller learns all its answers at once: when its members have been recovered after a
 // restart.
-void Groups::touch_those_told_of(const Group& teller) {
-  for (const GroupId id : teller.tells_of()) {
+void Groups::touch_announced(const Group& announcer) {
+  for (const GroupId id : announcer.announced_groups()) {
     const Group* other = find(id);
     const auto kind = other == nullptr ? std::nullopt : other->ballot().kind();
-    if (kind && other->has_voted(*kind) && teller.told_of(*other)) touch(id);
+    if (kind && other->has_voted(*kind) && announcer.announced_of(*other)) touch(id);
   }
 }
 
 void Groups::refresh() {
   while (!stale_.empty()) {
-    while (!stale_.empty()) renew(stale_.extract(stale_.begin()).value());
+    while (!stale_.empty()) reconfigure(stale_.extract(stale_.begin()).value());
     const bool awaited = !with(Trait::kAwaiting).empty();
     if (awaited == awaited_) continue;
     awaited_ = awaited;

@@ -29,14 +29,14 @@ class Groups {
  public:
   // Traits of a group; most are about joint calls, see joint.cc.
   enum class Trait : uint8_t {
-    kPeopled,   // it has peers, members or not
-    kNew,       // its members have taken part in nothing yet
-    kUnvoted,   // it has members, and not all have voted for update_topology
-    kReady,     // all have, and it is not changing: it waits for the other groups
-    kAsking,    // all members have voted for are_peers_pending
-    kTalking,   // it may yet act or vote: are_peers_pending of the others waits for it
-    kAwaiting,  // some members wait in a joint call of all groups, and it is not new
-    kTelling,   // it has answers from before a restart about ballots of other groups
+    kPeopled,     // it has peers, members or not
+    kNew,         // its members have taken part in nothing yet
+    kUnvoted,     // it has members, and not all have voted for update_topology
+    kReady,       // all have, and it is not changing: it waits for the other groups
+    kAsking,      // all members have voted for are_peers_pending
+    kTalking,     // it may yet act or vote: are_peers_pending of the others waits for it
+    kAwaiting,    // some members wait in a joint call of all groups, and it is not new
+    kAnnouncing,  // it has answers from before a restart about ballots of other groups
   };
   static constexpr size_t kTraits = 8;
   struct Summary {
@@ -96,8 +96,8 @@ class Groups {
 
  private:
   Group* visit(GroupId id);  // null if it was forgotten
-  void renew(GroupId id);
-  void touch_those_told_of(const Group& teller);
+  void reconfigure(GroupId id);
+  void touch_announced(const Group& announcer);
 
   Context& context_;
   Connections& connections_;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "csrc/base/assert.h"
-#include "master/words.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 namespace {
@@ -32,19 +32,20 @@ std::vector<Settled> ballots(const Groups& groups, const std::set<GroupId>& ids)
 
 // The answer to the ballot of group `id`, if another group knows it. The ballots of both were
 // settled together before the restart of the master, so `id` waits for no other group. See
-// Group::told_of().
+// Group::announced_of().
 std::optional<bool> settled_before(const Groups& groups, GroupId id) {
-  for (const GroupId other : groups.with(Trait::kTelling)) {
-    if (const auto told = groups.find(other)->told_of(*groups.find(id))) return told;
+  for (const GroupId other : groups.with(Trait::kAnnouncing)) {
+    if (const auto announced = groups.find(other)->announced_of(*groups.find(id))) return announced;
   }
   return std::nullopt;
 }
 
 // The groups among `ids` for which settled_before() may have a new answer since the last step. A
 // group is touched when it begins to wait, and when another group gets answers about it.
-std::vector<GroupId> may_be_told_of(const Groups& groups, const std::set<GroupId>& ids) {
+std::vector<GroupId> may_be_announced(const Groups& groups, const std::set<GroupId>& ids) {
   std::vector<GroupId> some;
-  if (groups.with(Trait::kTelling).empty()) return some;  // such groups exist only after a restart
+  // such groups exist only after a restart
+  if (groups.with(Trait::kAnnouncing).empty()) return some;
   for (const GroupId id : groups.due(false)) {
     if (ids.contains(id)) some.push_back(id);
   }
@@ -64,7 +65,7 @@ void settle_update(Groups& groups) {
     unchanged.together = ballots(groups, ready);
     for (const GroupId id : ready) settle(id);
   } else {
-    for (const GroupId id : may_be_told_of(groups, ready)) {
+    for (const GroupId id : may_be_announced(groups, ready)) {
       if (settled_before(groups, id)) settle(id);
     }
   }
@@ -74,7 +75,7 @@ void settle_pending(Groups& groups) {
   groups.refresh();
   const std::set<GroupId>& asking = groups.with(Trait::kAsking);
   bool complete = groups.with(Trait::kTalking).empty(), would_change = false;
-  for (const GroupId id : may_be_told_of(groups, asking)) {
+  for (const GroupId id : may_be_announced(groups, asking)) {
     const std::optional<bool> before = settled_before(groups, id);
     if (!before) continue;
     Answer same;
@@ -130,7 +131,7 @@ void give_up_change(Group& group) {
   Answer answer;
   answer.code = Code::kTooFewPeers;
   answer.text = "peer group " + std::to_string(group.id().value) + " has " +
-                counted(group.membership().members().size(), "member") +
+                count_text(group.membership().members().size(), "member") +
                 " left and nobody who could be admitted, min_peers is " +
                 std::to_string(group.quorum().min_peers) + ": start more peers and call it again";
   group.answer(answer);

@@ -42,7 +42,7 @@ Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
     case protocol::LinkState::kUp:
       if (report.serial <= std::max(link.made, link.dead)) return News::kNone;
       link.made = report.serial;
-      link.round_trip = report.round_trip;
+      link.rtt = report.rtt;
       link.by_lower = link.by_higher = {};
       link.down_ticks = 0;
       break;
@@ -65,9 +65,9 @@ bool Links::linked(PeerId a, PeerId b) const {
   return at != links_.end() && at->second.up();
 }
 
-uint32_t Links::round_trip(PeerId a, PeerId b) const {
+uint32_t Links::rtt(PeerId a, PeerId b) const {
   const auto at = links_.find(pair(a, b));
-  return at == links_.end() ? 0 : at->second.round_trip;
+  return at == links_.end() ? 0 : at->second.rtt;
 }
 
 uint32_t Links::dead_serial(PeerId a, PeerId b) const {
@@ -105,8 +105,8 @@ std::vector<Links::Dead> Links::dead(int ticks) const {
     // other side sees only that the link was closed.
     const bool higher = link.by_higher.fault == LinkFault::kOnlySmallPackets;
     const View& view = link.by_lower.dead() && !higher ? link.by_lower : link.by_higher;
-    const bool hopeless = link.by_lower.unreachable() && link.by_higher.unreachable();
-    dead.push_back({pair.first, pair.second, view.text, hopeless, link.down_ticks});
+    const bool both_unreachable = link.by_lower.unreachable() && link.by_higher.unreachable();
+    dead.push_back({pair.first, pair.second, view.text, both_unreachable, link.down_ticks});
   }
   return dead;
 }

@@ -46,7 +46,7 @@ class Links {
   size_t up_count() const { return up_count_; }
   bool linked(PeerId a, PeerId b) const;
   // Measured when the link was made, in microseconds; 0: unknown.
-  uint32_t round_trip(PeerId a, PeerId b) const;
+  uint32_t rtt(PeerId a, PeerId b) const;
   // Serial number of the last connection between the two that is known to be dead.
   uint32_t dead_serial(PeerId a, PeerId b) const;
   // Whether `from` is to dial `to` now, if they are not linked. Always true for one of the two.
@@ -60,8 +60,8 @@ class Links {
   struct Dead {
     PeerId a, b;
     std::string text;
-    bool hopeless = false;  // neither side can reach the other
-    int ticks = 0;          // ticks for which it has been down
+    bool both_unreachable = false;  // neither side can reach the other
+    int ticks = 0;                  // ticks for which it has been down
   };
   // The links that have been down for at least `ticks`.
   std::vector<Dead> dead(int ticks) const;
@@ -75,7 +75,7 @@ class Links {
     bool known = false;           // a report has come
     uint32_t made = 0, dead = 0;  // serial numbers of the last connection made, and dead
     int down_ticks = 0;
-    uint32_t round_trip = 0;
+    uint32_t rtt = 0;
     bool up() const { return made > dead; }
     bool down() const { return by_lower.dead() || by_higher.dead(); }
   };

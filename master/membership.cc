@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "csrc/protocol/limits.h"
-#include "master/words.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 namespace {
@@ -240,7 +240,7 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
     if (gone(dead.a) || gone(dead.b)) continue;
     if (!is_member(dead.a) || !is_member(dead.b)) {
       const PeerId newcomer = is_member(dead.a) ? dead.b : dead.a;
-      if (!is_hopeless(newcomer, dead)) continue;
+      if (!cannot_be_linked(newcomer, dead)) continue;
       const std::string why = apart(newcomer, newcomer == dead.a ? dead.b : dead.a);
       lost.push_back({newcomer, why + ". One side has to be able to open a connection to the other",
                       "refused: " + why});
@@ -255,9 +255,9 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
 }
 
 // False if the other member has dead links to members itself: that member is lost first.
-bool Membership::is_hopeless(PeerId newcomer, const Links::Dead& link) const {
+bool Membership::cannot_be_linked(PeerId newcomer, const Links::Dead& link) const {
   const PeerId other = newcomer == link.a ? link.b : link.a;
-  return link.hopeless && link.ticks >= kRefusedTicks && is_member(other) &&
+  return link.both_unreachable && link.ticks >= kRefusedTicks && is_member(other) &&
          peers_.at(newcomer).waiting_ticks >= protocol::kTicksPerTimeout &&
          links.dead_count(other, members_) == 0;
 }
@@ -278,10 +278,10 @@ protocol::Member Membership::member(PeerId id) const {
 
 std::string Membership::describe(PeerId id) const {
   const auto at = rank(id);
-  const std::string place = at ? "rank " + std::to_string(*at) + ", " : "";
+  const std::string phase = at ? "rank " + std::to_string(*at) + ", " : "";
   const Peer& peer = peers_.at(id);
   const std::string where = peer.order == 0 ? peer.seen_host : member(id).address;
-  return "peer " + pccl::text(id) + " (" + place + where + ")";
+  return "peer " + pccl::text(id) + " (" + phase + where + ")";
 }
 
 protocol::Dial Membership::dial(PeerId dialler, PeerId target) const {

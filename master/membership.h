@@ -118,7 +118,7 @@ class Membership {
  private:
   bool reached(PeerId peer, const std::vector<PeerId>& by) const;
   PeerId weaker(PeerId a, PeerId b) const;
-  bool is_hopeless(PeerId newcomer, const Links::Dead& link) const;
+  bool cannot_be_linked(PeerId newcomer, const Links::Dead& link) const;
   void look_at_standings();
 
   std::map<PeerId, Peer> peers_;

@@ -7,7 +7,7 @@
 //   open            Done by all                              settled: committed
 //   open, a send    Done by its receiver                     settled: committed
 //   open            AbortRequest of a member not done        settled: aborted, its code
-//   open            AbortRequest of a member that is done    stays: Withhold to those not done
+//   open            AbortRequest of a member that is done    stays: AbortProposal to those not done
 //   open            update_topology, begun by some only      settled: aborted, kMembershipChanged
 //   settled         begun by all                             forgotten
 //   any             Done, AbortRequest that crossed          stays
@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "master/context.h"
-#include "master/words.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 namespace {
@@ -109,7 +109,7 @@ Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
   if (!known.otherwise.empty()) {
     judge(at, newcomers);
   } else if (known.settled) {
-    forget_if_heard(at);
+    forget_if_acknowledged(at);
   }
   return {};
 }
@@ -121,7 +121,7 @@ bool Operations::is_in(const std::vector<PeerId>& peers, uint32_t rank) const {
 // The members that are no newcomers are right, if they agree. REQUIRES: some descriptions differ.
 void Operations::judge(Table::iterator at, const std::vector<PeerId>& newcomers) {
   Op& op = at->second;
-  if (op.settled) return forget_if_heard(at);
+  if (op.settled) return forget_if_acknowledged(at);
   const auto described = [&op](uint32_t rank) -> const protocol::OpInfo& {
     const auto other = op.otherwise.find(rank);
     return other == op.otherwise.end() ? op.info : other->second;
@@ -184,7 +184,7 @@ Operations::Standoff Operations::standoff(PeerId newcomer,
 bool Operations::holds_up(PeerId peer, OpKey key, const std::vector<PeerId>& newcomers) const {
   const auto at = table_.find(key);
   if (at == table_.end() || at->second.settled) return false;
-  if (at->second.withhold) return false;  // it had an abort proposal
+  if (at->second.proposal) return false;  // it had an abort proposal
   const auto [begun, not_begun] = others(at->second, newcomers);
   return at->second.at[rank(peer)] == At::kBegun && begun + not_begun > 0;
 }
@@ -217,7 +217,7 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request) {
   const At asks = op.at[rank(peer)];
   if (asks == At::kNothing) return violation("AbortRequest before Begin");
   if (asks == At::kDone && protocol::agreed_among_members(op.info)) {
-    if (!op.withhold) ask_others(op, request);
+    if (!op.proposal) propose_abort(op, request);
     return {};
   }
   std::string text = request.text.empty() ? name(op, request.op) + " was given up" : request.text;
@@ -245,21 +245,21 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request) {
   return {};
 }
 
-void Operations::ask_others(Op& op, const protocol::AbortRequest& request) {
-  op.withhold = protocol::Withhold{request.epoch, request.op, request.code, request.text};
+void Operations::propose_abort(Op& op, const protocol::AbortRequest& request) {
+  op.proposal = protocol::AbortProposal{request.epoch, request.op, request.code, request.text};
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
-    if (op.at[rank] != At::kDone) asked_.emplace_back(members_[rank], *op.withhold);
+    if (op.at[rank] != At::kDone) proposals_.emplace_back(members_[rank], *op.proposal);
   }
 }
 
-std::vector<std::pair<PeerId, protocol::Withhold>> Operations::take_asked() {
-  return std::exchange(asked_, {});
+std::vector<std::pair<PeerId, protocol::AbortProposal>> Operations::take_proposals() {
+  return std::exchange(proposals_, {});
 }
 
-std::vector<protocol::Withhold> Operations::asked(PeerId peer) const {
-  std::vector<protocol::Withhold> all;
+std::vector<protocol::AbortProposal> Operations::proposals(PeerId peer) const {
+  std::vector<protocol::AbortProposal> all;
   for (const auto& [key, op] : table_) {
-    if (op.withhold && !op.settled && op.at[rank(peer)] != At::kDone) all.push_back(*op.withhold);
+    if (op.proposal && !op.settled && op.at[rank(peer)] != At::kDone) all.push_back(*op.proposal);
   }
   return all;
 }
@@ -276,10 +276,10 @@ void Operations::settle(Table::iterator at, protocol::Outcome outcome, Code code
   at->second.settled = true;
   begun_before_.erase(at->first);
   --open_;
-  forget_if_heard(at);
+  forget_if_acknowledged(at);
 }
 
-void Operations::forget_if_heard(Table::iterator at) {
+void Operations::forget_if_acknowledged(Table::iterator at) {
   if (at->second.begun == parties(at->second)) erase(at);
 }
 
@@ -305,7 +305,7 @@ void Operations::drain() {
 std::string Operations::in_flight() const {
   for (const auto& [key, op] : table_) {
     if (op.settled) continue;
-    return counted(open_, "operation") + (open_ == 1 ? " is" : " are") +
+    return count_text(open_, "operation") + (open_ == 1 ? " is" : " are") +
            " in flight, for instance " + name(op, key);
   }
   return {};
@@ -335,7 +335,7 @@ bool Operations::keeps(OpKey op) const {
   return at != table_.end() && at->second.info.keep;
 }
 
-Operations Operations::renewed(Epoch epoch, const std::vector<PeerId>& members) const {
+Operations Operations::reconfigured(Epoch epoch, const std::vector<PeerId>& members) const {
   Operations next(epoch, members);
   next.begun_before_ = begun_before_;
   for (const auto& [key, op] : table_) {
@@ -350,7 +350,7 @@ Operations Operations::renewed(Epoch epoch, const std::vector<PeerId>& members) 
     for (uint32_t rank = 0; rank < members.size(); ++rank) {
       if (op.at[ranks_.at(members[rank])] != At::kNothing) next.mark_begun(at, rank);
     }
-    next.forget_if_heard(at);
+    next.forget_if_acknowledged(at);
   }
   return next;
 }

@@ -39,8 +39,8 @@ class Operations {
   Status check_begin(PeerId peer, OpKey op, const protocol::OpInfo& info) const;
   Status done(PeerId peer, OpKey op);
   // A member gives up an operation. If that member is done, others may have committed the operation
-  // by now: it is settled only after a member that is not done has agreed to abort. take_asked()
-  // returns the abort proposals.
+  // by now: it is settled only after a member that is not done has agreed to abort.
+  // take_proposals() returns the abort proposals.
   Status abort(PeerId peer, const protocol::AbortRequest& request);
   bool has_begun(PeerId peer, OpKey op) const;
   // Likewise, or it was begun in an earlier epoch of the generation and is to be begun again.
@@ -75,9 +75,9 @@ class Operations {
   std::string in_flight() const;
 
   // The abort proposals to send since the last call, with the member that each is for.
-  std::vector<std::pair<PeerId, protocol::Withhold>> take_asked();
+  std::vector<std::pair<PeerId, protocol::AbortProposal>> take_proposals();
   // The open abort proposals to a member that has resumed and may not have received them.
-  std::vector<protocol::Withhold> asked(PeerId peer) const;
+  std::vector<protocol::AbortProposal> proposals(PeerId peer) const;
   // The verdicts since the last call, in order.
   std::vector<protocol::Verdict> take_settled();
   // The survivors whose reports count when the epoch ends. Only the receiver's counts for a
@@ -87,7 +87,7 @@ class Operations {
   bool keeps(OpKey op) const;        // OpInfo::keep of a known operation
   // The table for the continuation in the next epoch. It keeps the settled operations that some
   // member has yet to begin.
-  Operations renewed(Epoch epoch, const std::vector<PeerId>& members) const;
+  Operations reconfigured(Epoch epoch, const std::vector<PeerId>& members) const;
   size_t open_count() const { return open_; }
   size_t known_count() const { return table_.size(); }  // including settled ones
 
@@ -101,7 +101,7 @@ class Operations {
     std::vector<At> at;  // by rank
     // The differing descriptions, by rank. These members are never done with the operation.
     std::map<uint32_t, protocol::OpInfo> otherwise;
-    std::optional<protocol::Withhold> withhold;
+    std::optional<protocol::AbortProposal> proposal;
   };
   using Table = std::map<OpKey, Op>;
 
@@ -110,9 +110,9 @@ class Operations {
   uint32_t parties(const Op& op) const;
   bool finished(const Op& op) const;  // all members whose Done counts are done
   void mark_begun(Table::iterator at, uint32_t rank);
-  void ask_others(Op& op, const protocol::AbortRequest& request);
+  void propose_abort(Op& op, const protocol::AbortRequest& request);
   void settle(Table::iterator at, protocol::Outcome outcome, Code code, std::string text);
-  void forget_if_heard(Table::iterator at);
+  void forget_if_acknowledged(Table::iterator at);
   void erase(Table::iterator at);
   std::vector<uint32_t> ranks_at(const Op& op, At what) const;
   std::string name(const Op& op, OpKey key) const;
@@ -131,7 +131,7 @@ class Operations {
   std::vector<size_t> begun_by_;  // table entries begun, by rank
   std::vector<protocol::Verdict> settled_;
   std::vector<Misfit> misfits_;
-  std::vector<std::pair<PeerId, protocol::Withhold>> asked_;
+  std::vector<std::pair<PeerId, protocol::AbortProposal>> proposals_;
   // The members that had begun an operation, not settled yet, in an earlier epoch of the
   // generation. They begin it again in this epoch.
   std::map<OpKey, std::set<PeerId>> begun_before_;

@@ -6,7 +6,7 @@
 #include "csrc/base/assert.h"
 #include "csrc/base/text.h"
 #include "csrc/protocol/limits.h"
-#include "master/words.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 namespace {
@@ -34,21 +34,21 @@ std::string states_text(const std::vector<SharedStateRecord>& states) {
 
 }  // namespace
 
-const char* text(Registry::Place place) {
-  switch (place) {
-    case Registry::Place::kFounding: return "founding";
-    case Registry::Place::kTraining: return "training";
-    case Registry::Place::kAway: return "away";
-    case Registry::Place::kFinished: return "finished";
+const char* text(Registry::Phase phase) {
+  switch (phase) {
+    case Registry::Phase::kFounding: return "founding";
+    case Registry::Phase::kTraining: return "training";
+    case Registry::Phase::kAway: return "away";
+    case Registry::Phase::kFinished: return "finished";
   }
   return "unknown";
 }
 
 // ---- Indexes ----
 
-Registry::Place Registry::place(const Living& living) {
-  if (!living.founded) return Place::kFounding;
-  return living.connections > 0 ? Place::kTraining : Place::kAway;
+Registry::Phase Registry::phase(const Living& living) {
+  if (!living.founded) return Phase::kFounding;
+  return living.connections > 0 ? Phase::kTraining : Phase::kAway;
 }
 
 size_t Registry::weight(const FinishedRun& line) {
@@ -70,7 +70,7 @@ void Registry::enlist(const std::string& run, const Living& living, bool in) {
        : static_cast<void>(names.erase(living.begun));
   };
   if (!living.founded) book(living.connections > 0 ? of.founding : of.founding_alone);
-  if (place(living) == Place::kAway) book(away_);
+  if (phase(living) == Phase::kAway) book(away_);
   if (living.connections > 0) connected_ = in ? connected_ + 1 : connected_ - 1;
   if (living.ends && !living.founded) {
     in ? static_cast<void>(ends_.emplace(*living.ends, run))
@@ -305,7 +305,7 @@ std::vector<Registry::Decision> Registry::forget_old(UnixSeconds clock) {
   std::vector<Decision> all;
   while (!by_age_.empty() && by_age_.begin()->first.when + kept_ <= clock) {
     const std::string run = by_age_.begin()->second;
-    all.emplace_back(forgotten(run, "it has ended " + counted(kept_ / kDay, "day") + " ago"));
+    all.emplace_back(forgotten(run, "it has ended " + count_text(kept_ / kDay, "day") + " ago"));
   }
   return all;
 }
@@ -317,7 +317,7 @@ std::variant<Registry::Forget, std::string> Registry::forget(const std::string& 
   if (at == living_.end()) return "this master knows no " + name + ": pccl runs lists all";
   const Living& living = at->second;
   if (living.connections > 0) {
-    return name + " has " + counted(living.connections, "connected peer") +
+    return name + " has " + count_text(living.connections, "connected peer") +
            ": end them, then forget it";
   }
   return name +
@@ -329,12 +329,12 @@ std::optional<Registry::Listed> Registry::find(const std::string& run) const {
   const auto line = lines_.find(run);
   if (line != lines_.end()) {
     const FinishedRun& of = line->second.run;
-    return Listed{Place::kFinished, of.origin, 0, of.ended, of.states};
+    return Listed{Phase::kFinished, of.origin, 0, of.ended, of.states};
   }
   const auto at = living_.find(run);
   if (at == living_.end()) return std::nullopt;
   const Living& living = at->second;
-  return Listed{place(living), living.origin, living.connections, living.begun.when};
+  return Listed{phase(living), living.origin, living.connections, living.begun.when};
 }
 
 std::map<std::string, Registry::Listed> Registry::list() const {

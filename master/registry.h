@@ -43,7 +43,7 @@ struct FinishedRun {
 
 class Registry {
  public:
-  enum class Place { kFounding, kTraining, kAway, kFinished };
+  enum class Phase { kFounding, kTraining, kAway, kFinished };
 
   // ---- Decisions ----
   // Ends a run: its peers are told why, then over() is called for it.
@@ -99,7 +99,7 @@ class Registry {
   std::variant<Forget, std::string> forget(const std::string& run);
 
   struct Listed {
-    Place place = Place::kFounding;
+    Phase phase = Phase::kFounding;
     std::string origin;
     size_t connections = 0;
     UnixSeconds since = 0;                       // end of a finished run, else its beginning
@@ -136,7 +136,7 @@ class Registry {
     Names founding;        // connected
   };
 
-  static Place place(const Living& living);
+  static Phase phase(const Living& living);
   static size_t weight(const FinishedRun& line);
   // The only way to change a living run: updates the indexes from its state before and after.
   template <typename F>
@@ -165,6 +165,6 @@ class Registry {
   std::set<std::pair<Instant, std::string>> ends_;
 };
 
-const char* text(Registry::Place place);
+const char* text(Registry::Phase phase);
 
 }  // namespace pccl::master

@@ -17,24 +17,26 @@
 namespace pccl::master {
 
 // The log of one epoch: what its members have received, or will receive when they resume.
-struct EpochTold {
+struct AnnouncedEpoch {
   Epoch epoch;  // none: nothing was sent yet
   VerdictLog verdicts;
   std::optional<protocol::EpochEnd> end;
 
   EpochRecord record() const;
   // `members`: those that acknowledge verdicts.
-  static EpochTold restored(const EpochRecord& record, const std::vector<PeerId>& members);
+  static AnnouncedEpoch restored(const EpochRecord& record, const std::vector<PeerId>& members);
 };
 
-struct Told {
-  EpochTold previous;
-  EpochTold current;
-  protocol::EpochStart start;        // of the current epoch
-  std::optional<protocol::Ask> ask;  // the freeze request, if the current epoch is ending
+struct Announced {
+  AnnouncedEpoch previous;
+  AnnouncedEpoch current;
+  protocol::EpochStart start;  // of the current epoch
+  // the freeze request, if the current epoch is ending
+  std::optional<protocol::FreezeRequest> freeze;
 };
 
 // The messages in the order of sending. kProtocol if the peer's report is impossible.
-Result<std::vector<protocol::Message>> missed(const Told& told, const protocol::Resume& resume);
+Result<std::vector<protocol::Message>> missed(const Announced& announced,
+                                              const protocol::Resume& resume);
 
 }  // namespace pccl::master

@@ -26,18 +26,18 @@
 #include "csrc/net/stream.h"
 #include "csrc/protocol/codec.h"
 #include "csrc/protocol/limits.h"
+#include "master/admission.h"
 #include "master/holdings.h"
-#include "master/introduction.h"
 #include "master/shell_control.h"
 #include "master/shell_runs.h"
-#include "master/words.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 namespace {
 
 // Maximum number of connections without a run: pending ones and those that are being closed. Beyond
 // it (or beyond a quarter of all descriptors) the oldest of them is dropped.
-constexpr size_t kStrangersMax = 4096;
+constexpr size_t kPendingMax = 4096;
 // Descriptors reserved for the master itself and for control clients.
 constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax;
 
@@ -45,7 +45,7 @@ constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax;
 // stays reserved for members that resume.
 size_t connections_max() {
   const size_t all = net::descriptors_max();
-  const size_t kept = net::strangers_max(kStrangersMax) + all / 8 + kOwnDescriptors;
+  const size_t kept = net::pending_max(kPendingMax) + all / 8 + kOwnDescriptors;
   return all > kept ? all - kept : 1;
 }
 
@@ -66,8 +66,8 @@ struct Shell::Impl {
     std::unique_ptr<net::Stream> stream;
     std::string host;  // numeric; kept, since a reset connection no longer has it
     protocol::Decoder decoder;
-    Run* run = nullptr;     // null while it is pending, and once it is closing
-    uint64_t stranger = 0;  // its key in `strangers`
+    Run* run = nullptr;    // null while it is pending, and once it is closing
+    uint64_t pending = 0;  // its key in `strangers`
     bool closing = false;
   };
 
@@ -84,7 +84,7 @@ struct Shell::Impl {
   void accept(net::Socket socket);
   void on_bytes(ConnectionId id, std::span<const std::byte> bytes);
   void on_closed(ConnectionId id, const Status& why);
-  void introduce(ConnectionId id, const protocol::Message& message);
+  void admit(ConnectionId id, const protocol::Message& message);
   std::optional<protocol::Reject> refuse_number() const;
   void refuse(ConnectionId id, const protocol::Reject& reject);
   void send(ConnectionId id, const protocol::Message& message);
@@ -92,8 +92,8 @@ struct Shell::Impl {
   void close(ConnectionId id);
   void leave_run(Connection& connection);
   void drop(ConnectionId id);
-  void add_stranger(ConnectionId id);
-  void close_old_strangers();
+  void add_pending(ConnectionId id);
+  void close_old_pending();
   void hold(ConnectionId id);
   void close_those_who_hold_much();
   Holdings::Party party(const Connection& of) const {
@@ -114,12 +114,12 @@ struct Shell::Impl {
   std::unique_ptr<net::Listener> listener;
   std::unique_ptr<net::Timer> hello_timer;
   std::map<ConnectionId, Connection> connections;
-  struct Stranger {
+  struct PendingConnection {
     ConnectionId connection;
     Instant since;
   };
-  std::map<uint64_t, Stranger> strangers;  // oldest first
-  uint64_t strangers_seen = 0;
+  std::map<uint64_t, PendingConnection> pending;  // oldest first
+  uint64_t pending_seen = 0;
   Holdings undecoded{budgets.undecoded};
   Holdings unsent{budgets.unsent};  // bytes when something was last sent
   uint64_t connections_made = 0;
@@ -143,7 +143,7 @@ nlohmann::json Shell::Impl::answer(const ControlRequest& request) {
     const auto forgotten = runs->forget(request.run);
     if (const auto* why = std::get_if<std::string>(&forgotten)) return error_answer(*why);
     const FinishedRun& line = std::get<Registry::Forget>(forgotten).what;
-    const Registry::Listed run{Registry::Place::kFinished, line.origin, 0, line.ended, line.states};
+    const Registry::Listed run{Registry::Phase::kFinished, line.origin, 0, line.ended, line.states};
     return {{"forgot", run_answer(request.run, run)}};
   }
   nlohmann::json all = nlohmann::json::array();
@@ -169,7 +169,7 @@ Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering
     if (!made.ok()) return opened.set_value(made.status());
     listener = std::move(made.value());
     port = listener->port();
-    hello_timer = std::make_unique<net::Timer>(loop, [this] { close_old_strangers(); });
+    hello_timer = std::make_unique<net::Timer>(loop, [this] { close_old_pending(); });
     opened.set_value({});
   });
   return opened.get_future().get();
@@ -193,22 +193,21 @@ void Shell::Impl::accept(net::Socket socket) {
       loop, std::move(socket),
       net::Stream::Callbacks{[this, id](std::span<const std::byte> bytes) { on_bytes(id, bytes); },
                              [this, id](const Status& why) { on_closed(id, why); }});
-  add_stranger(id);
-  while (strangers.size() > net::strangers_max(kStrangersMax))
-    drop(strangers.begin()->second.connection);
+  add_pending(id);
+  while (pending.size() > net::pending_max(kPendingMax)) drop(pending.begin()->second.connection);
 }
 
-void Shell::Impl::add_stranger(ConnectionId id) {
-  const uint64_t number = ++strangers_seen;
-  strangers.erase(std::exchange(connections.at(id).stranger, number));
-  strangers[number] = {id, monotonic_now()};
-  if (strangers.size() == 1) hello_timer->arm(strangers[number].since + protocol::kHelloTimeout);
+void Shell::Impl::add_pending(ConnectionId id) {
+  const uint64_t number = ++pending_seen;
+  pending.erase(std::exchange(connections.at(id).pending, number));
+  pending[number] = {id, monotonic_now()};
+  if (pending.size() == 1) hello_timer->arm(pending[number].since + protocol::kHelloTimeout);
 }
 
-void Shell::Impl::close_old_strangers() {
+void Shell::Impl::close_old_pending() {
   const Instant now = monotonic_now();
-  while (!strangers.empty()) {
-    const Stranger& oldest = strangers.begin()->second;
+  while (!pending.empty()) {
+    const PendingConnection& oldest = pending.begin()->second;
     const Instant end = oldest.since + protocol::kHelloTimeout;
     if (end > now) return hello_timer->arm(end);
     log(LogLevel::kInfo, "closed a connection that did not introduce itself");
@@ -224,10 +223,10 @@ void Shell::Impl::hold(ConnectionId id) {
 
 void Shell::Impl::close_those_who_hold_much() {
   while (const auto largest = undecoded.excess()) {
-    refuse_bytes(*largest, "it holds " + counted(undecoded.of(*largest), "byte") +
+    refuse_bytes(*largest, "it holds " + count_text(undecoded.of(*largest), "byte") +
                                " of a message that is not whole, the most of all, and all together "
                                "hold more than " +
-                               counted(budgets.undecoded, "byte"));
+                               count_text(budgets.undecoded, "byte"));
   }
   while (const auto largest = unsent.excess()) {
     // Some bytes have been sent since.
@@ -236,9 +235,9 @@ void Shell::Impl::close_those_who_hold_much() {
     for (const auto& [id, of] : all) unsent.set(id, of, connections.at(id).stream->unsent());
     const auto still = unsent.excess();
     if (!still) return;
-    refuse_bytes(*still, "it does not read: " + counted(unsent.of(*still), "byte") +
+    refuse_bytes(*still, "it does not read: " + count_text(unsent.of(*still), "byte") +
                              " wait for it, the most of all, and for all together wait more than " +
-                             counted(budgets.unsent, "byte"));
+                             count_text(budgets.unsent, "byte"));
   }
 }
 
@@ -266,7 +265,7 @@ void Shell::Impl::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
     }
     if (!next.value()) break;
     if (connection.run == nullptr) {
-      introduce(id, *next.value());
+      admit(id, *next.value());
     } else {
       runs->step(*connection.run, Received{id, std::move(*next.value())});
     }
@@ -282,7 +281,7 @@ void Shell::Impl::on_closed(ConnectionId id, const Status& why) {
   finish_turn();
 }
 
-void Shell::Impl::introduce(ConnectionId id, const protocol::Message& message) {
+void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
   ShellRuns::Found found;
   Connection& connection = connections.at(id);
   if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
@@ -300,17 +299,17 @@ void Shell::Impl::introduce(ConnectionId id, const protocol::Message& message) {
     return close(id);
   }
   if (found.rejected) return refuse(id, *found.rejected);
-  strangers.erase(std::exchange(connection.stranger, 0));
+  pending.erase(std::exchange(connection.pending, 0));
   connection.run = found.run;
   runs->attach(*found.run, {id, connection.host, connection.stream->socket().is_loopback()},
                message);
 }
 
 std::optional<protocol::Reject> Shell::Impl::refuse_number() const {
-  const size_t introduced = connections.size() - strangers.size();
-  if (introduced < connections_max()) return std::nullopt;
+  const size_t admitted = connections.size() - pending.size();
+  if (admitted < connections_max()) return std::nullopt;
   return protocol::Reject{Code::kInvalidState,
-                          "this master has " + counted(introduced, "peer") +
+                          "this master has " + count_text(admitted, "peer") +
                               " connected, the most for which its limit "
                               "of " +
                               std::to_string(net::descriptors_max()) +
@@ -340,7 +339,7 @@ void Shell::Impl::close(ConnectionId id) {
   connection.decoder = {};
   undecoded.forget(id);
   connection.stream->close_after_flush();
-  add_stranger(id);
+  add_pending(id);
 }
 
 void Shell::Impl::leave_run(Connection& connection) {
@@ -351,7 +350,7 @@ void Shell::Impl::leave_run(Connection& connection) {
 // Closes at once, without sending the rest.
 void Shell::Impl::drop(ConnectionId id) {
   leave_run(connections.at(id));
-  strangers.erase(connections.at(id).stranger);
+  pending.erase(connections.at(id).pending);
   connections.erase(id);
   undecoded.forget(id);
   unsent.forget(id);

@@ -26,7 +26,7 @@
 #include "csrc/net/socket.h"
 #include "csrc/net/stream.h"
 #include "master/shell_files.h"
-#include "master/words.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 namespace {
@@ -64,7 +64,7 @@ bool is_trusted(const net::Socket& socket) {
 struct ControlSocket::Impl {
   struct Connection {
     std::unique_ptr<net::Stream> stream;
-    std::unique_ptr<net::Timer> patience;
+    std::unique_ptr<net::Timer> timeout;
     std::string request;  // the part received so far
   };
 
@@ -149,7 +149,7 @@ void ControlSocket::Impl::accept(net::Socket socket) {
   }
   if (connections.size() >= kConnectionsMax) {
     return log(LogLevel::kInfo, "closed a connection to " + path + ": it has " +
-                                    counted(kConnectionsMax, "other") + " already");
+                                    count_text(kConnectionsMax, "other") + " already");
   }
   const uint64_t id = ++connections_made;
   Connection& connection = connections[id];
@@ -157,11 +157,11 @@ void ControlSocket::Impl::accept(net::Socket socket) {
       loop, std::move(socket),
       net::Stream::Callbacks{[this, id](std::span<const std::byte> bytes) { on_bytes(id, bytes); },
                              [this, id](const Status&) { connections.erase(id); }});
-  connection.patience = std::make_unique<net::Timer>(loop, [this, id] {
+  connection.timeout = std::make_unique<net::Timer>(loop, [this, id] {
     log(LogLevel::kInfo, "closed a connection to " + path + " that did not ask anything");
     connections.erase(id);
   });
-  connection.patience->arm(monotonic_now() + kPatience);
+  connection.timeout->arm(monotonic_now() + kTimeout);
 }
 
 // Never called after the answer, since the stream is closing then.
@@ -172,7 +172,7 @@ void ControlSocket::Impl::on_bytes(uint64_t id, std::span<const std::byte> bytes
   const size_t end = request.find('\n');
   if (std::min(end, request.size()) > kRequestBytesMax) {
     answer(connection, error_answer("the request takes more than " +
-                                    counted(kRequestBytesMax, "byte") + " on its line"));
+                                    count_text(kRequestBytesMax, "byte") + " on its line"));
   } else if (end != std::string::npos) {
     answer(connection, answer_to(std::string_view(request).substr(0, end)));
   }
@@ -186,12 +186,12 @@ nlohmann::json ControlSocket::Impl::answer_to(std::string_view line) const {
 void ControlSocket::Impl::answer(Connection& connection, const nlohmann::json& answer) {
   std::string line = answer_line(answer);
   if (line.size() > net::Stream::kQueueBytesMax) {
-    line = answer_line(error_answer("the answer takes " + counted(line.size(), "byte") +
+    line = answer_line(error_answer("the answer takes " + count_text(line.size(), "byte") +
                                     ", more than a connection carries"));
   }
-  connection.patience->disarm();
+  connection.timeout->disarm();
   connection.stream->send(std::as_bytes(std::span(line)));
-  connection.stream->close_after_flush(kPatience);
+  connection.stream->close_after_flush(kTimeout);
 }
 
 Result<std::unique_ptr<ControlSocket>> ControlSocket::open(net::Loop& loop, const std::string& path,

@@ -28,7 +28,7 @@ class ControlSocket {
   static constexpr size_t kConnectionsMax = 16;  // at the same time; further ones are closed
   static constexpr size_t kRequestBytesMax = 64u << 10;
   // Maximum time for a client to send its request, and then to read the answer.
-  static constexpr Duration kPatience = std::chrono::seconds(5);
+  static constexpr Duration kTimeout = std::chrono::seconds(5);
   using Handler = std::function<nlohmann::json(const ControlRequest&)>;
 
   // The socket path of the master with this journal.

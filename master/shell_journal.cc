@@ -98,7 +98,7 @@ struct JournalFile::Impl {
     Entry entry;
     std::function<void()> then;
   };
-  std::vector<Asked> asked;
+  std::vector<Asked> proposals;
 };
 
 Status JournalFile::Impl::take_lock() {
@@ -181,15 +181,15 @@ Status JournalFile::Impl::replace() {
 }
 
 void JournalFile::Impl::add(Entry entry, std::function<void()> then) {
-  const bool first = asked.empty();
-  asked.push_back({std::move(entry), std::move(then)});
+  const bool first = proposals.empty();
+  proposals.push_back({std::move(entry), std::move(then)});
   if (first) loop.post([this] { flush(); });  // runs after the requests that are queued already
 }
 
 void JournalFile::Impl::flush() {
-  if (failed || asked.empty()) return;
+  if (failed || proposals.empty()) return;
   std::vector<Asked> now;
-  now.swap(asked);
+  now.swap(proposals);
   std::vector<Entry> entries;
   entries.reserve(now.size());
   for (Asked& one : now) entries.push_back(std::move(one.entry));

@@ -9,8 +9,8 @@
 #include "csrc/base/log.h"
 #include "csrc/net/address.h"
 #include "csrc/protocol/limits.h"
-#include "master/introduction.h"
-#include "master/words.h"
+#include "master/admission.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 namespace {
@@ -120,7 +120,7 @@ void ShellRuns::restore(const Memory& memory) {
   }
   // Runs that are still founding are not over: their peers may be on their way back.
   std::erase_if(idle_, [this](const std::string& name) {
-    return registry_.find(name)->place == Registry::Place::kFounding;
+    return registry_.find(name)->phase == Registry::Phase::kFounding;
   });
   timer_ = std::make_unique<net::Timer>(loop_, [this] { look_at_clock(); });
   look_at_clock();
@@ -240,8 +240,8 @@ void ShellRuns::step_once(Run& run, const Event& event) {
 }
 
 void ShellRuns::perform(Run& run, const Effect& effect) {
-  if (const auto* said = std::get_if<Send>(&effect)) {
-    callbacks_.send(said->connection, said->message);
+  if (const auto* send = std::get_if<Send>(&effect)) {
+    callbacks_.send(send->connection, send->message);
   } else if (const auto* closed = std::get_if<Close>(&effect)) {
     callbacks_.close(closed->connection);
   } else if (const auto* persist = std::get_if<Persist>(&effect)) {

@@ -27,7 +27,7 @@ Outcome decide(std::span<const OpState> survivors) {
   return Outcome::kCommitted;
 }
 
-std::vector<OpKey> decide(const std::map<PeerId, protocol::Report>& survivors,
+std::vector<OpKey> decide(const std::map<PeerId, protocol::StateReport>& survivors,
                           const std::function<std::vector<PeerId>(OpKey)>& concerned) {
   std::map<OpKey, std::map<PeerId, OpState>> reported;
   for (const auto& [survivor, report] : survivors) {
@@ -45,7 +45,7 @@ std::vector<OpKey> decide(const std::map<PeerId, protocol::Report>& survivors,
   return committed;
 }
 
-std::vector<protocol::Kept> decide_kept(const std::map<PeerId, protocol::Report>& survivors,
+std::vector<protocol::Kept> decide_kept(const std::map<PeerId, protocol::StateReport>& survivors,
                                         const std::vector<OpKey>& committed,
                                         const std::function<bool(OpKey)>& keeps) {
   struct Finished {

@@ -28,12 +28,12 @@ protocol::Outcome decide(std::span<const protocol::OpState> survivors);
 // The reported operations that commit, in order; all others do not. `concerned`: the survivors
 // whose reports count for an operation; if there are none, it does not commit. If a report lists an
 // operation twice, the first entry counts.
-std::vector<OpKey> decide(const std::map<PeerId, protocol::Report>& survivors,
+std::vector<OpKey> decide(const std::map<PeerId, protocol::StateReport>& survivors,
                           const std::function<std::vector<PeerId>(OpKey)>& concerned);
 
 // The kept operations: those for which `keeps` is true, that every survivor reports, and that have
 // not committed. Each has the number of elements that all survivors have finished.
-std::vector<protocol::Kept> decide_kept(const std::map<PeerId, protocol::Report>& survivors,
+std::vector<protocol::Kept> decide_kept(const std::map<PeerId, protocol::StateReport>& survivors,
                                         const std::vector<OpKey>& committed,
                                         const std::function<bool(OpKey)>& keeps);
 

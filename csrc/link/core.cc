@@ -16,7 +16,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/base/transitions.h"
-#include "csrc/link/lane_choice.h"
+#include "csrc/link/lane_controller.h"
 
 namespace pccl::link {
 
@@ -27,10 +27,10 @@ namespace {
 
 const Transitions<LinkCore::Phase, 5> kTransitions(
     "a lane", text,
-    {{LinkCore::Phase::kConnecting, LinkCore::Phase::kIntroducing},
+    {{LinkCore::Phase::kConnecting, LinkCore::Phase::kHandshaking},
      {LinkCore::Phase::kConnecting, LinkCore::Phase::kGone},
-     {LinkCore::Phase::kIntroducing, LinkCore::Phase::kUp},
-     {LinkCore::Phase::kIntroducing, LinkCore::Phase::kGone},
+     {LinkCore::Phase::kHandshaking, LinkCore::Phase::kUp},
+     {LinkCore::Phase::kHandshaking, LinkCore::Phase::kGone},
      {LinkCore::Phase::kUp, LinkCore::Phase::kGone}});
 
 // Longest pause before an unreachable peer is tried again; it is one tick if that is shorter.
@@ -38,19 +38,19 @@ constexpr Duration kRetryMax = std::chrono::seconds(1);
 // Attempts to reach one peer at the same time.
 constexpr size_t kAttemptsMax = 2;
 // A private address that really is close by answers within this time.
-constexpr Duration kHeadStart = std::chrono::milliseconds(250);
+constexpr Duration kAttemptDelay = std::chrono::milliseconds(250);
 
-constexpr const char* kHopeless =
+constexpr const char* kGivenUp =
     "small packets arrive, but larger ones do not, not even those of 576 bytes: does a router drop "
     "them?";
 
 // While the other end checks whether its link to us is alive, it closes new connections. The check
 // takes this many ticks at most.
-constexpr int kClosedRoundsMax = protocol::Probe::kLooks + 1;
+constexpr int kClosedRoundsMax = protocol::LivenessCheck::kLooks + 1;
 
 // As in messages. A known RTT is rounded up, because 0 means unknown.
-uint32_t microseconds(Duration way) {
-  const auto count = std::chrono::ceil<std::chrono::microseconds>(way).count();
+uint32_t microseconds(Duration rtt) {
+  const auto count = std::chrono::ceil<std::chrono::microseconds>(rtt).count();
   return static_cast<uint32_t>(std::clamp<int64_t>(count, 0, UINT32_MAX));
 }
 
@@ -59,7 +59,7 @@ uint32_t microseconds(Duration way) {
 const char* text(LinkCore::Phase phase) {
   switch (phase) {
     case LinkCore::Phase::kConnecting: return "connecting";
-    case LinkCore::Phase::kIntroducing: return "introducing itself";
+    case LinkCore::Phase::kHandshaking: return "handshaking";
     case LinkCore::Phase::kUp: return "up";
     case LinkCore::Phase::kGone: return "gone";
   }
@@ -91,7 +91,7 @@ void LinkCore::on(const Dial& event) {
   const bool elsewhere = dial.at != event.at;
   bool closed = false;
   for (const ConnectionId id : std::exchange(dial.attempts, {})) {
-    if (!elsewhere && is_under_way(id, event.dead_serial)) {
+    if (!elsewhere && is_in_progress(id, event.dead_serial)) {
       dial.attempts.push_back(id);
     } else {
       close(id);
@@ -104,7 +104,7 @@ void LinkCore::on(const Dial& event) {
   if (elsewhere || closed || !is_exploring(peer)) begin_round(peer);
 }
 
-bool LinkCore::is_under_way(ConnectionId attempt, uint32_t dead_serial) const {
+bool LinkCore::is_in_progress(ConnectionId attempt, uint32_t dead_serial) const {
   const Lane& lane = lanes_.at(attempt);
   return lane.phase == Phase::kConnecting || lane.serial > dead_serial;
 }
@@ -123,10 +123,10 @@ void LinkCore::begin_round(PeerId peer) {
   dial.fault = LinkFault::kOther;
   dial.retry.reset();
   const bool near = is_private(dial.tried[0].host);
-  dial.more_at = now_ + (near ? kHeadStart : connect_timeout());
-  if (!hopeless(peer)) return attempt(peer, dial);
+  dial.more_at = now_ + (near ? kAttemptDelay : connect_timeout());
+  if (!given_up(peer)) return attempt(peer, dial);
   dial.begun = dial.tried.size();
-  dial.why = kHopeless;
+  dial.why = kGivenUp;
   dial.fault = LinkFault::kOnlySmallPackets;
   go_on(peer);
 }
@@ -137,7 +137,7 @@ void LinkCore::go_on(PeerId peer) {
   while (dial.begun < dial.tried.size() && may_explore(peer, dial)) attempt(peer, dial);
   if (!dial.attempts.empty() || dial.begun < dial.tried.size()) return;
   dial.retry = now_ + std::min(tick(), kRetryMax);
-  emit(Report{{peer, LinkState::kUnreachable, dial.why, dial.dead_serial, 0, dial.fault}});
+  emit(ReportLink{{peer, LinkState::kUnreachable, dial.why, dial.dead_serial, 0, dial.fault}});
   stop_exploring(peer);
 }
 
@@ -185,7 +185,7 @@ void LinkCore::on(const Connected& event) {
   const auto at = lanes_.find(event.lane);
   if (at == lanes_.end()) return;  // closed in the meantime
   Lane& lane = at->second;
-  lane.phase = kTransitions.step(lane.phase, Phase::kIntroducing);
+  lane.phase = kTransitions.step(lane.phase, Phase::kHandshaking);
   if (!lane.further) {
     const uint32_t last = std::max(serials_, dialling_.at(lane.peer).dead_serial);
     lane.serial = serials_ = protocol::next_serial(last, outranks(lane.peer));
@@ -214,7 +214,7 @@ void LinkCore::failed(const Lane& attempt, ConnectionId id, const std::string& w
                       LinkFault fault) {
   Dialling& dial = dialling_.at(attempt.peer);
   std::erase(dial.attempts, id);
-  if (dial.crossing && !introduces(dial)) return join(*dial.crossing);
+  if (dial.crossing && !is_handshaking(dial)) return join(*dial.crossing);
   dial.why += (dial.why.empty() ? "" : "; ") + why;
   if (attempt.at == dial.at[0]) dial.fault = fault;
   if (closed_by_known_address(attempt, fault) && dial.closed_rounds < kClosedRoundsMax) {
@@ -227,12 +227,12 @@ void LinkCore::failed(const Lane& attempt, ConnectionId id, const std::string& w
 bool LinkCore::closed_by_known_address(const Lane& attempt, LinkFault fault) const {
   const auto reached = reached_.find(attempt.peer);
   return reached != reached_.end() && reached->second == attempt.at &&
-         attempt.phase == Phase::kIntroducing && fault == LinkFault::kOther;
+         attempt.phase == Phase::kHandshaking && fault == LinkFault::kOther;
 }
 
-bool LinkCore::introduces(const Dialling& dial) const {
+bool LinkCore::is_handshaking(const Dialling& dial) const {
   return std::any_of(dial.attempts.begin(), dial.attempts.end(), [this](ConnectionId id) {
-    return lanes_.at(id).phase == Phase::kIntroducing;
+    return lanes_.at(id).phase == Phase::kHandshaking;
   });
 }
 
@@ -257,12 +257,12 @@ void LinkCore::end_dial(PeerId peer) {
 // ---- Hellos ----
 
 void LinkCore::on(const Accepted& event) {
-  while (!strangers_.empty() && strangers_.size() >= event.room) close(strangers_.front());
+  while (!pending_.empty() && pending_.size() >= event.room) close(pending_.front());
   Lane& lane = lanes_[event.lane];
-  lane.phase = Phase::kIntroducing;
+  lane.phase = Phase::kHandshaking;
   lane.address = event.address;
   lane.hello_by = now_ + protocol::kHelloTimeout;
-  strangers_.push_back(event.lane);
+  pending_.push_back(event.lane);
 }
 
 LaneHello LinkCore::hello(const Lane& lane) const {
@@ -298,36 +298,36 @@ std::string LinkCore::refusal(const Lane& lane, const std::optional<LaneHello>& 
 // us.
 void LinkCore::on(const HelloReceived& event) {
   const auto at = lanes_.find(event.lane);
-  if (at == lanes_.end() || at->second.phase != Phase::kIntroducing) return;
+  if (at == lanes_.end() || at->second.phase != Phase::kHandshaking) return;
   const bool again = !is_silent(at->second);
   const std::string why =
       again ? "it speaks before it was answered" : refusal(at->second, event.hello);
-  if (why.empty()) return introduced(event.lane, *event.hello, event.way);
+  if (why.empty()) return on_valid_hello(event.lane, *event.hello, event.rtt);
   emit(Close{event.lane});
   ended(event.lane, at->second.address + ": " + why, LinkFault::kAnotherPeer);
 }
 
-void LinkCore::introduced(ConnectionId id, const LaneHello& hello, Duration way) {
+void LinkCore::on_valid_hello(ConnectionId id, const LaneHello& hello, Duration rtt) {
   Lane& lane = lanes_.at(id);
-  lane.local = hello.machine == identity_.machine && identity_.machine != 0;
-  lane.way = way;
+  lane.same_machine = hello.machine == identity_.machine && identity_.machine != 0;
+  lane.rtt = rtt;
   lane.peer = hello.self;
   lane.serial = hello.serial;
   lane.further = hello.further;
-  if (!lane.dialled) return introduced_by_stranger(id);
+  if (!lane.dialled) return on_hello_of_pending(id);
   lane.further ? join_further(id) : join(id);
 }
 
 // Whether its hello is still to come.
 bool LinkCore::is_silent(const Lane& lane) const {
-  return lane.phase == Phase::kIntroducing && (lane.dialled || !lane.peer);
+  return lane.phase == Phase::kHandshaking && (lane.dialled || !lane.peer);
 }
 
 // If both sides dial each other at the same time, the connection from the higher id stays, if it
 // gets established. The lower id answers it immediately. The higher id waits for the outcome of its
 // own attempts.
-void LinkCore::introduced_by_stranger(ConnectionId id) {
-  std::erase(strangers_, id);
+void LinkCore::on_hello_of_pending(ConnectionId id) {
+  std::erase(pending_, id);
   const Lane& lane = lanes_.at(id);
   const PeerId peer = lane.peer;
   const auto link = links_.find(peer);
@@ -338,12 +338,12 @@ void LinkCore::introduced_by_stranger(ConnectionId id) {
   }
   if (link != links_.end()) {
     close(id);
-    return probe(peer);
+    return check_liveness(peer);
   }
-  if (hopeless(peer)) return close(id);
+  if (given_up(peer)) return close(id);
   const auto dial = dialling_.find(peer);
   if (dial != dialling_.end() && lane.serial <= dial->second.dead_serial) return close(id);
-  const bool crosses = dial != dialling_.end() && introduces(dial->second);
+  const bool crosses = dial != dialling_.end() && is_handshaking(dial->second);
   if (!crosses || !outranks(peer)) return join(id);
   if (dial->second.crossing) close(*dial->second.crossing);
   dial->second.crossing = id;
@@ -356,7 +356,7 @@ void LinkCore::join(ConnectionId id) {
   const PeerId peer = lane.peer;
   Link& link = links_[peer];
   link.serial = lane.serial;
-  link.way = lane.way;
+  link.rtt = lane.rtt;
   link.lanes.push_back(id);
   const auto dial = dialling_.find(peer);
   if (dial != dialling_.end()) {
@@ -380,26 +380,26 @@ void LinkCore::join_further(ConnectionId id) {
 void LinkCore::up(ConnectionId id, const Link& link) {
   Lane& lane = lanes_.at(id);
   lane.phase = kTransitions.step(lane.phase, Phase::kUp);
-  lane.silence = protocol::Silence(protocol::kTicksPerLinkSilence, options_.peer_timeout);
+  lane.silence = protocol::KeepaliveTimer(protocol::kTicksPerLinkTimeout, options_.peer_timeout);
   if (!lane.dialled) emit(SendHello{id, true, hello(lane)});
-  const bool far = link.way >= options_.long_way;
+  const bool wan = link.rtt >= options_.wan_rtt_min;
   emit(LaneUp{.lane = id,
               .peer = lane.peer,
               .serial = link.serial,
               .further = lane.further,
-              .local = lane.local,
-              .way = link.way,
-              .far = far,
-              .lanes_at_first = lanes_at_first(lane.peer, link.way),
+              .same_machine = lane.same_machine,
+              .rtt = link.rtt,
+              .wan = wan,
+              .lanes_at_first = lanes_at_first(lane.peer, link.rtt),
               .lanes_fixed = options_.lanes > 0});
 }
 
 void LinkCore::report_up(PeerId peer, const Link& link) {
-  emit(Report{{peer, LinkState::kUp, {}, link.serial, microseconds(link.way), {}}});
+  emit(ReportLink{{peer, LinkState::kUp, {}, link.serial, microseconds(link.rtt), {}}});
 }
 
 void LinkCore::drop(PeerId peer) {
-  probing_.erase(peer);
+  checking_.erase(peer);
   const auto at = links_.find(peer);
   if (at == links_.end()) return;
   const Link link = std::move(at->second);
@@ -415,7 +415,7 @@ void LinkCore::lost(PeerId peer, const std::string& why) {
   if (at == links_.end()) return;
   const uint32_t serial = at->second.serial;
   drop(peer);
-  emit(Report{{peer, LinkState::kDown, why, serial, 0, {}}});
+  emit(ReportLink{{peer, LinkState::kDown, why, serial, 0, {}}});
 }
 
 void LinkCore::close(ConnectionId lane) {
@@ -427,7 +427,7 @@ void LinkCore::forget_lane(ConnectionId id) {
   const auto at = lanes_.find(id);
   PCCL_ASSERT(at != lanes_.end());
   kTransitions.step(at->second.phase, Phase::kGone);
-  if (!at->second.dialled) std::erase(strangers_, id);
+  if (!at->second.dialled) std::erase(pending_, id);
   const auto link = at->second.further ? links_.find(at->second.peer) : links_.end();
   if (link != links_.end()) link->second.opening.erase(id);
   const auto dial = dialling_.find(at->second.peer);
@@ -448,7 +448,7 @@ void LinkCore::add_lanes(PeerId peer) {
   const bool near = std::find(neighbours_.begin(), neighbours_.end(), peer) != neighbours_.end();
   if (at == links_.end() || !near || !at->second.dialled) return;
   Link& link = at->second;
-  const size_t wanted = lanes_open(link.way);
+  const size_t wanted = lanes_open(link.rtt);
   while (link.lanes.size() + link.opening.size() < wanted) {
     const ConnectionId id = new_lane();
     Lane& lane = lanes_[id];
@@ -463,21 +463,21 @@ void LinkCore::add_lanes(PeerId peer) {
   }
 }
 
-uint32_t LinkCore::lanes_open(Duration way) const {
+uint32_t LinkCore::lanes_open(Duration rtt) const {
   if (options_.lanes > 0) return std::min(options_.lanes, options_.lanes_max);
-  return way < options_.long_way ? 1 : options_.lanes_max;
+  return rtt < options_.wan_rtt_min ? 1 : options_.lanes_max;
 }
 
-uint32_t LinkCore::lanes_at_first(PeerId peer, Duration way) const {
+uint32_t LinkCore::lanes_at_first(PeerId peer, Duration rtt) const {
   if (options_.lanes > 0) return options_.lanes;
   const auto known = learnt_.find(peer);
-  return known != learnt_.end() ? known->second : LaneChoice::first(way);
+  return known != learnt_.end() ? known->second : LaneController::first(rtt);
 }
 
 // ---- Whether a link is alive ----
 
 void LinkCore::on(const Tick& event) {
-  const std::set<ConnectionId> heard(event.heard.begin(), event.heard.end());
+  const std::set<ConnectionId> received(event.received.begin(), event.received.end());
   for (const Progress& progress : event.progress) see(progress);
   std::vector<PeerId> silent;
   for (const auto& [peer, link] : links_) {
@@ -485,20 +485,20 @@ void LinkCore::on(const Tick& event) {
     for (const ConnectionId id : link.lanes) {
       Lane& lane = lanes_.at(id);
       lane.silence.beat();
-      if (heard.contains(id)) lane.silence.heard();
+      if (received.contains(id)) lane.silence.received();
       if (lane.silence.ping_due()) ping(id);
       too_long |= lane.silence.too_long();
     }
     if (too_long) silent.push_back(peer);
   }
   for (const PeerId peer : silent) {
-    lost(peer, "nothing was heard on it for " + text(tick() * protocol::kTicksPerLinkSilence));
+    lost(peer, "nothing was received on it for " + text(tick() * protocol::kTicksPerLinkTimeout));
   }
 }
 
 void LinkCore::ping(ConnectionId id, uint64_t number) {
   emit(SendPing{id, number});
-  lanes_.at(id).silence.said();
+  lanes_.at(id).silence.sent();
 }
 
 void LinkCore::on(const PongReceived& event) {
@@ -507,14 +507,14 @@ void LinkCore::on(const PongReceived& event) {
   at->second.last_pong = std::max(at->second.last_pong, event.number);  // numbers only grow
 }
 
-Duration LinkCore::look_every() const { return std::min(tick(), kRetryMax / 4); }
+Duration LinkCore::check_interval() const { return std::min(tick(), kRetryMax / 4); }
 
 // The peer dials again, so its end of the link may be gone without any notice here.
-void LinkCore::probe(PeerId peer) {
-  if (probing_.contains(peer)) return;
-  const protocol::Probe probe(++probes_made_);
-  ping(links_.at(peer).lanes.front(), probe.number());
-  probing_.emplace(peer, Probing{probe, now_ + look_every()});
+void LinkCore::check_liveness(PeerId peer) {
+  if (checking_.contains(peer)) return;
+  const protocol::LivenessCheck check_liveness(++checks_made_);
+  ping(links_.at(peer).lanes.front(), check_liveness.number());
+  checking_.emplace(peer, LivenessChecking{check_liveness, now_ + check_interval()});
 }
 
 // ---- Whether data arrives ----
@@ -553,8 +553,8 @@ void LinkCore::weigh_progress(PeerId peer, const Link& link) {
 // while its connection is being made, and obeys it too.
 void LinkCore::limit_accepted() {
   uint32_t least = 0;
-  for (const auto& [peer, choice] : narrow_) {
-    const uint32_t one = choice.segment();
+  for (const auto& [peer, controller] : narrow_) {
+    const uint32_t one = controller.segment();
     if (one > 0) least = least == 0 ? one : std::min(least, one);
   }
   if (std::exchange(accepted_segment_, least) != least) emit(LimitAccepted{least});
@@ -565,9 +565,9 @@ uint32_t LinkCore::segment(PeerId peer) const {
   return at == narrow_.end() ? 0 : at->second.segment();
 }
 
-bool LinkCore::hopeless(PeerId peer) const {
+bool LinkCore::given_up(PeerId peer) const {
   const auto at = narrow_.find(peer);
-  return at != narrow_.end() && at->second.hopeless();
+  return at != narrow_.end() && at->second.given_up();
 }
 
 // ---- Time ----
@@ -589,17 +589,18 @@ void LinkCore::on(const TimePassed&) {
   }
   for (const PeerId peer : due) dialling_.at(peer).retry ? begin_round(peer) : go_on(peer);
   std::vector<PeerId> dead;
-  for (auto at = probing_.begin(); at != probing_.end();) {
-    auto& [peer, probing] = *at;
-    if (probing.look > now_) {
+  for (auto at = checking_.begin(); at != checking_.end();) {
+    auto& [peer, checking] = *at;
+    if (checking.look > now_) {
       ++at;
       continue;
     }
     const ConnectionId first = links_.at(peer).lanes.front();
-    const auto finding = probing.state.look(lanes_.at(first).last_pong);
-    probing.look = now_ + look_every();
-    if (finding == protocol::Probe::Finding::kDead) dead.push_back(peer);
-    at = finding == protocol::Probe::Finding::kUnknown ? std::next(at) : probing_.erase(at);
+    const auto finding = checking.state.look(lanes_.at(first).last_pong);
+    checking.look = now_ + check_interval();
+    if (finding == protocol::LivenessCheck::Finding::kDead) dead.push_back(peer);
+    at =
+        finding == protocol::LivenessCheck::Finding::kUnknown ? std::next(at) : checking_.erase(at);
   }
   for (const PeerId peer : dead) lost(peer, "it does not answer on this link, and dials again");
 }
@@ -614,13 +615,13 @@ std::optional<Instant> LinkCore::deadline() const {
     if (dial.retry) also(*dial.retry);
     if (tries_first_only(peer, dial)) also(dial.more_at);
   }
-  for (const auto& [peer, probing] : probing_) also(probing.look);
+  for (const auto& [peer, checking] : checking_) also(checking.look);
   return first;
 }
 
 std::map<PeerId, LinkCore::Seen> LinkCore::links() const {
   std::map<PeerId, Seen> all;
-  for (const auto& [peer, link] : links_) all[peer] = {link.serial, link.way, link.lanes};
+  for (const auto& [peer, link] : links_) all[peer] = {link.serial, link.rtt, link.lanes};
   return all;
 }
 

@@ -52,8 +52,8 @@
 #include "csrc/base/status.h"
 #include "csrc/link/segment_choice.h"
 #include "csrc/protocol/frames.h"
+#include "csrc/protocol/keepalive_timer.h"
 #include "csrc/protocol/limits.h"
-#include "csrc/protocol/silence.h"
 
 namespace pccl::link {
 
@@ -99,7 +99,7 @@ struct HelloReceived {  // the first frame of a lane
   ConnectionId lane;
   // Empty if the frame was not a hello, or was the hello of the wrong side.
   std::optional<protocol::LaneHello> hello;
-  Duration way{0};  // RTT as far as the system knows it by now
+  Duration rtt{0};  // RTT as far as the system knows it by now
 };
 struct Failed {  // a connection has ended by itself
   ConnectionId lane;
@@ -118,8 +118,8 @@ struct Progress {
 };
 // Comes after all input is drained, and only once however late it is.
 struct Tick {
-  std::vector<ConnectionId> heard;  // lanes with input since the last Tick
-  std::vector<Progress> progress;   // of the lanes that have sent large packets
+  std::vector<ConnectionId> received;  // lanes with input since the last Tick
+  std::vector<Progress> progress;      // of the lanes that have sent large packets
 };
 struct Suspected {  // the engine has found that the other side violates a rule
   PeerId peer;
@@ -169,25 +169,25 @@ struct LaneUp {  // from now on the engine reads and writes the lane's frames
   PeerId peer;
   uint32_t serial = 0;
   bool further = false;
-  bool local = false;  // both ends are on one machine
-  Duration way{0};     // RTT of the link
-  bool far = false;    // wan path: lanes may be inactive, and pace what they send
+  bool same_machine = false;  // both ends are on one machine
+  Duration rtt{0};            // RTT of the link
+  bool wan = false;           // wan path: lanes may be inactive, and pace what they send
   uint32_t lanes_at_first = 1;
   bool lanes_fixed = false;
 };
 struct LinkDown {
   PeerId peer;
 };
-struct Report {
+struct ReportLink {
   protocol::LinkReport what;
 };
 using Effect = std::variant<Connect, LimitAccepted, SendHello, SendPing, Close, LaneUp, LinkDown,
-                            Report, SmallerHelped>;
+                            ReportLink, SmallerHelped>;
 using Effects = std::vector<Effect>;
 
 struct Options {
   Duration peer_timeout = protocol::kPeerTimeoutDefault;
-  Duration long_way = protocol::kLongWay;
+  Duration wan_rtt_min = protocol::kWanRttMin;
   uint32_t lanes = 0;      // per link between neighbours; 0: as many as pay
   uint32_t lanes_max = 1;  // most lanes of a link that the process can afford
 };
@@ -206,12 +206,12 @@ class LinkCore {
   Duration beat() const { return protocol::beat_of(options_.peer_timeout); }
 
   // The states of a lane. core.cc has the table of transitions.
-  enum class Phase : uint8_t { kConnecting, kIntroducing, kUp, kGone };
+  enum class Phase : uint8_t { kConnecting, kHandshaking, kUp, kGone };
 
   // ---- For display ----
   struct Seen {
     uint32_t serial = 0;
-    Duration way{0};
+    Duration rtt{0};
     std::vector<ConnectionId> lanes;
   };
   std::map<PeerId, Seen> links() const;
@@ -223,12 +223,12 @@ class LinkCore {
     PeerId peer;  // none: a pending connection whose hello has not come
     uint32_t serial = 0;
     bool further = false;
-    bool local = false;  // the other end is on this machine
-    Duration way{0};
+    bool same_machine = false;  // the other end is on this machine
+    Duration rtt{0};
     Endpoint at;          // the address that was dialled
     std::string address;  // of the other end, for people
     Instant hello_by;
-    protocol::Silence silence{protocol::kTicksPerLinkSilence};
+    protocol::KeepaliveTimer silence{protocol::kTicksPerLinkTimeout};
     uint64_t last_pong = 0;
     std::optional<Progress> progress;  // latest Progress event of this lane
     int stuck_beats = 0;               // beats in a row without an arrived large packet
@@ -250,13 +250,13 @@ class LinkCore {
   };
   struct Link {
     uint32_t serial = 0;
-    Duration way{0};
+    Duration rtt{0};
     std::optional<Endpoint> dialled;  // none: the other side dialled
     std::vector<ConnectionId> lanes;  // lanes that are up, the first lane first; never empty
     std::set<ConnectionId> opening;
   };
-  struct Probing {
-    protocol::Probe state;
+  struct LivenessChecking {
+    protocol::LivenessCheck state;
     Instant look;
   };
 
@@ -286,10 +286,10 @@ class LinkCore {
   void end_dial(PeerId peer);
   bool is_exploring(PeerId peer) const;  // true also while the peer waits for its turn
   void stop_exploring(PeerId peer);
-  bool introduces(const Dialling& dial) const;
+  bool is_handshaking(const Dialling& dial) const;
   bool closed_by_known_address(const Lane& attempt, LinkFault fault) const;
   bool tries_first_only(PeerId peer, const Dialling& dial) const;
-  bool is_under_way(ConnectionId attempt, uint32_t dead_serial) const;
+  bool is_in_progress(ConnectionId attempt, uint32_t dead_serial) const;
   void ended(ConnectionId lane, const std::string& why, LinkFault fault);
   Duration connect_timeout() const {
     return std::min(options_.peer_timeout / 2, protocol::kConnectTimeoutMax);
@@ -298,27 +298,27 @@ class LinkCore {
   bool outranks(PeerId peer) const { return identity_.self > peer; }
   protocol::LaneHello hello(const Lane& lane) const;
   std::string refusal(const Lane& lane, const std::optional<protocol::LaneHello>& hello) const;
-  void introduced(ConnectionId id, const protocol::LaneHello& hello, Duration way);
-  void introduced_by_stranger(ConnectionId id);
+  void on_valid_hello(ConnectionId id, const protocol::LaneHello& hello, Duration rtt);
+  void on_hello_of_pending(ConnectionId id);
   void join(ConnectionId id);
   void join_further(ConnectionId id);
   void up(ConnectionId id, const Link& link);
   void add_lanes(PeerId peer);
-  uint32_t lanes_open(Duration way) const;
-  uint32_t lanes_at_first(PeerId peer, Duration way) const;
+  uint32_t lanes_open(Duration rtt) const;
+  uint32_t lanes_at_first(PeerId peer, Duration rtt) const;
   void report_up(PeerId peer, const Link& link);
   void drop(PeerId peer);
   void lost(PeerId peer, const std::string& why);
   void close(ConnectionId lane);
   void forget_lane(ConnectionId lane);
   void ping(ConnectionId id, uint64_t number = 0);
-  void probe(PeerId peer);
+  void check_liveness(PeerId peer);
   void see(const Progress& progress);
   void weigh_progress(PeerId peer, const Link& link);
   void limit_accepted();
   uint32_t segment(PeerId peer) const;
-  bool hopeless(PeerId peer) const;
-  Duration look_every() const;
+  bool given_up(PeerId peer) const;
+  Duration check_interval() const;
 
   const Options options_;
   Identity identity_;
@@ -326,15 +326,15 @@ class LinkCore {
   Instant now_;                 // time of the current step
   uint64_t lanes_made_ = 0;
   uint32_t serials_ = 0;  // last serial number that we have given
-  uint64_t probes_made_ = 0;
+  uint64_t checks_made_ = 0;
   std::map<ConnectionId, Lane> lanes_;
   std::map<PeerId, Dialling> dialling_;
   // peers whose further addresses are to be tried: those of the first peer are, the others wait
   std::deque<PeerId> exploring_;
   std::map<PeerId, Endpoint> reached_;  // where a peer was reached last
   std::map<PeerId, Link> links_;
-  std::deque<ConnectionId> strangers_;  // pending connections, oldest first
-  std::map<PeerId, Probing> probing_;   // only of links that are up
+  std::deque<ConnectionId> pending_;             // pending connections, oldest first
+  std::map<PeerId, LivenessChecking> checking_;  // only of links that are up
   std::vector<PeerId> neighbours_;
   std::map<PeerId, uint32_t> learnt_;       // number of lanes that pays
   std::map<PeerId, SegmentChoice> narrow_;  // peers of which a link ended without progress

@@ -32,11 +32,11 @@ class SegmentChoice {
   bool arrived(uint32_t segment) {
     in_a_row_ = 0;
     smallest_failed_ = false;
-    if (segment_ == 0 || segment > segment_ || told_) return false;
-    return told_ = true;
+    if (segment_ == 0 || segment > segment_ || announced_) return false;
+    return announced_ = true;
   }
   // No size helps.
-  bool hopeless() const {
+  bool given_up() const {
     return smallest_failed_ && in_a_row_ >= protocol::kLinksWithoutProgressMax;
   }
 
@@ -44,7 +44,7 @@ class SegmentChoice {
   uint32_t segment_ = 0;
   int in_a_row_ = 0;  // links that ended without progress since the last full packet arrived
   bool smallest_failed_ = false;
-  bool told_ = false;
+  bool announced_ = false;
 };
 
 }  // namespace pccl::link

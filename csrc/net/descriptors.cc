@@ -53,7 +53,7 @@ size_t descriptors_max() {
   return known ? files.rlim_cur : size_t{kDescriptorsMax};
 }
 
-size_t strangers_max(size_t wanted) { return std::clamp<size_t>(descriptors_max() / 4, 1, wanted); }
+size_t pending_max(size_t wanted) { return std::clamp<size_t>(descriptors_max() / 4, 1, wanted); }
 
 bool is_scarce(int fd, size_t more) {
   const size_t max = descriptors_max();

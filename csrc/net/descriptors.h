@@ -29,7 +29,7 @@ size_t descriptors_max();
 
 // The most pending connections that a process keeps: a quarter of descriptors_max(), but at most
 // `wanted` and at least 1. The limit is needed because anybody can open such connections.
-size_t strangers_max(size_t wanted);
+size_t pending_max(size_t wanted);
 
 // Descriptors that are left to the application, so that it can open its own files no matter who
 // connects to pccl. A process with a low limit leaves a quarter of its limit.

@@ -85,7 +85,7 @@ struct Lane::Impl : Deferred, std::enable_shared_from_this<Impl> {
   FrameWriter writer;
   Counters counters;
   size_t awaited = 1;
-  bool heard = false;
+  bool any_received = false;
   bool keeps_window = false;
   // For a lane that keeps its window.
   Instant last_sent;
@@ -149,7 +149,7 @@ void Lane::Impl::receive_until_dry() {
     if (received < 0) return fail(broken(error_text(errno)));
     if (received == 0) return fail(broken("the other side closed the connection"));
     const auto bytes = static_cast<size_t>(received);
-    heard = true;
+    any_received = true;
     counters.bytes_received += bytes;
     ++counters.receive_calls;
     budget -= bytes;
@@ -360,7 +360,7 @@ void Lane::revoke() {
 bool Lane::idle() const { return !impl_->writer.chunk_pending(); }
 const Lane::Counters& Lane::counters() const { return impl_->counters; }
 std::optional<Lane::Progress> Lane::progress() const { return impl_->find_progress(); }
-bool Lane::take_received() { return std::exchange(impl_->heard, false); }
+bool Lane::take_received() { return std::exchange(impl_->any_received, false); }
 const Socket& Lane::socket() const { return impl_->socket; }
 
 }  // namespace pccl::net

@@ -130,7 +130,7 @@ struct Listener::Impl : std::enable_shared_from_this<Impl> {
 };
 
 void Listener::Impl::accept_some(int fd) {
-  const size_t most = std::max<size_t>(strangers_max(4 * kAcceptedPerTurnMax) / 4, 1);
+  const size_t most = std::max<size_t>(pending_max(4 * kAcceptedPerTurnMax) / 4, 1);
   for (size_t i = 0; i < most && !over; ++i) {
     Socket socket;
     int error = 0;

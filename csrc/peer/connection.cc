@@ -60,7 +60,7 @@ void Connection::attempt() {
 void Connection::on_connected() {
   enter(State::kUp);
   pings_ = false;
-  silence_ = protocol::Silence(protocol::kTicksPerTimeout, context_.options.peer_timeout);
+  keepalive_ = protocol::KeepaliveTimer(protocol::kTicksPerTimeout, context_.options.peer_timeout);
   beat_at_ = context_.now + beat();
 }
 
@@ -83,7 +83,7 @@ void Connection::close() {
   context_.linked = false;
 }
 
-void Connection::introduced() {
+void Connection::welcomed() {
   pings_ = true;
   pause_ = kPauseMin;
 }
@@ -92,10 +92,10 @@ Connection::Due Connection::on_time() {
   if (state_ == State::kWaiting && context_.now >= retry_at_) attempt();
   if (state_ != State::kUp || context_.now < beat_at_) return Due::kNothing;
   beat_at_ = context_.now + beat();
-  silence_.beat();
-  if (std::exchange(context_.has_sent, false)) silence_.said();
-  if (silence_.too_long()) return Due::kSilent;
-  return pings_ && silence_.ping_due() ? Due::kPing : Due::kNothing;
+  keepalive_.beat();
+  if (std::exchange(context_.has_sent, false)) keepalive_.sent();
+  if (keepalive_.too_long()) return Due::kSilent;
+  return pings_ && keepalive_.ping_due() ? Due::kPing : Due::kNothing;
 }
 
 std::optional<Instant> Connection::deadline() const {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "csrc/peer/context.h"
-#include "csrc/protocol/silence.h"
+#include "csrc/protocol/keepalive_timer.h"
 
 namespace pccl::peer {
 
@@ -16,11 +16,11 @@ class Connection {
 
   void open();  // connects immediately, and keeps trying until close()
   void on_connected();
-  void on_closed();   // connects again after a pause, which doubles up to one second
-  void close();       // for good
-  void drop();        // closes the present connection, then acts as on_closed()
-  void introduced();  // Welcome or Resumed has come: pings start, and the pause is reset
-  void heard() { silence_.heard(); }
+  void on_closed();  // connects again after a pause, which doubles up to one second
+  void close();      // for good
+  void drop();       // closes the present connection, then acts as on_closed()
+  void welcomed();   // Welcome or Resumed has come: pings start, and the pause is reset
+  void received() { keepalive_.received(); }
   bool up() const { return state_ == State::kUp; }
 
   // Time has passed. Returns what is due. The caller carries it out: it sends a Ping, or calls
@@ -42,7 +42,7 @@ class Connection {
   Instant retry_at_;
   Instant beat_at_;
   bool pings_ = false;
-  protocol::Silence silence_{protocol::kTicksPerTimeout};
+  protocol::KeepaliveTimer keepalive_{protocol::kTicksPerTimeout};
 };
 
 }  // namespace pccl::peer

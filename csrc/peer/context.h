@@ -28,7 +28,7 @@ struct Context {
   }
   // Sends a message to the master. Without a connection the message is dropped: Resume will
   // describe the state.
-  void tell(protocol::Message message) {
+  void send(protocol::Message message) {
     if (!linked) return;
     has_sent = true;
     emit(SendMaster{std::move(message)});

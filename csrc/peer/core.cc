@@ -22,7 +22,7 @@ namespace {
 
 // The first attempts to reach a master log nothing for this long, because peers and master start in
 // any order.
-constexpr Duration kPatience = std::chrono::seconds(1);
+constexpr Duration kWarnAfter = std::chrono::seconds(1);
 constexpr const char* kOutOfRun =
     "; this process is out of the run: call destroy_process_group(), then join again";
 // A master that breaks the protocol this often will do it again.
@@ -62,31 +62,33 @@ struct PeerCore::Impl {
   void on(const TimePassed& event);
 
   // Messages from the master that the phase allows. kProtocol if a message makes no sense.
-  Status heard(const protocol::Reject& reject);
-  Status heard(const protocol::Welcome& welcome);
-  Status heard(const protocol::Ping& ping);
-  Status heard(const protocol::Dial& dial) { return membership.dial(dial); }
-  Status heard(const protocol::Forget& forget);
-  Status heard(const protocol::Notice& notice);
-  Status heard(const protocol::EpochStart& start);
-  Status heard(const protocol::Ask& ask);
-  Status heard(const protocol::Verdicts& verdicts) { return operations.on_verdicts(verdicts); }
-  Status heard(const protocol::Withhold& what) { return operations.withhold(what); }
-  Status heard(const protocol::EpochEnd& end);
-  Status heard(const protocol::Answer& answer);
-  Status heard(const protocol::SyncPlan& plan);
-  Status heard(const protocol::Kicked& kicked);
-  Status heard(const protocol::Resumed& resumed);
+  Status on_message(const protocol::Reject& reject);
+  Status on_message(const protocol::Welcome& welcome);
+  Status on_message(const protocol::Ping& ping);
+  Status on_message(const protocol::Dial& dial) { return membership.dial(dial); }
+  Status on_message(const protocol::Forget& forget);
+  Status on_message(const protocol::Notice& notice);
+  Status on_message(const protocol::EpochStart& start);
+  Status on_message(const protocol::FreezeRequest& freeze);
+  Status on_message(const protocol::Verdicts& verdicts) { return operations.on_verdicts(verdicts); }
+  Status on_message(const protocol::AbortProposal& what) {
+    return operations.on_abort_proposal(what);
+  }
+  Status on_message(const protocol::EpochEnd& end);
+  Status on_message(const protocol::Answer& answer);
+  Status on_message(const protocol::SyncPlan& plan);
+  Status on_message(const protocol::Kicked& kicked);
+  Status on_message(const protocol::Resumed& resumed);
   template <typename M>
-  Status heard(const M&) {
+  Status on_message(const M&) {
     return {};
   }  // only Pong: the other messages are refused before
 
   uint32_t founders() const;
-  Status renew(const protocol::EpochStart& start);
-  void vote_again_when_renewed();
+  Status reconfigure(const protocol::EpochStart& start);
+  void repeat_vote_when_restarted();
   protocol::Hello hello() const;
-  void introduce();
+  void send_hello();
   void resume();
   void connection_lost(const std::string& why);
   void on_violation(const Status& what);
@@ -117,7 +119,7 @@ struct PeerCore::Impl {
   std::optional<Instant> lost_at;  // since when this peer has been trying to resume
   bool resuming = false;           // Resume was sent, and Resumed has not come
   // During a reconfiguration: the open vote is cast again once all operations have begun again.
-  bool votes_again = false;
+  bool repeats_vote = false;
   int violations = 0;
   uint64_t ping_counter = 0;
   Status ended;  // error of all calls from now on
@@ -153,7 +155,7 @@ void PeerCore::Impl::on(const JointCalled& event) {
     status = membership.broken();
     status.message = std::string(text(event.kind)) + ": " + status.message;
   }
-  if (status.ok()) status = joint.call(event, !votes_again);
+  if (status.ok()) status = joint.call(event, !repeats_vote);
   if (status.ok()) {
     if (updates) operations.close_posting();
     return;
@@ -171,7 +173,7 @@ void PeerCore::Impl::on(const JointGivenUp& event) {
 
 void PeerCore::Impl::on(const LeaveCalled&) {
   if (membership.out()) return;
-  if (membership.introduced()) context.tell(protocol::Leave{});
+  if (membership.welcomed()) context.send(protocol::Leave{});
   end({Code::kInvalidState, "this process has left the run", {}}, {});
 }
 
@@ -181,7 +183,7 @@ void PeerCore::Impl::on(const MasterConnected&) {
   if (membership.out()) return;
   connection.on_connected();
   context.linked = true;
-  membership.introduced() ? resume() : introduce();
+  membership.welcomed() ? resume() : send_hello();
 }
 
 uint32_t PeerCore::Impl::founders() const {
@@ -207,9 +209,9 @@ protocol::Hello PeerCore::Impl::hello() const {
   return hello;
 }
 
-void PeerCore::Impl::introduce() {
-  membership.enter(Phase::kIntroducing);
-  context.tell(hello());
+void PeerCore::Impl::send_hello() {
+  membership.enter(Phase::kHandshaking);
+  context.send(hello());
 }
 
 void PeerCore::Impl::resume() {
@@ -222,11 +224,11 @@ void PeerCore::Impl::resume() {
   resume.epoch = membership.epoch();
   resume.ended = membership.ended();
   operations.describe(resume);
-  resume.disturbed = membership.disturbed();
+  resume.needs_reconfiguration = membership.needs_reconfiguration();
   joint.describe(resume);
   resume.standing = context.standing;
   if (membership.phase() != Phase::kMember) resume.hello = hello();
-  context.tell(std::move(resume));
+  context.send(std::move(resume));
 }
 
 void PeerCore::Impl::on(const MasterClosed& event) {
@@ -239,8 +241,8 @@ void PeerCore::Impl::on(const MasterClosed& event) {
 void PeerCore::Impl::connection_lost(const std::string& why) {
   closed_why = why;
   resuming = false;
-  if (membership.phase() == Phase::kIntroducing) membership.enter(Phase::kConnecting);
-  if (!membership.introduced() || lost_at) return;
+  if (membership.phase() == Phase::kHandshaking) membership.enter(Phase::kConnecting);
+  if (!membership.welcomed() || lost_at) return;
   lost_at = context.now;
   context.note(LogLevel::kWarning, "connection to the " + master() + " broke: " + why +
                                        "; trying again for " +
@@ -260,16 +262,16 @@ void PeerCore::Impl::on_violation(const Status& what) {
 
 void PeerCore::Impl::on(const MasterSent& event) {
   if (membership.out() || !connection.up()) return;
-  connection.heard();
+  connection.received();
   Status status = membership.check(event.message, resuming);
   if (status.ok())
-    status = std::visit([&](const auto& message) { return heard(message); }, event.message);
+    status = std::visit([&](const auto& message) { return on_message(message); }, event.message);
   if (!status.ok()) on_violation(status);
 }
 
-Status PeerCore::Impl::heard(const protocol::Reject& reject) {
+Status PeerCore::Impl::on_message(const protocol::Reject& reject) {
   const Phase phase = membership.phase();
-  if (phase == Phase::kIntroducing) {
+  if (phase == Phase::kHandshaking) {
     end({reject.code == Code::kOk ? Code::kProtocol : reject.code, reject.text, {}});
   } else if (phase != Phase::kMember) {
     end({Code::kMasterLost,
@@ -286,24 +288,24 @@ Status PeerCore::Impl::heard(const protocol::Reject& reject) {
   return {};
 }
 
-Status PeerCore::Impl::heard(const protocol::Welcome& welcome) {
+Status PeerCore::Impl::on_message(const protocol::Welcome& welcome) {
   if (!context.options.versions.contains(welcome.version)) {
     return violation("Welcome to a run of version " + std::to_string(welcome.version) +
                      ", which this peer does not speak");
   }
   membership.enter(Phase::kWelcomed);
   membership.welcome(welcome);
-  connection.introduced();
+  connection.welcomed();
   context.emit(Listen{welcome.peer, welcome.run_id, welcome.version, welcome.loopback_only});
   return {};
 }
 
-Status PeerCore::Impl::heard(const protocol::Ping& ping) {
-  context.tell(protocol::Pong{ping.counter, operations.verdicts_seen(), membership.epoch()});
+Status PeerCore::Impl::on_message(const protocol::Ping& ping) {
+  context.send(protocol::Pong{ping.counter, operations.verdicts_seen(), membership.epoch()});
   return {};
 }
 
-Status PeerCore::Impl::heard(const protocol::Resumed& resumed) {
+Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
   const bool restarted = resumed.incarnation > membership.incarnation();
   if (restarted) sync.master_restarted();
   if (!membership.accept_incarnation(resumed.incarnation)) {
@@ -313,21 +315,21 @@ Status PeerCore::Impl::heard(const protocol::Resumed& resumed) {
   }
   resuming = false;
   if (restarted) membership.master_restarted();
-  connection.introduced();
+  connection.welcomed();
   if (lost_at) {
     context.note(LogLevel::kInfo,
                  "connected to the " + master() + " again after " + text(context.now - *lost_at));
   }
   lost_at.reset();
-  if (membership.phase() == Phase::kRegistered) context.tell(listening_at);
+  if (membership.phase() == Phase::kRegistered) context.send(listening_at);
   operations.repeat_requests();
-  if (!votes_again) joint.repeat();
+  if (!repeats_vote) joint.repeat();
   sync.repeat();
   membership.repeat_reports();
   return {};
 }
 
-Status PeerCore::Impl::heard(const protocol::Kicked& kicked) {
+Status PeerCore::Impl::on_message(const protocol::Kicked& kicked) {
   end({Code::kKicked, kicked.text + kOutOfRun, {}});
   return {};
 }
@@ -348,10 +350,10 @@ void PeerCore::Impl::on(const Listening& event) {
     if (listening_at.others.size() == protocol::kOtherAddressesMax) break;
     listening_at.others.push_back({host, port.value()});
   }
-  context.tell(listening_at);
+  context.send(listening_at);
 }
 
-Status PeerCore::Impl::heard(const protocol::Notice& what) {
+Status PeerCore::Impl::on_message(const protocol::Notice& what) {
   const bool waits = membership.phase() != Phase::kMember;
   if (what.text != notice)
     context.note(LogLevel::kWarning, (waits ? "not admitted yet: " : "") + what.text);
@@ -370,7 +372,7 @@ void PeerCore::Impl::on_time_while_joining() {
                     "): is `pccl master` running there, and can its port be reached from here?",
                 {}});
   }
-  if (!found && !warned && waited >= kPatience) {
+  if (!found && !warned && waited >= kWarnAfter) {
     warned = true;
     context.note(LogLevel::kWarning, "still no " + master() + " (" + reason + "); trying for " +
                                          text(options.peer_timeout - waited) + " more");
@@ -384,7 +386,7 @@ void PeerCore::Impl::on_time_while_joining() {
                 (founders() == 1 ? " peer is" : " peers are") +
                 " there, later ones are admitted when all members call pccl.update_topology()"
           : "the master's last word was: " + notice;
-  context.tell(protocol::Leave{});
+  context.send(protocol::Leave{});
   end({Code::kTooFewPeers,
        "not admitted to " + group + " within " + text(options.join_timeout) + "; " + word,
        {}});
@@ -393,20 +395,20 @@ void PeerCore::Impl::on_time_while_joining() {
 // ---- Links and epochs ----
 
 void PeerCore::Impl::on(const LinkChanged& event) {
-  if (membership.introduced()) membership.link_changed(event.report, !resuming);
+  if (membership.welcomed()) membership.link_changed(event.report, !resuming);
 }
 
-Status PeerCore::Impl::heard(const protocol::Forget& forget) {
+Status PeerCore::Impl::on_message(const protocol::Forget& forget) {
   membership.forget(forget.peer);
   return {};
 }
 
-Status PeerCore::Impl::heard(const protocol::EpochStart& start) {
+Status PeerCore::Impl::on_message(const protocol::EpochStart& start) {
   const bool newcomer = membership.phase() != Phase::kMember;
   if (newcomer && membership.phase() != Phase::kRegistered)
     return violation("EpochStart before Register");
-  const bool renews = !newcomer && start.generation == membership.generation();
-  if (renews) return renew(start);
+  const bool reconfigures = !newcomer && start.generation == membership.generation();
+  if (reconfigures) return reconfigure(start);
   if (!newcomer && !joint.waits_for(JointKind::kUpdateTopology))
     return violation("EpochStart without a vote");
   if (!operations.settled())
@@ -430,48 +432,48 @@ Status PeerCore::Impl::heard(const protocol::EpochStart& start) {
   return {};
 }
 
-Status PeerCore::Impl::renew(const protocol::EpochStart& start) {
-  if (!membership.goes_on()) {
-    return violation("EpochStart of a renewal after an epoch that does not go on");
+Status PeerCore::Impl::reconfigure(const protocol::EpochStart& start) {
+  if (!membership.continues()) {
+    return violation("EpochStart of a reconfiguration after an epoch that does not continue");
   }
   const Status status = membership.begin(start);
   if (!status.ok()) return status;
   const bool broken = !membership.broken().ok();
-  if (!start.left.empty() && !broken) context.emit(EpochRenewed{membership.topology()});
-  operations.renew();
-  votes_again = true;
-  vote_again_when_renewed();
+  if (!start.left.empty() && !broken) context.emit(Reconfigured{membership.topology()});
+  operations.reconfigure();
+  repeats_vote = true;
+  repeat_vote_when_restarted();
   return {};
 }
 
 // The vote comes after the last Begin, so that a vote for update_topology closes posting as usual.
-void PeerCore::Impl::vote_again_when_renewed() {
-  if (!votes_again || membership.frozen() || !operations.renewed()) return;
-  votes_again = false;
+void PeerCore::Impl::repeat_vote_when_restarted() {
+  if (!repeats_vote || membership.frozen() || !operations.reconfigured()) return;
+  repeats_vote = false;
   joint.repeat();
 }
 
-Status PeerCore::Impl::heard(const protocol::Ask& ask) {
-  const Status status = membership.freeze(ask);
-  if (status.ok()) context.tell(operations.freeze());
+Status PeerCore::Impl::on_message(const protocol::FreezeRequest& freeze) {
+  const Status status = membership.freeze(freeze);
+  if (status.ok()) context.send(operations.freeze());
   return status;
 }
 
-Status PeerCore::Impl::heard(const protocol::EpochEnd& end) {
+Status PeerCore::Impl::on_message(const protocol::EpochEnd& end) {
   Status status = operations.check(end);
   if (status.ok()) status = membership.end(end, !operations.settled() || joint.open() != nullptr);
   if (!status.ok()) return status;
   operations.on_epoch_end(end);
-  end.goes_on == protocol::GoesOn::kEverything ? sync.renew() : sync.stop();
+  end.continuation == protocol::Continuation::kEverything ? sync.reconfigure() : sync.stop();
   // If another loss has overtaken the reconfiguration, no operation begins any more, and the vote
   // has nothing to wait for.
-  if (!membership.goes_on() && std::exchange(votes_again, false)) joint.repeat();
+  if (!membership.continues() && std::exchange(repeats_vote, false)) joint.repeat();
   return {};
 }
 
 // ---- Joint calls ----
 
-Status PeerCore::Impl::heard(const protocol::Answer& answer) {
+Status PeerCore::Impl::on_message(const protocol::Answer& answer) {
   if (joint.repeated(answer)) return {};
   Status status = joint.check(answer);
   if (!status.ok()) return status;
@@ -511,7 +513,7 @@ void PeerCore::Impl::finish_joint_if_drained() {
   if (updates) operations.open_posting();
 }
 
-Status PeerCore::Impl::heard(const protocol::SyncPlan& plan) {
+Status PeerCore::Impl::on_message(const protocol::SyncPlan& plan) {
   if (!joint.open()) return violation("SyncPlan without a call");
   return sync.on_plan(plan, *joint.open());
 }
@@ -534,7 +536,7 @@ void PeerCore::Impl::on(const OpDrained& event) {
   // A committed operation is known to neither, because its memory was returned immediately.
   if (!operations.drained(event.epoch, event.op)) sync.drained(event.epoch, event.op);
   if (membership.out()) return finish_ending();
-  vote_again_when_renewed();
+  repeat_vote_when_restarted();
   finish_joint_if_drained();
 }
 
@@ -596,7 +598,7 @@ void PeerCore::Impl::on(const TimePassed&) {
   switch (connection.on_time()) {
     case Connection::Due::kNothing: return;
     case Connection::Due::kPing:
-      return context.tell(
+      return context.send(
           protocol::Ping{++ping_counter, operations.verdicts_seen(), membership.epoch()});
     case Connection::Due::kSilent:
       connection.drop();
@@ -617,7 +619,7 @@ std::optional<Instant> PeerCore::Impl::deadline() const {
   if (lost_at) also(*lost_at + options.master_timeout);
   if (phase < Phase::kMember) also(joining_since + options.join_timeout);
   if (phase < Phase::kWelcomed) also(joining_since + options.peer_timeout);
-  if (phase < Phase::kWelcomed && !warned) also(joining_since + kPatience);
+  if (phase < Phase::kWelcomed && !warned) also(joining_since + kWarnAfter);
   return first;
 }
 

@@ -73,8 +73,8 @@ struct Topology {
   std::vector<uint32_t> ring;             // ranks in ring order
   std::vector<PeerId> joined;
   std::vector<PeerId> left;
-  uint32_t exchange_bytes = 0;  // larger all-reduces use the ring, others are one-shot
-  bool far = false;             // the longest path between neighbours is a wan path
+  uint32_t one_shot_bytes = 0;  // larger all-reduces use the ring, others are one-shot
+  bool wan = false;             // the longest path between neighbours is a wan path
 };
 
 // A collective as the application posts it. Root and peer are ranks of the topology that the
@@ -109,7 +109,7 @@ struct JointCalled {
 struct JointGivenUp {  // acts as if its timeout were now; ignored if unknown or finished
   Handle handle;
 };
-// From here on, the ranks in calls are those of this epoch, which an EpochRenewed has announced.
+// From here on, the ranks in calls are those of this epoch, which an Reconfigured has announced.
 struct TopologySeen {
   Epoch epoch;
 };
@@ -244,7 +244,7 @@ struct FinishJoint {  // ends a join or a joint call
 };
 // Members were lost and the others continue (policy retry). The application sees this topology when
 // it looks.
-struct EpochRenewed {
+struct Reconfigured {
   Topology topology;
 };
 // The peer is out of the run for good; `why` is ok after LeaveCalled. This is the last effect:
@@ -258,7 +258,7 @@ struct Log {
 };
 using Effect = std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, DialPeer, ForgetPeer,
                             BeginEpoch, StartOp, EndOp, SayDone, VerifyState, FinishOp, FinishJoint,
-                            EpochRenewed, Gone, Log>;
+                            Reconfigured, Gone, Log>;
 using Effects = std::vector<Effect>;
 
 class PeerCore {

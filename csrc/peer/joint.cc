@@ -18,7 +18,7 @@ Status Joint::call(const JointCalled& call, bool may_vote) {
   open_ = Call{call.handle, call.timeout, {next_++, call.kind, call.offer, membership_.epoch()},
                {},          false,        {}};
   if (call.timeout > Duration{0}) open_->deadline = context_.after(call.timeout);
-  if (may_vote) context_.tell(open_->vote);
+  if (may_vote) context_.send(open_->vote);
   return {};
 }
 
@@ -72,7 +72,7 @@ void Joint::give_up() {
   if (open_->given_up || open_->result) return;
   open_->given_up = true;
   open_->deadline.reset();
-  context_.tell(abort());
+  context_.send(abort());
 }
 
 void Joint::on_time() {
@@ -87,8 +87,8 @@ std::optional<Instant> Joint::deadline() const {
 void Joint::repeat() {
   if (!open_ || open_->result) return;
   open_->vote.epoch = membership_.epoch();
-  context_.tell(open_->vote);
-  if (open_->given_up) context_.tell(abort());
+  context_.send(open_->vote);
+  if (open_->given_up) context_.send(abort());
 }
 
 }  // namespace pccl::peer

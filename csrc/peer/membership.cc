@@ -1,8 +1,8 @@
 //   from            event                                        to
 //   kIdle           join                                         kConnecting
-//   kConnecting     connected to the master                      kIntroducing   Hello
-//   kIntroducing    connection closed                            kConnecting
-//   kIntroducing    Welcome                                      kWelcomed      Listen
+//   kConnecting     connected to the master                      kHandshaking   Hello
+//   kHandshaking    connection closed                            kConnecting
+//   kHandshaking    Welcome                                      kWelcomed      Listen
 //   kWelcomed       the listener is open                         kRegistered    Register
 //   kRegistered     EpochStart                                   kMember
 //   all the above   leave, Reject, Kicked, master lost, timeout  kEnding        EndOp ...
@@ -61,14 +61,14 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, x, x, x},  // Kicked
     {o, o, o, o},  // Resume
     {o, o, o, x},  // Resumed
-    {o, o, x, o},  // Withhold
+    {o, o, x, o},  // AbortProposal
 }};
 
 const char* text(Phase phase) {
   switch (phase) {
     case Phase::kIdle: return "idle";
     case Phase::kConnecting: return "connecting";
-    case Phase::kIntroducing: return "introducing itself";
+    case Phase::kHandshaking: return "handshaking";
     case Phase::kWelcomed: return "welcomed";
     case Phase::kRegistered: return "registered";
     case Phase::kMember: return "a member";
@@ -80,14 +80,14 @@ const char* text(Phase phase) {
 
 const Transitions<Phase, 13> kPhaseTransitions("a peer in its run", text,
                                                {{Phase::kIdle, Phase::kConnecting},
-                                                {Phase::kConnecting, Phase::kIntroducing},
-                                                {Phase::kIntroducing, Phase::kConnecting},
-                                                {Phase::kIntroducing, Phase::kWelcomed},
+                                                {Phase::kConnecting, Phase::kHandshaking},
+                                                {Phase::kHandshaking, Phase::kConnecting},
+                                                {Phase::kHandshaking, Phase::kWelcomed},
                                                 {Phase::kWelcomed, Phase::kRegistered},
                                                 {Phase::kRegistered, Phase::kMember},
                                                 {Phase::kIdle, Phase::kEnding},
                                                 {Phase::kConnecting, Phase::kEnding},
-                                                {Phase::kIntroducing, Phase::kEnding},
+                                                {Phase::kHandshaking, Phase::kEnding},
                                                 {Phase::kWelcomed, Phase::kEnding},
                                                 {Phase::kRegistered, Phase::kEnding},
                                                 {Phase::kMember, Phase::kEnding},
@@ -122,9 +122,9 @@ std::string refuse(const protocol::EpochStart& start, PeerId self, const Topolog
       *ring.rbegin() != peers.size() - 1) {
     return "has a ring that is no permutation of its ranks";
   }
-  if (start.exchange_bytes > protocol::kExchangeBytesMax ||
-      (start.exchange_bytes > 0 && start.members.size() > protocol::kExchangeMembersMax)) {
-    return "exchanges tensors of " + std::to_string(start.exchange_bytes) + " bytes";
+  if (start.one_shot_bytes > protocol::kOneShotBytesMax ||
+      (start.one_shot_bytes > 0 && start.members.size() > protocol::kOneShotMembersMax)) {
+    return "has one-shot all-reduces of " + std::to_string(start.one_shot_bytes) + " bytes";
   }
   return {};
 }
@@ -138,7 +138,7 @@ Status Membership::check(const protocol::Message& message, bool resuming) const 
   bool fine = false;
   if (resuming) {
     fine = allowed.resuming;
-  } else if (phase_ == Phase::kIntroducing) {
+  } else if (phase_ == Phase::kHandshaking) {
     fine = allowed.introducing;
   } else if (phase_ == Phase::kWelcomed || phase_ == Phase::kRegistered) {
     fine = allowed.registered;
@@ -168,18 +168,18 @@ Status Membership::begin(const protocol::EpochStart& start) {
                start.ring,
                start.joined,
                start.left,
-               start.exchange_bytes,
-               std::chrono::microseconds(start.round_trip) >= protocol::kLongWay};
+               start.one_shot_bytes,
+               std::chrono::microseconds(start.rtt) >= protocol::kWanRttMin};
   topology_.rank = *rank_of(self());
-  const bool renews = start.generation != start.epoch;
-  if (!renews || !start.left.empty()) {
+  const bool reconfigures = start.generation != start.epoch;
+  if (!reconfigures || !start.left.empty()) {
     members_since_ = start.epoch;
     unseen_[start.epoch] = topology_;
   }
-  if (!renews) look(start.epoch);
-  frozen_ = ended_ = goes_on_ = disturbed_ = false;
-  if (!renews) broken_ = {};
-  forget_strangers();
+  if (!reconfigures) look(start.epoch);
+  frozen_ = ended_ = continues_ = needs_reconfiguration_ = false;
+  if (!reconfigures) broken_ = {};
+  forget_non_members();
   std::vector<PeerId> others;
   for (const protocol::Member& member : start.members) {
     if (member.peer != self()) others.push_back(member.peer);
@@ -193,9 +193,9 @@ Status Membership::begin(const protocol::EpochStart& start) {
 
 std::vector<PeerId> Membership::neighbours() const {
   const uint32_t world = world_size();
-  const uint32_t place = place_of(topology_.rank);
-  const PeerId before = peer_at(place + world - 1);
-  const PeerId after = peer_at(place + 1);
+  const uint32_t ring_index = ring_index_of(topology_.rank);
+  const PeerId before = peer_at(ring_index + world - 1);
+  const PeerId after = peer_at(ring_index + 1);
   if (after == self()) return {};
   return before == after ? std::vector{after} : std::vector{before, after};
 }
@@ -216,21 +216,22 @@ std::vector<PeerId> Membership::left_unseen() const {
   return left;
 }
 
-Status Membership::freeze(const protocol::Ask& ask) {
-  if (ask.epoch != epoch() || ended_) return violation("Ask for epoch " + text(ask.epoch));
+Status Membership::freeze(const protocol::FreezeRequest& ask) {
+  if (ask.epoch != epoch() || ended_)
+    return violation("FreezeRequest for epoch " + text(ask.epoch));
   if (!frozen_) {
     const std::string why = ask.lost.empty() ? "a link was made anew" : names(ask.lost) + " lost";
     context_.note(LogLevel::kInfo, "epoch " + text(epoch()) + " is ending: " + why);
   }
-  frozen_ = disturbed_ = true;
+  frozen_ = needs_reconfiguration_ = true;
   return {};
 }
 
 Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
   if (end.epoch != epoch() || ended_) return violation("EpochEnd for epoch " + text(end.epoch));
   frozen_ = ended_ = true;
-  goes_on_ = end.goes_on != protocol::GoesOn::kNothing;
-  if (end.goes_on == protocol::GoesOn::kEverything) {
+  continues_ = end.continuation != protocol::Continuation::kNothing;
+  if (end.continuation == protocol::Continuation::kEverything) {
     if (end.lost.empty()) return {};
     context_.note(LogLevel::kWarning, end.text + "; the others go on");
     return {};
@@ -252,14 +253,14 @@ std::optional<uint32_t> Membership::rank_of(PeerId peer) const {
   return std::nullopt;
 }
 
-uint32_t Membership::place_of(uint32_t rank) const {
+uint32_t Membership::ring_index_of(uint32_t rank) const {
   const auto at = std::find(topology_.ring.begin(), topology_.ring.end(), rank);
   PCCL_ASSERT(at != topology_.ring.end());
   return static_cast<uint32_t>(at - topology_.ring.begin());
 }
 
-PeerId Membership::peer_at(uint32_t place) const {
-  return topology_.members[topology_.ring[place % world_size()]].peer;
+PeerId Membership::peer_at(uint32_t ring_index) const {
+  return topology_.members[topology_.ring[ring_index % world_size()]].peer;
 }
 
 // ---- Links ----
@@ -272,7 +273,7 @@ Status Membership::dial(const protocol::Dial& dial) {
   auto& [last, of_master_before] = links_[dial.peer];
   of_master_before = false;
   if (last && last->state == protocol::LinkState::kUp && last->serial > dial.dead_serial) {
-    context_.tell(*last);
+    context_.send(*last);
     return {};
   }
   last.reset();
@@ -282,7 +283,7 @@ Status Membership::dial(const protocol::Dial& dial) {
 
 void Membership::forget(PeerId peer) {
   links_.erase(peer);
-  if (rank_of(peer)) disturbed_ = true;
+  if (rank_of(peer)) needs_reconfiguration_ = true;
   context_.emit(ForgetPeer{peer});
 }
 
@@ -296,7 +297,7 @@ void Membership::link_changed(const protocol::LinkReport& report, bool tells) {
   const bool down = report.state == protocol::LinkState::kDown;
   if (down && !links_.contains(report.peer)) {
     // The link was forgotten, but the report that it was up may still have been on its way.
-    if (tells) context_.tell(report);
+    if (tells) context_.send(report);
     return;
   }
   auto& last = links_[report.peer].last;
@@ -304,22 +305,23 @@ void Membership::link_changed(const protocol::LinkReport& report, bool tells) {
   const bool news = report.state != protocol::LinkState::kUnreachable || !last ||
                     last->state != protocol::LinkState::kUnreachable;
   last = report;
-  if (report.state != protocol::LinkState::kUp && rank_of(report.peer)) disturbed_ = true;
-  if (tells && news && is_ours_to_say(report)) context_.tell(report);
+  if (report.state != protocol::LinkState::kUp && rank_of(report.peer))
+    needs_reconfiguration_ = true;
+  if (tells && news && is_ours_to_say(report)) context_.send(report);
 }
 
 void Membership::repeat_reports() const {
   for (const auto& [peer, link] : links_) {
-    if (link.last && is_ours_to_say(*link.last)) context_.tell(*link.last);
+    if (link.last && is_ours_to_say(*link.last)) context_.send(*link.last);
   }
 }
 
 void Membership::master_restarted() {
   for (auto& [peer, link] : links_) link.of_master_before = true;
-  forget_strangers();
+  forget_non_members();
 }
 
-void Membership::forget_strangers() {
+void Membership::forget_non_members() {
   std::vector<PeerId> strangers;
   for (const auto& [peer, link] : links_) {
     if (link.of_master_before && !rank_of(peer)) strangers.push_back(peer);

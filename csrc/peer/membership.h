@@ -19,7 +19,7 @@ namespace pccl::peer {
 enum class Phase {
   kIdle,         // join was not called yet
   kConnecting,   // trying to reach the master for the first time
-  kIntroducing,  // Hello sent
+  kHandshaking,  // Hello sent
   kWelcomed,     // the listener is being opened
   kRegistered,   // Register sent: waiting for admission
   kMember,
@@ -35,7 +35,7 @@ class Membership {
   // REQUIRES: the table in membership.cc allows it.
   void enter(Phase next);
   // Whether a new connection to the master begins with Resume. Before Welcome it begins with Hello.
-  bool introduced() const { return phase_ >= Phase::kWelcomed && phase_ <= Phase::kMember; }
+  bool welcomed() const { return phase_ >= Phase::kWelcomed && phase_ <= Phase::kMember; }
   bool out() const { return phase_ >= Phase::kEnding; }
 
   // kProtocol if PROTOCOL.md does not let the master send this message now. `resuming`: Resume was
@@ -53,7 +53,7 @@ class Membership {
   // Adopts a new epoch.
   Status begin(const protocol::EpochStart& start);
   // The epoch is ending. Operations that are not done stay so.
-  Status freeze(const protocol::Ask& ask);
+  Status freeze(const protocol::FreezeRequest& ask);
   // The epoch is over. Unless all operations continue, the group is broken until the next
   // generation. `in_doubt`: some calls have no outcome, which deserves a warning. Without such
   // calls it is logged as information: at the end of a run the peers leave one after another.
@@ -67,12 +67,13 @@ class Membership {
   void look(Epoch epoch);
   std::vector<PeerId> left_unseen() const;
   uint32_t world_size() const { return static_cast<uint32_t>(topology_.members.size()); }
-  bool frozen() const { return frozen_; }    // from Ask to the next begin()
-  bool ended() const { return ended_; }      // from EpochEnd to the next begin()
-  bool goes_on() const { return goes_on_; }  // if so: the generation continues in the next epoch
+  bool frozen() const { return frozen_; }  // from Ask to the next begin()
+  bool ended() const { return ended_; }    // from EpochEnd to the next begin()
+  // if so: the generation continues in the next epoch
+  bool continues() const { return continues_; }
   // Whether the epoch needs reconfiguration: it was frozen, or a link to one of its members has
   // broken. Work was lost, so the epoch cannot just continue under a restarted master.
-  bool disturbed() const { return disturbed_; }
+  bool needs_reconfiguration() const { return needs_reconfiguration_; }
   const Status& broken() const { return broken_; }
 
   std::optional<uint32_t> rank_of(PeerId peer) const;
@@ -81,8 +82,8 @@ class Membership {
   Epoch members_since() const { return members_since_; }
   Epoch seen_since() const { return seen_since_; }
   // The ring index of a rank, and the peer at a ring index (modulo the world size).
-  uint32_t place_of(uint32_t rank) const;
-  PeerId peer_at(uint32_t place) const;
+  uint32_t ring_index_of(uint32_t rank) const;
+  PeerId peer_at(uint32_t ring_index) const;
   std::vector<PeerId> neighbours() const;  // upstream and downstream, if they are other peers
 
   // Links: the peers that the master wants to be dialled, and the result.
@@ -106,14 +107,14 @@ class Membership {
   Epoch members_since_, seen_since_;
   bool frozen_ = false;
   bool ended_ = false;
-  bool goes_on_ = false;
-  bool disturbed_ = false;
+  bool continues_ = false;
+  bool needs_reconfiguration_ = false;
   Status broken_;
   struct Link {
     std::optional<protocol::LinkReport> last;
     bool of_master_before = false;  // the restarted master has not mentioned it yet
   };
-  void forget_strangers();
+  void forget_non_members();
 
   std::map<PeerId, Link> links_;
 };

@@ -8,7 +8,7 @@
 //   held          the vote is answered                as if called now
 //   kRunning      transferred                         kDone      Done; a receive: EndOp, FinishOp;
 //                                                                on wan paths: SayDone
-//   kRunning      failure or timeout here, Withhold   kFrozen    AbortRequest
+//   kRunning      failure or timeout here, AbortProposal   kFrozen    AbortRequest
 //   kDone         agreed                              kDone      EndOp, FinishOp
 //   kRunning      Ask                                 kFrozen    reported kNotDone
 //   kDone         Ask, and it is a barrier            kFrozen    reported kNotDone
@@ -40,7 +40,7 @@ const char* name_of(OperationState state) {
     case OperationState::kRunning: return "running";
     case OperationState::kDone: return "done";
     case OperationState::kFrozen: return "frozen";
-    case OperationState::kAgain: return "again";
+    case OperationState::kRestart: return "restarting";
   }
   return "unknown";
 }
@@ -50,9 +50,9 @@ const Transitions<OperationState, 7> kOperationTransitions(
     {{OperationState::kRunning, OperationState::kDone},
      {OperationState::kRunning, OperationState::kFrozen},
      {OperationState::kDone, OperationState::kFrozen},
-     {OperationState::kFrozen, OperationState::kAgain},
-     {OperationState::kDone, OperationState::kAgain},
-     {OperationState::kAgain, OperationState::kRunning},
+     {OperationState::kFrozen, OperationState::kRestart},
+     {OperationState::kDone, OperationState::kRestart},
+     {OperationState::kRestart, OperationState::kRunning},
      {OperationState::kFrozen, OperationState::kRunning}});
 
 // The tags of all open operations travel in one Resume.
@@ -140,7 +140,7 @@ void Operations::post(Call call, const Status& refused) {
   const bool broken = !membership_.broken().ok();
   if (early || broken) {
     if (!broken && !membership_.frozen()) {
-      context_.tell(protocol::Begin{membership_.epoch(), key, call.info});
+      context_.send(protocol::Begin{membership_.epoch(), key, call.info});
     }
     context_.emit(EndOp{key});
     tag_bytes_ -= call.info.tag.size();
@@ -164,10 +164,10 @@ void Operations::begin(OpKey key, Op& op) {
   enter(op, State::kRunning);
   op.finished = op.info.start;
   op.info.world_size = membership_.world_size();
-  context_.tell(protocol::Begin{membership_.epoch(), key, op.info});
+  context_.send(protocol::Begin{membership_.epoch(), key, op.info});
   if (!op.request) return start(key, op);
   op.request->epoch = membership_.epoch();
-  context_.tell(*op.request);
+  context_.send(*op.request);
 }
 
 void Operations::start(OpKey key, Op& op) {
@@ -177,7 +177,7 @@ void Operations::start(OpKey key, Op& op) {
   }
   if (op.info.kind == OpKind::kBarrier) {
     enter(op, State::kDone);
-    return context_.tell(protocol::Done{membership_.epoch(), key, verdicts_.seen()});
+    return context_.send(protocol::Done{membership_.epoch(), key, verdicts_.seen()});
   }
   op.started = true;
   context_.emit(StartOp{op.handle,
@@ -211,10 +211,10 @@ bool Operations::transferred(Epoch epoch, OpKey key) {
   PCCL_ASSERT(op->state == State::kRunning && op->started);
   op->state = State::kDone;
   if (sends(*op)) return true;  // its receiver sends Done
-  context_.tell(protocol::Done{epoch, key, verdicts_.seen()});
+  context_.send(protocol::Done{epoch, key, verdicts_.seen()});
   if (receives(*op)) {
     hand_back(key, *op);
-  } else if (membership_.topology().far && protocol::agreed_among_members(op->info)) {
+  } else if (membership_.topology().wan && protocol::agreed_among_members(op->info)) {
     context_.emit(SayDone{key});
   }
   return true;
@@ -241,7 +241,7 @@ bool Operations::drained(Epoch epoch, OpKey key) {
   const Draining draining = std::move(at->second);
   draining_.erase(at);
   if (draining.again) {
-    begin_again(key);
+    restart(key);
   } else {
     context_.emit(FinishOp{draining.handle, draining.outcome, epoch, key, {}});
   }
@@ -292,7 +292,7 @@ Operations::Open::iterator Operations::abort(Open::iterator at, Status outcome) 
   const auto draining = draining_.find({op.ended_in, key});
   // the part that earlier epochs have finished is put back, too
   const int kept = op.info.start > 0 ? 1 : 0;
-  if (op.state == State::kAgain && draining != draining_.end()) {
+  if (op.state == State::kRestart && draining != draining_.end()) {
     draining->second = {op.handle, std::move(outcome), false, draining->second.left + kept};
   } else if (op.started || kept > 0) {
     const Epoch epoch = op.started ? membership_.epoch() : op.ended_in;
@@ -310,9 +310,9 @@ Operations::Open::iterator Operations::remove(Open::iterator at) {
   return open_.erase(at);
 }
 
-protocol::Report Operations::freeze() {
+protocol::StateReport Operations::freeze() {
   PCCL_ASSERT(membership_.frozen());
-  protocol::Report report{membership_.epoch(), {}};
+  protocol::StateReport report{membership_.epoch(), {}};
   for (auto& [key, op] : open_) {
     // Nobody here knows whether the lost members had reached a barrier.
     if (op.state == State::kRunning || op.info.kind == OpKind::kBarrier) enter(op, State::kFrozen);
@@ -356,10 +356,10 @@ Status Operations::settle(const protocol::Verdict& verdict) {
       return refuse("is to commit, but it is not done here");
     }
     if (!committed && op.returned && !receives(op)) {
-      return refuse("is to abort, but all members had said that they are done");
+      return refuse("is to abort, but all members had reported that they are done");
     }
-    if (op.state == State::kAgain) {  // the master counts who has received the verdict
-      context_.tell(protocol::Begin{membership_.epoch(), verdict.op, op.info});
+    if (op.state == State::kRestart) {  // the master counts who has received the verdict
+      context_.send(protocol::Begin{membership_.epoch(), verdict.op, op.info});
     }
     committed ? finish(at) : abort(at, outcome_of(verdict));
     return {};
@@ -382,10 +382,10 @@ Status Operations::check(const protocol::EpochEnd& end) const {
     const bool may_commit = op.state == State::kDone || (sends(op) && op.started);
     const bool may_abort = !op.returned || receives(op);
     if (commits ? may_commit : may_abort) continue;
-    return violation(
-        "the end of epoch " + text(end.epoch) + " is " +
-        (commits ? "to commit " : "not to commit ") + text(op.info, key) +
-        (commits ? ", but it is not done here" : ", but all members had said that they are done"));
+    return violation("the end of epoch " + text(end.epoch) + " is " +
+                     (commits ? "to commit " : "not to commit ") + text(op.info, key) +
+                     (commits ? ", but it is not done here"
+                              : ", but all members had reported that they are done"));
   }
   for (const protocol::Kept& kept : end.kept) {
     const Status status = check(kept);
@@ -411,13 +411,13 @@ void Operations::on_epoch_end(const protocol::EpochEnd& end) {
   std::map<OpKey, uint64_t> kept;
   for (const protocol::Kept& one : end.kept) kept.emplace(one.op, one.finished);
   for (auto at = open_.begin(); at != open_.end();) {
-    const auto goes_on = kept.find(at->first);
+    const auto continuation = kept.find(at->first);
     if (committed.contains(at->first)) {
       at = finish(at);
-    } else if (!at->second.returned && goes_on != kept.end()) {
-      repeat_later(at->first, at->second, goes_on->second);
+    } else if (!at->second.returned && continuation != kept.end()) {
+      repeat_later(at->first, at->second, continuation->second);
       ++at;
-    } else if (!at->second.returned && end.goes_on == protocol::GoesOn::kEverything) {
+    } else if (!at->second.returned && end.continuation == protocol::Continuation::kEverything) {
       repeat_later(at->first, at->second, at->second.info.start);
       ++at;
     } else {
@@ -445,7 +445,7 @@ void Operations::add_part(Op& op, uint64_t end) const {
 }
 
 void Operations::repeat_later(OpKey key, Op& op, uint64_t kept) {
-  if (op.state == State::kAgain) return;
+  if (op.state == State::kRestart) return;
   if (op.started) {
     const bool spoiled = op.info.kind == OpKind::kAllReduce && !context_.options.restore;
     if (spoiled && !op.request) {
@@ -459,17 +459,17 @@ void Operations::repeat_later(OpKey key, Op& op, uint64_t kept) {
     op.ended_in = membership_.epoch();
     draining_[{op.ended_in, key}] = {op.handle, {}, true};
     const uint64_t more = kept - op.info.start;
-    context_.emit(EndOp{key, Ending::kAgain, more});
+    context_.emit(EndOp{key, Ending::kRestart, more});
     if (more > 0) add_part(op, kept);
     op.info.start = kept;
   }
   op.begun = op.started = false;
   if (op.state == State::kRunning) enter(op, State::kFrozen);  // without a freeze request
-  enter(op, State::kAgain);
+  enter(op, State::kRestart);
 }
 
 // In the order of the calls, because on a link the older operation has priority.
-void Operations::renew() {
+void Operations::reconfigure() {
   verdicts_.begin_epoch();
   std::vector<OpKey> keys;
   for (const auto& [key, op] : open_) keys.push_back(key);
@@ -477,13 +477,13 @@ void Operations::renew() {
             [this](OpKey a, OpKey b) { return open_.at(a).handle < open_.at(b).handle; });
   const bool changed = membership_.members_since() == membership_.epoch();
   for (const OpKey key : keys) {
-    if (changed) check_again(key);
-    if (open_.contains(key)) begin_again(key);
+    if (changed) recheck(key);
+    if (open_.contains(key)) restart(key);
   }
 }
 
 // Called after a loss within the generation. An operation that no longer means the same ends.
-void Operations::check_again(OpKey key) {
+void Operations::recheck(OpKey key) {
   const auto at = open_.find(key);
   const Status changed = check_after_change(at->second.info, membership_);
   if (changed.ok() || at->second.request) return;
@@ -494,13 +494,13 @@ void Operations::check_again(OpKey key) {
   }
 }
 
-void Operations::begin_again(OpKey key) {
+void Operations::restart(OpKey key) {
   Op& op = open_.at(key);
   const bool drains = draining_.contains({op.ended_in, key});
   if (!membership_.frozen() && !drains) begin(key, op);
 }
 
-bool Operations::renewed() const {
+bool Operations::reconfigured() const {
   return std::all_of(open_.begin(), open_.end(), [](const auto& at) { return at.second.begun; });
 }
 
@@ -553,13 +553,13 @@ void Operations::request_abort(OpKey key, Op& op, Code code, std::string text) {
   if (!op.begun || membership_.frozen()) return;
   // after the request it must not become done
   if (op.state == State::kRunning) enter(op, State::kFrozen);
-  context_.tell(*op.request);
+  context_.send(*op.request);
 }
 
 // An abort proposal changes nothing if the operation is done here, or has requested its abort
 // before.
-Status Operations::withhold(const protocol::Withhold& what) {
-  if (what.code == Code::kOk) return violation("Withhold without a reason");
+Status Operations::on_abort_proposal(const protocol::AbortProposal& what) {
+  if (what.code == Code::kOk) return violation("AbortProposal without a reason");
   Op* const op = find(what.epoch, what.op);
   if (op != nullptr && op->state == State::kRunning)
     request_abort(what.op, *op, what.code, what.text);
@@ -578,7 +578,7 @@ void Operations::describe(protocol::Resume& resume) const {
 void Operations::repeat_requests() const {
   if (membership_.frozen()) return;
   for (const auto& [key, op] : open_) {
-    if (op.request && op.begun) context_.tell(*op.request);
+    if (op.request && op.begun) context_.send(*op.request);
   }
 }
 

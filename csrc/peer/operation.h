@@ -38,12 +38,12 @@ class Operations {
   uint64_t verdicts_seen() const { return verdicts_.seen(); }
   void begin_generation();  // numbers start at zero. REQUIRES: settled()
   // A new epoch of the same generation. Every open operation begins in it as soon as it is drained.
-  void renew();
-  bool renewed() const;  // all open operations have begun
+  void reconfigure();
+  bool reconfigured() const;  // all open operations have begun
 
-  protocol::Report freeze();  // answer to Ask: what is not done stays so
+  protocol::StateReport freeze();  // answer to Ask: what is not done stays so
   Status on_verdicts(const protocol::Verdicts& verdicts);
-  Status withhold(const protocol::Withhold& what);
+  Status on_abort_proposal(const protocol::AbortProposal& what);
   Status check(const protocol::EpochEnd& end) const;
   // REQUIRES: check() was ok, Membership::end() was called
   void on_epoch_end(const protocol::EpochEnd& end);
@@ -65,7 +65,7 @@ class Operations {
   void describe(protocol::Resume& resume) const;
   void repeat_requests() const;  // after Resumed
 
-  enum class State { kRunning, kDone, kFrozen, kAgain };
+  enum class State { kRunning, kDone, kFrozen, kRestart };
 
  private:
   struct Op {
@@ -104,8 +104,8 @@ class Operations {
   void release(Call call);        // posts a held call, if it still means the same
   void begin(OpKey key, Op& op);  // in the present epoch
   void start(OpKey key, Op& op);
-  void begin_again(OpKey key);
-  void check_again(OpKey key);
+  void restart(OpKey key);
+  void recheck(OpKey key);
   // The epoch is over, but the generation is not. The operation begins again after its kept part.
   void repeat_later(OpKey key, Op& op, uint64_t kept);
   protocol::OpReport report(OpKey key, const Op& op) const;

@@ -106,7 +106,7 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   task.shape.pattern = pattern_of(info.kind);
   task.shape.element_bytes = element_bytes(info.dtype);
   task.shape.count = info.count - info.start;
-  task.shape.far = membership.topology().far;
+  task.shape.wan = membership.topology().wan;
   task.keep = info.keep;
   if (info.kind == OpKind::kSend) {
     const bool source = info.root == membership.self();
@@ -116,26 +116,26 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
     (source ? task.downstream : task.upstream) = source ? info.receiver : info.root;
     return task;
   }
-  const uint32_t place = membership.place_of(membership.topology().rank);
+  const uint32_t ring_index = membership.ring_index_of(membership.topology().rank);
   task.shape.world = world;
-  task.shape.rank = place;
+  task.shape.rank = ring_index;
   const uint64_t bytes = task.shape.count * task.shape.element_bytes;
-  if (info.kind == OpKind::kAllReduce && bytes <= membership.topology().exchange_bytes) {
-    task.shape.pattern = ring::Pattern::kExchange;
+  if (info.kind == OpKind::kAllReduce && bytes <= membership.topology().one_shot_bytes) {
+    task.shape.pattern = ring::Pattern::kOneShot;
     for (uint32_t at = 0; at < world; ++at) task.members.push_back(membership.peer_at(at));
     return task;
   }
-  if (info.kind == OpKind::kAllReduce && world == 2 && task.shape.far)
-    task.shape.pattern = ring::Pattern::kMutual;
+  if (info.kind == OpKind::kAllReduce && world == 2 && task.shape.wan)
+    task.shape.pattern = ring::Pattern::kPairwise;
   if (info.kind == OpKind::kBroadcast) {
-    const uint32_t root = membership.place_of(*membership.rank_of(info.root));
-    task.shape.rank = (place + world - root) % world;
+    const uint32_t root = membership.ring_index_of(*membership.rank_of(info.root));
+    task.shape.rank = (ring_index + world - root) % world;
   }
   const bool around = info.kind != OpKind::kBroadcast;  // the last member sends to the first
   if (world > 1 && (around || task.shape.rank > 0))
-    task.upstream = membership.peer_at(place + world - 1);
+    task.upstream = membership.peer_at(ring_index + world - 1);
   if (world > 1 && (around || task.shape.rank < world - 1)) {
-    task.downstream = membership.peer_at(place + 1);
+    task.downstream = membership.peer_at(ring_index + 1);
   }
   return task;
 }

@@ -75,7 +75,7 @@ struct Peer::Impl {
   Impl(net::Endpoint master, Options options, ring::Shell::Options data)
       : retries(options.policy == protocol::LossPolicy::kRetry),
         control(std::move(master), std::move(options), std::move(data),
-                [this](const Topology& changed) { on_renewed(changed); }) {}
+                [this](const Topology& changed) { on_reconfigured(changed); }) {}
 
   // The error if this thread cannot wait for a call; otherwise ok.
   Status check_caller(const char* what) const;
@@ -89,7 +89,7 @@ struct Peer::Impl {
   Result<JointResult> joint(JointCalled event, std::shared_ptr<SharedEntries> entries,
                             const Interrupted& interrupted);
   void see(const Topology& topology);
-  void on_renewed(const Topology& topology);
+  void on_reconfigured(const Topology& topology);
   void look();
 
   const pid_t owner = getpid();
@@ -101,7 +101,7 @@ struct Peer::Impl {
   // Policy retry: the topology after a loss. The application gets it when it looks while none of
   // its operations is in flight.
   std::atomic<bool> news{false};
-  std::optional<Topology> renewed;
+  std::optional<Topology> reconfigured;
   std::atomic<int64_t> in_flight{0};
 
   std::shared_mutex life;  // shared by users of the loops, exclusive for their end
@@ -122,13 +122,13 @@ void Peer::Impl::see(const Topology& seen) {
   world_size = static_cast<uint32_t>(seen.members.size());
   const std::lock_guard lock(topology_mutex);
   topology = std::make_shared<Topology>(seen);
-  if (renewed && renewed->epoch <= seen.epoch) renewed.reset();
-  news = renewed.has_value();
+  if (reconfigured && reconfigured->epoch <= seen.epoch) reconfigured.reset();
+  news = reconfigured.has_value();
 }
 
-void Peer::Impl::on_renewed(const Topology& changed) {
+void Peer::Impl::on_reconfigured(const Topology& changed) {
   const std::lock_guard lock(topology_mutex);
-  renewed = changed;
+  reconfigured = changed;
   news = true;
 }
 
@@ -138,7 +138,7 @@ void Peer::Impl::look() {
   std::optional<Topology> changed;
   {
     const std::lock_guard lock(topology_mutex);
-    changed.swap(renewed);
+    changed.swap(reconfigured);
     news = false;
   }
   if (!changed) return;

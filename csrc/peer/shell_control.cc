@@ -16,10 +16,10 @@ Status left() { return {Code::kInvalidState, "this process has left the run", {}
 }  // namespace
 
 Control::Control(net::Endpoint master, Options options, ring::Shell::Options data,
-                 std::function<void(const Topology&)> on_renewed)
+                 std::function<void(const Topology&)> on_reconfigured)
     : master_(std::move(master)),
       options_(options),
-      on_renewed_(std::move(on_renewed)),
+      on_reconfigured_(std::move(on_reconfigured)),
       loop_("pccl-control"),
       core_(std::move(options)) {
   data.peer_timeout = options_.peer_timeout;
@@ -296,8 +296,8 @@ Result<ring::Memory> Control::memory_of(const StartOp& start) {
   memory.spans[0] = memory.spans[0].subspan(start.start * shape.element_bytes);
   if (shape.pattern == ring::Pattern::kAllGather) {  // the ring counts blocks by ring index
     const std::vector<std::span<std::byte>> by_rank = memory.spans;
-    for (size_t place = 0; place < spans; ++place)
-      memory.spans[place] = by_rank[topology_.ring[place]];
+    for (size_t ring_index = 0; ring_index < spans; ++ring_index)
+      memory.spans[ring_index] = by_rank[topology_.ring[ring_index]];
   }
   return memory;
 }
@@ -335,9 +335,9 @@ void Control::apply(FinishJoint& effect) {
   call->waiter.finish(std::move(effect));
 }
 
-void Control::apply(EpochRenewed& effect) {
+void Control::apply(Reconfigured& effect) {
   topology_ = effect.topology;
-  on_renewed_(effect.topology);
+  on_reconfigured_(effect.topology);
 }
 
 void Control::apply(Log& effect) { log(effect.level, effect.text); }

@@ -37,9 +37,9 @@ class Control {
     std::shared_ptr<SharedEntries> entries;  // sync_shared_state only
   };
 
-  // `on_renewed`: called on the loop when members were lost and the others continue.
+  // `on_reconfigured`: called on the loop when members were lost and the others continue.
   Control(net::Endpoint master, Options options, ring::Shell::Options data,
-          std::function<void(const Topology&)> on_renewed);
+          std::function<void(const Topology&)> on_reconfigured);
   ~Control();  // end() must have been called
 
   const Status& status() const { return loop_.status(); }  // kSystem: the loop could not start
@@ -112,7 +112,7 @@ class Control {
   void apply(VerifyState& effect);
   void apply(FinishOp& effect);
   void apply(FinishJoint& effect);
-  void apply(EpochRenewed& effect);
+  void apply(Reconfigured& effect);
   void apply(Gone& effect);
   void apply(Log& effect);
 
@@ -128,7 +128,7 @@ class Control {
 
   const net::Endpoint master_;
   const Options options_;
-  const std::function<void(const Topology&)> on_renewed_;
+  const std::function<void(const Topology&)> on_reconfigured_;
   net::Loop loop_;
 
   std::mutex inbox_mutex_;

@@ -45,7 +45,7 @@ Status StateSync::on_plan(const protocol::SyncPlan& plan, const Joint::Call& cal
     repeat();
     return {};
   }
-  if (may_be_replaced_) renew();
+  if (may_be_replaced_) reconfigure();
   may_be_replaced_ = false;
   const std::string why = check(plan, call);
   if (!why.empty()) return violation("SyncPlan " + std::to_string(plan.number) + ": " + why);
@@ -109,7 +109,7 @@ void StateSync::start(const protocol::SyncPlan& plan, const protocol::Transfer& 
   task.shape.pattern = ring::Pattern::kTransfer;
   task.shape.rank = receives ? 1 : 0;
   task.shape.world = 2;
-  task.shape.far = membership_.topology().far;
+  task.shape.wan = membership_.topology().wan;
   for (const uint32_t key : transfer.keys) {
     task.shape.block_bytes.push_back(entry_bytes(plan.entries[key]));
     task.shape.count += task.shape.block_bytes.back();
@@ -177,7 +177,7 @@ void StateSync::say_fetched(Code code, std::string text) {
            pccl::text(membership_.self()) + "): " + text;
   }
   said_ = protocol::Fetched{plan_->number, code, std::move(text)};
-  context_.tell(*said_);
+  context_.send(*said_);
 }
 
 void StateSync::stop() {
@@ -193,7 +193,7 @@ void StateSync::master_restarted() { may_be_replaced_ = plan_.has_value(); }
 
 // The master may have answered before the epoch ended, and announce the end first. The answer then
 // comes without another plan, and is about the entries that were already fetched.
-void StateSync::renew() {
+void StateSync::reconfigure() {
   if (verified_) staged_ = {plan_->revision, plan_->entries, fetched_keys_};
   stop();
   forget_plan();
@@ -226,7 +226,7 @@ FinishJoint StateSync::settle(const Status& status, const protocol::Answer& answ
 }
 
 void StateSync::repeat() const {
-  if (said_) context_.tell(*said_);
+  if (said_) context_.send(*said_);
 }
 
 }  // namespace pccl::peer

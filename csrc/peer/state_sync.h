@@ -29,8 +29,8 @@ class StateSync {
   bool failed(Epoch epoch, OpKey key, const Status& why);
   void verified(Handle handle, const Status& status);
 
-  void stop();   // the epoch is over: running transfers are drained
-  void renew();  // the same, and another plan for this call may come
+  void stop();         // the epoch is over: running transfers are drained
+  void reconfigure();  // the same, and another plan for this call may come
   // A restarted master has forgotten its plan. It may send a different one for the same call.
   void master_restarted();
   // The call is answered. Returns the entries to install if it succeeded. Running transfers are

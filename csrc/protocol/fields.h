@@ -48,11 +48,11 @@ Shown<T> shown(T& content, size_t max) {
 
 // A text for people. A writer cuts a text that is too long, and a reader refuses it.
 template <typename T>
-struct Prose {
+struct FreeText {
   T& content;
 };
 template <typename T>
-Prose<T> prose(T& content) {
+FreeText<T> free_text(T& content) {
   return {content};
 }
 
@@ -62,11 +62,11 @@ void fields(auto& wire, Is<GroupId> auto& group) { wire(group.value); }
 void fields(auto& wire, Is<TagId> auto& tag) { wire(tag.value); }
 void fields(auto& wire, Is<OpKey> auto& op) { wire(op.tag, op.sequence); }
 
-void fields(auto& wire, Is<Member> auto& m) { wire(m.peer, prose(m.address)); }
+void fields(auto& wire, Is<Member> auto& m) { wire(m.peer, free_text(m.address)); }
 void fields(auto& wire, Is<OpReport> auto& m) { wire(m.op, m.state, m.finished); }
 void fields(auto& wire, Is<Kept> auto& m) { wire(m.op, m.finished); }
 void fields(auto& wire, Is<Verdict> auto& m) {
-  wire(m.op, m.outcome, m.code, prose(m.text), m.sender, m.receiver);
+  wire(m.op, m.outcome, m.code, free_text(m.text), m.sender, m.receiver);
 }
 void fields(auto& wire, Is<OpInfo> auto& m) {
   wire(m.kind, m.dtype, m.reduce, m.count, m.root, m.receiver, m.world_size);
@@ -85,13 +85,13 @@ void fields(auto& wire, Is<Transfer> auto& m) {
 
 void fields(auto& wire, Is<Hello> auto& m) {
   wire.introduction(m.magic, m.versions);
-  wire(prose(m.library), bounded(m.run, kRunNameBytesMax), m.group, m.founders, m.min_peers);
+  wire(free_text(m.library), bounded(m.run, kRunNameBytesMax), m.group, m.founders, m.min_peers);
   wire(m.rank, m.policy, m.peer_timeout_ms, m.first_call_timeout_ms, m.join_timeout_ms);
   wire(bounded(m.launch, kLaunchBytesMax));
 }
 void fields(auto& wire, Is<Reject> auto& m) {
   wire.code_of_any_version(m.code);
-  wire(prose(m.text));
+  wire(free_text(m.text));
 }
 void fields(auto& wire, Is<Welcome> auto& m) {
   wire(m.peer, m.run_id, m.incarnation, shown(m.seen_host, kHostBytesMax), m.loopback_only);
@@ -112,47 +112,53 @@ void fields(auto& wire, Is<Dial> auto& m) {
 }
 void fields(auto& wire, Is<Forget> auto& m) { wire(m.peer); }
 void fields(auto& wire, Is<LinkReport> auto& m) {
-  wire(m.peer, m.state, prose(m.text), m.serial, m.round_trip, m.fault);
+  wire(m.peer, m.state, free_text(m.text), m.serial, m.rtt, m.fault);
 }
-void fields(auto& wire, Is<Notice> auto& m) { wire(prose(m.text)); }
+void fields(auto& wire, Is<Notice> auto& m) { wire(free_text(m.text)); }
 
 void fields(auto& wire, Is<EpochStart> auto& m) {
   wire(m.epoch, m.generation, bounded(m.members, kMembersMax), bounded(m.ring, kMembersMax));
   wire(bounded(m.joined, kMembersMax), bounded(m.left, kMembersMax), m.min_peers);
-  wire(bounded(m.together, kGroupsNamedMax), m.exchange_bytes, m.round_trip);
+  wire(bounded(m.together, kGroupsNamedMax), m.one_shot_bytes, m.rtt);
 }
-void fields(auto& wire, Is<Ask> auto& m) { wire(m.epoch, bounded(m.lost, kMembersMax)); }
-void fields(auto& wire, Is<Report> auto& m) { wire(m.epoch, bounded(m.ops, kOpsOpenMax)); }
+void fields(auto& wire, Is<FreezeRequest> auto& m) { wire(m.epoch, bounded(m.lost, kMembersMax)); }
+void fields(auto& wire, Is<StateReport> auto& m) { wire(m.epoch, bounded(m.ops, kOpsOpenMax)); }
 void fields(auto& wire, Is<Verdicts> auto& m) {
   wire(m.epoch, m.first_index, m.stable_index, bounded(m.verdicts, kOpsOpenMax));
 }
 void fields(auto& wire, Is<EpochEnd> auto& m) {
-  wire(m.epoch, bounded(m.lost, kMembersMax), bounded(m.committed, kVerdictsMax), prose(m.text));
-  wire(m.goes_on, bounded(m.kept, kVerdictsMax));
+  wire(m.epoch, bounded(m.lost, kMembersMax), bounded(m.committed, kVerdictsMax),
+       free_text(m.text));
+  wire(m.continuation, bounded(m.kept, kVerdictsMax));
 }
 
 void fields(auto& wire, Is<Begin> auto& m) { wire(m.epoch, m.op, m.info); }
 void fields(auto& wire, Is<Done> auto& m) { wire(m.epoch, m.op, m.verdict_index); }
-void fields(auto& wire, Is<AbortRequest> auto& m) { wire(m.epoch, m.op, m.code, prose(m.text)); }
-void fields(auto& wire, Is<Withhold> auto& m) { wire(m.epoch, m.op, m.code, prose(m.text)); }
+void fields(auto& wire, Is<AbortRequest> auto& m) {
+  wire(m.epoch, m.op, m.code, free_text(m.text));
+}
+void fields(auto& wire, Is<AbortProposal> auto& m) {
+  wire(m.epoch, m.op, m.code, free_text(m.text));
+}
 
 void fields(auto& wire, Is<Vote> auto& m) { wire(m.number, m.kind, m.offer, m.epoch); }
 void fields(auto& wire, Is<JointAbort> auto& m) { wire(m.number, m.epoch); }
 void fields(auto& wire, Is<Answer> auto& m) {
-  wire(m.number, m.kind, m.code, prose(m.text), m.pending, m.revision, m.state_hash);
+  wire(m.number, m.kind, m.code, free_text(m.text), m.pending, m.revision, m.state_hash);
   wire(bounded(m.together, kGroupsNamedMax));
 }
 void fields(auto& wire, Is<SyncPlan> auto& m) {
   wire(m.number, m.revision, bounded(m.entries, kStateKeysMax),
        bounded(m.transfers, kTransfersMax));
 }
-void fields(auto& wire, Is<Fetched> auto& m) { wire(m.number, m.code, prose(m.text)); }
+void fields(auto& wire, Is<Fetched> auto& m) { wire(m.number, m.code, free_text(m.text)); }
 
 void fields(auto&, Is<Leave> auto&) {}
-void fields(auto& wire, Is<Kicked> auto& m) { wire(prose(m.text)); }
+void fields(auto& wire, Is<Kicked> auto& m) { wire(free_text(m.text)); }
 void fields(auto& wire, Is<Resume> auto& m) {
   wire.introduction(m.magic, m.versions);
-  wire(bounded(m.run, kRunNameBytesMax), m.run_id, m.peer, m.epoch, m.ended, m.disturbed);
+  wire(bounded(m.run, kRunNameBytesMax), m.run_id, m.peer, m.epoch, m.ended,
+       m.needs_reconfiguration);
   wire(bounded(m.ops, kOpsOpenMax), bounded(m.infos, kOpsOpenMax), m.verdict_index, m.stable_index);
   wire(bounded(m.verdicts, kOpsOpenMax), m.joint_answered, m.last_answer);
   wire(bounded(m.together, kGroupsNamedMax), m.pending, m.standing, m.hello);
@@ -168,7 +174,7 @@ constexpr Standing last(Standing) { return Standing::kSynced; }
 constexpr LinkState last(LinkState) { return LinkState::kUnreachable; }
 constexpr LinkFault last(LinkFault) { return LinkFault::kOnlySmallPackets; }
 constexpr OpState last(OpState) { return OpState::kAborted; }
-constexpr GoesOn last(GoesOn) { return GoesOn::kKept; }
+constexpr Continuation last(Continuation) { return Continuation::kKept; }
 constexpr Outcome last(Outcome) { return Outcome::kAborted; }
 constexpr OpKind last(OpKind) { return OpKind::kRecv; }
 constexpr JointKind last(JointKind) { return JointKind::kSyncSharedState; }
@@ -193,8 +199,8 @@ template <> inline constexpr Kind kKind<Forget>{8, "Forget"};
 template <> inline constexpr Kind kKind<LinkReport>{9, "LinkReport"};
 template <> inline constexpr Kind kKind<Notice>{10, "Notice"};
 template <> inline constexpr Kind kKind<EpochStart>{11, "EpochStart"};
-template <> inline constexpr Kind kKind<Ask>{12, "Ask"};
-template <> inline constexpr Kind kKind<Report>{13, "Report"};
+template <> inline constexpr Kind kKind<FreezeRequest>{12, "FreezeRequest"};
+template <> inline constexpr Kind kKind<StateReport>{13, "StateReport"};
 template <> inline constexpr Kind kKind<Verdicts>{14, "Verdicts"};
 template <> inline constexpr Kind kKind<EpochEnd>{15, "EpochEnd"};
 template <> inline constexpr Kind kKind<Begin>{16, "Begin"};
@@ -209,7 +215,7 @@ template <> inline constexpr Kind kKind<Leave>{24, "Leave"};
 template <> inline constexpr Kind kKind<Kicked>{25, "Kicked"};
 template <> inline constexpr Kind kKind<Resume>{26, "Resume"};
 template <> inline constexpr Kind kKind<Resumed>{27, "Resumed"};
-template <> inline constexpr Kind kKind<Withhold>{28, "Withhold"};
+template <> inline constexpr Kind kKind<AbortProposal>{28, "AbortProposal"};
 // clang-format on
 
 }  // namespace pccl::protocol

@@ -87,14 +87,14 @@ inline constexpr size_t kFrameTrailerBytes = 8;
 inline constexpr size_t kChunkBytesMax = 4u << 20;
 // The largest one-shot all-reduce (section 6), in bytes, and the most members that use it. Each
 // member keeps the tensors of all others, and sends its own tensor to each of them.
-inline constexpr uint32_t kExchangeBytesMax = 64u << 10;
-inline constexpr size_t kExchangeMembersMax = 32;
+inline constexpr uint32_t kOneShotBytesMax = 64u << 10;
+inline constexpr size_t kOneShotMembersMax = 32;
 // The RTT from which a path is a wan path. A wan path has several lanes, which pace their data, and
 // carries smaller chunks, with more of them in flight.
-inline constexpr Duration kLongWay = std::chrono::milliseconds(1);
+inline constexpr Duration kWanRttMin = std::chrono::milliseconds(1);
 // Eager data of one link on a wan path, in bytes. The other end of the link keeps it. It fills a
 // fast path for some tens of milliseconds.
-inline constexpr uint64_t kHeadStartBytes = 8u << 20;
+inline constexpr uint64_t kEagerBytes = 8u << 20;
 // The least that a kept contribution or chunk of a neighbour counts, in bytes, because it takes at
 // least this much memory.
 inline constexpr uint64_t kKeptBytesMin = 4096;
@@ -146,7 +146,7 @@ inline constexpr Duration kPingIntervalMax = std::chrono::seconds(15);
 inline constexpr Duration kBeatMax = kPingIntervalMax / 3;
 // A link that has received nothing for this many ticks is down. This suspicion costs little if it
 // is wrong, since the link is made anew.
-inline constexpr int kTicksPerLinkSilence = 10;
+inline constexpr int kTicksPerLinkTimeout = 10;
 // Bytes of a packet that every path of the internet carries. A narrow path may drop larger packets.
 // Hellos, pings and credits are smaller.
 inline constexpr uint32_t kSmallPacketBytes = 536;
@@ -158,7 +158,7 @@ inline constexpr std::array<uint32_t, 2> kSegments = {1200, kSmallPacketBytes};
 // and no large packet has arrived. The other end has received nothing for ten ticks by then. The
 // difference allows for ticks that are late. With a smaller number, a link that was reset for
 // another reason could count.
-inline constexpr int kTicksWithoutProgress = kTicksPerLinkSilence / 2;
+inline constexpr int kTicksWithoutProgress = kTicksPerLinkTimeout / 2;
 // After this many such links in a row, one for each segment size, the last with the smallest
 // segments, a peer counts as out of reach. Each link takes ten ticks, and the rule for dead links
 // ten more: at the default 20 s, and a minute at most.

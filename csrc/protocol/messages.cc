@@ -14,7 +14,7 @@ uint64_t mix(uint64_t hash, uint64_t value) {
   return z ^ (z >> 31);
 }
 
-std::string counted(uint64_t count, const std::string& what) {
+std::string count_text(uint64_t count, const std::string& what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
@@ -47,7 +47,7 @@ std::string text(const OpInfo& info) {
   what += "(";
   if (info.kind == OpKind::kAllReduce) what += lower(text(info.reduce)) + ", ";
   if (info.kind != OpKind::kBarrier) {
-    what += std::string(text(info.dtype)) + ", " + counted(info.count, "element") + ", ";
+    what += std::string(text(info.dtype)) + ", " + count_text(info.count, "element") + ", ";
   }
   if (info.kind == OpKind::kBroadcast) what += "from " + text(info.root) + ", ";
   if (info.kind == OpKind::kSend || info.kind == OpKind::kRecv) {

@@ -123,13 +123,13 @@ enum class LinkState : uint8_t { kUp = 0, kDown = 1, kUnreachable = 2 };
 // Peer -> master: the state of the link to `peer`. Either side may report each state. A peer
 // reports kUnreachable once, and continues to try. `serial` (frames.h): the connection, for kUp and
 // kDown; the last connection that is known to be dead, for kUnreachable. A report about an older
-// connection is ignored. `round_trip`: in microseconds, for kUp; 0: not measured.
+// connection is ignored. `rtt`: in microseconds, for kUp; 0: not measured.
 struct LinkReport {
   PeerId peer;
   LinkState state = LinkState::kDown;
   std::string text;  // "10.0.0.7:48201: connection timed out", for the master's log and members
   uint32_t serial = 0;
-  uint32_t round_trip = 0;
+  uint32_t rtt = 0;
   LinkFault fault = LinkFault::kOther;  // for kUnreachable: the part that `peer` may know
   bool operator==(const LinkReport&) const = default;
 };
@@ -172,17 +172,17 @@ struct EpochStart {
   std::vector<PeerId> left;
   uint32_t min_peers = 1;
   std::vector<Settled> together;
-  uint32_t exchange_bytes = 0;  // largest one-shot all-reduce; larger ones go around the ring
-  uint32_t round_trip = 0;      // longest RTT between neighbours in the ring, in microseconds
+  uint32_t one_shot_bytes = 0;  // largest one-shot all-reduce; larger ones go around the ring
+  uint32_t rtt = 0;             // longest RTT between neighbours in the ring, in microseconds
   bool operator==(const EpochStart&) const = default;
 };
 
 // Master -> survivors, the freeze request: the epoch is ending because `lost` were lost. The
-// survivor answers with Report.
-struct Ask {
+// survivor answers with StateReport.
+struct FreezeRequest {
   Epoch epoch;
   std::vector<Member> lost;
-  bool operator==(const Ask&) const = default;
+  bool operator==(const FreezeRequest&) const = default;
 };
 
 enum class OpState : uint8_t { kNotDone = 0, kDone = 1, kCommitted = 2, kAborted = 3 };
@@ -190,16 +190,16 @@ enum class OpState : uint8_t { kNotDone = 0, kDone = 1, kCommitted = 2, kAborted
 struct OpReport {
   OpKey op;
   OpState state = OpState::kNotDone;
-  uint64_t finished = 0;  // OpInfo::keep, in a Report: elements from the start, final here
+  uint64_t finished = 0;  // OpInfo::keep, in a StateReport: elements from the start, final here
   bool operator==(const OpReport&) const = default;
 };
 
 // Survivor -> master, the state report: the state of every operation that this peer has open in
 // `epoch`. A reported state never changes.
-struct Report {
+struct StateReport {
   Epoch epoch;
   std::vector<OpReport> ops;
-  bool operator==(const Report&) const = default;
+  bool operator==(const StateReport&) const = default;
 };
 
 enum class Outcome : uint8_t { kCommitted = 0, kAborted = 1 };
@@ -229,7 +229,7 @@ struct Verdicts {
 
 // The operations that continue after the end of an epoch, in a reconfiguration whose EpochStart
 // follows: none, every operation that did not commit, or only those that are kept.
-enum class GoesOn : uint8_t { kNothing = 0, kEverything = 1, kKept = 2 };
+enum class Continuation : uint8_t { kNothing = 0, kEverything = 1, kKept = 2 };
 
 // An operation that continues where it was: `finished` elements from its start have their result.
 struct Kept {
@@ -239,15 +239,15 @@ struct Kept {
 };
 
 // Master -> survivors: the epoch is over. The operations in `committed` committed. The operations
-// that `goes_on` selects continue: those in `kept` after the elements that they have finished, the
-// others from their start. All others aborted with kPeerLost and `text`. Unless `goes_on` is
-// kEverything, the next call must be a joint update_topology.
+// that `continuation` selects continue: those in `kept` after the elements that they have finished,
+// the others from their start. All others aborted with kPeerLost and `text`. Unless `continuation`
+// is kEverything, the next call must be a joint update_topology.
 struct EpochEnd {
   Epoch epoch;
   std::vector<Member> lost;
   std::vector<OpKey> committed;
   std::string text;
-  GoesOn goes_on = GoesOn::kNothing;
+  Continuation continuation = Continuation::kNothing;
   std::vector<Kept> kept;
   bool operator==(const EpochEnd&) const = default;
 };
@@ -310,12 +310,12 @@ struct AbortRequest {
 // member is done but wants the operation aborted, and members that are done may have committed it
 // by now (agreed_among_members()). A receiver that is not done answers with the same AbortRequest,
 // and never becomes done in this epoch. A receiver that is done sends its Done as usual.
-struct Withhold {
+struct AbortProposal {
   Epoch epoch;
   OpKey op;
   Code code = Code::kOperationTimeout;
   std::string text;
-  bool operator==(const Withhold&) const = default;
+  bool operator==(const AbortProposal&) const = default;
 };
 
 // ---- Joint calls --------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ struct Resume {
   Epoch epoch;         // of the last EpochStart received
   bool ended = false;  // the EpochEnd of `epoch` was received
   // `epoch` needs reconfiguration: a freeze request for it came, or a link to a member has broken.
-  bool disturbed = false;
+  bool needs_reconfiguration = false;
   std::vector<OpReport> ops;          // open operations
   std::vector<OpInfo> infos;          // of the operations in `ops`, in the same order
   uint64_t verdict_index = 0;         // verdicts received
@@ -444,10 +444,10 @@ struct Resumed {
   bool operator==(const Resumed&) const = default;
 };
 
-using Message =
-    std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport, Notice,
-                 EpochStart, Ask, Report, Verdicts, EpochEnd, Begin, Done, AbortRequest, Vote,
-                 JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume, Resumed, Withhold>;
+using Message = std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport,
+                             Notice, EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd,
+                             Begin, Done, AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched,
+                             Leave, Kicked, Resume, Resumed, AbortProposal>;
 
 // Whether members may commit this operation without the master: as soon as one of them knows that
 // all are done. Nobody is done before all have called the operation, so a member that receives an

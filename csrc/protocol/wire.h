@@ -79,7 +79,7 @@ class Writer {
     PCCL_ASSERT(name.content.size() <= name.max);
     put_bytes(name.content, name.content.size());
   }
-  void put(const Prose<const std::string>& text) {
+  void put(const FreeText<const std::string>& text) {
     put_bytes(text.content, cut_length(text.content));
   }
   template <typename T>
@@ -236,7 +236,7 @@ class Reader {
       refuse("a name with characters that cannot be shown: " + printable(name.content));
     }
   }
-  void get(Prose<std::string> text) { get_bytes(text.content, kTextBytesMax); }
+  void get(FreeText<std::string> text) { get_bytes(text.content, kTextBytesMax); }
   template <typename T>
   void get(Bounded<std::vector<T>> list) {
     list.content.resize(count(list.max, bytes_min<T>(), "a list"));

@@ -47,9 +47,9 @@ Status OpBuffers::reserve() {
   const uint64_t scratch_bytes = slots / slots_per_slab_ * Pool::kSlabBytes +
                                  slots % slots_per_slab_ * schedule_.chunk_bytes();
   saves_ = schedule_.receives() && (memory_.save || schedule_.overtakes());
-  if (scratch_.reserve(scratch_bytes) && undo_.reserve(saved_bytes(), schedule_.unit_count())) {
-    const bool exchanges = schedule_.shape().pattern == Pattern::kExchange && slots > 0;
-    if (exchanges) std::memcpy(slot(schedule_.shape().rank), tensor().data(), tensor().size());
+  if (scratch_.reserve(scratch_bytes) && undo_.reserve(saved_bytes(), schedule_.chunk_count())) {
+    const bool one_shots = schedule_.shape().pattern == Pattern::kOneShot && slots > 0;
+    if (one_shots) std::memcpy(slot(schedule_.shape().rank), tensor().data(), tensor().size());
     return {};
   }
   const std::string scratch =
@@ -69,14 +69,14 @@ uint64_t OpBuffers::saved_bytes() const {
   return std::min(schedule_.total_bytes(), uint64_t{schedule_.depth()} * schedule_.chunk_bytes());
 }
 
-uint64_t OpBuffers::saved_at(const Unit& unit) const {
-  if (memory_.save) return unit.offset;
-  return unit.offset % (uint64_t{schedule_.depth()} * schedule_.chunk_bytes());
+uint64_t OpBuffers::saved_at(const Chunk& chunk) const {
+  if (memory_.save) return chunk.offset;
+  return chunk.offset % (uint64_t{schedule_.depth()} * schedule_.chunk_bytes());
 }
 
-std::byte* OpBuffers::place(const Unit& unit) const {
-  if (memory_.spans.size() == 1) return memory_.spans[0].data() + unit.offset;
-  return memory_.spans[unit.block].data() + (unit.offset - schedule_.block_offset(unit.block));
+std::byte* OpBuffers::memory_of(const Chunk& chunk) const {
+  if (memory_.spans.size() == 1) return memory_.spans[0].data() + chunk.offset;
+  return memory_.spans[chunk.block].data() + (chunk.offset - schedule_.block_offset(chunk.block));
 }
 
 std::byte* OpBuffers::slot(uint32_t index) const {
@@ -85,44 +85,44 @@ std::byte* OpBuffers::slot(uint32_t index) const {
       .data();
 }
 
-std::span<const std::byte> OpBuffers::source(const Unit& sent) const {
+std::span<const std::byte> OpBuffers::source(const Chunk& sent) const {
   if (schedule_.from_scratch(sent)) return {slot(schedule_.slot_sent(sent)), sent.bytes};
-  return {place(sent), sent.bytes};
+  return {memory_of(sent), sent.bytes};
 }
 
-void OpBuffers::copy_source(const Unit& sent, std::span<std::byte> to) const {
+void OpBuffers::copy_source(const Chunk& sent, std::span<std::byte> to) const {
   const size_t saved = undo_.saved(sent.id);
   undo_.read(saved_at(sent), to.first(saved));
-  std::memcpy(to.data() + saved, place(sent) + saved, sent.bytes - saved);
+  std::memcpy(to.data() + saved, memory_of(sent) + saved, sent.bytes - saved);
 }
 
-OpBuffers::Landing OpBuffers::land(const Unit& unit, Action action, std::span<std::byte> spare) {
+OpBuffers::Landing OpBuffers::land(const Chunk& chunk, Action action, std::span<std::byte> spare) {
   switch (action) {
-    case Action::kAccumulate: return {unit, action, {slot(schedule_.slot(unit)), unit.bytes}};
-    case Action::kFinish: return {unit, action, spare.first(unit.bytes)};
-    case Action::kGather: return {unit, action, {slot(unit.block), unit.bytes}};
+    case Action::kAccumulate: return {chunk, action, {slot(schedule_.slot(chunk)), chunk.bytes}};
+    case Action::kFinish: return {chunk, action, spare.first(chunk.bytes)};
+    case Action::kGather: return {chunk, action, {slot(chunk.block), chunk.bytes}};
     case Action::kStore: break;
   }
-  std::byte* const target = place(unit);
-  if (saves_) undo_.save(unit.id, saved_at(unit), target, unit.bytes);
-  return {unit, action, {target, unit.bytes}};
+  std::byte* const target = memory_of(chunk);
+  if (saves_) undo_.save(chunk.id, saved_at(chunk), target, chunk.bytes);
+  return {chunk, action, {target, chunk.bytes}};
 }
 
 void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
-  const Unit& unit = landing.unit;
-  PCCL_ASSERT(at + bytes <= unit.bytes && at >= landing.reduced);
+  const Chunk& chunk = landing.chunk;
+  PCCL_ASSERT(at + bytes <= chunk.bytes && at >= landing.reduced);
   if (landing.action == Action::kStore || landing.action == Action::kGather) return;
   const size_t here = at + bytes;
-  const size_t whole = here == unit.bytes ? here : here / kCacheLine * kCacheLine;
+  const size_t whole = here == chunk.bytes ? here : here / kCacheLine * kCacheLine;
   if (whole <= landing.reduced) return;
   const size_t piece = whole - landing.reduced;
   const size_t elements = piece / element_bytes(memory_.dtype);
-  std::byte* const tensor = place(unit) + landing.reduced;
+  std::byte* const tensor = memory_of(chunk) + landing.reduced;
   std::byte* const partial = landing.where.data() + landing.reduced;
   if (landing.action == Action::kAccumulate) {
     reduce_into(memory_.dtype, memory_.reduce, partial, tensor, elements);
   } else {
-    if (saves_) undo_.save(unit.id, saved_at(unit) + landing.reduced, tensor, piece);
+    if (saves_) undo_.save(chunk.id, saved_at(chunk) + landing.reduced, tensor, piece);
     const bool own_first = schedule_.overtakes() && schedule_.shape().rank == 0;
     reduce_out(memory_.dtype, memory_.reduce, tensor, own_first ? tensor : partial,
                own_first ? partial : tensor, elements);
@@ -141,18 +141,18 @@ void OpBuffers::combine() {
   const size_t elements = tensor().size() / element_bytes(memory_.dtype);
   std::byte* const result = tensor().data();
   reduce_out(memory_.dtype, memory_.reduce, result, slot(0), slot(1), elements);
-  for (uint32_t place = 2; place < schedule_.slot_count(); ++place)
-    reduce_into(memory_.dtype, memory_.reduce, result, slot(place), elements);
+  for (uint32_t ring_index = 2; ring_index < schedule_.slot_count(); ++ring_index)
+    reduce_into(memory_.dtype, memory_.reduce, result, slot(ring_index), elements);
   finish(memory_.dtype, memory_.reduce, result, elements, memory_.contributors);
 }
 
 void OpBuffers::restore(uint64_t from) {
   if (!memory_.save) return;
   if (combined_ && from == 0) std::memcpy(tensor().data(), own().data(), own().size());
-  for (uint64_t id = 0; id < schedule_.unit_count(); ++id) {
+  for (uint64_t id = 0; id < schedule_.chunk_count(); ++id) {
     if (undo_.saved(id) == 0) continue;
-    const Unit unit = schedule_.unit_received(id);
-    undo_.restore(id, unit.offset, place(unit), from - std::min(from, unit.offset));
+    const Chunk chunk = schedule_.chunk_received(id);
+    undo_.restore(id, chunk.offset, memory_of(chunk), from - std::min(from, chunk.offset));
   }
 }
 

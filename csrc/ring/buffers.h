@@ -45,19 +45,19 @@ class OpBuffers {
   static Result<std::unique_ptr<OpBuffers>> make(const Shape& shape, Memory memory, Pool& pool);
 
   // The bytes of a chunk to send. REQUIRES: !overtakes().
-  std::span<const std::byte> source(const Unit& sent) const;
+  std::span<const std::byte> source(const Chunk& sent) const;
   // True if a landing chunk may overwrite a chunk before or while it is sent. Such a chunk is sent
   // from a copy of the old bytes; copy_source() makes it.
   bool overtakes() const { return schedule_.overtakes(); }
-  void copy_source(const Unit& sent, std::span<std::byte> to) const;
-  // kExchange: own() is this rank's tensor before the operation. combine() computes the result from
+  void copy_source(const Chunk& sent, std::span<std::byte> to) const;
+  // kOneShot: own() is this rank's tensor before the operation. combine() computes the result from
   // all contributions, in ring order.
   std::span<const std::byte> own() const { return {slot(schedule_.shape().rank), tensor().size()}; }
   void combine();
 
   // A chunk that is landing.
   struct Landing {
-    Unit unit;
+    Chunk chunk;
     Action action = Action::kStore;
     std::span<std::byte> where;
     size_t reduced = 0;  // bytes already reduced
@@ -65,7 +65,7 @@ class OpBuffers {
   // Begins a landing, and saves what a kStore chunk will overwrite. `spare` is the lane's scratch
   // for a kFinish chunk: it has at least the bytes of the chunk, and belongs to the landing until
   // that is over. REQUIRES: each chunk once.
-  Landing land(const Unit& unit, Action action, std::span<std::byte> spare);
+  Landing land(const Chunk& chunk, Action action, std::span<std::byte> spare);
   // `bytes` more bytes have landed, at byte `at` of the chunk. Reduces the whole cache lines, and
   // the rest once the chunk is complete.
   void absorb(Landing& landing, size_t at, size_t bytes);
@@ -79,9 +79,9 @@ class OpBuffers {
   OpBuffers(const Shape& shape, Memory memory, Pool& pool);
   Status reserve();
   uint64_t saved_bytes() const;
-  uint64_t saved_at(const Unit& unit) const;
-  std::byte* place(const Unit& unit) const;
-  std::span<std::byte> tensor() const;  // kExchange
+  uint64_t saved_at(const Chunk& chunk) const;
+  std::byte* memory_of(const Chunk& chunk) const;
+  std::span<std::byte> tensor() const;  // kOneShot
   std::byte* slot(uint32_t index) const;
 
   const Schedule schedule_;

@@ -26,7 +26,7 @@ std::string text(OpKey op) {
   return "(tag " + std::to_string(op.tag.value) + ", #" + std::to_string(op.sequence) + ")";
 }
 
-std::string place(uint32_t round, uint32_t block, uint32_t slice, uint32_t bytes) {
+std::string position_text(uint32_t round, uint32_t block, uint32_t slice, uint32_t bytes) {
   return "round " + std::to_string(round) + ", block " + std::to_string(block) + ", slice " +
          std::to_string(slice) + ", " + std::to_string(bytes) + " bytes";
 }
@@ -53,16 +53,18 @@ void RingCore::on(const EpochBegun& event, Effects& effects) {
   epoch_ = event.epoch;  // no lane is ready from now on: draining an operation sends nothing
   members_ = event.peers;
   while (operations_.size() > 0) drain(operations_.begin()->second, {}, effects);
-  known_.clear();
+  duplicates_.clear();
   for (auto& [peer, link] : links_) {
-    link.early.clear();
-    while (!link.copies.empty()) drop_copy(peer, link, link.copies.begin()->first, effects);
-    while (!link.early_chunks.empty()) drop_early(peer, link, link.early_chunks.first(), effects);
-    link.head_start = {};
-    link.window = Window(Window::kUnaskedBytes);
-    link.asked = Window(Window::kAskedBytes);
+    link.unexpected.clear();
+    while (!link.contributions.empty())
+      drop_contribution(peer, link, link.contributions.begin()->first, effects);
+    while (!link.unexpected_chunks.empty())
+      drop_unexpected(peer, link, link.unexpected_chunks.first(), effects);
+    link.eager_budget = {};
+    link.window = Window(Window::kUnrequestedBytes);
+    link.requested = Window(Window::kRequestedBytes);
     for (uint32_t index = 0; index < link.lanes.size(); ++index) {
-      say_open({peer, index}, link, effects);
+      send_open({peer, index}, link, effects);
     }
   }
 }
@@ -71,8 +73,8 @@ void RingCore::on(const LaneUp& event, Effects& effects) {
   Link& link = links_[event.lane.peer];
   PCCL_ASSERT(event.lane.index == link.lanes.size());
   link.lanes.emplace_back();
-  link.local = event.local;
-  say_open(event.lane, link, effects);
+  link.same_machine = event.same_machine;
+  send_open(event.lane, link, effects);
 }
 
 void RingCore::on(const LaneWindow& event, Effects&) {
@@ -84,17 +86,18 @@ void RingCore::on(const LaneWindow& event, Effects&) {
 void RingCore::on(const LinkDown& event, Effects& effects) {
   Link* const link = find_link(event.peer);
   if (link == nullptr) return;
-  while (!link->early_chunks.empty())
-    drop_early(event.peer, *link, link->early_chunks.first(), effects);
+  while (!link->unexpected_chunks.empty())
+    drop_unexpected(event.peer, *link, link->unexpected_chunks.first(), effects);
   for (uint32_t index = 0; index < link->lanes.size(); ++index) {
     const Lane& lane = link->lanes[index];
     const LaneId id{event.peer, index};
     if (lane.landing.any()) effects.push_back(Revoke{id});
     if (lane.sending.any()) effects.push_back(Withdraw{id});
   }
-  for (const auto& [op, copy] : link->copies) effects.push_back(DropEarly{event.peer, {op}});
+  for (const auto& [op, contribution] : link->contributions)
+    effects.push_back(DropUnexpected{event.peer, {op}});
   for (auto& [key, operation] : operations_) {
-    operation.exchange.lost(event.peer);
+    operation.one_shot.lost(event.peer);
     if (operation.task.upstream == event.peer) operation.upstream_lost = true;
     if (operation.task.downstream == event.peer) {
       operation.downstream_lost = true;
@@ -104,15 +107,15 @@ void RingCore::on(const LinkDown& event, Effects& effects) {
   links_.erase(event.peer);
 }
 
-void RingCore::on(const LanesRest& event, Effects& effects) {
+void RingCore::on(const LanesInactive& event, Effects& effects) {
   Link* const link = find_link(event.peer);
   if (link == nullptr) return;
-  link->resting = event.lanes;
+  link->inactive = event.lanes;
   serve(event.peer, *link, effects);
 }
 
-bool RingCore::rests(const Link& link, uint32_t lane) const {
-  return ((link.resting >> lane) & 1) != 0;
+bool RingCore::is_inactive(const Link& link, uint32_t lane) const {
+  return ((link.inactive >> lane) & 1) != 0;
 }
 
 RingCore::Link* RingCore::find_link(PeerId peer) {
@@ -121,16 +124,16 @@ RingCore::Link* RingCore::find_link(PeerId peer) {
 }
 
 bool RingCore::ready(const Link& link, const Lane& lane) const {
-  return !link.failed && epoch_ && lane.said == epoch_ && lane.heard == epoch_;
+  return !link.failed && epoch_ && lane.open_sent == epoch_ && lane.open_received == epoch_;
 }
 
-void RingCore::say_open(LaneId id, Link& link, Effects& effects) {
+void RingCore::send_open(LaneId id, Link& link, Effects& effects) {
   const bool member = std::find(members_.begin(), members_.end(), id.peer) != members_.end();
   if (!epoch_ || link.failed || !member) return;
   net::FrameHeader header;
   header.type = net::FrameType::kOpen;
   header.epoch = epoch_;
-  link.lanes[id.index].said = epoch_;
+  link.lanes[id.index].open_sent = epoch_;
   effects.push_back(SendFrame{id, header});
 }
 
@@ -158,16 +161,17 @@ void RingCore::on(const FrameArrived& event, Effects& effects) {
 
 void RingCore::on_open(LaneId id, Link& link, const net::FrameHeader& header, Effects& effects) {
   Lane& lane = link.lanes[id.index];
-  if (header.epoch <= lane.heard)
-    return fail(id.peer, link,
-                "epoch " + pccl::text(header.epoch) + " opened after " + pccl::text(lane.heard),
-                effects);
-  lane.heard = header.epoch;
+  if (header.epoch <= lane.open_received)
+    return fail(
+        id.peer, link,
+        "epoch " + pccl::text(header.epoch) + " opened after " + pccl::text(lane.open_received),
+        effects);
+  lane.open_received = header.epoch;
   if (!ready(link, lane)) return;
   for (auto& [key, operation] : operations_) {
     if (operation.task.upstream == id.peer) grant(operation, effects);
   }
-  queue_copies(id.peer, link, effects);
+  queue_contributions(id.peer, link, effects);
   serve(id.peer, link, effects);
 }
 
@@ -180,11 +184,11 @@ void RingCore::on_credit(LaneId id, Link& link, const net::FrameHeader& header, 
                 effects);
   }
   Operation* const operation = operations_.find(header.op);
-  const bool asks = header.round == kExchangeRound;
-  if (!asks) link.head_start.asked(header.op);
-  if (operation == nullptr && known_.contains(header.op)) return;
+  const bool asks = header.round == kOneShotRound;
+  if (!asks) link.eager_budget.requested(header.op);
+  if (operation == nullptr && duplicates_.contains(header.op)) return;
   if (operation == nullptr) {
-    if (link.early.keep(header.op, header.digest, header.value)) return;
+    if (link.unexpected.keep(header.op, header.digest, header.value)) return;
     return fail(peer, link,
                 "credit for more than " + std::to_string(protocol::kOpsOpenMax) +
                     " operations that were not called here",
@@ -192,7 +196,7 @@ void RingCore::on_credit(LaneId id, Link& link, const net::FrameHeader& header, 
   }
   if (header.digest != operation->task.digest)
     return;  // the master reports the mismatch to all members
-  if (asks) return on_asked(peer, link, *operation, effects);
+  if (asks) return on_requested(peer, link, *operation, effects);
   if (operation->task.downstream != peer) {
     return fail(peer, link,
                 "credit for " + text(header.op) + " from a peer that is not downstream of it",
@@ -216,19 +220,20 @@ void RingCore::on_done(LaneId id, Link& link, const net::FrameHeader& header, Ef
   auto& done_at = operation->done_at;
   if (std::find(done_at.begin(), done_at.end(), id.peer) != done_at.end()) return;
   done_at.push_back(id.peer);
-  tell_if_agreed(*operation, effects);
+  announce_if_agreed(*operation, effects);
 }
 
 // ---- Chunks ----
 
 void RingCore::on(const ChunkArriving& event, Effects& effects) {
   Link* const link = find_link(event.lane.peer);
-  Passage landing;
-  const bool copy = event.header.round == kExchangeRound;
+  InFlightChunk landing;
+  const bool contribution = event.header.round == kOneShotRound;
   if (link != nullptr && !link->failed) {
     PCCL_ASSERT(!link->lanes[event.lane.index].landing.any());
-    std::string why = copy ? judge_copy(event.lane, *link, event.header, landing, effects)
-                           : judge(event.lane, *link, event.header, landing);
+    std::string why = contribution
+                          ? judge_contribution(event.lane, *link, event.header, landing, effects)
+                          : judge(event.lane, *link, event.header, landing);
     if (!why.empty()) fail(event.lane.peer, *link, std::move(why), effects);
   }
   if (!landing.any()) {
@@ -236,52 +241,54 @@ void RingCore::on(const ChunkArriving& event, Effects& effects) {
     return;
   }
   link->lanes[event.lane.index].landing = landing;
-  if (landing.early) {
-    effects.push_back(LandEarly{event.lane, *landing.early, event.header.length});
+  if (landing.unexpected) {
+    effects.push_back(LandUnexpected{event.lane, *landing.unexpected, event.header.length});
     return;
   }
   Operation& operation = *landing.operation;
-  if (copy) {
-    effects.push_back(
-        Land{event.lane, operation.task.handle, operation.copy_of(landing.unit), Action::kGather});
+  if (contribution) {
+    effects.push_back(Land{event.lane, operation.task.handle,
+                           operation.contribution_of(landing.chunk), Action::kGather});
     return;
   }
-  operation.progress.arriving(landing.unit);
-  const Unit unit = operation.schedule.unit_received(landing.unit);
-  effects.push_back(Land{event.lane, operation.task.handle, unit, operation.schedule.action(unit)});
+  operation.progress.arriving(landing.chunk);
+  const Chunk chunk = operation.schedule.chunk_received(landing.chunk);
+  effects.push_back(
+      Land{event.lane, operation.task.handle, chunk, operation.schedule.action(chunk)});
 }
 
 std::string RingCore::judge(LaneId id, Link& link, const net::FrameHeader& header,
-                            Passage& landing) {
+                            InFlightChunk& landing) {
   if (header.epoch < epoch_) return {};
   if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
     return "chunk in epoch " + pccl::text(header.epoch) + " before both had opened it";
   }
   Operation* const found = operations_.find(header.op);
-  if (found == nullptr && !known_.contains(header.op)) return judge_early(link, header, landing);
+  if (found == nullptr && !duplicates_.contains(header.op))
+    return judge_unexpected(link, header, landing);
   if (found == nullptr || found->task.digest != header.digest) return {};
   if (found->task.upstream != id.peer)
     return "chunk of " + text(header.op) + " from a peer that is not upstream of it";
   // Upstream gave up in the middle of a chunk, or its link went down: the rest is discarded.
   if (found->upstream_lost || found->voided) return {};
-  uint64_t unit = 0;
-  std::string why = judge_unit(*found, header, unit);
-  if (why.empty()) landing = {found, unit};
+  uint64_t chunk = 0;
+  std::string why = judge_in_flight(*found, header, chunk);
+  if (why.empty()) landing = {found, chunk};
   return why;
 }
 
-std::string RingCore::judge_unit(const Operation& operation, const net::FrameHeader& header,
-                                 uint64_t& id) {
+std::string RingCore::judge_in_flight(const Operation& operation, const net::FrameHeader& header,
+                                      uint64_t& id) {
   const Schedule& schedule = operation.schedule;
   const auto known = schedule.find(header.round, header.block, header.slice);
   const auto refusal = [&](const std::string& why) {
     return "chunk of " + text(header.op) + ", " +
-           place(header.round, header.block, header.slice, header.length) + ", " + why;
+           position_text(header.round, header.block, header.slice, header.length) + ", " + why;
   };
   if (!known) return refusal("is none of it");
-  const Unit unit = schedule.unit_received(*known);
-  if (header.length != unit.bytes) return refusal("has " + std::to_string(unit.bytes) + " bytes");
-  if (unit.step >= operation.granted) return refusal("came without credit");
+  const Chunk chunk = schedule.chunk_received(*known);
+  if (header.length != chunk.bytes) return refusal("has " + std::to_string(chunk.bytes) + " bytes");
+  if (chunk.step >= operation.granted) return refusal("came without credit");
   if (!operation.progress.expects(*known)) return refusal("came twice");
   id = *known;
   return {};
@@ -290,39 +297,39 @@ std::string RingCore::judge_unit(const Operation& operation, const net::FrameHea
 void RingCore::on(const ChunkArrived& event, Effects& effects) {
   Link* const link = find_link(event.lane.peer);
   PCCL_ASSERT(link != nullptr);
-  const Passage landed = std::exchange(link->lanes[event.lane.index].landing, {});
+  const InFlightChunk landed = std::exchange(link->lanes[event.lane.index].landing, {});
   PCCL_ASSERT(landed.any());
-  if (landed.early && landed.early->index != kEarlyCopy)
-    return early_arrived(event.lane, *link, *landed.early, event.valid, effects);
-  if (landed.early || !landed.operation->exchange.goes_around()) {
-    if (event.valid) return copy_arrived(event.lane, *link, landed, effects);
-    return fail(event.lane.peer, *link, "a copy that is void", effects);
+  if (landed.unexpected && landed.unexpected->index != kUnexpectedContribution)
+    return unexpected_arrived(event.lane, *link, *landed.unexpected, event.valid, effects);
+  if (landed.unexpected || !landed.operation->one_shot.goes_around()) {
+    if (event.valid) return contribution_arrived(event.lane, *link, landed, effects);
+    return fail(event.lane.peer, *link, "a contribution that is void", effects);
   }
   Operation& operation = *landed.operation;
   if (!event.valid) {
     operation.voided = true;
     return;
   }
-  chunk_arrived(operation, landed.unit, effects);
+  chunk_arrived(operation, landed.chunk, effects);
 }
 
 void RingCore::chunk_arrived(Operation& operation, uint64_t id, Effects& effects) {
   operation.progress.arrived(id);
   grant(operation, effects);
   enqueue(operation, effects);
-  tell_progress(operation, effects);
-  tell_if_transferred(operation, effects);
+  announce_progress(operation, effects);
+  announce_if_transferred(operation, effects);
 }
 
 void RingCore::on(const ChunkSent& event, Effects& effects) {
   Link* const link = find_link(event.lane.peer);
   PCCL_ASSERT(link != nullptr);
-  const Passage gone = std::exchange(link->lanes[event.lane.index].sending, {});
+  const InFlightChunk gone = std::exchange(link->lanes[event.lane.index].sending, {});
   PCCL_ASSERT(gone.operation != nullptr);
-  gone.operation->progress.sent(gone.unit);
+  gone.operation->progress.sent(gone.chunk);
   grant(*gone.operation, effects);
   serve(event.lane.peer, *link, effects);
-  tell_if_transferred(*gone.operation, effects);
+  announce_if_transferred(*gone.operation, effects);
 }
 
 // ---- Operations ----
@@ -335,31 +342,31 @@ std::optional<Epoch> RingCore::posted(OpKey op) {
 void RingCore::on(const OpPosted& event, Effects& effects) {
   PCCL_ASSERT(event.task.epoch == epoch_);
   Operation& operation = operations_.add(event.task);
-  known_.add(event.task.op);
-  if (!operation.exchange.goes_around()) {
-    for (auto& [peer, link] : links_) drop_early(peer, link, event.task.op, effects);
-    return begin_exchange(operation, effects);
+  duplicates_.add(event.task.op);
+  if (!operation.one_shot.goes_around()) {
+    for (auto& [peer, link] : links_) drop_unexpected(peer, link, event.task.op, effects);
+    return begin_one_shot(operation, effects);
   }
-  for (auto& [peer, link] : links_) drop_copy(peer, link, event.task.op, effects);
+  for (auto& [peer, link] : links_) drop_contribution(peer, link, event.task.op, effects);
   Link* const downstream = find_link(event.task.downstream);
   if (downstream != nullptr) {
-    const bool asked = downstream->early.contains(event.task.op);
-    operation.allowed = downstream->early.take(event.task.op, event.task.digest);
-    if (!asked) start_ahead(operation, *downstream);
-    if (downstream->local && !event.task.shape.far) operation.progress.go_in_step();
+    const bool requested = downstream->unexpected.contains(event.task.op);
+    operation.allowed = downstream->unexpected.take(event.task.op, event.task.digest);
+    if (!requested) send_eagerly(operation, *downstream);
+    if (downstream->same_machine && !event.task.shape.wan) operation.progress.go_in_step();
   }
   grant(operation, effects);
   enqueue(operation, effects);
-  take_all_early(operation, effects);
-  tell_if_transferred(operation, effects);
+  take_all_unexpected(operation, effects);
+  announce_if_transferred(operation, effects);
 }
 
 void RingCore::on(const OpEnded& event, Effects& effects) {
-  known_.add(event.op);
+  duplicates_.add(event.op);
   for (auto& [peer, link] : links_) {
-    link.early.drop(event.op);
-    drop_copy(peer, link, event.op, effects);
-    drop_early(peer, link, event.op, effects);
+    link.unexpected.drop(event.op);
+    drop_contribution(peer, link, event.op, effects);
+    drop_unexpected(peer, link, event.op, effects);
   }
   Operation* const operation = operations_.find(event.op);
   if (operation != nullptr) drain(*operation, event, effects);
@@ -376,7 +383,7 @@ void RingCore::on(const OpDone& event, Effects& effects) {
     if (index)
       effects.push_back(SendFrame{{peer, *index}, header_of(*operation, net::FrameType::kDone)});
   }
-  tell_if_agreed(*operation, effects);
+  announce_if_agreed(*operation, effects);
 }
 
 // Announces the credit to upstream, never more steps than it needs. All credits of an operation use
@@ -402,8 +409,8 @@ std::optional<uint32_t> RingCore::free_lane(const Link& link) const {
   for (uint32_t turn = 0; turn < lanes; ++turn) {
     const uint32_t index = (link.next + turn) % lanes;
     if (!ready(link, link.lanes[index])) continue;
-    if (link.lanes[index].sending.operation == nullptr && !rests(link, index)) return index;
-    if (!any || (rests(link, *any) && !rests(link, index))) any = index;
+    if (link.lanes[index].sending.operation == nullptr && !is_inactive(link, index)) return index;
+    if (!any || (is_inactive(link, *any) && !is_inactive(link, index))) any = index;
   }
   return any;
 }
@@ -421,7 +428,7 @@ std::optional<uint32_t> RingCore::lane_for_chunk(const Link& link) const {
   for (uint32_t turn = 0; turn < lanes; ++turn) {
     const uint32_t index = (link.next + turn) % lanes;
     const Lane& lane = link.lanes[index];
-    if (!ready(link, lane) || rests(link, index)) continue;
+    if (!ready(link, lane) || is_inactive(link, index)) continue;
     windows += lane.window;
     const bool is_narrow = lane.window > 0 && lane.window < chunk;
     if (lane.sending.operation != nullptr) {
@@ -454,45 +461,45 @@ void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
     link.lanes[*index].sending = {&operation, id};
     link.next = *index + 1;
     if (operation.can_send()) link.queue.push(operation);
-    const Unit unit = operation.schedule.unit_sent(id);
+    const Chunk chunk = operation.schedule.chunk_sent_for(id);
     net::FrameHeader header = header_of(operation, net::FrameType::kChunk);
-    header.round = unit.round;
-    header.block = unit.block;
-    header.slice = unit.slice;
-    header.length = unit.bytes;
-    effects.push_back(SendChunk{{peer, *index}, header, operation.task.handle, unit});
+    header.round = chunk.round;
+    header.block = chunk.block;
+    header.slice = chunk.slice;
+    header.length = chunk.bytes;
+    effects.push_back(SendChunk{{peer, *index}, header, operation.task.handle, chunk});
   }
 }
 
 // Often enough that little work is repeated after a restart of the operation, and rarely enough
 // that it costs nothing.
-void RingCore::tell_progress(Operation& operation, Effects& effects) {
+void RingCore::announce_progress(Operation& operation, Effects& effects) {
   if (!operation.task.keep) return;
   const uint64_t finished = operation.schedule.finished(operation.progress.received_until());
   const uint64_t news = std::max(operation.task.shape.count / kProgressSteps, uint64_t{1});
-  if (finished < operation.told_finished + news) return;
-  operation.told_finished = finished;
+  if (finished < operation.announced_finished + news) return;
+  operation.announced_finished = finished;
   effects.push_back(OpProgressed{operation.task.epoch, operation.task.op, finished});
 }
 
-void RingCore::tell_if_transferred(Operation& operation, Effects& effects) {
-  const bool finished = operation.progress.finished() && operation.exchange.finished();
-  if (operation.told_transferred || !finished) return;
-  operation.told_transferred = true;
+void RingCore::announce_if_transferred(Operation& operation, Effects& effects) {
+  const bool finished = operation.progress.finished() && operation.one_shot.finished();
+  if (operation.announced_transferred || !finished) return;
+  operation.announced_transferred = true;
   effects.push_back(OpTransferred{operation.task.epoch, operation.task.op});
 }
 
-void RingCore::tell_if_agreed(Operation& operation, Effects& effects) {
+void RingCore::announce_if_agreed(Operation& operation, Effects& effects) {
   if (!operation.done_here || operation.done_at.size() < members_.size()) return;
   effects.push_back(OpAgreed{operation.task.epoch, operation.task.op});
 }
 
 void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects) {
   const Task& task = operation.task;
-  if (!operation.exchange.goes_around()) drain_exchange(operation, effects);
+  if (!operation.one_shot.goes_around()) drain_one_shot(operation, effects);
   Link* const upstream = find_link(task.upstream);
   for (uint32_t index = 0; upstream != nullptr && index < upstream->lanes.size(); ++index) {
-    Passage& landing = upstream->lanes[index].landing;
+    InFlightChunk& landing = upstream->lanes[index].landing;
     if (landing.operation != &operation) continue;
     landing = {};
     effects.push_back(Revoke{{task.upstream, index}});
@@ -501,7 +508,7 @@ void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects)
   Link* const downstream = find_link(next);
   if (downstream != nullptr && operation.queued) downstream->queue.remove(operation);
   for (uint32_t index = 0; downstream != nullptr && index < downstream->lanes.size(); ++index) {
-    Passage& sending = downstream->lanes[index].sending;
+    InFlightChunk& sending = downstream->lanes[index].sending;
     if (sending.operation != &operation) continue;
     sending = {};
     effects.push_back(Withdraw{{next, index}});
@@ -514,10 +521,10 @@ void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects)
     effects.push_back(Release{task.handle});
   }
   effects.push_back(OpDrained{task.epoch, task.op});
-  const bool exchanged = !operation.exchange.goes_around();
+  const bool exchanged = !operation.one_shot.goes_around();
   operations_.remove(task.op);
   if (exchanged) {  // this operation may have kept others from sending
-    for (auto& [peer, link] : links_) serve_copies(peer, link, effects);
+    for (auto& [peer, link] : links_) serve_contributions(peer, link, effects);
   }
   if (downstream != nullptr) serve(next, *downstream, effects);
 }

@@ -5,7 +5,7 @@
 // Engine class.
 // Invariants (docs/design.md, sections 2, 6 and 7):
 //  (1) A chunk leaves only against credit from a neighbour that has posted the same operation with
-//      the same digest, or as eager data, which the neighbour keeps in every case (head_start.h,
+//      the same digest, or as eager data, which the neighbour keeps in every case (eager.h,
 //      core_early.cc).
 //  (2) A lane carries one chunk at a time in each direction. A free, active lane takes the next
 //      chunk of the oldest operation that can send. An operation that cannot send does not block
@@ -40,7 +40,7 @@
 #include "csrc/base/ids.h"
 #include "csrc/net/framing.h"
 #include "csrc/ring/credits.h"
-#include "csrc/ring/head_start.h"
+#include "csrc/ring/eager.h"
 #include "csrc/ring/op_table.h"
 #include "csrc/ring/schedule.h"
 
@@ -61,7 +61,7 @@ struct LaneId {
 };
 struct LaneUp {  // the first lane brings the link up
   LaneId lane;
-  bool local = false;  // the peer is on this machine
+  bool same_machine = false;  // the peer is on this machine
 };
 struct LaneWindow {  // the present congestion window of a lane
   LaneId lane;
@@ -70,7 +70,7 @@ struct LaneWindow {  // the present congestion window of a lane
 struct LinkDown {  // the link and all its lanes are down
   PeerId peer;
 };
-struct LanesRest {  // these lanes get no further chunk from us; all others are active
+struct LanesInactive {  // these lanes get no further chunk from us; all others are active
   PeerId peer;
   protocol::LaneBits lanes = 0;  // never all lanes that are up
 };
@@ -80,7 +80,7 @@ struct OpPosted {
 // kAgain: the operation will be posted again (a continuation) without its first `keep` elements.
 // These elements stay as they are until the continuation ends. The other elements are restored, as
 // after kAborted.
-enum class Ending { kCommitted, kAborted, kAgain };
+enum class Ending { kCommitted, kAborted, kRestart };
 struct OpEnded {  // ignored if the operation was never posted here
   OpKey op;
   Ending ending = Ending::kAborted;
@@ -106,8 +106,8 @@ struct ChunkArrived {  // in the last landing given for this lane
 struct ChunkSent {
   LaneId lane;
 };
-using Event = std::variant<EpochBegun, LaneUp, LaneWindow, LinkDown, LanesRest, OpPosted, OpEnded,
-                           OpDone, FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
+using Event = std::variant<EpochBegun, LaneUp, LaneWindow, LinkDown, LanesInactive, OpPosted,
+                           OpEnded, OpDone, FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
 
 // ---- Effects: carry them out in the order in which step() appends them ----
 
@@ -119,9 +119,10 @@ struct SendChunk {
   LaneId lane;
   net::FrameHeader header;
   uint64_t handle;
-  Unit unit;
+  Chunk chunk;
 };
-struct SendCopy {  // sends this rank's contribution to a one-shot all-reduce; no ChunkSent follows
+// sends this rank's contribution to a one-shot all-reduce; no ChunkSent follows
+struct SendContribution {
   LaneId lane;
   net::FrameHeader header;
   uint64_t handle;
@@ -129,35 +130,36 @@ struct SendCopy {  // sends this rank's contribution to a one-shot all-reduce; n
 struct Land {  // first possible answer to ChunkArriving
   LaneId lane;
   uint64_t handle;
-  Unit unit;
+  Chunk chunk;
   Action action;
 };
 // Key of a stored message of an operation that is not posted here yet: a contribution (index
-// kEarlyCopy) or an eager chunk.
-inline constexpr uint32_t kEarlyCopy = UINT32_MAX;
-struct EarlyId {
+// kUnexpectedContribution) or an eager chunk.
+inline constexpr uint32_t kUnexpectedContribution = UINT32_MAX;
+struct UnexpectedId {
   OpKey op;
-  uint32_t index = kEarlyCopy;
-  friend auto operator<=>(const EarlyId&, const EarlyId&) = default;
+  uint32_t index = kUnexpectedContribution;
+  friend auto operator<=>(const UnexpectedId&, const UnexpectedId&) = default;
 };
-struct LandEarly {  // second possible answer: the payload is kept until TakeEarly or DropEarly
+// second possible answer: the payload is kept until TakeUnexpected or DropUnexpected
+struct LandUnexpected {
   LaneId lane;
-  EarlyId early;
+  UnexpectedId unexpected;
   uint32_t bytes;
 };
 struct Discard {  // third possible answer
   LaneId lane;
 };
-struct TakeEarly {  // uses the kept message of this peer as the chunk `unit`
+struct TakeUnexpected {  // uses the kept message of this peer as the chunk `unit`
   PeerId peer;
-  EarlyId early;
+  UnexpectedId unexpected;
   uint64_t handle;
-  Unit unit;
+  Chunk chunk;
   Action action;
 };
-struct DropEarly {
+struct DropUnexpected {
   PeerId peer;
-  EarlyId early;
+  UnexpectedId unexpected;
 };
 struct Combine {  // all contributions are here: compute the result of the one-shot all-reduce
   uint64_t handle;
@@ -202,9 +204,10 @@ struct FailLink {
   PeerId peer;
   std::string why;
 };
-using Effect = std::variant<SendFrame, SendChunk, SendCopy, Land, LandEarly, Discard, TakeEarly,
-                            DropEarly, Combine, Revoke, Withdraw, Restore, Release, Retain,
-                            OpProgressed, OpTransferred, OpAgreed, OpDrained, FailLink>;
+using Effect =
+    std::variant<SendFrame, SendChunk, SendContribution, Land, LandUnexpected, Discard,
+                 TakeUnexpected, DropUnexpected, Combine, Revoke, Withdraw, Restore, Release,
+                 Retain, OpProgressed, OpTransferred, OpAgreed, OpDrained, FailLink>;
 // Owned and reused by the caller, so that a step allocates nothing in the steady state.
 using Effects = std::vector<Effect>;
 
@@ -216,47 +219,48 @@ class RingCore {
   std::optional<Epoch> posted(OpKey op);
 
  private:
-  struct Passage {                   // an in-flight chunk on a lane
+  struct InFlightChunk {             // an in-flight chunk on a lane
     Operation* operation = nullptr;  // null: no chunk of a posted operation,
-    uint64_t unit = 0;
-    std::optional<EarlyId> early{};  // or a message for an operation that is not posted here yet
-    bool any() const { return operation != nullptr || early; }
+    uint64_t chunk = 0;
+    // or a message for an operation that is not posted here yet
+    std::optional<UnexpectedId> unexpected{};
+    bool any() const { return operation != nullptr || unexpected; }
   };
   struct Lane {
-    Epoch said;   // the last Open sent
-    Epoch heard;  // the last Open received; may be newer than ours
-    Passage landing, sending;
+    Epoch open_sent;      // the last Open sent
+    Epoch open_received;  // the last Open received; may be newer than ours
+    InFlightChunk landing, sending;
     uint64_t window = 0;  // bytes, see LaneWindow
   };
   struct Link {
-    bool failed = false;  // FailLink was emitted: the link is ignored until LinkDown
-    bool local = false;   // the peer is on this machine
+    bool failed = false;        // FailLink was emitted: the link is ignored until LinkDown
+    bool same_machine = false;  // the peer is on this machine
     std::vector<Lane> lanes;
-    protocol::LaneBits resting = 0;
+    protocol::LaneBits inactive = 0;
     uint32_t next = 0;  // the lane to try first
-    EarlyCredits early;
-    HeadStart head_start;
-    EarlyChunks early_chunks;
+    UnexpectedCredits unexpected;
+    EagerBudget eager_budget;
+    UnexpectedChunks unexpected_chunks;
     SendQueue queue;
     // One-shot all-reduces: windows for unrequested and for requested contributions, the operations
     // whose contribution waits to be sent, and the contributions that came before their operation
     // was posted.
-    struct Copy {
+    struct Contribution {
       uint64_t digest = 0;
-      uint32_t place = 0, bytes = 0;
+      uint32_t ring_index = 0, bytes = 0;
       bool here = false;
     };
-    Window window{Window::kUnaskedBytes};
-    Window asked{Window::kAskedBytes};
-    std::deque<Operation*> unsent, unsent_asked;
-    std::map<OpKey, Copy> copies;
+    Window window{Window::kUnrequestedBytes};
+    Window requested{Window::kRequestedBytes};
+    std::deque<Operation*> unsent, unsent_requested;
+    std::map<OpKey, Contribution> contributions;
   };
 
   void on(const EpochBegun& event, Effects& effects);
   void on(const LaneUp& event, Effects& effects);
   void on(const LaneWindow& event, Effects& effects);
   void on(const LinkDown& event, Effects& effects);
-  void on(const LanesRest& event, Effects& effects);
+  void on(const LanesInactive& event, Effects& effects);
   void on(const OpPosted& event, Effects& effects);
   void on(const OpEnded& event, Effects& effects);
   void on(const OpDone& event, Effects& effects);
@@ -270,51 +274,56 @@ class RingCore {
   void on_done(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
   // Returns why a chunk breaks a rule; empty if it breaks none. `landing` becomes the in-flight
   // chunk; it stays empty if the chunk is to be discarded.
-  std::string judge(LaneId lane, Link& link, const net::FrameHeader& header, Passage& landing);
+  std::string judge(LaneId lane, Link& link, const net::FrameHeader& header,
+                    InFlightChunk& landing);
   // The same check for a chunk of an operation in flight. If the chunk is valid, `id` becomes its
   // chunk id.
-  static std::string judge_unit(const Operation& operation, const net::FrameHeader& header,
-                                uint64_t& id);
+  static std::string judge_in_flight(const Operation& operation, const net::FrameHeader& header,
+                                     uint64_t& id);
   void chunk_arrived(Operation& operation, uint64_t id, Effects& effects);
 
   // ---- Eager data and the unexpected-message queue: core_early.cc ----
-  void start_ahead(Operation& operation, Link& downstream);
-  std::string judge_early(Link& link, const net::FrameHeader& header, Passage& landing);
-  void early_arrived(LaneId lane, Link& link, EarlyId early, bool valid, Effects& effects);
-  void take_all_early(Operation& operation, Effects& effects);
-  void take_early(PeerId peer, Link& link, Operation& operation, uint32_t index, Effects& effects);
-  void drop_early(PeerId peer, Link& link, OpKey op, Effects& effects);
+  void send_eagerly(Operation& operation, Link& downstream);
+  std::string judge_unexpected(Link& link, const net::FrameHeader& header, InFlightChunk& landing);
+  void unexpected_arrived(LaneId lane, Link& link, UnexpectedId unexpected, bool valid,
+                          Effects& effects);
+  void take_all_unexpected(Operation& operation, Effects& effects);
+  void take_unexpected(PeerId peer, Link& link, Operation& operation, uint32_t index,
+                       Effects& effects);
+  void drop_unexpected(PeerId peer, Link& link, OpKey op, Effects& effects);
 
   // ---- One-shot all-reduces: core_exchange.cc ----
-  void begin_exchange(Operation& operation, Effects& effects);
-  void drain_exchange(const Operation& operation, Effects& effects);
-  std::string judge_copy(LaneId lane, Link& link, const net::FrameHeader& header, Passage& landing,
+  void begin_one_shot(Operation& operation, Effects& effects);
+  void drain_one_shot(const Operation& operation, Effects& effects);
+  std::string judge_contribution(LaneId lane, Link& link, const net::FrameHeader& header,
+                                 InFlightChunk& landing, Effects& effects);
+  void contribution_arrived(LaneId lane, Link& link, const InFlightChunk& landed, Effects& effects);
+  void take_contribution(PeerId peer, Link& link, Operation& operation, Effects& effects);
+  void drop_contribution(PeerId peer, Link& link, OpKey op, Effects& effects);
+  void queue_contributions(PeerId peer, Link& link, Effects& effects);  // all that are not sent yet
+  void serve_contributions(PeerId peer, Link& link, Effects& effects);
+  bool send_contribution(PeerId peer, Link& link, Operation& operation, bool requested,
                          Effects& effects);
-  void copy_arrived(LaneId lane, Link& link, const Passage& landed, Effects& effects);
-  void take_copy(PeerId peer, Link& link, Operation& operation, Effects& effects);
-  void drop_copy(PeerId peer, Link& link, OpKey op, Effects& effects);
-  void queue_copies(PeerId peer, Link& link, Effects& effects);  // all that are not sent yet
-  void serve_copies(PeerId peer, Link& link, Effects& effects);
-  bool send_copy(PeerId peer, Link& link, Operation& operation, bool asked, Effects& effects);
-  void on_asked(PeerId peer, Link& link, Operation& operation, Effects& effects);
+  void on_requested(PeerId peer, Link& link, Operation& operation, Effects& effects);
   void on_window(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
-  void ask(PeerId peer, Link& link, Operation& operation, Effects& effects);
-  void ask_all(PeerId peer, Link& link, Effects& effects);
-  void copy_taken(PeerId peer, Link& link, Window& window, uint64_t bytes, Effects& effects);
+  void request(PeerId peer, Link& link, Operation& operation, Effects& effects);
+  void request_all(PeerId peer, Link& link, Effects& effects);
+  void contribution_taken(PeerId peer, Link& link, Window& window, uint64_t bytes,
+                          Effects& effects);
   void combine_if_here(Operation& operation, Effects& effects);
 
   Link* find_link(PeerId peer);
   bool ready(const Link& link, const Lane& lane) const;
-  void say_open(LaneId id, Link& link, Effects& effects);
+  void send_open(LaneId id, Link& link, Effects& effects);
   void grant(Operation& operation, Effects& effects);
-  bool rests(const Link& link, uint32_t lane) const;
+  bool is_inactive(const Link& link, uint32_t lane) const;
   std::optional<uint32_t> free_lane(const Link& link) const;
   std::optional<uint32_t> lane_for_chunk(const Link& link) const;
   void enqueue(Operation& operation, Effects& effects);
   void serve(PeerId peer, Link& link, Effects& effects);
-  void tell_progress(Operation& operation, Effects& effects);
-  void tell_if_transferred(Operation& operation, Effects& effects);
-  void tell_if_agreed(Operation& operation, Effects& effects);
+  void announce_progress(Operation& operation, Effects& effects);
+  void announce_if_transferred(Operation& operation, Effects& effects);
+  void announce_if_agreed(Operation& operation, Effects& effects);
   void drain(Operation& operation, const OpEnded& end, Effects& effects);
   void fail(PeerId peer, Link& link, std::string why, Effects& effects);
 
@@ -322,7 +331,7 @@ class RingCore {
   std::vector<PeerId> members_;
   std::map<PeerId, Link> links_;  // links that are up
   OpTable operations_;
-  Known known_;  // operations of this epoch
+  DuplicateFilter duplicates_;  // operations of this epoch
 };
 
 }  // namespace pccl::ring

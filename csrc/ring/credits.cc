@@ -11,13 +11,13 @@ bool younger(const Operation* a, const Operation* b) { return a->serial > b->ser
 
 }  // namespace
 
-bool EarlyCredits::keep(OpKey op, uint64_t digest, uint64_t value) {
+bool UnexpectedCredits::keep(OpKey op, uint64_t digest, uint64_t value) {
   if (credits_.size() >= protocol::kOpsOpenMax && !credits_.contains(op)) return false;
   credits_[op] = {digest, value};
   return true;
 }
 
-uint64_t EarlyCredits::take(OpKey op, uint64_t digest) {
+uint64_t UnexpectedCredits::take(OpKey op, uint64_t digest) {
   const auto at = credits_.find(op);
   if (at == credits_.end()) return 0;
   const Credit credit = at->second;

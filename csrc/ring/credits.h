@@ -1,11 +1,11 @@
 // Credits: the bookkeeping of who may send what on a link. Each link has one of each class;
 // RingCore owns them. They are pure.
-//  - EarlyCredits: the credit from a neighbour that posted an operation before this peer did.
+//  - UnexpectedCredits: the credit from a neighbour that posted an operation before this peer did.
 //  - SendQueue: the operations that have data and may send it, by credit or as eager data, and wait
 //    only for their turn.
 // Invariant: neither class holds an operation that waits for the neighbour, so no operation blocks
 // another (docs/design.md, section 2: I3 and I5).
-// Failure: EarlyCredits::keep() returns false when the neighbour is too far ahead.
+// Failure: UnexpectedCredits::keep() returns false when the neighbour is too far ahead.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace pccl::ring {
 
-class EarlyCredits {
+class UnexpectedCredits {
  public:
   // Keeps the latest credit of an operation. False if there are already protocol::kOpsOpenMax other
   // operations: no honest neighbour has posted that many more operations than this peer.

@@ -14,14 +14,14 @@ namespace pccl::ring {
 namespace {
 
 // Scratch of one lane, as large as the largest chunk that it has held.
-class Spare {
+class ScratchBuffer {
  public:
-  explicit Spare(Pool& pool) : pool_(&pool) {}
-  ~Spare() {
+  explicit ScratchBuffer(Pool& pool) : pool_(&pool) {}
+  ~ScratchBuffer() {
     if (bytes_ > 0) pool_->give(data_, bytes_);
   }
-  Spare(const Spare&) = delete;
-  Spare& operator=(const Spare&) = delete;
+  ScratchBuffer(const ScratchBuffer&) = delete;
+  ScratchBuffer& operator=(const ScratchBuffer&) = delete;
   // False if there is no memory.
   bool fit(size_t bytes) {
     if (bytes <= bytes_) return true;
@@ -39,14 +39,14 @@ class Spare {
 };
 
 // A pool buffer that lives as long as this object.
-class Lent {
+class PoolBuffer {
  public:
-  Lent(Pool& pool, size_t bytes) : pool_(&pool), bytes_(bytes), data_(pool.take(bytes)) {}
-  ~Lent() {
+  PoolBuffer(Pool& pool, size_t bytes) : pool_(&pool), bytes_(bytes), data_(pool.take(bytes)) {}
+  ~PoolBuffer() {
     if (data_ != nullptr) pool_->give(data_, bytes_);
   }
-  Lent(const Lent&) = delete;
-  Lent& operator=(const Lent&) = delete;
+  PoolBuffer(const PoolBuffer&) = delete;
+  PoolBuffer& operator=(const PoolBuffer&) = delete;
   std::span<std::byte> bytes() const { return {data_, data_ == nullptr ? 0 : bytes_}; }
 
  private:
@@ -73,12 +73,12 @@ struct Engine::Impl {
 
   void apply(SendFrame& effect);
   void apply(SendChunk& effect);
-  void apply(SendCopy& effect);
+  void apply(SendContribution& effect);
   void apply(Land& effect);
-  void apply(LandEarly& effect);
+  void apply(LandUnexpected& effect);
   void apply(Discard&) {}  // a lane without a landing discards
-  void apply(TakeEarly& effect);
-  void apply(DropEarly& effect) { early.erase({effect.peer, effect.early}); }
+  void apply(TakeUnexpected& effect);
+  void apply(DropUnexpected& effect) { unexpected.erase({effect.peer, effect.unexpected}); }
   void apply(Combine& effect) { buffers_of(effect.handle).combine(); }
   void apply(Revoke& effect);
   void apply(Withdraw& effect);
@@ -101,8 +101,9 @@ struct Engine::Impl {
     Epoch epoch;                                      // the last epoch it was posted in
     std::vector<std::unique_ptr<OpBuffers>> buffers;  // one per epoch
   };
-  std::map<OpKey, Kept> kept;                        // retained after kAgain
-  std::map<std::pair<PeerId, EarlyId>, Lent> early;  // for operations not posted here yet
+  std::map<OpKey, Kept> kept;  // retained after kAgain
+  // for operations not posted here yet
+  std::map<std::pair<PeerId, UnexpectedId>, PoolBuffer> unexpected;
   uint64_t handles = 0;
   std::map<OpKey, Epoch> failed;  // reported by on_failed, not ended yet
   std::map<PeerId, std::vector<std::unique_ptr<OneLane>>> links;
@@ -155,27 +156,27 @@ class Engine::Impl::OneLane : public Engine::Lane {
   }
 
   // False if there is no memory.
-  bool land(OpBuffers& memory, const Unit& unit, Action action) {
-    if (action == Action::kFinish && !landed_.fit(unit.bytes)) return false;
+  bool land(OpBuffers& memory, const Chunk& chunk, Action action) {
+    if (action == Action::kFinish && !landed_.fit(chunk.bytes)) return false;
     lands_ = true;
     landing_in_ = &memory;
-    landing_ = memory.land(unit, action, landed_.bytes());
+    landing_ = memory.land(chunk, action, landed_.bytes());
     return true;
   }
   // False if there is no memory.
-  bool send(const net::FrameHeader& header, const OpBuffers& memory, const Unit& unit) {
-    chunk_bytes = unit.bytes;
+  bool send(const net::FrameHeader& header, const OpBuffers& memory, const Chunk& chunk) {
+    chunk_bytes = chunk.bytes;
     if (!memory.overtakes()) {
-      port.send_chunk(header, memory.source(unit));
+      port.send_chunk(header, memory.source(chunk));
       return true;
     }
-    if (!leaving_.fit(unit.bytes)) return false;
-    const std::span<std::byte> copy = leaving_.bytes().first(unit.bytes);
-    memory.copy_source(unit, copy);
-    port.send_chunk(header, copy);
+    if (!leaving_.fit(chunk.bytes)) return false;
+    const std::span<std::byte> contribution = leaving_.bytes().first(chunk.bytes);
+    memory.copy_source(chunk, contribution);
+    port.send_chunk(header, contribution);
     return true;
   }
-  void land_early(std::span<std::byte> where) {
+  void land_unexpected(std::span<std::byte> where) {
     lands_ = true;
     landing_in_ = nullptr;
     landing_ = {{}, Action::kGather, where};
@@ -197,8 +198,8 @@ class Engine::Impl::OneLane : public Engine::Lane {
   bool lands_ = false;               // a chunk is landing
   OpBuffers* landing_in_ = nullptr;  // its operation; null: not posted here yet
   OpBuffers::Landing landing_;
-  Spare landed_;   // chunks that arrive for kFinish
-  Spare leaving_;  // copies of chunks that may be overwritten while they are sent
+  ScratchBuffer landed_;   // chunks that arrive for kFinish
+  ScratchBuffer leaving_;  // copies of chunks that may be overwritten while they are sent
 };
 
 // ---- Steps ----
@@ -257,7 +258,7 @@ void Engine::Impl::end_kept(const OpEnded& end) {
   if (at == kept.end()) return;
   std::optional<Epoch> posted = core.posted(end.op);
   if (failed.contains(end.op)) posted = failed.at(end.op);
-  if (end.ending == Ending::kAgain) {
+  if (end.ending == Ending::kRestart) {
     at->second.epoch = posted.value_or(at->second.epoch);
     return;
   }
@@ -287,11 +288,11 @@ void Engine::Impl::apply(SendFrame& effect) {
 void Engine::Impl::apply(SendChunk& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
-  if (lane->send(effect.header, buffers_of(effect.handle), effect.unit)) return;
-  no_memory(effect.lane.peer, effect.unit.bytes);
+  if (lane->send(effect.header, buffers_of(effect.handle), effect.chunk)) return;
+  no_memory(effect.lane.peer, effect.chunk.bytes);
 }
 
-void Engine::Impl::apply(SendCopy& effect) {
+void Engine::Impl::apply(SendContribution& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
   const std::span<const std::byte> own = buffers_of(effect.handle).own();
@@ -302,30 +303,30 @@ void Engine::Impl::apply(SendCopy& effect) {
 void Engine::Impl::apply(Land& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
-  if (lane->land(buffers_of(effect.handle), effect.unit, effect.action)) return;
-  no_memory(effect.lane.peer, effect.unit.bytes);
+  if (lane->land(buffers_of(effect.handle), effect.chunk, effect.action)) return;
+  no_memory(effect.lane.peer, effect.chunk.bytes);
 }
 
-void Engine::Impl::apply(LandEarly& effect) {
+void Engine::Impl::apply(LandUnexpected& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
-  const std::pair<PeerId, EarlyId> key(effect.lane.peer, effect.early);
-  const auto [at, added] = early.try_emplace(key, pool, std::max(effect.bytes, 1u));
+  const std::pair<PeerId, UnexpectedId> key(effect.lane.peer, effect.unexpected);
+  const auto [at, added] = unexpected.try_emplace(key, pool, std::max(effect.bytes, 1u));
   PCCL_ASSERT(added);
   if (at->second.bytes().empty()) return no_memory(effect.lane.peer, effect.bytes);
-  lane->land_early(at->second.bytes().first(effect.bytes));
+  lane->land_unexpected(at->second.bytes().first(effect.bytes));
 }
 
-void Engine::Impl::apply(TakeEarly& effect) {
-  const auto at = early.find({effect.peer, effect.early});
-  PCCL_ASSERT(at != early.end());
+void Engine::Impl::apply(TakeUnexpected& effect) {
+  const auto at = unexpected.find({effect.peer, effect.unexpected});
+  PCCL_ASSERT(at != unexpected.end());
   OpBuffers& memory = buffers_of(effect.handle);
   const std::span<std::byte> bytes = at->second.bytes();
-  OpBuffers::Landing landing = memory.land(effect.unit, effect.action, bytes);
-  if (landing.where.data() != bytes.data() && effect.unit.bytes > 0)
-    std::memcpy(landing.where.data(), bytes.data(), effect.unit.bytes);
-  memory.absorb(landing, 0, effect.unit.bytes);
-  early.erase(at);
+  OpBuffers::Landing landing = memory.land(effect.chunk, effect.action, bytes);
+  if (landing.where.data() != bytes.data() && effect.chunk.bytes > 0)
+    std::memcpy(landing.where.data(), bytes.data(), effect.chunk.bytes);
+  memory.absorb(landing, 0, effect.chunk.bytes);
+  unexpected.erase(at);
 }
 
 // Asks to close the link at once, because the core believes that the chunk is in flight.
@@ -367,7 +368,7 @@ Engine::Lane& Engine::lane_up(PeerId peer, Port& port) {
   auto& lanes = impl_->links[peer];
   const LaneId id{peer, static_cast<uint32_t>(lanes.size())};
   Impl::OneLane& lane = *lanes.emplace_back(std::make_unique<Impl::OneLane>(*impl_, id, port));
-  impl_->drive(LaneUp{id, port.local()});
+  impl_->drive(LaneUp{id, port.same_machine()});
   impl_->drive(LaneWindow{id, port.window()});
   return lane;
 }
@@ -384,7 +385,9 @@ void Engine::link_down(PeerId peer) {
   impl_->drive(LinkDown{peer});
 }
 
-void Engine::rest(PeerId peer, protocol::LaneBits lanes) { impl_->drive(LanesRest{peer, lanes}); }
+void Engine::rest(PeerId peer, protocol::LaneBits lanes) {
+  impl_->drive(LanesInactive{peer, lanes});
+}
 
 void Engine::post(Task task, Memory memory) {
   task.shape.restored = memory.save;

@@ -40,7 +40,7 @@ class Port {
   virtual void revoke() = 0;
   // Bytes that congestion control allows in flight on this lane; 0: unknown, treated as no limit.
   virtual uint64_t window() const { return 0; }
-  virtual bool local() const { return false; }  // the other end is on this machine
+  virtual bool same_machine() const { return false; }  // the other end is on this machine
 };
 
 class Engine {
@@ -72,7 +72,7 @@ class Engine {
   };
   Lane& lane_up(PeerId peer, Port& port);
   void link_down(PeerId peer);  // removes all its lanes
-  // See LanesRest.
+  // See LanesInactive.
   void rest(PeerId peer, protocol::LaneBits lanes);
   void post(Task task, Memory memory);
   void end(OpEnded end);

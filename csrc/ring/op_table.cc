@@ -8,8 +8,8 @@ namespace pccl::ring {
 
 Operation::Operation(Task posted, uint64_t age)
     : task(std::move(posted)), schedule(task.shape), progress(schedule), serial(age) {
-  if (task.shape.pattern == Pattern::kExchange && schedule.slot_count() > 1)
-    exchange = Exchange(task.members, task.shape.rank);
+  if (task.shape.pattern == Pattern::kOneShot && schedule.slot_count() > 1)
+    one_shot = OneShot(task.members, task.shape.rank);
   PCCL_ASSERT(!schedule.sends() || task.downstream);
   PCCL_ASSERT(!schedule.receives() || task.upstream);
 }
@@ -22,11 +22,11 @@ uint64_t Operation::credit() const {
   return schedule.credit(progress.sent_until(), progress.received_until());
 }
 
-Unit Operation::copy_of(uint64_t place) const {
-  Unit unit;
-  unit.block = static_cast<uint32_t>(place);
-  unit.bytes = static_cast<uint32_t>(schedule.total_bytes());
-  return unit;
+Chunk Operation::contribution_of(uint64_t ring_index) const {
+  Chunk chunk;
+  chunk.block = static_cast<uint32_t>(ring_index);
+  chunk.bytes = static_cast<uint32_t>(schedule.total_bytes());
+  return chunk;
 }
 
 Operation& OpTable::add(const Task& task) {

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "csrc/base/ids.h"
-#include "csrc/ring/exchange.h"
+#include "csrc/ring/one_shot.h"
 #include "csrc/ring/progress.h"
 #include "csrc/ring/schedule.h"
 
@@ -24,7 +24,7 @@ struct Task {
   Shape shape;
   PeerId upstream{};              // unset: receives nothing
   PeerId downstream{};            // unset: sends nothing
-  std::vector<PeerId> members{};  // kExchange: all members, by ring index
+  std::vector<PeerId> members{};  // kOneShot: all members, by ring index
   bool keep = false;              // OpProgressed is emitted for it
 };
 
@@ -35,24 +35,24 @@ struct Operation {
 
   // True if some chunk may leave now, given its data and the credit.
   bool can_send() const { return !downstream_lost && progress.can_send(allowed); }
-  uint64_t bytes_left() const { return progress.units_left() * schedule.chunk_bytes(); }
+  uint64_t bytes_left() const { return progress.chunks_left() * schedule.chunk_bytes(); }
   // The steps that upstream may have sent by now; whether that exceeds `granted`.
   uint64_t credit() const;
   bool owes_credit() const;
   // One-shot all-reduce: the contribution of the member with ring index `place`, as a chunk.
-  Unit copy_of(uint64_t place) const;
+  Chunk contribution_of(uint64_t ring_index) const;
 
   const Task task;
   const Schedule schedule;
   Progress progress;
-  Exchange exchange;
+  OneShot one_shot;
   const uint64_t serial;                // grows with each posted operation
   uint64_t allowed = 0;                 // credit from downstream: steps that it has room for
   uint64_t granted = 0;                 // credit announced to upstream: steps that it may send
   std::optional<uint32_t> credit_lane;  // lane that carries the credit to upstream
   bool queued = false;                  // it is in the SendQueue of its link
-  uint64_t told_finished = 0;           // elements, last value announced
-  bool told_transferred = false;
+  uint64_t announced_finished = 0;      // elements, last value announced
+  bool announced_transferred = false;
   bool done_here = false;
   std::vector<PeerId> done_at;  // other members that have announced kDone
   bool combined = false;        // one-shot all-reduce: Combine was emitted

@@ -14,7 +14,7 @@ namespace pccl::ring {
 
 Progress::Progress(const Schedule& schedule)
     : schedule_(schedule),
-      units_(schedule.unit_count()),
+      chunks_(schedule.chunk_count()),
       sources_(schedule.sources()),
       sent_until_(schedule.first()),
       received_until_(schedule.first()) {
@@ -24,7 +24,8 @@ Progress::Progress(const Schedule& schedule)
 
 std::optional<Progress::Next> Progress::next_source() const {
   if (source_ >= sources_.end) return std::nullopt;
-  if (in_step_ && !received_until_.at_end && schedule_.place(source_).step > received_until_.step)
+  if (in_step_ && !received_until_.at_end &&
+      schedule_.cursor_at(source_).step > received_until_.step)
     return std::nullopt;
   return Next{schedule_.order(source_), source_};
 }
@@ -37,7 +38,7 @@ std::optional<Progress::Next> Progress::next() const {
 
 bool Progress::can_send(uint64_t steps) const {
   const std::optional<Next> first = next();
-  return first && schedule_.place(first->id).step < steps;
+  return first && schedule_.cursor_at(first->id).step < steps;
 }
 
 uint64_t Progress::take() {
@@ -55,14 +56,14 @@ uint64_t Progress::take() {
 }
 
 void Progress::sent(uint64_t id) {
-  PCCL_ASSERT((units_[id] & kSent) == 0);
-  units_[id] |= kSent;
+  PCCL_ASSERT((chunks_[id] & kSent) == 0);
+  chunks_[id] |= kSent;
   advance(sent_until_, kSent);
 }
 
 void Progress::arrived(uint64_t id) {
-  PCCL_ASSERT((units_[id] & (kComing | kHere)) == kComing);
-  units_[id] |= kHere;
+  PCCL_ASSERT((chunks_[id] & (kComing | kHere)) == kComing);
+  chunks_[id] |= kHere;
   advance(received_until_, kHere);
   const auto unlocked = schedule_.unlocked_by(id);
   if (!unlocked) return;
@@ -71,7 +72,7 @@ void Progress::arrived(uint64_t id) {
 }
 
 void Progress::advance(Schedule::Cursor& cursor, uint8_t mark) const {
-  while (!cursor.at_end && (units_[schedule_.id(cursor)] & mark) != 0) schedule_.advance(cursor);
+  while (!cursor.at_end && (chunks_[schedule_.id(cursor)] & mark) != 0) schedule_.advance(cursor);
 }
 
 }  // namespace pccl::ring

@@ -29,15 +29,15 @@ class Progress {
   // Returns the next chunk, which is now in flight. REQUIRES: can_send().
   uint64_t take();
   // Number of chunks that have not been taken.
-  uint64_t units_left() const { return units_.size() - taken_; }
+  uint64_t chunks_left() const { return chunks_.size() - taken_; }
   void sent(uint64_t id);
   // All chunks before this cursor have been sent.
   const Schedule::Cursor& sent_until() const { return sent_until_; }
 
   // ---- Receiving ----
   // False if the chunk has arrived before, or is arriving on another lane.
-  bool expects(uint64_t id) const { return (units_[id] & kComing) == 0; }
-  void arriving(uint64_t id) { units_[id] |= kComing; }
+  bool expects(uint64_t id) const { return (chunks_[id] & kComing) == 0; }
+  void arriving(uint64_t id) { chunks_[id] |= kComing; }
   void arrived(uint64_t id);
   // All chunks before this cursor have arrived.
   const Schedule::Cursor& received_until() const { return received_until_; }
@@ -57,7 +57,7 @@ class Progress {
   void advance(Schedule::Cursor& cursor, uint8_t mark) const;
 
   const Schedule& schedule_;
-  std::vector<uint8_t> units_;  // marks, by chunk id
+  std::vector<uint8_t> chunks_;  // marks, by chunk id
   uint64_t taken_ = 0;
   uint64_t source_ = 0;  // the next chunk id that needs nothing from upstream
   Schedule::Sources sources_;

@@ -5,7 +5,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
-#include "csrc/ring/head_start.h"
+#include "csrc/ring/eager.h"
 
 namespace pccl::ring {
 namespace {
@@ -20,9 +20,9 @@ constexpr uint64_t kChunkBytesMany = 256u << 10;
 // Wan paths. A lane that is slow for a while holds its current chunk, and at the end all ranks wait
 // for that chunk. A chunk of a small tensor fits into what a new connection sends at once, ten
 // segments (RFC 6928).
-constexpr uint64_t kChunkBytesFar = 64u << 10;
-constexpr uint64_t kChunkBytesFarMin = 14u << 10;
-constexpr uint64_t kChunksPerBlockFar = 64;
+constexpr uint64_t kChunkBytesWan = 64u << 10;
+constexpr uint64_t kChunkBytesWanMin = 14u << 10;
+constexpr uint64_t kChunksPerBlockWan = 64;
 // A block of several chunks keeps several ranks busy at once. Below the minimum size, a chunk costs
 // more than it brings.
 constexpr uint64_t kChunksPerBlock = 8;
@@ -33,26 +33,26 @@ static_assert(kChunkBytesPair <= protocol::kChunkBytesMax &&
               kChunkBytesMany <= protocol::kChunkBytesMax);
 
 // Wan paths: this much scratch limits the steps in flight; more steps would only wait.
-constexpr uint64_t kScratchBytesFar = 32u << 20;
+constexpr uint64_t kScratchBytesWan = 32u << 20;
 constexpr uint64_t kDepthMax = 256;
 // A pairwise exchange that is not restored: how far one direction may be ahead of the other.
-constexpr uint64_t kAheadBytes = 32u << 20;
+constexpr uint64_t kEagerGrantBytes = 32u << 20;
 
 uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
 uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
 
 // Depends only on what all members know, so that all cut alike.
-uint32_t choose_chunk_bytes(Pattern pattern, uint32_t world, bool far, uint64_t largest_block) {
-  const uint64_t per_block = far ? kChunksPerBlockFar : kChunksPerBlock;
-  const uint64_t least = far ? kChunkBytesFarMin : kChunkBytesMin;
-  uint64_t most = far ? kChunkBytesFar : world <= 2 ? kChunkBytesPair : kChunkBytesMany;
+uint32_t choose_chunk_bytes(Pattern pattern, uint32_t world, bool wan, uint64_t largest_block) {
+  const uint64_t per_block = wan ? kChunksPerBlockWan : kChunksPerBlock;
+  const uint64_t least = wan ? kChunkBytesWanMin : kChunkBytesMin;
+  uint64_t most = wan ? kChunkBytesWan : world <= 2 ? kChunkBytesPair : kChunkBytesMany;
   if (pattern == Pattern::kAllReduce && world > 2) {
     const uint64_t slots = uint64_t{Schedule::kDepth} * (world - 2);
     most = std::clamp(kScratchBytesMax / slots / kAlignment * kAlignment, least, most);
   }
   const uint64_t several = round_up(divide_up(largest_block, per_block), kAlignment);
   const uint64_t whole = std::max(round_up(largest_block, kAlignment), kAlignment);
-  if (pattern == Pattern::kExchange) return static_cast<uint32_t>(whole);  // size of its slots
+  if (pattern == Pattern::kOneShot) return static_cast<uint32_t>(whole);  // size of its slots
   return static_cast<uint32_t>(std::min({std::max(several, least), most, whole}));
 }
 
@@ -71,8 +71,8 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
       total_bytes_ = largest * shape_.world;
       break;
     case Pattern::kBroadcast:
-    case Pattern::kMutual:
-    case Pattern::kExchange: total_bytes_ = largest = shape_.count * shape_.element_bytes; break;
+    case Pattern::kPairwise:
+    case Pattern::kOneShot: total_bytes_ = largest = shape_.count * shape_.element_bytes; break;
     case Pattern::kTransfer:
       PCCL_ASSERT(shape_.world == 2);
       for (const uint64_t bytes : shape_.block_bytes) {
@@ -83,7 +83,7 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
       break;
   }
   block_stride_ = largest;
-  chunk_bytes_ = choose_chunk_bytes(shape_.pattern, shape_.world, shape_.far, largest);
+  chunk_bytes_ = choose_chunk_bytes(shape_.pattern, shape_.world, shape_.wan, largest);
   if (shape_.pattern == Pattern::kTransfer) {
     for (const uint64_t bytes : shape_.block_bytes) {
       first_steps_.push_back(slices_);
@@ -98,15 +98,15 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
   } else {
     slices_ = divide_up(largest, chunk_bytes_);
   }
-  if (shape_.world == 1 || slices_ == 0 || shape_.pattern == Pattern::kExchange) return;
+  if (shape_.world == 1 || slices_ == 0 || shape_.pattern == Pattern::kOneShot) return;
   rounds_ = shape_.pattern == Pattern::kAllReduce   ? 2 * (shape_.world - 1)
             : shape_.pattern == Pattern::kAllGather ? shape_.world - 1
                                                     : 1;
   if (overtakes()) {
-    depth_ = static_cast<uint32_t>(std::min(kAheadBytes / chunk_bytes_, step_count()));
-  } else if (shape_.far && slots_per_step() > 0) {
+    depth_ = static_cast<uint32_t>(std::min(kEagerGrantBytes / chunk_bytes_, step_count()));
+  } else if (shape_.wan && slots_per_step() > 0) {
     const uint64_t step_bytes = uint64_t{slots_per_step()} * chunk_bytes_;
-    const uint64_t most = std::min(kScratchBytesFar / step_bytes, step_count());
+    const uint64_t most = std::min(kScratchBytesWan / step_bytes, step_count());
     depth_ = static_cast<uint32_t>(std::clamp<uint64_t>(most, kDepth, kDepthMax));
   }
 }
@@ -116,7 +116,7 @@ bool Schedule::in_ring() const {
 }
 
 uint32_t Schedule::block_count() const {
-  PCCL_DCHECK(shape_.pattern != Pattern::kAllReduce && shape_.pattern != Pattern::kExchange);
+  PCCL_DCHECK(shape_.pattern != Pattern::kAllReduce && shape_.pattern != Pattern::kOneShot);
   if (shape_.pattern == Pattern::kAllGather) return shape_.world;
   return shape_.pattern == Pattern::kTransfer ? static_cast<uint32_t>(shape_.block_bytes.size())
                                               : 1;
@@ -168,7 +168,7 @@ uint64_t Schedule::order(uint64_t id) const {
   return all_at_once ? round * slices_ + slice : (slice + round) * rounds_ + round;
 }
 
-Schedule::Cursor Schedule::place(uint64_t id) const {
+Schedule::Cursor Schedule::cursor_at(uint64_t id) const {
   const uint64_t round = id % rounds_;
   return {id / rounds_ + round, static_cast<uint32_t>(round), false};
 }
@@ -183,12 +183,12 @@ std::optional<uint64_t> Schedule::find(uint16_t round, uint32_t block, uint32_t 
   }
   if (slice >= end - first) return std::nullopt;
   const uint64_t id = (first + slice) * rounds_ + round;
-  return unit_received(id).block == block ? std::optional(id) : std::nullopt;
+  return chunk_received(id).block == block ? std::optional(id) : std::nullopt;
 }
 
 Schedule::Sources Schedule::sources() const {
-  if (in_ring()) return {unit_count(), std::max(rounds_, uint64_t{1})};
-  return {overtakes() || shape_.rank == 0 ? unit_count() : 0, 1};
+  if (in_ring()) return {chunk_count(), std::max(rounds_, uint64_t{1})};
+  return {overtakes() || shape_.rank == 0 ? chunk_count() : 0, 1};
 }
 
 std::optional<uint64_t> Schedule::unlocked_by(uint64_t received) const {
@@ -197,61 +197,61 @@ std::optional<uint64_t> Schedule::unlocked_by(uint64_t received) const {
   return (received + 1) % rounds_ == 0 ? std::nullopt : std::optional(received + 1);
 }
 
-// For kBroadcast, kTransfer and kMutual, in which each chunk is one slice.
+// For kBroadcast, kTransfer and kPairwise, in which each chunk is one slice.
 uint32_t Schedule::block_of(uint64_t id) const {
   if (shape_.pattern != Pattern::kTransfer) return 0;
   const auto after = std::upper_bound(first_steps_.begin(), first_steps_.end(), id);
   return static_cast<uint32_t>(after - first_steps_.begin() - 1);
 }
 
-Unit Schedule::unit(uint64_t id, uint32_t block) const {
-  PCCL_DCHECK(id < unit_count());
-  Unit unit;
-  unit.id = id;
-  unit.round = static_cast<uint16_t>(id % rounds_);
-  unit.step = id / rounds_ + unit.round;
-  unit.block = block;
+Chunk Schedule::chunk(uint64_t id, uint32_t block) const {
+  PCCL_DCHECK(id < chunk_count());
+  Chunk chunk;
+  chunk.id = id;
+  chunk.round = static_cast<uint16_t>(id % rounds_);
+  chunk.step = id / rounds_ + chunk.round;
+  chunk.block = block;
   const uint64_t before = shape_.pattern == Pattern::kTransfer ? first_steps_[block] : 0;
-  unit.slice = static_cast<uint32_t>(id / rounds_ - before);
-  uint64_t start = 0, end = 0, chunk = chunk_bytes_;  // of the chunk; `end` of its row
+  chunk.slice = static_cast<uint32_t>(id / rounds_ - before);
+  uint64_t start = 0, end = 0, width = chunk_bytes_;  // of the chunk; `end` of its row
   if (shape_.pattern == Pattern::kAllReduce) {
-    if (unit.slice + 1 == slices_) chunk = last_chunk_bytes_;
-    start = uint64_t{unit.slice} * shape_.world * chunk_bytes_ + block * chunk;
+    if (chunk.slice + 1 == slices_) width = last_chunk_bytes_;
+    start = uint64_t{chunk.slice} * shape_.world * chunk_bytes_ + block * width;
     end = total_bytes_;
   } else {
-    start = block_offset(block) + uint64_t{unit.slice} * chunk_bytes_;
+    start = block_offset(block) + uint64_t{chunk.slice} * chunk_bytes_;
     end = block_offset(block) + block_bytes(block);
   }
-  unit.offset = std::min(start, end);
-  unit.bytes = static_cast<uint32_t>(std::min(chunk, end - unit.offset));
-  return unit;
+  chunk.offset = std::min(start, end);
+  chunk.bytes = static_cast<uint32_t>(std::min(width, end - chunk.offset));
+  return chunk;
 }
 
-Unit Schedule::unit_sent(uint64_t id) const {
-  if (!in_ring()) return unit(id, block_of(id));
+Chunk Schedule::chunk_sent_for(uint64_t id) const {
+  if (!in_ring()) return chunk(id, block_of(id));
   const auto round = static_cast<uint32_t>(id % rounds_);
-  return unit(id, (shape_.rank + shape_.world - round % shape_.world) % shape_.world);
+  return chunk(id, (shape_.rank + shape_.world - round % shape_.world) % shape_.world);
 }
 
-Unit Schedule::unit_received(uint64_t id) const {
-  if (!in_ring()) return unit(id, block_of(id));
+Chunk Schedule::chunk_received(uint64_t id) const {
+  if (!in_ring()) return chunk(id, block_of(id));
   const auto round = static_cast<uint32_t>(id % rounds_);
-  return unit(id, (shape_.rank + 2 * shape_.world - 1 - round % shape_.world) % shape_.world);
+  return chunk(id, (shape_.rank + 2 * shape_.world - 1 - round % shape_.world) % shape_.world);
 }
 
-Action Schedule::action(const Unit& received) const {
-  if (shape_.pattern == Pattern::kMutual) return Action::kFinish;
+Action Schedule::action(const Chunk& received) const {
+  if (shape_.pattern == Pattern::kPairwise) return Action::kFinish;
   if (shape_.pattern != Pattern::kAllReduce || received.round > shape_.world - 2)
     return Action::kStore;
   return received.round < shape_.world - 2 ? Action::kAccumulate : Action::kFinish;
 }
 
-bool Schedule::from_scratch(const Unit& sent) const {
+bool Schedule::from_scratch(const Chunk& sent) const {
   return shape_.pattern == Pattern::kAllReduce && sent.round >= 1 && sent.round <= shape_.world - 2;
 }
 
 uint32_t Schedule::slot_count() const {
-  if (shape_.pattern == Pattern::kExchange) return total_bytes_ > 0 ? shape_.world : 0;
+  if (shape_.pattern == Pattern::kOneShot) return total_bytes_ > 0 ? shape_.world : 0;
   if (shape_.pattern != Pattern::kAllReduce || rounds_ == 0) return 0;
   return depth_ * slots_per_step();
 }
@@ -262,13 +262,13 @@ uint32_t Schedule::slots_per_step() const {
   return static_cast<uint32_t>(std::min<uint64_t>(shape_.world - 2, slices_));
 }
 
-uint32_t Schedule::slot(const Unit& received) const {
+uint32_t Schedule::slot(const Chunk& received) const {
   PCCL_DCHECK(action(received) == Action::kAccumulate);
   return static_cast<uint32_t>(received.step % depth_) * slots_per_step() +
          received.round % slots_per_step();
 }
 
-uint32_t Schedule::slot_sent(const Unit& sent) const {
+uint32_t Schedule::slot_sent(const Chunk& sent) const {
   PCCL_DCHECK(from_scratch(sent));
   return static_cast<uint32_t>((sent.step - 1) % depth_) * slots_per_step() +
          (sent.round - 1) % slots_per_step();
@@ -285,14 +285,14 @@ uint64_t Schedule::credit(const Cursor& sent, const Cursor& received) const {
   return std::min(step_count(), std::max<uint64_t>(sent.step, 1) - 1 + depth_);
 }
 
-Schedule::Head Schedule::head(uint64_t room) const {
-  if (!shape_.far || shape_.pattern == Pattern::kTransfer || !sends()) return {};
+Schedule::Eager Schedule::head(uint64_t room) const {
+  if (!shape_.wan || shape_.pattern == Pattern::kTransfer || !sends()) return {};
   const uint64_t granted = overtakes() ? depth_ : credit({}, {});  // for both values of `restored`
   const uint64_t most = std::min(granted, step_count());
-  Head head;
+  Eager head;
   while (head.steps < most) {
-    const uint64_t units = std::min({head.steps + 1, rounds_, slices_});
-    const uint64_t cost = head.cost + units * head_start_cost(chunk_bytes_);
+    const uint64_t chunks = std::min({head.steps + 1, rounds_, slices_});
+    const uint64_t cost = head.cost + chunks * eager_cost(chunk_bytes_);
     if (cost > room) break;
     head = {head.steps + 1, cost};
   }
@@ -301,7 +301,7 @@ Schedule::Head Schedule::head(uint64_t room) const {
 
 // The last round of slice s arrives at the end of step s + rounds - 1.
 uint64_t Schedule::finished(const Cursor& received) const {
-  PCCL_DCHECK(shape_.pattern == Pattern::kAllReduce || shape_.pattern == Pattern::kMutual);
+  PCCL_DCHECK(shape_.pattern == Pattern::kAllReduce || shape_.pattern == Pattern::kPairwise);
   if (received.at_end) return shape_.count;
   const uint64_t slices = std::max(received.step + 1, rounds_) - rounds_;
   const uint64_t blocks = overtakes() ? 1 : shape_.world;  // of a slice

@@ -27,12 +27,12 @@
 //  - Broadcast: goes around the ring from the root, in one round, one block.
 //  - Transfer (send/recv, shared state): goes from its source to its destination, in one round, one
 //    block after another.
-//  - One-shot all-reduce (kExchange, exchange.h): does not go around the ring. It has no chunks,
+//  - One-shot all-reduce (kOneShot, exchange.h): does not go around the ring. It has no chunks,
 //    only one scratch slot for the whole tensor of each member.
-//  - Pairwise exchange (kMutual) of two members on a wan path: does not go around the ring. In one
-//    round each member sends its whole tensor and reduces the whole tensor of the other. That moves
-//    as many bytes as two rounds of halves, but crosses the path once instead of twice, and neither
-//    direction waits for the other.
+//  - Pairwise exchange (kPairwise) of two members on a wan path: does not go around the ring. In
+//    one round each member sends its whole tensor and reduces the whole tensor of the other. That
+//    moves as many bytes as two rounds of halves, but crosses the path once instead of twice, and
+//    neither direction waits for the other.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@
 
 namespace pccl::ring {
 
-enum class Pattern : uint8_t { kAllReduce, kAllGather, kBroadcast, kTransfer, kExchange, kMutual };
+enum class Pattern : uint8_t { kAllReduce, kAllGather, kBroadcast, kTransfer, kOneShot, kPairwise };
 
 // The action of a landing chunk on the bytes that were there.
 //  - kAccumulate: lands in a scratch slot; the tensor is added to it there.
@@ -55,25 +55,25 @@ enum class Action : uint8_t { kAccumulate, kFinish, kStore, kGather };
 
 struct Shape {
   Pattern pattern = Pattern::kAllReduce;
-  // Ring index (kAllReduce, kAllGather, kExchange, kMutual); distance from the root (kBroadcast); 0
-  // for the source and 1 for the destination (kTransfer).
+  // Ring index (kAllReduce, kAllGather, kOneShot, kPairwise); distance from the root (kBroadcast);
+  // 0 for the source and 1 for the destination (kTransfer).
   uint32_t rank = 0;
-  uint32_t world = 1;  // number of ranks; 2 for kTransfer, kMutual
+  uint32_t world = 1;  // number of ranks; 2 for kTransfer, kPairwise
   uint64_t element_bytes = 1;
   // Elements of the whole tensor; for kAllGather, elements of one rank's tensor.
   uint64_t count = 0;
   std::vector<uint64_t> block_bytes;  // kTransfer only: bytes of each block
   // A wan path between members: chunks are smaller and more of them are in flight.
-  bool far = false;
-  // kMutual: true keeps all overwritten bytes until the operation ends; false keeps them only until
-  // they have been sent. Each member chooses for itself.
+  bool wan = false;
+  // kPairwise: true keeps all overwritten bytes until the operation ends; false keeps them only
+  // until they have been sent. Each member chooses for itself.
   bool restored = true;
 };
 
 // One chunk of the schedule, as one rank sends or receives it. `id` counts chunks slice by slice;
 // it is the same at both ends of the transfer. `bytes` may be 0: the frame still travels, so that
 // both ends count alike.
-struct Unit {
+struct Chunk {
   uint64_t id = 0;
   uint64_t step = 0;
   uint32_t slice = 0;
@@ -81,7 +81,7 @@ struct Unit {
   uint32_t block = 0;
   uint64_t offset = 0;  // bytes from the start of all blocks, laid end to end
   uint32_t bytes = 0;
-  bool operator==(const Unit&) const = default;
+  bool operator==(const Chunk&) const = default;
 };
 
 class Schedule {
@@ -115,13 +115,13 @@ class Schedule {
     uint32_t position = 0;
     bool at_end = false;
   };
-  uint64_t unit_count() const { return rounds_ * slices_; }
-  Cursor first() const { return {0, 0, unit_count() == 0}; }
+  uint64_t chunk_count() const { return rounds_ * slices_; }
+  Cursor first() const { return {0, 0, chunk_count() == 0}; }
   void advance(Cursor& cursor) const;
   uint64_t id(const Cursor& cursor) const;
-  Cursor place(uint64_t id) const;
-  Unit unit_sent(uint64_t id) const;
-  Unit unit_received(uint64_t id) const;
+  Cursor cursor_at(uint64_t id) const;
+  Chunk chunk_sent_for(uint64_t id) const;
+  Chunk chunk_received(uint64_t id) const;
   // The id of the chunk with these marks, if the schedule has it.
   std::optional<uint64_t> find(uint16_t round, uint32_t block, uint32_t slice) const;
 
@@ -135,31 +135,31 @@ class Schedule {
   std::optional<uint64_t> unlocked_by(uint64_t received) const;
 
   // The action of a received chunk; whether a sent chunk comes from scratch.
-  Action action(const Unit& received) const;
-  bool from_scratch(const Unit& sent) const;
+  Action action(const Chunk& received) const;
+  bool from_scratch(const Chunk& sent) const;
   // Whether a landing chunk may overwrite a chunk that has not been sent yet.
-  bool overtakes() const { return shape_.pattern == Pattern::kMutual; }
+  bool overtakes() const { return shape_.pattern == Pattern::kPairwise; }
   // Scratch: slots of chunk_bytes each. slot(received) is where a kAccumulate chunk lands; it is
   // sent from there one round later. slot_sent(sent) is the same slot, computed from the sent
   // chunk. A kFinish chunk lands in scratch of its lane. In a one-shot all-reduce each member has a
   // slot, numbered by its ring index.
   uint32_t slot_count() const;
-  uint32_t slot(const Unit& received) const;
-  uint32_t slot_sent(const Unit& sent) const;
+  uint32_t slot(const Chunk& received) const;
+  uint32_t slot_sent(const Chunk& sent) const;
 
   // The credit to grant: steps that upstream may have sent. All chunks before `sent` have left this
   // rank, and all chunks before `received` have arrived.
   uint64_t credit(const Cursor& sent, const Cursor& received) const;
   // Eager data: the number of steps that may leave before downstream has granted credit, and their
   // cost in bytes. Downstream has room for these steps from the beginning. Their cost, which counts
-  // while downstream has not posted the operation, is at most `room` (head_start.h). Zero steps on
+  // while downstream has not posted the operation, is at most `room` (eager.h). Zero steps on
   // local paths and for a transfer.
-  struct Head {
+  struct Eager {
     uint64_t steps = 0, cost = 0;
   };
-  Head head(uint64_t room) const;
+  Eager head(uint64_t room) const;
   // Number of elements, from the start of the tensor, that are final here. All chunks before
-  // `received` have arrived. REQUIRES: kAllReduce or kMutual.
+  // `received` have arrived. REQUIRES: kAllReduce or kPairwise.
   uint64_t finished(const Cursor& received) const;
 
  private:
@@ -167,11 +167,11 @@ class Schedule {
   // with chunks in a row.
   bool in_ring() const;
   uint32_t block_of(uint64_t id) const;
-  Unit unit(uint64_t id, uint32_t block) const;
+  Chunk chunk(uint64_t id, uint32_t block) const;
   uint32_t slots_per_step() const;
 
   Shape shape_;
-  uint64_t block_stride_ = 0;  // kAllGather, kBroadcast, kMutual: bytes of a block
+  uint64_t block_stride_ = 0;  // kAllGather, kBroadcast, kPairwise: bytes of a block
   uint64_t total_bytes_ = 0;   // bytes of all blocks
   uint32_t chunk_bytes_ = 64;
   uint32_t last_chunk_bytes_ = 64;  // kAllReduce: bytes of a chunk in the last slice

@@ -14,11 +14,11 @@
 #include <utility>
 
 #include "csrc/base/log.h"
-#include "csrc/link/link_traffic.h"
+#include "csrc/link/path_monitor.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/net/loop.h"
 #include "csrc/protocol/limits.h"
-#include "csrc/ring/shell_link.h"
+#include "csrc/ring/lane_connection.h"
 
 namespace pccl::ring {
 namespace {
@@ -27,10 +27,10 @@ using link::ConnectionId;
 
 // Pending connections: room for those of all members at once. Honest peers send their hello within
 // a round trip, so the oldest connection is closed first.
-constexpr size_t kStrangersMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
+constexpr size_t kPendingMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
 // Limit of pending connections when the application has few descriptors left. A link that is needed
 // still comes in; pending connections hold no descriptor for long.
-constexpr size_t kStrangersWhenScarce = 8;
+constexpr size_t kPendingWhenScarce = 8;
 
 // Lanes of a link. Further lanes only make it faster, so they may use a sixteenth of the
 // descriptors that this process may open; the rest is for the application. The usual 1,024
@@ -53,7 +53,7 @@ struct Shell::Impl {
   // The lanes of a link that is up, in the order in which they came up.
   struct Link {
     std::vector<ConnectionId> lanes;
-    std::optional<link::LinkTraffic> traffic;  // wan path only: chooses the active lanes
+    std::optional<link::PathMonitor> monitor;  // wan path only: chooses the active lanes
   };
 
   Impl(Options given, Callbacks called);
@@ -67,15 +67,15 @@ struct Shell::Impl {
   void perform(const link::Connect& connect);
   void perform(const link::LimitAccepted& limit);
   void perform(const link::SmallerHelped& helped);
-  void perform(const link::SendHello& said);
+  void perform(const link::SendHello& send);
   void perform(const link::SendPing& ping);
   void perform(const link::Close& close);
   void perform(const link::LaneUp& up);
   void perform(const link::LinkDown& down);
-  void perform(const link::Report& report) { callbacks.on_link(report.what); }
-  void carry(Link& link, ShellLink& lane, const link::LaneUp& up);
+  void perform(const link::ReportLink& report) { callbacks.on_link(report.what); }
+  void carry(Link& link, LaneConnection& lane, const link::LaneUp& up);
   void set_contended(PeerId peer);
-  void defer_destroy(std::unique_ptr<ShellLink> lane);
+  void defer_destroy(std::unique_ptr<LaneConnection> lane);
   Counters count() const;
 
   const Options options;
@@ -91,10 +91,10 @@ struct Shell::Impl {
   std::unique_ptr<net::Listener> listener;
   std::unique_ptr<net::Timer> ticks, timer;
   std::map<ConnectionId, std::unique_ptr<net::Connector>> connectors;
-  std::map<ConnectionId, std::unique_ptr<ShellLink>> lanes;
+  std::map<ConnectionId, std::unique_ptr<LaneConnection>> lanes;
   std::map<PeerId, Link> links;
   std::vector<PeerId> neighbours;
-  std::vector<std::unique_ptr<ShellLink>> deferred;  // closed, perhaps still on the stack
+  std::vector<std::unique_ptr<LaneConnection>> deferred;  // closed, perhaps still on the stack
 };
 
 Shell::Impl::Impl(Options given, Callbacks called)
@@ -102,7 +102,7 @@ Shell::Impl::Impl(Options given, Callbacks called)
       callbacks(std::move(called)),
       lanes_max(lanes_affordable()),
       core({.peer_timeout = options.peer_timeout,
-            .long_way = options.long_way,
+            .wan_rtt_min = options.wan_rtt_min,
             .lanes = options.lanes,
             .lanes_max = lanes_max}),
       engine({.on_transferred = callbacks.on_transferred,
@@ -145,8 +145,8 @@ void Shell::Impl::listen(const std::string& host) {
 }
 
 void Shell::Impl::accepted(net::Socket socket) {
-  const bool scarce = net::is_scarce(socket.fd(), kStrangersWhenScarce);
-  const size_t room = scarce ? kStrangersWhenScarce : net::strangers_max(kStrangersMax);
+  const bool scarce = net::is_scarce(socket.fd(), kPendingWhenScarce);
+  const size_t room = scarce ? kPendingWhenScarce : net::pending_max(kPendingMax);
   const ConnectionId id = core.new_lane();
   const std::string address = socket.peer_host();
   add_lane(id, std::move(socket), false);
@@ -154,20 +154,21 @@ void Shell::Impl::accepted(net::Socket socket) {
 }
 
 void Shell::Impl::add_lane(ConnectionId id, net::Socket socket, bool dialled) {
-  lanes[id] = std::make_unique<ShellLink>(
+  lanes[id] = std::make_unique<LaneConnection>(
       loop, std::move(socket), dialled,
-      ShellLink::Callbacks{.on_hello =
-                               [this, id](const std::optional<protocol::LaneHello>& hello) {
-                                 step(link::HelloReceived{id, hello, lanes.at(id)->path().least});
-                               },
-                           .on_pong =
-                               [this, id](uint64_t number) {
-                                 step(link::PongReceived{id, number});
-                               },
-                           .on_failed =
-                               [this, id](const Status& why, LinkFault fault) {
-                                 step(link::Failed{id, why, fault});
-                               }});
+      LaneConnection::Callbacks{
+          .on_hello =
+              [this, id](const std::optional<protocol::LaneHello>& hello) {
+                step(link::HelloReceived{id, hello, lanes.at(id)->path().least});
+              },
+          .on_pong =
+              [this, id](uint64_t number) {
+                step(link::PongReceived{id, number});
+              },
+          .on_failed =
+              [this, id](const Status& why, LinkFault fault) {
+                step(link::Failed{id, why, fault});
+              }});
 }
 
 // A late tick counts as one tick: input that has arrived meanwhile is read before the next one.
@@ -175,7 +176,7 @@ void Shell::Impl::on_tick() {
   ticks->arm(monotonic_now() + core.beat());
   link::Tick tick;
   for (const auto& [id, lane] : lanes) {
-    if (lane->take_received()) tick.heard.push_back(id);
+    if (lane->take_received()) tick.received.push_back(id);
     const auto progress = lane->progress();
     if (progress) tick.progress.push_back({id, progress->segment, progress->arrived});
   }
@@ -225,8 +226,8 @@ void Shell::Impl::perform(const link::SmallerHelped& helped) {
           std::to_string(helped.segment) + " bytes at most, which costs some speed");
 }
 
-void Shell::Impl::perform(const link::SendHello& said) {
-  lanes.at(said.lane)->send_hello(said.answer, said.hello);
+void Shell::Impl::perform(const link::SendHello& send) {
+  lanes.at(send.lane)->send_hello(send.answer, send.hello);
 }
 
 void Shell::Impl::perform(const link::SendPing& ping) {
@@ -247,12 +248,12 @@ void Shell::Impl::perform(const link::Close& close) {
 
 void Shell::Impl::perform(const link::LaneUp& up) {
   Link& link = links[up.peer];
-  ShellLink& lane = *lanes.at(up.lane);
-  if (!up.further && up.far) link.traffic.emplace(up.way, up.lanes_at_first, up.lanes_fixed);
+  LaneConnection& lane = *lanes.at(up.lane);
+  if (!up.further && up.wan) link.monitor.emplace(up.rtt, up.lanes_at_first, up.lanes_fixed);
   link.lanes.push_back(up.lane);
   carry(link, lane, up);
-  lane.join(engine, up.peer, up.local);
-  if (up.further && link.traffic) engine.rest(up.peer, link.traffic->resting());
+  lane.join(engine, up.peer, up.same_machine);
+  if (up.further && link.monitor) engine.rest(up.peer, link.monitor->inactive());
 }
 
 void Shell::Impl::perform(const link::LinkDown& down) {
@@ -261,15 +262,15 @@ void Shell::Impl::perform(const link::LinkDown& down) {
 }
 
 // Lanes on a local path are always active and are not measured.
-void Shell::Impl::carry(Link& link, ShellLink& lane, const link::LaneUp& up) {
-  lane.tune(up.far ? net::PathClass::kWan : net::PathClass::kLocal, options.congestion);
+void Shell::Impl::carry(Link& link, LaneConnection& lane, const link::LaneUp& up) {
+  lane.tune(up.wan ? net::PathClass::kWan : net::PathClass::kLocal, options.congestion);
   lane.set_contended(neighbours.size() > 1);
-  if (!link.traffic) return;
-  link.traffic->add(lane);
-  lane.watch([this, &link, peer = up.peer](const ShellLink& sent) {
-    if (!link.traffic->chunk_sent(sent, monotonic_now())) return;
-    step(link::LanesLearnt{peer, link.traffic->lanes_wanted()});
-    engine.rest(peer, link.traffic->resting());
+  if (!link.monitor) return;
+  link.monitor->add(lane);
+  lane.watch([this, &link, peer = up.peer](const LaneConnection& sent) {
+    if (!link.monitor->chunk_sent(sent, monotonic_now())) return;
+    step(link::LanesLearnt{peer, link.monitor->lanes_wanted()});
+    engine.rest(peer, link.monitor->inactive());
   });
 }
 
@@ -279,7 +280,7 @@ void Shell::Impl::set_contended(PeerId peer) {
   for (const ConnectionId id : at->second.lanes) lanes.at(id)->set_contended(neighbours.size() > 1);
 }
 
-void Shell::Impl::defer_destroy(std::unique_ptr<ShellLink> lane) {
+void Shell::Impl::defer_destroy(std::unique_ptr<LaneConnection> lane) {
   if (deferred.empty()) loop.post([this] { deferred.clear(); });
   deferred.push_back(std::move(lane));
 }
@@ -291,10 +292,10 @@ Shell::Counters Shell::Impl::count() const {
     sum.peer = peer;
     sum.serial = seen.serial;
     sum.lanes = static_cast<uint32_t>(seen.lanes.size());
-    const auto& traffic = links.at(peer).traffic;
-    const protocol::LaneBits resting = traffic ? traffic->resting() : 0;
-    sum.lanes_used = sum.lanes - static_cast<uint32_t>(std::popcount(resting));
-    sum.round_trip = seen.way;
+    const auto& monitor = links.at(peer).monitor;
+    const protocol::LaneBits inactive = monitor ? monitor->inactive() : 0;
+    sum.lanes_used = sum.lanes - static_cast<uint32_t>(std::popcount(inactive));
+    sum.rtt = seen.rtt;
     for (const ConnectionId id : seen.lanes) {
       const net::Lane::Counters one = lanes.at(id)->counters();
       sum.bytes_sent += one.bytes_sent;

@@ -40,7 +40,7 @@ class Shell {
   struct Options {
     uint16_t port_first = 0, port_last = 0;  // PCCL_PORT_RANGE; 0: any free port
     Duration peer_timeout = protocol::kPeerTimeoutDefault;
-    Duration long_way = protocol::kLongWay;  // RTT of a wan path; tests lower it
+    Duration wan_rtt_min = protocol::kWanRttMin;  // RTT of a wan path; tests lower it
     uint32_t lanes = 0;           // PCCL_LANES, for a link between ring neighbours; 0: automatic
     std::string congestion = {};  // PCCL_TCP_CONGESTION; empty: chosen by the path
   };
@@ -68,7 +68,7 @@ class Shell {
       PeerId peer;
       uint32_t serial = 0;                 // counts the attempts to connect
       uint32_t lanes = 0, lanes_used = 0;  // lanes_used: active lanes
-      Duration round_trip{0};
+      Duration rtt{0};
       uint64_t bytes_sent = 0, bytes_received = 0, send_calls = 0, receive_calls = 0;
     };
     std::vector<Link> links;

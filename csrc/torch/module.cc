@@ -32,8 +32,8 @@ struct HostedMaster {
 };
 
 // The keyword arguments are those of _C.pyi. _rendezvous.py always gives all of them.
-LivePeer::Request to_request(const py::kwargs& given) {
-  LivePeer::Request request;
+PeerSession::Request to_request(const py::kwargs& given) {
+  PeerSession::Request request;
   request.master = {given["host"].cast<std::string>(), given["port"].cast<uint16_t>()};
   request.restore = given["restore"].cast<bool>();
   std::tie(request.data.port_first, request.data.port_last) =
@@ -62,13 +62,13 @@ LivePeer::Request to_request(const py::kwargs& given) {
 
 c10::intrusive_ptr<PcclGroup> join(const Store& store, HostedMaster* master, bool open_run,
                                    const py::kwargs& given) {
-  LivePeer::Request request = to_request(given);
+  PeerSession::Request request = to_request(given);
   if (master != nullptr) request.hosted = std::move(master->shell);
   const Duration timeout = request.peer.join_timeout;
 
   const py::gil_scoped_release no_gil;
   bool stop = false;
-  auto joined = LivePeer::join(std::move(request), [&] { return stop = interrupted(); });
+  auto joined = PeerSession::join(std::move(request), [&] { return stop = interrupted(); });
   if (stop) raise_interrupt();
   if (!joined.ok()) raise(joined.status());
   const auto backend = c10::make_intrusive<PcclBackend>(
@@ -113,7 +113,7 @@ py::list links_of(const ring::Shell::Counters& counters) {
     dict["connection"] = link.serial;
     dict["lanes"] = link.lanes;
     dict["lanes_used"] = link.lanes_used;
-    dict["round_trip"] = to_seconds(link.round_trip);
+    dict["rtt"] = to_seconds(link.rtt);
     dict["bytes_sent"] = link.bytes_sent;
     dict["bytes_received"] = link.bytes_received;
     dict["send_calls"] = link.send_calls;
@@ -282,5 +282,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   bind(m);
   // Many scripts end without destroy_process_group. This handler leaves for them while the Python
   // interpreter still works.
-  py::module_::import("atexit").attr("register")(py::cpp_function(&LivePeer::leave_all, NoGil()));
+  py::module_::import("atexit").attr("register")(
+      py::cpp_function(&PeerSession::leave_all, NoGil()));
 }

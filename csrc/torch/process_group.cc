@@ -86,7 +86,10 @@ bool& current_keep() {
 struct PcclBackend::Call {
   Call(const char* call, OpKind op_kind, c10d::OpType op_type,
        Milliseconds limit = c10d::kUnsetTimeout)
-      : name(call), type(op_type), timeout(limit), lent(std::make_unique<Lent>(call)) {
+      : name(call),
+        type(op_type),
+        timeout(limit),
+        borrowed(std::make_unique<BorrowedTensors>(call)) {
     request.kind = op_kind;
     request.dtype = DType::kBytes;
     request.tag = current_tag();
@@ -100,15 +103,15 @@ struct PcclBackend::Call {
   const char* name;
   c10d::OpType type;
   Milliseconds timeout;
-  std::unique_ptr<Lent> lent;
+  std::unique_ptr<BorrowedTensors> borrowed;
   peer::OpRequest request;
   std::vector<Bytes> spans;
   bool save = false;  // restore the memory if the operation fails
 };
 
 PcclBackend::WorkPtr PcclBackend::post(Call call) {
-  if (const Status status = live_->usable(); !status.ok()) raise(status);
-  peer::Peer& peer = live_->peer();
+  if (const Status status = session_->usable(); !status.ok()) raise(status);
+  peer::Peer& peer = session_->peer();
   peer::OpRequest& request = call.request;
   const Milliseconds timeout = call.timeout == c10d::kUnsetTimeout ? timeout_.load() : call.timeout;
   request.timeout = timeout;
@@ -116,12 +119,12 @@ PcclBackend::WorkPtr PcclBackend::post(Call call) {
   ring::Memory memory;
   memory.spans = std::move(call.spans);
   // Staged bytes are a copy already. But an all-reduce that has to be repeated needs its operand.
-  const bool needed = !call.lent->staged() || request.kind == OpKind::kAllReduce;
-  memory.save = call.save && live_->restore() && needed;
+  const bool needed = !call.borrowed->staged() || request.kind == OpKind::kAllReduce;
+  memory.save = call.save && session_->restore() && needed;
 
   std::string name = call.name;
   if (!request.tag.empty()) name += " (" + request.tag + ")";
-  auto operation = std::make_shared<Operation>(std::move(call.lent), std::move(name));
+  auto operation = std::make_shared<Operation>(std::move(call.borrowed), std::move(name));
   auto work = c10::make_intrusive<PcclWork>(operation, rank(), call.type, posted_++);
   peer.post(std::move(request), std::move(memory),
             [operation](peer::OpResult result) { Operation::end(operation, std::move(result)); });
@@ -136,9 +139,10 @@ int PcclBackend::checked_rank(const char* call, const char* what, int64_t rank) 
 
 // --- The backend ---------------------------------------------------------------------------------
 
-PcclBackend::PcclBackend(std::shared_ptr<LivePeer> live, Milliseconds timeout)
-    : Backend(static_cast<int>(live->peer().rank()), static_cast<int>(live->peer().world_size())),
-      live_(std::move(live)),
+PcclBackend::PcclBackend(std::shared_ptr<PeerSession> session, Milliseconds timeout)
+    : Backend(static_cast<int>(session->peer().rank()),
+              static_cast<int>(session->peer().world_size())),
+      session_(std::move(session)),
       forks_(net::fork_count()),
       timeout_(timeout) {}
 
@@ -150,14 +154,14 @@ c10::intrusive_ptr<c10d::Backend::Options> PcclBackend::getBackendOptions() {
 
 void PcclBackend::shutdown() {
   const ReleaseGil no_gil;
-  live_->leave();
+  session_->leave();
 }
 
 int PcclBackend::rank() const {
-  return forks_ == net::fork_count() ? static_cast<int>(live_->peer().rank()) : rank_;
+  return forks_ == net::fork_count() ? static_cast<int>(session_->peer().rank()) : rank_;
 }
 int PcclBackend::size() const {
-  return forks_ == net::fork_count() ? static_cast<int>(live_->peer().world_size()) : size_;
+  return forks_ == net::fork_count() ? static_cast<int>(session_->peer().world_size()) : size_;
 }
 
 // --- All-reduce ----------------------------------------------------------------------------------
@@ -167,7 +171,7 @@ PcclBackend::WorkPtr PcclBackend::reduce_in_place(Call call, const Tensors& tens
   const ReduceOp op = reduce_op_of(options.reduceOp);
   Tensors parts;
   for (const at::Tensor& tensor : tensors) parts.push_back(as_real(tensor, op));
-  const at::ScalarType scalar = call.lent->same_dtype(parts);
+  const at::ScalarType scalar = call.borrowed->same_dtype(parts);
   if (dtype_of(scalar) == DType::kBytes) {
     raise_value_error(c10::str(
         "all_reduce cannot compute with tensors of dtype ", scalar,
@@ -175,14 +179,14 @@ PcclBackend::WorkPtr PcclBackend::reduce_in_place(Call call, const Tensors& tens
   }
   if (const Status status = check_reducible(dtype_of(scalar), op); !status.ok()) raise(status);
 
-  const Bytes bytes = call.lent->lend_flat(parts, Use::kUpdate);
+  const Bytes bytes = call.borrowed->lend_flat(parts, Use::kUpdate);
   check_apart(call.name, tensors);
   call.elements(scalar, bytes.size());
   call.request.reduce = op;
   call.request.keep = current_keep();
   call.spans = {bytes};
   call.save = true;
-  call.lent->results = tensors;
+  call.borrowed->results = tensors;
   return post(std::move(call));
 }
 
@@ -209,10 +213,10 @@ PcclBackend::WorkPtr PcclBackend::broadcast(Tensors& tensors,
   Call call("broadcast", OpKind::kBroadcast, c10d::OpType::BROADCAST, options.timeout);
   call.request.root = checked_rank("broadcast", "src", options.rootRank);
   const bool root = call.request.root == rank();
-  call.spans = {call.lent->lend(tensors[0], root ? Use::kRead : Use::kWrite)};
+  call.spans = {call.borrowed->lend(tensors[0], root ? Use::kRead : Use::kWrite)};
   call.elements(tensors[0].scalar_type(), call.spans[0].size());
   call.save = !root;
-  call.lent->results = tensors;
+  call.borrowed->results = tensors;
   return post(std::move(call));
 }
 
@@ -225,9 +229,9 @@ PcclBackend::WorkPtr PcclBackend::transfer(Call call, const Tensors& tensors, in
         c10::str(call.name, "(", sends ? "dst" : "src", "=", other, "): that is this rank itself"));
   }
   if (tag != 0) call.request.tag += "#" + std::to_string(tag);  // torch's number after our text
-  call.spans = {call.lent->lend(tensors[0], sends ? Use::kRead : Use::kWrite)};
+  call.spans = {call.borrowed->lend(tensors[0], sends ? Use::kRead : Use::kWrite)};
   call.elements(tensors[0].scalar_type(), call.spans[0].size());
-  call.lent->results = tensors;
+  call.borrowed->results = tensors;
   return post(std::move(call));
 }
 
@@ -255,14 +259,14 @@ PcclBackend::WorkPtr PcclBackend::allgather(TensorLists& outputs, Tensors& input
   }
   Call call("all_gather", OpKind::kAllGather, c10d::OpType::ALLGATHER, options.timeout);
   for (const at::Tensor& output : outputs[0]) check_output("all_gather", output, input, 1);
-  const Bytes mine = call.lent->lend(input, Use::kRead);
+  const Bytes mine = call.borrowed->lend(input, Use::kRead);
   for (const at::Tensor& output : outputs[0])
-    call.spans.push_back(call.lent->lend(output, Use::kWrite));
+    call.spans.push_back(call.borrowed->lend(output, Use::kWrite));
   const InPlace own{.input = 0, .output = static_cast<size_t>(rank()), .part = 0, .parts = 1};
   check_apart(call.name, outputs[0], inputs, {&own, 1});
   copy(call.spans[static_cast<size_t>(rank())], mine);
   call.elements(input.scalar_type(), mine.size());
-  call.lent->results = outputs[0];
+  call.borrowed->results = outputs[0];
   return post(std::move(call));
 }
 
@@ -281,10 +285,10 @@ PcclBackend::WorkPtr PcclBackend::allgather_into_tensor_coalesced(
                                " and ", inputs.size()));
   }
   Call call(kName, OpKind::kAllGather, c10d::OpType::_ALLGATHER_BASE, options.timeout);
-  const at::ScalarType scalar = call.lent->same_dtype(inputs);
+  const at::ScalarType scalar = call.borrowed->same_dtype(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) check_output(kName, outputs[i], inputs[i], size());
-  const Bytes mine = call.lent->lend_flat(inputs, Use::kRead);
-  const Bytes whole = call.lent->lend_interleaved(outputs, size());
+  const Bytes mine = call.borrowed->lend_flat(inputs, Use::kRead);
+  const Bytes whole = call.borrowed->lend_interleaved(outputs, size());
   std::vector<InPlace> own;
   for (size_t i = 0; i < inputs.size(); ++i) own.push_back({i, i, rank(), size()});
   check_apart(kName, outputs, inputs, own);
@@ -293,7 +297,7 @@ PcclBackend::WorkPtr PcclBackend::allgather_into_tensor_coalesced(
   }
   copy(call.spans[static_cast<size_t>(rank())], mine);
   call.elements(scalar, mine.size());
-  call.lent->results = outputs;
+  call.borrowed->results = outputs;
   return post(std::move(call));
 }
 
@@ -350,10 +354,10 @@ peer::JointResult PcclBackend::finish_joint(Result<peer::JointResult> result,
 }
 
 peer::JointResult PcclBackend::update_topology() {
-  if (const Status status = live_->usable(); !status.ok()) raise(status);
+  if (const Status status = session_->usable(); !status.ok()) raise(status);
   bool stop = false;
   auto result =
-      live_->peer().update_topology(timeout_.load(), [&] { return stop = interrupted(); });
+      session_->peer().update_topology(timeout_.load(), [&] { return stop = interrupted(); });
   refresh_rank_and_size();
   return finish_joint(std::move(result), stop);
 }
@@ -367,21 +371,21 @@ void PcclBackend::refresh_rank_and_size() {
 }
 
 bool PcclBackend::are_peers_pending() {
-  if (const Status status = live_->usable(); !status.ok()) raise(status);
+  if (const Status status = session_->usable(); !status.ok()) raise(status);
   bool stop = false;
   auto result =
-      live_->peer().are_peers_pending(timeout_.load(), [&] { return stop = interrupted(); });
+      session_->peer().are_peers_pending(timeout_.load(), [&] { return stop = interrupted(); });
   return finish_joint(std::move(result), stop).pending;
 }
 
 peer::JointResult PcclBackend::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                                  const std::vector<Entry>& entries) {
-  if (const Status status = live_->usable(); !status.ok()) raise(status);
-  Lent lent("sync_shared_state");
+  if (const Status status = session_->usable(); !status.ok()) raise(status);
+  BorrowedTensors borrowed("sync_shared_state");
   std::vector<peer::StateSpan> spans;
   for (const Entry& entry : entries) {
-    const Bytes bytes = lent.lend(entry.tensor, Use::kUpdate);
-    if (lent.staged())
+    const Bytes bytes = borrowed.lend(entry.tensor, Use::kUpdate);
+    if (borrowed.staged())
       raise_value_error("the tensor '" + entry.key + "' of the shared state is not contiguous");
     const DType dtype = dtype_of(entry.tensor.scalar_type());
     spans.push_back({entry.key, dtype, entry.tensor.sizes().vec(), bytes});
@@ -391,14 +395,14 @@ peer::JointResult PcclBackend::sync_shared_state(uint64_t revision, protocol::Sy
       spans.back().shape.push_back(static_cast<int64_t>(entry.tensor.element_size()));
   }
   bool stop = false;
-  auto result = live_->peer().sync_shared_state(revision, strategy, spans, timeout_.load(),
-                                                [&] { return stop = interrupted(); });
+  auto result = session_->peer().sync_shared_state(revision, strategy, spans, timeout_.load(),
+                                                   [&] { return stop = interrupted(); });
   return finish_joint(std::move(result), stop);
 }
 
 peer::Info PcclBackend::info() {
-  if (const Status status = live_->usable(); !status.ok()) raise(status);
-  return live_->peer().info();
+  if (const Status status = session_->usable(); !status.ok()) raise(status);
+  return session_->peer().info();
 }
 
 // --- The group -----------------------------------------------------------------------------------

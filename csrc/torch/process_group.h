@@ -14,7 +14,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "csrc/torch/live_peer.h"
+#include "csrc/torch/peer_session.h"
 #include "csrc/torch/work.h"
 
 namespace pccl::torch_layer {
@@ -30,7 +30,7 @@ class PcclBackend : public c10d::Backend {
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
   using TensorLists = std::vector<Tensors>;
 
-  PcclBackend(std::shared_ptr<LivePeer> live, Milliseconds timeout);
+  PcclBackend(std::shared_ptr<PeerSession> session, Milliseconds timeout);
   ~PcclBackend() override;
 
   const std::string getBackendName() const override { return "pccl"; }
@@ -96,7 +96,7 @@ class PcclBackend : public c10d::Backend {
   int checked_rank(const char* call, const char* what, int64_t rank) const;
   void refresh_rank_and_size();
 
-  const std::shared_ptr<LivePeer> live_;
+  const std::shared_ptr<PeerSession> session_;
   const uint64_t forks_;
   std::atomic<Milliseconds> timeout_;
   std::atomic<uint64_t> posted_{0};

@@ -6,7 +6,7 @@
 
 #include "csrc/base/log.h"
 #include "csrc/net/descriptors.h"
-#include "csrc/torch/completers.h"
+#include "csrc/torch/completion_executor.h"
 #include "csrc/torch/errors.h"
 
 namespace pccl::torch_layer {
@@ -23,17 +23,17 @@ std::string seconds(std::chrono::milliseconds duration) {
 
 }  // namespace
 
-Operation::Operation(std::unique_ptr<Lent> lent, std::string text)
-    : text_(std::move(text)), lent_(std::move(lent)) {}
+Operation::Operation(std::unique_ptr<BorrowedTensors> borrowed, std::string text)
+    : text_(std::move(text)), borrowed_(std::move(borrowed)) {}
 
 void Operation::end(const std::shared_ptr<Operation>& operation, peer::OpResult result) {
   operation->ended_before_call_ = result.ended_before_call;
   if (!result.status.ok()) return operation->finish(to_exception(result.status));
   operation->parts_ = std::move(result.parts);
-  if (!operation->lent_->staged()) return operation->finish(nullptr);
-  Completers::get().run([operation] {
+  if (!operation->borrowed_->staged()) return operation->finish(nullptr);
+  CompletionExecutor::get().run([operation] {
     try {
-      operation->lent_->copy_back();
+      operation->borrowed_->copy_back();
       operation->finish(nullptr);
     } catch (...) {  // no memory: checked tensors can fail in no other way
       operation->finish(std::current_exception());
@@ -43,7 +43,7 @@ void Operation::end(const std::shared_ptr<Operation>& operation, peer::OpResult 
 
 void Operation::finish(std::exception_ptr error) {
   c10::intrusive_ptr<c10::ivalue::Future> future;
-  std::shared_ptr<Lent> last;
+  std::shared_ptr<BorrowedTensors> last;
   {
     const std::lock_guard lock(mutex_);
     PCCL_ASSERT(!ended_);
@@ -51,21 +51,22 @@ void Operation::finish(std::exception_ptr error) {
     error_ = std::move(error);
     future = future_;
     if (abandoned_) {
-      last = std::move(lent_);
+      last = std::move(borrowed_);
     } else if (future) {
-      last = lent_;
+      last = borrowed_;
     }
     ended_cv_.notify_all();
   }
   if (!last) return;
-  Completers::get().run([future = std::move(future), last = std::move(last), error = error_] {
-    if (!future) return;
-    if (error) {
-      future->setError(error);
-    } else {
-      future->markCompleted(c10::IValue(last->results));
-    }
-  });
+  CompletionExecutor::get().run(
+      [future = std::move(future), last = std::move(last), error = error_] {
+        if (!future) return;
+        if (error) {
+          future->setError(error);
+        } else {
+          future->markCompleted(c10::IValue(last->results));
+        }
+      });
 }
 
 bool Operation::wait_until(Instant deadline) {
@@ -88,7 +89,7 @@ std::exception_ptr Operation::error() const {
   return error_;
 }
 
-Tensors Operation::results() const { return ended() && !error() ? lent_->results : Tensors(); }
+Tensors Operation::results() const { return ended() && !error() ? borrowed_->results : Tensors(); }
 
 std::vector<peer::Part> Operation::parts() const {
   return ended() && !error() ? parts_ : std::vector<peer::Part>();
@@ -108,15 +109,15 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::future() {
   if (error_) {
     fresh->setError(error_);
   } else {
-    fresh->markCompleted(c10::IValue(lent_->results));
+    fresh->markCompleted(c10::IValue(borrowed_->results));
   }
   return fresh;
 }
 
 void Operation::abandon() {
-  std::shared_ptr<Lent> last;  // released here, on the user's thread
+  std::shared_ptr<BorrowedTensors> last;  // released here, on the user's thread
   const std::lock_guard lock(mutex_);
-  if (ended_) last = std::move(lent_);
+  if (ended_) last = std::move(borrowed_);
   abandoned_ = true;
 }
 

@@ -4,10 +4,10 @@
 // 1. Tensors live until the operation has ended and the handle is gone.
 // 2. The control loop never releases tensors: this may need the GIL, and the loop must not wait for
 //    Python. If the handle goes last, it releases them on the user's thread. If the operation ends
-//    last, a thread of the Completers does.
-// Futures: the first call of getFuture() makes the Future, and a thread of the Completers marks it.
-// If the operation has already ended, getFuture() marks it at once. Callbacks of several Futures
-// run concurrently, or at once in then() if the operation is over. So the collectives that
+//    last, a thread of the CompletionExecutor does.
+// Futures: the first call of getFuture() makes the Future, and a thread of the CompletionExecutor
+// marks it. If the operation has already ended, getFuture() marks it at once. Callbacks of several
+// Futures run concurrently, or at once in then() if the operation is over. So the collectives that
 // callbacks call have no certain order among all calls. The ranks agree on them only if each has a
 // tag of its own (or nothing else is in flight).
 #pragma once
@@ -22,14 +22,14 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/peer/shell.h"
-#include "csrc/torch/staging.h"
+#include "csrc/torch/borrowed_tensors.h"
 
 namespace pccl::torch_layer {
 
 class Operation {
  public:
   // `text`: the name of the operation in messages, "all_reduce (layer.3)".
-  Operation(std::unique_ptr<Lent> lent, std::string text);
+  Operation(std::unique_ptr<BorrowedTensors> borrowed, std::string text);
 
   // Ends the operation: its memory belongs to the application again. Called once, on the control
   // loop, which it never blocks.
@@ -59,7 +59,7 @@ class Operation {
   std::vector<peer::Part> parts_;  // constant once ended, like the next field
   bool ended_before_call_ = false;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
-  std::shared_ptr<Lent> lent_;
+  std::shared_ptr<BorrowedTensors> borrowed_;
 };
 
 class PcclWork : public c10d::Work {

@@ -58,7 +58,7 @@ class Way:
         lanes_asked: the value of PCCL_LANES; 0: as many as increase the throughput.
     """
 
-    round_trip: float
+    rtt: float
     rows: Sequence[Row]
     here: HostSettings
     there: HostSettings
@@ -67,7 +67,7 @@ class Way:
 
     @property
     def is_far(self) -> bool:
-        return self.round_trip >= FAR_S
+        return self.rtt >= FAR_S
 
     @property
     def best(self) -> Row:
@@ -243,10 +243,10 @@ def _buffer(way: Way, name: str, buffers: Buffers, *, rate: float, alone: float)
     A connection may have at least half of its buffer in flight, and it needs rate x RTT in flight.
     If one stream alone carried at least 90 % of the rate, no buffer was the limit.
     """
-    in_flight = rate * 1e6 / 8 * way.round_trip
+    in_flight = rate * 1e6 / 8 * way.rtt
     if buffers.most >= 2 * in_flight or alone >= KNEE_SHARE * rate:
         return None
-    stream = max(buffers.most / 2 / way.round_trip * 8 / 1e6, alone)
+    stream = max(buffers.most / 2 / way.rtt * 8 / 1e6, alone)
     wanted = min(2 ** math.ceil(math.log2(2 * in_flight)), BUFFER_BYTES_MAX)
     text = (
         f"buffers: {name} ends at {buffers.most / MIB:.1f} MiB, with which one stream "
@@ -265,13 +265,13 @@ def _slow_start(way: Way, end: _End) -> str | None:
     if not end.host.slow_start_after_idle or "bbr" in end.host.allowed:
         return None
     knee = knee_of(way.rows)
-    window = knee.carried * 1e6 / 8 * way.round_trip / knee.streams / SEGMENT_BYTES
+    window = knee.carried * 1e6 / 8 * way.rtt / knee.streams / SEGMENT_BYTES
     doublings = math.ceil(math.log2(max(window / FIRST_SEGMENTS, 1)))
     if doublings == 0:
         return None
     return (
         f"idle connections: those of {end.name} begin slowly after a silence, about {doublings} "
-        f"round trips ({doublings * way.round_trip:.2g} s) for each synchronisation. pccl keeps "
+        f"round trips ({doublings * way.rtt:.2g} s) for each synchronisation. pccl keeps "
         "their speed where it may choose bbr; elsewhere:\n"
         "    sudo sysctl -w net.ipv4.tcp_slow_start_after_idle=0"
     )

@@ -117,7 +117,7 @@ class Client:
     ) -> None:
         self._connection.close()
 
-    def round_trip(self) -> float:
+    def rtt(self) -> float:
         """Return the median RTT of a few messages, in seconds."""
         seconds = []
         try:
@@ -130,7 +130,7 @@ class Client:
             raise self._lost(error) from None
         return statistics.median(seconds)
 
-    def measure(self, plan: Plan, round_trip: float) -> Iterator[Rate]:
+    def measure(self, plan: Plan, rtt: float) -> Iterator[Rate]:
         """Yield the figures one after another, as soon as each is measured."""
         for streams in plan.streams:
             for direction in plan.directions:
@@ -138,7 +138,7 @@ class Client:
                     streams=streams,
                     seconds=plan.seconds,
                     direction=direction,
-                    far=round_trip >= FAR_S,
+                    far=rtt >= FAR_S,
                     congestion=plan.congestion,
                 )
                 try:

@@ -85,16 +85,16 @@ def _measure(options: argparse.Namespace, ours: PeerSettings) -> None:
     )
     host, port = options.target
     with Client(host, port) as client:
-        round_trip = client.round_trip()
-        total = plan.trials * (plan.seconds + OVERHEAD_S + 4 * round_trip)
-        print(f"{host}: {round_trip * 1e3:.3g} ms there and back, median of a few messages")
+        rtt = client.rtt()
+        total = plan.trials * (plan.seconds + OVERHEAD_S + 4 * rtt)
+        print(f"{host}: {rtt * 1e3:.3g} ms there and back, median of a few messages")
         print(
             f"{plan.trials} measurements of {plan.seconds:g} s, what they begin with left out: "
             f"about {total:.0f} s.\n"
         )
-        rates = _show_rates(client, plan, round_trip)
+        rates = _show_rates(client, plan, rtt)
     way = Way(
-        round_trip=round_trip,
+        rtt=rtt,
         rows=rows_of(rates),
         here=HostSettings.from_texts(settings.read()),
         there=client.settings,
@@ -104,10 +104,10 @@ def _measure(options: argparse.Namespace, ours: PeerSettings) -> None:
     _report(way, options)
 
 
-def _show_rates(client: Client, plan: Plan, round_trip: float) -> list[Rate]:
+def _show_rates(client: Client, plan: Plan, rtt: float) -> list[Rate]:
     rates = []
     print("\n".join(head(both="both" in plan.directions)), flush=True)
-    for rate in client.measure(plan, round_trip):
+    for rate in client.measure(plan, rtt):
         print(cells(rate, last=rate.direction == plan.directions[-1]), end="", flush=True)
         rates.append(rate)
     return rates

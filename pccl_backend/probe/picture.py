@@ -50,7 +50,7 @@ def draw(way: Way, name: str, path: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.set_xlabel("TCP streams")
         axes.set_ylabel("Mbit/s")
-        axes.set_title(f"To {name}, {way.round_trip * 1e3:.3g} ms there and back")
+        axes.set_title(f"To {name}, {way.rtt * 1e3:.3g} ms there and back")
         axes.grid(alpha=0.25)
         axes.legend()
         axes.spines[["top", "right"]].set_visible(False)

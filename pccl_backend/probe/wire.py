@@ -55,7 +55,7 @@ CONGESTION_NAME = re.compile(r"[a-z0-9_-]{0,15}")  # 15 is the system's own limi
 
 ANSWER_TIMEOUT_S = 15.0  # a line may wait behind seconds of bulk data in a network queue
 HELLO_TIMEOUT_S = 5.0
-FAR_S = 1e-3  # least RTT of a wan path: kLongWay of csrc/protocol/limits.h
+FAR_S = 1e-3  # least RTT of a wan path: kWanRttMin of csrc/protocol/limits.h
 LANES_MAX = 64  # kLanesMax of csrc/protocol/limits.h
 
 SO_MAX_PACING_RATE = 47  # missing in Python's socket module

@@ -7,7 +7,7 @@
 namespace pccl::fuzz {
 namespace {
 
-void round_trip(const protocol::Message& message) {
+void rtt(const protocol::Message& message) {
   std::vector<std::byte> bytes;
   protocol::encode(message, bytes);
   const auto again = protocol::decode(std::span<const std::byte>(bytes).subspan(4));
@@ -26,7 +26,7 @@ void in_pieces(std::span<const uint8_t> bytes) {
       auto next = decoder.next();
       if (!next.ok()) return require(decoder.held() == 0, "a refused stream is not kept");
       if (!next.value()) break;
-      round_trip(*next.value());
+      rtt(*next.value());
     }
   }
 }
@@ -36,7 +36,7 @@ void in_pieces(std::span<const uint8_t> bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto message = pccl::protocol::decode(pccl::fuzz::as_bytes(data, size));
-  if (message.ok()) pccl::fuzz::round_trip(message.value());
+  if (message.ok()) pccl::fuzz::rtt(message.value());
   pccl::fuzz::in_pieces({data, size});
   return 0;
 }

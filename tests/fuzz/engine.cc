@@ -110,7 +110,7 @@ class World {
     posted_.clear();
   }
   void post() {
-    constexpr Pattern kPatterns[] = {Pattern::kAllReduce, Pattern::kBroadcast, Pattern::kExchange,
+    constexpr Pattern kPatterns[] = {Pattern::kAllReduce, Pattern::kBroadcast, Pattern::kOneShot,
                                      Pattern::kAllReduce};
     const Pattern pattern = kPatterns[chance_.below(4)];
     const uint64_t count = chance_.below(200) * (chance_.once_in(4) ? 600 : 1);
@@ -128,7 +128,7 @@ class World {
                               .count = count,
                               .block_bytes = {},
                               .far = chance_.once_in(2)}};
-    if (pattern == Pattern::kExchange) task.members = {kUp, kSelf, kDown};
+    if (pattern == Pattern::kOneShot) task.members = {kUp, kSelf, kDown};
     const ring::Schedule schedule(task.shape);
     if (schedule.receives()) task.upstream = kUp;
     if (schedule.sends()) task.downstream = kDown;

@@ -210,8 +210,8 @@ def test_measures_every_direction(address: tuple[str, int]) -> None:
     # Each step is long enough for its first bytes even if the machine's cores stall for 0.5 s.
     plan = Plan(streams=(1, 3), seconds=2, directions=("there", "back", "both"))
     with Client(*address) as client:
-        assert 0 < client.round_trip() < WAIT_S
-        rates = list(client.measure(plan, round_trip=0.1))
+        assert 0 < client.rtt() < WAIT_S
+        rates = list(client.measure(plan, rtt=0.1))
     assert [(rate.streams, rate.direction) for rate in rates] == [
         (streams, direction) for streams in (1, 3) for direction in ("there", "back", "both")
     ]

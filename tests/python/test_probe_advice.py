@@ -32,7 +32,7 @@ def rows(*rates: float) -> list[Row]:
 
 
 def way(*rates: float, **changes: object) -> Way:
-    known = Way(round_trip=0.1, rows=rows(*rates), here=TUNED, there=TUNED)
+    known = Way(rtt=0.1, rows=rows(*rates), here=TUNED, there=TUNED)
     return replace(known, **changes)  # type: ignore[arg-type]
 
 
@@ -47,7 +47,7 @@ def test_no_time_is_said_for_a_way_that_carried_nothing(rates: Sequence[float]) 
     """On a local path pccl opens one connection: more streams do not count."""
     options = argparse.Namespace(seconds=0.5)
     with pytest.raises(ProbeError, match=r"nothing arrived over 1 stream in .* --seconds 2$"):
-        command._report(way(*rates, round_trip=0.0001), options)
+        command._report(way(*rates, rtt=0.0001), options)
 
 
 def test_what_counts_is_the_slower_direction_both_ways_at_once() -> None:
@@ -90,13 +90,13 @@ def test_lanes_that_are_asked_for_are_what_pccl_opens() -> None:
     assert "PCCL_LANES is 2: so many pccl opens" in "\n".join(summary(few))
     [text] = advice.advise(few)
     assert text == "lanes: PCCL_LANES is 2, and the knee is at 4 streams: unset it"
-    [text] = advice.advise(way(100, 200, 400, lanes_asked=2, round_trip=1e-4))
+    [text] = advice.advise(way(100, 200, 400, lanes_asked=2, rtt=1e-4))
     assert text.endswith("PCCL_LANES=4")
 
 
 def test_which_congestion_control_was_measured() -> None:
     assert "The streams used reno," in "\n".join(summary(way(100, congestion="reno")))
-    assert "did not use bbr" in "\n".join(summary(way(100, round_trip=1e-4)))
+    assert "did not use bbr" in "\n".join(summary(way(100, rtt=1e-4)))
     assert "bbr" not in "\n".join(summary(way(100)))
 
 
@@ -139,7 +139,7 @@ def test_buffers_are_held_against_the_direction_they_serve() -> None:
 def test_buffers_do_not_matter_where_one_stream_carries_all_or_the_way_is_near() -> None:
     small = replace(TUNED, wmem=BUFFERS)
     assert advice.advise(way(790, 800, here=small)) == []
-    assert advice.advise(way(8000, 9000, here=small, round_trip=1e-4)) == []
+    assert advice.advise(way(8000, 9000, here=small, rtt=1e-4)) == []
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_congestion_control(
     assert "congestion control of the other host: cubic" in text
     assert says in text
     assert advice.advise(way(100, 200, there=cubic, congestion="bbr")) == []
-    assert advice.advise(way(100, 200, there=cubic, round_trip=1e-4, rows=rows(100))) == []
+    assert advice.advise(way(100, 200, there=cubic, rtt=1e-4, rows=rows(100))) == []
 
 
 def test_slow_start_after_idle_is_named_with_what_it_costs() -> None:
@@ -177,9 +177,9 @@ def test_lanes_are_named_only_beyond_what_pccl_opens() -> None:
     [text] = advice.advise(way(1, 2, 4, 8, 16, 32, 64, 128))
     assert "the knee is at 128 streams" in text
     assert "PCCL_LANES=" not in text, "it goes no further than 64"
-    [text] = advice.advise(way(100, 200, round_trip=1e-4))
+    [text] = advice.advise(way(100, 200, rtt=1e-4))
     assert "PCCL_LANES=2" in text
-    assert advice.advise(way(100, 115, round_trip=1e-4)) == [], "may be chance"
+    assert advice.advise(way(100, 115, rtt=1e-4)) == [], "may be chance"
 
 
 def test_a_busy_core_is_named() -> None:
@@ -203,7 +203,7 @@ def test_words_of_another_host_cannot_become_commands() -> None:
 
 
 def test_a_model_takes_what_pccl_opens_by_itself() -> None:
-    near = way(100, 1600, round_trip=1e-4)
+    near = way(100, 1600, rtt=1e-4)
     [_, seconds] = model_lines(near, 1e9, 4)
     one = advice.seconds_per_all_reduce(4e9, near.rows[0].carried, 2)
     assert near.rows[0].carried < near.rows[1].carried

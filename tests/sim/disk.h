@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/sim/clockwork.h"
+#include "tests/sim/event_loop.h"
 #include "tests/sim/random.h"
 
 namespace pccl::sim {
@@ -18,8 +18,8 @@ class Disk {
  public:
   using Bytes = std::vector<std::byte>;
   // A write takes between `delay_min` and `delay_max`.
-  Disk(Clockwork& clockwork, Random& random, Duration delay_min, Duration delay_max)
-      : delay_min_(delay_min), delay_max_(delay_max), random_(random), fifo_(clockwork) {}
+  Disk(EventLoop& event_loop, Random& random, Duration delay_min, Duration delay_max)
+      : delay_min_(delay_min), delay_max_(delay_max), random_(random), fifo_(event_loop) {}
 
   const Bytes& content() const { return content_; }
   void replace(Bytes content) { content_ = std::move(content); }

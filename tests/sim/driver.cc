@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tests/sim/cast.h"
+#include "tests/sim/cluster.h"
 #include "tests/sim/faults.h"
 
 namespace pccl::sim {
@@ -19,8 +19,8 @@ constexpr Duration kDialledMax = 4 * kPeerTimeout;
 // The kind of run, derived from its seed.
 struct Plan {
   WorldOptions world;
-  Cast::Rules rules;
-  std::vector<Cast::Group> groups;
+  Cluster::Rules rules;
+  std::vector<Cluster::Group> groups;
   std::vector<size_t> peers;  // peers of each group at the beginning
 };
 
@@ -30,8 +30,8 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
   if (random.once_in(3)) world.control_delay_max = std::chrono::milliseconds(20);
   if (random.once_in(3)) world.wire.piece_bytes_max = 1000;
   if (!random.once_in(3)) world.lanes_max = 3;
-  constexpr uint32_t kExchanged[] = {0, 400, protocol::kExchangeBytesMax};
-  world.exchange_bytes = kExchanged[random.below(std::size(kExchanged))];
+  constexpr uint32_t kExchanged[] = {0, 400, protocol::kOneShotBytesMax};
+  world.one_shot_bytes = kExchanged[random.below(std::size(kExchanged))];
   if (random.once_in(4)) world.data_inbox_max = std::chrono::milliseconds(10);
   if (random.once_in(4)) world.disk_delay_max = std::chrono::milliseconds(50);
   if (random.once_in(4)) world.wire.delay_max = std::chrono::milliseconds(10);
@@ -41,7 +41,7 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
     world.wire = {.delay_min = std::chrono::milliseconds(1),
                   .delay_max = std::chrono::milliseconds(40)};
   }
-  if (random.once_in(3)) world.round_trip = 50'000;
+  if (random.once_in(3)) world.rtt = 50'000;
   world.plant = options.plant;
   world.both_dial = random.once_in(3);
   return world;
@@ -61,7 +61,7 @@ Plan plan_of(const RunOptions& options) {
   plan.rules.retries = random.once_in(3);
   plan.rules.mortal = !plan.rules.gentle && random.once_in(5);
   plan.groups.resize(random.once_in(4) ? 2 : 1);
-  for (Cast::Group& group : plan.groups) {
+  for (Cluster::Group& group : plan.groups) {
     const size_t peers = random.between(1, plan.groups.size() == 1 ? 5 : 3);
     plan.peers.push_back(peers);
     const size_t most = plan.rules.mortal ? 2 : 3;
@@ -92,7 +92,7 @@ class Driver {
   const std::vector<size_t> peers_;
   Checker checker_;
   World world_;
-  Cast cast_;
+  Cluster cluster_;
   Random chance_;
   Faults faults_;
   uint64_t losses_ = 0;
@@ -103,9 +103,9 @@ Driver::Driver(const RunOptions& options, const Plan& plan)
     : options_(options),
       peers_(plan.peers),
       world_(options.seed, plan.world),
-      cast_(world_, checker_, plan.rules, plan.groups),
+      cluster_(world_, checker_, plan.rules, plan.groups),
       chance_(options.seed ^ 0xfa17),
-      faults_(world_, cast_, options.coverage, options.seed ^ 0xfa01) {
+      faults_(world_, cluster_, options.coverage, options.seed ^ 0xfa01) {
   world_.on_violation = [this](const std::string& text) { checker_.violation(text); };
   world_.on_record = [this](const master::Record& record) {
     const auto* state = std::get_if<master::SharedStateRecord>(&record);
@@ -121,33 +121,33 @@ Driver::Driver(const RunOptions& options, const Plan& plan)
     world_.on_note = [this](const std::string& line) {
       char head[32];
       std::snprintf(head, sizeof head, "[%10.6f] ",
-                    to_seconds(world_.clockwork().now().since_start));
+                    to_seconds(world_.event_loop().now().since_start));
       options_.transcript(head + line);
     };
   }
 }
 
 void Driver::run_for(Duration duration) {
-  const Instant until = world_.clockwork().now() + duration;
-  while (world_.clockwork().run_one(until)) {
+  const Instant until = world_.event_loop().now() + duration;
+  while (world_.event_loop().run_one(until)) {
   }
 }
 
 // Kills one of the three peers at exactly that step.
 void Driver::loss_at_step(uint64_t step) {
-  while (world_.clockwork().steps() < step) {
-    if (!world_.clockwork().run_one(Instant{std::chrono::seconds(30)})) break;
+  while (world_.event_loop().steps() < step) {
+    if (!world_.event_loop().run_one(Instant{std::chrono::seconds(30)})) break;
   }
   ++losses_;
   world_.peers()[options_.seed % 3]->kill("killed");
 }
 
 void Driver::faults_by_chance() {
-  const bool mortal = cast_.rules().mortal;
-  if (mortal || chance_.once_in(3)) faults_.ambush();  // the first ambush may hit the founding
+  const bool mortal = cluster_.rules().mortal;
+  if (mortal || chance_.once_in(3)) faults_.trigger();  // the first ambush may hit the founding
   run_for(chance_.duration(Duration{0}, std::chrono::seconds(1)));
   for (uint64_t left = chance_.between(1, options_.faults_max); left > 0; --left) {
-    if (mortal) faults_.ambush();
+    if (mortal) faults_.trigger();
     faults_.cause_one();
     const bool soon = chance_.once_in(2);
     run_for(chance_.duration(Duration{0},
@@ -159,42 +159,44 @@ void Driver::settle() {
   faults_.stop();
   // Peers that were given up learn of it, and a killed master is back.
   run_for(kPeerTimeout * 2);
-  for (size_t group = 0; group < cast_.groups().size(); ++group) {
-    const Cast::Group& about = cast_.groups()[group];
+  for (size_t group = 0; group < cluster_.groups().size(); ++group) {
+    const Cluster::Group& about = cluster_.groups()[group];
     const uint32_t enough = about.immortal != nullptr ? about.min_peers : about.founders;
-    auto peers = cast_.of_group(group);  // without those that are about to be removed
-    std::erase_if(peers, [](PeerNode* peer) { return Cast::workload(*peer).mistaken(); });
-    for (size_t count = peers.size(); count < enough; ++count) cast_.add(group);
+    auto peers = cluster_.of_group(group);  // without those that are about to be removed
+    std::erase_if(peers, [](PeerNode* peer) { return Cluster::workload(*peer).mistaken(); });
+    for (size_t count = peers.size(); count < enough; ++count) cluster_.add(group);
   }
   run_for(kPeerTimeout * 2);
-  for (size_t group = 0; group < cast_.groups().size(); ++group) cast_.end_unjudged(group);
+  for (size_t group = 0; group < cluster_.groups().size(); ++group) cluster_.end_unjudged(group);
   if (options_.kill_at_step < 0 && faults_.mistaken_newcomer()) run_for(kPeerTimeout * 3);
   std::map<PeerNode*, uint64_t> before;
-  for (PeerNode* peer : cast_.all()) before[peer] = Cast::workload(*peer).turns();
-  const Instant deadline = world_.clockwork().now() + kSettleMax;
+  for (PeerNode* peer : cluster_.all()) before[peer] = Cluster::workload(*peer).turns();
+  const Instant deadline = world_.event_loop().now() + kSettleMax;
   const auto done = [&](const auto& entry) {
     return !entry.first->alive() || entry.first->gone() ||
-           Cast::workload(*entry.first).turns() >= entry.second + 2;
+           Cluster::workload(*entry.first).turns() >= entry.second + 2;
   };
-  while (!std::all_of(before.begin(), before.end(), done) && world_.clockwork().run_one(deadline)) {
+  while (!std::all_of(before.begin(), before.end(), done) &&
+         world_.event_loop().run_one(deadline)) {
   }
   for (const auto& entry : before) {
     if (done(entry)) continue;
     PeerNode& peer = *entry.first;
-    checker_.violation("P4 " + peer.name() + " makes no progress: " + Cast::workload(peer).doing());
+    checker_.violation("P4 " + peer.name() +
+                       " makes no progress: " + Cluster::workload(peer).doing());
   }
   check_links();
-  cast_.choose_immortals();
+  cluster_.choose_immortals();
 }
 
 // Runs after a calm time. It checks that both ends of a link agree on its connection, that no peer
 // dials a peer that is gone, and that an unreachable peer knows that it is out of the run.
 void Driver::check_links() {
   const auto violation = [this](const std::string& text) { checker_.violation(text); };
-  const Instant now = world_.clockwork().now();
+  const Instant now = world_.event_loop().now();
   for (const auto& peer : world_.peers()) {
-    if (peer->ended_at() || !Cast::workload(*peer).joins()) continue;
-    if (peer->unreachable && cast_.groups()[peer->group().value].immortal != nullptr)
+    if (peer->ended_at() || !Cluster::workload(*peer).joins()) continue;
+    if (peer->unreachable && cluster_.groups()[peer->group().value].immortal != nullptr)
       violation("P4 " + peer->name() + " cannot be reached, and is not told");
     for (const uint16_t port : peer->links().dials()) {
       const PeerNode& other = *world_.by_port(port);
@@ -202,9 +204,9 @@ void Driver::check_links() {
         violation("P4 " + peer->name() + " dials " + other.name() + ", which is gone");
     }
   }
-  for (size_t group = 0; group < cast_.groups().size(); ++group) {
-    for (PeerNode* a : cast_.of_group(group)) {
-      for (PeerNode* b : cast_.others(*a)) {
+  for (size_t group = 0; group < cluster_.groups().size(); ++group) {
+    for (PeerNode* a : cluster_.of_group(group)) {
+      for (PeerNode* b : cluster_.others(*a)) {
         if (!(a->id() < b->id()) || !a->is_member() || !b->is_member()) continue;
         if (a->links().serial(*b) != b->links().serial(*a))
           violation("P4 " + a->name() + " and " + b->name() + " keep different connections");
@@ -215,7 +217,7 @@ void Driver::check_links() {
 
 RunReport Driver::run() {
   for (size_t group = 0; group < peers_.size(); ++group) {
-    for (size_t i = 0; i < peers_[group]; ++i) cast_.add(group);
+    for (size_t i = 0; i < peers_[group]; ++i) cluster_.add(group);
   }
   if (options_.kill_at_step >= 0) {
     loss_at_step(static_cast<uint64_t>(options_.kill_at_step));
@@ -239,13 +241,13 @@ RunReport Driver::run() {
 RunReport Driver::report() {
   RunReport report;
   report.violations = checker_.violations();
-  report.steps = world_.clockwork().steps();
+  report.steps = world_.event_loop().steps();
   report.faults = faults_.caused();
   if (losses_ > 0) report.faults["killed"] += losses_;
   report.outcomes = checker_.outcomes();
-  report.mistakes = cast_.mistakes_checked();
-  for (const auto& peer : world_.peers()) report.turns += Cast::workload(*peer).turns();
-  report.virtual_time = world_.clockwork().now().since_start;
+  report.mistakes = cluster_.mistakes_checked();
+  for (const auto& peer : world_.peers()) report.turns += Cluster::workload(*peer).turns();
+  report.virtual_time = world_.event_loop().now().since_start;
   return report;
 }
 

@@ -13,7 +13,7 @@ constexpr Duration kMasterStable = std::chrono::milliseconds(1500);
 constexpr Duration kHarmless = 2 * kTick;
 // Time from the end of an outage to the next outage of the same machine. By then all others have
 // received something from it.
-constexpr Duration kRest = 5 * kTick;
+constexpr Duration kDeactivate = 5 * kTick;
 // Time after which everybody knows which peers are lost, and all others have their links again.
 constexpr Duration kAftermath = 3 * kPeerTimeout;
 
@@ -22,7 +22,7 @@ constexpr uint32_t kComingAndGoing = 12;
 
 // Whether the step leads into a state that does not last. A fault right after it meets that state.
 bool is_brief(const std::string& step) {
-  constexpr const char* kBrief[] = {"draining", "starting", "asking",   "ending",
+  constexpr const char* kBrief[] = {"draining", "starting", "freezing", "ending",
                                     "broken",   "fetching", "recording"};
   return std::any_of(std::begin(kBrief), std::end(kBrief),
                      [&](const char* state) { return step.ends_with(state); });
@@ -30,16 +30,16 @@ bool is_brief(const std::string& step) {
 
 }  // namespace
 
-Faults::Faults(World& world, Cast& cast, Coverage* coverage, uint64_t seed)
-    : world_(world), cast_(cast), coverage_(coverage), chance_(seed) {
+Faults::Faults(World& world, Cluster& cluster, Coverage* coverage, uint64_t seed)
+    : world_(world), cluster_(cluster), coverage_(coverage), chance_(seed) {
   world_.on_state_sent = [this](PeerNode& sender) {
     if (!sender_dies_) return;
-    cast_.choose_immortals();
-    if (!cast_.may_lose(sender)) return;
+    cluster_.choose_immortals();
+    if (!cluster_.may_lose(sender)) return;
     sender_dies_ = false;
     const Duration soon = chance_.duration(Duration{0}, std::chrono::milliseconds(3));
-    world_.clockwork().after(soon, [this, &sender] {
-      if (!sender.alive() || !cast_.may_lose(sender)) return;
+    world_.event_loop().after(soon, [this, &sender] {
+      if (!sender.alive() || !cluster_.may_lose(sender)) return;
       count("the sender of shared state killed");
       sender.kill("killed while it sends shared state");
     });
@@ -83,18 +83,18 @@ const std::vector<Faults::Kind>& Faults::kinds() {
       {"cut off from the master", 2, &Faults::cut_off_from_master},
       {"cut off from the master one way", 3, &Faults::cut_off_from_master_one_way},
       {"cut off from all", 2, &Faults::cut_off_from_all},
-      {nullptr, 12, &Faults::ambush}};
+      {nullptr, 12, &Faults::trigger}};
   return kKinds;
 }
 
 void Faults::cause_one() {
-  cast_.choose_immortals();
+  cluster_.choose_immortals();
   uint32_t sum = 0;
   for (const Kind& kind : kinds()) sum += kind.weight;
   for (int tries = 0; tries < 20; ++tries) {
     uint64_t ticket = chance_.below(sum);
     // In mortal runs most faults are deaths and newcomers.
-    if (cast_.rules().mortal && !chance_.once_in(3)) ticket = chance_.below(kComingAndGoing);
+    if (cluster_.rules().mortal && !chance_.once_in(3)) ticket = chance_.below(kComingAndGoing);
     const Kind* chosen = kinds().data();
     while (ticket >= chosen->weight) ticket -= (chosen++)->weight;
     if (!(this->*chosen->cause)()) continue;
@@ -103,10 +103,10 @@ void Faults::cause_one() {
   }
 }
 
-void Faults::go_on() { stopped_ = false; }
+void Faults::go_on() { paused_ = false; }
 
 void Faults::stop() {
-  stopped_ = true;
+  paused_ = true;
   sender_dies_ = false;
   if (coverage_ != nullptr) coverage_->on_step = nullptr;
   const auto lasting = std::move(lasting_);
@@ -117,29 +117,29 @@ void Faults::stop() {
 // ---- Choice of peers and durations ----
 
 PeerNode* Faults::any() {
-  auto peers = cast_.all();
-  std::erase_if(peers, [this](PeerNode* peer) { return cast_.group_of(*peer).quiet; });
+  auto peers = cluster_.all();
+  std::erase_if(peers, [this](PeerNode* peer) { return cluster_.group_of(*peer).quiet; });
   return peers.empty() ? nullptr : peers[chance_.below(peers.size())];
 }
 
 PeerNode* Faults::victim() {
   PeerNode* const peer = any();
-  return peer != nullptr && cast_.may_lose(*peer) ? peer : nullptr;
+  return peer != nullptr && cluster_.may_lose(*peer) ? peer : nullptr;
 }
 
 PeerNode* Faults::partner(const PeerNode& peer) {
-  const auto others = cast_.others(peer);
+  const auto others = cluster_.others(peer);
   return others.empty() ? nullptr : others[chance_.below(others.size())];
 }
 
 bool Faults::rested(const PeerNode& peer) const {
   const auto at = rested_.find(peer.port());
-  return at == rested_.end() || at->second <= world_.clockwork().now();
+  return at == rested_.end() || at->second <= world_.event_loop().now();
 }
 
-void Faults::let_rest(const PeerNode& peer, Duration until) {
+void Faults::deactivate(const PeerNode& peer, Duration until) {
   Instant& at = rested_[peer.port()];
-  at = std::max(at, world_.clockwork().now() + until);
+  at = std::max(at, world_.event_loop().now() + until);
 }
 
 // A random duration: shorter than the keepalive limit of a link, shorter than the limit of a master
@@ -154,7 +154,7 @@ Duration Faults::outage(bool harmless) {
 void Faults::last(Duration duration, std::function<void()> end) {
   const uint64_t id = ++started_;
   lasting_.emplace_back(id, std::move(end));
-  world_.clockwork().after(duration, [this, id] {
+  world_.event_loop().after(duration, [this, id] {
     const auto at = std::find_if(lasting_.begin(), lasting_.end(),
                                  [id](const auto& one) { return one.first == id; });
     if (at == lasting_.end()) return;
@@ -167,7 +167,7 @@ void Faults::last(Duration duration, std::function<void()> end) {
 void Faults::block(Network::Host from, Network::Host to, Duration duration, Duration longer) {
   world_.block(from, to);
   last(duration, [this, from, to, longer] {
-    world_.clockwork().after(longer, [this, from, to] { world_.lift(from, to); });
+    world_.event_loop().after(longer, [this, from, to] { world_.lift(from, to); });
   });
 }
 
@@ -175,10 +175,10 @@ void Faults::block(Network::Host from, Network::Host to, Duration duration, Dura
 // first. Otherwise two members with one dead link each would both be suspects. Another cut that
 // kept the peer from a spared member for longer would have the same effect, so the peer rests.
 void Faults::cut_off(PeerNode& peer, Duration duration) {
-  cast_.at_risk(peer, duration + kPeerTimeout + kAftermath);
-  let_rest(peer, duration + kPeerTimeout + kRest);
-  for (PeerNode* other : cast_.others(peer)) {
-    const Duration longer = cast_.spared(*other) ? Duration{0} : Duration{kPeerTimeout};
+  cluster_.at_risk(peer, duration + kPeerTimeout + kAftermath);
+  deactivate(peer, duration + kPeerTimeout + kDeactivate);
+  for (PeerNode* other : cluster_.others(peer)) {
+    const Duration longer = cluster_.spared(*other) ? Duration{0} : Duration{kPeerTimeout};
     block(peer.port(), other->port(), duration, longer);
     block(other->port(), peer.port(), duration, longer);
   }
@@ -196,9 +196,9 @@ bool Faults::kill() {
 // Like a laptop that is closed: for a moment, or until it is declared lost.
 bool Faults::stop_process() {
   PeerNode* const peer = victim();
-  if (peer == nullptr || peer->stopped()) return false;
+  if (peer == nullptr || peer->paused()) return false;
   const Duration pause = chance_.once_in(3) ? kTick : outage(false);
-  cast_.at_risk(*peer, pause + kAftermath);
+  cluster_.at_risk(*peer, pause + kAftermath);
   peer->stop();
   last(pause, [peer] { peer->go_on(); });
   return true;
@@ -209,7 +209,7 @@ bool Faults::slow_down() {
   if (peer == nullptr) return false;
   const Duration late = chance_.duration(std::chrono::milliseconds(1), kTick / 2);
   const Duration duration = chance_.duration(Duration{0}, kPeerTimeout);
-  cast_.at_risk(*peer, duration + kAftermath);
+  cluster_.at_risk(*peer, duration + kAftermath);
   peer->be_slow(late);
   last(duration, [peer] { peer->be_slow(Duration{0}); });
   return true;
@@ -221,8 +221,8 @@ bool Faults::slow_down() {
 bool Faults::jump_clock() {
   PeerNode* const peer = any();
   if (peer == nullptr || !master_is_stable()) return false;
-  const Instant now = world_.clockwork().now();
-  if (cast_.spared(*peer)) {
+  const Instant now = world_.event_loop().now();
+  if (cluster_.spared(*peer)) {
     Instant& next = next_jump_[peer->port()];
     if (next > now) return false;
     next = now + kAftermath;
@@ -234,7 +234,7 @@ bool Faults::jump_clock() {
 bool Faults::leave() {
   PeerNode* const peer = victim();
   if (peer == nullptr) return false;
-  cast_.at_risk(*peer, kAftermath);
+  cluster_.at_risk(*peer, kAftermath);
   peer->leave();
   return true;
 }
@@ -242,43 +242,43 @@ bool Faults::leave() {
 // ---- Newcomers ----
 
 bool Faults::newcomer() {
-  if (!cast_.room()) return false;
-  cast_.add(chance_.below(cast_.groups().size()));
+  if (!cluster_.room()) return false;
+  cluster_.add(chance_.below(cluster_.groups().size()));
   return true;
 }
 
 // Only if the group has an immortal peer: some members must prevail over this newcomer.
 bool Faults::unreachable_newcomer() {
-  const size_t group = chance_.below(cast_.groups().size());
-  if (!cast_.room() || cast_.groups()[group].immortal == nullptr) return false;
-  cast_.add(group).unreachable = true;
+  const size_t group = chance_.below(cluster_.groups().size());
+  if (!cluster_.room() || cluster_.groups()[group].immortal == nullptr) return false;
+  cluster_.add(group).unreachable = true;
   return true;
 }
 
 // The newcomer dials the others. Two newcomers of that kind could not be linked.
 bool Faults::closed_newcomer() {
-  const size_t group = chance_.below(cast_.groups().size());
-  const auto peers = cast_.of_group(group);
+  const size_t group = chance_.below(cluster_.groups().size());
+  const auto peers = cluster_.of_group(group);
   const auto closed = [](const PeerNode* peer) { return peer->closed; };
-  if (!cast_.room() || cast_.groups()[group].immortal == nullptr) return false;
+  if (!cluster_.room() || cluster_.groups()[group].immortal == nullptr) return false;
   if (std::any_of(peers.begin(), peers.end(), closed)) return false;
-  cast_.add(group).closed = true;
+  cluster_.add(group).closed = true;
   return true;
 }
 
 // The first address leads nowhere, or to another peer. Some of these newcomers cannot dial, so
 // their second address has to work. Two of the latter could not be linked.
 bool Faults::newcomer_of_two_addresses() {
-  const size_t group = chance_.below(cast_.groups().size());
-  if (!cast_.room()) return false;
+  const size_t group = chance_.below(cluster_.groups().size());
+  if (!cluster_.room()) return false;
   constexpr uint16_t kNowhere = 60000;
   uint16_t first = kNowhere;
   PeerNode* const other = any();
   if (other != nullptr && chance_.once_in(2)) first = other->port();
-  const auto peers = cast_.of_group(group);
+  const auto peers = cluster_.of_group(group);
   const bool others_dial = std::none_of(peers.begin(), peers.end(),
                                         [](const PeerNode* peer) { return peer->cannot_dial; });
-  PeerNode& peer = cast_.add(group);
+  PeerNode& peer = cluster_.add(group);
   peer.first_address = first;
   peer.cannot_dial = others_dial && chance_.once_in(2);
   return true;
@@ -286,80 +286,80 @@ bool Faults::newcomer_of_two_addresses() {
 
 // If the newcomer has just become a member, this is the loss of a member.
 bool Faults::newcomer_dies() {
-  const size_t group = chance_.below(cast_.groups().size());
-  if (!cast_.room() || cast_.rules().gentle || cast_.groups()[group].quiet) return false;
-  PeerNode& peer = cast_.add(group);
-  cast_.at_risk(peer, kAftermath);
+  const size_t group = chance_.below(cluster_.groups().size());
+  if (!cluster_.room() || cluster_.rules().gentle || cluster_.groups()[group].quiet) return false;
+  PeerNode& peer = cluster_.add(group);
+  cluster_.at_risk(peer, kAftermath);
   peer.die_while_joining(static_cast<int>(chance_.between(1, 12)));
   return true;
 }
 
 bool Faults::newcomer_leaves() {
-  const size_t group = chance_.below(cast_.groups().size());
-  if (!cast_.room() || cast_.rules().gentle || cast_.groups()[group].quiet) return false;
+  const size_t group = chance_.below(cluster_.groups().size());
+  if (!cluster_.room() || cluster_.rules().gentle || cluster_.groups()[group].quiet) return false;
   const bool joins = !chance_.once_in(4);
-  PeerNode& peer = cast_.add(group, joins);
-  cast_.at_risk(peer, kAftermath);
+  PeerNode& peer = cluster_.add(group, joins);
+  cluster_.at_risk(peer, kAftermath);
   const Duration soon = chance_.duration(Duration{0}, std::chrono::milliseconds(10));
-  world_.clockwork().after(soon, [&peer] { peer.leave(); });
+  world_.event_loop().after(soon, [&peer] { peer.leave(); });
   return true;
 }
 
 bool Faults::newcomer_cannot_listen() {
-  if (!cast_.room()) return false;
-  PeerNode& peer = cast_.add(chance_.below(cast_.groups().size()));
-  cast_.at_risk(peer, kAftermath);
+  if (!cluster_.room()) return false;
+  PeerNode& peer = cluster_.add(chance_.below(cluster_.groups().size()));
+  cluster_.at_risk(peer, kAftermath);
   peer.cannot_listen = true;
   return true;
 }
 
 bool Faults::newcomer_is_foreign() {
-  if (!cast_.room()) return false;
-  PeerNode& peer = cast_.add(chance_.below(cast_.groups().size()));
-  cast_.at_risk(peer, kAftermath);
+  if (!cluster_.room()) return false;
+  PeerNode& peer = cluster_.add(chance_.below(cluster_.groups().size()));
+  cluster_.at_risk(peer, kAftermath);
   peer.foreign = true;
   return true;
 }
 
 bool Faults::mistaken_newcomer() {
-  const size_t group = chance_.below(cast_.groups().size());
-  if (!cast_.room() || cast_.rules().gentle || cast_.groups()[group].quiet) return false;
+  const size_t group = chance_.below(cluster_.groups().size());
+  if (!cluster_.room() || cluster_.rules().gentle || cluster_.groups()[group].quiet) return false;
   constexpr Mistake kOfState[] = {Mistake::kShape,  Mistake::kDtype,     Mistake::kExtraKey,
                                   Mistake::kAhead,  Mistake::kSendOnly,  Mistake::kPending,
                                   Mistake::kUpdate, Mistake::kOperation, Mistake::kSilent};
   constexpr Mistake kOthers[] = {Mistake::kPending, Mistake::kUpdate, Mistake::kDigest,
                                  Mistake::kSilent};
-  const Mistake mistake = cast_.rules().mortal ? kOthers[chance_.below(std::size(kOthers))]
-                                               : kOfState[chance_.below(std::size(kOfState))];
-  cast_.add(group, true, mistake);
+  const Mistake mistake = cluster_.rules().mortal ? kOthers[chance_.below(std::size(kOthers))]
+                                                  : kOfState[chance_.below(std::size(kOfState))];
+  cluster_.add(group, true, mistake);
   return true;
 }
 
 // A newcomer that needs the state, and whose sender is killed.
 bool Faults::sender_dies() {
-  if (!cast_.room() || cast_.rules().gentle || cast_.rules().mortal) return false;
+  if (!cluster_.room() || cluster_.rules().gentle || cluster_.rules().mortal) return false;
   sender_dies_ = true;
   count("newcomer");
-  cast_.add(chance_.below(cast_.groups().size()));
+  cluster_.add(chance_.below(cluster_.groups().size()));
   return true;
 }
 
 // ---- Master faults ----
 
 bool Faults::master_is_stable() const {
-  return world_.master_runs() && !world_.master_stopped() &&
-         world_.clockwork().now() - master_up_ > kMasterStable;
+  return world_.master_runs() && !world_.master_paused() &&
+         world_.event_loop().now() - master_up_ > kMasterStable;
 }
 
 // The master may be away repeatedly, but in total for less time than peers wait for it
 // (master_timeout). In gentle runs and with a quiet group, the total is even less than joining
 // peers wait.
 Duration Faults::master_may_be_away() {
-  const Instant now = world_.clockwork().now();
-  if (!world_.master_runs() || world_.master_stopped()) return Duration{0};
+  const Instant now = world_.event_loop().now();
+  if (!world_.master_runs() || world_.master_paused()) return Duration{0};
   if (now - master_up_ > kMasterStable) master_away_since_ = now;
-  bool patient = !cast_.rules().gentle;
-  for (const Cast::Group& group : cast_.groups()) patient &= !group.quiet;
+  bool patient = !cluster_.rules().gentle;
+  for (const Cluster::Group& group : cluster_.groups()) patient &= !group.quiet;
   return master_away_since_ + (patient ? kPeerTimeout * 2 : kPeerTimeout / 2) - now;
 }
 
@@ -368,7 +368,7 @@ bool Faults::kill_master() {
   if (left <= Duration{0}) return false;
   world_.kill_master();
   const Duration away = chance_.duration(Duration{0}, chance_.once_in(2) ? left : left / 10);
-  master_up_ = world_.clockwork().now() + away;
+  master_up_ = world_.event_loop().now() + away;
   last(away, [this] {
     if (!world_.master_runs()) world_.start_master();
   });
@@ -379,23 +379,23 @@ bool Faults::kill_master() {
 // the pause, and the member's own connection then breaks, too.
 bool Faults::stop_master() {
   const Duration left = master_may_be_away();
-  for (size_t group = 0; group < cast_.groups().size(); ++group) {
-    if (!cast_.calm(group)) return false;
+  for (size_t group = 0; group < cluster_.groups().size(); ++group) {
+    if (!cluster_.calm(group)) return false;
   }
   if (left <= Duration{0}) return false;
   world_.stop_master();
   const Duration away = chance_.duration(Duration{0}, chance_.once_in(2) ? left : left / 10);
-  master_up_ = world_.clockwork().now() + away;
+  master_up_ = world_.event_loop().now() + away;
   last(away, [this] { world_.master_goes_on(); });
   return true;
 }
 
 // Not in a gentle run while a link may be rebuilt: the jump costs one tick, and that is too much.
 bool Faults::jump_master_clock() {
-  const Instant now = world_.clockwork().now();
+  const Instant now = world_.event_loop().now();
   const bool troubled = std::any_of(rested_.begin(), rested_.end(),
                                     [now](const auto& at) { return at.second > now; });
-  if (cast_.rules().gentle && troubled) return false;
+  if (cluster_.rules().gentle && troubled) return false;
   world_.jump_master_clock(chance_.duration(Duration{0}, 10 * kPeerTimeout));
   return true;
 }
@@ -406,19 +406,19 @@ bool Faults::jump_master_clock() {
 // master has not just come back. Both together would be a loss.
 bool Faults::cut_master_connection() {
   PeerNode* const peer = any();
-  if (peer == nullptr || cast_.rules().gentle) return false;
-  const bool sure = cast_.calm(peer->group().value) && master_is_stable();
-  if (cast_.spared(*peer) && !sure) return false;
-  cast_.at_risk(*peer, kRest);
+  if (peer == nullptr || cluster_.rules().gentle) return false;
+  const bool sure = cluster_.calm(peer->group().value) && master_is_stable();
+  if (cluster_.spared(*peer) && !sure) return false;
+  cluster_.at_risk(*peer, kDeactivate);
   return world_.break_master_connection(*peer);
 }
 
 bool Faults::half_cut_master_connection() {
   PeerNode* const peer = any();
-  if (peer == nullptr || cast_.rules().gentle) return false;
-  const bool sure = cast_.calm(peer->group().value) && master_is_stable();
-  if (cast_.spared(*peer) && !sure) return false;
-  cast_.at_risk(*peer, kRest);
+  if (peer == nullptr || cluster_.rules().gentle) return false;
+  const bool sure = cluster_.calm(peer->group().value) && master_is_stable();
+  if (cluster_.spared(*peer) && !sure) return false;
+  cluster_.at_risk(*peer, kDeactivate);
   return world_.half_break_master_connection(*peer, chance_.once_in(2));
 }
 
@@ -427,16 +427,17 @@ bool Faults::pair_trouble(bool half) {
   PeerNode* const other = peer == nullptr ? nullptr : partner(*peer);
   if (other == nullptr) return false;
   // If a peer's connection to the master breaks at the same time, the peer is given up.
-  if (!cast_.rules().gentle && !(cast_.may_lose(*peer) && cast_.may_lose(*other))) return false;
-  if (cast_.rules().gentle) {
+  if (!cluster_.rules().gentle && !(cluster_.may_lose(*peer) && cluster_.may_lose(*other)))
+    return false;
+  if (cluster_.rules().gentle) {
     // A lost SYN is sent again after one second: too late for a link that must be rebuilt.
     if (!world_.network().open_both_ways(peer->port(), other->port())) return false;
   } else {
-    cast_.at_risk(*peer, kAftermath);
-    cast_.at_risk(*other, kAftermath);
+    cluster_.at_risk(*peer, kAftermath);
+    cluster_.at_risk(*other, kAftermath);
   }
-  let_rest(*peer, kRest);
-  let_rest(*other, kRest);
+  deactivate(*peer, kDeactivate);
+  deactivate(*other, kDeactivate);
   return half ? world_.half_break_link(*peer, *other, chance_.once_in(2))
               : world_.break_link(*peer, *other);
 }
@@ -448,7 +449,7 @@ bool Faults::half_break_link() { return pair_trouble(true); }
 bool Faults::stranger() {
   PeerNode* const peer = any();
   PeerNode* const other = peer == nullptr ? nullptr : partner(*peer);
-  if (other == nullptr || peer->stopped() || !peer->id() || !other->id()) return false;
+  if (other == nullptr || peer->paused() || !peer->id() || !other->id()) return false;
   constexpr uint32_t kFar = 1'000'000;
   const uint64_t kind = chance_.below(7);
   const PeerId self = kind == 0 ? PeerId{peer->id().value + kFar} : other->id();
@@ -462,7 +463,7 @@ bool Faults::stranger() {
   if (kind == 3) hello.self = peer->id();
   if (kind == 4) hello.self = {};
   if (kind == 5) ++hello.serial;
-  peer->links().hear_stranger(kind < 6 ? std::optional(hello) : std::nullopt);
+  peer->links().on_pending_frame(kind < 6 ? std::optional(hello) : std::nullopt);
   return true;
 }
 
@@ -472,15 +473,15 @@ bool Faults::pair_cut_off(bool one_way) {
   PeerNode* const peer = any();
   PeerNode* const other = peer == nullptr ? nullptr : partner(*peer);
   if (other == nullptr) return false;
-  const bool harmless = !cast_.may_lose(*peer) || !cast_.may_lose(*other);
+  const bool harmless = !cluster_.may_lose(*peer) || !cluster_.may_lose(*other);
   if (harmless && !(rested(*peer) && rested(*other) && master_is_stable())) return false;
   const Duration duration = outage(harmless);
   if (!harmless) {
-    cast_.at_risk(*peer, duration + kAftermath);
-    cast_.at_risk(*other, duration + kAftermath);
+    cluster_.at_risk(*peer, duration + kAftermath);
+    cluster_.at_risk(*other, duration + kAftermath);
   }
-  let_rest(*peer, duration + kRest);
-  let_rest(*other, duration + kRest);
+  deactivate(*peer, duration + kDeactivate);
+  deactivate(*other, duration + kDeactivate);
   block(peer->port(), other->port(), duration);
   if (!one_way) block(other->port(), peer->port(), duration);
   return true;
@@ -493,15 +494,15 @@ bool Faults::cut_off_pair_one_way() { return pair_cut_off(true); }
 bool Faults::narrow_pair() {
   PeerNode* const peer = any();
   PeerNode* const other = peer == nullptr ? nullptr : partner(*peer);
-  if (other == nullptr || cast_.rules().gentle) return false;
-  if (!cast_.may_lose(*peer) || !cast_.may_lose(*other)) return false;
+  if (other == nullptr || cluster_.rules().gentle) return false;
+  if (!cluster_.may_lose(*peer) || !cluster_.may_lose(*other)) return false;
   constexpr size_t kWidths[] = {1300, 600, 400};
   const size_t width = kWidths[chance_.below(std::size(kWidths))];
   const Duration duration = chance_.duration(Duration{0}, 4 * kPeerTimeout);
-  cast_.at_risk(*peer, duration + kAftermath);
-  cast_.at_risk(*other, duration + kAftermath);
-  let_rest(*peer, duration + kRest);
-  let_rest(*other, duration + kRest);
+  cluster_.at_risk(*peer, duration + kAftermath);
+  cluster_.at_risk(*other, duration + kAftermath);
+  deactivate(*peer, duration + kDeactivate);
+  deactivate(*other, duration + kDeactivate);
   const bool one_way = chance_.once_in(2);
   for (const auto& [from, to] : {std::pair(peer, other), std::pair(other, peer)}) {
     if (one_way && from == other) continue;
@@ -515,7 +516,7 @@ bool Faults::narrow_pair() {
 // If no other peer of its group is in trouble, the peer that is cut off is the one that is lost.
 PeerNode* Faults::to_cut_off() {
   PeerNode* const peer = victim();
-  const bool sure = peer != nullptr && rested(*peer) && cast_.calm(peer->group().value);
+  const bool sure = peer != nullptr && rested(*peer) && cluster_.calm(peer->group().value);
   return sure && master_is_stable() ? peer : nullptr;
 }
 
@@ -524,7 +525,7 @@ PeerNode* Faults::to_cut_off() {
 bool Faults::cut_off_from_peers() {
   PeerNode* const peer = to_cut_off();
   if (peer == nullptr) return false;
-  const auto others = cast_.others(*peer);
+  const auto others = cluster_.others(*peer);
   const auto members = std::count_if(others.begin(), others.end(),
                                      [](const PeerNode* other) { return other->is_member(); });
   if (members < 2) return false;
@@ -535,12 +536,12 @@ bool Faults::cut_off_from_peers() {
 bool Faults::master_cut_off(bool one_way) {
   PeerNode* const peer = any();
   if (peer == nullptr) return false;
-  const bool harmless = !cast_.may_lose(*peer);
-  if (harmless && !(rested(*peer) && master_is_stable() && cast_.calm(peer->group().value)))
+  const bool harmless = !cluster_.may_lose(*peer);
+  if (harmless && !(rested(*peer) && master_is_stable() && cluster_.calm(peer->group().value)))
     return false;
   const Duration duration = outage(harmless);
-  if (!harmless) cast_.at_risk(*peer, duration + kAftermath);
-  let_rest(*peer, duration + kRest);
+  if (!harmless) cluster_.at_risk(*peer, duration + kAftermath);
+  deactivate(*peer, duration + kDeactivate);
   const bool to_master = chance_.once_in(2);
   if (!one_way || to_master) block(peer->port(), Network::kMaster, duration);
   if (!one_way || !to_master) block(Network::kMaster, peer->port(), duration);
@@ -563,14 +564,14 @@ bool Faults::cut_off_from_all() {
 // ---- Faults at a certain transition ----
 
 // Arms a fault: when a state machine next takes the chosen transition, something happens.
-bool Faults::ambush() {
-  if (coverage_ == nullptr || cast_.rules().gentle) return false;
+bool Faults::trigger() {
+  if (coverage_ == nullptr || cluster_.rules().gentle) return false;
   auto rows = Coverage::rows();
   // Half of the ambushes choose the states that are hardest to hit: the fault must be quick.
   constexpr const char* kHard[] = {"-> draining", "-> ending", "broken -> starting",
                                    "ending -> broken"};
   const char* const hard = chance_.once_in(2) ? kHard[chance_.below(std::size(kHard))] : nullptr;
-  const bool any_at_all = !cast_.rules().mortal && chance_.once_in(4);
+  const bool any_at_all = !cluster_.rules().mortal && chance_.once_in(4);
   std::erase_if(rows, [&](const auto& at) {
     const std::string step = at.first->text(at.second);
     if (hard != nullptr) return !step.ends_with(hard);
@@ -578,12 +579,12 @@ bool Faults::ambush() {
   });
   const auto chosen = rows[chance_.below(rows.size())];
   coverage_->on_step = [this, chosen](const TransitionTable& table, size_t row) {
-    if (sprung_ || stopped_ || &table != chosen.first || row != chosen.second) return;
+    if (sprung_ || paused_ || &table != chosen.first || row != chosen.second) return;
     sprung_ = true;
     const Duration soon =
         chance_.once_in(2) ? Duration{0} : chance_.duration(Duration{0}, kTick / 100);
-    world_.clockwork().after(soon, [this, who = world_.stepping] {
-      if (!stopped_) strike(who);
+    world_.event_loop().after(soon, [this, who = world_.stepping] {
+      if (!paused_) strike(who);
     });
   };
   sprung_ = false;
@@ -593,31 +594,32 @@ bool Faults::ambush() {
 // All peers are gone, and no closed connection shows it: the master misses all of them at once.
 void Faults::lose_power() {
   count("the power of all peers lost at a certain step");
-  for (PeerNode* one : cast_.all()) block(one->port(), Network::kMaster, 2 * kPeerTimeout);
-  for (PeerNode* one : cast_.all()) one->kill("without power, like all others");
+  for (PeerNode* one : cluster_.all()) block(one->port(), Network::kMaster, 2 * kPeerTimeout);
+  for (PeerNode* one : cluster_.all()) one->kill("without power, like all others");
 }
 
 // Hits a peer or the master. The peer is `who`, whose core took the step, if it may be lost;
 // otherwise another one.
 void Faults::strike(PeerNode* who) {
-  cast_.choose_immortals();
-  const bool may = who != nullptr && who->alive() && !who->gone() && cast_.may_lose(*who);
+  cluster_.choose_immortals();
+  const bool may = who != nullptr && who->alive() && !who->gone() && cluster_.may_lose(*who);
   PeerNode* const peer = may ? who : victim();
-  const bool leaves = !chance_.once_in(cast_.rules().mortal ? 4 : 2);
-  const uint64_t how = chance_.below(cast_.rules().mortal ? 6 : 4);
+  const bool leaves = !chance_.once_in(cluster_.rules().mortal ? 4 : 2);
+  const uint64_t how = chance_.below(cluster_.rules().mortal ? 6 : 4);
   if (how == 0) {
     if (kill_master()) count("master killed at a certain step");
   } else if (how == 1) {
     if (cut_master_connection()) count("master connection reset at a certain step");
-  } else if (cast_.rules().mortal && how < 5) {
+  } else if (cluster_.rules().mortal && how < 5) {
     if (chance_.once_in(2)) {
       lose_power();
     } else {
       count(leaves ? "all left at a certain step" : "all killed at a certain step");
-      for (PeerNode* one : cast_.all()) leaves ? one->leave() : one->kill("killed with all others");
+      for (PeerNode* one : cluster_.all())
+        leaves ? one->leave() : one->kill("killed with all others");
     }
-    for (size_t group = 0; group < cast_.groups().size(); ++group) {
-      for (uint32_t i = 0; i < cast_.groups()[group].founders; ++i) cast_.add(group);
+    for (size_t group = 0; group < cluster_.groups().size(); ++group) {
+      for (uint32_t i = 0; i < cluster_.groups()[group].founders; ++i) cluster_.add(group);
     }
   } else if (peer != nullptr) {
     count(leaves ? "left at a certain step" : "killed at a certain step");

@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/cast.h"
+#include "tests/sim/cluster.h"
 
 namespace pccl::sim {
 
 class Faults {
  public:
-  Faults(World& world, Cast& cast, Coverage* coverage, uint64_t seed);
+  Faults(World& world, Cluster& cluster, Coverage* coverage, uint64_t seed);
   ~Faults();
   Faults(const Faults&) = delete;
   Faults& operator=(const Faults&) = delete;
@@ -22,7 +22,7 @@ class Faults {
   // Causes one of the faults that are possible now.
   void cause_one();
   // Arms a fault that happens when a state machine takes a certain transition. False: not possible.
-  bool ambush();
+  bool trigger();
   // Adds a newcomer that makes some mistake. False: not possible now.
   bool mistaken_newcomer();
   // stop() ends all lasting faults and disarms the armed ones. No new fault may start before
@@ -82,7 +82,7 @@ class Faults {
   bool master_cut_off(bool one_way);
   void count(const std::string& kind) {
     ++caused_[kind];
-    cast_.disturb();
+    cluster_.disturb();
   }
   PeerNode* any();     // a random peer that faults may hit; null: none
   PeerNode* victim();  // a random peer that may be lost; null: none found
@@ -95,16 +95,16 @@ class Faults {
   void cut_off(PeerNode& peer, Duration duration);
   PeerNode* to_cut_off();  // a peer to cut off from all others; null: none
   bool rested(const PeerNode& peer) const;
-  void let_rest(const PeerNode& peer, Duration until);
+  void deactivate(const PeerNode& peer, Duration until);
 
   World& world_;
-  Cast& cast_;
+  Cluster& cluster_;
   Coverage* const coverage_;
   Random chance_;
   std::map<std::string, uint64_t> caused_;
   std::vector<std::pair<uint64_t, std::function<void()>>> lasting_;
   uint64_t started_ = 0;
-  bool stopped_ = false;
+  bool paused_ = false;
   bool sender_dies_ = false;
   bool sprung_ = false;                         // whether the ambush has happened
   Instant master_up_;                           // last start of the master, in the past or planned

@@ -204,8 +204,8 @@ int main(int argc, char** argv) {
   const auto start = std::chrono::steady_clock::now();
   const double seconds_max = number("minutes", 0) * 60;
   const auto first = static_cast<uint64_t>(one ? number("seed", 1) : number("first", 1));
-  const char* const counted = sweep ? "sweep" : campaign ? "campaign" : "seeds";
-  const auto count = static_cast<uint64_t>(one ? 1 : number(counted, 0));
+  const char* const count_text = sweep ? "sweep" : campaign ? "campaign" : "seeds";
+  const auto count = static_cast<uint64_t>(one ? 1 : number(count_text, 0));
   if (plant != nullptr && !one) return hunt(*plant, coverage, first, count);
   Totals totals;
   for (uint64_t i = 0; seconds_max > 0 ? seconds_since(start) < seconds_max : i < count; ++i) {

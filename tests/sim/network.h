@@ -35,26 +35,26 @@ class Network {
   // Blocks may overlap: the path opens after one lift() per block().
   void block(Host from, Host to) { ++blocked_[{from, to}].count; }
   void lift(Host from, Host to) {
-    const auto way = blocked_.find({from, to});
-    if (way == blocked_.end() || --way->second.count > 0) return;
-    const auto held = std::move(way->second.held);
-    blocked_.erase(way);
+    const auto direction = blocked_.find({from, to});
+    if (direction == blocked_.end() || --direction->second.count > 0) return;
+    const auto held = std::move(direction->second.held);
+    blocked_.erase(direction);
     for (const auto& what : held) what();
   }
 
   // Runs `what`, the arrival of data at machine `to`: now, or when the path opens.
   void pass(Host from, Host to, std::function<void()> what) {
-    const auto way = blocked_.find({from, to});
-    if (way == blocked_.end()) return what();
-    way->second.held.push_back(std::move(what));
+    const auto direction = blocked_.find({from, to});
+    if (direction == blocked_.end()) return what();
+    direction->second.held.push_back(std::move(what));
   }
 
  private:
-  struct Way {
+  struct Directions {
     int count = 0;
     std::vector<std::function<void()>> held;
   };
-  std::map<std::pair<Host, Host>, Way> blocked_;
+  std::map<std::pair<Host, Host>, Directions> blocked_;
   std::map<std::pair<Host, Host>, size_t> narrow_;
 };
 

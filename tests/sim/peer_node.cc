@@ -58,14 +58,14 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
              [this](const protocol::LinkReport& report) {
                control([this, report] { step(peer::LinkChanged{report}); });
              }),
-      to_control_(world.clockwork()),
-      to_data_(world.clockwork()) {}
+      to_control_(world.event_loop()),
+      to_data_(world.event_loop()) {}
 
 PeerNode::~PeerNode() = default;
 
 void PeerNode::run(const std::function<void()>& what) {
   if (!alive_) return;
-  if (stopped_) {
+  if (paused_) {
     backlog_.push_back(what);
   } else {
     what();
@@ -111,7 +111,7 @@ void PeerNode::arm() {
   const uint64_t armed = ++timer_;
   if (!deadline || gone_) return;
   const Duration left = *deadline - clock();
-  world_.clockwork().after(std::max(left, Duration{0}) + late(), [this, armed] {
+  world_.event_loop().after(std::max(left, Duration{0}) + late(), [this, armed] {
     run([this, armed] {
       if (armed == timer_) step(peer::TimePassed{});
     });
@@ -170,11 +170,11 @@ void PeerNode::perform(peer::Effect& effect) {
     app_->on_op(*finished);
   } else if (auto* joint = std::get_if<peer::FinishJoint>(&effect)) {
     app_->on_joint(*joint);
-  } else if (auto* renewed = std::get_if<peer::EpochRenewed>(&effect)) {
+  } else if (auto* renewed = std::get_if<peer::Reconfigured>(&effect)) {
     app_->on_renewed(renewed->topology);
   } else if (auto* left = std::get_if<peer::Gone>(&effect)) {
     gone_ = true;
-    ended_at_ = world_.clockwork().now();
+    ended_at_ = world_.event_loop().now();
     app_->on_gone(left->why);
     // The process no longer needs its sockets.
     data([this] { links_.close_all("closed by " + name_); });
@@ -186,7 +186,7 @@ void PeerNode::perform(peer::Effect& effect) {
 // For a newcomer that is to be killed at a certain point of its joining.
 void PeerNode::count_message() {
   if (messages_left_ == 0 || --messages_left_ > 0) return;
-  world_.clockwork().after(Duration{0}, [this] {
+  world_.event_loop().after(Duration{0}, [this] {
     if (!member_) kill("killed while joining");
   });
 }
@@ -237,7 +237,7 @@ void PeerNode::kill(const std::string& why) {
   if (connection_) world_.close(connection_, false, "connection reset");
   links_.close_all("connection reset");
   alive_ = false;
-  if (!ended_at_) ended_at_ = world_.clockwork().now();
+  if (!ended_at_) ended_at_ = world_.event_loop().now();
 }
 
 void PeerNode::leave() {
@@ -246,15 +246,15 @@ void PeerNode::leave() {
 }
 
 void PeerNode::stop() {
-  stopped_ = true;
+  paused_ = true;
   world_.note(name_, "stopped");
 }
 
 void PeerNode::go_on() {
-  if (!stopped_) return;
-  stopped_ = false;
+  if (!paused_) return;
+  paused_ = false;
   world_.note(name_, "goes on");
-  while (!backlog_.empty() && alive_ && !stopped_) {
+  while (!backlog_.empty() && alive_ && !paused_) {
     const auto next = std::move(backlog_.front());
     backlog_.pop_front();
     next();

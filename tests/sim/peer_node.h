@@ -29,7 +29,7 @@ class PeerNode {
   uint16_t port() const { return port_; }
   PeerId id() const { return id_; }
   bool alive() const { return alive_; }
-  bool stopped() const { return stopped_; }
+  bool paused() const { return paused_; }
   bool gone() const { return gone_; }
   bool is_member() const { return member_; }
   GroupId group() const { return group_; }
@@ -61,7 +61,7 @@ class PeerNode {
   void be_slow(Duration late_max);
   void jump_clock(Duration ahead);
   SimLinks& links() { return links_; }
-  Instant clock() const { return world_.clockwork().now() + clock_ahead_; }
+  Instant clock() const { return world_.event_loop().now() + clock_ahead_; }
   Duration late();
   void run(const std::function<void()>& what);  // now, or when the process resumes
   // Time since which it needs no links: it was killed, or learned that it is out of the run.
@@ -86,7 +86,7 @@ class PeerNode {
   const GroupId group_;
   const Duration peer_timeout_;
   PeerId id_;
-  bool alive_ = true, stopped_ = false, gone_ = false, member_ = false, left_ = false;
+  bool alive_ = true, paused_ = false, gone_ = false, member_ = false, left_ = false;
   std::optional<Instant> ended_at_;
   Duration late_max_{0};
   Duration clock_ahead_{0};

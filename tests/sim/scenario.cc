@@ -26,9 +26,9 @@ std::string word(const Arguments& with, const std::string& name) {
 }
 
 // The application of a scenario's peer: performs the commands, and writes their results.
-class Teller : public App {
+class AddressPublisher : public App {
  public:
-  explicit Teller(PeerNode& node) : node_(node), state_(1000) {
+  explicit AddressPublisher(PeerNode& node) : node_(node), state_(1000) {
     joint_ = "join";
     node_.call(peer::JoinCalled{node_.new_handle()});
   }
@@ -63,7 +63,7 @@ class Teller : public App {
   std::vector<std::byte> state_, staging_;
 };
 
-void Teller::post(protocol::OpKind kind, const Arguments& with) {
+void AddressPublisher::post(protocol::OpKind kind, const Arguments& with) {
   peer::OpRequest request{
       .handle = node_.new_handle(),
       .kind = kind,
@@ -84,7 +84,7 @@ void Teller::post(protocol::OpKind kind, const Arguments& with) {
   node_.call(peer::OpCalled{request});
 }
 
-void Teller::joint(protocol::JointKind kind, const Arguments& with) {
+void AddressPublisher::joint(protocol::JointKind kind, const Arguments& with) {
   joint_ = protocol::text(kind);
   peer::JointCalled call{.handle = node_.new_handle(),
                          .kind = kind,
@@ -107,12 +107,12 @@ void Teller::joint(protocol::JointKind kind, const Arguments& with) {
 }
 
 // Confirms the new topology at once.
-void Teller::on_renewed(const peer::Topology& topology) {
+void AddressPublisher::on_renewed(const peer::Topology& topology) {
   topology_ = topology;
   node_.call(peer::TopologySeen{topology.epoch});
 }
 
-void Teller::on_op(const peer::FinishOp& result) {
+void AddressPublisher::on_op(const peer::FinishOp& result) {
   const Status& status = result.status;
   const Operation operation = std::move(open_[result.handle]);
   open_.erase(result.handle);
@@ -128,7 +128,7 @@ void Teller::on_op(const peer::FinishOp& result) {
   node_.world().note(node_.name(), line);
 }
 
-void Teller::on_joint(const peer::FinishJoint& result) {
+void AddressPublisher::on_joint(const peer::FinishJoint& result) {
   std::string line = std::exchange(joint_, "");
   if (!result.status.ok()) {
     line += " failed: " + std::string(text(result.status.code)) + ": " + result.status.message;
@@ -146,7 +146,7 @@ void Teller::on_joint(const peer::FinishJoint& result) {
   node_.world().note(node_.name(), line);
 }
 
-ring::Memory Teller::memory(peer::Handle handle) {
+ring::Memory AddressPublisher::memory(peer::Handle handle) {
   ring::Memory memory;
   auto& buffers = open_.at(handle).buffers;
   for (size_t i = 0; i < buffers.size(); ++i) {
@@ -161,7 +161,7 @@ class Stage {
     world_.on_note = [this](const std::string& line) {
       char head[32];
       std::snprintf(head, sizeof head, "[%5.0f] ",
-                    to_seconds(world_.clockwork().now().since_start) * 1e3);
+                    to_seconds(world_.event_loop().now().since_start) * 1e3);
       transcript_ += head + line + "\n";
     };
   }
@@ -181,11 +181,11 @@ class Stage {
   bool collective(const std::string& verb, const Arguments& with);
   bool fault(const std::string& verb, const std::vector<std::string>& names, const Arguments& with);
   bool fault_of_master(const std::string& verb, const Arguments& with);
-  bool ways(const std::string& verb, const std::vector<std::string>& names);
-  std::vector<Teller*> whom(const Arguments& with);
+  bool directions(const std::string& verb, const std::vector<std::string>& names);
+  std::vector<AddressPublisher*> whom(const Arguments& with);
   PeerNode* find(const std::string& name);
   void run_until(Instant until) {
-    while (world_.clockwork().run_one(until)) {
+    while (world_.event_loop().run_one(until)) {
     }
   }
 
@@ -204,13 +204,13 @@ PeerNode* Stage::find(const std::string& name) {
   return nullptr;
 }
 
-std::vector<Teller*> Stage::whom(const Arguments& with) {
+std::vector<AddressPublisher*> Stage::whom(const Arguments& with) {
   const std::string on = "," + word(with, "on") + ",";
-  std::vector<Teller*> found;
+  std::vector<AddressPublisher*> found;
   for (const auto& peer : world_.peers()) {
     const bool named = on == ",," || on.find("," + peer->name() + ",") != std::string::npos;
     if (named && peer->alive() && !peer->gone())
-      found.push_back(static_cast<Teller*>(&peer->app()));
+      found.push_back(static_cast<AddressPublisher*>(&peer->app()));
   }
   return found;
 }
@@ -231,20 +231,21 @@ void Stage::join(const std::vector<std::string>& names, const Arguments& with) {
                         static_cast<uint16_t>(number(with, "highest", options.versions.highest))};
     if (word(with, "policy") == "retry") options.policy = protocol::LossPolicy::kRetry;
     PeerNode& node = world_.add_peer(name, options);
-    node.set_app(std::make_unique<Teller>(node));
+    node.set_app(std::make_unique<AddressPublisher>(node));
   }
 }
 
 void Stage::settle() {
-  const Instant end = world_.clockwork().now() + std::chrono::seconds(60);
+  const Instant end = world_.event_loop().now() + std::chrono::seconds(60);
   const auto busy = [this] {
     const auto all = whom({});
-    return std::any_of(all.begin(), all.end(), [](Teller* teller) { return teller->busy(); });
+    return std::any_of(all.begin(), all.end(),
+                       [](AddressPublisher* publisher) { return publisher->busy(); });
   };
-  while (busy() && world_.clockwork().run_one(end)) {
+  while (busy() && world_.event_loop().run_one(end)) {
   }
   if (busy()) world_.note("stage", "calls still open after 60 s");
-  run_until(world_.clockwork().now() + std::chrono::milliseconds(50));
+  run_until(world_.event_loop().now() + std::chrono::milliseconds(50));
 }
 
 bool Stage::collective(const std::string& verb, const Arguments& with) {
@@ -253,14 +254,14 @@ bool Stage::collective(const std::string& verb, const Arguments& with) {
   for (const OpKind kind :
        {OpKind::kAllReduce, OpKind::kBroadcast, OpKind::kAllGather, OpKind::kBarrier}) {
     if (verb != protocol::text(kind)) continue;
-    for (Teller* teller : whom(with)) teller->post(kind, with);
+    for (AddressPublisher* publisher : whom(with)) publisher->post(kind, with);
     return true;
   }
   const std::string joint = verb == "sync" ? "sync_shared_state" : verb;
   for (const JointKind kind :
        {JointKind::kUpdateTopology, JointKind::kArePeersPending, JointKind::kSyncSharedState}) {
     if (joint != protocol::text(kind)) continue;
-    for (Teller* teller : whom(with)) teller->joint(kind, with);
+    for (AddressPublisher* publisher : whom(with)) publisher->joint(kind, with);
     return true;
   }
   return false;
@@ -283,7 +284,7 @@ bool Stage::fault_of_master(const std::string& verb, const Arguments& with) {
 }
 
 // Both directions between two hosts, or only what the first sends to the second.
-bool Stage::ways(const std::string& verb, const std::vector<std::string>& names) {
+bool Stage::directions(const std::string& verb, const std::vector<std::string>& names) {
   std::vector<Network::Host> hosts;
   for (const std::string& name : names) {
     const PeerNode* node = find(name);
@@ -300,7 +301,7 @@ bool Stage::ways(const std::string& verb, const std::vector<std::string>& names)
 bool Stage::fault(const std::string& verb, const std::vector<std::string>& names,
                   const Arguments& with) {
   if (names == std::vector<std::string>{"master"} && fault_of_master(verb, with)) return true;
-  if (verb.starts_with("block") || verb.starts_with("lift")) return ways(verb, names);
+  if (verb.starts_with("block") || verb.starts_with("lift")) return directions(verb, names);
   std::vector<PeerNode*> nodes;
   for (const std::string& name : names) nodes.push_back(find(name));
   if (nodes.empty() || std::count(nodes.begin(), nodes.end(), nullptr) > 0) return false;
@@ -353,7 +354,7 @@ void Stage::command(const std::vector<std::string>& words) {
   if (verb == "far")
     return world_.set_round_trip(static_cast<uint32_t>(number(with, "us", 50'000)));
   if (verb == "run" && names.size() == 1) {
-    return run_until(world_.clockwork().now() +
+    return run_until(world_.event_loop().now() +
                      std::chrono::milliseconds(std::atoi(names[0].c_str())));
   }
   if (!collective(verb, with) && !fault(verb, names, with))

@@ -9,7 +9,7 @@
 namespace pccl::sim {
 namespace {
 
-constexpr size_t kStrangersMax = 64;
+constexpr size_t kPendingMax = 64;
 
 }  // namespace
 
@@ -45,7 +45,7 @@ class SimLinks::Sink : public net::FrameSink {
   void on_chunk_end(bool valid) override { lane_->on_chunk_end(valid); }
 
  private:
-  void hello(const std::optional<protocol::LaneHello>& hello) { links_.heard_hello(id_, hello); }
+  void hello(const std::optional<protocol::LaneHello>& hello) { links_.received_hello(id_, hello); }
   SimLinks& links_;
   const ConnectionId id_;
   ring::Port& port_;
@@ -59,10 +59,10 @@ SimLinks::SimLinks(PeerNode& node, ring::Engine& engine, const link::Options& op
 
 SimLinks::~SimLinks() = default;
 
-void SimLinks::heard_hello(ConnectionId id, std::optional<protocol::LaneHello> hello) {
+void SimLinks::received_hello(ConnectionId id, std::optional<protocol::LaneHello> hello) {
   const WorldOptions& options = node_.world().options();
   if (options.plant == Bug::kAnyRun && hello) hello->run_id = run_id_;
-  step(link::HelloReceived{id, hello, std::chrono::microseconds(options.round_trip)});
+  step(link::HelloReceived{id, hello, std::chrono::microseconds(options.rtt)});
 }
 
 void SimLinks::listen(PeerId self, uint64_t run_id, uint16_t version) {
@@ -77,7 +77,7 @@ void SimLinks::listen(PeerId self, uint64_t run_id, uint16_t version) {
 Instant SimLinks::now() const { return node_.clock(); }
 
 void SimLinks::later(Duration delay, std::function<void()> what) {
-  node_.world().clockwork().after(delay, [this, what = std::move(what)] { node_.run(what); });
+  node_.world().event_loop().after(delay, [this, what = std::move(what)] { node_.run(what); });
 }
 
 void SimLinks::arm() {
@@ -102,7 +102,7 @@ void SimLinks::on_tick() {
   destroyed_later_.clear();
   link::Tick tick;
   for (const auto& [id, connection] : connections_) {
-    if (connection.wire->take_received(connection.side)) tick.heard.push_back(id);
+    if (connection.wire->take_received(connection.side)) tick.received.push_back(id);
     if (auto progress = connection.wire->progress(connection.side)) {
       progress->lane = id;
       tick.progress.push_back(*progress);
@@ -146,11 +146,11 @@ void SimLinks::try_to_connect(ConnectionId id, const link::Connect& connect, Dur
     return later(pause,
                  [this, id, connect, rest = left - pause] { try_to_connect(id, connect, rest); });
   }
-  auto wire = std::make_shared<Wire>(world.clockwork(), world.random(), world.options().wire);
+  auto wire = std::make_shared<Wire>(world.event_loop(), world.random(), world.options().wire);
   for (const uint32_t limit : {connect.segment, other->links().accepted_segment_}) {
     if (limit > 0) wire->segment = std::min(wire->segment, limit);
   }
-  world.clockwork().after(world.control_delay(), [this, other, wire] {
+  world.event_loop().after(world.control_delay(), [this, other, wire] {
     node_.world().network().pass(node_.port(), other->port(), [this, other, wire] {
       other->run([this, other, wire] { other->links().accepted(node_, wire); });
     });
@@ -167,7 +167,7 @@ void SimLinks::accepted(PeerNode& from, const std::shared_ptr<Wire>& wire) {
   if (over_ || wire->cut) return;
   const ConnectionId id = core_.new_lane();
   attach(id, from, wire, 1);
-  step(link::Accepted{id, from.name(), kStrangersMax});
+  step(link::Accepted{id, from.name(), kPendingMax});
 }
 
 void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire,
@@ -185,10 +185,10 @@ void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wi
            [this, id] {
              const auto at = connections_.find(id);
              at->second.sink->lane()->chunk_sent();
-             let_lanes_rest(at->second.peer);
+             deactivate_lanes(at->second.peer);
            },
        .on_bad_frame = [fail](const Status& why) { fail(why.message); },
-       .stopped = [this] { return node_.stopped(); },
+       .paused = [this] { return node_.paused(); },
        .cut_off = [this,
                    &other] { return !node_.world().network().open(other.port(), node_.port()); },
        .width = [this,
@@ -200,7 +200,7 @@ void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wi
 // ---- Connections ----
 
 void SimLinks::perform(const link::SendHello& said) {
-  if (strangers_.contains(said.lane)) return;
+  if (pending_.contains(said.lane)) return;
   Connection& connection = connections_.at(said.lane);
   connection.wire->serial = said.hello.serial;
   connection.wire->port(connection.side)
@@ -215,7 +215,7 @@ void SimLinks::perform(const link::SmallerHelped& helped) {
 }
 
 void SimLinks::perform(const link::SendPing& ping) {
-  if (strangers_.contains(ping.lane)) return;
+  if (pending_.contains(ping.lane)) return;
   FrameHeader header;
   header.type = FrameType::kPing;
   header.value = ping.number;
@@ -224,7 +224,7 @@ void SimLinks::perform(const link::SendPing& ping) {
 }
 
 void SimLinks::perform(const link::LaneUp& up) {
-  if (strangers_.contains(up.lane)) {
+  if (pending_.contains(up.lane)) {
     node_.world().on_violation("P5 " + node_.name() + " takes a stranger for peer " +
                                text(up.peer));
     return;
@@ -249,7 +249,7 @@ void SimLinks::check_other_end(const Connection& connection, uint32_t serial) co
 
 void SimLinks::perform(const link::Close& close) {
   connecting_.erase(close.lane);
-  strangers_.erase(close.lane);
+  pending_.erase(close.lane);
   const auto at = connections_.find(close.lane);
   if (at == connections_.end()) return;
   hang_up(at->second, "closed by " + node_.name());
@@ -263,7 +263,7 @@ void SimLinks::hang_up(const Connection& connection, const std::string& why) {
   wire->cut = true;
   if (wire->silent_end) return;
   World& world = node_.world();
-  world.clockwork().after(world.control_delay(), [this, wire, why, other = connection.other] {
+  world.event_loop().after(world.control_delay(), [this, wire, why, other = connection.other] {
     node_.world().network().pass(node_.port(), other->port(), [wire, why, other] {
       other->run([wire, why, other] { other->links().closed(wire, why); });
     });
@@ -298,7 +298,7 @@ void SimLinks::pump() {
 }
 
 // Makes a random set of lanes inactive, but never all of them, at random times.
-void SimLinks::let_lanes_rest(PeerId peer) {
+void SimLinks::deactivate_lanes(PeerId peer) {
   const auto links = core_.links();
   const auto at = links.find(peer);
   if (at == links.end() || at->second.lanes.size() == 1) return;
@@ -335,11 +335,11 @@ std::vector<std::shared_ptr<Wire>> SimLinks::wires_to(const PeerNode& other) con
   return all;
 }
 
-void SimLinks::hear_stranger(const std::optional<protocol::LaneHello>& hello) {
+void SimLinks::on_pending_frame(const std::optional<protocol::LaneHello>& hello) {
   const ConnectionId id = core_.new_lane();
-  strangers_.insert(id);
-  step(link::Accepted{id, "a stranger", kStrangersMax});
-  heard_hello(id, hello);
+  pending_.insert(id);
+  step(link::Accepted{id, "a stranger", kPendingMax});
+  received_hello(id, hello);
 }
 
 bool SimLinks::break_link(PeerNode& other) {
@@ -347,7 +347,7 @@ bool SimLinks::break_link(PeerNode& other) {
   const auto wires = wires_to(other);
   const auto tell = [wires](PeerNode* here, PeerNode* there) {
     World& world = here->world();
-    world.clockwork().after(world.control_delay(), [wires, here, there] {
+    world.event_loop().after(world.control_delay(), [wires, here, there] {
       here->world().network().pass(there->port(), here->port(), [wires, here] {
         here->run([wires, here] {
           for (const auto& wire : wires) here->links().closed(wire, "connection reset");

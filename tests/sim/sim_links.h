@@ -41,7 +41,7 @@ class SimLinks {
   bool linked(const PeerNode& other) const;
   // Somebody connects and sends this hello, or a first frame that is no hello. No peer would send
   // it.
-  void hear_stranger(const std::optional<protocol::LaneHello>& hello);
+  void on_pending_frame(const std::optional<protocol::LaneHello>& hello);
   // Serial number of the connection to that process; 0: there is no link.
   uint32_t serial(const PeerNode& other) const;
   // Ports that it is trying to reach.
@@ -65,7 +65,7 @@ class SimLinks {
   void perform(const link::Close& close);
   void perform(const link::LaneUp& up);
   void perform(const link::LinkDown& down) { engine_.link_down(down.peer); }
-  void perform(const link::Report& report) { on_report_(report.what); }
+  void perform(const link::ReportLink& report) { on_report_(report.what); }
 
   Instant now() const;
   void arm();
@@ -75,7 +75,7 @@ class SimLinks {
   void later(Duration delay, std::function<void()> what);
   void try_to_connect(link::ConnectionId id, const link::Connect& connect, Duration left);
   void accepted(PeerNode& from, const std::shared_ptr<Wire>& wire);
-  void heard_hello(link::ConnectionId id, std::optional<protocol::LaneHello> hello);
+  void received_hello(link::ConnectionId id, std::optional<protocol::LaneHello> hello);
   void attach(link::ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire, int side);
   void check_other_end(const Connection& connection, uint32_t serial) const;
   void hang_up(const Connection& connection, const std::string& why);
@@ -83,7 +83,7 @@ class SimLinks {
   void closed(const std::shared_ptr<Wire>& wire, const std::string& why);
   void failed(link::ConnectionId id, const std::string& why);
   std::vector<std::shared_ptr<Wire>> wires_to(const PeerNode& other) const;
-  void let_lanes_rest(PeerId peer);
+  void deactivate_lanes(PeerId peer);
 
   PeerNode& node_;
   ring::Engine& engine_;
@@ -91,7 +91,7 @@ class SimLinks {
   link::LinkCore core_;
   std::map<link::ConnectionId, Connection> connections_;
   std::map<link::ConnectionId, uint16_t> connecting_;  // destination port
-  std::set<link::ConnectionId> strangers_;
+  std::set<link::ConnectionId> pending_;
   uint64_t run_id_ = 0;
   std::vector<std::unique_ptr<Sink>> destroyed_later_;  // may still be on the stack
   uint32_t accepted_segment_ = 0;                       // bytes; 0: the system's default

@@ -28,15 +28,17 @@ class Wire::WirePort : public ring::Port {
     if (wire_.readers_[side_]) wire_.readers_[side_]->revoke();
   }
   // On some wires one end is local, on the others neither is.
-  bool local() const override { return (wire_.serial + static_cast<uint32_t>(side_)) % 3 == 0; }
+  bool same_machine() const override {
+    return (wire_.serial + static_cast<uint32_t>(side_)) % 3 == 0;
+  }
 
  private:
   Wire& wire_;
   const int side_;
 };
 
-Wire::Wire(Clockwork& clockwork, Random& random, WireOptions options)
-    : clockwork_(clockwork), random_(random), options_(options) {
+Wire::Wire(EventLoop& event_loop, Random& random, WireOptions options)
+    : event_loop_(event_loop), random_(random), options_(options) {
   for (int side = 0; side < 2; ++side) {
     writers_[side] = std::make_unique<net::FrameWriter>(true);
     ports_[side] = std::make_unique<WirePort>(*this, side);
@@ -65,23 +67,23 @@ void Wire::detach(int side) {
 void Wire::pump(int side) {
   const auto delay = [this, side] {
     const auto& late = ends_[side].late;
-    const Duration way = random_.duration(options_.delay_min, options_.delay_max);
-    return way + (late ? late() : Duration{0});
+    const Duration direction = random_.duration(options_.delay_min, options_.delay_max);
+    return direction + (late ? late() : Duration{0});
   };
   if (attached_[side] && !sending_[side]) {
     sending_[side] = true;
-    clockwork_.after(delay() / 8, [self = shared_from_this(), side] { self->send_some(side); });
+    event_loop_.after(delay() / 8, [self = shared_from_this(), side] { self->send_some(side); });
   }
   const int from = 1 - side;
   if (attached_[side] && !delivering_[from] && !under_way_[from].empty()) {
     delivering_[from] = true;
-    clockwork_.after(delay(), [self = shared_from_this(), from] { self->deliver(from); });
+    event_loop_.after(delay(), [self = shared_from_this(), from] { self->deliver(from); });
   }
 }
 
 void Wire::send_some(int side) {
   sending_[side] = false;
-  if (!attached_[side] || (ends_[side].stopped && ends_[side].stopped())) return;
+  if (!attached_[side] || (ends_[side].paused && ends_[side].paused())) return;
   const size_t room = options_.under_way_bytes_max -
                       std::min(options_.under_way_bytes_max, under_way_[side].size());
   size_t budget = std::min<size_t>(room, random_.between(1, options_.piece_bytes_max));
@@ -141,8 +143,8 @@ void Wire::deliver(int from) {
   if (!attached_[to]) return;
   if (ends_[to].cut_off && ends_[to].cut_off()) return;
   const size_t most = passable(from);
-  if (most == 0 || (ends_[to].stopped && ends_[to].stopped())) return;
-  heard_[to] = true;
+  if (most == 0 || (ends_[to].paused && ends_[to].paused())) return;
+  received_[to] = true;
   size_t budget = std::min<size_t>(most, random_.between(1, options_.piece_bytes_max));
   while (budget > 0 && attached_[to] && !under_way_[from].empty()) {
     const std::span<std::byte> space = readers_[to]->space();

@@ -17,7 +17,7 @@
 #include "csrc/link/core.h"
 #include "csrc/net/framing.h"
 #include "csrc/ring/engine.h"
-#include "tests/sim/clockwork.h"
+#include "tests/sim/event_loop.h"
 #include "tests/sim/random.h"
 
 namespace pccl::sim {
@@ -42,13 +42,13 @@ class Wire : public std::enable_shared_from_this<Wire> {
     net::FrameSink* sink = nullptr;
     std::function<void()> on_chunk_sent;
     std::function<void(Status)> on_bad_frame;
-    std::function<bool()> stopped;     // the process is paused: it neither reads nor writes
+    std::function<bool()> paused;      // the process is paused: it neither reads nor writes
     std::function<bool()> cut_off;     // bytes from the other end do not arrive now
     std::function<size_t()> width;     // bytes of the largest packet that arrives here
     std::function<Duration()> late;    // random delay of whatever the process does
     std::function<void()> on_refused;  // the other end no longer knows this connection
   };
-  Wire(Clockwork& clockwork, Random& random, WireOptions options);
+  Wire(EventLoop& event_loop, Random& random, WireOptions options);
   ~Wire();
 
   // The port for writing at end `side` (0 or 1). Valid as long as the wire.
@@ -59,7 +59,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void detach(int side);
   void pump(int side);  // after the process resumes, or the path to it opens
   // Whether anything has arrived there since the last call.
-  bool take_received(int side) { return std::exchange(heard_[side], false); }
+  bool take_received(int side) { return std::exchange(received_[side], false); }
   // Progress of the large packets that this end sent (net::Lane::progress).
   std::optional<link::Progress> progress(int side) const;
   uint32_t segment = kSegment;  // bytes of the largest packet
@@ -86,7 +86,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   void deliver(int from);
   void send_some(int side);
 
-  Clockwork& clockwork_;
+  EventLoop& event_loop_;
   Random& random_;
   WireOptions options_;
   std::array<End, 2> ends_;
@@ -97,7 +97,7 @@ class Wire : public std::enable_shared_from_this<Wire> {
   std::array<std::deque<std::byte>, 2> under_way_;  // [side]: bytes that `side` has sent
   std::array<bool, 2> sending_{false, false};
   std::array<bool, 2> delivering_{false, false};
-  std::array<bool, 2> heard_{false, false};
+  std::array<bool, 2> received_{false, false};
   std::array<Flow, 2> flows_;  // [side]: of the bytes that `side` has sent
 };
 

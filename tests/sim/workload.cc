@@ -236,7 +236,7 @@ void Workload::enter(Stage stage) {
 }
 
 void Workload::finished_stage() {
-  last_progress_ = node_.world().clockwork().now();
+  last_progress_ = node_.world().event_loop().now();
   switch (stage_) {
     case Stage::kSync: return enter(Stage::kBatch);
     case Stage::kBatch:
@@ -257,7 +257,7 @@ void Workload::finished_stage() {
 // Computes for a while. A loss may end the generation meanwhile, but only a call reports that.
 void Workload::think() {
   const Duration pause = node_.world().random().duration(Duration{0}, kThinkMax);
-  node_.world().clockwork().after(pause, [this] {
+  node_.world().event_loop().after(pause, [this] {
     if (node_.alive() && !gone_) enter(Stage::kSync);
   });
 }
@@ -435,7 +435,7 @@ void Workload::on_op(const peer::FinishOp& result) {
     if (posted.buffers != posted.before) fail("P2 " + posted.call.name + ": tensor changed");
     return;
   }
-  if (status.ok()) last_success_ = node_.world().clockwork().now();
+  if (status.ok()) last_success_ = node_.world().event_loop().now();
   compared_ |= status.ok() && posted.call.kind != protocol::OpKind::kSend;
   late_is_over_ |= posted.call.late;
   const bool left = status.code == Code::kInvalidState && node_.has_left();
@@ -518,7 +518,7 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   const bool new_generation_begins =
       status.ok() && result.topology && result.topology->generation != topology_.generation;
   if (new_generation_begins) {
-    if (topology_.generation) last_success_ = node_.world().clockwork().now();
+    if (topology_.generation) last_success_ = node_.world().event_loop().now();
     return new_generation(*result.topology);
   }
   // An update_topology of a group that needs reconfiguration is no mistake.
@@ -545,7 +545,7 @@ void Workload::on_joint(const peer::FinishJoint& result) {
     if (open_.empty()) recover();
     return;
   }
-  last_success_ = node_.world().clockwork().now();
+  last_success_ = node_.world().event_loop().now();
   if (failed_) return recover();
   if (result.topology && result.topology->members != topology_.members) next_ = result.topology;
   if (result.kind == protocol::JointKind::kArePeersPending) {

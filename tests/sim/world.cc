@@ -9,8 +9,8 @@
 namespace pccl::sim {
 
 struct World::Connection {
-  Connection(Clockwork& clockwork, PeerNode& of, master::ConnectionId named)
-      : peer(of), id(named), to_master(clockwork), to_peer(clockwork) {}
+  Connection(EventLoop& event_loop, PeerNode& of, master::ConnectionId named)
+      : peer(of), id(named), to_master(event_loop), to_peer(event_loop) {}
   PeerNode& peer;
   const master::ConnectionId id;
   Fifo to_master, to_peer;
@@ -24,7 +24,7 @@ struct World::Connection {
 World::World(uint64_t seed, WorldOptions options)
     : options_(options),
       random_(seed),
-      disk_(clockwork_, random_, options.disk_delay_min, options.disk_delay_max) {
+      disk_(event_loop_, random_, options.disk_delay_min, options.disk_delay_max) {
   disk_.replace(master::journal::header());
   start_master();
 }
@@ -44,7 +44,7 @@ void World::start_master() {
   note("master", "starts, incarnation " + std::to_string(memory.incarnation));
   master_ = std::make_unique<master::MasterCore>(
       master::Options{"sim", run.run_id, memory.incarnation, options_.loopback_only,
-                      options_.exchange_bytes, run.version},
+                      options_.one_shot_bytes, run.version},
       run);
   step_master(master::TimePassed{});
 }
@@ -53,7 +53,7 @@ void World::kill_master() {
   if (!master_) return;
   note("master", "killed");
   master_.reset();
-  master_stopped_ = false;
+  master_paused_ = false;
   master_backlog_.clear();
   ++master_life_;
   ++master_timer_;
@@ -74,16 +74,16 @@ void World::kill_master() {
 }
 
 void World::stop_master() {
-  if (!master_ || master_stopped_) return;
+  if (!master_ || master_paused_) return;
   note("master", "stopped");
-  master_stopped_ = true;
+  master_paused_ = true;
 }
 
 void World::master_goes_on() {
-  if (!master_stopped_) return;
+  if (!master_paused_) return;
   note("master", "goes on");
-  master_stopped_ = false;
-  while (!master_backlog_.empty() && !master_stopped_) {
+  master_paused_ = false;
+  while (!master_backlog_.empty() && !master_paused_) {
     const auto next = std::move(master_backlog_.front());
     master_backlog_.pop_front();
     next();
@@ -91,7 +91,7 @@ void World::master_goes_on() {
 }
 
 void World::run_master(std::function<void()> what) {
-  if (!master_stopped_) return what();
+  if (!master_paused_) return what();
   master_backlog_.push_back(std::move(what));
 }
 
@@ -109,7 +109,7 @@ void World::persist(const master::Persist& persist) {
     run_master([this, token] { step_master(master::Persisted{token}); });
   };
   if (options_.plant == Bug::kToldTooEarly) {
-    clockwork_.after(Duration{0}, [this, then, life = master_life_] {
+    event_loop_.after(Duration{0}, [this, then, life = master_life_] {
       if (life == master_life_) then();
     });
     return disk_.write(std::move(frame), [] {});
@@ -147,7 +147,7 @@ Duration World::control_delay() {
 }
 
 void World::connect(PeerNode& peer) {
-  clockwork_.after(control_delay(), [this, &peer] { try_to_connect(peer, peer.peer_timeout()); });
+  event_loop_.after(control_delay(), [this, &peer] { try_to_connect(peer, peer.peer_timeout()); });
 }
 
 void World::try_to_connect(PeerNode& peer, Duration left) {
@@ -159,7 +159,7 @@ void World::try_to_connect(PeerNode& peer, Duration left) {
     });
   }
   const Duration pause = std::min(left, Network::kSynPause);
-  clockwork_.after(pause, [this, &peer, rest = left - pause] { try_to_connect(peer, rest); });
+  event_loop_.after(pause, [this, &peer, rest = left - pause] { try_to_connect(peer, rest); });
 }
 
 // While the master is paused, its machine accepts connections for it.
@@ -170,7 +170,7 @@ void World::connection_made(PeerNode& peer) {
     });
   }
   auto connection =
-      std::make_shared<Connection>(clockwork_, peer, master::ConnectionId{++connections_});
+      std::make_shared<Connection>(event_loop_, peer, master::ConnectionId{++connections_});
   open_[connection->id] = connection;
   peer.run([&peer, connection] {
     peer.connection_ = connection;
@@ -282,7 +282,7 @@ void World::arm_master() {
   const uint64_t armed = ++master_timer_;
   if (!deadline) return;
   const Duration left = std::max(Duration{0}, *deadline - master_now());
-  clockwork_.after(left, [this, armed] {
+  event_loop_.after(left, [this, armed] {
     run_master([this, armed] {
       if (armed == master_timer_) step_master(master::TimePassed{});
     });
@@ -322,8 +322,8 @@ bool World::break_master_connection(PeerNode& peer) {
   if (!connection) return false;
   note("network", "breaks the connection between " + peer.name() + " and the master");
   cut(connection, "connection reset");
-  clockwork_.after(control_delay(),
-                   [this, connection] { peer_gone(connection, "connection reset"); });
+  event_loop_.after(control_delay(),
+                    [this, connection] { peer_gone(connection, "connection reset"); });
   return true;
 }
 

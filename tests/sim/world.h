@@ -14,9 +14,9 @@
 #include "csrc/peer/core.h"
 #include "csrc/ring/engine.h"
 #include "master/core.h"
-#include "tests/sim/clockwork.h"
 #include "tests/sim/coverage.h"
 #include "tests/sim/disk.h"
+#include "tests/sim/event_loop.h"
 #include "tests/sim/network.h"
 #include "tests/sim/random.h"
 #include "tests/sim/wire.h"
@@ -65,8 +65,8 @@ struct WorldOptions {
   uint64_t lanes_max = 1;  // most lanes of a link; it may have fewer
   Bug plant = Bug::kNone;
   bool loopback_only = true;
-  uint32_t exchange_bytes = 0;
-  uint32_t round_trip = 0;  // RTT in microseconds, as the peers measure it on all links
+  uint32_t one_shot_bytes = 0;
+  uint32_t rtt = 0;  // RTT in microseconds, as the peers measure it on all links
   // Sometimes the master makes both sides of a link dial, where one would be enough.
   bool both_dial = false;
 };
@@ -77,10 +77,10 @@ class World {
   ~World();
 
   PeerNode& add_peer(const std::string& name, peer::Options options);
-  Clockwork& clockwork() { return clockwork_; }
+  EventLoop& event_loop() { return event_loop_; }
   Random& random() { return random_; }
   const WorldOptions& options() const { return options_; }
-  void set_round_trip(uint32_t microseconds) { options_.round_trip = microseconds; }
+  void set_round_trip(uint32_t microseconds) { options_.rtt = microseconds; }
   const std::vector<std::unique_ptr<PeerNode>>& peers() const { return peers_; }
   PeerNode* by_port(uint16_t port);
 
@@ -105,7 +105,7 @@ class World {
   // Pauses the master's process. Arriving data waits, and its timers run far too late.
   void stop_master();
   void master_goes_on();
-  bool master_stopped() const { return master_stopped_; }
+  bool master_paused() const { return master_paused_; }
   // Its clock, which never goes back, jumps ahead.
   void jump_master_clock(Duration ahead);
   // Breaks the control connection of a peer, which will resume. False: it has none.
@@ -131,7 +131,7 @@ class World {
   void try_to_connect(PeerNode& peer, Duration left);
   void connection_made(PeerNode& peer);
   void run_master(std::function<void()> what);  // now, or when the master resumes
-  Instant master_now() const { return clockwork_.now() + master_clock_ahead_; }
+  Instant master_now() const { return event_loop_.now() + master_clock_ahead_; }
   void peer_gone(const std::shared_ptr<Connection>& connection, const std::string& why);
   void step_master(const master::Event& event);
   void persist(const master::Persist& persist);
@@ -150,13 +150,13 @@ class World {
 
   WorldOptions options_;
   Random random_;
-  Clockwork clockwork_;
+  EventLoop event_loop_;
   Disk disk_;
   Network network_;
   std::unique_ptr<master::MasterCore> master_;  // null: it was killed
   uint64_t master_life_ = 0;
   uint64_t master_timer_ = 0;
-  bool master_stopped_ = false;
+  bool master_paused_ = false;
   std::deque<std::function<void()>> master_backlog_;
   Duration master_clock_ahead_{0};
   uint64_t connections_ = 0;

@@ -36,9 +36,9 @@ class LinkCoreTest : public testing::Test {
     now = now + time;
     return step(TimePassed{});
   }
-  Lines tick(const std::string& heard = "") {
+  Lines tick(const std::string& received = "") {
     Tick tick;
-    for (const char letter : heard) tick.heard.push_back(named(letter));
+    for (const char letter : received) tick.received.push_back(named(letter));
     return step(tick);
   }
   Lines dial(PeerId peer, uint32_t dead_serial = 0) { return step(Dial{peer, {kAt}, dead_serial}); }
@@ -87,11 +87,11 @@ class LinkCoreTest : public testing::Test {
       return "ping " + letter(e->lane) + " " + std::to_string(e->number);
     if (const auto* e = std::get_if<Close>(&effect)) return "close " + letter(e->lane);
     if (const auto* e = std::get_if<LaneUp>(&effect)) {
-      return "up " + letter(e->lane) + (e->further ? " further" : "") + (e->local ? " local" : "") +
-             (e->far ? " far" : "");
+      return "up " + letter(e->lane) + (e->further ? " further" : "") +
+             (e->same_machine ? " local" : "") + (e->wan ? " far" : "");
     }
     if (const auto* e = std::get_if<LinkDown>(&effect)) return "down " + text(e->peer);
-    const auto& what = std::get<Report>(effect).what;
+    const auto& what = std::get<ReportLink>(effect).what;
     const char* state = what.state == LinkState::kUp     ? "up"
                         : what.state == LinkState::kDown ? "down"
                                                          : "unreachable";
@@ -109,14 +109,14 @@ TEST_F(LinkCoreTest, TheSideThatDialsReportsTheLink) {
   EXPECT_EQ(step(Connected{named('a')}), (Lines{"hello a serial 1"}));
   EXPECT_EQ(hear('a', hello(kLow)), (Lines{"up a far", "report up 1"}));
   EXPECT_FALSE(core.deadline().has_value());
-  EXPECT_EQ(core.links().at(kLow).way, milliseconds(20));
+  EXPECT_EQ(core.links().at(kLow).rtt, milliseconds(20));
 }
 
 TEST_F(LinkCoreTest, TheOtherSideAnswers) {
   accept();
-  LaneHello local = hello(kLow, 4);
-  local.machine = kMachine;
-  EXPECT_EQ(step(HelloReceived{named('a'), local, {}}),
+  LaneHello same_machine = hello(kLow, 4);
+  same_machine.machine = kMachine;
+  EXPECT_EQ(step(HelloReceived{named('a'), same_machine, {}}),
             (Lines{"answer a serial 4", "up a local", "report up 4"}));
 }
 
@@ -177,7 +177,7 @@ TEST_F(LinkCoreTest, AWrongHelloIsHungUpOn) {
     ASSERT_EQ(effects.size(), 2u) << why;
     EXPECT_EQ(line(effects[0]), "close a");
     EXPECT_EQ(line(effects[1]), "report unreachable 0: 10.0.0.3:48201: " + why);
-    EXPECT_EQ(std::get<Report>(effects[1]).what.fault, LinkFault::kAnotherPeer);
+    EXPECT_EQ(std::get<ReportLink>(effects[1]).what.fault, LinkFault::kAnotherPeer);
     LinkCore acceptor{{.peer_timeout = seconds(10)}};
     acceptor.be({kSelf, kRun, kMachine, kVersion});
     effects.clear();
@@ -236,7 +236,7 @@ TEST_F(LinkCoreAddressesTest, TheOthersAreTriedTwoAtOnceWhenTheFirstHasFailed) {
   core.step(Refused{named('d'), "no d", LinkFault::kRefused}, now, effects);
   ASSERT_EQ(effects.size(), 1u);
   EXPECT_EQ(line(effects[0]), "report unreachable 0: no a; no c; no b; no d");
-  EXPECT_EQ(std::get<Report>(effects[0]).what.fault, LinkFault::kNoAnswer)
+  EXPECT_EQ(std::get<ReportLink>(effects[0]).what.fault, LinkFault::kNoAnswer)
       << "what members find at the others is not for the peer";
   EXPECT_EQ(pass(milliseconds(500)), (Lines{"connect e to 1.0.0.1:48201 within 2.5 s"}));
 }
@@ -428,7 +428,7 @@ TEST_F(LinkCoreTest, ALinkIsAliveWhileSomethingIsHeardOnEachLane) {
   for (int i = 0; i < 3; ++i) EXPECT_EQ(tick("a"), Lines{});
   EXPECT_EQ(tick("a"), (Lines{"ping a 0"})) << "nothing was said for four ticks";
   for (int i = 0; i < 9; ++i) tick();
-  EXPECT_EQ(tick().back(), "report down 1: nothing was heard on it for 5 s");
+  EXPECT_EQ(tick().back(), "report down 1: nothing was received on it for 5 s");
   EXPECT_TRUE(core.links().empty());
 }
 
@@ -519,7 +519,7 @@ TEST_F(LinkCoreTest, PingsOftenWhateverThePeerTimeout) {
 // `ticks` pass in which a large packet of a link is under way and nothing is received.
 class NarrowPathTest : public LinkCoreTest {
  protected:
-  Lines stuck(char letter, uint32_t segment = 1460, int ticks = protocol::kTicksPerLinkSilence) {
+  Lines stuck(char letter, uint32_t segment = 1460, int ticks = protocol::kTicksPerLinkTimeout) {
     Lines all;
     for (int left = ticks; left > 0; --left) {
       Tick tick;
@@ -532,7 +532,7 @@ class NarrowPathTest : public LinkCoreTest {
   }
   Lines arrived(char letter, uint32_t segment) {
     Tick tick;
-    tick.heard.push_back(named(letter));
+    tick.received.push_back(named(letter));
     tick.progress.push_back({named(letter), segment, true});
     return step(tick);
   }
@@ -544,7 +544,7 @@ class NarrowPathTest : public LinkCoreTest {
     step(Connected{named(letter)});
     ASSERT_EQ(hear(letter, hello(kLow, serial)).back(), "report up " + std::to_string(serial));
   }
-  const std::string silent = "nothing was heard on it for 5 s";
+  const std::string silent = "nothing was received on it for 5 s";
 };
 
 TEST_F(NarrowPathTest, TheNextConnectionsHaveSmallerSegments) {
@@ -575,7 +575,7 @@ TEST_F(NarrowPathTest, AShortTimeProvesNothing) {
 TEST_F(NarrowPathTest, ALinkWithProgressHasAnotherFault) {
   link(kLow);
   arrived('a', 1460);
-  for (int left = protocol::kTicksPerLinkSilence; left > 0; --left) tick();
+  for (int left = protocol::kTicksPerLinkTimeout; left > 0; --left) tick();
   EXPECT_TRUE(core.links().empty());
   remake('b', 3, 0);
 }
@@ -599,11 +599,11 @@ TEST_F(NarrowPathTest, NoSizeHelps) {
   EXPECT_EQ(stuck('b', 1188).front(), "limit accepted 536");
   remake('c', 5, 536);
   EXPECT_EQ(stuck('c', 524).back(), "report down 5: " + silent);
-  const Lines hopeless{
+  const Lines given_up{
       "report unreachable 5: small packets arrive, but larger ones "
       "do not, not even those of 576 bytes: does a router drop them?"};
-  EXPECT_EQ(dial(kLow, 5), hopeless);
-  EXPECT_EQ(pass(milliseconds(500)), hopeless);
+  EXPECT_EQ(dial(kLow, 5), given_up);
+  EXPECT_EQ(pass(milliseconds(500)), given_up);
   accept();
   EXPECT_EQ(hear('d', hello(kLow, 8)), (Lines{"close d"})) << "it does not know yet";
   EXPECT_EQ(step(Forget{kLow}), (Lines{"limit accepted 0"}));

@@ -6,59 +6,59 @@ namespace pccl::link {
 namespace {
 
 TEST(SegmentChoice, LeavesThemToTheSystem) {
-  SegmentChoice choice;
-  EXPECT_EQ(choice.segment(), 0u);
-  EXPECT_FALSE(choice.arrived(1460));
-  EXPECT_FALSE(choice.hopeless());
+  SegmentChoice controller;
+  EXPECT_EQ(controller.segment(), 0u);
+  EXPECT_FALSE(controller.arrived(1460));
+  EXPECT_FALSE(controller.given_up());
 }
 
 TEST(SegmentChoice, TakesTheNextSmaller) {
-  SegmentChoice choice;
-  choice.ended_without_progress(1460);
-  EXPECT_EQ(choice.segment(), 1200u);
-  choice.ended_without_progress(1460);
-  EXPECT_EQ(choice.segment(), 1200u) << "an acceptor did not know it yet";
-  choice.ended_without_progress(1188);  // 12 of the 1200 bytes are for the TCP timestamp
-  EXPECT_EQ(choice.segment(), 536u);
-  choice.ended_without_progress(1460);
-  EXPECT_EQ(choice.segment(), 536u);
+  SegmentChoice controller;
+  controller.ended_without_progress(1460);
+  EXPECT_EQ(controller.segment(), 1200u);
+  controller.ended_without_progress(1460);
+  EXPECT_EQ(controller.segment(), 1200u) << "an acceptor did not know it yet";
+  controller.ended_without_progress(1188);  // 12 of the 1200 bytes are for the TCP timestamp
+  EXPECT_EQ(controller.segment(), 536u);
+  controller.ended_without_progress(1460);
+  EXPECT_EQ(controller.segment(), 536u);
 }
 
 TEST(SegmentChoice, SaysOnceThatItHasHelped) {
-  SegmentChoice choice;
-  choice.ended_without_progress(1460);
-  EXPECT_FALSE(choice.arrived(1460)) << "larger ones arrive";
-  EXPECT_TRUE(choice.arrived(1188));
-  EXPECT_FALSE(choice.arrived(1188));
-  choice.ended_without_progress(1188);
-  EXPECT_FALSE(choice.arrived(524)) << "once is enough";
+  SegmentChoice controller;
+  controller.ended_without_progress(1460);
+  EXPECT_FALSE(controller.arrived(1460)) << "larger ones arrive";
+  EXPECT_TRUE(controller.arrived(1188));
+  EXPECT_FALSE(controller.arrived(1188));
+  controller.ended_without_progress(1188);
+  EXPECT_FALSE(controller.arrived(524)) << "once is enough";
 }
 
 TEST(SegmentChoice, HasNoHopeAfterEachSizeInARow) {
-  SegmentChoice choice;
-  choice.ended_without_progress(1460);
-  choice.ended_without_progress(1188);
-  EXPECT_FALSE(choice.hopeless());
-  choice.ended_without_progress(524);
-  EXPECT_TRUE(choice.hopeless());
+  SegmentChoice controller;
+  controller.ended_without_progress(1460);
+  controller.ended_without_progress(1188);
+  EXPECT_FALSE(controller.given_up());
+  controller.ended_without_progress(524);
+  EXPECT_TRUE(controller.given_up());
 }
 
 TEST(SegmentChoice, NeedsTheSmallestToFailToo) {
-  SegmentChoice choice;
+  SegmentChoice controller;
   for (int left = 2 * protocol::kLinksWithoutProgressMax; left > 0; --left)
-    choice.ended_without_progress(1460);
-  EXPECT_FALSE(choice.hopeless());
-  choice.ended_without_progress(524);
-  EXPECT_TRUE(choice.hopeless());
+    controller.ended_without_progress(1460);
+  EXPECT_FALSE(controller.given_up());
+  controller.ended_without_progress(524);
+  EXPECT_TRUE(controller.given_up());
 }
 
 TEST(SegmentChoice, CountsAnewAfterProgress) {
-  SegmentChoice choice;
-  choice.ended_without_progress(1460);
-  choice.ended_without_progress(1188);
-  choice.arrived(524);
-  choice.ended_without_progress(524);
-  EXPECT_FALSE(choice.hopeless());
+  SegmentChoice controller;
+  controller.ended_without_progress(1460);
+  controller.ended_without_progress(1188);
+  controller.arrived(524);
+  controller.ended_without_progress(524);
+  EXPECT_FALSE(controller.given_up());
 }
 
 }  // namespace

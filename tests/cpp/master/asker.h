@@ -17,14 +17,14 @@ namespace pccl::master {
 class Asker {
  public:
   explicit Asker(const std::string& path) : fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    const int place = open(path.c_str(), O_PATH | O_CLOEXEC);
+    const int phase = open(path.c_str(), O_PATH | O_CLOEXEC);
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     const bool fits = path.size() < sizeof address.sun_path;
-    const std::string reach = fits ? path : "/proc/self/fd/" + std::to_string(place);
+    const std::string reach = fits ? path : "/proc/self/fd/" + std::to_string(phase);
     reach.copy(address.sun_path, sizeof address.sun_path - 1);
     EXPECT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0) << path;
-    close(place);
+    close(phase);
   }
   ~Asker() { close(fd_); }
   Asker(const Asker&) = delete;
@@ -35,7 +35,7 @@ class Asker {
     return send(fd_, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
   }
   // All that comes until the connection ends; "(no end)" follows if nothing comes for `at_most`.
-  std::string hear(std::chrono::milliseconds at_most = std::chrono::seconds(10)) {
+  std::string on(std::chrono::milliseconds at_most = std::chrono::seconds(10)) {
     std::string heard;
     std::string piece(1u << 16, 0);
     for (;;) {
@@ -48,7 +48,7 @@ class Asker {
   }
   std::string ask(const std::string& text) {
     EXPECT_TRUE(say(text));
-    return hear();
+    return on();
   }
 
  private:

@@ -62,7 +62,7 @@ class Client {
   }
   // The next message that is not a Ping; Pings are answered. Nothing at the end of the connection,
   // or if no message comes in time.
-  std::optional<Message> hear(milliseconds at_most = std::chrono::seconds(10)) {
+  std::optional<Message> on(milliseconds at_most = std::chrono::seconds(10)) {
     const auto until = std::chrono::steady_clock::now() + at_most;
     for (bool first = true; !ended_; first = false) {
       if (!first && std::chrono::steady_clock::now() >= until) break;
@@ -80,13 +80,13 @@ class Client {
   }
   template <typename M>
   std::optional<M> hear_a() {
-    const auto message = hear();
+    const auto message = on();
     const M* found = message ? std::get_if<M>(&*message) : nullptr;
     EXPECT_NE(found, nullptr) << (message ? protocol::name(*message) : "nothing");
     return found == nullptr ? std::nullopt : std::optional<M>(*found);
   }
   bool hears_the_end(milliseconds at_most = std::chrono::seconds(10)) {
-    return !hear(at_most) && ended_;
+    return !on(at_most) && ended_;
   }
   // Joins the run; with min_peers 1 it is admitted at once.
   protocol::Welcome join(const std::string& run) {

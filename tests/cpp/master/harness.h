@@ -58,7 +58,7 @@ inline protocol::Offer offer(
 class Harness {
  public:
   explicit Harness(uint16_t version = protocol::kSpoken.highest)
-      : core_({"run", kRunId, kIncarnation, false, protocol::kExchangeBytesMax, version}) {}
+      : core_({"run", kRunId, kIncarnation, false, protocol::kOneShotBytesMax, version}) {}
 
   MasterCore& core() { return core_; }
   PeerId id(const std::string& name) const { return ids_.at(name); }
@@ -267,7 +267,7 @@ class Harness {
       return name + " " + text(m->epoch) + " " + list(m->members) + " joined " + list(m->joined) +
              (m->left.empty() ? "" : " left " + list(m->left));
     }
-    if (const auto* m = std::get_if<protocol::Ask>(&message))
+    if (const auto* m = std::get_if<protocol::FreezeRequest>(&message))
       return name + " lost " + list(m->lost);
     if (const auto* m = std::get_if<protocol::EpochEnd>(&message)) {
       std::string committed;
@@ -283,7 +283,7 @@ class Harness {
       }
       return out;
     }
-    if (const auto* m = std::get_if<protocol::Withhold>(&message))
+    if (const auto* m = std::get_if<protocol::AbortProposal>(&message))
       return name + " #" + std::to_string(m->op.sequence);
     if (const auto* m = std::get_if<protocol::Answer>(&message)) {
       return name + " " + std::to_string(m->number) + " " + text(m->kind) + " " + text(m->code) +

@@ -13,7 +13,7 @@ class AgreementTest : public testing::Test {
     context.effects = &effects;
     for (const PeerId peer : {kA, kB, kC}) {
       connections.accept({peer.value}, "10.0.0.1", false);
-      connections.introduce({peer.value}, peer, {0}, ConnectionPhase::kMember);
+      connections.admit({peer.value}, peer, {0}, ConnectionPhase::kMember);
     }
   }
   Agreement::Outcome begin(const std::vector<protocol::Offer>& offers, uint32_t number = 4) {

@@ -15,7 +15,7 @@ class ConnectionsTest : public testing::Test {
   ConnectionsTest() { context.effects = &effects; }
   void open(ConnectionId id, PeerId peer, ConnectionPhase phase = ConnectionPhase::kMember) {
     connections.accept(id, "10.0.0.1", false);
-    connections.introduce(id, peer, {0}, phase);
+    connections.admit(id, peer, {0}, phase);
   }
   bool allows(ConnectionId id, const protocol::Message& message) {
     return connections.check(id, message).ok();
@@ -47,7 +47,7 @@ TEST_F(ConnectionsTest, EachPhaseHasItsOwnVocabulary) {
   EXPECT_TRUE(allows(kOne, protocol::Resume{}));
   EXPECT_FALSE(allows(kOne, protocol::Register{}));
   EXPECT_FALSE(allows(kOne, protocol::Ping{}));
-  connections.introduce(kOne, kA, {0}, ConnectionPhase::kWelcomed);
+  connections.admit(kOne, kA, {0}, ConnectionPhase::kWelcomed);
   EXPECT_FALSE(allows(kOne, protocol::Hello{}));
   EXPECT_TRUE(allows(kOne, protocol::Register{}));
   EXPECT_FALSE(allows(kOne, protocol::LinkReport{}));
@@ -116,8 +116,8 @@ TEST_F(ConnectionsTest, WhatMattersIsConfirmedByTheNextPong) {
   EXPECT_TRUE(connections.confirmed());
   connections.send(kA, protocol::Answer{});
   done();
-  connections.ask_confirmations();
-  connections.ask_confirmations();
+  connections.request_confirmations();
+  connections.request_confirmations();
   EXPECT_EQ(done(), (Lines{"1 Ping"})) << "once";
   EXPECT_FALSE(connections.confirm(kOne, 3).ok()) << "a Pong to a Ping that was never sent";
   EXPECT_TRUE(connections.confirm(kOne, 2).ok());

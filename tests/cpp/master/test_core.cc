@@ -53,13 +53,13 @@ TEST(Core, WhoeverHasClosedWhileTheMasterWasStoppedIsNotLostAtOnce) {
     if (stopped) h.be_stopped(std::chrono::seconds(12));
     h.close("c");
     h.say("a", protocol::LinkReport{h.id("c"), protocol::LinkState::kDown, "reset", 1});
-    const Lines asked{"a < Ask lost [c]", "b < Ask lost [c]"};
-    EXPECT_EQ(h.story(), stopped ? Lines{} : asked);
+    const Lines proposals{"a < FreezeRequest lost [c]", "b < FreezeRequest lost [c]"};
+    EXPECT_EQ(h.story(), stopped ? Lines{} : proposals);
     if (!stopped) continue;
     h.tick_with({"a", "b"}, 19);
     EXPECT_EQ(h.story(), Lines{});
     h.tick_with({"a", "b"}, 2);
-    EXPECT_EQ(h.story(), asked) << "it has had its time";
+    EXPECT_EQ(h.story(), proposals) << "it has had its time";
   }
 }
 
@@ -73,10 +73,10 @@ TEST(Core, AMemberThatIsKilledEndsTheEpochAtOnce) {
   EXPECT_EQ(h.story(), Lines{});
   h.hold_persists = true;
   h.say("a", protocol::LinkReport{h.id("c"), protocol::LinkState::kDown, "reset", 1});
-  EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]"}));
-  h.say("a", protocol::Report{epoch(1), {{op(0), protocol::OpState::kDone}, {op(1), {}}}});
+  EXPECT_EQ(h.story(), (Lines{"a < FreezeRequest lost [c]", "b < FreezeRequest lost [c]"}));
+  h.say("a", protocol::StateReport{epoch(1), {{op(0), protocol::OpState::kDone}, {op(1), {}}}});
   EXPECT_EQ(h.story(), Lines{});
-  h.say("b", protocol::Report{
+  h.say("b", protocol::StateReport{
                  epoch(1), {{op(0), protocol::OpState::kDone}, {op(1), protocol::OpState::kDone}}});
   EXPECT_EQ(h.story(), (Lines{"persist"}));
   h.release();
@@ -214,7 +214,7 @@ TEST(Core, TheFirstMessageIsHelloOrResume) {
   EXPECT_EQ(h.take(), (Lines{"a closed"}));
   EXPECT_EQ(h.take_log(),
             (Lines{"closed the connection of a peer at 10.0.0.1: Ping from a peer that "
-                   "is introducing itself"}));
+                   "is handshaking"}));
   EXPECT_TRUE(h.core().idle());
 }
 
@@ -307,7 +307,7 @@ TEST(Core, SilenceIsCountedInTicksHoweverLateTheyCome) {
   h.tick_with({"a"}, 1);
   EXPECT_EQ(h.story(),
             (Lines{"b < Kicked peer 1.2 (rank 1, 10.0.0.1:1002) lost: it was silent for 10 s",
-                   "b closed", "a < Ask lost [b]"}));
+                   "b closed", "a < FreezeRequest lost [b]"}));
 }
 
 TEST(Core, WhoIsKickedLearnsItWhenItComesBack) {
@@ -315,7 +315,7 @@ TEST(Core, WhoIsKickedLearnsItWhenItComesBack) {
   h.found({"a", "b"});
   h.close("b");
   h.tick_with({"a"}, 20);
-  EXPECT_EQ(h.story(), (Lines{"a < Ask lost [b]"}));
+  EXPECT_EQ(h.story(), (Lines{"a < FreezeRequest lost [b]"}));
   h.accept("b2");
   h.say("b2", h.resume("b", epoch(1)));
   EXPECT_EQ(h.story(),
@@ -358,8 +358,8 @@ TEST(Core, WhatOneIsDoneWithIsAbortedOnlyWhenAnotherWithholdsIt) {
     h.say("a", protocol::Done{epoch(1), op(i), 0});
     h.say("a", protocol::AbortRequest{epoch(1), op(i), Code::kOperationTimeout, "late"});
   }
-  EXPECT_EQ(h.story(),
-            (Lines{"b < Withhold #0", "c < Withhold #0", "b < Withhold #1", "c < Withhold #1"}));
+  EXPECT_EQ(h.story(), (Lines{"b < AbortProposal #0", "c < AbortProposal #0",
+                              "b < AbortProposal #1", "c < AbortProposal #1"}));
   h.say("a", protocol::AbortRequest{epoch(1), op(0), Code::kOperationTimeout, "late"});
   EXPECT_EQ(h.story(), Lines{}) << "it is asked once";
   h.say("b", protocol::Done{epoch(1), op(0), 0});
@@ -385,7 +385,7 @@ TEST(Core, APeerThatIsBackIsAskedAgainToWithhold) {
   resume.infos.push_back(all_reduce(8));
   h.accept("b2");
   h.say("b2", resume);
-  EXPECT_EQ(h.story(), (Lines{"b2 < Resumed", "b2 < Withhold #0"}));
+  EXPECT_EQ(h.story(), (Lines{"b2 < Resumed", "b2 < AbortProposal #0"}));
 }
 
 TEST(Core, ANewConnectionReplacesTheOld) {
@@ -444,12 +444,12 @@ TEST(Core, TheSurvivorThatWasAwayIsAskedWhenItIsBack) {
   h.found({"a", "b", "c"});
   h.close("b");
   h.say("c", protocol::Leave{});
-  h.say("a", protocol::Report{epoch(1), {}});
-  EXPECT_EQ(h.story(), (Lines{"c closed", "a < Ask lost [c]"}));
+  h.say("a", protocol::StateReport{epoch(1), {}});
+  EXPECT_EQ(h.story(), (Lines{"c closed", "a < FreezeRequest lost [c]"}));
   h.accept("b2");
   h.say("b2", h.resume("b", epoch(1)));
-  EXPECT_EQ(h.story(), (Lines{"b2 < Resumed", "b2 < Ask lost [c]"}));
-  h.say("b2", protocol::Report{epoch(1), {}});
+  EXPECT_EQ(h.story(), (Lines{"b2 < Resumed", "b2 < FreezeRequest lost [c]"}));
+  h.say("b2", protocol::StateReport{epoch(1), {}});
   EXPECT_EQ(h.story(), (Lines{"persist", "a < EpochEnd 1.1 committed none",
                               "b2 < EpochEnd 1.1 committed none"}));
   h.accept("b3");
@@ -494,10 +494,10 @@ TEST(Core, ResumesThatCannotBeAreRefused) {
   h.accept("x");
   h.say("x", other_run);
   EXPECT_TRUE(contains(h.take().at(0), "x < Reject master lost: the master was started anew"));
-  protocol::Resume stranger = h.resume("a", epoch(1));
-  stranger.peer = peer_id(99);
+  protocol::Resume pending = h.resume("a", epoch(1));
+  pending.peer = peer_id(99);
   h.accept("y");
-  h.say("y", stranger);
+  h.say("y", pending);
   EXPECT_TRUE(contains(h.take().at(0), "y < Reject master lost"));
   protocol::Resume future = h.resume("a", epoch(5));
   h.accept("z");
@@ -520,7 +520,7 @@ TEST(Core, IsSettledWhenEverythingIsKnownToHaveArrived) {
   EXPECT_TRUE(h.core().settled());
   h.say("b", protocol::Leave{});
   EXPECT_FALSE(h.core().settled()) << "a is being asked";
-  h.say("a", protocol::Report{epoch(1), {}});
+  h.say("a", protocol::StateReport{epoch(1), {}});
   h.step(Draining{});
   h.say("a", protocol::Pong{2, 0, epoch(1)});
   EXPECT_TRUE(h.core().settled());
@@ -547,13 +547,13 @@ TEST(Core, PingsOftenWhateverThePeerTimeout) {
     EXPECT_LE(since_ping, protocol::kPingIntervalMax);
     for (const std::string& line : h.take()) {
       if (line.find("Ping") != std::string::npos) since_ping = Duration{0};
-      EXPECT_EQ(line.find("Ask"), std::string::npos) << to_seconds(away);
+      EXPECT_EQ(line.find("FreezeRequest"), std::string::npos) << to_seconds(away);
     }
     h.say("a", protocol::Pong{0, 0, epoch(1)});
   }
   h.be_stopped(kBeat);
   h.step(TimePassed{});
-  EXPECT_NE(h.last<protocol::Ask>("a"), nullptr) << "it was away for ten minutes";
+  EXPECT_NE(h.last<protocol::FreezeRequest>("a"), nullptr) << "it was away for ten minutes";
 }
 
 TEST(Core, VerdictsAreKeptUntilPongsAcknowledgeThem) {
@@ -617,7 +617,7 @@ TEST(Core, ReportsOfOperationsThatNeverWereAddUpToNothing) {
   Harness h;
   h.found({"a", "b", "c"});
   h.say("c", protocol::Leave{});
-  protocol::Report invented{epoch(1), {}};
+  protocol::StateReport invented{epoch(1), {}};
   for (const char* name : {"a", "b"}) {
     for (uint32_t i = 0; i < protocol::kOpsOpenMax; ++i) {
       invented.ops.push_back({op(i, name), protocol::OpState::kCommitted, 0});
@@ -637,9 +637,9 @@ TEST(Core, AReportOfWhatItsSenderHasBegunCounts) {
   for (const char* name : {"a", "b"}) h.say(name, protocol::Begin{epoch(1), op(0), all_reduce(7)});
   h.say("c", protocol::Leave{});
   for (const char* name : {"a", "b"}) {
-    h.say(name, protocol::Report{epoch(1),
-                                 {{op(0), protocol::OpState::kDone, 0},
-                                  {op(0), protocol::OpState::kNotDone, 0}}});
+    h.say(name, protocol::StateReport{epoch(1),
+                                      {{op(0), protocol::OpState::kDone, 0},
+                                       {op(0), protocol::OpState::kNotDone, 0}}});
   }
   EXPECT_EQ(h.last<protocol::EpochEnd>("a")->committed, std::vector{op(0)}) << "its first word";
 }

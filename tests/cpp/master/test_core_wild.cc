@@ -11,8 +11,8 @@ TEST(CoreWild, NothingIsSaidTwiceOrDifferentlyOrTooEarly) {
     Wild wild{Chance(seed)};
     wild.run(3000);
     for (const char* what :
-         {"EpochStart", "Ask", "EpochEnd", "SyncPlan", "Kicked", "Notice", "resume", "commit",
-          "abort", "answer ok", "answer peer lost", "renewal"}) {
+         {"EpochStart", "FreezeRequest", "EpochEnd", "SyncPlan", "Kicked", "Notice", "resume",
+          "commit", "abort", "answer ok", "answer peer lost", "renewal"}) {
       counts[what] += wild.count(what);
     }
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;

@@ -19,7 +19,7 @@ class EpochsTest : public testing::Test {
   void enlist(uint32_t number) {
     const PeerId peer = peer_id(number);
     connections.accept({number}, "10.0.0.1", false);
-    connections.introduce({number}, peer, {0}, ConnectionPhase::kRegistered);
+    connections.admit({number}, peer, {0}, ConnectionPhase::kRegistered);
     membership.welcome(peer, {});
     for (const PeerId dialler :
          membership.register_peer(peer, {"h", static_cast<uint16_t>(number)})) {
@@ -146,9 +146,9 @@ TEST_F(EpochsTest, SurvivorsAreAskedAndWhatAllHaveFinishedCommits) {
     for (uint32_t sequence = 0; sequence < 2; ++sequence) begin(number, sequence);
   }
   lose(3);
-  EXPECT_TRUE(epochs.disturbed());
+  EXPECT_TRUE(epochs.needs_reconfiguration());
   advance();
-  EXPECT_EQ(said(), (Lines{"1 Ask", "2 Ask"}));
+  EXPECT_EQ(said(), (Lines{"1 FreezeRequest", "2 FreezeRequest"}));
   report(1, {{op(0), OpState::kDone}, {op(1), OpState::kDone}});
   advance();
   EXPECT_EQ(epochs.waits_for(), "rank 1 did not say what became of the operations in flight");
@@ -190,10 +190,10 @@ TEST_F(EpochsTest, ALossWhileTheNewEpochIsBeingRecordedEndsTheOldOneFirst) {
   lose(2);
   EXPECT_EQ(said(), Lines{"persist"}) << "that the epoch goes on, for now";
   EXPECT_EQ(epochs.persisted(context.tokens), Turn::kNone);
-  EXPECT_EQ(epochs.phase(), Phase::kAsking);
+  EXPECT_EQ(epochs.phase(), Phase::kFreezing);
   EXPECT_TRUE(epochs.changing()) << "the votes stand";
   advance();
-  EXPECT_EQ(said(), (Lines{"1 Ask"}));
+  EXPECT_EQ(said(), (Lines{"1 FreezeRequest"}));
   report(1, {});
   advance();
   epochs.persisted(context.tokens);
@@ -262,11 +262,11 @@ TEST_F(EpochsTest, ARenewalEndsAnEpochAndBeginsTheNextAtOnce) {
   for (uint32_t number = 1; number <= 2; ++number) {
     for (uint32_t sequence = 0; sequence < 2; ++sequence) begin(number, sequence);
   }
-  epochs.renew();
-  EXPECT_FALSE(epochs.disturbed()) << "nobody is lost";
+  epochs.reconfigure();
+  EXPECT_FALSE(epochs.needs_reconfiguration()) << "nobody is lost";
   advance();
-  epochs.renew();  // another link; this reconfiguration covers it
-  EXPECT_EQ(said(), (Lines{"1 Ask", "2 Ask"}));
+  epochs.reconfigure();  // another link; this reconfiguration covers it
+  EXPECT_EQ(said(), (Lines{"1 FreezeRequest", "2 FreezeRequest"}));
   report(1, {{op(0), OpState::kDone}, {op(1), OpState::kDone}});
   report(2, {{op(0), OpState::kDone}, {op(1), OpState::kNotDone}});
   advance();
@@ -274,7 +274,7 @@ TEST_F(EpochsTest, ARenewalEndsAnEpochAndBeginsTheNextAtOnce) {
   EXPECT_EQ(record().previous.epoch, epoch(1));
   EXPECT_EQ(record().current.epoch, epoch(2));
   EXPECT_EQ(said(), (Lines{"persist"}));
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kRenewed);
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kReconfigured);
   EXPECT_EQ(said(), (Lines{"1 EpochEnd", "2 EpochEnd", "1 EpochStart", "2 EpochStart"}));
   EXPECT_EQ(epochs.phase(), Phase::kActive);
   EXPECT_TRUE(epochs.in_generation(epoch(1)));
@@ -288,8 +288,8 @@ TEST_F(EpochsTest, SaysHowLongTheWayIsBetweenNeighbours) {
     membership.links.report(peer_id(a),
                             {peer_id(b), protocol::LinkState::kUp, "", ++serial, microseconds});
   };
-  const auto renewed = [&] {
-    epochs.renew();
+  const auto reconfigured = [&] {
+    epochs.reconfigure();
     advance();
     for (uint32_t number = 1; number <= 3; ++number) report(number, {});
     advance();
@@ -299,20 +299,20 @@ TEST_F(EpochsTest, SaysHowLongTheWayIsBetweenNeighbours) {
       const auto* const send = std::get_if<Send>(&effect);
       const auto* const start =
           send == nullptr ? nullptr : std::get_if<protocol::EpochStart>(&send->message);
-      if (start != nullptr) way = start->round_trip;
+      if (start != nullptr) way = start->rtt;
     }
     effects.clear();
     return way;
   };
-  EXPECT_EQ(renewed(), 0u);
+  EXPECT_EQ(reconfigured(), 0u);
   measured(1, 2, 300);
   measured(2, 3, 90'000);
   measured(3, 1, 20'000);
-  EXPECT_EQ(renewed(), 90'000u);
+  EXPECT_EQ(reconfigured(), 90'000u);
   measured(2, 3, 5'000);
-  EXPECT_EQ(renewed(), 20'000u);
+  EXPECT_EQ(reconfigured(), 20'000u);
   measured(2, 3, 0);
-  EXPECT_EQ(renewed(), 20'000u) << "one that is not measured says nothing";
+  EXPECT_EQ(reconfigured(), 20'000u) << "one that is not measured says nothing";
 }
 
 // Under policy raise, only kept operations continue, if all survivors have begun them.
@@ -331,25 +331,25 @@ TEST_F(EpochsTest, WhatIsKeptOutlivesALossAndTheGroupStaysBroken) {
   report(2, {{op(0), OpState::kNotDone, 99}, {op(1), OpState::kDone, 100}});
   advance();
   const protocol::EpochEnd end = *record().previous.end;
-  EXPECT_EQ(end.goes_on, protocol::GoesOn::kKept);
+  EXPECT_EQ(end.continuation, protocol::Continuation::kKept);
   EXPECT_EQ(end.kept, (std::vector<protocol::Kept>{{op(1), 40}})) << "and nothing else";
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kRenewed);
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kReconfigured);
   EXPECT_TRUE(epochs.broken());
-  EXPECT_TRUE(epochs.disturbed());
+  EXPECT_TRUE(epochs.needs_reconfiguration());
   EXPECT_EQ(epochs.end_text(), "peer 3 lost");
   keep.start = 40;
   keep.world_size = 2;
   for (uint32_t number = 1; number <= 2; ++number) {
     EXPECT_TRUE(epochs.begin(peer_id(number), {epoch(2), op(1), keep}).ok());
   }
-  epochs.renew();  // a link breaks: still only kept operations continue
+  epochs.reconfigure();  // a link breaks: still only kept operations continue
   advance();
   report(1, {{op(1), OpState::kNotDone, 60}});
   report(2, {{op(1), OpState::kNotDone, 50}});
   advance();
-  EXPECT_EQ(record().previous.end->goes_on, protocol::GoesOn::kKept);
+  EXPECT_EQ(record().previous.end->continuation, protocol::Continuation::kKept);
   EXPECT_EQ(record().previous.end->kept, (std::vector<protocol::Kept>{{op(1), 50}}));
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kRenewed);
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kReconfigured);
   EXPECT_TRUE(epochs.broken());
   EXPECT_EQ(epochs.end_text(), "peer 3 lost") << "nobody since then";
   keep.start = 50;
@@ -376,7 +376,7 @@ TEST_F(EpochsTest, NothingIsKeptOfWhatOneSurvivorHasNotBegun) {
   advance();
   report(1, {}), report(2, {{op(0), OpState::kNotDone, 40}});
   advance();
-  EXPECT_EQ(record().current.end->goes_on, protocol::GoesOn::kNothing);
+  EXPECT_EQ(record().current.end->continuation, protocol::Continuation::kNothing);
   EXPECT_TRUE(record().current.end->kept.empty());
 }
 
@@ -389,13 +389,13 @@ TEST_F(EpochsTest, NothingIsKeptWhereTooFewAreLeft) {
   advance();
   report(1, {{op(0), OpState::kNotDone, 40}});
   advance();
-  EXPECT_EQ(record().current.end->goes_on, protocol::GoesOn::kNothing);
+  EXPECT_EQ(record().current.end->continuation, protocol::Continuation::kNothing);
   EXPECT_TRUE(record().current.end->kept.empty());
 }
 
 TEST_F(EpochsTest, ALossBeforeItIsToldMakesARenewalAnOrdinaryEnd) {
   found(3);
-  epochs.renew();
+  epochs.reconfigure();
   advance();
   for (uint32_t number = 1; number <= 3; ++number) report(number, {});
   advance();
@@ -417,11 +417,11 @@ TEST_F(EpochsTest, AChangeThatWasAgreedOnWaitsForTheVotesToBeCastAgain) {
   epochs.change();
   advance();
   EXPECT_EQ(epochs.phase(), Phase::kDraining);
-  epochs.renew();
+  epochs.reconfigure();
   advance();
   report(1, {}), report(2, {});
   advance();
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kRenewed);
+  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kReconfigured);
   EXPECT_TRUE(epochs.changing());
   EXPECT_EQ(epochs.advance({2, 2}, true, false), Turn::kNone);
   EXPECT_EQ(epochs.phase(), Phase::kActive) << "what was drained may not have begun again yet";
@@ -452,7 +452,7 @@ TEST_F(EpochsTest, WhoAcknowledgesNothingIsALaggard) {
     done(2, i);
     epochs.flush();
   }
-  EXPECT_EQ(epochs.laggards(), std::vector{peer_id(2)});
+  EXPECT_EQ(epochs.unresponsive_members(), std::vector{peer_id(2)});
 }
 
 }  // namespace

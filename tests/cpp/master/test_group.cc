@@ -16,7 +16,7 @@ class GroupTest : public testing::Test {
     h.say(witness, protocol::LinkReport{h.id(name), LinkState::kDown, "reset", 1});
   }
   void report(const std::string& name, uint32_t in_epoch = 1) {
-    h.say(name, protocol::Report{epoch(in_epoch), {}});
+    h.say(name, protocol::StateReport{epoch(in_epoch), {}});
   }
   Harness h;
 };
@@ -67,12 +67,12 @@ TEST_F(GroupTest, ALinkBetweenMembersThatIsMadeAnewRenewsTheEpoch) {
   h.say("b", protocol::LinkReport{h.id("a"), LinkState::kDown, "reset", 1});
   EXPECT_EQ(h.take(), (Lines{"b < Dial a 10.0.0.1:1001"}));
   h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUp, "", 2});
-  EXPECT_EQ(h.story(), (Lines{"a < Ask lost []", "b < Ask lost []"}));
+  EXPECT_EQ(h.story(), (Lines{"a < FreezeRequest lost []", "b < FreezeRequest lost []"}));
   h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUp, "", 2});
   EXPECT_EQ(h.story(), Lines{}) << "it was up";
   h.vote("a", epoch(1), 0, protocol::JointKind::kArePeersPending);
   report("a"), report("b");
-  EXPECT_EQ(h.last<protocol::EpochEnd>("a")->goes_on, protocol::GoesOn::kEverything);
+  EXPECT_EQ(h.last<protocol::EpochEnd>("a")->continuation, protocol::Continuation::kEverything);
   const auto start = h.last<protocol::EpochStart>("b");
   EXPECT_EQ(start->epoch, epoch(2));
   EXPECT_EQ(start->generation, epoch(1));
@@ -137,7 +137,7 @@ TEST_F(GroupTest, FoundersMayBeMoreThanAGroupNeedsToGoOn) {
   EXPECT_TRUE(contains(h.story().back(), "EpochStart"));
   h.say("b", protocol::Leave{});
   h.say("c", protocol::Leave{});
-  h.say("a", protocol::Report{epoch(1), {}});
+  h.say("a", protocol::StateReport{epoch(1), {}});
   h.take();
   h.vote("a", epoch(1), 0);
   EXPECT_TRUE(contains(h.story().back(), "a < EpochStart"));
@@ -199,7 +199,7 @@ TEST_F(GroupTest, UpdatingNeverFailsBecauseOfALoss) {
   report("a");
   report("b");
   EXPECT_EQ(h.story(),
-            (Lines{"a < Ask lost [c]", "b < Ask lost [c]", "persist",
+            (Lines{"a < FreezeRequest lost [c]", "b < FreezeRequest lost [c]", "persist",
                    "a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none"}));
   // Two are left, but min_peers is three. The call waits until the timeout of one member ends.
   h.say("b", protocol::JointAbort{0, epoch(1)});
@@ -307,7 +307,8 @@ TEST_F(GroupTest, AfterALossPendingGoesOnAmongThoseWhoAllCalledIt) {
   kill("c", "a");
   report("a");
   report("b");
-  EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]", "persist"}));
+  EXPECT_EQ(h.story(),
+            (Lines{"a < FreezeRequest lost [c]", "b < FreezeRequest lost [c]", "persist"}));
   h.release();
   EXPECT_EQ(h.story(), (Lines{"a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none",
                               "a < Answer 0 are_peers_pending ok pending",
@@ -320,7 +321,7 @@ TEST_F(GroupTest, AfterALossEverythingElseFailsAlike) {
   kill("c", "a");
   report("a");
   report("b");
-  EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]", "persist",
+  EXPECT_EQ(h.story(), (Lines{"a < FreezeRequest lost [c]", "b < FreezeRequest lost [c]", "persist",
                               "a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none",
                               "a < Answer 0 are_peers_pending peer lost"}));
   // Sent before the EpochEnd arrived.
@@ -387,7 +388,8 @@ TEST_F(GroupTest, ALossFailsTheSyncButNotWhatWasAgreedOn) {
   kill("c", "a");
   report("a");
   report("b");
-  EXPECT_EQ(h.story(), (Lines{"persist", "a < Ask lost [c]", "b < Ask lost [c]"}));
+  EXPECT_EQ(h.story(),
+            (Lines{"persist", "a < FreezeRequest lost [c]", "b < FreezeRequest lost [c]"}));
   h.release();  // first the agreed state, then the end of the epoch
   EXPECT_EQ(h.story(),
             (Lines{"a < Answer 0 sync_shared_state ok revision 4",
@@ -429,7 +431,7 @@ TEST_F(GroupTest, WhoLeavesIsLostAtOnce) {
   h.found({"a", "b"});
   h.say("b", protocol::Leave{});
   report("a");
-  EXPECT_EQ(h.take(), (Lines{"b closed", "a < Forget b", "a < Ask lost [b]", "persist",
+  EXPECT_EQ(h.take(), (Lines{"b closed", "a < Forget b", "a < FreezeRequest lost [b]", "persist",
                              "a < EpochEnd 1.1 committed none"}));
   EXPECT_EQ(h.last<protocol::EpochEnd>("a")->text,
             "peer 1.2 (rank 1, 10.0.0.1:1002) lost: it left");
@@ -447,7 +449,7 @@ TEST_F(GroupTest, OfADeadLinkOneEndIsGivenUpAndTold) {
   EXPECT_EQ(h.story(),
             (Lines{"c < Kicked peer 1.3 (rank 2, 10.0.0.1:1003) lost: the link between it and "
                    "peer 1.2 (rank 1, 10.0.0.1:1002) is down: no route",
-                   "c closed", "a < Ask lost [c]", "b < Ask lost [c]"}));
+                   "c closed", "a < FreezeRequest lost [c]", "b < FreezeRequest lost [c]"}));
 }
 
 TEST_F(GroupTest, TwoLostInOneTickAreNamedTogether) {
@@ -456,7 +458,7 @@ TEST_F(GroupTest, TwoLostInOneTickAreNamedTogether) {
   const Lines story = h.story();
   ASSERT_EQ(story.size(), 5u);
   EXPECT_TRUE(contains(story[0], "b < Kicked")) << story[0];
-  EXPECT_EQ(story.back(), "a < Ask lost [b c]");
+  EXPECT_EQ(story.back(), "a < FreezeRequest lost [b c]");
   report("a");
   EXPECT_EQ(h.last<protocol::EpochEnd>("a")->text,
             "peer 1.2 (rank 1, 10.0.0.1:1002) lost: it was silent for 10 s; "

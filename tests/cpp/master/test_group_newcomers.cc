@@ -61,7 +61,7 @@ TEST_F(NewcomerTest, WithholdingWhatAnotherHasGivenUpIsNoMistake) {
   for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
   say("a", protocol::Done{epoch(2), op(0), 0});
   say("a", protocol::AbortRequest{epoch(2), op(0), Code::kOperationTimeout, "it took too long"});
-  ASSERT_TRUE(last<protocol::Withhold>("c") != nullptr);
+  ASSERT_TRUE(last<protocol::AbortProposal>("c") != nullptr);
   say("c", protocol::AbortRequest{epoch(2), op(0), Code::kOperationTimeout, "it took too long"});
   EXPECT_EQ(kicked("c"), "");
   EXPECT_EQ(last<protocol::Verdicts>("c")->verdicts.back().code, Code::kOperationTimeout);

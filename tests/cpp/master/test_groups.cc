@@ -81,23 +81,23 @@ class Walk {
     Group& group = groups_.touch(person.group);
     if (!person.registered) {
       person.registered = true;
-      (void)group.hear(person.id, protocol::Register{"", 1000});
+      (void)group.on(person.id, protocol::Register{"", 1000});
     } else if (what == 1) {
       group.give_up(person.id, "so");
     } else if (what == 2) {
       groups_.each([](Group& one) { one.tick(); });
     } else if (what == 3 && person.epoch) {
       const OpKey key = op(static_cast<uint32_t>(below(3)));
-      (void)group.hear(person.id, protocol::Begin{person.epoch, key, all_reduce(8)});
+      (void)group.on(person.id, protocol::Begin{person.epoch, key, all_reduce(8)});
       return !group.epochs().changing() && !group.epochs().losing();
     } else if (what < 8) {
       for (const auto& [other, about] : group.membership().peers()) {
         if (other == person.id || about.order == 0) continue;
-        (void)group.hear(person.id, protocol::LinkReport{other, LinkState::kUp, "", ++serial_});
+        (void)group.on(person.id, protocol::LinkReport{other, LinkState::kUp, "", ++serial_});
       }
-    } else if (person.epoch && !group.epochs().gathering()) {
+    } else if (person.epoch && !group.epochs().recovering()) {
       const auto kind = static_cast<JointKind>(below(20) == 0 ? below(3) : below(2));
-      (void)group.hear(person.id, protocol::Vote{person.votes, kind, offer(1, {1}), person.epoch});
+      (void)group.on(person.id, protocol::Vote{person.votes, kind, offer(1, {1}), person.epoch});
     }
     return false;
   }
@@ -107,7 +107,7 @@ class Walk {
     people_.push_back({id, {id.value}, group, false, 0, {}});
     connections_.accept({id.value}, "10.0.0.1", false);
     groups_.begin(group).welcome(id, {}, {1 + static_cast<uint32_t>(below(2)), 1});
-    connections_.introduce({id.value}, id, group, ConnectionPhase::kWelcomed);
+    connections_.admit({id.value}, id, group, ConnectionPhase::kWelcomed);
   }
   // Ends a step as a core does.
   void settle(bool quiet) {
@@ -144,12 +144,12 @@ class Walk {
         groups_.touch(of.mapped()).persisted(persist->token);
         settle(false);
       } else if (const auto* send = std::get_if<Send>(&effect)) {
-        hear(*send);
+        on(*send);
       }
     }
     if (!effects_.empty()) hear_effects();
   }
-  void hear(const Send& send) {
+  void on(const Send& send) {
     for (Person& person : people_) {
       if (person.connection != send.connection) continue;
       if (const auto* start = std::get_if<protocol::EpochStart>(&send.message)) {
@@ -188,7 +188,7 @@ TEST(Groups, TheIndexIsWhatALookAtAllGroupsFinds) {
     answers += walk.answers();
   }
   for (size_t i = 0; i < seen.size(); ++i) {
-    if (static_cast<Trait>(i) == Trait::kTelling) continue;  // occurs only after restarts
+    if (static_cast<Trait>(i) == Trait::kAnnouncing) continue;  // occurs only after restarts
     EXPECT_GT(seen[i], 100u) << "trait " << i;
   }
   EXPECT_GT(deadlines, 100u);
@@ -278,7 +278,7 @@ TEST(GroupsCost, NorDoesALossAndAReturn) {
     h.come_back("b", h.resume("b", epoch(group + 1)));
     h.close("b");
     h.say("a", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 1});
-    h.say("a", protocol::Report{epoch(group + 1), {}});
+    h.say("a", protocol::StateReport{epoch(group + 1), {}});
     h.come_back("b", h.resume("b", epoch(group + 1)));  // it is answered with kKicked
     h.say("a", protocol::Leave{});
   });

@@ -18,7 +18,7 @@ class JointTest : public testing::Test {
   void kill(const std::string& name, const std::string& witness, uint32_t in_epoch) {
     h.close(name);
     h.say(witness, protocol::LinkReport{h.id(name), LinkState::kDown, "reset", 1});
-    h.say(witness, protocol::Report{epoch(in_epoch), {}});
+    h.say(witness, protocol::StateReport{epoch(in_epoch), {}});
   }
   void newcomer(const std::string& name, uint32_t group) {
     h.enlist(name, Harness::hello(2, -1, group));

@@ -23,8 +23,8 @@ MembershipRecord membership(uint32_t counter) {
   record.founders = 3;
   record.min_peers = 2;
   record.previous = {epoch(counter - 1), 7, {committed(7), aborted(8, "they differ")}, {}};
-  record.previous.end = protocol::EpochEnd{epoch(counter - 1),      {},           {op(9)}, "b lost",
-                                           protocol::GoesOn::kKept, {{op(8), 77}}};
+  record.previous.end = protocol::EpochEnd{
+      epoch(counter - 1), {}, {op(9)}, "b lost", protocol::Continuation::kKept, {{op(8), 77}}};
   record.current = {epoch(counter), 0, {}, {}};
   record.start.epoch = record.start.generation = epoch(counter);
   record.start.members = {{kA, "10.0.0.1:1"}, {kB, "10.0.0.2:2"}};
@@ -50,7 +50,7 @@ std::vector<Entry> story() {
           RunRecorded{"r", SharedStateRecord{{3}, 6, 0xdef}}};
 }
 
-Memory told() {
+Memory announced() {
   Memory memory;
   memory.incarnation = 9;
   memory.runs["r"] = {42, {{{3}, membership(3)}}, {{{3}, {{3}, 6, 0xdef}}}, "10.0.0.1", {}, 12};
@@ -80,17 +80,17 @@ TEST(Journal, RemembersTheLastOfEachKind) {
   const Bytes file = written(story());
   auto replayed = journal::replay(file);
   ASSERT_TRUE(replayed.ok()) << replayed.status().message;
-  EXPECT_EQ(replayed.value().memory, told());
+  EXPECT_EQ(replayed.value().memory, announced());
   EXPECT_EQ(replayed.value().bytes, file.size());
 }
 
 TEST(Journal, AFrameMayHoldManyAndACompactedOneSaysTheSame) {
   Bytes file = journal::header();
   journal::append(story(), file);
-  EXPECT_EQ(journal::replay(file).value().memory, told());
-  const Bytes compacted = journal::compacted(told());
+  EXPECT_EQ(journal::replay(file).value().memory, announced());
+  const Bytes compacted = journal::compacted(announced());
   EXPECT_LT(compacted.size(), file.size());
-  EXPECT_EQ(journal::replay(compacted).value().memory, told());
+  EXPECT_EQ(journal::replay(compacted).value().memory, announced());
 }
 
 TEST(Journal, OfAWriteThatWasCutOffNothingCounts) {
@@ -123,7 +123,7 @@ TEST(Journal, GarbageAtTheEndIsATornWrite) {
     auto replayed = journal::replay(file);
     ASSERT_TRUE(replayed.ok()) << replayed.status().message;
     EXPECT_EQ(replayed.value().bytes, good.size());
-    EXPECT_EQ(replayed.value().memory, told());
+    EXPECT_EQ(replayed.value().memory, announced());
   }
 }
 

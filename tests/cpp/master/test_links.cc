@@ -43,9 +43,9 @@ TEST_F(LinksTest, TheOtherSideDialsOnceTheFirstCannotReachIt) {
   EXPECT_TRUE(links.dials(kB, kA));
   links.tick(always);
   ASSERT_EQ(links.dead(1).size(), 1u);
-  EXPECT_FALSE(links.dead(1)[0].hopeless) << "one side has yet to try";
+  EXPECT_FALSE(links.dead(1)[0].both_unreachable) << "one side has yet to try";
   EXPECT_EQ(say(kB, kA, LinkState::kUnreachable, 0), News::kDead);
-  EXPECT_TRUE(links.dead(1)[0].hopeless);
+  EXPECT_TRUE(links.dead(1)[0].both_unreachable);
   EXPECT_EQ(say(kB, kA, LinkState::kUp, 3), News::kMade) << "what was said before is void";
   EXPECT_TRUE(links.dead(0).empty());
 }
@@ -93,14 +93,14 @@ TEST_F(LinksTest, IsDownWhenEitherSideSaysSoUntilItIsMadeAnew) {
 
 TEST_F(LinksTest, RemembersHowLongTheWayIs) {
   links.add(kA, kB);
-  EXPECT_EQ(links.round_trip(kA, kB), 0u);
+  EXPECT_EQ(links.rtt(kA, kB), 0u);
   links.report(kA, {kB, LinkState::kUp, "", 1, 90'000});
-  EXPECT_EQ(links.round_trip(kB, kA), 90'000u);
+  EXPECT_EQ(links.rtt(kB, kA), 90'000u);
   links.report(kB, {kA, LinkState::kDown, "reset", 1});
-  EXPECT_EQ(links.round_trip(kA, kB), 90'000u) << "until it is measured again";
+  EXPECT_EQ(links.rtt(kA, kB), 90'000u) << "until it is measured again";
   links.report(kA, {kB, LinkState::kUp, "", 2, 70'000});
-  EXPECT_EQ(links.round_trip(kA, kB), 70'000u);
-  EXPECT_EQ(links.round_trip(kA, peer_id(9)), 0u);
+  EXPECT_EQ(links.rtt(kA, kB), 70'000u);
+  EXPECT_EQ(links.rtt(kA, peer_id(9)), 0u);
 }
 
 // The report of its end was lost.

@@ -78,7 +78,7 @@ TEST_F(OperationsTest, GivingUpNamesWhoIsMissing) {
   begin(kB, 0);
   EXPECT_TRUE(table.done(kB, op(0)).ok());
   EXPECT_TRUE(table.abort(kA, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
-  EXPECT_TRUE(table.take_asked().empty());
+  EXPECT_TRUE(table.take_proposals().empty());
   const auto what = verdict();
   EXPECT_EQ(what.code, Code::kOperationTimeout);
   EXPECT_EQ(what.text,
@@ -94,24 +94,24 @@ TEST_F(OperationsTest, WhatSomebodyIsDoneWithOthersAreAskedToWithhold) {
   }
   EXPECT_TRUE(table.abort(kA, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
   EXPECT_TRUE(table.take_settled().empty());
-  const auto asked = table.take_asked();
-  ASSERT_EQ(asked.size(), 1u);
-  EXPECT_EQ(asked[0].first, kC);
-  EXPECT_EQ(asked[0].second,
-            (protocol::Withhold{epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}));
-  EXPECT_EQ(table.asked(kC).size(), 1u);
-  EXPECT_TRUE(table.asked(kB).empty());
-  begin(kC, 0);  // sent before the Withhold arrived
+  const auto proposals = table.take_proposals();
+  ASSERT_EQ(proposals.size(), 1u);
+  EXPECT_EQ(proposals[0].first, kC);
+  EXPECT_EQ(proposals[0].second,
+            (protocol::AbortProposal{epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}));
+  EXPECT_EQ(table.proposals(kC).size(), 1u);
+  EXPECT_TRUE(table.proposals(kB).empty());
+  begin(kC, 0);  // sent before the AbortProposal arrived
   EXPECT_TRUE(table.abort(kC, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
   EXPECT_EQ(verdict().text, "(#0) timed out; rank 2 has called it and not finished");
-  EXPECT_TRUE(table.asked(kC).empty());
+  EXPECT_TRUE(table.proposals(kC).empty());
 }
 
 TEST_F(OperationsTest, OfWhatMayBeDoneBeforeAllHaveCalledItNobodyIsAsked) {
   begin(kA, 0, 0);  // no elements
   EXPECT_TRUE(table.done(kA, op(0)).ok());
   EXPECT_TRUE(table.abort(kA, {epoch(5), op(0), Code::kOperationTimeout, "(#0) timed out"}).ok());
-  EXPECT_TRUE(table.take_asked().empty());
+  EXPECT_TRUE(table.take_proposals().empty());
   EXPECT_EQ(verdict().code, Code::kOperationTimeout);
 }
 
@@ -194,7 +194,7 @@ TEST_F(OperationsTest, WhatWasSettledOutlivesARenewalUntilAllHaveCalledIt) {
   begin(kA, 1);
   EXPECT_TRUE(table.abort(kA, {epoch(5), op(1), Code::kOperationTimeout, "late"}).ok());
   table.take_settled();
-  table = table.renewed(epoch(6), {kC, kA});  // kB is lost, so ranks shift
+  table = table.reconfigured(epoch(6), {kC, kA});  // kB is lost, so ranks shift
   EXPECT_TRUE(table.drained());
   EXPECT_TRUE(table.has_begun(kA, op(1)));
   EXPECT_FALSE(table.has_begun(kA, op(0)));

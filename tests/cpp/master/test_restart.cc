@@ -21,16 +21,16 @@ struct Restart : testing::Test {
     return resume;
   }
   // The same for a member that received this answer to its first call.
-  protocol::Resume told(const std::string& name, const protocol::Answer& answer) {
-    protocol::Resume told = resume(name);
-    told.joint_answered = 1;
-    told.last_answer = answer;
-    told.together = answer.together;
-    told.pending = answer.pending;
-    return told;
+  protocol::Resume announced(const std::string& name, const protocol::Answer& answer) {
+    protocol::Resume announced = resume(name);
+    announced.joint_answered = 1;
+    announced.last_answer = answer;
+    announced.together = answer.together;
+    announced.pending = answer.pending;
+    return announced;
   }
   void come_back_with(const protocol::Answer& answer) {
-    for (const char* name : {"a", "b"}) h.come_back(name, told(name, answer));
+    for (const char* name : {"a", "b"}) h.come_back(name, announced(name, answer));
   }
   // The answer that peers are pending.
   static protocol::Answer yes() {
@@ -120,9 +120,9 @@ TEST_F(Restart, WhoDoesNotComeBackIsLost) {
   h.come_back("b", resume("b", {{0, OpState::kDone}}));
   h.take();
   h.tick_with({"a", "b"}, 20);
-  EXPECT_EQ(h.story(), (Lines{"a < Ask lost [c]", "b < Ask lost [c]"}));
+  EXPECT_EQ(h.story(), (Lines{"a < FreezeRequest lost [c]", "b < FreezeRequest lost [c]"}));
   for (const char* name : {"a", "b"}) {
-    h.say(name, protocol::Report{epoch(1), {{op(0), OpState::kDone}}});
+    h.say(name, protocol::StateReport{epoch(1), {{op(0), OpState::kDone}}});
   }
   EXPECT_EQ(h.story(),
             (Lines{"persist", "a < EpochEnd 1.1 committed #0", "b < EpochEnd 1.1 committed #0"}));
@@ -133,12 +133,13 @@ TEST_F(Restart, WhatSomebodyHasFrozenIsDecidedAnew) {
   begin(0);
   h.restart();
   protocol::Resume frozen = resume("a", {{0, OpState::kNotDone}});
-  frozen.disturbed = true;
+  frozen.needs_reconfiguration = true;
   h.come_back("a", frozen);
   h.come_back("b", resume("b", {{0, OpState::kNotDone}}));
-  EXPECT_EQ(h.story(), (Lines{"a < Resumed", "b < Resumed", "a < Ask lost []", "b < Ask lost []"}));
+  EXPECT_EQ(h.story(), (Lines{"a < Resumed", "b < Resumed", "a < FreezeRequest lost []",
+                              "b < FreezeRequest lost []"}));
   for (const char* name : {"a", "b"}) {
-    h.say(name, protocol::Report{epoch(1), {{op(0), OpState::kNotDone}}});
+    h.say(name, protocol::StateReport{epoch(1), {{op(0), OpState::kNotDone}}});
   }
   EXPECT_EQ(h.story(),
             (Lines{"persist", "a < EpochEnd 1.1 committed none", "b < EpochEnd 1.1 committed none",
@@ -157,8 +158,8 @@ TEST_F(Restart, WhatWasOnALinkThatWasMadeAnewMeanwhileIsGone) {
   h.say("a", protocol::LinkReport{h.id("b"), LinkState::kUp, "", 2});
   h.story();
   h.come_back("c", resume("c", {{0, OpState::kNotDone}}));
-  EXPECT_EQ(h.story(),
-            (Lines{"c < Resumed", "a < Ask lost []", "b < Ask lost []", "c < Ask lost []"}));
+  EXPECT_EQ(h.story(), (Lines{"c < Resumed", "a < FreezeRequest lost []",
+                              "b < FreezeRequest lost []", "c < FreezeRequest lost []"}));
 }
 
 TEST_F(Restart, WhatWasDurableIsToldToWhoeverMissedIt) {
@@ -168,7 +169,7 @@ TEST_F(Restart, WhatWasDurableIsToldToWhoeverMissedIt) {
   h.close("b");
   h.say("a", protocol::LinkReport{h.id("b"), protocol::LinkState::kDown, "reset", 1});
   h.hold_persists = true;
-  h.say("a", protocol::Report{epoch(1), {{op(0), OpState::kDone}}});
+  h.say("a", protocol::StateReport{epoch(1), {{op(0), OpState::kDone}}});
   EXPECT_EQ(h.story().back(), "persist");
   h.hold_persists = false;
   h.release();
@@ -185,22 +186,22 @@ TEST_F(Restart, WhatWasNotDurableWasNotDecided) {
   h.close("b");
   h.hold_persists = true;
   h.say("a", protocol::LinkReport{h.id("b"), protocol::LinkState::kDown, "reset", 1});
-  h.say("a", protocol::Report{epoch(1), {{op(0), OpState::kDone}}});
+  h.say("a", protocol::StateReport{epoch(1), {{op(0), OpState::kDone}}});
   h.restart();
   h.hold_persists = false;
   protocol::Resume frozen = resume("a", {{0, OpState::kDone}});
-  frozen.disturbed = true;
+  frozen.needs_reconfiguration = true;
   h.come_back("a", frozen);
   h.come_back("b", resume("b", {{0, OpState::kDone}}));  // it is alive after all
-  EXPECT_EQ(h.story(),
-            (Lines{"a < Resumed", "b < Resumed", "a < Verdicts 0: #0 committed",
-                   "b < Verdicts 0: #0 committed", "a < Ask lost []", "b < Ask lost []"}));
+  EXPECT_EQ(h.story(), (Lines{"a < Resumed", "b < Resumed", "a < Verdicts 0: #0 committed",
+                              "b < Verdicts 0: #0 committed", "a < FreezeRequest lost []",
+                              "b < FreezeRequest lost []"}));
 }
 
 TEST_F(Restart, AnAnswerThatOneHasHeardIsGivenToAll) {
   h.found({"a", "b"});
   h.restart();
-  h.come_back("a", told("a", yes()));
+  h.come_back("a", announced("a", yes()));
   h.come_back("b", resume("b"));
   h.story();
   h.vote("b", epoch(1), 0, kPending);
@@ -233,9 +234,9 @@ TEST_F(Restart, AnAnswerFromBeforeTheGroupWasBrokenIsGivenToAll) {
   h.close("c");
   for (const char* name : {"a", "b"})
     h.say(name, protocol::LinkReport{h.id("c"), protocol::LinkState::kDown, "reset", 1});
-  for (const char* name : {"a", "b"}) h.say(name, protocol::Report{epoch(1), {}});
+  for (const char* name : {"a", "b"}) h.say(name, protocol::StateReport{epoch(1), {}});
   h.restart();
-  protocol::Resume answered = told("a", yes());
+  protocol::Resume answered = announced("a", yes());
   answered.ended = true;
   answered.joint_answered = 2;  // the second call was refused
   h.come_back("a", answered);
@@ -340,7 +341,7 @@ struct RestartOfABrokenGroup : Restart {
     for (const char* name : {"c", "d"}) {
       h.say(name, protocol::LinkReport{h.id("e"), protocol::LinkState::kDown, "reset", 1});
     }
-    for (const char* name : {"c", "d"}) h.say(name, protocol::Report{epoch(2), {}});
+    for (const char* name : {"c", "d"}) h.say(name, protocol::StateReport{epoch(2), {}});
     h.vote("c", epoch(2), 0, kPending);  // refused
     for (const char* name : {"a", "b"}) h.vote(name, epoch(1), 0);
     h.vote("c", epoch(2), 1);
@@ -416,7 +417,7 @@ TEST_F(Restart, AReportBeforeItIsAskedForLeavesNobodyToAsk) {
   h.found({"a", "b"});
   h.restart();
   h.come_back("a", resume("a"));
-  h.say("a", protocol::Report{epoch(1), {}});
+  h.say("a", protocol::StateReport{epoch(1), {}});
   h.tick_with({"a"}, 22);  // b does not come back
   EXPECT_NE(h.last<protocol::EpochEnd>("a"), nullptr);
 }
@@ -438,7 +439,7 @@ TEST_F(Restart, WhatCannotBeHeardYetTakesOnlySoMuchMemory) {
   EXPECT_GT(bytes, protocol::kHeldBytesMax / 4);
   std::string log;
   for (const std::string& line : h.take_log()) log += line + "\n";
-  EXPECT_TRUE(contains(log, "bytes that cannot be heard yet")) << log;
+  EXPECT_TRUE(contains(log, "bytes that cannot be handled yet")) << log;
   // Its messages are forgotten with its connection.
   h.come_back("a", resume("a"));
   h.come_back("b", resume("b"));

@@ -14,18 +14,18 @@ using protocol::Resume;
 class ResumeTest : public testing::Test {
  protected:
   ResumeTest() {
-    told.previous.epoch = epoch(1);
-    told.previous.verdicts = VerdictLog({kA, kB});
-    told.previous.verdicts.append({committed(0), committed(1), committed(2)});
-    told.previous.end = protocol::EpochEnd{epoch(1), {}, {}, "lost", {}, {}};
-    told.current.epoch = epoch(2);
-    told.current.verdicts = VerdictLog({kA, kB});
-    told.current.verdicts.append({committed(0)});
-    told.start.epoch = epoch(2);
-    told.start.joined = {kB};
+    announced.previous.epoch = epoch(1);
+    announced.previous.verdicts = VerdictLog({kA, kB});
+    announced.previous.verdicts.append({committed(0), committed(1), committed(2)});
+    announced.previous.end = protocol::EpochEnd{epoch(1), {}, {}, "lost", {}, {}};
+    announced.current.epoch = epoch(2);
+    announced.current.verdicts = VerdictLog({kA, kB});
+    announced.current.verdicts.append({committed(0)});
+    announced.start.epoch = epoch(2);
+    announced.start.joined = {kB};
   }
   Lines missed_by(const Resume& resume) {
-    auto messages = missed(told, resume);
+    auto messages = missed(announced, resume);
     if (!messages.ok()) return {"refused"};
     Lines names;
     for (const auto& message : messages.value()) {
@@ -46,7 +46,7 @@ class ResumeTest : public testing::Test {
     resume.ended = ended;
     return resume;
   }
-  Told told;
+  Announced announced;
 };
 
 TEST_F(ResumeTest, InStepItMissesTheVerdictsSince) {
@@ -66,10 +66,10 @@ TEST_F(ResumeTest, ANewcomerMayHaveMissedItsAdmission) {
 }
 
 TEST_F(ResumeTest, IsAskedAgainOrToldTheEnd) {
-  told.ask = protocol::Ask{epoch(2), {}};
-  EXPECT_EQ(missed_by(resume(kA, epoch(2), 1)), (Lines{"Ask"}));
-  told.ask.reset();
-  told.current.end = protocol::EpochEnd{epoch(2), {}, {}, "lost", {}, {}};
+  announced.freeze = protocol::FreezeRequest{epoch(2), {}};
+  EXPECT_EQ(missed_by(resume(kA, epoch(2), 1)), (Lines{"FreezeRequest"}));
+  announced.freeze.reset();
+  announced.current.end = protocol::EpochEnd{epoch(2), {}, {}, "lost", {}, {}};
   EXPECT_EQ(missed_by(resume(kA, epoch(2), 1)), (Lines{"EpochEnd"}));
   EXPECT_EQ(missed_by(resume(kA, epoch(2), 1, true)), Lines{});
 }
@@ -82,8 +82,8 @@ TEST_F(ResumeTest, RefusesWhatCannotBe) {
   Resume odd = resume(kA, epoch(2), 1);
   odd.ops.push_back({});
   EXPECT_EQ(missed_by(odd), (Lines{"refused"})) << "an operation without a description";
-  told.current.verdicts.acknowledge(kA, 1);
-  told.current.verdicts.acknowledge(kB, 1);
+  announced.current.verdicts.acknowledge(kA, 1);
+  announced.current.verdicts.acknowledge(kB, 1);
   EXPECT_EQ(missed_by(resume(kA, epoch(2), 0)), (Lines{"refused"})) << "it had acknowledged more";
 }
 

@@ -89,12 +89,12 @@ std::vector<std::byte> half_a_message() {
 
 TEST_F(ShellTest, StrangersTogetherHoldOnlySoMuch) {
   const std::vector<std::byte> bytes = half_a_message();
-  std::deque<Client> strangers;
+  std::deque<Client> pending;
   for (size_t sent = 0; sent <= protocol::kUndecodedBytesMax; sent += bytes.size()) {
-    strangers.emplace_back(shell->port()).say_bytes(bytes);
+    pending.emplace_back(shell->port()).say_bytes(bytes);
   }
   size_t closed = 0;
-  for (Client& stranger : strangers) closed += stranger.hears_the_end(milliseconds(200)) ? 1 : 0;
+  for (Client& one : pending) closed += one.hears_the_end(milliseconds(200)) ? 1 : 0;
   EXPECT_EQ(closed, 1u) << "the last straw, and no more";
   Client peer(shell->port());
   peer.join("run");
@@ -174,7 +174,7 @@ class SilentCrowd {
   SilentCrowd(uint16_t port, size_t count) : port_(port) {
     for (size_t i = 0; i < count; ++i) silent_.emplace_back(port);
     renewing_ = std::thread([this] {
-      while (!over_) renew();
+      while (!over_) reconfigure();
     });
   }
   ~SilentCrowd() {
@@ -190,7 +190,7 @@ class SilentCrowd {
   }
 
  private:
-  void renew() {
+  void reconfigure() {
     for (auto one = silent_.begin(); one != silent_.end() && !over_;) {
       if (!one->hears_the_end(milliseconds(0))) {
         ++one;
@@ -217,7 +217,7 @@ bool is_welcomed_within(std::chrono::seconds limit, uint16_t port, const std::st
     Client newcomer(port);
     std::vector<std::byte> bytes;
     protocol::encode(hello, bytes);
-    const auto heard = newcomer.may_say_bytes(bytes) ? newcomer.hear() : std::nullopt;
+    const auto heard = newcomer.may_say_bytes(bytes) ? newcomer.on() : std::nullopt;
     if (heard && std::holds_alternative<protocol::Welcome>(*heard)) return true;
   }
   return false;
@@ -248,7 +248,7 @@ TEST(ShellWithFewDescriptors, KeepsSomeForMembersThatComeBack) {
     Client& other = others.emplace_back(master.port());
     hello.run = "r" + std::to_string(others.size());
     other.say(hello);
-    const auto heard = other.hear();
+    const auto heard = other.on();
     ASSERT_TRUE(heard.has_value());
     if (const auto* reject = std::get_if<protocol::Reject>(&*heard)) refused = *reject;
   }
@@ -296,7 +296,7 @@ protocol::Hello hello_of(const std::string& run, const protocol::VersionRange& v
 std::string answer_to(const Shell& shell, const protocol::Hello& hello) {
   Client peer(shell.port());
   peer.say(hello);
-  const auto heard = peer.hear();
+  const auto heard = peer.on();
   if (heard && std::holds_alternative<protocol::Welcome>(*heard))
     return std::to_string(std::get<protocol::Welcome>(*heard).version);
   const auto* reject = heard ? std::get_if<protocol::Reject>(&*heard) : nullptr;
@@ -392,10 +392,10 @@ TEST_F(ShellTest, ATagThatCannotBeShownCostsTheConnection) {
 }
 
 TEST_F(ShellTest, WhatIsNoMessageCostsTheConnection) {
-  Client stranger(shell->port());
+  Client pending(shell->port());
   const std::string text = "GET / HTTP/1.1\r\n\r\n";
-  stranger.say_bytes(std::as_bytes(std::span(text)));
-  EXPECT_TRUE(stranger.hears_the_end());
+  pending.say_bytes(std::as_bytes(std::span(text)));
+  EXPECT_TRUE(pending.hears_the_end());
   Client impolite(shell->port());
   impolite.say(protocol::Leave{});
   EXPECT_TRUE(impolite.hears_the_end());
@@ -453,7 +453,7 @@ TEST_F(ShellTest, DrainingWaitsUntilPeersHaveConfirmed) {
   EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(190));
   std::thread draining([this] { shell->drain(std::chrono::seconds(10)); });
   const auto answering = std::chrono::steady_clock::now();
-  peer.hear(milliseconds(500));  // the peer answers the Ping
+  peer.on(milliseconds(500));  // the peer answers the Ping
   draining.join();
   EXPECT_LT(std::chrono::steady_clock::now() - answering, std::chrono::seconds(5));
 }

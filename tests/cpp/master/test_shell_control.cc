@@ -108,14 +108,14 @@ TEST_F(ControlSocketTest, TalksToSoManyAtOnce) {
   ASSERT_EQ(open(), "");
   std::deque<Asker> silent;
   for (size_t i = 0; i < ControlSocket::kConnectionsMax; ++i) silent.emplace_back(path);
-  EXPECT_EQ(Asker(path).hear(), "") << "closed at once";
+  EXPECT_EQ(Asker(path).on(), "") << "closed at once";
   EXPECT_EQ(silent.front().ask("{\"command\":\"runs\"}\n"), "{\"heard\":\"\"}\n");
   silent.pop_front();
   std::string heard;
   const auto until = steady_clock::now() + seconds(3);  // before silent clients are closed
   while (heard.empty() && steady_clock::now() < until) {
     Asker next(path);
-    if (next.say("{\"command\":\"runs\"}\n")) heard = next.hear();
+    if (next.say("{\"command\":\"runs\"}\n")) heard = next.on();
   }
   EXPECT_EQ(heard, "{\"heard\":\"\"}\n") << "where one has left, another is let in";
 }
@@ -129,13 +129,13 @@ TEST_F(ControlSocketTest, ClosesWhoIsSilentAndWhoDoesNotRead) {
   Asker silent(path), deaf(path), half(path);
   EXPECT_TRUE(half.say("{\"command\":"));
   EXPECT_TRUE(deaf.say("{\"command\":\"runs\"}\n"));
-  EXPECT_EQ(silent.hear(), "");
-  EXPECT_EQ(half.hear(), "");
+  EXPECT_EQ(silent.on(), "");
+  EXPECT_EQ(half.on(), "");
   const auto took = steady_clock::now() - start;
-  EXPECT_GE(took, ControlSocket::kPatience);
-  EXPECT_LT(took, ControlSocket::kPatience + seconds(3));
-  std::this_thread::sleep_until(start + ControlSocket::kPatience + seconds(2));
-  const size_t heard = deaf.hear().size();
+  EXPECT_GE(took, ControlSocket::kTimeout);
+  EXPECT_LT(took, ControlSocket::kTimeout + seconds(3));
+  std::this_thread::sleep_until(start + ControlSocket::kTimeout + seconds(2));
+  const size_t heard = deaf.on().size();
   EXPECT_LT(heard, 32u << 20) << "what the system held, and no more";
 }
 
@@ -147,7 +147,7 @@ TEST_F(ControlSocketTest, ALargeAnswerArrivesWhole) {
   Asker asker(path);
   EXPECT_TRUE(asker.say("{\"command\":\"runs\"}\n"));
   std::this_thread::sleep_for(milliseconds(1500));  // longer than other streams may take to close
-  const std::string heard = asker.hear();
+  const std::string heard = asker.on();
   EXPECT_EQ(heard.size(), (10u << 20) + std::string("{\"heard\":\"\"}\n").size());
   EXPECT_TRUE(heard.ends_with("x\"}\n"));
 }
@@ -223,7 +223,7 @@ TEST_F(ControlSocketTest, AnotherUserIsClosedThoughTheFileLetsItIn) {
   const int ended = net::in_child([this] {
     if (setuid(12345) != 0) return 2;
     Asker asker(path);
-    const bool closed = asker.hear(seconds(3)).empty();  // sooner than silent clients are closed
+    const bool closed = asker.on(seconds(3)).empty();  // sooner than silent clients are closed
     return closed && !HasFailure() ? 0 : 1;
   });
   EXPECT_EQ(ended, 0);

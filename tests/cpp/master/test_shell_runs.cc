@@ -60,15 +60,15 @@ class ShellRunsTest : public testing::Test {
 };
 
 TEST_F(ShellRunsTest, AThousandNamesDoNotFillAMaster) {
-  std::list<Client> strangers;
+  std::list<Client> pending;
   for (size_t i = 0; i < kRunsMax; ++i) {
-    Client& one = strangers.emplace_back(shell->port(), "127.0.0." + std::to_string(2 + i % 4));
+    Client& one = pending.emplace_back(shell->port(), "127.0.0." + std::to_string(2 + i % 4));
     one.say(hello("run " + std::to_string(i)));
     ASSERT_TRUE(one.hear_a<protocol::Welcome>().has_value()) << i;
   }
   Client peer(shell->port());
   peer.join("new");
-  const auto kicked = strangers.front().hear_a<protocol::Kicked>();
+  const auto kicked = pending.front().hear_a<protocol::Kicked>();
   ASSERT_TRUE(kicked.has_value());
   EXPECT_TRUE(contains(kicked->text, "this master needed the room for another run"))
       << kicked->text;

@@ -12,7 +12,7 @@ namespace {
 
 using protocol::OpState;
 using protocol::Outcome;
-using protocol::Report;
+using protocol::StateReport;
 using protocol::Verdict;
 
 // Applies the commit rule (docs/design.md, section 6), written a second time, to every combination
@@ -46,7 +46,7 @@ TEST(Verdict, RuleHoldsForEverythingThatSurvivorsCanHold) {
 }
 
 TEST(Verdict, WhatIsKeptIsWhatAllSurvivorsHaveFinished) {
-  const std::map<PeerId, Report> reports = {
+  const std::map<PeerId, StateReport> reports = {
       {kA, {epoch(1), {{op(0), OpState::kNotDone, 9}, {op(1), OpState::kDone, 8}, {op(2)}}}},
       {kB, {epoch(1), {{op(0), OpState::kDone, 20}, {op(1), OpState::kDone, 8}, {op(3)}}}}};
   const auto keeps = [](OpKey key) { return key != op(2); };
@@ -61,14 +61,15 @@ TEST(Verdict, AFurtherLossNeverTurnsWhatSomebodyWasTold) {
     for (int i = 0, rest = number; i < 3; ++i, rest /= 4)
       held.push_back(static_cast<OpState>(rest % 4));
     const Outcome first = decide(held);
-    const OpState told = first == Outcome::kCommitted ? OpState::kCommitted : OpState::kAborted;
+    const OpState announced =
+        first == Outcome::kCommitted ? OpState::kCommitted : OpState::kAborted;
     const auto holds = [&](OpState state) {
       return std::count(held.begin(), held.end(), state) > 0;
     };
     if (holds(OpState::kCommitted) && holds(OpState::kAborted)) continue;
     for (int one = 0; one < 3; ++one) {  // it received the outcome, then another member is lost
       std::vector<OpState> later = held;
-      later[one] = told;
+      later[one] = announced;
       later.erase(later.begin() + (one + 1) % 3);
       EXPECT_EQ(decide(later), first);
     }
@@ -76,7 +77,7 @@ TEST(Verdict, AFurtherLossNeverTurnsWhatSomebodyWasTold) {
 }
 
 constexpr PeerId kA{1}, kB{2};
-using Reports = std::map<PeerId, Report>;
+using Reports = std::map<PeerId, StateReport>;
 
 std::vector<OpKey> decided(const Reports& reports) {
   return decide(reports, [&](OpKey) {
@@ -87,22 +88,24 @@ std::vector<OpKey> decided(const Reports& reports) {
 }
 
 TEST(Verdict, WhatASurvivorDoesNotReportIsNotDone) {
-  const Report all{{}, {{op(0), OpState::kDone}, {op(1), OpState::kDone}, {op(2), OpState::kDone}}};
-  const Report some{{}, {{op(2), OpState::kDone}, {op(1), OpState::kNotDone}}};
+  const StateReport all{
+      {}, {{op(0), OpState::kDone}, {op(1), OpState::kDone}, {op(2), OpState::kDone}}};
+  const StateReport some{{}, {{op(2), OpState::kDone}, {op(1), OpState::kNotDone}}};
   EXPECT_EQ(decided({{kA, all}, {kB, some}}), (std::vector{op(2)}));
   EXPECT_EQ(decided({{kA, some}, {kB, all}}), (std::vector{op(2)}));
   EXPECT_EQ(decided({{kA, all}}), (std::vector{op(0), op(1), op(2)}));
-  EXPECT_EQ(decided({{kA, all}, {kB, Report{}}}), std::vector<OpKey>{});
+  EXPECT_EQ(decided({{kA, all}, {kB, StateReport{}}}), std::vector<OpKey>{});
 }
 
 TEST(Verdict, AnOperationListedTwiceCountsAsItsFirst) {
-  const Report twice{{}, {{op(0), OpState::kNotDone}, {op(0), OpState::kDone}}};
+  const StateReport twice{{}, {{op(0), OpState::kNotDone}, {op(0), OpState::kDone}}};
   EXPECT_EQ(decided({{kA, twice}}), std::vector<OpKey>{});
 }
 
 TEST(Verdict, OnlyThoseConcernedDecide) {
-  const Reports reports{{kA, Report{{}, {{op(0), OpState::kDone}, {op(1), OpState::kNotDone}}}},
-                        {kB, Report{{}, {{op(1), OpState::kDone}}}}};
+  const Reports reports{
+      {kA, StateReport{{}, {{op(0), OpState::kDone}, {op(1), OpState::kNotDone}}}},
+      {kB, StateReport{{}, {{op(1), OpState::kDone}}}}};
   EXPECT_EQ(decide(reports, [](OpKey) { return std::vector{kA}; }), std::vector{op(0)});
   EXPECT_EQ(decide(reports, [](OpKey) { return std::vector{kB}; }), std::vector{op(1)});
   EXPECT_EQ(decide(reports, [](OpKey) { return std::vector<PeerId>{}; }), std::vector<OpKey>{});

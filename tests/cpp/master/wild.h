@@ -62,7 +62,7 @@ class Wild {
     bool mute = false;  // paused, though connected
     PeerId id;
     protocol::EpochStart start;  // the last one received
-    bool asked = false, ended = false, goes_on = false;
+    bool proposals = false, ended = false, continuation = false;
     uint64_t verdicts_seen = 0;
     std::map<OpKey, protocol::OpInfo> open;  // begun, without a verdict
     std::set<OpKey> done, again;             // of `open`; again: to begin in the continuation
@@ -176,8 +176,8 @@ class Wild {
   void flood(Peer& peer, uint64_t kind, uint64_t count, bool own, bool long_text) {
     const std::string tag = own ? "f" + std::to_string(peer.number) : "f";
     if (kind == 0) {
-      if (!peer.asked || !speaks(peer)) return;
-      protocol::Report invented = std::get<protocol::Report>(report(peer));
+      if (!peer.proposals || !speaks(peer)) return;
+      protocol::StateReport invented = std::get<protocol::StateReport>(report(peer));
       while (invented.ops.size() < std::min<uint64_t>(count, protocol::kOpsOpenMax))
         invented.ops.push_back({op(peer.floods++, tag), protocol::OpState::kCommitted});
       return say(peer, invented);
@@ -250,14 +250,14 @@ class Wild {
     }
     if (once_in(400)) return protocol::Leave{};
     if (!epoch_of(peer)) return std::nullopt;
-    if (peer.asked && !peer.ended && once_in(2)) return report(peer);
-    if (!peer.asked && !peer.again.empty()) {
+    if (peer.proposals && !peer.ended && once_in(2)) return report(peer);
+    if (!peer.proposals && !peer.again.empty()) {
       const OpKey op = *peer.again.begin();
       peer.again.erase(op);
       return protocol::Begin{epoch_of(peer), op, peer.open.at(op)};
     }
     if (!peer.again.empty()) return ping(peer);
-    if (!peer.asked && peer.vote && peer.vote->epoch != epoch_of(peer)) {
+    if (!peer.proposals && peer.vote && peer.vote->epoch != epoch_of(peer)) {
       peer.vote->epoch = epoch_of(peer);
       return *peer.vote;
     }
@@ -275,7 +275,7 @@ class Wild {
     }
   }
   protocol::Message report(const Peer& peer) {
-    protocol::Report report{epoch_of(peer), {}};
+    protocol::StateReport report{epoch_of(peer), {}};
     for (const auto& [op, info] : peer.open) {
       if (peer.again.contains(op)) continue;
       const bool done = peer.done.contains(op);
@@ -284,7 +284,7 @@ class Wild {
     return report;
   }
   std::optional<protocol::Message> begin(Peer& peer) {
-    if (peer.ended || peer.asked || peer.vote || peer.open.size() > 5) return std::nullopt;
+    if (peer.ended || peer.proposals || peer.vote || peer.open.size() > 5) return std::nullopt;
     const std::string tag = once_in(3) ? "a" : "";
     const OpKey key = op(peer.begun[tag_id(tag).value]++, tag);
     protocol::OpInfo info = all_reduce(once_in(40) ? 9 : 8, tag);
@@ -298,7 +298,7 @@ class Wild {
   std::optional<protocol::Message> done(Peer& peer) {
     for (const auto& [op, info] : peer.open) {
       if (peer.done.contains(op) || once_in(3)) continue;
-      if (peer.asked) return std::nullopt;
+      if (peer.proposals) return std::nullopt;
       peer.done.insert(op);
       return protocol::Done{epoch_of(peer), op, peer.verdicts_seen};
     }
@@ -314,7 +314,7 @@ class Wild {
   }
   std::optional<protocol::Message> vote(Peer& peer) {
     if (peer.vote) return once_in(3) ? std::optional<protocol::Message>(*peer.vote) : std::nullopt;
-    if (peer.asked && !(peer.ended && !peer.goes_on)) return std::nullopt;
+    if (peer.proposals && !(peer.ended && !peer.continuation)) return std::nullopt;
     constexpr JointKind kKinds[] = {JointKind::kUpdateTopology, JointKind::kSyncSharedState,
                                     JointKind::kArePeersPending};
     protocol::Vote vote;
@@ -332,7 +332,7 @@ class Wild {
     core_.step(event, now_, effects);
     for (const Effect& effect : effects) {
       if (const auto* send = std::get_if<Send>(&effect)) {
-        hear(send->connection, send->message);
+        on(send->connection, send->message);
       } else if (const auto* close = std::get_if<Close>(&effect)) {
         Peer* peer = find(close->connection);
         ASSERT_NE(peer, nullptr) << "closed twice";
@@ -362,7 +362,7 @@ class Wild {
     }
     return nullptr;
   }
-  void hear(ConnectionId connection, const protocol::Message& message) {
+  void on(ConnectionId connection, const protocol::Message& message) {
     Peer* peer = find(connection);
     ASSERT_NE(peer, nullptr) << protocol::name(message) << " to a closed connection";
     std::vector<std::byte> bytes;
@@ -381,7 +381,7 @@ class Wild {
   void heard(Peer& peer, const protocol::EpochStart& start) {
     EXPECT_GT(start.epoch, epoch_of(peer));
     EXPECT_TRUE(durable_.contains(start.epoch)) << "told before it was durable";
-    const bool renews = peer.ended && peer.goes_on;
+    const bool renews = peer.ended && peer.continuation;
     EXPECT_EQ(start.generation, renews ? peer.start.generation : start.epoch);
     EXPECT_TRUE(!epoch_of(peer) || peer.vote || renews) << "began without a vote";
     EXPECT_TRUE(std::any_of(start.members.begin(), start.members.end(),
@@ -389,7 +389,7 @@ class Wild {
     const auto [at, fresh] = starts_.try_emplace(start.epoch, start);
     EXPECT_EQ(at->second, start) << "members of an epoch heard different things";
     peer.start = start;
-    peer.asked = peer.ended = peer.goes_on = false;
+    peer.proposals = peer.ended = peer.continuation = false;
     peer.verdicts_seen = 0;
     peer.to_fetch.reset();
     if (renews) return;
@@ -400,9 +400,9 @@ class Wild {
     peer.begun.clear();
     peer.vote.reset();
   }
-  void heard(Peer& peer, const protocol::Ask& ask) {
+  void heard(Peer& peer, const protocol::FreezeRequest& ask) {
     EXPECT_EQ(ask.epoch, epoch_of(peer));
-    peer.asked = true;
+    peer.proposals = true;
   }
   void heard(Peer& peer, const protocol::Verdicts& verdicts) {
     EXPECT_EQ(verdicts.epoch, epoch_of(peer));
@@ -415,14 +415,14 @@ class Wild {
   void heard(Peer& peer, const protocol::EpochEnd& end) {
     EXPECT_EQ(end.epoch, epoch_of(peer));
     EXPECT_FALSE(peer.ended);
-    peer.asked = peer.ended = true;
-    peer.goes_on = end.goes_on != protocol::GoesOn::kNothing;
-    if (peer.goes_on) ++counts_["renewal"];
+    peer.proposals = peer.ended = true;
+    peer.continuation = end.continuation != protocol::Continuation::kNothing;
+    if (peer.continuation) ++counts_["renewal"];
     const auto open = peer.open;
     for (const auto& [op, info] : open) {
       const bool committed =
           std::find(end.committed.begin(), end.committed.end(), op) != end.committed.end();
-      if (peer.goes_on && !committed) {
+      if (peer.continuation && !committed) {
         peer.again.insert(op);
         peer.done.erase(op);
         continue;

@@ -50,9 +50,9 @@ bool with_limit(rlim_t descriptors, const std::function<bool()>& ask) {
 }
 
 TEST(Descriptors, StrangersHaveAQuarter) {
-  EXPECT_TRUE(with_limit(1024, [] { return strangers_max(320) == 256; }));
-  EXPECT_TRUE(with_limit(1024, [] { return strangers_max(100) == 100; }));
-  EXPECT_TRUE(with_limit(256, [] { return strangers_max(320) == 64; }));
+  EXPECT_TRUE(with_limit(1024, [] { return pending_max(320) == 256; }));
+  EXPECT_TRUE(with_limit(1024, [] { return pending_max(100) == 100; }));
+  EXPECT_TRUE(with_limit(256, [] { return pending_max(320) == 64; }));
 }
 
 TEST(Descriptors, AreScarceWhenTheApplicationHasNoMoreThanItsShare) {

@@ -53,7 +53,7 @@ TEST_F(ConnectionTest, AnIntroductionEndsTheDoubling) {
   connection_.on_closed();
   after(milliseconds(100));
   connection_.on_connected();
-  connection_.introduced();
+  connection_.welcomed();
   connection_.on_closed();
   EXPECT_EQ(*connection_.deadline(), context_.now + milliseconds(100));
 }
@@ -63,7 +63,7 @@ TEST_F(ConnectionTest, PingsOftenWhateverThePeerTimeout) {
   context_.options.peer_timeout = std::chrono::minutes(10);
   connection_.open();
   connection_.on_connected();
-  connection_.introduced();
+  connection_.welcomed();
   context_.linked = true;
   Duration since_ping{0}, silent{0};
   for (Due due = Due::kNothing; due != Due::kSilent; silent += std::chrono::seconds(5)) {
@@ -72,7 +72,7 @@ TEST_F(ConnectionTest, PingsOftenWhateverThePeerTimeout) {
     since_ping += std::chrono::seconds(5);
     EXPECT_LE(since_ping, protocol::kPingIntervalMax);
     if (due != Due::kPing) continue;
-    context_.tell(protocol::Ping{});
+    context_.send(protocol::Ping{});
     since_ping = Duration{0};
   }
   EXPECT_EQ(silent, std::chrono::minutes(10));
@@ -81,14 +81,14 @@ TEST_F(ConnectionTest, PingsOftenWhateverThePeerTimeout) {
 TEST_F(ConnectionTest, PingsAfterSomeTicksWithoutTrafficOfItsOwn) {
   connection_.open();
   connection_.on_connected();
-  connection_.introduced();
+  connection_.welcomed();
   context_.linked = true;
   const auto quiet = [this](int ticks) {
     while (ticks-- > 0) EXPECT_EQ(after(kTick), Due::kNothing);
   };
   quiet(protocol::kTicksPerPing - 1);
   EXPECT_EQ(after(kTick), Due::kPing);
-  context_.tell(protocol::Ping{});
+  context_.send(protocol::Ping{});
   quiet(protocol::kTicksPerPing);
   EXPECT_EQ(after(kTick), Due::kPing);
 }
@@ -105,7 +105,7 @@ TEST_F(ConnectionTest, WhatIsHeardEndsTheSilence) {
   connection_.open();
   connection_.on_connected();
   for (int tick = 0; tick < protocol::kTicksPerTimeout - 1; ++tick) after(kTick);
-  connection_.heard();
+  connection_.received();
   for (int tick = 0; tick < protocol::kTicksPerTimeout - 1; ++tick)
     EXPECT_EQ(after(kTick), Due::kNothing);
   EXPECT_EQ(after(kTick), Due::kSilent);
@@ -127,7 +127,7 @@ TEST_F(ConnectionTest, CloseEndsIt) {
   ASSERT_EQ(effects_.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<CloseMaster>(effects_[0]));
   EXPECT_EQ(connection_.deadline(), std::nullopt);
-  context_.tell(protocol::Leave{});
+  context_.send(protocol::Leave{});
   EXPECT_EQ(effects_.size(), 1u);  // no master is connected
 }
 

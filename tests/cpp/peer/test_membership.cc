@@ -31,7 +31,7 @@ TEST(Membership, RefusesEpochsThatMakeNoSense) {
   EXPECT_EQ(refused([](auto& start) { start.generation = epoch_id(0); }),
             "epoch 1.2 is of generation 1.0");
   EXPECT_EQ(refused([](auto& start) { start.generation = epoch_id(1); }),
-            "EpochStart of a renewal after an epoch that does not go on");
+            "EpochStart of a reconfiguration after an epoch that does not continue");
   EXPECT_EQ(refused([](auto& start) { start.members[0].peer = peer_id(2); }),
             "epoch 1.2 has a member twice");
   EXPECT_EQ(refused([](auto& start) { start.members[1].peer = peer_id(9); }),
@@ -43,8 +43,8 @@ TEST(Membership, RefusesEpochsThatMakeNoSense) {
     EXPECT_EQ(refused([&](auto& start) { start.ring = ring; }),
               "epoch 1.2 has a ring that is no permutation of its ranks");
   }
-  EXPECT_EQ(refused([](auto& start) { start.exchange_bytes = protocol::kExchangeBytesMax + 1; }),
-            "epoch 1.2 exchanges tensors of 65537 bytes");
+  EXPECT_EQ(refused([](auto& start) { start.one_shot_bytes = protocol::kOneShotBytesMax + 1; }),
+            "epoch 1.2 has one-shot all-reduces of 65537 bytes");
   EXPECT_EQ(refused([](auto& start) {
               for (uint32_t peer = 10; peer < 140; ++peer)
                 start.members.push_back({peer_id(peer), ""});
@@ -79,9 +79,9 @@ TEST(Membership, ALossBreaksTheGroupUntilUpdateTopology) {
   Transcript t;
   t.become_member();
   EXPECT_TRUE(t.core().broken().ok());
-  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), "10.0.0.3"}}}),
+  EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), "10.0.0.3"}}}),
             "info: epoch 1.1 is ending: peer 1.3 (10.0.0.3) lost\n"
-            "tell Report\n");
+            "tell StateReport\n");
   EXPECT_TRUE(t.core().broken().ok());
   EXPECT_EQ(t.lose(1, 3),
             "info: epoch 1.1 ended: peer 1.3 lost; call pccl.update_topology() and repeat\n");
@@ -105,7 +105,8 @@ TEST(Membership, ALossBreaksTheGroupUntilUpdateTopology) {
 TEST(Membership, AnEpochEndsOnce) {
   Transcript t;
   t.become_member();
-  EXPECT_TRUE(t.hear(protocol::Ask{epoch_id(9), {}}).starts_with(kBroke + "Ask for epoch 1.9"));
+  EXPECT_TRUE(t.hear(protocol::FreezeRequest{epoch_id(9), {}})
+                  .starts_with(kBroke + "FreezeRequest for epoch 1.9"));
   Transcript u;
   u.become_member();
   u.lose(1, 3);
@@ -113,15 +114,16 @@ TEST(Membership, AnEpochEndsOnce) {
   Transcript v;
   v.become_member();
   v.lose(1, 3);
-  EXPECT_TRUE(v.hear(protocol::Ask{epoch_id(1), {}}).starts_with(kBroke + "Ask for epoch 1.1"));
+  EXPECT_TRUE(v.hear(protocol::FreezeRequest{epoch_id(1), {}})
+                  .starts_with(kBroke + "FreezeRequest for epoch 1.1"));
 }
 
 TEST(Membership, AFurtherLossAsksAgain) {
   Transcript t;
   t.become_member();
-  t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}});
-  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}, {peer_id(1), ""}}}),
-            "tell Report\n");
+  t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}});
+  EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}, {peer_id(1), ""}}}),
+            "tell StateReport\n");
 }
 
 // The peer with the higher id makes connections with odd serial numbers. This peer is 1.2.
@@ -219,16 +221,16 @@ TEST(Membership, LinksAreBounded) {
 // Checks the table of messages that the master may send, with every message in every phase.
 TEST(Membership, WhatTheMasterMaySayWhen) {
   const std::vector<protocol::Message> messages = {
-      protocol::Hello{},    protocol::Reject{},     protocol::Welcome{},
-      protocol::Register{}, protocol::Ping{},       protocol::Pong{},
-      protocol::Dial{},     protocol::Forget{},     protocol::LinkReport{},
-      protocol::Notice{},   protocol::EpochStart{}, protocol::Ask{},
-      protocol::Report{},   protocol::Verdicts{},   protocol::EpochEnd{},
-      protocol::Begin{},    protocol::Done{},       protocol::AbortRequest{},
-      protocol::Vote{},     protocol::JointAbort{}, protocol::Answer{},
-      protocol::SyncPlan{}, protocol::Fetched{},    protocol::Leave{},
-      protocol::Kicked{},   protocol::Resume{},     protocol::Resumed{},
-      protocol::Withhold{}};
+      protocol::Hello{},        protocol::Reject{},     protocol::Welcome{},
+      protocol::Register{},     protocol::Ping{},       protocol::Pong{},
+      protocol::Dial{},         protocol::Forget{},     protocol::LinkReport{},
+      protocol::Notice{},       protocol::EpochStart{}, protocol::FreezeRequest{},
+      protocol::StateReport{},  protocol::Verdicts{},   protocol::EpochEnd{},
+      protocol::Begin{},        protocol::Done{},       protocol::AbortRequest{},
+      protocol::Vote{},         protocol::JointAbort{}, protocol::Answer{},
+      protocol::SyncPlan{},     protocol::Fetched{},    protocol::Leave{},
+      protocol::Kicked{},       protocol::Resume{},     protocol::Resumed{},
+      protocol::AbortProposal{}};
   ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
   const auto allowed = [&](const Membership& membership, bool resuming) {
     std::string out;
@@ -244,7 +246,7 @@ TEST(Membership, WhatTheMasterMaySayWhen) {
   Membership membership(context);
   EXPECT_EQ(allowed(membership, false), "");
   membership.enter(Phase::kConnecting);
-  membership.enter(Phase::kIntroducing);
+  membership.enter(Phase::kHandshaking);
   EXPECT_EQ(allowed(membership, false), " Reject Welcome Ping Pong");
   membership.enter(Phase::kWelcomed);
   membership.enter(Phase::kRegistered);
@@ -252,8 +254,9 @@ TEST(Membership, WhatTheMasterMaySayWhen) {
   EXPECT_EQ(allowed(membership, true), " Reject Ping Pong Kicked Resumed");
   membership.enter(Phase::kMember);
   EXPECT_EQ(allowed(membership, false),
-            " Ping Pong Dial Forget Notice EpochStart Ask Verdicts EpochEnd Answer SyncPlan Kicked "
-            "Withhold");
+            " Ping Pong Dial Forget Notice EpochStart FreezeRequest Verdicts EpochEnd Answer "
+            "SyncPlan Kicked "
+            "AbortProposal");
   EXPECT_EQ(allowed(membership, true), " Reject Ping Pong Kicked Resumed");
   membership.enter(Phase::kEnding);
   EXPECT_EQ(allowed(membership, false), "");

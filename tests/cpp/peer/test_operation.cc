@@ -9,7 +9,7 @@ using protocol::JointKind;
 using protocol::OpKind;
 
 const std::string kReduce = "all_reduce(sum, float32, 8 elements, world size 3)";
-const std::string kAgain = "; call pccl.update_topology() and repeat\n";
+const std::string kRestart = "; call pccl.update_topology() and repeat\n";
 
 // The key of the first transfer between these two peers under the default tag.
 OpKey transfer(uint32_t sender, uint32_t receiver) {
@@ -101,9 +101,9 @@ TEST(Operation, ALossOfTheSenderLeavesWhatWasReceived) {
   t.become_member();
   t.call(t.kind(6, OpKind::kRecv, 2));
   t.on(OpTransferred{epoch_id(1), transfer(3, 2)});
-  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}}),
-            "info: epoch 1.1 is ending: peer 1.3 lost\ntell Report, ?#0 done\n");
-  EXPECT_EQ(t.lose(1, 3, {transfer(3, 2)}), "warn: epoch 1.1 ended: peer 1.3 lost" + kAgain);
+  EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}}),
+            "info: epoch 1.1 is ending: peer 1.3 lost\ntell StateReport, ?#0 done\n");
+  EXPECT_EQ(t.lose(1, 3, {transfer(3, 2)}), "warn: epoch 1.1 ended: peer 1.3 lost" + kRestart);
 }
 
 TEST(Operation, AnAbortedOneFinishesWhenDrained) {
@@ -204,25 +204,26 @@ TEST(Operation, ALossFreezesWhatIsNotDone) {
   t.become_member();
   for (Handle handle = 5; handle < 8; ++handle) t.call(t.all_reduce(handle));
   t.on(OpTransferred{epoch_id(1), t.key(0)});
-  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}}),
+  EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}}),
             "info: epoch 1.1 is ending: peer 1.3 lost\n"
-            "tell Report, #0 done, #1 not done, #2 not done\n");
+            "tell StateReport, #0 done, #1 not done, #2 not done\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(1)}), "");
   EXPECT_EQ(t.call(t.all_reduce(9)), "");  // its epoch is ending: the call waits for the end
-  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}}),
-            "tell Report, #0 done, #1 not done, #2 not done\n");
-  EXPECT_EQ(t.lose(1, 3, {t.key(0)}), "warn: epoch 1.1 ended: peer 1.3 lost" + kAgain +
+  EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}}),
+            "tell StateReport, #0 done, #1 not done, #2 not done\n");
+  EXPECT_EQ(t.lose(1, 3, {t.key(0)}), "warn: epoch 1.1 ended: peer 1.3 lost" + kRestart +
                                           "end #0 committed\n"
                                           "finish call 5: ok\n"
                                           "end #1 aborted\n"
                                           "end #2 aborted\n"
                                           "end #3 aborted\n"
                                           "finish call 9: peer lost: " +
-                                          kReduce + " (#3) in epoch 1.1: peer 1.3 lost" + kAgain);
-  EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(1)}),
-            "finish call 6: peer lost: " + kReduce + " (#1) in epoch 1.1: peer 1.3 lost" + kAgain);
+                                          kReduce + " (#3) in epoch 1.1: peer 1.3 lost" + kRestart);
+  EXPECT_EQ(
+      t.on(OpDrained{epoch_id(1), t.key(1)}),
+      "finish call 6: peer lost: " + kReduce + " (#1) in epoch 1.1: peer 1.3 lost" + kRestart);
   EXPECT_EQ(t.call(t.all_reduce(10)), "end #4 aborted\nfinish call 10: peer lost: " + kReduce +
-                                          " (#4) in epoch 1.1: peer 1.3 lost" + kAgain);
+                                          " (#4) in epoch 1.1: peer 1.3 lost" + kRestart);
 }
 
 // A barrier is done here once this peer has reached it. The master knew whether the lost peer had.
@@ -232,9 +233,9 @@ TEST(Operation, ABarrierFailsWithTheMemberItWaitedFor) {
   t.call(t.kind(5, OpKind::kBarrier));
   t.call(t.kind(6, OpKind::kBarrier));
   t.decide(1, 0, {t.committed(t.key(0))});
-  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}}),
+  EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}}),
             "info: epoch 1.1 is ending: peer 1.3 lost\n"
-            "tell Report, #1 not done\n");
+            "tell StateReport, #1 not done\n");
 }
 
 TEST(Operation, NoTimeoutWhileTheEpochEnds) {
@@ -243,7 +244,7 @@ TEST(Operation, NoTimeoutWhileTheEpochEnds) {
   OpRequest request = t.all_reduce(5);
   request.timeout = std::chrono::seconds(1);
   t.call(request);
-  t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}});
+  t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}});
   EXPECT_EQ(t.wait(1.5), "");
 }
 
@@ -252,7 +253,7 @@ TEST(Operation, WhatIsDoneIsOnlyCommittedIfListed) {
   t.become_member();
   t.call(t.all_reduce(5));
   t.on(OpTransferred{epoch_id(1), t.key(0)});
-  EXPECT_EQ(t.lose(1, 3), "warn: epoch 1.1 ended: peer 1.3 lost" + kAgain + "end #0 aborted\n");
+  EXPECT_EQ(t.lose(1, 3), "warn: epoch 1.1 ended: peer 1.3 lost" + kRestart + "end #0 aborted\n");
 }
 
 // ---- Reconfiguration ----
@@ -263,14 +264,14 @@ TEST(Operation, WhatIsNotDoneBeginsAgainInARenewalOnceItIsDrained) {
   for (Handle handle = 5; handle < 8; ++handle) t.call(t.all_reduce(handle));
   t.on(OpTransferred{epoch_id(1), t.key(0)});
   t.on(OpTransferred{epoch_id(1), t.key(1)});
-  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {}}),
+  EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {}}),
             "info: epoch 1.1 is ending: a link was made anew\n"
-            "tell Report, #0 done, #1 done, #2 not done\n");
+            "tell StateReport, #0 done, #1 done, #2 not done\n");
   EXPECT_EQ(t.call(t.all_reduce(8)), "") << "it waits for the next epoch";
   EXPECT_EQ(t.go_on(1, {t.key(0)}),
             "end #0 committed\nfinish call 5: ok\nend #1 again\nend #2 again\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(1)}), "") << "the next epoch is not there yet";
-  EXPECT_EQ(t.renew(2),
+  EXPECT_EQ(t.reconfigure(2),
             "begin epoch 1.2 with 1.1 1.3\ninfo: epoch 1.2: rank 1 of 3\n"
             "tell Begin #1 " +
                 kReduce +
@@ -295,7 +296,7 @@ TEST(Operation, WhatCannotBeRestoredIsNotRepeated) {
   t.go_on(1);
   t.on(OpDrained{epoch_id(1), t.key(0)});
   t.on(OpDrained{epoch_id(1), t.key(1)});
-  const std::string story = t.renew(2);
+  const std::string story = t.reconfigure(2);
   EXPECT_NE(story.find("tell AbortRequest #0, peer lost"), std::string::npos) << story;
   EXPECT_NE(story.find("PCCL_RESTORE=off"), std::string::npos) << story;
   EXPECT_EQ(story.find("start call 5"), std::string::npos) << story;
@@ -341,9 +342,10 @@ OpRequest kept(Handle handle) {
   return request;
 }
 
-protocol::EpochEnd end_with(std::vector<protocol::Kept> kept,
-                            protocol::GoesOn goes_on = protocol::GoesOn::kEverything) {
-  return {epoch_id(1), {{peer_id(3), ""}}, {}, "peer 1.3 lost", goes_on, std::move(kept)};
+protocol::EpochEnd end_with(
+    std::vector<protocol::Kept> kept,
+    protocol::Continuation continuation = protocol::Continuation::kEverything) {
+  return {epoch_id(1), {{peer_id(3), ""}}, {}, "peer 1.3 lost", continuation, std::move(kept)};
 }
 
 protocol::EpochStart without_the_third(Transcript& t) {
@@ -359,7 +361,8 @@ TEST(Operation, WhatIsFinishedIsReportedAndKept) {
   EXPECT_EQ(t.call(kept(5)),
             "tell Begin #0 " + kKeep + "\nstart call 5 as #0: 1 of 3, from 1.1, to 1.3\n");
   t.on(OpProgressed{epoch_id(1), t.key(0), 40});
-  EXPECT_NE(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}}).find("Report, #0 not done 40\n"),
+  EXPECT_NE(t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}})
+                .find("StateReport, #0 not done 40\n"),
             std::string::npos);
   t.on(OpProgressed{epoch_id(1), t.key(0), 60});
   EXPECT_TRUE(t.hear(end_with({{t.key(0), 60}})).starts_with("warn: the master at host:1 broke"))
@@ -377,10 +380,10 @@ TEST(Operation, TheRestOfWhatIsKeptBeginsAgain) {
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
             "tell Begin #0 all_reduce(sum, float32, 100 elements, world size 2, on_loss keep)\n"
             "start call 5 as #0: 1 of 2, from 1.1, to 1.1, after 30\n");
-  EXPECT_NE(t.hear(protocol::Ask{epoch_id(2), {}}).find("Report, #0 not done 30\n"),
+  EXPECT_NE(t.hear(protocol::FreezeRequest{epoch_id(2), {}}).find("StateReport, #0 not done 30\n"),
             std::string::npos);
-  t.hear(
-      protocol::EpochEnd{epoch_id(2), {}, {}, "", protocol::GoesOn::kEverything, {{t.key(0), 30}}});
+  t.hear(protocol::EpochEnd{
+      epoch_id(2), {}, {}, "", protocol::Continuation::kEverything, {{t.key(0), 30}}});
   t.on(OpDrained{epoch_id(2), t.key(0)});
   protocol::EpochStart start = t.start_of(3, {1, 2});
   start.generation = epoch_id(1);
@@ -415,8 +418,8 @@ TEST(Operation, UnderPolicyRaiseOnlyWhatIsKeptGoesOn) {
   t.call(t.all_reduce(5));
   t.call(kept(6));
   t.on(OpDrained{epoch_id(1), t.key(0)});
-  EXPECT_EQ(t.hear(end_with({{t.key(1), 0}}, protocol::GoesOn::kKept)),
-            "warn: epoch 1.1 ended: peer 1.3 lost" + kAgain + "end #0 aborted\nend #1 again\n");
+  EXPECT_EQ(t.hear(end_with({{t.key(1), 0}}, protocol::Continuation::kKept)),
+            "warn: epoch 1.1 ended: peer 1.3 lost" + kRestart + "end #0 aborted\nend #1 again\n");
   t.on(OpDrained{epoch_id(1), t.key(0)});
   t.on(OpDrained{epoch_id(1), t.key(1)});
   const std::string story = t.hear(without_the_third(t));
@@ -453,7 +456,7 @@ TEST(Operation, AVerdictMayComeBeforeItIsDrained) {
   t.become_member();
   t.call(t.all_reduce(5));
   t.go_on(1);
-  t.renew(2);
+  t.reconfigure(2);
   EXPECT_EQ(t.decide(2, 0, {t.aborted(t.key(0), Code::kMismatch, "rank 0 differs")}),
             "tell Begin #0 " + kReduce + "\nend #0 aborted\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
@@ -466,11 +469,11 @@ TEST(Operation, ItsTimeGoesOnInARenewal) {
   OpRequest request = t.all_reduce(5);
   request.timeout = std::chrono::seconds(1);
   t.call(request);
-  t.hear(protocol::Ask{epoch_id(1), {}});
+  t.hear(protocol::FreezeRequest{epoch_id(1), {}});
   EXPECT_EQ(t.wait(1.5), "");
   t.go_on(1);
   t.on(OpDrained{epoch_id(1), t.key(0)});
-  const std::string story = t.renew(2);
+  const std::string story = t.reconfigure(2);
   EXPECT_NE(story.find("tell Begin #0"), std::string::npos);
   EXPECT_NE(story.find("tell AbortRequest #0, operation timeout"), std::string::npos) << story;
   EXPECT_EQ(story.find("start call"), std::string::npos);
@@ -482,7 +485,7 @@ TEST(Operation, AVoteIsCastAgainAfterTheLastBegin) {
   t.call(t.all_reduce(5));
   EXPECT_EQ(t.joint(9, JointKind::kUpdateTopology), "tell Vote 0 update_topology of 1.1\n");
   t.go_on(1);
-  EXPECT_EQ(t.renew(2).find("tell Vote"), std::string::npos);
+  EXPECT_EQ(t.reconfigure(2).find("tell Vote"), std::string::npos);
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
             "tell Begin #0 " + kReduce + "\nstart call 5 as #0: 1 of 3, from 1.1, to 1.3\n" +
                 "tell Vote 0 update_topology of 1.2\n");
@@ -494,7 +497,7 @@ TEST(Operation, AVoteFollowsARenewalThatALossOvertakes) {
   t.become_member();
   t.call(t.all_reduce(5));
   t.go_on(1);
-  t.renew(2);
+  t.reconfigure(2);
   t.lose(2, 3);
   t.on(OpDrained{epoch_id(1), t.key(0)});
   EXPECT_EQ(t.joint(9, JointKind::kUpdateTopology), "tell Vote 0 update_topology of 1.2\n");
@@ -506,7 +509,7 @@ TEST(Operation, AVoteThatARenewalMadeVoidIsCastInTheBrokenGroup) {
   t.call(t.all_reduce(5));
   t.joint(9, JointKind::kUpdateTopology);
   t.go_on(1);
-  t.renew(2);
+  t.reconfigure(2);
   EXPECT_NE(t.lose(2, 3).find("tell Vote 0 update_topology of 1.2\n"), std::string::npos);
 }
 
@@ -515,7 +518,7 @@ TEST(Operation, LeavingInARenewalWaitsForWhatIsLent) {
   t.become_member();
   t.call(t.all_reduce(5));
   t.go_on(1);
-  t.renew(2);
+  t.reconfigure(2);
   EXPECT_EQ(t.on(LeaveCalled{}).find("gone"), std::string::npos);
   const std::string story = t.on(OpDrained{epoch_id(1), t.key(0)});
   EXPECT_NE(story.find("finish call 5: invalid state"), std::string::npos) << story;
@@ -583,7 +586,7 @@ TEST(Operation, AHeldOneStillFailsInABrokenGroup) {
             "finish joint call 6: too few peers: update_topology: 1 of 2\n"
             "end #0 aborted\n"
             "finish call 7: peer lost: " +
-                kReduce + " (#0) in epoch 1.1: peer 1.3 lost" + kAgain);
+                kReduce + " (#0) in epoch 1.1: peer 1.3 lost" + kRestart);
 }
 
 TEST(Operation, RanksThatShiftedUnderAHeldCallFailIt) {

@@ -26,8 +26,8 @@ TEST(OperationAgreed, WhatWasAgreedOnHasNoTimeoutAndIsReportedAsDone) {
   t.on(OpTransferred{epoch_id(1), t.key(0)});
   t.on(OpAgreed{epoch_id(1), t.key(0)});
   EXPECT_EQ(t.wait(2), "");
-  EXPECT_EQ(t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}}),
-            "info: epoch 1.1 is ending: peer 1.3 lost\ntell Report, #0 done\n");
+  EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}}),
+            "info: epoch 1.1 is ending: peer 1.3 lost\ntell StateReport, #0 done\n");
   EXPECT_EQ(t.lose(1, 3, {t.key(0)}),
             "warn: epoch 1.1 ended: peer 1.3 lost; call pccl.update_topology() and repeat\n");
 }
@@ -43,12 +43,13 @@ TEST(OperationAgreed, WhatWasAgreedOnCannotBeAborted) {
   };
   EXPECT_NE(after([](Transcript& t) {
               return t.decide(1, 0, {t.aborted(t.key(0), Code::kOperationTimeout, "late")});
-            }).find("verdict of #0 is to abort, but all members had said that they are done"),
+            }).find("verdict of #0 is to abort, but all members had reported that they are done"),
             std::string::npos);
-  EXPECT_NE(after([](Transcript& t) {
-              return t.lose(1, 3);
-            }).find("the end of epoch 1.1 is not to commit (#0), but all members had said that"),
-            std::string::npos);
+  EXPECT_NE(
+      after([](Transcript& t) {
+        return t.lose(1, 3);
+      }).find("the end of epoch 1.1 is not to commit (#0), but all members had reported that"),
+      std::string::npos);
 }
 
 TEST(OperationAgreed, OnlyWhatAllHaveCalledBeforeOneIsDoneIsAgreedOn) {
@@ -83,19 +84,19 @@ TEST(OperationAgreed, WhatIsToBeWithheldIsNeverDone) {
   t.call(t.all_reduce(5));
   t.call(t.all_reduce(6));
   t.on(OpTransferred{epoch_id(1), t.key(1)});
-  const auto withhold = [&](uint32_t epoch, uint32_t sequence) {
-    return t.hear(protocol::Withhold{epoch_id(epoch), t.key(sequence), Code::kOperationTimeout,
-                                     "late on rank 0"});
+  const auto on_abort_proposal = [&](uint32_t epoch, uint32_t sequence) {
+    return t.hear(protocol::AbortProposal{epoch_id(epoch), t.key(sequence), Code::kOperationTimeout,
+                                          "late on rank 0"});
   };
-  EXPECT_EQ(withhold(1, 1), "") << "it has said that it is done";
-  EXPECT_EQ(withhold(1, 2), "") << "it was settled meanwhile, or never called";
-  EXPECT_EQ(withhold(0, 0), "") << "of an older epoch";
-  EXPECT_EQ(withhold(1, 0), "tell AbortRequest #0, operation timeout: late on rank 0\n");
-  EXPECT_EQ(withhold(1, 0), "") << "once";
+  EXPECT_EQ(on_abort_proposal(1, 1), "") << "it has said that it is done";
+  EXPECT_EQ(on_abort_proposal(1, 2), "") << "it was settled meanwhile, or never called";
+  EXPECT_EQ(on_abort_proposal(0, 0), "") << "of an older epoch";
+  EXPECT_EQ(on_abort_proposal(1, 0), "tell AbortRequest #0, operation timeout: late on rank 0\n");
+  EXPECT_EQ(on_abort_proposal(1, 0), "") << "once";
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), t.key(0)}), "");
   const std::string refused =
-      t.hear(protocol::Withhold{epoch_id(1), t.key(0), Code::kOk, "no reason"});
-  EXPECT_NE(refused.find("Withhold without a reason"), std::string::npos) << refused;
+      t.hear(protocol::AbortProposal{epoch_id(1), t.key(0), Code::kOk, "no reason"});
+  EXPECT_NE(refused.find("AbortProposal without a reason"), std::string::npos) << refused;
 }
 
 }  // namespace

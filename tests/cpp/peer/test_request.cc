@@ -11,8 +11,8 @@ using protocol::OpKind;
 // Four peers, 1.1 to 1.4 in rank order, with the ring order 0 2 1 3; or only the first two of them.
 class RequestTest : public testing::Test {
  protected:
-  Membership seen_by(uint32_t peer, uint32_t exchange_bytes = 0, uint32_t world = 4,
-                     uint32_t round_trip = 0) {
+  Membership seen_by(uint32_t peer, uint32_t one_shot_bytes = 0, uint32_t world = 4,
+                     uint32_t rtt = 0) {
     context_.effects = &effects_;
     Membership membership(context_);
     protocol::Welcome welcome;
@@ -21,8 +21,8 @@ class RequestTest : public testing::Test {
     Transcript t;
     protocol::EpochStart start =
         world == 4 ? t.start_of(1, {1, 2, 3, 4}, {0, 2, 1, 3}) : t.start_of(1, {1, 2}, {0, 1});
-    start.exchange_bytes = exchange_bytes;
-    start.round_trip = round_trip;
+    start.one_shot_bytes = one_shot_bytes;
+    start.rtt = rtt;
     EXPECT_TRUE(membership.begin(start).ok());
     return membership;
   }
@@ -88,7 +88,7 @@ TEST_F(RequestTest, UpToTheSizeOfTheEpochItIsExchanged) {
   const Membership membership = seen_by(2, 40);  // ten elements of four bytes
   const ring::Task task =
       task_of(info_of(request(OpKind::kAllReduce), membership), key(), 9, membership);
-  EXPECT_EQ(task.shape.pattern, ring::Pattern::kExchange);
+  EXPECT_EQ(task.shape.pattern, ring::Pattern::kOneShot);
   EXPECT_EQ(task.shape.rank, 2u);
   EXPECT_EQ(task.members, (std::vector<PeerId>{peer_id(1), peer_id(3), peer_id(2), peer_id(4)}));
   EXPECT_FALSE(task.upstream || task.downstream);
@@ -106,7 +106,7 @@ TEST_F(RequestTest, TwoThatAreFarFromEachOtherReduceMutually) {
     const ring::Task task =
         task_of(info_of(request(OpKind::kAllReduce), membership), key(), 9, membership);
     EXPECT_EQ(task.shape.pattern,
-              microseconds == 1000 ? ring::Pattern::kMutual : ring::Pattern::kAllReduce);
+              microseconds == 1000 ? ring::Pattern::kPairwise : ring::Pattern::kAllReduce);
     EXPECT_EQ(task.shape.world, 2u);
     EXPECT_EQ(task.upstream, peer_id(2));
     EXPECT_EQ(task.downstream, peer_id(2));

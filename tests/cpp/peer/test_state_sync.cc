@@ -99,7 +99,7 @@ TEST_F(StateSyncTest, NoMemoryForStagingFailsItForAll) {
 
 TEST_F(StateSyncTest, ALossStopsTheTransfersAndTheAnswerEndsTheCall) {
   t.hear(plan({fetch, give}));
-  t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}});
+  t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}});
   const std::string story = t.lose(1, 3);
   EXPECT_TRUE(story.ends_with("end ?#0 aborted\nend ?#0 aborted\n")) << story;
   t.on(OpDrained{epoch_id(1), op(2, 3)});
@@ -111,14 +111,14 @@ TEST_F(StateSyncTest, ALossStopsTheTransfersAndTheAnswerEndsTheCall) {
 TEST_F(StateSyncTest, InARenewalTheNextPlanWaitsUntilStagingIsFree) {
   t.hear(plan({fetch}));
   EXPECT_EQ(t.go_on(1), "end ?#0 aborted\n");
-  EXPECT_NE(t.renew(2).find("tell Vote 0 sync_shared_state of 1.2"), std::string::npos);
+  EXPECT_NE(t.reconfigure(2).find("tell Vote 0 sync_shared_state of 1.2"), std::string::npos);
   EXPECT_EQ(t.hear(plan({fetch})), "") << "what has been written to is not drained";
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}),
             "start call 5 as ?#0: 1 of 2, from 1.1, key 0, key 2\n");
   EXPECT_EQ(t.on(OpTransferred{epoch_id(2), op(1, 2)}),
             "end ?#0 committed\nverify call 5, key 0, key 2\n");
   t.go_on(2);
-  t.renew(3);
+  t.reconfigure(3);
   EXPECT_EQ(t.hear(plan({fetch})), "") << "it is being read";
   EXPECT_EQ(t.on(StateVerified{5, {}}), "start call 5 as ?#0: 1 of 2, from 1.1, key 0, key 2\n")
       << "of a plan that is void";
@@ -133,7 +133,7 @@ class AnsweredAfterARenewal : public StateSyncTest {
     t.on(OpTransferred{epoch_id(1), op(1, 2)});
     t.on(StateVerified{5, {}});
     t.go_on(1);
-    t.renew(2);
+    t.reconfigure(2);
     protocol::Answer agreed = answer();
     agreed.state_hash = protocol::state_hash(elected.entries);
     return t.hear(agreed);
@@ -162,7 +162,7 @@ TEST_F(StateSyncTest, LeavingWaitsForWhatIsLent) {
 TEST_F(StateSyncTest, LeavingBeginsNothing) {
   t.hear(plan({fetch}));
   t.go_on(1);
-  t.renew(2);
+  t.reconfigure(2);
   EXPECT_EQ(t.hear(plan({fetch})), "");
   EXPECT_EQ(t.on(LeaveCalled{}), "tell Leave\nclose\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), op(1, 2)}),
@@ -172,7 +172,7 @@ TEST_F(StateSyncTest, LeavingBeginsNothing) {
 
 TEST_F(StateSyncTest, ALossWithoutAPlanDoesNotKeepTheNextOneFromStarting) {
   t.hear(answer());
-  t.hear(protocol::Ask{epoch_id(1), {{peer_id(3), ""}}});
+  t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}});
   t.lose(1, 3);
   t.joint(6, JointKind::kUpdateTopology);
   t.hear(t.start_of(2, {1, 2}));

@@ -85,7 +85,7 @@ class Transcript {
   void become_far_member() {
     register_now();
     protocol::EpochStart start = start_of(1, {1, 2, 3});
-    start.round_trip = 50'000;
+    start.rtt = 50'000;
     hear(start);
   }
 
@@ -129,16 +129,16 @@ class Transcript {
                                    {{peer_id(peer), ""}},
                                    std::move(commit),
                                    "peer " + text(peer_id(peer)) + " lost",
-                                   protocol::GoesOn::kNothing,
+                                   protocol::Continuation::kNothing,
                                    {}});
   }
 
   // The end of an epoch with a continuation, and the reconfiguration that follows.
   std::string go_on(uint32_t epoch, std::vector<OpKey> commit = {}) {
     return hear(protocol::EpochEnd{
-        epoch_id(epoch), {}, std::move(commit), "", protocol::GoesOn::kEverything, {}});
+        epoch_id(epoch), {}, std::move(commit), "", protocol::Continuation::kEverything, {}});
   }
-  std::string renew(uint32_t epoch) {
+  std::string reconfigure(uint32_t epoch) {
     protocol::EpochStart start = start_of(epoch, {1, 2, 3});
     start.generation = epoch_id(1);
     return hear(start);
@@ -181,7 +181,7 @@ class Transcript {
     return what.keep == 0 ? out : out + ", keeping " + std::to_string(what.keep);
   }
   static std::string line(const SayDone& what) { return "say that " + text(what.op) + " is done"; }
-  static std::string line(const EpochRenewed& what) {
+  static std::string line(const Reconfigured& what) {
     return "renewed in epoch " + text(what.topology.epoch) + ": rank " +
            std::to_string(what.topology.rank) + " of " +
            std::to_string(what.topology.members.size());
@@ -258,7 +258,7 @@ class Transcript {
   static std::string detail(const protocol::Fetched& what) {
     return " " + std::to_string(what.number) + (what.code == Code::kOk ? "" : ": " + what.text);
   }
-  static std::string detail(const protocol::Report& what) { return reports(what.ops); }
+  static std::string detail(const protocol::StateReport& what) { return reports(what.ops); }
   static std::string detail(const protocol::Resume& what) {
     std::string out = " in epoch " + text(what.epoch) + (what.ended ? " (ended)" : "") +
                       reports(what.ops) + ", seen " + std::to_string(what.verdict_index) +

@@ -165,7 +165,7 @@ class Wild {
         break;
       case 4:
         if (reckless || (was_member_ && !ended_ && below(4) == 0))
-          return protocol::Ask{epoch_, {{peer_id(3), ""}}};
+          return protocol::FreezeRequest{epoch_, {{peer_id(3), ""}}};
         break;
       case 5:
         if (reckless || (was_member_ && !ended_ && below(12) == 0)) return end();

@@ -48,7 +48,7 @@ class Randomizer {
     name.content.resize(length(name.max));
     for (char& letter : name.content) letter = static_cast<char>(' ' + below(95));
   }
-  void fill(Prose<std::string> text) { fill_text(text.content, kTextBytesMax); }
+  void fill(FreeText<std::string> text) { fill_text(text.content, kTextBytesMax); }
   template <typename T>
   void fill(Bounded<std::vector<T>> list) {
     list.content.resize(length(list.max));

@@ -135,9 +135,9 @@ TEST(Codec, SaysWhichMessageIsBadAndWhy) {
   bytes = body(Register{"host", 1});
   bytes[3] = std::byte{1};  // now the text has 260 bytes
   EXPECT_CONTAINS(refusal(bytes), "bad Register message: a text of 260, at most 255");
-  bytes = body(Ask{});
+  bytes = body(FreezeRequest{});
   bytes[10] = std::byte{129};
-  EXPECT_CONTAINS(refusal(bytes), "bad Ask message: a list of 129, at most 128");
+  EXPECT_CONTAINS(refusal(bytes), "bad FreezeRequest message: a list of 129, at most 128");
   bytes[10] = std::byte{2};
   EXPECT_CONTAINS(refusal(bytes), "a list of 2, more than there are bytes for");
 }

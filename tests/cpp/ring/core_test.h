@@ -23,9 +23,10 @@ inline std::string text(LaneId lane) {
 }
 
 // "0" for the contribution to operation 0, "0.2" for its third eager chunk.
-inline std::string text(EarlyId early) {
-  return std::to_string(early.op.sequence) +
-         (early.index == kEarlyCopy ? "" : "." + std::to_string(early.index));
+inline std::string text(UnexpectedId unexpected) {
+  return std::to_string(unexpected.op.sequence) + (unexpected.index == kUnexpectedContribution
+                                                       ? ""
+                                                       : "." + std::to_string(unexpected.index));
 }
 
 inline std::string text(const Effect& effect) {
@@ -44,18 +45,18 @@ inline std::string text(const Effect& effect) {
              std::to_string(e.header.round) + "b" + std::to_string(e.header.block) + "s" +
              std::to_string(e.header.slice) + " to " + ring::text(e.lane);
     }
-    std::string operator()(const SendCopy& e) {
+    std::string operator()(const SendContribution& e) {
       return "copy " + std::to_string(e.header.op.sequence) +
              (e.header.value > 0 ? " as asked" : "") + " to " + ring::text(e.lane);
     }
-    std::string operator()(const LandEarly& e) {
-      return "land early " + ring::text(e.early) + " from " + ring::text(e.lane);
+    std::string operator()(const LandUnexpected& e) {
+      return "land early " + ring::text(e.unexpected) + " from " + ring::text(e.lane);
     }
-    std::string operator()(const TakeEarly& e) {
-      return "take " + ring::text(e.early) + " of " + std::to_string(e.peer.value);
+    std::string operator()(const TakeUnexpected& e) {
+      return "take " + ring::text(e.unexpected) + " of " + std::to_string(e.peer.value);
     }
-    std::string operator()(const DropEarly& e) {
-      return "drop " + ring::text(e.early) + " of " + std::to_string(e.peer.value);
+    std::string operator()(const DropUnexpected& e) {
+      return "drop " + ring::text(e.unexpected) + " of " + std::to_string(e.peer.value);
     }
     std::string operator()(const Combine& e) { return "combine " + std::to_string(e.handle); }
     std::string operator()(const Land& e) { return "land from " + ring::text(e.lane); }
@@ -130,20 +131,20 @@ class Core : public ::testing::Test {
   }
   std::string post(uint32_t sequence) { return step(OpPosted{task(sequence)}); }
   // A pairwise exchange with upstream, on a wan path.
-  static Task mutual(uint32_t sequence, uint64_t count) {
+  static Task pairwise(uint32_t sequence, uint64_t count) {
     Task task = Core::task(sequence);
-    task.shape = {.pattern = Pattern::kMutual,
+    task.shape = {.pattern = Pattern::kPairwise,
                   .rank = 1,
                   .world = 2,
                   .element_bytes = 4,
                   .count = count,
                   .block_bytes = {},
-                  .far = true};
+                  .wan = true};
     task.downstream = kUp;
     return task;
   }
   // Its chunk in slice `slice`, of 64 KiB.
-  static FrameHeader mutual_chunk(uint32_t sequence, uint32_t slice) {
+  static FrameHeader pairwise_chunk(uint32_t sequence, uint32_t slice) {
     FrameHeader frame = header(FrameType::kChunk, sequence);
     frame.slice = slice;
     frame.length = 64 << 10;
@@ -155,12 +156,12 @@ class Core : public ::testing::Test {
     const Schedule schedule(task(sequence).shape);
     auto cursor = schedule.first();
     while (index-- > 0) schedule.advance(cursor);
-    const Unit unit = schedule.unit_received(schedule.id(cursor));
+    const Chunk chunk = schedule.chunk_received(schedule.id(cursor));
     FrameHeader frame = header(FrameType::kChunk, sequence);
-    frame.round = unit.round;
-    frame.block = unit.block;
-    frame.slice = unit.slice;
-    frame.length = unit.bytes;
+    frame.round = chunk.round;
+    frame.block = chunk.block;
+    frame.slice = chunk.slice;
+    frame.length = chunk.bytes;
     return frame;
   }
   std::string arriving(uint32_t sequence, int index, uint32_t lane = 0) {

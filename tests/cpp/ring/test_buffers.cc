@@ -32,22 +32,22 @@ struct Rank {
 
   // The next chunk arrives with `value` in every element, in pieces of 1 to `piece_max` bytes, and
   // stops once `cut_at` bytes have arrived. Returns the chunk.
-  Unit arrive(float value, size_t piece_max, size_t cut_at = SIZE_MAX) {
-    const Unit unit = schedule.unit_received(schedule.id(cursor));
-    auto landing = buffers->land(unit, schedule.action(unit), spare);
-    EXPECT_EQ(landing.where.size(), unit.bytes);
-    const std::vector<float> values(unit.bytes / 4, value);
-    for (size_t at = 0; at < std::min<size_t>(unit.bytes, cut_at);) {
-      const size_t piece = std::min(1 + random() % piece_max, unit.bytes - at);
+  Chunk arrive(float value, size_t piece_max, size_t cut_at = SIZE_MAX) {
+    const Chunk chunk = schedule.chunk_received(schedule.id(cursor));
+    auto landing = buffers->land(chunk, schedule.action(chunk), spare);
+    EXPECT_EQ(landing.where.size(), chunk.bytes);
+    const std::vector<float> values(chunk.bytes / 4, value);
+    for (size_t at = 0; at < std::min<size_t>(chunk.bytes, cut_at);) {
+      const size_t piece = std::min(1 + random() % piece_max, chunk.bytes - at);
       std::memcpy(landing.where.data() + at, reinterpret_cast<const std::byte*>(values.data()) + at,
                   piece);
       buffers->absorb(landing, at, piece);
       at += piece;
     }
     schedule.advance(cursor);
-    return unit;
+    return chunk;
   }
-  float in_tensor(const Unit& unit, size_t index) { return tensor[unit.offset / 4 + index]; }
+  float in_tensor(const Chunk& chunk, size_t index) { return tensor[chunk.offset / 4 + index]; }
 
   Shape shape{.rank = 0, .world = 3, .element_bytes = 4, .count = 3 * 4096, .block_bytes = {}};
   Schedule schedule{shape};
@@ -62,24 +62,24 @@ struct Rank {
 TEST(OpBuffers, ReduceEachPieceWhateverItsSize) {
   for (const size_t piece_max : {1, 3, 64, 777, 100000}) {
     Rank rank(ReduceOp::kAvg, true);
-    const Unit accumulated = rank.arrive(1000.0f, piece_max);
+    const Chunk accumulated = rank.arrive(1000.0f, piece_max);
     EXPECT_EQ(accumulated.block, 2u);
     EXPECT_TRUE(rank.tensor == rank.before) << "partial sums travel in scratch";
     const auto next = rank.schedule.unlocked_by(accumulated.id);
-    const auto partial = rank.buffers->source(rank.schedule.unit_sent(*next));
+    const auto partial = rank.buffers->source(rank.schedule.chunk_sent_for(*next));
     ASSERT_EQ(partial.size(), 16384u);
     for (size_t index = 0; index < 4096; ++index) {
       float value;
       std::memcpy(&value, partial.data() + 4 * index, 4);
       ASSERT_EQ(value, 1000.0f + rank.in_tensor(accumulated, index));
     }
-    const Unit finished = rank.arrive(3.0f, piece_max);
+    const Chunk finished = rank.arrive(3.0f, piece_max);
     EXPECT_EQ(finished.block, 1u);
     for (size_t index = 0; index < 4096; ++index) {
       ASSERT_EQ(rank.in_tensor(finished, index),
                 (3.0f + static_cast<float>(4096 + index + 1)) / 3.0f);
     }
-    const Unit stored = rank.arrive(5.0f, piece_max);
+    const Chunk stored = rank.arrive(5.0f, piece_max);
     EXPECT_EQ(stored.block, 0u);
     EXPECT_EQ(rank.in_tensor(stored, 4095), 5.0f);
     rank.buffers->restore();
@@ -91,7 +91,7 @@ TEST(OpBuffers, RestoreWhatWasCutInTheMiddle) {
   for (const int whole_units : {0, 1, 2, 3}) {
     for (const size_t cut_at : {0, 1, 63, 64, 5000}) {
       Rank rank(ReduceOp::kSum, true);
-      for (int unit = 0; unit < whole_units; ++unit) rank.arrive(9.0f, 500);
+      for (int chunk = 0; chunk < whole_units; ++chunk) rank.arrive(9.0f, 500);
       rank.arrive(8.0f, 1, cut_at);
       rank.buffers->restore();
       EXPECT_TRUE(rank.tensor == rank.before) << whole_units << " units and " << cut_at << " bytes";
@@ -109,11 +109,11 @@ TEST(OpBuffers, RestoreInTwoPartsWhatIsKeptForAWhile) {
   auto buffers = std::move(
       OpBuffers::make(shape, {.spans = {bytes_of(tensor)}, .contributors = 3}, pool).value());
   std::vector<std::byte> spare(schedule.chunk_bytes());
-  for (uint64_t id = schedule.unit_count(); id-- > 0;) {  // in reverse order
-    const Unit unit = schedule.unit_received(id);
-    auto landing = buffers->land(unit, schedule.action(unit), spare);
-    std::fill_n(reinterpret_cast<float*>(landing.where.data()), unit.bytes / 4, 7.0f);
-    buffers->absorb(landing, 0, unit.bytes);
+  for (uint64_t id = schedule.chunk_count(); id-- > 0;) {  // in reverse order
+    const Chunk chunk = schedule.chunk_received(id);
+    auto landing = buffers->land(chunk, schedule.action(chunk), spare);
+    std::fill_n(reinterpret_cast<float*>(landing.where.data()), chunk.bytes / 4, 7.0f);
+    buffers->absorb(landing, 0, chunk.bytes);
   }
   const size_t kept = kCount / 3;
   const uint64_t held = pool.bytes_held();
@@ -132,8 +132,8 @@ TEST(OpBuffers, RestoreInTwoPartsWhatIsKeptForAWhile) {
 // On two lanes, a final sum and final values land alternately, piece by piece. One is cut off.
 TEST(OpBuffers, SeveralUnitsLandAtOnce) {
   Rank rank(ReduceOp::kSum, true);
-  const Unit summed = rank.schedule.unit_received(1);
-  const Unit stored = rank.schedule.unit_received(2);
+  const Chunk summed = rank.schedule.chunk_received(1);
+  const Chunk stored = rank.schedule.chunk_received(2);
   std::vector<std::byte> other(rank.schedule.chunk_bytes());
   auto sum = rank.buffers->land(summed, Action::kFinish, rank.spare);
   auto store = rank.buffers->land(stored, Action::kStore, other);
@@ -164,12 +164,12 @@ TEST(OpBuffers, WithoutSavingNothingIsHeldOrRestored) {
 TEST(OpBuffers, WhatIsOvertakenIsSentAsItWas) {
   for (const bool save : {true, false}) {
     constexpr size_t kCount = 600 * 16384;  // more chunks than are kept without saving
-    const Shape shape{.pattern = Pattern::kMutual,
+    const Shape shape{.pattern = Pattern::kPairwise,
                       .world = 2,
                       .element_bytes = 4,
                       .count = kCount,
                       .block_bytes = {},
-                      .far = true,
+                      .wan = true,
                       .restored = save};
     const Schedule schedule(shape);
     Pool pool;
@@ -180,20 +180,20 @@ TEST(OpBuffers, WhatIsOvertakenIsSentAsItWas) {
         OpBuffers::make(shape, {.spans = {bytes_of(tensor)}, .contributors = 2, .save = save}, pool)
             .value());
     EXPECT_EQ(pool.bytes_held() < (36u << 20), !save);
-    std::vector<std::byte> spare(schedule.chunk_bytes()), copy(schedule.chunk_bytes());
-    for (const uint64_t id : {uint64_t{2}, uint64_t{550}, schedule.unit_count() - 1}) {
-      const Unit unit = schedule.unit_received(id);
-      const auto expected = std::as_bytes(std::span(before)).subspan(unit.offset, unit.bytes);
-      auto landing = buffers->land(unit, schedule.action(unit), spare);
-      std::fill_n(reinterpret_cast<float*>(landing.where.data()), unit.bytes / 4, 7.0f);
-      for (size_t at = 0; at < unit.bytes; at += unit.bytes / 4) {
-        buffers->copy_source(unit, copy);
-        EXPECT_TRUE(std::equal(expected.begin(), expected.end(), copy.begin()));
-        buffers->absorb(landing, at, unit.bytes / 4);
+    std::vector<std::byte> spare(schedule.chunk_bytes()), contribution(schedule.chunk_bytes());
+    for (const uint64_t id : {uint64_t{2}, uint64_t{550}, schedule.chunk_count() - 1}) {
+      const Chunk chunk = schedule.chunk_received(id);
+      const auto expected = std::as_bytes(std::span(before)).subspan(chunk.offset, chunk.bytes);
+      auto landing = buffers->land(chunk, schedule.action(chunk), spare);
+      std::fill_n(reinterpret_cast<float*>(landing.where.data()), chunk.bytes / 4, 7.0f);
+      for (size_t at = 0; at < chunk.bytes; at += chunk.bytes / 4) {
+        buffers->copy_source(chunk, contribution);
+        EXPECT_TRUE(std::equal(expected.begin(), expected.end(), contribution.begin()));
+        buffers->absorb(landing, at, chunk.bytes / 4);
       }
-      buffers->copy_source(unit, copy);
-      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), copy.begin()));
-      EXPECT_EQ(tensor[unit.offset / 4 + 9], before[unit.offset / 4 + 9] + 7.0f);
+      buffers->copy_source(chunk, contribution);
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), contribution.begin()));
+      EXPECT_EQ(tensor[chunk.offset / 4 + 9], before[chunk.offset / 4 + 9] + 7.0f);
     }
     buffers->restore();
     EXPECT_EQ(tensor == before, save);
@@ -208,14 +208,14 @@ TEST(OpBuffers, BlocksMayBeSeparateTensorsOrOne) {
                     .count = 10,
                     .block_bytes = {}};
   const Schedule schedule(shape);
-  const Unit sent = schedule.unit_sent(0);
+  const Chunk sent = schedule.chunk_sent_for(0);
   Pool pool;
   std::vector<std::byte> one(10), two(10), both(20);
   auto apart = OpBuffers::make(shape, {.spans = {one, two}, .dtype = DType::kBytes}, pool);
   auto joined = OpBuffers::make(shape, {.spans = {both}, .dtype = DType::kBytes}, pool);
   EXPECT_EQ(apart.value()->source(sent).data(), two.data());
   EXPECT_EQ(joined.value()->source(sent).data(), both.data() + 10);
-  const Unit received = schedule.unit_received(0);
+  const Chunk received = schedule.chunk_received(0);
   EXPECT_EQ(apart.value()->land(received, Action::kStore, {}).where.data(), one.data());
   EXPECT_EQ(joined.value()->land(received, Action::kStore, {}).where.data(), both.data());
 }

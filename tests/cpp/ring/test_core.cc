@@ -200,10 +200,10 @@ TEST_F(Core, ToAPeerOnThisMachineItSendsInStepWithWhatComes) {
   EXPECT_EQ(sent(), "chunk 0 r1b0s0 to 3") << "and what has come";
   sent();
   sent(1);
-  Task far = task(1);
-  far.shape.count = large.shape.count;
-  far.shape.far = true;  // on a wan path much data has to be in flight
-  const std::string ahead = step(OpPosted{far});
+  Task wan = task(1);
+  wan.shape.count = large.shape.count;
+  wan.shape.wan = true;  // on a wan path much data has to be in flight
+  const std::string ahead = step(OpPosted{wan});
   EXPECT_NE(ahead.find("chunk 1 r0b1s0 to 3"), std::string::npos) << ahead;
   EXPECT_NE(ahead.find("chunk 1 r0b1s1 to 3"), std::string::npos) << ahead;
 }
@@ -211,11 +211,11 @@ TEST_F(Core, ToAPeerOnThisMachineItSendsInStepWithWhatComes) {
 TEST_F(Core, ALaneThatIsToRestTakesNoFurtherChunk) {
   begin_on_two_lanes();
   EXPECT_EQ(credit(kDown, 0, 5), "chunk 0 r0b1s0 to 3; chunk 0 r0b1s1 to 3.1");
-  EXPECT_EQ(step(LanesRest{kDown, 1}), "") << "what is on its way is not disturbed";
+  EXPECT_EQ(step(LanesInactive{kDown, 1}), "") << "what is on its way is not disturbed";
   EXPECT_EQ(sent(), "");
   EXPECT_EQ(sent(1), "chunk 0 r0b1s2 to 3.1");
-  EXPECT_EQ(step(LanesRest{kDown, 0}), "chunk 0 r0b1s3 to 3") << "it may again";
-  EXPECT_EQ(step(LanesRest{PeerId{77}, 1}), "") << "a link that is not there";
+  EXPECT_EQ(step(LanesInactive{kDown, 0}), "chunk 0 r0b1s3 to 3") << "it may again";
+  EXPECT_EQ(step(LanesInactive{PeerId{77}, 1}), "") << "a link that is not there";
 }
 
 TEST_F(Core, TheLastChunksLeaveOnLanesThatNeedNoFurtherRoundTrip) {
@@ -226,7 +226,7 @@ TEST_F(Core, TheLastChunksLeaveOnLanesThatNeedNoFurtherRoundTrip) {
   step(LaneWindow{{kDown, 1}, 1'000});
   EXPECT_EQ(sent(1), "") << "lane 0 will be done before";
   EXPECT_EQ(sent(0), "chunk 0 r0b1s2 to 3");
-  EXPECT_EQ(step(LanesRest{kDown, 1}), "chunk 0 r0b1s3 to 3.1") << "nobody else would";
+  EXPECT_EQ(step(LanesInactive{kDown, 1}), "chunk 0 r0b1s3 to 3.1") << "nobody else would";
   EXPECT_EQ(step(LaneWindow{{PeerId{77}, 0}, 1}) + step(LaneWindow{{kDown, 2}, 1}), "")
       << "of lanes that are gone";
 }
@@ -298,7 +298,7 @@ TEST_F(Core, CreditsOfOneOperationKeepTheirOrder) {
   std::string said;
   for (int chunks = 0; chunks < 3; ++chunks) said += sent();
   FrameHeader frame = chunk(0, 0);
-  frame.length = Schedule(large.shape).unit_received(0).bytes;
+  frame.length = Schedule(large.shape).chunk_received(0).bytes;
   EXPECT_EQ(step(ChunkArriving{{kUp, 1}, frame}), "land from 1.1");
   said += arrived(true, 1);
   said += sent() + sent();
@@ -407,7 +407,7 @@ TEST_F(Core, UnexpectedChunksOfAMutualAllReduceFailTheLink) {
         Broken{0, 0, 0, 44, "44 bytes, has 40 bytes"}}) {
     core_ = RingCore();
     begin();
-    step(OpPosted{mutual(0, 10)});
+    step(OpPosted{pairwise(0, 10)});
     FrameHeader frame = header(FrameType::kChunk, 0);
     frame.round = round;
     frame.block = block;
@@ -430,14 +430,14 @@ TEST_F(Core, AChunkBeyondTheCreditFailsTheLink) {
   auto cursor = schedule.first();
   std::string said;
   for (int index = 0; index < 40; ++index) {
-    const Unit unit = schedule.unit_received(schedule.id(cursor));
+    const Chunk chunk = schedule.chunk_received(schedule.id(cursor));
     FrameHeader frame = header(FrameType::kChunk, 0);
-    frame.round = unit.round;
-    frame.block = unit.block;
-    frame.slice = unit.slice;
-    frame.length = unit.bytes;
+    frame.round = chunk.round;
+    frame.block = chunk.block;
+    frame.slice = chunk.slice;
+    frame.length = chunk.bytes;
     said = step(ChunkArriving{{kUp}, frame});
-    if (unit.step >= Schedule::kDepth) break;
+    if (chunk.step >= Schedule::kDepth) break;
     ASSERT_EQ(said, "land from 1");
     arrived();
     schedule.advance(cursor);
@@ -461,9 +461,9 @@ TEST_F(Core, FramesOfANewerEpochThanOursFailTheLink) {
   FrameHeader newer = chunk(0, 0);
   newer.epoch = Epoch{6};
   expect_failed(step(ChunkArriving{{kUp}, newer}), "before both had opened");
-  FrameHeader early = header(FrameType::kCredit, 0, 4);
-  early.epoch = Epoch{6};
-  expect_failed(step(FrameArrived{{kDown}, early}), "before both had opened");
+  FrameHeader unexpected = header(FrameType::kCredit, 0, 4);
+  unexpected.epoch = Epoch{6};
+  expect_failed(step(FrameArrived{{kDown}, unexpected}), "before both had opened");
 }
 
 TEST_F(Core, AnOpenThatGoesBackAndFramesOutOfPlaceFailTheLink) {

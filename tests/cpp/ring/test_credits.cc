@@ -9,8 +9,8 @@ namespace {
 
 OpKey op(uint32_t sequence) { return {TagId{1}, sequence}; }
 
-TEST(EarlyCredits, KeepTheLatestOfEachOperation) {
-  EarlyCredits credits;
+TEST(UnexpectedCredits, KeepTheLatestOfEachOperation) {
+  UnexpectedCredits credits;
   EXPECT_TRUE(credits.keep(op(0), 7, 3));
   EXPECT_TRUE(credits.keep(op(0), 7, 5));
   EXPECT_TRUE(credits.keep(op(1), 7, 9));
@@ -21,8 +21,8 @@ TEST(EarlyCredits, KeepTheLatestOfEachOperation) {
   EXPECT_EQ(credits.size(), 0u);
 }
 
-TEST(EarlyCredits, HaveABound) {
-  EarlyCredits credits;
+TEST(UnexpectedCredits, HaveABound) {
+  UnexpectedCredits credits;
   for (uint32_t sequence = 0; sequence < protocol::kOpsOpenMax; ++sequence)
     EXPECT_TRUE(credits.keep(op(sequence), 1, 1));
   EXPECT_FALSE(credits.keep(op(protocol::kOpsOpenMax), 1, 1));

@@ -29,8 +29,8 @@ Bytes reduced(World& world, const Call& call) {
 std::vector<Bytes> expected(World& world, const Call& call, uint32_t rank) {
   switch (call.pattern) {
     case Pattern::kAllReduce:
-    case Pattern::kExchange:
-    case Pattern::kMutual:
+    case Pattern::kOneShot:
+    case Pattern::kPairwise:
       return {world.size() == 1 ? world.at(0, call.key).before[0] : reduced(world, call)};
     case Pattern::kAllGather: {
       std::vector<Bytes> blocks;
@@ -80,9 +80,9 @@ TEST_P(Worlds, AllReduceOfEveryKindAndSize) {
         Kind{DType::kInt64, ReduceOp::kSum}, Kind{DType::kInt64, ReduceOp::kMax}}) {
     const uint64_t large = dtype == DType::kFloat32 ? 200003 : 30011;
     for (const uint64_t count : {uint64_t{0}, uint64_t{1}, uint64_t{7}, uint64_t{1001}, large}) {
-      for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kExchange, Pattern::kMutual}) {
-        if (pattern == Pattern::kExchange && count == large) continue;
-        if (pattern == Pattern::kMutual && GetParam() != 2) continue;
+      for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kOneShot, Pattern::kPairwise}) {
+        if (pattern == Pattern::kOneShot && count == large) continue;
+        if (pattern == Pattern::kPairwise && GetParam() != 2) continue;
         World world(GetParam(), ++seed);
         const Call call{.key = key(1),
                         .pattern = pattern,
@@ -130,8 +130,8 @@ TEST_P(Worlds, AllGatherBroadcastAndTransfer) {
 
 // Inexact sums: all members hold the same bits, in whatever order the bytes arrived.
 TEST_P(Worlds, AllMembersHoldTheSameBitsOfInexactSums) {
-  for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kExchange, Pattern::kMutual}) {
-    if (pattern == Pattern::kMutual && GetParam() != 2) continue;
+  for (const Pattern pattern : {Pattern::kAllReduce, Pattern::kOneShot, Pattern::kPairwise}) {
+    if (pattern == Pattern::kPairwise && GetParam() != 2) continue;
     for (const DType dtype : {DType::kFloat32, DType::kBfloat16}) {
       Bytes first;
       for (uint64_t seed = 1; seed <= 3; ++seed) {
@@ -139,7 +139,7 @@ TEST_P(Worlds, AllMembersHoldTheSameBitsOfInexactSums) {
         const Call call{.key = key(1),
                         .pattern = pattern,
                         .dtype = dtype,
-                        .count = pattern == Pattern::kExchange ? 16002u : 50002u,
+                        .count = pattern == Pattern::kOneShot ? 16002u : 50002u,
                         .block_bytes = {},
                         .scale = 1 / 7e6f};
         world.random.seed(5);  // the same values
@@ -169,7 +169,7 @@ std::vector<Call> calls_to_break(const World& world) {
        .count = 3001,
        .block_bytes = {}},
       {.key = key(3), .pattern = Pattern::kAllGather, .count = 17003, .block_bytes = {}},
-      {.key = key(5), .pattern = Pattern::kExchange, .count = 9001, .block_bytes = {}},
+      {.key = key(5), .pattern = Pattern::kOneShot, .count = 9001, .block_bytes = {}},
       {.key = key(4),
        .pattern = Pattern::kBroadcast,
        .count = 17003,
@@ -177,14 +177,14 @@ std::vector<Call> calls_to_break(const World& world) {
        .block_bytes = {}}};
   if (world.size() == 2) {
     calls.push_back(
-        {.key = key(6), .pattern = Pattern::kMutual, .count = 40011, .block_bytes = {}});
+        {.key = key(6), .pattern = Pattern::kPairwise, .count = 40011, .block_bytes = {}});
   }
   return calls;
 }
 
 // Posts the calls above and makes `moves` moves. Returns false if all was done before that.
 bool start(World& world, int moves) {
-  world.far = moves % 2 != 0;
+  world.wan = moves % 2 != 0;
   for (const Call& call : calls_to_break(world)) world.post(call);
   for (int move = 0; move < moves; ++move) {
     if (!world.move()) return false;
@@ -357,10 +357,10 @@ TEST(Engine, FramesOfAnEndedEpochAreVoid) {
 TEST(Engine, WhatAllHaveFinishedIsKeptAndTheRestReducedAgain) {
   uint64_t kept = 0, kept_late = 0;
   for (uint64_t seed = 0; seed < 18; ++seed) {
-    const bool mutual = seed % 2 != 0;
-    World world(mutual ? 2 : 3, seed, 60000);
+    const bool pairwise = seed % 2 != 0;
+    World world(pairwise ? 2 : 3, seed, 60000);
     const Call call{.key = key(1),
-                    .pattern = mutual ? Pattern::kMutual : Pattern::kAllReduce,
+                    .pattern = pairwise ? Pattern::kPairwise : Pattern::kAllReduce,
                     .count = 300000,
                     .block_bytes = {},
                     .keep = true};
@@ -408,7 +408,7 @@ TEST(Engine, WhatIsSentBothWaysIsWhatWasThereBefore) {
       // Steps of 64 KiB; without saving the other rank may be 512 ahead.
       const uint64_t count = 560 * 16384;
       const Call call{.key = key(1),
-                      .pattern = Pattern::kMutual,
+                      .pattern = Pattern::kPairwise,
                       .count = count,
                       .block_bytes = {},
                       .save = save};
@@ -431,7 +431,7 @@ TEST(Engine, WhatIsSentBothWaysIsWhatWasThereBefore) {
 TEST(Engine, WhatComesTooEarlyIsAsGoodAsWhatComesInTime) {
   for (uint64_t seed = 0; seed < 30; seed += kThinned) {
     World world(2 + static_cast<uint32_t>(seed % 3), seed, 60000);
-    world.far = true;
+    world.wan = true;
     const std::vector<Call> calls = calls_to_break(world);
     const auto late = static_cast<uint32_t>(world.random() % world.size());
     for (uint32_t rank = 0; rank < world.size(); ++rank) {
@@ -464,7 +464,7 @@ TEST(Engine, WhatComesTooEarlyIsAsGoodAsWhatComesInTime) {
 TEST(Engine, BothReduceInTheSameOrder) {
   World world(2, 3);
   Call call{.key = key(1),
-            .pattern = Pattern::kMutual,
+            .pattern = Pattern::kPairwise,
             .reduce = ReduceOp::kMin,
             .count = 5000,
             .block_bytes = {},

@@ -52,19 +52,19 @@ TEST(Progress, InStepItSendsNothingThatIsAheadOfWhatHasCome) {
 }
 
 TEST(Progress, WhereRoundsGoOneAfterAnotherTheNextOneWaitsForCreditOfAll) {
-  const Schedule far({.rank = 1,
+  const Schedule wan({.rank = 1,
                       .world = 3,
                       .element_bytes = 1,
                       .count = 9 * (64 << 10),
                       .block_bytes = {},
-                      .far = true});
-  Progress progress(far);
+                      .wan = true});
+  Progress progress(wan);
   arrive(progress, 0);
-  EXPECT_EQ(take_all(progress, 2), (Ids{0, far.sources().stride})) << "a head start";
-  const uint64_t credit = far.credit({}, {});
-  ASSERT_GE(credit, far.step_count());
+  EXPECT_EQ(take_all(progress, 2), (Ids{0, wan.sources().stride})) << "a head start";
+  const uint64_t credit = wan.credit({}, {});
+  ASSERT_GE(credit, wan.step_count());
   const Ids rest = take_all(progress, credit);
-  ASSERT_EQ(rest.size(), far.unit_count() / 4 - 1);
+  ASSERT_EQ(rest.size(), wan.chunk_count() / 4 - 1);
   EXPECT_EQ(rest.back(), 1u) << "the second round of what came";
 }
 
@@ -92,10 +92,10 @@ TEST(Progress, ItsCursorsStandAtTheFirstGap) {
 
 TEST(Progress, IsFinishedWhenAllHasComeAndGone) {
   Progress progress(kRing);
-  for (uint64_t id = 0; id < kRing.unit_count(); ++id) arrive(progress, id);
+  for (uint64_t id = 0; id < kRing.chunk_count(); ++id) arrive(progress, id);
   EXPECT_FALSE(progress.finished());
   const Ids all = take_all(progress, kRing.step_count());
-  EXPECT_EQ(all.size(), kRing.unit_count());
+  EXPECT_EQ(all.size(), kRing.chunk_count());
   for (const uint64_t id : all) {
     EXPECT_FALSE(progress.finished());
     progress.sent(id);
@@ -111,13 +111,13 @@ TEST(Progress, ABroadcastIsSentOnAndEndsWithTheLast) {
   const Schedule middle(shape);
   shape.rank = 2;
   const Schedule last(shape);
-  ASSERT_GE(root.unit_count(), 3u);
+  ASSERT_GE(root.chunk_count(), 3u);
   Progress sends(root), passes(middle), ends(last);
   EXPECT_EQ(take_all(sends, 2), (Ids{0, 1}));
   EXPECT_FALSE(passes.can_send(9));
   arrive(passes, 1);
   EXPECT_EQ(take_all(passes, 9), (Ids{1}));
-  for (uint64_t id = 0; id < last.unit_count(); ++id) arrive(ends, id);
+  for (uint64_t id = 0; id < last.chunk_count(); ++id) arrive(ends, id);
   EXPECT_FALSE(ends.can_send(9));
   EXPECT_TRUE(ends.finished());
 }

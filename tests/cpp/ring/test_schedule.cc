@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "csrc/protocol/limits.h"
-#include "csrc/ring/head_start.h"
+#include "csrc/ring/eager.h"
 #include "csrc/ring/progress.h"
 
 namespace pccl::ring {
@@ -30,7 +30,7 @@ using Place = std::pair<uint32_t, uint64_t>;     // block and offset
 using Stretches = std::map<uint64_t, uint64_t>;  // the end of each, by its start
 
 struct OnTheWay {
-  Unit unit;
+  Chunk chunk;
   Ranks symbol = 0;
 };
 
@@ -81,15 +81,15 @@ class PaperWorld {
  private:
   Ranks own(uint32_t rank, uint32_t block) const {
     switch (shape_.pattern) {
-      case Pattern::kMutual:
+      case Pattern::kPairwise:
       case Pattern::kAllReduce: return Ranks{1} << rank;
       case Pattern::kAllGather: return block == rank ? Ranks{1} << rank : 0;
       default: return rank == 0 ? 1 : 0;
     }
   }
-  Ranks& at(uint32_t rank, const Unit& unit) {
+  Ranks& at(uint32_t rank, const Chunk& chunk) {
     return members_[rank]
-        ->tensor.try_emplace({unit.block, unit.offset}, own(rank, unit.block))
+        ->tensor.try_emplace({chunk.block, chunk.offset}, own(rank, chunk.block))
         .first->second;
   }
 
@@ -113,22 +113,22 @@ class PaperWorld {
     me.allowed = std::max(me.allowed,
                           downstream.schedule.credit(there.sent_until(), there.received_until()));
     if (!me.progress.can_send(me.allowed)) return false;
-    const Unit unit = me.schedule.unit_sent(me.progress.take());
-    EXPECT_LT(unit.step, me.allowed);
-    OnTheWay chunk{unit, 0};
-    if (me.schedule.from_scratch(unit)) {
-      Ranks& slot = me.slots[me.schedule.slot_sent(unit)];
+    const Chunk chunk = me.schedule.chunk_sent_for(me.progress.take());
+    EXPECT_LT(chunk.step, me.allowed);
+    OnTheWay leaving{chunk, 0};
+    if (me.schedule.from_scratch(chunk)) {
+      Ranks& slot = me.slots[me.schedule.slot_sent(chunk)];
       EXPECT_NE(slot, 0u) << "sent from an empty slot";
-      chunk.symbol = std::exchange(slot, 0);
+      leaving.symbol = std::exchange(slot, 0);
     } else if (me.schedule.overtakes()) {
-      chunk.symbol = own(rank, unit.block);  // the data from before anything landed
+      leaving.symbol = own(rank, chunk.block);  // the data from before anything landed
     } else {
-      chunk.symbol = at(rank, unit);
+      leaving.symbol = at(rank, chunk);
     }
-    me.left.insert(unit.id);
-    EXPECT_NE(chunk.symbol, 0u);
-    me.progress.sent(unit.id);
-    members_[(rank + 1) % shape_.world]->inbox.push_back(chunk);
+    me.left.insert(chunk.id);
+    EXPECT_NE(leaving.symbol, 0u);
+    me.progress.sent(chunk.id);
+    members_[(rank + 1) % shape_.world]->inbox.push_back(leaving);
     return true;
   }
 
@@ -141,12 +141,12 @@ class PaperWorld {
     EXPECT_EQ(me.schedule.find(sent.round, sent.block, sent.slice), sent.id);
     EXPECT_TRUE(me.progress.expects(sent.id));
     me.progress.arriving(sent.id);
-    const Unit unit = me.schedule.unit_received(sent.id);
-    EXPECT_EQ(unit, sent);
-    Ranks& tensor = at(rank, unit);
-    switch (me.schedule.action(unit)) {
+    const Chunk chunk = me.schedule.chunk_received(sent.id);
+    EXPECT_EQ(chunk, sent);
+    Ranks& tensor = at(rank, chunk);
+    switch (me.schedule.action(chunk)) {
       case Action::kAccumulate: {
-        Ranks& slot = me.slots.at(me.schedule.slot(unit));
+        Ranks& slot = me.slots.at(me.schedule.slot(chunk));
         EXPECT_EQ(slot, 0u) << "a slot is overwritten before it has left";
         EXPECT_EQ(symbol & tensor, 0u) << "reduced twice";
         slot = symbol | tensor;
@@ -157,26 +157,26 @@ class PaperWorld {
         EXPECT_EQ(symbol & tensor, 0u) << "reduced twice";
         tensor |= symbol;
         EXPECT_EQ(tensor, all());
-        if (me.schedule.overtakes() && !shape_.restored) keep(me, unit);
+        if (me.schedule.overtakes() && !shape_.restored) keep(me, chunk);
         break;
       case Action::kStore:
         EXPECT_TRUE(shape_.pattern != Pattern::kAllReduce || symbol == all());
-        EXPECT_EQ(me.tensor[Place(unit.block, unit.offset)], own(rank, unit.block))
+        EXPECT_EQ(me.tensor[Place(chunk.block, chunk.offset)], own(rank, chunk.block))
             << "stored twice";
         tensor = symbol;
         break;
     }
-    me.progress.arrived(unit.id);
+    me.progress.arrived(chunk.id);
     return true;
   }
 
   // Overwritten data is kept only for as many steps as upstream may be ahead.
-  static void keep(PaperRank& me, const Unit& unit) {
-    const uint64_t place = unit.step % me.schedule.depth();
-    const auto before = me.kept.find(place);
+  static void keep(PaperRank& me, const Chunk& chunk) {
+    const uint64_t at = chunk.step % me.schedule.depth();
+    const auto before = me.kept.find(at);
     EXPECT_TRUE(before == me.kept.end() || me.left.contains(before->second))
         << "overwritten before it has left";
-    me.kept[place] = unit.id;
+    me.kept[at] = chunk.id;
   }
 
   std::mt19937_64 random_;
@@ -228,11 +228,11 @@ void write(Stretches& written, uint64_t start, uint64_t end) {
 // All stretches that arriving chunks write, each byte once.
 Stretches bytes_written(const Schedule& schedule) {
   Stretches written;
-  for (uint64_t id = 0; schedule.receives() && id < schedule.unit_count(); ++id) {
-    const Unit unit = schedule.unit_received(id);
-    EXPECT_LE(unit.bytes, schedule.chunk_bytes());
-    if (schedule.action(unit) == Action::kAccumulate) continue;
-    write(written, unit.offset, unit.offset + unit.bytes);
+  for (uint64_t id = 0; schedule.receives() && id < schedule.chunk_count(); ++id) {
+    const Chunk chunk = schedule.chunk_received(id);
+    EXPECT_LE(chunk.bytes, schedule.chunk_bytes());
+    if (schedule.action(chunk) == Action::kAccumulate) continue;
+    write(written, chunk.offset, chunk.offset + chunk.bytes);
   }
   return written;
 }
@@ -255,13 +255,13 @@ TEST_P(AllWorlds, AllReduceReducesEveryElementOnceOnEveryRank) {
                   .element_bytes = element_bytes,
                   .count = count,
                   .block_bytes = {},
-                  .far = element_bytes == 4};
+                  .wan = element_bytes == 4};
       PaperWorld ranks(shape, count + world);
       ASSERT_TRUE(ranks.run()) << "it stands still";
       for (uint32_t rank = 0; rank < world && world > 1; ++rank) {
         PaperRank& member = ranks.member(rank);
         EXPECT_EQ(bytes_written(member.schedule), one_stretch(0, count * element_bytes));
-        for (const auto& [place, symbol] : member.tensor) EXPECT_EQ(symbol, ranks.all());
+        for (const auto& [at, symbol] : member.tensor) EXPECT_EQ(symbol, ranks.all());
         for (const Ranks slot : member.slots) EXPECT_EQ(slot, 0u);
       }
     }
@@ -274,9 +274,9 @@ TEST_P(AllWorlds, CreditNeverDeadlocksInAnyOrder) {
       // Eight slices, more than the depth of the scratch buffer.
       uint64_t{world} * (64 << 10) * 11 + 3;
   for (uint64_t seed = 0; seed < 200; ++seed) {
-    const bool far = seed % 4 == 3;
+    const bool wan = seed % 4 == 3;
     PaperWorld ranks(
-        {.world = world, .element_bytes = 1, .count = count, .block_bytes = {}, .far = far}, seed);
+        {.world = world, .element_bytes = 1, .count = count, .block_bytes = {}, .wan = wan}, seed);
     ASSERT_TRUE(ranks.run()) << "seed " << seed;
   }
 }
@@ -285,19 +285,19 @@ TEST(Schedule, MutualReducesEveryElementOnceOnBoth) {
   for (const bool restored : {true, false}) {
     for (uint64_t count : interesting_counts(2)) {
       if (count > 1000) count *= 40;  // more steps than a rank may be ahead
-      Shape shape{.pattern = Pattern::kMutual,
+      Shape shape{.pattern = Pattern::kPairwise,
                   .world = 2,
                   .element_bytes = 4,
                   .count = count,
                   .block_bytes = {},
-                  .far = true,
+                  .wan = true,
                   .restored = restored};
       PaperWorld ranks(shape, count);
       ASSERT_TRUE(ranks.run()) << count << " elements: it stands still";
       for (uint32_t rank = 0; rank < 2; ++rank) {
         PaperRank& member = ranks.member(rank);
         EXPECT_EQ(bytes_written(member.schedule), one_stretch(0, 4 * count));
-        for (const auto& [place, symbol] : member.tensor) EXPECT_EQ(symbol, ranks.all());
+        for (const auto& [at, symbol] : member.tensor) EXPECT_EQ(symbol, ranks.all());
       }
     }
   }
@@ -319,8 +319,8 @@ TEST_P(AllWorlds, AllGatherBringsEveryBlockEverywhere) {
       Stretches others = one_stretch(0, schedule.block_offset(rank));
       write(others, schedule.block_offset(rank) + schedule.block_bytes(rank), 2 * count * world);
       EXPECT_EQ(bytes_written(schedule), world == 1 ? Stretches() : others);
-      for (const auto& [place, symbol] : ranks.member(rank).tensor)
-        EXPECT_EQ(symbol, Ranks{1} << place.first);
+      for (const auto& [at, symbol] : ranks.member(rank).tensor)
+        EXPECT_EQ(symbol, Ranks{1} << at.first);
     }
   }
 }
@@ -339,7 +339,7 @@ TEST_P(AllWorlds, BroadcastReachesTheLast) {
     EXPECT_FALSE(ranks.member(world - 1).schedule.sends());
     for (uint32_t rank = 1; rank < world; ++rank) {
       EXPECT_EQ(bytes_written(ranks.member(rank).schedule), one_stretch(0, 4 * count));
-      for (const auto& [place, symbol] : ranks.member(rank).tensor) EXPECT_EQ(symbol, 1u);
+      for (const auto& [at, symbol] : ranks.member(rank).tensor) EXPECT_EQ(symbol, 1u);
     }
   }
 }
@@ -367,10 +367,10 @@ TEST_P(AllWorlds, AllReduceFinishesFromTheStartOn) {
       uint64_t before = 0, steps = 0;
       auto cursor = schedule.first();
       while (!cursor.at_end) {
-        const Unit unit = schedule.unit_received(schedule.id(cursor));
+        const Chunk chunk = schedule.chunk_received(schedule.id(cursor));
         schedule.advance(cursor);
-        if (schedule.action(unit) != Action::kAccumulate) {
-          write(written, unit.offset, unit.offset + unit.bytes);
+        if (schedule.action(chunk) != Action::kAccumulate) {
+          write(written, chunk.offset, chunk.offset + chunk.bytes);
         }
         const uint64_t finished = schedule.finished(cursor);
         EXPECT_GE(finished, before);
@@ -386,16 +386,16 @@ TEST_P(AllWorlds, AllReduceFinishesFromTheStartOn) {
 
 TEST(Schedule, MutualFinishesFromTheStartOn) {
   const uint64_t count = 5 * 3584 + 3;  // chunks of 14 KiB
-  const Schedule schedule({.pattern = Pattern::kMutual,
+  const Schedule schedule({.pattern = Pattern::kPairwise,
                            .rank = 1,
                            .world = 2,
                            .element_bytes = 4,
                            .count = count,
                            .block_bytes = {},
-                           .far = true});
+                           .wan = true});
   auto cursor = schedule.first();
-  for (uint64_t units = 0; units < 6; ++units) {
-    EXPECT_EQ(schedule.finished(cursor), units * 3584);
+  for (uint64_t chunks = 0; chunks < 6; ++chunks) {
+    EXPECT_EQ(schedule.finished(cursor), chunks * 3584);
     schedule.advance(cursor);
   }
   EXPECT_TRUE(cursor.at_end);
@@ -409,12 +409,12 @@ TEST(Schedule, RunsAsDrawn) {
   ASSERT_EQ(schedule.chunk_bytes(), 64u << 10);
   std::string drawn;
   for (auto cursor = schedule.first(); !cursor.at_end; schedule.advance(cursor)) {
-    const Unit unit = schedule.unit_sent(schedule.id(cursor));
-    EXPECT_EQ(schedule.place(unit.id).step, cursor.step);
-    EXPECT_EQ(schedule.place(unit.id).position, cursor.position);
-    drawn += std::to_string(unit.step) + ":s" + std::to_string(unit.slice) + "q" +
-             std::to_string(unit.round) + " ";
-    EXPECT_EQ(unit.block, (1 + 6 - unit.round) % 3);
+    const Chunk chunk = schedule.chunk_sent_for(schedule.id(cursor));
+    EXPECT_EQ(schedule.cursor_at(chunk.id).step, cursor.step);
+    EXPECT_EQ(schedule.cursor_at(chunk.id).position, cursor.position);
+    drawn += std::to_string(chunk.step) + ":s" + std::to_string(chunk.slice) + "q" +
+             std::to_string(chunk.round) + " ";
+    EXPECT_EQ(chunk.block, (1 + 6 - chunk.round) % 3);
   }
   EXPECT_EQ(drawn,
             "0:s0q0 1:s1q0 1:s0q1 2:s2q0 2:s1q1 2:s0q2 3:s2q1 3:s1q2 3:s0q3 4:s2q2 4:s1q3 5:s2q3 ");
@@ -444,14 +444,14 @@ TEST(Schedule, ChunksKeepTheirBoundsAndDoNotDependOnTheRank) {
 }
 
 TEST(Schedule, ATensorThatIsExchangedFitsIntoItsSlot) {
-  for (const bool far : {false, true}) {
-    for (const uint64_t count : {1u, 1000u, protocol::kExchangeBytesMax / 4}) {
-      const Schedule schedule({.pattern = Pattern::kExchange,
+  for (const bool wan : {false, true}) {
+    for (const uint64_t count : {1u, 1000u, protocol::kOneShotBytesMax / 4}) {
+      const Schedule schedule({.pattern = Pattern::kOneShot,
                                .world = 3,
                                .element_bytes = 4,
                                .count = count,
                                .block_bytes = {},
-                               .far = far});
+                               .wan = wan});
       EXPECT_GE(schedule.chunk_bytes(), schedule.total_bytes());
     }
   }
@@ -460,19 +460,19 @@ TEST(Schedule, ATensorThatIsExchangedFitsIntoItsSlot) {
 // A chunk of a small tensor fits into the first congestion window of a connection: ten segments of
 // 1,448 bytes.
 TEST(Schedule, FarAwayChunksOfSmallTensorsLeaveAtOnce) {
-  Shape shape{.world = 18, .element_bytes = 4, .count = 2'500'000, .block_bytes = {}, .far = true};
+  Shape shape{.world = 18, .element_bytes = 4, .count = 2'500'000, .block_bytes = {}, .wan = true};
   EXPECT_LE(
       Schedule(shape).chunk_bytes() + protocol::kFrameHeaderBytes + protocol::kFrameTrailerBytes,
       10u * 1448);
   shape.count *= 4;
   EXPECT_GT(Schedule(shape).chunk_bytes(), 14u << 10);
-  shape.far = false;
+  shape.wan = false;
   EXPECT_EQ(Schedule(shape).chunk_bytes(), 256u << 10);
 }
 
 // 32 MiB in flight on a path with an RTT of 200 ms give more than 1 Gbit/s.
 TEST(Schedule, FarAwayChunksAreSmallAndMoreAreUnderWay) {
-  Shape shape{.world = 2, .element_bytes = 4, .count = 1 << 30, .block_bytes = {}, .far = true};
+  Shape shape{.world = 2, .element_bytes = 4, .count = 1 << 30, .block_bytes = {}, .wan = true};
   EXPECT_EQ(Schedule(shape).chunk_bytes(), 64u << 10);
   for (const uint32_t world : {3u, 4u, 6u, 12u, 18u, 128u}) {
     shape.world = world;
@@ -487,7 +487,7 @@ TEST(Schedule, FarAwayChunksAreSmallAndMoreAreUnderWay) {
 }
 
 std::vector<uint64_t> in_order(const Schedule& schedule) {
-  std::vector<uint64_t> ids(schedule.unit_count());
+  std::vector<uint64_t> ids(schedule.chunk_count());
   std::iota(ids.begin(), ids.end(), uint64_t{0});
   std::sort(ids.begin(), ids.end(), [&schedule](uint64_t one, uint64_t other) {
     return schedule.order(one) < schedule.order(other);
@@ -502,14 +502,14 @@ TEST(Schedule, RoundsGoOneAfterAnotherWhereAllMayBeUnderWayAtOnce) {
               .element_bytes = 1,
               .count = 9 * (64 << 10),
               .block_bytes = {},
-              .far = true};
-  const Schedule far(shape);
-  ASSERT_GE(far.depth(), far.step_count());
+              .wan = true};
+  const Schedule wan(shape);
+  ASSERT_GE(wan.depth(), wan.step_count());
   std::vector<uint64_t> rounds;
   for (uint64_t round = 0; round < 4; ++round) {
-    for (uint64_t id = round; id < far.unit_count(); id += 4) rounds.push_back(id);
+    for (uint64_t id = round; id < wan.chunk_count(); id += 4) rounds.push_back(id);
   }
-  EXPECT_EQ(in_order(far), rounds);
+  EXPECT_EQ(in_order(wan), rounds);
   shape.count = 1 << 30;
   const Schedule large(shape);
   ASSERT_LT(large.depth(), large.step_count());
@@ -530,7 +530,7 @@ TEST(Schedule, FindsUnitsByTheirMarksAndNothingElse) {
       {.pattern = Pattern::kTransfer, .rank = 1, .world = 2, .block_bytes = {5, 0, 3 << 20, 64}});
   EXPECT_EQ(transfer.find(0, 0, 0), 0u);
   EXPECT_EQ(transfer.find(0, 2, 1), 3u);
-  EXPECT_EQ(transfer.find(0, 3, 0), transfer.unit_count() - 1);
+  EXPECT_EQ(transfer.find(0, 3, 0), transfer.chunk_count() - 1);
   EXPECT_EQ(transfer.find(0, 0, 1), std::nullopt);
   EXPECT_EQ(transfer.find(0, 4, 0), std::nullopt);
   EXPECT_EQ(transfer.find(1, 0, 0), std::nullopt);
@@ -539,12 +539,12 @@ TEST(Schedule, FindsUnitsByTheirMarksAndNothingElse) {
 }
 
 TEST(Schedule, MutualGrantsAllOfItWhereAllIsKept) {
-  Shape shape{.pattern = Pattern::kMutual,
+  Shape shape{.pattern = Pattern::kPairwise,
               .world = 2,
               .element_bytes = 4,
               .count = 1 << 26,
               .block_bytes = {},
-              .far = true};
+              .wan = true};
   EXPECT_EQ(Schedule(shape).credit({}, {}), Schedule(shape).step_count());
   shape.restored = false;
   EXPECT_EQ(Schedule(shape).credit({}, {}), 512u) << "32 MiB";
@@ -558,32 +558,32 @@ TEST(Schedule, MutualGrantsAllOfItWhereAllIsKept) {
 TEST(Schedule, AHeadStartFitsAndIsCreditFromTheBeginning) {
   constexpr uint64_t kMebi = 1u << 20;
   for (const Pattern pattern :
-       {Pattern::kAllReduce, Pattern::kAllGather, Pattern::kBroadcast, Pattern::kMutual}) {
+       {Pattern::kAllReduce, Pattern::kAllGather, Pattern::kBroadcast, Pattern::kPairwise}) {
     for (const uint32_t world : {2u, 3u, 18u}) {
-      if (pattern == Pattern::kMutual && world != 2) continue;
+      if (pattern == Pattern::kPairwise && world != 2) continue;
       for (const uint64_t count : {uint64_t{1}, 50'000ul, 20 * kMebi}) {
         const Schedule schedule({.pattern = pattern,
                                  .world = world,
                                  .element_bytes = 4,
                                  .count = count,
                                  .block_bytes = {},
-                                 .far = true,
+                                 .wan = true,
                                  .restored = false});
         for (const uint64_t room : {uint64_t{0}, uint64_t{5000}, kMebi, 8 * kMebi}) {
           SCOPED_TRACE(testing::Message() << static_cast<int>(pattern) << ", " << world
                                           << " ranks, " << count << " elements, room for " << room);
-          const Schedule::Head head = schedule.head(room);
+          const Schedule::Eager head = schedule.head(room);
           uint64_t bytes = 0, cost = 0;
-          for (uint64_t id = 0; id < schedule.unit_count(); ++id) {
-            const Unit unit = schedule.unit_sent(id);
-            if (unit.step >= head.steps) continue;
-            bytes += unit.bytes;
-            cost += head_start_cost(unit.bytes);
+          for (uint64_t id = 0; id < schedule.chunk_count(); ++id) {
+            const Chunk chunk = schedule.chunk_sent_for(id);
+            if (chunk.step >= head.steps) continue;
+            bytes += chunk.bytes;
+            cost += eager_cost(chunk.bytes);
           }
           EXPECT_LE(cost, head.cost);
           EXPECT_LE(head.cost, room);
           EXPECT_LE(head.steps, schedule.credit({}, {}));
-          if (pattern == Pattern::kMutual && room == 8 * kMebi) {
+          if (pattern == Pattern::kPairwise && room == 8 * kMebi) {
             EXPECT_EQ(bytes, std::min(4 * count, room)) << "all of it is used";
           }
         }
@@ -592,7 +592,7 @@ TEST(Schedule, AHeadStartFitsAndIsCreditFromTheBeginning) {
   }
   Shape shape{.world = 2, .element_bytes = 4, .count = 1 << 20, .block_bytes = {}};
   EXPECT_EQ(Schedule(shape).head(8 * kMebi).steps, 0u) << "near, credit comes soon enough";
-  shape.far = true;
+  shape.wan = true;
   EXPECT_GT(Schedule(shape).head(8 * kMebi).steps, 0u);
   shape.pattern = Pattern::kTransfer;
   shape.block_bytes = {1 << 20};

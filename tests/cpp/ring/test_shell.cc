@@ -10,7 +10,7 @@
 #include <map>
 #include <mutex>
 
-#include "csrc/link/lane_choice.h"
+#include "csrc/link/lane_controller.h"
 #include "csrc/net/descriptors.h"
 #include "tests/cpp/net/net_test.h"
 #include "tests/cpp/ring/allocations.h"
@@ -140,7 +140,7 @@ class Group {
                         .element_bytes = 4,
                         .count = tensor.size(),
                         .block_bytes = {},
-                        .far = pattern == Pattern::kMutual},
+                        .wan = pattern == Pattern::kPairwise},
               .upstream = id((rank + size() - 1) % size()),
               .downstream = id((rank + 1) % size())};
     at(rank).shell().post(std::move(task), {.spans = {std::as_writable_bytes(std::span(tensor))}});
@@ -248,22 +248,22 @@ TEST(Shell, LanesTakeASixteenthOfTheDescriptorsAtMost) {
   const rlimit few{16 * 7, before.rlim_max};
   setrlimit(RLIMIT_NOFILE, &few);
   {
-    Group asked(2, {.lanes = 64});
-    Group far(2, {.long_way = Duration{0}});
+    Group requested(2, {.lanes = 64});
+    Group wan(2, {.wan_rtt_min = Duration{0}});
     for (uint32_t rank = 0; rank < 2; ++rank) {
-      expect_lanes(asked.at(rank), 7);
-      expect_lanes(far.at(rank), 7);
+      expect_lanes(requested.at(rank), 7);
+      expect_lanes(wan.at(rank), 7);
     }
   }
   setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST(Shell, AFarLinkHasAllLanesAndUsesSome) {
-  Group group(2, {.long_way = Duration{0}});
+  Group group(2, {.wan_rtt_min = Duration{0}});
   for (uint32_t rank = 0; rank < 2; ++rank) {
     expect_lanes(group.at(rank), protocol::kLanesMax);
     const uint32_t used = group.at(rank).shell().counters().links.at(0).lanes_used;
-    EXPECT_EQ(used, link::LaneChoice::first(Duration{0}));
+    EXPECT_EQ(used, link::LaneController::first(Duration{0}));
   }
   constexpr size_t kCount = (16u << 20) / 4;
   for (uint32_t number = 0; number < 30; ++number) {
@@ -271,7 +271,7 @@ TEST(Shell, AFarLinkHasAllLanesAndUsesSome) {
     std::vector<std::vector<float>> tensors;
     for (uint32_t rank = 0; rank < 2; ++rank) {
       tensors.emplace_back(kCount, static_cast<float>(rank + number));
-      const Pattern pattern = number % 2 == 0 ? Pattern::kAllReduce : Pattern::kMutual;
+      const Pattern pattern = number % 2 == 0 ? Pattern::kAllReduce : Pattern::kPairwise;
       group.post_sum(rank, op, tensors[rank], pattern);
     }
     for (uint32_t rank = 0; rank < 2; ++rank) {
@@ -314,7 +314,7 @@ TEST(Shell, SocketsHoldLittleWhereMoreThanTwoShareAMachineAndNoWayIsBetween) {
   };
   EXPECT_EQ(held(2, {}), 0);
   EXPECT_EQ(held(3, {}), 6);
-  EXPECT_EQ(held(3, {.long_way = Duration{0}}), 0);
+  EXPECT_EQ(held(3, {.wan_rtt_min = Duration{0}}), 0);
 }
 
 TEST(Shell, ALinkGoesWithAllItsLanesAndComesBackWithThem) {

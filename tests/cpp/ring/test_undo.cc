@@ -18,29 +18,29 @@ Bytes numbered(size_t bytes) {
 
 // Three chunks across slabs, saved alternately and in pieces of every size.
 TEST(Undo, GivesBackWhatWasSavedOfEachUnit) {
-  constexpr size_t kUnit = Pool::kSlabBytes / 2 + 777;
-  const Bytes all = numbered(3 * kUnit);
+  constexpr size_t kChunk = Pool::kSlabBytes / 2 + 777;
+  const Bytes all = numbered(3 * kChunk);
   Pool pool;
   Undo undo(pool);
   ASSERT_TRUE(undo.reserve(all.size(), 3));
-  const size_t ends[3] = {kUnit, 12345, 0};
-  for (size_t at = 0, piece = 1; at < kUnit; at += piece) {
-    piece = std::min(2 * piece + 1, kUnit - at);
-    for (uint64_t unit = 0; unit < 3; ++unit) {
-      const size_t bytes = std::min(piece, ends[unit] - std::min(ends[unit], at));
-      undo.save(unit, unit * kUnit + at, all.data() + unit * kUnit + at, bytes);
+  const size_t ends[3] = {kChunk, 12345, 0};
+  for (size_t at = 0, piece = 1; at < kChunk; at += piece) {
+    piece = std::min(2 * piece + 1, kChunk - at);
+    for (uint64_t chunk = 0; chunk < 3; ++chunk) {
+      const size_t bytes = std::min(piece, ends[chunk] - std::min(ends[chunk], at));
+      undo.save(chunk, chunk * kChunk + at, all.data() + chunk * kChunk + at, bytes);
     }
   }
-  for (uint64_t unit = 0; unit < 3; ++unit) {
-    EXPECT_EQ(undo.saved(unit), ends[unit]);
-    Bytes back(kUnit);
-    undo.restore(unit, unit * kUnit, back.data());
-    const auto start = all.begin() + static_cast<ptrdiff_t>(unit * kUnit);
-    EXPECT_TRUE(std::equal(start, start + static_cast<ptrdiff_t>(ends[unit]), back.begin()));
+  for (uint64_t chunk = 0; chunk < 3; ++chunk) {
+    EXPECT_EQ(undo.saved(chunk), ends[chunk]);
+    Bytes back(kChunk);
+    undo.restore(chunk, chunk * kChunk, back.data());
+    const auto start = all.begin() + static_cast<ptrdiff_t>(chunk * kChunk);
+    EXPECT_TRUE(std::equal(start, start + static_cast<ptrdiff_t>(ends[chunk]), back.begin()));
     EXPECT_EQ(
-        std::count(back.begin() + static_cast<ptrdiff_t>(ends[unit]), back.end(), std::byte{}),
-        kUnit - ends[unit]);
-    EXPECT_EQ(undo.saved(unit), 0u) << "once";
+        std::count(back.begin() + static_cast<ptrdiff_t>(ends[chunk]), back.end(), std::byte{}),
+        kChunk - ends[chunk]);
+    EXPECT_EQ(undo.saved(chunk), 0u) << "once";
   }
 }
 

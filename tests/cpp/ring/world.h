@@ -135,7 +135,7 @@ class World {
     Posted& posted = at(rank, op);
     posted.again = true;
     posted.kept += keep;
-    engine(rank).end({op, Ending::kAgain, keep});
+    engine(rank).end({op, Ending::kRestart, keep});
   }
   void post_again(uint32_t rank, OpKey op) {
     at(rank, op).finished = 0;
@@ -186,7 +186,7 @@ class World {
 
   std::mt19937_64 random;
   std::vector<std::string> failures;  // texts of on_fail_link
-  bool far = false;                   // all members are on wan paths
+  bool wan = false;                   // all members are on wan paths
 
  private:
   static constexpr std::byte kGivenBack{0xa5};
@@ -214,11 +214,11 @@ class World {
 
     // In turn: not known, less than a chunk, and more than most operations.
     uint64_t window() const override {
-      return std::array{0, 3'000, 40'000, 1'000'000}[asked++ % 4];
+      return std::array{0, 3'000, 40'000, 1'000'000}[requested++ % 4];
     }
 
     // True for some ends: for one end of a lane, or for both.
-    bool local() const override { return (owner + 2 * other) % 3 == 0; }
+    bool same_machine() const override { return (owner + 2 * other) % 3 == 0; }
 
     void on_frame(const net::FrameHeader& header) override { sink->on_frame(header); }
     std::span<std::byte> on_chunk(const net::FrameHeader& header) override {
@@ -237,13 +237,13 @@ class World {
     net::FrameWriter writer;
     net::FrameReader reader;
     Engine::Lane* sink = nullptr;
-    End* far = nullptr;
+    End* wan = nullptr;
     bool alive = true;
-    Bytes way;  // bytes in flight to the other end
+    Bytes rtt;  // bytes in flight to the other end
     OpKey leaving;
     bool lands = false;
     OpKey landing_op;
-    mutable uint32_t asked = owner;
+    mutable uint32_t requested = owner;
   };
 
   struct Node {
@@ -256,8 +256,8 @@ class World {
   void connect(uint32_t a, uint32_t b) {
     auto one = std::make_unique<End>(a, b);
     auto two = std::make_unique<End>(b, a);
-    one->far = two.get();
-    two->far = one.get();
+    one->wan = two.get();
+    two->wan = one.get();
     one->sink = &engine(a).lane_up(PeerId{b + 1}, *one);
     two->sink = &engine(b).lane_up(PeerId{a + 1}, *two);
     ends_.push_back(std::move(one));
@@ -272,7 +272,7 @@ class World {
               .shape = shape_of(rank, call)};
     task.shape.count -= posted.kept;
     task.keep = call.keep;
-    if (call.pattern == Pattern::kExchange) {
+    if (call.pattern == Pattern::kOneShot) {
       for (uint32_t member = 0; member < size(); ++member) task.members.push_back({member + 1});
     }
     const Schedule schedule(task.shape);
@@ -296,7 +296,7 @@ class World {
                 .element_bytes = element_bytes(call.dtype),
                 .count = call.count,
                 .block_bytes = call.block_bytes,
-                .far = far || call.pattern == Pattern::kMutual};
+                .wan = wan || call.pattern == Pattern::kPairwise};
     if (call.pattern == Pattern::kBroadcast) shape.rank = (rank + size() - call.root) % size();
     if (call.pattern == Pattern::kTransfer) {
       shape.rank = rank == call.root ? 0 : 1;
@@ -347,13 +347,13 @@ class World {
   }
 
   bool transmit(End& end) {
-    if (end.way.size() >= kUnderWayMax) return false;
+    if (end.rtt.size() >= kUnderWayMax) return false;
     const bool chunk = end.writer.chunk_pending();
     size_t budget = 1 + random() % piece_bytes_max_;
     size_t wrote = 0;
     for (const auto& span : end.writer.gather()) {
       const size_t bytes = std::min(budget, span.size());
-      end.way.insert(end.way.end(), span.begin(), span.begin() + static_cast<ptrdiff_t>(bytes));
+      end.rtt.insert(end.rtt.end(), span.begin(), span.begin() + static_cast<ptrdiff_t>(bytes));
       budget -= bytes;
       wrote += bytes;
     }
@@ -364,19 +364,19 @@ class World {
   }
 
   bool deliver(End& end) {
-    Bytes& way = end.far->way;
-    if (way.empty()) return false;
-    size_t budget = std::min<size_t>(1 + random() % piece_bytes_max_, way.size());
+    Bytes& rtt = end.wan->rtt;
+    if (rtt.empty()) return false;
+    size_t budget = std::min<size_t>(1 + random() % piece_bytes_max_, rtt.size());
     size_t taken = 0;
     while (taken < budget && end.alive) {
       const std::span<std::byte> space = end.reader.space();
       const size_t bytes = std::min(budget - taken, space.size());
-      std::memcpy(space.data(), way.data() + taken, bytes);
+      std::memcpy(space.data(), rtt.data() + taken, bytes);
       taken += bytes;
       const Status status = end.reader.filled(bytes);
       EXPECT_TRUE(status.ok()) << status.message;
     }
-    way.erase(way.begin(), way.begin() + static_cast<ptrdiff_t>(taken));
+    rtt.erase(rtt.begin(), rtt.begin() + static_cast<ptrdiff_t>(taken));
     return true;
   }
 

@@ -1,0 +1,93 @@
+// LaneController is the lane controller: it decides which lanes of a link carry chunks in one
+// direction. It is pure. PathMonitor owns it and feeds it on the data loop: its input is the rate
+// of each lane, in windows of time in which every active lane always had something to send.
+// Rules:
+//   1. If nothing queues on the path, more lanes are tried. If something queues, fewer lanes are
+//      tried. A change that pays is kept.
+//   2. If nothing is lost either, the path is free. More lanes are then tried without delay, again
+//      and again, until the path queues for the first time.
+//   3. A trial costs speed. If it brings less, it is soon rejected.
+//   4. A lane that is much slower than the others is excluded: a receiver that waits for its chunk
+//      waits for all chunks.
+//   5. A rejected trial is repeated after a growing back-off, because networks change.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/protocol/limits.h"
+
+namespace pccl::link {
+
+class LaneController {
+ public:
+  // Number of active lanes at the start, for a path of which only the RTT is known.
+  static uint32_t first(Duration rtt);
+  // `first`: number of active lanes, as far as that many are up. `fixed`: the number never changes,
+  // but much slower lanes are still excluded.
+  explicit LaneController(uint32_t first, bool fixed = false) : fixed_(fixed), wanted_(first) {}
+
+  void set_up(uint32_t lanes) { choose(lanes); }
+  // The congestion signals of a path: something queues, or many packets are lost.
+  struct CongestionSignal {
+    bool queued = false, lossy = false;
+    bool free() const { return !queued && !lossy; }
+  };
+  // `rates`: bytes per second of each lane that is up. The rate of an inactive lane does not
+  // matter.
+  void window(std::span<const uint64_t> rates, CongestionSignal signal);
+  // In a few windows in a row, some active lane had nothing to send at times, and the data of the
+  // others stood in a deep queue. Halves the number of active lanes.
+  void idle_in_a_deep_queue(uint32_t up);
+  // The buffers of the active lanes limit them, and almost nothing is queued. Doubles the number of
+  // active lanes; false if that is not possible.
+  bool held_by_buffers(uint32_t up);
+  bool is_inactive(uint32_t lane) const { return ((inactive_ >> lane) & 1) != 0; }
+  // One bit for each inactive lane. At least one lane that is up is active.
+  protocol::LaneBits inactive() const { return inactive_; }
+  // Number of active lanes, for the next link to this peer. A trial under way does not count.
+  uint32_t wanted() const { return trial_.instead_of > 0 ? trial_.instead_of : wanted_; }
+
+ private:
+  // The trial under way: `wanted_` lanes instead of `instead_of`.
+  struct Trial {
+    uint32_t instead_of = 0;  // 0: no trial
+    uint64_t rate_before = 0;
+    uint32_t windows = 0;
+    uint64_t rates = 0;  // sum over the windows that count
+  };
+  // Back-off: windows until the same change is tried again. It grows after each rejected trial.
+  struct BackOff {
+    uint32_t left, after;
+  };
+
+  bool settled(uint32_t lane) const;
+  void leave_out_slow(std::span<const uint64_t> rates);
+  // true: the trial is over, and its lanes stay
+  bool judge(uint64_t rate, CongestionSignal signal);
+  void take_back_trial(bool in_vain);
+  void consider(uint64_t rate, uint32_t usable, CongestionSignal signal);
+  void remember(uint64_t rate);
+  void begin(uint32_t wanted, uint64_t rate);
+  void choose(uint32_t up);
+
+  const bool fixed_;
+  uint32_t wanted_;
+  protocol::LaneBits inactive_ = 0;
+  protocol::LaneBits slow_ = 0;                          // excluded lanes
+  std::array<uint8_t, protocol::kLanesMax> used_for_{};  // windows in use, at most kWindowsToSettle
+  std::array<uint8_t, protocol::kLanesMax> slow_windows_{};   // slow windows in a row
+  std::array<uint16_t, protocol::kLanesMax> left_out_for_{};  // windows since the exclusion
+  Trial trial_;
+  std::vector<uint64_t> recent_;  // rates of the latest windows since the last trial
+  BackOff more_{1, 4}, fewer_{48, 48};
+  uint32_t without_more_ = 0;                   // windows since the last trial of more lanes
+  uint32_t without_queue_ = 0;                  // windows in a row
+  bool has_queued_ = false, has_lost_ = false;  // once or more; has_lost_: heavily
+  std::vector<uint64_t> sorted_;
+};
+
+}  // namespace pccl::link

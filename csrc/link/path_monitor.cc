@@ -1,0 +1,153 @@
+#include "csrc/link/path_monitor.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace pccl::link {
+namespace {
+
+constexpr int kRoundTripsPerWindow = 4;
+constexpr Duration kWindowMin = std::chrono::milliseconds(100);
+// An RTT varies by this much even if nothing queues: hosts are busy, and acknowledge late.
+constexpr Duration kJitter = std::chrono::milliseconds(5);
+// Windows in a row with an idle lane. A single one may be the end of a call.
+constexpr int kIdleWindows = 3;
+// A queue is deep if its delay exceeds the RTT by this factor. With half of such a queue the path
+// is still full.
+constexpr int kDeep = 2;
+// A queue is shallow if its delay is below the RTT divided by this. The path then has room for
+// twice as many lanes.
+constexpr int kShallow = 4;
+constexpr uint64_t kSegmentsPerLoss = 1000;
+
+}  // namespace
+
+PathMonitor::PathMonitor(Duration rtt, uint32_t lanes, bool fixed)
+    : rtt_(rtt),
+      window_length_(std::max(kRoundTripsPerWindow * rtt, kWindowMin)),
+      controller_(lanes, fixed) {}
+
+void PathMonitor::add(Carrier& lane) {
+  lanes_.push_back(&lane);
+  controller_.set_up(static_cast<uint32_t>(lanes_.size()));
+  window_.reset();
+}
+
+bool PathMonitor::used(const Carrier& lane) const {
+  const auto at = std::find(lanes_.begin(), lanes_.end(), &lane);
+  return at != lanes_.end() && !controller_.is_inactive(static_cast<uint32_t>(at - lanes_.begin()));
+}
+
+bool PathMonitor::chunk_sent(const Carrier& lane, Instant now) {
+  if (!used(lane)) return false;
+  if (buffers_hold(now) && controller_.held_by_buffers(static_cast<uint32_t>(lanes_.size()))) {
+    window_.reset();
+    return true;
+  }
+  if (lane.idle()) {
+    window_.reset();
+    return lane_idle(now);
+  }
+  if (!window_) window_ = sample(now, true);
+  if (now - window_->at < window_length_) return false;
+  const Sample before = *std::exchange(window_, std::nullopt);
+  const bool all_busy = std::none_of(lanes_.begin(), lanes_.end(), [this](const Carrier* one) {
+    return used(*one) && one->idle();
+  });
+  if (!all_busy) return false;
+  window_ = sample(now, false);
+  if (before.finding_speed) return false;
+  window_over(before, *window_);
+  idle_windows_ = 0;
+  return true;
+}
+
+// Whether buffers limit the active lanes for most of the time in which these have anything to send,
+// and almost nothing queues. The answer needs a few round trips of such time for each active lane,
+// over any number of calls. Inactive lanes add nothing.
+bool PathMonitor::buffers_hold(Instant now) {
+  if (now - sampled_at_ < window_length_) return false;
+  sampled_at_ = now;
+  const Sample is = sample(now, false);
+  Duration busy = -busy_before_, held = -held_before_;
+  for (const PathInfo& path : is.paths) {
+    busy += path.busy;
+    held += path.held;
+  }
+  const int in_use = static_cast<int>(lanes_.size()) - std::popcount(controller_.inactive());
+  if (busy < in_use * window_length_) return false;
+  busy_before_ += busy;
+  held_before_ += held;
+  return held * 2 > busy && queue(is) * kShallow < rtt_;
+}
+
+bool PathMonitor::lane_idle(Instant now) {
+  if (now - idle_at_ < window_length_) return false;
+  idle_windows_ = now - idle_at_ < 2 * window_length_ ? idle_windows_ + 1 : 0;
+  idle_at_ = now;
+  if (idle_windows_ < kIdleWindows) return false;
+  idle_windows_ = 0;
+  const Sample is = sample(now, false);
+  if (queue(is) > kDeep * std::max(rtt_, kJitter) && can_grow(is))
+    controller_.idle_in_a_deep_queue(static_cast<uint32_t>(lanes_.size()));
+  return true;
+}
+
+PathMonitor::Sample PathMonitor::sample(Instant now, bool finding_speed) const {
+  Sample sample{.at = now, .paths = {}, .finding_speed = finding_speed};
+  for (const Carrier* lane : lanes_) sample.paths.push_back(lane->path());
+  return sample;
+}
+
+// Counts the segments that have arrived. Sent segments may still be in flight, or stand in a queue.
+void PathMonitor::window_over(const Sample& before, const Sample& after) {
+  const double seconds = to_seconds(after.at - before.at);
+  std::vector<uint64_t> rates;
+  for (size_t index = 0; index < lanes_.size(); ++index) {
+    const PathInfo &was = before.paths[index], &is = after.paths[index];
+    const auto segments = static_cast<double>(is.segments_arrived - was.segments_arrived);
+    rates.push_back(static_cast<uint64_t>(segments * is.segment_bytes / seconds));
+  }
+  const LaneController::CongestionSignal signal{
+      .queued = queue(after) > std::max(rtt_ / 8, kJitter), .lossy = loses(before, after)};
+  controller_.window(rates, signal);
+}
+
+// Whether the loss is higher than a wan path commonly has.
+bool PathMonitor::loses(const Sample& before, const Sample& after) {
+  uint32_t sent = 0, again = 0;
+  for (size_t index = 0; index < after.paths.size(); ++index) {
+    sent += after.paths[index].segments - before.paths[index].segments;
+    again += after.paths[index].segments_again - before.paths[index].segments_again;
+  }
+  return uint64_t{again} * kSegmentsPerLoss > sent;
+}
+
+// Whether the buffers of most active lanes allow twice as many bytes in flight.
+bool PathMonitor::can_grow(const Sample& sample) const {
+  int balance = 0;
+  for (size_t index = 0; index < lanes_.size(); ++index) {
+    const Carrier& lane = *lanes_[index];
+    if (used(lane)) balance += 2 * sample.paths[index].window <= lane.buffers() ? 1 : -1;
+  }
+  return balance > 0;
+}
+
+// Queueing delay: the median RTT of the active lanes, less the RTT without a queue. It does not say
+// in which direction the queue is. The greatest of the lanes' least RTTs counts as the RTT without
+// a queue: a system that paces the first window of a connection sets the later timestamps too late,
+// and then measures only half of the RTT.
+Duration PathMonitor::queue(const Sample& sample) const {
+  std::vector<Duration> rtts;
+  Duration least{0};
+  for (size_t index = 0; index < lanes_.size(); ++index) {
+    if (!used(*lanes_[index])) continue;
+    rtts.push_back(sample.paths[index].smoothed);
+    least = std::max(least, sample.paths[index].least);
+  }
+  std::sort(rtts.begin(), rtts.end());
+  return rtts[rtts.size() / 2] - least;
+}
+
+}  // namespace pccl::link

@@ -1,0 +1,72 @@
+// PathMonitor is the path monitor of one link to a wan neighbour: it measures what the lanes carry,
+// and feeds the lane controller (LaneController), which decides which lanes are inactive. It
+// belongs to the data loop.
+//
+// It cuts the time in which only the network limits us into windows of a few round trips. It needs
+// no window to find that the buffers of the lanes are the limit: the system counts that time for
+// each lane.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/path_info.h"
+#include "csrc/link/lane_controller.h"
+
+namespace pccl::link {
+
+// The part of a lane that PathMonitor uses.
+class Carrier {
+ public:
+  virtual ~Carrier() = default;
+  virtual bool idle() const = 0;  // sends no chunk
+  virtual PathInfo path() const = 0;
+  virtual uint64_t buffers() const = 0;  // bytes, as in Socket
+};
+
+class PathMonitor {
+ public:
+  // `way`: RTT. `lanes`: number of active lanes at the start. `fixed`: that number never changes.
+  PathMonitor(Duration rtt, uint32_t lanes, bool fixed = false);
+
+  // REQUIRES: `lane` outlives this.
+  void add(Carrier& lane);
+  // A chunk has left on this lane, and another may have begun. True: a window is over, and
+  // resting() may have changed.
+  bool chunk_sent(const Carrier& lane, Instant now);
+  // One bit for each inactive lane, in the order of add().
+  protocol::LaneBits inactive() const { return controller_.inactive(); }
+  // Number of active lanes for the next link to the same peer.
+  uint32_t lanes_wanted() const { return controller_.wanted(); }
+
+ private:
+  struct Sample {
+    Instant at;
+    std::vector<PathInfo> paths;  // one for each lane
+    bool finding_speed = false;   // the window that begins here does not count
+  };
+
+  bool used(const Carrier& lane) const;
+  bool lane_idle(Instant now);
+  bool buffers_hold(Instant now);
+  Sample sample(Instant now, bool finding_speed) const;
+  void window_over(const Sample& before, const Sample& after);
+  Duration queue(const Sample& sample) const;
+  bool can_grow(const Sample& sample) const;  // most of the active lanes
+  static bool loses(const Sample& before, const Sample& after);
+
+  const Duration rtt_;
+  const Duration window_length_;
+  LaneController controller_;
+  std::vector<Carrier*> lanes_;
+  // Its first sample. Since then all active lanes have always had something to send.
+  std::optional<Sample> window_;
+  Instant sampled_at_;                        // time of the last check of buffers
+  Duration busy_before_{0}, held_before_{0};  // of all lanes, at the last answer
+  Instant idle_at_;                           // when an idle lane was last counted
+  int idle_windows_ = 0;                      // in a row
+};
+
+}  // namespace pccl::link

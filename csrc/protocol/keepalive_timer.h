@@ -1,0 +1,79 @@
+// KeepaliveTimer: the keepalive timer of one connection. It counts how long nothing was received
+// from the other side, and how long nothing was sent to it, in ticks, each a part of the peer
+// timeout (PROTOCOL.md, section 8). Links have one, and so have both ends of a connection to the
+// master. The owner's loop drives it, on one thread. Invariant: the owner calls beat() after all
+// input is drained, and only once however late the call
+// is. So a process that was paused does not blame the others when it wakes up. A tick has one beat,
+// or several if the peer timeout is long.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "csrc/protocol/limits.h"
+
+namespace pccl::protocol {
+
+constexpr Duration tick_of(Duration peer_timeout) { return peer_timeout / kTicksPerTimeout; }
+constexpr int beats_per_tick(Duration peer_timeout) {
+  return static_cast<int>((tick_of(peer_timeout) + kBeatMax - Duration{1}) / kBeatMax);
+}
+constexpr Duration beat_of(Duration peer_timeout) {
+  return tick_of(peer_timeout) / beats_per_tick(peer_timeout);
+}
+// Something may have been sent just after a beat, and the next beat notices that. So this is one
+// beat less than fit into kPingIntervalMax.
+constexpr int beats_per_ping(Duration peer_timeout) {
+  return std::min(kTicksPerPing * beats_per_tick(peer_timeout),
+                  static_cast<int>(kPingIntervalMax / beat_of(peer_timeout)) - 1);
+}
+
+class KeepaliveTimer {
+ public:
+  // `ticks_max`: the number of ticks without input from which on too_long() is true.
+  explicit KeepaliveTimer(int ticks_max, Duration peer_timeout = kPeerTimeoutDefault)
+      : ticks_max_(ticks_max),
+        beats_per_tick_(protocol::beats_per_tick(peer_timeout)),
+        beats_per_ping_(protocol::beats_per_ping(peer_timeout)) {}
+
+  void received() { silent_beats_ = 0; }
+  void sent() { quiet_beats_ = 0; }
+  void beat() {
+    ++silent_beats_;
+    ++quiet_beats_;
+  }
+
+  int silent_ticks() const { return silent_beats_ / beats_per_tick_; }
+  bool too_long() const { return silent_ticks() >= ticks_max_; }
+  bool ping_due() const { return quiet_beats_ >= beats_per_ping_; }
+
+ private:
+  int ticks_max_, beats_per_tick_, beats_per_ping_;
+  int silent_beats_ = 0;  // since anything was received
+  int quiet_beats_ = 0;   // since anything was sent
+};
+
+// Probe: finds out whether a link is alive when its other end dials again. The link gets a ping
+// with a number of its own. Only a pong with this number counts as an answer, because data that was
+// under way when the other end went away may arrive for a long time. The owner calls look() every
+// tick, or four times a second if ticks are longer than that.
+class LivenessCheck {
+ public:
+  static constexpr int kLooks = 3;
+
+  explicit LivenessCheck(uint64_t number) : number_(number) {}
+
+  uint64_t number() const { return number_; }
+  enum class Finding { kUnknown, kAlive, kDead };
+  // `answer`: the number of the last pong on the link.
+  Finding look(uint64_t answer) {
+    if (answer == number_) return Finding::kAlive;
+    return ++looks_ >= kLooks ? Finding::kDead : Finding::kUnknown;
+  }
+
+ private:
+  uint64_t number_;
+  int looks_ = 0;
+};
+
+}  // namespace pccl::protocol

@@ -1,0 +1,279 @@
+// The part of RingCore for one-shot all-reduces (exchange.h). A contribution at its sender:
+//   posted         the link is ready, the window has room        SendContribution posted
+//   the link is not ready, or has no room         waits in Link::unsent waiting        kOpen,
+//   kWindow; kCredit, which requests it    SendContribution, when there is room
+// At its receiver:
+//   in flight      Land, then it is here; after the last one     Combine
+//   not posted     LandUnexpected; posted: TakeUnexpected; ended: DropUnexpected
+//   ended          Discard
+
+#include <algorithm>
+
+#include "csrc/base/assert.h"
+#include "csrc/ring/core.h"
+
+namespace pccl::ring {
+namespace {
+
+std::string text(const net::FrameHeader& header) {
+  return "contribution to (tag " + std::to_string(header.op.tag.value) + ", #" +
+         std::to_string(header.op.sequence) + ") from ring index " + std::to_string(header.block) +
+         ", " + std::to_string(header.length) + " bytes, ";
+}
+
+}  // namespace
+
+// ---- Sending ----
+
+void RingCore::begin_one_shot(Operation& operation, Effects& effects) {
+  const OpKey op = operation.task.op;
+  for (const OneShot::Other& member : operation.one_shot.members()) {
+    Link* const link = find_link(member.peer);
+    if (link == nullptr) continue;  // this peer, or on_open() does it later
+    const bool requested = link->unexpected.take(op, operation.task.digest) > 0;
+    (requested ? link->unsent_requested : link->unsent).push_back(&operation);
+    serve_contributions(member.peer, *link, effects);
+    take_contribution(member.peer, *link, operation, effects);
+    request(member.peer, *link, operation, effects);
+  }
+  combine_if_here(operation, effects);
+}
+
+void RingCore::queue_contributions(PeerId peer, Link& link, Effects& effects) {
+  link.unsent.clear();
+  for (auto& [key, operation] : operations_) {
+    const auto ring_index = operation.one_shot.ring_index_of(peer);
+    const auto& requested = link.unsent_requested;
+    const bool wanted =
+        std::find(requested.begin(), requested.end(), &operation) != requested.end();
+    if (ring_index && operation.one_shot.wants_to_send(*ring_index) && !wanted)
+      link.unsent.push_back(&operation);
+  }
+  std::sort(link.unsent.begin(), link.unsent.end(),
+            [](const Operation* a, const Operation* b) { return a->serial < b->serial; });
+  serve_contributions(peer, link, effects);
+}
+
+void RingCore::serve_contributions(PeerId peer, Link& link, Effects& effects) {
+  for (const bool requested : {true, false}) {
+    auto& waiting = requested ? link.unsent_requested : link.unsent;
+    const Window& window = requested ? link.requested : link.window;
+    while (!waiting.empty()) {
+      Operation& operation = *waiting.front();
+      if (!window.fits(operation.schedule.total_bytes())) break;
+      if (!send_contribution(peer, link, operation, requested, effects)) return;
+      waiting.pop_front();
+      announce_if_transferred(operation, effects);
+    }
+  }
+}
+
+// False if no lane of the link is ready.
+bool RingCore::send_contribution(PeerId peer, Link& link, Operation& operation, bool requested,
+                                 Effects& effects) {
+  const auto lane = free_lane(link);
+  if (!lane) return false;
+  net::FrameHeader header;
+  header.type = net::FrameType::kChunk;
+  header.epoch = operation.task.epoch;
+  header.op = operation.task.op;
+  header.digest = operation.task.digest;
+  header.round = kOneShotRound;
+  header.block = operation.one_shot.own_ring_index();
+  header.length = static_cast<uint32_t>(operation.schedule.total_bytes());
+  header.value = requested ? 1 : 0;
+  link.next = *lane + 1;
+  (requested ? link.requested : link.window).sent(header.length);
+  operation.one_shot.sent(*operation.one_shot.ring_index_of(peer));
+  effects.push_back(SendContribution{{peer, *lane}, header, operation.task.handle});
+  return true;
+}
+
+// The other end has posted the operation, and needs our contribution before all others.
+void RingCore::on_requested(PeerId peer, Link& link, Operation& operation, Effects& effects) {
+  const auto ring_index = operation.one_shot.ring_index_of(peer);
+  if (!ring_index) {
+    return fail(peer, link, "requests a contribution to an operation that it takes no part in",
+                effects);
+  }
+  const size_t waiting = std::erase(link.unsent, &operation);
+  if (waiting == 0) return;  // already sent or requested
+  link.unsent_requested.push_back(&operation);
+  serve_contributions(peer, link, effects);
+}
+
+void RingCore::on_window(LaneId lane, Link& link, const net::FrameHeader& header,
+                         Effects& effects) {
+  if (header.epoch < epoch_) return;
+  Window& window = header.round == kOneShotRound ? link.requested : link.window;
+  if (header.epoch != epoch_ || !window.on_taken(header.value)) {
+    return fail(lane.peer, link,
+                "it has taken " + std::to_string(header.value) +
+                    " bytes of contributions, more than it was sent",
+                effects);
+  }
+  serve_contributions(lane.peer, link, effects);
+}
+
+// ---- Receiving ----
+
+// Like judge(). A contribution counts as taken at once, unless it is kept for an operation that is
+// not posted here yet.
+std::string RingCore::judge_contribution(LaneId id, Link& link, const net::FrameHeader& header,
+                                         InFlightChunk& landing, Effects& effects) {
+  if (header.epoch < epoch_) return {};
+  if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_)
+    return "contribution in epoch " + pccl::text(header.epoch) + " before both had opened it";
+  const PeerId peer = id.peer;
+  const bool requested = header.value == 1;
+  const bool makes_sense = header.slice == 0 && header.value <= 1 && header.length > 0 &&
+                           header.length <= protocol::kOneShotBytesMax;
+  if (!makes_sense) return text(header) + "is none";
+  if (!(requested ? link.requested : link.window).arriving(header.length))
+    return text(header) + "there is no room for it";
+  Operation* const operation = operations_.find(header.op);
+  if (operation == nullptr && !duplicates_.contains(header.op)) {
+    if (requested) return text(header) + "of which nobody has asked for any";
+    if (link.contributions.size() >= protocol::kOpsOpenMax) return text(header) + "is one too many";
+    if (link.contributions.contains(header.op)) return text(header) + "came twice";
+    link.contributions[header.op] = {header.digest, header.block, header.length, false};
+    landing.unexpected = UnexpectedId{header.op};
+    request_all(peer, link, effects);
+    return {};
+  }
+  if (operation != nullptr && operation->task.digest == header.digest) {
+    const auto ring_index = operation->one_shot.ring_index_of(peer);
+    const bool fits = ring_index && *ring_index == header.block &&
+                      operation->schedule.total_bytes() == header.length;
+    if (!fits) return text(header) + "is none of it";
+    const OneShot::Other& member = operation->one_shot.members()[*ring_index];
+    if (member.coming) return text(header) + "came twice";
+    if (!member.lost) landing = {operation, *ring_index, {}};
+    operation->one_shot.coming(*ring_index);
+  }
+  contribution_taken(peer, link, requested ? link.requested : link.window, header.length, effects);
+  request_all(peer, link, effects);
+  return {};
+}
+
+void RingCore::contribution_arrived(LaneId lane, Link& link, const InFlightChunk& landed,
+                                    Effects& effects) {
+  if (landed.operation != nullptr) {
+    landed.operation->one_shot.arrived();
+    return combine_if_here(*landed.operation, effects);
+  }
+  const OpKey op = landed.unexpected->op;
+  link.contributions.at(op).here = true;
+  Operation* const operation = operations_.find(op);
+  if (operation == nullptr) return;
+  if (operation->one_shot.goes_around()) return drop_contribution(lane.peer, link, op, effects);
+  take_contribution(lane.peer, link, *operation, effects);
+  combine_if_here(*operation, effects);
+}
+
+// Takes the contribution that came before the operation was posted, if there is one.
+void RingCore::take_contribution(PeerId peer, Link& link, Operation& operation, Effects& effects) {
+  const OpKey op = operation.task.op;
+  const auto at = link.contributions.find(op);
+  if (at == link.contributions.end()) return;
+  const Link::Contribution contribution = at->second;
+  if (contribution.digest != operation.task.digest)
+    return drop_contribution(peer, link, op, effects);
+  const auto ring_index = operation.one_shot.ring_index_of(peer);
+  if (!ring_index || contribution.ring_index != *ring_index ||
+      contribution.bytes != operation.schedule.total_bytes()) {
+    drop_contribution(peer, link, op, effects);
+    return fail(peer, link, "a contribution that is none of its operation's", effects);
+  }
+  operation.one_shot.coming(*ring_index);
+  if (!contribution.here) return;
+  link.contributions.erase(at);
+  effects.push_back(TakeUnexpected{
+      peer, {op}, operation.task.handle, operation.contribution_of(*ring_index), Action::kGather});
+  operation.one_shot.arrived();
+  contribution_taken(peer, link, link.window, contribution.bytes, effects);
+}
+
+void RingCore::drop_contribution(PeerId peer, Link& link, OpKey op, Effects& effects) {
+  const auto at = link.contributions.find(op);
+  if (at == link.contributions.end()) return;
+  const uint32_t bytes = at->second.bytes;
+  link.contributions.erase(at);
+  for (uint32_t index = 0; index < link.lanes.size(); ++index) {
+    InFlightChunk& landing = link.lanes[index].landing;
+    if (landing.unexpected != UnexpectedId{op}) continue;
+    landing = {};
+    effects.push_back(Revoke{{peer, index}});
+  }
+  effects.push_back(DropUnexpected{peer, {op}});
+  contribution_taken(peer, link, link.window, bytes, effects);
+}
+
+// A contribution of `bytes` bytes is no longer kept, or has reached its operation: it counts as
+// taken.
+void RingCore::contribution_taken(PeerId peer, Link& link, Window& window, uint64_t bytes,
+                                  Effects& effects) {
+  window.taken(bytes);
+  const auto lane = free_lane(link);
+  const auto news = window.news();
+  if (!lane || !news) return;
+  net::FrameHeader header;
+  header.type = net::FrameType::kWindow;
+  header.epoch = epoch_;
+  header.round = &window == &link.requested ? kOneShotRound : 0;
+  header.value = *news;
+  window.announced();
+  effects.push_back(SendFrame{{peer, *lane}, header});
+}
+
+// Requests a contribution. If the window is nearly used up, the other end may have no room to send
+// it unrequested.
+void RingCore::request(PeerId peer, Link& link, Operation& operation, Effects& effects) {
+  const auto ring_index = operation.one_shot.ring_index_of(peer);
+  if (!link.window.scarce() || !ring_index || !operation.one_shot.may_request(*ring_index)) return;
+  const auto lane = free_lane(link);
+  if (!lane) return;
+  operation.one_shot.requested(*ring_index);
+  net::FrameHeader header;
+  header.type = net::FrameType::kCredit;
+  header.round = kOneShotRound;
+  header.epoch = operation.task.epoch;
+  header.op = operation.task.op;
+  header.digest = operation.task.digest;
+  header.value = 1;
+  effects.push_back(SendFrame{{peer, *lane}, header});
+}
+
+void RingCore::request_all(PeerId peer, Link& link, Effects& effects) {
+  if (!link.window.scarce()) return;
+  for (auto& [key, operation] : operations_) request(peer, link, operation, effects);
+}
+
+// ---- The end ----
+
+void RingCore::combine_if_here(Operation& operation, Effects& effects) {
+  PCCL_ASSERT(!operation.one_shot.goes_around());
+  if (!operation.one_shot.all_here() || operation.combined) return;
+  operation.combined = true;
+  effects.push_back(Combine{operation.task.handle});
+  announce_if_transferred(operation, effects);
+}
+
+void RingCore::drain_one_shot(const Operation& operation, Effects& effects) {
+  for (auto& [peer, link] : links_) {
+    const auto ring_index = operation.one_shot.ring_index_of(peer);
+    if (!ring_index) continue;
+    if (operation.one_shot.wants_to_send(*ring_index)) {
+      std::erase(link.unsent, &operation);
+      std::erase(link.unsent_requested, &operation);
+    }
+    for (uint32_t index = 0; index < link.lanes.size(); ++index) {
+      InFlightChunk& landing = link.lanes[index].landing;
+      if (landing.operation != &operation) continue;
+      landing = {};
+      effects.push_back(Revoke{{peer, index}});
+    }
+  }
+}
+
+}  // namespace pccl::ring

@@ -1,0 +1,58 @@
+#include "csrc/ring/eager.h"
+
+#include <utility>
+
+#include "csrc/base/assert.h"
+
+namespace pccl::ring {
+
+void EagerBudget::leaves(OpKey op, uint64_t bytes) {
+  PCCL_ASSERT(bytes <= room());
+  const bool first = unasked_.emplace(op, bytes).second;
+  PCCL_ASSERT(first);
+  used_ += bytes;
+}
+
+void EagerBudget::requested(OpKey op) {
+  const auto at = unasked_.find(op);
+  if (at == unasked_.end()) return;
+  used_ -= at->second;
+  unasked_.erase(at);
+}
+
+std::optional<uint32_t> UnexpectedChunks::arriving(const net::FrameHeader& header) {
+  const uint64_t cost = eager_cost(header.length);
+  const bool one_more = kept_.size() >= protocol::kOpsOpenMax && !kept_.contains(header.op);
+  if (cost > protocol::kEagerBytes - used_ || one_more) return std::nullopt;
+  used_ += cost;
+  Kept& kept = kept_[header.op];
+  kept.digest = header.digest;
+  kept.chunks[kept.begun] = {header};
+  return kept.begun++;
+}
+
+UnexpectedChunks::Kept* UnexpectedChunks::find(OpKey op) {
+  const auto at = kept_.find(op);
+  return at == kept_.end() ? nullptr : &at->second;
+}
+
+void UnexpectedChunks::requested(OpKey op) {
+  for (auto& [index, chunk] : kept_.at(op).chunks) {
+    if (std::exchange(chunk.counted, false)) used_ -= eager_cost(chunk.header.length);
+  }
+}
+
+void UnexpectedChunks::take(OpKey op, uint32_t index) {
+  auto& chunks = kept_.at(op).chunks;
+  const auto at = chunks.find(index);
+  PCCL_ASSERT(at != chunks.end());
+  if (at->second.counted) used_ -= eager_cost(at->second.header.length);
+  chunks.erase(at);
+}
+
+void UnexpectedChunks::drop(OpKey op) {
+  while (!kept_.at(op).chunks.empty()) take(op, kept_.at(op).chunks.begin()->first);
+  kept_.erase(op);
+}
+
+}  // namespace pccl::ring

@@ -1,0 +1,85 @@
+// LaneConnection: one connection of a link, from its first byte to its last. It is the socket side
+// of a lane of LinkCore. LinkCore decides what happens to the lane. It passes on the first frame,
+// which should be a hello. Then it carries frames between its lane and the Engine, and answers
+// pings. The Shell owns it; it belongs to the data loop. Failure: its lane fails. on_failed reports
+// that once, unless close() was called first.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "csrc/link/core.h"
+#include "csrc/link/path_monitor.h"
+#include "csrc/net/lane.h"
+#include "csrc/ring/engine.h"
+
+namespace pccl::ring {
+
+class LaneConnection : public Port, public link::Carrier, public net::FrameSink {
+ public:
+  struct Callbacks {
+    std::function<void(std::optional<protocol::LaneHello>)> on_hello;
+    std::function<void(uint64_t number)> on_pong;
+    // The lane is closed. Destroy this object on a later turn of the loop.
+    std::function<void(Status, LinkFault)> on_failed;
+  };
+  // `dialled`: this peer opened the connection, so an answer to its hello comes first.
+  LaneConnection(net::Loop& loop, net::Socket socket, bool dialled, Callbacks callbacks);
+
+  // `congestion` names the congestion control; empty: chosen by the path.
+  void tune(net::PathClass rtt, const std::string& congestion);
+  // `crowded`: the ring has more than two ranks. If no network is between the ranks, they then
+  // share cores, and data that waits long in a socket is out of cache when it is read. Call it
+  // after suit().
+  void set_contended(bool contended);
+  // From now on `on_chunk_sent` runs whenever a chunk has left; the next chunk may have begun.
+  void watch(std::function<void(const LaneConnection&)> on_chunk_sent);
+  void send_hello(bool answer, const protocol::LaneHello& hello);
+  // Makes this a lane of `engine` until the engine's link_down(peer). `local`: the other end is on
+  // this machine.
+  void join(Engine& engine, PeerId peer, bool same_machine);
+  // After this returns, nothing is called back and no borrowed tensor is touched. Any callback may
+  // call close(), but must not run the destructor.
+  void close();
+  std::optional<net::Lane::Progress> progress() const {
+    return lane_ == nullptr ? std::nullopt : lane_->progress();
+  }
+  // Both ends, as "1.2.3.4:40001 and 5.6.7.8:48201". REQUIRES: it is not closed.
+  std::string ends() const;
+  bool take_received() { return lane_ != nullptr && lane_->take_received(); }
+  net::Lane::Counters counters() const;
+
+  // Port
+  void send(const net::FrameHeader& header) override;
+  void send_copy(const net::FrameHeader& header, std::span<const std::byte> payload) override;
+  void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) override;
+  void withdraw() override;
+  void revoke() override;
+  uint64_t window() const override { return wan_ ? path().window : 0; }
+  bool same_machine() const override { return same_machine_; }
+
+  // Carrier. Returns zeros when closed.
+  bool idle() const override { return lane_ == nullptr || lane_->idle(); }
+  PathInfo path() const override;
+  uint64_t buffers() const override;
+
+  // FrameSink
+  void on_frame(const net::FrameHeader& header) override;
+  std::span<std::byte> on_chunk(const net::FrameHeader& header) override;
+  void on_piece(size_t at, size_t bytes) override;
+  void on_chunk_end(bool valid) override;
+
+ private:
+  const bool dialled_;
+  const Callbacks callbacks_;
+  const std::string address_;  // "10.0.0.7:48201"
+  bool same_machine_ = false;
+  bool wan_ = false;
+  std::function<void(const LaneConnection&)> on_chunk_sent_;
+  Engine::Lane* sink_ = nullptr;     // the sink of the engine, after join()
+  std::unique_ptr<net::Lane> lane_;  // null: closed
+};
+
+}  // namespace pccl::ring

@@ -1,0 +1,91 @@
+// State of an operation towards another member, written as: state  event  ->  state
+//     sent:   posted, and its link is ready with room  ->  sent
+//     here:   (expected)  arriving  ->  coming  arrived  ->  here
+//     lost:   its link went down; the missing parts stay missing until the operation ends
+
+#include "csrc/ring/one_shot.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "csrc/base/assert.h"
+
+namespace pccl::ring {
+
+// ---- Exchange ----
+
+OneShot::OneShot(const std::vector<PeerId>& members, uint32_t own_ring_index)
+    : own_ring_index_(own_ring_index),
+      to_come_(static_cast<uint32_t>(members.size()) - 1),
+      to_send_(to_come_) {
+  PCCL_ASSERT(own_ring_index < members.size());
+  for (const PeerId peer : members) members_.push_back({peer});
+}
+
+std::optional<uint32_t> OneShot::ring_index_of(PeerId peer) const {
+  for (uint32_t ring_index = 0; ring_index < members_.size(); ++ring_index) {
+    if (members_[ring_index].peer == peer && ring_index != own_ring_index_) return ring_index;
+  }
+  return std::nullopt;
+}
+
+bool OneShot::wants_to_send(uint32_t ring_index) const {
+  return ring_index != own_ring_index_ && !members_[ring_index].sent && !members_[ring_index].lost;
+}
+
+bool OneShot::may_request(uint32_t ring_index) const {
+  const Other& other = members_[ring_index];
+  return ring_index != own_ring_index_ && !other.requested && !other.coming && !other.lost;
+}
+
+void OneShot::sent(uint32_t ring_index) {
+  PCCL_ASSERT(wants_to_send(ring_index));
+  members_[ring_index].sent = true;
+  --to_send_;
+}
+
+void OneShot::lost(PeerId peer) {
+  if (const auto ring_index = ring_index_of(peer)) members_[*ring_index].lost = true;
+}
+
+// ---- Window ----
+
+bool Window::on_taken(uint64_t taken) {
+  if (taken > sent_) return false;
+  known_taken_ = std::max(known_taken_, taken);
+  return true;
+}
+
+bool Window::arriving(uint64_t bytes) {
+  arrived_ += cost(bytes);
+  return arrived_ <= announced_ + bytes_;
+}
+
+std::optional<uint64_t> Window::news() const {
+  return taken_ < announced_ + bytes_ / 4 ? std::nullopt : std::optional(taken_);
+}
+
+// ---- Known ----
+
+bool DuplicateFilter::contains(OpKey op) const {
+  const auto tag = intervals_.find(op.tag);
+  if (tag == intervals_.end()) return false;
+  const auto after = tag->second.upper_bound(op.sequence);
+  return after != tag->second.begin() && std::prev(after)->second > op.sequence;
+}
+
+void DuplicateFilter::add(OpKey op) {
+  if (contains(op)) return;
+  auto& intervals = intervals_[op.tag];
+  auto at = intervals.emplace(op.sequence, op.sequence + 1).first;
+  if (at != intervals.begin() && std::prev(at)->second == op.sequence) {
+    at = std::prev(intervals.erase(at));
+    at->second = op.sequence + 1;
+  }
+  const auto next = std::next(at);
+  if (next == intervals.end() || next->first != at->second) return;
+  at->second = next->second;
+  intervals.erase(next);
+}
+
+}  // namespace pccl::ring

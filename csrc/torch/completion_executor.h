@@ -1,0 +1,44 @@
+// CompletionExecutor: the completion executor, whose threads do the work that the control loop must
+// not do when an operation ends. They copy staged tensors back, release tensors (which may need the
+// GIL), and run the callbacks of Futures (which may run Python, take long, and wait for further
+// collectives). One object per process, which lives as long as the process; a forked child begins
+// with an empty one of its own. Any thread may call it. Invariants:
+// 1. A task that waits never keeps another task from running: if all threads are busy, a new thread
+//    starts.
+// 2. Between tasks one thread stays and waits for work. The other threads end.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+
+#include "csrc/base/clock.h"
+
+namespace pccl::torch_layer {
+
+class CompletionExecutor {
+ public:
+  using Task = std::function<void()>;
+
+  static CompletionExecutor& get();
+
+  // Never blocks and never runs `task` itself, unless the system has no thread left. A task must
+  // not throw.
+  void run(Task task);
+  // Waits until nothing is queued or running, or until `at_most` has passed. REQUIRES: the caller
+  // does not hold the GIL.
+  void drain(Duration at_most);
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::condition_variable quiet_;
+  std::deque<Task> queue_;
+  size_t threads_ = 0;
+  size_t idle_ = 0;  // threads that wait for a task
+};
+
+}  // namespace pccl::torch_layer

@@ -1,0 +1,123 @@
+#include "csrc/torch/peer_session.h"
+
+#include <pthread.h>
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "csrc/net/descriptors.h"
+#include "csrc/protocol/limits.h"
+#include "csrc/torch/completion_executor.h"
+
+namespace pccl::torch_layer {
+namespace {
+
+// Time for leaving. If it is not enough, the others notice the loss by their peer timeout.
+constexpr Duration kLeaveTime = std::chrono::seconds(2);
+// A hosted master ends when all peers have received its decisions. This is the most that it waits,
+// because some peers may be slow, or dead and not noticed yet.
+constexpr Duration kDrainTime = std::chrono::seconds(5);
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<PeerSession>> peers;
+};
+// Never destroyed, and replaced in a forked child, for the same reasons as the CompletionExecutor.
+Registry* g_registry = new Registry;
+[[maybe_unused]] const int g_registered =
+    pthread_atfork(nullptr, nullptr, [] { g_registry = new Registry; });
+
+Status check_time(const char* name, Duration value) {
+  if (value >= protocol::kPeerTimeoutMin && value <= protocol::kPeerTimeoutMax) return {};
+  return {Code::kInvalidArgument, std::string(name) + " is " + text(value) + "; it must be from " +
+                                      text(protocol::kPeerTimeoutMin) + " to " +
+                                      text(protocol::kPeerTimeoutMax)};
+}
+
+Status check_size(const char* name, size_t value, size_t min, size_t max) {
+  if (value >= min && value <= max) return {};
+  return {Code::kInvalidArgument, std::string(name) + " is " + std::to_string(value) +
+                                      "; it must be from " + std::to_string(min) + " to " +
+                                      std::to_string(max)};
+}
+
+Status check(const peer::Options& options) {
+  const Status checks[] = {
+      check_time("the peer timeout (PCCL_PEER_TIMEOUT)", options.peer_timeout),
+      check_time("the master timeout (PCCL_MASTER_TIMEOUT)", options.master_timeout),
+      check_size("the length of the run's name", options.run.size(), 1, protocol::kRunNameBytesMax),
+      check_size("min_peers", options.min_peers, 1, protocol::kMembersMax),
+      check_size("the world size", options.founders, 0, protocol::kMembersMax),
+      check_size("the length of the advertised host", options.advertised.host.size(), 0,
+                 protocol::kHostBytesMax),
+  };
+  for (const Status& status : checks) {
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<PeerSession>> PeerSession::join(Request request,
+                                                       const peer::Interrupted& interrupted) {
+  if (const Status status = check(request.peer); !status.ok()) return status;
+  auto joined = peer::Peer::join(request.master, std::move(request.peer), std::move(request.data),
+                                 interrupted);
+  if (!joined.ok()) return joined.status();
+
+  std::shared_ptr<PeerSession> session(new PeerSession);
+  session->peer_ = std::move(joined.value());
+  session->hosted_ = std::move(request.hosted);
+  session->restore_ = request.restore;
+  session->forks_ = net::fork_count();
+  const std::lock_guard lock(g_registry->mutex);
+  std::erase_if(g_registry->peers, [](const auto& peer) { return peer.expired(); });
+  g_registry->peers.push_back(session);
+  return session;
+}
+
+PeerSession::~PeerSession() {
+  leave();
+  if (forks_ == net::fork_count()) return;
+  // The threads belong to the parent process. Ending them here would wait for ever.
+  static_cast<void>(peer_.release());
+  static_cast<void>(hosted_.release());
+}
+
+Status PeerSession::usable() const {
+  if (forks_ != net::fork_count()) {
+    return {Code::kInvalidState,
+            "this process was forked from the peer that joined and is no member itself: use the "
+            "group in the parent, or "
+            "call init_process_group here"};
+  }
+  if (left_) {
+    return {Code::kInvalidState,
+            "this process has left the group (destroy_process_group or shutdown): join again"};
+  }
+  return {};
+}
+
+void PeerSession::leave() {
+  if (forks_ != net::fork_count() || left_.exchange(true)) return;
+  peer_->leave(kLeaveTime);
+  if (hosted_) hosted_->drain(kDrainTime);
+  hosted_.reset();
+}
+
+void PeerSession::leave_all() {
+  std::vector<std::shared_ptr<PeerSession>> peers;
+  {
+    const std::lock_guard lock(g_registry->mutex);
+    for (const auto& weak : g_registry->peers) {
+      if (auto peer = weak.lock()) peers.push_back(std::move(peer));
+    }
+  }
+  for (const auto& peer : peers) peer->leave();
+  peers.clear();
+  CompletionExecutor::get().drain(kDrainTime);
+}
+
+}  // namespace pccl::torch_layer

@@ -1,0 +1,53 @@
+// PeerSession: a peer::Peer inside a Python process. Such a process may fork, may exit without
+// leaving its group and, in rank 0 of an env:// start, hosts the master of its own run. The objects
+// of the process group share it with the exit handler. Any thread may call it. join() and leave()
+// block, and their caller should not hold the GIL. A forked child inherits the object but none of
+// its threads: there usable() fails, and leave() and the destructor do nothing.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "csrc/peer/shell.h"
+#include "master/shell.h"
+
+namespace pccl::torch_layer {
+
+class PeerSession {
+ public:
+  struct Request {
+    net::Endpoint master;
+    peer::Options peer;
+    ring::Shell::Options data;
+    bool restore = true;  // PCCL_RESTORE: save overwritten bytes until the outcome is known
+    std::unique_ptr<master::Shell> hosted;  // ends after the peer has left
+  };
+  static Result<std::shared_ptr<PeerSession>> join(Request request,
+                                                   const peer::Interrupted& interrupted);
+  ~PeerSession();  // leaves
+
+  // kInvalidState if this process cannot act for the peer: it has left, or it is a fork of the
+  // process that joined.
+  Status usable() const;
+  // After leave() the peer still answers from what it knows, and fails every operation that is
+  // posted. REQUIRES: not in a forked child.
+  peer::Peer& peer() { return *peer_; }
+  bool restore() const { return restore_; }
+
+  // Idempotent.
+  void leave();
+  // Leaves every group that still exists, and waits for the CompletionExecutor. For the end of the
+  // process.
+  static void leave_all();
+
+ private:
+  PeerSession() = default;
+
+  std::unique_ptr<peer::Peer> peer_;
+  std::unique_ptr<master::Shell> hosted_;
+  bool restore_ = true;
+  uint64_t forks_ = 0;
+  std::atomic<bool> left_{false};
+};
+
+}  // namespace pccl::torch_layer

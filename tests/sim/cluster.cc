@@ -1,0 +1,203 @@
+#include "tests/sim/cluster.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace pccl::sim {
+namespace {
+
+// Limit of every call. A call ends in time even if one peer after another is lost meanwhile.
+constexpr Duration kCallTimeout = std::chrono::seconds(60);
+// Longest time for which a newcomer's mistake may delay the next success of the others (promise
+// P7), if a message to the master takes at most kNearMax. If messages are slower, a loss costs
+// kMessagesOfALoss of them more.
+constexpr Duration kMistakeMax = std::chrono::seconds(1);
+constexpr Duration kNearMax = std::chrono::milliseconds(20);
+constexpr int kMessagesOfALoss = 8;
+
+}  // namespace
+
+PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
+  peer::Options options;
+  options.group = GroupId{static_cast<uint32_t>(group)};
+  options.founders = groups_[group].founders;
+  options.min_peers = groups_[group].min_peers;
+  options.policy = rules_.retries ? protocol::LossPolicy::kRetry : protocol::LossPolicy::kRaise;
+  options.peer_timeout = kPeerTimeout;
+  options.master_timeout = kPeerTimeout * 3;
+  options.join_timeout = std::chrono::hours(1);
+  const size_t number = world_.peers().size();
+  PeerNode& node = world_.add_peer(
+      number < 26 ? std::string(1, static_cast<char>('a' + number)) : "p" + std::to_string(number),
+      options);
+  const bool disturbed = !rules_.gentle && !groups_[group].quiet;
+  const Workload::Rules rules{
+      .timeout = kCallTimeout,
+      .peers_may_be_lost = disturbed,
+      .retries = rules_.retries,
+      .shares_state = !rules_.mortal,
+      .joins = joins,
+      .mistake = mistake,
+      .excused = [this, &node] { return excused(node); },
+      .may_be_refused = [this, &node] { return node.unreachable || troubled(node.group().value); },
+      // The spared peer holds the state of the run when all others are lost.
+      .may_forget = [this, &node] { return !spared(node); },
+      .on_mistake = [this, &node] { made_mistake(node); }};
+  node.set_app(std::make_unique<Workload>(node, checker_, rules_.seed, rules));
+  return node;
+}
+
+std::vector<PeerNode*> Cluster::all() const {
+  std::vector<PeerNode*> found;
+  for (const auto& peer : world_.peers()) {
+    if (peer->alive() && !peer->gone() && !peer->unreachable && workload(*peer).joins())
+      found.push_back(peer.get());
+  }
+  return found;
+}
+
+std::vector<PeerNode*> Cluster::of_group(size_t group) const {
+  std::vector<PeerNode*> found = all();
+  std::erase_if(found, [group](const PeerNode* peer) { return peer->group().value != group; });
+  return found;
+}
+
+std::vector<PeerNode*> Cluster::others(const PeerNode& peer) const {
+  std::vector<PeerNode*> found = of_group(peer.group().value);
+  std::erase(found, &peer);
+  return found;
+}
+
+bool Cluster::holds(PeerNode& peer) {
+  const Workload& about = workload(peer);
+  return about.is_founder() || about.has_state();
+}
+
+bool Cluster::spared(const PeerNode& peer) const {
+  const Group& group = groups_[peer.group().value];
+  if (group.quiet || group.immortal == &peer) return true;
+  if (rules_.mortal || group.immortal != nullptr) return false;
+  // All peers that could be chosen as immortal are at risk. Until that is over, nobody else may be.
+  const auto members = of_group(peer.group().value);
+  return std::any_of(members.begin(), members.end(), [](PeerNode* one) { return holds(*one); });
+}
+
+bool Cluster::may_lose(const PeerNode& peer) const {
+  if (spared(peer) || rules_.gentle) return false;
+  if (rules_.mortal) return true;
+  const auto left = others(peer);
+  const auto sure = std::count_if(left.begin(), left.end(), [this](PeerNode* one) {
+    return !at_risk(*one) && !workload(*one).mistaken();
+  });
+  return static_cast<size_t>(sure) >= groups_[peer.group().value].min_peers;
+}
+
+void Cluster::at_risk(const PeerNode& peer, Duration until) {
+  Instant& at = at_risk_[&peer];
+  at = std::max(at, world_.event_loop().now() + until);
+}
+
+bool Cluster::at_risk(const PeerNode& peer) const {
+  const auto at = at_risk_.find(&peer);
+  return at != at_risk_.end() && at->second > world_.event_loop().now();
+}
+
+bool Cluster::calm(size_t group) const {
+  const auto members = of_group(group);
+  return std::none_of(members.begin(), members.end(),
+                      [this](PeerNode* peer) { return at_risk(*peer); });
+}
+
+bool Cluster::troubled(size_t group) const {
+  const Instant now = world_.event_loop().now();
+  return std::any_of(at_risk_.begin(), at_risk_.end(), [&](const auto& at) {
+    return at.first->group().value == group && at.second > now;
+  });
+}
+
+bool Cluster::has_judge(const std::vector<PeerNode*>& members) {
+  return std::any_of(members.begin(), members.end(), [](PeerNode* peer) {
+    return !workload(*peer).mistaken() && workload(*peer).is_compared();
+  });
+}
+
+void Cluster::end_unjudged(size_t group) {
+  auto members = of_group(group);
+  std::erase_if(members, [](const PeerNode* peer) { return !peer->is_member(); });
+  if (has_judge(members)) return;
+  for (PeerNode* peer : members) {
+    if (workload(*peer).mistaken()) peer->kill("ended: nobody is left that could judge it");
+  }
+}
+
+// Whether the peer was disturbed, or may have waited for another newcomer that is mistaken.
+bool Cluster::excused(const PeerNode& peer) const {
+  const auto others = this->others(peer);
+  return at_risk(peer) || std::any_of(others.begin(), others.end(),
+                                      [](PeerNode* other) { return workload(*other).mistaken(); });
+}
+
+// Schedules the check of a mistake. The check is dropped if something else happens meanwhile for
+// which the others might have to wait.
+void Cluster::made_mistake(PeerNode& peer) {
+  if (groups_.size() > 1) return;  // update_topology also waits for the other group
+  const Instant made = world_.event_loop().now();
+  const bool silent = workload(peer).silent();
+  const Duration message = world_.options().control_delay_max;
+  Duration limit = kMistakeMax + (silent ? kPeerTimeout : Duration{0});
+  if (message > kNearMax) limit += kMessagesOfALoss * message;
+  // Invalidates the pending checks of other mistakes: this one may delay their members, too.
+  disturb();
+  const uint64_t before = disturbances_;
+  const auto others = this->others(peer);
+  const bool not_alone = std::any_of(others.begin(), others.end(), [](PeerNode* other) {
+    return workload(*other).mistaken() && other->is_member();
+  });
+  // This includes peers that are gone: the others may not have been informed of the loss yet.
+  const bool risky = std::any_of(at_risk_.begin(), at_risk_.end(),
+                                 [made](const auto& at) { return at.second > made; });
+  if (!has_judge(others) || not_alone || risky || !calm(0) || !world_.master_runs() ||
+      world_.master_paused())
+    return;
+  std::vector<PeerNode*> waiting;  // not those that are admitted later
+  std::copy_if(others.begin(), others.end(), std::back_inserter(waiting),
+               [](const PeerNode* other) { return other->is_member(); });
+  world_.event_loop().after(
+      limit, [this, &peer, made, limit, before, waiting, count = others.size()] {
+        const bool undisturbed = before == disturbances_ && this->others(peer).size() >= count;
+        if (undisturbed && calm(0)) check_mistake(peer, waiting, made, limit);
+      });
+}
+
+void Cluster::check_mistake(PeerNode& peer, const std::vector<PeerNode*>& waiting, Instant made,
+                            Duration limit) {
+  ++mistakes_checked_;
+  const bool fast = world_.options().wire.fast();  // on slower wires a collective may take longer
+  const std::string who = "P7 the mistake of " + peer.name();
+  if (peer.alive() && !peer.gone())
+    checker_.violation(who + " has not cost it its membership after " + text(limit));
+  const std::vector<PeerNode*> there = of_group(0);
+  for (PeerNode* member : waiting) {
+    if (std::find(there.begin(), there.end(), member) == there.end()) continue;
+    const Workload& about = workload(*member);
+    if (!fast || about.mistaken() || !member->is_member()) continue;
+    if (about.last_success() >= made) continue;
+    checker_.violation(who + " keeps " + member->name() + " waiting for more than " + text(limit) +
+                       ": " + about.doing());
+  }
+}
+
+void Cluster::choose_immortals() {
+  if (rules_.mortal) return;
+  for (size_t group = 0; group < groups_.size(); ++group) {
+    PeerNode*& immortal = groups_[group].immortal;
+    for (PeerNode* peer : of_group(group)) {
+      if (immortal == nullptr && holds(*peer) && !at_risk(*peer)) immortal = peer;
+    }
+    if (immortal != nullptr && (!immortal->alive() || immortal->gone()))
+      checker_.violation("P1 " + immortal->name() +
+                         ", which no fault may touch, is out of the run");
+  }
+}
+
+}  // namespace pccl::sim

@@ -1,0 +1,96 @@
+// Cast: the peers of a simulated run, in one or two peer groups, each with its workload. It knows
+// which peers exist, which of them faults may hit, and how many must stay. The Driver owns it.
+// Everything in it is a function of the seed.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "tests/sim/checker.h"
+#include "tests/sim/workload.h"
+
+namespace pccl::sim {
+
+// peer_timeout of every peer. Many fault durations are multiples of it.
+constexpr Duration kPeerTimeout = std::chrono::seconds(2);
+constexpr size_t kPeersMax = 9;    // peers in the run at a time
+constexpr size_t kBornMax = 1000;  // peers created in a whole run
+
+class Cluster {
+ public:
+  struct Rules {
+    bool retries = false;  // policy retry
+    // Only faults that cost no membership: links break, short network cuts heal. They may not make
+    // any operation fail.
+    bool gentle = false;
+    // Groups without a shared state. All members of such a group may be lost; the group then starts
+    // anew.
+    bool mortal = false;
+    uint64_t seed = 1;
+  };
+  struct Group {
+    uint32_t founders = 1, min_peers = 1;
+    bool quiet = false;  // no fault hits this group, and it may not notice those of the other
+    // A peer that holds the shared state and that no fault may remove. It is chosen as soon as
+    // possible: otherwise the state could be lost with its last holder. Null: not chosen yet.
+    PeerNode* immortal = nullptr;
+  };
+  Cluster(World& world, Checker& checker, const Rules& rules, std::vector<Group> groups)
+      : world_(world), checker_(checker), rules_(rules), groups_(std::move(groups)) {}
+
+  const Rules& rules() const { return rules_; }
+  std::vector<Group>& groups() { return groups_; }
+  Group& group_of(const PeerNode& peer) { return groups_[peer.group().value]; }
+  static Workload& workload(PeerNode& peer) { return static_cast<Workload&>(peer.app()); }
+
+  // `joins`: if false, the peer is created, but never calls join.
+  PeerNode& add(size_t group, bool joins = true, Mistake mistake = Mistake::kNone);
+  bool room() const { return all().size() < kPeersMax && world_.peers().size() < kBornMax; }
+
+  // Peers that are alive, not gone and reachable, and that joined or will join.
+  std::vector<PeerNode*> all() const;
+  std::vector<PeerNode*> of_group(size_t group) const;
+  std::vector<PeerNode*> others(const PeerNode& peer) const;  // the other peers of its group
+  // Whether the peer has the state of its group, or is a founder of it.
+  static bool holds(PeerNode& peer);
+  // Whether no fault may cost this peer its membership.
+  bool spared(const PeerNode& peer) const;
+  // Whether enough members of its group are left if this peer is lost.
+  bool may_lose(const PeerNode& peer) const;
+  // Marks the peer: for the duration `until` a fault may cost its membership, or it is lost
+  // already.
+  void at_risk(const PeerNode& peer, Duration until);
+  bool at_risk(const PeerNode& peer) const;
+  // No peer of this group is at risk.
+  bool calm(size_t group) const;
+  // Whether a peer of this group, present or gone, is at risk, so that others may not reach it.
+  bool troubled(size_t group) const;
+
+  // If no member is left with which a mistaken newcomer could be compared, the newcomer counts as a
+  // founder would. In reality a person ends such a process; here this function does.
+  void end_unjudged(size_t group);
+  // Counts an event for which a call may have to wait.
+  void disturb() { ++disturbances_; }
+  uint64_t mistakes_checked() const { return mistakes_checked_; }
+
+  // Chooses one immortal peer per group as soon as one can be chosen. Reports a violation if an
+  // immortal peer is out of the run.
+  void choose_immortals();
+
+ private:
+  // Whether a peer in `members` makes no mistake and was already compared with others.
+  static bool has_judge(const std::vector<PeerNode*>& members);
+  bool excused(const PeerNode& peer) const;
+  void made_mistake(PeerNode& peer);
+  void check_mistake(PeerNode& peer, const std::vector<PeerNode*>& waiting, Instant made,
+                     Duration limit);
+
+  World& world_;
+  Checker& checker_;
+  const Rules rules_;
+  std::vector<Group> groups_;
+  std::map<const PeerNode*, Instant> at_risk_;
+  uint64_t disturbances_ = 0, mistakes_checked_ = 0;
+};
+
+}  // namespace pccl::sim
