@@ -1,5 +1,5 @@
 // control: the requests of a person at the master's machine, and the answers. Request and answer
-// are one line of JSON each (shell_control.h carries them). `pccl runs` and `pccl forget` send the
+// are one line of JSON each (control_socket.h carries them). `pccl runs` and `pccl forget` send the
 // two requests that exist; later ones will have the same form.
 //
 //   {"command":"runs"}                 {"runs":[RUN, ...]}

@@ -4,7 +4,7 @@
 //            u32 checksum
 //   frame    u32 length of the payload | u32 checksum of length and payload | payload
 //   payload  entries: u8 kind | fields (journal.cc, wire.h)
-// Pure functions and values: shell_journal.h has the file, and the simulator has a disk of its own.
+// Pure functions and values: journal_file.h has the file, and the simulator has a disk of its own.
 // Failure: if the last frame is cut off or garbage, it is dropped. Its write was never completed,
 // so no peer knows of its content. Damage before the last frame is an error that says where.
 // Versions: version 3 is written. Version 2 is also read: its header has no release, and its

@@ -16,7 +16,7 @@
 
 #include "csrc/base/log.h"
 #include "csrc/protocol/version.h"
-#include "master/shell.h"
+#include "master/shell/shell.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Registry: the runs that a master knows, the limits on their number, and which run ends or is
-// forgotten when room is needed. It is pure: ShellRuns owns it and carries out its decisions.
+// forgotten when room is needed. It is pure: Runs owns it and carries out its decisions.
 // A run begins with the first Hello that names it. It is *founded* when its first group has
 // members. It lives while peers of it are connected or expected back. Then it becomes a line: its
 // name, when it ended, and the agreed shared states. The next run of that name starts from these

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
-#include "csrc/ring/kernels.h"
+#include "csrc/memory/kernels.h"
 
 namespace pccl::ring {
 namespace {
@@ -16,10 +16,10 @@ constexpr size_t kCacheLine = 64;
 
 }  // namespace
 
-OpBuffers::OpBuffers(const Shape& shape, Memory memory, Pool& pool)
+OpBuffers::OpBuffers(const Shape& shape, Memory memory, memory::Pool& pool)
     : schedule_(shape),
       memory_(std::move(memory)),
-      slots_per_slab_(Pool::kSlabBytes / schedule_.chunk_bytes()),
+      slots_per_slab_(memory::Pool::kSlabBytes / schedule_.chunk_bytes()),
       scratch_(pool),
       undo_(pool) {
   // The schedule's credit depends on `restored`, the saving on `save`.
@@ -34,7 +34,8 @@ OpBuffers::OpBuffers(const Shape& shape, Memory memory, Pool& pool)
   }
 }
 
-Result<std::unique_ptr<OpBuffers>> OpBuffers::make(const Shape& shape, Memory memory, Pool& pool) {
+Result<std::unique_ptr<OpBuffers>> OpBuffers::make(const Shape& shape, Memory memory,
+                                                   memory::Pool& pool) {
   pool.turn();
   std::unique_ptr<OpBuffers> buffers(new OpBuffers(shape, std::move(memory), pool));
   Status status = buffers->reserve();
@@ -44,7 +45,7 @@ Result<std::unique_ptr<OpBuffers>> OpBuffers::make(const Shape& shape, Memory me
 
 Status OpBuffers::reserve() {
   const uint64_t slots = schedule_.slot_count();
-  const uint64_t scratch_bytes = slots / slots_per_slab_ * Pool::kSlabBytes +
+  const uint64_t scratch_bytes = slots / slots_per_slab_ * memory::Pool::kSlabBytes +
                                  slots % slots_per_slab_ * schedule_.chunk_bytes();
   saves_ = schedule_.receives() && (memory_.save || schedule_.overtakes());
   if (scratch_.reserve(scratch_bytes) && undo_.reserve(saved_bytes(), schedule_.chunk_count())) {
@@ -81,7 +82,8 @@ std::byte* OpBuffers::memory_of(const Chunk& chunk) const {
 
 std::byte* OpBuffers::slot(uint32_t index) const {
   const uint64_t slab = index / slots_per_slab_;
-  return scratch_.at(slab * Pool::kSlabBytes + index % slots_per_slab_ * schedule_.chunk_bytes())
+  return scratch_
+      .at(slab * memory::Pool::kSlabBytes + index % slots_per_slab_ * schedule_.chunk_bytes())
       .data();
 }
 
@@ -120,13 +122,13 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
   std::byte* const tensor = memory_of(chunk) + landing.reduced;
   std::byte* const partial = landing.where.data() + landing.reduced;
   if (landing.action == Action::kAccumulate) {
-    reduce_into(memory_.dtype, memory_.reduce, partial, tensor, elements);
+    memory::reduce_into(memory_.dtype, memory_.reduce, partial, tensor, elements);
   } else {
     if (saves_) undo_.save(chunk.id, saved_at(chunk) + landing.reduced, tensor, piece);
     const bool own_first = schedule_.overtakes() && schedule_.shape().rank == 0;
-    reduce_out(memory_.dtype, memory_.reduce, tensor, own_first ? tensor : partial,
-               own_first ? partial : tensor, elements);
-    finish(memory_.dtype, memory_.reduce, tensor, elements, memory_.contributors);
+    memory::reduce_out(memory_.dtype, memory_.reduce, tensor, own_first ? tensor : partial,
+                       own_first ? partial : tensor, elements);
+    memory::finish(memory_.dtype, memory_.reduce, tensor, elements, memory_.contributors);
   }
   landing.reduced = whole;
 }
@@ -140,10 +142,10 @@ void OpBuffers::combine() {
   combined_ = true;
   const size_t elements = tensor().size() / element_bytes(memory_.dtype);
   std::byte* const result = tensor().data();
-  reduce_out(memory_.dtype, memory_.reduce, result, slot(0), slot(1), elements);
+  memory::reduce_out(memory_.dtype, memory_.reduce, result, slot(0), slot(1), elements);
   for (uint32_t ring_index = 2; ring_index < schedule_.slot_count(); ++ring_index)
-    reduce_into(memory_.dtype, memory_.reduce, result, slot(ring_index), elements);
-  finish(memory_.dtype, memory_.reduce, result, elements, memory_.contributors);
+    memory::reduce_into(memory_.dtype, memory_.reduce, result, slot(ring_index), elements);
+  memory::finish(memory_.dtype, memory_.reduce, result, elements, memory_.contributors);
 }
 
 void OpBuffers::restore(uint64_t from) {

@@ -22,9 +22,9 @@
 
 #include "csrc/base/dtype.h"
 #include "csrc/base/status.h"
-#include "csrc/ring/pool.h"
+#include "csrc/memory/pool.h"
+#include "csrc/memory/undo.h"
 #include "csrc/ring/schedule.h"
-#include "csrc/ring/undo.h"
 
 namespace pccl::ring {
 
@@ -42,7 +42,8 @@ class OpBuffers {
  public:
   // kSystem if there is no memory for scratch or for the saved bytes; the message says how many
   // bytes were asked for. REQUIRES: `memory` covers every block of the schedule.
-  static Result<std::unique_ptr<OpBuffers>> make(const Shape& shape, Memory memory, Pool& pool);
+  static Result<std::unique_ptr<OpBuffers>> make(const Shape& shape, Memory memory,
+                                                 memory::Pool& pool);
 
   // The bytes of a chunk to send. REQUIRES: !overtakes().
   std::span<const std::byte> source(const Chunk& sent) const;
@@ -76,7 +77,7 @@ class OpBuffers {
   void close(uint64_t end);
 
  private:
-  OpBuffers(const Shape& shape, Memory memory, Pool& pool);
+  OpBuffers(const Shape& shape, Memory memory, memory::Pool& pool);
   Status reserve();
   uint64_t saved_bytes() const;
   uint64_t saved_at(const Chunk& chunk) const;
@@ -87,8 +88,8 @@ class OpBuffers {
   const Schedule schedule_;
   const Memory memory_;
   const size_t slots_per_slab_;
-  Slabs scratch_;
-  Undo undo_;
+  memory::Slabs scratch_;
+  memory::Undo undo_;
   bool saves_ = false;
   bool combined_ = false;
 };

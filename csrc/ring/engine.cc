@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
-#include "csrc/ring/pool.h"
+#include "csrc/memory/pool.h"
 
 namespace pccl::ring {
 
@@ -16,7 +16,7 @@ namespace {
 // Scratch of one lane, as large as the largest chunk that it has held.
 class ScratchBuffer {
  public:
-  explicit ScratchBuffer(Pool& pool) : pool_(&pool) {}
+  explicit ScratchBuffer(memory::Pool& pool) : pool_(&pool) {}
   ~ScratchBuffer() {
     if (bytes_ > 0) pool_->give(data_, bytes_);
   }
@@ -33,7 +33,7 @@ class ScratchBuffer {
   std::span<std::byte> bytes() const { return {data_, bytes_}; }
 
  private:
-  Pool* const pool_;
+  memory::Pool* const pool_;
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
 };
@@ -41,7 +41,8 @@ class ScratchBuffer {
 // A pool buffer that lives as long as this object.
 class PoolBuffer {
  public:
-  PoolBuffer(Pool& pool, size_t bytes) : pool_(&pool), bytes_(bytes), data_(pool.take(bytes)) {}
+  PoolBuffer(memory::Pool& pool, size_t bytes)
+      : pool_(&pool), bytes_(bytes), data_(pool.take(bytes)) {}
   ~PoolBuffer() {
     if (data_ != nullptr) pool_->give(data_, bytes_);
   }
@@ -50,7 +51,7 @@ class PoolBuffer {
   std::span<std::byte> bytes() const { return {data_, data_ == nullptr ? 0 : bytes_}; }
 
  private:
-  Pool* const pool_;
+  memory::Pool* const pool_;
   const size_t bytes_;
   std::byte* const data_;
 };
@@ -95,7 +96,7 @@ struct Engine::Impl {
 
   const Callbacks callbacks;
   RingCore core;
-  Pool pool;
+  memory::Pool pool;
   std::map<uint64_t, std::unique_ptr<OpBuffers>> buffers;
   struct Kept {
     Epoch epoch;                                      // the last epoch it was posted in

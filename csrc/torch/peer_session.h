@@ -8,8 +8,8 @@
 #include <atomic>
 #include <memory>
 
-#include "csrc/peer/shell.h"
-#include "master/shell.h"
+#include "csrc/peer/shell/peer.h"
+#include "master/shell/shell.h"
 
 namespace pccl::torch_layer {
 

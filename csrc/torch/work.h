@@ -21,7 +21,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "csrc/base/clock.h"
-#include "csrc/peer/shell.h"
+#include "csrc/peer/shell/peer.h"
 #include "csrc/torch/borrowed_tensors.h"
 
 namespace pccl::torch_layer {

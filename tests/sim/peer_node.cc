@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "csrc/ring/state_hash.h"
+#include "csrc/memory/state_hash.h"
 
 namespace pccl::sim {
 namespace {
@@ -222,7 +222,7 @@ void PeerNode::verify(const peer::VerifyState& verify) {
   Status status;
   const auto spans = app_->state(verify.handle, verify.keys, true);
   for (size_t i = 0; i < spans.size(); ++i) {
-    if (ring::state_hash(spans[i].data(), spans[i].size()) == verify.hashes[i]) continue;
+    if (memory::state_hash(spans[i].data(), spans[i].size()) == verify.hashes[i]) continue;
     status = Status{Code::kSharedState,
                     "entry " + std::to_string(verify.keys[i]) + " arrived with another hash"};
   }

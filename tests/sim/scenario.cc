@@ -7,7 +7,7 @@
 #include <sstream>
 #include <vector>
 
-#include "csrc/ring/state_hash.h"
+#include "csrc/memory/state_hash.h"
 #include "tests/sim/peer_node.h"
 
 namespace pccl::sim {
@@ -101,7 +101,7 @@ void AddressPublisher::joint(protocol::JointKind kind, const Arguments& with) {
         {.key = "w",
          .dtype = DType::kUint8,
          .shape = {static_cast<int64_t>(number(with, "shape", state_.size()))},
-         .hash = ring::state_hash(state_.data(), state_.size())});
+         .hash = memory::state_hash(state_.data(), state_.size())});
   }
   node_.call(std::move(call));
 }

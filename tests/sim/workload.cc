@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "csrc/ring/state_hash.h"
+#include "csrc/memory/state_hash.h"
 
 namespace pccl::sim {
 namespace {
@@ -66,7 +66,7 @@ bool same(const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
 uint64_t hash_of(const std::vector<std::vector<std::byte>>& buffers) {
   uint64_t hash = 1;
   for (const auto& buffer : buffers)
-    hash = mix(hash, ring::state_hash(buffer.data(), buffer.size()));
+    hash = mix(hash, memory::state_hash(buffer.data(), buffer.size()));
   return hash;
 }
 
@@ -286,7 +286,7 @@ peer::JointCalled Workload::offer() const {
         {.key = "k" + std::to_string(key),
          .dtype = DType::kUint8,
          .shape = {static_cast<int64_t>(kStateBytes[key])},
-         .hash = ring::state_hash(state_[key].data(), state_[key].size())});
+         .hash = memory::state_hash(state_[key].data(), state_[key].size())});
   }
   return call;
 }

@@ -35,18 +35,18 @@ CASES: list[tuple[Rule, Source, Source]] = [
     ),
     (
         rules.libuv_in_net_only,
-        source("csrc/ring/shell.cc", "#include <uv.h>"),
+        source("csrc/ring/shell/shell.cc", "#include <uv.h>"),
         source("csrc/net/loop.cc", "#include <uv.h>"),
     ),
     (
         rules.torch_in_torch_only,
-        source("csrc/peer/shell.h", "#include <torch/csrc/utils.h>"),
+        source("csrc/peer/shell/peer.h", "#include <torch/csrc/utils.h>"),
         source("csrc/torch/work.h", "#include <torch/csrc/utils.h>"),
     ),
     (
         rules.pure_is_pure,
         source("csrc/ring/op_table.h", "#include <mutex>"),
-        source("csrc/ring/shell_links.h", "#include <mutex>"),
+        source("csrc/ring/shell/links.h", "#include <mutex>"),
     ),
     (
         rules.pure_is_pure,

@@ -22,16 +22,17 @@ LAYERS = {
     "csrc/protocol": ("csrc/base",),
     "csrc/net": ("csrc/base", "csrc/protocol"),
     "csrc/link": ("csrc/base", "csrc/protocol"),
-    "csrc/ring": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/link"),
-    "csrc/peer": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/ring"),
+    "csrc/memory": ("csrc/base",),
+    "csrc/ring": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/link", "csrc/memory"),
+    "csrc/peer": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/memory", "csrc/ring"),
     "master": ("csrc/base", "csrc/protocol", "csrc/net"),
     "csrc/torch": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/ring", "csrc/peer", "master"),
 }
 
-# --- Purity: all code in these folders is pure, except files named as shells (shell_link) ---
-PURE_FOLDERS = ("csrc/protocol", "csrc/link", "csrc/ring", "csrc/peer", "master")
+# --- Purity: all code in these folders is pure, except the folders shell/ and main ---
+PURE_FOLDERS = ("csrc/protocol", "csrc/link", "csrc/memory", "csrc/ring", "csrc/peer", "master")
 PURE_FILES = ("csrc/net/framing", "csrc/net/checksum")
-SHELLS = ("shell", "main")  # they use sockets, clocks, threads and files
+SHELLS = re.compile(r"/shell/|/main\.cc$")  # they use sockets, clocks, threads and files
 COMPUTE = (
     "kernels",
     "state_hash",
@@ -352,11 +353,12 @@ def _named(path: str, names: Iterable[str]) -> bool:
 def _is_shell(path: str) -> bool:
     if path.startswith("csrc/net/"):
         return not path.startswith(PURE_FILES)
-    return path.startswith(PURE_FOLDERS) and _named(path, SHELLS)
+    return path.startswith(PURE_FOLDERS) and bool(SHELLS.search(path))
 
 
 def _is_pure(path: str) -> bool:
     if not path.endswith((".cc", ".h")):
         return False
     in_pure_folder = path.startswith(tuple(folder + "/" for folder in PURE_FOLDERS))
-    return path.startswith(PURE_FILES) or (in_pure_folder and not _named(path, SHELLS + COMPUTE))
+    excepted = bool(SHELLS.search(path)) or _named(path, COMPUTE)
+    return path.startswith(PURE_FILES) or (in_pure_folder and not excepted)

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "csrc/base/log.h"
-#include "csrc/peer/shell.h"
-#include "master/shell.h"
+#include "csrc/peer/shell/peer.h"
+#include "master/shell/shell.h"
 
 namespace pccl::peer {
 

@@ -52,7 +52,7 @@ struct Rank {
   Shape shape{.rank = 0, .world = 3, .element_bytes = 4, .count = 3 * 4096, .block_bytes = {}};
   Schedule schedule{shape};
   Schedule::Cursor cursor = schedule.first();
-  Pool pool;
+  memory::Pool pool;
   std::vector<std::byte> spare = std::vector<std::byte>(schedule.chunk_bytes());
   std::vector<float> tensor, before;
   std::unique_ptr<OpBuffers> buffers;
@@ -104,7 +104,7 @@ TEST(OpBuffers, RestoreInTwoPartsWhatIsKeptForAWhile) {
   constexpr size_t kCount = 3 * (3 * 65536 / 4);
   const Shape shape{.world = 3, .element_bytes = 4, .count = kCount, .block_bytes = {}};
   const Schedule schedule(shape);
-  Pool pool;
+  memory::Pool pool;
   std::vector<float> tensor(kCount, 1.0f);
   auto buffers = std::move(
       OpBuffers::make(shape, {.spans = {bytes_of(tensor)}, .contributors = 3}, pool).value());
@@ -172,7 +172,7 @@ TEST(OpBuffers, WhatIsOvertakenIsSentAsItWas) {
                       .wan = true,
                       .restored = save};
     const Schedule schedule(shape);
-    Pool pool;
+    memory::Pool pool;
     std::vector<float> tensor(kCount);
     std::iota(tensor.begin(), tensor.end(), 1.0f);
     const std::vector<float> before = tensor;
@@ -209,7 +209,7 @@ TEST(OpBuffers, BlocksMayBeSeparateTensorsOrOne) {
                     .block_bytes = {}};
   const Schedule schedule(shape);
   const Chunk sent = schedule.chunk_sent_for(0);
-  Pool pool;
+  memory::Pool pool;
   std::vector<std::byte> one(10), two(10), both(20);
   auto apart = OpBuffers::make(shape, {.spans = {one, two}, .dtype = DType::kBytes}, pool);
   auto joined = OpBuffers::make(shape, {.spans = {both}, .dtype = DType::kBytes}, pool);
@@ -221,7 +221,7 @@ TEST(OpBuffers, BlocksMayBeSeparateTensorsOrOne) {
 }
 
 TEST(OpBuffers, SaysHowMuchItCouldNotHave) {
-  Pool pool;
+  memory::Pool pool;
   std::byte nothing{};
   const uint64_t bytes = uint64_t{1} << 60;
   const auto made = OpBuffers::make({.world = 2, .count = bytes, .block_bytes = {}},

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "csrc/ring/kernels.h"
+#include "csrc/memory/kernels.h"
 #include "tests/cpp/ring/world.h"
 
 namespace pccl::ring {
@@ -19,10 +19,10 @@ OpKey key(uint64_t tag, uint32_t sequence = 0) { return {TagId{tag}, sequence}; 
 Bytes reduced(World& world, const Call& call) {
   Bytes out = world.at(0, call.key).before[0];
   for (uint32_t rank = 1; rank < world.size(); ++rank) {
-    reduce_into(call.dtype, call.reduce, out.data(), world.at(rank, call.key).before[0].data(),
-                call.count);
+    memory::reduce_into(call.dtype, call.reduce, out.data(),
+                        world.at(rank, call.key).before[0].data(), call.count);
   }
-  finish(call.dtype, call.reduce, out.data(), call.count, static_cast<int>(world.size()));
+  memory::finish(call.dtype, call.reduce, out.data(), call.count, static_cast<int>(world.size()));
   return out;
 }
 

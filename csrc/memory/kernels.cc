@@ -1,0 +1,293 @@
+// The arithmetic is in csrc/memory/kernels_vector.h; here run() walks a span block by block. The
+// last, partial block goes through the same vector code in a padded copy, so the end of a span
+// cannot change a bit. Each family and operation is compiled twice: for every machine, and for wide
+// vectors.
+#include "csrc/memory/kernels.h"
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "csrc/base/assert.h"
+#include "csrc/base/cpu.h"
+#include "csrc/memory/kernels_vector.h"
+
+#if PCCL_X86
+#include <immintrin.h>
+#endif
+
+namespace pccl::memory {
+namespace {
+
+using namespace vector;
+
+constexpr size_t kPortableBytes = 16;  // every processor with vectors has these
+
+// --- The walk over a span ------------------------------------------------------------------------
+
+using Kernel = void (*)(std::byte* to, const std::byte* a, const std::byte* b, size_t bytes,
+                        int contributors);
+
+template <typename Family, typename Op>
+PCCL_INLINE void run(std::byte* to, const std::byte* a, const std::byte* b, size_t bytes,
+                     int contributors) {
+  Block<Family::kBytes> x, y;
+  size_t at = 0;
+  for (; at + sizeof x <= bytes; at += sizeof x) {
+    std::memcpy(&x, a + at, sizeof x);
+    std::memcpy(&y, b + at, sizeof y);
+    Family::template apply<Op>(x, y, contributors);
+    std::memcpy(to + at, &x, sizeof x);
+  }
+  if (at == bytes) return;
+  x = y = Block<Family::kBytes>{};
+  std::memcpy(&x, a + at, bytes - at);
+  std::memcpy(&y, b + at, bytes - at);
+  Family::template apply<Op>(x, y, contributors);
+  std::memcpy(to + at, &x, bytes - at);
+}
+
+template <typename Family, typename Op>
+void portable(std::byte* to, const std::byte* a, const std::byte* b, size_t bytes,
+              int contributors) {
+  run<Family, Op>(to, a, b, bytes, contributors);
+}
+
+#if PCCL_X86
+constexpr size_t kWideBytes = 32;
+
+template <typename Family, typename Op>
+PCCL_WIDE void wide(std::byte* to, const std::byte* a, const std::byte* b, size_t bytes,
+                    int contributors) {
+  run<Family, Op>(to, a, b, bytes, contributors);
+}
+
+template <typename Op>
+PCCL_WIDE __m128i combine_float16(__m128i a, __m128i b, int contributors) {
+  auto x = (Vector<float, kWideBytes>)_mm256_cvtph_ps(a);
+  auto y = (Vector<float, kWideBytes>)_mm256_cvtph_ps(b);
+  // A compiler that optimizes across this may compare before it widens, one element at a time.
+  asm("" : "+x"(x), "+x"(y));
+  Op::apply(x, y, contributors);
+  unify_nan<float>(x);
+  return _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT);
+}
+
+// run() for float16 with the processor's own conversions: the same bits as Float16, many times
+// faster.
+template <typename Op>
+PCCL_WIDE void wide_float16(std::byte* to, const std::byte* a, const std::byte* b, size_t bytes,
+                            int contributors) {
+  __m128i x, y;
+  size_t at = 0;
+  for (; at + sizeof x <= bytes; at += sizeof x) {
+    std::memcpy(&x, a + at, sizeof x);
+    std::memcpy(&y, b + at, sizeof y);
+    x = combine_float16<Op>(x, y, contributors);
+    std::memcpy(to + at, &x, sizeof x);
+  }
+  if (at == bytes) return;
+  x = y = __m128i{};
+  std::memcpy(&x, a + at, bytes - at);
+  std::memcpy(&y, b + at, bytes - at);
+  x = combine_float16<Op>(x, y, contributors);
+  std::memcpy(to + at, &x, bytes - at);
+}
+#endif
+
+// --- Which code for which call -------------------------------------------------------------------
+
+// An element type, for either width.
+template <typename T>
+struct WholeOf {
+  template <size_t kBytes>
+  using Family = Whole<T, kBytes>;
+};
+template <template <size_t> typename Format>
+struct PairsOf {
+  template <size_t kBytes>
+  using Family = Pairs<Format, kBytes>;
+};
+struct BoolOf {
+  template <size_t kBytes>
+  using Family = Bool<kBytes>;
+};
+
+template <typename Type, typename Op>
+Kernel kernel() {
+#if PCCL_X86
+  if (has_wide_vectors()) {
+    if constexpr (std::is_same_v<Type, PairsOf<Float16>>) {
+      return wide_float16<Op>;
+    } else {
+      return wide<typename Type::template Family<kWideBytes>, Op>;
+    }
+  }
+#endif
+  return portable<typename Type::template Family<kPortableBytes>, Op>;
+}
+
+// Signs matter only to MIN and MAX. All other operations are done unsigned, where overflow is
+// defined to wrap around.
+template <typename T>
+Kernel integer_kernel(ReduceOp op) {
+  using Signless = WholeOf<std::make_unsigned_t<T>>;
+  switch (op) {
+    case ReduceOp::kSum: return kernel<Signless, Sum>();
+    case ReduceOp::kProduct: return kernel<Signless, Product>();
+    case ReduceOp::kMin: return kernel<WholeOf<T>, Min>();
+    case ReduceOp::kMax: return kernel<WholeOf<T>, Max>();
+    case ReduceOp::kBand: return kernel<Signless, And>();
+    case ReduceOp::kBor: return kernel<Signless, Or>();
+    case ReduceOp::kBxor: return kernel<Signless, Xor>();
+    case ReduceOp::kAvg: break;
+  }
+  return nullptr;
+}
+
+template <typename Type>
+Kernel float_kernel(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg: return kernel<Type, Sum>();
+    case ReduceOp::kProduct: return kernel<Type, Product>();
+    case ReduceOp::kMin: return kernel<Type, Min>();
+    case ReduceOp::kMax: return kernel<Type, Max>();
+    case ReduceOp::kBand:
+    case ReduceOp::kBor:
+    case ReduceOp::kBxor: break;
+  }
+  return nullptr;
+}
+
+Kernel bool_kernel(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kMax:
+    case ReduceOp::kBor: return kernel<BoolOf, Or>();
+    case ReduceOp::kProduct:
+    case ReduceOp::kMin:
+    case ReduceOp::kBand: return kernel<BoolOf, And>();
+    case ReduceOp::kBxor: return kernel<BoolOf, Xor>();
+    case ReduceOp::kAvg: break;
+  }
+  return nullptr;
+}
+
+Kernel kernel_for(DType dtype, ReduceOp op) {
+  switch (dtype) {
+    case DType::kUint8: return integer_kernel<uint8_t>(op);
+    case DType::kInt8: return integer_kernel<int8_t>(op);
+    case DType::kInt16: return integer_kernel<int16_t>(op);
+    case DType::kInt32: return integer_kernel<int32_t>(op);
+    case DType::kInt64: return integer_kernel<int64_t>(op);
+    case DType::kUint16: return integer_kernel<uint16_t>(op);
+    case DType::kUint32: return integer_kernel<uint32_t>(op);
+    case DType::kUint64: return integer_kernel<uint64_t>(op);
+    case DType::kFloat16: return float_kernel<PairsOf<Float16>>(op);
+    case DType::kBfloat16: return float_kernel<PairsOf<Bfloat16>>(op);
+    case DType::kFloat32: return float_kernel<WholeOf<float>>(op);
+    case DType::kFloat64: return float_kernel<WholeOf<double>>(op);
+    case DType::kBool: return bool_kernel(op);
+    case DType::kBytes: break;
+  }
+  return nullptr;
+}
+
+Kernel divide_kernel(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16: return kernel<PairsOf<Float16>, Divide>();
+    case DType::kBfloat16: return kernel<PairsOf<Bfloat16>, Divide>();
+    case DType::kFloat32: return kernel<WholeOf<float>, Divide>();
+    case DType::kFloat64: return kernel<WholeOf<double>, Divide>();
+    default: return nullptr;
+  }
+}
+
+// Sets round to nearest even with subnormals, whatever mode the thread had
+// (torch.set_flush_denormal, or a library linked with -ffast-math). The destructor sets the
+// thread's own mode again.
+class PlainFloatMode {
+ public:
+  PlainFloatMode() {
+    if (saved_ != plain_) set(plain_);
+  }
+  ~PlainFloatMode() {
+    if (saved_ != plain_) set(saved_);
+  }
+  PlainFloatMode(const PlainFloatMode&) = delete;
+  PlainFloatMode& operator=(const PlainFloatMode&) = delete;
+
+ private:
+#if PCCL_X86
+  using Word = unsigned;
+  static Word get() { return _mm_getcsr(); }
+  static void set(Word word) { _mm_setcsr(word); }
+  // kPlain: all exceptions masked. kFlags: the status bits that exceptions set.
+  static constexpr Word kPlain = 0x1f80, kFlags = 0x3f;
+#elif defined(__aarch64__)
+  using Word = uint64_t;
+  static Word get() {
+    Word word;
+    asm volatile("mrs %0, fpcr" : "=r"(word));
+    return word;
+  }
+  static void set(Word word) { asm volatile("msr fpcr, %0" : : "r"(word)); }
+  static constexpr Word kPlain = 0, kFlags = 0;
+#else
+  using Word = int;
+  static Word get() { return 0; }
+  static void set(Word) {}
+  static constexpr Word kPlain = 0, kFlags = 0;
+#endif
+  const Word saved_ = get();
+  const Word plain_ = kPlain | (saved_ & kFlags);
+};
+
+}  // namespace
+
+void reduce_into(DType dtype, ReduceOp op, std::byte* destination, const std::byte* source,
+                 size_t elements) {
+  reduce_out(dtype, op, destination, destination, source, elements);
+}
+
+void reduce_out(DType dtype, ReduceOp op, std::byte* destination, const std::byte* a,
+                const std::byte* b, size_t elements) {
+  const Kernel combine = kernel_for(dtype, op);
+  PCCL_ASSERT(combine != nullptr);
+  const PlainFloatMode mode;
+  combine(destination, a, b, elements * element_bytes(dtype), 0);
+}
+
+void finish(DType dtype, ReduceOp op, std::byte* data, size_t elements, int contributors) {
+  PCCL_ASSERT(contributors > 0);
+  if (op != ReduceOp::kAvg) return;
+  const Kernel divide = divide_kernel(dtype);
+  PCCL_ASSERT(divide != nullptr);
+  const PlainFloatMode mode;
+  divide(data, data, data, elements * element_bytes(dtype), contributors);
+}
+
+void save_past_cache(std::byte* to, const std::byte* from, size_t bytes) {
+#if PCCL_X86
+  constexpr size_t kLine = 64, kStep = sizeof(__m128i);
+  // Whole lines only: a line that is written in part would have to be read after all.
+  const size_t head = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
+  if (bytes >= head + kLine) {
+    std::memcpy(to, from, head);
+    to += head;
+    from += head;
+    bytes -= head;
+    for (; bytes >= kLine; to += kLine, from += kLine, bytes -= kLine) {
+      for (size_t at = 0; at < kLine; at += kStep) {
+        const __m128i piece = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at));
+        _mm_stream_si128(reinterpret_cast<__m128i*>(to + at), piece);
+      }
+    }
+    _mm_sfence();
+  }
+#endif
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+}  // namespace pccl::memory

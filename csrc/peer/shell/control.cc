@@ -1,0 +1,445 @@
+#include "csrc/peer/shell/control.h"
+
+#include <algorithm>
+#include <future>
+
+#include "csrc/base/log.h"
+#include "csrc/net/address.h"
+
+namespace pccl::peer {
+namespace {
+
+constexpr size_t kHistoryMax = 100;
+
+Status left() { return {Code::kInvalidState, "this process has left the run", {}}; }
+
+}  // namespace
+
+Control::Control(net::Endpoint master, Options options, ring::Shell::Options data,
+                 std::function<void(const Topology&)> on_reconfigured)
+    : master_(std::move(master)),
+      options_(options),
+      on_reconfigured_(std::move(on_reconfigured)),
+      loop_("pccl-control"),
+      core_(std::move(options)) {
+  data.peer_timeout = options_.peer_timeout;
+  // The objects of the loop are created on the loop. Nothing is pushed before this.
+  loop_.post([this, data = std::move(data)] {
+    data_ = std::make_unique<ring::Shell>(data, data_callbacks());
+    timer_ = std::make_unique<net::Timer>(loop_, [this] {
+      armed_.reset();
+      push(Event{TimePassed{}});  // through the inbox, behind the input that has come
+    });
+  });
+}
+
+Control::~Control() = default;
+
+ring::Shell::Callbacks Control::data_callbacks() {
+  return {
+      .on_listening =
+          [this](Result<uint16_t> port) {
+            const bool local = loopback_only_;
+            push(Event{Listening{std::move(port),
+                                 local ? std::vector<std::string>{} : net::interface_hosts()}});
+          },
+      .on_link =
+          [this](protocol::LinkReport report) { push(Event{LinkChanged{std::move(report)}}); },
+      .on_transferred =
+          [this](Epoch epoch, OpKey op) {
+            push(Event{OpTransferred{epoch, op}});
+          },
+      .on_progressed =
+          [this](Epoch epoch, OpKey op, uint64_t finished) {
+            push(Event{OpProgressed{epoch, op, finished}});
+          },
+      .on_agreed =
+          [this](Epoch epoch, OpKey op) {
+            push(Event{OpAgreed{epoch, op}});
+          },
+      .on_drained =
+          [this](Epoch epoch, OpKey op) {
+            push(Event{OpDrained{epoch, op}});
+          },
+      .on_failed =
+          [this](Epoch epoch, OpKey op, Status why) {
+            push(Event{OpFailed{epoch, op, std::move(why)}});
+          },
+  };
+}
+
+// ---- The inbox ----
+
+bool Control::push(Item item) {
+  const std::lock_guard lock(inbox_mutex_);
+  if (closed_) return false;
+  inbox_.push_back(std::move(item));
+  if (inbox_.size() == 1) loop_.post([this] { take_items(); });
+  return true;
+}
+
+void Control::take_items() {
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    taken_.swap(inbox_);
+  }
+  for (Item& item : taken_) std::visit([this](auto& what) { take(what); }, item);
+  taken_.clear();
+  finish_turn();
+}
+
+void Control::post(OpRequest request, ring::Memory memory, Completion completion) {
+  Posted posted{std::move(request), std::move(memory), std::move(completion)};
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    if (!closed_) {
+      inbox_.emplace_back(std::move(posted));
+      if (inbox_.size() == 1) loop_.post([this] { take_items(); });
+      return;
+    }
+  }
+  posted.completion(left());
+}
+
+bool Control::join(std::shared_ptr<Call> call) {
+  return push(Called{Event{JoinCalled{}}, std::move(call)});
+}
+
+bool Control::joint(JointCalled event, std::shared_ptr<Call> call) {
+  return push(Called{Event{std::move(event)}, std::move(call)});
+}
+
+void Control::give_up(const std::shared_ptr<Call>& call) { push(GivenUp{call}); }
+
+void Control::seen(Epoch epoch) { push(Event{TopologySeen{epoch}}); }
+
+void Control::take(Posted& posted) {
+  posted.request.handle = ++handles_;
+  operations_[posted.request.handle] = {std::move(posted.memory), std::move(posted.completion),
+                                        describe(posted.request), monotonic_now()};
+  step(OpCalled{std::move(posted.request)});
+}
+
+void Control::take(Called& called) {
+  const Handle handle = ++handles_;
+  calls_[handle] = std::move(called.call);
+  if (auto* join = std::get_if<JoinCalled>(&called.event)) join->handle = handle;
+  if (auto* joint = std::get_if<JointCalled>(&called.event)) joint->handle = handle;
+  step(called.event);
+}
+
+void Control::take(GivenUp& given_up) {
+  for (const auto& [handle, call] : calls_) {
+    if (call == given_up.call) return step(JointGivenUp{handle});
+  }
+}
+
+// ---- Stepping ----
+
+void Control::step(const Event& event) {
+  PCCL_ASSERT(effects_.empty());  // events that an effect causes go through the inbox
+  core_.step(event, monotonic_now(), effects_);
+  for (Effect& effect : effects_) std::visit([this](auto& what) { apply(what); }, effect);
+  effects_.clear();
+}
+
+void Control::finish_turn() {
+  flush();
+  const std::optional<Instant> deadline = core_.deadline();
+  if (timer_ == nullptr || deadline == armed_) return;
+  deadline ? timer_->arm(*deadline) : timer_->disarm();
+  armed_ = deadline;
+}
+
+void Control::flush() {
+  if (stream_ != nullptr && !out_.empty()) stream_->send(out_);
+  out_.clear();
+}
+
+// ---- The connection to the master ----
+
+void Control::apply(ConnectMaster&) {
+  connector_ = std::make_unique<net::Connector>(loop_, master_, options_.peer_timeout,
+                                                [this](Result<net::Socket> socket) {
+                                                  connected(std::move(socket));
+                                                  finish_turn();
+                                                });
+}
+
+void Control::connected(Result<net::Socket> socket) {
+  if (!socket.ok()) return step(MasterClosed{socket.status()});
+  const uint64_t id = ++stream_count_;
+  const auto on_bytes = [this](std::span<const std::byte> bytes) { received(bytes); };
+  const auto on_closed = [this, id](const Status& why) { closed(id, why); };
+  auto stream = std::make_unique<net::Stream>(loop_, std::move(socket.value()),
+                                              net::Stream::Callbacks{on_bytes, on_closed});
+  stream_ = (streams_[id] = std::move(stream)).get();
+  decoder_ = {};
+  step(MasterConnected{});
+}
+
+void Control::received(std::span<const std::byte> bytes) {
+  decoder_.feed(bytes);
+  while (stream_ != nullptr) {  // until the core closes it
+    Result<std::optional<protocol::Message>> next = decoder_.next();
+    if (!next.ok()) {
+      closed(stream_count_, next.status());
+      break;
+    }
+    if (!next.value()) break;
+    step(MasterSent{std::move(*next.value())});
+  }
+  finish_turn();
+}
+
+void Control::closed(uint64_t stream, const Status& why) {
+  const bool current = stream_ != nullptr && stream == stream_count_;
+  if (current) stream_ = nullptr;
+  streams_.erase(stream);
+  if (current) step(MasterClosed{why});
+  notice_end();
+  finish_turn();
+}
+
+void Control::apply(CloseMaster&) {
+  flush();
+  connector_.reset();
+  if (stream_ != nullptr) stream_->close_after_flush();
+  stream_ = nullptr;
+}
+
+void Control::apply(SendMaster& effect) { protocol::encode(effect.message, out_); }
+
+// ---- The data plane ----
+
+void Control::apply(Listen& effect) {
+  self_ = effect.self;
+  loopback_only_ = effect.loopback_only;
+  data_->listen(effect.self, effect.run_id, effect.version, loopback_only_ ? net::kLoopback : "");
+}
+
+void Control::apply(DialPeer& effect) {
+  const protocol::Dial& dial = effect.dial;
+  std::vector<Endpoint> at = {{dial.host.empty() ? master_.host : dial.host, dial.port}};
+  at.insert(at.end(), dial.others.begin(), dial.others.end());
+  data_->dial(dial.peer, std::move(at), dial.dead_serial);
+}
+
+void Control::apply(ForgetPeer& effect) { data_->forget(effect.peer); }
+
+void Control::apply(BeginEpoch& effect) {
+  data_->begin_epoch(effect.epoch, std::move(effect.peers), std::move(effect.neighbours));
+}
+
+void Control::apply(StartOp& effect) {
+  const ring::Task& task = effect.task;
+  Result<ring::Memory> memory = memory_of(effect);
+  if (!memory.ok()) {
+    unposted_[task.op] = task.epoch;
+    push(Event{OpFailed{task.epoch, task.op, memory.status()}});
+    return;
+  }
+  memory.value().dtype = effect.dtype;
+  memory.value().reduce = effect.reduce;
+  memory.value().contributors = effect.contributors;
+  data_->post(std::move(effect.task), std::move(memory.value()));
+}
+
+void Control::apply(EndOp& effect) {
+  const auto unposted = unposted_.find(effect.op);
+  if (unposted == unposted_.end()) return data_->end(effect);
+  push(Event{OpDrained{unposted->second, effect.op}});
+  unposted_.erase(unposted);
+}
+
+// The memory that the ring will touch. Its blocks must have exactly the sizes that the schedule
+// expects.
+Result<ring::Memory> Control::memory_of(const StartOp& start) {
+  const ring::Shape& shape = start.task.shape;
+  if (!start.keys.empty()) {
+    Result<std::vector<std::span<std::byte>>> spans =
+        calls_.at(start.handle)->entries->lend(start.keys, shape.rank == 1);
+    if (!spans.ok()) return spans.status();
+    ring::Memory memory;
+    memory.spans = std::move(spans.value());
+    memory.save = false;
+    return memory;
+  }
+  ring::Memory memory = operations_.at(start.handle).memory;
+  // Bytes of the application's tensor. Elements before start.start have their result, and are left
+  // alone.
+  const uint64_t bytes = (start.start + shape.count) * shape.element_bytes;
+  size_t spans = 1;
+  if (shape.pattern == ring::Pattern::kAllGather) {
+    spans = shape.world;
+    if (memory.spans.size() == 1 && memory.spans[0].size() == bytes * spans) {  // one tensor
+      const std::span<std::byte> whole = memory.spans[0];
+      memory.spans.clear();
+      for (size_t rank = 0; rank < spans; ++rank)
+        memory.spans.push_back(whole.subspan(rank * bytes, bytes));
+    }
+  }
+  if (memory.spans.size() != spans) {
+    return Status{Code::kMembershipChanged,
+                  "there are " + std::to_string(spans) + " ranks now, and room for " +
+                      std::to_string(memory.spans.size()) +
+                      ": look at the new ranks and call it again",
+                  {}};
+  }
+  for (const std::span<std::byte>& span : memory.spans) {
+    if (span.size() == bytes) continue;
+    return Status{Code::kInvalidArgument,
+                  "a tensor of " + std::to_string(bytes) + " bytes, given as " +
+                      std::to_string(span.size()) + " bytes of memory",
+                  {}};
+  }
+  memory.spans[0] = memory.spans[0].subspan(start.start * shape.element_bytes);
+  if (shape.pattern == ring::Pattern::kAllGather) {  // the ring counts blocks by ring index
+    const std::vector<std::span<std::byte>> by_rank = memory.spans;
+    for (size_t ring_index = 0; ring_index < spans; ++ring_index)
+      memory.spans[ring_index] = by_rank[topology_.ring[ring_index]];
+  }
+  return memory;
+}
+
+// ---- The application ----
+
+void Control::apply(VerifyState& effect) {
+  const std::shared_ptr<Call> call = calls_.at(effect.handle);
+  call->waiter.work([this, call, verify = std::move(effect)] {
+    const Status status = call->entries->verify(verify.keys, verify.hashes);
+    push(Event{StateVerified{verify.handle, status}});
+  });
+}
+
+void Control::apply(FinishOp& effect) {
+  const auto at = operations_.find(effect.handle);
+  PCCL_ASSERT(at != operations_.end());
+  Operation operation = std::move(at->second);
+  operations_.erase(at);
+  if (history_.size() == kHistoryMax) history_.pop_front();
+  operation.info.world_size = static_cast<uint32_t>(topology_.members.size());
+  history_.push_back({std::move(operation.info), effect.op, effect.status.code,
+                      monotonic_now() - operation.posted_at});
+  OpResult result(std::move(effect.status), std::move(effect.parts));
+  result.ended_before_call = effect.ended_before_call;
+  operation.completion(std::move(result));
+}
+
+void Control::apply(FinishJoint& effect) {
+  const auto at = calls_.find(effect.handle);
+  PCCL_ASSERT(at != calls_.end());
+  if (effect.topology) topology_ = *effect.topology;
+  const std::shared_ptr<Call> call = std::move(at->second);
+  calls_.erase(at);
+  call->waiter.finish(std::move(effect));
+}
+
+void Control::apply(Reconfigured& effect) {
+  topology_ = effect.topology;
+  on_reconfigured_(effect.topology);
+}
+
+void Control::apply(Log& effect) { log(effect.level, effect.text); }
+
+void Control::apply(Gone&) {
+  gone_ = true;
+  notice_end();
+}
+
+// The operation as the core describes it. Ids of root and receiver are set as far as known.
+protocol::OpInfo Control::describe(const OpRequest& request) const {
+  protocol::OpInfo info;
+  info.kind = request.kind;
+  info.dtype = request.dtype;
+  info.reduce = request.reduce;
+  info.count = request.count;
+  info.tag = request.tag;
+  const auto rank = static_cast<size_t>(request.root);
+  if (request.root < 0 || rank >= topology_.members.size()) return info;
+  const bool sends = request.kind == protocol::OpKind::kSend;
+  info.root = sends ? self_ : topology_.members[rank].peer;
+  info.receiver = sends ? topology_.members[rank].peer : self_;
+  return info;
+}
+
+Info Control::info() {
+  const auto look = [this] {
+    Info info;
+    info.self = self_;
+    info.run = options_.run;
+    info.broken = !core_.broken().ok();
+    info.broken_by = core_.broken().message;
+    info.options = options_;
+    for (const Past& past : history_) {
+      info.history.push_back({text(past.info) + " " + text(past.info, past.key), text(past.outcome),
+                              to_seconds(past.took)});
+    }
+    return info;
+  };
+  Info info;
+  if (on_loop()) {
+    info = look();
+  } else {
+    std::promise<Info> promise;
+    push(std::function<void()>([&] { promise.set_value(look()); }));
+    info = promise.get_future().get();
+  }
+  info.data = data_->counters();
+  return info;
+}
+
+// ---- The end ----
+
+void Control::notice_end() {
+  if (!gone_ || !streams_.empty()) return;
+  {
+    const std::lock_guard lock(end_mutex_);
+    gone_and_said_ = true;
+  }
+  end_changed_.notify_all();
+}
+
+void Control::end(Duration at_most) {
+  push(Event{LeaveCalled{}});
+  {
+    std::unique_lock lock(end_mutex_);
+    if (loop_.status().ok())
+      end_changed_.wait_for(lock, at_most, [this] { return gone_and_said_; });
+  }
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    closed_ = true;
+  }
+  loop_.post([this] { tear_down(); });
+  loop_.stop();
+}
+
+// Once the data plane is gone, nothing touches borrowed tensors, and open calls can be returned.
+void Control::tear_down() {
+  data_.reset();
+  timer_.reset();
+  connector_.reset();
+  stream_ = nullptr;
+  streams_.clear();
+  std::vector<Item> late;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    late.swap(inbox_);
+  }
+  for (Item& item : late) {
+    if (auto* posted = std::get_if<Posted>(&item)) posted->completion(left());
+    if (auto* task = std::get_if<std::function<void()>>(&item)) (*task)();
+    if (auto* called = std::get_if<Called>(&item)) calls_[++handles_] = called->call;
+  }
+  for (auto& [handle, operation] : operations_) operation.completion(left());
+  operations_.clear();
+  for (const auto& [handle, call] : calls_) {
+    FinishJoint result;
+    result.status = left();
+    call->waiter.finish(std::move(result));
+  }
+  calls_.clear();
+}
+
+}  // namespace pccl::peer

@@ -1,0 +1,167 @@
+// Control is the control loop of a peer: it steps the PeerCore, carries out its effects, and holds
+// the memory and the completions of calls under way. Peer owns it. Its methods may be called from
+// any thread. Their input goes through one inbox, in order. All messages of one turn of the loop
+// leave in one send.
+//
+// It connects to the master, decodes its messages, steps the core and encodes the core's messages.
+// It passes operations to the data plane, and completions to the application.
+// Failures:
+//   - The connection fails or carries invalid data: the core gets the error, and decides when
+//     to retry.
+//   - Memory does not fit its operation: the operation fails for all ranks, through the master.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "csrc/net/loop.h"
+#include "csrc/net/stream.h"
+#include "csrc/peer/shell/peer.h"
+#include "csrc/peer/shell/shared_entries.h"
+#include "csrc/peer/shell/waiter.h"
+#include "csrc/protocol/codec.h"
+
+namespace pccl::peer {
+
+class Control {
+ public:
+  // A join or joint call, shared by the waiting thread and the loop.
+  struct Call {
+    Waiter waiter;
+    std::shared_ptr<SharedEntries> entries;  // sync_shared_state only
+  };
+
+  // `on_reconfigured`: called on the loop when members were lost and the others continue.
+  Control(net::Endpoint master, Options options, ring::Shell::Options data,
+          std::function<void(const Topology&)> on_reconfigured);
+  ~Control();  // end() must have been called
+
+  const Status& status() const { return loop_.status(); }  // kSystem: the loop could not start
+  bool on_loop() const { return loop_.on_loop(); }
+
+  // Calls. After end(), the completion is called immediately, or false is returned.
+  void post(OpRequest request, ring::Memory memory, Completion completion);
+  bool join(std::shared_ptr<Call> call);
+  bool joint(JointCalled event, std::shared_ptr<Call> call);
+  void give_up(const std::shared_ptr<Call>& call);
+  void seen(Epoch epoch);  // from here on, ranks in calls are of this epoch
+
+  // Leaves the run. Waits until no tensors are borrowed and the master has been informed, or
+  // `at_most` has passed. Then ends both loops and fails what is left. REQUIRES: called once, and
+  // not on a loop.
+  void end(Duration at_most);
+
+  // Leaves out the topology. REQUIRES: not after end().
+  Info info();
+
+ private:
+  struct Posted {
+    OpRequest request;
+    ring::Memory memory;
+    Completion completion;
+  };
+  struct Called {
+    Event event;  // JoinCalled or JointCalled
+    std::shared_ptr<Call> call;
+  };
+  struct GivenUp {
+    std::shared_ptr<Call> call;
+  };
+  using Item = std::variant<Event, Posted, Called, GivenUp, std::function<void()>>;
+
+  struct Operation {
+    ring::Memory memory;
+    Completion completion;
+    protocol::OpInfo info;
+    Instant posted_at;
+  };
+  struct Past {
+    protocol::OpInfo info;
+    OpKey key;
+    Code outcome = Code::kOk;
+    Duration took{0};
+  };
+
+  bool push(Item item);
+  void take_items();
+  void take(Event& event) { step(event); }
+  void take(Posted& posted);
+  void take(Called& called);
+  void take(GivenUp& given_up);
+  void take(std::function<void()>& task) { task(); }
+
+  void step(const Event& event);
+  void finish_turn();  // sends the messages of this turn, arms the timer
+
+  void apply(ConnectMaster& effect);
+  void apply(CloseMaster& effect);
+  void apply(SendMaster& effect);
+  void apply(Listen& effect);
+  void apply(DialPeer& effect);
+  void apply(ForgetPeer& effect);
+  void apply(BeginEpoch& effect);
+  void apply(StartOp& effect);
+  void apply(EndOp& effect);
+  void apply(SayDone& effect) { data_->done(effect.op); }
+  void apply(VerifyState& effect);
+  void apply(FinishOp& effect);
+  void apply(FinishJoint& effect);
+  void apply(Reconfigured& effect);
+  void apply(Gone& effect);
+  void apply(Log& effect);
+
+  void connected(Result<net::Socket> socket);
+  void received(std::span<const std::byte> bytes);
+  void closed(uint64_t stream, const Status& why);
+  void flush();
+  void notice_end();
+  void tear_down();
+  Result<ring::Memory> memory_of(const StartOp& start);
+  protocol::OpInfo describe(const OpRequest& request) const;
+  ring::Shell::Callbacks data_callbacks();
+
+  const net::Endpoint master_;
+  const Options options_;
+  const std::function<void(const Topology&)> on_reconfigured_;
+  net::Loop loop_;
+
+  std::mutex inbox_mutex_;
+  std::vector<Item> inbox_;
+  bool closed_ = false;  // no item is accepted any more
+
+  std::mutex end_mutex_;
+  std::condition_variable end_changed_;
+  bool gone_and_said_ = false;  // the core is gone, and its last messages have left
+
+  // On the loop only.
+  PeerCore core_;
+  bool loopback_only_ = false;  // where to listen; written before the data plane is to listen
+  std::unique_ptr<ring::Shell> data_;
+  std::unique_ptr<net::Timer> timer_;
+  std::optional<Instant> armed_;
+  std::unique_ptr<net::Connector> connector_;
+  std::map<uint64_t, std::unique_ptr<net::Stream>>
+      streams_;  // the current one to the master, and those closing
+  uint64_t stream_count_ = 0;
+  net::Stream* stream_ = nullptr;  // the current one to the master
+  protocol::Decoder decoder_;
+  std::vector<std::byte> out_;
+  std::vector<Item> taken_;
+  Effects effects_;
+  Handle handles_ = 0;
+  Topology topology_;  // of the epoch; the application sees it when its call returns
+  PeerId self_;
+  bool gone_ = false;
+  std::unordered_map<Handle, Operation> operations_;
+  std::map<Handle, std::shared_ptr<Call>> calls_;
+  std::map<OpKey, Epoch> unposted_;  // started by the core, refused here, not ended yet
+  std::deque<Past> history_;
+};
+
+}  // namespace pccl::peer

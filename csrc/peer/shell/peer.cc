@@ -1,0 +1,286 @@
+// Typical call: the caller's thread hands it to the control loop and waits. The loop steps the core
+// until the call is finished. The caller wakes up and takes the result.
+// Failures:
+//   - The caller is interrupted. A joint call is then given up for all ranks, since they wait for
+//     this one.
+//   - The caller is a child of the process that owns the group. Nothing works there, because a
+//     child does not inherit threads.
+
+#include "csrc/peer/shell/peer.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <shared_mutex>
+
+#include "csrc/base/text.h"
+#include "csrc/net/descriptors.h"
+#include "csrc/peer/shell/control.h"
+
+namespace pccl::peer {
+namespace {
+
+// How long a destructor waits until its good-bye to the master has been sent.
+constexpr Duration kLeaveTimeout = std::chrono::seconds(2);
+// How long an interrupted call waits for the master's answer, in units of Waiter::kInterruptPeriod.
+constexpr int kPeriodsForAnAnswer = 20;
+
+Status check(const net::Endpoint& master, const Options& options) {
+  const auto invalid = [](std::string what) {
+    return Status{Code::kInvalidArgument, std::move(what), {}};
+  };
+  const auto fits = [](const std::string& name, size_t max) {
+    return !name.empty() && name.size() <= max;
+  };
+  if (!fits(options.run, protocol::kRunNameBytesMax)) {
+    return invalid("the name of the run has " + std::to_string(options.run.size()) +
+                   " bytes, allowed are 1 to " + std::to_string(protocol::kRunNameBytesMax));
+  }
+  if (!is_printable(options.run)) {
+    return invalid("the name of the run has characters that cannot be shown: \"" +
+                   printable(options.run) + "\"");
+  }
+  if (!is_printable(options.advertised.host)) {
+    return invalid("the advertised host has characters that cannot be shown: \"" +
+                   printable(options.advertised.host) + "\"");
+  }
+  if (!fits(master.host, protocol::kHostBytesMax) ||
+      options.advertised.host.size() > protocol::kHostBytesMax) {
+    return invalid("host names have 1 to " + std::to_string(protocol::kHostBytesMax) + " bytes");
+  }
+  if (options.min_peers < 1 || options.min_peers > protocol::kMembersMax) {
+    return invalid("min_peers is " + std::to_string(options.min_peers) + ", allowed are 1 to " +
+                   std::to_string(protocol::kMembersMax));
+  }
+  if (options.founders > protocol::kMembersMax) {
+    return invalid("the world size is " + std::to_string(options.founders) + ", allowed are 1 to " +
+                   std::to_string(protocol::kMembersMax));
+  }
+  if (options.peer_timeout < protocol::kPeerTimeoutMin ||
+      options.peer_timeout > protocol::kPeerTimeoutMax) {
+    return invalid("peer_timeout is " + pccl::text(options.peer_timeout) + ", allowed are " +
+                   pccl::text(protocol::kPeerTimeoutMin) + " to " +
+                   pccl::text(protocol::kPeerTimeoutMax));
+  }
+  return {};
+}
+
+Status interrupted_status(const char* what) {
+  return {Code::kInvalidState, std::string(what) + " was interrupted", {}};
+}
+
+}  // namespace
+
+struct Peer::Impl {
+  Impl(net::Endpoint master, Options options, ring::Shell::Options data)
+      : retries(options.policy == protocol::LossPolicy::kRetry),
+        control(std::move(master), std::move(options), std::move(data),
+                [this](const Topology& changed) { on_reconfigured(changed); }) {}
+
+  // The error if this thread cannot wait for a call; otherwise ok.
+  Status check_caller(const char* what) const;
+  bool forked() const { return net::fork_count() != fork_count; }
+  Status forked_status() const {
+    return {Code::kInvalidState,
+            "this process group belongs to process " + std::to_string(owner) +
+                "; a forked process cannot use it",
+            {}};
+  }
+  Result<JointResult> joint(JointCalled event, std::shared_ptr<SharedEntries> entries,
+                            const Interrupted& interrupted);
+  void see(const Topology& topology);
+  void on_reconfigured(const Topology& topology);
+  void look();
+
+  const pid_t owner = getpid();
+  const unsigned fork_count = net::fork_count();
+  const bool retries;  // policy retry
+  std::atomic<uint32_t> rank{0}, world_size{0};
+  mutable std::mutex topology_mutex;
+  std::shared_ptr<const Topology> topology = std::make_shared<Topology>();
+  // Policy retry: the topology after a loss. The application gets it when it looks while none of
+  // its operations is in flight.
+  std::atomic<bool> news{false};
+  std::optional<Topology> reconfigured;
+  std::atomic<int64_t> in_flight{0};
+
+  std::shared_mutex life;  // shared by users of the loops, exclusive for their end
+  bool ended = false;
+  Control control;
+};
+
+Status Peer::Impl::check_caller(const char* what) const {
+  if (forked()) return forked_status();
+  if (!control.on_loop()) return {};
+  return {Code::kInvalidState,
+          std::string(what) + " from inside a completion would wait for itself",
+          {}};
+}
+
+void Peer::Impl::see(const Topology& seen) {
+  rank = seen.rank;
+  world_size = static_cast<uint32_t>(seen.members.size());
+  const std::lock_guard lock(topology_mutex);
+  topology = std::make_shared<Topology>(seen);
+  if (reconfigured && reconfigured->epoch <= seen.epoch) reconfigured.reset();
+  news = reconfigured.has_value();
+}
+
+void Peer::Impl::on_reconfigured(const Topology& changed) {
+  const std::lock_guard lock(topology_mutex);
+  reconfigured = changed;
+  news = true;
+}
+
+// Rank and world size must not change while calls are under way.
+void Peer::Impl::look() {
+  if (!news || in_flight > 0) return;
+  std::optional<Topology> changed;
+  {
+    const std::lock_guard lock(topology_mutex);
+    changed.swap(reconfigured);
+    news = false;
+  }
+  if (!changed) return;
+  control.seen(changed->epoch);
+  see(*changed);
+}
+
+Peer::Peer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Peer::~Peer() {
+  if (impl_->forked()) {
+    (void)impl_.release();  // its threads do not exist here, so nothing can be ended
+    return;
+  }
+  leave(kLeaveTimeout);
+}
+
+Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options options,
+                                         ring::Shell::Options data,
+                                         const Interrupted& interrupted) {
+  Status status = check(master, options);
+  if (!status.ok()) return status;
+  options.master_text = text(master);
+  std::unique_ptr<Peer> peer(
+      new Peer(std::make_unique<Impl>(master, std::move(options), std::move(data))));
+  Impl& impl = *peer->impl_;
+  if (!impl.control.status().ok()) return impl.control.status();
+  const auto call = std::make_shared<Control::Call>();
+  impl.control.join(call);
+  const std::optional<FinishJoint> result = call->waiter.wait(interrupted);
+  if (!result) return interrupted_status("joining the run");
+  if (!result->status.ok()) return result->status;
+  impl.see(*result->topology);
+  return peer;
+}
+
+uint32_t Peer::rank() const {
+  if (!impl_->forked()) impl_->look();
+  return impl_->rank;
+}
+uint32_t Peer::world_size() const {
+  if (!impl_->forked()) impl_->look();
+  return impl_->world_size;
+}
+
+std::shared_ptr<const Topology> Peer::topology() const {
+  // the lock may have been held at the fork
+  if (impl_->forked()) return std::make_shared<Topology>();
+  const std::lock_guard lock(impl_->topology_mutex);
+  return impl_->topology;
+}
+
+void Peer::post(OpRequest request, ring::Memory memory, Completion completion) {
+  if (impl_->forked()) return completion(impl_->forked_status());
+  if (impl_->retries) {
+    ++impl_->in_flight;
+    completion = [impl = impl_.get(), completion = std::move(completion)](OpResult result) {
+      --impl->in_flight;
+      completion(std::move(result));
+    };
+  }
+  impl_->control.post(std::move(request), std::move(memory), std::move(completion));
+}
+
+Result<JointResult> Peer::Impl::joint(JointCalled event, std::shared_ptr<SharedEntries> entries,
+                                      const Interrupted& interrupted) {
+  const char* const what = text(event.kind);
+  const auto call = std::make_shared<Control::Call>();
+  call->entries = std::move(entries);
+  if (!control.joint(std::move(event), call)) {
+    return Status{Code::kInvalidState, std::string(what) + ": this process has left the run", {}};
+  }
+  std::optional<FinishJoint> result = call->waiter.wait(interrupted);
+  if (!result) {
+    control.give_up(call);
+    // Tensors are borrowed until the master has answered, and nobody may touch them before. Without
+    // tensors, the call still waits a while, so as not to miss a new topology.
+    int periods = 0;
+    const auto enough = [&] { return ++periods >= kPeriodsForAnAnswer; };
+    result = call->waiter.wait(call->entries != nullptr ? Interrupted{} : enough);
+    if (result && result->topology) see(*result->topology);
+    return interrupted_status(what);
+  }
+  if (!result->status.ok()) return result->status;
+  JointResult out;
+  out.pending = result->pending;
+  out.revision = result->revision;
+  out.state_hash = result->state_hash;
+  if (call->entries != nullptr) {
+    call->entries->install(result->install);
+    out.bytes_sent = call->entries->bytes_sent();
+    out.bytes_received = call->entries->bytes_received();
+  }
+  if (result->topology) see(*result->topology);
+  out.topology = std::move(result->topology);
+  return out;
+}
+
+Result<JointResult> Peer::update_topology(Duration timeout, const Interrupted& interrupted) {
+  const Status status = impl_->check_caller("update_topology");
+  if (!status.ok()) return status;
+  return impl_->joint({0, protocol::JointKind::kUpdateTopology, {}, timeout}, nullptr, interrupted);
+}
+
+Result<JointResult> Peer::are_peers_pending(Duration timeout, const Interrupted& interrupted) {
+  const Status status = impl_->check_caller("are_peers_pending");
+  if (!status.ok()) return status;
+  return impl_->joint({0, protocol::JointKind::kArePeersPending, {}, timeout}, nullptr,
+                      interrupted);
+}
+
+Result<JointResult> Peer::sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
+                                            const std::vector<StateSpan>& entries, Duration timeout,
+                                            const Interrupted& interrupted) {
+  const Status status = impl_->check_caller("sync_shared_state");
+  if (!status.ok()) return status;
+  Result<std::shared_ptr<SharedEntries>> shared = SharedEntries::make(entries);
+  if (!shared.ok()) return shared.status();
+  JointCalled event{0, protocol::JointKind::kSyncSharedState, shared.value()->offer(), timeout};
+  event.offer.revision = revision;
+  event.offer.strategy = strategy;
+  return impl_->joint(std::move(event), std::move(shared.value()), interrupted);
+}
+
+void Peer::leave(Duration at_most) {
+  if (!impl_->check_caller("leave").ok()) return;
+  const std::unique_lock lock(impl_->life);
+  if (!impl_->ended) impl_->control.end(at_most);
+  impl_->ended = true;
+}
+
+Info Peer::info() {
+  Info info;
+  if (impl_->forked()) return info;
+  if (impl_->control.on_loop()) {
+    info = impl_->control.info();
+  } else {
+    const std::shared_lock lock(impl_->life);
+    if (!impl_->ended) info = impl_->control.info();
+  }
+  info.topology = *topology();
+  return info;
+}
+
+}  // namespace pccl::peer

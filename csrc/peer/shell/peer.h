@@ -1,0 +1,118 @@
+// Peer is one process's part in a run: the control loop with its PeerCore and master connection,
+// and the data plane (ring::Shell) beside it. It is all that csrc/torch needs to know of the layers
+// below.
+// Threads:
+//   - Every method may be called from any thread.
+//   - post() never blocks.
+//   - join(), joint calls and leave() block their caller, who should hold no lock (nor the GIL).
+//     join() and joint calls call `interrupted` every 100 ms, and give up when it returns true.
+//   - Joint calls from inside a completion fail with kInvalidState; leave() does nothing there.
+//   - A completion is called on the control loop, once for each posted operation, successful or
+//     not, when the caller may use the memory again. It must be short and never block, but it may
+//     post.
+// Nothing works in a forked child: calls fail with kInvalidState, and the error names the process
+// that owns the group.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/net/socket.h"
+#include "csrc/peer/core.h"
+#include "csrc/ring/shell/shell.h"
+
+namespace pccl::peer {
+
+// How an operation ended.
+struct OpResult {
+  OpResult(Status how) : status(std::move(how)) {}  // NOLINT(google-explicit-constructor)
+  OpResult(Status how, std::vector<Part> over) : status(std::move(how)), parts(std::move(over)) {}
+  Status status;
+  std::vector<Part> parts;         // of a successful operation with `keep`
+  bool ended_before_call = false;  // it was settled for all members before its call here
+};
+using Completion = std::function<void(OpResult)>;
+using Interrupted = std::function<bool()>;  // may be empty
+
+// One entry of a shared state in memory.
+struct StateSpan {
+  std::string key;
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+  std::span<std::byte> bytes;
+};
+
+struct JointResult {
+  std::optional<Topology> topology;
+  bool pending = false;
+  uint64_t revision = 0, state_hash = 0;
+  uint64_t bytes_sent = 0, bytes_received = 0;  // of shared state, by this call
+};
+
+struct OpRecord {    // one of the latest operations, for run_info
+  std::string text;  // "all_reduce(sum, float32, 1024 elements, world size 2) (layer.3, #12)"
+  std::string outcome;
+  double seconds = 0;
+};
+
+struct Info {
+  Topology topology;
+  PeerId self;
+  std::string run;
+  bool broken = false;  // after a loss, until update_topology
+  std::string broken_by;
+  ring::Shell::Counters data;
+  std::vector<OpRecord> history;
+  Options options;  // with every derived time
+};
+
+class Peer {
+ public:
+  // Connects to the master and waits for admission. Master and peers may start in any order: the
+  // peer tries to reach the master for options.peer_timeout, with a warning after one second. Sets
+  // options.master_text.
+  static Result<std::unique_ptr<Peer>> join(const net::Endpoint& master, Options options,
+                                            ring::Shell::Options data,
+                                            const Interrupted& interrupted);
+  // Leaves the run if that was not done. After that no completion is called any more: open
+  // operations have failed.
+  ~Peer();
+
+  // The topology that the application sees. It is constant until update_topology() returns. With
+  // policy retry, it may also change in rank() and world_size(), after a loss and while no
+  // operation is in flight.
+  uint32_t rank() const;
+  uint32_t world_size() const;
+  std::shared_ptr<const Topology> topology() const;
+
+  // REQUIRES: memory that stays valid until `completion` is called. Its spans: one with the tensor;
+  // for an all-gather, one per rank in rank order, or one with the parts of all ranks, in which
+  // this rank's part already holds its contribution; for a barrier, none. Peer sets dtype, reduce,
+  // contributors and request.handle.
+  void post(OpRequest request, ring::Memory memory, Completion completion);
+
+  // Joint calls. kInvalidState if another one of this process is under way.
+  Result<JointResult> update_topology(Duration timeout, const Interrupted& interrupted);
+  Result<JointResult> are_peers_pending(Duration timeout, const Interrupted& interrupted);
+  // Hashes every entry on the calling thread with its OpenMP team, then votes. Stale entries are
+  // overwritten.
+  Result<JointResult> sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
+                                        const std::vector<StateSpan>& entries, Duration timeout,
+                                        const Interrupted& interrupted);
+
+  // Says good-bye to the master, fails open calls with kInvalidState, and ends both loops.
+  // Idempotent.
+  void leave(Duration at_most);
+  Info info();
+
+ private:
+  struct Impl;
+  explicit Peer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pccl::peer

@@ -1,0 +1,46 @@
+#include "csrc/peer/shell/waiter.h"
+
+namespace pccl::peer {
+
+void Waiter::work(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (result_) return;
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_all();
+}
+
+void Waiter::finish(FinishJoint result) {
+  {
+    const std::lock_guard lock(mutex_);
+    result_ = std::move(result);
+    tasks_.clear();
+  }
+  changed_.notify_all();
+}
+
+std::optional<FinishJoint> Waiter::wait(const Interrupted& interrupted) {
+  std::unique_lock lock(mutex_);
+  while (!result_) {
+    if (tasks_.empty()) {
+      const auto something = [this] { return result_ || !tasks_.empty(); };
+      if (!interrupted) {
+        changed_.wait(lock, something);
+      } else if (!changed_.wait_for(lock, kInterruptPeriod, something)) {
+        lock.unlock();
+        if (interrupted()) return std::nullopt;
+        lock.lock();
+      }
+      continue;
+    }
+    std::vector<std::function<void()>> tasks;
+    tasks.swap(tasks_);
+    lock.unlock();
+    for (const std::function<void()>& task : tasks) task();
+    lock.lock();
+  }
+  return std::move(result_);
+}
+
+}  // namespace pccl::peer

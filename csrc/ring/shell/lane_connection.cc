@@ -1,0 +1,141 @@
+#include "csrc/ring/shell/lane_connection.h"
+
+#include <utility>
+
+#include "csrc/base/assert.h"
+#include "csrc/base/log.h"
+#include "csrc/net/address.h"
+#include "csrc/protocol/limits.h"
+
+namespace pccl::ring {
+
+using net::FrameHeader;
+using net::FrameType;
+
+namespace {
+
+// Two chunks. With the system's own limit, a few MiB, 64 MiB among four ranks on two cores take 6 %
+// longer.
+constexpr uint32_t kHeldBytesContended = 512u << 10;
+
+}  // namespace
+
+LaneConnection::LaneConnection(net::Loop& loop, net::Socket socket, bool dialled,
+                               Callbacks callbacks)
+    : dialled_(dialled), callbacks_(std::move(callbacks)), address_(socket.peer_host()) {
+  lane_ = std::make_unique<net::Lane>(
+      loop, std::move(socket), *this,
+      net::Lane::Callbacks{.on_sent =
+                               [this] {
+                                 sink_->chunk_sent();
+                                 if (lane_ != nullptr && on_chunk_sent_) on_chunk_sent_(*this);
+                               },
+                           .on_failed =
+                               [this](Status why) {
+                                 if (lane_ == nullptr) return;
+                                 close();
+                                 const bool foreign = why.code == Code::kProtocol;
+                                 callbacks_.on_failed(
+                                     std::move(why),
+                                     foreign ? LinkFault::kAnotherProgram : LinkFault::kOther);
+                               }});
+}
+
+void LaneConnection::send_hello(bool answer, const protocol::LaneHello& hello) {
+  send(net::hello_frame(answer ? FrameType::kHelloOk : FrameType::kHello, hello));
+}
+
+void LaneConnection::join(Engine& engine, PeerId peer, bool same_machine) {
+  PCCL_ASSERT(sink_ == nullptr && lane_ != nullptr);
+  same_machine_ = same_machine;
+  lane_->set_local(same_machine);
+  sink_ = &engine.lane_up(peer, *this);
+}
+
+void LaneConnection::close() {
+  sink_ = nullptr;
+  lane_.reset();
+}
+
+std::string LaneConnection::ends() const {
+  const int fd = lane_->socket().fd();
+  const net::Address own = net::local_address(fd), other = net::peer_address(fd);
+  return text(Endpoint{own.host(), own.port()}) + " and " +
+         text(Endpoint{other.host(), other.port()});
+}
+
+PathInfo LaneConnection::path() const {
+  return lane_ == nullptr ? PathInfo{} : lane_->socket().path();
+}
+uint64_t LaneConnection::buffers() const {
+  return lane_ == nullptr ? 0 : lane_->socket().buffers();
+}
+
+void LaneConnection::tune(net::PathClass rtt, const std::string& congestion) {
+  if (lane_ == nullptr) return;
+  const net::Socket& socket = lane_->socket();
+  if (!congestion.empty() && !socket.set_congestion(congestion)) {
+    log(LogLevel::kWarning, address_ + ": the system refuses congestion control " + congestion +
+                                ", and keeps " + socket.congestion());
+  }
+  socket.tune(rtt, congestion.empty());
+  wan_ = rtt == net::PathClass::kWan;
+  if (wan_ && congestion.empty()) lane_->keep_window();
+}
+
+void LaneConnection::set_contended(bool contended) {
+  if (lane_ == nullptr || !same_machine_ || wan_) return;
+  lane_->socket().hold_at_most(contended ? kHeldBytesContended : 0);
+  lane_->set_alone(!contended);
+}
+
+void LaneConnection::watch(std::function<void(const LaneConnection&)> on_chunk_sent) {
+  on_chunk_sent_ = std::move(on_chunk_sent);
+}
+
+net::Lane::Counters LaneConnection::counters() const {
+  return lane_ == nullptr ? net::Lane::Counters{} : lane_->counters();
+}
+
+// ---- Port ----
+
+void LaneConnection::send(const FrameHeader& header) {
+  if (lane_ != nullptr) lane_->send(header);
+}
+void LaneConnection::send_copy(const FrameHeader& header, std::span<const std::byte> payload) {
+  if (lane_ != nullptr) lane_->send_copy(header, payload);
+}
+void LaneConnection::send_chunk(const FrameHeader& header, std::span<const std::byte> payload) {
+  if (lane_ != nullptr) lane_->send_chunk(header, payload);
+}
+void LaneConnection::withdraw() {
+  if (lane_ != nullptr) lane_->withdraw();
+}
+void LaneConnection::revoke() {
+  if (lane_ != nullptr) lane_->revoke();
+}
+
+// ---- FrameSink ----
+
+void LaneConnection::on_frame(const FrameHeader& header) {
+  if (sink_ == nullptr) {
+    const FrameType expected = dialled_ ? FrameType::kHelloOk : FrameType::kHello;
+    return callbacks_.on_hello(net::hello_in(expected, header));
+  }
+  if (header.type == FrameType::kPong) return callbacks_.on_pong(header.value);
+  if (header.type != FrameType::kPing) return sink_->on_frame(header);
+  FrameHeader pong;
+  pong.type = FrameType::kPong;
+  pong.value = header.value;
+  send(pong);
+}
+
+std::span<std::byte> LaneConnection::on_chunk(const FrameHeader& header) {
+  if (sink_ != nullptr) return sink_->on_chunk(header);
+  callbacks_.on_hello({});
+  return {};
+}
+void LaneConnection::on_piece(size_t at, size_t bytes) { sink_->on_piece(at, bytes); }
+void LaneConnection::on_chunk_end(bool valid) { sink_->on_chunk_end(valid); }
+
+}  // namespace pccl::ring

@@ -1,0 +1,376 @@
+// The driver of the data plane, on the data loop: each thing that happens to a connection becomes
+// an event of LinkCore, and its effects are carried out at once. A lane that is up joins the
+// Engine. csrc/link/core.h says what can go wrong.
+
+#include "csrc/ring/shell/shell.h"
+
+#include <algorithm>
+#include <bit>
+#include <deque>
+#include <fstream>
+#include <future>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "csrc/base/log.h"
+#include "csrc/link/path_monitor.h"
+#include "csrc/net/descriptors.h"
+#include "csrc/net/loop.h"
+#include "csrc/protocol/limits.h"
+#include "csrc/ring/shell/lane_connection.h"
+
+namespace pccl::ring {
+namespace {
+
+using link::ConnectionId;
+
+// Pending connections: room for those of all members at once. Honest peers send their hello within
+// a round trip, so the oldest connection is closed first.
+constexpr size_t kPendingMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
+// Limit of pending connections when the application has few descriptors left. A link that is needed
+// still comes in; pending connections hold no descriptor for long.
+constexpr size_t kPendingWhenScarce = 8;
+
+// Lanes of a link. Further lanes only make it faster, so they may use a sixteenth of the
+// descriptors that this process may open; the rest is for the application. The usual 1,024
+// descriptors allow all lanes.
+uint32_t lanes_affordable() {
+  return static_cast<uint32_t>(
+      std::clamp<size_t>(net::descriptors_max() / 16, 1, protocol::kLanesMax));
+}
+
+// Two processes that read the same value run on one machine, within the same boot.
+uint64_t machine_id() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return std::getline(file, id) ? tag_id(id).value : 0;
+}
+
+}  // namespace
+
+struct Shell::Impl {
+  // The lanes of a link that is up, in the order in which they came up.
+  struct Link {
+    std::vector<ConnectionId> lanes;
+    std::optional<link::PathMonitor> monitor;  // wan path only: chooses the active lanes
+  };
+
+  Impl(Options given, Callbacks called);
+
+  void listen(const std::string& host);
+  void accepted(net::Socket socket);
+  void add_lane(ConnectionId id, net::Socket socket, bool dialled);
+  void on_tick();
+
+  void step(const link::Event& event);
+  void perform(const link::Connect& connect);
+  void perform(const link::LimitAccepted& limit);
+  void perform(const link::SmallerHelped& helped);
+  void perform(const link::SendHello& send);
+  void perform(const link::SendPing& ping);
+  void perform(const link::Close& close);
+  void perform(const link::LaneUp& up);
+  void perform(const link::LinkDown& down);
+  void perform(const link::ReportLink& report) { callbacks.on_link(report.what); }
+  void carry(Link& link, LaneConnection& lane, const link::LaneUp& up);
+  void set_contended(PeerId peer);
+  void defer_destroy(std::unique_ptr<LaneConnection> lane);
+  Counters count() const;
+
+  const Options options;
+  const Callbacks callbacks;
+  const uint32_t lanes_max;  // of each link
+  net::Loop loop{"pccl-data"};
+
+  // On the data loop only:
+  link::LinkCore core;
+  std::deque<link::Event> waiting;  // events that came during a step
+  bool stepping = false;
+  Engine engine;
+  std::unique_ptr<net::Listener> listener;
+  std::unique_ptr<net::Timer> ticks, timer;
+  std::map<ConnectionId, std::unique_ptr<net::Connector>> connectors;
+  std::map<ConnectionId, std::unique_ptr<LaneConnection>> lanes;
+  std::map<PeerId, Link> links;
+  std::vector<PeerId> neighbours;
+  std::vector<std::unique_ptr<LaneConnection>> deferred;  // closed, perhaps still on the stack
+};
+
+Shell::Impl::Impl(Options given, Callbacks called)
+    : options(std::move(given)),
+      callbacks(std::move(called)),
+      lanes_max(lanes_affordable()),
+      core({.peer_timeout = options.peer_timeout,
+            .wan_rtt_min = options.wan_rtt_min,
+            .lanes = options.lanes,
+            .lanes_max = lanes_max}),
+      engine({.on_transferred = callbacks.on_transferred,
+              .on_progressed = callbacks.on_progressed,
+              .on_agreed = callbacks.on_agreed,
+              .on_drained = callbacks.on_drained,
+              .on_fail_link =
+                  [this](PeerId peer, const std::string& why) {
+                    step(link::Suspected{peer, why});
+                  },
+              .on_failed = callbacks.on_failed}) {
+  if (options.lanes <= lanes_max) return;
+  log(LogLevel::kWarning,
+      "PCCL_LANES is " + std::to_string(options.lanes) + ", but this process may have " +
+          std::to_string(net::descriptors_max()) + " files open, so that " +
+          std::to_string(lanes_max) + " connections to a neighbour are made: raise it (ulimit -n)");
+}
+
+// ---- Events ----
+
+void Shell::Impl::listen(const std::string& host) {
+  Result<std::unique_ptr<net::Listener>> opened = Status{Code::kSystem, "no port to try", {}};
+  for (uint32_t port = options.port_first; port <= options.port_last; ++port) {
+    opened = net::Listener::open(loop, {host, static_cast<uint16_t>(port)},
+                                 [this](net::Socket socket) { accepted(std::move(socket)); });
+    if (opened.ok()) break;
+  }
+  if (!opened.ok() && options.port_last > 0) {
+    const std::string range =
+        std::to_string(options.port_first) + "-" + std::to_string(options.port_last);
+    const std::string& why = opened.status().message;
+    opened = Status{Code::kSystem, why + " (of PCCL_PORT_RANGE " + range + " none is free)", {}};
+  }
+  if (!opened.ok()) return callbacks.on_listening(opened.status());
+  listener = std::move(opened.value());
+  timer = std::make_unique<net::Timer>(loop, [this] { step(link::TimePassed{}); });
+  ticks = std::make_unique<net::Timer>(loop, [this] { on_tick(); });
+  ticks->arm(monotonic_now() + core.beat());
+  callbacks.on_listening(listener->port());
+}
+
+void Shell::Impl::accepted(net::Socket socket) {
+  const bool scarce = net::is_scarce(socket.fd(), kPendingWhenScarce);
+  const size_t room = scarce ? kPendingWhenScarce : net::pending_max(kPendingMax);
+  const ConnectionId id = core.new_lane();
+  const std::string address = socket.peer_host();
+  add_lane(id, std::move(socket), false);
+  step(link::Accepted{id, address, room});
+}
+
+void Shell::Impl::add_lane(ConnectionId id, net::Socket socket, bool dialled) {
+  lanes[id] = std::make_unique<LaneConnection>(
+      loop, std::move(socket), dialled,
+      LaneConnection::Callbacks{
+          .on_hello =
+              [this, id](const std::optional<protocol::LaneHello>& hello) {
+                step(link::HelloReceived{id, hello, lanes.at(id)->path().least});
+              },
+          .on_pong =
+              [this, id](uint64_t number) {
+                step(link::PongReceived{id, number});
+              },
+          .on_failed =
+              [this, id](const Status& why, LinkFault fault) {
+                step(link::Failed{id, why, fault});
+              }});
+}
+
+// A late tick counts as one tick: input that has arrived meanwhile is read before the next one.
+void Shell::Impl::on_tick() {
+  ticks->arm(monotonic_now() + core.beat());
+  link::Tick tick;
+  for (const auto& [id, lane] : lanes) {
+    if (lane->take_received()) tick.received.push_back(id);
+    const auto progress = lane->progress();
+    if (progress) tick.progress.push_back({id, progress->segment, progress->arrived});
+  }
+  step(tick);
+}
+
+// ---- Effects ----
+
+void Shell::Impl::step(const link::Event& event) {
+  waiting.push_back(event);
+  if (stepping) return;
+  stepping = true;
+  while (!waiting.empty()) {
+    const link::Event next = std::move(waiting.front());
+    waiting.pop_front();
+    link::Effects effects;
+    core.step(next, monotonic_now(), effects);
+    for (const link::Effect& effect : effects)
+      std::visit([this](const auto& what) { perform(what); }, effect);
+  }
+  stepping = false;
+  if (timer == nullptr) return;
+  const auto deadline = core.deadline();
+  deadline ? timer->arm(*deadline) : timer->disarm();
+}
+
+void Shell::Impl::perform(const link::Connect& connect) {
+  const auto connected = [this, id = connect.lane](Result<net::Socket> result) {
+    const auto own = connectors.extract(id);  // the Connector lives until this returns
+    if (!result.ok())
+      return step(link::Refused{id, result.status().message, own.mapped()->fault()});
+    add_lane(id, std::move(result.value()), true);
+    step(link::Connected{id});
+  };
+  connectors[connect.lane] = std::make_unique<net::Connector>(loop, connect.to, connect.timeout,
+                                                              connected, connect.segment);
+}
+
+void Shell::Impl::perform(const link::LimitAccepted& limit) {
+  listener->limit_segment(limit.segment);
+}
+
+void Shell::Impl::perform(const link::SmallerHelped& helped) {
+  log(LogLevel::kWarning,
+      "large packets did not arrive between " + lanes.at(helped.lane)->ends() +
+          ", smaller ones do (a router drops them and says nothing): from now on packets carry " +
+          std::to_string(helped.segment) + " bytes at most, which costs some speed");
+}
+
+void Shell::Impl::perform(const link::SendHello& send) {
+  lanes.at(send.lane)->send_hello(send.answer, send.hello);
+}
+
+void Shell::Impl::perform(const link::SendPing& ping) {
+  net::FrameHeader header;
+  header.type = net::FrameType::kPing;
+  header.value = ping.number;
+  lanes.at(ping.lane)->send(header);
+}
+
+void Shell::Impl::perform(const link::Close& close) {
+  connectors.erase(close.lane);
+  const auto lane = lanes.find(close.lane);
+  if (lane == lanes.end()) return;
+  lane->second->close();
+  defer_destroy(std::move(lane->second));
+  lanes.erase(lane);
+}
+
+void Shell::Impl::perform(const link::LaneUp& up) {
+  Link& link = links[up.peer];
+  LaneConnection& lane = *lanes.at(up.lane);
+  if (!up.further && up.wan) link.monitor.emplace(up.rtt, up.lanes_at_first, up.lanes_fixed);
+  link.lanes.push_back(up.lane);
+  carry(link, lane, up);
+  lane.join(engine, up.peer, up.same_machine);
+  if (up.further && link.monitor) engine.rest(up.peer, link.monitor->inactive());
+}
+
+void Shell::Impl::perform(const link::LinkDown& down) {
+  links.erase(down.peer);
+  engine.link_down(down.peer);
+}
+
+// Lanes on a local path are always active and are not measured.
+void Shell::Impl::carry(Link& link, LaneConnection& lane, const link::LaneUp& up) {
+  lane.tune(up.wan ? net::PathClass::kWan : net::PathClass::kLocal, options.congestion);
+  lane.set_contended(neighbours.size() > 1);
+  if (!link.monitor) return;
+  link.monitor->add(lane);
+  lane.watch([this, &link, peer = up.peer](const LaneConnection& sent) {
+    if (!link.monitor->chunk_sent(sent, monotonic_now())) return;
+    step(link::LanesLearnt{peer, link.monitor->lanes_wanted()});
+    engine.rest(peer, link.monitor->inactive());
+  });
+}
+
+void Shell::Impl::set_contended(PeerId peer) {
+  const auto at = links.find(peer);
+  if (at == links.end()) return;
+  for (const ConnectionId id : at->second.lanes) lanes.at(id)->set_contended(neighbours.size() > 1);
+}
+
+void Shell::Impl::defer_destroy(std::unique_ptr<LaneConnection> lane) {
+  if (deferred.empty()) loop.post([this] { deferred.clear(); });
+  deferred.push_back(std::move(lane));
+}
+
+Shell::Counters Shell::Impl::count() const {
+  Counters counters{.engine = engine.counters(), .links = {}};
+  for (const auto& [peer, seen] : core.links()) {
+    Counters::Link& sum = counters.links.emplace_back();
+    sum.peer = peer;
+    sum.serial = seen.serial;
+    sum.lanes = static_cast<uint32_t>(seen.lanes.size());
+    const auto& monitor = links.at(peer).monitor;
+    const protocol::LaneBits inactive = monitor ? monitor->inactive() : 0;
+    sum.lanes_used = sum.lanes - static_cast<uint32_t>(std::popcount(inactive));
+    sum.rtt = seen.rtt;
+    for (const ConnectionId id : seen.lanes) {
+      const net::Lane::Counters one = lanes.at(id)->counters();
+      sum.bytes_sent += one.bytes_sent;
+      sum.bytes_received += one.bytes_received;
+      sum.send_calls += one.send_calls;
+      sum.receive_calls += one.receive_calls;
+    }
+  }
+  return counters;
+}
+
+// ---- Shell: posts to the data loop ----
+
+Shell::Shell(Options options, Callbacks callbacks)
+    : impl_(std::make_unique<Impl>(std::move(options), std::move(callbacks))) {}
+
+Shell::~Shell() { impl_->loop.stop(); }
+
+void Shell::listen(PeerId self, uint64_t run_id, uint16_t version, const std::string& host) {
+  if (!impl_->loop.status().ok()) return impl_->callbacks.on_listening(impl_->loop.status());
+  impl_->loop.post([impl = impl_.get(), self, run_id, version, host] {
+    impl->core.be({self, run_id, machine_id(), version});
+    impl->listen(host);
+  });
+}
+
+void Shell::dial(PeerId peer, std::vector<Endpoint> at, uint32_t dead_serial) {
+  impl_->loop.post([impl = impl_.get(), peer, at = std::move(at), dead_serial] {
+    impl->step(link::Dial{peer, at, dead_serial});
+  });
+}
+
+void Shell::forget(PeerId peer) {
+  impl_->loop.post([impl = impl_.get(), peer] { impl->step(link::Forget{peer}); });
+}
+
+void Shell::begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<PeerId> neighbours) {
+  impl_->loop.post(
+      [impl = impl_.get(), epoch, peers = std::move(peers), neighbours = std::move(neighbours)] {
+        impl->engine.begin_epoch(epoch, peers);
+        impl->neighbours = neighbours;
+        impl->step(link::NeighboursKnown{neighbours});
+        for (const PeerId peer : neighbours) impl->set_contended(peer);
+      });
+}
+
+void Shell::post(Task task, Memory memory) {
+  impl_->loop.post(
+      [impl = impl_.get(), task = std::move(task), memory = std::move(memory)]() mutable {
+        impl->engine.post(std::move(task), std::move(memory));
+      });
+}
+
+void Shell::end(OpEnded end) {
+  impl_->loop.post([impl = impl_.get(), end] { impl->engine.end(end); });
+}
+
+void Shell::done(OpKey op) {
+  impl_->loop.post([impl = impl_.get(), op] { impl->engine.done(op); });
+}
+
+Shell::Counters Shell::counters() {
+  if (impl_->loop.on_loop()) return impl_->count();
+  // The promise belongs to the task alone. If the loop drops the task, the promise breaks and the
+  // wait ends.
+  auto promise = std::make_shared<std::promise<Counters>>();
+  std::future<Counters> answer = promise->get_future();
+  impl_->loop.post(
+      [impl = impl_.get(), promise = std::move(promise)] { promise->set_value(impl->count()); });
+  answer.wait();
+  try {
+    return answer.get();
+  } catch (const std::future_error&) {
+    return {};
+  }
+}
+
+}  // namespace pccl::ring

@@ -1,0 +1,84 @@
+// Shell: the driver of the data plane. It runs the data loop, the listener that other peers dial,
+// and the links with their lanes, around one Engine and one LinkCore.
+// The control shell owns it (csrc/peer/shell/control.h). Its methods may be called from any thread:
+// they are posted to the data loop in order. Callbacks run on the data loop.
+// Normal sequence: listen; dial the peers that the master names; exchange hellos (kHello,
+// kHelloOk); report the link up; open the epoch; dial further lanes to ring neighbours on a wan
+// path; move chunks; measure what the lanes carry; deactivate lanes that bring nothing.
+// Failures:
+//  - A dial fails: it is reported and soon tried again, until forget(). A further lane is tried
+//    again in the next epoch.
+//  - A pending connection sends no valid hello: it is closed.
+//  - A lane fails, or nothing is received on it for too long: its link is reported down. The Shell
+//    does not dial it again by itself; the master decides.
+//  - A peer opens a second link while its first one lives: it is refused. If the first link does
+//    not answer a ping, the first link is given up.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "csrc/net/socket.h"
+#include "csrc/protocol/messages.h"
+#include "csrc/ring/engine.h"
+
+namespace pccl::ring {
+
+class Shell {
+ public:
+  struct Callbacks {
+    std::function<void(Result<uint16_t> port)> on_listening;
+    std::function<void(protocol::LinkReport)> on_link;
+    std::function<void(Epoch, OpKey)> on_transferred;
+    // Required if a task has `keep` set.
+    std::function<void(Epoch, OpKey, uint64_t finished)> on_progressed = {};
+    std::function<void(Epoch, OpKey)> on_agreed = {};  // required if done() is called
+    std::function<void(Epoch, OpKey)> on_drained;
+    std::function<void(Epoch, OpKey, Status why)> on_failed;  // see Engine
+  };
+  struct Options {
+    uint16_t port_first = 0, port_last = 0;  // PCCL_PORT_RANGE; 0: any free port
+    Duration peer_timeout = protocol::kPeerTimeoutDefault;
+    Duration wan_rtt_min = protocol::kWanRttMin;  // RTT of a wan path; tests lower it
+    uint32_t lanes = 0;           // PCCL_LANES, for a link between ring neighbours; 0: automatic
+    std::string congestion = {};  // PCCL_TCP_CONGESTION; empty: chosen by the path
+  };
+  Shell(Options options, Callbacks callbacks);
+  // Ends the data loop. After it returns no callback runs and no borrowed tensor is touched.
+  ~Shell();
+
+  // Opens the listener and sets this peer's identity: links carry `run_id` and `self`, and refuse
+  // others. `version` is the protocol version that the run speaks. Call it once, before any other
+  // method. If the data loop could not start, on_listening reports that from inside this call.
+  void listen(PeerId self, uint64_t run_id, uint16_t version, const std::string& host);
+  // Keeps trying until the link is up or forget(peer) is called. Drops an existing connection with
+  // a serial number up to `dead_serial`. `at` lists the likeliest address first.
+  void dial(PeerId peer, std::vector<Endpoint> at, uint32_t dead_serial = 0);
+  void forget(PeerId peer);
+  // `neighbours`: those of `peers` that are next to this peer in the ring.
+  void begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<PeerId> neighbours);
+  void post(Task task, Memory memory);
+  void end(OpEnded end);
+  void done(OpKey op);
+
+  struct Counters {
+    Engine::Counters engine;
+    struct Link {
+      PeerId peer;
+      uint32_t serial = 0;                 // counts the attempts to connect
+      uint32_t lanes = 0, lanes_used = 0;  // lanes_used: active lanes
+      Duration rtt{0};
+      uint64_t bytes_sent = 0, bytes_received = 0, send_calls = 0, receive_calls = 0;
+    };
+    std::vector<Link> links;
+  };
+  // Blocks the calling thread until the data loop has answered.
+  Counters counters();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pccl::ring

@@ -1,0 +1,55 @@
+#include "master/shell/files.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace pccl::master {
+namespace {
+
+const char* kind_of(mode_t mode) {
+  if (S_ISREG(mode)) return "a file";
+  if (S_ISLNK(mode)) return "a symbolic link";
+  if (S_ISDIR(mode)) return "a directory";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+}  // namespace
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Status system_error(const std::string& what) {
+  const int error = errno;
+  return {Code::kSystem, what + ": " + std::strerror(error), {}};
+}
+
+Status check(const std::string& what, const struct stat& found, const Kind& wanted) {
+  if ((found.st_mode & S_IFMT) != wanted.type) {
+    return {Code::kSystem,
+            what + " is " + kind_of(found.st_mode) + ", not " + wanted.name + ": " + wanted.advice,
+            {}};
+  }
+  if (found.st_uid == ::geteuid() || found.st_uid == 0) return {};
+  return {Code::kSystem,
+          what + " belongs to another user (" + std::to_string(found.st_uid) +
+              "): name another with --journal, or do without (--no-journal)",
+          {}};
+}
+
+Status check_place(const std::string& what, const std::string& path, const Kind& wanted) {
+  struct stat found {};
+  return ::lstat(path.c_str(), &found) == 0 ? check(what, found, wanted) : Status{};
+}
+
+std::string folder_of(const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
+}  // namespace pccl::master

@@ -1,0 +1,344 @@
+#include "master/shell/runs.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "csrc/base/assert.h"
+#include "csrc/base/log.h"
+#include "csrc/net/address.h"
+#include "csrc/protocol/limits.h"
+#include "master/admission.h"
+#include "master/text_format.h"
+
+namespace pccl::master {
+namespace {
+
+// Interval between two checks for lines that are too old.
+constexpr Duration kClockLook = std::chrono::minutes(10);
+
+uint64_t random_number() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+UnixSeconds clock_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::seconds>(now).count();
+}
+
+}  // namespace
+
+struct Runs::Run {
+  Run(net::Loop& loop, const Options& options, const RunRecord& remembered,
+      std::function<void()> on_time)
+      : name(options.run),
+        id(options.run_id),
+        core(options, remembered),
+        timer(loop, std::move(on_time)) {}
+  const std::string name;
+  const uint64_t id;
+  MasterCore core;
+  net::Timer timer;
+  bool founded = false;  // the registry knows it
+  // without a journal: tokens of records, which count as durable at once
+  std::deque<uint64_t> persisted;
+  std::optional<std::deque<Event>> waiting;  // events, until the RunOpened entry is durable
+};
+
+// The incarnation grows with every start of the master, so that numbers of peers and epochs are
+// never reused. It is the clock's seconds, or one more than in the journal if the clock was set
+// back.
+Runs::Runs(net::Loop& loop, bool loopback_only, int keep_days,
+           const protocol::VersionRange& versions, Callbacks callbacks)
+    : loop_(loop),
+      loopback_only_(loopback_only),
+      versions_(versions),
+      callbacks_(std::move(callbacks)),
+      incarnation_(static_cast<uint32_t>(clock_now())),
+      registry_(keep_days * kDay) {}
+
+// The journal's thread may call later() until the journal is destroyed.
+Runs::~Runs() { journal_.reset(); }
+
+void Runs::later(std::function<void()> what) {
+  loop_.post([here = std::weak_ptr(here_), what = std::move(what)] {
+    if (!here.expired()) what();
+  });
+}
+
+uint64_t Runs::id(const Run& run) { return run.id; }
+
+// ---- Beginning ----
+
+Status Runs::open(const Remembering& remembering) {
+  Memory memory;
+  if (!remembering.path.empty()) {
+    auto opened = JournalFile::open(remembering.path, remembering.fresh, incarnation_,
+                                    remembering.on_failure);
+    if (!opened.ok()) return opened.status();
+    journal_ = std::move(opened.value());
+    memory = journal_->take_memory();
+    incarnation_ = memory.incarnation;
+  }
+  if (remembering.resume_from) {
+    auto entries = resume_from(memory, *remembering.resume_from, random_number());
+    if (!entries.ok()) return entries.status();
+    for (const Entry& entry : entries.value()) {
+      memory.apply(entry);
+      journalled(entry);
+    }
+  }
+  later([this, memory = std::move(memory)] { restore(memory); });
+  return {};
+}
+
+void Runs::restore(const Memory& memory) {
+  const Instant back_until = monotonic_now() + protocol::kMasterTimeoutDefault;
+  const UnixSeconds clock = clock_now();
+  for (const auto& [name, record] : memory.runs) {
+    std::optional<UnixSeconds> ended = record.ended;
+    if (!ended && !versions_.contains(record.version)) {
+      log(LogLevel::kWarning,
+          "run \"" + name + "\" has ended: it spoke version " + std::to_string(record.version) +
+              " of the pccl protocol, and this master speaks " + protocol::text(versions_) +
+              ", so that none of its peers can come back. The next run of this name starts from "
+              "its shared state");
+      ended = clock;
+      journalled(RunFinished{name, clock});
+    }
+    if (ended) {
+      FinishedRun line{record.origin, *ended, {}};
+      for (const auto& [group, state] : record.shared_states) line.states.push_back(state);
+      registry_.restore(name, std::move(line));
+      continue;
+    }
+    Run& run = make(name, record);
+    registry_.restore(name, record.origin, run.core.founded(), back_until, clock);
+    step(run, TimePassed{});
+  }
+  // Runs that are still founding are not over: their peers may be on their way back.
+  std::erase_if(idle_, [this](const std::string& name) {
+    return registry_.find(name)->phase == Registry::Phase::kFounding;
+  });
+  timer_ = std::make_unique<net::Timer>(loop_, [this] { look_at_clock(); });
+  look_at_clock();
+}
+
+Runs::Run& Runs::make(const std::string& name, const RunRecord& remembered) {
+  Options options{name, remembered.run_id, incarnation_, loopback_only_};
+  options.version = remembered.version;
+  runs_[name] = std::make_unique<Run>(loop_, options, remembered, [this, name] {
+    // later in this turn: input that has arrived goes first
+    later([this, name] { on_time(name); });
+  });
+  return *runs_[name];
+}
+
+// Begins a life of a run. Its events wait until that is durable.
+Runs::Run& Runs::begin(const std::string& name, const Registry::Admission& admission,
+                       uint16_t version) {
+  RunRecord remembered{random_number(), {}, {}, admission.origin, {}, version};
+  for (const auto& state : admission.states) remembered.shared_states[state.group] = state;
+  Run& run = make(name, remembered);
+  if (!journal_) return run;
+  run.waiting.emplace();
+  write(run, RunOpened{name, run.id, admission.origin, version}, [this](Run& durable) {
+    const std::deque<Event> events = std::move(*durable.waiting);
+    durable.waiting.reset();
+    for (const Event& event : events) step(durable, event);
+  });
+  return run;
+}
+
+Runs::Found Runs::admit(const protocol::Hello& hello, const std::string& host) {
+  const std::string origin = net::network_of(host);
+  Registry::Admission admission = registry_.admit(hello.run, origin, monotonic_now(), clock_now());
+  carry_out(admission.decisions);
+  if (admission.rejected) return {nullptr, admission.rejected};
+  if (!admission.opened) return {runs_.at(hello.run).get(), {}};
+  const auto version = protocol::common(hello.versions, versions_);
+  PCCL_ASSERT(version.has_value());
+  return {&begin(hello.run, admission, *version), {}};
+}
+
+Runs::Found Runs::find(const protocol::Resume& resume) {
+  const auto known = runs_.find(resume.run);
+  if (known != runs_.end()) return {known->second.get(), {}};
+  const std::string name = "run \"" + resume.run + "\"";
+  const bool finished = registry_.find(resume.run).has_value();
+  if (finished) {
+    return {nullptr, protocol::Reject{Code::kKicked, name + " has ended: all its members were "
+                                                            "given up or have left"}};
+  }
+  return {nullptr, protocol::Reject{Code::kMasterLost, "this master does not know " + name +
+                                                           ": it was started anew; join again"}};
+}
+
+// ---- Life ----
+
+void Runs::attach(Run& run, const Accepted& accepted, const protocol::Message& first) {
+  registry_.connected(run.name);
+  const auto* hello = std::get_if<protocol::Hello>(&first);
+  if (const auto* resume = std::get_if<protocol::Resume>(&first))
+    hello = resume->hello ? &*resume->hello : nullptr;
+  if (hello != nullptr) {
+    const Duration wait = std::chrono::milliseconds(hello->join_timeout_ms);
+    registry_.waits(run.name, monotonic_now() + wait);
+  }
+  step(run, accepted);
+  step(run, Received{accepted.connection, first});
+}
+
+void Runs::detach(Run& run) { registry_.disconnected(run.name, monotonic_now()); }
+
+void Runs::journalled(Entry entry) {
+  if (journal_) journal_->write(std::move(entry), [] {});
+}
+
+// Calls `then` on this loop once the entry is durable, if the run still exists.
+void Runs::write(const Run& run, Entry entry, std::function<void(Run&)> then) {
+  journal_->write(std::move(entry),
+                  [this, name = run.name, id = run.id, then = std::move(then)]() mutable {
+                    later([this, name, id, then = std::move(then)] {
+                      const auto found = runs_.find(name);
+                      if (found == runs_.end() || found->second->id != id) return;
+                      then(*found->second);
+                      callbacks_.on_stepped();
+                    });
+                  });
+}
+
+void Runs::on_time(const std::string& name) {
+  const auto run = runs_.find(name);
+  if (run != runs_.end()) step(*run->second, TimePassed{});
+  callbacks_.on_stepped();
+}
+
+void Runs::step(Run& run, const Event& event) {
+  if (run.waiting) return run.waiting->push_back(event);
+  step_once(run, event);
+  while (!run.persisted.empty()) {
+    const uint64_t token = run.persisted.front();
+    run.persisted.pop_front();
+    step_once(run, Persisted{token});
+  }
+  const auto deadline = run.core.deadline();
+  deadline ? run.timer.arm(*deadline) : run.timer.disarm();
+  if (!run.founded && run.core.founded()) {
+    run.founded = true;
+    registry_.founded(run.name);
+  }
+  if (run.core.idle()) idle_.push_back(run.name);
+}
+
+void Runs::step_once(Run& run, const Event& event) {
+  Effects effects;
+  run.core.step(event, monotonic_now(), effects);
+  for (const Effect& effect : effects) perform(run, effect);
+}
+
+void Runs::perform(Run& run, const Effect& effect) {
+  if (const auto* send = std::get_if<Send>(&effect)) {
+    callbacks_.send(send->connection, send->message);
+  } else if (const auto* closed = std::get_if<Close>(&effect)) {
+    callbacks_.close(closed->connection);
+  } else if (const auto* persist = std::get_if<Persist>(&effect)) {
+    if (!journal_) return run.persisted.push_back(persist->token);
+    write(run, RunRecorded{run.name, persist->record},
+          [this, token = persist->token](Run& durable) { step(durable, Persisted{token}); });
+  } else if (const auto* line = std::get_if<Log>(&effect)) {
+    log(line->level, "run \"" + run.name + "\": " + line->text);
+  }
+}
+
+// ---- Ending ----
+
+void Runs::carry_out(const std::vector<Registry::Decision>& decisions) {
+  for (const Registry::Decision& decision : decisions) {
+    if (const auto* ended = std::get_if<Registry::End>(&decision)) {
+      end(ended->run, ended->why);
+    } else {
+      const auto& forgotten = std::get<Registry::Forget>(decision);
+      log_forgotten(forgotten);
+      journalled(RunForgotten{forgotten.run});
+    }
+  }
+}
+
+void Runs::end(const std::string& name, const std::string& why) {
+  const auto found = runs_.find(name);
+  if (found == runs_.end()) return;  // two decisions for one run
+  Run& run = *found->second;
+  if (run.waiting) {
+    const std::string text = "run \"" + name + "\" is ended: " + why;
+    log(LogLevel::kInfo, text);
+    // The core has not received any event yet.
+    for (const Event& event : std::exchange(*run.waiting, {})) {
+      const auto* accepted = std::get_if<Accepted>(&event);
+      if (accepted == nullptr) continue;
+      callbacks_.send(accepted->connection, protocol::Reject{Code::kKicked, text});
+      callbacks_.close(accepted->connection);
+    }
+  } else {
+    step(run, Ended{why});
+  }
+  if (run.core.idle()) finish(name);  // otherwise when its last record is durable
+}
+
+void Runs::log_forgotten(const Registry::Forget& forgotten) const {
+  const bool agreed = !forgotten.what.states.empty();
+  log(agreed ? LogLevel::kWarning : LogLevel::kInfo,
+      "run \"" + forgotten.run + "\" is forgotten: " + forgotten.why);
+}
+
+// REQUIRES: its core is idle, or has not received any event.
+void Runs::finish(const std::string& name) {
+  const auto run = runs_.find(name);
+  const auto line = registry_.over(name, run->second->core.shared_states(), clock_now());
+  runs_.erase(run);
+  line ? journalled(RunFinished{name, line->ended}) : journalled(RunForgotten{name});
+}
+
+void Runs::finish_turn() {
+  for (const Registry::End& ended : registry_.expire(monotonic_now())) end(ended.run, ended.why);
+  std::vector<std::string> idle;
+  idle.swap(idle_);
+  for (const std::string& name : idle) {
+    const auto run = runs_.find(name);
+    if (run == runs_.end() || run->second->waiting || !run->second->core.idle()) continue;
+    finish(name);
+  }
+  const auto next = registry_.deadline();
+  const Instant look = monotonic_now() + kClockLook;
+  if (timer_) timer_->arm(next ? std::min(*next, look) : look);
+}
+
+void Runs::look_at_clock() {
+  carry_out(registry_.forget_old(clock_now()));
+  callbacks_.on_stepped();
+}
+
+std::map<std::string, Registry::Listed> Runs::list() const {
+  auto all = registry_.list();
+  for (const auto& [name, run] : runs_) all.at(name).states = run->core.shared_states();
+  return all;
+}
+
+std::variant<Registry::Forget, std::string> Runs::forget(const std::string& run) {
+  auto forgotten = registry_.forget(run);
+  if (const auto* gone = std::get_if<Registry::Forget>(&forgotten)) carry_out({*gone});
+  return forgotten;
+}
+
+void Runs::drain() {
+  for (auto& [name, run] : runs_) step(*run, Draining{});
+}
+
+bool Runs::settled() const {
+  return std::all_of(runs_.begin(), runs_.end(),
+                     [](const auto& at) { return at.second->core.settled(); });
+}
+
+}  // namespace pccl::master

@@ -1,0 +1,100 @@
+// Runs: the runs of one master: a MasterCore and a timer for each living run, the registry
+// that limits them, and the journal, if there is one. The Shell owns it. It belongs to the loop,
+// except open(). The first Hello that names a run creates it; with a journal, runs outlive the
+// process.
+// Normal case: a connection is attached to its run. Every message of it is a step of the run's
+// core, and the core's effects are performed at once.
+// Failures: if there are too many runs, the new one is refused or a run that has not begun is
+// ended. If a run has no peers left, its line stays.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/net/loop.h"
+#include "master/core.h"
+#include "master/registry.h"
+#include "master/shell/journal_file.h"
+#include "master/shell/shell.h"
+
+namespace pccl::master {
+
+class Runs {
+ public:
+  struct Run;
+  struct Callbacks {
+    // A core's effects. close(): after all sent messages have left; the shell must call detach().
+    std::function<void(ConnectionId, const protocol::Message&)> send;
+    std::function<void(ConnectionId)> close;
+    // This object has stepped a run by itself: finish_turn() is due.
+    std::function<void()> on_stepped;
+  };
+  // `keep_days`: days after which a finished run is forgotten.
+  Runs(net::Loop& loop, bool loopback_only, int keep_days, const protocol::VersionRange& versions,
+       Callbacks callbacks);
+  ~Runs();
+
+  // Any thread, once, before all other calls. kSystem or kInvalidArgument as in Shell::open().
+  Status open(const Remembering& remembering);
+
+  // The run that a connection's first message names, or the refusal. REQUIRES: a version in common.
+  struct Found {
+    Run* run = nullptr;  // null if rejected
+    std::optional<protocol::Reject> rejected;
+  };
+  Found admit(const protocol::Hello& hello, const std::string& host);
+  Found find(const protocol::Resume& resume);
+  static uint64_t id(const Run& run);
+
+  // Adds a connection to the run. `first`: its first message.
+  void attach(Run& run, const Accepted& accepted, const protocol::Message& first);
+  void detach(Run& run);  // removes a connection from the run
+  void step(Run& run, const Event& event);
+
+  // Must be called at the end of every turn of the loop in which something was stepped.
+  void finish_turn();
+  // Asks peers to confirm what they have received; settled() says whether they have.
+  void drain();
+  bool settled() const;
+
+  // ---- For the operator ----
+  std::map<std::string, Registry::Listed> list() const;
+  // Forgets a run for the operator, or returns a sentence that says why it cannot.
+  std::variant<Registry::Forget, std::string> forget(const std::string& run);
+
+ private:
+  void restore(const Memory& memory);
+  // Any thread. Runs `what` on this loop, unless this object is gone by then.
+  void later(std::function<void()> what);
+  Run& make(const std::string& name, const RunRecord& remembered);
+  Run& begin(const std::string& name, const Registry::Admission& admission, uint16_t version);
+  void write(const Run& run, Entry entry, std::function<void(Run&)> then);
+  void journalled(Entry entry);
+  void step_once(Run& run, const Event& event);
+  void perform(Run& run, const Effect& effect);
+  void carry_out(const std::vector<Registry::Decision>& decisions);
+  void end(const std::string& name, const std::string& why);
+  void log_forgotten(const Registry::Forget& forgotten) const;
+  void finish(const std::string& name);
+  void on_time(const std::string& name);
+  void look_at_clock();
+
+  net::Loop& loop_;
+  const bool loopback_only_;
+  const protocol::VersionRange versions_;
+  const Callbacks callbacks_;
+  uint32_t incarnation_;
+  const std::shared_ptr<int> here_ = std::make_shared<int>();  // expires with this object
+  std::unique_ptr<JournalFile> journal_;                       // null: the master forgets
+  Registry registry_;
+  std::map<std::string, std::unique_ptr<Run>> runs_;
+  std::vector<std::string> idle_;  // names of runs that may be over at the end of this turn
+  std::unique_ptr<net::Timer> timer_;
+};
+
+}  // namespace pccl::master

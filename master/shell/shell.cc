@@ -1,0 +1,407 @@
+// Normal case: a connection is accepted, and its first message names a run. Every further message
+// goes to that run's core, and the core's effects are performed at once. One timer per run provides
+// the time.
+// Failures:
+// - A pending connection sends nothing: it is closed after kHelloTimeout, or earlier if it is the
+//   oldest of too many.
+// - A connection sends bytes that are no message: it is closed.
+// - A peer disconnects: its core gets Closed.
+// - There are too many runs or connections: the new one is refused.
+// - Unfinished messages, or unread ones, take too many bytes: holdings.h says which connections are
+//   closed.
+// Nothing here waits, and nothing here decides what the members agree on.
+
+#include "master/shell/shell.h"
+
+#include <algorithm>
+#include <future>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "csrc/base/log.h"
+#include "csrc/net/address.h"
+#include "csrc/net/descriptors.h"
+#include "csrc/net/loop.h"
+#include "csrc/net/stream.h"
+#include "csrc/protocol/codec.h"
+#include "csrc/protocol/limits.h"
+#include "master/admission.h"
+#include "master/holdings.h"
+#include "master/shell/control_socket.h"
+#include "master/shell/runs.h"
+#include "master/text_format.h"
+
+namespace pccl::master {
+namespace {
+
+// Maximum number of connections without a run: pending ones and those that are being closed. Beyond
+// it (or beyond a quarter of all descriptors) the oldest of them is dropped.
+constexpr size_t kPendingMax = 4096;
+// Descriptors reserved for the master itself and for control clients.
+constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax;
+
+// With fewer connections of runs than this, a new peer is admitted. An eighth of all descriptors
+// stays reserved for members that resume.
+size_t connections_max() {
+  const size_t all = net::descriptors_max();
+  const size_t kept = net::pending_max(kPendingMax) + all / 8 + kOwnDescriptors;
+  return all > kept ? all - kept : 1;
+}
+
+}  // namespace
+
+bool is_loopback(const net::Endpoint& at) {
+  if (at.host.empty()) return false;
+  auto addresses = net::resolve_now(at.host, at.port);
+  return addresses.ok() &&
+         std::all_of(addresses.value().begin(), addresses.value().end(),
+                     [](const net::Address& address) { return address.is_loopback(); });
+}
+
+// The members below `loop` belong to the loop.
+struct Shell::Impl {
+  using Run = Runs::Run;
+  struct Connection {
+    std::unique_ptr<net::Stream> stream;
+    std::string host;  // numeric; kept, since a reset connection no longer has it
+    protocol::Decoder decoder;
+    Run* run = nullptr;    // null while it is pending, and once it is closing
+    uint64_t pending = 0;  // its key in `strangers`
+    bool closing = false;
+  };
+
+  Impl(const net::Endpoint& at, const Budgets& of, const protocol::VersionRange& spoken)
+      : loopback_only(is_loopback(at)), budgets(of), versions(spoken) {}
+
+  Status open(const net::Endpoint& at, const Remembering& remembering);
+  Status open_control(const std::string& journal_path);
+  nlohmann::json answer(const ControlRequest& request);
+  void close_all();
+  void start_draining(std::shared_ptr<std::promise<void>> drained);
+
+  // ---- Connections ----
+  void accept(net::Socket socket);
+  void on_bytes(ConnectionId id, std::span<const std::byte> bytes);
+  void on_closed(ConnectionId id, const Status& why);
+  void admit(ConnectionId id, const protocol::Message& message);
+  std::optional<protocol::Reject> refuse_number() const;
+  void refuse(ConnectionId id, const protocol::Reject& reject);
+  void send(ConnectionId id, const protocol::Message& message);
+  void refuse_bytes(ConnectionId id, const std::string& why);
+  void close(ConnectionId id);
+  void leave_run(Connection& connection);
+  void drop(ConnectionId id);
+  void add_pending(ConnectionId id);
+  void close_old_pending();
+  void hold(ConnectionId id);
+  void close_those_who_hold_much();
+  Holdings::Party party(const Connection& of) const {
+    return of.run == nullptr ? 0 : Runs::id(*of.run);
+  }
+
+  void finish_turn();
+  bool has_drained() const;
+
+  const bool loopback_only;
+  const Budgets budgets;
+  const protocol::VersionRange versions;
+  uint16_t port = 0;
+  net::Loop loop{"pccl-master"};
+  std::unique_ptr<Runs> runs;
+
+  std::unique_ptr<ControlSocket> control;  // only with a journal
+  std::unique_ptr<net::Listener> listener;
+  std::unique_ptr<net::Timer> hello_timer;
+  std::map<ConnectionId, Connection> connections;
+  struct PendingConnection {
+    ConnectionId connection;
+    Instant since;
+  };
+  std::map<uint64_t, PendingConnection> pending;  // oldest first
+  uint64_t pending_seen = 0;
+  Holdings undecoded{budgets.undecoded};
+  Holdings unsent{budgets.unsent};  // bytes when something was last sent
+  uint64_t connections_made = 0;
+  std::vector<std::shared_ptr<std::promise<void>>> draining;
+  std::vector<std::byte> encoded;
+};
+
+Status Shell::Impl::open_control(const std::string& journal_path) {
+  if (journal_path.empty()) return {};
+  auto opened =
+      ControlSocket::open(loop, ControlSocket::path_of(journal_path),
+                          [this](const ControlRequest& request) { return answer(request); });
+  if (!opened.ok()) return opened.status();
+  control = std::move(opened.value());
+  return {};
+}
+
+// control.h defines requests and answers.
+nlohmann::json Shell::Impl::answer(const ControlRequest& request) {
+  if (request.command == Command::kForget) {
+    const auto forgotten = runs->forget(request.run);
+    if (const auto* why = std::get_if<std::string>(&forgotten)) return error_answer(*why);
+    const FinishedRun& line = std::get<Registry::Forget>(forgotten).what;
+    const Registry::Listed run{Registry::Phase::kFinished, line.origin, 0, line.ended, line.states};
+    return {{"forgot", run_answer(request.run, run)}};
+  }
+  nlohmann::json all = nlohmann::json::array();
+  for (const auto& [name, run] : runs->list()) all.push_back(run_answer(name, run));
+  return {{"runs", std::move(all)}};
+}
+
+Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering) {
+  if (!loop.status().ok()) return loop.status();
+  const Runs::Callbacks callbacks{
+      [this](ConnectionId id, const protocol::Message& message) { send(id, message); },
+      [this](ConnectionId id) { close(id); }, [this] { finish_turn(); }};
+  runs = std::make_unique<Runs>(loop, loopback_only, remembering.keep_days, versions, callbacks);
+  const Status status = runs->open(remembering);
+  if (!status.ok()) return status;
+  std::promise<Status> opened;
+  loop.post([&] {
+    Status controlled = open_control(remembering.path);
+    if (!controlled.ok()) return opened.set_value(std::move(controlled));
+    auto made =
+        net::Listener::open(loop, at, [this](net::Socket socket) { accept(std::move(socket)); });
+    if (!made.ok()) return opened.set_value(made.status());
+    listener = std::move(made.value());
+    port = listener->port();
+    hello_timer = std::make_unique<net::Timer>(loop, [this] { close_old_pending(); });
+    opened.set_value({});
+  });
+  return opened.get_future().get();
+}
+
+void Shell::Impl::close_all() {
+  control.reset();
+  listener.reset();
+  hello_timer.reset();
+  connections.clear();
+  runs.reset();
+}
+
+// ---- Connections ----
+
+void Shell::Impl::accept(net::Socket socket) {
+  const ConnectionId id{++connections_made};
+  Connection& connection = connections[id];
+  connection.host = socket.peer_host();
+  connection.stream = std::make_unique<net::Stream>(
+      loop, std::move(socket),
+      net::Stream::Callbacks{[this, id](std::span<const std::byte> bytes) { on_bytes(id, bytes); },
+                             [this, id](const Status& why) { on_closed(id, why); }});
+  add_pending(id);
+  while (pending.size() > net::pending_max(kPendingMax)) drop(pending.begin()->second.connection);
+}
+
+void Shell::Impl::add_pending(ConnectionId id) {
+  const uint64_t number = ++pending_seen;
+  pending.erase(std::exchange(connections.at(id).pending, number));
+  pending[number] = {id, monotonic_now()};
+  if (pending.size() == 1) hello_timer->arm(pending[number].since + protocol::kHelloTimeout);
+}
+
+void Shell::Impl::close_old_pending() {
+  const Instant now = monotonic_now();
+  while (!pending.empty()) {
+    const PendingConnection& oldest = pending.begin()->second;
+    const Instant end = oldest.since + protocol::kHelloTimeout;
+    if (end > now) return hello_timer->arm(end);
+    log(LogLevel::kInfo, "closed a connection that did not introduce itself");
+    drop(oldest.connection);
+  }
+}
+
+// Counts the bytes of an incomplete message.
+void Shell::Impl::hold(ConnectionId id) {
+  const Connection& connection = connections.at(id);
+  undecoded.set(id, party(connection), connection.decoder.held());
+}
+
+void Shell::Impl::close_those_who_hold_much() {
+  while (const auto largest = undecoded.excess()) {
+    refuse_bytes(*largest, "it holds " + count_text(undecoded.of(*largest), "byte") +
+                               " of a message that is not whole, the most of all, and all together "
+                               "hold more than " +
+                               count_text(budgets.undecoded, "byte"));
+  }
+  while (const auto largest = unsent.excess()) {
+    // Some bytes have been sent since.
+    std::vector<std::pair<ConnectionId, Holdings::Party>> all;
+    unsent.for_each([&](ConnectionId id, Holdings::Party of) { all.emplace_back(id, of); });
+    for (const auto& [id, of] : all) unsent.set(id, of, connections.at(id).stream->unsent());
+    const auto still = unsent.excess();
+    if (!still) return;
+    refuse_bytes(*still, "it does not read: " + count_text(unsent.of(*still), "byte") +
+                             " wait for it, the most of all, and for all together wait more than " +
+                             count_text(budgets.unsent, "byte"));
+  }
+}
+
+// The core gets Closed, as for any closed connection.
+void Shell::Impl::refuse_bytes(ConnectionId id, const std::string& why) {
+  log(LogLevel::kWarning, "closed the connection of " + connections.at(id).host + ": " + why);
+  Run* run = connections.at(id).run;
+  drop(id);
+  if (run != nullptr) runs->step(*run, Closed{id, why});
+}
+
+void Shell::Impl::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
+  Connection& connection = connections.at(id);
+  if (connection.closing) return;
+  connection.decoder.feed(bytes);
+  while (!connection.closing) {
+    Result<std::optional<protocol::Message>> next = connection.decoder.next();
+    if (!next.ok()) {
+      log(LogLevel::kWarning,
+          "closed the connection of " + connection.host + ": " + next.status().message);
+      Run* run = connection.run;
+      close(id);
+      if (run != nullptr) runs->step(*run, Closed{id, next.status().message});
+      break;
+    }
+    if (!next.value()) break;
+    if (connection.run == nullptr) {
+      admit(id, *next.value());
+    } else {
+      runs->step(*connection.run, Received{id, std::move(*next.value())});
+    }
+  }
+  hold(id);
+  finish_turn();
+}
+
+void Shell::Impl::on_closed(ConnectionId id, const Status& why) {
+  Run* run = connections.at(id).run;
+  drop(id);
+  if (run != nullptr) runs->step(*run, Closed{id, why.message});
+  finish_turn();
+}
+
+void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
+  Runs::Found found;
+  Connection& connection = connections.at(id);
+  if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
+    found.rejected = refuse_versions(hello->versions, hello->library, versions);
+    if (!found.rejected) found.rejected = refuse_run(hello->run);
+    if (!found.rejected) found.rejected = refuse_number();
+    if (!found.rejected) found = runs->admit(*hello, connection.host);
+  } else if (const auto* resume = std::get_if<protocol::Resume>(&message)) {
+    found.rejected = refuse_versions(resume->versions, "", versions);
+    if (!found.rejected) found.rejected = refuse_run(resume->run);
+    if (!found.rejected) found = runs->find(*resume);
+  } else {
+    log(LogLevel::kInfo,
+        std::string("closed a connection that began with ") + protocol::name(message));
+    return close(id);
+  }
+  if (found.rejected) return refuse(id, *found.rejected);
+  pending.erase(std::exchange(connection.pending, 0));
+  connection.run = found.run;
+  runs->attach(*found.run, {id, connection.host, connection.stream->socket().is_loopback()},
+               message);
+}
+
+std::optional<protocol::Reject> Shell::Impl::refuse_number() const {
+  const size_t admitted = connections.size() - pending.size();
+  if (admitted < connections_max()) return std::nullopt;
+  return protocol::Reject{Code::kInvalidState,
+                          "this master has " + count_text(admitted, "peer") +
+                              " connected, the most for which its limit "
+                              "of " +
+                              std::to_string(net::descriptors_max()) +
+                              " open files leaves room: start it with a higher one (ulimit -n), or "
+                              "start another master"};
+}
+
+void Shell::Impl::refuse(ConnectionId id, const protocol::Reject& reject) {
+  log(LogLevel::kInfo, "refused a peer at " + connections.at(id).host + ": " + reject.text);
+  send(id, reject);
+  close(id);
+}
+
+void Shell::Impl::send(ConnectionId id, const protocol::Message& message) {
+  encoded.clear();
+  protocol::encode(message, encoded);
+  const Connection& connection = connections.at(id);
+  connection.stream->send(encoded);  // sent at the end of this turn, with the others
+  unsent.set(id, party(connection), connection.stream->unsent());
+}
+
+// After all sent messages have left. Nobody is informed when it has closed.
+void Shell::Impl::close(ConnectionId id) {
+  Connection& connection = connections.at(id);
+  leave_run(connection);
+  connection.closing = true;
+  connection.decoder = {};
+  undecoded.forget(id);
+  connection.stream->close_after_flush();
+  add_pending(id);
+}
+
+void Shell::Impl::leave_run(Connection& connection) {
+  Run* run = std::exchange(connection.run, nullptr);
+  if (run != nullptr) runs->detach(*run);
+}
+
+// Closes at once, without sending the rest.
+void Shell::Impl::drop(ConnectionId id) {
+  leave_run(connections.at(id));
+  pending.erase(connections.at(id).pending);
+  connections.erase(id);
+  undecoded.forget(id);
+  unsent.forget(id);
+}
+
+void Shell::Impl::finish_turn() {
+  close_those_who_hold_much();
+  runs->finish_turn();
+  if (draining.empty()) return;
+  runs->drain();
+  if (!has_drained()) return;
+  for (const auto& drained : draining) drained->set_value();
+  draining.clear();
+}
+
+// ---- The end ----
+
+bool Shell::Impl::has_drained() const {
+  return runs->settled() && std::none_of(connections.begin(), connections.end(),
+                                         [](const auto& at) { return at.second.closing; });
+}
+
+void Shell::Impl::start_draining(std::shared_ptr<std::promise<void>> drained) {
+  draining.push_back(std::move(drained));
+  finish_turn();
+}
+
+Result<std::unique_ptr<Shell>> Shell::open(const net::Endpoint& at, const Remembering& remembering,
+                                           const Budgets& budgets,
+                                           const protocol::VersionRange& versions) {
+  std::unique_ptr<Shell> shell(new Shell());
+  shell->impl_ = std::make_unique<Impl>(at, budgets, versions);
+  const Status status = shell->impl_->open(at, remembering);
+  if (!status.ok()) return status;
+  return shell;
+}
+
+Shell::Shell() = default;
+
+Shell::~Shell() {
+  Impl* const impl = impl_.get();
+  impl->loop.post([impl] { impl->close_all(); });
+  impl->loop.stop();
+}
+
+uint16_t Shell::port() const { return impl_->port; }
+
+void Shell::drain(Duration at_most) {
+  auto drained = std::make_shared<std::promise<void>>();
+  std::future<void> done = drained->get_future();
+  impl_->loop.post([this, drained] { impl_->start_draining(drained); });
+  done.wait_for(at_most);
+}
+
+}  // namespace pccl::master

@@ -1,0 +1,189 @@
+#include "csrc/peer/shell/control.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+#include <thread>
+
+#include "tests/cpp/peer/world.h"
+
+namespace pccl::peer {
+namespace {
+
+// A master that the test plays by hand, over a plain blocking socket.
+class ByHand {
+ public:
+  ByHand() {
+    listener_ = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+    EXPECT_EQ(listen(listener_, 8), 0);
+    socklen_t size = sizeof at;
+    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&at), &size), 0);
+    port_ = ntohs(at.sin_port);
+  }
+  ~ByHand() {
+    hang_up();
+    close(listener_);
+  }
+  net::Endpoint endpoint() const { return {"127.0.0.1", port_}; }
+
+  void answer_the_phone() {
+    hang_up();
+    connection_ = accept(listener_, nullptr, nullptr);
+    decoder_ = {};
+  }
+  void hang_up() {
+    if (connection_ >= 0) close(connection_);
+    connection_ = -1;
+  }
+  void say(const protocol::Message& message) {
+    std::vector<std::byte> bytes;
+    protocol::encode(message, bytes);
+    say_bytes(bytes);
+  }
+  void say_bytes(std::span<const std::byte> bytes) {
+    EXPECT_EQ(send(connection_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  // The next message that is not a Ping. `reads` counts the reads that returned bytes.
+  protocol::Message hear() {
+    while (true) {
+      auto next = decoder_.next();
+      EXPECT_TRUE(next.ok());
+      if (next.ok() && next.value() && !std::holds_alternative<protocol::Ping>(*next.value()))
+        return *next.value();
+      if (next.ok() && next.value()) continue;
+      std::vector<std::byte> bytes(1 << 20);
+      const ssize_t size = recv(connection_, bytes.data(), bytes.size(), 0);
+      if (size <= 0) return protocol::Leave{};
+      ++reads;
+      decoder_.feed(std::span(bytes).first(static_cast<size_t>(size)));
+    }
+  }
+  template <typename M>
+  M hear_a() {
+    const protocol::Message message = hear();
+    EXPECT_TRUE(std::holds_alternative<M>(message)) << protocol::name(message);
+    const M* content = std::get_if<M>(&message);
+    return content == nullptr ? M{} : *content;
+  }
+
+  // Makes the peer the only member of its group.
+  void admit() {
+    answer_the_phone();
+    hear_a<protocol::Hello>();
+    say(protocol::Welcome{self, 7, 1, "127.0.0.1", true});
+    hear_a<protocol::Register>();
+    say(protocol::EpochStart{epoch, epoch, {{self, "here"}}, {0}, {self}, {}, 1, {}});
+  }
+
+  const PeerId self{(uint64_t{1} << 32) | 1};
+  const Epoch epoch{(uint64_t{1} << 32) | 1};
+  size_t reads = 0;
+
+ private:
+  int listener_ = -1, connection_ = -1;
+  uint16_t port_ = 0;
+  protocol::Decoder decoder_;
+};
+
+Result<std::unique_ptr<Peer>> join(const ByHand& master) {
+  return Peer::join(master.endpoint(), World::options(1), {}, {});
+}
+
+TEST(Control, NonsenseEndsTheJoin) {
+  ByHand master;
+  std::thread thread([&] {
+    master.answer_the_phone();
+    master.hear_a<protocol::Hello>();
+    master.say_bytes(std::vector<std::byte>(100, std::byte{0xff}));
+  });
+  const Status status = join(master).status();
+  thread.join();
+  EXPECT_EQ(status.code, Code::kProtocol);
+  EXPECT_TRUE(status.message.starts_with("the master at 127.0.0.1:")) << status.message;
+}
+
+TEST(Control, WhatOneTurnProducesLeavesInOneSend) {
+  ByHand master;
+  std::thread thread([&] {
+    master.admit();
+    const auto first = master.hear_a<protocol::Begin>();
+    master.hear_a<protocol::Done>();
+    master.say(protocol::Verdicts{
+        master.epoch, 0, 0, {{first.op, protocol::Outcome::kCommitted, Code::kOk, ""}}});
+    const size_t before = master.reads;
+    for (int i = 0; i < 100; ++i) {
+      master.hear_a<protocol::Begin>();
+      master.hear_a<protocol::Done>();
+    }
+    EXPECT_EQ(master.reads - before, 1u);
+    master.hear_a<protocol::Leave>();
+  });
+  auto peer = std::move(join(master).value());
+  std::promise<void> posted;
+  peer->post(request(protocol::OpKind::kBarrier, 0), {}, [&](const OpResult& result) {
+    EXPECT_TRUE(result.status.ok());
+    for (int i = 0; i < 100; ++i) {
+      peer->post(request(protocol::OpKind::kBarrier, 0), {}, [](const OpResult&) {});
+    }
+    posted.set_value();
+  });
+  posted.get_future().wait();
+  peer->leave(std::chrono::seconds(10));
+  thread.join();
+}
+
+TEST(Control, ABrokenConnectionIsResumed) {
+  ByHand master;
+  std::thread thread([&] {
+    master.admit();
+    const auto begun = master.hear_a<protocol::Begin>();
+    master.hear_a<protocol::Done>();
+    master.answer_the_phone();
+    const auto resume = master.hear_a<protocol::Resume>();
+    EXPECT_EQ(resume.peer, master.self);
+    ASSERT_EQ(resume.ops.size(), 1u);
+    EXPECT_EQ(resume.ops[0].state, protocol::OpState::kDone);
+    EXPECT_EQ(resume.infos[0], begun.info);
+    master.say(protocol::Resumed{1});
+    master.say(protocol::Verdicts{
+        master.epoch, 0, 0, {{begun.op, protocol::Outcome::kCommitted, Code::kOk, ""}}});
+    master.hear_a<protocol::Leave>();
+  });
+  auto peer = std::move(join(master).value());
+  Outcome outcome;
+  peer->post(request(protocol::OpKind::kBarrier, 0), {}, outcome.completion());
+  EXPECT_EQ(outcome.wait(), Status{});
+  peer->leave(std::chrono::seconds(10));
+  thread.join();
+}
+
+TEST(Control, LeavingWaitsForNobodyForEver) {
+  ByHand master;
+  std::thread thread([&] {
+    master.admit();
+    master.hear_a<protocol::Begin>();
+  });
+  auto peer = std::move(join(master).value());
+  Outcome outcome;
+  peer->post(request(protocol::OpKind::kBarrier, 0), {}, outcome.completion());
+  thread.join();
+  const Instant before = monotonic_now();
+  // The master receives Leave but does not answer.
+  peer->leave(std::chrono::milliseconds(100));
+  EXPECT_LT(to_seconds(monotonic_now() - before), 1.9);  // the destructor would give it 2 s
+  EXPECT_EQ(outcome.wait().message.substr(0, 7), "barrier");
+  Outcome late;
+  peer->post(request(protocol::OpKind::kBarrier, 0), {}, late.completion());
+  EXPECT_EQ(late.wait().message, "this process has left the run");
+}
+
+}  // namespace
+}  // namespace pccl::peer
