@@ -63,12 +63,12 @@ def join(
 ) -> PcclGroup:
     """Connect to a master, wait for admission, and return the group."""
 
-def tag() -> str:
-    """The tag of this thread's collectives; "" is the default tag."""
+def set_call_options(*, tag: str | None, keep: bool | None) -> tuple[str, bool]:
+    """Set this thread's options where they are not None, and return those from before.
 
-def set_tag(tag: str) -> None: ...
-def set_keep(keep: bool) -> None:
-    """Set whether this thread's all-reduces keep the parts that a loss finds finished."""
+    `tag`: of its collectives; "" is the default tag. `keep`: whether its all-reduces keep the parts
+    that a loss finds finished.
+    """
 
 def ended_before_call(work: Work) -> bool: ...
 def parts(work: Work) -> list[tuple[int, list[str]]]:

@@ -255,12 +255,8 @@ def tag(text: str) -> Iterator[None]:
     """
     if not isinstance(text, str):
         raise TypeError(f"a tag must be a str, not {type(text).__name__}")
-    before = _C.tag()
-    _C.set_tag(text)
-    try:
+    with _call_options(tag=text):
         yield
-    finally:
-        _C.set_tag(before)
 
 
 @overload
@@ -353,7 +349,8 @@ def all_reduce(
     if tag == "" and on_loss is None:
         work = call([tensor], options)
     else:
-        with _tagged(tag), _keeping(on_loss is not None):
+        # An empty tag and on_loss=None leave what a block around this call has set.
+        with _call_options(tag=tag or None, keep=True if on_loss else None):
             work = call([tensor], options)
     if async_op:
         return work
@@ -446,21 +443,13 @@ def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
 
 
 @contextmanager
-def _tagged(text: str) -> Iterator[None]:
-    if text == "":
-        yield
-        return
-    with tag(text):
-        yield
-
-
-@contextmanager
-def _keeping(keep: bool) -> Iterator[None]:
-    _C.set_keep(keep)
+def _call_options(tag: str | None = None, keep: bool | None = None) -> Iterator[None]:
+    """Set this thread's options for a block of code; None leaves one as it is. Blocks nest."""
+    tag_before, keep_before = _C.set_call_options(tag=tag, keep=keep)
     try:
         yield
     finally:
-        _C.set_keep(False)
+        _C.set_call_options(tag=tag_before, keep=keep_before)
 
 
 def _resolve(group: dist.ProcessGroup | None) -> _C.PcclGroup:

@@ -230,6 +230,28 @@ void check_environment() {
 template <typename T, typename Base>
 using TorchClass = py::class_<T, Base, c10::intrusive_ptr<T>>;
 
+void check_tag(const std::string& tag) {
+  if (tag.size() > protocol::kTagBytesMax) {
+    raise_value_error("a tag of " + std::to_string(tag.size()) + " bytes; at most " +
+                      std::to_string(protocol::kTagBytesMax) + " are allowed");
+  }
+  if (!is_printable(tag)) {
+    raise_value_error("the tag \"" + printable(tag) +
+                      "\" has characters that cannot be shown; allowed is text without control "
+                      "and formatting characters");
+  }
+}
+
+// Sets what is given, for this thread. Returns the values from before, to be set again later.
+py::tuple set_call_options(std::optional<std::string> tag, std::optional<bool> keep) {
+  if (tag) check_tag(*tag);
+  CallOptions& options = call_options();
+  py::tuple before = py::make_tuple(options.tag, options.keep);
+  if (tag) options.tag = std::move(*tag);
+  if (keep) options.keep = *keep;
+  return before;
+}
+
 void bind(py::module_& m) {
   py::module_::import("torch.distributed");  // registers the base class
   TorchClass<PcclBackend, c10d::Backend>(m, "PcclBackend");
@@ -250,20 +272,7 @@ void bind(py::module_& m) {
       .def_property_readonly("port",
                              [](const HostedMaster& master) { return master.shell->port(); });
   m.def("join", &join, py::kw_only(), py::arg("store"), py::arg("master"), py::arg("open_run"));
-  m.def("tag", [] { return current_tag(); });
-  m.def("set_tag", [](std::string tag) {
-    if (tag.size() > protocol::kTagBytesMax) {
-      raise_value_error("a tag of " + std::to_string(tag.size()) + " bytes; at most " +
-                        std::to_string(protocol::kTagBytesMax) + " are allowed");
-    }
-    if (!is_printable(tag)) {
-      raise_value_error("the tag \"" + printable(tag) +
-                        "\" has characters that cannot be shown; allowed is text without control "
-                        "and formatting characters");
-    }
-    current_tag() = std::move(tag);
-  });
-  m.def("set_keep", [](bool keep) { current_keep() = keep; });
+  m.def("set_call_options", &set_call_options, py::kw_only(), py::arg("tag"), py::arg("keep"));
   m.def("parts", &parts);
   m.def("ended_before_call", [](const c10::intrusive_ptr<c10d::Work>& work) {
     const auto* const ours = dynamic_cast<PcclWork*>(work.get());

@@ -71,14 +71,9 @@ void copy(Bytes to, Bytes from) {
 
 }  // namespace
 
-std::string& current_tag() {
-  static thread_local std::string tag;
-  return tag;
-}
-
-bool& current_keep() {
-  static thread_local bool keep = false;
-  return keep;
+CallOptions& call_options() {
+  static thread_local CallOptions options;
+  return options;
 }
 
 // --- One operation -------------------------------------------------------------------------------
@@ -92,7 +87,7 @@ struct PcclBackend::Call {
         borrowed(std::make_unique<BorrowedTensors>(call)) {
     request.kind = op_kind;
     request.dtype = DType::kBytes;
-    request.tag = current_tag();
+    request.tag = call_options().tag;
   }
   // Sets dtype and count. `bytes`: of one rank's tensor. REQUIRES: whole elements of that dtype.
   void elements(at::ScalarType scalar, size_t bytes) {
@@ -183,7 +178,7 @@ PcclBackend::WorkPtr PcclBackend::reduce_in_place(Call call, const Tensors& tens
   check_apart(call.name, tensors);
   call.elements(scalar, bytes.size());
   call.request.reduce = op;
-  call.request.keep = current_keep();
+  call.request.keep = call_options().keep;
   call.spans = {bytes};
   call.save = true;
   call.borrowed->results = tensors;

@@ -19,10 +19,13 @@
 
 namespace pccl::torch_layer {
 
-// The tag of this thread's collectives; empty for the default tag.
-std::string& current_tag();
-// Whether this thread's all-reduces keep the elements that are finished at a loss (on_loss="keep").
-bool& current_keep();
+// What this thread's collectives have beside their arguments. Python sets them for a block of code,
+// and then sets the values from before again, so blocks nest.
+struct CallOptions {
+  std::string tag;    // empty: the default tag
+  bool keep = false;  // all-reduces keep the elements that are finished at a loss (on_loss="keep")
+};
+CallOptions& call_options();
 
 class PcclBackend : public c10d::Backend {
  public:

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from pccl_backend import _C
+import pccl_backend as pccl
+from pccl_backend import _C, api
 from pccl_backend._settings import OpenRun, PeerSettings, is_printable, read_url
 
 
@@ -218,15 +219,33 @@ def test_what_can_be_shown_is_the_same_in_both_languages() -> None:
             pytest.fail(f"U+{code:04X}: Python says printable={is_printable(chr(code))}")
     assert not is_printable("a\ud800")
     with pytest.raises(ValueError, match=r'tag "a\\nb" has characters that cannot be shown'):
-        _C.set_tag("a\nb")
+        _C.set_call_options(tag="a\nb", keep=None)
+
+
+def test_options_of_calls_nest() -> None:
+    def options() -> tuple[str, bool]:
+        return _C.set_call_options(tag=None, keep=None)
+
+    with pccl.tag("outer"):
+        _C.set_call_options(tag=None, keep=True)
+        with api._call_options(tag="inner", keep=False):
+            assert options() == ("inner", False)
+            with api._call_options():
+                assert options() == ("inner", False)
+        assert options() == ("outer", True)
+        with pytest.raises(ValueError, match="257 bytes"), pccl.tag("x" * 257):
+            pass
+        assert options() == ("outer", True)
+        _C.set_call_options(tag=None, keep=False)
+    assert options() == ("", False)
 
 
 def _tag_is_refused(text: str) -> bool:
     try:
-        _C.set_tag(text)
+        _C.set_call_options(tag=text, keep=None)
     except ValueError:
         return True
-    _C.set_tag("")
+    _C.set_call_options(tag="", keep=None)
     return False
 
 
