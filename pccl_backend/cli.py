@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("runs", help="list the runs of a master on this machine")
     commands.add_parser("forget", help="let a master on this machine forget a run that is over")
     commands.add_parser("demo", help="train a small model on 3 peers, kill one, let another join")
-    commands.add_parser("probe", help="measure what the way to another host carries")
+    commands.add_parser("probe", help="measure what the path to another host carries")
     return parser
 
 

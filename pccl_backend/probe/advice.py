@@ -11,9 +11,17 @@ from dataclasses import dataclass
 
 from pccl_backend.probe.client import Rate
 from pccl_backend.probe.settings import Buffers, HostSettings
-from pccl_backend.probe.wire import FAR_S, LANES_MAX
+from pccl_backend.probe.wire import LANES_MAX, WAN_RTT_S
 
-__all__ = ["Row", "Way", "advise", "knee_of", "rows_of", "seconds_per_all_reduce", "streams_text"]
+__all__ = [
+    "MeasuredPath",
+    "Row",
+    "advise",
+    "knee_of",
+    "rows_of",
+    "seconds_per_all_reduce",
+    "streams_text",
+]
 
 KNEE_SHARE = 0.9
 BUSY_SHARE = 0.9  # of a core: from this share on, the measurement itself limits the rate
@@ -50,7 +58,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class MeasuredPath:
     """Everything known about the path between two hosts.
 
     Attributes:
@@ -66,8 +74,8 @@ class Way:
     lanes_asked: int = 0
 
     @property
-    def is_far(self) -> bool:
-        return self.rtt >= FAR_S
+    def is_wan(self) -> bool:
+        return self.rtt >= WAN_RTT_S
 
     @property
     def best(self) -> Row:
@@ -83,7 +91,7 @@ class Way:
     @property
     def lanes(self) -> int:
         """The most connections that pccl opens on the path."""
-        return self.lanes_asked or (LANES_MAX if self.is_far else 1)
+        return self.lanes_asked or (LANES_MAX if self.is_wan else 1)
 
 
 def rows_of(rates: Iterable[Rate]) -> list[Row]:
@@ -118,14 +126,14 @@ def seconds_per_all_reduce(model_bytes: float, rate: float, world: int | None) -
     return share * model_bytes / (rate * 1e6 / 8)
 
 
-def advise(way: Way) -> list[str]:
+def advise(measured: MeasuredPath) -> list[str]:
     """Return the advice, each item as text of one or more lines; empty if nothing is to be set."""
-    found = [_lanes(way), _measurement(way)]
-    if way.is_far:
-        found += _of_hosts(way, _send_buffer)
-        found += _of_hosts(way, _receive_buffer)
-        found += _of_hosts(way, _slow_start)
-        found += _of_hosts(way, _congestion)
+    found = [_lanes(measured), _measurement(measured)]
+    if measured.is_wan:
+        found += _of_hosts(measured, _send_buffer)
+        found += _of_hosts(measured, _receive_buffer)
+        found += _of_hosts(measured, _slow_start)
+        found += _of_hosts(measured, _congestion)
     return [text for text in found if text]
 
 
@@ -146,14 +154,16 @@ class _End:
     receives_alone: float
 
 
-def _of_hosts(way: Way, advice: Callable[[Way, _End], str | None]) -> list[str | None]:
+def _of_hosts(
+    measured: MeasuredPath, advice: Callable[[MeasuredPath, _End], str | None]
+) -> list[str | None]:
     """Return the advice for each host, or a single one if it applies to both alike."""
-    alone = [row for row in way.rows if row.streams == 1]
-    there, there_alone = _most(way.rows, "there"), _most(alone, "there")
-    back, back_alone = _most(way.rows, "back"), _most(alone, "back")
+    alone = [row for row in measured.rows if row.streams == 1]
+    there, there_alone = _most(measured.rows, "there"), _most(alone, "there")
+    back, back_alone = _most(measured.rows, "back"), _most(alone, "back")
     here = _End(
         name="this host",
-        host=way.here,
+        host=measured.here,
         sends=there,
         receives=back,
         sends_alone=there_alone,
@@ -161,24 +171,24 @@ def _of_hosts(way: Way, advice: Callable[[Way, _End], str | None]) -> list[str |
     )
     other = _End(
         name="the other host",
-        host=way.there,
+        host=measured.there,
         sends=back,
         receives=there,
         sends_alone=back_alone,
         receives_alone=there_alone,
     )
-    texts = [advice(way, here), advice(way, other)]
-    if all(texts) and way.here == way.there:
+    texts = [advice(measured, here), advice(measured, other)]
+    if all(texts) and measured.here == measured.there:
         most, alone_most = max(there, back), max(there_alone, back_alone)
         both = _End(
             name="both hosts",
-            host=way.here,
+            host=measured.here,
             sends=most,
             receives=most,
             sends_alone=alone_most,
             receives_alone=alone_most,
         )
-        return [advice(way, both)]
+        return [advice(measured, both)]
     return texts
 
 
@@ -188,33 +198,35 @@ def _most(rows: Sequence[Row], direction: str) -> float:
     return max([*one_way, *both_ways], default=0.0)
 
 
-def _lanes(way: Way) -> str | None:
-    knee = knee_of(way.rows)
-    if knee.streams <= way.lanes:
+def _lanes(measured: MeasuredPath) -> str | None:
+    knee = knee_of(measured.rows)
+    if knee.streams <= measured.lanes:
         return None
-    if way.lanes_asked:
+    if measured.lanes_asked:
         return (
-            f"lanes: PCCL_LANES is {way.lanes_asked}, and the knee is at {knee.streams} streams: "
-            + ("unset it" if way.is_far else f"PCCL_LANES={min(knee.streams, LANES_MAX)}")
+            f"lanes: PCCL_LANES is {measured.lanes_asked}, and the knee is at {knee.streams} "
+            "streams: "
+            + ("unset it" if measured.is_wan else f"PCCL_LANES={min(knee.streams, LANES_MAX)}")
         )
-    if way.is_far:
+    if measured.is_wan:
         return (
             f"lanes: the knee is at {knee.streams} streams, and pccl opens {LANES_MAX}, the most "
             "that PCCL_LANES can ask for too: what lets one stream carry more helps here"
         )
     lanes = min(knee.streams, LANES_MAX)
-    fewest = min(way.rows, key=lambda row: row.streams)
-    if fewest.streams > way.lanes or knee.carried < NEAR_GAIN * fewest.carried:
+    fewest = min(measured.rows, key=lambda row: row.streams)
+    if fewest.streams > measured.lanes or knee.carried < NEAR_GAIN * fewest.carried:
         return None
     return (
-        f"lanes: on a near way, under {FAR_S * 1e3:g} ms, pccl opens {way.lanes}, which carried "
+        f"lanes: on a local path, with an RTT under {WAN_RTT_S * 1e3:g} ms, pccl opens "
+        f"{measured.lanes}, which carried "
         f"{fewest.carried:,.0f} Mbit/s; {knee.streams} carried {knee.carried:,.0f}. On all peers:\n"
         f"    PCCL_LANES={lanes}"
     )
 
 
-def _measurement(way: Way) -> str | None:
-    busiest = max(way.rows, key=lambda row: row.busy)
+def _measurement(measured: MeasuredPath) -> str | None:
+    busiest = max(measured.rows, key=lambda row: row.busy)
     if busiest.busy < BUSY_SHARE:
         return None
     return (
@@ -223,66 +235,68 @@ def _measurement(way: Way) -> str | None:
     )
 
 
-def _send_buffer(way: Way, end: _End) -> str | None:
+def _send_buffer(measured: MeasuredPath, end: _End) -> str | None:
     if end.host.wmem is None:
         return None
     name = f"tcp_wmem of {end.name}"
-    return _buffer(way, name, end.host.wmem, rate=end.sends, alone=end.sends_alone)
+    return _buffer(measured, name, end.host.wmem, rate=end.sends, alone=end.sends_alone)
 
 
-def _receive_buffer(way: Way, end: _End) -> str | None:
+def _receive_buffer(measured: MeasuredPath, end: _End) -> str | None:
     if end.host.rmem is None:
         return None
     name = f"tcp_rmem of {end.name}"
-    return _buffer(way, name, end.host.rmem, rate=end.receives, alone=end.receives_alone)
+    return _buffer(measured, name, end.host.rmem, rate=end.receives, alone=end.receives_alone)
 
 
-def _buffer(way: Way, name: str, buffers: Buffers, *, rate: float, alone: float) -> str | None:
+def _buffer(
+    measured: MeasuredPath, name: str, buffers: Buffers, *, rate: float, alone: float
+) -> str | None:
     """Advise a larger buffer if it holds less than twice the rate x RTT.
 
     A connection may have at least half of its buffer in flight, and it needs rate x RTT in flight.
     If one stream alone carried at least 90 % of the rate, no buffer was the limit.
     """
-    in_flight = rate * 1e6 / 8 * way.rtt
+    in_flight = rate * 1e6 / 8 * measured.rtt
     if buffers.most >= 2 * in_flight or alone >= KNEE_SHARE * rate:
         return None
-    stream = max(buffers.most / 2 / way.rtt * 8 / 1e6, alone)
+    stream = max(buffers.most / 2 / measured.rtt * 8 / 1e6, alone)
     wanted = min(2 ** math.ceil(math.log2(2 * in_flight)), BUFFER_BYTES_MAX)
     text = (
         f"buffers: {name} ends at {buffers.most / MIB:.1f} MiB, with which one stream "
         f"carries about {stream:,.0f} Mbit/s. To carry {rate:,.0f} alone it has "
-        f"{in_flight / MIB:.1f} MiB under way (bandwidth-delay product) and needs twice that"
+        f"{in_flight / MIB:.1f} MiB in flight (bandwidth-delay product) and needs twice that"
     )
-    if buffers.most * way.lanes >= 2 * in_flight:
-        text += f". pccl's {way.lanes} lanes make up for it; with more, fewer do"
+    if buffers.most * measured.lanes >= 2 * in_flight:
+        text += f". pccl's {measured.lanes} lanes make up for it; with more, fewer do"
     setting, _, _ = name.partition(" ")
     line = f'sudo sysctl -w net.ipv4.{setting}="{buffers.least} {buffers.first} {wanted}"'
     return f"{text}:\n    {line}"
 
 
-def _slow_start(way: Way, end: _End) -> str | None:
+def _slow_start(measured: MeasuredPath, end: _End) -> str | None:
     # If bbr is allowed, pccl borrows it to keep its windows (csrc/net/socket.h).
     if not end.host.slow_start_after_idle or "bbr" in end.host.allowed:
         return None
-    knee = knee_of(way.rows)
-    window = knee.carried * 1e6 / 8 * way.rtt / knee.streams / SEGMENT_BYTES
+    knee = knee_of(measured.rows)
+    window = knee.carried * 1e6 / 8 * measured.rtt / knee.streams / SEGMENT_BYTES
     doublings = math.ceil(math.log2(max(window / FIRST_SEGMENTS, 1)))
     if doublings == 0:
         return None
     return (
         f"idle connections: those of {end.name} begin slowly after a silence, about {doublings} "
-        f"round trips ({doublings * way.rtt:.2g} s) for each synchronisation. pccl keeps "
+        f"round trips ({doublings * measured.rtt:.2g} s) for each synchronisation. pccl keeps "
         "their speed where it may choose bbr; elsewhere:\n"
         "    sudo sysctl -w net.ipv4.tcp_slow_start_after_idle=0"
     )
 
 
-def _congestion(way: Way, end: _End) -> str | None:
-    host, used = end.host, way.congestion or end.host.congestion
+def _congestion(measured: MeasuredPath, end: _End) -> str | None:
+    host, used = end.host, measured.congestion or end.host.congestion
     if not used or used.startswith("bbr") or not host.available:
         return None
     title = f"congestion control of {end.name}: {used}. bbr may carry more where packets are lost"
-    retry = "to see whether it does, measure with PCCL_TCP_CONGESTION=bbr, which peers heed too"
+    retry = "to see whether it does, measure with PCCL_TCP_CONGESTION=bbr, which peers obey too"
     if "bbr" not in host.available:
         return f"{title}, if the kernel has it:\n    sudo modprobe tcp_bbr\n  then, {retry}"
     if host.allowed and "bbr" not in host.allowed:

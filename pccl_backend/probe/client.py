@@ -21,8 +21,8 @@ from pccl_backend.probe.flow import Carried, Flow, Span
 from pccl_backend.probe.settings import HostSettings
 from pccl_backend.probe.wire import (
     ANSWER_TIMEOUT_S,
-    FAR_S,
     HELLO_TIMEOUT_S,
+    WAN_RTT_S,
     Channel,
     Direction,
     Message,
@@ -138,7 +138,7 @@ class Client:
                     streams=streams,
                     seconds=plan.seconds,
                     direction=direction,
-                    far=rtt >= FAR_S,
+                    wan=rtt >= WAN_RTT_S,
                     congestion=plan.congestion,
                 )
                 try:
@@ -214,7 +214,7 @@ class Client:
         except OSError as error:
             raise WireError(f"takes no further connection: {error}") from None
         try:
-            suit(stream, far=trial.far, congestion=trial.congestion)
+            suit(stream, wan=trial.wan, congestion=trial.congestion)
             channel = Channel(stream)
             channel.send(hello("data", self._token))
             channel.expect("joined")

@@ -14,7 +14,7 @@ from types import FrameType
 
 from pccl_backend._settings import PeerSettings
 from pccl_backend.probe import settings
-from pccl_backend.probe.advice import Way, rows_of, streams_text
+from pccl_backend.probe.advice import MeasuredPath, rows_of, streams_text
 from pccl_backend.probe.client import Client, Plan, ProbeError, Rate
 from pccl_backend.probe.report import cells, head, model_lines, setting_lines, summary
 from pccl_backend.probe.server import Server
@@ -87,13 +87,13 @@ def _measure(options: argparse.Namespace, ours: PeerSettings) -> None:
     with Client(host, port) as client:
         rtt = client.rtt()
         total = plan.trials * (plan.seconds + OVERHEAD_S + 4 * rtt)
-        print(f"{host}: {rtt * 1e3:.3g} ms there and back, median of a few messages")
+        print(f"{host}: {rtt * 1e3:.3g} ms RTT, median of a few messages")
         print(
             f"{plan.trials} measurements of {plan.seconds:g} s, what they begin with left out: "
             f"about {total:.0f} s.\n"
         )
         rates = _show_rates(client, plan, rtt)
-    way = Way(
+    measured = MeasuredPath(
         rtt=rtt,
         rows=rows_of(rates),
         here=HostSettings.from_texts(settings.read()),
@@ -101,7 +101,7 @@ def _measure(options: argparse.Namespace, ours: PeerSettings) -> None:
         congestion=plan.congestion,
         lanes_asked=ours.lanes,
     )
-    _report(way, options)
+    _report(measured, options)
 
 
 def _show_rates(client: Client, plan: Plan, rtt: float) -> list[Rate]:
@@ -113,20 +113,21 @@ def _show_rates(client: Client, plan: Plan, rtt: float) -> list[Rate]:
     return rates
 
 
-def _report(way: Way, options: argparse.Namespace) -> None:
-    if way.usual.carried == 0:
+def _report(measured: MeasuredPath, options: argparse.Namespace) -> None:
+    if measured.usual.carried == 0:
         raise ProbeError(
-            f"nothing arrived over {streams_text(way.usual)} in the time that counts: is the way "
-            f"so slow, or a host so busy? Try --seconds {min(4 * options.seconds, SECONDS_MAX):g}"
+            f"nothing arrived over {streams_text(measured.usual)} in the time that counts: is the "
+            "path so slow, or a host so busy? Try "
+            f"--seconds {min(4 * options.seconds, SECONDS_MAX):g}"
         )
-    lines = ["", *summary(way), ""]
-    lines += model_lines(way, options.parameters, options.bytes_per_parameter)
-    lines += ["", *setting_lines(way.here, way.there)]
+    lines = ["", *summary(measured), ""]
+    lines += model_lines(measured, options.parameters, options.bytes_per_parameter)
+    lines += ["", *setting_lines(measured.here, measured.there)]
     print("\n".join(lines))
     if options.plot:
         from pccl_backend.probe.picture import draw  # slow to import
 
-        draw(way, options.target[0], options.plot)
+        draw(measured, options.target[0], options.plot)
         print(f"\npicture: {options.plot}")
 
 
@@ -169,9 +170,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pccl probe",
-        description="Measure what the way to another host carries with 1, 2, 4, ... TCP streams, "
+        description="Measure what the path to another host carries with 1, 2, 4, ... TCP streams, "
         "and say how long a model of a given size takes and which settings would help. The other "
-        "end runs `pccl probe --serve`. The streams are set as pccl sets its own, and heed "
+        "end runs `pccl probe --serve`. The streams are set as pccl sets its own, and obey "
         "PCCL_TCP_CONGESTION and PCCL_LANES.",
         epilog="Traffic is plain text and nobody proves who they are: use it in networks that you "
         "trust, and end the server afterwards.",
@@ -201,7 +202,7 @@ def _parser() -> argparse.ArgumentParser:
         help="of each measurement, of which the first is not counted (below 2 s: the first half; "
         "default %(default)g)",
     )
-    add("--one-way", action="store_true", help="leave out both ways at once")
+    add("--one-way", action="store_true", help="leave out both directions at once")
     add(
         "--parameters",
         type=_number("--parameters", 1, 1e15),

@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 
-from pccl_backend.probe.advice import Way, knee_of
+from pccl_backend.probe.advice import MeasuredPath, knee_of
 
 __all__ = ["draw"]
 
@@ -22,7 +22,7 @@ LINES = (  # Okabe and Ito: safe for colour blindness
 )
 
 
-def draw(way: Way, name: str, path: Path) -> None:
+def draw(measured: MeasuredPath, name: str, path: Path) -> None:
     """Draw the picture.
 
     Args:
@@ -35,12 +35,12 @@ def draw(way: Way, name: str, path: Path) -> None:
     """
     figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
     try:
-        streams = [row.streams for row in way.rows]
+        streams = [row.streams for row in measured.rows]
         for field, label, colour, style in LINES:
-            rates = [getattr(row, field) for row in way.rows]
+            rates = [getattr(row, field) for row in measured.rows]
             if None not in rates:
                 axes.plot(streams, rates, style, color=colour, marker="o", label=label)
-        knee = knee_of(way.rows)
+        knee = knee_of(measured.rows)
         axes.axvline(knee.streams, color="black", linestyle=":", linewidth=1)
         axes.annotate(
             f" knee: {knee.streams}", (knee.streams, 0.03), xycoords=("data", "axes fraction")
@@ -50,7 +50,7 @@ def draw(way: Way, name: str, path: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.set_xlabel("TCP streams")
         axes.set_ylabel("Mbit/s")
-        axes.set_title(f"To {name}, {way.rtt * 1e3:.3g} ms there and back")
+        axes.set_title(f"To {name}, {measured.rtt * 1e3:.3g} ms RTT")
         axes.grid(alpha=0.25)
         axes.legend()
         axes.spines[["top", "right"]].set_visible(False)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from pccl_backend.probe.advice import (
     KNEE_SHARE,
+    MeasuredPath,
     Row,
-    Way,
     advise,
     knee_of,
     seconds_per_all_reduce,
@@ -45,17 +45,17 @@ def mbit(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
-def summary(way: Way) -> list[str]:
+def summary(measured: MeasuredPath) -> list[str]:
     """Return the knee and the advice."""
-    knee, best = knee_of(way.rows), way.best
+    knee, best = knee_of(measured.rows), measured.best
     share = f"{KNEE_SHARE * 100:.0f} %"
-    both = "both ways at once" if best.both_there is not None else "one way at a time"
+    both = "both directions at once" if best.both_there is not None else "one direction at a time"
     lines = [
         f"Knee: {streams_text(knee)}, the fewest that carry {share} of the best "
         f"({mbit(best.carried)} Mbit/s with {best.streams}; the slower direction, {both})."
     ]
-    lines += [text for text in (_lanes_opened(way, knee), _congestion_used(way)) if text]
-    advice = advise(way)
+    lines += [text for text in (_lanes_opened(measured, knee), _congestion_used(measured)) if text]
+    advice = advise(measured)
     if not advice:
         return [*lines, "Nothing that is known of the two hosts holds them up."]
     lines.append("What may help:")
@@ -64,37 +64,43 @@ def summary(way: Way) -> list[str]:
     return lines
 
 
-def _lanes_opened(way: Way, knee: Row) -> str | None:
-    if way.lanes_asked:
-        return f"PCCL_LANES is {way.lanes_asked}: so many pccl opens to each neighbour in the ring."
-    opens = f"opens {way.lanes} and uses as many as pay" if way.is_far else "opens one here"
-    if knee.streams <= way.lanes:
+def _lanes_opened(measured: MeasuredPath, knee: Row) -> str | None:
+    if measured.lanes_asked:
+        return f"pccl opens {measured.lanes_asked} to each ring neighbour, as PCCL_LANES says."
+    opens = (
+        f"opens {measured.lanes} and uses as many as pay" if measured.is_wan else "opens one here"
+    )
+    if knee.streams <= measured.lanes:
         return f"PCCL_LANES needs no setting: pccl {opens}."
-    if way.is_far:
+    if measured.is_wan:
         return None  # the advice covers this case
-    usual = way.usual
+    usual = measured.usual
     return f"By itself pccl {opens}; {streams_text(usual)} carried {mbit(usual.carried)} Mbit/s."
 
 
-def _congestion_used(way: Way) -> str | None:
-    if way.congestion:
-        return f"The streams used {way.congestion}, as PCCL_TCP_CONGESTION says."
-    if not way.is_far and "bbr" in (way.here.congestion, way.there.congestion):
-        return "On so near a way the streams did not use bbr, which paces; pccl does not either."
+def _congestion_used(measured: MeasuredPath) -> str | None:
+    if measured.congestion:
+        return f"The streams used {measured.congestion}, as PCCL_TCP_CONGESTION says."
+    if not measured.is_wan and "bbr" in (measured.here.congestion, measured.there.congestion):
+        return "On a local path the streams did not use bbr, which paces; pccl does not either."
     return None
 
 
-def model_lines(way: Way, parameters: float, bytes_each: float) -> list[str]:
+def model_lines(measured: MeasuredPath, parameters: float, bytes_each: float) -> list[str]:
     """Return the time that a model of this size takes."""
-    size, row = parameters * bytes_each, way.usual
+    size, row = parameters * bytes_each, measured.usual
     two = seconds_per_all_reduce(size, row.carried, 2)
     many = seconds_per_all_reduce(size, row.carried, None)
-    both = "both ways at once" if row.both_there is not None else "one way, perhaps less both ways"
+    both = (
+        "both directions at once"
+        if row.both_there is not None
+        else "one direction, perhaps less in both"
+    )
     return [
         f"A model of {parameters:,.0f} parameters, {bytes_each:g} bytes each: S = "
         f"{size / 1e9:,.4g} GB. An all-reduce takes 2(N-1)/N * S / rate, with what "
         f"{streams_text(row)} carried ({mbit(row.carried)} Mbit/s, {both}):",
-        f"    world 2: {two:,.3g} s; N large: {many:,.3g} s, if all ways in the ring are like "
+        f"    world 2: {two:,.3g} s; N large: {many:,.3g} s, if all paths in the ring are like "
         "this one",
     ]
 

@@ -41,7 +41,7 @@ from pccl_backend.probe.wire import (
 
 __all__ = ["Server"]
 
-STRANGERS_MAX = 2 * STREAMS_MAX
+PENDING_MAX = 2 * STREAMS_MAX
 SESSION_S_MAX = 3600.0  # enough for every measurement of a client at a minute each
 TICK_S = 0.1
 JOIN_TIMEOUT_S = 5.0
@@ -84,7 +84,7 @@ class Server:
         self._listener = socket.create_server(
             address[:2],
             family=family,
-            backlog=STRANGERS_MAX,
+            backlog=PENDING_MAX,
             dualstack_ipv6=family == socket.AF_INET6 and socket.has_dualstack_ipv6(),
         )
         self._listener.setblocking(False)
@@ -127,77 +127,77 @@ class Server:
             self._drop_eldest()
             self._stop.wait(TICK_S)
             return
-        if len(self._strangers) >= STRANGERS_MAX:
+        if len(self._strangers) >= PENDING_MAX:
             self._drop_eldest()
         connection.setblocking(False)
         until = time.monotonic() + self._hello_timeout_s
-        stranger = _Stranger(connection=connection, host=address[0], until=until)
-        self._strangers[connection] = stranger
+        pending = _Stranger(connection=connection, host=address[0], until=until)
+        self._strangers[connection] = pending
         self._selector.register(connection, selectors.EVENT_READ)
 
-    def _hear(self, stranger: _Stranger) -> None:
+    def _hear(self, pending: _Stranger) -> None:
         try:
-            heard = stranger.connection.recv(LINE_BYTES_MAX)
+            heard = pending.connection.recv(LINE_BYTES_MAX)
         except BlockingIOError:
             return
         except OSError:
             heard = b""
-        stranger.heard += heard
-        if not heard or len(stranger.heard) > LINE_BYTES_MAX:
-            self._drop(stranger)
-        elif stranger.heard.endswith(b"\n"):  # a client sends nothing more before the answer
-            self._admit(stranger)
+        pending.heard += heard
+        if not heard or len(pending.heard) > LINE_BYTES_MAX:
+            self._drop(pending)
+        elif pending.heard.endswith(b"\n"):  # a client sends nothing more before the answer
+            self._admit(pending)
 
-    def _admit(self, stranger: _Stranger) -> None:
+    def _admit(self, pending: _Stranger) -> None:
         try:
-            said = parse(bytes(stranger.heard[:-1]))
+            said = parse(bytes(pending.heard[:-1]))
         except WireError:
             said = {}
         role, token = said.get("role"), said.get("token")
         known = role in ("control", "data") and isinstance(token, str)
         if not known or said != hello(str(role), str(token)):
-            self._drop(stranger)
+            self._drop(pending)
             return
         session = self._session if self._session and self._session.is_alive() else None
         if role == "control" and session:
-            self._tell(stranger, {"type": "busy"})
-            self._drop(stranger)
+            self._tell(pending, {"type": "busy"})
+            self._drop(pending)
         elif role == "control":
-            self._forget(stranger)
-            self._session = _Session(stranger.connection, stranger.host, self._show)
+            self._forget(pending)
+            self._session = _Session(pending.connection, pending.host, self._show)
             self._session.start()
         else:
-            self._forget(stranger)
-            if session and session.take(stranger.connection, token):
-                self._tell(stranger, {"type": "joined"})
+            self._forget(pending)
+            if session and session.take(pending.connection, token):
+                self._tell(pending, {"type": "joined"})
             else:
-                stranger.connection.close()
+                pending.connection.close()
 
-    def _tell(self, stranger: _Stranger, message: Message) -> None:
+    def _tell(self, pending: _Stranger, message: Message) -> None:
         with contextlib.suppress(OSError):
-            stranger.connection.send(line_of(message))  # fits, because it is the first send
+            pending.connection.send(line_of(message))  # fits, because it is the first send
 
     def _drop_late(self) -> None:
         now = time.monotonic()
-        for stranger in list(self._strangers.values()):
-            if stranger.until <= now:
-                self._drop(stranger)
+        for pending in list(self._strangers.values()):
+            if pending.until <= now:
+                self._drop(pending)
 
     def _drop_eldest(self) -> None:
-        for stranger in list(self._strangers.values())[:1]:
-            self._drop(stranger)
+        for pending in list(self._strangers.values())[:1]:
+            self._drop(pending)
 
-    def _drop(self, stranger: _Stranger) -> None:
-        self._forget(stranger)
-        stranger.connection.close()
+    def _drop(self, pending: _Stranger) -> None:
+        self._forget(pending)
+        pending.connection.close()
 
-    def _forget(self, stranger: _Stranger) -> None:
-        self._selector.unregister(stranger.connection)
-        del self._strangers[stranger.connection]
+    def _forget(self, pending: _Stranger) -> None:
+        self._selector.unregister(pending.connection)
+        del self._strangers[pending.connection]
 
     def _close(self) -> None:
-        for stranger in list(self._strangers.values()):
-            self._drop(stranger)
+        for pending in list(self._strangers.values()):
+            self._drop(pending)
         self._selector.close()
         self._listener.close()
         if self._session:
@@ -283,7 +283,7 @@ class _Session(threading.Thread):
     def _carry(self, channel: Channel, trial: Trial, streams: list[socket.socket]) -> Carried:
         now = time.monotonic()
         for stream in streams:
-            suit(stream, far=trial.far, congestion=trial.congestion)
+            suit(stream, wan=trial.wan, congestion=trial.congestion)
         flow = Flow(
             streams,
             sends=trial.direction != "there",

@@ -55,7 +55,7 @@ CONGESTION_NAME = re.compile(r"[a-z0-9_-]{0,15}")  # 15 is the system's own limi
 
 ANSWER_TIMEOUT_S = 15.0  # a line may wait behind seconds of bulk data in a network queue
 HELLO_TIMEOUT_S = 5.0
-FAR_S = 1e-3  # least RTT of a wan path: kWanRttMin of csrc/protocol/limits.h
+WAN_RTT_S = 1e-3  # least RTT of a wan path: kWanRttMin of csrc/protocol/limits.h
 LANES_MAX = 64  # kLanesMax of csrc/protocol/limits.h
 
 SO_MAX_PACING_RATE = 47  # missing in Python's socket module
@@ -78,7 +78,7 @@ class Trial:
         streams: number of connections that carry bytes.
         seconds: duration.
         direction: `there` is from the client to the server.
-        far: whether the streams are set as pccl sets those of a wan path.
+        wan: whether the streams are set as pccl sets those of a wan path.
         congestion: TCP's congestion control; empty: as pccl would choose it.
 
     Raises:
@@ -88,7 +88,7 @@ class Trial:
     streams: int
     seconds: float
     direction: Direction
-    far: bool
+    wan: bool
     congestion: str = ""
 
     def __post_init__(self) -> None:
@@ -100,8 +100,8 @@ class Trial:
             raise ValueError(f"seconds is {self.seconds!r}, must be {SECONDS_MIN} to {SECONDS_MAX}")
         if self.direction not in ("there", "back", "both"):
             raise ValueError(f"direction is {self.direction!r}, must be there, back or both")
-        if type(self.far) is not bool:
-            raise ValueError(f"far is {self.far!r}, must be true or false")
+        if type(self.wan) is not bool:
+            raise ValueError(f"wan is {self.wan!r}, must be true or false")
         if type(self.congestion) is not str or not CONGESTION_NAME.fullmatch(self.congestion):
             raise ValueError(f"congestion is {self.congestion!r}, must be the name of one")
 
@@ -116,7 +116,7 @@ class Trial:
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Trial:
         """Return the trial that a message requests; raise WireError if it is invalid."""
-        fields = ("streams", "seconds", "direction", "far", "congestion")
+        fields = ("streams", "seconds", "direction", "wan", "congestion")
         try:
             return cls(**{name: message.get(name) for name in fields})  # type: ignore[arg-type]
         except ValueError as error:
@@ -219,7 +219,7 @@ def printable(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def suit(stream: socket.socket, *, far: bool, congestion: str) -> None:
+def suit(stream: socket.socket, *, wan: bool, congestion: str) -> None:
     """Set a stream as pccl sets its own (Socket::suit).
 
     Raises:
@@ -228,7 +228,7 @@ def suit(stream: socket.socket, *, far: bool, congestion: str) -> None:
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if congestion:
         _choose(stream, congestion)
-    if far:
+    if wan:
         with contextlib.suppress(OSError):
             rate = struct.pack("Q", PACING_BYTES_PER_S)
             stream.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, rate)

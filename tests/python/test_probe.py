@@ -21,7 +21,7 @@ from world import Master, free_port, run_program
 from pccl_backend.probe import command, settings, wire
 from pccl_backend.probe.client import Client, Plan, ProbeError
 from pccl_backend.probe.flow import Flow, Span
-from pccl_backend.probe.server import STRANGERS_MAX, Server
+from pccl_backend.probe.server import PENDING_MAX, Server
 from pccl_backend.probe.settings import HostSettings
 from pccl_backend.probe.wire import Channel, Trial, WireError, hello
 
@@ -109,19 +109,19 @@ def test_only_what_arrives_in_the_span_counts(begin: float, counted: int) -> Non
 
 def test_far_streams_pace_themselves_as_those_of_pccl() -> None:
     with socket.socket() as stream:
-        wire.suit(stream, far=True, congestion="reno")
+        wire.suit(stream, wan=True, congestion="reno")
         pacing = stream.getsockopt(socket.SOL_SOCKET, wire.SO_MAX_PACING_RATE, 8)
         assert int.from_bytes(pacing, sys.byteorder) == 10**12
         unsent = stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
         assert unsent == 64 << 10
         assert wire._congestion(stream) == "reno"
         with pytest.raises(WireError, match="refuses the congestion control nosuch"):
-            wire.suit(stream, far=True, congestion="nosuch")
+            wire.suit(stream, wan=True, congestion="nosuch")
 
 
 def test_near_streams_do_not_pace_themselves() -> None:
     with socket.socket() as stream:
-        wire.suit(stream, far=False, congestion="")
+        wire.suit(stream, wan=False, congestion="")
         assert not wire._congestion(stream).startswith("bbr")
         pacing = stream.getsockopt(socket.SOL_SOCKET, wire.SO_MAX_PACING_RATE, 8)
         assert int.from_bytes(pacing, sys.byteorder) == 2**64 - 1  # no pacing
@@ -183,7 +183,7 @@ BAD_TRIALS = [
     ("seconds", None),
     ("direction", "up"),
     ("direction", ["there"]),
-    ("far", 1),
+    ("wan", 1),
     ("congestion", "../x"),
     ("congestion", "x" * 16),
 ]
@@ -191,7 +191,7 @@ BAD_TRIALS = [
 
 @pytest.mark.parametrize(("name", "value"), BAD_TRIALS, ids=lambda value: repr(value)[:20])
 def test_what_a_client_may_ask_is_bounded(name: str, value: object) -> None:
-    good = Trial(streams=128, seconds=60, direction="both", far=True).to_message()
+    good = Trial(streams=128, seconds=60, direction="both", wan=True).to_message()
     assert Trial.from_message(good).streams == 128
     with pytest.raises(WireError, match=name):
         Trial.from_message({**good, name: value})
@@ -233,7 +233,7 @@ def test_the_commands(tmp_path: Path) -> None:
         options = ["--streams", "1,2", "--seconds", "2", "--plot", str(picture)]
         done = run_program([*PROBE, words[-1], *options], timeout=30)
         assert done.returncode == 0, done.stderr
-        for text in ("ms there and back", "6 measurements", "Knee: ", "world 2: ", "tcp_wmem"):
+        for text in ("ms RTT", "6 measurements", "Knee: ", "world 2: ", "tcp_wmem"):
             assert text in done.stdout
         assert picture.read_bytes().startswith(b"\x89PNG")
         server.send_signal(signal.SIGINT)
@@ -288,9 +288,9 @@ def test_a_second_client_is_told_that_it_is_busy(address: tuple[str, int]) -> No
     ids=lambda words: words[:12],
 )
 def test_garbage_costs_its_connection(address: tuple[str, int], words: bytes) -> None:
-    with socket.create_connection(address, timeout=WAIT_S) as stranger:
-        stranger.sendall(words)
-        assert is_closed(stranger)
+    with socket.create_connection(address, timeout=WAIT_S) as pending:
+        pending.sendall(words)
+        assert is_closed(pending)
     measures(address)
 
 
@@ -308,7 +308,7 @@ def test_a_crowd_of_strangers_keeps_nobody_out(serve: Serve) -> None:
     with contextlib.ExitStack() as stack:
         crowd = [
             stack.enter_context(socket.create_connection(address, timeout=WAIT_S))
-            for _ in range(STRANGERS_MAX + 20)
+            for _ in range(PENDING_MAX + 20)
         ]
         measures(address)
         assert is_closed(crowd[0]), "the eldest makes room"
@@ -318,7 +318,7 @@ def test_a_crowd_of_strangers_keeps_nobody_out(serve: Serve) -> None:
     "asked",
     [
         {"type": "trial"},
-        {**Trial(streams=1, seconds=1, direction="both", far=True).to_message(), "streams": 129},
+        {**Trial(streams=1, seconds=1, direction="both", wan=True).to_message(), "streams": 129},
         {"type": "result"},
         {},
     ],
@@ -337,7 +337,7 @@ def test_a_client_that_asks_too_much_is_sent_away(
 
 def test_streams_are_those_of_the_client(address: tuple[str, int]) -> None:
     connection, channel, token = welcomed(address)
-    trial = Trial(streams=1, seconds=0.2, direction="there", far=True)
+    trial = Trial(streams=1, seconds=0.2, direction="there", wan=True)
     with contextlib.ExitStack() as stack:
         stack.enter_context(connection)
 
@@ -359,7 +359,7 @@ def test_streams_are_those_of_the_client(address: tuple[str, int]) -> None:
 def test_go_without_streams(address: tuple[str, int]) -> None:
     connection, channel, _ = welcomed(address)
     with connection:
-        channel.send(Trial(streams=2, seconds=60, direction="both", far=True).to_message())
+        channel.send(Trial(streams=2, seconds=60, direction="both", wan=True).to_message())
         channel.expect("ready")
         channel.send({"type": "go"})
         with pytest.raises(WireError, match="2 streams were missing"):
@@ -372,7 +372,7 @@ def test_a_client_that_vanishes_or_speaks_in_a_trial_frees_the_server(
 ) -> None:
     connection, channel, token = welcomed(address)
     with connection, socket.create_connection(address, timeout=WAIT_S) as stream:
-        channel.send(Trial(streams=1, seconds=60, direction="back", far=True).to_message())
+        channel.send(Trial(streams=1, seconds=60, direction="back", wan=True).to_message())
         channel.expect("ready")
         data = Channel(stream)
         data.send(hello("data", token))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pccl_backend.probe import advice, command, settings
-from pccl_backend.probe.advice import Row, Way
+from pccl_backend.probe.advice import MeasuredPath, Row
 from pccl_backend.probe.client import ProbeError, Rate
 from pccl_backend.probe.report import model_lines, setting_lines, summary
 from pccl_backend.probe.settings import Buffers, HostSettings
@@ -31,8 +31,8 @@ def rows(*rates: float) -> list[Row]:
     return [Row(streams=2**i, there=rate, back=rate) for i, rate in enumerate(rates)]
 
 
-def way(*rates: float, **changes: object) -> Way:
-    known = Way(rtt=0.1, rows=rows(*rates), here=TUNED, there=TUNED)
+def measured(*rates: float, **changes: object) -> MeasuredPath:
+    known = MeasuredPath(rtt=0.1, rows=rows(*rates), here=TUNED, there=TUNED)
     return replace(known, **changes)  # type: ignore[arg-type]
 
 
@@ -47,7 +47,7 @@ def test_no_time_is_said_for_a_way_that_carried_nothing(rates: Sequence[float]) 
     """On a local path pccl opens one connection: more streams do not count."""
     options = argparse.Namespace(seconds=0.5)
     with pytest.raises(ProbeError, match=r"nothing arrived over 1 stream in .* --seconds 2$"):
-        command._report(way(*rates, rtt=0.0001), options)
+        command._report(measured(*rates, rtt=0.0001), options)
 
 
 def test_what_counts_is_the_slower_direction_both_ways_at_once() -> None:
@@ -71,59 +71,59 @@ def test_seconds_per_all_reduce() -> None:
     assert advice.seconds_per_all_reduce(4e9, 1000, 2) == pytest.approx(32)
     assert advice.seconds_per_all_reduce(4e9, 1000, 4) == pytest.approx(48)
     assert advice.seconds_per_all_reduce(4e9, 1000, None) == pytest.approx(64)
-    text = "\n".join(model_lines(way(500, 1000), 1e9, 4))
+    text = "\n".join(model_lines(measured(500, 1000), 1e9, 4))
     assert "1,000,000,000 parameters, 4 bytes each: S = 4 GB" in text
     assert "2(N-1)/N * S / rate" in text
     assert "world 2: 32 s; N large: 64 s" in text
 
 
 def test_a_tuned_pair_of_hosts_needs_nothing() -> None:
-    assert advice.advise(way(100, 200, 400)) == []
-    text = "\n".join(summary(way(100, 200, 400)))
+    assert advice.advise(measured(100, 200, 400)) == []
+    text = "\n".join(summary(measured(100, 200, 400)))
     assert "PCCL_LANES needs no setting: pccl opens 64" in text
     assert "What may help" not in text
 
 
 def test_lanes_that_are_asked_for_are_what_pccl_opens() -> None:
-    few = way(100, 200, 400, lanes_asked=2)
+    few = measured(100, 200, 400, lanes_asked=2)
     assert few.usual.streams == 2
-    assert "PCCL_LANES is 2: so many pccl opens" in "\n".join(summary(few))
+    assert "pccl opens 2 to each ring neighbour, as PCCL_LANES says" in "\n".join(summary(few))
     [text] = advice.advise(few)
     assert text == "lanes: PCCL_LANES is 2, and the knee is at 4 streams: unset it"
-    [text] = advice.advise(way(100, 200, 400, lanes_asked=2, rtt=1e-4))
+    [text] = advice.advise(measured(100, 200, 400, lanes_asked=2, rtt=1e-4))
     assert text.endswith("PCCL_LANES=4")
 
 
 def test_which_congestion_control_was_measured() -> None:
-    assert "The streams used reno," in "\n".join(summary(way(100, congestion="reno")))
-    assert "did not use bbr" in "\n".join(summary(way(100, rtt=1e-4)))
-    assert "bbr" not in "\n".join(summary(way(100)))
+    assert "The streams used reno," in "\n".join(summary(measured(100, congestion="reno")))
+    assert "did not use bbr" in "\n".join(summary(measured(100, rtt=1e-4)))
+    assert "bbr" not in "\n".join(summary(measured(100)))
 
 
 def test_unknown_settings_give_no_advice() -> None:
     unknown = HostSettings()
-    assert advice.advise(way(100, 200, 400, here=unknown, there=unknown)) == []
+    assert advice.advise(measured(100, 200, 400, here=unknown, there=unknown)) == []
     assert "unknown" in "\n".join(setting_lines(unknown, TUNED))
 
 
 def test_small_buffers_are_named_with_the_line_to_type() -> None:
     small = replace(TUNED, wmem=BUFFERS)
-    [text] = advice.advise(way(100, 200, 400, 800, here=small))
+    [text] = advice.advise(measured(100, 200, 400, 800, here=small))
     assert "tcp_wmem of this host ends at 4.0 MiB" in text
     assert "one stream carries about 168 Mbit/s" in text  # 2 MiB every 100 ms
-    assert "9.5 MiB under way" in text  # 800 Mbit/s times 100 ms
+    assert "9.5 MiB in flight" in text  # 800 Mbit/s times 100 ms
     assert 'sudo sysctl -w net.ipv4.tcp_wmem="4096 16384 33554432"' in text
     assert "pccl's 64 lanes make up for it" in text
-    [text] = advice.advise(way(100, 200, 400, 800, there=replace(TUNED, rmem=BUFFERS)))
+    [text] = advice.advise(measured(100, 200, 400, 800, there=replace(TUNED, rmem=BUFFERS)))
     assert "tcp_rmem of the other host" in text
-    [text] = advice.advise(way(200, 400, 800, here=small))
+    [text] = advice.advise(measured(200, 400, 800, here=small))
     assert "one stream carries about 200 Mbit/s" in text, "what was measured is no less than that"
 
 
 def test_what_is_true_of_both_hosts_is_said_once() -> None:
     small = replace(TUNED, wmem=BUFFERS, congestion="cubic", allowed=("reno", "cubic"))
     small = replace(small, slow_start_after_idle=True)
-    texts = advice.advise(way(100, 200, 400, 800, here=small, there=small))
+    texts = advice.advise(measured(100, 200, 400, 800, here=small, there=small))
     assert len(texts) == 3
     assert all("both hosts" in text for text in texts)
 
@@ -131,15 +131,15 @@ def test_what_is_true_of_both_hosts_is_said_once() -> None:
 def test_buffers_are_held_against_the_direction_they_serve() -> None:
     fast_back = [Row(streams=1, there=10, back=100), Row(streams=2, there=20, back=2000)]
     small = replace(TUNED, wmem=BUFFERS)
-    assert advice.advise(way(rows=fast_back, here=small)) == []
-    [text] = advice.advise(way(rows=fast_back, there=small))
+    assert advice.advise(measured(rows=fast_back, here=small)) == []
+    [text] = advice.advise(measured(rows=fast_back, there=small))
     assert "tcp_wmem of the other host" in text
 
 
-def test_buffers_do_not_matter_where_one_stream_carries_all_or_the_way_is_near() -> None:
+def test_buffers_do_not_matter_where_one_stream_carries_all_or_the_path_is_local() -> None:
     small = replace(TUNED, wmem=BUFFERS)
-    assert advice.advise(way(790, 800, here=small)) == []
-    assert advice.advise(way(8000, 9000, here=small, rtt=1e-4)) == []
+    assert advice.advise(measured(790, 800, here=small)) == []
+    assert advice.advise(measured(8000, 9000, here=small, rtt=1e-4)) == []
 
 
 @pytest.mark.parametrize(
@@ -154,17 +154,17 @@ def test_congestion_control(
     available: tuple[str, ...], allowed: tuple[str, ...], says: str
 ) -> None:
     cubic = replace(TUNED, congestion="cubic", available=available, allowed=allowed)
-    [text] = advice.advise(way(100, 200, there=cubic))
+    [text] = advice.advise(measured(100, 200, there=cubic))
     assert "congestion control of the other host: cubic" in text
     assert says in text
-    assert advice.advise(way(100, 200, there=cubic, congestion="bbr")) == []
-    assert advice.advise(way(100, 200, there=cubic, rtt=1e-4, rows=rows(100))) == []
+    assert advice.advise(measured(100, 200, there=cubic, congestion="bbr")) == []
+    assert advice.advise(measured(100, 200, there=cubic, rtt=1e-4, rows=rows(100))) == []
 
 
 def test_slow_start_after_idle_is_named_with_what_it_costs() -> None:
     anew = replace(TUNED, slow_start_after_idle=True)
-    assert advice.advise(way(1000, here=anew)) == []  # bbr is available instead
-    [text] = advice.advise(way(1000, here=replace(anew, allowed=("reno", "cubic"))))
+    assert advice.advise(measured(1000, here=anew)) == []  # bbr is available instead
+    [text] = advice.advise(measured(1000, here=replace(anew, allowed=("reno", "cubic"))))
     assert "this host" in text
     # 12.5 MB in transit are 8,633 segments: ten doublings of ten segments.
     assert "about 10 round trips (1 s)" in text
@@ -172,18 +172,18 @@ def test_slow_start_after_idle_is_named_with_what_it_costs() -> None:
 
 
 def test_lanes_are_named_only_beyond_what_pccl_opens() -> None:
-    assert advice.advise(way(1, 2, 4, 8, 16, 32)) == []
-    assert advice.advise(way(1, 2, 4, 8, 16, 32, 64)) == []
-    [text] = advice.advise(way(1, 2, 4, 8, 16, 32, 64, 128))
+    assert advice.advise(measured(1, 2, 4, 8, 16, 32)) == []
+    assert advice.advise(measured(1, 2, 4, 8, 16, 32, 64)) == []
+    [text] = advice.advise(measured(1, 2, 4, 8, 16, 32, 64, 128))
     assert "the knee is at 128 streams" in text
     assert "PCCL_LANES=" not in text, "it goes no further than 64"
-    [text] = advice.advise(way(100, 200, rtt=1e-4))
+    [text] = advice.advise(measured(100, 200, rtt=1e-4))
     assert "PCCL_LANES=2" in text
-    assert advice.advise(way(100, 115, rtt=1e-4)) == [], "may be chance"
+    assert advice.advise(measured(100, 115, rtt=1e-4)) == [], "may be chance"
 
 
 def test_a_busy_core_is_named() -> None:
-    [text] = advice.advise(way(rows=[replace(rows(100)[0], busy=0.97)]))
+    [text] = advice.advise(measured(rows=[replace(rows(100)[0], busy=0.97)]))
     assert "97 % of a core" in text
 
 
@@ -203,10 +203,10 @@ def test_words_of_another_host_cannot_become_commands() -> None:
 
 
 def test_a_model_takes_what_pccl_opens_by_itself() -> None:
-    near = way(100, 1600, rtt=1e-4)
-    [_, seconds] = model_lines(near, 1e9, 4)
-    one = advice.seconds_per_all_reduce(4e9, near.rows[0].carried, 2)
-    assert near.rows[0].carried < near.rows[1].carried
+    local = measured(100, 1600, rtt=1e-4)
+    [_, seconds] = model_lines(local, 1e9, 4)
+    one = advice.seconds_per_all_reduce(4e9, local.rows[0].carried, 2)
+    assert local.rows[0].carried < local.rows[1].carried
     assert f"world 2: {one:,.3g} s" in seconds
 
 

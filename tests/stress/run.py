@@ -70,8 +70,8 @@ class Stress:
         self._master_away_until = 0.0
         self._master = self._start_master()
         here = Path(__file__).parent
-        self._nursery = Program(
-            [sys.executable, str(here / "nursery.py")],
+        self._pool = Program(
+            [sys.executable, str(here / "process_pool.py")],
             stdin=subprocess.PIPE,
             env={
                 **os.environ,
@@ -87,7 +87,7 @@ class Stress:
     # ---- The processes ----
 
     def _answer(self) -> str:
-        return self._nursery.line().strip()
+        return self._pool.line().strip()
 
     def _start_master(self) -> Program:
         master = Program(
@@ -103,10 +103,10 @@ class Stress:
         machine = self._chance.choice(free)
         log = self._folder / f"worker{self._born:04d}"
         self._born += 1
-        assert self._nursery.stdin is not None
+        assert self._pool.stdin is not None
         url = f"pccl://{network.HUB}/stress?min_peers=2"
-        self._nursery.stdin.write(f"{machine.namespace} {log} {url}\n")
-        self._nursery.stdin.flush()
+        self._pool.stdin.write(f"{machine.namespace} {log} {url}\n")
+        self._pool.stdin.flush()
         pid = int(self._answer())
         self._peers.append(Peer(pid, os.pidfd_open(pid), machine, log))
 
@@ -204,7 +204,7 @@ class Stress:
     def close(self) -> None:
         for peer in self._peers:
             peer.signal(signal.SIGKILL)
-        self._nursery.end()
+        self._pool.end()
         self._master.end()
 
 

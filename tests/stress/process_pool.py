@@ -1,7 +1,7 @@
-"""Nursery: a process that has imported torch once and forks every worker of the stress run.
+"""Process pool: a process that has imported torch once and forks every worker of the stress run.
 
 A line `NAMESPACE LOG URL` on standard input starts a worker; the answer is its process id. The
-standard error of a worker goes to LOG.err. The nursery and all its workers end when standard input
+standard error of a worker goes to LOG.err. The pool and all its workers end when standard input
 ends.
 """
 
