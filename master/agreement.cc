@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "csrc/base/transitions.h"
+#include "csrc/protocol/limits.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -30,7 +31,7 @@ const Transitions<AgreementPhase, 5> kAgreementTransitions(
 protocol::Answer refusal(std::string why) {
   protocol::Answer answer;
   answer.code = Code::kSharedState;
-  answer.text = cut(std::move(why));
+  answer.text = cut(why, protocol::kTextBytesMax);
   return answer;
 }
 

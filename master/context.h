@@ -58,7 +58,4 @@ struct Context {
   }
 };
 
-// A peer has sent what PROTOCOL.md forbids: its connection is closed.
-inline Status violation(std::string text) { return {Code::kProtocol, std::move(text), {}}; }
-
 }  // namespace pccl::master

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "csrc/base/text.h"
+#include "csrc/protocol/limits.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -40,7 +41,8 @@ Result<ControlRequest> parse_request(std::string_view line) {
   const auto known = std::find_if(kCommands.begin(), kCommands.end(),
                                   [&](const Known& one) { return one.name == *name; });
   if (known == kCommands.end()) {
-    return bad_request("this master does not know the command \"" + cut(printable(*name)) +
+    return bad_request("this master does not know the command \"" +
+                       std::string(cut(printable(*name), protocol::kTextBytesMax)) +
                        "\": is it of another version?");
   }
   if (!known->about_a_run) return ControlRequest{known->command, {}};

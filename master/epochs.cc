@@ -573,7 +573,7 @@ std::string Epochs::lost_text() const {
   if (lost_.empty() && keeps()) return end_text();  // no loss since the group was broken
   std::string out;
   for (const Lost& lost : lost_) out += (out.empty() ? "" : "; ") + lost.why;
-  return cut(std::move(out));
+  return std::string(cut(out, protocol::kTextBytesMax));
 }
 
 // All members have taken part in a committed operation, unless it was a transfer.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "csrc/base/endpoint.h"
 #include "csrc/protocol/limits.h"
 #include "master/text_format.h"
 
@@ -273,7 +274,7 @@ bool Membership::lost_at_once(PeerId peer) const {
 
 protocol::Member Membership::member(PeerId id) const {
   const Peer& peer = peers_.at(id);
-  return {id, address_text(peer.host.empty() ? peer.seen_host : peer.host, peer.port)};
+  return {id, pccl::text(Endpoint{peer.host.empty() ? peer.seen_host : peer.host, peer.port})};
 }
 
 std::string Membership::describe(PeerId id) const {

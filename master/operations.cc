@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/protocol/limits.h"
 #include "master/context.h"
 #include "master/text_format.h"
 
@@ -270,7 +271,8 @@ void Operations::settle(Table::iterator at, protocol::Outcome outcome, Code code
                         std::string text) {
   PCCL_ASSERT(!at->second.settled);
   const protocol::OpInfo& info = at->second.info;
-  protocol::Verdict verdict{at->first, outcome, code, cut(std::move(text)), {}, {}};
+  protocol::Verdict verdict{
+      at->first, outcome, code, std::string(cut(text, protocol::kTextBytesMax)), {}, {}};
   if (transfers(info)) verdict.sender = info.root, verdict.receiver = info.receiver;
   settled_.push_back(std::move(verdict));
   at->second.settled = true;

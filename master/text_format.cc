@@ -17,19 +17,10 @@ std::string ranks_text(const std::vector<uint32_t>& ranks) {
   return out + std::to_string(ranks.size() - named) + " more";
 }
 
-std::string count_text(uint64_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
 std::string hash_text(uint64_t value) {
   char out[17];
   std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(value));
   return out;
-}
-
-std::string address_text(const std::string& host, uint16_t port) {
-  const bool v6 = host.find(':') != std::string::npos;
-  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
 std::string fault_text(LinkFault fault) {
@@ -43,14 +34,6 @@ std::string fault_text(LinkFault fault) {
     case LinkFault::kOnlySmallPackets: return ": only small packets arrive";
   }
   return "";
-}
-
-std::string cut(std::string text) {
-  if (text.size() <= protocol::kTextBytesMax) return text;
-  size_t length = protocol::kTextBytesMax;
-  while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;
-  text.resize(length);
-  return text;
 }
 
 }  // namespace pccl::master

@@ -8,6 +8,7 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/base/link_fault.h"
+#include "csrc/base/text.h"
 
 namespace pccl::master {
 
@@ -16,20 +17,11 @@ using pccl::text;  // formats durations; the functions of this namespace would h
 // "rank 2", "ranks 0, 1 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 4 more". REQUIRES: at least one.
 std::string ranks_text(const std::vector<uint32_t>& ranks);
 
-// "1 member", "3 members".
-std::string count_text(uint64_t count, const std::string& what);
-
 // The hash of a shared state: "00c0ffee00c0ffee".
 std::string hash_text(uint64_t hash);
-
-// "10.0.0.7:48201", "[fe80::1]:48201".
-std::string address_text(const std::string& host, uint16_t port);
 
 // Why a peer cannot be reached, as a peer outside the group may know it, for example
 // ": connection refused". Empty for a reason without a class.
 std::string fault_text(LinkFault fault);
-
-// Cuts a text to the maximum size in a message, at a character boundary.
-std::string cut(std::string text);
 
 }  // namespace pccl::master

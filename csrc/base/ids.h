@@ -27,12 +27,6 @@ struct Epoch {
   explicit operator bool() const { return value != 0; }
 };
 
-// A position in the member list of one epoch. It has no meaning in another epoch.
-struct Rank {
-  int32_t value = -1;
-  friend auto operator<=>(const Rank&, const Rank&) = default;
-};
-
 // A peer group of a run. The application chooses the number, for instance the local rank of a GPU.
 struct GroupId {
   uint32_t value = 0;

@@ -39,6 +39,9 @@ struct [[nodiscard]] Status {
   friend bool operator==(const Status&, const Status&) = default;
 };
 
+// The other side has sent what PROTOCOL.md forbids: its connection is closed. `what` names it.
+inline Status violation(std::string what) { return {Code::kProtocol, std::move(what), {}}; }
+
 template <typename T>
 class [[nodiscard]] Result {
  public:

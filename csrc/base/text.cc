@@ -100,4 +100,15 @@ std::string printable(std::string_view text) {
   }
 }
 
+std::string_view cut(std::string_view text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  size_t length = bytes_max;
+  while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;
+  return text.substr(0, length);
+}
+
+std::string count_text(uint64_t count, std::string_view what) {
+  return std::to_string(count) + " " + std::string(what) + (count == 1 ? "" : "s");
+}
+
 }  // namespace pccl

@@ -6,6 +6,8 @@
 // same rule.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -16,5 +18,12 @@ bool is_printable(std::string_view text);
 // Returns the text with everything else escaped: \n, \x1b for a byte, \u202e or \U000e0001 for a
 // character. Printable text stays as it is, so that a text may be passed twice.
 std::string printable(std::string_view text);
+
+// The longest start of `text` that has at most `bytes_max` bytes and does not end inside a UTF-8
+// character.
+std::string_view cut(std::string_view text, size_t bytes_max);
+
+// "1 member", "3 members".
+std::string count_text(uint64_t count, std::string_view what);
 
 }  // namespace pccl

@@ -39,9 +39,6 @@ struct Context {
   void note(LogLevel level, std::string text) { emit(Log{level, std::move(text)}); }
 };
 
-// The master has sent something that PROTOCOL.md forbids.
-inline Status violation(std::string text) { return {Code::kProtocol, std::move(text), {}}; }
-
 using pccl::text;  // for durations; the functions of this namespace would hide it
 
 }  // namespace pccl::peer

@@ -1,4 +1,5 @@
 #include "csrc/protocol/messages.h"
+#include "csrc/base/text.h"
 
 #include <cctype>
 
@@ -12,10 +13,6 @@ uint64_t mix(uint64_t hash, uint64_t value) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
   return z ^ (z >> 31);
-}
-
-std::string count_text(uint64_t count, const std::string& what) {
-  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
 std::string lower(std::string text) {

@@ -30,13 +30,6 @@ inline constexpr uint32_t kNewest = UINT32_MAX;
 
 // ---- Writing ----------------------------------------------------------------------------------
 
-inline size_t cut_length(const std::string& text) {
-  if (text.size() <= kTextBytesMax) return text.size();
-  size_t length = kTextBytesMax;
-  while (length > 0 && (text[length] & 0xc0) == 0x80) --length;  // not within a UTF-8 character
-  return length;
-}
-
 class Writer {
  public:
   // `version`: of the format that is written; since() depends on it.
@@ -80,7 +73,7 @@ class Writer {
     put_bytes(name.content, name.content.size());
   }
   void put(const FreeText<const std::string>& text) {
-    put_bytes(text.content, cut_length(text.content));
+    put_bytes(text.content, cut(text.content, kTextBytesMax).size());
   }
   template <typename T>
   void put(const Bounded<const std::vector<T>>& list) {

@@ -56,5 +56,18 @@ TEST(Text, WhatIsNoUtf8IsEscapedByteByByte) {
   expect_escaped("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80");  // above the last code point
 }
 
+TEST(Text, Counts) {
+  EXPECT_EQ(count_text(1, "member"), "1 member");
+  EXPECT_EQ(count_text(0, "member"), "0 members");
+}
+
+TEST(Text, CutsBetweenCharacters) {
+  EXPECT_EQ(cut("short", 5), "short");
+  EXPECT_EQ(cut("short", 4), "shor");
+  EXPECT_EQ(cut("a\xc3\xa4", 2), "a") << "the second character has two bytes";
+  EXPECT_EQ(cut("a\xc3\xa4", 3), "a\xc3\xa4");
+  EXPECT_EQ(cut("\x80\x80", 1), "") << "no character begins in it";
+}
+
 }  // namespace
 }  // namespace pccl
