@@ -11,6 +11,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 
 PYTHON ?= /usr/bin/python3.11
 TORCH_NEWEST := 2.15.0
+TORCH_OLDEST := 2.11.0
 TORCH ?= $(TORCH_NEWEST)
 # The amount of simulation: minutes in `make test`, seeds in `make asan` and `make tsan`.
 SIM_MINUTES ?= 1
@@ -31,7 +32,7 @@ INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake csrc master ! -name '*.md')
 
 .PHONY: help fast setup demo test sim scenarios stress bench compare compare-base lint fmt types asan \
-  tsan fuzz ci clean packages packages-netns packages-bench core
+  tsan fuzz ci nightly clean packages packages-netns packages-bench core
 help:             ## this list
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
 
@@ -149,6 +150,15 @@ fuzz: | packages  ## the parsers and the cores under libFuzzer: MINUTES=m each, 
 
 ci:               ## all checks of CI
 	.ci/run
+
+# What takes longer than a minute and is not the first to find a fault. Each line may be run alone.
+nightly: core     ## hours: the oldest torch, long simulation, stress, fuzzing, both sanitizers
+	$(MAKE) test TORCH=$(TORCH_OLDEST) SIM_MINUTES=10
+	$(MAKE) sim CAMPAIGN=5000
+	$(MAKE) stress MINUTES=30
+	$(MAKE) fuzz SECONDS_EACH=600
+	$(MAKE) asan SEEDS=1000
+	$(MAKE) tsan SEEDS=1000
 
 clean:            ## delete what was built, except the Python environments
 	rm -rf build $(wildcard .venv*/.built) pccl_backend/*.so pccl_backend/bin
