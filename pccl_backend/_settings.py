@@ -336,20 +336,35 @@ _OUTSIDE = re.compile(r"(\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<ports>[0-
 
 def _advertised(text: str) -> tuple[str, tuple[int, int]]:
     """Return PCCL_ADVERTISE's host, and its first and last port; zeros if it has no ports."""
+    if not text:
+        return "", (0, 0)
     outside = _OUTSIDE.fullmatch(text)
     if outside is None:
-        return _own_host(text.removeprefix("[").removesuffix("]")) if text else "", (0, 0)
-    host = outside["host"] if outside["v6"] is None else outside["v6"]
+        return _own_host(text.removeprefix("[").removesuffix("]"), text), (0, 0)
     ports = outside["ports"]
-    return _own_host(host), _port_range(ports if "-" in ports else f"{ports}-{ports}")
+    try:
+        first_last = _port_range(ports if "-" in ports else f"{ports}-{ports}")
+    except ValueError:
+        raise _not_advertised(text) from None
+    return _own_host(outside["host"] if outside["v6"] is None else outside["v6"], text), first_last
 
 
-def _own_host(text: str) -> str:
+def _not_advertised(text: str) -> ValueError:
+    return ValueError(
+        f"expected HOST, HOST:PORT or HOST:FIRST-LAST, with ports from 1 to {PORT_MAX}, and "
+        f"brackets around an IPv6 address that has ports ([2001:db8::5]:40001), not "
+        f"{_masked(text)!r}"
+    )
+
+
+def _own_host(text: str, whole: str) -> str:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        return _host(text)
-    if address.is_unspecified or address.is_multicast:
+        if len(text) > HOST_BYTES_MAX or not _NAME.fullmatch(text):
+            raise _not_advertised(whole) from None
+        return text
+    if address.is_unspecified or address.is_multicast or text == "255.255.255.255":
         raise ValueError(f"{text} is not the address of one host")
     return text
 
@@ -374,8 +389,8 @@ def _ports_inside(outside: tuple[int, int], inside: tuple[int, int]) -> tuple[in
     counts = outside[1] - outside[0] + 1, inside[1] - inside[0] + 1
     if counts[0] != counts[1]:
         raise ValueError(
-            f"the ports {outside[0]}-{outside[1]} of PCCL_ADVERTISE are {counts[0]}, and "
-            f"{inside[0]}-{inside[1]} of PCCL_PORT_RANGE are {counts[1]}: give as many of both"
+            f"PCCL_ADVERTISE has {counts[0]} ports ({outside[0]}-{outside[1]}), but "
+            f"PCCL_PORT_RANGE has {counts[1]} ({inside[0]}-{inside[1]}): give both the same number"
         )
     return inside
 

@@ -78,6 +78,7 @@ void LinkCore::step(const Event& event, Instant now, Effects& effects) {
 void LinkCore::on(const Dial& event) {
   PCCL_ASSERT(!event.at.empty());
   const PeerId peer = event.peer;
+  name(peer);
   const auto up = links_.find(peer);
   if (up != links_.end()) {
     if (up->second.serial > event.dead_serial) return report_up(peer, up->second);
@@ -123,7 +124,10 @@ void LinkCore::begin_round(PeerId peer) {
   dial.fault = LinkFault::kOther;
   dial.retry.reset();
   const bool near = is_private(dial.tried[0].host);
-  dial.more_at = now_ + (near ? kAttemptDelay : connect_timeout());
+  const Duration alone = knows_first(peer, dial) ? connect_timeout() / 2
+                         : near                  ? kAttemptDelay
+                                                 : connect_timeout();
+  dial.more_at = now_ + alone;
   if (!given_up(peer)) return attempt(peer, dial);
   dial.begun = dial.tried.size();
   dial.why = kGivenUp;
@@ -144,7 +148,10 @@ void LinkCore::go_on(PeerId peer) {
 // Whether the next address may be tried now. If another peer's turn is first, this one queues up.
 bool LinkCore::may_explore(PeerId peer, const Dialling& dial) {
   const bool first_alone = dial.begun == 1 && !dial.attempts.empty() && now_ < dial.more_at;
-  if (first_alone || dial.attempts.size() >= kAttemptsMax) return false;
+  const size_t most = kAttemptsMax + (tries_known(peer, dial) ? 1 : 0);
+  if (first_alone || dial.attempts.size() >= most) return false;
+  // A peer that was reached before does not wait for others, which may never be reached.
+  if (reached_.contains(peer)) return true;
   if (!is_exploring(peer)) exploring_.push_back(peer);
   return exploring_.front() == peer;
 }
@@ -153,6 +160,19 @@ bool LinkCore::may_explore(PeerId peer, const Dialling& dial) {
 // if nothing fails.
 bool LinkCore::tries_first_only(PeerId peer, const Dialling& dial) const {
   return dial.begun == 1 && dial.tried.size() > 1 && !dial.attempts.empty() && !is_exploring(peer);
+}
+
+// Whether the first address of this round has worked before.
+bool LinkCore::knows_first(PeerId peer, const Dialling& dial) const {
+  const auto reached = reached_.find(peer);
+  return reached != reached_.end() && reached->second == dial.tried[0];
+}
+
+// Whether that address is being tried.
+bool LinkCore::tries_known(PeerId peer, const Dialling& dial) const {
+  return knows_first(peer, dial) &&
+         std::any_of(dial.attempts.begin(), dial.attempts.end(),
+                     [&](ConnectionId id) { return lanes_.at(id).at == dial.tried[0]; });
 }
 
 bool LinkCore::is_exploring(PeerId peer) const {
@@ -174,11 +194,13 @@ void LinkCore::attempt(PeerId peer, Dialling& dial) {
   lane.at = dial.tried[dial.begun++];
   lane.address = text(lane.at);
   dial.attempts.push_back(id);
-  // All addresses together take no longer than a single one.
+  // All addresses together take no longer than a single one. An address that worked before has all
+  // of that time: TCP sends a lost SYN again after 1 s and 3 s.
   const size_t further = dial.tried.size() - 1;
   const auto parts = static_cast<int>(dial.begun == 1 ? 1 : (further + 1) / kAttemptsMax);
   const Duration whole = connect_timeout();
-  emit(Connect{id, peer, lane.at, further == 0 ? whole : whole / 2 / parts, segment(peer)});
+  const bool all_of_it = further == 0 || (dial.begun == 1 && knows_first(peer, dial));
+  emit(Connect{id, peer, lane.at, all_of_it ? whole : whole / 2 / parts, segment(peer)});
 }
 
 void LinkCore::on(const Connected& event) {
@@ -187,11 +209,24 @@ void LinkCore::on(const Connected& event) {
   Lane& lane = at->second;
   lane.phase = kTransitions.step(lane.phase, Phase::kHandshaking);
   if (!lane.further) {
-    const uint32_t last = std::max(serials_, dialling_.at(lane.peer).dead_serial);
-    lane.serial = serials_ = protocol::next_serial(last, outranks(lane.peer));
+    // The numbers of other peers follow only our own count: what somebody says of his own
+    // connections must not use up the numbers of all.
+    const bool higher = outranks(lane.peer);
+    lane.serial = protocol::next_serial(last_serial(lane.peer), higher);
+    serials_ = protocol::next_serial(serials_, higher);
+    given_[lane.peer] = lane.serial;
   }
   lane.hello_by = now_ + protocol::kHelloTimeout;
   emit(SendHello{event.lane, false, hello(lane)});
+}
+
+// The last serial number that is known of this peer's connections, or of our own.
+uint32_t LinkCore::last_serial(PeerId peer) const {
+  uint32_t last = serials_;
+  const auto dial = dialling_.find(peer);
+  if (dial != dialling_.end()) last = std::max(last, dial->second.dead_serial);
+  const auto given = given_.find(peer);
+  return given == given_.end() ? last : std::max(last, given->second);
 }
 
 void LinkCore::on(const Refused& event) {
@@ -240,6 +275,8 @@ void LinkCore::on(const Forget& event) {
   end_dial(event.peer);
   lost(event.peer, "it was to be forgotten");
   reached_.erase(event.peer);
+  given_.erase(event.peer);
+  named_.erase(event.peer);
   narrow_.erase(event.peer);
   limit_accepted();
 }
@@ -289,6 +326,10 @@ std::string LinkCore::refusal(const Lane& lane, const std::optional<LaneHello>& 
   if (hello->serial == 0 || by_higher != (lane.dialled == outranks(claimed)) ||
       (lane.dialled && hello->serial != lane.serial))
     return "it speaks of connection " + std::to_string(hello->serial);
+  const uint32_t last = last_serial(claimed);
+  if (hello->serial > last && hello->serial - last > protocol::kSerialStepMax)
+    return "it speaks of connection " + std::to_string(hello->serial) + " after " +
+           std::to_string(last);
   if (lane.dialled && hello->further != lane.further)
     return hello->further ? "it speaks of a further lane" : "it speaks of a first lane";
   return {};
@@ -368,6 +409,21 @@ void LinkCore::join(ConnectionId id) {
   up(id, link);
   report_up(peer, link);
   add_lanes(peer);
+  note_unnamed(peer);
+}
+
+void LinkCore::name(PeerId peer) {
+  named_.insert(peer);
+  std::erase(unnamed_, peer);
+}
+
+// A newcomer may dial us before the master has named it. Anybody can claim to be one, so only a
+// limited number of such links exists at a time.
+void LinkCore::note_unnamed(PeerId peer) {
+  if (named_.contains(peer)) return;
+  unnamed_.push_back(peer);
+  if (unnamed_.size() > protocol::kUnnamedLinksMax)
+    lost(unnamed_.front(), "too many peers connect that the master has not named here");
 }
 
 void LinkCore::join_further(ConnectionId id) {
@@ -405,6 +461,7 @@ void LinkCore::drop(PeerId peer) {
   const Link link = std::move(at->second);
   weigh_progress(peer, link);
   links_.erase(at);
+  std::erase(unnamed_, peer);
   emit(LinkDown{peer});
   for (const ConnectionId lane : link.lanes) close(lane);
   for (const ConnectionId lane : link.opening) close(lane);
@@ -439,6 +496,7 @@ void LinkCore::forget_lane(ConnectionId id) {
 
 void LinkCore::on(const NeighboursKnown& event) {
   neighbours_ = event.peers;
+  for (const PeerId peer : neighbours_) name(peer);
   for (const PeerId peer : neighbours_) add_lanes(peer);
 }
 

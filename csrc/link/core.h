@@ -287,6 +287,11 @@ class LinkCore {
   bool is_exploring(PeerId peer) const;  // true also while the peer waits for its turn
   void stop_exploring(PeerId peer);
   bool is_handshaking(const Dialling& dial) const;
+  bool knows_first(PeerId peer, const Dialling& dial) const;
+  bool tries_known(PeerId peer, const Dialling& dial) const;
+  uint32_t last_serial(PeerId peer) const;
+  void name(PeerId peer);
+  void note_unnamed(PeerId peer);
   bool closed_by_known_address(const Lane& attempt, LinkFault fault) const;
   bool tries_first_only(PeerId peer, const Dialling& dial) const;
   bool is_in_progress(ConnectionId attempt, uint32_t dead_serial) const;
@@ -325,7 +330,10 @@ class LinkCore {
   Effects* effects_ = nullptr;  // effects of the current step
   Instant now_;                 // time of the current step
   uint64_t lanes_made_ = 0;
-  uint32_t serials_ = 0;  // last serial number that we have given
+  uint32_t serials_ = 0;              // grows with each connection that we have made
+  std::map<PeerId, uint32_t> given_;  // last serial number given to a connection to this peer
+  std::set<PeerId> named_;            // peers that were to be dialled, or are neighbours
+  std::deque<PeerId> unnamed_;        // other peers with a link, oldest first
   uint64_t checks_made_ = 0;
   std::map<ConnectionId, Lane> lanes_;
   std::map<PeerId, Dialling> dialling_;

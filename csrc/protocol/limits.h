@@ -42,6 +42,12 @@ inline constexpr size_t kTextBytesMax = 4096;
 // Members of one peer group. Each keeps a link to every other, and a state report lists all of
 // them.
 inline constexpr size_t kMembersMax = 128;
+// Links that a peer accepts from peers that the master has not named to it (section 6). The oldest
+// makes room.
+inline constexpr size_t kUnnamedLinksMax = kMembersMax;
+// A serial number of a connection is at most this far above the last known one of the same pair
+// (section 2). Honest peers need two a second at most.
+inline constexpr uint32_t kSerialStepMax = 1u << 28;
 // Peer groups of one run, including groups of which only the shared state is left. A machine has
 // one group for each of its processes.
 inline constexpr size_t kGroupsMax = 1024;

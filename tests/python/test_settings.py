@@ -121,22 +121,22 @@ def test_a_parameter_beats_a_variable() -> None:
         ("pccl://h/a%0Ab", "text that can be printed"),
         ("pccl://h/a%1B[2J", "text that can be printed"),
         ("pccl://h/a%E2%80%AEb", "text that can be printed"),
-        ("pccl://h/r?advertise=a%20b", "address of a host"),
-        ("pccl://h/r?advertise=a%E2%80%8Bb", "address of a host"),
-        ("pccl://h/r?advertise=1.2.3", "address of a host"),
-        ("pccl://h/r?advertise=1.2.3.256", "address of a host"),
-        ("pccl://h/r?advertise=-h", "address of a host"),
-        ("pccl://h/r?advertise=h:", "address of a host"),
-        ("pccl://h/r?advertise=:1", "address of a host"),
-        ("pccl://h/r?advertise=::1:40001:x", "address of a host"),
-        ("pccl://h/r?advertise=h:a", "address of a host"),
+        ("pccl://h/r?advertise=a%20b", "expected HOST, HOST:PORT"),
+        ("pccl://h/r?advertise=a%E2%80%8Bb", "expected HOST, HOST:PORT"),
+        ("pccl://h/r?advertise=1.2.3", "expected HOST, HOST:PORT"),
+        ("pccl://h/r?advertise=1.2.3.256", "expected HOST, HOST:PORT"),
+        ("pccl://h/r?advertise=-h", "expected HOST, HOST:PORT"),
+        ("pccl://h/r?advertise=h:", "expected HOST, HOST:PORT"),
+        ("pccl://h/r?advertise=:1", "expected HOST, HOST:PORT"),
+        ("pccl://h/r?advertise=::1:40001:x", "expected HOST, HOST:PORT"),
+        ("pccl://h/r?advertise=h:a", "expected HOST, HOST:PORT"),
         ("pccl://h/r?advertise=h:0", "ports from 1 to 65535"),
         ("pccl://h/r?advertise=h:65536", "ports from 1 to 65535"),
-        ("pccl://h/r?advertise=h:2-1", "first-last"),
+        ("pccl://h/r?advertise=h:2-1", "expected HOST, HOST:PORT"),
         ("pccl://h/r?advertise=0.0.0.0", "not the address of one host"),
         ("pccl://h/r?advertise=ff02::1", "not the address of one host"),
-        ("pccl://h/r?advertise=h:1-2&port_range=5-7", "are 2, .* are 3: give as many of both"),
-        ("pccl://h/r?advertise=h:1&port_range=5-7", "are 1, .* are 3: give as many of both"),
+        ("pccl://h/r?advertise=h:1-2&port_range=5-7", "has 2 ports .* has 3 "),
+        ("pccl://h/r?advertise=h:1&port_range=5-7", "has 1 ports .* has 3 "),
         ("pccl://h/r?min_peers=129", "an integer from 1 to 128"),
         ("pccl://h/r?port_range=9", "first-last"),
         ("pccl://h/r?lanes=0", "from 1 to 64"),
@@ -207,7 +207,7 @@ def test_an_error_repeats_no_secret(url: str) -> None:
 
 
 def test_an_error_about_a_variable_repeats_no_secret() -> None:
-    with pytest.raises(ValueError, match=r"PCCL_ADVERTISE=pccl://\*\*\*@h: expected the name"):
+    with pytest.raises(ValueError, match=r"PCCL_ADVERTISE=pccl://\*\*\*@h: expected HOST"):
         PeerSettings.read({"PCCL_ADVERTISE": "pccl://user:s3cret@h"})
 
 
