@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 
 namespace pccl {
@@ -24,6 +26,12 @@ bool is_in(uint32_t address, uint32_t network, int bits) {
   return (address ^ network) >> (32 - bits) == 0;
 }
 
+// 64:ff9b::/96 (RFC 6052): a router turns it into an IPv4 address, which may be any.
+bool is_nat64(const in6_addr& address) {
+  constexpr uint8_t kPrefix[12] = {0x00, 0x64, 0xff, 0x9b};
+  return std::equal(std::begin(kPrefix), std::end(kPrefix), address.s6_addr);
+}
+
 }  // namespace
 
 bool is_private(const std::string& host) {
@@ -43,7 +51,7 @@ bool is_unicast(const std::string& host) {
   const auto v6 = v6_of(host);
   return v6 && !IN6_IS_ADDR_UNSPECIFIED(&*v6) && !IN6_IS_ADDR_LOOPBACK(&*v6) &&
          !IN6_IS_ADDR_MULTICAST(&*v6) && !IN6_IS_ADDR_LINKLOCAL(&*v6) &&
-         !IN6_IS_ADDR_V4MAPPED(&*v6);
+         !IN6_IS_ADDR_V4MAPPED(&*v6) && !IN6_IS_ADDR_V4COMPAT(&*v6) && !is_nat64(*v6);
 }
 
 std::string text(const Endpoint& endpoint) {

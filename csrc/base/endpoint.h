@@ -20,7 +20,7 @@ std::string text(const Endpoint& endpoint);
 // it.
 bool is_private(const std::string& host);
 // True for an address that belongs to one machine, so that a peer may offer it to others. It is not
-// unspecified, loopback, link-local, multicast or an IPv4-mapped IPv6 address.
+// unspecified, loopback, link-local or multicast, nor an IPv6 address that stands for an IPv4 one.
 bool is_unicast(const std::string& host);
 
 }  // namespace pccl

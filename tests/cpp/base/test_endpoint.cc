@@ -28,7 +28,7 @@ TEST(Endpoint, KnowsWhichAddressesOneMachineMayOfferToAnother) {
   for (const char* host :
        {"0.0.0.0", "0.1.2.3", "127.0.0.1", "169.254.1.1", "224.0.0.1", "239.1.1.1", "240.0.0.1",
         "255.255.255.255", "::", "::1", "ff02::1", "fe80::1", "fe80::1%eth0", "::ffff:127.0.0.1",
-        "a.example", "", "10.1.2.3.4"}) {
+        "::127.0.0.1", "64:ff9b::7f00:1", "a.example", "", "10.1.2.3.4"}) {
     EXPECT_FALSE(is_unicast(host)) << host;
   }
 }
