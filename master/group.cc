@@ -167,6 +167,7 @@ Status Group::on(PeerId peer, const protocol::LinkReport& message) {
   const bool members = membership_.is_member(peer) && membership_.is_member(other);
   const std::string text_before = membership_.links.view(peer, other).text;
   const uint32_t dead_before = membership_.links.dead_serial(peer, other);
+  const bool was_trying = membership_.links.view(peer, other).unreachable();
   switch (membership_.links.report(peer, message)) {
     case Links::News::kNone: return {};
     case Links::News::kMade:
@@ -180,6 +181,10 @@ Status Group::on(PeerId peer, const protocol::LinkReport& message) {
     if (!membership_.links.view(other, peer).unreachable()) dial(other, peer);
   } else if (membership_.links.dead_serial(peer, other) > dead_before) {
     dial_first(peer, other);
+  } else if (was_trying && membership_.links.dials(peer, other)) {
+    // It has had a link in the meantime, so it does not try any more. The other side's word about
+    // that link came first, and then it was not told to dial.
+    dial(peer, other);
   }
   if (members) lose_if_cut_off(other);
   return {};

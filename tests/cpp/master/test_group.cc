@@ -61,6 +61,24 @@ TEST_F(GroupTest, ABrokenLinkIsDialledAgain) {
       << "both go on by themselves";
 }
 
+// Its last word was that it cannot reach the other, and that it tries again.
+TEST_F(GroupTest, APeerThatHasHadALinkInTheMeantimeIsToldToDialAgain) {
+  h.found({"a", "b"});
+  h.enlist("c", Harness::hello(2));
+  h.link_all();
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 1});
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kUnreachable, "refused", 1});
+  h.take();
+  h.say("b", protocol::LinkReport{h.id("c"), LinkState::kDown, "reset", 3});
+  EXPECT_EQ(h.take(), (Lines{"b < Dial c 10.0.0.1:1003"})) << "c made it, but tries already";
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kUp, "", 3});
+  EXPECT_EQ(h.take(), Lines{});
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 3});
+  EXPECT_EQ(h.take(), (Lines{"c < Dial b 10.0.0.1:1002"}));
+  h.say("c", protocol::LinkReport{h.id("b"), LinkState::kDown, "reset", 3});
+  EXPECT_EQ(h.take(), Lines{}) << "it was told";
+}
+
 // Between two members a new link is not enough, because data on the old link is lost.
 TEST_F(GroupTest, ALinkBetweenMembersThatIsMadeAnewRenewsTheEpoch) {
   h.found({"a", "b"});
