@@ -9,6 +9,7 @@ void assertion_failed(const char* condition, const char* file, int line) {
   std::fprintf(stderr,
                "pccl: assertion failed: %s (%s:%d). This is a bug in pccl; please report it.\n",
                condition, file, line);
+  if (on_assertion_failed != nullptr) on_assertion_failed();
   std::abort();
 }
 

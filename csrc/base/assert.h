@@ -5,6 +5,10 @@
 
 namespace pccl {
 
+// Called after the condition is printed and before the process ends: it prints how to repeat the
+// failure. Null: nothing more is known. A simulator sets it. A shipped process does not.
+inline void (*on_assertion_failed)() = nullptr;
+
 [[noreturn]] void assertion_failed(const char* condition, const char* file, int line);
 
 }  // namespace pccl

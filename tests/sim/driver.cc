@@ -1,6 +1,7 @@
 #include "tests/sim/driver.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "tests/sim/cluster.h"
 #include "tests/sim/faults.h"
@@ -78,6 +79,7 @@ class Driver {
  public:
   explicit Driver(const RunOptions& options) : Driver(options, plan_of(options)) {}
   RunReport run();
+  void print_where() const;  // in which run, and when, an assertion has failed
 
  private:
   Driver(const RunOptions& options, const Plan& plan);
@@ -251,8 +253,33 @@ RunReport Driver::report() {
   return report;
 }
 
+void Driver::print_where() const {
+  std::fprintf(stderr, "%s: an assertion failed at %.6f s of virtual time, step %llu\n",
+               repeat_text(options_).c_str(), to_seconds(world_.event_loop().now().since_start),
+               static_cast<unsigned long long>(world_.event_loop().steps()));
+}
+
+const Driver* running = nullptr;  // while run_seed() runs
+
 }  // namespace
 
-RunReport run_seed(const RunOptions& options) { return Driver(options).run(); }
+RunReport run_seed(const RunOptions& options) {
+  Driver driver(options);
+  running = &driver;
+  on_assertion_failed = [] { running->print_where(); };
+  const RunReport report = driver.run();
+  on_assertion_failed = nullptr;
+  return report;
+}
+
+std::string repeat_text(const RunOptions& options) {
+  std::string out = "--seed " + std::to_string(options.seed);
+  if (options.kill_at_step >= 0) return out + " --kill-at " + std::to_string(options.kill_at_step);
+  char rest[96];
+  std::snprintf(rest, sizeof rest, " --bursts %llu --faults %llu --pause %g",
+                static_cast<unsigned long long>(options.bursts),
+                static_cast<unsigned long long>(options.faults_max), to_seconds(options.pause_max));
+  return out + rest;
+}
 
 }  // namespace pccl::sim

@@ -36,6 +36,11 @@ struct RunReport {
   Duration virtual_time{0};
 };
 
+// If an assertion fails during the run, the arguments that repeat it and the virtual time are
+// printed.
 RunReport run_seed(const RunOptions& options);
+
+// The arguments with which pccl-sim repeats this run: "--seed 7 --bursts 2 --faults 150 --pause 1".
+std::string repeat_text(const RunOptions& options);
 
 }  // namespace pccl::sim

@@ -106,16 +106,7 @@ void add(Totals& totals, const RunOptions& options, const RunReport& report) {
   totals.virtual_seconds += pccl::to_seconds(report.virtual_time);
   if (report.violations.empty()) return;
   ++totals.failed;
-  const auto seed = static_cast<unsigned long long>(options.seed);
-  if (options.kill_at_step >= 0) {
-    std::printf("--seed %llu --kill-at %lld broke a promise:\n", seed,
-                static_cast<long long>(options.kill_at_step));
-  } else {
-    std::printf("--seed %llu --bursts %llu --faults %llu --pause %g broke a promise:\n", seed,
-                static_cast<unsigned long long>(options.bursts),
-                static_cast<unsigned long long>(options.faults_max),
-                pccl::to_seconds(options.pause_max));
-  }
+  std::printf("%s broke a promise:\n", pccl::sim::repeat_text(options).c_str());
   for (const auto& violation : report.violations) std::printf("  %s\n", violation.c_str());
   std::fflush(stdout);
 }

@@ -78,6 +78,7 @@ class World {
 
   PeerNode& add_peer(const std::string& name, peer::Options options);
   EventLoop& event_loop() { return event_loop_; }
+  const EventLoop& event_loop() const { return event_loop_; }
   Random& random() { return random_; }
   const WorldOptions& options() const { return options_; }
   void set_round_trip(uint32_t microseconds) { options_.rtt = microseconds; }
