@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/transitions.h"
 #include "csrc/protocol/limits.h"
 #include "master/text_format.h"
@@ -108,6 +109,20 @@ std::optional<protocol::SyncPlan> Agreement::plan(PeerId peer) const {
   const auto at = plans_.find(peer);
   if (at == plans_.end()) return std::nullopt;
   return at->second;
+}
+
+void Agreement::check() const {
+  const bool fetches = phase_ == Phase::kFetching;
+  PCCL_ASSERT(fetches == !plans_.empty() && fetches == !fetching_.empty());
+  for (const auto& [peer, plan] : plans_) {
+    PCCL_ASSERT(plan.number == number_ && plan.revision == elected_.revision);
+    PCCL_ASSERT(!plan.transfers.empty());
+  }
+  for (const PeerId peer : fetching_) PCCL_ASSERT(plans_.contains(peer));
+  if (!recording()) return;
+  const auto persisting = context_.persisting.find(token_);
+  PCCL_ASSERT(persisting != context_.persisting.end() && persisting->second == group_);
+  PCCL_ASSERT(!recorded_ || elected_.revision == recorded_->revision + 1);
 }
 
 }  // namespace pccl::master

@@ -2,7 +2,10 @@
 // section 5.3): election, then the stale members fetch, then the record is made durable. It also
 // keeps the last agreed state. The master carries no tensor: it announces to the members which
 // entries to fetch from whom. Group owns it.
-// Invariant: nobody is answered before the agreed state is durable.
+// Invariants:
+// 1. Nobody is answered before the agreed state is durable.
+// 2. Plans exist only while members fetch, and each of these members has one.
+// 3. A state that is being made durable follows the recorded one: its revision is higher by one.
 #pragma once
 
 #include <map>
@@ -43,6 +46,8 @@ class Agreement {
   const std::set<PeerId>& fetching() const { return fetching_; }  // members that have yet to fetch
   // The plan that a resumed peer may have missed.
   std::optional<protocol::SyncPlan> plan(PeerId peer) const;
+  // Voters wait for its outcome.
+  bool for_voters() const { return phase_ == Phase::kFetching || (recording() && answers_); }
 
   //   from         event                           to
   //   kIdle        begin, all are up to date       kRecording, or kIdle when nothing changes
@@ -51,6 +56,9 @@ class Agreement {
   //   kFetching    one could not, cancel           kIdle
   //   kRecording   durable                         kIdle
   enum class Phase { kIdle, kFetching, kRecording };
+
+  // Asserts the invariants.
+  void check() const;
 
  private:
   void enter(Phase next);

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 
+#include "csrc/base/assert.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -36,6 +37,7 @@ void Ballot::lose(PeerId voter) {
 void Ballot::restore(PeerId peer, uint32_t answered, const std::optional<Answer>& last) {
   Voter& voter = voters_.at(peer);
   voter.next = answered;
+  restored_ = true;
   if (!last || last->number >= answered) return;
   voter.last_answer = last;
   settled_.try_emplace(last->number, *last);
@@ -104,6 +106,8 @@ const Answer* Ballot::brought_back(const Vote& vote) const {
 }
 
 Answer Ballot::refuse(PeerId peer, const Vote& vote, const Status& why) {
+  PCCL_ASSERT(broken_ && vote.kind != JointKind::kUpdateTopology);
+  PCCL_ASSERT(!has_voted(peer) && voters_.at(peer).next == vote.number);
   Answer answer;
   answer.code = why.code;
   answer.text = why.message;
@@ -139,7 +143,10 @@ bool Ballot::is_open(PeerId peer, JointKind kind) const {
   return voter.vote && voter.vote->kind == kind;
 }
 
-const Vote& Ballot::vote(PeerId voter) const { return *voters_.at(voter).vote; }
+const Vote& Ballot::vote(PeerId voter) const {
+  PCCL_ASSERT(has_voted(voter));
+  return *voters_.at(voter).vote;
+}
 
 std::vector<uint32_t> Ballot::missing() const {
   std::vector<uint32_t> ranks;
@@ -232,6 +239,25 @@ Ballot::Answers Ballot::settle_if(const Answer& answer, Which which) {
 const Answer* Ballot::last_answer(PeerId peer) const {
   const auto& answer = voters_.at(peer).last_answer;
   return answer ? &*answer : nullptr;
+}
+
+bool Ballot::is_voter(PeerId peer, uint32_t rank) const {
+  return rank < order_.size() && order_[rank] == peer && voters_.contains(peer);
+}
+
+void Ballot::check() const {
+  size_t open = 0;
+  std::optional<uint32_t> number;
+  for (const auto& [peer, voter] : voters_) {
+    PCCL_ASSERT(!voter.last_answer || voter.last_answer->number < voter.next);
+    if (!voter.vote) continue;
+    ++open;
+    PCCL_ASSERT(voter.vote->number == voter.next);
+    PCCL_ASSERT(broken_ || restored_ || number.value_or(voter.next) == voter.next);
+    number = voter.next;
+  }
+  PCCL_ASSERT(open == open_);
+  PCCL_ASSERT(voters_.size() <= order_.size());
 }
 
 }  // namespace pccl::master

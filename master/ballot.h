@@ -4,9 +4,12 @@
 // Group owns it. It is pure.
 // Invariants:
 // 1. A voter has at most one open vote.
-// 2. If the group is not broken, all open votes have the same number.
+// 2. If the group is not broken, all open votes have the same number. (After a restart this holds
+//    only if the members reported their numbers truly; a false report harms only their group.)
 // 3. If a number was settled before some member voted for it, that member gets the same answer when
 //    it votes.
+// 4. An open vote has the voter's next number. Its last answer has a lower one.
+// 5. The number of open votes is known at any time.
 #pragma once
 
 #include <cstdint>
@@ -77,6 +80,11 @@ class Ballot {
   // The voter's last answer in this generation, or null.
   const protocol::Answer* last_answer(PeerId voter) const;
 
+  size_t size() const { return voters_.size(); }
+  bool is_voter(PeerId peer, uint32_t rank) const;
+  // Asserts the invariants.
+  void check() const;
+
  private:
   struct Voter {
     uint32_t next = 0;  // number of its next vote, or of its open one
@@ -97,6 +105,7 @@ class Ballot {
   // answers to numbers that some voter has yet to vote for
   std::map<uint32_t, protocol::Answer> settled_;
   bool broken_ = false;
+  bool restored_ = false;  // some numbers are as the voters reported them after a restart
 };
 
 }  // namespace pccl::master

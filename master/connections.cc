@@ -107,8 +107,16 @@ const Connections::Connection* Connections::find(ConnectionId id) const {
   return at == open_.end() ? nullptr : &at->second;
 }
 
+ConnectionId Connections::of(PeerId peer) const {
+  const auto at = of_peer_.find(peer);
+  PCCL_ASSERT(at != of_peer_.end());
+  return at->second;
+}
+
 Status Connections::check(ConnectionId id, const protocol::Message& message) {
-  State& state = open_.at(id);
+  const auto at = open_.find(id);
+  PCCL_ASSERT(at != open_.end());
+  State& state = at->second;
   state.keepalive.received();
   if (allowed(state.phase, message)) return {};
   return violation(std::string(protocol::name(message)) + " from a peer that is " +
@@ -208,6 +216,21 @@ bool Connections::confirmed() const {
     if (state.pong_counter < state.confirmed_from) return false;
   }
   return true;
+}
+
+void Connections::check() const {
+  size_t assigned = 0;
+  for (const auto& [id, state] : open_) {
+    PCCL_ASSERT((state.phase == ConnectionPhase::kHandshaking) == !state.peer);
+    PCCL_ASSERT(state.pong_counter <= state.ping_counter);
+    PCCL_ASSERT(state.confirmed_from <= state.ping_counter + 1);
+    PCCL_ASSERT(!state.keepalive.too_long());
+    if (!state.peer) continue;
+    ++assigned;
+    const auto at = of_peer_.find(state.peer);
+    PCCL_ASSERT(at != of_peer_.end() && at->second == id);
+  }
+  PCCL_ASSERT(assigned == of_peer_.size());
 }
 
 }  // namespace pccl::master

@@ -5,6 +5,11 @@
 // 1. A peer has at most one connection.
 // 2. If the table in connections.cc does not allow a message in the phase of its connection,
 //    check() stops it.
+// 3. A connection is assigned to a peer if and only if its handshake is over, and is then the one
+//    that the peer is found by.
+// 4. A peer confirms only pings that were sent. A message that is not confirmed yet is confirmed at
+//    the latest by the next ping.
+// 5. A connection that was silent for the whole timeout is no longer here.
 #pragma once
 
 #include <map>
@@ -36,7 +41,7 @@ class Connections {
   // Null if it is not open.
   const Connection* find(ConnectionId id) const;
   bool connected(PeerId peer) const { return of_peer_.contains(peer); }
-  ConnectionId of(PeerId peer) const { return of_peer_.at(peer); }  // REQUIRES: connected
+  ConnectionId of(PeerId peer) const;  // REQUIRES: connected
   bool empty() const { return open_.empty(); }
 
   // A message was received. kProtocol if it is not allowed in this phase. REQUIRES: open.
@@ -67,6 +72,10 @@ class Connections {
   void request_confirmations();
   // All peers have confirmed every message that matters.
   bool confirmed() const;
+  size_t assigned() const { return of_peer_.size(); }  // number of connected peers
+
+  // Asserts the invariants. REQUIRES: what beat() returned was closed.
+  void check() const;
 
  private:
   struct State : Connection {

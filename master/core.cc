@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/base/assert.h"
 #include "master/admission.h"
 #include "master/joint.h"
 #include "master/text_format.h"
@@ -69,6 +70,8 @@ struct MasterCore::Impl {
   void end_if_exceeded();
   void notice_stop();
   void forget_groups();
+  void check() const;
+  void check_sometimes();
 
   Context context;
   Connections connections{context};
@@ -81,6 +84,7 @@ struct MasterCore::Impl {
   bool awake = false;     // a step was taken
   Instant grace_until;    // see Context::was_paused
   bool quiet = false;     // this step changed nothing that others could wait for
+  size_t unchecked = 0;   // steps since the last check
 };
 
 // No time passes before the first step. The wait for the members begins with that step.
@@ -438,6 +442,27 @@ void MasterCore::Impl::forget_groups() {
   next_beat.reset();
 }
 
+void MasterCore::Impl::check() const {
+  if (!awake) return;  // what is restored is put in order by the first step
+  connections.check();
+  groups.check();
+  const bool peopled = !groups.with(Groups::Trait::kPeopled).empty();
+  PCCL_ASSERT(config.has_value() == peopled && next_beat.has_value() == peopled);
+  if (config) {
+    PCCL_ASSERT(config->policy == context.policy);
+    PCCL_ASSERT(std::chrono::milliseconds(config->peer_timeout_ms) == context.peer_timeout);
+  }
+  PCCL_ASSERT(context.excess.empty() && context.effects == nullptr);
+  for (const auto& [token, group] : context.persisting) PCCL_ASSERT(token <= context.tokens);
+}
+
+void MasterCore::Impl::check_sometimes() {
+  constexpr size_t kCheckedAlways = 1000;  // operations, verdicts and groups
+  if (++unchecked * kCheckedAlways < groups.weight()) return;
+  unchecked = 0;
+  check();
+}
+
 // ---- The core ----
 
 MasterCore::MasterCore(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -456,7 +481,12 @@ void MasterCore::step(const Event& event, Instant now, Effects& effects) {
   std::visit([this](const auto& what) { impl_->on(what); }, event);
   impl_->settle();
   impl_->context.effects = nullptr;
+#ifndef NDEBUG
+  impl_->check_sometimes();
+#endif
 }
+
+void MasterCore::check() const { impl_->check(); }
 
 std::optional<Instant> MasterCore::deadline() const {
   const std::optional<Instant> tick = impl_->next_beat, first = impl_->groups.deadline();

@@ -7,6 +7,8 @@
 // 1. Only step() changes its state, and time enters only through step(). deadline() says when
 //    TimePassed is due.
 // 2. No message of a peer can trigger an assertion.
+// 3. The run has a configuration, and beats, if and only if some group has peers.
+// 4. A limit that was exceeded has ended the run by the end of the step.
 // Failure: if a peer sends what the protocol forbids, its connection is closed (PROTOCOL.md,
 // section 1).
 #pragma once
@@ -111,6 +113,10 @@ class MasterCore {
   bool founded() const;
   // All verdicts and answers sent so far are confirmed as received, so an embedded master may end.
   bool settled() const;
+
+  // Asserts the invariants of all parts, and between them. Without NDEBUG, step() calls it: after
+  // every step while the run is small, else after so many steps that it does not dominate.
+  void check() const;
 
  private:
   struct Impl;

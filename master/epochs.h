@@ -4,7 +4,19 @@
 // table of phases is in epochs.cc.
 // Group owns it. group.cc passes on to it agreed changes, and losses of members with their reasons.
 // The consequences follow in advance(), at the end of every step.
-// Invariant: a new membership, and verdicts after a loss, are sent only after they are durable.
+// Invariants:
+// 1. A new membership, and verdicts after a loss, are sent only after they are durable.
+// 2. The members of the present epoch are those at its beginning, less those lost since. Its
+//    operations and its verdicts know the same members.
+// 3. There is an epoch if and only if there are members.
+// 4. While a membership is decided (kStarting, kEnding), its record is being made durable.
+// 5. A planned start names only peers that are still here. Those that join are connected.
+// 6. A freeze request exists if and only if the epoch is ending (kFreezing, kEnding). At the end of
+//    a step it is sent, and names all members lost so far.
+// 7. The end of the present epoch is known if and only if the group is broken.
+// 8. Only members have reported or are recovered. When the epoch ends, all of them have reported.
+// 9. A group drains only for an agreed change.
+// 10. Each open operation has room among the verdicts (kVerdictsMax).
 #pragma once
 
 #include <map>
@@ -13,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/assert.h"
 #include "master/connections.h"
 #include "master/membership.h"
 #include "master/operations.h"
@@ -89,7 +102,10 @@ class Epochs {
   Status recover(const protocol::Resume& resume);
   void forget_recovered(PeerId peer) { recovered_.erase(peer); }  // its connection has closed again
   // The reports of the recovered members. REQUIRES: kRecovered has just been returned.
-  std::map<PeerId, protocol::Resume> take_recovered() { return std::exchange(recovered_, {}); }
+  std::map<PeerId, protocol::Resume> take_recovered() {
+    PCCL_ASSERT(!recovering());
+    return std::exchange(recovered_, {});
+  }
 
   // ---- From the group ----
   // A link between members was re-established. Data on the old connection is lost, so the epoch
@@ -114,10 +130,20 @@ class Epochs {
 
   // Why the group is broken. REQUIRES: broken(), or kStarting from there.
   const std::string& end_text() const {
-    return (announced_.current.end ? announced_.current : announced_.previous).end->text;
+    const auto& end = (announced_.current.end ? announced_.current : announced_.previous).end;
+    PCCL_ASSERT(end.has_value());
+    return end->text;
   }
   // The reason why a change waits: "3 operations are in flight, ...", "rank 2 did not say ...".
   std::string waits_for() const;
+
+  // Asserts the invariants. REQUIRES: the end of a step.
+  void check() const;
+  // What check() walks through: operations and verdicts.
+  size_t weight() const {
+    return operations_.known_count() + announced_.current.verdicts.kept().size() +
+           announced_.previous.verdicts.kept().size();
+  }
 
  private:
   struct Plan {
@@ -157,6 +183,11 @@ class Epochs {
   Turn advance_change();
   std::vector<uint32_t> silent_ranks() const;
   std::string lost_text() const;
+  bool is_founding() const;  // kFounding, or kStarting from there
+  void check_members() const;
+  void check_phase() const;
+  void check_plan() const;
+  void check_reports() const;
 
   const GroupId group_;
   Context& context_;

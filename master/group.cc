@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "csrc/base/assert.h"
 #include "csrc/protocol/codec.h"
 #include "master/text_format.h"
 
@@ -144,12 +145,12 @@ void Group::drop(PeerId peer, const std::string& why) {
   connections_.close(peer);
   take_out(peer, text);
   epochs_.waiting_gone(peer);
-  notices_.erase(peer);
   send_forget(peer);
   context_.log(LogLevel::kInfo, text);
 }
 
 void Group::take_out(PeerId peer, const std::string& why) {
+  notices_.erase(peer);
   if (const auto forgotten = membership_.remove(peer, why)) context_.group_of.erase(*forgotten);
 }
 
@@ -300,6 +301,7 @@ bool Group::would_change() const {
 }
 
 protocol::Settled Group::settled_ballot() const {
+  PCCL_ASSERT(ballot_.is_complete());
   const PeerId first = membership_.members()[0];
   const PeerId voter = epochs_.broken() ? first : PeerId{};
   return {id_, epochs_.generation(), voter, ballot_.vote(first).number};
@@ -539,6 +541,64 @@ bool Group::settled() const {
   return !deciding && !agreement_.recording() &&
          std::all_of(peers.begin(), peers.end(),
                      [](const auto& at) { return at.second.connected; });
+}
+
+// ---- Invariants ----
+
+size_t Group::held_bytes() const {
+  size_t bytes = 0;
+  for (const auto& [peer, held] : held_) bytes += held.bytes;
+  return bytes;
+}
+
+void Group::check() const {
+  membership_.check();
+  epochs_.check();
+  ballot_.check();
+  agreement_.check();
+  probation_.check();
+  for (const auto& [peer, about] : membership_.peers()) check_peer(peer, about);
+  check_votes();
+  PCCL_ASSERT(held_.empty() || epochs_.recovering() || deciding());
+  for (const auto& [peer, held] : held_) {
+    PCCL_ASSERT(membership_.is_member(peer) && membership_.find(peer)->connected);
+    PCCL_ASSERT(!held.messages.empty() && held.messages.size() <= kHeldMax);
+  }
+  for (const auto& [peer, notice] : notices_) PCCL_ASSERT(membership_.find(peer) != nullptr);
+  for (const auto& [group, ballots] : announced_ballots_) {
+    PCCL_ASSERT(group != id_ && !ballots.empty() && ballots.front().ballot.group == group);
+  }
+}
+
+void Group::check_peer(PeerId peer, const Membership::Peer& about) const {
+  const auto group = context_.group_of.find(peer);
+  PCCL_ASSERT(group != context_.group_of.end() && group->second == id_);
+  PCCL_ASSERT(about.connected == connections_.connected(peer));
+  if (!about.connected) return;
+  const Connections::Connection& connection = *connections_.find(connections_.of(peer));
+  PCCL_ASSERT(connection.group == id_);
+  const bool registered = about.order != 0;
+  PCCL_ASSERT(connection.phase == (membership_.is_member(peer) ? ConnectionPhase::kMember
+                                   : registered                ? ConnectionPhase::kRegistered
+                                                               : ConnectionPhase::kWelcomed));
+}
+
+void Group::check_votes() const {
+  const auto& members = membership_.members();
+  PCCL_ASSERT(ballot_.size() == (epochs_.recovering() ? 0 : members.size()));
+  if (epochs_.recovering()) return;
+  for (const PeerId member : members) {
+    PCCL_ASSERT(ballot_.is_voter(member, *membership_.rank(member)));
+    if (ballot_.has_voted(member)) PCCL_ASSERT(ballot_.vote(member).epoch == epochs_.current());
+  }
+  const Epochs::Phase phase = epochs_.phase();
+  if (phase == Epochs::Phase::kDraining) {
+    PCCL_ASSERT(ballot_.is_complete(JointKind::kUpdateTopology));
+  }
+  const bool syncs = agreement_.recording() || phase == Epochs::Phase::kActive;
+  if (syncs && agreement_.for_voters()) {
+    PCCL_ASSERT(ballot_.is_complete(JointKind::kSyncSharedState));
+  }
 }
 
 }  // namespace pccl::master

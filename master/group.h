@@ -3,6 +3,16 @@
 // loss in a group does not affect another group; only joint.cc looks at several groups. Every
 // message of a registered peer ends up here, after core.cc has checked that the phase of its
 // connection allows it.
+// Invariants:
+// 1. The group, its connections and the index of all peers agree on who is here, who is connected,
+//    and how far each has come.
+// 2. The voters are the members, with the same ranks; while the members are recovered, nobody votes.
+// 3. An open vote belongs to the present epoch.
+// 4. While the group drains, all members have an open vote for update_topology. While members fetch
+//    a shared state, or wait for its record, all have one for sync_shared_state.
+// 5. Messages are held only while the members are recovered or the group is deciding, and only for
+//    connected members.
+// 6. A notice is remembered only for a peer that is here.
 #pragma once
 
 #include <map>
@@ -122,6 +132,9 @@ class Group {
   bool forgettable() const { return deserted() && !agreement_.recorded(); }
   // Every decision is durable and has been sent to all peers.
   bool settled() const;
+  size_t held_bytes() const;  // bytes of the held messages
+  // Asserts the invariants of the group and of its parts. REQUIRES: the end of a step.
+  void check() const;
 
  private:
   // Loses a member; `level`: log level, by how unexpected the loss is.
@@ -150,6 +163,8 @@ class Group {
   std::string why_waiting(PeerId peer) const;
   void restore_ballot();
   bool votes_in(const protocol::Settled& ballot) const;
+  void check_peer(PeerId peer, const Membership::Peer& about) const;
+  void check_votes() const;
 
   const GroupId id_;
   Context& context_;

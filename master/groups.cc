@@ -133,4 +133,50 @@ std::optional<Instant> Groups::deadline() const {
   return deadlines_.begin()->first;
 }
 
+// ---- Invariants ----
+
+void Groups::check() const {
+  size_t found_by_id = 0, connected = 0, held_bytes = 0;
+  for (const auto& [id, group] : all_) {
+    PCCL_ASSERT(group.id() == id);
+    group.check();
+    const auto& peers = group.membership().peers();
+    found_by_id += peers.size() + group.membership().gone().size();
+    for (const auto& [peer, about] : peers) connected += about.connected ? 1 : 0;
+    held_bytes += group.held_bytes();
+  }
+  PCCL_ASSERT(found_by_id == context_.group_of.size());
+  PCCL_ASSERT(connected == connections_.assigned());
+  PCCL_ASSERT(held_bytes == context_.held_bytes && held_bytes <= protocol::kHeldBytesMax);
+  check_index();
+}
+
+size_t Groups::weight() const {
+  size_t weight = 0;
+  for (const auto& [id, group] : all_) weight += 1 + group.epochs().weight();
+  return weight;
+}
+
+void Groups::check_index() const {
+  PCCL_ASSERT(stale_.empty() && known_.size() == all_.size());
+  std::array<size_t, kTraits> with{};
+  size_t deadlines = 0;
+  for (const auto& [id, group] : all_) {
+    const auto known = known_.find(id);
+    PCCL_ASSERT(known != known_.end() && known->second == summary_of(group));
+    for (size_t i = 0; i < kTraits; ++i) {
+      if (!known->second.traits[i]) continue;
+      PCCL_ASSERT(with_[i].contains(id));
+      ++with[i];
+    }
+    if (!known->second.deadline) continue;
+    PCCL_ASSERT(deadlines_.contains({*known->second.deadline, id}));
+    ++deadlines;
+  }
+  for (size_t i = 0; i < kTraits; ++i) PCCL_ASSERT(with[i] == with_[i].size());
+  PCCL_ASSERT(deadlines == deadlines_.size());
+  PCCL_ASSERT(awaited_ == !with_[static_cast<size_t>(Trait::kAwaiting)].empty());
+  for (const GroupId id : touched_) PCCL_ASSERT(due_.contains(id));
+}
+
 }  // namespace pccl::master

@@ -12,6 +12,12 @@
 // 3. Two facts reach beyond a group, and refresh() handles both. If other groups wait in a joint
 //    call of all groups, this concerns the new groups. If a group was answered in a ballot before a
 //    restart, this concerns the other groups of that ballot.
+// Invariants, at the end of a step:
+// 1. What the index says of a group (traits, deadline) is what the group itself says.
+// 2. Every peer of a group, and every gone peer that it remembers, is found by its id, and nobody
+//    else is.
+// 3. The connections that are assigned to a peer are those of the connected peers of all groups.
+// 4. The bytes of held messages are those of all groups together.
 #pragma once
 
 #include <array>
@@ -93,11 +99,17 @@ class Groups {
 
   // Number of group visits so far: the cost of the steps.
   uint64_t looked_at() const { return looked_at_; }
+  // Asserts the invariants of all groups, and between them. REQUIRES: the end of a step. It counts
+  // as no visit.
+  void check() const;
+  // What check() walks through: groups, operations, verdicts.
+  size_t weight() const;
 
  private:
   Group* visit(GroupId id);  // null if it was forgotten
   void reconfigure(GroupId id);
   void touch_announced(const Group& announcer);
+  void check_index() const;
 
   Context& context_;
   Connections& connections_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/base/assert.h"
+
 namespace pccl::master {
 
 void Holdings::set(ConnectionId connection, Party party, size_t bytes) {
@@ -18,6 +20,22 @@ void Holdings::set(ConnectionId connection, Party party, size_t bytes) {
   held_[connection] = {party, bytes};
   of_party_[party] += bytes;
   total_ += bytes;
+}
+
+void Holdings::check() const {
+  size_t total = 0;
+  for (const auto& [party, bytes] : of_party_) {
+    size_t sum = 0;
+    for (const auto& [connection, held] : held_) {
+      if (held.party != party) continue;
+      PCCL_ASSERT(held.bytes > 0);
+      sum += held.bytes;
+    }
+    PCCL_ASSERT(sum == bytes && bytes > 0);
+    total += sum;
+  }
+  for (const auto& [connection, held] : held_) PCCL_ASSERT(of_party_.contains(held.party));
+  PCCL_ASSERT(total == total_);
 }
 
 size_t Holdings::of(ConnectionId connection) const {

@@ -2,7 +2,10 @@
 // message, or bytes to be sent), and chooses which connection to close when the total is too high.
 // The shell owns it, on its loop. It is pure. The connections of a run are one party; all
 // connections that belong to no run are another.
-// Invariant: a party that uses much harms only its own connections.
+// Invariants:
+// 1. A party that uses much harms only its own connections.
+// 2. The bytes of a party, and of all parties, are those of their connections. Nothing is kept for a
+//    connection or a party without bytes.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +35,8 @@ class Holdings {
   void for_each(F&& call) const {
     for (const auto& [connection, held] : held_) call(connection, held.party);
   }
+  // Asserts the invariants.
+  void check() const;
 
  private:
   struct Held {

@@ -120,4 +120,18 @@ size_t Links::dead_count(PeerId peer, const std::vector<PeerId>& others) const {
   return count;
 }
 
+void Links::check() const {
+  size_t up = 0;
+  for (const auto& [pair, link] : links_) {
+    PCCL_ASSERT(pair.first < pair.second);
+    if (link.up()) ++up;
+    const bool reported_up =
+        link.by_lower.state == View::State::kUp || link.by_higher.state == View::State::kUp;
+    PCCL_ASSERT(!link.up() || (reported_up && !link.down()));
+    PCCL_ASSERT(link.down_ticks == 0 || link.down());
+    PCCL_ASSERT(link.known || (link.made == 0 && link.dead == 0 && !link.down()));
+  }
+  PCCL_ASSERT(up == up_count_);
+}
+
 }  // namespace pccl::master

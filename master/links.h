@@ -6,6 +6,10 @@
 // other side may dial, too.
 // The connections of a pair have serial numbers (frames.h), so that a late report about one
 // connection is not taken for news of the next.
+// Invariants:
+// 1. The number of links that are up is known at any time.
+// 2. While a link is up, no side reports it as dead, and a side has reported it as up.
+// 3. Ticks are counted only for a link that is down.
 #pragma once
 
 #include <functional>
@@ -67,6 +71,9 @@ class Links {
   std::vector<Dead> dead(int ticks) const;
   // Number of down links between `peer` and these.
   size_t dead_count(PeerId peer, const std::vector<PeerId>& others) const;
+  size_t size() const { return links_.size(); }
+  // Asserts the invariants.
+  void check() const;
 
  private:
   using Pair = std::pair<PeerId, PeerId>;  // the smaller id first

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "csrc/base/endpoint.h"
+#include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
 #include "master/text_format.h"
 
@@ -26,8 +27,9 @@ void Membership::welcome(PeerId peer, Peer about) {
 }
 
 std::vector<PeerId> Membership::register_peer(PeerId id, const protocol::Register& where) {
-  Peer& peer = peers_.at(id);
-  PCCL_ASSERT(peer.order == 0);
+  const auto at = peers_.find(id);
+  PCCL_ASSERT(at != peers_.end() && at->second.order == 0);
+  Peer& peer = at->second;
   std::vector<PeerId> linked;
   for (const auto& [other, about] : peers_) {
     if (about.order == 0) continue;
@@ -61,6 +63,9 @@ std::optional<PeerId> Membership::remove(PeerId peer, const std::string& why) {
 }
 
 void Membership::admit(std::vector<PeerId> members) {
+  for (const PeerId member : members) {
+    PCCL_ASSERT(find(member) != nullptr && find(member)->order != 0);
+  }
   members_ = std::move(members);
   ranks_.clear();
   for (uint32_t rank = 0; rank < members_.size(); ++rank) ranks_[members_[rank]] = rank;
@@ -69,6 +74,7 @@ void Membership::admit(std::vector<PeerId> members) {
 
 void Membership::restore(const std::vector<protocol::Member>& ranked,
                          const std::vector<MemberRecord>& left) {
+  PCCL_ASSERT(peers_.empty());
   for (const MemberRecord& member : left) {
     Peer peer;
     peer.seen_host = member.seen_host;
@@ -293,6 +299,52 @@ protocol::Dial Membership::dial(PeerId dialler, PeerId target) const {
                       links.dead_serial(dialler, target), to.others};
   std::erase(dial.others, Endpoint{dial.host, dial.port});
   return dial;
+}
+
+// ---- Invariants ----
+
+void Membership::check() const {
+  links.check();
+  size_t registered = 0;
+  for (const auto& [id, peer] : peers_) {
+    if (peer.order != 0) ++registered;
+    PCCL_ASSERT(peer.order <= registrations_);
+    PCCL_ASSERT(peer.order != 0 || peer.waiting_ticks == 0);
+    PCCL_ASSERT(peer.away_ticks < protocol::kTicksPerTimeout);
+    PCCL_ASSERT(!peer.connected || peer.away_ticks == 0);
+  }
+  PCCL_ASSERT(links.size() == registered * (registered - 1) / 2 || registered == 0);
+  PCCL_ASSERT(registered != 0 || links.size() == 0);
+  PCCL_ASSERT(members_.size() == ranks_.size() && members_.size() <= protocol::kMembersMax);
+  uint32_t next_rank = 0;
+  for (const PeerId member : members_) {
+    const auto peer = peers_.find(member);
+    PCCL_ASSERT(peer != peers_.end() && peer->second.order != 0);
+    const auto rank = ranks_.find(member);
+    PCCL_ASSERT(rank != ranks_.end() && rank->second >= next_rank);
+    next_rank = rank->second + 1;
+  }
+  PCCL_ASSERT(gone_.size() <= protocol::kMembersMax);
+  for (const Gone& gone : gone_) PCCL_ASSERT(!peers_.contains(gone.peer));
+  check_standings();
+}
+
+void Membership::check_standings() const {
+  protocol::Standing lowest = protocol::Standing::kSynced, highest = protocol::Standing::kNone;
+  for (const PeerId member : members_) {
+    const protocol::Standing standing = peers_.at(member).standing;
+    lowest = std::min(lowest, standing);
+    highest = std::max(highest, standing);
+  }
+  PCCL_ASSERT(lowest == lowest_standing_ && highest == highest_standing_);
+  const auto needed = std::min(highest, protocol::Standing::kCompared);
+  auto newcomer = newcomers_.begin();
+  for (const PeerId member : members_) {
+    if (peers_.at(member).standing >= needed) continue;
+    PCCL_ASSERT(newcomer != newcomers_.end() && *newcomer == member);
+    ++newcomer;
+  }
+  PCCL_ASSERT(newcomer == newcomers_.end());
 }
 
 }  // namespace pccl::master

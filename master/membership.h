@@ -6,6 +6,9 @@
 // 1. Members are registered peers.
 // 2. A peer that is gone never comes back.
 // 3. Between every two registered peers there is one link (links.h says who dials).
+// 4. Each member has one rank, and the members are in the order of their ranks.
+// 5. The newcomers and the highest and lowest standing follow from the members' standings.
+// 6. A peer that was away for the whole timeout is no longer here.
 #pragma once
 
 #include <deque>
@@ -113,6 +116,9 @@ class Membership {
   std::string apart(PeerId peer, PeerId other) const;  // why they cannot connect
   protocol::Dial dial(PeerId dialler, PeerId target) const;
 
+  // Asserts the invariants. REQUIRES: the losses that tick() returned were carried out.
+  void check() const;
+
   Links links;
 
  private:
@@ -120,6 +126,7 @@ class Membership {
   PeerId weaker(PeerId a, PeerId b) const;
   bool cannot_be_linked(PeerId newcomer, const Links::Dead& link) const;
   void look_at_standings();
+  void check_standings() const;
 
   std::map<PeerId, Peer> peers_;
   std::vector<PeerId> members_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "csrc/base/assert.h"
+
 namespace pccl::master {
 
 bool Probation::due(Instant now) {
@@ -18,6 +20,7 @@ Instant Probation::end(const Wait& wait, Duration first_call_timeout) {
 
 std::vector<Misfit> Probation::look(const std::vector<Seen>& all, Duration first_call_timeout,
                                     Instant now) {
+  PCCL_ASSERT(due(now));
   last_look_ = now;
   next_look_.reset();
   std::map<PeerId, Wait> waits;
@@ -49,5 +52,15 @@ std::vector<Misfit> Probation::look(const std::vector<Seen>& all, Duration first
 }
 
 std::optional<Instant> Probation::deadline() const { return next_look_; }
+
+void Probation::check() const {
+  PCCL_ASSERT(!next_look_ || (last_look_ && *next_look_ > *last_look_));
+  PCCL_ASSERT(waits_.empty() || next_look_);
+  for (const auto& [peer, wait] : waits_) {
+    PCCL_ASSERT(wait.since <= *last_look_);
+    if (wait.elsewhere)
+      PCCL_ASSERT(*wait.elsewhere >= wait.since && *wait.elsewhere <= *last_look_);
+  }
+}
 
 }  // namespace pccl::master

@@ -4,8 +4,12 @@
 // another member waits for it no longer than first_call_timeout, and no longer than kElsewhereMax
 // while the newcomer waits in a call that nobody else makes.
 // Group owns one. It is pure: time comes in through look().
-// Invariant: a newcomer is overdue only if two looks, at least kLookAgain apart, find it so. If the
-// process was held up, messages of the newcomer may not have been read at the first look.
+// Invariants:
+// 1. A newcomer is overdue only if two looks, at least kLookAgain apart, find it so. If the process
+//    was held up, messages of the newcomer may not have been read at the first look.
+// 2. While somebody waits for a newcomer, the time of the next look is known, and is after the last
+//    look.
+// 3. Every wait began at a look, and not after the last one.
 #pragma once
 
 #include <map>
@@ -48,6 +52,8 @@ class Probation {
   void restart() { *this = {}; }
   void restart(PeerId peer) { waits_.erase(peer); }  // it has taken part in something
   std::optional<Instant> deadline() const;           // nothing while no member is on probation
+  // Asserts the invariants.
+  void check() const;
 
  private:
   struct Wait {

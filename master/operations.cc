@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "csrc/protocol/limits.h"
+#include "csrc/base/assert.h"
 #include "master/context.h"
 #include "master/text_format.h"
 
@@ -122,6 +123,7 @@ bool Operations::is_in(const std::vector<PeerId>& peers, uint32_t rank) const {
 // The members that are no newcomers are right, if they agree. REQUIRES: some descriptions differ.
 void Operations::judge(Table::iterator at, const std::vector<PeerId>& newcomers) {
   Op& op = at->second;
+  PCCL_ASSERT(!op.otherwise.empty());
   if (op.settled) return forget_if_acknowledged(at);
   const auto described = [&op](uint32_t rank) -> const protocol::OpInfo& {
     const auto other = op.otherwise.find(rank);
@@ -383,6 +385,58 @@ std::string Operations::mismatch(const Op& op, OpKey key) const {
     out += ranks_text(ranks) + " called " + text(*info);
   }
   return out + ". All ranks must make the same calls, in the same order under one tag";
+}
+
+// ---- Invariants ----
+
+bool Operations::is_of(Epoch epoch, const std::vector<protocol::Member>& members) const {
+  const auto same = [](PeerId peer, const protocol::Member& member) { return peer == member.peer; };
+  return epoch_ == epoch &&
+         std::equal(members_.begin(), members_.end(), members.begin(), members.end(), same);
+}
+
+void Operations::check() const {
+  size_t open = 0;
+  for (const auto& [key, op] : table_) {
+    if (!op.settled) ++open;
+    check(key, op);
+  }
+  PCCL_ASSERT(open == open_);
+  check_ranks();
+  for (const auto& [key, members] : begun_before_) {
+    const auto at = table_.find(key);
+    PCCL_ASSERT(!members.empty() && (at == table_.end() || !at->second.settled));
+  }
+  PCCL_ASSERT(settled_.empty() && proposals_.empty() && misfits_.empty());
+}
+
+void Operations::check(OpKey key, const Op& op) const {
+  PCCL_ASSERT(op.at.size() == members_.size());
+  uint32_t begun = 0, done = 0;
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    if (op.at[rank] == At::kNothing) continue;
+    if (concerns(op, rank)) ++begun;
+    if (op.at[rank] == At::kDone) ++done;
+  }
+  PCCL_ASSERT(begun == op.begun && done == op.done);
+  PCCL_ASSERT(op.settled ? begun < parties(op) : !finished(op));
+  for (const auto& [rank, info] : op.otherwise) {
+    PCCL_ASSERT(op.at[rank] != At::kNothing && info != op.info);
+  }
+  if (!op.proposal) return;
+  PCCL_ASSERT(op.proposal->op == key && op.proposal->epoch == epoch_ && op.done > 0);
+}
+
+void Operations::check_ranks() const {
+  PCCL_ASSERT(ranks_.size() == members_.size() && begun_by_.size() == members_.size());
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    PCCL_ASSERT(ranks_.at(members_[rank]) == rank);
+    const auto begun =
+        static_cast<size_t>(std::count_if(table_.begin(), table_.end(), [rank](const auto& at) {
+          return at.second.at[rank] != At::kNothing;
+        }));
+    PCCL_ASSERT(begun == begun_by_[rank] && begun <= kBegunMax);
+  }
 }
 
 }  // namespace pccl::master

@@ -7,7 +7,12 @@
 // Invariants:
 // 1. An operation is settled once.
 // 2. A settled operation is remembered until all members have begun it, so that a late Begin is not
-//    taken for a new operation.
+//    taken for a new operation. It is forgotten then.
+// 3. An operation is open only as long as some member whose Done counts is not done.
+// 4. All counts (open operations, members that have begun or finished one) are those of the table.
+// 5. An abort proposal belongs to an operation of this epoch with which some member is done.
+// 6. What the members had begun in an earlier epoch is forgotten when the operation is settled.
+// 7. Verdicts, abort proposals and misfits are taken in the step that made them.
 // Failure: a forbidden message returns kProtocol, and the connection of its sender is closed.
 #pragma once
 
@@ -90,6 +95,10 @@ class Operations {
   Operations reconfigured(Epoch epoch, const std::vector<PeerId>& members) const;
   size_t open_count() const { return open_; }
   size_t known_count() const { return table_.size(); }  // including settled ones
+  // Whether it is the table of this epoch with these members, in rank order.
+  bool is_of(Epoch epoch, const std::vector<protocol::Member>& members) const;
+  // Asserts the invariants. REQUIRES: the end of a step.
+  void check() const;
 
  private:
   enum class At : uint8_t { kNothing, kBegun, kDone };
@@ -122,6 +131,8 @@ class Operations {
   // The numbers of members (without newcomers) concerned by it that have begun it, and that have
   // not.
   std::pair<size_t, size_t> others(const Op& op, const std::vector<PeerId>& newcomers) const;
+  void check(OpKey key, const Op& op) const;
+  void check_ranks() const;
 
   Epoch epoch_;
   std::vector<PeerId> members_;

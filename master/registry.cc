@@ -344,4 +344,69 @@ std::map<std::string, Registry::Listed> Registry::list() const {
   return all;
 }
 
+// ---- Invariants ----
+
+void Registry::check() const {
+  size_t connected = 0, away = 0, ending = 0, weight = 0;
+  for (const auto& [run, living] : living_) {
+    check(run, living);
+    connected += living.connections > 0 ? 1 : 0;
+    away += phase(living) == Phase::kAway ? 1 : 0;
+    ending += living.ends && !living.founded ? 1 : 0;
+    ++weight;
+  }
+  for (const auto& [run, line] : lines_) {
+    check(run, line);
+    weight += Registry::weight(line.run);
+  }
+  PCCL_ASSERT(connected == connected_ && away == away_.size() && ending == ends_.size());
+  PCCL_ASSERT(weight == weight_ && by_age_.size() == lines_.size());
+  check_sizes();
+}
+
+void Registry::check(const std::string& run, const Living& living) const {
+  PCCL_ASSERT(!lines_.contains(run) && living.begun.order <= order_);
+  PCCL_ASSERT(!living.founded || !living.line);
+  const auto listed = [&](const Names& names) {
+    const auto at = names.find(living.begun);
+    return at != names.end() && at->second == run;
+  };
+  const auto origin = origins_.find(living.origin);
+  PCCL_ASSERT(origin != origins_.end());
+  const bool alone = living.connections == 0;
+  PCCL_ASSERT(listed(origin->second.founding) == (!living.founded && !alone));
+  PCCL_ASSERT(listed(origin->second.founding_alone) == (!living.founded && alone));
+  PCCL_ASSERT(listed(away_) == (living.founded && alone));
+  if (living.founded) return;
+  PCCL_ASSERT(living.ends && ends_.contains({*living.ends, run}));
+}
+
+void Registry::check(const std::string& run, const Line& line) const {
+  PCCL_ASSERT(!living_.contains(run) && line.age.order <= order_);
+  const auto listed = [&](const Names& names) {
+    const auto at = names.find(line.age);
+    return at != names.end() && at->second == run;
+  };
+  const auto origin = origins_.find(line.run.origin);
+  PCCL_ASSERT(origin != origins_.end() && listed(by_age_));
+  PCCL_ASSERT(listed(stateless_) == line.run.states.empty());
+  PCCL_ASSERT(listed(origin->second.stateless) == line.run.states.empty());
+}
+
+// With check() of each run: no index has an entry that belongs to no run.
+void Registry::check_sizes() const {
+  size_t weight = 0, stateless = 0, founding = 0;
+  for (const auto& [name, origin] : origins_) {
+    const size_t here = origin.founding.size() + origin.founding_alone.size();
+    PCCL_ASSERT(origin.weight > 0 && origin.weight >= here + origin.stateless.size());
+    weight += origin.weight;
+    stateless += origin.stateless.size();
+    founding += here;
+  }
+  PCCL_ASSERT(weight == weight_ && stateless == stateless_.size());
+  const auto founds = [](const auto& at) { return !at.second.founded; };
+  PCCL_ASSERT(founding ==
+              static_cast<size_t>(std::count_if(living_.begin(), living_.end(), founds)));
+}
+
 }  // namespace pccl::master

@@ -13,6 +13,9 @@
 // Invariants:
 // 1. A run with an agreed shared state is forgotten only because of its age or by its operator.
 // 2. When room is needed, the network that uses much room loses its own runs first.
+// 3. A run lives or is a line, never both.
+// 4. Each run is in exactly those indexes that belong to its phase, under its age and its network.
+// 5. The weights, and the number of connected runs, are those of the runs.
 #pragma once
 
 #include <compare>
@@ -108,6 +111,9 @@ class Registry {
   std::optional<Listed> find(const std::string& run) const;
   std::map<std::string, Listed> list() const;
 
+  // Asserts the invariants.
+  void check() const;
+
  private:
   // The order in which runs are chosen: lines by their end, living runs by their beginning.
   struct Age {
@@ -151,6 +157,9 @@ class Registry {
   std::optional<Decision> one_name(const std::string& origin);
   std::optional<Decision> one_connected() const;
   std::optional<protocol::Reject> make_room(const std::string& origin, Admission& admission);
+  void check(const std::string& run, const Living& living) const;
+  void check(const std::string& run, const Line& line) const;
+  void check_sizes() const;
 
   const UnixSeconds kept_;
   uint64_t order_ = 0;    // number of the last Age

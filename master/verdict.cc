@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::master {
@@ -131,6 +132,24 @@ std::optional<std::vector<protocol::Verdicts>> VerdictLog::since(Epoch epoch,
     messages.back().verdicts.push_back(verdict);
   }
   return messages;
+}
+
+void VerdictLog::check() const {
+  uint64_t least = next_index();
+  for (const auto& [peer, seen] : seen_) {
+    PCCL_ASSERT(seen <= next_index());
+    least = std::min(least, seen);
+  }
+  PCCL_ASSERT(seen_.empty() || least == first_);
+  size_t text_bytes = 0;
+  for (const protocol::Verdict& verdict : kept_) {
+    text_bytes += verdict.text.size();
+    PCCL_ASSERT(index_.contains(verdict.op));
+  }
+  PCCL_ASSERT(text_bytes == text_bytes_ && text_bytes <= protocol::kVerdictTextBytesMax);
+  for (const auto& [op, index] : index_) {
+    PCCL_ASSERT(index >= first_ && index < next_index() && kept_[index - first_].op == op);
+  }
 }
 
 }  // namespace pccl::master

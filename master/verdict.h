@@ -38,6 +38,12 @@ std::vector<protocol::Kept> decide_kept(const std::map<PeerId, protocol::StateRe
                                         const std::function<bool(OpKey)>& keeps);
 
 // The verdicts of one epoch, numbered from 0, until all members have acknowledged them.
+// Invariants:
+// 1. The first verdict that is kept is the first one that some member has not acknowledged.
+// 2. No member has acknowledged a verdict that does not exist.
+// 3. Each kept verdict is found by its operation, and no other one is. (If a member invents an
+//    operation again, its last verdict is found.)
+// 4. The bytes of the texts are counted, and stay within kVerdictTextBytesMax.
 class VerdictLog {
  public:
   VerdictLog() = default;
@@ -58,9 +64,15 @@ class VerdictLog {
   // Whether an operation has a verdict that is still kept here.
   bool contains(OpKey op) const { return index_.contains(op); }
   const std::deque<protocol::Verdict>& kept() const { return kept_; }
+  // The members whose acknowledgements count.
+  size_t members() const { return seen_.size(); }
+  bool is_member(PeerId peer) const { return seen_.contains(peer); }
 
   // The verdicts from `index` on, in messages of bounded size; nothing if they are no longer kept.
   std::optional<std::vector<protocol::Verdicts>> since(Epoch epoch, uint64_t index) const;
+
+  // Asserts the invariants.
+  void check() const;
 
  private:
   void trim();

@@ -12,7 +12,17 @@
 //   1. A peer has at most one link. LinkDown comes before another LaneUp that is not `further`.
 //   2. The core never mentions a lane again after its Close. A lane that has ended by itself may
 //      get a Close too, which does nothing.
-//   3. A peer that is to be reached and has no link is being dialled, or a retry is due.
+//   3. A peer that is to be reached and has no link is being dialled, or waits for its turn, or a
+//      retry is due. A peer that has a link is not dialled.
+//   4. Each lane has one place: it is pending, or an attempt, or crosses one, or it is up on its
+//      link, or it is opening there. Each of these implies its phase, its peer and its serial
+//      number.
+//   5. The serial number of a link tells which side has dialled it. That of an attempt or of a
+//      crossing connection is above those of the connections that are known to be dead.
+//   6. At most one peer at a time is explored, and it has an attempt under way.
+//   7. Only a link that is up is checked for liveness.
+//   8. The limit for accepted connections is that of the narrowest path.
+//   9. A lane that is up and was silent for the whole timeout is no longer here.
 // Failures:
 //   - If all addresses of a peer fail, it is reported as unreachable, and tried again until Forget.
 //   - If the other end sends an invalid hello, or none in time, the connection is closed. If we
@@ -195,7 +205,7 @@ struct Options {
 class LinkCore {
  public:
   explicit LinkCore(Options options) : options_(options) {}
-  void be(const Identity& identity) { identity_ = identity; }  // REQUIRES: no event yet
+  void be(const Identity& identity);  // REQUIRES: no event yet
 
   ConnectionId new_lane() { return {++lanes_made_}; }
   void step(const Event& event, Instant now, Effects& effects);
@@ -215,6 +225,9 @@ class LinkCore {
     std::vector<ConnectionId> lanes;
   };
   std::map<PeerId, Seen> links() const;
+
+  // Asserts the invariants. Without NDEBUG, step() calls it.
+  void check() const;
 
  private:
   struct Lane {
@@ -324,6 +337,10 @@ class LinkCore {
   uint32_t segment(PeerId peer) const;
   bool given_up(PeerId peer) const;
   Duration check_interval() const;
+  void check(PeerId peer, const Link& link) const;
+  void check(PeerId peer, const Dialling& dial) const;
+  void check_pending() const;
+  void check_choices() const;
 
   const Options options_;
   Identity identity_;

@@ -194,4 +194,17 @@ void LaneController::choose(uint32_t up) {
   }
 }
 
+void LaneController::check() const {
+  PCCL_ASSERT(wanted_ > 0 && wanted() > 0);
+  PCCL_ASSERT((slow_ & ~inactive_) == 0);
+  for (uint32_t lane = 0; lane < protocol::kLanesMax; ++lane) {
+    PCCL_ASSERT(used_for_[lane] <= kWindowsToSettle);
+    PCCL_ASSERT(used_for_[lane] == 0 || !is_inactive(lane));
+  }
+  PCCL_ASSERT(trial_.instead_of == 0 || (!fixed_ && trial_.instead_of != wanted_));
+  PCCL_ASSERT(trial_.windows < kWindowsToSettle + kWindowsToJudge);
+  PCCL_ASSERT(recent_.size() <= kWindowsToCompare);
+  PCCL_ASSERT(more_.after <= kBackOffMax && fewer_.after <= kBackOffMax);
+}
+
 }  // namespace pccl::link

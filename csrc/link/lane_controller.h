@@ -10,6 +10,10 @@
 //   4. A lane that is much slower than the others is excluded: a receiver that waits for its chunk
 //      waits for all chunks.
 //   5. A rejected trial is repeated after a growing back-off, because networks change.
+// Invariants:
+//   1. An excluded lane is inactive. An inactive lane has not been in use for any window.
+//   2. A trial changes the number of lanes. If that number is fixed, there is no trial.
+//   3. A change of the number of lanes begins a new comparison.
 #pragma once
 
 #include <array>
@@ -50,6 +54,9 @@ class LaneController {
   protocol::LaneBits inactive() const { return inactive_; }
   // Number of active lanes, for the next link to this peer. A trial under way does not count.
   uint32_t wanted() const { return trial_.instead_of > 0 ? trial_.instead_of : wanted_; }
+
+  // Asserts the invariants.
+  void check() const;
 
  private:
   // The trial under way: `wanted_` lanes instead of `instead_of`.

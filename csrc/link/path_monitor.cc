@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "csrc/base/assert.h"
+
 namespace pccl::link {
 namespace {
 
@@ -40,6 +42,14 @@ bool PathMonitor::used(const Carrier& lane) const {
 }
 
 bool PathMonitor::chunk_sent(const Carrier& lane, Instant now) {
+  const bool over = chunk_left(lane, now);
+#ifndef NDEBUG
+  check();
+#endif
+  return over;
+}
+
+bool PathMonitor::chunk_left(const Carrier& lane, Instant now) {
   if (!used(lane)) return false;
   if (buffers_hold(now) && controller_.held_by_buffers(static_cast<uint32_t>(lanes_.size()))) {
     window_.reset();
@@ -148,6 +158,14 @@ Duration PathMonitor::queue(const Sample& sample) const {
   }
   std::sort(rtts.begin(), rtts.end());
   return rtts[rtts.size() / 2] - least;
+}
+
+void PathMonitor::check() const {
+  controller_.check();
+  const auto up = static_cast<int>(lanes_.size());
+  PCCL_ASSERT(lanes_.empty() || std::popcount(controller_.inactive()) < up);
+  PCCL_ASSERT(!window_ || window_->paths.size() == lanes_.size());
+  PCCL_ASSERT(idle_windows_ < kIdleWindows);
 }
 
 }  // namespace pccl::link

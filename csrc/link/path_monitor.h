@@ -5,6 +5,9 @@
 // It cuts the time in which only the network limits us into windows of a few round trips. It needs
 // no window to find that the buffers of the lanes are the limit: the system counts that time for
 // each lane.
+// Invariants:
+// 1. At least one lane is active.
+// 2. A window has a sample of every lane: it ends when a lane comes up.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +44,9 @@ class PathMonitor {
   // Number of active lanes for the next link to the same peer.
   uint32_t lanes_wanted() const { return controller_.wanted(); }
 
+  // Asserts the invariants. Without NDEBUG, chunk_sent() calls it.
+  void check() const;
+
  private:
   struct Sample {
     Instant at;
@@ -48,6 +54,7 @@ class PathMonitor {
     bool finding_speed = false;   // the window that begins here does not count
   };
 
+  bool chunk_left(const Carrier& lane, Instant now);
   bool used(const Carrier& lane) const;
   bool lane_idle(Instant now);
   bool buffers_hold(Instant now);

@@ -5,10 +5,15 @@
 // A router may drop large packets and send no error (an MTU black hole). A connection through it
 // gets established, because hellos are small; then it loses all data. So the next connection has
 // smaller segments. If even the smallest segments do not help, the link counts as dead.
+// Invariants:
+// 1. A limit is one of kSegments.
+// 2. Only a limit that was lowered is said to help.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
+#include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::link {
@@ -38,6 +43,13 @@ class SegmentChoice {
   // No size helps.
   bool given_up() const {
     return smallest_failed_ && in_a_row_ >= protocol::kLinksWithoutProgressMax;
+  }
+  // Asserts the invariants.
+  void check() const {
+    const auto& all = protocol::kSegments;
+    PCCL_ASSERT(segment_ == 0 || std::find(all.begin(), all.end(), segment_) != all.end());
+    PCCL_ASSERT(!announced_ || segment_ != 0);
+    PCCL_ASSERT(!smallest_failed_ || in_a_row_ > 0);
   }
 
  private:

@@ -115,6 +115,7 @@ void SimLinks::step(const link::Event& event) {
   if (over_) return;
   link::Effects effects;
   core_.step(event, now(), effects);
+  core_.check();
   for (const link::Effect& effect : effects)
     std::visit([this](const auto& what) { perform(what); }, effect);
   arm();

@@ -231,6 +231,7 @@ void World::step_master(const master::Event& event) {
   if (!master_) return;
   master::Effects effects;
   master_->step(event, master_now(), effects);
+  master_->check();
   for (auto& effect : effects) {
     if (auto* send = std::get_if<master::Send>(&effect)) {
       const auto found = open_.find(send->connection);

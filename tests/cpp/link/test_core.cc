@@ -28,6 +28,7 @@ class LinkCoreTest : public testing::Test {
   Lines step(const Event& event) {
     Effects effects;
     core.step(event, now, effects);
+    core.check();
     Lines lines;
     for (const Effect& effect : effects) lines.push_back(line(effect));
     return lines;

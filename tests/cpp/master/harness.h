@@ -72,6 +72,8 @@ class Harness {
   void step(const Event& event) {
     Effects effects;
     core_.step(event, now_, effects);
+    // A test with very many operations would take long if it was checked after each step.
+    if (++steps_ <= 2000 || steps_ % 4096 == 0) core_.check();
     for (const Effect& effect : effects) note(effect);
     if (!hold_persists) release();
   }
@@ -312,6 +314,7 @@ class Harness {
   uint32_t incarnation_ = kIncarnation;
   MasterCore core_;
   Instant now_{};
+  uint64_t steps_ = 0;
   uint64_t connections_made_ = 0;
   uint64_t pings_ = 0;
   std::map<std::string, ConnectionId> connections_;

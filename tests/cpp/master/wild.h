@@ -330,6 +330,7 @@ class Wild {
   void step(const Event& event) {
     Effects effects;
     core_.step(event, now_, effects);
+    core_.check();
     for (const Effect& effect : effects) {
       if (const auto* send = std::get_if<Send>(&effect)) {
         on(send->connection, send->message);
