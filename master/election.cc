@@ -269,6 +269,9 @@ std::vector<Misfit> misfits(const std::vector<OfferOf>& offers, const Recorded& 
 }
 
 Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedState>& recorded) {
+  PCCL_ASSERT(!offers.empty());
+  for (const OfferOf& one : offers) PCCL_DCHECK(well_formed(*one.offer));
+  PCCL_DCHECK(misfits(offers, recorded).empty());
   Election election;
   election.refusal = refuse_layouts(offers);
   if (!election.refusal.empty()) return election;

@@ -38,6 +38,7 @@ struct Path {
       sum += rates[lane];
     }
     controller.window(rates, {.queued = used * of_a_lane > capacity});
+    controller.check();
     return sum;
   }
 };

@@ -55,6 +55,7 @@ struct Link {
         lanes[index].held += kTurn * lanes[index].held_percent / 100;
         if (lanes[index].is_carrying) lanes[index].arrived += static_cast<uint32_t>(bytes >> 10);
         windows += traffic.chunk_sent(lanes[index], now) ? 1 : 0;
+        traffic.check();
       }
     }
     return windows;

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <string>
@@ -52,6 +53,8 @@ inline protocol::Offer offer(
   for (size_t i = 0; i < hashes.size(); ++i) {
     offer.entries.push_back({"k" + std::to_string(i), DType::kFloat32, {2, 3}, hashes[i]});
   }
+  std::sort(offer.entries.begin(), offer.entries.end(),
+            [](const auto& a, const auto& b) { return a.key < b.key; });
   return offer;
 }
 

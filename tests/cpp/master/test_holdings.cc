@@ -13,6 +13,7 @@ TEST(Holdings, LetAllBeUpToTheBudget) {
   holdings.set(kTwo, 8, 40);
   EXPECT_EQ(holdings.total(), 100u);
   EXPECT_FALSE(holdings.excess().has_value());
+  holdings.check();
 }
 
 TEST(Holdings, NameTheLargestOfThePartyThatHasMost) {
@@ -24,6 +25,7 @@ TEST(Holdings, NameTheLargestOfThePartyThatHasMost) {
   holdings.forget(kThree);
   EXPECT_FALSE(holdings.excess().has_value());
   EXPECT_EQ(holdings.total(), 80u);
+  holdings.check();
 }
 
 TEST(Holdings, KnowWhoHasChangedItsParty) {
@@ -36,6 +38,7 @@ TEST(Holdings, KnowWhoHasChangedItsParty) {
   EXPECT_EQ(holdings.excess(), kTwo);
   EXPECT_EQ(holdings.of(kOne), 4u);
   EXPECT_EQ(holdings.of(kThree), 0u);
+  holdings.check();
 }
 
 }  // namespace

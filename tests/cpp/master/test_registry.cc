@@ -22,6 +22,7 @@ SharedStateRecord state(uint32_t group = 0) { return {{group}, 120, 0xc0ffee}; }
 // A registry whose decisions are carried out at once, as the shell does.
 class RegistryTest : public testing::Test {
  protected:
+  void TearDown() override { registry.check(); }
   Registry::Admission admit(const std::string& run, const std::string& origin = "10.0.0.1") {
     Registry::Admission admission = registry.admit(run, origin, now, clock);
     for (const auto& decision : admission.decisions) {
@@ -290,6 +291,7 @@ TEST_F(RegistryTest, ARandomWalkLeavesNothingBehind) {
         now = now + seconds(1);
         for (const auto& end : registry.expire(now)) finish(end.run);
     }
+    registry.check();
   }
   for (const auto& [run, listed] : registry.list()) {
     if (listed.phase != Phase::kFinished) finish(run);
