@@ -270,7 +270,8 @@ std::vector<Misfit> misfits(const std::vector<OfferOf>& offers, const Recorded& 
 
 Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedState>& recorded) {
   PCCL_ASSERT(!offers.empty());
-  for (const OfferOf& one : offers) PCCL_DCHECK(well_formed(*one.offer));
+  PCCL_DCHECK(std::all_of(offers.begin(), offers.end(),
+                          [](const OfferOf& one) { return well_formed(*one.offer); }));
   PCCL_DCHECK(misfits(offers, recorded).empty());
   Election election;
   election.refusal = refuse_layouts(offers);
