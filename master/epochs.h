@@ -128,6 +128,10 @@ class Epochs {
   // Unresponsive members: they do not acknowledge verdicts.
   std::vector<PeerId> unresponsive_members() const;
 
+  // Some member has not reported, or has not resumed after a restart.
+  bool awaits_reports() const { return reports_.size() < membership_.members().size(); }
+  bool awaits_members() const { return recovered_.size() < membership_.members().size(); }
+
   // Why the group is broken. REQUIRES: broken(), or kStarting from there.
   const std::string& end_text() const {
     const auto& end = (announced_.current.end ? announced_.current : announced_.previous).end;

@@ -559,6 +559,7 @@ void Group::check() const {
   probation_.check();
   for (const auto& [peer, about] : membership_.peers()) check_peer(peer, about);
   check_votes();
+  check_nothing_is_due();
   PCCL_ASSERT(held_.empty() || epochs_.recovering() || deciding());
   for (const auto& [peer, held] : held_) {
     PCCL_ASSERT(membership_.is_member(peer) && membership_.find(peer)->connected);
@@ -581,6 +582,26 @@ void Group::check_peer(PeerId peer, const Membership::Peer& about) const {
   PCCL_ASSERT(connection.phase == (membership_.is_member(peer) ? ConnectionPhase::kMember
                                    : registered                ? ConnectionPhase::kRegistered
                                                                : ConnectionPhase::kWelcomed));
+}
+
+void Group::check_nothing_is_due() const {
+  const bool all_sync = ballot_.is_complete(JointKind::kSyncSharedState);
+  const bool all_update = ballot_.is_complete(JointKind::kUpdateTopology);
+  switch (epochs_.phase()) {
+    case Epochs::Phase::kActive:
+      PCCL_ASSERT(!all_sync || !agreement_.idle());
+      PCCL_ASSERT(!all_update || !epochs_.changing());
+      break;
+    case Epochs::Phase::kDraining: PCCL_ASSERT(!epochs_.operations().drained()); break;
+    case Epochs::Phase::kFreezing:
+      PCCL_ASSERT(epochs_.awaits_reports() || agreement_.recording());
+      break;
+    case Epochs::Phase::kRecovering: PCCL_ASSERT(epochs_.awaits_members()); break;
+    case Epochs::Phase::kFounding:
+    case Epochs::Phase::kStarting:
+    case Epochs::Phase::kEnding:
+    case Epochs::Phase::kBroken: break;
+  }
 }
 
 void Group::check_votes() const {

@@ -13,6 +13,9 @@
 // 5. Messages are held only while the members are recovered or the group is deciding, and only for
 //    connected members.
 // 6. A notice is remembered only for a peer that is here.
+// 7. At the end of a step everything that is due was done: no complete ballot waits for this group
+//    alone, no draining group has no open operation, no ending epoch has all reports, and no group
+//    still recovers that has all its members.
 #pragma once
 
 #include <map>
@@ -165,6 +168,7 @@ class Group {
   bool votes_in(const protocol::Settled& ballot) const;
   void check_peer(PeerId peer, const Membership::Peer& about) const;
   void check_votes() const;
+  void check_nothing_is_due() const;
 
   const GroupId id_;
   Context& context_;

@@ -159,7 +159,7 @@ size_t Groups::weight() const {
 
 void Groups::check_index() const {
   PCCL_ASSERT(stale_.empty() && known_.size() == all_.size());
-  std::array<size_t, kTraits> with{};
+  std::array<size_t, kTraits> counts{};
   size_t deadlines = 0;
   for (const auto& [id, group] : all_) {
     const auto known = known_.find(id);
@@ -167,16 +167,19 @@ void Groups::check_index() const {
     for (size_t i = 0; i < kTraits; ++i) {
       if (!known->second.traits[i]) continue;
       PCCL_ASSERT(with_[i].contains(id));
-      ++with[i];
+      ++counts[i];
     }
     if (!known->second.deadline) continue;
     PCCL_ASSERT(deadlines_.contains({*known->second.deadline, id}));
+    PCCL_ASSERT(*known->second.deadline > context_.now);
     ++deadlines;
   }
-  for (size_t i = 0; i < kTraits; ++i) PCCL_ASSERT(with[i] == with_[i].size());
+  for (size_t i = 0; i < kTraits; ++i) PCCL_ASSERT(counts[i] == with_[i].size());
   PCCL_ASSERT(deadlines == deadlines_.size());
-  PCCL_ASSERT(awaited_ == !with_[static_cast<size_t>(Trait::kAwaiting)].empty());
+  PCCL_ASSERT(awaited_ == !with(Trait::kAwaiting).empty());
   for (const GroupId id : touched_) PCCL_ASSERT(due_.contains(id));
+  PCCL_ASSERT(with(Trait::kReady).empty() || !with(Trait::kUnvoted).empty());
+  PCCL_ASSERT(with(Trait::kAsking).empty() || !with(Trait::kTalking).empty());
 }
 
 }  // namespace pccl::master

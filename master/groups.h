@@ -18,6 +18,7 @@
 //    else is.
 // 3. The connections that are assigned to a peer are those of the connected peers of all groups.
 // 4. The bytes of held messages are those of all groups together.
+// 5. No ballot of all groups is complete, and no deadline has passed.
 #pragma once
 
 #include <array>

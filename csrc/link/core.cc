@@ -669,6 +669,7 @@ void LinkCore::on(const TimePassed&) {
         finding == protocol::LivenessCheck::Finding::kUnknown ? std::next(at) : checking_.erase(at);
   }
   for (const PeerId peer : dead) lost(peer, "it does not answer on this link, and dials again");
+  PCCL_DCHECK(deadline().value_or(now_ + Duration{1}) > now_);  // what was due is done
 }
 
 std::optional<Instant> LinkCore::deadline() const {
