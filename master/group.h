@@ -6,7 +6,7 @@
 // Invariants:
 // 1. The group, its connections and the index of all peers agree on who is here, who is connected,
 //    and how far each has come.
-// 2. The voters are the members, with the same ranks; while the members are recovered, nobody votes.
+// 2. The voters are the members, with the same ranks. While members are recovered, nobody votes.
 // 3. An open vote belongs to the present epoch.
 // 4. While the group drains, all members have an open vote for update_topology. While members fetch
 //    a shared state, or wait for its record, all have one for sync_shared_state.

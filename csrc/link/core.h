@@ -230,6 +230,12 @@ class LinkCore {
   void check() const;
 
  private:
+  // Attempts to reach one peer at the same time.
+  static constexpr size_t kAttemptsMax = 2;
+  // While the other end checks whether its link to us is alive, it closes new connections. The
+  // check takes this many ticks at most.
+  static constexpr int kClosedRoundsMax = protocol::LivenessCheck::kLooks + 1;
+
   struct Lane {
     Phase phase = Phase::kConnecting;
     bool dialled = false;

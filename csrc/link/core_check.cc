@@ -1,0 +1,104 @@
+// Asserts the invariants of LinkCore (core.h). The simulator calls it after every step.
+
+#include <algorithm>
+
+#include "csrc/base/assert.h"
+#include "csrc/link/core.h"
+
+namespace pccl::link {
+
+void LinkCore::check() const {
+  PCCL_ASSERT(effects_ == nullptr);
+  size_t placed = pending_.size();
+  for (const auto& [peer, link] : links_) {
+    check(peer, link);
+    placed += link.lanes.size() + link.opening.size();
+  }
+  for (const auto& [peer, dial] : dialling_) {
+    check(peer, dial);
+    placed += dial.attempts.size() + (dial.crossing ? 1 : 0);
+  }
+  check_pending();
+  PCCL_ASSERT(placed == lanes_.size());
+  check_choices();
+}
+
+void LinkCore::check(PeerId peer, const Link& link) const {
+  PCCL_ASSERT(peer && peer != identity_.self && !link.lanes.empty());
+  PCCL_ASSERT(link.lanes.size() + link.opening.size() <= std::max(options_.lanes_max, 1u));
+  PCCL_ASSERT(protocol::made_by_higher(link.serial) ==
+              (link.dialled.has_value() == outranks(peer)));
+  for (const ConnectionId id : link.lanes) {
+    const auto at = lanes_.find(id);
+    PCCL_ASSERT(at != lanes_.end());
+    const Lane& lane = at->second;
+    PCCL_ASSERT(lane.phase == Phase::kUp && lane.peer == peer && lane.serial == link.serial);
+    PCCL_ASSERT(lane.further == (id != link.lanes.front()));
+    PCCL_ASSERT(lane.dialled == link.dialled.has_value() && !lane.silence.too_long());
+  }
+  for (const ConnectionId id : link.opening) {
+    const auto at = lanes_.find(id);
+    PCCL_ASSERT(at != lanes_.end());
+    const Lane& lane = at->second;
+    PCCL_ASSERT(lane.phase == Phase::kConnecting || lane.phase == Phase::kHandshaking);
+    PCCL_ASSERT(lane.further && lane.dialled && link.dialled);
+    PCCL_ASSERT(lane.peer == peer && lane.serial == link.serial);
+  }
+}
+
+void LinkCore::check(PeerId peer, const Dialling& dial) const {
+  PCCL_ASSERT(!links_.contains(peer));
+  PCCL_ASSERT(!dial.at.empty() && dial.tried.size() == dial.at.size());
+  PCCL_ASSERT(dial.attempts.size() <= kAttemptsMax && dial.attempts.size() <= dial.begun);
+  PCCL_ASSERT(dial.begun <= dial.tried.size() && dial.closed_rounds <= kClosedRoundsMax);
+  const bool explored = is_exploring(peer);
+  const bool waits = explored && exploring_.front() != peer && dial.begun < dial.tried.size();
+  PCCL_ASSERT(!dial.attempts.empty() || dial.retry || waits);
+  if (dial.retry) {
+    PCCL_ASSERT(dial.attempts.empty() && dial.begun == dial.tried.size() && !explored);
+  }
+  for (const ConnectionId id : dial.attempts) {
+    const auto at = lanes_.find(id);
+    PCCL_ASSERT(at != lanes_.end());
+    const Lane& lane = at->second;
+    PCCL_ASSERT(lane.dialled && !lane.further && lane.peer == peer);
+    const bool shakes = lane.phase == Phase::kHandshaking;
+    PCCL_ASSERT(shakes || (lane.phase == Phase::kConnecting && lane.serial == 0));
+    PCCL_ASSERT(!shakes || (lane.serial > dial.dead_serial && lane.serial <= serials_));
+  }
+  if (!dial.crossing) return;
+  const auto at = lanes_.find(*dial.crossing);
+  PCCL_ASSERT(at != lanes_.end() && at->second.phase == Phase::kHandshaking);
+  PCCL_ASSERT(!at->second.dialled && !at->second.further && at->second.peer == peer);
+  PCCL_ASSERT(at->second.serial > dial.dead_serial && outranks(peer));
+}
+
+void LinkCore::check_pending() const {
+  for (const ConnectionId id : pending_) {
+    const auto at = lanes_.find(id);
+    PCCL_ASSERT(at != lanes_.end() && at->second.phase == Phase::kHandshaking);
+    PCCL_ASSERT(!at->second.dialled && !at->second.peer);
+  }
+  for (const PeerId peer : exploring_) {
+    PCCL_ASSERT(dialling_.contains(peer));
+    PCCL_ASSERT(std::count(exploring_.begin(), exploring_.end(), peer) == 1);
+  }
+  PCCL_ASSERT(exploring_.empty() || !dialling_.at(exploring_.front()).attempts.empty());
+}
+
+void LinkCore::check_choices() const {
+  for (const auto& [peer, checking] : checking_) {
+    PCCL_ASSERT(links_.contains(peer));
+    PCCL_ASSERT(checking.state.number() > 0 && checking.state.number() <= checks_made_);
+  }
+  uint32_t least = 0;
+  for (const auto& [peer, choice] : narrow_) {
+    choice.check();
+    if (choice.segment() > 0) {
+      least = least == 0 ? choice.segment() : std::min(least, choice.segment());
+    }
+  }
+  PCCL_ASSERT(least == accepted_segment_);
+}
+
+}  // namespace pccl::link
