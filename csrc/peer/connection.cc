@@ -104,4 +104,12 @@ std::optional<Instant> Connection::deadline() const {
   return std::nullopt;
 }
 
+void Connection::check() const {
+  PCCL_ASSERT(!context_.linked || state_ == State::kUp);
+  if (state_ == State::kIdle) return;
+  PCCL_ASSERT(pause_ >= kPauseMin && pause_ <= kPauseMax);
+  PCCL_ASSERT(state_ != State::kWaiting || retry_at_ <= context_.now + kPauseMax);
+  PCCL_ASSERT(state_ != State::kUp || beat_at_ <= context_.now + beat());
+}
+
 }  // namespace pccl::peer

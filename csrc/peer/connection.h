@@ -1,6 +1,11 @@
 // Connection is the core's view of the connection to the master: it decides when to connect again,
 // when to ping, and when the keepalive timer has expired (PROTOCOL.md, section 8). It belongs to
 // the PeerCore. It does not look into messages.
+// Invariants:
+//   1. Messages can be sent (Context::linked) only while the connection is up.
+//   2. The pause before the next attempt is between 0.1 and 1 second, and never longer than that in
+//      the future.
+//   3. The next beat is at most one beat in the future.
 #pragma once
 
 #include <optional>
@@ -28,6 +33,8 @@ class Connection {
   enum class Due { kNothing, kPing, kSilent };
   Due on_time();
   std::optional<Instant> deadline() const;
+
+  void check() const;  // asserts the invariants
 
   enum class State { kIdle, kWaiting, kTrying, kUp };
 

@@ -27,6 +27,8 @@ constexpr const char* kOutOfRun =
     "; this process is out of the run: call destroy_process_group(), then join again";
 // A master that breaks the protocol this often will do it again.
 constexpr int kViolationsMax = 3;
+// Builds without NDEBUG check the invariants after every step with up to this many operations.
+[[maybe_unused]] constexpr size_t kOpsCheckedAlways = 64;
 
 uint32_t milliseconds(Duration duration) {
   const auto count = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
@@ -100,6 +102,8 @@ struct PeerCore::Impl {
   Status no_member(const char* what) const;
   std::string master() const { return "master at " + context.options.master_text; }
   std::optional<Instant> deadline() const;
+  void check() const;
+  void check_joint() const;
 
   Context context;
   Connection connection{context};
@@ -124,6 +128,7 @@ struct PeerCore::Impl {
   uint64_t ping_counter = 0;
   Status ended;  // error of all calls from now on
   Status gone;
+  size_t unchecked = 0;  // steps since the last check
 };
 
 // ---- The application ----
@@ -623,6 +628,42 @@ std::optional<Instant> PeerCore::Impl::deadline() const {
   return first;
 }
 
+// ---- Invariants ----
+
+void PeerCore::Impl::check() const {
+  connection.check();
+  membership.check();
+  operations.check();
+  joint.check();
+  sync.check();
+  const Phase phase = membership.phase();
+  const bool up = connection.up();
+  PCCL_ASSERT(context.effects == nullptr && context.linked == up);
+  PCCL_ASSERT(phase != Phase::kHandshaking || up);
+  PCCL_ASSERT((phase != Phase::kIdle && phase != Phase::kConnecting && !membership.out()) || !up);
+  PCCL_ASSERT(!resuming || membership.out() || (up && membership.welcomed()));
+  PCCL_ASSERT(!membership.welcomed() || lost_at.has_value() == (!up || resuming));
+  PCCL_ASSERT(!lost_at || *lost_at <= context.now);
+  if (!membership.out()) return check_joint();
+  PCCL_ASSERT(operations.settled() && !ended.ok());
+  if (phase == Phase::kGone) {
+    PCCL_ASSERT(operations.drained_all() && !sync.busy() && !joint.open());
+  }
+}
+
+void PeerCore::Impl::check_joint() const {
+  const Joint::Call* const open = joint.open();
+  const bool updates = open != nullptr && open->vote.kind == JointKind::kUpdateTopology;
+  PCCL_ASSERT(operations.posting_closed() == updates);
+  PCCL_ASSERT(!open || membership.phase() == Phase::kMember);
+  if (open != nullptr && open->result)
+    PCCL_ASSERT(sync.busy() || (updates && !operations.drained_all()));
+  const auto planned = sync.planned();
+  PCCL_ASSERT(!planned || (open != nullptr && !open->result && open->handle == *planned));
+  PCCL_ASSERT(!repeats_vote || membership.frozen() || !operations.reconfigured() ||
+              !operations.drained_all());
+}
+
 // ---- The core ----
 
 PeerCore::PeerCore(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -634,10 +675,18 @@ void PeerCore::step(const Event& event, Instant now, Effects& effects) {
   impl_->context.effects = &effects;
   std::visit([&](const auto& what) { impl_->on(what); }, event);
   impl_->context.effects = nullptr;
+#ifndef NDEBUG
+  // With many operations not every step is checked, so that a step stays cheap.
+  if (++impl_->unchecked * kOpsCheckedAlways < impl_->operations.size()) return;
+  impl_->unchecked = 0;
+  check();
+#endif
 }
 
 std::optional<Instant> PeerCore::deadline() const { return impl_->deadline(); }
 
 const Status& PeerCore::broken() const { return impl_->membership.broken(); }
+
+void PeerCore::check() const { impl_->check(); }
 
 }  // namespace pccl::peer

@@ -10,7 +10,16 @@
 //   operation    the life of each collective
 //   joint        the joint call under way
 //   state_sync   the transfers of a shared state
-// Invariant: every handle that comes in with a call is finished exactly once, whatever happens.
+// Invariants:
+//   1. Every handle that comes in with a call is finished exactly once, whatever happens.
+//   2. The phase agrees with the connection: it is up while this peer introduces itself, idle before
+//      the join and once this peer is out of the run.
+//   3. From Welcome on, the master counts as lost unless the connection is up and not resuming.
+//   4. Posting is closed exactly while a call of update_topology is open.
+//   5. A settled joint call stays open only for tensors or operations that are being drained.
+//   6. A plan of shared state belongs to the open joint call, which is not settled.
+//   7. A vote waits for a reconfiguration only while an operation has yet to begin again.
+//   8. A peer that is out of the run has no open operation. When it is gone, nothing is left.
 // Failures: a message that the protocol forbids closes the connection to the master, which is then
 // resumed or given up. An event from our own shell that the tables forbid fails an assertion.
 #pragma once
@@ -272,6 +281,7 @@ class PeerCore {
   // The error of every call but update_topology. It is ok unless a loss or a broken link has broken
   // the group in this generation.
   const Status& broken() const;
+  void check() const;  // asserts the invariants of the core and of its parts
 
  private:
   struct Impl;

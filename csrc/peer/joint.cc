@@ -9,6 +9,7 @@
 namespace pccl::peer {
 
 Status Joint::call(const JointCalled& call, bool may_vote) {
+  PCCL_ASSERT(membership_.phase() == Phase::kMember);
   if (open_) {
     return {Code::kInvalidState,
             std::string(text(call.kind)) + ": another joint call of this process, " +
@@ -89,6 +90,17 @@ void Joint::repeat() {
   open_->vote.epoch = membership_.epoch();
   context_.send(open_->vote);
   if (open_->given_up) context_.send(abort());
+}
+
+void Joint::check() const {
+  PCCL_ASSERT(!last_answer_ || last_answer_->number < answered());
+  if (!open_) return;
+  PCCL_ASSERT(open_->result || open_->vote.number + 1 == next_);
+  PCCL_ASSERT(open_->vote.epoch && open_->vote.epoch <= membership_.epoch());
+  PCCL_ASSERT(!open_->deadline || (!open_->result && !open_->given_up));
+  if (!open_->result) return;
+  PCCL_ASSERT(open_->result->handle == open_->handle);
+  PCCL_ASSERT(open_->result->kind == open_->vote.kind);
 }
 
 }  // namespace pccl::peer

@@ -1,6 +1,11 @@
 // Joint is the joint call under way. A process has at most one, and its calls are numbered within
 // the generation (PROTOCOL.md, section 5). Joint belongs to the PeerCore. It does not decide what
 // an answer means for the group.
+// Invariants:
+//   1. A call that is not settled has the last number of the generation.
+//   2. The result of a settled call carries its handle and its kind.
+//   3. Only a call that is neither settled nor given up has a deadline.
+//   4. The latest answer has a lower number than the next call.
 #pragma once
 
 #include <optional>
@@ -52,6 +57,8 @@ class Joint {
   uint32_t answered() const { return next_ - (open_ && !open_->result ? 1 : 0); }
   void describe(protocol::Resume& resume) const;
   void repeat();  // after Resumed, and in a reconfiguration: casts the open vote again
+
+  void check() const;  // asserts the invariants
 
  private:
   protocol::JointAbort abort() const { return {open_->vote.number, open_->vote.epoch}; }

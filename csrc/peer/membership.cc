@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <set>
 
 #include "csrc/base/transitions.h"
@@ -327,6 +328,49 @@ void Membership::forget_non_members() {
     if (link.of_master_before && !rank_of(peer)) strangers.push_back(peer);
   }
   for (const PeerId peer : strangers) forget(peer);
+}
+
+// ---- Invariants ----
+
+void Membership::check() const {
+  const bool admitted = static_cast<bool>(epoch());
+  PCCL_ASSERT(phase_ >= Phase::kWelcomed || (!self() && !admitted));
+  PCCL_ASSERT(!welcomed() || (self() && admitted == (phase_ == Phase::kMember)));
+  if (admitted) check_epoch();
+  PCCL_ASSERT(frozen_ || !ended_);
+  PCCL_ASSERT(ended_ || !continues_);
+  PCCL_ASSERT(!frozen_ || ended_ || needs_reconfiguration_);
+  PCCL_ASSERT(!ended_ || continues_ || !broken_.ok());
+  PCCL_ASSERT(broken_.ok() || broken_.code == Code::kPeerLost);
+  for (const auto& [peer, link] : links_) {
+    PCCL_ASSERT(peer && (!link.last || link.last->peer == peer));
+    PCCL_ASSERT(!link.of_master_before || rank_of(peer));
+  }
+}
+
+void Membership::check_epoch() const {
+  const Topology& now = topology_;
+  const uint32_t world = world_size();
+  PCCL_ASSERT(world <= protocol::kMembersMax && now.rank < world);
+  PCCL_ASSERT(now.members[now.rank].peer == self());
+  for (uint32_t rank = 0; rank < world; ++rank) {
+    PCCL_ASSERT(rank_of(now.members[rank].peer) == rank);  // no earlier rank has this peer
+  }
+  std::bitset<protocol::kMembersMax> in_ring;
+  PCCL_ASSERT(now.ring.size() == world);
+  for (const uint32_t rank : now.ring) {
+    PCCL_ASSERT(rank < world && !in_ring[rank]);
+    in_ring[rank] = true;
+  }
+  PCCL_ASSERT(now.one_shot_bytes <= protocol::kOneShotBytesMax);
+  PCCL_ASSERT(now.one_shot_bytes == 0 || world <= protocol::kOneShotMembersMax);
+  PCCL_ASSERT(now.generation && now.generation <= now.epoch);
+  PCCL_ASSERT(now.generation <= seen_since_ && seen_since_ <= members_since_);
+  PCCL_ASSERT(members_since_ <= now.epoch && seen_.epoch == seen_since_);
+  PCCL_ASSERT(unseen_.empty() == (seen_since_ == members_since_));
+  if (unseen_.empty()) return;
+  PCCL_ASSERT(unseen_.begin()->first > seen_since_);
+  PCCL_ASSERT(unseen_.rbegin()->first == members_since_);
 }
 
 }  // namespace pccl::peer

@@ -3,7 +3,15 @@
 // Invariants:
 //   1. The members of the epoch contain this peer, and each member once.
 //   2. The ring is a permutation of the ranks.
-//   3. Epochs only grow.
+//   3. Epochs only grow. An epoch belongs to a generation that is not later than itself.
+//   4. A member has an epoch, and a peer that was not welcomed has no id.
+//   5. The application sees an epoch of this generation. The epochs with other members that it has
+//      not seen yet are later ones, and the last of them has the present members.
+//   6. An epoch that has ended is frozen. Only an epoch that has ended can continue in the next.
+//      An epoch that was frozen and has not ended needs reconfiguration.
+//   7. An epoch that has ended and does not continue leaves the group broken, by a loss.
+//   8. A link report is filed under its peer. A link that only an earlier master wanted leads to a
+//      member.
 // A message that would violate an invariant is refused and changes nothing.
 #pragma once
 
@@ -96,6 +104,8 @@ class Membership {
   // next epoch, if one begins) are forgotten until this master has them dialled.
   void master_restarted();
 
+  void check() const;  // asserts the invariants
+
  private:
   bool is_ours_to_say(const protocol::LinkReport& report) const;
 
@@ -115,6 +125,7 @@ class Membership {
     bool of_master_before = false;  // the restarted master has not mentioned it yet
   };
   void forget_non_members();
+  void check_epoch() const;
 
   std::map<PeerId, Link> links_;
 };

@@ -79,6 +79,7 @@ void Operations::enter(Op& op, State next) {
 // ---- Calls ----
 
 void Operations::call(const OpRequest& request) {
+  PCCL_ASSERT(membership_.phase() == Phase::kMember);
   Status refused = peer::check(request, membership_);
   if (refused.ok() && request.keep && !context_.options.restore) {
     refused = {Code::kInvalidArgument,
@@ -407,6 +408,7 @@ Status Operations::check(const protocol::Kept& kept) const {
 
 // The lists are complete. An operation on neither list is aborted, or begins again from its start.
 void Operations::on_epoch_end(const protocol::EpochEnd& end) {
+  PCCL_ASSERT(membership_.ended() && end.epoch == membership_.epoch() && check(end).ok());
   const std::set<OpKey> committed(end.committed.begin(), end.committed.end());
   std::map<OpKey, uint64_t> kept;
   for (const protocol::Kept& one : end.kept) kept.emplace(one.op, one.finished);
@@ -513,6 +515,7 @@ void Operations::end(const Status& why) {
   }
   for (const Call& call : held_) {
     context_.emit(FinishOp{call.handle, outcome(text(call.info)), {}, {}, {}});
+    tag_bytes_ -= call.info.tag.size();
   }
   held_.clear();
 }
@@ -580,6 +583,66 @@ void Operations::repeat_requests() const {
   for (const auto& [key, op] : open_) {
     if (op.request && op.begun) context_.send(*op.request);
   }
+}
+
+// ---- Invariants ----
+
+void Operations::check() const {
+  PCCL_ASSERT(closed_ || held_.empty());
+  PCCL_ASSERT(open_.size() + held_.size() <= protocol::kOpsOpenMax);
+  size_t tag_bytes = 0, deadlines = 0, restarts = 0;
+  for (const Call& call : held_) tag_bytes += call.info.tag.size();
+  for (const auto& [key, op] : open_) {
+    check(key, op);
+    tag_bytes += op.info.tag.size();
+    if (op.state == State::kRestart && draining_.contains({op.ended_in, key})) ++restarts;
+    if (!op.deadline) continue;
+    ++deadlines;
+    PCCL_ASSERT(deadlines_.contains({*op.deadline, key}));
+  }
+  PCCL_ASSERT(tag_bytes_ == tag_bytes && tag_bytes <= kTagBytesOpenMax);
+  PCCL_ASSERT(deadlines_.size() == deadlines);
+  for (const auto& [id, draining] : draining_) {
+    const auto& [epoch, key] = id;
+    PCCL_ASSERT(epoch && epoch <= membership_.epoch() && draining.left >= 1);
+    if (draining.again) {
+      PCCL_ASSERT(restarts-- > 0);
+      PCCL_ASSERT(open_.at(key).ended_in == epoch && open_.at(key).handle == draining.handle);
+    } else if (epoch >= membership_.generation()) {
+      PCCL_ASSERT(!open_.contains(key));
+    }
+  }
+  PCCL_ASSERT(restarts == 0);
+  verdicts_.check();
+}
+
+void Operations::check(OpKey key, const Op& op) const {
+  const auto next = next_.find(key.tag);
+  PCCL_ASSERT(next != next_.end() && key.sequence < next->second);
+  PCCL_ASSERT(!verdicts_.is_early(key));
+  const bool barrier = op.info.kind == OpKind::kBarrier;
+  switch (op.state) {
+    case State::kRunning:
+      PCCL_ASSERT(op.begun && !membership_.frozen());
+      PCCL_ASSERT(op.started != op.request.has_value());
+      break;
+    case State::kDone:
+      PCCL_ASSERT(op.begun && op.started != barrier);
+      PCCL_ASSERT(!barrier || !membership_.frozen());
+      break;
+    case State::kFrozen: PCCL_ASSERT(membership_.frozen() || (op.begun && op.request)); break;
+    case State::kRestart:
+      PCCL_ASSERT(!op.begun);
+      PCCL_ASSERT(membership_.frozen() || draining_.contains({op.ended_in, key}));
+      break;
+  }
+  PCCL_ASSERT(op.begun || !op.started);
+  PCCL_ASSERT(!membership_.ended() || !op.begun);
+  PCCL_ASSERT(!op.returned || (op.state == State::kDone && !op.deadline));
+  PCCL_ASSERT(!op.begun || op.info.world_size == membership_.world_size());
+  PCCL_ASSERT(op.info.start == 0 || (op.info.keep && op.info.kind == OpKind::kAllReduce));
+  PCCL_ASSERT(op.info.start <= op.info.count);
+  PCCL_ASSERT(!op.begun || (op.info.start <= op.finished && op.finished <= op.info.count));
 }
 
 }  // namespace pccl::peer

@@ -10,6 +10,18 @@
 //   2. An operation that was frozen as not done never becomes done in that epoch.
 //   3. Every number that is taken is announced to the master (Begin) unless the epoch is ending, so
 //      that the numbers of a rank never shift unnoticed.
+//   4. Calls are held only while a vote for update_topology is open. Calls held and operations open
+//      are at most kOpsOpenMax, and the bytes of their tags are counted.
+//   5. A deadline in the queue is that of an open operation, and no returned operation has one.
+//   6. An open operation has a number that was taken, and no verdict came before its call.
+//   7. A running operation has been announced, and is on the ring unless its abort was requested.
+//      A done operation is on the ring or is a barrier. In a frozen epoch none is running.
+//   8. After the end of an epoch no open operation is announced until the next epoch begins.
+//   9. An operation that restarts waits for its drain or for the next epoch, and for nothing else.
+//  10. A drain without an outcome belongs to an open operation that restarts. A drain with an
+//      outcome belongs to an operation of this generation that is no longer open, or to an earlier
+//      generation.
+//  11. Only an all-reduce with `keep` starts after its first element.
 #pragma once
 
 #include <deque>
@@ -64,6 +76,10 @@ class Operations {
 
   void describe(protocol::Resume& resume) const;
   void repeat_requests() const;  // after Resumed
+
+  bool posting_closed() const { return closed_; }
+  size_t size() const { return open_.size() + held_.size() + draining_.size(); }
+  void check() const;  // asserts the invariants
 
   enum class State { kRunning, kDone, kFrozen, kRestart };
 
@@ -122,6 +138,7 @@ class Operations {
   bool sends(const Op& op) const;
   bool receives(const Op& op) const;
   Status lost(const protocol::OpInfo& info, OpKey key) const;  // the error of a broken group
+  void check(OpKey key, const Op& op) const;
 
   Context& context_;
   const Membership& membership_;

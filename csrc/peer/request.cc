@@ -64,6 +64,7 @@ Status check(const OpRequest& request, const Membership& membership) {
 // A field that does not matter to an operation keeps its default, so that it cannot differ between
 // members.
 protocol::OpInfo info_of(const OpRequest& request, const Membership& membership) {
+  PCCL_ASSERT(check(request, membership).ok());
   protocol::OpInfo info;
   info.kind = request.kind == OpKind::kRecv ? OpKind::kSend : request.kind;
   info.tag = request.tag;
@@ -97,6 +98,10 @@ Status check_after_change(const protocol::OpInfo& info, const Membership& member
 
 ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
                    const Membership& membership) {
+  PCCL_ASSERT(info.kind != OpKind::kBarrier);
+  PCCL_ASSERT(info.kind != OpKind::kBroadcast || membership.rank_of(info.root));
+  PCCL_ASSERT(info.kind != OpKind::kSend ||
+              (membership.rank_of(info.root) && membership.rank_of(info.receiver)));
   const uint32_t world = membership.world_size();
   ring::Task task;
   task.epoch = membership.epoch();

@@ -229,4 +229,25 @@ void StateSync::repeat() const {
   if (said_) context_.send(*said_);
 }
 
+void StateSync::check() const {
+  size_t running = 0, receiving = 0;
+  for (const auto& [key, transfer] : transfers_) {
+    PCCL_ASSERT(key.first <= membership_.epoch());
+    if (transfer.state == State::kDraining) continue;
+    ++running;
+    if (transfer.receives) ++receiving;
+    PCCL_ASSERT(key.first == membership_.epoch() && started_);
+  }
+  PCCL_ASSERT(running == 0 || receiving == receiving_);
+  PCCL_ASSERT(!staged_ || !plan_);
+  PCCL_ASSERT(!verified_ || (said_ && said_->code == Code::kOk));
+  const bool verifies_this = verifying_ && !verifies_old_plan_;
+  PCCL_ASSERT(!verifies_this || (started_ && receiving_ == 0 && verifying_ == handle_));
+  PCCL_ASSERT(!(verified_ || verifies_this) ||
+              std::is_sorted(fetched_keys_.begin(), fetched_keys_.end()));
+  if (plan_) return;
+  PCCL_ASSERT(!started_ && !verified_ && !verifies_this && !may_be_replaced_ && !said_);
+  PCCL_ASSERT(fetched_keys_.empty() && receiving_ == 0);
+}
+
 }  // namespace pccl::peer

@@ -1,8 +1,15 @@
 // StateSync is the peer-to-peer transfers of one sync_shared_state call, on both of their ends
 // (PROTOCOL.md, section 5.3). It belongs to the PeerCore. Entries arrive in staging buffers and are
 // verified there. They are installed only after the master's Answer. The transfers are operations
-// of the ring, but the master does not count them. Invariant: busy() until the ring borrows no
-// memory any more, however the call ended.
+// of the ring, but the master does not count them.
+// Invariants:
+//   1. busy() until the ring borrows no memory any more, however the call ended.
+//   2. A running transfer belongs to the plan that has started, and to the present epoch.
+//   3. While transfers run, the transfers to this peer that are not complete are counted.
+//   4. Without a plan nothing of a plan is left: no keys, no Fetched, no count.
+//   5. Entries are verified once all have arrived, and only then. The verification of a void plan
+//      keeps the next plan from starting.
+//   6. Staged entries are kept only until the next plan.
 #pragma once
 
 #include <map>
@@ -39,6 +46,12 @@ class StateSync {
   bool busy() const { return !transfers_.empty(); }
 
   void repeat() const;  // after Resumed
+
+  // The call of the plan that is being carried out, if there is one.
+  std::optional<Handle> planned() const {
+    return plan_ ? std::optional<Handle>(handle_) : std::nullopt;
+  }
+  void check() const;  // asserts the invariants
 
  private:
   enum class State { kRunning, kDraining };

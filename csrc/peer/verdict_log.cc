@@ -1,5 +1,7 @@
 #include "csrc/peer/verdict_log.h"
 
+#include "csrc/base/assert.h"
+
 namespace pccl::peer {
 namespace {
 
@@ -57,5 +59,14 @@ void VerdictLog::begin_epoch() {
 }
 
 void VerdictLog::begin_generation() { *this = {}; }
+
+void VerdictLog::check() const {
+  PCCL_ASSERT(kept_.size() <= seen_ && kept_.size() <= protocol::kOpsOpenMax);
+  PCCL_ASSERT(early_.size() <= protocol::kOpsOpenMax);
+  for (const auto& [op, verdict] : early_) {
+    PCCL_ASSERT(verdict.op == op);
+    PCCL_ASSERT(verdict.outcome != protocol::Outcome::kCommitted && verdict.code != Code::kOk);
+  }
+}
 
 }  // namespace pccl::peer

@@ -2,6 +2,9 @@
 // has received, the verdicts that some member may not have received yet (a master that has
 // forgotten them gets them back), and the verdicts on operations that were not called here yet. It
 // belongs to Operations.
+// Invariants:
+//   1. At most kOpsOpenMax verdicts are kept, and none that this peer has not received.
+//   2. At most kOpsOpenMax verdicts came before their operation was called. All of them abort it.
 #pragma once
 
 #include <deque>
@@ -27,6 +30,9 @@ class VerdictLog {
   void describe(protocol::Resume& resume) const;
   void begin_epoch();  // indices start at zero
   void begin_generation();
+
+  bool is_early(OpKey op) const { return early_.contains(op); }
+  void check() const;  // asserts the invariants
 
  private:
   uint64_t seen_ = 0;

@@ -101,6 +101,7 @@ void PeerNode::step(const peer::Event& event) {
   if (std::holds_alternative<peer::MasterSent>(event)) count_message();
   world_.stepping = this;
   core_.step(event, clock(), effects);
+  core_.check();
   world_.stepping = nullptr;
   for (auto& effect : effects) perform(effect);
   arm();
