@@ -88,6 +88,7 @@ std::byte* OpBuffers::slot(uint32_t index) const {
 }
 
 std::span<const std::byte> OpBuffers::source(const Chunk& sent) const {
+  PCCL_DCHECK(!overtakes());
   if (schedule_.from_scratch(sent)) return {slot(schedule_.slot_sent(sent)), sent.bytes};
   return {memory_of(sent), sent.bytes};
 }
@@ -99,6 +100,8 @@ void OpBuffers::copy_source(const Chunk& sent, std::span<std::byte> to) const {
 }
 
 OpBuffers::Landing OpBuffers::land(const Chunk& chunk, Action action, std::span<std::byte> spare) {
+  PCCL_DCHECK(action != Action::kFinish || spare.size() >= chunk.bytes);
+  PCCL_DCHECK(undo_.saved(chunk.id) == 0);  // each chunk lands once
   switch (action) {
     case Action::kAccumulate: return {chunk, action, {slot(schedule_.slot(chunk)), chunk.bytes}};
     case Action::kFinish: return {chunk, action, spare.first(chunk.bytes)};

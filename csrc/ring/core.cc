@@ -18,6 +18,8 @@ namespace pccl::ring {
 namespace {
 
 constexpr uint64_t kProgressSteps = 64;
+// Builds without NDEBUG check the invariants after every step with up to this many operations.
+[[maybe_unused]] constexpr size_t kOpsCheckedAlways = 64;
 // Extra round trips for a chunk on a lane with a small window: for what the lane has to send before
 // it, and for its last bytes.
 constexpr uint64_t kRoundTripsMore = 2;
@@ -44,6 +46,12 @@ net::FrameHeader header_of(const Operation& operation, net::FrameType type) {
 
 void RingCore::step(const Event& event, Effects& effects) {
   std::visit([&](const auto& what) { on(what, effects); }, event);
+#ifndef NDEBUG
+  // With many operations not every step is checked, so that a step stays cheap.
+  if (++unchecked_ * kOpsCheckedAlways < operations_.size() + kept_messages()) return;
+  unchecked_ = 0;
+  check();
+#endif
 }
 
 // ---- Epochs and links ----

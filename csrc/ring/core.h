@@ -23,6 +23,14 @@
 //      link's two windows: one is for unrequested contributions, the other for those that the
 //      receiver has requested. Contributions go before chunks. A contribution that comes before its
 //      operation is posted is kept (exchange.h, core_exchange.cc).
+//  (7) All operations in flight are of the present epoch, and the duplicate filter knows them. What
+//      is kept for later belongs to operations that it does not know.
+//  (8) Every pointer to an operation leads into the table. A lane receives a chunk from the upstream
+//      and sends one to the downstream of its operation, or carries contributions between members.
+//  (9) Nothing that may leave is forgotten: on a link with a ready lane, each contribution that is
+//      not sent waits in one queue, and upstream has all the credit that it is owed.
+// (10) A kept message that is not here is landing on exactly one lane, and the reverse. The room that
+//      kept contributions use in the window is given back exactly when they are taken or dropped.
 // Failure: a chunk that the schedule does not expect is a protocol error of the link. The core
 // answers with FailLink and ignores the link until LinkDown.
 // It does not decide whether an operation commits: OpEnded brings that decision from the master.
@@ -217,6 +225,12 @@ class RingCore {
   size_t operations_open() const { return operations_.size(); }
   // The epoch in which the operation was posted; nothing if it is not in flight.
   std::optional<Epoch> posted(OpKey op);
+  const OpTable& operations() const { return operations_; }
+  bool lands(LaneId lane) const;    // a chunk is landing on the lane
+  bool sends(LaneId lane) const;    // a chunk is being sent on the lane
+  size_t kept_messages() const;     // messages of operations that are not posted here
+  size_t lanes(PeerId peer) const;  // 0: the link is down
+  void check() const;               // asserts the invariants of the core and of its parts
 
  private:
   struct InFlightChunk {             // an in-flight chunk on a lane
@@ -327,11 +341,21 @@ class RingCore {
   void drain(Operation& operation, const OpEnded& end, Effects& effects);
   void fail(PeerId peer, Link& link, std::string why, Effects& effects);
 
+  // ---- Invariants: core_check.cc ----
+  const Link* find_link(PeerId peer) const;
+  void check_link(PeerId peer, const Link& link) const;
+  void check_lane(PeerId peer, const Link& link, uint32_t index) const;
+  void check_kept(const Link& link) const;
+  void check_unsent(PeerId peer, const Link& link) const;
+  void check_operation(const Operation& operation) const;
+  void check_to_come(const Operation& operation) const;
+
   Epoch epoch_;
   std::vector<PeerId> members_;
   std::map<PeerId, Link> links_;  // links that are up
   OpTable operations_;
   DuplicateFilter duplicates_;  // operations of this epoch
+  size_t unchecked_ = 0;        // steps since the last check, in builds without NDEBUG
 };
 
 }  // namespace pccl::ring

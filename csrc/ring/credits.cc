@@ -41,6 +41,11 @@ Operation& SendQueue::pop() {
   return operation;
 }
 
+const Operation& SendQueue::first() const {
+  PCCL_DCHECK(!heap_.empty());
+  return *heap_.front();
+}
+
 uint64_t SendQueue::bytes_left() const {
   uint64_t sum = 0;
   for (const Operation* operation : heap_) sum += operation->bytes_left();
@@ -53,6 +58,19 @@ void SendQueue::remove(Operation& operation) {
   operation.queued = false;
   heap_.erase(at);
   std::make_heap(heap_.begin(), heap_.end(), younger);
+}
+
+void UnexpectedCredits::check() const { PCCL_ASSERT(credits_.size() <= protocol::kOpsOpenMax); }
+
+bool SendQueue::contains(const Operation& operation) const {
+  return std::find(heap_.begin(), heap_.end(), &operation) != heap_.end();
+}
+
+void SendQueue::check() const {
+  for (const Operation* operation : heap_) {
+    PCCL_ASSERT(operation->queued && !operation->downstream_lost);
+  }
+  PCCL_ASSERT(std::is_heap(heap_.begin(), heap_.end(), younger));
 }
 
 }  // namespace pccl::ring

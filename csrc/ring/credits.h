@@ -3,8 +3,12 @@
 //  - UnexpectedCredits: the credit from a neighbour that posted an operation before this peer did.
 //  - SendQueue: the operations that have data and may send it, by credit or as eager data, and wait
 //    only for their turn.
-// Invariant: neither class holds an operation that waits for the neighbour, so no operation blocks
-// another (docs/design.md, section 2: I3 and I5).
+// Invariants:
+//  (1) Neither class holds an operation that waits for the neighbour, so no operation blocks
+//      another (docs/design.md, section 2: I3 and I5).
+//  (2) UnexpectedCredits holds credits of at most kOpsOpenMax operations.
+//  (3) An operation is in the SendQueue once, and exactly while its `queued` is set. Its downstream
+//      link is up. The first operation is the oldest.
 // Failure: UnexpectedCredits::keep() returns false when the neighbour is too far ahead.
 #pragma once
 
@@ -31,6 +35,15 @@ class UnexpectedCredits {
   void drop(OpKey op) { credits_.erase(op); }
   void clear() { credits_.clear(); }
   size_t size() const { return credits_.size(); }
+  // The first operation of which credit is kept and `test` is false; null if there is none.
+  template <typename Test>
+  const OpKey* find_unless(Test test) const {
+    for (const auto& [op, credit] : credits_) {
+      if (!test(op)) return &op;
+    }
+    return nullptr;
+  }
+  void check() const;  // asserts the invariants
 
  private:
   struct Credit {
@@ -49,11 +62,14 @@ class SendQueue {
   // REQUIRES: !empty().
   Operation& pop();
   // The operation that pop() would return. REQUIRES: !empty().
-  const Operation& first() const { return *heap_.front(); }
+  const Operation& first() const;
   // Upper bound of the bytes that all operations in the queue have still to send.
   uint64_t bytes_left() const;
   // Does nothing if the operation is not in the queue.
   void remove(Operation& operation);
+  size_t size() const { return heap_.size(); }
+  bool contains(const Operation& operation) const;
+  void check() const;  // asserts the invariants
 
  private:
   std::vector<Operation*> heap_;  // keeps its capacity: no allocation in the steady state

@@ -55,4 +55,23 @@ void UnexpectedChunks::drop(OpKey op) {
   kept_.erase(op);
 }
 
+void EagerBudget::check() const {
+  uint64_t used = 0;
+  for (const auto& [op, bytes] : unasked_) used += bytes;
+  PCCL_ASSERT(used_ == used && used <= protocol::kEagerBytes);
+}
+
+void UnexpectedChunks::check() const {
+  PCCL_ASSERT(kept_.size() <= protocol::kOpsOpenMax);
+  uint64_t used = 0;
+  for (const auto& [op, kept] : kept_) {
+    PCCL_ASSERT(kept.chunks.empty() || kept.chunks.rbegin()->first < kept.begun);
+    for (const auto& [index, chunk] : kept.chunks) {
+      PCCL_ASSERT(chunk.header.op == op && chunk.header.digest == kept.digest);
+      if (chunk.counted) used += eager_cost(chunk.header.length);
+    }
+  }
+  PCCL_ASSERT(used_ == used && used <= protocol::kEagerBytes);
+}
+
 }  // namespace pccl::ring

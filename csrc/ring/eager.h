@@ -6,8 +6,13 @@
 //  - EagerBudget: what this peer may send as eager data.
 //  - UnexpectedChunks: the unexpected-message queue for eager data: chunks that arrived before
 //    their operation was posted here.
-// Invariant: eager data never exceeds what the other end keeps in every case, so nobody waits for
-// room (docs/design.md, section 2: I3 and I5).
+// Invariants:
+//  (1) Eager data never exceeds what the other end keeps in every case, so nobody waits for room
+//      (docs/design.md, section 2: I3 and I5).
+//  (2) The bytes in use are the sum over all operations, or over all chunks that count. They are at
+//      most kEagerBytes.
+//  (3) UnexpectedChunks keeps chunks of at most kOpsOpenMax operations. Each chunk has the digest of
+//      its operation and an index below the number of chunks so far.
 // Failure: UnexpectedChunks::arriving() returns nothing when the other end broke a limit.
 #pragma once
 
@@ -38,6 +43,7 @@ class EagerBudget {
   // The other end has posted the operation. It now keeps none of its eager data, except chunks that
   // are still arriving.
   void requested(OpKey op);
+  void check() const;  // asserts the invariants
 
  private:
   uint64_t used_ = 0;
@@ -71,6 +77,8 @@ class UnexpectedChunks {
   void drop(OpKey op);
   bool empty() const { return kept_.empty(); }
   OpKey first() const { return kept_.begin()->first; }
+  const std::map<OpKey, Kept>& all() const { return kept_; }
+  void check() const;  // asserts the invariants
 
  private:
   uint64_t used_ = 0;

@@ -186,6 +186,7 @@ class Engine::Impl::OneLane : public Engine::Lane {
     lands_ = false;
     port.revoke();
   }
+  bool lands() const { return lands_; }
 
   const LaneId id;
   Port& port;
@@ -413,6 +414,25 @@ Engine::Counters Engine::counters() const {
   counters.operations_open = impl_->core.operations_open();
   counters.bytes_held = impl_->pool.bytes_held();
   return counters;
+}
+
+void Engine::check() const {
+  const Impl& impl = *impl_;
+  PCCL_ASSERT(!impl.stepping && impl.waiting.empty() && impl.effects.empty());
+  impl.core.check();
+  PCCL_ASSERT(impl.buffers.size() == impl.core.operations_open());
+  for (const auto& [key, operation] : impl.core.operations()) {
+    PCCL_ASSERT(impl.buffers.contains(operation.task.handle) && !impl.failed.contains(key));
+  }
+  PCCL_ASSERT(impl.unexpected.size() == impl.core.kept_messages());
+  for (const auto& [peer, lanes] : impl.links) {
+    PCCL_ASSERT(lanes.size() == impl.core.lanes(peer));
+    for (const auto& lane : lanes) {
+      PCCL_ASSERT(lane->known && !lane->left);
+      PCCL_ASSERT(!lane->lands() || impl.core.lands(lane->id));
+    }
+  }
+  for (const auto& [op, kept] : impl.kept) PCCL_ASSERT(kept.epoch && !kept.buffers.empty());
 }
 
 }  // namespace pccl::ring

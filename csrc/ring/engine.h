@@ -10,6 +10,10 @@
 //  (3) end() of an operation that was never posted does nothing.
 //  (4) An operation that ends with kAgain and keeps some elements must be ended once more, whether
 //      it was posted again or not. on_drained follows in both cases.
+//  (5) Each operation of the core has its buffers, and nothing else has. Each message that the core
+//      keeps has a pool buffer, and nothing else has.
+//  (6) The lanes are those of the core. A chunk lands on a lane only while the core says so.
+//  (7) An operation without memory is not in the core.
 // Failure: on_failed reports an operation that has no memory here; on_fail_link asks the caller to
 // close a link.
 #pragma once
@@ -84,6 +88,8 @@ class Engine {
     uint64_t bytes_received = 0, bytes_sent = 0, operations_open = 0, bytes_held = 0;
   };
   Counters counters() const;
+  // Asserts the invariants, and those of the core. REQUIRES: not inside a callback or a port.
+  void check() const;
 
  private:
   struct Impl;

@@ -57,8 +57,9 @@ bool Window::on_taken(uint64_t taken) {
 }
 
 bool Window::arriving(uint64_t bytes) {
+  if (arrived_ + cost(bytes) > announced_ + bytes_) return false;
   arrived_ += cost(bytes);
-  return arrived_ <= announced_ + bytes_;
+  return true;
 }
 
 std::optional<uint64_t> Window::news() const {
@@ -86,6 +87,43 @@ void DuplicateFilter::add(OpKey op) {
   if (next == intervals.end() || next->first != at->second) return;
   at->second = next->second;
   intervals.erase(next);
+}
+
+// ---- Invariants ----
+
+void OneShot::check() const {
+  if (goes_around()) return PCCL_ASSERT(finished());
+  uint32_t unsent = 0, expected = 0, coming = 0;
+  for (uint32_t ring_index = 0; ring_index < members_.size(); ++ring_index) {
+    const Other& other = members_[ring_index];
+    if (ring_index == own_ring_index_) {
+      PCCL_ASSERT(!other.sent && !other.requested && !other.coming && !other.lost);
+      continue;
+    }
+    if (!other.sent) ++unsent;
+    ++(other.coming ? coming : expected);
+  }
+  PCCL_ASSERT(to_send_ == unsent);
+  PCCL_ASSERT(expected <= to_come_ && to_come_ <= expected + coming);
+}
+
+void Window::check() const {
+  PCCL_ASSERT(known_taken_ <= sent_ && sent_ <= known_taken_ + bytes_);
+  PCCL_ASSERT(announced_ <= taken_ && taken_ <= arrived_);
+  PCCL_ASSERT(arrived_ <= announced_ + bytes_);
+}
+
+void DuplicateFilter::check() const {
+  for (const auto& [tag, intervals] : intervals_) {
+    PCCL_ASSERT(!intervals.empty());
+    bool first = true;
+    uint32_t last_end = 0;
+    for (const auto& [begin, end] : intervals) {
+      PCCL_ASSERT(begin < end && (first || last_end < begin));
+      first = false;
+      last_end = end;
+    }
+  }
 }
 
 }  // namespace pccl::ring

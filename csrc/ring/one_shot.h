@@ -12,6 +12,12 @@
 //      contributions to it. Requested contributions have a window of their own. That window always
 //      opens again, because they are taken as they arrive. So an operation that all members have
 //      posted never waits for one that some have not posted.
+//  (4) A OneShot counts the contributions that are still to be sent. The contributions still to come
+//      are those that have not begun to arrive, and some that have.
+//  (5) What the sender of a Window has sent exceeds what it knows to be taken by the size of the
+//      Window at most. The receiver has announced at most what is taken, and taken at most what has
+//      arrived. What has arrived exceeds what was announced by the size of the Window at most.
+//  (6) The intervals of a DuplicateFilter are not empty, and there is a gap between any two.
 // Failure: Window::on_taken() and Window::arriving() return false when the other end broke a rule.
 #pragma once
 
@@ -59,6 +65,8 @@ class OneShot {
   bool all_here() const { return to_come_ == 0; }
   bool goes_around() const { return members_.empty(); }
   bool finished() const { return to_come_ == 0 && to_send_ == 0; }
+  uint32_t to_come() const { return to_come_; }
+  void check() const;  // asserts the invariants
 
  private:
   std::vector<Other> members_;
@@ -83,7 +91,7 @@ class Window {
   bool on_taken(uint64_t taken);
 
   // ---- The receiver ----
-  // False if the other end was not allowed to send these bytes.
+  // False if the other end was not allowed to send these bytes; they do not count then.
   bool arriving(uint64_t bytes);
   void taken(uint64_t bytes) { taken_ += cost(bytes); }
   // The number of bytes taken, if it is worth a frame to announce it; announced() records that it
@@ -92,10 +100,13 @@ class Window {
   void announced() { announced_ = taken_; }
   // So much of the window is used that the other end may have no room for an operation posted here.
   bool scarce() const { return arrived_ - announced_ > bytes_ / 2; }
+  // The part of the window that a contribution of `bytes` bytes uses; the part that arrived and is
+  // not taken.
+  static uint64_t cost(uint64_t bytes) { return std::max(bytes, protocol::kKeptBytesMin); }
+  uint64_t kept() const { return arrived_ - taken_; }
+  void check() const;  // asserts the invariants
 
  private:
-  static uint64_t cost(uint64_t bytes) { return std::max(bytes, protocol::kKeptBytesMin); }
-
   uint64_t bytes_;
   uint64_t sent_ = 0, known_taken_ = 0;
   uint64_t arrived_ = 0, taken_ = 0, announced_ = 0;
@@ -110,6 +121,7 @@ class DuplicateFilter {
   void add(OpKey op);
   bool contains(OpKey op) const;
   void clear() { intervals_.clear(); }
+  void check() const;  // asserts the invariants
 
  private:
   std::map<TagId, std::map<uint32_t, uint32_t>> intervals_;  // first number -> one past the last

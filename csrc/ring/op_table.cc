@@ -42,4 +42,34 @@ Operation* OpTable::find(OpKey op) {
 
 void OpTable::remove(OpKey op) { operations_.erase(op); }
 
+const Operation* OpTable::find(OpKey op) const {
+  const auto at = operations_.find(op);
+  return at == operations_.end() ? nullptr : &at->second;
+}
+
+bool OpTable::holds(const Operation* operation) const {
+  for (const auto& [key, held] : operations_) {
+    if (&held == operation) return true;
+  }
+  return false;
+}
+
+void OpTable::check() const {
+  for (const auto& [key, operation] : operations_) {
+    PCCL_ASSERT(operation.task.op == key);
+    PCCL_ASSERT(operation.serial >= 1 && operation.serial <= posted_);
+    operation.check();
+  }
+}
+
+void Operation::check() const {
+  progress.check();
+  one_shot.check();
+  PCCL_ASSERT(granted <= credit() && credit() <= schedule.step_count());
+  PCCL_ASSERT(!queued || (task.downstream && !downstream_lost));
+  PCCL_ASSERT(queued == can_send());
+  PCCL_ASSERT(announced_transferred == (progress.finished() && one_shot.finished()));
+  PCCL_ASSERT(combined == (!one_shot.goes_around() && one_shot.all_here()));
+}
+
 }  // namespace pccl::ring

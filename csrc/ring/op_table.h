@@ -1,6 +1,13 @@
 // OpTable: the operations in flight on this peer, each with its progress along the schedule, the
 // credit it has received and the credit it has granted.
 // It is plain data that belongs to RingCore; RingCore alone changes it.
+// Invariants:
+//  (1) An operation is filed under its key. A younger operation has a higher serial number.
+//  (2) Granted credit is at most what the schedule allows by now.
+//  (3) An operation whose downstream is lost is not in a queue.
+//  (4) An operation that can send is queued.
+//  (5) The transfer is announced when all is sent and received, and only then. Contributions are
+//      combined when all are here, and only then.
 #pragma once
 
 #include <cstddef>
@@ -41,6 +48,7 @@ struct Operation {
   bool owes_credit() const;
   // One-shot all-reduce: the contribution of the member with ring index `place`, as a chunk.
   Chunk contribution_of(uint64_t ring_index) const;
+  void check() const;  // asserts the invariants
 
   const Task task;
   const Schedule schedule;
@@ -72,6 +80,11 @@ class OpTable {
 
   auto begin() { return operations_.begin(); }
   auto end() { return operations_.end(); }
+  auto begin() const { return operations_.begin(); }
+  auto end() const { return operations_.end(); }
+  const Operation* find(OpKey op) const;
+  bool holds(const Operation* operation) const;  // whether the pointer leads to one of them
+  void check() const;                            // asserts the invariants
 
  private:
   std::map<OpKey, Operation> operations_;

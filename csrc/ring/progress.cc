@@ -75,4 +75,20 @@ void Progress::advance(Schedule::Cursor& cursor, uint8_t mark) const {
   while (!cursor.at_end && (chunks_[schedule_.id(cursor)] & mark) != 0) schedule_.advance(cursor);
 }
 
+void Progress::check() const {
+  const auto lacks = [this](const Schedule::Cursor& cursor, uint8_t mark) {
+    return cursor.at_end || (chunks_[schedule_.id(cursor)] & mark) == 0;
+  };
+  PCCL_ASSERT(lacks(sent_until_, kSent) && lacks(received_until_, kHere));
+  PCCL_ASSERT(source_ % sources_.stride == 0 && source_ < sources_.end + sources_.stride);
+  PCCL_ASSERT(source_ / sources_.stride <= taken_);
+  PCCL_ASSERT(taken_ + unlocked_.size() <= chunks_.size());
+  for (const Next& next : unlocked_) {
+    PCCL_ASSERT(next.order == schedule_.order(next.id) && (chunks_[next.id] & kSent) == 0);
+  }
+  PCCL_ASSERT(std::is_heap(unlocked_.begin(), unlocked_.end(), std::greater<>()));
+  if (!sent_until_.at_end) return;
+  PCCL_ASSERT(unlocked_.empty() && (taken_ == chunks_.size() || !schedule_.sends()));
+}
+
 }  // namespace pccl::ring

@@ -2,6 +2,13 @@
 // which have been sent, and which may be sent next.
 // It is plain data in an Operation; RingCore alone changes it. Chunks of one operation travel on
 // several lanes at once and may overtake each other, so chunks are also unlocked out of order.
+// Invariants:
+//  (1) The chunk at a cursor still lacks what all chunks before it have.
+//  (2) Every chunk is taken once at most: the chunks taken from the sources, and those that wait in
+//      the heap, are not sent twice.
+//  (3) A chunk that has arrived began to arrive before. A chunk in the heap has its data here and
+//      has not been sent. The first one in the heap is the first in schedule order.
+//  (4) When all chunks are sent, all were taken, and the heap is empty.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +50,11 @@ class Progress {
   const Schedule::Cursor& received_until() const { return received_until_; }
 
   bool finished() const { return sent_until_.at_end && received_until_.at_end; }
+
+  // Whether the chunk is arriving now; whether it may be leaving now.
+  bool is_arriving(uint64_t id) const { return (chunks_[id] & (kComing | kHere)) == kComing; }
+  bool may_be_leaving(uint64_t id) const { return taken_ > 0 && (chunks_[id] & kSent) == 0; }
+  void check() const;  // asserts the invariants
 
  private:
   static constexpr uint8_t kComing = 1, kHere = 2, kSent = 4;

@@ -78,7 +78,10 @@ void PeerNode::control(std::function<void()> what) {
 
 void PeerNode::data(std::function<void()> what) {
   const Duration delay = world_.random().duration(kInboxMin, world_.options().data_inbox_max);
-  to_data_.post(delay + late(), [this, what = std::move(what)] { run(what); });
+  to_data_.post(delay + late(), [this, what = std::move(what)] {
+    run(what);
+    engine_.check();
+  });
 }
 
 Duration PeerNode::late() {

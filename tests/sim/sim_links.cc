@@ -30,19 +30,29 @@ class SimLinks::Sink : public net::FrameSink {
     if (lane_ == nullptr)
       return hello(net::hello_in(dialled_ ? FrameType::kHelloOk : FrameType::kHello, header));
     if (header.type == FrameType::kPong) return links_.step(link::PongReceived{id_, header.value});
-    if (header.type != FrameType::kPing) return lane_->on_frame(header);
+    if (header.type != FrameType::kPing) {
+      lane_->on_frame(header);
+      return links_.engine_.check();
+    }
     FrameHeader pong;
     pong.type = FrameType::kPong;
     pong.value = header.value;
     port_.send(pong);
   }
   std::span<std::byte> on_chunk(const FrameHeader& header) override {
-    if (lane_ != nullptr) return lane_->on_chunk(header);
-    hello({});
-    return {};
+    if (lane_ == nullptr) {
+      hello({});
+      return {};
+    }
+    const std::span<std::byte> where = lane_->on_chunk(header);
+    links_.engine_.check();
+    return where;
   }
   void on_piece(size_t at, size_t bytes) override { lane_->on_piece(at, bytes); }
-  void on_chunk_end(bool valid) override { lane_->on_chunk_end(valid); }
+  void on_chunk_end(bool valid) override {
+    lane_->on_chunk_end(valid);
+    links_.engine_.check();
+  }
 
  private:
   void hello(const std::optional<protocol::LaneHello>& hello) { links_.received_hello(id_, hello); }
@@ -187,6 +197,7 @@ void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wi
              const auto at = connections_.find(id);
              at->second.sink->lane()->chunk_sent();
              deactivate_lanes(at->second.peer);
+             engine_.check();
            },
        .on_bad_frame = [fail](const Status& why) { fail(why.message); },
        .paused = [this] { return node_.paused(); },
