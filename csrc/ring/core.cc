@@ -465,6 +465,8 @@ void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
     const auto index = lane_for_chunk(link);
     if (!index) return;
     Operation& operation = link.queue.pop();
+    // A chunk that arrived since then may be the next one, and belong to a step without credit.
+    if (!operation.can_send()) continue;
     const uint64_t id = operation.progress.take();
     link.lanes[*index].sending = {&operation, id};
     link.next = *index + 1;

@@ -5,7 +5,8 @@
 //  (1) An operation is filed under its key. A younger operation has a higher serial number.
 //  (2) Granted credit is at most what the schedule allows by now.
 //  (3) An operation whose downstream is lost is not in a queue.
-//  (4) An operation that can send is queued.
+//  (4) An operation that can send is queued. While it is queued, the arrival of a chunk may end
+//      that again: RingCore looks once more before it sends.
 //  (5) The transfer is announced when all is sent and received, and only then. Contributions are
 //      combined when all are here, and only then.
 #pragma once

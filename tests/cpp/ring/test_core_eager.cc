@@ -166,5 +166,46 @@ TEST_F(Core, EarlyChunksThatAreNoneOfTheirOperationCostTheLink) {
   expect_failed(step(OpPosted{pairwise(0, 4 * kMebi)}), "is none of it");
 }
 
+// The rounds go one after another. A chunk that arrives late may come before the next chunk in
+// schedule order, and yet belong to a later step.
+TEST_F(Core, NothingLeavesUnaskedBeyondTheFirstSteps) {
+  begin();
+  constexpr uint64_t kChunkElements = (14 << 10) / 4;
+  const auto post_one = [&](uint32_t sequence, uint64_t count) {
+    Task one = task(sequence);
+    one.shape.world = 4;
+    one.shape.wan = true;
+    one.shape.count = count;
+    step(OpPosted{one});
+    return one.shape;
+  };
+  const Shape large = post_one(0, 16 * kMebi);  // it leaves room for 22 of the other's chunks
+  const Shape small = post_one(1, uint64_t{4} * 6 * kChunkElements);
+  const Schedule schedule(small);
+  ASSERT_EQ(
+      schedule.head(protocol::kEagerBytes - Schedule(large).head(protocol::kEagerBytes).cost).steps,
+      6u);
+  std::string last;
+  while (last != "chunk 1 r0b1s5 to 3") {
+    last = sent();
+    ASSERT_NE(last, "");
+  }
+  const auto receive = [&](uint16_t round, uint32_t block, uint32_t slice) {
+    FrameHeader frame = header(FrameType::kChunk, 1);
+    frame.round = round;
+    frame.block = block;
+    frame.slice = slice;
+    frame.length = 14 << 10;
+    EXPECT_EQ(step(ChunkArriving{{kUp}, frame}), "land from 1");
+    EXPECT_EQ(arrived(), "");
+    core_.check();
+  };
+  receive(1, 3, 0);  // may leave in round 2, in step 2
+  receive(0, 0, 5);  // may leave in round 1, but only in step 6
+  EXPECT_EQ(sent(), "");
+  EXPECT_EQ(credit(kDown, 1, 7), "chunk 1 r1b0s5 to 3");
+  EXPECT_EQ(sent(), "chunk 1 r2b3s0 to 3");
+}
+
 }  // namespace
 }  // namespace pccl::ring
