@@ -298,6 +298,7 @@ Status PeerCore::Impl::on_message(const protocol::Welcome& welcome) {
     return violation("Welcome to a run of version " + std::to_string(welcome.version) +
                      ", which this peer does not speak");
   }
+  if (!welcome.peer) return violation("Welcome without an id for this peer");
   membership.enter(Phase::kWelcomed);
   membership.welcome(welcome);
   connection.welcomed();
@@ -426,6 +427,7 @@ Status PeerCore::Impl::on_message(const protocol::EpochStart& start) {
   result.topology = membership.topology();
   if (newcomer) {
     membership.enter(Phase::kMember);
+    joint.begin_generation();
     result.handle = join_handle;
     context.emit(std::move(result));
   } else {

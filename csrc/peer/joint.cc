@@ -53,6 +53,7 @@ void Joint::finish() {
 void Joint::begin_generation() {
   PCCL_ASSERT(!open_ || open_->result);
   next_ = 0;
+  generation_ = membership_.generation();
   last_answer_.reset();
 }
 
@@ -93,6 +94,7 @@ void Joint::repeat() {
 }
 
 void Joint::check() const {
+  PCCL_ASSERT(generation_ == membership_.generation());
   PCCL_ASSERT(!last_answer_ || last_answer_->number < answered());
   if (!open_) return;
   PCCL_ASSERT(open_->result || open_->vote.number + 1 == next_);

@@ -5,7 +5,8 @@
 //   1. A call that is not settled has the last number of the generation.
 //   2. The result of a settled call carries its handle and its kind.
 //   3. Only a call that is neither settled nor given up has a deadline.
-//   4. The latest answer has a lower number than the next call.
+//   4. The numbers belong to the present generation.
+//   5. The latest answer has a lower number than the next call.
 #pragma once
 
 #include <optional>
@@ -66,6 +67,7 @@ class Joint {
   Context& context_;
   const Membership& membership_;
   uint32_t next_ = 0;
+  Epoch generation_;  // of the numbers
   std::optional<Call> open_;
   // The latest answer of this generation. Kept only while numbers match between members, which they
   // do until the group is broken.

@@ -110,7 +110,8 @@ std::string names(const std::vector<protocol::Member>& members) {
 // Why an EpochStart makes no sense for `self`, whose topology is `now`; empty if it does.
 std::string refuse(const protocol::EpochStart& start, PeerId self, const Topology& now) {
   if (start.epoch <= now.epoch) return "follows epoch " + text(now.epoch);
-  if (start.generation != start.epoch && start.generation != now.generation) {
+  const bool continues = now.epoch && start.generation == now.generation;
+  if (start.generation != start.epoch && !continues) {
     return "is of generation " + text(start.generation);
   }
   if (start.members.size() > protocol::kMembersMax) return "has too many members";
@@ -343,7 +344,7 @@ void Membership::check() const {
   PCCL_ASSERT(!ended_ || continues_ || !broken_.ok());
   PCCL_ASSERT(broken_.ok() || broken_.code == Code::kPeerLost);
   for (const auto& [peer, link] : links_) {
-    PCCL_ASSERT(peer && (!link.last || link.last->peer == peer));
+    PCCL_ASSERT(!link.last || link.last->peer == peer);
     PCCL_ASSERT(!link.of_master_before || rank_of(peer));
   }
 }

@@ -431,7 +431,9 @@ void Operations::on_epoch_end(const protocol::EpochEnd& end) {
 void Operations::begin_generation() {
   PCCL_ASSERT(settled() && deadlines_.empty());
   next_.clear();
+  generation_ = membership_.generation();
   verdicts_.begin_generation();
+  verdicts_epoch_ = membership_.epoch();
 }
 
 // ---- Reconfiguration ----
@@ -473,6 +475,7 @@ void Operations::repeat_later(OpKey key, Op& op, uint64_t kept) {
 // In the order of the calls, because on a link the older operation has priority.
 void Operations::reconfigure() {
   verdicts_.begin_epoch();
+  verdicts_epoch_ = membership_.epoch();
   std::vector<OpKey> keys;
   for (const auto& [key, op] : open_) keys.push_back(key);
   std::sort(keys.begin(), keys.end(),
@@ -588,6 +591,8 @@ void Operations::repeat_requests() const {
 // ---- Invariants ----
 
 void Operations::check() const {
+  PCCL_ASSERT(generation_ == membership_.generation());
+  PCCL_ASSERT(verdicts_epoch_ == membership_.epoch());
   PCCL_ASSERT(closed_ || held_.empty());
   PCCL_ASSERT(open_.size() + held_.size() <= protocol::kOpsOpenMax);
   size_t tag_bytes = 0, deadlines = 0, restarts = 0;

@@ -21,7 +21,8 @@
 //  10. A drain without an outcome belongs to an open operation that restarts. A drain with an
 //      outcome belongs to an operation of this generation that is no longer open, or to an earlier
 //      generation.
-//  11. Only an all-reduce with `keep` starts after its first element.
+//  11. The numbers belong to the present generation, and the verdicts to the present epoch.
+//  12. Only an all-reduce with `keep` starts after its first element.
 #pragma once
 
 #include <deque>
@@ -145,7 +146,9 @@ class Operations {
   bool closed_ = false;
   std::deque<Call> held_;
   std::map<TagId, uint32_t> next_;
-  Open open_;  // of this epoch, not settled
+  Epoch generation_;      // of the numbers in next_
+  Epoch verdicts_epoch_;  // of verdicts_
+  Open open_;             // of this epoch, not settled
   std::map<std::pair<Epoch, OpKey>, Draining> draining_;
   VerdictLog verdicts_;
   std::set<std::pair<Instant, OpKey>> deadlines_;

@@ -60,7 +60,7 @@ void RingCore::check() const {
 }
 
 void RingCore::check_link(PeerId peer, const Link& link) const {
-  PCCL_ASSERT(peer && !link.lanes.empty() && link.lanes.size() <= protocol::kLanesMax);
+  PCCL_ASSERT(!link.lanes.empty() && link.lanes.size() <= protocol::kLanesMax);
   for (uint32_t index = 0; index < link.lanes.size(); ++index) check_lane(peer, link, index);
   link.unexpected.check();
   link.eager_budget.check();

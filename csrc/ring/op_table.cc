@@ -10,6 +10,7 @@ Operation::Operation(Task posted, uint64_t age)
     : task(std::move(posted)), schedule(task.shape), progress(schedule), serial(age) {
   if (task.shape.pattern == Pattern::kOneShot && schedule.slot_count() > 1)
     one_shot = OneShot(task.members, task.shape.rank);
+  schedule.check();  // it never changes
   PCCL_ASSERT(!schedule.sends() || task.downstream);
   PCCL_ASSERT(!schedule.receives() || task.upstream);
 }

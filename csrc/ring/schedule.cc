@@ -308,4 +308,18 @@ uint64_t Schedule::finished(const Cursor& received) const {
   return slices * blocks * chunk_bytes_ / shape_.element_bytes;
 }
 
+void Schedule::check() const {
+  PCCL_ASSERT(chunk_bytes_ >= 1 && depth_ >= 1);
+  PCCL_ASSERT(shape_.pattern == Pattern::kOneShot || chunk_bytes_ <= protocol::kChunkBytesMax);
+  PCCL_ASSERT(last_chunk_bytes_ <= chunk_bytes_ || shape_.pattern != Pattern::kAllReduce);
+  if (shape_.pattern == Pattern::kTransfer) {
+    PCCL_ASSERT(block_offsets_.size() == shape_.block_bytes.size());
+    PCCL_ASSERT(first_steps_.size() == block_offsets_.size() + 1 && first_steps_.back() == slices_);
+  }
+  PCCL_ASSERT(rounds_ == 0 || shape_.world > 1);
+  if (shape_.pattern != Pattern::kAllReduce || rounds_ == 0) return;
+  PCCL_ASSERT(slices_ * shape_.world * chunk_bytes_ >= total_bytes_);
+  PCCL_ASSERT((slices_ - 1) * shape_.world * chunk_bytes_ < total_bytes_);
+}
+
 }  // namespace pccl::ring

@@ -161,6 +161,7 @@ class Schedule {
   // Number of elements, from the start of the tensor, that are final here. All chunks before
   // `received` have arrived. REQUIRES: kAllReduce or kPairwise.
   uint64_t finished(const Cursor& received) const;
+  void check() const;  // asserts that the sizes agree with each other
 
  private:
   // True for kAllReduce and kAllGather: software-pipelined rounds. Otherwise there is one round,

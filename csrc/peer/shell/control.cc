@@ -382,7 +382,8 @@ Info Control::info() {
     info = look();
   } else {
     std::promise<Info> promise;
-    push(std::function<void()>([&] { promise.set_value(look()); }));
+    const bool accepted = push(std::function<void()>([&] { promise.set_value(look()); }));
+    PCCL_ASSERT(accepted);
     info = promise.get_future().get();
   }
   info.data = data_->counters();
@@ -401,7 +402,9 @@ void Control::notice_end() {
 }
 
 void Control::end(Duration at_most) {
-  push(Event{LeaveCalled{}});
+  PCCL_ASSERT(!on_loop());
+  const bool first = push(Event{LeaveCalled{}});
+  PCCL_ASSERT(first);
   {
     std::unique_lock lock(end_mutex_);
     if (loop_.status().ok())

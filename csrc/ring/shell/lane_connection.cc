@@ -58,6 +58,7 @@ void LaneConnection::close() {
 }
 
 std::string LaneConnection::ends() const {
+  PCCL_ASSERT(lane_ != nullptr);
   const int fd = lane_->socket().fd();
   const net::Address own = net::local_address(fd), other = net::peer_address(fd);
   return text(Endpoint{own.host(), own.port()}) + " and " +

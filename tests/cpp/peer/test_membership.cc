@@ -66,6 +66,23 @@ TEST(Membership, AnEpochComesOnlyToTheRegistered) {
   EXPECT_EQ(complaint(t, t.start_of(1, {1, 2, 3})), "EpochStart before Register");
 }
 
+TEST(Membership, ANewcomerRefusesAnEpochThatContinuesNone) {
+  Transcript t;
+  t.register_now();
+  protocol::EpochStart start = t.start_of(1, {1, 2, 3});
+  start.generation = {};
+  const std::string story = t.hear(start);
+  EXPECT_NE(story.find("epoch 1.1 is of generation 0.0"), std::string::npos) << story;
+}
+
+TEST(Membership, RefusesAWelcomeWithoutAnId) {
+  Transcript t;
+  t.on(JoinCalled{1});
+  t.on(MasterConnected{});
+  const std::string story = t.hear(protocol::Welcome{{}, 77, 1, "10.0.0.2", false});
+  EXPECT_NE(story.find("Welcome without an id"), std::string::npos) << story;
+}
+
 TEST(Membership, AnEpochComesOnlyWhenTheLastIsSettled) {
   Transcript t;
   t.become_member();

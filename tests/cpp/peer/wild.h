@@ -241,6 +241,7 @@ class Wild {
   void step(const Event& event) {
     Effects effects;
     core_.step(event, now_, effects);
+    core_.check();
     for (const Effect& effect : effects) {
       ASSERT_FALSE(gone_ && !std::holds_alternative<FinishOp>(effect) &&
                    !std::holds_alternative<FinishJoint>(effect));
