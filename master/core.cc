@@ -457,7 +457,7 @@ void MasterCore::Impl::check() const {
 }
 
 void MasterCore::Impl::check_sometimes() {
-  constexpr size_t kCheckedAlways = 1000;  // operations, verdicts and groups
+  constexpr size_t kCheckedAlways = 100;  // operations, verdicts and groups
   if (++unchecked * kCheckedAlways < groups.weight()) return;
   unchecked = 0;
   check();

@@ -76,7 +76,7 @@ class Harness {
     Effects effects;
     core_.step(event, now_, effects);
     // A test with very many operations would take long if it was checked after each step.
-    if (++steps_ <= 2000 || steps_ % 4096 == 0) core_.check();
+    if (++steps_ <= 500 || steps_ % 4096 == 0) core_.check();
     for (const Effect& effect : effects) note(effect);
     if (!hold_persists) release();
   }
