@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "csrc/base/endpoint.h"
 #include "csrc/base/assert.h"
+#include "csrc/base/endpoint.h"
 #include "csrc/protocol/limits.h"
 #include "master/text_format.h"
 

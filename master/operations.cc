@@ -18,8 +18,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "csrc/protocol/limits.h"
 #include "csrc/base/assert.h"
+#include "csrc/protocol/limits.h"
 #include "master/context.h"
 #include "master/text_format.h"
 

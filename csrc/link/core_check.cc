@@ -49,7 +49,8 @@ void LinkCore::check(PeerId peer, const Link& link) const {
 void LinkCore::check(PeerId peer, const Dialling& dial) const {
   PCCL_ASSERT(!links_.contains(peer));
   PCCL_ASSERT(!dial.at.empty() && dial.tried.size() == dial.at.size());
-  PCCL_ASSERT(dial.attempts.size() <= kAttemptsMax && dial.attempts.size() <= dial.begun);
+  const size_t most = kAttemptsMax + (tries_known(peer, dial) ? 1 : 0);
+  PCCL_ASSERT(dial.attempts.size() <= most && dial.attempts.size() <= dial.begun);
   PCCL_ASSERT(dial.begun <= dial.tried.size() && dial.closed_rounds <= kClosedRoundsMax);
   const bool explored = is_exploring(peer);
   const bool waits = explored && exploring_.front() != peer && dial.begun < dial.tried.size();
@@ -64,7 +65,7 @@ void LinkCore::check(PeerId peer, const Dialling& dial) const {
     PCCL_ASSERT(lane.dialled && !lane.further && lane.peer == peer);
     const bool shakes = lane.phase == Phase::kHandshaking;
     PCCL_ASSERT(shakes || (lane.phase == Phase::kConnecting && lane.serial == 0));
-    PCCL_ASSERT(!shakes || (lane.serial > dial.dead_serial && lane.serial <= serials_));
+    PCCL_ASSERT(!shakes || (lane.serial > dial.dead_serial && lane.serial <= last_serial(peer)));
   }
   if (!dial.crossing) return;
   const auto at = lanes_.find(*dial.crossing);
@@ -84,6 +85,11 @@ void LinkCore::check_pending() const {
     PCCL_ASSERT(std::count(exploring_.begin(), exploring_.end(), peer) == 1);
   }
   PCCL_ASSERT(exploring_.empty() || !dialling_.at(exploring_.front()).attempts.empty());
+  PCCL_ASSERT(unnamed_.size() <= protocol::kUnnamedLinksMax);
+  for (const PeerId peer : unnamed_) {
+    PCCL_ASSERT(links_.contains(peer) && !named_.contains(peer));
+    PCCL_ASSERT(std::count(unnamed_.begin(), unnamed_.end(), peer) == 1);
+  }
 }
 
 void LinkCore::check_choices() const {

@@ -12,8 +12,8 @@
 //   state_sync   the transfers of a shared state
 // Invariants:
 //   1. Every handle that comes in with a call is finished exactly once, whatever happens.
-//   2. The phase agrees with the connection: it is up while this peer introduces itself, idle before
-//      the join and once this peer is out of the run.
+//   2. The phase agrees with the connection: it is up while this peer introduces itself, and not up
+//      before the join or once this peer is out of the run.
 //   3. From Welcome on, the master counts as lost unless the connection is up and not resuming.
 //   4. Posting is closed exactly while a call of update_topology is open.
 //   5. A settled joint call stays open only for tensors or operations that are being drained.

@@ -24,13 +24,14 @@
 //      receiver has requested. Contributions go before chunks. A contribution that comes before its
 //      operation is posted is kept (exchange.h, core_exchange.cc).
 //  (7) All operations in flight are of the present epoch, and the duplicate filter knows them. What
-//      is kept for later belongs to operations that it does not know.
-//  (8) Every pointer to an operation leads into the table. A lane receives a chunk from the upstream
-//      and sends one to the downstream of its operation, or carries contributions between members.
+//      is kept for later belongs to operations that it does not know, or is still arriving for an
+//      operation that was posted meanwhile. Such an operation has the digest of what is kept.
+//  (8) Every pointer to an operation leads into the table. A lane receives chunks from the upstream
+//      and sends chunks to the downstream of an operation, or receives the other's contribution.
 //  (9) Nothing that may leave is forgotten: on a link with a ready lane, each contribution that is
 //      not sent waits in one queue, and upstream has all the credit that it is owed.
-// (10) A kept message that is not here is landing on exactly one lane, and the reverse. The room that
-//      kept contributions use in the window is given back exactly when they are taken or dropped.
+// (10) A kept message that is not here is landing on exactly one lane, and the reverse. The room
+//      that kept contributions use in the window is given back when they are taken or dropped.
 // Failure: a chunk that the schedule does not expect is a protocol error of the link. The core
 // answers with FailLink and ignores the link until LinkDown.
 // It does not decide whether an operation commits: OpEnded brings that decision from the master.

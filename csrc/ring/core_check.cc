@@ -1,5 +1,5 @@
-// The part of RingCore that asserts its invariants: what core.h promises, and what must hold between
-// its parts.
+// The part of RingCore that asserts its invariants: what core.h promises, and what must hold
+// between its parts.
 
 #include <algorithm>
 
@@ -106,8 +106,8 @@ void RingCore::check_lane(PeerId peer, const Link& link, uint32_t index) const {
   }
 }
 
-// Messages for operations that are not posted here. If the link has failed, what has begun to arrive
-// may stay incomplete until LinkDown.
+// Messages for operations that are not posted here. If the link has failed, what has begun to
+// arrive may stay incomplete until LinkDown.
 void RingCore::check_kept(const Link& link) const {
   const auto may_be_kept = [this](OpKey op) {
     return !duplicates_.contains(op) || operations_.find(op) != nullptr;

@@ -11,8 +11,8 @@
 //      (docs/design.md, section 2: I3 and I5).
 //  (2) The bytes in use are the sum over all operations, or over all chunks that count. They are at
 //      most kEagerBytes.
-//  (3) UnexpectedChunks keeps chunks of at most kOpsOpenMax operations. Each chunk has the digest of
-//      its operation and an index below the number of chunks so far.
+//  (3) UnexpectedChunks keeps chunks of at most kOpsOpenMax operations. Each chunk has the digest
+//      of its operation and an index below the number of chunks so far.
 // Failure: UnexpectedChunks::arriving() returns nothing when the other end broke a limit.
 #pragma once
 

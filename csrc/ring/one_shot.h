@@ -12,8 +12,8 @@
 //      contributions to it. Requested contributions have a window of their own. That window always
 //      opens again, because they are taken as they arrive. So an operation that all members have
 //      posted never waits for one that some have not posted.
-//  (4) A OneShot counts the contributions that are still to be sent. The contributions still to come
-//      are those that have not begun to arrive, and some that have.
+//  (4) A OneShot counts the contributions that are still to be sent. The contributions that are
+//      still to come are those that have not begun to arrive, and some that have.
 //  (5) What the sender of a Window has sent exceeds what it knows to be taken by the size of the
 //      Window at most. The receiver has announced at most what is taken, and taken at most what has
 //      arrived. What has arrived exceeds what was announced by the size of the Window at most.
