@@ -29,7 +29,7 @@ const Transitions<AgreementPhase, 5> kAgreementTransitions(
      {AgreementPhase::kFetching, AgreementPhase::kIdle},
      {AgreementPhase::kRecording, AgreementPhase::kIdle}});
 
-protocol::Answer refusal(std::string why) {
+protocol::Answer refusal(const std::string& why) {
   protocol::Answer answer;
   answer.code = Code::kSharedState;
   answer.text = cut(why, protocol::kTextBytesMax);

@@ -244,7 +244,7 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request) {
   if (!unfinished.empty()) {
     text += "; " + ranks_text(unfinished) + has(unfinished) + " called it and not finished";
   }
-  settle(at, protocol::Outcome::kAborted, request.code, std::move(text));
+  settle(at, protocol::Outcome::kAborted, request.code, text);
   return {};
 }
 
@@ -270,7 +270,7 @@ std::vector<protocol::AbortProposal> Operations::proposals(PeerId peer) const {
 // ---- How operations end ----
 
 void Operations::settle(Table::iterator at, protocol::Outcome outcome, Code code,
-                        std::string text) {
+                        const std::string& text) {
   PCCL_ASSERT(!at->second.settled);
   const protocol::OpInfo& info = at->second.info;
   protocol::Verdict verdict{

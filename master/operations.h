@@ -120,7 +120,7 @@ class Operations {
   bool finished(const Op& op) const;  // all members whose Done counts are done
   void mark_begun(Table::iterator at, uint32_t rank);
   void propose_abort(Op& op, const protocol::AbortRequest& request);
-  void settle(Table::iterator at, protocol::Outcome outcome, Code code, std::string text);
+  void settle(Table::iterator at, protocol::Outcome outcome, Code code, const std::string& text);
   void forget_if_acknowledged(Table::iterator at);
   void erase(Table::iterator at);
   std::vector<uint32_t> ranks_at(const Op& op, At what) const;

@@ -29,7 +29,7 @@ Status system_error(const std::string& what) {
   return {Code::kSystem, what + ": " + std::strerror(error), {}};
 }
 
-Status check(const std::string& what, const struct stat& found, const Kind& wanted) {
+Status check(const std::string& what, const struct stat& found, const FileKind& wanted) {
   if ((found.st_mode & S_IFMT) != wanted.type) {
     return {Code::kSystem,
             what + " is " + kind_of(found.st_mode) + ", not " + wanted.name + ": " + wanted.advice,
@@ -42,7 +42,7 @@ Status check(const std::string& what, const struct stat& found, const Kind& want
           {}};
 }
 
-Status check_place(const std::string& what, const std::string& path, const Kind& wanted) {
+Status check_place(const std::string& what, const std::string& path, const FileKind& wanted) {
   struct stat found {};
   return ::lstat(path.c_str(), &found) == 0 ? check(what, found, wanted) : Status{};
 }

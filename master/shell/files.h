@@ -34,7 +34,7 @@ class File {
 Status system_error(const std::string& what);
 
 // The wanted type of a file, and advice for a person who has another type there.
-struct Kind {
+struct FileKind {
   mode_t type;  // S_IFREG, ...
   const char* name;
   const char* advice;
@@ -42,10 +42,10 @@ struct Kind {
 
 // Refuses a file of another type, or one that belongs to neither us nor root. `what`: for example
 // "the journal /x".
-Status check(const std::string& what, const struct stat& found, const Kind& wanted);
+Status check(const std::string& what, const struct stat& found, const FileKind& wanted);
 
 // The same for the file at `path`, without following a link; no file is fine.
-Status check_place(const std::string& what, const std::string& path, const Kind& wanted);
+Status check_place(const std::string& what, const std::string& path, const FileKind& wanted);
 
 std::string folder_of(const std::string& path);
 

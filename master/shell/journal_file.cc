@@ -29,8 +29,8 @@ File open_file(const std::string& path, int flags) {
   return File(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
 }
 
-constexpr Kind kFile = {S_IFREG, "a file",
-                        "name the file itself with --journal, or do without (--no-journal)"};
+constexpr FileKind kFile = {S_IFREG, "a file",
+                            "name the file itself with --journal, or do without (--no-journal)"};
 
 // Checks the opened file, since another may have been put in its place after the check of the path.
 Status check_file(const std::string& what, const File& file) {

@@ -8,7 +8,7 @@
 namespace pccl::master {
 namespace {
 
-constexpr Kind kFile = {S_IFREG, "a file", "move it"};
+constexpr FileKind kFile = {S_IFREG, "a file", "move it"};
 
 TEST(ShellFiles, ADescriptorIsClosedOnce) {
   const int raw = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
