@@ -47,7 +47,7 @@ class World {
     void withdraw() override { sending = false; }
     void revoke() override { reader.revoke(); }
     uint64_t window() const override { return chance.below(3) * 3000; }
-    bool local() const override { return is_local; }
+    bool same_machine() const override { return is_local; }
     void on_frame(const FrameHeader& header) override { sink->on_frame(header); }
     std::span<std::byte> on_chunk(const FrameHeader& header) override {
       return sink->on_chunk(header);
@@ -127,7 +127,7 @@ class World {
                               .element_bytes = 4,
                               .count = count,
                               .block_bytes = {},
-                              .far = chance_.once_in(2)}};
+                              .wan = chance_.once_in(2)}};
     if (pattern == Pattern::kOneShot) task.members = {kUp, kSelf, kDown};
     const ring::Schedule schedule(task.shape);
     if (schedule.receives()) task.upstream = kUp;
