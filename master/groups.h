@@ -13,7 +13,7 @@
 //    call of all groups, this concerns the new groups. If a group was answered in a ballot before a
 //    restart, this concerns the other groups of that ballot.
 // Invariants, at the end of a step:
-// 1. What the index says of a group (traits, deadline) is what the group itself says.
+// 1. The index and the group itself agree on the traits and the deadline of the group.
 // 2. Every peer of a group, and every gone peer that it remembers, is found by its id, and nobody
 //    else is.
 // 3. The connections that are assigned to a peer are those of the connected peers of all groups.

@@ -11,7 +11,7 @@
 // 3. An operation is open only as long as some member whose Done counts is not done.
 // 4. All counts (open operations, members that have begun or finished one) are those of the table.
 // 5. An abort proposal belongs to an operation of this epoch with which some member is done.
-// 6. What the members had begun in an earlier epoch is forgotten when the operation is settled.
+// 6. A settled operation no longer remembers which members had begun it in an earlier epoch.
 // 7. Verdicts, abort proposals and misfits are taken in the step that made them.
 // Failure: a forbidden message returns kProtocol, and the connection of its sender is closed.
 #pragma once

@@ -125,9 +125,9 @@ void LinkCore::begin_round(PeerId peer) {
   dial.why.clear();
   dial.fault = LinkFault::kOther;
   dial.retry.reset();
-  const bool near = is_private(dial.tried[0].host);
+  const bool inner = is_private(dial.tried[0].host);
   const Duration alone = knows_first(peer, dial) ? connect_timeout() / 2
-                         : near                  ? kAttemptDelay
+                         : inner                 ? kAttemptDelay
                                                  : connect_timeout();
   dial.more_at = now_ + alone;
   if (!given_up(peer)) return attempt(peer, dial);
@@ -438,7 +438,7 @@ void LinkCore::join_further(ConnectionId id) {
 void LinkCore::up(ConnectionId id, const Link& link) {
   Lane& lane = lanes_.at(id);
   lane.phase = kTransitions.step(lane.phase, Phase::kUp);
-  lane.silence = protocol::KeepaliveTimer(protocol::kTicksPerLinkTimeout, options_.peer_timeout);
+  lane.keepalive = protocol::KeepaliveTimer(protocol::kTicksPerLinkTimeout, options_.peer_timeout);
   if (!lane.dialled) emit(SendHello{id, true, hello(lane)});
   const bool wan = link.rtt >= options_.wan_rtt_min;
   emit(LaneUp{.lane = id,
@@ -505,8 +505,9 @@ void LinkCore::on(const NeighboursKnown& event) {
 // Opens all missing lanes together, if the peer is a neighbour and we dialled its link.
 void LinkCore::add_lanes(PeerId peer) {
   const auto at = links_.find(peer);
-  const bool near = std::find(neighbours_.begin(), neighbours_.end(), peer) != neighbours_.end();
-  if (at == links_.end() || !near || !at->second.dialled) return;
+  const bool is_neighbour =
+      std::find(neighbours_.begin(), neighbours_.end(), peer) != neighbours_.end();
+  if (at == links_.end() || !is_neighbour || !at->second.dialled) return;
   Link& link = at->second;
   const size_t wanted = lanes_open(link.rtt);
   while (link.lanes.size() + link.opening.size() < wanted) {
@@ -544,10 +545,10 @@ void LinkCore::on(const Tick& event) {
     bool too_long = false;
     for (const ConnectionId id : link.lanes) {
       Lane& lane = lanes_.at(id);
-      lane.silence.beat();
-      if (received.contains(id)) lane.silence.received();
-      if (lane.silence.ping_due()) ping(id);
-      too_long |= lane.silence.too_long();
+      lane.keepalive.beat();
+      if (received.contains(id)) lane.keepalive.received();
+      if (lane.keepalive.ping_due()) ping(id);
+      too_long |= lane.keepalive.too_long();
     }
     if (too_long) silent.push_back(peer);
   }
@@ -558,7 +559,7 @@ void LinkCore::on(const Tick& event) {
 
 void LinkCore::ping(ConnectionId id, uint64_t number) {
   emit(SendPing{id, number});
-  lanes_.at(id).silence.sent();
+  lanes_.at(id).keepalive.sent();
 }
 
 void LinkCore::on(const PongReceived& event) {

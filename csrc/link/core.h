@@ -247,7 +247,7 @@ class LinkCore {
     Endpoint at;          // the address that was dialled
     std::string address;  // of the other end, for people
     Instant hello_by;
-    protocol::KeepaliveTimer silence{protocol::kTicksPerLinkTimeout};
+    protocol::KeepaliveTimer keepalive{protocol::kTicksPerLinkTimeout};
     uint64_t last_pong = 0;
     std::optional<Progress> progress;  // latest Progress event of this lane
     int stuck_beats = 0;               // beats in a row without an arrived large packet

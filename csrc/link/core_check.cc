@@ -34,7 +34,7 @@ void LinkCore::check(PeerId peer, const Link& link) const {
     const Lane& lane = at->second;
     PCCL_ASSERT(lane.phase == Phase::kUp && lane.peer == peer && lane.serial == link.serial);
     PCCL_ASSERT(lane.further == (id != link.lanes.front()));
-    PCCL_ASSERT(lane.dialled == link.dialled.has_value() && !lane.silence.too_long());
+    PCCL_ASSERT(lane.dialled == link.dialled.has_value() && !lane.keepalive.too_long());
   }
   for (const ConnectionId id : link.opening) {
     const auto at = lanes_.find(id);

@@ -14,9 +14,8 @@
 //      posted never waits for one that some have not posted.
 //  (4) A OneShot counts the contributions that are still to be sent. The contributions that are
 //      still to come are those that have not begun to arrive, and some that have.
-//  (5) What the sender of a Window has sent exceeds what it knows to be taken by the size of the
-//      Window at most. The receiver has announced at most what is taken, and taken at most what has
-//      arrived. What has arrived exceeds what was announced by the size of the Window at most.
+//  (5) At the sender: sent - known taken <= size of the Window. At the receiver: announced <= taken
+//      <= arrived, and arrived - announced <= size of the Window. All are bytes.
 //  (6) The intervals of a DuplicateFilter are not empty, and there is a gap between any two.
 // Failure: Window::on_taken() and Window::arriving() return false when the other end broke a rule.
 #pragma once

@@ -209,7 +209,9 @@ class Fleet:
             arrived = wait_joined(newcomers, joined.pop())
             members += arrived
             newcomers = [peer for peer in newcomers if peer not in arrived]
-            time.sleep(0.01)  # not a wait: it only prevents an immediate next call
+            # Nothing announces that a newcomer is ready, so the members ask again. The pause leaves
+            # the cores to the newcomers; `deadline` bounds the loop.
+            time.sleep(0.01)
         ranks = {peer: peer.call("info")["rank"] for peer in members}
         return sorted(members, key=lambda peer: ranks[peer])
 
@@ -311,7 +313,9 @@ class Peer:
             while dies_at > 0:
                 if self.pccl.run_info()["bytes_received"] >= mortal:
                     os.kill(os.getpid(), signal.SIGKILL)
-                time.sleep(0.0005)  # a counter cannot be waited on: this is the polling interval
+                # Nothing announces that the counter has grown. A short interval hits the moment of
+                # the kill; the time limit of the test bounds the loop.
+                time.sleep(0.0005)
             work.wait()
             if on_loss is None:
                 return {}

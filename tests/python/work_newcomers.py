@@ -23,7 +23,7 @@ def join_when(founded: Path) -> None:
     deadline = time.monotonic() + FOUND_S
     while not founded.exists():
         assert time.monotonic() < deadline, "the run was not founded"
-        time.sleep(0.01)  # polling interval of the file
+        time.sleep(0.01)  # the file is written by another process; `deadline` bounds the loop
     world.current.init()
 
 
@@ -59,7 +59,7 @@ def member(first: str, founded: Path) -> dict[str, object]:
             removed = str(error)
             meet(state, first)
             slowest_s = max(slowest_s, time.monotonic() - begun)
-        time.sleep(0.01)  # not a wait: it only prevents an immediate next call
+        time.sleep(0.01)  # stands for a step; without it the loop takes the cores of the newcomers
     dist.all_reduce(torch.ones(4))  # training continues
     assert (state["w"] == state.revision).all()
     return {"removed": removed, "seconds": slowest_s}
@@ -105,7 +105,9 @@ def all_gather() -> None:
 
 
 def nothing() -> None:
-    time.sleep(5)  # the mistake: much longer than PCCL_FIRST_CALL_TIMEOUT, which is 1 s
+    # The mistake under test is to make no call. It lasts longer than PCCL_FIRST_CALL_TIMEOUT (1 s),
+    # after which the others must have gone on.
+    time.sleep(5)
     pccl.sync_shared_state(state_of())
 
 
@@ -131,7 +133,7 @@ def trains(model: torch.nn.Module, founded: Path, *, first: bool) -> str:
         founded.touch()
         left: tuple[str, ...] = ()
         while not left:
-            time.sleep(0.02)  # simulates inner steps
+            time.sleep(0.02)  # stands for the inner steps, so that a fault meets them too
             left = outer.step().left
         outer.step()
     except pccl.KickedError as error:
@@ -192,7 +194,7 @@ def trains_on(state: pccl.SharedState, joins: bool, founded: Path) -> tuple[int,
     state.revision += 2
     while dist.get_world_size() < PEERS + 1:
         pccl.update_topology()
-        time.sleep(0.01)  # not a wait: it only prevents an immediate next call
+        time.sleep(0.01)  # stands for a step; without it the loop takes the cores of the newcomers
     try:
         pccl.sync_shared_state(state)
     except pccl.SharedStateError as error:

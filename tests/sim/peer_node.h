@@ -34,7 +34,6 @@ class PeerNode {
   bool is_member() const { return member_; }
   GroupId group() const { return group_; }
   Duration peer_timeout() const { return peer_timeout_; }
-  Duration tick() const { return peer_timeout_ / protocol::kTicksPerTimeout; }
   bool unreachable = false;  // no path leads from it to another peer, or back
   bool closed = false;       // no peer can connect to it, but it can connect to others
   bool cannot_dial = false;  // it cannot connect to others, but they can connect to it

@@ -236,7 +236,6 @@ void Workload::enter(Stage stage) {
 }
 
 void Workload::finished_stage() {
-  last_progress_ = node_.world().event_loop().now();
   switch (stage_) {
     case Stage::kSync: return enter(Stage::kBatch);
     case Stage::kBatch:

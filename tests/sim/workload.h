@@ -62,12 +62,10 @@ class Workload : public App {
   bool is_founder() const { return founder_; }
   bool joins() const { return rules_.joins; }
   bool has_state() const { return has_state_; }  // took part in a sync that agreed
-  bool in_call() const { return joint_.has_value() || !open_.empty(); }
   bool mistaken() const { return rules_.mistake != Mistake::kNone && !founder_; }
   bool is_compared() const { return compared_; }
   bool silent() const { return silent_; }                 // its mistake is to call nothing
   Instant last_success() const { return last_success_; }  // end of the last successful call
-  Instant last_progress() const { return last_progress_; }
   std::string doing() const;
 
  private:
@@ -137,7 +135,7 @@ class Workload : public App {
   bool has_state_ = false, newcomer_ = false, failed_ = false, batch_failed_ = false, gone_ = false;
   bool founder_ = false, compared_ = false, silent_ = false;
   bool late_is_over_ = false;  // the late call of this turn has its outcome, as on all ranks
-  Instant last_progress_, last_success_;
+  Instant last_success_;
   protocol::SyncStrategy strategy_ = protocol::SyncStrategy::kEnforcePopular;  // of the last offer
   uint64_t agreed_ = 0;    // the revision of the last sync
   bool diverged_ = false;  // its state differs by its own fault, since then
