@@ -5,6 +5,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/protocol/frames.h"
+#include "csrc/protocol/limits.h"
 
 namespace pccl::master {
 namespace {
@@ -37,10 +38,12 @@ Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
   const auto at = links_.find(pair(from, report.peer));
   if (at == links_.end()) return News::kNone;
   Link& link = at->second;
+  const uint32_t last = std::max(link.made, link.dead);
+  if (report.serial > last && report.serial - last > protocol::kSerialStepMax) return News::kNone;
   const bool was_up = link.up();
   switch (report.state) {
     case protocol::LinkState::kUp:
-      if (report.serial <= std::max(link.made, link.dead)) return News::kNone;
+      if (report.serial <= last) return News::kNone;
       link.made = report.serial;
       link.rtt = report.rtt;
       link.by_lower = link.by_higher = {};

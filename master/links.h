@@ -39,7 +39,10 @@ class Links {
 
   // The effect of a report.
   enum class News {
-    kNone,  // no such link any more, already known, or about an older connection
+    // no such link any more, already known, about an older connection, or a serial number too far
+    // above the last one (kSerialStepMax): nobody may use up the numbers of a pair. That is no
+    // violation, because it may be the other peer that has raised them, before a restart
+    kNone,
     // up on a new connection: data on the old one is lost. The first report about a link is not
     // kMade: after a restart the link may have been up for long
     kMade,

@@ -50,7 +50,23 @@ TEST_F(LinksTest, TheOtherSideDialsOnceTheFirstCannotReachIt) {
   EXPECT_TRUE(links.dead(0).empty());
 }
 
-TEST_F(LinksTest, WhoMadeTheLastConnectionDialsFirst) {
+TEST_F(LinksTest, ASerialNumberFarAboveTheLastOneIsIgnored) {
+  links.add(kA, kB);
+  const uint32_t most = protocol::kSerialStepMax;
+  for (const LinkState state : {LinkState::kUp, LinkState::kDown, LinkState::kUnreachable}) {
+    EXPECT_EQ(say(kA, kB, state, most + 1), News::kNone);
+    EXPECT_EQ(say(kA, kB, state, UINT32_MAX), News::kNone);
+    EXPECT_EQ(links.dead_serial(kA, kB), 0u);
+    EXPECT_FALSE(links.view(kA, kB).dead());
+  }
+  EXPECT_FALSE(links.linked(kA, kB));
+  EXPECT_EQ(say(kA, kB, LinkState::kDown, most), News::kDead);
+  EXPECT_EQ(links.dead_serial(kA, kB), most);
+  say(kA, kB, LinkState::kUp, 2 * most);
+  EXPECT_TRUE(links.linked(kA, kB));
+}
+
+TEST_F(LinksTest, TheSideThatMadeTheLastConnectionDialsFirst) {
   links.add(kA, kB);
   say(kB, kA, LinkState::kUp, 1);  // odd: made by the peer with the higher id
   EXPECT_TRUE(links.dials(kB, kA));
