@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/base/status.h"
+#include "csrc/base/result.h"
 #include "csrc/protocol/messages.h"
 
 namespace pccl::master {

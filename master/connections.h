@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/status.h"
 #include "csrc/protocol/keepalive_timer.h"
 #include "master/context.h"
 

@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "csrc/protocol/limits.h"
-#include "master/core.h"
+#include "master/events.h"
 
 namespace pccl::master {
 

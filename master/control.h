@@ -18,7 +18,7 @@
 #include <string>
 #include <string_view>
 
-#include "csrc/base/status.h"
+#include "csrc/base/result.h"
 #include "master/registry.h"
 
 namespace pccl::master {

@@ -10,6 +10,7 @@
 
 #include "csrc/base/assert.h"
 #include "master/admission.h"
+#include "master/groups.h"
 #include "master/joint.h"
 #include "master/text_format.h"
 

@@ -13,81 +13,14 @@
 // section 1).
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
-#include "csrc/base/clock.h"
-#include "csrc/base/log.h"
-#include "csrc/protocol/limits.h"
-#include "csrc/protocol/messages.h"
-#include "master/records.h"
+#include "master/events.h"
 
 namespace pccl::master {
-
-// A control connection. The shell assigns the number and never reuses it.
-struct ConnectionId {
-  uint64_t value = 0;
-  friend auto operator<=>(const ConnectionId&, const ConnectionId&) = default;
-};
-
-// ---- Events ----
-struct Accepted {  // a new connection; its first message is in the Received that follows
-  ConnectionId connection;
-  std::string seen_host;       // numeric address of the peer
-  bool seen_loopback = false;  // the connection came over loopback
-};
-struct Received {
-  ConnectionId connection;
-  protocol::Message message;
-};
-struct Closed {
-  ConnectionId connection;
-  std::string why;
-};
-struct Persisted {
-  uint64_t token = 0;
-};
-struct TimePassed {};
-// The process wants to end. Asks the peers to confirm what they have received; see settled().
-struct Draining {};
-struct Ended {  // the shell ends the run: the core is idle() after this step
-  std::string why;
-};
-using Event = std::variant<Accepted, Received, Closed, Persisted, TimePassed, Draining, Ended>;
-
-// ---- Effects, to be performed in order ----
-struct Send {
-  ConnectionId connection;
-  protocol::Message message;
-};
-// Closes the connection after all sent messages have left. No Closed event follows.
-struct Close {
-  ConnectionId connection;
-};
-struct Persist {
-  uint64_t token = 0;
-  Record record;
-};
-struct Log {
-  LogLevel level = LogLevel::kInfo;
-  std::string text;
-};
-using Effect = std::variant<Send, Close, Persist, Log>;
-using Effects = std::vector<Effect>;
-
-struct Options {
-  std::string run;
-  uint64_t run_id = 0;  // random
-  uint32_t incarnation = 1;
-  bool loopback_only = false;
-  // maximum for small groups, see EpochStart
-  uint32_t one_shot_bytes = protocol::kOneShotBytesMax;
-  uint16_t version = protocol::kSpoken.highest;  // the protocol version that the run speaks
-};
 
 class MasterCore {
  public:

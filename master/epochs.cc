@@ -170,6 +170,7 @@ Result<std::vector<protocol::Message>> Epochs::resume(const protocol::Resume& re
   Status status = acknowledge(resume.peer, resume.epoch, resume.verdict_index);
   if (status.ok()) status = take_over(resume);
   if (!status.ok()) return status;
+  operations_.catch_up(resume.peer, uncalled_by(resume));
   for (protocol::AbortProposal& proposal : operations_.proposals(resume.peer))
     messages.value().emplace_back(std::move(proposal));
   return messages;
@@ -190,6 +191,26 @@ Status Epochs::take_over(const protocol::Resume& resume) {
       status = done(resume.peer, {current(), op.op, 0});
   }
   return status;
+}
+
+std::vector<protocol::Uncalled> Epochs::uncalled_by(const protocol::Resume& resume) const {
+  const bool here = resume.epoch == current();
+  if (!here && announced_.start.generation == current()) return {};  // its numbers begin anew
+  std::vector<protocol::Uncalled> uncalled = resume.uncalled;
+  std::set<OpKey> called;
+  for (const protocol::OpReport& op : resume.ops) called.insert(op.op);
+  const auto add_missed = [&](const VerdictLog& log, uint64_t seen) {
+    uint64_t index = log.stable_index();
+    for (const protocol::Verdict& verdict : log.kept()) {
+      const bool aborted = verdict.outcome == protocol::Outcome::kAborted;
+      if (index++ >= seen && aborted && !called.contains(verdict.op))
+        uncalled.push_back({verdict.op, verdict.sender, verdict.receiver});
+    }
+  };
+  if (resume.epoch == announced_.previous.epoch)
+    add_missed(announced_.previous.verdicts, resume.verdict_index);
+  add_missed(announced_.current.verdicts, here ? resume.verdict_index : 0);
+  return uncalled;
 }
 
 // ---- From the group ----
@@ -527,11 +548,26 @@ void Epochs::rebuild_verdicts() {
       VerdictLog(membership_.members(), best->stable_index, best->verdicts);
 }
 
+// A member that calls such an operation later finds its verdict and sends only Begin. That must not
+// be taken for a new operation.
+void Epochs::rebuild_settled() {
+  std::map<OpKey, std::set<PeerId>> not_begun;
+  std::vector<protocol::Uncalled> all;
+  for (const auto& [peer, resume] : recovered_) {
+    for (const protocol::Uncalled& op : uncalled_by(resume)) {
+      not_begun[op.op].insert(peer);
+      all.push_back(op);
+    }
+  }
+  for (const protocol::Uncalled& op : all) operations_.restore_settled(op, not_begun[op.op]);
+}
+
 // If the epoch is over, the durable list of verdicts is complete. Otherwise the members' reports
 // are all there is: their operations continue, and are settled if all members are done by now.
 Epochs::Turn Epochs::go_on() {
   const bool over = announced_.current.end.has_value();
   if (!over) rebuild_verdicts();
+  if (!over) rebuild_settled();
   enter(over ? Phase::kBroken : Phase::kActive);
   bool needs_reconfiguration = !over && (!lost_.empty() || relinked_while_recovering_);
   for (const auto& [peer, resume] : recovered_) {

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "csrc/base/assert.h"
+#include "csrc/base/result.h"
 #include "master/connections.h"
 #include "master/membership.h"
 #include "master/operations.h"
@@ -163,6 +164,9 @@ class Epochs {
   bool keeps() const;      // this epoch is a continuation with kept operations
   Status check(Epoch epoch) const;  // kProtocol if it is in the future
   Status take_over(const protocol::Resume& resume);
+  // The operations with a verdict that this member has yet to call, once it has received what it
+  // missed.
+  std::vector<protocol::Uncalled> uncalled_by(const protocol::Resume& resume) const;
   void plan_start(const std::vector<PeerId>& members);
   void plan_end();
   void stay();  // in the current epoch: the plan is given up
@@ -181,6 +185,7 @@ class Epochs {
   bool all_recovered() const;
   Turn go_on();  // from the recovered state
   void rebuild_verdicts();
+  void rebuild_settled();
   void break_off(PeerId peer, const Status& why);
   void take_settled();  // appends them to the verdict log
   void compared(bool is_transfer);

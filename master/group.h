@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/status.h"
 #include "master/agreement.h"
 #include "master/ballot.h"
 #include "master/epochs.h"

@@ -13,7 +13,7 @@
 #include <map>
 #include <optional>
 
-#include "master/core.h"
+#include "master/events.h"
 
 namespace pccl::master {
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "csrc/base/assert.h"
+#include "master/groups.h"
 #include "master/text_format.h"
 
 namespace pccl::master {

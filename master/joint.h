@@ -6,9 +6,12 @@
 
 #include <string>
 
-#include "master/groups.h"
+#include "csrc/base/ids.h"
 
 namespace pccl::master {
+
+class Group;
+class Groups;
 
 // Answers complete ballots and begins agreed changes. Must be called after everything that may
 // complete a ballot. Visits all groups only if a ballot of all groups is settled.

@@ -21,7 +21,7 @@
 #include <variant>
 #include <vector>
 
-#include "csrc/base/status.h"
+#include "csrc/base/result.h"
 #include "master/records.h"
 
 namespace pccl::master {

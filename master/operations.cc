@@ -30,6 +30,10 @@ namespace {
 // begin.
 constexpr size_t kBegunMax = 2 * protocol::kOpsOpenMax;
 
+// Most operations that the reports after a restart of the master may add. It leaves room for new
+// ones.
+constexpr size_t kRestoredMax = protocol::kOpsKnownMax / 2;
+
 bool transfers(const protocol::OpInfo& info) { return info.kind == protocol::OpKind::kSend; }
 
 }  // namespace
@@ -87,7 +91,8 @@ Status Operations::check_begin(PeerId peer, OpKey op, const protocol::OpInfo& in
     }
   }
   const auto at = table_.find(op);
-  if (at != table_.end() && at->second.at[rank] != At::kNothing) {
+  const bool begun = at != table_.end() && at->second.at[rank] != At::kNothing;
+  if (begun && !at->second.restored) {
     return violation("Begin of " + text(info, op) + ", which it has begun before");
   }
   if (begun_by_[rank] < kBegunMax) return {};
@@ -99,6 +104,7 @@ Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
   const uint32_t rank = this->rank(peer);
   const Status status = check_begin(peer, op, info);
   if (!status.ok()) return status;
+  if (has_begun(peer, op)) erase(table_.find(op));  // it was restored, and a report was wrong
   const auto [at, fresh] = table_.try_emplace(op);
   Op& known = at->second;
   if (fresh) {
@@ -196,7 +202,7 @@ void Operations::mark_begun(Table::iterator at, uint32_t rank) {
   Op& op = at->second;
   op.at[rank] = At::kBegun;
   if (concerns(op, rank)) ++op.begun;
-  ++begun_by_[rank];
+  if (!op.restored) ++begun_by_[rank];
 }
 
 Status Operations::done(PeerId peer, OpKey op) {
@@ -289,7 +295,7 @@ void Operations::forget_if_acknowledged(Table::iterator at) {
 
 void Operations::erase(Table::iterator at) {
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
-    if (at->second.at[rank] != At::kNothing) --begun_by_[rank];
+    if (at->second.at[rank] != At::kNothing && !at->second.restored) --begun_by_[rank];
   }
   table_.erase(at);
 }
@@ -349,7 +355,11 @@ Operations Operations::reconfigured(Epoch epoch, const std::vector<PeerId>& memb
       }
       continue;
     }
-    Op kept{op.info, true, 0, 0, std::vector<At>(members.size()), {}, {}};
+    Op kept;
+    kept.info = op.info;
+    kept.settled = true;
+    kept.restored = op.restored;
+    kept.at.resize(members.size());
     const auto at = next.table_.emplace(key, std::move(kept)).first;
     for (uint32_t rank = 0; rank < members.size(); ++rank) {
       if (op.at[ranks_.at(members[rank])] != At::kNothing) next.mark_begun(at, rank);
@@ -357,6 +367,41 @@ Operations Operations::reconfigured(Epoch epoch, const std::vector<PeerId>& memb
     next.forget_if_acknowledged(at);
   }
   return next;
+}
+
+// ---- After a connection broke, or a restart ----
+
+void Operations::catch_up(PeerId peer, const std::vector<protocol::Uncalled>& uncalled) {
+  const uint32_t rank = this->rank(peer);
+  std::set<OpKey> not_begun;
+  for (const protocol::Uncalled& op : uncalled) not_begun.insert(op.op);
+  for (auto at = table_.begin(); at != table_.end();) {
+    const auto here = at++;
+    const Op& op = here->second;
+    const bool lost = op.settled && concerns(op, rank) && op.at[rank] == At::kNothing;
+    if (!lost || not_begun.contains(here->first) || begun_by_[rank] >= kBegunMax) continue;
+    mark_begun(here, rank);
+    forget_if_acknowledged(here);
+  }
+}
+
+void Operations::restore_settled(const protocol::Uncalled& op, const std::set<PeerId>& not_begun) {
+  if (table_.contains(op.op) || table_.size() >= kRestoredMax) return;
+  Op settled;
+  settled.settled = settled.restored = true;
+  settled.at.resize(members_.size());
+  if (op.sender) {
+    if (!ranks_.contains(op.sender) || !ranks_.contains(op.receiver)) return;
+    settled.info.kind = protocol::OpKind::kSend;
+    settled.info.root = op.sender;
+    settled.info.receiver = op.receiver;
+  }
+  const auto at = table_.emplace(op.op, std::move(settled)).first;
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    const bool begun = !not_begun.contains(members_[rank]);
+    if (begun && concerns(at->second, rank)) mark_begun(at, rank);
+  }
+  forget_if_acknowledged(at);
 }
 
 // ---- Text formatting ----
@@ -420,6 +465,7 @@ void Operations::check(OpKey key, const Op& op) const {
   }
   PCCL_ASSERT(begun == op.begun && done == op.done);
   PCCL_ASSERT(op.settled ? begun < parties(op) : !finished(op));
+  PCCL_ASSERT(op.settled || !op.restored);
   for (const auto& [rank, info] : op.otherwise) {
     PCCL_ASSERT(op.at[rank] != At::kNothing && info != op.info);
   }
@@ -433,7 +479,7 @@ void Operations::check_ranks() const {
     PCCL_ASSERT(ranks_.at(members_[rank]) == rank);
     const auto begun =
         static_cast<size_t>(std::count_if(table_.begin(), table_.end(), [rank](const auto& at) {
-          return at.second.at[rank] != At::kNothing;
+          return at.second.at[rank] != At::kNothing && !at.second.restored;
         }));
     PCCL_ASSERT(begun == begun_by_[rank] && begun <= kBegunMax);
   }

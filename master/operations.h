@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/status.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
 #include "master/newcomer.h"
@@ -90,6 +91,13 @@ class Operations {
   std::vector<PeerId> concerned(OpKey op, const std::vector<PeerId>& survivors) const;
   bool is_transfer(OpKey op) const;  // whether a known operation is a send
   bool keeps(OpKey op) const;        // OpInfo::keep of a known operation
+  // A member has resumed: it has begun all settled operations but those that it has yet to call.
+  void catch_up(PeerId peer, const std::vector<protocol::Uncalled>& uncalled);
+  // An operation that was settled before a restart of the master. `not_begun`: the members that have
+  // yet to call it. All others are assumed to have begun it. If one of them begins it, a report was
+  // wrong, and it is a new operation. Ignored if it is known, if it is a send that does not concern
+  // two members, or if there are too many.
+  void restore_settled(const protocol::Uncalled& op, const std::set<PeerId>& not_begun);
   // The table for the continuation in the next epoch. It keeps the settled operations that some
   // member has yet to begin.
   Operations reconfigured(Epoch epoch, const std::vector<PeerId>& members) const;
@@ -105,6 +113,9 @@ class Operations {
   struct Op {
     protocol::OpInfo info;  // of the first Begin
     bool settled = false;
+    // Taken from the reports of members after a restart of the master. It is assumed that the members
+    // that did not report it have begun it.
+    bool restored = false;
     uint32_t begun = 0;  // by how many of the members that it concerns
     uint32_t done = 0;
     std::vector<At> at;  // by rank

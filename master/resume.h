@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "csrc/base/status.h"
+#include "csrc/base/result.h"
 #include "csrc/protocol/messages.h"
 #include "master/records.h"
 #include "master/verdict.h"

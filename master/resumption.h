@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/result.h"
 #include "master/journal.h"
 
 namespace pccl::master {

@@ -13,8 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "csrc/base/status.h"
-
 namespace pccl {
 
 enum class DType : uint8_t {
@@ -55,10 +53,5 @@ bool is_floating(DType dtype);
 const char* text(DType dtype);
 // The name in torch, such as "SUM" for ReduceOp.SUM.
 const char* text(ReduceOp op);
-
-// Whether `op` can reduce elements of `dtype`. Integers and bool allow all operations except AVG,
-// floats allow all except the bitwise ones, kBytes allows none. Otherwise kInvalidArgument; the
-// message names both and what is allowed.
-Status check_reducible(DType dtype, ReduceOp op);
 
 }  // namespace pccl

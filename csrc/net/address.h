@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "csrc/base/status.h"
+#include "csrc/base/result.h"
 
 namespace pccl::net {
 

@@ -18,53 +18,15 @@
 #include <vector>
 
 #include "csrc/base/ids.h"
-#include "csrc/base/status.h"
+#include "csrc/base/result.h"
 #include "csrc/net/checksum.h"
 #include "csrc/protocol/frames.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::net {
 
-enum class FrameType : uint8_t {
-  // The first frame of the side that dials. Fields:
-  //   epoch               run id
-  //   op.tag              PeerId of the sender
-  //   digest              PeerId of the receiver
-  //   value               machine of the sender
-  //   slice, op.sequence  lowest and highest protocol version; in these fields in all versions
-  //   block               serial number of the link
-  //   round               1 for a further lane, else 0
-  kHello = 1,
-  // The answer of the side that accepted, with the same fields from its view.
-  kHelloOk = 2,
-  // The sender knows `epoch`. Frames of older epochs are void from here on.
-  kOpen = 3,
-  // op, digest; `value` is the number of steps that the sender has room for, counted from the
-  // start.
-  kCredit = 4,
-  // op, digest, round, block, slice, length, and the payload.
-  kChunk = 5,
-  kPing = 6,
-  kPong = 7,
-  // epoch; `value` is the number of contribution bytes that the sender has taken in the epoch.
-  // `round` tells whether it counts the contributions that the sender had requested, or the others.
-  kWindow = 8,
-  // op, digest; the operation is done at the sender, which has reported this to the master.
-  kDone = 9,
-};
-
-struct FrameHeader {
-  FrameType type = FrameType::kPing;
-  uint16_t round = 0;
-  uint32_t block = 0;
-  Epoch epoch;
-  OpKey op;
-  uint64_t digest = 0;
-  uint32_t slice = 0;
-  uint32_t length = 0;  // bytes of payload; 0 unless kChunk
-  uint64_t value = 0;
-  bool operator==(const FrameHeader&) const = default;
-};
+using protocol::FrameHeader;
+using protocol::FrameType;
 
 // Convert a hello to a frame of `type`, and back. hello_in() returns nullopt if the frame is not a
 // valid hello of `type`.

@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 
+#include "csrc/base/status.h"
 #include "csrc/net/framing.h"
 #include "csrc/net/socket.h"
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/status.h"
 #include "csrc/net/loop.h"
 
 namespace pccl::net {

@@ -19,7 +19,7 @@
 #include "csrc/base/endpoint.h"
 #include "csrc/base/link_fault.h"
 #include "csrc/base/path_info.h"
-#include "csrc/base/status.h"
+#include "csrc/base/result.h"
 #include "csrc/net/loop.h"
 
 namespace pccl::net {

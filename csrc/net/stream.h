@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "csrc/base/status.h"
 #include "csrc/net/socket.h"
 
 namespace pccl::net {

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "csrc/peer/core.h"
+#include "csrc/peer/events.h"
 
 namespace pccl::peer {
 

@@ -11,6 +11,7 @@
 
 #include <optional>
 
+#include "csrc/base/status.h"
 #include "csrc/peer/membership.h"
 
 namespace pccl::peer {

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/status.h"
 #include "csrc/peer/context.h"
 
 namespace pccl::peer {

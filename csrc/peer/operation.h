@@ -32,6 +32,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc/base/status.h"
 #include "csrc/peer/membership.h"
 #include "csrc/peer/verdict_log.h"
 
@@ -92,7 +93,7 @@ class Operations {
     bool begun = false;       // in this epoch: announced to the master
     bool started = false;     // in this epoch: posted to the ring
     bool returned = false;    // the application has its memory: success, whatever follows
-    Epoch ended_in;           // kAgain: the epoch in which it is being drained
+    Epoch ended_in;           // kRestart: the epoch in which it is being drained
     uint64_t finished = 0;    // with `keep`: elements that are final here
     std::vector<Part> parts;  // with `keep`: elements final for all, from earlier epochs
     Duration timeout{0};

@@ -1,5 +1,7 @@
 #include "csrc/peer/request.h"
 
+#include "csrc/base/reducible.h"
+
 namespace pccl::peer {
 
 using protocol::OpKind;

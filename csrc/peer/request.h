@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "csrc/base/status.h"
 #include "csrc/peer/membership.h"
 
 namespace pccl::peer {

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/status.h"
 #include "csrc/peer/joint.h"
 
 namespace pccl::peer {

@@ -6,7 +6,7 @@ namespace pccl::peer {
 namespace {
 
 // All kept verdicts travel in one Resume. Texts beyond this limit are left out.
-constexpr size_t kTextBytesMax = protocol::kMessageBytesMax / 4;
+constexpr size_t kTextBytesMax = protocol::kMessageBytesMax / 8;
 
 }  // namespace
 
@@ -51,6 +51,9 @@ void VerdictLog::describe(protocol::Resume& resume) const {
     bytes += verdict.text.size();
     if (bytes > kTextBytesMax) verdict.text.clear();
   }
+  resume.uncalled.clear();
+  for (const auto& [op, verdict] : early_)
+    resume.uncalled.push_back({op, verdict.sender, verdict.receiver});
 }
 
 void VerdictLog::begin_epoch() {

@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 
+#include "csrc/base/status.h"
 #include "csrc/peer/context.h"
 
 namespace pccl::peer {

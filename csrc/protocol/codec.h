@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "csrc/base/status.h"
+#include "csrc/base/result.h"
 #include "csrc/protocol/messages.h"
 
 namespace pccl::protocol {

@@ -155,6 +155,7 @@ void fields(auto& wire, Is<Fetched> auto& m) { wire(m.number, m.code, free_text(
 
 void fields(auto&, Is<Leave> auto&) {}
 void fields(auto& wire, Is<Kicked> auto& m) { wire(free_text(m.text)); }
+void fields(auto& wire, Is<Uncalled> auto& m) { wire(m.op, m.sender, m.receiver); }
 void fields(auto& wire, Is<Resume> auto& m) {
   wire.introduction(m.magic, m.versions);
   wire(bounded(m.run, kRunNameBytesMax), m.run_id, m.peer, m.epoch, m.ended,
@@ -162,6 +163,7 @@ void fields(auto& wire, Is<Resume> auto& m) {
   wire(bounded(m.ops, kOpsOpenMax), bounded(m.infos, kOpsOpenMax), m.verdict_index, m.stable_index);
   wire(bounded(m.verdicts, kOpsOpenMax), m.joint_answered, m.last_answer);
   wire(bounded(m.together, kGroupsNamedMax), m.pending, m.standing, m.hello);
+  wire(bounded(m.uncalled, kOpsOpenMax));
 }
 void fields(auto& wire, Is<Resumed> auto& m) { wire(m.incarnation); }
 

@@ -1,12 +1,12 @@
-// frames: the content of lane frames that does not belong to an operation (PROTOCOL.md, section 6),
-// as plain values: the hello that each end of a connection sends first. csrc/net/framing.h defines
-// its bytes. Any thread may use them.
+// frames: what the frames of a lane say (PROTOCOL.md, section 6), as plain values: the header of
+// every frame, and the hello that each end of a connection sends first. csrc/net/framing.h turns
+// them into bytes. Any thread may use them.
 #pragma once
 
 #include <cstdint>
 
 #include "csrc/base/ids.h"
-#include "csrc/protocol/messages.h"
+#include "csrc/protocol/version.h"
 
 namespace pccl::protocol {
 
@@ -29,6 +29,47 @@ struct LaneHello {
   uint32_t serial = 0;   // of the link: next_serial()
   bool further = false;  // a further lane of the link with this serial number
   bool operator==(const LaneHello&) const = default;
+};
+
+enum class FrameType : uint8_t {
+  // The first frame of the side that dials. Fields:
+  //   epoch               run id
+  //   op.tag              PeerId of the sender
+  //   digest              PeerId of the receiver
+  //   value               machine of the sender
+  //   slice, op.sequence  lowest and highest protocol version; in these fields in all versions
+  //   block               serial number of the link
+  //   round               1 for a further lane, else 0
+  kHello = 1,
+  // The answer of the side that accepted, with the same fields from its view.
+  kHelloOk = 2,
+  // The sender knows `epoch`. Frames of older epochs are void from here on.
+  kOpen = 3,
+  // op, digest; `value` is the number of steps that the sender has room for, counted from the
+  // start.
+  kCredit = 4,
+  // op, digest, round, block, slice, length, and the payload.
+  kChunk = 5,
+  kPing = 6,
+  kPong = 7,
+  // epoch; `value` is the number of contribution bytes that the sender has taken in the epoch.
+  // `round` tells whether it counts the contributions that the sender had requested, or the others.
+  kWindow = 8,
+  // op, digest; the operation is done at the sender, which has reported this to the master.
+  kDone = 9,
+};
+
+struct FrameHeader {
+  FrameType type = FrameType::kPing;
+  uint16_t round = 0;
+  uint32_t block = 0;
+  Epoch epoch;
+  OpKey op;
+  uint64_t digest = 0;
+  uint32_t slice = 0;
+  uint32_t length = 0;  // bytes of payload; 0 unless kChunk
+  uint64_t value = 0;
+  bool operator==(const FrameHeader&) const = default;
 };
 
 }  // namespace pccl::protocol

@@ -78,7 +78,7 @@ inline constexpr size_t kOpsOpenMax = large(65536);
 inline constexpr size_t kVerdictsMax = 2 * kOpsOpenMax;
 // Bytes of the texts of those verdicts, together. Texts beyond that are left out. A peer brings at
 // most kOpsOpenMax verdicts back in its Resume, which has room for 16 MiB: operations and their
-// tags take 9, verdicts without their texts 3.
+// tags take 9, verdicts 3 and their texts 2, and operations that are yet to be called 2.
 inline constexpr size_t kVerdictTextBytesMax = large(2u << 20);
 // Operations of a group that the master knows, including settled ones that some member has yet to
 // call. Beyond this limit the run ends.

@@ -10,11 +10,11 @@
 #include <variant>
 #include <vector>
 
+#include "csrc/base/code.h"
 #include "csrc/base/dtype.h"
 #include "csrc/base/endpoint.h"
 #include "csrc/base/ids.h"
 #include "csrc/base/link_fault.h"
-#include "csrc/base/status.h"
 #include "csrc/protocol/version.h"
 
 namespace pccl::protocol {
@@ -412,6 +412,15 @@ struct Kicked {
   bool operator==(const Kicked&) const = default;
 };
 
+// An operation whose verdict has come to a member that has yet to call it. `sender` and `receiver`:
+// only of a send.
+struct Uncalled {
+  OpKey op;
+  PeerId sender{};
+  PeerId receiver{};
+  bool operator==(const Uncalled&) const = default;
+};
+
 // Peer -> master, first on a connection that replaces a broken one (PROTOCOL.md, section 7).
 struct Resume {
   uint32_t magic = kControlMagic;
@@ -433,7 +442,8 @@ struct Resume {
   std::vector<Settled> together;      // from the last Answer or EpochStart that had some
   bool pending = false;               // that Answer was a yes to are_peers_pending
   Standing standing = Standing::kNone;
-  std::optional<Hello> hello;  // before admission: a restarted master has forgotten it
+  std::optional<Hello> hello;      // before admission: a restarted master has forgotten it
+  std::vector<Uncalled> uncalled;  // of this generation
   bool operator==(const Resume&) const = default;
 };
 

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "csrc/base/dtype.h"
-#include "csrc/base/status.h"
+#include "csrc/base/result.h"
 #include "csrc/memory/pool.h"
 #include "csrc/memory/undo.h"
 #include "csrc/ring/schedule.h"

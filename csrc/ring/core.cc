@@ -33,8 +33,8 @@ std::string position_text(uint32_t round, uint32_t block, uint32_t slice, uint32
          std::to_string(slice) + ", " + std::to_string(bytes) + " bytes";
 }
 
-net::FrameHeader header_of(const Operation& operation, net::FrameType type) {
-  net::FrameHeader header;
+protocol::FrameHeader header_of(const Operation& operation, protocol::FrameType type) {
+  protocol::FrameHeader header;
   header.type = type;
   header.epoch = operation.task.epoch;
   header.op = operation.task.op;
@@ -138,8 +138,8 @@ bool RingCore::ready(const Link& link, const Lane& lane) const {
 void RingCore::send_open(LaneId id, Link& link, Effects& effects) {
   const bool member = std::find(members_.begin(), members_.end(), id.peer) != members_.end();
   if (!epoch_ || link.failed || !member) return;
-  net::FrameHeader header;
-  header.type = net::FrameType::kOpen;
+  protocol::FrameHeader header;
+  header.type = protocol::FrameType::kOpen;
   header.epoch = epoch_;
   link.lanes[id.index].open_sent = epoch_;
   effects.push_back(SendFrame{id, header});
@@ -156,10 +156,10 @@ void RingCore::on(const FrameArrived& event, Effects& effects) {
   Link* const link = find_link(event.lane.peer);
   if (link == nullptr || link->failed) return;
   switch (event.header.type) {
-    case net::FrameType::kOpen: return on_open(event.lane, *link, event.header, effects);
-    case net::FrameType::kCredit: return on_credit(event.lane, *link, event.header, effects);
-    case net::FrameType::kWindow: return on_window(event.lane, *link, event.header, effects);
-    case net::FrameType::kDone: return on_done(event.lane, *link, event.header, effects);
+    case protocol::FrameType::kOpen: return on_open(event.lane, *link, event.header, effects);
+    case protocol::FrameType::kCredit: return on_credit(event.lane, *link, event.header, effects);
+    case protocol::FrameType::kWindow: return on_window(event.lane, *link, event.header, effects);
+    case protocol::FrameType::kDone: return on_done(event.lane, *link, event.header, effects);
     default:
       fail(event.lane.peer, *link,
            "frame of type " + std::to_string(static_cast<int>(event.header.type)) + " out of place",
@@ -167,7 +167,8 @@ void RingCore::on(const FrameArrived& event, Effects& effects) {
   }
 }
 
-void RingCore::on_open(LaneId id, Link& link, const net::FrameHeader& header, Effects& effects) {
+void RingCore::on_open(LaneId id, Link& link, const protocol::FrameHeader& header,
+                       Effects& effects) {
   Lane& lane = link.lanes[id.index];
   if (header.epoch <= lane.open_received)
     return fail(
@@ -183,7 +184,8 @@ void RingCore::on_open(LaneId id, Link& link, const net::FrameHeader& header, Ef
   serve(id.peer, link, effects);
 }
 
-void RingCore::on_credit(LaneId id, Link& link, const net::FrameHeader& header, Effects& effects) {
+void RingCore::on_credit(LaneId id, Link& link, const protocol::FrameHeader& header,
+                         Effects& effects) {
   if (header.epoch < epoch_) return;
   const PeerId peer = id.peer;
   if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
@@ -215,7 +217,8 @@ void RingCore::on_credit(LaneId id, Link& link, const net::FrameHeader& header, 
 }
 
 // Ignores an operation that has ended here or has another digest: the master settles it.
-void RingCore::on_done(LaneId id, Link& link, const net::FrameHeader& header, Effects& effects) {
+void RingCore::on_done(LaneId id, Link& link, const protocol::FrameHeader& header,
+                       Effects& effects) {
   if (header.epoch < epoch_) return;
   if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
     return fail(
@@ -265,7 +268,7 @@ void RingCore::on(const ChunkArriving& event, Effects& effects) {
       Land{event.lane, operation.task.handle, chunk, operation.schedule.action(chunk)});
 }
 
-std::string RingCore::judge(LaneId id, Link& link, const net::FrameHeader& header,
+std::string RingCore::judge(LaneId id, Link& link, const protocol::FrameHeader& header,
                             InFlightChunk& landing) {
   if (header.epoch < epoch_) return {};
   if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
@@ -285,8 +288,8 @@ std::string RingCore::judge(LaneId id, Link& link, const net::FrameHeader& heade
   return why;
 }
 
-std::string RingCore::judge_in_flight(const Operation& operation, const net::FrameHeader& header,
-                                      uint64_t& id) {
+std::string RingCore::judge_in_flight(const Operation& operation,
+                                      const protocol::FrameHeader& header, uint64_t& id) {
   const Schedule& schedule = operation.schedule;
   const auto known = schedule.find(header.round, header.block, header.slice);
   const auto refusal = [&](const std::string& why) {
@@ -389,7 +392,8 @@ void RingCore::on(const OpDone& event, Effects& effects) {
     Link* const link = find_link(peer);
     const auto index = link == nullptr ? std::nullopt : free_lane(*link);
     if (index)
-      effects.push_back(SendFrame{{peer, *index}, header_of(*operation, net::FrameType::kDone)});
+      effects.push_back(
+          SendFrame{{peer, *index}, header_of(*operation, protocol::FrameType::kDone)});
   }
   announce_if_agreed(*operation, effects);
 }
@@ -403,7 +407,7 @@ void RingCore::grant(Operation& operation, Effects& effects) {
   if (!operation.credit_lane) operation.credit_lane = free_lane(*link);
   if (!operation.credit_lane) return;  // on_open() grants it later
   operation.granted = operation.credit();
-  net::FrameHeader header = header_of(operation, net::FrameType::kCredit);
+  protocol::FrameHeader header = header_of(operation, protocol::FrameType::kCredit);
   header.value = operation.granted;
   effects.push_back(SendFrame{{operation.task.upstream, *operation.credit_lane}, header});
 }
@@ -472,7 +476,7 @@ void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
     link.next = *index + 1;
     if (operation.can_send()) link.queue.push(operation);
     const Chunk chunk = operation.schedule.chunk_sent_for(id);
-    net::FrameHeader header = header_of(operation, net::FrameType::kChunk);
+    protocol::FrameHeader header = header_of(operation, protocol::FrameType::kChunk);
     header.round = chunk.round;
     header.block = chunk.block;
     header.slice = chunk.slice;

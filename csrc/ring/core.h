@@ -6,7 +6,7 @@
 // Invariants (docs/design.md, sections 2, 6 and 7):
 //  (1) A chunk leaves only against credit from a neighbour that has posted the same operation with
 //      the same digest, or as eager data, which the neighbour keeps in every case (eager.h,
-//      core_early.cc).
+//      core_eager.cc).
 //  (2) A lane carries one chunk at a time in each direction. A free, active lane takes the next
 //      chunk of the oldest operation that can send. An operation that cannot send does not block
 //      another. The last chunks leave on lanes that need at most one round trip for a chunk
@@ -22,7 +22,7 @@
 //  (6) The contributions of a one-shot all-reduce need no credit. They need room in one of the
 //      link's two windows: one is for unrequested contributions, the other for those that the
 //      receiver has requested. Contributions go before chunks. A contribution that comes before its
-//      operation is posted is kept (exchange.h, core_exchange.cc).
+//      operation is posted is kept (one_shot.h, core_one_shot.cc).
 //  (7) All operations in flight are of the present epoch, and the duplicate filter knows them. What
 //      is kept for later belongs to operations that it does not know, or is still arriving for an
 //      operation that was posted meanwhile. Such an operation has the digest of what is kept.
@@ -43,182 +43,17 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "csrc/base/ids.h"
-#include "csrc/net/framing.h"
+#include "csrc/protocol/frames.h"
 #include "csrc/ring/credits.h"
 #include "csrc/ring/eager.h"
+#include "csrc/ring/events.h"
 #include "csrc/ring/op_table.h"
 #include "csrc/ring/schedule.h"
 
 namespace pccl::ring {
-
-// ---- Events ----
-
-struct EpochBegun {  // drops what is left of older epochs; all their operations have ended by then
-  Epoch epoch;
-  std::vector<PeerId> peers;  // the other members
-};
-// One connection of a link. The index counts from 0 in the order in which the lanes came up here;
-// each end counts for itself.
-struct LaneId {
-  PeerId peer;
-  uint32_t index = 0;
-  friend auto operator<=>(const LaneId&, const LaneId&) = default;
-};
-struct LaneUp {  // the first lane brings the link up
-  LaneId lane;
-  bool same_machine = false;  // the peer is on this machine
-};
-struct LaneWindow {  // the present congestion window of a lane
-  LaneId lane;
-  uint64_t bytes = 0;  // bytes that congestion control allows in flight on the lane; 0: unknown
-};
-struct LinkDown {  // the link and all its lanes are down
-  PeerId peer;
-};
-struct LanesInactive {  // these lanes get no further chunk from us; all others are active
-  PeerId peer;
-  protocol::LaneBits lanes = 0;  // never all lanes that are up
-};
-struct OpPosted {
-  Task task;
-};
-// kAgain: the operation will be posted again (a continuation) without its first `keep` elements.
-// These elements stay as they are until the continuation ends. The other elements are restored, as
-// after kAborted.
-enum class Ending { kCommitted, kAborted, kRestart };
-struct OpEnded {  // ignored if the operation was never posted here
-  OpKey op;
-  Ending ending = Ending::kAborted;
-  uint64_t keep = 0;
-};
-// This peer has reported to the master that the operation is done here. The core then announces it
-// to the other members.
-struct OpDone {
-  OpKey op;
-};
-struct FrameArrived {  // kOpen, kCredit, kWindow, kDone
-  LaneId lane;
-  net::FrameHeader header;
-};
-struct ChunkArriving {
-  LaneId lane;
-  net::FrameHeader header;
-};
-struct ChunkArrived {  // in the last landing given for this lane
-  LaneId lane;
-  bool valid = true;
-};
-struct ChunkSent {
-  LaneId lane;
-};
-using Event = std::variant<EpochBegun, LaneUp, LaneWindow, LinkDown, LanesInactive, OpPosted,
-                           OpEnded, OpDone, FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
-
-// ---- Effects: carry them out in the order in which step() appends them ----
-
-struct SendFrame {
-  LaneId lane;
-  net::FrameHeader header;
-};
-struct SendChunk {
-  LaneId lane;
-  net::FrameHeader header;
-  uint64_t handle;
-  Chunk chunk;
-};
-// sends this rank's contribution to a one-shot all-reduce; no ChunkSent follows
-struct SendContribution {
-  LaneId lane;
-  net::FrameHeader header;
-  uint64_t handle;
-};
-struct Land {  // first possible answer to ChunkArriving
-  LaneId lane;
-  uint64_t handle;
-  Chunk chunk;
-  Action action;
-};
-// Key of a stored message of an operation that is not posted here yet: a contribution (index
-// kUnexpectedContribution) or an eager chunk.
-inline constexpr uint32_t kUnexpectedContribution = UINT32_MAX;
-struct UnexpectedId {
-  OpKey op;
-  uint32_t index = kUnexpectedContribution;
-  friend auto operator<=>(const UnexpectedId&, const UnexpectedId&) = default;
-};
-// second possible answer: the payload is kept until TakeUnexpected or DropUnexpected
-struct LandUnexpected {
-  LaneId lane;
-  UnexpectedId unexpected;
-  uint32_t bytes;
-};
-struct Discard {  // third possible answer
-  LaneId lane;
-};
-struct TakeUnexpected {  // uses the kept message of this peer as the chunk `unit`
-  PeerId peer;
-  UnexpectedId unexpected;
-  uint64_t handle;
-  Chunk chunk;
-  Action action;
-};
-struct DropUnexpected {
-  PeerId peer;
-  UnexpectedId unexpected;
-};
-struct Combine {  // all contributions are here: compute the result of the one-shot all-reduce
-  uint64_t handle;
-};
-struct Revoke {
-  LaneId lane;
-};
-struct Withdraw {
-  LaneId lane;
-};
-struct Restore {
-  uint64_t handle;
-  uint64_t from = 0;  // bytes before this offset stay as they are
-};
-struct Release {
-  uint64_t handle;
-};
-struct Retain {  // instead of Release: the first `bytes` bytes may have to be restored later
-  uint64_t handle;
-  uint64_t bytes;
-  Epoch epoch;
-  OpKey op;
-};
-struct OpProgressed {  // for Task::keep: number of elements, from the start, that are final here
-  Epoch epoch;
-  OpKey op;
-  uint64_t finished = 0;
-};
-struct OpTransferred {  // all chunks are received and sent
-  Epoch epoch;
-  OpKey op;
-};
-struct OpAgreed {  // the operation is done here and at all other members
-  Epoch epoch;
-  OpKey op;
-};
-struct OpDrained {  // no thread touches the tensor any more
-  Epoch epoch;
-  OpKey op;
-};
-struct FailLink {
-  PeerId peer;
-  std::string why;
-};
-using Effect =
-    std::variant<SendFrame, SendChunk, SendContribution, Land, LandUnexpected, Discard,
-                 TakeUnexpected, DropUnexpected, Combine, Revoke, Withdraw, Restore, Release,
-                 Retain, OpProgressed, OpTransferred, OpAgreed, OpDrained, FailLink>;
-// Owned and reused by the caller, so that a step allocates nothing in the steady state.
-using Effects = std::vector<Effect>;
 
 class RingCore {
  public:
@@ -284,22 +119,23 @@ class RingCore {
   void on(const ChunkArrived& event, Effects& effects);
   void on(const ChunkSent& event, Effects& effects);
 
-  void on_open(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
-  void on_credit(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
-  void on_done(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
+  void on_open(LaneId lane, Link& link, const protocol::FrameHeader& header, Effects& effects);
+  void on_credit(LaneId lane, Link& link, const protocol::FrameHeader& header, Effects& effects);
+  void on_done(LaneId lane, Link& link, const protocol::FrameHeader& header, Effects& effects);
   // Returns why a chunk breaks a rule; empty if it breaks none. `landing` becomes the in-flight
   // chunk; it stays empty if the chunk is to be discarded.
-  std::string judge(LaneId lane, Link& link, const net::FrameHeader& header,
+  std::string judge(LaneId lane, Link& link, const protocol::FrameHeader& header,
                     InFlightChunk& landing);
   // The same check for a chunk of an operation in flight. If the chunk is valid, `id` becomes its
   // chunk id.
-  static std::string judge_in_flight(const Operation& operation, const net::FrameHeader& header,
-                                     uint64_t& id);
+  static std::string judge_in_flight(const Operation& operation,
+                                     const protocol::FrameHeader& header, uint64_t& id);
   void chunk_arrived(Operation& operation, uint64_t id, Effects& effects);
 
-  // ---- Eager data and the unexpected-message queue: core_early.cc ----
+  // ---- Eager data and the unexpected-message queue: core_eager.cc ----
   void send_eagerly(Operation& operation, Link& downstream);
-  std::string judge_unexpected(Link& link, const net::FrameHeader& header, InFlightChunk& landing);
+  std::string judge_unexpected(Link& link, const protocol::FrameHeader& header,
+                               InFlightChunk& landing);
   void unexpected_arrived(LaneId lane, Link& link, UnexpectedId unexpected, bool valid,
                           Effects& effects);
   void take_all_unexpected(Operation& operation, Effects& effects);
@@ -307,10 +143,10 @@ class RingCore {
                        Effects& effects);
   void drop_unexpected(PeerId peer, Link& link, OpKey op, Effects& effects);
 
-  // ---- One-shot all-reduces: core_exchange.cc ----
+  // ---- One-shot all-reduces: core_one_shot.cc ----
   void begin_one_shot(Operation& operation, Effects& effects);
   void drain_one_shot(const Operation& operation, Effects& effects);
-  std::string judge_contribution(LaneId lane, Link& link, const net::FrameHeader& header,
+  std::string judge_contribution(LaneId lane, Link& link, const protocol::FrameHeader& header,
                                  InFlightChunk& landing, Effects& effects);
   void contribution_arrived(LaneId lane, Link& link, const InFlightChunk& landed, Effects& effects);
   void take_contribution(PeerId peer, Link& link, Operation& operation, Effects& effects);
@@ -320,7 +156,7 @@ class RingCore {
   bool send_contribution(PeerId peer, Link& link, Operation& operation, bool requested,
                          Effects& effects);
   void on_requested(PeerId peer, Link& link, Operation& operation, Effects& effects);
-  void on_window(LaneId lane, Link& link, const net::FrameHeader& header, Effects& effects);
+  void on_window(LaneId lane, Link& link, const protocol::FrameHeader& header, Effects& effects);
   void request(PeerId peer, Link& link, Operation& operation, Effects& effects);
   void request_all(PeerId peer, Link& link, Effects& effects);
   void contribution_taken(PeerId peer, Link& link, Window& window, uint64_t bytes,

@@ -24,7 +24,7 @@ void RingCore::send_eagerly(Operation& operation, Link& downstream) {
 
 // ---- Receiving ----
 
-std::string RingCore::judge_unexpected(Link& link, const net::FrameHeader& header,
+std::string RingCore::judge_unexpected(Link& link, const protocol::FrameHeader& header,
                                        InFlightChunk& landing) {
   const UnexpectedChunks::Kept* const kept = link.unexpected_chunks.find(header.op);
   if (kept != nullptr && kept->voided) return {};
@@ -78,7 +78,7 @@ void RingCore::take_unexpected(PeerId peer, Link& link, Operation& operation, ui
                                Effects& effects) {
   const UnexpectedId unexpected{operation.task.op, index};
   uint64_t id = 0;
-  const net::FrameHeader& header =
+  const protocol::FrameHeader& header =
       link.unexpected_chunks.find(unexpected.op)->chunks.at(index).header;
   std::string why = judge_in_flight(operation, header, id);
   link.unexpected_chunks.take(unexpected.op, index);

@@ -1,4 +1,4 @@
-// The part of RingCore for one-shot all-reduces (exchange.h). A contribution at its sender:
+// The part of RingCore for one-shot all-reduces (one_shot.h). A contribution at its sender:
 //   posted         the link is ready, the window has room        SendContribution posted
 //   the link is not ready, or has no room         waits in Link::unsent waiting        kOpen,
 //   kWindow; kCredit, which requests it    SendContribution, when there is room
@@ -15,7 +15,7 @@
 namespace pccl::ring {
 namespace {
 
-std::string text(const net::FrameHeader& header) {
+std::string text(const protocol::FrameHeader& header) {
   return "contribution to (tag " + std::to_string(header.op.tag.value) + ", #" +
          std::to_string(header.op.sequence) + ") from ring index " + std::to_string(header.block) +
          ", " + std::to_string(header.length) + " bytes, ";
@@ -73,8 +73,8 @@ bool RingCore::send_contribution(PeerId peer, Link& link, Operation& operation, 
                                  Effects& effects) {
   const auto lane = free_lane(link);
   if (!lane) return false;
-  net::FrameHeader header;
-  header.type = net::FrameType::kChunk;
+  protocol::FrameHeader header;
+  header.type = protocol::FrameType::kChunk;
   header.epoch = operation.task.epoch;
   header.op = operation.task.op;
   header.digest = operation.task.digest;
@@ -102,7 +102,7 @@ void RingCore::on_requested(PeerId peer, Link& link, Operation& operation, Effec
   serve_contributions(peer, link, effects);
 }
 
-void RingCore::on_window(LaneId lane, Link& link, const net::FrameHeader& header,
+void RingCore::on_window(LaneId lane, Link& link, const protocol::FrameHeader& header,
                          Effects& effects) {
   if (header.epoch < epoch_) return;
   Window& window = header.round == kOneShotRound ? link.requested : link.window;
@@ -119,7 +119,7 @@ void RingCore::on_window(LaneId lane, Link& link, const net::FrameHeader& header
 
 // Like judge(). A contribution counts as taken at once, unless it is kept for an operation that is
 // not posted here yet.
-std::string RingCore::judge_contribution(LaneId id, Link& link, const net::FrameHeader& header,
+std::string RingCore::judge_contribution(LaneId id, Link& link, const protocol::FrameHeader& header,
                                          InFlightChunk& landing, Effects& effects) {
   if (header.epoch < epoch_) return {};
   if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_)
@@ -217,8 +217,8 @@ void RingCore::contribution_taken(PeerId peer, Link& link, Window& window, uint6
   const auto lane = free_lane(link);
   const auto news = window.news();
   if (!lane || !news) return;
-  net::FrameHeader header;
-  header.type = net::FrameType::kWindow;
+  protocol::FrameHeader header;
+  header.type = protocol::FrameType::kWindow;
   header.epoch = epoch_;
   header.round = &window == &link.requested ? kOneShotRound : 0;
   header.value = *news;
@@ -234,8 +234,8 @@ void RingCore::request(PeerId peer, Link& link, Operation& operation, Effects& e
   const auto lane = free_lane(link);
   if (!lane) return;
   operation.one_shot.requested(*ring_index);
-  net::FrameHeader header;
-  header.type = net::FrameType::kCredit;
+  protocol::FrameHeader header;
+  header.type = protocol::FrameType::kCredit;
   header.round = kOneShotRound;
   header.epoch = operation.task.epoch;
   header.op = operation.task.op;

@@ -20,7 +20,7 @@ void EagerBudget::requested(OpKey op) {
   unasked_.erase(at);
 }
 
-std::optional<uint32_t> UnexpectedChunks::arriving(const net::FrameHeader& header) {
+std::optional<uint32_t> UnexpectedChunks::arriving(const protocol::FrameHeader& header) {
   const uint64_t cost = eager_cost(header.length);
   const bool one_more = kept_.size() >= protocol::kOpsOpenMax && !kept_.contains(header.op);
   if (cost > protocol::kEagerBytes - used_ || one_more) return std::nullopt;

@@ -22,7 +22,7 @@
 #include <optional>
 
 #include "csrc/base/ids.h"
-#include "csrc/net/framing.h"
+#include "csrc/protocol/frames.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::ring {
@@ -53,7 +53,7 @@ class EagerBudget {
 class UnexpectedChunks {
  public:
   struct Chunk {
-    net::FrameHeader header;
+    protocol::FrameHeader header;
     bool here = false;
     bool counted = true;  // it counts against the sender's budget
   };
@@ -66,7 +66,7 @@ class UnexpectedChunks {
 
   // A chunk begins to arrive: returns its index. Nothing if the other end exceeded its budget, or
   // has sent chunks of too many operations that are not posted here.
-  std::optional<uint32_t> arriving(const net::FrameHeader& header);
+  std::optional<uint32_t> arriving(const protocol::FrameHeader& header);
   // Null if nothing of the operation is kept.
   Kept* find(OpKey op);
   // The operation was posted here. From now on the other end counts none of its chunks against the

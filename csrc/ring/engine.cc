@@ -8,6 +8,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/memory/pool.h"
+#include "csrc/ring/core.h"
 
 namespace pccl::ring {
 
@@ -102,7 +103,7 @@ struct Engine::Impl {
     Epoch epoch;                                      // the last epoch it was posted in
     std::vector<std::unique_ptr<OpBuffers>> buffers;  // one per epoch
   };
-  std::map<OpKey, Kept> kept;  // retained after kAgain
+  std::map<OpKey, Kept> kept;  // retained after kRestart
   // for operations not posted here yet
   std::map<std::pair<PeerId, UnexpectedId>, PoolBuffer> unexpected;
   uint64_t handles = 0;

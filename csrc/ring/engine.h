@@ -8,7 +8,7 @@
 //  (1) After on_drained nothing touches the memory of the operation.
 //  (2) Every posted operation that is ended is drained, including one that failed here.
 //  (3) end() of an operation that was never posted does nothing.
-//  (4) An operation that ends with kAgain and keeps some elements must be ended once more, whether
+//  (4) An operation that ends with kRestart and keeps some elements must be ended once more, whether
 //      it was posted again or not. on_drained follows in both cases.
 //  (5) Each operation of the core has its buffers, and nothing else has. Each message that the core
 //      keeps has a pool buffer, and nothing else has.
@@ -25,7 +25,7 @@
 #include "csrc/base/status.h"
 #include "csrc/net/framing.h"
 #include "csrc/ring/buffers.h"
-#include "csrc/ring/core.h"
+#include "csrc/ring/events.h"
 
 namespace pccl::ring {
 

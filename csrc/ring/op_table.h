@@ -20,21 +20,9 @@
 #include "csrc/ring/one_shot.h"
 #include "csrc/ring/progress.h"
 #include "csrc/ring/schedule.h"
+#include "csrc/ring/task.h"
 
 namespace pccl::ring {
-
-// An operation as the ring needs it. `handle` identifies its memory in the Engine.
-struct Task {
-  Epoch epoch;
-  OpKey op;
-  uint64_t digest = 0;
-  uint64_t handle = 0;
-  Shape shape;
-  PeerId upstream{};              // unset: receives nothing
-  PeerId downstream{};            // unset: sends nothing
-  std::vector<PeerId> members{};  // kOneShot: all members, by ring index
-  bool keep = false;              // OpProgressed is emitted for it
-};
 
 struct Operation {
   Operation(Task posted, uint64_t age);

@@ -20,19 +20,7 @@
 // is small, all chunks may be in flight at once. The rounds then go one after another, and a lane
 // first carries the chunk that has made the fewest rounds: each chunk makes all rounds, and the
 // last one to finish ends the operation.
-//
-// Patterns:
-//  - All-reduce: round q sends block (rank - q) and receives block (rank - 1 - q), modulo N.
-//  - All-gather: only the second half (round q sends block rank - q).
-//  - Broadcast: goes around the ring from the root, in one round, one block.
-//  - Transfer (send/recv, shared state): goes from its source to its destination, in one round, one
-//    block after another.
-//  - One-shot all-reduce (kOneShot, exchange.h): does not go around the ring. It has no chunks,
-//    only one scratch slot for the whole tensor of each member.
-//  - Pairwise exchange (kPairwise) of two members on a wan path: does not go around the ring. In
-//    one round each member sends its whole tensor and reduces the whole tensor of the other. That
-//    moves as many bytes as two rounds of halves, but crosses the path once instead of twice, and
-//    neither direction waits for the other.
+// The patterns are those of shape.h.
 #pragma once
 
 #include <cstddef>
@@ -40,49 +28,10 @@
 #include <optional>
 #include <vector>
 
-#include "csrc/base/dtype.h"
+#include "csrc/ring/chunk.h"
+#include "csrc/ring/shape.h"
 
 namespace pccl::ring {
-
-enum class Pattern : uint8_t { kAllReduce, kAllGather, kBroadcast, kTransfer, kOneShot, kPairwise };
-
-// The action of a landing chunk on the bytes that were there.
-//  - kAccumulate: lands in a scratch slot; the tensor is added to it there.
-//  - kFinish: lands in scratch and is combined with the tensor, which then holds the result.
-//  - kStore: final bytes, which land in the tensor itself.
-//  - kGather: lands in the scratch slot of the member that sent it, for later use.
-enum class Action : uint8_t { kAccumulate, kFinish, kStore, kGather };
-
-struct Shape {
-  Pattern pattern = Pattern::kAllReduce;
-  // Ring index (kAllReduce, kAllGather, kOneShot, kPairwise); distance from the root (kBroadcast);
-  // 0 for the source and 1 for the destination (kTransfer).
-  uint32_t rank = 0;
-  uint32_t world = 1;  // number of ranks; 2 for kTransfer, kPairwise
-  uint64_t element_bytes = 1;
-  // Elements of the whole tensor; for kAllGather, elements of one rank's tensor.
-  uint64_t count = 0;
-  std::vector<uint64_t> block_bytes;  // kTransfer only: bytes of each block
-  // A wan path between members: chunks are smaller and more of them are in flight.
-  bool wan = false;
-  // kPairwise: true keeps all overwritten bytes until the operation ends; false keeps them only
-  // until they have been sent. Each member chooses for itself.
-  bool restored = true;
-};
-
-// One chunk of the schedule, as one rank sends or receives it. `id` counts chunks slice by slice;
-// it is the same at both ends of the transfer. `bytes` may be 0: the frame still travels, so that
-// both ends count alike.
-struct Chunk {
-  uint64_t id = 0;
-  uint64_t step = 0;
-  uint32_t slice = 0;
-  uint16_t round = 0;
-  uint32_t block = 0;
-  uint64_t offset = 0;  // bytes from the start of all blocks, laid end to end
-  uint32_t bytes = 0;
-  bool operator==(const Chunk&) const = default;
-};
 
 class Schedule {
  public:

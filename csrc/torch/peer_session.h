@@ -8,6 +8,7 @@
 #include <atomic>
 #include <memory>
 
+#include "csrc/base/result.h"
 #include "csrc/peer/shell/peer.h"
 #include "master/shell/shell.h"
 

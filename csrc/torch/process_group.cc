@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "csrc/base/reducible.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/overlap.h"

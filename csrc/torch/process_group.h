@@ -14,6 +14,7 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "csrc/base/result.h"
 #include "csrc/torch/peer_session.h"
 #include "csrc/torch/work.h"
 

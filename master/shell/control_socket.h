@@ -17,7 +17,7 @@
 #include <string>
 
 #include "csrc/base/clock.h"
-#include "csrc/base/status.h"
+#include "csrc/base/result.h"
 #include "csrc/net/loop.h"
 #include "master/control.h"
 

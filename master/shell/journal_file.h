@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "csrc/base/status.h"
+#include "csrc/base/result.h"
 #include "master/journal.h"
 
 namespace pccl::master {

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/status.h"
 #include "csrc/net/loop.h"
 #include "master/core.h"
 #include "master/registry.h"

@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "csrc/base/status.h"
+#include "csrc/base/result.h"
 #include "csrc/net/socket.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/version.h"

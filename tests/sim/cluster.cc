@@ -164,7 +164,9 @@ void Cluster::made_mistake(PeerNode& peer) {
                [](const PeerNode* other) { return other->is_member(); });
   world_.event_loop().after(
       limit, [this, &peer, made, limit, before, waiting, count = others.size()] {
-        const bool undisturbed = before == disturbances_ && this->others(peer).size() >= count;
+        // A loss that was on its way when the mistake was made may have come first.
+        const bool undisturbed = before == disturbances_ && this->others(peer).size() >= count &&
+                                 !workload(peer).ended_by_loss();
         if (undisturbed && calm(0)) check_mistake(peer, waiting, made, limit);
       });
 }

@@ -14,7 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "csrc/link/core.h"
+#include "csrc/base/status.h"
+#include "csrc/link/events.h"
 #include "csrc/net/framing.h"
 #include "csrc/ring/engine.h"
 #include "tests/sim/event_loop.h"

@@ -430,7 +430,9 @@ void Workload::on_op(const peer::FinishOp& result) {
                      posted.call.name + (status.ok() ? " ok" : ": " + status.message));
   if (gone_) return;
   if (mistaken()) {
-    if (status.ok()) fail("P7 " + posted.call.name + ": a mistake went through");
+    ended_by_loss_ |= status.code == Code::kPeerLost;
+    if (status.ok() && was_judged(result.epoch))
+      fail("P7 " + posted.call.name + ": a mistake went through");
     if (posted.buffers != posted.before) fail("P2 " + posted.call.name + ": tensor changed");
     return;
   }
@@ -522,6 +524,7 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   }
   // An update_topology of a group that needs reconfiguration is no mistake.
   if (mistaken()) {
+    ended_by_loss_ |= status.code == Code::kPeerLost;
     const bool by_others = status.code == Code::kSharedState;
     if (by_others && refused_for_steps(status)) return make_mistake();
     // If the others have nothing to compare, their next joint call may be the same. If all others
@@ -568,6 +571,15 @@ void Workload::on_gone(const Status& status) {
   // The master is never away for as long as a member tries to reach it.
   if (status.message.find("does not take this peer back") != std::string::npos)
     fail("P6 the master has forgotten this member: " + status.message);
+}
+
+// Whether a member of this epoch is no newcomer. After losses, only newcomers may be left.
+bool Workload::was_judged(Epoch epoch) const {
+  const auto& joined = topology_.joined;
+  const auto& members = epochs_.at(epoch).members;
+  return std::any_of(members.begin(), members.end(), [&joined](const protocol::Member& member) {
+    return std::find(joined.begin(), joined.end(), member.peer) == joined.end();
+  });
 }
 
 bool Workload::is_unjudged() const { return !is_compared() && rules_.excused && rules_.excused(); }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/status.h"
 #include "tests/sim/checker.h"
 #include "tests/sim/peer_node.h"
 
@@ -65,6 +66,7 @@ class Workload : public App {
   bool mistaken() const { return rules_.mistake != Mistake::kNone && !founder_; }
   bool is_compared() const { return compared_; }
   bool silent() const { return silent_; }                 // its mistake is to call nothing
+  bool ended_by_loss() const { return ended_by_loss_; }   // a call of its mistake was
   Instant last_success() const { return last_success_; }  // end of the last successful call
   std::string doing() const;
 
@@ -106,6 +108,7 @@ class Workload : public App {
   void post_alone();
   void offer_wrong_state();
   void on_refused_state(const Status& status);
+  bool was_judged(Epoch epoch) const;
   // Whether perhaps no member is left that could decide which of two newcomers is wrong.
   bool is_unjudged() const;
   void state_agreed(const peer::FinishJoint& result);
@@ -134,6 +137,7 @@ class Workload : public App {
   Stage stage_ = Stage::kSync;
   bool has_state_ = false, newcomer_ = false, failed_ = false, batch_failed_ = false, gone_ = false;
   bool founder_ = false, compared_ = false, silent_ = false;
+  bool ended_by_loss_ = false;
   bool late_is_over_ = false;  // the late call of this turn has its outcome, as on all ranks
   Instant last_success_;
   protocol::SyncStrategy strategy_ = protocol::SyncStrategy::kEnforcePopular;  // of the last offer

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/status.h"
 #include "csrc/peer/core.h"
 #include "csrc/ring/engine.h"
 #include "master/core.h"

@@ -20,8 +20,10 @@
 #include <variant>
 #include <vector>
 
+#include "csrc/base/result.h"
 #include "csrc/net/loop.h"
 #include "csrc/net/stream.h"
+#include "csrc/peer/core.h"
 #include "csrc/peer/shell/peer.h"
 #include "csrc/peer/shell/shared_entries.h"
 #include "csrc/peer/shell/waiter.h"

@@ -21,8 +21,9 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/result.h"
 #include "csrc/net/socket.h"
-#include "csrc/peer/core.h"
+#include "csrc/peer/events.h"
 #include "csrc/ring/shell/shell.h"
 
 namespace pccl::peer {

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "csrc/base/result.h"
 #include "csrc/peer/shell/peer.h"
 
 namespace pccl::peer {

@@ -10,7 +10,8 @@
 #include <optional>
 #include <string>
 
-#include "csrc/link/core.h"
+#include "csrc/base/status.h"
+#include "csrc/link/events.h"
 #include "csrc/link/path_monitor.h"
 #include "csrc/net/lane.h"
 #include "csrc/ring/engine.h"

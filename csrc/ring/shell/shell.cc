@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "csrc/base/log.h"
+#include "csrc/link/core.h"
 #include "csrc/link/path_monitor.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/net/loop.h"

@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 
+#include "csrc/base/result.h"
 #include "csrc/net/socket.h"
 #include "csrc/protocol/messages.h"
 #include "csrc/ring/engine.h"

@@ -1,4 +1,4 @@
-#include "csrc/base/dtype.h"
+#include "csrc/base/reducible.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "csrc/base/status.h"
+#include "csrc/base/result.h"
 
 #include <gtest/gtest.h>
 

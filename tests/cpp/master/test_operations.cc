@@ -189,6 +189,36 @@ TEST_F(OperationsTest, BoundsWhatOnePeerCanMakeItRemember) {
   EXPECT_TRUE(table.begin(kA, op(max), all_reduce(1)).ok());
 }
 
+TEST_F(OperationsTest, ABeginThatWasLostCountsWhenItsMemberResumes) {
+  begin(kA, 0);
+  begin(kB, 0);
+  EXPECT_TRUE(table.abort(kA, {epoch(5), op(0), Code::kOperationTimeout, "late"}).ok());
+  verdict();
+  table.catch_up(kC, {{op(0), {}, {}}});
+  EXPECT_TRUE(table.knows(op(0))) << "c says that it has yet to call it";
+  table.catch_up(kC, {});
+  EXPECT_FALSE(table.knows(op(0)));
+  begin(kA, 1);
+  table.catch_up(kC, {});
+  EXPECT_FALSE(table.has_begun(kC, op(1))) << "an open operation";
+}
+
+TEST_F(OperationsTest, WhatARestartedMasterIsToldAboutSettledOperationsIsNoTrap) {
+  table.restore_settled({op(4), {}, {}}, {kC});
+  table.check();
+  EXPECT_EQ(table.open_count(), 0u);
+  begin(kC, 4);
+  EXPECT_FALSE(table.knows(op(4))) << "all have begun it";
+  table.restore_settled({op(5), {}, {}}, {kC});
+  begin(kA, 5);
+  EXPECT_EQ(table.open_count(), 1u) << "c was wrong: it is a new operation";
+  begin(kC, 5);
+  EXPECT_TRUE(table.knows(op(5)));
+  table.restore_settled({op(6), kA, PeerId{77}}, {kC});
+  EXPECT_FALSE(table.knows(op(6))) << "a send between others";
+  table.check();
+}
+
 TEST_F(OperationsTest, WhatWasSettledOutlivesARenewalUntilAllHaveCalledIt) {
   for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);  // in flight, so it begins again
   begin(kA, 1);

@@ -85,6 +85,40 @@ TEST_F(Restart, AVerdictThatOneHasHeardHoldsForAll) {
             (Lines{"b < Resumed", "a < Resumed", "b < Verdicts 2: #0 collective mismatch"}));
 }
 
+// The verdict came to all, before these members called the operation. Those who had called it are
+// gone.
+TEST_F(Restart, ACallThatComesAfterItsVerdictIsNoNewOperation) {
+  h.found({"a", "b"});
+  h.restart();
+  for (const char* name : {"a", "b"}) {
+    protocol::Resume knowing = resume(name);
+    knowing.uncalled = {{op(0), {}, {}}};
+    h.come_back(name, knowing);
+  }
+  h.story();
+  h.say("a", protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  h.say("a", protocol::AbortRequest{epoch(1), op(0), Code::kOperationTimeout, "timed out"});
+  EXPECT_EQ(h.story(), Lines{}) << "it is settled";
+  h.say("b", protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  h.say("b", protocol::AbortRequest{epoch(1), op(0), Code::kOperationTimeout, "timed out"});
+  EXPECT_EQ(h.story(), Lines{}) << "and forgotten";
+}
+
+// b has not received the verdict that a has: after it has, it has yet to call the operation.
+TEST_F(Restart, AVerdictThatOneHasReceivedSettlesALaterCallOfTheOther) {
+  h.found({"a", "b"});
+  h.restart();
+  protocol::Resume knowing = resume("a");
+  knowing.verdict_index = 1;
+  knowing.verdicts = {aborted(0, "ended by update_topology")};
+  h.come_back("a", knowing);
+  h.come_back("b", resume("b"));
+  h.story();
+  h.say("b", protocol::Begin{epoch(1), op(0), all_reduce(8)});
+  h.say("b", protocol::AbortRequest{epoch(1), op(0), Code::kOperationTimeout, "timed out"});
+  EXPECT_EQ(h.story(), Lines{});
+}
+
 TEST_F(Restart, WhatIsSaidMeanwhileIsHeardWhenAllAreBack) {
   h.found({"a", "b"});
   h.restart();

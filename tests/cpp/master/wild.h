@@ -225,6 +225,13 @@ class Wild {
       resume.ops.push_back({op, done ? protocol::OpState::kDone : protocol::OpState::kNotDone});
       resume.infos.push_back(info);
     }
+    const Epoch generation = peer.start.generation;
+    for (auto at = outcomes_.lower_bound({generation, {}}); at != outcomes_.end(); ++at) {
+      const auto& [of, op] = at->first;
+      if (of != generation) break;
+      const bool uncalled = op.sequence >= peer.begun[op.tag.value];
+      if (uncalled && at->second.heard.contains(peer.id)) resume.uncalled.push_back({op, {}, {}});
+    }
     ++counts_["resume"];
     return resume;
   }

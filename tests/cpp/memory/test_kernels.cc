@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "csrc/base/cpu.h"
+#include "csrc/base/reducible.h"
 #include "tests/cpp/memory/kernels_reference.h"
 
 #if PCCL_X86

@@ -50,7 +50,18 @@ TEST(VerdictLog, AResumeStaysInsideOneMessage) {
   size_t bytes = 0;
   for (const Verdict& verdict : resume.verdicts) bytes += verdict.text.size();
   EXPECT_EQ(resume.verdicts.size(), 3000u);
-  EXPECT_EQ(bytes, protocol::kMessageBytesMax / 4);
+  EXPECT_EQ(bytes, protocol::kMessageBytesMax / 8);
+}
+
+TEST(VerdictLog, AMasterThatForgotLearnsWhichOperationsAreYetToBeCalled) {
+  VerdictLog log;
+  log.keep_early(aborted(7, "why"));
+  log.begin_epoch();
+  log.keep_early(aborted(9, "why"));
+  log.take_early({{}, 9});
+  protocol::Resume resume;
+  log.describe(resume);
+  EXPECT_EQ(resume.uncalled, (std::vector<protocol::Uncalled>{{{{}, 7}, {}, {}}}));
 }
 
 TEST(VerdictLog, AnEarlyVerdictIsTakenOnce) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/status.h"
 #include "csrc/peer/core.h"
 #include "csrc/peer/request.h"
 #include "csrc/protocol/codec.h"

@@ -14,6 +14,7 @@
 #include <map>
 #include <set>
 
+#include "csrc/base/status.h"
 #include "tests/cpp/chance.h"
 #include "tests/cpp/peer/transcript.h"
 #include "tests/cpp/protocol/random_message.h"

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "csrc/base/log.h"
+#include "csrc/base/result.h"
 #include "csrc/peer/shell/peer.h"
 #include "master/shell/shell.h"
 

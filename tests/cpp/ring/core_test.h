@@ -10,8 +10,8 @@
 
 namespace pccl::ring {
 
-using net::FrameHeader;
-using net::FrameType;
+using protocol::FrameHeader;
+using protocol::FrameType;
 
 inline constexpr PeerId kUp{1}, kDown{3}, kStranger{9};
 inline constexpr Epoch kEpoch{5};

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 
+#include "csrc/base/result.h"
 #include "csrc/net/framing.h"
 #include "csrc/protocol/messages.h"
 

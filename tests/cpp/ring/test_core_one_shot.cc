@@ -168,17 +168,17 @@ struct Neighbour {
   Neighbour() {
     step(LaneUp{kLane});
     step(EpochBegun{kEpoch, {PeerId{2}}});
-    step(FrameArrived{kLane, frame(net::FrameType::kOpen)});
+    step(FrameArrived{kLane, frame(protocol::FrameType::kOpen)});
     effects.clear();
   }
-  static net::FrameHeader frame(net::FrameType type) {
-    net::FrameHeader header;
+  static protocol::FrameHeader frame(protocol::FrameType type) {
+    protocol::FrameHeader header;
     header.type = type;
     header.epoch = kEpoch;
     return header;
   }
-  static net::FrameHeader contribution(uint32_t sequence, uint32_t bytes = 64) {
-    net::FrameHeader header = frame(net::FrameType::kChunk);
+  static protocol::FrameHeader contribution(uint32_t sequence, uint32_t bytes = 64) {
+    protocol::FrameHeader header = frame(protocol::FrameType::kChunk);
     header.round = kOneShotRound;
     header.op = {TagId{1}, sequence};
     header.digest = 7;
@@ -197,7 +197,7 @@ struct Neighbour {
     step(OpPosted{task});
   }
   void step(const Event& event) { core.step(event, effects); }
-  std::string refusal(const net::FrameHeader& header) {
+  std::string refusal(const protocol::FrameHeader& header) {
     effects.clear();
     step(ChunkArriving{kLane, header});
     for (const Effect& effect : effects) {
@@ -218,19 +218,19 @@ TEST_F(HostileCopies, HaveASizeAndSayWhetherTheyWereAskedFor) {
     Neighbour other;
     EXPECT_TRUE(other.refusal(contribution(0, bytes)).ends_with("is none"));
   }
-  net::FrameHeader odd = contribution(0);
+  protocol::FrameHeader odd = contribution(0);
   odd.value = 2;
   EXPECT_TRUE(refusal(odd).ends_with("is none"));
 }
 
 TEST_F(HostileCopies, OfAnEpochThatIsNotOpenYet) {
-  net::FrameHeader unexpected = contribution(0);
+  protocol::FrameHeader unexpected = contribution(0);
   unexpected.epoch = Epoch{9};
   EXPECT_NE(refusal(unexpected).find("before both had opened it"), std::string::npos);
 }
 
 TEST_F(HostileCopies, NobodyHasAskedFor) {
-  net::FrameHeader requested = contribution(0);
+  protocol::FrameHeader requested = contribution(0);
   requested.value = 1;
   EXPECT_NE(refusal(requested).find("nobody has asked"), std::string::npos);
 }
@@ -250,7 +250,7 @@ TEST_F(HostileCopies, ComeOnceOfWhatIsInFlight) {
 
 TEST_F(HostileCopies, AreOfTheirOwnPlaceAndSize) {
   post(0);
-  net::FrameHeader elsewhere = contribution(0);
+  protocol::FrameHeader elsewhere = contribution(0);
   elsewhere.block = 0;
   EXPECT_TRUE(refusal(elsewhere).ends_with("is none of it"));
   Neighbour other;
@@ -281,7 +281,7 @@ TEST_F(HostileCopies, DoNotExceedTheWindow) {
 TEST_F(HostileCopies, HaveNotTakenMoreThanWasSent) {
   post(0);
   effects.clear();
-  net::FrameHeader window = frame(net::FrameType::kWindow);
+  protocol::FrameHeader window = frame(protocol::FrameType::kWindow);
   window.value = 4097;
   step(FrameArrived{kLane, window});
   ASSERT_EQ(effects.size(), 1u);
@@ -299,9 +299,9 @@ TEST_F(HostileCopies, AreNeverVoid) {
 TEST_F(HostileCopies, AreAskedForOnlyByThoseWhoTakePart) {
   post(0);
   step(LaneUp{{{5}, 0}});
-  net::FrameHeader open = frame(net::FrameType::kOpen);
+  protocol::FrameHeader open = frame(protocol::FrameType::kOpen);
   step(FrameArrived{{{5}, 0}, open});
-  net::FrameHeader request = frame(net::FrameType::kCredit);
+  protocol::FrameHeader request = frame(protocol::FrameType::kCredit);
   request.op = {TagId{1}, 0};
   request.digest = 7;
   request.value = 1;

@@ -22,8 +22,8 @@ TEST(EagerBudget, ThereIsRoomAgainForWhatTheOtherHasAskedFor) {
   EXPECT_EQ(eager_budget.room(), 5000u);
 }
 
-net::FrameHeader chunk(uint32_t sequence, uint32_t bytes) {
-  net::FrameHeader header;
+protocol::FrameHeader chunk(uint32_t sequence, uint32_t bytes) {
+  protocol::FrameHeader header;
   header.op = key_of(sequence);
   header.length = bytes;
   return header;

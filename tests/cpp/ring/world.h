@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/status.h"
 #include "csrc/net/framing.h"
 #include "csrc/ring/engine.h"
 

@@ -1,0 +1,157 @@
+// The options of LinkCore, the events that it takes and the effects that it asks for, all plain data.
+// The shell carries out the effects in the order in which step() appends them.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/endpoint.h"
+#include "csrc/base/link_fault.h"
+#include "csrc/base/status.h"
+#include "csrc/protocol/frames.h"
+#include "csrc/protocol/limits.h"
+#include "csrc/protocol/messages.h"
+
+namespace pccl::link {
+
+// A connection, or an attempt to make one.
+struct ConnectionId {
+  uint64_t value = 0;
+  friend auto operator<=>(const ConnectionId&, const ConnectionId&) = default;
+};
+
+// The fields of a hello that describe this peer.
+struct Identity {
+  PeerId self;
+  uint64_t run_id = 0;
+  uint64_t machine = 0;                          // 0: unknown
+  uint16_t version = protocol::kSpoken.highest;  // protocol version that the run speaks
+};
+
+// ---- Events ----
+// The core keeps trying until the link is up. Connections with a serial number up to `dead_serial`
+// are dead.
+struct Dial {
+  PeerId peer;
+  std::vector<Endpoint> at;  // likeliest first; not empty
+  uint32_t dead_serial = 0;
+};
+struct Forget {  // ends the peer's link, which is reported, and stops dialling
+  PeerId peer;
+};
+struct Connected {  // a Connect succeeded
+  ConnectionId lane;
+};
+struct Refused {  // a Connect failed: there is no connection
+  ConnectionId lane;
+  std::string why;
+  LinkFault fault = LinkFault::kOther;
+};
+struct Accepted {     // another process has connected; the connection is pending until its hello
+  ConnectionId lane;  // from new_lane()
+  std::string address;
+  size_t room = 1;  // maximum number of pending connections, this one included
+};
+struct HelloReceived {  // the first frame of a lane
+  ConnectionId lane;
+  // Empty if the frame was not a hello, or was the hello of the wrong side.
+  std::optional<protocol::LaneHello> hello;
+  Duration rtt{0};  // RTT as far as the system knows it by now
+};
+struct Failed {  // a connection has ended by itself
+  ConnectionId lane;
+  Status why;
+  LinkFault fault = LinkFault::kOther;
+};
+struct PongReceived {
+  ConnectionId lane;
+  uint64_t number = 0;
+};
+// The fate of the first large packets of a lane.
+struct Progress {
+  ConnectionId lane;
+  uint32_t segment = 0;  // maximum TCP segment size in bytes
+  bool arrived = false;  // whether a full packet has arrived
+};
+// Comes after all input is drained, and only once however late it is.
+struct Tick {
+  std::vector<ConnectionId> received;  // lanes with input since the last Tick
+  std::vector<Progress> progress;      // of the lanes that have sent large packets
+};
+struct Suspected {  // the engine has found that the other side violates a rule
+  PeerId peer;
+  std::string why;
+};
+struct NeighboursKnown {  // the peers that exchange chunks with this one in a new epoch
+  std::vector<PeerId> peers;
+};
+struct LanesLearnt {  // the number of lanes that pays on links to this peer
+  PeerId peer;
+  uint32_t lanes = 1;
+};
+struct TimePassed {};
+using Event = std::variant<Dial, Forget, Connected, Refused, Accepted, HelloReceived, Failed,
+                           PongReceived, Tick, Suspected, NeighboursKnown, LanesLearnt, TimePassed>;
+
+// ---- Effects, to be carried out in order ----
+struct Connect {  // Connected or Refused follows, unless Close comes first
+  ConnectionId lane;
+  PeerId peer;
+  Endpoint to;
+  Duration timeout{0};
+  uint32_t segment = 0;  // maximum TCP segment size in bytes; 0: the system decides
+};
+struct LimitAccepted {   // for connections accepted from now on
+  uint32_t segment = 0;  // maximum TCP segment size in bytes; 0: the system decides
+};
+// The path drops large packets, but smaller ones arrive on this lane.
+struct SmallerHelped {
+  ConnectionId lane;
+  uint32_t segment = 0;
+};
+struct SendHello {
+  ConnectionId lane;
+  bool answer = false;  // true: kHelloOk
+  protocol::LaneHello hello;
+};
+struct SendPing {
+  ConnectionId lane;
+  uint64_t number = 0;
+};
+struct Close {
+  ConnectionId lane;
+};
+struct LaneUp {  // from now on the engine reads and writes the lane's frames
+  ConnectionId lane;
+  PeerId peer;
+  uint32_t serial = 0;
+  bool further = false;
+  bool same_machine = false;  // both ends are on one machine
+  Duration rtt{0};            // RTT of the link
+  bool wan = false;           // wan path: lanes may be inactive, and pace what they send
+  uint32_t lanes_at_first = 1;
+  bool lanes_fixed = false;
+};
+struct LinkDown {
+  PeerId peer;
+};
+struct ReportLink {
+  protocol::LinkReport what;
+};
+using Effect = std::variant<Connect, LimitAccepted, SendHello, SendPing, Close, LaneUp, LinkDown,
+                            ReportLink, SmallerHelped>;
+using Effects = std::vector<Effect>;
+
+struct Options {
+  Duration peer_timeout = protocol::kPeerTimeoutDefault;
+  Duration wan_rtt_min = protocol::kWanRttMin;
+  uint32_t lanes = 0;      // per link between neighbours; 0: as many as pay
+  uint32_t lanes_max = 1;  // most lanes of a link that the process can afford
+};
+
+}  // namespace pccl::link

@@ -1,0 +1,251 @@
+// The options of a peer, the events that PeerCore takes and the effects that it asks for, all plain
+// data. The shell carries out the effects in the order in which step() appends them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/log.h"
+#include "csrc/base/result.h"
+#include "csrc/protocol/limits.h"
+#include "csrc/protocol/messages.h"
+#include "csrc/ring/events.h"
+
+namespace pccl::peer {
+
+// Identifies an unfinished call of the application. Chosen by the shell, never reused.
+using Handle = uint64_t;
+
+// The address at which other peers reach this peer.
+struct Advertised {
+  std::string host;  // empty: the address that the master sees
+  // External number of the first port of the range in which the peer may listen; the others follow
+  // in order. 0: external and internal numbers are the same.
+  uint16_t port_first = 0;
+  uint16_t listens_first = 0;
+};
+
+struct Options {
+  std::string run;
+  GroupId group;
+  uint32_t min_peers = 1;
+  uint32_t founders = 0;  // number of peers that begin together; 0: min_peers
+  int32_t rank = -1;      // wanted rank among the founders; -1: any
+  std::string library = "pccl";
+  protocol::VersionRange versions = protocol::kSpoken;
+  Advertised advertised;
+  protocol::LossPolicy policy = protocol::LossPolicy::kRaise;
+  bool restore = true;  // whether data that a failed operation has overwritten is put back
+  Duration join_timeout = std::chrono::minutes(30);
+  Duration peer_timeout = protocol::kPeerTimeoutDefault;
+  Duration first_call_timeout{0};  // how long members wait for a newcomer; 0: peer_timeout
+  // Name of the launch of which this process is one of several ranks. All members belong to the
+  // same launch. Empty: no launch.
+  std::string launch;
+  Duration master_timeout = protocol::kMasterTimeoutDefault;
+  std::string master_text;  // "host:port", for error messages
+};
+
+// The group as the application sees it. It changes when init or update_topology returns and, with
+// policy retry, when the application looks after a loss.
+struct Topology {
+  Epoch epoch;
+  Epoch generation;  // operation numbers start at zero in it
+  uint32_t rank = 0;
+  std::vector<protocol::Member> members;  // in rank order
+  std::vector<uint32_t> ring;             // ranks in ring order
+  std::vector<PeerId> joined;
+  std::vector<PeerId> left;
+  uint32_t one_shot_bytes = 0;  // larger all-reduces use the ring, others are one-shot
+  bool wan = false;             // the longest path between neighbours is a wan path
+};
+
+// A collective as the application posts it. Root and peer are ranks of the topology that the
+// application sees. A collective that is called while a vote for update_topology is open is held
+// until the answer. Its timeout starts then, and it takes its number in the epoch in which it
+// starts.
+struct OpRequest {
+  Handle handle = 0;
+  protocol::OpKind kind = protocol::OpKind::kAllReduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp reduce = ReduceOp::kSum;
+  uint64_t count = 0;  // elements of one rank's tensor
+  int32_t root = -1;   // kBroadcast: root; kSend: destination; kRecv: source
+  std::string tag;
+  Duration timeout{0};  // 0: none
+  bool keep = false;    // kAllReduce: elements that are finished everywhere survive a loss
+};
+
+// ---- Events: from the application ----
+struct JoinCalled {  // once, first
+  Handle handle;
+};
+struct OpCalled {
+  OpRequest request;
+};
+struct JointCalled {
+  Handle handle = 0;
+  protocol::JointKind kind = protocol::JointKind::kUpdateTopology;
+  protocol::Offer offer;
+  Duration timeout{0};
+};
+struct JointGivenUp {  // acts as if its timeout were now; ignored if unknown or finished
+  Handle handle;
+};
+// From here on, the ranks in calls are those of this epoch, which an Reconfigured has announced.
+struct TopologySeen {
+  Epoch epoch;
+};
+struct LeaveCalled {};
+// ---- from the connection to the master ----
+struct MasterConnected {};
+struct MasterClosed {  // the attempt to connect failed, or the connection broke
+  Status why;
+};
+struct MasterSent {
+  protocol::Message message;
+};
+// ---- from the data plane ----
+struct Listening {
+  Result<uint16_t> port;
+  std::vector<std::string> hosts = {};  // numeric addresses of the interfaces on which it listens
+};
+struct LinkChanged {
+  protocol::LinkReport report;
+};
+struct OpTransferred {
+  Epoch epoch;
+  OpKey op;
+};
+// Only of an operation with `keep`. `finished`: elements, counted from the start of its task.
+struct OpProgressed {
+  Epoch epoch;
+  OpKey op;
+  uint64_t finished = 0;
+};
+struct OpAgreed {  // answer to SayDone: all members are done
+  Epoch epoch;
+  OpKey op;
+};
+struct OpDrained {
+  Epoch epoch;
+  OpKey op;
+};
+// The operation failed only here (no memory). It is aborted through the master. EndOp follows, and
+// OpDrained has to follow EndOp.
+struct OpFailed {
+  Epoch epoch;
+  OpKey op;
+  Status why;
+};
+// ---- from the shell ----
+struct StateVerified {  // answer to VerifyState
+  Handle handle;
+  Status status;
+};
+struct TimePassed {};
+using Event =
+    std::variant<JoinCalled, OpCalled, JointCalled, LeaveCalled, MasterConnected, MasterClosed,
+                 MasterSent, Listening, LinkChanged, OpTransferred, OpProgressed, OpAgreed,
+                 OpDrained, OpFailed, StateVerified, TimePassed, JointGivenUp, TopologySeen>;
+
+// ---- Effects, to be carried out in order ----
+struct ConnectMaster {};
+struct CloseMaster {};  // after all sent messages have left; no MasterClosed follows
+struct SendMaster {
+  protocol::Message message;
+};
+struct Listen {
+  PeerId self;
+  uint64_t run_id = 0;
+  uint16_t version = 0;  // protocol version that the run speaks
+  bool loopback_only = false;
+};
+struct DialPeer {
+  protocol::Dial dial;
+};
+struct ForgetPeer {
+  PeerId peer;
+};
+struct BeginEpoch {
+  Epoch epoch;
+  std::vector<PeerId> peers;       // the other members
+  std::vector<PeerId> neighbours;  // the other members next to this one in the ring
+};
+// Posts an operation to the data plane. Its memory is that of the application for `handle`. For
+// shared state (task.shape.pattern is kTransfer and `keys` is not empty) the memory is the entries
+// `keys` of that joint call: the tensors themselves on the source, staging buffers on the
+// destination.
+//
+// In an all-gather, task.shape.rank is the ring index, and so is the index of a block. The
+// application's spans are in rank order: block i is the span of rank Topology::ring[i].
+struct StartOp {
+  Handle handle = 0;
+  ring::Task task;
+  DType dtype = DType::kFloat32;
+  ReduceOp reduce = ReduceOp::kSum;
+  int contributors = 1;
+  std::vector<uint32_t> keys;
+  uint64_t start = 0;  // elements of the application's tensor that come before the task
+};
+using ring::Ending;
+using EndOp = ring::OpEnded;  // also for operations that never started here
+struct SayDone {              // to the other members
+  OpKey op;
+};
+struct VerifyState {  // checks the staging buffers
+  Handle handle;
+  std::vector<uint32_t> keys;
+  std::vector<uint64_t> hashes;
+};
+// The peers whose tensors were reduced into the elements from the end of the previous part up to
+// `end`.
+struct Part {
+  uint64_t end = 0;
+  std::vector<PeerId> contributors;  // in rank order
+  bool operator==(const Part&) const = default;
+};
+struct FinishOp {  // returns the tensor to the application
+  Handle handle = 0;
+  Status status;
+  Epoch epoch;  // none: the operation never got a number
+  OpKey op;
+  std::vector<Part> parts;         // of a committed operation with `keep`
+  bool ended_before_call = false;  // its verdict came before its call here
+};
+struct FinishJoint {  // ends a join or a joint call
+  Handle handle = 0;
+  Status status;
+  protocol::JointKind kind = protocol::JointKind::kUpdateTopology;
+  std::optional<Topology> topology;  // of join, and of update_topology whether it changed or not
+  bool pending = false;
+  uint64_t revision = 0, state_hash = 0;
+  // `install`: keys of the staging buffers that are to be copied into the tensors before the call
+  // returns. `entries`: the elected state.
+  std::vector<uint32_t> install;
+  std::vector<protocol::StateEntry> entries;
+};
+// Members were lost and the others continue (policy retry). The application sees this topology when
+// it looks.
+struct Reconfigured {
+  Topology topology;
+};
+// The peer is out of the run for good; `why` is ok after LeaveCalled. This is the last effect:
+// every handle has been finished.
+struct Gone {
+  Status why;
+};
+struct Log {
+  LogLevel level = LogLevel::kInfo;
+  std::string text;
+};
+using Effect = std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, DialPeer, ForgetPeer,
+                            BeginEpoch, StartOp, EndOp, SayDone, VerifyState, FinishOp, FinishJoint,
+                            Reconfigured, Gone, Log>;
+using Effects = std::vector<Effect>;
+
+}  // namespace pccl::peer

@@ -1,0 +1,30 @@
+// Chunk: one piece of a tensor that travels as one frame. Action: what happens to the bytes under it
+// when it lands. Plain values.
+#pragma once
+
+#include <cstdint>
+
+namespace pccl::ring {
+
+// The action of a landing chunk on the bytes that were there.
+//  - kAccumulate: lands in a scratch slot; the tensor is added to it there.
+//  - kFinish: lands in scratch and is combined with the tensor, which then holds the result.
+//  - kStore: final bytes, which land in the tensor itself.
+//  - kGather: lands in the scratch slot of the member that sent it, for later use.
+enum class Action : uint8_t { kAccumulate, kFinish, kStore, kGather };
+
+// One chunk of the schedule, as one rank sends or receives it. `id` counts chunks slice by slice;
+// it is the same at both ends of the transfer. `bytes` may be 0: the frame still travels, so that
+// both ends count alike.
+struct Chunk {
+  uint64_t id = 0;
+  uint64_t step = 0;
+  uint32_t slice = 0;
+  uint16_t round = 0;
+  uint32_t block = 0;
+  uint64_t offset = 0;  // bytes from the start of all blocks, laid end to end
+  uint32_t bytes = 0;
+  bool operator==(const Chunk&) const = default;
+};
+
+}  // namespace pccl::ring

@@ -1,0 +1,183 @@
+// The events that RingCore takes and the effects that it asks for, all plain data. The Engine carries
+// out the effects in the order in which step() appends them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "csrc/base/ids.h"
+#include "csrc/protocol/frames.h"
+#include "csrc/protocol/limits.h"
+#include "csrc/ring/chunk.h"
+#include "csrc/ring/task.h"
+
+namespace pccl::ring {
+
+// ---- Events ----
+
+struct EpochBegun {  // drops what is left of older epochs; all their operations have ended by then
+  Epoch epoch;
+  std::vector<PeerId> peers;  // the other members
+};
+// One connection of a link. The index counts from 0 in the order in which the lanes came up here;
+// each end counts for itself.
+struct LaneId {
+  PeerId peer;
+  uint32_t index = 0;
+  friend auto operator<=>(const LaneId&, const LaneId&) = default;
+};
+struct LaneUp {  // the first lane brings the link up
+  LaneId lane;
+  bool same_machine = false;  // the peer is on this machine
+};
+struct LaneWindow {  // the present congestion window of a lane
+  LaneId lane;
+  uint64_t bytes = 0;  // bytes that congestion control allows in flight on the lane; 0: unknown
+};
+struct LinkDown {  // the link and all its lanes are down
+  PeerId peer;
+};
+struct LanesInactive {  // these lanes get no further chunk from us; all others are active
+  PeerId peer;
+  protocol::LaneBits lanes = 0;  // never all lanes that are up
+};
+struct OpPosted {
+  Task task;
+};
+// kRestart: the operation will be posted again (a continuation) without its first `keep` elements.
+// These elements stay as they are until the continuation ends. The other elements are restored, as
+// after kAborted.
+enum class Ending { kCommitted, kAborted, kRestart };
+struct OpEnded {  // ignored if the operation was never posted here
+  OpKey op;
+  Ending ending = Ending::kAborted;
+  uint64_t keep = 0;
+};
+// This peer has reported to the master that the operation is done here. The core then announces it
+// to the other members.
+struct OpDone {
+  OpKey op;
+};
+struct FrameArrived {  // kOpen, kCredit, kWindow, kDone
+  LaneId lane;
+  protocol::FrameHeader header;
+};
+struct ChunkArriving {
+  LaneId lane;
+  protocol::FrameHeader header;
+};
+struct ChunkArrived {  // in the last landing given for this lane
+  LaneId lane;
+  bool valid = true;
+};
+struct ChunkSent {
+  LaneId lane;
+};
+using Event = std::variant<EpochBegun, LaneUp, LaneWindow, LinkDown, LanesInactive, OpPosted,
+                           OpEnded, OpDone, FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
+
+// ---- Effects: carry them out in the order in which step() appends them ----
+
+struct SendFrame {
+  LaneId lane;
+  protocol::FrameHeader header;
+};
+struct SendChunk {
+  LaneId lane;
+  protocol::FrameHeader header;
+  uint64_t handle;
+  Chunk chunk;
+};
+// sends this rank's contribution to a one-shot all-reduce; no ChunkSent follows
+struct SendContribution {
+  LaneId lane;
+  protocol::FrameHeader header;
+  uint64_t handle;
+};
+struct Land {  // first possible answer to ChunkArriving
+  LaneId lane;
+  uint64_t handle;
+  Chunk chunk;
+  Action action;
+};
+// Key of a stored message of an operation that is not posted here yet: a contribution (index
+// kUnexpectedContribution) or an eager chunk.
+inline constexpr uint32_t kUnexpectedContribution = UINT32_MAX;
+struct UnexpectedId {
+  OpKey op;
+  uint32_t index = kUnexpectedContribution;
+  friend auto operator<=>(const UnexpectedId&, const UnexpectedId&) = default;
+};
+// second possible answer: the payload is kept until TakeUnexpected or DropUnexpected
+struct LandUnexpected {
+  LaneId lane;
+  UnexpectedId unexpected;
+  uint32_t bytes;
+};
+struct Discard {  // third possible answer
+  LaneId lane;
+};
+struct TakeUnexpected {  // uses the kept message of this peer as the chunk `unit`
+  PeerId peer;
+  UnexpectedId unexpected;
+  uint64_t handle;
+  Chunk chunk;
+  Action action;
+};
+struct DropUnexpected {
+  PeerId peer;
+  UnexpectedId unexpected;
+};
+struct Combine {  // all contributions are here: compute the result of the one-shot all-reduce
+  uint64_t handle;
+};
+struct Revoke {
+  LaneId lane;
+};
+struct Withdraw {
+  LaneId lane;
+};
+struct Restore {
+  uint64_t handle;
+  uint64_t from = 0;  // bytes before this offset stay as they are
+};
+struct Release {
+  uint64_t handle;
+};
+struct Retain {  // instead of Release: the first `bytes` bytes may have to be restored later
+  uint64_t handle;
+  uint64_t bytes;
+  Epoch epoch;
+  OpKey op;
+};
+struct OpProgressed {  // for Task::keep: number of elements, from the start, that are final here
+  Epoch epoch;
+  OpKey op;
+  uint64_t finished = 0;
+};
+struct OpTransferred {  // all chunks are received and sent
+  Epoch epoch;
+  OpKey op;
+};
+struct OpAgreed {  // the operation is done here and at all other members
+  Epoch epoch;
+  OpKey op;
+};
+struct OpDrained {  // no thread touches the tensor any more
+  Epoch epoch;
+  OpKey op;
+};
+struct FailLink {
+  PeerId peer;
+  std::string why;
+};
+using Effect =
+    std::variant<SendFrame, SendChunk, SendContribution, Land, LandUnexpected, Discard,
+                 TakeUnexpected, DropUnexpected, Combine, Revoke, Withdraw, Restore, Release,
+                 Retain, OpProgressed, OpTransferred, OpAgreed, OpDrained, FailLink>;
+// Owned and reused by the caller, so that a step allocates nothing in the steady state.
+using Effects = std::vector<Effect>;
+
+}  // namespace pccl::ring
