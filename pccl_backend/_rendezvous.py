@@ -97,7 +97,6 @@ def join_open_run(
         rank=rank,
         launch=launch,
         open_run=True,
-        master=None,
     )
 
 
@@ -210,10 +209,32 @@ def _base_store(store: Store) -> Store:
 
 
 def _join(
-    settings: PeerSettings, timeout: timedelta, store: Store, **arguments: Any
+    settings: PeerSettings,
+    timeout: timedelta,
+    store: Store,
+    *,
+    host: str,
+    port: int,
+    run: str,
+    peer_group: int,
+    founders: int,
+    min_peers: int,
+    rank: int,
+    launch: str = "",
+    open_run: bool,
+    master: _C.HostedMaster | None = None,
 ) -> _C.PcclGroup:
     _C.set_log_level(settings.log_level)
-    return _C.join(
+    options = _C.JoinOptions(
+        host=host,
+        port=port,
+        run=run,
+        peer_group=peer_group,
+        founders=founders,
+        min_peers=min_peers,
+        rank=rank,
+        launch=launch,
+        open_run=open_run,
         timeout=timeout.total_seconds(),
         retry_on_peer_loss=settings.on_peer_loss == "retry",
         peer_timeout=settings.peer_timeout,
@@ -225,9 +246,8 @@ def _join(
         lanes=settings.lanes,
         tcp_congestion=settings.tcp_congestion,
         restore=settings.restore,
-        store=store,
-        **arguments,
     )
+    return _C.join(options, store=store, master=master)
 
 
 # --- A fixed world, with a master hosted by its rank 0 --------------------------------------------
@@ -257,7 +277,6 @@ def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
             founders=options.group_size,
             min_peers=1,
             rank=options.group_rank,
-            launch="",
             open_run=False,
             master=master,
         )

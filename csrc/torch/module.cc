@@ -9,73 +9,14 @@
 #include "csrc/torch/answers.h"
 #include "csrc/torch/call_options.h"
 #include "csrc/torch/errors.h"
-#include "csrc/torch/process_group.h"
+#include "csrc/torch/join.h"
+#include "csrc/torch/record.h"
 
 namespace pccl::torch_layer {
 namespace {
 
 namespace py = pybind11;
 using NoGil = py::call_guard<py::gil_scoped_release>;
-using Store = c10::intrusive_ptr<c10d::Store>;
-
-Duration seconds(double value) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
-}
-
-// A master inside this process. join() takes it over.
-struct HostedMaster {
-  explicit HostedMaster(const std::string& host, uint16_t port) {
-    auto opened = master::Shell::open({host, port});
-    if (!opened.ok()) raise(opened.status());
-    shell = std::move(opened.value());
-  }
-  std::unique_ptr<master::Shell> shell;
-};
-
-// The keyword arguments are those of _C.pyi. _rendezvous.py always gives all of them.
-PeerSession::Request to_request(const py::kwargs& given) {
-  PeerSession::Request request;
-  request.master = {given["host"].cast<std::string>(), given["port"].cast<uint16_t>()};
-  request.restore = given["restore"].cast<bool>();
-  std::tie(request.data.port_first, request.data.port_last) =
-      given["port_range"].cast<std::pair<uint16_t, uint16_t>>();
-  request.data.lanes = given["lanes"].cast<uint32_t>();
-  request.data.congestion = given["tcp_congestion"].cast<std::string>();
-  peer::Options& options = request.peer;
-  options.run = given["run"].cast<std::string>();
-  options.group = GroupId{given["peer_group"].cast<uint32_t>()};
-  options.policy = given["retry_on_peer_loss"].cast<bool>() ? protocol::LossPolicy::kRetry
-                                                            : protocol::LossPolicy::kRaise;
-  options.restore = request.restore;
-  options.min_peers = given["min_peers"].cast<uint32_t>();
-  options.founders = given["founders"].cast<uint32_t>();
-  options.rank = given["rank"].cast<int32_t>();
-  options.advertised = {given["advertise"].cast<std::string>(),
-                        given["advertised_port"].cast<uint16_t>(), request.data.port_first};
-  options.join_timeout = seconds(given["timeout"].cast<double>());
-  options.peer_timeout = seconds(given["peer_timeout"].cast<double>());
-  options.first_call_timeout = seconds(given["first_call_timeout"].cast<double>());
-  options.launch = given["launch"].cast<std::string>();
-  options.master_timeout = seconds(given["master_timeout"].cast<double>());
-  options.master_text = pccl::text(request.master);
-  return request;
-}
-
-c10::intrusive_ptr<PcclGroup> join(const Store& store, HostedMaster* master, bool open_run,
-                                   const py::kwargs& given) {
-  PeerSession::Request request = to_request(given);
-  if (master != nullptr) request.hosted = std::move(master->shell);
-  const Duration timeout = request.peer.join_timeout;
-
-  const py::gil_scoped_release no_gil;
-  bool stop = false;
-  auto joined = PeerSession::join(std::move(request), [&] { return stop = interrupted(); });
-  if (stop) raise_interrupt();
-  if (!joined.ok()) raise(joined.status());
-  const auto backend = c10::make_intrusive<PcclBackend>(
-      std::move(joined.value()), std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
-  return c10::make_intrusive<PcclGroup>(store, backend, open_run);
-}
 
 py::dict update_topology(PcclGroup& group) {
   std::optional<peer::Topology> topology;
@@ -148,6 +89,24 @@ py::tuple set_call_options(std::optional<std::string> tag, std::optional<bool> k
   return before;
 }
 
+void bind_join_options(py::module_& m) {
+  using Options = JoinOptions;
+  bind_record(m, "JoinOptions", Field{"host", &Options::host}, Field{"port", &Options::port},
+              Field{"run", &Options::run}, Field{"peer_group", &Options::peer_group},
+              Field{"founders", &Options::founders}, Field{"min_peers", &Options::min_peers},
+              Field{"rank", &Options::rank}, Field{"launch", &Options::launch},
+              Field{"timeout", &Options::timeout},
+              Field{"retry_on_peer_loss", &Options::retry_on_peer_loss},
+              Field{"peer_timeout", &Options::peer_timeout},
+              Field{"first_call_timeout", &Options::first_call_timeout},
+              Field{"master_timeout", &Options::master_timeout},
+              Field{"advertise", &Options::advertise},
+              Field{"advertised_port", &Options::advertised_port},
+              Field{"port_range", &Options::port_range}, Field{"lanes", &Options::lanes},
+              Field{"tcp_congestion", &Options::tcp_congestion},
+              Field{"restore", &Options::restore}, Field{"open_run", &Options::open_run});
+}
+
 void bind(py::module_& m) {
   py::module_::import("torch.distributed");  // registers the base class
   TorchClass<PcclBackend, c10d::Backend>(m, "PcclBackend");
@@ -162,12 +121,13 @@ void bind(py::module_& m) {
       .def("sync_shared_state", &sync_shared_state, py::kw_only(), py::arg("revision"),
            py::arg("strategy"), py::arg("tensors"))
       .def("run_info", &run_info);
+  bind_join_options(m);
   py::class_<HostedMaster>(m, "HostedMaster")
       .def(py::init<const std::string&, uint16_t>(), py::kw_only(), py::arg("host"),
            py::arg("port"), NoGil())
       .def_property_readonly("port",
                              [](const HostedMaster& master) { return master.shell->port(); });
-  m.def("join", &join, py::kw_only(), py::arg("store"), py::arg("master"), py::arg("open_run"));
+  m.def("join", &join, py::arg("options"), py::kw_only(), py::arg("store"), py::arg("master"));
   m.def("set_call_options", &set_call_options, py::kw_only(), py::arg("tag"), py::arg("keep"));
   m.def("parts", &parts);
   m.def("ended_before_call", [](const c10::intrusive_ptr<c10d::Work>& work) {
