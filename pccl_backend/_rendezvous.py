@@ -34,7 +34,7 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
 
-from pccl_backend import _C, _devices, _settings
+from pccl_backend import _C, _devices, _limits, _settings
 from pccl_backend._settings import OpenRun, PeerSettings
 from pccl_backend.errors import TooFewPeersError
 
@@ -43,7 +43,6 @@ __all__ = ["create_group", "enter_open_run", "join_open_run", "read_url"]
 LOOPBACK = "127.0.0.1"
 OPEN_RUN_KEY = "pccl/open_run"
 POLL_S = 0.02
-LAUNCH_BYTES_MAX = 256  # the same limit as in csrc/protocol/limits.h
 
 # Groups that a rendezvous has joined and torch has not requested yet, by the token in their store.
 _admitted: dict[str, _C.PcclGroup] = {}
@@ -183,7 +182,7 @@ def _launch() -> str:
     else:
         host, port = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
         text = f"{host}:{port}"
-    if len(text.encode()) <= LAUNCH_BYTES_MAX and _settings.is_printable(text):
+    if len(text.encode()) <= _limits.LAUNCH_BYTES_MAX and _settings.is_printable(text):
         return text
     return f"launch {hashlib.sha256(text.encode()).hexdigest()}"
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from world import run_program
 
 import pccl_backend
-from pccl_backend import _C
+from pccl_backend import _C, _limits, api, cli
 
 PACKAGE = Path(pccl_backend.__file__).parent
+README = Path(__file__).parents[2] / "README.md"
 
 OPTIONS: dict[str, Any] = {
     "host": "127.0.0.1",
@@ -86,3 +90,50 @@ def _declared(body: list[ast.stmt]) -> Iterator[str]:
     for node in body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             yield node.target.id
+
+
+# --- Limits ---------------------------------------------------------------------------------------
+
+
+def test_the_stub_declares_the_limits() -> None:
+    stub = ast.parse((PACKAGE / "_limits.pyi").read_text())
+    types = {
+        node.target.id: ast.unparse(node.annotation)
+        for node in stub.body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    limits = {name: value for name, value in vars(_limits).items() if not name.startswith("_")}
+    assert {name: type(value).__name__ for name, value in limits.items()} == types
+
+
+def test_limits_do_not_load_torch() -> None:
+    program = "import sys, pccl_backend._limits; print('torch' in sys.modules)"
+    assert run_program([sys.executable, "-c", program]).stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("row", "numbers"),
+    [
+        (r"`PCCL_PEER_TIMEOUT` \| ([0-9]+) \(seconds\)", [_limits.PEER_TIMEOUT_DEFAULT_S]),
+        (r"`PCCL_MASTER_TIMEOUT` \| ([0-9]+) \(seconds\)", [_limits.MASTER_TIMEOUT_DEFAULT_S]),
+        (r"`PCCL_LANES` \|.*, ([0-9]+) to ([0-9]+);", [1, _limits.LANES_MAX]),
+        (r"listens on 127\.0\.0\.1:([0-9]+);", [_limits.MASTER_PORT_DEFAULT]),
+    ],
+)
+def test_the_readme_has_the_limits(row: str, numbers: list[float]) -> None:
+    found = re.search(row, README.read_text())
+    assert found is not None
+    assert [float(number) for number in found.groups()] == numbers
+
+
+def test_the_docstring_of_tag_has_its_limit() -> None:
+    assert f"up to {_limits.TAG_BYTES_MAX} bytes" in str(api.tag.__doc__)
+    with pccl_backend.tag("x" * _limits.TAG_BYTES_MAX):
+        pass
+    with pytest.raises(ValueError, match="at most"), api.tag("x" * (_limits.TAG_BYTES_MAX + 1)):
+        pass
+
+
+def test_the_master_names_its_port() -> None:
+    done = run_program([str(cli.MASTER), "--help"])
+    assert f"(default {_limits.MASTER_PORT_DEFAULT})" in done.stdout
