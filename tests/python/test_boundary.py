@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.distributed import HashStore
 from world import run_program
 
 import pccl_backend
@@ -74,6 +75,20 @@ def test_join_options_refuse_a_missing_field(missing: str) -> None:
 def test_join_options_refuse_an_unfit_field(name: str, value: Any) -> None:
     with pytest.raises(TypeError):
         _C.JoinOptions(**{**OPTIONS, name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("run", "", "the length of the run's name is 0; it must be from 1 to 128"),
+        ("run", "x" * 129, "the length of the run's name is 129; it must be from 1 to 128"),
+        ("founders", 129, "the world size is 129; it must be from 0 to 128"),
+    ],
+)
+def test_join_refuses_what_no_setting_bounds(name: str, value: Any, says: str) -> None:
+    options = _C.JoinOptions(**{**OPTIONS, name: value})
+    with pytest.raises(ValueError, match=says):
+        _C.join(options, store=HashStore(), master=None)
 
 
 def test_the_stub_declares_the_fields_of_join_options() -> None:
