@@ -108,7 +108,7 @@ lint: $(VENV_READY)   ## formatting, names, the project's own rules
 	@$(packages) clang
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	find csrc master tests -name '*.cc' -o -name '*.h' | xargs clang-format --dry-run -Werror
+	find csrc master cmake tests -name '*.cc' -o -name '*.h' | xargs clang-format --dry-run -Werror
 	$(BIN)/pytest -q tests/tidy
 	cmake -S . -B build/clang -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DPCCL_TESTS=OFF \
 	  -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12 >/dev/null
@@ -117,7 +117,7 @@ lint: $(VENV_READY)   ## formatting, names, the project's own rules
 
 fmt: $(VENV_READY)    ## reformat everything
 	@$(packages) clang
-	find csrc master tests -name '*.cc' -o -name '*.h' | xargs clang-format -i
+	find csrc master cmake tests -name '*.cc' -o -name '*.h' | xargs clang-format -i
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -161,4 +161,5 @@ nightly: core     ## hours: the oldest torch, long simulation, stress, fuzzing, 
 	$(MAKE) tsan SEEDS=1000
 
 clean:            ## delete what was built, except the Python environments
-	rm -rf build $(wildcard .venv*/.built) pccl_backend/*.so pccl_backend/bin
+	rm -rf build $(wildcard .venv*/.built) pccl_backend/*.so pccl_backend/bin \
+	  pccl_backend/_limits.py

@@ -25,6 +25,7 @@ except ImportError:
 
 ROOT = Path(__file__).resolve().parent
 CORE = Path("build/core")  # shared by all releases of torch: nothing in it depends on torch
+TARGETS = ("pccl_core", "pccl-master", "pccl-limits")
 TORCH = ".".join(torch.__version__.split(".")[:2])
 
 
@@ -51,10 +52,12 @@ class Build(BuildExtension):
         extension.extra_compile_args = [*system, *spec["flags"], "-O2", "-g1"]
         extension.extra_link_args = [flag for flag in spec["flags"] if flag == "-fopenmp"]
         super().run()
-        self._place_master(Path(self.get_ext_fullpath(extension.name)).parent / "bin")
+        package = Path(self.get_ext_fullpath(extension.name)).parent
+        self._place_master(package / "bin")
+        self._place_limits(package)
 
     def _build_core(self) -> None:
-        commands = [["cmake", "--build", CORE, "--target", "pccl_core", "pccl-master"]]
+        commands = [["cmake", "--build", CORE, "--target", *TARGETS]]
         if not (CORE / "build.ninja").exists():
             commands.insert(0, ["cmake", "-S", ".", "-B", CORE, "-G", "Ninja"])
         for command in commands:
@@ -66,6 +69,12 @@ class Build(BuildExtension):
         fresh = bin_dir / "pccl-master.new"
         shutil.copy2(CORE / "pccl-master", fresh)
         fresh.replace(bin_dir / "pccl-master")  # atomic, because the old file may be running
+
+    def _place_limits(self, package: Path) -> None:
+        module = subprocess.run([CORE / "pccl-limits"], check=True, capture_output=True).stdout
+        fresh = package / "_limits.py.new"
+        fresh.write_bytes(module)
+        fresh.replace(package / "_limits.py")  # atomic, because a program may be importing it
 
 
 # Debian's folder of compiler wrappers for ccache: not every torch uses ccache by itself.

@@ -60,7 +60,7 @@ enum class Mode { kServe, kHelp, kVersion, kWrong };
 
 struct Arguments {
   Mode mode = Mode::kServe;
-  pccl::net::Endpoint at{"127.0.0.1", 48148};
+  pccl::net::Endpoint at{"127.0.0.1", pccl::master::kPortDefault};
   std::optional<std::string> journal;  // none: the default path
   bool forgets = false;
   bool fresh = false;

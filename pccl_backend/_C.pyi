@@ -1,6 +1,7 @@
 """The compiled module, csrc/torch/module.cc. Durations are in seconds."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -36,32 +37,65 @@ class HostedMaster:
     @property
     def port(self) -> int: ...
 
-def join(
-    *,
-    host: str,
-    port: int,
-    run: str,
-    peer_group: int,
-    founders: int,
-    min_peers: int,
-    rank: int,
-    launch: str,
-    timeout: float,
-    retry_on_peer_loss: bool,
-    peer_timeout: float,
-    first_call_timeout: float,
-    master_timeout: float,
-    advertise: str,
-    advertised_port: int,
-    port_range: tuple[int, int],
-    lanes: int,
-    tcp_congestion: str,
-    restore: bool,
-    open_run: bool,
-    store: Store,
-    master: HostedMaster | None,
-) -> PcclGroup:
-    """Connect to a master, wait for admission, and return the group."""
+@dataclass(kw_only=True)
+class JoinOptions:
+    """How this process joins a run. Every field must be given.
+
+    The class has the constructor and the attributes of a dataclass, but is none.
+
+    Attributes:
+        host, port: address of the master.
+        run: name of the run.
+        peer_group: number of the peer group.
+        founders: number of peers with which the group begins; 0: min_peers.
+        min_peers: fewest members with which the group continues.
+        rank: the rank that a founder requests; -1: none.
+        launch: text that all ranks of one fixed world share; "": there is no fixed world.
+        timeout: limit for the admission and for each operation, unless a call has its own.
+        retry_on_peer_loss: operations in flight are repeated after a loss, instead of failing.
+        peer_timeout, first_call_timeout, master_timeout, advertise, port_range, lanes,
+            tcp_congestion, restore: as in `_settings.PeerSettings`.
+        advertised_port: the port under which others reach the first one of `port_range`; 0: the
+            same.
+        open_run: what `PcclGroup.open_run` returns.
+
+    Raises:
+        TypeError: a field is missing or unknown, or has another type.
+    """
+
+    host: str
+    port: int
+    run: str
+    peer_group: int
+    founders: int
+    min_peers: int
+    rank: int
+    launch: str
+    timeout: float
+    retry_on_peer_loss: bool
+    peer_timeout: float
+    first_call_timeout: float
+    master_timeout: float
+    advertise: str
+    advertised_port: int
+    port_range: tuple[int, int]
+    lanes: int
+    tcp_congestion: str
+    restore: bool
+    open_run: bool
+
+def join(options: JoinOptions, *, store: Store, master: HostedMaster | None) -> PcclGroup:
+    """Connect to a master, wait for admission, and return the group.
+
+    Args:
+        options: how to join.
+        store: the store that torch gets as the store of the group.
+        master: a master of this process that the run is at, if there is one.
+
+    Raises:
+        ValueError: an option is out of range.
+        PcclError: the run cannot be joined; the message says why.
+    """
 
 def set_call_options(*, tag: str | None, keep: bool | None) -> tuple[str, bool]:
     """Set this thread's options where they are not None, and return those from before.

@@ -34,7 +34,7 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
 
-from pccl_backend import _C, _devices, _settings
+from pccl_backend import _C, _devices, _limits, _settings
 from pccl_backend._settings import OpenRun, PeerSettings
 from pccl_backend.errors import TooFewPeersError
 
@@ -43,7 +43,6 @@ __all__ = ["create_group", "enter_open_run", "join_open_run", "read_url"]
 LOOPBACK = "127.0.0.1"
 OPEN_RUN_KEY = "pccl/open_run"
 POLL_S = 0.02
-LAUNCH_BYTES_MAX = 256  # the same limit as in csrc/protocol/limits.h
 
 # Groups that a rendezvous has joined and torch has not requested yet, by the token in their store.
 _admitted: dict[str, _C.PcclGroup] = {}
@@ -97,7 +96,6 @@ def join_open_run(
         rank=rank,
         launch=launch,
         open_run=True,
-        master=None,
     )
 
 
@@ -184,7 +182,7 @@ def _launch() -> str:
     else:
         host, port = (os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT"))
         text = f"{host}:{port}"
-    if len(text.encode()) <= LAUNCH_BYTES_MAX and _settings.is_printable(text):
+    if len(text.encode()) <= _limits.LAUNCH_BYTES_MAX and _settings.is_printable(text):
         return text
     return f"launch {hashlib.sha256(text.encode()).hexdigest()}"
 
@@ -210,10 +208,32 @@ def _base_store(store: Store) -> Store:
 
 
 def _join(
-    settings: PeerSettings, timeout: timedelta, store: Store, **arguments: Any
+    settings: PeerSettings,
+    timeout: timedelta,
+    store: Store,
+    *,
+    host: str,
+    port: int,
+    run: str,
+    peer_group: int,
+    founders: int,
+    min_peers: int,
+    rank: int,
+    launch: str = "",
+    open_run: bool,
+    master: _C.HostedMaster | None = None,
 ) -> _C.PcclGroup:
     _C.set_log_level(settings.log_level)
-    return _C.join(
+    options = _C.JoinOptions(
+        host=host,
+        port=port,
+        run=run,
+        peer_group=peer_group,
+        founders=founders,
+        min_peers=min_peers,
+        rank=rank,
+        launch=launch,
+        open_run=open_run,
         timeout=timeout.total_seconds(),
         retry_on_peer_loss=settings.on_peer_loss == "retry",
         peer_timeout=settings.peer_timeout,
@@ -225,9 +245,8 @@ def _join(
         lanes=settings.lanes,
         tcp_congestion=settings.tcp_congestion,
         restore=settings.restore,
-        store=store,
-        **arguments,
     )
+    return _C.join(options, store=store, master=master)
 
 
 # --- A fixed world, with a master hosted by its rank 0 --------------------------------------------
@@ -257,7 +276,6 @@ def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
             founders=options.group_size,
             min_peers=1,
             rank=options.group_rank,
-            launch="",
             open_run=False,
             master=master,
         )

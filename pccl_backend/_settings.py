@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from pccl_backend import _limits
+from pccl_backend._limits import HOST_BYTES_MAX, PORT_MAX
+
 __all__ = [
-    "DEFAULT_PORT",
-    "PORT_MAX",
     "OpenRun",
     "PeerSettings",
     "check_integer",
@@ -26,16 +27,13 @@ __all__ = [
     "read_url",
 ]
 
-DEFAULT_PORT = 48148
 DEFAULT_RUN = "default"
 LOG_LEVELS = ("error", "warning", "info", "debug")
-PORT_MAX = 2**16 - 1
-# The limits of csrc/protocol/limits.h, as (first, last).
-MEMBERS = (1, 128)
-PEER_GROUPS = (0, 2**32 - 1)
-TIMEOUT_S = (0.1, 3600.0)
-LANES = (1, 64)
-HOST_BYTES_MAX = 255
+# The range of each number, as (first, last).
+MEMBERS = (1, _limits.MEMBERS_MAX)
+PEER_GROUPS = (0, _limits.PEER_GROUP_MAX)
+TIMEOUT_S = (_limits.PEER_TIMEOUT_MIN_S, _limits.PEER_TIMEOUT_MAX_S)
+LANES = (1, _limits.LANES_MAX)
 
 # The same set as in csrc/base/text.cc: control characters, and characters that format or hide text.
 _HIDDEN = re.compile(
@@ -73,9 +71,9 @@ class PeerSettings:
         log_level: level of the messages on stderr (PCCL_LOG).
     """
 
-    peer_timeout: float = 10.0
-    first_call_timeout: float = 10.0
-    master_timeout: float = 60.0
+    peer_timeout: float = _limits.PEER_TIMEOUT_DEFAULT_S
+    first_call_timeout: float = _limits.PEER_TIMEOUT_DEFAULT_S
+    master_timeout: float = _limits.MASTER_TIMEOUT_DEFAULT_S
     advertise: str = ""
     advertised_ports: tuple[int, int] = (0, 0)
     port_range: tuple[int, int] = (0, 0)
@@ -279,7 +277,7 @@ def _port(shown: str, parts: SplitResult) -> int:
     except ValueError:
         port = 0
     if port is None:
-        return DEFAULT_PORT
+        return _limits.MASTER_PORT_DEFAULT
     if port == 0:
         raise ValueError(f"{shown}: the port must be a number from 1 to {PORT_MAX}")
     return port

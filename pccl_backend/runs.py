@@ -24,13 +24,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pccl_backend._settings import DEFAULT_PORT, PORT_MAX, printable
+from pccl_backend._limits import MASTER_ANSWER_BYTES_MAX, MASTER_PORT_DEFAULT, PORT_MAX
+from pccl_backend._settings import printable
 
 __all__ = ["MasterError", "ask", "default_journal", "forget_run", "list_runs", "table"]
 
 INTERRUPTED = 130
 ANSWER_S = 10.0  # a master answers at once, unless its process is stopped
-ANSWER_BYTES_MAX = 64 << 20  # csrc/net/stream.h lets no master send more
 ADDRESS_BYTES_MAX = 107  # limit of a path in a socket address
 NOTHING = "-"  # an empty cell
 HEAD = ("run", "state", "peers", "since", "shared state (group: revision, hash)")
@@ -223,8 +223,8 @@ def _read(connection: socket.socket, deadline: float) -> bytes:
             break
         pieces.append(piece)
         size += len(piece)
-        if size > ANSWER_BYTES_MAX:
-            raise MasterError(f"its answer takes more than {ANSWER_BYTES_MAX} bytes")
+        if size > MASTER_ANSWER_BYTES_MAX:
+            raise MasterError(f"its answer takes more than {MASTER_ANSWER_BYTES_MAX} bytes")
     return b"".join(pieces)
 
 
@@ -316,7 +316,7 @@ def _parser(command: str, description: str) -> argparse.ArgumentParser:
     which.add_argument(
         "--port",
         type=_port,
-        default=DEFAULT_PORT,
+        default=MASTER_PORT_DEFAULT,
         help="that it listens on, if its journal is in that place (default %(default)s)",
     )
     return parser

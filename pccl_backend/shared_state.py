@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-__all__ = ["SharedState"]
+from pccl_backend._limits import STATE_KEY_BYTES_MAX, STATE_KEYS_MAX
 
-KEY_BYTES_MAX = 512
-KEYS_MAX = 65536
+__all__ = ["SharedState"]
 
 
 class SharedState(Mapping[str, torch.Tensor]):
@@ -38,8 +37,10 @@ class SharedState(Mapping[str, torch.Tensor]):
     def __init__(self, tensors: Mapping[str, torch.Tensor], *, revision: int = 0) -> None:
         if not isinstance(tensors, Mapping):
             raise TypeError(f"tensors must be a dict by name, not {type(tensors).__name__}")
-        if len(tensors) > KEYS_MAX:
-            raise ValueError(f"a shared state of {len(tensors)} tensors; at most {KEYS_MAX} fit")
+        if len(tensors) > STATE_KEYS_MAX:
+            raise ValueError(
+                f"a shared state of {len(tensors)} tensors; at most {STATE_KEYS_MAX} fit"
+            )
         for key, tensor in tensors.items():
             _check(key, tensor)
         self._tensors = dict(tensors)
@@ -115,8 +116,10 @@ def _check(key: object, tensor: object) -> None:
         size = len(key.encode())
     except UnicodeEncodeError:
         raise ValueError(f"the name {key[:40]!r} is no valid text") from None
-    if not 0 < size <= KEY_BYTES_MAX:
-        raise ValueError(f"the name {key[:40]!r} takes {size} bytes, not 1 to {KEY_BYTES_MAX}")
+    if not 0 < size <= STATE_KEY_BYTES_MAX:
+        raise ValueError(
+            f"the name {key[:40]!r} takes {size} bytes, not 1 to {STATE_KEY_BYTES_MAX}"
+        )
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{key!r} must be a tensor, not {type(tensor).__name__}")
     if tensor.layout != torch.strided or tensor.is_quantized:

@@ -5,156 +5,18 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "csrc/base/text.h"
 #include "csrc/net/libuv_check.h"
+#include "csrc/torch/answers.h"
+#include "csrc/torch/call_options.h"
 #include "csrc/torch/errors.h"
-#include "csrc/torch/process_group.h"
+#include "csrc/torch/join.h"
+#include "csrc/torch/record.h"
 
 namespace pccl::torch_layer {
 namespace {
 
 namespace py = pybind11;
 using NoGil = py::call_guard<py::gil_scoped_release>;
-using Store = c10::intrusive_ptr<c10d::Store>;
-
-Duration seconds(double value) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
-}
-
-// A master inside this process. join() takes it over.
-struct HostedMaster {
-  explicit HostedMaster(const std::string& host, uint16_t port) {
-    auto opened = master::Shell::open({host, port});
-    if (!opened.ok()) raise(opened.status());
-    shell = std::move(opened.value());
-  }
-  std::unique_ptr<master::Shell> shell;
-};
-
-// The keyword arguments are those of _C.pyi. _rendezvous.py always gives all of them.
-PeerSession::Request to_request(const py::kwargs& given) {
-  PeerSession::Request request;
-  request.master = {given["host"].cast<std::string>(), given["port"].cast<uint16_t>()};
-  request.restore = given["restore"].cast<bool>();
-  std::tie(request.data.port_first, request.data.port_last) =
-      given["port_range"].cast<std::pair<uint16_t, uint16_t>>();
-  request.data.lanes = given["lanes"].cast<uint32_t>();
-  request.data.congestion = given["tcp_congestion"].cast<std::string>();
-  peer::Options& options = request.peer;
-  options.run = given["run"].cast<std::string>();
-  options.group = GroupId{given["peer_group"].cast<uint32_t>()};
-  options.policy = given["retry_on_peer_loss"].cast<bool>() ? protocol::LossPolicy::kRetry
-                                                            : protocol::LossPolicy::kRaise;
-  options.restore = request.restore;
-  options.min_peers = given["min_peers"].cast<uint32_t>();
-  options.founders = given["founders"].cast<uint32_t>();
-  options.rank = given["rank"].cast<int32_t>();
-  options.advertised = {given["advertise"].cast<std::string>(),
-                        given["advertised_port"].cast<uint16_t>(), request.data.port_first};
-  options.join_timeout = seconds(given["timeout"].cast<double>());
-  options.peer_timeout = seconds(given["peer_timeout"].cast<double>());
-  options.first_call_timeout = seconds(given["first_call_timeout"].cast<double>());
-  options.launch = given["launch"].cast<std::string>();
-  options.master_timeout = seconds(given["master_timeout"].cast<double>());
-  options.master_text = pccl::text(request.master);
-  return request;
-}
-
-c10::intrusive_ptr<PcclGroup> join(const Store& store, HostedMaster* master, bool open_run,
-                                   const py::kwargs& given) {
-  PeerSession::Request request = to_request(given);
-  if (master != nullptr) request.hosted = std::move(master->shell);
-  const Duration timeout = request.peer.join_timeout;
-
-  const py::gil_scoped_release no_gil;
-  bool stop = false;
-  auto joined = PeerSession::join(std::move(request), [&] { return stop = interrupted(); });
-  if (stop) raise_interrupt();
-  if (!joined.ok()) raise(joined.status());
-  const auto backend = c10::make_intrusive<PcclBackend>(
-      std::move(joined.value()), std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
-  return c10::make_intrusive<PcclGroup>(store, backend, open_run);
-}
-
-// --- Answers, as plain Python values -------------------------------------------------------------
-
-py::list texts(const std::vector<PeerId>& peers) {
-  py::list list;
-  for (const PeerId peer : peers) list.append(text(peer));
-  return list;
-}
-
-py::dict to_dict(const peer::Topology& topology) {
-  py::dict dict;
-  dict["epoch"] = text(topology.epoch);
-  dict["rank"] = topology.rank;
-  dict["world_size"] = topology.members.size();
-  dict["joined"] = texts(topology.joined);
-  dict["left"] = texts(topology.left);
-  return dict;
-}
-
-py::list members_of(const peer::Topology& topology) {
-  py::list list;
-  for (const protocol::Member& member : topology.members) {
-    py::dict dict;
-    dict["peer"] = text(member.peer);
-    dict["address"] = member.address;
-    list.append(std::move(dict));
-  }
-  return list;
-}
-
-py::list links_of(const ring::Shell::Counters& counters) {
-  py::list list;
-  for (const auto& link : counters.links) {
-    py::dict dict;
-    dict["peer"] = text(link.peer);
-    dict["connection"] = link.serial;
-    dict["lanes"] = link.lanes;
-    dict["lanes_used"] = link.lanes_used;
-    dict["rtt"] = to_seconds(link.rtt);
-    dict["bytes_sent"] = link.bytes_sent;
-    dict["bytes_received"] = link.bytes_received;
-    dict["send_calls"] = link.send_calls;
-    dict["receive_calls"] = link.receive_calls;
-    list.append(std::move(dict));
-  }
-  return list;
-}
-
-py::list history_of(const std::vector<peer::OpRecord>& history) {
-  py::list list;
-  for (const peer::OpRecord& record : history) {
-    py::dict dict;
-    dict["operation"] = record.text;
-    dict["outcome"] = record.outcome;
-    dict["seconds"] = record.seconds;
-    list.append(std::move(dict));
-  }
-  return list;
-}
-
-py::dict to_dict(const peer::Info& info) {
-  py::dict dict = to_dict(info.topology);
-  dict["peer"] = text(info.self);
-  dict["run"] = info.run;
-  dict["peer_group"] = info.options.group.value;
-  dict["master"] = info.options.master_text;
-  dict["min_peers"] = info.options.min_peers;
-  dict["peer_timeout"] = to_seconds(info.options.peer_timeout);
-  dict["master_timeout"] = to_seconds(info.options.master_timeout);
-  dict["members"] = members_of(info.topology);
-  dict["ring"] = info.topology.ring;
-  dict["broken_by"] = info.broken ? py::object(py::str(info.broken_by)) : py::object(py::none());
-  dict["bytes_sent"] = info.data.engine.bytes_sent;
-  dict["bytes_received"] = info.data.engine.bytes_received;
-  dict["bytes_held"] = info.data.engine.bytes_held;
-  dict["operations_open"] = info.data.engine.operations_open;
-  dict["links"] = links_of(info.data);
-  dict["history"] = history_of(info.history);
-  return dict;
-}
 
 py::dict update_topology(PcclGroup& group) {
   std::optional<peer::Topology> topology;
@@ -163,7 +25,7 @@ py::dict update_topology(PcclGroup& group) {
     topology = group.backend().update_topology().topology;
   }
   PCCL_ASSERT(topology.has_value());
-  return to_dict(*topology);
+  return topology_answer(*topology);
 }
 
 py::dict sync_shared_state(PcclGroup& group, uint64_t revision, int strategy,
@@ -176,12 +38,7 @@ py::dict sync_shared_state(PcclGroup& group, uint64_t revision, int strategy,
     result = group.backend().sync_shared_state(
         revision, static_cast<protocol::SyncStrategy>(strategy), entries);
   }
-  py::dict dict;
-  dict["revision"] = result.revision;
-  dict["hash"] = result.state_hash;
-  dict["tx_bytes"] = result.bytes_sent;
-  dict["rx_bytes"] = result.bytes_received;
-  return dict;
+  return state_answer(result);
 }
 
 py::dict run_info(PcclGroup& group) {
@@ -190,25 +47,17 @@ py::dict run_info(PcclGroup& group) {
     const py::gil_scoped_release no_gil;
     info = group.backend().info();
   }
-  return to_dict(*info);
+  return info_answer(*info);
 }
 
-// Returns [(end, [peer, ...]), ...], where `end` counts elements of the tensors. A complex element
-// is reduced as two real ones.
 py::list parts(const c10::intrusive_ptr<c10d::Work>& work) {
   auto* const ours = dynamic_cast<PcclWork*>(work.get());
   if (ours == nullptr) {
     throw py::type_error("contributors() is for the Work of a pccl group");
   }
-  const std::vector<peer::Part> parts = ours->parts();
   uint64_t elements = 0;
   for (const at::Tensor& tensor : ours->result()) elements += static_cast<uint64_t>(tensor.numel());
-  py::list list;
-  for (const peer::Part& part : parts) {
-    const uint64_t width = elements == 0 ? 1 : parts.back().end / elements;
-    list.append(py::make_tuple(part.end / width, texts(part.contributors)));
-  }
-  return list;
+  return parts_answer(ours->parts(), elements);
 }
 
 // --- The module ----------------------------------------------------------------------------------
@@ -230,18 +79,6 @@ void check_environment() {
 template <typename T, typename Base>
 using TorchClass = py::class_<T, Base, c10::intrusive_ptr<T>>;
 
-void check_tag(const std::string& tag) {
-  if (tag.size() > protocol::kTagBytesMax) {
-    raise_value_error("a tag of " + std::to_string(tag.size()) + " bytes; at most " +
-                      std::to_string(protocol::kTagBytesMax) + " are allowed");
-  }
-  if (!is_printable(tag)) {
-    raise_value_error("the tag \"" + printable(tag) +
-                      "\" has characters that cannot be shown; allowed is text without control "
-                      "and formatting characters");
-  }
-}
-
 // Sets what is given, for this thread. Returns the values from before, to be set again later.
 py::tuple set_call_options(std::optional<std::string> tag, std::optional<bool> keep) {
   if (tag) check_tag(*tag);
@@ -250,6 +87,24 @@ py::tuple set_call_options(std::optional<std::string> tag, std::optional<bool> k
   if (tag) options.tag = std::move(*tag);
   if (keep) options.keep = *keep;
   return before;
+}
+
+void bind_join_options(py::module_& m) {
+  using Options = JoinOptions;
+  bind_record(m, "JoinOptions", Field{"host", &Options::host}, Field{"port", &Options::port},
+              Field{"run", &Options::run}, Field{"peer_group", &Options::peer_group},
+              Field{"founders", &Options::founders}, Field{"min_peers", &Options::min_peers},
+              Field{"rank", &Options::rank}, Field{"launch", &Options::launch},
+              Field{"timeout", &Options::timeout},
+              Field{"retry_on_peer_loss", &Options::retry_on_peer_loss},
+              Field{"peer_timeout", &Options::peer_timeout},
+              Field{"first_call_timeout", &Options::first_call_timeout},
+              Field{"master_timeout", &Options::master_timeout},
+              Field{"advertise", &Options::advertise},
+              Field{"advertised_port", &Options::advertised_port},
+              Field{"port_range", &Options::port_range}, Field{"lanes", &Options::lanes},
+              Field{"tcp_congestion", &Options::tcp_congestion},
+              Field{"restore", &Options::restore}, Field{"open_run", &Options::open_run});
 }
 
 void bind(py::module_& m) {
@@ -266,12 +121,13 @@ void bind(py::module_& m) {
       .def("sync_shared_state", &sync_shared_state, py::kw_only(), py::arg("revision"),
            py::arg("strategy"), py::arg("tensors"))
       .def("run_info", &run_info);
+  bind_join_options(m);
   py::class_<HostedMaster>(m, "HostedMaster")
       .def(py::init<const std::string&, uint16_t>(), py::kw_only(), py::arg("host"),
            py::arg("port"), NoGil())
       .def_property_readonly("port",
                              [](const HostedMaster& master) { return master.shell->port(); });
-  m.def("join", &join, py::kw_only(), py::arg("store"), py::arg("master"), py::arg("open_run"));
+  m.def("join", &join, py::arg("options"), py::kw_only(), py::arg("store"), py::arg("master"));
   m.def("set_call_options", &set_call_options, py::kw_only(), py::arg("tag"), py::arg("keep"));
   m.def("parts", &parts);
   m.def("ended_before_call", [](const c10::intrusive_ptr<c10d::Work>& work) {

@@ -22,6 +22,7 @@ namespace pccl::master {
 // Whether only processes of this machine can reach a master that listens on `at`.
 bool is_loopback(const net::Endpoint& at);
 
+constexpr uint16_t kPortDefault = 48148;
 constexpr int kKeepDaysDefault = 30;
 constexpr int kKeepDaysMax = 36500;
 

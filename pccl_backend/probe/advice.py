@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from pccl_backend._limits import LANES_MAX, WAN_RTT_MIN_S
 from pccl_backend.probe.client import Rate
 from pccl_backend.probe.settings import Buffers, HostSettings
-from pccl_backend.probe.wire import LANES_MAX, WAN_RTT_S
 
 __all__ = [
     "MeasuredPath",
@@ -75,7 +75,7 @@ class MeasuredPath:
 
     @property
     def is_wan(self) -> bool:
-        return self.rtt >= WAN_RTT_S
+        return self.rtt >= WAN_RTT_MIN_S
 
     @property
     def best(self) -> Row:
@@ -218,7 +218,7 @@ def _lanes(measured: MeasuredPath) -> str | None:
     if fewest.streams > measured.lanes or knee.carried < NEAR_GAIN * fewest.carried:
         return None
     return (
-        f"lanes: on a local path, with an RTT under {WAN_RTT_S * 1e3:g} ms, pccl opens "
+        f"lanes: on a local path, with an RTT under {WAN_RTT_MIN_S * 1e3:g} ms, pccl opens "
         f"{measured.lanes}, which carried "
         f"{fewest.carried:,.0f} Mbit/s; {knee.streams} carried {knee.carried:,.0f}. On all peers:\n"
         f"    PCCL_LANES={lanes}"

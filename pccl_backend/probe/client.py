@@ -17,12 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 
+from pccl_backend._limits import WAN_RTT_MIN_S
 from pccl_backend.probe.flow import Carried, Flow, Span
 from pccl_backend.probe.settings import HostSettings
 from pccl_backend.probe.wire import (
     ANSWER_TIMEOUT_S,
     HELLO_TIMEOUT_S,
-    WAN_RTT_S,
     Channel,
     Direction,
     Message,
@@ -138,7 +138,7 @@ class Client:
                     streams=streams,
                     seconds=plan.seconds,
                     direction=direction,
-                    wan=rtt >= WAN_RTT_S,
+                    wan=rtt >= WAN_RTT_MIN_S,
                     congestion=plan.congestion,
                 )
                 try:

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
+from pccl_backend._limits import PORT_MAX
 from pccl_backend._settings import PeerSettings
 from pccl_backend.probe import settings
 from pccl_backend.probe.advice import MeasuredPath, rows_of, streams_text
@@ -163,7 +164,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     port = options.port if port is None else port
     options.target = (host, PORT if port is None else port)
     if options.target[1] == 0:
-        parser.error("port is 0, must be 1 to 65535: the one that the server says it listens on")
+        parser.error(
+            f"port is 0, must be 1 to {PORT_MAX}: the one that the server says it listens on"
+        )
     return options
 
 
@@ -237,8 +240,8 @@ def _target(text: str) -> tuple[str, int | None]:
 
 
 def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
-        raise argparse.ArgumentTypeError(f"port is {text!r}, must be a number from 0 to 65535")
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= PORT_MAX):
+        raise argparse.ArgumentTypeError(f"port is {text!r}, must be a number from 0 to {PORT_MAX}")
     return int(text)
 
 

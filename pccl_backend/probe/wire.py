@@ -29,6 +29,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pccl_backend._limits import LANES_MAX
+
 __all__ = [
     "Channel",
     "Direction",
@@ -46,7 +48,7 @@ __all__ = [
 PORT = 48149
 VERSION = 1
 
-STREAMS_MAX = 128  # twice as many as pccl opens: enough to show that more would bring nothing
+STREAMS_MAX = 2 * LANES_MAX  # enough to show that more than pccl opens would bring nothing
 SECONDS_MIN, SECONDS_MAX = 0.2, 60.0
 WARM_UP_S = 1.0  # not counted: the connections reach their speed
 NUMBER_MAX = 1e18  # above every count of bytes
@@ -55,8 +57,6 @@ CONGESTION_NAME = re.compile(r"[a-z0-9_-]{0,15}")  # 15 is the system's own limi
 
 ANSWER_TIMEOUT_S = 15.0  # a line may wait behind seconds of bulk data in a network queue
 HELLO_TIMEOUT_S = 5.0
-WAN_RTT_S = 1e-3  # least RTT of a wan path: kWanRttMin of csrc/protocol/limits.h
-LANES_MAX = 64  # kLanesMax of csrc/protocol/limits.h
 
 SO_MAX_PACING_RATE = 47  # missing in Python's socket module
 PACING_BYTES_PER_S = 10**12

@@ -71,9 +71,9 @@ def count_joins() -> list[None]:
     joins: list[None] = []
     join = _C.join
 
-    def counting(**arguments: Any) -> _C.PcclGroup:
+    def counting(*arguments: Any, **named: Any) -> _C.PcclGroup:
         joins.append(None)
-        return join(**arguments)
+        return join(*arguments, **named)
 
     _C.join = counting
     return joins

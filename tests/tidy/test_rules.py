@@ -169,8 +169,30 @@ def test_cycle_is_found() -> None:
     assert not list(rules.no_include_cycle([one, source("csrc/base/two.h", "")]))
 
 
+def test_copied_limit_is_found() -> None:
+    limits = [
+        source("csrc/protocol/limits.h", "inline constexpr size_t kStateKeysMax = large(65536);\n"),
+        source("pccl_backend/_limits.pyi", "WAN_RTT_MIN_S: float\nLANES_MAX: int\n"),
+    ]
+    for text in (
+        "STATE_KEYS_MAX = 65536",
+        "KEYS_MAX: int = 2**16",
+        "class A:\n  RTT_MIN_S = 1e-3",
+        "LANES = (1, 64)",
+    ):
+        assert list(rules.limits_stand_once([*limits, source("pccl_backend/api.py", text)])), text
+    for path, text in (
+        ("pccl_backend/_limits.py", "LANES_MAX = 64"),
+        ("pccl_backend/api.py", "KEYS_MAX = _limits.STATE_KEYS_MAX"),
+        ("pccl_backend/api.py", "LANES = (1, _limits.LANES_MAX)"),
+        ("pccl_backend/api.py", "ATTEMPTS_MAX = 32"),
+        ("pccl_backend/api.py", "LANES = 2"),
+    ):
+        assert not list(rules.limits_stand_once([*limits, source(path, text)])), text
+
+
 def test_every_rule_has_a_case() -> None:
-    tested = {rule for rule, _, _ in CASES} | {rules.no_include_cycle}
+    tested = {rule for rule, _, _ in CASES} | {rules.no_include_cycle, rules.limits_stand_once}
     assert tested == set(rules.ALL)
 
 

@@ -59,6 +59,11 @@ NO_TWIN = {
 
 PROGRAMS = "tests/python/programs.py"
 
+# --- Limits: C++ defines them, and a build prints those that Python needs too ---
+LIMITS = "csrc/protocol/limits.h"
+LIMITS_SHARED = "pccl_backend/_limits.pyi"
+LIMITS_BUILT = "pccl_backend/_limits.py"
+
 # --- Plain English: the subject comes first. These words open a sentence in another order ---
 INVERTED = re.compile(r"(Of|What|Who|Whose|Whoever|Where|Whatever)\b")
 INVERTED_SHARE_MAX = 0.01
@@ -233,6 +238,52 @@ def command_line_is_light(sources: Iterable[Source]) -> Iterator[str]:
                 )
 
 
+def limits_stand_once(sources: Iterable[Source]) -> Iterator[str]:
+    """Refuse a number in the package that has the name of a limit, or the end of that name.
+
+    Such a number is a copy of one that C++ defines, and nothing would keep the two equal.
+    """
+    sources = list(sources)
+    limits = {name for source in sources for name in _limits_of(source)}
+    for source in sources:
+        in_package = source.suffix == ".py" and source.path.startswith("pccl_backend/")
+        if not in_package or source.path == LIMITS_BUILT:
+            continue
+        for name, line, value in _numbers(source):
+            words = f"{name}_MAX" if isinstance(value, ast.Tuple) else name
+            short = "_" in words
+            for limit in sorted(limits):
+                if limit == words or (short and limit.endswith("_" + words)):
+                    yield f"{source.path}:{line}: {name} is a number, and C++ has {limit}: take it"
+
+
+def _limits_of(source: Source) -> Iterator[str]:
+    if source.path == LIMITS:
+        for name in re.findall(r"\bconstexpr [\w:<>, ]* k(\w+) =", source.code):
+            yield re.sub(r"(?<!^)([A-Z])", r"_\1", name).upper()
+    elif source.path == LIMITS_SHARED:
+        yield from re.findall(r"^(\w+): (?:int|float)$", source.text, re.MULTILINE)
+
+
+def _numbers(source: Source) -> Iterator[tuple[str, int, ast.expr]]:
+    """Yield the constants that are numbers or tuples of numbers: name, line, value."""
+    for node in ast.walk(ast.parse(source.text)):
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        for target in targets:
+            is_constant = isinstance(target, ast.Name) and target.id.isupper()
+            if is_constant and node.value is not None and _is_number(node.value):
+                yield target.id, node.lineno, node.value
+
+
+def _is_number(value: ast.expr) -> bool:
+    if isinstance(value, (ast.Tuple, ast.BinOp, ast.UnaryOp)):
+        parts = value.elts if isinstance(value, ast.Tuple) else list(ast.iter_child_nodes(value))
+        return all(_is_number(part) for part in parts if isinstance(part, ast.expr))
+    return isinstance(value, ast.Constant) and isinstance(value.value, (int, float))
+
+
 def no_machine_paths(sources: Iterable[Source]) -> Iterator[str]:
     for source in sources:
         for number, line in enumerate(source.lines, 1):
@@ -330,6 +381,7 @@ ALL = (
     functions_fit,
     sources_have_tests,
     command_line_is_light,
+    limits_stand_once,
     no_machine_paths,
     subject_comes_first,
     cited_documents_exist,

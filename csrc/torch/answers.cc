@@ -1,0 +1,109 @@
+#include "csrc/torch/answers.h"
+
+#include <pybind11/stl.h>
+
+namespace pccl::torch_layer {
+
+namespace py = pybind11;
+
+namespace {
+
+py::list texts(const std::vector<PeerId>& peers) {
+  py::list list;
+  for (const PeerId peer : peers) list.append(text(peer));
+  return list;
+}
+
+py::list members_of(const peer::Topology& topology) {
+  py::list list;
+  for (const protocol::Member& member : topology.members) {
+    py::dict dict;
+    dict["peer"] = text(member.peer);
+    dict["address"] = member.address;
+    list.append(std::move(dict));
+  }
+  return list;
+}
+
+py::list links_of(const ring::Shell::Counters& counters) {
+  py::list list;
+  for (const auto& link : counters.links) {
+    py::dict dict;
+    dict["peer"] = text(link.peer);
+    dict["connection"] = link.serial;
+    dict["lanes"] = link.lanes;
+    dict["lanes_used"] = link.lanes_used;
+    dict["rtt"] = to_seconds(link.rtt);
+    dict["bytes_sent"] = link.bytes_sent;
+    dict["bytes_received"] = link.bytes_received;
+    dict["send_calls"] = link.send_calls;
+    dict["receive_calls"] = link.receive_calls;
+    list.append(std::move(dict));
+  }
+  return list;
+}
+
+py::list history_of(const std::vector<peer::OpRecord>& history) {
+  py::list list;
+  for (const peer::OpRecord& record : history) {
+    py::dict dict;
+    dict["operation"] = record.text;
+    dict["outcome"] = record.outcome;
+    dict["seconds"] = record.seconds;
+    list.append(std::move(dict));
+  }
+  return list;
+}
+
+}  // namespace
+
+py::dict topology_answer(const peer::Topology& topology) {
+  py::dict dict;
+  dict["epoch"] = text(topology.epoch);
+  dict["rank"] = topology.rank;
+  dict["world_size"] = topology.members.size();
+  dict["joined"] = texts(topology.joined);
+  dict["left"] = texts(topology.left);
+  return dict;
+}
+
+py::dict info_answer(const peer::Info& info) {
+  py::dict dict = topology_answer(info.topology);
+  dict["peer"] = text(info.self);
+  dict["run"] = info.run;
+  dict["peer_group"] = info.options.group.value;
+  dict["master"] = info.options.master_text;
+  dict["min_peers"] = info.options.min_peers;
+  dict["peer_timeout"] = to_seconds(info.options.peer_timeout);
+  dict["master_timeout"] = to_seconds(info.options.master_timeout);
+  dict["members"] = members_of(info.topology);
+  dict["ring"] = info.topology.ring;
+  dict["broken_by"] = info.broken ? py::object(py::str(info.broken_by)) : py::object(py::none());
+  dict["bytes_sent"] = info.data.engine.bytes_sent;
+  dict["bytes_received"] = info.data.engine.bytes_received;
+  dict["bytes_held"] = info.data.engine.bytes_held;
+  dict["operations_open"] = info.data.engine.operations_open;
+  dict["links"] = links_of(info.data);
+  dict["history"] = history_of(info.history);
+  return dict;
+}
+
+py::dict state_answer(const peer::JointResult& result) {
+  py::dict dict;
+  dict["revision"] = result.revision;
+  dict["hash"] = result.state_hash;
+  dict["tx_bytes"] = result.bytes_sent;
+  dict["rx_bytes"] = result.bytes_received;
+  return dict;
+}
+
+py::list parts_answer(const std::vector<peer::Part>& parts, uint64_t elements) {
+  py::list list;
+  for (const peer::Part& part : parts) {
+    const uint64_t width = elements == 0 ? 1 : parts.back().end / elements;
+    list.append(py::make_tuple(part.end / width, texts(part.contributors)));
+  }
+  return list;
+}
+
+}  // namespace pccl::torch_layer

@@ -1,0 +1,25 @@
+// answers: results of a peer as plain Python values: dicts and lists of numbers and texts. The keys
+// are those of pccl_backend/api.py, which turns the dicts into its dataclasses.
+// REQUIRES: the caller holds the GIL.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "csrc/peer/shell/peer.h"
+
+namespace pccl::torch_layer {
+
+// For update_topology().
+pybind11::dict topology_answer(const peer::Topology& topology);
+// For sync_shared_state(). Sizes are in bytes.
+pybind11::dict state_answer(const peer::JointResult& result);
+// For run_info(). Times are in seconds.
+pybind11::dict info_answer(const peer::Info& info);
+// For contributors(): [(end, [peer, ...]), ...], where `end` counts elements of the tensors, which
+// have `elements` together. A complex element is reduced as two real ones, and counts once here.
+pybind11::list parts_answer(const std::vector<peer::Part>& parts, uint64_t elements);
+
+}  // namespace pccl::torch_layer

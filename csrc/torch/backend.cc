@@ -1,0 +1,35 @@
+#include "csrc/torch/backend.h"
+
+#include <utility>
+
+#include "csrc/net/descriptors.h"
+#include "csrc/torch/errors.h"
+
+namespace pccl::torch_layer {
+
+PcclBackend::PcclBackend(std::shared_ptr<PeerSession> session, Milliseconds timeout)
+    : Backend(static_cast<int>(session->peer().rank()),
+              static_cast<int>(session->peer().world_size())),
+      session_(std::move(session)),
+      forks_(net::fork_count()),
+      timeout_(timeout) {}
+
+PcclBackend::~PcclBackend() { shutdown(); }
+
+c10::intrusive_ptr<c10d::Backend::Options> PcclBackend::getBackendOptions() {
+  return c10::make_intrusive<Options>("pccl", timeout_.load());
+}
+
+void PcclBackend::shutdown() {
+  const ReleaseGil no_gil;
+  session_->leave();
+}
+
+int PcclBackend::rank() const {
+  return forks_ == net::fork_count() ? static_cast<int>(session_->peer().rank()) : rank_;
+}
+int PcclBackend::size() const {
+  return forks_ == net::fork_count() ? static_cast<int>(session_->peer().world_size()) : size_;
+}
+
+}  // namespace pccl::torch_layer

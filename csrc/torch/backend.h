@@ -1,0 +1,99 @@
+// PcclBackend: turns torch's collectives into operations of a peer. Each family of collectives has
+// a file of its own: reductions, gathers, broadcast, barrier, point_to_point, and unsupported for
+// those that pccl does not have yet. joint_calls has the calls that torch does not know.
+// Any thread may call it. Failure: an unfit tensor or argument is refused at once, with an
+// exception; failures of peers and of the network arrive through the Work.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "csrc/base/result.h"
+#include "csrc/torch/peer_session.h"
+#include "csrc/torch/work.h"
+
+namespace pccl::torch_layer {
+
+class PcclBackend : public c10d::Backend {
+ public:
+  using Milliseconds = std::chrono::milliseconds;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using TensorLists = std::vector<Tensors>;
+
+  PcclBackend(std::shared_ptr<PeerSession> session, Milliseconds timeout);
+  ~PcclBackend() override;
+
+  const std::string getBackendName() const override { return "pccl"; }
+  c10::intrusive_ptr<Options> getBackendOptions() override;
+  void setTimeout(Milliseconds timeout) override { timeout_ = timeout; }
+  uint64_t getSequenceNumberForGroup() override { return posted_; }
+  void setSequenceNumberForGroup() override {}  // numbers start at 0 on every rank
+  void shutdown() override;
+  void abort() override { shutdown(); }
+
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr allgather(TensorLists& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  WorkPtr send(Tensors& tensors, int destination, int tag) override;
+  WorkPtr recv(Tensors& tensors, int source, int tag) override;
+
+  // Not implemented yet: each raises NotImplementedError.
+  WorkPtr allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) override;
+  WorkPtr reduce(Tensors&, const c10d::ReduceOptions&) override;
+  WorkPtr allgather_coalesced(TensorLists&, Tensors&, const c10d::AllgatherOptions&) override;
+  WorkPtr gather(TensorLists&, Tensors&, const c10d::GatherOptions&) override;
+  // In newer torch only, hence no `override`.
+  virtual WorkPtr gather_into_tensor(at::Tensor&, at::Tensor&, const c10d::GatherOptions&);
+  WorkPtr scatter(Tensors&, TensorLists&, const c10d::ScatterOptions&) override;
+  WorkPtr reduce_scatter(Tensors&, TensorLists&, const c10d::ReduceScatterOptions&) override;
+  WorkPtr _reduce_scatter_base(at::Tensor&, at::Tensor&,
+                               const c10d::ReduceScatterOptions&) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors&, Tensors&,
+                                          const c10d::ReduceScatterOptions&) override;
+  WorkPtr alltoall_base(at::Tensor&, at::Tensor&, std::vector<int64_t>&, std::vector<int64_t>&,
+                        const c10d::AllToAllOptions&) override;
+  WorkPtr alltoall(Tensors&, Tensors&, const c10d::AllToAllOptions&) override;
+  WorkPtr recvAnysource(Tensors&, int) override;
+  void monitoredBarrier(const c10d::BarrierOptions&, bool) override;
+
+  // Beyond torch's interface. Joint calls block. REQUIRES: their caller does not hold the GIL.
+  int rank() const;
+  int size() const;
+  peer::JointResult update_topology();
+  bool are_peers_pending();
+  struct Entry {
+    std::string key;
+    at::Tensor tensor;
+  };
+  peer::JointResult sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
+                                      const std::vector<Entry>& entries);
+  peer::Info info();
+
+ private:
+  struct Call;  // an operation before it is posted
+  WorkPtr post(Call call);
+  WorkPtr reduce_in_place(Call call, const Tensors& tensors, const c10d::AllreduceOptions& options);
+  WorkPtr transfer(Call call, const Tensors& tensors, int other, int tag);
+  peer::JointResult finish_joint(Result<peer::JointResult> result, bool was_interrupted);
+  int checked_rank(const char* call, const char* what, int64_t rank) const;
+  void refresh_rank_and_size();
+
+  const std::shared_ptr<PeerSession> session_;
+  const uint64_t forks_;
+  std::atomic<Milliseconds> timeout_;
+  std::atomic<uint64_t> posted_{0};
+};
+
+}  // namespace pccl::torch_layer

@@ -1,0 +1,56 @@
+#include "csrc/torch/call.h"
+
+#include <string>
+#include <utility>
+
+#include "csrc/torch/call_options.h"
+#include "csrc/torch/errors.h"
+
+namespace pccl::torch_layer {
+
+PcclBackend::Call::Call(const char* call, OpKind op_kind, c10d::OpType op_type, Milliseconds limit)
+    : name(call), type(op_type), timeout(limit), borrowed(std::make_unique<BorrowedTensors>(call)) {
+  request.kind = op_kind;
+  request.dtype = DType::kBytes;
+  request.tag = call_options().tag;
+}
+
+void PcclBackend::Call::elements(at::ScalarType scalar, size_t bytes) {
+  request.dtype = dtype_of(scalar);
+  request.count = bytes / element_bytes(request.dtype);
+}
+
+void expect_one(const char* call, const Tensors& tensors) {
+  if (tensors.size() == 1) return;
+  raise_value_error(c10::str(call, " takes one tensor, not a list of ", tensors.size()));
+}
+
+PcclBackend::WorkPtr PcclBackend::post(Call call) {
+  if (const Status status = session_->usable(); !status.ok()) raise(status);
+  peer::Peer& peer = session_->peer();
+  peer::OpRequest& request = call.request;
+  const Milliseconds timeout = call.timeout == c10d::kUnsetTimeout ? timeout_.load() : call.timeout;
+  request.timeout = timeout;
+
+  ring::Memory memory;
+  memory.spans = std::move(call.spans);
+  // Staged bytes are a copy already. But an all-reduce that has to be repeated needs its operand.
+  const bool needed = !call.borrowed->staged() || request.kind == OpKind::kAllReduce;
+  memory.save = call.save && session_->restore() && needed;
+
+  std::string name = call.name;
+  if (!request.tag.empty()) name += " (" + request.tag + ")";
+  auto operation = std::make_shared<Operation>(std::move(call.borrowed), std::move(name));
+  auto work = c10::make_intrusive<PcclWork>(operation, rank(), call.type, posted_++);
+  peer.post(std::move(request), std::move(memory),
+            [operation](peer::OpResult result) { Operation::end(operation, std::move(result)); });
+  return work;
+}
+
+int PcclBackend::checked_rank(const char* call, const char* what, int64_t rank) const {
+  if (rank >= 0 && rank < size()) return static_cast<int>(rank);
+  raise_value_error(
+      c10::str(call, "(", what, "=", rank, "): ranks of this group go from 0 to ", size() - 1));
+}
+
+}  // namespace pccl::torch_layer

@@ -1,0 +1,39 @@
+// Call: one operation of a PcclBackend before it is posted. Each collective fills in a Call and
+// hands it to post(). Only the files that implement the collectives include this header. The thread
+// that calls the collective owns the Call.
+// Failure: an unfit tensor or argument is refused with an exception, before anything is posted.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "csrc/torch/backend.h"
+#include "csrc/torch/borrowed_tensors.h"
+
+namespace pccl::torch_layer {
+
+using protocol::OpKind;
+
+struct PcclBackend::Call {
+  Call(const char* call, OpKind op_kind, c10d::OpType op_type,
+       Milliseconds limit = c10d::kUnsetTimeout);
+  // Sets dtype and count. `bytes`: of one rank's tensor. REQUIRES: whole elements of that dtype.
+  void elements(at::ScalarType scalar, size_t bytes);
+
+  const char* name;
+  c10d::OpType type;
+  Milliseconds timeout;
+  std::unique_ptr<BorrowedTensors> borrowed;
+  peer::OpRequest request;
+  std::vector<Bytes> spans;
+  bool save = false;  // restore the memory if the operation fails
+};
+
+// Raises ValueError unless the list has one tensor. torch passes a list because one process once
+// had a tensor for each of its devices.
+void expect_one(const char* call, const Tensors& tensors);
+
+// Raises NotImplementedError, which says that pccl does not have `name`, and what it has.
+[[noreturn]] void not_here(const char* name);
+
+}  // namespace pccl::torch_layer

@@ -1,0 +1,26 @@
+#include "csrc/torch/call_options.h"
+
+#include "csrc/base/text.h"
+#include "csrc/protocol/limits.h"
+#include "csrc/torch/errors.h"
+
+namespace pccl::torch_layer {
+
+CallOptions& call_options() {
+  static thread_local CallOptions options;
+  return options;
+}
+
+void check_tag(const std::string& tag) {
+  if (tag.size() > protocol::kTagBytesMax) {
+    raise_value_error("a tag of " + std::to_string(tag.size()) + " bytes; at most " +
+                      std::to_string(protocol::kTagBytesMax) + " are allowed");
+  }
+  if (!is_printable(tag)) {
+    raise_value_error("the tag \"" + printable(tag) +
+                      "\" has characters that cannot be shown; allowed is text without control "
+                      "and formatting characters");
+  }
+}
+
+}  // namespace pccl::torch_layer

@@ -1,0 +1,22 @@
+// CallOptions: what the collectives of one thread have beside their arguments. Python sets them for
+// a block of code, and then sets the values from before again, so blocks nest. Each thread has its
+// own.
+// Failure: a tag that the protocol does not allow is refused with ValueError.
+#pragma once
+
+#include <string>
+
+namespace pccl::torch_layer {
+
+struct CallOptions {
+  std::string tag;    // empty: the default tag
+  bool keep = false;  // all-reduces keep the elements that are finished at a loss (on_loss="keep")
+};
+
+// Those of the calling thread.
+CallOptions& call_options();
+
+// Raises ValueError if the tag is too long or has characters that cannot be shown.
+void check_tag(const std::string& tag);
+
+}  // namespace pccl::torch_layer

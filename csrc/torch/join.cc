@@ -1,0 +1,65 @@
+#include "csrc/torch/join.h"
+
+#include <chrono>
+#include <tuple>
+
+#include "csrc/torch/errors.h"
+
+namespace pccl::torch_layer {
+namespace {
+
+Duration seconds(double value) {
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+}
+
+PeerSession::Request to_request(const JoinOptions& given) {
+  PeerSession::Request request;
+  request.master = {given.host, given.port};
+  request.restore = given.restore;
+  std::tie(request.data.port_first, request.data.port_last) = given.port_range;
+  request.data.lanes = given.lanes;
+  request.data.congestion = given.tcp_congestion;
+  peer::Options& options = request.peer;
+  options.run = given.run;
+  options.group = GroupId{given.peer_group};
+  options.policy =
+      given.retry_on_peer_loss ? protocol::LossPolicy::kRetry : protocol::LossPolicy::kRaise;
+  options.restore = given.restore;
+  options.min_peers = given.min_peers;
+  options.founders = given.founders;
+  options.rank = given.rank;
+  options.advertised = {given.advertise, given.advertised_port, given.port_range.first};
+  options.join_timeout = seconds(given.timeout);
+  options.peer_timeout = seconds(given.peer_timeout);
+  options.first_call_timeout = seconds(given.first_call_timeout);
+  options.launch = given.launch;
+  options.master_timeout = seconds(given.master_timeout);
+  return request;
+}
+
+}  // namespace
+
+HostedMaster::HostedMaster(const std::string& host, uint16_t port) {
+  auto opened = master::Shell::open({host, port});
+  if (!opened.ok()) raise(opened.status());
+  shell = std::move(opened.value());
+}
+
+c10::intrusive_ptr<PcclGroup> join(const JoinOptions& options,
+                                   const c10::intrusive_ptr<c10d::Store>& store,
+                                   HostedMaster* master) {
+  PeerSession::Request request = to_request(options);
+  if (master != nullptr) request.hosted = std::move(master->shell);
+  const Duration timeout = request.peer.join_timeout;
+
+  const ReleaseGil no_gil;
+  bool stop = false;
+  auto joined = PeerSession::join(std::move(request), [&] { return stop = interrupted(); });
+  if (stop) raise_interrupt();
+  if (!joined.ok()) raise(joined.status());
+  const auto backend = c10::make_intrusive<PcclBackend>(
+      std::move(joined.value()), std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
+  return c10::make_intrusive<PcclGroup>(store, backend, options.open_run);
+}
+
+}  // namespace pccl::torch_layer

@@ -1,0 +1,55 @@
+// join: how a Python process becomes a peer of a run. JoinOptions has what Python decides for that,
+// and a HostedMaster is the master that rank 0 of a fixed world brings along.
+// join() blocks until the peer is admitted. It lets other threads run Python meanwhile, and raises
+// KeyboardInterrupt on Ctrl-C. Failure: options that are out of range raise ValueError, and a run
+// that cannot be joined raises the error of its Status.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "csrc/torch/process_group.h"
+#include "master/shell/shell.h"
+
+namespace pccl::torch_layer {
+
+// The fields are those of pccl_backend/_C.pyi, which documents them. Python gives a value to each.
+struct JoinOptions {
+  std::string host;
+  uint16_t port = 0;
+  std::string run;
+  uint32_t peer_group = 0;
+  uint32_t founders = 0;
+  uint32_t min_peers = 0;
+  int32_t rank = -1;
+  std::string launch;
+  double timeout = 0;
+  bool retry_on_peer_loss = false;
+  double peer_timeout = 0;
+  double first_call_timeout = 0;
+  double master_timeout = 0;
+  std::string advertise;
+  uint16_t advertised_port = 0;
+  std::pair<uint16_t, uint16_t> port_range;
+  uint32_t lanes = 0;
+  std::string tcp_congestion;
+  bool restore = true;
+  bool open_run = false;
+};
+
+// A master inside this process. The constructor blocks for the network, so its caller should not
+// hold the GIL. It raises OSError if the master cannot listen there.
+struct HostedMaster {
+  HostedMaster(const std::string& host, uint16_t port);
+  std::unique_ptr<master::Shell> shell;  // null after join() has taken it over
+};
+
+// REQUIRES: the caller holds the GIL. `store` is what torch gets as the store of the group.
+// `master` may be null; otherwise join() takes it over, and it ends after the peer has left.
+c10::intrusive_ptr<PcclGroup> join(const JoinOptions& options,
+                                   const c10::intrusive_ptr<c10d::Store>& store,
+                                   HostedMaster* master);
+
+}  // namespace pccl::torch_layer

@@ -1,0 +1,33 @@
+"""The limits that C++ and Python share. `cmake/print_limits.cc` makes the module in each build.
+
+`csrc/protocol/limits.h` defines most of them, and says why each is as it is. Names in `_S` are
+times in seconds; names in `_BYTES_MAX` count bytes, of UTF-8 if it is text.
+
+The numbers are a module of their own, and not a part of `_C`, because the command line needs them,
+and `_C` loads torch.
+"""
+
+PORT_MAX: int
+MASTER_PORT_DEFAULT: int
+MASTER_ANSWER_BYTES_MAX: int
+"""Bytes of an answer to `pccl runs`: a master sends no more."""
+PEER_GROUP_MAX: int
+MEMBERS_MAX: int
+"""Members of one peer group."""
+HOST_BYTES_MAX: int
+LAUNCH_BYTES_MAX: int
+"""Bytes of the text that the processes of one launch share."""
+TAG_BYTES_MAX: int
+STATE_KEYS_MAX: int
+"""Tensors of one shared state."""
+STATE_KEY_BYTES_MAX: int
+LANES_MAX: int
+"""TCP connections of one link."""
+WAN_RTT_MIN_S: float
+"""The RTT from which a path is a wan path."""
+PEER_TIMEOUT_DEFAULT_S: float
+PEER_TIMEOUT_MIN_S: float
+"""The least value of PCCL_PEER_TIMEOUT, PCCL_FIRST_CALL_TIMEOUT and PCCL_MASTER_TIMEOUT."""
+PEER_TIMEOUT_MAX_S: float
+"""Their largest value."""
+MASTER_TIMEOUT_DEFAULT_S: float
