@@ -17,7 +17,7 @@ namespace {
 const Transitions<LinkCore::Phase, 5> kTransitions(
     "a lane", text,
     {{LinkCore::Phase::kConnecting, LinkCore::Phase::kHandshaking,
-      "Connected", "SendHello"},
+      "Connected; Accepted, and the lane is pending", "SendHello if dialled"},
      {LinkCore::Phase::kConnecting, LinkCore::Phase::kGone,
       "Refused; Forget, or a Dial that voids it; another connection of the peer is up; its link is "
       "down",
@@ -299,7 +299,7 @@ void LinkCore::end_dial(PeerId peer) {
 void LinkCore::on(const Accepted& event) {
   while (!pending_.empty() && pending_.size() >= event.room) close(pending_.front());
   Lane& lane = lanes_[event.lane];
-  lane.phase = Phase::kHandshaking;
+  lane.phase = kTransitions.step(lane.phase, Phase::kHandshaking);
   lane.address = event.address;
   lane.hello_by = now_ + protocol::kHelloTimeout;
   pending_.push_back(event.lane);

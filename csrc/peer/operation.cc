@@ -219,7 +219,7 @@ bool Operations::transferred(Epoch epoch, OpKey key) {
   if (op == nullptr) return false;
   if (op->state == State::kFrozen) return true;
   PCCL_ASSERT(op->state == State::kRunning && op->started);
-  op->state = State::kDone;
+  enter(*op, State::kDone);
   if (sends(*op)) return true;  // its receiver sends Done
   context_.send(protocol::Done{epoch, key, verdicts_.seen()});
   if (receives(*op)) {
