@@ -31,7 +31,7 @@ BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake csrc master ! -name '*.md')
 
-.PHONY: help fast setup demo test sim scenarios stress bench compare compare-base lint fmt types asan \
+.PHONY: help fast setup demo test sim scenarios diagrams stress bench compare compare-base lint fmt types asan \
   tsan fuzz ci nightly clean packages packages-netns packages-bench core
 help:             ## this list
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -77,6 +77,9 @@ sim: core         ## simulate: SEED=n one seed, MINUTES=m that long, CAMPAIGN=n 
 
 scenarios: core   ## scenario transcripts; UPDATE=1 rewrites them
 	build/core/pccl-scenarios $(if $(UPDATE),--update) tests/scenarios
+
+diagrams: core    ## draw docs/state-machines.md from the tables of the state machines
+	build/core/pccl-diagrams --update docs/state-machines.md
 
 stress: packages-netns setup  ## kill, pause, isolate and start processes: MINUTES=m SEED=n
 	tools/stock-network.sh $(BIN)/python tests/stress/run.py --minutes $(or $(MINUTES),3) $(if $(SEED),--seed $(SEED))

@@ -38,8 +38,9 @@ endforeach()
 # The simulator: a library with simulated peers and a simulated master, used by two programs.
 set(sim_main ${PROJECT_SOURCE_DIR}/tests/sim/main.cc)
 set(scenarios_main ${PROJECT_SOURCE_DIR}/tests/sim/scenarios_main.cc)
+set(diagrams_main ${PROJECT_SOURCE_DIR}/tests/sim/diagrams_main.cc)
 file(GLOB sim_sources CONFIGURE_DEPENDS tests/sim/*.cc)
-list(REMOVE_ITEM sim_sources ${sim_main} ${scenarios_main})
+list(REMOVE_ITEM sim_sources ${sim_main} ${scenarios_main} ${diagrams_main})
 add_library(sim STATIC ${sim_sources})
 target_link_libraries(sim PUBLIC pccl_core)
 if(PCCL_SANITIZE)
@@ -49,7 +50,12 @@ add_executable(pccl-sim ${sim_main})
 target_link_libraries(pccl-sim PRIVATE sim)
 add_executable(pccl-scenarios ${scenarios_main})
 target_link_libraries(pccl-scenarios PRIVATE sim)
+# The whole library: a linker takes only the files that it needs, and nobody calls a table.
+add_executable(pccl-diagrams ${diagrams_main})
+target_link_libraries(pccl-diagrams PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,pccl_core>)
 
+add_test(NAME diagrams COMMAND pccl-diagrams ${PROJECT_SOURCE_DIR}/docs/state-machines.md)
+set_tests_properties(diagrams PROPERTIES LABELS unit TIMEOUT 60)
 add_test(NAME scenarios COMMAND pccl-scenarios ${PROJECT_SOURCE_DIR}/tests/scenarios)
 # These tests check the simulator's own checks: if those found nothing, the protocol would seem to have no bugs.
 foreach(bug early-commit no-restore foreign-size lost-answer told-too-early)

@@ -21,13 +21,20 @@ const char* name_of(AgreementPhase phase) {
   return "unknown";
 }
 
+// A call that is refused, or changes nothing and needs no transfer, is answered without a step.
 const Transitions<AgreementPhase, 5> kAgreementTransitions(
     "an agreement on shared state", name_of,
-    {{AgreementPhase::kIdle, AgreementPhase::kRecording},
-     {AgreementPhase::kIdle, AgreementPhase::kFetching},
-     {AgreementPhase::kFetching, AgreementPhase::kRecording},
-     {AgreementPhase::kFetching, AgreementPhase::kIdle},
-     {AgreementPhase::kRecording, AgreementPhase::kIdle}});
+    {{AgreementPhase::kIdle, AgreementPhase::kRecording,
+      "all have voted, nobody is stale, and the state is not the recorded one", "Persist"},
+     {AgreementPhase::kIdle, AgreementPhase::kFetching, "all have voted, and some are stale",
+      "SyncPlan"},
+     {AgreementPhase::kFetching, AgreementPhase::kRecording,
+      "all have fetched, and the state is not the recorded one", "Persist"},
+     {AgreementPhase::kFetching, AgreementPhase::kIdle,
+      "all have fetched the recorded state; one could not fetch; the call has ended in another way",
+      "Answer"},
+     {AgreementPhase::kRecording, AgreementPhase::kIdle, "durable",
+      "Answer, if voters wait for it"}});
 
 protocol::Answer refusal(const std::string& why) {
   protocol::Answer answer;

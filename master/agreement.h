@@ -49,12 +49,6 @@ class Agreement {
   // Voters wait for its outcome.
   bool for_voters() const { return phase_ == Phase::kFetching || (recording() && answers_); }
 
-  //   from         event                           to
-  //   kIdle        begin, all are up to date       kRecording, or kIdle when nothing changes
-  //   kIdle        begin, some are stale           kFetching    SyncPlan
-  //   kFetching    all have fetched                kRecording, or kIdle when nothing changes
-  //   kFetching    one could not, cancel           kIdle
-  //   kRecording   durable                         kIdle
   enum class Phase { kIdle, kFetching, kRecording };
 
   // Asserts the invariants.

@@ -1,11 +1,3 @@
-//   from            event                           to
-//   kHandshaking    Hello that is accepted          kWelcomed     Welcome
-//   kHandshaking    Resume that is accepted         as before     Resumed, missed messages
-//   kWelcomed       Register                        kRegistered   Dial to others
-//   kRegistered     admitted                        kMember       EpochStart
-//   kMember         another generation begins       kMember       EpochStart
-//   all             closed, Leave, timeout, or forbidden by the table below    closed
-
 #include "master/connections.h"
 
 #include <array>
@@ -53,14 +45,20 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // AbortProposal
 }};
 
+// The end of a connection is not a phase: in any phase it may close, and it is closed after Leave,
+// after silence, and if it breaks a rule.
 const Transitions<ConnectionPhase, 6> kConnectionTransitions(
     "a connection at the master", text,
-    {{ConnectionPhase::kHandshaking, ConnectionPhase::kWelcomed},
-     {ConnectionPhase::kHandshaking, ConnectionPhase::kRegistered},
-     {ConnectionPhase::kHandshaking, ConnectionPhase::kMember},
-     {ConnectionPhase::kWelcomed, ConnectionPhase::kRegistered},
-     {ConnectionPhase::kRegistered, ConnectionPhase::kMember},
-     {ConnectionPhase::kMember, ConnectionPhase::kMember}});
+    {{ConnectionPhase::kHandshaking, ConnectionPhase::kWelcomed,
+      "Hello is accepted; Resume of a peer that has not registered", "Welcome; Resumed"},
+     {ConnectionPhase::kHandshaking, ConnectionPhase::kRegistered,
+      "Resume of a peer that waits for its admission", "Resumed"},
+     {ConnectionPhase::kHandshaking, ConnectionPhase::kMember, "Resume of a member",
+      "Resumed, missed messages"},
+     {ConnectionPhase::kWelcomed, ConnectionPhase::kRegistered, "Register", "Dial to others"},
+     {ConnectionPhase::kRegistered, ConnectionPhase::kMember, "admitted", "EpochStart"},
+     {ConnectionPhase::kMember, ConnectionPhase::kMember, "another generation begins",
+      "EpochStart"}});
 
 bool allowed(ConnectionPhase phase, const protocol::Message& message) {
   const Allowed& row = kAllowed[message.index()];

@@ -1,27 +1,3 @@
-//   from                event                                          to
-//   kFounding           the founders are pending                       kStarting   Persist
-//   kActive             update_topology was agreed on                  kDraining   Verdicts
-//   kDraining           no operation is open, somebody is pending      kStarting   Persist
-//   kDraining           nobody is pending any more, given up           kActive
-//   kStarting           durable                                        kActive     EpochStart
-//   kStarting           a chosen peer is gone, or a member lost        kStarting   Persist
-//   kStarting           durable that the epoch continues               the phase before it
-//   kActive, kDraining  a member is lost                               kFreezing     Ask
-//   kActive, kDraining  a link between members was re-established      kFreezing     Ask
-//   kFreezing             every survivor has reported                    kEnding     Persist
-//   kEnding             durable; all, or what is kept, continues       kActive     EpochEnd, Start
-//   kEnding             durable, but a member was lost meanwhile       kEnding     Persist
-//   kEnding             durable                                        kBroken     EpochEnd
-//   kBroken             change agreed on, and min_peers are there      kStarting   Persist
-//   kFounding           restored after a restart                       kRecovering
-//   kRecovering          all are recovered, the epoch is not over       kActive     missed messages
-//   kRecovering          all are recovered, but one is lost, or had a
-//                       freeze request before, or saw a link break     kFreezing     Ask
-//   kRecovering          all are recovered, the epoch is over           kBroken     missed messages
-//   any                 the last member is lost                        kFounding
-// A member lost in kFreezing, kEnding or kBroken is one survivor less. If a member is lost in
-// kStarting, the freeze requests are sent when it is durable that the epoch continues.
-
 #include "master/epochs.h"
 
 #include <algorithm>
@@ -38,20 +14,48 @@ constexpr size_t kOneShotScratchBytes = 512u << 10;
 
 using Phase = Epochs::Phase;
 
+// A member lost in kFreezing, kEnding or kBroken is one survivor less. If a chosen peer is gone in
+// kStarting, or a member is lost, it is made durable that the epoch continues. The freeze requests
+// are sent after that.
 const Transitions<Phase, 24> kEpochTransitions(
     "a group's epochs", text,
-    {{Phase::kFounding, Phase::kStarting}, {Phase::kActive, Phase::kDraining},
-     {Phase::kDraining, Phase::kStarting}, {Phase::kDraining, Phase::kActive},
-     {Phase::kStarting, Phase::kActive},   {Phase::kStarting, Phase::kFounding},
-     {Phase::kStarting, Phase::kDraining}, {Phase::kStarting, Phase::kBroken},
-     {Phase::kActive, Phase::kFreezing},   {Phase::kDraining, Phase::kFreezing},
-     {Phase::kFreezing, Phase::kEnding},   {Phase::kEnding, Phase::kBroken},
-     {Phase::kEnding, Phase::kActive},     {Phase::kEnding, Phase::kEnding},
-     {Phase::kBroken, Phase::kStarting},   {Phase::kFounding, Phase::kRecovering},
-     {Phase::kRecovering, Phase::kActive}, {Phase::kRecovering, Phase::kBroken},
-     {Phase::kActive, Phase::kFounding},   {Phase::kDraining, Phase::kFounding},
-     {Phase::kFreezing, Phase::kFounding}, {Phase::kEnding, Phase::kFounding},
-     {Phase::kBroken, Phase::kFounding},   {Phase::kRecovering, Phase::kFounding}});
+    {{Phase::kFounding, Phase::kStarting, "the founders are pending", "Persist"},
+     {Phase::kActive, Phase::kDraining, "update_topology was agreed on",
+      "Verdicts: what only some have begun is aborted"},
+     {Phase::kDraining, Phase::kStarting,
+      "no operation is open, min_peers are there, and somebody is pending or the group is broken",
+      "Persist"},
+     {Phase::kDraining, Phase::kActive, "nobody is pending any more; the change was given up"},
+     {Phase::kStarting, Phase::kActive, "durable", "EpochStart"},
+     {Phase::kStarting, Phase::kFounding,
+      "durable that there is still no epoch; the last member is lost", "Persist if lost"},
+     {Phase::kStarting, Phase::kDraining, "durable that the epoch continues"},
+     {Phase::kStarting, Phase::kBroken, "durable that the group stays broken"},
+     {Phase::kActive, Phase::kFreezing,
+      "a member is lost; a link between members was re-established; all are recovered, but one is "
+      "lost, had a freeze request before, or saw a link break",
+      "FreezeRequest"},
+     {Phase::kDraining, Phase::kFreezing,
+      "a member is lost; a link between members was re-established", "FreezeRequest"},
+     {Phase::kFreezing, Phase::kEnding, "every survivor has reported", "Persist"},
+     {Phase::kEnding, Phase::kBroken, "durable that nothing continues", "EpochEnd"},
+     {Phase::kEnding, Phase::kActive, "durable that all, or what is kept, continues",
+      "EpochEnd, EpochStart"},
+     {Phase::kEnding, Phase::kEnding, "durable that it continues, but a member was lost meanwhile",
+      "Persist"},
+     {Phase::kBroken, Phase::kStarting, "update_topology was agreed on, and min_peers are there",
+      "Persist"},
+     {Phase::kFounding, Phase::kRecovering, "restored after a restart"},
+     {Phase::kRecovering, Phase::kActive, "all are recovered, and the epoch is not over",
+      "missed messages"},
+     {Phase::kRecovering, Phase::kBroken, "all are recovered, and the epoch is over",
+      "missed messages"},
+     {Phase::kActive, Phase::kFounding, "the last member is lost", "Persist"},
+     {Phase::kDraining, Phase::kFounding, "the last member is lost", "Persist"},
+     {Phase::kFreezing, Phase::kFounding, "the last member is lost", "Persist"},
+     {Phase::kEnding, Phase::kFounding, "the last member is lost", "Persist"},
+     {Phase::kBroken, Phase::kFounding, "the last member is lost", "Persist"},
+     {Phase::kRecovering, Phase::kFounding, "the last member is lost", "Persist"}});
 
 }  // namespace
 

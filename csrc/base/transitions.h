@@ -1,15 +1,21 @@
-// Transitions: the table of a state machine: which state may follow which. The table is a constant
-// at the top of the machine's `.cc` file.
+// Transitions: the table of a state machine: which state may follow which, what makes the step, and
+// what the machine sends or does then. The table is a constant at the top of the machine's `.cc`
+// file. docs/state-machines.md is drawn from the tables by `make diagrams`.
 //   1. The machine takes every step through its table. A step that the table lacks is a bug in pccl
 //      and asserts.
-//   2. All tables are registered, with the name of their machine.
-//   3. An observer, if there is one, is called at every step. A simulator uses it to find the rows
+//   2. A table has one row for each pair of states, however many events make this step, because
+//      step() knows only the states. The machine begins in the first row's `from`, which leads to
+//      all other states.
+//   3. All tables are registered, with the name of their machine.
+//   4. An observer, if there is one, is called at every step. A simulator uses it to find the rows
 //      that its runs have never taken. Set it before anything else runs. A shipped process has no
 //      observer.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "csrc/base/assert.h"
@@ -25,14 +31,28 @@ class TransitionTable {
   };
   static inline Observer* observer = nullptr;
 
-  // All tables of the process, in no particular order.
-  static const std::vector<const TransitionTable*>& all() { return registry(); }
+  // All tables of the process, sorted by machine: the order does not depend on the linker.
+  static std::vector<const TransitionTable*> all() {
+    std::vector<const TransitionTable*> tables = registry();
+    std::sort(tables.begin(), tables.end(), [](const auto* a, const auto* b) {
+      return std::string_view(a->machine()) < b->machine();
+    });
+    return tables;
+  }
 
   TransitionTable(const TransitionTable&) = delete;
   TransitionTable& operator=(const TransitionTable&) = delete;
   const char* machine() const { return machine_; }
   virtual size_t size() const = 0;
-  virtual std::string text(size_t row) const = 0;  // "active -> draining"
+  // A row as text. Several events, or effects of several events, are separated by semicolons.
+  struct RowText {
+    const char *from, *to, *event, *effect;
+  };
+  virtual RowText row(size_t row) const = 0;
+  std::string text(size_t row) const {  // "active -> draining"
+    const RowText row_text = this->row(row);
+    return std::string(row_text.from) + " -> " + row_text.to;
+  }
 
  protected:
   explicit TransitionTable(const char* machine) : machine_(machine) { registry().push_back(this); }
@@ -51,6 +71,8 @@ class Transitions final : public TransitionTable {
  public:
   struct Row {
     State from, to;
+    const char* event;        // what makes the step
+    const char* effect = "";  // what is sent or done then
   };
   using Name = const char* (*)(State);
 
@@ -67,8 +89,9 @@ class Transitions final : public TransitionTable {
     return to;
   }
   size_t size() const override { return N; }
-  std::string text(size_t row) const override {
-    return std::string(name_(rows_[row].from)) + " -> " + name_(rows_[row].to);
+  RowText row(size_t row) const override {
+    const Row& at = rows_[row];
+    return {name_(at.from), name_(at.to), at.event, at.effect};
   }
 
  private:

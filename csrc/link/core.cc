@@ -1,14 +1,3 @@
-//   from           event                            to
-//   -              Connect                          connecting    (dialled)
-//   -              Accepted                         introducing   (pending connection)
-//   connecting     Connected                        introducing   SendHello
-//   connecting     Refused                          gone          Report unreachable, a retry
-//   introducing    HelloReceived, a valid one       up            LaneUp; if accepted: SendHello
-//   introducing    the same, but it crosses ours    introducing
-//   introducing    invalid hello, Failed, timeout   gone          Report unreachable if dialled
-//   up             Failed, timeout, Suspected       gone          LinkDown, Report down
-//   any            Forget, a Dial that voids it     gone          Close
-
 #include "csrc/link/core.h"
 
 #include <algorithm>
@@ -27,11 +16,23 @@ namespace {
 
 const Transitions<LinkCore::Phase, 5> kTransitions(
     "a lane", text,
-    {{LinkCore::Phase::kConnecting, LinkCore::Phase::kHandshaking},
-     {LinkCore::Phase::kConnecting, LinkCore::Phase::kGone},
-     {LinkCore::Phase::kHandshaking, LinkCore::Phase::kUp},
-     {LinkCore::Phase::kHandshaking, LinkCore::Phase::kGone},
-     {LinkCore::Phase::kUp, LinkCore::Phase::kGone}});
+    {{LinkCore::Phase::kConnecting, LinkCore::Phase::kHandshaking,
+      "Connected; Accepted, and the lane is pending", "SendHello if dialled"},
+     {LinkCore::Phase::kConnecting, LinkCore::Phase::kGone,
+      "Refused; Forget, or a Dial that voids it; another connection of the peer is up; its link is "
+      "down",
+      "ReportLink unreachable after the last address, and a retry; Close"},
+     {LinkCore::Phase::kHandshaking, LinkCore::Phase::kUp,
+      "HelloReceived, a valid one; for a crossing connection: our own attempts have failed",
+      "SendHello if accepted, LaneUp, ReportLink up if it is the first"},
+     {LinkCore::Phase::kHandshaking, LinkCore::Phase::kGone,
+      "HelloReceived, an invalid one; none in time; Failed; Forget, or a Dial that voids it; "
+      "another connection of the peer is up; its link is down; too many are pending",
+      "Close unless failed, ReportLink unreachable after the last address, and a retry"},
+     {LinkCore::Phase::kUp, LinkCore::Phase::kGone,
+      "Failed; silence; Suspected; Forget, or a Dial that voids it; no answer, and the peer dials "
+      "again; too many peers are not named",
+      "LinkDown, Close for all lanes, ReportLink down unless a Dial voids it"}});
 
 // Longest pause before an unreachable peer is tried again; it is one tick if that is shorter.
 constexpr Duration kRetryMax = std::chrono::seconds(1);
@@ -298,7 +299,7 @@ void LinkCore::end_dial(PeerId peer) {
 void LinkCore::on(const Accepted& event) {
   while (!pending_.empty() && pending_.size() >= event.room) close(pending_.front());
   Lane& lane = lanes_[event.lane];
-  lane.phase = Phase::kHandshaking;
+  lane.phase = kTransitions.step(lane.phase, Phase::kHandshaking);
   lane.address = event.address;
   lane.hello_by = now_ + protocol::kHelloTimeout;
   pending_.push_back(event.lane);

@@ -1,11 +1,3 @@
-//   from             event                          to
-//   kIdle            open                           kTrying     ConnectMaster
-//   kTrying          on_connected                   kUp
-//   kTrying, kUp     on_closed, drop                kWaiting
-//   kWaiting         its pause is over              kTrying     ConnectMaster
-//   kTrying, kUp     close                          kIdle       CloseMaster
-//   kWaiting         close                          kIdle
-
 #include "csrc/peer/connection.h"
 
 #include <algorithm>
@@ -30,14 +22,18 @@ const char* name_of(ConnectionState state) {
 
 const Transitions<ConnectionState, 8> kConnectionTransitions(
     "a peer's connection to the master", name_of,
-    {{ConnectionState::kIdle, ConnectionState::kTrying},
-     {ConnectionState::kTrying, ConnectionState::kUp},
-     {ConnectionState::kTrying, ConnectionState::kWaiting},
-     {ConnectionState::kUp, ConnectionState::kWaiting},
-     {ConnectionState::kWaiting, ConnectionState::kTrying},
-     {ConnectionState::kTrying, ConnectionState::kIdle},
-     {ConnectionState::kUp, ConnectionState::kIdle},
-     {ConnectionState::kWaiting, ConnectionState::kIdle}});
+    {{ConnectionState::kIdle, ConnectionState::kTrying, "the peer joins", "ConnectMaster"},
+     {ConnectionState::kTrying, ConnectionState::kUp, "connected"},
+     {ConnectionState::kTrying, ConnectionState::kWaiting, "the attempt failed"},
+     {ConnectionState::kUp, ConnectionState::kWaiting,
+      "the connection closed; it is dropped, because the master is silent, breaks the protocol or "
+      "is an older one",
+      "CloseMaster if it is dropped"},
+     {ConnectionState::kWaiting, ConnectionState::kTrying, "the pause is over", "ConnectMaster"},
+     {ConnectionState::kTrying, ConnectionState::kIdle, "the peer is out of the run",
+      "CloseMaster"},
+     {ConnectionState::kUp, ConnectionState::kIdle, "the peer is out of the run", "CloseMaster"},
+     {ConnectionState::kWaiting, ConnectionState::kIdle, "the peer is out of the run"}});
 
 constexpr Duration kPauseMin = std::chrono::milliseconds(100);
 constexpr Duration kPauseMax = std::chrono::seconds(1);

@@ -1,15 +1,3 @@
-//   from            event                                        to
-//   kIdle           join                                         kConnecting
-//   kConnecting     connected to the master                      kHandshaking   Hello
-//   kHandshaking    connection closed                            kConnecting
-//   kHandshaking    Welcome                                      kWelcomed      Listen
-//   kWelcomed       the listener is open                         kRegistered    Register
-//   kRegistered     EpochStart                                   kMember
-//   all the above   leave, Reject, Kicked, master lost, timeout  kEnding        EndOp ...
-//   kEnding         the last borrowed tensors are drained        kGone
-// A reconnection is not a phase: from kWelcomed on, a broken connection is resumed, and the phase
-// stays.
-
 #include "csrc/peer/membership.h"
 
 #include <algorithm>
@@ -79,20 +67,35 @@ const char* text(Phase phase) {
   return "unknown";
 }
 
-const Transitions<Phase, 13> kPhaseTransitions("a peer in its run", text,
-                                               {{Phase::kIdle, Phase::kConnecting},
-                                                {Phase::kConnecting, Phase::kHandshaking},
-                                                {Phase::kHandshaking, Phase::kConnecting},
-                                                {Phase::kHandshaking, Phase::kWelcomed},
-                                                {Phase::kWelcomed, Phase::kRegistered},
-                                                {Phase::kRegistered, Phase::kMember},
-                                                {Phase::kIdle, Phase::kEnding},
-                                                {Phase::kConnecting, Phase::kEnding},
-                                                {Phase::kHandshaking, Phase::kEnding},
-                                                {Phase::kWelcomed, Phase::kEnding},
-                                                {Phase::kRegistered, Phase::kEnding},
-                                                {Phase::kMember, Phase::kEnding},
-                                                {Phase::kEnding, Phase::kGone}});
+// A reconnection is not a phase: from kWelcomed on, a broken connection is resumed, and the phase
+// stays.
+const Transitions<Phase, 13> kPhaseTransitions(
+    "a peer in its run", text,
+    {{Phase::kIdle, Phase::kConnecting, "join is called", "ConnectMaster"},
+     {Phase::kConnecting, Phase::kHandshaking, "connected to the master", "Hello"},
+     {Phase::kHandshaking, Phase::kConnecting, "the connection closed"},
+     {Phase::kHandshaking, Phase::kWelcomed, "Welcome", "Listen"},
+     {Phase::kWelcomed, Phase::kRegistered, "the listener is open", "Register"},
+     {Phase::kRegistered, Phase::kMember, "EpochStart", "the join succeeds"},
+     {Phase::kIdle, Phase::kEnding, "leave is called"},
+     {Phase::kConnecting, Phase::kEnding,
+      "leave is called; no master is found in time; the master breaks the protocol",
+      "the join fails"},
+     {Phase::kHandshaking, Phase::kEnding,
+      "leave is called; Reject; no Welcome in time; the master breaks the protocol",
+      "the join fails"},
+     {Phase::kWelcomed, Phase::kEnding,
+      "leave is called; Reject; Kicked; no port to listen on; not admitted in time; the master is "
+      "lost or breaks the protocol",
+      "Leave if called or not admitted in time; the join fails"},
+     {Phase::kRegistered, Phase::kEnding,
+      "leave is called; Reject; Kicked; not admitted in time; the master is lost or breaks the "
+      "protocol",
+      "Leave if called or not admitted in time; the join fails"},
+     {Phase::kMember, Phase::kEnding,
+      "leave is called; Reject; Kicked; the master is lost, or breaks the protocol repeatedly",
+      "Leave if it was called; EndOp for each operation"},
+     {Phase::kEnding, Phase::kGone, "the last borrowed tensors are drained", "Gone"}});
 
 std::string names(const std::vector<protocol::Member>& members) {
   std::string out;

@@ -1,25 +1,3 @@
-//   from          event                               to
-//   (called)      a vote is open                      held
-//   (called)      its verdict has come before         finished   Begin, FinishOp
-//   (called)      the group is broken                 finished   FinishOp
-//   (called)      the epoch is ending                 kFrozen
-//   (called)      none of these                       kRunning   Begin, StartOp
-//   (called)      it is a barrier                     kDone      Begin, Done
-//   held          the vote is answered                as if called now
-//   kRunning      transferred                         kDone      Done; a receive: EndOp, FinishOp;
-//                                                                on wan paths: SayDone
-//   kRunning      failure or timeout here, AbortProposal   kFrozen    AbortRequest
-//   kDone         agreed                              kDone      EndOp, FinishOp
-//   kRunning      Ask                                 kFrozen    reported kNotDone
-//   kDone         Ask, and it is a barrier            kFrozen    reported kNotDone
-//   kDone         committed (verdict, EpochEnd)       finished   EndOp, FinishOp
-//   other states  committed, and it is a send         draining   EndOp
-//   any of these  aborted (verdict, EpochEnd, end)    draining   EndOp
-//   draining      drained                             finished   FinishOp
-//   any of these  EpochEnd, and it is continued       kAgain     EndOp
-//   kAgain        drained, and the epoch has begun    kRunning   Begin, StartOp
-// A transfer that completes while its operation is frozen or draining changes nothing.
-
 #include "csrc/peer/operation.h"
 
 #include <algorithm>
@@ -37,23 +15,54 @@ using OperationState = Operations::State;
 
 const char* name_of(OperationState state) {
   switch (state) {
+    case OperationState::kCalled: return "called";
     case OperationState::kRunning: return "running";
     case OperationState::kDone: return "done";
     case OperationState::kFrozen: return "frozen";
     case OperationState::kRestart: return "restarting";
+    case OperationState::kSettled: return "settled";
   }
   return "unknown";
 }
 
-const Transitions<OperationState, 7> kOperationTransitions(
-    "an operation of a peer's", name_of,
-    {{OperationState::kRunning, OperationState::kDone},
-     {OperationState::kRunning, OperationState::kFrozen},
-     {OperationState::kDone, OperationState::kFrozen},
-     {OperationState::kFrozen, OperationState::kRestart},
-     {OperationState::kDone, OperationState::kRestart},
-     {OperationState::kRestart, OperationState::kRunning},
-     {OperationState::kFrozen, OperationState::kRunning}});
+// A call is held while a vote is open, and then acts as if it were called. If its verdict has come
+// before, or the group is broken, it is finished at once and never becomes an operation.
+// A transfer that completes while its operation is frozen, or is settled and being drained, changes
+// nothing.
+const Transitions<OperationState, 13> kOperationTransitions(
+    "an operation of a peer", name_of,
+    {{OperationState::kCalled, OperationState::kRunning, "the epoch is not ending",
+      "Begin, StartOp; AbortRequest instead if there is a reason"},
+     {OperationState::kCalled, OperationState::kFrozen, "the epoch is ending"},
+     {OperationState::kRunning, OperationState::kDone, "transferred; it is a barrier",
+      "Done unless it is a send; on wan paths SayDone; for a receive EndOp, FinishOp"},
+     {OperationState::kRunning, OperationState::kFrozen,
+      "FreezeRequest, or EpochEnd without one; it fails or times out here; AbortProposal",
+      "StateReport: not done; AbortRequest"},
+     {OperationState::kDone, OperationState::kFrozen, "FreezeRequest, and it is a barrier",
+      "StateReport: not done"},
+     {OperationState::kFrozen, OperationState::kRestart, "EpochEnd, and it is continued",
+      "EndOp if it was started"},
+     {OperationState::kDone, OperationState::kRestart, "EpochEnd, and it is continued",
+      "EndOp if it was started"},
+     {OperationState::kRestart, OperationState::kRunning, "drained, and the next epoch has begun",
+      "Begin, StartOp; AbortRequest instead if there is a reason"},
+     {OperationState::kFrozen, OperationState::kRunning,
+      "the next epoch has begun, and it was called after EpochEnd",
+      "Begin, StartOp; AbortRequest instead if there is a reason"},
+     {OperationState::kRunning, OperationState::kSettled,
+      "aborted by Verdicts, EpochEnd or the end of this peer; committed, and it is a send",
+      "EndOp, and FinishOp once drained"},
+     {OperationState::kDone, OperationState::kSettled,
+      "committed by Verdicts or EpochEnd; aborted by Verdicts, EpochEnd or the end of this peer",
+      "EndOp, FinishOp unless it was returned before; EndOp, and FinishOp once drained"},
+     {OperationState::kFrozen, OperationState::kSettled,
+      "aborted by Verdicts, EpochEnd or the end of this peer; committed, and it is a send; it is a "
+      "send whose other end is gone",
+      "EndOp, and FinishOp once drained"},
+     {OperationState::kRestart, OperationState::kSettled,
+      "aborted by Verdicts, EpochEnd or the end of this peer; it is a send whose other end is gone",
+      "EndOp, and FinishOp once drained"}});
 
 // The tags of all open operations travel in one Resume.
 constexpr size_t kTagBytesOpenMax = protocol::kMessageBytesMax / 4;
@@ -210,7 +219,7 @@ bool Operations::transferred(Epoch epoch, OpKey key) {
   if (op == nullptr) return false;
   if (op->state == State::kFrozen) return true;
   PCCL_ASSERT(op->state == State::kRunning && op->started);
-  op->state = State::kDone;
+  enter(*op, State::kDone);
   if (sends(*op)) return true;  // its receiver sends Done
   context_.send(protocol::Done{epoch, key, verdicts_.seen()});
   if (receives(*op)) {
@@ -305,7 +314,8 @@ Operations::Open::iterator Operations::abort(Open::iterator at, Status outcome) 
 }
 
 Operations::Open::iterator Operations::remove(Open::iterator at) {
-  const auto& [key, op] = *at;
+  auto& [key, op] = *at;
+  enter(op, State::kSettled);
   if (op.deadline) deadlines_.erase({*op.deadline, key});
   tag_bytes_ -= op.info.tag.size();
   return open_.erase(at);
@@ -640,6 +650,8 @@ void Operations::check(OpKey key, const Op& op) const {
       PCCL_ASSERT(!op.begun);
       PCCL_ASSERT(membership_.frozen() || draining_.contains({op.ended_in, key}));
       break;
+    case State::kCalled:
+    case State::kSettled: PCCL_ASSERT(false);  // only within a step
   }
   PCCL_ASSERT(op.begun || !op.started);
   PCCL_ASSERT(!membership_.ended() || !op.begun);

@@ -83,13 +83,20 @@ class Operations {
   size_t size() const { return open_.size() + held_.size() + draining_.size(); }
   void check() const;  // asserts the invariants
 
-  enum class State { kRunning, kDone, kFrozen, kRestart };
+  enum class State {
+    kCalled,
+    kRunning,
+    kDone,    // here
+    kFrozen,  // not done, and never done in this epoch
+    kRestart,
+    kSettled,  // it has its outcome and is no longer open
+  };
 
  private:
   struct Op {
     Handle handle = 0;
     protocol::OpInfo info;
-    State state = State::kRunning;
+    State state = State::kCalled;
     bool begun = false;       // in this epoch: announced to the master
     bool started = false;     // in this epoch: posted to the ring
     bool returned = false;    // the application has its memory: success, whatever follows

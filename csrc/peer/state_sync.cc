@@ -1,12 +1,3 @@
-//   a transfer     event                       to
-//   (planned)      SyncPlan, and no transfer
-//                  of an earlier plan is left  kRunning     StartOp
-//   kRunning       transferred                 finished     EndOp(committed)
-//   kRunning       Answer, EpochEnd, the end   kDraining    EndOp(aborted)
-//   kDraining      drained                     finished
-//   the call       all entries have arrived    verifying    VerifyState
-//   verifying      StateVerified               fetched      Fetched
-
 #include "csrc/peer/state_sync.h"
 
 #include <algorithm>
@@ -14,11 +5,35 @@
 #include <set>
 #include <string>
 
+#include "csrc/base/transitions.h"
 #include "csrc/peer/request.h"
 #include "csrc/protocol/state.h"
 
 namespace pccl::peer {
 namespace {
+
+using TransferState = StateSync::State;
+
+const char* name_of(TransferState state) {
+  switch (state) {
+    case TransferState::kRunning: return "running";
+    case TransferState::kDraining: return "draining";
+    case TransferState::kFinished: return "finished";
+  }
+  return "unknown";
+}
+
+// A transfer begins with SyncPlan, but not before the transfers of an earlier plan are finished.
+// The call itself has no state of its own: when all entries have arrived they are verified, and
+// StateVerified is followed by Fetched.
+const Transitions<TransferState, 3> kTransferTransitions(
+    "a transfer of shared state", name_of,
+    {{TransferState::kRunning, TransferState::kFinished, "transferred",
+      "EndOp; VerifyState after the last entry"},
+     {TransferState::kRunning, TransferState::kDraining,
+      "Answer; EpochEnd; this peer is out of the run; SyncPlan of a restarted master", "EndOp"},
+     {TransferState::kDraining, TransferState::kFinished, "drained",
+      "StartOp for the next plan after the last drain"}});
 
 uint64_t entry_bytes(const protocol::StateEntry& entry) {
   uint64_t bytes = element_bytes(entry.dtype);
@@ -124,13 +139,22 @@ void StateSync::start(const protocol::SyncPlan& plan, const protocol::Transfer& 
       StartOp{handle, std::move(task), DType::kBytes, ReduceOp::kSum, 1, transfer.keys, 0});
 }
 
+void StateSync::enter(Running& transfer, State next) {
+  transfer.state = kTransferTransitions.step(transfer.state, next);
+}
+
+void StateSync::finish(Transfers::iterator at) {
+  enter(at->second, State::kFinished);
+  transfers_.erase(at);
+}
+
 bool StateSync::transferred(Epoch epoch, OpKey key) {
   const auto at = transfers_.find({epoch, key});
   if (at == transfers_.end()) return false;
   if (at->second.state == State::kDraining) return true;
   context_.emit(EndOp{key, Ending::kCommitted});
   const bool receives = at->second.receives;
-  transfers_.erase(at);
+  finish(at);
   if (receives) {
     --receiving_;
     verify_when_complete();
@@ -148,7 +172,9 @@ void StateSync::verify_when_complete() {
 }
 
 bool StateSync::drained(Epoch epoch, OpKey key) {
-  if (transfers_.erase({epoch, key}) == 0) return false;
+  const auto at = transfers_.find({epoch, key});
+  if (at == transfers_.end()) return false;
+  finish(at);
   start_when_clear();
   return true;
 }
@@ -184,7 +210,7 @@ void StateSync::stop() {
   started_ = plan_.has_value();  // a plan that waits for earlier staging buffers never starts
   for (auto& [key, transfer] : transfers_) {
     if (transfer.state == State::kDraining) continue;
-    transfer.state = State::kDraining;
+    enter(transfer, State::kDraining);
     context_.emit(EndOp{key.second});
   }
 }

@@ -54,12 +54,14 @@ class StateSync {
   }
   void check() const;  // asserts the invariants
 
+  enum class State { kRunning, kDraining, kFinished };  // of a transfer
+
  private:
-  enum class State { kRunning, kDraining };
   struct Running {
     bool receives = false;
     State state = State::kRunning;
   };
+  using Transfers = std::map<std::pair<Epoch, OpKey>, Running>;
 
   // Verified entries in staging buffers whose plan is void, because the epoch has ended.
   struct Staged {
@@ -71,13 +73,15 @@ class StateSync {
   std::string check(const protocol::SyncPlan& plan, const Joint::Call& call) const;
   void start_when_clear();
   void start(const protocol::SyncPlan& plan, const protocol::Transfer& transfer, Handle handle);
+  static void enter(Running& transfer, State next);  // REQUIRES: the table allows it
+  void finish(Transfers::iterator at);
   void say_fetched(Code code, std::string text);
   void forget_plan();
   void verify_when_complete();
 
   Context& context_;
   const Membership& membership_;
-  std::map<std::pair<Epoch, OpKey>, Running> transfers_;
+  Transfers transfers_;
   std::optional<protocol::SyncPlan> plan_;
   Handle handle_ = 0;
   std::vector<uint32_t> fetched_keys_;  // ascending

@@ -1,20 +1,8 @@
 #include "tests/sim/coverage.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace pccl::sim {
-namespace {
-
-std::vector<const TransitionTable*> by_name() {
-  std::vector<const TransitionTable*> tables = TransitionTable::all();
-  std::sort(tables.begin(), tables.end(), [](const TransitionTable* a, const TransitionTable* b) {
-    return std::strcmp(a->machine(), b->machine()) < 0;
-  });
-  return tables;
-}
-
-}  // namespace
 
 void Coverage::stepped(const TransitionTable& table, size_t row) {
   auto& taken = taken_[&table];
@@ -30,7 +18,7 @@ uint64_t Coverage::taken(const TransitionTable& table, size_t row) const {
 
 std::vector<std::pair<const TransitionTable*, size_t>> Coverage::rows() {
   std::vector<std::pair<const TransitionTable*, size_t>> rows;
-  for (const TransitionTable* table : by_name()) {
+  for (const TransitionTable* table : TransitionTable::all()) {
     for (size_t row = 0; row < table->size(); ++row) rows.emplace_back(table, row);
   }
   return rows;
@@ -44,7 +32,7 @@ bool Coverage::complete() const {
 
 std::string Coverage::report() const {
   std::string out;
-  for (const TransitionTable* table : by_name()) {
+  for (const TransitionTable* table : TransitionTable::all()) {
     size_t count = 0;
     uint64_t rarest = UINT64_MAX;
     std::string rare, never;
