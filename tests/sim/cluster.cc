@@ -42,6 +42,15 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
       .may_be_refused = [this, &node] { return node.unreachable || troubled(node.group().value); },
       // The spared peer holds the state of the run when all others are lost.
       .may_forget = [this, &node] { return !spared(node); },
+      .on_forgotten = [this, group] { groups_[group].forgotten = true; },
+      .state_is_lost =
+          [this, group](const std::string& error) {
+            const auto there = of_group(group);
+            return groups_[group].forgotten &&
+                   std::none_of(there.begin(), there.end(), [&error](PeerNode* peer) {
+                     return workload(*peer).agreed_on_state_in(error);
+                   });
+          },
       .on_mistake = [this, &node] { made_mistake(node); }};
   node.set_app(std::make_unique<Workload>(node, checker_, rules_.seed, rules));
   return node;

@@ -34,6 +34,7 @@ class Cluster {
     // A peer that holds the shared state and that no fault may remove. It is chosen as soon as
     // possible: otherwise the state could be lost with its last holder. Null: not chosen yet.
     PeerNode* immortal = nullptr;
+    bool forgotten = false;  // a peer of it has skipped a step of the others
   };
   Cluster(World& world, Checker& checker, const Rules& rules, std::vector<Group> groups)
       : world_(world), checker_(checker), rules_(rules), groups_(std::move(groups)) {}

@@ -368,6 +368,7 @@ void Workload::fold_batch() {
   if (may_forget && forgets.once_in(kForgetsOneIn)) {
     node_.world().note(node_.name(), where() + " forgets its step");
     diverged_ = true;
+    if (rules_.on_forgotten) rules_.on_forgotten();
     return;
   }
   for (auto& entry : state_) {
@@ -488,10 +489,17 @@ void Workload::on_refused_state(const Status& status) {
     }
     return offer_state();
   }
-  if (!newcomer_ && !is_unjudged()) fail("P1 joint call: " + status.message);
+  // The state of a peer that skipped a step may have been elected in a tie. When all its holders are
+  // lost, a person has to decide how the run goes on.
+  const bool lost = rules_.state_is_lost && rules_.state_is_lost(status.message);
+  if (!newcomer_ && !is_unjudged() && !lost) fail("P1 joint call: " + status.message);
   newcomer_ = false;
   failed_ = late_is_over_ = true;
   if (open_.empty()) recover();
+}
+
+bool Workload::agreed_on_state_in(const std::string& error) const {
+  return agreed_hash_ && error.find(hex(*agreed_hash_)) != std::string::npos;
 }
 
 void Workload::state_agreed(const peer::FinishJoint& result) {
@@ -502,6 +510,7 @@ void Workload::state_agreed(const peer::FinishJoint& result) {
     fail("P6 " + where() + ": set back from revision " + std::to_string(revision_) + " to " +
          std::to_string(result.revision));
   revision_ = agreed_ = result.revision;
+  agreed_hash_ = result.state_hash;
   newcomer_ = diverged_ = false;
   has_state_ = compared_ = true;
   checker_.saw(where() + " state", node_.name(),

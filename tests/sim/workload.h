@@ -47,6 +47,9 @@ class Workload : public App {
     std::function<bool()> excused = {};         // whether faults may have kept it from calling
     std::function<bool()> may_be_refused = {};  // whether a member may have failed to reach it
     std::function<bool()> may_forget = {};      // whether it may skip a step of the others
+    std::function<void()> on_forgotten = {};    // it has skipped one
+    // Whether nobody is left that took part in agreeing on the state that this error names.
+    std::function<bool(const std::string&)> state_is_lost = {};
     std::function<void()> on_mistake = {};
   };
   Workload(PeerNode& node, Checker& checker, uint64_t seed, const Rules& rules);
@@ -63,6 +66,8 @@ class Workload : public App {
   bool is_founder() const { return founder_; }
   bool joins() const { return rules_.joins; }
   bool has_state() const { return has_state_; }  // took part in a sync that agreed
+  // Whether it last agreed on the state that this error names.
+  bool agreed_on_state_in(const std::string& error) const;
   bool mistaken() const { return rules_.mistake != Mistake::kNone && !founder_; }
   bool is_compared() const { return compared_; }
   bool silent() const { return silent_; }                 // its mistake is to call nothing
@@ -120,7 +125,6 @@ class Workload : public App {
   double reduced(const Call& call, const std::vector<PeerId>& over, uint64_t index) const;
   std::vector<std::byte> expected(const Call& call, uint32_t block,
                                   const std::vector<peer::Part>& parts) const;
-  uint64_t state_hash() const;
   std::string where() const;
 
   PeerNode& node_;
@@ -138,6 +142,7 @@ class Workload : public App {
   bool has_state_ = false, newcomer_ = false, failed_ = false, batch_failed_ = false, gone_ = false;
   bool founder_ = false, compared_ = false, silent_ = false;
   bool ended_by_loss_ = false;
+  std::optional<uint64_t> agreed_hash_;  // of the state that it last agreed on
   bool late_is_over_ = false;  // the late call of this turn has its outcome, as on all ranks
   Instant last_success_;
   protocol::SyncStrategy strategy_ = protocol::SyncStrategy::kEnforcePopular;  // of the last offer
