@@ -180,8 +180,9 @@ Operations::Standoff Operations::standoff(PeerId newcomer,
     const auto [begun, not_begun] = others(op, newcomers);
     const bool here = op.at[mine] != At::kNothing;
     const bool shared = here && begun > 0;
+    const bool among_newcomers = here && begun + not_begun == 0;
     standoff.shares = standoff.shares || shared;
-    standoff.held_up = standoff.held_up || (shared && op.begun < parties(op));
+    standoff.held_up = standoff.held_up || ((shared || among_newcomers) && op.begun < parties(op));
     std::string* what = nullptr;
     if (here && begun == 0 && not_begun > 0) what = &standoff.alone;
     if (!here && begun > 0) what = not_begun == 0 ? &standoff.awaited_by_all : &standoff.awaited;

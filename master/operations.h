@@ -60,9 +60,11 @@ class Operations {
   // not. They are named as "all_reduce(...) (#0)"; empty: none. A transfer counts only if it
   // concerns the newcomer.
   struct Standoff {
-    bool shares = false;   // the newcomer and another member have begun the same operation,
-    bool held_up = false;  // and a third member that it concerns has not begun it
-    std::string awaited;   // begun by some other members, not by the newcomer
+    bool shares = false;  // the newcomer and another member have begun the same operation,
+    // and a third member that it concerns has not begun it; or another newcomer has not begun a
+    // transfer that concerns these two
+    bool held_up = false;
+    std::string awaited;  // begun by some other members, not by the newcomer
     std::string
         // begun by all other members that it concerns: only the newcomer is missing
         awaited_by_all;

@@ -49,8 +49,8 @@ Status OpBuffers::reserve() {
                                  slots % slots_per_slab_ * schedule_.chunk_bytes();
   saves_ = schedule_.receives() && (memory_.save || schedule_.overtakes());
   if (scratch_.reserve(scratch_bytes) && undo_.reserve(saved_bytes(), schedule_.chunk_count())) {
-    const bool one_shots = schedule_.shape().pattern == Pattern::kOneShot && slots > 0;
-    if (one_shots) std::memcpy(slot(schedule_.shape().rank), tensor().data(), tensor().size());
+    if (schedule_.is_one_shot() && slots > 0)
+      std::memcpy(slot(schedule_.shape().rank), tensor().data(), tensor().size());
     return {};
   }
   const std::string scratch =
@@ -88,34 +88,37 @@ std::byte* OpBuffers::slot(uint32_t index) const {
 }
 
 std::span<const std::byte> OpBuffers::source(const Chunk& sent) const {
-  PCCL_DCHECK(!overtakes());
+  PCCL_DCHECK(!overtakes() && sent.encoding == memory::Encoding::kPlain);
   if (schedule_.from_scratch(sent)) return {slot(schedule_.slot_sent(sent)), sent.bytes};
   return {memory_of(sent), sent.bytes};
 }
 
 void OpBuffers::copy_source(const Chunk& sent, std::span<std::byte> to) const {
+  PCCL_DCHECK(sent.encoding == memory::Encoding::kPlain);
   const size_t saved = undo_.saved(sent.id);
   undo_.read(saved_at(sent), to.first(saved));
   std::memcpy(to.data() + saved, memory_of(sent) + saved, sent.bytes - saved);
 }
 
 OpBuffers::Landing OpBuffers::land(const Chunk& chunk, Action action, std::span<std::byte> spare) {
-  PCCL_DCHECK(action != Action::kFinish || spare.size() >= chunk.bytes);
+  PCCL_DCHECK(chunk.encoding == memory::Encoding::kPlain);
+  PCCL_DCHECK(action != Action::kFinish || spare.size() >= chunk.wire_bytes);
   PCCL_DCHECK(undo_.saved(chunk.id) == 0);  // each chunk lands once
   switch (action) {
-    case Action::kAccumulate: return {chunk, action, {slot(schedule_.slot(chunk)), chunk.bytes}};
-    case Action::kFinish: return {chunk, action, spare.first(chunk.bytes)};
-    case Action::kGather: return {chunk, action, {slot(chunk.block), chunk.bytes}};
+    case Action::kAccumulate:
+      return {chunk, action, {slot(schedule_.slot(chunk)), chunk.wire_bytes}};
+    case Action::kFinish: return {chunk, action, spare.first(chunk.wire_bytes)};
+    case Action::kGather: return {chunk, action, {slot(chunk.block), chunk.wire_bytes}};
     case Action::kStore: break;
   }
   std::byte* const target = memory_of(chunk);
   if (saves_) undo_.save(chunk.id, saved_at(chunk), target, chunk.bytes);
-  return {chunk, action, {target, chunk.bytes}};
+  return {chunk, action, {target, chunk.wire_bytes}};
 }
 
 void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
   const Chunk& chunk = landing.chunk;
-  PCCL_ASSERT(at + bytes <= chunk.bytes && at >= landing.reduced);
+  PCCL_ASSERT(at + bytes <= chunk.wire_bytes && at >= landing.reduced);
   if (landing.action == Action::kStore || landing.action == Action::kGather) return;
   const size_t here = at + bytes;
   const size_t whole = here == chunk.bytes ? here : here / kCacheLine * kCacheLine;

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "csrc/memory/encoding.h"
+
 namespace pccl::ring {
 
 // The action of a landing chunk on the bytes that were there.
@@ -22,8 +24,10 @@ struct Chunk {
   uint32_t slice = 0;
   uint16_t round = 0;
   uint32_t block = 0;
-  uint64_t offset = 0;  // bytes from the start of all blocks, laid end to end
-  uint32_t bytes = 0;
+  uint64_t offset = 0;      // bytes in memory, from the start of all blocks, laid end to end
+  uint32_t bytes = 0;       // bytes in memory
+  uint32_t wire_bytes = 0;  // bytes of the payload of its frame
+  memory::Encoding encoding = memory::Encoding::kPlain;
   bool operator==(const Chunk&) const = default;
 };
 

@@ -298,7 +298,8 @@ std::string RingCore::judge_in_flight(const Operation& operation,
   };
   if (!known) return refusal("is none of it");
   const Chunk chunk = schedule.chunk_received(*known);
-  if (header.length != chunk.bytes) return refusal("has " + std::to_string(chunk.bytes) + " bytes");
+  if (header.length != chunk.wire_bytes)
+    return refusal("has " + std::to_string(chunk.wire_bytes) + " bytes");
   if (chunk.step >= operation.granted) return refusal("came without credit");
   if (!operation.progress.expects(*known)) return refusal("came twice");
   id = *known;
@@ -480,7 +481,7 @@ void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
     header.round = chunk.round;
     header.block = chunk.block;
     header.slice = chunk.slice;
-    header.length = chunk.bytes;
+    header.length = chunk.wire_bytes;
     effects.push_back(SendChunk{{peer, *index}, header, operation.task.handle, chunk});
   }
 }

@@ -80,7 +80,7 @@ bool RingCore::send_contribution(PeerId peer, Link& link, Operation& operation, 
   header.digest = operation.task.digest;
   header.round = kOneShotRound;
   header.block = operation.one_shot.own_ring_index();
-  header.length = static_cast<uint32_t>(operation.schedule.total_bytes());
+  header.length = operation.contribution_of(header.block).wire_bytes;
   header.value = requested ? 1 : 0;
   link.next = *lane + 1;
   (requested ? link.requested : link.window).sent(header.length);
@@ -144,7 +144,7 @@ std::string RingCore::judge_contribution(LaneId id, Link& link, const protocol::
   if (operation != nullptr && operation->task.digest == header.digest) {
     const auto ring_index = operation->one_shot.ring_index_of(peer);
     const bool fits = ring_index && *ring_index == header.block &&
-                      operation->schedule.total_bytes() == header.length;
+                      operation->contribution_of(*ring_index).wire_bytes == header.length;
     if (!fits) return text(header) + "is none of it";
     const OneShot::Other& member = operation->one_shot.members()[*ring_index];
     if (member.coming) return text(header) + "came twice";
@@ -181,7 +181,7 @@ void RingCore::take_contribution(PeerId peer, Link& link, Operation& operation, 
     return drop_contribution(peer, link, op, effects);
   const auto ring_index = operation.one_shot.ring_index_of(peer);
   if (!ring_index || contribution.ring_index != *ring_index ||
-      contribution.bytes != operation.schedule.total_bytes()) {
+      contribution.bytes != operation.contribution_of(*ring_index).wire_bytes) {
     drop_contribution(peer, link, op, effects);
     return fail(peer, link, "a contribution that is none of its operation's", effects);
   }

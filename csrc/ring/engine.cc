@@ -159,7 +159,7 @@ class Engine::Impl::OneLane : public Engine::Lane {
 
   // False if there is no memory.
   bool land(OpBuffers& memory, const Chunk& chunk, Action action) {
-    if (action == Action::kFinish && !landed_.fit(chunk.bytes)) return false;
+    if (action == Action::kFinish && !landed_.fit(chunk.wire_bytes)) return false;
     lands_ = true;
     landing_in_ = &memory;
     landing_ = memory.land(chunk, action, landed_.bytes());
@@ -167,13 +167,13 @@ class Engine::Impl::OneLane : public Engine::Lane {
   }
   // False if there is no memory.
   bool send(const net::FrameHeader& header, const OpBuffers& memory, const Chunk& chunk) {
-    chunk_bytes = chunk.bytes;
+    chunk_bytes = chunk.wire_bytes;
     if (!memory.overtakes()) {
       port.send_chunk(header, memory.source(chunk));
       return true;
     }
-    if (!leaving_.fit(chunk.bytes)) return false;
-    const std::span<std::byte> contribution = leaving_.bytes().first(chunk.bytes);
+    if (!leaving_.fit(chunk.wire_bytes)) return false;
+    const std::span<std::byte> contribution = leaving_.bytes().first(chunk.wire_bytes);
     memory.copy_source(chunk, contribution);
     port.send_chunk(header, contribution);
     return true;
@@ -292,7 +292,7 @@ void Engine::Impl::apply(SendChunk& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
   if (lane->send(effect.header, buffers_of(effect.handle), effect.chunk)) return;
-  no_memory(effect.lane.peer, effect.chunk.bytes);
+  no_memory(effect.lane.peer, effect.chunk.wire_bytes);
 }
 
 void Engine::Impl::apply(SendContribution& effect) {
@@ -307,7 +307,7 @@ void Engine::Impl::apply(Land& effect) {
   OneLane* const lane = find(effect.lane);
   if (lane == nullptr) return;
   if (lane->land(buffers_of(effect.handle), effect.chunk, effect.action)) return;
-  no_memory(effect.lane.peer, effect.chunk.bytes);
+  no_memory(effect.lane.peer, effect.chunk.wire_bytes);
 }
 
 void Engine::Impl::apply(LandUnexpected& effect) {
@@ -326,9 +326,10 @@ void Engine::Impl::apply(TakeUnexpected& effect) {
   OpBuffers& memory = buffers_of(effect.handle);
   const std::span<std::byte> bytes = at->second.bytes();
   OpBuffers::Landing landing = memory.land(effect.chunk, effect.action, bytes);
-  if (landing.where.data() != bytes.data() && effect.chunk.bytes > 0)
-    std::memcpy(landing.where.data(), bytes.data(), effect.chunk.bytes);
-  memory.absorb(landing, 0, effect.chunk.bytes);
+  const size_t arrived = effect.chunk.wire_bytes;
+  if (landing.where.data() != bytes.data() && arrived > 0)
+    std::memcpy(landing.where.data(), bytes.data(), arrived);
+  memory.absorb(landing, 0, arrived);
   unexpected.erase(at);
 }
 

@@ -8,7 +8,7 @@ namespace pccl::ring {
 
 Operation::Operation(Task posted, uint64_t age)
     : task(std::move(posted)), schedule(task.shape), progress(schedule), serial(age) {
-  if (task.shape.pattern == Pattern::kOneShot && schedule.slot_count() > 1)
+  if (schedule.is_one_shot() && schedule.slot_count() > 1)
     one_shot = OneShot(task.members, task.shape.rank);
   schedule.check();  // it never changes
   PCCL_ASSERT(!schedule.sends() || task.downstream);
@@ -27,6 +27,7 @@ Chunk Operation::contribution_of(uint64_t ring_index) const {
   Chunk chunk;
   chunk.block = static_cast<uint32_t>(ring_index);
   chunk.bytes = static_cast<uint32_t>(schedule.total_bytes());
+  chunk.wire_bytes = memory::wire_bytes(chunk.encoding, chunk.bytes);
   return chunk;
 }
 

@@ -42,66 +42,31 @@ uint64_t divide_up(uint64_t value, uint64_t by) { return (value + by - 1) / by; 
 uint64_t round_up(uint64_t value, uint64_t to) { return divide_up(value, to) * to; }
 
 // Depends only on what all members know, so that all cut alike.
-uint32_t choose_chunk_bytes(Pattern pattern, uint32_t world, bool wan, uint64_t largest_block) {
+uint32_t choose_chunk_bytes(const PatternRow& row, uint32_t world, bool wan,
+                            uint64_t largest_block) {
   const uint64_t per_block = wan ? kChunksPerBlockWan : kChunksPerBlock;
   const uint64_t least = wan ? kChunkBytesWanMin : kChunkBytesMin;
   uint64_t most = wan ? kChunkBytesWan : world <= 2 ? kChunkBytesPair : kChunkBytesMany;
-  if (pattern == Pattern::kAllReduce && world > 2) {
+  if (row.travel == Travel::kRing && row.reduces && world > 2) {
     const uint64_t slots = uint64_t{Schedule::kDepth} * (world - 2);
     most = std::clamp(kScratchBytesMax / slots / kAlignment * kAlignment, least, most);
   }
   const uint64_t several = round_up(divide_up(largest_block, per_block), kAlignment);
   const uint64_t whole = std::max(round_up(largest_block, kAlignment), kAlignment);
-  if (pattern == Pattern::kOneShot) return static_cast<uint32_t>(whole);  // size of its slots
+  if (row.travel == Travel::kContributions) return static_cast<uint32_t>(whole);  // of its slots
   return static_cast<uint32_t>(std::min({std::max(several, least), most, whole}));
 }
 
 }  // namespace
 
-Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
+Schedule::Schedule(Shape shape) : shape_(std::move(shape)), row_(row_of(shape_.pattern)) {
   PCCL_ASSERT(shape_.world >= 1 && shape_.rank < shape_.world && shape_.element_bytes >= 1);
-  uint64_t largest = 0;
-  switch (shape_.pattern) {
-    case Pattern::kAllReduce:
-      total_bytes_ = shape_.count * shape_.element_bytes;
-      largest = divide_up(shape_.count, shape_.world) * shape_.element_bytes;
-      break;
-    case Pattern::kAllGather:
-      largest = shape_.count * shape_.element_bytes;
-      total_bytes_ = largest * shape_.world;
-      break;
-    case Pattern::kBroadcast:
-    case Pattern::kPairwise:
-    case Pattern::kOneShot: total_bytes_ = largest = shape_.count * shape_.element_bytes; break;
-    case Pattern::kTransfer:
-      PCCL_ASSERT(shape_.world == 2);
-      for (const uint64_t bytes : shape_.block_bytes) {
-        block_offsets_.push_back(total_bytes_);
-        total_bytes_ += bytes;
-        largest = std::max(largest, bytes);
-      }
-      break;
-  }
-  block_stride_ = largest;
-  chunk_bytes_ = choose_chunk_bytes(shape_.pattern, shape_.world, shape_.wan, largest);
-  if (shape_.pattern == Pattern::kTransfer) {
-    for (const uint64_t bytes : shape_.block_bytes) {
-      first_steps_.push_back(slices_);
-      slices_ += std::max(divide_up(bytes, chunk_bytes_), uint64_t{1});
-    }
-    first_steps_.push_back(slices_);
-  } else if (shape_.pattern == Pattern::kAllReduce) {
-    const uint64_t slice_bytes = uint64_t{shape_.world} * chunk_bytes_;
-    slices_ = divide_up(total_bytes_, slice_bytes);
-    const uint64_t last = total_bytes_ - (std::max(slices_, uint64_t{1}) - 1) * slice_bytes;
-    last_chunk_bytes_ = static_cast<uint32_t>(round_up(divide_up(last, shape_.world), kAlignment));
-  } else {
-    slices_ = divide_up(largest, chunk_bytes_);
-  }
-  if (shape_.world == 1 || slices_ == 0 || shape_.pattern == Pattern::kOneShot) return;
-  rounds_ = shape_.pattern == Pattern::kAllReduce   ? 2 * (shape_.world - 1)
-            : shape_.pattern == Pattern::kAllGather ? shape_.world - 1
-                                                    : 1;
+  PCCL_ASSERT(!is_listed() || shape_.world == 2);
+  lay_out();
+  cut();
+  if (shape_.world == 1 || slices_ == 0 || is_one_shot()) return;
+  const uint32_t once_around = shape_.world - 1;
+  rounds_ = in_ring() ? reducing_rounds() + (row_.gathers ? once_around : 0) : 1;
   if (overtakes()) {
     depth_ = static_cast<uint32_t>(std::min(kEagerGrantBytes / chunk_bytes_, step_count()));
   } else if (shape_.wan && slots_per_step() > 0) {
@@ -111,25 +76,66 @@ Schedule::Schedule(Shape shape) : shape_(std::move(shape)) {
   }
 }
 
-bool Schedule::in_ring() const {
-  return shape_.pattern == Pattern::kAllReduce || shape_.pattern == Pattern::kAllGather;
+// Sets the sizes and offsets of the blocks.
+void Schedule::lay_out() {
+  const uint64_t bytes = shape_.count * shape_.element_bytes;
+  switch (row_.layout) {
+    case Layout::kSliced:
+      total_bytes_ = bytes;
+      block_stride_ = divide_up(shape_.count, shape_.world) * shape_.element_bytes;
+      break;
+    case Layout::kPerRank:
+      block_stride_ = bytes;
+      total_bytes_ = bytes * shape_.world;
+      break;
+    case Layout::kWhole: total_bytes_ = block_stride_ = bytes; break;
+    case Layout::kListed:
+      for (const uint64_t block : shape_.block_bytes) {
+        block_offsets_.push_back(total_bytes_);
+        total_bytes_ += block;
+        block_stride_ = std::max(block_stride_, block);
+      }
+      break;
+  }
+}
+
+// Cuts the blocks into chunks.
+void Schedule::cut() {
+  chunk_bytes_ = choose_chunk_bytes(row_, shape_.world, shape_.wan, block_stride_);
+  if (is_listed()) {
+    for (const uint64_t bytes : shape_.block_bytes) {
+      first_steps_.push_back(slices_);
+      slices_ += std::max(divide_up(bytes, chunk_bytes_), uint64_t{1});
+    }
+    first_steps_.push_back(slices_);
+  } else if (is_sliced()) {
+    const uint64_t slice_bytes = uint64_t{shape_.world} * chunk_bytes_;
+    slices_ = divide_up(total_bytes_, slice_bytes);
+    const uint64_t last = total_bytes_ - (std::max(slices_, uint64_t{1}) - 1) * slice_bytes;
+    last_chunk_bytes_ = static_cast<uint32_t>(round_up(divide_up(last, shape_.world), kAlignment));
+  } else {
+    slices_ = divide_up(block_stride_, chunk_bytes_);
+  }
+}
+
+uint32_t Schedule::reducing_rounds() const {
+  return in_ring() && row_.reduces ? shape_.world - 1 : 0;
 }
 
 uint32_t Schedule::block_count() const {
-  PCCL_DCHECK(shape_.pattern != Pattern::kAllReduce && shape_.pattern != Pattern::kOneShot);
-  if (shape_.pattern == Pattern::kAllGather) return shape_.world;
-  return shape_.pattern == Pattern::kTransfer ? static_cast<uint32_t>(shape_.block_bytes.size())
-                                              : 1;
+  PCCL_DCHECK(!is_sliced() && !is_one_shot());
+  if (row_.layout == Layout::kPerRank) return shape_.world;
+  return is_listed() ? static_cast<uint32_t>(shape_.block_bytes.size()) : 1;
 }
 
 uint64_t Schedule::block_bytes(uint32_t block) const {
   PCCL_DCHECK(block < block_count());
-  return shape_.pattern == Pattern::kTransfer ? shape_.block_bytes[block] : block_stride_;
+  return is_listed() ? shape_.block_bytes[block] : block_stride_;
 }
 
 uint64_t Schedule::block_offset(uint32_t block) const {
   PCCL_DCHECK(block < block_count());
-  return shape_.pattern == Pattern::kTransfer ? block_offsets_[block] : block * block_stride_;
+  return is_listed() ? block_offsets_[block] : block * block_stride_;
 }
 
 uint32_t Schedule::chunk_bytes() const { return chunk_bytes_; }
@@ -176,7 +182,7 @@ Schedule::Cursor Schedule::cursor_at(uint64_t id) const {
 std::optional<uint64_t> Schedule::find(uint16_t round, uint32_t block, uint32_t slice) const {
   if (round >= rounds_) return std::nullopt;
   uint64_t first = 0, end = slices_;  // range of slices
-  if (shape_.pattern == Pattern::kTransfer) {
+  if (is_listed()) {
     if (block >= shape_.block_bytes.size()) return std::nullopt;
     first = first_steps_[block];
     end = first_steps_[block + 1];
@@ -197,9 +203,9 @@ std::optional<uint64_t> Schedule::unlocked_by(uint64_t received) const {
   return (received + 1) % rounds_ == 0 ? std::nullopt : std::optional(received + 1);
 }
 
-// For kBroadcast, kTransfer and kPairwise, in which each chunk is one slice.
+// REQUIRES: not kRing. Each chunk is one slice.
 uint32_t Schedule::block_of(uint64_t id) const {
-  if (shape_.pattern != Pattern::kTransfer) return 0;
+  if (!is_listed()) return 0;
   const auto after = std::upper_bound(first_steps_.begin(), first_steps_.end(), id);
   return static_cast<uint32_t>(after - first_steps_.begin() - 1);
 }
@@ -211,10 +217,10 @@ Chunk Schedule::chunk(uint64_t id, uint32_t block) const {
   chunk.round = static_cast<uint16_t>(id % rounds_);
   chunk.step = id / rounds_ + chunk.round;
   chunk.block = block;
-  const uint64_t before = shape_.pattern == Pattern::kTransfer ? first_steps_[block] : 0;
+  const uint64_t before = is_listed() ? first_steps_[block] : 0;
   chunk.slice = static_cast<uint32_t>(id / rounds_ - before);
   uint64_t start = 0, end = 0, width = chunk_bytes_;  // of the chunk; `end` of its row
-  if (shape_.pattern == Pattern::kAllReduce) {
+  if (is_sliced()) {
     if (chunk.slice + 1 == slices_) width = last_chunk_bytes_;
     start = uint64_t{chunk.slice} * shape_.world * chunk_bytes_ + block * width;
     end = total_bytes_;
@@ -224,6 +230,8 @@ Chunk Schedule::chunk(uint64_t id, uint32_t block) const {
   }
   chunk.offset = std::min(start, end);
   chunk.bytes = static_cast<uint32_t>(std::min(width, end - chunk.offset));
+  chunk.encoding = shape_.encoding;
+  chunk.wire_bytes = memory::wire_bytes(chunk.encoding, chunk.bytes);
   return chunk;
 }
 
@@ -240,19 +248,18 @@ Chunk Schedule::chunk_received(uint64_t id) const {
 }
 
 Action Schedule::action(const Chunk& received) const {
-  if (shape_.pattern == Pattern::kPairwise) return Action::kFinish;
-  if (shape_.pattern != Pattern::kAllReduce || received.round > shape_.world - 2)
-    return Action::kStore;
-  return received.round < shape_.world - 2 ? Action::kAccumulate : Action::kFinish;
+  if (overtakes()) return Action::kFinish;
+  if (received.round >= reducing_rounds()) return Action::kStore;
+  return received.round + 1u < reducing_rounds() ? Action::kAccumulate : Action::kFinish;
 }
 
 bool Schedule::from_scratch(const Chunk& sent) const {
-  return shape_.pattern == Pattern::kAllReduce && sent.round >= 1 && sent.round <= shape_.world - 2;
+  return sent.round >= 1 && sent.round < reducing_rounds();
 }
 
 uint32_t Schedule::slot_count() const {
-  if (shape_.pattern == Pattern::kOneShot) return total_bytes_ > 0 ? shape_.world : 0;
-  if (shape_.pattern != Pattern::kAllReduce || rounds_ == 0) return 0;
+  if (is_one_shot()) return total_bytes_ > 0 ? shape_.world : 0;
+  if (reducing_rounds() == 0 || rounds_ == 0) return 0;
   return depth_ * slots_per_step();
 }
 
@@ -281,12 +288,12 @@ uint64_t Schedule::credit(const Cursor& sent, const Cursor& received) const {
     const uint64_t both = received.at_end ? sent.step : std::min(sent.step, received.step);
     return std::min(step_count(), both + depth_);
   }
-  if (shape_.pattern != Pattern::kAllReduce || shape_.world == 2) return step_count();
+  if (reducing_rounds() <= 1) return step_count();  // it has no scratch slots
   return std::min(step_count(), std::max<uint64_t>(sent.step, 1) - 1 + depth_);
 }
 
 Schedule::Eager Schedule::head(uint64_t room) const {
-  if (!shape_.wan || shape_.pattern == Pattern::kTransfer || !sends()) return {};
+  if (!shape_.wan || !row_.eager || !sends()) return {};
   const uint64_t granted = overtakes() ? depth_ : credit({}, {});  // for both values of `restored`
   const uint64_t most = std::min(granted, step_count());
   Eager head;
@@ -301,7 +308,7 @@ Schedule::Eager Schedule::head(uint64_t room) const {
 
 // The last round of slice s arrives at the end of step s + rounds - 1.
 uint64_t Schedule::finished(const Cursor& received) const {
-  PCCL_DCHECK(shape_.pattern == Pattern::kAllReduce || shape_.pattern == Pattern::kPairwise);
+  PCCL_DCHECK(is_sliced() || overtakes());
   if (received.at_end) return shape_.count;
   const uint64_t slices = std::max(received.step + 1, rounds_) - rounds_;
   const uint64_t blocks = overtakes() ? 1 : shape_.world;  // of a slice
@@ -310,14 +317,14 @@ uint64_t Schedule::finished(const Cursor& received) const {
 
 void Schedule::check() const {
   PCCL_ASSERT(chunk_bytes_ >= 1 && depth_ >= 1);
-  PCCL_ASSERT(shape_.pattern == Pattern::kOneShot || chunk_bytes_ <= protocol::kChunkBytesMax);
-  PCCL_ASSERT(last_chunk_bytes_ <= chunk_bytes_ || shape_.pattern != Pattern::kAllReduce);
-  if (shape_.pattern == Pattern::kTransfer) {
+  PCCL_ASSERT(is_one_shot() || chunk_bytes_ <= protocol::kChunkBytesMax);
+  PCCL_ASSERT(last_chunk_bytes_ <= chunk_bytes_ || !is_sliced());
+  if (is_listed()) {
     PCCL_ASSERT(block_offsets_.size() == shape_.block_bytes.size());
     PCCL_ASSERT(first_steps_.size() == block_offsets_.size() + 1 && first_steps_.back() == slices_);
   }
   PCCL_ASSERT(rounds_ == 0 || shape_.world > 1);
-  if (shape_.pattern != Pattern::kAllReduce || rounds_ == 0) return;
+  if (!is_sliced() || rounds_ == 0) return;
   PCCL_ASSERT(slices_ * shape_.world * chunk_bytes_ >= total_bytes_);
   PCCL_ASSERT((slices_ - 1) * shape_.world * chunk_bytes_ < total_bytes_);
 }

@@ -20,7 +20,7 @@
 // is small, all chunks may be in flight at once. The rounds then go one after another, and a lane
 // first carries the chunk that has made the fewest rounds: each chunk makes all rounds, and the
 // last one to finish ends the operation.
-// The patterns are those of shape.h.
+// The patterns are those of patterns.h.
 #pragma once
 
 #include <cstddef>
@@ -39,6 +39,8 @@ class Schedule {
 
   explicit Schedule(Shape shape);
   const Shape& shape() const { return shape_; }
+  // Its bytes travel as contributions (one_shot.h): it has no chunks.
+  bool is_one_shot() const { return row_.travel == Travel::kContributions; }
 
   // All blocks, laid end to end. REQUIRES for the last three: not kAllReduce, whose tensor is in
   // one piece.
@@ -87,7 +89,7 @@ class Schedule {
   Action action(const Chunk& received) const;
   bool from_scratch(const Chunk& sent) const;
   // Whether a landing chunk may overwrite a chunk that has not been sent yet.
-  bool overtakes() const { return shape_.pattern == Pattern::kPairwise; }
+  bool overtakes() const { return row_.travel == Travel::kBothWays; }
   // Scratch: slots of chunk_bytes each. slot(received) is where a kAccumulate chunk lands; it is
   // sent from there one round later. slot_sent(sent) is the same slot, computed from the sent
   // chunk. A kFinish chunk lands in scratch of its lane. In a one-shot all-reduce each member has a
@@ -113,14 +115,19 @@ class Schedule {
   void check() const;  // asserts that the sizes agree with each other
 
  private:
-  // True for kAllReduce and kAllGather: software-pipelined rounds. Otherwise there is one round,
-  // with chunks in a row.
-  bool in_ring() const;
+  // Software-pipelined rounds. Otherwise there is one round, with chunks in a row.
+  bool in_ring() const { return row_.travel == Travel::kRing; }
+  bool is_sliced() const { return row_.layout == Layout::kSliced; }
+  bool is_listed() const { return row_.layout == Layout::kListed; }
+  uint32_t reducing_rounds() const;  // kRing: they come first, then those that gather
+  void lay_out();
+  void cut();
   uint32_t block_of(uint64_t id) const;
   Chunk chunk(uint64_t id, uint32_t block) const;
   uint32_t slots_per_step() const;
 
   Shape shape_;
+  PatternRow row_;
   uint64_t block_stride_ = 0;  // kAllGather, kBroadcast, kPairwise: bytes of a block
   uint64_t total_bytes_ = 0;   // bytes of all blocks
   uint32_t chunk_bytes_ = 64;

@@ -1,26 +1,14 @@
 // Shape: what an operation does with which bytes: its pattern, and the sizes and ranks that its
 // schedule depends on. A plain value.
-//
-// Patterns:
-//  - All-reduce: round q sends block (rank - q) and receives block (rank - 1 - q), modulo N.
-//  - All-gather: only the second half (round q sends block rank - q).
-//  - Broadcast: goes around the ring from the root, in one round, one block.
-//  - Transfer (send/recv, shared state): goes from its source to its destination, in one round, one
-//    block after another.
-//  - One-shot all-reduce (kOneShot, one_shot.h): does not go around the ring. It has no chunks,
-//    only one scratch slot for the whole tensor of each member.
-//  - Pairwise exchange (kPairwise) of two members on a wan path: does not go around the ring. In
-//    one round each member sends its whole tensor and reduces the whole tensor of the other. That
-//    moves as many bytes as two rounds of halves, but crosses the path once instead of twice, and
-//    neither direction waits for the other.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-namespace pccl::ring {
+#include "csrc/memory/encoding.h"
+#include "csrc/ring/patterns.h"
 
-enum class Pattern : uint8_t { kAllReduce, kAllGather, kBroadcast, kTransfer, kOneShot, kPairwise };
+namespace pccl::ring {
 
 struct Shape {
   Pattern pattern = Pattern::kAllReduce;
@@ -31,6 +19,7 @@ struct Shape {
   uint64_t element_bytes = 1;
   // Elements of the whole tensor; for kAllGather, elements of one rank's tensor.
   uint64_t count = 0;
+  memory::Encoding encoding = memory::Encoding::kPlain;
   std::vector<uint64_t> block_bytes;  // kTransfer only: bytes of each block
   // A wan path between members: chunks are smaller and more of them are in flight.
   bool wan = false;

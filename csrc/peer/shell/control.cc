@@ -270,7 +270,8 @@ Result<ring::Memory> Control::memory_of(const StartOp& start) {
   // alone.
   const uint64_t bytes = (start.start + shape.count) * shape.element_bytes;
   size_t spans = 1;
-  if (shape.pattern == ring::Pattern::kAllGather) {
+  const bool block_per_rank = ring::row_of(shape.pattern).layout == ring::Layout::kPerRank;
+  if (block_per_rank) {
     spans = shape.world;
     if (memory.spans.size() == 1 && memory.spans[0].size() == bytes * spans) {  // one tensor
       const std::span<std::byte> whole = memory.spans[0];
@@ -294,7 +295,7 @@ Result<ring::Memory> Control::memory_of(const StartOp& start) {
                   {}};
   }
   memory.spans[0] = memory.spans[0].subspan(start.start * shape.element_bytes);
-  if (shape.pattern == ring::Pattern::kAllGather) {  // the ring counts blocks by ring index
+  if (block_per_rank) {  // the ring counts blocks by ring index
     const std::vector<std::span<std::byte>> by_rank = memory.spans;
     for (size_t ring_index = 0; ring_index < spans; ++ring_index)
       memory.spans[ring_index] = by_rank[topology_.ring[ring_index]];

@@ -145,6 +145,20 @@ TEST_F(NewcomerTest, WhoIsHeldUpByAnotherNewcomerIsNotTheOneToBlame) {
   EXPECT_EQ(kicked("c"), "");
 }
 
+// c waits to receive from d, which calls nothing.
+TEST_F(NewcomerTest, ANewcomerThatWaitsForATransferOfAnotherIsNotTheOneToBlame) {
+  admit_d();
+  protocol::OpInfo send = all_reduce(1);
+  send.kind = protocol::OpKind::kSend;
+  send.root = id("d");
+  send.receiver = id("c");
+  say("c", protocol::Begin{epoch(3), op(0, "s"), send});
+  for (const char* name : {"a", "b"}) vote(name, epoch(3), 0, kPending);
+  tick_with({"a", "b", "c", "d"}, 22);
+  EXPECT_NE(kicked("d"), "");
+  EXPECT_EQ(kicked("c"), "");
+}
+
 TEST_F(NewcomerTest, TwoThatHoldUpEachOtherAreBothToBlame) {
   admit_d();
   for (const char* name : {"a", "b", "c"}) begin(name, epoch(3), 0, 7);
