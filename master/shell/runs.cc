@@ -236,21 +236,22 @@ void Runs::step(Run& run, const Event& event) {
 void Runs::step_once(Run& run, const Event& event) {
   Effects effects;
   run.core.step(event, monotonic_now(), effects);
-  for (const Effect& effect : effects) perform(run, effect);
+  for (const Effect& effect : effects)
+    std::visit([this, &run](const auto& what) { apply(run, what); }, effect);
 }
 
-void Runs::perform(Run& run, const Effect& effect) {
-  if (const auto* send = std::get_if<Send>(&effect)) {
-    callbacks_.send(send->connection, send->message);
-  } else if (const auto* closed = std::get_if<Close>(&effect)) {
-    callbacks_.close(closed->connection);
-  } else if (const auto* persist = std::get_if<Persist>(&effect)) {
-    if (!journal_) return run.persisted.push_back(persist->token);
-    write(run, RunRecorded{run.name, persist->record},
-          [this, token = persist->token](Run& durable) { step(durable, Persisted{token}); });
-  } else if (const auto* line = std::get_if<Log>(&effect)) {
-    log(line->level, "run \"" + run.name + "\": " + line->text);
-  }
+void Runs::apply(Run&, const Send& effect) { callbacks_.send(effect.connection, effect.message); }
+
+void Runs::apply(Run&, const Close& effect) { callbacks_.close(effect.connection); }
+
+void Runs::apply(Run& run, const Persist& effect) {
+  if (!journal_) return run.persisted.push_back(effect.token);
+  write(run, RunRecorded{run.name, effect.record},
+        [this, token = effect.token](Run& durable) { step(durable, Persisted{token}); });
+}
+
+void Runs::apply(Run& run, const Log& effect) {
+  log(effect.level, "run \"" + run.name + "\": " + effect.text);
 }
 
 // ---- Ending ----

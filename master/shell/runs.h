@@ -77,7 +77,10 @@ class Runs {
   void write(const Run& run, Entry entry, std::function<void(Run&)> then);
   void journalled(Entry entry);
   void step_once(Run& run, const Event& event);
-  void perform(Run& run, const Effect& effect);
+  void apply(Run& run, const Send& effect);
+  void apply(Run& run, const Close& effect);
+  void apply(Run& run, const Persist& effect);
+  void apply(Run& run, const Log& effect);
   void carry_out(const std::vector<Registry::Decision>& decisions);
   void end(const std::string& name, const std::string& why);
   void log_forgotten(const Registry::Forget& forgotten) const;

@@ -106,7 +106,7 @@ void PeerNode::step(const peer::Event& event) {
   core_.step(event, clock(), effects);
   core_.check();
   world_.stepping = nullptr;
-  for (auto& effect : effects) perform(effect);
+  for (auto& effect : effects) std::visit([this](auto& what) { apply(what); }, effect);
   arm();
 }
 
@@ -129,63 +129,67 @@ void PeerNode::connection_closed(const std::shared_ptr<World::Connection>& which
   step(peer::MasterClosed{Status{Code::kSystem, why}});
 }
 
-void PeerNode::perform(peer::Effect& effect) {
-  if (std::holds_alternative<peer::ConnectMaster>(effect)) {
-    world_.connect(*this);
-  } else if (std::holds_alternative<peer::CloseMaster>(effect)) {
-    if (connection_) world_.close(std::exchange(connection_, nullptr), false, "closed by the peer");
-  } else if (auto* send = std::get_if<peer::SendMaster>(&effect)) {
-    auto* hello = std::get_if<protocol::Hello>(&send->message);
-    const auto later = static_cast<uint16_t>(protocol::kSpoken.highest + 1);
-    if (foreign && hello != nullptr) hello->versions = {later, later};
-    if (auto* registers = std::get_if<protocol::Register>(&send->message)) *registers = where();
-    if (connection_) world_.send_to_master(connection_, send->message);
-    count_message();
-  } else if (auto* listen = std::get_if<peer::Listen>(&effect)) {
-    id_ = listen->self;
-    if (!cannot_listen) links_.listen(id_, listen->run_id, listen->version);
-    Result<uint16_t> port = port_;
-    if (cannot_listen) port = Status{Code::kSystem, "no port to listen on", {}};
-    control([this, port] { step(peer::Listening{port, {}}); });
-  } else if (auto* dialling = std::get_if<peer::DialPeer>(&effect)) {
-    data([this, dial = dialling->dial] {
-      std::vector<Endpoint> at = {{dial.host, dial.port}};
-      at.insert(at.end(), dial.others.begin(), dial.others.end());
-      links_.step(link::Dial{dial.peer, at, dial.dead_serial});
-    });
-  } else if (auto* forget = std::get_if<peer::ForgetPeer>(&effect)) {
-    if (world_.options().plant == Bug::kNoForget) return;
-    data([this, peer = forget->peer] { links_.step(link::Forget{peer}); });
-  } else if (auto* begin = std::get_if<peer::BeginEpoch>(&effect)) {
-    member_ = true;
-    data([this, begin = *begin] {
-      engine_.begin_epoch(begin.epoch, begin.peers);
-      links_.step(link::NeighboursKnown{begin.neighbours});
-    });
-  } else if (auto* start = std::get_if<peer::StartOp>(&effect)) {
-    start_op(*start);
-  } else if (auto* end = std::get_if<peer::EndOp>(&effect)) {
-    data([this, end = *end] { engine_.end(end); });
-  } else if (auto* done = std::get_if<peer::SayDone>(&effect)) {
-    data([this, op = done->op] { engine_.done(op); });
-  } else if (auto* verifying = std::get_if<peer::VerifyState>(&effect)) {
-    verify(*verifying);
-  } else if (auto* finished = std::get_if<peer::FinishOp>(&effect)) {
-    app_->on_op(*finished);
-  } else if (auto* joint = std::get_if<peer::FinishJoint>(&effect)) {
-    app_->on_joint(*joint);
-  } else if (auto* renewed = std::get_if<peer::Reconfigured>(&effect)) {
-    app_->on_renewed(renewed->topology);
-  } else if (auto* left = std::get_if<peer::Gone>(&effect)) {
-    gone_ = true;
-    ended_at_ = world_.event_loop().now();
-    app_->on_gone(left->why);
-    // The process no longer needs its sockets.
-    data([this] { links_.close_all("closed by " + name_); });
-  } else if (auto* log = std::get_if<peer::Log>(&effect)) {
-    world_.note(name_, log->text);
-  }
+void PeerNode::apply(peer::ConnectMaster&) { world_.connect(*this); }
+
+void PeerNode::apply(peer::CloseMaster&) {
+  if (connection_) world_.close(std::exchange(connection_, nullptr), false, "closed by the peer");
 }
+
+void PeerNode::apply(peer::SendMaster& effect) {
+  auto* hello = std::get_if<protocol::Hello>(&effect.message);
+  const auto later = static_cast<uint16_t>(protocol::kSpoken.highest + 1);
+  if (foreign && hello != nullptr) hello->versions = {later, later};
+  if (auto* registers = std::get_if<protocol::Register>(&effect.message)) *registers = where();
+  if (connection_) world_.send_to_master(connection_, effect.message);
+  count_message();
+}
+
+void PeerNode::apply(peer::Listen& effect) {
+  id_ = effect.self;
+  if (!cannot_listen) links_.listen(id_, effect.run_id, effect.version);
+  Result<uint16_t> port = port_;
+  if (cannot_listen) port = Status{Code::kSystem, "no port to listen on", {}};
+  control([this, port] { step(peer::Listening{port, {}}); });
+}
+
+void PeerNode::apply(peer::DialPeer& effect) {
+  data([this, dial = effect.dial] {
+    std::vector<Endpoint> at = {{dial.host, dial.port}};
+    at.insert(at.end(), dial.others.begin(), dial.others.end());
+    links_.step(link::Dial{dial.peer, at, dial.dead_serial});
+  });
+}
+
+void PeerNode::apply(peer::ForgetPeer& effect) {
+  if (world_.options().plant == Bug::kNoForget) return;
+  data([this, peer = effect.peer] { links_.step(link::Forget{peer}); });
+}
+
+void PeerNode::apply(peer::BeginEpoch& effect) {
+  member_ = true;
+  data([this, begin = effect] {
+    engine_.begin_epoch(begin.epoch, begin.peers);
+    links_.step(link::NeighboursKnown{begin.neighbours});
+  });
+}
+
+void PeerNode::apply(peer::EndOp& effect) {
+  data([this, end = effect] { engine_.end(end); });
+}
+
+void PeerNode::apply(peer::SayDone& effect) {
+  data([this, op = effect.op] { engine_.done(op); });
+}
+
+void PeerNode::apply(peer::Gone& effect) {
+  gone_ = true;
+  ended_at_ = world_.event_loop().now();
+  app_->on_gone(effect.why);
+  // The process no longer needs its sockets.
+  data([this] { links_.close_all("closed by " + name_); });
+}
+
+void PeerNode::apply(peer::Log& effect) { world_.note(name_, effect.text); }
 
 // For a newcomer that is to be killed at a certain point of its joining.
 void PeerNode::count_message() {
@@ -195,7 +199,7 @@ void PeerNode::count_message() {
   });
 }
 
-void PeerNode::start_op(peer::StartOp& start) {
+void PeerNode::apply(peer::StartOp& start) {
   ring::Memory memory;
   if (start.task.shape.pattern == ring::Pattern::kTransfer && !start.keys.empty()) {
     memory.spans = app_->state(start.handle, start.keys, start.task.shape.rank == 1);
@@ -222,7 +226,7 @@ protocol::Register PeerNode::where() const {
   return {"", first_address, {{"10.0.0.2", port_}}};
 }
 
-void PeerNode::verify(const peer::VerifyState& verify) {
+void PeerNode::apply(peer::VerifyState& verify) {
   Status status;
   const auto spans = app_->state(verify.handle, verify.keys, true);
   for (size_t i = 0; i < spans.size(); ++i) {

@@ -69,13 +69,26 @@ class PeerNode {
  private:
   friend class World;
   void step(const peer::Event& event);  // runs on the control loop
-  void perform(peer::Effect& effect);
+  void apply(peer::ConnectMaster&);
+  void apply(peer::CloseMaster&);
+  void apply(peer::SendMaster& effect);
+  void apply(peer::Listen& effect);
+  void apply(peer::DialPeer& effect);
+  void apply(peer::ForgetPeer& effect);
+  void apply(peer::BeginEpoch& effect);
+  void apply(peer::StartOp& effect);
+  void apply(peer::EndOp& effect);
+  void apply(peer::SayDone& effect);
+  void apply(peer::VerifyState& effect);
+  void apply(peer::FinishOp& effect) { app_->on_op(effect); }
+  void apply(peer::FinishJoint& effect) { app_->on_joint(effect); }
+  void apply(peer::Reconfigured& effect) { app_->on_renewed(effect.topology); }
+  void apply(peer::Gone& effect);
+  void apply(peer::Log& effect);
   void arm();
   void data(std::function<void()> what);     // to the data loop
   void control(std::function<void()> what);  // to the control loop
   void connection_closed(const std::shared_ptr<World::Connection>& which, const std::string& why);
-  void start_op(peer::StartOp& start);
-  void verify(const peer::VerifyState& verify);
   Duration inbox_delay();
   void count_message();
 

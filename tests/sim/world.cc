@@ -101,7 +101,7 @@ void World::jump_master_clock(Duration ahead) {
   if (master_) arm_master();
 }
 
-void World::persist(const master::Persist& persist) {
+void World::apply(master::Persist& persist) {
   if (on_record) on_record(persist.record);
   Disk::Bytes frame;
   master::journal::append({master::RunRecorded{"sim", persist.record}}, frame);
@@ -232,28 +232,26 @@ void World::step_master(const master::Event& event) {
   master::Effects effects;
   master_->step(event, master_now(), effects);
   master_->check();
-  for (auto& effect : effects) {
-    if (auto* send = std::get_if<master::Send>(&effect)) {
-      const auto found = open_.find(send->connection);
-      if (found == open_.end()) continue;
-      const auto connection = found->second;
-      const bool lost = options_.plant == Bug::kLostAnswer && random_.once_in(50) &&
-                        std::holds_alternative<protocol::Answer>(send->message);
-      if (lost) continue;
-      send_to_peer(connection, send->message);
-      const auto* dial = std::get_if<protocol::Dial>(&send->message);
-      if (dial != nullptr && options_.both_dial && random_.once_in(2))
-        have_dialled_back(connection, *dial);
-    } else if (auto* closing = std::get_if<master::Close>(&effect)) {
-      const auto found = open_.find(closing->connection);
-      if (found != open_.end()) close(found->second, true, "closed by the master");
-    } else if (auto* persist = std::get_if<master::Persist>(&effect)) {
-      this->persist(*persist);
-    } else if (auto* log = std::get_if<master::Log>(&effect)) {
-      note("master", log->text);
-    }
-  }
+  for (auto& effect : effects) std::visit([this](auto& what) { apply(what); }, effect);
   arm_master();
+}
+
+void World::apply(master::Send& effect) {
+  const auto found = open_.find(effect.connection);
+  if (found == open_.end()) return;
+  const auto connection = found->second;
+  const bool lost = options_.plant == Bug::kLostAnswer && random_.once_in(50) &&
+                    std::holds_alternative<protocol::Answer>(effect.message);
+  if (lost) return;
+  send_to_peer(connection, effect.message);
+  const auto* dial = std::get_if<protocol::Dial>(&effect.message);
+  if (dial != nullptr && options_.both_dial && random_.once_in(2))
+    have_dialled_back(connection, *dial);
+}
+
+void World::apply(master::Close& effect) {
+  const auto found = open_.find(effect.connection);
+  if (found != open_.end()) close(found->second, true, "closed by the master");
 }
 
 void World::send_to_peer(const std::shared_ptr<Connection>& connection,

@@ -136,7 +136,10 @@ class World {
   Instant master_now() const { return event_loop_.now() + master_clock_ahead_; }
   void peer_gone(const std::shared_ptr<Connection>& connection, const std::string& why);
   void step_master(const master::Event& event);
-  void persist(const master::Persist& persist);
+  void apply(master::Send& effect);
+  void apply(master::Close& effect);
+  void apply(master::Persist& persist);
+  void apply(master::Log& effect) { note("master", effect.text); }
   void cut(const std::shared_ptr<Connection>& connection, const std::string& why);
   void send_to_master(const std::shared_ptr<Connection>& connection,
                       const protocol::Message& message);
