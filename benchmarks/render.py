@@ -104,8 +104,8 @@ def loopback(machine: Machine, results: Results) -> Body:
     parts = [
         "Medians (fastest-slowest); CPU seconds of all ranks per GB of one rank's tensor. The "
         "limit is that of\nthe loopback device by iperf3, a flow for each rank at once, and the "
-        "hops: it falls with a congestion control that\npaces, which pccl does not use on so near "
-        "a way. The floor is a bare ring.\n",
+        "hops: it falls with a congestion control that\npaces, which pccl does not use on a local "
+        "path. The floor is a bare ring.\n",
         "\n".join([all_reduce.HEAD, *map(all_reduce.line, rows)]) + "\n",
         picture("loopback.png", "Wall time of pccl over Gloo's"),
     ]
@@ -252,7 +252,7 @@ def many_hosts(machine: Machine, results: Results) -> Body:
     head += ["Gloo", "Gloo in groups", "bare ring", "CPU s/GB of these four", "network"]
     parts = [
         "Each a ring in the order of the scenario; the limit is the bytes that a host has to send, "
-        "at the rate of the\nslowest way, and the hops: those of one chunk pass while others are "
+        "at the rate of the\nslowest path, and the hops: those of one chunk pass while others are "
         "sent, so that it can be beaten. All rates and\nthe tensor are the report's, divided by "
         "the scenario's scale. The bare ring sends, receives and adds\nover one connection. Gloo "
         "in groups: the tensor cut into parts, each in a group of its own, all at once, in as\n"

@@ -97,7 +97,7 @@ class Host:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class NetworkPath:
     """A path from one host to another.
 
     Attributes:
@@ -127,13 +127,13 @@ class Plan:
 
     Attributes:
         uplink_mbit: uplink of each host; 0: unlimited.
-        ways: path of each pair of hosts that may communicate.
+        paths: path of each pair of hosts that may communicate.
         slow: slow single connections, as in the scenario.
     """
 
     hosts: Sequence[Host]
     uplink_mbit: float
-    ways: Mapping[tuple[int, int], Way]
+    paths: Mapping[tuple[int, int], NetworkPath]
     slow: Sequence[Mapping[str, Any]] = ()
 
 
@@ -184,9 +184,9 @@ class Emulator:
     def _lines(plan: Plan) -> Iterable[str]:
         for host in plan.hosts:
             yield f"host {host.inside.path} {host.address} {plan.uplink_mbit}"
-        for (source, target), way in plan.ways.items():
-            queue_kib = way.queue_bytes / 1024
-            yield f"path {source} {target} {way.mbit} {way.rtt_ms / 2} {queue_kib} {way.loss}"
+        for (source, target), path in plan.paths.items():
+            queue_kib = path.queue_bytes / 1024
+            yield f"path {source} {target} {path.mbit} {path.rtt_ms / 2} {queue_kib} {path.loss}"
         for slow in plan.slow:
             yield f"slow {slow['from']} {slow['to']} {slow['connection']} {slow['mbit']}"
 
@@ -266,12 +266,12 @@ class Netem:
     def _disciplines(plan: Plan) -> Iterable[str]:
         for number in range(len(plan.hosts)):
             yield f"qdisc add dev port{number} root handle 1: htb"
-        for (source, target), way in plan.ways.items():
+        for (source, target), path in plan.paths.items():
             port, own = f"dev port{target}", f"1:{source + 1:x}"
             yield f"class add {port} parent 1: classid {own} htb {NO_LIMIT}"
             yield (
-                f"qdisc add {port} parent {own} netem limit {way.packets_max} "
-                f"delay {way.rtt_ms / 2}ms loss {way.loss:.9%} rate {way.mbit}mbit "
+                f"qdisc add {port} parent {own} netem limit {path.packets_max} "
+                f"delay {path.rtt_ms / 2}ms loss {path.loss:.9%} rate {path.mbit}mbit "
                 f"-{ETHERNET_BYTES}"
             )
             yield (

@@ -93,7 +93,7 @@ struct Path {
   Bottleneck rate;
   Clock::duration delay{};
   double loss = 0;
-  // One connection on a slower way, as where a router spreads connections over several.
+  // One connection on a slower path, as where a router spreads connections over several.
   uint32_t slow_number = 0;  // 0: none
   Bottleneck slow;
   std::map<uint32_t, uint32_t> numbers;  // of connections, by their ports
@@ -115,7 +115,7 @@ struct Delivery {
   size_t piece_bytes = 0;
 };
 
-// One way of a connection: addresses and ports.
+// One direction of a connection: addresses and ports.
 using Flow = std::array<uint32_t, 3>;
 
 // What arrives at the same time, in order.
@@ -229,7 +229,7 @@ void Network::slow_down(size_t from, size_t to, uint32_t number, double mbit) {
 
 // ---- Packets ----
 
-// The way of its own, if this is the slow connection. They count from their first packet on.
+// The path of its own, if this is the slow connection. They count from their first packet on.
 Bottleneck* Path::slow_way(const tcphdr* tcp) {
   if (slow_number == 0 || tcp == nullptr) return nullptr;
   const uint32_t ports = uint32_t{tcp->source} << 16 | tcp->dest;

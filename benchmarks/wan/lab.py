@@ -9,7 +9,7 @@ one direction and in both. A scenario names regions and the paths between them:
     uplink_mbit = 500.0               # of each host; without it: unlimited
     buffer_kib = 96                   # most in flight per connection; without it: the system's
     default = { mbit = 400.0, queue_ms = 40.0, loss = 2e-6 }   # each pair of hosts, each direction
-    ways = [                          # exceptions, one direction; "*" is any region; the last wins
+    paths = [                          # exceptions, one direction; "*" is any region; the last wins
       { from = "home", to = "*", mbit = 60.0 },
     ]
 
@@ -48,7 +48,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python"))
 
 import paths
-from carriers import CARRIERS, Carrier, Host, Netem, Plan, Report, Way
+from carriers import CARRIERS, Carrier, Host, Netem, NetworkPath, Plan, Report
 from options import add_counts
 from processes import missing, run_main
 from programs import Program
@@ -180,8 +180,8 @@ class Lab:
         return Plan(
             hosts=self.hosts,
             uplink_mbit=self.scenario.get("uplink_mbit", 0),
-            ways={
-                (i, j): self.way(source, target)
+            paths={
+                (i, j): self.path(source, target)
                 for i, source in enumerate(regions)
                 for j, target in enumerate(regions)
                 if i != j
@@ -199,17 +199,17 @@ class Lab:
             f"net.ipv4.tcp_rmem=4096 {min(131072, 2 * most)} {2 * most}",
         ]
 
-    def way(self, source: str, target: str) -> Way:
+    def path(self, source: str, target: str) -> NetworkPath:
         """Return the path between two regions."""
         times = self.scenario["rtt_ms"]
         name = next((n for n in (f"{source}-{target}", f"{target}-{source}") if n in times), None)
         if name is None:
             raise SystemExit(f"the scenario has no rtt_ms from {source} to {target}")
-        way = {**self.scenario["default"], "rtt_ms": times[name]}
-        for other in self.scenario.get("ways", []):
+        path = {**self.scenario["default"], "rtt_ms": times[name]}
+        for other in self.scenario.get("paths", []):
             if other["from"] in (source, "*") and other["to"] in (target, "*"):
-                way |= {key: value for key, value in other.items() if key not in ("from", "to")}
-        return Way(**way)
+                path |= {key: value for key, value in other.items() if key not in ("from", "to")}
+        return NetworkPath(**path)
 
 
 # ---- What the network does to ordinary programs --------------------------------------------------

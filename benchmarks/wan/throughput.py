@@ -130,7 +130,7 @@ def measure_network(scenario: Path, streams: Sequence[int], seconds: float) -> M
 def carried(lab: Lab, count: int, seconds: float) -> Measure:
     """Return the rate of `count` streams, in Mbit/s of the slower direction."""
     plain = min(iperf(lab, 0, 1, streams=count, both_ways=True, seconds=seconds))
-    rate = lab.way(*lab.scenario["hosts"][:2]).mbit * 0.95 / count
+    rate = lab.path(*lab.scenario["hosts"][:2]).mbit * 0.95 / count
     paced = min(iperf(lab, 0, 1, streams=count, both_ways=True, pace_mbit=rate, seconds=seconds))
     print(
         f"iperf3, {count:2} streams both ways: {plain:5.0f} Mbit/s, paced {paced:5.0f}", flush=True

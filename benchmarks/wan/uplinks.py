@@ -45,7 +45,7 @@ def measure(hosts: int, mbit: float, mib: int, rounds: int) -> Row:
     """Return the row of a number of hosts."""
     lab = Lab(scenario(hosts, mbit))
     with lab:
-        by_rate, by_hops = limit(lab, mib * MIB, ways=1)
+        by_rate, by_hops = limit(lab, mib * MIB, paths=1)
         row = Row(
             scenario=f"{hosts} hosts, {mbit:g} Mbit/s",
             hosts=hosts,

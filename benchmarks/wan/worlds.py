@@ -82,17 +82,17 @@ class Row:
         return statistics.median(self.load)
 
 
-def limit(lab: Lab, tensor_bytes: int, ways: int | None = None) -> tuple[float, float]:
+def limit(lab: Lab, tensor_bytes: int, paths: int | None = None) -> tuple[float, float]:
     """Return the seconds that the rates allow, and the seconds that the hops take.
 
     Args:
         lab: lab with the hosts.
         tensor_bytes: bytes of the float32 tensor.
-        ways: number of paths to measure; the others are taken to be like the last. None: all.
+        paths: number of paths to measure; the others are taken to be like the last. None: all.
     """
     hosts = len(lab.hosts)
     rates, hops = [], []
-    for host in range(hosts if ways is None else ways):
+    for host in range(hosts if paths is None else paths):
         neighbour = (host + 1) % hosts
         hops.append(ping(lab, host, neighbour) / 2e3)
         rate, _ = iperf(lab, host, neighbour, streams=STREAMS, seconds=IPERF_SECONDS)

@@ -31,13 +31,13 @@ class Carrier {
 
 class PathMonitor {
  public:
-  // `way`: RTT. `lanes`: number of active lanes at the start. `fixed`: that number never changes.
+  // `rtt` of the path. `lanes`: number of active lanes at the start. `fixed`: that number never changes.
   PathMonitor(Duration rtt, uint32_t lanes, bool fixed = false);
 
   // REQUIRES: `lane` outlives this.
   void add(Carrier& lane);
   // A chunk has left on this lane, and another may have begun. True: a window is over, and
-  // resting() may have changed.
+  // inactive() may have changed.
   bool chunk_sent(const Carrier& lane, Instant now);
   // One bit for each inactive lane, in the order of add().
   protocol::LaneBits inactive() const { return controller_.inactive(); }

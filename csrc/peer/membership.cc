@@ -327,11 +327,11 @@ void Membership::master_restarted() {
 }
 
 void Membership::forget_non_members() {
-  std::vector<PeerId> strangers;
+  std::vector<PeerId> others;
   for (const auto& [peer, link] : links_) {
-    if (link.of_master_before && !rank_of(peer)) strangers.push_back(peer);
+    if (link.of_master_before && !rank_of(peer)) others.push_back(peer);
   }
-  for (const PeerId peer : strangers) forget(peer);
+  for (const PeerId peer : others) forget(peer);
 }
 
 // ---- Invariants ----

@@ -313,7 +313,7 @@ void RingCore::on(const ChunkArrived& event, Effects& effects) {
   PCCL_ASSERT(landed.any());
   if (landed.unexpected && landed.unexpected->index != kUnexpectedContribution)
     return unexpected_arrived(event.lane, *link, *landed.unexpected, event.valid, effects);
-  if (landed.unexpected || !landed.operation->one_shot.goes_around()) {
+  if (landed.unexpected || landed.operation->one_shot.active()) {
     if (event.valid) return contribution_arrived(event.lane, *link, landed, effects);
     return fail(event.lane.peer, *link, "a contribution that is void", effects);
   }
@@ -355,7 +355,7 @@ void RingCore::on(const OpPosted& event, Effects& effects) {
   PCCL_ASSERT(event.task.epoch == epoch_);
   Operation& operation = operations_.add(event.task);
   duplicates_.add(event.task.op);
-  if (!operation.one_shot.goes_around()) {
+  if (operation.one_shot.active()) {
     for (auto& [peer, link] : links_) drop_unexpected(peer, link, event.task.op, effects);
     return begin_one_shot(operation, effects);
   }
@@ -511,7 +511,7 @@ void RingCore::announce_if_agreed(Operation& operation, Effects& effects) {
 
 void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects) {
   const Task& task = operation.task;
-  if (!operation.one_shot.goes_around()) drain_one_shot(operation, effects);
+  if (operation.one_shot.active()) drain_one_shot(operation, effects);
   Link* const upstream = find_link(task.upstream);
   for (uint32_t index = 0; upstream != nullptr && index < upstream->lanes.size(); ++index) {
     InFlightChunk& landing = upstream->lanes[index].landing;
@@ -536,7 +536,7 @@ void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects)
     effects.push_back(Release{task.handle});
   }
   effects.push_back(OpDrained{task.epoch, task.op});
-  const bool exchanged = !operation.one_shot.goes_around();
+  const bool exchanged = operation.one_shot.active();
   operations_.remove(task.op);
   if (exchanged) {  // this operation may have kept others from sending
     for (auto& [peer, link] : links_) serve_contributions(peer, link, effects);

@@ -97,7 +97,7 @@ void RingCore::check_lane(PeerId peer, const Link& link, uint32_t index) const {
   }
   PCCL_ASSERT(operations_.holds(landing.operation));
   const Operation& operation = *landing.operation;
-  if (operation.one_shot.goes_around()) {
+  if (!operation.one_shot.active()) {
     PCCL_ASSERT(operation.task.upstream == peer && !operation.upstream_lost);
     PCCL_ASSERT(operation.progress.is_arriving(landing.chunk));
   } else {
@@ -124,8 +124,8 @@ void RingCore::check_kept(const Link& link) const {
     const Operation* const operation = operations_.find(op);
     PCCL_ASSERT(may_be_kept(op));
     PCCL_ASSERT(operation == nullptr || !contribution.here);
-    PCCL_ASSERT(operation == nullptr || (operation->task.digest == contribution.digest &&
-                                         !operation->one_shot.goes_around()));
+    PCCL_ASSERT(operation == nullptr ||
+                (operation->task.digest == contribution.digest && operation->one_shot.active()));
     room += Window::cost(contribution.bytes);
     if (contribution.here) continue;
     const auto lanes = landing_lanes({op});
@@ -137,7 +137,7 @@ void RingCore::check_kept(const Link& link) const {
     const Operation* const operation = operations_.find(op);
     PCCL_ASSERT(may_be_kept(op));
     PCCL_ASSERT(operation == nullptr ||
-                (operation->task.digest == kept.digest && operation->one_shot.goes_around()));
+                (operation->task.digest == kept.digest && !operation->one_shot.active()));
     for (const auto& [index, chunk] : kept.chunks) {
       PCCL_ASSERT(operation == nullptr || !chunk.counted);
       PCCL_ASSERT(operation == nullptr || !chunk.here || link.failed);
@@ -193,7 +193,7 @@ void RingCore::check_operation(const Operation& operation) const {
     const Link* const upstream = find_link(task.upstream);
     PCCL_ASSERT(upstream == nullptr || (!operation.credit_lane && !free_lane(*upstream)));
   }
-  if (!operation.one_shot.goes_around()) check_to_come(operation);
+  if (operation.one_shot.active()) check_to_come(operation);
 }
 
 // A contribution is to come if it has not begun to arrive, is arriving, or never will be here: its

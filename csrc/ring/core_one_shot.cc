@@ -166,7 +166,7 @@ void RingCore::contribution_arrived(LaneId lane, Link& link, const InFlightChunk
   link.contributions.at(op).here = true;
   Operation* const operation = operations_.find(op);
   if (operation == nullptr) return;
-  if (operation->one_shot.goes_around()) return drop_contribution(lane.peer, link, op, effects);
+  if (!operation->one_shot.active()) return drop_contribution(lane.peer, link, op, effects);
   take_contribution(lane.peer, link, *operation, effects);
   combine_if_here(*operation, effects);
 }
@@ -252,7 +252,7 @@ void RingCore::request_all(PeerId peer, Link& link, Effects& effects) {
 // ---- The end ----
 
 void RingCore::combine_if_here(Operation& operation, Effects& effects) {
-  PCCL_ASSERT(!operation.one_shot.goes_around());
+  PCCL_ASSERT(operation.one_shot.active());
   if (!operation.one_shot.all_here() || operation.combined) return;
   operation.combined = true;
   effects.push_back(Combine{operation.task.handle});

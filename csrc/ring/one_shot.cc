@@ -92,7 +92,7 @@ void DuplicateFilter::add(OpKey op) {
 // ---- Invariants ----
 
 void OneShot::check() const {
-  if (goes_around()) return PCCL_ASSERT(finished());
+  if (!active()) return PCCL_ASSERT(finished());
   uint32_t unsent = 0, expected = 0, coming = 0;
   for (uint32_t ring_index = 0; ring_index < members_.size(); ++ring_index) {
     const Other& other = members_[ring_index];

@@ -62,7 +62,8 @@ class OneShot {
   void lost(PeerId peer);
 
   bool all_here() const { return to_come_ == 0; }
-  bool goes_around() const { return members_.empty(); }
+  // Its operation is a one-shot all-reduce.
+  bool active() const { return !members_.empty(); }
   bool finished() const { return to_come_ == 0 && to_send_ == 0; }
   uint32_t to_come() const { return to_come_; }
   void check() const;  // asserts the invariants

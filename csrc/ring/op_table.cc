@@ -71,7 +71,7 @@ void Operation::check() const {
   PCCL_ASSERT(!queued || (task.downstream && !downstream_lost));
   PCCL_ASSERT(queued || !can_send());
   PCCL_ASSERT(announced_transferred == (progress.finished() && one_shot.finished()));
-  PCCL_ASSERT(combined == (!one_shot.goes_around() && one_shot.all_here()));
+  PCCL_ASSERT(combined == (one_shot.active() && one_shot.all_here()));
 }
 
 }  // namespace pccl::ring

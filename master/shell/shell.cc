@@ -67,7 +67,7 @@ struct Shell::Impl {
     std::string host;  // numeric; kept, since a reset connection no longer has it
     protocol::Decoder decoder;
     Run* run = nullptr;    // null while it is pending, and once it is closing
-    uint64_t pending = 0;  // its key in `strangers`
+    uint64_t pending = 0;  // its key in `pending`
     bool closing = false;
   };
 

@@ -48,7 +48,7 @@ JOIN_TIMEOUT_S = 5.0
 
 
 @dataclass(kw_only=True)
-class _Stranger:
+class _Pending:
     """A pending connection: its hello has not come yet."""
 
     connection: socket.socket
@@ -90,7 +90,7 @@ class Server:
         self._listener.setblocking(False)
         self._show = show
         self._hello_timeout_s = hello_timeout_s
-        self._strangers: dict[socket.socket, _Stranger] = {}  # pending connections, oldest first
+        self._pending: dict[socket.socket, _Pending] = {}  # pending connections, oldest first
         self._session: _Session | None = None
         self._stop = threading.Event()
         self._selector = selectors.DefaultSelector()
@@ -108,8 +108,8 @@ class Server:
                 for key, _ in self._selector.select(TICK_S):
                     if key.fileobj is self._listener:
                         self._accept()
-                    elif key.fileobj in self._strangers:  # otherwise it was closed a moment ago
-                        self._hear(self._strangers[key.fileobj])
+                    elif key.fileobj in self._pending:  # otherwise it was closed a moment ago
+                        self._hear(self._pending[key.fileobj])
                 self._drop_late()
         finally:
             self._close()
@@ -127,15 +127,15 @@ class Server:
             self._drop_eldest()
             self._stop.wait(TICK_S)
             return
-        if len(self._strangers) >= PENDING_MAX:
+        if len(self._pending) >= PENDING_MAX:
             self._drop_eldest()
         connection.setblocking(False)
         until = time.monotonic() + self._hello_timeout_s
-        pending = _Stranger(connection=connection, host=address[0], until=until)
-        self._strangers[connection] = pending
+        pending = _Pending(connection=connection, host=address[0], until=until)
+        self._pending[connection] = pending
         self._selector.register(connection, selectors.EVENT_READ)
 
-    def _hear(self, pending: _Stranger) -> None:
+    def _hear(self, pending: _Pending) -> None:
         try:
             heard = pending.connection.recv(LINE_BYTES_MAX)
         except BlockingIOError:
@@ -148,7 +148,7 @@ class Server:
         elif pending.heard.endswith(b"\n"):  # a client sends nothing more before the answer
             self._admit(pending)
 
-    def _admit(self, pending: _Stranger) -> None:
+    def _admit(self, pending: _Pending) -> None:
         try:
             said = parse(bytes(pending.heard[:-1]))
         except WireError:
@@ -173,30 +173,30 @@ class Server:
             else:
                 pending.connection.close()
 
-    def _tell(self, pending: _Stranger, message: Message) -> None:
+    def _tell(self, pending: _Pending, message: Message) -> None:
         with contextlib.suppress(OSError):
             pending.connection.send(line_of(message))  # fits, because it is the first send
 
     def _drop_late(self) -> None:
         now = time.monotonic()
-        for pending in list(self._strangers.values()):
+        for pending in list(self._pending.values()):
             if pending.until <= now:
                 self._drop(pending)
 
     def _drop_eldest(self) -> None:
-        for pending in list(self._strangers.values())[:1]:
+        for pending in list(self._pending.values())[:1]:
             self._drop(pending)
 
-    def _drop(self, pending: _Stranger) -> None:
+    def _drop(self, pending: _Pending) -> None:
         self._forget(pending)
         pending.connection.close()
 
-    def _forget(self, pending: _Stranger) -> None:
+    def _forget(self, pending: _Pending) -> None:
         self._selector.unregister(pending.connection)
-        del self._strangers[pending.connection]
+        del self._pending[pending.connection]
 
     def _close(self) -> None:
-        for pending in list(self._strangers.values()):
+        for pending in list(self._pending.values()):
             self._drop(pending)
         self._selector.close()
         self._listener.close()

@@ -146,7 +146,7 @@ void Driver::loss_at_step(uint64_t step) {
 
 void Driver::faults_by_chance() {
   const bool mortal = cluster_.rules().mortal;
-  if (mortal || chance_.once_in(3)) faults_.trigger();  // the first ambush may hit the founding
+  if (mortal || chance_.once_in(3)) faults_.trigger();  // the first trigger may hit the founding
   run_for(chance_.duration(Duration{0}, std::chrono::seconds(1)));
   for (uint64_t left = chance_.between(1, options_.faults_max); left > 0; --left) {
     if (mortal) faults_.trigger();

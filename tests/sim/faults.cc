@@ -567,7 +567,7 @@ bool Faults::cut_off_from_all() {
 bool Faults::trigger() {
   if (coverage_ == nullptr || cluster_.rules().gentle) return false;
   auto rows = Coverage::rows();
-  // Half of the ambushes choose the states that are hardest to hit: the fault must be quick.
+  // Half of the triggers choose the states that are hardest to hit: the fault must be quick.
   constexpr const char* kHard[] = {"-> draining", "-> ending", "broken -> starting",
                                    "ending -> broken"};
   const char* const hard = chance_.once_in(2) ? kHard[chance_.below(std::size(kHard))] : nullptr;

@@ -106,7 +106,7 @@ class Faults {
   uint64_t started_ = 0;
   bool paused_ = false;
   bool sender_dies_ = false;
-  bool sprung_ = false;                         // whether the ambush has happened
+  bool sprung_ = false;                         // whether the trigger has fired
   Instant master_up_;                           // last start of the master, in the past or planned
   Instant master_away_since_;                   // start of the current series of master outages
   std::map<Network::Host, Instant> rested_;     // not to be disturbed again before

@@ -82,7 +82,7 @@ class PeerNode {
   void apply(peer::VerifyState& effect);
   void apply(peer::FinishOp& effect) { app_->on_op(effect); }
   void apply(peer::FinishJoint& effect) { app_->on_joint(effect); }
-  void apply(peer::Reconfigured& effect) { app_->on_renewed(effect.topology); }
+  void apply(peer::Reconfigured& effect) { app_->on_reconfigured(effect.topology); }
   void apply(peer::Gone& effect);
   void apply(peer::Log& effect);
   void arm();

@@ -38,7 +38,7 @@ class AddressPublisher : public App {
   bool busy() const { return !joint_.empty() || !open_.empty(); }
 
   void on_op(const peer::FinishOp& result) override;
-  void on_renewed(const peer::Topology& topology) override;
+  void on_reconfigured(const peer::Topology& topology) override;
   void on_joint(const peer::FinishJoint& result) override;
   void on_gone(const Status& status) override {
     joint_.clear();
@@ -107,7 +107,7 @@ void AddressPublisher::joint(protocol::JointKind kind, const Arguments& with) {
 }
 
 // Confirms the new topology at once.
-void AddressPublisher::on_renewed(const peer::Topology& topology) {
+void AddressPublisher::on_reconfigured(const peer::Topology& topology) {
   topology_ = topology;
   node_.call(peer::TopologySeen{topology.epoch});
 }

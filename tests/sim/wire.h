@@ -37,7 +37,7 @@ struct WireOptions {
 
 class Wire : public std::enable_shared_from_this<Wire> {
  public:
-  // Callbacks of one end. The notifications (`on_...`) come from the clockwork, never from inside
+  // Callbacks of one end. The notifications (`on_...`) come from the event loop, never from inside
   // the owner's own calls.
   struct End {
     net::FrameSink* sink = nullptr;

@@ -566,7 +566,9 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   finished_stage();
 }
 
-void Workload::on_renewed(const peer::Topology& topology) { epochs_[topology.epoch] = topology; }
+void Workload::on_reconfigured(const peer::Topology& topology) {
+  epochs_[topology.epoch] = topology;
+}
 
 void Workload::on_gone(const Status& status) {
   gone_ = true;

@@ -56,7 +56,7 @@ class Workload : public App {
 
   void on_op(const peer::FinishOp& result) override;
   void on_joint(const peer::FinishJoint& result) override;
-  void on_renewed(const peer::Topology& topology) override;
+  void on_reconfigured(const peer::Topology& topology) override;
   void on_gone(const Status& status) override;
   ring::Memory memory(peer::Handle handle) override;
   std::vector<std::span<std::byte>> state(peer::Handle handle, const std::vector<uint32_t>& keys,

@@ -34,7 +34,7 @@ class App {
   virtual ~App() = default;
   virtual void on_op(const peer::FinishOp& result) = 0;
   virtual void on_joint(const peer::FinishJoint& result) = 0;
-  virtual void on_renewed(const peer::Topology&) {}
+  virtual void on_reconfigured(const peer::Topology&) {}
   virtual void on_gone(const Status& status) = 0;
   // Memory of the operation.
   virtual ring::Memory memory(peer::Handle handle) = 0;

@@ -348,7 +348,7 @@ TEST(Core, APeerThatIsBackHearsWhatItMissed) {
                               "b2 < Verdicts 1: #0 committed #1 committed"}));
 }
 
-TEST(Core, WhatOneIsDoneWithIsAbortedOnlyWhenAnotherWithholdsIt) {
+TEST(Core, WhatOneIsDoneWithIsAbortedOnlyWhenAnotherAgrees) {
   Harness h;
   h.found({"a", "b", "c"});
   for (const char* who : {"a", "b", "c"}) {
@@ -372,7 +372,7 @@ TEST(Core, WhatOneIsDoneWithIsAbortedOnlyWhenAnotherWithholdsIt) {
                               "c < Verdicts 1: #0 committed"}));
 }
 
-TEST(Core, APeerThatIsBackIsAskedAgainToWithhold) {
+TEST(Core, APeerThatIsBackIsProposedAgainToAbort) {
   Harness h;
   h.found({"a", "b"});
   for (const char* who : {"a", "b"}) h.say(who, protocol::Begin{epoch(1), op(0), all_reduce(8)});

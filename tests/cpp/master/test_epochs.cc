@@ -257,7 +257,7 @@ TEST_F(EpochsTest, OfATransferItsReceiverDecides) {
 
 // ---- Reconfiguration ----
 
-TEST_F(EpochsTest, ARenewalEndsAnEpochAndBeginsTheNextAtOnce) {
+TEST_F(EpochsTest, AReconfigurationEndsAnEpochAndBeginsTheNextAtOnce) {
   found(2);
   for (uint32_t number = 1; number <= 2; ++number) {
     for (uint32_t sequence = 0; sequence < 2; ++sequence) begin(number, sequence);
@@ -393,7 +393,7 @@ TEST_F(EpochsTest, NothingIsKeptWhereTooFewAreLeft) {
   EXPECT_TRUE(record().current.end->kept.empty());
 }
 
-TEST_F(EpochsTest, ALossBeforeItIsToldMakesARenewalAnOrdinaryEnd) {
+TEST_F(EpochsTest, ALossBeforeItIsToldMakesAReconfigurationAnOrdinaryEnd) {
   found(3);
   epochs.reconfigure();
   advance();
@@ -443,7 +443,7 @@ TEST_F(EpochsTest, WhatHasCrossedTheEndIsVoidAndTheFutureIsForbidden) {
   EXPECT_TRUE(epochs.acknowledge(peer_id(1), {}, 0).ok());
 }
 
-TEST_F(EpochsTest, WhoAcknowledgesNothingIsALaggard) {
+TEST_F(EpochsTest, WhoAcknowledgesNothingIsUnresponsive) {
   found(2);
   for (uint32_t i = 0; i <= protocol::kOpsOpenMax; ++i) {
     begin(1, i);

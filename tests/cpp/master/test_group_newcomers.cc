@@ -57,7 +57,7 @@ TEST_F(NewcomerTest, ADifferenceBetweenTheOthersIsEverybodys) {
 }
 
 // The master asked c to abort, because a is done and does not want to wait any longer.
-TEST_F(NewcomerTest, WithholdingWhatAnotherHasGivenUpIsNoMistake) {
+TEST_F(NewcomerTest, AgreeingToAbortWhatAnotherHasGivenUpIsNoMistake) {
   for (const char* name : {"a", "b", "c"}) begin(name, epoch(2), 0, 7);
   say("a", protocol::Done{epoch(2), op(0), 0});
   say("a", protocol::AbortRequest{epoch(2), op(0), Code::kOperationTimeout, "it took too long"});

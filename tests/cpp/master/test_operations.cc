@@ -87,7 +87,7 @@ TEST_F(OperationsTest, GivingUpNamesWhoIsMissing) {
   EXPECT_TRUE(table.take_settled().empty());
 }
 
-TEST_F(OperationsTest, WhatSomebodyIsDoneWithOthersAreAskedToWithhold) {
+TEST_F(OperationsTest, WhatSomebodyIsDoneWithOthersAreProposedToAbort) {
   for (const PeerId peer : {kA, kB}) {
     begin(peer, 0);
     EXPECT_TRUE(table.done(peer, op(0)).ok());
@@ -219,7 +219,7 @@ TEST_F(OperationsTest, WhatARestartedMasterIsToldAboutSettledOperationsIsNoTrap)
   table.check();
 }
 
-TEST_F(OperationsTest, WhatWasSettledOutlivesARenewalUntilAllHaveCalledIt) {
+TEST_F(OperationsTest, WhatWasSettledOutlivesAReconfigurationUntilAllHaveCalledIt) {
   for (const PeerId peer : {kA, kB, kC}) begin(peer, 0);  // in flight, so it begins again
   begin(kA, 1);
   EXPECT_TRUE(table.abort(kA, {epoch(5), op(1), Code::kOperationTimeout, "late"}).ok());

@@ -427,7 +427,7 @@ class Wild {
     EXPECT_FALSE(peer.ended);
     peer.proposals = peer.ended = true;
     peer.continuation = end.continuation != protocol::Continuation::kNothing;
-    if (peer.continuation) ++counts_["renewal"];
+    if (peer.continuation) ++counts_["reconfiguration"];
     const auto open = peer.open;
     for (const auto& [op, info] : open) {
       const bool committed =

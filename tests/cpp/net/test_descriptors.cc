@@ -49,7 +49,7 @@ bool with_limit(rlim_t descriptors, const std::function<bool()>& ask) {
          }) == 0;
 }
 
-TEST(Descriptors, StrangersHaveAQuarter) {
+TEST(Descriptors, PendingConnectionsHaveAQuarter) {
   EXPECT_TRUE(with_limit(1024, [] { return pending_max(320) == 256; }));
   EXPECT_TRUE(with_limit(1024, [] { return pending_max(100) == 100; }));
   EXPECT_TRUE(with_limit(256, [] { return pending_max(320) == 64; }));

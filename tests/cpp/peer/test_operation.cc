@@ -258,7 +258,7 @@ TEST(Operation, WhatIsDoneIsOnlyCommittedIfListed) {
 
 // ---- Reconfiguration ----
 
-TEST(Operation, WhatIsNotDoneBeginsAgainInARenewalOnceItIsDrained) {
+TEST(Operation, WhatIsNotDoneBeginsAgainInAReconfigurationOnceItIsDrained) {
   Transcript t;
   t.become_member();
   for (Handle handle = 5; handle < 8; ++handle) t.call(t.all_reduce(handle));
@@ -320,7 +320,7 @@ TEST(Operation, ALossThatIsOutlivedEndsWhatNoLongerMeansTheSame) {
   const auto has = [&](const std::string& line) {
     EXPECT_NE(story.find(line), std::string::npos) << line << " in\n" << story;
   };
-  has("renewed in epoch 1.2: rank 1 of 2\n");
+  has("reconfigured in epoch 1.2: rank 1 of 2\n");
   has("tell Begin #0 all_reduce(sum, float32, 8 elements, world size 2)\nstart call 5");
   has("tell AbortRequest #1, membership changed");
   has("tell AbortRequest #2, membership changed");
@@ -424,7 +424,7 @@ TEST(Operation, UnderPolicyRaiseOnlyWhatIsKeptGoesOn) {
   t.on(OpDrained{epoch_id(1), t.key(1)});
   const std::string story = t.hear(without_the_third(t));
   EXPECT_NE(story.find("start call 6"), std::string::npos) << story;
-  EXPECT_EQ(story.find("renewed"), std::string::npos) << "the application does not look";
+  EXPECT_EQ(story.find("reconfigured"), std::string::npos) << "the application does not look";
   EXPECT_EQ(t.call(t.all_reduce(7)).find("tell"), std::string::npos)
       << "it is not to be waited for";
   EXPECT_NE(t.joint(8, JointKind::kArePeersPending).find("peer lost"), std::string::npos);
@@ -463,7 +463,7 @@ TEST(Operation, AVerdictMayComeBeforeItIsDrained) {
             "finish call 5: collective mismatch: rank 0 differs\n");
 }
 
-TEST(Operation, ItsTimeGoesOnInARenewal) {
+TEST(Operation, ItsTimeGoesOnInAReconfiguration) {
   Transcript t;
   t.become_member();
   OpRequest request = t.all_reduce(5);
@@ -492,7 +492,7 @@ TEST(Operation, AVoteIsCastAgainAfterTheLastBegin) {
 }
 
 // Found by the simulator (seed 6550 at that time): the vote was never cast, and the call hung.
-TEST(Operation, AVoteFollowsARenewalThatALossOvertakes) {
+TEST(Operation, AVoteFollowsAReconfigurationThatALossOvertakes) {
   Transcript t;
   t.become_member();
   t.call(t.all_reduce(5));
@@ -503,7 +503,7 @@ TEST(Operation, AVoteFollowsARenewalThatALossOvertakes) {
   EXPECT_EQ(t.joint(9, JointKind::kUpdateTopology), "tell Vote 0 update_topology of 1.2\n");
 }
 
-TEST(Operation, AVoteThatARenewalMadeVoidIsCastInTheBrokenGroup) {
+TEST(Operation, AVoteThatAReconfigurationMadeVoidIsCastInTheBrokenGroup) {
   Transcript t;
   t.become_member();
   t.call(t.all_reduce(5));
@@ -513,7 +513,7 @@ TEST(Operation, AVoteThatARenewalMadeVoidIsCastInTheBrokenGroup) {
   EXPECT_NE(t.lose(2, 3).find("tell Vote 0 update_topology of 1.2\n"), std::string::npos);
 }
 
-TEST(Operation, LeavingInARenewalWaitsForWhatIsLent) {
+TEST(Operation, LeavingInAReconfigurationWaitsForWhatIsLent) {
   Transcript t;
   t.become_member();
   t.call(t.all_reduce(5));

@@ -108,7 +108,7 @@ TEST_F(StateSyncTest, ALossStopsTheTransfersAndTheAnswerEndsTheCall) {
             "finish joint call 5: peer lost: sync_shared_state: peer 1.3 lost\n");
 }
 
-TEST_F(StateSyncTest, InARenewalTheNextPlanWaitsUntilStagingIsFree) {
+TEST_F(StateSyncTest, InAReconfigurationTheNextPlanWaitsUntilStagingIsFree) {
   t.hear(plan({fetch}));
   EXPECT_EQ(t.go_on(1), "end ?#0 aborted\n");
   EXPECT_NE(t.reconfigure(2).find("tell Vote 0 sync_shared_state of 1.2"), std::string::npos);
@@ -126,7 +126,7 @@ TEST_F(StateSyncTest, InARenewalTheNextPlanWaitsUntilStagingIsFree) {
 
 // State was fetched and verified before a reconfiguration. The answer comes after it, without
 // another plan.
-class AnsweredAfterARenewal : public StateSyncTest {
+class AnsweredAfterAReconfiguration : public StateSyncTest {
  protected:
   std::string answered_with(const protocol::Offer& elected) {
     t.hear(plan({fetch}));
@@ -141,12 +141,12 @@ class AnsweredAfterARenewal : public StateSyncTest {
 };
 
 // The answer was given in the previous epoch, on a connection that broke.
-TEST_F(AnsweredAfterARenewal, WhatWasFetchedIsInstalled) {
+TEST_F(AnsweredAfterAReconfiguration, WhatWasFetchedIsInstalled) {
   EXPECT_EQ(answered_with(offer(2)), "finish joint call 5: ok, install 0, install 2\n");
 }
 
 // Another election has found that this peer needs nothing.
-TEST_F(AnsweredAfterARenewal, WhatWasNotElectedIsNot) {
+TEST_F(AnsweredAfterAReconfiguration, WhatWasNotElectedIsNot) {
   EXPECT_EQ(answered_with(offer(1)), "finish joint call 5: ok\n");
 }
 
@@ -222,7 +222,7 @@ TEST_F(StateSyncTest, APlanOfOtherEntries) {
   wrong.entries[1].shape = {1 << 20, 1 << 20};
   EXPECT_EQ(refusal(wrong), "SyncPlan 0: its entries are not those that were offered");
 }
-TEST_F(StateSyncTest, APlanWithStrangers) {
+TEST_F(StateSyncTest, APlanWithPeersThatAreNoMembers) {
   EXPECT_EQ(refusal(plan({{peer_id(9), peer_id(2), {0}}})),
             "SyncPlan 0: a transfer with nobody of this epoch");
 }

@@ -79,7 +79,7 @@ TEST(VerdictLog, EarlyVerdictsAreBounded) {
   EXPECT_FALSE(log.keep_early(aborted(protocol::kOpsOpenMax, "")));
 }
 
-TEST(VerdictLog, ARenewalStartsAtZeroAndKeepsWhatIsEarly) {
+TEST(VerdictLog, AReconfigurationStartsAtZeroAndKeepsWhatIsEarly) {
   VerdictLog log;
   log.add(committed(0));
   log.keep_early(aborted(7, "why"));

@@ -183,7 +183,7 @@ class Transcript {
   }
   static std::string line(const SayDone& what) { return "say that " + text(what.op) + " is done"; }
   static std::string line(const Reconfigured& what) {
-    return "renewed in epoch " + text(what.topology.epoch) + ": rank " +
+    return "reconfigured in epoch " + text(what.topology.epoch) + ": rank " +
            std::to_string(what.topology.rank) + " of " +
            std::to_string(what.topology.members.size());
   }

@@ -7,7 +7,7 @@ namespace {
 
 TEST(OneShot, IsFinishedWhenAllHaveComeAndGone) {
   OneShot one_shot({{4}, {7}, {9}}, 1);
-  EXPECT_FALSE(one_shot.goes_around());
+  EXPECT_TRUE(one_shot.active());
   EXPECT_EQ(one_shot.ring_index_of({9}), 2u);
   EXPECT_EQ(one_shot.ring_index_of({7}), std::nullopt) << "itself";
   EXPECT_EQ(one_shot.ring_index_of({5}), std::nullopt);
@@ -26,7 +26,7 @@ TEST(OneShot, IsFinishedWhenAllHaveComeAndGone) {
 }
 
 TEST(OneShot, OneThatGoesAroundIsFinishedFromTheBeginning) {
-  EXPECT_TRUE(OneShot().goes_around());
+  EXPECT_FALSE(OneShot().active());
   EXPECT_TRUE(OneShot().finished());
 }
 

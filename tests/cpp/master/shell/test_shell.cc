@@ -87,7 +87,7 @@ std::vector<std::byte> half_a_message() {
   return bytes;
 }
 
-TEST_F(ShellTest, StrangersTogetherHoldOnlySoMuch) {
+TEST_F(ShellTest, PendingConnectionsTogetherHoldOnlySoMuch) {
   const std::vector<std::byte> bytes = half_a_message();
   std::deque<Client> pending;
   for (size_t sent = 0; sent <= protocol::kUndecodedBytesMax; sent += bytes.size()) {
@@ -184,9 +184,9 @@ class SilentCrowd {
   // Waits until a connection that the master closed was replaced; false if none was in time.
   bool comes_again() const {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (renewed_ == 0 && std::chrono::steady_clock::now() < until)
+    while (reconfigured_ == 0 && std::chrono::steady_clock::now() < until)
       std::this_thread::sleep_for(milliseconds(1));
-    return renewed_ > 0;
+    return reconfigured_ > 0;
   }
 
  private:
@@ -198,13 +198,13 @@ class SilentCrowd {
       }
       one = silent_.erase(one);
       silent_.emplace_back(port_);
-      ++renewed_;
+      ++reconfigured_;
     }
   }
   const uint16_t port_;
   std::list<Client> silent_;
   std::atomic<bool> over_{false};
-  std::atomic<size_t> renewed_{0};
+  std::atomic<size_t> reconfigured_{0};
   std::thread renewing_;
 };
 
