@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/status.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
@@ -125,7 +126,11 @@ class Operations {
   };
   using Table = std::map<OpKey, Op>;
 
-  uint32_t rank(PeerId peer) const { return ranks_.at(peer); }
+  uint32_t rank(PeerId peer) const {
+    const auto at = ranks_.find(peer);
+    PCCL_ASSERT(at != ranks_.end());
+    return at->second;
+  }
   bool concerns(const Op& op, uint32_t rank) const;
   uint32_t parties(const Op& op) const;
   bool finished(const Op& op) const;  // all members whose Done counts are done
