@@ -530,5 +530,14 @@ TEST_F(Restart, ALinkThatHasBeenUpAllTheTimeIsNoNews) {
   EXPECT_EQ(h.story(), (Lines{"a < Resumed", "b < Resumed"}));
 }
 
+TEST_F(Restart, NobodyHasSeenMoreVerdictsThanThereCanBe) {
+  h.found({"a"});
+  h.restart();
+  protocol::Resume liar = resume("a");
+  liar.verdict_index = liar.stable_index = UINT64_MAX;
+  h.come_back("a", liar);
+  EXPECT_EQ(h.story(), (Lines{"a closed"}));
+}
+
 }  // namespace
 }  // namespace pccl::master
