@@ -12,10 +12,6 @@ namespace {
 // Bytes for one one-shot all-reduce at each member: the larger the group, the smaller the tensors.
 constexpr size_t kOneShotScratchBytes = 512u << 10;
 
-// More verdicts than an epoch can ever have: their numbers stay far below an overflow, whatever
-// the members say after a restart.
-constexpr uint64_t kVerdictIndexMax = uint64_t{1} << 62;
-
 using Phase = Epochs::Phase;
 
 // A member lost in kFreezing, kEnding or kBroken is one survivor less. If a chosen peer is gone in
@@ -144,7 +140,6 @@ Status Epochs::report(PeerId peer, const protocol::StateReport& report) {
     if (operations_.was_begun(peer, op.op) && seen.insert(op.op).second) known.ops.push_back(op);
   }
   reports_.try_emplace(peer, std::move(known));  // its first report stays valid
-  PCCL_ASSERT(reports_.size() <= membership_.members().size());
   return {};
 }
 
@@ -403,10 +398,7 @@ void Epochs::plan_start(const std::vector<PeerId>& members) {
 
 // The given-up plan may be durable by now, or become durable, and a restarted master would begin
 // with it. So nothing happens in the current epoch before it is durable that this epoch continues.
-void Epochs::stay() {
-  PCCL_ASSERT(phase_ == Phase::kStarting);
-  persist(Plan{0, {}, {}, lost_.size(), plan_.came_from});
-}
+void Epochs::stay() { persist(Plan{0, {}, {}, lost_.size(), plan_.came_from}); }
 
 void Epochs::plan_end() {
   const std::vector<PeerId>& survivors = membership_.members();
@@ -533,7 +525,6 @@ Epochs::Turn Epochs::end() {
 }
 
 void Epochs::begin_epoch() {
-  PCCL_ASSERT(plan_.start.has_value());
   const protocol::EpochStart& start = *plan_.start;
   membership_.admit(ids(start.members));
   announced_ = announced_by(plan_);

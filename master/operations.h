@@ -94,8 +94,8 @@ class Operations {
   bool keeps(OpKey op) const;        // OpInfo::keep of a known operation
   // A member has resumed: it has begun all settled operations but those that it has yet to call.
   void catch_up(PeerId peer, const std::vector<protocol::Uncalled>& uncalled);
-  // An operation that was settled before a restart of the master. `not_begun`: the members that have
-  // yet to call it. All others are assumed to have begun it. If one of them begins it, a report was
+  // An operation that was settled before a restart of the master. `not_begun`: the members that
+  // have yet to call it. All others are assumed to have begun it. If one begins it, a report was
   // wrong, and it is a new operation. Ignored if it is known, if it is a send that does not concern
   // two members, or if there are too many.
   void restore_settled(const protocol::Uncalled& op, const std::set<PeerId>& not_begun);
@@ -114,8 +114,8 @@ class Operations {
   struct Op {
     protocol::OpInfo info;  // of the first Begin
     bool settled = false;
-    // Taken from the reports of members after a restart of the master. It is assumed that the members
-    // that did not report it have begun it.
+    // Taken from the reports of members after a restart of the master. It is assumed that the
+    // members that did not report it have begun it.
     bool restored = false;
     uint32_t begun = 0;  // by how many of the members that it concerns
     uint32_t done = 0;

@@ -79,6 +79,7 @@ VerdictLog::VerdictLog(const std::vector<PeerId>& members, uint64_t first,
                        const std::vector<protocol::Verdict>& verdicts)
     : first_(first) {
   for (const PeerId member : members) seen_[member] = first;
+  PCCL_ASSERT(seen_.size() == members.size() && first <= kVerdictIndexMax);
   append(verdicts);
 }
 

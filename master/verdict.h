@@ -22,6 +22,10 @@
 
 namespace pccl::master {
 
+// More verdicts than an epoch can ever have: their numbers stay far below an overflow, whatever the
+// members say after a restart.
+constexpr uint64_t kVerdictIndexMax = uint64_t{1} << 62;
+
 // The outcome of one operation. `survivors`: one state per survivor, kNotDone if it did not report
 // the operation. REQUIRES: at least one.
 protocol::Outcome decide(std::span<const protocol::OpState> survivors);
