@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/text.h"
 #include "csrc/protocol/limits.h"
 #include "master/text_format.h"
@@ -75,6 +76,7 @@ std::optional<Reject> refuse_rank(const Hello& hello, const Membership* membersh
   if (hello.rank < 0 || (membership != nullptr && !membership->members().empty())) {
     return std::nullopt;
   }
+  PCCL_ASSERT(hello.founders > 0);  // refuse_values() has seen it
   if (static_cast<uint32_t>(hello.rank) >= hello.founders) {
     return invalid("rank " + std::to_string(hello.rank) + " is wanted in a world of " +
                    std::to_string(hello.founders) + ": ranks go from 0 to " +
@@ -90,6 +92,7 @@ std::optional<Reject> refuse_rank(const Hello& hello, const Membership* membersh
 // If two launches took each other for the same one, they would train one after the other, or a part
 // of each with a part of the other, and nobody would notice.
 std::optional<Reject> refuse_launch(const Hello& hello, const Membership& membership) {
+  PCCL_ASSERT(!membership.empty());
   if (hello.launch.empty()) return std::nullopt;
   for (const auto& [peer, about] : membership.peers()) {
     const bool same = about.launch == hello.launch && about.wish == hello.rank;
@@ -160,6 +163,8 @@ std::optional<Reject> refuse_run(const std::string& name) {
 std::optional<Reject> refuse(const Hello& hello, const std::optional<RunConfig>& config,
                              const Membership* membership, const Quorum& quorum,
                              size_t group_count) {
+  PCCL_ASSERT(membership == nullptr || group_count > 0);
+  PCCL_ASSERT(config || membership == nullptr || membership->empty());
   if (auto values = refuse_values(hello)) return values;
   if (config) {
     if (auto differs = refuse_config(hello, *config)) return differs;

@@ -48,7 +48,7 @@ protocol::Answer refusal(const std::string& why) {
 void Agreement::enter(Phase next) { phase_ = kAgreementTransitions.step(phase_, next); }
 
 Agreement::Outcome Agreement::begin(const std::vector<OfferOf>& offers, uint32_t number) {
-  PCCL_ASSERT(idle());
+  PCCL_ASSERT(idle() && plans_.empty() && fetching_.empty());
   const Election election = elect(offers, recorded_);
   if (!election.refusal.empty()) return refusal(election.refusal);
   elected_ = election.agreed;
@@ -62,6 +62,7 @@ Agreement::Outcome Agreement::begin(const std::vector<OfferOf>& offers, uint32_t
     plans_[one.peer] = std::move(plan);
   }
   for (const protocol::Transfer& transfer : election.transfers) {
+    PCCL_ASSERT(plans_.contains(transfer.source) && plans_.contains(transfer.destination));
     fetching_.insert(transfer.destination);
   }
   return std::nullopt;
@@ -79,6 +80,8 @@ Agreement::Outcome Agreement::fetched(PeerId peer, const protocol::Fetched& fetc
 }
 
 Agreement::Outcome Agreement::record() {
+  PCCL_ASSERT(!recording() && fetching_.empty());
+  PCCL_ASSERT(!recorded_ || elected_.revision >= recorded_->revision);
   plans_.clear();
   if (elected_ == recorded_) {
     if (!idle()) enter(Phase::kIdle);
@@ -92,12 +95,14 @@ Agreement::Outcome Agreement::record() {
 
 Agreement::Outcome Agreement::persisted(uint64_t token) {
   if (phase_ != Phase::kRecording || token != token_) return std::nullopt;
+  PCCL_ASSERT(!recorded_ || elected_.revision == recorded_->revision + 1);
   enter(Phase::kIdle);
   recorded_ = elected_;
   return answers_ ? Outcome(agreed()) : std::nullopt;
 }
 
 protocol::Answer Agreement::agreed() const {
+  PCCL_ASSERT(idle() && recorded_ == elected_);
   protocol::Answer answer;
   answer.revision = elected_.revision;
   answer.state_hash = elected_.hash;
@@ -115,6 +120,7 @@ void Agreement::cancel() {
 std::optional<protocol::SyncPlan> Agreement::plan(PeerId peer) const {
   const auto at = plans_.find(peer);
   if (at == plans_.end()) return std::nullopt;
+  PCCL_ASSERT(phase_ == Phase::kFetching && at->second.number == number_);
   return at->second;
 }
 

@@ -6,6 +6,7 @@
 // 1. Nobody is answered before the agreed state is durable.
 // 2. Plans exist only while members fetch, and each of these members has one.
 // 3. A state that is being made durable follows the recorded one: its revision is higher by one.
+// 4. The agreed revision never falls.
 #pragma once
 
 #include <map>
@@ -13,6 +14,7 @@
 #include <set>
 #include <vector>
 
+#include "csrc/base/assert.h"
 #include "master/connections.h"
 #include "master/election.h"
 
@@ -30,8 +32,11 @@ class Agreement {
   bool recording() const { return phase_ == Phase::kRecording; }
   const std::optional<AgreedState>& recorded() const { return recorded_; }
 
-  // After a restart: sets the last agreed state.
-  void restore(const AgreedState& recorded) { recorded_ = recorded; }
+  // After a restart: sets the last agreed state. REQUIRES: none is known yet.
+  void restore(const AgreedState& recorded) {
+    PCCL_ASSERT(idle() && !recorded_);
+    recorded_ = recorded;
+  }
   // `offers`: of all members, in rank order. REQUIRES: idle.
   Outcome begin(const std::vector<OfferOf>& offers, uint32_t number);
   // Ignored if the peer has no transfer in this call.

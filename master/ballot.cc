@@ -22,6 +22,7 @@ using protocol::Vote;
 
 Ballot::Ballot(std::vector<PeerId> voters) : order_(std::move(voters)) {
   for (const PeerId voter : order_) voters_[voter] = {};
+  PCCL_ASSERT(voters_.size() == order_.size());
 }
 
 void Ballot::break_up() {
@@ -32,10 +33,12 @@ void Ballot::break_up() {
 void Ballot::lose(PeerId voter) {
   if (has_voted(voter)) --open_;
   voters_.erase(voter);
+  PCCL_ASSERT(open_ <= voters_.size());
 }
 
 void Ballot::restore(PeerId peer, uint32_t answered, const std::optional<Answer>& last) {
   Voter& voter = voters_.at(peer);
+  PCCL_ASSERT(open_ == 0 && !voter.last_answer);
   voter.next = answered;
   restored_ = true;
   if (!last || last->number >= answered) return;
@@ -45,6 +48,7 @@ void Ballot::restore(PeerId peer, uint32_t answered, const std::optional<Answer>
 
 void Ballot::reconfigure(std::vector<PeerId> voters) {
   order_ = std::move(voters);
+  PCCL_ASSERT(order_.size() == voters_.size());
   for (auto& [peer, voter] : voters_) voter.vote.reset();
   open_ = 0;
 }
@@ -55,10 +59,13 @@ std::vector<std::pair<uint32_t, const Ballot::Voter*>> Ballot::by_rank() const {
     const auto at = voters_.find(order_[rank]);
     if (at != voters_.end()) left.emplace_back(rank, &at->second);
   }
+  PCCL_ASSERT(left.size() == voters_.size());
   return left;
 }
 
 Status Ballot::check(const Voter& voter, const Vote& vote) const {
+  // A member that was recovered may have said any number: the one after it must exist.
+  if (vote.number == UINT32_MAX) return violation("Vote with the last number");
   if (vote.number == voter.next && !voter.vote) return {};
   return {Code::kProtocol,
           "Vote " + std::to_string(vote.number) + " while number " + std::to_string(voter.next) +
@@ -67,7 +74,9 @@ Status Ballot::check(const Voter& voter, const Vote& vote) const {
 }
 
 Result<Ballot::Cast> Ballot::cast(PeerId peer, const Vote& vote) {
-  Voter& voter = voters_.at(peer);
+  const auto at = voters_.find(peer);
+  PCCL_ASSERT(at != voters_.end());
+  Voter& voter = at->second;
   const bool count_text = voter.vote && voter.vote->number == vote.number;
   const bool answered = voter.last_answer && voter.last_answer->number == vote.number;
   if (count_text || answered) return Cast::kRepeated;
@@ -83,6 +92,7 @@ Result<Ballot::Cast> Ballot::cast(PeerId peer, const Vote& vote) {
   const auto open = kind();
   voter.vote = vote;
   ++open_;
+  PCCL_ASSERT(open_ <= voters_.size());
   return open && *open != vote.kind ? Cast::kDiffers : Cast::kCounted;
 }
 
@@ -115,6 +125,7 @@ Answer Ballot::refuse(PeerId peer, const Vote& vote, const Status& why) {
 }
 
 Answer& Ballot::answer_voter(Voter& voter, const Vote& vote, Answer answer) {
+  PCCL_ASSERT(!voter.vote && voter.next == vote.number);
   answer.number = vote.number;
   answer.kind = vote.kind;
   voter.next = vote.number + 1;
@@ -128,6 +139,7 @@ std::optional<JointKind> Ballot::kind() const {
     const auto at = voters_.find(peer);
     if (at != voters_.end() && at->second.vote) return at->second.vote->kind;
   }
+  PCCL_ASSERT(open_ == 0);
   return std::nullopt;
 }
 
@@ -161,6 +173,7 @@ std::string Ballot::mismatch() const {
   for (const auto& [rank, voter] : by_rank()) {
     if (voter->vote) kinds[voter->vote->kind].push_back(rank);
   }
+  PCCL_ASSERT(kinds.size() > 1);
   std::vector<std::pair<std::vector<uint32_t>, JointKind>> rarest;
   rarest.reserve(kinds.size());
   for (auto& [kind, ranks] : kinds) rarest.emplace_back(std::move(ranks), kind);
@@ -193,6 +206,7 @@ Ballot::Difference Ballot::difference(const std::vector<PeerId>& newcomers) cons
   if (!differ) return difference;
   difference.everybodys = others_differ || (all_others && !right);
   if (difference.everybodys || !all_others) return difference;
+  PCCL_ASSERT(right.has_value());
   for (const PeerId peer : newcomers) {
     const auto at = voters_.find(peer);
     if (at == voters_.end() || !at->second.vote) continue;
@@ -207,11 +221,15 @@ bool Ballot::has_voted(PeerId peer) const {
 }
 
 Ballot::Answers Ballot::settle(const Answer& answer) {
-  return settle_if(answer, [](JointKind) { return true; });
+  Answers answers = settle_if(answer, [](JointKind) { return true; });
+  PCCL_ASSERT(open_ == 0);
+  return answers;
 }
 
 Ballot::Answers Ballot::settle_others(JointKind kind, const Answer& answer) {
-  return settle_if(answer, [kind](JointKind other) { return other != kind; });
+  Answers answers = settle_if(answer, [kind](JointKind other) { return other != kind; });
+  PCCL_ASSERT(this->kind().value_or(kind) == kind);
+  return answers;
 }
 
 template <typename Which>
@@ -224,6 +242,7 @@ Ballot::Answers Ballot::settle_if(const Answer& answer, Which which) {
     Voter& voter = at->second;
     const Vote vote = std::move(*voter.vote);
     voter.vote.reset();
+    PCCL_ASSERT(open_ > 0);
     --open_;
     number = vote.number;
     answers.emplace_back(peer, answer_voter(voter, vote, answer));

@@ -62,7 +62,8 @@ class Ballot {
   bool is_open(PeerId voter, protocol::JointKind kind) const;  // an open vote of this kind
   const protocol::Vote& vote(PeerId voter) const;              // REQUIRES: voted
   std::vector<uint32_t> missing() const;                       // ranks that have not voted
-  std::string mismatch() const;  // each kind with its ranks, the rarest first
+  // Each kind with its ranks, the rarest first. REQUIRES: the open votes are of different kinds.
+  std::string mismatch() const;
   // The wrong voters if the open votes are of different kinds. If all voters that are no newcomers
   // agree, the newcomers that differ from them are wrong. If those voters differ, or there are
   // none, all voters are wrong.

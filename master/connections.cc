@@ -123,6 +123,7 @@ Status Connections::check(ConnectionId id, const protocol::Message& message) {
 
 Status Connections::confirm(ConnectionId id, uint64_t ping_counter) {
   State& state = open_.at(id);
+  PCCL_ASSERT(state.pong_counter <= state.ping_counter);
   if (ping_counter > state.ping_counter || ping_counter < state.pong_counter) {
     return violation("Pong " + std::to_string(ping_counter) + " after Ping " +
                      std::to_string(state.ping_counter));
@@ -139,17 +140,20 @@ void Connections::admit(ConnectionId id, PeerId peer, GroupId group, ConnectionP
   state.peer = peer;
   state.group = group;
   state.keepalive = protocol::KeepaliveTimer(protocol::kTicksPerTimeout, context_.peer_timeout);
-  of_peer_[peer] = id;
+  const bool fresh = of_peer_.emplace(peer, id).second;
+  PCCL_ASSERT(fresh);
 }
 
 void Connections::enter(PeerId peer, ConnectionPhase phase) {
   const auto at = of_peer_.find(peer);
   if (at == of_peer_.end()) return;
   State& state = open_.at(at->second);
+  PCCL_ASSERT(state.peer == peer);
   state.phase = kConnectionTransitions.step(state.phase, phase);
 }
 
 void Connections::say(ConnectionId id, State& state, protocol::Message message) {
+  PCCL_ASSERT(state.peer || std::holds_alternative<protocol::Reject>(message));
   state.keepalive.sent();
   if (matters(message)) state.confirmed_from = state.ping_counter + 1;
   context_.emit(Send{id, std::move(message)});
@@ -161,7 +165,9 @@ void Connections::send(PeerId peer, protocol::Message message) {
 }
 
 void Connections::send(ConnectionId id, protocol::Message message) {
-  say(id, open_.at(id), std::move(message));
+  const auto at = open_.find(id);
+  PCCL_ASSERT(at != open_.end());
+  say(id, at->second, std::move(message));
 }
 
 void Connections::close(ConnectionId id) {
@@ -177,11 +183,13 @@ void Connections::close(PeerId peer) {
 void Connections::forget(ConnectionId id) {
   const auto at = open_.find(id);
   PCCL_ASSERT(at != open_.end());
-  of_peer_.erase(at->second.peer);
+  const size_t found = of_peer_.erase(at->second.peer);
+  PCCL_ASSERT(found == (at->second.peer ? 1u : 0u));
   open_.erase(at);
 }
 
 void Connections::ping(ConnectionId id, State& state) {
+  PCCL_ASSERT(state.phase != ConnectionPhase::kHandshaking);
   say(id, state, protocol::Ping{++state.ping_counter, 0, {}});
 }
 

@@ -10,6 +10,7 @@
 // 4. A peer confirms only pings that were sent. A message that is not confirmed yet is confirmed at
 //    the latest by the next ping.
 // 5. A connection that was silent for the whole timeout is no longer here.
+// 6. A connection that is assigned to no peer is sent nothing but a Reject.
 #pragma once
 
 #include <map>
@@ -58,10 +59,10 @@ class Connections {
 
   // Does nothing if the peer is not connected: its Resume gets what it missed.
   void send(PeerId peer, protocol::Message message);
-  void send(ConnectionId id, protocol::Message message);
-  void close(ConnectionId id);   // after all sent messages have left
-  void close(PeerId peer);       // likewise, if it is connected
-  void forget(ConnectionId id);  // the other side has closed it
+  void send(ConnectionId id, protocol::Message message);  // REQUIRES: open
+  void close(ConnectionId id);                            // after all sent messages have left
+  void close(PeerId peer);                                // likewise, if it is connected
+  void forget(ConnectionId id);                           // the other side has closed it
 
   // A beat has passed (protocol/silence.h). Pings each peer to which nothing was sent for a while,
   // or that has not confirmed a message. Returns the connections on which nothing was received for

@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
 #include "master/events.h"
 
@@ -29,16 +30,20 @@ struct Context {
 
   template <typename E>
   void emit(E effect) {
+    PCCL_ASSERT(effects != nullptr);  // outside of a step nobody would carry it out
     effects->emplace_back(std::move(effect));
   }
   // The peers of the run have used up more than the master has room for: the run ends.
   void exceed(std::string what) {
+    PCCL_ASSERT(!what.empty());
     if (excess.empty()) excess = std::move(what);
   }
   void log(LogLevel level, std::string text) { emit(Log{level, std::move(text)}); }
   // Returns the token that Persisted will carry.
   uint64_t persist(Record record) {
-    persisting[++tokens] = std::visit([](const auto& of) { return of.group; }, record);
+    ++tokens;
+    PCCL_ASSERT(persisting.empty() || persisting.rbegin()->first < tokens);
+    persisting[tokens] = std::visit([](const auto& of) { return of.group; }, record);
     emit(Persist{tokens, std::move(record)});
     return tokens;
   }
@@ -54,6 +59,7 @@ struct Context {
 
  private:
   uint64_t numbered(uint32_t counter) const {
+    PCCL_ASSERT(options.incarnation != 0);  // such an id could be none
     return (uint64_t{options.incarnation} << 32) | counter;
   }
 };

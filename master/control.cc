@@ -4,6 +4,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/text.h"
 #include "csrc/protocol/limits.h"
 #include "master/text_format.h"
@@ -53,6 +54,7 @@ Result<ControlRequest> parse_request(std::string_view line) {
 }
 
 json run_answer(const std::string& name, const Registry::Listed& run) {
+  PCCL_ASSERT(!name.empty());
   json states = json::array();
   for (const SharedStateRecord& state : run.states) {
     states.push_back({{"group", state.group.value},
@@ -64,10 +66,15 @@ json run_answer(const std::string& name, const Registry::Listed& run) {
       {"address", run.origin}, {"since", run.since},       {"shared_states", std::move(states)}};
 }
 
-json error_answer(const std::string& why) { return {{"error", why}}; }
+json error_answer(const std::string& why) {
+  PCCL_ASSERT(!why.empty());
+  return {{"error", why}};
+}
 
 std::string answer_line(const json& answer) {
-  return answer.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  const std::string line = answer.dump(-1, ' ', false, json::error_handler_t::replace);
+  PCCL_ASSERT(line.find('\n') == std::string::npos);
+  return line + "\n";
 }
 
 }  // namespace pccl::master

@@ -90,8 +90,10 @@ struct MasterCore::Impl {
 
 // No time passes before the first step. The wait for the members begins with that step.
 void MasterCore::Impl::restore(const RunRecord& remembered) {
+  PCCL_ASSERT(!awake && groups.empty());
   for (const auto& [id, record] : remembered.memberships) {
     if (record.members.empty()) continue;
+    PCCL_ASSERT(record.current.epoch.value >> 32 < context.options.incarnation);
     restored = true;
     agree_on({record.policy, record.peer_timeout_ms, record.first_call_timeout_ms});
     groups.begin(id).restore(record);
@@ -119,6 +121,8 @@ bool MasterCore::Impl::refused(ConnectionId id, const protocol::Hello& hello) {
 }
 
 void MasterCore::Impl::agree_on(const RunConfig& agreed) {
+  PCCL_ASSERT(!config || (config->policy == agreed.policy &&
+                          config->peer_timeout_ms == agreed.peer_timeout_ms));
   config = agreed;
   context.policy = agreed.policy;
   context.peer_timeout = std::chrono::milliseconds(agreed.peer_timeout_ms);
@@ -142,6 +146,7 @@ void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hel
   about.wish = hello.rank;
   about.launch = hello.launch;
   group.welcome(peer, std::move(about), {hello.founders, hello.min_peers});
+  PCCL_ASSERT(find_group_of(peer) == &group);
   connections.admit(id, peer, hello.group, ConnectionPhase::kWelcomed);
   const bool adopted = incarnation_of(peer) != context.options.incarnation;
   if (adopted) {
@@ -227,6 +232,7 @@ Status MasterCore::Impl::back_from_nowhere(ConnectionId id, const protocol::Resu
 }
 
 void MasterCore::Impl::reject(ConnectionId id, const protocol::Reject& reject) {
+  PCCL_ASSERT(reject.code != Code::kOk && !reject.text.empty());
   context.log(LogLevel::kInfo, "refused " + describe(id) + ": " + reject.text);
   connections.send(id, reject);
   connections.close(id);
@@ -235,7 +241,9 @@ void MasterCore::Impl::reject(ConnectionId id, const protocol::Reject& reject) {
 // ---- Messages ----
 
 std::string MasterCore::Impl::describe(ConnectionId id) {
-  const Connections::Connection& connection = *connections.find(id);
+  const Connections::Connection* const found = connections.find(id);
+  PCCL_ASSERT(found != nullptr);
+  const Connections::Connection& connection = *found;
   const Group* group = connection.peer ? find_group_of(connection.peer) : nullptr;
   if (group == nullptr) return "a peer at " + connection.seen_host;
   return group->membership().describe(connection.peer);
@@ -289,6 +297,7 @@ Status MasterCore::Impl::receive(ConnectionId id, const protocol::Message& messa
     if (!status.ok()) return status;
   }
   Group& group = groups.touch(connection.group);
+  PCCL_ASSERT(group.membership().find(peer) != nullptr);
   if (group.epochs().recovering() && group.membership().is_member(peer) && is_decided(message)) {
     return group.hold(peer, message);
   }
@@ -311,6 +320,7 @@ void MasterCore::Impl::cut_off(ConnectionId id, const std::string& why) {
   context.log(LogLevel::kWarning, "closed the connection of " + describe(id) + ": " + why);
   const PeerId peer = connections.find(id)->peer;
   connections.close(id);
+  PCCL_ASSERT(!peer || !connections.connected(peer));
   Group* group = peer ? group_of(peer) : nullptr;
   if (group != nullptr) group->away(peer);
 }
@@ -320,6 +330,7 @@ void MasterCore::Impl::on(const Closed& event) {
   if (connection == nullptr) return;  // closed by us
   const PeerId peer = connection->peer;
   connections.forget(event.connection);
+  PCCL_ASSERT(!peer || !connections.connected(peer));
   Group* group = peer ? group_of(peer) : nullptr;
   if (group != nullptr) group->away(peer);
 }
@@ -360,10 +371,12 @@ void MasterCore::Impl::on(const TimePassed&) {
     } else {
       group->give_up(connection->peer, "it was silent for " + text(context.peer_timeout));
     }
+    PCCL_ASSERT(connections.find(id) == nullptr);
   }
   if (++beats % static_cast<uint64_t>(protocol::beats_per_tick(context.peer_timeout)) != 0) return;
   groups.each([this](Group& group) {
     for (const PeerId peer : group.tick()) {
+      PCCL_ASSERT(group.membership().is_member(peer));
       context.log(LogLevel::kWarning, "closed the connection of " +
                                           group.membership().describe(peer) +
                                           ": it acknowledges no verdicts");
@@ -410,6 +423,7 @@ void MasterCore::Impl::end_run(const std::string& why, LogLevel level) {
     std::vector<PeerId> peers;
     for (const auto& [peer, about] : group.membership().peers()) peers.push_back(peer);
     for (const PeerId peer : peers) group.give_up(peer, "the run was ended: " + why);
+    PCCL_ASSERT(group.membership().empty());
   });
   quiet = false;
 }
@@ -439,6 +453,7 @@ void MasterCore::Impl::forget_groups() {
   groups.forget(quiet);
   groups.end_step(quiet);
   if (!groups.with(Groups::Trait::kPeopled).empty()) return;
+  PCCL_ASSERT(connections.assigned() == 0 && context.held_bytes == 0);
   config.reset();
   next_beat.reset();
 }
@@ -476,6 +491,8 @@ MasterCore::MasterCore(MasterCore&&) noexcept = default;
 MasterCore& MasterCore::operator=(MasterCore&&) noexcept = default;
 
 void MasterCore::step(const Event& event, Instant now, Effects& effects) {
+  PCCL_ASSERT(impl_->context.effects == nullptr && !impl_->quiet);
+  PCCL_ASSERT(!impl_->awake || now >= impl_->now);
   impl_->now = impl_->context.now = now;
   impl_->context.effects = &effects;
   impl_->notice_stop();

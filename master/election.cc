@@ -71,9 +71,11 @@ std::string refuse_layouts(const std::vector<OfferOf>& offers) {
     const auto& first = offers[0].offer->entries;
     const auto& other = offers[rank].offer->entries;
     if (std::equal(first.begin(), first.end(), other.begin(), other.end(), same_layout)) continue;
+    const std::string what =
+        difference(first, other, "at rank 0", "at rank " + std::to_string(rank));
+    PCCL_ASSERT(!what.empty());
     return "ranks 0 and " + std::to_string(rank) +
-           " offer states of different keys, types or shapes: " +
-           difference(first, other, "at rank 0", "at rank " + std::to_string(rank));
+           " offer states of different keys, types or shapes: " + what;
   }
   return {};
 }
@@ -98,11 +100,20 @@ std::vector<size_t> candidates(const std::vector<OfferOf>& offers) {
   return trained.empty() ? all : trained;
 }
 
+bool is_next(uint64_t revision, const AgreedState& to) {
+  return revision > to.revision && revision - to.revision == 1;
+}
+
+bool is_beyond_next(uint64_t revision, const AgreedState& to) {
+  return revision > to.revision && revision - to.revision > 1;
+}
+
 bool follows(const AgreedState& state, const Recorded& recorded) {
-  return !recorded || state == *recorded || state.revision == recorded->revision + 1;
+  return !recorded || state == *recorded || is_next(state.revision, *recorded);
 }
 
 size_t highest(const std::vector<OfferOf>& offers, const std::vector<size_t>& ranks) {
+  PCCL_ASSERT(!ranks.empty());
   return *std::max_element(ranks.begin(), ranks.end(), [&offers](size_t a, size_t b) {
     return offers[a].offer->revision < offers[b].offer->revision;
   });
@@ -114,7 +125,7 @@ std::optional<size_t> ahead(const std::vector<OfferOf>& offers, const Recorded& 
   const std::vector<size_t> ranks = candidates(offers);
   if (!recorded || ranks.empty()) return std::nullopt;
   const size_t rank = highest(offers, ranks);
-  const bool beyond = offers[rank].offer->revision > recorded->revision + 1;
+  const bool beyond = is_beyond_next(offers[rank].offer->revision, *recorded);
   return beyond ? std::optional(rank) : std::nullopt;
 }
 
@@ -135,10 +146,12 @@ std::optional<size_t> winner(const std::vector<OfferOf>& offers, const Recorded&
         }));
     if (votes > most) best = rank, most = votes;
   }
+  PCCL_ASSERT(best.has_value());
   return best;
 }
 
 std::string refuse_overwriting(const std::vector<OfferOf>& offers, size_t elected) {
+  PCCL_ASSERT(elected < offers.size() && may_send(offers[elected]));
   std::vector<uint32_t> ranks;
   for (uint32_t rank = 0; rank < offers.size(); ++rank) {
     const Offer& offer = *offers[rank].offer;
@@ -176,6 +189,7 @@ std::string refuse_stray(const AgreedState& elected, const AgreedState& recorded
 
 std::vector<uint32_t> differing(const std::vector<StateEntry>& a,
                                 const std::vector<StateEntry>& b) {
+  PCCL_ASSERT(a.size() == b.size());  // the layouts are the same
   std::vector<uint32_t> keys;
   for (uint32_t key = 0; key < a.size(); ++key) {
     if (a[key].hash != b[key].hash) keys.push_back(key);
@@ -194,7 +208,9 @@ void plan_transfers(const std::vector<OfferOf>& offers, Election& election) {
   for (const OfferOf& one : offers) {
     std::vector<uint32_t> keys = differing(one.offer->entries, election.entries);
     if (keys.empty()) continue;
-    election.transfers.push_back({sources[turn++ % sources.size()], one.peer, std::move(keys)});
+    const PeerId source = sources[turn++ % sources.size()];
+    PCCL_ASSERT(source != one.peer);
+    election.transfers.push_back({source, one.peer, std::move(keys)});
   }
 }
 
@@ -221,6 +237,7 @@ std::string refuse_size(const std::vector<OfferOf>& offers, const Election& elec
 
 // Why a newcomer's offer conflicts with that of the winning member; empty if it does not.
 std::string refuse_newcomer(const OfferOf& one, const Offer& winner, const Recorded& recorded) {
+  PCCL_ASSERT(!one.trained);
   const Offer& offer = *one.offer;
   if (!may_send(one) || same_content(offer, winner)) return {};
   const std::string both = "its state has revision " + std::to_string(offer.revision) +
@@ -228,7 +245,7 @@ std::string refuse_newcomer(const OfferOf& one, const Offer& winner, const Recor
   if (offer.revision > winner.revision) {
     return both + ": a newcomer takes the state of the run, and cannot bring a later one";
   }
-  if (recorded && offer.revision == recorded->revision + 1) {
+  if (recorded && is_next(offer.revision, *recorded)) {
     return both + " with another content (hash " + hash_text(as_agreed(offer).hash) + " here, " +
            hash_text(as_agreed(winner).hash) + " there): it was trained elsewhere";
   }
@@ -259,7 +276,7 @@ std::vector<Misfit> misfits(const std::vector<OfferOf>& offers, const Recorded& 
     } else if (elected) {
       why = refuse_newcomer(one, *trained[*elected].offer, recorded);
     } else if (!refused && may_send(one) && recorded &&
-               one.offer->revision > recorded->revision + 1) {
+               is_beyond_next(one.offer->revision, *recorded)) {
       why = "its state has revision " + std::to_string(one.offer->revision) +
             ", and the group agreed on revision " + std::to_string(recorded->revision) + " last";
     }
@@ -285,6 +302,7 @@ Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedSta
   const auto elected = winner(offers, recorded);
   if (!elected) {
     const auto stray = winner(offers, {});
+    PCCL_ASSERT(!stray || recorded);
     election.refusal = stray ? refuse_stray(as_agreed(*offers[*stray].offer), *recorded)
                              : "no rank offers a state that may be sent: all are receive_only";
     return election;
@@ -293,6 +311,7 @@ Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedSta
   if (!election.refusal.empty()) return election;
   const Offer& offer = *offers[*elected].offer;
   election.agreed = as_agreed(offer);
+  PCCL_ASSERT(!recorded || election.agreed.revision >= recorded->revision);
   election.entries = offer.entries;
   plan_transfers(offers, election);
   election.refusal = refuse_size(offers, election);
@@ -300,6 +319,7 @@ Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedSta
 }
 
 protocol::SyncPlan plan_for(PeerId peer, uint32_t number, const Election& election) {
+  PCCL_ASSERT(election.refusal.empty());
   protocol::SyncPlan plan{number, election.agreed.revision, election.entries, {}};
   for (const protocol::Transfer& transfer : election.transfers) {
     if (transfer.source == peer || transfer.destination == peer) plan.transfers.push_back(transfer);

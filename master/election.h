@@ -46,14 +46,15 @@ std::vector<Misfit> misfits(const std::vector<OfferOf>& offers,
 // The election rule:
 // 1. If some offers that may be sent were trained here, only those count.
 // 2. The highest revision among them wins, whatever the votes. If there is a record, this is the
-//    record's revision or the next one. An offer beyond that refuses the call for all.
+//    record's revision or the next one. An offer beyond that refuses the call for all. No revision
+//    is next to the highest number.
 // 3. If that revision has several contents, the one that most offers have wins, then the one of the
 //    lowest rank.
 // So no peer that may send is set back.
 // REQUIRES: at least one offer; all are well-formed; no misfits.
 Election elect(const std::vector<OfferOf>& offers, const std::optional<AgreedState>& recorded);
 
-// The plan for one peer: the transfers that it takes part in.
+// The plan for one peer: the transfers that it takes part in. REQUIRES: not refused.
 protocol::SyncPlan plan_for(PeerId peer, uint32_t number, const Election& election);
 
 // Whether the entries are sorted by key, without duplicates.

@@ -96,6 +96,7 @@ Status Epochs::check(Epoch epoch) const {
 }
 
 Status Epochs::begin(PeerId peer, const protocol::Begin& begin) {
+  PCCL_ASSERT(membership_.is_member(peer));
   const bool counts = phase_ == Phase::kActive || phase_ == Phase::kFreezing;
   if (begin.epoch != current() || !counts) return check(begin.epoch);
   const size_t reserved = operations_.open_count() + announced_.current.verdicts.kept().size();
@@ -113,6 +114,7 @@ Status Epochs::begin(PeerId peer, const protocol::Begin& begin) {
 }
 
 Status Epochs::done(PeerId peer, const protocol::Done& done) {
+  PCCL_ASSERT(membership_.is_member(peer));
   const Status status = acknowledge(peer, done.epoch, done.verdict_index);
   const bool runs = phase_ == Phase::kActive || phase_ == Phase::kDraining;
   if (!status.ok() || done.epoch != current() || !runs) return status;
@@ -120,6 +122,7 @@ Status Epochs::done(PeerId peer, const protocol::Done& done) {
 }
 
 Status Epochs::abort(PeerId peer, const protocol::AbortRequest& request) {
+  PCCL_ASSERT(membership_.is_member(peer));
   const bool runs = phase_ == Phase::kActive || phase_ == Phase::kDraining;
   if (request.epoch != current() || !runs) return check(request.epoch);
   return operations_.abort(peer, request);
@@ -130,6 +133,7 @@ Status Epochs::report(PeerId peer, const protocol::StateReport& report) {
   if (!announced_.freeze && !announced_.current.end)
     return violation("StateReport without FreezeRequest");
   if (phase_ != Phase::kFreezing) return {};  // after the decision it is a repetition
+  PCCL_ASSERT(membership_.is_member(peer) && announced_.freeze);
   protocol::StateReport known{report.epoch, {}};
   std::set<OpKey> seen;
   for (const protocol::OpReport& op : report.ops) {
@@ -153,6 +157,7 @@ Status Epochs::check(const protocol::Resume& resume) const {
   if (!whole || resume.ops.size() != resume.infos.size()) {
     return violation("Resume that contradicts itself");
   }
+  if (resume.verdict_index > kVerdictIndexMax) return violation("Resume after too many verdicts");
   if (recovering()) return {};
   const auto messages = missed(announced_, resume);
   if (!messages.ok()) return messages.status();
@@ -168,6 +173,7 @@ Status Epochs::check(const protocol::Resume& resume) const {
 }
 
 Result<std::vector<protocol::Message>> Epochs::resume(const protocol::Resume& resume) {
+  PCCL_ASSERT(!recovering() && membership_.is_member(resume.peer));
   flush();
   Result<std::vector<protocol::Message>> messages = missed(announced_, resume);
   if (!messages.ok() || resume.epoch != current()) return messages;
@@ -183,6 +189,7 @@ Result<std::vector<protocol::Message>> Epochs::resume(const protocol::Resume& re
 // A lost Begin or Done counts as if it came now. The peer receives the verdicts of settled
 // operations.
 Status Epochs::take_over(const protocol::Resume& resume) {
+  PCCL_ASSERT(resume.epoch == current() && resume.ops.size() == resume.infos.size());
   Status status;
   for (size_t i = 0; i < resume.ops.size() && status.ok(); ++i) {
     const protocol::OpReport& op = resume.ops[i];
@@ -227,11 +234,13 @@ void Epochs::reconfigure() {
 }
 
 void Epochs::change(std::vector<protocol::Settled> together) {
+  PCCL_ASSERT(!change_ && !membership_.members().empty());
   change_ = true;
   together_ = std::move(together);
 }
 
 void Epochs::give_up_change() {
+  PCCL_ASSERT(phase_ != Phase::kStarting);  // its record may become durable
   change_ = false;
   if (phase_ == Phase::kDraining) enter(Phase::kActive);
 }
@@ -239,6 +248,7 @@ void Epochs::give_up_change() {
 void Epochs::lose(const protocol::Member& member, const std::string& why) {
   PCCL_ASSERT(membership_.find(member.peer) == nullptr);
   lost_.push_back({member, why});
+  PCCL_ASSERT(lost_.size() + membership_.members().size() == announced_.start.members.size());
   announced_.current.verdicts.lose(member.peer);
   reports_.erase(member.peer);
   recovered_.erase(member.peer);
@@ -248,6 +258,7 @@ void Epochs::lose(const protocol::Member& member, const std::string& why) {
 }
 
 void Epochs::waiting_gone(PeerId peer) {
+  PCCL_ASSERT(!membership_.is_member(peer));
   if (phase_ != Phase::kStarting || !plan_.start) return;
   const auto& joining = plan_.start->joined;
   if (std::find(joining.begin(), joining.end(), peer) != joining.end()) stay();
@@ -255,6 +266,7 @@ void Epochs::waiting_gone(PeerId peer) {
 
 // No member is left to send an end to.
 void Epochs::extinct() {
+  PCCL_ASSERT(current() && lost_.size() == announced_.start.members.size());
   MembershipRecord record;
   record.group = group_;
   context_.persist(std::move(record));
@@ -271,6 +283,7 @@ void Epochs::extinct() {
 }
 
 void Epochs::freeze() {
+  PCCL_ASSERT(current() && !announced_.freeze && !announced_.current.end);
   enter(Phase::kFreezing);
   freeze_sent_ = false;
   reports_.clear();
@@ -308,7 +321,9 @@ Epochs::Turn Epochs::advance(const Quorum& quorum, bool may_end, bool may_change
 // The members lost in one step go into one freeze request. Later losses are added to it, but
 // survivors that were asked are not asked again.
 void Epochs::advance_freezing() {
+  PCCL_ASSERT(announced_.freeze && announced_.freeze->epoch == current());
   std::vector<protocol::Member>& announced = announced_.freeze->lost;
+  PCCL_ASSERT(announced.size() <= lost_.size());
   for (size_t i = announced.size(); i < lost_.size(); ++i) announced.push_back(lost_[i].member);
   if (freeze_sent_) return;
   freeze_sent_ = true;
@@ -321,6 +336,7 @@ void Epochs::advance_freezing() {
 }
 
 Epochs::Turn Epochs::advance_change() {
+  PCCL_ASSERT(change_ && current());
   if (phase_ == Phase::kActive) {
     enter(Phase::kDraining);
     operations_.drain();
@@ -328,6 +344,7 @@ Epochs::Turn Epochs::advance_change() {
   const bool drained = phase_ == Phase::kDraining && operations_.drained();
   if (!drained && phase_ != Phase::kBroken) return Turn::kNone;
   std::vector<PeerId> members = membership_.members();
+  PCCL_ASSERT(members.size() <= protocol::kMembersMax);
   const auto newcomers = membership_.pending(protocol::kMembersMax - members.size());
   if (drained && newcomers.empty() && !keeps()) {
     give_up_change();
@@ -341,6 +358,7 @@ Epochs::Turn Epochs::advance_change() {
 // ---- First durable, then sent ----
 
 void Epochs::persist(Plan plan) {
+  PCCL_ASSERT(phase_ == Phase::kStarting || phase_ == Phase::kEnding);
   plan_ = std::move(plan);
   const Announced announced = announced_by(plan_);
   MembershipRecord record;
@@ -364,10 +382,14 @@ void Epochs::persist(Plan plan) {
       record.members.push_back(membership_.record(member));
     }
   }
+  PCCL_ASSERT(record.start.epoch == record.current.epoch);
+  PCCL_ASSERT(record.members.size() <= record.start.members.size());
   plan_.token = context_.persist(std::move(record));
 }
 
 void Epochs::plan_start(const std::vector<PeerId>& members) {
+  PCCL_ASSERT(!members.empty() && members.size() <= protocol::kMembersMax);
+  PCCL_ASSERT(phase_ == Phase::kBroken || operations_.drained());
   flush();
   Plan plan{0, {}, start_with(members, {}), lost_.size(), phase_};
   enter(Phase::kStarting);
@@ -380,6 +402,7 @@ void Epochs::stay() { persist(Plan{0, {}, {}, lost_.size(), plan_.came_from}); }
 
 void Epochs::plan_end() {
   const std::vector<PeerId>& survivors = membership_.members();
+  PCCL_ASSERT(!survivors.empty() && reports_.size() == survivors.size());
   std::vector<OpKey> committed =
       decide(reports_, [&](OpKey op) { return operations_.concerned(op, survivors); });
   const auto announced = [this](OpKey op) { return announced_.current.verdicts.contains(op); };
@@ -425,6 +448,8 @@ protocol::EpochStart Epochs::start_with(const std::vector<PeerId>& members, Epoc
     if (!membership_.is_member(peer)) start.joined.push_back(peer);
   }
   for (const Lost& lost : lost_) start.left.push_back(lost.member.peer);
+  PCCL_ASSERT(start.epoch > current() && start.generation <= start.epoch);
+  PCCL_ASSERT(members.size() == membership_.members().size() + start.joined.size());
   start.rtt = longest_rtt(members);
   return start;
 }
@@ -444,6 +469,7 @@ Announced Epochs::announced_by(const Plan& plan) const {
   announced.freeze.reset();
   if (plan.end) announced.current.end = plan.end;
   if (!plan.start) return announced;
+  PCCL_ASSERT(plan.start->epoch > announced.current.epoch);
   announced.previous = std::move(announced.current);
   announced.current = {plan.start->epoch, VerdictLog(ids(plan.start->members)), {}};
   announced.start = *plan.start;
@@ -467,6 +493,8 @@ Epochs::Turn Epochs::persisted(uint64_t token) {
 }
 
 void Epochs::start() {
+  PCCL_ASSERT(plan_.start && !plan_.end && plan_.lost == lost_.size());
+  PCCL_ASSERT(!context_.persisting.contains(plan_.token));
   operations_ = Operations(plan_.start->epoch, ids(plan_.start->members));
   change_ = false;
   for (const protocol::Member& member : plan_.start->members) {
@@ -476,6 +504,8 @@ void Epochs::start() {
 }
 
 Epochs::Turn Epochs::end() {
+  PCCL_ASSERT(plan_.end && plan_.end->epoch == current());
+  PCCL_ASSERT(!context_.persisting.contains(plan_.token));
   protocol::EpochEnd& end = *plan_.end;
   for (const OpKey op : end.committed) compared(operations_.is_transfer(op));
   end.lost = lost_members();  // may be more than in the plan
@@ -499,6 +529,7 @@ void Epochs::begin_epoch() {
   membership_.admit(ids(start.members));
   announced_ = announced_by(plan_);
   lost_.clear();
+  PCCL_ASSERT(operations_.is_of(current(), start.members));
   enter(Phase::kActive);
   for (const protocol::Member& member : start.members) connections_.send(member.peer, start);
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " of group " +
@@ -512,6 +543,7 @@ void Epochs::begin_epoch() {
 
 void Epochs::restore(const MembershipRecord& record) {
   PCCL_ASSERT(phase_ == Phase::kFounding && !membership_.members().empty());
+  PCCL_ASSERT(record.group == group_ && record.start.epoch == record.current.epoch);
   quorum_ = {record.founders, record.min_peers};
   announced_.start = record.start;
   announced_.previous = AnnouncedEpoch::restored(record.previous, {});
@@ -521,12 +553,13 @@ void Epochs::restore(const MembershipRecord& record) {
     lost_.push_back({member, record.current.end ? record.current.end->text : std::string()});
     announced_.current.verdicts.lose(member.peer);
   }
+  PCCL_ASSERT(announced_.current.verdicts.members() == membership_.members().size());
   operations_ = Operations(current(), ids(record.start.members));
   enter(Phase::kRecovering);
 }
 
 Status Epochs::recover(const protocol::Resume& resume) {
-  PCCL_ASSERT(recovering());
+  PCCL_ASSERT(recovering() && membership_.is_member(resume.peer));
   const Status status = check(resume);
   if (!status.ok()) return status;
   recovered_.insert_or_assign(resume.peer, resume);
@@ -569,6 +602,7 @@ void Epochs::rebuild_settled() {
 // If the epoch is over, the durable list of verdicts is complete. Otherwise the members' reports
 // are all there is: their operations continue, and are settled if all members are done by now.
 Epochs::Turn Epochs::go_on() {
+  PCCL_ASSERT(recovered_.size() == membership_.members().size());
   const bool over = announced_.current.end.has_value();
   if (!over) rebuild_verdicts();
   if (!over) rebuild_settled();
@@ -600,6 +634,7 @@ Epochs::Turn Epochs::go_on() {
 }
 
 void Epochs::break_off(PeerId peer, const Status& why) {
+  PCCL_ASSERT(membership_.is_member(peer) && !why.ok());
   context_.log(LogLevel::kWarning,
                "closed the connection of " + membership_.describe(peer) + ": " + why.message);
   connections_.close(peer);
@@ -646,6 +681,7 @@ void Epochs::flush() {
   }
   if (announced_.current.verdicts.next_index() == first) return;
   const auto messages = announced_.current.verdicts.since(current(), first);
+  PCCL_ASSERT(messages.has_value());
   for (const PeerId member : membership_.members()) {
     for (const protocol::Verdicts& some : *messages) connections_.send(member, some);
   }

@@ -112,7 +112,8 @@ class Epochs {
   // A link between members was re-established. Data on the old connection is lost, so the epoch
   // must end.
   void reconfigure();
-  // update_topology was agreed on, by these groups together.
+  // update_topology was agreed on, by these groups together. REQUIRES: there are members, and no
+  // change was agreed on before.
   void change(std::vector<protocol::Settled> together = {});
   void give_up_change();                                              // on behalf of the voters
   void lose(const protocol::Member& member, const std::string& why);  // REQUIRES: already removed

@@ -29,7 +29,8 @@ Group::Group(GroupId id, Context& context, Connections& connections)
 
 void Group::welcome(PeerId peer, Membership::Peer about, const Quorum& quorum) {
   if (membership_.empty()) quorum_ = quorum;
-  context_.group_of[peer] = id_;
+  const bool fresh = context_.group_of.emplace(peer, id_).second;
+  PCCL_ASSERT(fresh);
   membership_.welcome(peer, std::move(about));
 }
 
@@ -55,6 +56,7 @@ void Group::dial_first(PeerId a, PeerId b) {
 }
 
 void Group::away(PeerId peer) {
+  PCCL_ASSERT(!connections_.connected(peer));
   membership_.set_connected(peer, false);
   if (!membership_.is_member(peer)) return epochs_.waiting_gone(peer);
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " is not connected");
@@ -71,6 +73,7 @@ Status Group::check(const protocol::Resume& resume) const {
 
 Status Group::back(const protocol::Resume& resume) {
   const PeerId peer = resume.peer;
+  PCCL_ASSERT(connections_.connected(peer));
   membership_.set_connected(peer, true);
   membership_.raise({peer}, resume.standing);
   notices_.erase(peer);
@@ -123,6 +126,7 @@ void Group::give_up(PeerId peer, const std::string& why) {
 }
 
 void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
+  PCCL_ASSERT(membership_.is_member(peer) && !reason.empty());
   const std::string why = membership_.describe(peer) + " lost: " + reason;
   const protocol::Member member = membership_.member(peer);
   connections_.send(peer, protocol::Kicked{why});
@@ -133,6 +137,7 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
   epochs_.lose(member, why);
   send_forget(peer);
   context_.log(level, why);
+  PCCL_ASSERT(has_members() == static_cast<bool>(epochs_.current()));
   if (!has_members()) {
     ballot_ = {};
     agreement_.cancel();
@@ -140,6 +145,7 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
 }
 
 void Group::drop(PeerId peer, const std::string& why) {
+  PCCL_ASSERT(!membership_.is_member(peer));
   const std::string text = membership_.describe(peer) + " is no longer waited for: " + why;
   connections_.send(peer, protocol::Kicked{text});
   connections_.close(peer);
@@ -150,11 +156,13 @@ void Group::drop(PeerId peer, const std::string& why) {
 }
 
 void Group::take_out(PeerId peer, const std::string& why) {
+  PCCL_ASSERT(!connections_.connected(peer) && context_.group_of.contains(peer));
   notices_.erase(peer);
   if (const auto forgotten = membership_.remove(peer, why)) context_.group_of.erase(*forgotten);
 }
 
 void Group::send_forget(PeerId peer) {
+  PCCL_ASSERT(membership_.find(peer) == nullptr);
   for (const auto& [other, about] : membership_.peers()) {
     if (about.order != 0) connections_.send(other, protocol::Forget{peer});
   }
@@ -246,6 +254,7 @@ Status Group::on(PeerId peer, const protocol::Pong& message) {
 // ---- Joint calls ----
 
 Status Group::on(PeerId peer, const protocol::Vote& message) {
+  PCCL_ASSERT(!epochs_.recovering() && membership_.is_member(peer));
   if (message.epoch < epochs_.current()) return {};  // it crossed the EpochStart
   if (message.epoch != epochs_.current()) return violation("Vote in a future epoch");
   if (!well_formed(message.offer)) return violation("Vote with an offer that is not sorted by key");
@@ -256,6 +265,7 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
     case Ballot::Cast::kDiffers:
     case Ballot::Cast::kRepeated: break;
     case Ballot::Cast::kAnswered:
+      PCCL_ASSERT(ballot_.last_answer(peer) != nullptr);
       took_part(*ballot_.last_answer(peer), peer);
       connections_.send(peer, *ballot_.last_answer(peer));
       break;
@@ -278,6 +288,7 @@ Status Group::on(PeerId peer, const protocol::Fetched& message) {
 }
 
 void Group::answer(const Answer& answer) {
+  PCCL_ASSERT(answer.code != Code::kOk || answer.text.empty());
   if (answer.code != Code::kOk && ballot_.kind()) {
     context_.log(LogLevel::kInfo, std::string(text(*ballot_.kind())) + ": " + answer.text);
   }
@@ -287,6 +298,7 @@ void Group::answer(const Answer& answer) {
   }
   agreement_.cancel();
   epochs_.give_up_change();
+  PCCL_ASSERT(!ballot_.kind() && !agreement_.for_voters() && !epochs_.changing());
 }
 
 void Group::took_part(const Answer& answer, PeerId peer) {
@@ -296,6 +308,7 @@ void Group::took_part(const Answer& answer, PeerId peer) {
 }
 
 bool Group::would_change() const {
+  PCCL_ASSERT(membership_.members().size() <= protocol::kMembersMax);
   const size_t room = protocol::kMembersMax - membership_.members().size();
   return epochs_.needs_reconfiguration() || !membership_.pending(room).empty();
 }
@@ -333,6 +346,7 @@ std::vector<GroupId> Group::announced_groups() const {
 }
 
 void Group::begin_agreement() {
+  PCCL_ASSERT(ballot_.is_complete(JointKind::kSyncSharedState));
   std::vector<OfferOf> offers;
   for (const PeerId member : membership_.members()) {
     offers.push_back({member, &ballot_.vote(member).offer, trained_here(member)});
@@ -351,6 +365,7 @@ void Group::finish(const Agreement::Outcome& outcome) {
 // ---- After a restart ----
 
 void Group::restore(const MembershipRecord& record) {
+  PCCL_ASSERT(record.group == id_ && membership_.empty());
   if (record.members.empty()) return;
   quorum_ = {record.founders, record.min_peers};
   membership_.restore(record.start.members, record.members);
@@ -359,10 +374,13 @@ void Group::restore(const MembershipRecord& record) {
 }
 
 void Group::restore(const SharedStateRecord& record) {
+  PCCL_ASSERT(record.group == id_);
   agreement_.restore({record.revision, record.hash});
 }
 
 Status Group::hold(PeerId peer, const protocol::Message& message) {
+  PCCL_ASSERT(epochs_.recovering() || deciding());
+  PCCL_ASSERT(membership_.is_member(peer) && connections_.connected(peer));
   HeldOf& held = held_[peer];
   const auto votes = [](const protocol::Message& one) {
     return std::holds_alternative<protocol::Vote>(one);
@@ -387,6 +405,7 @@ Status Group::hold(PeerId peer, const protocol::Message& message) {
 void Group::forget_held(PeerId peer) {
   const auto at = held_.find(peer);
   if (at == held_.end()) return;
+  PCCL_ASSERT(context_.held_bytes >= at->second.bytes);
   context_.held_bytes -= at->second.bytes;
   held_.erase(at);
 }
@@ -396,6 +415,7 @@ std::vector<Group::Held> Group::take_held() {
   if (epochs_.recovering() || deciding()) return all;
   for (auto& [peer, held] : held_) {
     for (protocol::Message& message : held.messages) all.push_back({peer, std::move(message)});
+    PCCL_ASSERT(membership_.is_member(peer) && context_.held_bytes >= held.bytes);
     context_.held_bytes -= held.bytes;
   }
   held_.clear();
@@ -403,10 +423,12 @@ std::vector<Group::Held> Group::take_held() {
 }
 
 void Group::restore_ballot() {
+  PCCL_ASSERT(!epochs_.recovering() && has_members());
   ballot_ = Ballot(epochs_.ranked());
   for (const PeerId peer : epochs_.ranked()) {
     if (!membership_.is_member(peer)) ballot_.lose(peer);
   }
+  PCCL_ASSERT(ballot_.size() == membership_.members().size());
   if (epochs_.broken()) ballot_.break_up();
   const auto note = [this](const std::vector<protocol::Settled>& together, bool pending) {
     for (const protocol::Settled& ballot : together) {
@@ -461,6 +483,7 @@ void Group::on_turn(Epochs::Turn turn) {
   switch (turn) {
     case Epochs::Turn::kNone: break;
     case Epochs::Turn::kStarted:
+      PCCL_ASSERT(!agreement_.for_voters());  // they have voted for update_topology
       for (const PeerId member : membership_.members()) {
         if (ballot_.has_voted(member)) membership_.raise({member}, protocol::Standing::kCalled);
       }
@@ -469,6 +492,7 @@ void Group::on_turn(Epochs::Turn turn) {
       break;
     case Epochs::Turn::kReconfigured:
       if (epochs_.broken()) break_up();
+      PCCL_ASSERT(ballot_.size() == membership_.members().size());
       ballot_.reconfigure(membership_.members());
       agreement_.cancel();
       break;
@@ -481,6 +505,7 @@ void Group::on_turn(Epochs::Turn turn) {
 // update_topology is the only joint call that can continue. are_peers_pending can be answered with
 // true.
 void Group::break_up() {
+  PCCL_ASSERT(epochs_.broken() && has_members());
   const bool all_ask = ballot_.is_complete(JointKind::kArePeersPending);
   ballot_.break_up();
   Answer answer;
@@ -497,6 +522,7 @@ void Group::break_up() {
 }
 
 std::string Group::why_waiting(PeerId peer) const {
+  PCCL_ASSERT(!membership_.is_member(peer));
   const std::string obstacle = membership_.obstacle(peer);
   const auto& about = *membership_.find(peer);
   if (!obstacle.empty() || about.waiting_ticks < protocol::kTicksPerTimeout) return obstacle;
@@ -526,6 +552,7 @@ void Group::notify_waiting() {
 }
 
 void Group::notify(PeerId peer, std::string why) {
+  PCCL_ASSERT(membership_.find(peer) != nullptr);
   if (why.empty() || notices_[peer] == why) return;
   connections_.send(peer, protocol::Notice{why});
   notices_[peer] = std::move(why);

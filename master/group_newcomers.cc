@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "csrc/base/assert.h"
 #include "master/group.h"
 #include "master/text_format.h"
 
@@ -15,6 +16,7 @@ using protocol::JointKind;
 // The other members are informed as about any loss. The newcomer and they get a text that says what
 // did not fit.
 void Group::remove(const Misfit& misfit) {
+  PCCL_ASSERT(membership_.is_member(misfit.peer) && !misfit.why.empty());
   lose(misfit.peer,
        "as a newcomer it was removed: " + misfit.why +
            ". The first call of a newcomer has to be the one that the members make after "
@@ -37,6 +39,7 @@ void Group::judge_votes() {
 // If there is no record, a member can only have taken part in joint calls and collectives.
 bool Group::trained_here(PeerId peer) const {
   using protocol::Standing;
+  PCCL_ASSERT(membership_.is_member(peer));
   const Standing needed = agreement_.recorded() ? Standing::kSynced : Standing::kCalled;
   return membership_.find(peer)->standing >= needed;
 }
@@ -54,6 +57,7 @@ Probation::Seen Group::seen_of(PeerId peer) const {
     ++voted;
     voter = member;
   }
+  PCCL_ASSERT(others > 0 && membership_.is_newcomer(peer));
   Probation::Seen seen{peer, {}, {}, {}};
   if (!membership_.find(peer)->connected) return seen;
   const auto standoff = epochs_.operations().standoff(peer, membership_.newcomers());
@@ -79,6 +83,7 @@ bool Group::gives_up_as_newcomer(PeerId peer, JointKind kind) {
   if (!membership_.is_newcomer(peer)) return false;
   remove({peer, std::string("it gave up its first call, ") + text(kind) +
                     ", by its own timeout or because it was interrupted"});
+  PCCL_ASSERT(!membership_.is_member(peer));
   return true;
 }
 

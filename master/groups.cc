@@ -49,6 +49,7 @@ void Groups::forget(bool quiet) {
   for (const GroupId id : due(quiet)) {
     const Group* group = find(id);
     if (group == nullptr || !group->forgettable()) continue;
+    PCCL_ASSERT(group->held_bytes() == 0 && !group->ballot().kind());
     for (const auto& gone : group->membership().gone()) context_.group_of.erase(gone.peer);
     all_.erase(id);
     stale_.insert(id);
@@ -57,6 +58,7 @@ void Groups::forget(bool quiet) {
 
 // The refresh at the end may touch groups. The next step visits them.
 void Groups::end_step(bool quiet) {
+  PCCL_ASSERT(touched_.size() <= due_.size());
   if (!quiet) due_ = std::move(touched_);
   touched_.clear();
   refresh();
@@ -94,16 +96,19 @@ void Groups::reconfigure(GroupId id) {
   Summary& known = known_[id];
   for (size_t i = 0; i < kTraits; ++i) {
     if (now.traits[i] == known.traits[i]) continue;
-    now.traits[i] ? (void)with_[i].insert(id) : (void)with_[i].erase(id);
+    const size_t changed = now.traits[i] ? with_[i].insert(id).second : with_[i].erase(id);
+    PCCL_ASSERT(changed == 1);
   }
   if (now.deadline != known.deadline) {
-    if (known.deadline) deadlines_.erase({*known.deadline, id});
-    if (now.deadline) deadlines_.insert({*now.deadline, id});
+    const bool gone = !known.deadline || deadlines_.erase({*known.deadline, id}) == 1;
+    const bool fresh = !now.deadline || deadlines_.insert({*now.deadline, id}).second;
+    PCCL_ASSERT(gone && fresh);
   }
   const auto announces = static_cast<size_t>(Trait::kAnnouncing);
   const bool announces_anew = now.traits[announces] && !known.traits[announces];
   known = now;
   if (group == nullptr) known_.erase(id);
+  PCCL_ASSERT(known_.size() <= all_.size() + stale_.size());
   if (announces_anew) touch_announced(*group);
 }
 
@@ -112,6 +117,7 @@ void Groups::reconfigure(GroupId id) {
 // restart.
 void Groups::touch_announced(const Group& announcer) {
   for (const GroupId id : announcer.announced_groups()) {
+    PCCL_ASSERT(id != announcer.id());
     const Group* other = find(id);
     const auto kind = other == nullptr ? std::nullopt : other->ballot().kind();
     if (kind && other->has_voted(*kind) && announcer.announced_of(*other)) touch(id);

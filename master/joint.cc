@@ -24,7 +24,9 @@ using Trait = Groups::Trait;
 std::vector<Settled> ballots(const Groups& groups, const std::set<GroupId>& ids) {
   std::vector<Settled> all;
   for (const GroupId id : ids) {
-    const Group& group = *groups.find(id);
+    const Group* const found = groups.find(id);
+    PCCL_ASSERT(found != nullptr);
+    const Group& group = *found;
     if (!group.epochs().changing()) all.push_back(group.settled_ballot());
   }
   if (all.size() == 1 || all.size() > protocol::kGroupsNamedMax) all.clear();
@@ -59,6 +61,7 @@ void settle_update(Groups& groups) {
   Answer unchanged;
   const auto settle = [&](GroupId id) {
     Group& group = groups.touch(id);
+    PCCL_ASSERT(group.has_voted(JointKind::kUpdateTopology) && !group.epochs().changing());
     group.would_change() ? group.change(unchanged.together) : group.answer(unchanged);
   };
   // All groups have voted for it, or have agreed earlier and are changing.
@@ -92,7 +95,11 @@ void settle_pending(Groups& groups) {
   Answer answer;
   answer.pending = would_change;
   answer.together = ballots(groups, asking);
-  for (const GroupId id : asking) groups.touch(id).answer(answer);
+  for (const GroupId id : asking) {
+    Group& group = groups.touch(id);
+    PCCL_ASSERT(group.has_voted(JointKind::kArePeersPending));
+    group.answer(answer);
+  }
 }
 
 // "rank 2 has not called it", for each group that others wait for.
@@ -100,13 +107,11 @@ std::string who_is_missing(const Groups& groups, JointKind kind) {
   std::string out;
   for (const auto& [id, group] : groups.all()) {
     if (!group.has_members() || group.has_voted(kind)) continue;
+    const Ballot& ballot = group.ballot();
     std::vector<uint32_t> missing;
-    if (group.ballot().kind() == kind) {
-      missing = group.ballot().missing();
-    } else {
-      for (const PeerId member : group.membership().members()) {
-        missing.push_back(*group.membership().rank(member));
-      }
+    for (const PeerId member : group.membership().members()) {
+      const bool called = ballot.has_voted(member) && ballot.is_open(member, kind);
+      if (!called) missing.push_back(*group.membership().rank(member));
     }
     if (!out.empty()) out += "; ";
     if (groups.size() > 1) out += "of peer group " + std::to_string(id.value) + ", ";
@@ -127,6 +132,7 @@ Answer timeout(std::string text) {
 // Ends the ballot of a group that has agreed on a change.
 void give_up_change(Group& group) {
   const Phase phase = group.epochs().phase();
+  PCCL_ASSERT(group.epochs().changing());
   PCCL_ASSERT(phase != Phase::kStarting);  // the JointAbort was held
   if (phase != Phase::kBroken) return group.answer(timeout(group.epochs().waits_for()));
   Answer answer;
@@ -168,11 +174,14 @@ std::string awaited_by_others(const Groups& groups) {
   const std::set<GroupId>& awaiting = groups.with(Trait::kAwaiting);
   if (awaiting.empty()) return {};
   const GroupId first = *awaiting.begin();
-  return std::string(text(*groups.find(first)->ballot().kind())) + ", for which peer group " +
-         std::to_string(first.value) + " waits,";
+  const auto kind = groups.find(first)->ballot().kind();
+  PCCL_ASSERT(kind && *kind != JointKind::kSyncSharedState);
+  return std::string(text(*kind)) + ", for which peer group " + std::to_string(first.value) +
+         " waits,";
 }
 
 void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t number) {
+  PCCL_ASSERT(group.membership().is_member(peer));
   if (!group.ballot().is_open(peer, number)) return;  // already answered
   const JointKind kind = group.ballot().vote(peer).kind;
   if (group.gives_up_as_newcomer(peer, kind)) return;
@@ -180,9 +189,12 @@ void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t numb
   if (group.epochs().changing()) return give_up_change(group);
   const Answer answer = timeout(who_is_missing(groups, kind));
   for (const auto& [id, other] : groups.all()) {
-    if (other.ballot().kind() != kind || other.epochs().changing()) continue;
+    // In its own group a newcomer of a lower rank may have made another call.
+    const bool waits = &other == &group || other.ballot().kind() == kind;
+    if (!waits || other.epochs().changing()) continue;
     groups.touch(id).answer(answer);
   }
+  PCCL_ASSERT(!group.ballot().is_open(peer, number));
 }
 
 }  // namespace pccl::master

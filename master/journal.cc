@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/text.h"
 #include "csrc/net/checksum.h"
 #include "csrc/protocol/wire.h"
@@ -99,6 +100,7 @@ uint32_t checksum_of(std::span<const std::byte> length, std::span<const std::byt
 // ---- Reading ----
 
 uint32_t number_at(std::span<const std::byte> bytes, size_t at) {
+  PCCL_ASSERT(at <= bytes.size() && bytes.size() - at >= sizeof(uint32_t));
   uint32_t number = 0;
   protocol::Reader read{bytes.subspan(at, sizeof number)};
   read(number);
@@ -156,6 +158,7 @@ struct Header {
 };
 
 std::string release_in(std::span<const std::byte> header) {
+  PCCL_ASSERT(header.size() >= kReleaseAt + kReleaseBytes);
   std::string release(kReleaseBytes, '\0');
   std::memcpy(release.data(), header.data() + kReleaseAt, kReleaseBytes);
   release.resize(std::min(release.find('\0'), release.size()));
@@ -185,6 +188,7 @@ Result<Header> read_header(std::span<const std::byte> file) {
 
 // The payload of the frame at `at`; nothing if the frame is cut off or garbage.
 std::optional<std::span<const std::byte>> frame_at(std::span<const std::byte> file, size_t at) {
+  PCCL_ASSERT(at <= file.size());
   if (file.size() - at < kFrameBytes) return std::nullopt;
   const uint32_t length = number_at(file, at);
   if (length == 0 || length > file.size() - at - kFrameBytes) return std::nullopt;
@@ -240,13 +244,14 @@ Bytes header() {
   for (size_t i = 0; i < kReleaseBytes; ++i)
     write(static_cast<uint8_t>(i < release.size() ? release[i] : '\0'));
   write(net::checksum(out));
+  PCCL_ASSERT(out.size() == kReleaseAt + kReleaseBytes + 4);
   return out;
 }
 
 namespace {
 
 void append_frame(const Bytes& payload, Bytes& out) {
-  PCCL_ASSERT(!payload.empty());
+  PCCL_ASSERT(!payload.empty() && payload.size() <= UINT32_MAX);
   Bytes length;
   protocol::Writer{length}(static_cast<uint32_t>(payload.size()));
   out.insert(out.end(), length.begin(), length.end());
@@ -257,6 +262,7 @@ void append_frame(const Bytes& payload, Bytes& out) {
 }  // namespace
 
 void append(const std::vector<Entry>& entries, Bytes& out) {
+  PCCL_ASSERT(!entries.empty());
   Bytes payload;
   protocol::Writer write{payload};
   for (const Entry& entry : entries) put(write, entry);

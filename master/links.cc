@@ -29,7 +29,9 @@ void Links::add(PeerId a, PeerId b) {
 void Links::forget(PeerId peer) {
   std::erase_if(links_, [this, peer](const auto& at) {
     const bool ends_here = at.first.first == peer || at.first.second == peer;
-    if (ends_here && at.second.up()) --up_count_;
+    if (!ends_here || !at.second.up()) return ends_here;
+    PCCL_ASSERT(up_count_ > 0);
+    --up_count_;
     return ends_here;
   });
 }
@@ -58,6 +60,7 @@ Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
   View& view = from < report.peer ? link.by_lower : link.by_higher;
   view = {state_of(report.state), report.text, report.fault};
   if (link.up() != was_up) was_up ? --up_count_ : ++up_count_;
+  PCCL_ASSERT(up_count_ <= links_.size() && link.up() == !link.down());
   const bool first = !std::exchange(link.known, true);
   if (!link.up()) return News::kDead;
   return first ? News::kNone : News::kMade;
@@ -79,6 +82,7 @@ uint32_t Links::dead_serial(PeerId a, PeerId b) const {
 }
 
 bool Links::dials(PeerId from, PeerId to) const {
+  PCCL_ASSERT(from != to);
   const auto at = links_.find(pair(from, to));
   if (at == links_.end()) return from < to;
   const Link& link = at->second;

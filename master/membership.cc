@@ -1,6 +1,7 @@
 #include "master/membership.h"
 
 #include <algorithm>
+#include <set>
 
 #include "csrc/base/assert.h"
 #include "csrc/base/endpoint.h"
@@ -40,19 +41,24 @@ std::vector<PeerId> Membership::register_peer(PeerId id, const protocol::Registe
   peer.port = where.port;
   peer.others = where.others;
   peer.order = ++registrations_;
+  PCCL_ASSERT(links.size() == linked.size() * (linked.size() + 1) / 2);
   return linked;
 }
 
 void Membership::set_connected(PeerId id, bool connected) {
-  Peer& peer = peers_.at(id);
+  const auto at = peers_.find(id);
+  PCCL_ASSERT(at != peers_.end());
+  Peer& peer = at->second;
   peer.connected = connected;
   peer.away_ticks = 0;
 }
 
 std::optional<PeerId> Membership::remove(PeerId peer, const std::string& why) {
-  peers_.erase(peer);
+  const size_t found = peers_.erase(peer);
+  PCCL_ASSERT(found == 1);
   std::erase(members_, peer);
   ranks_.erase(peer);
+  PCCL_ASSERT(members_.size() == ranks_.size());
   look_at_standings();
   links.forget(peer);
   gone_.push_back({peer, why});
@@ -63,12 +69,14 @@ std::optional<PeerId> Membership::remove(PeerId peer, const std::string& why) {
 }
 
 void Membership::admit(std::vector<PeerId> members) {
+  PCCL_ASSERT(members.size() >= members_.size() && members.size() <= protocol::kMembersMax);
   for (const PeerId member : members) {
     PCCL_ASSERT(find(member) != nullptr && find(member)->order != 0);
   }
   members_ = std::move(members);
   ranks_.clear();
   for (uint32_t rank = 0; rank < members_.size(); ++rank) ranks_[members_[rank]] = rank;
+  PCCL_ASSERT(ranks_.size() == members_.size());
   look_at_standings();
 }
 
@@ -76,6 +84,7 @@ void Membership::restore(const std::vector<protocol::Member>& ranked,
                          const std::vector<MemberRecord>& left) {
   PCCL_ASSERT(peers_.empty());
   for (const MemberRecord& member : left) {
+    PCCL_ASSERT(member.order != 0);
     Peer peer;
     peer.seen_host = member.seen_host;
     peer.seen_loopback = member.seen_loopback;
@@ -96,11 +105,13 @@ void Membership::restore(const std::vector<protocol::Member>& ranked,
     members_.push_back(ranked[rank].peer);
     ranks_[ranked[rank].peer] = rank;
   }
+  PCCL_ASSERT(members_.size() == left.size());
   look_at_standings();
 }
 
 MemberRecord Membership::record(PeerId id) const {
   const Peer& peer = peers_.at(id);
+  PCCL_ASSERT(peer.order != 0);
   return {id,        peer.seen_host, peer.seen_loopback, peer.host,
           peer.port, peer.order,     peer.launch,        peer.others};
 }
@@ -153,6 +164,7 @@ void Membership::look_at_standings() {
   for (const PeerId member : members_) {
     if (peers_.at(member).standing < needed) newcomers_.push_back(member);
   }
+  PCCL_ASSERT(members_.empty() || newcomers_.size() < members_.size());
 }
 
 std::optional<PeerId> Membership::wished_by(int32_t rank) const {
@@ -179,6 +191,7 @@ std::vector<PeerId> Membership::pending(size_t room) const {
 }
 
 std::optional<std::vector<PeerId>> Membership::founders(size_t count) const {
+  PCCL_ASSERT(count > 0);
   // That many must all be linked with each other: a cheap check before the expensive one.
   if (!members_.empty() || links.up_count() < count * (count - 1) / 2) return std::nullopt;
   const std::vector<PeerId> chosen = pending(count);
@@ -197,6 +210,7 @@ std::optional<std::vector<PeerId>> Membership::founders(size_t count) const {
   for (PeerId& rank : ranks) {
     if (!rank) rank = *next++;
   }
+  PCCL_ASSERT(next == others.end());
   return ranks;
 }
 
@@ -223,6 +237,7 @@ std::string Membership::obstacle(PeerId peer) const {
 
 // The end of a dead link that is lost.
 PeerId Membership::weaker(PeerId a, PeerId b) const {
+  PCCL_ASSERT(is_member(a) && is_member(b));
   const size_t dead_a = links.dead_count(a, members_), dead_b = links.dead_count(b, members_);
   if (dead_a != dead_b) return dead_a > dead_b ? a : b;
   return peers_.at(a).order > peers_.at(b).order ? a : b;
@@ -263,6 +278,7 @@ std::vector<Membership::Lost> Membership::tick(Duration peer_timeout,
 
 // False if the other member has dead links to members itself: that member is lost first.
 bool Membership::cannot_be_linked(PeerId newcomer, const Links::Dead& link) const {
+  PCCL_ASSERT(!is_member(newcomer) && (newcomer == link.a || newcomer == link.b));
   const PeerId other = newcomer == link.a ? link.b : link.a;
   return link.both_unreachable && link.ticks >= kRefusedTicks && is_member(other) &&
          peers_.at(newcomer).waiting_ticks >= protocol::kTicksPerTimeout &&
@@ -293,6 +309,7 @@ std::string Membership::describe(PeerId id) const {
 
 protocol::Dial Membership::dial(PeerId dialler, PeerId target) const {
   const Peer& to = peers_.at(target);
+  PCCL_ASSERT(dialler != target && to.order != 0);
   const bool through_master = to.seen_loopback && !peers_.at(dialler).seen_loopback;
   const std::string seen = through_master ? "" : to.seen_host;
   protocol::Dial dial{target, to.host.empty() ? seen : to.host, to.port,
@@ -306,8 +323,11 @@ protocol::Dial Membership::dial(PeerId dialler, PeerId target) const {
 void Membership::check() const {
   links.check();
   size_t registered = 0;
+  std::set<uint64_t> orders;
   for (const auto& [id, peer] : peers_) {
     if (peer.order != 0) ++registered;
+    const bool its_own = peer.order == 0 || orders.insert(peer.order).second;
+    PCCL_ASSERT(its_own);
     PCCL_ASSERT(peer.order <= registrations_);
     PCCL_ASSERT(peer.order != 0 || peer.waiting_ticks == 0);
     PCCL_ASSERT(peer.away_ticks < protocol::kTicksPerTimeout);
@@ -315,6 +335,13 @@ void Membership::check() const {
   }
   PCCL_ASSERT(links.size() == registered * (registered - 1) / 2 || registered == 0);
   PCCL_ASSERT(registered != 0 || links.size() == 0);
+  PCCL_ASSERT(gone_.size() <= protocol::kMembersMax);
+  for (const Gone& gone : gone_) PCCL_ASSERT(!peers_.contains(gone.peer));
+  check_members();
+  check_standings();
+}
+
+void Membership::check_members() const {
   PCCL_ASSERT(members_.size() == ranks_.size() && members_.size() <= protocol::kMembersMax);
   uint32_t next_rank = 0;
   for (const PeerId member : members_) {
@@ -324,9 +351,6 @@ void Membership::check() const {
     PCCL_ASSERT(rank != ranks_.end() && rank->second >= next_rank);
     next_rank = rank->second + 1;
   }
-  PCCL_ASSERT(gone_.size() <= protocol::kMembersMax);
-  for (const Gone& gone : gone_) PCCL_ASSERT(!peers_.contains(gone.peer));
-  check_standings();
 }
 
 void Membership::check_standings() const {

@@ -9,6 +9,7 @@
 // 4. Each member has one rank, and the members are in the order of their ranks.
 // 5. The newcomers and the highest and lowest standing follow from the members' standings.
 // 6. A peer that was away for the whole timeout is no longer here.
+// 7. Each registered peer has an order of registration of its own.
 #pragma once
 
 #include <deque>
@@ -126,6 +127,7 @@ class Membership {
   PeerId weaker(PeerId a, PeerId b) const;
   bool cannot_be_linked(PeerId newcomer, const Links::Dead& link) const;
   void look_at_standings();
+  void check_members() const;
   void check_standings() const;
 
   std::map<PeerId, Peer> peers_;

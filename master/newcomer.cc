@@ -14,6 +14,7 @@ bool Probation::due(Instant now) {
 }
 
 Instant Probation::end(const Wait& wait, Duration first_call_timeout) {
+  PCCL_ASSERT(!wait.elsewhere || *wait.elsewhere >= wait.since);
   const Instant late = wait.since + first_call_timeout;
   return wait.elsewhere ? std::min(late, *wait.elsewhere + kElsewhereMax) : late;
 }
@@ -45,7 +46,8 @@ std::vector<Misfit> Probation::look(const std::vector<Seen>& all, Duration first
     }
     const Instant next = wait.overdue ? now + kLookAgain : ends;
     next_look_ = next_look_ ? std::min(*next_look_, next) : next;
-    waits[seen.peer] = wait;
+    const bool fresh = waits.emplace(seen.peer, wait).second;
+    PCCL_ASSERT(fresh);
   }
   waits_ = std::move(waits);
   return misfits;

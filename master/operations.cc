@@ -41,11 +41,13 @@ bool transfers(const protocol::OpInfo& info) { return info.kind == protocol::OpK
 Operations::Operations(Epoch epoch, std::vector<PeerId> members)
     : epoch_(epoch), members_(std::move(members)), begun_by_(members_.size()) {
   for (uint32_t rank = 0; rank < members_.size(); ++rank) ranks_[members_[rank]] = rank;
+  PCCL_ASSERT(ranks_.size() == members_.size());
 }
 
 // ---- The members that an operation concerns ----
 
 bool Operations::concerns(const Op& op, uint32_t rank) const {
+  PCCL_DCHECK(rank < members_.size() && op.at.size() == members_.size());
   if (!transfers(op.info)) return true;
   return members_[rank] == op.info.root || members_[rank] == op.info.receiver;
 }
@@ -56,7 +58,7 @@ uint32_t Operations::parties(const Op& op) const {
 
 bool Operations::finished(const Op& op) const {
   if (!transfers(op.info)) return op.done == members_.size();
-  return op.at[ranks_.at(op.info.receiver)] == At::kDone;
+  return op.at[rank(op.info.receiver)] == At::kDone;
 }
 
 bool Operations::has_begun(PeerId peer, OpKey op) const {
@@ -105,12 +107,14 @@ Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
   const Status status = check_begin(peer, op, info);
   if (!status.ok()) return status;
   if (has_begun(peer, op)) erase(table_.find(op));  // it was restored, and a report was wrong
+  PCCL_ASSERT(begun_by_[rank] < kBegunMax);
   const auto [at, fresh] = table_.try_emplace(op);
   Op& known = at->second;
   if (fresh) {
     known.info = info;
     known.at.resize(members_.size());
     ++open_;
+    PCCL_ASSERT(open_ <= table_.size());
   }
   if (!known.settled && known.info != info) known.otherwise.emplace(rank, info);
   mark_begun(at, rank);
@@ -152,6 +156,7 @@ void Operations::judge(Table::iterator at, const std::vector<PeerId>& newcomers)
     return settle(at, protocol::Outcome::kAborted, Code::kMismatch, mismatch(op, at->first));
   }
   if (!all_have_begun) return;
+  PCCL_ASSERT(right != nullptr);
   const std::string why = mismatch(op, at->first);
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
     const bool wrong = op.at[rank] != At::kNothing && described(rank) != *right;
@@ -201,6 +206,7 @@ bool Operations::holds_up(PeerId peer, OpKey key, const std::vector<PeerId>& new
 
 void Operations::mark_begun(Table::iterator at, uint32_t rank) {
   Op& op = at->second;
+  PCCL_ASSERT(op.at.size() == members_.size() && op.at[rank] == At::kNothing);
   op.at[rank] = At::kBegun;
   if (concerns(op, rank)) ++op.begun;
   if (!op.restored) ++begun_by_[rank];
@@ -215,6 +221,7 @@ Status Operations::done(PeerId peer, OpKey op) {
   if (known.at[rank] == At::kDone || known.settled) return {};
   known.at[rank] = At::kDone;
   ++known.done;
+  PCCL_ASSERT(known.done <= members_.size());
   if (finished(known)) settle(at, protocol::Outcome::kCommitted, Code::kOk, {});
   return {};
 }
@@ -256,6 +263,7 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request) {
 }
 
 void Operations::propose_abort(Op& op, const protocol::AbortRequest& request) {
+  PCCL_ASSERT(request.epoch == epoch_ && !op.proposal && !op.settled);
   op.proposal = protocol::AbortProposal{request.epoch, request.op, request.code, request.text};
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
     if (op.at[rank] != At::kDone) proposals_.emplace_back(members_[rank], *op.proposal);
@@ -278,7 +286,9 @@ std::vector<protocol::AbortProposal> Operations::proposals(PeerId peer) const {
 
 void Operations::settle(Table::iterator at, protocol::Outcome outcome, Code code,
                         const std::string& text) {
-  PCCL_ASSERT(!at->second.settled);
+  PCCL_ASSERT(!at->second.settled && open_ > 0);
+  PCCL_ASSERT((outcome == protocol::Outcome::kCommitted) == (code == Code::kOk));
+  PCCL_ASSERT((code == Code::kOk) == text.empty());
   const protocol::OpInfo& info = at->second.info;
   protocol::Verdict verdict{
       at->first, outcome, code, std::string(cut(text, protocol::kTextBytesMax)), {}, {}};
@@ -291,12 +301,16 @@ void Operations::settle(Table::iterator at, protocol::Outcome outcome, Code code
 }
 
 void Operations::forget_if_acknowledged(Table::iterator at) {
+  PCCL_ASSERT(at->second.begun <= parties(at->second));
   if (at->second.begun == parties(at->second)) erase(at);
 }
 
 void Operations::erase(Table::iterator at) {
+  PCCL_ASSERT(at != table_.end() && at->second.settled);
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
-    if (at->second.at[rank] != At::kNothing && !at->second.restored) --begun_by_[rank];
+    if (at->second.at[rank] == At::kNothing || at->second.restored) continue;
+    PCCL_ASSERT(begun_by_[rank] > 0);
+    --begun_by_[rank];
   }
   table_.erase(at);
 }
@@ -319,6 +333,7 @@ std::string Operations::in_flight() const {
     return count_text(open_, "operation") + (open_ == 1 ? " is" : " are") +
            " in flight, for instance " + name(op, key);
   }
+  PCCL_ASSERT(open_ == 0);
   return {};
 }
 
@@ -347,6 +362,7 @@ bool Operations::keeps(OpKey op) const {
 }
 
 Operations Operations::reconfigured(Epoch epoch, const std::vector<PeerId>& members) const {
+  PCCL_ASSERT(epoch > epoch_);
   Operations next(epoch, members);
   next.begun_before_ = begun_before_;
   for (const auto& [key, op] : table_) {
@@ -363,10 +379,11 @@ Operations Operations::reconfigured(Epoch epoch, const std::vector<PeerId>& memb
     kept.at.resize(members.size());
     const auto at = next.table_.emplace(key, std::move(kept)).first;
     for (uint32_t rank = 0; rank < members.size(); ++rank) {
-      if (op.at[ranks_.at(members[rank])] != At::kNothing) next.mark_begun(at, rank);
+      if (op.at[this->rank(members[rank])] != At::kNothing) next.mark_begun(at, rank);
     }
     next.forget_if_acknowledged(at);
   }
+  PCCL_ASSERT(next.open_ == 0);
   return next;
 }
 
@@ -392,7 +409,8 @@ void Operations::restore_settled(const protocol::Uncalled& op, const std::set<Pe
   settled.settled = settled.restored = true;
   settled.at.resize(members_.size());
   if (op.sender) {
-    if (!ranks_.contains(op.sender) || !ranks_.contains(op.receiver)) return;
+    const bool known = ranks_.contains(op.sender) && ranks_.contains(op.receiver);
+    if (!known || op.sender == op.receiver) return;
     settled.info.kind = protocol::OpKind::kSend;
     settled.info.root = op.sender;
     settled.info.receiver = op.receiver;
@@ -423,6 +441,7 @@ std::string Operations::mismatch(const Op& op, OpKey key) const {
     });
     same == variants.end() ? variants.push_back({{rank}, &info}) : same->first.push_back(rank);
   }
+  PCCL_ASSERT(variants.size() > 1);
   std::stable_sort(variants.begin(), variants.end(),
                    [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
   std::string out = "ranks disagree on " + text(op.info, key) + " in epoch " + text(epoch_) + ": ";

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/status.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
@@ -95,8 +96,8 @@ class Operations {
   bool keeps(OpKey op) const;        // OpInfo::keep of a known operation
   // A member has resumed: it has begun all settled operations but those that it has yet to call.
   void catch_up(PeerId peer, const std::vector<protocol::Uncalled>& uncalled);
-  // An operation that was settled before a restart of the master. `not_begun`: the members that have
-  // yet to call it. All others are assumed to have begun it. If one of them begins it, a report was
+  // An operation that was settled before a restart of the master. `not_begun`: the members that
+  // have yet to call it. All others are assumed to have begun it. If one begins it, a report was
   // wrong, and it is a new operation. Ignored if it is known, if it is a send that does not concern
   // two members, or if there are too many.
   void restore_settled(const protocol::Uncalled& op, const std::set<PeerId>& not_begun);
@@ -115,8 +116,8 @@ class Operations {
   struct Op {
     protocol::OpInfo info;  // of the first Begin
     bool settled = false;
-    // Taken from the reports of members after a restart of the master. It is assumed that the members
-    // that did not report it have begun it.
+    // Taken from the reports of members after a restart of the master. It is assumed that the
+    // members that did not report it have begun it.
     bool restored = false;
     uint32_t begun = 0;  // by how many of the members that it concerns
     uint32_t done = 0;
@@ -127,7 +128,11 @@ class Operations {
   };
   using Table = std::map<OpKey, Op>;
 
-  uint32_t rank(PeerId peer) const { return ranks_.at(peer); }
+  uint32_t rank(PeerId peer) const {
+    const auto at = ranks_.find(peer);
+    PCCL_ASSERT(at != ranks_.end());
+    return at->second;
+  }
   bool concerns(const Op& op, uint32_t rank) const;
   uint32_t parties(const Op& op) const;
   bool finished(const Op& op) const;  // all members whose Done counts are done

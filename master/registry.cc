@@ -58,23 +58,28 @@ size_t Registry::weight(const FinishedRun& line) {
 
 void Registry::weigh(const std::string& origin, size_t weight, bool in) {
   Origin& of = origins_[origin];
+  PCCL_ASSERT(weight > 0 && (in || (of.weight >= weight && weight_ >= weight)));
   of.weight = in ? of.weight + weight : of.weight - weight;
   weight_ = in ? weight_ + weight : weight_ - weight;
   if (of.weight == 0) origins_.erase(origin);
 }
 
 void Registry::enlist(const std::string& run, const Living& living, bool in) {
-  Origin& of = origins_[living.origin];
+  const auto origin = origins_.find(living.origin);
+  PCCL_ASSERT(origin != origins_.end());
+  Origin& of = origin->second;
   const auto book = [&](Names& names) {
-    in ? static_cast<void>(names.emplace(living.begun, run))
-       : static_cast<void>(names.erase(living.begun));
+    const size_t changed = in ? names.emplace(living.begun, run).second : names.erase(living.begun);
+    PCCL_ASSERT(changed == 1);
   };
   if (!living.founded) book(living.connections > 0 ? of.founding : of.founding_alone);
   if (phase(living) == Phase::kAway) book(away_);
+  PCCL_ASSERT(in || living.connections == 0 || connected_ > 0);
   if (living.connections > 0) connected_ = in ? connected_ + 1 : connected_ - 1;
   if (living.ends && !living.founded) {
-    in ? static_cast<void>(ends_.emplace(*living.ends, run))
-       : static_cast<void>(ends_.erase({*living.ends, run}));
+    const size_t changed =
+        in ? ends_.emplace(*living.ends, run).second : ends_.erase({*living.ends, run});
+    PCCL_ASSERT(changed == 1);
   }
 }
 
@@ -88,8 +93,10 @@ void Registry::change(const std::string& run, F&& how) {
 }
 
 void Registry::add_line(const std::string& run, FinishedRun line, Age age) {
+  PCCL_ASSERT(!living_.contains(run) && !lines_.contains(run));
   weigh(line.origin, weight(line), true);
-  by_age_.emplace(age, run);
+  const bool fresh = by_age_.emplace(age, run).second;
+  PCCL_ASSERT(fresh);
   if (line.states.empty()) {
     stateless_.emplace(age, run);
     origins_[line.origin].stateless.emplace(age, run);
@@ -102,7 +109,8 @@ Registry::Line Registry::take_line(const std::string& run) {
   PCCL_ASSERT(at != lines_.end());
   Line line = std::move(at->second);
   lines_.erase(at);
-  by_age_.erase(line.age);
+  const size_t found = by_age_.erase(line.age);
+  PCCL_ASSERT(found == 1);
   stateless_.erase(line.age);
   origins_[line.run.origin].stateless.erase(line.age);
   weigh(line.run.origin, weight(line.run), false);
@@ -198,6 +206,7 @@ Registry::Admission Registry::admit(const std::string& run, const std::string& o
     if (admission.rejected) admission.decisions.clear();  // no run ends for a refused one
     if (admission.rejected) return admission;
   }
+  PCCL_ASSERT(!lines_.contains(run));
   opened.begun = {clock, ++order_};
   admission.opened = true;
   admission.origin = opened.origin;
@@ -290,6 +299,7 @@ void Registry::restore(const std::string& run, FinishedRun line) {
 
 void Registry::restore(const std::string& run, const std::string& origin, bool founded,
                        Instant until, UnixSeconds clock) {
+  PCCL_ASSERT(!living_.contains(run) && !lines_.contains(run));
   Living living{.origin = origin,
                 .begun = {clock, ++order_},
                 .founded = founded,
@@ -341,6 +351,7 @@ std::map<std::string, Registry::Listed> Registry::list() const {
   std::map<std::string, Listed> all;
   for (const auto& [run, line] : lines_) all[run] = *find(run);
   for (const auto& [run, living] : living_) all[run] = *find(run);
+  PCCL_ASSERT(all.size() == lines_.size() + living_.size());
   return all;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "csrc/base/assert.h"
 #include "master/context.h"
 
 namespace pccl::master {
@@ -32,16 +33,20 @@ Status append_epoch(const AnnouncedEpoch& announced, uint64_t index, bool end_se
 }  // namespace
 
 EpochRecord AnnouncedEpoch::record() const {
+  PCCL_ASSERT(!end || end->epoch == epoch);
   const auto& kept = verdicts.kept();
   return {epoch, verdicts.stable_index(), {kept.begin(), kept.end()}, end};
 }
 
 AnnouncedEpoch AnnouncedEpoch::restored(const EpochRecord& record,
                                         const std::vector<PeerId>& members) {
+  PCCL_ASSERT(!record.end || record.end->epoch == record.epoch);
   return {record.epoch, VerdictLog(members, record.first_verdict, record.verdicts), record.end};
 }
 
 Result<std::vector<Message>> missed(const Announced& announced, const Resume& resume) {
+  PCCL_ASSERT(announced.start.epoch == announced.current.epoch);
+  PCCL_ASSERT(!announced.freeze || announced.freeze->epoch == announced.current.epoch);
   std::vector<Message> messages;
   if (resume.ops.size() != resume.infos.size()) {
     return violation("Resume with " + std::to_string(resume.ops.size()) + " operations and " +

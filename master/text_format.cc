@@ -19,7 +19,9 @@ std::string ranks_text(const std::vector<uint32_t>& ranks) {
 
 std::string hash_text(uint64_t value) {
   char out[17];
-  std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(value));
+  const int written =
+      std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(value));
+  PCCL_ASSERT(written == 16);
   return out;
 }
 

@@ -20,6 +20,7 @@ static_assert(kVerdictsBytesMax / kVerdictBytes <= protocol::kOpsOpenMax);
 }  // namespace
 
 Outcome decide(std::span<const OpState> survivors) {
+  PCCL_ASSERT(!survivors.empty());
   const auto holds = [survivors](OpState state) {
     return std::find(survivors.begin(), survivors.end(), state) != survivors.end();
   };
@@ -78,6 +79,7 @@ VerdictLog::VerdictLog(const std::vector<PeerId>& members, uint64_t first,
                        const std::vector<protocol::Verdict>& verdicts)
     : first_(first) {
   for (const PeerId member : members) seen_[member] = first;
+  PCCL_ASSERT(seen_.size() == members.size() && first <= kVerdictIndexMax);
   append(verdicts);
 }
 
@@ -94,6 +96,7 @@ bool VerdictLog::acknowledge(PeerId peer, uint64_t index) {
   if (index > next_index()) return false;
   const auto at = seen_.find(peer);
   if (at == seen_.end() || index <= at->second) return true;
+  PCCL_ASSERT(at->second >= first_);
   const bool was_last = at->second == first_;
   at->second = index;
   if (was_last) trim();
@@ -108,9 +111,11 @@ void VerdictLog::lose(PeerId peer) {
 void VerdictLog::trim() {
   uint64_t stable = next_index();
   for (const auto& [peer, seen] : seen_) stable = std::min(stable, seen);
+  PCCL_ASSERT(stable >= first_);
   for (; first_ < stable; ++first_) {
     const auto at = index_.find(kept_.front().op);
     if (at != index_.end() && at->second == first_) index_.erase(at);
+    PCCL_ASSERT(text_bytes_ >= kept_.front().text.size());
     text_bytes_ -= kept_.front().text.size();
     kept_.pop_front();
   }

@@ -17,12 +17,17 @@
 #include <span>
 #include <vector>
 
+#include "csrc/base/assert.h"
 #include "csrc/protocol/messages.h"
 
 namespace pccl::master {
 
+// More verdicts than an epoch can ever have: their numbers stay far below an overflow, whatever the
+// members say after a restart.
+constexpr uint64_t kVerdictIndexMax = uint64_t{1} << 62;
+
 // The outcome of one operation. `survivors`: one state per survivor, kNotDone if it did not report
-// the operation.
+// the operation. REQUIRES: at least one.
 protocol::Outcome decide(std::span<const protocol::OpState> survivors);
 
 // The reported operations that commit, in order; all others do not. `concerned`: the survivors
@@ -59,8 +64,12 @@ class VerdictLog {
 
   uint64_t next_index() const { return first_ + kept_.size(); }
   uint64_t stable_index() const { return first_; }
-  // Number of verdicts that this member has not acknowledged.
-  uint64_t unseen(PeerId peer) const { return next_index() - seen_.at(peer); }
+  // Number of verdicts that this member has not acknowledged. REQUIRES: a member.
+  uint64_t unseen(PeerId peer) const {
+    const auto at = seen_.find(peer);
+    PCCL_ASSERT(at != seen_.end() && at->second <= next_index());
+    return next_index() - at->second;
+  }
   // Whether an operation has a verdict that is still kept here.
   bool contains(OpKey op) const { return index_.contains(op); }
   const std::deque<protocol::Verdict>& kept() const { return kept_; }

@@ -133,5 +133,12 @@ TEST_F(BallotTest, InABrokenGroupOnlyUpdateTopologyIsCalled) {
   EXPECT_EQ(cast(kA, 1, kUpdate), Ballot::Cast::kCounted);
 }
 
+// After a restart a member reports its number, and may lie.
+TEST_F(BallotTest, TheLastNumberIsNeverUsed) {
+  ballot.restore(kA, UINT32_MAX, std::nullopt);
+  EXPECT_TRUE(forbidden(kA, UINT32_MAX, kUpdate)) << "its next one would be 0 again";
+  ballot.check();
+}
+
 }  // namespace
 }  // namespace pccl::master

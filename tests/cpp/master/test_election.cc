@@ -253,5 +253,11 @@ TEST(Election, OffersAreSortedByKeyWithoutRepetition) {
   EXPECT_FALSE(well_formed(one));
 }
 
+TEST(Election, NoRevisionFollowsTheHighestOne) {
+  const AgreedState highest = state(UINT64_MAX, {1});
+  EXPECT_EQ(vote({offer(UINT64_MAX, {1})}, highest).agreed, highest);
+  EXPECT_NE(vote({offer(0, {2})}, highest).refusal, "") << "the agreed revision never falls";
+}
+
 }  // namespace
 }  // namespace pccl::master

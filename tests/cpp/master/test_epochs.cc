@@ -31,11 +31,16 @@ class EpochsTest : public testing::Test {
     min_peers = size;
     advance();
     EXPECT_EQ(epochs.phase(), Phase::kStarting);
-    EXPECT_EQ(epochs.persisted(context.tokens), Turn::kStarted);
+    EXPECT_EQ(persisted(context.tokens), Turn::kStarted);
     EXPECT_EQ(epochs.phase(), Phase::kActive);
     effects.clear();
   }
   Turn advance() { return epochs.advance({min_peers, min_peers}, true, true); }
+  // The record with this token is durable.
+  Turn persisted(uint64_t token) {
+    context.persisting.erase(token);
+    return epochs.persisted(token);
+  }
   void lose(uint32_t number) {
     const protocol::Member member = membership.member(peer_id(number));
     membership.remove(peer_id(number), "");
@@ -112,7 +117,7 @@ TEST_F(EpochsTest, AChangeLetsRunWhatAllHaveBegun) {
   EXPECT_EQ(committed(record()), std::vector{op(0)});
   EXPECT_EQ(record().members.size(), 3u);
   EXPECT_EQ(said(), (Lines{"1 Verdicts", "2 Verdicts", "persist"}));
-  epochs.persisted(context.tokens);
+  persisted(context.tokens);
   EXPECT_EQ(said(), (Lines{"1 EpochStart", "2 EpochStart", "3 EpochStart"}));
   EXPECT_EQ(epochs.current(), epoch(2));
   EXPECT_FALSE(epochs.changing());
@@ -131,9 +136,9 @@ TEST_F(EpochsTest, WhenTheNewcomerIsGoneThereIsNothingToChange) {
   EXPECT_EQ(record().current.epoch, epoch(1)) << "a restarted master must not begin with the plan";
   EXPECT_EQ(record().members.size(), 2u);
   EXPECT_EQ(said(), Lines{"persist"});
-  EXPECT_EQ(epochs.persisted(given_up), Turn::kNone);
+  EXPECT_EQ(persisted(given_up), Turn::kNone);
   EXPECT_EQ(advance(), Turn::kNone) << "and nothing happens before that is sure";
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kNone);
+  EXPECT_EQ(persisted(context.tokens), Turn::kNone);
   EXPECT_EQ(epochs.phase(), Phase::kDraining);
   EXPECT_EQ(advance(), Turn::kUnchanged);
   EXPECT_EQ(epochs.phase(), Phase::kActive);
@@ -162,7 +167,7 @@ TEST_F(EpochsTest, SurvivorsAreAskedAndWhatAllHaveFinishedCommits) {
   EXPECT_EQ(committed(record()), std::vector{op(0)});
   EXPECT_EQ(record().members.size(), 2u);
   EXPECT_EQ(said(), (Lines{"persist"}));
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kEnded);
+  EXPECT_EQ(persisted(context.tokens), Turn::kEnded);
   EXPECT_EQ(said(), (Lines{"1 EpochEnd", "2 EpochEnd"}));
   EXPECT_EQ(epochs.phase(), Phase::kBroken);
   EXPECT_EQ(epochs.end_text(), "peer 3 lost");
@@ -177,7 +182,7 @@ TEST_F(EpochsTest, AFurtherLossIsOneReportLessToWaitFor) {
   lose(3);
   advance();
   EXPECT_EQ(committed(record()), std::vector{op(0)});
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kEnded);
+  EXPECT_EQ(persisted(context.tokens), Turn::kEnded);
   EXPECT_EQ(epochs.end_text(), "peer 2 lost; peer 3 lost");
 }
 
@@ -189,19 +194,19 @@ TEST_F(EpochsTest, ALossWhileTheNewEpochIsBeingRecordedEndsTheOldOneFirst) {
   said();
   lose(2);
   EXPECT_EQ(said(), Lines{"persist"}) << "that the epoch goes on, for now";
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kNone);
+  EXPECT_EQ(persisted(context.tokens), Turn::kNone);
   EXPECT_EQ(epochs.phase(), Phase::kFreezing);
   EXPECT_TRUE(epochs.changing()) << "the votes stand";
   advance();
   EXPECT_EQ(said(), (Lines{"1 FreezeRequest"}));
   report(1, {});
   advance();
-  epochs.persisted(context.tokens);
+  persisted(context.tokens);
   EXPECT_EQ(epochs.phase(), Phase::kBroken);
   advance();
   EXPECT_EQ(epochs.phase(), Phase::kStarting);
   said();
-  epochs.persisted(context.tokens);
+  persisted(context.tokens);
   EXPECT_EQ(said(), (Lines{"1 EpochStart", "3 EpochStart"}));
   EXPECT_EQ(epochs.current(), epoch(3)) << "the number of the plan that was given up is not reused";
 }
@@ -212,7 +217,7 @@ TEST_F(EpochsTest, ABrokenGroupWaitsForMinPeers) {
   advance();
   report(1, {});
   advance();
-  epochs.persisted(context.tokens);
+  persisted(context.tokens);
   epochs.change();
   EXPECT_EQ(advance(), Turn::kNone);
   EXPECT_EQ(epochs.phase(), Phase::kBroken);
@@ -274,7 +279,7 @@ TEST_F(EpochsTest, AReconfigurationEndsAnEpochAndBeginsTheNextAtOnce) {
   EXPECT_EQ(record().previous.epoch, epoch(1));
   EXPECT_EQ(record().current.epoch, epoch(2));
   EXPECT_EQ(said(), (Lines{"persist"}));
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kReconfigured);
+  EXPECT_EQ(persisted(context.tokens), Turn::kReconfigured);
   EXPECT_EQ(said(), (Lines{"1 EpochEnd", "2 EpochEnd", "1 EpochStart", "2 EpochStart"}));
   EXPECT_EQ(epochs.phase(), Phase::kActive);
   EXPECT_TRUE(epochs.in_generation(epoch(1)));
@@ -293,7 +298,7 @@ TEST_F(EpochsTest, SaysHowLongTheWayIsBetweenNeighbours) {
     advance();
     for (uint32_t number = 1; number <= 3; ++number) report(number, {});
     advance();
-    epochs.persisted(context.tokens);
+    persisted(context.tokens);
     uint32_t way = 0;
     for (const Effect& effect : effects) {
       const auto* const send = std::get_if<Send>(&effect);
@@ -333,7 +338,7 @@ TEST_F(EpochsTest, WhatIsKeptOutlivesALossAndTheGroupStaysBroken) {
   const protocol::EpochEnd end = *record().previous.end;
   EXPECT_EQ(end.continuation, protocol::Continuation::kKept);
   EXPECT_EQ(end.kept, (std::vector<protocol::Kept>{{op(1), 40}})) << "and nothing else";
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kReconfigured);
+  EXPECT_EQ(persisted(context.tokens), Turn::kReconfigured);
   EXPECT_TRUE(epochs.broken());
   EXPECT_TRUE(epochs.needs_reconfiguration());
   EXPECT_EQ(epochs.end_text(), "peer 3 lost");
@@ -349,7 +354,7 @@ TEST_F(EpochsTest, WhatIsKeptOutlivesALossAndTheGroupStaysBroken) {
   advance();
   EXPECT_EQ(record().previous.end->continuation, protocol::Continuation::kKept);
   EXPECT_EQ(record().previous.end->kept, (std::vector<protocol::Kept>{{op(1), 50}}));
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kReconfigured);
+  EXPECT_EQ(persisted(context.tokens), Turn::kReconfigured);
   EXPECT_TRUE(epochs.broken());
   EXPECT_EQ(epochs.end_text(), "peer 3 lost") << "nobody since then";
   keep.start = 50;
@@ -362,7 +367,7 @@ TEST_F(EpochsTest, WhatIsKeptOutlivesALossAndTheGroupStaysBroken) {
   for (uint32_t number = 1; number <= 2; ++number) done(number, 1);
   advance();
   EXPECT_EQ(epochs.phase(), Phase::kStarting) << "though nobody has come";
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kStarted);
+  EXPECT_EQ(persisted(context.tokens), Turn::kStarted);
   EXPECT_FALSE(epochs.broken());
 }
 
@@ -403,10 +408,10 @@ TEST_F(EpochsTest, ALossBeforeItIsToldMakesAReconfigurationAnOrdinaryEnd) {
   const uint64_t first = context.tokens;
   lose(3);  // while it is being recorded
   effects.clear();
-  EXPECT_EQ(epochs.persisted(first), Turn::kNone);
+  EXPECT_EQ(persisted(first), Turn::kNone);
   EXPECT_EQ(record().current.epoch, epoch(1)) << "what is durable must be what is told";
   EXPECT_EQ(said(), (Lines{"persist"}));
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kEnded);
+  EXPECT_EQ(persisted(context.tokens), Turn::kEnded);
   EXPECT_EQ(epochs.phase(), Phase::kBroken);
 }
 
@@ -421,7 +426,7 @@ TEST_F(EpochsTest, AChangeThatWasAgreedOnWaitsForTheVotesToBeCastAgain) {
   advance();
   report(1, {}), report(2, {});
   advance();
-  EXPECT_EQ(epochs.persisted(context.tokens), Turn::kReconfigured);
+  EXPECT_EQ(persisted(context.tokens), Turn::kReconfigured);
   EXPECT_TRUE(epochs.changing());
   EXPECT_EQ(epochs.advance({2, 2}, true, false), Turn::kNone);
   EXPECT_EQ(epochs.phase(), Phase::kActive) << "what was drained may not have begun again yet";

@@ -216,6 +216,8 @@ TEST_F(OperationsTest, WhatARestartedMasterIsToldAboutSettledOperationsIsNoTrap)
   EXPECT_TRUE(table.knows(op(5)));
   table.restore_settled({op(6), kA, PeerId{77}}, {kC});
   EXPECT_FALSE(table.knows(op(6))) << "a send between others";
+  table.restore_settled({op(6), kA, kA}, {kC});
+  EXPECT_FALSE(table.knows(op(6))) << "a send to itself";
   table.check();
 }
 

@@ -530,5 +530,31 @@ TEST_F(Restart, ALinkThatHasBeenUpAllTheTimeIsNoNews) {
   EXPECT_EQ(h.story(), (Lines{"a < Resumed", "b < Resumed"}));
 }
 
+TEST_F(Restart, NobodyHasSeenMoreVerdictsThanThereCanBe) {
+  h.found({"a"});
+  h.restart();
+  protocol::Resume liar = resume("a");
+  liar.verdict_index = liar.stable_index = UINT64_MAX;
+  h.come_back("a", liar);
+  EXPECT_EQ(h.story(), (Lines{"a closed"}));
+}
+
+// c was compared with b, and the answer that would have made a no newcomer got lost.
+TEST_F(Restart, ACallIsGivenUpThoughANewcomerOfLowerRankMakesAnother) {
+  h.found({"a", "b", "c"});
+  h.restart();
+  for (const char* name : {"a", "b", "c"}) {
+    protocol::Resume back = resume(name);
+    if (name[0] != 'a') back.standing = protocol::Standing::kCompared;
+    h.come_back(name, back);
+  }
+  h.vote("a", epoch(1), 0, kSync, offer(1, {1}));
+  h.vote("b", epoch(1), 0);
+  h.say("b", protocol::JointAbort{0, epoch(1)});
+  const auto* answer = h.last<protocol::Answer>("b");
+  ASSERT_NE(answer, nullptr);
+  EXPECT_EQ(answer->text, "timed out: ranks 0 and 2 have not called it");
+}
+
 }  // namespace
 }  // namespace pccl::master
