@@ -1,5 +1,5 @@
-// status: Status reports a failure that comes from outside the program. A plain value; nothing below
-// csrc/torch throws.
+// status: Status reports a failure that comes from outside the program. A plain value. Nothing
+// below csrc/torch throws.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The options of LinkCore, the events that it takes and the effects that it asks for, all plain data.
-// The shell carries out the effects in the order in which step() appends them.
+// The options of LinkCore, the events that it takes and the effects that it asks for, all plain
+// data. The shell carries out the effects in the order in which step() appends them.
 #pragma once
 
 #include <compare>

@@ -31,7 +31,8 @@ class Carrier {
 
 class PathMonitor {
  public:
-  // `rtt` of the path. `lanes`: number of active lanes at the start. `fixed`: that number never changes.
+  // `rtt` of the path. `lanes`: number of active lanes at the start. `fixed`: that number never
+  // changes.
   PathMonitor(Duration rtt, uint32_t lanes, bool fixed = false);
 
   // REQUIRES: `lane` outlives this.

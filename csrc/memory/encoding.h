@@ -1,7 +1,7 @@
 // encoding: how the elements of a chunk are written on the wire. The bytes in memory and the bytes
 // on the wire are two numbers: code that moves bytes uses wire_bytes(), code that touches tensors
-// uses the bytes in memory. A new encoding is a new enumerator here, and a case in whatever reads or
-// writes encoded bytes (csrc/ring/buffers.cc). Plain values.
+// uses the bytes in memory. A new encoding is a new enumerator here, and a case where encoded bytes
+// are read or written (csrc/ring/buffers.cc). Plain values.
 #pragma once
 
 #include <cstdint>

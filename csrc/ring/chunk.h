@@ -1,5 +1,5 @@
-// Chunk: one piece of a tensor that travels as one frame. Action: what happens to the bytes under it
-// when it lands. Plain values.
+// Chunk: one piece of a tensor that travels as one frame. Action: what happens to the bytes under
+// it when it lands. Plain values.
 #pragma once
 
 #include <cstdint>

@@ -8,8 +8,8 @@
 //  (1) After on_drained nothing touches the memory of the operation.
 //  (2) Every posted operation that is ended is drained, including one that failed here.
 //  (3) end() of an operation that was never posted does nothing.
-//  (4) An operation that ends with kRestart and keeps some elements must be ended once more, whether
-//      it was posted again or not. on_drained follows in both cases.
+//  (4) An operation that ends with kRestart and keeps some elements must be ended once more,
+//      whether it was posted again or not. on_drained follows in both cases.
 //  (5) Each operation of the core has its buffers, and nothing else has. Each message that the core
 //      keeps has a pool buffer, and nothing else has.
 //  (6) The lanes are those of the core. A chunk lands on a lane only while the core says so.

@@ -1,5 +1,5 @@
-// The events that RingCore takes and the effects that it asks for, all plain data. The Engine carries
-// out the effects in the order in which step() appends them.
+// The events that RingCore takes and the effects that it asks for, all plain data. The Engine
+// carries out the effects in the order in which step() appends them.
 #pragma once
 
 #include <cstdint>
