@@ -39,7 +39,7 @@ void Links::forget(PeerId peer) {
 Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
   const auto at = links_.find(pair(from, report.peer));
   if (at == links_.end()) return News::kNone;
-  Link& link = at->second;
+  Views& link = at->second;
   const uint32_t last = std::max(link.made, link.dead);
   if (report.serial > last && report.serial - last > protocol::kSerialStepMax) return News::kNone;
   const bool was_up = link.up();
@@ -85,7 +85,7 @@ bool Links::dials(PeerId from, PeerId to) const {
   PCCL_ASSERT(from != to);
   const auto at = links_.find(pair(from, to));
   if (at == links_.end()) return from < to;
-  const Link& link = at->second;
+  const Views& link = at->second;
   const uint32_t last = std::max(link.made, link.dead);
   const bool first = protocol::made_by_higher(last) == (from > to);
   return first || view(to, from).unreachable();

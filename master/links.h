@@ -80,7 +80,8 @@ class Links {
 
  private:
   using Pair = std::pair<PeerId, PeerId>;  // the smaller id first
-  struct Link {
+  // What both sides report about one link.
+  struct Views {
     View by_lower, by_higher;
     bool known = false;           // a report has come
     uint32_t made = 0, dead = 0;  // serial numbers of the last connection made, and dead
@@ -91,7 +92,7 @@ class Links {
   };
   static Pair pair(PeerId a, PeerId b) { return a < b ? Pair{a, b} : Pair{b, a}; }
 
-  std::map<Pair, Link> links_;
+  std::map<Pair, Views> links_;
   size_t up_count_ = 0;
 };
 

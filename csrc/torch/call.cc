@@ -40,10 +40,11 @@ PcclBackend::WorkPtr PcclBackend::post(Call call) {
 
   std::string name = call.name;
   if (!request.tag.empty()) name += " (" + request.tag + ")";
-  auto operation = std::make_shared<Operation>(std::move(call.borrowed), std::move(name));
+  auto operation = std::make_shared<PostedOperation>(std::move(call.borrowed), std::move(name));
   auto work = c10::make_intrusive<PcclWork>(operation, rank(), call.type, posted_++);
-  peer.post(std::move(request), std::move(memory),
-            [operation](peer::OpResult result) { Operation::end(operation, std::move(result)); });
+  peer.post(std::move(request), std::move(memory), [operation](peer::OpResult result) {
+    PostedOperation::end(operation, std::move(result));
+  });
   return work;
 }
 

@@ -23,10 +23,11 @@ std::string seconds(std::chrono::milliseconds duration) {
 
 }  // namespace
 
-Operation::Operation(std::unique_ptr<BorrowedTensors> borrowed, std::string text)
+PostedOperation::PostedOperation(std::unique_ptr<BorrowedTensors> borrowed, std::string text)
     : text_(std::move(text)), borrowed_(std::move(borrowed)) {}
 
-void Operation::end(const std::shared_ptr<Operation>& operation, peer::OpResult result) {
+void PostedOperation::end(const std::shared_ptr<PostedOperation>& operation,
+                          peer::OpResult result) {
   operation->ended_before_call_ = result.ended_before_call;
   if (!result.status.ok()) return operation->finish(to_exception(result.status));
   operation->parts_ = std::move(result.parts);
@@ -41,7 +42,7 @@ void Operation::end(const std::shared_ptr<Operation>& operation, peer::OpResult 
   });
 }
 
-void Operation::finish(std::exception_ptr error) {
+void PostedOperation::finish(std::exception_ptr error) {
   c10::intrusive_ptr<c10::ivalue::Future> future;
   std::shared_ptr<BorrowedTensors> last;
   {
@@ -69,7 +70,7 @@ void Operation::finish(std::exception_ptr error) {
       });
 }
 
-bool Operation::wait_until(Instant deadline) {
+bool PostedOperation::wait_until(Instant deadline) {
   std::unique_lock lock(mutex_);
   while (!ended_) {
     const Duration left = deadline - monotonic_now();
@@ -79,25 +80,27 @@ bool Operation::wait_until(Instant deadline) {
   return true;
 }
 
-bool Operation::ended() const {
+bool PostedOperation::ended() const {
   const std::lock_guard lock(mutex_);
   return ended_;
 }
 
-std::exception_ptr Operation::error() const {
+std::exception_ptr PostedOperation::error() const {
   const std::lock_guard lock(mutex_);
   return error_;
 }
 
-Tensors Operation::results() const { return ended() && !error() ? borrowed_->results : Tensors(); }
+Tensors PostedOperation::results() const {
+  return ended() && !error() ? borrowed_->results : Tensors();
+}
 
-std::vector<peer::Part> Operation::parts() const {
+std::vector<peer::Part> PostedOperation::parts() const {
   return ended() && !error() ? parts_ : std::vector<peer::Part>();
 }
 
-bool Operation::ended_before_call() const { return ended() && ended_before_call_; }
+bool PostedOperation::ended_before_call() const { return ended() && ended_before_call_; }
 
-c10::intrusive_ptr<c10::ivalue::Future> Operation::future() {
+c10::intrusive_ptr<c10::ivalue::Future> PostedOperation::future() {
   auto fresh =
       c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
   {
@@ -114,14 +117,14 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::future() {
   return fresh;
 }
 
-void Operation::abandon() {
+void PostedOperation::abandon() {
   std::shared_ptr<BorrowedTensors> last;  // released here, on the user's thread
   const std::lock_guard lock(mutex_);
   if (ended_) last = std::move(borrowed_);
   abandoned_ = true;
 }
 
-PcclWork::PcclWork(std::shared_ptr<Operation> operation, int rank, c10d::OpType type,
+PcclWork::PcclWork(std::shared_ptr<PostedOperation> operation, int rank, c10d::OpType type,
                    uint64_t sequence)
     : Work(rank, type),
       operation_(std::move(operation)),

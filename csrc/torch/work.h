@@ -1,5 +1,5 @@
-// Operation and PcclWork: one posted collective. The peer, which ends it on the control loop, and
-// the PcclWork, which is the user's handle, share the Operation.
+// PostedOperation and PcclWork: one posted collective. The peer, which ends it on the control loop, and
+// the PcclWork, which is the user's handle, share the PostedOperation.
 // Invariants:
 // 1. Tensors live until the operation has ended and the handle is gone.
 // 2. The control loop never releases tensors: this may need the GIL, and the loop must not wait for
@@ -26,14 +26,14 @@
 
 namespace pccl::torch_layer {
 
-class Operation {
+class PostedOperation {
  public:
   // `text`: the name of the operation in messages, "all_reduce (layer.3)".
-  Operation(std::unique_ptr<BorrowedTensors> borrowed, std::string text);
+  PostedOperation(std::unique_ptr<BorrowedTensors> borrowed, std::string text);
 
   // Ends the operation: its memory belongs to the application again. Called once, on the control
   // loop, which it never blocks.
-  static void end(const std::shared_ptr<Operation>& operation, peer::OpResult result);
+  static void end(const std::shared_ptr<PostedOperation>& operation, peer::OpResult result);
 
   // The functions of the handle. wait_until() returns false if the operation has not ended by
   // `deadline`.
@@ -64,7 +64,8 @@ class Operation {
 
 class PcclWork : public c10d::Work {
  public:
-  PcclWork(std::shared_ptr<Operation> operation, int rank, c10d::OpType type, uint64_t sequence);
+  PcclWork(std::shared_ptr<PostedOperation> operation, int rank, c10d::OpType type,
+           uint64_t sequence);
   ~PcclWork() override;
 
   bool isCompleted() override;
@@ -81,7 +82,7 @@ class PcclWork : public c10d::Work {
   bool ended_before_call() const { return operation_->ended_before_call(); }
 
  private:
-  const std::shared_ptr<Operation> operation_;
+  const std::shared_ptr<PostedOperation> operation_;
   const uint64_t sequence_;
   const uint64_t forks_;
 };

@@ -52,7 +52,7 @@ uint64_t machine_id() {
 
 struct Shell::Impl {
   // The lanes of a link that is up, in the order in which they came up.
-  struct Link {
+  struct LaneSet {
     std::vector<ConnectionId> lanes;
     std::optional<link::PathMonitor> monitor;  // wan path only: chooses the active lanes
   };
@@ -74,7 +74,7 @@ struct Shell::Impl {
   void perform(const link::LaneUp& up);
   void perform(const link::LinkDown& down);
   void perform(const link::ReportLink& report) { callbacks.on_link(report.what); }
-  void carry(Link& link, LaneConnection& lane, const link::LaneUp& up);
+  void carry(LaneSet& link, LaneConnection& lane, const link::LaneUp& up);
   void set_contended(PeerId peer);
   void defer_destroy(std::unique_ptr<LaneConnection> lane);
   Counters count() const;
@@ -93,7 +93,7 @@ struct Shell::Impl {
   std::unique_ptr<net::Timer> ticks, timer;
   std::map<ConnectionId, std::unique_ptr<net::Connector>> connectors;
   std::map<ConnectionId, std::unique_ptr<LaneConnection>> lanes;
-  std::map<PeerId, Link> links;
+  std::map<PeerId, LaneSet> links;
   std::vector<PeerId> neighbours;
   std::vector<std::unique_ptr<LaneConnection>> deferred;  // closed, perhaps still on the stack
 };
@@ -248,7 +248,7 @@ void Shell::Impl::perform(const link::Close& close) {
 }
 
 void Shell::Impl::perform(const link::LaneUp& up) {
-  Link& link = links[up.peer];
+  LaneSet& link = links[up.peer];
   LaneConnection& lane = *lanes.at(up.lane);
   if (!up.further && up.wan) link.monitor.emplace(up.rtt, up.lanes_at_first, up.lanes_fixed);
   link.lanes.push_back(up.lane);
@@ -263,7 +263,7 @@ void Shell::Impl::perform(const link::LinkDown& down) {
 }
 
 // Lanes on a local path are always active and are not measured.
-void Shell::Impl::carry(Link& link, LaneConnection& lane, const link::LaneUp& up) {
+void Shell::Impl::carry(LaneSet& link, LaneConnection& lane, const link::LaneUp& up) {
   lane.tune(up.wan ? net::PathClass::kWan : net::PathClass::kLocal, options.congestion);
   lane.set_contended(neighbours.size() > 1);
   if (!link.monitor) return;
@@ -289,7 +289,7 @@ void Shell::Impl::defer_destroy(std::unique_ptr<LaneConnection> lane) {
 Shell::Counters Shell::Impl::count() const {
   Counters counters{.engine = engine.counters(), .links = {}};
   for (const auto& [peer, seen] : core.links()) {
-    Counters::Link& sum = counters.links.emplace_back();
+    Counters::OfLink& sum = counters.links.emplace_back();
     sum.peer = peer;
     sum.serial = seen.serial;
     sum.lanes = static_cast<uint32_t>(seen.lanes.size());

@@ -65,14 +65,14 @@ class Shell {
 
   struct Counters {
     Engine::Counters engine;
-    struct Link {
+    struct OfLink {
       PeerId peer;
       uint32_t serial = 0;                 // counts the attempts to connect
       uint32_t lanes = 0, lanes_used = 0;  // lanes_used: active lanes
       Duration rtt{0};
       uint64_t bytes_sent = 0, bytes_received = 0, send_calls = 0, receive_calls = 0;
     };
-    std::vector<Link> links;
+    std::vector<OfLink> links;
   };
   // Blocks the calling thread until the data loop has answered.
   Counters counters();
