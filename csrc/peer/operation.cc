@@ -426,10 +426,12 @@ void Operations::on_epoch_end(const protocol::EpochEnd& end) {
     const auto continuation = kept.find(at->first);
     if (committed.contains(at->first)) {
       at = finish(at);
-    } else if (!at->second.returned && continuation != kept.end()) {
+    } else if (at->second.returned) {  // a receive: it succeeded, whatever the others make of it
+      at = remove(at);
+    } else if (continuation != kept.end()) {
       repeat_later(at->first, at->second, continuation->second);
       ++at;
-    } else if (!at->second.returned && end.continuation == protocol::Continuation::kEverything) {
+    } else if (end.continuation == protocol::Continuation::kEverything) {
       repeat_later(at->first, at->second, at->second.info.start);
       ++at;
     } else {
