@@ -34,7 +34,7 @@ class PathMonitor {
   // `way`: RTT. `lanes`: number of active lanes at the start. `fixed`: that number never changes.
   PathMonitor(Duration rtt, uint32_t lanes, bool fixed = false);
 
-  // REQUIRES: `lane` outlives this.
+  // REQUIRES: `lane` outlives this, and was not added before.
   void add(Carrier& lane);
   // A chunk has left on this lane, and another may have begun. True: a window is over, and
   // resting() may have changed.
