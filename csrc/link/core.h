@@ -14,9 +14,9 @@
 //      get a Close too, which does nothing.
 //   3. A peer that is to be reached and has no link is being dialled, or waits for its turn, or a
 //      retry is due. A peer that has a link is not dialled.
-//   4. Each lane has one place: it is pending and its hello is due soon, or an attempt, or crosses one, or it is up on its
-//      link, or it is opening there. Each of these implies its phase, its peer and its serial
-//      number.
+//   4. Each lane has one place: it is pending and its hello is due soon, or it is an attempt, or it
+//      crosses one, or it is up on its link, or it is opening there. Each of these implies its
+//      phase, its peer and its serial number.
 //   5. The serial number of a link tells which side has dialled it. That of an attempt or of a
 //      crossing connection is above those of the connections that are known to be dead.
 //   6. At most one peer at a time is explored, and it has an attempt under way.
