@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <time.h>
 
+#include "csrc/base/assert.h"
+
 namespace pccl {
 namespace {
 
@@ -15,6 +17,7 @@ constexpr int kManyCores = 8;
 }  // namespace
 
 bool ContentionDetector::waited(Instant now, Duration ran) {
+  PCCL_DCHECK(now >= looked_at_ && ran >= ran_);
   const Duration passed = now - looked_at_;
   const Duration waited = passed - (ran - ran_);
   looked_at_ = now;

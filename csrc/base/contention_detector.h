@@ -11,6 +11,7 @@ namespace pccl {
 
 class ContentionDetector {
  public:
+  // REQUIRES: neither argument ever decreases.
   // `ran`: the time that the thread has run in its life. True if it waited long for a core since
   // the last call. False if the last call was long ago.
   bool waited(Instant now, Duration ran);

@@ -24,6 +24,7 @@ size_t element_bytes(DType dtype) {
 }
 
 bool is_floating(DType dtype) {
+  PCCL_ASSERT(static_cast<uint8_t>(dtype) < kDTypeCount);
   return dtype == DType::kFloat16 || dtype == DType::kBfloat16 || dtype == DType::kFloat32 ||
          dtype == DType::kFloat64;
 }

@@ -45,13 +45,14 @@ enum class ReduceOp : uint8_t {
 };
 inline constexpr uint8_t kReduceOpCount = 8;  // a number from the network must be below this
 
-// REQUIRES: `dtype` is one of the list above. This holds for all functions below.
+// REQUIRES: `dtype` is one of the list above. This holds for both functions.
 size_t element_bytes(DType dtype);
 bool is_floating(DType dtype);
 
-// The name in torch, such as "float32"; "bytes" for kBytes.
+// The name in torch, such as "float32"; "bytes" for kBytes; "unknown" for a number that is not in
+// the list.
 const char* text(DType dtype);
-// The name in torch, such as "SUM" for ReduceOp.SUM.
+// The name in torch, such as "SUM" for ReduceOp.SUM; "unknown" likewise.
 const char* text(ReduceOp op);
 
 }  // namespace pccl

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <optional>
 
+#include "csrc/base/assert.h"
+
 namespace pccl {
 namespace {
 
@@ -23,6 +25,7 @@ std::optional<in6_addr> v6_of(const std::string& host) {
 }
 
 bool is_in(uint32_t address, uint32_t network, int bits) {
+  PCCL_ASSERT(bits > 0 && bits < 32 && network << bits == 0);  // a network has no bits of a host
   return (address ^ network) >> (32 - bits) == 0;
 }
 

@@ -7,6 +7,13 @@
 #include "csrc/base/assert.h"
 
 namespace pccl {
+namespace {
+
+bool starts_a_huge_page(const std::byte* memory) {
+  return reinterpret_cast<uintptr_t>(memory) % kHugePageBytes == 0;
+}
+
+}  // namespace
 
 std::byte* map_pages(size_t bytes) {
   PCCL_ASSERT(bytes > 0 && bytes % kHugePageBytes == 0);
@@ -21,6 +28,7 @@ std::byte* map_pages(size_t bytes) {
       (kHugePageBytes - reinterpret_cast<uintptr_t>(mapped) % kHugePageBytes) % kHugePageBytes;
   if (before > 0) munmap(start, before);
   munmap(start + before + bytes, kHugePageBytes - before);
+  PCCL_ASSERT(starts_a_huge_page(start + before));
   madvise(start + before, bytes, MADV_HUGEPAGE);  // if refused, small pages work too
   return start + before;
 }
@@ -30,6 +38,8 @@ void prefault(std::byte* memory, size_t bytes) {
 }
 
 void unmap_pages(std::byte* memory, size_t bytes) {
+  PCCL_ASSERT(starts_a_huge_page(memory));
+  PCCL_ASSERT(bytes > 0 && bytes % kHugePageBytes == 0);
   const int refused = munmap(memory, bytes);
   PCCL_ASSERT(refused == 0);
 }

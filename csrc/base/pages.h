@@ -17,6 +17,7 @@ std::byte* map_pages(size_t bytes);
 // than Linux 5.14.
 void prefault(std::byte* memory, size_t bytes);
 // Unmaps a series of adjacent huge pages from map_pages(): all pages of a mapping or some of them.
+// REQUIRES: `memory` starts a huge page, and `bytes` is a multiple of kHugePageBytes, above 0.
 void unmap_pages(std::byte* memory, size_t bytes);
 
 }  // namespace pccl

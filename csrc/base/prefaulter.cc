@@ -44,6 +44,7 @@ void Prefaulter::add(std::span<std::byte> pages) {
 }
 
 void Prefaulter::forget(std::span<const std::byte> pages) {
+  PCCL_ASSERT(!pages.empty() && pages.size() % kHugePageBytes == 0);
   std::unique_lock lock(mutex_);
   std::deque<std::span<std::byte>> left;
   for (const std::span<std::byte> range : waiting_) {
@@ -71,6 +72,8 @@ void Prefaulter::run() {
     changed_.wait(lock, [this] { return over_ || !waiting_.empty(); });
     if (over_) return;
     std::span<std::byte>& first = waiting_.front();
+    PCCL_ASSERT(current_.empty());
+    PCCL_ASSERT(!first.empty() && first.size() % kHugePageBytes == 0);
     current_ = first.first(kHugePageBytes);
     first = first.subspan(kHugePageBytes);
     if (first.empty()) waiting_.pop_front();

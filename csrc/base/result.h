@@ -22,7 +22,10 @@ class [[nodiscard]] Result {
     return std::get<T>(content_);
   }
   // REQUIRES: !ok().
-  const Status& status() const { return std::get<Status>(content_); }
+  const Status& status() const {
+    PCCL_ASSERT(!ok());
+    return std::get<Status>(content_);
+  }
 
  private:
   std::variant<T, Status> content_;

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/code.h"
 #include "csrc/base/ids.h"
 
@@ -20,6 +21,9 @@ struct [[nodiscard]] Status {
 };
 
 // The other side has sent what PROTOCOL.md forbids: its connection is closed. `what` names it.
-inline Status violation(std::string what) { return {Code::kProtocol, std::move(what), {}}; }
+inline Status violation(std::string what) {
+  PCCL_ASSERT(!what.empty());
+  return {Code::kProtocol, std::move(what), {}};
+}
 
 }  // namespace pccl

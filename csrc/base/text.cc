@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <iterator>
 
+#include "csrc/base/assert.h"
+
 namespace pccl {
 namespace {
 
@@ -35,6 +37,7 @@ struct Character {
 
 // The first character of `text`. REQUIRES: `text` is not empty.
 Character first_of(std::string_view text) {
+  PCCL_DCHECK(!text.empty());
   const auto lead = static_cast<uint8_t>(text[0]);
   if (lead < 0x80) return {lead, 1};
   const size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
@@ -95,6 +98,7 @@ std::string printable(std::string_view text) {
     text.remove_prefix(good);
     if (text.empty()) return out;
     const Character bad = first_of(text);
+    PCCL_DCHECK(bad.bytes == 0 || is_hidden(bad.code));
     out += bad.bytes == 0 ? escaped_byte(text[0]) : escaped(bad.code);
     text.remove_prefix(std::max<size_t>(bad.bytes, 1));
   }

@@ -90,6 +90,7 @@ class Transitions final : public TransitionTable {
   }
   size_t size() const override { return N; }
   RowText row(size_t row) const override {
+    PCCL_ASSERT(row < N);
     const Row& at = rows_[row];
     return {name_(at.from), name_(at.to), at.event, at.effect};
   }

@@ -62,6 +62,7 @@ const char* text(LinkCore::Phase phase) {
 }
 
 void LinkCore::step(const Event& event, Instant now, Effects& effects) {
+  PCCL_ASSERT(effects_ == nullptr && now_ <= now);
   effects_ = &effects;
   now_ = now;
   std::visit([this](const auto& what) { on(what); }, event);
@@ -110,12 +111,14 @@ void LinkCore::on(const Dial& event) {
 
 bool LinkCore::is_in_progress(ConnectionId attempt, uint32_t dead_serial) const {
   const Lane& lane = lanes_.at(attempt);
+  PCCL_ASSERT(lane.dialled && !lane.further);
   return lane.phase == Phase::kConnecting || lane.serial > dead_serial;
 }
 
 void LinkCore::begin_round(PeerId peer) {
   stop_exploring(peer);
   Dialling& dial = dialling_.at(peer);
+  PCCL_ASSERT(dial.attempts.empty() && !dial.at.empty());
   dial.tried = dial.at;
   const auto reached = reached_.find(peer);
   if (reached != reached_.end()) {
@@ -141,8 +144,10 @@ void LinkCore::begin_round(PeerId peer) {
 // Starts the attempts that may start now. At the end of a round, reports the peer as unreachable.
 void LinkCore::go_on(PeerId peer) {
   Dialling& dial = dialling_.at(peer);
+  PCCL_ASSERT(!dial.retry);
   while (dial.begun < dial.tried.size() && may_explore(peer, dial)) attempt(peer, dial);
   if (!dial.attempts.empty() || dial.begun < dial.tried.size()) return;
+  PCCL_ASSERT(!dial.crossing && !links_.contains(peer));
   dial.retry = now_ + std::min(tick(), kRetryMax);
   emit(ReportLink{{peer, LinkState::kUnreachable, dial.why, dial.dead_serial, 0, dial.fault}});
   stop_exploring(peer);
@@ -150,6 +155,7 @@ void LinkCore::go_on(PeerId peer) {
 
 // Whether the next address may be tried now. If another peer's turn is first, this one queues up.
 bool LinkCore::may_explore(PeerId peer, const Dialling& dial) {
+  PCCL_ASSERT(dial.begun < dial.tried.size());
   const bool first_alone = dial.begun == 1 && !dial.attempts.empty() && now_ < dial.more_at;
   const size_t most = kAttemptsMax + (tries_known(peer, dial) ? 1 : 0);
   if (first_alone || dial.attempts.size() >= most) return false;
@@ -167,6 +173,7 @@ bool LinkCore::tries_first_only(PeerId peer, const Dialling& dial) const {
 
 // Whether the first address of this round has worked before.
 bool LinkCore::knows_first(PeerId peer, const Dialling& dial) const {
+  PCCL_ASSERT(!dial.tried.empty());
   const auto reached = reached_.find(peer);
   return reached != reached_.end() && reached->second == dial.tried[0];
 }
@@ -190,6 +197,7 @@ void LinkCore::stop_exploring(PeerId peer) {
 }
 
 void LinkCore::attempt(PeerId peer, Dialling& dial) {
+  PCCL_ASSERT(dial.begun < dial.tried.size() && !dial.retry);
   const ConnectionId id = new_lane();
   Lane& lane = lanes_[id];
   lane.dialled = true;
@@ -201,6 +209,7 @@ void LinkCore::attempt(PeerId peer, Dialling& dial) {
   // of that time: TCP sends a lost SYN again after 1 s and 3 s.
   const size_t further = dial.tried.size() - 1;
   const auto parts = static_cast<int>(dial.begun == 1 ? 1 : (further + 1) / kAttemptsMax);
+  PCCL_ASSERT(parts > 0);
   const Duration whole = connect_timeout();
   const bool all_of_it = further == 0 || (dial.begun == 1 && knows_first(peer, dial));
   emit(Connect{id, peer, lane.at, all_of_it ? whole : whole / 2 / parts, segment(peer)});
@@ -210,6 +219,7 @@ void LinkCore::on(const Connected& event) {
   const auto at = lanes_.find(event.lane);
   if (at == lanes_.end()) return;  // closed in the meantime
   Lane& lane = at->second;
+  PCCL_ASSERT(lane.dialled && lane.further == (lane.serial > 0));
   lane.phase = kTransitions.step(lane.phase, Phase::kHandshaking);
   if (!lane.further) {
     // The numbers of other peers follow only our own count: what somebody says of his own
@@ -232,14 +242,6 @@ uint32_t LinkCore::last_serial(PeerId peer) const {
   return given == given_.end() ? last : std::max(last, given->second);
 }
 
-void LinkCore::on(const Refused& event) {
-  if (lanes_.contains(event.lane)) ended(event.lane, event.why, event.fault);
-}
-
-void LinkCore::on(const Failed& event) {
-  if (lanes_.contains(event.lane)) ended(event.lane, event.why.message, event.fault);
-}
-
 // The connection is gone already.
 void LinkCore::ended(ConnectionId id, const std::string& why, LinkFault fault) {
   const Lane lane = lanes_.at(id);
@@ -251,7 +253,8 @@ void LinkCore::ended(ConnectionId id, const std::string& why, LinkFault fault) {
 void LinkCore::failed(const Lane& attempt, ConnectionId id, const std::string& why,
                       LinkFault fault) {
   Dialling& dial = dialling_.at(attempt.peer);
-  std::erase(dial.attempts, id);
+  const size_t erased = std::erase(dial.attempts, id);
+  PCCL_ASSERT(erased == 1);
   if (dial.crossing && !is_handshaking(dial)) return join(*dial.crossing);
   dial.why += (dial.why.empty() ? "" : "; ") + why;
   if (attempt.at == dial.at[0]) dial.fault = fault;
@@ -298,7 +301,9 @@ void LinkCore::end_dial(PeerId peer) {
 
 void LinkCore::on(const Accepted& event) {
   while (!pending_.empty() && pending_.size() >= event.room) close(pending_.front());
-  Lane& lane = lanes_[event.lane];
+  const auto [at, fresh] = lanes_.try_emplace(event.lane);
+  PCCL_ASSERT(fresh && event.lane.value <= lanes_made_);
+  Lane& lane = at->second;
   lane.phase = kTransitions.step(lane.phase, Phase::kHandshaking);
   lane.address = event.address;
   lane.hello_by = now_ + protocol::kHelloTimeout;
@@ -353,6 +358,8 @@ void LinkCore::on(const HelloReceived& event) {
 
 void LinkCore::on_valid_hello(ConnectionId id, const LaneHello& hello, Duration rtt) {
   Lane& lane = lanes_.at(id);
+  PCCL_ASSERT(is_silent(lane) && hello.self && hello.self != identity_.self && hello.serial > 0);
+  PCCL_ASSERT(!lane.dialled || (lane.peer == hello.self && lane.serial == hello.serial));
   lane.same_machine = hello.machine == identity_.machine && identity_.machine != 0;
   lane.rtt = rtt;
   lane.peer = hello.self;
@@ -371,7 +378,8 @@ bool LinkCore::is_silent(const Lane& lane) const {
 // gets established. The lower id answers it immediately. The higher id waits for the outcome of its
 // own attempts.
 void LinkCore::on_hello_of_pending(ConnectionId id) {
-  std::erase(pending_, id);
+  const size_t erased = std::erase(pending_, id);
+  PCCL_ASSERT(erased == 1);
   const Lane& lane = lanes_.at(id);
   const PeerId peer = lane.peer;
   const auto link = links_.find(peer);
@@ -398,7 +406,9 @@ void LinkCore::on_hello_of_pending(ConnectionId id) {
 void LinkCore::join(ConnectionId id) {
   const Lane& lane = lanes_.at(id);
   const PeerId peer = lane.peer;
-  Link& link = links_[peer];
+  const auto [at, fresh] = links_.try_emplace(peer);
+  PCCL_ASSERT(fresh && !lane.further);
+  Link& link = at->second;
   link.serial = lane.serial;
   link.rtt = lane.rtt;
   link.lanes.push_back(id);
@@ -415,29 +425,29 @@ void LinkCore::join(ConnectionId id) {
   note_unnamed(peer);
 }
 
-void LinkCore::name(PeerId peer) {
-  named_.insert(peer);
-  std::erase(unnamed_, peer);
-}
-
 // A newcomer may dial us before the master has named it. Anybody can claim to be one, so only a
 // limited number of such links exists at a time.
 void LinkCore::note_unnamed(PeerId peer) {
   if (named_.contains(peer)) return;
+  PCCL_ASSERT(links_.contains(peer));
   unnamed_.push_back(peer);
   if (unnamed_.size() > protocol::kUnnamedLinksMax)
     lost(unnamed_.front(), "too many peers connect that the master has not named here");
 }
 
 void LinkCore::join_further(ConnectionId id) {
-  Link& link = links_.at(lanes_.at(id).peer);
-  link.opening.erase(id);
+  const Lane& lane = lanes_.at(id);
+  Link& link = links_.at(lane.peer);
+  PCCL_ASSERT(lane.further && lane.serial == link.serial);
+  const size_t erased = link.opening.erase(id);
+  PCCL_ASSERT((erased == 1) == lane.dialled);
   link.lanes.push_back(id);
   up(id, link);
 }
 
 void LinkCore::up(ConnectionId id, const Link& link) {
   Lane& lane = lanes_.at(id);
+  PCCL_ASSERT(link.lanes.back() == id && lane.further == (link.lanes.size() > 1));
   lane.phase = kTransitions.step(lane.phase, Phase::kUp);
   lane.keepalive = protocol::KeepaliveTimer(protocol::kTicksPerLinkTimeout, options_.peer_timeout);
   if (!lane.dialled) emit(SendHello{id, true, hello(lane)});
@@ -487,6 +497,7 @@ void LinkCore::forget_lane(ConnectionId id) {
   const auto at = lanes_.find(id);
   PCCL_ASSERT(at != lanes_.end());
   kTransitions.step(at->second.phase, Phase::kGone);
+  PCCL_ASSERT(at->second.phase != Phase::kUp || !links_.contains(at->second.peer));
   if (!at->second.dialled) std::erase(pending_, id);
   const auto link = at->second.further ? links_.find(at->second.peer) : links_.end();
   if (link != links_.end()) link->second.opening.erase(id);
@@ -559,6 +570,7 @@ void LinkCore::on(const Tick& event) {
 }
 
 void LinkCore::ping(ConnectionId id, uint64_t number) {
+  PCCL_ASSERT(lanes_.at(id).phase == Phase::kUp);
   emit(SendPing{id, number});
   lanes_.at(id).keepalive.sent();
 }
@@ -596,6 +608,7 @@ void LinkCore::see(const Progress& progress) {
 // Called when the link is about to end. If no lane made progress and some lane was stuck long
 // enough, the path counts as one that drops large packets.
 void LinkCore::weigh_progress(PeerId peer, const Link& link) {
+  PCCL_ASSERT(links_.contains(peer));
   uint32_t stuck = 0;
   const int enough =
       protocol::kTicksWithoutProgress * protocol::beats_per_tick(options_.peer_timeout);
@@ -620,16 +633,6 @@ void LinkCore::limit_accepted() {
     if (one > 0) least = least == 0 ? one : std::min(least, one);
   }
   if (std::exchange(accepted_segment_, least) != least) emit(LimitAccepted{least});
-}
-
-uint32_t LinkCore::segment(PeerId peer) const {
-  const auto at = narrow_.find(peer);
-  return at == narrow_.end() ? 0 : at->second.segment();
-}
-
-bool LinkCore::given_up(PeerId peer) const {
-  const auto at = narrow_.find(peer);
-  return at != narrow_.end() && at->second.given_up();
 }
 
 // ---- Time ----
@@ -680,12 +683,6 @@ std::optional<Instant> LinkCore::deadline() const {
   }
   for (const auto& [peer, checking] : checking_) also(checking.look);
   return first;
-}
-
-std::map<PeerId, LinkCore::Seen> LinkCore::links() const {
-  std::map<PeerId, Seen> all;
-  for (const auto& [peer, link] : links_) all[peer] = {link.serial, link.rtt, link.lanes};
-  return all;
 }
 
 }  // namespace pccl::link

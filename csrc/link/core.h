@@ -14,9 +14,9 @@
 //      get a Close too, which does nothing.
 //   3. A peer that is to be reached and has no link is being dialled, or waits for its turn, or a
 //      retry is due. A peer that has a link is not dialled.
-//   4. Each lane has one place: it is pending, or an attempt, or crosses one, or it is up on its
-//      link, or it is opening there. Each of these implies its phase, its peer and its serial
-//      number.
+//   4. Each lane has one place: it is pending and its hello is due soon, or it is an attempt, or it
+//      crosses one, or it is up on its link, or it is opening there. Each of these implies its
+//      phase, its peer and its serial number.
 //   5. The serial number of a link tells which side has dialled it. That of an attempt or of a
 //      crossing connection is above those of the connections that are known to be dead.
 //   6. At most one peer at a time is explored, and it has an attempt under way.
@@ -53,6 +53,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/assert.h"
 #include "csrc/link/events.h"
 #include "csrc/link/segment_choice.h"
 #include "csrc/protocol/keepalive_timer.h"
@@ -81,7 +82,11 @@ class LinkCore {
     Duration rtt{0};
     std::vector<ConnectionId> lanes;
   };
-  std::map<PeerId, Seen> links() const;
+  std::map<PeerId, Seen> links() const {
+    std::map<PeerId, Seen> all;
+    for (const auto& [peer, link] : links_) all[peer] = {link.serial, link.rtt, link.lanes};
+    return all;
+  }
 
   // Asserts the invariants. Without NDEBUG, step() calls it.
   void check() const;
@@ -139,19 +144,27 @@ class LinkCore {
   void on(const Dial& event);
   void on(const Forget& event);
   void on(const Connected& event);
-  void on(const Refused& event);
+  void on(const Refused& event) {
+    if (lanes_.contains(event.lane)) ended(event.lane, event.why, event.fault);
+  }
   void on(const Accepted& event);
   void on(const HelloReceived& event);
-  void on(const Failed& event);
+  void on(const Failed& event) {
+    if (lanes_.contains(event.lane)) ended(event.lane, event.why.message, event.fault);
+  }
   void on(const PongReceived& event);
   void on(const Tick& event);
   void on(const Suspected& event) { lost(event.peer, event.why); }
   void on(const NeighboursKnown& event);
-  void on(const LanesLearnt& event) { learnt_[event.peer] = event.lanes; }
+  void on(const LanesLearnt& event) {
+    PCCL_ASSERT(event.lanes > 0);
+    learnt_[event.peer] = event.lanes;
+  }
   void on(const TimePassed&);
 
   template <typename E>
   void emit(E effect) {
+    PCCL_DCHECK(effects_ != nullptr);  // only within a step
     effects_->emplace_back(std::move(effect));
   }
   void begin_round(PeerId peer);
@@ -166,7 +179,10 @@ class LinkCore {
   bool knows_first(PeerId peer, const Dialling& dial) const;
   bool tries_known(PeerId peer, const Dialling& dial) const;
   uint32_t last_serial(PeerId peer) const;
-  void name(PeerId peer);
+  void name(PeerId peer) {
+    named_.insert(peer);
+    std::erase(unnamed_, peer);
+  }
   void note_unnamed(PeerId peer);
   bool closed_by_known_address(const Lane& attempt, LinkFault fault) const;
   bool tries_first_only(PeerId peer, const Dialling& dial) const;
@@ -197,8 +213,14 @@ class LinkCore {
   void see(const Progress& progress);
   void weigh_progress(PeerId peer, const Link& link);
   void limit_accepted();
-  uint32_t segment(PeerId peer) const;
-  bool given_up(PeerId peer) const;
+  uint32_t segment(PeerId peer) const {
+    const auto at = narrow_.find(peer);
+    return at == narrow_.end() ? 0 : at->second.segment();
+  }
+  bool given_up(PeerId peer) const {
+    const auto at = narrow_.find(peer);
+    return at != narrow_.end() && at->second.given_up();
+  }
   Duration check_interval() const;
   void check(PeerId peer, const Link& link) const;
   void check(PeerId peer, const Dialling& dial) const;

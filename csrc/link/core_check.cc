@@ -79,6 +79,7 @@ void LinkCore::check_pending() const {
     const auto at = lanes_.find(id);
     PCCL_ASSERT(at != lanes_.end() && at->second.phase == Phase::kHandshaking);
     PCCL_ASSERT(!at->second.dialled && !at->second.peer);
+    PCCL_ASSERT(at->second.hello_by <= now_ + protocol::kHelloTimeout);
   }
   for (const PeerId peer : exploring_) {
     PCCL_ASSERT(dialling_.contains(peer));

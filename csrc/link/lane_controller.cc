@@ -64,6 +64,7 @@ void LaneController::window(std::span<const uint64_t> rates, CongestionSignal si
 void LaneController::idle_in_a_deep_queue(uint32_t up) {
   if (fixed_) return;
   if (trial_.instead_of > 0) take_back_trial(false);  // no window would ever judge it
+  PCCL_ASSERT(up > 0);
   const uint32_t used = std::min(wanted_, up);
   if (used <= kFewest) return choose(up);
   wanted_ = std::max(used / 2, kFewest);
@@ -114,6 +115,7 @@ void LaneController::leave_out_slow(std::span<const uint64_t> rates) {
 }
 
 bool LaneController::judge(uint64_t rate, CongestionSignal signal) {
+  PCCL_ASSERT(trial_.instead_of > 0 && trial_.instead_of != wanted_);
   const bool was_for_more = wanted_ > trial_.instead_of;
   const uint32_t windows = ++trial_.windows;
   // The result is clear, even if the lanes have not reached their full rate yet.
@@ -138,6 +140,7 @@ bool LaneController::judge(uint64_t rate, CongestionSignal signal) {
 }
 
 void LaneController::take_back_trial(bool in_vain) {
+  PCCL_ASSERT(trial_.instead_of > 0 && trial_.instead_of != wanted_);
   BackOff& back_off = wanted_ > trial_.instead_of ? more_ : fewer_;
   back_off.left = back_off.after;
   if (in_vain) back_off.after = std::min(2 * back_off.after, kBackOffMax);
@@ -146,6 +149,7 @@ void LaneController::take_back_trial(bool in_vain) {
 }
 
 void LaneController::consider(uint64_t rate, uint32_t usable, CongestionSignal signal) {
+  PCCL_ASSERT(usable > 0 && trial_.instead_of == 0);
   const uint32_t used = std::min(wanted_, usable);
   if (more_.left > 0) --more_.left;
   if (fewer_.left > 0) --fewer_.left;
@@ -175,6 +179,7 @@ void LaneController::remember(uint64_t rate) {
 }
 
 void LaneController::begin(uint32_t wanted, uint64_t rate) {
+  PCCL_ASSERT(wanted > 0 && wanted != wanted_ && trial_.instead_of == 0 && !fixed_);
   if (wanted > wanted_) without_more_ = 0;
   recent_.clear();
   trial_ = {wanted_, rate, 0, 0};
@@ -192,6 +197,7 @@ void LaneController::choose(uint32_t up) {
     inactive_ |= use ? 0 : bit;
     if (!use) used_for_[lane] = 0;
   }
+  PCCL_ASSERT(up == 0 || used > 0);
 }
 
 void LaneController::check() const {

@@ -21,6 +21,7 @@
 #include <span>
 #include <vector>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/clock.h"
 #include "csrc/protocol/limits.h"
 
@@ -32,7 +33,9 @@ class LaneController {
   static uint32_t first(Duration rtt);
   // `first`: number of active lanes, as far as that many are up. `fixed`: the number never changes,
   // but much slower lanes are still excluded.
-  explicit LaneController(uint32_t first, bool fixed = false) : fixed_(fixed), wanted_(first) {}
+  explicit LaneController(uint32_t first, bool fixed = false) : fixed_(fixed), wanted_(first) {
+    PCCL_ASSERT(first > 0);
+  }
 
   void set_up(uint32_t lanes) { choose(lanes); }
   // The congestion signals of a path: something queues, or many packets are lost.
@@ -49,7 +52,10 @@ class LaneController {
   // The buffers of the active lanes limit them, and almost nothing is queued. Doubles the number of
   // active lanes; false if that is not possible.
   bool held_by_buffers(uint32_t up);
-  bool is_inactive(uint32_t lane) const { return ((inactive_ >> lane) & 1) != 0; }
+  bool is_inactive(uint32_t lane) const {
+    PCCL_DCHECK(lane < protocol::kLanesMax);
+    return ((inactive_ >> lane) & 1) != 0;
+  }
   // One bit for each inactive lane. At least one lane that is up is active.
   protocol::LaneBits inactive() const { return inactive_; }
   // Number of active lanes, for the next link to this peer. A trial under way does not count.

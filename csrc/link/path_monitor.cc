@@ -31,6 +31,7 @@ PathMonitor::PathMonitor(Duration rtt, uint32_t lanes, bool fixed)
       controller_(lanes, fixed) {}
 
 void PathMonitor::add(Carrier& lane) {
+  PCCL_ASSERT(std::find(lanes_.begin(), lanes_.end(), &lane) == lanes_.end());
   lanes_.push_back(&lane);
   controller_.set_up(static_cast<uint32_t>(lanes_.size()));
   window_.reset();
@@ -51,6 +52,7 @@ bool PathMonitor::chunk_sent(const Carrier& lane, Instant now) {
 
 bool PathMonitor::chunk_left(const Carrier& lane, Instant now) {
   if (!used(lane)) return false;
+  PCCL_DCHECK(now >= sampled_at_ && now >= idle_at_ && (!window_ || now >= window_->at));
   if (buffers_hold(now) && controller_.held_by_buffers(static_cast<uint32_t>(lanes_.size()))) {
     window_.reset();
     return true;
@@ -86,6 +88,7 @@ bool PathMonitor::buffers_hold(Instant now) {
     held += path.held;
   }
   const int in_use = static_cast<int>(lanes_.size()) - std::popcount(controller_.inactive());
+  PCCL_ASSERT(in_use > 0);
   if (busy < in_use * window_length_) return false;
   busy_before_ += busy;
   held_before_ += held;
@@ -112,6 +115,8 @@ PathMonitor::Sample PathMonitor::sample(Instant now, bool finding_speed) const {
 
 // Counts the segments that have arrived. Sent segments may still be in flight, or stand in a queue.
 void PathMonitor::window_over(const Sample& before, const Sample& after) {
+  PCCL_ASSERT(after.at > before.at);
+  PCCL_ASSERT(before.paths.size() == lanes_.size() && after.paths.size() == lanes_.size());
   const double seconds = to_seconds(after.at - before.at);
   std::vector<uint64_t> rates;
   for (size_t index = 0; index < lanes_.size(); ++index) {
@@ -126,6 +131,7 @@ void PathMonitor::window_over(const Sample& before, const Sample& after) {
 
 // Whether the loss is higher than a wan path commonly has.
 bool PathMonitor::loses(const Sample& before, const Sample& after) {
+  PCCL_ASSERT(before.paths.size() == after.paths.size());
   uint32_t sent = 0, again = 0;
   for (size_t index = 0; index < after.paths.size(); ++index) {
     sent += after.paths[index].segments - before.paths[index].segments;
@@ -136,6 +142,7 @@ bool PathMonitor::loses(const Sample& before, const Sample& after) {
 
 // Whether the buffers of most active lanes allow twice as many bytes in flight.
 bool PathMonitor::can_grow(const Sample& sample) const {
+  PCCL_ASSERT(sample.paths.size() == lanes_.size());
   int balance = 0;
   for (size_t index = 0; index < lanes_.size(); ++index) {
     const Carrier& lane = *lanes_[index];
@@ -149,6 +156,7 @@ bool PathMonitor::can_grow(const Sample& sample) const {
 // a queue: a system that paces the first window of a connection sets the later timestamps too late,
 // and then measures only half of the RTT.
 Duration PathMonitor::queue(const Sample& sample) const {
+  PCCL_ASSERT(sample.paths.size() == lanes_.size());
   std::vector<Duration> rtts;
   Duration least{0};
   for (size_t index = 0; index < lanes_.size(); ++index) {
@@ -156,6 +164,7 @@ Duration PathMonitor::queue(const Sample& sample) const {
     rtts.push_back(sample.paths[index].smoothed);
     least = std::max(least, sample.paths[index].least);
   }
+  PCCL_ASSERT(!rtts.empty());
   std::sort(rtts.begin(), rtts.end());
   return rtts[rtts.size() / 2] - least;
 }

@@ -35,7 +35,7 @@ class PathMonitor {
   // changes.
   PathMonitor(Duration rtt, uint32_t lanes, bool fixed = false);
 
-  // REQUIRES: `lane` outlives this.
+  // REQUIRES: `lane` outlives this, and was not added before.
   void add(Carrier& lane);
   // A chunk has left on this lane, and another may have begun. True: a window is over, and
   // inactive() may have changed.

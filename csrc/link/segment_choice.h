@@ -24,6 +24,7 @@ class SegmentChoice {
   uint32_t segment() const { return segment_; }
   // A link has ended on which no large packet arrived. `segment`: the limit of its connection.
   void ended_without_progress(uint32_t segment) {
+    PCCL_ASSERT(segment > 0);
     ++in_a_row_;
     smallest_failed_ |= segment <= protocol::kSegments.back();
     for (const uint32_t smaller : protocol::kSegments) {

@@ -63,6 +63,7 @@ std::optional<protocol::VersionRange> versions_in(const FrameHeader& header) {
 }  // namespace
 
 FrameHeader hello_frame(FrameType type, const protocol::LaneHello& hello) {
+  PCCL_ASSERT(type == FrameType::kHello || type == FrameType::kHelloOk);
   FrameHeader header;
   header.type = type;
   header.epoch = Epoch{hello.run_id};
@@ -77,6 +78,7 @@ FrameHeader hello_frame(FrameType type, const protocol::LaneHello& hello) {
 }
 
 std::optional<protocol::LaneHello> hello_in(FrameType type, const FrameHeader& header) {
+  PCCL_ASSERT(type == FrameType::kHello || type == FrameType::kHelloOk);
   const auto versions = versions_in(header);
   if (header.type != type || !versions) return std::nullopt;
   if (header.round > 1 && protocol::common(*versions, protocol::kSpoken)) return std::nullopt;
@@ -143,7 +145,9 @@ Result<FrameHeader> decode_header(std::span<const std::byte, kFrameHeaderBytes> 
 FrameReader::FrameReader(FrameSink& sink, bool checked) : sink_(&sink), checked_(checked) {}
 
 std::span<std::byte> FrameReader::space() {
+  PCCL_DCHECK(buffered_ < buffer_.size());
   if (expects_ != Expects::kPayload) return std::span(buffer_).subspan(buffered_);
+  PCCL_DCHECK(at_ < length_);
   if (!landing_.empty()) return landing_.subspan(at_);
   if (discarded_.empty()) discarded_.resize(kFillerBytes);
   return std::span(discarded_).first(std::min(discarded_.size(), payload_rest()));
@@ -182,11 +186,14 @@ void FrameReader::parse_buffer() {
       parse_trailer(rest.first<kFrameTrailerBytes>());
     }
   }
+  PCCL_DCHECK(at <= buffered_);
   buffered_ -= at;
   std::memmove(buffer_.data(), buffer_.data() + at, buffered_);
+  PCCL_DCHECK(!refused_.ok() || sink_ == nullptr || buffered_ < kFrameHeaderBytes);
 }
 
 void FrameReader::parse_header(std::span<const std::byte, kFrameHeaderBytes> bytes) {
+  PCCL_DCHECK(landing_.empty());  // the chunk before has ended
   Result<FrameHeader> decoded = decode_header(bytes);
   if (!decoded.ok()) {
     refused_ = decoded.status();
@@ -207,15 +214,18 @@ void FrameReader::parse_header(std::span<const std::byte, kFrameHeaderBytes> byt
 
 // `bytes` more bytes of the payload were read into space() or copied by parse_buffer().
 void FrameReader::payload_arrived(size_t bytes) {
+  PCCL_DCHECK(expects_ == Expects::kPayload && bytes <= payload_rest());
   const size_t from = at_;
   at_ += bytes;
   if (at_ == length_) expects_ = Expects::kTrailer;
   if (landing_.empty()) return;
   if (verify_) sum_.add(landing_.subspan(from, bytes));
+  PCCL_DCHECK(landing_.size() == length_ && sink_ != nullptr);
   sink_->on_piece(from, bytes);
 }
 
 void FrameReader::parse_trailer(std::span<const std::byte, kFrameTrailerBytes> bytes) {
+  PCCL_DCHECK(at_ == length_);
   const auto sum = get<uint32_t>(bytes.data());
   const auto mark = get<uint32_t>(bytes.data() + sizeof sum);
   expects_ = Expects::kHeader;
@@ -263,6 +273,7 @@ void FrameWriter::push(const FrameHeader& header) {
 // Removes written frames from a queue that never runs empty. Otherwise the queue would keep all
 // frames that were ever pushed.
 void FrameWriter::forget_what_has_left() {
+  PCCL_DCHECK(control_at_ <= control_.size());
   if (control_at_ < kForgottenBytes || control_at_ < control_.size() / 2) return;
   span_count_ = 0;
   control_.erase(control_.begin(), control_.begin() + static_cast<ptrdiff_t>(control_at_));
@@ -300,6 +311,7 @@ void FrameWriter::push_chunk(const FrameHeader& header, std::span<const std::byt
 
 void FrameWriter::withdraw() {
   if (!chunk_.active) return;
+  PCCL_ASSERT(chunk_.at < chunk_.total());
   span_count_ = 0;
   if (chunk_.at > 0) {
     // The header is written, at least in part, so only the mark in the trailer can make the chunk
@@ -326,11 +338,13 @@ std::span<const std::span<const std::byte>> FrameWriter::gather() {
     plan_control();
     plan_chunk(chunk_);
   }
+  PCCL_DCHECK(span_count_ > 0 || (!cut_.active && !chunk_.active && queued_bytes() == 0));
   return std::span(spans_).first(span_count_);
 }
 
 void FrameWriter::plan(std::span<const std::byte> bytes, size_t* progress) {
   if (bytes.empty()) return;
+  PCCL_DCHECK(span_count_ < spans_.size());
   spans_[span_count_] = bytes;
   progress_[span_count_++] = progress;
 }
@@ -343,6 +357,8 @@ void FrameWriter::plan_control() {
 // computed piece by piece. True if this is all of the chunk, so that something else may follow.
 bool FrameWriter::plan_chunk(Chunk& chunk) {
   if (!chunk.active) return true;
+  PCCL_DCHECK(chunk.at < chunk.total());
+  PCCL_DCHECK(chunk.payload.empty() || chunk.payload.size() == chunk.length);
   const size_t header_left = chunk.header.size() - std::min(chunk.at, chunk.header.size());
   plan(std::span<const std::byte>(chunk.header).last(header_left), &chunk.at);
   const size_t payload_at = std::min(chunk.length, chunk.at - (chunk.header.size() - header_left));
@@ -364,6 +380,7 @@ bool FrameWriter::plan_chunk(Chunk& chunk) {
 // Adds the next piece to the checksum, unless the checksum is already ahead of the write. Returns
 // the end of the payload bytes that may be written.
 size_t FrameWriter::sum_ahead(Chunk& chunk, size_t payload_at) {
+  PCCL_DCHECK(chunk.summed >= payload_at && chunk.summed <= chunk.length);
   if (chunk.summed == payload_at) {
     const size_t bytes = std::min(kSumAheadBytes, chunk.length - payload_at);
     sum_.add(chunk.payload.subspan(payload_at, bytes));
@@ -381,6 +398,8 @@ void FrameWriter::wrote(size_t bytes) {
   }
   PCCL_ASSERT(bytes == 0);
   span_count_ = 0;
+  PCCL_DCHECK(control_at_ <= control_.size());
+  PCCL_DCHECK(chunk_.at <= chunk_.total() && cut_.at <= cut_.total());
   if (control_at_ == control_.size()) {
     control_.clear();
     control_at_ = 0;

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/ids.h"
 #include "csrc/base/result.h"
 #include "csrc/net/checksum.h"
@@ -86,7 +87,10 @@ class FrameReader {
   void parse_header(std::span<const std::byte, protocol::kFrameHeaderBytes> bytes);
   void parse_trailer(std::span<const std::byte, protocol::kFrameTrailerBytes> bytes);
   void payload_arrived(size_t bytes);
-  size_t payload_rest() const { return length_ - at_; }
+  size_t payload_rest() const {
+    PCCL_DCHECK(at_ <= length_);
+    return length_ - at_;
+  }
 
   FrameSink* sink_;  // null once detached
   bool checked_;
@@ -131,7 +135,10 @@ class FrameWriter {
   void wrote(size_t bytes);
 
   // Bytes of queued frames that are not written yet.
-  size_t queued_bytes() const { return control_.size() - control_at_; }
+  size_t queued_bytes() const {
+    PCCL_DCHECK(control_at_ <= control_.size());
+    return control_.size() - control_at_;
+  }
 
  private:
   using Trailer = std::array<std::byte, protocol::kFrameTrailerBytes>;

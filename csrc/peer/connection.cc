@@ -49,6 +49,7 @@ void Connection::open() {
 }
 
 void Connection::attempt() {
+  PCCL_ASSERT(!context_.linked);
   enter(State::kTrying);
   context_.emit(ConnectMaster{});
 }
@@ -64,6 +65,7 @@ void Connection::on_closed() {
   enter(State::kWaiting);
   context_.linked = false;
   retry_at_ = context_.now + pause_;
+  PCCL_ASSERT(retry_at_ > context_.now);
   pause_ = std::min(pause_ * 2, kPauseMax);
 }
 
@@ -80,6 +82,7 @@ void Connection::close() {
 }
 
 void Connection::welcomed() {
+  PCCL_ASSERT(state_ == State::kUp && context_.linked);
   pings_ = true;
   pause_ = kPauseMin;
 }
@@ -88,6 +91,7 @@ Connection::Due Connection::on_time() {
   if (state_ == State::kWaiting && context_.now >= retry_at_) attempt();
   if (state_ != State::kUp || context_.now < beat_at_) return Due::kNothing;
   beat_at_ = context_.now + beat();
+  PCCL_ASSERT(beat_at_ > context_.now);
   keepalive_.beat();
   if (std::exchange(context_.has_sent, false)) keepalive_.sent();
   if (keepalive_.too_long()) return Due::kSilent;

@@ -10,6 +10,7 @@
 
 #include <optional>
 
+#include "csrc/base/assert.h"
 #include "csrc/peer/context.h"
 #include "csrc/protocol/keepalive_timer.h"
 
@@ -24,8 +25,12 @@ class Connection {
   void on_closed();  // connects again after a pause, which doubles up to one second
   void close();      // for good
   void drop();       // closes the present connection, then acts as on_closed()
-  void welcomed();   // Welcome or Resumed has come: pings start, and the pause is reset
-  void received() { keepalive_.received(); }
+  // Welcome or Resumed has come: pings start, and the pause is reset. REQUIRES: up.
+  void welcomed();
+  void received() {  // REQUIRES: up
+    PCCL_ASSERT(up());
+    keepalive_.received();
+  }
   bool up() const { return state_ == State::kUp; }
 
   // Time has passed. Returns what is due. The caller carries it out: it sends a Ping, or calls

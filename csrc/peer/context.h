@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc/base/assert.h"
 #include "csrc/peer/events.h"
 
 namespace pccl::peer {
@@ -24,6 +25,7 @@ struct Context {
 
   template <typename E>
   void emit(E effect) {
+    PCCL_DCHECK(effects != nullptr);  // only within a step
     effects->push_back(std::move(effect));
   }
   // Sends a message to the master. Without a connection the message is dropped: Resume will

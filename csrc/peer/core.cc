@@ -56,11 +56,13 @@ struct PeerCore::Impl {
   void on(const Listening& event);
   void on(const LinkChanged& event);
   void on(const OpTransferred& event);
-  void on(const OpProgressed& event);
+  void on(const OpProgressed& event) {
+    operations.progressed(event.epoch, event.op, event.finished);
+  }
   void on(const OpAgreed& event) { operations.agreed(event.epoch, event.op); }
   void on(const OpDrained& event);
   void on(const OpFailed& event);
-  void on(const StateVerified& event);
+  void on(const StateVerified& event) { sync.verified(event.handle, event.status); }
   void on(const TimePassed& event);
 
   // Messages from the master that the phase allows. kProtocol if a message makes no sense.
@@ -68,7 +70,10 @@ struct PeerCore::Impl {
   Status on_message(const protocol::Welcome& welcome);
   Status on_message(const protocol::Ping& ping);
   Status on_message(const protocol::Dial& dial) { return membership.dial(dial); }
-  Status on_message(const protocol::Forget& forget);
+  Status on_message(const protocol::Forget& forget) {
+    membership.forget(forget.peer);
+    return {};
+  }
   Status on_message(const protocol::Notice& notice);
   Status on_message(const protocol::EpochStart& start);
   Status on_message(const protocol::FreezeRequest& freeze);
@@ -220,6 +225,7 @@ void PeerCore::Impl::send_hello() {
 }
 
 void PeerCore::Impl::resume() {
+  PCCL_ASSERT(!resuming && lost_at);
   resuming = true;
   protocol::Resume resume;
   resume.versions = context.options.versions;
@@ -229,6 +235,7 @@ void PeerCore::Impl::resume() {
   resume.epoch = membership.epoch();
   resume.ended = membership.ended();
   operations.describe(resume);
+  PCCL_ASSERT(resume.ops.size() == resume.infos.size());
   resume.needs_reconfiguration = membership.needs_reconfiguration();
   joint.describe(resume);
   resume.standing = context.standing;
@@ -244,6 +251,7 @@ void PeerCore::Impl::on(const MasterClosed& event) {
 }
 
 void PeerCore::Impl::connection_lost(const std::string& why) {
+  PCCL_ASSERT(!connection.up());
   closed_why = why;
   resuming = false;
   if (membership.phase() == Phase::kHandshaking) membership.enter(Phase::kConnecting);
@@ -257,6 +265,7 @@ void PeerCore::Impl::connection_lost(const std::string& why) {
 // Closes the connection. It is then resumed, in case the fault was a temporary one. The peer ends
 // if it is not a member yet, or after kViolationsMax violations.
 void PeerCore::Impl::on_violation(const Status& what) {
+  PCCL_ASSERT(what.code == Code::kProtocol);
   context.note(LogLevel::kWarning, "the " + master() + " broke the protocol: " + what.message);
   if (membership.phase() != Phase::kMember || ++violations >= kViolationsMax) {
     return end({Code::kProtocol, "the " + master() + " broke the protocol: " + what.message, {}});
@@ -276,6 +285,7 @@ void PeerCore::Impl::on(const MasterSent& event) {
 
 Status PeerCore::Impl::on_message(const protocol::Reject& reject) {
   const Phase phase = membership.phase();
+  PCCL_ASSERT(resuming != (phase == Phase::kHandshaking));
   if (phase == Phase::kHandshaking) {
     end({reject.code == Code::kOk ? Code::kProtocol : reject.code, reject.text, {}});
   } else if (phase != Phase::kMember) {
@@ -312,6 +322,7 @@ Status PeerCore::Impl::on_message(const protocol::Ping& ping) {
 }
 
 Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
+  PCCL_ASSERT(resuming && lost_at);
   const bool restarted = resumed.incarnation > membership.incarnation();
   if (restarted) sync.master_restarted();
   if (!membership.accept_incarnation(resumed.incarnation)) {
@@ -402,11 +413,6 @@ void PeerCore::Impl::on_time_while_joining() {
 
 void PeerCore::Impl::on(const LinkChanged& event) {
   if (membership.welcomed()) membership.link_changed(event.report, !resuming);
-}
-
-Status PeerCore::Impl::on_message(const protocol::Forget& forget) {
-  membership.forget(forget.peer);
-  return {};
 }
 
 Status PeerCore::Impl::on_message(const protocol::EpochStart& start) {
@@ -525,18 +531,12 @@ Status PeerCore::Impl::on_message(const protocol::SyncPlan& plan) {
   return sync.on_plan(plan, *joint.open());
 }
 
-void PeerCore::Impl::on(const StateVerified& event) { sync.verified(event.handle, event.status); }
-
 // ---- The ring ----
 
 void PeerCore::Impl::on(const OpTransferred& event) {
   const bool known =
       operations.transferred(event.epoch, event.op) || sync.transferred(event.epoch, event.op);
   PCCL_ASSERT(known);
-}
-
-void PeerCore::Impl::on(const OpProgressed& event) {
-  operations.progressed(event.epoch, event.op, event.finished);
 }
 
 void PeerCore::Impl::on(const OpDrained& event) {
@@ -557,6 +557,7 @@ void PeerCore::Impl::on(const OpFailed& event) {
 
 void PeerCore::Impl::end(const Status& calls_fail_with, const Status& gone_with) {
   const bool joining = membership.phase() != Phase::kIdle && membership.phase() < Phase::kMember;
+  PCCL_ASSERT(!calls_fail_with.ok());
   membership.enter(Phase::kEnding);
   ended = calls_fail_with;
   gone = gone_with;
@@ -582,6 +583,7 @@ void PeerCore::Impl::finish_ending() {
     }
     joint.finish();
   }
+  PCCL_ASSERT(operations.size() == 0);
   membership.enter(Phase::kGone);
   context.emit(Gone{gone});
 }
@@ -673,10 +675,13 @@ PeerCore::~PeerCore() = default;
 PeerCore::PeerCore(PeerCore&&) noexcept = default;
 
 void PeerCore::step(const Event& event, Instant now, Effects& effects) {
+  PCCL_ASSERT(impl_->context.effects == nullptr && impl_->context.now <= now);
   impl_->context.now = now;
   impl_->context.effects = &effects;
   std::visit([&](const auto& what) { impl_->on(what); }, event);
   impl_->context.effects = nullptr;
+  PCCL_DCHECK(!std::holds_alternative<TimePassed>(event) ||
+              deadline().value_or(now + Duration{1}) > now);  // what was due is done
 #ifndef NDEBUG
   // With many operations not every step is checked, so that a step stays cheap.
   if (++impl_->unchecked * kOpsCheckedAlways < impl_->operations.size()) return;

@@ -20,6 +20,7 @@ Status Joint::call(const JointCalled& call, bool may_vote) {
                {},          false,        {}};
   if (call.timeout > Duration{0}) open_->deadline = context_.after(call.timeout);
   if (may_vote) context_.send(open_->vote);
+  PCCL_ASSERT(generation_ == membership_.generation());  // of the number
   return {};
 }
 
@@ -32,6 +33,7 @@ Status Joint::check(const protocol::Answer& answer) const {
 void Joint::settle(FinishJoint result, const std::optional<protocol::Answer>& answer) {
   PCCL_ASSERT(open_ && !open_->result);
   if (answer) {
+    PCCL_ASSERT(answer->number == open_->vote.number && answer->kind == open_->vote.kind);
     const bool others_wait_for_it =
         membership_.broken().ok() ||
         (answer->code != Code::kPeerLost && answer->kind != protocol::JointKind::kUpdateTopology);
@@ -52,6 +54,7 @@ void Joint::finish() {
 
 void Joint::begin_generation() {
   PCCL_ASSERT(!open_ || open_->result);
+  PCCL_ASSERT(generation_ < membership_.generation());
   next_ = 0;
   generation_ = membership_.generation();
   last_answer_.reset();
@@ -71,6 +74,7 @@ void Joint::describe(protocol::Resume& resume) const {
 }
 
 void Joint::give_up() {
+  PCCL_ASSERT(open_);
   if (open_->given_up || open_->result) return;
   open_->given_up = true;
   open_->deadline.reset();
@@ -88,6 +92,7 @@ std::optional<Instant> Joint::deadline() const {
 
 void Joint::repeat() {
   if (!open_ || open_->result) return;
+  PCCL_ASSERT(open_->vote.epoch <= membership_.epoch());
   open_->vote.epoch = membership_.epoch();
   context_.send(open_->vote);
   if (open_->given_up) context_.send(abort());

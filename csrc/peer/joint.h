@@ -11,6 +11,7 @@
 
 #include <optional>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/status.h"
 #include "csrc/peer/membership.h"
 
@@ -44,7 +45,8 @@ class Joint {
   bool repeated(const protocol::Answer& answer) const { return answer.number < answered(); }
   // kProtocol if no open call waits for this answer.
   Status check(const protocol::Answer& answer) const;
-  // REQUIRES: open, not settled. `answer`: none if an EpochStart settles the call.
+  // REQUIRES: open, not settled, and check() of the answer was ok. `answer`: none if an EpochStart
+  // settles the call.
   void settle(FinishJoint result, const std::optional<protocol::Answer>& answer = {});
   void finish();  // returns the result to the application. REQUIRES: open, settled
   // A new generation: numbers start at zero. REQUIRES: no open call that is not settled.
@@ -52,11 +54,15 @@ class Joint {
   // Remembers that several groups agreed on a call: a restarted master needs to know it.
   void agreed(const std::vector<protocol::Settled>& together, bool pending);
 
-  void give_up();  // asks the master not to wait for the others any longer
+  void give_up();  // asks the master not to wait for the others any longer. REQUIRES: open
   void on_time();
   std::optional<Instant> deadline() const;
 
-  uint32_t answered() const { return next_ - (open_ && !open_->result ? 1 : 0); }
+  uint32_t answered() const {
+    const bool waits = open_ && !open_->result;
+    PCCL_ASSERT(!waits || next_ > 0);
+    return next_ - (waits ? 1 : 0);
+  }
   void describe(protocol::Resume& resume) const;
   void repeat();  // after Resumed, and in a reconfiguration: casts the open vote again
 

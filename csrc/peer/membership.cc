@@ -155,17 +155,23 @@ Status Membership::check(const protocol::Message& message, bool resuming) const 
                    (resuming ? "resuming" : text(phase_)));
 }
 
-void Membership::welcome(const protocol::Welcome& welcome) { welcome_ = welcome; }
+void Membership::welcome(const protocol::Welcome& welcome) {
+  PCCL_ASSERT(phase_ == Phase::kWelcomed && !self() && welcome.peer);
+  welcome_ = welcome;
+}
 
 bool Membership::accept_incarnation(uint32_t incarnation) {
+  PCCL_ASSERT(welcomed());
   if (incarnation < welcome_.incarnation) return false;
   welcome_.incarnation = incarnation;
   return true;
 }
 
 Status Membership::begin(const protocol::EpochStart& start) {
+  PCCL_ASSERT(phase_ == Phase::kRegistered || phase_ == Phase::kMember);
   const std::string why = refuse(start, self(), topology_);
   if (!why.empty()) return violation("epoch " + text(start.epoch) + " " + why);
+  PCCL_ASSERT(members_since_ < start.epoch);
   topology_ = {start.epoch,
                start.generation,
                0,
@@ -177,11 +183,13 @@ Status Membership::begin(const protocol::EpochStart& start) {
                std::chrono::microseconds(start.rtt) >= protocol::kWanRttMin};
   topology_.rank = *rank_of(self());
   const bool reconfigures = start.generation != start.epoch;
+  PCCL_ASSERT(!reconfigures || continues_);
   if (!reconfigures || !start.left.empty()) {
     members_since_ = start.epoch;
     unseen_[start.epoch] = topology_;
   }
   if (!reconfigures) look(start.epoch);
+  PCCL_ASSERT(reconfigures || (seen_since_ == start.epoch && unseen_.empty()));
   frozen_ = ended_ = continues_ = needs_reconfiguration_ = false;
   if (!reconfigures) broken_ = {};
   forget_non_members();
@@ -199,6 +207,7 @@ Status Membership::begin(const protocol::EpochStart& start) {
 std::vector<PeerId> Membership::neighbours() const {
   const uint32_t world = world_size();
   const uint32_t ring_index = ring_index_of(topology_.rank);
+  PCCL_ASSERT(peer_at(ring_index) == self());
   const PeerId before = peer_at(ring_index + world - 1);
   const PeerId after = peer_at(ring_index + 1);
   if (after == self()) return {};
@@ -208,6 +217,7 @@ std::vector<PeerId> Membership::neighbours() const {
 void Membership::look(Epoch epoch) {
   const auto at = unseen_.find(epoch);
   if (at == unseen_.end()) return;
+  PCCL_ASSERT(epoch > seen_since_ && epoch <= members_since_ && at->second.epoch == epoch);
   seen_ = at->second;
   seen_since_ = epoch;
   unseen_.erase(unseen_.begin(), std::next(at));
@@ -222,6 +232,7 @@ std::vector<PeerId> Membership::left_unseen() const {
 }
 
 Status Membership::freeze(const protocol::FreezeRequest& ask) {
+  PCCL_ASSERT(phase_ == Phase::kMember);
   if (ask.epoch != epoch() || ended_)
     return violation("FreezeRequest for epoch " + text(ask.epoch));
   if (!frozen_) {
@@ -233,6 +244,7 @@ Status Membership::freeze(const protocol::FreezeRequest& ask) {
 }
 
 Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
+  PCCL_ASSERT(phase_ == Phase::kMember);
   if (end.epoch != epoch() || ended_) return violation("EpochEnd for epoch " + text(end.epoch));
   frozen_ = ended_ = true;
   continues_ = end.continuation != protocol::Continuation::kNothing;
@@ -260,11 +272,12 @@ std::optional<uint32_t> Membership::rank_of(PeerId peer) const {
 
 uint32_t Membership::ring_index_of(uint32_t rank) const {
   const auto at = std::find(topology_.ring.begin(), topology_.ring.end(), rank);
-  PCCL_ASSERT(at != topology_.ring.end());
+  PCCL_ASSERT(rank < world_size() && at != topology_.ring.end());
   return static_cast<uint32_t>(at - topology_.ring.begin());
 }
 
 PeerId Membership::peer_at(uint32_t ring_index) const {
+  PCCL_ASSERT(world_size() > 0 && topology_.ring.size() == world_size());
   return topology_.members[topology_.ring[ring_index % world_size()]].peer;
 }
 
@@ -273,6 +286,7 @@ PeerId Membership::peer_at(uint32_t ring_index) const {
 // After a reconnection the master repeats the Dials that it thinks are missing. If such a link is
 // up, the answer is its last report.
 Status Membership::dial(const protocol::Dial& dial) {
+  PCCL_ASSERT(welcomed());
   if (links_.size() >= kLinksMax)
     return violation("more than " + std::to_string(kLinksMax) + " links");
   auto& [last, of_master_before] = links_[dial.peer];
@@ -287,6 +301,7 @@ Status Membership::dial(const protocol::Dial& dial) {
 }
 
 void Membership::forget(PeerId peer) {
+  PCCL_ASSERT(welcomed());
   links_.erase(peer);
   if (rank_of(peer)) needs_reconfiguration_ = true;
   context_.emit(ForgetPeer{peer});
@@ -316,6 +331,7 @@ void Membership::link_changed(const protocol::LinkReport& report, bool tells) {
 }
 
 void Membership::repeat_reports() const {
+  PCCL_ASSERT(welcomed() && context_.linked);
   for (const auto& [peer, link] : links_) {
     if (link.last && is_ours_to_say(*link.last)) context_.send(*link.last);
   }
@@ -372,6 +388,7 @@ void Membership::check_epoch() const {
   PCCL_ASSERT(now.generation <= seen_since_ && seen_since_ <= members_since_);
   PCCL_ASSERT(members_since_ <= now.epoch && seen_.epoch == seen_since_);
   PCCL_ASSERT(unseen_.empty() == (seen_since_ == members_since_));
+  PCCL_ASSERT(seen_.rank < seen_.members.size() && seen_.members[seen_.rank].peer == self());
   if (unseen_.empty()) return;
   PCCL_ASSERT(unseen_.begin()->first > seen_since_);
   PCCL_ASSERT(unseen_.rbegin()->first == members_since_);

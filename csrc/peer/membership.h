@@ -5,8 +5,9 @@
 //   2. The ring is a permutation of the ranks.
 //   3. Epochs only grow. An epoch belongs to a generation that is not later than itself.
 //   4. A member has an epoch, and a peer that was not welcomed has no id.
-//   5. The application sees an epoch of this generation. The epochs with other members that it has
-//      not seen yet are later ones, and the last of them has the present members.
+//   5. The application sees an epoch of this generation, with this peer in it. The epochs with
+//      other members that it has not seen yet are later ones, and the last of them has the present
+//      members.
 //   6. An epoch that has ended is frozen. Only an epoch that has ended can continue in the next.
 //      An epoch that was frozen and has not ended needs reconfiguration.
 //   7. An epoch that has ended and does not continue leaves the group broken, by a loss.
@@ -51,7 +52,7 @@ class Membership {
   // sent and not answered yet.
   Status check(const protocol::Message& message, bool resuming) const;
 
-  void welcome(const protocol::Welcome& welcome);
+  void welcome(const protocol::Welcome& welcome);  // REQUIRES: kWelcomed, once
   PeerId self() const { return welcome_.peer; }
   uint64_t run_id() const { return welcome_.run_id; }
   uint32_t incarnation() const { return welcome_.incarnation; }
@@ -59,13 +60,14 @@ class Membership {
   // nothing.
   bool accept_incarnation(uint32_t incarnation);
 
-  // Adopts a new epoch.
+  // Adopts a new epoch. REQUIRES: registered or a member, and continues() if the generation stays.
   Status begin(const protocol::EpochStart& start);
-  // The epoch is ending. Operations that are not done stay so.
+  // The epoch is ending. Operations that are not done stay so. REQUIRES: a member.
   Status freeze(const protocol::FreezeRequest& ask);
   // The epoch is over. Unless all operations continue, the group is broken until the next
   // generation. `in_doubt`: some calls have no outcome, which deserves a warning. Without such
   // calls it is logged as information: at the end of a run the peers leave one after another.
+  // REQUIRES: a member.
   Status end(const protocol::EpochEnd& end, bool in_doubt);
 
   Epoch epoch() const { return topology_.epoch; }

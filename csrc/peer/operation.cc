@@ -102,6 +102,7 @@ void Operations::call(const OpRequest& request) {
   Call call{request.handle, info_of(request, membership_), request.timeout,
             membership_.seen_since()};
   if (closed_) {
+    PCCL_ASSERT(held_.empty() || held_.back().handle < call.handle);
     held_.push_back(std::move(call));
   } else {
     release(std::move(call));
@@ -127,6 +128,7 @@ Status Operations::check_room(const OpRequest& request) const {
 }
 
 void Operations::open_posting() {
+  PCCL_ASSERT(closed_);
   closed_ = false;
   std::deque<Call> calls;
   calls.swap(held_);
@@ -135,14 +137,16 @@ void Operations::open_posting() {
 
 void Operations::release(Call call) {
   const bool broken = !membership_.broken().ok();
+  PCCL_ASSERT(call.members <= membership_.members_since());
   if (broken || call.members == membership_.members_since()) return post(std::move(call));
   const Status changed = check_after_change(call.info, membership_);
   if (changed.ok() || call.info.kind != OpKind::kSend) return post(std::move(call), changed);
-  tag_bytes_ -= call.info.tag.size();  // the other peer is gone: nobody else counts this operation
+  uncount_tag(call.info);  // the other peer is gone: nobody else counts this operation
   context_.emit(FinishOp{call.handle, changed, {}, {}, {}});
 }
 
 void Operations::post(Call call, const Status& refused) {
+  PCCL_ASSERT(generation_ == membership_.generation());
   call.info.world_size = membership_.world_size();
   OpKey key{tag_of(call.info), 0};
   key.sequence = next_[key.tag]++;
@@ -153,12 +157,14 @@ void Operations::post(Call call, const Status& refused) {
       context_.send(protocol::Begin{membership_.epoch(), key, call.info});
     }
     context_.emit(EndOp{key});
-    tag_bytes_ -= call.info.tag.size();
+    uncount_tag(call.info);
     const Status outcome = early ? outcome_of(*early) : lost(call.info, key);
     return context_.emit(
         FinishOp{call.handle, outcome, membership_.epoch(), key, {}, early.has_value()});
   }
-  Op& op = open_[key];
+  const auto [at, fresh] = open_.try_emplace(key);
+  PCCL_ASSERT(fresh && !draining_.contains({membership_.epoch(), key}));
+  Op& op = at->second;
   op.handle = call.handle;
   op.info = std::move(call.info);
   op.timeout = call.timeout;
@@ -170,6 +176,7 @@ void Operations::post(Call call, const Status& refused) {
 }
 
 void Operations::begin(OpKey key, Op& op) {
+  PCCL_ASSERT(!membership_.frozen() && !op.begun && !op.started && !op.returned);
   op.begun = true;
   enter(op, State::kRunning);
   op.finished = op.info.start;
@@ -181,6 +188,7 @@ void Operations::begin(OpKey key, Op& op) {
 }
 
 void Operations::start(OpKey key, Op& op) {
+  PCCL_ASSERT(op.begun && !op.started && !op.request);
   if (op.timeout > Duration{0} && !op.deadline) {
     op.deadline = context_.after(op.timeout);
     deadlines_.emplace(*op.deadline, key);
@@ -241,7 +249,10 @@ void Operations::agreed(Epoch epoch, OpKey key) {
 
 void Operations::progressed(Epoch epoch, OpKey key, uint64_t finished) {
   Op* const op = find(epoch, key);
-  if (op != nullptr && op->state == State::kRunning) op->finished = op->info.start + finished;
+  if (op == nullptr || op->state != State::kRunning) return;
+  PCCL_DCHECK(op->info.keep && finished <= op->info.count - op->info.start);
+  PCCL_DCHECK(op->finished <= op->info.start + finished);
+  op->finished = op->info.start + finished;
 }
 
 bool Operations::drained(Epoch epoch, OpKey key) {
@@ -251,6 +262,7 @@ bool Operations::drained(Epoch epoch, OpKey key) {
   const Draining draining = std::move(at->second);
   draining_.erase(at);
   if (draining.again) {
+    PCCL_ASSERT(open_.at(key).state == State::kRestart && open_.at(key).ended_in == epoch);
     restart(key);
   } else {
     context_.emit(FinishOp{draining.handle, draining.outcome, epoch, key, {}});
@@ -263,6 +275,7 @@ bool Operations::failed(Epoch epoch, OpKey key, const Status& why) {
   Op* const op = find(epoch, key);
   if (op == nullptr) return false;
   if (op->state == State::kFrozen) return true;
+  PCCL_ASSERT(!why.ok() && op->started);
   request_abort(key, *op, why.code,
                 name(op->info, key, epoch) + " failed on rank " +
                     std::to_string(membership_.topology().rank) + ": " + why.message);
@@ -272,9 +285,9 @@ bool Operations::failed(Epoch epoch, OpKey key, const Status& why) {
 // ---- Outcomes ----
 
 void Operations::hand_back(OpKey key, Op& op) {
+  PCCL_ASSERT(op.state == State::kDone && !op.returned);
   op.returned = true;
-  if (op.deadline) deadlines_.erase({*op.deadline, key});
-  op.deadline.reset();
+  end_deadline(key, op);
   if (op.started) context_.emit(EndOp{key, Ending::kCommitted});
   if (op.info.keep) add_part(op, op.info.count);
   if (op.info.kind != OpKind::kSend) context_.took_part(protocol::Standing::kCompared);
@@ -283,11 +296,11 @@ void Operations::hand_back(OpKey key, Op& op) {
 
 Operations::Open::iterator Operations::finish(Open::iterator at) {
   auto& [key, op] = *at;
-  PCCL_ASSERT(op.state == State::kDone || sends(op));
+  PCCL_ASSERT(op.state == State::kDone || (sends(op) && op.started));
   if (op.returned) return remove(at);
   if (op.started && op.state != State::kDone) {  // a send: the receiver knows the outcome first
     context_.emit(EndOp{key, Ending::kCommitted});
-    draining_[{membership_.epoch(), key}] = {op.handle, {}};
+    drain(membership_.epoch(), key, {op.handle, {}});
   } else {
     hand_back(key, op);
   }
@@ -303,10 +316,11 @@ Operations::Open::iterator Operations::abort(Open::iterator at, Status outcome) 
   // the part that earlier epochs have finished is put back, too
   const int kept = op.info.start > 0 ? 1 : 0;
   if (op.state == State::kRestart && draining != draining_.end()) {
+    PCCL_ASSERT(draining->second.again && !op.started);
     draining->second = {op.handle, std::move(outcome), false, draining->second.left + kept};
   } else if (op.started || kept > 0) {
     const Epoch epoch = op.started ? membership_.epoch() : op.ended_in;
-    draining_[{epoch, key}] = {op.handle, std::move(outcome)};
+    drain(epoch, key, {op.handle, std::move(outcome)});
   } else {
     context_.emit(FinishOp{op.handle, std::move(outcome), membership_.epoch(), key, {}});
   }
@@ -316,8 +330,8 @@ Operations::Open::iterator Operations::abort(Open::iterator at, Status outcome) 
 Operations::Open::iterator Operations::remove(Open::iterator at) {
   auto& [key, op] = *at;
   enter(op, State::kSettled);
-  if (op.deadline) deadlines_.erase({*op.deadline, key});
-  tag_bytes_ -= op.info.tag.size();
+  end_deadline(key, op);
+  uncount_tag(op.info);
   return open_.erase(at);
 }
 
@@ -350,6 +364,7 @@ Status Operations::on_verdicts(const protocol::Verdicts& verdicts) {
     if (!status.ok()) return status;
     verdicts_.add(verdict);
   }
+  PCCL_ASSERT(verdicts_.seen() == verdicts.first_index + verdicts.verdicts.size());
   verdicts_.forget(verdicts.stable_index);
   return {};
 }
@@ -426,10 +441,12 @@ void Operations::on_epoch_end(const protocol::EpochEnd& end) {
     const auto continuation = kept.find(at->first);
     if (committed.contains(at->first)) {
       at = finish(at);
-    } else if (!at->second.returned && continuation != kept.end()) {
+    } else if (at->second.returned) {  // a receive: it succeeded, whatever the others make of it
+      at = remove(at);
+    } else if (continuation != kept.end()) {
       repeat_later(at->first, at->second, continuation->second);
       ++at;
-    } else if (!at->second.returned && end.continuation == protocol::Continuation::kEverything) {
+    } else if (end.continuation == protocol::Continuation::kEverything) {
       repeat_later(at->first, at->second, at->second.info.start);
       ++at;
     } else {
@@ -440,6 +457,7 @@ void Operations::on_epoch_end(const protocol::EpochEnd& end) {
 
 void Operations::begin_generation() {
   PCCL_ASSERT(settled() && deadlines_.empty());
+  PCCL_ASSERT(generation_ < membership_.generation());
   next_.clear();
   generation_ = membership_.generation();
   verdicts_.begin_generation();
@@ -449,6 +467,7 @@ void Operations::begin_generation() {
 // ---- Reconfiguration ----
 
 void Operations::add_part(Op& op, uint64_t end) const {
+  PCCL_ASSERT(end <= op.info.count && (op.parts.empty() || op.parts.back().end <= end));
   Part part{end, {}};
   for (const protocol::Member& member : membership_.topology().members) {
     part.contributors.push_back(member.peer);
@@ -460,6 +479,8 @@ void Operations::add_part(Op& op, uint64_t end) const {
 
 void Operations::repeat_later(OpKey key, Op& op, uint64_t kept) {
   if (op.state == State::kRestart) return;
+  PCCL_ASSERT(!op.returned && op.info.start <= kept && kept <= op.info.count);
+  PCCL_ASSERT(op.started || kept == op.info.start);
   if (op.started) {
     const bool spoiled = op.info.kind == OpKind::kAllReduce && !context_.options.restore;
     if (spoiled && !op.request) {
@@ -471,7 +492,7 @@ void Operations::repeat_later(OpKey key, Op& op, uint64_t kept) {
                             "to repeat it with");
     }
     op.ended_in = membership_.epoch();
-    draining_[{op.ended_in, key}] = {op.handle, {}, true};
+    drain(op.ended_in, key, {op.handle, {}, true});
     const uint64_t more = kept - op.info.start;
     context_.emit(EndOp{key, Ending::kRestart, more});
     if (more > 0) add_part(op, kept);
@@ -484,6 +505,7 @@ void Operations::repeat_later(OpKey key, Op& op, uint64_t kept) {
 
 // In the order of the calls, because on a link the older operation has priority.
 void Operations::reconfigure() {
+  PCCL_ASSERT(!membership_.frozen() && verdicts_epoch_ < membership_.epoch());
   verdicts_.begin_epoch();
   verdicts_epoch_ = membership_.epoch();
   std::vector<OpKey> keys;
@@ -500,6 +522,7 @@ void Operations::reconfigure() {
 // Called after a loss within the generation. An operation that no longer means the same ends.
 void Operations::recheck(OpKey key) {
   const auto at = open_.find(key);
+  PCCL_ASSERT(at != open_.end() && !at->second.begun);
   const Status changed = check_after_change(at->second.info, membership_);
   if (changed.ok() || at->second.request) return;
   if (at->second.info.kind == OpKind::kSend) {  // nobody else counts this operation
@@ -511,6 +534,7 @@ void Operations::recheck(OpKey key) {
 
 void Operations::restart(OpKey key) {
   Op& op = open_.at(key);
+  PCCL_ASSERT(op.state == State::kRestart || op.state == State::kFrozen);
   const bool drains = draining_.contains({op.ended_in, key});
   if (!membership_.frozen() && !drains) begin(key, op);
 }
@@ -528,13 +552,15 @@ void Operations::end(const Status& why) {
   }
   for (const Call& call : held_) {
     context_.emit(FinishOp{call.handle, outcome(text(call.info)), {}, {}, {}});
-    tag_bytes_ -= call.info.tag.size();
+    uncount_tag(call.info);
   }
   held_.clear();
+  PCCL_ASSERT(open_.empty() && tag_bytes_ == 0 && deadlines_.empty());
 }
 
 Status Operations::lost(const protocol::OpInfo& info, OpKey key) const {
   const Status& broken = membership_.broken();
+  PCCL_ASSERT(!broken.ok());
   return {broken.code, name(info, key, membership_.epoch()) + ": " + broken.message, broken.peer};
 }
 
@@ -545,6 +571,7 @@ void Operations::on_time() {
     const OpKey key = deadlines_.begin()->second;
     deadlines_.erase(deadlines_.begin());
     Op& op = open_.at(key);
+    PCCL_ASSERT(op.deadline && *op.deadline <= context_.now);
     op.deadline.reset();
     request_abort(key, op, Code::kOperationTimeout,
                   name(op.info, key, membership_.epoch()) + " timed out after " + text(op.timeout) +
@@ -559,10 +586,12 @@ std::optional<Instant> Operations::deadline() const {
 }
 
 protocol::AbortRequest Operations::abort_request(OpKey key, Code code, std::string text) const {
+  PCCL_ASSERT(code != Code::kOk);
   return {membership_.epoch(), key, code, std::move(text)};
 }
 
 void Operations::request_abort(OpKey key, Op& op, Code code, std::string text) {
+  PCCL_ASSERT(!op.returned);
   if (op.request) return;  // one reason is enough
   op.request = abort_request(key, code, std::move(text));
   // A frozen operation gets its outcome at the end of the epoch, or requests the abort after it.
@@ -659,6 +688,7 @@ void Operations::check(OpKey key, const Op& op) const {
   PCCL_ASSERT(!op.begun || op.info.world_size == membership_.world_size());
   PCCL_ASSERT(op.info.start == 0 || (op.info.keep && op.info.kind == OpKind::kAllReduce));
   PCCL_ASSERT(op.info.start <= op.info.count);
+  PCCL_ASSERT(op.returned || op.info.start == (op.parts.empty() ? 0 : op.parts.back().end));
   PCCL_ASSERT(!op.begun || (op.info.start <= op.finished && op.finished <= op.info.count));
 }
 

@@ -22,7 +22,8 @@
 //      outcome belongs to an operation of this generation that is no longer open, or to an earlier
 //      generation.
 //  11. The numbers belong to the present generation, and the verdicts to the present epoch.
-//  12. Only an all-reduce with `keep` starts after its first element.
+//  12. Only an all-reduce with `keep` starts after its first element. It starts where the parts end
+//      that it has kept.
 #pragma once
 
 #include <deque>
@@ -32,6 +33,7 @@
 #include <string>
 #include <utility>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/status.h"
 #include "csrc/peer/membership.h"
 #include "csrc/peer/verdict_log.h"
@@ -45,8 +47,12 @@ class Operations {
 
   void call(const OpRequest& request);  // REQUIRES: a member
   // A vote for update_topology is open. From here on, calls are held.
-  void close_posting() { closed_ = true; }
+  void close_posting() {
+    PCCL_ASSERT(!closed_);
+    closed_ = true;
+  }
   // The vote is answered. Held calls start in the present epoch, in the order of the calls.
+  // REQUIRES: posting is closed.
   void open_posting();
   bool settled() const { return open_.empty(); }
   uint64_t verdicts_seen() const { return verdicts_.seen(); }
@@ -143,6 +149,20 @@ class Operations {
   Open::iterator finish(Open::iterator at);                 // committed
   Open::iterator abort(Open::iterator at, Status outcome);  // finished once drained
   Open::iterator remove(Open::iterator at);
+  void drain(Epoch epoch, OpKey key, Draining draining) {
+    const bool fresh = draining_.emplace(std::pair{epoch, key}, std::move(draining)).second;
+    PCCL_ASSERT(fresh);
+  }
+  void end_deadline(OpKey key, Op& op) {
+    if (!op.deadline) return;
+    const size_t erased = deadlines_.erase({*op.deadline, key});
+    PCCL_ASSERT(erased == 1);
+    op.deadline.reset();
+  }
+  void uncount_tag(const protocol::OpInfo& info) {
+    PCCL_ASSERT(tag_bytes_ >= info.tag.size());
+    tag_bytes_ -= info.tag.size();
+  }
   Op* find(Epoch epoch, OpKey key);
   bool sends(const Op& op) const;
   bool receives(const Op& op) const;

@@ -29,7 +29,9 @@ bool names_a_rank(OpKind kind) {
 TagId reserved_tag(const std::string& text) { return tag_id('\xff' + text); }
 
 TagId tag_of(const protocol::OpInfo& info) {
+  PCCL_ASSERT(info.kind != OpKind::kRecv);  // both ends describe a kSend
   if (info.kind != OpKind::kSend) return tag_id(info.tag);
+  PCCL_ASSERT(info.root && info.receiver && info.root != info.receiver);
   return reserved_tag("p2p " + text(info.root) + " " + text(info.receiver) + " " + info.tag);
 }
 
@@ -82,6 +84,7 @@ protocol::OpInfo info_of(const OpRequest& request, const Membership& membership)
   info.root = request.kind == OpKind::kSend ? membership.self() : other;
   if (request.kind == OpKind::kSend) info.receiver = other;
   if (request.kind == OpKind::kRecv) info.receiver = membership.self();
+  PCCL_ASSERT(info.root != info.receiver);
   return info;
 }
 
@@ -104,6 +107,7 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   PCCL_ASSERT(info.kind != OpKind::kBroadcast || membership.rank_of(info.root));
   PCCL_ASSERT(info.kind != OpKind::kSend ||
               (membership.rank_of(info.root) && membership.rank_of(info.receiver)));
+  PCCL_ASSERT(info.start <= info.count && (info.start == 0 || info.keep));
   const uint32_t world = membership.world_size();
   ring::Task task;
   task.epoch = membership.epoch();
@@ -117,6 +121,7 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   task.keep = info.keep;
   if (info.kind == OpKind::kSend) {
     const bool source = info.root == membership.self();
+    PCCL_ASSERT(source != (info.receiver == membership.self()));
     task.shape.rank = source ? 0 : 1;
     task.shape.world = 2;
     task.shape.block_bytes = {info.count * task.shape.element_bytes};
@@ -130,6 +135,7 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   if (info.kind == OpKind::kAllReduce && bytes <= membership.topology().one_shot_bytes) {
     task.shape.pattern = ring::Pattern::kOneShot;
     for (uint32_t at = 0; at < world; ++at) task.members.push_back(membership.peer_at(at));
+    PCCL_ASSERT(task.members[ring_index] == membership.self());
     return task;
   }
   if (info.kind == OpKind::kAllReduce && world == 2 && task.shape.wan)
@@ -144,6 +150,8 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   if (world > 1 && (around || task.shape.rank < world - 1)) {
     task.downstream = membership.peer_at(ring_index + 1);
   }
+  PCCL_ASSERT(task.shape.rank < world);
+  PCCL_ASSERT(task.upstream != membership.self() && task.downstream != membership.self());
   return task;
 }
 

@@ -29,7 +29,8 @@ protocol::OpInfo info_of(const OpRequest& request, const Membership& membership)
 // The error if an operation of an earlier epoch cannot continue in this one; otherwise ok.
 Status check_after_change(const protocol::OpInfo& info, const Membership& membership);
 
-// REQUIRES: not a barrier, which moves no data; root and receiver are members.
+// REQUIRES: not a barrier, which moves no data; root and receiver are members; a send is from or to
+// this peer.
 ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
                    const Membership& membership);
 

@@ -64,6 +64,7 @@ Status StateSync::on_plan(const protocol::SyncPlan& plan, const Joint::Call& cal
   may_be_replaced_ = false;
   const std::string why = check(plan, call);
   if (!why.empty()) return violation("SyncPlan " + std::to_string(plan.number) + ": " + why);
+  PCCL_ASSERT(!plan_ && !said_ && receiving_ == 0 && fetched_keys_.empty());
   staged_.reset();
   plan_ = plan;
   handle_ = call.handle;
@@ -115,6 +116,8 @@ std::string StateSync::check(const protocol::SyncPlan& plan, const Joint::Call& 
 void StateSync::start(const protocol::SyncPlan& plan, const protocol::Transfer& transfer,
                       Handle handle) {
   const bool receives = transfer.destination == membership_.self();
+  PCCL_ASSERT(receives != (transfer.source == membership_.self()));
+  PCCL_ASSERT(started_ && !membership_.ended());
   ring::Task task;
   task.epoch = membership_.epoch();
   task.op = {reserved_tag("state " + text(transfer.source) + " " + text(transfer.destination)),
@@ -152,10 +155,12 @@ bool StateSync::transferred(Epoch epoch, OpKey key) {
   const auto at = transfers_.find({epoch, key});
   if (at == transfers_.end()) return false;
   if (at->second.state == State::kDraining) return true;
+  PCCL_ASSERT(plan_ && started_ && epoch == membership_.epoch());
   context_.emit(EndOp{key, Ending::kCommitted});
   const bool receives = at->second.receives;
   finish(at);
   if (receives) {
+    PCCL_ASSERT(receiving_ > 0);
     --receiving_;
     verify_when_complete();
   }
@@ -164,6 +169,7 @@ bool StateSync::transferred(Epoch epoch, OpKey key) {
 
 void StateSync::verify_when_complete() {
   if (receiving_ > 0 || said_) return;
+  PCCL_ASSERT(plan_ && !verifying_ && !fetched_keys_.empty());
   VerifyState verify{handle_, fetched_keys_, {}};
   for (const uint32_t key : fetched_keys_) verify.hashes.push_back(plan_->entries[key].hash);
   verifying_ = handle_;
@@ -174,6 +180,7 @@ void StateSync::verify_when_complete() {
 bool StateSync::drained(Epoch epoch, OpKey key) {
   const auto at = transfers_.find({epoch, key});
   if (at == transfers_.end()) return false;
+  PCCL_ASSERT(at->second.state == State::kDraining);
   finish(at);
   start_when_clear();
   return true;
@@ -182,13 +189,15 @@ bool StateSync::drained(Epoch epoch, OpKey key) {
 bool StateSync::failed(Epoch epoch, OpKey key, const Status& why) {
   const auto at = transfers_.find({epoch, key});
   if (at == transfers_.end()) return false;
+  PCCL_ASSERT(!why.ok());
   if (at->second.state == State::kRunning) say_fetched(why.code, why.message);
   return true;
 }
 
 void StateSync::verified(Handle handle, const Status& status) {
-  const bool for_this_plan = verifying_ == handle && !verifies_old_plan_;
-  if (verifying_ == handle) verifying_.reset();
+  PCCL_ASSERT(verifying_ == handle);
+  const bool for_this_plan = !verifies_old_plan_;
+  verifying_.reset();
   if (!for_this_plan) return start_when_clear();
   if (!plan_ || said_) return;  // answered in the meantime
   verified_ = status.ok();
@@ -198,6 +207,7 @@ void StateSync::verified(Handle handle, const Status& status) {
 // A transfer that fails here fails the call for all members, whether this peer sends or receives.
 void StateSync::say_fetched(Code code, std::string text) {
   if (said_) return;
+  PCCL_ASSERT(plan_ && started_);
   if (code != Code::kOk) {
     text = "rank " + std::to_string(membership_.topology().rank) + " (peer " +
            pccl::text(membership_.self()) + "): " + text;
@@ -220,6 +230,7 @@ void StateSync::master_restarted() { may_be_replaced_ = plan_.has_value(); }
 // The master may have answered before the epoch ended, and announce the end first. The answer then
 // comes without another plan, and is about the entries that were already fetched.
 void StateSync::reconfigure() {
+  PCCL_ASSERT(!verified_ || plan_);
   if (verified_) staged_ = {plan_->revision, plan_->entries, fetched_keys_};
   stop();
   forget_plan();
@@ -235,6 +246,7 @@ void StateSync::forget_plan() {
 }
 
 FinishJoint StateSync::settle(const Status& status, const protocol::Answer& answer) {
+  PCCL_ASSERT(answer.kind == protocol::JointKind::kSyncSharedState && (!verified_ || plan_));
   stop();
   FinishJoint result;
   result.status = status;
@@ -246,6 +258,7 @@ FinishJoint StateSync::settle(const Status& status, const protocol::Answer& answ
     result.install = std::move(staged_->keys);
     result.entries = std::move(staged_->entries);
   }
+  PCCL_ASSERT(result.install.size() <= result.entries.size());
   staged_.reset();
   forget_plan();
   return result;
@@ -270,7 +283,8 @@ void StateSync::check() const {
   const bool verifies_this = verifying_ && !verifies_old_plan_;
   PCCL_ASSERT(!verifies_this || (started_ && receiving_ == 0 && verifying_ == handle_));
   PCCL_ASSERT(!(verified_ || verifies_this) ||
-              std::is_sorted(fetched_keys_.begin(), fetched_keys_.end()));
+              ascending_below(fetched_keys_, plan_->entries.size()));
+  PCCL_ASSERT(!said_ || (plan_ && said_->number == plan_->number));
   if (plan_) return;
   PCCL_ASSERT(!started_ && !verified_ && !verifies_this && !may_be_replaced_ && !said_);
   PCCL_ASSERT(fetched_keys_.empty() && receiving_ == 0);

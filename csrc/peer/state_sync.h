@@ -10,6 +10,7 @@
 //   5. Entries are verified once all have arrived, and only then. The verification of a void plan
 //      keeps the next plan from starting.
 //   6. Staged entries are kept only until the next plan.
+//   7. A Fetched is about the present plan.
 #pragma once
 
 #include <map>
@@ -35,14 +36,14 @@ class StateSync {
   bool transferred(Epoch epoch, OpKey key);
   bool drained(Epoch epoch, OpKey key);
   bool failed(Epoch epoch, OpKey key, const Status& why);
-  void verified(Handle handle, const Status& status);
+  void verified(Handle handle, const Status& status);  // once for each VerifyState
 
   void stop();         // the epoch is over: running transfers are drained
   void reconfigure();  // the same, and another plan for this call may come
   // A restarted master has forgotten its plan. It may send a different one for the same call.
   void master_restarted();
-  // The call is answered. Returns the entries to install if it succeeded. Running transfers are
-  // drained.
+  // The call, a sync_shared_state, is answered. Returns the entries to install if it succeeded.
+  // Running transfers are drained.
   FinishJoint settle(const Status& status, const protocol::Answer& answer);
   bool busy() const { return !transfers_.empty(); }
 

@@ -19,16 +19,19 @@ Status VerdictLog::check(const protocol::Verdicts& verdicts) const {
 }
 
 void VerdictLog::add(const protocol::Verdict& verdict) {
+  PCCL_ASSERT((verdict.outcome == protocol::Outcome::kCommitted) == (verdict.code == Code::kOk));
   ++seen_;
   kept_.push_back(verdict);
   if (kept_.size() > protocol::kOpsOpenMax) kept_.pop_front();
 }
 
 void VerdictLog::forget(uint64_t stable_index) {
+  PCCL_ASSERT(stable_index <= seen_ && kept_.size() <= seen_);
   while (!kept_.empty() && seen_ - kept_.size() < stable_index) kept_.pop_front();
 }
 
 bool VerdictLog::keep_early(const protocol::Verdict& verdict) {
+  PCCL_ASSERT(verdict.outcome != protocol::Outcome::kCommitted);
   if (early_.size() >= protocol::kOpsOpenMax) return false;
   early_.emplace(verdict.op, verdict);
   return true;
@@ -46,6 +49,7 @@ void VerdictLog::describe(protocol::Resume& resume) const {
   resume.verdict_index = seen_;
   resume.stable_index = seen_ - kept_.size();
   resume.verdicts.assign(kept_.begin(), kept_.end());
+  PCCL_ASSERT(resume.verdicts.size() == resume.verdict_index - resume.stable_index);
   size_t bytes = 0;
   for (protocol::Verdict& verdict : resume.verdicts) {
     bytes += verdict.text.size();

@@ -20,11 +20,12 @@ class VerdictLog {
  public:
   // kProtocol if a message does not continue where the last one ended.
   Status check(const protocol::Verdicts& verdicts) const;
-  void add(const protocol::Verdict& verdict);
-  void forget(uint64_t stable_index);  // all members know the verdicts before this index
+  void add(const protocol::Verdict& verdict);  // REQUIRES: its code fits its outcome
+  // All members know the verdicts before this index. REQUIRES: so does this peer.
+  void forget(uint64_t stable_index);
   uint64_t seen() const { return seen_; }
 
-  // False: there are too many.
+  // False: there are too many. REQUIRES: it aborts.
   bool keep_early(const protocol::Verdict& verdict);
   std::optional<protocol::Verdict> take_early(OpKey op);
 

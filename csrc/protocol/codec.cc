@@ -62,11 +62,13 @@ void encode(const Message& message, std::vector<std::byte>& out) {
   PCCL_ASSERT(length <= kMessageBytesMax);
   for (size_t i = 0; i < kPrefixBytes; ++i)
     out[start + i] = static_cast<std::byte>(length >> (8 * i));
+  PCCL_DCHECK(read_length(out.data() + start) == length);
 }
 
 size_t encoded_bytes(const Message& message) {
   std::vector<std::byte> bytes;
   encode(message, bytes);
+  PCCL_ASSERT(bytes.size() > kPrefixBytes && bytes.size() <= kPrefixBytes + kMessageBytesMax);
   return bytes.size();
 }
 
@@ -79,6 +81,7 @@ Result<Message> decode(std::span<const std::byte> frame) {
                                   [type](const Entry& known) { return known.kind.type == type; });
   if (entry == kTable.end()) return refusal("a message of unknown type " + std::to_string(type));
   Message message = entry->read(reader);
+  PCCL_ASSERT(message.index() == static_cast<size_t>(entry - kTable.begin()));
   if (reader.refusal().empty()) return message;
   return refusal("bad " + std::string(entry->kind.name) + " message: " + reader.refusal() +
                  " (byte " + std::to_string(reader.at()) + " of " + std::to_string(frame.size()) +
@@ -87,6 +90,7 @@ Result<Message> decode(std::span<const std::byte> frame) {
 
 void Decoder::feed(std::span<const std::byte> bytes) {
   if (!refused_.ok()) return;
+  PCCL_ASSERT(at_ <= buffer_.size());
   buffer_.erase(buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(at_));
   at_ = 0;
   if (buffer_.empty() && buffer_.capacity() > kBufferBytesKept) buffer_ = {};
@@ -107,9 +111,11 @@ Result<std::optional<Message>> Decoder::next() {
   } else {
     Result<Message> message = decode(rest.subspan(kPrefixBytes, length));
     at_ += kPrefixBytes + length;
+    PCCL_ASSERT(at_ <= buffer_.size());
     if (message.ok()) return std::optional<Message>{std::move(message.value())};
     refused_ = message.status();
   }
+  PCCL_ASSERT(!refused_.ok());
   buffer_ = {};
   at_ = 0;
   return refused_;

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/result.h"
 #include "csrc/protocol/messages.h"
 
@@ -44,7 +45,10 @@ class Decoder {
   // stream is refused (from then on, always).
   Result<std::optional<Message>> next();
   // Bytes that wait for the rest of their message.
-  size_t held() const { return buffer_.size() - at_; }
+  size_t held() const {
+    PCCL_DCHECK(at_ <= buffer_.size());
+    return buffer_.size() - at_;
+  }
 
  private:
   std::vector<std::byte> buffer_;

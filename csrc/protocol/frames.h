@@ -5,19 +5,23 @@
 
 #include <cstdint>
 
+#include "csrc/base/assert.h"
 #include "csrc/base/ids.h"
 #include "csrc/protocol/version.h"
 
 namespace pccl::protocol {
+
+inline bool made_by_higher(uint32_t serial) { return serial % 2 == 1; }
 
 // Returns the serial number of a new connection between two peers. It is above `last`, which is at
 // least the serial number of the last connection that is known to be dead. The peer with the higher
 // id makes the odd numbers, and the other peer the even ones. So no two connections have the same
 // number, and each number tells which peer made the connection.
 inline uint32_t next_serial(uint32_t last, bool by_higher) {
-  return last + ((last % 2 == 1) == by_higher ? 2 : 1);
+  const uint32_t next = last + (made_by_higher(last) == by_higher ? 2 : 1);
+  PCCL_ASSERT(made_by_higher(next) == by_higher);
+  return next;
 }
-inline bool made_by_higher(uint32_t serial) { return serial % 2 == 1; }
 
 // The content of kHello and kHelloOk, as the sender sees it.
 struct LaneHello {

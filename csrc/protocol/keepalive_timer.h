@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::protocol {
@@ -30,11 +31,14 @@ constexpr int beats_per_ping(Duration peer_timeout) {
 
 class KeepaliveTimer {
  public:
+  // REQUIRES: `peer_timeout` is in the accepted range (limits.h).
   // `ticks_max`: the number of ticks without input from which on too_long() is true.
   explicit KeepaliveTimer(int ticks_max, Duration peer_timeout = kPeerTimeoutDefault)
       : ticks_max_(ticks_max),
         beats_per_tick_(protocol::beats_per_tick(peer_timeout)),
-        beats_per_ping_(protocol::beats_per_ping(peer_timeout)) {}
+        beats_per_ping_(protocol::beats_per_ping(peer_timeout)) {
+    PCCL_ASSERT(ticks_max_ > 0 && beats_per_tick_ > 0 && beats_per_ping_ > 0);
+  }
 
   void received() { silent_beats_ = 0; }
   void sent() { quiet_beats_ = 0; }
@@ -61,12 +65,14 @@ class LivenessCheck {
  public:
   static constexpr int kLooks = 3;
 
-  explicit LivenessCheck(uint64_t number) : number_(number) {}
+  // REQUIRES: `number` is above 0, the number of the last pong before there was any.
+  explicit LivenessCheck(uint64_t number) : number_(number) { PCCL_ASSERT(number_ > 0); }
 
   uint64_t number() const { return number_; }
   enum class Finding { kUnknown, kAlive, kDead };
-  // `answer`: the number of the last pong on the link.
+  // `answer`: the number of the last pong on the link. REQUIRES: it has not found kDead.
   Finding look(uint64_t answer) {
+    PCCL_ASSERT(looks_ < kLooks);
     if (answer == number_) return Finding::kAlive;
     return ++looks_ >= kLooks ? Finding::kDead : Finding::kUnknown;
   }

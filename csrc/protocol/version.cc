@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/base/assert.h"
+
 // CMake passes all three to this file alone, so that a build with other numbers recompiles nothing
 // else.
 #ifndef PCCL_RELEASE
@@ -38,6 +40,7 @@ Speaker speaker_of_run(const std::string& name, uint16_t version) {
 }
 
 std::string mismatch(const Speaker& one, const Speaker& other) {
+  PCCL_ASSERT(!common(one.versions, other.versions));
   const Speaker& older = one.versions.highest < other.versions.highest ? one : other;
   return "version mismatch: " + one.name + " speaks " + text(one.versions) +
          " of the pccl protocol, " + other.name + " speaks " + text(other.versions) + ": " +

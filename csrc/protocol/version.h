@@ -41,7 +41,7 @@ struct Speaker {
 };
 Speaker speaker_of_run(const std::string& name, uint16_t version);
 // Returns a text that says that these two have no version in common, and what to do about the older
-// one.
+// one. REQUIRES: they have none.
 std::string mismatch(const Speaker& one, const Speaker& other);
 
 }  // namespace pccl::protocol

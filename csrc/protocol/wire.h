@@ -90,6 +90,7 @@ class Writer {
     if (structure) put(*structure);
   }
   void put_bytes(const std::string& text, size_t length) {
+    PCCL_DCHECK(length <= text.size());
     put(static_cast<uint32_t>(length));
     const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
     out_.insert(out_.end(), bytes, bytes + length);
@@ -157,6 +158,7 @@ class Reader {
  private:
   bool reading() const { return refusal_.empty() && !foreign_; }
   void refuse(std::string why) {
+    PCCL_ASSERT(!why.empty());  // an empty refusal means none
     if (refusal_.empty()) refusal_ = std::move(why);
   }
   // Moves past `count` bytes and returns them. If there are fewer, it refuses and returns null.
@@ -167,6 +169,7 @@ class Reader {
       return nullptr;
     }
     at_ += count;
+    PCCL_DCHECK(at_ >= count && at_ <= bytes_.size());
     return bytes_.data() + at_ - count;
   }
 
@@ -202,6 +205,7 @@ class Reader {
   // Reads the count before a text or list, and checks it before anything is allocated. Returns 0 on
   // a refusal.
   size_t count(size_t max, size_t entry_bytes_min, const char* what) {
+    PCCL_ASSERT(entry_bytes_min > 0);
     uint32_t number = 0;
     get(number);
     if (!reading()) return 0;

@@ -53,6 +53,7 @@ TEST_F(ConnectionTest, AnIntroductionEndsTheDoubling) {
   connection_.on_closed();
   after(milliseconds(100));
   connection_.on_connected();
+  context_.linked = true;
   connection_.welcomed();
   connection_.on_closed();
   EXPECT_EQ(*connection_.deadline(), context_.now + milliseconds(100));
@@ -63,6 +64,7 @@ TEST_F(ConnectionTest, PingsOftenWhateverThePeerTimeout) {
   context_.options.peer_timeout = std::chrono::minutes(10);
   connection_.open();
   connection_.on_connected();
+  context_.linked = true;
   connection_.welcomed();
   context_.linked = true;
   Duration since_ping{0}, silent{0};
@@ -81,6 +83,7 @@ TEST_F(ConnectionTest, PingsOftenWhateverThePeerTimeout) {
 TEST_F(ConnectionTest, PingsAfterSomeTicksWithoutTrafficOfItsOwn) {
   connection_.open();
   connection_.on_connected();
+  context_.linked = true;
   connection_.welcomed();
   context_.linked = true;
   const auto quiet = [this](int ticks) {

@@ -106,6 +106,16 @@ TEST(Operation, ALossOfTheSenderLeavesWhatWasReceived) {
   EXPECT_EQ(t.lose(1, 3, {transfer(3, 2)}), "warn: epoch 1.1 ended: peer 1.3 lost" + kRestart);
 }
 
+TEST(Operation, WhatWasReceivedStaysWhenEverythingContinues) {
+  Transcript t;
+  t.become_member();
+  t.call(t.kind(6, OpKind::kRecv, 2));
+  t.on(OpTransferred{epoch_id(1), transfer(3, 2)});
+  EXPECT_EQ(
+      t.hear(protocol::EpochEnd{epoch_id(1), {}, {}, "", protocol::Continuation::kEverything, {}}),
+      "");
+}
+
 TEST(Operation, AnAbortedOneFinishesWhenDrained) {
   Transcript t;
   t.become_member();

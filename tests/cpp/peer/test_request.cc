@@ -15,9 +15,12 @@ class RequestTest : public testing::Test {
                      uint32_t rtt = 0) {
     context_.effects = &effects_;
     Membership membership(context_);
+    for (const Phase phase : {Phase::kConnecting, Phase::kHandshaking, Phase::kWelcomed})
+      membership.enter(phase);
     protocol::Welcome welcome;
     welcome.peer = peer_id(peer);
     membership.welcome(welcome);
+    membership.enter(Phase::kRegistered);
     Transcript t;
     protocol::EpochStart start =
         world == 4 ? t.start_of(1, {1, 2, 3, 4}, {0, 2, 1, 3}) : t.start_of(1, {1, 2}, {0, 1});
