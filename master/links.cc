@@ -42,6 +42,7 @@ Links::News Links::report(PeerId from, const protocol::LinkReport& report) {
   Views& link = at->second;
   const uint32_t last = std::max(link.made, link.dead);
   if (report.serial > last && report.serial - last > protocol::kSerialStepMax) return News::kNone;
+  if (report.serial > protocol::kSerialMax) return News::kNone;
   const bool was_up = link.up();
   switch (report.state) {
     case protocol::LinkState::kUp:

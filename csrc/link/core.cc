@@ -335,7 +335,8 @@ std::string LinkCore::refusal(const Lane& lane, const std::optional<LaneHello>& 
       (lane.dialled && hello->serial != lane.serial))
     return "it speaks of connection " + std::to_string(hello->serial);
   const uint32_t last = last_serial(claimed);
-  if (hello->serial > last && hello->serial - last > protocol::kSerialStepMax)
+  if (hello->serial > protocol::kSerialMax ||
+      (hello->serial > last && hello->serial - last > protocol::kSerialStepMax))
     return "it speaks of connection " + std::to_string(hello->serial) + " after " +
            std::to_string(last);
   if (lane.dialled && hello->further != lane.further)

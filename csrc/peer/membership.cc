@@ -289,8 +289,11 @@ Status Membership::dial(const protocol::Dial& dial) {
   PCCL_ASSERT(welcomed());
   if (links_.size() >= kLinksMax)
     return violation("more than " + std::to_string(kLinksMax) + " links");
-  auto& [last, of_master_before] = links_[dial.peer];
+  if (dial.dead_serial > protocol::kSerialMax)
+    return violation("connection " + std::to_string(dial.dead_serial) + " is to be dead");
+  auto& [last, of_master_before, named] = links_[dial.peer];
   of_master_before = false;
+  named = true;
   if (last && last->state == protocol::LinkState::kUp && last->serial > dial.dead_serial) {
     context_.send(*last);
     return {};
@@ -320,6 +323,7 @@ void Membership::link_changed(const protocol::LinkReport& report, bool tells) {
     if (tells) context_.send(report);
     return;
   }
+  if (links_.size() >= kLinksMax / 2 && !links_.contains(report.peer)) forget_unnamed();
   auto& last = links_[report.peer].last;
   // The peer is dialled again every second. Only the first failure is news.
   const bool news = report.state != protocol::LinkState::kUnreachable || !last ||
@@ -328,6 +332,16 @@ void Membership::link_changed(const protocol::LinkReport& report, bool tells) {
   if (report.state != protocol::LinkState::kUp && rank_of(report.peer))
     needs_reconfiguration_ = true;
   if (tells && news && is_ours_to_say(report)) context_.send(report);
+}
+
+// Other processes may open and close links under many names. The data plane limits only how many are
+// up at a time.
+void Membership::forget_unnamed() {
+  std::erase_if(links_, [this](const auto& at) {
+    const auto& [last, of_master_before, named] = at.second;
+    const bool up = last && last->state == protocol::LinkState::kUp;
+    return !up && !named && !rank_of(at.first);
+  });
 }
 
 void Membership::repeat_reports() const {

@@ -123,14 +123,17 @@ class Membership {
   bool continues_ = false;
   bool needs_reconfiguration_ = false;
   Status broken_;
-  struct Link {
+  // The last report about the link to a peer.
+  struct Reported {
     std::optional<protocol::LinkReport> last;
     bool of_master_before = false;  // the restarted master has not mentioned it yet
+    bool named = false;             // the master has named this peer
   };
+  void forget_unnamed();
   void forget_non_members();
   void check_epoch() const;
 
-  std::map<PeerId, Link> links_;
+  std::map<PeerId, Reported> links_;
 };
 
 }  // namespace pccl::peer

@@ -413,6 +413,9 @@ Status Operations::check(const protocol::EpochEnd& end) const {
                      (commits ? ", but it is not done here"
                               : ", but all members had reported that they are done"));
   }
+  if (!end.kept.empty() && end.continuation == protocol::Continuation::kNothing)
+    return violation("the end of epoch " + text(end.epoch) +
+                     " keeps operations and continues none");
   for (const protocol::Kept& kept : end.kept) {
     const Status status = check(kept);
     if (!status.ok()) return status;

@@ -48,6 +48,9 @@ inline constexpr size_t kUnnamedLinksMax = kMembersMax;
 // A serial number of a connection is at most this far above the last known one of the same pair
 // (section 2). Honest peers need two a second at most.
 inline constexpr uint32_t kSerialStepMax = 1u << 28;
+// The highest serial number that is believed. Beyond it there is room for the next ones, so that no
+// number ever wraps.
+inline constexpr uint32_t kSerialMax = 1u << 31;
 // Peer groups of one run, including groups of which only the shared state is left. A machine has
 // one group for each of its processes.
 inline constexpr size_t kGroupsMax = 1024;

@@ -66,6 +66,14 @@ TEST_F(LinksTest, ASerialNumberFarAboveTheLastOneIsIgnored) {
   EXPECT_TRUE(links.linked(kA, kB));
 }
 
+TEST_F(LinksTest, NoSerialNumberWraps) {
+  links.add(kA, kB);
+  const uint32_t step = protocol::kSerialStepMax;
+  for (uint32_t serial = step; serial < 15 * step; serial += step)
+    say(kA, kB, LinkState::kDown, serial);
+  EXPECT_EQ(links.dead_serial(kA, kB), protocol::kSerialMax);
+}
+
 TEST_F(LinksTest, TheSideThatMadeTheLastConnectionDialsFirst) {
   links.add(kA, kB);
   say(kB, kA, LinkState::kUp, 1);  // odd: made by the peer with the higher id

@@ -235,6 +235,20 @@ TEST(Membership, LinksAreBounded) {
       t.hear(protocol::Dial{peer_id(9), "h", 1}).starts_with(kBroke + "more than 1024 links"));
 }
 
+// Whoever knows the run may claim to be one peer after another.
+TEST(Membership, LinksUnderManyNamesLeaveRoomForTheMaster) {
+  Transcript t;
+  t.become_member();
+  for (uint32_t peer = 10; peer < 10 + 16 * protocol::kMembersMax; ++peer) {
+    t.on(LinkChanged{{peer_id(peer), LinkState::kUp, "", 2}});
+    t.on(LinkChanged{{peer_id(peer), LinkState::kDown, "reset", 2}});
+  }
+  EXPECT_EQ(t.hear(protocol::Dial{peer_id(9), "10.0.0.9", 1}), "dial 1.9 at 10.0.0.9:1\n");
+  protocol::Dial beyond{peer_id(9), "10.0.0.9", 1};
+  beyond.dead_serial = protocol::kSerialMax + 1;
+  EXPECT_TRUE(t.hear(beyond).starts_with(kBroke + "connection 2147483649 is to be dead"));
+}
+
 // Checks the table of messages that the master may send, with every message in every phase.
 TEST(Membership, WhatTheMasterMaySayWhen) {
   const std::vector<protocol::Message> messages = {

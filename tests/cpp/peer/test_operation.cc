@@ -379,6 +379,16 @@ TEST(Operation, WhatIsFinishedIsReportedAndKept) {
       << "what was not reported cannot be kept";
 }
 
+TEST(Operation, AnEndThatKeepsAndContinuesNothingIsRefused) {
+  Transcript t;
+  t.become_member();
+  t.call(kept(5));
+  t.on(OpProgressed{epoch_id(1), t.key(0), 40});
+  t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}});
+  const auto end = end_with({{t.key(0), 40}}, protocol::Continuation::kNothing);
+  EXPECT_TRUE(t.hear(end).starts_with("warn: the master at host:1 broke"));
+}
+
 TEST(Operation, TheRestOfWhatIsKeptBeginsAgain) {
   Transcript t;
   t.become_member();
