@@ -166,6 +166,7 @@ class Stage {
     };
   }
   void command(const std::vector<std::string>& words);
+  void expect(const std::vector<std::string>& words);
   const std::string& transcript() const { return transcript_; }
 
  private:
@@ -338,6 +339,12 @@ bool Stage::fault(const std::string& verb, const std::vector<std::string>& names
   return true;
 }
 
+void Stage::expect(const std::vector<std::string>& words) {
+  std::string text;
+  for (size_t i = 1; i < words.size(); ++i) text += (i > 1 ? " " : "") + words[i];
+  if (transcript_.find(text) == std::string::npos) transcript_ += kUnmet + (": " + text) + "\n";
+}
+
 void Stage::command(const std::vector<std::string>& words) {
   Arguments with;
   std::vector<std::string> names;
@@ -349,6 +356,7 @@ void Stage::command(const std::vector<std::string>& words) {
       with[words[i].substr(0, equals)] = words[i].substr(equals + 1);
   }
   const std::string& verb = words[0];
+  if (verb == "expect") return expect(words);
   if (verb == "join") return join(names, with);
   if (verb == "settle") return settle();
   if (verb == "far")

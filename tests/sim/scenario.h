@@ -28,11 +28,16 @@
 //   narrow NAME NAME to=BYTES              larger packets from the first to the second vanish
 //   run MS                                 lets virtual time pass
 //   settle                                 until every call has ended, 60 virtual seconds at most
+//   expect WORDS...                        the transcript so far contains this text: the point of
+//                                          the story, which a small change of times must not lose
 #pragma once
 
 #include <string>
 
 namespace pccl::sim {
+
+// A transcript with this word fails, and is not written by --update.
+inline constexpr const char* kUnmet = "UNMET";
 
 // Runs the commands of one block and returns its transcript, one event per line.
 std::string run_scenario(const std::string& commands);

@@ -65,7 +65,8 @@ int main(int argc, char** argv) {
     content << std::ifstream(path).rdbuf();
     const std::string now = replay(content.str());
     if (now == content.str()) continue;
-    if (update) {
+    const bool unmet = now.find(pccl::sim::kUnmet) != std::string::npos;
+    if (update && !unmet) {
       std::ofstream(path) << now;
       std::printf("rewritten: %s\n", path.filename().c_str());
     } else {
