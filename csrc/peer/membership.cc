@@ -334,8 +334,8 @@ void Membership::link_changed(const protocol::LinkReport& report, bool tells) {
   if (tells && news && is_ours_to_say(report)) context_.send(report);
 }
 
-// Other processes may open and close links under many names. The data plane limits only how many are
-// up at a time.
+// Other processes may open and close links under many names. The data plane limits only how many
+// are up at a time.
 void Membership::forget_unnamed() {
   std::erase_if(links_, [this](const auto& at) {
     const auto& [last, of_master_before, named] = at.second;

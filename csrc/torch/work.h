@@ -1,5 +1,5 @@
-// PostedOperation and PcclWork: one posted collective. The peer, which ends it on the control loop, and
-// the PcclWork, which is the user's handle, share the PostedOperation.
+// PostedOperation and PcclWork: one posted collective. The peer ends it on the control loop. The
+// PcclWork is the user's handle. Both share the PostedOperation.
 // Invariants:
 // 1. Tensors live until the operation has ended and the handle is gone.
 // 2. The control loop never releases tensors: this may need the GIL, and the loop must not wait for
