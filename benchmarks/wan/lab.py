@@ -64,6 +64,11 @@ SETTINGS = (
 )
 
 
+SCENARIO_NAMES = frozenset(
+    {"hosts", "uplink_mbit", "buffer_kib", "default", "paths", "rtt_ms", "slow", "scale"}
+)
+
+
 def read(path: Path) -> dict[str, Any]:
     """Return the contents of a scenario.
 
@@ -76,6 +81,9 @@ def read(path: Path) -> dict[str, Any]:
         raise SystemExit(f"{path}: {error}") from None
     if without := [name for name in ("hosts", "default", "rtt_ms") if name not in scenario]:
         raise SystemExit(f"{path} is no scenario: it has no {', '.join(without)}")
+    if unknown := sorted(scenario.keys() - SCENARIO_NAMES):
+        known = ", ".join(sorted(SCENARIO_NAMES))
+        raise SystemExit(f'{path}: a scenario knows no "{unknown[0]}", only {known}')
     return scenario
 
 

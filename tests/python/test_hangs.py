@@ -54,11 +54,13 @@ def test_in_a_thread_that_it_leaves():
 # ---- Tests ---------------------------------------------------------------------------------------
 
 
-def run_hanging(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest on tests that hang, with this project's conftest and a limit of one second."""
+def run_hanging(
+    folder: Path, *options: str, limit_s: int = LIMIT_S
+) -> subprocess.CompletedProcess[str]:
+    """Run pytest on tests that hang, with this project's conftest and a limit for each test."""
     shutil.copy(CONFTEST, folder)
     (folder / "test_it.py").write_text(HANGS)
-    command = [sys.executable, "-m", "pytest", "--timeout", str(LIMIT_S), *options, "test_it.py"]
+    command = [sys.executable, "-m", "pytest", "--timeout", str(limit_s), *options, "test_it.py"]
     return run_program(command, cwd=folder, timeout=WAIT_S)
 
 
@@ -75,7 +77,8 @@ def test_a_hang_ends_the_run_with_stacks(tmp_path: Path, name: str) -> None:
 
 
 def test_a_hang_in_a_worker_of_xdist_is_a_failure(tmp_path: Path) -> None:
-    ended = run_hanging(tmp_path, "-n1", "-k", "in_c or in_a_thread")
+    # The limit counts for the controller too, which waits for its workers on a busy machine.
+    ended = run_hanging(tmp_path, "-n1", "-k", "in_c or in_a_thread", limit_s=5)
     assert ended.returncode == 1, ended.stdout
     assert "crashed while running 'test_it.py::test_in_c'" in ended.stdout
     assert "1 failed, 1 passed" in ended.stdout

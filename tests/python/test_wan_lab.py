@@ -17,14 +17,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "wan"))
 
 import lab
-from carriers import Emulator, Netem, Way
+from carriers import Emulator, Netem, NetworkPath
 from processes import missing
 
 SCENARIO: dict[str, Any] = {
     "hosts": ["here", "there", "beyond"],
     "uplink_mbit": 40.0,
     "default": {"mbit": 100.0, "queue_ms": 50.0, "loss": 0.0},
-    "ways": [{"from": "there", "to": "*", "mbit": 8.0}],
+    "paths": [{"from": "there", "to": "*", "mbit": 8.0}],
     "rtt_ms": {"here-there": 40.0, "here-beyond": 10.0, "there-beyond": 20.0},
 }
 SEND = """
@@ -83,7 +83,7 @@ def transfer(network: lab.Lab, source: int, target: int) -> tuple[float, float]:
         return float(connected), float(there.line())
 
 
-def test_ways_are_as_long_and_as_wide_as_asked(network: lab.Lab) -> None:
+def test_paths_are_as_long_and_as_wide_as_asked(network: lab.Lab) -> None:
     """It is never faster; how much slower it is depends more on this machine than on the paths."""
     for source, target, round_trip_ms, mbit in ((0, 1, 40, 40), (1, 0, 40, 8), (2, 1, 20, 40)):
         milliseconds, rate = transfer(network, source, target)
@@ -92,9 +92,9 @@ def test_ways_are_as_long_and_as_wide_as_asked(network: lab.Lab) -> None:
 
 
 def test_what_waits_or_is_under_way_is_no_loss() -> None:
-    way = Way(mbit=120.0, rtt_ms=100.0, queue_ms=20.0, loss=0.0)
-    assert way.queue_bytes == 300e3
-    assert way.packets_max == 701  # 70 ms of 15 MB/s, in packets of 1,500 bytes
+    path = NetworkPath(mbit=120.0, rtt_ms=100.0, queue_ms=20.0, loss=0.0)
+    assert path.queue_bytes == 300e3
+    assert path.packets_max == 701  # 70 ms of 15 MB/s, in packets of 1,500 bytes
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,10 @@ def test_what_waits_or_is_under_way_is_no_loss() -> None:
     [
         ("hosts = [", "Invalid"),
         ('hosts = ["a", "b"]', "is no scenario: it has no default, rtt_ms"),
+        (
+            'hosts = ["a"]\ndefault = {}\nrtt_ms = {}\nways = []',
+            'knows no "ways", only buffer_kib, default, hosts, paths',
+        ),
         (None, "No such file"),
     ],
 )
