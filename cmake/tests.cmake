@@ -43,6 +43,7 @@ file(GLOB sim_sources CONFIGURE_DEPENDS tests/sim/*.cc)
 list(REMOVE_ITEM sim_sources ${sim_main} ${scenarios_main} ${diagrams_main})
 add_library(sim STATIC ${sim_sources})
 target_link_libraries(sim PUBLIC pccl_core)
+target_link_libraries(test_transport PRIVATE sim)  # its tests also run over simulated connections
 if(PCCL_SANITIZE)
   set_target_properties(sim PROPERTIES UNITY_BUILD ON)
 endif()

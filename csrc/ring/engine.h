@@ -29,7 +29,7 @@
 
 namespace pccl::ring {
 
-// The sending half of a lane.
+// The sending half of a lane. Once its connection has ended it drops what it is given.
 class Port {
  public:
   virtual ~Port() = default;

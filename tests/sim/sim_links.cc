@@ -186,9 +186,6 @@ void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wi
   Connection& connection = connections_[id];
   connection = {
       wire, side, &other, std::make_unique<Sink>(*this, id, wire->port(side), side == 0), {}};
-  const auto fail = [this, id](const std::string& why) {
-    later(Duration{0}, [this, id, why] { failed(id, why); });
-  };
   wire->attach(
       side,
       {.sink = connection.sink.get(),
@@ -199,14 +196,13 @@ void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wi
              deactivate_lanes(at->second.peer);
              engine_.check();
            },
-       .on_bad_frame = [fail](const Status& why) { fail(why.message); },
+       .on_failed = [this, id](const Status& why) { failed(id, why.message); },
        .paused = [this] { return node_.paused(); },
        .cut_off = [this,
                    &other] { return !node_.world().network().open(other.port(), node_.port()); },
        .width = [this,
                  &other] { return node_.world().network().width(other.port(), node_.port()); },
-       .late = [this] { return node_.late(); },
-       .on_refused = [fail] { fail("connection reset"); }});
+       .late = [this] { return node_.late(); }});
 }
 
 // ---- Connections ----

@@ -9,18 +9,22 @@ class Wire::WirePort : public ring::Port {
  public:
   WirePort(Wire& wire, int side) : wire_(wire), side_(side) {}
   void send(const net::FrameHeader& header) override {
+    if (!wire_.attached_[side_]) return;
     wire_.writers_[side_]->push(header);
     wire_.pump(side_);
   }
   void send_copy(const net::FrameHeader& header, std::span<const std::byte> payload) override {
+    if (!wire_.attached_[side_]) return;
     wire_.writers_[side_]->push_copy(header, payload);
     wire_.pump(side_);
   }
   void send_chunk(const net::FrameHeader& header, std::span<const std::byte> payload) override {
+    if (!wire_.attached_[side_]) return;
     wire_.writers_[side_]->push_chunk(header, payload);
     wire_.pump(side_);
   }
   void withdraw() override {
+    if (!wire_.attached_[side_]) return;
     wire_.writers_[side_]->withdraw();
     wire_.pump(side_);
   }
@@ -63,6 +67,19 @@ void Wire::detach(int side) {
   if (readers_[side]) readers_[side]->detach();
 }
 
+void Wire::fail(int side, Status why) {
+  if (!attached_[side]) return;
+  const auto on_failed = std::move(ends_[side].on_failed);
+  detach(side);
+  if (on_failed) on_failed(std::move(why));
+}
+
+void Wire::inject(int side, std::span<const std::byte> bytes) {
+  under_way_[side].insert(under_way_[side].end(), bytes.begin(), bytes.end());
+  flows_[side].sent += bytes.size();
+  pump(1 - side);
+}
+
 // Schedules the next piece to leave `side`, and the next piece to arrive there.
 void Wire::pump(int side) {
   const auto delay = [this, side] {
@@ -98,9 +115,11 @@ void Wire::send_some(int side) {
   if (wrote == 0) return;
   note_packet(side, wrote);
   writers_[side]->wrote(wrote);
-  if (!attached_[1 - side] && refuses && ends_[side].on_refused) return ends_[side].on_refused();
-  if (chunk_before && !writers_[side]->chunk_pending() && ends_[side].on_chunk_sent)
-    ends_[side].on_chunk_sent();
+  if (!attached_[1 - side] && refuses) return fail(side, {Code::kSystem, "connection reset", {}});
+  if (chunk_before && !writers_[side]->chunk_pending()) {
+    const auto on_chunk_sent = ends_[side].on_chunk_sent;  // a copy, because it may detach this end
+    if (on_chunk_sent) on_chunk_sent();
+  }
   pump(side);
   if (attached_[1 - side]) pump(1 - side);
 }
@@ -154,11 +173,8 @@ void Wire::deliver(int from) {
                            under_way_[from].begin() + static_cast<long>(bytes));
     budget -= bytes;
     flows_[from].delivered += bytes;
-    const Status status = readers_[to]->filled(bytes);
-    if (!status.ok()) {
-      if (attached_[to] && ends_[to].on_bad_frame) ends_[to].on_bad_frame(status);
-      return;
-    }
+    Status status = readers_[to]->filled(bytes);
+    if (!status.ok()) return fail(to, std::move(status));
   }
   pump(to);
   pump(from);

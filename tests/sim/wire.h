@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -42,25 +43,34 @@ class Wire : public std::enable_shared_from_this<Wire> {
   struct End {
     net::FrameSink* sink = nullptr;
     std::function<void()> on_chunk_sent;
-    std::function<void(Status)> on_bad_frame;
-    std::function<bool()> paused;      // the process is paused: it neither reads nor writes
-    std::function<bool()> cut_off;     // bytes from the other end do not arrive now
-    std::function<size_t()> width;     // bytes of the largest packet that arrives here
-    std::function<Duration()> late;    // random delay of whatever the process does
-    std::function<void()> on_refused;  // the other end no longer knows this connection
+    // Once. The end is detached by then. kSystem: fail() was called, or the other end no longer
+    // knows this connection; kProtocol: bad frame.
+    std::function<void(Status)> on_failed;
+    std::function<bool()> paused;    // the process is paused: it neither reads nor writes
+    std::function<bool()> cut_off;   // bytes from the other end do not arrive now
+    std::function<size_t()> width;   // bytes of the largest packet that arrives here
+    std::function<Duration()> late;  // random delay of whatever the process does
   };
   Wire(EventLoop& event_loop, Random& random, WireOptions options);
   ~Wire();
 
-  // The port for writing at end `side` (0 or 1). Valid as long as the wire.
+  // The port for writing at end `side` (0 or 1). Valid as long as the wire. It drops what it is
+  // given while the end is not attached.
   ring::Port& port(int side);
   // The end takes part from now on.
   void attach(int side, End end);
   // The owner of the end is gone. Nothing is read or written there any more.
   void detach(int side);
+  // The connection is over for this end.
+  void fail(int side, Status why);
+  // Bytes that no writer made leave this end.
+  void inject(int side, std::span<const std::byte> bytes);
   void pump(int side);  // after the process resumes, or the path to it opens
   // Whether anything has arrived there since the last call.
   bool take_received(int side) { return std::exchange(received_[side], false); }
+  // Bytes that this end has sent, and bytes that have arrived here.
+  uint64_t sent(int side) const { return flows_[side].sent; }
+  uint64_t arrived(int side) const { return flows_[1 - side].delivered; }
   // Progress of the large packets that this end sent (net::Lane::progress).
   std::optional<link::Progress> progress(int side) const;
   uint32_t segment = kSegment;  // bytes of the largest packet
