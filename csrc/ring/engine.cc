@@ -7,57 +7,10 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
-#include "csrc/memory/pool.h"
+#include "csrc/memory/pool_buffer.h"
 #include "csrc/ring/core.h"
 
 namespace pccl::ring {
-
-namespace {
-
-// Scratch of one lane, as large as the largest chunk that it has held.
-class ScratchBuffer {
- public:
-  explicit ScratchBuffer(memory::Pool& pool) : pool_(&pool) {}
-  ~ScratchBuffer() {
-    if (bytes_ > 0) pool_->give(data_, bytes_);
-  }
-  ScratchBuffer(const ScratchBuffer&) = delete;
-  ScratchBuffer& operator=(const ScratchBuffer&) = delete;
-  // False if there is no memory.
-  bool fit(size_t bytes) {
-    if (bytes <= bytes_) return true;
-    if (bytes_ > 0) pool_->give(data_, bytes_);
-    data_ = pool_->take(bytes);
-    bytes_ = data_ == nullptr ? 0 : bytes;
-    return data_ != nullptr;
-  }
-  std::span<std::byte> bytes() const { return {data_, bytes_}; }
-
- private:
-  memory::Pool* const pool_;
-  std::byte* data_ = nullptr;
-  size_t bytes_ = 0;
-};
-
-// A pool buffer that lives as long as this object.
-class PoolBuffer {
- public:
-  PoolBuffer(memory::Pool& pool, size_t bytes)
-      : pool_(&pool), bytes_(bytes), data_(pool.take(bytes)) {}
-  ~PoolBuffer() {
-    if (data_ != nullptr) pool_->give(data_, bytes_);
-  }
-  PoolBuffer(const PoolBuffer&) = delete;
-  PoolBuffer& operator=(const PoolBuffer&) = delete;
-  std::span<std::byte> bytes() const { return {data_, data_ == nullptr ? 0 : bytes_}; }
-
- private:
-  memory::Pool* const pool_;
-  const size_t bytes_;
-  std::byte* const data_;
-};
-
-}  // namespace
 
 struct Engine::Impl {
   class OneLane;
@@ -105,7 +58,7 @@ struct Engine::Impl {
   };
   std::map<OpKey, Kept> kept;  // retained after kRestart
   // for operations not posted here yet
-  std::map<std::pair<PeerId, UnexpectedId>, PoolBuffer> unexpected;
+  std::map<std::pair<PeerId, UnexpectedId>, memory::PoolBuffer> unexpected;
   uint64_t handles = 0;
   std::map<OpKey, Epoch> failed;  // reported by on_failed, not ended yet
   std::map<PeerId, std::vector<std::unique_ptr<OneLane>>> links;
@@ -201,8 +154,8 @@ class Engine::Impl::OneLane : public Engine::Lane {
   bool lands_ = false;               // a chunk is landing
   OpBuffers* landing_in_ = nullptr;  // its operation; null: not posted here yet
   OpBuffers::Landing landing_;
-  ScratchBuffer landed_;   // chunks that arrive for kFinish
-  ScratchBuffer leaving_;  // copies of chunks that may be overwritten while they are sent
+  memory::ScratchBuffer landed_;   // chunks that arrive for kFinish
+  memory::ScratchBuffer leaving_;  // copies of chunks that may be overwritten while they are sent
 };
 
 // ---- Steps ----
