@@ -1,4 +1,4 @@
-// introduction: decides on the admission of a peer that sends Hello. A refusal tells its user what
+// admission: decides on the admission of a peer that sends Hello. A refusal tells its user what
 // to change. Pure functions of the Hello and of the run that the peer wants to join; the MasterCore
 // and the shell call them.
 #pragma once
@@ -33,7 +33,7 @@ std::optional<protocol::Reject> refuse_version_of_run(const protocol::VersionRan
 // Can be called before there is a run of that name.
 std::optional<protocol::Reject> refuse_run(const std::string& name);
 
-// `terms`: none before the first peer. `membership` and `quorum`: of the group in the Hello; null
+// `config`: none before the first peer. `membership` and `quorum`: of the group in the Hello; null
 // if there is no such group yet. `group_count`: of the run.
 std::optional<protocol::Reject> refuse(const protocol::Hello& hello,
                                        const std::optional<RunConfig>& config,

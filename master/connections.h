@@ -64,9 +64,9 @@ class Connections {
   void close(PeerId peer);                                // likewise, if it is connected
   void forget(ConnectionId id);                           // the other side has closed it
 
-  // A beat has passed (protocol/silence.h). Pings each peer to which nothing was sent for a while,
-  // or that has not confirmed a message. Returns the connections on which nothing was received for
-  // the whole timeout.
+  // A beat has passed (csrc/protocol/keepalive_timer.h). Pings each peer to which nothing was sent
+  // for a while, or that has not confirmed a message. Returns the connections on which nothing was
+  // received for the whole timeout.
   std::vector<ConnectionId> beat();
   // Whether something was received in the last ticks, as it is from a peer that nothing holds up.
   bool received_lately(PeerId peer) const;

@@ -197,8 +197,8 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
                     "\" already: join again"});
     return {};
   }
-  // Must precede introduce(), which closes the peer's present connection: that one may be another
-  // process's.
+  // Must precede Connections::admit(), which closes the peer's present connection: that one may be
+  // another process's.
   const Status status = group->check(resume);
   if (!status.ok()) return status;
   const bool member = group->membership().is_member(resume.peer);

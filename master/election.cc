@@ -246,8 +246,9 @@ std::string refuse_newcomer(const OfferOf& one, const Offer& winner, const Recor
     return both + ": a newcomer takes the state of the run, and cannot bring a later one";
   }
   if (recorded && is_next(offer.revision, *recorded)) {
-    return both + " with another content (hash " + hash_text(as_agreed(offer).hash) + " here, " +
-           hash_text(as_agreed(winner).hash) + " there): it was trained elsewhere";
+    return both + " with another content (hash " + hash_text(as_agreed(offer).hash) +
+           " at the newcomer, " + hash_text(as_agreed(winner).hash) +
+           " at the members): it was trained elsewhere";
   }
   if (offer.strategy != SyncStrategy::kSendOnly) return {};
   return both + ", and it must not be overwritten (send_only)";
@@ -272,7 +273,7 @@ std::vector<Misfit> misfits(const std::vector<OfferOf>& offers, const Recorded& 
     std::string why;
     if (!std::equal(entries.begin(), entries.end(), layout.begin(), layout.end(), same_layout)) {
       why = "its state has other keys, types or shapes than that of the members: " +
-            difference(entries, layout, "here", "at the members");
+            difference(entries, layout, "at the newcomer", "at the members");
     } else if (elected) {
       why = refuse_newcomer(one, *trained[*elected].offer, recorded);
     } else if (!refused && may_send(one) && recorded &&

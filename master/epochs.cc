@@ -622,12 +622,12 @@ Epochs::Turn Epochs::go_on() {
       break_off(peer, messages.status());
       continue;
     }
-    for (protocol::Message& message : messages.value()) {
-      connections_.send(peer, std::move(message));
-    }
+    for (protocol::Message& message : messages.value()) connections_.send(peer, std::move(message));
   }
+  const char* const how =
+      needs_reconfiguration ? " has all members back that are left: " : " goes on with ";
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " of group " +
-                                    std::to_string(group_.value) + " goes on with " +
+                                    std::to_string(group_.value) + how +
                                     count_text(membership_.members().size(), "member"));
   if (needs_reconfiguration) freeze();
   return Turn::kRecovered;

@@ -112,8 +112,8 @@ void Groups::reconfigure(GroupId id) {
   if (announces_anew) touch_announced(*group);
 }
 
-// These groups may not have been touched since they began to wait for the answer that `teller`
-// knows. A teller learns all its answers at once: when its members have been recovered after a
+// These groups may not have been touched since they began to wait for the answer that `announcer`
+// knows. An announcer learns all its answers at once: when its members have been recovered after a
 // restart.
 void Groups::touch_announced(const Group& announcer) {
   for (const GroupId id : announcer.announced_groups()) {

@@ -2,7 +2,7 @@
 // has one link, and each side has its own view of it. Membership owns it. It is pure bookkeeping:
 // membership decides what a dead link means for a member or a newcomer.
 // Either side may dial. The side that made the last connection dials first (before the first
-// connection: the smaller id). Once that side has reported that it cannot reach the other, the
+// connection: the lower id). Once that side has reported that it cannot reach the other, the
 // other side may dial, too.
 // The connections of a pair have serial numbers (frames.h), so that a late report about one
 // connection is not taken for news of the next.
@@ -79,7 +79,7 @@ class Links {
   void check() const;
 
  private:
-  using Pair = std::pair<PeerId, PeerId>;  // the smaller id first
+  using Pair = std::pair<PeerId, PeerId>;  // the lower id first
   // What both sides report about one link.
   struct Views {
     View by_lower, by_higher;

@@ -1,5 +1,5 @@
-// words: text formatting for messages to people: ranks, counts, hashes, addresses. Pure functions.
-// Lists never grow with the number of peers (limits.h, kRanksNamedMax).
+// text_format: text for messages to people: ranks, counts, hashes, addresses. Pure functions. Lists
+// never grow with the number of peers (limits.h, kRanksNamedMax).
 #pragma once
 
 #include <cstdint>

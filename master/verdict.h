@@ -18,13 +18,12 @@
 #include <vector>
 
 #include "csrc/base/assert.h"
+#include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
 
 namespace pccl::master {
 
-// More verdicts than an epoch can ever have: their numbers stay far below an overflow, whatever the
-// members say after a restart.
-constexpr uint64_t kVerdictIndexMax = uint64_t{1} << 62;
+using protocol::kVerdictIndexMax;
 
 // The outcome of one operation. `survivors`: one state per survivor, kNotDone if it did not report
 // the operation. REQUIRES: at least one.

@@ -39,8 +39,8 @@ struct TagId {
   friend auto operator<=>(const TagId&, const TagId&) = default;
 };
 
-// An operation of one generation: the n-th call under a tag. The epoch that accompanies an OpKey
-// determines the generation.
+// An operation of one generation: the n-th call under a tag. An OpKey has no generation of its own:
+// it is always sent with an epoch, and that belongs to one generation.
 struct OpKey {
   TagId tag;
   uint32_t sequence = 0;

@@ -15,11 +15,11 @@ namespace pccl {
 
 bool is_printable(std::string_view text);
 
-// Returns the text with everything else escaped: \n, \x1b for a byte, \u202e or \U000e0001 for a
-// character. Printable text stays as it is, so that a text may be passed twice.
+// Returns the text with all that is not printable escaped: \n, \x1b for a byte, \u202e or
+// \U000e0001 for a character. Printable text stays as it is, so that a text may be passed twice.
 std::string printable(std::string_view text);
 
-// The longest start of `text` that has at most `bytes_max` bytes and does not end inside a UTF-8
+// The longest prefix of `text` that has at most `bytes_max` bytes and does not end inside a UTF-8
 // character.
 std::string_view cut(std::string_view text, size_t bytes_max);
 

@@ -15,8 +15,8 @@ constexpr Duration kWindowMin = std::chrono::milliseconds(100);
 constexpr Duration kJitter = std::chrono::milliseconds(5);
 // Windows in a row with an idle lane. A single one may be the end of a call.
 constexpr int kIdleWindows = 3;
-// A queue is deep if its delay exceeds the RTT by this factor. With half of such a queue the path
-// is still full.
+// A queue is deep if its delay exceeds the RTT by this factor. Half of such a queue still keeps the
+// path busy.
 constexpr int kDeep = 2;
 // A queue is shallow if its delay is below the RTT divided by this. The path then has room for
 // twice as many lanes.
@@ -75,15 +75,15 @@ bool PathMonitor::chunk_left(const Carrier& lane, Instant now) {
   return true;
 }
 
-// Whether buffers limit the active lanes for most of the time in which these have anything to send,
-// and almost nothing queues. The answer needs a few round trips of such time for each active lane,
-// over any number of calls. Inactive lanes add nothing.
+// Returns true if, for most of the time in which the active lanes had data to send, their buffers
+// were the limit, and the queue is shallow. It needs `window_length_` of such time for each active
+// lane; several calls may add up to it. Inactive lanes add nothing.
 bool PathMonitor::buffers_hold(Instant now) {
   if (now - sampled_at_ < window_length_) return false;
   sampled_at_ = now;
-  const Sample is = sample(now, false);
+  const Sample now_sample = sample(now, false);
   Duration busy = -busy_before_, held = -held_before_;
-  for (const PathInfo& path : is.paths) {
+  for (const PathInfo& path : now_sample.paths) {
     busy += path.busy;
     held += path.held;
   }
@@ -92,7 +92,7 @@ bool PathMonitor::buffers_hold(Instant now) {
   if (busy < in_use * window_length_) return false;
   busy_before_ += busy;
   held_before_ += held;
-  return held * 2 > busy && queue(is) * kShallow < rtt_;
+  return held * 2 > busy && queue(now_sample) * kShallow < rtt_;
 }
 
 bool PathMonitor::lane_idle(Instant now) {
@@ -101,8 +101,8 @@ bool PathMonitor::lane_idle(Instant now) {
   idle_at_ = now;
   if (idle_windows_ < kIdleWindows) return false;
   idle_windows_ = 0;
-  const Sample is = sample(now, false);
-  if (queue(is) > kDeep * std::max(rtt_, kJitter) && can_grow(is))
+  const Sample now_sample = sample(now, false);
+  if (queue(now_sample) > kDeep * std::max(rtt_, kJitter) && can_grow(now_sample))
     controller_.idle_in_a_deep_queue(static_cast<uint32_t>(lanes_.size()));
   return true;
 }
@@ -120,9 +120,10 @@ void PathMonitor::window_over(const Sample& before, const Sample& after) {
   const double seconds = to_seconds(after.at - before.at);
   std::vector<uint64_t> rates;
   for (size_t index = 0; index < lanes_.size(); ++index) {
-    const PathInfo &was = before.paths[index], &is = after.paths[index];
-    const auto segments = static_cast<double>(is.segments_arrived - was.segments_arrived);
-    rates.push_back(static_cast<uint64_t>(segments * is.segment_bytes / seconds));
+    const PathInfo &path_before = before.paths[index], &path_after = after.paths[index];
+    const auto segments =
+        static_cast<double>(path_after.segments_arrived - path_before.segments_arrived);
+    rates.push_back(static_cast<uint64_t>(segments * path_after.segment_bytes / seconds));
   }
   const LaneController::CongestionSignal signal{
       .queued = queue(after) > std::max(rtt_ / 8, kJitter), .lossy = loses(before, after)};
@@ -152,9 +153,9 @@ bool PathMonitor::can_grow(const Sample& sample) const {
 }
 
 // Queueing delay: the median RTT of the active lanes, less the RTT without a queue. It does not say
-// in which direction the queue is. The greatest of the lanes' least RTTs counts as the RTT without
-// a queue: a system that paces the first window of a connection sets the later timestamps too late,
-// and then measures only half of the RTT.
+// in which direction the queue is. As RTT without a queue it takes the maximum, over the active
+// lanes, of each lane's minimum RTT: a system that paces the first window of a connection sets the
+// later timestamps too late, and one lane's minimum can then be half of the real RTT.
 Duration PathMonitor::queue(const Sample& sample) const {
   PCCL_ASSERT(sample.paths.size() == lanes_.size());
   std::vector<Duration> rtts;

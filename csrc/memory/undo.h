@@ -23,17 +23,17 @@ class Undo {
  public:
   explicit Undo(Pool& pool) : saved_(pool) {}
 
-  // Reserves a row of `bytes` bytes that `units` chunks write to; false if there is no memory. Call
-  // it only once.
+  // Reserves a row of `bytes` bytes that `chunks` chunks write to; false if there is no memory.
+  // REQUIRES: called once.
   bool reserve(uint64_t bytes, uint64_t chunks);
-  // Saves the next `bytes` bytes of chunk `unit`, at `from`, which are about to be overwritten.
+  // Saves the next `bytes` bytes of chunk `chunk`, at `from`, which are about to be overwritten.
   // They belong at `at` in the row. REQUIRES: the row has room for them.
   void save(uint64_t chunk, uint64_t at, const std::byte* from, size_t bytes);
   // Copies saved bytes from `at` in the row into `to`. REQUIRES: they were saved there.
   void read(uint64_t at, std::span<std::byte> to) const;
   // Bytes of the chunk that have been saved.
   uint64_t saved(uint64_t chunk) const { return chunk < lengths_.size() ? lengths_[chunk] : 0; }
-  // Writes the saved bytes of chunk `unit` back, starting with its byte `from`, and forgets them.
+  // Writes the saved bytes of chunk `chunk` back, starting with its byte `from`, and forgets them.
   // The chunk begins at `at` in the row and at `to` in the tensor.
   void restore(uint64_t chunk, uint64_t at, std::byte* to, uint64_t from = 0);
   // The row is not used from byte `end` on: gives that room back.

@@ -45,11 +45,11 @@ class Socket {
   // The bytes that the buffers of both ends now allow to be in flight; 0: not known.
   uint64_t buffers() const;
   // Adapts the socket to its path.
-  //   kLong (a wan path)   Sends at the pace at which the other end can take the bytes, not in
-  //                        bursts: these delay the acknowledgements of the other direction. Queues
-  //                        little more than the window takes.
-  //   kNear (a local path) If `congestion`, replaces a congestion control that paces by itself:
-  //                        pacing halves the throughput of loopback.
+  //   kWan    Sends at the pace at which the other end can take the bytes, not in bursts: these
+  //           delay the acknowledgements of the other direction. Queues little more than the window
+  //           takes.
+  //   kLocal  If `congestion`, replaces a congestion control that paces by itself: pacing halves
+  //           the throughput of loopback.
   void tune(PathClass path, bool congestion) const;
   // Takes at most about twice `bytes` before the other end has acknowledged some of them, or the
   // system's own limit if that is less. 0: from now on the system sizes the buffer.

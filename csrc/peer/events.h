@@ -96,7 +96,7 @@ struct JointCalled {
 struct JointGivenUp {  // acts as if its timeout were now; ignored if unknown or finished
   Handle handle;
 };
-// From here on, the ranks in calls are those of this epoch, which an Reconfigured has announced.
+// From here on, the ranks in calls are those of this epoch, which a Reconfigured has announced.
 struct TopologySeen {
   Epoch epoch;
 };
@@ -229,8 +229,8 @@ struct FinishJoint {  // ends a join or a joint call
   std::vector<uint32_t> install;
   std::vector<protocol::StateEntry> entries;
 };
-// Members were lost and the others continue (policy retry). The application sees this topology when
-// it looks.
+// An epoch has begun after a loss without update_topology (policy retry). The application sees this
+// topology when it looks.
 struct Reconfigured {
   Topology topology;
 };

@@ -1,7 +1,6 @@
-// request turns a call of the application into an operation. It checks the call, describes the
-// operation as all members do, computes the key under which they count it, and the task of the
-// ring. All are pure functions of the call and the epoch: every member computes the same result
-// from the same input.
+// request: turns a call of the application into an operation. It checks the call, describes the
+// operation in the same words on every member, computes its key, and builds its task for the ring.
+// All functions here are pure: every member computes the same result from the same input.
 #pragma once
 
 #include <string>
@@ -22,8 +21,8 @@ TagId tag_of(const protocol::OpInfo& info);
 // kInvalidArgument for a call that has no meaning in this epoch.
 Status check(const OpRequest& request, const Membership& membership);
 
-// REQUIRES: check() was ok. The result lacks world_size, which comes from the epoch in which the
-// operation starts.
+// REQUIRES: check() was ok. world_size is not set here: the caller sets it from the epoch in which
+// the operation starts.
 protocol::OpInfo info_of(const OpRequest& request, const Membership& membership);
 
 // The error if an operation of an earlier epoch cannot continue in this one; otherwise ok.

@@ -1,8 +1,8 @@
 // fields: defines which fields a message has on the wire, in which order and within which limits.
 // There is one function per struct. The writer and the reader of codec.cc use the same function, so
 // they cannot disagree. A `wire` (wire.h) takes numbers, truth values, enumerators, structs,
-// optional structs, and lists and texts wrapped in bounded(), shown() or prose(). Pure functions:
-// any thread may call them.
+// optional structs, and lists and texts wrapped in bounded(), shown() or free_text(). Pure
+// functions: any thread may call them.
 #pragma once
 
 #include <concepts>
@@ -14,11 +14,6 @@
 #include "csrc/protocol/messages.h"
 
 namespace pccl::protocol {
-
-// Dimensions of one tensor. Frameworks stop at 64.
-inline constexpr size_t kShapeDimensionsMax = 64;
-// Every member may fetch from every other.
-inline constexpr size_t kTransfersMax = kMembersMax * kMembersMax;
 
 // `T` is the struct `S`: const when it is written, and not const when it is read.
 template <typename T, typename S>

@@ -1,10 +1,10 @@
 // KeepaliveTimer: the keepalive timer of one connection. It counts how long nothing was received
 // from the other side, and how long nothing was sent to it, in ticks, each a part of the peer
 // timeout (PROTOCOL.md, section 8). Links have one, and so have both ends of a connection to the
-// master. The owner's loop drives it, on one thread. Invariant: the owner calls beat() after all
-// input is drained, and only once however late the call
-// is. So a process that was paused does not blame the others when it wakes up. A tick has one beat,
-// or several if the peer timeout is long.
+// master. The owner's loop drives it, on one thread. A tick has one beat, or several if the peer
+// timeout is long.
+// Invariant: after all input is drained the owner calls beat() once, even if several beats are
+// overdue. So a process that was paused does not blame the others when it wakes up.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ constexpr int beats_per_tick(Duration peer_timeout) {
 constexpr Duration beat_of(Duration peer_timeout) {
   return tick_of(peer_timeout) / beats_per_tick(peer_timeout);
 }
-// Something may have been sent just after a beat, and the next beat notices that. So this is one
-// beat less than fit into kPingIntervalMax.
+// A send just after a beat is noticed at the next beat. Therefore the result is one less than the
+// number of beats in kPingIntervalMax.
 constexpr int beats_per_ping(Duration peer_timeout) {
   return std::min(kTicksPerPing * beats_per_tick(peer_timeout),
                   static_cast<int>(kPingIntervalMax / beat_of(peer_timeout)) - 1);
@@ -40,27 +40,27 @@ class KeepaliveTimer {
     PCCL_ASSERT(ticks_max_ > 0 && beats_per_tick_ > 0 && beats_per_ping_ > 0);
   }
 
-  void received() { silent_beats_ = 0; }
-  void sent() { quiet_beats_ = 0; }
+  void received() { beats_since_received_ = 0; }
+  void sent() { beats_since_sent_ = 0; }
   void beat() {
-    ++silent_beats_;
-    ++quiet_beats_;
+    ++beats_since_received_;
+    ++beats_since_sent_;
   }
 
-  int silent_ticks() const { return silent_beats_ / beats_per_tick_; }
+  int silent_ticks() const { return beats_since_received_ / beats_per_tick_; }
   bool too_long() const { return silent_ticks() >= ticks_max_; }
-  bool ping_due() const { return quiet_beats_ >= beats_per_ping_; }
+  bool ping_due() const { return beats_since_sent_ >= beats_per_ping_; }
 
  private:
   int ticks_max_, beats_per_tick_, beats_per_ping_;
-  int silent_beats_ = 0;  // since anything was received
-  int quiet_beats_ = 0;   // since anything was sent
+  int beats_since_received_ = 0;
+  int beats_since_sent_ = 0;
 };
 
-// Probe: finds out whether a link is alive when its other end dials again. The link gets a ping
-// with a number of its own. Only a pong with this number counts as an answer, because data that was
-// under way when the other end went away may arrive for a long time. The owner calls look() every
-// tick, or four times a second if ticks are longer than that.
+// LivenessCheck: finds out whether a link is alive when its other end dials again. The link gets a
+// ping with a number of its own. Only a pong with this number counts as an answer, because data
+// that was under way when the other end went away may arrive for a long time. The owner calls
+// look() every tick, or four times a second if ticks are longer than that.
 class LivenessCheck {
  public:
   static constexpr int kLooks = 3;

@@ -70,6 +70,13 @@ inline constexpr size_t kRunsPerNetworkMax = 1024;
 inline constexpr size_t kStatesPerLine = 8;
 // Entries of a shared state: a large model has some thousands of tensors.
 inline constexpr size_t kStateKeysMax = large(65536);
+// Dimensions of one tensor of a shared state. Frameworks stop at 64.
+inline constexpr size_t kShapeDimensionsMax = 64;
+// Transfers of a shared state: every member may fetch from every other.
+inline constexpr size_t kTransfersMax = kMembersMax * kMembersMax;
+// The number of a verdict: more verdicts than an epoch can ever have. So the numbers stay far below
+// an overflow, whatever the members say after a restart.
+inline constexpr uint64_t kVerdictIndexMax = uint64_t{1} << 62;
 // Operations that a peer has posted and that are not settled. Beyond this limit, posting fails with
 // InvalidStateError.
 inline constexpr size_t kOpsOpenMax = large(65536);

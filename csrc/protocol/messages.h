@@ -1,7 +1,8 @@
 // messages: the schema of the control plane. There is one plain struct for each message between a
-// peer and its master, roughly in the order in which a connection carries them. The order of the
-// fields is their order on the wire. PROTOCOL.md has the rules; codec.h turns the structs into
-// bytes and back. Plain values: any thread may use them.
+// peer and its master, roughly in the order in which a connection carries them. fields.h decides
+// the order of the fields on the wire; the structs show the same order to the reader. PROTOCOL.md
+// has the rules; codec.h turns the structs into bytes and back. Plain values: any thread may use
+// them.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
-// States of a lane, from LaneUp to LinkDown (the right column says what may leave on it):
+// States of a lane, from LaneUp to LinkDown:
+//   state       reached by                                                   may leave on it
 //   up          LaneUp, or an epoch without the peer at the other end        Open
-//   said        this peer has sent Open(epoch)                               Open
-//   ready       and has received Open(epoch)                                 Open, credits, chunks
+//   open sent   this peer has sent Open(epoch)                               Open
+//   ready       this peer has also received Open(epoch)                      all frames
 //   failed      its link broke a rule: all is ignored until LinkDown         nothing
 // An operation, from OpPosted to OpEnded: each lane carries at most one of its chunks per
 // direction. When all chunks have been sent and received, the operation is transferred. OpEnded
@@ -20,8 +21,8 @@ namespace {
 constexpr uint64_t kProgressSteps = 64;
 // Builds without NDEBUG check the invariants after every step with up to this many operations.
 [[maybe_unused]] constexpr size_t kOpsCheckedAlways = 64;
-// Extra round trips for a chunk on a lane with a small window: for what the lane has to send before
-// it, and for its last bytes.
+// Two more round trips for a chunk on a narrow lane: one for what the lane has to send before it,
+// and one for its last bytes.
 constexpr uint64_t kRoundTripsMore = 2;
 
 std::string text(OpKey op) {
@@ -190,7 +191,7 @@ void RingCore::on_credit(LaneId id, Link& link, const protocol::FrameHeader& hea
   const PeerId peer = id.peer;
   if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
     return fail(peer, link,
-                "credit in epoch " + pccl::text(header.epoch) + " before both had opened it",
+                "credit in epoch " + pccl::text(header.epoch) + " before both sides had opened it",
                 effects);
   }
   Operation* const operation = operations_.find(header.op);
@@ -221,10 +222,9 @@ void RingCore::on_done(LaneId id, Link& link, const protocol::FrameHeader& heade
                        Effects& effects) {
   if (header.epoch < epoch_) return;
   if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
-    return fail(
-        id.peer, link,
-        "word of what is done in epoch " + pccl::text(header.epoch) + " before both had opened it",
-        effects);
+    return fail(id.peer, link,
+                "kDone in epoch " + pccl::text(header.epoch) + " before both sides had opened it",
+                effects);
   }
   Operation* const operation = operations_.find(header.op);
   if (operation == nullptr || operation->task.digest != header.digest) return;
@@ -272,7 +272,7 @@ std::string RingCore::judge(LaneId id, Link& link, const protocol::FrameHeader& 
                             InFlightChunk& landing) {
   if (header.epoch < epoch_) return {};
   if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_) {
-    return "chunk in epoch " + pccl::text(header.epoch) + " before both had opened it";
+    return "chunk in epoch " + pccl::text(header.epoch) + " before both sides had opened it";
   }
   Operation* const found = operations_.find(header.op);
   if (found == nullptr && !duplicates_.contains(header.op))
@@ -384,7 +384,7 @@ void RingCore::on(const OpEnded& event, Effects& effects) {
   if (operation != nullptr) drain(*operation, event, effects);
 }
 
-// Members without a ready lane learn it from the master.
+// Members without a ready lane learn from the master that the operation is done.
 void RingCore::on(const OpDone& event, Effects& effects) {
   Operation* const operation = operations_.find(event.op);
   if (operation == nullptr) return;
@@ -399,8 +399,8 @@ void RingCore::on(const OpDone& event, Effects& effects) {
   announce_if_agreed(*operation, effects);
 }
 
-// Announces the credit to upstream, never more steps than it needs. All credits of an operation use
-// one lane, so they keep their order.
+// Announces the credit to upstream, never for more steps than the operation has. All credits of an
+// operation use one lane, so they keep their order.
 void RingCore::grant(Operation& operation, Effects& effects) {
   if (!operation.owes_credit()) return;
   Link* const link = find_link(operation.task.upstream);
@@ -428,10 +428,11 @@ std::optional<uint32_t> RingCore::free_lane(const Link& link) const {
   return any;
 }
 
-// A lane for the next chunk in the queue: a ready, active lane without a chunk. Lanes whose window
-// is smaller than a chunk come last, because they need several round trips for it. If the other
-// lanes can send everything that is left before such a lane is done, the chunk waits for one of the
-// other lanes, which are sending now.
+// A lane for the next chunk in the queue: a ready, active lane without a chunk. Call a lane narrow
+// if its window is smaller than a chunk: it needs several round trips for one. A narrow lane is
+// used only if no other lane is free. While a lane that is not narrow is sending, there is one more
+// condition: all lanes together would need longer for the rest of the queue than the narrow lane
+// needs for one chunk. Otherwise the chunk waits.
 std::optional<uint32_t> RingCore::lane_for_chunk(const Link& link) const {
   const uint64_t chunk = link.queue.first().schedule.chunk_bytes();
   const auto lanes = static_cast<uint32_t>(link.lanes.size());
@@ -470,7 +471,8 @@ void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
     const auto index = lane_for_chunk(link);
     if (!index) return;
     Operation& operation = link.queue.pop();
-    // A chunk that arrived since then may be the next one, and belong to a step without credit.
+    // Since it was queued, another chunk may have arrived. The chunk that it sends next may now be
+    // that one, and belong to a step without credit.
     if (!operation.can_send()) continue;
     const uint64_t id = operation.progress.take();
     link.lanes[*index].sending = {&operation, id};
@@ -486,8 +488,8 @@ void RingCore::serve(PeerId peer, Link& link, Effects& effects) {
   }
 }
 
-// Often enough that little work is repeated after a restart of the operation, and rarely enough
-// that it costs nothing.
+// Reports progress about 64 times per operation at most: so little work is repeated after a restart
+// of the operation, and the reports cost nothing.
 void RingCore::announce_progress(Operation& operation, Effects& effects) {
   if (!operation.task.keep) return;
   const uint64_t finished = operation.schedule.finished(operation.progress.received_until());

@@ -123,7 +123,7 @@ std::string RingCore::judge_contribution(LaneId id, Link& link, const protocol::
                                          InFlightChunk& landing, Effects& effects) {
   if (header.epoch < epoch_) return {};
   if (!ready(link, link.lanes[id.index]) || header.epoch != epoch_)
-    return "contribution in epoch " + pccl::text(header.epoch) + " before both had opened it";
+    return "contribution in epoch " + pccl::text(header.epoch) + " before both sides had opened it";
   const PeerId peer = id.peer;
   const bool requested = header.value == 1;
   const bool makes_sense = header.slice == 0 && header.value <= 1 && header.length > 0 &&

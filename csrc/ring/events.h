@@ -119,7 +119,7 @@ struct LandUnexpected {
 struct Discard {  // third possible answer
   LaneId lane;
 };
-struct TakeUnexpected {  // uses the kept message of this peer as the chunk `unit`
+struct TakeUnexpected {  // uses the kept message of this peer as the chunk `chunk`
   PeerId peer;
   UnexpectedId unexpected;
   uint64_t handle;

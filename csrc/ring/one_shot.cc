@@ -12,7 +12,7 @@
 
 namespace pccl::ring {
 
-// ---- Exchange ----
+// ---- OneShot ----
 
 OneShot::OneShot(const std::vector<PeerId>& members, uint32_t own_ring_index)
     : own_ring_index_(own_ring_index),

@@ -1,4 +1,4 @@
-// Exchange: the state of one one-shot all-reduce, the form of all-reduce for small tensors. Every
+// OneShot: the state of one one-shot all-reduce, the form of all-reduce for small tensors. Every
 // member sends its whole tensor directly to all others. A member keeps the contributions in scratch
 // and reduces them in ring order: one hop instead of 2(N-1), and the same bits everywhere
 // (docs/design.md, section 7).

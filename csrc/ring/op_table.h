@@ -35,7 +35,7 @@ struct Operation {
   // The steps that upstream may have sent by now; whether that exceeds `granted`.
   uint64_t credit() const;
   bool owes_credit() const;
-  // One-shot all-reduce: the contribution of the member with ring index `place`, as a chunk.
+  // One-shot all-reduce: the contribution of the member with ring index `ring_index`, as a chunk.
   Chunk contribution_of(uint64_t ring_index) const;
   void check() const;  // asserts the invariants
 

@@ -1,8 +1,10 @@
-// patterns: one row per pattern, which says everything that schedule and buffers depend on. Neither
-// asks which pattern it is: they ask for a property. A new pattern is a new row.
+// patterns: one row per pattern, with all properties that the schedule and the buffers depend on.
+// These read the properties in the row and never test for a pattern. A new pattern is a new row.
 //
-//  - All-reduce: round q sends block (rank - q) and receives block (rank - 1 - q), modulo N.
-//  - All-gather: only the second half (round q sends block rank - q).
+//  - All-reduce: 2(N-1) rounds. Round q sends block (rank - q) modulo N, and receives block
+//    (rank - 1 - q) modulo N.
+//  - All-gather: N-1 rounds. Round q sends block (rank - q) modulo N, and receives block
+//    (rank - 1 - q) modulo N.
 //  - Broadcast: goes around the ring from the root, in one round, one block.
 //  - Transfer (send/recv, shared state): goes from its source to its destination, in one round, one
 //    block after another.
@@ -33,7 +35,7 @@ enum class Travel : uint8_t { kRing, kChain, kBothWays, kContributions };
 
 // How the memory is cut into blocks.
 //  - kSliced: one tensor; each slice of it has a block for each rank.
-//  - kPerRank: a block of `count` elements for each rank.
+//  - kPerRank: a block of Shape::count elements for each rank.
 //  - kWhole: one tensor, which is one block.
 //  - kListed: the blocks of Shape::block_bytes.
 enum class Layout : uint8_t { kSliced, kPerRank, kWhole, kListed };

@@ -1,5 +1,6 @@
-// Lent: the memory of one operation's borrowed tensors, as spans that the ring can work on. The
-// caller's thread lends the tensors, and the thread that ends the operation calls copy_back().
+// BorrowedTensors: the memory of one operation's borrowed tensors, as spans that the ring can work
+// on. The caller's thread lends the tensors, and the thread that ends the operation calls
+// copy_back().
 // Invariants:
 // 1. The memory lives until the operation has ended, even if a tensor is made to point to other
 //    memory meanwhile (tensor.data, set_()).

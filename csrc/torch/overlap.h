@@ -23,7 +23,7 @@ struct InPlace {
 
 // Raises ValueError if two outputs share memory, or if an input and an output share memory in a way
 // that `in_place` does not allow. Inputs may share memory with each other. REQUIRES: all tensors
-// are borrowed by a Lent, which checks each by itself and gives lazy copies their memory.
+// are in a BorrowedTensors, which checks each by itself and gives lazy copies their memory.
 void check_apart(const char* call, const std::vector<at::Tensor>& outputs,
                  const std::vector<at::Tensor>& inputs = {},
                  std::span<const InPlace> in_place = {});

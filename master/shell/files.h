@@ -1,4 +1,4 @@
-// shell_files: shared helpers for the shell's files: a descriptor that is closed once, and checks
+// files: shared helpers for the shell's files: a descriptor that is closed once, and checks
 // of an existing file in a place where the master wants its own. If others may write to the folder,
 // somebody else may have put it there. Any thread.
 #pragma once

@@ -18,9 +18,9 @@ SOON_S = 10.0
 @pytest.mark.parametrize(
     ("mistake", "says"),
     [
-        (work.other_shape, '"w" is float32[9] here and float32[8] at the members'),
-        (work.other_dtype, '"w" is float64[8] here and float32[8] at the members'),
-        (work.extra_parameter, '"x" is float32[1] here and absent at the members'),
+        (work.other_shape, '"w" is float32[9] at the newcomer and float32[8] at the members'),
+        (work.other_dtype, '"w" is float64[8] at the newcomer and float32[8] at the members'),
+        (work.extra_parameter, '"x" is float32[1] at the newcomer and absent at the members'),
         (work.later_revision, "its state has revision 1000000"),
         (work.must_not_be_overwritten, "send_only"),
         (work.pending, "rank 2 called are_peers_pending"),

@@ -1,6 +1,6 @@
-// Cast: the peers of a simulated run, in one or two peer groups, each with its workload. It knows
-// which peers exist, which of them faults may hit, and how many must stay. The Driver owns it.
-// Everything in it is a function of the seed.
+// Cluster: the peers of a simulated run, in one or two peer groups, each with its workload. It
+// knows which peers exist, which of them faults may hit, and how many must stay. The Driver owns
+// it. Everything in it is a function of the seed.
 #pragma once
 
 #include <map>

@@ -1,6 +1,6 @@
 // Faults: causes faults in a simulated run, one after another, at random. Some faults are over at
 // once, others last for a while. A fault that may cost a peer its membership hits only peers that
-// may be lost (Cast). Gentle runs have no such faults. The Driver owns it.
+// may be lost (Cluster). Gentle runs have no such faults. The Driver owns it.
 #pragma once
 
 #include <functional>

@@ -132,6 +132,51 @@ CASES: list[tuple[Rule, Source, Source]] = [
         source("csrc/net/lane.h", "// P4: it never hangs.\n"),
     ),
     (
+        rules.headers_open_with_their_name,
+        source("csrc/net/lane.h", "// Wire: a connection.\nclass Lane;"),
+        source("csrc/net/wire.h", "// Lane is a connection.\nclass Lane;"),
+    ),
+    (
+        rules.headers_open_with_their_name,
+        source("csrc/net/wires.h", "// look() tells the state.\nbool see();"),
+        source("csrc/net/wires.h", "// look() tells the state.\nbool look();"),
+    ),
+    (
+        rules.headers_open_with_their_name,
+        source("csrc/net/lane_options.h", "// options: of a lane.\n"),
+        source("csrc/net/lanes.h", "// Lanes: all of a link.\n"),
+    ),
+    (
+        rules.named_functions_exist,
+        source("csrc/net/lane.cc", "// Call it after open_all().\nvoid open();"),
+        source("csrc/net/lane.cc", "// Call it after Lane::open().\nvoid open();"),
+    ),
+    (
+        rules.named_functions_exist,
+        source("csrc/net/lane.cc", '// It does what open() says.\nsay("open()");'),
+        source("csrc/net/lane.cc", "// It calls open().\nauto open = [] {};"),
+    ),
+    (
+        rules.named_files_exist,
+        source("csrc/net/lane.h", "// A frame (net/frame.h).\n"),
+        source("csrc/net/frame.h", "// net/frame.h, frame.h, *.h\n"),
+    ),
+    (
+        rules.named_files_exist,
+        source("docs/design.md", "| frames | `csrc/net/frame.h` |\n"),
+        source("docs/design.md", "| frames | `csrc/net/frame.hpp` |\n"),
+    ),
+    (
+        rules.named_variables_exist,
+        source("csrc/net/lane.h", "// `size`: its bytes.\nvoid send(int bytes);"),
+        source("csrc/net/lane.h", "// `bytes`: its size; `Size` is free.\nvoid send(int bytes);"),
+    ),
+    (
+        rules.named_variables_exist,
+        source("csrc/net/lane.cc", '// Up to `end`.\nsay("end");'),
+        source("csrc/net/lane.cc", "// Up to `end`.\nfor (; at < end; ++at) {}"),
+    ),
+    (
         rules.tests_wait_within_bounds,
         source("tests/python/test_x.py", "with subprocess.Popen(command) as running: pass"),
         source("tests/python/test_x.py", "with Program(command) as running: running.wait()"),
@@ -189,6 +234,18 @@ def test_copied_limit_is_found() -> None:
         ("pccl_backend/api.py", "LANES = 2"),
     ):
         assert not list(rules.limits_stand_once([*limits, source(path, text)])), text
+
+
+def test_names_of_other_files_are_known() -> None:
+    header = source("csrc/net/lane.h", '// `bytes`.\n#include "csrc/net/size.h"\n')
+    assert list(rules.named_variables_exist([header]))
+    for path in ("csrc/net/lane.cc", "csrc/net/size.h"):
+        assert not list(rules.named_variables_exist([header, source(path, "int bytes;")]))
+    comment = source("csrc/torch/call.cc", "// For contributors().\n")
+    assert list(rules.named_functions_exist([comment]))
+    for text in ("def contributors(): pass", "work.contributors()"):
+        python = source("pccl_backend/api.py", text)
+        assert not list(rules.named_functions_exist([comment, python]))
 
 
 def test_every_rule_has_a_case() -> None:

@@ -74,6 +74,16 @@ CITED = re.compile(
 )
 UNKNOWN_DOCUMENT = re.compile(r"\bDESIGN\b|\bdeadlock-freedom I[1-6]")
 
+# --- Names in comments: a name that was changed in the code must not live on in a comment ---
+# A header opens with its file name, with a name that it declares, or with an ordinary sentence.
+ORDINARY_OPENINGS = ("The", "A", "An", "All", "How")
+DECLARED_TYPE = re.compile(r"\b(?:class|struct|concept|enum(?: class)?|using)\s+(\w+)")
+NAMED_FUNCTION = re.compile(r"(?<![\w`./])(?:\w+(?:::|\.|->))*(\w+)\(\)")
+NAMED_VARIABLE = re.compile(r"`([a-z]\w*)`")
+NAMED_FILE = re.compile(r"(?<![\w./*-])([\w./-]*\w\.(?:h|cc))\b")
+# C++ comments name functions of Python, too: those of this package, and those that its tests call.
+PYTHON_WITH_NAMES = ("pccl_backend/", "tests/python/")
+
 # The names are split, so that the rule does not match this file.
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(ho" r"me|ro" r"ot|Us" r"ers|wo" r"rk|mn" r"t)/[\w.-]+")
 
@@ -368,6 +378,75 @@ def _wrong_citation(
             yield f"{source.path}:{number}: cites section {section} of {path}: no such section"
 
 
+def headers_open_with_their_name(sources: Iterable[Source]) -> Iterator[str]:
+    """The first word of a header is the name of the file or a name that the file declares."""
+    for source in sources:
+        opening = re.match(r"//\s*(\w+)(\(\))?", source.text)
+        if source.suffix != ".h" or opening is None:
+            continue
+        word, is_function = opening.groups()
+        declared = set(DECLARED_TYPE.findall(source.code))
+        if is_function:
+            declared |= set(re.findall(r"(\w+)\(", source.code))
+        known = word in declared or word.lower() == source.stem or word in ORDINARY_OPENINGS
+        if not known:
+            yield f"{source.path}:1: opens with {word}: neither the file nor a type has that name"
+
+
+def named_functions_exist(sources: Iterable[Source]) -> Iterator[str]:
+    """A comment of C++ says `name()` only if code calls or declares a function of that name."""
+    sources = list(sources)
+    known: set[str] = set()
+    for source in sources:
+        if source.is_cpp:
+            known.update(re.findall(r"(\w+)\s*[(<{]", source.code))
+            known.update(re.findall(r"(\w+)\s*=\s*\[", source.code))  # a lambda
+        elif source.suffix == ".py" and source.path.startswith(PYTHON_WITH_NAMES):
+            known.update(_python_functions(source))
+    for source in sources:
+        for number, line in source.prose if source.is_cpp else ():
+            for name in NAMED_FUNCTION.findall(line):
+                if name not in known:
+                    yield f"{source.path}:{number}: names {name}(): there is no such function"
+
+
+def _python_functions(source: Source) -> Iterator[str]:
+    """Yield the names of the functions that a Python file defines or calls."""
+    for node in ast.walk(ast.parse(source.text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name
+        elif isinstance(node, ast.Call):
+            yield ast.unparse(node.func).rpartition(".")[2]
+
+
+def named_files_exist(sources: Iterable[Source]) -> Iterator[str]:
+    """A comment of C++ or a document names a *.h or *.cc only if the tree has it."""
+    sources = list(sources)
+    paths = [source.path for source in sources]
+    for source in sources:
+        if not source.is_cpp and source.suffix != ".md":
+            continue
+        for number, line in source.prose:
+            for name in NAMED_FILE.findall(line):
+                if not any(path == name or path.endswith("/" + name) for path in paths):
+                    yield f"{source.path}:{number}: names {name}: no such file"
+
+
+def named_variables_exist(sources: Iterable[Source]) -> Iterator[str]:
+    """A `name` in a comment of C++ is in the code of the .h and .cc, or in what they include."""
+    by_path = {source.path: source for source in sources if source.is_cpp}
+    for source in by_path.values():
+        pair = source.path.removesuffix(source.suffix)
+        paths = [source.path, pair + ".h", pair + ".cc"]
+        for path in list(paths):
+            paths += by_path[path].includes if path in by_path else []
+        words = {word for path in paths if path in by_path for word in by_path[path].words}
+        for number, line in source.prose:
+            for name in NAMED_VARIABLE.findall(line):
+                if name not in words:
+                    yield f"{source.path}:{number}: names `{name}`, which its code does not have"
+
+
 ALL = (
     layer_order,
     includes_resolve,
@@ -385,6 +464,10 @@ ALL = (
     no_machine_paths,
     subject_comes_first,
     cited_documents_exist,
+    headers_open_with_their_name,
+    named_functions_exist,
+    named_files_exist,
+    named_variables_exist,
     tests_wait_within_bounds,
 )
 

@@ -92,6 +92,11 @@ class Source:
         return _COMMENT_OR_LITERAL.sub(_blank, self.text)
 
     @cached_property
+    def words(self) -> set[str]:
+        """The names, keywords and numbers of the C++ code."""
+        return set(re.findall(r"\w+", self.code))
+
+    @cached_property
     def includes(self) -> list[str]:
         """The included files, in order: `csrc/base/ids.h` or `<vector>`."""
         without_comments = re.sub(r"//[^\n]*", "", self.text)

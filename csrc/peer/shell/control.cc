@@ -266,8 +266,8 @@ Result<ring::Memory> Control::memory_of(const StartOp& start) {
     return memory;
   }
   ring::Memory memory = operations_.at(start.handle).memory;
-  // Bytes of the application's tensor. Elements before start.start have their result, and are left
-  // alone.
+  // Bytes of the application's tensor. Elements before start.start are final already and are not
+  // touched.
   const uint64_t bytes = (start.start + shape.count) * shape.element_bytes;
   size_t spans = 1;
   const bool block_per_rank = ring::row_of(shape.pattern).layout == ring::Layout::kPerRank;
@@ -348,7 +348,8 @@ void Control::apply(Gone&) {
   notice_end();
 }
 
-// The operation as the core describes it. Ids of root and receiver are set as far as known.
+// The operation as the core describes it. Root and receiver stay 0 if the rank is not in the
+// topology.
 protocol::OpInfo Control::describe(const OpRequest& request) const {
   protocol::OpInfo info;
   info.kind = request.kind;

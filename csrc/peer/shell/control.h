@@ -39,7 +39,8 @@ class Control {
     std::shared_ptr<SharedEntries> entries;  // sync_shared_state only
   };
 
-  // `on_reconfigured`: called on the loop when members were lost and the others continue.
+  // `on_reconfigured`: called on the loop each time an epoch begins after a loss without
+  // update_topology (policy retry).
   Control(net::Endpoint master, Options options, ring::Shell::Options data,
           std::function<void(const Topology&)> on_reconfigured);
   ~Control();  // end() must have been called

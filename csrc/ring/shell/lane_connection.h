@@ -31,15 +31,15 @@ class LaneConnection : public Port, public link::Carrier, public net::FrameSink 
 
   // `congestion` names the congestion control; empty: chosen by the path.
   void tune(net::PathClass rtt, const std::string& congestion);
-  // `crowded`: the ring has more than two ranks. If no network is between the ranks, they then
+  // `contended`: the ring has more than two ranks. If no network is between the ranks, they then
   // share cores, and data that waits long in a socket is out of cache when it is read. Call it
-  // after suit().
+  // after tune().
   void set_contended(bool contended);
   // From now on `on_chunk_sent` runs whenever a chunk has left; the next chunk may have begun.
   void watch(std::function<void(const LaneConnection&)> on_chunk_sent);
   void send_hello(bool answer, const protocol::LaneHello& hello);
-  // Makes this a lane of `engine` until the engine's link_down(peer). `local`: the other end is on
-  // this machine.
+  // Makes this a lane of `engine` until the engine's link_down(peer). `same_machine`: the
+  // other end is on this machine.
   void join(Engine& engine, PeerId peer, bool same_machine);
   // After this returns, nothing is called back and no borrowed tensor is touched. Any callback may
   // call close(), but must not run the destructor.

@@ -172,7 +172,8 @@ TEST(Election, ANewcomerThatCannotBeTakenIsNamedWithBothSides) {
                                      offer(9, {9}, kReceive)};
   const auto found = misfits(offers_of(offers, {true, false, false, false, false}), state(5, {1}));
   ASSERT_EQ(peers(found), (std::vector<PeerId>{{2}, {3}, {4}}));
-  EXPECT_TRUE(contains(found[0].why, "\"k0\" is float32[7] here and float32[2, 3] at the members"));
+  EXPECT_TRUE(contains(found[0].why,
+                       "\"k0\" is float32[7] at the newcomer and float32[2, 3] at the members"));
   EXPECT_TRUE(contains(found[1].why, "its state has revision 7, that of the members revision 5"));
   EXPECT_TRUE(contains(found[2].why, "send_only"));
 }

@@ -36,7 +36,7 @@ TEST_F(LinksTest, IsUpWhenEitherSideSaysSo) {
 
 TEST_F(LinksTest, TheOtherSideDialsOnceTheFirstCannotReachIt) {
   links.add(kA, kB);
-  EXPECT_TRUE(links.dials(kA, kB)) << "the lower number is first";
+  EXPECT_TRUE(links.dials(kA, kB)) << "the lower id is first";
   EXPECT_FALSE(links.dials(kB, kA));
   EXPECT_EQ(say(kA, kB, LinkState::kUnreachable, 0), News::kDead);
   EXPECT_TRUE(links.dials(kA, kB)) << "it goes on trying";

@@ -54,7 +54,7 @@ TEST_F(Core, WhomNoLaneLeadsToIsNotToldThatItIsDone) {
   EXPECT_EQ(step(FrameArrived{{kDown}, frame}), "") << "of an older epoch";
   frame.epoch = Epoch{kEpoch.value + 1};
   EXPECT_EQ(step(FrameArrived{{kDown}, frame}),
-            "fail 3: word of what is done in epoch 0.6 before both had opened it");
+            "fail 3: kDone in epoch 0.6 before both sides had opened it");
 }
 
 TEST_F(Core, WorldOfOneAndEmptyTensorsAreTransferredAtOnce) {
@@ -153,7 +153,7 @@ TEST_F(Core, CreditAndChunksOnlyFromNeighbours) {
   post(0);
   expect_failed(credit(kUp, 0, 4), "not downstream");
   step(LaneUp{{kStranger}});
-  expect_failed(credit(kStranger, 0, 4), "before both had opened");
+  expect_failed(credit(kStranger, 0, 4), "before both sides had opened");
   expect_failed(step(ChunkArriving{{kDown}, chunk(0, 0)}), "not upstream");
 }
 
@@ -460,10 +460,10 @@ TEST_F(Core, FramesOfANewerEpochThanOursFailTheLink) {
   open(kUp, Epoch{6});
   FrameHeader newer = chunk(0, 0);
   newer.epoch = Epoch{6};
-  expect_failed(step(ChunkArriving{{kUp}, newer}), "before both had opened");
+  expect_failed(step(ChunkArriving{{kUp}, newer}), "before both sides had opened");
   FrameHeader unexpected = header(FrameType::kCredit, 0, 4);
   unexpected.epoch = Epoch{6};
-  expect_failed(step(FrameArrived{{kDown}, unexpected}), "before both had opened");
+  expect_failed(step(FrameArrived{{kDown}, unexpected}), "before both sides had opened");
 }
 
 TEST_F(Core, AnOpenThatGoesBackAndFramesOutOfPlaceFailTheLink) {

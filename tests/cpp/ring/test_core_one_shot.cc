@@ -226,7 +226,7 @@ TEST_F(HostileCopies, HaveASizeAndSayWhetherTheyWereAskedFor) {
 TEST_F(HostileCopies, OfAnEpochThatIsNotOpenYet) {
   protocol::FrameHeader unexpected = contribution(0);
   unexpected.epoch = Epoch{9};
-  EXPECT_NE(refusal(unexpected).find("before both had opened it"), std::string::npos);
+  EXPECT_NE(refusal(unexpected).find("before both sides had opened it"), std::string::npos);
 }
 
 TEST_F(HostileCopies, NobodyHasAskedFor) {

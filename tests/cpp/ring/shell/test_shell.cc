@@ -582,7 +582,7 @@ TEST(Shell, AMemberThatBreaksARuleLosesItsLink) {
   chunk.length = 1000;
   hostile.say(chunk);
   EXPECT_TRUE(hostile.hung_up());
-  EXPECT_NE(one.reported(id(1), LinkState::kDown).find("before both had opened"),
+  EXPECT_NE(one.reported(id(1), LinkState::kDown).find("before both sides had opened"),
             std::string::npos);
 }
 
