@@ -656,7 +656,7 @@ void PeerCore::Impl::check() const {
 }
 
 void PeerCore::Impl::check_joint() const {
-  const Joint::Call* const open = joint.open();
+  const Joint::OpenCall* const open = joint.open();
   const bool updates = open != nullptr && open->vote.kind == JointKind::kUpdateTopology;
   PCCL_ASSERT(operations.posting_closed() == updates);
   PCCL_ASSERT(!open || membership.phase() == Phase::kMember);

@@ -16,8 +16,8 @@ Status Joint::call(const JointCalled& call, bool may_vote) {
                 text(open_->vote.kind) + ", is under way: wait for it first",
             {}};
   }
-  open_ = Call{call.handle, call.timeout, {next_++, call.kind, call.offer, membership_.epoch()},
-               {},          false,        {}};
+  open_ = OpenCall{call.handle, call.timeout, {next_++, call.kind, call.offer, membership_.epoch()},
+                   {},          false,        {}};
   if (call.timeout > Duration{0}) open_->deadline = context_.after(call.timeout);
   if (may_vote) context_.send(open_->vote);
   PCCL_ASSERT(generation_ == membership_.generation());  // of the number

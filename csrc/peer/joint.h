@@ -19,7 +19,7 @@ namespace pccl::peer {
 
 class Joint {
  public:
-  struct Call {
+  struct OpenCall {
     Handle handle = 0;
     Duration timeout{0};
     protocol::Vote vote;
@@ -36,7 +36,7 @@ class Joint {
   // repeat() casts it later. REQUIRES: a member.
   Status call(const JointCalled& call, bool may_vote);
   // The call under way, or null. The pointer is invalid after finish().
-  const Call* open() const { return open_ ? &*open_ : nullptr; }
+  const OpenCall* open() const { return open_ ? &*open_ : nullptr; }
   bool waits_for(protocol::JointKind kind) const {
     return open_ && !open_->result && open_->vote.kind == kind;
   }
@@ -75,7 +75,7 @@ class Joint {
   const Membership& membership_;
   uint32_t next_ = 0;
   Epoch generation_;  // of the numbers
-  std::optional<Call> open_;
+  std::optional<OpenCall> open_;
   // The latest answer of this generation. Kept only while numbers match between members, which they
   // do until the group is broken.
   std::optional<protocol::Answer> last_answer_;

@@ -99,8 +99,8 @@ void Operations::call(const OpRequest& request) {
   if (refused.ok()) refused = check_room(request);
   if (!refused.ok()) return context_.emit(FinishOp{request.handle, refused, {}, {}, {}});
   tag_bytes_ += request.tag.size();
-  Call call{request.handle, info_of(request, membership_), request.timeout,
-            membership_.seen_since()};
+  CalledOp call{request.handle, info_of(request, membership_), request.timeout,
+                membership_.seen_since()};
   if (closed_) {
     PCCL_ASSERT(held_.empty() || held_.back().handle < call.handle);
     held_.push_back(std::move(call));
@@ -130,12 +130,12 @@ Status Operations::check_room(const OpRequest& request) const {
 void Operations::open_posting() {
   PCCL_ASSERT(closed_);
   closed_ = false;
-  std::deque<Call> calls;
+  std::deque<CalledOp> calls;
   calls.swap(held_);
-  for (Call& call : calls) release(std::move(call));
+  for (CalledOp& call : calls) release(std::move(call));
 }
 
-void Operations::release(Call call) {
+void Operations::release(CalledOp call) {
   const bool broken = !membership_.broken().ok();
   PCCL_ASSERT(call.members <= membership_.members_since());
   if (broken || call.members == membership_.members_since()) return post(std::move(call));
@@ -145,7 +145,7 @@ void Operations::release(Call call) {
   context_.emit(FinishOp{call.handle, changed, {}, {}, {}});
 }
 
-void Operations::post(Call call, const Status& refused) {
+void Operations::post(CalledOp call, const Status& refused) {
   PCCL_ASSERT(generation_ == membership_.generation());
   call.info.world_size = membership_.world_size();
   OpKey key{tag_of(call.info), 0};
@@ -553,7 +553,7 @@ void Operations::end(const Status& why) {
   for (auto at = open_.begin(); at != open_.end();) {
     at = abort(at, outcome(name(at->second.info, at->first, membership_.epoch())));
   }
-  for (const Call& call : held_) {
+  for (const CalledOp& call : held_) {
     context_.emit(FinishOp{call.handle, outcome(text(call.info)), {}, {}, {}});
     uncount_tag(call.info);
   }
@@ -638,7 +638,7 @@ void Operations::check() const {
   PCCL_ASSERT(closed_ || held_.empty());
   PCCL_ASSERT(open_.size() + held_.size() <= protocol::kOpsOpenMax);
   size_t tag_bytes = 0, deadlines = 0, restarts = 0;
-  for (const Call& call : held_) tag_bytes += call.info.tag.size();
+  for (const CalledOp& call : held_) tag_bytes += call.info.tag.size();
   for (const auto& [key, op] : open_) {
     check(key, op);
     tag_bytes += op.info.tag.size();

@@ -113,7 +113,7 @@ class Operations {
     std::optional<Instant> deadline;
     std::optional<protocol::AbortRequest> request;
   };
-  struct Call {
+  struct CalledOp {
     Handle handle = 0;
     protocol::OpInfo info;
     Duration timeout{0};
@@ -131,8 +131,8 @@ class Operations {
   Status check_room(const OpRequest& request) const;
   // `refused`: the operation takes its number, but does not start. It is aborted for all ranks
   // alike.
-  void post(Call call, const Status& refused = {});
-  void release(Call call);        // posts a held call, if it still means the same
+  void post(CalledOp call, const Status& refused = {});
+  void release(CalledOp call);    // posts a held call, if it still means the same
   void begin(OpKey key, Op& op);  // in the present epoch
   void start(OpKey key, Op& op);
   void restart(OpKey key);
@@ -172,7 +172,7 @@ class Operations {
   Context& context_;
   const Membership& membership_;
   bool closed_ = false;
-  std::deque<Call> held_;
+  std::deque<CalledOp> held_;
   std::map<TagId, uint32_t> next_;
   Epoch generation_;      // of the numbers in next_
   Epoch verdicts_epoch_;  // of verdicts_

@@ -55,7 +55,7 @@ bool ascending_below(const std::vector<uint32_t>& keys, size_t bound) {
 
 }  // namespace
 
-Status StateSync::on_plan(const protocol::SyncPlan& plan, const Joint::Call& call) {
+Status StateSync::on_plan(const protocol::SyncPlan& plan, const Joint::OpenCall& call) {
   if (plan_ && *plan_ == plan) {  // repeated after a reconnection
     repeat();
     return {};
@@ -81,7 +81,7 @@ void StateSync::start_when_clear() {
 }
 
 // Why this peer cannot accept a plan; empty if it can.
-std::string StateSync::check(const protocol::SyncPlan& plan, const Joint::Call& call) const {
+std::string StateSync::check(const protocol::SyncPlan& plan, const Joint::OpenCall& call) const {
   if (call.vote.kind != protocol::JointKind::kSyncSharedState || call.vote.number != plan.number ||
       call.result) {
     return "no such call is open here";

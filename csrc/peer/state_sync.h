@@ -30,7 +30,7 @@ class StateSync {
 
   // Starts this peer's transfers of the plan, as soon as no transfer of an earlier plan is under
   // way. kProtocol if the plan does not fit the call.
-  Status on_plan(const protocol::SyncPlan& plan, const Joint::Call& call);
+  Status on_plan(const protocol::SyncPlan& plan, const Joint::OpenCall& call);
 
   // From the ring and the shell. False: not a transfer of shared state.
   bool transferred(Epoch epoch, OpKey key);
@@ -71,7 +71,7 @@ class StateSync {
     std::vector<uint32_t> keys;
   };
 
-  std::string check(const protocol::SyncPlan& plan, const Joint::Call& call) const;
+  std::string check(const protocol::SyncPlan& plan, const Joint::OpenCall& call) const;
   void start_when_clear();
   void start(const protocol::SyncPlan& plan, const protocol::Transfer& transfer, Handle handle);
   static void enter(Running& transfer, State next);  // REQUIRES: the table allows it

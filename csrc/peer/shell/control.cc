@@ -101,15 +101,15 @@ void Control::post(OpRequest request, ring::Memory memory, Completion completion
   posted.completion(left());
 }
 
-bool Control::join(std::shared_ptr<Call> call) {
+bool Control::join(std::shared_ptr<WaitingCall> call) {
   return push(Called{Event{JoinCalled{}}, std::move(call)});
 }
 
-bool Control::joint(JointCalled event, std::shared_ptr<Call> call) {
+bool Control::joint(JointCalled event, std::shared_ptr<WaitingCall> call) {
   return push(Called{Event{std::move(event)}, std::move(call)});
 }
 
-void Control::give_up(const std::shared_ptr<Call>& call) { push(GivenUp{call}); }
+void Control::give_up(const std::shared_ptr<WaitingCall>& call) { push(GivenUp{call}); }
 
 void Control::seen(Epoch epoch) { push(Event{TopologySeen{epoch}}); }
 
@@ -306,7 +306,7 @@ Result<ring::Memory> Control::memory_of(const StartOp& start) {
 // ---- The application ----
 
 void Control::apply(VerifyState& effect) {
-  const std::shared_ptr<Call> call = calls_.at(effect.handle);
+  const std::shared_ptr<WaitingCall> call = calls_.at(effect.handle);
   call->waiter.work([this, call, verify = std::move(effect)] {
     const Status status = call->entries->verify(verify.keys, verify.hashes);
     push(Event{StateVerified{verify.handle, status}});
@@ -316,7 +316,7 @@ void Control::apply(VerifyState& effect) {
 void Control::apply(FinishOp& effect) {
   const auto at = operations_.find(effect.handle);
   PCCL_ASSERT(at != operations_.end());
-  Operation operation = std::move(at->second);
+  LentOperation operation = std::move(at->second);
   operations_.erase(at);
   if (history_.size() == kHistoryMax) history_.pop_front();
   operation.info.world_size = static_cast<uint32_t>(topology_.members.size());
@@ -331,7 +331,7 @@ void Control::apply(FinishJoint& effect) {
   const auto at = calls_.find(effect.handle);
   PCCL_ASSERT(at != calls_.end());
   if (effect.topology) topology_ = *effect.topology;
-  const std::shared_ptr<Call> call = std::move(at->second);
+  const std::shared_ptr<WaitingCall> call = std::move(at->second);
   calls_.erase(at);
   call->waiter.finish(std::move(effect));
 }

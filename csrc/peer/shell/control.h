@@ -34,7 +34,7 @@ namespace pccl::peer {
 class Control {
  public:
   // A join or joint call, shared by the waiting thread and the loop.
-  struct Call {
+  struct WaitingCall {
     Waiter waiter;
     std::shared_ptr<SharedEntries> entries;  // sync_shared_state only
   };
@@ -50,9 +50,9 @@ class Control {
 
   // Calls. After end(), the completion is called immediately, or false is returned.
   void post(OpRequest request, ring::Memory memory, Completion completion);
-  bool join(std::shared_ptr<Call> call);
-  bool joint(JointCalled event, std::shared_ptr<Call> call);
-  void give_up(const std::shared_ptr<Call>& call);
+  bool join(std::shared_ptr<WaitingCall> call);
+  bool joint(JointCalled event, std::shared_ptr<WaitingCall> call);
+  void give_up(const std::shared_ptr<WaitingCall>& call);
   void seen(Epoch epoch);  // from here on, ranks in calls are of this epoch
 
   // Leaves the run. Waits until no tensors are borrowed and the master has been informed, or
@@ -71,14 +71,14 @@ class Control {
   };
   struct Called {
     Event event;  // JoinCalled or JointCalled
-    std::shared_ptr<Call> call;
+    std::shared_ptr<WaitingCall> call;
   };
   struct GivenUp {
-    std::shared_ptr<Call> call;
+    std::shared_ptr<WaitingCall> call;
   };
   using Item = std::variant<Event, Posted, Called, GivenUp, std::function<void()>>;
 
-  struct Operation {
+  struct LentOperation {
     ring::Memory memory;
     Completion completion;
     protocol::OpInfo info;
@@ -161,8 +161,8 @@ class Control {
   Topology topology_;  // of the epoch; the application sees it when its call returns
   PeerId self_;
   bool gone_ = false;
-  std::unordered_map<Handle, Operation> operations_;
-  std::map<Handle, std::shared_ptr<Call>> calls_;
+  std::unordered_map<Handle, LentOperation> operations_;
+  std::map<Handle, std::shared_ptr<WaitingCall>> calls_;
   std::map<OpKey, Epoch> unposted_;  // started by the core, refused here, not ended yet
   std::deque<Past> history_;
 };

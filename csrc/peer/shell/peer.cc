@@ -166,7 +166,7 @@ Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options op
       new Peer(std::make_unique<Impl>(master, std::move(options), std::move(data))));
   Impl& impl = *peer->impl_;
   if (!impl.control.status().ok()) return impl.control.status();
-  const auto call = std::make_shared<Control::Call>();
+  const auto call = std::make_shared<Control::WaitingCall>();
   impl.control.join(call);
   const std::optional<FinishJoint> result = call->waiter.wait(interrupted);
   if (!result) return interrupted_status("joining the run");
@@ -206,7 +206,7 @@ void Peer::post(OpRequest request, ring::Memory memory, Completion completion) {
 Result<JointResult> Peer::Impl::joint(JointCalled event, std::shared_ptr<SharedEntries> entries,
                                       const Interrupted& interrupted) {
   const char* const what = text(event.kind);
-  const auto call = std::make_shared<Control::Call>();
+  const auto call = std::make_shared<Control::WaitingCall>();
   call->entries = std::move(entries);
   if (!control.joint(std::move(event), call)) {
     return Status{Code::kInvalidState, std::string(what) + ": this process has left the run", {}};
