@@ -277,6 +277,13 @@ void Ballot::check() const {
   }
   PCCL_ASSERT(open == open_);
   PCCL_ASSERT(voters_.size() <= order_.size());
+  if (broken_ || restored_) return;
+  uint32_t past = 0;
+  for (const auto& [peer, voter] : voters_) past = std::max(past, voter.next);
+  for (const auto& [peer, voter] : voters_) {
+    for (uint32_t behind = voter.next; behind < past; ++behind)
+      PCCL_ASSERT(settled_.contains(behind));
+  }
 }
 
 }  // namespace pccl::master

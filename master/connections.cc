@@ -155,7 +155,10 @@ void Connections::enter(PeerId peer, ConnectionPhase phase) {
 void Connections::say(ConnectionId id, State& state, protocol::Message message) {
   PCCL_ASSERT(state.peer || std::holds_alternative<protocol::Reject>(message));
   state.keepalive.sent();
-  if (matters(message)) state.confirmed_from = state.ping_counter + 1;
+  if (matters(message)) {
+    state.confirmed_from = state.ping_counter + 1;
+    PCCL_ASSERT(state.pong_counter < state.confirmed_from);  // not confirmed yet
+  }
   context_.emit(Send{id, std::move(message)});
 }
 

@@ -273,7 +273,7 @@ void Epochs::extinct() {
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " is over: nobody is left of group " +
                                     std::to_string(group_.value));
   enter(Phase::kFounding);
-  change_ = false;
+  change_ = freeze_sent_ = false;
   lost_.clear();
   reports_.clear();
   recovered_.clear();
@@ -283,9 +283,8 @@ void Epochs::extinct() {
 }
 
 void Epochs::freeze() {
-  PCCL_ASSERT(current() && !announced_.freeze && !announced_.current.end);
+  PCCL_ASSERT(current() && !announced_.freeze && !announced_.current.end && !freeze_sent_);
   enter(Phase::kFreezing);
-  freeze_sent_ = false;
   reports_.clear();
   announced_.freeze = protocol::FreezeRequest{current(), {}};
 }
@@ -511,6 +510,7 @@ Epochs::Turn Epochs::end() {
   end.lost = lost_members();  // may be more than in the plan
   end.text = lost_text();
   for (const PeerId member : membership_.members()) connections_.send(member, end);
+  freeze_sent_ = false;
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " is over: of " +
                                     count_text(operations_.open_count(), "open operation") + " " +
                                     std::to_string(end.committed.size()) + " committed");

@@ -45,9 +45,9 @@ void Epochs::check_members() const {
 
 void Epochs::check_phase() const {
   const bool ends = phase_ == Phase::kFreezing || phase_ == Phase::kEnding;
-  PCCL_ASSERT(announced_.freeze.has_value() == ends);
+  PCCL_ASSERT(announced_.freeze.has_value() == ends && freeze_sent_ == ends);
   if (ends) {
-    PCCL_ASSERT(announced_.freeze->epoch == current() && freeze_sent_);
+    PCCL_ASSERT(announced_.freeze->epoch == current());
     PCCL_ASSERT(announced_.freeze->lost.size() <= lost_.size());
   }
   if (phase_ == Phase::kFreezing) PCCL_ASSERT(announced_.freeze->lost.size() == lost_.size());

@@ -65,8 +65,10 @@ void LinkCore::step(const Event& event, Instant now, Effects& effects) {
   PCCL_ASSERT(effects_ == nullptr && now_ <= now);
   effects_ = &effects;
   now_ = now;
+  const size_t before = effects.size();
   std::visit([this](const auto& what) { on(what); }, event);
   effects_ = nullptr;
+  check_closed(effects, before);
 #ifndef NDEBUG
   check();
 #endif

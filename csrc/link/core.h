@@ -226,6 +226,7 @@ class LinkCore {
   void check(PeerId peer, const Dialling& dial) const;
   void check_pending() const;
   void check_choices() const;
+  void check_closed(const Effects& effects, size_t first) const;  // those of this step
 
   const Options options_;
   Identity identity_;

@@ -93,6 +93,14 @@ void LinkCore::check_pending() const {
   }
 }
 
+// No step finds a lane by its id once it is not in `lanes_`, so it is not mentioned again.
+void LinkCore::check_closed(const Effects& effects, size_t first) const {
+  for (size_t i = first; i < effects.size(); ++i) {
+    const Close* const close = std::get_if<Close>(&effects[i]);
+    PCCL_ASSERT(close == nullptr || !lanes_.contains(close->lane));
+  }
+}
+
 void LinkCore::check_choices() const {
   for (const auto& [peer, checking] : checking_) {
     PCCL_ASSERT(links_.contains(peer));

@@ -661,12 +661,15 @@ void Operations::check() const {
   }
   PCCL_ASSERT(restarts == 0);
   verdicts_.check();
+  for (const auto& [op, verdict] : verdicts_.early()) {
+    const auto next = next_.find(op.tag);
+    PCCL_ASSERT(next == next_.end() || op.sequence >= next->second);  // not called yet
+  }
 }
 
 void Operations::check(OpKey key, const Op& op) const {
   const auto next = next_.find(key.tag);
   PCCL_ASSERT(next != next_.end() && key.sequence < next->second);
-  PCCL_ASSERT(!verdicts_.is_early(key));
   const bool barrier = op.info.kind == OpKind::kBarrier;
   switch (op.state) {
     case State::kRunning:

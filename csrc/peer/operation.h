@@ -13,7 +13,8 @@
 //   4. Calls are held only while a vote for update_topology is open. Calls held and operations open
 //      are at most kOpsOpenMax, and the bytes of their tags are counted.
 //   5. A deadline in the queue is that of an open operation, and no returned operation has one.
-//   6. An open operation has a number that was taken, and no verdict came before its call.
+//   6. An open operation has a number that was taken. A verdict that came before the call of its
+//      operation is kept only until that number is taken.
 //   7. A running operation has been announced, and is on the ring unless its abort was requested.
 //      A done operation is on the ring or is a barrier. In a frozen epoch none is running.
 //   8. After the end of an epoch no open operation is announced until the next epoch begins.

@@ -33,7 +33,8 @@ class VerdictLog {
   void begin_epoch();  // indices start at zero
   void begin_generation();
 
-  bool is_early(OpKey op) const { return early_.contains(op); }
+  // The verdicts of operations that were not called here yet.
+  const std::map<OpKey, protocol::Verdict>& early() const { return early_; }
   void check() const;  // asserts the invariants
 
  private:

@@ -23,8 +23,9 @@
 //      link's two windows: one is for unrequested contributions, the other for those that the
 //      receiver has requested. Contributions go before chunks. A contribution that comes before its
 //      operation is posted is kept (one_shot.h, core_one_shot.cc).
-//  (7) All operations in flight are of the present epoch, and the duplicate filter knows them. What
-//      is kept for later belongs to operations that it does not know, or is still arriving for an
+//  (7) All operations in flight are of the present epoch, and the duplicate filter knows them. It
+//      also knows the operations whose eager data counts against the budget of a link. What is
+//      kept for later belongs to operations that it does not know, or is still arriving for an
 //      operation that was posted meanwhile. Such an operation has the digest of what is kept.
 //  (8) Every pointer to an operation leads into the table. A lane receives chunks from the upstream
 //      and sends chunks to the downstream of an operation, or receives the other's contribution.

@@ -64,6 +64,9 @@ void RingCore::check_link(PeerId peer, const Link& link) const {
   for (uint32_t index = 0; index < link.lanes.size(); ++index) check_lane(peer, link, index);
   link.unexpected.check();
   link.eager_budget.check();
+  for (const auto& [op, bytes] : link.eager_budget.unasked()) {
+    PCCL_ASSERT(duplicates_.contains(op));  // it was posted in this epoch
+  }
   link.unexpected_chunks.check();
   link.window.check();
   link.requested.check();

@@ -43,6 +43,8 @@ class EagerBudget {
   // The other end has posted the operation. It now keeps none of its eager data, except chunks that
   // are still arriving.
   void requested(OpKey op);
+  // The operations whose eager data counts, with their bytes.
+  const std::map<OpKey, uint64_t>& unasked() const { return unasked_; }
   void check() const;  // asserts the invariants
 
  private:
