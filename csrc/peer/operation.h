@@ -100,6 +100,8 @@ class Operations {
   };
 
  private:
+  // The tags of all open operations travel in one Resume.
+  static constexpr size_t kTagBytesOpenMax = protocol::kMessageBytesMax / 4;
   struct Op {
     Handle handle = 0;
     protocol::OpInfo info;

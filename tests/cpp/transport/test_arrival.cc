@@ -73,6 +73,7 @@ TEST_P(TransportTest, AChunkLandsWhereTheSinkSaysAndNowhereElse) {
   on_b([&] { b().land = [&](const auto&) { return std::span(memory).subspan(kAround, kSize); }; });
   on_a([&] { send_chunk(1, payload); });
   EXPECT_TRUE(until_b([&] { return b().right(1); }));
+  EXPECT_TRUE(until_a([&] { return a().sent_count == 1; })) << "the payload is no longer lent";
   on_b([&] {
     EXPECT_TRUE(net::same(std::span(memory).first(kAround), around));
     EXPECT_TRUE(net::same(std::span(memory).last(kAround), around));
