@@ -193,7 +193,8 @@ class RingCore {
   std::map<PeerId, Link> links_;  // links that are up
   OpTable operations_;
   DuplicateFilter duplicates_;  // operations of this epoch
-  size_t unchecked_ = 0;        // steps since the last check, in builds without NDEBUG
+  // steps since the last check, in builds without NDEBUG
+  [[maybe_unused]] size_t unchecked_ = 0;
 };
 
 }  // namespace pccl::ring
