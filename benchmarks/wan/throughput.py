@@ -161,8 +161,8 @@ def calls(lab: Lab, backend: str, plan: Plan, program: Path, run: int) -> list[R
         walls, cpu = world.all_reduce_series(series)
         rows = [row(name, (wall, cpu)) for name, wall in zip(names, walls, strict=True)]
         if plan.idle > 0 and backend == "pccl":
-            # What is measured is the first call after idle time, as between two outer steps of
-            # DiLoCo: TCP forgets its congestion window meanwhile.
+            # The pause is part of the measurement: the first call after idle time, as between two
+            # outer steps of DiLoCo. TCP forgets its congestion window meanwhile.
             time.sleep(plan.idle)
             once = Case(name="", tensor_bytes=plan.mib * MIB, goals={})
             rows.append(row(f"after {plan.idle:g} s", world.all_reduce(once)))

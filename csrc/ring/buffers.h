@@ -1,4 +1,3 @@
-// Memory: the borrowed tensors of one operation. Its spans stay borrowed until OpDrained.
 // OpBuffers: the borrowed tensors together with scratch and the saved bytes that make a failed
 // operation leave no trace (promise P2).
 // The Engine owns one OpBuffers per operation and uses it on one thread. OpBuffers uses no socket
@@ -24,19 +23,10 @@
 #include "csrc/base/result.h"
 #include "csrc/memory/pool.h"
 #include "csrc/memory/undo.h"
+#include "csrc/ring/lent_memory.h"
 #include "csrc/ring/schedule.h"
 
 namespace pccl::ring {
-
-// One span per block if blocks are separate tensors (all-gather, transfers). Otherwise a single
-// span, which the schedule cuts into blocks (all-reduce, broadcast, an all-gather into one tensor).
-struct Memory {
-  std::vector<std::span<std::byte>> spans;
-  DType dtype = DType::kFloat32;
-  ReduceOp reduce = ReduceOp::kSum;
-  int contributors = 1;  // divisor of AVG
-  bool save = true;      // keep the overwritten bytes until the outcome is known
-};
 
 class OpBuffers {
  public:

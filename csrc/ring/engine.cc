@@ -8,6 +8,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/memory/pool_buffer.h"
+#include "csrc/ring/buffers.h"
 #include "csrc/ring/core.h"
 
 namespace pccl::ring {

@@ -24,8 +24,9 @@
 
 #include "csrc/base/status.h"
 #include "csrc/net/framing.h"
-#include "csrc/ring/buffers.h"
+#include "csrc/ring/counters.h"
 #include "csrc/ring/events.h"
+#include "csrc/ring/lent_memory.h"
 
 namespace pccl::ring {
 
@@ -84,9 +85,7 @@ class Engine {
 
   // For run_info: tensor bytes received and sent; open operations; bytes of scratch and saved data
   // held.
-  struct Counters {
-    uint64_t bytes_received = 0, bytes_sent = 0, operations_open = 0, bytes_held = 0;
-  };
+  using Counters = EngineCounters;
   Counters counters() const;
   // Asserts the invariants, and those of the core. REQUIRES: not inside a callback or a port.
   void check() const;

@@ -20,8 +20,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "csrc/base/assert.h"
-
 namespace pccl::ring {
 
 enum class Pattern : uint8_t { kAllReduce, kAllGather, kBroadcast, kTransfer, kOneShot, kPairwise };
@@ -60,9 +58,7 @@ inline constexpr std::array<PatternRow, 6> kPatterns{{
 
 // REQUIRES: `pattern` is one of the list above.
 constexpr const PatternRow& row_of(Pattern pattern) {
-  const auto index = static_cast<size_t>(pattern);
-  PCCL_DCHECK(index < kPatterns.size());
-  return kPatterns[index];
+  return kPatterns[static_cast<size_t>(pattern)];
 }
 
 namespace internal {

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "csrc/torch/errors.h"
+#include "csrc/torch/process_group.h"
 
 namespace pccl::torch_layer {
 namespace {

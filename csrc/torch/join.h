@@ -10,10 +10,13 @@
 #include <string>
 #include <utility>
 
-#include "csrc/torch/process_group.h"
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
 #include "master/shell/shell.h"
 
 namespace pccl::torch_layer {
+
+class PcclGroup;
 
 // The fields are those of pccl_backend/_C.pyi, which documents them. Python gives a value to each.
 struct JoinOptions {

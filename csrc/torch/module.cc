@@ -10,6 +10,7 @@
 #include "csrc/torch/call_options.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/join.h"
+#include "csrc/torch/process_group.h"
 #include "csrc/torch/record.h"
 
 namespace pccl::torch_layer {

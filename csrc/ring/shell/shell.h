@@ -22,7 +22,9 @@
 #include "csrc/base/result.h"
 #include "csrc/net/socket.h"
 #include "csrc/protocol/messages.h"
-#include "csrc/ring/engine.h"
+#include "csrc/ring/counters.h"
+#include "csrc/ring/events.h"
+#include "csrc/ring/lent_memory.h"
 
 namespace pccl::ring {
 
@@ -64,7 +66,7 @@ class Shell {
   void done(OpKey op);
 
   struct Counters {
-    Engine::Counters engine;
+    EngineCounters engine;
     struct OfLink {
       PeerId peer;
       uint32_t serial = 0;                 // counts the attempts to connect

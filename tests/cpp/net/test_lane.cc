@@ -290,7 +290,7 @@ TEST(Lane, LetsOtherHandlesRunWhileItIsBusy) {
   });
 }
 
-// What the failure of a lane says when `end_it` has done something to the other end.
+// Returns the text with which a lane fails after `end_it` has acted on the other end.
 std::string failure(const std::function<void(int other)>& end_it) {
   End end("end");
   const auto [mine, other] = connected_fds();

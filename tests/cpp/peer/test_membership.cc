@@ -235,7 +235,7 @@ TEST(Membership, LinksAreBounded) {
       t.hear(protocol::Dial{peer_id(9), "h", 1}).starts_with(kBroke + "more than 1024 links"));
 }
 
-// Whoever knows the run may claim to be one peer after another.
+// A process that knows the run may claim to be one peer after another.
 TEST(Membership, LinksUnderManyNamesLeaveRoomForTheMaster) {
   Transcript t;
   t.become_member();

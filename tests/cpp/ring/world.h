@@ -21,6 +21,7 @@
 #include "csrc/base/status.h"
 #include "csrc/net/framing.h"
 #include "csrc/ring/engine.h"
+#include "csrc/ring/schedule.h"
 
 namespace pccl::ring {
 

@@ -113,7 +113,7 @@ struct End : net::FrameSink {
   int sent_count = 0;
   std::vector<Status> failures;
   int calls = 0;
-  // What the test does in callbacks.
+  // The test sets these. The callbacks call them.
   std::function<std::span<std::byte>(const FrameHeader&)> land;
   std::function<void()> on_sent, on_any;
 

@@ -1,4 +1,4 @@
-// What is sent arrives: frames and chunks, their order, where they land, and how fast.
+// Frames and chunks arrive: their order, where they land, and how fast.
 #include "tests/cpp/transport/transport.h"
 
 namespace pccl::transport {
