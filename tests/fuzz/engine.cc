@@ -2,6 +2,7 @@
 // and epochs that begin and end. An aborted operation must leave its tensor as it was before, and
 // nothing may touch a tensor after it was given back.
 #include "csrc/ring/engine.h"
+#include "csrc/ring/schedule.h"
 
 #include <algorithm>
 #include <cstring>

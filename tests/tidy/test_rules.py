@@ -214,6 +214,15 @@ def test_cycle_is_found() -> None:
     assert not list(rules.no_include_cycle([one, source("csrc/base/two.h", "")]))
 
 
+def test_deep_chain_is_found() -> None:
+    chain = [
+        source(f"csrc/base/a{i}.h", f'#include "csrc/base/a{i + 1}.h"\n')
+        for i in range(rules.DEPTH_MAX + 1)
+    ]
+    assert list(rules.includes_are_shallow(chain)) == ["csrc/base/a0.h: 10 headers deep, at most 9"]
+    assert not list(rules.includes_are_shallow(chain[1:]))
+
+
 def test_copied_limit_is_found() -> None:
     limits = [
         source("csrc/protocol/limits.h", "inline constexpr size_t kStateKeysMax = large(65536);\n"),
@@ -249,7 +258,11 @@ def test_names_of_other_files_are_known() -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    tested = {rule for rule, _, _ in CASES} | {rules.no_include_cycle, rules.limits_stand_once}
+    tested = {rule for rule, _, _ in CASES} | {
+        rules.no_include_cycle,
+        rules.limits_stand_once,
+        rules.includes_are_shallow,
+    }
     assert tested == set(rules.ALL)
 
 

@@ -15,6 +15,7 @@ from tidy_source import Source
 LINE_MAX = 100
 FILE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
+DEPTH_MAX = 9  # headers in a chain of includes
 
 # --- Layers: which layer may include which. Peer and master share a schema, not code ---
 LAYERS = {
@@ -447,7 +448,25 @@ def named_variables_exist(sources: Iterable[Source]) -> Iterator[str]:
                     yield f"{source.path}:{number}: names `{name}`, which its code does not have"
 
 
+def includes_are_shallow(sources: Iterable[Source]) -> Iterator[str]:
+    """No header of the product needs a chain of more than DEPTH_MAX headers."""
+    by_path = {source.path: source for source in sources if source.suffix == ".h"}
+    depths: dict[str, int] = {}
+
+    def depth(path: str) -> int:
+        if path not in depths:
+            depths[path] = 0  # for a cycle, which another rule reports
+            included = (one for one in by_path[path].includes if one in by_path)
+            depths[path] = 1 + max((depth(one) for one in included), default=0)
+        return depths[path]
+
+    for path in by_path:
+        if path.startswith(("csrc/", "master/")) and depth(path) > DEPTH_MAX:
+            yield f"{path}: {depth(path)} headers deep, at most {DEPTH_MAX}"
+
+
 ALL = (
+    includes_are_shallow,
     layer_order,
     includes_resolve,
     no_include_cycle,
