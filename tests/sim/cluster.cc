@@ -34,6 +34,7 @@ PeerNode& Cluster::add(size_t group, bool joins, Mistake mistake) {
   const Workload::Rules rules{
       .timeout = kCallTimeout,
       .peers_may_be_lost = disturbed,
+      .ranks_give_up = !rules_.gentle,
       .retries = rules_.retries,
       .shares_state = !rules_.mortal,
       .joins = joins,

@@ -186,7 +186,7 @@ void Workload::enter(Stage stage) {
     case Stage::kBatch: post_batch(false); break;
     case Stage::kPending:
       if (!random.once_in(3)) return enter(Stage::kUpdate);
-      return joint(protocol::JointKind::kArePeersPending);
+      return ask_for_pending(random);
     case Stage::kUpdate:
       for (const Call& call : plan()) {
         if (call.crossing) post(call);
@@ -234,8 +234,23 @@ bool Workload::waiting() const {
 
 void Workload::joint(protocol::JointKind kind) {
   joint_ = kind;
+  joint_handle_ = node_.new_handle();
+  joint_since_ = node_.world().event_loop().now();
   node_.call(peer::JointCalled{
-      .handle = node_.new_handle(), .kind = kind, .offer = {}, .timeout = rules_.timeout});
+      .handle = joint_handle_, .kind = kind, .offer = {}, .timeout = rules_.timeout});
+}
+
+// One rank may give up before all have called. The call then fails for all, and all continue.
+void Workload::ask_for_pending(Random& random) {
+  const bool hasty = rules_.ranks_give_up && random.once_in(2);
+  const uint64_t impatient = random.below(topology_.members.size());
+  joint(protocol::JointKind::kArePeersPending);
+  // A newcomer whose very first call times out is removed.
+  if (!hasty || !compared_ || topology_.rank != impatient) return;
+  const Duration haste = node_.world().random().duration(Duration{0}, kHasteMax);
+  node_.world().event_loop().after(haste, [this, handle = joint_handle_] {
+    if (node_.alive() && !gone_) node_.call(peer::JointGivenUp{handle});
+  });
 }
 
 peer::JointCalled Workload::offer() const {
@@ -510,6 +525,14 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   if (!status.ok()) {
     if (status.code == Code::kSystem && node_.cannot_listen) return;  // the failure of its join
     if (status.code == Code::kProtocol && node_.foreign) return;      // likewise
+    const bool pending = result.kind == protocol::JointKind::kArePeersPending;
+    // All groups get one answer to this call, and a rank of any group may have given up.
+    const bool in_time = node_.world().event_loop().now() < joint_since_ + rules_.timeout;
+    const bool given_up =
+        pending && in_time && rules_.ranks_give_up && status.code == Code::kOperationTimeout;
+    if (pending && status.code != Code::kPeerLost)
+      checker_.saw_if_it_survives(where() + " pending", node_.name(), text(status.code));
+    if (given_up) return failed_ ? recover() : finished_stage();
     if (status.code == Code::kOperationTimeout) fail("P4 joint call: " + status.message);
     if (status.code == Code::kSharedState) return on_refused_state(status);
     const bool unjudged = status.code == Code::kMismatch && is_unjudged();

@@ -39,6 +39,7 @@ class Workload : public App {
   struct Rules {
     Duration timeout;               // limit of every call
     bool peers_may_be_lost = true;  // false: nothing may fail because of a loss
+    bool ranks_give_up = true;      // ranks of the run may give up are_peers_pending
     bool retries = false;           // policy retry: only obsolete operations may fail
     bool shares_state = true;       // false: it never syncs
     bool joins = true;              // false: it does nothing at all
@@ -106,6 +107,7 @@ class Workload : public App {
   void fold_batch();
   void recover();  // after a loss, when no operation is open any more
   void joint(protocol::JointKind kind);
+  void ask_for_pending(Random& random);
   void offer_state();
   peer::JointCalled offer() const;
   void make_mistake();
@@ -136,6 +138,8 @@ class Workload : public App {
   std::map<Epoch, peer::Topology> epochs_;  // who took part, since the generation began
   std::map<peer::Handle, Posted> open_;
   std::optional<protocol::JointKind> joint_;
+  peer::Handle joint_handle_ = 0;  // of the last call that is no sync
+  Instant joint_since_;            // it began then
   std::vector<std::vector<std::byte>> state_, staging_;
   uint64_t revision_ = 0, turn_ = 0, turns_ = 0, batch_fold_ = 0;
   Stage stage_ = Stage::kSync;
