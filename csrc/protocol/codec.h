@@ -1,5 +1,5 @@
 // codec: turns control messages into bytes and back. On the wire a message is
-//   u32 length of the rest | u16 type | fields in the order of messages.h
+//   u32 length of the rest | u16 type | fields in the order of fields.h
 // Integers are little-endian. A u32 count precedes each text and each list. Pure functions and
 // values: any thread may use them, but only one at a time may use a Decoder.
 // Invariants:
