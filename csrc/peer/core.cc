@@ -86,6 +86,7 @@ struct PeerCore::Impl {
   Status on_message(const protocol::Answer& answer);
   Status on_message(const protocol::SyncPlan& plan);
   Status on_message(const protocol::Kicked& kicked);
+  Status on_message(const protocol::Farewell&);
   Status on_message(const protocol::Resumed& resumed);
   template <typename M>
   Status on_message(const M&) {
@@ -337,6 +338,14 @@ Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
 
 Status PeerCore::Impl::on_message(const protocol::Kicked& kicked) {
   end({Code::kKicked, kicked.text + kOutOfRun, {}});
+  return {};
+}
+
+// Its decisions have come before it. So nothing is in doubt, and nobody has to be warned: most
+// programs are about to end as well. A call that needs the master tells its caller.
+Status PeerCore::Impl::on_message(const protocol::Farewell&) {
+  context.note(LogLevel::kInfo, protocol::kFarewellText);
+  end({Code::kMasterLost, protocol::kFarewellText, {}});
   return {};
 }
 
