@@ -55,9 +55,9 @@ void Group::dial_first(PeerId a, PeerId b) {
   membership_.links.dials(a, b) ? dial(a, b) : dial(b, a);
 }
 
-void Group::away(PeerId peer) {
+void Group::away(PeerId peer, bool warned) {
   PCCL_ASSERT(!connections_.connected(peer));
-  membership_.set_connected(peer, false);
+  membership_.set_connected(peer, false, warned);
   if (!membership_.is_member(peer)) return epochs_.waiting_gone(peer);
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " is not connected");
   epochs_.forget_recovered(peer);
@@ -74,6 +74,7 @@ Status Group::check(const protocol::Resume& resume) const {
 Status Group::back(const protocol::Resume& resume) {
   const PeerId peer = resume.peer;
   PCCL_ASSERT(connections_.connected(peer));
+  const LogLevel level = membership_.find(peer)->warned ? LogLevel::kWarning : LogLevel::kInfo;
   membership_.set_connected(peer, true);
   membership_.raise({peer}, resume.standing);
   notices_.erase(peer);
@@ -99,7 +100,7 @@ Status Group::back(const protocol::Resume& resume) {
     connections_.send(peer, *answer);
   if (const auto plan = agreement_.plan(peer)) connections_.send(peer, *plan);
   repeat_links(peer);
-  context_.log(LogLevel::kInfo, membership_.describe(peer) + " is connected again");
+  context_.log(level, membership_.describe(peer) + " is connected again");
   return {};
 }
 
@@ -151,9 +152,9 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
   take_out(peer, why);
   ballot_.lose(peer);
   forget_held(peer);
-  epochs_.lose(member, why);
-  send_forget(peer);
   context_.log(level, why);
+  epochs_.lose(member, why, level);
+  send_forget(peer);
   PCCL_ASSERT(has_members() == static_cast<bool>(epochs_.current()));
   if (!has_members()) {
     ballot_ = {};
@@ -163,13 +164,14 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
 
 void Group::drop(PeerId peer, const std::string& why) {
   PCCL_ASSERT(!membership_.is_member(peer));
+  const LogLevel level = membership_.find(peer)->warned ? LogLevel::kWarning : LogLevel::kInfo;
   const std::string text = membership_.describe(peer) + " is no longer waited for: " + why;
   connections_.send(peer, protocol::Kicked{text});
   connections_.close(peer);
   take_out(peer, text);
   epochs_.waiting_gone(peer);
   send_forget(peer);
-  context_.log(LogLevel::kInfo, text);
+  context_.log(level, text);
 }
 
 void Group::take_out(PeerId peer, const std::string& why) {
@@ -314,6 +316,7 @@ void Group::answer(const Answer& answer) {
   }
   agreement_.cancel();
   epochs_.give_up_change();
+  short_of_peers_ = false;  // the callers get the reason
   PCCL_ASSERT(!ballot_.kind() && !agreement_.for_voters() && !epochs_.changing());
 }
 
@@ -501,8 +504,11 @@ void Group::on_turn(Epochs::Turn turn) {
     case Epochs::Turn::kStarted:
       PCCL_ASSERT(!agreement_.for_voters());  // they have voted for update_topology
       for (const PeerId member : membership_.members()) {
-        if (ballot_.has_voted(member)) membership_.raise({member}, protocol::Standing::kCalled);
+        if (!ballot_.has_voted(member)) continue;
+        membership_.raise({member}, protocol::Standing::kCalled);
+        if (short_of_peers_) notify(member, "update_topology goes on: enough peers are there");
       }
+      short_of_peers_ = false;
       ballot_ = Ballot(membership_.members());
       for (const PeerId member : membership_.members()) notices_.erase(member);
       break;
@@ -559,6 +565,7 @@ void Group::notify_waiting() {
   const size_t left = membership_.members().size();
   const bool too_few =
       epochs_.phase() == Epochs::Phase::kBroken && epochs_.changing() && left < quorum_.min_peers;
+  short_of_peers_ = too_few;
   for (const PeerId member : membership_.members()) {
     notify(member, too_few ? "update_topology waits for more peers: " + count_text(left, "member") +
                                  (left == 1 ? " is" : " are") + " left, and min_peers is " +

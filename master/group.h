@@ -55,7 +55,8 @@ class Group {
   // ---- Joining and leaving ----
   // `quorum` is used only if the group is empty.
   void welcome(PeerId peer, Membership::Peer about, const Quorum& quorum);
-  void away(PeerId peer);  // its connection has closed
+  // Its connection has closed. `warned`: the log has a warning about that.
+  void away(PeerId peer, bool warned);
   // Whether back() would accept this; changes nothing. kProtocol if the message is impossible.
   Status check(const protocol::Resume& resume) const;
   // The peer has resumed, and the new connection is already assigned to it. Sends it what it
@@ -186,6 +187,7 @@ class Group {
   Probation probation_;
   std::map<PeerId, std::string> notices_;  // the last notice to each waiting peer
   bool notices_due_ = false;
+  bool short_of_peers_ = false;  // and the members were told so
   struct HeldOf {
     std::vector<protocol::Message> messages;
     size_t bytes = 0;
