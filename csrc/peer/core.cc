@@ -122,6 +122,7 @@ struct PeerCore::Impl {
   std::string closed_why;  // why the last attempt to connect failed, or the connection broke
   std::optional<Instant> lost_at;  // since when this peer has been trying to resume
   bool resuming = false;           // Resume was sent, and Resumed has not come
+  bool dismissed = false;          // the master has said farewell to this member
   // During a reconfiguration: the open vote is cast again once all operations have begun again.
   bool repeats_vote = false;
   int violations = 0;
@@ -155,7 +156,7 @@ void PeerCore::Impl::on(const OpCalled& event) {
 void PeerCore::Impl::on(const JointCalled& event) {
   const bool updates = event.kind == JointKind::kUpdateTopology;
   Status status = no_member(text(event.kind));
-  if (status.ok() && !updates && !membership.broken().ok()) {
+  if (status.ok() && (!updates || dismissed) && !membership.broken().ok()) {
     status = membership.broken();
     status.message = std::string(text(event.kind)) + ": " + status.message;
   }
@@ -342,12 +343,26 @@ Status PeerCore::Impl::on_message(const protocol::Kicked& kicked) {
   return {};
 }
 
-// Its decisions have come before it. So nothing is in doubt, and nobody has to be warned: most
-// programs are about to end as well. A call that needs the master tells its caller.
+// The end of the epoch has come before it. So nothing is in doubt, and nobody has to be warned:
+// most programs are about to end as well. The group is broken for good, and calls say so. An
+// operation that has its verdict already, and was not called yet, still ends by that verdict.
 Status PeerCore::Impl::on_message(const protocol::Farewell&) {
   context.note(LogLevel::kInfo, protocol::kFarewellText);
-  end({Code::kMasterLost, protocol::kFarewellText, {}});
-  return {};
+  if (!membership.ended() ||
+      membership.continues()) {  // this peer is no member yet, or is in doubt
+    end({Code::kMasterLost, protocol::kFarewellText, {}});
+    return {};
+  }
+  dismissed = true;
+  connection.close();
+  membership.be_dismissed();
+  if (!joint.open() || joint.open()->result) return {};
+  protocol::Answer answer;
+  answer.number = joint.open()->vote.number;
+  answer.kind = joint.open()->vote.kind;
+  answer.code = Code::kMasterLost;
+  answer.text = protocol::kFarewellText;
+  return on_message(answer);
 }
 
 // ---- Joining ----
@@ -608,7 +623,9 @@ void PeerCore::Impl::check() const {
   PCCL_ASSERT(phase != Phase::kHandshaking || up);
   PCCL_ASSERT((phase != Phase::kIdle && phase != Phase::kConnecting && !membership.out()) || !up);
   PCCL_ASSERT(!resuming || membership.out() || (up && membership.welcomed()));
-  PCCL_ASSERT(!membership.welcomed() || lost_at.has_value() == (!up || resuming));
+  const bool awaits_master = membership.welcomed() && !dismissed;
+  PCCL_ASSERT(!awaits_master || lost_at.has_value() == (!up || resuming));
+  PCCL_ASSERT(!dismissed || (!up && !lost_at && operations.settled()));
   PCCL_ASSERT(!lost_at || *lost_at <= context.now);
   if (!membership.out()) return check_joint();
   PCCL_ASSERT(operations.settled() && !ended.ok());

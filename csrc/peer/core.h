@@ -15,7 +15,8 @@
 //   1. Every handle that comes in with a call is finished exactly once, whatever happens.
 //   2. The phase agrees with the connection: it is up while this peer introduces itself, and not up
 //      before the join or once this peer is out of the run.
-//   3. From Welcome on, the master counts as lost unless the connection is up and not resuming.
+//   3. From Welcome on, the master counts as lost unless the connection is up and not resuming, or
+//      the master has said farewell. Then no operation is without an outcome.
 //   4. Posting is closed exactly while a call of update_topology is open.
 //   5. A settled joint call stays open only for tensors or operations that are being drained.
 //   6. A plan of shared state belongs to the open joint call, which is not settled.

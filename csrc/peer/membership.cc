@@ -95,10 +95,11 @@ const Transitions<Phase, 13> kPhaseTransitions(
       "breaks the protocol",
       "Leave if called or not admitted in time; the join fails"},
      {Phase::kMember, Phase::kEnding,
-      "leave is called; Reject; Kicked; Farewell; the master is lost, or breaks the protocol "
-      "repeatedly",
+      "leave is called; Reject; Kicked; the master is lost, or breaks the protocol repeatedly",
       "Leave if it was called; EndOp for each operation"},
      {Phase::kEnding, Phase::kGone, "the last borrowed tensors are drained", "Gone"}});
+
+Status farewell() { return {Code::kMasterLost, protocol::kFarewellText, {}}; }
 
 std::string names(const std::vector<protocol::Member>& members) {
   std::string out;
@@ -260,7 +261,7 @@ Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
   }
   if (!broken_.ok() && end.lost.empty()) return {};  // the group was broken before
   if (end.lost.empty()) {
-    broken_ = {Code::kMasterLost, protocol::kFarewellText, {}};
+    broken_ = farewell();
   } else {
     broken_.code = Code::kPeerLost;
     broken_.message = (end.text.empty() ? names(end.lost) + " lost" : end.text) +
@@ -271,6 +272,11 @@ Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
   context_.note(in_doubt ? LogLevel::kWarning : LogLevel::kInfo,
                 "epoch " + text(epoch()) + " ended: " + broken_.message);
   return {};
+}
+
+void Membership::be_dismissed() {
+  PCCL_ASSERT(phase_ == Phase::kMember && ended_ && !continues_ && !broken_.ok());
+  broken_ = farewell();
 }
 
 std::optional<uint32_t> Membership::rank_of(PeerId peer) const {

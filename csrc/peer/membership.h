@@ -71,6 +71,10 @@ class Membership {
   // REQUIRES: a member.
   Status end(const protocol::EpochEnd& end, bool in_doubt);
 
+  // The master has said farewell: the group is broken for good. REQUIRES: the epoch has ended, and
+  // nothing continues.
+  void be_dismissed();
+
   Epoch epoch() const { return topology_.epoch; }
   Epoch generation() const { return topology_.generation; }
   const Topology& topology() const { return topology_; }

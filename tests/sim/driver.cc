@@ -259,11 +259,16 @@ void Driver::end_well() {
   }
   world_.end_master();
   const Instant deadline = world_.event_loop().now() + kEndMax;
-  const auto gone = [](const PeerNode* peer) { return peer->gone() || !peer->alive(); };
-  while (!std::all_of(peers.begin(), peers.end(), gone) && world_.event_loop().run_one(deadline)) {
+  const auto told = [](const PeerNode* peer) {
+    return peer->is_dismissed() || peer->gone() || !peer->alive();
+  };
+  while (!std::all_of(peers.begin(), peers.end(), told) && world_.event_loop().run_one(deadline)) {
   }
-  for (const PeerNode* peer : peers) {
-    if (!gone(peer)) checker_.violation("P4 " + peer->name() + " is not told that the master ends");
+  run_for(kPeerTimeout);  // in which every peer makes its next call
+  for (PeerNode* peer : peers) {
+    if (!told(peer)) checker_.violation("P4 " + peer->name() + " is not told that the master ends");
+    if (peer->alive() && Cluster::workload(*peer).waits())
+      checker_.violation("P4 " + peer->name() + " waits for a master that has ended");
   }
 }
 

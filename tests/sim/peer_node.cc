@@ -101,7 +101,10 @@ void PeerNode::call(peer::Event event) {
 void PeerNode::step(const peer::Event& event) {
   if (!alive_) return;
   peer::Effects effects;
-  if (std::holds_alternative<peer::MasterSent>(event)) count_message();
+  if (const auto* sent = std::get_if<peer::MasterSent>(&event)) {
+    count_message();
+    dismissed_ |= std::holds_alternative<protocol::Farewell>(sent->message);
+  }
   world_.stepping = this;
   core_.step(event, clock(), effects);
   core_.check();

@@ -32,6 +32,7 @@ class PeerNode {
   bool paused() const { return paused_; }
   bool gone() const { return gone_; }
   bool is_member() const { return member_; }
+  bool is_dismissed() const { return dismissed_; }  // by a Farewell of the master
   GroupId group() const { return group_; }
   Duration peer_timeout() const { return peer_timeout_; }
   bool unreachable = false;  // no path leads from it to another peer, or back
@@ -99,6 +100,7 @@ class PeerNode {
   const Duration peer_timeout_;
   PeerId id_;
   bool alive_ = true, paused_ = false, gone_ = false, member_ = false, left_ = false;
+  bool dismissed_ = false;
   std::optional<Instant> ended_at_;
   Duration late_max_{0};
   Duration clock_ahead_{0};

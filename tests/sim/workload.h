@@ -75,6 +75,7 @@ class Workload : public App {
   bool ended_by_loss() const { return ended_by_loss_; }   // a call of its mistake was
   Instant last_success() const { return last_success_; }  // end of the last successful call
   std::string doing() const;
+  bool waits() const { return joint_ || !open_.empty(); }  // for the end of a call
 
  private:
   struct Call {  // one planned collective

@@ -160,18 +160,40 @@ TEST(Core, IsKicked) {
 
 // Nobody is warned: the caller of a call that needs the master is told.
 TEST(Core, AMasterThatSaysFarewellIsNotLookedFor) {
-  const std::string why = std::string("master lost: ") + protocol::kFarewellText + "\n";
+  const std::string why = std::string(protocol::kFarewellText) + "\n";
   Transcript t;
   t.become_member();
-  t.joint(6, JointKind::kUpdateTopology);
+  t.decide(1, 0, {t.aborted(t.key(0), Code::kOperationTimeout, "rank 0 gave it up")});
+  t.lose(1, 1);
+  t.joint(6, JointKind::kUpdateTopology, 5);
   EXPECT_EQ(t.hear(protocol::Farewell{}),
-            std::string("info: ") + protocol::kFarewellText +
-                "\nclose\nfinish joint call 6: master lost: update_topology: " +
-                protocol::kFarewellText + "\ngone: " + why);
+            "info: " + why + "close\nfinish joint call 6: master lost: update_topology: " + why);
   EXPECT_EQ(t.core().deadline(), std::nullopt);
-  EXPECT_EQ(t.call(t.all_reduce(7)), std::string("finish call 7: master lost: all_reduce: ") +
-                                         protocol::kFarewellText + "\n");
-  EXPECT_EQ(t.on(LeaveCalled{}), "");
+  EXPECT_EQ(t.call(t.all_reduce(7)),
+            "end #0 aborted\nfinish call 7: operation timeout: rank 0 gave it up\n")
+      << "as for the others";
+  EXPECT_EQ(
+      t.call(t.all_reduce(8)),
+      "end #1 aborted\nfinish call 8: master lost: all_reduce(sum, float32, 8 elements, world "
+      "size 3) (#1) in epoch 1.1: " +
+          why);
+  for (const JointKind kind : {JointKind::kUpdateTopology, JointKind::kArePeersPending}) {
+    EXPECT_EQ(t.joint(9, kind), std::string("finish joint call 9: master lost: ") +
+                                    protocol::text(kind) + ": " + why);
+  }
+  EXPECT_EQ(t.on(LinkChanged{{peer_id(3), protocol::LinkState::kDown, "reset", 1}}), "");
+  EXPECT_EQ(t.wait(1000), "");
+  EXPECT_EQ(t.on(LeaveCalled{}), "gone: ok\n");
+}
+
+// It has to say first what became of the epoch.
+TEST(Core, AFarewellInTheMiddleOfAnEpochIsALoss) {
+  Transcript t;
+  t.become_member();
+  t.call(t.all_reduce(5));
+  EXPECT_EQ(t.hear(protocol::Farewell{}),
+            std::string("info: ") + protocol::kFarewellText + "\nclose\nend #0 aborted\n");
+  EXPECT_TRUE(t.on(OpDrained{epoch_id(1), t.key(0)}).starts_with("finish call 5: master lost: "));
 }
 
 TEST(Core, AMasterThatSaysFarewellEndsTheJoin) {
