@@ -145,6 +145,7 @@ void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hel
   about.seen_loopback = connection.seen_loopback;
   about.wish = hello.rank;
   about.launch = hello.launch;
+  about.name = hello.name;
   group.welcome(peer, std::move(about), {hello.founders, hello.min_peers});
   PCCL_ASSERT(find_group_of(peer) == &group);
   connections.admit(id, peer, hello.group, ConnectionPhase::kWelcomed);

@@ -300,7 +300,7 @@ std::vector<uint32_t> Epochs::silent_ranks() const {
 std::string Epochs::waits_for() const {
   if (phase_ == Phase::kDraining) return operations_.in_flight();
   if (phase_ != Phase::kFreezing || silent_ranks().empty()) return {};
-  return ranks_text(silent_ranks()) + " did not say what became of the operations in flight";
+  return membership_.ranks_text(silent_ranks()) + " did not report the operations in flight";
 }
 
 Epochs::Turn Epochs::advance(const Quorum& quorum, bool may_end, bool may_change) {
@@ -330,8 +330,8 @@ void Epochs::advance_freezing() {
   for (const PeerId member : membership_.members()) connections_.send(member, *announced_.freeze);
   // Members that were recovered after a restart may have reported before this request.
   const std::vector<uint32_t> silent = silent_ranks();
-  context_.log(LogLevel::kInfo, "epoch " + text(current()) + " ends, asking " +
-                                    (silent.empty() ? "nobody" : ranks_text(silent)));
+  const std::string who = silent.empty() ? "nobody" : membership_.ranks_text(silent);
+  context_.log(LogLevel::kInfo, "epoch " + text(current()) + " ends, asking " + who);
 }
 
 Epochs::Turn Epochs::advance_change() {
@@ -494,7 +494,7 @@ Epochs::Turn Epochs::persisted(uint64_t token) {
 void Epochs::start() {
   PCCL_ASSERT(plan_.start && !plan_.end && plan_.lost == lost_.size());
   PCCL_ASSERT(!context_.persisting.contains(plan_.token));
-  operations_ = Operations(plan_.start->epoch, ids(plan_.start->members));
+  operations_ = Operations(plan_.start->epoch, plan_.start->members);
   change_ = false;
   for (const protocol::Member& member : plan_.start->members) {
     connections_.enter(member.peer, ConnectionPhase::kMember);
@@ -519,7 +519,7 @@ Epochs::Turn Epochs::end() {
     enter(Phase::kBroken);
     return Turn::kEnded;
   }
-  operations_ = operations_.reconfigured(plan_.start->epoch, ids(plan_.start->members));
+  operations_ = operations_.reconfigured(plan_.start->epoch, plan_.start->members);
   begin_epoch();
   return Turn::kReconfigured;
 }
@@ -554,7 +554,7 @@ void Epochs::restore(const MembershipRecord& record) {
     announced_.current.verdicts.lose(member.peer);
   }
   PCCL_ASSERT(announced_.current.verdicts.members() == membership_.members().size());
-  operations_ = Operations(current(), ids(record.start.members));
+  operations_ = Operations(current(), record.start.members);
   enter(Phase::kRecovering);
 }
 

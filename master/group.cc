@@ -349,7 +349,8 @@ void Group::begin_agreement() {
   PCCL_ASSERT(ballot_.is_complete(JointKind::kSyncSharedState));
   std::vector<OfferOf> offers;
   for (const PeerId member : membership_.members()) {
-    offers.push_back({member, &ballot_.vote(member).offer, trained_here(member)});
+    offers.push_back({member, &ballot_.vote(member).offer, trained_here(member),
+                      membership_.find(member)->name});
   }
   const std::vector<Misfit> wrong = misfits(offers, agreement_.recorded());
   for (const Misfit& misfit : wrong) remove(misfit);
@@ -424,7 +425,7 @@ std::vector<Group::Held> Group::take_held() {
 
 void Group::restore_ballot() {
   PCCL_ASSERT(!epochs_.recovering() && has_members());
-  ballot_ = Ballot(epochs_.ranked());
+  ballot_ = Ballot(epochs_.ranked(), membership_.rank_names());
   for (const PeerId peer : epochs_.ranked()) {
     if (!membership_.is_member(peer)) ballot_.lose(peer);
   }
@@ -487,13 +488,13 @@ void Group::on_turn(Epochs::Turn turn) {
       for (const PeerId member : membership_.members()) {
         if (ballot_.has_voted(member)) membership_.raise({member}, protocol::Standing::kCalled);
       }
-      ballot_ = Ballot(membership_.members());
+      ballot_ = Ballot(membership_.members(), membership_.rank_names());
       for (const PeerId member : membership_.members()) notices_.erase(member);
       break;
     case Epochs::Turn::kReconfigured:
       if (epochs_.broken()) break_up();
       PCCL_ASSERT(ballot_.size() == membership_.members().size());
-      ballot_.reconfigure(membership_.members());
+      ballot_.reconfigure(membership_.members(), membership_.rank_names());
       agreement_.cancel();
       break;
     case Epochs::Turn::kEnded: break_up(); break;

@@ -115,9 +115,9 @@ std::string who_is_missing(const Groups& groups, JointKind kind) {
     }
     if (!out.empty()) out += "; ";
     if (groups.size() > 1) out += "of peer group " + std::to_string(id.value) + ", ";
-    out += missing.empty()
-               ? "a member was just lost"
-               : ranks_text(missing) + (missing.size() == 1 ? " has" : " have") + " not called it";
+    out += missing.empty() ? "a member was just lost"
+                           : group.membership().ranks_text(missing) +
+                                 (missing.size() == 1 ? " has" : " have") + " not called it";
   }
   return out;
 }
@@ -150,7 +150,7 @@ void give_up_sync(Group& group) {
   if (fetching.empty()) {
     std::string missing;
     if (!group.ballot().is_complete()) {
-      missing = ranks_text(group.ballot().missing()) + " did not call it";
+      missing = group.membership().ranks_text(group.ballot().missing()) + " did not call it";
     }
     return group.answer(timeout(std::move(missing)));
   }
@@ -159,7 +159,7 @@ void give_up_sync(Group& group) {
     if (const auto rank = group.membership().rank(peer)) ranks.push_back(*rank);
   }
   std::sort(ranks.begin(), ranks.end());
-  std::string who = ranks.empty() ? "a peer that was lost" : ranks_text(ranks);
+  std::string who = ranks.empty() ? "a peer that was lost" : group.membership().ranks_text(ranks);
   group.answer(timeout(who + " did not receive the whole state"));
 }
 

@@ -93,6 +93,7 @@ void Membership::restore(const std::vector<protocol::Member>& ranked,
     peer.others = member.others;
     peer.order = member.order;
     peer.launch = member.launch;
+    peer.name = member.name;
     peer.connected = false;
     registrations_ = std::max(registrations_, member.order);
     for (const auto& [other, about] : peers_) {
@@ -112,8 +113,8 @@ void Membership::restore(const std::vector<protocol::Member>& ranked,
 MemberRecord Membership::record(PeerId id) const {
   const Peer& peer = peers_.at(id);
   PCCL_ASSERT(peer.order != 0);
-  return {id,        peer.seen_host, peer.seen_loopback, peer.host,
-          peer.port, peer.order,     peer.launch,        peer.others};
+  return {id,         peer.seen_host, peer.seen_loopback, peer.host, peer.port,
+          peer.order, peer.launch,    peer.others,        peer.name};
 }
 
 // ---- Queries ----
@@ -216,8 +217,8 @@ std::optional<std::vector<PeerId>> Membership::founders(size_t count) const {
 
 std::string Membership::apart(PeerId peer, PeerId other) const {
   return describe(other) + " cannot connect to " + describe(peer) +
-         fault_text(links.view(other, peer).fault) + "; peer " + pccl::text(peer) +
-         " cannot connect to peer " + pccl::text(other) + fault_text(links.view(peer, other).fault);
+         fault_text(links.view(other, peer).fault) + "; " + name(peer) + " cannot connect to " +
+         name(other) + fault_text(links.view(peer, other).fault);
 }
 
 // The peer may be hostile and want members to explore their network for it: it receives only the
@@ -296,15 +297,32 @@ bool Membership::lost_at_once(PeerId peer) const {
 
 protocol::Member Membership::member(PeerId id) const {
   const Peer& peer = peers_.at(id);
-  return {id, pccl::text(Endpoint{peer.host.empty() ? peer.seen_host : peer.host, peer.port})};
+  return {id, pccl::text(Endpoint{peer.host.empty() ? peer.seen_host : peer.host, peer.port}),
+          peer.name};
+}
+
+std::string Membership::name(PeerId id) const {
+  return protocol::text(protocol::Member{id, "", peers_.at(id).name});
+}
+
+RankNames Membership::rank_names() const {
+  RankNames names;
+  for (const auto& [id, rank] : ranks_) {
+    if (rank >= names.size()) names.resize(rank + 1);
+    names[rank] = peers_.at(id).name;
+  }
+  return names;
+}
+
+std::string Membership::ranks_text(const std::vector<uint32_t>& ranks) const {
+  return master::ranks_text(ranks, rank_names());
 }
 
 std::string Membership::describe(PeerId id) const {
   const auto at = rank(id);
-  const std::string phase = at ? "rank " + std::to_string(*at) + ", " : "";
-  const Peer& peer = peers_.at(id);
-  const std::string where = peer.order == 0 ? peer.seen_host : member(id).address;
-  return "peer " + pccl::text(id) + " (" + phase + where + ")";
+  protocol::Member peer = member(id);
+  if (peers_.at(id).order == 0) peer.address = peers_.at(id).seen_host;
+  return protocol::text(peer, at ? "rank " + std::to_string(*at) : "");
 }
 
 protocol::Dial Membership::dial(PeerId dialler, PeerId target) const {

@@ -23,6 +23,7 @@
 #include "csrc/protocol/messages.h"
 #include "master/links.h"
 #include "master/records.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 
@@ -43,6 +44,7 @@ class Membership {
     std::string host;  // as the peer registered it; empty: use seen_host
     uint16_t port = 0;
     std::vector<Endpoint> others = {};  // further addresses
+    std::string name;                   // for people
     uint64_t order = 0;                 // order of registration, from 1; 0: not registered
     bool connected = true;
     int away_ticks = 0;     // ticks since its connection closed
@@ -113,8 +115,11 @@ class Membership {
 
   // ---- Text formatting ----
   protocol::Member member(PeerId peer) const;
-  std::string describe(PeerId peer) const;             // "peer 1.3 (rank 2, 10.0.0.7:48201)"
-  std::string apart(PeerId peer, PeerId other) const;  // why they cannot connect
+  std::string describe(PeerId peer) const;  // "tokyo-3 (peer 1.3, rank 2, 10.0.0.7:48201)"
+  std::string name(PeerId peer) const;      // "tokyo-3 (peer 1.3)"
+  RankNames rank_names() const;             // of those left
+  std::string ranks_text(const std::vector<uint32_t>& ranks) const;  // "ranks 0 (tokyo) and 1"
+  std::string apart(PeerId peer, PeerId other) const;                // why they cannot connect
   protocol::Dial dial(PeerId dialler, PeerId target) const;
 
   // Asserts the invariants. REQUIRES: the losses that tick() returned were carried out.

@@ -21,7 +21,6 @@
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
 #include "master/context.h"
-#include "master/text_format.h"
 
 namespace pccl::master {
 namespace {
@@ -38,8 +37,11 @@ bool transfers(const protocol::OpInfo& info) { return info.kind == protocol::OpK
 
 }  // namespace
 
-Operations::Operations(Epoch epoch, std::vector<PeerId> members)
-    : epoch_(epoch), members_(std::move(members)), begun_by_(members_.size()) {
+Operations::Operations(Epoch epoch, std::vector<PeerId> members, RankNames names)
+    : epoch_(epoch),
+      members_(std::move(members)),
+      names_(std::move(names)),
+      begun_by_(members_.size()) {
   for (uint32_t rank = 0; rank < members_.size(); ++rank) ranks_[members_[rank]] = rank;
   PCCL_ASSERT(ranks_.size() == members_.size());
 }
@@ -250,13 +252,13 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request) {
   const auto has = [](const std::vector<uint32_t>& ranks) {
     return ranks.size() == 1 ? " has" : " have";
   };
-  if (!absent.empty()) text += "; " + ranks_text(absent) + has(absent) + " not called it";
+  if (!absent.empty()) text += "; " + ranks_text(absent, names_) + has(absent) + " not called it";
   if (!repeating.empty()) {
-    text += "; " + ranks_text(repeating) + has(repeating) +
+    text += "; " + ranks_text(repeating, names_) + has(repeating) +
             " called it and not begun to repeat it, after a connection between peers was lost";
   }
   if (!unfinished.empty()) {
-    text += "; " + ranks_text(unfinished) + has(unfinished) + " called it and not finished";
+    text += "; " + ranks_text(unfinished, names_) + has(unfinished) + " called it and not finished";
   }
   settle(at, protocol::Outcome::kAborted, request.code, text);
   return {};
@@ -322,7 +324,7 @@ void Operations::drain() {
     const auto absent = ranks_at(op, At::kNothing);
     if (op.settled || absent.empty()) continue;
     settle(here, protocol::Outcome::kAborted, Code::kMembershipChanged,
-           name(op, here->first) + " was ended by update_topology: " + ranks_text(absent) +
+           name(op, here->first) + " was ended by update_topology: " + ranks_text(absent, names_) +
                " had not called it before; call it again");
   }
 }
@@ -361,9 +363,10 @@ bool Operations::keeps(OpKey op) const {
   return at != table_.end() && at->second.info.keep;
 }
 
-Operations Operations::reconfigured(Epoch epoch, const std::vector<PeerId>& members) const {
+Operations Operations::reconfigured(Epoch epoch, const std::vector<PeerId>& members,
+                                    RankNames names) const {
   PCCL_ASSERT(epoch > epoch_);
-  Operations next(epoch, members);
+  Operations next(epoch, members, std::move(names));
   next.begun_before_ = begun_before_;
   for (const auto& [key, op] : table_) {
     if (!op.settled) {
@@ -447,7 +450,7 @@ std::string Operations::mismatch(const Op& op, OpKey key) const {
   std::string out = "ranks disagree on " + text(op.info, key) + " in epoch " + text(epoch_) + ": ";
   for (const auto& [ranks, info] : variants) {
     if (info != variants.front().second) out += "; ";
-    out += ranks_text(ranks) + " called " + text(*info);
+    out += ranks_text(ranks, names_) + " called " + text(*info);
   }
   return out + ". All ranks must make the same calls, in the same order under one tag";
 }

@@ -29,14 +29,18 @@
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
 #include "master/newcomer.h"
+#include "master/records.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 
 class Operations {
  public:
   Operations() = default;
-  // `members` in rank order.
-  Operations(Epoch epoch, std::vector<PeerId> members);
+  // `members` in rank order, as are their names.
+  Operations(Epoch epoch, std::vector<PeerId> members, RankNames names = {});
+  Operations(Epoch epoch, const std::vector<protocol::Member>& members)
+      : Operations(epoch, ids(members), names_of(members)) {}
 
   // `newcomers`: Membership::newcomers(). If a newcomer and the other members differ, this is
   // judged only after all the others have begun the operation.
@@ -103,7 +107,11 @@ class Operations {
   void restore_settled(const protocol::Uncalled& op, const std::set<PeerId>& not_begun);
   // The table for the continuation in the next epoch. It keeps the settled operations that some
   // member has yet to begin.
-  Operations reconfigured(Epoch epoch, const std::vector<PeerId>& members) const;
+  Operations reconfigured(Epoch epoch, const std::vector<PeerId>& members,
+                          RankNames names = {}) const;
+  Operations reconfigured(Epoch epoch, const std::vector<protocol::Member>& members) const {
+    return reconfigured(epoch, ids(members), names_of(members));
+  }
   size_t open_count() const { return open_; }
   size_t known_count() const { return table_.size(); }  // including settled ones
   // Whether it is the table of this epoch with these members, in rank order.
@@ -154,6 +162,7 @@ class Operations {
 
   Epoch epoch_;
   std::vector<PeerId> members_;
+  RankNames names_;
   std::map<PeerId, uint32_t> ranks_;
   Table table_;
   size_t open_ = 0;               // operations that are not settled

@@ -245,6 +245,7 @@ def _join(
         lanes=settings.lanes,
         tcp_congestion=settings.tcp_congestion,
         restore=settings.restore,
+        name=settings.name,
     )
     return _C.join(options, store=store, master=master)
 

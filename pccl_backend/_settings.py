@@ -68,6 +68,8 @@ class PeerSettings:
             (PCCL_RESTORE).
         on_peer_loss: fate of the operations in flight when a peer is lost (PCCL_ON_PEER_LOSS):
             "raise" or "retry". Equal on all peers.
+        name: what errors, logs and `run_info` call this peer (PCCL_NAME); the name of the host
+            unless given. Several peers may have the same.
         log_level: level of the messages on stderr (PCCL_LOG).
     """
 
@@ -81,6 +83,7 @@ class PeerSettings:
     tcp_congestion: str = ""
     restore: bool = True
     on_peer_loss: str = "raise"
+    name: str = ""
     log_level: str = "warning"
 
     @classmethod
@@ -115,6 +118,7 @@ class PeerSettings:
             tcp_congestion=look.get("tcp_congestion", cls.tcp_congestion, _congestion_control),
             restore=look.get("restore", cls.restore, _on_or_off),
             on_peer_loss=look.get("on_peer_loss", cls.on_peer_loss, _peer_loss_policy),
+            name=look.get("name", _host_name(), _peer_name),
             log_level=look.get("log", cls.log_level, _log_level),
         )
 
@@ -153,6 +157,7 @@ _PEER_PARAMETERS = (
     "tcp_congestion",
     "restore",
     "on_peer_loss",
+    "name",
 )
 _VARIABLES = {f"PCCL_{name.upper()}" for name in (*_PEER_PARAMETERS, "log", "master")}
 _PARAMETERS = ("peer_group", "min_peers", "founders", *_PEER_PARAMETERS)
@@ -448,6 +453,20 @@ def _on_or_off(text: str) -> bool:
     if text not in ("on", "off"):
         raise ValueError("expected on or off")
     return text == "on"
+
+
+def _peer_name(text: str) -> str:
+    if not text or not is_printable(text) or len(text.encode()) > _limits.NAME_BYTES_MAX:
+        raise ValueError(
+            f"expected a name of 1 to {_limits.NAME_BYTES_MAX} bytes that can be printed"
+        )
+    return text
+
+
+def _host_name() -> str:
+    """Return the name of this host in a form that can be the name of a peer."""
+    name = printable(socket.gethostname()).encode()[: _limits.NAME_BYTES_MAX]
+    return name.decode(errors="ignore")
 
 
 def _log_level(text: str) -> str:

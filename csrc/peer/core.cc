@@ -205,17 +205,15 @@ protocol::Hello PeerCore::Impl::hello() const {
   protocol::Hello hello;
   hello.versions = options.versions;
   hello.library = options.library;
-  hello.run = options.run;
-  hello.group = options.group;
-  hello.founders = founders();
-  hello.min_peers = options.min_peers;
+  hello.run = options.run, hello.group = options.group;
+  hello.founders = founders(), hello.min_peers = options.min_peers;
   hello.rank = options.rank;
   hello.policy = options.policy;
   hello.peer_timeout_ms = milliseconds(options.peer_timeout);
   hello.first_call_timeout_ms = milliseconds(
       options.first_call_timeout > Duration{0} ? options.first_call_timeout : options.peer_timeout);
   hello.join_timeout_ms = milliseconds(options.join_timeout);
-  hello.launch = options.launch;
+  hello.launch = options.launch, hello.name = options.name;
   return hello;
 }
 

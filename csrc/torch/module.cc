@@ -96,7 +96,7 @@ void bind_join_options(py::module_& m) {
               Field{"run", &Options::run}, Field{"peer_group", &Options::peer_group},
               Field{"founders", &Options::founders}, Field{"min_peers", &Options::min_peers},
               Field{"rank", &Options::rank}, Field{"launch", &Options::launch},
-              Field{"timeout", &Options::timeout},
+              Field{"name", &Options::name}, Field{"timeout", &Options::timeout},
               Field{"retry_on_peer_loss", &Options::retry_on_peer_loss},
               Field{"peer_timeout", &Options::peer_timeout},
               Field{"first_call_timeout", &Options::first_call_timeout},
