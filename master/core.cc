@@ -385,6 +385,7 @@ void MasterCore::Impl::on(const TimePassed&) {
       if (group.membership().find(peer)->connected) group.away(peer);
     }
   });
+  groups.each([this](Group& group) { group.report_waits(joint_wait(groups, group)); });
 }
 
 // Processes held messages. Returns whether there were any.

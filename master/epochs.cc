@@ -110,7 +110,7 @@ Status Epochs::begin(PeerId peer, const protocol::Begin& begin) {
                     " are not acknowledged by all members");
     return {};
   }
-  return operations_.begin(peer, begin.op, begin.info, membership_.newcomers());
+  return operations_.begin(peer, begin.op, begin.info, membership_.newcomers(), context_.now);
 }
 
 Status Epochs::done(PeerId peer, const protocol::Done& done) {
@@ -121,11 +121,12 @@ Status Epochs::done(PeerId peer, const protocol::Done& done) {
   return operations_.done(peer, done.op);
 }
 
-Status Epochs::abort(PeerId peer, const protocol::AbortRequest& request) {
+Status Epochs::abort(PeerId peer, const protocol::AbortRequest& request,
+                     const Operations::Missing& missing) {
   PCCL_ASSERT(membership_.is_member(peer));
   const bool runs = phase_ == Phase::kActive || phase_ == Phase::kDraining;
   if (request.epoch != current() || !runs) return check(request.epoch);
-  return operations_.abort(peer, request);
+  return operations_.abort(peer, request, missing);
 }
 
 Status Epochs::report(PeerId peer, const protocol::StateReport& report) {
@@ -287,14 +288,6 @@ void Epochs::freeze() {
   enter(Phase::kFreezing);
   reports_.clear();
   announced_.freeze = protocol::FreezeRequest{current(), {}};
-}
-
-std::vector<uint32_t> Epochs::silent_ranks() const {
-  std::vector<uint32_t> ranks;
-  for (const PeerId member : membership_.members()) {
-    if (!reports_.contains(member)) ranks.push_back(*membership_.rank(member));
-  }
-  return ranks;
 }
 
 std::string Epochs::waits_for() const {
@@ -526,7 +519,7 @@ Epochs::Turn Epochs::end() {
 
 void Epochs::begin_epoch() {
   const protocol::EpochStart& start = *plan_.start;
-  membership_.admit(ids(start.members));
+  membership_.admit(ids(start.members), context_.now);
   announced_ = announced_by(plan_);
   lost_.clear();
   PCCL_ASSERT(operations_.is_of(current(), start.members));

@@ -68,16 +68,22 @@ std::optional<PeerId> Membership::remove(PeerId peer, const std::string& why) {
   return forgotten;
 }
 
-void Membership::admit(std::vector<PeerId> members) {
+void Membership::admit(std::vector<PeerId> members, Instant now) {
   PCCL_ASSERT(members.size() >= members_.size() && members.size() <= protocol::kMembersMax);
   for (const PeerId member : members) {
     PCCL_ASSERT(find(member) != nullptr && find(member)->order != 0);
+    if (!is_member(member)) peers_.at(member).last_call = {LastCall::Nothing{}, now};
   }
   members_ = std::move(members);
   ranks_.clear();
   for (uint32_t rank = 0; rank < members_.size(); ++rank) ranks_[members_[rank]] = rank;
   PCCL_ASSERT(ranks_.size() == members_.size());
   look_at_standings();
+}
+
+void Membership::called(PeerId member, LastCall call) {
+  PCCL_ASSERT(is_member(member));
+  peers_.at(member).last_call = std::move(call);
 }
 
 void Membership::restore(const std::vector<protocol::Member>& ranked,
@@ -228,6 +234,7 @@ std::string Membership::obstacle(PeerId peer) const {
   size_t count = 0;
   for (const auto& [other, about] : peers_) {
     if (other == peer || !links.view(other, peer).unreachable()) continue;
+    if (is_member(other) && is_member(peer)) continue;     // one of them will be lost
     if (!links.view(peer, other).unreachable()) continue;  // the peer has yet to try
     if (++count > protocol::kRanksNamedMax) continue;
     out += (out.empty() ? "" : "; ") + apart(peer, other);
