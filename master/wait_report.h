@@ -1,6 +1,6 @@
 // WaitReport: decides what is said about the waits of a group: calls that some members have made
-// and others have not. A wait of more than `limit` is announced once to each member that waits, and its
-// end to the same members. Group owns one. It is pure: time comes in through look().
+// and others have not. A wait of more than `limit` is announced once to each member that waits, and
+// its end to the same members. Group owns one. It is pure: time comes in through look().
 // Invariants:
 //   1. Nobody is told twice of the same wait.
 //   2. Only members that were told of a wait are told of its end.
