@@ -74,7 +74,8 @@ void check_environment() {
                            ": build it for this one, with `pip install --no-build-isolation .` in "
                            "its source folder");
   }
-  if (const Status status = net::check_libuv(); !status.ok())
+  const auto* const torch_code = reinterpret_cast<const void*>(&c10d::opTypeToString);
+  if (const Status status = net::check_libuv(torch_code); !status.ok())
     throw py::import_error(status.message);
 }
 
