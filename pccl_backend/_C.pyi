@@ -98,6 +98,16 @@ def join(options: JoinOptions, *, store: Store, master: HostedMaster | None) -> 
         PcclError: the run cannot be joined; the message says why.
     """
 
+def checked_timeout(seconds: float) -> float:
+    """Return a user's timeout as every call understands it: "for ever" becomes some years.
+
+    torch turns a timedelta of more than 292,000 years into a negative number; that is "for ever"
+    too.
+
+    Raises:
+        ValueError: it is zero or negative.
+    """
+
 def set_call_options(*, tag: str | None, keep: bool | None) -> tuple[str, bool]:
     """Set this thread's options where they are not None, and return those from before.
 

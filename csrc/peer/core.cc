@@ -39,8 +39,8 @@ uint32_t milliseconds(Duration duration) {
 
 struct PeerCore::Impl {
   explicit Impl(Options options) {
-    options.join_timeout = std::min(options.join_timeout, Context::kForever);
-    options.master_timeout = std::min(options.master_timeout, Context::kForever);
+    options.join_timeout = std::min(options.join_timeout, kForever);
+    options.master_timeout = std::min(options.master_timeout, kForever);
     context.options = std::move(options);
   }
 
