@@ -243,7 +243,7 @@ def _join(
         lanes=settings.lanes,
         tcp_congestion=settings.tcp_congestion,
         restore=settings.restore,
-        name=settings.name,
+        name=settings.name or _settings.host_name(),
     )
     return _C.join(options, store=store, master=master)
 

@@ -72,8 +72,8 @@ class PeerSettings:
             (PCCL_RESTORE).
         on_peer_loss: fate of the operations in flight when a peer is lost (PCCL_ON_PEER_LOSS):
             "raise" or "retry". Equal on all peers.
-        name: what errors, logs and `run_info` call this peer (PCCL_NAME); the name of the host
-            unless given. Several peers may have the same.
+        name: what errors, logs and `run_info` call this peer (PCCL_NAME); "": the name of the
+            host. Several peers may have the same.
         log_level: level of the messages on stderr (PCCL_LOG).
     """
 
@@ -117,7 +117,7 @@ class PeerSettings:
             tcp_congestion=look.get("tcp_congestion", cls.tcp_congestion, _congestion_control),
             restore=look.get("restore", cls.restore, _on_or_off),
             on_peer_loss=look.get("on_peer_loss", cls.on_peer_loss, _peer_loss_policy),
-            name=look.get("name", _host_name(), _peer_name),
+            name=look.get("name", cls.name, _peer_name),
             log_level=look.get("log", cls.log_level, _log_level),
         )
 
@@ -495,7 +495,7 @@ def _peer_name(text: str) -> str:
     return text
 
 
-def _host_name() -> str:
+def host_name() -> str:
     """Return the name of this host in a form that can be the name of a peer."""
     name = printable(socket.gethostname()).encode()[: _limits.NAME_BYTES_MAX]
     return name.decode(errors="ignore")

@@ -37,6 +37,7 @@ OPTIONS: dict[str, Any] = {
     "lanes": 0,
     "tcp_congestion": "",
     "restore": True,
+    "name": "tokyo-3",
     "open_run": True,
 }
 

@@ -86,6 +86,7 @@ def read_until(peer: Program, end: str) -> list[str]:
 
 def events(lines: list[str]) -> list[str]:
     """Return what happened, without repetitions and without what differs from run to run."""
+    lines = [line.replace(f" {_settings.host_name()} (peer", " tokyo (peer") for line in lines]
     varying = r"step \d+|#\d+|epoch \w+\.\d+|peer \w+\.\d+|127\.0\.0\.1:\d+"
     texts = [re.sub(varying, "*", line.strip()) for line in lines]
     return [text for text, _ in itertools.groupby(texts)]

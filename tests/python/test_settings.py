@@ -36,7 +36,7 @@ def test_every_parameter() -> None:
         "pccl://h/r?peer_group=3&min_peers=2&founders=3&peer_timeout=2.5&master_timeout=7"
         "&first_call_timeout=0.7"
         "&advertise=me.example&port_range=48200-48299&lanes=4&tcp_congestion=reno&restore=off"
-        "&on_peer_loss=raise"
+        "&on_peer_loss=raise&name=tokyo-3"
     )
     assert read_url(url, {}) == OpenRun(
         host="h",
@@ -54,6 +54,7 @@ def test_every_parameter() -> None:
             lanes=4,
             tcp_congestion="reno",
             restore=False,
+            name="tokyo-3",
         ),
     )
 
@@ -67,6 +68,7 @@ def test_every_variable() -> None:
         "PCCL_PORT_RANGE": "5-6",
         "PCCL_RESTORE": "off",
         "PCCL_ON_PEER_LOSS": "retry",
+        "PCCL_NAME": "tokyo-3",
         "PCCL_LOG": "debug",
     }
     assert PeerSettings.read(variables) == PeerSettings(
@@ -77,8 +79,20 @@ def test_every_variable() -> None:
         port_range=(5, 6),
         restore=False,
         on_peer_loss="retry",
+        name="tokyo-3",
         log_level="debug",
     )
+
+
+@pytest.mark.parametrize("name", ["x" * 65, "\u00e9" * 33, "a\nb", "\u202e"])
+def test_a_name_must_be_short_and_printable(name: str) -> None:
+    with pytest.raises(ValueError, match="expected a name of 1 to 64 bytes that can be printed"):
+        PeerSettings.read({"PCCL_NAME": name})
+
+
+def test_the_name_of_the_host_fits_into_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "x" * 63 + "\u00e9\n")
+    assert _settings.host_name() == "x" * 63
 
 
 def test_the_first_call_timeout_is_the_peer_timeout_unless_given() -> None:
