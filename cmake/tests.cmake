@@ -59,7 +59,7 @@ add_test(NAME diagrams COMMAND pccl-diagrams ${PROJECT_SOURCE_DIR}/docs/state-ma
 set_tests_properties(diagrams PROPERTIES LABELS unit TIMEOUT 60)
 add_test(NAME scenarios COMMAND pccl-scenarios ${PROJECT_SOURCE_DIR}/tests/scenarios)
 # These tests check the simulator's own checks: if those found nothing, the protocol would seem to have no bugs.
-foreach(bug early-commit no-restore foreign-size lost-answer told-too-early)
+foreach(bug early-commit no-restore foreign-size lost-answer told-too-early hasty-end)
   add_test(NAME sim.finds_planted_bug.${bug} COMMAND pccl-sim --seeds 500 --plant ${bug})
   list(APPEND plants sim.finds_planted_bug.${bug})
 endforeach()

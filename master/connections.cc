@@ -43,6 +43,7 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {x, o, o, o},  // Resume
     {o, o, o, o},  // Resumed
     {o, o, o, o},  // AbortProposal
+    {o, o, o, o},  // Farewell
 }};
 
 // The end of a connection is not a phase: in any phase it may close, and it is closed after Leave,

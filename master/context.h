@@ -24,6 +24,7 @@ struct Context {
   // The process was paused for long, and this was not long ago. A peer that closed its connection
   // may have done so because it received nothing from this master.
   bool was_paused = false;
+  bool ends = false;  // the process of the master is about to end: no epoch begins any more
 
   PeerId new_peer() { return {numbered(++peers)}; }
   Epoch new_epoch() { return {numbered(++epochs)}; }

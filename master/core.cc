@@ -32,7 +32,7 @@ struct MasterCore::Impl {
   void on(const Closed& event);
   void on(const Persisted& event);
   void on(const TimePassed& event);
-  void on(const Draining&) { connections.request_confirmations(); }
+  void on(const Draining&);
   void on(const Ended& event) { end_run(event.why, LogLevel::kInfo); }
 
   // The first message of a connection. kProtocol if the message is impossible.
@@ -66,6 +66,8 @@ struct MasterCore::Impl {
   std::string describe(ConnectionId id);
   bool is_ours(PeerId peer) const;
   void settle();
+  bool all_settled() const;
+  void dismiss_all();
   bool watch_newcomers();  // returns whether any was removed
   void end_run(const std::string& why, LogLevel level);
   void end_if_exceeded();
@@ -109,6 +111,10 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Hello& hello) {
 }
 
 bool MasterCore::Impl::refused(ConnectionId id, const protocol::Hello& hello) {
+  if (context.ends) {
+    reject(id, {Code::kMasterLost, protocol::kFarewellText});
+    return true;
+  }
   const Group* group = groups.find(hello.group);
   auto refusal = refuse_version_of_run(hello.versions, hello.library, context.options.run,
                                        context.options.version);
@@ -227,7 +233,8 @@ Status MasterCore::Impl::back_from_nowhere(ConnectionId id, const protocol::Resu
   if (forgotten && !resume.epoch && resume.hello) {
     if (!refused(id, *resume.hello)) welcome(id, resume.peer, *resume.hello);
   } else {
-    reject(id, {Code::kKicked, why});
+    reject(id, context.ends ? protocol::Reject{Code::kMasterLost, protocol::kFarewellText}
+                            : protocol::Reject{Code::kKicked, why});
   }
   return {};
 }
@@ -435,7 +442,33 @@ void MasterCore::Impl::end_if_exceeded() {
   end_run(std::exchange(context.excess, {}), LogLevel::kError);
 }
 
+// Every group ends its epoch. So no operation is under way that its members could still commit
+// among themselves when the master is gone.
+void MasterCore::Impl::on(const Draining&) {
+  connections.request_confirmations();
+  if (std::exchange(context.ends, true)) return;
+  groups.each([](Group&) {});
+}
+
+bool MasterCore::Impl::all_settled() const {
+  for (const auto& [id, group] : groups.all()) {
+    if (!group.settled()) return false;
+  }
+  return connections.confirmed();
+}
+
+// What was decided has arrived everywhere, so all peers can be dismissed in one step.
+void MasterCore::Impl::dismiss_all() {
+  if (!context.ends || !all_settled()) return;
+  groups.each([](Group& group) { group.say_farewell(); });
+  groups.each([](Group& group) {
+    group.dismiss();
+    PCCL_ASSERT(group.membership().empty());
+  });
+}
+
 void MasterCore::Impl::settle() {
+  if (context.ends) quiet = false;
   groups.touch_overdue(now);
   if (watch_newcomers()) quiet = false;
   end_if_exceeded();
@@ -447,6 +480,7 @@ void MasterCore::Impl::settle() {
     end_if_exceeded();
   }
   groups.each_due(quiet, [](Group& group) { group.flush(); });
+  dismiss_all();
   forget_groups();
   quiet = false;
 }
@@ -534,11 +568,6 @@ std::vector<SharedStateRecord> MasterCore::shared_states() const {
 
 bool MasterCore::founded() const { return impl_->restored || impl_->context.epochs > 0; }
 
-bool MasterCore::settled() const {
-  for (const auto& [id, group] : impl_->groups.all()) {
-    if (!group.settled()) return false;
-  }
-  return impl_->connections.confirmed();
-}
+bool MasterCore::settled() const { return impl_->all_settled(); }
 
 }  // namespace pccl::master

@@ -44,7 +44,8 @@ class MasterCore {
   std::vector<SharedStateRecord> shared_states() const;  // the agreed states, by group
   // Some group of the run has had members, before or after the last restart of the master.
   bool founded() const;
-  // All verdicts and answers sent so far are confirmed as received, so an embedded master may end.
+  // All verdicts and answers sent so far are confirmed as received. After Draining, all peers were
+  // also dismissed, so an embedded master may end once its connections have closed.
   bool settled() const;
 
   // Asserts the invariants of all parts, and between them. Without NDEBUG, step() calls it: after

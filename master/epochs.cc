@@ -32,11 +32,12 @@ const Transitions<Phase, 24> kEpochTransitions(
      {Phase::kStarting, Phase::kDraining, "durable that the epoch continues"},
      {Phase::kStarting, Phase::kBroken, "durable that the group stays broken"},
      {Phase::kActive, Phase::kFreezing,
-      "a member is lost; a link between members was re-established; all are recovered, but one is "
-      "lost, had a freeze request before, or saw a link break",
+      "a member is lost; a link between members was re-established; the master ends; all are "
+      "recovered, but one is lost, had a freeze request before, or saw a link break",
       "FreezeRequest"},
      {Phase::kDraining, Phase::kFreezing,
-      "a member is lost; a link between members was re-established", "FreezeRequest"},
+      "a member is lost; a link between members was re-established; the master ends",
+      "FreezeRequest"},
      {Phase::kFreezing, Phase::kEnding, "every survivor has reported", "Persist"},
      {Phase::kEnding, Phase::kBroken, "durable that nothing continues", "EpochEnd"},
      {Phase::kEnding, Phase::kActive, "durable that all, or what is kept, continues",
@@ -73,10 +74,8 @@ const char* text(Phase phase) {
   return "unknown";
 }
 
-Epochs::Epochs(GroupId group, Context& context, Connections& connections, Membership& membership)
-    : group_(group), context_(context), connections_(connections), membership_(membership) {}
-
 bool Epochs::continues() const {
+  if (context_.ends) return false;
   const bool enough = membership_.members().size() >= quorum_.min_peers;
   return lost_.empty() || (context_.policy == protocol::LossPolicy::kRetry && enough);
 }
@@ -299,11 +298,14 @@ std::string Epochs::waits_for() const {
 Epochs::Turn Epochs::advance(const Quorum& quorum, bool may_end, bool may_change) {
   quorum_ = quorum;
   if (phase_ == Phase::kRecovering) return all_recovered() ? go_on() : Turn::kNone;
-  if (phase_ == Phase::kFounding) {
-    if (const auto founders = membership_.founders(quorum.founders)) plan_start(*founders);
-  } else if (phase_ == Phase::kFreezing) {
+  if (context_.ends) reconfigure();
+  if (phase_ == Phase::kFreezing) {
     advance_freezing();
     if (may_end && silent_ranks().empty()) plan_end();
+  } else if (context_.ends) {
+    return Turn::kNone;
+  } else if (phase_ == Phase::kFounding) {
+    if (const auto founders = membership_.founders(quorum.founders)) plan_start(*founders);
   } else if (change_ && (may_change || phase_ != Phase::kActive)) {
     return advance_change();
   }
@@ -405,7 +407,7 @@ void Epochs::plan_end() {
   Continuation continuation = Continuation::kNothing;
   if (this->continues() && !keeps()) {
     continuation = Continuation::kEverything;
-  } else if (!kept.empty() && survivors.size() >= quorum_.min_peers) {
+  } else if (!kept.empty() && survivors.size() >= quorum_.min_peers && !context_.ends) {
     continuation = Continuation::kKept;
   } else {
     kept.clear();
@@ -634,14 +636,9 @@ void Epochs::break_off(PeerId peer, const Status& why) {
   membership_.set_connected(peer, false);
 }
 
-std::vector<protocol::Member> Epochs::lost_members() const {
-  std::vector<protocol::Member> members;
-  for (const Lost& lost : lost_) members.push_back(lost.member);
-  return members;
-}
-
 std::string Epochs::lost_text() const {
-  if (lost_.empty() && keeps()) return end_text();  // no loss since the group was broken
+  if (lost_.empty() && context_.ends) return protocol::kFarewellText;
+  if (lost_.empty() && keeps()) return end_status().message;  // no loss since it was broken
   std::string out;
   for (const Lost& lost : lost_) out += (out.empty() ? "" : "; ") + lost.why;
   return std::string(cut(out, protocol::kTextBytesMax));

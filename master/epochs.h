@@ -56,7 +56,8 @@ class Epochs {
     kRecovered,     // all members are recovered or lost
   };
 
-  Epochs(GroupId group, Context& context, Connections& connections, Membership& membership);
+  Epochs(GroupId group, Context& context, Connections& connections, Membership& membership)
+      : group_(group), context_(context), connections_(connections), membership_(membership) {}
 
   Phase phase() const { return phase_; }
   Epoch current() const { return announced_.current.epoch; }
@@ -135,11 +136,12 @@ class Epochs {
   bool awaits_reports() const { return reports_.size() < membership_.members().size(); }
   bool awaits_members() const { return recovered_.size() < membership_.members().size(); }
 
-  // Why the group is broken. REQUIRES: broken(), or kStarting from there.
-  const std::string& end_text() const {
+  // Why the group is broken: by a loss, or because the master ends. REQUIRES: broken(), or
+  // kStarting from there.
+  Status end_status() const {
     const auto& end = (announced_.current.end ? announced_.current : announced_.previous).end;
     PCCL_ASSERT(end.has_value());
-    return end->text;
+    return {context_.ends && end->lost.empty() ? Code::kMasterLost : Code::kPeerLost, end->text};
   }
   // The reason why a change waits: "3 operations are in flight, ...", "rank 2 did not say ...".
   std::string waits_for() const;
@@ -180,7 +182,11 @@ class Epochs {
   void start();
   Turn end();
   void begin_epoch();  // sends the start to the planned members
-  std::vector<protocol::Member> lost_members() const;
+  std::vector<protocol::Member> lost_members() const {
+    std::vector<protocol::Member> members;
+    for (const Lost& lost : lost_) members.push_back(lost.member);
+    return members;
+  }
   void freeze();
   void extinct();
   void advance_freezing();

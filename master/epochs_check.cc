@@ -58,6 +58,7 @@ void Epochs::check_phase() const {
   if (phase_ == Phase::kDraining) PCCL_ASSERT(change_);
   if (phase_ == Phase::kStarting) PCCL_ASSERT(change_ == !is_founding());
   if (phase_ == Phase::kFounding) PCCL_ASSERT(!change_);
+  PCCL_ASSERT(!context_.ends || (phase_ != Phase::kActive && phase_ != Phase::kDraining));
 }
 
 void Epochs::check_plan() const {

@@ -41,7 +41,9 @@ struct Persisted {
   uint64_t token = 0;
 };
 struct TimePassed {};
-// The process wants to end. Asks the peers to confirm what they have received; see settled().
+// The process wants to end, and the run ends with it. The core ends what is under way, and asks the
+// peers to confirm what they have received. Repeated, it asks those that were not asked yet. When
+// the core is settled(), it has said Farewell.
 struct Draining {};
 struct Ended {  // the shell ends the run: the core is idle() after this step
   std::string why;

@@ -121,6 +121,23 @@ void Group::leave(PeerId peer) {
   membership_.is_member(peer) ? lose(peer, "it left", LogLevel::kInfo) : drop(peer, "it left");
 }
 
+void Group::say_farewell() {
+  PCCL_ASSERT(settled() && context_.ends);
+  for (const auto& [peer, about] : membership_.peers()) {
+    connections_.send(peer, protocol::Farewell{});
+    connections_.close(peer);
+  }
+}
+
+void Group::dismiss() {
+  std::vector<PeerId> peers;
+  for (const auto& [peer, about] : membership_.peers()) peers.push_back(peer);
+  for (const PeerId peer : peers) {
+    membership_.is_member(peer) ? lose(peer, "the master ends", LogLevel::kInfo)
+                                : drop(peer, "the master ends");
+  }
+}
+
 void Group::give_up(PeerId peer, const std::string& why) {
   membership_.is_member(peer) ? lose(peer, why) : drop(peer, why);
 }
@@ -275,8 +292,7 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
       connections_.send(peer, *ballot_.last_answer(peer));
       break;
     case Ballot::Cast::kRefused:
-      connections_.send(peer,
-                        ballot_.refuse(peer, message, {Code::kPeerLost, epochs_.end_text(), {}}));
+      connections_.send(peer, ballot_.refuse(peer, message, epochs_.end_status()));
       break;
   }
   judge_votes();
@@ -520,8 +536,8 @@ void Group::break_up() {
     answer.pending = true;
     return this->answer(answer);
   }
-  answer.code = Code::kPeerLost;
-  answer.text = epochs_.end_text();
+  answer.code = epochs_.end_status().code;
+  answer.text = epochs_.end_status().message;
   for (auto& [peer, own] : ballot_.settle_others(JointKind::kUpdateTopology, answer)) {
     connections_.send(peer, std::move(own));
   }

@@ -63,6 +63,10 @@ class Group {
   // missed. kProtocol if the message is impossible.
   Status back(const protocol::Resume& resume);
   void leave(PeerId peer);  // by the peer's own decision
+  // The master ends: its last message to each peer, which closes the connection. dismiss() then
+  // takes all peers out.
+  void say_farewell();
+  void dismiss();
   // the peer is lost, whether it is a member or not
   void give_up(PeerId peer, const std::string& why);
 

@@ -37,6 +37,7 @@ struct Context {
   }
   Instant after(Duration duration) const { return now + std::min(duration, kForever); }
   void note(LogLevel level, std::string text) { emit(Log{level, std::move(text)}); }
+  std::string master() const { return "master at " + options.master_text; }
 };
 
 using pccl::text;  // for durations; the functions of this namespace would hide it

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "csrc/peer/connection.h"
+#include "csrc/peer/joining.h"
 #include "csrc/peer/joint.h"
 #include "csrc/peer/membership.h"
 #include "csrc/peer/operation.h"
@@ -20,9 +21,6 @@ using protocol::JointKind;
 
 namespace {
 
-// The first attempts to reach a master log nothing for this long, because peers and master start in
-// any order.
-constexpr Duration kWarnAfter = std::chrono::seconds(1);
 constexpr const char* kOutOfRun =
     "; this process is out of the run: call destroy_process_group(), then join again";
 // A master that breaks the protocol this often will do it again.
@@ -74,7 +72,10 @@ struct PeerCore::Impl {
     membership.forget(forget.peer);
     return {};
   }
-  Status on_message(const protocol::Notice& notice);
+  Status on_message(const protocol::Notice& notice) {
+    joining.on_notice(notice.text);
+    return {};
+  }
   Status on_message(const protocol::EpochStart& start);
   Status on_message(const protocol::FreezeRequest& freeze);
   Status on_message(const protocol::Verdicts& verdicts) { return operations.on_verdicts(verdicts); }
@@ -85,13 +86,13 @@ struct PeerCore::Impl {
   Status on_message(const protocol::Answer& answer);
   Status on_message(const protocol::SyncPlan& plan);
   Status on_message(const protocol::Kicked& kicked);
+  Status on_message(const protocol::Farewell&);
   Status on_message(const protocol::Resumed& resumed);
   template <typename M>
   Status on_message(const M&) {
     return {};
   }  // only Pong: the other messages are refused before
 
-  uint32_t founders() const;
   Status reconfigure(const protocol::EpochStart& start);
   void repeat_vote_when_restarted();
   protocol::Hello hello() const;
@@ -99,13 +100,12 @@ struct PeerCore::Impl {
   void resume();
   void connection_lost(const std::string& why);
   void on_violation(const Status& what);
-  void on_time_while_joining();
   void finish_joint_if_drained();
   void end(const Status& calls_fail_with, const Status& gone_with);
   void end(const Status& why) { end(why, why); }
   void finish_ending();
   Status no_member(const char* what) const;
-  std::string master() const { return "master at " + context.options.master_text; }
+  std::string master() const { return context.master(); }
   std::optional<Instant> deadline() const;
   void check() const;
   void check_joint() const;
@@ -113,17 +113,12 @@ struct PeerCore::Impl {
   Context context;
   Connection connection{context};
   Membership membership{context};
+  Joining joining{context, membership};
   Operations operations{context, membership};
   Joint joint{context, membership};
   StateSync sync{context, membership};
 
-  // Used until admission.
-  Handle join_handle = 0;
-  Instant joining_since;
-  bool warned = false;
-  std::string notice;  // text of the master's latest Notice
-  protocol::Register listening_at;
-
+  protocol::Register listening_at;  // used until admission
   std::string closed_why;  // why the last attempt to connect failed, or the connection broke
   std::optional<Instant> lost_at;  // since when this peer has been trying to resume
   bool resuming = false;           // Resume was sent, and Resumed has not come
@@ -139,8 +134,7 @@ struct PeerCore::Impl {
 // ---- The application ----
 
 void PeerCore::Impl::on(const JoinCalled& event) {
-  join_handle = event.handle;
-  joining_since = context.now;
+  joining.begin(event.handle);
   membership.enter(Phase::kConnecting);
   connection.open();
 }
@@ -196,24 +190,23 @@ void PeerCore::Impl::on(const MasterConnected&) {
   membership.welcomed() ? resume() : send_hello();
 }
 
-uint32_t PeerCore::Impl::founders() const {
-  return context.options.founders > 0 ? context.options.founders : context.options.min_peers;
-}
-
 protocol::Hello PeerCore::Impl::hello() const {
   const Options& options = context.options;
   protocol::Hello hello;
   hello.versions = options.versions;
   hello.library = options.library;
-  hello.run = options.run, hello.group = options.group;
-  hello.founders = founders(), hello.min_peers = options.min_peers;
+  hello.run = options.run;
+  hello.group = options.group;
+  hello.founders = joining.founders();
+  hello.min_peers = options.min_peers;
   hello.rank = options.rank;
   hello.policy = options.policy;
   hello.peer_timeout_ms = milliseconds(options.peer_timeout);
   hello.first_call_timeout_ms = milliseconds(
       options.first_call_timeout > Duration{0} ? options.first_call_timeout : options.peer_timeout);
   hello.join_timeout_ms = milliseconds(options.join_timeout);
-  hello.launch = options.launch, hello.name = options.name;
+  hello.launch = options.launch;
+  hello.name = options.name;
   return hello;
 }
 
@@ -349,6 +342,14 @@ Status PeerCore::Impl::on_message(const protocol::Kicked& kicked) {
   return {};
 }
 
+// Its decisions have come before it. So nothing is in doubt, and nobody has to be warned: most
+// programs are about to end as well. A call that needs the master tells its caller.
+Status PeerCore::Impl::on_message(const protocol::Farewell&) {
+  context.note(LogLevel::kInfo, protocol::kFarewellText);
+  end({Code::kMasterLost, protocol::kFarewellText, {}});
+  return {};
+}
+
 // ---- Joining ----
 
 void PeerCore::Impl::on(const Listening& event) {
@@ -366,45 +367,6 @@ void PeerCore::Impl::on(const Listening& event) {
     listening_at.others.push_back({host, port.value()});
   }
   context.send(listening_at);
-}
-
-Status PeerCore::Impl::on_message(const protocol::Notice& what) {
-  const bool waits = membership.phase() != Phase::kMember;
-  if (what.text != notice)
-    context.note(LogLevel::kWarning, (waits ? "not admitted yet: " : "") + what.text);
-  notice = what.text;
-  return {};
-}
-
-void PeerCore::Impl::on_time_while_joining() {
-  const Options& options = context.options;
-  const Duration waited = context.now - joining_since;
-  const bool found = membership.phase() >= Phase::kWelcomed;
-  const std::string reason = closed_why.empty() ? "no answer" : closed_why;
-  if (!found && waited >= std::min(options.peer_timeout, options.join_timeout)) {
-    return end({Code::kMasterLost,
-                "no " + master() + " within " + text(waited) + " (" + reason +
-                    "): is `pccl master` running there, and can its port be reached from here?",
-                {}});
-  }
-  if (!found && !warned && waited >= kWarnAfter) {
-    warned = true;
-    context.note(LogLevel::kWarning, "still no " + master() + " (" + reason + "); trying for " +
-                                         text(options.peer_timeout - waited) + " more");
-  }
-  if (waited < options.join_timeout) return;
-  const std::string group =
-      "run \"" + options.run + "\", peer group " + std::to_string(options.group.value);
-  const std::string word =
-      notice.empty()
-          ? "it begins when " + std::to_string(founders()) +
-                (founders() == 1 ? " peer is" : " peers are") +
-                " there, later ones are admitted when all members call pccl.update_topology()"
-          : "the master's last word was: " + notice;
-  context.send(protocol::Leave{});
-  end({Code::kTooFewPeers,
-       "not admitted to " + group + " within " + text(options.join_timeout) + "; " + word,
-       {}});
 }
 
 // ---- Links and epochs ----
@@ -432,7 +394,7 @@ Status PeerCore::Impl::on_message(const protocol::EpochStart& start) {
   if (newcomer) {
     membership.enter(Phase::kMember);
     joint.begin_generation();
-    result.handle = join_handle;
+    result.handle = joining.handle();
     context.emit(std::move(result));
   } else {
     context.took_part(protocol::Standing::kCalled);
@@ -554,15 +516,15 @@ void PeerCore::Impl::on(const OpFailed& event) {
 // ---- The end ----
 
 void PeerCore::Impl::end(const Status& calls_fail_with, const Status& gone_with) {
-  const bool joining = membership.phase() != Phase::kIdle && membership.phase() < Phase::kMember;
+  const bool joins = membership.phase() != Phase::kIdle && membership.phase() < Phase::kMember;
   PCCL_ASSERT(!calls_fail_with.ok());
   membership.enter(Phase::kEnding);
   ended = calls_fail_with;
   gone = gone_with;
   connection.close();
-  if (joining) {
+  if (joins) {
     FinishJoint result;
-    result.handle = join_handle;
+    result.handle = joining.handle();
     result.status = ended;
     context.emit(std::move(result));
   }
@@ -589,10 +551,8 @@ void PeerCore::Impl::finish_ending() {
 // ---- Time ----
 
 void PeerCore::Impl::on(const TimePassed&) {
-  const Phase phase = membership.phase();
-  if (phase == Phase::kIdle || membership.out()) return;
-  if (phase < Phase::kMember) on_time_while_joining();
-  if (membership.out()) return;
+  if (membership.phase() == Phase::kIdle || membership.out()) return;
+  if (const Status status = joining.on_time(closed_why); !status.ok()) return end(status);
   operations.on_time();
   joint.on_time();
   if (lost_at && context.now - *lost_at >= context.options.master_timeout) {
@@ -614,19 +574,15 @@ void PeerCore::Impl::on(const TimePassed&) {
 }
 
 std::optional<Instant> PeerCore::Impl::deadline() const {
-  const Phase phase = membership.phase();
-  if (phase == Phase::kIdle || membership.out()) return std::nullopt;
+  if (membership.phase() == Phase::kIdle || membership.out()) return std::nullopt;
   std::optional<Instant> first = connection.deadline();
   const auto also = [&](std::optional<Instant> at) {
     if (at && (!first || *at < *first)) first = at;
   };
-  const Options& options = context.options;
+  also(joining.deadline());
   also(operations.deadline());
   also(joint.deadline());
-  if (lost_at) also(*lost_at + options.master_timeout);
-  if (phase < Phase::kMember) also(joining_since + options.join_timeout);
-  if (phase < Phase::kWelcomed) also(joining_since + options.peer_timeout);
-  if (phase < Phase::kWelcomed && !warned) also(joining_since + kWarnAfter);
+  if (lost_at) also(*lost_at + context.options.master_timeout);
   return first;
 }
 

@@ -7,6 +7,7 @@
 // Its parts:
 //   connection   the connection to the master
 //   membership   phases, epochs, links
+//   joining      the wait for the master and for the admission
 //   operation    the life of each collective
 //   joint        the joint call under way
 //   state_sync   the transfers of a shared state

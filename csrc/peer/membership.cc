@@ -51,6 +51,7 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // Resume
     {o, o, o, x},  // Resumed
     {o, o, x, o},  // AbortProposal
+    {o, x, x, o},  // Farewell
 }};
 
 const char* text(Phase phase) {
@@ -85,15 +86,16 @@ const Transitions<Phase, 13> kPhaseTransitions(
       "leave is called; Reject; no Welcome in time; the master breaks the protocol",
       "the join fails"},
      {Phase::kWelcomed, Phase::kEnding,
-      "leave is called; Reject; Kicked; no port to listen on; not admitted in time; the master is "
-      "lost or breaks the protocol",
+      "leave is called; Reject; Kicked; Farewell; no port to listen on; not admitted in time; the "
+      "master is lost or breaks the protocol",
       "Leave if called or not admitted in time; the join fails"},
      {Phase::kRegistered, Phase::kEnding,
-      "leave is called; Reject; Kicked; not admitted in time; the master is lost or breaks the "
-      "protocol",
+      "leave is called; Reject; Kicked; Farewell; not admitted in time; the master is lost or "
+      "breaks the protocol",
       "Leave if called or not admitted in time; the join fails"},
      {Phase::kMember, Phase::kEnding,
-      "leave is called; Reject; Kicked; the master is lost, or breaks the protocol repeatedly",
+      "leave is called; Reject; Kicked; Farewell; the master is lost, or breaks the protocol "
+      "repeatedly",
       "Leave if it was called; EndOp for each operation"},
      {Phase::kEnding, Phase::kGone, "the last borrowed tensors are drained", "Gone"}});
 
@@ -235,7 +237,8 @@ Status Membership::freeze(const protocol::FreezeRequest& ask) {
   if (ask.epoch != epoch() || ended_)
     return violation("FreezeRequest for epoch " + text(ask.epoch));
   if (!frozen_) {
-    const std::string why = ask.lost.empty() ? "a link was made anew" : names(ask.lost) + " lost";
+    const std::string why =
+        ask.lost.empty() ? "a link was made anew, or the master ends" : names(ask.lost) + " lost";
     context_.note(LogLevel::kInfo, "epoch " + text(epoch()) + " is ending: " + why);
   }
   frozen_ = needs_reconfiguration_ = true;
@@ -253,10 +256,14 @@ Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
     return {};
   }
   if (!broken_.ok() && end.lost.empty()) return {};  // the group was broken before
-  broken_.code = Code::kPeerLost;
-  broken_.message = (end.text.empty() ? names(end.lost) + " lost" : end.text) +
-                    "; call pccl.update_topology() and repeat";
-  broken_.peer = end.lost.empty() ? PeerId{} : end.lost.front().peer;
+  if (end.lost.empty()) {
+    broken_ = {Code::kMasterLost, protocol::kFarewellText, {}};
+  } else {
+    broken_.code = Code::kPeerLost;
+    broken_.message = (end.text.empty() ? names(end.lost) + " lost" : end.text) +
+                      "; call pccl.update_topology() and repeat";
+    broken_.peer = end.lost.front().peer;
+  }
   context_.note(in_doubt ? LogLevel::kWarning : LogLevel::kInfo,
                 "epoch " + text(epoch()) + " ended: " + broken_.message);
   return {};
@@ -374,7 +381,7 @@ void Membership::check() const {
   PCCL_ASSERT(ended_ || !continues_);
   PCCL_ASSERT(!frozen_ || ended_ || needs_reconfiguration_);
   PCCL_ASSERT(!ended_ || continues_ || !broken_.ok());
-  PCCL_ASSERT(broken_.ok() || broken_.code == Code::kPeerLost);
+  PCCL_ASSERT(broken_.ok() || broken_.code == Code::kPeerLost || broken_.code == Code::kMasterLost);
   for (const auto& [peer, link] : links_) {
     PCCL_ASSERT(!link.last || link.last->peer == peer);
     PCCL_ASSERT(!link.of_master_before || rank_of(peer));

@@ -10,7 +10,8 @@
 //      members.
 //   6. An epoch that has ended is frozen. Only an epoch that has ended can continue in the next.
 //      An epoch that was frozen and has not ended needs reconfiguration.
-//   7. An epoch that has ended and does not continue leaves the group broken, by a loss.
+//   7. An epoch that has ended and does not continue leaves the group broken: by a loss, or because
+//      the master ends.
 //   8. A link report is filed under its peer. A link that only an earlier master wanted leads to a
 //      member.
 // A message that would violate an invariant is refused and changes nothing.

@@ -154,6 +154,7 @@ void fields(auto& wire, Is<Fetched> auto& m) { wire(m.number, m.code, free_text(
 
 void fields(auto&, Is<Leave> auto&) {}
 void fields(auto& wire, Is<Kicked> auto& m) { wire(free_text(m.text)); }
+void fields(auto&, Is<Farewell> auto&) {}
 void fields(auto& wire, Is<Uncalled> auto& m) { wire(m.op, m.sender, m.receiver); }
 void fields(auto& wire, Is<Resume> auto& m) {
   wire.introduction(m.magic, m.versions);
@@ -217,6 +218,7 @@ template <> inline constexpr Kind kKind<Kicked>{25, "Kicked"};
 template <> inline constexpr Kind kKind<Resume>{26, "Resume"};
 template <> inline constexpr Kind kKind<Resumed>{27, "Resumed"};
 template <> inline constexpr Kind kKind<AbortProposal>{28, "AbortProposal"};
+template <> inline constexpr Kind kKind<Farewell>{29, "Farewell"};
 // clang-format on
 
 }  // namespace pccl::protocol

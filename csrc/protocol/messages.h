@@ -244,7 +244,8 @@ struct Kept {
 // Master -> survivors: the epoch is over. The operations in `committed` committed. The operations
 // that `continuation` selects continue: those in `kept` after the elements that they have finished,
 // the others from their start. All others aborted with kPeerLost and `text`. Unless `continuation`
-// is kEverything, the next call must be a joint update_topology.
+// is kEverything, the next call must be a joint update_topology. If nothing continues and nobody is
+// lost, the master ends (Farewell): then they aborted with kMasterLost.
 struct EpochEnd {
   Epoch epoch;
   std::vector<Member> lost;
@@ -415,6 +416,15 @@ struct Kicked {
   bool operator==(const Kicked&) const = default;
 };
 
+// Master -> peer: the master ends, together with the process that hosts it, and so does the run.
+// Nothing that it has decided is missing. Last message on the connection.
+struct Farewell {
+  bool operator==(const Farewell&) const = default;
+};
+inline constexpr const char* kFarewellText =
+    "the master ended together with the process that hosted it (rank 0), and so the run is over. A "
+    "separate master (`pccl master`, with its URL in PCCL_MASTER) outlives rank 0";
+
 // An operation whose verdict has come to a member that has yet to call it. `sender` and `receiver`:
 // only of a send.
 struct Uncalled {
@@ -460,7 +470,7 @@ struct Resumed {
 using Message = std::variant<Hello, Reject, Welcome, Register, Ping, Pong, Dial, Forget, LinkReport,
                              Notice, EpochStart, FreezeRequest, StateReport, Verdicts, EpochEnd,
                              Begin, Done, AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched,
-                             Leave, Kicked, Resume, Resumed, AbortProposal>;
+                             Leave, Kicked, Resume, Resumed, AbortProposal, Farewell>;
 
 // Whether members may commit this operation without the master: as soon as one of them knows that
 // all are done. Nobody is done before all have called the operation, so a member that receives an

@@ -15,8 +15,9 @@ namespace {
 
 // Time for leaving. If it is not enough, the others notice the loss by their peer timeout.
 constexpr Duration kLeaveTime = std::chrono::seconds(2);
-// A hosted master ends when all peers have received its decisions. This is the most that it waits,
-// because some peers may be slow, or dead and not noticed yet.
+// A hosted master ends when all peers have received its decisions and its farewell. This is the
+// most that it waits, because some peers may be slow, or dead and not noticed yet. Peers that have
+// not received the farewell then search for a master.
 constexpr Duration kDrainTime = std::chrono::seconds(5);
 
 struct Registry {

@@ -59,7 +59,8 @@ class Runs {
 
   // Must be called at the end of every turn of the loop in which something was stepped.
   void finish_turn();
-  // Asks peers to confirm what they have received; settled() says whether they have.
+  // The process is about to end. Ends the runs and asks their peers to confirm what they have
+  // received; settled() says whether they have, and are dismissed. Call it again after each turn.
   void drain();
   bool settled() const;
 

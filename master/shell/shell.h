@@ -53,7 +53,8 @@ class Shell {
   ~Shell();
 
   uint16_t port() const;
-  // Waits until all decisions have reached the peers, or `at_most` has passed.
+  // Ends all runs, as their hosting process is about to end. Waits until all decisions have reached
+  // the peers and all peers are dismissed (Farewell), or `at_most` has passed.
   void drain(Duration at_most);
 
  private:

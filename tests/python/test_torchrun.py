@@ -49,7 +49,85 @@ if len(sys.argv) > 1 and dist.get_rank() == 0:
 dist.barrier()
 dist.destroy_process_group()
 """
-STANDALONE = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+LAUNCHER = [sys.executable, "-m", "torch.distributed.run"]
+STANDALONE = [*LAUNCHER, "--standalone", "--nproc-per-node=2"]
+
+# Rank 0 hosts the master. `os.write` is whole, whatever the others write. The others know from the
+# store that rank 0 has left.
+RANK_0_LEAVES_FIRST = """
+import os, sys, time, torch, torch.distributed as dist
+import pccl_backend as pccl
+
+dist.init_process_group("pccl")
+rank, size = dist.get_rank(), dist.get_world_size()
+tensor = torch.ones(3)
+dist.all_reduce(tensor)
+assert (tensor == size).all()
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+during_a_call = "during a call" in sys.argv
+if rank == 0:
+    if during_a_call:
+        store.wait([f"rank {other} has called" for other in range(1, size)])
+    dist.destroy_process_group()
+    store.set("rank 0 has left", "yes")
+    sys.exit()
+if during_a_call:
+    work = dist.all_reduce(tensor, async_op=True)
+    store.set(f"rank {rank} has called", "yes")
+else:
+    store.wait(["rank 0 has left"])
+if len(sys.argv) == 1:
+    time.sleep(1)
+    dist.destroy_process_group()
+    sys.exit()
+began = time.monotonic()
+try:
+    work.wait() if during_a_call else dist.all_reduce(tensor)
+except pccl.PcclError as error:
+    os.write(1, f"{type(error).__name__}: {error}\\n".encode())
+assert (tensor == size).all(), "it is as it was"
+try:
+    pccl.update_topology()
+except pccl.MasterLostError as error:
+    os.write(1, f"{type(error).__name__}: {error}\\n".encode())
+assert time.monotonic() - began < 30, "it searched for the master"
+dist.destroy_process_group()
+"""
+
+
+def rank_0_leaves_first(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    script = tmp_path / "script.py"
+    script.write_text(RANK_0_LEAVES_FIRST)
+    command = [*LAUNCHER, "--standalone", "--nproc-per-node=3", str(script), *arguments]
+    # One thread each: otherwise torchrun says on stderr that it has chosen that.
+    return run_program(command, environment={"OMP_NUM_THREADS": "1"})
+
+
+def test_the_others_keep_quiet_when_rank_0_leaves_first(tmp_path: Path) -> None:
+    done = rank_0_leaves_first(tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_call_after_rank_0_has_left_says_that_the_run_is_over(tmp_path: Path) -> None:
+    done = rank_0_leaves_first(tmp_path, "after it")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    over = "the master ended together with the process that hosted it (rank 0)"
+    updates = [line for line in lines if line.startswith("MasterLostError: update_topology")]
+    assert len(updates) == 2
+    assert all(over in line and "`pccl master`" in line for line in updates), lines
+    assert len([line for line in lines if "all_reduce" in line]) == 2, lines
+
+
+def test_a_call_under_way_when_rank_0_leaves_fails_for_the_others_alike(tmp_path: Path) -> None:
+    done = rank_0_leaves_first(tmp_path, "during a call")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    lost = [line for line in lines if line.startswith("PeerLostError: all_reduce")]
+    assert len(lost) == 2, lines
+    assert lost[0] == lost[1]
+    assert "lost: it left" in lost[0]
+    assert len([line for line in lines if line.startswith("MasterLostError")]) == 2, lines
 
 
 def test_another_launch_is_not_taken_for_a_part_of_this_one(tmp_path: Path, master: Master) -> None:
@@ -76,8 +154,7 @@ def test_another_launch_is_not_taken_for_a_part_of_this_one(tmp_path: Path, mast
 def test_torchrun_with_an_unmodified_script(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    options = ["--standalone", "--nproc-per-node=2"]
-    done = run_program([sys.executable, "-m", "torch.distributed.run", *options, str(script)])
+    done = run_program([*STANDALONE, str(script)])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "rank 0 is done" in done.stdout
     assert "rank 1 is done" in done.stdout

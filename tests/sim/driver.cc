@@ -13,6 +13,9 @@ namespace {
 // It takes kPeerTimeout to detect the loss of a silent peer, and losses may be detected one by one.
 constexpr Duration kSettleMax = std::chrono::seconds(25);
 
+// Time limit for the end of a master after the faults: by then every peer is dismissed.
+constexpr Duration kEndMax = 2 * kPeerTimeout;
+
 // Longest time for which peers dial a peer that is gone. By then it is declared lost, and all know
 // it.
 constexpr Duration kDialledMax = 4 * kPeerTimeout;
@@ -88,6 +91,7 @@ class Driver {
   void faults_by_chance();
   void settle();
   void check_links();
+  void end_well();
   RunReport report();
 
   const RunOptions options_;
@@ -237,7 +241,30 @@ RunReport Driver::run() {
       return peer->name() == who && peer->alive() && !peer->gone();
     });
   });
+  if (options_.kill_at_step < 0) end_well();
   return report();
+}
+
+// The process that hosts the master ends, often after its peer has left, while the others are in
+// the middle of their work.
+void Driver::end_well() {
+  run_for(chance_.duration(Duration{0}, std::chrono::milliseconds(300)));
+  auto peers = cluster_.all();
+  PeerNode* const host = peers.empty() ? nullptr : peers[chance_.below(peers.size())];
+  const bool may_leave =
+      host != nullptr && !cluster_.rules().gentle && !cluster_.group_of(*host).quiet;
+  if (may_leave && !chance_.once_in(3)) {
+    host->leave();
+    run_for(chance_.duration(Duration{0}, std::chrono::milliseconds(20)));
+  }
+  world_.end_master();
+  const Instant deadline = world_.event_loop().now() + kEndMax;
+  const auto gone = [](const PeerNode* peer) { return peer->gone() || !peer->alive(); };
+  while (!std::all_of(peers.begin(), peers.end(), gone) && world_.event_loop().run_one(deadline)) {
+  }
+  for (const PeerNode* peer : peers) {
+    if (!gone(peer)) checker_.violation("P4 " + peer->name() + " is not told that the master ends");
+  }
 }
 
 RunReport Driver::report() {

@@ -209,8 +209,8 @@ std::vector<AddressPublisher*> Stage::whom(const Arguments& with) {
   const std::string on = "," + word(with, "on") + ",";
   std::vector<AddressPublisher*> found;
   for (const auto& peer : world_.peers()) {
-    const bool named = on == ",," || on.find("," + peer->name() + ",") != std::string::npos;
-    if (named && peer->alive() && !peer->gone())
+    const bool named = on.find("," + peer->name() + ",") != std::string::npos;
+    if (peer->alive() && (named || (on == ",," && !peer->gone())))
       found.push_back(static_cast<AddressPublisher*>(&peer->app()));
   }
   return found;
@@ -273,6 +273,8 @@ bool Stage::fault_of_master(const std::string& verb, const Arguments& with) {
     world_.kill_master();
   else if (verb == "start")
     world_.start_master();
+  else if (verb == "end")
+    world_.end_master();
   else if (verb == "stop")
     world_.stop_master();
   else if (verb == "go")

@@ -17,8 +17,8 @@
 //       to rank R, from rank R
 //   update_topology|are_peers_pending [timeout=MS] [on=a,b]
 //   sync [revision=R] [fill=N] [shape=N] [strategy=S] [timeout=MS] [on=a,b]
-//   kill|stop|go|leave|unreachable|closed NAME    also: kill|start|stop|go master
-//       stop and go pause and resume a process
+//   kill|stop|go|leave|unreachable|closed NAME    also: kill|start|stop|go|end master
+//       stop and go pause and resume a process; end: as the process that hosts it ends
 //   slow NAME by=MS; jump NAME|master by=MS (its clock)
 //   dies NAME after=N                      messages to and from the master, unless it is a member
 //   cut NAME                               breaks its master connection

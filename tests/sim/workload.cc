@@ -439,6 +439,13 @@ void Workload::on_op(const peer::FinishOp& result) {
     batch_failed_ = batch_failed_ || (!posted.call.late && !posted.call.crossing && !given_up &&
                                       posted.call.kind != protocol::OpKind::kSend);
   }
+  // A master that ends well leaves nothing in doubt, so nobody is out of the run for what another
+  // peer has.
+  const bool ends = status.ok() || status.code == Code::kMasterLost;
+  if (ends && posted.call.kind != protocol::OpKind::kSend) {
+    checker_.saw(posted.call.name + " when the master ends", node_.name(),
+                 status.ok() ? "ok" : text(status.code));
+  }
   if (!out && posted.call.kind != protocol::OpKind::kSend) {
     std::string outcome = status.ok() ? "ok " + hex(hash_of(posted.buffers))
                                       : "error " + std::string(text(status.code));

@@ -52,8 +52,30 @@ void World::start_master() {
 void World::kill_master() {
   if (!master_) return;
   note("master", "killed");
+  drop_master();
+}
+
+void World::end_master() {
+  if (!master_) return;
+  note("master", "is about to end");
+  if (options_.plant == Bug::kHastyEnd) return say_hasty_farewell();
+  master_ends_ = true;
+  run_master([this] { step_master(master::Draining{}); });
+}
+
+// The planted bug: operations may be in flight.
+void World::say_hasty_farewell() {
+  const auto open = open_;
+  for (const auto& [id, connection] : open) {
+    send_to_peer(connection, protocol::Farewell{});
+    close(connection, true, "closed by the master");
+  }
+  drop_master();
+}
+
+void World::drop_master() {
   master_.reset();
-  master_paused_ = false;
+  master_paused_ = master_ends_ = false;
   master_backlog_.clear();
   ++master_life_;
   ++master_timer_;
@@ -234,7 +256,11 @@ void World::step_master(const master::Event& event) {
   master_->step(event, master_now(), effects);
   master_->check();
   for (auto& effect : effects) std::visit([this](auto& what) { apply(what); }, effect);
-  arm_master();
+  if (master_ends_ && !std::holds_alternative<master::Draining>(event))
+    return step_master(master::Draining{});
+  if (!master_ends_ || !master_->settled()) return arm_master();
+  note("master", "has ended");
+  drop_master();
 }
 
 void World::apply(master::Send& effect) {

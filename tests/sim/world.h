@@ -54,6 +54,7 @@ enum class Bug {
   kToldTooEarly,  // P6: the master announces what is not durable yet
   kAnyRun,        // P5: a peer accepts the hello of another run
   kNoForget,      // P4: a peer never stops dialling a peer that is gone
+  kHastyEnd,      // P1: the master says farewell without ending what is under way
 };
 
 struct WorldOptions {
@@ -103,6 +104,8 @@ class World {
   // SIGKILL of the master, with the pending writes of its disk; and its restart from that disk.
   void kill_master();
   void start_master();
+  // The process that hosts the master ends well. The master is gone when it has drained.
+  void end_master();
   bool master_runs() const { return master_ != nullptr; }
   // Pauses the master's process. Arriving data waits, and its timers run far too late.
   void stop_master();
@@ -136,6 +139,8 @@ class World {
   Instant master_now() const { return event_loop_.now() + master_clock_ahead_; }
   void peer_gone(const std::shared_ptr<Connection>& connection, const std::string& why);
   void step_master(const master::Event& event);
+  void drop_master();
+  void say_hasty_farewell();
   void apply(master::Send& effect);
   void apply(master::Close& effect);
   void apply(master::Persist& persist);
@@ -161,7 +166,7 @@ class World {
   std::unique_ptr<master::MasterCore> master_;  // null: it was killed
   uint64_t master_life_ = 0;
   uint64_t master_timer_ = 0;
-  bool master_paused_ = false;
+  bool master_paused_ = false, master_ends_ = false;
   std::deque<std::function<void()>> master_backlog_;
   Duration master_clock_ahead_{0};
   uint64_t connections_ = 0;

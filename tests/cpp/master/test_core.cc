@@ -508,26 +508,6 @@ TEST(Core, ResumesThatCannotBeAreRefused) {
 
 // ---- Endings ----
 
-TEST(Core, IsSettledWhenEverythingIsKnownToHaveArrived) {
-  Harness h;
-  h.found({"a", "b"});
-  EXPECT_FALSE(h.core().settled()) << "the EpochStart";
-  h.step(Draining{});
-  EXPECT_EQ(h.take(), (Lines{"a < Ping", "b < Ping"}));
-  h.say("a", protocol::Pong{1, 0, epoch(1)});
-  EXPECT_FALSE(h.core().settled());
-  h.say("b", protocol::Pong{1, 0, epoch(1)});
-  EXPECT_TRUE(h.core().settled());
-  h.say("b", protocol::Leave{});
-  EXPECT_FALSE(h.core().settled()) << "a is being asked";
-  h.say("a", protocol::StateReport{epoch(1), {}});
-  h.step(Draining{});
-  h.say("a", protocol::Pong{2, 0, epoch(1)});
-  EXPECT_TRUE(h.core().settled());
-  h.close("a");
-  EXPECT_FALSE(h.core().settled()) << "it may come back and ask";
-}
-
 // A member that is away has the whole timeout to come back. The others receive pings meanwhile,
 // because firewalls forget idle connections.
 TEST(Core, PingsOftenWhateverThePeerTimeout) {

@@ -170,7 +170,7 @@ TEST_F(EpochsTest, SurvivorsAreAskedAndWhatAllHaveFinishedCommits) {
   EXPECT_EQ(persisted(context.tokens), Turn::kEnded);
   EXPECT_EQ(said(), (Lines{"1 EpochEnd", "2 EpochEnd"}));
   EXPECT_EQ(epochs.phase(), Phase::kBroken);
-  EXPECT_EQ(epochs.end_text(), "peer 3 lost");
+  EXPECT_EQ(epochs.end_status().message, "peer 3 lost");
 }
 
 TEST_F(EpochsTest, AFurtherLossIsOneReportLessToWaitFor) {
@@ -183,7 +183,7 @@ TEST_F(EpochsTest, AFurtherLossIsOneReportLessToWaitFor) {
   advance();
   EXPECT_EQ(committed(record()), std::vector{op(0)});
   EXPECT_EQ(persisted(context.tokens), Turn::kEnded);
-  EXPECT_EQ(epochs.end_text(), "peer 2 lost; peer 3 lost");
+  EXPECT_EQ(epochs.end_status().message, "peer 2 lost; peer 3 lost");
 }
 
 TEST_F(EpochsTest, ALossWhileTheNewEpochIsBeingRecordedEndsTheOldOneFirst) {
@@ -341,7 +341,7 @@ TEST_F(EpochsTest, WhatIsKeptOutlivesALossAndTheGroupStaysBroken) {
   EXPECT_EQ(persisted(context.tokens), Turn::kReconfigured);
   EXPECT_TRUE(epochs.broken());
   EXPECT_TRUE(epochs.needs_reconfiguration());
-  EXPECT_EQ(epochs.end_text(), "peer 3 lost");
+  EXPECT_EQ(epochs.end_status().message, "peer 3 lost");
   keep.start = 40;
   keep.world_size = 2;
   for (uint32_t number = 1; number <= 2; ++number) {
@@ -356,7 +356,7 @@ TEST_F(EpochsTest, WhatIsKeptOutlivesALossAndTheGroupStaysBroken) {
   EXPECT_EQ(record().previous.end->kept, (std::vector<protocol::Kept>{{op(1), 50}}));
   EXPECT_EQ(persisted(context.tokens), Turn::kReconfigured);
   EXPECT_TRUE(epochs.broken());
-  EXPECT_EQ(epochs.end_text(), "peer 3 lost") << "nobody since then";
+  EXPECT_EQ(epochs.end_status().message, "peer 3 lost") << "nobody since then";
   keep.start = 50;
   for (uint32_t number = 1; number <= 2; ++number) {
     EXPECT_TRUE(epochs.begin(peer_id(number), {epoch(3), op(1), keep}).ok());

@@ -40,6 +40,7 @@ class Wild {
       anything();
       if (quick_) hurry();
     }
+    if (once_in(2)) end_well();
     for (Peer& peer : peers_) {
       if (peer.connected) say(peer, protocol::Leave{});
       if (peer.connected) close(peer);
@@ -59,7 +60,8 @@ class Wild {
     ConnectionId connection;
     uint64_t number = 0;  // among all peers, from 1
     bool connected = false, greeted = false, registered = false, gone = false;
-    bool mute = false;  // paused, though connected
+    bool mute = false;    // paused, though connected
+    uint64_t pinged = 0;  // counter of the last Ping on this connection
     PeerId id;
     protocol::EpochStart start;  // the last one received
     bool proposals = false, ended = false, continuation = false;
@@ -94,6 +96,21 @@ class Wild {
     if (what < 86) return close(peer);
     if (what < 87) return say(peer, anything_at_all());
     act(peer, below(8));
+  }
+  // The process of the master ends, while everything still happens. Peers that can confirm what
+  // they have received do so.
+  void end_well() {
+    step(Draining{});
+    for (int i = 0; i < 300; ++i) {
+      anything();
+      for (Peer& peer : peers_) {
+        if (speaks(peer) && peer.proposals && !peer.ended) say(peer, report(peer));
+        if (!speaks(peer) || peer.pinged == 0) continue;
+        say(peer,
+            protocol::Pong{std::exchange(peer.pinged, 0), peer.verdicts_seen, epoch_of(peer)});
+      }
+      step(Draining{});
+    }
   }
   // One of the peers that came last; older ones are mostly gone.
   Peer& some_peer() {
@@ -150,6 +167,7 @@ class Wild {
   void connect(Peer& peer) {
     peer.connection = {++connections_};
     peer.connected = true;
+    peer.pinged = 0;
     step(Accepted{peer.connection, "10.0.0.1", false});
     if (peer.id) return say(peer, resume(peer));
     protocol::Hello hello = Harness::hello(2);
@@ -387,6 +405,11 @@ class Wild {
   void heard(Peer& peer, const protocol::Resumed&) { peer.greeted = true; }
   void heard(Peer& peer, const protocol::Reject&) { peer.gone = true; }
   void heard(Peer& peer, const protocol::Kicked&) { peer.gone = true; }
+  void heard(Peer& peer, const protocol::Farewell&) {
+    EXPECT_TRUE(peer.ended || !epoch_of(peer)) << "dismissed from an epoch";
+    peer.gone = true;
+  }
+  void heard(Peer& peer, const protocol::Ping& ping) { peer.pinged = ping.counter; }
   void heard(Peer& peer, const protocol::Dial& dial) { dials_[peer.id].push_back(dial.peer); }
   void heard(Peer& peer, const protocol::EpochStart& start) {
     EXPECT_GT(start.epoch, epoch_of(peer));

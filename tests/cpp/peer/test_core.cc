@@ -158,6 +158,59 @@ TEST(Core, IsKicked) {
                 kOutOfRun + "\ngone: kicked: silent for 10 s" + kOutOfRun + "\n");
 }
 
+// Nobody is warned: the caller of a call that needs the master is told.
+TEST(Core, AMasterThatSaysFarewellIsNotLookedFor) {
+  const std::string why = std::string("master lost: ") + protocol::kFarewellText + "\n";
+  Transcript t;
+  t.become_member();
+  t.joint(6, JointKind::kUpdateTopology);
+  EXPECT_EQ(t.hear(protocol::Farewell{}),
+            std::string("info: ") + protocol::kFarewellText +
+                "\nclose\nfinish joint call 6: master lost: update_topology: " +
+                protocol::kFarewellText + "\ngone: " + why);
+  EXPECT_EQ(t.core().deadline(), std::nullopt);
+  EXPECT_EQ(t.call(t.all_reduce(7)), std::string("finish call 7: master lost: all_reduce: ") +
+                                         protocol::kFarewellText + "\n");
+  EXPECT_EQ(t.on(LeaveCalled{}), "");
+}
+
+TEST(Core, AMasterThatSaysFarewellEndsTheJoin) {
+  const std::string why = std::string("master lost: ") + protocol::kFarewellText + "\n";
+  Transcript t;
+  t.register_now();
+  EXPECT_EQ(t.hear(protocol::Farewell{}), std::string("info: ") + protocol::kFarewellText +
+                                              "\nclose\nfinish joint call 1: " + why +
+                                              "gone: " + why);
+}
+
+// A master that ends first ends the epoch, without a loss.
+TEST(Core, AnEpochThatEndsWithTheMasterAbortsWhatDidNotCommit) {
+  Transcript t;
+  t.become_member();
+  t.call(t.all_reduce(5));
+  t.call(t.all_reduce(6));
+  t.on(OpTransferred{epoch_id(1), t.key(0)});
+  EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {}}),
+            "info: epoch 1.1 is ending: a link was made anew, or the master ends\n"
+            "tell StateReport, #0 done, #1 not done\n");
+  EXPECT_EQ(t.hear(protocol::EpochEnd{epoch_id(1),
+                                      {},
+                                      {t.key(0)},
+                                      protocol::kFarewellText,
+                                      protocol::Continuation::kNothing,
+                                      {}}),
+            std::string("warn: epoch 1.1 ended: ") + protocol::kFarewellText +
+                "\nend #0 committed\nfinish call 5: ok\nend #1 aborted\n");
+  EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(1)}),
+            std::string("finish call 6: master lost: all_reduce(sum, float32, 8 elements, world "
+                        "size 3) (#1) in epoch 1.1: ") +
+                protocol::kFarewellText + "\n");
+  EXPECT_EQ(t.call(t.all_reduce(7)),
+            std::string("end #2 aborted\nfinish call 7: master lost: all_reduce(sum, float32, 8 "
+                        "elements, world size 3) (#2) in epoch 1.1: ") +
+                protocol::kFarewellText + "\n");
+}
+
 TEST(Core, ResumesAfterABrokenConnection) {
   Transcript t;
   t.become_member();

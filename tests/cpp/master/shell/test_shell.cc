@@ -9,6 +9,7 @@
 #include <cstring>
 #include <deque>
 #include <filesystem>
+#include <future>
 #include <list>
 #include <thread>
 
@@ -444,18 +445,24 @@ TEST_F(ShellTest, ThePortIsItsOwn) {
                                          ": address already in use");
 }
 
-TEST_F(ShellTest, DrainingWaitsUntilPeersHaveConfirmed) {
-  shell->drain(std::chrono::seconds(10));  // no peer is connected
+TEST_F(ShellTest, DrainingWaitsUntilAllPeersAreDismissed) {
+  shell->drain(std::chrono::seconds(60));  // no peer is connected
   Client peer(shell->port());
   peer.join("run");
   const auto start = std::chrono::steady_clock::now();
   shell->drain(milliseconds(200));  // the peer does not answer
   EXPECT_GE(std::chrono::steady_clock::now() - start, milliseconds(190));
-  std::thread draining([this] { shell->drain(std::chrono::seconds(10)); });
+  auto drained = std::async(std::launch::async, [this] { shell->drain(std::chrono::seconds(60)); });
   const auto answering = std::chrono::steady_clock::now();
-  peer.on(milliseconds(500));  // the peer answers the Ping
-  draining.join();
-  EXPECT_LT(std::chrono::steady_clock::now() - answering, std::chrono::seconds(5));
+  EXPECT_TRUE(peer.hear_a<protocol::FreezeRequest>().has_value());
+  peer.say(protocol::StateReport{peer.epoch(), {}});
+  EXPECT_TRUE(peer.hear_a<protocol::EpochEnd>().has_value());
+  EXPECT_TRUE(peer.hear_a<protocol::Farewell>().has_value());
+  EXPECT_TRUE(peer.hears_the_end());
+  EXPECT_EQ(drained.wait_for(milliseconds(0)), std::future_status::timeout) << "it may not read it";
+  peer.close();
+  drained.get();
+  EXPECT_LT(std::chrono::steady_clock::now() - answering, std::chrono::seconds(30));
 }
 
 TEST_F(ShellTest, ItsEndClosesEverything) {

@@ -1,0 +1,85 @@
+#include "csrc/peer/joining.h"
+
+#include <algorithm>
+
+namespace pccl::peer {
+namespace {
+
+// The first attempts to reach a master log nothing for this long, because peers and master start in
+// any order.
+constexpr Duration kWarnAfter = std::chrono::seconds(1);
+
+}  // namespace
+
+void Joining::begin(Handle handle) {
+  PCCL_ASSERT(membership_.phase() == Phase::kIdle);
+  handle_ = handle;
+  since_ = context_.now;
+}
+
+uint32_t Joining::founders() const {
+  return context_.options.founders > 0 ? context_.options.founders : context_.options.min_peers;
+}
+
+bool Joining::joins() const {
+  return membership_.phase() > Phase::kIdle && membership_.phase() < Phase::kMember;
+}
+
+bool Joining::found_master() const { return membership_.phase() >= Phase::kWelcomed; }
+
+Duration Joining::search_max() const {
+  return std::min(context_.options.peer_timeout, context_.options.join_timeout);
+}
+
+void Joining::on_notice(const std::string& text) {
+  if (text != notice_) {
+    context_.note(LogLevel::kWarning, (joins() ? "not admitted yet: " : "") + text);
+  }
+  notice_ = text;
+}
+
+Status Joining::on_time(const std::string& closed_why) {
+  if (!joins()) return {};
+  const Duration waited = context_.now - since_;
+  const std::string reason = closed_why.empty() ? "no answer" : closed_why;
+  if (!found_master() && waited >= search_max()) {
+    return {Code::kMasterLost,
+            "no " + context_.master() + " within " + text(waited) + " (" + reason +
+                "): is `pccl master` running there, and can its port be reached from here?",
+            {}};
+  }
+  if (!found_master() && !warned_ && waited >= kWarnAfter) {
+    warned_ = true;
+    context_.note(LogLevel::kWarning, "still no " + context_.master() + " (" + reason +
+                                          "); trying for " +
+                                          text(context_.options.peer_timeout - waited) + " more");
+  }
+  if (waited < context_.options.join_timeout) return {};
+  context_.send(protocol::Leave{});
+  return too_late();
+}
+
+Status Joining::too_late() const {
+  const Options& options = context_.options;
+  const std::string group =
+      "run \"" + options.run + "\", peer group " + std::to_string(options.group.value);
+  const std::string word =
+      notice_.empty()
+          ? "it begins when " + std::to_string(founders()) +
+                (founders() == 1 ? " peer is" : " peers are") +
+                " there, later ones are admitted when all members call pccl.update_topology()"
+          : "the master's last word was: " + notice_;
+  return {Code::kTooFewPeers,
+          "not admitted to " + group + " within " + text(options.join_timeout) + "; " + word,
+          {}};
+}
+
+std::optional<Instant> Joining::deadline() const {
+  if (!joins()) return std::nullopt;
+  Instant first = since_ + context_.options.join_timeout;
+  if (!found_master()) first = std::min(first, since_ + search_max());
+  if (!found_master() && !warned_) first = std::min(first, since_ + kWarnAfter);
+  return first;
+}
+
+}  // namespace pccl::peer

@@ -1,0 +1,46 @@
+// Joining is the wait of a peer for its master and for its admission: the limits of this wait, and
+// what a person learns meanwhile. It belongs to the PeerCore, which ends the join when Joining says
+// so, and which decides what a message from the master means.
+// Invariant: it has no deadline before the join begins, nor once the peer is a member.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "csrc/base/status.h"
+#include "csrc/peer/context.h"
+#include "csrc/peer/membership.h"
+
+namespace pccl::peer {
+
+class Joining {
+ public:
+  Joining(Context& context, const Membership& membership)
+      : context_(context), membership_(membership) {}
+
+  void begin(Handle handle);
+  Handle handle() const { return handle_; }  // of the call that waits
+  uint32_t founders() const;                 // number of peers that begin together
+
+  // The master says why this peer or, for a member, its call still waits.
+  void on_notice(const std::string& text);
+  // Time has passed. The error that ends the join, or ok. `closed_why`: why the last attempt to
+  // connect failed; may be empty.
+  Status on_time(const std::string& closed_why);
+  std::optional<Instant> deadline() const;
+
+ private:
+  bool joins() const;         // it has begun, and this peer is not a member yet
+  bool found_master() const;  // the master has answered
+  Duration search_max() const;
+  Status too_late() const;
+
+  Context& context_;
+  const Membership& membership_;
+  Handle handle_ = 0;
+  Instant since_;
+  bool warned_ = false;
+  std::string notice_;  // text of the master's latest Notice
+};
+
+}  // namespace pccl::peer
