@@ -61,6 +61,7 @@ struct MasterCore::Impl {
   bool handle_held();
   void reject(ConnectionId id, const protocol::Reject& reject);
   void cut_off(ConnectionId id, const std::string& why);
+  void warn_closed(ConnectionId id, const std::string& why);
   const Group* find_group_of(PeerId peer) const;  // null if the peer is in no group
   Group* group_of(PeerId peer);                   // likewise; touches the group
   std::string describe(ConnectionId id);
@@ -325,22 +326,27 @@ void MasterCore::Impl::on(const Received& event) {
 
 // A member that breaks a rule loses its connection, but may resume (PROTOCOL.md, section 1).
 void MasterCore::Impl::cut_off(ConnectionId id, const std::string& why) {
-  context.log(LogLevel::kWarning, "closed the connection of " + describe(id) + ": " + why);
+  warn_closed(id, why);
   const PeerId peer = connections.find(id)->peer;
   connections.close(id);
   PCCL_ASSERT(!peer || !connections.connected(peer));
   Group* group = peer ? group_of(peer) : nullptr;
-  if (group != nullptr) group->away(peer);
+  if (group != nullptr) group->away(peer, true);
+}
+
+void MasterCore::Impl::warn_closed(ConnectionId id, const std::string& why) {
+  context.log(LogLevel::kWarning, "closed the connection of " + describe(id) + ": " + why);
 }
 
 void MasterCore::Impl::on(const Closed& event) {
   const Connections::Connection* connection = connections.find(event.connection);
   if (connection == nullptr) return;  // closed by us
+  if (event.refused) warn_closed(event.connection, event.why);
   const PeerId peer = connection->peer;
   connections.forget(event.connection);
   PCCL_ASSERT(!peer || !connections.connected(peer));
   Group* group = peer ? group_of(peer) : nullptr;
-  if (group != nullptr) group->away(peer);
+  if (group != nullptr) group->away(peer, event.refused);
 }
 
 // ---- Time and progress ----
@@ -385,11 +391,7 @@ void MasterCore::Impl::on(const TimePassed&) {
   groups.each([this](Group& group) {
     for (const PeerId peer : group.tick()) {
       PCCL_ASSERT(group.membership().is_member(peer));
-      context.log(LogLevel::kWarning, "closed the connection of " +
-                                          group.membership().describe(peer) +
-                                          ": it acknowledges no verdicts");
-      connections.close(peer);
-      if (group.membership().find(peer)->connected) group.away(peer);
+      if (connections.connected(peer)) cut_off(connections.of(peer), "it acknowledges no verdicts");
     }
   });
   groups.each([this](Group& group) { group.report_waits(joint_wait(groups, group)); });
@@ -427,7 +429,7 @@ bool MasterCore::Impl::watch_newcomers() {
 
 // The peers are not asked to come back: they would fill the run again.
 void MasterCore::Impl::end_run(const std::string& why, LogLevel level) {
-  context.log(level, "run \"" + context.options.run + "\" is ended: " + why);
+  context.log(level, "the run is ended: " + why);
   groups.each([&](Group& group) {
     std::vector<PeerId> peers;
     for (const auto& [peer, about] : group.membership().peers()) peers.push_back(peer);

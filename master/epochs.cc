@@ -245,9 +245,9 @@ void Epochs::give_up_change() {
   if (phase_ == Phase::kDraining) enter(Phase::kActive);
 }
 
-void Epochs::lose(const protocol::Member& member, const std::string& why) {
+void Epochs::lose(const protocol::Member& member, const std::string& why, LogLevel level) {
   PCCL_ASSERT(membership_.find(member.peer) == nullptr);
-  lost_.push_back({member, why});
+  lost_.push_back({member, why, level});
   PCCL_ASSERT(lost_.size() + membership_.members().size() == announced_.start.members.size());
   announced_.current.verdicts.lose(member.peer);
   reports_.erase(member.peer);
@@ -270,8 +270,9 @@ void Epochs::extinct() {
   MembershipRecord record;
   record.group = group_;
   context_.persist(std::move(record));
-  context_.log(LogLevel::kInfo, "epoch " + text(current()) + " is over: nobody is left of group " +
-                                    std::to_string(group_.value));
+  context_.log(level_of_losses(), "epoch " + text(current()) +
+                                      " is over: nobody is left of group " +
+                                      std::to_string(group_.value));
   enter(Phase::kFounding);
   change_ = freeze_sent_ = false;
   lost_.clear();
@@ -523,15 +524,15 @@ void Epochs::begin_epoch() {
   const protocol::EpochStart& start = *plan_.start;
   membership_.admit(ids(start.members), context_.now);
   announced_ = announced_by(plan_);
+  const LogLevel level = level_of_losses();
   lost_.clear();
   PCCL_ASSERT(operations_.is_of(current(), start.members));
   enter(Phase::kActive);
   for (const protocol::Member& member : start.members) connections_.send(member.peer, start);
-  context_.log(LogLevel::kInfo, "epoch " + text(current()) + " of group " +
-                                    std::to_string(group_.value) + " begins with " +
-                                    count_text(start.members.size(), "member") + ": " +
-                                    std::to_string(start.joined.size()) + " joined, " +
-                                    std::to_string(start.left.size()) + " left");
+  context_.log(level, "epoch " + text(current()) + " of group " + std::to_string(group_.value) +
+                          " begins with " + count_text(start.members.size(), "member") + ": " +
+                          std::to_string(start.joined.size()) + " joined, " +
+                          std::to_string(start.left.size()) + " left");
 }
 
 // ---- After a restart ----
@@ -633,7 +634,7 @@ void Epochs::break_off(PeerId peer, const Status& why) {
   context_.log(LogLevel::kWarning,
                "closed the connection of " + membership_.describe(peer) + ": " + why.message);
   connections_.close(peer);
-  membership_.set_connected(peer, false);
+  membership_.set_connected(peer, false, true);
 }
 
 std::string Epochs::lost_text() const {

@@ -19,6 +19,7 @@
 // 10. Each open operation has room among the verdicts (kVerdictsMax).
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -117,8 +118,11 @@ class Epochs {
   // update_topology was agreed on, by these groups together. REQUIRES: there are members, and no
   // change was agreed on before.
   void change(std::vector<protocol::Settled> together = {});
-  void give_up_change();                                              // on behalf of the voters
-  void lose(const protocol::Member& member, const std::string& why);  // REQUIRES: already removed
+  void give_up_change();  // on behalf of the voters
+  // `level`: that of the log line about it, and so of the line about the next epoch. REQUIRES: it
+  // is already removed.
+  void lose(const protocol::Member& member, const std::string& why,
+            LogLevel level = LogLevel::kWarning);
   void waiting_gone(PeerId peer);  // a registered peer is gone and can no longer be admitted
   // Takes every step that is due. `may_end`: no record is being persisted that the end would
   // overtake. `may_change`: the votes for an agreed change are complete (after a reconfiguration
@@ -187,6 +191,11 @@ class Epochs {
     for (const Lost& lost : lost_) members.push_back(lost.member);
     return members;
   }
+  LogLevel level_of_losses() const {
+    LogLevel level = LogLevel::kInfo;
+    for (const Lost& lost : lost_) level = std::min(level, lost.level);
+    return level;
+  }
   void freeze();
   void extinct();
   void advance_freezing();
@@ -227,6 +236,7 @@ class Epochs {
   struct Lost {
     protocol::Member member;
     std::string why;
+    LogLevel level = LogLevel::kInfo;
   };
   std::vector<Lost> lost_;    // since the epoch began
   bool freeze_sent_ = false;  // the freeze request was sent

@@ -36,6 +36,7 @@ struct Received {
 struct Closed {
   ConnectionId connection;
   std::string why;
+  bool refused = false;  // the shell has closed it, because of what the peer sent or does not read
 };
 struct Persisted {
   uint64_t token = 0;

@@ -55,9 +55,9 @@ void Group::dial_first(PeerId a, PeerId b) {
   membership_.links.dials(a, b) ? dial(a, b) : dial(b, a);
 }
 
-void Group::away(PeerId peer) {
+void Group::away(PeerId peer, bool warned) {
   PCCL_ASSERT(!connections_.connected(peer));
-  membership_.set_connected(peer, false);
+  membership_.set_connected(peer, false, warned);
   if (!membership_.is_member(peer)) return epochs_.waiting_gone(peer);
   context_.log(LogLevel::kInfo, membership_.describe(peer) + " is not connected");
   epochs_.forget_recovered(peer);
@@ -74,6 +74,7 @@ Status Group::check(const protocol::Resume& resume) const {
 Status Group::back(const protocol::Resume& resume) {
   const PeerId peer = resume.peer;
   PCCL_ASSERT(connections_.connected(peer));
+  const LogLevel level = membership_.find(peer)->warned ? LogLevel::kWarning : LogLevel::kInfo;
   membership_.set_connected(peer, true);
   membership_.raise({peer}, resume.standing);
   notices_.erase(peer);
@@ -99,7 +100,7 @@ Status Group::back(const protocol::Resume& resume) {
     connections_.send(peer, *answer);
   if (const auto plan = agreement_.plan(peer)) connections_.send(peer, *plan);
   repeat_links(peer);
-  context_.log(LogLevel::kInfo, membership_.describe(peer) + " is connected again");
+  context_.log(level, membership_.describe(peer) + " is connected again");
   return {};
 }
 
@@ -151,9 +152,9 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
   take_out(peer, why);
   ballot_.lose(peer);
   forget_held(peer);
-  epochs_.lose(member, why);
-  send_forget(peer);
   context_.log(level, why);
+  epochs_.lose(member, why, level);
+  send_forget(peer);
   PCCL_ASSERT(has_members() == static_cast<bool>(epochs_.current()));
   if (!has_members()) {
     ballot_ = {};
@@ -163,6 +164,7 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
 
 void Group::drop(PeerId peer, const std::string& why) {
   PCCL_ASSERT(!membership_.is_member(peer));
+  const LogLevel level = membership_.find(peer)->warned ? LogLevel::kWarning : LogLevel::kInfo;
   const std::string text = membership_.describe(peer) + " is no longer waited for: " + why;
   if (const std::string obstacle = membership_.obstacle(peer); !obstacle.empty())
     last_obstacle_ = obstacle;
@@ -171,7 +173,7 @@ void Group::drop(PeerId peer, const std::string& why) {
   take_out(peer, text);
   epochs_.waiting_gone(peer);
   send_forget(peer);
-  context_.log(LogLevel::kInfo, text);
+  context_.log(level, text);
 }
 
 void Group::take_out(PeerId peer, const std::string& why) {
@@ -319,6 +321,7 @@ void Group::answer(const Answer& answer) {
   }
   agreement_.cancel();
   epochs_.give_up_change();
+  short_of_peers_ = false;  // the callers get the reason
   PCCL_ASSERT(!ballot_.kind() && !agreement_.for_voters() && !epochs_.changing());
 }
 
@@ -508,8 +511,11 @@ void Group::on_turn(Epochs::Turn turn) {
       PCCL_ASSERT(!agreement_.for_voters());  // they have voted for update_topology
       last_obstacle_.clear();
       for (const PeerId member : membership_.members()) {
-        if (ballot_.has_voted(member)) membership_.raise({member}, protocol::Standing::kCalled);
+        if (!ballot_.has_voted(member)) continue;
+        membership_.raise({member}, protocol::Standing::kCalled);
+        if (short_of_peers_) notify(member, "update_topology goes on: enough peers are there");
       }
+      short_of_peers_ = false;
       ballot_ = Ballot(membership_.members(), membership_.rank_names());
       for (const PeerId member : membership_.members()) notices_.erase(member);
       break;
@@ -547,6 +553,7 @@ void Group::break_up() {
 void Group::notify_waiting() {
   notices_due_ = false;
   for (const PeerId peer : membership_.waiting()) notify(peer, why_waiting(peer));
+  short_of_peers_ = short_of_peers();
   for (const PeerId member : membership_.members()) notify(member, why_hindered(member));
 }
 

@@ -56,7 +56,8 @@ class Group {
   // ---- Joining and leaving ----
   // `quorum` is used only if the group is empty.
   void welcome(PeerId peer, Membership::Peer about, const Quorum& quorum);
-  void away(PeerId peer);  // its connection has closed
+  // Its connection has closed. `warned`: the log has a warning about that.
+  void away(PeerId peer, bool warned);
   // Whether back() would accept this; changes nothing. kProtocol if the message is impossible.
   Status check(const protocol::Resume& resume) const;
   // The peer has resumed, and the new connection is already assigned to it. Sends it what it
@@ -177,6 +178,7 @@ class Group {
   void notify_waiting();
   void notify(PeerId peer, std::string why);  // unless it was the last notice to this peer
   std::string why_waiting(PeerId peer) const;
+  bool short_of_peers() const;  // update_topology waits for more
   std::string why_hindered(PeerId member) const;
   std::string why_members_are_awaited() const;
   std::string why_no_founding() const;
@@ -201,7 +203,8 @@ class Group {
   std::map<PeerId, std::string> notices_;  // the last notice to each waiting peer
   bool notices_due_ = false;
   WaitReport wait_report_;
-  std::string last_obstacle_;  // of a peer that gave up before the group began
+  std::string last_obstacle_;    // of a peer that gave up before the group began
+  bool short_of_peers_ = false;  // and the members were told so
   struct HeldOf {
     std::vector<protocol::Message> messages;
     size_t bytes = 0;

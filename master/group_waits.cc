@@ -50,12 +50,15 @@ std::string Group::why_waiting(PeerId peer) const {
   return "the members have not called update_topology since this peer can be reached";
 }
 
+bool Group::short_of_peers() const {
+  return epochs_.phase() == Epochs::Phase::kBroken && epochs_.changing() &&
+         membership_.members().size() < quorum_.min_peers;
+}
+
 // What keeps others from joining this member; empty if nothing does.
 std::string Group::why_hindered(PeerId member) const {
-  const size_t left = membership_.members().size();
-  const bool too_few =
-      epochs_.phase() == Epochs::Phase::kBroken && epochs_.changing() && left < quorum_.min_peers;
-  if (too_few) {
+  if (short_of_peers()) {
+    const size_t left = membership_.members().size();
     return "update_topology waits for more peers: " + count_text(left, "member") +
            (left == 1 ? " is" : " are") + " left, and min_peers is " +
            std::to_string(quorum_.min_peers);

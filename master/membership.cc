@@ -45,11 +45,12 @@ std::vector<PeerId> Membership::register_peer(PeerId id, const protocol::Registe
   return linked;
 }
 
-void Membership::set_connected(PeerId id, bool connected) {
+void Membership::set_connected(PeerId id, bool connected, bool warned) {
   const auto at = peers_.find(id);
   PCCL_ASSERT(at != peers_.end());
   Peer& peer = at->second;
   peer.connected = connected;
+  peer.warned = warned;
   peer.away_ticks = 0;
 }
 

@@ -48,6 +48,7 @@ class Membership {
     std::string name;                   // for people
     uint64_t order = 0;                 // order of registration, from 1; 0: not registered
     bool connected = true;
+    bool warned = false;    // a warning says that it is not connected
     int away_ticks = 0;     // ticks since its connection closed
     int waiting_ticks = 0;  // ticks since it registered, until it is a member
     LastCall last_call;     // of a member
@@ -57,7 +58,8 @@ class Membership {
   void welcome(PeerId peer, Peer about);
   // Adds its links. Returns the peers at their other ends. REQUIRES: welcomed and not registered.
   std::vector<PeerId> register_peer(PeerId peer, const protocol::Register& where);
-  void set_connected(PeerId peer, bool connected);
+  // `warned`: a warning says that it is not connected. So another one will say that it is again.
+  void set_connected(PeerId peer, bool connected, bool warned = false);
   // Removes the peer for good. A later Resume of it is rejected with `why`. Only the last
   // kMembersMax gone peers are remembered: returns the one that is forgotten now, if any.
   std::optional<PeerId> remove(PeerId peer, const std::string& why);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <ctime>
 #include <string>
+#include <utility>
 
 #include "csrc/base/text.h"
 
@@ -23,15 +24,18 @@ void log(LogLevel level, std::string_view message) {
   const auto millis =
       std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()) % 1000;
   std::tm parts{};
-  localtime_r(&seconds, &parts);
-  char head[64];
-  std::snprintf(head, sizeof head, "pccl %02d:%02d:%02d.%03d %s: ", parts.tm_hour, parts.tm_min,
-                parts.tm_sec, static_cast<int>(millis.count()), kNames[static_cast<int>(level)]);
-  std::string line = head;
+  gmtime_r(&seconds, &parts);
+  char time[32], millisecond[8];
+  std::strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%S", &parts);
+  std::snprintf(millisecond, sizeof millisecond, ".%03dZ", static_cast<int>(millis.count()));
+  std::string line = std::string("pccl ") + time + millisecond + " ";
+  line.append(kNames[static_cast<int>(level)]).append(": ");
   line.append(printable(message)).push_back('\n');
   // One call, so that lines of different threads do not mix.
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
+
+void log_warning(const std::string& message) { log(LogLevel::kWarning, message); }
 
 bool set_log_level(std::string_view name) {
   for (int level = 0; level < 4; ++level) {
@@ -40,6 +44,20 @@ bool set_log_level(std::string_view name) {
     return true;
   }
   return false;
+}
+
+void LogContext::set(std::string about) {
+  const std::lock_guard lock(mutex_);
+  about_ = std::move(about);
+}
+
+void LogContext::log(LogLevel level, std::string_view message) const {
+  std::string line;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!about_.empty()) line = about_ + ": ";
+  }
+  pccl::log(level, line.append(message));
 }
 
 }  // namespace pccl

@@ -2,19 +2,39 @@
 // chooses the level (error, warning, info, debug; default warning).
 // Any thread may call it. Each line is written whole. Text from outside cannot forge a line:
 // unprintable characters (text.h) are escaped. Cores do not log: they emit a Log effect.
+// A warning that says that a state has begun is followed by a warning when the state is over.
 #pragma once
 
+#include <mutex>
+#include <string>
 #include <string_view>
 
 namespace pccl {
 
 enum class LogLevel { kError = 0, kWarning = 1, kInfo = 2, kDebug = 3 };
 
-// Writes "pccl 12:34:56.789 warning: <message>" if `level` is enabled.
+// Writes "pccl 2026-07-31T12:34:56.789Z warning: <message>" if `level` is enabled. The time is UTC
+// (ISO 8601), so that the lines of machines in several time zones can be merged.
 void log(LogLevel level, std::string_view message);
+
+// Writes a warning. For callers that know what it is about, LogContext does the same.
+void log_warning(const std::string& message);
 
 // Sets the level by its name, from the environment or a command line. Returns false, and changes
 // nothing, if the name is unknown.
 bool set_log_level(std::string_view name);
+
+// LogContext: the words with which all lines about one thing begin, such as the run and the rank of
+// a peer. The object that logs owns it, since one process may be several peers. Any thread may call
+// it.
+class LogContext {
+ public:
+  void set(std::string about);  // "run "demo", rank 3"; empty: the lines begin with their message
+  void log(LogLevel level, std::string_view message) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::string about_;
+};
 
 }  // namespace pccl

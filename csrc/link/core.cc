@@ -285,7 +285,8 @@ void LinkCore::on(const Forget& event) {
   reached_.erase(event.peer);
   given_.erase(event.peer);
   named_.erase(event.peer);
-  narrow_.erase(event.peer);
+  const auto narrow = narrow_.extract(event.peer);
+  if (!narrow.empty() && narrow.mapped().announced()) emit(NarrowPathGone{event.peer});
   limit_accepted();
 }
 

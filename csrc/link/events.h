@@ -114,6 +114,9 @@ struct SmallerHelped {
   ConnectionId lane;
   uint32_t segment = 0;
 };
+struct NarrowPathGone {  // after SmallerHelped: the peer at the other end of that path is forgotten
+  PeerId peer;
+};
 struct SendHello {
   ConnectionId lane;
   bool answer = false;  // true: kHelloOk
@@ -144,7 +147,7 @@ struct ReportLink {
   protocol::LinkReport what;
 };
 using Effect = std::variant<Connect, LimitAccepted, SendHello, SendPing, Close, LaneUp, LinkDown,
-                            ReportLink, SmallerHelped>;
+                            ReportLink, SmallerHelped, NarrowPathGone>;
 using Effects = std::vector<Effect>;
 
 struct Options {

@@ -41,6 +41,7 @@ class SegmentChoice {
     if (segment_ == 0 || segment > segment_ || announced_) return false;
     return announced_ = true;
   }
+  bool announced() const { return announced_; }  // arrived() has been true
   // No size helps.
   bool given_up() const {
     return smallest_failed_ && in_a_row_ >= protocol::kLinksWithoutProgressMax;

@@ -9,8 +9,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
-#include "csrc/base/log.h"
 #include "csrc/net/address.h"
 #include "csrc/net/descriptors.h"
 #include "csrc/net/handle.h"
@@ -118,10 +118,14 @@ struct Listener::Impl : std::enable_shared_from_this<Impl> {
   }
   void accept_some(int fd);
   void back_off(int error);
+  std::string where() const {
+    return port() == 0 ? "a local socket" : "port " + std::to_string(port());
+  }
   void stop();
 
   std::shared_ptr<Loop::Impl> loop;
   Callback callback;
+  Warn warn;
   std::vector<Socket> sockets;
   std::vector<std::shared_ptr<Watcher>> watchers;
   std::shared_ptr<Alarm> alarm;
@@ -140,7 +144,8 @@ void Listener::Impl::accept_some(int fd) {
       error = errno;
     }
     if (socket) {
-      short_of_descriptors = false;
+      if (std::exchange(short_of_descriptors, false))
+        warn("accepts connections on " + where() + " again");
       callback(std::move(socket));
       continue;
     }
@@ -155,9 +160,8 @@ void Listener::Impl::accept_some(int fd) {
 
 void Listener::Impl::back_off(int error) {
   if (!short_of_descriptors) {
-    const std::string where = port() == 0 ? "a local socket" : "port " + std::to_string(port());
-    log(LogLevel::kWarning, "cannot accept a connection on " + where + ": " + error_text(error) +
-                                "; it waits until there is room");
+    warn("cannot accept a connection on " + where() + ": " + error_text(error) +
+         "; it waits until there is room");
   }
   short_of_descriptors = true;
   watch(false);
@@ -171,21 +175,22 @@ void Listener::Impl::stop() {
   sockets.clear();
 }
 
-Result<std::unique_ptr<Listener>> Listener::open(Loop& loop, const Endpoint& at,
-                                                 Callback callback) {
+Result<std::unique_ptr<Listener>> Listener::open(Loop& loop, const Endpoint& at, Callback callback,
+                                                 Warn warn) {
   loop.assert_on_loop();
   Result<std::vector<Socket>> sockets = listening_sockets(at);
   if (!sockets.ok()) return sockets.status();
   return std::unique_ptr<Listener>(
-      new Listener(loop, std::move(sockets.value()), std::move(callback)));
+      new Listener(loop, std::move(sockets.value()), std::move(callback), std::move(warn)));
 }
 
-Listener::Listener(Loop& loop, std::vector<Socket> listening, Callback callback)
+Listener::Listener(Loop& loop, std::vector<Socket> listening, Callback callback, Warn warn)
     : impl_(std::make_shared<Impl>()) {
   loop.assert_on_loop();
   const std::shared_ptr<Impl>& impl = impl_;
   impl->loop = loop.impl();
   impl->callback = std::move(callback);
+  impl->warn = std::move(warn);
   impl->sockets = std::move(listening);
   for (const Socket& socket : impl->sockets) {
     const auto accept = [impl, fd = socket.fd()](bool, bool) { impl->accept_some(fd); };
@@ -195,8 +200,8 @@ Listener::Listener(Loop& loop, std::vector<Socket> listening, Callback callback)
   impl->watch(true);
 }
 
-Listener::Listener(Loop& loop, Socket listening, Callback callback)
-    : Listener(loop, one_of(std::move(listening)), std::move(callback)) {}
+Listener::Listener(Loop& loop, Socket listening, Callback callback, Warn warn)
+    : Listener(loop, one_of(std::move(listening)), std::move(callback), std::move(warn)) {}
 
 Listener::~Listener() { impl_->stop(); }
 void Listener::limit_segment(uint32_t bytes) {

@@ -18,6 +18,7 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/endpoint.h"
 #include "csrc/base/link_fault.h"
+#include "csrc/base/log.h"
 #include "csrc/base/path_info.h"
 #include "csrc/base/result.h"
 #include "csrc/net/loop.h"
@@ -108,16 +109,19 @@ class Listener {
   using Callback = std::function<void(Socket)>;
   // kSystem if it cannot listen on the address: "cannot listen on 127.0.0.1:48148: address already
   // in use".
-  static Result<std::unique_ptr<Listener>> open(Loop& loop, const Endpoint& at, Callback callback);
+  // `warn` writes a warning to the log.
+  using Warn = std::function<void(const std::string&)>;
+  static Result<std::unique_ptr<Listener>> open(Loop& loop, const Endpoint& at, Callback callback,
+                                                Warn warn = log_warning);
   // Takes a socket that already listens, such as a Unix socket.
-  Listener(Loop& loop, Socket listening, Callback callback);
+  Listener(Loop& loop, Socket listening, Callback callback, Warn warn = log_warning);
   ~Listener();
   uint16_t port() const;               // 0 for a Unix socket
   void limit_segment(uint32_t bytes);  // see Socket
 
  private:
   struct Impl;
-  Listener(Loop& loop, std::vector<Socket> listening, Callback callback);
+  Listener(Loop& loop, std::vector<Socket> listening, Callback callback, Warn warn);
   std::shared_ptr<Impl> impl_;
 };
 

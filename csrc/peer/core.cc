@@ -102,7 +102,7 @@ struct PeerCore::Impl {
   void on_violation(const Status& what);
   void finish_joint_if_drained();
   void end(const Status& calls_fail_with, const Status& gone_with);
-  void end(const Status& why) { end(why, why); }
+  void end(const Status& why);
   void finish_ending();
   Status no_member(const char* what) const;
   std::string master() const { return context.master(); }
@@ -303,6 +303,7 @@ Status PeerCore::Impl::on_message(const protocol::Welcome& welcome) {
   if (!welcome.peer) return violation("Welcome without an id for this peer");
   membership.enter(Phase::kWelcomed);
   membership.welcome(welcome);
+  joining.on_welcome();
   connection.welcomed();
   context.emit(Listen{welcome.peer, welcome.run_id, welcome.version, welcome.loopback_only});
   return {};
@@ -326,8 +327,8 @@ Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
   if (restarted) membership.master_restarted();
   connection.welcomed();
   if (lost_at) {
-    context.note(LogLevel::kInfo,
-                 "connected to the " + master() + " again after " + text(context.now - *lost_at));
+    context.note(LogLevel::kWarning,
+                 "the " + master() + " is back after " + text(context.now - *lost_at));
   }
   lost_at.reset();
   if (membership.phase() == Phase::kRegistered) context.send(listening_at);
@@ -394,6 +395,7 @@ Status PeerCore::Impl::on_message(const protocol::EpochStart& start) {
   result.topology = membership.topology();
   if (newcomer) {
     membership.enter(Phase::kMember);
+    joining.on_admission();
     joint.begin_generation();
     result.handle = joining.handle();
     context.emit(std::move(result));
@@ -532,6 +534,13 @@ void PeerCore::Impl::end(const Status& calls_fail_with, const Status& gone_with)
   operations.end(ended);
   sync.stop();
   finish_ending();
+}
+
+// This ends a search for the master, too.
+void PeerCore::Impl::end(const Status& why) {
+  if (lost_at)
+    context.note(LogLevel::kWarning, "the search for the master is over: " + why.message);
+  end(why, why);
 }
 
 void PeerCore::Impl::finish_ending() {

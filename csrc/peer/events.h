@@ -174,6 +174,7 @@ struct ForgetPeer {
 };
 struct BeginEpoch {
   Epoch epoch;
+  uint32_t rank = 0;
   std::vector<PeerId> peers;       // the other members
   std::vector<PeerId> neighbours;  // the other members next to this one in the ring
 };

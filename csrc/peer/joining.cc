@@ -1,6 +1,7 @@
 #include "csrc/peer/joining.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace pccl::peer {
 namespace {
@@ -29,6 +30,19 @@ bool Joining::found_master() const { return membership_.phase() >= Phase::kWelco
 
 Duration Joining::search_max() const {
   return std::min(context_.options.peer_timeout, context_.options.join_timeout);
+}
+
+void Joining::on_welcome() {
+  PCCL_ASSERT(found_master());
+  if (!std::exchange(warned_, false)) return;
+  context_.note(LogLevel::kWarning,
+                "the " + context_.master() + " answers after " + text(context_.now - since_));
+}
+
+void Joining::on_admission() {
+  PCCL_ASSERT(membership_.phase() == Phase::kMember);
+  if (std::exchange(notice_, {}).empty()) return;
+  context_.note(LogLevel::kWarning, "admitted after " + text(context_.now - since_));
 }
 
 void Joining::on_notice(const std::string& text) {

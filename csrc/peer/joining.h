@@ -22,7 +22,9 @@ class Joining {
   Handle handle() const { return handle_; }  // of the call that waits
   uint32_t founders() const;                 // number of peers that begin together
 
-  // The master says why this peer or, for a member, its call still waits.
+  void on_welcome();    // the master has answered
+  void on_admission();  // this peer has become a member
+  // The master says why this peer waits or, to a member, what it should know about its call.
   void on_notice(const std::string& text);
   // Time has passed. The error that ends the join, or ok. `closed_why`: why the last attempt to
   // connect failed; may be empty.

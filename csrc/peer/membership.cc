@@ -4,6 +4,7 @@
 #include <array>
 #include <bitset>
 #include <set>
+#include <utility>
 
 #include "csrc/base/transitions.h"
 #include "csrc/protocol/codec.h"
@@ -198,10 +199,10 @@ Status Membership::begin(const protocol::EpochStart& start) {
   for (const protocol::Member& member : start.members) {
     if (member.peer != self()) others.push_back(member.peer);
   }
-  context_.emit(BeginEpoch{start.epoch, std::move(others), neighbours()});
-  context_.note(LogLevel::kInfo, "epoch " + text(start.epoch) + ": rank " +
-                                     std::to_string(topology_.rank) + " of " +
-                                     std::to_string(world_size()));
+  context_.emit(BeginEpoch{start.epoch, topology_.rank, std::move(others), neighbours()});
+  context_.note(std::exchange(warned_, false) ? LogLevel::kWarning : LogLevel::kInfo,
+                "epoch " + text(start.epoch) + ": rank " + std::to_string(topology_.rank) + " of " +
+                    std::to_string(world_size()));
   return {};
 }
 
@@ -252,6 +253,7 @@ Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
   continues_ = end.continuation != protocol::Continuation::kNothing;
   if (end.continuation == protocol::Continuation::kEverything) {
     if (end.lost.empty()) return {};
+    warned_ = true;
     context_.note(LogLevel::kWarning, end.text + "; the others go on");
     return {};
   }
@@ -264,6 +266,7 @@ Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
                       "; call pccl.update_topology() and repeat";
     broken_.peer = end.lost.front().peer;
   }
+  warned_ = in_doubt;
   context_.note(in_doubt ? LogLevel::kWarning : LogLevel::kInfo,
                 "epoch " + text(epoch()) + " ended: " + broken_.message);
   return {};

@@ -124,6 +124,7 @@ class Membership {
   bool continues_ = false;
   bool needs_reconfiguration_ = false;
   Status broken_;
+  bool warned_ = false;  // of a loss, and the next epoch has not begun
   // The last report about the link to a peer.
   struct Reported {
     std::optional<protocol::LinkReport> last;

@@ -86,7 +86,8 @@ struct Shell::Impl {
   void on_closed(ConnectionId id, const Status& why);
   void admit(ConnectionId id, const protocol::Message& message);
   std::optional<protocol::Reject> refuse_number() const;
-  void refuse(ConnectionId id, const protocol::Reject& reject);
+  void refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject);
+  void warn_closed(ConnectionId id, const std::string& why);
   void send(ConnectionId id, const protocol::Message& message);
   void refuse_bytes(ConnectionId id, const std::string& why);
   void close(ConnectionId id);
@@ -240,12 +241,17 @@ void Shell::Impl::close_those_who_hold_much() {
   }
 }
 
+// Of a connection that belongs to no run.
+void Shell::Impl::warn_closed(ConnectionId id, const std::string& why) {
+  log(LogLevel::kWarning, "closed the connection of " + connections.at(id).host + ": " + why);
+}
+
 // The core gets Closed, as for any closed connection.
 void Shell::Impl::refuse_bytes(ConnectionId id, const std::string& why) {
-  log(LogLevel::kWarning, "closed the connection of " + connections.at(id).host + ": " + why);
   Run* run = connections.at(id).run;
+  if (run == nullptr) warn_closed(id, why);
   drop(id);
-  if (run != nullptr) runs->step(*run, Closed{id, why});
+  if (run != nullptr) runs->step(*run, Closed{id, why, true});
 }
 
 void Shell::Impl::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
@@ -255,11 +261,10 @@ void Shell::Impl::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
   while (!connection.closing) {
     Result<std::optional<protocol::Message>> next = connection.decoder.next();
     if (!next.ok()) {
-      log(LogLevel::kWarning,
-          "closed the connection of " + connection.host + ": " + next.status().message);
       Run* run = connection.run;
+      if (run == nullptr) warn_closed(id, next.status().message);
       close(id);
-      if (run != nullptr) runs->step(*run, Closed{id, next.status().message});
+      if (run != nullptr) runs->step(*run, Closed{id, next.status().message, true});
       break;
     }
     if (!next.value()) break;
@@ -282,13 +287,16 @@ void Shell::Impl::on_closed(ConnectionId id, const Status& why) {
 
 void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
   Runs::Found found;
+  std::string run;  // empty if the version of the message is not known here
   Connection& connection = connections.at(id);
   if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
+    run = hello->run;
     found.rejected = refuse_versions(hello->versions, hello->library, versions);
     if (!found.rejected) found.rejected = refuse_run(hello->run);
     if (!found.rejected) found.rejected = refuse_number();
     if (!found.rejected) found = runs->admit(*hello, connection.host);
   } else if (const auto* resume = std::get_if<protocol::Resume>(&message)) {
+    run = resume->run;
     found.rejected = refuse_versions(resume->versions, "", versions);
     if (!found.rejected) found.rejected = refuse_run(resume->run);
     if (!found.rejected) found = runs->find(*resume);
@@ -297,7 +305,7 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
         std::string("closed a connection that began with ") + protocol::name(message));
     return close(id);
   }
-  if (found.rejected) return refuse(id, *found.rejected);
+  if (found.rejected) return refuse(id, run, *found.rejected);
   pending.erase(std::exchange(connection.pending, 0));
   connection.run = found.run;
   runs->attach(*found.run, {id, connection.host, connection.stream->socket().is_loopback()},
@@ -316,8 +324,9 @@ std::optional<protocol::Reject> Shell::Impl::refuse_number() const {
                               "start another master"};
 }
 
-void Shell::Impl::refuse(ConnectionId id, const protocol::Reject& reject) {
-  log(LogLevel::kInfo, "refused a peer at " + connections.at(id).host + ": " + reject.text);
+void Shell::Impl::refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject) {
+  const std::string about = run.empty() ? "" : "run \"" + run + "\": ";
+  log(LogLevel::kInfo, about + "refused a peer at " + connections.at(id).host + ": " + reject.text);
   send(id, reject);
   close(id);
 }

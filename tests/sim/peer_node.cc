@@ -189,7 +189,7 @@ void PeerNode::apply(peer::Gone& effect) {
   data([this] { links_.close_all("closed by " + name_); });
 }
 
-void PeerNode::apply(peer::Log& effect) { world_.note(name_, effect.text); }
+void PeerNode::apply(peer::Log& effect) { world_.note(name_, leveled(effect)); }
 
 // For a newcomer that is to be killed at a certain point of its joining.
 void PeerNode::count_message() {

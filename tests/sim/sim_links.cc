@@ -217,9 +217,14 @@ void SimLinks::perform(const link::SendHello& said) {
 
 void SimLinks::perform(const link::SmallerHelped& helped) {
   const Connection& connection = connections_.at(helped.lane);
-  node_.world().note(node_.name(), "packets of " + std::to_string(helped.segment) +
+  node_.world().note(node_.name(), "warning: packets of " + std::to_string(helped.segment) +
                                        " bytes arrive at " + connection.other->name() +
                                        ", larger ones did not");
+}
+
+void SimLinks::perform(const link::NarrowPathGone& gone) {
+  node_.world().note(node_.name(), "warning: peer " + text(gone.peer) +
+                                       ", at which only small packets arrived, is gone");
 }
 
 void SimLinks::perform(const link::SendPing& ping) {

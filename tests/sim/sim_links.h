@@ -60,6 +60,7 @@ class SimLinks {
   void perform(const link::Connect& connect);
   void perform(const link::LimitAccepted& limit) { accepted_segment_ = limit.segment; }
   void perform(const link::SmallerHelped& helped);
+  void perform(const link::NarrowPathGone& gone);
   void perform(const link::SendHello& said);
   void perform(const link::SendPing& ping);
   void perform(const link::Close& close);

@@ -27,6 +27,13 @@ namespace pccl::sim {
 class PeerNode;
 class World;
 
+// A line of a log, as the transcript shows it: with its level, unless it is information.
+template <typename Log>
+std::string leveled(const Log& line) {
+  if (line.level == LogLevel::kInfo) return line.text;
+  return (line.level == LogLevel::kError ? "error: " : "warning: ") + line.text;
+}
+
 // The application of one peer. A callback comes when one of its calls has ended. It may call the
 // peer again at once.
 class App {
@@ -144,7 +151,7 @@ class World {
   void apply(master::Send& effect);
   void apply(master::Close& effect);
   void apply(master::Persist& persist);
-  void apply(master::Log& effect) { note("master", effect.text); }
+  void apply(master::Log& effect) { note("master", leveled(effect)); }
   void cut(const std::shared_ptr<Connection>& connection, const std::string& why);
   void send_to_master(const std::shared_ptr<Connection>& connection,
                       const protocol::Message& message);

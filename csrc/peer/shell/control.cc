@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <future>
 
-#include "csrc/base/log.h"
 #include "csrc/net/address.h"
 
 namespace pccl::peer {
@@ -22,6 +21,7 @@ Control::Control(net::Endpoint master, Options options, ring::Shell::Options dat
       on_reconfigured_(std::move(on_reconfigured)),
       loop_("pccl-control"),
       core_(std::move(options)) {
+  set_log_context({});
   data.peer_timeout = options_.peer_timeout;
   // The objects of the loop are created on the loop. Nothing is pushed before this.
   loop_.post([this, data = std::move(data)] {
@@ -65,6 +65,7 @@ ring::Shell::Callbacks Control::data_callbacks() {
           [this](Epoch epoch, OpKey op, Status why) {
             push(Event{OpFailed{epoch, op, std::move(why)}});
           },
+      .on_warning = [this](const std::string& text) { log_.log(LogLevel::kWarning, text); },
   };
 }
 
@@ -228,6 +229,7 @@ void Control::apply(DialPeer& effect) {
 void Control::apply(ForgetPeer& effect) { data_->forget(effect.peer); }
 
 void Control::apply(BeginEpoch& effect) {
+  set_log_context(effect.rank);
   data_->begin_epoch(effect.epoch, std::move(effect.peers), std::move(effect.neighbours));
 }
 
@@ -341,7 +343,13 @@ void Control::apply(Reconfigured& effect) {
   on_reconfigured_(effect.topology);
 }
 
-void Control::apply(Log& effect) { log(effect.level, effect.text); }
+void Control::apply(Log& effect) { log_.log(effect.level, effect.text); }
+
+void Control::set_log_context(std::optional<uint32_t> rank) {
+  const uint32_t group = options_.group.value;
+  log_.set("run \"" + options_.run + "\"" + (group == 0 ? "" : ", group " + std::to_string(group)) +
+           (rank ? ", rank " + std::to_string(*rank) : ""));
+}
 
 void Control::apply(Gone&) {
   gone_ = true;

@@ -20,6 +20,7 @@
 #include <variant>
 #include <vector>
 
+#include "csrc/base/log.h"
 #include "csrc/base/result.h"
 #include "csrc/net/loop.h"
 #include "csrc/net/stream.h"
@@ -127,11 +128,13 @@ class Control {
   void tear_down();
   Result<ring::Memory> memory_of(const StartOp& start);
   protocol::OpInfo describe(const OpRequest& request) const;
+  void set_log_context(std::optional<uint32_t> rank);
   ring::Shell::Callbacks data_callbacks();
 
   const net::Endpoint master_;
   const Options options_;
   const std::function<void(const Topology&)> on_reconfigured_;
+  LogContext log_;  // of both loops
   net::Loop loop_;
 
   std::mutex inbox_mutex_;

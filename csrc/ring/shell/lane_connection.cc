@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
-#include "csrc/base/log.h"
 #include "csrc/net/address.h"
 #include "csrc/protocol/limits.h"
 
@@ -72,16 +71,18 @@ uint64_t LaneConnection::buffers() const {
   return lane_ == nullptr ? 0 : lane_->socket().buffers();
 }
 
-void LaneConnection::tune(net::PathClass rtt, const std::string& congestion) {
-  if (lane_ == nullptr) return;
+std::string LaneConnection::tune(net::PathClass rtt, const std::string& congestion) {
+  if (lane_ == nullptr) return {};
+  std::string refusal;
   const net::Socket& socket = lane_->socket();
   if (!congestion.empty() && !socket.set_congestion(congestion)) {
-    log(LogLevel::kWarning, address_ + ": the system refuses congestion control " + congestion +
-                                ", and keeps " + socket.congestion());
+    refusal = address_ + ": the system refuses congestion control " + congestion + ", and keeps " +
+              socket.congestion();
   }
   socket.tune(rtt, congestion.empty());
   wan_ = rtt == net::PathClass::kWan;
   if (wan_ && congestion.empty()) lane_->keep_window();
+  return refusal;
 }
 
 void LaneConnection::set_contended(bool contended) {

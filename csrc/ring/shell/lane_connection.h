@@ -29,8 +29,9 @@ class LaneConnection : public Port, public link::Carrier, public net::FrameSink 
   // `dialled`: this peer opened the connection, so an answer to its hello comes first.
   LaneConnection(net::Loop& loop, net::Socket socket, bool dialled, Callbacks callbacks);
 
-  // `congestion` names the congestion control; empty: chosen by the path.
-  void tune(net::PathClass rtt, const std::string& congestion);
+  // `congestion` names the congestion control; empty: chosen by the path. If the system refuses it,
+  // returns a text that says so.
+  std::string tune(net::PathClass rtt, const std::string& congestion);
   // `contended`: the ring has more than two ranks. If no network is between the ranks, they then
   // share cores, and data that waits long in a socket is out of cache when it is read. Call it
   // after tune().

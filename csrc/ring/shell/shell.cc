@@ -13,7 +13,6 @@
 #include <optional>
 #include <utility>
 
-#include "csrc/base/log.h"
 #include "csrc/link/core.h"
 #include "csrc/link/path_monitor.h"
 #include "csrc/net/descriptors.h"
@@ -68,6 +67,7 @@ struct Shell::Impl {
   void perform(const link::Connect& connect);
   void perform(const link::LimitAccepted& limit);
   void perform(const link::SmallerHelped& helped);
+  void perform(const link::NarrowPathGone& gone);
   void perform(const link::SendHello& send);
   void perform(const link::SendPing& ping);
   void perform(const link::Close& close);
@@ -116,10 +116,10 @@ Shell::Impl::Impl(Options given, Callbacks called)
                   },
               .on_failed = callbacks.on_failed}) {
   if (options.lanes <= lanes_max) return;
-  log(LogLevel::kWarning,
-      "PCCL_LANES is " + std::to_string(options.lanes) + ", but this process may have " +
-          std::to_string(net::descriptors_max()) + " files open, so that " +
-          std::to_string(lanes_max) + " connections to a neighbour are made: raise it (ulimit -n)");
+  callbacks.on_warning("PCCL_LANES is " + std::to_string(options.lanes) +
+                       ", but this process may have " + std::to_string(net::descriptors_max()) +
+                       " files open, so that " + std::to_string(lanes_max) +
+                       " connections to a neighbour are made: raise it (ulimit -n)");
 }
 
 // ---- Events ----
@@ -127,8 +127,9 @@ Shell::Impl::Impl(Options given, Callbacks called)
 void Shell::Impl::listen(const std::string& host) {
   Result<std::unique_ptr<net::Listener>> opened = Status{Code::kSystem, "no port to try", {}};
   for (uint32_t port = options.port_first; port <= options.port_last; ++port) {
-    opened = net::Listener::open(loop, {host, static_cast<uint16_t>(port)},
-                                 [this](net::Socket socket) { accepted(std::move(socket)); });
+    opened = net::Listener::open(
+        loop, {host, static_cast<uint16_t>(port)},
+        [this](net::Socket socket) { accepted(std::move(socket)); }, callbacks.on_warning);
     if (opened.ok()) break;
   }
   if (!opened.ok() && options.port_last > 0) {
@@ -221,10 +222,15 @@ void Shell::Impl::perform(const link::LimitAccepted& limit) {
 }
 
 void Shell::Impl::perform(const link::SmallerHelped& helped) {
-  log(LogLevel::kWarning,
+  callbacks.on_warning(
       "large packets did not arrive between " + lanes.at(helped.lane)->ends() +
-          ", smaller ones do (a router drops them and says nothing): from now on packets carry " +
-          std::to_string(helped.segment) + " bytes at most, which costs some speed");
+      ", smaller ones do (a router drops them and says nothing): from now on packets carry " +
+      std::to_string(helped.segment) + " bytes at most, which costs some speed");
+}
+
+void Shell::Impl::perform(const link::NarrowPathGone& gone) {
+  callbacks.on_warning("peer " + text(gone.peer) +
+                       ", at which only small packets arrived, is gone, and so is that limit");
 }
 
 void Shell::Impl::perform(const link::SendHello& send) {
@@ -264,7 +270,9 @@ void Shell::Impl::perform(const link::LinkDown& down) {
 
 // Lanes on a local path are always active and are not measured.
 void Shell::Impl::carry(LaneSet& link, LaneConnection& lane, const link::LaneUp& up) {
-  lane.tune(up.wan ? net::PathClass::kWan : net::PathClass::kLocal, options.congestion);
+  const std::string refusal =
+      lane.tune(up.wan ? net::PathClass::kWan : net::PathClass::kLocal, options.congestion);
+  if (!refusal.empty()) callbacks.on_warning(refusal);
   lane.set_contended(neighbours.size() > 1);
   if (!link.monitor) return;
   link.monitor->add(lane);

@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 
+#include "csrc/base/log.h"
 #include "csrc/base/result.h"
 #include "csrc/net/socket.h"
 #include "csrc/protocol/messages.h"
@@ -39,6 +40,8 @@ class Shell {
     std::function<void(Epoch, OpKey)> on_agreed = {};  // required if done() is called
     std::function<void(Epoch, OpKey)> on_drained;
     std::function<void(Epoch, OpKey, Status why)> on_failed;  // see Engine
+    // Writes a warning to the log.
+    std::function<void(const std::string&)> on_warning = log_warning;
   };
   struct Options {
     uint16_t port_first = 0, port_last = 0;  // PCCL_PORT_RANGE; 0: any free port

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <ctime>
+#include <regex>
 #include <string>
 
 namespace pccl {
@@ -22,6 +25,52 @@ TEST(Log, WritesWholeLinesUpToTheChosenLevel) {
   ASSERT_TRUE(set_log_level("debug"));
   EXPECT_NE(logged(LogLevel::kDebug, "chatty"), "");
   ASSERT_TRUE(set_log_level("warning"));
+}
+
+// The same moment has the same text on all machines, whatever their time zone.
+TEST(Log, LinesBeginWithDateAndTimeInUtc) {
+  const char* const before = std::getenv("TZ");
+  const std::string zone = before == nullptr ? "" : before;
+  ASSERT_EQ(setenv("TZ", "XYZ-7:30", 1), 0);
+  tzset();
+  // std::time() may be some milliseconds behind.
+  const auto seconds = [] {
+    return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  };
+  const std::time_t earliest = seconds();
+  const std::string line = logged(LogLevel::kWarning, "peer 1.3 lost");
+  const std::time_t latest = seconds();
+  before == nullptr ? unsetenv("TZ") : setenv("TZ", zone.c_str(), 1);
+  tzset();
+  const std::regex form(
+      "pccl (\\d{4})-(\\d\\d)-(\\d\\d)T(\\d\\d):(\\d\\d):(\\d\\d)\\.\\d{3}Z warning: peer 1.3 "
+      "lost\n");
+  std::smatch parts;
+  ASSERT_TRUE(std::regex_match(line, parts, form)) << line;
+  std::tm read{};
+  read.tm_year = std::stoi(parts[1]) - 1900;
+  read.tm_mon = std::stoi(parts[2]) - 1;
+  read.tm_mday = std::stoi(parts[3]);
+  read.tm_hour = std::stoi(parts[4]);
+  read.tm_min = std::stoi(parts[5]);
+  read.tm_sec = std::stoi(parts[6]);
+  EXPECT_GE(timegm(&read), earliest);
+  EXPECT_LE(timegm(&read), latest);
+}
+
+TEST(Log, AContextSaysWhatItsLinesAreAbout) {
+  LogContext context;
+  const auto line = [&] {
+    testing::internal::CaptureStderr();
+    context.log(LogLevel::kWarning, "all is lost");
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_TRUE(line().ends_with("Z warning: all is lost\n"));
+  context.set("run \"a\", rank 3");
+  EXPECT_TRUE(line().ends_with("Z warning: run \"a\", rank 3: all is lost\n"));
+  LogContext other;
+  other.set("run \"b\"");
+  EXPECT_TRUE(line().ends_with("Z warning: run \"a\", rank 3: all is lost\n"));
 }
 
 TEST(Log, WhatOthersWroteForgesNoLine) {

@@ -80,6 +80,8 @@ class LinkCoreTest : public testing::Test {
       return "limit accepted " + std::to_string(e->segment);
     if (const auto* e = std::get_if<SmallerHelped>(&effect))
       return "helped " + letter(e->lane) + " " + std::to_string(e->segment);
+    if (const auto* e = std::get_if<NarrowPathGone>(&effect))
+      return "narrow path gone " + text(e->peer);
     if (const auto* e = std::get_if<SendHello>(&effect)) {
       return std::string(e->answer ? "answer " : "hello ") + letter(e->lane) + " serial " +
              std::to_string(e->hello.serial) + (e->hello.further ? " further" : "");
@@ -623,6 +625,9 @@ TEST_F(NarrowPathTest, TheNextConnectionsHaveSmallerSegments) {
       << "a further lane";
   EXPECT_EQ(arrived('b', 1188), (Lines{"helped b 1188"}));
   EXPECT_EQ(arrived('b', 1188), Lines{}) << "once";
+  const Lines forgotten = step(Forget{kLow});
+  EXPECT_EQ(Lines(forgotten.end() - 2, forgotten.end()),
+            (Lines{"narrow path gone " + text(kLow), "limit accepted 0"}));
 }
 
 TEST_F(NarrowPathTest, ALinkThatIsGivenUpByTheMasterIsWeighedToo) {

@@ -164,6 +164,7 @@ class Walk {
   }
   void on(const LimitAccepted&) { ++counts["limit"]; }
   void on(const SmallerHelped& e) { mentioned(e.lane); }
+  void on(const NarrowPathGone&) {}
   Lane& mentioned(ConnectionId id) {
     EXPECT_FALSE(closed_.contains(id)) << "mentioned after its Close";
     return lanes_[id];

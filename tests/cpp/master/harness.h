@@ -97,6 +97,10 @@ class Harness {
     step(Received{connections_.at(name), std::move(message)});
   }
   void close(const std::string& name) { step(Closed{connections_.at(name), "reset"}); }
+  // The shell has closed the connection.
+  void refuse(const std::string& name, const std::string& why) {
+    step(Closed{connections_.at(name), why, true});
+  }
   void tick(int count = 1) {
     for (int i = 0; i < count; ++i) {
       now_ = now_ + kTick;
@@ -212,6 +216,12 @@ class Harness {
     log.swap(log_);
     return log;
   }
+  // The texts of the warnings in the log since the last call.
+  std::vector<std::string> warnings() {
+    std::vector<std::string> warnings;
+    warnings.swap(warnings_);
+    return warnings;
+  }
   // The last message of this type that was sent to a peer.
   template <typename M>
   const M* last(const std::string& name) const {
@@ -244,7 +254,9 @@ class Harness {
       held_.push_back(persist->token);
       lines_.push_back("persist");
     } else {
-      log_.push_back(std::get<Log>(effect).text);
+      const Log& line = std::get<Log>(effect);
+      log_.push_back(line.text);
+      if (line.level == LogLevel::kWarning) warnings_.push_back(line.text);
     }
   }
 
@@ -328,7 +340,7 @@ class Harness {
   std::deque<std::pair<std::string, protocol::Dial>> dials_;
   std::deque<uint64_t> held_;
   std::vector<Record> records_;
-  std::vector<std::string> lines_, log_;
+  std::vector<std::string> lines_, log_, warnings_;
 };
 
 using Lines = std::vector<std::string>;

@@ -19,7 +19,8 @@ struct Host {
   explicit Host(const Endpoint& at) {
     failure = on(loop, [&] {
       Result<std::unique_ptr<Listener>> result = Listener::open(
-          loop, at, [this](Socket socket) { accepted.push_back(std::move(socket)); });
+          loop, at, [this](Socket socket) { accepted.push_back(std::move(socket)); },
+          [this](const std::string& text) { warnings.push_back(text); });
       if (!result.ok()) return result.status();
       listener = std::move(result.value());
       port = listener->port();
@@ -39,6 +40,7 @@ struct Host {
   uint16_t port = 0;
   std::unique_ptr<Listener> listener;
   std::vector<Socket> accepted;
+  std::vector<std::string> warnings;
 };
 
 std::string connect_to(Loop& loop, const Endpoint& to) {
@@ -195,6 +197,11 @@ TEST(Listener, WithoutDescriptorsItWaitsAndDoesNotSpin) {
     return 0;
   });
   EXPECT_TRUE(eventually(host.loop, [&] { return host.accepted.size() == 1; }));
+  const std::string where = "port " + std::to_string(host.port);
+  EXPECT_EQ(on(host.loop, [&] { return host.warnings; }),
+            (std::vector<std::string>{"cannot accept a connection on " + where +
+                                          ": too many open files; it waits until there is room",
+                                      "accepts connections on " + where + " again"}));
   ::close(client);
 }
 

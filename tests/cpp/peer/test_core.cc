@@ -49,7 +49,7 @@ TEST(Core, RegistersAgainOnANewConnection) {
   EXPECT_EQ(t.wait(0.1), "connect\n");
   t.on(MasterConnected{});
   EXPECT_EQ(t.hear(protocol::Resumed{1}),
-            "info: connected to the master at host:1 again after 100 ms\n"
+            "warn: the master at host:1 is back after 100 ms\n"
             "tell Register\n");
 }
 
@@ -243,7 +243,7 @@ TEST(Core, ResumesAfterABrokenConnection) {
   EXPECT_EQ(t.on(MasterConnected{}),
             "tell Resume in epoch 1.1, #0 done, #1 not done, #2 not done, seen 0, answered 0\n");
   EXPECT_EQ(t.hear(protocol::Resumed{1}),
-            "info: connected to the master at host:1 again after 100 ms\n"
+            "warn: the master at host:1 is back after 100 ms\n"
             "tell Vote 0 are_peers_pending of 1.1\ntell LinkReport 1.3 down\n");
   EXPECT_EQ(t.decide(1, 0, {t.committed(t.key(0))}), "end #0 committed\nfinish call 5: ok\n");
 }
@@ -262,7 +262,7 @@ TEST(Core, RepeatsWhatMayNotHaveArrived) {
   t.wait(0.1);
   t.on(MasterConnected{});
   EXPECT_EQ(t.hear(protocol::Resumed{1}),
-            "info: connected to the master at host:1 again after 100 ms\n"
+            "warn: the master at host:1 is back after 100 ms\n"
             "tell AbortRequest #0, operation timeout: all_reduce(sum, float32, 8 elements, world "
             "size 3) (#0) in epoch 1.1 "
             "timed out after 1 s on rank 1 (peer 1.2)\n"
@@ -285,10 +285,10 @@ TEST(Core, GivesTheMasterUpAfterMasterTimeout) {
     story += happened;
   }
   EXPECT_EQ(story.find("gone"), std::string::npos);
-  EXPECT_EQ(t.wait(0.2), "end #0 aborted\n");
   const std::string why =
       "no master at host:1 for 60 s (connection refused): what was in doubt is as it was before; "
       "join again when the master is back\n";
+  EXPECT_EQ(t.wait(0.2), "warn: the search for the master is over: " + why + "end #0 aborted\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
             "finish call 5: master lost: all_reduce(sum, float32, 8 elements, world size 3) (#0) "
             "in epoch 1.1: " +
@@ -312,11 +312,12 @@ TEST(Core, IsNotTakenBack) {
     t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
     t.wait(0.1);
     t.on(MasterConnected{});
-    EXPECT_EQ(
-        t.hear(protocol::Reject{code, "no"}),
-        code == Code::kKicked
-            ? "close\ngone: kicked: no" + kOutOfRun + "\n"
-            : "close\ngone: master lost: the master at host:1 does not take this peer back: no\n");
+    const std::string why = code == Code::kKicked
+                                ? "no" + kOutOfRun + "\n"
+                                : "the master at host:1 does not take this peer back: no\n";
+    EXPECT_EQ(t.hear(protocol::Reject{code, "no"}),
+              "warn: the search for the master is over: " + why +
+                  "close\ngone: " + (code == Code::kKicked ? "kicked: " : "master lost: ") + why);
   }
 }
 

@@ -71,6 +71,44 @@ TEST_F(JoiningTest, WarnsOnceThatThereIsNoMasterAndGivesItUp) {
             "and can its port be reached from here?");
 }
 
+TEST_F(JoiningTest, WhoWasNotWarnedHearsOfNoEnd) {
+  begin();
+  EXPECT_TRUE(joining_.on_time("connection refused").ok());
+  find_master();
+  joining_.on_welcome();
+  EXPECT_EQ(notes(), Notes{}) << "nobody was warned";
+}
+
+TEST_F(JoiningTest, AWarningEndsWithTheAnswerOfTheMaster) {
+  begin();
+  EXPECT_TRUE(after(seconds(1)).ok());
+  context_.now = context_.now + seconds(2);
+  find_master();
+  notes();
+  joining_.on_welcome();
+  ASSERT_EQ(effects_.size(), 1u);
+  EXPECT_EQ(std::get<Log>(effects_[0]).level, LogLevel::kWarning);
+  EXPECT_EQ(notes(), (Notes{"the master at host:1 answers after 3 s"}));
+  joining_.on_welcome();
+  EXPECT_EQ(notes(), Notes{});
+}
+
+TEST_F(JoiningTest, AWarningEndsWithTheAdmission) {
+  begin();
+  find_master();
+  joining_.on_notice("peer 1.1 cannot reach it");
+  notes();
+  context_.now = context_.now + seconds(3);
+  membership_.enter(Phase::kRegistered);
+  membership_.enter(Phase::kMember);
+  joining_.on_admission();
+  ASSERT_EQ(effects_.size(), 1u);
+  EXPECT_EQ(std::get<Log>(effects_[0]).level, LogLevel::kWarning);
+  EXPECT_EQ(notes(), (Notes{"admitted after 3 s"}));
+  joining_.on_admission();
+  EXPECT_EQ(notes(), Notes{});
+}
+
 TEST_F(JoiningTest, WaitsForItsAdmissionAndLeavesWhenThatTakesTooLong) {
   begin();
   find_master();

@@ -119,6 +119,45 @@ TEST(Membership, ALossBreaksTheGroupUntilUpdateTopology) {
   EXPECT_TRUE(t.core().broken().ok());
 }
 
+// A loss that leaves a call in doubt deserves a warning, and so does its end.
+TEST(Membership, AWarningOfALossEndsWithTheNextEpoch) {
+  Transcript t;
+  t.become_member();
+  t.joint(6, protocol::JointKind::kArePeersPending);
+  EXPECT_EQ(t.lose(1, 3),
+            "warn: epoch 1.1 ended: peer 1.3 lost; call pccl.update_topology() and repeat\n");
+  protocol::Answer answer;
+  answer.kind = protocol::JointKind::kArePeersPending;
+  answer.code = Code::kPeerLost;
+  t.hear(answer);
+  t.joint(7, protocol::JointKind::kUpdateTopology);
+  EXPECT_EQ(t.hear(t.start_of(2, {1, 2})),
+            "begin epoch 1.2 with 1.1\n"
+            "warn: epoch 1.2: rank 1 of 2\n"
+            "finish joint call 7: ok, rank 1 of 2 in epoch 1.2\n");
+  t.joint(8, protocol::JointKind::kUpdateTopology);
+  EXPECT_EQ(t.hear(t.start_of(3, {1, 2, 4})),
+            "begin epoch 1.3 with 1.1 1.4\n"
+            "info: epoch 1.3: rank 1 of 3\n"
+            "finish joint call 8: ok, rank 1 of 3 in epoch 1.3\n");
+}
+
+TEST(Membership, ALossThatTheOthersOutliveEndsWithTheNextEpoch) {
+  Transcript t;
+  t.become_member();
+  EXPECT_EQ(t.hear(protocol::EpochEnd{epoch_id(1),
+                                      {{peer_id(3), ""}},
+                                      {},
+                                      "peer 1.3 lost",
+                                      protocol::Continuation::kEverything,
+                                      {}}),
+            "warn: peer 1.3 lost; the others go on\n");
+  protocol::EpochStart start = t.start_of(2, {1, 2});
+  start.generation = epoch_id(1);
+  EXPECT_TRUE(
+      t.hear(start).starts_with("begin epoch 1.2 with 1.1\nwarn: epoch 1.2: rank 1 of 2\n"));
+}
+
 TEST(Membership, AnEpochEndsOnce) {
   Transcript t;
   t.become_member();

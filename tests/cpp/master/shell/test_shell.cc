@@ -13,6 +13,7 @@
 #include <list>
 #include <thread>
 
+#include "csrc/base/log.h"
 #include "csrc/protocol/limits.h"
 #include "tests/cpp/master/asker.h"
 #include "tests/cpp/master/client.h"
@@ -404,6 +405,27 @@ TEST_F(ShellTest, WhatIsNoMessageCostsTheConnection) {
   peer.join("run");
   peer.say_bytes(std::as_bytes(std::span(text)));
   EXPECT_TRUE(peer.hears_the_end());
+}
+
+TEST_F(ShellTest, LinesOfTheLogSayWhichRunTheyAreAbout) {
+  Client peer(shell->port()), stranger(shell->port()), late(shell->port());
+  peer.join("night");
+  ASSERT_TRUE(set_log_level("info"));
+  testing::internal::CaptureStderr();
+  const char text[] = "GET / HTTP/1.1\r\n\r\n";
+  peer.say_bytes(std::as_bytes(std::span(text)));
+  EXPECT_TRUE(peer.hears_the_end());
+  stranger.say_bytes(std::as_bytes(std::span(text)));
+  EXPECT_TRUE(stranger.hears_the_end());
+  protocol::Resume resume;
+  resume.run = "day";
+  late.say(resume);
+  EXPECT_TRUE(late.hear_a<protocol::Reject>().has_value());
+  const std::string log = testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(set_log_level("warning"));
+  EXPECT_TRUE(contains(log, "Z warning: run \"night\": closed the connection of peer ")) << log;
+  EXPECT_TRUE(contains(log, "Z warning: closed the connection of 127.0.0.1: a message of ")) << log;
+  EXPECT_TRUE(contains(log, "Z info: run \"day\": refused a peer at 127.0.0.1: ")) << log;
 }
 
 TEST_F(ShellTest, WhoSaysNothingIsClosed) {

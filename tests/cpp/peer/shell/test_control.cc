@@ -165,6 +165,46 @@ TEST(Control, ABrokenConnectionIsResumed) {
   thread.join();
 }
 
+TEST(Control, LinesOfTheLogSayWhichPeerOfWhichRun) {
+  for (const uint32_t group : {0u, 2u}) {
+    ByHand master;
+    std::promise<void> resumed;
+    std::thread thread([&] {
+      master.answer_the_phone();
+      master.hear_a<protocol::Hello>();
+      master.say(protocol::Welcome{master.self, 7, 1, "127.0.0.1", true});
+      master.hear_a<protocol::Register>();
+      master.say(protocol::Notice{"the others are late"});
+      master.say(protocol::EpochStart{
+          master.epoch, master.epoch, {{master.self, "here"}}, {0}, {master.self}, {}, 1, {}});
+      master.answer_the_phone();
+      master.hear_a<protocol::Resume>();
+      master.say(protocol::Resumed{1});
+      master.say(protocol::Ping{1, 0, {}});
+      master.hear_a<protocol::Pong>();
+      resumed.set_value();
+      master.hear_a<protocol::Leave>();
+    });
+    testing::internal::CaptureStderr();
+    Options options = World::options(1);
+    options.group = GroupId{group};
+    auto peer = std::move(Peer::join(master.endpoint(), options, {}, {}).value());
+    resumed.get_future().wait();
+    peer->leave(std::chrono::seconds(10));
+    thread.join();
+    const std::string log = testing::internal::GetCapturedStderr();
+    const std::string run =
+        std::string("Z warning: run \"test\"") + (group == 0 ? "" : ", group 2");
+    const std::string at = "the master at " + text(master.endpoint());
+    for (const std::string& line :
+         {run + ": not admitted yet: the others are late\n", run + ", rank 0: admitted after ",
+          run + ", rank 0: connection to " + at + " broke: ",
+          run + ", rank 0: " + at + " is back"}) {
+      EXPECT_NE(log.find(line), std::string::npos) << line << "\n" << log;
+    }
+  }
+}
+
 TEST(Control, LeavingWaitsForNobodyForEver) {
   ByHand master;
   std::thread thread([&] {

@@ -66,6 +66,18 @@ class ShellLinkTest : public ::testing::Test {
   net::Loop loop_{"test"};  // last member, so that its thread ends first
 };
 
+TEST_F(ShellLinkTest, SaysThatTheSystemRefusesACongestionControl) {
+  const RawPeer other = connect();
+  const auto tuned = [&](const std::string& congestion) {
+    return on(loop_, [&] { return link_->tune(net::PathClass::kLocal, congestion); });
+  };
+  EXPECT_TRUE(
+      tuned("nonsense")
+          .starts_with("127.0.0.1: the system refuses congestion control nonsense, and keeps "))
+      << tuned("nonsense");
+  EXPECT_EQ(tuned(""), "");
+}
+
 TEST_F(ShellLinkTest, PassesOnTheHelloOfTheSideThatHasToSayIt) {
   RawPeer dialler = connect();
   FrameHeader said = RawPeer::hello(FrameType::kHello, kOther, kSelf, kRun);
