@@ -31,7 +31,7 @@ BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
 SOURCES := CMakeLists.txt setup.py $(shell find cmake csrc master ! -name '*.md')
 
-.PHONY: help fast setup demo test sim scenarios diagrams stress bench compare compare-base lint fmt types asan \
+.PHONY: help fast setup demo test sim scenarios wheel diagrams stress bench compare compare-base lint fmt types asan \
   tsan fuzz ci nightly clean packages packages-netns packages-bench core
 help:             ## this list
 	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -77,6 +77,9 @@ sim: core         ## simulate: SEED=n one seed, MINUTES=m that long, CAMPAIGN=n 
 
 scenarios: core   ## scenario transcripts; UPDATE=1 rewrites them
 	build/core/pccl-scenarios $(if $(UPDATE),--update) tests/scenarios
+
+wheel: setup      ## build a wheel from a source distribution, repair it, run it
+	$(BIN)/pytest -n0 -m nightly tests/python/test_package.py
 
 diagrams: core    ## draw docs/state-machines.md from the tables of the state machines
 	build/core/pccl-diagrams --update docs/state-machines.md
@@ -155,8 +158,9 @@ ci:               ## all checks of CI
 	.ci/run
 
 # What takes longer than a minute and is not the first to find a fault. Each line may be run alone.
-nightly: core     ## hours: the oldest torch, long simulation, stress, fuzzing, both sanitizers
+nightly: core     ## hours: the oldest torch, a wheel, long simulation, stress, fuzzing, both sanitizers
 	$(MAKE) test TORCH=$(TORCH_OLDEST) SIM_MINUTES=10
+	$(MAKE) wheel
 	$(MAKE) sim CAMPAIGN=5000
 	$(MAKE) stress MINUTES=30
 	$(MAKE) fuzz SECONDS_EACH=600

@@ -17,17 +17,18 @@ from setuptools import setup
 try:
     import torch
     from torch.utils.cpp_extension import BuildExtension, CppExtension
-except ImportError:
-    sys.exit(
-        "pccl is compiled against the torch it will run with, and this Python has none: "
-        "install torch first, then run `pip install --no-build-isolation .`"
-    )
+except ImportError:  # a source distribution can be made without torch
+    from setuptools import Extension as CppExtension
+    from setuptools.command import build_ext
+
+    torch, BuildExtension = None, build_ext.build_ext
 
 ROOT = Path(__file__).resolve().parent
 CORE = Path("build/core")  # shared by all releases of torch: nothing in it depends on torch
 TARGETS = ("pccl_core", "pccl-master", "pccl-limits")
 UNITS = 4  # compiled at a time, on as many cores
-TORCH = ".".join(torch.__version__.split(".")[:2])
+TORCH_VERSION = torch.__version__ if torch else "none"
+TORCH = ".".join(TORCH_VERSION.split(".")[:2])
 
 
 class Build(BuildExtension):
@@ -35,10 +36,16 @@ class Build(BuildExtension):
 
     def finalize_options(self) -> None:
         super().finalize_options()
-        self.build_temp = f"build/torch-{torch.__version__}"
+        self.build_temp = f"build/torch-{TORCH_VERSION}"
         self.force = True  # setuptools does not track headers or the core; ninja, below it, does
 
     def run(self) -> None:
+        if torch is None:
+            sys.exit(
+                "pccl is compiled against the torch it will run with, and this Python has none: "
+                "install torch first, then run `pip install --no-build-isolation .`, "
+                "or `python -m build --no-isolation`"
+            )
         os.chdir(ROOT)
         self._build_core()
         spec = json.loads((CORE / "extension.json").read_text())

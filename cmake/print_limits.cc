@@ -35,6 +35,7 @@ int main() {
   print("PEER_GROUP_MAX", std::numeric_limits<decltype(pccl::GroupId::value)>::max());
   print("MEMBERS_MAX", kMembersMax);
   print("HOST_BYTES_MAX", kHostBytesMax);
+  print("NAME_BYTES_MAX", kNameBytesMax);
   print("LAUNCH_BYTES_MAX", kLaunchBytesMax);
   print("TAG_BYTES_MAX", kTagBytesMax);
   print("STATE_KEYS_MAX", kStateKeysMax);

@@ -45,6 +45,7 @@ std::optional<Reject> refuse_other_time(const std::string& name, const std::stri
 std::optional<Reject> refuse_values(const Hello& hello) {
   if (auto bad = refuse_run(hello.run)) return bad;
   if (auto bad = refuse_name("launch", hello.launch)) return bad;
+  if (auto bad = refuse_name("peer", hello.name)) return bad;
   if (hello.min_peers < 1 || hello.min_peers > protocol::kMembersMax) {
     return invalid("min_peers is " + std::to_string(hello.min_peers) + ", allowed are 1 to " +
                    std::to_string(protocol::kMembersMax));

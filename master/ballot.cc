@@ -12,7 +12,6 @@
 #include <algorithm>
 
 #include "csrc/base/assert.h"
-#include "master/text_format.h"
 
 namespace pccl::master {
 
@@ -20,7 +19,8 @@ using protocol::Answer;
 using protocol::JointKind;
 using protocol::Vote;
 
-Ballot::Ballot(std::vector<PeerId> voters) : order_(std::move(voters)) {
+Ballot::Ballot(std::vector<PeerId> voters, RankNames names)
+    : order_(std::move(voters)), names_(std::move(names)) {
   for (const PeerId voter : order_) voters_[voter] = {};
   PCCL_ASSERT(voters_.size() == order_.size());
 }
@@ -46,8 +46,9 @@ void Ballot::restore(PeerId peer, uint32_t answered, const std::optional<Answer>
   settled_.try_emplace(last->number, *last);
 }
 
-void Ballot::reconfigure(std::vector<PeerId> voters) {
+void Ballot::reconfigure(std::vector<PeerId> voters, RankNames names) {
   order_ = std::move(voters);
+  names_ = std::move(names);
   PCCL_ASSERT(order_.size() == voters_.size());
   for (auto& [peer, voter] : voters_) voter.vote.reset();
   open_ = 0;
@@ -183,7 +184,7 @@ std::string Ballot::mismatch() const {
   std::string out = "ranks made different joint calls: ";
   for (const auto& [ranks, kind] : rarest) {
     if (&ranks != &rarest.front().first) out += "; ";
-    out += ranks_text(ranks) + " called " + text(kind);
+    out += ranks_text(ranks, names_) + " called " + text(kind);
   }
   return out + ". All ranks must make the same joint calls in the same order";
 }

@@ -21,6 +21,7 @@
 
 #include "csrc/base/result.h"
 #include "csrc/protocol/messages.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 
@@ -29,8 +30,8 @@ class Ballot {
   using Answers = std::vector<std::pair<PeerId, protocol::Answer>>;
 
   Ballot() = default;
-  // A new generation: `voters` in rank order.
-  explicit Ballot(std::vector<PeerId> voters);
+  // A new generation: `voters` in rank order, as are their names.
+  explicit Ballot(std::vector<PeerId> voters, RankNames names = {});
   // The group is broken: the voters' numbers may differ from now on.
   void break_up();
   void lose(PeerId voter);
@@ -39,7 +40,7 @@ class Ballot {
   void restore(PeerId voter, uint32_t answered, const std::optional<protocol::Answer>& last);
   // A new epoch of the same generation: open votes are void and will be cast again. `voters` in
   // rank order.
-  void reconfigure(std::vector<PeerId> voters);
+  void reconfigure(std::vector<PeerId> voters, RankNames names = {});
 
   enum class Cast {
     kCounted,   // it waits for the other votes
@@ -101,6 +102,7 @@ class Ballot {
   protocol::Answer& answer_voter(Voter& voter, const protocol::Vote& vote, protocol::Answer answer);
 
   std::vector<PeerId> order_;       // by rank; lost voters stay, so that ranks do not change
+  RankNames names_;                 // likewise
   std::map<PeerId, Voter> voters_;  // those not lost
   size_t open_ = 0;                 // open votes
   // answers to numbers that some voter has yet to vote for

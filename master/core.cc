@@ -152,6 +152,7 @@ void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hel
   about.seen_loopback = connection.seen_loopback;
   about.wish = hello.rank;
   about.launch = hello.launch;
+  about.name = hello.name;
   group.welcome(peer, std::move(about), {hello.founders, hello.min_peers});
   PCCL_ASSERT(find_group_of(peer) == &group);
   connections.admit(id, peer, hello.group, ConnectionPhase::kWelcomed);
@@ -393,6 +394,7 @@ void MasterCore::Impl::on(const TimePassed&) {
       if (connections.connected(peer)) cut_off(connections.of(peer), "it acknowledges no verdicts");
     }
   });
+  groups.each([this](Group& group) { group.report_waits(joint_wait(groups, group)); });
 }
 
 // Processes held messages. Returns whether there were any.

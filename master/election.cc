@@ -66,15 +66,22 @@ std::string difference(const std::vector<StateEntry>& a, const std::vector<State
   return out + "; and " + std::to_string(count - kDifferencesNamedMax) + " more";
 }
 
+RankNames names_of(const std::vector<OfferOf>& offers) {
+  RankNames names;
+  names.reserve(offers.size());
+  for (const OfferOf& one : offers) names.push_back(one.name);
+  return names;
+}
+
 std::string refuse_layouts(const std::vector<OfferOf>& offers) {
-  for (size_t rank = 1; rank < offers.size(); ++rank) {
+  for (uint32_t rank = 1; rank < offers.size(); ++rank) {
     const auto& first = offers[0].offer->entries;
     const auto& other = offers[rank].offer->entries;
     if (std::equal(first.begin(), first.end(), other.begin(), other.end(), same_layout)) continue;
     const std::string what =
         difference(first, other, "at rank 0", "at rank " + std::to_string(rank));
     PCCL_ASSERT(!what.empty());
-    return "ranks 0 and " + std::to_string(rank) +
+    return ranks_text({0, rank}, names_of(offers)) +
            " offer states of different keys, types or shapes: " + what;
   }
   return {};
@@ -159,16 +166,17 @@ std::string refuse_overwriting(const std::vector<OfferOf>& offers, size_t electe
     if (offer.strategy == SyncStrategy::kSendOnly && overwritten) ranks.push_back(rank);
   }
   if (ranks.empty()) return {};
-  return ranks_text(ranks) + " must not be overwritten (send_only), but the state of rank " +
-         std::to_string(elected) + " at revision " +
+  return ranks_text(ranks, names_of(offers)) +
+         " must not be overwritten (send_only), but the state of rank " +
+         rank_text(static_cast<uint32_t>(elected), names_of(offers)) + " at revision " +
          std::to_string(offers[elected].offer->revision) + " is the one that wins";
 }
 
 std::string refuse_ahead(const OfferOf& one, size_t rank, const AgreedState& recorded) {
   const std::string next = std::to_string(recorded.revision + 1);
-  return "rank " + std::to_string(rank) + " offers revision " +
-         std::to_string(one.offer->revision) + ", but this group agreed on revision " +
-         std::to_string(recorded.revision) +
+  return "rank " + std::to_string(rank) + (one.name.empty() ? "" : " (" + one.name + ")") +
+         " offers revision " + std::to_string(one.offer->revision) +
+         ", but this group agreed on revision " + std::to_string(recorded.revision) +
          " last, and from one sync_shared_state to the next a state may advance by one revision: "
          "call sync_shared_state after each step, or raise the revision once per call. If this "
          "state "

@@ -27,6 +27,7 @@ struct OfferOf {
   // The state comes from this group: the peer has taken part in a sync_shared_state of the group
   // or, if there is no record, in any joint call or collective.
   bool trained = false;
+  std::string name = {};  // of the peer
 };
 
 struct Election {

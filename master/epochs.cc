@@ -109,7 +109,7 @@ Status Epochs::begin(PeerId peer, const protocol::Begin& begin) {
                     " are not acknowledged by all members");
     return {};
   }
-  return operations_.begin(peer, begin.op, begin.info, membership_.newcomers());
+  return operations_.begin(peer, begin.op, begin.info, membership_.newcomers(), context_.now);
 }
 
 Status Epochs::done(PeerId peer, const protocol::Done& done) {
@@ -120,11 +120,12 @@ Status Epochs::done(PeerId peer, const protocol::Done& done) {
   return operations_.done(peer, done.op);
 }
 
-Status Epochs::abort(PeerId peer, const protocol::AbortRequest& request) {
+Status Epochs::abort(PeerId peer, const protocol::AbortRequest& request,
+                     const Operations::Missing& missing) {
   PCCL_ASSERT(membership_.is_member(peer));
   const bool runs = phase_ == Phase::kActive || phase_ == Phase::kDraining;
   if (request.epoch != current() || !runs) return check(request.epoch);
-  return operations_.abort(peer, request);
+  return operations_.abort(peer, request, missing);
 }
 
 Status Epochs::report(PeerId peer, const protocol::StateReport& report) {
@@ -289,18 +290,10 @@ void Epochs::freeze() {
   announced_.freeze = protocol::FreezeRequest{current(), {}};
 }
 
-std::vector<uint32_t> Epochs::silent_ranks() const {
-  std::vector<uint32_t> ranks;
-  for (const PeerId member : membership_.members()) {
-    if (!reports_.contains(member)) ranks.push_back(*membership_.rank(member));
-  }
-  return ranks;
-}
-
 std::string Epochs::waits_for() const {
   if (phase_ == Phase::kDraining) return operations_.in_flight();
   if (phase_ != Phase::kFreezing || silent_ranks().empty()) return {};
-  return ranks_text(silent_ranks()) + " did not say what became of the operations in flight";
+  return membership_.ranks_text(silent_ranks()) + " did not report the operations in flight";
 }
 
 Epochs::Turn Epochs::advance(const Quorum& quorum, bool may_end, bool may_change) {
@@ -333,8 +326,8 @@ void Epochs::advance_freezing() {
   for (const PeerId member : membership_.members()) connections_.send(member, *announced_.freeze);
   // Members that were recovered after a restart may have reported before this request.
   const std::vector<uint32_t> silent = silent_ranks();
-  context_.log(LogLevel::kInfo, "epoch " + text(current()) + " ends, asking " +
-                                    (silent.empty() ? "nobody" : ranks_text(silent)));
+  const std::string who = silent.empty() ? "nobody" : membership_.ranks_text(silent);
+  context_.log(LogLevel::kInfo, "epoch " + text(current()) + " ends, asking " + who);
 }
 
 Epochs::Turn Epochs::advance_change() {
@@ -497,7 +490,7 @@ Epochs::Turn Epochs::persisted(uint64_t token) {
 void Epochs::start() {
   PCCL_ASSERT(plan_.start && !plan_.end && plan_.lost == lost_.size());
   PCCL_ASSERT(!context_.persisting.contains(plan_.token));
-  operations_ = Operations(plan_.start->epoch, ids(plan_.start->members));
+  operations_ = Operations(plan_.start->epoch, plan_.start->members);
   change_ = false;
   for (const protocol::Member& member : plan_.start->members) {
     connections_.enter(member.peer, ConnectionPhase::kMember);
@@ -522,14 +515,14 @@ Epochs::Turn Epochs::end() {
     enter(Phase::kBroken);
     return Turn::kEnded;
   }
-  operations_ = operations_.reconfigured(plan_.start->epoch, ids(plan_.start->members));
+  operations_ = operations_.reconfigured(plan_.start->epoch, plan_.start->members);
   begin_epoch();
   return Turn::kReconfigured;
 }
 
 void Epochs::begin_epoch() {
   const protocol::EpochStart& start = *plan_.start;
-  membership_.admit(ids(start.members));
+  membership_.admit(ids(start.members), context_.now);
   announced_ = announced_by(plan_);
   const LogLevel level = level_of_losses();
   lost_.clear();
@@ -557,7 +550,7 @@ void Epochs::restore(const MembershipRecord& record) {
     announced_.current.verdicts.lose(member.peer);
   }
   PCCL_ASSERT(announced_.current.verdicts.members() == membership_.members().size());
-  operations_ = Operations(current(), ids(record.start.members));
+  operations_ = Operations(current(), record.start.members);
   enter(Phase::kRecovering);
 }
 

@@ -87,7 +87,8 @@ class Epochs {
   // ---- From members: kProtocol if not allowed; ignored if it crossed the end of the epoch ----
   Status begin(PeerId peer, const protocol::Begin& begin);
   Status done(PeerId peer, const protocol::Done& done);
-  Status abort(PeerId peer, const protocol::AbortRequest& request);
+  Status abort(PeerId peer, const protocol::AbortRequest& request,
+               const Operations::Missing& missing = {});
   Status report(PeerId peer, const protocol::StateReport& report);
   Status acknowledge(PeerId peer, Epoch epoch, uint64_t verdict_index);
   // Whether resume() or gather() would accept this; changes nothing.
@@ -206,7 +207,13 @@ class Epochs {
   void take_settled();  // appends them to the verdict log
   void compared(bool is_transfer);
   Turn advance_change();
-  std::vector<uint32_t> silent_ranks() const;
+  std::vector<uint32_t> silent_ranks() const {
+    std::vector<uint32_t> ranks;
+    for (const PeerId member : membership_.members()) {
+      if (!reports_.contains(member)) ranks.push_back(*membership_.rank(member));
+    }
+    return ranks;
+  }
   std::string lost_text() const;
   bool is_founding() const;  // kFounding, or kStarting from there
   void check_members() const;

@@ -166,6 +166,8 @@ void Group::drop(PeerId peer, const std::string& why) {
   PCCL_ASSERT(!membership_.is_member(peer));
   const LogLevel level = membership_.find(peer)->warned ? LogLevel::kWarning : LogLevel::kInfo;
   const std::string text = membership_.describe(peer) + " is no longer waited for: " + why;
+  if (const std::string obstacle = membership_.obstacle(peer); !obstacle.empty())
+    last_obstacle_ = obstacle;
   connections_.send(peer, protocol::Kicked{text});
   connections_.close(peer);
   take_out(peer, text);
@@ -237,7 +239,10 @@ Status Group::on(PeerId peer, const protocol::Begin& message) {
   if (ballot_.is_open(peer, JointKind::kUpdateTopology)) {
     return violation("Begin after a vote for update_topology");
   }
-  return epochs_.begin(peer, message);
+  const Status status = epochs_.begin(peer, message);
+  if (status.ok())
+    membership_.called(peer, last_call(peer, message.op, message.info, context_.now));
+  return status;
 }
 
 Status Group::on(PeerId peer, const protocol::Done& message) { return epochs_.done(peer, message); }
@@ -252,7 +257,7 @@ Status Group::on(PeerId peer, const protocol::AbortRequest& message) {
     remove({peer, "it gave up its first operation, which the others wait for: " + message.text});
     return {};
   }
-  return epochs_.abort(peer, message);
+  return epochs_.abort(peer, message, [this](const auto& ranks) { return missing_text(ranks); });
 }
 
 Status Group::on(PeerId peer, const protocol::StateReport& message) {
@@ -281,7 +286,7 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
   if (!cast.ok()) return cast.status();
   switch (cast.value()) {
     case Ballot::Cast::kCounted:
-    case Ballot::Cast::kDiffers:
+    case Ballot::Cast::kDiffers: membership_.called(peer, {message.kind, context_.now}); break;
     case Ballot::Cast::kRepeated: break;
     case Ballot::Cast::kAnswered:
       PCCL_ASSERT(ballot_.last_answer(peer) != nullptr);
@@ -368,7 +373,8 @@ void Group::begin_agreement() {
   PCCL_ASSERT(ballot_.is_complete(JointKind::kSyncSharedState));
   std::vector<OfferOf> offers;
   for (const PeerId member : membership_.members()) {
-    offers.push_back({member, &ballot_.vote(member).offer, trained_here(member)});
+    offers.push_back({member, &ballot_.vote(member).offer, trained_here(member),
+                      membership_.find(member)->name});
   }
   const std::vector<Misfit> wrong = misfits(offers, agreement_.recorded());
   for (const Misfit& misfit : wrong) remove(misfit);
@@ -443,7 +449,7 @@ std::vector<Group::Held> Group::take_held() {
 
 void Group::restore_ballot() {
   PCCL_ASSERT(!epochs_.recovering() && has_members());
-  ballot_ = Ballot(epochs_.ranked());
+  ballot_ = Ballot(epochs_.ranked(), membership_.rank_names());
   for (const PeerId peer : epochs_.ranked()) {
     if (!membership_.is_member(peer)) ballot_.lose(peer);
   }
@@ -503,19 +509,20 @@ void Group::on_turn(Epochs::Turn turn) {
     case Epochs::Turn::kNone: break;
     case Epochs::Turn::kStarted:
       PCCL_ASSERT(!agreement_.for_voters());  // they have voted for update_topology
+      last_obstacle_.clear();
       for (const PeerId member : membership_.members()) {
         if (!ballot_.has_voted(member)) continue;
         membership_.raise({member}, protocol::Standing::kCalled);
         if (short_of_peers_) notify(member, "update_topology goes on: enough peers are there");
       }
       short_of_peers_ = false;
-      ballot_ = Ballot(membership_.members());
+      ballot_ = Ballot(membership_.members(), membership_.rank_names());
       for (const PeerId member : membership_.members()) notices_.erase(member);
       break;
     case Epochs::Turn::kReconfigured:
       if (epochs_.broken()) break_up();
       PCCL_ASSERT(ballot_.size() == membership_.members().size());
-      ballot_.reconfigure(membership_.members());
+      ballot_.reconfigure(membership_.members(), membership_.rank_names());
       agreement_.cancel();
       break;
     case Epochs::Turn::kEnded: break_up(); break;
@@ -543,35 +550,11 @@ void Group::break_up() {
   agreement_.cancel();
 }
 
-std::string Group::why_waiting(PeerId peer) const {
-  PCCL_ASSERT(!membership_.is_member(peer));
-  const std::string obstacle = membership_.obstacle(peer);
-  const auto& about = *membership_.find(peer);
-  if (!obstacle.empty() || about.waiting_ticks < protocol::kTicksPerTimeout) return obstacle;
-  const auto pending = membership_.pending(protocol::kMembersMax);
-  if (!has_members()) {
-    return count_text(pending.size(), "peer") + " of the " + std::to_string(quorum_.founders) +
-           " that begin together can reach each other so far";
-  }
-  if (std::find(pending.begin(), pending.end(), peer) == pending.end()) {
-    return "not all members have reached this peer yet";
-  }
-  return "the members have not called update_topology since this peer can be reached";
-}
-
 void Group::notify_waiting() {
   notices_due_ = false;
   for (const PeerId peer : membership_.waiting()) notify(peer, why_waiting(peer));
-  const size_t left = membership_.members().size();
-  const bool too_few =
-      epochs_.phase() == Epochs::Phase::kBroken && epochs_.changing() && left < quorum_.min_peers;
-  short_of_peers_ = too_few;
-  for (const PeerId member : membership_.members()) {
-    notify(member, too_few ? "update_topology waits for more peers: " + count_text(left, "member") +
-                                 (left == 1 ? " is" : " are") + " left, and min_peers is " +
-                                 std::to_string(quorum_.min_peers)
-                           : "");
-  }
+  short_of_peers_ = short_of_peers();
+  for (const PeerId member : membership_.members()) notify(member, why_hindered(member));
 }
 
 void Group::notify(PeerId peer, std::string why) {

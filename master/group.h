@@ -29,6 +29,7 @@
 #include "master/epochs.h"
 #include "master/membership.h"
 #include "master/newcomer.h"
+#include "master/wait_report.h"
 
 namespace pccl::master {
 
@@ -113,6 +114,13 @@ class Group {
   // Nothing could be received for a while: all newcomers get their full time again.
   void excuse_newcomers() { probation_.restart(); }
 
+  // ---- What members wait for ----
+  // "rank 0 (tokyo-3), which has been in update_topology for 12 s; for rank 2, which ...".
+  std::string missing_text(const std::vector<uint32_t>& ranks) const;
+  // Announces a wait that has lasted longer than peer_timeout, and its end. `joint_wait`: the wait
+  // of the members in their joint call, which may be for other groups.
+  void report_waits(const std::optional<Wait>& joint_wait);
+
   // ---- Time and progress ----
   // A tick has passed. Returns the members to disconnect because they acknowledge nothing.
   std::vector<PeerId> tick();
@@ -170,6 +178,13 @@ class Group {
   void notify_waiting();
   void notify(PeerId peer, std::string why);  // unless it was the last notice to this peer
   std::string why_waiting(PeerId peer) const;
+  bool short_of_peers() const;  // update_topology waits for more
+  std::string why_hindered(PeerId member) const;
+  std::string why_members_are_awaited() const;
+  std::string why_no_founding() const;
+  std::string absence_of(uint32_t rank) const;
+  std::vector<Wait> operation_waits() const;
+  void announce(const std::vector<WaitReport::Announcement>& all);
   void restore_ballot();
   bool votes_in(const protocol::Settled& ballot) const;
   void check_peer(PeerId peer, const Membership::Peer& about) const;
@@ -187,6 +202,8 @@ class Group {
   Probation probation_;
   std::map<PeerId, std::string> notices_;  // the last notice to each waiting peer
   bool notices_due_ = false;
+  WaitReport wait_report_;
+  std::string last_obstacle_;    // of a peer that gave up before the group began
   bool short_of_peers_ = false;  // and the members were told so
   struct HeldOf {
     std::vector<protocol::Message> messages;

@@ -102,8 +102,9 @@ void settle_pending(Groups& groups) {
   }
 }
 
-// "rank 2 has not called it", for each group that others wait for.
-std::string who_is_missing(const Groups& groups, JointKind kind) {
+// The members that have not made this call, by group: "rank 2, which has been in ...; for peer
+// group 1: rank 0, which ...". Empty if there are none.
+std::string who_is_missing(const Groups& groups, const Group& own, JointKind kind) {
   std::string out;
   for (const auto& [id, group] : groups.all()) {
     if (!group.has_members() || group.has_voted(kind)) continue;
@@ -113,11 +114,9 @@ std::string who_is_missing(const Groups& groups, JointKind kind) {
       const bool called = ballot.has_voted(member) && ballot.is_open(member, kind);
       if (!called) missing.push_back(*group.membership().rank(member));
     }
-    if (!out.empty()) out += "; ";
-    if (groups.size() > 1) out += "of peer group " + std::to_string(id.value) + ", ";
-    out += missing.empty()
-               ? "a member was just lost"
-               : ranks_text(missing) + (missing.size() == 1 ? " has" : " have") + " not called it";
+    if (!out.empty()) out += "; for ";
+    if (&group != &own) out += "peer group " + std::to_string(id.value) + ": ";
+    out += missing.empty() ? "the loss of a member to be recorded" : group.missing_text(missing);
   }
   return out;
 }
@@ -150,7 +149,7 @@ void give_up_sync(Group& group) {
   if (fetching.empty()) {
     std::string missing;
     if (!group.ballot().is_complete()) {
-      missing = ranks_text(group.ballot().missing()) + " did not call it";
+      missing = "it waited for " + group.missing_text(group.ballot().missing());
     }
     return group.answer(timeout(std::move(missing)));
   }
@@ -159,7 +158,7 @@ void give_up_sync(Group& group) {
     if (const auto rank = group.membership().rank(peer)) ranks.push_back(*rank);
   }
   std::sort(ranks.begin(), ranks.end());
-  std::string who = ranks.empty() ? "a peer that was lost" : ranks_text(ranks);
+  std::string who = ranks.empty() ? "a peer that was lost" : group.membership().ranks_text(ranks);
   group.answer(timeout(who + " did not receive the whole state"));
 }
 
@@ -180,6 +179,28 @@ std::string awaited_by_others(const Groups& groups) {
          " waits,";
 }
 
+std::optional<Wait> joint_wait(const Groups& groups, const Group& group) {
+  const auto kind = group.ballot().kind();
+  if (!kind || group.epochs().phase() == Phase::kStarting) return std::nullopt;
+  Wait wait{text(*kind), {}, {}, {}};
+  for (const PeerId member : group.membership().members()) {
+    if (!group.ballot().has_voted(member) || !group.ballot().is_open(member, *kind)) continue;
+    const Instant called = group.membership().find(member)->last_call.at;
+    wait.since = wait.waiting.empty() ? called : std::min(wait.since, called);
+    wait.waiting.push_back(member);
+  }
+  if (group.epochs().changing()) {
+    const std::string others = group.epochs().waits_for();  // empty if it waits for more peers
+    wait.why = others.empty() ? "" : "for calls to end: " + others;
+  } else if (*kind != JointKind::kSyncSharedState) {
+    const std::string missing = who_is_missing(groups, group, *kind);
+    wait.why = missing.empty() ? "" : "for " + missing;
+  } else if (!group.ballot().is_complete()) {
+    wait.why = "for " + group.missing_text(group.ballot().missing());
+  }
+  return wait.why.empty() ? std::nullopt : std::optional(wait);
+}
+
 void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t number) {
   PCCL_ASSERT(group.membership().is_member(peer));
   if (!group.ballot().is_open(peer, number)) return;  // already answered
@@ -187,7 +208,8 @@ void give_up_joint_call(Groups& groups, Group& group, PeerId peer, uint32_t numb
   if (group.gives_up_as_newcomer(peer, kind)) return;
   if (kind == JointKind::kSyncSharedState) return give_up_sync(group);
   if (group.epochs().changing()) return give_up_change(group);
-  const Answer answer = timeout(who_is_missing(groups, kind));
+  const std::string missing = who_is_missing(groups, group, kind);
+  const Answer answer = timeout(missing.empty() ? "" : "it waited for " + missing);
   for (const auto& [id, other] : groups.all()) {
     // In its own group a newcomer of a lower rank may have made another call.
     const bool waits = &other == &group || other.ballot().kind() == kind;

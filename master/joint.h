@@ -4,9 +4,11 @@
 // ballots, without state of their own. The MasterCore calls them.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "csrc/base/ids.h"
+#include "master/wait_report.h"
 
 namespace pccl::master {
 
@@ -21,6 +23,9 @@ void settle_joint_calls(Groups& groups);
 // peer group 0 waits,"; empty if there is none. Only groups whose members have taken part in
 // something count. It is for groups that have not.
 std::string awaited_by_others(const Groups& groups);
+
+// The wait of the members of this group in their joint call, if they wait for other members.
+std::optional<Wait> joint_wait(const Groups& groups, const Group& group);
 
 // A peer gives up its call `number`. The call ends for all voters in the same ballot, unless its
 // answer is on its way. Ignored if that call is not open.

@@ -14,6 +14,7 @@ namespace pccl::master {
 
 using protocol::bounded;
 using protocol::Is;
+using protocol::shown;
 
 // ---- Fields, in the order of records.h and journal.h; since(): file version of the field ----
 
@@ -25,6 +26,7 @@ void fields(auto& wire, Is<MemberRecord> auto& r) {
   wire(bounded(r.host, protocol::kHostBytesMax), r.port, r.order);
   wire(bounded(r.launch, protocol::kLaunchBytesMax));
   wire.since(3, bounded(r.others, protocol::kOtherAddressesMax));
+  wire.since(4, shown(r.name, protocol::kNameBytesMax));
 }
 void fields(auto& wire, Is<MembershipRecord> auto& r) {
   wire(r.group, r.policy, r.peer_timeout_ms, r.first_call_timeout_ms, r.founders, r.min_peers);
@@ -50,7 +52,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr char kMagic[8] = {'p', 'c', 'c', 'l', 'j', 'r', 'n', 'l'};
 constexpr uint32_t kVersionMin = 2;
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr size_t kReleaseBytes = 16;
 constexpr size_t kReleaseAt = sizeof kMagic + 4;
 constexpr size_t kFrameBytes = 8;  // bytes before the payload

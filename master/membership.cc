@@ -69,16 +69,22 @@ std::optional<PeerId> Membership::remove(PeerId peer, const std::string& why) {
   return forgotten;
 }
 
-void Membership::admit(std::vector<PeerId> members) {
+void Membership::admit(std::vector<PeerId> members, Instant now) {
   PCCL_ASSERT(members.size() >= members_.size() && members.size() <= protocol::kMembersMax);
   for (const PeerId member : members) {
     PCCL_ASSERT(find(member) != nullptr && find(member)->order != 0);
+    if (!is_member(member)) peers_.at(member).last_call = {LastCall::Nothing{}, now};
   }
   members_ = std::move(members);
   ranks_.clear();
   for (uint32_t rank = 0; rank < members_.size(); ++rank) ranks_[members_[rank]] = rank;
   PCCL_ASSERT(ranks_.size() == members_.size());
   look_at_standings();
+}
+
+void Membership::called(PeerId member, LastCall call) {
+  PCCL_ASSERT(is_member(member));
+  peers_.at(member).last_call = std::move(call);
 }
 
 void Membership::restore(const std::vector<protocol::Member>& ranked,
@@ -94,6 +100,7 @@ void Membership::restore(const std::vector<protocol::Member>& ranked,
     peer.others = member.others;
     peer.order = member.order;
     peer.launch = member.launch;
+    peer.name = member.name;
     peer.connected = false;
     registrations_ = std::max(registrations_, member.order);
     for (const auto& [other, about] : peers_) {
@@ -113,8 +120,8 @@ void Membership::restore(const std::vector<protocol::Member>& ranked,
 MemberRecord Membership::record(PeerId id) const {
   const Peer& peer = peers_.at(id);
   PCCL_ASSERT(peer.order != 0);
-  return {id,        peer.seen_host, peer.seen_loopback, peer.host,
-          peer.port, peer.order,     peer.launch,        peer.others};
+  return {id,         peer.seen_host, peer.seen_loopback, peer.host, peer.port,
+          peer.order, peer.launch,    peer.others,        peer.name};
 }
 
 // ---- Queries ----
@@ -217,8 +224,8 @@ std::optional<std::vector<PeerId>> Membership::founders(size_t count) const {
 
 std::string Membership::apart(PeerId peer, PeerId other) const {
   return describe(other) + " cannot connect to " + describe(peer) +
-         fault_text(links.view(other, peer).fault) + "; peer " + pccl::text(peer) +
-         " cannot connect to peer " + pccl::text(other) + fault_text(links.view(peer, other).fault);
+         fault_text(links.view(other, peer).fault) + "; " + name(peer) + " cannot connect to " +
+         name(other) + fault_text(links.view(peer, other).fault);
 }
 
 // The peer may be hostile and want members to explore their network for it: it receives only the
@@ -228,6 +235,7 @@ std::string Membership::obstacle(PeerId peer) const {
   size_t count = 0;
   for (const auto& [other, about] : peers_) {
     if (other == peer || !links.view(other, peer).unreachable()) continue;
+    if (is_member(other) && is_member(peer)) continue;     // one of them will be lost
     if (!links.view(peer, other).unreachable()) continue;  // the peer has yet to try
     if (++count > protocol::kRanksNamedMax) continue;
     out += (out.empty() ? "" : "; ") + apart(peer, other);
@@ -297,15 +305,32 @@ bool Membership::lost_at_once(PeerId peer) const {
 
 protocol::Member Membership::member(PeerId id) const {
   const Peer& peer = peers_.at(id);
-  return {id, pccl::text(Endpoint{peer.host.empty() ? peer.seen_host : peer.host, peer.port})};
+  return {id, pccl::text(Endpoint{peer.host.empty() ? peer.seen_host : peer.host, peer.port}),
+          peer.name};
+}
+
+std::string Membership::name(PeerId id) const {
+  return protocol::text(protocol::Member{id, "", peers_.at(id).name});
+}
+
+RankNames Membership::rank_names() const {
+  RankNames names;
+  for (const auto& [id, rank] : ranks_) {
+    if (rank >= names.size()) names.resize(rank + 1);
+    names[rank] = peers_.at(id).name;
+  }
+  return names;
+}
+
+std::string Membership::ranks_text(const std::vector<uint32_t>& ranks) const {
+  return master::ranks_text(ranks, rank_names());
 }
 
 std::string Membership::describe(PeerId id) const {
   const auto at = rank(id);
-  const std::string phase = at ? "rank " + std::to_string(*at) + ", " : "";
-  const Peer& peer = peers_.at(id);
-  const std::string where = peer.order == 0 ? peer.seen_host : member(id).address;
-  return "peer " + pccl::text(id) + " (" + phase + where + ")";
+  protocol::Member peer = member(id);
+  if (peers_.at(id).order == 0) peer.address = peers_.at(id).seen_host;
+  return protocol::text(peer, at ? "rank " + std::to_string(*at) : "");
 }
 
 protocol::Dial Membership::dial(PeerId dialler, PeerId target) const {

@@ -21,8 +21,10 @@
 
 #include "csrc/base/clock.h"
 #include "csrc/protocol/messages.h"
+#include "master/absence.h"
 #include "master/links.h"
 #include "master/records.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 
@@ -43,11 +45,13 @@ class Membership {
     std::string host;  // as the peer registered it; empty: use seen_host
     uint16_t port = 0;
     std::vector<Endpoint> others = {};  // further addresses
+    std::string name;                   // for people
     uint64_t order = 0;                 // order of registration, from 1; 0: not registered
     bool connected = true;
     bool warned = false;    // a warning says that it is not connected
     int away_ticks = 0;     // ticks since its connection closed
     int waiting_ticks = 0;  // ticks since it registered, until it is a member
+    LastCall last_call;     // of a member
   };
 
   // ---- Joining and leaving ----
@@ -60,7 +64,8 @@ class Membership {
   // kMembersMax gone peers are remembered: returns the one that is forgotten now, if any.
   std::optional<PeerId> remove(PeerId peer, const std::string& why);
   // Sets the members of the next epoch, in rank order. REQUIRES: all registered.
-  void admit(std::vector<PeerId> members);
+  void admit(std::vector<PeerId> members, Instant now = {});
+  void called(PeerId member, LastCall call);
   // After a restart. `ranked`: the members of the epoch in rank order; `left`: those that were not
   // lost. None is connected, and nothing is known of the links. REQUIRES: no peers.
   void restore(const std::vector<protocol::Member>& ranked, const std::vector<MemberRecord>& left);
@@ -98,7 +103,8 @@ class Membership {
   std::vector<PeerId> pending(size_t room) const;
   // The first members in rank order, once `count` peers are pending; nothing if there are members.
   std::optional<std::vector<PeerId>> founders(size_t count) const;
-  // Why a waiting peer is not pending, if a person can do something about it.
+  // Why a waiting peer is not pending, if a person can do something about it. Of a member: the
+  // waiting peers that it cannot be linked with.
   std::string obstacle(PeerId peer) const;
   // A tick has passed. Returns the peers that are lost or no longer waited for because of it
   // (section 4, rules 2 and 4), and the newcomers that are refused. `lively`: the peer is not held
@@ -115,8 +121,11 @@ class Membership {
 
   // ---- Text formatting ----
   protocol::Member member(PeerId peer) const;
-  std::string describe(PeerId peer) const;             // "peer 1.3 (rank 2, 10.0.0.7:48201)"
-  std::string apart(PeerId peer, PeerId other) const;  // why they cannot connect
+  std::string describe(PeerId peer) const;  // "tokyo-3 (peer 1.3, rank 2, 10.0.0.7:48201)"
+  std::string name(PeerId peer) const;      // "tokyo-3 (peer 1.3)"
+  RankNames rank_names() const;             // of those left
+  std::string ranks_text(const std::vector<uint32_t>& ranks) const;  // "ranks 0 (tokyo) and 1"
+  std::string apart(PeerId peer, PeerId other) const;                // why they cannot connect
   protocol::Dial dial(PeerId dialler, PeerId target) const;
 
   // Asserts the invariants. REQUIRES: the losses that tick() returned were carried out.

@@ -21,7 +21,6 @@
 #include "csrc/base/assert.h"
 #include "csrc/protocol/limits.h"
 #include "master/context.h"
-#include "master/text_format.h"
 
 namespace pccl::master {
 namespace {
@@ -38,8 +37,11 @@ bool transfers(const protocol::OpInfo& info) { return info.kind == protocol::OpK
 
 }  // namespace
 
-Operations::Operations(Epoch epoch, std::vector<PeerId> members)
-    : epoch_(epoch), members_(std::move(members)), begun_by_(members_.size()) {
+Operations::Operations(Epoch epoch, std::vector<PeerId> members, RankNames names)
+    : epoch_(epoch),
+      members_(std::move(members)),
+      names_(std::move(names)),
+      begun_by_(members_.size()) {
   for (uint32_t rank = 0; rank < members_.size(); ++rank) ranks_[members_[rank]] = rank;
   PCCL_ASSERT(ranks_.size() == members_.size());
 }
@@ -102,7 +104,7 @@ Status Operations::check_begin(PeerId peer, OpKey op, const protocol::OpInfo& in
 }
 
 Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
-                         const std::vector<PeerId>& newcomers) {
+                         const std::vector<PeerId>& newcomers, Instant now) {
   const uint32_t rank = this->rank(peer);
   const Status status = check_begin(peer, op, info);
   if (!status.ok()) return status;
@@ -113,6 +115,7 @@ Status Operations::begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
   if (fresh) {
     known.info = info;
     known.at.resize(members_.size());
+    known.since = now;
     ++open_;
     PCCL_ASSERT(open_ <= table_.size());
   }
@@ -226,7 +229,8 @@ Status Operations::done(PeerId peer, OpKey op) {
   return {};
 }
 
-Status Operations::abort(PeerId peer, const protocol::AbortRequest& request) {
+Status Operations::abort(PeerId peer, const protocol::AbortRequest& request,
+                         const Missing& missing) {
   if (request.code == Code::kOk) return violation("AbortRequest without a reason");
   const auto at = table_.find(request.op);
   if (at == table_.end() || at->second.settled) return {};
@@ -250,13 +254,15 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request) {
   const auto has = [](const std::vector<uint32_t>& ranks) {
     return ranks.size() == 1 ? " has" : " have";
   };
-  if (!absent.empty()) text += "; " + ranks_text(absent) + has(absent) + " not called it";
+  if (!absent.empty() && missing) text += "; it waited for " + missing(absent);
+  if (!absent.empty() && !missing)
+    text += "; " + ranks_text(absent, names_) + has(absent) + " not called it";
   if (!repeating.empty()) {
-    text += "; " + ranks_text(repeating) + has(repeating) +
+    text += "; " + ranks_text(repeating, names_) + has(repeating) +
             " called it and not begun to repeat it, after a connection between peers was lost";
   }
-  if (!unfinished.empty()) {
-    text += "; " + ranks_text(unfinished) + has(unfinished) + " called it and not finished";
+  if (!unfinished.empty() && absent.empty() && repeating.empty()) {
+    text += "; " + ranks_text(unfinished, names_) + has(unfinished) + " called it and not finished";
   }
   settle(at, protocol::Outcome::kAborted, request.code, text);
   return {};
@@ -322,7 +328,7 @@ void Operations::drain() {
     const auto absent = ranks_at(op, At::kNothing);
     if (op.settled || absent.empty()) continue;
     settle(here, protocol::Outcome::kAborted, Code::kMembershipChanged,
-           name(op, here->first) + " was ended by update_topology: " + ranks_text(absent) +
+           name(op, here->first) + " was ended by update_topology: " + ranks_text(absent, names_) +
                " had not called it before; call it again");
   }
 }
@@ -335,6 +341,52 @@ std::string Operations::in_flight() const {
   }
   PCCL_ASSERT(open_ == 0);
   return {};
+}
+
+std::vector<Operations::Waiting> Operations::waits() const {
+  std::map<Instant, std::vector<Table::const_iterator>> by_age;
+  for (auto at = table_.begin(); at != table_.end(); ++at) {
+    if (!at->second.settled && at->second.begun < parties(at->second))
+      by_age[at->second.since].push_back(at);
+  }
+  std::vector<Waiting> all;
+  std::vector<bool> waits(members_.size());
+  for (const auto& [since, operations] : by_age) {
+    for (const Table::const_iterator& at : operations) {
+      std::vector<uint32_t> waiting;
+      for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+        if (at->second.at[rank] == At::kNothing || waits[rank]) continue;
+        waits[rank] = true;
+        waiting.push_back(rank);
+      }
+      if (!waiting.empty()) all.push_back(wait_of(at->first, at->second, std::move(waiting)));
+    }
+  }
+  return all;
+}
+
+Operations::Waiting Operations::wait_of(OpKey key, const Op& op,
+                                        std::vector<uint32_t> waiting) const {
+  Waiting wait{{}, op.since, std::move(waiting), ranks_at(op, At::kNothing)};
+  PCCL_ASSERT(!wait.waiting.empty() && !wait.missing.empty());
+  Op seen = op;
+  const bool receiver_waits = transfers(op.info) && members_[wait.missing[0]] == op.info.root;
+  if (receiver_waits) seen.info.kind = protocol::OpKind::kRecv;
+  wait.name = name(seen, key);
+  if (!transfers(op.info) || receiver_waits) return wait;
+  wait.faces = std::any_of(table_.begin(), table_.end(), [&](const auto& at) {
+    const Op& other = at.second;
+    return !other.settled && transfers(other.info) && other.info.root == op.info.receiver &&
+           other.info.receiver == op.info.root &&
+           other.at[rank(op.info.receiver)] != At::kNothing &&
+           other.at[rank(op.info.root)] == At::kNothing;
+  });
+  return wait;
+}
+
+bool Operations::is_in(PeerId peer, OpKey op) const {
+  const auto at = table_.find(op);
+  return at != table_.end() && !at->second.settled && at->second.at[rank(peer)] != At::kNothing;
 }
 
 std::vector<protocol::Verdict> Operations::take_settled() {
@@ -361,9 +413,10 @@ bool Operations::keeps(OpKey op) const {
   return at != table_.end() && at->second.info.keep;
 }
 
-Operations Operations::reconfigured(Epoch epoch, const std::vector<PeerId>& members) const {
+Operations Operations::reconfigured(Epoch epoch, const std::vector<PeerId>& members,
+                                    RankNames names) const {
   PCCL_ASSERT(epoch > epoch_);
-  Operations next(epoch, members);
+  Operations next(epoch, members, std::move(names));
   next.begun_before_ = begun_before_;
   for (const auto& [key, op] : table_) {
     if (!op.settled) {
@@ -447,7 +500,7 @@ std::string Operations::mismatch(const Op& op, OpKey key) const {
   std::string out = "ranks disagree on " + text(op.info, key) + " in epoch " + text(epoch_) + ": ";
   for (const auto& [ranks, info] : variants) {
     if (info != variants.front().second) out += "; ";
-    out += ranks_text(ranks) + " called " + text(*info);
+    out += ranks_text(ranks, names_) + " called " + text(*info);
   }
   return out + ". All ranks must make the same calls, in the same order under one tag";
 }

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -25,34 +26,52 @@
 #include <vector>
 
 #include "csrc/base/assert.h"
+#include "csrc/base/clock.h"
 #include "csrc/base/status.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
 #include "master/newcomer.h"
+#include "master/records.h"
+#include "master/text_format.h"
 
 namespace pccl::master {
 
 class Operations {
  public:
   Operations() = default;
-  // `members` in rank order.
-  Operations(Epoch epoch, std::vector<PeerId> members);
+  // `members` in rank order, as are their names.
+  Operations(Epoch epoch, std::vector<PeerId> members, RankNames names = {});
+  Operations(Epoch epoch, const std::vector<protocol::Member>& members)
+      : Operations(epoch, ids(members), names_of(members)) {}
 
   // `newcomers`: Membership::newcomers(). If a newcomer and the other members differ, this is
   // judged only after all the others have begun the operation.
   Status begin(PeerId peer, OpKey op, const protocol::OpInfo& info,
-               const std::vector<PeerId>& newcomers = {});
+               const std::vector<PeerId>& newcomers = {}, Instant now = {});
   // Whether begin() would accept this.
   Status check_begin(PeerId peer, OpKey op, const protocol::OpInfo& info) const;
   Status done(PeerId peer, OpKey op);
   // A member gives up an operation. If that member is done, others may have committed the operation
   // by now: it is settled only after a member that is not done has agreed to abort.
-  // take_proposals() returns the abort proposals.
-  Status abort(PeerId peer, const protocol::AbortRequest& request);
+  // take_proposals() returns the abort proposals. `missing`: says what the given ranks do instead.
+  using Missing = std::function<std::string(const std::vector<uint32_t>& ranks)>;
+  Status abort(PeerId peer, const protocol::AbortRequest& request, const Missing& missing = {});
   bool has_begun(PeerId peer, OpKey op) const;
   // Likewise, or it was begun in an earlier epoch of the generation and is to be begun again.
   bool was_begun(PeerId peer, OpKey op) const;
   bool knows(OpKey op) const { return table_.contains(op); }
+  // What members wait for: for each member, its oldest open operation that others have not begun.
+  // `waiting`: the ranks for which it is the oldest; `missing`: those that have not begun it.
+  // `faces`: it is a send, and its receiver waits in a send to the sender.
+  struct Waiting {
+    std::string name;
+    Instant since;
+    std::vector<uint32_t> waiting, missing;
+    bool faces = false;
+  };
+  std::vector<Waiting> waits() const;
+  // Whether the operation is open, and the member has begun it.
+  bool is_in(PeerId peer, OpKey op) const;
   // The newcomers, since the last call, whose description of an operation differs from that of all
   // others. The operation stays open: its epoch is to end without the newcomers.
   std::vector<Misfit> take_misfits() { return std::exchange(misfits_, {}); }
@@ -103,7 +122,11 @@ class Operations {
   void restore_settled(const protocol::Uncalled& op, const std::set<PeerId>& not_begun);
   // The table for the continuation in the next epoch. It keeps the settled operations that some
   // member has yet to begin.
-  Operations reconfigured(Epoch epoch, const std::vector<PeerId>& members) const;
+  Operations reconfigured(Epoch epoch, const std::vector<PeerId>& members,
+                          RankNames names = {}) const;
+  Operations reconfigured(Epoch epoch, const std::vector<protocol::Member>& members) const {
+    return reconfigured(epoch, ids(members), names_of(members));
+  }
   size_t open_count() const { return open_; }
   size_t known_count() const { return table_.size(); }  // including settled ones
   // Whether it is the table of this epoch with these members, in rank order.
@@ -122,6 +145,7 @@ class Operations {
     uint32_t begun = 0;  // by how many of the members that it concerns
     uint32_t done = 0;
     std::vector<At> at;  // by rank
+    Instant since;       // time of the first Begin
     // The differing descriptions, by rank. These members are never done with the operation.
     std::map<uint32_t, protocol::OpInfo> otherwise;
     std::optional<protocol::AbortProposal> proposal;
@@ -143,6 +167,7 @@ class Operations {
   void erase(Table::iterator at);
   std::vector<uint32_t> ranks_at(const Op& op, At what) const;
   std::string name(const Op& op, OpKey key) const;
+  Waiting wait_of(OpKey key, const Op& op, std::vector<uint32_t> waiting) const;
   std::string mismatch(const Op& op, OpKey key) const;
   void judge(Table::iterator at, const std::vector<PeerId>& newcomers);
   bool is_in(const std::vector<PeerId>& peers, uint32_t rank) const;
@@ -154,6 +179,7 @@ class Operations {
 
   Epoch epoch_;
   std::vector<PeerId> members_;
+  RankNames names_;
   std::map<PeerId, uint32_t> ranks_;
   Table table_;
   size_t open_ = 0;               // operations that are not settled

@@ -35,6 +35,7 @@ struct MemberRecord {
   uint64_t order = 0;  // order of registration
   std::string launch;  // name of the fixed-world launch that it is a rank of; empty: none
   std::vector<Endpoint> others = {};
+  std::string name = {};  // for people
   bool operator==(const MemberRecord&) const = default;
 };
 

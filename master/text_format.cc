@@ -5,15 +5,27 @@
 
 namespace pccl::master {
 
-std::string ranks_text(const std::vector<uint32_t>& ranks) {
+RankNames names_of(const std::vector<protocol::Member>& members) {
+  RankNames names;
+  names.reserve(members.size());
+  for (const protocol::Member& member : members) names.push_back(member.name);
+  return names;
+}
+
+std::string rank_text(uint32_t rank, const RankNames& names) {
+  const bool named = rank < names.size() && !names[rank].empty();
+  return std::to_string(rank) + (named ? " (" + names[rank] + ")" : "");
+}
+
+std::string ranks_text(const std::vector<uint32_t>& ranks, const RankNames& names) {
   PCCL_ASSERT(!ranks.empty());
-  if (ranks.size() == 1) return "rank " + std::to_string(ranks[0]);
+  if (ranks.size() == 1) return "rank " + rank_text(ranks[0], names);
   const bool all = ranks.size() <= protocol::kRanksNamedMax;
   const size_t named = all ? ranks.size() - 1 : protocol::kRanksNamedMax;
-  std::string out = "ranks " + std::to_string(ranks[0]);
-  for (size_t i = 1; i < named; ++i) out += ", " + std::to_string(ranks[i]);
+  std::string out = "ranks " + rank_text(ranks[0], names);
+  for (size_t i = 1; i < named; ++i) out += ", " + rank_text(ranks[i], names);
   out += " and ";
-  if (all) return out + std::to_string(ranks.back());
+  if (all) return out + rank_text(ranks.back(), names);
   return out + std::to_string(ranks.size() - named) + " more";
 }
 

@@ -9,13 +9,20 @@
 #include "csrc/base/clock.h"
 #include "csrc/base/link_fault.h"
 #include "csrc/base/text.h"
+#include "csrc/protocol/messages.h"
 
 namespace pccl::master {
 
 using pccl::text;  // formats durations; the functions of this namespace would hide it
 
-// "rank 2", "ranks 0, 1 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 4 more". REQUIRES: at least one.
-std::string ranks_text(const std::vector<uint32_t>& ranks);
+// The names of members, by rank, for ranks_text(). It may be shorter, and a name may be empty.
+using RankNames = std::vector<std::string>;
+RankNames names_of(const std::vector<protocol::Member>& members);  // in rank order
+
+// "rank 2", "ranks 0, 1 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 4 more"; with names "rank 2
+// (tokyo-3)", "ranks 0 (tokyo-1) and 1 (osaka)". REQUIRES: at least one.
+std::string ranks_text(const std::vector<uint32_t>& ranks, const RankNames& names);
+std::string rank_text(uint32_t rank, const RankNames& names);  // "2 (tokyo-3)"
 
 // The hash of a shared state: "00c0ffee00c0ffee".
 std::string hash_text(uint64_t hash);

@@ -54,7 +54,7 @@ class JoinOptions:
         timeout: limit for the admission and for each operation, unless a call has its own.
         retry_on_peer_loss: operations in flight are repeated after a loss, instead of failing.
         peer_timeout, first_call_timeout, master_timeout, advertise, port_range, lanes,
-            tcp_congestion, restore: as in `_settings.PeerSettings`.
+            tcp_congestion, restore, name: as in `_settings.PeerSettings`.
         advertised_port: the port under which others reach the first one of `port_range`; 0: the
             same.
         open_run: what `PcclGroup.open_run` returns.
@@ -82,6 +82,7 @@ class JoinOptions:
     lanes: int
     tcp_congestion: str
     restore: bool
+    name: str
     open_run: bool
 
 def join(options: JoinOptions, *, store: Store, master: HostedMaster | None) -> PcclGroup:
@@ -95,6 +96,16 @@ def join(options: JoinOptions, *, store: Store, master: HostedMaster | None) -> 
     Raises:
         ValueError: an option is out of range.
         PcclError: the run cannot be joined; the message says why.
+    """
+
+def checked_timeout(seconds: float) -> float:
+    """Return a user's timeout as every call understands it: "for ever" becomes some years.
+
+    torch turns a timedelta of more than 292,000 years into a negative number; that is "for ever"
+    too.
+
+    Raises:
+        ValueError: it is zero or negative.
     """
 
 def set_call_options(*, tag: str | None, keep: bool | None) -> tuple[str, bool]:

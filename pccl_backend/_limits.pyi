@@ -17,6 +17,8 @@ MEMBERS_MAX: int
 HOST_BYTES_MAX: int
 LAUNCH_BYTES_MAX: int
 """Bytes of the text that the processes of one launch share."""
+NAME_BYTES_MAX: int
+"""Bytes of the name of a peer."""
 TAG_BYTES_MAX: int
 STATE_KEYS_MAX: int
 """Tensors of one shared state."""

@@ -81,11 +81,9 @@ def join_open_run(
     """
     if not isinstance(timeout, timedelta):
         raise TypeError(f"timeout must be a datetime.timedelta, not {type(timeout).__name__}")
-    if timeout <= timedelta(0):
-        raise ValueError(f"timeout is {timeout.total_seconds():g} s; it must be above 0")
     return _join(
         run.peer,
-        timeout,
+        _C.checked_timeout(timeout.total_seconds()),
         HashStore(),
         host=run.host,
         port=run.port,
@@ -209,7 +207,7 @@ def _base_store(store: Store) -> Store:
 
 def _join(
     settings: PeerSettings,
-    timeout: timedelta,
+    timeout_s: float,
     store: Store,
     *,
     host: str,
@@ -234,7 +232,7 @@ def _join(
         rank=rank,
         launch=launch,
         open_run=open_run,
-        timeout=timeout.total_seconds(),
+        timeout=timeout_s,
         retry_on_peer_loss=settings.on_peer_loss == "retry",
         peer_timeout=settings.peer_timeout,
         first_call_timeout=settings.first_call_timeout,
@@ -245,6 +243,7 @@ def _join(
         lanes=settings.lanes,
         tcp_congestion=settings.tcp_congestion,
         restore=settings.restore,
+        name=settings.name or _settings.host_name(),
     )
     return _C.join(options, store=store, master=master)
 
@@ -254,7 +253,7 @@ def _join(
 
 def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
     settings = PeerSettings.read(os.environ)
-    timeout: timedelta = options.timeout
+    timeout_s = _C.checked_timeout(options.timeout.total_seconds())
     master: _C.HostedMaster | None = None
     teller: _Teller | None = None
     if options.group_rank == 0:
@@ -263,11 +262,11 @@ def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
         host, port = listen_on or LOOPBACK, master.port
         teller = _Teller(options.store, options.group_size, f"{tell} {port}")
     else:
-        host, port = _ask_for_master(options.store, options.group_rank, timeout)
+        host, port = _ask_for_master(options.store, options.group_rank, timeout_s)
     try:
         return _join(
             settings,
-            timeout,
+            timeout_s,
             options.store,
             host=host,
             port=port,
@@ -321,15 +320,15 @@ class _Teller:
                 return
 
 
-def _ask_for_master(store: Store, rank: int, timeout: timedelta) -> tuple[str, int]:
+def _ask_for_master(store: Store, rank: int, timeout_s: float) -> tuple[str, int]:
     number = secrets.token_hex(8)
     store.set(_question(rank), number)
-    deadline = time.monotonic() + timeout.total_seconds()
+    deadline = time.monotonic() + timeout_s
     while not store.check([_reply(rank, number)]):  # store.wait would not react to Ctrl-C
         if time.monotonic() > deadline:
             raise TooFewPeersError(
                 f"rank {rank} asked in the store where rank 0 hosts the master and had no answer "
-                f"within {timeout.total_seconds():g} s: did rank 0 call init_process_group?"
+                f"within {timeout_s:g} s: did rank 0 call init_process_group?"
             )
         time.sleep(POLL_S)
     host, port = store.get(_reply(rank, number)).decode().rsplit(" ", 1)

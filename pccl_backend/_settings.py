@@ -1,8 +1,11 @@
 """Everything a user can set: the parts of a pccl:// URL and the environment variables.
 
 A parameter of the URL overrides the environment variable with the same meaning. Nothing is guessed:
-an unknown, repeated or malformed setting raises ValueError, and the message shows the value and a
-valid form. This module does not import torch.
+an unknown, repeated, empty or malformed parameter raises ValueError, and the message shows the
+value and a valid form. So does a variable, with two exceptions. An empty variable counts as unset,
+because a script that exports an unset value gives an empty one. And a variable PCCL_... that is no
+setting may belong to another program: it is an error only if it looks like a misspelt setting.
+This module does not import torch.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -68,6 +72,8 @@ class PeerSettings:
             (PCCL_RESTORE).
         on_peer_loss: fate of the operations in flight when a peer is lost (PCCL_ON_PEER_LOSS):
             "raise" or "retry". Equal on all peers.
+        name: what errors, logs and `run_info` call this peer (PCCL_NAME); "": the name of the
+            host. Several peers may have the same.
         log_level: level of the messages on stderr (PCCL_LOG).
     """
 
@@ -81,6 +87,7 @@ class PeerSettings:
     tcp_congestion: str = ""
     restore: bool = True
     on_peer_loss: str = "raise"
+    name: str = ""
     log_level: str = "warning"
 
     @classmethod
@@ -90,16 +97,11 @@ class PeerSettings:
         """Read the settings from the environment and a URL's parameters; the parameters win.
 
         Raises:
-            ValueError: a value is malformed or a variable is unknown.
+            ValueError: a value is malformed, or a variable is a misspelt setting.
         """
-        unknown = sorted(
-            name for name in environment if name.startswith("PCCL_") and name not in _VARIABLES
-        )
-        if unknown:
-            raise ValueError(
-                f"{unknown[0]} is no setting of pccl; known are {', '.join(sorted(_VARIABLES))}"
-            )
-        look = _Lookup(environment, parameters or {})
+        given = {name: value for name, value in environment.items() if value}
+        _check_names(given)
+        look = _Lookup(given, parameters or {})
         peer_timeout = look.get("peer_timeout", cls.peer_timeout, _seconds)
         nowhere = (cls.advertise, cls.advertised_ports)
         advertise, advertised_ports = look.get("advertise", nowhere, _advertised)
@@ -115,6 +117,7 @@ class PeerSettings:
             tcp_congestion=look.get("tcp_congestion", cls.tcp_congestion, _congestion_control),
             restore=look.get("restore", cls.restore, _on_or_off),
             on_peer_loss=look.get("on_peer_loss", cls.on_peer_loss, _peer_loss_policy),
+            name=look.get("name", cls.name, _peer_name),
             log_level=look.get("log", cls.log_level, _log_level),
         )
 
@@ -153,9 +156,18 @@ _PEER_PARAMETERS = (
     "tcp_congestion",
     "restore",
     "on_peer_loss",
+    "name",
 )
 _VARIABLES = {f"PCCL_{name.upper()}" for name in (*_PEER_PARAMETERS, "log", "master")}
 _PARAMETERS = ("peer_group", "min_peers", "founders", *_PEER_PARAMETERS)
+
+# Kubernetes tells each pod where the Services beside it are. If one is named pccl, or pccl-master,
+# its variables begin with PCCL_. No setting may have a name of this form.
+_KUBERNETES = re.compile(
+    r".*(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)"
+)
+_EDITS_MAX = 2  # a name with at most this many wrong characters is a misspelt setting
+_warned: set[str] = set()  # names that this process has warned of
 
 
 def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
@@ -205,6 +217,31 @@ def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
         founders=founders,
         peer=PeerSettings.read(environment, parameters),
     )
+
+
+def _check_names(environment: Mapping[str, str]) -> None:
+    """Refuse misspelt settings; warn of other unknown PCCL_ variables, once per process."""
+    known = ", ".join(sorted(_VARIABLES))
+    for name in sorted(environment):
+        if not name.startswith("PCCL_") or name in _VARIABLES or _KUBERNETES.fullmatch(name):
+            continue
+        said = f"{printable(name)} is no setting of pccl"
+        edits, nearest = min((_edits(name, setting), setting) for setting in _VARIABLES)
+        if edits <= _EDITS_MAX:
+            raise ValueError(f"{said}: did you mean {nearest}? Known are {known}")
+        if name not in _warned:
+            _warned.add(name)
+            warnings.warn(f"{said} and has no effect; known are {known}", stacklevel=2)
+
+
+def _edits(one: str, other: str) -> int:
+    """Return how many characters one must insert, delete or replace to get the other text."""
+    row = list(range(len(other) + 1))
+    for above, mine in enumerate(one):
+        last, row = row, [above + 1]
+        for column, theirs in enumerate(other):
+            row.append(min(row[-1] + 1, last[column + 1] + 1, last[column] + (mine != theirs)))
+    return row[-1]
 
 
 def is_printable(text: str) -> bool:
@@ -267,6 +304,8 @@ def _parameters(shown: str, parts: SplitResult) -> dict[str, str]:
             )
         if name in parameters:
             raise ValueError(f"{shown}: parameter {name!r} is given twice")
+        if not value:
+            raise ValueError(f"{shown}: parameter {name!r} is empty: give it a value or omit it")
         parameters[name] = value
     return parameters
 
@@ -334,8 +373,6 @@ _OUTSIDE = re.compile(r"(\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<ports>[0-
 
 def _advertised(text: str) -> tuple[str, tuple[int, int]]:
     """Return PCCL_ADVERTISE's host, and its first and last port; zeros if it has no ports."""
-    if not text:
-        return "", (0, 0)
     outside = _OUTSIDE.fullmatch(text)
     if outside is None:
         return _own_host(text.removeprefix("[").removesuffix("]"), text), (0, 0)
@@ -448,6 +485,20 @@ def _on_or_off(text: str) -> bool:
     if text not in ("on", "off"):
         raise ValueError("expected on or off")
     return text == "on"
+
+
+def _peer_name(text: str) -> str:
+    if not text or not is_printable(text) or len(text.encode()) > _limits.NAME_BYTES_MAX:
+        raise ValueError(
+            f"expected a name of 1 to {_limits.NAME_BYTES_MAX} bytes that can be printed"
+        )
+    return text
+
+
+def host_name() -> str:
+    """Return the name of this host in a form that can be the name of a peer."""
+    name = printable(socket.gethostname()).encode()[: _limits.NAME_BYTES_MAX]
+    return name.decode(errors="ignore")
 
 
 def _log_level(text: str) -> str:

@@ -112,10 +112,11 @@ def join(
         url: `pccl://host:port/RUN`.
         peer_group: overrides the URL's parameter of this name.
         min_peers: overrides the URL's parameter of this name.
-        timeout: limit for the admission and for each operation of the group.
+        timeout: limit for the admission and for each operation of the group. `timedelta.max` means
+            for ever.
 
     Raises:
-        ValueError: the URL or an environment variable is invalid.
+        ValueError: the URL, the timeout or an environment variable is invalid.
         MasterLostError: no master answered within the peer timeout.
         TooFewPeersError: not enough peers came in time.
         PcclError: the master refused this peer; the message says why.

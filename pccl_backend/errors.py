@@ -60,7 +60,7 @@ class OperationTimeoutError(PcclError):
     """Not all members took part in time. The message names the missing ones, the same on all ranks.
 
     `Work.wait(timeout)` raises it too. In that case only the waiting ends, not the operation, and
-    the message says so.
+    the message says so. Without a timeout, and with `timedelta(0)`, `wait` has no limit.
     """
 
 

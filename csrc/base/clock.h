@@ -11,6 +11,9 @@ namespace pccl {
 
 using Duration = std::chrono::nanoseconds;
 
+// Long enough to mean "for ever", and short enough that the sum with an Instant does not overflow.
+constexpr Duration kForever = std::chrono::hours(24 * 3650);
+
 struct Instant {
   Duration since_start{0};
 

@@ -9,14 +9,17 @@ namespace pccl::net {
 namespace {
 
 std::string library_of(const void* address) {
+  if (address == nullptr) return "";
   Dl_info info{};
   if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return "an unknown library";
   return info.dli_fname;
 }
 
-bool is_libuv(const std::string& library) {
-  const size_t slash = library.rfind('/');
-  return library.substr(slash == std::string::npos ? 0 : slash + 1).starts_with("libuv.");
+// A handle of the library that contains this code. dlsym() finds what is linked with it, and does
+// not see what other libraries have put in its place.
+void* handle_of(const std::string& self) {
+  void* const library = dlopen(self.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  return library != nullptr ? library : dlopen(nullptr, RTLD_LAZY);  // null: the main program
 }
 
 // UV_VERSION_HEX has one byte each for major, minor and patch. Within a major version, a newer
@@ -33,11 +36,12 @@ Status refuse_mixture(const std::string& why) {
 }  // namespace
 
 Status judge_libuv(std::span<const LibuvSymbol> symbols, const std::string& self,
-                   unsigned built_with, unsigned running) {
+                   const std::string& torch, unsigned built_with, unsigned running) {
   const LibuvSymbol& first = symbols.front();
   for (const LibuvSymbol& symbol : symbols) {
     const std::string found = "libuv's " + symbol.name + " comes from " + symbol.library;
-    if (!is_libuv(symbol.library) && symbol.library != self) {
+    const bool replaced = symbol.library != self && symbol.library != symbol.linked;
+    if (replaced || symbol.library == torch) {
       return refuse_mixture(found + ", which has put its own copy in the place of libuv");
     }
     if (symbol.library != first.library) {
@@ -52,9 +56,13 @@ Status judge_libuv(std::span<const LibuvSymbol> symbols, const std::string& self
           {}};
 }
 
-Status check_libuv() {
-  const auto symbol = [](const char* name, auto* function) {
-    return LibuvSymbol{name, library_of(reinterpret_cast<const void*>(function))};
+Status check_libuv(const void* torch_code) {
+  const std::string self = library_of(reinterpret_cast<const void*>(&check_libuv));
+  const std::string torch = library_of(torch_code);
+  void* const linked = handle_of(self);
+  const auto symbol = [linked](const char* name, auto* function) {
+    return LibuvSymbol{name, library_of(reinterpret_cast<const void*>(function)),
+                       library_of(dlsym(linked, name))};
   };
   const std::vector<LibuvSymbol> symbols{
       symbol("uv_run", &uv_run),
@@ -70,8 +78,8 @@ Status check_libuv() {
       symbol("uv_timer_start", &uv_timer_start),
       symbol("uv_getaddrinfo", &uv_getaddrinfo),
   };
-  const std::string self = library_of(reinterpret_cast<const void*>(&check_libuv));
-  return judge_libuv(symbols, self, UV_VERSION_HEX, uv_version());
+  dlclose(linked);  // the library stays: it contains this code
+  return judge_libuv(symbols, self, torch, UV_VERSION_HEX, uv_version());
 }
 
 }  // namespace pccl::net

@@ -35,9 +35,7 @@ struct Context {
     has_sent = true;
     emit(SendMaster{std::move(message)});
   }
-  // A duration long enough to mean "for ever" must not overflow.
   Instant after(Duration duration) const { return now + std::min(duration, kForever); }
-  static constexpr Duration kForever = std::chrono::hours(24 * 3650);
   void note(LogLevel level, std::string text) { emit(Log{level, std::move(text)}); }
   std::string master() const { return "master at " + options.master_text; }
 };

@@ -37,8 +37,8 @@ uint32_t milliseconds(Duration duration) {
 
 struct PeerCore::Impl {
   explicit Impl(Options options) {
-    options.join_timeout = std::min(options.join_timeout, Context::kForever);
-    options.master_timeout = std::min(options.master_timeout, Context::kForever);
+    options.join_timeout = std::min(options.join_timeout, kForever);
+    options.master_timeout = std::min(options.master_timeout, kForever);
     context.options = std::move(options);
   }
 
@@ -150,6 +150,7 @@ Status PeerCore::Impl::no_member(const char* what) const {
 void PeerCore::Impl::on(const OpCalled& event) {
   const Status status = no_member(text(event.request.kind));
   if (status.ok()) return operations.call(event.request);
+  if (membership.out() && operations.finish_early(event.request)) return;
   context.emit(FinishOp{event.request.handle, status, {}, {}, {}});
 }
 
@@ -207,6 +208,7 @@ protocol::Hello PeerCore::Impl::hello() const {
       options.first_call_timeout > Duration{0} ? options.first_call_timeout : options.peer_timeout);
   hello.join_timeout_ms = milliseconds(options.join_timeout);
   hello.launch = options.launch;
+  hello.name = options.name;
   return hello;
 }
 

@@ -46,6 +46,7 @@ struct Options {
   // Name of the launch of which this process is one of several ranks. All members belong to the
   // same launch. Empty: no launch.
   std::string launch;
+  std::string name;  // of this peer, for people
   Duration master_timeout = protocol::kMasterTimeoutDefault;
   std::string master_text;  // "host:port", for error messages
 };

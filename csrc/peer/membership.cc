@@ -105,8 +105,7 @@ std::string names(const std::vector<protocol::Member>& members) {
   std::string out;
   for (size_t i = 0; i < members.size() && i < protocol::kRanksNamedMax; ++i) {
     if (i > 0) out += ", ";
-    out += "peer " + text(members[i].peer);
-    if (!members[i].address.empty()) out += " (" + members[i].address + ")";
+    out += protocol::text(members[i]);
   }
   if (members.size() > protocol::kRanksNamedMax) {
     out += " and " + std::to_string(members.size() - protocol::kRanksNamedMax) + " more";

@@ -172,6 +172,20 @@ void Operations::post(CalledOp call, const Status& refused) {
   begin(key, op);
 }
 
+bool Operations::finish_early(const OpRequest& request) {
+  PCCL_ASSERT(membership_.out());
+  if (generation_ != membership_.generation() || !peer::check(request, membership_).ok())
+    return false;
+  const protocol::OpInfo info = info_of(request, membership_);
+  OpKey key{tag_of(info), 0};
+  if (const auto next = next_.find(key.tag); next != next_.end()) key.sequence = next->second;
+  const auto early = verdicts_.take_early(key);
+  if (!early) return false;
+  ++next_[key.tag];
+  context_.emit(FinishOp{request.handle, outcome_of(*early), membership_.epoch(), key, {}, true});
+  return true;
+}
+
 void Operations::begin(OpKey key, Op& op) {
   PCCL_ASSERT(!membership_.frozen() && !op.begun && !op.started && !op.returned);
   op.begun = true;
@@ -274,7 +288,7 @@ bool Operations::failed(Epoch epoch, OpKey key, const Status& why) {
   if (op->state == State::kFrozen) return true;
   PCCL_ASSERT(!why.ok() && op->started);
   request_abort(key, *op, why.code,
-                name(op->info, key, epoch) + " failed on rank " +
+                name(op->info, key, epoch, membership_.self()) + " failed on rank " +
                     std::to_string(membership_.topology().rank) + ": " + why.message);
   return true;
 }
@@ -484,12 +498,12 @@ void Operations::repeat_later(OpKey key, Op& op, uint64_t kept) {
   if (op.started) {
     const bool spoiled = op.info.kind == OpKind::kAllReduce && !context_.options.restore;
     if (spoiled && !op.request) {
-      op.request =
-          abort_request(key, Code::kPeerLost,
-                        name(op.info, key, membership_.epoch()) + " was interrupted on rank " +
-                            std::to_string(membership_.topology().rank) +
-                            ", which does not restore tensors (PCCL_RESTORE=off): nothing is left "
-                            "to repeat it with");
+      op.request = abort_request(
+          key, Code::kPeerLost,
+          name(op.info, key, membership_.epoch(), membership_.self()) +
+              " was interrupted on rank " + std::to_string(membership_.topology().rank) +
+              ", which does not restore tensors (PCCL_RESTORE=off): nothing is left "
+              "to repeat it with");
     }
     op.ended_in = membership_.epoch();
     drain(op.ended_in, key, {op.handle, {}, true});
@@ -548,7 +562,8 @@ void Operations::end(const Status& why) {
     return Status{why.code, what + ": " + why.message, why.peer};
   };
   for (auto at = open_.begin(); at != open_.end();) {
-    at = abort(at, outcome(name(at->second.info, at->first, membership_.epoch())));
+    at = abort(at,
+               outcome(name(at->second.info, at->first, membership_.epoch(), membership_.self())));
   }
   for (const CalledOp& call : held_) {
     context_.emit(FinishOp{call.handle, outcome(text(call.info)), {}, {}, {}});
@@ -561,7 +576,9 @@ void Operations::end(const Status& why) {
 Status Operations::lost(const protocol::OpInfo& info, OpKey key) const {
   const Status& broken = membership_.broken();
   PCCL_ASSERT(!broken.ok());
-  return {broken.code, name(info, key, membership_.epoch()) + ": " + broken.message, broken.peer};
+  return {broken.code,
+          name(info, key, membership_.epoch(), membership_.self()) + ": " + broken.message,
+          broken.peer};
 }
 
 // ---- Time, reconnection ----
@@ -574,9 +591,11 @@ void Operations::on_time() {
     PCCL_ASSERT(op.deadline && *op.deadline <= context_.now);
     op.deadline.reset();
     request_abort(key, op, Code::kOperationTimeout,
-                  name(op.info, key, membership_.epoch()) + " timed out after " + text(op.timeout) +
-                      " on rank " + std::to_string(membership_.topology().rank) + " (peer " +
-                      text(membership_.self()) + ")");
+                  name(op.info, key, membership_.epoch(), membership_.self()) +
+                      " timed out after " + text(op.timeout) + " on rank " +
+                      std::to_string(membership_.topology().rank) + " (" +
+                      (context_.options.name.empty() ? "" : context_.options.name + ", ") +
+                      "peer " + text(membership_.self()) + ")");
   }
 }
 

@@ -155,7 +155,8 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   return task;
 }
 
-std::string name(const protocol::OpInfo& info, OpKey key, Epoch epoch) {
+std::string name(protocol::OpInfo info, OpKey key, Epoch epoch, PeerId self) {
+  if (info.kind == OpKind::kSend && info.receiver == self) info.kind = OpKind::kRecv;
   return text(info) + " " + text(info, key) + " in epoch " + text(epoch);
 }
 

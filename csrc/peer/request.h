@@ -33,7 +33,8 @@ Status check_after_change(const protocol::OpInfo& info, const Membership& member
 ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
                    const Membership& membership);
 
-// "all_reduce(sum, float32, 1024 elements, world size 2) (layer.3, #12) in epoch 1.5"
-std::string name(const protocol::OpInfo& info, OpKey key, Epoch epoch);
+// "all_reduce(sum, float32, 1024 elements, world size 2) (layer.3, #12) in epoch 1.5". A transfer
+// is a recv if `self` is its receiver.
+std::string name(protocol::OpInfo info, OpKey key, Epoch epoch, PeerId self);
 
 }  // namespace pccl::peer

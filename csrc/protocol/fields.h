@@ -57,7 +57,11 @@ void fields(auto& wire, Is<GroupId> auto& group) { wire(group.value); }
 void fields(auto& wire, Is<TagId> auto& tag) { wire(tag.value); }
 void fields(auto& wire, Is<OpKey> auto& op) { wire(op.tag, op.sequence); }
 
-void fields(auto& wire, Is<Member> auto& m) { wire(m.peer, free_text(m.address)); }
+// since(4): the version of the journal, which records these, too.
+void fields(auto& wire, Is<Member> auto& m) {
+  wire(m.peer, free_text(m.address));
+  wire.since(4, shown(m.name, kNameBytesMax));
+}
 void fields(auto& wire, Is<OpReport> auto& m) { wire(m.op, m.state, m.finished); }
 void fields(auto& wire, Is<Kept> auto& m) { wire(m.op, m.finished); }
 void fields(auto& wire, Is<Verdict> auto& m) {
@@ -82,7 +86,7 @@ void fields(auto& wire, Is<Hello> auto& m) {
   wire.introduction(m.magic, m.versions);
   wire(free_text(m.library), bounded(m.run, kRunNameBytesMax), m.group, m.founders, m.min_peers);
   wire(m.rank, m.policy, m.peer_timeout_ms, m.first_call_timeout_ms, m.join_timeout_ms);
-  wire(bounded(m.launch, kLaunchBytesMax));
+  wire(bounded(m.launch, kLaunchBytesMax), bounded(m.name, kNameBytesMax));
 }
 void fields(auto& wire, Is<Reject> auto& m) {
   wire.code_of_any_version(m.code);

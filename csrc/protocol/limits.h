@@ -31,6 +31,7 @@ inline constexpr size_t kMessageBytesMax = large(16u << 20);
 // where they are entered.
 inline constexpr size_t kRunNameBytesMax = 128;
 inline constexpr size_t kTagBytesMax = 256;
+inline constexpr size_t kNameBytesMax = 64;     // of a peer; shown in many texts
 inline constexpr size_t kLaunchBytesMax = 256;  // made from the names of hosts and of launchers
 inline constexpr size_t kStateKeyBytesMax = 512;
 inline constexpr size_t kHostBytesMax = 255;  // RFC 1035: a domain name

@@ -59,6 +59,14 @@ std::string text(const OpInfo& info, OpKey op) {
   return info.tag.empty() ? "(" + number : "(" + info.tag + ", " + number;
 }
 
+std::string text(const Member& member, const std::string& more) {
+  const std::string peer = "peer " + text(member.peer);
+  std::string rest = more;
+  if (!member.address.empty()) rest += (more.empty() ? "" : ", ") + member.address;
+  if (member.name.empty()) return rest.empty() ? peer : peer + " (" + rest + ")";
+  return member.name + " (" + peer + (rest.empty() ? "" : ", " + rest) + ")";
+}
+
 const char* text(JointKind kind) {
   switch (kind) {
     case JointKind::kUpdateTopology: return "update_topology";

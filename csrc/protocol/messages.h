@@ -51,6 +51,7 @@ struct Hello {
   uint32_t first_call_timeout_ms = 0;  // how long members wait for a newcomer
   uint32_t join_timeout_ms = 0;        // how long this peer waits for its group to begin
   std::string launch;  // the launch whose fixed world this rank belongs to; empty: none
+  std::string name;    // of this peer, for people; several peers may have the same
   bool operator==(const Hello&) const = default;
 };
 
@@ -146,7 +147,8 @@ struct Notice {
 
 struct Member {
   PeerId peer;
-  std::string address;  // for error messages
+  std::string address;    // for error messages
+  std::string name = {};  // likewise: Hello::name
   bool operator==(const Member&) const = default;
 };
 
@@ -489,6 +491,10 @@ std::string text(const OpInfo& info, OpKey op);
 inline Standing standing_after(JointKind kind) {
   return kind == JointKind::kSyncSharedState ? Standing::kSynced : Standing::kCalled;
 }
+
+// "tokyo-3 (peer 1.3, 10.0.0.7:48201)"; without a name "peer 1.3 (10.0.0.7:48201)". `more`: goes
+// between the id and the address, such as "rank 2".
+std::string text(const Member& member, const std::string& more = "");
 
 const char* text(JointKind kind);  // "update_topology"
 const char* text(OpKind kind);     // "all_reduce"

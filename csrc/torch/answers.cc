@@ -19,6 +19,7 @@ py::list members_of(const peer::Topology& topology) {
   for (const protocol::Member& member : topology.members) {
     py::dict dict;
     dict["peer"] = text(member.peer);
+    dict["name"] = member.name;
     dict["address"] = member.address;
     list.append(std::move(dict));
   }

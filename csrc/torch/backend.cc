@@ -4,6 +4,7 @@
 
 #include "csrc/net/descriptors.h"
 #include "csrc/torch/errors.h"
+#include "csrc/torch/timeout.h"
 
 namespace pccl::torch_layer {
 
@@ -19,6 +20,8 @@ PcclBackend::~PcclBackend() { shutdown(); }
 c10::intrusive_ptr<c10d::Backend::Options> PcclBackend::getBackendOptions() {
   return c10::make_intrusive<Options>("pccl", timeout_.load());
 }
+
+void PcclBackend::setTimeout(Milliseconds timeout) { timeout_ = checked_timeout(timeout); }
 
 void PcclBackend::shutdown() {
   const ReleaseGil no_gil;

@@ -29,7 +29,7 @@ class PcclBackend : public c10d::Backend {
 
   const std::string getBackendName() const override { return "pccl"; }
   c10::intrusive_ptr<Options> getBackendOptions() override;
-  void setTimeout(Milliseconds timeout) override { timeout_ = timeout; }
+  void setTimeout(Milliseconds timeout) override;
   uint64_t getSequenceNumberForGroup() override { return posted_; }
   void setSequenceNumberForGroup() override {}  // numbers start at 0 on every rank
   void shutdown() override;

@@ -5,6 +5,7 @@
 
 #include "csrc/torch/call_options.h"
 #include "csrc/torch/errors.h"
+#include "csrc/torch/timeout.h"
 
 namespace pccl::torch_layer {
 
@@ -29,8 +30,8 @@ PcclBackend::WorkPtr PcclBackend::post(Call call) {
   if (const Status status = session_->usable(); !status.ok()) raise(status);
   peer::Peer& peer = session_->peer();
   peer::OpRequest& request = call.request;
-  const Milliseconds timeout = call.timeout == c10d::kUnsetTimeout ? timeout_.load() : call.timeout;
-  request.timeout = timeout;
+  const bool unset = call.timeout == c10d::kUnsetTimeout;
+  request.timeout = unset ? timeout_.load() : checked_timeout(call.timeout);
 
   ring::Memory memory;
   memory.spans = std::move(call.spans);

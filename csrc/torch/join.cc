@@ -5,6 +5,7 @@
 
 #include "csrc/torch/errors.h"
 #include "csrc/torch/process_group.h"
+#include "csrc/torch/timeout.h"
 
 namespace pccl::torch_layer {
 namespace {
@@ -30,10 +31,11 @@ PeerSession::Request to_request(const JoinOptions& given) {
   options.founders = given.founders;
   options.rank = given.rank;
   options.advertised = {given.advertise, given.advertised_port, given.port_range.first};
-  options.join_timeout = seconds(given.timeout);
+  options.join_timeout = checked_timeout(std::chrono::duration<double>(given.timeout));
   options.peer_timeout = seconds(given.peer_timeout);
   options.first_call_timeout = seconds(given.first_call_timeout);
   options.launch = given.launch;
+  options.name = given.name;
   options.master_timeout = seconds(given.master_timeout);
   return request;
 }

@@ -28,6 +28,7 @@ struct JoinOptions {
   uint32_t min_peers = 0;
   int32_t rank = -1;
   std::string launch;
+  std::string name;
   double timeout = 0;
   bool retry_on_peer_loss = false;
   double peer_timeout = 0;

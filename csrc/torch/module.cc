@@ -12,6 +12,7 @@
 #include "csrc/torch/join.h"
 #include "csrc/torch/process_group.h"
 #include "csrc/torch/record.h"
+#include "csrc/torch/timeout.h"
 
 namespace pccl::torch_layer {
 namespace {
@@ -73,7 +74,8 @@ void check_environment() {
                            ": build it for this one, with `pip install --no-build-isolation .` in "
                            "its source folder");
   }
-  if (const Status status = net::check_libuv(); !status.ok())
+  const auto* const torch_code = reinterpret_cast<const void*>(&c10d::opTypeToString);
+  if (const Status status = net::check_libuv(torch_code); !status.ok())
     throw py::import_error(status.message);
 }
 
@@ -96,7 +98,7 @@ void bind_join_options(py::module_& m) {
               Field{"run", &Options::run}, Field{"peer_group", &Options::peer_group},
               Field{"founders", &Options::founders}, Field{"min_peers", &Options::min_peers},
               Field{"rank", &Options::rank}, Field{"launch", &Options::launch},
-              Field{"timeout", &Options::timeout},
+              Field{"name", &Options::name}, Field{"timeout", &Options::timeout},
               Field{"retry_on_peer_loss", &Options::retry_on_peer_loss},
               Field{"peer_timeout", &Options::peer_timeout},
               Field{"first_call_timeout", &Options::first_call_timeout},
@@ -129,6 +131,10 @@ void bind(py::module_& m) {
       .def_property_readonly("port",
                              [](const HostedMaster& master) { return master.shell->port(); });
   m.def("join", &join, py::arg("options"), py::kw_only(), py::arg("store"), py::arg("master"));
+  m.def("checked_timeout", [](double seconds) {
+    return std::chrono::duration<double>(checked_timeout(std::chrono::duration<double>(seconds)))
+        .count();
+  });
   m.def("set_call_options", &set_call_options, py::kw_only(), py::arg("tag"), py::arg("keep"));
   m.def("parts", &parts);
   m.def("ended_before_call", [](const c10::intrusive_ptr<c10d::Work>& work) {

@@ -8,6 +8,7 @@
 #include "csrc/net/descriptors.h"
 #include "csrc/torch/completion_executor.h"
 #include "csrc/torch/errors.h"
+#include "csrc/torch/timeout.h"
 
 namespace pccl::torch_layer {
 namespace {
@@ -147,15 +148,14 @@ bool PcclWork::wait(std::chrono::milliseconds timeout) {
                                     " was started before this process was forked: only the process "
                                     "that started it can wait for it"});
   }
+  // torch passes kNoTimeout if the caller of wait() gave no timeout.
+  const Duration limit = timeout == kNoTimeout ? kForever : checked_timeout(timeout);
   const ReleaseGil no_gil;
-  const bool limited = timeout > std::chrono::milliseconds::zero();
-  const Instant deadline = monotonic_now() + (limited ? Duration(timeout) : Duration::zero());
+  const Instant deadline = monotonic_now() + limit;
   while (true) {
-    Instant next = monotonic_now() + kSlice;
-    if (limited) next = std::min(next, deadline);
-    if (operation_->wait_until(next)) break;
+    if (operation_->wait_until(std::min(monotonic_now() + kSlice, deadline))) break;
     if (interrupted()) raise_interrupt();
-    if (!limited || monotonic_now() < deadline) continue;
+    if (monotonic_now() < deadline) continue;
     raise({Code::kOperationTimeout, "wait() of " + operation_->text() +
                                         " ended after its timeout of " + seconds(timeout) +
                                         ", but the operation goes on and its tensor stays lent: "

@@ -73,7 +73,8 @@ class PcclWork : public c10d::Work {
   std::exception_ptr exception() const override;
   // Returns or raises when the operation has ended, raises KeyboardInterrupt on Ctrl-C, and raises
   // OperationTimeoutError after `timeout`. In the last two cases the operation goes on, and its
-  // tensors stay borrowed.
+  // tensors stay borrowed. kNoTimeout is no limit, also if a caller passes it: torch's Python
+  // uses the same value for "not given".
   bool wait(std::chrono::milliseconds timeout) override;
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;

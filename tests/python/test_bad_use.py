@@ -169,6 +169,7 @@ def _join_with(settings: dict[str, Any]) -> Found:
         ({"peer_group": 2**40}, ValueError, "peer_group is 1099511627776; it must be from 0"),
         ({"timeout": 5}, TypeError, "timeout must be a datetime.timedelta, not int"),
         ({"timeout": timedelta(0)}, ValueError, "timeout is 0 s; it must be above 0"),
+        ({"timeout": timedelta(seconds=-3)}, ValueError, "timeout is -3 s; it must be above 0"),
     ],
 )
 def test_arguments_of_join(arguments: dict[str, Any], error: type[Exception], says: str) -> None:
@@ -347,7 +348,7 @@ def test_a_peer_of_another_version(master: Master) -> None:
     assert struct.unpack("<H", reject[:2]) == (REJECT,)
     text = reject[7:].decode()
     assert "this peer speaks versions 77 to 78" in text
-    assert "the master speaks version 8" in text
+    assert "the master speaks version 9" in text
     assert "install a later pccl for the master" in text
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ import pccl_backend
 from pccl_backend import _C, _limits, api, cli
 
 PACKAGE = Path(pccl_backend.__file__).parent
-README = Path(__file__).parents[2] / "README.md"
 
 OPTIONS: dict[str, Any] = {
     "host": "127.0.0.1",
@@ -39,6 +37,7 @@ OPTIONS: dict[str, Any] = {
     "lanes": 0,
     "tcp_congestion": "",
     "restore": True,
+    "name": "tokyo-3",
     "open_run": True,
 }
 
@@ -124,21 +123,6 @@ def test_the_stub_declares_the_limits() -> None:
 def test_limits_do_not_load_torch() -> None:
     program = "import sys, pccl_backend._limits; print('torch' in sys.modules)"
     assert run_program([sys.executable, "-c", program]).stdout == "False\n"
-
-
-@pytest.mark.parametrize(
-    ("row", "numbers"),
-    [
-        (r"`PCCL_PEER_TIMEOUT` \| ([0-9]+) \(seconds\)", [_limits.PEER_TIMEOUT_DEFAULT_S]),
-        (r"`PCCL_MASTER_TIMEOUT` \| ([0-9]+) \(seconds\)", [_limits.MASTER_TIMEOUT_DEFAULT_S]),
-        (r"`PCCL_LANES` \|.*, ([0-9]+) to ([0-9]+);", [1, _limits.LANES_MAX]),
-        (r"listens on 127\.0\.0\.1:([0-9]+);", [_limits.MASTER_PORT_DEFAULT]),
-    ],
-)
-def test_the_readme_has_the_limits(row: str, numbers: list[float]) -> None:
-    found = re.search(row, README.read_text())
-    assert found is not None
-    assert [float(number) for number in found.groups()] == numbers
 
 
 def test_the_docstring_of_tag_has_its_limit() -> None:

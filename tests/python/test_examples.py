@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import subprocess
@@ -10,8 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import Program
-from world import Master
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 90.0
@@ -41,30 +38,6 @@ PRINTED = {
 
 def test_every_example_is_run_here() -> None:
     assert sorted(PRINTED) == sorted(path.name for path in EXAMPLES.glob("[0-9]*.py"))
-
-
-def test_the_smallest_program_of_the_readme(master: Master, tmp_path: Path) -> None:
-    """Start two processes, the second while the first runs; then kill the first."""
-    readme = (EXAMPLES.parent / "README.md").read_text()
-    program = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[0]
-    assert "pccl://127.0.0.1:48148/hello" in program
-    script = tmp_path / "train.py"
-    script.write_text(program.replace("pccl://127.0.0.1:48148/hello", master.url("hello")))
-    peers: list[Program] = []
-    with contextlib.ExitStack() as stack:
-        for size in (1, 2):
-            peers.append(stack.enter_context(Program([sys.executable, script])))
-            read_until(peers[0], f"rank 0 of {size}: {size - 1}")
-        read_until(peers[1], "rank 1 of 2: 1")
-        peers[0].kill()  # in the all-reduce, which raises, or in update_topology, which succeeds
-        read_until(peers[1], "rank 0 of 1: 0")
-
-
-def read_until(peer: Program, pattern: str) -> None:
-    while line := peer.line():
-        if re.search(pattern, line):
-            return
-    raise AssertionError(f"ended before it printed {pattern!r}")
 
 
 @pytest.mark.parametrize("name", PRINTED)

@@ -95,3 +95,12 @@ def test_another_torch_is_refused(make_world: MakeWorld) -> None:
     assert "pccl is built for torch" in text
     assert "2.99.1" in text
     assert "pip install --no-build-isolation" in text
+
+
+def test_a_libuv_replaced_by_torchs_is_refused() -> None:
+    """With global symbols, calls of libuv reach the copy in torch, which is of another version."""
+    program = "import torch, pccl_backend._C"
+    done = run_program([sys.executable, "-c", program], environment={"TORCH_USE_RTLD_GLOBAL": "1"})
+    assert "ImportError: libuv's uv_run comes from" in done.stderr
+    assert "libtorch_cpu.so, which has put its own copy in the place of libuv" in done.stderr
+    assert run_program([sys.executable, "-c", program]).returncode == 0

@@ -11,6 +11,8 @@ import work_newcomers as work
 from conftest import MakeWorld
 from world import Returned
 
+from pccl_backend import _settings
+
 # Every wait that a newcomer may cause is much shorter than this; the group's timeout is 30 s.
 SOON_S = 10.0
 
@@ -58,6 +60,7 @@ def check_mistake(
     world.start(work.member, first, founded)
     world.spawn(work.newcomer, mistake, founded, setup="nothing")
     members, newcomer = split(world.outcomes(30))
+    says = says.replace("rank 2", f"rank 2 ({_settings.host_name()})")
     assert says in newcomer, newcomer
     assert "before init_process_group" in newcomer, newcomer
     for member in members:

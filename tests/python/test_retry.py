@@ -115,6 +115,6 @@ def test_unmodified_ddp(tmp_path: Path, master: Master, victim: int, hosted: boo
     assert ends[0] == ends[1], "the survivors have the same bits and took the same steps"
     size, *scales = ends[0][1:]
     assert size == "2"
-    # In the interrupted step DDP divided by three, but only two ranks were summed. README explains
-    # it.
+    # In the interrupted step DDP divided by three, but only two ranks were summed. docs/running.md
+    # explains it.
     assert scales == ["1.000"] * 20 + ["0.667"] + ["1.000"] * 19

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 import pytest
 
 import pccl_backend as pccl
-from pccl_backend import _C, api
+from pccl_backend import _C, _settings, api
 from pccl_backend._settings import OpenRun, PeerSettings, is_printable, read_url
 
 
@@ -35,7 +36,7 @@ def test_every_parameter() -> None:
         "pccl://h/r?peer_group=3&min_peers=2&founders=3&peer_timeout=2.5&master_timeout=7"
         "&first_call_timeout=0.7"
         "&advertise=me.example&port_range=48200-48299&lanes=4&tcp_congestion=reno&restore=off"
-        "&on_peer_loss=raise"
+        "&on_peer_loss=raise&name=tokyo-3"
     )
     assert read_url(url, {}) == OpenRun(
         host="h",
@@ -53,6 +54,7 @@ def test_every_parameter() -> None:
             lanes=4,
             tcp_congestion="reno",
             restore=False,
+            name="tokyo-3",
         ),
     )
 
@@ -66,6 +68,7 @@ def test_every_variable() -> None:
         "PCCL_PORT_RANGE": "5-6",
         "PCCL_RESTORE": "off",
         "PCCL_ON_PEER_LOSS": "retry",
+        "PCCL_NAME": "tokyo-3",
         "PCCL_LOG": "debug",
     }
     assert PeerSettings.read(variables) == PeerSettings(
@@ -76,8 +79,20 @@ def test_every_variable() -> None:
         port_range=(5, 6),
         restore=False,
         on_peer_loss="retry",
+        name="tokyo-3",
         log_level="debug",
     )
+
+
+@pytest.mark.parametrize("name", ["x" * 65, "\u00e9" * 33, "a\nb", "\u202e"])
+def test_a_name_must_be_short_and_printable(name: str) -> None:
+    with pytest.raises(ValueError, match="expected a name of 1 to 64 bytes that can be printed"):
+        PeerSettings.read({"PCCL_NAME": name})
+
+
+def test_the_name_of_the_host_fits_into_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "x" * 63 + "\u00e9\n")
+    assert _settings.host_name() == "x" * 63
 
 
 def test_the_first_call_timeout_is_the_peer_timeout_unless_given() -> None:
@@ -108,6 +123,8 @@ def test_a_parameter_beats_a_variable() -> None:
         ("pccl://h/r?min_peers=2&min_peers=3", "given twice"),
         ("pccl://h/r?min_peers=3&founders=2", "founders=2 is below min_peers=3"),
         ("pccl://h/r?min_peers", "name=value"),
+        ("pccl://h/r?min_peers=", "'min_peers' is empty: give it a value or omit it"),
+        ("pccl://h/r?lanes=2&advertise=", "'advertise' is empty"),
         ("pccl://h/r?min_peers=0", "min_peers=0: expected an integer from 1"),
         ("pccl://h/r?min_peers=-1", "min_peers=-1: expected an integer from 1"),
         ("pccl://h/r?peer_group=a", "peer_group=a: expected an integer from 0"),
@@ -262,6 +279,71 @@ def test_refuses_a_variable(variable: str, value: str, says: str) -> None:
         PeerSettings.read({variable: value})
 
 
-def test_a_variable_that_is_none() -> None:
-    with pytest.raises(ValueError, match="PCCL_PEERTIMEOUT is no setting of pccl; known are PCCL_"):
-        PeerSettings.read({"PCCL_PEERTIMEOUT": "3", "PATH": "/bin"})
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("PCCL_PEERTIMEOUT", "PCCL_PEER_TIMEOUT"),
+        ("PCCL_PEER_TIME_OUT", "PCCL_PEER_TIMEOUT"),
+        ("PCCL_MASTER_TIMEOUTS", "PCCL_MASTER_TIMEOUT"),
+        ("PCCL_LANE", "PCCL_LANES"),
+        ("PCCL_LGO", "PCCL_LOG"),
+        ("PCCL_PORTRANGE", "PCCL_PORT_RANGE"),
+        ("PCCL_ADVERTIZE", "PCCL_ADVERTISE"),
+    ],
+)
+def test_a_misspelt_variable(name: str, nearest: str) -> None:
+    says = f"{name} is no setting of pccl: did you mean {nearest}\\? Known are PCCL_ADVERTISE, "
+    with pytest.raises(ValueError, match=says):
+        PeerSettings.read({name: "3", "PATH": "/bin"})
+
+
+def test_an_unknown_variable_is_a_warning_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_settings, "_warned", set())
+    variables = {"PCCL_TEST_KILLS": "3", "PCCL_PEERTIMEOUT_S": "5", "PCCL_LANES": "2"}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            assert PeerSettings.read(variables) == PeerSettings(lanes=2)
+    known = "and has no effect; known are PCCL_ADVERTISE, "
+    assert [str(one.message).partition("PCCL_FIRST")[0] for one in said] == [
+        f"PCCL_PEERTIMEOUT_S is no setting of pccl {known}",
+        f"PCCL_TEST_KILLS is no setting of pccl {known}",
+    ]
+
+
+def variables_of_a_service(service: str) -> dict[str, str]:
+    """Return what Kubernetes sets beside a Service of this name with a TCP and a UDP port."""
+    name = service.upper().replace("-", "_")
+    variables = {
+        f"{name}_SERVICE_HOST": "10.96.0.7",
+        f"{name}_SERVICE_PORT": "48148",
+        f"{name}_SERVICE_PORT_CONTROL": "48148",
+        f"{name}_PORT": "tcp://10.96.0.7:48148",
+    }
+    for protocol, port in (("tcp", "48148"), ("udp", "53")):
+        prefix = f"{name}_PORT_{port}_{protocol.upper()}"
+        variables |= {
+            prefix: f"{protocol}://10.96.0.7:{port}",
+            f"{prefix}_PROTO": protocol,
+            f"{prefix}_PORT": port,
+            f"{prefix}_ADDR": "10.96.0.7",
+        }
+    return variables
+
+
+@pytest.mark.parametrize("service", ["pccl", "pccl-master", "pccl-lanes", "pccl-log", "pccl-port"])
+def test_variables_of_kubernetes_are_ignored(service: str) -> None:
+    variables = variables_of_a_service(service) | {"PCCL_LANES": "2"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert PeerSettings.read(variables) == PeerSettings(lanes=2)
+
+
+def test_no_setting_has_a_name_of_kubernetes() -> None:
+    assert not [name for name in _settings._VARIABLES if _settings._KUBERNETES.fullmatch(name)]
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    variables = dict.fromkeys(_settings._VARIABLES, "") | {"PCCL_PEERTIMEOUT": ""}
+    assert PeerSettings.read(variables) == PeerSettings()
+    assert read_url("pccl://h/r?lanes=2", variables).peer == PeerSettings(lanes=2)

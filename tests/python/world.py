@@ -26,6 +26,7 @@ import itertools
 import multiprocessing
 import os
 import pickle
+import random
 import signal
 import socket
 import subprocess
@@ -356,10 +357,15 @@ def expected(error: type[BaseException], *says: str) -> Iterator[list[BaseExcept
 
 
 def free_port() -> int:
-    """Return a port nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port nobody listens on at the moment.
+
+    It is below the ports that the system gives to connections, so nobody is given it before the
+    caller listens on it.
+    """
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", random.randrange(10_000, 32_000)))
+            return int(probe.getsockname()[1])
 
 
 class Master:

@@ -252,8 +252,8 @@ void Stage::settle() {
 bool Stage::collective(const std::string& verb, const Arguments& with) {
   using protocol::JointKind;
   using protocol::OpKind;
-  for (const OpKind kind :
-       {OpKind::kAllReduce, OpKind::kBroadcast, OpKind::kAllGather, OpKind::kBarrier}) {
+  for (const OpKind kind : {OpKind::kAllReduce, OpKind::kBroadcast, OpKind::kAllGather,
+                            OpKind::kBarrier, OpKind::kSend, OpKind::kRecv}) {
     if (verb != protocol::text(kind)) continue;
     for (AddressPublisher* publisher : whom(with)) publisher->post(kind, with);
     return true;

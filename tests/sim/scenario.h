@@ -13,6 +13,8 @@
 //       processes start; the first `join` of a group sets its min_peers to its number of names
 //   all_reduce|broadcast|all_gather|barrier [tag=T] [count=N] [root=R] [timeout=MS] [on=a,b]
 //        [on_loss=keep]
+//   send|recv root=R on=NAME [tag=T] [count=N] [timeout=MS]
+//       to rank R, from rank R
 //   update_topology|are_peers_pending [timeout=MS] [on=a,b]
 //   sync [revision=R] [fill=N] [shape=N] [strategy=S] [timeout=MS] [on=a,b]
 //   kill|stop|go|leave|unreachable|closed NAME    also: kill|start|stop|go|end master

@@ -151,6 +151,7 @@ World::~World() = default;
 PeerNode& World::add_peer(const std::string& name, peer::Options options) {
   const auto port = static_cast<uint16_t>(peers_.size() + 1);
   options.run = "sim";
+  options.name = name;
   options.master_text = "master";
   peers_.push_back(std::make_unique<PeerNode>(*this, name, port, std::move(options)));
   return *peers_.back();

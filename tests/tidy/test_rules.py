@@ -128,6 +128,11 @@ CASES: list[tuple[Rule, Source, Source]] = [
     ),
     (
         rules.cited_documents_exist,
+        source("docs/design.md", "See [it](../docs/nowhere.md).\n"),
+        source("docs/design.md", "See [it](../docs/design.md).\n"),
+    ),
+    (
+        rules.cited_documents_exist,
         source("csrc/net/lane.h", "// P4 (DESIGN section 2).\n"),
         source("csrc/net/lane.h", "// P4: it never hangs.\n"),
     ),

@@ -369,6 +369,7 @@ def _wrong_citation(
     path, cited = match.groups()
     if path.startswith("build/"):  # a program writes it
         return
+    path = path.removeprefix("../")  # a link from a folder such as docs/
     found = [name for name in documents if name == path or name.endswith("/" + path)]
     if not found:
         yield f"{source.path}:{number}: cites {path}: no such document"

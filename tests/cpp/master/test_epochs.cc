@@ -156,7 +156,7 @@ TEST_F(EpochsTest, SurvivorsAreAskedAndWhatAllHaveFinishedCommits) {
   EXPECT_EQ(said(), (Lines{"1 FreezeRequest", "2 FreezeRequest"}));
   report(1, {{op(0), OpState::kDone}, {op(1), OpState::kDone}});
   advance();
-  EXPECT_EQ(epochs.waits_for(), "rank 1 did not say what became of the operations in flight");
+  EXPECT_EQ(epochs.waits_for(), "rank 1 did not report the operations in flight");
   EXPECT_EQ(epochs.advance({min_peers, min_peers}, true, true), Turn::kNone);
   report(2, {{op(0), OpState::kDone}, {op(1), OpState::kNotDone}});
   report(2, {{op(1), OpState::kDone}});  // its first report counts

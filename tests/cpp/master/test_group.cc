@@ -57,7 +57,10 @@ TEST_F(GroupTest, ABrokenLinkIsDialledAgain) {
   EXPECT_EQ(h.take(), (Lines{"b < Dial c 10.0.0.1:1003"}));
   h.say("b", protocol::LinkReport{h.id("c"), LinkState::kUnreachable, "refused", 1});
   EXPECT_EQ(h.take(), (Lines{"c < Notice peer 1.2 (rank 1, 10.0.0.1:1002) cannot connect to peer "
-                             "1.3 (10.0.0.1:1003); peer 1.3 cannot connect to peer 1.2"}))
+                             "1.3 (10.0.0.1:1003); peer 1.3 cannot connect to peer 1.2",
+                             "b < Notice a newcomer cannot be admitted: peer 1.3 (10.0.0.1:1003) "
+                             "cannot connect to peer 1.2 (rank 1, 10.0.0.1:1002); peer 1.2 cannot "
+                             "connect to peer 1.3"}))
       << "both go on by themselves";
 }
 
@@ -118,7 +121,10 @@ TEST_F(GroupTest, WhoCannotBeReachedIsToldWhy) {
   const protocol::LinkReport back{h.id("a"), LinkState::kUnreachable, "10.0.0.1:1001: refused", 0,
                                   0,         LinkFault::kRefused};
   h.say("b", back);
-  EXPECT_EQ(h.take(), (Lines{"b < Notice " + why}))
+  EXPECT_EQ(h.take(), (Lines{"b < Notice " + why,
+                             "a < Notice a newcomer cannot be admitted: peer 1.2 (10.0.0.1:1002) "
+                             "cannot connect to peer 1.1 (rank 0, 10.0.0.1:1001): connection "
+                             "refused; peer 1.1 cannot connect to peer 1.2: no answer"}))
       << "what a member finds in its network is not for strangers";
   const std::string logged =
       "peer 1.1 (rank 0, 10.0.0.1:1001) cannot reach peer 1.2 (10.0.0.1:1002): 10.0.0.1:1002: "
@@ -139,8 +145,9 @@ TEST_F(GroupTest, WhoWaitsLongIsToldForWhat) {
   h.tick_with({"a"}, 19);
   EXPECT_EQ(h.story(), Lines{});
   h.tick_with({"a"}, 1);
-  EXPECT_EQ(h.story(),
-            (Lines{"a < Notice 1 peer of the 2 that begin together can reach each other so far"}));
+  EXPECT_EQ(
+      h.story(),
+      (Lines{"a < Notice this peer is alone: 1 of the 2 peers that begin together has come"}));
 }
 
 TEST_F(GroupTest, FoundersMayBeMoreThanAGroupNeedsToGoOn) {
@@ -265,7 +272,9 @@ TEST_F(GroupTest, ACallThatSomebodyDoesNotMakeEndsAtItsTimeout) {
   EXPECT_EQ(h.take(), Lines{}) << "it has not called it";
   h.say("a", protocol::JointAbort{0, epoch(1)});
   EXPECT_EQ(h.take(), (Lines{"a < Answer 0 update_topology operation timeout"}));
-  EXPECT_EQ(h.last<protocol::Answer>("a")->text, "timed out: ranks 1 and 2 have not called it");
+  EXPECT_EQ(h.last<protocol::Answer>("a")->text,
+            "timed out: it waited for rank 1, which has not called anything since it was admitted, "
+            "0 ms ago; for rank 2, which has not called anything since it was admitted, 0 ms ago");
   h.vote("b", epoch(1), 0);
   EXPECT_EQ(h.take(), (Lines{"b < Answer 0 update_topology operation timeout"}))
       << "the same answer";

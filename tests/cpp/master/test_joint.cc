@@ -123,7 +123,8 @@ TEST_F(JointTest, ATimeoutEndsTheOneBallotAndNamesTheMissingOfAllGroups) {
                              "b < Answer 0 update_topology operation timeout",
                              "c < Answer 0 update_topology operation timeout"}));
   EXPECT_EQ(h.last<protocol::Answer>("a")->text,
-            "timed out: of peer group 1, rank 1 has not called it");
+            "timed out: it waited for peer group 1: rank 1, which has not called anything since it "
+            "was admitted, 0 ms ago");
   h.vote("d", epoch(2), 0);
   EXPECT_EQ(h.take(), (Lines{"d < Answer 0 update_topology operation timeout"}));
 }
@@ -133,7 +134,9 @@ TEST_F(JointTest, AGroupThatDidNotCallIsMissingAsAWhole) {
   h.vote("d", epoch(2), 0, kPending);
   h.say("d", protocol::JointAbort{0, epoch(2)});
   EXPECT_EQ(h.last<protocol::Answer>("c")->text,
-            "timed out: of peer group 0, ranks 0 and 1 have not called it");
+            "timed out: it waited for peer group 0: rank 0, which has not called anything since it "
+            "was admitted, 0 ms ago; for rank 1, which has not called anything since it was "
+            "admitted, 0 ms ago");
 }
 
 }  // namespace

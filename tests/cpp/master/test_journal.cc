@@ -27,10 +27,10 @@ MembershipRecord membership(uint32_t counter) {
       epoch(counter - 1), {}, {op(9)}, "b lost", protocol::Continuation::kKept, {{op(8), 77}}};
   record.current = {epoch(counter), 0, {}, {}};
   record.start.epoch = record.start.generation = epoch(counter);
-  record.start.members = {{kA, "10.0.0.1:1"}, {kB, "10.0.0.2:2"}};
+  record.start.members = {{kA, "10.0.0.1:1", ""}, {kB, "10.0.0.2:2", "tokyo"}};
   record.start.ring = {0, 1};
-  record.members = {{kA, "10.0.0.1", false, "", 1, 1, ""},
-                    {kB, "10.0.0.2", true, "b.net", 2, 4, "a launch", {{"10.9.0.2", 5}}}};
+  record.members = {{kA, "10.0.0.1", false, "", 1, 1, "", {}, ""},
+                    {kB, "10.0.0.2", true, "b.net", 2, 4, "a launch", {{"10.9.0.2", 5}}, "tokyo"}};
   return record;
 }
 
@@ -170,6 +170,21 @@ constexpr const char* kOfVersion2 =
     "00000d000000323030313a6462383a3a2f36340504000000646f6e650300000007000000000000002301000000"
     "0000000604000000646f6e650081246900000000";
 
+// Written by the code of version 3: the same, and the second member has another address.
+constexpr const char* kOfVersion3 =
+    "7063636c6a726e6c03000000302e312e300000000000000000000000e7d2570d05000000170349570101000000"
+    "1c000000dce3bb1a0201000000722a000000000000000800000031302e302e302e3108001e01000083da34a404"
+    "01000000720300000001c4090000bc020000030000000200000000000000000000000000000000000000000000"
+    "000002000000010000000000000000000000000000000002000000010000000200000001000000020000000100"
+    "0000010000000a00000031302e302e302e313a3102000000010000000a00000031302e302e302e323a32020000"
+    "000000000001000000000000000000000001000000000000000000000000000000020000000100000001000000"
+    "0800000031302e302e302e31000000000001000100000000000000000000000000000002000000010000000800"
+    "000031302e302e302e320105000000622e6e6574020004000000000000000800000061206c61756e6368010000"
+    "000800000031302e392e302e3205001a000000179678d8050100000072030000000500000000000000bc0a0000"
+    "0000000024000000d6aebb0d0204000000646f6e652c000000000000000d000000323030313a6462383a3a2f36"
+    "3408001d000000d89e1c2e0504000000646f6e65030000000700000000000000230100000000000011000000ec"
+    "3cb9a20604000000646f6e650081246900000000";
+
 Bytes from_hexadecimal(const std::string& digits) {
   Bytes bytes;
   for (size_t i = 0; i + 1 < digits.size(); i += 2)
@@ -177,8 +192,8 @@ Bytes from_hexadecimal(const std::string& digits) {
   return bytes;
 }
 
-TEST(Journal, OneOfTheVersionBeforeIsRead) {
-  const Bytes file = from_hexadecimal(kOfVersion2);
+void expect_read(const Bytes& file, uint16_t protocol_version,
+                 const std::vector<Endpoint>& others) {
   auto replayed = journal::replay(file);
   ASSERT_TRUE(replayed.ok()) << replayed.status().message;
   EXPECT_EQ(replayed.value().bytes, file.size());
@@ -187,16 +202,23 @@ TEST(Journal, OneOfTheVersionBeforeIsRead) {
   ASSERT_EQ(memory.runs.size(), 2u);
   const RunRecord& run = memory.runs.at("r");
   EXPECT_EQ(run.run_id, 42u);
-  EXPECT_EQ(run.version, 7) << "as all runs of masters that wrote version 2";
+  EXPECT_EQ(run.version, protocol_version);
   ASSERT_TRUE(run.memberships.contains({3}));
   ASSERT_EQ(run.memberships.at({3}).members.size(), 2u);
   MemberRecord second = membership(2).members[1];
   second.peer = peer_id(2);
-  second.others.clear();
+  second.others = others;
+  second.name.clear();
   EXPECT_EQ(run.memberships.at({3}).members[1], second);
+  EXPECT_EQ(run.memberships.at({3}).start.members[1].name, "");
   EXPECT_EQ(run.shared_states.at({3}), (SharedStateRecord{{3}, 5, 0xabc}));
   EXPECT_EQ(memory.runs.at("done").ended, 1764000000);
   EXPECT_EQ(journal::replay(journal::compacted(memory)).value().memory, memory);
+}
+
+TEST(Journal, OnesOfEarlierVersionsAreRead) {
+  expect_read(from_hexadecimal(kOfVersion2), 7, {});  // as all runs of masters that wrote it
+  expect_read(from_hexadecimal(kOfVersion3), 8, {{"10.9.0.2", 5}});
 }
 
 // A header with this version and release, and the right checksum.
@@ -217,10 +239,10 @@ TEST(Journal, OneOfAnotherVersionIsRefusedWithTheReleaseThatReadsIt) {
     return replayed.ok() ? std::string() : replayed.status().message;
   };
   const std::string here = "this pccl " + std::string(protocol::kRelease);
-  EXPECT_EQ(why(file_of(3, "0.1.0")), "");
-  EXPECT_EQ(why(file_of(4, "12.34.56")), "is of version 4, which pccl 12.34.56 reads, and " + here +
+  EXPECT_EQ(why(file_of(4, "0.1.0")), "");
+  EXPECT_EQ(why(file_of(5, "12.34.56")), "is of version 5, which pccl 12.34.56 reads, and " + here +
                                              " does not: go on with that release");
-  EXPECT_EQ(why(file_of(4, "0.2\n")), "is of version 4, which pccl 0.2\\n reads, and " + here +
+  EXPECT_EQ(why(file_of(5, "0.2\n")), "is of version 5, which pccl 0.2\\n reads, and " + here +
                                           " does not: go on with that release");
   EXPECT_EQ(why(file_of(1, "")),
             "is of version 1, which a pccl from before its first release "

@@ -553,7 +553,10 @@ TEST_F(Restart, ACallIsGivenUpThoughANewcomerOfLowerRankMakesAnother) {
   h.say("b", protocol::JointAbort{0, epoch(1)});
   const auto* answer = h.last<protocol::Answer>("b");
   ASSERT_NE(answer, nullptr);
-  EXPECT_EQ(answer->text, "timed out: ranks 0 and 2 have not called it");
+  EXPECT_EQ(
+      answer->text,
+      "timed out: it waited for rank 0, which has been in sync_shared_state for 0 ms; for rank "
+      "2, which has not called anything since the master was started again");
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ TEST(Resumption, IsARevisionAndAHashInHexadecimal) {
 TEST(Resumption, ReplacesTheStateAndEndsTheMembership) {
   Memory memory;
   MembershipRecord record;
-  record.members = {{kA, "", false, "", 1, 1, ""}};
+  record.members = {{kA, "", false, "", 1, 1, "", {}, ""}};
   memory.runs["r"] = {42, {{{0}, record}}, {{{0}, {{0}, 200, 1}}}};
   auto entries = resume_from(memory, {120, 7, "", {0}}, 99);
   ASSERT_TRUE(entries.ok());

@@ -6,11 +6,18 @@ namespace pccl::master {
 namespace {
 
 TEST(TextFormat, ListsOfRanksEndAfterEight) {
-  EXPECT_EQ(ranks_text({2}), "rank 2");
-  EXPECT_EQ(ranks_text({0, 1}), "ranks 0 and 1");
-  EXPECT_EQ(ranks_text({0, 1, 3}), "ranks 0, 1 and 3");
-  EXPECT_EQ(ranks_text({0, 1, 2, 3, 4, 5, 6, 7}), "ranks 0, 1, 2, 3, 4, 5, 6 and 7");
-  EXPECT_EQ(ranks_text({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}), "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
+  EXPECT_EQ(ranks_text({2}, {}), "rank 2");
+  EXPECT_EQ(ranks_text({0, 1}, {}), "ranks 0 and 1");
+  EXPECT_EQ(ranks_text({0, 1, 3}, {}), "ranks 0, 1 and 3");
+  EXPECT_EQ(ranks_text({0, 1, 2, 3, 4, 5, 6, 7}, {}), "ranks 0, 1, 2, 3, 4, 5, 6 and 7");
+  EXPECT_EQ(ranks_text({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {}),
+            "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 2 more");
+}
+
+TEST(TextFormat, NamesTheRanksThatHaveAName) {
+  const RankNames names = {"tokyo-1", "", "osaka"};
+  EXPECT_EQ(ranks_text({0}, names), "rank 0 (tokyo-1)");
+  EXPECT_EQ(ranks_text({0, 1, 2, 3}, names), "ranks 0 (tokyo-1), 1, 2 (osaka) and 3");
 }
 
 TEST(TextFormat, NamesAFaultByItsKind) {

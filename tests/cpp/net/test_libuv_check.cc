@@ -1,19 +1,22 @@
 #include "csrc/net/libuv_check.h"
 
 #include <gtest/gtest.h>
+#include <uv.h>
 
 namespace pccl::net {
 namespace {
 
+const std::string kSelf = "/site-packages/pccl_backend/_C.so";
 const std::string kOurs = "/usr/lib/x86_64-linux-gnu/libuv.so.1";
+const std::string kBundled = "/site-packages/pccl.libs/libuv-1a2b3c4d.so.1.0.0";
 const std::string kTheirs = "/site-packages/torch/lib/libtorch_cpu.so";
 constexpr unsigned kVersion = 1 << 16 | 44 << 8 | 2;
 
-std::string judged(const std::string& first, const std::string& second,
+// `first` and `second`: the libraries of two functions.
+std::string judged(const std::string& first, const std::string& second, const std::string& linked,
                    unsigned running = kVersion) {
-  const LibuvSymbol symbols[] = {{"uv_run", first}, {"uv_close", second}};
-  const Status status =
-      judge_libuv(symbols, "/site-packages/pccl_backend/_C.so", kVersion, running);
+  const LibuvSymbol symbols[] = {{"uv_run", first, linked}, {"uv_close", second, linked}};
+  const Status status = judge_libuv(symbols, kSelf, kTheirs, kVersion, running);
   EXPECT_TRUE(status.ok() || status.code == Code::kInvalidState);
   return status.message;
 }
@@ -23,30 +26,57 @@ bool blames(const std::string& message, const std::string& part) {
 }
 
 TEST(LibuvCheck, HereAllIsWell) {
-  const Status status = check_libuv();
+  const Status status = check_libuv(nullptr);
   EXPECT_TRUE(status.ok()) << status.message;
 }
 
-TEST(LibuvCheck, AcceptsASharedLibraryOrOurOwn) {
-  EXPECT_EQ(judged(kOurs, kOurs), "");
-  EXPECT_EQ(judged("/site-packages/pccl_backend/_C.so", "/site-packages/pccl_backend/_C.so"), "");
+// The library of a function of torch is the one that must not have libuv's functions.
+TEST(LibuvCheck, RefusesTheLibraryOfTorch) {
+  const Status status = check_libuv(reinterpret_cast<const void*>(&uv_version));
+  EXPECT_EQ(status.code, Code::kInvalidState);
+  EXPECT_TRUE(blames(status.message, "which has put its own copy in the place of libuv"))
+      << status.message;
 }
 
-TEST(LibuvCheck, RefusesAnotherLibraryAndAMixture) {
-  for (const std::string& message :
-       {judged(kTheirs, kTheirs), judged(kTheirs, kOurs), judged(kOurs, kTheirs)}) {
-    EXPECT_TRUE(blames(message, kTheirs)) << message;
-    EXPECT_TRUE(blames(message, "Unset TORCH_USE_RTLD_GLOBAL")) << message;
+TEST(LibuvCheck, AcceptsWhatItIsLinkedWith) {
+  EXPECT_EQ(judged(kOurs, kOurs, kOurs), "");
+  EXPECT_EQ(judged(kBundled, kBundled, kBundled), "");
+}
+
+TEST(LibuvCheck, AcceptsALibuvWithinOurOwnLibrary) {
+  for (const std::string& linked : {kSelf, kTheirs}) EXPECT_EQ(judged(kSelf, kSelf, linked), "");
+}
+
+TEST(LibuvCheck, RefusesACopyInThePlaceOfLibuv) {
+  for (const std::string& linked : {kOurs, kBundled, kSelf}) {
+    for (const std::string& message :
+         {judged(kTheirs, kTheirs, linked), judged(kTheirs, linked, linked),
+          judged(linked, kTheirs, linked)}) {
+      EXPECT_TRUE(blames(message, kTheirs)) << message;
+      EXPECT_TRUE(blames(message, "Unset TORCH_USE_RTLD_GLOBAL")) << message;
+    }
   }
-  EXPECT_TRUE(blames(judged(kOurs, "/opt/lib/libuv.so.1"), "/opt/lib/libuv.so.1"));
+  const std::string other = "/opt/lib/other.so";  // not torch
+  EXPECT_TRUE(blames(judged(other, other, kOurs), other + ", which has put its own copy"));
+}
+
+// If torch came first in our list of libraries, its copy would be the one that we are linked with.
+TEST(LibuvCheck, RefusesToBeLinkedWithTorchsCopy) {
+  EXPECT_TRUE(blames(judged(kTheirs, kTheirs, kTheirs), kTheirs));
+}
+
+TEST(LibuvCheck, RefusesAMixture) {
+  const LibuvSymbol symbols[] = {{"uv_run", kOurs, kOurs}, {"uv_close", kBundled, kBundled}};
+  const Status status = judge_libuv(symbols, kSelf, kTheirs, kVersion, kVersion);
+  EXPECT_TRUE(blames(status.message, "two copies are mixed")) << status.message;
 }
 
 TEST(LibuvCheck, RefusesAnOlderVersion) {
-  EXPECT_EQ(judged(kOurs, kOurs, 1 << 16 | 48 << 8), "");
-  EXPECT_EQ(judged(kOurs, kOurs, 1 << 16 | 44 << 8), "");
-  EXPECT_TRUE(blames(judged(kOurs, kOurs, 1 << 16 | 43 << 8),
+  EXPECT_EQ(judged(kOurs, kOurs, kOurs, 1 << 16 | 48 << 8), "");
+  EXPECT_EQ(judged(kOurs, kOurs, kOurs, 1 << 16 | 44 << 8), "");
+  EXPECT_TRUE(blames(judged(kOurs, kOurs, kOurs, 1 << 16 | 43 << 8),
                      "built with libuv 1.44.2 and runs with 1.43.0"));
-  EXPECT_TRUE(blames(judged(kOurs, kOurs, 2 << 16 | 44 << 8), "runs with 2.44.0"));
+  EXPECT_TRUE(blames(judged(kOurs, kOurs, kOurs, 2 << 16 | 44 << 8), "runs with 2.44.0"));
 }
 
 }  // namespace

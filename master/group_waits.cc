@@ -1,0 +1,134 @@
+// The part of a Group that says for whom its members wait. The sentences are those of absence.h,
+// and wait_report.h decides who is told when.
+
+#include <algorithm>
+
+#include "csrc/base/assert.h"
+#include "master/group.h"
+
+namespace pccl::master {
+
+std::string Group::missing_text(const std::vector<uint32_t>& ranks) const {
+  PCCL_ASSERT(!ranks.empty());
+  const size_t named = std::min(ranks.size(), protocol::kRanksNamedMax);
+  std::string out;
+  for (size_t i = 0; i < named; ++i) {
+    out +=
+        (i == 0 ? "" : "; for ") + membership_.ranks_text({ranks[i]}) + ", " + absence_of(ranks[i]);
+  }
+  if (named < ranks.size()) out += "; and for " + count_text(ranks.size() - named, "other rank");
+  return out;
+}
+
+std::string Group::absence_of(uint32_t rank) const {
+  for (const PeerId peer : membership_.members()) {
+    if (membership_.rank(peer) != rank) continue;
+    const Membership::Peer& about = *membership_.find(peer);
+    const auto* op = std::get_if<LastCall::Operation>(&about.last_call.call);
+    const bool waits = op != nullptr ? epochs_.operations().is_in(peer, op->key)
+                                     : ballot_.size() > 0 && ballot_.has_voted(peer);
+    return absence_text(about.last_call, {about.connected, waits}, context_.now);
+  }
+  return "which is lost";
+}
+
+// Why a registered peer is not admitted yet; empty if nothing needs to be said so far.
+std::string Group::why_waiting(PeerId peer) const {
+  PCCL_ASSERT(!membership_.is_member(peer));
+  const std::string obstacle = membership_.obstacle(peer);
+  if (!obstacle.empty()) return obstacle;
+  const auto& members = membership_.members();
+  const bool all_away =
+      has_members() && std::none_of(members.begin(), members.end(),
+                                    [this](PeerId id) { return membership_.find(id)->connected; });
+  if (all_away) return why_members_are_awaited();
+  if (membership_.find(peer)->waiting_ticks < protocol::kTicksPerTimeout) return {};
+  if (!has_members()) return why_no_founding();
+  const auto pending = membership_.pending(protocol::kMembersMax);
+  if (std::find(pending.begin(), pending.end(), peer) == pending.end())
+    return "not all members have reached this peer yet";
+  return "the members have not called update_topology since this peer can be reached";
+}
+
+bool Group::short_of_peers() const {
+  return epochs_.phase() == Epochs::Phase::kBroken && epochs_.changing() &&
+         membership_.members().size() < quorum_.min_peers;
+}
+
+// What keeps others from joining this member; empty if nothing does.
+std::string Group::why_hindered(PeerId member) const {
+  if (short_of_peers()) {
+    const size_t left = membership_.members().size();
+    return "update_topology waits for more peers: " + count_text(left, "member") +
+           (left == 1 ? " is" : " are") + " left, and min_peers is " +
+           std::to_string(quorum_.min_peers);
+  }
+  const std::string obstacle = membership_.obstacle(member);
+  return obstacle.empty() ? "" : "a newcomer cannot be admitted: " + obstacle;
+}
+
+std::string Group::why_members_are_awaited() const {
+  const auto& members = membership_.members();
+  std::vector<uint32_t> ranks;
+  for (const PeerId member : members) ranks.push_back(*membership_.rank(member));
+  return "the run has " + count_text(members.size(), "member") + ", " +
+         membership_.ranks_text(ranks) +
+         ", and none of them is connected: the master waits for them to come back, " +
+         text(context_.peer_timeout) + " at most";
+}
+
+std::string Group::why_no_founding() const {
+  const std::string begin =
+      " of the " + std::to_string(quorum_.founders) + " peers that begin together";
+  const size_t come = membership_.waiting().size();
+  const std::string before =
+      last_obstacle_.empty() ? ""
+                             : ". A peer that has given up could not be reached: " + last_obstacle_;
+  if (come == 1) return "this peer is alone: 1" + begin + " has come" + before;
+  if (come < quorum_.founders) return std::to_string(come) + begin + " have come" + before;
+  const size_t linked = membership_.pending(protocol::kMembersMax).size();
+  return count_text(come, "peer") + " have come, and " + std::to_string(linked) + begin +
+         " can reach each other so far" + before;
+}
+
+std::vector<Wait> Group::operation_waits() const {
+  std::vector<Wait> all;
+  const Epochs::Phase phase = epochs_.phase();
+  if (phase != Epochs::Phase::kActive && phase != Epochs::Phase::kDraining) return all;
+  for (const Operations::Waiting& one : epochs_.operations().waits()) {
+    Wait wait{one.name, one.since, {}, "for " + missing_text(one.missing)};
+    if (one.faces) {
+      wait.why = "for " + membership_.ranks_text(one.missing) + ", which waits in a send to " +
+                 membership_.ranks_text(one.waiting) +
+                 ": both send and neither receives. One of them has to call recv first, or both "
+                 "have to use isend";
+    }
+    for (const PeerId peer : membership_.members()) {
+      const uint32_t rank = *membership_.rank(peer);
+      if (std::find(one.waiting.begin(), one.waiting.end(), rank) != one.waiting.end())
+        wait.waiting.push_back(peer);
+    }
+    all.push_back(std::move(wait));
+  }
+  return all;
+}
+
+void Group::report_waits(const std::optional<Wait>& joint_wait) {
+  std::vector<Wait> waits = operation_waits();
+  if (joint_wait) waits.push_back(*joint_wait);
+  announce(wait_report_.look(waits, context_.peer_timeout, context_.now));
+}
+
+void Group::announce(const std::vector<WaitReport::Announcement>& all) {
+  for (const WaitReport::Announcement& one : all) {
+    for (const PeerId peer : one.to) {
+      if (membership_.is_member(peer)) connections_.send(peer, protocol::Notice{one.text});
+    }
+    if (!one.is_first) continue;
+    const std::string where =
+        id_.value == 0 ? "" : "peer group " + std::to_string(id_.value) + ": ";
+    context_.log(LogLevel::kWarning, where + one.text);
+  }
+}
+
+}  // namespace pccl::master

@@ -1,0 +1,46 @@
+// WaitReport: decides what is said about the waits of a group: calls that some members have made
+// and others have not. A wait of more than `limit` is announced once to each member that waits, and
+// its end to the same members. Group owns one. It is pure: time comes in through look().
+// Invariants:
+//   1. Nobody is told twice of the same wait.
+//   2. Only members that were told of a wait are told of its end.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/ids.h"
+
+namespace pccl::master {
+
+// `what` and `since` identify the wait. `why` begins with "for": the members that are missing.
+struct Wait {
+  std::string what;  // "all_reduce(...) (#7) in epoch 1.5", "update_topology"
+  Instant since;
+  std::vector<PeerId> waiting;
+  std::string why;
+};
+
+class WaitReport {
+ public:
+  struct Announcement {
+    std::vector<PeerId> to;
+    std::string text;
+    bool is_first = true;  // it belongs into the log of the master, too
+  };
+
+  // `waits`: the present ones. Calls that were made in one go end one after the other: so after the
+  // end of an announced wait, the limit begins anew for the waits that were not announced.
+  std::vector<Announcement> look(const std::vector<Wait>& waits, Duration limit, Instant now);
+
+ private:
+  using Key = std::pair<Instant, std::string>;
+  std::map<Key, std::set<PeerId>> told_;  // the members that were told of each announced wait
+  Instant ended_;                         // the last end of an announced wait
+};
+
+}  // namespace pccl::master

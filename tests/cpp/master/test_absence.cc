@@ -1,0 +1,48 @@
+#include "master/absence.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/cpp/master/harness.h"
+
+namespace pccl::master {
+namespace {
+
+const Instant kCalled{std::chrono::seconds(10)};
+const Instant kNow{std::chrono::seconds(22)};
+
+TEST(Absence, SaysInWhichCallAMemberWaits) {
+  EXPECT_EQ(absence_text({protocol::JointKind::kUpdateTopology, kCalled}, {true, true}, kNow),
+            "which has been in update_topology for 12 s");
+  const LastCall call = last_call(kA, op(3, "t"), all_reduce(1, "t"), kCalled);
+  EXPECT_EQ(absence_text(call, {true, true}, kNow),
+            "which has been in all_reduce (t, #3) for 12 s");
+}
+
+TEST(Absence, SaysWhatAMemberCalledLast) {
+  EXPECT_EQ(absence_text(last_call(kA, op(3), all_reduce(1), kCalled), {true, false}, kNow),
+            "which has not called anything for 12 s, since all_reduce (#3)");
+  EXPECT_EQ(absence_text({LastCall::Nothing{}, kCalled}, {true, false}, kNow),
+            "which has not called anything since it was admitted, 12 s ago");
+  EXPECT_EQ(absence_text({LastCall::Unknown{}, {}}, {true, false}, kNow),
+            "which has not called anything since the master was started again");
+}
+
+TEST(Absence, SaysThatAMemberIsNotConnected) {
+  EXPECT_EQ(absence_text({protocol::JointKind::kUpdateTopology, kCalled}, {false, true}, kNow),
+            "which has lost its connection to the master");
+}
+
+TEST(Absence, ATransferIsARecvAtItsReceiver) {
+  protocol::OpInfo info;
+  info.kind = protocol::OpKind::kSend;
+  info.root = kA;
+  info.receiver = kB;
+  const auto text = [&](PeerId peer) {
+    return absence_text(last_call(peer, op(0), info, kCalled), {true, true}, kNow);
+  };
+  EXPECT_EQ(text(kA), "which has been in send (#0) for 12 s");
+  EXPECT_EQ(text(kB), "which has been in recv (#0) for 12 s");
+}
+
+}  // namespace
+}  // namespace pccl::master

@@ -1,0 +1,130 @@
+"""The packages that are published: a source distribution, and a wheel that is built from it.
+
+They are made from a copy of the sources, because setuptools also takes what an earlier build has
+left in the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from world import run_program
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("cmake", "csrc", "master", "pccl_backend")
+FILES = ("CMakeLists.txt", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
+MADE = ("PKG-INFO", "setup.cfg", "pccl.egg-info")  # what setuptools adds
+STEP_S = 900.0  # longest time of one step: compiling everything on a busy machine
+
+# What a process loads by itself, and which therefore stays outside the wheel.
+EXCLUDED = ("libtorch*", "libc10*", "libgomp*")
+USE = """
+import sys, torch, torch.distributed as dist
+dist.init_process_group("pccl", init_method="file://" + sys.argv[1], rank=0, world_size=1)
+tensor = torch.ones(3)
+dist.all_reduce(tensor)
+import pccl_backend
+print(pccl_backend.__file__, tensor.tolist())
+print(*{line.split()[-1] for line in open("/proc/self/maps") if "/libuv" in line})
+dist.destroy_process_group()
+"""
+
+
+def tracked() -> set[str]:
+    """Return the files of this tree that a build needs."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *SOURCES, *FILES]
+    done = run_program(command, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return {name for name in done.stdout.splitlines() if (ROOT / name).exists()}
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """Copy the sources; return their folder."""
+    folder = tmp_path / "sources"
+    for name in tracked():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.fixture
+def without_torch(tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a Python that has no torch."""
+    folder = tmp_path / "without"
+    folder.mkdir()
+    (folder / "torch.py").write_text("raise ImportError('no torch here')\n")
+    return {"PYTHONPATH": str(folder)}
+
+
+def make_sdist(sources: Path, environment: dict[str, str]) -> Path:
+    command = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "."]
+    done = run_program(command, cwd=sources, environment=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (archive,) = (sources / "dist").iterdir()
+    return archive
+
+
+def test_the_source_distribution_has_what_a_build_needs(
+    sources: Path, without_torch: dict[str, str]
+) -> None:
+    (sources / "pccl_backend" / "_limits.py").touch()  # left by an earlier build
+    with tarfile.open(make_sdist(sources, without_torch)) as archive:
+        names = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    assert {name for name in names if not name.startswith(MADE)} == tracked()
+
+
+def test_a_build_without_torch_says_what_it_needs(
+    sources: Path, without_torch: dict[str, str]
+) -> None:
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "."]
+    done = run_program(command, cwd=sources, environment=without_torch)
+    assert done.returncode != 0
+    assert "install torch first, then run `pip install --no-build-isolation .`" in done.stderr
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(2 * STEP_S)
+def test_a_wheel_that_brings_its_libuv(sources: Path, tmp_path: Path) -> None:
+    """Build it from the source distribution, let auditwheel repair it, and train with it."""
+    shutil.unpack_archive(make_sdist(sources, {}), tmp_path)
+    (unpacked,) = tmp_path.glob("pccl-*")
+    run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "."], unpacked)
+    (wheel,) = (unpacked / "dist").glob("*.whl")
+    excluded = [word for name in EXCLUDED for word in ("--exclude", name)]
+    run([sys.executable, "-m", "auditwheel", "repair", *excluded, "-w", ".", str(wheel)], tmp_path)
+    (repaired,) = tmp_path.glob("*.whl")
+    place = tmp_path / "place"
+    run([sys.executable, "-m", "pip", "install", "--no-deps", "-t", place, repaired], tmp_path)
+
+    environment = {"PYTHONPATH": str(place)}
+    command = [sys.executable, "-c", USE, str(tmp_path / "store")]
+    done = run_program(command, environment=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    used, libraries = done.stdout.splitlines()
+    assert used == f"{place}/pccl_backend/__init__.py [1.0, 1.0, 1.0]", done.stderr
+    assert libraries.startswith(f"{place}/pccl.libs/libuv-"), libraries
+    assert len(libraries.split()) == 1, libraries
+    master = run_program([str(place / "bin" / "pccl"), "master", "--version"])
+    assert master.returncode == 0, master.stderr
+    # The check of libuv still works.
+    globally = {**environment, "TORCH_USE_RTLD_GLOBAL": "1"}
+    done = run_program(command, environment=globally, cwd=tmp_path)
+    assert "has put its own copy in the place of libuv" in done.stderr
+
+
+def run(command: list[str | Path], folder: Path) -> None:
+    """Run a step; the compiler's cache recognizes the sources in their new folder."""
+    environment = {
+        "CCACHE_BASEDIR": str(folder),
+        "CCACHE_NOHASHDIR": "1",
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    }
+    words = [str(word) for word in command]
+    done = run_program(words, environment=environment, cwd=folder, timeout=STEP_S)
+    assert done.returncode == 0, done.stdout + done.stderr
