@@ -179,6 +179,7 @@ void Group::drop(PeerId peer, const std::string& why) {
 void Group::take_out(PeerId peer, const std::string& why) {
   PCCL_ASSERT(!connections_.connected(peer) && context_.group_of.contains(peer));
   notices_.erase(peer);
+  hindered_.erase(peer);
   if (const auto forgotten = membership_.remove(peer, why)) context_.group_of.erase(*forgotten);
 }
 
@@ -482,6 +483,7 @@ std::vector<PeerId> Group::tick() {
     give_up(lost.peer, lost.why);
     if (lost.refusal.empty()) continue;
     for (const PeerId member : membership_.members()) notify(member, lost.refusal);
+    hindered_.clear();
   }
   // Members that were spared because this process was paused.
   const std::vector<PeerId> members = membership_.members();
@@ -554,7 +556,18 @@ void Group::notify_waiting() {
   notices_due_ = false;
   for (const PeerId peer : membership_.waiting()) notify(peer, why_waiting(peer));
   short_of_peers_ = short_of_peers();
-  for (const PeerId member : membership_.members()) notify(member, why_hindered(member));
+  for (const PeerId member : membership_.members()) notify_hindered(member);
+}
+
+void Group::notify_hindered(PeerId member) {
+  std::string why = why_hindered(member);
+  if (short_of_peers_) return notify(member, std::move(why));
+  if (!why.empty()) {
+    hindered_.insert(member);
+  } else if (hindered_.erase(member) > 0) {
+    why = "the newcomer that could not be admitted can be reached now, or is gone";
+  }
+  notify(member, std::move(why));
 }
 
 void Group::notify(PeerId peer, std::string why) {
@@ -599,6 +612,7 @@ void Group::check() const {
     PCCL_ASSERT(!held.messages.empty() && held.messages.size() <= kHeldMax);
   }
   for (const auto& [peer, notice] : notices_) PCCL_ASSERT(membership_.find(peer) != nullptr);
+  for (const PeerId peer : hindered_) PCCL_ASSERT(membership_.is_member(peer));
   for (const auto& [group, ballots] : announced_ballots_) {
     PCCL_ASSERT(group != id_ && !ballots.empty() && ballots.front().ballot.group == group);
   }

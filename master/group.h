@@ -20,6 +20,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -176,6 +177,7 @@ class Group {
   void finish(const Agreement::Outcome& outcome);
   void begin_agreement();
   void notify_waiting();
+  void notify_hindered(PeerId member);
   void notify(PeerId peer, std::string why);  // unless it was the last notice to this peer
   std::string why_waiting(PeerId peer) const;
   bool short_of_peers() const;  // update_topology waits for more
@@ -201,6 +203,7 @@ class Group {
   Agreement agreement_;
   Probation probation_;
   std::map<PeerId, std::string> notices_;  // the last notice to each waiting peer
+  std::set<PeerId> hindered_;  // members that were told that a newcomer cannot be admitted
   bool notices_due_ = false;
   WaitReport wait_report_;
   std::string last_obstacle_;    // of a peer that gave up before the group began

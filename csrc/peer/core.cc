@@ -150,7 +150,6 @@ Status PeerCore::Impl::no_member(const char* what) const {
 void PeerCore::Impl::on(const OpCalled& event) {
   const Status status = no_member(text(event.request.kind));
   if (status.ok()) return operations.call(event.request);
-  if (membership.out() && operations.finish_early(event.request)) return;
   context.emit(FinishOp{event.request.handle, status, {}, {}, {}});
 }
 

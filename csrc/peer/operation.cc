@@ -172,20 +172,6 @@ void Operations::post(CalledOp call, const Status& refused) {
   begin(key, op);
 }
 
-bool Operations::finish_early(const OpRequest& request) {
-  PCCL_ASSERT(membership_.out());
-  if (generation_ != membership_.generation() || !peer::check(request, membership_).ok())
-    return false;
-  const protocol::OpInfo info = info_of(request, membership_);
-  OpKey key{tag_of(info), 0};
-  if (const auto next = next_.find(key.tag); next != next_.end()) key.sequence = next->second;
-  const auto early = verdicts_.take_early(key);
-  if (!early) return false;
-  ++next_[key.tag];
-  context_.emit(FinishOp{request.handle, outcome_of(*early), membership_.epoch(), key, {}, true});
-  return true;
-}
-
 void Operations::begin(OpKey key, Op& op) {
   PCCL_ASSERT(!membership_.frozen() && !op.begun && !op.started && !op.returned);
   op.begun = true;

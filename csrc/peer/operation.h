@@ -46,10 +46,7 @@ class Operations {
   Operations(Context& context, const Membership& membership)
       : context_(context), membership_(membership) {}
 
-  void call(const OpRequest& request);
-  // Out of the run: ends a call whose verdict came before the call, as on all other members.
-  // Returns whether there was one. REQUIRES: out of the run.
-  bool finish_early(const OpRequest& request);  // REQUIRES: a member
+  void call(const OpRequest& request);  // REQUIRES: a member
   // A vote for update_topology is open. From here on, calls are held.
   void close_posting() {
     PCCL_ASSERT(!closed_);

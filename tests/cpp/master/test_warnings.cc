@@ -97,6 +97,27 @@ TEST(Warnings, MembersThatWaitForMorePeersAreToldWhenTheyAreThere) {
                               "a < Notice update_topology goes on: enough peers are there"}));
 }
 
+TEST(Warnings, MembersThatKeepANewcomerOutAreToldWhenTheyDoNotAnyMore) {
+  Harness h;
+  h.found({"a"});
+  h.enlist("b", Harness::hello(1));
+  const auto report = [&h](const char* from, const char* to, protocol::LinkState state) {
+    h.say(from, protocol::LinkReport{h.id(to), state, "no answer", 1});
+  };
+  report("a", "b", protocol::LinkState::kUnreachable);
+  report("b", "a", protocol::LinkState::kUnreachable);
+  ASSERT_NE(h.last<protocol::Notice>("a"), nullptr);
+  EXPECT_TRUE(h.last<protocol::Notice>("a")->text.starts_with("a newcomer cannot be admitted: "));
+  h.take();
+  h.say("b", protocol::Leave{});
+  h.tick_with({"a"});
+  EXPECT_EQ(h.story(), (Lines{"b closed",
+                              "a < Notice the newcomer that could not be admitted can be reached "
+                              "now, or is gone"}));
+  h.tick_with({"a"});
+  EXPECT_EQ(h.story(), Lines{}) << "once";
+}
+
 TEST(Warnings, MembersThatNeverWaitedAreToldNothing) {
   Harness h;
   h.found({"a", "b"});

@@ -196,19 +196,6 @@ TEST(Core, AFarewellInTheMiddleOfAnEpochIsALoss) {
   EXPECT_TRUE(t.on(OpDrained{epoch_id(1), t.key(0)}).starts_with("finish call 5: master lost: "));
 }
 
-TEST(Core, AVerdictThatCameBeforeTheFarewellIsThatOfALateCall) {
-  Transcript t;
-  t.become_member();
-  t.decide(1, 0, {t.aborted(t.key(0), Code::kOperationTimeout, "it waited for rank 1")});
-  t.hear(protocol::Farewell{});
-  EXPECT_EQ(
-      t.call(t.all_reduce(5, "another tag")),
-      std::string("finish call 5: master lost: all_reduce: ") + protocol::kFarewellText + "\n");
-  EXPECT_EQ(t.call(t.all_reduce(6)), "finish call 6: operation timeout: it waited for rank 1\n");
-  EXPECT_EQ(t.call(t.all_reduce(7)), std::string("finish call 7: master lost: all_reduce: ") +
-                                         protocol::kFarewellText + "\n");
-}
-
 TEST(Core, AMasterThatSaysFarewellEndsTheJoin) {
   const std::string why = std::string("master lost: ") + protocol::kFarewellText + "\n";
   Transcript t;
