@@ -70,6 +70,7 @@ std::string Group::why_hindered(PeerId member) const {
 std::string Group::why_members_are_awaited() const {
   const auto& members = membership_.members();
   std::vector<uint32_t> ranks;
+  ranks.reserve(members.size());
   for (const PeerId member : members) ranks.push_back(*membership_.rank(member));
   return "the run has " + count_text(members.size(), "member") + ", " +
          membership_.ranks_text(ranks) +
