@@ -1,6 +1,7 @@
 #include "master/group.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "csrc/base/assert.h"
 #include "csrc/protocol/codec.h"
@@ -164,7 +165,8 @@ void Group::lose(PeerId peer, const std::string& reason, LogLevel level) {
 
 void Group::drop(PeerId peer, const std::string& why) {
   PCCL_ASSERT(!membership_.is_member(peer));
-  const LogLevel level = membership_.find(peer)->warned ? LogLevel::kWarning : LogLevel::kInfo;
+  const Membership::Peer& about = *membership_.find(peer);
+  const LogLevel level = about.warned || about.held_up ? LogLevel::kWarning : LogLevel::kInfo;
   const std::string text = membership_.describe(peer) + " is no longer waited for: " + why;
   if (const std::string obstacle = membership_.obstacle(peer); !obstacle.empty())
     last_obstacle_ = obstacle;
@@ -519,7 +521,12 @@ void Group::on_turn(Epochs::Turn turn) {
       }
       short_of_peers_ = false;
       ballot_ = Ballot(membership_.members(), membership_.rank_names());
-      for (const PeerId member : membership_.members()) notices_.erase(member);
+      for (const PeerId member : membership_.members()) {
+        notices_.erase(member);
+        if (!membership_.find(member)->held_up) continue;
+        membership_.set_held_up(member, false);
+        context_.log(LogLevel::kWarning, membership_.describe(member) + " is admitted");
+      }
       break;
     case Epochs::Turn::kReconfigured:
       if (epochs_.broken()) break_up();
@@ -554,27 +561,34 @@ void Group::break_up() {
 
 void Group::notify_waiting() {
   notices_due_ = false;
-  for (const PeerId peer : membership_.waiting()) notify(peer, why_waiting(peer));
-  short_of_peers_ = short_of_peers();
+  for (const PeerId peer : membership_.waiting()) {
+    const std::string why = why_waiting(peer);
+    if (!notify(peer, why)) continue;
+    membership_.set_held_up(peer, true);
+    context_.log(LogLevel::kWarning, membership_.describe(peer) + " is not admitted yet: " + why);
+  }
+  const bool was_short = std::exchange(short_of_peers_, short_of_peers());
   for (const PeerId member : membership_.members()) notify_hindered(member);
+  if (short_of_peers_ && !was_short)
+    context_.log(LogLevel::kWarning, why_hindered(membership_.members()[0]));
 }
 
 void Group::notify_hindered(PeerId member) {
   std::string why = why_hindered(member);
-  if (short_of_peers_) return notify(member, std::move(why));
-  if (!why.empty()) {
+  if (!short_of_peers_ && !why.empty()) {
     hindered_.insert(member);
-  } else if (hindered_.erase(member) > 0) {
+  } else if (!short_of_peers_ && hindered_.erase(member) > 0) {
     why = "the newcomer that could not be admitted can be reached now, or is gone";
   }
   notify(member, std::move(why));
 }
 
-void Group::notify(PeerId peer, std::string why) {
+bool Group::notify(PeerId peer, std::string why) {
   PCCL_ASSERT(membership_.find(peer) != nullptr);
-  if (why.empty() || notices_[peer] == why) return;
+  if (why.empty() || notices_[peer] == why) return false;
   connections_.send(peer, protocol::Notice{why});
   notices_[peer] = std::move(why);
+  return true;
 }
 
 bool Group::deserted() const { return membership_.empty() && !agreement_.recording(); }

@@ -178,7 +178,8 @@ class Group {
   void begin_agreement();
   void notify_waiting();
   void notify_hindered(PeerId member);
-  void notify(PeerId peer, std::string why);  // unless it was the last notice to this peer
+  // Returns false if this was the last notice to this peer, or there is nothing to say.
+  bool notify(PeerId peer, std::string why);
   std::string why_waiting(PeerId peer) const;
   bool short_of_peers() const;  // update_topology waits for more
   std::string why_hindered(PeerId member) const;

@@ -51,6 +51,7 @@ class Membership {
     bool warned = false;    // a warning says that it is not connected
     int away_ticks = 0;     // ticks since its connection closed
     int waiting_ticks = 0;  // ticks since it registered, until it is a member
+    bool held_up = false;   // a warning says why it is not admitted yet
     LastCall last_call;     // of a member
   };
 
@@ -66,6 +67,7 @@ class Membership {
   // Sets the members of the next epoch, in rank order. REQUIRES: all registered.
   void admit(std::vector<PeerId> members, Instant now = {});
   void called(PeerId member, LastCall call);
+  void set_held_up(PeerId peer, bool held_up) { peers_.at(peer).held_up = held_up; }
   // After a restart. `ranked`: the members of the epoch in rank order; `left`: those that were not
   // lost. None is connected, and nothing is known of the links. REQUIRES: no peers.
   void restore(const std::vector<protocol::Member>& ranked, const std::vector<MemberRecord>& left);

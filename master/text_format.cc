@@ -39,7 +39,7 @@ std::string hash_text(uint64_t value) {
 
 std::string fault_text(LinkFault fault) {
   switch (fault) {
-    case LinkFault::kOther: break;
+    case LinkFault::kOther: return " (its log has the reason, with PCCL_LOG=info)";
     case LinkFault::kRefused: return ": connection refused";
     case LinkFault::kNoAnswer: return ": no answer";
     case LinkFault::kUnknownName: return ": unknown host name";

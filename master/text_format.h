@@ -28,7 +28,7 @@ std::string rank_text(uint32_t rank, const RankNames& names);  // "2 (tokyo-3)"
 std::string hash_text(uint64_t hash);
 
 // Why a peer cannot be reached, as a peer outside the group may know it, for example
-// ": connection refused". Empty for a reason without a class.
+// ": connection refused". A reason without a class is only in the log of the peer that tried.
 std::string fault_text(LinkFault fault);
 
 }  // namespace pccl::master

@@ -199,8 +199,11 @@ TEST_F(MembershipTest, SaysWhoCannotBeLinkedWithANewcomerAndWhy) {
   EXPECT_EQ(obstacle(LinkFault::kNoAnswer, LinkFault::kOther), "") << "the other side may do it";
   const std::string who =
       "peer 0.1 (rank 0, 10.0.0.1:1000) cannot connect to peer 0.2 (10.0.0.2:1000)";
-  EXPECT_EQ(obstacle(LinkFault::kOther, LinkFault::kRefused),
-            who + "; peer 0.2 cannot connect to peer 0.1: connection refused")
+  EXPECT_EQ(
+      obstacle(LinkFault::kOther, LinkFault::kRefused),
+      who +
+          " (its log has the reason, with PCCL_LOG=info); peer 0.2 cannot connect to peer 0.1: "
+          "connection refused")
       << "the words of the system are for members";
   EXPECT_EQ(obstacle(LinkFault::kNoAnswer, LinkFault::kUnknownName),
             who + ": no answer; peer 0.2 cannot connect to peer 0.1: unknown host name");

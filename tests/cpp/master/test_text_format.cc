@@ -21,7 +21,7 @@ TEST(TextFormat, NamesTheRanksThatHaveAName) {
 }
 
 TEST(TextFormat, NamesAFaultByItsKind) {
-  EXPECT_EQ(fault_text(LinkFault::kOther), "");
+  EXPECT_EQ(fault_text(LinkFault::kOther), " (its log has the reason, with PCCL_LOG=info)");
   EXPECT_EQ(fault_text(LinkFault::kRefused), ": connection refused");
   EXPECT_EQ(fault_text(LinkFault::kAnotherPeer), ": another peer answers");
   EXPECT_EQ(fault_text(LinkFault::kOnlySmallPackets), ": only small packets arrive");
