@@ -1,6 +1,7 @@
 // pccl-master: runs a master until a signal ends it. It listens, prints its address in one line on
-// stdout, and waits for SIGINT or SIGTERM. Exit codes: 0 ended by a signal, 1 the system refused or
-// the journal failed, 2 wrong usage.
+// stdout, then what it remembers, and waits for SIGINT or SIGTERM. It ignores SIGHUP, so that it
+// outlives the terminal that it was started from. Exit codes: 0 ended by a signal, 1 the system
+// refused or the journal failed, 2 wrong usage.
 
 #include <pthread.h>
 #include <unistd.h>
@@ -27,7 +28,8 @@ constexpr const char* kUsage =
     "\n"
     "Runs a master: peers find each other through it and agree by way of it. It carries no tensor, "
     "and\n"
-    "one master serves many runs by name. It ends at SIGINT (Ctrl-C) or SIGTERM.\n"
+    "one master serves many runs by name. It ends at SIGINT (Ctrl-C) or SIGTERM, and ignores "
+    "SIGHUP.\n"
     "\n"
     "  --host HOST     address or name to listen on (default 127.0.0.1: this machine only);\n"
     "                  0.0.0.0 and :: are every address of this machine\n"
@@ -218,8 +220,10 @@ int serve(const Arguments& arguments, const sigset_t& ending) {
   }
   const std::string where = text(pccl::net::Endpoint{at.host, shell.value()->port()});
   std::printf("pccl master listening on %s\n", where.c_str());
-  if (!remembering.path.empty())
+  if (!remembering.path.empty()) {
     std::printf("remembers its runs in %s\n", remembering.path.c_str());
+    for (const std::string& line : shell.value()->remembered()) std::printf("%s\n", line.c_str());
+  }
   std::fflush(stdout);
   int signal = 0;
   sigwait(&ending, &signal);
@@ -249,6 +253,7 @@ int main(int argc, char** argv) {
   }
   // Must precede the start of any thread, so that all threads leave these signals to sigwait().
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // makes the limit on a file's size an error, like a full disk
   sigset_t ending;
   sigemptyset(&ending);

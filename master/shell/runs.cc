@@ -10,6 +10,7 @@
 #include "csrc/net/address.h"
 #include "csrc/protocol/limits.h"
 #include "master/admission.h"
+#include "master/summary.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -90,6 +91,7 @@ Status Runs::open(const Remembering& remembering) {
       journalled(entry);
     }
   }
+  remembered_ = summary(memory, versions_);
   later([this, memory = std::move(memory)] { restore(memory); });
   return {};
 }

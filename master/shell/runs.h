@@ -42,6 +42,8 @@ class Runs {
 
   // Any thread, once, before all other calls. kSystem or kInvalidArgument as in Shell::open().
   Status open(const Remembering& remembering);
+  // What it remembered then (summary.h). Constant after open().
+  const std::vector<std::string>& remembered() const { return remembered_; }
 
   // The run that a connection's first message names, or the refusal. REQUIRES: a version in common.
   struct Found {
@@ -96,6 +98,7 @@ class Runs {
   uint32_t incarnation_;
   const std::shared_ptr<int> here_ = std::make_shared<int>();  // expires with this object
   std::unique_ptr<JournalFile> journal_;                       // null: the master forgets
+  std::vector<std::string> remembered_;
   Registry registry_;
   std::map<std::string, std::unique_ptr<Run>> runs_;
   std::vector<std::string> idle_;  // names of runs that may be over at the end of this turn

@@ -406,6 +406,8 @@ Shell::~Shell() {
 
 uint16_t Shell::port() const { return impl_->port; }
 
+const std::vector<std::string>& Shell::remembered() const { return impl_->runs->remembered(); }
+
 void Shell::drain(Duration at_most) {
   auto drained = std::make_shared<std::promise<void>>();
   std::future<void> done = drained->get_future();

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "csrc/base/result.h"
 #include "csrc/net/socket.h"
@@ -53,6 +54,8 @@ class Shell {
   ~Shell();
 
   uint16_t port() const;
+  // What the master remembered when it was opened, in lines for its operator.
+  const std::vector<std::string>& remembered() const;
   // Ends all runs, as their hosting process is about to end. Waits until all decisions have reached
   // the peers and all peers are dismissed (Farewell), or `at_most` has passed.
   void drain(Duration at_most);

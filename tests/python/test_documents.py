@@ -21,7 +21,8 @@ from pccl_backend.probe import wire
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-DOCS = {name: (ROOT / f"docs/{name}.md").read_text() for name in ("running", "settings", "errors")}
+PAGES = ("running", "operating", "settings", "errors")
+DOCS = {name: (ROOT / f"docs/{name}.md").read_text() for name in PAGES}
 USER_PAGES = {"README": README, **DOCS}
 PCCL = [sys.executable, "-m", "pccl_backend.cli"]
 FIRST_URL = "pccl://127.0.0.1:48148/hello"
@@ -128,6 +129,9 @@ def test_the_errors_are_those_of_the_code() -> None:
         ("README", r"(\d+) for `pccl probe`", [wire.PORT]),
         ("running", r"\| (\d+), or `--port` \| the master", [_limits.MASTER_PORT_DEFAULT]),
         ("running", r"\| (\d+), or `--port` \| `pccl probe", [wire.PORT]),
+        ("operating", r"\| (\d+), or `--port` \| the master", [_limits.MASTER_PORT_DEFAULT]),
+        ("operating", r"\| (\d+), or `--port` \| `pccl probe", [wire.PORT]),
+        ("operating", r"for `PCCL_MASTER_TIMEOUT`\n\((\d+) s", [_limits.MASTER_TIMEOUT_DEFAULT_S]),
     ],
 )
 def test_the_pages_have_the_limits(page: str, row: str, numbers: list[float]) -> None:
