@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "csrc/base/assert.h"
@@ -138,6 +139,22 @@ Runs::Run& Runs::make(const std::string& name, const RunRecord& remembered) {
   return *runs_[name];
 }
 
+std::deque<Event> of_open_connections(std::deque<Event> events) {
+  std::set<ConnectionId> closed;
+  for (const Event& event : events) {
+    if (const auto* end = std::get_if<Closed>(&event)) closed.insert(end->connection);
+  }
+  std::erase_if(events, [&closed](const Event& event) {
+    return std::visit(
+        [&closed](const auto& what) {
+          if constexpr (requires { what.connection; }) return closed.contains(what.connection);
+          return false;
+        },
+        event);
+  });
+  return events;
+}
+
 // Begins a life of a run. Its events wait until that is durable.
 Runs::Run& Runs::begin(const std::string& name, const Registry::Admission& admission,
                        uint16_t version) {
@@ -147,9 +164,10 @@ Runs::Run& Runs::begin(const std::string& name, const Registry::Admission& admis
   if (!journal_) return run;
   run.waiting.emplace();
   write(run, RunOpened{name, run.id, admission.origin, version}, [this](Run& durable) {
-    const std::deque<Event> events = std::move(*durable.waiting);
+    const std::deque<Event> events = of_open_connections(std::move(*durable.waiting));
     durable.waiting.reset();
     for (const Event& event : events) step(durable, event);
+    step(durable, TimePassed{});  // the run may be idle now
   });
   return run;
 }

@@ -25,6 +25,10 @@
 
 namespace pccl::master {
 
+// Without the events of connections that are closed by the last event: the core, which got none of
+// these events so far, would answer a connection that is not there any more.
+std::deque<Event> of_open_connections(std::deque<Event> events);
+
 class Runs {
  public:
   struct Run;

@@ -59,6 +59,27 @@ class ShellRunsTest : public testing::Test {
   std::unique_ptr<Shell> shell;
 };
 
+// A slow disk: the first peer of a run is gone before the run is recorded.
+TEST(Runs, AConnectionThatHasClosedBeforeItsRunBeganIsNotAnswered) {
+  const ConnectionId gone{1}, here{2};
+  const std::deque<Event> events = {Accepted{gone, "10.0.0.1"}, Received{gone, Harness::hello(1)},
+                                    Accepted{here, "10.0.0.2"}, Closed{gone, "reset"},
+                                    Received{here, Harness::hello(1)}};
+  const std::deque<Event> left = of_open_connections(events);
+  ASSERT_EQ(left.size(), 2u);
+  EXPECT_EQ(std::get<Accepted>(left[0]).connection, here);
+  EXPECT_EQ(std::get<Received>(left[1]).connection, here);
+}
+
+// Such peers come and go without end, and the master outlives them all.
+TEST_F(ShellRunsTest, PeersThatGoAtOnceDoNotEndTheMaster) {
+  for (int i = 0; i < 300; ++i) {
+    Client peer(shell->port(), "127.0.0.1");
+    peer.say(hello("run " + std::to_string(i % 7)));
+  }
+  live_and_end("afterwards", "127.0.0.1", 0);
+}
+
 TEST_F(ShellRunsTest, AThousandNamesDoNotFillAMaster) {
   std::list<Client> pending;
   for (size_t i = 0; i < kRunsMax; ++i) {
