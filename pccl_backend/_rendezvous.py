@@ -81,6 +81,8 @@ def join_open_run(
     """
     if not isinstance(timeout, timedelta):
         raise TypeError(f"timeout must be a datetime.timedelta, not {type(timeout).__name__}")
+    if timeout <= timedelta(0):  # the extension takes a very long negative time for an overflow
+        raise ValueError(f"timeout is {timeout.total_seconds():g} s; it must be above 0")
     return _join(
         run.peer,
         _C.checked_timeout(timeout.total_seconds()),

@@ -170,6 +170,7 @@ def _join_with(settings: dict[str, Any]) -> Found:
         ({"timeout": 5}, TypeError, "timeout must be a datetime.timedelta, not int"),
         ({"timeout": timedelta(0)}, ValueError, "timeout is 0 s; it must be above 0"),
         ({"timeout": timedelta(seconds=-3)}, ValueError, "timeout is -3 s; it must be above 0"),
+        ({"timeout": timedelta.min}, ValueError, r"timeout is -8\.64e\+13 s; it must be above 0"),
     ],
 )
 def test_arguments_of_join(arguments: dict[str, Any], error: type[Exception], says: str) -> None:
