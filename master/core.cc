@@ -459,7 +459,7 @@ bool MasterCore::Impl::all_settled() const {
   return connections.confirmed();
 }
 
-// What was decided has arrived everywhere, so all peers can be dismissed in one step.
+// Every peer has confirmed all decisions, so all can be dismissed in one step.
 void MasterCore::Impl::dismiss_all() {
   if (!context.ends || !all_settled()) return;
   groups.each([](Group& group) { group.say_farewell(); });

@@ -561,14 +561,18 @@ void Group::break_up() {
 
 void Group::notify_waiting() {
   notices_due_ = false;
-  for (const PeerId peer : membership_.waiting()) {
+  const std::vector<PeerId> waiting = membership_.waiting();
+  for (const PeerId peer : waiting) {
     const std::string why = why_waiting(peer);
     if (!notify(peer, why)) continue;
     membership_.set_held_up(peer, true);
     context_.log(LogLevel::kWarning, membership_.describe(peer) + " is not admitted yet: " + why);
   }
   const bool was_short = std::exchange(short_of_peers_, short_of_peers());
-  for (const PeerId member : membership_.members()) notify_hindered(member);
+  // Usually nobody waits. Looking at each pair of peers would cost more than the rest of a tick.
+  if (short_of_peers_ || !waiting.empty() || !hindered_.empty()) {
+    for (const PeerId member : membership_.members()) notify_hindered(member);
+  }
   if (short_of_peers_ && !was_short)
     context_.log(LogLevel::kWarning, why_hindered(membership_.members()[0]));
 }

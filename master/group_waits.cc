@@ -55,7 +55,7 @@ bool Group::short_of_peers() const {
          membership_.members().size() < quorum_.min_peers;
 }
 
-// What keeps others from joining this member; empty if nothing does.
+// The reason why others cannot join this member; empty if there is none.
 std::string Group::why_hindered(PeerId member) const {
   if (short_of_peers()) {
     const size_t left = membership_.members().size();

@@ -105,8 +105,8 @@ class Membership {
   std::vector<PeerId> pending(size_t room) const;
   // The first members in rank order, once `count` peers are pending; nothing if there are members.
   std::optional<std::vector<PeerId>> founders(size_t count) const;
-  // Why a waiting peer is not pending, if a person can do something about it. Of a member: the
-  // waiting peers that it cannot be linked with.
+  // The reason why a waiting peer is not pending, if a person can remove it. For a member: the
+  // waiting peers that cannot be linked with it.
   std::string obstacle(PeerId peer) const;
   // A tick has passed. Returns the peers that are lost or no longer waited for because of it
   // (section 4, rules 2 and 4), and the newcomers that are refused. `lively`: the peer is not held

@@ -60,7 +60,7 @@ class Operations {
   // Likewise, or it was begun in an earlier epoch of the generation and is to be begun again.
   bool was_begun(PeerId peer, OpKey op) const;
   bool knows(OpKey op) const { return table_.contains(op); }
-  // What members wait for: for each member, its oldest open operation that others have not begun.
+  // The waits of the members: for each one, its oldest open operation that others have not begun.
   // `waiting`: the ranks for which it is the oldest; `missing`: those that have not begun it.
   // `faces`: it is a send, and its receiver waits in a send to the sender.
   struct Waiting {

@@ -46,7 +46,7 @@ class Runs {
 
   // Any thread, once, before all other calls. kSystem or kInvalidArgument as in Shell::open().
   Status open(const Remembering& remembering);
-  // What it remembered then (summary.h). Constant after open().
+  // The summary of the journal at open() (summary.h). It does not change later.
   const std::vector<std::string>& remembered() const { return remembered_; }
 
   // The run that a connection's first message names, or the refusal. REQUIRES: a version in common.

@@ -241,7 +241,7 @@ void Shell::Impl::close_those_who_hold_much() {
   }
 }
 
-// Of a connection that belongs to no run.
+// Warns of the end of a connection that belongs to no run.
 void Shell::Impl::warn_closed(ConnectionId id, const std::string& why) {
   log(LogLevel::kWarning, "closed the connection of " + connections.at(id).host + ": " + why);
 }

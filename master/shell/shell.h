@@ -54,7 +54,7 @@ class Shell {
   ~Shell();
 
   uint16_t port() const;
-  // What the master remembered when it was opened, in lines for its operator.
+  // The summary of the journal at the start, as lines for the operator.
   const std::vector<std::string>& remembered() const;
   // Ends all runs, as their hosting process is about to end. Waits until all decisions have reached
   // the peers and all peers are dismissed (Farewell), or `at_most` has passed.

@@ -21,7 +21,7 @@ FILES = ("CMakeLists.txt", "LICENSE", "MANIFEST.in", "README.md", "pyproject.tom
 MADE = ("PKG-INFO", "setup.cfg", "pccl.egg-info")  # what setuptools adds
 STEP_S = 900.0  # longest time of one step: compiling everything on a busy machine
 
-# What a process loads by itself, and which therefore stays outside the wheel.
+# Libraries of the system and of torch: they stay outside the wheel.
 EXCLUDED = ("libtorch*", "libc10*", "libgomp*")
 USE = """
 import sys, torch, torch.distributed as dist

@@ -15,7 +15,9 @@ import world
 import pccl_backend as pccl
 
 SETS_TIMEOUTS = hasattr(dist, "set_timeout")  # an older torch has it for NCCL and Gloo only
-LATE_S = 0.2  # how much later rank 1 makes a call, so that rank 0 waits for it
+# A limit that wrapped around would end a wait at once. A delay that is too short can hide such a
+# fault, but it cannot fail the test.
+LATE_S = 0.2
 
 
 def init(timeout: timedelta, **settings: Any) -> None:
