@@ -254,9 +254,8 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request,
   const auto has = [](const std::vector<uint32_t>& ranks) {
     return ranks.size() == 1 ? " has" : " have";
   };
-  if (!absent.empty() && missing) text += "; it waited for " + missing(absent);
-  if (!absent.empty() && !missing)
-    text += "; " + ranks_text(absent, names_) + has(absent) + " not called it";
+  if (!absent.empty())
+    text += "; it waited for " + (missing ? missing(absent) : ranks_text(absent, names_));
   if (!repeating.empty()) {
     text += "; " + ranks_text(repeating, names_) + has(repeating) +
             " called it and not begun to repeat it, after a connection between peers was lost";

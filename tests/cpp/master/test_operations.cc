@@ -81,7 +81,7 @@ TEST_F(OperationsTest, GivingUpNamesWhoIsMissing) {
   EXPECT_TRUE(table.take_proposals().empty());
   const auto what = verdict();
   EXPECT_EQ(what.code, Code::kOperationTimeout);
-  EXPECT_EQ(what.text, "(#0) timed out; rank 2 has not called it");
+  EXPECT_EQ(what.text, "(#0) timed out; it waited for rank 2");
   EXPECT_TRUE(table.abort(kB, {epoch(5), op(0), Code::kOperationTimeout, ""}).ok()) << "too late";
   EXPECT_TRUE(table.take_settled().empty());
 }
@@ -147,7 +147,7 @@ TEST_F(OperationsTest, ATransferConcernsTwoAndItsReceiverDecides) {
   // One side only: after a timeout it is settled like any other operation, and the text names both.
   EXPECT_TRUE(table.begin(kC, op(1), transfer(kA, kC)).ok());
   EXPECT_TRUE(table.abort(kC, {epoch(5), op(1), Code::kOperationTimeout, "late"}).ok());
-  EXPECT_EQ(verdict().text, "late; rank 0 has not called it");
+  EXPECT_EQ(verdict().text, "late; it waited for rank 0");
   EXPECT_TRUE(table.begin(kA, op(1), transfer(kA, kC)).ok());
   EXPECT_TRUE(table.drained());
 }
