@@ -34,7 +34,6 @@ class ConnectionsTest : public testing::Test {
     effects.clear();
     return lines;
   }
-  using Lines = std::vector<std::string>;
 
   Effects effects;
   Context context;

@@ -5,8 +5,6 @@
 namespace pccl::master {
 namespace {
 
-using Lines = std::vector<std::string>;
-
 // A group of a, b and c in which the peer timeout is twenty ticks.
 struct GroupWaitsTest : testing::Test {
   GroupWaitsTest() { h.found({"a", "b", "c"}); }

@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/cpp/master/harness.h"
+
 namespace pccl::master {
 namespace {
-
-using Lines = std::vector<std::string>;
 
 RunRecord run_with(size_t members, std::vector<std::pair<uint32_t, uint64_t>> revisions) {
   RunRecord run;

@@ -12,8 +12,8 @@ constexpr Duration kLimit = std::chrono::seconds(10);
 Instant at(int seconds) { return {std::chrono::seconds(seconds)}; }
 
 // "[a b] text", "log" before it if it belongs into the log.
-std::vector<std::string> look(WaitReport& report, const std::vector<Wait>& waits, int seconds) {
-  std::vector<std::string> lines;
+Lines look(WaitReport& report, const std::vector<Wait>& waits, int seconds) {
+  Lines lines;
   for (const auto& one : report.look(waits, kLimit, at(seconds))) {
     std::string line = one.is_first ? "log" : "";
     for (const PeerId peer : one.to) line += " " + std::to_string(peer.value);
@@ -21,8 +21,6 @@ std::vector<std::string> look(WaitReport& report, const std::vector<Wait>& waits
   }
   return lines;
 }
-
-using Lines = std::vector<std::string>;
 
 TEST(WaitReport, AnnouncesAWaitOnceAndItsEnd) {
   WaitReport report;
