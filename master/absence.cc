@@ -1,5 +1,7 @@
 #include "master/absence.h"
 
+#include <algorithm>
+
 namespace pccl::master {
 namespace {
 
@@ -19,7 +21,7 @@ LastCall last_call(PeerId peer, OpKey key, const protocol::OpInfo& info, Instant
 
 std::string absence_text(const LastCall& last, Presence presence, Instant now) {
   if (!presence.connected) return "which has lost its connection to the master";
-  const std::string since = text(now - last.at);
+  const std::string since = text(now - (presence.waits ? last.at : std::max(last.at, last.ended)));
   struct Clause {
     const std::string& since;
     bool waits;

@@ -24,6 +24,7 @@ struct LastCall {
   };
   std::variant<Unknown, Nothing, Operation, protocol::JointKind> call;
   Instant at;
+  Instant ended{};  // if the call has an outcome
 };
 
 // The last call of `peer`, as this Begin describes it.

@@ -270,9 +270,8 @@ void Epochs::extinct() {
   MembershipRecord record;
   record.group = group_;
   context_.persist(std::move(record));
-  context_.log(level_of_losses(), "epoch " + text(current()) +
-                                      " is over: nobody is left of group " +
-                                      std::to_string(group_.value));
+  context_.log(level_of_losses(),
+               "epoch " + text(current()) + group_text(group_) + " is over: no member is left");
   enter(Phase::kFounding);
   change_ = freeze_sent_ = false;
   lost_.clear();
@@ -415,7 +414,7 @@ void Epochs::plan_end() {
   }
   Plan plan{
       0,
-      protocol::EpochEnd{current(), lost_members(), committed, lost_text(), continuation, kept},
+      protocol::EpochEnd{current(), announced_losses(), committed, lost_text(), continuation, kept},
       {},
       lost_.size(),
       phase_};
@@ -503,9 +502,10 @@ Epochs::Turn Epochs::end() {
   PCCL_ASSERT(!context_.persisting.contains(plan_.token));
   protocol::EpochEnd& end = *plan_.end;
   for (const OpKey op : end.committed) compared(operations_.is_transfer(op));
-  end.lost = lost_members();  // may be more than in the plan
+  end.lost = announced_losses();  // may be more than in the plan
   end.text = lost_text();
   for (const PeerId member : membership_.members()) connections_.send(member, end);
+  membership_.operation_ended(std::nullopt, context_.now);
   freeze_sent_ = false;
   context_.log(LogLevel::kInfo, "epoch " + text(current()) + " is over: of " +
                                     count_text(operations_.open_count(), "open operation") + " " +
@@ -529,10 +529,9 @@ void Epochs::begin_epoch() {
   PCCL_ASSERT(operations_.is_of(current(), start.members));
   enter(Phase::kActive);
   for (const protocol::Member& member : start.members) connections_.send(member.peer, start);
-  context_.log(level, "epoch " + text(current()) + " of group " + std::to_string(group_.value) +
-                          " begins with " + count_text(start.members.size(), "member") + ": " +
-                          std::to_string(start.joined.size()) + " joined, " +
-                          std::to_string(start.left.size()) + " left");
+  context_.log(level, "epoch " + text(current()) + group_text(group_) + " begins with " +
+                          count_text(start.members.size(), "member") +
+                          change_text(start.joined.size(), start.left.size()));
 }
 
 // ---- After a restart ----
@@ -620,11 +619,9 @@ Epochs::Turn Epochs::go_on() {
     }
     for (protocol::Message& message : messages.value()) connections_.send(peer, std::move(message));
   }
-  const char* const how =
-      needs_reconfiguration ? " has all members back that are left: " : " goes on with ";
-  context_.log(LogLevel::kInfo, "epoch " + text(current()) + " of group " +
-                                    std::to_string(group_.value) + how +
-                                    count_text(membership_.members().size(), "member"));
+  context_.log(LogLevel::kInfo, "epoch " + text(current()) + group_text(group_) +
+                                    " goes on: all its members are back, " +
+                                    std::to_string(membership_.members().size()));
   if (needs_reconfiguration) freeze();
   return Turn::kRecovered;
 }
@@ -638,10 +635,12 @@ void Epochs::break_off(PeerId peer, const Status& why) {
 }
 
 std::string Epochs::lost_text() const {
-  if (lost_.empty() && context_.ends) return protocol::kFarewellText;
+  if (context_.ends) return protocol::kFarewellText;
   if (lost_.empty() && keeps()) return end_status().message;  // no loss since it was broken
   std::string out;
   for (const Lost& lost : lost_) out += (out.empty() ? "" : "; ") + lost.why;
+  const size_t left = membership_.members().size();
+  if (left < quorum_.min_peers) out += "; " + shortage_text(left, quorum_.min_peers);
   return std::string(cut(out, protocol::kTextBytesMax));
 }
 
@@ -660,6 +659,8 @@ void Epochs::take_settled() {
     } else {
       compared(static_cast<bool>(verdict.sender));
     }
+    membership_.operation_ended(verdict.op, context_.now);
+    ended_.push_back(verdict.op);
   }
   announced_.current.verdicts.append(std::move(settled));
 }

@@ -130,6 +130,8 @@ class Epochs {
   Turn advance(const Quorum& quorum, bool may_end, bool may_change);
   Turn persisted(uint64_t token);
   void flush();  // sends the new verdicts to the members
+  // The operations that were settled since the last call.
+  std::vector<OpKey> take_ended() { return std::exchange(ended_, {}); }
   const Operations& operations() const { return operations_; }
   // Newcomers that describe an operation differently from all other members.
   std::vector<Misfit> take_misfits() { return operations_.take_misfits(); }
@@ -186,8 +188,11 @@ class Epochs {
   void start();
   Turn end();
   void begin_epoch();  // sends the start to the planned members
-  std::vector<protocol::Member> lost_members() const {
+  // The losses that an EpochEnd names. A loss does not matter any more when the master ends: the
+  // members are told of the end instead, because it is the loss that no update_topology repairs.
+  std::vector<protocol::Member> announced_losses() const {
     std::vector<protocol::Member> members;
+    if (context_.ends) return members;
     for (const Lost& lost : lost_) members.push_back(lost.member);
     return members;
   }
@@ -229,6 +234,7 @@ class Epochs {
   Phase phase_ = Phase::kFounding;
   Announced announced_;
   Operations operations_;
+  std::vector<OpKey> ended_;  // for take_ended()
   bool change_ = false;
   std::vector<protocol::Settled> together_;  // the groups that agreed on that change
   Quorum quorum_;

@@ -43,8 +43,8 @@ Status Group::on(PeerId peer, const protocol::Register& message) {
   const auto linked = membership_.register_peer(peer, message);
   connections_.enter(peer, ConnectionPhase::kRegistered);
   for (const PeerId other : linked) dial_first(other, peer);
-  context_.log(LogLevel::kInfo, membership_.describe(peer) + " waits to be admitted to group " +
-                                    std::to_string(id_.value));
+  context_.log(LogLevel::kInfo,
+               membership_.describe(peer) + " waits to be admitted" + group_text(id_, " to"));
   return {};
 }
 
@@ -318,10 +318,13 @@ void Group::answer(const Answer& answer) {
   if (answer.code != Code::kOk && ballot_.kind()) {
     context_.log(LogLevel::kInfo, std::string(text(*ballot_.kind())) + ": " + answer.text);
   }
+  const std::optional<JointKind> kind = ballot_.kind();
   for (auto& [peer, own] : ballot_.settle(answer)) {
+    membership_.joint_call_ended(peer, context_.now);
     took_part(own, peer);
     connections_.send(peer, std::move(own));
   }
+  if (kind) announce(wait_report_.end(*kind, context_.now));
   agreement_.cancel();
   epochs_.give_up_change();
   short_of_peers_ = false;  // the callers get the reason
@@ -513,9 +516,11 @@ void Group::on_turn(Epochs::Turn turn) {
     case Epochs::Turn::kNone: break;
     case Epochs::Turn::kStarted:
       PCCL_ASSERT(!agreement_.for_voters());  // they have voted for update_topology
+      announce(wait_report_.end(JointKind::kUpdateTopology, context_.now));
       last_obstacle_.clear();
       for (const PeerId member : membership_.members()) {
         if (!ballot_.has_voted(member)) continue;
+        membership_.joint_call_ended(member, context_.now);
         membership_.raise({member}, protocol::Standing::kCalled);
         if (short_of_peers_) notify(member, "update_topology goes on: enough peers are there");
       }
@@ -554,6 +559,7 @@ void Group::break_up() {
   answer.code = epochs_.end_status().code;
   answer.text = epochs_.end_status().message;
   for (auto& [peer, own] : ballot_.settle_others(JointKind::kUpdateTopology, answer)) {
+    membership_.joint_call_ended(peer, context_.now);
     connections_.send(peer, std::move(own));
   }
   agreement_.cancel();

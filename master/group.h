@@ -127,7 +127,7 @@ class Group {
   std::vector<PeerId> tick();
   void persisted(uint64_t token);
   void advance();  // takes every step that is due
-  void flush() { epochs_.flush(); }
+  void flush();
 
   // ---- Joint calls, for joint.cc ----
   bool would_change() const;
@@ -186,6 +186,9 @@ class Group {
   std::string why_members_are_awaited() const;
   std::string why_no_founding() const;
   std::string absence_of(uint32_t rank) const;
+  bool is_in_last_call(PeerId member) const;  // it has no outcome yet
+  bool blocks(uint32_t rank) const;
+  std::optional<PeerId> member_at(uint32_t rank) const;  // nothing if it is lost
   std::vector<Wait> operation_waits() const;
   void announce(const std::vector<WaitReport::Announcement>& all);
   void restore_ballot();

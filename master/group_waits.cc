@@ -15,21 +15,46 @@ std::string Group::missing_text(const std::vector<uint32_t>& ranks) const {
   for (size_t i = 0; i < named; ++i) {
     out +=
         (i == 0 ? "" : "; for ") + membership_.ranks_text({ranks[i]}) + ", " + absence_of(ranks[i]);
+    if (blocks(ranks[i]))
+      out += " and waits in turn (all ranks must make the same calls, in the same order)";
   }
   if (named < ranks.size()) out += "; and for " + count_text(ranks.size() - named, "other rank");
   return out;
 }
 
+// Whether this rank is in a call that cannot end before those who wait for the rank make the same
+// call: it is in a joint call, or they are in one and have not begun its operation.
+bool Group::blocks(uint32_t rank) const {
+  const std::optional<PeerId> peer = member_at(rank);
+  if (!peer || !is_in_last_call(*peer)) return false;
+  const auto* op = std::get_if<LastCall::Operation>(&membership_.find(*peer)->last_call.call);
+  if (op == nullptr) return true;
+  const auto& members = membership_.members();
+  return std::any_of(members.begin(), members.end(), [&](PeerId member) {
+    const bool in_joint_call = ballot_.size() > 0 && ballot_.has_voted(member);
+    return in_joint_call && epochs_.operations().awaits(member, op->key);
+  });
+}
+
+std::optional<PeerId> Group::member_at(uint32_t rank) const {
+  const auto& members = membership_.members();
+  const auto at = std::find_if(members.begin(), members.end(),
+                               [&](PeerId member) { return membership_.rank(member) == rank; });
+  return at == members.end() ? std::nullopt : std::optional(*at);
+}
+
 std::string Group::absence_of(uint32_t rank) const {
-  for (const PeerId peer : membership_.members()) {
-    if (membership_.rank(peer) != rank) continue;
-    const Membership::Peer& about = *membership_.find(peer);
-    const auto* op = std::get_if<LastCall::Operation>(&about.last_call.call);
-    const bool waits = op != nullptr ? epochs_.operations().is_in(peer, op->key)
-                                     : ballot_.size() > 0 && ballot_.has_voted(peer);
-    return absence_text(about.last_call, {about.connected, waits}, context_.now);
-  }
-  return "which is lost";
+  const std::optional<PeerId> peer = member_at(rank);
+  if (!peer) return "which is lost";
+  const Membership::Peer& about = *membership_.find(*peer);
+  return absence_text(about.last_call, {about.connected, is_in_last_call(*peer)}, context_.now);
+}
+
+bool Group::is_in_last_call(PeerId member) const {
+  const LastCall& last = membership_.find(member)->last_call;
+  const auto* op = std::get_if<LastCall::Operation>(&last.call);
+  return op != nullptr ? epochs_.operations().is_in(member, op->key)
+                       : ballot_.size() > 0 && ballot_.has_voted(member);
 }
 
 // Why a registered peer is not admitted yet; empty if nothing needs to be said so far.
@@ -58,10 +83,8 @@ bool Group::short_of_peers() const {
 // The reason why others cannot join this member; empty if there is none.
 std::string Group::why_hindered(PeerId member) const {
   if (short_of_peers()) {
-    const size_t left = membership_.members().size();
-    return "update_topology waits for more peers: " + count_text(left, "member") +
-           (left == 1 ? " is" : " are") + " left, and min_peers is " +
-           std::to_string(quorum_.min_peers);
+    return "update_topology waits for more peers: " +
+           shortage_text(membership_.members().size(), quorum_.min_peers);
   }
   const std::string obstacle = membership_.obstacle(member);
   return obstacle.empty() ? "" : "a newcomer cannot be admitted: " + obstacle;
@@ -85,8 +108,12 @@ std::string Group::why_no_founding() const {
   const std::string before =
       last_obstacle_.empty() ? ""
                              : ". A peer that has given up could not be reached: " + last_obstacle_;
-  if (come == 1) return "this peer is alone: 1" + begin + " has come" + before;
-  if (come < quorum_.founders) return std::to_string(come) + begin + " have come" + before;
+  if (come < quorum_.founders) {
+    const size_t more = quorum_.founders - come;
+    const std::string how = come == 1 ? "this peer is alone: 1" + begin + " has come"
+                                      : std::to_string(come) + begin + " have come";
+    return how + ". Start " + std::to_string(more) + " more with the same master and run" + before;
+  }
   const size_t linked = membership_.pending(protocol::kMembersMax).size();
   return count_text(come, "peer") + " have come, and " + std::to_string(linked) + begin +
          " can reach each other so far" + before;
@@ -97,13 +124,11 @@ std::vector<Wait> Group::operation_waits() const {
   const Epochs::Phase phase = epochs_.phase();
   if (phase != Epochs::Phase::kActive && phase != Epochs::Phase::kDraining) return all;
   for (const Operations::Waiting& one : epochs_.operations().waits()) {
-    Wait wait{one.name, one.since, {}, "for " + missing_text(one.missing)};
-    if (one.faces) {
-      wait.why = "for " + membership_.ranks_text(one.missing) + ", which waits in a send to " +
-                 membership_.ranks_text(one.waiting) +
-                 ": both send and neither receives. One of them has to call recv first, or both "
-                 "have to use isend";
-    }
+    Wait wait{one.name,
+              one.since,
+              {},
+              "for " + (one.facing.empty() ? missing_text(one.missing) : one.facing),
+              one.key};
     for (const PeerId peer : membership_.members()) {
       const uint32_t rank = *membership_.rank(peer);
       if (std::find(one.waiting.begin(), one.waiting.end(), rank) != one.waiting.end())
@@ -118,6 +143,11 @@ void Group::report_waits(const std::optional<Wait>& joint_wait) {
   std::vector<Wait> waits = operation_waits();
   if (joint_wait) waits.push_back(*joint_wait);
   announce(wait_report_.look(waits, context_.peer_timeout, context_.now));
+}
+
+void Group::flush() {
+  epochs_.flush();
+  for (const OpKey op : epochs_.take_ended()) announce(wait_report_.end(op, context_.now));
 }
 
 void Group::announce(const std::vector<WaitReport::Announcement>& all) {

@@ -182,7 +182,7 @@ std::string awaited_by_others(const Groups& groups) {
 std::optional<Wait> joint_wait(const Groups& groups, const Group& group) {
   const auto kind = group.ballot().kind();
   if (!kind || group.epochs().phase() == Phase::kStarting) return std::nullopt;
-  Wait wait{text(*kind), {}, {}, {}};
+  Wait wait{text(*kind), {}, {}, {}, *kind};
   for (const PeerId member : group.membership().members()) {
     if (!group.ballot().has_voted(member) || !group.ballot().is_open(member, *kind)) continue;
     const Instant called = group.membership().find(member)->last_call.at;

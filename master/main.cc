@@ -55,7 +55,7 @@ constexpr const char* kUsage =
     "  --version       show the version and exit\n"
     "  --help          show this and exit\n"
     "\n"
-    "Environment: PCCL_LOG is error, warning (default), info or debug.\n"
+    "Environment: PCCL_LOG is error, warning, info (default) or debug.\n"
     "Traffic is plain text and nobody proves who they are: use it in networks that you trust.\n";
 
 enum class Mode { kServe, kHelp, kVersion, kWrong };
@@ -88,7 +88,8 @@ bool parse_number(const std::string& text, Number& number) {
 // Parses one `--name value`. Returns an error text; empty if there is none.
 std::string take(Arguments& arguments, const std::string& name, const std::string& value) {
   if (name == "--host") {
-    arguments.at.host = value;
+    const bool bracketed = value.size() > 2 && value.front() == '[' && value.back() == ']';
+    arguments.at.host = bracketed ? value.substr(1, value.size() - 2) : value;  // as in a URL
     return value.empty() ? "--host is empty: give an address or a name, 0.0.0.0 for all" : "";
   }
   if (name == "--port") {
@@ -245,7 +246,9 @@ int main(int argc, char** argv) {
       return 2;
     case Mode::kServe: break;
   }
-  if (level != nullptr && *level != '\0' && !pccl::set_log_level(level)) {
+  // Its log is the history of its runs. Members come and go seldom, so that it stays short.
+  if (level == nullptr || *level == '\0') level = "info";
+  if (!pccl::set_log_level(level)) {
     std::fprintf(stderr,
                  "pccl master: PCCL_LOG is \"%s\", allowed are error, warning, info, debug\n",
                  level);

@@ -87,6 +87,20 @@ void Membership::called(PeerId member, LastCall call) {
   peers_.at(member).last_call = std::move(call);
 }
 
+void Membership::operation_ended(std::optional<OpKey> op, Instant now) {
+  for (const PeerId member : members_) {
+    LastCall& last = peers_.at(member).last_call;
+    const auto* const call = std::get_if<LastCall::Operation>(&last.call);
+    if (call != nullptr && (!op || call->key == *op)) last.ended = now;
+  }
+}
+
+void Membership::joint_call_ended(PeerId member, Instant now) {
+  PCCL_ASSERT(is_member(member));
+  LastCall& last = peers_.at(member).last_call;
+  if (std::holds_alternative<protocol::JointKind>(last.call)) last.ended = now;
+}
+
 void Membership::restore(const std::vector<protocol::Member>& ranked,
                          const std::vector<MemberRecord>& left) {
   PCCL_ASSERT(peers_.empty());

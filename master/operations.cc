@@ -194,7 +194,7 @@ Operations::Standoff Operations::standoff(PeerId newcomer,
     std::string* what = nullptr;
     if (here && begun == 0 && not_begun > 0) what = &standoff.alone;
     if (!here && begun > 0) what = not_begun == 0 ? &standoff.awaited_by_all : &standoff.awaited;
-    if (what != nullptr && what->empty()) *what = text(op.info) + " " + text(op.info, key);
+    if (what != nullptr && what->empty()) *what = text(op.info, who()) + " " + text(op.info, key);
   }
   return standoff;
 }
@@ -254,8 +254,13 @@ Status Operations::abort(PeerId peer, const protocol::AbortRequest& request,
   const auto has = [](const std::vector<uint32_t>& ranks) {
     return ranks.size() == 1 ? " has" : " have";
   };
-  if (!absent.empty())
-    text += "; it waited for " + (missing ? missing(absent) : ranks_text(absent, names_));
+  if (!absent.empty()) {
+    const std::string faced = facing_text(op);
+    text += "; it waited for " + (!faced.empty() ? faced
+                                  : missing      ? missing(absent)
+                                                 : ranks_text(absent, names_));
+    if (!faced.empty()) mark_faced(op);
+  }
   if (!repeating.empty()) {
     text += "; " + ranks_text(repeating, names_) + has(repeating) +
             " called it and not begun to repeat it, after a connection between peers was lost";
@@ -366,26 +371,50 @@ std::vector<Operations::Waiting> Operations::waits() const {
 
 Operations::Waiting Operations::wait_of(OpKey key, const Op& op,
                                         std::vector<uint32_t> waiting) const {
-  Waiting wait{{}, op.since, std::move(waiting), ranks_at(op, At::kNothing)};
+  Waiting wait{key, {}, op.since, std::move(waiting), ranks_at(op, At::kNothing), facing_text(op)};
   PCCL_ASSERT(!wait.waiting.empty() && !wait.missing.empty());
   Op seen = op;
   const bool receiver_waits = transfers(op.info) && members_[wait.missing[0]] == op.info.root;
   if (receiver_waits) seen.info.kind = protocol::OpKind::kRecv;
   wait.name = name(seen, key);
-  if (!transfers(op.info) || receiver_waits) return wait;
-  wait.faces = std::any_of(table_.begin(), table_.end(), [&](const auto& at) {
-    const Op& other = at.second;
-    return !other.settled && transfers(other.info) && other.info.root == op.info.receiver &&
-           other.info.receiver == op.info.root &&
-           other.at[rank(op.info.receiver)] != At::kNothing &&
-           other.at[rank(op.info.root)] == At::kNothing;
-  });
   return wait;
+}
+
+// Whether each of the two is a send to the sender of the other, and no receiver has begun.
+bool Operations::faces(const Op& op, const Op& other) const {
+  const auto only_sent = [this](const Op& one) {
+    return transfers(one.info) && !one.settled && one.at[rank(one.info.receiver)] == At::kNothing &&
+           one.at[rank(one.info.root)] != At::kNothing;
+  };
+  return only_sent(op) && only_sent(other) && op.info.root == other.info.receiver &&
+         op.info.receiver == other.info.root;
+}
+
+// When one of two sends that face each other times out, the other one is about to. Its error needs
+// the same reason.
+void Operations::mark_faced(const Op& op) {
+  for (auto& [key, other] : table_) other.faced |= faces(op, other);
+}
+
+std::string Operations::facing_text(const Op& op) const {
+  const bool faces_one = std::any_of(table_.begin(), table_.end(),
+                                     [&](const auto& at) { return faces(op, at.second); });
+  if (!op.faced && !faces_one) return {};
+  return ranks_text({rank(op.info.receiver)}, names_) + ", which waits in a send to " +
+         ranks_text({rank(op.info.root)}, names_) +
+         ": both send and neither receives. One of them has to call recv first, or both have to "
+         "use isend";
 }
 
 bool Operations::is_in(PeerId peer, OpKey op) const {
   const auto at = table_.find(op);
   return at != table_.end() && !at->second.settled && at->second.at[rank(peer)] != At::kNothing;
+}
+
+bool Operations::awaits(PeerId peer, OpKey op) const {
+  const auto at = table_.find(op);
+  return at != table_.end() && !at->second.settled && concerns(at->second, rank(peer)) &&
+         at->second.at[rank(peer)] == At::kNothing;
 }
 
 std::vector<protocol::Verdict> Operations::take_settled() {
@@ -478,7 +507,14 @@ void Operations::restore_settled(const protocol::Uncalled& op, const std::set<Pe
 // ---- Text formatting ----
 
 std::string Operations::name(const Op& op, OpKey key) const {
-  return text(op.info) + " " + text(op.info, key) + " in epoch " + text(epoch_);
+  return text(op.info, who()) + " " + text(op.info, key) + " in epoch " + text(epoch_);
+}
+
+protocol::PeerText Operations::who() const {
+  return [this](PeerId peer) {
+    const auto at = ranks_.find(peer);
+    return at == ranks_.end() ? "peer " + text(peer) : "rank " + std::to_string(at->second);
+  };
 }
 
 // Each variant with its ranks, the rarest first, where the mistake is likely to be.
@@ -499,7 +535,7 @@ std::string Operations::mismatch(const Op& op, OpKey key) const {
   std::string out = "ranks disagree on " + text(op.info, key) + " in epoch " + text(epoch_) + ": ";
   for (const auto& [ranks, info] : variants) {
     if (info != variants.front().second) out += "; ";
-    out += ranks_text(ranks, names_) + " called " + text(*info);
+    out += ranks_text(ranks, names_) + " called " + text(*info, who());
   }
   return out + ". All ranks must make the same calls, in the same order under one tag";
 }

@@ -62,16 +62,19 @@ class Operations {
   bool knows(OpKey op) const { return table_.contains(op); }
   // The waits of the members: for each one, its oldest open operation that others have not begun.
   // `waiting`: the ranks for which it is the oldest; `missing`: those that have not begun it.
-  // `faces`: it is a send, and its receiver waits in a send to the sender.
+  // `facing` describes the receiver of a send that waits in a send to the sender.
   struct Waiting {
+    OpKey key;
     std::string name;
     Instant since;
     std::vector<uint32_t> waiting, missing;
-    bool faces = false;
+    std::string facing;
   };
   std::vector<Waiting> waits() const;
   // Whether the operation is open, and the member has begun it.
   bool is_in(PeerId peer, OpKey op) const;
+  // Whether the operation is open, and the member has yet to begin it.
+  bool awaits(PeerId peer, OpKey op) const;
   // The newcomers, since the last call, whose description of an operation differs from that of all
   // others. The operation stays open: its epoch is to end without the newcomers.
   std::vector<Misfit> take_misfits() { return std::exchange(misfits_, {}); }
@@ -146,6 +149,7 @@ class Operations {
     uint32_t done = 0;
     std::vector<At> at;  // by rank
     Instant since;       // time of the first Begin
+    bool faced = false;  // a send that this send faced has ended
     // The differing descriptions, by rank. These members are never done with the operation.
     std::map<uint32_t, protocol::OpInfo> otherwise;
     std::optional<protocol::AbortProposal> proposal;
@@ -167,6 +171,10 @@ class Operations {
   void erase(Table::iterator at);
   std::vector<uint32_t> ranks_at(const Op& op, At what) const;
   std::string name(const Op& op, OpKey key) const;
+  bool faces(const Op& op, const Op& other) const;
+  void mark_faced(const Op& op);
+  std::string facing_text(const Op& op) const;  // empty if it faces no send
+  protocol::PeerText who() const;
   Waiting wait_of(OpKey key, const Op& op, std::vector<uint32_t> waiting) const;
   std::string mismatch(const Op& op, OpKey key) const;
   void judge(Table::iterator at, const std::vector<PeerId>& newcomers);

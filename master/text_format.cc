@@ -29,6 +29,23 @@ std::string ranks_text(const std::vector<uint32_t>& ranks, const RankNames& name
   return out + std::to_string(ranks.size() - named) + " more";
 }
 
+std::string group_text(GroupId group, const char* preposition) {
+  if (group.value == 0) return {};
+  return std::string(preposition) + " peer group " + std::to_string(group.value);
+}
+
+std::string shortage_text(size_t left, size_t min_peers) {
+  return count_text(left, "member") + (left == 1 ? " is" : " are") + " left, and min_peers is " +
+         std::to_string(min_peers);
+}
+
+std::string change_text(size_t joined, size_t gone) {
+  std::string out;
+  if (joined > 0) out = ": " + std::to_string(joined) + " joined";
+  if (gone > 0) out += (joined > 0 ? ", " : ": ") + std::to_string(gone) + " gone";
+  return out;
+}
+
 std::string hash_text(uint64_t value) {
   char out[17];
   const int written =

@@ -24,6 +24,15 @@ RankNames names_of(const std::vector<protocol::Member>& members);  // in rank or
 std::string ranks_text(const std::vector<uint32_t>& ranks, const RankNames& names);
 std::string rank_text(uint32_t rank, const RankNames& names);  // "2 (tokyo-3)"
 
+// " of peer group 3"; empty for the group that most runs have only.
+std::string group_text(GroupId group, const char* preposition = " of");
+
+// "1 member is left, and min_peers is 2".
+std::string shortage_text(size_t left, size_t min_peers);
+
+// ": 2 joined, 1 gone"; empty if nobody did either.
+std::string change_text(size_t joined, size_t gone);
+
 // The hash of a shared state: "00c0ffee00c0ffee".
 std::string hash_text(uint64_t hash);
 

@@ -10,10 +10,12 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/ids.h"
+#include "csrc/protocol/messages.h"
 
 namespace pccl::master {
 
@@ -23,6 +25,9 @@ struct Wait {
   Instant since;
   std::vector<PeerId> waiting;
   std::string why;
+  // The call. It identifies the wait until the call has an outcome.
+  using Call = std::variant<OpKey, protocol::JointKind>;
+  Call call;
 };
 
 class WaitReport {
@@ -36,11 +41,20 @@ class WaitReport {
   // `waits`: the present ones. Calls that were made in one go end one after the other: so after the
   // end of an announced wait, the limit begins anew for the waits that were not announced.
   std::vector<Announcement> look(const std::vector<Wait>& waits, Duration limit, Instant now);
+  // This call has an outcome. Its members may leave now, so they are told at once.
+  std::vector<Announcement> end(const Wait::Call& call, Instant now);
 
  private:
   using Key = std::pair<Instant, std::string>;
-  std::map<Key, std::set<PeerId>> told_;  // the members that were told of each announced wait
-  Instant ended_;                         // the last end of an announced wait
+  struct Told {
+    Wait::Call call;
+    std::set<PeerId> peers;  // were told of the wait
+  };
+  using Waits = std::map<Key, Told>;
+  Announcement end(Waits::iterator at, Instant now);
+
+  Waits told_;     // the announced waits
+  Instant ended_;  // the last end of one
 };
 
 }  // namespace pccl::master

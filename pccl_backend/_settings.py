@@ -14,7 +14,7 @@ import ipaddress
 import re
 import socket
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -26,6 +26,7 @@ __all__ = [
     "OpenRun",
     "PeerSettings",
     "check_integer",
+    "check_names",
     "is_printable",
     "printable",
     "read_url",
@@ -100,7 +101,7 @@ class PeerSettings:
             ValueError: a value is malformed, or a variable is a misspelt setting.
         """
         given = {name: value for name, value in environment.items() if value}
-        _check_names(given)
+        check_names(given)
         look = _Lookup(given, parameters or {})
         peer_timeout = look.get("peer_timeout", cls.peer_timeout, _seconds)
         nowhere = (cls.advertise, cls.advertised_ports)
@@ -166,7 +167,7 @@ _PARAMETERS = ("peer_group", "min_peers", "founders", *_PEER_PARAMETERS)
 _KUBERNETES = re.compile(
     r".*(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)"
 )
-_EDITS_MAX = 2  # a name with at most this many wrong characters is a misspelt setting
+_EDITS_MAX = 2  # a name that differs from a setting by at most so many edits is a misspelt one
 _warned: set[str] = set()  # names that this process has warned of
 
 
@@ -219,29 +220,57 @@ def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
     )
 
 
-def _check_names(environment: Mapping[str, str]) -> None:
-    """Refuse misspelt settings; warn of other unknown PCCL_ variables, once per process."""
+def check_names(environment: Mapping[str, str]) -> None:
+    """Warn of unknown variables PCCL_..., once per process.
+
+    Raises:
+        ValueError: a name looks like a misspelt setting.
+
+    Example:
+        >>> check_names({"PCCL_LGO": "info"})
+        Traceback (most recent call last):
+        ...
+        ValueError: PCCL_LGO is no setting of pccl: did you mean PCCL_LOG? Known are ...
+    """
     known = ", ".join(sorted(_VARIABLES))
     for name in sorted(environment):
         if not name.startswith("PCCL_") or name in _VARIABLES or _KUBERNETES.fullmatch(name):
             continue
         said = f"{printable(name)} is no setting of pccl"
-        edits, nearest = min((_edits(name, setting), setting) for setting in _VARIABLES)
-        if edits <= _EDITS_MAX:
+        nearest = _nearest(name, _VARIABLES)
+        if nearest:
             raise ValueError(f"{said}: did you mean {nearest}? Known are {known}")
         if name not in _warned:
             _warned.add(name)
             warnings.warn(f"{said} and has no effect; known are {known}", stacklevel=2)
 
 
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that this one is probably meant to be; "" if there is none.
+
+    A short name is close to many others, so it may differ by one edit in three characters.
+    """
+    edits, nearest = min((_edits(name, setting), setting) for setting in known)
+    allowed = max(1, min(_EDITS_MAX, len(nearest.removeprefix("PCCL_")) // 3))
+    return nearest if edits <= allowed else ""
+
+
 def _edits(one: str, other: str) -> int:
-    """Return how many characters one must insert, delete or replace to get the other text."""
-    row = list(range(len(other) + 1))
-    for above, mine in enumerate(one):
-        last, row = row, [above + 1]
-        for column, theirs in enumerate(other):
-            row.append(min(row[-1] + 1, last[column + 1] + 1, last[column] + (mine != theirs)))
-    return row[-1]
+    """Return how many edits turn one text into the other.
+
+    An edit inserts, deletes or replaces a character, or swaps two neighbours.
+    """
+    rows = [list(range(len(other) + 1))]
+    for i in range(1, len(one) + 1):
+        row = [i]
+        for j in range(1, len(other) + 1):
+            differs = one[i - 1] != other[j - 1]
+            best = min(row[-1] + 1, rows[-1][j] + 1, rows[-1][j - 1] + differs)
+            if i > 1 and j > 1 and one[i - 2 : i] == other[j - 2 : j][::-1]:
+                best = min(best, rows[-2][j - 2] + 1)
+            row.append(best)
+        rows.append(row)
+    return rows[-1][-1]
 
 
 def is_printable(text: str) -> bool:
@@ -299,8 +328,10 @@ def _parameters(shown: str, parts: SplitResult) -> dict[str, str]:
                 "and say min_peers=N to wait for N peers"
             )
         if name not in _PARAMETERS:
+            nearest = _nearest(name, _PARAMETERS)
+            hint = f": did you mean {nearest}? Known" if nearest else "; known"
             raise ValueError(
-                f"{shown}: unknown parameter {name!r}; known are {', '.join(_PARAMETERS)}"
+                f"{shown}: unknown parameter {name!r}{hint} are {', '.join(_PARAMETERS)}"
             )
         if name in parameters:
             raise ValueError(f"{shown}: parameter {name!r} is given twice")
@@ -488,10 +519,12 @@ def _on_or_off(text: str) -> bool:
 
 
 def _peer_name(text: str) -> str:
-    if not text or not is_printable(text) or len(text.encode()) > _limits.NAME_BYTES_MAX:
-        raise ValueError(
-            f"expected a name of 1 to {_limits.NAME_BYTES_MAX} bytes that can be printed"
-        )
+    hidden = _HIDDEN.search(text)
+    if hidden:
+        raise ValueError(f"the name must be printable, and it contains {hidden[0]!a}")
+    size = len(text.encode())
+    if size > _limits.NAME_BYTES_MAX:
+        raise ValueError(f"the name is {size} bytes long; at most {_limits.NAME_BYTES_MAX} fit")
     return text
 
 

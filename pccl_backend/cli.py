@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -48,6 +49,15 @@ def run_master(arguments: Sequence[str]) -> NoReturn:
             f"pccl: {MASTER} is missing, so this installation is incomplete; build it with "
             "`make setup`, or `pip install --no-build-isolation .` in the source folder"
         )
+    from pccl_backend import _settings
+
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: print(f"pccl: {message}", file=sys.stderr)
+        try:
+            _settings.check_names(os.environ)
+        except ValueError as error:
+            print(f"pccl master: {error}", file=sys.stderr)
+            sys.exit(2)
     sys.stdout.flush()
     os.execv(MASTER, ["pccl master", *arguments])
 

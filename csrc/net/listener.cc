@@ -106,7 +106,10 @@ Result<std::vector<Socket>> listening_sockets(const Endpoint& at) {
     }
     if (failure.error == EADDRINUSE || failure.error == EACCES) break;
   }
-  return refusal(at, error_text(failure.error));
+  const char* const hint = failure.error == EADDRINUSE
+                               ? ", another process listens there: end it, or take another port"
+                               : "";
+  return refusal(at, error_text(failure.error) + hint);
 }
 
 }  // namespace

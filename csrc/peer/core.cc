@@ -21,8 +21,10 @@ using protocol::JointKind;
 
 namespace {
 
-constexpr const char* kOutOfRun =
-    "; this process is out of the run: call destroy_process_group(), then join again";
+std::string removed_text(const std::string& why) {
+  return "this process was removed from the run: " + why +
+         "; call destroy_process_group(), then join again";
+}
 // A master that breaks the protocol this often will do it again.
 constexpr int kViolationsMax = 3;
 // Builds without NDEBUG check the invariants after every step with up to this many operations.
@@ -249,9 +251,13 @@ void PeerCore::Impl::connection_lost(const std::string& why) {
   if (membership.phase() == Phase::kHandshaking) membership.enter(Phase::kConnecting);
   if (!membership.welcomed() || lost_at) return;
   lost_at = context.now;
-  context.note(LogLevel::kWarning, "connection to the " + master() + " broke: " + why +
-                                       "; trying again for " +
-                                       text(context.options.master_timeout));
+  context.note(
+      LogLevel::kWarning,
+      "connection to the " + master() + " broke: " + why + "; trying again for " +
+          text(context.options.master_timeout) +
+          (context.options.hosted ? ". It is in the process of rank 0: if that process has ended, "
+                                    "the run is over"
+                                  : ""));
 }
 
 // Closes the connection. It is then resumed, in case the fault was a temporary one. The peer ends
@@ -286,7 +292,7 @@ Status PeerCore::Impl::on_message(const protocol::Reject& reject) {
              closed_why + "), and the master has given it up (" + reject.text + "): join again",
          {}});
   } else if (reject.code == Code::kKicked) {
-    end({Code::kKicked, reject.text + kOutOfRun, {}});
+    end({Code::kKicked, removed_text(reject.text), {}});
   } else {
     end({Code::kMasterLost,
          "the " + master() + " does not take this peer back: " + reject.text,
@@ -340,7 +346,7 @@ Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
 }
 
 Status PeerCore::Impl::on_message(const protocol::Kicked& kicked) {
-  end({Code::kKicked, kicked.text + kOutOfRun, {}});
+  end({Code::kKicked, removed_text(kicked.text), {}});
   return {};
 }
 
@@ -582,8 +588,10 @@ void PeerCore::Impl::on(const TimePassed&) {
   if (lost_at && context.now - *lost_at >= context.options.master_timeout) {
     return end({Code::kMasterLost,
                 "no " + master() + " for " + text(context.options.master_timeout) + " (" +
-                    closed_why +
-                    "): what was in doubt is as it was before; join again when the master is back",
+                    closed_why + "); the tensors of unfinished operations are as before. " +
+                    (context.options.hosted
+                         ? "The master was in the process of rank 0: start the whole run again"
+                         : "Join again when the master is back"),
                 {}});
   }
   switch (connection.on_time()) {

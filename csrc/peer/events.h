@@ -49,6 +49,7 @@ struct Options {
   std::string name;  // of this peer, for people
   Duration master_timeout = protocol::kMasterTimeoutDefault;
   std::string master_text;  // "host:port", for error messages
+  bool hosted = false;      // the master is in the process of rank 0, and ends with it
 };
 
 // The group as the application sees it. It changes when init or update_topology returns and, with

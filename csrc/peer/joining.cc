@@ -9,6 +9,8 @@ namespace {
 // The first attempts to reach a master log nothing for this long, because peers and master start in
 // any order.
 constexpr Duration kWarnAfter = std::chrono::seconds(1);
+// A longer time until the end of the attempt means "for ever", and is not shown.
+constexpr Duration kShownMax = std::chrono::hours(24 * 365);
 
 }  // namespace
 
@@ -47,9 +49,14 @@ void Joining::on_admission() {
 
 void Joining::on_notice(const std::string& text) {
   if (text != notice_) {
-    context_.note(LogLevel::kWarning, (joins() ? "not admitted yet: " : "") + text);
+    context_.note(LogLevel::kWarning, joins() ? "not admitted yet: " + text + gives_up() : text);
   }
   notice_ = text;
+}
+
+std::string Joining::gives_up() const {
+  const Duration left = context_.options.join_timeout - (context_.now - since_);
+  return left > kShownMax ? "" : "; this process gives up in " + pccl::text(left);
 }
 
 Status Joining::on_time(const std::string& closed_why) {
@@ -76,7 +83,8 @@ Status Joining::on_time(const std::string& closed_why) {
 Status Joining::too_late() const {
   const Options& options = context_.options;
   const std::string group =
-      "run \"" + options.run + "\", peer group " + std::to_string(options.group.value);
+      "run \"" + options.run + "\"" +
+      (options.group.value == 0 ? "" : ", peer group " + std::to_string(options.group.value));
   const std::string word =
       notice_.empty()
           ? "it begins when " + std::to_string(founders()) +

@@ -36,6 +36,7 @@ class Joining {
   bool found_master() const;  // the master has answered
   Duration search_max() const;
   Status too_late() const;
+  std::string gives_up() const;  // "; this process gives up in 30 s"
 
   Context& context_;
   const Membership& membership_;

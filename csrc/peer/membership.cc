@@ -202,8 +202,8 @@ Status Membership::begin(const protocol::EpochStart& start) {
   }
   context_.emit(BeginEpoch{start.epoch, topology_.rank, std::move(others), neighbours()});
   context_.note(std::exchange(warned_, false) ? LogLevel::kWarning : LogLevel::kInfo,
-                "epoch " + text(start.epoch) + ": rank " + std::to_string(topology_.rank) + " of " +
-                    std::to_string(world_size()));
+                "epoch " + text(start.epoch) + " begins: this process is rank " +
+                    std::to_string(topology_.rank) + " of " + std::to_string(world_size()));
   return {};
 }
 
@@ -240,7 +240,8 @@ Status Membership::freeze(const protocol::FreezeRequest& ask) {
     return violation("FreezeRequest for epoch " + text(ask.epoch));
   if (!frozen_) {
     const std::string why =
-        ask.lost.empty() ? "a link was made anew, or the master ends" : names(ask.lost) + " lost";
+        ask.lost.empty() ? "nobody is lost: a link was made anew, or the master is about to end"
+                         : names(ask.lost) + " lost";
     context_.note(LogLevel::kInfo, "epoch " + text(epoch()) + " is ending: " + why);
   }
   frozen_ = needs_reconfiguration_ = true;
@@ -259,17 +260,19 @@ Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
     return {};
   }
   if (!broken_.ok() && end.lost.empty()) return {};  // the group was broken before
+  std::string why = protocol::kFarewellText;
   if (end.lost.empty()) {
     broken_ = farewell();
   } else {
-    broken_.code = Code::kPeerLost;
-    broken_.message = (end.text.empty() ? names(end.lost) + " lost" : end.text) +
-                      "; call pccl.update_topology() and repeat";
-    broken_.peer = end.lost.front().peer;
+    why = end.text.empty() ? names(end.lost) + " lost" : end.text;
+    // The error of a call says what to do. The line in the log does not: this peer may do it
+    // already.
+    broken_ = {Code::kPeerLost, why + "; call pccl.update_topology() and repeat",
+               end.lost.front().peer};
   }
   warned_ = in_doubt;
   context_.note(in_doubt ? LogLevel::kWarning : LogLevel::kInfo,
-                "epoch " + text(epoch()) + " ended: " + broken_.message);
+                "epoch " + text(epoch()) + " ended: " + why);
   return {};
 }
 

@@ -274,7 +274,7 @@ bool Operations::failed(Epoch epoch, OpKey key, const Status& why) {
   if (op->state == State::kFrozen) return true;
   PCCL_ASSERT(!why.ok() && op->started);
   request_abort(key, *op, why.code,
-                name(op->info, key, epoch, membership_.self()) + " failed on rank " +
+                name(op->info, key, membership_) + " failed on rank " +
                     std::to_string(membership_.topology().rank) + ": " + why.message);
   return true;
 }
@@ -484,12 +484,12 @@ void Operations::repeat_later(OpKey key, Op& op, uint64_t kept) {
   if (op.started) {
     const bool spoiled = op.info.kind == OpKind::kAllReduce && !context_.options.restore;
     if (spoiled && !op.request) {
-      op.request = abort_request(
-          key, Code::kPeerLost,
-          name(op.info, key, membership_.epoch(), membership_.self()) +
-              " was interrupted on rank " + std::to_string(membership_.topology().rank) +
-              ", which does not restore tensors (PCCL_RESTORE=off): nothing is left "
-              "to repeat it with");
+      op.request =
+          abort_request(key, Code::kPeerLost,
+                        name(op.info, key, membership_) + " was interrupted on rank " +
+                            std::to_string(membership_.topology().rank) +
+                            ", which does not restore tensors (PCCL_RESTORE=off): nothing is left "
+                            "to repeat it with");
     }
     op.ended_in = membership_.epoch();
     drain(op.ended_in, key, {op.handle, {}, true});
@@ -548,8 +548,7 @@ void Operations::end(const Status& why) {
     return Status{why.code, what + ": " + why.message, why.peer};
   };
   for (auto at = open_.begin(); at != open_.end();) {
-    at = abort(at,
-               outcome(name(at->second.info, at->first, membership_.epoch(), membership_.self())));
+    at = abort(at, outcome(name(at->second.info, at->first, membership_)));
   }
   for (const CalledOp& call : held_) {
     context_.emit(FinishOp{call.handle, outcome(text(call.info)), {}, {}, {}});
@@ -562,9 +561,7 @@ void Operations::end(const Status& why) {
 Status Operations::lost(const protocol::OpInfo& info, OpKey key) const {
   const Status& broken = membership_.broken();
   PCCL_ASSERT(!broken.ok());
-  return {broken.code,
-          name(info, key, membership_.epoch(), membership_.self()) + ": " + broken.message,
-          broken.peer};
+  return {broken.code, name(info, key, membership_) + ": " + broken.message, broken.peer};
 }
 
 // ---- Time, reconnection ----
@@ -577,9 +574,8 @@ void Operations::on_time() {
     PCCL_ASSERT(op.deadline && *op.deadline <= context_.now);
     op.deadline.reset();
     request_abort(key, op, Code::kOperationTimeout,
-                  name(op.info, key, membership_.epoch(), membership_.self()) +
-                      " timed out after " + text(op.timeout) + " on rank " +
-                      std::to_string(membership_.topology().rank) + " (" +
+                  name(op.info, key, membership_) + " timed out after " + text(op.timeout) +
+                      " on rank " + std::to_string(membership_.topology().rank) + " (" +
                       (context_.options.name.empty() ? "" : context_.options.name + ", ") +
                       "peer " + text(membership_.self()) + ")");
   }

@@ -155,9 +155,13 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
   return task;
 }
 
-std::string name(protocol::OpInfo info, OpKey key, Epoch epoch, PeerId self) {
-  if (info.kind == OpKind::kSend && info.receiver == self) info.kind = OpKind::kRecv;
-  return text(info) + " " + text(info, key) + " in epoch " + text(epoch);
+std::string name(protocol::OpInfo info, OpKey key, const Membership& membership) {
+  if (info.kind == OpKind::kSend && info.receiver == membership.self()) info.kind = OpKind::kRecv;
+  const auto who = [&membership](PeerId peer) {
+    const auto rank = membership.rank_of(peer);
+    return rank ? "rank " + std::to_string(*rank) : "peer " + text(peer);
+  };
+  return text(info, who) + " " + text(info, key) + " in epoch " + text(membership.epoch());
 }
 
 }  // namespace pccl::peer

@@ -34,7 +34,7 @@ ring::Task task_of(const protocol::OpInfo& info, OpKey key, Handle handle,
                    const Membership& membership);
 
 // "all_reduce(sum, float32, 1024 elements, world size 2) (layer.3, #12) in epoch 1.5". A transfer
-// is a recv if `self` is its receiver.
-std::string name(protocol::OpInfo info, OpKey key, Epoch epoch, PeerId self);
+// is a recv if this peer is its receiver.
+std::string name(protocol::OpInfo info, OpKey key, const Membership& membership);
 
 }  // namespace pccl::peer

@@ -39,16 +39,17 @@ uint64_t digest(const OpInfo& info) {
   return hash == 0 ? 1 : hash;
 }
 
-std::string text(const OpInfo& info) {
+std::string text(const OpInfo& info, const PeerText& who) {
+  const auto name = [&who](PeerId peer) { return who ? who(peer) : "peer " + text(peer); };
   std::string what = text(info.kind);
   what += "(";
   if (info.kind == OpKind::kAllReduce) what += lower(text(info.reduce)) + ", ";
   if (info.kind != OpKind::kBarrier) {
     what += std::string(text(info.dtype)) + ", " + count_text(info.count, "element") + ", ";
   }
-  if (info.kind == OpKind::kBroadcast) what += "from " + text(info.root) + ", ";
+  if (info.kind == OpKind::kBroadcast) what += "from " + name(info.root) + ", ";
   if (info.kind == OpKind::kSend || info.kind == OpKind::kRecv) {
-    what += "from " + text(info.root) + " to " + text(info.receiver) + ", ";
+    what += "from " + name(info.root) + " to " + name(info.receiver) + ", ";
   }
   what += "world size " + std::to_string(info.world_size);
   return what + (info.keep ? ", on_loss keep)" : ")");

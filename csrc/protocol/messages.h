@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -483,8 +484,10 @@ inline bool agreed_among_members(const OpInfo& info) {
 // Never 0.
 uint64_t digest(const OpInfo& info);
 
-// "all_reduce(sum, float32, 1048576 elements, world size 4)": for error messages.
-std::string text(const OpInfo& info);
+// "all_reduce(sum, float32, 1048576 elements, world size 4)": for error messages. `who` names a
+// peer as the reader knows it ("rank 2"); without it, the peer has its id ("peer 1.3").
+using PeerText = std::function<std::string(PeerId)>;
+std::string text(const OpInfo& info, const PeerText& who = {});
 // "(layer.3, #12)", or "(#12)" for the default tag.
 std::string text(const OpInfo& info, OpKey op);
 // The standing, at least, of each member that took part in a successful joint call of this kind.

@@ -37,6 +37,7 @@ PeerSession::Request to_request(const JoinOptions& given) {
   options.launch = given.launch;
   options.name = given.name;
   options.master_timeout = seconds(given.master_timeout);
+  options.hosted = !given.open_run;
   return request;
 }
 

@@ -89,6 +89,7 @@ Status PeerSession::usable() const {
 
 void PeerSession::leave() {
   if (forks_ != net::fork_count() || left_.exchange(true)) return;
+  if (hosted_) hosted_->start_draining();  // before the others can miss this peer
   peer_->leave(kLeaveTime);
   if (hosted_) hosted_->drain(kDrainTime);
   hosted_.reset();

@@ -78,7 +78,7 @@ struct Shell::Impl {
   Status open_control(const std::string& journal_path);
   nlohmann::json answer(const ControlRequest& request);
   void close_all();
-  void start_draining(std::shared_ptr<std::promise<void>> drained);
+  std::future<void> drain();
 
   // ---- Connections ----
   void accept(net::Socket socket);
@@ -381,9 +381,14 @@ bool Shell::Impl::has_drained() const {
                                          [](const auto& at) { return at.second.closing; });
 }
 
-void Shell::Impl::start_draining(std::shared_ptr<std::promise<void>> drained) {
-  draining.push_back(std::move(drained));
-  finish_turn();
+std::future<void> Shell::Impl::drain() {
+  auto drained = std::make_shared<std::promise<void>>();
+  std::future<void> done = drained->get_future();
+  loop.post([this, drained] {
+    draining.push_back(drained);
+    finish_turn();
+  });
+  return done;
 }
 
 Result<std::unique_ptr<Shell>> Shell::open(const net::Endpoint& at, const Remembering& remembering,
@@ -408,11 +413,8 @@ uint16_t Shell::port() const { return impl_->port; }
 
 const std::vector<std::string>& Shell::remembered() const { return impl_->runs->remembered(); }
 
-void Shell::drain(Duration at_most) {
-  auto drained = std::make_shared<std::promise<void>>();
-  std::future<void> done = drained->get_future();
-  impl_->loop.post([this, drained] { impl_->start_draining(drained); });
-  done.wait_for(at_most);
-}
+void Shell::start_draining() { static_cast<void>(impl_->drain()); }
+
+void Shell::drain(Duration at_most) { impl_->drain().wait_for(at_most); }
 
 }  // namespace pccl::master

@@ -56,8 +56,11 @@ class Shell {
   uint16_t port() const;
   // The summary of the journal at the start, as lines for the operator.
   const std::vector<std::string>& remembered() const;
-  // Ends all runs, as their hosting process is about to end. Waits until all decisions have reached
-  // the peers and all peers are dismissed (Farewell), or `at_most` has passed.
+  // Ends all runs, as their hosting process is about to end. Losses that come later are announced
+  // as this end. Returns at once.
+  void start_draining();
+  // Waits until all runs have ended, all decisions have reached the peers and all peers are
+  // dismissed (Farewell), or `at_most` has passed.
   void drain(Duration at_most);
 
  private:

@@ -193,7 +193,7 @@ def test_a_rank_in_an_open_run(make_world: MakeWorld, master: Master) -> None:
 
 def test_an_unknown_parameter(make_world: MakeWorld, master: Master) -> None:
     found = join_in_a_process(make_world, init_method=master.url(minpeers=2))
-    check(found, "ValueError", "unknown parameter 'minpeers'; known are peer_group, min_peers")
+    check(found, "ValueError", "unknown parameter 'minpeers': did you mean min_peers? Known are")
 
 
 def test_a_variable_out_of_form(make_world: MakeWorld, master: Master) -> None:

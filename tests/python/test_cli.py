@@ -42,6 +42,18 @@ def test_the_master_explains_itself() -> None:
     assert "--port" in done.stdout + done.stderr
 
 
+def test_the_master_refuses_a_misspelt_setting() -> None:
+    done = run_program([*PCCL, "master"], environment={"PCCL_LGO": "info"})
+    assert done.returncode == 2
+    assert done.stderr.startswith("pccl master: PCCL_LGO is no setting of pccl: did you mean PCCL_")
+
+
+def test_the_master_warns_of_an_unknown_setting() -> None:
+    done = run_program([*PCCL, "master", "--port", "x"], environment={"PCCL_FOO": "1"})
+    assert done.returncode == 2
+    assert done.stderr.startswith("pccl: PCCL_FOO is no setting of pccl and has no effect; known")
+
+
 def test_the_command_does_not_import_torch() -> None:
     program = "import sys, pccl_backend.cli; print('torch' in sys.modules)"
     assert run_program([sys.executable, "-c", program]).stdout == "False\n"

@@ -84,9 +84,17 @@ def test_every_variable() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["x" * 65, "\u00e9" * 33, "a\nb", "\u202e"])
-def test_a_name_must_be_short_and_printable(name: str) -> None:
-    with pytest.raises(ValueError, match="expected a name of 1 to 64 bytes that can be printed"):
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("x" * 65, "the name is 65 bytes long; at most 64 fit"),
+        ("\u00e9" * 33, "the name is 66 bytes long; at most 64 fit"),
+        ("a\nb", r"the name must be printable, and it contains '\\n'"),
+        ("\u202e", r"the name must be printable, and it contains '\\u202e'"),
+    ],
+)
+def test_a_name_must_be_short_and_printable(name: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
         PeerSettings.read({"PCCL_NAME": name})
 
 
@@ -119,7 +127,8 @@ def test_a_parameter_beats_a_variable() -> None:
         ("pccl://h:65536/r", "port must be a number from 1 to 65535"),
         ("pccl://h:x/r", "port must be a number from 1 to 65535"),
         ("pccl://h/a/b", "must not contain a slash"),
-        ("pccl://h/r?minpeers=2", "unknown parameter 'minpeers'; known are peer_group, min_peers"),
+        ("pccl://h/r?minpeers=2", "'minpeers': did you mean min_peers\\? Known are"),
+        ("pccl://h/r?token=1", "unknown parameter 'token'; known are peer_group, min_peers"),
         ("pccl://h/r?min_peers=2&min_peers=3", "given twice"),
         ("pccl://h/r?min_peers=3&founders=2", "founders=2 is below min_peers=3"),
         ("pccl://h/r?min_peers", "name=value"),
@@ -299,14 +308,14 @@ def test_a_misspelt_variable(name: str, nearest: str) -> None:
 
 def test_an_unknown_variable_is_a_warning_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_settings, "_warned", set())
-    variables = {"PCCL_TEST_KILLS": "3", "PCCL_PEERTIMEOUT_S": "5", "PCCL_LANES": "2"}
+    variables = {"PCCL_TEST_KILLS": "3", "PCCL_FOO": "5", "PCCL_LANES": "2"}
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for _ in range(2):
             assert PeerSettings.read(variables) == PeerSettings(lanes=2)
     known = "and has no effect; known are PCCL_ADVERTISE, "
     assert [str(one.message).partition("PCCL_FIRST")[0] for one in said] == [
-        f"PCCL_PEERTIMEOUT_S is no setting of pccl {known}",
+        f"PCCL_FOO is no setting of pccl {known}",
         f"PCCL_TEST_KILLS is no setting of pccl {known}",
     ]
 

@@ -123,11 +123,41 @@ def test_a_call_under_way_when_rank_0_leaves_fails_for_the_others_alike(tmp_path
     done = rank_0_leaves_first(tmp_path, "during a call")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    lost = [line for line in lines if line.startswith("PeerLostError: all_reduce")]
+    lost = [line for line in lines if line.startswith("MasterLostError: all_reduce")]
     assert len(lost) == 2, lines
     assert lost[0] == lost[1]
-    assert "lost: it left" in lost[0]
-    assert len([line for line in lines if line.startswith("MasterLostError")]) == 2, lines
+    assert "the master ended together with the process that hosted it (rank 0)" in lost[0]
+    assert len([line for line in lines if line.startswith("MasterLostError: update")]) == 2, lines
+
+
+RANK_0_IS_KILLED = """
+import os, signal
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("pccl")
+dist.all_reduce(torch.ones(3))
+if dist.get_rank() == 0:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    dist.all_reduce(torch.ones(3))
+except dist.DistBackendError as error:
+    os.write(1, f"{error}\\n".encode())
+"""
+
+
+def test_a_kill_of_rank_0_says_that_the_master_was_there(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(RANK_0_IS_KILLED)
+    world = {**os.environ, **environment_of(free_port(), 2), "PCCL_MASTER_TIMEOUT": "1"}
+    command = [sys.executable, str(script)]
+    with (
+        Program(command, env={**world, "RANK": "0"}),
+        Program(command, env={**world, "RANK": "1"}, stderr=subprocess.PIPE) as survivor,
+    ):
+        stdout, stderr = survivor.communicate()
+    assert "It is in the process of rank 0: if that process has ended, the run is over" in stderr
+    assert "The master was in the process of rank 0: start the whole run again" in stdout
 
 
 def test_another_launch_is_not_taken_for_a_part_of_this_one(tmp_path: Path, master: Master) -> None:

@@ -74,7 +74,8 @@ class LinkCoreTest : public testing::Test {
 
   static std::string line(const Effect& effect) {
     if (const auto* e = std::get_if<Connect>(&effect))
-      return "connect " + letter(e->lane) + " to " + text(e->to) + " within " + text(e->timeout) +
+      return "connect " + letter(e->lane) + " to " + text(e->to) + " in " +
+             std::to_string(e->timeout / milliseconds(1)) + " ms" +
              (e->segment > 0 ? " segment " + std::to_string(e->segment) : "");
     if (const auto* e = std::get_if<LimitAccepted>(&effect))
       return "limit accepted " + std::to_string(e->segment);
@@ -108,7 +109,7 @@ class LinkCoreTest : public testing::Test {
 };
 
 TEST_F(LinkCoreTest, TheSideThatDialsReportsTheLink) {
-  EXPECT_EQ(dial(kLow), (Lines{"connect a to 10.0.0.3:48201 within 5 s"}));
+  EXPECT_EQ(dial(kLow), (Lines{"connect a to 10.0.0.3:48201 in 5000 ms"}));
   EXPECT_EQ(step(Connected{named('a')}), (Lines{"hello a serial 1"}));
   EXPECT_EQ(hear('a', hello(kLow)), (Lines{"up a far", "report up 1"}));
   EXPECT_FALSE(core.deadline().has_value());
@@ -128,7 +129,7 @@ TEST_F(LinkCoreTest, WhatCannotBeReachedIsTriedAgainUntilItIsForgotten) {
   EXPECT_EQ(step(Refused{named('a'), "connection refused", LinkFault::kRefused}),
             (Lines{"report unreachable 0: connection refused"}));
   EXPECT_EQ(core.deadline(), now + milliseconds(500));
-  EXPECT_EQ(pass(milliseconds(500)), (Lines{"connect b to 10.0.0.3:48201 within 5 s"}));
+  EXPECT_EQ(pass(milliseconds(500)), (Lines{"connect b to 10.0.0.3:48201 in 5000 ms"}));
   EXPECT_EQ(step(Forget{kLow}), (Lines{"close b"}));
   EXPECT_FALSE(core.deadline().has_value());
   EXPECT_EQ(pass(seconds(10)), Lines{});
@@ -215,7 +216,7 @@ TEST_F(LinkCoreTest, TheOldestStrangerMakesRoom) {
 
 class LinkCoreAddressesTest : public LinkCoreTest {
  protected:
-  static constexpr const char* kOnly = "10.0.0.3:48201 within 5 s";
+  static constexpr const char* kOnly = "10.0.0.3:48201 in 5000 ms";
   static Endpoint at(const std::string& host) { return {host, 48201}; }
   Lines dial(PeerId peer, const std::vector<std::string>& hosts, uint32_t dead_serial = 0) {
     std::vector<Endpoint> all;
@@ -229,11 +230,11 @@ class LinkCoreAddressesTest : public LinkCoreTest {
 
 TEST_F(LinkCoreAddressesTest, TheOthersAreTriedTwoAtOnceWhenTheFirstHasFailed) {
   EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2", "1.0.0.3", "1.0.0.4"}),
-            (Lines{"connect a to 1.0.0.1:48201 within 2.5 s"}));
+            (Lines{"connect a to 1.0.0.1:48201 in 2500 ms"}));
   EXPECT_EQ(pass(seconds(2)), Lines{}) << "it is public";
-  EXPECT_EQ(refuse('a', LinkFault::kNoAnswer), (Lines{"connect b to 1.0.0.2:48201 within 1.25 s",
-                                                      "connect c to 1.0.0.3:48201 within 1.25 s"}));
-  EXPECT_EQ(refuse('c'), (Lines{"connect d to 1.0.0.4:48201 within 1.25 s"}));
+  EXPECT_EQ(refuse('a', LinkFault::kNoAnswer), (Lines{"connect b to 1.0.0.2:48201 in 1250 ms",
+                                                      "connect c to 1.0.0.3:48201 in 1250 ms"}));
+  EXPECT_EQ(refuse('c'), (Lines{"connect d to 1.0.0.4:48201 in 1250 ms"}));
   EXPECT_EQ(refuse('b'), Lines{});
   Effects effects;
   core.step(Refused{named('d'), "no d", LinkFault::kRefused}, now, effects);
@@ -241,15 +242,15 @@ TEST_F(LinkCoreAddressesTest, TheOthersAreTriedTwoAtOnceWhenTheFirstHasFailed) {
   EXPECT_EQ(line(effects[0]), "report unreachable 0: no a; no c; no b; no d");
   EXPECT_EQ(std::get<ReportLink>(effects[0]).what.fault, LinkFault::kNoAnswer)
       << "what members find at the others is not for the peer";
-  EXPECT_EQ(pass(milliseconds(500)), (Lines{"connect e to 1.0.0.1:48201 within 2.5 s"}));
+  EXPECT_EQ(pass(milliseconds(500)), (Lines{"connect e to 1.0.0.1:48201 in 2500 ms"}));
 }
 
 TEST_F(LinkCoreAddressesTest, APrivateOneHasAHeadStartOnly) {
   dial(kLow, {"10.0.0.3", "1.0.0.2", "1.0.0.3"});
   EXPECT_EQ(pass(milliseconds(249)), Lines{});
-  EXPECT_EQ(pass(milliseconds(1)), (Lines{"connect b to 1.0.0.2:48201 within 2.5 s"}));
+  EXPECT_EQ(pass(milliseconds(1)), (Lines{"connect b to 1.0.0.2:48201 in 2500 ms"}));
   EXPECT_EQ(pass(seconds(1)), Lines{}) << "two at once";
-  EXPECT_EQ(refuse('a'), (Lines{"connect c to 1.0.0.3:48201 within 2.5 s"}));
+  EXPECT_EQ(refuse('a'), (Lines{"connect c to 1.0.0.3:48201 in 2500 ms"}));
 }
 
 TEST_F(LinkCoreAddressesTest, TheOneThatWorkedIsFirstNextTime) {
@@ -257,19 +258,19 @@ TEST_F(LinkCoreAddressesTest, TheOneThatWorkedIsFirstNextTime) {
   refuse('a');
   step(Connected{named('b')});
   EXPECT_EQ(hear('b', hello(kLow)), (Lines{"close c", "up b far", "report up 1"}));
-  EXPECT_EQ(step(NeighboursKnown{{kLow}})[0], "connect d to 1.0.0.2:48201 within 5 s")
+  EXPECT_EQ(step(NeighboursKnown{{kLow}})[0], "connect d to 1.0.0.2:48201 in 5000 ms")
       << "further lanes, too";
   EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2", "1.0.0.3"}, 1).back(),
-            "connect g to 1.0.0.2:48201 within 5 s");
-  EXPECT_EQ(refuse('g')[0], "connect h to 1.0.0.1:48201 within 2.5 s");
+            "connect g to 1.0.0.2:48201 in 5000 ms");
+  EXPECT_EQ(refuse('g')[0], "connect h to 1.0.0.1:48201 in 2500 ms");
   step(Forget{kLow});
-  EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2"}), (Lines{"connect j to 1.0.0.1:48201 within 2.5 s"}));
+  EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2"}), (Lines{"connect j to 1.0.0.1:48201 in 2500 ms"}));
 }
 
 TEST_F(LinkCoreAddressesTest, AnotherMachineAtAnAddressIsPassedOver) {
   dial(kLow, {"1.0.0.1", "1.0.0.2"});
   step(Connected{named('a')});
-  EXPECT_EQ(hear('a', hello(kHigh)), (Lines{"close a", "connect b to 1.0.0.2:48201 within 2.5 s"}));
+  EXPECT_EQ(hear('a', hello(kHigh)), (Lines{"close a", "connect b to 1.0.0.2:48201 in 2500 ms"}));
   step(Connected{named('b')});
   EXPECT_EQ(hear('b', hello(kLow, 3)), (Lines{"up b far", "report up 3"}));
 }
@@ -278,7 +279,7 @@ TEST_F(LinkCoreAddressesTest, AKnownAddressThatClosesEndsTheRoundAFewTimes) {
   dial(kLow, {"1.0.0.1", "1.0.0.2"});
   step(Connected{named('a')});
   hear('a', hello(kLow));  // it has worked
-  EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2"}, 1).back(), "connect b to 1.0.0.1:48201 within 5 s");
+  EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2"}, 1).back(), "connect b to 1.0.0.1:48201 in 5000 ms");
   char letter = 'b';
   for (int round = 0; round < 4; ++round, ++letter) {
     step(Connected{named(letter)});
@@ -289,7 +290,7 @@ TEST_F(LinkCoreAddressesTest, AKnownAddressThatClosesEndsTheRoundAFewTimes) {
   }
   step(Connected{named(letter)});
   EXPECT_EQ(step(Failed{named(letter), {Code::kSystem, "closed", {}}, LinkFault::kOther}),
-            (Lines{"connect g to 1.0.0.2:48201 within 2.5 s"}))
+            (Lines{"connect g to 1.0.0.2:48201 in 2500 ms"}))
       << "it may be another machine by now";
 }
 
@@ -299,7 +300,7 @@ TEST_F(LinkCoreAddressesTest, ButNotWhenAnotherMachineAnswersThereNow) {
   hear('a', hello(kLow));
   dial(kLow, {"1.0.0.1", "1.0.0.2"}, 1);
   step(Connected{named('b')});
-  EXPECT_EQ(hear('b', hello(kHigh)).back(), "connect c to 1.0.0.2:48201 within 2.5 s");
+  EXPECT_EQ(hear('b', hello(kHigh)).back(), "connect c to 1.0.0.2:48201 in 2500 ms");
 }
 
 // TCP sends a lost SYN again after 1 s and 3 s. With half of the time an outage that is over would
@@ -309,11 +310,11 @@ TEST_F(LinkCoreAddressesTest, AKnownAddressHasTheWholeTimeAndTheOthersStartMeanw
   step(Connected{named('a')});
   hear('a', hello(kLow));
   EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2", "1.0.0.3", "1.0.0.4"}, 1).back(),
-            "connect b to 1.0.0.1:48201 within 5 s");
+            "connect b to 1.0.0.1:48201 in 5000 ms");
   EXPECT_EQ(pass(milliseconds(2499)), Lines{});
-  EXPECT_EQ(pass(milliseconds(1)), (Lines{"connect c to 1.0.0.2:48201 within 1.25 s",
-                                          "connect d to 1.0.0.3:48201 within 1.25 s"}));
-  EXPECT_EQ(refuse('c'), (Lines{"connect e to 1.0.0.4:48201 within 1.25 s"}));
+  EXPECT_EQ(pass(milliseconds(1)), (Lines{"connect c to 1.0.0.2:48201 in 1250 ms",
+                                          "connect d to 1.0.0.3:48201 in 1250 ms"}));
+  EXPECT_EQ(refuse('c'), (Lines{"connect e to 1.0.0.4:48201 in 1250 ms"}));
   refuse('d');
   refuse('e');
   EXPECT_EQ(refuse('b'), (Lines{"report unreachable 1: no c; no d; no e; no b"}));
@@ -324,9 +325,9 @@ TEST_F(LinkCoreAddressesTest, APeerThatWasReachedBeforeDoesNotWaitForOthers) {
   step(Connected{named('a')});
   hear('a', hello(kLow));
   dial(kHigh, {"1.0.0.5", "1.0.0.6"});
-  EXPECT_EQ(refuse('b'), (Lines{"connect c to 1.0.0.6:48201 within 2.5 s"})) << "its turn begins";
+  EXPECT_EQ(refuse('b'), (Lines{"connect c to 1.0.0.6:48201 in 2500 ms"})) << "its turn begins";
   dial(kLow, {"1.0.0.1", "1.0.0.2"}, 1);
-  EXPECT_EQ(refuse('d'), (Lines{"connect e to 1.0.0.2:48201 within 2.5 s"}));
+  EXPECT_EQ(refuse('d'), (Lines{"connect e to 1.0.0.2:48201 in 2500 ms"}));
 }
 
 TEST_F(LinkCoreAddressesTest, OnePeerAtATimeIsLookedForElsewhere) {
@@ -337,10 +338,10 @@ TEST_F(LinkCoreAddressesTest, OnePeerAtATimeIsLookedForElsewhere) {
   EXPECT_EQ(pass(milliseconds(1)), Lines{});
   EXPECT_FALSE(core.deadline().has_value());
   EXPECT_EQ(refuse('c'),
-            (Lines{"report unreachable 0: no a; no c", "connect d to 1.0.0.6:48201 within 2.5 s"}));
-  EXPECT_EQ(pass(milliseconds(500)), (Lines{"connect e to 1.0.0.1:48201 within 2.5 s"}));
+            (Lines{"report unreachable 0: no a; no c", "connect d to 1.0.0.6:48201 in 2500 ms"}));
+  EXPECT_EQ(pass(milliseconds(500)), (Lines{"connect e to 1.0.0.1:48201 in 2500 ms"}));
   EXPECT_EQ(refuse('e'), Lines{});
-  EXPECT_EQ(step(Forget{kHigh}), (Lines{"close d", "connect f to 1.0.0.2:48201 within 2.5 s"}));
+  EXPECT_EQ(step(Forget{kHigh}), (Lines{"close d", "connect f to 1.0.0.2:48201 in 2500 ms"}));
 }
 
 TEST_F(LinkCoreAddressesTest, AnotherDialGoesOnWithWhatIsUnderWay) {
@@ -350,7 +351,7 @@ TEST_F(LinkCoreAddressesTest, AnotherDialGoesOnWithWhatIsUnderWay) {
   EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2", "1.0.0.3"}), Lines{});
   EXPECT_EQ(dial(kLow, {"1.0.0.1", "1.0.0.2", "1.0.0.3"}, 1), (Lines{"close b"}));
   EXPECT_EQ(dial(kLow, {"1.0.0.9"}, 1),
-            (Lines{"close c", "connect d to 1.0.0.9:48201 within 5 s"}));
+            (Lines{"close c", "connect d to 1.0.0.9:48201 in 5000 ms"}));
 }
 
 // ---- Both dial at once ----
@@ -392,7 +393,7 @@ TEST_F(LinkCoreTest, AConnectionFromBeforeTheLastDialIsClosed) {
   step(Connected{named('a')});
   accept();
   hear('b', hello(kLow, 8));
-  EXPECT_EQ(dial(kLow, 8), (Lines{"close b", "close a", "connect c to 10.0.0.3:48201 within 5 s"}));
+  EXPECT_EQ(dial(kLow, 8), (Lines{"close b", "close a", "connect c to 10.0.0.3:48201 in 5000 ms"}));
   accept();
   EXPECT_EQ(hear('d', hello(kLow, 6)), (Lines{"close d"}));
   EXPECT_EQ(step(Connected{named('c')}), (Lines{"hello c serial 9"}));
@@ -512,11 +513,11 @@ TEST_F(LinkCoreTest, ADialAfterItsDeathMakesALinkAnewAndOneBeforeItDoesNot) {
   link(kLow);
   EXPECT_EQ(dial(kLow), (Lines{"report up 1"})) << "it lives";
   EXPECT_EQ(dial(kLow, 1),
-            (Lines{"down " + text(kLow), "close a", "connect b to 10.0.0.3:48201 within 5 s"}));
+            (Lines{"down " + text(kLow), "close a", "connect b to 10.0.0.3:48201 in 5000 ms"}));
   EXPECT_EQ(dial(kLow, 1), Lines{}) << "it is under way";
   step(Connected{named('b')});
   EXPECT_EQ(dial(kLow, 1), Lines{}) << "it has serial 3";
-  EXPECT_EQ(dial(kLow, 3), (Lines{"close b", "connect c to 10.0.0.3:48201 within 5 s"}));
+  EXPECT_EQ(dial(kLow, 3), (Lines{"close b", "connect c to 10.0.0.3:48201 in 5000 ms"}));
 }
 
 // ---- Further lanes ----
@@ -528,7 +529,7 @@ TEST_F(LinkCoreTest, ALongLinkToANeighbourGetsFurtherLanes) {
   EXPECT_EQ(hear('b', hello(kLow, 1, true)), (Lines{"up b further far"}));
   EXPECT_EQ(step(Refused{named('c'), "refused", LinkFault::kRefused}), Lines{})
       << "one lane fewer; tried again in the next epoch";
-  EXPECT_EQ(step(NeighboursKnown{{kLow}}), (Lines{"connect e to 10.0.0.3:48201 within 5 s"}));
+  EXPECT_EQ(step(NeighboursKnown{{kLow}}), (Lines{"connect e to 10.0.0.3:48201 in 5000 ms"}));
   EXPECT_EQ(step(Forget{kLow}), (Lines{"down " + text(kLow), "close a", "close b", "close d",
                                        "close e", "report down 1: it was to be forgotten"}));
 }
@@ -607,7 +608,7 @@ class NarrowPathTest : public LinkCoreTest {
   // We dial again and set up the link once more.
   void remake(char letter, uint32_t serial, uint32_t segment) {
     const Lines dialled = dial(kLow, serial - 2);
-    ASSERT_EQ(dialled.back(), std::string("connect ") + letter + " to 10.0.0.3:48201 within 5 s" +
+    ASSERT_EQ(dialled.back(), std::string("connect ") + letter + " to 10.0.0.3:48201 in 5000 ms" +
                                   (segment > 0 ? " segment " + std::to_string(segment) : ""));
     step(Connected{named(letter)});
     ASSERT_EQ(hear(letter, hello(kLow, serial)).back(), "report up " + std::to_string(serial));
@@ -621,7 +622,7 @@ TEST_F(NarrowPathTest, TheNextConnectionsHaveSmallerSegments) {
                                "report down 1: " + silent}));
   remake('b', 3, 1200);
   EXPECT_EQ(step(NeighboursKnown{{kLow}}).front(),
-            "connect c to 10.0.0.3:48201 within 5 s segment 1200")
+            "connect c to 10.0.0.3:48201 in 5000 ms segment 1200")
       << "a further lane";
   EXPECT_EQ(arrived('b', 1188), (Lines{"helped b 1188"}));
   EXPECT_EQ(arrived('b', 1188), Lines{}) << "once";
@@ -633,7 +634,7 @@ TEST_F(NarrowPathTest, TheNextConnectionsHaveSmallerSegments) {
 TEST_F(NarrowPathTest, ALinkThatIsGivenUpByTheMasterIsWeighedToo) {
   link(kLow);
   stuck('a', 1460, protocol::kTicksWithoutProgress);
-  EXPECT_EQ(dial(kLow, 1).back(), "connect b to 10.0.0.3:48201 within 5 s segment 1200");
+  EXPECT_EQ(dial(kLow, 1).back(), "connect b to 10.0.0.3:48201 in 5000 ms segment 1200");
 }
 
 TEST_F(NarrowPathTest, AShortTimeProvesNothing) {
@@ -678,7 +679,7 @@ TEST_F(NarrowPathTest, NoSizeHelps) {
   accept();
   EXPECT_EQ(hear('d', hello(kLow, 8)), (Lines{"close d"})) << "it does not know yet";
   EXPECT_EQ(step(Forget{kLow}), (Lines{"limit accepted 0"}));
-  EXPECT_EQ(dial(kLow), (Lines{"connect e to 10.0.0.3:48201 within 5 s"}));
+  EXPECT_EQ(dial(kLow), (Lines{"connect e to 10.0.0.3:48201 in 5000 ms"}));
 }
 
 TEST_F(NarrowPathTest, TheNarrowestPathLimitsWhatIsAccepted) {

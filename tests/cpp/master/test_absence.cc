@@ -27,6 +27,14 @@ TEST(Absence, SaysWhatAMemberCalledLast) {
             "which has not called anything since the master was started again");
 }
 
+TEST(Absence, CountsFromTheEndOfTheLastCall) {
+  LastCall call = last_call(kA, op(3), all_reduce(1), kCalled);
+  call.ended = kCalled + std::chrono::seconds(5);
+  EXPECT_EQ(absence_text(call, {true, false}, kNow),
+            "which has not called anything for 7 s, since all_reduce (#3)");
+  EXPECT_EQ(absence_text(call, {true, true}, kNow), "which has been in all_reduce (#3) for 12 s");
+}
+
 TEST(Absence, SaysThatAMemberIsNotConnected) {
   EXPECT_EQ(absence_text({protocol::JointKind::kUpdateTopology, kCalled}, {false, true}, kNow),
             "which has lost its connection to the master");

@@ -111,7 +111,7 @@ TEST_F(IntroductionTest, ValuesOutOfRangeAreRefused) {
   EXPECT_TRUE(contains(refusal(hello).text, "to 128"));
   hello = Harness::hello(2);
   hello.peer_timeout_ms = 5;
-  EXPECT_EQ(refusal(hello).text, "peer_timeout is 5 ms, allowed are 100 ms to 3600 s");
+  EXPECT_EQ(refusal(hello).text, "peer_timeout is 5 ms, allowed are 100 ms to 60 min");
   hello = Harness::hello(2);
   hello.run = "";
   EXPECT_TRUE(contains(refusal(hello).text, "name of the run"));

@@ -17,9 +17,9 @@ TEST(Core, FoundsAGroupWhenMinPeersCanReachEachOther) {
   h.say("a", protocol::LinkReport{h.id("b"), protocol::LinkState::kUp, "", 1});
   EXPECT_EQ(h.take(), (Lines{"persist", "a < EpochStart 1.1 [a b] joined [a b]",
                              "b < EpochStart 1.1 [a b] joined [a b]"}));
-  EXPECT_EQ(h.take_log(), (Lines{"peer 1.1 (10.0.0.1:1001) waits to be admitted to group 0",
-                                 "peer 1.2 (10.0.0.1:1002) waits to be admitted to group 0",
-                                 "epoch 1.1 of group 0 begins with 2 members: 2 joined, 0 left"}));
+  EXPECT_EQ(h.take_log(), (Lines{"peer 1.1 (10.0.0.1:1001) waits to be admitted",
+                                 "peer 1.2 (10.0.0.1:1002) waits to be admitted",
+                                 "epoch 1.1 begins with 2 members: 2 joined"}));
 }
 
 TEST(Core, NobodyHearsOfAMembershipBeforeItIsDurable) {
@@ -82,7 +82,8 @@ TEST(Core, AMemberThatIsKilledEndsTheEpochAtOnce) {
   h.release();
   EXPECT_EQ(h.story(), (Lines{"a < EpochEnd 1.1 committed #0", "b < EpochEnd 1.1 committed #0"}));
   EXPECT_EQ(h.last<protocol::EpochEnd>("a")->text,
-            "peer 1.3 (rank 2, 10.0.0.1:1003) lost: its process ended or its network broke");
+            "peer 1.3 (rank 2, 10.0.0.1:1003) lost: its process ended or its network broke; "
+            "2 members are left, and min_peers is 3");
   h.vote("a", epoch(1), 0);
   h.vote("b", epoch(1), 0);
   EXPECT_EQ(h.story(), Lines{});

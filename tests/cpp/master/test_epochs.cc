@@ -170,7 +170,7 @@ TEST_F(EpochsTest, SurvivorsAreAskedAndWhatAllHaveFinishedCommits) {
   EXPECT_EQ(persisted(context.tokens), Turn::kEnded);
   EXPECT_EQ(said(), (Lines{"1 EpochEnd", "2 EpochEnd"}));
   EXPECT_EQ(epochs.phase(), Phase::kBroken);
-  EXPECT_EQ(epochs.end_status().message, "peer 3 lost");
+  EXPECT_EQ(epochs.end_status().message, "peer 3 lost; 2 members are left, and min_peers is 3");
 }
 
 TEST_F(EpochsTest, AFurtherLossIsOneReportLessToWaitFor) {
@@ -183,7 +183,8 @@ TEST_F(EpochsTest, AFurtherLossIsOneReportLessToWaitFor) {
   advance();
   EXPECT_EQ(committed(record()), std::vector{op(0)});
   EXPECT_EQ(persisted(context.tokens), Turn::kEnded);
-  EXPECT_EQ(epochs.end_status().message, "peer 2 lost; peer 3 lost");
+  EXPECT_EQ(epochs.end_status().message,
+            "peer 2 lost; peer 3 lost; 1 member is left, and min_peers is 3");
 }
 
 TEST_F(EpochsTest, ALossWhileTheNewEpochIsBeingRecordedEndsTheOldOneFirst) {

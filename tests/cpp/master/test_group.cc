@@ -147,9 +147,9 @@ TEST_F(GroupTest, WhoWaitsLongIsToldForWhat) {
   h.tick_with({"a"}, 19);
   EXPECT_EQ(h.story(), Lines{});
   h.tick_with({"a"}, 1);
-  EXPECT_EQ(
-      h.story(),
-      (Lines{"a < Notice this peer is alone: 1 of the 2 peers that begin together has come"}));
+  EXPECT_EQ(h.story(),
+            (Lines{"a < Notice this peer is alone: 1 of the 2 peers that begin together has come. "
+                   "Start 1 more with the same master and run"}));
 }
 
 TEST_F(GroupTest, FoundersMayBeMoreThanAGroupNeedsToGoOn) {
@@ -357,7 +357,8 @@ TEST_F(GroupTest, AfterALossEverythingElseFailsAlike) {
   h.vote("b", epoch(1), 0, kSync, offer(1, {1}));
   EXPECT_EQ(h.story(), (Lines{"b < Answer 0 sync_shared_state peer lost"}));
   EXPECT_EQ(h.last<protocol::Answer>("b")->text,
-            "peer 1.3 (rank 2, 10.0.0.1:1003) lost: its process ended or its network broke");
+            "peer 1.3 (rank 2, 10.0.0.1:1003) lost: its process ended or its network broke; "
+            "2 members are left, and min_peers is 3");
 }
 
 TEST_F(GroupTest, InABrokenGroupNumbersNeedNotMatch) {
@@ -463,7 +464,7 @@ TEST_F(GroupTest, WhoLeavesIsLostAtOnce) {
   EXPECT_EQ(h.take(), (Lines{"b closed", "a < Forget b", "a < FreezeRequest lost [b]", "persist",
                              "a < EpochEnd 1.1 committed none"}));
   EXPECT_EQ(h.last<protocol::EpochEnd>("a")->text,
-            "peer 1.2 (rank 1, 10.0.0.1:1002) lost: it left");
+            "peer 1.2 (rank 1, 10.0.0.1:1002) lost: it left; 1 member is left, and min_peers is 2");
   h.say("a", protocol::Leave{});
   EXPECT_EQ(h.take(), (Lines{"a closed", "persist"}));
   EXPECT_TRUE(h.core().idle());
@@ -491,7 +492,8 @@ TEST_F(GroupTest, TwoLostInOneTickAreNamedTogether) {
   report("a");
   EXPECT_EQ(h.last<protocol::EpochEnd>("a")->text,
             "peer 1.2 (rank 1, 10.0.0.1:1002) lost: it was silent for 10 s; "
-            "peer 1.3 (rank 2, 10.0.0.1:1003) lost: it was silent for 10 s");
+            "peer 1.3 (rank 2, 10.0.0.1:1003) lost: it was silent for 10 s; "
+            "1 member is left, and min_peers is 3");
 }
 
 }  // namespace

@@ -555,8 +555,9 @@ TEST_F(Restart, ACallIsGivenUpThoughANewcomerOfLowerRankMakesAnother) {
   ASSERT_NE(answer, nullptr);
   EXPECT_EQ(
       answer->text,
-      "timed out: it waited for rank 0, which has been in sync_shared_state for 0 ms; for rank "
-      "2, which has not called anything since the master was started again");
+      "timed out: it waited for rank 0, which has been in sync_shared_state for 0 ms and waits in "
+      "turn (all ranks must make the same calls, in the same order); for rank 2, which has not "
+      "called anything since the master was started again");
 }
 
 }  // namespace

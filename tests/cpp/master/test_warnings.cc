@@ -19,7 +19,7 @@ TEST(Warnings, ALossIsOverWhenTheNextEpochBegins) {
   EXPECT_EQ(h.warnings(), Lines{}) << "one is too few";
   h.enlist("c", Harness::hello(2));
   h.link_all();
-  EXPECT_EQ(h.warnings(), (Lines{"epoch 1.2 of group 0 begins with 2 members: 1 joined, 1 left"}));
+  EXPECT_EQ(h.warnings(), (Lines{"epoch 1.2 begins with 2 members: 1 joined, 1 gone"}));
 }
 
 TEST(Warnings, ALossIsOverWhenNobodyIsLeft) {
@@ -27,7 +27,7 @@ TEST(Warnings, ALossIsOverWhenNobodyIsLeft) {
   h.found({"a"});
   h.tick(protocol::kTicksPerTimeout);
   EXPECT_EQ(h.warnings(), (Lines{std::string(kNameOfA) + " lost: it was silent for 10 s",
-                                 "epoch 1.1 is over: nobody is left of group 0"}));
+                                 "epoch 1.1 is over: no member is left"}));
 }
 
 TEST(Warnings, AMemberThatLeavesIsNoReasonForOne) {

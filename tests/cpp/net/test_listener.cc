@@ -116,14 +116,13 @@ TEST(Listener, OnLoopbackItAcceptsBothFamilies) {
 }
 
 TEST(Listener, SaysWhyItCannotListen) {
+  const std::string in_use =
+      "address already in use, another process listens there: end it, or take another port";
   RawListener taken;
   const std::string port = std::to_string(taken.port());
-  EXPECT_EQ(
-      Host({"127.0.0.1", taken.port()}).failure,
-      (Status{
-          Code::kSystem, "cannot listen on 127.0.0.1:" + port + ": address already in use", {}}));
-  EXPECT_EQ(Host({"", taken.port()}).failure.message,
-            "cannot listen on *:" + port + ": address already in use");
+  EXPECT_EQ(Host({"127.0.0.1", taken.port()}).failure,
+            (Status{Code::kSystem, "cannot listen on 127.0.0.1:" + port + ": " + in_use, {}}));
+  EXPECT_EQ(Host({"", taken.port()}).failure.message, "cannot listen on *:" + port + ": " + in_use);
   EXPECT_EQ(Host({std::string(70, 'x'), 1}).failure.message,
             "cannot listen on " + std::string(70, 'x') + ":1: unknown host name");
   EXPECT_EQ(

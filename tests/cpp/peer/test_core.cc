@@ -7,8 +7,8 @@ namespace {
 
 using protocol::JointKind;
 
-const std::string kOutOfRun =
-    "; this process is out of the run: call destroy_process_group(), then join again";
+const std::string kRemoved = "this process was removed from the run: ";
+const std::string kOutOfRun = "; call destroy_process_group(), then join again";
 
 TEST(Core, JoinsARun) {
   Transcript t;
@@ -21,7 +21,7 @@ TEST(Core, JoinsARun) {
             "tell LinkReport 1.3 up\n");
   EXPECT_EQ(t.hear(t.start_of(1, {1, 2, 3})),
             "begin epoch 1.1 with 1.1 1.3\n"
-            "info: epoch 1.1: rank 1 of 3\n"
+            "info: epoch 1.1 begins: this process is rank 1 of 3\n"
             "finish joint call 1: ok, rank 1 of 3 in epoch 1.1\n");
 }
 
@@ -99,12 +99,13 @@ TEST(Core, NobodyAdmitsIt) {
   Transcript t;
   t.register_now();
   EXPECT_EQ(t.hear(protocol::Notice{"peer 1.1 cannot reach 10.0.0.2:4000"}),
-            "warn: not admitted yet: peer 1.1 cannot reach 10.0.0.2:4000\n");
+            "warn: not admitted yet: peer 1.1 cannot reach 10.0.0.2:4000; this process gives up "
+            "in 60 s\n");
   EXPECT_EQ(t.hear(protocol::Notice{"peer 1.1 cannot reach 10.0.0.2:4000"}), "");
   std::string story;
   for (int i = 0; i < 61; ++i) story += t.hear(protocol::Ping{}) + t.wait(1);
   const std::string why =
-      "too few peers: not admitted to run \"demo\", peer group 0 within 60 s; the master's last "
+      "too few peers: not admitted to run \"demo\" within 60 s; the master's last "
       "word was: "
       "peer 1.1 cannot reach 10.0.0.2:4000\n";
   EXPECT_TRUE(story.ends_with("tell Leave\nclose\nfinish joint call 1: " + why + "gone: " + why))
@@ -154,8 +155,9 @@ TEST(Core, IsKicked) {
   EXPECT_EQ(t.hear(protocol::Kicked{"silent for 10 s"}), "close\nend #0 aborted\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
             "finish call 5: kicked: all_reduce(sum, float32, 8 elements, world size 3) (#0) in "
-            "epoch 1.1: silent for 10 s" +
-                kOutOfRun + "\ngone: kicked: silent for 10 s" + kOutOfRun + "\n");
+            "epoch 1.1: " +
+                kRemoved + "silent for 10 s" + kOutOfRun + "\ngone: kicked: " + kRemoved +
+                "silent for 10 s" + kOutOfRun + "\n");
 }
 
 // Nobody is warned: the caller of a call that needs the master is told.
@@ -213,7 +215,8 @@ TEST(Core, AnEpochThatEndsWithTheMasterAbortsWhatDidNotCommit) {
   t.call(t.all_reduce(6));
   t.on(OpTransferred{epoch_id(1), t.key(0)});
   EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {}}),
-            "info: epoch 1.1 is ending: a link was made anew, or the master ends\n"
+            "info: epoch 1.1 is ending: nobody is lost: a link was made anew, or the master is "
+            "about to end\n"
             "tell StateReport, #0 done, #1 not done\n");
   EXPECT_EQ(t.hear(protocol::EpochEnd{epoch_id(1),
                                       {},
@@ -295,13 +298,30 @@ TEST(Core, GivesTheMasterUpAfterMasterTimeout) {
   }
   EXPECT_EQ(story.find("gone"), std::string::npos);
   const std::string why =
-      "no master at host:1 for 60 s (connection refused): what was in doubt is as it was before; "
-      "join again when the master is back\n";
+      "no master at host:1 for 60 s (connection refused); the tensors of unfinished operations are "
+      "as "
+      "before. Join again when the master is back\n";
   EXPECT_EQ(t.wait(0.2), "warn: the search for the master is over: " + why + "end #0 aborted\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
             "finish call 5: master lost: all_reduce(sum, float32, 8 elements, world size 3) (#0) "
             "in epoch 1.1: " +
                 why + "gone: master lost: " + why);
+}
+
+TEST(Core, SaysThatAHostedMasterDoesNotComeBack) {
+  Options options = Transcript::default_options();
+  options.hosted = true;
+  Transcript t(options);
+  t.become_member();
+  const std::string broke = t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
+  EXPECT_NE(
+      broke.find("It is in the process of rank 0: if that process has ended, the run is over"),
+      std::string::npos)
+      << broke;
+  const std::string end = t.wait(61);
+  EXPECT_NE(end.find("The master was in the process of rank 0: start the whole run again"),
+            std::string::npos)
+      << end;
 }
 
 TEST(Core, RefusesAnOlderMaster) {
@@ -322,7 +342,7 @@ TEST(Core, IsNotTakenBack) {
     t.wait(0.1);
     t.on(MasterConnected{});
     const std::string why = code == Code::kKicked
-                                ? "no" + kOutOfRun + "\n"
+                                ? kRemoved + "no" + kOutOfRun + "\n"
                                 : "the master at host:1 does not take this peer back: no\n";
     EXPECT_EQ(t.hear(protocol::Reject{code, "no"}),
               "warn: the search for the master is over: " + why +

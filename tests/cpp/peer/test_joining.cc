@@ -118,7 +118,7 @@ TEST_F(JoiningTest, WaitsForItsAdmissionAndLeavesWhenThatTakesTooLong) {
   const Status status = after(seconds(1));
   EXPECT_EQ(status.code, Code::kTooFewPeers);
   EXPECT_EQ(status.message,
-            "not admitted to run \"demo\", peer group 0 within 60 s; it begins when 3 peers are "
+            "not admitted to run \"demo\" within 60 s; it begins when 3 peers are "
             "there, later ones are admitted when all members call pccl.update_topology()");
   ASSERT_EQ(effects_.size(), 1u);
   EXPECT_TRUE(std::holds_alternative<protocol::Leave>(std::get<SendMaster>(effects_[0]).message));
@@ -129,10 +129,19 @@ TEST_F(JoiningTest, RepeatsNoNoticeAndEndsWithTheLast) {
   find_master();
   joining_.on_notice("peer 1.1 cannot reach it");
   joining_.on_notice("peer 1.1 cannot reach it");
-  EXPECT_EQ(notes(), (Notes{"not admitted yet: peer 1.1 cannot reach it"}));
+  EXPECT_EQ(notes(),
+            (Notes{"not admitted yet: peer 1.1 cannot reach it; this process gives up in 60 s"}));
   const Status status = after(seconds(60));
   EXPECT_TRUE(status.message.ends_with("the master's last word was: peer 1.1 cannot reach it"))
       << status.message;
+}
+
+TEST_F(JoiningTest, DoesNotSayThatItGivesUpIfItNeverDoes) {
+  context_.options.join_timeout = kForever;
+  begin();
+  find_master();
+  joining_.on_notice("the others are late");
+  EXPECT_EQ(notes(), (Notes{"not admitted yet: the others are late"}));
 }
 
 TEST_F(JoiningTest, IsOverForAMember) {

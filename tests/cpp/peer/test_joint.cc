@@ -60,7 +60,7 @@ TEST(Joint, TheAnswerThatCrossedTheTimeoutCounts) {
   t.wait(1.5);
   EXPECT_EQ(t.hear(t.start_of(2, {1, 2})),
             "begin epoch 1.2 with 1.1\n"
-            "info: epoch 1.2: rank 1 of 2\n"
+            "info: epoch 1.2 begins: this process is rank 1 of 2\n"
             "finish joint call 5: ok, rank 1 of 2 in epoch 1.2\n");
 }
 

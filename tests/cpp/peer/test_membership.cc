@@ -100,8 +100,7 @@ TEST(Membership, ALossBreaksTheGroupUntilUpdateTopology) {
             "info: epoch 1.1 is ending: peer 1.3 (10.0.0.3) lost\n"
             "tell StateReport\n");
   EXPECT_TRUE(t.core().broken().ok());
-  EXPECT_EQ(t.lose(1, 3),
-            "info: epoch 1.1 ended: peer 1.3 lost; call pccl.update_topology() and repeat\n");
+  EXPECT_EQ(t.lose(1, 3), "info: epoch 1.1 ended: peer 1.3 lost\n");
   EXPECT_EQ(t.core().broken(),
             (Status{Code::kPeerLost, "peer 1.3 lost; call pccl.update_topology() and repeat",
                     peer_id(3)}));
@@ -114,7 +113,7 @@ TEST(Membership, ALossBreaksTheGroupUntilUpdateTopology) {
   start.left = {peer_id(3)};
   EXPECT_EQ(t.hear(start),
             "begin epoch 1.2 with 1.1\n"
-            "info: epoch 1.2: rank 1 of 2\n"
+            "info: epoch 1.2 begins: this process is rank 1 of 2\n"
             "finish joint call 7: ok, rank 1 of 2 in epoch 1.2\n");
   EXPECT_TRUE(t.core().broken().ok());
 }
@@ -124,8 +123,7 @@ TEST(Membership, AWarningOfALossEndsWithTheNextEpoch) {
   Transcript t;
   t.become_member();
   t.joint(6, protocol::JointKind::kArePeersPending);
-  EXPECT_EQ(t.lose(1, 3),
-            "warn: epoch 1.1 ended: peer 1.3 lost; call pccl.update_topology() and repeat\n");
+  EXPECT_EQ(t.lose(1, 3), "warn: epoch 1.1 ended: peer 1.3 lost\n");
   protocol::Answer answer;
   answer.kind = protocol::JointKind::kArePeersPending;
   answer.code = Code::kPeerLost;
@@ -133,12 +131,12 @@ TEST(Membership, AWarningOfALossEndsWithTheNextEpoch) {
   t.joint(7, protocol::JointKind::kUpdateTopology);
   EXPECT_EQ(t.hear(t.start_of(2, {1, 2})),
             "begin epoch 1.2 with 1.1\n"
-            "warn: epoch 1.2: rank 1 of 2\n"
+            "warn: epoch 1.2 begins: this process is rank 1 of 2\n"
             "finish joint call 7: ok, rank 1 of 2 in epoch 1.2\n");
   t.joint(8, protocol::JointKind::kUpdateTopology);
   EXPECT_EQ(t.hear(t.start_of(3, {1, 2, 4})),
             "begin epoch 1.3 with 1.1 1.4\n"
-            "info: epoch 1.3: rank 1 of 3\n"
+            "info: epoch 1.3 begins: this process is rank 1 of 3\n"
             "finish joint call 8: ok, rank 1 of 3 in epoch 1.3\n");
 }
 
@@ -154,8 +152,8 @@ TEST(Membership, ALossThatTheOthersOutliveEndsWithTheNextEpoch) {
             "warn: peer 1.3 lost; the others go on\n");
   protocol::EpochStart start = t.start_of(2, {1, 2});
   start.generation = epoch_id(1);
-  EXPECT_TRUE(
-      t.hear(start).starts_with("begin epoch 1.2 with 1.1\nwarn: epoch 1.2: rank 1 of 2\n"));
+  EXPECT_TRUE(t.hear(start).starts_with(
+      "begin epoch 1.2 with 1.1\nwarn: epoch 1.2 begins: this process is rank 1 of 2\n"));
 }
 
 TEST(Membership, AnEpochEndsOnce) {

@@ -52,10 +52,10 @@ TEST(Operation, AReceiveReturnsAtOnceAndASendWithTheVerdict) {
   Transcript t;
   t.become_member();
   EXPECT_EQ(t.call(t.kind(5, OpKind::kSend, 2)),
-            "tell Begin ?#0 send(float32, 8 elements, from 1.2 to 1.3, world size 3)\n"
+            "tell Begin ?#0 send(float32, 8 elements, from peer 1.2 to peer 1.3, world size 3)\n"
             "start call 5 as ?#0: 0 of 2, to 1.3\n");
   EXPECT_EQ(t.call(t.kind(6, OpKind::kRecv, 2)),
-            "tell Begin ?#0 send(float32, 8 elements, from 1.3 to 1.2, world size 3)\n"
+            "tell Begin ?#0 send(float32, 8 elements, from peer 1.3 to peer 1.2, world size 3)\n"
             "start call 6 as ?#0: 1 of 2, from 1.3\n");
   const OpKey sent = transfer(2, 3), received = transfer(3, 2);
   EXPECT_EQ(t.on(OpTransferred{epoch_id(1), received}),
@@ -103,7 +103,7 @@ TEST(Operation, ALossOfTheSenderLeavesWhatWasReceived) {
   t.on(OpTransferred{epoch_id(1), transfer(3, 2)});
   EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}}),
             "info: epoch 1.1 is ending: peer 1.3 lost\ntell StateReport, ?#0 done\n");
-  EXPECT_EQ(t.lose(1, 3, {transfer(3, 2)}), "warn: epoch 1.1 ended: peer 1.3 lost" + kRestart);
+  EXPECT_EQ(t.lose(1, 3, {transfer(3, 2)}), "warn: epoch 1.1 ended: peer 1.3 lost\n");
 }
 
 TEST(Operation, WhatWasReceivedStaysWhenEverythingContinues) {
@@ -221,14 +221,15 @@ TEST(Operation, ALossFreezesWhatIsNotDone) {
   EXPECT_EQ(t.call(t.all_reduce(9)), "");  // its epoch is ending: the call waits for the end
   EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}}),
             "tell StateReport, #0 done, #1 not done, #2 not done\n");
-  EXPECT_EQ(t.lose(1, 3, {t.key(0)}), "warn: epoch 1.1 ended: peer 1.3 lost" + kRestart +
-                                          "end #0 committed\n"
-                                          "finish call 5: ok\n"
-                                          "end #1 aborted\n"
-                                          "end #2 aborted\n"
-                                          "end #3 aborted\n"
-                                          "finish call 9: peer lost: " +
-                                          kReduce + " (#3) in epoch 1.1: peer 1.3 lost" + kRestart);
+  EXPECT_EQ(t.lose(1, 3, {t.key(0)}),
+            "warn: epoch 1.1 ended: peer 1.3 lost\n"
+            "end #0 committed\n"
+            "finish call 5: ok\n"
+            "end #1 aborted\n"
+            "end #2 aborted\n"
+            "end #3 aborted\n"
+            "finish call 9: peer lost: " +
+                kReduce + " (#3) in epoch 1.1: peer 1.3 lost" + kRestart);
   EXPECT_EQ(
       t.on(OpDrained{epoch_id(1), t.key(1)}),
       "finish call 6: peer lost: " + kReduce + " (#1) in epoch 1.1: peer 1.3 lost" + kRestart);
@@ -263,7 +264,9 @@ TEST(Operation, WhatIsDoneIsOnlyCommittedIfListed) {
   t.become_member();
   t.call(t.all_reduce(5));
   t.on(OpTransferred{epoch_id(1), t.key(0)});
-  EXPECT_EQ(t.lose(1, 3), "warn: epoch 1.1 ended: peer 1.3 lost" + kRestart + "end #0 aborted\n");
+  EXPECT_EQ(t.lose(1, 3),
+            "warn: epoch 1.1 ended: peer 1.3 lost\n"
+            "end #0 aborted\n");
 }
 
 // ---- Reconfiguration ----
@@ -275,14 +278,15 @@ TEST(Operation, WhatIsNotDoneBeginsAgainInAReconfigurationOnceItIsDrained) {
   t.on(OpTransferred{epoch_id(1), t.key(0)});
   t.on(OpTransferred{epoch_id(1), t.key(1)});
   EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {}}),
-            "info: epoch 1.1 is ending: a link was made anew, or the master ends\n"
+            "info: epoch 1.1 is ending: nobody is lost: a link was made anew, or the master is "
+            "about to end\n"
             "tell StateReport, #0 done, #1 done, #2 not done\n");
   EXPECT_EQ(t.call(t.all_reduce(8)), "") << "it waits for the next epoch";
   EXPECT_EQ(t.go_on(1, {t.key(0)}),
             "end #0 committed\nfinish call 5: ok\nend #1 again\nend #2 again\n");
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(1)}), "") << "the next epoch is not there yet";
   EXPECT_EQ(t.reconfigure(2),
-            "begin epoch 1.2 with 1.1 1.3\ninfo: epoch 1.2: rank 1 of 3\n"
+            "begin epoch 1.2 with 1.1 1.3\ninfo: epoch 1.2 begins: this process is rank 1 of 3\n"
             "tell Begin #1 " +
                 kReduce +
                 "\nstart call 6 as #1: 1 of 3, from 1.1, to 1.3\n"
@@ -439,7 +443,8 @@ TEST(Operation, UnderPolicyRaiseOnlyWhatIsKeptGoesOn) {
   t.call(kept(6));
   t.on(OpDrained{epoch_id(1), t.key(0)});
   EXPECT_EQ(t.hear(end_with({{t.key(1), 0}}, protocol::Continuation::kKept)),
-            "warn: epoch 1.1 ended: peer 1.3 lost" + kRestart + "end #0 aborted\nend #1 again\n");
+            "warn: epoch 1.1 ended: peer 1.3 lost\n"
+            "end #0 aborted\nend #1 again\n");
   t.on(OpDrained{epoch_id(1), t.key(0)});
   t.on(OpDrained{epoch_id(1), t.key(1)});
   const std::string story = t.hear(without_the_third(t));
@@ -583,7 +588,7 @@ TEST(Operation, WhatWasHeldStartsInTheNewEpochFromZero) {
       "end #0 aborted\n");
   EXPECT_EQ(t.hear(t.start_of(2, {1, 2, 3, 4})),
             "begin epoch 1.2 with 1.1 1.3 1.4\n"
-            "info: epoch 1.2: rank 1 of 4\n");
+            "info: epoch 1.2 begins: this process is rank 1 of 4\n");
   // update_topology returns last. The #0 of the old epoch is not taken for the #0 of the new one.
   EXPECT_EQ(t.on(OpDrained{epoch_id(1), t.key(0)}),
             "finish call 5: membership changed: rank 0 had not posted it\n"
@@ -625,14 +630,14 @@ TEST(Operation, RanksThatShiftedUnderAHeldCallFailIt) {
             // The send: its receiver has left, and no other member counts under its tag. The
             // broadcast: all members count it. It takes its number, and the master informs them.
             "finish call 5: membership changed: send" + left +
-                "tell Begin #0 broadcast(float32, 8 elements, from 1.3, world size 3)\n"
+                "tell Begin #0 broadcast(float32, 8 elements, from peer 1.3, world size 3)\n"
                 "tell AbortRequest #0, membership changed: broadcast" +
                 left +
                 "tell Begin #1 all_gather(float32, 8 elements, world size 3)\n"
                 "tell AbortRequest #1, membership changed: all_gather was called while the "
                 "membership changed: it gathers from ranks that are "
                 "no longer the same; look at the new ranks and call it again\n"
-                "tell Begin #2 broadcast(float32, 8 elements, from 1.1, world size 3)\n"
+                "tell Begin #2 broadcast(float32, 8 elements, from peer 1.1, world size 3)\n"
                 "start call 8 as #2: 1 of 3, from 1.1, to 1.4\n");
   EXPECT_EQ(t.decide(2, 0, {t.aborted(t.key(0), Code::kMembershipChanged, "so")}),
             "end #0 aborted\nfinish call 6: membership changed: so\n");
@@ -643,9 +648,10 @@ TEST(Operation, AWorldOfOne) {
   t.register_now();
   t.hear(t.start_of(1, {2}));
   EXPECT_EQ(t.call(t.all_reduce(5)).substr(0, 14), "tell Begin #0 ");
-  EXPECT_EQ(t.call(t.kind(6, OpKind::kBroadcast, 0)),
-            "tell Begin #1 broadcast(float32, 8 elements, from 1.2, world size 1)\nstart call 6 as "
-            "#1: 0 of 1\n");
+  EXPECT_EQ(
+      t.call(t.kind(6, OpKind::kBroadcast, 0)),
+      "tell Begin #1 broadcast(float32, 8 elements, from peer 1.2, world size 1)\nstart call 6 as "
+      "#1: 0 of 1\n");
   EXPECT_EQ(
       t.call(t.kind(7, OpKind::kAllGather)),
       "tell Begin #2 all_gather(float32, 8 elements, world size 1)\nstart call 7 as #2: 0 of 1\n");

@@ -28,8 +28,7 @@ TEST(OperationAgreed, WhatWasAgreedOnHasNoTimeoutAndIsReportedAsDone) {
   EXPECT_EQ(t.wait(2), "");
   EXPECT_EQ(t.hear(protocol::FreezeRequest{epoch_id(1), {{peer_id(3), ""}}}),
             "info: epoch 1.1 is ending: peer 1.3 lost\ntell StateReport, #0 done\n");
-  EXPECT_EQ(t.lose(1, 3, {t.key(0)}),
-            "warn: epoch 1.1 ended: peer 1.3 lost; call pccl.update_topology() and repeat\n");
+  EXPECT_EQ(t.lose(1, 3, {t.key(0)}), "warn: epoch 1.1 ended: peer 1.3 lost\n");
 }
 
 TEST(OperationAgreed, WhatWasAgreedOnCannotBeAborted) {

@@ -46,10 +46,10 @@ TEST(Text, SaysWhatAnOperationIs) {
   EXPECT_EQ(text(op), "all_gather(float32, 1 element, world size 4)");
   op.kind = OpKind::kBroadcast;
   op.root = PeerId{(0x65a1ull << 32) | 3};
-  EXPECT_EQ(text(op), "broadcast(float32, 1 element, from 65a1.3, world size 4)");
+  EXPECT_EQ(text(op), "broadcast(float32, 1 element, from peer 65a1.3, world size 4)");
   op.kind = OpKind::kSend;
   op.receiver = PeerId{(0x65a1ull << 32) | 4};
-  EXPECT_EQ(text(op), "send(float32, 1 element, from 65a1.3 to 65a1.4, world size 4)");
+  EXPECT_EQ(text(op), "send(float32, 1 element, from peer 65a1.3 to peer 65a1.4, world size 4)");
   op.kind = OpKind::kBarrier;
   EXPECT_EQ(text(op), "barrier(world size 4)");
 }

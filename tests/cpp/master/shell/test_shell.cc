@@ -464,7 +464,8 @@ TEST_F(ShellTest, ThePortIsItsOwn) {
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.status().code, Code::kSystem);
   EXPECT_EQ(second.status().message, "cannot listen on 127.0.0.1:" + std::to_string(shell->port()) +
-                                         ": address already in use");
+                                         ": address already in use, another process listens "
+                                         "there: end it, or take another port");
 }
 
 TEST_F(ShellTest, DrainingWaitsUntilAllPeersAreDismissed) {

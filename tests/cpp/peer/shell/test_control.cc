@@ -197,8 +197,8 @@ TEST(Control, LinesOfTheLogSayWhichPeerOfWhichRun) {
         std::string("Z warning: run \"test\"") + (group == 0 ? "" : ", group 2");
     const std::string at = "the master at " + text(master.endpoint());
     for (const std::string& line :
-         {run + ": not admitted yet: the others are late\n", run + ", rank 0: admitted after ",
-          run + ", rank 0: connection to " + at + " broke: ",
+         {run + ": not admitted yet: the others are late; this process gives up in ",
+          run + ", rank 0: admitted after ", run + ", rank 0: connection to " + at + " broke: ",
           run + ", rank 0: " + at + " is back"}) {
       EXPECT_NE(log.find(line), std::string::npos) << line << "\n" << log;
     }
