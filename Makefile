@@ -13,7 +13,7 @@ PYTHON ?= /usr/bin/python3.11
 TORCH_NEWEST := 2.15.0
 TORCH_OLDEST := 2.11.0
 TORCH ?= $(TORCH_NEWEST)
-# The amount of simulation: minutes in `make test`, seeds in `make asan` and `make tsan`.
+# The amount of simulation: minutes in `make test`, seeds in `make asan`.
 SIM_MINUTES ?= 1
 SEEDS ?= 200
 JOBS ?= $(shell nproc)
@@ -130,20 +130,21 @@ fmt: $(VENV_READY)    ## reformat everything
 types: $(VENV_READY)  ## mypy, strict
 	$(BIN)/mypy
 
-# $(call sanitized,folder,compiler,cmake options): the core's tests and SEEDS seeds under a sanitizer.
+# $(call sanitized,folder,compiler,cmake options): the core's tests under a sanitizer.
 define sanitized
 	cmake -S . -B build/$1 -G Ninja -DCMAKE_CXX_COMPILER=$2 $3 >/dev/null
 	cmake --build build/$1 -j$(JOBS)
 	ctest --test-dir build/$1 -j$(JOBS) --output-on-failure --no-tests=error -E '^sim'
-	build/$1/pccl-sim --seeds $$(($(SEEDS) / 2)) & other=$$! \
-	  && build/$1/pccl-sim --seeds $$(($(SEEDS) / 2)) --first $$(($(SEEDS) / 2 + 1)) && wait $$other
 endef
 asan: export LSAN_OPTIONS := suppressions=$(CURDIR)/tests/leaks.supp:print_suppressions=0
 asan: | packages  ## core tests and SEEDS seeds with the sanitizers for addresses and undefined behaviour
 	@$(packages) clang
 	$(call sanitized,asan,clang++,"-DPCCL_SANITIZE=address$(comma)undefined")
+	build/asan/pccl-sim --seeds $$(($(SEEDS) / 2)) & other=$$! \
+	  && build/asan/pccl-sim --seeds $$(($(SEEDS) / 2)) --first $$(($(SEEDS) / 2 + 1)) && wait $$other
 
-tsan: | packages  ## core tests and SEEDS seeds with the thread sanitizer
+# The simulator has one thread only.
+tsan: | packages  ## core tests with the thread sanitizer
 	@$(packages) clang
 	$(call sanitized,tsan,clang++,-DPCCL_SANITIZE=thread -DPCCL_OPENMP=OFF)
 
@@ -165,7 +166,7 @@ nightly: core     ## hours: the oldest torch, a wheel, long simulation, stress, 
 	$(MAKE) stress MINUTES=30
 	$(MAKE) fuzz SECONDS_EACH=600
 	$(MAKE) asan SEEDS=1000
-	$(MAKE) tsan SEEDS=1000
+	$(MAKE) tsan
 
 clean:            ## delete what was built, except the Python environments
 	rm -rf build $(wildcard .venv*/.built) pccl_backend/*.so pccl_backend/bin \

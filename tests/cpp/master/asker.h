@@ -46,6 +46,12 @@ class Asker {
       heard.append(piece, 0, static_cast<size_t>(count));
     }
   }
+  // Whether the other side closes the connection within `at_most`. Reads nothing.
+  bool is_closed(std::chrono::milliseconds at_most = std::chrono::seconds(60)) const {
+    pollfd poll_fd{fd_, 0, 0};
+    return poll(&poll_fd, 1, static_cast<int>(at_most.count())) == 1 &&
+           (poll_fd.revents & POLLHUP) != 0;
+  }
   std::string ask(const std::string& text) {
     EXPECT_TRUE(say(text));
     return on();
