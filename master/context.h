@@ -26,6 +26,19 @@ struct Context {
   bool was_paused = false;
   bool ends = false;  // the process of the master is about to end: no epoch begins any more
 
+  // The key with which `peer` accepts links; none if the run is not secured.
+  std::optional<protocol::Key> accepting(PeerId peer) const {
+    if (!options.seed) return std::nullopt;
+    return protocol::accepting_key(*options.seed, peer);
+  }
+  // With it, `dialler` can dial `acceptor`, and nobody else. Each has its own number.
+  std::optional<protocol::LaneCredential> credential(PeerId dialler, PeerId acceptor) {
+    if (!options.seed) return std::nullopt;
+    const protocol::LaneIdentity identity{dialler, acceptor, options.incarnation, ++credentials};
+    return protocol::LaneCredential{
+        identity, protocol::lane_key(*accepting(acceptor), options.run_id, identity)};
+  }
+
   PeerId new_peer() { return {numbered(++peers)}; }
   Epoch new_epoch() { return {numbered(++epochs)}; }
 
@@ -57,6 +70,7 @@ struct Context {
   uint32_t peers = 0;
   uint32_t epochs = 0;
   uint64_t tokens = 0;
+  uint64_t credentials = 0;
 
  private:
   uint64_t numbered(uint32_t counter) const {

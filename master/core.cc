@@ -158,11 +158,12 @@ void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hel
   connections.admit(id, peer, hello.group, ConnectionPhase::kWelcomed);
   const bool adopted = incarnation_of(peer) != context.options.incarnation;
   if (adopted) {
-    connections.send(id, protocol::Resumed{context.options.incarnation});
+    connections.send(id, protocol::Resumed{context.options.incarnation, context.accepting(peer)});
   } else {
-    connections.send(id, protocol::Welcome{peer, context.options.run_id,
-                                           context.options.incarnation, connection.seen_host,
-                                           context.options.loopback_only, context.options.version});
+    connections.send(id,
+                     protocol::Welcome{peer, context.options.run_id, context.options.incarnation,
+                                       connection.seen_host, context.options.loopback_only,
+                                       context.options.version, context.accepting(peer)});
   }
 }
 

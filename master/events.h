@@ -79,6 +79,8 @@ struct Options {
   // maximum for small groups, see EpochStart
   uint32_t one_shot_bytes = protocol::kOneShotBytesMax;
   uint16_t version = protocol::kSpoken.highest;  // the protocol version that the run speaks
+  // Random; the keys of all links follow from it. None: the run is not secured.
+  std::optional<protocol::Key> seed = {};
 };
 
 }  // namespace pccl::master

@@ -49,7 +49,9 @@ Status Group::on(PeerId peer, const protocol::Register& message) {
 }
 
 void Group::dial(PeerId dialler, PeerId target) {
-  connections_.send(dialler, membership_.dial(dialler, target));
+  protocol::Dial dial = membership_.dial(dialler, target);
+  dial.credential = context_.credential(dialler, target);
+  connections_.send(dialler, std::move(dial));
 }
 
 void Group::dial_first(PeerId a, PeerId b) {
@@ -92,7 +94,8 @@ Status Group::back(const protocol::Resume& resume) {
   } else if (resume.epoch) {
     return violation("Resume in an epoch of a peer that was not admitted");
   }
-  connections_.send(peer, protocol::Resumed{context_.options.incarnation});
+  connections_.send(peer,
+                    protocol::Resumed{context_.options.incarnation, context_.accepting(peer)});
   for (protocol::Message& message : messages) connections_.send(peer, std::move(message));
   const bool in_step =
       membership_.is_member(peer) && !epochs_.recovering() && epochs_.in_generation(resume.epoch);

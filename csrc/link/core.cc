@@ -9,7 +9,6 @@
 
 namespace pccl::link {
 
-using protocol::LaneHello;
 using protocol::LinkState;
 
 namespace {
@@ -61,6 +60,8 @@ const char* text(LinkCore::Phase phase) {
   return "unknown";
 }
 
+void LinkCore::enter(Lane& lane, Phase next) { lane.phase = kTransitions.step(lane.phase, next); }
+
 void LinkCore::step(const Event& event, Instant now, Effects& effects) {
   PCCL_ASSERT(effects_ == nullptr && now_ <= now);
   effects_ = &effects;
@@ -77,12 +78,23 @@ void LinkCore::step(const Event& event, Instant now, Effects& effects) {
 void LinkCore::be(const Identity& identity) {
   PCCL_ASSERT(lanes_.empty() && dialling_.empty());
   identity_ = identity;
+  if (identity.accepting) keys_.accept_with(*identity.accepting);
+}
+
+// A link that is up keeps its credential, so that it can get further lanes after restarts of the
+// master.
+std::optional<protocol::Key> LinkCore::key_of(const protocol::LaneIdentity& identity) const {
+  const auto link = links_.find(identity.dialler);
+  if (link != links_.end() && link->second.credential &&
+      link->second.credential->identity == identity)
+    return link->second.credential->key;
+  return keys_.find(identity, identity_.self, identity_.run_id);
 }
 
 // ---- Dialling ----
 
 void LinkCore::on(const Dial& event) {
-  PCCL_ASSERT(!event.at.empty());
+  PCCL_ASSERT(!event.at.empty() && event.credential.has_value() == keys_.required());
   const PeerId peer = event.peer;
   name(peer);
   const auto up = links_.find(peer);
@@ -106,6 +118,7 @@ void LinkCore::on(const Dial& event) {
     }
   }
   dial.at = event.at;
+  dial.credential = event.credential;
   if (!dial.attempts.empty()) return;
   // A round continues also while it waits for its turn to try further addresses.
   if (elsewhere || closed || !is_exploring(peer)) begin_round(peer);
@@ -205,6 +218,7 @@ void LinkCore::attempt(PeerId peer, Dialling& dial) {
   lane.dialled = true;
   lane.peer = peer;
   lane.at = dial.tried[dial.begun++];
+  lane.credential = dial.credential;
   lane.address = text(lane.at);
   dial.attempts.push_back(id);
   // All addresses together take no longer than a single one. An address that worked before has all
@@ -214,7 +228,8 @@ void LinkCore::attempt(PeerId peer, Dialling& dial) {
   PCCL_ASSERT(parts > 0);
   const Duration whole = connect_timeout();
   const bool all_of_it = further == 0 || (dial.begun == 1 && knows_first(peer, dial));
-  emit(Connect{id, peer, lane.at, all_of_it ? whole : whole / 2 / parts, segment(peer)});
+  emit(Connect{id, peer, lane.at, all_of_it ? whole : whole / 2 / parts, segment(peer),
+               lane.credential});
 }
 
 void LinkCore::on(const Connected& event) {
@@ -222,7 +237,7 @@ void LinkCore::on(const Connected& event) {
   if (at == lanes_.end()) return;  // closed in the meantime
   Lane& lane = at->second;
   PCCL_ASSERT(lane.dialled && lane.further == (lane.serial > 0));
-  lane.phase = kTransitions.step(lane.phase, Phase::kHandshaking);
+  enter(lane, Phase::kHandshaking);
   if (!lane.further) {
     // The numbers of other peers follow only our own count: what somebody says of his own
     // connections must not use up the numbers of all.
@@ -280,6 +295,7 @@ bool LinkCore::is_handshaking(const Dialling& dial) const {
 }
 
 void LinkCore::on(const Forget& event) {
+  keys_.forget(event.peer);
   end_dial(event.peer);
   lost(event.peer, "it was to be forgotten");
   reached_.erase(event.peer);
@@ -300,111 +316,6 @@ void LinkCore::end_dial(PeerId peer) {
   stop_exploring(peer);
 }
 
-// ---- Hellos ----
-
-void LinkCore::on(const Accepted& event) {
-  while (!pending_.empty() && pending_.size() >= event.room) close(pending_.front());
-  const auto [at, fresh] = lanes_.try_emplace(event.lane);
-  PCCL_ASSERT(fresh && event.lane.value <= lanes_made_);
-  Lane& lane = at->second;
-  lane.phase = kTransitions.step(lane.phase, Phase::kHandshaking);
-  lane.address = event.address;
-  lane.hello_by = now_ + protocol::kHelloTimeout;
-  pending_.push_back(event.lane);
-}
-
-LaneHello LinkCore::hello(const Lane& lane) const {
-  return {.run_id = identity_.run_id,
-          .self = identity_.self,
-          .other = lane.peer,
-          .machine = identity_.machine,
-          .serial = lane.serial,
-          .further = lane.further};
-}
-
-std::string LinkCore::refusal(const Lane& lane, const std::optional<LaneHello>& hello) const {
-  if (!hello) return "it did not introduce itself";
-  if (!hello->versions.contains(identity_.version)) {
-    return protocol::mismatch({"that peer", hello->versions},
-                              protocol::speaker_of_run("this run", identity_.version));
-  }
-  if (hello->run_id != identity_.run_id) return "it belongs to another run";
-  if (hello->other != identity_.self) return "it looks for peer " + text(hello->other);
-  const PeerId claimed = hello->self;
-  if (!claimed || claimed == identity_.self || (lane.dialled && claimed != lane.peer))
-    return "it says that it is peer " + text(claimed);
-  const bool by_higher = protocol::made_by_higher(hello->serial);
-  if (hello->serial == 0 || by_higher != (lane.dialled == outranks(claimed)) ||
-      (lane.dialled && hello->serial != lane.serial))
-    return "it speaks of connection " + std::to_string(hello->serial);
-  const uint32_t last = last_serial(claimed);
-  if (hello->serial > protocol::kSerialMax ||
-      (hello->serial > last && hello->serial - last > protocol::kSerialStepMax))
-    return "it speaks of connection " + std::to_string(hello->serial) + " after " +
-           std::to_string(last);
-  if (lane.dialled && hello->further != lane.further)
-    return hello->further ? "it speaks of a further lane" : "it speaks of a first lane";
-  return {};
-}
-
-// A refused connection is closed without an answer, so that an unknown process learns nothing from
-// us.
-void LinkCore::on(const HelloReceived& event) {
-  const auto at = lanes_.find(event.lane);
-  if (at == lanes_.end() || at->second.phase != Phase::kHandshaking) return;
-  const bool again = !is_silent(at->second);
-  const std::string why =
-      again ? "it speaks before it was answered" : refusal(at->second, event.hello);
-  if (why.empty()) return on_valid_hello(event.lane, *event.hello, event.rtt);
-  emit(Close{event.lane});
-  ended(event.lane, at->second.address + ": " + why, LinkFault::kAnotherPeer);
-}
-
-void LinkCore::on_valid_hello(ConnectionId id, const LaneHello& hello, Duration rtt) {
-  Lane& lane = lanes_.at(id);
-  PCCL_ASSERT(is_silent(lane) && hello.self && hello.self != identity_.self && hello.serial > 0);
-  PCCL_ASSERT(!lane.dialled || (lane.peer == hello.self && lane.serial == hello.serial));
-  lane.same_machine = hello.machine == identity_.machine && identity_.machine != 0;
-  lane.rtt = rtt;
-  lane.peer = hello.self;
-  lane.serial = hello.serial;
-  lane.further = hello.further;
-  if (!lane.dialled) return on_hello_of_pending(id);
-  lane.further ? join_further(id) : join(id);
-}
-
-// Whether its hello is still to come.
-bool LinkCore::is_silent(const Lane& lane) const {
-  return lane.phase == Phase::kHandshaking && (lane.dialled || !lane.peer);
-}
-
-// If both sides dial each other at the same time, the connection from the higher id stays, if it
-// gets established. The lower id answers it immediately. The higher id waits for the outcome of its
-// own attempts.
-void LinkCore::on_hello_of_pending(ConnectionId id) {
-  const size_t erased = std::erase(pending_, id);
-  PCCL_ASSERT(erased == 1);
-  const Lane& lane = lanes_.at(id);
-  const PeerId peer = lane.peer;
-  const auto link = links_.find(peer);
-  if (lane.further) {
-    const bool known = link != links_.end() && link->second.serial == lane.serial &&
-                       link->second.lanes.size() < options_.lanes_max;
-    return known ? join_further(id) : close(id);
-  }
-  if (link != links_.end()) {
-    close(id);
-    return check_liveness(peer);
-  }
-  if (given_up(peer)) return close(id);
-  const auto dial = dialling_.find(peer);
-  if (dial != dialling_.end() && lane.serial <= dial->second.dead_serial) return close(id);
-  const bool crosses = dial != dialling_.end() && is_handshaking(dial->second);
-  if (!crosses || !outranks(peer)) return join(id);
-  if (dial->second.crossing) close(*dial->second.crossing);
-  dial->second.crossing = id;
-}
-
 // ---- Links ----
 
 void LinkCore::join(ConnectionId id) {
@@ -416,6 +327,7 @@ void LinkCore::join(ConnectionId id) {
   link.serial = lane.serial;
   link.rtt = lane.rtt;
   link.lanes.push_back(id);
+  link.credential = lane.credential;
   const auto dial = dialling_.find(peer);
   if (dial != dialling_.end()) {
     std::erase(dial->second.attempts, id);
@@ -452,7 +364,7 @@ void LinkCore::join_further(ConnectionId id) {
 void LinkCore::up(ConnectionId id, const Link& link) {
   Lane& lane = lanes_.at(id);
   PCCL_ASSERT(link.lanes.back() == id && lane.further == (link.lanes.size() > 1));
-  lane.phase = kTransitions.step(lane.phase, Phase::kUp);
+  enter(lane, Phase::kUp);
   lane.keepalive = protocol::KeepaliveTimer(protocol::kTicksPerLinkTimeout, options_.peer_timeout);
   if (!lane.dialled) emit(SendHello{id, true, hello(lane)});
   const bool wan = link.rtt >= options_.wan_rtt_min;
@@ -535,8 +447,9 @@ void LinkCore::add_lanes(PeerId peer) {
     lane.further = true;
     lane.at = *link.dialled;
     lane.address = text(*link.dialled);
+    lane.credential = link.credential;
     link.opening.insert(id);
-    emit(Connect{id, peer, *link.dialled, connect_timeout(), segment(peer)});
+    emit(Connect{id, peer, *link.dialled, connect_timeout(), segment(peer), link.credential});
   }
 }
 

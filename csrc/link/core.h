@@ -22,7 +22,9 @@
 //   6. At most one peer at a time is explored, and it has an attempt under way.
 //   7. Only a link that is up is checked for liveness.
 //   8. The limit for accepted connections is that of the narrowest path.
-//   9. A lane that is up and was silent for the whole timeout is no longer here.
+//   9. If the run is secured, a link that is up has a credential, which names both ends
+//      and the side that has dialled, and each of its lanes has proven it.
+//  10. A lane that is up and was silent for the whole timeout is no longer here.
 // Failures:
 //   - If all addresses of a peer fail, it is reported as unreachable, and tried again until Forget.
 //   - If the other end sends an invalid hello, or none in time, the connection is closed. If we
@@ -64,6 +66,9 @@ class LinkCore {
  public:
   explicit LinkCore(Options options) : options_(options) {}
   void be(const Identity& identity);  // REQUIRES: no event yet
+  // The key of a dialler that shows this identity; nullopt if it is refused. For the handshake of
+  // an accepted lane.
+  std::optional<protocol::Key> key_of(const protocol::LaneIdentity& identity) const;
 
   ConnectionId new_lane() { return {++lanes_made_}; }
   void step(const Event& event, Instant now, Effects& effects);
@@ -75,6 +80,12 @@ class LinkCore {
 
   // The states of a lane. core.cc has the table of transitions.
   enum class Phase : uint8_t { kConnecting, kHandshaking, kUp, kGone };
+
+  // The credential of the link that is up; nullopt if there is none.
+  std::optional<protocol::LaneCredential> credential_of(PeerId peer) const {
+    const auto at = links_.find(peer);
+    return at == links_.end() ? std::nullopt : at->second.credential;
+  }
 
   // ---- For display ----
   struct Seen {
@@ -111,6 +122,8 @@ class LinkCore {
     Instant hello_by;
     protocol::KeepaliveTimer keepalive{protocol::kTicksPerLinkTimeout};
     uint64_t last_pong = 0;
+    std::optional<protocol::LaneCredential>
+        credential;                    // to dial with; of an accepted lane: proven
     std::optional<Progress> progress;  // latest Progress event of this lane
     int stuck_beats = 0;               // beats in a row without an arrived large packet
   };
@@ -128,6 +141,7 @@ class LinkCore {
     Instant more_at = {};                 // when the other addresses are tried without a failure
     std::optional<Instant> retry = {};    // when the next round begins
     int closed_rounds = 0;                // rounds ended by a known address that closed
+    std::optional<protocol::LaneCredential> credential = {};
   };
   struct Link {
     uint32_t serial = 0;
@@ -135,6 +149,7 @@ class LinkCore {
     std::optional<Endpoint> dialled;  // none: the other side dialled
     std::vector<ConnectionId> lanes;  // lanes that are up, the first lane first; never empty
     std::set<ConnectionId> opening;
+    std::optional<protocol::LaneCredential> credential;  // for further lanes
   };
   struct LivenessChecking {
     protocol::LivenessCheck state;
@@ -143,6 +158,10 @@ class LinkCore {
 
   void on(const Dial& event);
   void on(const Forget& event);
+  void on(const AcceptWith& event) {
+    PCCL_ASSERT(keys_.required());
+    keys_.accept_with(event.key);
+  }
   void on(const Connected& event);
   void on(const Refused& event) {
     if (lanes_.contains(event.lane)) ended(event.lane, event.why, event.fault);
@@ -167,6 +186,7 @@ class LinkCore {
     PCCL_DCHECK(effects_ != nullptr);  // only within a step
     effects_->emplace_back(std::move(effect));
   }
+  static void enter(Lane& lane, Phase next);  // REQUIRES: the table in core.cc allows it
   void begin_round(PeerId peer);
   void go_on(PeerId peer);
   bool may_explore(PeerId peer, const Dialling& dial);
@@ -223,6 +243,7 @@ class LinkCore {
   }
   Duration check_interval() const;
   void check(PeerId peer, const Link& link) const;
+  void check_keys(PeerId peer, const Link& link) const;
   void check(PeerId peer, const Dialling& dial) const;
   void check_pending() const;
   void check_choices() const;
@@ -230,6 +251,7 @@ class LinkCore {
 
   const Options options_;
   Identity identity_;
+  LaneKeys keys_;
   Effects* effects_ = nullptr;  // effects of the current step
   Instant now_;                 // time of the current step
   uint64_t lanes_made_ = 0;

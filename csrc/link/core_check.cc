@@ -21,6 +21,7 @@ void LinkCore::check() const {
   check_pending();
   PCCL_ASSERT(placed == lanes_.size());
   check_choices();
+  keys_.check();
 }
 
 void LinkCore::check(PeerId peer, const Link& link) const {
@@ -28,6 +29,7 @@ void LinkCore::check(PeerId peer, const Link& link) const {
   PCCL_ASSERT(link.lanes.size() + link.opening.size() <= std::max(options_.lanes_max, 1u));
   PCCL_ASSERT(protocol::made_by_higher(link.serial) ==
               (link.dialled.has_value() == outranks(peer)));
+  check_keys(peer, link);
   for (const ConnectionId id : link.lanes) {
     const auto at = lanes_.find(id);
     PCCL_ASSERT(at != lanes_.end());
@@ -46,8 +48,18 @@ void LinkCore::check(PeerId peer, const Link& link) const {
   }
 }
 
+void LinkCore::check_keys(PeerId peer, const Link& link) const {
+  PCCL_ASSERT(link.credential.has_value() == keys_.required());
+  if (!link.credential) return;
+  const protocol::LaneIdentity& identity = link.credential->identity;
+  PCCL_ASSERT(identity.dialler == (link.dialled ? identity_.self : peer));
+  PCCL_ASSERT(identity.acceptor == (link.dialled ? peer : identity_.self));
+  for (const ConnectionId id : link.lanes) PCCL_ASSERT(lanes_.at(id).credential == link.credential);
+}
+
 void LinkCore::check(PeerId peer, const Dialling& dial) const {
   PCCL_ASSERT(!links_.contains(peer));
+  PCCL_ASSERT(dial.credential.has_value() == keys_.required());
   PCCL_ASSERT(!dial.at.empty() && dial.tried.size() == dial.at.size());
   const size_t most = kAttemptsMax + (tries_known(peer, dial) ? 1 : 0);
   PCCL_ASSERT(dial.attempts.size() <= most && dial.attempts.size() <= dial.begun);
@@ -79,6 +91,7 @@ void LinkCore::check_pending() const {
     const auto at = lanes_.find(id);
     PCCL_ASSERT(at != lanes_.end() && at->second.phase == Phase::kHandshaking);
     PCCL_ASSERT(!at->second.dialled && !at->second.peer);
+    PCCL_ASSERT(at->second.credential.has_value() == keys_.required());
     PCCL_ASSERT(at->second.hello_by <= now_ + protocol::kHelloTimeout);
   }
   for (const PeerId peer : exploring_) {

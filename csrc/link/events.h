@@ -13,6 +13,7 @@
 #include "csrc/base/endpoint.h"
 #include "csrc/base/link_fault.h"
 #include "csrc/base/status.h"
+#include "csrc/link/lane_keys.h"
 #include "csrc/protocol/frames.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/messages.h"
@@ -31,6 +32,7 @@ struct Identity {
   uint64_t run_id = 0;
   uint64_t machine = 0;                          // 0: unknown
   uint16_t version = protocol::kSpoken.highest;  // protocol version that the run speaks
+  std::optional<AcceptingKey> accepting = {};    // none: the run is not secured
 };
 
 // ---- Events ----
@@ -40,11 +42,16 @@ struct Dial {
   PeerId peer;
   std::vector<Endpoint> at;  // likeliest first; not empty
   uint32_t dead_serial = 0;
+  // REQUIRES: present if and only if the run is secured.
+  std::optional<protocol::LaneCredential> credential = {};
+};
+struct AcceptWith {  // the master was restarted and has made other keys
+  AcceptingKey key;
 };
 struct Forget {  // ends the peer's link, which is reported, and stops dialling
   PeerId peer;
 };
-struct Connected {  // a Connect succeeded
+struct Connected {  // a Connect succeeded; the other end has proven that it has the key
   ConnectionId lane;
 };
 struct Refused {  // a Connect failed: there is no connection
@@ -56,6 +63,9 @@ struct Accepted {     // another process has connected; the connection is pendin
   ConnectionId lane;  // from new_lane()
   std::string address;
   size_t room = 1;  // maximum number of pending connections, this one included
+  // The other end has proven that it has the key of this identity. REQUIRES: present if and only if
+  // the run is secured.
+  std::optional<protocol::LaneIdentity> proven = {};
 };
 struct HelloReceived {  // the first frame of a lane
   ConnectionId lane;
@@ -95,8 +105,9 @@ struct LanesLearnt {  // the number of lanes that pays on links to this peer
   uint32_t lanes = 1;
 };
 struct TimePassed {};
-using Event = std::variant<Dial, Forget, Connected, Refused, Accepted, HelloReceived, Failed,
-                           PongReceived, Tick, Suspected, NeighboursKnown, LanesLearnt, TimePassed>;
+using Event =
+    std::variant<Dial, Forget, AcceptWith, Connected, Refused, Accepted, HelloReceived, Failed,
+                 PongReceived, Tick, Suspected, NeighboursKnown, LanesLearnt, TimePassed>;
 
 // ---- Effects, to be carried out in order ----
 struct Connect {  // Connected or Refused follows, unless Close comes first
@@ -105,6 +116,7 @@ struct Connect {  // Connected or Refused follows, unless Close comes first
   Endpoint to;
   Duration timeout{0};
   uint32_t segment = 0;  // maximum TCP segment size in bytes; 0: the system decides
+  std::optional<protocol::LaneCredential> credential = {};  // the lane is encrypted with its key
 };
 struct LimitAccepted {   // for connections accepted from now on
   uint32_t segment = 0;  // maximum TCP segment size in bytes; 0: the system decides

@@ -311,7 +311,10 @@ Status PeerCore::Impl::on_message(const protocol::Welcome& welcome) {
   membership.welcome(welcome);
   joining.on_welcome();
   connection.welcomed();
-  context.emit(Listen{welcome.peer, welcome.run_id, welcome.version, welcome.loopback_only});
+  std::optional<protocol::AcceptingKey> accepting;
+  if (welcome.accepting) accepting = {welcome.incarnation, *welcome.accepting};
+  context.emit(
+      Listen{welcome.peer, welcome.run_id, welcome.version, welcome.loopback_only, accepting});
   return {};
 }
 
@@ -329,8 +332,12 @@ Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
     connection_lost("that master is older than the one before");
     return {};
   }
+  if (resumed.accepting.has_value() != membership.secured())
+    return violation(resumed.accepting ? "Resumed with a key in a run that is not secured"
+                                       : "Resumed without a key");
   resuming = false;
   if (restarted) membership.master_restarted();
+  if (resumed.accepting) context.emit(AcceptWith{{resumed.incarnation, *resumed.accepting}});
   connection.welcomed();
   if (lost_at) {
     context.note(LogLevel::kWarning,

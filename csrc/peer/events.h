@@ -166,6 +166,10 @@ struct Listen {
   uint64_t run_id = 0;
   uint16_t version = 0;  // protocol version that the run speaks
   bool loopback_only = false;
+  std::optional<protocol::AcceptingKey> accepting = {};  // none: the run is not secured
+};
+struct AcceptWith {  // the key of a restarted master, for the listener
+  protocol::AcceptingKey key;
 };
 struct DialPeer {
   protocol::Dial dial;
@@ -246,9 +250,9 @@ struct Log {
   LogLevel level = LogLevel::kInfo;
   std::string text;
 };
-using Effect = std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, DialPeer, ForgetPeer,
-                            BeginEpoch, StartOp, EndOp, SayDone, VerifyState, FinishOp, FinishJoint,
-                            Reconfigured, Gone, Log>;
+using Effect = std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptWith, DialPeer,
+                            ForgetPeer, BeginEpoch, StartOp, EndOp, SayDone, VerifyState, FinishOp,
+                            FinishJoint, Reconfigured, Gone, Log>;
 using Effects = std::vector<Effect>;
 
 }  // namespace pccl::peer

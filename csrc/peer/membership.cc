@@ -307,6 +307,11 @@ Status Membership::dial(const protocol::Dial& dial) {
   PCCL_ASSERT(welcomed());
   if (links_.size() >= kLinksMax)
     return violation("more than " + std::to_string(kLinksMax) + " links");
+  if (dial.credential.has_value() != secured())
+    return violation(secured() ? "Dial without a credential" : "Dial with a credential");
+  if (dial.credential && (dial.credential->identity.dialler != self() ||
+                          dial.credential->identity.acceptor != dial.peer))
+    return violation("Dial of " + text(dial.peer) + " with the credential of another link");
   if (dial.dead_serial > protocol::kSerialMax)
     return violation("connection " + std::to_string(dial.dead_serial) + " is to be dead");
   auto& [last, of_master_before, named] = links_[dial.peer];

@@ -48,6 +48,8 @@ class Membership {
   // Whether a new connection to the master begins with Resume. Before Welcome it begins with Hello.
   bool welcomed() const { return phase_ >= Phase::kWelcomed && phase_ <= Phase::kMember; }
   bool out() const { return phase_ >= Phase::kEnding; }
+  // The run is secured: links need keys. REQUIRES: welcomed.
+  bool secured() const { return welcome_.accepting.has_value(); }
 
   // kProtocol if PROTOCOL.md does not let the master send this message now. `resuming`: Resume was
   // sent and not answered yet.

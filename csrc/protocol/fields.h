@@ -57,6 +57,12 @@ void fields(auto& wire, Is<GroupId> auto& group) { wire(group.value); }
 void fields(auto& wire, Is<TagId> auto& tag) { wire(tag.value); }
 void fields(auto& wire, Is<OpKey> auto& op) { wire(op.tag, op.sequence); }
 
+void fields(auto& wire, Is<Key> auto& m) { wire(m.words[0], m.words[1], m.words[2], m.words[3]); }
+void fields(auto& wire, Is<LaneIdentity> auto& m) {
+  wire(m.dialler, m.acceptor, m.incarnation, m.number);
+}
+void fields(auto& wire, Is<LaneCredential> auto& m) { wire(m.identity, m.key); }
+
 // since(4): the version of the journal, which records these, too.
 void fields(auto& wire, Is<Member> auto& m) {
   wire(m.peer, free_text(m.address));
@@ -94,7 +100,7 @@ void fields(auto& wire, Is<Reject> auto& m) {
 }
 void fields(auto& wire, Is<Welcome> auto& m) {
   wire(m.peer, m.run_id, m.incarnation, shown(m.seen_host, kHostBytesMax), m.loopback_only);
-  wire(m.version);
+  wire(m.version, m.accepting);
 }
 void fields(auto& wire, Is<Endpoint> auto& at) {
   wire(shown(at.host, kNumericHostBytesMax), at.port);
@@ -107,7 +113,7 @@ void fields(auto& wire, Is<Pong> auto& m) { wire(m.counter, m.verdict_index, m.e
 
 void fields(auto& wire, Is<Dial> auto& m) {
   wire(m.peer, shown(m.host, kHostBytesMax), m.port, m.dead_serial);
-  wire(bounded(m.others, kOtherAddressesMax));
+  wire(bounded(m.others, kOtherAddressesMax), m.credential);
 }
 void fields(auto& wire, Is<Forget> auto& m) { wire(m.peer); }
 void fields(auto& wire, Is<LinkReport> auto& m) {
@@ -165,7 +171,7 @@ void fields(auto& wire, Is<Resume> auto& m) {
   wire(bounded(m.together, kGroupsNamedMax), m.pending, m.standing, m.hello);
   wire(bounded(m.uncalled, kOpsOpenMax));
 }
-void fields(auto& wire, Is<Resumed> auto& m) { wire(m.incarnation); }
+void fields(auto& wire, Is<Resumed> auto& m) { wire(m.incarnation, m.accepting); }
 
 // The last enumerator of each enum. A number from the network is valid if it is not above it.
 constexpr Code last(Code) { return Code::kProtocol; }

@@ -46,6 +46,9 @@ inline constexpr size_t kMembersMax = 128;
 // Links that a peer accepts from peers that the master has not named to it (section 6). The oldest
 // makes room.
 inline constexpr size_t kUnnamedLinksMax = kMembersMax;
+// Gone peers whose links a peer refuses, although they have had keys (section 6). The oldest makes
+// room.
+inline constexpr size_t kGonePeersMax = 1u << 16;
 // A serial number of a connection is at most this far above the last known one of the same pair
 // (section 2). Honest peers need two a second at most.
 inline constexpr uint32_t kSerialStepMax = 1u << 28;

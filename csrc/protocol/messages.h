@@ -17,6 +17,7 @@
 #include "csrc/base/endpoint.h"
 #include "csrc/base/ids.h"
 #include "csrc/base/link_fault.h"
+#include "csrc/protocol/keys.h"
 #include "csrc/protocol/version.h"
 
 namespace pccl::protocol {
@@ -72,6 +73,9 @@ struct Welcome {
   std::string seen_host;               // the peer's address as the master sees it
   bool loopback_only = false;          // the master listens on loopback, and so should the peer
   uint16_t version = kSpoken.highest;  // protocol version of the run
+  // The peer accepts only links whose dialler has a key that follows from this one. None: the run
+  // is not secured.
+  std::optional<Key> accepting = {};
   bool operator==(const Welcome&) const = default;
 };
 
@@ -112,6 +116,7 @@ struct Dial {
   uint16_t port = 0;
   uint32_t dead_serial = 0;
   std::vector<Endpoint> others = {};
+  std::optional<LaneCredential> credential = {};  // none if the run is not secured
   bool operator==(const Dial&) const = default;
 };
 
@@ -465,6 +470,7 @@ struct Resume {
 // peer sends its open Vote, Fetched and AbortRequests again.
 struct Resumed {
   uint32_t incarnation = 0;
+  std::optional<Key> accepting = {};  // of this incarnation; see Welcome
   bool operator==(const Resumed&) const = default;
 };
 

@@ -48,6 +48,7 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
   if (random.once_in(3)) world.rtt = 50'000;
   world.plant = options.plant;
   world.both_dial = random.once_in(3);
+  world.secured = !random.once_in(4) && options.plant != Bug::kAnyRun;
   return world;
 }
 

@@ -76,6 +76,7 @@ const std::vector<Faults::Kind>& Faults::kinds() {
       {"link reset", 4, &Faults::break_link},
       {"link half open", 3, &Faults::half_break_link},
       {"a stranger says hello", 3, &Faults::stranger},
+      {"a stranger shows a wrong key", 3, &Faults::wrong_key},
       {"two peers cut off from each other", 3, &Faults::cut_off_pair},
       {"two peers cut off one way", 3, &Faults::cut_off_pair_one_way},
       {"only small packets pass", 3, &Faults::narrow_pair},
@@ -463,7 +464,33 @@ bool Faults::stranger() {
   if (kind == 3) hello.self = peer->id();
   if (kind == 4) hello.self = {};
   if (kind == 5) ++hello.serial;
-  peer->links().on_pending_frame(kind < 6 ? std::optional(hello) : std::nullopt);
+  peer->links().on_pending_frame(kind < 6 ? std::optional(hello) : std::nullopt,
+                                 world_.credential(other->id(), peer->id()));
+  return true;
+}
+
+// Somebody tries to get in with a credential that is wrong in one of the possible ways. Such a
+// handshake fails before the core sees it.
+bool Faults::wrong_key() {
+  PeerNode* const peer = any();
+  PeerNode* const other = peer == nullptr ? nullptr : partner(*peer);
+  if (other == nullptr || peer->paused() || !peer->id() || !other->id()) return false;
+  std::optional<protocol::LaneCredential> credential = world_.credential(other->id(), peer->id());
+  if (!credential) return false;
+  const auto& shown = peer->links().shown();
+  switch (chance_.below(6)) {
+    case 0: credential->key.words[chance_.below(4)] ^= uint64_t{1} << chance_.below(64); break;
+    case 1: ++credential->identity.number; break;
+    case 2: credential->identity.dialler = peer->id(); break;
+    case 3: credential = world_.credential(peer->id(), other->id()); break;  // sent back
+    case 4: credential->identity.incarnation += 1; break;
+    case 5:
+      if (shown.empty()) return false;
+      credential = shown[chance_.below(shown.size())];
+      ++credential->key.words[0];
+  }
+  if (peer->links().lets_in(*credential))
+    world_.on_violation("P5 " + peer->name() + " lets a stranger in");
   return true;
 }
 

@@ -65,6 +65,7 @@ class Faults {
   bool break_link();
   bool half_break_link();
   bool stranger();
+  bool wrong_key();
   // ---- Network faults ----
   bool cut_off_pair();
   bool cut_off_pair_one_way();

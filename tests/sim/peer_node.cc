@@ -149,7 +149,7 @@ void PeerNode::apply(peer::SendMaster& effect) {
 
 void PeerNode::apply(peer::Listen& effect) {
   id_ = effect.self;
-  if (!cannot_listen) links_.listen(id_, effect.run_id, effect.version);
+  if (!cannot_listen) links_.listen(id_, effect.run_id, effect.version, effect.accepting);
   Result<uint16_t> port = port_;
   if (cannot_listen) port = Status{Code::kSystem, "no port to listen on", {}};
   control([this, port] { step(peer::Listening{port, {}}); });
@@ -159,8 +159,12 @@ void PeerNode::apply(peer::DialPeer& effect) {
   data([this, dial = effect.dial] {
     std::vector<Endpoint> at = {{dial.host, dial.port}};
     at.insert(at.end(), dial.others.begin(), dial.others.end());
-    links_.step(link::Dial{dial.peer, at, dial.dead_serial});
+    links_.step(link::Dial{dial.peer, at, dial.dead_serial, dial.credential});
   });
+}
+
+void PeerNode::apply(peer::AcceptWith& effect) {
+  data([this, key = effect.key] { links_.step(link::AcceptWith{key}); });
 }
 
 void PeerNode::apply(peer::ForgetPeer& effect) {

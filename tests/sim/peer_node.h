@@ -75,6 +75,7 @@ class PeerNode {
   void apply(peer::SendMaster& effect);
   void apply(peer::Listen& effect);
   void apply(peer::DialPeer& effect);
+  void apply(peer::AcceptWith& effect);
   void apply(peer::ForgetPeer& effect);
   void apply(peer::BeginEpoch& effect);
   void apply(peer::StartOp& effect);

@@ -75,8 +75,9 @@ void SimLinks::received_hello(ConnectionId id, std::optional<protocol::LaneHello
   step(link::HelloReceived{id, hello, std::chrono::microseconds(options.rtt)});
 }
 
-void SimLinks::listen(PeerId self, uint64_t run_id, uint16_t version) {
-  core_.be({self, run_id, 0, version});
+void SimLinks::listen(PeerId self, uint64_t run_id, uint16_t version,
+                      std::optional<protocol::AcceptingKey> accepting) {
+  core_.be({self, run_id, 0, version, accepting});
   run_id_ = run_id;
   listening_ = true;
   arm_tick();
@@ -161,24 +162,62 @@ void SimLinks::try_to_connect(ConnectionId id, const link::Connect& connect, Dur
   for (const uint32_t limit : {connect.segment, other->links().accepted_segment_}) {
     if (limit > 0) wire->segment = std::min(wire->segment, limit);
   }
-  world.event_loop().after(world.control_delay(), [this, other, wire] {
-    node_.world().network().pass(node_.port(), other->port(), [this, other, wire] {
-      other->run([this, other, wire] { other->links().accepted(node_, wire); });
+  world.event_loop().after(world.control_delay(), [this, id, other, wire,
+                                                   with = connect.credential] {
+    node_.world().network().pass(node_.port(), other->port(), [this, id, other, wire, with] {
+      other->run([this, id, other, wire, with] { other->links().accepted(node_, id, wire, with); });
     });
   });
-  later(2 * world.control_delay(), [this, id, other, wire] {
-    if (connecting_.erase(id) == 0 || over_)
-      return hang_up({wire, 0, other, nullptr, {}}, "closed");
-    attach(id, *other, wire, 0);
-    step(link::Connected{id});
+  // Without keys the other machine's system answers alone. With keys its process has to answer.
+  if (!connect.credential) {
+    later(2 * world.control_delay(), [this, id, other, wire] { answered(id, *other, wire, true); });
+    return;
+  }
+  later(connect.timeout, [this, id] {
+    if (connecting_.erase(id) > 0 && !over_)
+      step(link::Refused{id, "no answer in time", LinkFault::kNoAnswer});
   });
 }
 
-void SimLinks::accepted(PeerNode& from, const std::shared_ptr<Wire>& wire) {
+void SimLinks::answered(ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire,
+                        bool is_let_in) {
+  if (connecting_.erase(id) == 0 || over_) {
+    if (is_let_in) hang_up({wire, 0, &other, nullptr, {}}, "closed");
+    return;
+  }
+  if (!is_let_in)
+    return step(link::Refused{id, "the other end has another key", LinkFault::kAnotherPeer});
+  attach(id, other, wire, 0);
+  step(link::Connected{id});
+}
+
+// `from` has connected as its lane `theirs`. With a credential it has shown an identity, and is let
+// in if it has the key that belongs to it.
+void SimLinks::accepted(PeerNode& from, ConnectionId theirs, const std::shared_ptr<Wire>& wire,
+                        const std::optional<protocol::LaneCredential>& credential) {
   if (over_ || wire->cut) return;
+  const bool is_let_in = !credential || lets_in(*credential);
+  if (credential) {
+    World& world = node_.world();
+    world.event_loop().after(world.control_delay(), [this, &from, theirs, wire, is_let_in] {
+      node_.world().network().pass(node_.port(), from.port(), [=, this, &from] {
+        from.run([=, this, &from] { from.links().answered(theirs, node_, wire, is_let_in); });
+      });
+    });
+  }
+  if (!is_let_in) return;
   const ConnectionId id = core_.new_lane();
   attach(id, from, wire, 1);
-  step(link::Accepted{id, from.name(), kPendingMax});
+  link::Accepted accepted{id, from.name(), kPendingMax};
+  if (credential) {
+    shown_.push_back(*credential);
+    accepted.proven = credential->identity;
+  }
+  step(accepted);
+}
+
+bool SimLinks::lets_in(const protocol::LaneCredential& credential) const {
+  return core_.key_of(credential.identity) == credential.key;
 }
 
 void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire,
@@ -252,6 +291,11 @@ void SimLinks::perform(const link::LaneUp& up) {
 void SimLinks::check_other_end(const Connection& connection, uint32_t serial) const {
   const SimLinks& there = connection.other->links();
   const uint32_t other = there.serial(node_);
+  if (other == serial &&
+      there.core_.credential_of(node_.id()) != core_.credential_of(connection.other->id())) {
+    node_.world().on_violation("P5 " + node_.name() + " and " + connection.other->name() +
+                               " have a link with different keys");
+  }
   if (there.over_ || other == 0 || other == serial) return;
   const auto wires = there.wires_to(node_);
   const auto ended = [](const auto& wire) { return wire->cut || wire->silent_end; };
@@ -348,10 +392,14 @@ std::vector<std::shared_ptr<Wire>> SimLinks::wires_to(const PeerNode& other) con
   return all;
 }
 
-void SimLinks::on_pending_frame(const std::optional<protocol::LaneHello>& hello) {
+void SimLinks::on_pending_frame(const std::optional<protocol::LaneHello>& hello,
+                                const std::optional<protocol::LaneCredential>& credential) {
+  if (credential && !lets_in(*credential)) return;
   const ConnectionId id = core_.new_lane();
   pending_.insert(id);
-  step(link::Accepted{id, "a stranger", kPendingMax});
+  link::Accepted accepted{id, "a stranger", kPendingMax};
+  if (credential) accepted.proven = credential->identity;
+  step(accepted);
   received_hello(id, hello);
 }
 

@@ -26,7 +26,8 @@ class SimLinks {
   ~SimLinks();
 
   // From now on others can connect.
-  void listen(PeerId self, uint64_t run_id, uint16_t version);
+  void listen(PeerId self, uint64_t run_id, uint16_t version,
+              std::optional<protocol::AcceptingKey> accepting);
   void step(const link::Event& event);
   // The process no longer needs its sockets. The other ends learn that they are closed.
   void close_all(const std::string& why);
@@ -41,7 +42,12 @@ class SimLinks {
   bool linked(const PeerNode& other) const;
   // Somebody connects and sends this hello, or a first frame that is no hello. No peer would send
   // it.
-  void on_pending_frame(const std::optional<protocol::LaneHello>& hello);
+  void on_pending_frame(const std::optional<protocol::LaneHello>& hello,
+                        const std::optional<protocol::LaneCredential>& credential);
+  // Whether somebody with this credential gets past the handshake.
+  bool lets_in(const protocol::LaneCredential& credential) const;
+  // The credentials that were good here.
+  const std::vector<protocol::LaneCredential>& shown() const { return shown_; }
   // Serial number of the connection to that process; 0: there is no link.
   uint32_t serial(const PeerNode& other) const;
   // Ports that it is trying to reach.
@@ -75,7 +81,10 @@ class SimLinks {
   // Runs `what` at this process after `delay`, unless the process is dead by then.
   void later(Duration delay, std::function<void()> what);
   void try_to_connect(link::ConnectionId id, const link::Connect& connect, Duration left);
-  void accepted(PeerNode& from, const std::shared_ptr<Wire>& wire);
+  void accepted(PeerNode& from, link::ConnectionId theirs, const std::shared_ptr<Wire>& wire,
+                const std::optional<protocol::LaneCredential>& credential);
+  void answered(link::ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire,
+                bool is_let_in);
   void received_hello(link::ConnectionId id, std::optional<protocol::LaneHello> hello);
   void attach(link::ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire, int side);
   void check_other_end(const Connection& connection, uint32_t serial) const;
@@ -93,6 +102,7 @@ class SimLinks {
   std::map<link::ConnectionId, Connection> connections_;
   std::map<link::ConnectionId, uint16_t> connecting_;  // destination port
   std::set<link::ConnectionId> pending_;
+  std::vector<protocol::LaneCredential> shown_;
   uint64_t run_id_ = 0;
   std::vector<std::unique_ptr<Sink>> destroyed_later_;  // may still be on the stack
   uint32_t accepted_segment_ = 0;                       // bytes; 0: the system's default

@@ -38,15 +38,32 @@ void World::start_master() {
   master::Memory memory = std::move(replayed.value().memory);
   const auto apply = [&memory](const master::Entry& entry) { memory.apply(entry); };
   apply(master::Started{memory.incarnation + 1});
-  if (!memory.runs.contains("sim")) apply(master::RunOpened{"sim", 7, {}});
+  if (!memory.runs.contains("sim")) apply(master::RunOpened{"sim", kRunId, {}});
   disk_.replace(master::journal::compacted(memory));
   const master::RunRecord& run = memory.runs.at("sim");
   note("master", "starts, incarnation " + std::to_string(memory.incarnation));
   master_ = std::make_unique<master::MasterCore>(
       master::Options{"sim", run.run_id, memory.incarnation, options_.loopback_only,
-                      options_.one_shot_bytes, run.version},
+                      options_.one_shot_bytes, run.version, seed_of(memory.incarnation)},
       run);
+  incarnation_ = memory.incarnation;
   step_master(master::TimePassed{});
+}
+
+// Each start of a master has another seed.
+std::optional<protocol::Key> World::seed_of(uint32_t incarnation) const {
+  if (!options_.secured) return std::nullopt;
+  return protocol::Key{{incarnation, 1, 2, 3}};
+}
+
+std::optional<protocol::LaneCredential> World::credential(PeerId dialler, PeerId acceptor) {
+  const std::optional<protocol::Key> seed = seed_of(incarnation_);
+  if (!seed) return std::nullopt;
+  constexpr uint64_t kOurNumbers = uint64_t{1} << 40;  // far from those of the master
+  const protocol::LaneIdentity identity{dialler, acceptor, incarnation_,
+                                        kOurNumbers + ++credentials_};
+  const protocol::Key accepting = protocol::accepting_key(*seed, acceptor);
+  return protocol::LaneCredential{identity, protocol::lane_key(accepting, kRunId, identity)};
 }
 
 void World::kill_master() {
@@ -299,7 +316,8 @@ void World::have_dialled_back(const std::shared_ptr<Connection>& dialler,
     if (other->peer.id() != dial.peer || !other->registered) continue;
     const PeerNode& peer = dialler->peer;
     const auto [host, port, others] = peer.where();
-    send_to_peer(other, protocol::Dial{peer.id(), host, port, dial.dead_serial, others});
+    send_to_peer(other, protocol::Dial{peer.id(), host, port, dial.dead_serial, others,
+                                       credential(other->peer.id(), peer.id())});
   }
 }
 

@@ -78,10 +78,14 @@ struct WorldOptions {
   uint32_t rtt = 0;  // RTT in microseconds, as the peers measure it on all links
   // Sometimes the master makes both sides of a link dial, where one would be enough.
   bool both_dial = false;
+  // The run is secured: a link needs a key of the master.
+  bool secured = false;
 };
 
 class World {
  public:
+  static constexpr uint64_t kRunId = 7;
+
   World(uint64_t seed, WorldOptions options);
   ~World();
 
@@ -110,6 +114,8 @@ class World {
   void widen(Network::Host from, Network::Host to);
   // SIGKILL of the master, with the pending writes of its disk; and its restart from that disk.
   void kill_master();
+  // A credential for a link that the master has not asked for; none if the run is open.
+  std::optional<protocol::LaneCredential> credential(PeerId dialler, PeerId acceptor);
   void start_master();
   // The process that hosts the master ends well. The master is gone when it has drained.
   void end_master();
@@ -170,6 +176,10 @@ class World {
   EventLoop event_loop_;
   Disk disk_;
   Network network_;
+  std::optional<protocol::Key> seed_of(uint32_t incarnation) const;
+
+  uint32_t incarnation_ = 0;                    // of the latest master
+  uint64_t credentials_ = 0;                    // that credential() has made
   std::unique_ptr<master::MasterCore> master_;  // null: it was killed
   uint64_t master_life_ = 0;
   uint64_t master_timer_ = 0;

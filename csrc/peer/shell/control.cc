@@ -216,14 +216,17 @@ void Control::apply(SendMaster& effect) { protocol::encode(effect.message, out_)
 void Control::apply(Listen& effect) {
   self_ = effect.self;
   loopback_only_ = effect.loopback_only;
-  data_->listen(effect.self, effect.run_id, effect.version, loopback_only_ ? net::kLoopback : "");
+  data_->listen(effect.self, effect.run_id, effect.version, loopback_only_ ? net::kLoopback : "",
+                effect.accepting);
 }
+
+void Control::apply(AcceptWith& effect) { data_->accept_with(effect.key); }
 
 void Control::apply(DialPeer& effect) {
   const protocol::Dial& dial = effect.dial;
   std::vector<Endpoint> at = {{dial.host.empty() ? master_.host : dial.host, dial.port}};
   at.insert(at.end(), dial.others.begin(), dial.others.end());
-  data_->dial(dial.peer, std::move(at), dial.dead_serial);
+  data_->dial(dial.peer, std::move(at), dial.dead_serial, dial.credential);
 }
 
 void Control::apply(ForgetPeer& effect) { data_->forget(effect.peer); }

@@ -108,6 +108,7 @@ class Control {
   void apply(SendMaster& effect);
   void apply(Listen& effect);
   void apply(DialPeer& effect);
+  void apply(AcceptWith& effect);
   void apply(ForgetPeer& effect);
   void apply(BeginEpoch& effect);
   void apply(StartOp& effect);

@@ -206,6 +206,7 @@ void Shell::Impl::step(const link::Event& event) {
 }
 
 void Shell::Impl::perform(const link::Connect& connect) {
+  PCCL_ASSERT(!connect.credential);  // no master of this version hands out keys
   const auto connected = [this, id = connect.lane](Result<net::Socket> result) {
     const auto own = connectors.extract(id);  // the Connector lives until this returns
     if (!result.ok())
@@ -323,17 +324,23 @@ Shell::Shell(Options options, Callbacks callbacks)
 
 Shell::~Shell() { impl_->loop.stop(); }
 
-void Shell::listen(PeerId self, uint64_t run_id, uint16_t version, const std::string& host) {
+void Shell::listen(PeerId self, uint64_t run_id, uint16_t version, const std::string& host,
+                   std::optional<protocol::AcceptingKey> accepting) {
   if (!impl_->loop.status().ok()) return impl_->callbacks.on_listening(impl_->loop.status());
-  impl_->loop.post([impl = impl_.get(), self, run_id, version, host] {
-    impl->core.be({self, run_id, machine_id(), version});
+  impl_->loop.post([impl = impl_.get(), self, run_id, version, host, accepting] {
+    impl->core.be({self, run_id, machine_id(), version, accepting});
     impl->listen(host);
   });
 }
 
-void Shell::dial(PeerId peer, std::vector<Endpoint> at, uint32_t dead_serial) {
-  impl_->loop.post([impl = impl_.get(), peer, at = std::move(at), dead_serial] {
-    impl->step(link::Dial{peer, at, dead_serial});
+void Shell::accept_with(const protocol::AcceptingKey& key) {
+  impl_->loop.post([impl = impl_.get(), key] { impl->step(link::AcceptWith{key}); });
+}
+
+void Shell::dial(PeerId peer, std::vector<Endpoint> at, uint32_t dead_serial,
+                 std::optional<protocol::LaneCredential> credential) {
+  impl_->loop.post([impl = impl_.get(), peer, at = std::move(at), dead_serial, credential] {
+    impl->step(link::Dial{peer, at, dead_serial, credential});
   });
 }
 

@@ -57,10 +57,14 @@ class Shell {
   // Opens the listener and sets this peer's identity: links carry `run_id` and `self`, and refuse
   // others. `version` is the protocol version that the run speaks. Call it once, before any other
   // method. If the data loop could not start, on_listening reports that from inside this call.
-  void listen(PeerId self, uint64_t run_id, uint16_t version, const std::string& host);
+  // `accepting`: see link::Identity.
+  void listen(PeerId self, uint64_t run_id, uint16_t version, const std::string& host,
+              std::optional<protocol::AcceptingKey> accepting = {});
+  void accept_with(const protocol::AcceptingKey& key);  // of a restarted master
   // Keeps trying until the link is up or forget(peer) is called. Drops an existing connection with
   // a serial number up to `dead_serial`. `at` lists the likeliest address first.
-  void dial(PeerId peer, std::vector<Endpoint> at, uint32_t dead_serial = 0);
+  void dial(PeerId peer, std::vector<Endpoint> at, uint32_t dead_serial = 0,
+            std::optional<protocol::LaneCredential> credential = {});
   void forget(PeerId peer);
   // `neighbours`: those of `peers` that are next to this peer in the ring.
   void begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<PeerId> neighbours);

@@ -60,8 +60,9 @@ inline protocol::Offer offer(
 
 class Harness {
  public:
-  explicit Harness(uint16_t version = protocol::kSpoken.highest)
-      : core_({"run", kRunId, kIncarnation, false, protocol::kOneShotBytesMax, version}) {}
+  explicit Harness(uint16_t version = protocol::kSpoken.highest,
+                   const std::optional<protocol::Key>& seed = {})
+      : core_({"run", kRunId, kIncarnation, false, protocol::kOneShotBytesMax, version, seed}) {}
 
   MasterCore& core() { return core_; }
   PeerId id(const std::string& name) const { return ids_.at(name); }
@@ -116,7 +117,7 @@ class Harness {
   }
 
   // SIGKILL and a restart from the durable records. Records that were held back are lost.
-  void restart() {
+  void restart(const std::optional<protocol::Key>& seed = {}) {
     RunRecord run{kRunId, {}, {}};
     for (size_t i = 0; i + held_.size() < records_.size(); ++i) {
       if (const auto* record = std::get_if<MembershipRecord>(&records_[i])) {
@@ -126,13 +127,15 @@ class Harness {
         run.shared_states[state.group] = state;
       }
     }
-    restart(run);
+    restart(run, seed);
   }
-  void restart(const RunRecord& run) {
+  void restart(const RunRecord& run, const std::optional<protocol::Key>& seed = {}) {
     held_.clear();
     dials_.clear();
     lines_.clear();
-    core_ = MasterCore({"run", kRunId, ++incarnation_, false}, run);
+    Options options{"run", kRunId, ++incarnation_, false};
+    options.seed = seed;
+    core_ = MasterCore(options, run);
     step(TimePassed{});
   }
   void come_back(const std::string& name, const protocol::Resume& resume) {

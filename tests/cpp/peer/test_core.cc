@@ -324,6 +324,64 @@ TEST(Core, SaysThatAHostedMasterDoesNotComeBack) {
       << end;
 }
 
+// A run that is secured.
+class SecuredRun : public testing::Test {
+ protected:
+  SecuredRun() {
+    t.on(JoinCalled{1});
+    t.on(MasterConnected{});
+    t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false, protocol::kSpoken.highest,
+                             protocol::Key{{1, 2, 3, 4}}});
+    t.on(Listening{uint16_t{4000}});
+  }
+  static protocol::Dial dial(PeerId dialler, PeerId acceptor) {
+    protocol::Dial dial{peer_id(3), "10.0.0.3", 4001};
+    dial.credential = {{dialler, acceptor, 1, 1}, protocol::Key{{5, 6, 7, 8}}};
+    return dial;
+  }
+  Transcript t;
+};
+
+TEST_F(SecuredRun, ADialNeedsTheCredentialOfThisLink) {
+  EXPECT_EQ(t.hear(dial(peer_id(2), peer_id(3))), "dial 1.3 at 10.0.0.3:4001\n");
+  const auto broken = [](const std::string& what) {
+    return what.find("broke the protocol") != std::string::npos;
+  };
+  EXPECT_TRUE(broken(t.hear(dial(peer_id(3), peer_id(2)))));
+}
+
+TEST_F(SecuredRun, ADialWithoutACredentialBreaksTheProtocol) {
+  const std::string out = t.hear(protocol::Dial{peer_id(3), "10.0.0.3", 4001});
+  EXPECT_NE(out.find("Dial without a credential"), std::string::npos) << out;
+}
+
+TEST_F(SecuredRun, ARestartedMasterBringsAnotherKey) {
+  t.hear(t.start_of(1, {1, 2, 3}));
+  t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
+  t.wait(0.2);
+  t.on(MasterConnected{});
+  const std::string out = t.hear(protocol::Resumed{2, protocol::Key{{9, 9, 9, 9}}});
+  EXPECT_NE(out.find("accept with the key of 2\n"), std::string::npos) << out;
+}
+
+TEST_F(SecuredRun, ARestartedMasterWithoutKeysBreaksTheProtocol) {
+  t.hear(t.start_of(1, {1, 2, 3}));
+  t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
+  t.wait(0.2);
+  t.on(MasterConnected{});
+  const std::string out = t.hear(protocol::Resumed{2});
+  EXPECT_NE(out.find("Resumed without a key"), std::string::npos) << out;
+}
+
+TEST(Core, RefusesACredentialInAnUnsecuredRun) {
+  Transcript t;
+  t.register_now();
+  protocol::Dial dial{peer_id(3), "10.0.0.3", 4001};
+  dial.credential = {{peer_id(2), peer_id(3), 1, 1}, protocol::Key{}};
+  const std::string out = t.hear(dial);
+  EXPECT_NE(out.find("Dial with a credential"), std::string::npos) << out;
+}
+
 TEST(Core, RefusesAnOlderMaster) {
   Transcript t;
   t.become_member();

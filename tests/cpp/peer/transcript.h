@@ -160,6 +160,9 @@ class Transcript {
     return "dial " + text(what.dial.peer) + " at " + what.dial.host + ":" +
            std::to_string(what.dial.port);
   }
+  static std::string line(const AcceptWith& what) {
+    return "accept with the key of " + std::to_string(what.key.incarnation);
+  }
   static std::string line(const ForgetPeer& what) { return "forget " + text(what.peer); }
   static std::string line(const BeginEpoch& what) {
     std::string out = "begin epoch " + text(what.epoch) + " with";

@@ -1,0 +1,42 @@
+// LaneKeys: decides whose links this peer accepts in a run that is secured. A dialler
+// shows an identity and proves that it has the key that follows from it (protocol/keys.h). LaneKeys
+// finds that key, or refuses the identity. LinkCore owns one. It is pure.
+// Invariants:
+//   1. At most the accepting keys of the last two incarnations of the master are known, the older
+//      one first. So a peer that has its credential from before a restart can still connect.
+//   2. A peer that is to be forgotten is refused with every credential of that incarnation and of
+//      earlier ones.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+
+#include "csrc/base/ids.h"
+#include "csrc/protocol/keys.h"
+
+namespace pccl::link {
+
+using protocol::AcceptingKey;
+
+class LaneKeys {
+ public:
+  // Ignored if it is of the last incarnation or of an earlier one.
+  void accept_with(const AcceptingKey& key);
+  // Whether links need a key at all.
+  bool required() const { return !keys_.empty(); }
+  // The master has declared this peer gone. Ids are never used for another peer.
+  void forget(PeerId peer);
+  // The key of a dialler of `self`; nullopt if the identity is refused.
+  std::optional<protocol::Key> find(const protocol::LaneIdentity& identity, PeerId self,
+                                    uint64_t run_id) const;
+  void check() const;  // asserts the invariants
+
+ private:
+  std::deque<AcceptingKey> keys_;
+  std::map<PeerId, uint32_t> gone_;  // with the last incarnation in which it was forgotten
+  std::deque<PeerId> order_;         // of gone_, oldest first
+};
+
+}  // namespace pccl::link

@@ -1,0 +1,60 @@
+// keys: the secret keys that keep strangers out of the connections between peers, and how one is
+// derived from another (PROTOCOL.md, section 1). The master draws a seed at each start. From it
+// follows the accepting key of each peer, which the master tells that peer alone. A peer that is to
+// dial another one gets a key for this one link: derived from the accepting key of the other peer
+// and from an identity that it shows. So the acceptor can compute the same key from the identity,
+// and nobody else can. Pure values and functions: any thread may call them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "csrc/base/ids.h"
+
+namespace pccl::protocol {
+
+// 256 secret bits. They are in no log, error or journal.
+struct Key {
+  std::array<uint64_t, 4> words{};
+  bool operator==(const Key&) const = default;
+};
+inline constexpr size_t kKeyBytes = sizeof(Key::words);
+std::array<std::byte, kKeyBytes> bytes_of(const Key& key);  // little-endian words
+Key key_of(std::span<const std::byte, kKeyBytes> bytes);
+
+// The key with which a peer accepts links, and the incarnation of the master that made it.
+struct AcceptingKey {
+  uint32_t incarnation = 0;
+  Key key;
+};
+
+// What a dialler shows before it proves that it has the key. Not secret. Each Dial of a master has
+// another `number`.
+struct LaneIdentity {
+  PeerId dialler;
+  PeerId acceptor;
+  uint32_t incarnation = 0;  // of the master that made the key
+  uint64_t number = 0;
+  bool operator==(const LaneIdentity&) const = default;
+};
+// The identity as the text that TLS carries, and back; nullopt if it is no such text.
+std::string encode(const LaneIdentity& identity);
+std::optional<LaneIdentity> decode_lane_identity(std::string_view text);
+
+// With this, a peer can dial the acceptor of the identity.
+struct LaneCredential {
+  LaneIdentity identity;
+  Key key;
+  bool operator==(const LaneCredential&) const = default;
+};
+
+// Derivations, each by HKDF-SHA256 with a label of its own.
+Key accepting_key(const Key& seed, PeerId peer);
+Key lane_key(const Key& accepting, uint64_t run_id, const LaneIdentity& identity);
+
+}  // namespace pccl::protocol

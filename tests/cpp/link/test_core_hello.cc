@@ -1,0 +1,101 @@
+#include "tests/cpp/link/core_test.h"
+
+namespace pccl::link {
+namespace {
+
+using protocol::AcceptingKey;
+using protocol::Key;
+using protocol::LaneCredential;
+using protocol::LaneIdentity;
+
+const Key kOld{{1, 1, 1, 1}}, kNew{{2, 2, 2, 2}}, kTheirs{{3, 3, 3, 3}};
+
+// A LinkCore of a run that is secured, in the first incarnation of the master.
+class SecuredTest : public LinkCoreTest {
+ protected:
+  SecuredTest() : LinkCoreTest(AcceptingKey{1, kOld}) {}
+  static LaneIdentity from(PeerId dialler, uint32_t incarnation = 1, uint64_t number = 1) {
+    return {dialler, kSelf, incarnation, number};
+  }
+  static LaneCredential to(PeerId acceptor, uint64_t number = 1) {
+    const LaneIdentity identity{kSelf, acceptor, 1, number};
+    return {identity, protocol::lane_key(kTheirs, kRun, identity)};
+  }
+  Lines accept(const LaneIdentity& proven) {
+    return step(Accepted{core.new_lane(), "10.0.0.9:5", 10, proven});
+  }
+};
+
+TEST_F(SecuredTest, TheKeyOfADiallerFollowsFromTheAcceptingKey) {
+  EXPECT_EQ(core.key_of(from(kLow)), protocol::lane_key(kOld, kRun, from(kLow)));
+  LaneIdentity another = from(kLow);
+  another.acceptor = kHigh;
+  EXPECT_EQ(core.key_of(another), std::nullopt) << "for another peer";
+  EXPECT_EQ(core.key_of(from(kSelf)), std::nullopt) << "our own, sent back";
+  EXPECT_EQ(core.key_of(from(PeerId{})), std::nullopt);
+  EXPECT_EQ(core.key_of(from(kLow, 2)), std::nullopt) << "of a master that was not here yet";
+}
+
+TEST_F(SecuredTest, AnAcceptedLaneIsOfThePeerThatItHasProven) {
+  EXPECT_EQ(accept(from(kHigh)), Lines{});
+  EXPECT_EQ(hear('a', hello(kHigh, 1)), (Lines{"answer a serial 1", "up a far", "report up 1"}));
+  EXPECT_EQ(core.credential_of(kHigh)->identity, from(kHigh));
+  EXPECT_EQ(accept(from(kHigh)), Lines{});
+  EXPECT_EQ(hear('b', hello(kLow, 2)), (Lines{"close b"})) << "it says that it is another peer";
+}
+
+TEST_F(SecuredTest, ADialHasTheCredentialOfItsLink) {
+  Effects effects;
+  core.step(Dial{kLow, {kAt}, 0, to(kLow)}, now, effects);
+  EXPECT_EQ(std::get<Connect>(effects.at(0)).credential, to(kLow));
+  step(Connected{named('a')});
+  hear('a', hello(kLow));
+  EXPECT_EQ(core.credential_of(kLow), to(kLow));
+  effects.clear();
+  core.step(NeighboursKnown{{kLow}}, now, effects);
+  ASSERT_EQ(effects.size(), 3u) << "the further lanes";
+  EXPECT_EQ(std::get<Connect>(effects[0]).credential, to(kLow));
+}
+
+TEST_F(SecuredTest, ANewDialReplacesTheCredential) {
+  step(Dial{kLow, {kAt}, 0, to(kLow, 1)});
+  step(Refused{named('a'), "the other end has another key", LinkFault::kAnotherPeer});
+  step(Dial{kLow, {kAt}, 0, to(kLow, 2)});
+  Effects effects;
+  now = now + seconds(1);
+  core.step(TimePassed{}, now, effects);
+  EXPECT_EQ(std::get<Connect>(effects.at(0)).credential, to(kLow, 2));
+}
+
+TEST_F(SecuredTest, AForgottenPeerIsRefusedAlsoInTheMiddleOfItsHandshake) {
+  step(Forget{kHigh});
+  EXPECT_EQ(core.key_of(from(kHigh)), std::nullopt);
+  EXPECT_EQ(accept(from(kHigh)), (Lines{"close a"})) << "its handshake had begun before";
+  EXPECT_TRUE(core.key_of(from(kLow)).has_value());
+}
+
+TEST_F(SecuredTest, TheKeysOfTwoIncarnationsAreGood) {
+  step(AcceptWith{{2, kNew}});
+  EXPECT_EQ(core.key_of(from(kLow, 1)), protocol::lane_key(kOld, kRun, from(kLow, 1)));
+  EXPECT_EQ(core.key_of(from(kLow, 2)), protocol::lane_key(kNew, kRun, from(kLow, 2)));
+  step(AcceptWith{{3, kTheirs}});
+  EXPECT_EQ(core.key_of(from(kLow, 1)), std::nullopt) << "two restarts old";
+  EXPECT_TRUE(core.key_of(from(kLow, 2)).has_value());
+}
+
+TEST_F(SecuredTest, ALinkThatIsUpGetsFurtherLanesAfterTwoRestarts) {
+  accept(from(kHigh));
+  hear('a', hello(kHigh, 1));
+  step(AcceptWith{{2, kNew}});
+  step(AcceptWith{{3, kTheirs}});
+  EXPECT_TRUE(core.key_of(from(kHigh)).has_value());
+  EXPECT_EQ(accept(from(kHigh)), Lines{});
+  EXPECT_EQ(hear('b', hello(kHigh, 1, true)),
+            (Lines{"answer b serial 1 further", "up b further far"}));
+  EXPECT_EQ(core.key_of(from(kHigh, 1, 2)), std::nullopt) << "another credential of that time";
+  step(Forget{kHigh});
+  EXPECT_EQ(core.key_of(from(kHigh)), std::nullopt);
+}
+
+}  // namespace
+}  // namespace pccl::link
