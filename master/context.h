@@ -9,6 +9,7 @@
 #include <variant>
 
 #include "csrc/base/assert.h"
+#include "csrc/protocol/keys.h"
 #include "csrc/protocol/limits.h"
 #include "master/events.h"
 

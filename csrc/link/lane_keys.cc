@@ -1,6 +1,7 @@
 #include "csrc/link/lane_keys.h"
 
 #include "csrc/base/assert.h"
+#include "csrc/protocol/keys.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::link {

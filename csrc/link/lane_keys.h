@@ -13,8 +13,7 @@
 #include <map>
 #include <optional>
 
-#include "csrc/base/ids.h"
-#include "csrc/protocol/keys.h"
+#include "csrc/protocol/messages.h"
 
 namespace pccl::link {
 

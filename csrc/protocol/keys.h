@@ -14,44 +14,17 @@
 #include <string>
 #include <string_view>
 
-#include "csrc/base/ids.h"
+#include "csrc/protocol/messages.h"
 
 namespace pccl::protocol {
 
-// 256 secret bits. They are in no log, error or journal.
-struct Key {
-  std::array<uint64_t, 4> words{};
-  bool operator==(const Key&) const = default;
-};
 inline constexpr size_t kKeyBytes = sizeof(Key::words);
 std::array<std::byte, kKeyBytes> bytes_of(const Key& key);  // little-endian words
 Key key_of(std::span<const std::byte, kKeyBytes> bytes);
 
-// The key with which a peer accepts links, and the incarnation of the master that made it.
-struct AcceptingKey {
-  uint32_t incarnation = 0;
-  Key key;
-};
-
-// What a dialler shows before it proves that it has the key. Not secret. Each Dial of a master has
-// another `number`.
-struct LaneIdentity {
-  PeerId dialler;
-  PeerId acceptor;
-  uint32_t incarnation = 0;  // of the master that made the key
-  uint64_t number = 0;
-  bool operator==(const LaneIdentity&) const = default;
-};
 // The identity as the text that TLS carries, and back; nullopt if it is no such text.
 std::string encode(const LaneIdentity& identity);
 std::optional<LaneIdentity> decode_lane_identity(std::string_view text);
-
-// With this, a peer can dial the acceptor of the identity.
-struct LaneCredential {
-  LaneIdentity identity;
-  Key key;
-  bool operator==(const LaneCredential&) const = default;
-};
 
 // Derivations, each by HKDF-SHA256 with a label of its own.
 Key accepting_key(const Key& seed, PeerId peer);

@@ -5,6 +5,7 @@
 // them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -17,7 +18,6 @@
 #include "csrc/base/endpoint.h"
 #include "csrc/base/ids.h"
 #include "csrc/base/link_fault.h"
-#include "csrc/protocol/keys.h"
 #include "csrc/protocol/version.h"
 
 namespace pccl::protocol {
@@ -33,6 +33,37 @@ enum class LossPolicy : uint8_t { kRaise = 0, kRetry = 1 };
 // digests. kSynced: a sync_shared_state, which compares layouts and leaves the member with the
 // state of the run.
 enum class Standing : uint8_t { kNone = 0, kCalled = 1, kCompared = 2, kSynced = 3 };
+
+// ---- Keys (keys.h) ------------------------------------------------------------------------------
+
+// 256 secret bits. They are in no log, error or journal.
+struct Key {
+  std::array<uint64_t, 4> words{};
+  bool operator==(const Key&) const = default;
+};
+
+// The key with which a peer accepts links, and the incarnation of the master that made it.
+struct AcceptingKey {
+  uint32_t incarnation = 0;
+  Key key;
+};
+
+// What a dialler shows before it proves that it has the key. Not secret. Each Dial of a master has
+// another `number`.
+struct LaneIdentity {
+  PeerId dialler;
+  PeerId acceptor;
+  uint32_t incarnation = 0;  // of the master that made the key
+  uint64_t number = 0;
+  bool operator==(const LaneIdentity&) const = default;
+};
+
+// With this, a peer can dial the acceptor of the identity.
+struct LaneCredential {
+  LaneIdentity identity;
+  Key key;
+  bool operator==(const LaneCredential&) const = default;
+};
 
 // ---- Admission ----------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "csrc/protocol/codec.h"
+#include "csrc/protocol/keys.h"
 #include "master/journal.h"
 #include "tests/sim/peer_node.h"
 
