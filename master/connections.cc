@@ -93,12 +93,22 @@ const char* text(ConnectionPhase phase) {
   return "unknown";
 }
 
-void Connections::accept(ConnectionId id, std::string seen_host, bool seen_loopback) {
+void Connections::accept(ConnectionId id, std::string seen_host, bool seen_loopback,
+                         std::optional<Holder> holder) {
   const bool fresh = open_.try_emplace(id).second;
   PCCL_ASSERT(fresh);
   open_[id].keepalive = protocol::KeepaliveTimer(protocol::kTicksPerTimeout, context_.peer_timeout);
   open_[id].seen_host = std::move(seen_host);
   open_[id].seen_loopback = seen_loopback;
+  open_[id].holder = std::move(holder);
+}
+
+std::vector<ConnectionId> Connections::pending_with(const std::set<std::string>& tokens) const {
+  std::vector<ConnectionId> found;
+  for (const auto& [id, one] : open_) {
+    if (!one.peer && one.holder && tokens.contains(one.holder->token)) found.push_back(id);
+  }
+  return found;
 }
 
 const Connections::Connection* Connections::find(ConnectionId id) const {

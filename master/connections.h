@@ -35,11 +35,15 @@ class Connections {
     GroupId group;
     std::string seen_host;
     bool seen_loopback = false;
+    std::optional<Holder> holder;
   };
 
   explicit Connections(Context& context) : context_(context) {}
 
-  void accept(ConnectionId id, std::string seen_host, bool seen_loopback);
+  void accept(ConnectionId id, std::string seen_host, bool seen_loopback,
+              std::optional<Holder> holder = {});
+  // The connections before their first message that have proven one of these tokens.
+  std::vector<ConnectionId> pending_with(const std::set<std::string>& tokens) const;
   // Null if it is not open.
   const Connection* find(ConnectionId id) const;
   bool connected(PeerId peer) const { return of_peer_.contains(peer); }

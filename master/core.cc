@@ -26,8 +26,9 @@ struct MasterCore::Impl {
   void restore(const RunRecord& remembered);
 
   void on(const Accepted& event) {
-    connections.accept(event.connection, event.seen_host, event.seen_loopback);
+    connections.accept(event.connection, event.seen_host, event.seen_loopback, event.holder);
   }
+  void on(const Revoked& event);
   void on(const Received& event);
   void on(const Closed& event);
   void on(const Persisted& event);
@@ -56,6 +57,8 @@ struct MasterCore::Impl {
   void agree_on(const RunConfig& agreed);
   void welcome(ConnectionId id, PeerId peer, const protocol::Hello& hello);
   Status back_from_nowhere(ConnectionId id, const protocol::Resume& resume);
+  std::optional<protocol::Reject> refuse_holder(const Group& group, ConnectionId id,
+                                                PeerId peer) const;
 
   Status receive(ConnectionId id, const protocol::Message& message);
   bool handle_held();
@@ -151,6 +154,7 @@ void MasterCore::Impl::welcome(ConnectionId id, PeerId peer, const protocol::Hel
   about.seen_host = connection.seen_host;
   about.seen_loopback = connection.seen_loopback;
   about.wish = hello.rank;
+  about.holder = connection.holder;
   about.launch = hello.launch;
   about.name = hello.name;
   group.welcome(peer, std::move(about), {hello.founders, hello.min_peers});
@@ -206,10 +210,15 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
                     "\" already: join again"});
     return {};
   }
+  if (const auto refusal = refuse_holder(*group, id, resume.peer)) {
+    reject(id, *refusal);
+    return {};
+  }
   // Must precede Connections::admit(), which closes the peer's present connection: that one may be
   // another process's.
   const Status status = group->check(resume);
   if (!status.ok()) return status;
+  group->set_holder(resume.peer, connections.find(id)->holder);
   const bool member = group->membership().is_member(resume.peer);
   const bool registered = group->membership().find(resume.peer)->order != 0;
   connections.admit(id, resume.peer, group->id(),
@@ -217,6 +226,28 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
                     : registered ? ConnectionPhase::kRegistered
                                  : ConnectionPhase::kWelcomed);
   return group->back(resume);
+}
+
+// The ids of peers are no secret within a run. So a peer is taken back only with a token of the name
+// with which it came.
+std::optional<protocol::Reject> MasterCore::Impl::refuse_holder(const Group& group, ConnectionId id,
+                                                                PeerId peer) const {
+  const std::optional<Holder>& before = group.membership().find(peer)->holder;
+  const std::optional<Holder>& shown = connections.find(id)->holder;
+  if (!before || (shown && shown->name == before->name)) return std::nullopt;
+  return protocol::Reject{Code::kAuthentication,
+                          "peer " + text(peer) + " came with a token of another name"};
+}
+
+void MasterCore::Impl::on(const Revoked& event) {
+  for (const ConnectionId id : connections.pending_with(event.tokens))
+    reject(id, {Code::kAuthentication, "its token was revoked"});
+  groups.each([&](Group& group) {
+    for (const PeerId peer : group.membership().holders_of(event.tokens)) {
+      const std::string name = group.membership().find(peer)->holder->name;
+      group.give_up(peer, "its token, of \"" + name + "\", was revoked");
+    }
+  });
 }
 
 // The peer is in no group. If it waited for its admission when the master was killed, it continues

@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -26,8 +27,12 @@ struct ConnectionId {
 // ---- Events ----
 struct Accepted {  // a new connection; its first message is in the Received that follows
   ConnectionId connection;
-  std::string seen_host;       // numeric address of the peer
-  bool seen_loopback = false;  // the connection came over loopback
+  std::string seen_host;              // numeric address of the peer
+  bool seen_loopback = false;         // the connection came over loopback
+  std::optional<Holder> holder = {};  // none: the master has no keyring
+};
+struct Revoked {  // these tokens are no longer good
+  std::set<std::string> tokens;
 };
 struct Received {
   ConnectionId connection;
@@ -49,7 +54,8 @@ struct Draining {};
 struct Ended {  // the shell ends the run: the core is idle() after this step
   std::string why;
 };
-using Event = std::variant<Accepted, Received, Closed, Persisted, TimePassed, Draining, Ended>;
+using Event =
+    std::variant<Accepted, Revoked, Received, Closed, Persisted, TimePassed, Draining, Ended>;
 
 // ---- Effects, to be performed in order ----
 struct Send {

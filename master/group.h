@@ -43,6 +43,9 @@ class Group {
   GroupId id() const { return id_; }
   const Quorum& quorum() const { return quorum_; }
   const Membership& membership() const { return membership_; }
+  void set_holder(PeerId peer, std::optional<Holder> holder) {
+    membership_.set_holder(peer, std::move(holder));
+  }
   const Ballot& ballot() const { return ballot_; }
   // All members have voted for this. False while the loss of a member is not yet durable, since
   // that member still counts: a restarted master would take it back, and it would wait for the

@@ -82,6 +82,18 @@ void Membership::admit(std::vector<PeerId> members, Instant now) {
   look_at_standings();
 }
 
+void Membership::set_holder(PeerId peer, std::optional<Holder> holder) {
+  peers_.at(peer).holder = std::move(holder);
+}
+
+std::vector<PeerId> Membership::holders_of(const std::set<std::string>& tokens) const {
+  std::vector<PeerId> found;
+  for (const auto& [id, peer] : peers_) {
+    if (peer.holder && tokens.contains(peer.holder->token)) found.push_back(id);
+  }
+  return found;
+}
+
 void Membership::called(PeerId member, LastCall call) {
   PCCL_ASSERT(is_member(member));
   peers_.at(member).last_call = std::move(call);

@@ -26,6 +26,14 @@ struct EpochRecord {
   bool operator==(const EpochRecord&) const = default;
 };
 
+// The token that the other end of a connection has proven to have. A person or a machine may have
+// several tokens of one name, so that one can replace another.
+struct Holder {
+  std::string token;  // its id
+  std::string name;   // of the person or the machine
+  bool operator==(const Holder&) const = default;
+};
+
 struct MemberRecord {
   PeerId peer;
   std::string seen_host;

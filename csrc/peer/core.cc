@@ -241,6 +241,8 @@ void PeerCore::Impl::on(const MasterClosed& event) {
   if (membership.out()) return;
   connection.on_closed();
   if (event.why.code == Code::kProtocol) return on_violation(event.why);
+  // Another attempt would have the same answer.
+  if (event.why.code == Code::kAuthentication) return end(event.why);
   connection_lost(event.why.message);
 }
 

@@ -81,7 +81,9 @@ const Transitions<Phase, 13> kPhaseTransitions(
      {Phase::kRegistered, Phase::kMember, "EpochStart", "the join succeeds"},
      {Phase::kIdle, Phase::kEnding, "leave is called"},
      {Phase::kConnecting, Phase::kEnding,
-      "leave is called; no master is found in time; the master breaks the protocol",
+      "leave is called; no master is found in time; the master does not know the token, or breaks "
+      "the "
+      "protocol",
       "the join fails"},
      {Phase::kHandshaking, Phase::kEnding,
       "leave is called; Reject; no Welcome in time; the master breaks the protocol",
@@ -95,7 +97,8 @@ const Transitions<Phase, 13> kPhaseTransitions(
       "breaks the protocol",
       "Leave if called or not admitted in time; the join fails"},
      {Phase::kMember, Phase::kEnding,
-      "leave is called; Reject; Kicked; the master is lost, or breaks the protocol repeatedly",
+      "leave is called; Reject; Kicked; the master is lost, does not know the token any more, or "
+      "breaks the protocol repeatedly",
       "Leave if it was called; EndOp for each operation"},
      {Phase::kEnding, Phase::kGone, "the last borrowed tensors are drained", "Gone"}});
 

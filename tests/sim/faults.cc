@@ -59,6 +59,7 @@ const std::vector<Faults::Kind>& Faults::kinds() {
       {"slow", 3, &Faults::slow_down},
       {"clock jumped", 2, &Faults::jump_clock},
       {"left", 1, &Faults::leave},
+      {"its token was revoked", 1, &Faults::revoke},
       {"newcomer that cannot be reached", 2, &Faults::unreachable_newcomer},
       {"newcomer that nobody can dial", 3, &Faults::closed_newcomer},
       {"newcomer of which one address works", 3, &Faults::newcomer_of_two_addresses},
@@ -237,6 +238,16 @@ bool Faults::leave() {
   if (peer == nullptr) return false;
   cluster_.at_risk(*peer, kAftermath);
   peer->leave();
+  return true;
+}
+
+// Only if the master is there: a later one does not know the token, and would keep a member of it
+// until that member has to connect again.
+bool Faults::revoke() {
+  PeerNode* const peer = victim();
+  if (peer == nullptr || !world_.options().secured || !master_is_stable()) return false;
+  cluster_.at_risk(*peer, kAftermath);
+  world_.revoke(*peer);
   return true;
 }
 

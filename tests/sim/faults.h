@@ -45,6 +45,7 @@ class Faults {
   bool slow_down();
   bool jump_clock();
   bool leave();
+  bool revoke();
   // ---- Newcomers ----
   bool newcomer();
   bool unreachable_newcomer();

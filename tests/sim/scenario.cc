@@ -157,7 +157,7 @@ ring::Memory AddressPublisher::memory(peer::Handle handle) {
 
 class Stage {
  public:
-  Stage() : world_(1, options()) {
+  explicit Stage(bool secured) : world_(1, options(secured)) {
     world_.on_note = [this](const std::string& line) {
       char head[32];
       std::snprintf(head, sizeof head, "[%5.0f] ",
@@ -170,8 +170,9 @@ class Stage {
   const std::string& transcript() const { return transcript_; }
 
  private:
-  static WorldOptions options() {
+  static WorldOptions options(bool secured) {
     WorldOptions options;
+    options.secured = secured;
     options.control_delay_min = options.control_delay_max = std::chrono::milliseconds(5);
     options.disk_delay_min = options.disk_delay_max = std::chrono::milliseconds(5);
     options.wire.delay_min = options.wire.delay_max = std::chrono::milliseconds(1);
@@ -316,6 +317,8 @@ bool Stage::fault(const std::string& verb, const std::vector<std::string>& names
     nodes[0]->go_on();
   else if (verb == "leave")
     nodes[0]->leave();
+  else if (verb == "revoke")
+    world_.revoke(*nodes[0]);
   else if (verb == "unreachable")
     nodes[0]->unreachable = true;
   else if (verb == "closed")
@@ -361,6 +364,7 @@ void Stage::command(const std::vector<std::string>& words) {
   if (verb == "expect") return expect(words);
   if (verb == "join") return join(names, with);
   if (verb == "settle") return settle();
+  if (verb == "secured") return;  // the stage was made so
   if (verb == "far")
     return world_.set_round_trip(static_cast<uint32_t>(number(with, "us", 50'000)));
   if (verb == "run" && names.size() == 1) {
@@ -374,7 +378,7 @@ void Stage::command(const std::vector<std::string>& words) {
 }  // namespace
 
 std::string run_scenario(const std::string& commands) {
-  Stage stage;
+  Stage stage(("\n" + commands).find("\nsecured") != std::string::npos);
   std::istringstream lines(commands);
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("#")) continue;

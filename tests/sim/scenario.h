@@ -7,6 +7,7 @@
 //   [  35] master > peer 1.3 (rank 2, ...) lost: ...
 //
 // Commands (separated by ';' or line ends):
+//   secured              first, on a line of its own: links need keys, and each peer has a token
 //   far [us=N]           links that are made from now on have this RTT in microseconds
 //   join NAMES... [min_peers=N] [founders=N] [policy=retry] [group=N]
 //        [lowest=V] [highest=V]
@@ -19,6 +20,7 @@
 //   sync [revision=R] [fill=N] [shape=N] [strategy=S] [timeout=MS] [on=a,b]
 //   kill|stop|go|leave|unreachable|closed NAME    also: kill|start|stop|go|end master
 //       stop and go pause and resume a process; end: as the process that hosts it ends
+//   revoke NAME                            its token is no longer good
 //   slow NAME by=MS; jump NAME|master by=MS (its clock)
 //   dies NAME after=N                      messages to and from the master, unless it is a member
 //   cut NAME                               breaks its master connection

@@ -45,6 +45,11 @@ bool refused_for_steps(const Status& status) {
   return status.message.find("may advance by one revision") != std::string::npos;
 }
 
+// The peer is out of the run: its calls end as no call of the others does.
+bool is_out(Code code) {
+  return code == Code::kKicked || code == Code::kMasterLost || code == Code::kAuthentication;
+}
+
 }  // namespace
 
 Workload::Workload(PeerNode& node, Checker& checker, uint64_t seed, const Rules& rules)
@@ -420,7 +425,7 @@ void Workload::on_op(const peer::FinishOp& result) {
   compared_ |= status.ok() && posted.call.kind != protocol::OpKind::kSend;
   late_is_over_ |= posted.call.late;
   const bool left = status.code == Code::kInvalidState && node_.has_left();
-  const bool out = left || status.code == Code::kKicked || status.code == Code::kMasterLost;
+  const bool out = left || is_out(status.code);
   if (status.ok()) {
     check_result(posted, result);
     const bool known_to_all = !posted.call.late && !posted.call.crossing && !posted.call.hasty &&
@@ -510,7 +515,7 @@ void Workload::on_joint(const peer::FinishJoint& result) {
   joint_.reset();
   const Status& status = result.status;
   if (gone_ || (status.code == Code::kInvalidState && node_.has_left())) return;
-  if (status.code == Code::kKicked || status.code == Code::kMasterLost) return;
+  if (is_out(status.code)) return;
   const bool new_generation_begins =
       status.ok() && result.topology && result.topology->generation != topology_.generation;
   if (new_generation_begins) {

@@ -210,6 +210,11 @@ void World::connection_made(PeerNode& peer) {
       peer.step(peer::MasterClosed{Status{Code::kSystem, "connection refused"}});
     });
   }
+  if (revoked_.contains(peer.port())) {
+    return peer.run([&peer] {
+      peer.step(peer::MasterClosed{{Code::kAuthentication, "the master does not know the token"}});
+    });
+  }
   auto connection =
       std::make_shared<Connection>(event_loop_, peer, master::ConnectionId{++connections_});
   open_[connection->id] = connection;
@@ -217,6 +222,19 @@ void World::connection_made(PeerNode& peer) {
     peer.connection_ = connection;
     peer.step(peer::MasterConnected{});
   });
+}
+
+// Each peer has a token of its own.
+master::Holder World::holder(const PeerNode& peer) {
+  return {"token " + std::to_string(peer.port()), peer.name()};
+}
+
+// The keyring of a later master has the token no longer, so it is not told.
+void World::revoke(PeerNode& peer) {
+  PCCL_ASSERT(options_.secured);
+  note("master", "revokes the token of " + peer.name());
+  revoked_.insert(peer.port());
+  if (master_) run_master([this, &peer] { step_master(master::Revoked{{holder(peer).token}}); });
 }
 
 void World::send_to_master(const std::shared_ptr<Connection>& connection,
@@ -246,7 +264,9 @@ void World::arrived_at_master(const std::shared_ptr<Connection>& connection,
   PCCL_ASSERT(decoded.ok() && (foreign || decoded.value() == message));
   if (!connection->introduced) {
     connection->introduced = true;
-    step_master(master::Accepted{connection->id, "127.0.0.1", true});
+    master::Accepted accepted{connection->id, "127.0.0.1", true};
+    if (options_.secured) accepted.holder = holder(connection->peer);
+    step_master(accepted);
   }
   connection->registered |= std::holds_alternative<protocol::Register>(message);
   if (connection->master_open) step_master(master::Received{connection->id, decoded.value()});

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -114,7 +115,9 @@ class World {
   void widen(Network::Host from, Network::Host to);
   // SIGKILL of the master, with the pending writes of its disk; and its restart from that disk.
   void kill_master();
-  // A credential for a link that the master has not asked for; none if the run is open.
+  // The token of this peer is no longer good. REQUIRES: the run is secured.
+  void revoke(PeerNode& peer);
+  // A credential for a link that the master has not asked for; none if the run is not secured.
   std::optional<protocol::LaneCredential> credential(PeerId dialler, PeerId acceptor);
   void start_master();
   // The process that hosts the master ends well. The master is gone when it has drained.
@@ -177,9 +180,11 @@ class World {
   Disk disk_;
   Network network_;
   std::optional<protocol::Key> seed_of(uint32_t incarnation) const;
+  static master::Holder holder(const PeerNode& peer);
 
   uint32_t incarnation_ = 0;                    // of the latest master
   uint64_t credentials_ = 0;                    // that credential() has made
+  std::set<uint16_t> revoked_;                  // the ports of peers whose token was revoked
   std::unique_ptr<master::MasterCore> master_;  // null: it was killed
   uint64_t master_life_ = 0;
   uint64_t master_timer_ = 0;

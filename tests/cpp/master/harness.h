@@ -88,11 +88,11 @@ class Harness {
       step(Persisted{token});
     }
   }
-  void accept(const std::string& name, const std::string& host = "10.0.0.1",
-              bool loopback = false) {
+  void accept(const std::string& name, const std::string& host = "10.0.0.1", bool loopback = false,
+              const std::optional<Holder>& holder = {}) {
     connections_[name] = {++connections_made_};
     names_[{connections_made_}] = name;
-    step(Accepted{connections_[name], host, loopback});
+    step(Accepted{connections_[name], host, loopback, holder});
   }
   void say(const std::string& name, protocol::Message message) {
     step(Received{connections_.at(name), std::move(message)});

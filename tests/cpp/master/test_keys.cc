@@ -59,6 +59,72 @@ TEST_F(KeysTest, ARestartedMasterHasOthers) {
   EXPECT_EQ(resumed->accepting, protocol::accepting_key(kNextSeed, h.id("a")));
 }
 
+// ---- Tokens ----
+
+// Peers a and b of alice and bob found the group.
+struct TokensTest : KeysTest {
+  TokensTest() {
+    connect("a", kAlice);
+    h.say("a", Harness::hello(2));
+    connect("b", kBob);
+    h.say("b", Harness::hello(2));
+    h.say("a", protocol::Register{"", 1001});
+    h.say("b", protocol::Register{"", 1002});
+    h.take();
+  }
+  void connect(const std::string& name, const Holder& holder) {
+    h.accept(name, "10.0.0.1", false, holder);
+  }
+  protocol::Resume resume(const std::string& name) const {
+    protocol::Resume resume;
+    resume.run = "run";
+    resume.run_id = kRunId;
+    resume.peer = h.id(name);
+    resume.hello = Harness::hello(2);
+    return resume;
+  }
+  const Holder kAlice{"token-1", "alice"}, kAliceNext{"token-2", "alice"}, kBob{"token-3", "bob"};
+};
+
+TEST_F(TokensTest, ThePeersOfARevokedTokenAreOutAtOnce) {
+  h.step(Revoked{{"token-1", "token-9"}});
+  const auto* kicked = h.last<protocol::Kicked>("a");
+  ASSERT_NE(kicked, nullptr);
+  EXPECT_TRUE(contains(kicked->text, "its token, of \"alice\", was revoked")) << kicked->text;
+  EXPECT_EQ(h.last<protocol::Kicked>("b"), nullptr);
+}
+
+TEST_F(TokensTest, AConnectionOfARevokedTokenIsRefusedBeforeItSaysAnything) {
+  connect("c", kAlice);
+  h.step(Revoked{{"token-1"}});
+  const auto* refused = h.last<protocol::Reject>("c");
+  ASSERT_NE(refused, nullptr);
+  EXPECT_EQ(refused->code, Code::kAuthentication);
+}
+
+TEST_F(TokensTest, AnotherTokenOfTheSameNameReplacesTheFirst) {
+  h.close("a");
+  connect("a", kAliceNext);
+  h.say("a", resume("a"));
+  ASSERT_NE(h.last<protocol::Resumed>("a"), nullptr);
+  h.step(Revoked{{"token-1"}});
+  EXPECT_EQ(h.last<protocol::Kicked>("a"), nullptr) << "it has the other one now";
+  h.step(Revoked{{"token-2"}});
+  EXPECT_NE(h.last<protocol::Kicked>("a"), nullptr);
+}
+
+TEST_F(TokensTest, NobodyTakesThePlaceOfAPeerOfAnotherName) {
+  connect("thief", kBob);
+  protocol::Resume stolen = resume("a");
+  h.say("thief", stolen);
+  const auto* refused = h.last<protocol::Reject>("thief");
+  ASSERT_NE(refused, nullptr);
+  EXPECT_EQ(refused->code, Code::kAuthentication);
+  EXPECT_TRUE(contains(refused->text, "came with a token of another name")) << refused->text;
+  h.say("a", protocol::Ping{1, 0, {}});
+  EXPECT_NE(h.last<protocol::Pong>("a"), nullptr) << "its own connection stays";
+}
+
 TEST(UnsecuredRun, HasNoKeys) {
   Harness h;
   h.found({"a", "b"});

@@ -373,6 +373,24 @@ TEST_F(SecuredRun, ARestartedMasterWithoutKeysBreaksTheProtocol) {
   EXPECT_NE(out.find("Resumed without a key"), std::string::npos) << out;
 }
 
+TEST(Core, AMasterThatDoesNotKnowTheTokenIsAskedOnce) {
+  Transcript t;
+  t.on(JoinCalled{1});
+  EXPECT_EQ(t.on(MasterClosed{{Code::kAuthentication, "it does not know the token", {}}}),
+            "finish joint call 1: authentication: it does not know the token\n"
+            "gone: authentication: it does not know the token\n");
+}
+
+TEST(Core, AMemberWhoseTokenIsNoLongerKnownIsOut) {
+  Transcript t;
+  t.become_member();
+  t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
+  t.wait(0.2);
+  const std::string out =
+      t.on(MasterClosed{{Code::kAuthentication, "it does not know the token", {}}});
+  EXPECT_TRUE(out.ends_with("gone: authentication: it does not know the token\n")) << out;
+}
+
 TEST(Core, RefusesACredentialInAnUnsecuredRun) {
   Transcript t;
   t.register_now();
