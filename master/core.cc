@@ -228,8 +228,8 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
   return group->back(resume);
 }
 
-// The ids of peers are no secret within a run. So a peer is taken back only with a token of the name
-// with which it came.
+// The ids of peers are no secret within a run. So a peer is taken back only with a token of the
+// name with which it came.
 std::optional<protocol::Reject> MasterCore::Impl::refuse_holder(const Group& group, ConnectionId id,
                                                                 PeerId peer) const {
   const std::optional<Holder>& before = group.membership().find(peer)->holder;
