@@ -122,6 +122,7 @@ struct Tls::Impl {
 
 // ---- What OpenSSL calls -------------------------------------------------------------------------
 
+// OpenSSL reads ciphertext.
 int Tls::Impl::give(BIO* bio, char* data, size_t size, size_t* given) {
   Impl& self = *static_cast<Impl*>(BIO_get_data(bio));
   BIO_clear_retry_flags(bio);
@@ -140,6 +141,7 @@ int Tls::Impl::give(BIO* bio, char* data, size_t size, size_t* given) {
   return 0;
 }
 
+// OpenSSL writes ciphertext. write() has made sure that its records have room.
 int Tls::Impl::take(BIO* bio, const char* data, size_t size, size_t* taken) {
   Impl& self = *static_cast<Impl*>(BIO_get_data(bio));
   BIO_clear_retry_flags(bio);
@@ -174,7 +176,6 @@ SSL_CTX* Tls::Impl::make_context(bool dialling) {
   SSL_CTX_clear_options(made, SSL_CTX_get_options(made));
   SSL_CTX_set_options(made, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET);
   SSL_CTX_set_mode(made, SSL_MODE_RELEASE_BUFFERS);
-  SSL_CTX_set_read_ahead(made, 0);
   SSL_CTX_set_session_cache_mode(made, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_max_early_data(made, 0);
   SSL_CTX_set_recv_max_early_data(made, 0);
@@ -262,16 +263,16 @@ bool Tls::Impl::start() {
   return true;
 }
 
-// The number of bytes that the first record has to have before OpenSSL gets it: of a ClientHello
-// all, of the dialler's side the header.
+// The number of bytes that OpenSSL gets first, all at once. An acceptor waits for the whole record
+// of the ClientHello, a dialler for the header of the answer.
 size_t Tls::Impl::first_wanted() const {
   if (dialling || first.size() < kHeaderBytes) return kHeaderBytes;
   return kHeaderBytes + (std::to_integer<size_t>(first[3]) << 8) +
          std::to_integer<size_t>(first[4]);
 }
 
-// Why the bytes of the first record that have arrived are refused; empty: they are not. Plain text
-// is found out by its first bytes.
+// The reason to refuse the first record, as far as it has arrived; empty if there is none. Plain
+// text is refused at its first byte.
 std::string Tls::Impl::wrong_in_first() const {
   const auto at = [this](size_t index, int otherwise) {
     return index < first.size() ? std::to_integer<int>(first[index]) : otherwise;
@@ -422,9 +423,10 @@ size_t Tls::Impl::decrypt(std::span<std::byte> plaintext) {
   return total;
 }
 
-// OpenSSL cannot do it while it has a part of the Finished of the dialler; it is done again when
-// the handshake is complete.
+// OpenSSL cannot do it while it has a part of the Finished of the dialler; this is called again
+// when the handshake is complete. A second SSL_shutdown() would read, and discard data.
 void Tls::Impl::say_close() {
+  if ((SSL_get_shutdown(ssl.get()) & SSL_SENT_SHUTDOWN) != 0) return;
   ERR_clear_error();
   SSL_shutdown(ssl.get());
   ERR_clear_error();
@@ -526,8 +528,8 @@ Bytes Tls::outgoing() const { return impl_->queue.bytes(); }
 void Tls::sent(size_t bytes) { impl_->queue.drop(bytes); }
 
 void Tls::close() {
-  const bool again = std::exchange(impl_->closing, true);
-  if (!again && impl_->failure.ok() && impl_->proven) impl_->say_close();
+  impl_->closing = true;
+  if (impl_->failure.ok() && impl_->proven) impl_->say_close();
 }
 
 Status Tls::ended() const {

@@ -9,10 +9,10 @@
 //   proven(), established(): may write
 //            Finished, data                 --->   established(): reads data
 //
-// So the acceptor may send data a round trip before it can receive any. Until established(), it has
-// seen a proof that may be a copy: somebody on the path may repeat a ClientHello that he has seen.
-// He cannot read what the acceptor sends, but no action may follow from a copy. So the acceptor
-// should send nothing secret, and change nothing, before established().
+// So the acceptor may send data a round trip before it receives any. Until established(), the proof
+// that it has may be a copy: somebody on the path has repeated the ClientHello of another
+// connection. He cannot read the answer, and cannot go on. But the acceptor must not act because of
+// a copy. It should send nothing secret, and change nothing, before established().
 // Invariants:
 //   1. read() returns 0 only when it has used all ciphertext. Then no complete record is inside, so
 //      that nothing is read late because no socket announces it.

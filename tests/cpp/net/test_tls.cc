@@ -262,6 +262,10 @@ TEST(Tls, AcceptorMayCloseBeforeFinished) {
   acceptor.close();
   EXPECT_EQ(text_of(deliver(dialler, take_outgoing(acceptor)).plaintext), "go away");
   EXPECT_TRUE(dialler.ended().ok());
+  // The acceptor still reads what comes with Finished.
+  EXPECT_EQ(encrypt(dialler, "goodbye"), 7u);
+  EXPECT_EQ(text_of(deliver(acceptor, take_outgoing(dialler)).plaintext), "goodbye");
+  EXPECT_FALSE(acceptor.ended().ok());
 }
 
 // A close that comes too early is sent when the handshake is complete.
@@ -327,6 +331,23 @@ TEST(Tls, ASilentStrangerCostsLessThanAKibibyte) {
     EXPECT_TRUE(deliver(acceptors.back(), std::span(hello).first(4)).status.ok());
   }
   EXPECT_LT(mallinfo2().uordblks - before, kCount * 1024);
+}
+
+// Buffers of records exist only while there are records: 2 x 17 KiB less.
+TEST(Tls, AnIdleConnectionCostsLittle) {
+  constexpr size_t kCount = 100;
+  std::vector<std::unique_ptr<Connected>> connections;
+  const size_t before = mallinfo2().uordblks;
+  for (size_t i = 0; i < kCount; ++i) {
+    connections.push_back(std::make_unique<Connected>());
+    Connected& ends = *connections.back();
+    const std::string burst(200000, 'x');
+    for (const std::string& text : {burst, std::string("ping")}) {
+      encrypt(ends.dialler, text);
+      deliver(ends.acceptor, take_outgoing(ends.dialler));
+    }
+  }
+  EXPECT_LT((mallinfo2().uordblks - before) / (2 * kCount), 32u << 10);
 }
 
 // Whether this process has these bytes in its heap.

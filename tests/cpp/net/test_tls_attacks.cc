@@ -51,6 +51,11 @@ Bytes with_ciphers(const char* names) {
   return foreign_hello([&](SSL_CTX* context) { SSL_CTX_set_ciphersuites(context, names); });
 }
 
+// The key share is of the first group.
+Bytes with_groups(const char* names) {
+  return foreign_hello([&](SSL_CTX* context) { SSL_CTX_set1_groups_list(context, names); });
+}
+
 // Early data after a ClientHello that announces them.
 Bytes early_data() {
   Foreign foreign(Foreign::Role::kDialler);
@@ -121,6 +126,8 @@ const Row kHellos[] = {
      }},
     {"AES-256", "it is refused", [] { return with_ciphers("TLS_AES_256_GCM_SHA384"); }},
     {"AES-CCM", "no shared cipher", [] { return with_ciphers("TLS_AES_128_CCM_SHA256"); }},
+    {"P-256", kDoesNotFit, [] { return with_groups("P-256:X25519"); }},
+    {"P-256 only", "it is refused", [] { return with_groups("P-256"); }},
     {"a key exchange without Diffie-Hellman", "it is refused",
      [] {
        return changed_hello([](Hello& hello) { hello.extension(kKeyModes) = number(0x0100, 2); });
@@ -582,6 +589,12 @@ TEST(TlsAttacks, OtherCiphersAreNotNegotiated) {
         answered([&](SSL_CTX* context) { SSL_CTX_set_ciphersuites(context, names); });
     EXPECT_FALSE(outcome.status.ok());
   }
+}
+
+TEST(TlsAttacks, OtherGroupsAreNotNegotiated) {
+  const Outcome outcome =
+      answered([](SSL_CTX* context) { SSL_CTX_set1_groups_list(context, "P-256"); });
+  EXPECT_FALSE(outcome.status.ok());
 }
 
 // A HelloRetryRequest with a cookie asks for a second ClientHello.
