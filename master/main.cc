@@ -16,6 +16,7 @@
 #include <string>
 
 #include "csrc/base/log.h"
+#include "csrc/net/library_check.h"
 #include "csrc/protocol/version.h"
 #include "master/shell/shell.h"
 
@@ -253,6 +254,10 @@ int main(int argc, char** argv) {
                  "pccl master: PCCL_LOG is \"%s\", allowed are error, warning, info, debug\n",
                  level);
     return 2;
+  }
+  if (const pccl::Status status = pccl::net::check_libraries(nullptr); !status.ok()) {
+    std::fprintf(stderr, "pccl master: %s\n", status.message.c_str());
+    return 1;
   }
   // Must precede the start of any thread, so that all threads leave these signals to sigwait().
   std::signal(SIGPIPE, SIG_IGN);

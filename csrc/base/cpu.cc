@@ -4,6 +4,9 @@
 
 #if PCCL_X86
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace pccl {
@@ -22,7 +25,20 @@ bool detect() {
 #endif
 }
 
+bool detect_aes() {
+#if PCCL_X86
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("aes") != 0 && __builtin_cpu_supports("pclmul") != 0;
+#elif defined(__aarch64__)
+  constexpr unsigned long kNeeded = HWCAP_AES | HWCAP_PMULL;
+  return (getauxval(AT_HWCAP) & kNeeded) == kNeeded;
+#else
+  return false;
+#endif
+}
+
 std::atomic<bool> g_wide_allowed{true};
+std::atomic<bool> g_aes_allowed{true};
 
 }  // namespace
 
@@ -32,5 +48,12 @@ bool has_wide_vectors() {
 }
 
 void allow_wide_vectors(bool allowed) { g_wide_allowed.store(allowed, std::memory_order_relaxed); }
+
+bool has_aes() {
+  static const bool present = detect_aes();
+  return present && g_aes_allowed.load(std::memory_order_relaxed);
+}
+
+void allow_aes(bool allowed) { g_aes_allowed.store(allowed, std::memory_order_relaxed); }
 
 }  // namespace pccl

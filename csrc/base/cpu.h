@@ -1,6 +1,6 @@
-// cpu: which vector instructions the kernels may use. It is detected when the program runs, so that
-// one build works on every machine. It changes the speed of a kernel, never a bit of its result.
-// Any thread may call these functions.
+// cpu: which vector instructions the kernels may use, and which cipher is fast. It is detected when
+// the program runs, so that one build works on every machine. It changes the speed of a kernel,
+// never a bit of its result. Any thread may call these functions.
 #pragma once
 
 #if defined(__x86_64__)
@@ -19,5 +19,12 @@ bool has_wide_vectors();
 
 // For tests: while `allowed` is false, all kernels run their portable code on every machine.
 void allow_wide_vectors(bool allowed);
+
+// True if the CPU has instructions for AES-GCM, unless allow_aes(false) was called. Without them
+// another cipher is several times as fast.
+bool has_aes();
+
+// For tests: while `allowed` is false, this machine seems to have no AES instructions.
+void allow_aes(bool allowed);
 
 }  // namespace pccl

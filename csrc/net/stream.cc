@@ -11,6 +11,7 @@
 #include <cerrno>
 
 #include "csrc/net/address.h"
+#include "csrc/net/byte_queue.h"
 #include "csrc/net/handle.h"
 
 namespace pccl::net {
@@ -30,7 +31,6 @@ struct Stream::Impl : Deferred, std::enable_shared_from_this<Impl> {
   void watch();
   void close(Status status);
   void stop();
-  size_t queued() const { return queue.size() - queue_at; }
   Status broken(const std::string& why) const { return {Code::kSystem, peer + ": " + why, {}}; }
 
   std::shared_ptr<Loop::Impl> loop;
@@ -40,8 +40,7 @@ struct Stream::Impl : Deferred, std::enable_shared_from_this<Impl> {
   std::shared_ptr<Watcher> watcher;
   std::shared_ptr<Alarm> alarm;  // for close_after_flush()
 
-  std::vector<std::byte> queue;
-  size_t queue_at = 0;
+  ByteQueue queue;
   bool blocked = false;    // the system takes no more for now
   bool closing = false;    // close_after_flush() was called
   bool sent_last = false;  // everything was written, and the sending direction is shut down
@@ -51,8 +50,8 @@ struct Stream::Impl : Deferred, std::enable_shared_from_this<Impl> {
 
 void Stream::Impl::run_deferred() {
   if (over) return;
-  if (queued() > kQueueBytesMax) {
-    return close(broken("it does not read: " + std::to_string(queued()) +
+  if (queue.size() > kQueueBytesMax) {
+    return close(broken("it does not read: " + std::to_string(queue.size()) +
                         " bytes wait for it, at most " + std::to_string(kQueueBytesMax)));
   }
   if (!blocked) write_some();
@@ -83,25 +82,17 @@ void Stream::Impl::read_some() {
 void Stream::Impl::write_some() {
   size_t total = 0;
   blocked = false;
-  while (queued() > 0 && !blocked && failure.ok()) {
-    const size_t part = std::min(queued(), kTurnBytes);
-    const ssize_t bytes = ::send(socket.fd(), queue.data() + queue_at, part, MSG_NOSIGNAL);
+  while (queue.size() > 0 && !blocked && failure.ok()) {
+    const size_t part = std::min(queue.size(), kTurnBytes);
+    const ssize_t bytes = ::send(socket.fd(), queue.bytes().data(), part, MSG_NOSIGNAL);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return write_failed(errno);
     const size_t taken = bytes < 0 ? 0 : static_cast<size_t>(bytes);
-    queue_at += taken;
+    queue.drop(taken);
     total += taken;
     blocked = taken < part || total >= kTurnBytes;
   }
-  if (queued() == 0) {
-    queue.clear();
-    if (queue.capacity() > kTurnBytes) queue = {};
-    queue_at = 0;
-  } else if (queue_at > queue.size() / 2) {
-    queue.erase(queue.begin(), queue.begin() + static_cast<std::ptrdiff_t>(queue_at));
-    queue_at = 0;
-  }
-  if (closing && queued() == 0 && !sent_last) {
+  if (closing && queue.size() == 0 && !sent_last) {
     sent_last = true;
     shutdown(socket.fd(), SHUT_WR);
   }
@@ -113,12 +104,11 @@ void Stream::Impl::write_some() {
 void Stream::Impl::write_failed(int error) {
   failure = broken(error_text(error));
   queue.clear();
-  queue_at = 0;
   blocked = false;
   watch();
 }
 
-void Stream::Impl::watch() { watcher->watch(true, queued() > 0); }
+void Stream::Impl::watch() { watcher->watch(true, queue.size() > 0); }
 
 void Stream::Impl::close(Status status) {
   stop();
@@ -153,8 +143,8 @@ Stream::~Stream() {
 void Stream::send(std::span<const std::byte> bytes) {
   impl_->loop->assert_on_loop();
   if (impl_->over || impl_->closing || !impl_->failure.ok()) return;
-  if (impl_->queued() > kQueueBytesMax) return;  // about to be cut off
-  impl_->queue.insert(impl_->queue.end(), bytes.begin(), bytes.end());
+  if (impl_->queue.size() > kQueueBytesMax) return;  // about to be cut off
+  impl_->queue.append(bytes);
   impl_->loop->defer(impl_);
 }
 
@@ -170,7 +160,7 @@ void Stream::close_after_flush(Duration at_most) {
   impl_->loop->defer(impl_);
 }
 
-size_t Stream::unsent() const { return impl_->queued(); }
+size_t Stream::unsent() const { return impl_->queue.size(); }
 
 const Socket& Stream::socket() const { return impl_->socket; }
 

@@ -5,7 +5,7 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "csrc/net/libuv_check.h"
+#include "csrc/net/library_check.h"
 #include "csrc/torch/answers.h"
 #include "csrc/torch/call_options.h"
 #include "csrc/torch/errors.h"
@@ -64,7 +64,7 @@ py::list parts(const c10::intrusive_ptr<c10d::Work>& work) {
 
 // --- The module ----------------------------------------------------------------------------------
 
-// Refuses to run with a torch or a libuv that this module was not built for.
+// Refuses to run with a torch, a libuv or an OpenSSL that this module was not built for.
 void check_environment() {
   const auto running = py::module_::import("torch").attr("__version__").cast<std::string>();
   const std::string built = PCCL_TORCH_BUILD;  // major.minor: a compiled module depends on both
@@ -75,7 +75,7 @@ void check_environment() {
                            "its source folder");
   }
   const auto* const torch_code = reinterpret_cast<const void*>(&c10d::opTypeToString);
-  if (const Status status = net::check_libuv(torch_code); !status.ok())
+  if (const Status status = net::check_libraries(torch_code); !status.ok())
     throw py::import_error(status.message);
 }
 

@@ -34,9 +34,14 @@ CASES: list[tuple[Rule, Source, Source]] = [
         source("csrc/base/log.h", '#include "csrc/base/log.h"'),
     ),
     (
-        rules.libuv_in_net_only,
+        rules.network_libraries_in_net_only,
         source("csrc/ring/shell/shell.cc", "#include <uv.h>"),
         source("csrc/net/loop.cc", "#include <uv.h>"),
+    ),
+    (
+        rules.network_libraries_in_net_only,
+        source("master/shell/shell.cc", "#include <openssl/ssl.h>"),
+        source("master/shell/shell.cc", "#include <openssl/crypto.h>"),
     ),
     (
         rules.torch_in_torch_only,

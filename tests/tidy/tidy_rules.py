@@ -32,7 +32,7 @@ LAYERS = {
 
 # --- Purity: all code in these folders is pure, except the folders shell/ and main ---
 PURE_FOLDERS = ("csrc/protocol", "csrc/link", "csrc/memory", "csrc/ring", "csrc/peer", "master")
-PURE_FILES = ("csrc/net/framing", "csrc/net/checksum")
+PURE_FILES = ("csrc/net/framing", "csrc/net/checksum", "csrc/net/keys", "csrc/net/openssl")
 SHELLS = re.compile(r"/shell/|/main\.cc$")  # they use sockets, clocks, threads and files
 COMPUTE = (
     "kernels",
@@ -50,7 +50,9 @@ BANNED_WORDS = re.compile(
     r"|(?<![\w.>])log\(LogLevel::"  # cores emit a Log effect
 )
 
-LIBUV_FOLDERS = ("csrc/net", "tests/cpp/net")
+# <openssl/crypto.h> is for all: it wipes secrets.
+NETWORK_LIBRARIES = re.compile(r"<(uv\.h|openssl/(?!crypto\.h).*)>")
+NETWORK_FOLDERS = ("csrc/net", "tests/cpp/net")
 
 # --- Each csrc/x/y.cc has a tests/cpp/x/test_y.cc (tests/cpp/master for master), except these ---
 NO_TWIN = {
@@ -125,10 +127,12 @@ def no_include_cycle(sources: Iterable[Source]) -> Iterator[str]:
         yield from visit(path, ())
 
 
-def libuv_in_net_only(sources: Iterable[Source]) -> Iterator[str]:
+def network_libraries_in_net_only(sources: Iterable[Source]) -> Iterator[str]:
     for source in sources:
-        if source.is_cpp and "<uv.h>" in source.includes and source.folder not in LIBUV_FOLDERS:
-            yield f"{source.path}: includes uv.h; only csrc/net knows libuv"
+        if not source.is_cpp or source.folder in NETWORK_FOLDERS:
+            continue
+        for name in filter(NETWORK_LIBRARIES.fullmatch, source.includes):
+            yield f"{source.path}: includes {name}; only csrc/net knows libuv and OpenSSL"
 
 
 def torch_in_torch_only(sources: Iterable[Source]) -> Iterator[str]:
@@ -471,7 +475,7 @@ ALL = (
     layer_order,
     includes_resolve,
     no_include_cycle,
-    libuv_in_net_only,
+    network_libraries_in_net_only,
     torch_in_torch_only,
     pure_is_pure,
     headers_open_with_prose,

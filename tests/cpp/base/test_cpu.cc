@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string>
 
@@ -17,6 +18,14 @@ TEST(Cpu, WideVectorsCanBeForbiddenAndAllowedAgain) {
   EXPECT_EQ(has_wide_vectors(), present);
 }
 
+TEST(Cpu, AesCanBeForbiddenAndAllowedAgain) {
+  const bool present = has_aes();
+  allow_aes(false);
+  EXPECT_FALSE(has_aes());
+  allow_aes(true);
+  EXPECT_EQ(has_aes(), present);
+}
+
 #if PCCL_X86
 TEST(Cpu, AgreesWithTheKernelOfTheMachine) {
   std::ifstream file("/proc/cpuinfo");
@@ -25,12 +34,10 @@ TEST(Cpu, AgreesWithTheKernelOfTheMachine) {
   }
   if (line.empty()) GTEST_SKIP() << "no flags in /proc/cpuinfo";
   std::istringstream flags(line);
-  bool avx2 = false, f16c = false;
-  for (std::string flag; flags >> flag;) {
-    avx2 |= flag == "avx2";
-    f16c |= flag == "f16c";
-  }
-  EXPECT_EQ(has_wide_vectors(), avx2 && f16c);
+  std::set<std::string> found;
+  for (std::string flag; flags >> flag;) found.insert(flag);
+  EXPECT_EQ(has_wide_vectors(), found.contains("avx2") && found.contains("f16c"));
+  EXPECT_EQ(has_aes(), found.contains("aes") && found.contains("pclmulqdq"));
 }
 #else
 TEST(Cpu, OtherMachinesHaveNone) { EXPECT_FALSE(has_wide_vectors()); }

@@ -1,9 +1,13 @@
-#include "csrc/net/libuv_check.h"
+#include "csrc/net/library_check.h"
 
 #include <dlfcn.h>
+#include <openssl/crypto.h>
+#include <openssl/opensslv.h>
 #include <uv.h>
 
 #include <vector>
+
+#include "csrc/net/openssl.h"
 
 namespace pccl::net {
 namespace {
@@ -22,11 +26,20 @@ void* handle_of(const std::string& self) {
   return library != nullptr ? library : dlopen(nullptr, RTLD_LAZY);  // null: the main program
 }
 
-// UV_VERSION_HEX has one byte each for major, minor and patch. Within a major version, a newer
-// libuv is compatible with an older one.
-std::string version_text(unsigned version) {
-  return std::to_string(version >> 16) + "." + std::to_string(version >> 8 & 0xff) + "." +
-         std::to_string(version & 0xff);
+// UV_VERSION_HEX has one byte each for major, minor and patch.
+LibraryVersion libuv_version(unsigned version) {
+  return {version >> 16, version >> 8 & 0xff, version & 0xff};
+}
+
+// OPENSSL_VERSION_NUMBER has 4 bits for major, and 8 bits each for minor, nothing, and patch.
+LibraryVersion openssl_version(unsigned long version) {
+  const auto bits = static_cast<unsigned>(version);
+  return {bits >> 28, bits >> 20 & 0xff, bits >> 4 & 0xff};
+}
+
+std::string text(const LibraryVersion& version) {
+  return std::to_string(version[0]) + "." + std::to_string(version[1]) + "." +
+         std::to_string(version[2]);
 }
 
 Status refuse_mixture(const std::string& why) {
@@ -36,7 +49,7 @@ Status refuse_mixture(const std::string& why) {
 }  // namespace
 
 Status judge_libuv(std::span<const LibuvSymbol> symbols, const std::string& self,
-                   const std::string& torch, unsigned built_with, unsigned running) {
+                   const std::string& torch) {
   const LibuvSymbol& first = symbols.front();
   for (const LibuvSymbol& symbol : symbols) {
     const std::string found = "libuv's " + symbol.name + " comes from " + symbol.library;
@@ -49,15 +62,21 @@ Status judge_libuv(std::span<const LibuvSymbol> symbols, const std::string& self
                             ": two copies are mixed");
     }
   }
-  if (running >> 16 == built_with >> 16 && running >> 8 >= built_with >> 8) return {};
+  return {};
+}
+
+// Within a major version, a newer library is compatible with an older one.
+Status judge_version(const std::string& library, const LibraryVersion& built_with,
+                     const LibraryVersion& running) {
+  if (running[0] == built_with[0] && running[1] >= built_with[1]) return {};
   return {Code::kInvalidState,
-          "pccl was built with libuv " + version_text(built_with) + " and runs with " +
-              version_text(running) + ". Install the libuv it was built with, or build it again",
+          "pccl was built with " + library + " " + text(built_with) + " and runs with " +
+              text(running) + ". Install the " + library + " it was built with, or build it again",
           {}};
 }
 
-Status check_libuv(const void* torch_code) {
-  const std::string self = library_of(reinterpret_cast<const void*>(&check_libuv));
+Status check_libraries(const void* torch_code) {
+  const std::string self = library_of(reinterpret_cast<const void*>(&check_libraries));
   const std::string torch = library_of(torch_code);
   void* const linked = handle_of(self);
   const auto symbol = [linked](const char* name, auto* function) {
@@ -79,7 +98,19 @@ Status check_libuv(const void* torch_code) {
       symbol("uv_getaddrinfo", &uv_getaddrinfo),
   };
   dlclose(linked);  // the library stays: it contains this code
-  return judge_libuv(symbols, self, torch, UV_VERSION_HEX, uv_version());
+  Status status = judge_libuv(symbols, self, torch);
+  if (status.ok()) {
+    status = judge_version("libuv", libuv_version(UV_VERSION_HEX), libuv_version(uv_version()));
+  }
+  if (status.ok()) {
+    status = judge_version("OpenSSL", openssl_version(OPENSSL_VERSION_NUMBER),
+                           openssl_version(OpenSSL_version_num()));
+  }
+  if (!status.ok() || openssl_context() != nullptr) return status;
+  return {Code::kInvalidState,
+          "OpenSSL does not load its algorithms (" + take_openssl_error() +
+              "). Repair its installation",
+          {}};
 }
 
 }  // namespace pccl::net

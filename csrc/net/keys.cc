@@ -1,0 +1,91 @@
+#include "csrc/net/keys.h"
+
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/kdf.h>
+#include <openssl/params.h>
+
+#include <bit>
+#include <cstring>
+
+#include "csrc/base/assert.h"
+#include "csrc/net/openssl.h"
+
+namespace pccl::net {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "ids are copied as they lie in memory");
+
+constexpr std::string_view kControlLabel = "pccl control";
+constexpr std::string_view kLaneLabel = "pccl lane";
+
+// HKDF without salt. It fails only if memory is exhausted: the arguments come from this file.
+Key derive(std::span<const std::byte> secret, std::string info) {
+  static EVP_KDF* const hkdf = EVP_KDF_fetch(openssl_context(), "HKDF", nullptr);
+  EVP_KDF_CTX* const context = EVP_KDF_CTX_new(hkdf);
+  PCCL_ASSERT(context != nullptr);
+  std::string digest = "SHA256";
+  const OSSL_PARAM params[] = {
+      OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest.data(), 0),
+      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, const_cast<std::byte*>(secret.data()),
+                                        secret.size()),
+      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, info.data(), info.size()),
+      OSSL_PARAM_construct_end(),
+  };
+  Key key;
+  auto* const out = reinterpret_cast<unsigned char*>(key.bytes.data());
+  const int derived = EVP_KDF_derive(context, out, key.bytes.size(), params);
+  EVP_KDF_CTX_free(context);
+  PCCL_ASSERT(derived == 1);
+  return key;
+}
+
+template <typename T>
+void append(std::string& to, const T& value) {
+  to.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+template <typename T>
+void take(std::string_view& from, T& value) {
+  std::memcpy(&value, from.data(), sizeof value);
+  from.remove_prefix(sizeof value);
+}
+
+}  // namespace
+
+Key::~Key() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
+
+Key control_key(std::span<const std::byte> secret) {
+  PCCL_ASSERT(!secret.empty());
+  return derive(secret, std::string(kControlLabel));
+}
+
+std::string encode(const LaneIdentity& identity) {
+  std::string bytes;
+  append(bytes, identity.dialler.value);
+  append(bytes, identity.acceptor.value);
+  append(bytes, identity.nonce);
+  PCCL_ASSERT(bytes.size() == kLaneIdentityBytes);
+  return bytes;
+}
+
+std::optional<LaneIdentity> decode_lane_identity(std::string_view bytes) {
+  if (bytes.size() != kLaneIdentityBytes) return std::nullopt;
+  LaneIdentity identity;
+  take(bytes, identity.dialler.value);
+  take(bytes, identity.acceptor.value);
+  take(bytes, identity.nonce);
+  const bool names_two = identity.dialler && identity.acceptor;
+  if (!names_two || identity.dialler == identity.acceptor) return std::nullopt;
+  return identity;
+}
+
+// All parts after the label have a fixed length, so that no two inputs give the same bytes.
+Key lane_key(const Key& accepting_key, uint64_t run_id, const LaneIdentity& identity) {
+  std::string info(kLaneLabel);
+  append(info, run_id);
+  info += encode(identity);
+  return derive(accepting_key.bytes, std::move(info));
+}
+
+}  // namespace pccl::net

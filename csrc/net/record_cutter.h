@@ -1,0 +1,29 @@
+// RecordCutter: cuts plaintext that lies in several spans into pieces of one TLS record each.
+// Bytes of several spans are copied together, so that a frame header and the payload after it share
+// a record. A long span is not copied. It belongs to one call of Tls::write().
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+
+namespace pccl::net {
+
+class RecordCutter {
+ public:
+  static constexpr size_t kPieceBytesMax = 16384;
+  explicit RecordCutter(std::span<const std::span<const std::byte>> spans) : spans_(spans) {}
+
+  // The next piece, as long as possible; empty: nothing is left. It is valid until the next call.
+  std::span<const std::byte> next();
+
+ private:
+  std::span<const std::byte> part(size_t bytes_max);
+  void skip_empty();
+
+  std::span<const std::span<const std::byte>> spans_;
+  size_t at_ = 0;  // bytes taken from the front of spans_
+  std::array<std::byte, kPieceBytesMax> together_;
+};
+
+}  // namespace pccl::net

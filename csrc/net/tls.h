@@ -1,0 +1,109 @@
+// Tls: one end of a TLS 1.3 connection whose ends share a key. It has no socket: ciphertext goes in
+// and comes out as bytes, and the owner of the socket carries it. One thread at a time may use it.
+// The dialler shows an identity, and the acceptor looks up the key for it. Each end proves by the
+// handshake that it knows the key. There are no certificates, and no other way to authenticate.
+//
+//   dialler                                acceptor
+//   dial()   ClientHello: identity, proof   --->   proven(): may write
+//            <---   ServerHello, Finished: proof; data
+//   proven(), established(): may write
+//            Finished, data                 --->   established(): reads data
+//
+// So the acceptor may send data a round trip before it receives any. Until established(), the proof
+// that it has may be a copy: somebody on the path has repeated the ClientHello of another
+// connection. He cannot read the answer, and cannot go on. But the acceptor must not act because of
+// a copy. It should send nothing secret, and change nothing, before established().
+// Invariants:
+//   1. read() returns 0 only when it has used all ciphertext. Then no complete record is inside, so
+//      that nothing is read late because no socket announces it.
+//   2. Nothing can be read before the other end has proven its key and the handshake is complete.
+//   3. An acceptor that has not received a whole ClientHello holds at most kHelloBytesMax, and it
+//      has allocated nothing else. An unknown identity costs no public-key operation.
+//   4. Keys are wiped when the handshake is over.
+// Failure: read() and write() return it, and return it again from then on. The code is
+// kAuthentication before established(), and kProtocol after it. Texts contain no secret.
+// After a failure, outgoing() may have an alert that tells the other side the reason. To send it is
+// a courtesy. The end of the TCP stream is not seen here: see ended().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "csrc/base/result.h"
+#include "csrc/net/keys.h"
+
+namespace pccl::net {
+
+class Tls {
+ public:
+  static constexpr size_t kIdentityBytesMax = 256;
+  static constexpr size_t kHelloBytesMax = 1024;       // of a ClientHello record
+  static constexpr size_t kHandshakeBytesMax = 16384;  // that one end sends before established()
+  static constexpr size_t kOutgoingBytesMax = 256u << 10;
+  // The most bytes of an incomplete record that stay inside when read() has returned 0. They count
+  // if a socket shall announce itself only when many bytes have arrived (SO_RCVLOWAT).
+  static constexpr size_t kRecordBytesMax = 5 + 16384 + 256;
+  // The most records that arrive one after the other without data.
+  static constexpr size_t kEmptyRecordsMax = 32;
+  // A key encrypts at most this many records, then a new one follows (RFC 8446, section 5.5).
+  static constexpr uint64_t kRecordsPerKeyMax = 1u << 24;
+
+  // Returns the key for an identity that a dialler shows; nullopt if it is unknown. The identity is
+  // any 1 to kHelloBytesMax bytes. The function must not use the Tls that calls it.
+  using FindKey = std::function<std::optional<Key>(std::string_view identity)>;
+
+  // outgoing() has the ClientHello at once. kInvalidArgument if the identity is empty or longer
+  // than kIdentityBytesMax; kSystem if OpenSSL refuses.
+  static Result<Tls> dial(std::string identity, const Key& key);
+  static Tls accept(FindKey find_key);
+  Tls(Tls&&) noexcept;
+  Tls& operator=(Tls&&) noexcept;
+  ~Tls();
+
+  // Takes bytes from the front of `ciphertext`, and stores their plaintext. Returns how many bytes
+  // of plaintext it has stored; 0: all ciphertext was used and more is needed. So call it until it
+  // returns 0. It may add to outgoing(), and change proven() and established().
+  // REQUIRES: `plaintext` is not empty.
+  Result<size_t> read(std::span<const std::byte>& ciphertext, std::span<std::byte> plaintext);
+  // Encrypts the spans in order and adds them to outgoing(). Returns how many bytes it has taken:
+  // fewer than all if outgoing() would exceed kOutgoingBytesMax, and 0 before proven() and after
+  // close(). Small spans share a record with what follows them.
+  Result<size_t> write(std::span<const std::span<const std::byte>> plaintext);
+
+  // The ciphertext to send next; valid until the next call of another method. After a send, pass
+  // the number of bytes to sent().
+  std::span<const std::byte> outgoing() const;
+  void sent(size_t bytes);
+
+  // Adds the last record to outgoing(), at once or when the handshake is complete: it tells the
+  // other side that nothing is missing. Nothing can be written any more. The other side may still
+  // write.
+  void close();
+  // Call it when the TCP stream has ended. kSystem if the other side has not called close() before:
+  // the stream was cut off, by a fault or by somebody on the path.
+  Status ended() const;
+
+  // The other side has proven that it knows the key (of an acceptor: see above).
+  bool proven() const;
+  // The handshake is complete on this side.
+  bool established() const;
+  // The identity that was dialled; of an acceptor, the one that the dialler has proven, and empty
+  // before proven().
+  const std::string& identity() const;
+
+  // For tests: a new key follows after this many records.
+  void rekey_after(uint64_t records);
+
+ private:
+  struct Impl;
+  explicit Tls(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace pccl::net
