@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "csrc/base/assert.h"
-#include "csrc/protocol/keys.h"
+#include "csrc/net/keys.h"
 #include "csrc/protocol/limits.h"
 #include "master/events.h"
 
@@ -30,14 +30,14 @@ struct Context {
   // The key with which `peer` accepts links; none if the run is not secured.
   std::optional<protocol::Key> accepting(PeerId peer) const {
     if (!options.seed) return std::nullopt;
-    return protocol::accepting_key(*options.seed, peer);
+    return net::accepting_key(*options.seed, peer);
   }
   // With it, `dialler` can dial `acceptor`, and nobody else. Each has its own number.
   std::optional<protocol::LaneCredential> credential(PeerId dialler, PeerId acceptor) {
     if (!options.seed) return std::nullopt;
     const protocol::LaneIdentity identity{dialler, acceptor, options.incarnation, ++credentials};
-    return protocol::LaneCredential{
-        identity, protocol::lane_key(*accepting(acceptor), options.run_id, identity)};
+    return protocol::LaneCredential{identity,
+                                    net::lane_key(*accepting(acceptor), options.run_id, identity)};
   }
 
   PeerId new_peer() { return {numbered(++peers)}; }

@@ -1,7 +1,7 @@
 #include "csrc/link/lane_keys.h"
 
 #include "csrc/base/assert.h"
-#include "csrc/protocol/keys.h"
+#include "csrc/net/keys.h"
 #include "csrc/protocol/limits.h"
 
 namespace pccl::link {
@@ -43,8 +43,7 @@ std::optional<protocol::Key> LaneKeys::find(const protocol::LaneIdentity& identi
   const auto gone = gone_.find(identity.dialler);
   if (gone != gone_.end() && identity.incarnation <= gone->second) return std::nullopt;
   for (const AcceptingKey& one : keys_) {
-    if (one.incarnation == identity.incarnation)
-      return protocol::lane_key(one.key, run_id, identity);
+    if (one.incarnation == identity.incarnation) return net::lane_key(one.key, run_id, identity);
   }
   return std::nullopt;
 }

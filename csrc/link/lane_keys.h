@@ -1,5 +1,5 @@
 // LaneKeys: decides whose links this peer accepts in a run that is secured. A dialler
-// shows an identity and proves that it has the key that follows from it (protocol/keys.h). LaneKeys
+// shows an identity and proves that it has the key that follows from it (net/keys.h). LaneKeys
 // finds that key, or refuses the identity. LinkCore owns one. It is pure.
 // Invariants:
 //   1. At most the accepting keys of the last two incarnations of the master are known, the older

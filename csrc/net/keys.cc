@@ -17,6 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "ids are copied as they lie in memory");
 
 constexpr std::string_view kControlLabel = "pccl control";
+constexpr std::string_view kAcceptingLabel = "pccl accepting";
 constexpr std::string_view kLaneLabel = "pccl lane";
 
 // HKDF without salt. It fails only if memory is exhausted: the arguments come from this file.
@@ -51,7 +52,19 @@ void take(std::string_view& from, T& value) {
   from.remove_prefix(sizeof value);
 }
 
+protocol::Key derive(const protocol::Key& from, std::string info) {
+  const Key derived = derive(std::as_bytes(std::span(from.words)), std::move(info));
+  protocol::Key key;
+  std::memcpy(key.words.data(), derived.bytes.data(), derived.bytes.size());
+  return key;
+}
+
 }  // namespace
+
+Key::Key(const protocol::Key& key) {
+  static_assert(sizeof key.words == sizeof bytes);
+  std::memcpy(bytes.data(), key.words.data(), bytes.size());
+}
 
 Key::~Key() { OPENSSL_cleanse(bytes.data(), bytes.size()); }
 
@@ -60,32 +73,40 @@ Key control_key(std::span<const std::byte> secret) {
   return derive(secret, std::string(kControlLabel));
 }
 
-std::string encode(const LaneIdentity& identity) {
+// All parts after a label have a fixed length, so that no two inputs give the same bytes.
+protocol::Key accepting_key(const protocol::Key& seed, PeerId peer) {
+  std::string info(kAcceptingLabel);
+  append(info, peer.value);
+  return derive(seed, std::move(info));
+}
+
+protocol::Key lane_key(const protocol::Key& accepting, uint64_t run_id,
+                       const protocol::LaneIdentity& identity) {
+  std::string info(kLaneLabel);
+  append(info, run_id);
+  return derive(accepting, info + encode(identity));
+}
+
+std::string encode(const protocol::LaneIdentity& identity) {
   std::string bytes;
   append(bytes, identity.dialler.value);
   append(bytes, identity.acceptor.value);
-  append(bytes, identity.nonce);
+  append(bytes, identity.incarnation);
+  append(bytes, identity.number);
   PCCL_ASSERT(bytes.size() == kLaneIdentityBytes);
   return bytes;
 }
 
-std::optional<LaneIdentity> decode_lane_identity(std::string_view bytes) {
+std::optional<protocol::LaneIdentity> decode_lane_identity(std::string_view bytes) {
   if (bytes.size() != kLaneIdentityBytes) return std::nullopt;
-  LaneIdentity identity;
+  protocol::LaneIdentity identity;
   take(bytes, identity.dialler.value);
   take(bytes, identity.acceptor.value);
-  take(bytes, identity.nonce);
+  take(bytes, identity.incarnation);
+  take(bytes, identity.number);
   const bool names_two = identity.dialler && identity.acceptor;
   if (!names_two || identity.dialler == identity.acceptor) return std::nullopt;
   return identity;
-}
-
-// All parts after the label have a fixed length, so that no two inputs give the same bytes.
-Key lane_key(const Key& accepting_key, uint64_t run_id, const LaneIdentity& identity) {
-  std::string info(kLaneLabel);
-  append(info, run_id);
-  info += encode(identity);
-  return derive(accepting_key.bytes, std::move(info));
 }
 
 }  // namespace pccl::net

@@ -34,7 +34,7 @@ enum class LossPolicy : uint8_t { kRaise = 0, kRetry = 1 };
 // state of the run.
 enum class Standing : uint8_t { kNone = 0, kCalled = 1, kCompared = 2, kSynced = 3 };
 
-// ---- Keys (keys.h) ------------------------------------------------------------------------------
+// ---- Keys (net/keys.h) --------------------------------------------------------------------------
 
 // 256 secret bits. They are in no log, error or journal.
 struct Key {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "csrc/net/keys.h"
 #include "csrc/protocol/codec.h"
-#include "csrc/protocol/keys.h"
 #include "master/journal.h"
 #include "tests/sim/peer_node.h"
 
@@ -63,8 +63,8 @@ std::optional<protocol::LaneCredential> World::credential(PeerId dialler, PeerId
   constexpr uint64_t kOurNumbers = uint64_t{1} << 40;  // far from those of the master
   const protocol::LaneIdentity identity{dialler, acceptor, incarnation_,
                                         kOurNumbers + ++credentials_};
-  const protocol::Key accepting = protocol::accepting_key(*seed, acceptor);
-  return protocol::LaneCredential{identity, protocol::lane_key(accepting, kRunId, identity)};
+  const protocol::Key accepting = net::accepting_key(*seed, acceptor);
+  return protocol::LaneCredential{identity, net::lane_key(accepting, kRunId, identity)};
 }
 
 void World::kill_master() {

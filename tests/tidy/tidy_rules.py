@@ -22,7 +22,7 @@ LAYERS = {
     "csrc/base": (),
     "csrc/protocol": ("csrc/base",),
     "csrc/net": ("csrc/base", "csrc/protocol"),
-    "csrc/link": ("csrc/base", "csrc/protocol"),
+    "csrc/link": ("csrc/base", "csrc/protocol", "csrc/net"),
     "csrc/memory": ("csrc/base",),
     "csrc/ring": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/link", "csrc/memory"),
     "csrc/peer": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/memory", "csrc/ring"),

@@ -1,4 +1,4 @@
-#include "csrc/protocol/keys.h"
+#include "csrc/net/keys.h"
 #include "tests/cpp/link/core_test.h"
 
 namespace pccl::link {
@@ -20,7 +20,7 @@ class SecuredTest : public LinkCoreTest {
   }
   static LaneCredential to(PeerId acceptor, uint64_t number = 1) {
     const LaneIdentity identity{kSelf, acceptor, 1, number};
-    return {identity, protocol::lane_key(kTheirs, kRun, identity)};
+    return {identity, net::lane_key(kTheirs, kRun, identity)};
   }
   Lines accept(const LaneIdentity& proven) {
     return step(Accepted{core.new_lane(), "10.0.0.9:5", 10, proven});
@@ -28,7 +28,7 @@ class SecuredTest : public LinkCoreTest {
 };
 
 TEST_F(SecuredTest, TheKeyOfADiallerFollowsFromTheAcceptingKey) {
-  EXPECT_EQ(core.key_of(from(kLow)), protocol::lane_key(kOld, kRun, from(kLow)));
+  EXPECT_EQ(core.key_of(from(kLow)), net::lane_key(kOld, kRun, from(kLow)));
   LaneIdentity another = from(kLow);
   another.acceptor = kHigh;
   EXPECT_EQ(core.key_of(another), std::nullopt) << "for another peer";
@@ -75,8 +75,8 @@ TEST_F(SecuredTest, AForgottenPeerIsRefusedAlsoInTheMiddleOfItsHandshake) {
 
 TEST_F(SecuredTest, TheKeysOfTwoIncarnationsAreGood) {
   step(AcceptWith{{2, kNew}});
-  EXPECT_EQ(core.key_of(from(kLow, 1)), protocol::lane_key(kOld, kRun, from(kLow, 1)));
-  EXPECT_EQ(core.key_of(from(kLow, 2)), protocol::lane_key(kNew, kRun, from(kLow, 2)));
+  EXPECT_EQ(core.key_of(from(kLow, 1)), net::lane_key(kOld, kRun, from(kLow, 1)));
+  EXPECT_EQ(core.key_of(from(kLow, 2)), net::lane_key(kNew, kRun, from(kLow, 2)));
   step(AcceptWith{{3, kTheirs}});
   EXPECT_EQ(core.key_of(from(kLow, 1)), std::nullopt) << "two restarts old";
   EXPECT_TRUE(core.key_of(from(kLow, 2)).has_value());

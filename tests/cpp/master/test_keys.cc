@@ -1,6 +1,6 @@
 // The keys that the master of a secured run hands out.
 
-#include "csrc/protocol/keys.h"
+#include "csrc/net/keys.h"
 
 #include "tests/cpp/master/harness.h"
 
@@ -14,7 +14,7 @@ const Key kSeed{{1, 2, 3, 4}}, kNextSeed{{5, 6, 7, 8}};
 struct KeysTest : testing::Test {
   // The key that the acceptor of this credential computes from its identity.
   Key expected(const protocol::LaneIdentity& identity, const Key& accepting) const {
-    return protocol::lane_key(accepting, kRunId, identity);
+    return net::lane_key(accepting, kRunId, identity);
   }
   Harness h{protocol::kSpoken.highest, kSeed};
 };
@@ -22,7 +22,7 @@ struct KeysTest : testing::Test {
 TEST_F(KeysTest, EachPeerHasAnAcceptingKeyOfItsOwn) {
   h.found({"a", "b"});
   const Key a = *h.last<protocol::Welcome>("a")->accepting;
-  EXPECT_EQ(a, protocol::accepting_key(kSeed, h.id("a")));
+  EXPECT_EQ(a, net::accepting_key(kSeed, h.id("a")));
   EXPECT_NE(a, *h.last<protocol::Welcome>("b")->accepting);
 }
 
@@ -56,7 +56,7 @@ TEST_F(KeysTest, ARestartedMasterHasOthers) {
   h.come_back("a", resume);
   const auto* resumed = h.last<protocol::Resumed>("a");
   ASSERT_NE(resumed, nullptr);
-  EXPECT_EQ(resumed->accepting, protocol::accepting_key(kNextSeed, h.id("a")));
+  EXPECT_EQ(resumed->accepting, net::accepting_key(kNextSeed, h.id("a")));
 }
 
 // ---- Tokens ----

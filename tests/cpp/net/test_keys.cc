@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <new>
-#include <numeric>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace pccl::net {
@@ -16,17 +18,14 @@ std::vector<std::byte> counted(size_t size) {
   return bytes;
 }
 
-Key accepting_key() {
-  Key key;
-  std::ranges::copy(counted(32), key.bytes.begin());
+protocol::Key seed() {
+  protocol::Key key;
+  std::memcpy(key.words.data(), counted(32).data(), 32);
   return key;
 }
 
-LaneIdentity some_identity() {
-  LaneIdentity identity{PeerId{0x65a1000000000003}, PeerId{0x65a1000000000001}, {}};
-  std::ranges::copy(counted(16), identity.nonce.begin());
-  return identity;
-}
+const PeerId kDialler{(uint64_t{1} << 32) | 2}, kAcceptor{(uint64_t{1} << 32) | 3};
+const protocol::LaneIdentity kIdentity{kDialler, kAcceptor, 1, 7};
 
 template <typename Range>
 std::string hex(const Range& bytes) {
@@ -42,56 +41,60 @@ std::string hex(const Range& bytes) {
 // The expected keys were computed with Python:
 //   def hkdf(secret, info):
 //       sha256, hmac_of = hashlib.sha256, lambda key, text: hmac.new(key, text, sha256).digest()
-//       return hmac_of(hmac_of(bytes(32), secret), info + b"\1").hex()
-//   identity = struct.pack("<QQ", 0x65a1000000000003, 0x65a1000000000001) + bytes(range(16))
+//       return hmac_of(hmac_of(bytes(32), secret), info + b"\1")
+//   identity = struct.pack("<QQIQ", 1 << 32 | 2, 1 << 32 | 3, 1, 7)
 //   hkdf(bytes(range(32)), b"pccl control")
-//   hkdf(bytes(range(32)), b"pccl lane" + struct.pack("<Q", 0x1122334455667788) + identity)
+//   accepting = hkdf(bytes(range(32)), b"pccl accepting" + struct.pack("<Q", 1 << 32 | 3))
+//   hkdf(accepting, b"pccl lane" + struct.pack("<Q", 77) + identity)
 TEST(Keys, AreTheOnesThatAreDocumented) {
   EXPECT_EQ(hex(control_key(counted(32)).bytes),
             "6ec8d6c528c4a1711ea2a47eb750868cfcc59a04b86882e38acd76f311e90711");
-  EXPECT_EQ(hex(lane_key(accepting_key(), 0x1122334455667788, some_identity()).bytes),
-            "ba4f5aa0390e7a1fb0f296b911bff6cac0bfffe33889d8093c3c811feff55e85");
+  const protocol::Key accepting = accepting_key(seed(), kAcceptor);
+  EXPECT_EQ(hex(Key(accepting).bytes),
+            "2d23a6b28c0b733b8bbf5b366382fffd5baab6e1d9b439f033fd215d3b169bc9");
+  EXPECT_EQ(hex(Key(lane_key(accepting, 77, kIdentity)).bytes),
+            "5b7c3e5dd24ac21fd2ceeab6ecd72f658b391e9050ff4ae44273f4327b0c8623");
 }
 
-TEST(Keys, EachInputOfALaneKeyCounts) {
-  const LaneIdentity identity = some_identity();
-  const auto key = [](const Key& of, uint64_t run, const LaneIdentity& named) {
-    return lane_key(of, run, named).bytes;
-  };
-  const auto expected = key(accepting_key(), 1, identity);
-  EXPECT_EQ(key(accepting_key(), 1, identity), expected);
-  Key other_key = accepting_key();
-  other_key.bytes[31] ^= std::byte{1};
-  EXPECT_NE(key(other_key, 1, identity), expected);
-  EXPECT_NE(key(accepting_key(), 2, identity), expected);
-  LaneIdentity turned{identity.acceptor, identity.dialler, identity.nonce};
-  EXPECT_NE(key(accepting_key(), 1, turned), expected);
-  LaneIdentity again = identity;
-  again.nonce[15] ^= std::byte{1};
-  EXPECT_NE(key(accepting_key(), 1, again), expected);
+TEST(Keys, EachInputCounts) {
+  std::set<std::string> keys;
+  const auto note = [&keys](const protocol::Key& key) { keys.insert(hex(Key(key).bytes)); };
+  const protocol::Key accepting = accepting_key(seed(), kAcceptor);
+  note(accepting);
+  note(accepting_key(seed(), kDialler));
+  note(accepting_key(accepting, kAcceptor));
+  std::vector<protocol::LaneIdentity> identities(5, kIdentity);
+  identities[1].dialler = PeerId{7};
+  identities[2].acceptor = PeerId{7};
+  identities[3].incarnation = 2;
+  identities[4].number = 8;
+  for (const auto& one : identities) note(lane_key(accepting, 77, one));
+  note(lane_key(accepting, 78, kIdentity));
+  note(lane_key(seed(), 77, kIdentity));
+  EXPECT_EQ(keys.size(), 10u);
 }
 
 TEST(Keys, AnIdentityHasTheDocumentedBytes) {
-  const std::string bytes = encode(some_identity());
-  EXPECT_EQ(hex(bytes), "030000000000a165010000000000a165000102030405060708090a0b0c0d0e0f");
-  EXPECT_EQ(decode_lane_identity(bytes), some_identity());
+  const std::string bytes = encode(kIdentity);
+  EXPECT_EQ(hex(bytes), "02000000010000000300000001000000010000000700000000000000");
+  EXPECT_EQ(decode_lane_identity(bytes), kIdentity);
 }
 
 TEST(Keys, OtherBytesAreNoIdentity) {
-  const std::string bytes = encode(some_identity());
+  const std::string bytes = encode(kIdentity);
   EXPECT_EQ(decode_lane_identity(""), std::nullopt);
   EXPECT_EQ(decode_lane_identity(bytes.substr(1)), std::nullopt);
   EXPECT_EQ(decode_lane_identity(bytes + '\0'), std::nullopt);
   const PeerId one{1}, two{2}, none{};
-  EXPECT_NE(decode_lane_identity(encode(LaneIdentity{one, two, {}})), std::nullopt);
-  EXPECT_EQ(decode_lane_identity(encode(LaneIdentity{one, none, {}})), std::nullopt);
-  EXPECT_EQ(decode_lane_identity(encode(LaneIdentity{none, two, {}})), std::nullopt);
-  EXPECT_EQ(decode_lane_identity(encode(LaneIdentity{one, one, {}})), std::nullopt);
+  EXPECT_NE(decode_lane_identity(encode({one, two})), std::nullopt);
+  EXPECT_EQ(decode_lane_identity(encode({one, none})), std::nullopt);
+  EXPECT_EQ(decode_lane_identity(encode({none, two})), std::nullopt);
+  EXPECT_EQ(decode_lane_identity(encode({one, one})), std::nullopt);
 }
 
 TEST(Keys, AKeyWipesItsMemory) {
   alignas(Key) std::byte memory[sizeof(Key)];
-  Key* const key = new (memory) Key(accepting_key());
+  Key* const key = new (memory) Key(seed());
   EXPECT_EQ(hex(memory), hex(counted(32)));
   key->~Key();
   EXPECT_EQ(hex(memory), std::string(64, '0'));
