@@ -32,8 +32,8 @@ namespace pccl::master {
 namespace {
 
 constexpr mode_t kRights = 0600;
-constexpr FileKind kSocket = {S_IFSOCK, "a socket",
-                              "move it away, or name another journal with --journal"};
+constexpr FileKind kSocket = {
+    S_IFSOCK, "a socket", "move it away, or name another journal with --journal", kOtherJournal};
 
 // Short, since an address has room for 107 bytes only.
 std::string passing_name() { return ".pccl-" + std::to_string(std::random_device()()); }
