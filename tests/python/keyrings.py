@@ -19,17 +19,18 @@ SECRET = TEXT.rpartition(".")[2]
 HEAD = '{"pccl_keyring":1}'  # the first line of a keyring
 
 
-def forms(token: Token) -> list[bytes]:
-    """Return the forms in which the secret of a token could leak."""
+def pieces(token: Token) -> list[bytes]:
+    """Return both halves of each form in which the secret of a token could leak."""
     digits = token.secret.hex()
     base64 = token.text().rpartition(".")[2]
-    return [token.secret, digits.encode(), digits.upper().encode(), base64.encode()]
+    forms = [token.secret, digits.encode(), digits.upper().encode(), base64.encode()]
+    return [half for form in forms for half in (form[: len(form) // 2], form[len(form) // 2 :])]
 
 
 def shows(content: bytes | str, token: Token = TOKEN) -> bool:
-    """Return whether the secret of a token is in the content."""
+    """Return whether the content has the secret of a token, or half of it."""
     given = content if isinstance(content, bytes) else content.encode(errors="replace")
-    return any(form in given for form in forms(token))
+    return any(piece in given for piece in pieces(token))
 
 
 def new(keyring: Path, *words: str | Path) -> Token:

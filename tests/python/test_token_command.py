@@ -339,6 +339,9 @@ def test_a_step_that_fails_leaves_the_old_content(
     monkeypatch.setattr(os, step, fail)
     with pytest.raises(_private_file.PrivateFileError, match=r"is as it was, .*No space left"):
         _private_file.replace(path, b"new")
+    if step != "rename":
+        with pytest.raises(_private_file.PrivateFileError, match="cannot be written: No space"):
+            _private_file.create(tmp_path / "other", b"new")
     monkeypatch.undo()
     assert path.read_text() == "old\n"
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
