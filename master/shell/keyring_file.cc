@@ -44,6 +44,18 @@ Status check_file(const std::string& what, const std::string& path, const struct
           {}};
 }
 
+// The reason for errno, which open_file() has set.
+Status refusal_to_open(const std::string& what, const std::string& path) {
+  if (errno == ENOENT) {
+    return {Code::kSystem,
+            "there is no keyring " + path + ": `pccl token new` makes one with its first token",
+            {}};
+  }
+  const Status system = system_error("cannot open " + what);
+  const Status place = check_place(what, path, kFile);  // a link, or the file of another user
+  return place.ok() ? system : place;
+}
+
 // Reads up to `text.size()` bytes. Returns false if the system refuses.
 bool read_into(const File& file, std::string& text) {
   size_t at = 0;
@@ -63,18 +75,11 @@ bool read_into(const File& file, std::string& text) {
 // A keyring is replaced as a whole, never changed, so its size does not change after fstat().
 Result<Keyring> read_keyring(const std::string& path) {
   const std::string what = "the keyring " + path;
-  Status status = check_place(what, path, kFile);
-  if (!status.ok()) return status;
   const File file = open_file(path, O_RDONLY);
-  if (!file.open() && errno == ENOENT) {
-    return Status{
-        Code::kSystem,
-        "there is no keyring " + path + ": `pccl token new` makes one with its first token",
-        {}};
-  }
+  if (!file.open()) return refusal_to_open(what, path);
   struct stat found {};
-  if (!file.open() || ::fstat(file.get(), &found) != 0) return system_error("cannot open " + what);
-  status = check_file(what, path, found);
+  if (::fstat(file.get(), &found) != 0) return system_error("cannot look at " + what);
+  const Status status = check_file(what, path, found);
   if (!status.ok()) return status;
   std::string text(static_cast<size_t>(found.st_size), '\0');
   if (!read_into(file, text)) return system_error("cannot read " + what);
