@@ -14,10 +14,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kKeyringVersion = 1;
 constexpr const char* kVersionField = "pccl_keyring";
 
-Status refusal(std::string text) { return {Code::kInvalidArgument, std::move(text), {}}; }
+Status bad_keyring(std::string text) { return {Code::kInvalidArgument, std::move(text), {}}; }
 
 json parse_line(std::string_view line) {
   return json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -70,9 +70,9 @@ std::string wrong_head(std::string_view line) {
            "\":1}: put back a whole copy, or move it away and make new tokens with `pccl token "
            "new`";
   }
-  if (*version == kVersion) return "";
+  if (*version == kKeyringVersion) return "";
   return "is of version " + version->dump() + ", and this pccl reads version " +
-         std::to_string(kVersion) + ": install the pccl that has written it";
+         std::to_string(kKeyringVersion) + ": install the pccl that has written it";
 }
 
 // Adds the token of a line. Returns the reason why there is none; empty if there is one.
@@ -114,13 +114,13 @@ Result<Keyring> parse_keyring(std::string_view text) {
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     if (number == 1) {
       std::string wrong = wrong_head(line);
-      if (!wrong.empty()) return refusal(std::move(wrong));
+      if (!wrong.empty()) return bad_keyring(std::move(wrong));
       continue;
     }
     const std::string wrong = add(line, keyring);
     if (!wrong.empty()) {
-      return refusal("is damaged in line " + std::to_string(number) + ": " + wrong +
-                     ". Put back a whole copy, or remove the line, which revokes its token");
+      return bad_keyring("is damaged in line " + std::to_string(number) + ": " + wrong +
+                         ". Put back a whole copy, or remove the line, which revokes its token");
     }
   }
   return keyring;

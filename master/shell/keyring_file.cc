@@ -18,8 +18,8 @@ namespace pccl::master {
 namespace {
 
 constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
-constexpr FileKind kFile = {S_IFREG, "a file", "name the file itself with --keyring",
-                            "a master reads a keyring of its own user, or of root"};
+constexpr FileKind kKeyringFile = {S_IFREG, "a file", "name the file itself with --keyring",
+                                   "a master reads a keyring of its own user, or of root"};
 
 std::string mode_text(mode_t mode) {
   char text[8];
@@ -28,7 +28,7 @@ std::string mode_text(mode_t mode) {
 }
 
 Status check_file(const std::string& what, const std::string& path, const struct stat& found) {
-  Status status = check(what, found, kFile);
+  Status status = check(what, found, kKeyringFile);
   if (!status.ok()) return status;
   if ((found.st_mode & kOthers) != 0) {
     return {Code::kSystem,
@@ -52,7 +52,8 @@ Status refusal_to_open(const std::string& what, const std::string& path) {
             {}};
   }
   const Status system = system_error("cannot open " + what);
-  const Status place = check_place(what, path, kFile);  // a link, or the file of another user
+  const Status place =
+      check_place(what, path, kKeyringFile);  // a link, or the file of another user
   return place.ok() ? system : place;
 }
 
