@@ -10,8 +10,10 @@
 
 #include "csrc/base/endpoint.h"
 #include "csrc/base/ids.h"
+#include "csrc/base/secret.h"
 #include "csrc/net/stream.h"
 #include "csrc/protocol/limits.h"
+#include "master/keyring.h"
 #include "master/shell/shell.h"
 
 namespace {
@@ -36,8 +38,13 @@ int main() {
   print("MEMBERS_MAX", kMembersMax);
   print("HOST_BYTES_MAX", kHostBytesMax);
   print("NAME_BYTES_MAX", kNameBytesMax);
+  print("RUN_NAME_BYTES_MAX", kRunNameBytesMax);
   print("LAUNCH_BYTES_MAX", kLaunchBytesMax);
   print("TAG_BYTES_MAX", kTagBytesMax);
+  print("TOKEN_ID_BYTES_MIN", kTokenIdBytesMin);
+  print("TOKEN_ID_BYTES_MAX", kTokenIdBytesMax);
+  print("TOKEN_SECRET_BYTES", pccl::Secret::kBytes);
+  print("KEYRING_BYTES_MAX", pccl::master::kKeyringBytesMax);
   print("STATE_KEYS_MAX", kStateKeysMax);
   print("STATE_KEY_BYTES_MAX", kStateKeyBytesMax);
   print("LANES_MAX", kLanesMax);

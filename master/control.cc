@@ -7,6 +7,7 @@
 #include "csrc/base/assert.h"
 #include "csrc/base/text.h"
 #include "csrc/protocol/limits.h"
+#include "master/json_field.h"
 #include "master/text_format.h"
 
 namespace pccl::master {
@@ -17,19 +18,33 @@ using nlohmann::json;
 struct Known {
   std::string_view name;
   Command command;
-  bool about_a_run;
 };
 constexpr std::array kCommands = {
-    Known{"runs", Command::kRuns, false},
-    Known{"forget", Command::kForget, true},
+    Known{"runs", Command::kRuns},
+    Known{"forget", Command::kForget},
+    Known{"revoke", Command::kRevoke},
 };
 
 Status bad_request(const std::string& why) { return {Code::kInvalidArgument, why, {}}; }
 
-// Null if there is no such field, or it is not a string.
-const std::string* text_at(const json& object, const char* name) {
-  const auto found = object.find(name);
-  return found == object.end() ? nullptr : found->get_ptr<const std::string*>();
+Result<ControlRequest> parse_forget(const json& request) {
+  const std::string* run = text_at(request, "run");
+  if (run == nullptr)
+    return bad_request("the command \"forget\" needs a \"run\", which is the name of one");
+  return ControlRequest{.command = Command::kForget, .run = *run};
+}
+
+Result<ControlRequest> parse_revoke(const json& request) {
+  ControlRequest parsed{.command = Command::kRevoke};
+  const auto tokens = request.find("tokens");
+  bool right = tokens != request.end() && tokens->is_array();
+  for (const json& token : right ? *tokens : json::array()) {
+    const auto* const id = token.get_ptr<const std::string*>();
+    right = right && id != nullptr;
+    if (right) parsed.tokens.push_back(*id);
+  }
+  if (right) return parsed;
+  return bad_request("the command \"revoke\" needs \"tokens\", which is a list of their ids");
 }
 
 }  // namespace
@@ -46,11 +61,12 @@ Result<ControlRequest> parse_request(std::string_view line) {
                        std::string(cut(printable(*name), protocol::kTextBytesMax)) +
                        "\": is it of another version?");
   }
-  if (!known->about_a_run) return ControlRequest{known->command, {}};
-  const std::string* run = text_at(request, "run");
-  if (run == nullptr)
-    return bad_request("the command \"" + *name + "\" needs a \"run\", which is the name of one");
-  return ControlRequest{known->command, *run};
+  switch (known->command) {
+    case Command::kForget: return parse_forget(request);
+    case Command::kRevoke: return parse_revoke(request);
+    case Command::kRuns: break;
+  }
+  return ControlRequest{.command = known->command};
 }
 
 json run_answer(const std::string& name, const Registry::Listed& run) {
@@ -64,6 +80,10 @@ json run_answer(const std::string& name, const Registry::Listed& run) {
   return {
       {"run", name},           {"state", text(run.phase)}, {"peers", run.connections},
       {"address", run.origin}, {"since", run.since},       {"shared_states", std::move(states)}};
+}
+
+json revoked_answer(size_t tokens, size_t peers) {
+  return {{"revoked", {{"tokens", tokens}, {"peers", peers}}}};
 }
 
 json error_answer(const std::string& why) {

@@ -1,10 +1,16 @@
 // control: the requests of a person at the master's machine, and the answers. Request and answer
-// are one line of JSON each (control_socket.h carries them). `pccl runs` and `pccl forget` send the
-// two requests that exist; later ones will have the same form.
+// are one line of JSON each (control_socket.h carries them). `pccl runs`, `pccl forget` and
+// `pccl token revoke` send the requests that exist; later ones will have the same form.
 //
-//   {"command":"runs"}                 {"runs":[RUN, ...]}
-//   {"command":"forget","run":"NAME"}  {"forgot":RUN}
-//   anything that goes wrong           {"error":"a plain sentence"}
+//   {"command":"runs"}                       {"runs":[RUN, ...]}
+//   {"command":"forget","run":"NAME"}        {"forgot":RUN}
+//   {"command":"revoke","tokens":[ID, ...]}  {"revoked":{"tokens":1, "peers":0}}
+//   anything that goes wrong                 {"error":"a plain sentence"}
+//
+//   revoke: the master reads its keyring again, and removes the peers of the tokens that have left
+//   it. It refuses if a token of the request is still there, because then the person has changed
+//   another keyring. The answer counts the tokens that this master no longer knows, and the peers
+//   that it removed.
 //
 //   RUN: {"run":"NAME", "state":"training"|"founding"|"away"|"finished", "peers":3,
 //         "address":"10.0.0.7",
@@ -17,17 +23,20 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "csrc/base/result.h"
+#include "master/keyring.h"
 #include "master/registry.h"
 
 namespace pccl::master {
 
-enum class Command { kRuns, kForget };
+enum class Command { kRuns, kForget, kRevoke };
 
 struct ControlRequest {
   Command command = Command::kRuns;
-  std::string run;  // its name, for a command about one run
+  std::string run = {};              // its name, for kForget
+  std::vector<TokenId> tokens = {};  // for kRevoke
   bool operator==(const ControlRequest&) const = default;
 };
 
@@ -35,6 +44,7 @@ struct ControlRequest {
 Result<ControlRequest> parse_request(std::string_view line);
 
 nlohmann::json run_answer(const std::string& name, const Registry::Listed& run);
+nlohmann::json revoked_answer(size_t tokens, size_t peers);
 nlohmann::json error_answer(const std::string& why);
 
 // The line to send, with its newline. Bytes that are not UTF-8 are replaced.

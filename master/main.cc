@@ -16,6 +16,7 @@
 #include <string>
 
 #include "csrc/base/log.h"
+#include "csrc/base/text.h"
 #include "csrc/net/library_check.h"
 #include "csrc/protocol/version.h"
 #include "master/shell/shell.h"
@@ -26,6 +27,7 @@ constexpr const char* kUsage =
     "usage: pccl master [--host HOST] [--port PORT] [--journal PATH | --no-journal] [--new]\n"
     "                   [--keep-days DAYS] [--resume-from REVISION:HASH [--run NAME] [--group "
     "NUMBER]]\n"
+    "                   [--keyring PATH | --insecure]\n"
     "\n"
     "Runs a master: peers find each other through it and agree by way of it. It carries no tensor, "
     "and\n"
@@ -39,9 +41,9 @@ constexpr const char* kUsage =
     "address,\n"
     "                  it goes on with them (default ~/.local/state/pccl/master-PORT.journal; "
     "none\n"
-    "                  with --port 0); `pccl runs` and `pccl forget` reach it by the socket "
-    "beside\n"
-    "                  it, PATH.sock, which is for this user only\n"
+    "                  with --port 0); `pccl runs`, `forget` and `token revoke` reach it by "
+    "the\n"
+    "                  socket beside it, PATH.sock, which is for this user only\n"
     "  --no-journal    remember nothing: when this master ends, its runs do\n"
     "  --new           begin afresh; what the journal held stays beside it as PATH.old\n"
     "  --keep-days DAYS\n"
@@ -53,6 +55,10 @@ constexpr const char* kUsage =
     "                  agreed on last; both are in the error that refused it\n"
     "  --run NAME      the run that --resume-from is for, if the journal knows more than one\n"
     "  --group NUMBER  its peer group (default 0)\n"
+    "  --keyring PATH  the tokens of those who may join, as `pccl token` makes them. This version "
+    "reads\n"
+    "                  and checks the file, and does not ask peers for a token yet\n"
+    "  --insecure      admit peers without a token, as this version always does\n"
     "  --version       show the version and exit\n"
     "  --help          show this and exit\n"
     "\n"
@@ -67,6 +73,8 @@ struct Arguments {
   std::optional<std::string> journal;  // none: the default path
   bool forgets = false;
   bool fresh = false;
+  std::string keyring;  // empty: none
+  bool insecure = false;
   int keep_days = pccl::master::kKeepDaysDefault;
   std::optional<pccl::master::Resumption> resume_from;
   std::string wrong;
@@ -102,6 +110,10 @@ std::string take(Arguments& arguments, const std::string& name, const std::strin
     arguments.journal = value;
     return value.empty() ? "--journal is empty: give a path, or --no-journal" : "";
   }
+  if (name == "--keyring") {
+    arguments.keyring = value;
+    return value.empty() ? "--keyring is empty: give the path of a keyring" : "";
+  }
   if (name == "--keep-days") {
     const bool fine = parse_number(value, arguments.keep_days) && arguments.keep_days >= 1 &&
                       arguments.keep_days <= pccl::master::kKeepDaysMax;
@@ -119,6 +131,13 @@ std::string take(Arguments& arguments, const std::string& name, const std::strin
   return "unknown argument \"" + name + "\"";
 }
 
+// Null if `name` is no option without a value.
+bool* flag_of(Arguments& arguments, const std::string& name) {
+  if (name == "--no-journal") return &arguments.forgets;
+  if (name == "--new") return &arguments.fresh;
+  return name == "--insecure" ? &arguments.insecure : nullptr;
+}
+
 Arguments parse(int argc, char** argv) {
   Arguments arguments;
   std::string run, group;
@@ -128,8 +147,8 @@ Arguments parse(int argc, char** argv) {
       arguments.mode = name == "--version" ? Mode::kVersion : Mode::kHelp;
       return arguments;
     }
-    if (name == "--no-journal" || name == "--new") {
-      (name == "--new" ? arguments.fresh : arguments.forgets) = true;
+    if (bool* const flag = flag_of(arguments, name)) {
+      *flag = true;
       continue;
     }
     const size_t equals = name.find('=');
@@ -150,6 +169,9 @@ Arguments parse(int argc, char** argv) {
   }
   if (arguments.forgets && (arguments.journal || arguments.fresh || arguments.resume_from)) {
     return wrong("--no-journal goes with none of --journal, --new and --resume-from");
+  }
+  if (arguments.insecure && !arguments.keyring.empty()) {
+    return wrong("--keyring and --insecure exclude each other: a master asks for tokens or not");
   }
   if (!arguments.resume_from) {
     const bool lonely = !run.empty() || !group.empty();
@@ -208,7 +230,8 @@ int serve(const Arguments& arguments, const sigset_t& ending) {
                  "pccl master: with --port 0, --new and --resume-from need --journal PATH\n");
     return 2;
   }
-  auto shell = pccl::master::Shell::open(at, remembering);
+  auto shell =
+      pccl::master::Shell::open(at, remembering, {}, pccl::protocol::kSpoken, arguments.keyring);
   if (!shell.ok()) {
     std::fprintf(stderr, "pccl master: %s\n", shell.status().message.c_str());
     return shell.status().code == pccl::Code::kInvalidArgument ? 2 : 1;
@@ -222,6 +245,10 @@ int serve(const Arguments& arguments, const sigset_t& ending) {
   }
   const std::string where = text(pccl::net::Endpoint{at.host, shell.value()->port()});
   std::printf("pccl master listening on %s\n", where.c_str());
+  if (!arguments.keyring.empty()) {
+    const std::string tokens = pccl::count_text(shell.value()->token_count(), "token");
+    std::printf("knows %s, in %s\n", tokens.c_str(), arguments.keyring.c_str());
+  }
   if (!remembering.path.empty()) {
     std::printf("remembers its runs in %s\n", remembering.path.c_str());
     for (const std::string& line : shell.value()->remembered()) std::printf("%s\n", line.c_str());

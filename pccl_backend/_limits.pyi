@@ -15,11 +15,18 @@ PEER_GROUP_MAX: int
 MEMBERS_MAX: int
 """Members of one peer group."""
 HOST_BYTES_MAX: int
+RUN_NAME_BYTES_MAX: int
 LAUNCH_BYTES_MAX: int
 """Bytes of the text that the processes of one launch share."""
 NAME_BYTES_MAX: int
 """Bytes of the name of a peer."""
 TAG_BYTES_MAX: int
+TOKEN_ID_BYTES_MIN: int
+TOKEN_ID_BYTES_MAX: int
+TOKEN_SECRET_BYTES: int
+"""Bytes of the secret of a token: all of them, no fewer."""
+KEYRING_BYTES_MAX: int
+"""Bytes of the file of a keyring."""
 STATE_KEYS_MAX: int
 """Tensors of one shared state."""
 STATE_KEY_BYTES_MAX: int

@@ -19,13 +19,15 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from pccl_backend import _limits
+from pccl_backend import _limits, _tokens
 from pccl_backend._limits import HOST_BYTES_MAX, PORT_MAX
+from pccl_backend._tokens import Token
 
 __all__ = [
     "OpenRun",
     "PeerSettings",
     "check_integer",
+    "check_name",
     "check_names",
     "is_printable",
     "printable",
@@ -75,6 +77,9 @@ class PeerSettings:
             "raise" or "retry". Equal on all peers.
         name: what errors, logs and `run_info` call this peer (PCCL_NAME); "": the name of the
             host. Several peers may have the same.
+        token: what the file of PCCL_SECRET_FILE holds; None: this peer has no token.
+        insecure: whether this peer joins without a token where it would need one (PCCL_INSECURE).
+            Has no effect in this version, which never asks for a token.
         log_level: level of the messages on stderr (PCCL_LOG).
     """
 
@@ -89,6 +94,8 @@ class PeerSettings:
     restore: bool = True
     on_peer_loss: str = "raise"
     name: str = ""
+    token: Token | None = None
+    insecure: bool = False
     log_level: str = "warning"
 
     @classmethod
@@ -118,7 +125,9 @@ class PeerSettings:
             tcp_congestion=look.get("tcp_congestion", cls.tcp_congestion, _congestion_control),
             restore=look.get("restore", cls.restore, _on_or_off),
             on_peer_loss=look.get("on_peer_loss", cls.on_peer_loss, _peer_loss_policy),
-            name=look.get("name", cls.name, _peer_name),
+            name=look.get("name", cls.name, check_name),
+            token=look.get("secret_file", cls.token, _tokens.read_secret_file),
+            insecure=look.get("insecure", cls.insecure, _one),
             log_level=look.get("log", cls.log_level, _log_level),
         )
 
@@ -159,7 +168,9 @@ _PEER_PARAMETERS = (
     "on_peer_loss",
     "name",
 )
-_VARIABLES = {f"PCCL_{name.upper()}" for name in (*_PEER_PARAMETERS, "log", "master")}
+# A URL is copied and logged, so it says nothing about secrets.
+_VARIABLES_ONLY = ("log", "master", "secret_file", "insecure")
+_VARIABLES = {f"PCCL_{name.upper()}" for name in (*_PEER_PARAMETERS, *_VARIABLES_ONLY)}
 _PARAMETERS = ("peer_group", "min_peers", "founders", *_PEER_PARAMETERS)
 
 # Kubernetes tells each pod where the Services beside it are. If one is named pccl, or pccl-master,
@@ -183,6 +194,11 @@ def read_url(url: str, environment: Mapping[str, str]) -> OpenRun:
     """
     if not isinstance(url, str):
         raise TypeError(f"the URL must be a str, not {type(url).__name__}")
+    if _tokens.PREFIX in unquote(url).lower():
+        raise ValueError(
+            f"the URL contains {_tokens.PREFIX}, with which a token begins. A URL is logged and "
+            "shown, so a token belongs in a file that PCCL_SECRET_FILE names"
+        )
     shown = repr(_masked(url))
     try:
         parts = urlsplit(url)
@@ -296,10 +312,10 @@ def printable(text: str) -> str:
 def _masked(text: str) -> str:
     """Return a URL, or text given in place of a part of one, in a form that an error may repeat.
 
-    Every part that may be a secret is masked: all text before an @, a fragment, and the values of
-    unknown parameters.
+    Every part that may be a secret is masked: all text before an @, a fragment, the values of
+    unknown parameters, and a token.
     """
-    text = _USERINFO.sub(r"\1***@", text)
+    text = _USERINFO.sub(r"\1***@", _tokens.masked(text))
     text, hash_mark, fragment = text.partition("#")
     text, question_mark, query = text.partition("?")
     shown = []
@@ -326,6 +342,10 @@ def _parameters(shown: str, parts: SplitResult) -> dict[str, str]:
                 f"{shown}: {name} cannot be given for an open run, where the master assigns ranks "
                 "and the world size changes as peers come and go: leave rank and world_size out, "
                 "and say min_peers=N to wait for N peers"
+            )
+        if name in _VARIABLES_ONLY:
+            raise ValueError(
+                f"{shown}: {name} cannot be given in a URL: set the variable PCCL_{name.upper()}"
             )
         if name not in _PARAMETERS:
             nearest = _nearest(name, _PARAMETERS)
@@ -377,6 +397,11 @@ class _Lookup:
         for source, values in ((name, self._parameters), (variable, self._environment)):
             if source in values:
                 try:
+                    if name != "secret_file" and _tokens.find_token(values[source]):
+                        raise ValueError(
+                            "it contains a token, which belongs in a file that PCCL_SECRET_FILE "
+                            "names"
+                        )
                     return parse(values[source])
                 except ValueError as error:
                     raise ValueError(
@@ -518,13 +543,24 @@ def _on_or_off(text: str) -> bool:
     return text == "on"
 
 
-def _peer_name(text: str) -> str:
+def check_name(text: str, bytes_max: int = _limits.NAME_BYTES_MAX) -> str:
+    """Return a name that people see, such as that of a peer.
+
+    Raises:
+        ValueError: it is empty, too long, or has a character that cannot be shown.
+
+    Example:
+        >>> check_name("tokyo-3")
+        'tokyo-3'
+    """
     hidden = _HIDDEN.search(text)
     if hidden:
         raise ValueError(f"the name must be printable, and it contains {hidden[0]!a}")
     size = len(text.encode())
-    if size > _limits.NAME_BYTES_MAX:
-        raise ValueError(f"the name is {size} bytes long; at most {_limits.NAME_BYTES_MAX} fit")
+    if size == 0:
+        raise ValueError("the name is empty")
+    if size > bytes_max:
+        raise ValueError(f"the name is {size} bytes long; at most {bytes_max} fit")
     return text
 
 
@@ -538,6 +574,12 @@ def _log_level(text: str) -> str:
     if text not in LOG_LEVELS:
         raise ValueError(f"expected one of {', '.join(LOG_LEVELS)}")
     return text
+
+
+def _one(text: str) -> bool:
+    if text != "1":
+        raise ValueError("expected 1, or no such variable")
+    return True
 
 
 def _peer_loss_policy(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The command `pccl`: runs a master, queries one, runs the demo, or measures a path.
+"""The command `pccl`: runs a master, queries one, makes tokens, runs the demo, measures a path.
 
 The command starts quickly because nothing here imports torch.
 """
@@ -21,6 +21,7 @@ MASTER = Path(__file__).parent / "bin" / "pccl-master"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command named by `arguments` (sys.argv unless given) and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _refuse_tokens(words)
     # Each command parses and explains its own options.
     command, rest = (words[0], words[1:]) if words else ("", [])
     if command == "master":
@@ -29,6 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from pccl_backend.runs import forget_run, list_runs
 
         return list_runs(rest) if command == "runs" else forget_run(rest)
+    if command == "token":
+        from pccl_backend.tokens import main as run_token
+
+        return run_token(rest)
     if command == "demo":
         from pccl_backend.demo import main as run_demo
 
@@ -40,6 +45,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _parser().parse_args(words)
     _parser().print_help()
     return 0
+
+
+def _refuse_tokens(words: Sequence[str]) -> None:
+    """End the process if an argument is a token, or contains one. Nothing repeats its secret."""
+    from pccl_backend._tokens import find_token
+
+    for number, word in enumerate(words, start=1):
+        if name := find_token(word):
+            print(
+                f"pccl: argument {number} contains a token. Others on this machine can see the "
+                f"arguments of a program, so revoke it: `pccl token revoke {name}`. A token "
+                "belongs in a file that PCCL_SECRET_FILE names",
+                file=sys.stderr,
+            )
+            sys.exit(2)
 
 
 def run_master(arguments: Sequence[str]) -> NoReturn:
@@ -74,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("master", help="run a master, which peers join by pccl://host:port/RUN")
     commands.add_parser("runs", help="list the runs of a master on this machine")
     commands.add_parser("forget", help="let a master on this machine forget a run that is over")
+    commands.add_parser("token", help="make, list and revoke the tokens of those who may join")
     commands.add_parser("demo", help="train a small model on 3 peers, kill one, let another join")
     commands.add_parser("probe", help="measure what the path to another host carries")
     return parser

@@ -9,35 +9,52 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import json
 import os
-import signal
 import socket
 import stat
 import struct
 import sys
 import time
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pccl_backend._command import (
+    NOTHING,
+    CommandError,
+    aligned,
+    prepare_output,
+    run_command,
+    state_folder,
+    when,
+)
 from pccl_backend._limits import MASTER_ANSWER_BYTES_MAX, MASTER_PORT_DEFAULT, PORT_MAX
 from pccl_backend._settings import printable
 
-__all__ = ["MasterError", "ask", "default_journal", "forget_run", "list_runs", "table"]
+__all__ = [
+    "MasterError",
+    "NoMasterError",
+    "add_master_options",
+    "ask",
+    "chosen_journal",
+    "default_journal",
+    "forget_run",
+    "list_runs",
+    "table",
+]
 
-INTERRUPTED = 130
 ANSWER_S = 10.0  # a master answers at once, unless its process is stopped
 ADDRESS_BYTES_MAX = 107  # limit of a path in a socket address
-NOTHING = "-"  # an empty cell
 HEAD = ("run", "state", "peers", "since", "shared state (group: revision, hash)")
 
 
-class MasterError(Exception):
+class MasterError(CommandError):
     """The master could not be asked, or it refused; the message says what to do."""
+
+
+class NoMasterError(MasterError):
+    """No master with this journal runs here."""
 
 
 # --- The commands ---------------------------------------------------------------------------------
@@ -75,23 +92,14 @@ def _run_command(
     request: Mapping[str, str],
     show: Callable[[bytes], None],
 ) -> int:
-    journal = options.journal or default_journal(os.environ, options.port)
-    if journal is None:
-        parser.error("HOME is not set: give --journal PATH")
-    try:
+    journal = chosen_journal(parser, options)
+
+    def act() -> None:
         line = ask(journal, request)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader like `head` that stops is no error
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # the terminal may lack a character
+        prepare_output()
         show(line)
-        sys.stdout.flush()
-    except MasterError as error:
-        print(f"{parser.prog}: {printable(str(error))}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"\n{parser.prog}: interrupted", file=sys.stderr)
-        return INTERRUPTED
-    return 0
+
+    return run_command(parser.prog, act)
 
 
 def _show_line(line: bytes) -> None:
@@ -119,17 +127,11 @@ def default_journal(environment: Mapping[str, str], port: int) -> Path | None:
         >>> default_journal({"XDG_STATE_HOME": "/var/state"}, 48148)
         PosixPath('/var/state/pccl/master-48148.journal')
     """
-    state, home = environment.get("XDG_STATE_HOME", ""), environment.get("HOME", "")
-    if state.startswith("/"):
-        folder = Path(state)
-    elif home.startswith("/"):
-        folder = Path(home, ".local", "state")
-    else:
-        return None
-    return folder / "pccl" / f"master-{port}.journal"
+    folder = state_folder(environment)
+    return None if folder is None else folder / f"master-{port}.journal"
 
 
-def ask(journal: Path, request: Mapping[str, str], *, timeout: float = ANSWER_S) -> bytes:
+def ask(journal: Path, request: Mapping[str, object], *, timeout: float = ANSWER_S) -> bytes:
     """Return the answer of the master with this journal: a line that is a JSON object.
 
     Args:
@@ -138,7 +140,8 @@ def ask(journal: Path, request: Mapping[str, str], *, timeout: float = ANSWER_S)
         timeout: seconds for the whole exchange.
 
     Raises:
-        MasterError: no master can be asked there, or it answered with an error.
+        NoMasterError: no master with this journal runs here.
+        MasterError: the master cannot be asked, or it answered with an error.
     """
     path = Path(f"{journal}.sock")
     deadline = time.monotonic() + timeout
@@ -152,7 +155,7 @@ def ask(journal: Path, request: Mapping[str, str], *, timeout: float = ANSWER_S)
             "machine overloaded?"
         ) from None
     except (FileNotFoundError, NotADirectoryError):
-        raise MasterError(
+        raise NoMasterError(
             f"there is no {path}: no master with this journal runs here. Name that of the one that "
             "does by --journal, or by --port; one with --no-journal, and one of an earlier "
             "version, cannot be asked"
@@ -162,7 +165,7 @@ def ask(journal: Path, request: Mapping[str, str], *, timeout: float = ANSWER_S)
             f"{path} is not for this user: ask as the one who has started the master, or as root"
         ) from None
     except ConnectionRefusedError:
-        raise MasterError(
+        raise NoMasterError(
             f"the master that has made {path} has ended: start one with this journal, and ask again"
         ) from None
     except (BrokenPipeError, ConnectionResetError):
@@ -254,8 +257,7 @@ def table(runs: Sequence[Any]) -> list[str]:
     rows: list[tuple[str, ...]] = [HEAD]
     for run in runs:
         rows += _rows(run if isinstance(run, dict) else {})
-    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(_padded, row, widths)).rstrip() for row in rows]
+    return aligned(rows)
 
 
 def _rows(run: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -263,7 +265,7 @@ def _rows(run: Mapping[str, Any]) -> list[tuple[str, ...]]:
     cells = (_cell(run.get("run")), _cell(run.get("state")), _cell(run.get("peers")))
     states = run.get("shared_states")
     texts = [_state(one) for one in states] if isinstance(states, list) and states else [NOTHING]
-    first = (*cells, _when(run.get("since")), texts[0])
+    first = (*cells, when(run.get("since")), texts[0])
     return [first, *(("", "", "", "", text) for text in texts[1:])]
 
 
@@ -274,26 +276,8 @@ def _state(state: Any) -> str:
     return f"{group}: {revision}, {digest}"
 
 
-def _when(seconds: Any) -> str:
-    """Return a time of this machine's clock as text."""
-    try:
-        return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
-    except (TypeError, ValueError, OverflowError, OSError):
-        return NOTHING
-
-
 def _cell(value: Any) -> str:
     return NOTHING if value is None else printable(str(value))
-
-
-def _width(text: str) -> int:
-    """Return the number of terminal columns of a text."""
-    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
-    return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
-
-
-def _padded(text: str, width: int) -> str:
-    return text + " " * (width - _width(text))
 
 
 # --- Options --------------------------------------------------------------------------------------
@@ -306,6 +290,12 @@ def _parser(command: str, description: str) -> argparse.ArgumentParser:
         epilog="The master is asked by the socket beside its journal, which is for the user who "
         "has started it and for root only. One with --no-journal has none.",
     )
+    add_master_options(parser)
+    return parser
+
+
+def add_master_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose one of the masters of this machine."""
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--journal",
@@ -319,7 +309,14 @@ def _parser(command: str, description: str) -> argparse.ArgumentParser:
         default=MASTER_PORT_DEFAULT,
         help="that it listens on, if its journal is in that place (default %(default)s)",
     )
-    return parser
+
+
+def chosen_journal(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Path:
+    """Return the journal of the master that the options choose."""
+    journal: Path | None = options.journal or default_journal(os.environ, options.port)
+    if journal is None:
+        parser.error("HOME is not set: give --journal PATH")
+    return journal
 
 
 def _journal(text: str) -> Path:

@@ -35,6 +35,9 @@ inline constexpr size_t kNameBytesMax = 64;     // of a peer; shown in many text
 inline constexpr size_t kLaunchBytesMax = 256;  // made from the names of hosts and of launchers
 inline constexpr size_t kStateKeyBytesMax = 512;
 inline constexpr size_t kHostBytesMax = 255;  // RFC 1035: a domain name
+// The id of a token, in bytes: lowercase letters and digits.
+inline constexpr size_t kTokenIdBytesMin = 8;
+inline constexpr size_t kTokenIdBytesMax = 16;
 // Further addresses of a peer, beside the one that is tried first.
 inline constexpr size_t kOtherAddressesMax = 7;
 inline constexpr size_t kNumericHostBytesMax = 45;  // an IPv6 address that contains an IPv4 one

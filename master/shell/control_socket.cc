@@ -32,8 +32,8 @@ namespace pccl::master {
 namespace {
 
 constexpr mode_t kRights = 0600;
-constexpr FileKind kSocket = {S_IFSOCK, "a socket",
-                              "move it away, or name another journal with --journal"};
+constexpr FileKind kSocket = {
+    S_IFSOCK, "a socket", "move it away, or name another journal with --journal", kOtherJournal};
 
 // Short, since an address has room for 107 bytes only.
 std::string passing_name() { return ".pccl-" + std::to_string(std::random_device()()); }
@@ -65,7 +65,8 @@ struct ControlSocket::Impl {
   struct Connection {
     std::unique_ptr<net::Stream> stream;
     std::unique_ptr<net::Timer> timeout;
-    std::string request;  // the part received so far
+    std::string request;    // the part received so far
+    bool complete = false;  // the request; what comes after it is dropped
   };
 
   Impl(net::Loop& on, std::string at, Handler to)
@@ -76,8 +77,8 @@ struct ControlSocket::Impl {
   void leave_place() const;
   void accept(net::Socket socket);
   void on_bytes(uint64_t id, std::span<const std::byte> bytes);
-  nlohmann::json answer_to(std::string_view line) const;
-  static void answer(Connection& connection, const nlohmann::json& answer);
+  void handle(uint64_t id, std::string_view line);
+  void answer(uint64_t id, const nlohmann::json& answer);
   Status refusal(const std::string& what) const {
     return system_error(what + " the control socket " + path +
                         " (--journal names another place, --no-journal does without)");
@@ -167,23 +168,31 @@ void ControlSocket::Impl::accept(net::Socket socket) {
 // Never called after the answer, since the stream is closing then.
 void ControlSocket::Impl::on_bytes(uint64_t id, std::span<const std::byte> bytes) {
   Connection& connection = connections.at(id);
+  if (connection.complete) return;
   std::string& request = connection.request;
   request.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const size_t end = request.find('\n');
   if (std::min(end, request.size()) > kRequestBytesMax) {
-    answer(connection, error_answer("the request takes more than " +
-                                    count_text(kRequestBytesMax, "byte") + " on its line"));
+    answer(id, error_answer("the request takes more than " + count_text(kRequestBytesMax, "byte") +
+                            " on its line"));
   } else if (end != std::string::npos) {
-    answer(connection, answer_to(std::string_view(request).substr(0, end)));
+    connection.complete = true;
+    connection.timeout->disarm();  // from now on the client waits for us
+    handle(id, std::string_view(request).substr(0, end));
   }
 }
 
-nlohmann::json ControlSocket::Impl::answer_to(std::string_view line) const {
+void ControlSocket::Impl::handle(uint64_t id, std::string_view line) {
   auto request = parse_request(line);
-  return request.ok() ? handler(request.value()) : error_answer(request.status().message);
+  if (!request.ok()) return answer(id, error_answer(request.status().message));
+  handler(request.value(), [this, id](const nlohmann::json& said) { answer(id, said); });
 }
 
-void ControlSocket::Impl::answer(Connection& connection, const nlohmann::json& answer) {
+// The client may have gone meanwhile.
+void ControlSocket::Impl::answer(uint64_t id, const nlohmann::json& answer) {
+  const auto found = connections.find(id);
+  if (found == connections.end()) return;
+  Connection& connection = found->second;
   std::string line = answer_line(answer);
   if (line.size() > net::Stream::kQueueBytesMax) {
     line = answer_line(error_answer("the answer takes " + count_text(line.size(), "byte") +

@@ -1,7 +1,7 @@
 // ControlSocket: a Unix socket beside the journal. People on the master's machine use it to list
-// the runs of a master and to forget them (control.h defines the requests). A connection carries
-// one request: a line, its answer, the end. A client keeps its side open until it has read the
-// answer.
+// the runs of a master, to forget them and to revoke tokens (control.h defines the requests). A
+// connection carries one request: a line, its answer, the end. A client keeps its side open until
+// it has read the answer.
 // It belongs to the loop that opened it: it is destroyed there, and the handler is called there.
 // Invariants:
 // 1. Only the master's own user and root get in.
@@ -29,7 +29,9 @@ class ControlSocket {
   static constexpr size_t kRequestBytesMax = 64u << 10;
   // Maximum time for a client to send its request, and then to read the answer.
   static constexpr Duration kTimeout = std::chrono::seconds(5);
-  using Handler = std::function<nlohmann::json(const ControlRequest&)>;
+  using Answer = std::function<void(const nlohmann::json&)>;
+  // Calls `answer` once, at once or later, on the loop, and never after the socket is destroyed.
+  using Handler = std::function<void(const ControlRequest&, const Answer& answer)>;
 
   // The socket path of the master with this journal.
   static std::string path_of(const std::string& journal) { return journal + ".sock"; }

@@ -1,5 +1,6 @@
 #include "master/shell/files.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -29,6 +30,10 @@ Status system_error(const std::string& what) {
   return {Code::kSystem, what + ": " + std::strerror(error), {}};
 }
 
+File open_file(const std::string& path, int flags) {
+  return File(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+}
+
 Status check(const std::string& what, const struct stat& found, const FileKind& wanted) {
   if ((found.st_mode & S_IFMT) != wanted.type) {
     return {Code::kSystem,
@@ -38,7 +43,7 @@ Status check(const std::string& what, const struct stat& found, const FileKind& 
   if (found.st_uid == ::geteuid() || found.st_uid == 0) return {};
   return {Code::kSystem,
           what + " belongs to another user (" + std::to_string(found.st_uid) +
-              "): name another with --journal, or do without (--no-journal)",
+              "): " + wanted.owner_advice,
           {}};
 }
 

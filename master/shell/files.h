@@ -33,12 +33,22 @@ class File {
 // `what`, followed by the text of errno.
 Status system_error(const std::string& what);
 
-// The wanted type of a file, and advice for a person who has another type there.
+// Opens `path`. Does not follow a link in its last part, and does not wait for the other end of a
+// FIFO. A new file is for its owner only.
+File open_file(const std::string& path, int flags);
+
+// The wanted type of a file, and advice for a person who has another type there, or the file of
+// another user.
 struct FileKind {
   mode_t type;  // S_IFREG, ...
   const char* name;
   const char* advice;
+  const char* owner_advice;
 };
+
+// For the files of a journal.
+inline constexpr const char* kOtherJournal =
+    "name another with --journal, or do without (--no-journal)";
 
 // Refuses a file of another type, or one that belongs to neither us nor root. `what`: for example
 // "the journal /x".

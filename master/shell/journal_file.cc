@@ -24,13 +24,9 @@ using Bytes = std::vector<std::byte>;
 constexpr size_t kGrowthMax = 4;
 constexpr size_t kBytesMin = 1u << 20;
 
-// Does not follow a link in the last part of `path`, and does not wait for the other end of a FIFO.
-File open_file(const std::string& path, int flags) {
-  return File(::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
-}
-
 constexpr FileKind kFile = {S_IFREG, "a file",
-                            "name the file itself with --journal, or do without (--no-journal)"};
+                            "name the file itself with --journal, or do without (--no-journal)",
+                            kOtherJournal};
 
 // Checks the opened file, since another may have been put in its place after the check of the path.
 Status check_file(const std::string& what, const File& file) {

@@ -29,6 +29,7 @@
 #include "master/admission.h"
 #include "master/holdings.h"
 #include "master/shell/control_socket.h"
+#include "master/shell/keyring_file.h"
 #include "master/shell/runs.h"
 #include "master/text_format.h"
 
@@ -74,9 +75,15 @@ struct Shell::Impl {
   Impl(const net::Endpoint& at, const Budgets& of, const protocol::VersionRange& spoken)
       : loopback_only(is_loopback(at)), budgets(of), versions(spoken) {}
 
-  Status open(const net::Endpoint& at, const Remembering& remembering);
+  Status open(const net::Endpoint& at, const Remembering& remembering,
+              const std::string& keyring_path);
+  Status open_keyring(const std::string& path);
   Status open_control(const std::string& journal_path);
-  nlohmann::json answer(const ControlRequest& request);
+  void answer(const ControlRequest& request, const ControlSocket::Answer& then);
+  nlohmann::json list_runs() const;
+  nlohmann::json forget(const std::string& run);
+  void revoke(const std::vector<TokenId>& tokens, const ControlSocket::Answer& then);
+  size_t remove_peers(const std::vector<TokenId>& revoked);
   void close_all();
   std::future<void> drain();
 
@@ -111,6 +118,8 @@ struct Shell::Impl {
   net::Loop loop{"pccl-master"};
   std::unique_ptr<Runs> runs;
 
+  std::unique_ptr<KeyringFile> keyring;    // null: this master knows no tokens
+  size_t token_count = 0;                  // at the start
   std::unique_ptr<ControlSocket> control;  // only with a journal
   std::unique_ptr<net::Listener> listener;
   std::unique_ptr<net::Timer> hello_timer;
@@ -128,37 +137,86 @@ struct Shell::Impl {
   std::vector<std::byte> encoded;
 };
 
+Status Shell::Impl::open_keyring(const std::string& path) {
+  if (path.empty()) return {};
+  auto opened = KeyringFile::open(
+      loop, path, [this](const std::vector<TokenId>& revoked) { return remove_peers(revoked); });
+  if (!opened.ok()) return opened.status();
+  keyring = std::move(opened.value());
+  token_count = keyring->count_at_opening();
+  return {};
+}
+
 Status Shell::Impl::open_control(const std::string& journal_path) {
   if (journal_path.empty()) return {};
   auto opened =
       ControlSocket::open(loop, ControlSocket::path_of(journal_path),
-                          [this](const ControlRequest& request) { return answer(request); });
+                          [this](const ControlRequest& request, const ControlSocket::Answer& then) {
+                            answer(request, then);
+                          });
   if (!opened.ok()) return opened.status();
   control = std::move(opened.value());
   return {};
 }
 
 // control.h defines requests and answers.
-nlohmann::json Shell::Impl::answer(const ControlRequest& request) {
-  if (request.command == Command::kForget) {
-    const auto forgotten = runs->forget(request.run);
-    if (const auto* why = std::get_if<std::string>(&forgotten)) return error_answer(*why);
-    const FinishedRun& line = std::get<Registry::Forget>(forgotten).what;
-    const Registry::Listed run{Registry::Phase::kFinished, line.origin, 0, line.ended, line.states};
-    return {{"forgot", run_answer(request.run, run)}};
+void Shell::Impl::answer(const ControlRequest& request, const ControlSocket::Answer& then) {
+  switch (request.command) {
+    case Command::kRuns: return then(list_runs());
+    case Command::kForget: return then(forget(request.run));
+    case Command::kRevoke: return revoke(request.tokens, then);
   }
+}
+
+nlohmann::json Shell::Impl::list_runs() const {
   nlohmann::json all = nlohmann::json::array();
   for (const auto& [name, run] : runs->list()) all.push_back(run_answer(name, run));
   return {{"runs", std::move(all)}};
 }
 
-Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering) {
+nlohmann::json Shell::Impl::forget(const std::string& run) {
+  const auto forgotten = runs->forget(run);
+  if (const auto* why = std::get_if<std::string>(&forgotten)) return error_answer(*why);
+  const FinishedRun& line = std::get<Registry::Forget>(forgotten).what;
+  const Registry::Listed listed{Registry::Phase::kFinished, line.origin, 0, line.ended,
+                                line.states};
+  return {{"forgot", run_answer(run, listed)}};
+}
+
+void Shell::Impl::revoke(const std::vector<TokenId>& tokens, const ControlSocket::Answer& then) {
+  if (keyring == nullptr) {
+    return then(error_answer(
+        "this master was started without --keyring: it knows no tokens, and removes no peers"));
+  }
+  keyring->read_again([this, tokens, then](Result<KeyringFile::Revoked> read) {
+    if (!read.ok())
+      return then(error_answer(read.status().message + ". This master keeps its tokens"));
+    for (const TokenId& id : tokens) {
+      if (!keyring->keyring().contains(id)) continue;
+      return then(error_answer("the keyring of this master, " + keyring->path() +
+                               ", still has the token " + id +
+                               ": name that keyring with --keyring"));
+    }
+    const auto& [gone, peers] = read.value();
+    log(LogLevel::kInfo, "read the keyring again: " + count_text(gone, "token") + " revoked, and " +
+                             count_text(peers, "peer") + " removed");
+    then(revoked_answer(gone, peers));
+  });
+}
+
+// No connection carries a token yet, so no peer has come with one.
+size_t Shell::Impl::remove_peers(const std::vector<TokenId>& /*revoked*/) { return 0; }
+
+Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering,
+                         const std::string& keyring_path) {
   if (!loop.status().ok()) return loop.status();
+  Status status = open_keyring(keyring_path);
+  if (!status.ok()) return status;
   const Runs::Callbacks callbacks{
       [this](ConnectionId id, const protocol::Message& message) { send(id, message); },
       [this](ConnectionId id) { close(id); }, [this] { finish_turn(); }};
   runs = std::make_unique<Runs>(loop, loopback_only, remembering.keep_days, versions, callbacks);
-  const Status status = runs->open(remembering);
+  status = runs->open(remembering);
   if (!status.ok()) return status;
   std::promise<Status> opened;
   loop.post([&] {
@@ -175,7 +233,9 @@ Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering
   return opened.get_future().get();
 }
 
+// The keyring goes first, because it calls answers of the control socket.
 void Shell::Impl::close_all() {
+  keyring.reset();
   control.reset();
   listener.reset();
   hello_timer.reset();
@@ -393,10 +453,11 @@ std::future<void> Shell::Impl::drain() {
 
 Result<std::unique_ptr<Shell>> Shell::open(const net::Endpoint& at, const Remembering& remembering,
                                            const Budgets& budgets,
-                                           const protocol::VersionRange& versions) {
+                                           const protocol::VersionRange& versions,
+                                           const std::string& keyring) {
   std::unique_ptr<Shell> shell(new Shell());
   shell->impl_ = std::make_unique<Impl>(at, budgets, versions);
-  const Status status = shell->impl_->open(at, remembering);
+  const Status status = shell->impl_->open(at, remembering, keyring);
   if (!status.ok()) return status;
   return shell;
 }
@@ -412,6 +473,8 @@ Shell::~Shell() {
 uint16_t Shell::port() const { return impl_->port; }
 
 const std::vector<std::string>& Shell::remembered() const { return impl_->runs->remembered(); }
+
+size_t Shell::token_count() const { return impl_->token_count; }
 
 void Shell::start_draining() { static_cast<void>(impl_->drain()); }
 

@@ -45,17 +45,20 @@ struct Budgets {
 
 class Shell {
  public:
-  // Listens on `at`. kSystem if the address or the journal is not available, kInvalidArgument if it
-  // is not clear what to resume. `versions`: protocol versions that the master speaks.
+  // Listens on `at`. kSystem if the address, the journal or the keyring is not available,
+  // kInvalidArgument if it is not clear what to resume. `versions`: protocol versions that the
+  // master speaks. `keyring`: the path of the tokens that it knows; empty: it has none.
   static Result<std::unique_ptr<Shell>> open(
       const net::Endpoint& at, const Remembering& remembering = {}, const Budgets& budgets = {},
-      const protocol::VersionRange& versions = protocol::kSpoken);
+      const protocol::VersionRange& versions = protocol::kSpoken, const std::string& keyring = {});
   // Ends at once; see drain().
   ~Shell();
 
   uint16_t port() const;
   // The summary of the journal at the start, as lines for the operator.
   const std::vector<std::string>& remembered() const;
+  // The number of tokens in the keyring at the start.
+  size_t token_count() const;
   // Ends all runs, as their hosting process is about to end. Losses that come later are announced
   // as this end. Returns at once.
   void start_draining();

@@ -110,9 +110,15 @@ def test_the_settings_are_those_of_the_code() -> None:
     variables = first_column("variable", DOCS["settings"])
     assert sorted(variables) == sorted(_settings._VARIABLES)
     in_url = {name.removeprefix("PCCL_").lower() for name in variables}
-    in_url -= {"log", "master"}  # variable only, as their lines say
+    in_url -= set(_settings._VARIABLES_ONLY)
     in_url.update(first_column("parameter", DOCS["settings"]))
     assert in_url == set(_settings._PARAMETERS)
+
+
+def test_variables_that_are_no_parameters_say_so() -> None:
+    for name in _settings._VARIABLES_ONLY:
+        (row,) = re.findall(rf"^\| `PCCL_{name.upper()}` .*", DOCS["settings"], re.MULTILINE)
+        assert "variable only" in row
 
 
 def test_the_errors_are_those_of_the_code() -> None:
@@ -160,8 +166,9 @@ def test_urls_and_variables_are_valid(page: str) -> None:
 
 @pytest.mark.parametrize("page", USER_PAGES)
 def test_commands_have_their_options(page: str) -> None:
-    for command, rest in re.findall(r"\bpccl ([a-z]+)((?: [^`\n#|]+)?)", code(USER_PAGES[page])):
-        explained = run_program([*PCCL, command, "--help"])
+    command_and_rest = r"\bpccl ((?:token )?[a-z]+)((?: [^`\n#|]+)?)"
+    for command, rest in re.findall(command_and_rest, code(USER_PAGES[page])):
+        explained = run_program([*PCCL, *command.split(), "--help"])
         assert explained.returncode == 0, command
         for option in re.findall(r"--[a-z-]+", rest):
             assert option in explained.stdout, f"pccl {command} {option}"

@@ -137,6 +137,7 @@ def test_a_parameter_beats_a_variable() -> None:
         ("pccl://h/r?min_peers=0", "min_peers=0: expected an integer from 1"),
         ("pccl://h/r?min_peers=-1", "min_peers=-1: expected an integer from 1"),
         ("pccl://h/r?peer_group=a", "peer_group=a: expected an integer from 0"),
+        ("pccl://h/r?log=debug", "log cannot be given in a URL: set the variable PCCL_LOG"),
         ("pccl://h/r?rank=0&world_size=2", "the master assigns ranks"),
         ("pccl://h/r?world_size=2", "min_peers=N"),
         ("pccl://h/r?peer_timeout=0", "number of seconds from 0.1 to 3600"),
@@ -281,6 +282,7 @@ def _tag_is_refused(text: str) -> bool:
         ("PCCL_PEER_TIMEOUT", "10s", "PCCL_PEER_TIMEOUT=10s: expected a number of seconds"),
         ("PCCL_LOG", "loud", "PCCL_LOG=loud: expected one of error, warning, info, debug"),
         ("PCCL_ON_PEER_LOSS", "keep", "PCCL_ON_PEER_LOSS=keep: expected raise"),
+        ("PCCL_INSECURE", "0", "PCCL_INSECURE=0: expected 1, or no such variable"),
     ],
 )
 def test_refuses_a_variable(variable: str, value: str, says: str) -> None:
@@ -298,6 +300,8 @@ def test_refuses_a_variable(variable: str, value: str, says: str) -> None:
         ("PCCL_LGO", "PCCL_LOG"),
         ("PCCL_PORTRANGE", "PCCL_PORT_RANGE"),
         ("PCCL_ADVERTIZE", "PCCL_ADVERTISE"),
+        ("PCCL_SECRETFILE", "PCCL_SECRET_FILE"),
+        ("PCCL_INSECUR", "PCCL_INSECURE"),
     ],
 )
 def test_a_misspelt_variable(name: str, nearest: str) -> None:

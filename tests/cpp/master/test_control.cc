@@ -13,9 +13,13 @@ std::string refusal(const std::string& line) {
 }
 
 TEST(Control, ReadsWhatThereIsToAsk) {
-  EXPECT_EQ(parse_request(R"({"command":"runs"})").value(), (ControlRequest{Command::kRuns, ""}));
+  EXPECT_EQ(parse_request(R"({"command":"runs"})").value(), (ControlRequest{Command::kRuns}));
   EXPECT_EQ(parse_request(R"( {"later":[1], "run":"näme", "command":"forget"} )").value(),
             (ControlRequest{Command::kForget, "näme"}));
+  EXPECT_EQ(parse_request(R"({"command":"revoke","tokens":["k3v9x2mq","later"]})").value(),
+            (ControlRequest{.command = Command::kRevoke, .tokens = {"k3v9x2mq", "later"}}));
+  EXPECT_EQ(parse_request(R"({"command":"revoke","tokens":[]})").value(),
+            (ControlRequest{.command = Command::kRevoke}));
 }
 
 TEST(Control, SaysWhatIsWrongWithARequest) {
@@ -32,6 +36,14 @@ TEST(Control, SaysWhatIsWrongWithARequest) {
   const std::string needs = "the command \"forget\" needs a \"run\", which is the name of one";
   EXPECT_EQ(refusal(R"({"command":"forget"})"), needs);
   EXPECT_EQ(refusal(R"({"command":"forget","run":7})"), needs);
+  for (const std::string line :
+       {R"({"command":"revoke"})", R"({"command":"revoke","tokens":"k3v9x2mq"})",
+        R"({"command":"revoke","tokens":["k3v9x2mq",7]})",
+        R"({"command":"revoke","tokens":[7,"k3v9x2mq"]})"}) {
+    EXPECT_EQ(refusal(line),
+              "the command \"revoke\" needs \"tokens\", which is a list of their ids")
+        << line;
+  }
 }
 
 TEST(Control, SurvivesWhatIsMeantToHurtAParser) {
@@ -49,6 +61,7 @@ TEST(Control, AnswersTakeOneLine) {
             "{\"error\":\"two\\nlines \\\"quoted\\\"\"}\n");
   EXPECT_EQ(answer_line(error_answer("no UTF-8: \xff")),
             "{\"error\":\"no UTF-8: \xef\xbf\xbd\"}\n");
+  EXPECT_EQ(answer_line(revoked_answer(2, 3)), "{\"revoked\":{\"peers\":3,\"tokens\":2}}\n");
 }
 
 }  // namespace

@@ -11,7 +11,9 @@
 #include <fstream>
 #include <future>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "tests/cpp/master/asker.h"
 #include "tests/cpp/master/harness.h"
@@ -42,7 +44,9 @@ struct ControlSocketTest : testing::Test {
     std::string refusal;
     on_loop([&] {
       auto opened = ControlSocket::open(
-          loop, path, [this](const ControlRequest& request) { return handler(request); });
+          loop, path, [this](const ControlRequest& request, const ControlSocket::Answer& then) {
+            then(handler(request));
+          });
       if (opened.ok()) {
         control = std::move(opened.value());
       } else {
@@ -137,6 +141,69 @@ TEST_F(ControlSocketTest, ClosesWhoIsSilentAndWhoDoesNotRead) {
   ASSERT_TRUE(deaf.is_closed()) << "though it has read nothing";
   const size_t heard = deaf.on().size();
   EXPECT_LT(heard, 32u << 20) << "what the system held, and no more";
+}
+
+// Opens a socket whose answers the test gives itself, on the loop.
+struct LateAnswers : ControlSocketTest {
+  LateAnswers() {
+    on_loop([&] {
+      auto opened = ControlSocket::open(
+          loop, path, [this](const ControlRequest&, const ControlSocket::Answer& then) {
+            asked.push_back(then);
+            arrived.set_value();
+          });
+      ASSERT_TRUE(opened.ok()) << opened.status().message;
+      control = std::move(opened.value());
+    });
+  }
+  void wait_for_request() {
+    ASSERT_EQ(arrived.get_future().wait_for(seconds(30)), std::future_status::ready);
+    arrived = {};
+  }
+  void answer(const char* said) {
+    on_loop([&] { asked.back()({{"heard", said}}); });
+  }
+  std::vector<ControlSocket::Answer> asked;
+  std::promise<void> arrived;
+};
+
+TEST_F(LateAnswers, OneRequestIsHandledHoweverMuchFollows) {
+  Asker asker(path);
+  EXPECT_TRUE(asker.say("{\"command\":\"runs\"}\n"));
+  wait_for_request();
+  EXPECT_TRUE(asker.say("{\"command\":\"runs\"}\n"));
+  Asker other(path);  // its request is read after the bytes above
+  EXPECT_TRUE(other.say("{\"command\":\"runs\"}\n"));
+  wait_for_request();
+  EXPECT_EQ(asked.size(), 2u);
+  answer("other");
+  EXPECT_EQ(other.on(), "{\"heard\":\"other\"}\n");
+  on_loop([&] { asked.front()({{"heard", "first"}}); });
+  EXPECT_EQ(asker.on(), "{\"heard\":\"first\"}\n");
+}
+
+TEST_F(LateAnswers, AnAnswerMayTakeLongerThanARequest) {
+  Asker asker(path);
+  EXPECT_TRUE(asker.say("{\"command\":\"runs\"}\n"));
+  wait_for_request();
+  EXPECT_EQ(asker.on(std::chrono::ceil<milliseconds>(ControlSocket::kTimeout) + milliseconds(500)),
+            "(no end)");
+  answer("late");
+  EXPECT_EQ(asker.on(), "{\"heard\":\"late\"}\n");
+}
+
+TEST_F(LateAnswers, AClientThatHasGoneIsNotAnswered) {
+  std::optional<Asker> asker;
+  asker.emplace(path);
+  EXPECT_TRUE(asker->say("{\"command\":\"runs\"}\n"));
+  wait_for_request();
+  asker.reset();
+  Asker other(path);  // its request is read after the end of the first client
+  EXPECT_TRUE(other.say("{\"command\":\"runs\"}\n"));
+  wait_for_request();
+  on_loop([&] { asked.front()({{"heard", "nobody"}}); });
+  answer("other");
+  EXPECT_EQ(other.on(), "{\"heard\":\"other\"}\n");
 }
 
 TEST_F(ControlSocketTest, ALargeAnswerArrivesWhole) {

@@ -8,7 +8,7 @@
 namespace pccl::master {
 namespace {
 
-constexpr FileKind kFile = {S_IFREG, "a file", "move it"};
+constexpr FileKind kFile = {S_IFREG, "a file", "move it", "take another"};
 
 TEST(ShellFiles, ADescriptorIsClosedOnce) {
   const int raw = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -32,7 +32,8 @@ TEST(ShellFiles, ACheckSaysWhatIsThereAndWhatToDo) {
   EXPECT_EQ(check("it", found, kFile).message, "it is a socket, not a file: move it");
   found.st_mode = S_IFREG;
   found.st_uid = geteuid() + 1;
-  EXPECT_EQ(check("it", found, kFile).message.find("it belongs to another user ("), 0u);
+  EXPECT_EQ(check("it", found, kFile).message,
+            "it belongs to another user (" + std::to_string(found.st_uid) + "): take another");
   found.st_uid = 0;
   EXPECT_TRUE(check("it", found, kFile).ok()) << "root may do as it likes anyhow";
 }

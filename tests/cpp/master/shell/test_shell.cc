@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cstring>
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <list>
 #include <thread>
@@ -17,6 +19,7 @@
 #include "csrc/protocol/limits.h"
 #include "tests/cpp/master/asker.h"
 #include "tests/cpp/master/client.h"
+#include "tests/cpp/master/keyring_lines.h"
 #include "tests/cpp/temp_folder.h"
 
 namespace pccl::master {
@@ -77,6 +80,71 @@ TEST_F(ShellWithAJournalTest, DoesNotOpenWithoutTheSocket) {
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.status().code, Code::kSystem);
   EXPECT_TRUE(contains(opened.status().message, "is a directory, not a socket"));
+}
+
+struct ShellWithAKeyringTest : ShellWithAJournalTest {
+  ShellWithAKeyringTest() { write({"alice000", "bob00000"}); }
+  void write(const std::vector<std::string>& ids) const {
+    std::ofstream file(keyring, std::ios::trunc);
+    file << kKeyringHead;
+    for (const std::string& id : ids) file << token_line(id, secret_hex("a5"));
+    EXPECT_EQ(chmod(keyring.c_str(), 0600), 0);
+  }
+  Result<std::unique_ptr<Shell>> open() const {
+    return Shell::open({"127.0.0.1", 0}, {.path = folder + "/journal"}, {}, protocol::kSpoken,
+                       keyring);
+  }
+  std::string revoke(const std::string& ids) const {
+    return Asker(folder + "/journal.sock")
+        .ask("{\"command\":\"revoke\",\"tokens\":[" + ids + "]}\n");
+  }
+  const std::string keyring = folder + "/keyring";
+};
+
+TEST_F(ShellWithAKeyringTest, KnowsItsTokensAndForgetsThoseThatAreRevoked) {
+  auto opened = open();
+  ASSERT_TRUE(opened.ok()) << opened.status().message;
+  EXPECT_EQ(opened.value()->token_count(), 2u);
+  write({"bob00000"});
+  EXPECT_EQ(revoke("\"alice000\""), "{\"revoked\":{\"peers\":0,\"tokens\":1}}\n");
+  EXPECT_EQ(revoke("\"alice000\""), "{\"revoked\":{\"peers\":0,\"tokens\":0}}\n");
+  EXPECT_EQ(opened.value()->token_count(), 2u) << "at the start";
+}
+
+TEST_F(ShellWithAKeyringTest, SaysThatAnotherKeyringWasChanged) {
+  auto opened = open();
+  ASSERT_TRUE(opened.ok()) << opened.status().message;
+  EXPECT_EQ(revoke("\"alice000\""), "{\"error\":\"the keyring of this master, " + keyring +
+                                        ", still has the token alice000: name that keyring with "
+                                        "--keyring\"}\n");
+}
+
+TEST_F(ShellWithAKeyringTest, KeepsItsTokensIfItCannotReadThem) {
+  auto opened = open();
+  ASSERT_TRUE(opened.ok()) << opened.status().message;
+  std::filesystem::remove(keyring);
+  const std::string refused = revoke("\"alice000\"");
+  EXPECT_TRUE(contains(refused, "{\"error\":\"there is no keyring")) << refused;
+  EXPECT_TRUE(contains(refused, ". This master keeps its tokens\"}")) << refused;
+  write({});
+  EXPECT_TRUE(contains(revoke(""), "\"tokens\":2")) << "it had them all the time";
+}
+
+TEST_F(ShellWithAKeyringTest, DoesNotOpenWithADamagedOne) {
+  std::ofstream(keyring, std::ios::trunc) << "dear diary";
+  const auto opened = open();
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.status().code, Code::kSystem);
+  EXPECT_TRUE(contains(opened.status().message, "is damaged in line 1"));
+  EXPECT_FALSE(std::filesystem::exists(folder + "/journal")) << "nothing else is touched";
+}
+
+TEST_F(ShellWithAJournalTest, WithoutAKeyringThereIsNothingToRevoke) {
+  auto opened = open();
+  ASSERT_TRUE(opened.ok()) << opened.status().message;
+  const std::string refused =
+      Asker(folder + "/journal.sock").ask("{\"command\":\"revoke\",\"tokens\":[]}\n");
+  EXPECT_TRUE(contains(refused, "was started without --keyring")) << refused;
 }
 
 // The first half of a message of the largest possible size.

@@ -1,0 +1,36 @@
+// Secret: the 256 random bits of a token. The object wipes its memory when it is destroyed, and the
+// memory of an object that it is moved from. It cannot be copied, so that no copy is made by
+// mistake, and no function makes text of it. A plain value.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace pccl {
+
+class Secret {
+ public:
+  static constexpr size_t kBytes = 32;
+
+  // Nothing if `text` is not 2 * kBytes hexadecimal digits.
+  static std::optional<Secret> from_hex(std::string_view text);
+
+  ~Secret();
+  Secret(Secret&& other) noexcept;  // wipes `other`
+  Secret& operator=(Secret&& other) noexcept;
+
+  std::span<const std::byte, kBytes> bytes() const { return bytes_; }
+
+ private:
+  Secret() = default;
+  std::array<std::byte, kBytes> bytes_{};
+};
+
+// Overwrites a text that has held a secret.
+void wipe(std::string& text);
+
+}  // namespace pccl

@@ -1,0 +1,41 @@
+// Keyring: the tokens that a master knows. A token lets a peer into runs. It belongs to a person or
+// a machine. It has a public id and a secret. `pccl token` writes the file, one JSON value a line,
+// and shell/keyring_file.h reads it:
+//
+//   {"pccl_keyring":1}
+//   {"id":"k3v9x2mq7a1p","name":"alice","runs":null,"created":1764000000,"secret":"64 hex digits"}
+//
+//   runs: a list of names, or null for all runs. created: unix seconds.
+//
+// pccl_backend/_keyring.py has the same rules. Pure: bytes in, a value or a refusal out. No refusal
+// repeats any text of the file, because a damaged file may have a secret in any place.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "csrc/base/result.h"
+#include "csrc/base/secret.h"
+
+namespace pccl::master {
+
+// Bytes of the file: some thousands of tokens.
+inline constexpr size_t kKeyringBytesMax = 1u << 20;
+
+struct Token {
+  std::string name;               // of the person or the machine
+  std::vector<std::string> runs;  // the only runs that it is for; empty: all runs
+  Secret secret;
+};
+
+using TokenId = std::string;
+using Keyring = std::map<TokenId, Token>;
+
+// kInvalidArgument with a phrase that follows the name of the file, for example "is damaged in line
+// 3: ...", and says what to do.
+Result<Keyring> parse_keyring(std::string_view text);
+
+}  // namespace pccl::master

@@ -1,0 +1,90 @@
+"""Code that the commands `pccl runs`, `forget` and `token` share. Nothing here imports torch."""
+
+from __future__ import annotations
+
+import io
+import signal
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pccl_backend._settings import printable
+
+__all__ = ["CommandError", "aligned", "prepare_output", "run_command", "state_folder", "when"]
+
+INTERRUPTED = 130
+NOTHING = "-"  # an empty cell
+
+
+class CommandError(Exception):
+    """A command failed for a reason outside this program; the message says what to do."""
+
+
+def run_command(prog: str, act: Callable[[], None]) -> int:
+    """Run a command; return 0, 1 after a CommandError, 130 after Ctrl-C."""
+    try:
+        act()
+        sys.stdout.flush()
+    except CommandError as error:
+        print(f"{prog}: {printable(str(error))}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"\n{prog}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def prepare_output() -> None:
+    """Prepare stdout for text that a reader may cut off and whose characters it may lack."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader like `head` that stops is no error
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def state_folder(environment: Mapping[str, str]) -> Path | None:
+    """Return the folder of journals and keyrings, as in master/main.cc; None without HOME.
+
+    Example:
+        >>> state_folder({"XDG_STATE_HOME": "/var/state"})
+        PosixPath('/var/state/pccl')
+    """
+    state, home = environment.get("XDG_STATE_HOME", ""), environment.get("HOME", "")
+    if state.startswith("/"):
+        return Path(state, "pccl")
+    return Path(home, ".local", "state", "pccl") if home.startswith("/") else None
+
+
+# --- Tables ---------------------------------------------------------------------------------------
+
+
+def aligned(rows: Sequence[Iterable[str]]) -> list[str]:
+    """Return the lines of a table; all rows have the same number of cells.
+
+    Example:
+        >>> aligned([("run", "peers"), ("night", "3")])
+        ['run    peers', 'night  3']
+    """
+    cells = [tuple(row) for row in rows]
+    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(map(_padded, row, widths)).rstrip() for row in cells]
+
+
+def when(seconds: Any) -> str:
+    """Return a time of this machine's clock as text."""
+    try:
+        return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+    except (TypeError, ValueError, OverflowError, OSError):
+        return NOTHING
+
+
+def _width(text: str) -> int:
+    """Return the number of terminal columns of a text."""
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - _width(text))
