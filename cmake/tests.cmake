@@ -1,6 +1,5 @@
 # Tests of the core. Each layer is one binary, so that an edit links only one. Each test is one ctest case, so that the
-# name of a test that hangs is known. Under a sanitizer a process takes longer to start than most tests take, so that
-# each layer is two cases there. The last line of the output names the test that hangs.
+# name of a test that hangs is known.
 find_package(GTest REQUIRED)
 include(GoogleTest)
 set(test_options)
@@ -33,16 +32,8 @@ foreach(layer ${layers})
   if(PCCL_SANITIZE OR PCCL_UNITY_TESTS)
     set_target_properties(test_${layer} PROPERTIES UNITY_BUILD ON)
   endif()
-  if(PCCL_SANITIZE)
-    foreach(shard 0 1)
-      add_test(NAME ${layer}.${shard} COMMAND test_${layer})
-      set_tests_properties(${layer}.${shard} PROPERTIES LABELS unit TIMEOUT 300
-        ENVIRONMENT "GTEST_TOTAL_SHARDS=2;GTEST_SHARD_INDEX=${shard}")
-    endforeach()
-  else()
-    gtest_discover_tests(test_${layer} TEST_PREFIX ${layer}. DISCOVERY_MODE PRE_TEST
-      PROPERTIES LABELS unit TIMEOUT 60)
-  endif()
+  gtest_discover_tests(test_${layer} TEST_PREFIX ${layer}. DISCOVERY_MODE PRE_TEST
+    PROPERTIES LABELS unit TIMEOUT 60)
 endforeach()
 
 # The simulator: a library with simulated peers and a simulated master, used by two programs.
