@@ -142,7 +142,7 @@ class Master:
             [*place, program, "master", "--host", host, "--port", "0"],
             stdout=subprocess.PIPE,
             text=True,
-            env=environment_of(build),
+            env={"PCCL_LOG": "warning", **environment_of(build)},
         )
         self.pid = self._process.pid
         self.address = read_line(self._process).split()[-1]

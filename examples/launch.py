@@ -8,6 +8,7 @@ In practice these are two commands, the second on as many machines as you like:
 
 import contextlib
 import multiprocessing
+import os
 import signal
 import subprocess
 import sys
@@ -24,7 +25,8 @@ processes = multiprocessing.get_context("fork")
 def master() -> Iterator[str]:
     """Run a master at a free port of this machine; yield the URL of a run on it."""
     command = [sys.executable, "-m", "pccl_backend.cli", "master", "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    quiet = {"PCCL_LOG": "warning", **os.environ}  # the peers say who joins
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=quiet)
     try:
         assert process.stdout is not None
         first_line = process.stdout.readline()  # "pccl master listening on 127.0.0.1:48148"
