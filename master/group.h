@@ -190,6 +190,7 @@ class Group {
   std::string why_no_founding() const;
   std::string absence_of(uint32_t rank) const;
   bool is_in_last_call(PeerId member) const;  // it has no outcome yet
+  bool is_in_joint_call(PeerId member) const;
   bool blocks(uint32_t rank) const;
   std::optional<PeerId> member_at(uint32_t rank) const;  // nothing if it is lost
   std::vector<Wait> operation_waits() const;

@@ -31,8 +31,7 @@ bool Group::blocks(uint32_t rank) const {
   if (op == nullptr) return true;
   const auto& members = membership_.members();
   return std::any_of(members.begin(), members.end(), [&](PeerId member) {
-    const bool in_joint_call = ballot_.size() > 0 && ballot_.has_voted(member);
-    return in_joint_call && epochs_.operations().awaits(member, op->key);
+    return is_in_joint_call(member) && epochs_.operations().awaits(member, op->key);
   });
 }
 
@@ -53,8 +52,11 @@ std::string Group::absence_of(uint32_t rank) const {
 bool Group::is_in_last_call(PeerId member) const {
   const LastCall& last = membership_.find(member)->last_call;
   const auto* op = std::get_if<LastCall::Operation>(&last.call);
-  return op != nullptr ? epochs_.operations().is_in(member, op->key)
-                       : ballot_.size() > 0 && ballot_.has_voted(member);
+  return op != nullptr ? epochs_.operations().is_in(member, op->key) : is_in_joint_call(member);
+}
+
+bool Group::is_in_joint_call(PeerId member) const {
+  return ballot_.size() > 0 && ballot_.has_voted(member);
 }
 
 // Why a registered peer is not admitted yet; empty if nothing needs to be said so far.

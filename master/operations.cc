@@ -33,6 +33,10 @@ constexpr size_t kBegunMax = 2 * protocol::kOpsOpenMax;
 // ones.
 constexpr size_t kRestoredMax = protocol::kOpsKnownMax / 2;
 
+// Two sends that face each other are looked for among at most so many operations. Each send that
+// times out looks, so that a member with very many of them could otherwise keep the master busy.
+constexpr size_t kFacingLookMax = 4096;
+
 bool transfers(const protocol::OpInfo& info) { return info.kind == protocol::OpKind::kSend; }
 
 }  // namespace
@@ -397,8 +401,10 @@ void Operations::mark_faced(const Op& op) {
 }
 
 std::string Operations::facing_text(const Op& op) const {
-  const bool faces_one = std::any_of(table_.begin(), table_.end(),
-                                     [&](const auto& at) { return faces(op, at.second); });
+  if (!transfers(op.info)) return {};
+  const bool looks = table_.size() <= kFacingLookMax;
+  const bool faces_one = looks && std::any_of(table_.begin(), table_.end(),
+                                              [&](const auto& at) { return faces(op, at.second); });
   if (!op.faced && !faces_one) return {};
   return ranks_text({rank(op.info.receiver)}, names_) + ", which waits in a send to " +
          ranks_text({rank(op.info.root)}, names_) +

@@ -177,4 +177,4 @@ def _take(lock: int, timeout: float) -> None:
                 ) from None
         except OSError as error:
             raise PrivateFileError(f"cannot be locked: {error.strerror}") from None
-        time.sleep(POLL_S)
+        time.sleep(POLL_S)  # flock() has no timeout, and a signal would need the main thread

@@ -241,8 +241,7 @@ void PeerCore::Impl::on(const MasterClosed& event) {
   if (membership.out()) return;
   connection.on_closed();
   if (event.why.code == Code::kProtocol) return on_violation(event.why);
-  // Another attempt would have the same answer.
-  if (event.why.code == Code::kAuthentication) return end(event.why);
+  if (event.why.code == Code::kAuthentication) return end(event.why);  // it would say so again
   connection_lost(event.why.message);
 }
 
@@ -309,6 +308,10 @@ Status PeerCore::Impl::on_message(const protocol::Welcome& welcome) {
                      ", which this peer does not speak");
   }
   if (!welcome.peer) return violation("Welcome without an id for this peer");
+  if (welcome.accepting && !context.options.encrypts) {
+    end({Code::kInvalidState, "the run is secured: install a later pccl, which can encrypt", {}});
+    return {};
+  }
   membership.enter(Phase::kWelcomed);
   membership.welcome(welcome);
   joining.on_welcome();

@@ -48,8 +48,8 @@ struct AcceptingKey {
   Key key;
 };
 
-// What a dialler shows before it proves that it has the key. Not secret. Each Dial of a master has
-// another `number`.
+// A dialler shows this identity before it proves that it has the key. It is not secret. Each Dial
+// of a master has another `number`.
 struct LaneIdentity {
   PeerId dialler;
   PeerId acceptor;

@@ -150,7 +150,7 @@ void any_bytes(std::span<const std::byte> bytes) {
   }
 }
 
-// Whoever knows the key may send any ClientHello, and leads at most to the first flight.
+// A dialler with the right key sends any ClientHello: it gets at most the acceptor's first flight.
 void proven_hello(Chance& chance) {
   net::Tls dialler = net::a_dialler();
   net::forge::Hello hello(net::take_outgoing(dialler));

@@ -46,7 +46,7 @@ def first_program(script: Path, url: str, **changes: str) -> list[str]:
 
 
 def test_the_first_program_ends(tmp_path: Path, master: Master) -> None:
-    at_once = {"time.sleep(1)": "pass"}
+    at_once = {"time.sleep(1)": "pass"}  # the README's program makes a step a second, for people
     done = run_program(first_program(tmp_path / "train.py", master.url(), **at_once))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"step {step}: rank 0 of 1, sum 1" for step in range(20)]
@@ -60,7 +60,7 @@ def test_the_first_program_prints_what_the_readme_shows(tmp_path: Path, master: 
     url, endless = master.url(), {"range(20)": "range(10**9)"}
     # Nobody reads on from the first peer. Its 20 lines a second, of 40 bytes each, fit into a pipe
     # (64 KiB) for longer than a test waits for a line (WAIT_S, 60 s).
-    pause = "time.sleep(0.05)"
+    pause = "time.sleep(0.05)"  # instead of the second that the README's program takes for people
     dies = 'step and tensor[0] == 2 and __import__("os").kill(__import__("os").getpid(), 9)'
     changes = {**endless, "time.sleep(1)": f"{dies} or {pause}"}
     mortal = first_program(tmp_path / "mortal.py", url, **changes)

@@ -77,7 +77,7 @@ if during_a_call:
 else:
     store.wait(["rank 0 has left"])
 if len(sys.argv) == 1:
-    time.sleep(1)  # a peer that misses its master warns at once: a shorter pause would prove less
+    time.sleep(1)  # silence takes time to observe; a peer that misses its master warns within ms
     dist.destroy_process_group()
     sys.exit()
 began = time.monotonic()

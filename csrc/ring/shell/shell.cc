@@ -206,7 +206,7 @@ void Shell::Impl::step(const link::Event& event) {
 }
 
 void Shell::Impl::perform(const link::Connect& connect) {
-  PCCL_ASSERT(!connect.credential);  // no master of this version hands out keys
+  PCCL_ASSERT(!connect.credential);  // peer::Options::encrypts is false: no secured run is joined
   const auto connected = [this, id = connect.lane](Result<net::Socket> result) {
     const auto own = connectors.extract(id);  // the Connector lives until this returns
     if (!result.ok())

@@ -56,7 +56,7 @@ inline Bytes take_outgoing(Tls& tls) {
   return taken;
 }
 
-// What `tls` made of the bytes that it was given.
+// The result of giving bytes to `tls`.
 struct Outcome {
   Status status;
   Bytes plaintext;

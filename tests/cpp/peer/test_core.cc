@@ -327,12 +327,17 @@ TEST(Core, SaysThatAHostedMasterDoesNotComeBack) {
 // A run that is secured.
 class SecuredRun : public testing::Test {
  protected:
-  SecuredRun() {
+  SecuredRun() : t(encrypting()) {
     t.on(JoinCalled{1});
     t.on(MasterConnected{});
     t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false, protocol::kSpoken.highest,
                              protocol::Key{{1, 2, 3, 4}}});
     t.on(Listening{uint16_t{4000}});
+  }
+  static Options encrypting() {
+    Options options = Transcript::default_options();
+    options.encrypts = true;
+    return options;
   }
   static protocol::Dial dial(PeerId dialler, PeerId acceptor) {
     protocol::Dial dial{peer_id(3), "10.0.0.3", 4001};
@@ -371,6 +376,21 @@ TEST_F(SecuredRun, ARestartedMasterWithoutKeysBreaksTheProtocol) {
   t.on(MasterConnected{});
   const std::string out = t.hear(protocol::Resumed{2});
   EXPECT_NE(out.find("Resumed without a key"), std::string::npos) << out;
+}
+
+// The shell would have to open plain lanes, or to end the process.
+TEST(Core, ASecuredRunIsNotJoinedWithoutEncryption) {
+  Transcript t;
+  t.on(JoinCalled{1});
+  t.on(MasterConnected{});
+  const std::string out =
+      t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false, protocol::kSpoken.highest,
+                               protocol::Key{{1, 2, 3, 4}}});
+  EXPECT_EQ(out.find("listen"), std::string::npos) << out;
+  EXPECT_NE(out.find("gone: "), std::string::npos) << out;
+  EXPECT_NE(out.find("the run is secured: install a later pccl, which can encrypt"),
+            std::string::npos)
+      << out;
 }
 
 TEST(Core, AMasterThatDoesNotKnowTheTokenIsAskedOnce) {
