@@ -101,7 +101,7 @@ compare: compare-base packages-netns setup   ## is this tree slower than BASE=RE
 
 # The simulation runs beside pytest and uses the time in which pytest's processes wait for each other.
 test: packages-netns setup core  ## unit, scenarios, a minute of simulation, tidy, multi-process
-	ctest --test-dir build/core -j$(JOBS) --output-on-failure --no-tests=error
+	ctest --test-dir build/core -j$$(($(JOBS) + 1)) --output-on-failure --no-tests=error
 	build/core/pccl-sim --minutes $(SIM_MINUTES) > build/sim.log 2>&1 & simulation=$$!; \
 	  $(BIN)/pytest -n $(JOBS) || { kill $$simulation 2>/dev/null || true; exit 1; }; \
 	  wait $$simulation && broken=0 || broken=1; cat build/sim.log; exit $$broken
@@ -134,7 +134,7 @@ types: $(VENV_READY)  ## mypy, strict
 define sanitized
 	cmake -S . -B build/$1 -G Ninja -DCMAKE_CXX_COMPILER=$2 $3 >/dev/null
 	cmake --build build/$1 -j$(JOBS)
-	ctest --test-dir build/$1 -j$(JOBS) --output-on-failure --no-tests=error -E '^sim'
+	ctest --test-dir build/$1 -j$$(($(JOBS) + 1)) --output-on-failure --no-tests=error -E '^sim'
 endef
 asan: export LSAN_OPTIONS := suppressions=$(CURDIR)/tests/leaks.supp:print_suppressions=0
 asan: | packages  ## core tests and SEEDS seeds with the sanitizers for addresses and undefined behaviour

@@ -19,8 +19,9 @@ namespace pccl::ring {
 namespace {
 
 constexpr uint64_t kProgressSteps = 64;
-// Builds without NDEBUG check the invariants after every step with up to this many operations.
-[[maybe_unused]] constexpr size_t kOpsCheckedAlways = 64;
+// Builds without NDEBUG check the invariants after every step with up to this many operations and
+// messages for operations that are not posted yet.
+[[maybe_unused]] constexpr size_t kObjectsCheckedAlways = 64;
 // Two more round trips for a chunk on a narrow lane: one for what the lane has to send before it,
 // and one for its last bytes.
 constexpr uint64_t kRoundTripsMore = 2;
@@ -49,7 +50,9 @@ void RingCore::step(const Event& event, Effects& effects) {
   std::visit([&](const auto& what) { on(what, effects); }, event);
 #ifndef NDEBUG
   // With many operations not every step is checked, so that a step stays cheap.
-  if (++unchecked_ * kOpsCheckedAlways < operations_.size() + kept_messages()) return;
+  size_t objects = operations_.size() + kept_messages();
+  for (const auto& [peer, link] : links_) objects += link.unexpected.size();
+  if (++unchecked_ * kObjectsCheckedAlways < objects) return;
   unchecked_ = 0;
   check();
 #endif

@@ -239,8 +239,9 @@ TEST(Election, APlanThatFitsNoMessageIsRefused) {
   std::vector<uint64_t> old_hashes(protocol::kStateKeysMax, 1),
       new_hashes(protocol::kStateKeysMax, 2);
   offers.push_back(offer(1, new_hashes));
-  EXPECT_EQ(vote({offers[0], offer(0, old_hashes, kReceive)}).refusal, "");
-  for (int i = 0; i < 60; ++i) offers.push_back(offer(0, old_hashes, kReceive));
+  const Offer newcomer = offer(0, old_hashes, kReceive);
+  EXPECT_EQ(vote({offers[0], newcomer}).refusal, "");
+  for (int i = 0; i < 60; ++i) offers.push_back(newcomer);
   EXPECT_TRUE(contains(vote(offers).refusal, "too finely divided"));
 }
 
