@@ -4,6 +4,9 @@
 // they are in the cache. Failures:
 //   - The other side closes or resets the connection, or a frame is bad.
 //   - A write fails: what has arrived before is still read.
+//   - The TLS handshake fails or takes too long, or a record is damaged.
+// An encrypted lane does the same with one copy more: it decrypts into the memory that the reader
+// names, and encrypts from where the bytes lie, only when the ciphertext before has left.
 #include "csrc/net/lane.h"
 
 #include <sys/socket.h>
@@ -28,6 +31,8 @@ constexpr size_t kReceiveBytesMax = 1u << 20;
 // time. To wait for smaller chunks in this way gains nothing: several lanes and directions have
 // some at the same time.
 constexpr size_t kAwaitedBytes = 256u << 10;
+// A part of a record may be inside TLS already, so that the socket gets less than what is certain.
+static_assert(Tls::kRecordBytesMax <= kAwaitedBytes);
 // The time of busy polling for the next piece of a large chunk, before the thread sleeps. A receive
 // call with less room than kBusyPollBytesMin causes no busy polling.
 constexpr Duration kBusyPoll = std::chrono::microseconds(500);
@@ -55,7 +60,11 @@ constexpr double kStretchBytesMin = 64u << 10;
 }  // namespace
 
 struct Lane::Impl : Deferred, std::enable_shared_from_this<Impl> {
-  explicit Impl(FrameSink& sink) : reader(sink, true), writer(true) {}
+  Impl(Channel of, FrameSink& sink)
+      : channel(std::move(of)),
+        reader(sink, true),
+        writer(true),
+        announced(channel.established()) {}
 
   void run_deferred() override;
   void ready(bool readable, bool writable);
@@ -64,7 +73,8 @@ struct Lane::Impl : Deferred, std::enable_shared_from_this<Impl> {
   void await(size_t bytes);
   void write_some();
   bool write_once(size_t& budget);
-  ssize_t send_now(const msghdr& message);
+  ssize_t send_now(const msghdr& message, size_t bytes);
+  void note_established();
   void chunk_leaves(Instant now);
   void pace_at_first(Instant now);
   void note_large(size_t bytes);
@@ -77,15 +87,16 @@ struct Lane::Impl : Deferred, std::enable_shared_from_this<Impl> {
 
   std::shared_ptr<Loop::Impl> loop;
   Callbacks callbacks;
-  Socket socket;
+  Channel channel;
   std::string peer;  // "10.0.0.7:48201", for messages
   std::shared_ptr<Watcher> watcher;
+  std::shared_ptr<Alarm> alarm;         // for the TLS handshake
   std::shared_ptr<BusyPoll> busy_poll;  // of a local lane
   FrameReader reader;
   FrameWriter writer;
-  Counters counters;
+  bool announced;  // whether on_established is over, or will not come
   size_t awaited = 1;
-  bool any_received = false;
+  uint64_t received_before = 0;  // bytes, at the last take_received()
   bool keeps_window = false;
   // For a lane that keeps its window.
   Instant last_sent;
@@ -135,31 +146,40 @@ void Lane::Impl::read_some() {
 void Lane::Impl::await(size_t bytes) {
   if (bytes == std::exchange(awaited, bytes)) return;
   const int value = static_cast<int>(bytes);
-  setsockopt(socket.fd(), SOL_SOCKET, SO_RCVLOWAT, &value, sizeof value);
+  setsockopt(channel.socket().fd(), SOL_SOCKET, SO_RCVLOWAT, &value, sizeof value);
 }
 
 void Lane::Impl::receive_until_dry() {
-  for (size_t budget = kTurnBytes; budget > 0 && !dead;) {
-    const std::span<std::byte> space = reader.space();
-    const size_t wanted = std::min({space.size(), kReceiveBytesMax, budget});
-    const ssize_t received = recv(socket.fd(), space.data(), wanted, 0);
-    if (received < 0 && errno == EINTR) continue;
-    if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (received <= 0 && !failure.ok()) return fail(failure);
-    if (received < 0) return fail(broken(error_text(errno)));
-    if (received == 0) return fail(broken("the other side closed the connection"));
-    const auto bytes = static_cast<size_t>(received);
-    any_received = true;
-    counters.bytes_received += bytes;
-    ++counters.receive_calls;
-    budget -= bytes;
-    if (busy_poll && wanted >= kBusyPollBytesMin) busy_poll->keep(kBusyPoll);
-    Status status = reader.filled(bytes);
+  for (size_t budget = kTurnBytes; (budget > 0 || channel.holds_input()) && !dead;) {
+    std::span<std::byte> space = reader.space();
+    if (!channel.encrypted())
+      space = space.first(std::min({space.size(), kReceiveBytesMax, budget}));
+    const Channel::Received received = channel.receive(space, loop->read_buffer());
+    note_established();
     if (dead) return;
-    if (!status.ok()) return fail({status.code, peer + ": " + status.message, {}});
-    loop->after_callback();
-    if (bytes < wanted) return;
+    if (!received.end.ok()) {
+      return fail(failure.ok() ? Status{received.end.code, peer + ": " + received.end.message, {}}
+                               : failure);
+    }
+    if (received.bytes > 0) {
+      budget -= std::min(budget, received.bytes);
+      if (busy_poll && space.size() >= kBusyPollBytesMin) busy_poll->keep(kBusyPoll);
+      Status status = reader.filled(received.bytes);
+      if (dead) return;
+      if (!status.ok()) return fail({status.code, peer + ": " + status.message, {}});
+      loop->after_callback();
+    }
+    if (received.dry) break;
   }
+  // The handshake has made something to write, or what was queued may leave now.
+  if (channel.encrypted()) wake();
+}
+
+void Lane::Impl::note_established() {
+  if (announced || dead || !channel.established()) return;
+  announced = true;
+  alarm->close();
+  if (callbacks.on_established) callbacks.on_established();
 }
 
 void Lane::Impl::write_some() {
@@ -174,92 +194,103 @@ void Lane::Impl::write_some() {
 // be written for now.
 bool Lane::Impl::write_once(size_t& budget) {
   if (dead || !failure.ok()) return false;
+  const auto plaintext = writer.gather();
+  blocked = budget == 0 && (!plaintext.empty() || channel.owes());
+  if (budget == 0) return false;
+  auto prepared = channel.prepare(plaintext);
+  if (!prepared.ok()) {
+    failure = {prepared.status().code, peer + ": " + prepared.status().message, {}};
+    return false;
+  }
   std::array<iovec, 4> parts;
   size_t count = 0;
   size_t wanted = 0;
-  for (const std::span<const std::byte>& span : writer.gather()) {
+  for (const Channel::Bytes& span : prepared.value()) {
     parts[count++] = {const_cast<std::byte*>(span.data()), span.size()};
     wanted += span.size();
   }
-  blocked = wanted > 0 && budget == 0;
-  if (wanted == 0 || blocked) return false;
+  if (wanted == 0) return false;
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = count;
-  const ssize_t sent = send_now(message);
-  if (sent < 0 && errno == EINTR) return true;
+  const ssize_t sent = send_now(message, wanted);
   if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
-    blocked = false;
     failure = broken(error_text(errno));  // read_some() reports it when no input is left
     return false;
   }
   const size_t bytes = sent < 0 ? 0 : static_cast<size_t>(sent);
   if (!before_full && bytes > protocol::kSmallPacketBytes) note_large(bytes);
-  ++counters.send_calls;
-  counters.bytes_sent += bytes;
   const bool was_pending = writer.chunk_pending();
-  writer.wrote(bytes);
+  writer.wrote(channel.sent(bytes));
   blocked = bytes < wanted;
   budget -= std::min(budget, bytes);
   if (was_pending && !writer.chunk_pending()) callbacks.on_sent();
   return !blocked;
 }
 
-ssize_t Lane::Impl::send_now(const msghdr& message) {
-  if (!keeps_window) return sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
-  const Instant now = monotonic_now();
-  if (now - last_sent >= kSilence && socket.would_begin_anew()) {
-    kept_until = now + kRoundTripsKept * socket.path().smoothed;
-    stretch.unproven = true;
+ssize_t Lane::Impl::send_now(const msghdr& message, size_t bytes) {
+  const Socket& socket = channel.socket();
+  bool after_silence = false;
+  if (keeps_window) {
+    const Instant now = monotonic_now();
+    if (now - last_sent >= kSilence && socket.would_begin_anew()) {
+      kept_until = now + kRoundTripsKept * socket.path().smoothed;
+      stretch.unproven = true;
+    }
+    last_sent = now;
+    after_silence = now < kept_until;
+    // An encrypted chunk may have left the writer before its last bytes leave here.
+    if (writer.chunk_pending() || bytes > protocol::kSmallPacketBytes) {
+      chunk_leaves(now);
+      kept_until = now;  // a chunk fills the socket, and so its window is used
+    }
   }
-  last_sent = now;
-  const bool after_silence = now < kept_until;
-  if (writer.chunk_pending()) {
-    chunk_leaves(now);
-    kept_until = now;  // a chunk fills the socket, and so its window is used
-  }
-  return after_silence ? socket.send_after_silence(message)
-                       : sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
+  ssize_t sent = 0;
+  do {
+    sent = after_silence ? socket.send_after_silence(message)
+                         : sendmsg(socket.fd(), &message, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent;
 }
 
 void Lane::Impl::chunk_leaves(Instant now) {
   if (now - stretch.end >= kSilence) {
-    const auto bytes = static_cast<double>(counters.bytes_sent - stretch.bytes_before);
-    const Duration took = stretch.end - stretch.begin + socket.path().least;
+    const auto bytes = static_cast<double>(channel.counters().bytes_sent - stretch.bytes_before);
+    const Duration took = stretch.end - stretch.begin + channel.socket().path().least;
     if (bytes >= kStretchBytesMin && took > Duration{0}) stretch.rate = bytes / to_seconds(took);
     stretch.begin = now;
-    stretch.bytes_before = counters.bytes_sent;
+    stretch.bytes_before = channel.counters().bytes_sent;
   }
   stretch.end = now;
   if (std::exchange(stretch.unproven, false)) {
     pace_at_first(now);
   } else if (stretch.paced && now >= stretch.paced_until) {
-    socket.pace(Socket::kPaceAny);
+    channel.socket().pace(Socket::kPaceAny);
     stretch.paced = false;
   }
 }
 
 void Lane::Impl::pace_at_first(Instant now) {
-  const PathInfo path = socket.path();
+  const PathInfo path = channel.socket().path();
   if (stretch.rate == 0 || path.least <= Duration{0}) return;
   const double share =
       std::max(kWindowShareMin * static_cast<double>(path.window), kStretchBytesMin);
   const double pace = std::max(kFaster * stretch.rate, share / to_seconds(path.least));
-  socket.pace(static_cast<uint64_t>(pace));
+  channel.socket().pace(static_cast<uint64_t>(pace));
   stretch.paced = true;
   stretch.paced_until = now + kRoundTripsPaced * path.least;
 }
 
 void Lane::Impl::note_large(size_t bytes) {
-  if (!before_large) before_large = counters.bytes_sent;
-  if (bytes >= socket.segment()) before_full = counters.bytes_sent;
+  if (!before_large) before_large = channel.counters().bytes_sent;
+  if (bytes >= channel.socket().segment()) before_full = channel.counters().bytes_sent;
 }
 
 // A byte has arrived if the other end has acknowledged it and all bytes before it.
 std::optional<Lane::Progress> Lane::Impl::find_progress() {
   if (arrived || dead || !before_large) return arrived;
-  const uint64_t acknowledged = counters.bytes_sent - socket.bytes_queued();
-  const Progress found{socket.segment(), before_full && acknowledged > *before_full};
+  const uint64_t acknowledged = channel.counters().bytes_sent - channel.socket().bytes_queued();
+  const Progress found{channel.socket().segment(), before_full && acknowledged > *before_full};
   if (found.arrived) arrived = found;
   const bool stuck = acknowledged <= before_full.value_or(*before_large);
   return found.arrived || stuck ? std::optional(found) : std::nullopt;
@@ -276,25 +307,33 @@ void Lane::Impl::stop() {
   reader.detach();
   watcher->close();
   if (busy_poll) busy_poll->close();
-  socket = Socket();
+  if (alarm) alarm->close();
+  channel.drop_socket();
 }
 
 void Lane::Impl::wake() {
   if (!dead && !writing) loop->defer(shared_from_this());
 }
 
-Lane::Lane(Loop& loop, Socket socket, FrameSink& sink, Callbacks callbacks)
-    : impl_(std::make_shared<Impl>(sink)) {
+Lane::Lane(Loop& loop, Channel channel, FrameSink& sink, Callbacks callbacks)
+    : impl_(std::make_shared<Impl>(std::move(channel), sink)) {
   loop.assert_on_loop();
   const std::shared_ptr<Impl>& impl = impl_;
+  const Socket& socket = impl->channel.socket();
   impl->loop = loop.impl();
   impl->callbacks = std::move(callbacks);
   impl->peer = text(Endpoint{socket.peer_host(), peer_address(socket.fd()).port()});
-  impl->socket = std::move(socket);
-  impl->watcher =
-      Watcher::open(impl->loop, impl->socket.fd(),
-                    [impl](bool readable, bool writable) { impl->ready(readable, writable); });
+  impl->watcher = Watcher::open(impl->loop, socket.fd(), [impl](bool readable, bool writable) {
+    impl->ready(readable, writable);
+  });
   impl->watch();
+  if (impl->announced) return;
+  const auto late = [impl] {
+    if (!impl->dead) impl->fail(impl->broken("the TLS handshake took too long"));
+  };
+  impl->alarm = Alarm::open(impl->loop, late);
+  impl->alarm->arm(impl->channel.handshake_by());
+  impl->wake();
 }
 
 Lane::~Lane() {
@@ -304,8 +343,9 @@ Lane::~Lane() {
 void Lane::set_local(bool local) {
   impl_->loop->assert_on_loop();
   if (impl_->dead) return;
-  impl_->reader.set_checked(!local);
-  impl_->writer.set_checked(!local);
+  const bool checked = !local && !impl_->channel.encrypted();  // TLS authenticates each record
+  impl_->reader.set_checked(checked);
+  impl_->writer.set_checked(checked);
   if (!local && impl_->busy_poll) impl_->busy_poll->close();
   impl_->busy_poll = local ? BusyPoll::open(impl_->loop) : nullptr;
 }
@@ -313,13 +353,13 @@ void Lane::set_local(bool local) {
 void Lane::set_alone(bool alone) {
   impl_->loop->assert_on_loop();
   if (impl_->dead || !impl_->busy_poll) return;
-  const int fd = impl_->socket.fd();
+  const int fd = impl_->channel.socket().fd();
   impl_->busy_poll->set_may_migrate(alone && local_address(fd).port() > peer_address(fd).port());
 }
 
 void Lane::keep_window() {
   impl_->loop->assert_on_loop();
-  if (impl_->dead || impl_->socket.paces_itself()) return;
+  if (impl_->dead || impl_->channel.socket().paces_itself()) return;
   impl_->keeps_window = true;
   impl_->last_sent = impl_->stretch.begin = impl_->stretch.end = monotonic_now();
 }
@@ -358,9 +398,13 @@ void Lane::revoke() {
 }
 
 bool Lane::idle() const { return !impl_->writer.chunk_pending(); }
-const Lane::Counters& Lane::counters() const { return impl_->counters; }
+const Lane::Counters& Lane::counters() const { return impl_->channel.counters(); }
 std::optional<Lane::Progress> Lane::progress() const { return impl_->find_progress(); }
-bool Lane::take_received() { return std::exchange(impl_->any_received, false); }
-const Socket& Lane::socket() const { return impl_->socket; }
+bool Lane::take_received() {
+  const uint64_t all = counters().bytes_received;
+  return std::exchange(impl_->received_before, all) != all;
+}
+const Socket& Lane::socket() const { return impl_->channel.socket(); }
+const std::string& Lane::identity() const { return impl_->channel.identity(); }
 
 }  // namespace pccl::net

@@ -1,5 +1,5 @@
-// Lane: one TCP connection of a link, which carries the chunks of any operation in progress. It is
-// a socket between a FrameReader and a FrameWriter, and nothing more.
+// Lane: one connection of a link, which carries the chunks of any operation in progress. It is a
+// Channel between a FrameReader and a FrameWriter, and nothing more.
 // The data loop owns it; call it on that loop's thread only.
 // Invariants:
 //   1. A span passed to send_chunk() is not used any more when on_sent fires or withdraw() returns.
@@ -16,8 +16,10 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "csrc/base/status.h"
+#include "csrc/net/channel.h"
 #include "csrc/net/framing.h"
 #include "csrc/net/socket.h"
 
@@ -30,17 +32,21 @@ class Lane {
   // contributions of a few epochs stay below this, unless the other side is stuck.
   static constexpr size_t kQueueBytesMax = 16u << 20;
   struct Callbacks {
-    // The whole chunk was written. The next chunk may be given, also from inside this callback.
+    // The whole chunk was written or encrypted. The next chunk may be given, also from inside this
+    // callback.
     std::function<void()> on_sent;
-    // kSystem: reset, end of file, queue overrun; kProtocol: bad frame.
+    // kSystem: reset, end of file, queue overrun, or a handshake that took too long; kProtocol: bad
+    // frame or damaged record; kAuthentication: the handshake failed.
     std::function<void(Status)> on_failed;
+    // The TLS handshake is complete; comes before the first frame. Not called without TLS.
+    std::function<void()> on_established = {};
   };
   // Reading starts at once.
-  Lane(Loop& loop, Socket socket, FrameSink& sink, Callbacks callbacks);
+  Lane(Loop& loop, Channel channel, FrameSink& sink, Callbacks callbacks);
   ~Lane();
 
   // Applies from the next chunk on; false at first. True if both ends are on this machine and know
-  // it. Payloads then carry no checksums, and the loop's thread uses busy polling for the next
+  // it. Payloads then carry no checksums (an encrypted lane needs none anyway), and the loop's thread uses busy polling for the next
   // piece of a large chunk. A wake-up takes longer than the bytes need for the path. Also, the
   // system places a thread on the core of the thread that wakes it, so that two threads that could
   // run in parallel take turns on one core.
@@ -60,11 +66,8 @@ class Lane {
   void withdraw();
   void revoke();      // see FrameReader
   bool idle() const;  // no chunk pending
-  // Bytes and system calls since the lane opened, for run_info.
-  struct Counters {
-    uint64_t bytes_sent = 0, bytes_received = 0, send_calls = 0, receive_calls = 0;
-  };
-  const Counters& counters() const;
+  using Counters = Channel::Counters;
+  const Counters& counters() const;  // since the lane opened, for run_info
   // Whether large packets arrive at the other end. `arrived` is true if a full packet was
   // acknowledged. It is false if nothing of the first full packet was acknowledged, or nothing of
   // the first large one if no full one was sent. nullopt if no large packet was sent, or if the
@@ -78,6 +81,8 @@ class Lane {
   bool take_received();
   // REQUIRES: on_failed has not fired.
   const Socket& socket() const;
+  // The identity that was dialled or proven; empty without TLS.
+  const std::string& identity() const;
 
  private:
   struct Impl;

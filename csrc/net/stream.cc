@@ -4,11 +4,14 @@
 // closed, the system discards the bytes that are still in flight.) Failures:
 //   - The other side closes or resets the connection, or does not read.
 //   - A write fails: what has arrived before is still passed on.
+//   - The TLS handshake fails or takes too long, or a record is damaged.
 #include "csrc/net/stream.h"
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "csrc/net/address.h"
 #include "csrc/net/byte_queue.h"
@@ -23,11 +26,16 @@ constexpr size_t kTurnBytes = 1u << 20;
 }  // namespace
 
 struct Stream::Impl : Deferred, std::enable_shared_from_this<Impl> {
+  explicit Impl(Channel of) : channel(std::move(of)), announced(channel.established()) {}
+
   void run_deferred() override;
   void ready(bool readable, bool writable);
   void read_some();
   void write_some();
-  void write_failed(int error);
+  void ended(const Status& why);
+  void write_failed(const Status& why);
+  void finish();
+  void note_established();
   void watch();
   void close(Status status);
   void stop();
@@ -35,14 +43,16 @@ struct Stream::Impl : Deferred, std::enable_shared_from_this<Impl> {
 
   std::shared_ptr<Loop::Impl> loop;
   Callbacks callbacks;
-  Socket socket;
+  Channel channel;
   std::string peer;  // "10.0.0.7:48201", for messages
   std::shared_ptr<Watcher> watcher;
-  std::shared_ptr<Alarm> alarm;  // for close_after_flush()
+  std::shared_ptr<Alarm> alarm;  // for the TLS handshake, then for close_after_flush()
 
   ByteQueue queue;
+  bool announced;          // whether on_established is over, or will not come
   bool blocked = false;    // the system takes no more for now
   bool closing = false;    // close_after_flush() was called
+  bool said_last = false;  // TLS was told that nothing follows
   bool sent_last = false;  // everything was written, and the sending direction is shut down
   bool over = false;
   Status failure;  // the reason to close when no input is left
@@ -65,50 +75,78 @@ void Stream::Impl::ready(bool readable, bool writable) {
 
 void Stream::Impl::read_some() {
   const std::span<std::byte> buffer = loop->read_buffer();
-  for (size_t total = 0; total < kTurnBytes && !over;) {
-    const ssize_t bytes = recv(socket.fd(), buffer.data(), buffer.size(), 0);
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (bytes <= 0 && sent_last) return close({});
-    if (bytes <= 0 && !failure.ok()) return close(failure);
-    if (bytes < 0) return close(broken(error_text(errno)));
-    if (bytes == 0) return close(broken("the other side closed the connection"));
-    total += static_cast<size_t>(bytes);
-    if (!closing) callbacks.on_bytes(buffer.first(static_cast<size_t>(bytes)));
-    if (static_cast<size_t>(bytes) < buffer.size()) break;
+  const std::span<std::byte> space = buffer.first(buffer.size() / 2);
+  const std::span<std::byte> ciphertext = buffer.subspan(space.size());
+  for (size_t total = 0; (total < kTurnBytes || channel.holds_input()) && !over;) {
+    const Channel::Received received = channel.receive(space, ciphertext);
+    note_established();
+    if (over) return;
+    if (!received.end.ok()) return ended(received.end);
+    total += received.bytes;
+    if (!closing && received.bytes > 0) callbacks.on_bytes(space.first(received.bytes));
+    if (received.dry) break;
   }
+  // The handshake has made something to write, or what was queued may leave now.
+  if (!over && channel.encrypted()) loop->defer(shared_from_this());
+}
+
+// Nothing more comes.
+void Stream::Impl::ended(const Status& why) {
+  if (sent_last) return close({});
+  if (!failure.ok()) return close(failure);
+  close({why.code, peer + ": " + why.message, {}});
+}
+
+void Stream::Impl::note_established() {
+  if (announced || !channel.established()) return;
+  announced = true;
+  if (!closing) alarm->disarm();
+  if (!closing && callbacks.on_established) callbacks.on_established();
 }
 
 void Stream::Impl::write_some() {
   size_t total = 0;
   blocked = false;
-  while (queue.size() > 0 && !blocked && failure.ok()) {
-    const size_t part = std::min(queue.size(), kTurnBytes);
-    const ssize_t bytes = ::send(socket.fd(), queue.bytes().data(), part, MSG_NOSIGNAL);
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return write_failed(errno);
-    const size_t taken = bytes < 0 ? 0 : static_cast<size_t>(bytes);
-    queue.drop(taken);
+  while (!blocked && failure.ok()) {
+    const Channel::Bytes part = queue.bytes().first(std::min(queue.size(), kTurnBytes));
+    auto prepared = channel.prepare(std::span(&part, part.empty() ? 0 : 1));
+    if (!prepared.ok()) return write_failed(prepared.status());
+    if (prepared.value().empty()) break;
+    const Channel::Bytes bytes = prepared.value().front();
+    ssize_t sent = 0;
+    do {
+      sent = ::send(channel.socket().fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK)
+      return write_failed({Code::kSystem, error_text(errno), {}});
+    const size_t taken = sent < 0 ? 0 : static_cast<size_t>(sent);
+    queue.drop(channel.sent(taken));
     total += taken;
-    blocked = taken < part || total >= kTurnBytes;
+    blocked = taken < bytes.size() || total >= kTurnBytes;
   }
-  if (closing && queue.size() == 0 && !sent_last) {
-    sent_last = true;
-    shutdown(socket.fd(), SHUT_WR);
-  }
+  if (closing && queue.size() == 0 && !blocked && failure.ok()) finish();
   watch();
+}
+
+// Everything was written, and perhaps not yet the last record of TLS.
+void Stream::Impl::finish() {
+  if (sent_last) return;
+  if (!std::exchange(said_last, true)) channel.close();
+  if (channel.owes()) return write_some();
+  sent_last = true;
+  shutdown(channel.socket().fd(), SHUT_WR);
 }
 
 // The other side is gone, but its last bytes may still be unread. The stream closes when
 // read_some() reaches the end of the connection.
-void Stream::Impl::write_failed(int error) {
-  failure = broken(error_text(error));
+void Stream::Impl::write_failed(const Status& why) {
+  failure = {why.code, peer + ": " + why.message, {}};
   queue.clear();
   blocked = false;
   watch();
 }
 
-void Stream::Impl::watch() { watcher->watch(true, queue.size() > 0); }
+void Stream::Impl::watch() { watcher->watch(true, blocked); }
 
 void Stream::Impl::close(Status status) {
   stop();
@@ -120,20 +158,28 @@ void Stream::Impl::stop() {
   over = true;
   watcher->close();
   if (alarm) alarm->close();
-  socket = Socket();
+  channel.drop_socket();
 }
 
-Stream::Stream(Loop& loop, Socket socket, Callbacks callbacks) : impl_(std::make_shared<Impl>()) {
+Stream::Stream(Loop& loop, Channel channel, Callbacks callbacks)
+    : impl_(std::make_shared<Impl>(std::move(channel))) {
   loop.assert_on_loop();
   const std::shared_ptr<Impl>& impl = impl_;
+  const Socket& socket = impl->channel.socket();
   impl->loop = loop.impl();
   impl->callbacks = std::move(callbacks);
   impl->peer = text(Endpoint{socket.peer_host(), peer_address(socket.fd()).port()});
-  impl->socket = std::move(socket);
-  impl->watcher =
-      Watcher::open(impl->loop, impl->socket.fd(),
-                    [impl](bool readable, bool writable) { impl->ready(readable, writable); });
+  impl->watcher = Watcher::open(impl->loop, socket.fd(), [impl](bool readable, bool writable) {
+    impl->ready(readable, writable);
+  });
   impl->watch();
+  if (impl->announced) return;
+  const auto late = [impl] {
+    if (!impl->over) impl->close(impl->broken("the TLS handshake took too long"));
+  };
+  impl->alarm = Alarm::open(impl->loop, late);
+  impl->alarm->arm(impl->channel.handshake_by());
+  impl->loop->defer(impl);
 }
 
 Stream::~Stream() {
@@ -155,13 +201,14 @@ void Stream::close_after_flush(Duration at_most) {
   const auto late = [impl = impl_] {
     if (!impl->over) impl->close(impl->broken("it did not take what was sent last"));
   };
+  if (impl_->alarm) impl_->alarm->close();
   impl_->alarm = Alarm::open(impl_->loop, late);
   impl_->alarm->arm(monotonic_now() + at_most);
   impl_->loop->defer(impl_);
 }
 
-size_t Stream::unsent() const { return impl_->queue.size(); }
-
-const Socket& Stream::socket() const { return impl_->socket; }
+size_t Stream::unsent() const { return impl_->queue.size() + impl_->channel.unsent(); }
+const Socket& Stream::socket() const { return impl_->channel.socket(); }
+const std::string& Stream::identity() const { return impl_->channel.identity(); }
 
 }  // namespace pccl::net

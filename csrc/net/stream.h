@@ -1,11 +1,11 @@
-// Stream: a control connection, which carries bytes in order in both directions.
+// Stream: a control connection, which carries bytes in order in both directions, encrypted or not.
 // It belongs to the loop that created it; call it on that loop's thread only.
 // Invariants:
 //   1. on_closed fires exactly once, unless the stream is destroyed first. Nothing fires after it.
 //   2. The bytes that send() took leave before close_after_flush() closes the connection.
 //   3. Callbacks come from the bottom of the loop's stack, never from inside a call. They may
 //      destroy the stream.
-// Failure: on_closed fires with kSystem. A peer that does not read is cut off when the queue
+// Failure: on_closed fires with the reason. A peer that does not read is cut off when the queue
 // exceeds kQueueBytesMax.
 // A stream never reconnects: the shell decides about that.
 #pragma once
@@ -13,10 +13,10 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <vector>
+#include <string>
 
 #include "csrc/base/status.h"
-#include "csrc/net/socket.h"
+#include "csrc/net/channel.h"
 
 namespace pccl::net {
 
@@ -25,11 +25,13 @@ class Stream {
   static constexpr size_t kQueueBytesMax = 64u << 20;
   struct Callbacks {
     std::function<void(std::span<const std::byte>)> on_bytes;
-    // kSystem: reset, end of file, queue overrun, or a flush that took too long; kOk: after
-    // close_after_flush().
+    // kSystem: reset, end of file, queue overrun, or a handshake or a flush that took too long;
+    // kAuthentication and kProtocol: see Tls; kOk: after close_after_flush().
     std::function<void(Status)> on_closed;
+    // The TLS handshake is complete; comes before the first on_bytes. Not called without TLS.
+    std::function<void()> on_established = {};
   };
-  Stream(Loop& loop, Socket socket, Callbacks callbacks);
+  Stream(Loop& loop, Channel channel, Callbacks callbacks);
   ~Stream();  // closes at once
 
   // A closed or closing stream drops the bytes.
@@ -41,6 +43,8 @@ class Stream {
   size_t unsent() const;  // bytes that wait to be written
   // REQUIRES: on_closed has not fired.
   const Socket& socket() const;
+  // The identity that the dialler has proven; empty without TLS.
+  const std::string& identity() const;
 
  private:
   struct Impl;

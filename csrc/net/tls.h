@@ -45,7 +45,7 @@ class Tls {
   static constexpr size_t kIdentityBytesMax = 256;
   static constexpr size_t kHelloBytesMax = 1024;       // of a ClientHello record
   static constexpr size_t kHandshakeBytesMax = 16384;  // that one end sends before established()
-  static constexpr size_t kOutgoingBytesMax = 256u << 10;
+  static constexpr size_t kOutgoingBytesMax = 128u << 10;
   // The most bytes of an incomplete record that stay inside when read() has returned 0. They count
   // if a socket shall announce itself only when many bytes have arrived (SO_RCVLOWAT).
   static constexpr size_t kRecordBytesMax = 5 + 16384 + 256;

@@ -145,6 +145,7 @@ def test_a_journal_with_a_long_path(tmp_path: Path) -> None:
 def test_a_master_that_does_not_answer(journal: Path, tmp_path: Path) -> None:
     with serving(tmp_path / "stopped") as master:
         master.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, master.pid, os.WSTOPPED)  # all its threads have stopped
         with pytest.raises(runs.MasterError, match=r"does not answer within 0\.3 s"):
             runs.ask(tmp_path / "stopped", {"command": "runs"}, timeout=0.3)
         crowd = [socket.socket(socket.AF_UNIX) for _ in range(40)]

@@ -7,6 +7,7 @@
 
 #include "tests/cpp/net/frames.h"
 #include "tests/cpp/net/net_test.h"
+#include "tests/cpp/net/tls_test.h"
 
 namespace pccl::net {
 namespace {
@@ -21,16 +22,18 @@ struct End : FrameSink {
     loop.post([this] { lane.reset(); });
     loop.stop();
   }
-  void open(int fd, bool local = false) {
-    on(loop, [=, this] {
-      lane = std::make_unique<Lane>(loop, Socket(fd), *this,
+  void open(int fd, bool local = false) { open(Channel(Socket(fd)), local); }
+  void open(Channel channel, bool local = false) {
+    on(loop, [&] {
+      lane = std::make_unique<Lane>(loop, std::move(channel), *this,
                                     Lane::Callbacks{[this] {
                                                       if (on_sent) on_sent();
                                                     },
                                                     [this](Status status) {
                                                       ++failed_count;
                                                       failure = std::move(status);
-                                                    }});
+                                                    },
+                                                    [this] { ++established_count; }});
       lane->set_local(local);
     });
   }
@@ -50,7 +53,7 @@ struct End : FrameSink {
   std::vector<uint64_t> frames;
   FrameHeader arriving;
   Bytes landing, payload;
-  int valid_count = 0, failed_count = 0;
+  int valid_count = 0, failed_count = 0, established_count = 0;
   Status failure;
   std::function<void()> on_sent;
   bool discards = false;
@@ -349,6 +352,79 @@ TEST(Lane, StopsWithItsLoop) {
   link.a.payload = {};
   link.a.lane.reset();
   EXPECT_TRUE(eventually(link.b.loop, [&] { return link.b.failed_count == 1; }));
+}
+
+// ---- With TLS ----
+
+TEST(Lane, FramesWaitForTheHandshake) {
+  End a{"a"}, b{"b"};
+  const auto [first, second] = connected_fds();
+  a.open(Channel(Socket(first), a_dialler(), monotonic_now() + seconds(30)));
+  on(a.loop, [&] { a.lane->send(control(5)); });
+  std::this_thread::sleep_for(milliseconds(20));  // whatever leaves has left
+  on(a.loop, [&] { EXPECT_EQ(a.established_count, 0); });
+  b.open(Channel(Socket(second), an_acceptor(), monotonic_now() + seconds(30)));
+  EXPECT_TRUE(eventually(b.loop, [&] { return b.frames == std::vector<uint64_t>{5}; }));
+  on(b.loop, [&] {
+    EXPECT_EQ(b.established_count, 1);
+    EXPECT_EQ(b.lane->identity(), kAlice);
+  });
+  on(a.loop, [&] { EXPECT_EQ(a.established_count, 1); });
+}
+
+TEST(Lane, AnEndWithAnotherKeyIsRefused) {
+  End a{"a"}, b{"b"};
+  const auto [first, second] = connected_fds();
+  a.open(Channel(Socket(first), a_dialler(9), monotonic_now() + seconds(30)));
+  b.open(Channel(Socket(second), an_acceptor(), monotonic_now() + seconds(30)));
+  on(a.loop, [&] { a.lane->send(control(5)); });
+  for (End* const end : {&a, &b}) {
+    EXPECT_TRUE(eventually(end->loop, [&] { return end->failed_count == 1; }));
+    on(end->loop, [&] {
+      EXPECT_EQ(end->failure.code, Code::kAuthentication);
+      EXPECT_EQ(end->established_count, 0);
+    });
+  }
+  on(b.loop, [&] { EXPECT_TRUE(b.frames.empty()); });
+}
+
+TEST(Lane, AHandshakeTakesOnlySoLong) {
+  End a{"a"};
+  const auto [first, second] = connected_fds();
+  a.open(Channel(Socket(first), a_dialler(), monotonic_now() + milliseconds(50)));
+  EXPECT_TRUE(eventually(a.loop, [&] { return a.failed_count == 1; }));
+  on(a.loop, [&] {
+    EXPECT_EQ(a.failure.code, Code::kSystem);
+    EXPECT_TRUE(a.failure.message.ends_with("the TLS handshake took too long"));
+  });
+  ::close(second);
+}
+
+// A lane that sleeps until much of a chunk has come must count the part of a record that is inside.
+TEST(Lane, AnEncryptedChunkArrivesInPiecesOfAnySize) {
+  End a{"a"};
+  const auto [first, second] = connected_fds();
+  Connected tls;
+  a.open(Channel(Socket(first), std::move(tls.acceptor), monotonic_now() + seconds(30)));
+  const Bytes payload = content(3, protocol::kChunkBytesMax);
+  FrameWriter writer(false);
+  writer.push_chunk(chunk(3, payload.size()), payload);
+  Bytes records;
+  while (writer.chunk_pending()) {
+    Result<size_t> taken = tls.dialler.write(writer.gather());
+    ASSERT_TRUE(taken.ok());
+    writer.wrote(taken.value());
+    records = std::move(records) + take_outgoing(tls.dialler);
+  }
+  // The last piece is what a lane would miss if it waited for more than is still to come.
+  for (size_t at = 0; at < records.size();) {
+    const size_t bytes = std::min<size_t>(records.size() - at, 100'003);
+    EXPECT_EQ(::send(second, records.data() + at, bytes, MSG_NOSIGNAL), std::ssize(Bytes(bytes)));
+    at += bytes;
+    std::this_thread::sleep_for(milliseconds(1));  // the lane goes to sleep
+  }
+  EXPECT_TRUE(eventually(a.loop, [&] { return a.valid_count == 1; }));
+  ::close(second);
 }
 
 }  // namespace

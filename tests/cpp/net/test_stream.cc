@@ -1,6 +1,7 @@
 #include "csrc/net/stream.h"
 
 #include "tests/cpp/net/net_test.h"
+#include "tests/cpp/net/tls_test.h"
 
 namespace pccl::net {
 namespace {
@@ -229,6 +230,135 @@ TEST_F(StreamTest, StopsWithItsLoop) {
   EXPECT_EQ(closed_count, 0);
   stream.reset();
   EXPECT_EQ(read_other(1), "");
+}
+
+// ---- With TLS ----
+
+// A stream on the loop of the test, which records what it calls.
+struct Encrypted {
+  std::unique_ptr<Stream> stream;
+  bool established = false;
+  std::string received;
+  int closed_count = 0;
+  Status closed;
+
+  void open(Loop& loop, int fd, Tls tls, Duration at_most = std::chrono::seconds(30)) {
+    const auto on_bytes = [this](std::span<const std::byte> bytes) {
+      EXPECT_TRUE(established);
+      received += text_of(bytes);
+    };
+    const auto on_closed = [this](Status why) {
+      ++closed_count;
+      closed = std::move(why);
+    };
+    stream = std::make_unique<Stream>(
+        loop, Channel(Socket(fd), std::move(tls), monotonic_now() + at_most),
+        Stream::Callbacks{on_bytes, on_closed, [this] { established = true; }});
+  }
+};
+
+class EncryptedStreams : public ::testing::Test {
+ protected:
+  ~EncryptedStreams() override {
+    loop.post([this] {
+      dialler.stream.reset();
+      acceptor.stream.reset();
+    });
+    loop.stop();
+  }
+  void open(uint8_t key = 7) {
+    const auto [first, second] = connected_fds();
+    on(loop, [&, a = first, b = second] {
+      dialler.open(loop, a, a_dialler(key));
+      acceptor.open(loop, b, an_acceptor());
+    });
+  }
+  bool until(const std::function<bool()>& condition) { return eventually(loop, condition); }
+
+  Loop loop{"test"};
+  Encrypted dialler, acceptor;
+};
+
+TEST_F(EncryptedStreams, SayWhoTheOtherEndIsAndCarryAllThatWasSentBefore) {
+  open();
+  std::string large(5u << 20, 'x');
+  on(loop, [&] {
+    dialler.stream->send(bytes_of("hello "));
+    dialler.stream->send(bytes_of(large));
+    acceptor.stream->send(bytes_of(large));
+    EXPECT_FALSE(acceptor.established);
+  });
+  EXPECT_TRUE(until([&] { return acceptor.received.size() == large.size() + 6; }));
+  EXPECT_TRUE(until([&] { return dialler.received == large; }));
+  on(loop, [&] {
+    EXPECT_EQ(acceptor.stream->identity(), kAlice);
+    EXPECT_EQ(acceptor.received, "hello " + large);
+    EXPECT_EQ(acceptor.stream->unsent(), 0u);
+  });
+}
+
+TEST_F(EncryptedStreams, CloseOnlyWhenAllHasLeft) {
+  open();
+  const std::string large(5u << 20, 'x');
+  on(loop, [&] {
+    dialler.stream->send(bytes_of(large));
+    dialler.stream->close_after_flush(std::chrono::seconds(20));
+  });
+  EXPECT_TRUE(until([&] { return acceptor.closed_count == 1; }));
+  on(loop, [&] {
+    EXPECT_TRUE(acceptor.received == large);
+    EXPECT_TRUE(acceptor.closed.message.ends_with("the other side closed the connection"));
+    acceptor.stream.reset();
+  });
+  EXPECT_TRUE(until([&] { return dialler.closed_count == 1; }));
+  on(loop, [&] { EXPECT_EQ(dialler.closed, Status{}); });
+}
+
+TEST_F(EncryptedStreams, WithoutTheKeyNothingArrives) {
+  open(8);
+  on(loop, [&] { dialler.stream->send(bytes_of("let me in")); });
+  EXPECT_TRUE(until([&] { return dialler.closed_count == 1 && acceptor.closed_count == 1; }));
+  on(loop, [&] {
+    EXPECT_FALSE(dialler.established || acceptor.established);
+    EXPECT_EQ(acceptor.received, "");
+    EXPECT_EQ(acceptor.closed.code, Code::kAuthentication);
+    EXPECT_EQ(dialler.closed.code, Code::kAuthentication);
+    EXPECT_TRUE(dialler.closed.message.ends_with(": it has another key for this identity"));
+  });
+}
+
+TEST_F(EncryptedStreams, AHandshakeTakesOnlySoLong) {
+  const auto [first, second] = connected_fds();
+  on(loop, [&, fd = first] { acceptor.open(loop, fd, an_acceptor(), milliseconds(50)); });
+  EXPECT_TRUE(until([&] { return acceptor.closed_count == 1; }));
+  on(loop, [&] {
+    EXPECT_EQ(acceptor.closed.code, Code::kSystem);
+    EXPECT_TRUE(acceptor.closed.message.ends_with(": the TLS handshake took too long"));
+  });
+  ::close(second);
+}
+
+TEST_F(EncryptedStreams, ACompleteHandshakeHasNoEnd) {
+  const auto [first, second] = connected_fds();
+  on(loop, [&, a = first, b = second] {
+    dialler.open(loop, a, a_dialler(), milliseconds(200));
+    acceptor.open(loop, b, an_acceptor(), milliseconds(200));
+  });
+  EXPECT_TRUE(until([&] { return acceptor.established && dialler.established; }));
+  std::this_thread::sleep_for(milliseconds(300));  // longer than the time for a handshake
+  on(loop, [&] { EXPECT_EQ(dialler.closed_count + acceptor.closed_count, 0); });
+}
+
+TEST_F(EncryptedStreams, BytesInPlainTextAreRefused) {
+  const auto [first, second] = connected_fds();
+  on(loop, [&, fd = first] { acceptor.open(loop, fd, an_acceptor()); });
+  EXPECT_EQ(::send(second, "hello", 5, 0), 5);
+  EXPECT_TRUE(until([&] { return acceptor.closed_count == 1; }));
+  on(loop, [&] {
+    EXPECT_EQ(acceptor.closed.code, Code::kAuthentication);
+    EXPECT_TRUE(acceptor.closed.message.ends_with("it speaks plain text or another protocol"));
+  });
+  ::close(second);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ class Simulated : public Transport {
 
   ring::Port& port(Side side) override { return wire_->port(side); }
   Traffic traffic(Side side) override { return {wire_->sent(side), wire_->arrived(side)}; }
-  bool checked() const override { return true; }
+  const char* refuses_changes_with() const override { return "checksum"; }
   void inject(Side side, std::span<const std::byte> bytes) override { wire_->inject(side, bytes); }
   void close(Side side) override { hang_up(side, kClosed); }
   void reset(Side side) override { hang_up(side, "connection reset"); }

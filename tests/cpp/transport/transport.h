@@ -44,8 +44,12 @@ class Transport {
   };
   // Bytes at this end. REQUIRES: it is open.
   virtual Traffic traffic(Side side) = 0;
-  // Whether payloads carry a checksum that must match.
-  virtual bool checked() const = 0;
+  // Whether more bytes travel than those of the frames.
+  virtual bool encrypted() const { return false; }
+  // A part of the refusal of bytes that are no frame.
+  virtual const char* refuses_noise_with() const { return "bad frame"; }
+  // A part of the refusal of a payload that was changed on the way; null: it is not noticed.
+  virtual const char* refuses_changes_with() const = 0;
   // Sends bytes that no FrameWriter made. REQUIRES: nothing else waits to leave.
   virtual void inject(Side side, std::span<const std::byte> bytes) = 0;
   // The owner destroys its end. Both are allowed in callbacks, and may be repeated.
@@ -56,7 +60,7 @@ class Transport {
 // Connects two ends, which must outlive the transport.
 using Ends = std::array<End, 2>;
 using Make = std::unique_ptr<Transport>(Ends& ends, Pieces pieces);
-Make make_tcp, make_tcp_on_one_machine, make_simulated;
+Make make_tcp, make_tcp_on_one_machine, make_tls, make_tls_on_one_machine, make_simulated;
 
 struct Row {
   const char* name;

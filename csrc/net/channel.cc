@@ -1,0 +1,99 @@
+#include "csrc/net/channel.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "csrc/base/assert.h"
+#include "csrc/net/address.h"
+
+namespace pccl::net {
+
+Channel::Channel(Socket socket, Tls tls, Instant by)
+    : socket_(std::move(socket)), tls_(std::move(tls)), by_(by) {}
+
+const std::string& Channel::identity() const {
+  static const std::string none;
+  return tls_ ? tls_->identity() : none;
+}
+
+// ---- Receiving ----
+
+// One call of the system. `bytes` is 0 at the end of the stream, or if nothing has arrived; `dry`
+// says which.
+Channel::Received Channel::receive_once(std::span<std::byte> space) {
+  ssize_t received = 0;
+  do {
+    received = recv(socket_.fd(), space.data(), space.size(), 0);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {.dry = true};
+  if (received < 0) return {.end = {Code::kSystem, error_text(errno), {}}};
+  const auto bytes = static_cast<size_t>(received);
+  counters_.bytes_received += bytes;
+  ++counters_.receive_calls;
+  return {.bytes = bytes, .dry = bytes > 0 && bytes < space.size()};
+}
+
+Channel::Received Channel::receive(std::span<std::byte> space, std::span<std::byte> buffer) {
+  PCCL_ASSERT(!space.empty());
+  const Status closed{Code::kSystem, "the other side closed the connection", {}};
+  if (!tls_) {
+    Received received = receive_once(space);
+    if (received.bytes == 0 && !received.dry && received.end.ok()) received.end = closed;
+    return received;
+  }
+  if (!holds_input_) {
+    const Received received = receive_once(buffer);
+    if (received.bytes == 0 && (received.dry || !received.end.ok())) return received;
+    if (received.bytes == 0) {
+      const Status cut = tls_->ended();
+      return {.end = cut.ok() ? closed : cut};
+    }
+    input_ = buffer.first(received.bytes);
+    dry_ = received.dry;
+  }
+  Result<size_t> read = tls_->read(input_, space);
+  if (!read.ok()) return failed(read.status());
+  holds_input_ = read.value() > 0;
+  return {.bytes = read.value(), .dry = !holds_input_ && dry_};
+}
+
+// The other end learns the reason, if the socket takes it.
+Channel::Received Channel::failed(Status why) {
+  input_ = {};
+  const Bytes alert = tls_->outgoing();
+  if (!alert.empty()) {
+    [[maybe_unused]] const ssize_t sent =
+        send(socket_.fd(), alert.data(), alert.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  return {.end = std::move(why)};
+}
+
+// ---- Sending ----
+
+Result<std::span<const Channel::Bytes>> Channel::prepare(std::span<const Bytes> plaintext) {
+  if (!tls_) return plaintext;
+  if (tls_->outgoing().empty() && !plaintext.empty()) {
+    PCCL_DCHECK(taken_ == 0);
+    Result<size_t> written = tls_->write(plaintext);
+    if (!written.ok()) return written.status();
+    taken_ = written.value();
+  }
+  outgoing_ = tls_->outgoing();
+  return std::span<const Bytes>(&outgoing_, outgoing_.empty() ? 0 : 1);
+}
+
+size_t Channel::sent(size_t bytes) {
+  ++counters_.send_calls;
+  counters_.bytes_sent += bytes;
+  if (!tls_) return bytes;
+  tls_->sent(bytes);
+  return std::exchange(taken_, 0);
+}
+
+void Channel::close() {
+  if (tls_) tls_->close();
+}
+
+}  // namespace pccl::net

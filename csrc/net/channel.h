@@ -1,0 +1,88 @@
+// Channel: a connected socket, and TLS between it and its owner if the connection is encrypted. It
+// moves bytes only when it is called, and never waits. The owner, a Lane or a Stream, watches the
+// socket. Bytes that are not encrypted are received directly into the owner's memory, and sent from
+// where they lie. One thread at a time may use it.
+// Invariants:
+//   1. Unless holds_input(), nothing that has arrived is left inside except a part of a record. So
+//      the socket announces everything that is still to be read.
+//   2. Nothing is received before established(), and nothing of the owner is sent before proven().
+// Failure: receive() returns it, with the code of Tls or kSystem. A failure of TLS has been
+// announced to the other end, as far as the socket took the announcement.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "csrc/base/clock.h"
+#include "csrc/base/result.h"
+#include "csrc/net/socket.h"
+#include "csrc/net/tls.h"
+
+namespace pccl::net {
+
+class Channel {
+ public:
+  using Bytes = std::span<const std::byte>;
+
+  Channel(Socket socket) : socket_(std::move(socket)) {}
+  // `by`: when the handshake must be complete. The owner sees to that.
+  Channel(Socket socket, Tls tls, Instant by);
+
+  // The bytes that have arrived, stored at the front of `space`.
+  struct Received {
+    size_t bytes = 0;
+    bool dry = false;  // a further call now would return none
+    Status end = {};   // not kOk: nothing comes any more
+  };
+  // Calls the system at most once. `buffer` is memory for ciphertext.
+  // REQUIRES: `space` is not empty; while holds_input(), `buffer` is the same and nobody else
+  // writes to it.
+  Received receive(std::span<std::byte> space, std::span<std::byte> buffer);
+  bool holds_input() const { return holds_input_; }
+
+  // Returns the bytes to send next, as at most plaintext.size() spans, or one. They stand for
+  // `plaintext` or its first part, and for what is to be sent before it. They are valid until the
+  // next call of another method. After the send, pass the number of bytes to sent().
+  Result<std::span<const Bytes>> prepare(std::span<const Bytes> plaintext);
+  // Returns the number of bytes of `plaintext` that are not needed any more, from its front on.
+  size_t sent(size_t bytes);
+  // Whether prepare() would return bytes even without plaintext.
+  bool owes() const { return unsent() > 0; }
+  size_t unsent() const { return tls_ ? tls_->outgoing().size() : 0; }  // bytes of ciphertext
+  // Says that nothing follows (Tls::close). Only prepare({}) may follow.
+  void close();
+
+  bool encrypted() const { return tls_.has_value(); }
+  // The handshake is complete. True at once without encryption.
+  bool established() const { return !tls_ || tls_->established(); }
+  Instant handshake_by() const { return by_; }  // REQUIRES: encrypted()
+  // The identity that was dialled or proven; empty without encryption (Tls::identity).
+  const std::string& identity() const;
+
+  // Bytes and system calls, on the wire.
+  struct Counters {
+    uint64_t bytes_sent = 0, bytes_received = 0, send_calls = 0, receive_calls = 0;
+  };
+  const Counters& counters() const { return counters_; }
+  const Socket& socket() const { return socket_; }
+  void drop_socket() { socket_ = Socket(); }
+
+ private:
+  Received receive_once(std::span<std::byte> space);
+  Received failed(Status why);
+
+  Socket socket_;
+  std::optional<Tls> tls_;
+  Instant by_{};
+  Bytes input_;               // ciphertext that was received and not decrypted
+  bool holds_input_ = false;  // TLS may return more before the socket does
+  bool dry_ = false;          // the socket had no more
+  Bytes outgoing_;            // what prepare() has returned
+  size_t taken_ = 0;          // bytes of plaintext that are encrypted, and not reported by sent()
+  Counters counters_;
+};
+
+}  // namespace pccl::net
