@@ -11,6 +11,7 @@
 #include "csrc/base/endpoint.h"
 #include "csrc/base/ids.h"
 #include "csrc/base/secret.h"
+#include "csrc/base/token.h"
 #include "csrc/net/stream.h"
 #include "csrc/protocol/limits.h"
 #include "master/keyring.h"
@@ -41,8 +42,8 @@ int main() {
   print("RUN_NAME_BYTES_MAX", kRunNameBytesMax);
   print("LAUNCH_BYTES_MAX", kLaunchBytesMax);
   print("TAG_BYTES_MAX", kTagBytesMax);
-  print("TOKEN_ID_BYTES_MIN", kTokenIdBytesMin);
-  print("TOKEN_ID_BYTES_MAX", kTokenIdBytesMax);
+  print("TOKEN_ID_BYTES_MIN", pccl::kTokenIdBytesMin);
+  print("TOKEN_ID_BYTES_MAX", pccl::kTokenIdBytesMax);
   print("TOKEN_SECRET_BYTES", pccl::Secret::kBytes);
   print("KEYRING_BYTES_MAX", pccl::master::kKeyringBytesMax);
   print("STATE_KEYS_MAX", kStateKeysMax);

@@ -591,6 +591,13 @@ bool MasterCore::idle() const {
   return true;
 }
 
+size_t MasterCore::count_holders(const std::set<std::string>& tokens) const {
+  size_t count = 0;
+  for (const auto& [id, group] : impl_->groups.all())
+    count += group.membership().holders_of(tokens).size();
+  return count;
+}
+
 std::vector<SharedStateRecord> MasterCore::shared_states() const {
   std::vector<SharedStateRecord> all;
   for (const auto& [id, group] : impl_->groups.all()) {

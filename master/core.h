@@ -15,6 +15,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ class MasterCore {
   // No peer is connected or expected back: only the shared states of the run are left.
   bool idle() const;
   std::vector<SharedStateRecord> shared_states() const;  // the agreed states, by group
+  // The number of peers that have come with these tokens.
+  size_t count_holders(const std::set<std::string>& tokens) const;
   // Some group of the run has had members, before or after the last restart of the master.
   bool founded() const;
   // All verdicts and answers sent so far are confirmed as received. After Draining, all peers were

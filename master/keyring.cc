@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "csrc/base/text.h"
+#include "csrc/base/token.h"
 #include "csrc/protocol/limits.h"
 #include "master/json_field.h"
 
@@ -25,14 +26,6 @@ json parse_line(std::string_view line) {
 
 std::string range_text(size_t first, size_t last) {
   return std::to_string(first) + " to " + std::to_string(last);
-}
-
-bool is_id(std::string_view text) {
-  const auto allowed = [](char letter) {
-    return (letter >= 'a' && letter <= 'z') || (letter >= '0' && letter <= '9');
-  };
-  return text.size() >= protocol::kTokenIdBytesMin && text.size() <= protocol::kTokenIdBytesMax &&
-         std::all_of(text.begin(), text.end(), allowed);
 }
 
 bool is_name(const std::string* text, size_t bytes_max) {
@@ -87,9 +80,9 @@ std::string add(std::string_view line, Keyring& keyring) {
   if (!secret)
     return "its secret must have " + std::to_string(2 * Secret::kBytes) + " hexadecimal digits";
   const std::string* const id = text_at(entry, "id");
-  if (id == nullptr || !is_id(*id)) {
+  if (id == nullptr || !is_token_id(*id)) {
     return "its id must have " +
-           range_text(protocol::kTokenIdBytesMin, protocol::kTokenIdBytesMax) +
+           range_text(kTokenIdBytesMin, kTokenIdBytesMax) +
            " lowercase letters and digits";
   }
   const std::string* const name = text_at(entry, "name");

@@ -19,6 +19,27 @@ std::optional<Secret> Secret::from_hex(std::string_view text) {
   return secret;
 }
 
+std::optional<Secret> Secret::from_base64url(std::string_view text) {
+  constexpr std::string_view kLetters =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+  if (text.size() != (kBytes * 8 + 5) / 6) return std::nullopt;
+  Secret secret;
+  uint32_t bits = 0;
+  size_t bit_count = 0, bytes = 0;
+  for (const char letter : text) {
+    const size_t value = kLetters.find(letter);
+    if (value == std::string_view::npos) return std::nullopt;
+    bits = bits << 6 | static_cast<uint32_t>(value);
+    bit_count += 6;
+    if (bit_count < 8) continue;
+    bit_count -= 8;
+    secret.bytes_[bytes++] = static_cast<std::byte>(bits >> bit_count);
+    bits &= (1u << bit_count) - 1;
+  }
+  if (bits != 0) return std::nullopt;  // the last character has bits that belong to no byte
+  return secret;
+}
+
 // The compiler may drop an ordinary write to memory that is not read again. It keeps this one.
 Secret::~Secret() { OPENSSL_cleanse(bytes_.data(), bytes_.size()); }
 

@@ -18,6 +18,8 @@ class Secret {
 
   // Nothing if `text` is not 2 * kBytes hexadecimal digits.
   static std::optional<Secret> from_hex(std::string_view text);
+  // Nothing if `text` is not base64url without padding (RFC 4648, section 5) of kBytes bytes.
+  static std::optional<Secret> from_base64url(std::string_view text);
 
   ~Secret();
   Secret(Secret&& other) noexcept;  // wipes `other`

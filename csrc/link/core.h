@@ -66,6 +66,7 @@ class LinkCore {
  public:
   explicit LinkCore(Options options) : options_(options) {}
   void be(const Identity& identity);  // REQUIRES: no event yet
+  bool secured() const { return keys_.required(); }
   // The key of a dialler that shows this identity; nullopt if it is refused. For the handshake of
   // an accepted lane.
   std::optional<protocol::Key> key_of(const protocol::LaneIdentity& identity) const;

@@ -9,6 +9,11 @@
 #include "csrc/net/address.h"
 
 namespace pccl::net {
+namespace {
+
+Status closed() { return {Code::kSystem, "the other side closed the connection", {}}; }
+
+}  // namespace
 
 Channel::Channel(Socket socket, Tls tls, Instant by)
     : socket_(std::move(socket)), tls_(std::move(tls)), by_(by) {}
@@ -37,10 +42,9 @@ Channel::Received Channel::receive_once(std::span<std::byte> space) {
 
 Channel::Received Channel::receive(std::span<std::byte> space, std::span<std::byte> buffer) {
   PCCL_ASSERT(!space.empty());
-  const Status closed{Code::kSystem, "the other side closed the connection", {}};
   if (!tls_) {
     Received received = receive_once(space);
-    if (received.bytes == 0 && !received.dry && received.end.ok()) received.end = closed;
+    if (received.bytes == 0 && !received.dry && received.end.ok()) received.end = closed();
     return received;
   }
   if (!holds_input_) {
@@ -48,7 +52,7 @@ Channel::Received Channel::receive(std::span<std::byte> space, std::span<std::by
     if (received.bytes == 0 && (received.dry || !received.end.ok())) return received;
     if (received.bytes == 0) {
       const Status cut = tls_->ended();
-      return {.end = cut.ok() ? closed : cut};
+      return {.end = cut.ok() ? closed() : cut};
     }
     input_ = buffer.first(received.bytes);
     dry_ = received.dry;
@@ -62,10 +66,11 @@ Channel::Received Channel::receive(std::span<std::byte> space, std::span<std::by
 // The other end learns the reason, if the socket takes it.
 Channel::Received Channel::failed(Status why) {
   input_ = {};
-  const Bytes alert = tls_->outgoing();
-  if (!alert.empty()) {
+  const bool plain = tls_->refusal() == Tls::Refusal::kPlainText;
+  const Bytes last = plain ? Bytes(plain_answer_) : tls_->outgoing();
+  if (!last.empty()) {
     [[maybe_unused]] const ssize_t sent =
-        send(socket_.fd(), alert.data(), alert.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        send(socket_.fd(), last.data(), last.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
   return {.end = std::move(why)};
 }

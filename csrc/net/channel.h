@@ -15,6 +15,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "csrc/base/clock.h"
 #include "csrc/base/result.h"
@@ -55,7 +57,12 @@ class Channel {
   // Says that nothing follows (Tls::close). Only prepare({}) may follow.
   void close();
 
+  // What to send to an other end that speaks plain text, in its own protocol, before the end.
+  void answer_plain_text_with(std::vector<std::byte> bytes) { plain_answer_ = std::move(bytes); }
+
   bool encrypted() const { return tls_.has_value(); }
+  // REQUIRES: encrypted().
+  Tls::Refusal refusal() const { return tls_->refusal(); }
   // The handshake is complete. True at once without encryption.
   bool established() const { return !tls_ || tls_->established(); }
   Instant handshake_by() const { return by_; }  // REQUIRES: encrypted()
@@ -82,6 +89,7 @@ class Channel {
   bool dry_ = false;          // the socket had no more
   Bytes outgoing_;            // what prepare() has returned
   size_t taken_ = 0;          // bytes of plaintext that are encrypted, and not reported by sent()
+  std::vector<std::byte> plain_answer_;
   Counters counters_;
 };
 

@@ -46,10 +46,10 @@ class Lane {
   ~Lane();
 
   // Applies from the next chunk on; false at first. True if both ends are on this machine and know
-  // it. Payloads then carry no checksums (an encrypted lane needs none anyway), and the loop's thread uses busy polling for the next
-  // piece of a large chunk. A wake-up takes longer than the bytes need for the path. Also, the
-  // system places a thread on the core of the thread that wakes it, so that two threads that could
-  // run in parallel take turns on one core.
+  // it. Payloads then carry no checksums (an encrypted lane needs none anyway), and the loop's
+  // thread uses busy polling for the next piece of a large chunk. A wake-up takes longer than the
+  // bytes need for the path. Also, the system places a thread on the core of the thread that wakes
+  // it, so that two threads that could run in parallel take turns on one core.
   void set_local(bool local);
   // For a local lane: whether no other lane keeps this thread as busy. If so, and if the threads at
   // both ends share a core, the one whose end has the higher port migrates.

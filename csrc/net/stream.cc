@@ -210,5 +210,8 @@ void Stream::close_after_flush(Duration at_most) {
 size_t Stream::unsent() const { return impl_->queue.size() + impl_->channel.unsent(); }
 const Socket& Stream::socket() const { return impl_->channel.socket(); }
 const std::string& Stream::identity() const { return impl_->channel.identity(); }
+Tls::Refusal Stream::refusal() const {
+  return impl_->channel.encrypted() ? impl_->channel.refusal() : Tls::Refusal::kOther;
+}
 
 }  // namespace pccl::net

@@ -45,6 +45,8 @@ class Stream {
   const Socket& socket() const;
   // The identity that the dialler has proven; empty without TLS.
   const std::string& identity() const;
+  // Why the TLS handshake has failed; also after on_closed. kOther without TLS.
+  Tls::Refusal refusal() const;
 
  private:
   struct Impl;

@@ -57,12 +57,25 @@ SessionPtr session_with(SSL* ssl, const Key& key) {
   return made ? std::move(session) : nullptr;
 }
 
-// The text for an alert of the other side. A dialler learns from the first alert why it is refused.
-std::string text_of_alert(int alert, bool refused_hello) {
-  if (refused_hello && alert == SSL_AD_UNKNOWN_PSK_IDENTITY)
-    return "it does not know this identity";
-  const bool wrong_key = alert == SSL_AD_ILLEGAL_PARAMETER || alert == SSL_AD_DECRYPT_ERROR;
-  if (refused_hello && wrong_key) return "it has another key for this identity";
+// A dialler learns from the first alert why it is refused.
+Tls::Refusal refusal_in(int alert) {
+  switch (alert) {
+    case SSL_AD_UNKNOWN_PSK_IDENTITY: return Tls::Refusal::kUnknownIdentity;
+    case SSL_AD_ILLEGAL_PARAMETER:
+    case SSL_AD_DECRYPT_ERROR: return Tls::Refusal::kWrongKey;
+    case SSL_AD_PROTOCOL_VERSION: return Tls::Refusal::kPlainText;
+    default: return Tls::Refusal::kOther;
+  }
+}
+
+// The text for an alert of the other side.
+std::string text_of_alert(int alert, Tls::Refusal refusal) {
+  switch (refusal) {
+    case Tls::Refusal::kUnknownIdentity: return "it does not know this identity";
+    case Tls::Refusal::kWrongKey: return "it has another key for this identity";
+    case Tls::Refusal::kPlainText: return "it does not speak TLS 1.3";
+    case Tls::Refusal::kOther: break;
+  }
   return std::string("it ended the connection: ") + SSL_alert_desc_string_long(alert);
 }
 
@@ -85,6 +98,7 @@ struct Tls::Impl {
   bool start();
   bool take_first_record();
   size_t first_wanted() const;
+  bool first_may_be_tls() const;
   std::string wrong_in_first() const;
   void shake_hands();
   bool shake_once();
@@ -113,6 +127,7 @@ struct Tls::Impl {
   bool closing = false;  // close() was called
   bool closed_by_other = false;
   bool unknown_identity = false;
+  Refusal refusal = Refusal::kOther;
   const char* abuse = nullptr;  // why OpenSSL gets no more bytes
   size_t empty_records = 0;     // records that have arrived since the last data
   uint64_t records_sent = 0;    // under the present key
@@ -271,9 +286,9 @@ size_t Tls::Impl::first_wanted() const {
          std::to_integer<size_t>(first[4]);
 }
 
-// The reason to refuse the first record, as far as it has arrived; empty if there is none. Plain
-// text is refused at its first byte.
-std::string Tls::Impl::wrong_in_first() const {
+// Whether the first record, as far as it has arrived, may be of a TLS handshake. Plain text is
+// found out at its first byte.
+bool Tls::Impl::first_may_be_tls() const {
   const auto at = [this](size_t index, int otherwise) {
     return index < first.size() ? std::to_integer<int>(first[index]) : otherwise;
   };
@@ -282,7 +297,12 @@ std::string Tls::Impl::wrong_in_first() const {
   // A ClientHello says TLS 1.0 here, the answer TLS 1.2, and an alert either of them.
   const int minor = dialling ? 3 : 1;
   const bool known = at(1, 3) == 3 && (at(2, minor) == minor || (alert && at(2, 1) == 1));
-  if ((type != SSL3_RT_HANDSHAKE && !alert) || !known) {
+  return (type == SSL3_RT_HANDSHAKE || alert) && known;
+}
+
+// The reason to refuse the first record, as far as it has arrived; empty if there is none.
+std::string Tls::Impl::wrong_in_first() const {
+  if (!first_may_be_tls()) {
     return dialling ? "it answers in plain text or speaks another protocol"
                     : "it speaks plain text or another protocol";
   }
@@ -301,6 +321,7 @@ bool Tls::Impl::take_first_record() {
     input = input.subspan(bytes);
     const std::string wrong = wrong_in_first();
     if (!wrong.empty()) {
+      if (!first_may_be_tls()) refusal = Refusal::kPlainText;
       fail(Code::kAuthentication, wrong);
       return false;
     }
@@ -389,7 +410,10 @@ void Tls::Impl::fail_by_openssl() {
   const int alert = ERR_GET_REASON(error) - SSL_AD_REASON_OFFSET;
   if (abuse != nullptr) return fail(code, abuse);
   if (unknown_identity) return refuse(SSL_AD_UNKNOWN_PSK_IDENTITY, "it shows an unknown identity");
-  if (alert >= 0 && alert < 256) return fail(code, text_of_alert(alert, dialling && !established));
+  if (alert >= 0 && alert < 256) {
+    if (dialling && !established) refusal = refusal_in(alert);
+    return fail(code, text_of_alert(alert, refusal));
+  }
   if (established) return fail(code, "a record is damaged: " + reason);
   fail(code, (dialling ? "it does not prove that it knows the key: " : "it is refused: ") + reason);
 }
@@ -543,10 +567,23 @@ Status Tls::ended() const {
 
 bool Tls::proven() const { return impl_->proven; }
 bool Tls::established() const { return impl_->established; }
+Tls::Refusal Tls::refusal() const { return impl_->refusal; }
 const std::string& Tls::identity() const {
   static const std::string none;
   return impl_->dialling || impl_->proven ? impl_->identity : none;
 }
+
+bool Tls::begins(Bytes bytes) {
+  return bytes.size() >= 3 && bytes[0] == std::byte{SSL3_RT_HANDSHAKE} &&
+         bytes[1] == std::byte{3} && bytes[2] == std::byte{1};
+}
+
+Bytes Tls::plain_text_alert() {
+  static constexpr unsigned char kAlert[] = {SSL3_RT_ALERT,           3, 3, 0, 2, SSL3_AL_FATAL,
+                                             TLS1_AD_PROTOCOL_VERSION};
+  return std::as_bytes(std::span(kAlert));
+}
+
 void Tls::rekey_after(uint64_t records) { impl_->records_per_key = records; }
 
 }  // namespace pccl::net

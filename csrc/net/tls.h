@@ -93,9 +93,22 @@ class Tls {
   bool proven() const;
   // The handshake is complete on this side.
   bool established() const;
+  // Why the handshake has failed, as far as the other side has shown it.
+  enum class Refusal {
+    kOther,            // or it has not failed
+    kUnknownIdentity,  // of a dialler: the acceptor does not know it
+    kWrongKey,         // of a dialler: the acceptor has another key for the identity
+    kPlainText,        // the other side speaks plain text, or another protocol
+  };
+  Refusal refusal() const;
   // The identity that was dialled; of an acceptor, the one that the dialler has proven, and empty
   // before proven().
   const std::string& identity() const;
+
+  // For an acceptor that speaks plain text: whether these first bytes are of a ClientHello, and the
+  // bytes that tell a dialler so (Refusal::kPlainText).
+  static bool begins(std::span<const std::byte> bytes);
+  static std::span<const std::byte> plain_text_alert();
 
   // For tests: a new key follows after this many records.
   void rekey_after(uint64_t records);

@@ -308,9 +308,9 @@ Status PeerCore::Impl::on_message(const protocol::Welcome& welcome) {
                      ", which this peer does not speak");
   }
   if (!welcome.peer) return violation("Welcome without an id for this peer");
-  if (welcome.accepting && !context.options.encrypts) {
-    end({Code::kInvalidState, "the run is secured: install a later pccl, which can encrypt", {}});
-    return {};
+  if (welcome.accepting.has_value() != context.options.secured) {
+    return violation(context.options.secured ? "Welcome without a key, to a peer with a token"
+                                             : "Welcome with a key, in plain text");
   }
   membership.enter(Phase::kWelcomed);
   membership.welcome(welcome);

@@ -50,7 +50,7 @@ struct Options {
   Duration master_timeout = protocol::kMasterTimeoutDefault;
   std::string master_text;  // "host:port", for error messages
   bool hosted = false;      // the master is in the process of rank 0, and ends with it
-  bool encrypts = false;    // the shell can encrypt lanes; without it no secured run is joined
+  bool secured = false;     // this peer has a token: all its connections are encrypted
 };
 
 // The group as the application sees it. It changes when init or update_topology returns and, with

@@ -35,9 +35,6 @@ inline constexpr size_t kNameBytesMax = 64;     // of a peer; shown in many text
 inline constexpr size_t kLaunchBytesMax = 256;  // made from the names of hosts and of launchers
 inline constexpr size_t kStateKeyBytesMax = 512;
 inline constexpr size_t kHostBytesMax = 255;  // RFC 1035: a domain name
-// The id of a token, in bytes: lowercase letters and digits.
-inline constexpr size_t kTokenIdBytesMin = 8;
-inline constexpr size_t kTokenIdBytesMax = 16;
 // Further addresses of a peer, beside the one that is tried first.
 inline constexpr size_t kOtherAddressesMax = 7;
 inline constexpr size_t kNumericHostBytesMax = 45;  // an IPv6 address that contains an IPv4 one
@@ -144,6 +141,8 @@ inline constexpr Duration kFoundersAwayMax = std::chrono::seconds(10);
 // It also ends this long after its founders have waited for their join timeout, because they have
 // given up by then.
 inline constexpr Duration kFoundersLateMax = std::chrono::seconds(10);
+// Connections to a master with one token.
+inline constexpr size_t kConnectionsPerTokenMax = 256;
 // A pending connection whose hello has not come within this time is closed.
 inline constexpr Duration kHelloTimeout = std::chrono::seconds(5);
 // An attempt to connect to a peer ends after this, or after half of the peer timeout if that is

@@ -1,5 +1,7 @@
 #include "master/shell/runs.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <chrono>
 #include <random>
@@ -23,6 +25,13 @@ constexpr Duration kClockLook = std::chrono::minutes(10);
 uint64_t random_number() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
+}
+
+protocol::Key random_key() {
+  protocol::Key key{};
+  const ssize_t got = getrandom(key.words.data(), sizeof key.words, 0);
+  PCCL_ASSERT(got == ssize_t{sizeof key.words});  // so few bytes always come at once
+  return key;
 }
 
 UnixSeconds clock_now() {
@@ -52,10 +61,11 @@ struct Runs::Run {
 // The incarnation grows with every start of the master, so that numbers of peers and epochs are
 // never reused. It is the clock's seconds, or one more than in the journal if the clock was set
 // back.
-Runs::Runs(net::Loop& loop, bool loopback_only, int keep_days,
+Runs::Runs(net::Loop& loop, bool loopback_only, bool secured, int keep_days,
            const protocol::VersionRange& versions, Callbacks callbacks)
     : loop_(loop),
       loopback_only_(loopback_only),
+      secured_(secured),
       versions_(versions),
       callbacks_(std::move(callbacks)),
       incarnation_(static_cast<uint32_t>(clock_now())),
@@ -132,6 +142,7 @@ void Runs::restore(const Memory& memory) {
 Runs::Run& Runs::make(const std::string& name, const RunRecord& remembered) {
   Options options{name, remembered.run_id, incarnation_, loopback_only_};
   options.version = remembered.version;
+  if (secured_) options.seed = random_key();
   runs_[name] = std::make_unique<Run>(loop_, options, remembered, [this, name] {
     // later in this turn: input that has arrived goes first
     later([this, name] { on_time(name); });
@@ -228,6 +239,15 @@ void Runs::write(const Run& run, Entry entry, std::function<void(Run&)> then) {
                       callbacks_.on_stepped();
                     });
                   });
+}
+
+size_t Runs::revoke(const std::set<TokenId>& tokens) {
+  size_t peers = 0;
+  for (const auto& [name, run] : runs_) {
+    peers += run->core.count_holders(tokens);
+    step(*run, Revoked{tokens});
+  }
+  return peers;
 }
 
 void Runs::on_time(const std::string& name) {

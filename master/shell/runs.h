@@ -13,12 +13,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "csrc/base/status.h"
 #include "csrc/net/loop.h"
 #include "master/core.h"
+#include "master/keyring.h"
 #include "master/registry.h"
 #include "master/shell/journal_file.h"
 #include "master/shell/shell.h"
@@ -39,9 +41,10 @@ class Runs {
     // This object has stepped a run by itself: finish_turn() is due.
     std::function<void()> on_stepped;
   };
-  // `keep_days`: days after which a finished run is forgotten.
-  Runs(net::Loop& loop, bool loopback_only, int keep_days, const protocol::VersionRange& versions,
-       Callbacks callbacks);
+  // `secured`: every run gets a seed, from which the keys of its links follow. `keep_days`: days
+  // after which a finished run is forgotten.
+  Runs(net::Loop& loop, bool loopback_only, bool secured, int keep_days,
+       const protocol::VersionRange& versions, Callbacks callbacks);
   ~Runs();
 
   // Any thread, once, before all other calls. kSystem or kInvalidArgument as in Shell::open().
@@ -62,6 +65,8 @@ class Runs {
   void attach(Run& run, const Accepted& accepted, const protocol::Message& first);
   void detach(Run& run);  // removes a connection from the run
   void step(Run& run, const Event& event);
+  // Removes the peers that have come with these tokens, and returns their number.
+  size_t revoke(const std::set<TokenId>& tokens);
 
   // Must be called at the end of every turn of the loop in which something was stepped.
   void finish_turn();
@@ -97,6 +102,7 @@ class Runs {
 
   net::Loop& loop_;
   const bool loopback_only_;
+  const bool secured_;
   const protocol::VersionRange versions_;
   const Callbacks callbacks_;
   uint32_t incarnation_;

@@ -17,11 +17,15 @@
 #include <future>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string_view>
 #include <vector>
 
 #include "csrc/base/log.h"
 #include "csrc/net/address.h"
 #include "csrc/net/descriptors.h"
+#include "csrc/net/keys.h"
 #include "csrc/net/loop.h"
 #include "csrc/net/stream.h"
 #include "csrc/protocol/codec.h"
@@ -39,6 +43,10 @@ namespace {
 // Maximum number of connections without a run: pending ones and those that are being closed. Beyond
 // it (or beyond a quarter of all descriptors) the oldest of them is dropped.
 constexpr size_t kPendingMax = 4096;
+constexpr const char* kNeedsToken =
+    "this master admits only peers that have a token: ask its owner for one (`pccl token new`), "
+    "put "
+    "it in a file that only you can read, and name the file in PCCL_SECRET_FILE";
 // Descriptors reserved for the master itself and for control clients.
 constexpr size_t kOwnDescriptors = 16 + ControlSocket::kConnectionsMax;
 
@@ -65,7 +73,8 @@ struct Shell::Impl {
   using Run = Runs::Run;
   struct Connection {
     std::unique_ptr<net::Stream> stream;
-    std::string host;  // numeric; kept, since a reset connection no longer has it
+    std::string host;              // numeric; kept, since a reset connection no longer has it
+    std::optional<Holder> holder;  // of the token that it has proven; none without a keyring
     protocol::Decoder decoder;
     Run* run = nullptr;    // null while it is pending, and once it is closing
     uint64_t pending = 0;  // its key in `pending`
@@ -89,9 +98,14 @@ struct Shell::Impl {
 
   // ---- Connections ----
   void accept(net::Socket socket);
+  net::Channel channel(net::Socket socket);
+  void on_established(ConnectionId id);
   void on_bytes(ConnectionId id, std::span<const std::byte> bytes);
+  void refuse_tls(ConnectionId id);
   void on_closed(ConnectionId id, const Status& why);
   void admit(ConnectionId id, const protocol::Message& message);
+  std::optional<protocol::Reject> refuse_token(const Connection& connection,
+                                               const std::string& run) const;
   std::optional<protocol::Reject> refuse_number() const;
   void refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject);
   void warn_closed(ConnectionId id, const std::string& why);
@@ -204,8 +218,18 @@ void Shell::Impl::revoke(const std::vector<TokenId>& tokens, const ControlSocket
   });
 }
 
-// No connection carries a token yet, so no peer has come with one.
-size_t Shell::Impl::remove_peers(const std::vector<TokenId>& /*revoked*/) { return 0; }
+size_t Shell::Impl::remove_peers(const std::vector<TokenId>& revoked) {
+  const std::set<TokenId> tokens(revoked.begin(), revoked.end());
+  std::vector<ConnectionId> dropped;  // that belong to no run yet
+  for (const auto& [id, connection] : connections) {
+    const bool gone = connection.holder && tokens.contains(connection.holder->token);
+    if (gone && connection.run == nullptr) dropped.push_back(id);
+  }
+  for (const ConnectionId id : dropped) drop(id);
+  const size_t peers = runs->revoke(tokens);
+  finish_turn();
+  return peers;
+}
 
 Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering,
                          const std::string& keyring_path) {
@@ -215,7 +239,8 @@ Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering
   const Runs::Callbacks callbacks{
       [this](ConnectionId id, const protocol::Message& message) { send(id, message); },
       [this](ConnectionId id) { close(id); }, [this] { finish_turn(); }};
-  runs = std::make_unique<Runs>(loop, loopback_only, remembering.keep_days, versions, callbacks);
+  runs = std::make_unique<Runs>(loop, loopback_only, keyring != nullptr, remembering.keep_days,
+                                versions, callbacks);
   status = runs->open(remembering);
   if (!status.ok()) return status;
   std::promise<Status> opened;
@@ -250,11 +275,37 @@ void Shell::Impl::accept(net::Socket socket) {
   Connection& connection = connections[id];
   connection.host = socket.peer_host();
   connection.stream = std::make_unique<net::Stream>(
-      loop, std::move(socket),
+      loop, channel(std::move(socket)),
       net::Stream::Callbacks{[this, id](std::span<const std::byte> bytes) { on_bytes(id, bytes); },
-                             [this, id](const Status& why) { on_closed(id, why); }});
+                             [this, id](const Status& why) { on_closed(id, why); },
+                             [this, id] { on_established(id); }});
   add_pending(id);
   while (pending.size() > net::pending_max(kPendingMax)) drop(pending.begin()->second.connection);
+}
+
+// Encrypted, if this master has a keyring.
+net::Channel Shell::Impl::channel(net::Socket socket) {
+  if (keyring == nullptr) return net::Channel(std::move(socket));
+  auto find_key = [this](std::string_view shown) -> std::optional<net::Key> {
+    const auto token = keyring->keyring().find(std::string(shown));
+    if (token == keyring->keyring().end()) return std::nullopt;
+    return net::control_key(token->second.secret.bytes());
+  };
+  net::Channel made(std::move(socket), net::Tls::accept(std::move(find_key)),
+                    monotonic_now() + protocol::kHelloTimeout);
+  encoded.clear();
+  protocol::encode(protocol::Message(protocol::Reject{Code::kAuthentication, kNeedsToken}),
+                   encoded);
+  made.answer_plain_text_with(encoded);
+  return made;
+}
+
+void Shell::Impl::on_established(ConnectionId id) {
+  Connection& connection = connections.at(id);
+  const TokenId token = connection.stream->identity();
+  const auto known = keyring->keyring().find(token);
+  if (known == keyring->keyring().end()) return drop(id);  // revoked since the handshake began
+  connection.holder = Holder{token, known->second.name};
 }
 
 void Shell::Impl::add_pending(ConnectionId id) {
@@ -317,6 +368,8 @@ void Shell::Impl::refuse_bytes(ConnectionId id, const std::string& why) {
 void Shell::Impl::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
   Connection& connection = connections.at(id);
   if (connection.closing) return;
+  const bool first = connection.run == nullptr && connection.decoder.held() == 0;
+  if (first && keyring == nullptr && net::Tls::begins(bytes)) return refuse_tls(id);
   connection.decoder.feed(bytes);
   while (!connection.closing) {
     Result<std::optional<protocol::Message>> next = connection.decoder.next();
@@ -338,8 +391,18 @@ void Shell::Impl::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
   finish_turn();
 }
 
+// A peer has a token, and this master has no keyring.
+void Shell::Impl::refuse_tls(ConnectionId id) {
+  warn_closed(id, "it wants to prove a token, and this master was started without a keyring");
+  connections.at(id).stream->send(net::Tls::plain_text_alert());
+  close(id);
+  finish_turn();
+}
+
 void Shell::Impl::on_closed(ConnectionId id, const Status& why) {
   Run* run = connections.at(id).run;
+  if (why.code == Code::kAuthentication)
+    log(LogLevel::kDebug, "closed a connection: " + why.message);
   drop(id);
   if (run != nullptr) runs->step(*run, Closed{id, why.message});
   finish_turn();
@@ -353,12 +416,14 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
     run = hello->run;
     found.rejected = refuse_versions(hello->versions, hello->library, versions);
     if (!found.rejected) found.rejected = refuse_run(hello->run);
+    if (!found.rejected) found.rejected = refuse_token(connection, run);
     if (!found.rejected) found.rejected = refuse_number();
     if (!found.rejected) found = runs->admit(*hello, connection.host);
   } else if (const auto* resume = std::get_if<protocol::Resume>(&message)) {
     run = resume->run;
     found.rejected = refuse_versions(resume->versions, "", versions);
     if (!found.rejected) found.rejected = refuse_run(resume->run);
+    if (!found.rejected) found.rejected = refuse_token(connection, run);
     if (!found.rejected) found = runs->find(*resume);
   } else {
     log(LogLevel::kInfo,
@@ -368,8 +433,34 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
   if (found.rejected) return refuse(id, run, *found.rejected);
   pending.erase(std::exchange(connection.pending, 0));
   connection.run = found.run;
-  runs->attach(*found.run, {id, connection.host, connection.stream->socket().is_loopback()},
+  runs->attach(*found.run,
+               {id, connection.host, connection.stream->socket().is_loopback(), connection.holder},
                message);
+}
+
+// The answer is the same whether the run exists or not.
+std::optional<protocol::Reject> Shell::Impl::refuse_token(const Connection& connection,
+                                                          const std::string& run) const {
+  if (!connection.holder) return std::nullopt;
+  const auto& [id, name] = *connection.holder;
+  const auto token = keyring->keyring().find(id);
+  if (token == keyring->keyring().end())
+    return protocol::Reject{Code::kAuthentication, "the token " + id + " was revoked"};
+  const std::vector<std::string>& allowed = token->second.runs;
+  if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), run) == allowed.end()) {
+    return protocol::Reject{Code::kAuthentication,
+                            "the token " + id + " of \"" + name +
+                                "\" is for other runs: ask the owner of the master for one of this "
+                                "run (`pccl token new`)"};
+  }
+  size_t count = 0;
+  for (const auto& [other, of] : connections) count += of.holder && of.holder->token == id;
+  if (count <= protocol::kConnectionsPerTokenMax) return std::nullopt;
+  return protocol::Reject{
+      Code::kInvalidState,
+      "the token " + id + " of \"" + name + "\" has " + count_text(count - 1, "connection") +
+          " to this master, and at most " + std::to_string(protocol::kConnectionsPerTokenMax) +
+          " are allowed: give each person or machine a token of its own"};
 }
 
 std::optional<protocol::Reject> Shell::Impl::refuse_number() const {

@@ -171,7 +171,7 @@ PeerNode& World::add_peer(const std::string& name, peer::Options options) {
   options.run = "sim";
   options.name = name;
   options.master_text = "master";
-  options.encrypts = true;
+  options.secured = options_.secured;
   peers_.push_back(std::make_unique<PeerNode>(*this, name, port, std::move(options)));
   return *peers_.back();
 }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <future>
+#include <optional>
 
 #include "csrc/net/address.h"
+#include "csrc/net/keys.h"
 
 namespace pccl::peer {
 namespace {
@@ -15,9 +17,10 @@ Status left() { return {Code::kInvalidState, "this process has left the run", {}
 }  // namespace
 
 Control::Control(net::Endpoint master, Options options, ring::Shell::Options data,
-                 std::function<void(const Topology&)> on_reconfigured)
+                 TokenSource token, std::function<void(const Topology&)> on_reconfigured)
     : master_(std::move(master)),
       options_(options),
+      token_(std::move(token)),
       on_reconfigured_(std::move(on_reconfigured)),
       loop_("pccl-control"),
       core_(std::move(options)) {
@@ -160,23 +163,80 @@ void Control::flush() {
 // ---- The connection to the master ----
 
 void Control::apply(ConnectMaster&) {
+  const Instant by = monotonic_now() + options_.peer_timeout;  // of the TLS handshake too
   connector_ = std::make_unique<net::Connector>(loop_, master_, options_.peer_timeout,
-                                                [this](Result<net::Socket> socket) {
-                                                  connected(std::move(socket));
+                                                [this, by](Result<net::Socket> socket) {
+                                                  connected(std::move(socket), by);
                                                   finish_turn();
                                                 });
 }
 
-void Control::connected(Result<net::Socket> socket) {
+void Control::connected(Result<net::Socket> socket, Instant by) {
   if (!socket.ok()) return step(MasterClosed{socket.status()});
+  Result<net::Channel> made = channel(std::move(socket.value()), by);
+  if (!made.ok()) return step(MasterClosed{made.status()});
+  const bool encrypted = made.value().encrypted();
   const uint64_t id = ++stream_count_;
   const auto on_bytes = [this](std::span<const std::byte> bytes) { received(bytes); };
   const auto on_closed = [this, id](const Status& why) { closed(id, why); };
-  auto stream = std::make_unique<net::Stream>(loop_, std::move(socket.value()),
-                                              net::Stream::Callbacks{on_bytes, on_closed});
+  const auto on_established = [this, id] {
+    if (stream_ == nullptr || id != stream_count_) return;  // the core has closed it
+    step(MasterConnected{});
+    finish_turn();
+  };
+  auto stream = std::make_unique<net::Stream>(
+      loop_, std::move(made.value()), net::Stream::Callbacks{on_bytes, on_closed, on_established});
   stream_ = (streams_[id] = std::move(stream)).get();
   decoder_ = {};
-  step(MasterConnected{});
+  if (!encrypted) step(MasterConnected{});
+}
+
+// The file of the token is read anew, so that a token can be replaced.
+Result<net::Channel> Control::channel(net::Socket socket, Instant by) {
+  token_id_.clear();
+  if (!token_.any()) return net::Channel(std::move(socket));
+  std::optional<Token> read;
+  if (token_.token == nullptr) {
+    Result<Token> token = read_token(token_.path);
+    if (!token.ok()) return token.status();
+    read = std::move(token.value());
+  }
+  const Token& token = read ? *read : *token_.token;
+  token_id_ = token.id;
+  Result<net::Tls> tls = net::Tls::dial(token.id, net::control_key(token.secret.bytes()));
+  if (!tls.ok()) return tls.status();
+  return net::Channel(std::move(socket), std::move(tls.value()), by);
+}
+
+// Says what a failed handshake means for the user.
+Status Control::explain(const Status& why, net::Tls::Refusal refusal) const {
+  if (why.code != Code::kAuthentication) return why;
+  const std::string master = "the master at " + text(master_);
+  const std::string token = "token " + token_id_;
+  switch (refusal) {
+    case net::Tls::Refusal::kUnknownIdentity:
+      return {why.code,
+              master + " does not know the " + token +
+                  ": it was revoked, or another master has made it. Ask the owner of the master "
+                  "for another one (`pccl token new`)",
+              {}};
+    case net::Tls::Refusal::kWrongKey:
+      return {why.code,
+              master + " has another secret for the " + token +
+                  ": another master has made this token, or one of the two files was changed",
+              {}};
+    case net::Tls::Refusal::kPlainText:
+      return {why.code,
+              master + " speaks plain text, so it did not get the " + token +
+                  ": it is another program, or a master that was started without a keyring. Start "
+                  "it with --keyring, or unset PCCL_SECRET_FILE here in a network that you trust",
+              {}};
+    case net::Tls::Refusal::kOther: break;
+  }
+  return {why.code,
+          master + " does not prove that it knows the " + token +
+              ": the address is wrong, or somebody is in between (" + why.message + ")",
+          {}};
 }
 
 void Control::received(std::span<const std::byte> bytes) {
@@ -195,9 +255,10 @@ void Control::received(std::span<const std::byte> bytes) {
 
 void Control::closed(uint64_t stream, const Status& why) {
   const bool current = stream_ != nullptr && stream == stream_count_;
+  const Status reason = current ? explain(why, stream_->refusal()) : why;
   if (current) stream_ = nullptr;
   streams_.erase(stream);
-  if (current) step(MasterClosed{why});
+  if (current) step(MasterClosed{reason});
   notice_end();
   finish_turn();
 }

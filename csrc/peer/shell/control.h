@@ -27,6 +27,7 @@
 #include "csrc/peer/core.h"
 #include "csrc/peer/shell/peer.h"
 #include "csrc/peer/shell/shared_entries.h"
+#include "csrc/peer/shell/token_file.h"
 #include "csrc/peer/shell/waiter.h"
 #include "csrc/protocol/codec.h"
 
@@ -42,7 +43,8 @@ class Control {
 
   // `on_reconfigured`: called on the loop each time an epoch begins after a loss without
   // update_topology (policy retry).
-  Control(net::Endpoint master, Options options, ring::Shell::Options data,
+  // `token`: what it proves to the master, if options.secured.
+  Control(net::Endpoint master, Options options, ring::Shell::Options data, TokenSource token,
           std::function<void(const Topology&)> on_reconfigured);
   ~Control();  // end() must have been called
 
@@ -121,7 +123,9 @@ class Control {
   void apply(Gone& effect);
   void apply(Log& effect);
 
-  void connected(Result<net::Socket> socket);
+  void connected(Result<net::Socket> socket, Instant by);
+  Result<net::Channel> channel(net::Socket socket, Instant by);
+  Status explain(const Status& why, net::Tls::Refusal refusal) const;
   void received(std::span<const std::byte> bytes);
   void closed(uint64_t stream, const Status& why);
   void flush();
@@ -134,6 +138,7 @@ class Control {
 
   const net::Endpoint master_;
   const Options options_;
+  const TokenSource token_;
   const std::function<void(const Topology&)> on_reconfigured_;
   LogContext log_;  // of both loops
   net::Loop loop_;
@@ -157,6 +162,7 @@ class Control {
       streams_;  // the current one to the master, and those closing
   uint64_t stream_count_ = 0;
   net::Stream* stream_ = nullptr;  // the current one to the master
+  std::string token_id_;           // that the current one has shown
   protocol::Decoder decoder_;
   std::vector<std::byte> out_;
   std::vector<Item> taken_;

@@ -72,9 +72,9 @@ Status interrupted_status(const char* what) {
 }  // namespace
 
 struct Peer::Impl {
-  Impl(net::Endpoint master, Options options, ring::Shell::Options data)
+  Impl(net::Endpoint master, Options options, ring::Shell::Options data, TokenSource token)
       : retries(options.policy == protocol::LossPolicy::kRetry),
-        control(std::move(master), std::move(options), std::move(data),
+        control(std::move(master), std::move(options), std::move(data), std::move(token),
                 [this](const Topology& changed) { on_reconfigured(changed); }) {}
 
   // The error if this thread cannot wait for a call; otherwise ok.
@@ -157,13 +157,14 @@ Peer::~Peer() {
 }
 
 Result<std::unique_ptr<Peer>> Peer::join(const net::Endpoint& master, Options options,
-                                         ring::Shell::Options data,
-                                         const Interrupted& interrupted) {
+                                         ring::Shell::Options data, const Interrupted& interrupted,
+                                         TokenSource token) {
   Status status = check(master, options);
   if (!status.ok()) return status;
   options.master_text = text(master);
-  std::unique_ptr<Peer> peer(
-      new Peer(std::make_unique<Impl>(master, std::move(options), std::move(data))));
+  options.secured = token.any();
+  std::unique_ptr<Peer> peer(new Peer(
+      std::make_unique<Impl>(master, std::move(options), std::move(data), std::move(token))));
   Impl& impl = *peer->impl_;
   if (!impl.control.status().ok()) return impl.control.status();
   const auto call = std::make_shared<Control::WaitingCall>();

@@ -24,6 +24,7 @@
 #include "csrc/base/result.h"
 #include "csrc/net/socket.h"
 #include "csrc/peer/events.h"
+#include "csrc/peer/shell/token_file.h"
 #include "csrc/ring/shell/shell.h"
 
 namespace pccl::peer {
@@ -75,10 +76,10 @@ class Peer {
  public:
   // Connects to the master and waits for admission. Master and peers may start in any order: the
   // peer tries to reach the master for options.peer_timeout, with a warning after one second. Sets
-  // options.master_text.
+  // options.master_text and options.secured.
   static Result<std::unique_ptr<Peer>> join(const net::Endpoint& master, Options options,
                                             ring::Shell::Options data,
-                                            const Interrupted& interrupted);
+                                            const Interrupted& interrupted, TokenSource token = {});
   // Leaves the run if that was not done. After that no completion is called any more: open
   // operations have failed.
   ~Peer();

@@ -17,13 +17,19 @@ namespace {
 // longer.
 constexpr uint32_t kHeldBytesContended = 512u << 10;
 
+// Why the connection has failed, as far as others learn it.
+LinkFault fault_of(Code code) {
+  if (code == Code::kProtocol) return LinkFault::kAnotherProgram;
+  return code == Code::kAuthentication ? LinkFault::kAnotherPeer : LinkFault::kOther;
+}
+
 }  // namespace
 
-LaneConnection::LaneConnection(net::Loop& loop, net::Socket socket, bool dialled,
+LaneConnection::LaneConnection(net::Loop& loop, net::Channel channel, bool dialled,
                                Callbacks callbacks)
-    : dialled_(dialled), callbacks_(std::move(callbacks)), address_(socket.peer_host()) {
+    : dialled_(dialled), callbacks_(std::move(callbacks)), address_(channel.socket().peer_host()) {
   lane_ = std::make_unique<net::Lane>(
-      loop, std::move(socket), *this,
+      loop, std::move(channel), *this,
       net::Lane::Callbacks{.on_sent =
                                [this] {
                                  sink_->chunk_sent();
@@ -33,10 +39,12 @@ LaneConnection::LaneConnection(net::Loop& loop, net::Socket socket, bool dialled
                                [this](Status why) {
                                  if (lane_ == nullptr) return;
                                  close();
-                                 const bool foreign = why.code == Code::kProtocol;
-                                 callbacks_.on_failed(
-                                     std::move(why),
-                                     foreign ? LinkFault::kAnotherProgram : LinkFault::kOther);
+                                 const LinkFault fault = fault_of(why.code);
+                                 callbacks_.on_failed(std::move(why), fault);
+                               },
+                           .on_established =
+                               [this] {
+                                 if (lane_ != nullptr) callbacks_.on_established();
                                }});
 }
 

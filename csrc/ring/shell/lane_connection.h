@@ -25,9 +25,11 @@ class LaneConnection : public Port, public link::Carrier, public net::FrameSink 
     std::function<void(uint64_t number)> on_pong;
     // The lane is closed. Destroy this object on a later turn of the loop.
     std::function<void(Status, LinkFault)> on_failed;
+    // The TLS handshake is complete. Not called without TLS.
+    std::function<void()> on_established = {};
   };
   // `dialled`: this peer opened the connection, so an answer to its hello comes first.
-  LaneConnection(net::Loop& loop, net::Socket socket, bool dialled, Callbacks callbacks);
+  LaneConnection(net::Loop& loop, net::Channel channel, bool dialled, Callbacks callbacks);
 
   // `congestion` names the congestion control; empty: chosen by the path. If the system refuses it,
   // returns a text that says so.
@@ -48,6 +50,8 @@ class LaneConnection : public Port, public link::Carrier, public net::FrameSink 
   std::optional<net::Lane::Progress> progress() const {
     return lane_ == nullptr ? std::nullopt : lane_->progress();
   }
+  // The identity that was dialled or proven; empty without TLS. REQUIRES: it is not closed.
+  const std::string& identity() const { return lane_->identity(); }
   // Both ends, as "1.2.3.4:40001 and 5.6.7.8:48201". REQUIRES: it is not closed.
   std::string ends() const;
   bool take_received() { return lane_ != nullptr && lane_->take_received(); }

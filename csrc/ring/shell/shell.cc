@@ -11,11 +11,14 @@
 #include <future>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "csrc/link/core.h"
 #include "csrc/link/path_monitor.h"
 #include "csrc/net/descriptors.h"
+#include "csrc/net/keys.h"
 #include "csrc/net/loop.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/ring/shell/lane_connection.h"
@@ -60,7 +63,14 @@ struct Shell::Impl {
 
   void listen(const std::string& host);
   void accepted(net::Socket socket);
-  void add_lane(ConnectionId id, net::Socket socket, bool dialled);
+  void accept_plain(net::Socket socket, size_t room);
+  void accept_encrypted(net::Socket socket, size_t room);
+  net::Tls acceptor() const;
+  void dialled(const link::Connect& connect, net::Socket socket, Instant by);
+  void add_lane(ConnectionId id, net::Channel channel, bool dialled);
+  void established(ConnectionId id);
+  void failed(ConnectionId id, const Status& why, LinkFault fault);
+  void remove_lane(ConnectionId id);
   void on_tick();
 
   void step(const link::Event& event);
@@ -93,6 +103,10 @@ struct Shell::Impl {
   std::unique_ptr<net::Timer> ticks, timer;
   std::map<ConnectionId, std::unique_ptr<net::Connector>> connectors;
   std::map<ConnectionId, std::unique_ptr<LaneConnection>> lanes;
+  // The lanes whose TLS handshake is not complete. The core does not know the accepted ones, which
+  // are here with the address of the other end, oldest first.
+  std::set<ConnectionId> dialled_handshakes;
+  std::map<ConnectionId, std::string> accepted_handshakes;
   std::map<PeerId, LaneSet> links;
   std::vector<PeerId> neighbours;
   std::vector<std::unique_ptr<LaneConnection>> deferred;  // closed, perhaps still on the stack
@@ -149,15 +163,49 @@ void Shell::Impl::listen(const std::string& host) {
 void Shell::Impl::accepted(net::Socket socket) {
   const bool scarce = net::is_scarce(socket.fd(), kPendingWhenScarce);
   const size_t room = scarce ? kPendingWhenScarce : net::pending_max(kPendingMax);
+  core.secured() ? accept_encrypted(std::move(socket), room)
+                 : accept_plain(std::move(socket), room);
+}
+
+void Shell::Impl::accept_plain(net::Socket socket, size_t room) {
   const ConnectionId id = core.new_lane();
   const std::string address = socket.peer_host();
   add_lane(id, std::move(socket), false);
   step(link::Accepted{id, address, room});
 }
 
-void Shell::Impl::add_lane(ConnectionId id, net::Socket socket, bool dialled) {
+// The core learns of it when the other end has proven who it is.
+void Shell::Impl::accept_encrypted(net::Socket socket, size_t room) {
+  const ConnectionId id = core.new_lane();
+  accepted_handshakes[id] = socket.peer_host();
+  const Instant by = monotonic_now() + protocol::kHelloTimeout;
+  add_lane(id, net::Channel(std::move(socket), acceptor(), by), false);
+  while (accepted_handshakes.size() > room) remove_lane(accepted_handshakes.begin()->first);
+}
+
+net::Tls Shell::Impl::acceptor() const {
+  return net::Tls::accept([this](std::string_view shown) -> std::optional<net::Key> {
+    const auto identity = net::decode_lane_identity(shown);
+    const auto key = identity ? core.key_of(*identity) : std::nullopt;
+    return key ? std::optional(net::Key(*key)) : std::nullopt;
+  });
+}
+
+void Shell::Impl::dialled(const link::Connect& connect, net::Socket socket, Instant by) {
+  if (!connect.credential) {
+    add_lane(connect.lane, std::move(socket), true);
+    return step(link::Connected{connect.lane});
+  }
+  const auto& [identity, key] = *connect.credential;
+  Result<net::Tls> tls = net::Tls::dial(net::encode(identity), net::Key(key));
+  if (!tls.ok()) return step(link::Refused{connect.lane, tls.status().message, LinkFault::kOther});
+  dialled_handshakes.insert(connect.lane);
+  add_lane(connect.lane, net::Channel(std::move(socket), std::move(tls.value()), by), true);
+}
+
+void Shell::Impl::add_lane(ConnectionId id, net::Channel channel, bool dialled) {
   lanes[id] = std::make_unique<LaneConnection>(
-      loop, std::move(socket), dialled,
+      loop, std::move(channel), dialled,
       LaneConnection::Callbacks{
           .on_hello =
               [this, id](const std::optional<protocol::LaneHello>& hello) {
@@ -167,10 +215,32 @@ void Shell::Impl::add_lane(ConnectionId id, net::Socket socket, bool dialled) {
               [this, id](uint64_t number) {
                 step(link::PongReceived{id, number});
               },
-          .on_failed =
-              [this, id](const Status& why, LinkFault fault) {
-                step(link::Failed{id, why, fault});
-              }});
+          .on_failed = [this, id](const Status& why, LinkFault fault) { failed(id, why, fault); },
+          .on_established = [this, id] { established(id); }});
+}
+
+void Shell::Impl::established(ConnectionId id) {
+  if (dialled_handshakes.erase(id) > 0) return step(link::Connected{id});
+  const std::string address = accepted_handshakes.extract(id).mapped();
+  const auto identity = net::decode_lane_identity(lanes.at(id)->identity());
+  step(link::Accepted{id, address, net::pending_max(kPendingMax), identity});
+}
+
+void Shell::Impl::failed(ConnectionId id, const Status& why, LinkFault fault) {
+  if (accepted_handshakes.contains(id)) return remove_lane(id);
+  if (!dialled_handshakes.contains(id)) return step(link::Failed{id, why, fault});
+  remove_lane(id);
+  step(link::Refused{id, why.message, fault});
+}
+
+void Shell::Impl::remove_lane(ConnectionId id) {
+  dialled_handshakes.erase(id);
+  accepted_handshakes.erase(id);
+  const auto lane = lanes.find(id);
+  if (lane == lanes.end()) return;
+  lane->second->close();
+  defer_destroy(std::move(lane->second));
+  lanes.erase(lane);
 }
 
 // A late tick counts as one tick: input that has arrived meanwhile is read before the next one.
@@ -206,13 +276,12 @@ void Shell::Impl::step(const link::Event& event) {
 }
 
 void Shell::Impl::perform(const link::Connect& connect) {
-  PCCL_ASSERT(!connect.credential);  // peer::Options::encrypts is false: no secured run is joined
-  const auto connected = [this, id = connect.lane](Result<net::Socket> result) {
-    const auto own = connectors.extract(id);  // the Connector lives until this returns
+  const Instant by = monotonic_now() + connect.timeout;  // of the TLS handshake too
+  const auto connected = [this, connect, by](Result<net::Socket> result) {
+    const auto own = connectors.extract(connect.lane);  // the Connector lives until this returns
     if (!result.ok())
-      return step(link::Refused{id, result.status().message, own.mapped()->fault()});
-    add_lane(id, std::move(result.value()), true);
-    step(link::Connected{id});
+      return step(link::Refused{connect.lane, result.status().message, own.mapped()->fault()});
+    dialled(connect, std::move(result.value()), by);
   };
   connectors[connect.lane] = std::make_unique<net::Connector>(loop, connect.to, connect.timeout,
                                                               connected, connect.segment);
@@ -247,11 +316,7 @@ void Shell::Impl::perform(const link::SendPing& ping) {
 
 void Shell::Impl::perform(const link::Close& close) {
   connectors.erase(close.lane);
-  const auto lane = lanes.find(close.lane);
-  if (lane == lanes.end()) return;
-  lane->second->close();
-  defer_destroy(std::move(lane->second));
-  lanes.erase(lane);
+  remove_lane(close.lane);
 }
 
 void Shell::Impl::perform(const link::LaneUp& up) {

@@ -327,16 +327,16 @@ TEST(Core, SaysThatAHostedMasterDoesNotComeBack) {
 // A run that is secured.
 class SecuredRun : public testing::Test {
  protected:
-  SecuredRun() : t(encrypting()) {
+  SecuredRun() : t(with_a_token()) {
     t.on(JoinCalled{1});
     t.on(MasterConnected{});
     t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false, protocol::kSpoken.highest,
                              protocol::Key{{1, 2, 3, 4}}});
     t.on(Listening{uint16_t{4000}});
   }
-  static Options encrypting() {
+  static Options with_a_token() {
     Options options = Transcript::default_options();
-    options.encrypts = true;
+    options.secured = true;
     return options;
   }
   static protocol::Dial dial(PeerId dialler, PeerId acceptor) {
@@ -378,19 +378,21 @@ TEST_F(SecuredRun, ARestartedMasterWithoutKeysBreaksTheProtocol) {
   EXPECT_NE(out.find("Resumed without a key"), std::string::npos) << out;
 }
 
-// The shell would have to open plain lanes, or to end the process.
-TEST(Core, ASecuredRunIsNotJoinedWithoutEncryption) {
-  Transcript t;
-  t.on(JoinCalled{1});
-  t.on(MasterConnected{});
-  const std::string out =
-      t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false, protocol::kSpoken.highest,
-                               protocol::Key{{1, 2, 3, 4}}});
-  EXPECT_EQ(out.find("listen"), std::string::npos) << out;
-  EXPECT_NE(out.find("gone: "), std::string::npos) << out;
-  EXPECT_NE(out.find("the run is secured: install a later pccl, which can encrypt"),
-            std::string::npos)
-      << out;
+// There is no fallback: a peer with a token opens no plain lane, and keys never travel in plain text.
+TEST(Core, AWelcomeHasAKeyIfAndOnlyIfThePeerHasAToken) {
+  for (const bool token : {false, true}) {
+    Options options = Transcript::default_options();
+    options.secured = token;
+    Transcript t(options);
+    t.on(JoinCalled{1});
+    t.on(MasterConnected{});
+    protocol::Welcome welcome{peer_id(2), 77, 1, "10.0.0.2", false, protocol::kSpoken.highest};
+    if (!token) welcome.accepting = protocol::Key{{1, 2, 3, 4}};
+    const std::string out = t.hear(welcome);
+    EXPECT_EQ(out.find("listen"), std::string::npos) << out;
+    EXPECT_NE(out.find(token ? "Welcome without a key" : "Welcome with a key"), std::string::npos)
+        << out;
+  }
 }
 
 TEST(Core, AMasterThatDoesNotKnowTheTokenIsAskedOnce) {
