@@ -103,7 +103,7 @@ compare: compare-base packages-netns setup   ## is this tree slower than BASE=RE
 test: packages-netns setup core  ## unit, scenarios, a minute of simulation, tidy, multi-process
 	ctest --test-dir build/core -j$$(($(JOBS) + 1)) --output-on-failure --no-tests=error
 	build/core/pccl-sim --minutes $(SIM_MINUTES) > build/sim.log 2>&1 & simulation=$$!; \
-	  $(BIN)/pytest -n $(JOBS) || { kill $$simulation 2>/dev/null || true; exit 1; }; \
+	  $(BIN)/pytest -n $$(($(JOBS) + 1)) || { kill $$simulation 2>/dev/null || true; exit 1; }; \
 	  wait $$simulation && broken=0 || broken=1; cat build/sim.log; exit $$broken
 
 # --- Checking ------------------------------------------------------------------------------------------------------

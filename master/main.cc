@@ -55,15 +55,17 @@ constexpr const char* kUsage =
     "                  agreed on last; both are in the error that refused it\n"
     "  --run NAME      the run that --resume-from is for, if the journal knows more than one\n"
     "  --group NUMBER  its peer group (default 0)\n"
-    "  --keyring PATH  the tokens of those who may join, as `pccl token` makes them. This version "
-    "reads\n"
-    "                  and checks the file, and does not ask peers for a token yet\n"
-    "  --insecure      admit peers without a token, as this version always does\n"
+    "  --keyring PATH  admit only peers with a token of this file, and encrypt all traffic. `pccl "
+    "token`\n"
+    "                  makes tokens (default with a --host beyond this machine:\n"
+    "                  ~/.local/state/pccl/keyring)\n"
+    "  --insecure      admit everybody who can reach --host, in plain text: only for networks "
+    "that\n"
+    "                  you trust. Peers on other machines need PCCL_INSECURE=1\n"
     "  --version       show the version and exit\n"
     "  --help          show this and exit\n"
     "\n"
-    "Environment: PCCL_LOG is error, warning, info (default) or debug.\n"
-    "Traffic is plain text and nobody proves who they are: use it in networks that you trust.\n";
+    "Environment: PCCL_LOG is error, warning, info (default) or debug.\n";
 
 enum class Mode { kServe, kHelp, kVersion, kWrong };
 
@@ -183,20 +185,28 @@ Arguments parse(int argc, char** argv) {
   return wrong("--group is \"" + group + "\", the number of a peer group is needed");
 }
 
-// The default journal of a master on this port, by the XDG Base Directory Specification; nothing if
-// the environment names no home.
-std::optional<std::string> default_journal(uint16_t port) {
+// The folder of what a master keeps, by the XDG Base Directory Specification; nothing if the
+// environment names no home.
+std::optional<std::string> state_folder() {
   const char* state = std::getenv("XDG_STATE_HOME");
   const char* home = std::getenv("HOME");
-  std::string folder;
-  if (state != nullptr && *state == '/') {
-    folder = state;
-  } else if (home != nullptr && *home == '/') {
-    folder = std::string(home) + "/.local/state";
-  } else {
-    return std::nullopt;
-  }
-  return folder + "/pccl/master-" + std::to_string(port) + ".journal";
+  if (state != nullptr && *state == '/') return std::string(state) + "/pccl/";
+  if (home != nullptr && *home == '/') return std::string(home) + "/.local/state/pccl/";
+  return std::nullopt;
+}
+
+// Decides who is admitted: sets the path of the keyring, unless everybody is. Returns an error
+// text; empty if there is none.
+std::string choose_keyring(const Arguments& arguments, std::string& keyring) {
+  keyring = arguments.keyring;
+  if (!keyring.empty() || arguments.insecure || pccl::master::is_loopback(arguments.at)) return "";
+  const auto folder = state_folder();
+  if (!folder) return "HOME is not set: give --keyring PATH, or --insecure";
+  keyring = *folder + "keyring";
+  if (access(keyring.c_str(), F_OK) == 0) return "";
+  return "listening on " + arguments.at.host + " needs a keyring, and there is none at " + keyring +
+         ": make a token for each who may join with `pccl token new NAME`, or give --insecure to "
+         "admit everybody, in plain text";
 }
 
 // Ends the process like a signal does, but serve() then returns 1.
@@ -218,36 +228,43 @@ int serve(const Arguments& arguments, const sigset_t& ending) {
   const bool by_default = !arguments.journal && !arguments.forgets;
   if (arguments.journal) remembering.path = *arguments.journal;
   if (by_default && at.port != 0) {
-    const auto path = default_journal(at.port);
-    if (!path) {
+    const auto folder = state_folder();
+    if (!folder) {
       std::fprintf(stderr, "pccl master: HOME is not set: give --journal PATH, or --no-journal\n");
       return 2;
     }
-    remembering.path = *path;
+    remembering.path = *folder + "master-" + std::to_string(at.port) + ".journal";
   }
   if (remembering.path.empty() && (arguments.fresh || arguments.resume_from)) {
     std::fprintf(stderr,
                  "pccl master: with --port 0, --new and --resume-from need --journal PATH\n");
     return 2;
   }
-  auto shell =
-      pccl::master::Shell::open(at, remembering, {}, pccl::protocol::kSpoken, arguments.keyring);
+  std::string keyring;
+  const std::string why = choose_keyring(arguments, keyring);
+  if (!why.empty()) {
+    std::fprintf(stderr, "pccl master: %s\n", why.c_str());
+    return 2;
+  }
+  auto shell = pccl::master::Shell::open(at, remembering, {}, pccl::protocol::kSpoken, {keyring});
   if (!shell.ok()) {
     std::fprintf(stderr, "pccl master: %s\n", shell.status().message.c_str());
     return shell.status().code == pccl::Code::kInvalidArgument ? 2 : 1;
   }
-  if (!pccl::master::is_loopback(at)) {
-    pccl::log(
-        pccl::LogLevel::kWarning,
-        "listening on " + at.host +
-            ": traffic is plain text and nobody proves who they are in this version; use it in "
-            "networks that you trust");
+  if (arguments.insecure) {
+    pccl::log(pccl::LogLevel::kWarning,
+              "started with --insecure: everybody who can reach " + at.host +
+                  " may join, read tensors and change them. Use it only in a network that you "
+                  "trust");
   }
   const std::string where = text(pccl::net::Endpoint{at.host, shell.value()->port()});
   std::printf("pccl master listening on %s\n", where.c_str());
-  if (!arguments.keyring.empty()) {
+  if (keyring.empty()) {
+    const bool local = pccl::master::is_loopback(at);
+    std::printf("admits everybody%s, in plain text\n", local ? " on this machine" : "");
+  } else {
     const std::string tokens = pccl::count_text(shell.value()->token_count(), "token");
-    std::printf("knows %s, in %s\n", tokens.c_str(), arguments.keyring.c_str());
+    std::printf("admits only peers with a token (%s in %s)\n", tokens.c_str(), keyring.c_str());
   }
   if (!remembering.path.empty()) {
     std::printf("remembers its runs in %s\n", remembering.path.c_str());

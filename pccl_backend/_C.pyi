@@ -31,9 +31,14 @@ class PcclGroup(ProcessGroup):
     def run_info(self) -> dict[str, Any]: ...
 
 class HostedMaster:
-    """A master inside this process. `join` takes ownership of it."""
+    """A master inside this process. `join` takes ownership of it.
 
-    def __init__(self, *, host: str, port: int) -> None: ...
+    Args:
+        host, port: where it listens; "" is every address, and 0 any free port.
+        token: the text of the token that all its peers have; "": they join in plain text.
+    """
+
+    def __init__(self, *, host: str, port: int, token: str) -> None: ...
     @property
     def port(self) -> int: ...
 
@@ -58,6 +63,9 @@ class JoinOptions:
         advertised_port: the port under which others reach the first one of `port_range`; 0: the
             same.
         open_run: what `PcclGroup.open_run` returns.
+        secret_file: absolute path of the file that has this peer's token; "": there is none.
+        token: the text of this peer's token, in place of a file; "": there is none.
+        insecure: a peer without a token may join a master on another machine.
 
     Raises:
         TypeError: a field is missing or unknown, or has another type.
@@ -84,6 +92,9 @@ class JoinOptions:
     restore: bool
     name: str
     open_run: bool
+    secret_file: str
+    token: str
+    insecure: bool
 
 def join(options: JoinOptions, *, store: Store, master: HostedMaster | None) -> PcclGroup:
     """Connect to a master, wait for admission, and return the group.

@@ -15,11 +15,16 @@ Address of the hosted master: loopback if all ranks appear to be on this machine
 is loopback, or WORLD_SIZE equals LOCAL_WORLD_SIZE, or the store has no host). Otherwise it is the
 local address that faces the store's host. If PCCL_ADVERTISE is set on rank 0, the master listens on
 every address, and the other ranks connect to the host that PCCL_ADVERTISE names.
+
+Access to the hosted master: if it listens beyond loopback, the ranks have to prove a token, and all
+traffic is encrypted. Rank 0 draws the token and tells it through the store, unless all ranks have
+PCCL_SECRET_FILE.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import hashlib
 import ipaddress
 import os
@@ -36,6 +41,7 @@ from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
 
 from pccl_backend import _C, _devices, _limits, _settings
 from pccl_backend._settings import OpenRun, PeerSettings
+from pccl_backend._tokens import Token
 from pccl_backend.errors import TooFewPeersError
 
 __all__ = ["create_group", "enter_open_run", "join_open_run", "read_url"]
@@ -222,6 +228,7 @@ def _join(
     launch: str = "",
     open_run: bool,
     master: _C.HostedMaster | None = None,
+    token: str = "",
 ) -> _C.PcclGroup:
     _C.set_log_level(settings.log_level)
     options = _C.JoinOptions(
@@ -246,6 +253,9 @@ def _join(
         tcp_congestion=settings.tcp_congestion,
         restore=settings.restore,
         name=settings.name or _settings.host_name(),
+        secret_file="" if token else settings.secret_file,
+        token=token,
+        insecure=settings.insecure,
     )
     return _C.join(options, store=store, master=master)
 
@@ -260,11 +270,17 @@ def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
     teller: _Teller | None = None
     if options.group_rank == 0:
         listen_on, tell = _choose_address(_store_host(base), settings)
-        master = _C.HostedMaster(host=listen_on, port=0)
+        access = _Access.of_rank_0(settings, beyond_this_machine=listen_on != LOOPBACK)
+        master = _C.HostedMaster(host=listen_on, port=0, token=access.masters_token(settings))
         host, port = listen_on or LOOPBACK, master.port
-        teller = _Teller(options.store, options.group_size, f"{tell} {port}")
+        answer = f"{tell} {port} {access.text()}"
+        teller = _Teller(options.store, options.group_size, answer)
     else:
-        host, port = _ask_for_master(options.store, options.group_rank, timeout_s)
+        answer = _ask_for_master(options.store, options.group_rank, timeout_s)
+        host, port_text, word = answer.rsplit(" ", 2)
+        port = int(port_text)
+        access = _Access.parse(word)
+        access.check(settings, options.group_rank)
     try:
         return _join(
             settings,
@@ -279,10 +295,85 @@ def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
             rank=options.group_rank,
             open_run=False,
             master=master,
+            token=access.drawn,
         )
     finally:
         if teller is not None:
             teller.stop()
+
+
+class _Kind(enum.Enum):
+    LOCAL = "local"  # all ranks are on this machine: plain text
+    INSECURE = "insecure"  # PCCL_INSECURE=1: plain text
+    FILE = "file"  # all ranks have the same PCCL_SECRET_FILE
+    DRAWN = "drawn"  # rank 0 has drawn a token for this launch
+
+
+@dataclasses.dataclass(frozen=True)
+class _Access:
+    """How the ranks of a fixed world prove to the hosted master that they belong to it.
+
+    Rank 0 decides, and tells the others through the store of torch. A token that is drawn is as
+    secret as that store.
+
+    Attributes:
+        kind: the way.
+        token_id: of a file: the id of its token.
+        drawn: the text of a token that is drawn; "": none is.
+    """
+
+    kind: _Kind
+    token_id: str = ""
+    drawn: str = dataclasses.field(default="", repr=False)
+
+    @classmethod
+    def of_rank_0(cls, settings: PeerSettings, *, beyond_this_machine: bool) -> _Access:
+        if settings.token is not None:
+            return cls(_Kind.FILE, token_id=settings.token.id)
+        if settings.insecure:
+            return cls(_Kind.INSECURE)
+        if beyond_this_machine:
+            return cls(_Kind.DRAWN, drawn=Token.new().text())
+        return cls(_Kind.LOCAL)
+
+    @classmethod
+    def parse(cls, text: str) -> _Access:
+        kind, _, rest = text.partition(":")
+        if kind == _Kind.DRAWN.value:
+            return cls(_Kind.DRAWN, drawn=rest)
+        return cls(_Kind(kind), token_id=rest)
+
+    def text(self) -> str:
+        """Return one word for the other ranks."""
+        rest = self.drawn or self.token_id
+        return f"{self.kind.value}:{rest}" if rest else self.kind.value
+
+    def masters_token(self, settings: PeerSettings) -> str:
+        """Return the text of the token that the master asks for; "": it asks for none."""
+        if self.kind is _Kind.FILE and settings.token is not None:
+            return settings.token.text()
+        return self.drawn
+
+    def check(self, settings: PeerSettings, rank: int) -> None:
+        """Check that this rank has the settings that rank 0 has.
+
+        Raises:
+            ValueError: it has others; the message says which.
+        """
+        own = settings.token.id if settings.token is not None else ""
+        if own != self.token_id:
+            of_rank_0 = f"has the token {self.token_id}" if self.token_id else "has no token"
+            of_this = f"has the token {own}" if own else "has no token"
+            raise ValueError(
+                f"rank 0 {of_rank_0} and rank {rank} {of_this}: set PCCL_SECRET_FILE to the same "
+                "token on all ranks, or on none"
+            )
+        if settings.insecure != (self.kind is _Kind.INSECURE):
+            of_rank_0, of_this = ("has not", "has") if settings.insecure else ("has", "has not")
+            raise ValueError(
+                f"rank 0 {of_rank_0} set PCCL_INSECURE=1 and rank {rank} {of_this}: set it on all "
+                "ranks, or on none"
+            )
 
 
 class _Teller:
@@ -322,7 +413,7 @@ class _Teller:
                 return
 
 
-def _ask_for_master(store: Store, rank: int, timeout_s: float) -> tuple[str, int]:
+def _ask_for_master(store: Store, rank: int, timeout_s: float) -> str:
     number = secrets.token_hex(8)
     store.set(_question(rank), number)
     deadline = time.monotonic() + timeout_s
@@ -333,8 +424,7 @@ def _ask_for_master(store: Store, rank: int, timeout_s: float) -> tuple[str, int
                 f"within {timeout_s:g} s: did rank 0 call init_process_group?"
             )
         time.sleep(POLL_S)
-    host, port = store.get(_reply(rank, number)).decode().rsplit(" ", 1)
-    return host, int(port)
+    return store.get(_reply(rank, number)).decode()
 
 
 def _question(rank: int) -> str:

@@ -11,6 +11,7 @@ This module does not import torch.
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import socket
 import warnings
@@ -77,9 +78,11 @@ class PeerSettings:
             "raise" or "retry". Equal on all peers.
         name: what errors, logs and `run_info` call this peer (PCCL_NAME); "": the name of the
             host. Several peers may have the same.
-        token: what the file of PCCL_SECRET_FILE holds; None: this peer has no token.
-        insecure: whether this peer joins without a token where it would need one (PCCL_INSECURE).
-            Has no effect in this version, which never asks for a token.
+        secret_file: absolute path of the file that has this peer's token (PCCL_SECRET_FILE); "":
+            this peer has no token. The file is read again at each connection to a master.
+        token: what the file held when it was first read; None: this peer has no token.
+        insecure: whether this peer, without a token, joins a master on another machine
+            (PCCL_INSECURE).
         log_level: level of the messages on stderr (PCCL_LOG).
     """
 
@@ -94,6 +97,7 @@ class PeerSettings:
     restore: bool = True
     on_peer_loss: str = "raise"
     name: str = ""
+    secret_file: str = ""
     token: Token | None = None
     insecure: bool = False
     log_level: str = "warning"
@@ -114,6 +118,13 @@ class PeerSettings:
         nowhere = (cls.advertise, cls.advertised_ports)
         advertise, advertised_ports = look.get("advertise", nowhere, _advertised)
         port_range = look.get("port_range", cls.port_range, _port_range)
+        token = look.get("secret_file", cls.token, _tokens.read_secret_file)
+        insecure = look.get("insecure", cls.insecure, _one)
+        if token is not None and insecure:
+            raise ValueError(
+                "PCCL_SECRET_FILE and PCCL_INSECURE=1 exclude each other: a peer with a token never "
+                "speaks plain text. Unset one of them"
+            )
         return cls(
             peer_timeout=peer_timeout,
             first_call_timeout=look.get("first_call_timeout", peer_timeout, _seconds),
@@ -126,8 +137,9 @@ class PeerSettings:
             restore=look.get("restore", cls.restore, _on_or_off),
             on_peer_loss=look.get("on_peer_loss", cls.on_peer_loss, _peer_loss_policy),
             name=look.get("name", cls.name, check_name),
-            token=look.get("secret_file", cls.token, _tokens.read_secret_file),
-            insecure=look.get("insecure", cls.insecure, _one),
+            secret_file=os.path.abspath(given["PCCL_SECRET_FILE"]) if token else "",
+            token=token,
+            insecure=insecure,
             log_level=look.get("log", cls.log_level, _log_level),
         )
 

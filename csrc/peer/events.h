@@ -51,6 +51,7 @@ struct Options {
   std::string master_text;  // "host:port", for error messages
   bool hosted = false;      // the master is in the process of rank 0, and ends with it
   bool secured = false;     // this peer has a token: all its connections are encrypted
+  bool insecure = false;    // without a token, the master may be on another machine
 };
 
 // The group as the application sees it. It changes when init or update_topology returns and, with

@@ -1,8 +1,11 @@
 #include "csrc/torch/join.h"
 
 #include <chrono>
+#include <memory>
 #include <tuple>
+#include <utility>
 
+#include "csrc/base/token.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/process_group.h"
 #include "csrc/torch/timeout.h"
@@ -12,6 +15,13 @@ namespace {
 
 Duration seconds(double value) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+}
+
+// REQUIRES: the text of a token, which pccl_backend has read or made.
+Token token_of(const std::string& text) {
+  Result<Token> token = parse_token(text);
+  if (!token.ok()) raise(token.status());
+  return std::move(token.value());
 }
 
 PeerSession::Request to_request(const JoinOptions& given) {
@@ -38,13 +48,18 @@ PeerSession::Request to_request(const JoinOptions& given) {
   options.name = given.name;
   options.master_timeout = seconds(given.master_timeout);
   options.hosted = !given.open_run;
+  options.insecure = given.insecure;
+  request.token.path = given.secret_file;
+  if (!given.token.empty()) request.token.token = std::make_shared<Token>(token_of(given.token));
   return request;
 }
 
 }  // namespace
 
-HostedMaster::HostedMaster(const std::string& host, uint16_t port) {
-  auto opened = master::Shell::open({host, port});
+HostedMaster::HostedMaster(const std::string& host, uint16_t port, const std::string& token) {
+  master::Tokens tokens;
+  if (!token.empty()) tokens.shared = token_of(token);
+  auto opened = master::Shell::open({host, port}, {}, {}, protocol::kSpoken, std::move(tokens));
   if (!opened.ok()) raise(opened.status());
   shell = std::move(opened.value());
 }

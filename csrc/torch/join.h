@@ -41,12 +41,16 @@ struct JoinOptions {
   std::string tcp_congestion;
   bool restore = true;
   bool open_run = false;
+  std::string secret_file;
+  std::string token;
+  bool insecure = false;
 };
 
 // A master inside this process. The constructor blocks for the network, so its caller should not
 // hold the GIL. It raises OSError if the master cannot listen there.
 struct HostedMaster {
-  HostedMaster(const std::string& host, uint16_t port);
+  // `token`: the text of the token that all peers have; empty: they join in plain text.
+  HostedMaster(const std::string& host, uint16_t port, const std::string& token);
   std::unique_ptr<master::Shell> shell;  // null after join() has taken it over
 };
 

@@ -94,20 +94,21 @@ py::tuple set_call_options(std::optional<std::string> tag, std::optional<bool> k
 
 void bind_join_options(py::module_& m) {
   using Options = JoinOptions;
-  bind_record(m, "JoinOptions", Field{"host", &Options::host}, Field{"port", &Options::port},
-              Field{"run", &Options::run}, Field{"peer_group", &Options::peer_group},
-              Field{"founders", &Options::founders}, Field{"min_peers", &Options::min_peers},
-              Field{"rank", &Options::rank}, Field{"launch", &Options::launch},
-              Field{"name", &Options::name}, Field{"timeout", &Options::timeout},
-              Field{"retry_on_peer_loss", &Options::retry_on_peer_loss},
-              Field{"peer_timeout", &Options::peer_timeout},
-              Field{"first_call_timeout", &Options::first_call_timeout},
-              Field{"master_timeout", &Options::master_timeout},
-              Field{"advertise", &Options::advertise},
-              Field{"advertised_port", &Options::advertised_port},
-              Field{"port_range", &Options::port_range}, Field{"lanes", &Options::lanes},
-              Field{"tcp_congestion", &Options::tcp_congestion},
-              Field{"restore", &Options::restore}, Field{"open_run", &Options::open_run});
+  bind_record(
+      m, "JoinOptions", Field{"host", &Options::host}, Field{"port", &Options::port},
+      Field{"run", &Options::run}, Field{"peer_group", &Options::peer_group},
+      Field{"founders", &Options::founders}, Field{"min_peers", &Options::min_peers},
+      Field{"rank", &Options::rank}, Field{"launch", &Options::launch},
+      Field{"name", &Options::name}, Field{"timeout", &Options::timeout},
+      Field{"retry_on_peer_loss", &Options::retry_on_peer_loss},
+      Field{"peer_timeout", &Options::peer_timeout},
+      Field{"first_call_timeout", &Options::first_call_timeout},
+      Field{"master_timeout", &Options::master_timeout}, Field{"advertise", &Options::advertise},
+      Field{"advertised_port", &Options::advertised_port},
+      Field{"port_range", &Options::port_range}, Field{"lanes", &Options::lanes},
+      Field{"tcp_congestion", &Options::tcp_congestion}, Field{"restore", &Options::restore},
+      Field{"open_run", &Options::open_run}, Field{"secret_file", &Options::secret_file},
+      Field{"token", &Options::token}, Field{"insecure", &Options::insecure});
 }
 
 void bind(py::module_& m) {
@@ -126,8 +127,8 @@ void bind(py::module_& m) {
       .def("run_info", &run_info);
   bind_join_options(m);
   py::class_<HostedMaster>(m, "HostedMaster")
-      .def(py::init<const std::string&, uint16_t>(), py::kw_only(), py::arg("host"),
-           py::arg("port"), NoGil())
+      .def(py::init<const std::string&, uint16_t, const std::string&>(), py::kw_only(),
+           py::arg("host"), py::arg("port"), py::arg("token"), NoGil())
       .def_property_readonly("port",
                              [](const HostedMaster& master) { return master.shell->port(); });
   m.def("join", &join, py::arg("options"), py::kw_only(), py::arg("store"), py::arg("master"));

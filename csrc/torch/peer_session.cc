@@ -51,7 +51,7 @@ Result<std::shared_ptr<PeerSession>> PeerSession::join(Request request,
                                                        const peer::Interrupted& interrupted) {
   if (const Status status = check(request.peer); !status.ok()) return status;
   auto joined = peer::Peer::join(request.master, std::move(request.peer), std::move(request.data),
-                                 interrupted);
+                                 interrupted, std::move(request.token));
   if (!joined.ok()) return joined.status();
 
   std::shared_ptr<PeerSession> session(new PeerSession);

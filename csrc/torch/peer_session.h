@@ -22,6 +22,7 @@ class PeerSession {
     ring::Shell::Options data;
     bool restore = true;  // PCCL_RESTORE: save overwritten bytes until the outcome is known
     std::unique_ptr<master::Shell> hosted;  // ends after the peer has left
+    peer::TokenSource token;
   };
   static Result<std::shared_ptr<PeerSession>> join(Request request,
                                                    const peer::Interrupted& interrupted);

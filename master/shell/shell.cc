@@ -84,8 +84,7 @@ struct Shell::Impl {
   Impl(const net::Endpoint& at, const Budgets& of, const protocol::VersionRange& spoken)
       : loopback_only(is_loopback(at)), budgets(of), versions(spoken) {}
 
-  Status open(const net::Endpoint& at, const Remembering& remembering,
-              const std::string& keyring_path);
+  Status open(const net::Endpoint& at, const Remembering& remembering, Tokens given);
   Status open_keyring(const std::string& path);
   Status open_control(const std::string& journal_path);
   void answer(const ControlRequest& request, const ControlSocket::Answer& then);
@@ -132,7 +131,10 @@ struct Shell::Impl {
   net::Loop loop{"pccl-master"};
   std::unique_ptr<Runs> runs;
 
-  std::unique_ptr<KeyringFile> keyring;    // null: this master knows no tokens
+  bool secured() const { return keyring != nullptr || !shared.empty(); }
+  const Keyring& tokens() const { return keyring != nullptr ? keyring->keyring() : shared; }
+  std::unique_ptr<KeyringFile> keyring;    // null: there is none
+  Keyring shared;                          // without a keyring: the token of all peers, if any
   size_t token_count = 0;                  // at the start
   std::unique_ptr<ControlSocket> control;  // only with a journal
   std::unique_ptr<net::Listener> listener;
@@ -231,16 +233,19 @@ size_t Shell::Impl::remove_peers(const std::vector<TokenId>& revoked) {
   return peers;
 }
 
-Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering,
-                         const std::string& keyring_path) {
+Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering, Tokens given) {
   if (!loop.status().ok()) return loop.status();
-  Status status = open_keyring(keyring_path);
+  Status status = open_keyring(given.keyring);
   if (!status.ok()) return status;
+  if (given.shared) {
+    auto& [id, secret] = *given.shared;
+    shared.insert_or_assign(id, Token{"this launch", {}, std::move(secret)});
+  }
   const Runs::Callbacks callbacks{
       [this](ConnectionId id, const protocol::Message& message) { send(id, message); },
       [this](ConnectionId id) { close(id); }, [this] { finish_turn(); }};
-  runs = std::make_unique<Runs>(loop, loopback_only, keyring != nullptr, remembering.keep_days,
-                                versions, callbacks);
+  runs = std::make_unique<Runs>(loop, loopback_only, secured(), remembering.keep_days, versions,
+                                callbacks);
   status = runs->open(remembering);
   if (!status.ok()) return status;
   std::promise<Status> opened;
@@ -285,10 +290,10 @@ void Shell::Impl::accept(net::Socket socket) {
 
 // Encrypted, if this master has a keyring.
 net::Channel Shell::Impl::channel(net::Socket socket) {
-  if (keyring == nullptr) return net::Channel(std::move(socket));
+  if (!secured()) return net::Channel(std::move(socket));
   auto find_key = [this](std::string_view shown) -> std::optional<net::Key> {
-    const auto token = keyring->keyring().find(std::string(shown));
-    if (token == keyring->keyring().end()) return std::nullopt;
+    const auto token = tokens().find(std::string(shown));
+    if (token == tokens().end()) return std::nullopt;
     return net::control_key(token->second.secret.bytes());
   };
   net::Channel made(std::move(socket), net::Tls::accept(std::move(find_key)),
@@ -303,8 +308,8 @@ net::Channel Shell::Impl::channel(net::Socket socket) {
 void Shell::Impl::on_established(ConnectionId id) {
   Connection& connection = connections.at(id);
   const TokenId token = connection.stream->identity();
-  const auto known = keyring->keyring().find(token);
-  if (known == keyring->keyring().end()) return drop(id);  // revoked since the handshake began
+  const auto known = tokens().find(token);
+  if (known == tokens().end()) return drop(id);  // revoked since the handshake began
   connection.holder = Holder{token, known->second.name};
 }
 
@@ -369,7 +374,7 @@ void Shell::Impl::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
   Connection& connection = connections.at(id);
   if (connection.closing) return;
   const bool first = connection.run == nullptr && connection.decoder.held() == 0;
-  if (first && keyring == nullptr && net::Tls::begins(bytes)) return refuse_tls(id);
+  if (first && !secured() && net::Tls::begins(bytes)) return refuse_tls(id);
   connection.decoder.feed(bytes);
   while (!connection.closing) {
     Result<std::optional<protocol::Message>> next = connection.decoder.next();
@@ -443,8 +448,8 @@ std::optional<protocol::Reject> Shell::Impl::refuse_token(const Connection& conn
                                                           const std::string& run) const {
   if (!connection.holder) return std::nullopt;
   const auto& [id, name] = *connection.holder;
-  const auto token = keyring->keyring().find(id);
-  if (token == keyring->keyring().end())
+  const auto token = tokens().find(id);
+  if (token == tokens().end())
     return protocol::Reject{Code::kAuthentication, "the token " + id + " was revoked"};
   const std::vector<std::string>& allowed = token->second.runs;
   if (!allowed.empty() && std::find(allowed.begin(), allowed.end(), run) == allowed.end()) {
@@ -453,6 +458,7 @@ std::optional<protocol::Reject> Shell::Impl::refuse_token(const Connection& conn
                                 "\" is for other runs: ask the owner of the master for one of this "
                                 "run (`pccl token new`)"};
   }
+  if (keyring == nullptr) return std::nullopt;  // all peers share one
   size_t count = 0;
   for (const auto& [other, of] : connections) count += of.holder && of.holder->token == id;
   if (count <= protocol::kConnectionsPerTokenMax) return std::nullopt;
@@ -544,11 +550,10 @@ std::future<void> Shell::Impl::drain() {
 
 Result<std::unique_ptr<Shell>> Shell::open(const net::Endpoint& at, const Remembering& remembering,
                                            const Budgets& budgets,
-                                           const protocol::VersionRange& versions,
-                                           const std::string& keyring) {
+                                           const protocol::VersionRange& versions, Tokens tokens) {
   std::unique_ptr<Shell> shell(new Shell());
   shell->impl_ = std::make_unique<Impl>(at, budgets, versions);
-  const Status status = shell->impl_->open(at, remembering, keyring);
+  const Status status = shell->impl_->open(at, remembering, std::move(tokens));
   if (!status.ok()) return status;
   return shell;
 }

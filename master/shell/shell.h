@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "csrc/base/result.h"
+#include "csrc/base/token.h"
 #include "csrc/net/socket.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/protocol/version.h"
@@ -43,14 +44,20 @@ struct Budgets {
   size_t unsent = protocol::kUnsentBytesMax;
 };
 
+// The tokens of those who are admitted. Neither: everybody is, in plain text.
+struct Tokens {
+  std::string keyring = {};                // the path of a keyring
+  std::optional<pccl::Token> shared = {};  // one that all peers share: of a hosted master
+};
+
 class Shell {
  public:
   // Listens on `at`. kSystem if the address, the journal or the keyring is not available,
   // kInvalidArgument if it is not clear what to resume. `versions`: protocol versions that the
-  // master speaks. `keyring`: the path of the tokens that it knows; empty: it has none.
+  // master speaks.
   static Result<std::unique_ptr<Shell>> open(
       const net::Endpoint& at, const Remembering& remembering = {}, const Budgets& budgets = {},
-      const protocol::VersionRange& versions = protocol::kSpoken, const std::string& keyring = {});
+      const protocol::VersionRange& versions = protocol::kSpoken, Tokens tokens = {});
   // Ends at once; see drain().
   ~Shell();
 

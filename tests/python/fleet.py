@@ -13,9 +13,12 @@ import hashlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -115,8 +118,13 @@ class Fleet:
         environment: dict[str, str] | None = None,
         journal: Path | None = None,
         host: str = "127.0.0.1",
+        secured: bool = False,
     ) -> None:
         self.journal = journal
+        # Where the keyring of a secured run and the token of all peers are.
+        self.secrets = Path(tempfile.mkdtemp(prefix="pccl-secrets-")) if secured else None
+        if self.secrets is not None:
+            self.new_token("fleet")
         self._master_namespace = ""
         self.address = f"{host}:0"
         self.start_master()
@@ -124,6 +132,8 @@ class Fleet:
         # Freed tensors go back to the system, so the memory that a peer holds shows leaks.
         malloc = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
         env = {**os.environ, "OMP_NUM_THREADS": "1", **malloc, **(environment or {})}
+        if self.secrets is not None:
+            env["PCCL_SECRET_FILE"] = str(self.token)
         self._warm = Program(
             [sys.executable, __file__, str(theirs.fileno())],
             stdout=None,
@@ -135,6 +145,25 @@ class Fleet:
         assert self._control.recv(100) == b"warm"
         self.peers: list[Remote] = []
 
+    @property
+    def keyring(self) -> Path:
+        assert self.secrets is not None, "this fleet is not secured"
+        return self.secrets / "keyring"
+
+    @property
+    def token(self) -> Path:
+        """Return the file that the peers read."""
+        return self.keyring.with_name("token")
+
+    def new_token(self, name: str, *words: str) -> None:
+        """Make a token in the keyring, and put it in the file that the peers read."""
+        command = [PCCL, "token", "new", name, *words, "--keyring", self.keyring]
+        made = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
+        fresh = self.token.with_name("token.new")
+        fresh.touch(0o600)
+        fresh.write_text(made.stdout)
+        fresh.rename(self.token)
+
     def start_master(self, *more: str) -> None:
         """Start the master; a restart uses the same address."""
         host, _, port = self.address.rpartition(":")
@@ -143,6 +172,8 @@ class Fleet:
             arguments += ["--journal", str(self.journal)]
         else:
             arguments += ["--no-journal"]
+        if self.secrets is not None:
+            arguments += ["--keyring", str(self.keyring)]
         enter = []
         if inside := self._master_namespace:
             # The namespace lives as long as the master, which ends with this process even after a
@@ -231,6 +262,8 @@ class Fleet:
         finally:
             self._warm.end()
             self.master.end()
+            if self.secrets is not None:
+                shutil.rmtree(self.secrets)
 
 
 # ---- Impl a peer process -----------------------------------------------------------------------

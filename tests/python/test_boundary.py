@@ -39,6 +39,9 @@ OPTIONS: dict[str, Any] = {
     "restore": True,
     "name": "tokyo-3",
     "open_run": True,
+    "secret_file": "",
+    "token": "",
+    "insecure": False,
 }
 
 

@@ -26,6 +26,7 @@ def start_lines(journal: Path, lines: int) -> list[str]:
     """Start a master with this journal; return what it says after its address and its path."""
     with Program([*PCCL, "master", "--port", "0", "--journal", str(journal)]) as master:
         assert master.line().startswith("pccl master listening on 127.0.0.1:")
+        assert master.line() == "admits everybody on this machine, in plain text\n"
         assert master.line() == f"remembers its runs in {journal}\n"
         said = [master.line().rstrip("\n") for _ in range(lines)]
         master.terminate()

@@ -127,7 +127,7 @@ class Run:
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
     """Start one fleet for all tests, since torch loads slowly; its master moves per test."""
-    fleet = Fleet()
+    fleet = Fleet(secured=True)
     yield fleet
     fleet.close()
 

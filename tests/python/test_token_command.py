@@ -443,35 +443,46 @@ def test_without_a_home(keyring: Path) -> None:
 # --- A master with a keyring ----------------------------------------------------------------------
 
 
-def test_a_master_says_what_it_knows(keyring: Path, tmp_path: Path) -> None:
+def test_a_master_says_whom_it_admits(keyring: Path, tmp_path: Path) -> None:
     for number in (1, 2):
         new(keyring, "alice")
         with serving(tmp_path, "--keyring", keyring) as master:
             assert master.line().startswith("pccl master listening on 127.0.0.1:")
             tokens = "1 token" if number == 1 else "2 tokens"
-            assert master.line() == f"knows {tokens}, in {keyring}\n"
+            assert master.line() == f"admits only peers with a token ({tokens} in {keyring})\n"
             assert master.line().startswith("remembers its runs in ")
 
 
-def test_a_master_without_a_keyring(tmp_path: Path) -> None:
-    with serving(tmp_path, "--insecure") as master:
-        assert master.line().startswith("pccl master listening on 127.0.0.1:")
-        assert master.line().startswith("remembers its runs in ")
-
-
-@pytest.mark.parametrize("options", [[], ["--insecure"], ["--keyring"]])
-def test_a_master_beyond_this_machine_warns(
-    keyring: Path, tmp_path: Path, options: list[str]
-) -> None:
-    """A keyring protects nothing yet."""
+def test_a_master_on_loopback_asks_for_no_token(keyring: Path, tmp_path: Path) -> None:
     new(keyring, "alice")
-    words = [*options, keyring] if options == ["--keyring"] else options
-    with serving(tmp_path, "--host", "0.0.0.0", *words) as master:
+    with serving(tmp_path) as master:
+        assert master.line().startswith("pccl master listening on 127.0.0.1:")
+        assert master.line() == "admits everybody on this machine, in plain text\n"
+
+
+def test_a_master_beyond_this_machine_asks_for_a_token(tmp_path: Path) -> None:
+    home = {"XDG_STATE_HOME": str(tmp_path)}
+    place = tmp_path / "pccl" / "keyring"
+    done = pccl("master", "--host", "0.0.0.0", "--port", "0", **home)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"listening on 0.0.0.0 needs a keyring, and there is none at {place}" in done.stderr
+    assert "pccl token new NAME" in done.stderr
+    assert "--insecure" in done.stderr
+    new(place, "alice")
+    with serving(tmp_path, "--host", "0.0.0.0", **home) as master:
         assert master.line().startswith("pccl master listening on 0.0.0.0:")
+        assert master.line() == f"admits only peers with a token (1 token in {place})\n"
+
+
+def test_an_insecure_master_warns(keyring: Path, tmp_path: Path) -> None:
+    new(keyring, "alice")
+    with serving(tmp_path, "--host", "0.0.0.0", "--insecure") as master:
+        assert master.line().startswith("pccl master listening on 0.0.0.0:")
+        assert master.line() == "admits everybody, in plain text\n"
         master.terminate()
         assert master.wait() == 0
     log = (tmp_path / "master.log").read_text()
-    assert "listening on 0.0.0.0: traffic is plain text and nobody proves who they are" in log
+    assert "started with --insecure: everybody who can reach 0.0.0.0 may join" in log
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,16 @@ void Control::connected(Result<net::Socket> socket, Instant by) {
 // The file of the token is read anew, so that a token can be replaced.
 Result<net::Channel> Control::channel(net::Socket socket, Instant by) {
   token_id_.clear();
-  if (!token_.any()) return net::Channel(std::move(socket));
+  if (!token_.any()) {
+    if (options_.insecure || socket.is_loopback()) return net::Channel(std::move(socket));
+    return Status{Code::kAuthentication,
+                  "this peer has no token, and the master at " + text(master_) +
+                      " is on another machine: ask the owner of the master for a token (`pccl "
+                      "token new`), put it in a file that only you can read, and name the file in "
+                      "PCCL_SECRET_FILE. If the master was started with --insecure, set "
+                      "PCCL_INSECURE=1 here, but only in a network that you trust",
+                  {}};
+  }
   std::optional<Token> read;
   if (token_.token == nullptr) {
     Result<Token> token = read_token(token_.path);

@@ -92,7 +92,7 @@ struct ShellWithAKeyringTest : ShellWithAJournalTest {
   }
   Result<std::unique_ptr<Shell>> open() const {
     return Shell::open({"127.0.0.1", 0}, {.path = folder + "/journal"}, {}, protocol::kSpoken,
-                       keyring);
+                       {keyring});
   }
   std::string revoke(const std::string& ids) const {
     return Asker(folder + "/journal.sock")
