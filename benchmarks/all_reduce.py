@@ -51,6 +51,7 @@ from processes import (
 
 HERE = Path(__file__).resolve().parent
 GB = 1e9
+PCCL = ("pccl", "pccl-tls")  # the second one is encrypted
 KIB, MIB = 1 << 10, 1 << 20
 PART = MIB  # elements that are compared at once, because a comparison takes memory
 FLOOR_SETTINGS = (
@@ -150,7 +151,7 @@ def count(backend: str) -> dict[str, int]:
     """Return this process's context switches so far, on all threads; for pccl, also its traffic."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     counts = {"voluntary": usage.ru_nvcsw, "involuntary": usage.ru_nivcsw}
-    if backend == "pccl":
+    if backend in PCCL:
         import pccl_backend as pccl
 
         links = pccl.run_info()["links"]
@@ -166,7 +167,7 @@ def rank_main(backend: str, init_method: str, rank: int, world: int) -> None:
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    if backend == "pccl":  # with the given ranks
+    if backend in PCCL:  # with the given ranks
         os.environ["PCCL_MASTER"] = init_method
         dist.init_process_group("pccl", store=dist.HashStore(), rank=rank, world_size=world)
     else:
@@ -241,9 +242,10 @@ class World:
         self.folder: str | None = None
         places = places or [[]] * world
         env = {**environment_of(build), "GLOO_SOCKET_IFNAME": device, "OMP_NUM_THREADS": "1"}
-        if backend == "pccl":
-            self.master = Master(address, places[0], build)
+        if backend in PCCL:
+            self.master = Master(address, places[0], build, secured=backend == "pccl-tls")
             init_method = f"pccl://{self.master.address}/bench"
+            env |= self.master.environment
         else:
             self.folder = tempfile.mkdtemp(prefix="pccl-bench-")
             init_method = f"file://{self.folder}/store"

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -132,14 +133,32 @@ def environment_of(build: Path | None) -> dict[str, str]:
 
 class Master:
     """`pccl master` at a free port of `host`. `place` is the prefix of its command, and `build` the
-    folder of its package (environment_of)."""
+    folder of its package (environment_of). `secured`: it asks for a token, and all traffic is
+    encrypted. `environment` is what its peers need."""
 
     def __init__(
-        self, host: str = "127.0.0.1", place: Sequence[str] = (), build: Path | None = None
+        self,
+        host: str = "127.0.0.1",
+        place: Sequence[str] = (),
+        build: Path | None = None,
+        *,
+        secured: bool = False,
     ) -> None:
         program = str(Path(sys.executable).with_name("pccl"))
+        self._folder = tempfile.TemporaryDirectory(prefix="pccl-bench-")
+        self.environment: dict[str, str] = {}
+        options = []
+        if secured:
+            keyring, token = Path(self._folder.name) / "keyring", Path(self._folder.name) / "token"
+            words = ["token", "new", "bench", "--keyring", str(keyring), "--out", str(token)]
+            subprocess.run([program, *words], check=True, capture_output=True)
+            options = ["--keyring", str(keyring)]
+            self.environment = {"PCCL_SECRET_FILE": str(token)}
+        elif host != "127.0.0.1":
+            options = ["--insecure"]
+            self.environment = {"PCCL_INSECURE": "1"}
         self._process = subprocess.Popen(
-            [*place, program, "master", "--host", host, "--port", "0"],
+            [*place, program, "master", "--host", host, "--port", "0", *options],
             stdout=subprocess.PIPE,
             text=True,
             env={"PCCL_LOG": "warning", **environment_of(build)},
@@ -150,3 +169,4 @@ class Master:
     def close(self) -> None:
         self._process.terminate()
         self._process.wait(timeout=10)
+        self._folder.cleanup()

@@ -26,6 +26,15 @@ from records import Record
 from sections import ResultsError, table
 
 
+# The contenders of a wide-area call.
+NAMES = {
+    "pccl-tls": "pccl",
+    "pccl": "pccl with `--insecure`",
+    "gloo": "Gloo",
+    "floor": "bare ring",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """Place and time of the measurement; `congestion` is the machine's own setting."""
@@ -195,10 +204,10 @@ def atlantic(machine: Machine, results: Results) -> Body:
         own = [row for row in rows if (row.backend, row.name) == (backend, name)]
         rates = [facts["megabits"] / row.seconds for row in own]
         middle = statistics.median(rates)
-        goal = throughput.GOALS.get(name) if backend == "pccl" else None
+        goal = throughput.GOALS.get(name) if backend in all_reduce.PCCL else None
         lines.append(
             [
-                f"{plots.NAMES[backend][0]}, {name} call",
+                f"{NAMES[backend]}, {name} call",
                 f"{middle:.0f} ({min(rates):.0f}-{max(rates):.0f})",
                 f"{middle / facts['best_mbit']:.2f}",
                 "" if goal is None else f"{goal:g}",

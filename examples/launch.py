@@ -2,8 +2,8 @@
 
 In practice these are two commands, the second on as many machines as you like:
 
-    pccl master --host 0.0.0.0
-    python train.py                  # init_method="pccl://the-master's-host:48148/my-run"
+    pccl master --host 0.0.0.0       # after `pccl token new NAME --out FILE`
+    PCCL_SECRET_FILE=FILE python train.py      # init_method="pccl://MASTER:48148/my-run"
 """
 
 import contextlib

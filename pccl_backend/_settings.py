@@ -122,8 +122,8 @@ class PeerSettings:
         insecure = look.get("insecure", cls.insecure, _one)
         if token is not None and insecure:
             raise ValueError(
-                "PCCL_SECRET_FILE and PCCL_INSECURE=1 exclude each other: a peer with a token never "
-                "speaks plain text. Unset one of them"
+                "PCCL_SECRET_FILE and PCCL_INSECURE=1 exclude each other: a peer with a token "
+                "never speaks plain text. Unset one of them"
             )
         return cls(
             peer_timeout=peer_timeout,

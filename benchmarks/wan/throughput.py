@@ -4,8 +4,9 @@
 
 Two hosts of a scenario (lab.py). First iperf3 runs in both directions at once, with several numbers
 of streams, paced and unpaced. The highest of these rates is the reference, among runs in which the
-emulator kept up. Then come all-reduces of pccl with no setting: the first call; the second and the
-third, each within 100 ms of the previous one, on all hosts at once; and one after 60 s of silence.
+emulator kept up. Then come all-reduces of pccl with no setting but a token, so that all traffic is
+encrypted ("pccl-tls"), and of pccl in plain text: the first call; the second and the third, each
+within 100 ms of the previous one, on all hosts at once; and one after 60 s of silence.
 Then the first call of Gloo, whose later calls are only slower; and the first call of the floor
 (ringfloor.c: a bare ring, one connection to the next rank). With --runs the backends take turns,
 each time in new processes and a new lab. A run in which the emulator was too slow is left out, and
@@ -27,13 +28,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import records
-from all_reduce import MIB, Case, World, build_floor, floor_at
+from all_reduce import MIB, PCCL, Case, World, build_floor, floor_at
 from lab import Lab, Report, iperf, ping
 from options import add_counts, at_least_one
 from processes import run_main
 
 STREAMS = (8, 16, 32, 64)
-SERIES = {"pccl": ("first", "second", "third"), "gloo": ("first",)}
+THREE = ("first", "second", "third")
+SERIES = {"pccl-tls": THREE, "pccl": THREE, "gloo": ("first",)}
 TRIES = 3  # for each sound run
 GOALS = {"first": 0.6, "third": 0.9, "after 60 s": 0.75}  # as shares of iperf3's best
 
@@ -160,7 +162,7 @@ def calls(lab: Lab, backend: str, plan: Plan, program: Path, run: int) -> list[R
         series = Case(name="", tensor_bytes=plan.mib * MIB, series=len(names), goals={})
         walls, cpu = world.all_reduce_series(series)
         rows = [row(name, (wall, cpu)) for name, wall in zip(names, walls, strict=True)]
-        if plan.idle > 0 and backend == "pccl":
+        if plan.idle > 0 and backend in PCCL:
             # The pause is part of the measurement: the first call after idle time, as between two
             # outer steps of DiLoCo. TCP forgets its congestion window meanwhile.
             time.sleep(plan.idle)
@@ -213,17 +215,22 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=600.0, help="begin no run beyond these")
     add_counts(parser, "--streams", STREAMS, "of iperf3")
     parser.add_argument("--iperf-seconds", type=float, default=8.0)
+    parser.add_argument("--skip-plain", action="store_true", help="pccl in plain text")
     parser.add_argument("--skip-gloo", action="store_true")
     parser.add_argument("--skip-floor", action="store_true")
     records.add_option(parser)
     options = parser.parse_args()
-    skipped = {"gloo": options.skip_gloo, "floor": options.skip_floor}
+    skipped = {
+        "pccl": options.skip_plain,
+        "gloo": options.skip_gloo,
+        "floor": options.skip_floor,
+    }
     plan = Plan(
         mib=options.mib,
         runs=options.runs,
         idle=options.idle,
         seconds_max=60 * options.minutes,
-        backends=[name for name in ("pccl", "gloo", "floor") if not skipped.get(name)],
+        backends=[name for name in (*SERIES, "floor") if not skipped.get(name)],
     )
     network = measure_network(options.scenario, options.streams, options.iperf_seconds)
     hosts = network.hosts

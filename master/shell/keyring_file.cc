@@ -1,6 +1,7 @@
 // Normal case: the reader thread reads the whole file and posts the new keyring to the loop, which
-// compares it with the old one.
-// Failures: whatever is wrong with the file is the answer, and the old keyring stays.
+// compares it with the old one. It also looks at the file's times again and again, and reads it
+// after a change.
+// Failures: whatever is wrong with the file is the answer, or is logged, and the old keyring stays.
 #include "master/shell/keyring_file.h"
 
 #include <fcntl.h>
@@ -10,13 +11,16 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <utility>
 
+#include "csrc/base/log.h"
 #include "csrc/base/text.h"
 #include "master/shell/files.h"
 
 namespace pccl::master {
 namespace {
 
+constexpr Duration kReported = std::chrono::seconds(10);
 constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
 constexpr FileKind kKeyringFile = {S_IFREG, "a file", "name the file itself with --keyring",
                                    "a master reads a keyring of its own user, or of root"};
@@ -90,6 +94,20 @@ Result<Keyring> read_keyring(const std::string& path) {
   return keyring;
 }
 
+// Tells one content of a file from the next: a keyring is replaced by a new file.
+struct Stamp {
+  uint64_t inode = 0, size = 0;
+  int64_t seconds = 0, nanoseconds = 0;
+  bool operator==(const Stamp&) const = default;
+
+  static Stamp of(const std::string& path) {
+    struct stat found {};
+    if (::stat(path.c_str(), &found) != 0) return {};
+    return {found.st_ino, static_cast<uint64_t>(found.st_size), found.st_mtim.tv_sec,
+            found.st_mtim.tv_nsec};
+  }
+};
+
 struct KeyringFile::Impl {
   Impl(net::Loop& on, std::string at, Keyring read, OnRevoked to)
       : loop(on),
@@ -99,6 +117,8 @@ struct KeyringFile::Impl {
         on_revoked(std::move(to)) {}
 
   Revoked replace(Keyring next);
+  void read(std::function<void(Result<Revoked>)> then);
+  void look();
 
   net::Loop& loop;
   const std::string path;
@@ -106,6 +126,12 @@ struct KeyringFile::Impl {
   Keyring keyring;
   const OnRevoked on_revoked;
   const std::shared_ptr<int> here = std::make_shared<int>();  // expires with this object
+  std::unique_ptr<net::Timer> looks;
+  // What a look has revoked lately. A command that has changed the file may ask only then, and
+  // should still learn it.
+  Revoked unreported;
+  Instant unreported_until;
+  Stamp stamp;  // of what was read last; used by the reader thread only, once it runs
   net::Loop reader{"pccl-keyring"};
 };
 
@@ -118,14 +144,49 @@ KeyringFile::Revoked KeyringFile::Impl::replace(Keyring next) {
   return {gone.size(), gone.empty() ? 0 : on_revoked(gone)};
 }
 
+// Shared, since a posted task can be copied and a keyring cannot.
+void KeyringFile::Impl::read(std::function<void(Result<Revoked>)> then) {
+  stamp = Stamp::of(path);  // before the content, so that a change in between is found later
+  auto result = std::make_shared<Result<Keyring>>(read_keyring(path));
+  loop.post([this, here_still = std::weak_ptr(here), result, then = std::move(then)] {
+    if (here_still.expired()) return;
+    if (!result->ok()) return then(result->status());
+    then(replace(std::move(result->value())));
+  });
+}
+
+void KeyringFile::Impl::look() {
+  reader.post([this] {
+    if (Stamp::of(path) == stamp) return;
+    read([this](Result<Revoked> done) {
+      if (!done.ok())
+        return log(LogLevel::kWarning, done.status().message + ". This master keeps its tokens");
+      const auto& [tokens, peers] = unreported = done.value();
+      unreported_until = monotonic_now() + kReported;
+      log(LogLevel::kInfo,
+          "read the keyring again, which has changed: " + count_text(tokens, "token") +
+              " revoked, and " + count_text(peers, "peer") + " removed");
+    });
+  });
+  looks->arm(monotonic_now() + kLook);
+}
+
 Result<std::unique_ptr<KeyringFile>> KeyringFile::open(net::Loop& loop, const std::string& path,
                                                        OnRevoked on_revoked) {
+  const Stamp stamp = Stamp::of(path);
   Result<Keyring> keyring = read_keyring(path);
   if (!keyring.ok()) return keyring.status();
   std::unique_ptr<KeyringFile> file(new KeyringFile());
   file->impl_ =
       std::make_unique<Impl>(loop, path, std::move(keyring.value()), std::move(on_revoked));
-  if (!file->impl_->reader.status().ok()) return file->impl_->reader.status();
+  Impl* const impl = file->impl_.get();
+  if (!impl->reader.status().ok()) return impl->reader.status();
+  impl->stamp = stamp;
+  loop.post([impl, here = std::weak_ptr(impl->here)] {
+    if (here.expired()) return;
+    impl->looks = std::make_unique<net::Timer>(impl->loop, [impl] { impl->look(); });
+    impl->looks->arm(monotonic_now() + kLook);
+  });
   return file;
 }
 
@@ -148,12 +209,15 @@ void KeyringFile::read_again(std::function<void(Result<Revoked>)> then) {
   impl_->loop.assert_on_loop();
   Impl* const impl = impl_.get();
   impl->reader.post([impl, then = std::move(then)] {
-    // Shared, since a posted task can be copied and a keyring cannot.
-    auto read = std::make_shared<Result<Keyring>>(read_keyring(impl->path));
-    impl->loop.post([impl, here = std::weak_ptr(impl->here), read, then] {
-      if (here.expired()) return;
-      if (!read->ok()) return then(read->status());
-      then(impl->replace(std::move(read->value())));
+    impl->read([impl, then](Result<Revoked> done) {
+      const Revoked before = std::exchange(impl->unreported, {});
+      if (!done.ok()) return then(std::move(done));
+      Revoked all = done.value();
+      if (monotonic_now() < impl->unreported_until) {
+        all.tokens += before.tokens;
+        all.peers += before.peers;
+      }
+      then(all);
     });
   });
 }

@@ -1,15 +1,17 @@
-// KeyringFile: the keyring of a running master. It is read at the start, and again when a token has
-// been revoked. It belongs to the loop of the master. A thread of its own reads the file, so that
-// the loop never waits for a disk.
+// KeyringFile: the keyring of a running master. It is read at the start, again when `pccl token
+// revoke` asks for that, and within kLook after any other change. It belongs to the loop of the
+// master. A thread of its own reads the file, so that the loop never waits for a disk.
 // Failure: a file that cannot be read, that others may read, or that is damaged is refused with
 // advice. The master then keeps the tokens that it has.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "csrc/base/clock.h"
 #include "csrc/base/result.h"
 #include "csrc/net/loop.h"
 #include "master/keyring.h"
@@ -22,6 +24,7 @@ Result<Keyring> read_keyring(const std::string& path);
 
 class KeyringFile {
  public:
+  static constexpr Duration kLook = std::chrono::seconds(1);  // interval of looks for a change
   // Called on the loop when tokens have left the keyring. Removes the peers that came with them,
   // and returns their number.
   using OnRevoked = std::function<size_t(const std::vector<TokenId>& tokens)>;

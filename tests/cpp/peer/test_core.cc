@@ -378,7 +378,8 @@ TEST_F(SecuredRun, ARestartedMasterWithoutKeysBreaksTheProtocol) {
   EXPECT_NE(out.find("Resumed without a key"), std::string::npos) << out;
 }
 
-// There is no fallback: a peer with a token opens no plain lane, and keys never travel in plain text.
+// There is no fallback: a peer with a token opens no plain lane, and keys never travel in plain
+// text.
 TEST(Core, AWelcomeHasAKeyIfAndOnlyIfThePeerHasAToken) {
   for (const bool token : {false, true}) {
     Options options = Transcript::default_options();

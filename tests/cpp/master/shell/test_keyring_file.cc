@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <thread>
 
 #include "csrc/base/text.h"
 #include "tests/cpp/master/harness.h"
@@ -172,6 +173,24 @@ TEST_F(KeyringFileTest, ThatCannotBeReadAgainKeepsTheOldTokens) {
   EXPECT_TRUE(contains(read_again(), "there is no keyring"));
   EXPECT_EQ(ids().size(), 2u);
   EXPECT_TRUE(revoked.empty());
+}
+
+TEST_F(KeyringFileTest, AChangeIsFoundWithoutBeingTold) {
+  open();
+  write({"bob00000", "carol000"});
+  const auto known = [&](const TokenId& id) {
+    bool found = false;
+    on_loop([&] { found = file->keyring().contains(id); });
+    return found;
+  };
+  const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!known("carol000") && std::chrono::steady_clock::now() < late)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(known("carol000"));
+  EXPECT_FALSE(known("alice000"));
+  on_loop([&] { EXPECT_EQ(revoked, std::vector<std::vector<TokenId>>{{"alice000"}}); });
+  EXPECT_EQ(read_again(), "1 token, 11 peers") << "who asks a little later learns it too";
+  EXPECT_EQ(read_again(), "0 tokens, 0 peers");
 }
 
 TEST_F(KeyringFileTest, NoAnswerComesAfterItsEnd) {
