@@ -25,7 +25,6 @@ import worlds
 from records import Record
 from sections import ResultsError, table
 
-
 # The contenders of a wide-area call.
 NAMES = {
     "pccl-tls": "pccl",

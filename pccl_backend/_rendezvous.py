@@ -26,7 +26,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
-import ipaddress
 import os
 import secrets
 import socket
@@ -445,21 +444,14 @@ def _choose_address(store_host: str | None, settings: PeerSettings) -> tuple[str
         return "", settings.advertise
     world = os.environ.get("WORLD_SIZE")
     one_machine = world is not None and world == os.environ.get("LOCAL_WORLD_SIZE")
-    if store_host is None or one_machine or _is_loopback(store_host):
+    if store_host is None or one_machine or _settings.is_loopback(store_host):
         return LOOPBACK, LOOPBACK
     facing = _facing_address(store_host)
-    if not _is_loopback(facing):
+    if not _settings.is_loopback(facing):
         mine = facing in _addresses_of(store_host)
         return facing, store_host if mine else facing
     # /etc/hosts maps this machine's own name to loopback; the other machines resolve it correctly.
     return "", store_host
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def _addresses_of(host: str) -> set[str]:

@@ -301,6 +301,19 @@ def _edits(one: str, other: str) -> int:
     return rows[-1][-1]
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine's loopback by its form; no name is looked up.
+
+    Example:
+        >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("10.0.0.7")
+        (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
 def is_printable(text: str) -> bool:
     """Return whether a name is safe to show: no character controls or hides another one.
 

@@ -153,7 +153,7 @@ class Client:
         except ConnectionRefusedError:
             raise ProbeError(
                 f"{name} refuses connections: is `pccl probe --serve` running there? To be reached "
-                "by other machines it needs --host 0.0.0.0"
+                "by other machines it needs --host 0.0.0.0 --insecure"
             ) from None
         except TimeoutError:
             raise ProbeError(

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from pccl_backend._limits import PORT_MAX
-from pccl_backend._settings import PeerSettings
+from pccl_backend._settings import PeerSettings, is_loopback
 from pccl_backend.probe import settings
 from pccl_backend.probe.advice import MeasuredPath, rows_of, streams_text
 from pccl_backend.probe.client import Client, Plan, ProbeError, Rate
@@ -25,6 +25,7 @@ from pccl_backend.probe.wire import PORT, SECONDS_MAX, SECONDS_MIN, STREAMS_MAX
 __all__ = ["main"]
 
 INTERRUPTED = 130
+LOOPBACK = "127.0.0.1"
 SUFFIXES = (".pdf", ".png", ".svg")
 OVERHEAD_S = 0.1  # of one measurement: opening and closing the connections
 COUNTS_MAX = 16  # different numbers of streams in one probe
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"pccl probe: {error}", file=sys.stderr)
         return 1
     if options.serve:
-        return _serve(options.host or "127.0.0.1", PORT if options.port is None else options.port)
+        return _serve(options.host or LOOPBACK, PORT if options.port is None else options.port)
     try:
         _measure(options, ours)
     except (ProbeError, OSError) as error:
@@ -152,6 +153,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.serve and options.target:
         parser.error("--serve measures nothing: leave HOST out, or --serve")
+    beyond = options.serve and not is_loopback(options.host or LOOPBACK)
+    if beyond and not options.insecure:
+        parser.error(
+            f"--host {options.host} serves everybody who reaches it, and nobody proves who they "
+            "are: add --insecure if you trust that network"
+        )
+    if options.insecure and not options.serve:
+        parser.error("--insecure goes with --serve")
     if options.serve:
         return options
     if not options.target:
@@ -177,8 +186,8 @@ def _parser() -> argparse.ArgumentParser:
         "and say how long a model of a given size takes and which settings would help. The other "
         "end runs `pccl probe --serve`. The streams are set as pccl sets its own, and obey "
         "PCCL_TCP_CONGESTION and PCCL_LANES.",
-        epilog="Traffic is plain text and nobody proves who they are: use it in networks that you "
-        "trust, and end the server afterwards.",
+        epilog="Traffic is plain text and nobody proves who they are, but what travels has no "
+        "meaning. End the server afterwards, since everybody who reaches it can make it busy.",
     )
     add = parser.add_argument
     add("target", nargs="?", type=_target, metavar="HOST[:PORT]", help="where the other end runs")
@@ -188,6 +197,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDRESS",
         help="with --serve: where to listen (default 127.0.0.1: this machine only; 0.0.0.0 and :: "
         "are every address of this machine)",
+    )
+    add(
+        "--insecure",
+        action="store_true",
+        help="with --serve and a --host beyond this machine: serve everybody who reaches it",
     )
     add("--port", type=_port, help=f"default {PORT}; with --serve 0 is any free one")
     add(

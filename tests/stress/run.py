@@ -68,6 +68,8 @@ class Stress:
         network.make_hub()
         self._machines = [network.Machine(number) for number in range(PEERS_MAX)]
         self._master_away_until = 0.0
+        secrets = ["--keyring", self._folder / "keyring", "--out", self._folder / "token"]
+        subprocess.run([PCCL, "token", "new", "stress", *secrets], check=True, capture_output=True)
         self._master = self._start_master()
         here = Path(__file__).parent
         self._pool = Program(
@@ -77,6 +79,7 @@ class Stress:
                 **os.environ,
                 "OMP_NUM_THREADS": "1",
                 "PCCL_PEER_TIMEOUT": str(PEER_TIMEOUT_S),
+                "PCCL_SECRET_FILE": str(self._folder / "token"),
                 # Freed tensors go back to the system, so the memory that a worker holds shows
                 # leaks.
                 "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
@@ -90,8 +93,9 @@ class Stress:
         return self._pool.line().strip()
 
     def _start_master(self) -> Program:
+        options = ["--journal", self._folder / "journal", "--keyring", self._folder / "keyring"]
         master = Program(
-            [PCCL, "master", "--host", network.HUB, "--journal", self._folder / "journal"],
+            [PCCL, "master", "--host", network.HUB, *options],
             env={**os.environ, "PCCL_LOG": "error"},
         )
         if not master.line():
