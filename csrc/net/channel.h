@@ -65,6 +65,8 @@ class Channel {
   Tls::Refusal refusal() const { return tls_->refusal(); }
   // The handshake is complete. True at once without encryption.
   bool established() const { return !tls_ || tls_->established(); }
+  // The other end has proven its key (Tls::proven). True at once without encryption.
+  bool proven() const { return !tls_ || tls_->proven(); }
   Instant handshake_by() const { return by_; }  // REQUIRES: encrypted()
   // The identity that was dialled or proven; empty without encryption (Tls::identity).
   const std::string& identity() const;

@@ -94,6 +94,7 @@ struct Lane::Impl : Deferred, std::enable_shared_from_this<Impl> {
   std::shared_ptr<BusyPoll> busy_poll;  // of a local lane
   FrameReader reader;
   FrameWriter writer;
+  bool proven_announced = false;
   bool announced;  // whether on_established is over, or will not come
   size_t awaited = 1;
   uint64_t received_before = 0;  // bytes, at the last take_received()
@@ -176,7 +177,9 @@ void Lane::Impl::receive_until_dry() {
 }
 
 void Lane::Impl::note_established() {
-  if (announced || dead || !channel.established()) return;
+  if (announced || dead || !channel.proven()) return;
+  if (!std::exchange(proven_announced, true) && callbacks.on_proven) callbacks.on_proven();
+  if (dead || !channel.established()) return;
   announced = true;
   alarm->close();
   if (callbacks.on_established) callbacks.on_established();

@@ -49,6 +49,7 @@ struct Stream::Impl : Deferred, std::enable_shared_from_this<Impl> {
   std::shared_ptr<Alarm> alarm;  // for the TLS handshake, then for close_after_flush()
 
   ByteQueue queue;
+  bool proven_announced = false;
   bool announced;          // whether on_established is over, or will not come
   bool blocked = false;    // the system takes no more for now
   bool closing = false;    // close_after_flush() was called
@@ -98,7 +99,10 @@ void Stream::Impl::ended(const Status& why) {
 }
 
 void Stream::Impl::note_established() {
-  if (announced || !channel.established()) return;
+  if (announced || over || !channel.proven()) return;
+  const bool first = !std::exchange(proven_announced, true);
+  if (first && !closing && callbacks.on_proven) callbacks.on_proven();
+  if (over || !channel.established()) return;
   announced = true;
   if (!closing) alarm->disarm();
   if (!closing && callbacks.on_established) callbacks.on_established();

@@ -27,6 +27,7 @@
 #include "csrc/net/descriptors.h"
 #include "csrc/net/keys.h"
 #include "csrc/net/loop.h"
+#include "csrc/net/pending_connections.h"
 #include "csrc/net/stream.h"
 #include "csrc/protocol/codec.h"
 #include "csrc/protocol/limits.h"
@@ -40,8 +41,8 @@
 namespace pccl::master {
 namespace {
 
-// Maximum number of connections without a run: pending ones and those that are being closed. Beyond
-// it (or beyond a quarter of all descriptors) the oldest of them is dropped.
+// Maximum number of connections without a run: pending ones and those that are being closed
+// (net/pending_connections.h says which go). A quarter of all descriptors, if that is less.
 constexpr size_t kPendingMax = 4096;
 constexpr const char* kNeedsToken =
     "this master admits only peers that have a token: ask its owner for one (`pccl token new`), "
@@ -114,6 +115,7 @@ struct Shell::Impl {
   void leave_run(Connection& connection);
   void drop(ConnectionId id);
   void add_pending(ConnectionId id);
+  void remove_pending(Connection& connection);
   void close_old_pending();
   void hold(ConnectionId id);
   void close_those_who_hold_much();
@@ -140,11 +142,8 @@ struct Shell::Impl {
   std::unique_ptr<net::Listener> listener;
   std::unique_ptr<net::Timer> hello_timer;
   std::map<ConnectionId, Connection> connections;
-  struct PendingConnection {
-    ConnectionId connection;
-    Instant since;
-  };
-  std::map<uint64_t, PendingConnection> pending;  // oldest first
+  net::PendingConnections pending;
+  std::map<uint64_t, ConnectionId> of_pending;  // by their key in `pending`
   uint64_t pending_seen = 0;
   Holdings undecoded{budgets.undecoded};
   Holdings unsent{budgets.unsent};  // bytes when something was last sent
@@ -285,7 +284,7 @@ void Shell::Impl::accept(net::Socket socket) {
                              [this, id](const Status& why) { on_closed(id, why); },
                              [this, id] { on_established(id); }});
   add_pending(id);
-  while (pending.size() > net::pending_max(kPendingMax)) drop(pending.begin()->second.connection);
+  close_old_pending();
 }
 
 // Encrypted, if this master has a keyring.
@@ -314,21 +313,27 @@ void Shell::Impl::on_established(ConnectionId id) {
 }
 
 void Shell::Impl::add_pending(ConnectionId id) {
-  const uint64_t number = ++pending_seen;
-  pending.erase(std::exchange(connections.at(id).pending, number));
-  pending[number] = {id, monotonic_now()};
-  if (pending.size() == 1) hello_timer->arm(pending[number].since + protocol::kHelloTimeout);
+  Connection& connection = connections.at(id);
+  remove_pending(connection);
+  connection.pending = ++pending_seen;
+  pending.add(connection.pending, connection.host, monotonic_now());
+  of_pending[connection.pending] = id;
 }
 
+void Shell::Impl::remove_pending(Connection& connection) {
+  pending.remove(connection.pending);
+  of_pending.erase(std::exchange(connection.pending, 0));
+}
+
+// Strangers decide how many there are, so that the log does not mention them.
 void Shell::Impl::close_old_pending() {
-  const Instant now = monotonic_now();
-  while (!pending.empty()) {
-    const PendingConnection& oldest = pending.begin()->second;
-    const Instant end = oldest.since + protocol::kHelloTimeout;
-    if (end > now) return hello_timer->arm(end);
-    log(LogLevel::kInfo, "closed a connection that did not introduce itself");
-    drop(oldest.connection);
+  const size_t total = net::pending_max(kPendingMax);
+  for (const uint64_t number : pending.take_excess(total, monotonic_now())) {
+    log(LogLevel::kDebug, "closed a connection that did not introduce itself");
+    drop(of_pending.at(number));
   }
+  const auto due = pending.deadline();
+  due ? hello_timer->arm(*due) : hello_timer->disarm();
 }
 
 // Counts the bytes of an incomplete message.
@@ -436,7 +441,7 @@ void Shell::Impl::admit(ConnectionId id, const protocol::Message& message) {
     return close(id);
   }
   if (found.rejected) return refuse(id, run, *found.rejected);
-  pending.erase(std::exchange(connection.pending, 0));
+  remove_pending(connection);
   connection.run = found.run;
   runs->attach(*found.run,
                {id, connection.host, connection.stream->socket().is_loopback(), connection.holder},
@@ -515,7 +520,7 @@ void Shell::Impl::leave_run(Connection& connection) {
 // Closes at once, without sending the rest.
 void Shell::Impl::drop(ConnectionId id) {
   leave_run(connections.at(id));
-  pending.erase(connections.at(id).pending);
+  remove_pending(connections.at(id));
   connections.erase(id);
   undecoded.forget(id);
   unsent.forget(id);

@@ -25,8 +25,8 @@ class LaneConnection : public Port, public link::Carrier, public net::FrameSink 
     std::function<void(uint64_t number)> on_pong;
     // The lane is closed. Destroy this object on a later turn of the loop.
     std::function<void(Status, LinkFault)> on_failed;
-    // The TLS handshake is complete. Not called without TLS.
-    std::function<void()> on_established = {};
+    // See net::Lane. Not called without TLS.
+    std::function<void()> on_proven = {}, on_established = {};
   };
   // `dialled`: this peer opened the connection, so an answer to its hello comes first.
   LaneConnection(net::Loop& loop, net::Channel channel, bool dialled, Callbacks callbacks);

@@ -20,6 +20,7 @@
 #include "csrc/net/descriptors.h"
 #include "csrc/net/keys.h"
 #include "csrc/net/loop.h"
+#include "csrc/net/pending_connections.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/ring/shell/lane_connection.h"
 
@@ -68,6 +69,8 @@ struct Shell::Impl {
   net::Tls acceptor() const;
   void dialled(const link::Connect& connect, net::Socket socket, Instant by);
   void add_lane(ConnectionId id, net::Channel channel, bool dialled);
+  void close_excess(size_t room);
+  void proven(ConnectionId id);
   void established(ConnectionId id);
   void failed(ConnectionId id, const Status& why, LinkFault fault);
   void remove_lane(ConnectionId id);
@@ -103,10 +106,15 @@ struct Shell::Impl {
   std::unique_ptr<net::Timer> ticks, timer;
   std::map<ConnectionId, std::unique_ptr<net::Connector>> connectors;
   std::map<ConnectionId, std::unique_ptr<LaneConnection>> lanes;
-  // The lanes whose TLS handshake is not complete. The core does not know the accepted ones, which
-  // are here with the address of the other end, oldest first.
+  // The lanes whose TLS handshake is not complete. The core does not know the accepted ones: those
+  // that have proven nothing, and those that perhaps have (Tls::proven).
   std::set<ConnectionId> dialled_handshakes;
-  std::map<ConnectionId, std::string> accepted_handshakes;
+  net::PendingConnections unproven;
+  struct Accepted {
+    std::string address;  // of the other end
+    bool proven = false;
+  };
+  std::map<ConnectionId, Accepted> accepted_handshakes;
   std::map<PeerId, LaneSet> links;
   std::vector<PeerId> neighbours;
   std::vector<std::unique_ptr<LaneConnection>> deferred;  // closed, perhaps still on the stack
@@ -177,10 +185,30 @@ void Shell::Impl::accept_plain(net::Socket socket, size_t room) {
 // The core learns of it when the other end has proven who it is.
 void Shell::Impl::accept_encrypted(net::Socket socket, size_t room) {
   const ConnectionId id = core.new_lane();
-  accepted_handshakes[id] = socket.peer_host();
-  const Instant by = monotonic_now() + protocol::kHelloTimeout;
-  add_lane(id, net::Channel(std::move(socket), acceptor(), by), false);
-  while (accepted_handshakes.size() > room) remove_lane(accepted_handshakes.begin()->first);
+  const std::string address = socket.peer_host();
+  const Instant now = monotonic_now();
+  accepted_handshakes[id] = {address};
+  unproven.add(id.value, address, now);
+  add_lane(id, net::Channel(std::move(socket), acceptor(), now + protocol::kHelloTimeout), false);
+  close_excess(room);
+}
+
+void Shell::Impl::close_excess(size_t room) {
+  for (const uint64_t id : unproven.take_excess(room, monotonic_now())) remove_lane({id});
+}
+
+// A captured ClientHello proves something too. Such connections are few: only somebody on the path
+// has captured it. So the oldest goes.
+void Shell::Impl::proven(ConnectionId id) {
+  const auto handshake = accepted_handshakes.find(id);
+  if (handshake == accepted_handshakes.end()) return;
+  handshake->second.proven = true;
+  unproven.remove(id.value);
+  if (accepted_handshakes.size() - unproven.size() <= net::pending_max(kPendingMax)) return;
+  const auto is_proven = [](const auto& one) { return one.second.proven; };
+  const auto oldest =
+      std::find_if(accepted_handshakes.begin(), accepted_handshakes.end(), is_proven);
+  if (oldest->first != id) remove_lane(oldest->first);
 }
 
 net::Tls Shell::Impl::acceptor() const {
@@ -216,12 +244,13 @@ void Shell::Impl::add_lane(ConnectionId id, net::Channel channel, bool dialled) 
                 step(link::PongReceived{id, number});
               },
           .on_failed = [this, id](const Status& why, LinkFault fault) { failed(id, why, fault); },
+          .on_proven = [this, id] { proven(id); },
           .on_established = [this, id] { established(id); }});
 }
 
 void Shell::Impl::established(ConnectionId id) {
   if (dialled_handshakes.erase(id) > 0) return step(link::Connected{id});
-  const std::string address = accepted_handshakes.extract(id).mapped();
+  const std::string address = accepted_handshakes.extract(id).mapped().address;
   const auto identity = net::decode_lane_identity(lanes.at(id)->identity());
   step(link::Accepted{id, address, net::pending_max(kPendingMax), identity});
 }
@@ -236,6 +265,7 @@ void Shell::Impl::failed(ConnectionId id, const Status& why, LinkFault fault) {
 void Shell::Impl::remove_lane(ConnectionId id) {
   dialled_handshakes.erase(id);
   accepted_handshakes.erase(id);
+  unproven.remove(id.value);
   const auto lane = lanes.find(id);
   if (lane == lanes.end()) return;
   lane->second->close();
@@ -246,6 +276,7 @@ void Shell::Impl::remove_lane(ConnectionId id) {
 // A late tick counts as one tick: input that has arrived meanwhile is read before the next one.
 void Shell::Impl::on_tick() {
   ticks->arm(monotonic_now() + core.beat());
+  close_excess(net::pending_max(kPendingMax));
   link::Tick tick;
   for (const auto& [id, lane] : lanes) {
     if (lane->take_received()) tick.received.push_back(id);

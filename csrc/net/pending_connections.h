@@ -1,0 +1,55 @@
+// PendingConnections: decides which accepted connections must go that have proven nothing yet.
+// Anybody can open such connections, so their number, their time and the share of one network are
+// limited. A flood pushes out its own connections: the victim is always the oldest connection of
+// the network that has the most. So a peer from another network gets in while the flood goes on.
+// It is pure: it knows no socket. The owner closes what it is told to close.
+// Invariants, after take_excess():
+//   1. At most `total` connections are here.
+//   2. A network, except this machine, has at most kPerNetworkMax connections that are older than
+//      kYoung. A connection is younger when many are accepted at once and their first bytes are not
+//      read yet.
+//   3. No connection is here longer than kHelloTimeout.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "csrc/base/clock.h"
+
+namespace pccl::net {
+
+class PendingConnections {
+ public:
+  static constexpr size_t kPerNetworkMax = 64;
+  static constexpr Duration kYoung = std::chrono::milliseconds(100);
+  using Id = uint64_t;
+
+  // `host`: numeric address of the other end. REQUIRES: the id is above every id before.
+  void add(Id id, const std::string& host, Instant now);
+  void remove(Id id);  // does nothing if it is not here
+  bool contains(Id id) const { return all_.contains(id); }
+  size_t size() const { return all_.size(); }
+
+  // Removes the connections that must be closed now, and returns them.
+  std::vector<Id> take_excess(size_t total, Instant now);
+  // When take_excess() is due again, if nothing is added before.
+  std::optional<Instant> deadline() const;
+  void check() const;  // asserts that the two maps agree
+
+ private:
+  struct Pending {
+    std::string network;
+    Instant since;
+  };
+  using OfNetwork = std::map<Id, Instant>;  // oldest first
+  OfNetwork& largest();
+
+  std::map<Id, Pending> all_;  // oldest first
+  std::map<std::string, OfNetwork> networks_;
+};
+
+}  // namespace pccl::net
