@@ -38,10 +38,10 @@ class Lane {
     // kSystem: reset, end of file, queue overrun, or a handshake that took too long; kProtocol: bad
     // frame or damaged record; kAuthentication: the handshake failed.
     std::function<void(Status)> on_failed;
-    // Of an acceptor: the other end has shown that it knows the key (Tls::proven). It can be a copy.
-    std::function<void()> on_proven = {};
     // The TLS handshake is complete; comes before the first frame. Not called without TLS.
     std::function<void()> on_established = {};
+    // Comes before on_established: the other end has shown that it knows the key (Tls::proven). It can be a copy.
+    std::function<void()> on_proven = {};
   };
   // Reading starts at once.
   Lane(Loop& loop, Channel channel, FrameSink& sink, Callbacks callbacks);

@@ -18,6 +18,11 @@ size_t beyond_limit(const std::string& network, size_t count) {
 
 }  // namespace
 
+bool PendingConnections::full(const std::string& host) const {
+  const auto network = networks_.find(network_of(host));
+  return network != networks_.end() && network->second.size() >= kBurstMax;
+}
+
 void PendingConnections::add(Id id, const std::string& host, Instant now) {
   PCCL_ASSERT(all_.empty() || id > all_.rbegin()->first);
   const std::string network = network_of(host);

@@ -26,8 +26,12 @@ class PendingConnections {
  public:
   static constexpr size_t kPerNetworkMax = 64;
   static constexpr Duration kYoung = std::chrono::milliseconds(100);
+  // The most connections of one network, young ones included.
+  static constexpr size_t kBurstMax = 512;
   using Id = uint64_t;
 
+  // Whether a connection from there should be closed at once, before it costs anything.
+  bool full(const std::string& host) const;
   // `host`: numeric address of the other end. REQUIRES: the id is above every id before.
   void add(Id id, const std::string& host, Instant now);
   void remove(Id id);  // does nothing if it is not here

@@ -28,10 +28,10 @@ class Stream {
     // kSystem: reset, end of file, queue overrun, or a handshake or a flush that took too long;
     // kAuthentication and kProtocol: see Tls; kOk: after close_after_flush().
     std::function<void(Status)> on_closed;
-    // Of an acceptor: the other end has shown that it knows the key (Tls::proven). It can be a copy.
-    std::function<void()> on_proven = {};
     // The TLS handshake is complete; comes before the first on_bytes. Not called without TLS.
     std::function<void()> on_established = {};
+    // Comes before on_established: the other end has shown that it knows the key (Tls::proven). It can be a copy.
+    std::function<void()> on_proven = {};
   };
   Stream(Loop& loop, Channel channel, Callbacks callbacks);
   ~Stream();  // closes at once

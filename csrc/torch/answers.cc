@@ -74,6 +74,7 @@ py::dict info_answer(const peer::Info& info) {
   dict["run"] = info.run;
   dict["peer_group"] = info.options.group.value;
   dict["master"] = info.options.master_text;
+  dict["encrypted"] = info.options.secured;
   dict["min_peers"] = info.options.min_peers;
   dict["peer_timeout"] = to_seconds(info.options.peer_timeout);
   dict["master_timeout"] = to_seconds(info.options.master_timeout);

@@ -275,14 +275,16 @@ void Shell::Impl::close_all() {
 // ---- Connections ----
 
 void Shell::Impl::accept(net::Socket socket) {
+  if (pending.full(socket.peer_host())) return;
   const ConnectionId id{++connections_made};
   Connection& connection = connections[id];
   connection.host = socket.peer_host();
   connection.stream = std::make_unique<net::Stream>(
       loop, channel(std::move(socket)),
-      net::Stream::Callbacks{[this, id](std::span<const std::byte> bytes) { on_bytes(id, bytes); },
-                             [this, id](const Status& why) { on_closed(id, why); },
-                             [this, id] { on_established(id); }});
+      net::Stream::Callbacks{
+          .on_bytes = [this, id](std::span<const std::byte> bytes) { on_bytes(id, bytes); },
+          .on_closed = [this, id](const Status& why) { on_closed(id, why); },
+          .on_established = [this, id] { on_established(id); }});
   add_pending(id);
   close_old_pending();
 }

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch.distributed as dist
 import work_lifecycle as work
 from conftest import MakeWorld
+from own_network import own_network
 from programs import Program
 from world import Lost, Master, Returned, free_port, run_program
 
@@ -46,6 +48,18 @@ assert (tensor == 2).all(), tensor
 os.write(1, f"rank {dist.get_rank()} trains\\n".encode())
 if len(sys.argv) > 1 and dist.get_rank() == 0:
     sys.stdin.readline()  # until the test has seen enough
+dist.barrier()
+dist.destroy_process_group()
+"""
+SAYS_WHETHER_IT_IS_ENCRYPTED = """
+import os, torch, torch.distributed as dist
+import pccl_backend as pccl
+
+dist.init_process_group("pccl")
+tensor = torch.ones(1000)
+dist.all_reduce(tensor)
+assert (tensor == 2).all(), tensor
+os.write(1, f"encrypted: {pccl.run_info()['encrypted']}\\n".encode())
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -227,3 +241,41 @@ def test_a_master_of_ones_own(make_world: MakeWorld, master: Master) -> None:
         world.spawn(work.takes_environment, variables, setup="nothing", rank=0)
     outcomes = world.outcomes(20)
     assert [outcome.value for outcome in outcomes] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ([{}, {}], "encrypted: True"),
+        ([{"PCCL_INSECURE": "1"}] * 2, "encrypted: False"),
+        ([{"PCCL_INSECURE": "1"}, {}], "rank 0 has set PCCL_INSECURE=1 and rank 1 has not"),
+        ([{}, {"PCCL_INSECURE": "1"}], "rank 0 has not set PCCL_INSECURE=1 and rank 1 has"),
+    ],
+)
+def test_two_machines_encrypt_with_nothing_set(
+    tmp_path: Path, settings: list[dict[str, str]], said: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SAYS_WHETHER_IT_IS_ENCRYPTED)
+    with own_network() as network:
+        hosts = [network.host() for _ in settings]
+        where = ["--nnodes=2", "--nproc-per-node=1", "--master-port=29500"]
+        where += [f"--master-addr={hosts[0].address}"]
+        logs = [tmp_path / f"log-{number}" for number in range(2)]
+        programs = []
+        for number, (host, own) in enumerate(zip(hosts, settings, strict=True)):
+            enter = ["nsenter", f"--net={host.namespace}"]
+            command = [*LAUNCHER, *where, f"--node-rank={number}", str(script)]
+            variables = {**os.environ, "GLOO_SOCKET_IFNAME": "eth0", **own}
+            log = logs[number].open("wb")
+            programs.append(Program([*enter, *command], stdout=log, stderr=log, env=variables))
+            log.close()
+        try:
+            if said.startswith("encrypted"):
+                assert [program.wait(120) for program in programs] == [0, 0], logs[0].read_text()
+            else:
+                assert programs[1].wait(120) != 0
+        finally:
+            for program in programs:
+                program.end()
+        assert said in logs[1].read_text()

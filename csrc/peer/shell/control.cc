@@ -185,7 +185,9 @@ void Control::connected(Result<net::Socket> socket, Instant by) {
     finish_turn();
   };
   auto stream = std::make_unique<net::Stream>(
-      loop_, std::move(made.value()), net::Stream::Callbacks{on_bytes, on_closed, on_established});
+      loop_, std::move(made.value()),
+      net::Stream::Callbacks{
+          .on_bytes = on_bytes, .on_closed = on_closed, .on_established = on_established});
   stream_ = (streams_[id] = std::move(stream)).get();
   decoder_ = {};
   if (!encrypted) step(MasterConnected{});

@@ -42,13 +42,13 @@ LaneConnection::LaneConnection(net::Loop& loop, net::Channel channel, bool diall
                                  const LinkFault fault = fault_of(why.code);
                                  callbacks_.on_failed(std::move(why), fault);
                                },
-                           .on_proven =
-                               [this] {
-                                 if (lane_ != nullptr) callbacks_.on_proven();
-                               },
                            .on_established =
                                [this] {
                                  if (lane_ != nullptr) callbacks_.on_established();
+                               },
+                           .on_proven =
+                               [this] {
+                                 if (lane_ != nullptr) callbacks_.on_proven();
                                }});
 }
 

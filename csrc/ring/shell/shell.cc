@@ -186,6 +186,7 @@ void Shell::Impl::accept_plain(net::Socket socket, size_t room) {
 void Shell::Impl::accept_encrypted(net::Socket socket, size_t room) {
   const ConnectionId id = core.new_lane();
   const std::string address = socket.peer_host();
+  if (unproven.full(address)) return;
   const Instant now = monotonic_now();
   accepted_handshakes[id] = {address};
   unproven.add(id.value, address, now);

@@ -33,7 +33,11 @@ struct End : FrameSink {
                                                       ++failed_count;
                                                       failure = std::move(status);
                                                     },
-                                                    [this] { ++established_count; }});
+                                                    [this] {
+                                                      EXPECT_EQ(proven_count, 1);
+                                                      ++established_count;
+                                                    },
+                                                    [this] { ++proven_count; }});
       lane->set_local(local);
     });
   }
@@ -53,7 +57,7 @@ struct End : FrameSink {
   std::vector<uint64_t> frames;
   FrameHeader arriving;
   Bytes landing, payload;
-  int valid_count = 0, failed_count = 0, established_count = 0;
+  int valid_count = 0, failed_count = 0, established_count = 0, proven_count = 0;
   Status failure;
   std::function<void()> on_sent;
   bool discards = false;
@@ -370,6 +374,21 @@ TEST(Lane, FramesWaitForTheHandshake) {
     EXPECT_EQ(b.lane->identity(), kAlice);
   });
   on(a.loop, [&] { EXPECT_EQ(a.established_count, 1); });
+}
+
+TEST(Lane, ACopiedHelloEstablishesNothing) {
+  End b{"b"};
+  const auto [first, second] = connected_fds();
+  b.open(Channel(Socket(first), an_acceptor(), monotonic_now() + milliseconds(300)));
+  Tls dialler_elsewhere = a_dialler();
+  const Bytes hello = take_outgoing(dialler_elsewhere);
+  EXPECT_EQ(::send(second, hello.data(), hello.size(), 0), std::ssize(hello));
+  EXPECT_TRUE(eventually(b.loop, [&] { return b.failed_count == 1; }));
+  on(b.loop, [&] {
+    EXPECT_EQ(b.proven_count, 1);
+    EXPECT_EQ(b.established_count, 0);
+  });
+  ::close(second);
 }
 
 TEST(Lane, AnEndWithAnotherKeyIsRefused) {

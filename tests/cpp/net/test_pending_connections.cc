@@ -72,6 +72,16 @@ TEST_F(Pending, ManyOfOneNetworkMayComeAtOnceButNotStay) {
   EXPECT_EQ(*pending.deadline(), first + protocol::kHelloTimeout);
 }
 
+TEST_F(Pending, ANetworkIsFullAtSomeNumber) {
+  add("10.0.0.1", PendingConnections::kBurstMax - 1);
+  EXPECT_FALSE(pending.full("10.0.0.1"));
+  add("10.0.0.1");
+  EXPECT_TRUE(pending.full("10.0.0.1"));
+  EXPECT_FALSE(pending.full("10.0.0.2"));
+  pending.remove(1);
+  EXPECT_FALSE(pending.full("10.0.0.1"));
+}
+
 TEST_F(Pending, ThisMachineMayHaveMany) {
   add("127.0.0.1", 200);
   add("::1", 200);

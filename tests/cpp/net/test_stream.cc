@@ -237,7 +237,7 @@ TEST_F(StreamTest, StopsWithItsLoop) {
 // A stream on the loop of the test, which records what it calls.
 struct Encrypted {
   std::unique_ptr<Stream> stream;
-  bool established = false;
+  bool established = false, proven = false;
   std::string received;
   int closed_count = 0;
   Status closed;
@@ -253,7 +253,14 @@ struct Encrypted {
     };
     stream = std::make_unique<Stream>(
         loop, Channel(Socket(fd), std::move(tls), monotonic_now() + at_most),
-        Stream::Callbacks{on_bytes, on_closed, [this] { established = true; }});
+        Stream::Callbacks{.on_bytes = on_bytes,
+                          .on_closed = on_closed,
+                          .on_established =
+                              [this] {
+                                EXPECT_TRUE(proven);
+                                established = true;
+                              },
+                          .on_proven = [this] { proven = true; }});
   }
 };
 
@@ -324,6 +331,23 @@ TEST_F(EncryptedStreams, WithoutTheKeyNothingArrives) {
     EXPECT_EQ(dialler.closed.code, Code::kAuthentication);
     EXPECT_TRUE(dialler.closed.message.ends_with(": it has another key for this identity"));
   });
+}
+
+// The copy of a ClientHello proves the key, but whoever has made the copy does not know it.
+TEST_F(EncryptedStreams, ACopiedHelloEstablishesNothing) {
+  const auto [first, second] = connected_fds();
+  on(loop, [&, fd = first] { acceptor.open(loop, fd, an_acceptor(), milliseconds(300)); });
+  Tls dialler_elsewhere = a_dialler();
+  const Bytes hello = take_outgoing(dialler_elsewhere);
+  EXPECT_EQ(::send(second, hello.data(), hello.size(), 0), std::ssize(hello));
+  EXPECT_TRUE(until([&] { return acceptor.closed_count == 1; }));
+  on(loop, [&] {
+    EXPECT_TRUE(acceptor.proven);
+    EXPECT_FALSE(acceptor.established);
+    EXPECT_EQ(acceptor.received, "");
+    EXPECT_TRUE(acceptor.closed.message.ends_with(": the TLS handshake took too long"));
+  });
+  ::close(second);
 }
 
 TEST_F(EncryptedStreams, AHandshakeTakesOnlySoLong) {

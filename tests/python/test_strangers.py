@@ -1,0 +1,207 @@
+"""Strangers at the ports of a run that is secured: they learn nothing, and change nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fleet import Fleet, Remote, begin_all_reduce, check_sum
+
+PEER_TIMEOUT_S = 4.0
+CLOSED_S = 20.0  # a generous limit; a connection that has said nothing is closed after 5 s
+SILENT = b""
+GARBAGE = bytes(range(256)) * 8
+HTTP = b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n"
+# A kHello of a lane in plain text, and the first bytes of a TLS 1.2 ClientHello.
+PLAIN_LANE = b"PcL1\x01\x00\x00\x00".ljust(64, b"\x01")
+OTHER_TLS = bytes.fromhex("160301002a010000260303") + bytes(36)
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    fleet = Fleet(secured=True)
+    yield fleet
+    fleet.close()
+
+
+def reduce(peers: list[Remote]) -> None:
+    begin_all_reduce(peers)
+    check_sum(peers)
+
+
+def ports_of(pid: int) -> list[int]:
+    """Return the TCP ports on which a process listens."""
+    own = set()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            own.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    ports = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            cells = line.split()
+            if cells[3] == "0A" and f"socket:[{cells[9]}]" in own:
+                ports.append(int(cells[1].rpartition(":")[2], 16))
+    return ports
+
+
+def answer_to(port: int, said: bytes) -> bytes:
+    """Say something to a port, and return all that it answers until it closes the connection."""
+    answer = b""
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=CLOSED_S) as connection,
+        contextlib.suppress(ConnectionError),
+    ):
+        connection.sendall(said)
+        while part := connection.recv(65536):
+            answer += part
+    return answer
+
+
+@pytest.mark.parametrize("said", [SILENT, GARBAGE, HTTP, PLAIN_LANE, OTHER_TLS])
+def test_whatever_a_stranger_says_is_closed(fleet: Fleet, said: bytes) -> None:
+    peers = fleet.found(2, peer_timeout=PEER_TIMEOUT_S)
+    reduce(peers)
+    for peer in peers:
+        for port in ports_of(peer.pid):
+            answer = answer_to(port, said)
+            assert len(answer) <= 7, f"at most a TLS alert: {answer!r}"
+    answer = answer_to(int(fleet.address.rpartition(":")[2]), said)
+    assert len(answer) <= 7 or b"this master admits only peers that have a token" in answer
+    assert b"test" not in answer, "the name of the run"
+    reduce(peers)
+    assert [peer.call("info")["world"] for peer in peers] == [2, 2]
+
+
+def test_tls_without_the_secret_is_refused(fleet: Fleet) -> None:
+    """Not even a certificate is shown to a TLS client, and none is asked for."""
+    peers = fleet.found(2, peer_timeout=PEER_TIMEOUT_S)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    for port in [*ports_of(peers[0].pid), int(fleet.address.rpartition(":")[2])]:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=CLOSED_S) as connection,
+            pytest.raises((ssl.SSLError, ConnectionError)),
+        ):
+            context.wrap_socket(connection)
+    reduce(peers)
+
+
+class Recorder:
+    """A proxy that passes a connection on, and keeps what its client has sent."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._target = target
+        self.port: int = self._listener.getsockname()[1]
+        self.sent: list[bytes] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, client: socket.socket) -> None:
+        number = len(self.sent)
+        self.sent.append(b"")
+        with client, socket.create_connection(self._target) as server:
+            ends = {client: server, server: client}
+            with contextlib.suppress(OSError):
+                while True:
+                    for end in select.select(list(ends), [], [])[0]:
+                        part = end.recv(65536)
+                        if not part:
+                            return
+                        if end is client:
+                            self.sent[number] += part
+                        ends[end].sendall(part)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def test_bytes_that_are_sent_again_open_nothing(fleet: Fleet) -> None:
+    """They hold a valid proof of a token, but the answer can be read only with the token."""
+    host, _, port = fleet.address.rpartition(":")
+    recorder = Recorder((host, int(port)))
+    direct = fleet.address
+    fleet.address = f"127.0.0.1:{recorder.port}"
+    peers = fleet.found(2, peer_timeout=PEER_TIMEOUT_S)
+    fleet.address = direct
+    reduce(peers)
+    captured = [sent for sent in recorder.sent if sent]
+    assert len(captured) == 2
+    for sent in captured:
+        assert sent.startswith(b"\x16\x03\x01")
+        for part in (sent, sent[: len(sent) // 2], sent[:300] + b"\x00" + sent[301:], sent[:-1]):
+            answer = answer_to(int(port), part)
+            assert b"test" not in answer
+    for peer in peers:
+        peer.tell("update_topology")
+    assert [peer.answer()["world"] for peer in peers] == [2, 2], "nobody has joined"
+    reduce(peers)
+    recorder.close()
+
+
+class Wire:
+    """All bytes that travel over loopback while it is open. Needs root."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0003))
+        self._socket.setsockopt(socket.SOL_SOCKET, 33, 256 << 20)  # SO_RCVBUFFORCE
+        self._socket.bind(("lo", 0))
+        self._socket.settimeout(0.2)
+        self.bytes = bytearray()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self.bytes += self._socket.recv(1 << 17)
+            except TimeoutError:
+                if self._over.is_set():
+                    return
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self._socket.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED: capturing packets needs root")
+@pytest.mark.parametrize("secured", [True, False])
+def test_captured_traffic_holds_neither_tensors_nor_names(secured: bool) -> None:
+    fleet = Fleet(secured=secured)
+    wire = Wire()
+    try:
+        peers = fleet.found(2, run="secret-run-name", name="secret-peer-name")
+        for peer in peers:
+            # Each sum is 64 times the seed, so that the tensors hold the same float everywhere.
+            peer.tell("all_reduce", count=1 << 16, seed=77, tag="secret-tag")
+        for peer in peers:
+            assert "posted" in peer.answer()
+        check_sum(peers)
+        time.sleep(0.2)  # the last packets reach the capture
+    finally:
+        wire.close()
+        fleet.close()
+    import torch
+
+    floats = (torch.arange(64, dtype=torch.float32) + 77).numpy().tobytes()
+    for secret in (b"secret-run-name", b"secret-peer-name", b"secret-tag", floats):
+        assert (secret in wire.bytes) != secured, secret[:20]
+    if secured:
+        assert b"pccl1" not in wire.bytes
+        assert len(wire.bytes) > 1 << 18
