@@ -229,12 +229,22 @@ Status MasterCore::Impl::admit(ConnectionId id, const protocol::Resume& resume) 
 }
 
 // The ids of peers are no secret within a run. So a peer is taken back only with a token of the
-// name with which it came.
+// name with which it came, which the journal keeps. A peer that came without a token, or is from an
+// older journal, gets the name of the token that it shows now.
+// A master that was started again without its keyring takes back no peer that came with a token.
+// Anybody could say the id of the peer there, in plain text. And the peer itself could not go on:
+// its links need new keys, and this master hands out none.
 std::optional<protocol::Reject> MasterCore::Impl::refuse_holder(const Group& group, ConnectionId id,
                                                                 PeerId peer) const {
   const std::optional<Holder>& before = group.membership().find(peer)->holder;
   const std::optional<Holder>& shown = connections.find(id)->holder;
   if (!before || (shown && shown->name == before->name)) return std::nullopt;
+  if (!shown) {
+    return protocol::Reject{Code::kAuthentication,
+                            "peer " + text(peer) +
+                                " came with a token, and this master was started again without a "
+                                "keyring: start it with --keyring"};
+  }
   return protocol::Reject{Code::kAuthentication,
                           "peer " + text(peer) + " came with a token of another name"};
 }

@@ -7,6 +7,7 @@
 
 #include "csrc/base/assert.h"
 #include "csrc/base/text.h"
+#include "csrc/base/token.h"
 #include "csrc/net/checksum.h"
 #include "csrc/protocol/wire.h"
 
@@ -21,12 +22,16 @@ using protocol::shown;
 void fields(auto& wire, Is<EpochRecord> auto& r) {
   wire(r.epoch, r.first_verdict, bounded(r.verdicts, protocol::kVerdictsMax), r.end);
 }
+void fields(auto& wire, Is<Holder> auto& r) {
+  wire(bounded(r.token, kTokenIdBytesMax), shown(r.name, protocol::kNameBytesMax));
+}
 void fields(auto& wire, Is<MemberRecord> auto& r) {
   wire(r.peer, bounded(r.seen_host, protocol::kHostBytesMax), r.seen_loopback);
   wire(bounded(r.host, protocol::kHostBytesMax), r.port, r.order);
   wire(bounded(r.launch, protocol::kLaunchBytesMax));
   wire.since(3, bounded(r.others, protocol::kOtherAddressesMax));
   wire.since(4, shown(r.name, protocol::kNameBytesMax));
+  wire.since(5, r.holder);
 }
 void fields(auto& wire, Is<MembershipRecord> auto& r) {
   wire(r.group, r.policy, r.peer_timeout_ms, r.first_call_timeout_ms, r.founders, r.min_peers);
@@ -52,7 +57,7 @@ using Bytes = std::vector<std::byte>;
 
 constexpr char kMagic[8] = {'p', 'c', 'c', 'l', 'j', 'r', 'n', 'l'};
 constexpr uint32_t kVersionMin = 2;
-constexpr uint32_t kVersion = 4;
+constexpr uint32_t kVersion = 5;
 constexpr size_t kReleaseBytes = 16;
 constexpr size_t kReleaseAt = sizeof kMagic + 4;
 constexpr size_t kFrameBytes = 8;  // bytes before the payload
@@ -69,6 +74,13 @@ enum class Kind : uint8_t {
 };
 constexpr Kind last(Kind) { return Kind::kFinished; }
 
+// Whether a keyring can have the tokens of all members (keyring.cc).
+bool has_real_holders(const MembershipRecord& record) {
+  return std::all_of(record.members.begin(), record.members.end(), [](const MemberRecord& member) {
+    return !member.holder || (is_token_id(member.holder->token) && !member.holder->name.empty());
+  });
+}
+
 // ---- Writing ----
 
 void put(protocol::Writer& write, const Entry& entry) {
@@ -84,6 +96,7 @@ void put(protocol::Writer& write, const Entry& entry) {
     const auto* membership = std::get_if<MembershipRecord>(&recorded->record);
     const auto run = bounded(recorded->run, protocol::kRunNameBytesMax);
     if (membership != nullptr) {
+      PCCL_ASSERT(has_real_holders(*membership));
       write(Kind::kMembership, run, *membership);
     } else {
       write(Kind::kSharedState, run, std::get<SharedStateRecord>(recorded->record));
@@ -146,6 +159,15 @@ Entry read_entry(protocol::Reader& read) {
       break;
   }
   return recorded;
+}
+
+// Why the content of an entry is refused; empty if it is not.
+std::string refusal_of(const Entry& entry) {
+  const auto* const recorded = std::get_if<RunRecorded>(&entry);
+  const auto* const membership =
+      recorded == nullptr ? nullptr : std::get_if<MembershipRecord>(&recorded->record);
+  if (membership == nullptr || has_real_holders(*membership)) return "";
+  return "a member with a token that no keyring can have";
 }
 
 Status damaged(size_t at, const std::string& why) {
@@ -310,7 +332,9 @@ Result<Replayed> replay(std::span<const std::byte> file) {
     protocol::Reader read{*payload, head.version};
     while (read.refusal().empty() && read.at() < payload->size()) {
       const Entry entry = read_entry(read);
-      if (read.refusal().empty()) out.memory.apply(entry);
+      if (!read.refusal().empty()) break;
+      if (const std::string why = refusal_of(entry); !why.empty()) return damaged(at, why);
+      out.memory.apply(entry);
     }
     if (!read.refusal().empty()) return damaged(at, read.refusal());
     at += kFrameBytes + payload->size();

@@ -127,6 +127,7 @@ void Membership::restore(const std::vector<protocol::Member>& ranked,
     peer.order = member.order;
     peer.launch = member.launch;
     peer.name = member.name;
+    peer.holder = member.holder;
     peer.connected = false;
     registrations_ = std::max(registrations_, member.order);
     for (const auto& [other, about] : peers_) {
@@ -147,7 +148,7 @@ MemberRecord Membership::record(PeerId id) const {
   const Peer& peer = peers_.at(id);
   PCCL_ASSERT(peer.order != 0);
   return {id,         peer.seen_host, peer.seen_loopback, peer.host, peer.port,
-          peer.order, peer.launch,    peer.others,        peer.name};
+          peer.order, peer.launch,    peer.others,        peer.name, peer.holder};
 }
 
 // ---- Queries ----

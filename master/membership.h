@@ -49,12 +49,14 @@ class Membership {
     std::string name;                   // for people
     uint64_t order = 0;                 // order of registration, from 1; 0: not registered
     bool connected = true;
-    bool warned = false;           // a warning says that it is not connected
-    int away_ticks = 0;            // ticks since its connection closed
-    int waiting_ticks = 0;         // ticks since it registered, until it is a member
-    bool held_up = false;          // a warning says why it is not admitted yet
-    LastCall last_call;            // of a member
-    std::optional<Holder> holder;  // of its last connection; none if the master has no keyring
+    bool warned = false;    // a warning says that it is not connected
+    int away_ticks = 0;     // ticks since its connection closed
+    int waiting_ticks = 0;  // ticks since it registered, until it is a member
+    bool held_up = false;   // a warning says why it is not admitted yet
+    LastCall last_call;     // of a member
+    // The token of its last connection, before a restart or after it. None: the master had no
+    // keyring, or wrote an older journal.
+    std::optional<Holder> holder;
   };
 
   // ---- Joining and leaving ----
@@ -62,7 +64,8 @@ class Membership {
   // Adds its links. Returns the peers at their other ends. REQUIRES: welcomed and not registered.
   std::vector<PeerId> register_peer(PeerId peer, const protocol::Register& where);
   void set_holder(PeerId peer, std::optional<Holder> holder);
-  // The peers whose last connection has proven one of these tokens.
+  // The peers whose last connection has proven one of these tokens. After a restart these include
+  // members that are not back yet.
   std::vector<PeerId> holders_of(const std::set<std::string>& tokens) const;
   // `warned`: a warning says that it is not connected. So another one will say that it is again.
   void set_connected(PeerId peer, bool connected, bool warned = false);

@@ -44,6 +44,9 @@ struct MemberRecord {
   std::string launch;  // name of the fixed-world launch that it is a rank of; empty: none
   std::vector<Endpoint> others = {};
   std::string name = {};  // for people
+  // As it was when the record was made: the token of its last connection. None: the master had no
+  // keyring, or the record is from an older journal.
+  std::optional<Holder> holder = {};
   bool operator==(const MemberRecord&) const = default;
 };
 

@@ -241,11 +241,11 @@ bool Faults::leave() {
   return true;
 }
 
-// Only if the master is there: a later one does not know the token, and would keep a member of it
-// until that member has to connect again.
+// At any time: a master that was just started knows from its journal who came with the token, and
+// without a master nobody can come back with it.
 bool Faults::revoke() {
   PeerNode* const peer = victim();
-  if (peer == nullptr || !world_.options().secured || !master_is_stable()) return false;
+  if (peer == nullptr || !world_.options().secured) return false;
   cluster_.at_risk(*peer, kAftermath);
   world_.revoke(*peer);
   return true;

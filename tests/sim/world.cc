@@ -227,7 +227,7 @@ void World::connection_made(PeerNode& peer) {
 
 // Each peer has a token of its own.
 master::Holder World::holder(const PeerNode& peer) {
-  return {"token " + std::to_string(peer.port()), peer.name()};
+  return {"simtoken" + std::to_string(peer.port()), peer.name()};
 }
 
 // The keyring of a later master has the token no longer, so it is not told.

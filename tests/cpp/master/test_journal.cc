@@ -7,6 +7,7 @@
 #include <random>
 
 #include "csrc/net/checksum.h"
+#include "csrc/protocol/wire.h"
 #include "tests/cpp/master/harness.h"
 
 namespace pccl::master {
@@ -31,6 +32,7 @@ MembershipRecord membership(uint32_t counter) {
   record.start.ring = {0, 1};
   record.members = {{kA, "10.0.0.1", false, "", 1, 1, "", {}, ""},
                     {kB, "10.0.0.2", true, "b.net", 2, 4, "a launch", {{"10.9.0.2", 5}}, "tokyo"}};
+  record.members[1].holder = Holder{"token0002", "bob"};
   return record;
 }
 
@@ -185,6 +187,22 @@ constexpr const char* kOfVersion3 =
     "3408001d000000d89e1c2e0504000000646f6e65030000000700000000000000230100000000000011000000ec"
     "3cb9a20604000000646f6e650081246900000000";
 
+// Written by the code of version 4: the same, and the second member has a name.
+constexpr const char* kOfVersion4 =
+    "7063636c6a726e6c04000000302e312e3000000000000000000000002082076c05000000170349570101000000"
+    "1c000000b36614a60201000000722a000000000000000800000031302e302e302e310c00380100008c95689504"
+    "01000000720300000001c4090000bc020000030000000200000000000000000000000000000000000000000000"
+    "000002000000010000000000000000000000000000000002000000010000000200000001000000020000000100"
+    "0000010000000a00000031302e302e302e313a310000000002000000010000000a00000031302e302e302e323a"
+    "3205000000746f6b796f0200000000000000010000000000000000000000010000000000000000000000000000"
+    "000200000001000000010000000800000031302e302e302e310000000000010001000000000000000000000000"
+    "0000000000000002000000010000000800000031302e302e302e320105000000622e6e65740200040000000000"
+    "00000800000061206c61756e6368010000000800000031302e392e302e32050005000000746f6b796f1a000000"
+    "179678d8050100000072030000000500000000000000bc0a00000000000024000000ba358a930204000000646f"
+    "6e652c000000000000000d000000323030313a6462383a3a2f36340c001d000000d89e1c2e0504000000646f6e"
+    "65030000000700000000000000230100000000000011000000ec3cb9a20604000000646f6e6500812469000000"
+    "00";
+
 Bytes from_hexadecimal(const std::string& digits) {
   Bytes bytes;
   for (size_t i = 0; i + 1 < digits.size(); i += 2)
@@ -192,8 +210,8 @@ Bytes from_hexadecimal(const std::string& digits) {
   return bytes;
 }
 
-void expect_read(const Bytes& file, uint16_t protocol_version,
-                 const std::vector<Endpoint>& others) {
+void expect_read(const Bytes& file, uint16_t protocol_version, const std::vector<Endpoint>& others,
+                 const std::string& name) {
   auto replayed = journal::replay(file);
   ASSERT_TRUE(replayed.ok()) << replayed.status().message;
   EXPECT_EQ(replayed.value().bytes, file.size());
@@ -208,17 +226,19 @@ void expect_read(const Bytes& file, uint16_t protocol_version,
   MemberRecord second = membership(2).members[1];
   second.peer = peer_id(2);
   second.others = others;
-  second.name.clear();
+  second.name = name;
+  second.holder.reset();
   EXPECT_EQ(run.memberships.at({3}).members[1], second);
-  EXPECT_EQ(run.memberships.at({3}).start.members[1].name, "");
+  EXPECT_EQ(run.memberships.at({3}).start.members[1].name, name);
   EXPECT_EQ(run.shared_states.at({3}), (SharedStateRecord{{3}, 5, 0xabc}));
   EXPECT_EQ(memory.runs.at("done").ended, 1764000000);
   EXPECT_EQ(journal::replay(journal::compacted(memory)).value().memory, memory);
 }
 
 TEST(Journal, OnesOfEarlierVersionsAreRead) {
-  expect_read(from_hexadecimal(kOfVersion2), 7, {});  // as all runs of masters that wrote it
-  expect_read(from_hexadecimal(kOfVersion3), 8, {{"10.9.0.2", 5}});
+  expect_read(from_hexadecimal(kOfVersion2), 7, {}, "");  // as all runs of masters that wrote it
+  expect_read(from_hexadecimal(kOfVersion3), 8, {{"10.9.0.2", 5}}, "");
+  expect_read(from_hexadecimal(kOfVersion4), 12, {{"10.9.0.2", 5}}, "tokyo");
 }
 
 // A header with this version and release, and the right checksum.
@@ -239,15 +259,70 @@ TEST(Journal, OneOfAnotherVersionIsRefusedWithTheReleaseThatReadsIt) {
     return replayed.ok() ? std::string() : replayed.status().message;
   };
   const std::string here = "this pccl " + std::string(protocol::kRelease);
-  EXPECT_EQ(why(file_of(4, "0.1.0")), "");
-  EXPECT_EQ(why(file_of(5, "12.34.56")), "is of version 5, which pccl 12.34.56 reads, and " + here +
+  EXPECT_EQ(why(file_of(5, "0.1.0")), "");
+  EXPECT_EQ(why(file_of(6, "12.34.56")), "is of version 6, which pccl 12.34.56 reads, and " + here +
                                              " does not: go on with that release");
-  EXPECT_EQ(why(file_of(5, "0.2\n")), "is of version 5, which pccl 0.2\\n reads, and " + here +
+  EXPECT_EQ(why(file_of(6, "0.2\n")), "is of version 6, which pccl 0.2\\n reads, and " + here +
                                           " does not: go on with that release");
   EXPECT_EQ(why(file_of(1, "")),
             "is of version 1, which a pccl from before its first release "
             "reads, and " +
                 here + " does not: go on with that release");
+}
+
+// ---- Tokens of members ----
+
+// A journal of `membership(2)`, in which the token and the name of its second member are these.
+Bytes with_holder(const std::string& token, const std::string& name) {
+  const auto text = [](const std::string& content) {
+    Bytes bytes;
+    protocol::Writer{bytes}(protocol::bounded(content, content.size()));
+    return bytes;
+  };
+  Bytes file = journal::header();
+  const size_t header_bytes = file.size();
+  journal::append({RunOpened{"r", 42, ""}, RunRecorded{"r", membership(2)}}, file);
+  Bytes payload(file.begin() + static_cast<std::ptrdiff_t>(header_bytes + 8), file.end());
+  for (const auto& [from, to] :
+       {std::pair(text("token0002"), text(token)), std::pair(text("bob"), text(name))}) {
+    const auto at = std::search(payload.begin(), payload.end(), from.begin(), from.end());
+    EXPECT_NE(at, payload.end());
+    const auto rest = payload.erase(at, at + static_cast<std::ptrdiff_t>(from.size()));
+    payload.insert(rest, to.begin(), to.end());
+  }
+  Bytes frame;
+  protocol::Writer{frame}(static_cast<uint32_t>(payload.size()));
+  net::Checksum sum;
+  sum.add(frame);
+  sum.add(payload);
+  protocol::Writer{frame}(sum.value());
+  file.resize(header_bytes);
+  file.insert(file.end(), frame.begin(), frame.end());
+  file.insert(file.end(), payload.begin(), payload.end());
+  return file;
+}
+
+TEST(Journal, TheTokenOfAMemberIsOneThatAKeyringCanHave) {
+  const auto why = [](const std::string& token, const std::string& name) {
+    auto replayed = journal::replay(with_holder(token, name));
+    if (!replayed.ok()) return replayed.status().message;
+    const Memory& memory = replayed.value().memory;
+    EXPECT_EQ(memory.runs.at("r").memberships.at({3}).members[1].holder, (Holder{token, name}));
+    return std::string();
+  };
+  using std::string;
+  EXPECT_EQ(why("token0002", "bob"), "");
+  EXPECT_EQ(why(string(16, '0'), string(protocol::kNameBytesMax, 'n')), "");
+  const string at = "is damaged at byte " + std::to_string(journal::header().size()) + ": ";
+  const string unreal = at + "a member with a token that no keyring can have";
+  EXPECT_EQ(why("token02", "bob"), unreal);
+  EXPECT_EQ(why("TOKEN0002", "bob"), unreal);
+  EXPECT_EQ(why("", "bob"), unreal);
+  EXPECT_EQ(why("token0002", ""), unreal);
+  EXPECT_EQ(why(string(17, '0'), "bob"), at + "a text of 17, at most 16");
+  EXPECT_EQ(why("token0002", string(protocol::kNameBytesMax + 1, 'n')),
+            at + "a text of 65, at most 64");
+  EXPECT_EQ(why("token0002", "b\nb"), at + "a name with characters that cannot be shown: b\\nb");
 }
 
 // Reading any bytes gives either a memory or an error text.

@@ -125,6 +125,79 @@ TEST_F(TokensTest, NobodyTakesThePlaceOfAPeerOfAnotherName) {
   EXPECT_NE(h.last<protocol::Pong>("a"), nullptr) << "its own connection stays";
 }
 
+// ---- Tokens after a restart ----
+
+// The master was killed when a and b were members, and neither is back yet.
+struct TokensAfterARestart : TokensTest {
+  TokensAfterARestart() {
+    h.link_all();
+    h.restart(kNextSeed);
+  }
+  protocol::Resume resume(const std::string& name) const {
+    protocol::Resume resume = TokensTest::resume(name);
+    resume.epoch = epoch(1);
+    return resume;
+  }
+  // Restarts from the records of a master that knew of no tokens.
+  void restart_without_holders() {
+    auto record = std::get<MembershipRecord>(h.records().back());
+    for (MemberRecord& member : record.members) member.holder.reset();
+    h.restart({kRunId, {{record.group, record}}, {}}, kNextSeed);
+  }
+  void expect_refused(const std::string& name, const std::string& why) const {
+    EXPECT_EQ(h.last<protocol::Resumed>(name), nullptr);
+    const auto* refused = h.last<protocol::Reject>(name);
+    ASSERT_NE(refused, nullptr);
+    EXPECT_EQ(refused->code, Code::kAuthentication);
+    EXPECT_TRUE(contains(refused->text, why)) << refused->text;
+  }
+};
+
+TEST_F(TokensAfterARestart, NobodyTakesThePlaceOfAMemberOfAnotherName) {
+  connect("thief", kBob);
+  h.say("thief", resume("a"));
+  expect_refused("thief", "came with a token of another name");
+}
+
+TEST_F(TokensAfterARestart, AMemberComesBackWithAnyTokenOfItsName) {
+  connect("a", kAliceNext);
+  h.say("a", resume("a"));
+  EXPECT_NE(h.last<protocol::Resumed>("a"), nullptr);
+  h.step(Revoked{{"token-1"}});
+  EXPECT_EQ(h.last<protocol::Kicked>("a"), nullptr) << "it has the other one now";
+}
+
+TEST_F(TokensAfterARestart, ARevokedMemberIsOutBeforeItIsBack) {
+  EXPECT_EQ(h.core().count_holders({"token-1"}), 1u);
+  h.step(Revoked{{"token-1"}});
+  EXPECT_EQ(h.core().count_holders({"token-1"}), 0u);
+  connect("a", kAliceNext);
+  h.say("a", resume("a"));
+  const auto* refused = h.last<protocol::Reject>("a");
+  ASSERT_NE(refused, nullptr);
+  EXPECT_EQ(refused->code, Code::kKicked);
+  EXPECT_TRUE(contains(refused->text, "its token, of \"alice\", was revoked")) << refused->text;
+}
+
+TEST_F(TokensAfterARestart, AMemberOfAnOlderJournalHasTheTokenThatItShowsFirst) {
+  restart_without_holders();
+  connect("a", kAlice);
+  h.say("a", resume("a"));
+  EXPECT_NE(h.last<protocol::Resumed>("a"), nullptr);
+  connect("thief", kBob);
+  h.say("thief", resume("a"));
+  expect_refused("thief", "came with a token of another name");
+  h.step(Revoked{{"token-1"}});
+  EXPECT_NE(h.last<protocol::Kicked>("a"), nullptr);
+}
+
+TEST_F(TokensAfterARestart, AMasterWithoutAKeyringTakesNobodyBackWhoHadAToken) {
+  h.restart();
+  h.accept("anybody");
+  h.say("anybody", resume("a"));
+  expect_refused("anybody", "this master was started again without a keyring");
+}
+
 TEST(UnsecuredRun, HasNoKeys) {
   Harness h;
   h.found({"a", "b"});
