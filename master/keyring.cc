@@ -81,8 +81,7 @@ std::string add(std::string_view line, Keyring& keyring) {
     return "its secret must have " + std::to_string(2 * Secret::kBytes) + " hexadecimal digits";
   const std::string* const id = text_at(entry, "id");
   if (id == nullptr || !is_token_id(*id)) {
-    return "its id must have " +
-           range_text(kTokenIdBytesMin, kTokenIdBytesMax) +
+    return "its id must have " + range_text(kTokenIdBytesMin, kTokenIdBytesMax) +
            " lowercase letters and digits";
   }
   const std::string* const name = text_at(entry, "name");

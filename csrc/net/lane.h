@@ -40,7 +40,8 @@ class Lane {
     std::function<void(Status)> on_failed;
     // The TLS handshake is complete; comes before the first frame. Not called without TLS.
     std::function<void()> on_established = {};
-    // Comes before on_established: the other end has shown that it knows the key (Tls::proven). It can be a copy.
+    // Comes before on_established: the other end has shown a proof that it knows the key. Until the
+    // handshake is complete it may be a copy (Tls::proven).
     std::function<void()> on_proven = {};
   };
   // Reading starts at once.

@@ -176,7 +176,7 @@ class Wire:
 
     def close(self) -> None:
         self._over.set()
-        self._thread.join()
+        self._thread.join(CLOSED_S)
         self._socket.close()
 
 

@@ -69,7 +69,8 @@ class Stress:
         self._machines = [network.Machine(number) for number in range(PEERS_MAX)]
         self._master_away_until = 0.0
         secrets = ["--keyring", self._folder / "keyring", "--out", self._folder / "token"]
-        subprocess.run([PCCL, "token", "new", "stress", *secrets], check=True, capture_output=True)
+        command = [PCCL, "token", "new", "stress", *secrets]
+        subprocess.run(command, check=True, capture_output=True, timeout=30)
         self._master = self._start_master()
         here = Path(__file__).parent
         self._pool = Program(
