@@ -90,7 +90,7 @@ class KickedError(PcclError):
 
 
 class AuthenticationError(PcclError):
-    """The master refused this peer's credentials."""
+    """This peer has no token or another one, or the master does not prove that it knows it."""
 
 
 class TopologyError(PcclError):
