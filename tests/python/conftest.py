@@ -1,17 +1,38 @@
-"""Fixtures of the multi-process tests: one master that serves all of them, and worlds."""
+"""Fixtures of the multi-process tests: one master that serves all of them, and worlds.
+
+With SECURED_TESTS=1 in the environment, all masters ask for a token, and all traffic is encrypted.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from world import Master, World
+from world import KEYRING, Master, World
 
 MakeWorld = Callable[..., World]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the keyring and the token of all tests, if they are to be secured."""
+    if os.environ.get("SECURED_TESTS") != "1" or KEYRING in os.environ:
+        return
+    folder = tempfile.mkdtemp(prefix="pccl-secured-tests-")
+    config.add_cleanup(lambda: shutil.rmtree(folder))
+    keyring, token = f"{folder}/keyring", f"{folder}/token"
+    command = [sys.executable, "-m", "pccl_backend.cli", "token", "new", "tests"]
+    command += ["--keyring", keyring, "--out", token]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    os.environ |= {KEYRING: keyring, "PCCL_SECRET_FILE": token}
 
 
 @pytest.fixture

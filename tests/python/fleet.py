@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from programs import Program
+from world import keyring_options
 
 PCCL = Path(sys.executable).with_name("pccl")
 ANSWER_TIMEOUT = 60.0
@@ -174,6 +175,8 @@ class Fleet:
             arguments += ["--no-journal"]
         if self.secrets is not None:
             arguments += ["--keyring", str(self.keyring)]
+        else:
+            arguments += keyring_options()
         enter = []
         if inside := self._master_namespace:
             # The namespace lives as long as the master, which ends with this process even after a

@@ -368,6 +368,15 @@ def free_port() -> int:
             return int(probe.getsockname()[1])
 
 
+# The variable that names the keyring of all masters, if the tests are secured (conftest.py).
+KEYRING = "KEYRING_OF_TESTS"
+
+
+def keyring_options() -> list[str]:
+    """Return the options with which a master asks for the token of all tests, if it should."""
+    return ["--keyring", os.environ[KEYRING]] if KEYRING in os.environ else []
+
+
 class Master:
     """A `pccl master` process on loopback."""
 
@@ -377,6 +386,7 @@ class Master:
         self._runs = itertools.count()
         command = [sys.executable, "-m", "pccl_backend.cli", "master"]
         command += ["--host", "127.0.0.1", "--port", str(self.port), "--no-journal"]
+        command += keyring_options()
         with open(log, "w") as out:
             self.process = Program(command, stdout=out, stderr=out)
         self._wait_until_it_listens()
