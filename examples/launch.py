@@ -24,6 +24,7 @@ processes = multiprocessing.get_context("fork")
 @contextlib.contextmanager
 def master() -> Iterator[str]:
     """Run a master at a free port of this machine; yield the URL of a run on it."""
+    os.environ.pop("PCCL_SECRET_FILE", None)  # a master on loopback asks for no token
     command = [sys.executable, "-m", "pccl_backend.cli", "master", "--port", "0"]
     quiet = {"PCCL_LOG": "warning", **os.environ}  # the peers say who joins
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=quiet)

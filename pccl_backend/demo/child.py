@@ -27,6 +27,12 @@ PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
+def _own_environment() -> dict[str, str]:
+    """Return this process's environment without settings for masters on other machines."""
+    others = ("PCCL_SECRET_FILE", "PCCL_INSECURE", "PCCL_MASTER")
+    return {name: value for name, value in os.environ.items() if name not in others}
+
+
 class Child:
     """One child process. The thread that started it owns it; `Children` creates and ends it.
 
@@ -47,7 +53,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=error_file,
-                env={**os.environ, **environment},
+                env={**_own_environment(), **environment},
                 start_new_session=True,
                 preexec_fn=_end_with_parent,  # noqa: PLW1509 (it makes one system call)
             )

@@ -15,7 +15,7 @@ import pytest
 import torch
 import work_misuse as work
 from conftest import MakeWorld
-from world import Master, free_port, run_program
+from world import Master, free_port, plain_text, run_program
 
 import pccl_backend as pccl
 
@@ -327,6 +327,7 @@ def message(kind: int, fields: bytes) -> bytes:
     return struct.pack("<IH", 2 + len(fields), kind) + fields
 
 
+@plain_text
 def test_a_master_of_another_version(make_world: MakeWorld) -> None:
     text = b"this master speaks version 10 of the protocol, the peer version 1"
 
@@ -342,6 +343,7 @@ def test_a_master_of_another_version(make_world: MakeWorld) -> None:
     check(found, "PcclError", "version 10", "version 1")
 
 
+@plain_text
 def test_a_peer_of_another_version(master: Master) -> None:
     with socket.create_connection(("127.0.0.1", master.port), timeout=5) as connection:
         connection.sendall(message(HELLO, MAGIC + struct.pack("<HH", 77, 78) + b"whatever follows"))
@@ -353,6 +355,7 @@ def test_a_peer_of_another_version(master: Master) -> None:
     assert "install a later pccl for the master" in text
 
 
+@plain_text
 def test_a_peer_from_before_versions_were_ranges(master: Master) -> None:
     with socket.create_connection(("127.0.0.1", master.port), timeout=5) as connection:
         library = b"pccl 0.1.0"
@@ -363,6 +366,7 @@ def test_a_peer_from_before_versions_were_ranges(master: Master) -> None:
     assert "install a later pccl for this peer" in text
 
 
+@plain_text
 def test_a_server_of_another_kind(make_world: MakeWorld) -> None:
     def web(connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")

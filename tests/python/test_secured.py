@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fleet import Fleet, Remote, begin_all_reduce, check_sum
-from world import run_program
+from world import plain_text, run_program
 
 PCCL = [sys.executable, "-m", "pccl_backend.cli"]
 PEER_TIMEOUT_S = 4.0
@@ -145,6 +145,7 @@ except Exception as error:
 """
 
 
+@plain_text
 @pytest.mark.parametrize("case", ["none", "unknown", "wrong", "plain master"])
 def test_without_the_right_token(fleet: Fleet, tmp_path: Path, case: str) -> None:
     own = tmp_path / "token"
@@ -178,6 +179,7 @@ def test_without_the_right_token(fleet: Fleet, tmp_path: Path, case: str) -> Non
     assert secret not in done.stdout + done.stderr
 
 
+@plain_text
 def test_a_peer_without_a_token_speaks_to_no_other_machine(tmp_path: Path) -> None:
     """A peer tells nobody the name of its run, unless it was told that the network is safe."""
     address = own_address()

@@ -13,7 +13,7 @@ import work_lifecycle as work
 from conftest import MakeWorld
 from own_network import own_network
 from programs import Program
-from world import Lost, Master, Returned, free_port, run_program
+from world import Lost, Master, Returned, free_port, plain_text, run_program
 
 SCRIPT = """
 import os, torch, torch.distributed as dist
@@ -243,6 +243,7 @@ def test_a_master_of_ones_own(make_world: MakeWorld, master: Master) -> None:
     assert [outcome.value for outcome in outcomes] == [2, 2]
 
 
+@plain_text
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

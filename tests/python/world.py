@@ -39,6 +39,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+import pytest
 from programs import Program
 
 PRELOAD = ["torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo", "torch.utils.data"]
@@ -370,6 +371,9 @@ def free_port() -> int:
 
 # The variable that names the keyring of all masters, if the tests are secured (conftest.py).
 KEYRING = "KEYRING_OF_TESTS"
+
+
+plain_text = pytest.mark.skipif(KEYRING in os.environ, reason="SKIPPED: it needs plain text")
 
 
 def keyring_options() -> list[str]:
