@@ -42,7 +42,11 @@ dist.init_process_group("pccl", init_method=sys.argv[1])
 print("ready", flush=True)
 tensor = torch.zeros(1 << 18)
 import select
-while not select.select([sys.stdin], [], [], 0)[0]:
+while True:
+    told = torch.tensor([float(bool(select.select([sys.stdin], [], [], 0)[0]))])
+    dist.all_reduce(told)  # both stop after the same call
+    if told > 0:
+        break
     start = time.monotonic()
     dist.all_reduce(tensor)
     print(start, time.monotonic() - start, flush=True)
@@ -95,7 +99,8 @@ def capture_hello(master: Master) -> bytes:
     """Return the first record that a peer sends to the master."""
     host, _, port = master.address.rpartition(":")
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        url = f"pccl://127.0.0.1:{listener.getsockname()[1]}/captured?peer_timeout=2"
+        url = f"pccl://127.0.0.1:{listener.getsockname()[1]}/captured"
+        listener.settimeout(60)
         peer = python(NEWCOMER, url, master, stderr=subprocess.DEVNULL)
         client, _ = listener.accept()
         with client, socket.create_connection((host, int(port))):
