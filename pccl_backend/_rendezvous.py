@@ -276,9 +276,7 @@ def _join_fixed_world(options: Any, base: Store) -> _C.PcclGroup:
         teller = _Teller(options.store, options.group_size, answer)
     else:
         answer = _ask_for_master(options.store, options.group_rank, timeout_s)
-        host, port_text, word = answer.rsplit(" ", 2)
-        port = int(port_text)
-        access = _Access.parse(word)
+        host, port, access = _parse_answer(answer)
         access.check(settings, options.group_rank)
     try:
         return _join(
@@ -373,6 +371,22 @@ class _Access:
                 f"rank 0 {of_rank_0} set PCCL_INSECURE=1 and rank {rank} {of_this}: set it on all "
                 "ranks, or on none"
             )
+
+
+def _parse_answer(answer: str) -> tuple[str, int, _Access]:
+    """Return the host and the port of the hosted master, and the way to prove who one is.
+
+    Raises:
+        ValueError: rank 0 has written it in another form.
+    """
+    try:
+        host, port, word = answer.split(" ")
+        return host, int(port), _Access.parse(word)
+    except ValueError:
+        raise ValueError(
+            "rank 0 runs another version of pccl, which says in another way where its master is: "
+            "install the same version for all ranks"
+        ) from None
 
 
 class _Teller:

@@ -39,7 +39,7 @@ class Channel {
     bool dry = false;  // a further call now would return none
     Status end = {};   // not kOk: nothing comes any more
   };
-  // Calls the system at most once. `buffer` is memory for ciphertext.
+  // Calls the system at most once. `buffer` is memory for ciphertext; not used without encryption.
   // REQUIRES: `space` is not empty; while holds_input(), `buffer` is the same and nobody else
   // writes to it.
   Received receive(std::span<std::byte> space, std::span<std::byte> buffer);

@@ -155,7 +155,8 @@ void Lane::Impl::receive_until_dry() {
     std::span<std::byte> space = reader.space();
     if (!channel.encrypted())
       space = space.first(std::min({space.size(), kReceiveBytesMax, budget}));
-    const Channel::Received received = channel.receive(space, loop->read_buffer());
+    const Channel::Received received =
+        channel.receive(space, channel.encrypted() ? loop->read_buffer() : std::span<std::byte>());
     note_established();
     if (dead) return;
     if (!received.end.ok()) {
@@ -243,7 +244,8 @@ ssize_t Lane::Impl::send_now(const msghdr& message, size_t bytes) {
     last_sent = now;
     after_silence = now < kept_until;
     // An encrypted chunk may have left the writer before its last bytes leave here.
-    if (writer.chunk_pending() || bytes > protocol::kSmallPacketBytes) {
+    const bool ciphertext = channel.encrypted() && bytes > protocol::kSmallPacketBytes;
+    if (writer.chunk_pending() || ciphertext) {
       chunk_leaves(now);
       kept_until = now;  // a chunk fills the socket, and so its window is used
     }

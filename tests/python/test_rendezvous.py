@@ -73,3 +73,17 @@ def test_a_world_beyond_loopback(make_world: MakeWorld) -> None:
         pytest.skip("this machine has no address but loopback")
     variables = {"WORLD_SIZE": "3", "MASTER_ADDR": address, "MASTER_PORT": str(free_port())}
     assert make_world(3).run(work.takes_environment, variables, setup="nothing") == [3] * 3
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "10.0.0.1 4000", "h x local", "10.0.0.1 4000 else", "a b c d"]
+)
+def test_another_version_of_rank_0(answer: str) -> None:
+    with pytest.raises(ValueError, match="rank 0 runs another version of pccl"):
+        _rendezvous._parse_answer(answer)
+
+
+def test_an_answer_of_rank_0() -> None:
+    host, port, access = _rendezvous._parse_answer("::1 4000 drawn:pccl1.k3v9x2mq7a1p.xyz")
+    assert (host, port, access.drawn) == ("::1", 4000, "pccl1.k3v9x2mq7a1p.xyz")
+    assert "xyz" not in repr(access)

@@ -373,7 +373,7 @@ def free_port() -> int:
 KEYRING = "KEYRING_OF_TESTS"
 
 
-plain_text = pytest.mark.skipif(KEYRING in os.environ, reason="SKIPPED: it needs plain text")
+plain_text = pytest.mark.skipif(KEYRING in os.environ, reason="SKIPPED: it is about plain text")
 
 
 def keyring_options() -> list[str]:

@@ -17,7 +17,7 @@ struct TokenFile : testing::Test {
     std::ofstream(path, std::ios::trunc) << text;
     EXPECT_EQ(chmod(path.c_str(), mode), 0);
   }
-  // What is wrong with the file, after its name.
+  // Returns the reason of the refusal, without the name of the file.
   std::string refusal() const {
     const auto token = read_token(path);
     if (token.ok()) return "taken";
