@@ -127,8 +127,8 @@ struct KeyringFile::Impl {
   const OnRevoked on_revoked;
   const std::shared_ptr<int> here = std::make_shared<int>();  // expires with this object
   std::unique_ptr<net::Timer> looks;
-  // The tokens that a look has revoked lately, and their peers. `pccl token revoke` changes the file
-  // first and asks then, so that a look in between must not take them from its answer.
+  // The tokens that a look has revoked lately, and their peers. `pccl token revoke` changes the
+  // file first and asks then. So a look in between must not take them from its answer.
   Revoked unreported;
   Instant unreported_until;
   Stamp stamp;  // of what was read last; used by the reader thread only, once it runs
