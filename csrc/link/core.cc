@@ -23,7 +23,7 @@ const Transitions<LinkCore::Phase, 5> kTransitions(
       "ReportLink unreachable after the last address, and a retry; Close"},
      {LinkCore::Phase::kHandshaking, LinkCore::Phase::kUp,
       "HelloReceived, a valid one; for a crossing connection: our own attempts have failed",
-      "SendHello if accepted, LaneUp, ReportLink up if it is the first"},
+      "SendHello if accepted and not answered yet, LaneUp, ReportLink up if it is the first"},
      {LinkCore::Phase::kHandshaking, LinkCore::Phase::kGone,
       "HelloReceived, an invalid one; none in time; Failed; Forget, or a Dial that voids it; "
       "another connection of the peer is up; its link is down; too many are pending",
@@ -247,7 +247,7 @@ void LinkCore::on(const Connected& event) {
     given_[lane.peer] = lane.serial;
   }
   lane.hello_by = now_ + protocol::kHelloTimeout;
-  emit(SendHello{event.lane, false, hello(lane)});
+  emit(SendHello{event.lane, false, hello(lane.peer, lane.serial, lane.further)});
 }
 
 // The last serial number that is known of this peer's connections, or of our own.
@@ -366,7 +366,8 @@ void LinkCore::up(ConnectionId id, const Link& link) {
   PCCL_ASSERT(link.lanes.back() == id && lane.further == (link.lanes.size() > 1));
   enter(lane, Phase::kUp);
   lane.keepalive = protocol::KeepaliveTimer(protocol::kTicksPerLinkTimeout, options_.peer_timeout);
-  if (!lane.dialled) emit(SendHello{id, true, hello(lane)});
+  if (!lane.dialled && answered_early_.erase(id) == 0)
+    emit(SendHello{id, true, hello(lane.peer, lane.serial, lane.further)});
   const bool wan = link.rtt >= options_.wan_rtt_min;
   emit(LaneUp{.lane = id,
               .peer = lane.peer,
@@ -415,6 +416,7 @@ void LinkCore::forget_lane(ConnectionId id) {
   kTransitions.step(at->second.phase, Phase::kGone);
   PCCL_ASSERT(at->second.phase != Phase::kUp || !links_.contains(at->second.peer));
   if (!at->second.dialled) std::erase(pending_, id);
+  answered_early_.erase(id);
   const auto link = at->second.further ? links_.find(at->second.peer) : links_.end();
   if (link != links_.end()) link->second.opening.erase(id);
   const auto dial = dialling_.find(at->second.peer);

@@ -7,6 +7,7 @@
 // Typical events and effects:
 //   dialling side:   Dial, Connect, Connected, SendHello, HelloReceived, LaneUp, Report up
 //   accepting side:  Accepted, HelloReceived, SendHello, LaneUp, Report up
+//   the same, if the run is secured: Proven, SendHello, Accepted, HelloReceived, LaneUp, Report up
 //   neighbours:      the dialling side then opens the further lanes
 // Invariants:
 //   1. A peer has at most one link. LinkDown comes before another LaneUp that is not `further`.
@@ -25,6 +26,8 @@
 //   9. If the run is secured, a link that is up has a credential, which names both ends
 //      and the side that has dialled, and each of its lanes has proven it.
 //  10. A lane that is up and was silent for the whole timeout is no longer here.
+//  11. A proof that may be a copy changes nothing but the answer to that connection, and the number
+//      of further lanes that may still come.
 // Failures:
 //   - If all addresses of a peer fail, it is reported as unreachable, and tried again until Forget.
 //   - If the other end sends an invalid hello, or none in time, the connection is closed. If we
@@ -113,9 +116,9 @@ class LinkCore {
   struct Lane {
     Phase phase = Phase::kConnecting;
     bool dialled = false;
-    PeerId peer;  // none: a pending connection whose hello has not come
-    uint32_t serial = 0;
-    bool further = false;
+    PeerId peer;                // none: a pending connection whose hello has not come
+    uint32_t serial = 0;        // of a pending connection: as the dialler has proven it; 0: unknown
+    bool further = false;       // likewise
     bool same_machine = false;  // the other end is on this machine
     Duration rtt{0};
     Endpoint at;          // the address that was dialled
@@ -167,9 +170,11 @@ class LinkCore {
   void on(const Refused& event) {
     if (lanes_.contains(event.lane)) ended(event.lane, event.why, event.fault);
   }
+  void on(const Proven& event);
   void on(const Accepted& event);
   void on(const HelloReceived& event);
   void on(const Failed& event) {
+    answered_early_.erase(event.lane);
     if (lanes_.contains(event.lane)) ended(event.lane, event.why.message, event.fault);
   }
   void on(const PongReceived& event);
@@ -214,10 +219,20 @@ class LinkCore {
   }
   bool is_silent(const Lane& lane) const;
   bool outranks(PeerId peer) const { return identity_.self > peer; }
-  protocol::LaneHello hello(const Lane& lane) const;
+  protocol::LaneHello hello(PeerId other, uint32_t serial, bool further) const;
   std::string refusal(const Lane& lane, const std::optional<protocol::LaneHello>& hello) const;
   void on_valid_hello(ConnectionId id, const protocol::LaneHello& hello, Duration rtt);
+  std::string wrong_serial(PeerId peer, uint32_t serial, bool dialled) const;
   void on_hello_of_pending(ConnectionId id);
+  // What happens to a connection of a peer that has dialled us.
+  enum class Choice : uint8_t {
+    kRefuse,
+    kCheckLink,  // refuse it, and find out whether the link that is up is alive
+    kJoin,
+    kJoinFurther,
+    kWait,  // for the outcome of our own attempts
+  };
+  Choice choose(ConnectionId id, PeerId peer, uint32_t serial, bool further) const;
   void join(ConnectionId id);
   void join_further(ConnectionId id);
   void up(ConnectionId id, const Link& link);
@@ -247,6 +262,7 @@ class LinkCore {
   void check_keys(PeerId peer, const Link& link) const;
   void check(PeerId peer, const Dialling& dial) const;
   void check_pending() const;
+  void check_answered() const;
   void check_choices() const;
   void check_closed(const Effects& effects, size_t first) const;  // those of this step
 
@@ -267,7 +283,9 @@ class LinkCore {
   std::deque<PeerId> exploring_;
   std::map<PeerId, Endpoint> reached_;  // where a peer was reached last
   std::map<PeerId, Link> links_;
-  std::deque<ConnectionId> pending_;             // pending connections, oldest first
+  std::deque<ConnectionId> pending_;  // pending connections, oldest first
+  // Answered after their Proven. They are not up, and perhaps not accepted yet.
+  std::map<ConnectionId, protocol::LaneIntroduction> answered_early_;
   std::map<PeerId, LivenessChecking> checking_;  // only of links that are up
   std::vector<PeerId> neighbours_;
   std::map<PeerId, uint32_t> learnt_;       // number of lanes that pays

@@ -19,6 +19,7 @@ void LinkCore::check() const {
     placed += dial.attempts.size() + (dial.crossing ? 1 : 0);
   }
   check_pending();
+  check_answered();
   PCCL_ASSERT(placed == lanes_.size());
   check_choices();
   keys_.check();
@@ -103,6 +104,18 @@ void LinkCore::check_pending() const {
   for (const PeerId peer : unnamed_) {
     PCCL_ASSERT(links_.contains(peer) && !named_.contains(peer));
     PCCL_ASSERT(std::count(unnamed_.begin(), unnamed_.end(), peer) == 1);
+  }
+}
+
+void LinkCore::check_answered() const {
+  PCCL_ASSERT(answered_early_.empty() || keys_.required());
+  for (const auto& [id, shown] : answered_early_) {
+    PCCL_ASSERT(shown.identity.acceptor == identity_.self && shown.serial > 0);
+    const auto at = lanes_.find(id);
+    if (at == lanes_.end()) continue;  // not accepted yet
+    const Lane& lane = at->second;
+    PCCL_ASSERT(lane.phase == Phase::kHandshaking && !lane.dialled && !lane.peer);
+    PCCL_ASSERT(lane.serial == shown.serial && lane.further == shown.further);
   }
 }
 

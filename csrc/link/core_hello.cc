@@ -10,13 +10,30 @@ namespace pccl::link {
 
 using protocol::LaneHello;
 
+// The dialler learns the answer a round trip sooner than it would after Accepted. While we dial the
+// same peer, it has to wait: each side could take the connection of the other.
+void LinkCore::on(const Proven& event) {
+  PCCL_ASSERT(keys_.required());
+  const auto& [identity, serial, further] = event.shown;
+  const PeerId peer = identity.dialler;
+  if (!wrong_serial(peer, serial, false).empty()) return;
+  const Choice choice = choose(event.lane, peer, serial, further);
+  const bool joins = choice == Choice::kJoin && !dialling_.contains(peer);
+  if (!joins && choice != Choice::kJoinFurther) return;
+  answered_early_[event.lane] = event.shown;
+  emit(SendHello{event.lane, true, hello(peer, serial, further)});
+}
+
 void LinkCore::on(const Accepted& event) {
   PCCL_ASSERT(event.proven.has_value() == keys_.required());
   std::optional<protocol::LaneCredential> credential;
   if (event.proven) {
-    const std::optional<protocol::Key> key = key_of(*event.proven);
-    if (!key) return emit(Close{event.lane});  // refused since the handshake began
-    credential = {*event.proven, *key};
+    const std::optional<protocol::Key> key = key_of(event.proven->identity);
+    if (!key) {  // refused since the handshake began
+      answered_early_.erase(event.lane);
+      return emit(Close{event.lane});
+    }
+    credential = {event.proven->identity, *key};
   }
   while (!pending_.empty() && pending_.size() >= event.room) close(pending_.front());
   const auto [at, fresh] = lanes_.try_emplace(event.lane);
@@ -25,17 +42,21 @@ void LinkCore::on(const Accepted& event) {
   enter(lane, Phase::kHandshaking);
   lane.address = event.address;
   lane.credential = credential;
+  if (event.proven) {
+    lane.serial = event.proven->serial;
+    lane.further = event.proven->further;
+  }
   lane.hello_by = now_ + protocol::kHelloTimeout;
   pending_.push_back(event.lane);
 }
 
-LaneHello LinkCore::hello(const Lane& lane) const {
+LaneHello LinkCore::hello(PeerId other, uint32_t serial, bool further) const {
   return {.run_id = identity_.run_id,
           .self = identity_.self,
-          .other = lane.peer,
+          .other = other,
           .machine = identity_.machine,
-          .serial = lane.serial,
-          .further = lane.further};
+          .serial = serial,
+          .further = further};
 }
 
 std::string LinkCore::refusal(const Lane& lane, const std::optional<LaneHello>& hello) const {
@@ -52,18 +73,28 @@ std::string LinkCore::refusal(const Lane& lane, const std::optional<LaneHello>& 
   if (!lane.dialled && lane.credential && claimed != lane.credential->identity.dialler)
     return "it has proven to be peer " + text(lane.credential->identity.dialler) +
            ", and says that it is peer " + text(claimed);
-  const bool by_higher = protocol::made_by_higher(hello->serial);
-  if (hello->serial == 0 || by_higher != (lane.dialled == outranks(claimed)) ||
-      (lane.dialled && hello->serial != lane.serial))
+  if (!lane.dialled && lane.credential && hello->serial != lane.serial)
+    return "it has proven connection " + std::to_string(lane.serial) +
+           ", and speaks of connection " + std::to_string(hello->serial);
+  if (lane.dialled && hello->serial != lane.serial)
     return "it speaks of connection " + std::to_string(hello->serial);
-  const uint32_t last = last_serial(claimed);
-  if (hello->serial > protocol::kSerialMax ||
-      (hello->serial > last && hello->serial - last > protocol::kSerialStepMax))
-    return "it speaks of connection " + std::to_string(hello->serial) + " after " +
-           std::to_string(last);
-  if (lane.dialled && hello->further != lane.further)
+  const std::string wrong = wrong_serial(claimed, hello->serial, lane.dialled);
+  if (!wrong.empty()) return wrong;
+  if ((lane.dialled || lane.credential) && hello->further != lane.further)
     return hello->further ? "it speaks of a further lane" : "it speaks of a first lane";
   return {};
+}
+
+// The reason why the peer cannot mean a connection that has this serial number; empty if it can.
+std::string LinkCore::wrong_serial(PeerId peer, uint32_t serial, bool dialled) const {
+  const bool by_higher = protocol::made_by_higher(serial);
+  if (serial == 0 || by_higher != (dialled == outranks(peer)))
+    return "it speaks of connection " + std::to_string(serial);
+  const uint32_t last = last_serial(peer);
+  if (serial <= protocol::kSerialMax &&
+      (serial <= last || serial - last <= protocol::kSerialStepMax))
+    return {};
+  return "it speaks of connection " + std::to_string(serial) + " after " + std::to_string(last);
 }
 
 // A refused connection is closed without an answer, so that an unknown process learns nothing from
@@ -100,28 +131,43 @@ bool LinkCore::is_silent(const Lane& lane) const {
 // If both sides dial each other at the same time, the connection from the higher id stays, if it
 // gets established. The lower id answers it immediately. The higher id waits for the outcome of its
 // own attempts.
+LinkCore::Choice LinkCore::choose(ConnectionId id, PeerId peer, uint32_t serial,
+                                  bool further) const {
+  const auto link = links_.find(peer);
+  if (further) {
+    if (link == links_.end() || link->second.serial != serial) return Choice::kRefuse;
+    const auto comes = [&](const auto& answered) {
+      return answered.first != id && answered.second.identity.dialler == peer &&
+             answered.second.further;
+    };
+    const auto coming = std::count_if(answered_early_.begin(), answered_early_.end(), comes);
+    const size_t lanes = link->second.lanes.size() + static_cast<size_t>(coming);
+    return lanes < options_.lanes_max ? Choice::kJoinFurther : Choice::kRefuse;
+  }
+  if (link != links_.end()) return Choice::kCheckLink;
+  if (given_up(peer)) return Choice::kRefuse;
+  const auto dial = dialling_.find(peer);
+  if (dial == dialling_.end()) return Choice::kJoin;
+  if (serial <= dial->second.dead_serial) return Choice::kRefuse;
+  return is_handshaking(dial->second) && outranks(peer) ? Choice::kWait : Choice::kJoin;
+}
+
 void LinkCore::on_hello_of_pending(ConnectionId id) {
   const size_t erased = std::erase(pending_, id);
   PCCL_ASSERT(erased == 1);
   const Lane& lane = lanes_.at(id);
   const PeerId peer = lane.peer;
-  const auto link = links_.find(peer);
-  if (lane.further) {
-    const bool known = link != links_.end() && link->second.serial == lane.serial &&
-                       link->second.lanes.size() < options_.lanes_max;
-    return known ? join_further(id) : close(id);
+  switch (choose(id, peer, lane.serial, lane.further)) {
+    case Choice::kRefuse: return close(id);
+    case Choice::kCheckLink: close(id); return check_liveness(peer);
+    case Choice::kJoin: return join(id);
+    case Choice::kJoinFurther: return join_further(id);
+    case Choice::kWait: break;
   }
-  if (link != links_.end()) {
-    close(id);
-    return check_liveness(peer);
-  }
-  if (given_up(peer)) return close(id);
-  const auto dial = dialling_.find(peer);
-  if (dial != dialling_.end() && lane.serial <= dial->second.dead_serial) return close(id);
-  const bool crosses = dial != dialling_.end() && is_handshaking(dial->second);
-  if (!crosses || !outranks(peer)) return join(id);
-  if (dial->second.crossing) close(*dial->second.crossing);
-  dial->second.crossing = id;
+  if (answered_early_.contains(id)) return join(id);  // the link is up at the other end
+  Dialling& dial = dialling_.at(peer);
+  if (dial.crossing) close(*dial.crossing);
+  dial.crossing = id;
 }
 
 }  // namespace pccl::link

@@ -51,7 +51,9 @@ struct AcceptWith {  // the master was restarted and has made other keys
 struct Forget {  // ends the peer's link, which is reported, and stops dialling
   PeerId peer;
 };
-struct Connected {  // a Connect succeeded; the other end has proven that it has the key
+// A Connect succeeded. SendHello follows. If the run is secured, a handshake comes before the hello
+// leaves, and Failed if it fails: the other end has not proven that it has the key.
+struct Connected {
   ConnectionId lane;
 };
 struct Refused {  // a Connect failed: there is no connection
@@ -59,13 +61,19 @@ struct Refused {  // a Connect failed: there is no connection
   std::string why;
   LinkFault fault = LinkFault::kOther;
 };
+// Of a secured run only: another process has connected, and has shown a proof that it has the key
+// of this identity. The proof may be a copy. Accepted follows when it is complete, or Failed.
+struct Proven {
+  ConnectionId lane;  // from new_lane()
+  protocol::LaneIntroduction shown;
+};
 struct Accepted {     // another process has connected; the connection is pending until its hello
   ConnectionId lane;  // from new_lane()
   std::string address;
   size_t room = 1;  // maximum number of pending connections, this one included
   // The other end has proven that it has the key of this identity. REQUIRES: present if and only if
   // the run is secured.
-  std::optional<protocol::LaneIdentity> proven = {};
+  std::optional<protocol::LaneIntroduction> proven = {};
 };
 struct HelloReceived {  // the first frame of a lane
   ConnectionId lane;
@@ -106,8 +114,8 @@ struct LanesLearnt {  // the number of lanes that pays on links to this peer
 };
 struct TimePassed {};
 using Event =
-    std::variant<Dial, Forget, AcceptWith, Connected, Refused, Accepted, HelloReceived, Failed,
-                 PongReceived, Tick, Suspected, NeighboursKnown, LanesLearnt, TimePassed>;
+    std::variant<Dial, Forget, AcceptWith, Connected, Refused, Proven, Accepted, HelloReceived,
+                 Failed, PongReceived, Tick, Suspected, NeighboursKnown, LanesLearnt, TimePassed>;
 
 // ---- Effects, to be carried out in order ----
 struct Connect {  // Connected or Refused follows, unless Close comes first
@@ -129,6 +137,7 @@ struct SmallerHelped {
 struct NarrowPathGone {  // after SmallerHelped: the peer at the other end of that path is forgotten
   PeerId peer;
 };
+// The answer to a Proven leaves before Accepted: the dialler gains a round trip.
 struct SendHello {
   ConnectionId lane;
   bool answer = false;  // true: kHelloOk

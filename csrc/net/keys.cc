@@ -52,6 +52,15 @@ void take(std::string_view& from, T& value) {
   from.remove_prefix(sizeof value);
 }
 
+std::string encode(const protocol::LaneIdentity& identity) {
+  std::string bytes;
+  append(bytes, identity.dialler.value);
+  append(bytes, identity.acceptor.value);
+  append(bytes, identity.incarnation);
+  append(bytes, identity.number);
+  return bytes;
+}
+
 protocol::Key derive(const protocol::Key& from, std::string info) {
   const Key derived = derive(std::as_bytes(std::span(from.words)), std::move(info));
   protocol::Key key;
@@ -87,26 +96,29 @@ protocol::Key lane_key(const protocol::Key& accepting, uint64_t run_id,
   return derive(accepting, info + encode(identity));
 }
 
-std::string encode(const protocol::LaneIdentity& identity) {
-  std::string bytes;
-  append(bytes, identity.dialler.value);
-  append(bytes, identity.acceptor.value);
-  append(bytes, identity.incarnation);
-  append(bytes, identity.number);
-  PCCL_ASSERT(bytes.size() == kLaneIdentityBytes);
+std::string encode(const protocol::LaneIntroduction& introduction) {
+  std::string bytes = encode(introduction.identity);
+  append(bytes, introduction.serial);
+  append(bytes, static_cast<uint8_t>(introduction.further));
+  PCCL_ASSERT(bytes.size() == kLaneIntroductionBytes);
   return bytes;
 }
 
-std::optional<protocol::LaneIdentity> decode_lane_identity(std::string_view bytes) {
-  if (bytes.size() != kLaneIdentityBytes) return std::nullopt;
-  protocol::LaneIdentity identity;
+std::optional<protocol::LaneIntroduction> decode_lane_introduction(std::string_view bytes) {
+  if (bytes.size() != kLaneIntroductionBytes) return std::nullopt;
+  protocol::LaneIntroduction introduction;
+  protocol::LaneIdentity& identity = introduction.identity;
+  uint8_t further = 0;
   take(bytes, identity.dialler.value);
   take(bytes, identity.acceptor.value);
   take(bytes, identity.incarnation);
   take(bytes, identity.number);
+  take(bytes, introduction.serial);
+  take(bytes, further);
+  introduction.further = further == 1;
   const bool names_two = identity.dialler && identity.acceptor;
-  if (!names_two || identity.dialler == identity.acceptor) return std::nullopt;
-  return identity;
+  if (!names_two || identity.dialler == identity.acceptor || further > 1) return std::nullopt;
+  return introduction;
 }
 
 }  // namespace pccl::net

@@ -43,10 +43,11 @@ protocol::Key accepting_key(const protocol::Key& seed, PeerId peer);
 protocol::Key lane_key(const protocol::Key& accepting, uint64_t run_id,
                        const protocol::LaneIdentity& identity);
 
-// The bytes that represent an identity on the wire: its fields in order, little-endian.
-inline constexpr size_t kLaneIdentityBytes = 28;
-std::string encode(const protocol::LaneIdentity& identity);
-// nullopt if the number of bytes is another one, if an id is 0, or if both ids are the same.
-std::optional<protocol::LaneIdentity> decode_lane_identity(std::string_view bytes);
+// The bytes that represent an introduction on the wire: its fields in order, little-endian.
+inline constexpr size_t kLaneIntroductionBytes = 33;
+std::string encode(const protocol::LaneIntroduction& introduction);
+// nullopt if the number of bytes is another one, if an id is 0, if both ids are the same, or if
+// `further` is neither 0 nor 1.
+std::optional<protocol::LaneIntroduction> decode_lane_introduction(std::string_view bytes);
 
 }  // namespace pccl::net

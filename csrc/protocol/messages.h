@@ -48,14 +48,21 @@ struct AcceptingKey {
   Key key;
 };
 
-// A dialler shows this identity before it proves that it has the key. It is not secret. Each Dial
-// of a master has another `number`.
+// Names the two ends of a connection, and so its key. Each Dial of a master has another `number`.
 struct LaneIdentity {
   PeerId dialler;
   PeerId acceptor;
   uint32_t incarnation = 0;  // of the master that made the key
   uint64_t number = 0;
   bool operator==(const LaneIdentity&) const = default;
+};
+
+// A dialler shows this first, before it proves that it has the key. Nothing of it is secret.
+struct LaneIntroduction {
+  LaneIdentity identity;
+  uint32_t serial = 0;   // as in the hello that follows (frames.h)
+  bool further = false;  // likewise
+  bool operator==(const LaneIntroduction&) const = default;
 };
 
 // With this, a peer can dial the acceptor of the identity.

@@ -84,9 +84,9 @@ void RingCore::on(const EpochBegun& event, Effects& effects) {
 void RingCore::on(const LaneUp& event, Effects& effects) {
   Link& link = links_[event.lane.peer];
   PCCL_ASSERT(event.lane.index == link.lanes.size());
-  link.lanes.emplace_back();
+  link.lanes.emplace_back().open_sent = event.opened;
   link.same_machine = event.same_machine;
-  send_open(event.lane, link, effects);
+  if (event.opened != epoch_) send_open(event.lane, link, effects);
 }
 
 void RingCore::on(const LaneWindow& event, Effects&) {
@@ -139,14 +139,20 @@ bool RingCore::ready(const Link& link, const Lane& lane) const {
   return !link.failed && epoch_ && lane.open_sent == epoch_ && lane.open_received == epoch_;
 }
 
-void RingCore::send_open(LaneId id, Link& link, Effects& effects) {
-  const bool member = std::find(members_.begin(), members_.end(), id.peer) != members_.end();
-  if (!epoch_ || link.failed || !member) return;
+std::optional<protocol::FrameHeader> RingCore::open_frame(PeerId peer) const {
+  const bool member = std::find(members_.begin(), members_.end(), peer) != members_.end();
+  if (!epoch_ || !member) return std::nullopt;
   protocol::FrameHeader header;
   header.type = protocol::FrameType::kOpen;
   header.epoch = epoch_;
-  link.lanes[id.index].open_sent = epoch_;
-  effects.push_back(SendFrame{id, header});
+  return header;
+}
+
+void RingCore::send_open(LaneId id, Link& link, Effects& effects) {
+  const auto header = open_frame(id.peer);
+  if (link.failed || !header) return;
+  link.lanes[id.index].open_sent = header->epoch;
+  effects.push_back(SendFrame{id, *header});
 }
 
 void RingCore::fail(PeerId peer, Link& link, std::string why, Effects& effects) {

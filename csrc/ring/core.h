@@ -63,8 +63,10 @@ class RingCore {
   // The epoch in which the operation was posted; nothing if it is not in flight.
   std::optional<Epoch> posted(OpKey op);
   const OpTable& operations() const { return operations_; }
-  bool lands(LaneId lane) const;    // a chunk is landing on the lane
-  bool sends(LaneId lane) const;    // a chunk is being sent on the lane
+  bool lands(LaneId lane) const;  // a chunk is landing on the lane
+  bool sends(LaneId lane) const;  // a chunk is being sent on the lane
+  // The Open that a lane to this peer sends first; nothing if the peer is not in the epoch.
+  std::optional<protocol::FrameHeader> open_frame(PeerId peer) const;
   size_t kept_messages() const;     // messages of operations that are not posted here
   size_t lanes(PeerId peer) const;  // 0: the link is down
   void check() const;               // asserts the invariants of the core and of its parts

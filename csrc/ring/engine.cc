@@ -321,12 +321,16 @@ void Engine::begin_epoch(Epoch epoch, std::vector<PeerId> peers) {
   impl_->drive(EpochBegun{epoch, std::move(peers)});
 }
 
-Engine::Lane& Engine::lane_up(PeerId peer, Port& port) {
+std::optional<net::FrameHeader> Engine::open_frame(PeerId peer) const {
+  return impl_->core.open_frame(peer);
+}
+
+Engine::Lane& Engine::lane_up(PeerId peer, Port& port, Epoch opened) {
   if (!impl_->stepping) impl_->gone.clear();
   auto& lanes = impl_->links[peer];
   const LaneId id{peer, static_cast<uint32_t>(lanes.size())};
   Impl::OneLane& lane = *lanes.emplace_back(std::make_unique<Impl::OneLane>(*impl_, id, port));
-  impl_->drive(LaneUp{id, port.same_machine()});
+  impl_->drive(LaneUp{id, port.same_machine(), opened});
   impl_->drive(LaneWindow{id, port.window()});
   return lane;
 }

@@ -75,7 +75,10 @@ class Engine {
    public:
     virtual void chunk_sent() = 0;  // the port has sent its chunk entirely
   };
-  Lane& lane_up(PeerId peer, Port& port);
+  Lane& lane_up(PeerId peer, Port& port, Epoch opened = {});
+  // The first frame of a lane to this peer, if it is to leave before lane_up(), which then gets its
+  // epoch as `opened`.
+  std::optional<net::FrameHeader> open_frame(PeerId peer) const;
   void link_down(PeerId peer);  // removes all its lanes
   // See LanesInactive.
   void rest(PeerId peer, protocol::LaneBits lanes);

@@ -31,6 +31,7 @@ struct LaneId {
 struct LaneUp {  // the first lane brings the link up
   LaneId lane;
   bool same_machine = false;  // the peer is on this machine
+  Epoch opened = {};          // the Open that has left on it already (RingCore::open_frame)
 };
 struct LaneWindow {  // the present congestion window of a lane
   LaneId lane;

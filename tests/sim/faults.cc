@@ -78,6 +78,7 @@ const std::vector<Faults::Kind>& Faults::kinds() {
       {"link half open", 3, &Faults::half_break_link},
       {"a stranger says hello", 3, &Faults::stranger},
       {"a stranger shows a wrong key", 3, &Faults::wrong_key},
+      {"a stranger repeats a handshake", 3, &Faults::copied_handshake},
       {"two peers cut off from each other", 3, &Faults::cut_off_pair},
       {"two peers cut off one way", 3, &Faults::cut_off_pair_one_way},
       {"only small packets pass", 3, &Faults::narrow_pair},
@@ -488,7 +489,7 @@ bool Faults::wrong_key() {
   if (other == nullptr || peer->paused() || !peer->id() || !other->id()) return false;
   std::optional<protocol::LaneCredential> credential = world_.credential(other->id(), peer->id());
   if (!credential) return false;
-  const auto& shown = peer->links().shown();
+  const auto& shown = peer->links().credentials();
   switch (chance_.below(6)) {
     case 0: credential->key.words[chance_.below(4)] ^= uint64_t{1} << chance_.below(64); break;
     case 1: ++credential->identity.number; break;
@@ -503,6 +504,12 @@ bool Faults::wrong_key() {
   if (peer->links().lets_in(*credential))
     world_.on_violation("P5 " + peer->name() + " lets a stranger in");
   return true;
+}
+
+bool Faults::copied_handshake() {
+  PeerNode* const peer = any();
+  if (peer == nullptr || peer->paused()) return false;
+  return peer->links().on_copied_introduction(chance_.below(1000));
 }
 
 // ---- Network faults ----

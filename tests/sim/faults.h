@@ -67,6 +67,7 @@ class Faults {
   bool half_break_link();
   bool stranger();
   bool wrong_key();
+  bool copied_handshake();
   // ---- Network faults ----
   bool cut_off_pair();
   bool cut_off_pair_one_way();

@@ -72,6 +72,7 @@ SimLinks::~SimLinks() = default;
 void SimLinks::received_hello(ConnectionId id, std::optional<protocol::LaneHello> hello) {
   const WorldOptions& options = node_.world().options();
   if (options.plant == Bug::kAnyRun && hello) hello->run_id = run_id_;
+  if (connections_.contains(id)) complete(id);
   step(link::HelloReceived{id, hello, std::chrono::microseconds(options.rtt)});
 }
 
@@ -162,58 +163,85 @@ void SimLinks::try_to_connect(ConnectionId id, const link::Connect& connect, Dur
   for (const uint32_t limit : {connect.segment, other->links().accepted_segment_}) {
     if (limit > 0) wire->segment = std::min(wire->segment, limit);
   }
-  world.event_loop().after(world.control_delay(), [this, id, other, wire,
-                                                   with = connect.credential] {
-    node_.world().network().pass(node_.port(), other->port(), [this, id, other, wire, with] {
-      other->run([this, id, other, wire, with] { other->links().accepted(node_, id, wire, with); });
-    });
-  });
-  // Without keys the other machine's system answers alone. With keys its process has to answer.
-  if (!connect.credential) {
-    later(2 * world.control_delay(), [this, id, other, wire] { answered(id, *other, wire, true); });
-    return;
-  }
-  later(connect.timeout, [this, id] {
-    if (connecting_.erase(id) > 0 && !over_)
-      step(link::Refused{id, "no answer in time", LinkFault::kNoAnswer});
+  // With keys the other process learns of the connection only by the handshake.
+  if (!connect.credential)
+    tell(*other, [this, other, wire] { other->links().accepted(node_, wire); });
+  later(2 * world.control_delay(),
+        [this, id, other, wire, with = connect.credential] { connected(id, *other, wire, with); });
+}
+
+void SimLinks::tell(PeerNode& to, std::function<void()> what) {
+  World& world = node_.world();
+  world.event_loop().after(world.control_delay(), [this, &to, what = std::move(what)] {
+    node_.world().network().pass(node_.port(), to.port(), [&to, what] { to.run(what); });
   });
 }
 
-void SimLinks::answered(ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire,
-                        bool is_let_in) {
-  if (connecting_.erase(id) == 0 || over_) {
-    if (is_let_in) hang_up({wire, 0, &other, nullptr, {}}, "closed");
-    return;
-  }
-  if (!is_let_in)
-    return step(link::Refused{id, "the other end has another key", LinkFault::kAnotherPeer});
+void SimLinks::connected(ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire,
+                         const std::optional<protocol::LaneCredential>& credential) {
+  if (connecting_.erase(id) == 0 || over_) return hang_up({wire, 0, &other, nullptr, {}}, "closed");
   attach(id, other, wire, 0);
+  if (credential) dialled_with_[id] = *credential;
   step(link::Connected{id});
 }
 
-// `from` has connected as its lane `theirs`. With a credential it has shown an identity, and is let
-// in if it has the key that belongs to it.
-void SimLinks::accepted(PeerNode& from, ConnectionId theirs, const std::shared_ptr<Wire>& wire,
-                        const std::optional<protocol::LaneCredential>& credential) {
+void SimLinks::accepted(PeerNode& from, const std::shared_ptr<Wire>& wire) {
   if (over_ || wire->cut) return;
-  const bool is_let_in = !credential || lets_in(*credential);
-  if (credential) {
-    World& world = node_.world();
-    world.event_loop().after(world.control_delay(), [this, &from, theirs, wire, is_let_in] {
-      node_.world().network().pass(node_.port(), from.port(), [=, this, &from] {
-        from.run([=, this, &from] { from.links().answered(theirs, node_, wire, is_let_in); });
-      });
-    });
-  }
-  if (!is_let_in) return;
   const ConnectionId id = core_.new_lane();
   attach(id, from, wire, 1);
-  link::Accepted accepted{id, from.name(), kPendingMax};
-  if (credential) {
-    shown_.push_back(*credential);
-    accepted.proven = credential->identity;
+  step(link::Accepted{id, from.name(), kPendingMax});
+}
+
+// ---- The handshake of a run that is secured ----
+
+void SimLinks::shake_hands(ConnectionId id, const protocol::LaneHello& hello) {
+  Connection& connection = connections_.at(id);
+  connection.hello = hello;
+  const protocol::LaneCredential credential = dialled_with_.extract(id).mapped();
+  const protocol::LaneIntroduction shown{credential.identity, hello.serial, hello.further};
+  tell(*connection.other,
+       [this, id, other = connection.other, wire = connection.wire, credential, shown] {
+         other->links().introduced(node_, id, wire, credential, shown);
+       });
+}
+
+// `from` has shown this on the connection that is its lane `theirs`.
+void SimLinks::introduced(PeerNode& from, ConnectionId theirs, const std::shared_ptr<Wire>& wire,
+                          const protocol::LaneCredential& credential,
+                          const protocol::LaneIntroduction& shown) {
+  if (over_ || wire->cut) return;
+  if (!lets_in(credential)) {
+    return tell(from, [&from, theirs] {
+      from.links().failed(theirs, "the other end has another key", LinkFault::kAnotherPeer);
+    });
   }
-  step(accepted);
+  const ConnectionId id = core_.new_lane();
+  attach(id, from, wire, 1);
+  connections_.at(id).shown = shown;
+  credentials_.push_back(credential);
+  introductions_.push_back(shown);
+  tell(from, [&from, theirs] { from.links().established(theirs); });
+  step(link::Proven{id, shown});
+  later(protocol::kHelloTimeout, [this, id] {
+    const auto at = connections_.find(id);
+    if (at != connections_.end() && at->second.shown) failed(id, "the handshake took too long");
+  });
+}
+
+void SimLinks::established(ConnectionId id) {
+  const auto at = connections_.find(id);
+  if (at == connections_.end() || !at->second.hello || over_) return;
+  Connection& connection = at->second;
+  connection.wire->port(connection.side)
+      .send(net::hello_frame(FrameType::kHello, *std::exchange(connection.hello, {})));
+}
+
+// The handshake comes before the first frame.
+void SimLinks::complete(ConnectionId id) {
+  Connection& connection = connections_.at(id);
+  if (connection.hello) return established(id);
+  const auto shown = std::exchange(connection.shown, {});
+  if (shown) step(link::Accepted{id, connection.other->name(), kPendingMax, shown});
 }
 
 bool SimLinks::lets_in(const protocol::LaneCredential& credential) const {
@@ -250,8 +278,14 @@ void SimLinks::perform(const link::SendHello& said) {
   if (pending_.contains(said.lane)) return;
   Connection& connection = connections_.at(said.lane);
   connection.wire->serial = said.hello.serial;
-  connection.wire->port(connection.side)
-      .send(net::hello_frame(said.answer ? FrameType::kHelloOk : FrameType::kHello, said.hello));
+  if (dialled_with_.contains(said.lane)) return shake_hands(said.lane, said.hello);
+  ring::Port& port = connection.wire->port(connection.side);
+  port.send(net::hello_frame(said.answer ? FrameType::kHelloOk : FrameType::kHello, said.hello));
+  if (!connection.shown) return;
+  const auto open = engine_.open_frame(said.hello.other);
+  if (!open) return;
+  port.send(*open);
+  connection.opened = open->epoch;
 }
 
 void SimLinks::perform(const link::SmallerHelped& helped) {
@@ -284,7 +318,8 @@ void SimLinks::perform(const link::LaneUp& up) {
   Connection& connection = connections_.at(up.lane);
   connection.peer = up.peer;
   if (!up.further) check_other_end(connection, up.serial);
-  connection.sink->join(engine_.lane_up(up.peer, connection.wire->port(connection.side)));
+  connection.sink->join(
+      engine_.lane_up(up.peer, connection.wire->port(connection.side), connection.opened));
 }
 
 // The other end may keep another connection for the link only if that connection has ended here.
@@ -306,6 +341,7 @@ void SimLinks::check_other_end(const Connection& connection, uint32_t serial) co
 
 void SimLinks::perform(const link::Close& close) {
   connecting_.erase(close.lane);
+  dialled_with_.erase(close.lane);
   pending_.erase(close.lane);
   const auto at = connections_.find(close.lane);
   if (at == connections_.end()) return;
@@ -333,9 +369,9 @@ void SimLinks::closed(const std::shared_ptr<Wire>& wire, const std::string& why)
   if (at != connections_.end()) failed(at->first, why);
 }
 
-void SimLinks::failed(ConnectionId id, const std::string& why) {
+void SimLinks::failed(ConnectionId id, const std::string& why, LinkFault fault) {
   if (!connections_.contains(id)) return;
-  step(link::Failed{id, {Code::kSystem, why, {}}, LinkFault::kOther});
+  step(link::Failed{id, {Code::kSystem, why, {}}, fault});
   perform(link::Close{id});  // unless the core has closed it
 }
 
@@ -398,9 +434,24 @@ void SimLinks::on_pending_frame(const std::optional<protocol::LaneHello>& hello,
   const ConnectionId id = core_.new_lane();
   pending_.insert(id);
   link::Accepted accepted{id, "a stranger", kPendingMax};
-  if (credential) accepted.proven = credential->identity;
+  if (credential) {
+    accepted.proven = {credential->identity, hello ? hello->serial : 1, false};
+    step(link::Proven{id, *accepted.proven});
+  }
   step(accepted);
   received_hello(id, hello);
+}
+
+bool SimLinks::on_copied_introduction(size_t which) {
+  if (introductions_.empty() || over_) return false;
+  const ConnectionId id = core_.new_lane();
+  pending_.insert(id);
+  step(link::Proven{id, introductions_[which % introductions_.size()]});
+  later(protocol::kHelloTimeout, [this, id] {
+    step(link::Failed{id, {Code::kSystem, "the handshake took too long", {}}, LinkFault::kOther});
+    pending_.erase(id);
+  });
+  return true;
 }
 
 bool SimLinks::break_link(PeerNode& other) {

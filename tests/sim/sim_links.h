@@ -44,10 +44,12 @@ class SimLinks {
   // it.
   void on_pending_frame(const std::optional<protocol::LaneHello>& hello,
                         const std::optional<protocol::LaneCredential>& credential);
+  // Somebody repeats what the dialler of a connection has shown. He cannot go on after the answer.
+  bool on_copied_introduction(size_t which);
   // Whether somebody with this credential gets past the handshake.
   bool lets_in(const protocol::LaneCredential& credential) const;
-  // The credentials that were good here.
-  const std::vector<protocol::LaneCredential>& shown() const { return shown_; }
+  // What was shown here, and was good.
+  const std::vector<protocol::LaneCredential>& credentials() const { return credentials_; }
   // Serial number of the connection to that process; 0: there is no link.
   uint32_t serial(const PeerNode& other) const;
   // Ports that it is trying to reach.
@@ -61,6 +63,11 @@ class SimLinks {
     PeerNode* other = nullptr;
     std::unique_ptr<Sink> sink;
     PeerId peer;  // set once its lane is up
+    // Of a run that is secured, until the handshake is complete. Side 0: the hello that follows it.
+    // Side 1: what the other side has shown.
+    std::optional<protocol::LaneHello> hello = {};
+    std::optional<protocol::LaneIntroduction> shown = {};
+    Epoch opened = {};  // the Open that has left before the lane was up
   };
 
   void perform(const link::Connect& connect);
@@ -81,17 +88,25 @@ class SimLinks {
   // Runs `what` at this process after `delay`, unless the process is dead by then.
   void later(Duration delay, std::function<void()> what);
   void try_to_connect(link::ConnectionId id, const link::Connect& connect, Duration left);
-  void accepted(PeerNode& from, link::ConnectionId theirs, const std::shared_ptr<Wire>& wire,
-                const std::optional<protocol::LaneCredential>& credential);
-  void answered(link::ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire,
-                bool is_let_in);
+  void accepted(PeerNode& from, const std::shared_ptr<Wire>& wire);
+  void connected(link::ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire,
+                 const std::optional<protocol::LaneCredential>& credential);
+  // ---- The handshake of a run that is secured ----
+  void shake_hands(link::ConnectionId id, const protocol::LaneHello& hello);
+  void introduced(PeerNode& from, link::ConnectionId theirs, const std::shared_ptr<Wire>& wire,
+                  const protocol::LaneCredential& credential,
+                  const protocol::LaneIntroduction& shown);
+  void established(link::ConnectionId id);  // the other end has proven its key
+  void complete(link::ConnectionId id);     // the first frame has come
+  // Runs `what` at the process `to`, which learns something from this one.
+  void tell(PeerNode& to, std::function<void()> what);
   void received_hello(link::ConnectionId id, std::optional<protocol::LaneHello> hello);
   void attach(link::ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire, int side);
   void check_other_end(const Connection& connection, uint32_t serial) const;
   void hang_up(const Connection& connection, const std::string& why);
   // The other end has closed it.
   void closed(const std::shared_ptr<Wire>& wire, const std::string& why);
-  void failed(link::ConnectionId id, const std::string& why);
+  void failed(link::ConnectionId id, const std::string& why, LinkFault fault = LinkFault::kOther);
   std::vector<std::shared_ptr<Wire>> wires_to(const PeerNode& other) const;
   void deactivate_lanes(PeerId peer);
 
@@ -102,7 +117,9 @@ class SimLinks {
   std::map<link::ConnectionId, Connection> connections_;
   std::map<link::ConnectionId, uint16_t> connecting_;  // destination port
   std::set<link::ConnectionId> pending_;
-  std::vector<protocol::LaneCredential> shown_;
+  std::map<link::ConnectionId, protocol::LaneCredential> dialled_with_;
+  std::vector<protocol::LaneCredential> credentials_;
+  std::vector<protocol::LaneIntroduction> introductions_;  // of credentials_, in the same order
   uint64_t run_id_ = 0;
   std::vector<std::unique_ptr<Sink>> destroyed_later_;  // may still be on the stack
   uint32_t accepted_segment_ = 0;                       // bytes; 0: the system's default

@@ -56,11 +56,19 @@ void LaneConnection::send_hello(bool answer, const protocol::LaneHello& hello) {
   send(net::hello_frame(answer ? FrameType::kHelloOk : FrameType::kHello, hello));
 }
 
+void LaneConnection::open_early(const Engine& engine, PeerId peer) {
+  PCCL_ASSERT(sink_ == nullptr && !opened_);
+  const auto header = engine.open_frame(peer);
+  if (!header) return;
+  send(*header);
+  opened_ = header->epoch;
+}
+
 void LaneConnection::join(Engine& engine, PeerId peer, bool same_machine) {
   PCCL_ASSERT(sink_ == nullptr && lane_ != nullptr);
   same_machine_ = same_machine;
   lane_->set_local(same_machine);
-  sink_ = &engine.lane_up(peer, *this);
+  sink_ = &engine.lane_up(peer, *this, opened_);
 }
 
 void LaneConnection::close() {

@@ -41,6 +41,8 @@ class LaneConnection : public Port, public link::Carrier, public net::FrameSink 
   // From now on `on_chunk_sent` runs whenever a chunk has left; the next chunk may have begun.
   void watch(std::function<void(const LaneConnection&)> on_chunk_sent);
   void send_hello(bool answer, const protocol::LaneHello& hello);
+  // Sends what the lane's first frame in `engine` will be, before it is a lane of it.
+  void open_early(const Engine& engine, PeerId peer);
   // Makes this a lane of `engine` until the engine's link_down(peer). `same_machine`: the
   // other end is on this machine.
   void join(Engine& engine, PeerId peer, bool same_machine);
@@ -83,6 +85,7 @@ class LaneConnection : public Port, public link::Carrier, public net::FrameSink 
   const std::string address_;  // "10.0.0.7:48201"
   bool same_machine_ = false;
   bool wan_ = false;
+  Epoch opened_;  // by open_early()
   std::function<void(const LaneConnection&)> on_chunk_sent_;
   Engine::Lane* sink_ = nullptr;     // the sink of the engine, after join()
   std::unique_ptr<net::Lane> lane_;  // null: closed

@@ -11,7 +11,6 @@
 #include <future>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -67,12 +66,12 @@ struct Shell::Impl {
   void accept_plain(net::Socket socket, size_t room);
   void accept_encrypted(net::Socket socket, size_t room);
   net::Tls acceptor() const;
-  void dialled(const link::Connect& connect, net::Socket socket, Instant by);
+  void dialled(const link::Connect& connect, net::Socket socket);
+  void shake_hands(const link::SendHello& send);
   void add_lane(ConnectionId id, net::Channel channel, bool dialled);
   void close_excess(size_t room);
   void proven(ConnectionId id);
   void established(ConnectionId id);
-  void failed(ConnectionId id, const Status& why, LinkFault fault);
   void remove_lane(ConnectionId id);
   void on_tick();
 
@@ -106,9 +105,14 @@ struct Shell::Impl {
   std::unique_ptr<net::Timer> ticks, timer;
   std::map<ConnectionId, std::unique_ptr<net::Connector>> connectors;
   std::map<ConnectionId, std::unique_ptr<LaneConnection>> lanes;
-  // The lanes whose TLS handshake is not complete. The core does not know the accepted ones: those
-  // that have proven nothing, and those that perhaps have (Tls::proven).
-  std::set<ConnectionId> dialled_handshakes;
+  // The lanes whose TLS handshake is not complete. The core has not accepted those that others have
+  // dialled: those that have proven nothing, and those that perhaps have (Tls::proven).
+  struct Dialled {
+    protocol::LaneCredential credential;
+    std::optional<net::Socket> socket;  // until the core has told the hello
+    protocol::LaneHello hello = {};
+  };
+  std::map<ConnectionId, Dialled> dialled_handshakes;
   net::PendingConnections unproven;
   struct Accepted {
     std::string address;  // of the other end
@@ -205,31 +209,46 @@ void Shell::Impl::proven(ConnectionId id) {
   if (handshake == accepted_handshakes.end()) return;
   handshake->second.proven = true;
   unproven.remove(id.value);
+  step(link::Proven{id, *net::decode_lane_introduction(lanes.at(id)->identity())});
   if (accepted_handshakes.size() - unproven.size() <= net::pending_max(kPendingMax)) return;
   const auto is_proven = [](const auto& one) { return one.second.proven; };
   const auto oldest =
       std::find_if(accepted_handshakes.begin(), accepted_handshakes.end(), is_proven);
-  if (oldest->first != id) remove_lane(oldest->first);
+  if (oldest->first == id) return;
+  const Status why{Code::kSystem, "too many handshakes are not complete", {}};
+  step(link::Failed{oldest->first, why, LinkFault::kOther});
 }
 
 net::Tls Shell::Impl::acceptor() const {
   return net::Tls::accept([this](std::string_view shown) -> std::optional<net::Key> {
-    const auto identity = net::decode_lane_identity(shown);
-    const auto key = identity ? core.key_of(*identity) : std::nullopt;
+    const auto introduction = net::decode_lane_introduction(shown);
+    const auto key = introduction ? core.key_of(introduction->identity) : std::nullopt;
     return key ? std::optional(net::Key(*key)) : std::nullopt;
   });
 }
 
-void Shell::Impl::dialled(const link::Connect& connect, net::Socket socket, Instant by) {
-  if (!connect.credential) {
+void Shell::Impl::dialled(const link::Connect& connect, net::Socket socket) {
+  if (connect.credential) {
+    dialled_handshakes[connect.lane] = {*connect.credential, std::move(socket)};
+  } else {
     add_lane(connect.lane, std::move(socket), true);
-    return step(link::Connected{connect.lane});
   }
-  const auto& [identity, key] = *connect.credential;
-  Result<net::Tls> tls = net::Tls::dial(net::encode(identity), net::Key(key));
-  if (!tls.ok()) return step(link::Refused{connect.lane, tls.status().message, LinkFault::kOther});
-  dialled_handshakes.insert(connect.lane);
-  add_lane(connect.lane, net::Channel(std::move(socket), std::move(tls.value()), by), true);
+  step(link::Connected{connect.lane});
+}
+
+// The hello follows when the handshake is complete. The introduction says a part of it before.
+void Shell::Impl::shake_hands(const link::SendHello& send) {
+  Dialled& own = dialled_handshakes.at(send.lane);
+  own.hello = send.hello;
+  const protocol::LaneIntroduction introduction{own.credential.identity, send.hello.serial,
+                                                send.hello.further};
+  Result<net::Tls> tls = net::Tls::dial(net::encode(introduction), net::Key(own.credential.key));
+  if (!tls.ok()) return step(link::Failed{send.lane, tls.status(), LinkFault::kOther});
+  // The core waits for the answer to the hello, and gives up first.
+  const Instant by = monotonic_now() + 2 * protocol::kHelloTimeout;
+  net::Channel channel(std::move(*own.socket), std::move(tls.value()), by);
+  own.socket.reset();
+  add_lane(send.lane, std::move(channel), true);
 }
 
 void Shell::Impl::add_lane(ConnectionId id, net::Channel channel, bool dialled) {
@@ -244,23 +263,20 @@ void Shell::Impl::add_lane(ConnectionId id, net::Channel channel, bool dialled) 
               [this, id](uint64_t number) {
                 step(link::PongReceived{id, number});
               },
-          .on_failed = [this, id](const Status& why, LinkFault fault) { failed(id, why, fault); },
+          .on_failed =
+              [this, id](const Status& why, LinkFault fault) {
+                step(link::Failed{id, why, fault});
+              },
           .on_proven = [this, id] { proven(id); },
           .on_established = [this, id] { established(id); }});
 }
 
 void Shell::Impl::established(ConnectionId id) {
-  if (dialled_handshakes.erase(id) > 0) return step(link::Connected{id});
+  const auto own = dialled_handshakes.extract(id);
+  if (own) return lanes.at(id)->send_hello(false, own.mapped().hello);
   const std::string address = accepted_handshakes.extract(id).mapped().address;
-  const auto identity = net::decode_lane_identity(lanes.at(id)->identity());
-  step(link::Accepted{id, address, net::pending_max(kPendingMax), identity});
-}
-
-void Shell::Impl::failed(ConnectionId id, const Status& why, LinkFault fault) {
-  if (accepted_handshakes.contains(id)) return remove_lane(id);
-  if (!dialled_handshakes.contains(id)) return step(link::Failed{id, why, fault});
-  remove_lane(id);
-  step(link::Refused{id, why.message, fault});
+  const auto introduction = net::decode_lane_introduction(lanes.at(id)->identity());
+  step(link::Accepted{id, address, net::pending_max(kPendingMax), introduction});
 }
 
 void Shell::Impl::remove_lane(ConnectionId id) {
@@ -300,6 +316,8 @@ void Shell::Impl::step(const link::Event& event) {
     core.step(next, monotonic_now(), effects);
     for (const link::Effect& effect : effects)
       std::visit([this](const auto& what) { perform(what); }, effect);
+    // The core says nothing more of a lane that has ended by itself.
+    if (const auto* failed = std::get_if<link::Failed>(&next)) remove_lane(failed->lane);
   }
   stepping = false;
   if (timer == nullptr) return;
@@ -308,12 +326,11 @@ void Shell::Impl::step(const link::Event& event) {
 }
 
 void Shell::Impl::perform(const link::Connect& connect) {
-  const Instant by = monotonic_now() + connect.timeout;  // of the TLS handshake too
-  const auto connected = [this, connect, by](Result<net::Socket> result) {
+  const auto connected = [this, connect](Result<net::Socket> result) {
     const auto own = connectors.extract(connect.lane);  // the Connector lives until this returns
     if (!result.ok())
       return step(link::Refused{connect.lane, result.status().message, own.mapped()->fault()});
-    dialled(connect, std::move(result.value()), by);
+    dialled(connect, std::move(result.value()));
   };
   connectors[connect.lane] = std::make_unique<net::Connector>(loop, connect.to, connect.timeout,
                                                               connected, connect.segment);
@@ -336,7 +353,10 @@ void Shell::Impl::perform(const link::NarrowPathGone& gone) {
 }
 
 void Shell::Impl::perform(const link::SendHello& send) {
-  lanes.at(send.lane)->send_hello(send.answer, send.hello);
+  if (dialled_handshakes.contains(send.lane)) return shake_hands(send);
+  LaneConnection& lane = *lanes.at(send.lane);
+  lane.send_hello(send.answer, send.hello);
+  if (accepted_handshakes.contains(send.lane)) lane.open_early(engine, send.hello.other);
 }
 
 void Shell::Impl::perform(const link::SendPing& ping) {

@@ -74,22 +74,29 @@ TEST(Keys, EachInputCounts) {
   EXPECT_EQ(keys.size(), 10u);
 }
 
-TEST(Keys, AnIdentityHasTheDocumentedBytes) {
-  const std::string bytes = encode(kIdentity);
-  EXPECT_EQ(hex(bytes), "02000000010000000300000001000000010000000700000000000000");
-  EXPECT_EQ(decode_lane_identity(bytes), kIdentity);
+TEST(Keys, AnIntroductionHasTheDocumentedBytes) {
+  const protocol::LaneIntroduction introduction{kIdentity, 9, true};
+  const std::string bytes = encode(introduction);
+  EXPECT_EQ(hex(bytes),
+            "02000000010000000300000001000000010000000700000000000000"
+            "0900000001");
+  EXPECT_EQ(decode_lane_introduction(bytes), introduction);
 }
 
-TEST(Keys, OtherBytesAreNoIdentity) {
-  const std::string bytes = encode(kIdentity);
-  EXPECT_EQ(decode_lane_identity(""), std::nullopt);
-  EXPECT_EQ(decode_lane_identity(bytes.substr(1)), std::nullopt);
-  EXPECT_EQ(decode_lane_identity(bytes + '\0'), std::nullopt);
+TEST(Keys, OtherBytesAreNoIntroduction) {
+  const std::string bytes = encode(protocol::LaneIntroduction{kIdentity, 9});
+  EXPECT_EQ(decode_lane_introduction(""), std::nullopt);
+  EXPECT_EQ(decode_lane_introduction(bytes.substr(1)), std::nullopt);
+  EXPECT_EQ(decode_lane_introduction(bytes + '\0'), std::nullopt);
+  EXPECT_EQ(decode_lane_introduction(bytes.substr(0, bytes.size() - 1) + '\2'), std::nullopt);
+  const auto of = [](PeerId dialler, PeerId acceptor) {
+    return decode_lane_introduction(encode(protocol::LaneIntroduction{{dialler, acceptor}}));
+  };
   const PeerId one{1}, two{2}, none{};
-  EXPECT_NE(decode_lane_identity(encode({one, two})), std::nullopt);
-  EXPECT_EQ(decode_lane_identity(encode({one, none})), std::nullopt);
-  EXPECT_EQ(decode_lane_identity(encode({none, two})), std::nullopt);
-  EXPECT_EQ(decode_lane_identity(encode({one, one})), std::nullopt);
+  EXPECT_NE(of(one, two), std::nullopt);
+  EXPECT_EQ(of(one, none), std::nullopt);
+  EXPECT_EQ(of(none, two), std::nullopt);
+  EXPECT_EQ(of(one, one), std::nullopt);
 }
 
 TEST(Keys, AKeyWipesItsMemory) {

@@ -76,6 +76,18 @@ TEST_F(Core, OpensToMembersOnlyAndOnLinksThatComeUpLater) {
   EXPECT_EQ(step(LaneUp{{kDown}}), "open 5 to 3");
 }
 
+TEST_F(Core, AnOpenThatHasLeftIsNotRepeated) {
+  EXPECT_EQ(core_.open_frame(kUp), std::nullopt) << "no epoch yet";
+  step(EpochBegun{kEpoch, {kUp, kDown}});
+  EXPECT_EQ(core_.open_frame(kStranger), std::nullopt);
+  ASSERT_TRUE(core_.open_frame(kUp).has_value());
+  EXPECT_EQ(core_.open_frame(kUp)->epoch, kEpoch);
+  EXPECT_EQ(step(LaneUp{{kUp}, false, kEpoch}), "");
+  post(0);
+  EXPECT_EQ(open(kUp), "credit 0 of 4 to 1") << "the lane is ready";
+  EXPECT_EQ(step(LaneUp{{kDown}, false, Epoch{kEpoch.value - 1}}), "open 5 to 3") << "an old one";
+}
+
 TEST_F(Core, NothingLeavesBeforeBothHaveOpened) {
   step(LaneUp{{kUp}});
   step(LaneUp{{kDown}});
