@@ -9,6 +9,7 @@
 
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "csrc/base/result.h"
 #include "csrc/net/framing.h"
@@ -69,6 +70,15 @@ class RawPeer {
     Result<net::FrameHeader> header = net::decode_header(bytes);
     if (!header.ok()) return {};
     return header.value();
+  }
+  // The next bytes; none if the other end hung up or sent nothing in time.
+  std::vector<std::byte> receive(int timeout_ms = 10000) {
+    std::vector<std::byte> bytes(65536);
+    pollfd readable{fd_, POLLIN, 0};
+    const bool ready = poll(&readable, 1, timeout_ms) > 0;
+    const ssize_t got = ready ? recv(fd_, bytes.data(), bytes.size(), 0) : 0;
+    bytes.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    return bytes;
   }
   // True if the other end closes the connection in time.
   bool hung_up(int timeout_ms = 10000) {

@@ -12,6 +12,8 @@
 
 #include "csrc/link/lane_controller.h"
 #include "csrc/net/descriptors.h"
+#include "csrc/net/keys.h"
+#include "csrc/net/tls.h"
 #include "tests/cpp/net/net_test.h"
 #include "tests/cpp/ring/allocations.h"
 #include "tests/cpp/ring/raw_peer.h"
@@ -28,7 +30,8 @@ PeerId id(uint32_t rank) { return {rank + 1}; }
 // One Shell and a record of its callbacks.
 class Member {
  public:
-  explicit Member(uint32_t rank, Shell::Options options = {})
+  explicit Member(uint32_t rank, Shell::Options options = {},
+                  std::optional<protocol::AcceptingKey> accepting = {})
       : shell_(std::make_unique<Shell>(
             std::move(options),
             Shell::Callbacks{
@@ -38,7 +41,7 @@ class Member {
                 .on_transferred = [this](Epoch, OpKey op) { note([&] { ++transferred_[op]; }); },
                 .on_drained = [this](Epoch, OpKey op) { note([&] { ++drained_[op]; }); },
                 .on_failed = [this](Epoch, OpKey, const Status&) { note([&] { ++failed_; }); }})) {
-    shell_->listen(id(rank), kRun, protocol::kSpoken.highest, "127.0.0.1");
+    shell_->listen(id(rank), kRun, protocol::kSpoken.highest, "127.0.0.1", accepting);
     EXPECT_TRUE(wait([&] { return port_.has_value(); }));
   }
 
@@ -487,6 +490,40 @@ TEST(Shell, AStrangerWithoutTheRunIsHungUpOn) {
   EXPECT_TRUE(stranger.hung_up());
   EXPECT_EQ(one.report_count(), 0u);
   EXPECT_EQ(one.shell().counters().links.size(), 0u);
+}
+
+// The answer travels with the proof of the acceptor, and whoever sent a copy cannot read it.
+TEST(Shell, AProofIsAnsweredBeforeItIsCompleteAndNothingElseHappens) {
+  const protocol::AcceptingKey accepting{1, {{1, 2, 3, 4}}};
+  Member one(0, {}, accepting);
+  one.shell().begin_epoch(Epoch{1}, {id(1)}, {id(1)});
+  const protocol::LaneIdentity identity{id(1), id(0), 1, 7};
+  const std::string introduction = net::encode(protocol::LaneIntroduction{identity, 1});
+  Result<net::Tls> tls =
+      net::Tls::dial(introduction, net::Key(net::lane_key(accepting.key, kRun, identity)));
+  ASSERT_TRUE(tls.ok());
+  RawPeer dialler = RawPeer::dial(one.port());
+  dialler.say(tls.value().outgoing());
+  std::vector<std::byte> answer;
+  while (answer.size() < 2 * sizeof(net::HeaderBytes)) {
+    std::vector<std::byte> bytes = dialler.receive();
+    ASSERT_FALSE(bytes.empty());
+    std::span<const std::byte> ciphertext = bytes;
+    std::byte plaintext[4096];
+    for (;;) {
+      Result<size_t> read = tls.value().read(ciphertext, plaintext);
+      ASSERT_TRUE(read.ok()) << read.status().message;
+      if (read.value() == 0) break;
+      answer.insert(answer.end(), plaintext, plaintext + read.value());
+    }
+  }
+  net::HeaderBytes first, second;
+  std::copy_n(answer.begin(), first.size(), first.begin());
+  std::copy_n(answer.begin() + first.size(), second.size(), second.begin());
+  EXPECT_EQ(net::decode_header(first).value().type, FrameType::kHelloOk);
+  EXPECT_EQ(net::decode_header(second).value().type, FrameType::kOpen);
+  EXPECT_EQ(one.shell().counters().links.size(), 0u);
+  EXPECT_EQ(one.report_count(), 0u);
 }
 
 TEST(Shell, ManyWhoSayNothingDoNotKeepOthersOut) {
