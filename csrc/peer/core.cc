@@ -13,6 +13,7 @@
 #include "csrc/peer/joint.h"
 #include "csrc/peer/membership.h"
 #include "csrc/peer/operation.h"
+#include "csrc/peer/registration.h"
 #include "csrc/peer/state_sync.h"
 
 namespace pccl::peer {
@@ -98,7 +99,6 @@ struct PeerCore::Impl {
   Status reconfigure(const protocol::EpochStart& start);
   void repeat_vote_when_restarted();
   protocol::Hello hello() const;
-  void send_hello();
   void resume();
   void connection_lost(const std::string& why);
   void on_violation(const Status& what);
@@ -119,8 +119,8 @@ struct PeerCore::Impl {
   Operations operations{context, membership};
   Joint joint{context, membership};
   StateSync sync{context, membership};
+  Registration registration{context};
 
-  protocol::Register listening_at;  // used until admission
   std::string closed_why;  // why the last attempt to connect failed, or the connection broke
   std::optional<Instant> lost_at;  // since when this peer has been trying to resume
   bool resuming = false;           // Resume was sent, and Resumed has not come
@@ -186,11 +186,15 @@ void PeerCore::Impl::on(const LeaveCalled&) {
 
 // ---- The connection to the master ----
 
-void PeerCore::Impl::on(const MasterConnected&) {
+void PeerCore::Impl::on(const MasterConnected& event) {
   if (membership.out()) return;
   connection.on_connected();
   context.linked = true;
-  membership.welcomed() ? resume() : send_hello();
+  if (membership.welcomed()) return resume();
+  membership.enter(Phase::kHandshaking);
+  context.send(hello());
+  if (registration.ready()) return registration.tell();
+  if (event.elsewhere) registration.open_listener(false);
 }
 
 protocol::Hello PeerCore::Impl::hello() const {
@@ -211,11 +215,6 @@ protocol::Hello PeerCore::Impl::hello() const {
   hello.launch = options.launch;
   hello.name = options.name;
   return hello;
-}
-
-void PeerCore::Impl::send_hello() {
-  membership.enter(Phase::kHandshaking);
-  context.send(hello());
 }
 
 void PeerCore::Impl::resume() {
@@ -318,8 +317,12 @@ Status PeerCore::Impl::on_message(const protocol::Welcome& welcome) {
   connection.welcomed();
   std::optional<protocol::AcceptingKey> accepting;
   if (welcome.accepting) accepting = {welcome.incarnation, *welcome.accepting};
-  context.emit(
-      Listen{welcome.peer, welcome.run_id, welcome.version, welcome.loopback_only, accepting});
+  context.emit(AcceptAs{welcome.peer, welcome.run_id, welcome.version, accepting});
+  if (!registration.ready()) {
+    registration.open_listener(welcome.loopback_only);
+  } else {
+    membership.enter(Phase::kRegistered);  // Register has followed the Hello
+  }
   return {};
 }
 
@@ -349,7 +352,7 @@ Status PeerCore::Impl::on_message(const protocol::Resumed& resumed) {
                  "the " + master() + " is back after " + text(context.now - *lost_at));
   }
   lost_at.reset();
-  if (membership.phase() == Phase::kRegistered) context.send(listening_at);
+  if (membership.phase() == Phase::kRegistered) registration.tell();
   operations.repeat_requests();
   if (!repeats_vote) joint.repeat();
   sync.repeat();
@@ -388,19 +391,12 @@ Status PeerCore::Impl::on_message(const protocol::Farewell&) {
 
 void PeerCore::Impl::on(const Listening& event) {
   if (membership.out()) return;
-  PCCL_ASSERT(membership.phase() == Phase::kWelcomed);
+  if (!event.port.ok()) return end(event.port.status());
   Result<uint16_t> port = event.port;
-  if (!port.ok()) return end(port.status());
-  membership.enter(Phase::kRegistered);
-  const Advertised& outside = context.options.advertised;
-  const int shift = outside.port_first == 0 ? 0 : outside.port_first - outside.listens_first;
-  listening_at = {outside.host, static_cast<uint16_t>(port.value() + shift)};
-  for (const std::string& host : event.hosts) {
-    if (!is_unicast(host) || host == outside.host) continue;
-    if (listening_at.others.size() == protocol::kOtherAddressesMax) break;
-    listening_at.others.push_back({host, port.value()});
-  }
-  context.send(listening_at);
+  registration.opened(port.value(), event.hosts);
+  if (membership.phase() == Phase::kConnecting) return;  // it follows the next Hello
+  if (membership.phase() == Phase::kWelcomed) membership.enter(Phase::kRegistered);
+  registration.tell();
 }
 
 // ---- Links and epochs ----

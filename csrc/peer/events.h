@@ -106,7 +106,9 @@ struct TopologySeen {
 };
 struct LeaveCalled {};
 // ---- from the connection to the master ----
-struct MasterConnected {};
+struct MasterConnected {
+  bool elsewhere = false;  // the master is on another machine
+};
 struct MasterClosed {  // the attempt to connect failed, or the connection broke
   Status why;
 };
@@ -163,11 +165,13 @@ struct CloseMaster {};  // after all sent messages have left; no MasterClosed fo
 struct SendMaster {
   protocol::Message message;
 };
-struct Listen {
+struct Listen {  // Listening follows
+  bool loopback_only = false;
+};
+struct AcceptAs {  // connections are accepted from now on, if the listener is open
   PeerId self;
   uint64_t run_id = 0;
-  uint16_t version = 0;  // protocol version that the run speaks
-  bool loopback_only = false;
+  uint16_t version = 0;                                  // protocol version that the run speaks
   std::optional<protocol::AcceptingKey> accepting = {};  // none: the run is not secured
 };
 struct AcceptWith {  // the key of a restarted master, for the listener
@@ -252,9 +256,9 @@ struct Log {
   LogLevel level = LogLevel::kInfo;
   std::string text;
 };
-using Effect = std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptWith, DialPeer,
-                            ForgetPeer, BeginEpoch, StartOp, EndOp, SayDone, VerifyState, FinishOp,
-                            FinishJoint, Reconfigured, Gone, Log>;
+using Effect = std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith,
+                            DialPeer, ForgetPeer, BeginEpoch, StartOp, EndOp, SayDone, VerifyState,
+                            FinishOp, FinishJoint, Reconfigured, Gone, Log>;
 using Effects = std::vector<Effect>;
 
 }  // namespace pccl::peer

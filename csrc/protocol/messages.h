@@ -102,7 +102,7 @@ struct Reject {
   bool operator==(const Reject&) const = default;
 };
 
-// Master -> peer. The peer now opens its listener and answers with Register.
+// Master -> peer. The peer now opens its listener and answers with Register, unless it did before.
 struct Welcome {
   PeerId peer;
   // Random; identifies one life of the run. A peer resumes only with the same run_id.

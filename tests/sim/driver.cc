@@ -49,6 +49,7 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
   world.plant = options.plant;
   world.both_dial = random.once_in(3);
   world.secured = !random.once_in(4) && options.plant != Bug::kAnyRun;
+  world.elsewhere = random.once_in(2);
   return world;
 }
 

@@ -147,12 +147,16 @@ void PeerNode::apply(peer::SendMaster& effect) {
   count_message();
 }
 
-void PeerNode::apply(peer::Listen& effect) {
-  id_ = effect.self;
-  if (!cannot_listen) links_.listen(id_, effect.run_id, effect.version, effect.accepting);
+void PeerNode::apply(peer::Listen&) {
+  if (!cannot_listen) links_.listen();
   Result<uint16_t> port = port_;
   if (cannot_listen) port = Status{Code::kSystem, "no port to listen on", {}};
   control([this, port] { step(peer::Listening{port, {}}); });
+}
+
+void PeerNode::apply(peer::AcceptAs& effect) {
+  id_ = effect.self;
+  links_.accept_as(id_, effect.run_id, effect.version, effect.accepting);
 }
 
 void PeerNode::apply(peer::DialPeer& effect) {

@@ -74,6 +74,7 @@ class PeerNode {
   void apply(peer::CloseMaster&);
   void apply(peer::SendMaster& effect);
   void apply(peer::Listen& effect);
+  void apply(peer::AcceptAs& effect);
   void apply(peer::DialPeer& effect);
   void apply(peer::AcceptWith& effect);
   void apply(peer::ForgetPeer& effect);

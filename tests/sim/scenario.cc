@@ -157,7 +157,7 @@ ring::Memory AddressPublisher::memory(peer::Handle handle) {
 
 class Stage {
  public:
-  explicit Stage(bool secured) : world_(1, options(secured)) {
+  Stage(bool secured, bool elsewhere) : world_(1, options(secured, elsewhere)) {
     world_.on_note = [this](const std::string& line) {
       char head[32];
       std::snprintf(head, sizeof head, "[%5.0f] ",
@@ -170,9 +170,10 @@ class Stage {
   const std::string& transcript() const { return transcript_; }
 
  private:
-  static WorldOptions options(bool secured) {
+  static WorldOptions options(bool secured, bool elsewhere) {
     WorldOptions options;
     options.secured = secured;
+    options.elsewhere = elsewhere;
     options.control_delay_min = options.control_delay_max = std::chrono::milliseconds(5);
     options.disk_delay_min = options.disk_delay_max = std::chrono::milliseconds(5);
     options.wire.delay_min = options.wire.delay_max = std::chrono::milliseconds(1);
@@ -364,7 +365,7 @@ void Stage::command(const std::vector<std::string>& words) {
   if (verb == "expect") return expect(words);
   if (verb == "join") return join(names, with);
   if (verb == "settle") return settle();
-  if (verb == "secured") return;  // the stage was made so
+  if (verb == "secured" || verb == "elsewhere") return;  // the stage was made so
   if (verb == "far")
     return world_.set_round_trip(static_cast<uint32_t>(number(with, "us", 50'000)));
   if (verb == "run" && names.size() == 1) {
@@ -378,7 +379,10 @@ void Stage::command(const std::vector<std::string>& words) {
 }  // namespace
 
 std::string run_scenario(const std::string& commands) {
-  Stage stage(("\n" + commands).find("\nsecured") != std::string::npos);
+  const auto has_line = [text = "\n" + commands](const std::string& line) {
+    return text.find("\n" + line + "\n") != std::string::npos;
+  };
+  Stage stage(has_line("secured"), has_line("elsewhere"));
   std::istringstream lines(commands);
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("#")) continue;

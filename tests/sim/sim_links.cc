@@ -76,11 +76,13 @@ void SimLinks::received_hello(ConnectionId id, std::optional<protocol::LaneHello
   step(link::HelloReceived{id, hello, std::chrono::microseconds(options.rtt)});
 }
 
-void SimLinks::listen(PeerId self, uint64_t run_id, uint16_t version,
-                      std::optional<protocol::AcceptingKey> accepting) {
+void SimLinks::listen() { listening_ = true; }
+
+void SimLinks::accept_as(PeerId self, uint64_t run_id, uint16_t version,
+                         std::optional<protocol::AcceptingKey> accepting) {
   core_.be({self, run_id, 0, version, accepting});
   run_id_ = run_id;
-  listening_ = true;
+  identified_ = true;
   arm_tick();
 }
 
@@ -159,6 +161,10 @@ void SimLinks::try_to_connect(ConnectionId id, const link::Connect& connect, Dur
     return later(pause,
                  [this, id, connect, rest = left - pause] { try_to_connect(id, connect, rest); });
   }
+  if (!other->links().identified_) {
+    return later(world.control_delay(),
+                 [this, id, connect, left] { try_to_connect(id, connect, left); });
+  }
   auto wire = std::make_shared<Wire>(world.event_loop(), world.random(), world.options().wire);
   for (const uint32_t limit : {connect.segment, other->links().accepted_segment_}) {
     if (limit > 0) wire->segment = std::min(wire->segment, limit);
@@ -172,7 +178,9 @@ void SimLinks::try_to_connect(ConnectionId id, const link::Connect& connect, Dur
 
 void SimLinks::tell(PeerNode& to, std::function<void()> what) {
   World& world = node_.world();
-  world.event_loop().after(world.control_delay(), [this, &to, what = std::move(what)] {
+  const WireOptions& wire = world.options().wire;
+  const Duration delay = world.random().duration(wire.delay_min, wire.delay_max);
+  world.event_loop().after(delay, [this, &to, what = std::move(what)] {
     node_.world().network().pass(node_.port(), to.port(), [&to, what] { to.run(what); });
   });
 }

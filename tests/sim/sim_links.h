@@ -25,9 +25,9 @@ class SimLinks {
            std::function<void(const protocol::LinkReport&)> on_report);
   ~SimLinks();
 
-  // From now on others can connect.
-  void listen(PeerId self, uint64_t run_id, uint16_t version,
-              std::optional<protocol::AcceptingKey> accepting);
+  void listen();  // others can connect, and wait until accept_as()
+  void accept_as(PeerId self, uint64_t run_id, uint16_t version,
+                 std::optional<protocol::AcceptingKey> accepting);
   void step(const link::Event& event);
   // The process no longer needs its sockets. The other ends learn that they are closed.
   void close_all(const std::string& why);
@@ -98,7 +98,7 @@ class SimLinks {
                   const protocol::LaneIntroduction& shown);
   void established(link::ConnectionId id);  // the other end has proven its key
   void complete(link::ConnectionId id);     // the first frame has come
-  // Runs `what` at the process `to`, which learns something from this one.
+  // Runs `what` at the process `to`, which learns something from this one on a wire.
   void tell(PeerNode& to, std::function<void()> what);
   void received_hello(link::ConnectionId id, std::optional<protocol::LaneHello> hello);
   void attach(link::ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire, int side);
@@ -123,7 +123,7 @@ class SimLinks {
   uint64_t run_id_ = 0;
   std::vector<std::unique_ptr<Sink>> destroyed_later_;  // may still be on the stack
   uint32_t accepted_segment_ = 0;                       // bytes; 0: the system's default
-  bool listening_ = false;
+  bool listening_ = false, identified_ = false;
   bool over_ = false;
   uint64_t timer_ = 0;
 };

@@ -188,8 +188,10 @@ Duration World::control_delay() {
   return random_.duration(options_.control_delay_min, options_.control_delay_max);
 }
 
+// A token is proven by a further round trip.
 void World::connect(PeerNode& peer) {
-  event_loop_.after(control_delay(), [this, &peer] { try_to_connect(peer, peer.peer_timeout()); });
+  const Duration delay = options_.secured ? control_delay() + 2 * control_delay() : control_delay();
+  event_loop_.after(delay, [this, &peer] { try_to_connect(peer, peer.peer_timeout()); });
 }
 
 void World::try_to_connect(PeerNode& peer, Duration left) {
@@ -219,9 +221,9 @@ void World::connection_made(PeerNode& peer) {
   auto connection =
       std::make_shared<Connection>(event_loop_, peer, master::ConnectionId{++connections_});
   open_[connection->id] = connection;
-  peer.run([&peer, connection] {
+  peer.run([&peer, connection, elsewhere = options_.elsewhere] {
     peer.connection_ = connection;
-    peer.step(peer::MasterConnected{});
+    peer.step(peer::MasterConnected{.elsewhere = elsewhere});
   });
 }
 

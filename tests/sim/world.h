@@ -81,6 +81,7 @@ struct WorldOptions {
   bool both_dial = false;
   // The run is secured: a link needs a key of the master.
   bool secured = false;
+  bool elsewhere = false;  // the master is on another machine than the peers
 };
 
 class World {

@@ -173,15 +173,16 @@ void Control::apply(ConnectMaster&) {
 
 void Control::connected(Result<net::Socket> socket, Instant by) {
   if (!socket.ok()) return step(MasterClosed{socket.status()});
+  const MasterConnected event{.elsewhere = !socket.value().is_loopback()};
   Result<net::Channel> made = channel(std::move(socket.value()), by);
   if (!made.ok()) return step(MasterClosed{made.status()});
   const bool encrypted = made.value().encrypted();
   const uint64_t id = ++stream_count_;
   const auto on_bytes = [this](std::span<const std::byte> bytes) { received(bytes); };
   const auto on_closed = [this, id](const Status& why) { closed(id, why); };
-  const auto on_established = [this, id] {
+  const auto on_established = [this, id, event] {
     if (stream_ == nullptr || id != stream_count_) return;  // the core has closed it
-    step(MasterConnected{});
+    step(event);
     finish_turn();
   };
   auto stream = std::make_unique<net::Stream>(
@@ -190,7 +191,7 @@ void Control::connected(Result<net::Socket> socket, Instant by) {
           .on_bytes = on_bytes, .on_closed = on_closed, .on_established = on_established});
   stream_ = (streams_[id] = std::move(stream)).get();
   decoder_ = {};
-  if (!encrypted) step(MasterConnected{});
+  if (!encrypted) step(event);
 }
 
 // The file of the token is read anew, so that a token can be replaced.
@@ -286,10 +287,13 @@ void Control::apply(SendMaster& effect) { protocol::encode(effect.message, out_)
 // ---- The data plane ----
 
 void Control::apply(Listen& effect) {
-  self_ = effect.self;
   loopback_only_ = effect.loopback_only;
-  data_->listen(effect.self, effect.run_id, effect.version, loopback_only_ ? net::kLoopback : "",
-                effect.accepting);
+  data_->listen(loopback_only_ ? net::kLoopback : "");
+}
+
+void Control::apply(AcceptAs& effect) {
+  self_ = effect.self;
+  data_->accept_as(effect.self, effect.run_id, effect.version, effect.accepting);
 }
 
 void Control::apply(AcceptWith& effect) { data_->accept_with(effect.key); }

@@ -109,6 +109,7 @@ class Control {
   void apply(CloseMaster& effect);
   void apply(SendMaster& effect);
   void apply(Listen& effect);
+  void apply(AcceptAs& effect);
   void apply(DialPeer& effect);
   void apply(AcceptWith& effect);
   void apply(ForgetPeer& effect);

@@ -35,6 +35,10 @@ constexpr size_t kPendingMax = protocol::kMembersMax + size_t{3} * protocol::kLa
 // still comes in; pending connections hold no descriptor for long.
 constexpr size_t kPendingWhenScarce = 8;
 
+// Connections that wait for this peer to learn its identity, about a round trip to the master. A
+// member may dial before the master's Welcome has come.
+constexpr size_t kEarlyMax = kPendingWhenScarce;
+
 // Lanes of a link. Further lanes only make it faster, so they may use a sixteenth of the
 // descriptors that this process may open; the rest is for the application. The usual 1,024
 // descriptors allow all lanes.
@@ -62,6 +66,7 @@ struct Shell::Impl {
   Impl(Options given, Callbacks called);
 
   void listen(const std::string& host);
+  void be(const link::Identity& identity);
   void accepted(net::Socket socket);
   void accept_plain(net::Socket socket, size_t room);
   void accept_encrypted(net::Socket socket, size_t room);
@@ -98,6 +103,8 @@ struct Shell::Impl {
 
   // On the data loop only:
   link::LinkCore core;
+  bool identified = false;
+  std::vector<net::Socket> early;   // connections that came before the identity
   std::deque<link::Event> waiting;  // events that came during a step
   bool stepping = false;
   Engine engine;
@@ -172,7 +179,17 @@ void Shell::Impl::listen(const std::string& host) {
   callbacks.on_listening(listener->port());
 }
 
+void Shell::Impl::be(const link::Identity& identity) {
+  core.be(identity);
+  identified = true;
+  for (net::Socket& socket : std::exchange(early, {})) accepted(std::move(socket));
+}
+
 void Shell::Impl::accepted(net::Socket socket) {
+  if (!identified) {
+    if (early.size() < kEarlyMax) early.push_back(std::move(socket));
+    return;
+  }
   const bool scarce = net::is_scarce(socket.fd(), kPendingWhenScarce);
   const size_t room = scarce ? kPendingWhenScarce : net::pending_max(kPendingMax);
   core.secured() ? accept_encrypted(std::move(socket), room)
@@ -441,12 +458,15 @@ Shell::Shell(Options options, Callbacks callbacks)
 
 Shell::~Shell() { impl_->loop.stop(); }
 
-void Shell::listen(PeerId self, uint64_t run_id, uint16_t version, const std::string& host,
-                   std::optional<protocol::AcceptingKey> accepting) {
+void Shell::listen(const std::string& host) {
   if (!impl_->loop.status().ok()) return impl_->callbacks.on_listening(impl_->loop.status());
-  impl_->loop.post([impl = impl_.get(), self, run_id, version, host, accepting] {
-    impl->core.be({self, run_id, machine_id(), version, accepting});
-    impl->listen(host);
+  impl_->loop.post([impl = impl_.get(), host] { impl->listen(host); });
+}
+
+void Shell::accept_as(PeerId self, uint64_t run_id, uint16_t version,
+                      std::optional<protocol::AcceptingKey> accepting) {
+  impl_->loop.post([impl = impl_.get(), self, run_id, version, accepting] {
+    impl->be({self, run_id, machine_id(), version, accepting});
   });
 }
 

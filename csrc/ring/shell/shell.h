@@ -54,12 +54,14 @@ class Shell {
   // Ends the data loop. After it returns no callback runs and no borrowed tensor is touched.
   ~Shell();
 
-  // Opens the listener and sets this peer's identity: links carry `run_id` and `self`, and refuse
-  // others. `version` is the protocol version that the run speaks. Call it once, before any other
-  // method. If the data loop could not start, on_listening reports that from inside this call.
-  // `accepting`: see link::Identity.
-  void listen(PeerId self, uint64_t run_id, uint16_t version, const std::string& host,
-              std::optional<protocol::AcceptingKey> accepting = {});
+  // Opens the listener. Call it and accept_as() once, in any order, before any other method. If the
+  // data loop could not start, on_listening reports that from inside this call.
+  void listen(const std::string& host);
+  // Sets this peer's identity: links carry `run_id` and `self`, and refuse others. `version` is the
+  // protocol version that the run speaks. Connections that come before wait. `accepting`: see
+  // link::Identity.
+  void accept_as(PeerId self, uint64_t run_id, uint16_t version,
+                 std::optional<protocol::AcceptingKey> accepting = {});
   void accept_with(const protocol::AcceptingKey& key);  // of a restarted master
   // Keeps trying until the link is up or forget(peer) is called. Drops an existing connection with
   // a serial number up to `dead_serial`. `at` lists the likeliest address first.

@@ -155,7 +155,10 @@ class Transcript {
     return std::string("tell ") + protocol::name(what.message) +
            std::visit([](const auto& message) { return detail(message); }, what.message);
   }
-  static std::string line(const Listen& what) { return "listen as " + text(what.self); }
+  static std::string line(const Listen& what) {
+    return what.loopback_only ? "listen on loopback" : "listen";
+  }
+  static std::string line(const AcceptAs& what) { return "accept as " + text(what.self); }
   static std::string line(const DialPeer& what) {
     return "dial " + text(what.dial.peer) + " at " + what.dial.host + ":" +
            std::to_string(what.dial.port);

@@ -93,7 +93,7 @@ class Wild {
     if (trying_) {
       trying_ = false;
       connected_ = below(3) > 0;
-      if (connected_) return step(MasterConnected{});
+      if (connected_) return step(MasterConnected{.elsewhere = below(2) == 0});
       return step(MasterClosed{{Code::kSystem, "refused", {}}});
     }
     if (connected_ && below(20) == 0) {

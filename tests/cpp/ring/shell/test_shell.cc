@@ -41,7 +41,8 @@ class Member {
                 .on_transferred = [this](Epoch, OpKey op) { note([&] { ++transferred_[op]; }); },
                 .on_drained = [this](Epoch, OpKey op) { note([&] { ++drained_[op]; }); },
                 .on_failed = [this](Epoch, OpKey, const Status&) { note([&] { ++failed_; }); }})) {
-    shell_->listen(id(rank), kRun, protocol::kSpoken.highest, "127.0.0.1", accepting);
+    shell_->accept_as(id(rank), kRun, protocol::kSpoken.highest, accepting);
+    shell_->listen("127.0.0.1");
     EXPECT_TRUE(wait([&] { return port_.has_value(); }));
   }
 
