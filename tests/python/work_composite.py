@@ -17,8 +17,7 @@ from pccl_backend import _C
 
 
 def init(backend: str | None, **settings: Any) -> None:
-    job = world.current
-    place = {"init_method": job.init_method, "rank": job.rank, "world_size": job.size}
+    place = world.current.place()
     dist.init_process_group(backend, timeout=timedelta(seconds=20), **{**place, **settings})
 
 
@@ -54,7 +53,7 @@ def serves(backend: str) -> dict[str, Any]:
     """Make the default group; run CPU collectives if it has them; end it; do it all twice."""
     joins = count_joins()
     for life in range(2):  # each with its own store, which Gloo needs
-        init(backend, init_method=f"{world.current.init_method}-{life}")
+        init(backend)
         found = backends_of()
         if "cpu" in found["serve"]:
             check_collectives()

@@ -21,10 +21,8 @@ LATE_S = 0.2
 
 
 def init(timeout: timedelta, **settings: Any) -> None:
-    job = world.current
-    place = {} if job.is_open else {"rank": job.rank, "world_size": job.size}
-    given = {"init_method": job.init_method, **place, **settings}
-    dist.init_process_group("pccl", timeout=timeout, **given)
+    place = world.current.place()
+    dist.init_process_group("pccl", timeout=timeout, **{**place, **settings})
 
 
 def rank_1_is_late() -> None:

@@ -263,13 +263,22 @@ class Job:
 
         import torch.distributed as dist
 
-        place = {} if self.is_open else {"rank": self.rank, "world_size": self.size}
-        dist.init_process_group(
-            "pccl",
-            init_method=self.init_method,
-            timeout=timedelta(seconds=self.timeout_s),
-            **place,
-        )
+        timeout = timedelta(seconds=self.timeout_s)
+        dist.init_process_group("pccl", timeout=timeout, **self.place())
+
+    def place(self) -> dict[str, Any]:
+        """Return where the next init finds the others: what torch's arguments of this kind are.
+
+        Each call names another file. torch's FileStore removes its file when the last process has
+        closed it, also if another process has just opened it again: then two inits that follow each
+        other hang once in about a thousand times.
+        """
+        global inits  # noqa: PLW0603
+        if self.is_open:
+            return {"init_method": self.init_method}
+        inits += 1
+        place = {"init_method": f"{self.init_method}.{inits}"}
+        return {**place, "rank": self.rank, "world_size": self.size}
 
     @property
     def is_open(self) -> bool:
@@ -277,6 +286,7 @@ class Job:
 
 
 current: Job  # the job of this process
+inits = 0  # of this process, with a file
 
 
 def _main(job: Job, answers: Connection) -> None:
