@@ -52,7 +52,7 @@ def check_collectives(group: dist.ProcessGroup | None = None) -> None:
 def serves(backend: str) -> dict[str, Any]:
     """Make the default group; run CPU collectives if it has them; end it; do it all twice."""
     joins = count_joins()
-    for life in range(2):  # each with its own store, which Gloo needs
+    for _ in range(2):  # each with its own store, which Gloo needs
         init(backend)
         found = backends_of()
         if "cpu" in found["serve"]:
