@@ -9,11 +9,9 @@
 namespace pccl::net {
 namespace {
 
-// The number of connections that a network has too many. Any number of peers may run on this
-// machine.
+// The number of connections that a network has too many.
 size_t beyond_limit(const std::string& network, size_t count) {
-  const bool local = network.starts_with("127.") || network == "::/64";
-  return local ? 0 : count - std::min(count, PendingConnections::kPerNetworkMax);
+  return is_this_machine(network) ? 0 : count - std::min(count, PendingConnections::kPerNetworkMax);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "csrc/link/core.h"
 #include "csrc/link/path_monitor.h"
 #include "csrc/net/descriptors.h"
+#include "csrc/net/handshake_rate.h"
 #include "csrc/net/keys.h"
 #include "csrc/net/loop.h"
 #include "csrc/net/pending_connections.h"
@@ -109,6 +110,7 @@ struct Shell::Impl {
   // The lanes whose TLS handshake is not complete. The core does not know the accepted ones: those
   // that have proven nothing, and those that perhaps have (Tls::proven).
   std::set<ConnectionId> dialled_handshakes;
+  net::HandshakeRate handshakes{callbacks.on_warning};
   net::PendingConnections unproven;
   struct Accepted {
     std::string address;  // of the other end
@@ -186,8 +188,8 @@ void Shell::Impl::accept_plain(net::Socket socket, size_t room) {
 void Shell::Impl::accept_encrypted(net::Socket socket, size_t room) {
   const ConnectionId id = core.new_lane();
   const std::string address = socket.peer_host();
-  if (unproven.full(address)) return;
   const Instant now = monotonic_now();
+  if (unproven.full(address) || !handshakes.take(address, now)) return;
   accepted_handshakes[id] = {address};
   unproven.add(id.value, address, now);
   add_lane(id, net::Channel(std::move(socket), acceptor(), now + protocol::kHelloTimeout), false);
