@@ -500,6 +500,10 @@ class Peer:
             "connections": {link["peer"]: link["connection"] for link in run["links"]},
         }
 
+    def links(self) -> dict[str, Any]:
+        run = self.pccl.run_info()
+        return {"peer": run["peer"], "links": run["links"]}
+
     def everything(self) -> dict[str, Any]:
         return {"text": repr(self.pccl.run_info())}
 

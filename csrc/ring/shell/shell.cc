@@ -33,6 +33,8 @@ using link::ConnectionId;
 // Pending connections: room for those of all members at once. Honest peers send their hello within
 // a round trip, so the oldest connection is closed first.
 constexpr size_t kPendingMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
+// All members may share one address, and two of them open all their lanes at once.
+constexpr size_t kPendingPerNetworkMax = protocol::kMembersMax + size_t{2} * protocol::kLanesMax;
 // Limit of pending connections when the application has few descriptors left. A link that is needed
 // still comes in; pending connections hold no descriptor for long.
 constexpr size_t kPendingWhenScarce = 8;
@@ -111,7 +113,7 @@ struct Shell::Impl {
   // that have proven nothing, and those that perhaps have (Tls::proven).
   std::set<ConnectionId> dialled_handshakes;
   net::HandshakeRate handshakes{callbacks.on_warning};
-  net::PendingConnections unproven;
+  net::PendingConnections unproven{kPendingPerNetworkMax};
   struct Accepted {
     std::string address;  // of the other end
     bool proven = false;
