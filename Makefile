@@ -163,6 +163,7 @@ nightly: core     ## hours: the oldest torch, a wheel, long simulation, stress, 
 	$(MAKE) test TORCH=$(TORCH_OLDEST) SIM_MINUTES=10
 	$(MAKE) setup
 	SECURED_TESTS=1 $(BIN)/pytest -n $$(($(JOBS) + 1)) tests/python  # all traffic is encrypted
+	$(BIN)/pytest -n0 -m nightly tests/python/test_flips.py
 	$(MAKE) wheel
 	$(MAKE) sim CAMPAIGN=5000
 	$(MAKE) stress MINUTES=30

@@ -1,9 +1,9 @@
 """Carriers of packets between the hosts of a lab: Linux's netem, or our emulator (emulator.cc).
 
 netem is well known and trusted, and it needs no core of its own to be punctual; not every kernel
-has it. The emulator runs on all kernels and can slow down a single connection. It takes whole
-segments of up to 64 KiB from the hosts. netem needs packets of 1,500 bytes, so that its losses and
-queues are like those of a network.
+has it. The emulator runs on all kernels. It can slow down a single connection, and flip bits in a
+way that TCP does not notice. It takes whole segments of up to 64 KiB from the hosts. netem needs
+packets of 1,500 bytes, so that its losses and queues are like those of a network.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Report:
         carrier: its name.
         core: share of a core that each of its threads was busy. For netem: the share of all cores
             that soft interrupts took; netem and TCP's receiving side run in soft interrupts.
+        flips: for each bit that was flipped, the milliseconds until the receiver has ended the
+            connection; None: it never did.
         late: share of packets passed on more than a millisecond too late; None: unknown.
         dropped: packets that a device dropped because the carrier was too slow.
         lost: share of packets lost by chance or by a full queue.
@@ -54,6 +56,7 @@ class Report:
     late: float | None
     dropped: int
     lost: float
+    flips: Sequence[float | None] = ()
 
     @property
     def sound(self) -> bool:
@@ -103,12 +106,15 @@ class NetworkPath:
     Attributes:
         queue_ms: queue length, in milliseconds at its rate.
         loss: chance that a packet is lost.
+        flips: chance that a bit of TCP's payload arrives flipped, in a packet whose checksum is
+            right.
     """
 
     mbit: float
     rtt_ms: float
     queue_ms: float
     loss: float
+    flips: float = 0.0
 
     @property
     def queue_bytes(self) -> float:
@@ -129,12 +135,14 @@ class Plan:
         uplink_mbit: uplink of each host; 0: unlimited.
         paths: path of each pair of hosts that may communicate.
         slow: slow single connections, as in the scenario.
+        seed: seed of all chances, for the emulator.
     """
 
     hosts: Sequence[Host]
     uplink_mbit: float
     paths: Mapping[tuple[int, int], NetworkPath]
     slow: Sequence[Mapping[str, Any]] = ()
+    seed: int = 20260101
 
 
 class Carrier(Protocol):
@@ -182,11 +190,13 @@ class Emulator:
 
     @staticmethod
     def _lines(plan: Plan) -> Iterable[str]:
+        yield f"seed {plan.seed}"
         for host in plan.hosts:
             yield f"host {host.inside.path} {host.address} {plan.uplink_mbit}"
         for (source, target), path in plan.paths.items():
             queue_kib = path.queue_bytes / 1024
-            yield f"path {source} {target} {path.mbit} {path.rtt_ms / 2} {queue_kib} {path.loss}"
+            chances = f"{path.loss} {path.flips}"
+            yield f"path {source} {target} {path.mbit} {path.rtt_ms / 2} {queue_kib} {chances}"
         for slow in plan.slow:
             yield f"slow {slow['from']} {slow['to']} {slow['connection']} {slow['mbit']}"
 
@@ -203,6 +213,7 @@ class Emulator:
             late=seen["late"] / max(seen["delivered"], 1),
             dropped=seen["refused"],
             lost=(seen["lost"] + seen["overflowed"]) / max(seen["packets"], 1),
+            flips=seen["flips"],
         )
 
     def close(self) -> None:
@@ -241,8 +252,8 @@ class Netem:
         return done.returncode == 0
 
     def start(self, plan: Plan) -> None:
-        if plan.slow:
-            raise SystemExit("netem cannot slow one connection down: leave it to the emulator")
+        if plan.slow or any(path.flips > 0 for path in plan.paths.values()):
+            raise SystemExit("netem can neither slow one connection down nor flip bits unnoticed")
         self._ports = len(plan.hosts)
         self._bridge = Namespace()
         _batch(self._bridge, "ip", self._cables(plan))

@@ -6,7 +6,9 @@
 //
 // The plan, one item a line, rates in Mbit/s, times in milliseconds, queues in KiB:
 //   host NAMESPACE ADDRESS UPLINK            the I-th such line is host I
-//   path FROM TO RATE DELAY QUEUE LOSS       directed; LOSS is the chance of a packet
+//   seed NUMBER                              of all chances; without it: always the same one
+//   path FROM TO RATE DELAY QUEUE LOSS FLIPS directed; LOSS is the chance of a packet
+//                                            FLIPS: the chance of a bit in the payload of TCP
 //   slow FROM TO NUMBER RATE                 of the connections on that path, counted from 1
 //   go                                       "ready" is the answer
 //
@@ -16,6 +18,9 @@
 // leaves so much later. Only the delay is waited out, in ticks of a millisecond; what one
 // connection has in the same tick arrives as one segment, as behind a network card that gathers its
 // interrupts.
+//
+// A flipped bit is one that TCP does not notice: the packet arrives with a right checksum. For each
+// of them the report has the milliseconds until the receiver has ended the connection, or null.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/if.h>
@@ -32,6 +37,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -43,6 +49,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -89,10 +96,35 @@ struct Bottleneck {
   }
 };
 
+// Chooses the bits that arrive flipped, by chance.
+class Flips {
+ public:
+  Flips() = default;
+  Flips(double chance, uint64_t seed) : chance_(chance), random_(seed) { advance(); }
+  // The place of the next one among these bits, counted from the last one; false: not among them.
+  bool next(uint64_t bits, uint64_t& place) {
+    if (left_ >= bits) return left_ -= bits, false;
+    place = left_;
+    advance();
+    return true;
+  }
+
+ private:
+  void advance() {
+    if (chance_ > 0)
+      left_ = static_cast<uint64_t>(std::exponential_distribution<double>(chance_)(random_));
+  }
+  double chance_ = 0;
+  std::mt19937_64 random_;
+  uint64_t left_ = UINT64_MAX;  // bits before the next one
+};
+
 struct Path {
+  int device = -1;  // of its end
   Bottleneck rate;
   Clock::duration delay{};
   double loss = 0;
+  Flips flips;
   // One connection on a slower path, as where a router spreads connections over several.
   uint32_t slow_number = 0;  // 0: none
   Bottleneck slow;
@@ -117,6 +149,12 @@ struct Delivery {
 
 // One direction of a connection: addresses and ports.
 using Flow = std::array<uint32_t, 3>;
+using Moments = std::vector<std::pair<Flow, Instant>>;
+
+Flow flow_of(const iphdr* ip, const tcphdr* tcp) {
+  return {ip->saddr, ip->daddr, uint32_t{tcp->source} << 16 | tcp->dest};
+}
+Flow opposite(const Flow& flow) { return {flow[1], flow[0], flow[2] << 16 | flow[2] >> 16}; }
 
 // What arrives at the same time, in order.
 struct Tick {
@@ -126,6 +164,8 @@ struct Tick {
 
 struct Seen {
   uint64_t packets = 0, lost = 0, overflowed = 0, late = 0, delivered = 0, refused = 0;
+  Moments flips;  // the directions that had a flipped bit
+  Moments ends;   // the directions that ended, in order of time
 };
 
 // One packet, or a segment of many, as a device hands it over.
@@ -152,18 +192,18 @@ void seal(iphdr* ip) {
 class Network {
  public:
   void add_host(const std::string& name_space, const std::string& address, double uplink_mbit);
-  void add_path(size_t from, size_t to, double mbit, double delay_ms, double queue_kib,
-                double loss);
+  void add_path(size_t from, size_t to, double mbit, double delay_ms, double queue_kib, double loss,
+                double flips);
   void slow_down(size_t from, size_t to, uint32_t number, double mbit);
   std::vector<Host> hosts;
-  std::map<uint32_t, size_t> by_address;
+  uint64_t seed = 20260101;
 };
 
 // Carries what some of the hosts send, in a thread of its own.
 class Carrier {
  public:
   Carrier(Network& network, size_t first, size_t stride)
-      : network_(network), first_(first), stride_(stride), random_(20260101 + first) {}
+      : network_(network), first_(first), stride_(stride), random_(network.seed + first) {}
   void run(const std::atomic<bool>& stopped);
   const Seen& seen() const { return seen_; }
 
@@ -171,7 +211,8 @@ class Carrier {
   static bool parse(std::vector<uint8_t>& buffer, size_t bytes, Packet& packet);
   bool read_one(Host& host);
   void carry(Host& from, const Packet& packet);
-  void forward(const Packet& packet, size_t first, size_t end, int device, Instant due);
+  void forward(const Packet& packet, size_t first, size_t end, Path& path, Instant due);
+  void flip(Delivery& delivery, Flips& flips, const Flow& flow);
   static bool append(Delivery& before, const Delivery& next);
   void deliver_due();
 
@@ -206,17 +247,18 @@ void Network::add_host(const std::string& name_space, const std::string& address
   close(there);
   host.address = inet_addr(address.c_str());
   host.uplink = {uplink_mbit * 125e3, uplink_mbit * 125e3 * kUplinkQueue};
-  by_address[host.address] = hosts.size();
   hosts.push_back(std::move(host));
 }
 
 void Network::add_path(size_t from, size_t to, double mbit, double delay_ms, double queue_kib,
-                       double loss) {
+                       double loss, double flips) {
   if (from >= hosts.size() || to >= hosts.size()) die("a path of an unknown host");
   Path path;
+  path.device = hosts[to].device;
   path.rate = {mbit * 125e3, queue_kib * 1024};
   path.delay = std::chrono::duration_cast<Clock::duration>(Seconds(delay_ms / 1e3));
   path.loss = loss;
+  path.flips = {flips, seed + 1000 * from + to};
   hosts[from].paths[hosts[to].address] = path;
 }
 
@@ -271,7 +313,6 @@ void Carrier::carry(Host& from, const Packet& packet) {
   const auto found = from.paths.find(packet.ip->daddr);
   if (found == from.paths.end()) return;
   Path& path = found->second;
-  const int device = network_.hosts[network_.by_address.at(packet.ip->daddr)].device;
   Bottleneck* const slow = path.slow_way(packet.tcp);
   const Instant now = Clock::now();
   Instant left{};
@@ -288,20 +329,20 @@ void Carrier::carry(Host& from, const Packet& packet) {
     seen_.lost += lost;
     if (fits) left = out;
     if (!fits || lost) {
-      if (at > first) forward(packet, first, at, device, left + path.delay);
+      if (at > first) forward(packet, first, at, path, left + path.delay);
       first = at + piece;
     }
     at += piece;
   } while (at < packet.payload_bytes);
   if (at > first || (packet.payload_bytes == 0 && first == 0))
-    forward(packet, first, at, device, left + path.delay);
+    forward(packet, first, at, path, left + path.delay);
 }
 
 // Payload [first, end) of it, with the headers that it would have had.
-void Carrier::forward(const Packet& packet, size_t first, size_t end, int device, Instant due) {
+void Carrier::forward(const Packet& packet, size_t first, size_t end, Path& path, Instant due) {
   constexpr size_t kBefore = sizeof(OffloadHeader);
   const size_t bytes = end - first;
-  Delivery delivery{device, {}, packet.header_bytes, packet.piece_bytes};
+  Delivery delivery{path.device, {}, packet.header_bytes, packet.piece_bytes};
   const auto* const start = reinterpret_cast<const uint8_t*>(packet.offload);
   delivery.bytes.reserve(kBefore + packet.header_bytes + bytes);
   delivery.bytes.assign(start, start + kBefore + packet.header_bytes);
@@ -325,13 +366,31 @@ void Carrier::forward(const Packet& packet, size_t first, size_t end, int device
   Tick& tick =
       under_way_[Instant((due.time_since_epoch() + kTick - Clock::duration(1)) / kTick * kTick)];
   if (packet.tcp != nullptr) {
-    const uint32_t ports = uint32_t{packet.tcp->source} << 16 | packet.tcp->dest;
-    const auto [last, added] =
-        tick.last.try_emplace({packet.ip->saddr, packet.ip->daddr, ports}, 0);
+    const Flow flow = flow_of(packet.ip, packet.tcp);
+    flip(delivery, path.flips, flow);
+    if (packet.tcp->fin || packet.tcp->rst) seen_.ends.emplace_back(flow, Clock::now());
+    const auto [last, added] = tick.last.try_emplace(flow, 0);
     if (!added && append(tick.deliveries[last->second], delivery)) return;
     last->second = tick.deliveries.size();
   }
   tick.deliveries.push_back(std::move(delivery));
+}
+
+// Flips bits of its payload. A checksum that is said to be still to be made is right for the
+// receiver.
+void Carrier::flip(Delivery& delivery, Flips& flips, const Flow& flow) {
+  uint8_t* const ip = delivery.bytes.data() + sizeof(OffloadHeader);
+  uint64_t begin = 8 * delivery.header_bytes;
+  const uint64_t end = 8 * (delivery.bytes.size() - sizeof(OffloadHeader));
+  for (uint64_t place = 0; flips.next(end - begin, place); begin += place + 1) {
+    const uint64_t at = begin + place;
+    ip[at / 8] ^= static_cast<uint8_t>(1u << at % 8);
+    auto* const offload = reinterpret_cast<OffloadHeader*>(delivery.bytes.data());
+    offload->flags |= kNeedsChecksum;
+    offload->checksum_start = static_cast<uint16_t>(reinterpret_cast<const iphdr*>(ip)->ihl * 4);
+    offload->checksum_offset = offsetof(tcphdr, check);
+    seen_.flips.emplace_back(flow, Clock::now());
+  }
 }
 
 // Makes one segment of two that follow each other; false if they must stay apart.
@@ -415,6 +474,20 @@ void Carrier::run(const std::atomic<bool>& stopped) {
   }
 }
 
+// For each flipped bit, the milliseconds until its receiver has ended the connection, or null.
+std::string ends_after(const Moments& flips, const Moments& ends) {
+  std::string all;
+  for (const auto& [flow, flipped] : flips) {
+    const auto end = std::find_if(ends.begin(), ends.end(), [&](const auto& one) {
+      return one.first == opposite(flow) && one.second >= flipped;
+    });
+    all += all.empty() ? "" : ", ";
+    all +=
+        end == ends.end() ? "null" : std::to_string(Seconds(end->second - flipped).count() * 1e3);
+  }
+  return all;
+}
+
 void report(const std::vector<std::unique_ptr<Carrier>>& carriers, Instant started) {
   Seen sum;
   for (const auto& carrier : carriers) {
@@ -425,6 +498,8 @@ void report(const std::vector<std::unique_ptr<Carrier>>& carriers, Instant start
     sum.late += seen.late;
     sum.delivered += seen.delivered;
     sum.refused += seen.refused;
+    sum.flips.insert(sum.flips.end(), seen.flips.begin(), seen.flips.end());
+    sum.ends.insert(sum.ends.end(), seen.ends.begin(), seen.ends.end());
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -433,9 +508,10 @@ void report(const std::vector<std::unique_ptr<Carrier>>& carriers, Instant start
   const double cpu = seconds(usage.ru_utime) + seconds(usage.ru_stime);
   std::printf(
       "{\"wall\": %.3f, \"cpu\": %.3f, \"packets\": %lu, \"lost\": %lu, \"overflowed\": %lu, "
-      "\"delivered\": %lu, \"late\": %lu, \"refused\": %lu, \"threads\": %zu}\n",
+      "\"delivered\": %lu, \"late\": %lu, \"refused\": %lu, \"threads\": %zu, "
+      "\"flips\": [%s]}\n",
       wall, cpu, sum.packets, sum.lost, sum.overflowed, sum.delivered, sum.late, sum.refused,
-      carriers.size());
+      carriers.size(), ends_after(sum.flips, sum.ends).c_str());
   std::fflush(stdout);
 }
 
@@ -470,11 +546,14 @@ int main() {
     words >> what;
     size_t from = 0, to = 0;
     uint32_t number = 0;
-    double mbit = 0, delay_ms = 0, queue_kib = 0, loss = 0;
+    double mbit = 0, delay_ms = 0, queue_kib = 0, loss = 0, flips = 0;
     if (what == "host" && words >> name_space >> address >> mbit) {
       network.add_host(name_space, address, mbit);
-    } else if (what == "path" && words >> from >> to >> mbit >> delay_ms >> queue_kib >> loss) {
-      network.add_path(from, to, mbit, delay_ms, queue_kib, loss);
+    } else if (what == "seed" && words >> network.seed) {
+      continue;
+    } else if (what == "path" &&
+               words >> from >> to >> mbit >> delay_ms >> queue_kib >> loss >> flips) {
+      network.add_path(from, to, mbit, delay_ms, queue_kib, loss, flips);
     } else if (what == "slow" && words >> from >> to >> number >> mbit) {
       network.slow_down(from, to, number, mbit);
     } else if (what == "go") {

@@ -9,8 +9,10 @@ one direction and in both. A scenario names regions and the paths between them:
     uplink_mbit = 500.0               # of each host; without it: unlimited
     buffer_kib = 96                   # most in flight per connection; without it: the system's
     default = { mbit = 400.0, queue_ms = 40.0, loss = 2e-6 }   # each pair of hosts, each direction
+    seed = 1                          # of all chances; without it: always the same one
     paths = [                          # exceptions, one direction; "*" is any region; the last wins
       { from = "home", to = "*", mbit = 60.0 },
+      { from = "*", to = "home", flips = 1e-9 },  # chance of a bit to arrive flipped
     ]
 
     [rtt_ms]
@@ -23,8 +25,9 @@ one direction and in both. A scenario names regions and the paths between them:
     mbit = 4.0
 
 A queue is given in milliseconds at its rate, a loss as the chance of a packet. The lost packets of
-a result include those that found a queue full. The emulator passes packets on in ticks of a
-millisecond, so that an RTT is one or two milliseconds longer.
+a result include those that found a queue full. A flipped bit is in the payload of TCP, and its
+packet has a right checksum, so that the kernel accepts it. The emulator passes packets on in ticks
+of a millisecond, so that an RTT is one or two milliseconds longer.
 
 The lab needs root, TUN, iproute2, iperf3 and a C++ compiler. Nothing remains afterwards. Linux's
 netem carries the packets if this kernel has it, otherwise our own emulator (carriers.py).
@@ -65,7 +68,7 @@ SETTINGS = (
 
 
 SCENARIO_NAMES = frozenset(
-    {"hosts", "uplink_mbit", "buffer_kib", "default", "paths", "rtt_ms", "slow", "scale"}
+    {"hosts", "uplink_mbit", "buffer_kib", "default", "paths", "rtt_ms", "seed", "slow", "scale"}
 )
 
 
@@ -87,17 +90,17 @@ def read(path: Path) -> dict[str, Any]:
     return scenario
 
 
-def carrier_of(name: str | None, *, slows_one: bool = False) -> Carrier:
+def carrier_of(name: str | None, *, needs_emulator: bool = False) -> Carrier:
     """Return the carrier of this name; None: a suitable one.
 
     Args:
-        slows_one: whether a single connection is slowed down; only the emulator can do that.
+        needs_emulator: whether the scenario has what only the emulator can do.
 
     Raises:
         SystemExit: there is no such carrier, or not on this kernel.
     """
     if name is None:
-        name = "netem" if not slows_one and Netem.is_there() else "emulator"
+        name = "netem" if not needs_emulator and Netem.is_there() else "emulator"
     if name not in CARRIERS:
         raise SystemExit(f"WAN_LAB={name}: it may be {' or '.join(CARRIERS)}")
     if CARRIERS[name] is Netem and not Netem.is_there():
@@ -116,9 +119,9 @@ class Lab:
         self.hosts: list[Host] = []
         if without := missing(NEEDS):
             raise SystemExit(f"a lab needs {', '.join(without)} (tools/debian-packages.sh wan)")
-        self._carrier = carrier_of(
-            os.environ.get("WAN_LAB"), slows_one=bool(self.scenario.get("slow"))
-        )
+        paths = [self.scenario["default"], *self.scenario.get("paths", [])]
+        special = bool(self.scenario.get("slow")) or any("flips" in path for path in paths)
+        self._carrier = carrier_of(os.environ.get("WAN_LAB"), needs_emulator=special)
         self._permission: Program | None = None
         self.report: Report | None = None
 
@@ -195,6 +198,7 @@ class Lab:
                 if i != j
             },
             slow=self.scenario.get("slow", []),
+            seed=self.scenario.get("seed", Plan.seed),
         )
 
     def _buffers(self) -> list[str]:

@@ -70,6 +70,10 @@ std::string network_of(const std::string& host) {
   return std::string(out) + "/64";
 }
 
+bool is_this_machine(const std::string& network) {
+  return network.starts_with("127.") || network == "::/64";
+}
+
 bool Address::is_loopback() const {
   if (family() == AF_INET) return ntohl(v4(*this).sin_addr.s_addr) >> 24 == 127;
   if (is_mapped(*this)) return v6(*this).sin6_addr.s6_addr[12] == 127;

@@ -7,16 +7,11 @@
 #include "csrc/protocol/limits.h"
 
 namespace pccl::net {
-namespace {
 
-// The number of connections that a network has too many. Any number of peers may run on this
-// machine.
-size_t beyond_limit(const std::string& network, size_t count) {
-  const bool local = network.starts_with("127.") || network == "::/64";
-  return local ? 0 : count - std::min(count, PendingConnections::kPerNetworkMax);
+// The number of connections that a network has too many.
+size_t PendingConnections::beyond_limit(const std::string& network, size_t count) const {
+  return is_this_machine(network) ? 0 : count - std::min(count, per_network_max_);
 }
-
-}  // namespace
 
 bool PendingConnections::full(const std::string& host) const {
   const auto network = networks_.find(network_of(host));

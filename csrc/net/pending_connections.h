@@ -5,7 +5,7 @@
 // It is pure: it knows no socket. The owner closes what it is told to close.
 // Invariants, after take_excess():
 //   1. At most `total` connections are here.
-//   2. A network, except this machine, has at most kPerNetworkMax connections that are older than
+//   2. A network, except this machine, has at most `per_network_max` connections older than
 //      kYoung. A connection is younger when many are accepted at once and their first bytes are not
 //      read yet.
 //   3. No connection is here longer than kHelloTimeout.
@@ -30,6 +30,9 @@ class PendingConnections {
   static constexpr size_t kBurstMax = 512;
   using Id = uint64_t;
 
+  explicit PendingConnections(size_t per_network_max = kPerNetworkMax)
+      : per_network_max_(per_network_max) {}
+
   // Whether a connection from there should be closed at once, before it costs anything.
   bool full(const std::string& host) const;
   // `host`: numeric address of the other end. REQUIRES: the id is above every id before.
@@ -51,7 +54,9 @@ class PendingConnections {
   };
   using OfNetwork = std::map<Id, Instant>;  // oldest first
   OfNetwork& largest();
+  size_t beyond_limit(const std::string& network, size_t count) const;
 
+  const size_t per_network_max_;
   std::map<Id, Pending> all_;  // oldest first
   std::map<std::string, OfNetwork> networks_;
 };

@@ -409,7 +409,11 @@ void Tls::Impl::fail_by_openssl() {
   const Code code = established ? Code::kProtocol : Code::kAuthentication;
   const int alert = ERR_GET_REASON(error) - SSL_AD_REASON_OFFSET;
   if (abuse != nullptr) return fail(code, abuse);
-  if (unknown_identity) return refuse(SSL_AD_UNKNOWN_PSK_IDENTITY, "it shows an unknown identity");
+  if (unknown_identity) {
+    refusal = Refusal::kUnknownIdentity;
+    return refuse(SSL_AD_UNKNOWN_PSK_IDENTITY, "it shows an unknown identity");
+  }
+  if (ERR_GET_REASON(error) == SSL_R_BINDER_DOES_NOT_VERIFY) refusal = Refusal::kWrongKey;
   if (alert >= 0 && alert < 256) {
     if (dialling && !established) refusal = refusal_in(alert);
     return fail(code, text_of_alert(alert, refusal));

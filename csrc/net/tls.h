@@ -96,8 +96,8 @@ class Tls {
   // Why the handshake has failed, as far as the other side has shown it.
   enum class Refusal {
     kOther,            // or it has not failed
-    kUnknownIdentity,  // of a dialler: the acceptor does not know it
-    kWrongKey,         // of a dialler: the acceptor has another key for the identity
+    kUnknownIdentity,  // the acceptor does not know the identity of the dialler
+    kWrongKey,         // the acceptor has another key for the identity
     kPlainText,        // the other side speaks plain text, or another protocol
   };
   Refusal refusal() const;

@@ -240,7 +240,7 @@ void PeerCore::Impl::on(const MasterClosed& event) {
   if (membership.out()) return;
   connection.on_closed();
   if (event.why.code == Code::kProtocol) return on_violation(event.why);
-  if (event.why.code == Code::kAuthentication) return end(event.why);  // it would say so again
+  if (event.why.code == Code::kAuthentication && !membership.welcomed()) return end(event.why);
   connection_lost(event.why.message);
 }
 

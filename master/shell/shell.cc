@@ -25,8 +25,10 @@
 #include "csrc/base/log.h"
 #include "csrc/net/address.h"
 #include "csrc/net/descriptors.h"
+#include "csrc/net/handshake_rate.h"
 #include "csrc/net/keys.h"
 #include "csrc/net/loop.h"
+#include "csrc/net/network_warnings.h"
 #include "csrc/net/pending_connections.h"
 #include "csrc/net/stream.h"
 #include "csrc/protocol/codec.h"
@@ -109,6 +111,7 @@ struct Shell::Impl {
   std::optional<protocol::Reject> refuse_number() const;
   void refuse(ConnectionId id, const std::string& run, const protocol::Reject& reject);
   void warn_closed(ConnectionId id, const std::string& why);
+  void warn_token(ConnectionId id, const std::string& why);
   void send(ConnectionId id, const protocol::Message& message);
   void refuse_bytes(ConnectionId id, const std::string& why);
   void close(ConnectionId id);
@@ -142,6 +145,8 @@ struct Shell::Impl {
   std::unique_ptr<net::Listener> listener;
   std::unique_ptr<net::Timer> hello_timer;
   std::map<ConnectionId, Connection> connections;
+  net::HandshakeRate handshakes;
+  net::NetworkWarnings refused_tokens;
   net::PendingConnections pending;
   std::map<uint64_t, ConnectionId> of_pending;  // by their key in `pending`
   uint64_t pending_seen = 0;
@@ -275,10 +280,11 @@ void Shell::Impl::close_all() {
 // ---- Connections ----
 
 void Shell::Impl::accept(net::Socket socket) {
-  if (pending.full(socket.peer_host())) return;
+  const std::string host = socket.peer_host();
+  if (pending.full(host) || !handshakes.take(host, monotonic_now())) return;
   const ConnectionId id{++connections_made};
   Connection& connection = connections[id];
-  connection.host = socket.peer_host();
+  connection.host = host;
   connection.stream = std::make_unique<net::Stream>(
       loop, channel(std::move(socket)),
       net::Stream::Callbacks{
@@ -369,6 +375,19 @@ void Shell::Impl::warn_closed(ConnectionId id, const std::string& why) {
   log(LogLevel::kWarning, "closed the connection of " + connections.at(id).host + ": " + why);
 }
 
+// Anybody can show a token, so this is not in the log each time.
+void Shell::Impl::warn_token(ConnectionId id, const std::string& why) {
+  const Connection& connection = connections.at(id);
+  const net::Tls::Refusal refusal = connection.stream->refusal();
+  const bool unknown = refusal == net::Tls::Refusal::kUnknownIdentity;
+  if (!unknown && refusal != net::Tls::Refusal::kWrongKey) return;
+  const std::string network = net::network_of(connection.host);
+  const uint64_t count = refused_tokens.count(network, monotonic_now());
+  if (count == 0) return;
+  log(LogLevel::kWarning, "refused " + count_text(count, "connection") + " from " + network +
+                              " because of its token; the last one: " + why);
+}
+
 // The core gets Closed, as for any closed connection.
 void Shell::Impl::refuse_bytes(ConnectionId id, const std::string& why) {
   Run* run = connections.at(id).run;
@@ -413,8 +432,10 @@ void Shell::Impl::refuse_tls(ConnectionId id) {
 
 void Shell::Impl::on_closed(ConnectionId id, const Status& why) {
   Run* run = connections.at(id).run;
-  if (why.code == Code::kAuthentication)
+  if (why.code == Code::kAuthentication) {
     log(LogLevel::kDebug, "closed a connection: " + why.message);
+    warn_token(id, why.message);
+  }
   drop(id);
   if (run != nullptr) runs->step(*run, Closed{id, why.message});
   finish_turn();

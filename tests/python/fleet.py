@@ -120,8 +120,11 @@ class Fleet:
         journal: Path | None = None,
         host: str = "127.0.0.1",
         secured: bool = False,
+        master_log: Path | None = None,
     ) -> None:
+        """Start them. `master_log`: the file for the standard error of the masters."""
         self.journal = journal
+        self._master_log = master_log
         # Where the keyring of a secured run and the token of all peers are.
         self.secrets = Path(tempfile.mkdtemp(prefix="pccl-secrets-")) if secured else None
         if self.secrets is not None:
@@ -182,7 +185,9 @@ class Fleet:
             # The namespace lives as long as the master, which ends with this process even after a
             # kill.
             enter = ["nsenter", f"--net={inside}", "setpriv", "--pdeathsig", "KILL"]
-        self.master = Program([*enter, PCCL, "master", *arguments])
+        with contextlib.ExitStack() as given:
+            log = given.enter_context(self._master_log.open("ab")) if self._master_log else None
+            self.master = Program([*enter, PCCL, "master", *arguments], stderr=log)
         words = self.master.line(ANSWER_TIMEOUT).split()
         assert words, "the master has not started: see its error above"
         self.address = words[-1]
@@ -494,6 +499,13 @@ class Peer:
             "port": int(run["members"][run["rank"]]["address"].rpartition(":")[2]),
             "connections": {link["peer"]: link["connection"] for link in run["links"]},
         }
+
+    def links(self) -> dict[str, Any]:
+        run = self.pccl.run_info()
+        return {"peer": run["peer"], "links": run["links"]}
+
+    def everything(self) -> dict[str, Any]:
+        return {"text": repr(self.pccl.run_info())}
 
     def leave(self) -> dict[str, Any]:
         return self._attempt(self.dist.destroy_process_group)

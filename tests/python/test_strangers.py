@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from fleet import Fleet, Remote, begin_all_reduce, check_sum
-from world import plain_text
+from world import free_port, plain_text
 
 PEER_TIMEOUT_S = 4.0
 CLOSED_S = 20.0  # a generous limit; a connection that has said nothing is closed after 5 s
@@ -151,6 +151,73 @@ def test_bytes_that_are_sent_again_open_nothing(fleet: Fleet) -> None:
     assert [peer.answer()["world"] for peer in peers] == [2, 2], "nobody has joined"
     reduce(peers)
     recorder.close()
+
+
+def held(ports: list[int], said: bytes, count: int) -> list[socket.socket]:
+    """Return connections on which this was said, and which stay open on our side."""
+    made = []
+    for number in range(count):
+        made.append(socket.create_connection(("127.0.0.1", ports[number % len(ports)]), CLOSED_S))
+        with contextlib.suppress(ConnectionError):
+            made[-1].sendall(said)
+    return made
+
+
+@pytest.mark.parametrize("said", [SILENT, PLAIN_LANE], ids=["silent", "plain"])
+def test_lanes_of_strangers_touch_no_link(fleet: Fleet, said: bytes) -> None:
+    """They neither receive chunks nor hold up an operation, and their end breaks no link."""
+    peers = fleet.found(2, peer_timeout=PEER_TIMEOUT_S)
+    reduce(peers)
+    before = [peer.call("info")["connections"] for peer in peers]
+    ports = [port for peer in peers for port in ports_of(peer.pid)]
+    connections = held(ports, said, 100)
+    for _ in range(3):
+        reduce(peers)
+        for connection in held(ports, said, 100):
+            connection.close()
+    for connection in connections:
+        with contextlib.suppress(ConnectionError):
+            assert len(connection.recv(1 << 16)) <= 7, "at most a TLS alert"
+        connection.close()
+    reduce(peers)
+    assert [peer.call("info")["connections"] for peer in peers] == before
+
+
+def spoken_by_a_newcomer(port: int) -> bytes:
+    """Return what a peer that listens on `port` tells an unsecured master: Hello, Register."""
+    plain = Fleet()
+    try:
+        host, _, at = plain.address.rpartition(":")
+        recorder = Recorder((host, int(at)))
+        plain.address = f"127.0.0.1:{recorder.port}"
+        newcomer = plain.spawn()
+        outcome = newcomer.call("join", url=plain.url(port_range=f"{port}-{port}"))
+        assert outcome["ok"], outcome
+        recorder.close()
+        return recorder.sent[0]
+    finally:
+        plain.close()
+
+
+@plain_text
+def test_a_stranger_neither_joins_nor_sends_members_to_an_address(fleet: Fleet) -> None:
+    """Its Register names the address of somebody else, which members would dial."""
+    peers = fleet.found(2, peer_timeout=PEER_TIMEOUT_S)
+    port = free_port()
+    said = spoken_by_a_newcomer(port)
+    assert port.to_bytes(2, "little") in said
+    with socket.create_server(("127.0.0.1", port)) as elsewhere:
+        answer = answer_to(int(fleet.address.rpartition(":")[2]), said)
+        assert b"this master admits only peers that have a token" in answer
+        assert b"test" not in answer
+        for _ in range(2):
+            for peer in peers:
+                peer.tell("update_topology")
+            assert [peer.answer()["world"] for peer in peers] == [2, 2]
+            reduce(peers)
+        elsewhere.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            elsewhere.accept()
 
 
 class Wire:

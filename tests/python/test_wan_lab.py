@@ -57,17 +57,24 @@ sysctl -qw net.ipv4.tcp_no_metrics_save=1
 """
 
 
-@pytest.fixture(params=["emulator", "netem"])
-def network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[lab.Lab]:
+@pytest.fixture
+def allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip the test if this machine does not allow a lab. The tests need no iperf3 and no ping."""
     needs = [need for need in lab.NEEDS if need not in ("iperf3", "ping")]
     if without := missing(needs):
         pytest.skip(f"SKIPPED: a lab needs {', '.join(without)}")
     tried = [str(STOCK_NETWORK), "sh", "-ec", LIKE_A_LAB]
     if refused := refusal(tried, "network namespaces with devices"):
         pytest.skip(refused)
+    monkeypatch.setattr(lab, "NEEDS", needs)
+
+
+@pytest.fixture(params=["emulator", "netem"])
+def network(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, allowed: None
+) -> Iterator[lab.Lab]:
     if request.param == "netem" and not Netem.is_there():
         pytest.skip("SKIPPED: this kernel has no netem; run it on a host that has it")
-    monkeypatch.setattr(lab, "NEEDS", needs)
     monkeypatch.setenv("WAN_LAB", request.param)
     with lab.Lab(SCENARIO) as made:
         yield made
@@ -89,6 +96,36 @@ def test_paths_are_as_long_and_as_wide_as_asked(network: lab.Lab) -> None:
         milliseconds, rate = transfer(network, source, target)
         assert round_trip_ms <= milliseconds < 20 * round_trip_ms
         assert mbit / 20 < rate < 1.1 * mbit
+
+
+COUNT_ONES = """
+import socket
+with socket.create_server(("0.0.0.0", 5000)) as listener:
+    print("listens", flush=True)
+    stream, _ = listener.accept()
+    bytes = ones = 0
+    while got := stream.recv(1 << 16):
+        bytes += len(got)
+        ones += int.from_bytes(got, "big").bit_count()
+    print(bytes, ones, flush=True)
+"""
+
+
+def test_bits_arrive_flipped_and_nothing_else_is_wrong(allowed: None) -> None:
+    """The bytes that are sent are zeros, and the paths lose nothing."""
+    here_to_there = {"from": "here", "to": "there", "mbit": 100.0, "flips": 1e-5}
+    network = lab.Lab({**SCENARIO, "uplink_mbit": 0, "paths": [here_to_there], "seed": 5})
+    with network:
+        receiver = network.hosts[1].inside.command(sys.executable, "-c", COUNT_ONES)
+        with Program(receiver) as there:
+            assert there.line() == "listens\n"
+            network.hosts[0].inside.run(sys.executable, "-c", SEND, network.hosts[1].address)
+            bytes, ones = map(int, there.line().split())
+    assert network.report is not None
+    assert bytes == 1 << 20
+    assert ones == len(network.report.flips)
+    assert 42 <= ones <= 126, "84 bits, and four standard deviations more or less"
+    assert None not in network.report.flips, "the receiver has ended the connection in the end"
 
 
 def test_what_waits_or_is_under_way_is_no_loss() -> None:
@@ -160,7 +197,7 @@ def test_cubic_is_allowed_while_anybody_needs_it(tmp_path: Path) -> None:
 def test_who_carries(monkeypatch: pytest.MonkeyPatch, there: bool, kind: type) -> None:
     monkeypatch.setattr(Netem, "is_there", lambda: there)
     assert isinstance(lab.carrier_of(None), kind)
-    assert isinstance(lab.carrier_of(None, slows_one=True), Emulator)
+    assert isinstance(lab.carrier_of(None, needs_emulator=True), Emulator)
 
 
 def test_who_cannot_carry(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,11 @@ void Control::connected(Result<net::Socket> socket, Instant by) {
   const bool encrypted = made.value().encrypted();
   const uint64_t id = ++stream_count_;
   const auto on_bytes = [this](std::span<const std::byte> bytes) { received(bytes); };
-  const auto on_closed = [this, id](const Status& why) { closed(id, why); };
+  // A damaged record is no message of the master: a fault of the network, or somebody on the path.
+  const auto on_closed = [this, id](Status why) {
+    if (why.code == Code::kProtocol) why.code = Code::kSystem;
+    closed(id, why);
+  };
   const auto on_established = [this, id, event] {
     if (stream_ == nullptr || id != stream_count_) return;  // the core has closed it
     step(event);

@@ -17,6 +17,7 @@
 #include "csrc/link/core.h"
 #include "csrc/link/path_monitor.h"
 #include "csrc/net/descriptors.h"
+#include "csrc/net/handshake_rate.h"
 #include "csrc/net/keys.h"
 #include "csrc/net/loop.h"
 #include "csrc/net/pending_connections.h"
@@ -31,6 +32,8 @@ using link::ConnectionId;
 // Pending connections: room for those of all members at once. Honest peers send their hello within
 // a round trip, so the oldest connection is closed first.
 constexpr size_t kPendingMax = protocol::kMembersMax + size_t{3} * protocol::kLanesMax;
+// All members may share one address, and two of them open all their lanes at once.
+constexpr size_t kPendingPerNetworkMax = protocol::kMembersMax + size_t{2} * protocol::kLanesMax;
 // Limit of pending connections when the application has few descriptors left. A link that is needed
 // still comes in; pending connections hold no descriptor for long.
 constexpr size_t kPendingWhenScarce = 8;
@@ -120,7 +123,8 @@ struct Shell::Impl {
     protocol::LaneHello hello = {};
   };
   std::map<ConnectionId, Dialled> dialled_handshakes;
-  net::PendingConnections unproven;
+  net::HandshakeRate handshakes{callbacks.on_warning};
+  net::PendingConnections unproven{kPendingPerNetworkMax};
   struct Accepted {
     std::string address;  // of the other end
     bool proven = false;
@@ -207,8 +211,8 @@ void Shell::Impl::accept_plain(net::Socket socket, size_t room) {
 void Shell::Impl::accept_encrypted(net::Socket socket, size_t room) {
   const ConnectionId id = core.new_lane();
   const std::string address = socket.peer_host();
-  if (unproven.full(address)) return;
   const Instant now = monotonic_now();
+  if (unproven.full(address) || !handshakes.take(address, now)) return;
   accepted_handshakes[id] = {address};
   unproven.add(id.value, address, now);
   add_lane(id, net::Channel(std::move(socket), acceptor(), now + protocol::kHelloTimeout), false);

@@ -72,6 +72,12 @@ TEST_F(Pending, ManyOfOneNetworkMayComeAtOnceButNotStay) {
   EXPECT_EQ(*pending.deadline(), first + protocol::kHelloTimeout);
 }
 
+TEST_F(Pending, TheOwnerMayAllowANetworkMore) {
+  PendingConnections crowd(100);
+  for (PendingConnections::Id id = 1; id <= 101; ++id) crowd.add(id, "10.0.0.1", now);
+  EXPECT_EQ(crowd.take_excess(1000, now + PendingConnections::kYoung), (Ids{1}));
+}
+
 TEST_F(Pending, ANetworkIsFullAtSomeNumber) {
   add("10.0.0.1", PendingConnections::kBurstMax - 1);
   EXPECT_FALSE(pending.full("10.0.0.1"));

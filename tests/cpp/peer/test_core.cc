@@ -404,14 +404,21 @@ TEST(Core, AMasterThatDoesNotKnowTheTokenIsAskedOnce) {
             "gone: authentication: it does not know the token\n");
 }
 
-TEST(Core, AMemberWhoseTokenIsNoLongerKnownIsOut) {
+// A refusal of a token is not proven: the network has changed a bit, or another program has the
+// port of the master for a moment.
+TEST(Core, AMemberWhoseTokenIsRefusedTriesAgain) {
   Transcript t;
   t.become_member();
   t.on(MasterClosed{{Code::kSystem, "reset by peer", {}}});
-  t.wait(0.2);
-  const std::string out =
-      t.on(MasterClosed{{Code::kAuthentication, "it does not know the token", {}}});
-  EXPECT_TRUE(out.ends_with("gone: authentication: it does not know the token\n")) << out;
+  std::string out;
+  for (int i = 0; i < 10; ++i) {
+    out = t.wait(1.0);
+    EXPECT_NE(out.find("connect"), std::string::npos) << out;
+    EXPECT_EQ(t.on(MasterClosed{{Code::kAuthentication, "it does not know the token", {}}}), "");
+  }
+  out = t.wait(60);
+  EXPECT_NE(out.find("gone: master lost: no master"), std::string::npos) << out;
+  EXPECT_NE(out.find("it does not know the token"), std::string::npos) << out;
 }
 
 TEST(Core, RefusesACredentialInAnUnsecuredRun) {
