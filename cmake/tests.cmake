@@ -37,6 +37,11 @@ foreach(layer ${layers})
     PROPERTIES LABELS unit TIMEOUT 60)
 endforeach()
 
+# The kernels in cuda/ run as host code: the twin of CUDA's header stands in front of the real one.
+target_include_directories(test_cuda BEFORE PRIVATE tests/cpp/cuda/twin)
+target_compile_options(test_cuda PRIVATE -O2 -Wno-unknown-pragmas)  # unroll
+set_target_properties(test_cuda PROPERTIES UNITY_BUILD OFF)  # two .cu files may have the same private names
+
 # The simulator: a library with simulated peers and a simulated master, used by two programs.
 set(sim_main ${PROJECT_SOURCE_DIR}/tests/sim/main.cc)
 set(scenarios_main ${PROJECT_SOURCE_DIR}/tests/sim/scenarios_main.cc)
