@@ -42,6 +42,11 @@ target_include_directories(test_cuda BEFORE PRIVATE tests/cpp/cuda/twin)
 target_compile_options(test_cuda PRIVATE -O2 -Wno-unknown-pragmas)  # unroll
 set_target_properties(test_cuda PROPERTIES UNITY_BUILD OFF)  # two .cu files may have the same private names
 
+# For tests/gpu, which runs on another machine: the CPU's hash.
+add_library(pccl_host_hash SHARED EXCLUDE_FROM_ALL tests/gpu/host_hash.cc)
+target_link_libraries(pccl_host_hash PRIVATE pccl_core)
+target_link_options(pccl_host_hash PRIVATE -Wl,--as-needed,--exclude-libs,ALL)
+
 # The simulator: a library with simulated peers and a simulated master, used by two programs.
 set(sim_main ${PROJECT_SOURCE_DIR}/tests/sim/main.cc)
 set(scenarios_main ${PROJECT_SOURCE_DIR}/tests/sim/scenarios_main.cc)
