@@ -18,7 +18,7 @@ _failures: list[str] = []
 def report(**figures: object) -> None:
     """Add figures to the result of this step. They survive if the step is ended later."""
     _figures.update(figures)
-    if path := os.environ.get("PCCL_FIGURES"):
+    if path := os.environ.get("GPU_CHECK_FIGURES"):
         Path(path).write_text(json.dumps(_figures))
 
 

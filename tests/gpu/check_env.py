@@ -30,6 +30,10 @@ def main() -> None:
     for tool in ("nvcc", "g++", "cmake", "ninja", "compute-sanitizer", "cuobjdump"):
         report(**{tool: "yes" if shutil.which(tool) else "no"})
 
+    import pccl_backend
+
+    state = pccl_backend.cuda_library()
+    expect(state == "loaded", f"the package says of its library: {state}")
     kernels = Kernels()
     expect(kernels.device_count() == torch.cuda.device_count(), "both runtimes see the same devices")
     # A stream of torch's runtime passes to the library: its work keeps the order of the stream.

@@ -58,7 +58,7 @@ class Result:
 def run(step: Step, limit_s: float) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         found = Path(folder, "figures.json")
-        environment = {**os.environ, "PCCL_FIGURES": str(found)}
+        environment = {**os.environ, "GPU_CHECK_FIGURES": str(found)}
         start = time.monotonic()
         try:
             done = subprocess.run(
