@@ -21,6 +21,9 @@ endif()
 # Excluded from unity builds: if its operator new is inlined, the compiler reports that it does not match the delete.
 set_source_files_properties(tests/cpp/ring/allocations.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 file(GLOB layers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/cpp tests/cpp/*)
+if(PCCL_SANITIZE STREQUAL thread)
+  list(REMOVE_ITEM layers cuda)  # all its fibers are on one thread, and the sanitizer does not follow them
+endif()
 foreach(layer ${layers})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS tests/cpp/${layer}/*.cc)
   if(NOT sources)
@@ -38,9 +41,11 @@ foreach(layer ${layers})
 endforeach()
 
 # The kernels in cuda/ run as host code: the twin of CUDA's header stands in front of the real one.
-target_include_directories(test_cuda BEFORE PRIVATE tests/cpp/cuda/twin)
-target_compile_options(test_cuda PRIVATE -O2 -Wno-unknown-pragmas)  # unroll
-set_target_properties(test_cuda PROPERTIES UNITY_BUILD OFF)  # two .cu files may have the same private names
+if(TARGET test_cuda)
+  target_include_directories(test_cuda BEFORE PRIVATE tests/cpp/cuda/twin)
+  target_compile_options(test_cuda PRIVATE -O2 -Wno-unknown-pragmas)  # unroll
+  set_target_properties(test_cuda PROPERTIES UNITY_BUILD OFF)  # two .cu files may have the same private names
+endif()
 
 # For tests/gpu, which runs on another machine: the CPU's hash.
 add_library(pccl_host_hash SHARED EXCLUDE_FROM_ALL tests/gpu/host_hash.cc)

@@ -1,7 +1,7 @@
 // device_api: the C interface of libpccl_cuda.so, the library with pccl's CUDA kernels. The library
 // knows neither torch nor Python. csrc/torch loads it at run time, and pccl works without it.
-// Any thread may call a function. No function allocates memory, and none waits for the GPU: they put
-// work on the caller's stream and return. Each restores the current device of its thread.
+// Any thread may call a function. No function allocates memory or waits for the GPU: it puts work
+// on the caller's stream and returns. It restores the current device of its thread.
 //
 // A status is 0 for success. Any other status is a cudaError_t, and pccl_cuda_error_text() explains
 // it. A fault in a kernel shows itself later, when the caller waits for its stream.
@@ -39,7 +39,7 @@ struct pccl_cuda_span {
 // Returns the bytes that each of the two workspaces of a call needs.
 PCCL_CUDA_FUNCTION size_t pccl_cuda_hash_workspace(size_t count);
 
-// Hashes `count` spans. The spans may be freed when the call returns; their data and both workspaces
+// Hashes `count` spans. The list may be freed when the call returns; the data and both workspaces
 // belong to the call until the stream has passed it. `device_workspace` is memory of the device,
 // `host_workspace` is pinned memory; both are aligned to 8 bytes.
 PCCL_CUDA_FUNCTION int pccl_cuda_hash(const struct pccl_cuda_span* spans, size_t count,

@@ -1,5 +1,5 @@
-// The check of expf: the sums of pccl_cuda_expf_counts over a range of bit patterns. Each thread has
-// sums of its own, and adds them to the result at its end.
+// The check of expf: counts and sums over a range of bit patterns. Each thread has sums of its own,
+// and adds them to the result at its end.
 
 #include <cuda_runtime.h>
 

@@ -1,8 +1,8 @@
 // The kernel of the state hash. csrc/memory/state_hash.h defines the hash; its words (tile, row,
-// lane, turn, mix, merge, settle) are the names here. Lane j of a tile is a thread, so that a row is
-// one coalesced load of a warp. A warp takes a tile, adds its value to a register, and goes on with
-// the tile that is as many tiles further as there are warps. At the end of a span, one atomic
-// addition brings the register into the span's sum.
+// lane, turn, mix, merge, settle) are the names here. A lane of a tile is a thread, so a row is one
+// coalesced load of a warp. A warp takes a tile, adds its value to a register, and goes on with the
+// tile that is as many tiles further as there are warps. At the end of a span, one atomic addition
+// brings the register into the span's sum.
 
 #include <cuda_runtime.h>
 

@@ -1,5 +1,5 @@
-// KernelsLibrary: libpccl_cuda.so, the CUDA kernels, which a build without nvcc does not have. It is
-// loaded once per process, at the first call of kernels_library(), from the folder of this module.
+// KernelsLibrary: libpccl_cuda.so, the CUDA kernels. A build without nvcc does not have it. The
+// first call of kernels_library() in a process loads it from the folder of this module.
 // A library that is missing or cannot be used is no error: then the work is done on the host.
 // Any thread may call kernels_library(), with or without the GIL.
 #pragma once

@@ -143,7 +143,8 @@ void bind(py::module_& m) {
     const auto* const ours = dynamic_cast<PcclWork*>(work.get());
     return ours != nullptr && ours->ended_before_call();
   });
-  m.def("cuda_library", [] { return kernels_library().state; }, NoGil());
+  m.def(
+      "cuda_library", [] { return kernels_library().state; }, NoGil());
   m.def("set_log_level", [](const std::string& name) { return set_log_level(name); });
 }
 

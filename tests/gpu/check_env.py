@@ -35,7 +35,7 @@ def main() -> None:
     state = pccl_backend.cuda_library()
     expect(state == "loaded", f"the package says of its library: {state}")
     kernels = Kernels()
-    expect(kernels.device_count() == torch.cuda.device_count(), "both runtimes see the same devices")
+    expect(kernels.device_count() == torch.cuda.device_count(), "both runtimes see the devices")
     # A stream of torch's runtime passes to the library: its work keeps the order of the stream.
     hasher = Hasher(kernels)
     side = torch.cuda.Stream()

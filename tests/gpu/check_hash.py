@@ -8,7 +8,7 @@ import time
 import torch
 from check import end, expect, report
 from kernels import Kernels, host_hash
-from tensors import Hasher, microseconds, random_bytes
+from tensors import Hasher, in_turn, microseconds, random_bytes
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -92,32 +92,32 @@ def measure(kernels: Kernels) -> None:
     buffers = [random_bytes(GIB, seed) for seed in range(3)]
     hashers = [Hasher(kernels) for _ in range(48)]
     # Buffers in turn, so that none is still in the L2 cache of the GPU.
-    copies = [
-        lambda at=at: buffers[at % 3].copy_(buffers[(at + 1) % 3], non_blocking=True)
-        for at in range(12)
-    ]
+    copies = in_turn(12, lambda at: buffers[at % 3].copy_(buffers[(at + 1) % 3]))
     copy_rate = 2 * GIB / microseconds(copies) / 1e6
-    hashes = [lambda at=at: hashers[at].start([buffers[at % 3]]) for at in range(30)]
+    hashes = in_turn(30, lambda at: hashers[at].start([buffers[at % 3]]))
     rate = GIB / microseconds(hashes) / 1e6
     share = rate / copy_rate
     report(copy_tb_s=round(copy_rate, 3), hash_1gib_tb_s=round(rate, 3), share=round(share, 3))
     expect(share >= COPY_SHARE_MIN, f"1 GiB reaches {share:.3f} of the copy rate")
 
-    for name, size in (("16mib", 16 * MIB), ("64mib", 64 * MIB), ("1mib", MIB), ("4kib", 4096)):
-        parts = [part[at : at + size] for part in buffers for at in range(0, GIB, GIB // 16)]
-        calls = [lambda at=at: hashers[at].start([parts[at]]) for at in range(48)]
-        taken = microseconds(calls)
+    for name, size in (("4kib", 4096), ("1mib", MIB), ("16mib", 16 * MIB), ("64mib", 64 * MIB)):
+        taken = part_microseconds(hashers, buffers, size)
         report(**{f"hash_{name}_us": round(taken, 1)})
         if name == "16mib":
             expect(taken < MICROSECONDS_MAX_16_MIB, f"16 MiB take {taken:.1f} us")
-    odd = [lambda at=at: hashers[at].start([buffers[at % 3][3:]]) for at in range(12)]
+    odd = in_turn(12, lambda at: hashers[at].start([buffers[at % 3][3:]]))
     report(hash_1gib_unaligned_tb_s=round(GIB / microseconds(odd) / 1e6, 3))
     report(wall_16mib_us=round(wall_microseconds(hashers[0], buffers), 1))
 
     many = [part for buffer in buffers for part in buffer.split(3 * MIB + 8)]
     group = [Hasher(kernels, len(many)) for _ in range(6)]
-    calls = [lambda one=one: one.start(many) for one in group]
-    report(hash_1000_spans_tb_s=round(3 * GIB / microseconds(calls) / 1e6, 3))
+    lists = in_turn(len(group), lambda at: group[at].start(many))
+    report(hash_1000_spans_tb_s=round(3 * GIB / microseconds(lists) / 1e6, 3))
+
+
+def part_microseconds(hashers: list[Hasher], buffers: list[torch.Tensor], size: int) -> float:
+    parts = [part[at : at + size] for part in buffers for at in range(0, GIB, GIB // 16)]
+    return microseconds(in_turn(48, lambda at: hashers[at].start([parts[at]])))
 
 
 def wall_microseconds(hasher: Hasher, buffers: list[torch.Tensor]) -> float:

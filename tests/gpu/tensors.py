@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
 
 import torch
 from kernels import Kernels, Workspace
@@ -40,6 +42,11 @@ def random_bytes(size: int, seed: int) -> torch.Tensor:
     return words.view(torch.uint8)[:size]
 
 
+def in_turn(count: int, call: Callable[[int], None]) -> list[Callable[[], None]]:
+    """Return the calls with the arguments 0, 1, 2, ..."""
+    return [partial(call, at) for at in range(count)]
+
+
 def microseconds(calls: Sequence[Callable[[], None]]) -> float:
     """Return the median time that one of the calls takes on the GPU.
 
@@ -55,6 +62,5 @@ def microseconds(calls: Sequence[Callable[[], None]]) -> float:
         call()
         event.record()
     torch.cuda.synchronize()
-    return 1000 * statistics.median(
-        before.elapsed_time(after) for before, after in zip(events, events[1:], strict=False)
-    )
+    times = [before.elapsed_time(after) for before, after in pairwise(events)]
+    return 1000 * statistics.median(times)

@@ -17,7 +17,8 @@ NAME = "libpccl_cuda.so"
 PROGRAM = """
 import sys, torch, torch.distributed as dist, pccl_backend
 assert pccl_backend.__file__.startswith(sys.argv[1]), pccl_backend.__file__
-dist.init_process_group("pccl", init_method="file://" + sys.argv[1] + "/store", rank=0, world_size=1)
+store = "file://" + sys.argv[1] + "/store"
+dist.init_process_group("pccl", init_method=store, rank=0, world_size=1)
 tensor = torch.ones(3)
 dist.all_reduce(tensor)
 assert tensor.tolist() == [1, 1, 1]
@@ -29,7 +30,7 @@ dist.destroy_process_group()
 # Functions of a library that works, as far as loading it can tell.
 FUNCTIONS = {
     "pccl_cuda_api_version": "int pccl_cuda_api_version(void) { return 1; }",
-    "pccl_cuda_error_text": "const char* pccl_cuda_error_text(int s) { return s ? \"bad\" : \"\"; }",
+    "pccl_cuda_error_text": 'const char* pccl_cuda_error_text(int status) { return "bad"; }',
     "pccl_cuda_device_count": "int pccl_cuda_device_count(int* count) { *count = 1; return 0; }",
     "pccl_cuda_hash_workspace": "void pccl_cuda_hash_workspace(void) {}",
     "pccl_cuda_hash": "void pccl_cuda_hash(void) {}",
@@ -61,7 +62,8 @@ def compile_library(package: Path, functions: Mapping[str, str]) -> None:
 def run_with(package: Path) -> subprocess.CompletedProcess[str]:
     folder = str(package.parent)
     environment = {"PYTHONPATH": folder, "PCCL_LOG": "info"}
-    done = run_program([sys.executable, "-c", PROGRAM, folder], environment=environment)
+    command = [sys.executable, "-c", PROGRAM, folder]
+    done = run_program(command, environment=environment, cwd=package.parent)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -86,7 +88,7 @@ def test_loaded(package: Path) -> None:
 
 
 def test_a_corrupt_file(package: Path) -> None:
-    (package / NAME).write_text("this is no library\n")
+    (package / NAME).write_text("this is no library\n" * 100)
     refused(package, f"{package / NAME}: ", "invalid ELF header")
 
 

@@ -28,7 +28,7 @@ struct Fiber {
   ucontext_t context{};
   std::unique_ptr<std::byte[]> stack = std::make_unique_for_overwrite<std::byte[]>(kStackBytes);
   unsigned exchanges = 0;  // that this thread has begun
-  // The values it showed. Two, because a thread may show the next one before all have read the last.
+  // The values it showed. A thread may show the next one before all have read the last one.
   std::array<unsigned long long, 2> shown{};
   bool ended = false;
 };
