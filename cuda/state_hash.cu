@@ -30,6 +30,10 @@ constexpr Word kLaneStart = 0xC2B2AE3D27D4EB4Fu;
 constexpr Word kHighHalf = 0xFFFFFFFF00000000u;
 
 constexpr unsigned kBlockThreads = 256;
+constexpr unsigned kBlockTiles = kBlockThreads / kLanes;  // that a block takes at a time
+// These two had the best rates on an H200 (tests/gpu/README.md).
+constexpr unsigned kProcessorBlocks = 4;  // resident blocks of a multiprocessor; there are no more
+constexpr unsigned kBatch = 8;            // rows that a thread loads before it uses the first one
 
 // One span of a call. Its tiles have the numbers from `first_tile` on among all tiles of the call.
 struct Entry {
@@ -53,24 +57,18 @@ __host__ __device__ __forceinline__ Word settle(Word s) { return mix(mix(mix(s ^
 
 // --- Loads ---------------------------------------------------------------------------------------
 
-// kWords words that follow each other. One load if they are aligned. Otherwise each word comes from
-// two aligned words, and then up to 7 bytes behind the last word are read, too.
-template <unsigned kWords, bool kAligned>
-__device__ __forceinline__ void load_words(const std::byte* at, Word (&words)[kWords]) {
-  if constexpr (kAligned && kWords == 2) {
-    const ulonglong2 pair = *reinterpret_cast<const ulonglong2*>(at);
-    words[0] = pair.x;
-    words[1] = pair.y;
-  } else if constexpr (kAligned) {
-    words[0] = *reinterpret_cast<const Word*>(at);
+// A word that does not begin at a multiple of 8 comes from two words that do. Then up to 7 bytes
+// behind the word are read, too.
+template <bool kAligned>
+__device__ __forceinline__ Word load_word(const std::byte* at) {
+  if constexpr (kAligned) {
+    return *reinterpret_cast<const Word*>(at);
   } else {
     const unsigned skipped = reinterpret_cast<uintptr_t>(at) % sizeof(Word);
     const auto* from = reinterpret_cast<const Word*>(at - skipped);
-#pragma unroll
-    for (unsigned w = 0; w < kWords; ++w) {
-      words[w] = from[w];
-      if (skipped > 0) words[w] = words[w] >> 8 * skipped | from[w + 1] << (64 - 8 * skipped);
-    }
+    Word word = from[0];
+    if (skipped > 0) word = word >> 8 * skipped | from[1] << (64 - 8 * skipped);
+    return word;
   }
 }
 
@@ -85,66 +83,46 @@ __device__ __forceinline__ Word load_end(const std::byte* at, const std::byte* e
 
 // --- A tile --------------------------------------------------------------------------------------
 
-// Takes `rows` rows. kBatch loads are in flight at a time.
-template <unsigned kWords, unsigned kBatch, bool kAligned>
-__device__ __forceinline__ void take_rows(Word (&lanes)[kWords], const std::byte* from,
-                                          unsigned rows) {
+// Takes `rows` rows into a lane.
+template <bool kAligned>
+__device__ __forceinline__ void take_rows(Word& lane, const std::byte* from, unsigned rows) {
   for (unsigned row = 0; row < rows; row += kBatch) {
-    Word words[kBatch][kWords];
+    Word words[kBatch];
 #pragma unroll
     for (unsigned i = 0; i < kBatch; ++i) {
-      if (row + i < rows) load_words<kWords, kAligned>(from + i * kRowBytes, words[i]);
+      if (row + i < rows) words[i] = load_word<kAligned>(from + i * kRowBytes);
     }
 #pragma unroll
     for (unsigned i = 0; i < kBatch; ++i) {
-#pragma unroll
-      for (unsigned w = 0; w < kWords; ++w) {
-        if (row + i < rows) lanes[w] = mix(lanes[w] ^ words[i][w]);
-      }
+      if (row + i < rows) lane = mix(lane ^ words[i]);
     }
     from += kBatch * kRowBytes;
   }
 }
 
-// The value of the tile at `data`. Thread `thread` of the 32 / kWords threads of the tile has the
-// lanes from thread * kWords on. The value is valid in thread 0. `bytes` are left in the span.
-template <unsigned kWords, unsigned kBatch, bool kAligned>
+// The value of the tile at `data`. Each thread of the warp has a lane; the value is valid in thread
+// 0. `bytes` are left in the span.
+template <bool kAligned>
 __device__ __forceinline__ Word tile_value(const std::byte* data, Word bytes, Word tile,
-                                           unsigned thread, unsigned mask) {
-  Word lanes[kWords];
-#pragma unroll
-  for (unsigned w = 0; w < kWords; ++w) {
-    lanes[w] = (kLanes * tile + thread * kWords + w + 1) * kLaneStart;
-  }
-  const std::byte* from = data + thread * kWords * sizeof(Word);
+                                           unsigned thread) {
+  Word lane = (kLanes * tile + thread + 1) * kLaneStart;
+  const std::byte* from = data + thread * sizeof(Word);
   if (bytes >= kTileBytes + sizeof(Word)) {
-    take_rows<kWords, kBatch, kAligned>(lanes, from, kTileRows);
+    take_rows<kAligned>(lane, from, kTileRows);
   } else {
     // A last row of which not all bytes may be loaded as words goes byte by byte.
     const Word readable = kAligned || bytes < sizeof(Word) ? bytes : bytes - sizeof(Word);
     const auto rows = static_cast<unsigned>(readable / kRowBytes);
-    take_rows<kWords, kBatch, kAligned>(lanes, from, rows);
+    take_rows<kAligned>(lane, from, rows);
     for (unsigned at = rows * kRowBytes; at < bytes && at < kTileBytes; at += kRowBytes) {
-#pragma unroll
-      for (unsigned w = 0; w < kWords; ++w) {
-        lanes[w] = mix(lanes[w] ^ load_end(from + at + w * sizeof(Word), data + bytes));
-      }
+      lane = mix(lane ^ load_end(from + at, data + bytes));
     }
   }
 #pragma unroll
-  for (unsigned half = kLanes / 2; half >= kWords; half /= 2) {
-#pragma unroll
-    for (unsigned w = 0; w < kWords; ++w) {
-      const Word other = __shfl_down_sync(mask, lanes[w], half / kWords, kLanes / kWords);
-      lanes[w] = merge(lanes[w], other);
-    }
+  for (unsigned half = kLanes / 2; half > 0; half /= 2) {
+    lane = merge(lane, __shfl_down_sync(~0u, lane, half));
   }
-#pragma unroll
-  for (unsigned half = kWords / 2; half > 0; half /= 2) {
-#pragma unroll
-    for (unsigned w = 0; w < half; ++w) lanes[w] = merge(lanes[w], lanes[w + half]);
-  }
-  return settle(lanes[0]);
+  return settle(lane);
 }
 
 // --- All tiles -----------------------------------------------------------------------------------
@@ -164,27 +142,23 @@ __device__ __forceinline__ unsigned entry_of(const Entry* entries, unsigned coun
   return low;
 }
 
-template <unsigned kWords, unsigned kBatch, unsigned kResident>
-__global__ void __launch_bounds__(kBlockThreads, kResident)
+__global__ void __launch_bounds__(kBlockThreads, kProcessorBlocks)
     hash_tiles(const Entry* entries, unsigned count, Word tiles, Word* sums) {
-  constexpr unsigned kThreads = kLanes / kWords;  // of a tile
-  const unsigned thread = threadIdx.x % kThreads;
-  const unsigned mask = (kWords == 1 ? ~0u : (1u << kThreads) - 1)
-                        << (threadIdx.x % 32 / kThreads * kThreads);
-  const Word teams = static_cast<Word>(gridDim.x) * (blockDim.x / kThreads);
-  Word tile = static_cast<Word>(blockIdx.x) * (blockDim.x / kThreads) + threadIdx.x / kThreads;
+  const unsigned thread = threadIdx.x % kLanes;
+  const Word warps = static_cast<Word>(gridDim.x) * (blockDim.x / kLanes);
+  Word tile = static_cast<Word>(blockIdx.x) * (blockDim.x / kLanes) + threadIdx.x / kLanes;
   while (tile < tiles) {
     const unsigned index = entry_of(entries, count, tile);
     const Entry entry = entries[index];
     const Word end = index + 1 < count ? entries[index + 1].first_tile : tiles;
-    const bool aligned = reinterpret_cast<uintptr_t>(entry.data) % (kWords * sizeof(Word)) == 0;
+    const bool aligned = reinterpret_cast<uintptr_t>(entry.data) % sizeof(Word) == 0;
     Word sum = 0;
-    for (; tile < end; tile += teams) {
+    for (; tile < end; tile += warps) {
       const Word number = tile - entry.first_tile;
       const std::byte* data = entry.data + number * kTileBytes;
       const Word bytes = entry.bytes - number * kTileBytes;
-      sum += aligned ? tile_value<kWords, kBatch, true>(data, bytes, number, thread, mask)
-                     : tile_value<kWords, kBatch, false>(data, bytes, number, thread, mask);
+      sum += aligned ? tile_value<true>(data, bytes, number, thread)
+                     : tile_value<false>(data, bytes, number, thread);
     }
     if (thread == 0) atomicAdd(&sums[index], sum);
   }
@@ -214,28 +188,21 @@ Word fill(void* workspace, const pccl_cuda_span* spans, size_t count) {
   return tiles;
 }
 
-struct Variant {
-  void (*kernel)(const Entry*, unsigned, Word, Word*);
-  unsigned words;   // kWords
-  unsigned blocks;  // at most, for each multiprocessor
-};
-
-cudaError_t launch(const Variant& variant, Entry* entries, unsigned count, Word tiles, Word* sums,
-                   int device, cudaStream_t stream) {
+cudaError_t launch(Entry* entries, unsigned count, Word tiles, Word* sums, int device,
+                   cudaStream_t stream) {
   int processors = 0;
   const cudaError_t status =
       cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (status != cudaSuccess) return status;
-  const Word tiles_per_block = kBlockThreads / (kLanes / variant.words);
-  const Word needed = (tiles + tiles_per_block - 1) / tiles_per_block;
-  const Word most = static_cast<Word>(processors) * variant.blocks;
+  const Word needed = (tiles + kBlockTiles - 1) / kBlockTiles;
+  const Word most = static_cast<Word>(processors) * kProcessorBlocks;
   const auto blocks = static_cast<unsigned>(needed < most ? needed : most);
   void* arguments[] = {&entries, &count, &tiles, &sums};
-  return cudaLaunchKernel(variant.kernel, dim3(blocks), dim3(kBlockThreads), arguments, 0, stream);
+  return cudaLaunchKernel(hash_tiles, dim3(blocks), dim3(kBlockThreads), arguments, 0, stream);
 }
 
-int hash(const Variant& variant, const pccl_cuda_span* spans, size_t count, void* device_workspace,
-         void* host_workspace, int device, cudaStream_t stream) {
+int hash(const pccl_cuda_span* spans, size_t count, void* device_workspace, void* host_workspace,
+         int device, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
   if (count > UINT32_MAX) return cudaErrorInvalidValue;
   const DeviceGuard guard(device);
@@ -246,21 +213,12 @@ int hash(const Variant& variant, const pccl_cuda_span* spans, size_t count, void
                                        cudaMemcpyHostToDevice, stream);
   if (status != cudaSuccess) return status;
   Word* const sums = sums_of(device_workspace, count);
-  status = launch(variant, static_cast<Entry*>(device_workspace), static_cast<unsigned>(count),
-                  tiles, sums, device, stream);
+  status = launch(static_cast<Entry*>(device_workspace), static_cast<unsigned>(count), tiles, sums,
+                  device, stream);
   if (status != cudaSuccess) return status;
   return cudaMemcpyAsync(sums_of(host_workspace, count), sums, count * sizeof(Word),
                          cudaMemcpyDeviceToHost, stream);
 }
-
-// The first one is used. The others exist until a GPU has shown which one is the fastest.
-constexpr Variant kVariants[] = {
-    {hash_tiles<1, 16, 4>, 1, 4}, {hash_tiles<1, 16, 4>, 1, 64}, {hash_tiles<1, 8, 4>, 1, 4},
-    {hash_tiles<1, 8, 4>, 1, 64}, {hash_tiles<1, 16, 3>, 1, 3},  {hash_tiles<1, 16, 3>, 1, 64},
-    {hash_tiles<1, 32, 2>, 1, 2}, {hash_tiles<1, 32, 2>, 1, 64}, {hash_tiles<2, 4, 4>, 2, 4},
-    {hash_tiles<2, 4, 4>, 2, 64}, {hash_tiles<2, 8, 3>, 2, 3},   {hash_tiles<2, 8, 3>, 2, 64},
-    {hash_tiles<2, 16, 2>, 2, 2}, {hash_tiles<2, 16, 2>, 2, 64},
-};
 
 }  // namespace
 }  // namespace pccl::cuda
@@ -272,20 +230,8 @@ size_t pccl_cuda_hash_workspace(size_t count) { return count * pccl::cuda::kWork
 
 int pccl_cuda_hash(const pccl_cuda_span* spans, size_t count, void* device_workspace,
                    void* host_workspace, int device, void* stream) {
-  return pccl::cuda::hash(pccl::cuda::kVariants[0], spans, count, device_workspace, host_workspace,
-                          device, static_cast<cudaStream_t>(stream));
-}
-
-extern "C" PCCL_CUDA_FUNCTION int pccl_cuda_hash_variant(unsigned variant,
-                                                         const pccl_cuda_span* spans, size_t count,
-                                                         void* device_workspace,
-                                                         void* host_workspace, int device,
-                                                         void* stream) {
-  if (variant >= sizeof(pccl::cuda::kVariants) / sizeof(pccl::cuda::Variant)) {
-    return cudaErrorInvalidValue;
-  }
-  return pccl::cuda::hash(pccl::cuda::kVariants[variant], spans, count, device_workspace,
-                          host_workspace, device, static_cast<cudaStream_t>(stream));
+  return pccl::cuda::hash(spans, count, device_workspace, host_workspace, device,
+                          static_cast<cudaStream_t>(stream));
 }
 
 void pccl_cuda_hash_values(const void* host_workspace, size_t count, uint64_t* hashes) {

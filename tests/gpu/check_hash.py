@@ -19,7 +19,7 @@ SPANS_MAX = 1000
 # The sizes of the golden values in tests/cpp/memory/test_state_hash.cc, and two of the values.
 GOLDEN_SIZES = (0, 1, 8, 255, 256, 257, 4096, 16383, 16384, 16385, 100000, 1500000)
 GOLDEN = {0: 0x38BC31AF52A94EDD, 1500000: 0x8109A463A1189A26}
-EDGES = (0, 8, ROW, 16 * ROW, TILE, 3 * 8 * TILE, MIB, 132 * 8 * TILE)
+EDGES = (0, 8, ROW, 8 * ROW, TILE, 3 * 8 * TILE, MIB, 132 * 8 * TILE)
 DELTAS = (-257, -16, -9, -8, -7, -1, 0, 1, 7, 8, 9, 16, 255)
 LARGE = 4 * GIB  # more than 32 bits
 

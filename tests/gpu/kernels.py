@@ -38,10 +38,14 @@ class Kernels:
         self._library.pccl_cuda_error_text.restype = ctypes.c_char_p
         self._library.pccl_cuda_hash_workspace.restype = ctypes.c_size_t
         self._library.pccl_cuda_hash_workspace.argtypes = [ctypes.c_size_t]
-        call = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p]
-        call += [ctypes.c_int, ctypes.c_void_p]
-        self._library.pccl_cuda_hash.argtypes = call
-        self._library.pccl_cuda_hash_variant.argtypes = [ctypes.c_uint, *call]
+        self._library.pccl_cuda_hash.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_size_t,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_int,
+            ctypes.c_void_p,
+        ]
         self._library.pccl_cuda_hash_values.argtypes = [
             ctypes.c_void_p,
             ctypes.c_size_t,
@@ -68,20 +72,13 @@ class Kernels:
     def workspace_bytes(self, count: int) -> int:
         return int(self._library.pccl_cuda_hash_workspace(count))
 
-    def hash(
-        self,
-        spans: Sequence[tuple[int, int]],
-        workspace: Workspace,
-        stream: int,
-        variant: int | None = None,
-    ) -> None:
+    def hash(self, spans: Sequence[tuple[int, int]], workspace: Workspace, stream: int) -> None:
         """Put the hash of all spans (address, bytes) on the stream."""
         table = (Span * len(spans))(*spans)
-        arguments = (table, len(spans), workspace.device, workspace.host, 0, stream)
-        if variant is None:
-            self._check(self._library.pccl_cuda_hash(*arguments))
-        else:
-            self._check(self._library.pccl_cuda_hash_variant(variant, *arguments))
+        status = self._library.pccl_cuda_hash(
+            table, len(spans), workspace.device, workspace.host, 0, stream
+        )
+        self._check(status)
 
     def values(self, workspace: Workspace, count: int) -> list[int]:
         """Return the hashes of a call that the stream has passed."""

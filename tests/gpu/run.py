@@ -34,7 +34,6 @@ class Step:
 STEPS = (
     Step(name="env", limit_s=120),  # the first to load torch, from a cold disk
     Step(name="hash", limit_s=120),
-    Step(name="variants", limit_s=60),
     Step(name="expf", limit_s=30),
     Step(name="memcheck", limit_s=90),
 )

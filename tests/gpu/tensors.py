@@ -23,13 +23,13 @@ class Hasher:
         self._host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
         self._workspace = Workspace(self._device.data_ptr(), self._host.data_ptr())
 
-    def start(self, tensors: Sequence[torch.Tensor], variant: int | None = None) -> None:
+    def start(self, tensors: Sequence[torch.Tensor]) -> None:
         spans = [(tensor.data_ptr(), tensor.nbytes) for tensor in tensors]
         stream = torch.cuda.current_stream().cuda_stream
-        self._kernels.hash(spans, self._workspace, stream, variant)
+        self._kernels.hash(spans, self._workspace, stream)
 
-    def __call__(self, *tensors: torch.Tensor, variant: int | None = None) -> list[int]:
-        self.start(tensors, variant)
+    def __call__(self, *tensors: torch.Tensor) -> list[int]:
+        self.start(tensors)
         torch.cuda.current_stream().synchronize()
         return self._kernels.values(self._workspace, len(tensors))
 

@@ -31,11 +31,6 @@ struct dim3 {
   unsigned z = 1;
 };
 
-struct alignas(16) ulonglong2 {
-  unsigned long long x;
-  unsigned long long y;
-};
-
 // --- The thread that runs ------------------------------------------------------------------------
 inline dim3 gridDim, blockDim, blockIdx, threadIdx;
 
@@ -65,10 +60,10 @@ inline Device device;
 
 // --- Functions of the device ---------------------------------------------------------------------
 
-inline unsigned long long __shfl_down_sync(unsigned mask, unsigned long long value, unsigned delta,
-                                           unsigned width) {
+inline unsigned long long __shfl_down_sync(unsigned mask, unsigned long long value,
+                                           unsigned delta) {
   const unsigned lane = threadIdx.x % pccl::twin::kWarp;
-  const bool inside = lane % width + delta < width;
+  const bool inside = lane + delta < pccl::twin::kWarp;
   return pccl::twin::exchange(mask, value, inside ? lane + delta : lane);
 }
 
