@@ -31,7 +31,8 @@ constexpr Word kHighHalf = 0xFFFFFFFF00000000u;
 
 constexpr unsigned kBlockThreads = 256;
 constexpr unsigned kBlockTiles = kBlockThreads / kLanes;  // that a block takes at a time
-// These two had the best rates on an H200 (tests/gpu/README.md).
+// On an H200, these two are the best for tensors that are not aligned, and 2 % slower than the best
+// for the others (tests/gpu/README.md).
 constexpr unsigned kProcessorBlocks = 4;  // resident blocks of a multiprocessor; there are no more
 constexpr unsigned kBatch = 8;            // rows that a thread loads before it uses the first one
 
