@@ -23,18 +23,19 @@ comma := ,
 VENV := .venv$(if $(filter-out $(TORCH_NEWEST),$(TORCH)),-torch-$(TORCH))
 BIN := $(VENV)/bin
 packages = tools/debian-packages.sh
+cpp_files = find csrc cuda master cmake tests -name '*.cc' -o -name '*.h' -o -name '*.cu'
 
 # Stamps: one file for each completed step, newer than all inputs of the step. SOURCES lists folders and files, so that
 # a new or removed file counts as a change.
 VENV_READY := $(VENV)/.ready
 BUILT := $(VENV)/.built
 INSTALLED := $(VENV)/.installed
-SOURCES := CMakeLists.txt setup.py $(shell find cmake csrc master ! -name '*.md')
+SOURCES := CMakeLists.txt setup.py $(shell find cmake csrc cuda master ! -name '*.md')
 
-.PHONY: help fast setup demo test sim scenarios wheel diagrams stress bench compare compare-base lint fmt types asan \
-  tsan fuzz ci nightly clean packages packages-netns packages-bench core
+.PHONY: help fast setup cuda demo test sim scenarios wheel diagrams stress bench compare compare-base lint fmt types \
+  gpu-bundle asan tsan fuzz ci nightly clean packages packages-netns packages-bench core
 help:             ## this list
-	@grep -hE '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:[^#]*## */\t/' | expand -t 14
 
 # --- Building ------------------------------------------------------------------------------------------------------
 packages:
@@ -66,6 +67,32 @@ $(INSTALLED): pyproject.toml | $(BUILT)
 	touch $@
 	@echo "pccl for torch $(TORCH) is in $(VENV): $(BIN)/pccl, $(BIN)/python"
 setup: packages $(BUILT) $(INSTALLED)   ## packages, .venv, pccl installed: .venv/bin/pccl
+
+# A folder of its own, because torch pins other versions of these packages.
+CUDA_TOOLKIT := build/cuda-toolkit
+$(CUDA_TOOLKIT)/.ready: tools/requirements-cuda.txt | packages
+	rm -rf $(CUDA_TOOLKIT)
+	$(PYTHON) -m venv build/pip
+	build/pip/bin/pip install --quiet --disable-pip-version-check --no-deps --target $(CUDA_TOOLKIT) -r $<
+	touch $@
+
+# CMake looks for nvcc again: an earlier run may have found none. The package finds the library beside its module.
+cuda: $(CUDA_TOOLKIT)/.ready   ## the CUDA kernels, libpccl_cuda.so: no GPU is needed
+	cmake -S . -B build/core -G Ninja -DPCCL_NVCC= >/dev/null
+	cmake --build build/core -j$(JOBS) --target pccl_cuda
+	install build/core/libpccl_cuda.so pccl_backend/
+
+# GPU_PYTHON: the Python of the machine with the GPU; it needs its headers here.
+GPU_PYTHON ?= python3.12
+GPU_TORCH ?= 2.11.0
+build/gpu-venv/.ready: tools/requirements.txt
+	$(GPU_PYTHON) -m venv build/gpu-venv
+	build/gpu-venv/bin/pip install --quiet --disable-pip-version-check torch==$(GPU_TORCH) ninja \
+	  $$(grep -oE '^(setuptools|numpy)==[0-9.]+' $<)
+	touch $@
+gpu-bundle: cuda build/gpu-venv/.ready   ## build/gpu-bundle, for tests/gpu/run.sh on a machine with a GPU
+	cmake --build build/core -j$(JOBS) --target pccl_host_hash
+	PATH="$(CURDIR)/build/gpu-venv/bin:$$PATH" tools/gpu-bundle.sh build/gpu-venv/bin/python
 
 # --- Running -------------------------------------------------------------------------------------------------------
 demo: setup       ## train on 3 peers, kill one, let one join
@@ -114,7 +141,7 @@ lint: $(VENV_READY)   ## formatting, names, the project's own rules
 	@$(packages) clang
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	find csrc master cmake tests -name '*.cc' -o -name '*.h' | xargs clang-format --dry-run -Werror
+	$(cpp_files) | xargs clang-format --dry-run -Werror
 	$(BIN)/pytest -q tests/tidy
 	cmake -S . -B build/clang -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DPCCL_TESTS=OFF \
 	  -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=12 >/dev/null
@@ -123,7 +150,7 @@ lint: $(VENV_READY)   ## formatting, names, the project's own rules
 
 fmt: $(VENV_READY)    ## reformat everything
 	@$(packages) clang
-	find csrc master cmake tests -name '*.cc' -o -name '*.h' | xargs clang-format -i
+	$(cpp_files) | xargs clang-format -i
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

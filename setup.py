@@ -25,7 +25,7 @@ except ImportError:  # a source distribution can be made without torch
 
 ROOT = Path(__file__).resolve().parent
 CORE = Path("build/core")  # shared by all releases of torch: nothing in it depends on torch
-TARGETS = ("pccl_core", "pccl-master", "pccl-limits")
+CUDA_LIBRARY = "libpccl_cuda.so"  # with the CUDA kernels: only if CMake finds an nvcc
 UNITS = 4  # compiled at a time, on as many cores
 TORCH_VERSION = torch.__version__ if torch else "none"
 TORCH = ".".join(TORCH_VERSION.split(".")[:2])
@@ -63,9 +63,10 @@ class Build(BuildExtension):
         package = Path(self.get_ext_fullpath(extension.name)).parent
         self._place_master(package / "bin")
         self._place_limits(package)
+        self._place_cuda_library(package, built=spec["cuda"])
 
     def _build_core(self) -> None:
-        commands = [["cmake", "--build", CORE, "--target", *TARGETS]]
+        commands = [["cmake", "--build", CORE, "--target", "pccl-package"]]
         if not (CORE / "build.ninja").exists():
             commands.insert(0, ["cmake", "-S", ".", "-B", CORE, "-G", "Ninja"])
         for command in commands:
@@ -95,6 +96,15 @@ class Build(BuildExtension):
         fresh = package / "_limits.py.new"
         fresh.write_bytes(module)
         fresh.replace(package / "_limits.py")  # atomic, because a program may be importing it
+
+    def _place_cuda_library(self, package: Path, *, built: bool) -> None:
+        """Put the CUDA kernels beside the module; a build without them leaves no older ones."""
+        if not built:
+            (package / CUDA_LIBRARY).unlink(missing_ok=True)
+            return
+        fresh = package / f"{CUDA_LIBRARY}.new"
+        shutil.copy2(CORE / CUDA_LIBRARY, fresh)
+        fresh.replace(package / CUDA_LIBRARY)  # atomic, because a program may be using it
 
 
 # Debian's folder of compiler wrappers for ccache: not every torch uses ccache by itself.

@@ -21,6 +21,9 @@ endif()
 # Excluded from unity builds: if its operator new is inlined, the compiler reports that it does not match the delete.
 set_source_files_properties(tests/cpp/ring/allocations.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 file(GLOB layers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/tests/cpp tests/cpp/*)
+if(PCCL_SANITIZE STREQUAL thread)
+  list(REMOVE_ITEM layers cuda)  # all its fibers are on one thread, and the sanitizer does not follow them
+endif()
 foreach(layer ${layers})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS tests/cpp/${layer}/*.cc)
   if(NOT sources)
@@ -36,6 +39,18 @@ foreach(layer ${layers})
   gtest_discover_tests(test_${layer} TEST_PREFIX ${layer}. DISCOVERY_MODE PRE_TEST
     PROPERTIES LABELS unit TIMEOUT 60)
 endforeach()
+
+# The kernels in cuda/ run as host code: the twin of CUDA's header stands in front of the real one.
+if(TARGET test_cuda)
+  target_include_directories(test_cuda BEFORE PRIVATE tests/cpp/cuda/twin)
+  target_compile_options(test_cuda PRIVATE -O2 -Wno-unknown-pragmas)  # unroll
+  set_target_properties(test_cuda PROPERTIES UNITY_BUILD OFF)  # two .cu files may have the same private names
+endif()
+
+# For tests/gpu, which runs on another machine: the CPU's hash.
+add_library(pccl_host_hash SHARED EXCLUDE_FROM_ALL tests/gpu/host_hash.cc)
+target_link_libraries(pccl_host_hash PRIVATE pccl_core)
+target_link_options(pccl_host_hash PRIVATE -Wl,--as-needed,--exclude-libs,ALL)
 
 # The simulator: a library with simulated peers and a simulated master, used by two programs.
 set(sim_main ${PROJECT_SOURCE_DIR}/tests/sim/main.cc)

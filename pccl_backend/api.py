@@ -27,6 +27,7 @@ __all__ = [
     "all_reduce",
     "are_peers_pending",
     "contributors",
+    "cuda_library",
     "join",
     "run_info",
     "sync_shared_state",
@@ -442,6 +443,23 @@ def run_info(group: dist.ProcessGroup | None = None) -> dict[str, Any]:
         3
     """
     return _resolve(group).run_info()
+
+
+def cuda_library() -> str:
+    """Return the state of libpccl_cuda.so, the library with the CUDA kernels. Not joint.
+
+    The first call in a process loads the library. Everything works without it, too: the host then
+    does the work of the kernels.
+
+    Returns:
+        "loaded"; "absent" if this installation was built without nvcc; otherwise why the library
+        cannot be used, such as a driver that is too old.
+
+    Example:
+        >>> pccl.cuda_library()
+        'loaded'
+    """
+    return _C.cuda_library()
 
 
 @contextmanager

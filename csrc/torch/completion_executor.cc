@@ -14,7 +14,7 @@ constexpr size_t kIdleKept = 1;
 // Never destroyed, because threads may still run in it when the process exits. A forked child
 // replaces it: its threads do not exist there, and one of them may have held the mutex.
 CompletionExecutor* g_executor = new CompletionExecutor;
-[[maybe_unused]] const int g_registered =
+[[maybe_unused]] const int g_executor_handler =
     pthread_atfork(nullptr, nullptr, [] { g_executor = new CompletionExecutor; });
 
 }  // namespace

@@ -26,7 +26,7 @@ struct Registry {
 };
 // Never destroyed, and replaced in a forked child, for the same reasons as the CompletionExecutor.
 Registry* g_registry = new Registry;
-[[maybe_unused]] const int g_registered =
+[[maybe_unused]] const int g_session_handler =
     pthread_atfork(nullptr, nullptr, [] { g_registry = new Registry; });
 
 Status check_size(const char* name, size_t value, size_t min, size_t max) {

@@ -16,7 +16,7 @@ import pytest
 from world import run_program
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("cmake", "csrc", "master", "pccl_backend")
+SOURCES = ("cmake", "csrc", "cuda", "master", "pccl_backend")
 FILES = ("CMakeLists.txt", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
 MADE = ("PKG-INFO", "setup.cfg", "pccl.egg-info")  # what setuptools adds
 STEP_S = 900.0  # longest time of one step: compiling everything on a busy machine

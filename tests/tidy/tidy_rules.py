@@ -27,7 +27,16 @@ LAYERS = {
     "csrc/ring": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/link", "csrc/memory"),
     "csrc/peer": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/memory", "csrc/ring"),
     "master": ("csrc/base", "csrc/protocol", "csrc/net"),
-    "csrc/torch": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/ring", "csrc/peer", "master"),
+    "cuda": (),
+    "csrc/torch": (
+        "csrc/base",
+        "csrc/protocol",
+        "csrc/net",
+        "csrc/ring",
+        "csrc/peer",
+        "master",
+        "cuda",
+    ),
 }
 
 # --- Purity: all code in these folders is pure, except the folders shell/ and main ---
