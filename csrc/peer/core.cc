@@ -46,6 +46,7 @@ struct PeerCore::Impl {
 
   void on(const JoinCalled& event);
   void on(const OpCalled& event);
+  void on(const OpStaged& event) { operations.staged(event.handle, event.status); }
   void on(const JointCalled& event);
   void on(const JointGivenUp& event);
   void on(const LeaveCalled& event);

@@ -180,6 +180,10 @@ void PeerNode::apply(peer::BeginEpoch& effect) {
   });
 }
 
+void PeerNode::apply(peer::UnparkOp& effect) {
+  data([this, op = effect.op] { engine_.staged(op); });
+}
+
 void PeerNode::apply(peer::EndOp& effect) {
   data([this, end = effect] { engine_.end(end); });
 }

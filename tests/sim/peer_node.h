@@ -79,6 +79,7 @@ class PeerNode {
   void apply(peer::ForgetPeer& effect);
   void apply(peer::BeginEpoch& effect);
   void apply(peer::StartOp& effect);
+  void apply(peer::UnparkOp& effect);
   void apply(peer::EndOp& effect);
   void apply(peer::SayDone& effect);
   void apply(peer::VerifyState& effect);
