@@ -45,6 +45,11 @@ peer::JointResult PcclBackend::sync_shared_state(uint64_t revision, protocol::Sy
   BorrowedTensors borrowed("sync_shared_state");
   std::vector<peer::StateSpan> spans;
   for (const Entry& entry : entries) {
+    if (!entry.tensor.device().is_cpu()) {
+      raise_not_implemented(c10::str("pccl shares the state of CPU tensors in this version, and '",
+                                     entry.key, "' is on ", entry.tensor.device(),
+                                     ": give a copy, .cpu(), and copy it back afterwards"));
+    }
     const Bytes bytes = borrowed.lend(entry.tensor, Use::kUpdate);
     if (borrowed.staged())
       raise_value_error("the tensor '" + entry.key + "' of the shared state is not contiguous");

@@ -27,7 +27,15 @@ LAYERS = {
     "csrc/ring": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/link", "csrc/memory"),
     "csrc/peer": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/memory", "csrc/ring"),
     "master": ("csrc/base", "csrc/protocol", "csrc/net"),
-    "csrc/torch": ("csrc/base", "csrc/protocol", "csrc/net", "csrc/ring", "csrc/peer", "master"),
+    "csrc/torch": (
+        "csrc/base",
+        "csrc/protocol",
+        "csrc/net",
+        "csrc/memory",
+        "csrc/ring",
+        "csrc/peer",
+        "master",
+    ),
 }
 
 # --- Purity: all code in these folders is pure, except the folders shell/ and main ---
