@@ -81,6 +81,8 @@ struct WorldOptions {
   bool both_dial = false;
   // The run is secured: a link needs a key of the master.
   bool secured = false;
+  bool devices = false;  // most tensors are on a device of their peer
+  uint64_t seed = 0;     // of the devices
 };
 
 class World {
