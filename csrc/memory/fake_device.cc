@@ -74,6 +74,7 @@ Result<DeviceEventPtr> FakeDevice::start(size_t stream, Job job) {
 }
 
 void FakeDevice::tick() {
+  if (options_.stuck) return;
   for (auto& stream : streams_) {
     while (!stream.empty()) {
       Job& job = stream.front();

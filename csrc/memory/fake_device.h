@@ -22,6 +22,7 @@ class FakeDevice : public Device {
     uint32_t delay_max = 20;       // calls of reached() until a piece of work is done, at most
     size_t pinned_max = SIZE_MAX;  // bytes of pinned memory at a time
     bool capturing = false;
+    bool stuck = false;  // nothing is done, as behind work without an end
   };
   enum class Direction { kOut, kIn };
   // Copies between the memory of the device and the host.

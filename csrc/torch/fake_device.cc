@@ -15,17 +15,10 @@ using memory::DeviceCopies;
 using memory::DeviceEventPtr;
 using memory::FakeDevice;
 
-// The tensor again, as one that the CPU may work on.
-TensorMemory on_host(const TensorMemory& tensor) {
-  void* const data = tensor.tensor.mutable_data_ptr();
-  const at::Tensor same = at::from_blob(data, tensor.tensor.sizes(), tensor.tensor.strides(),
-                                        at::TensorOptions().dtype(tensor.tensor.scalar_type()));
-  return TensorMemory(same, tensor.parts, tensor.pitch);
-}
-
 void move(const memory::DeviceCopy& copy, FakeDevice::Direction direction) {
   const at::AutoDispatchBelowADInplaceOrView below;
-  const TensorMemory tensor = on_host(static_cast<const TensorMemory&>(*copy.device));
+  const auto& on_device = static_cast<const TensorMemory&>(*copy.device);
+  const TensorMemory tensor(FakeCuda::on_host(on_device.tensor), on_device.parts, on_device.pitch);
   if (direction == FakeDevice::Direction::kOut) {
     copy_to_host(tensor, copy.host, false);
   } else {
@@ -114,6 +107,11 @@ at::Tensor FakeCuda::tensor(const at::Tensor& memory, int index) {
       .options(memory.options().device(device))
       .target_device(device)
       .make_tensor();
+}
+
+at::Tensor FakeCuda::on_host(const at::Tensor& tensor) {
+  return at::from_blob(tensor.mutable_data_ptr(), tensor.sizes(), tensor.strides(),
+                       at::TensorOptions().dtype(tensor.scalar_type()));
 }
 
 void FakeCuda::set(FakeDevice::Options options) {

@@ -21,6 +21,8 @@ class FakeCuda {
 
   // A tensor on the device cuda:`index` with the memory, sizes and strides of this CPU tensor.
   static at::Tensor tensor(const at::Tensor& memory, int index);
+  // The same elements as a CPU tensor.
+  static at::Tensor on_host(const at::Tensor& tensor);
   void set(memory::FakeDevice::Options options);
   size_t pinned_bytes() const;
   uint64_t copied_in() const;

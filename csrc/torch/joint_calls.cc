@@ -46,9 +46,8 @@ peer::JointResult PcclBackend::sync_shared_state(uint64_t revision, protocol::Sy
   std::vector<peer::StateSpan> spans;
   for (const Entry& entry : entries) {
     if (!entry.tensor.device().is_cpu()) {
-      raise_not_implemented(c10::str("pccl shares the state of CPU tensors in this version, and '",
-                                     entry.key, "' is on ", entry.tensor.device(),
-                                     ": give a copy, .cpu(), and copy it back afterwards"));
+      raise_value_error(c10::str("'", entry.key, "' is on ", entry.tensor.device(),
+                                 ": this version shares CPU tensors only"));
     }
     const Bytes bytes = borrowed.lend(entry.tensor, Use::kUpdate);
     if (borrowed.staged())

@@ -105,7 +105,7 @@ def operations_do_not_spoil_a_capture(rank: int) -> Findings:
 
 
 def blocked_pool_streams(rank: int) -> Findings:
-    """All streams of torch's pool are busy for two seconds: as with kernels that wait for others."""
+    """All streams of torch's pool are busy for two seconds, like with kernels that wait."""
     tensor = torch.full((MIB,), float(rank + 1), device="cuda")
     ranks.work_for(0.001)
     ranks.synchronize()
@@ -173,7 +173,7 @@ def check(rank: int) -> tuple[Findings, list[str]]:
     for one in CHECKS:
         try:
             found |= one(rank)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             wrong.append(f"{one.__name__}: {type(error).__name__}: {error}")
         ranks.synchronize()
         dist.barrier()

@@ -59,13 +59,15 @@ def _cycles_per_second() -> float:
     return _cycles[0]
 
 
-def run(function: Callable[..., Any], size: int, *arguments: Any, limit_s: float = 120) -> list[Any]:
+def run(
+    function: Callable[..., Any], size: int, *arguments: Any, limit_s: float = 120
+) -> list[Any]:
     """Run `function(rank, *arguments)` on `size` ranks; raise if one of them has raised."""
     port = _free_port()
     ends = [_context.Pipe() for _ in range(size)]
     processes = [
         _context.Process(
-            target=_rank, args=(rank, size, port, ends[rank][1], function, arguments), daemon=True
+            target=_rank, args=((rank, size, port), ends[rank][1], function, arguments), daemon=True
         )
         for rank in range(size)
     ]
@@ -96,13 +98,12 @@ def _answer(end: Connection, deadline: float) -> tuple[str, Any] | None:
 
 
 def _rank(
-    rank: int,
-    size: int,
-    port: int,
+    place: tuple[int, int, int],
     end: Connection,
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> None:
+    rank, size, port = place
     os.environ.update(
         RANK=str(rank),
         WORLD_SIZE=str(size),
@@ -119,7 +120,7 @@ def _rank(
         value = function(rank, *arguments)
         end.send(("returned", value))
         dist.destroy_process_group()
-    except BaseException:
+    except BaseException:  # noqa: BLE001
         end.send(("raised", f"rank {rank}: {traceback.format_exc()}"))
 
 
