@@ -1,12 +1,12 @@
 // Staging: the copies of one operation whose tensors are on a device. The operation works in pinned
 // memory of the host; the tensors are copied there before it, and back after it.
-// The caller's thread fills it and calls begin(). From then on it belongs to one thread, which calls
-// end() with the verdict and poll() until over().
+// The caller's thread fills it and calls begin(). From then on it belongs to one thread: this calls
+// end() with the verdict, and poll() until over().
 // Invariants:
 // 1. The device's memory is written only after the verdict "committed". A failed operation has only
 //    read it (P2).
 // 2. Once over(), and not before, nothing touches the pinned memory or the device's memory.
-// 3. A verdict "failed" needs no more copies: the operation may be reported before over().
+// 3. A verdict "failed" starts no copy: the operation may be reported before over().
 // Failure: a copy that fails is reported once, by poll().
 #pragma once
 

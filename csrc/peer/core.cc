@@ -474,8 +474,7 @@ Status PeerCore::Impl::on_message(const protocol::EpochEnd& end) {
   if (!status.ok()) return status;
   operations.on_epoch_end(end);
   end.continuation == protocol::Continuation::kEverything ? sync.reconfigure() : sync.stop();
-  // If another loss has overtaken the reconfiguration, no operation begins any more, and the vote
-  // has nothing to wait for.
+  // After one more loss no operation begins any more, and the vote has nothing to wait for.
   if (!membership.continues() && std::exchange(repeats_vote, false)) joint.repeat();
   return {};
 }

@@ -5,6 +5,7 @@
 
 #include "csrc/torch/call_options.h"
 #include "csrc/torch/errors.h"
+#include "csrc/torch/staged_operation.h"
 #include "csrc/torch/timeout.h"
 
 namespace pccl::torch_layer {

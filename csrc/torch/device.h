@@ -1,6 +1,6 @@
-// device: the devices that tensors are on, behind the interface of csrc/memory/device.h. Only torch's
-// device-neutral interface is used, and what torch has loaded of CUDA by name. So one build serves
-// a torch with CUDA and one without. Any thread may call it.
+// device: the devices of tensors, behind the interface of csrc/memory/device.h. It uses torch's
+// device-neutral interface only, and a few functions of the CUDA runtime that torch has loaded, by
+// name. So one build serves a torch with CUDA and one without. Any thread may call it.
 // Copies run on two streams of our own for each device, one for each direction. The streams of
 // torch's pool are shared with others: a copy on one of them could wait for a kernel that waits for
 // another rank, which waits for this copy.

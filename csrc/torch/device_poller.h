@@ -1,7 +1,7 @@
-// DevicePoller: the thread that waits for devices. CUDA can call a host back, but not after an error
-// of the device, and to wait for each event with a thread of its own costs a core each. So one
-// thread per process asks, at first every 50 us, and every 1 ms if nothing changes. It starts with
-// the first operation on device tensors. A forked child begins without one.
+// DevicePoller: the thread that waits for devices. CUDA can call a host back, but not after an
+// error of the device; and a thread for each event would cost a core for each. So one thread per
+// process asks: every 50 us at first, and every 1 ms if nothing changes. It starts with the first
+// operation on device tensors. A forked child begins without one.
 // Any thread may call it; a Watched is polled on its thread only.
 // Failure: if the system has no thread left, watch() raises OSError.
 #pragma once

@@ -8,6 +8,7 @@
 #include "csrc/net/descriptors.h"
 #include "csrc/torch/completion_executor.h"
 #include "csrc/torch/errors.h"
+#include "csrc/torch/staged_operation.h"
 #include "csrc/torch/timeout.h"
 
 namespace pccl::torch_layer {

@@ -23,9 +23,10 @@
 #include "csrc/base/clock.h"
 #include "csrc/peer/shell/peer.h"
 #include "csrc/torch/borrowed_tensors.h"
-#include "csrc/torch/staged_operation.h"
 
 namespace pccl::torch_layer {
+
+class StagedOperation;
 
 class PostedOperation {
  public:
