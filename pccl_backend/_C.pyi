@@ -11,6 +11,12 @@ from torch.distributed import ProcessGroup, Work
 class PcclBackend(Backend):
     """The backend behind a group, without the group: for groups that combine several backends."""
 
+    def refuse_cuda(self) -> None:
+        """Refuse CUDA tensors, which another backend of the group serves.
+
+        Call it before the first collective.
+        """
+
 class PcclGroup(ProcessGroup):
     """A process group whose rank and size follow the membership of its run."""
 
@@ -29,6 +35,44 @@ class PcclGroup(ProcessGroup):
         self, *, revision: int, strategy: int, tensors: Sequence[tuple[str, Tensor]]
     ) -> dict[str, int]: ...
     def run_info(self) -> dict[str, Any]: ...
+
+@dataclass(kw_only=True)
+class FakeOptions:
+    """What a fake CUDA device does. Every field must be given.
+
+    Attributes:
+        seed: its delays and failures come from it.
+        fails_one_in: one copy in so many fails; 0: none.
+        delay_max: most looks at the device until a piece of work is done.
+        pinned_max: bytes of pinned memory at a time.
+        capturing: whether a graph is being captured.
+        stuck: nothing is done, as behind work without an end.
+    """
+
+    seed: int
+    fails_one_in: int
+    delay_max: int
+    pinned_max: int
+    capturing: bool
+    stuck: bool
+
+class FakeCuda:
+    """CUDA devices for tests without a GPU: they serve this process while the object lives."""
+
+    def __init__(self, options: FakeOptions) -> None: ...
+    @staticmethod
+    def tensor(memory: Tensor, *, index: int) -> Tensor:
+        """Return a tensor on cuda:index that has its elements in the memory of a CPU tensor."""
+
+    @staticmethod
+    def on_host(tensor: Tensor) -> Tensor:
+        """Return the same elements as a CPU tensor."""
+
+    def set(self, options: FakeOptions) -> None: ...
+    @property
+    def pinned_bytes(self) -> int: ...
+    @property
+    def copied_in(self) -> int: ...
 
 class HostedMaster:
     """A master inside this process. `join` takes ownership of it.

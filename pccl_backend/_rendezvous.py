@@ -139,6 +139,8 @@ def create_group(options: Any, pg_options: object) -> _C.PcclGroup | _C.PcclBack
         return backend
     group = _group_for(options, asked)
     if asked.is_composite:
+        if "cuda" not in asked.devices:
+            group.backend.refuse_cuda()
         return group.backend
     group.serve(asked.devices)
     return group

@@ -47,6 +47,7 @@ struct PeerCore::Impl {
 
   void on(const JoinCalled& event);
   void on(const OpCalled& event);
+  void on(const OpStaged& event) { operations.staged(event.handle, event.status); }
   void on(const JointCalled& event);
   void on(const JointGivenUp& event);
   void on(const LeaveCalled& event);
@@ -469,8 +470,7 @@ Status PeerCore::Impl::on_message(const protocol::EpochEnd& end) {
   if (!status.ok()) return status;
   operations.on_epoch_end(end);
   end.continuation == protocol::Continuation::kEverything ? sync.reconfigure() : sync.stop();
-  // If another loss has overtaken the reconfiguration, no operation begins any more, and the vote
-  // has nothing to wait for.
+  // After one more loss no operation begins any more, and the vote has nothing to wait for.
   if (!membership.continues() && std::exchange(repeats_vote, false)) joint.repeat();
   return {};
 }

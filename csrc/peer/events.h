@@ -82,6 +82,7 @@ struct OpRequest {
   std::string tag;
   Duration timeout{0};  // 0: none
   bool keep = false;    // kAllReduce: elements that are finished everywhere survive a loss
+  bool parked = false;  // its data is still to be staged: OpStaged follows
 };
 
 // ---- Events: from the application ----
@@ -90,6 +91,12 @@ struct JoinCalled {  // once, first
 };
 struct OpCalled {
   OpRequest request;
+};
+// The data of a parked operation is in its memory, or `status` says why it never will be. Ignored if
+// the operation has ended.
+struct OpStaged {
+  Handle handle = 0;
+  Status status;
 };
 struct JointCalled {
   Handle handle = 0;
@@ -154,10 +161,10 @@ struct StateVerified {  // answer to VerifyState
   Status status;
 };
 struct TimePassed {};
-using Event =
-    std::variant<JoinCalled, OpCalled, JointCalled, LeaveCalled, MasterConnected, MasterClosed,
-                 MasterSent, Listening, LinkChanged, OpTransferred, OpProgressed, OpAgreed,
-                 OpDrained, OpFailed, StateVerified, TimePassed, JointGivenUp, TopologySeen>;
+using Event = std::variant<JoinCalled, OpCalled, OpStaged, JointCalled, LeaveCalled,
+                           MasterConnected, MasterClosed, MasterSent, Listening, LinkChanged,
+                           OpTransferred, OpProgressed, OpAgreed, OpDrained, OpFailed,
+                           StateVerified, TimePassed, JointGivenUp, TopologySeen>;
 
 // ---- Effects, to be carried out in order ----
 struct ConnectMaster {};
@@ -204,6 +211,9 @@ struct StartOp {
   int contributors = 1;
   std::vector<uint32_t> keys;
   uint64_t start = 0;  // elements of the application's tensor that come before the task
+};
+struct UnparkOp {  // begins an operation that was started as parked
+  OpKey op;
 };
 using ring::Ending;
 using EndOp = ring::OpEnded;  // also for operations that never started here
@@ -257,8 +267,8 @@ struct Log {
   std::string text;
 };
 using Effect = std::variant<ConnectMaster, CloseMaster, SendMaster, Listen, AcceptAs, AcceptWith,
-                            DialPeer, ForgetPeer, BeginEpoch, StartOp, EndOp, SayDone, VerifyState,
-                            FinishOp, FinishJoint, Reconfigured, Gone, Log>;
+                            DialPeer, ForgetPeer, BeginEpoch, StartOp, UnparkOp, EndOp, SayDone,
+                            VerifyState, FinishOp, FinishJoint, Reconfigured, Gone, Log>;
 using Effects = std::vector<Effect>;
 
 }  // namespace pccl::peer

@@ -97,13 +97,36 @@ void Operations::call(const OpRequest& request) {
   if (!refused.ok()) return context_.emit(FinishOp{request.handle, refused, {}, {}, {}});
   tag_bytes_ += request.tag.size();
   CalledOp call{request.handle, info_of(request, membership_), request.timeout,
-                membership_.seen_since()};
+                membership_.seen_since(), request.parked};
   if (closed_) {
     PCCL_ASSERT(held_.empty() || held_.back().handle < call.handle);
     held_.push_back(std::move(call));
   } else {
     release(std::move(call));
   }
+}
+
+void Operations::staged(Handle handle, const Status& status) {
+  for (CalledOp& call : held_) {
+    if (call.handle != handle) continue;
+    call.parked = false;
+    call.unfit = status;
+    return;
+  }
+  const auto at = parked_.find(handle);
+  if (at == parked_.end()) return;
+  const OpKey key = at->second;
+  Op& op = open_.at(key);
+  PCCL_ASSERT(op.parked && op.handle == handle);
+  if (!status.ok()) return request_abort(key, op, status.code, unfit(op.info, key, status));
+  parked_.erase(at);
+  op.parked = false;
+  if (op.started) context_.emit(UnparkOp{key});
+}
+
+std::string Operations::unfit(const protocol::OpInfo& info, OpKey key, const Status& why) const {
+  return name(info, key, membership_) + " failed on rank " +
+         std::to_string(membership_.topology().rank) + ": " + why.message;
 }
 
 Status Operations::check_room(const OpRequest& request) const {
@@ -165,7 +188,13 @@ void Operations::post(CalledOp call, const Status& refused) {
   op.handle = call.handle;
   op.info = std::move(call.info);
   op.timeout = call.timeout;
-  if (!refused.ok()) op.request = abort_request(key, refused.code, refused.message);
+  op.parked = call.parked;
+  if (op.parked) parked_.emplace(op.handle, key);
+  if (!refused.ok()) {
+    op.request = abort_request(key, refused.code, refused.message);
+  } else if (!call.unfit.ok()) {
+    op.request = abort_request(key, call.unfit.code, unfit(op.info, key, call.unfit));
+  }
   if (membership_.frozen()) {
     return enter(op, State::kFrozen);
   }
@@ -195,8 +224,10 @@ void Operations::start(OpKey key, Op& op) {
     return context_.send(protocol::Done{membership_.epoch(), key, verdicts_.seen()});
   }
   op.started = true;
+  ring::Task task = task_of(op.info, key, op.handle, membership_);
+  task.parked = op.parked;
   context_.emit(StartOp{op.handle,
-                        task_of(op.info, key, op.handle, membership_),
+                        std::move(task),
                         op.info.dtype,
                         op.info.reduce,
                         static_cast<int>(membership_.world_size()),
@@ -273,9 +304,7 @@ bool Operations::failed(Epoch epoch, OpKey key, const Status& why) {
   if (op == nullptr) return false;
   if (op->state == State::kFrozen) return true;
   PCCL_ASSERT(!why.ok() && op->started);
-  request_abort(key, *op, why.code,
-                name(op->info, key, membership_) + " failed on rank " +
-                    std::to_string(membership_.topology().rank) + ": " + why.message);
+  request_abort(key, *op, why.code, unfit(op->info, key, why));
   return true;
 }
 
@@ -329,6 +358,7 @@ Operations::Open::iterator Operations::remove(Open::iterator at) {
   enter(op, State::kSettled);
   end_deadline(key, op);
   uncount_tag(op.info);
+  if (op.parked) parked_.erase(op.handle);
   return open_.erase(at);
 }
 

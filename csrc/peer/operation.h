@@ -23,7 +23,9 @@
 //      outcome belongs to an operation of this generation that is no longer open, or to an earlier
 //      generation.
 //  11. The numbers belong to the present generation, and the verdicts to the present epoch.
-//  12. Only an all-reduce with `keep` starts after its first element. It starts where the parts end
+//  12. An operation that is parked is on the ring as parked, or waits to be. It is parked until its
+//      data is staged, and an operation whose data cannot be staged has requested its abort.
+//  13. Only an all-reduce with `keep` starts after its first element. It starts where the parts end
 //      that it has kept.
 #pragma once
 
@@ -47,6 +49,8 @@ class Operations {
       : context_(context), membership_(membership) {}
 
   void call(const OpRequest& request);  // REQUIRES: a member
+  // See OpStaged.
+  void staged(Handle handle, const Status& status);
   // A vote for update_topology is open. From here on, calls are held.
   void close_posting() {
     PCCL_ASSERT(!closed_);
@@ -109,6 +113,7 @@ class Operations {
     bool begun = false;       // in this epoch: announced to the master
     bool started = false;     // in this epoch: posted to the ring
     bool returned = false;    // the application has its memory: success, whatever follows
+    bool parked = false;      // its data is still to be staged
     Epoch ended_in;           // kRestart: the epoch in which it is being drained
     uint64_t finished = 0;    // with `keep`: elements that are final here
     std::vector<Part> parts;  // with `keep`: elements final for all, from earlier epochs
@@ -121,6 +126,8 @@ class Operations {
     protocol::OpInfo info;
     Duration timeout{0};
     Epoch members;  // since this epoch the members are those of the call
+    bool parked = false;
+    Status unfit{};  // why its data cannot be staged
   };
   struct Draining {
     Handle handle = 0;
@@ -169,6 +176,8 @@ class Operations {
   Op* find(Epoch epoch, OpKey key);
   bool sends(const Op& op) const;
   bool receives(const Op& op) const;
+  // The text of an operation that fails only here.
+  std::string unfit(const protocol::OpInfo& info, OpKey key, const Status& why) const;
   Status lost(const protocol::OpInfo& info, OpKey key) const;  // the error of a broken group
   void check(OpKey key, const Op& op) const;
 
@@ -183,7 +192,8 @@ class Operations {
   std::map<std::pair<Epoch, OpKey>, Draining> draining_;
   VerdictLog verdicts_;
   std::set<std::pair<Instant, OpKey>> deadlines_;
-  size_t tag_bytes_ = 0;  // bytes of the tags of held_ and open_
+  std::map<Handle, OpKey> parked_;  // those of open_ that are parked
+  size_t tag_bytes_ = 0;            // bytes of the tags of held_ and open_
 };
 
 }  // namespace pccl::peer

@@ -12,18 +12,19 @@ void Operations::check() const {
   PCCL_ASSERT(verdicts_epoch_ == membership_.epoch());
   PCCL_ASSERT(closed_ || held_.empty());
   PCCL_ASSERT(open_.size() + held_.size() <= protocol::kOpsOpenMax);
-  size_t tag_bytes = 0, deadlines = 0, restarts = 0;
+  size_t tag_bytes = 0, deadlines = 0, restarts = 0, parked = 0;
   for (const CalledOp& call : held_) tag_bytes += call.info.tag.size();
   for (const auto& [key, op] : open_) {
     check(key, op);
     tag_bytes += op.info.tag.size();
+    if (op.parked) ++parked;
     if (op.state == State::kRestart && draining_.contains({op.ended_in, key})) ++restarts;
     if (!op.deadline) continue;
     ++deadlines;
     PCCL_ASSERT(deadlines_.contains({*op.deadline, key}));
   }
   PCCL_ASSERT(tag_bytes_ == tag_bytes && tag_bytes <= kTagBytesOpenMax);
-  PCCL_ASSERT(deadlines_.size() == deadlines);
+  PCCL_ASSERT(deadlines_.size() == deadlines && parked_.size() == parked);
   for (const auto& [id, draining] : draining_) {
     const auto& [epoch, key] = id;
     PCCL_ASSERT(epoch && epoch <= membership_.epoch() && draining.left >= 1);
@@ -64,6 +65,7 @@ void Operations::check(OpKey key, const Op& op) const {
     case State::kSettled: PCCL_ASSERT(false);  // only within a step
   }
   PCCL_ASSERT(op.begun || !op.started);
+  PCCL_ASSERT(!op.parked || parked_.at(op.handle) == key);
   PCCL_ASSERT(!membership_.ended() || !op.begun);
   PCCL_ASSERT(!op.returned || (op.state == State::kDone && !op.deadline));
   PCCL_ASSERT(!op.begun || op.info.world_size == membership_.world_size());

@@ -48,11 +48,8 @@ Status OpBuffers::reserve() {
   const uint64_t scratch_bytes = slots / slots_per_slab_ * memory::Pool::kSlabBytes +
                                  slots % slots_per_slab_ * schedule_.chunk_bytes();
   saves_ = schedule_.receives() && (memory_.save || schedule_.overtakes());
-  if (scratch_.reserve(scratch_bytes) && undo_.reserve(saved_bytes(), schedule_.chunk_count())) {
-    if (schedule_.is_one_shot() && slots > 0)
-      std::memcpy(slot(schedule_.shape().rank), tensor().data(), tensor().size());
+  if (scratch_.reserve(scratch_bytes) && undo_.reserve(saved_bytes(), schedule_.chunk_count()))
     return {};
-  }
   const std::string scratch =
       std::to_string(scratch_bytes + (memory_.save ? 0 : saved_bytes())) + " bytes of scratch";
   if (!memory_.save) return {Code::kSystem, "no memory for " + scratch + "; free some", {}};
@@ -141,6 +138,11 @@ void OpBuffers::absorb(Landing& landing, size_t at, size_t bytes) {
 
 std::span<std::byte> OpBuffers::tensor() const {
   return memory_.spans[0].first(schedule_.total_bytes());
+}
+
+void OpBuffers::keep_own() {
+  if (schedule_.is_one_shot() && schedule_.slot_count() > 0)
+    std::memcpy(slot(schedule_.shape().rank), tensor().data(), tensor().size());
 }
 
 void OpBuffers::combine() {

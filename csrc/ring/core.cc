@@ -4,9 +4,9 @@
 //   open sent   this peer has sent Open(epoch)                               Open
 //   ready       this peer has also received Open(epoch)                      all frames
 //   failed      its link broke a rule: all is ignored until LinkDown         nothing
-// An operation, from OpPosted to OpEnded: each lane carries at most one of its chunks per
-// direction. When all chunks have been sent and received, the operation is transferred. OpEnded
-// removes it in every state.
+// kStageTransitions has the stages of an operation, from OpPosted to OpEnded. While it is in
+// flight, each lane carries at most one of its chunks per direction. When all chunks have been sent
+// and received, the operation is transferred.
 
 #include "csrc/ring/core.h"
 
@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "csrc/base/assert.h"
+#include "csrc/base/transitions.h"
 
 namespace pccl::ring {
 namespace {
@@ -25,6 +26,29 @@ constexpr uint64_t kProgressSteps = 64;
 // Two more round trips for a chunk on a narrow lane: one for what the lane has to send before it,
 // and one for its last bytes.
 constexpr uint64_t kRoundTripsMore = 2;
+
+enum class Stage { kPosted, kParked, kInFlight, kDrained };
+
+const char* name_of(Stage stage) {
+  switch (stage) {
+    case Stage::kPosted: return "posted";
+    case Stage::kParked: return "parked";
+    case Stage::kInFlight: return "in flight";
+    case Stage::kDrained: return "drained";
+  }
+  return "unknown";
+}
+
+// The ring knows an operation from OpPosted on, and has forgotten it once it is drained.
+const Transitions<Stage, 5> kStageTransitions(
+    "an operation on the ring", name_of,
+    {{Stage::kPosted, Stage::kInFlight, "OpPosted"},
+     {Stage::kPosted, Stage::kParked, "OpPosted, and its data is still to be staged"},
+     {Stage::kParked, Stage::kInFlight, "OpStaged", "Unpark"},
+     {Stage::kParked, Stage::kDrained, "OpEnded", "Release, OpDrained"},
+     {Stage::kInFlight, Stage::kDrained, "OpEnded",
+      "Revoke and Withdraw for each lane that carries it; Restore unless committed; Release or "
+      "Retain, OpDrained"}});
 
 std::string text(OpKey op) {
   return "(tag " + std::to_string(op.tag.value) + ", #" + std::to_string(op.sequence) + ")";
@@ -65,6 +89,7 @@ void RingCore::on(const EpochBegun& event, Effects& effects) {
   epoch_ = event.epoch;  // no lane is ready from now on: draining an operation sends nothing
   members_ = event.peers;
   while (operations_.size() > 0) drain(operations_.begin()->second, {}, effects);
+  while (!parked_.empty()) drain_parked(parked_.begin()->first, effects);
   duplicates_.clear();
   for (auto& [peer, link] : links_) {
     link.unexpected.clear();
@@ -356,25 +381,47 @@ void RingCore::on(const ChunkSent& event, Effects& effects) {
 // ---- Operations ----
 
 std::optional<Epoch> RingCore::posted(OpKey op) {
+  if (const auto at = parked_.find(op); at != parked_.end()) return at->second.epoch;
   const Operation* const operation = operations_.find(op);
   return operation == nullptr ? std::nullopt : std::optional(operation->task.epoch);
 }
 
 void RingCore::on(const OpPosted& event, Effects& effects) {
   PCCL_ASSERT(event.task.epoch == epoch_);
-  Operation& operation = operations_.add(event.task);
-  duplicates_.add(event.task.op);
+  if (!event.task.parked) {
+    kStageTransitions.step(Stage::kPosted, Stage::kInFlight);
+    return begin(event.task, effects);
+  }
+  kStageTransitions.step(Stage::kPosted, Stage::kParked);
+  PCCL_ASSERT(operations_.find(event.task.op) == nullptr);
+  const bool fresh = parked_.emplace(event.task.op, event.task).second;
+  PCCL_ASSERT(fresh);
+}
+
+void RingCore::on(const OpStaged& event, Effects& effects) {
+  const auto at = parked_.find(event.op);
+  if (at == parked_.end()) return;  // it has ended, or was posted again with its data
+  kStageTransitions.step(Stage::kParked, Stage::kInFlight);
+  const Task task = std::move(at->second);
+  parked_.erase(at);
+  effects.push_back(Unpark{task.handle});
+  begin(task, effects);
+}
+
+void RingCore::begin(const Task& task, Effects& effects) {
+  Operation& operation = operations_.add(task);
+  duplicates_.add(task.op);
   if (operation.one_shot.active()) {
-    for (auto& [peer, link] : links_) drop_unexpected(peer, link, event.task.op, effects);
+    for (auto& [peer, link] : links_) drop_unexpected(peer, link, task.op, effects);
     return begin_one_shot(operation, effects);
   }
-  for (auto& [peer, link] : links_) drop_contribution(peer, link, event.task.op, effects);
-  Link* const downstream = find_link(event.task.downstream);
+  for (auto& [peer, link] : links_) drop_contribution(peer, link, task.op, effects);
+  Link* const downstream = find_link(task.downstream);
   if (downstream != nullptr) {
-    const bool requested = downstream->unexpected.contains(event.task.op);
-    operation.allowed = downstream->unexpected.take(event.task.op, event.task.digest);
+    const bool requested = downstream->unexpected.contains(task.op);
+    operation.allowed = downstream->unexpected.take(task.op, task.digest);
     if (!requested) send_eagerly(operation, *downstream);
-    if (downstream->same_machine && !event.task.shape.wan) operation.progress.go_in_step();
+    if (downstream->same_machine && !task.shape.wan) operation.progress.go_in_step();
   }
   grant(operation, effects);
   enqueue(operation, effects);
@@ -389,8 +436,18 @@ void RingCore::on(const OpEnded& event, Effects& effects) {
     drop_contribution(peer, link, event.op, effects);
     drop_unexpected(peer, link, event.op, effects);
   }
+  if (parked_.contains(event.op)) return drain_parked(event.op, effects);
   Operation* const operation = operations_.find(event.op);
   if (operation != nullptr) drain(*operation, event, effects);
+}
+
+// Nothing has moved: its memory holds what it held at the post.
+void RingCore::drain_parked(OpKey op, Effects& effects) {
+  const auto at = parked_.find(op);
+  kStageTransitions.step(Stage::kParked, Stage::kDrained);
+  effects.push_back(Release{at->second.handle});
+  effects.push_back(OpDrained{at->second.epoch, op});
+  parked_.erase(at);
 }
 
 // Members without a ready lane learn from the master that the operation is done.
@@ -522,6 +579,7 @@ void RingCore::announce_if_agreed(Operation& operation, Effects& effects) {
 
 void RingCore::drain(Operation& operation, const OpEnded& end, Effects& effects) {
   const Task& task = operation.task;
+  kStageTransitions.step(Stage::kInFlight, Stage::kDrained);
   if (operation.one_shot.active()) drain_one_shot(operation, effects);
   Link* const upstream = find_link(task.upstream);
   for (uint32_t index = 0; upstream != nullptr && index < upstream->lanes.size(); ++index) {

@@ -33,6 +33,9 @@
 //      not sent waits in one queue, and upstream has all the credit that it is owed.
 // (10) A kept message that is not here is landing on exactly one lane, and the reverse. The room
 //      that kept contributions use in the window is given back when they are taken or dropped.
+// (11) An operation whose data is still to be staged is parked. To its neighbours it is an
+//      operation that was not posted here yet: nothing of it moves, and what comes for it is kept.
+//      OpStaged begins it. If it ends before, it is drained like any other.
 // Failure: a chunk that the schedule does not expect is a protocol error of the link. The core
 // answers with FailLink and ignores the link until LinkDown.
 // It does not decide whether an operation commits: OpEnded brings that decision from the master.
@@ -59,10 +62,11 @@ namespace pccl::ring {
 class RingCore {
  public:
   void step(const Event& event, Effects& effects);
-  size_t operations_open() const { return operations_.size(); }
-  // The epoch in which the operation was posted; nothing if it is not in flight.
+  size_t operations_open() const { return operations_.size() + parked_.size(); }
+  // The epoch in which the operation was posted; nothing if it is neither in flight nor parked.
   std::optional<Epoch> posted(OpKey op);
   const OpTable& operations() const { return operations_; }
+  const std::map<OpKey, Task>& parked() const { return parked_; }
   bool lands(LaneId lane) const;  // a chunk is landing on the lane
   bool sends(LaneId lane) const;  // a chunk is being sent on the lane
   // The Open that a lane to this peer sends first; nothing if the peer is not in the epoch.
@@ -115,6 +119,7 @@ class RingCore {
   void on(const LinkDown& event, Effects& effects);
   void on(const LanesInactive& event, Effects& effects);
   void on(const OpPosted& event, Effects& effects);
+  void on(const OpStaged& event, Effects& effects);
   void on(const OpEnded& event, Effects& effects);
   void on(const OpDone& event, Effects& effects);
   void on(const FrameArrived& event, Effects& effects);
@@ -175,6 +180,8 @@ class RingCore {
   std::optional<uint32_t> lane_for_chunk(const Link& link) const;
   void enqueue(Operation& operation, Effects& effects);
   void serve(PeerId peer, Link& link, Effects& effects);
+  void begin(const Task& task, Effects& effects);
+  void drain_parked(OpKey op, Effects& effects);
   void announce_progress(Operation& operation, Effects& effects);
   void announce_if_transferred(Operation& operation, Effects& effects);
   void announce_if_agreed(Operation& operation, Effects& effects);
@@ -194,6 +201,7 @@ class RingCore {
   std::vector<PeerId> members_;
   std::map<PeerId, Link> links_;  // links that are up
   OpTable operations_;
+  std::map<OpKey, Task> parked_;
   DuplicateFilter duplicates_;  // operations of this epoch
   // steps since the last check, in builds without NDEBUG
   [[maybe_unused]] size_t unchecked_ = 0;

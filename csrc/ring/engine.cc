@@ -35,6 +35,7 @@ struct Engine::Impl {
   void apply(Discard&) {}  // a lane without a landing discards
   void apply(TakeUnexpected& effect);
   void apply(DropUnexpected& effect) { unexpected.erase({effect.peer, effect.unexpected}); }
+  void apply(Unpark& effect) { buffers_of(effect.handle).keep_own(); }
   void apply(Combine& effect) { buffers_of(effect.handle).combine(); }
   void apply(Revoke& effect);
   void apply(Withdraw& effect);
@@ -360,10 +361,13 @@ void Engine::post(Task task, Memory memory) {
     impl_->callbacks.on_failed(task.epoch, task.op, made.status());
     return;
   }
+  if (!task.parked) made.value()->keep_own();
   task.handle = ++impl_->handles;
   impl_->buffers.emplace(task.handle, std::move(made.value()));
   impl_->drive(OpPosted{std::move(task)});
 }
+
+void Engine::staged(OpKey op) { impl_->drive(OpStaged{op}); }
 
 void Engine::end(OpEnded end) { impl_->drive(end); }
 
@@ -384,6 +388,8 @@ void Engine::check() const {
   for (const auto& [key, operation] : impl.core.operations()) {
     PCCL_ASSERT(impl.buffers.contains(operation.task.handle) && !impl.failed.contains(key));
   }
+  for (const auto& [key, task] : impl.core.parked())
+    PCCL_ASSERT(impl.buffers.contains(task.handle) && !impl.failed.contains(key));
   PCCL_ASSERT(impl.unexpected.size() == impl.core.kept_messages());
   for (const auto& [peer, lanes] : impl.links) {
     PCCL_ASSERT(lanes.size() == impl.core.lanes(peer));

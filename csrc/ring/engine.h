@@ -82,7 +82,9 @@ class Engine {
   void link_down(PeerId peer);  // removes all its lanes
   // See LanesInactive.
   void rest(PeerId peer, protocol::LaneBits lanes);
+  // With `task.parked` the memory is not read before staged(op).
   void post(Task task, Memory memory);
+  void staged(OpKey op);  // see OpStaged
   void end(OpEnded end);
   void done(OpKey op);  // see OpDone
 

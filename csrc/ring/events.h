@@ -47,6 +47,9 @@ struct LanesInactive {  // these lanes get no further chunk from us; all others 
 struct OpPosted {
   Task task;
 };
+struct OpStaged {  // the data of a parked operation is here; ignored if it is not parked
+  OpKey op;
+};
 // kRestart: the operation will be posted again (a continuation) without its first `keep` elements.
 // These elements stay as they are until the continuation ends. The other elements are restored, as
 // after kAborted.
@@ -76,8 +79,9 @@ struct ChunkArrived {  // in the last landing given for this lane
 struct ChunkSent {
   LaneId lane;
 };
-using Event = std::variant<EpochBegun, LaneUp, LaneWindow, LinkDown, LanesInactive, OpPosted,
-                           OpEnded, OpDone, FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
+using Event =
+    std::variant<EpochBegun, LaneUp, LaneWindow, LinkDown, LanesInactive, OpPosted, OpStaged,
+                 OpEnded, OpDone, FrameArrived, ChunkArriving, ChunkArrived, ChunkSent>;
 
 // ---- Effects: carry them out in the order in which step() appends them ----
 
@@ -131,6 +135,9 @@ struct DropUnexpected {
   PeerId peer;
   UnexpectedId unexpected;
 };
+struct Unpark {  // the data of a parked operation is here, and the operation begins
+  uint64_t handle;
+};
 struct Combine {  // all contributions are here: compute the result of the one-shot all-reduce
   uint64_t handle;
 };
@@ -176,8 +183,8 @@ struct FailLink {
 };
 using Effect =
     std::variant<SendFrame, SendChunk, SendContribution, Land, LandUnexpected, Discard,
-                 TakeUnexpected, DropUnexpected, Combine, Revoke, Withdraw, Restore, Release,
-                 Retain, OpProgressed, OpTransferred, OpAgreed, OpDrained, FailLink>;
+                 TakeUnexpected, DropUnexpected, Unpark, Combine, Revoke, Withdraw, Restore,
+                 Release, Retain, OpProgressed, OpTransferred, OpAgreed, OpDrained, FailLink>;
 // Owned and reused by the caller, so that a step allocates nothing in the steady state.
 using Effects = std::vector<Effect>;
 

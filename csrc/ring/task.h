@@ -20,6 +20,7 @@ struct Task {
   PeerId downstream{};            // unset: sends nothing
   std::vector<PeerId> members{};  // kOneShot: all members, by ring index
   bool keep = false;              // OpProgressed is emitted for it
+  bool parked = false;            // its data is still to be staged: OpStaged follows
 };
 
 }  // namespace pccl::ring

@@ -80,10 +80,15 @@ class PcclBackend : public c10d::Backend {
   peer::JointResult sync_shared_state(uint64_t revision, protocol::SyncStrategy strategy,
                                       const std::vector<Entry>& entries);
   peer::Info info();
+  // CUDA tensors belong to another backend of the group: each is refused. Call it before the first
+  // collective.
+  void refuse_cuda() { serves_cuda_ = false; }
 
  private:
   struct Call;  // an operation before it is posted
   WorkPtr post(Call call);
+  bool begin_staging(Call& call);
+  void watch_staging(const std::shared_ptr<PostedOperation>& operation, peer::Handle handle);
   WorkPtr reduce_in_place(Call call, const Tensors& tensors, const c10d::AllreduceOptions& options);
   WorkPtr transfer(Call call, const Tensors& tensors, int other, int tag);
   peer::JointResult finish_joint(Result<peer::JointResult> result, bool was_interrupted);
@@ -94,6 +99,7 @@ class PcclBackend : public c10d::Backend {
   const uint64_t forks_;
   std::atomic<Milliseconds> timeout_;
   std::atomic<uint64_t> posted_{0};
+  bool serves_cuda_ = true;
 };
 
 }  // namespace pccl::torch_layer

@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
+#include <cstring>
+
+#include "csrc/torch/device.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/overlap.h"
 
@@ -31,12 +34,8 @@ at::Tensor contiguous_like(const at::Tensor& tensor) {
 
 }  // namespace
 
-void BorrowedTensors::check(const at::Tensor& tensor, Use use) const {
-  if (!tensor.device().is_cpu()) {
-    raise_not_implemented(c10::str("pccl moves CPU tensors in this version, and ", call_,
-                                   " was given one on ", tensor.device(),
-                                   ": copy it with .cpu() first, and back afterwards"));
-  }
+void BorrowedTensors::check(const at::Tensor& tensor, Use use) {
+  if (first_ != tensor.device()) check_device(tensor);
   if (tensor.layout() != at::kStrided) {
     raise_not_implemented(c10::str("pccl moves dense tensors in this version, and ", call_,
                                    " was given one of layout ", tensor.layout(),
@@ -53,9 +52,73 @@ void BorrowedTensors::check(const at::Tensor& tensor, Use use) const {
   }
 }
 
+// Called for the first tensor, and for one on another device than the first.
+void BorrowedTensors::check_device(const at::Tensor& tensor) {
+  const c10::Device device = tensor.device();
+  if (!device.is_cpu() && !device.is_cuda()) {
+    raise_not_implemented(c10::str("pccl moves tensors of the CPU and of CUDA devices, and ", call_,
+                                   " was given one on ", device,
+                                   ": copy it with .cpu() first, and back afterwards"));
+  }
+  if (first_) {
+    raise_value_error(c10::str(call_, " was given tensors on ", *first_, " and on ", device,
+                               ": all tensors of one call must be on one device"));
+  }
+  first_ = device;
+  if (device.is_cpu()) return;
+  memory::Device& serving = device_of(device);
+  if (serving.capturing()) {
+    raise({Code::kInvalidState,
+           c10::str(call_,
+                    " cannot be captured in a CUDA graph: it needs the host. Call it outside "
+                    "of the capture"),
+           {}});
+  }
+  device_ = device;
+  staging_ = std::make_unique<memory::Staging>(serving);
+}
+
+Bytes BorrowedTensors::pin(size_t bytes) {
+  Result<std::span<std::byte>> pinned = staging_->pin(bytes);
+  if (!pinned.ok())
+    raise({pinned.status().code, c10::str(call_, ": ", pinned.status().message), {}});
+  return pinned.value();
+}
+
+void BorrowedTensors::stage(const at::Tensor& tensor, Bytes bytes, Use use) {
+  if (bytes.empty()) return;
+  if (use != Use::kRead) tensor.mutable_data_ptr();  // gives a lazy clone its own memory
+  const auto device = std::make_shared<TensorMemory>(tensor);
+  if (use != Use::kWrite) staging_->add_out({device, bytes});
+  if (use != Use::kRead) staging_->add_in({device, bytes});
+}
+
+void BorrowedTensors::admit(const Tensors& tensors, Use use) {
+  for (const at::Tensor& tensor : tensors) check(tensor, use);
+}
+
+void BorrowedTensors::fill(Bytes block, const Tensors& inputs) {
+  if (on_device()) {
+    const BelowAutograd guard;
+    for (const at::Tensor& input : inputs) {
+      stage(input, block.first(input.nbytes()), Use::kRead);
+      block = block.subspan(input.nbytes());
+    }
+    return;
+  }
+  const Bytes from = lend_flat(inputs, Use::kRead);
+  if (block.data() != from.data() && !from.empty())
+    std::memcpy(block.data(), from.data(), from.size());
+}
+
 Bytes BorrowedTensors::lend(const at::Tensor& tensor, Use use) {
   check(tensor, use);
   const BelowAutograd guard;
+  if (on_device()) {
+    const Bytes bytes = pin(tensor.nbytes());
+    stage(tensor, bytes, use);
+    return bytes;
+  }
   if (is_plain(tensor)) {
     memory_.push_back(tensor.storage());
     return bytes_of(tensor, use);
@@ -75,7 +138,17 @@ Bytes BorrowedTensors::lend_flat(const Tensors& tensors, Use use) {
     count += tensor.numel();
   }
   const BelowAutograd guard;
-  const at::Tensor stage = at::empty({count}, at::TensorOptions().dtype(same_dtype(tensors)));
+  const at::ScalarType scalar = same_dtype(tensors);
+  if (on_device()) {
+    const Bytes whole = pin(static_cast<size_t>(count) * c10::elementSize(scalar));
+    Bytes rest = whole;
+    for (const at::Tensor& tensor : tensors) {
+      stage(tensor, rest.first(tensor.nbytes()), use);
+      rest = rest.subspan(tensor.nbytes());
+    }
+    return whole;
+  }
+  const at::Tensor stage = at::empty({count}, at::TensorOptions().dtype(scalar));
   int64_t at = 0;
   for (const at::Tensor& tensor : tensors) {
     at::Tensor part = stage.narrow(0, at, tensor.numel()).view(tensor.sizes());
@@ -95,8 +168,10 @@ Bytes BorrowedTensors::lend_interleaved(const Tensors& outputs, int64_t world) {
     count += output.numel() / world;
   }
   const BelowAutograd guard;
-  const at::Tensor stage =
-      at::empty({world, count}, at::TensorOptions().dtype(same_dtype(outputs)));
+  const at::ScalarType scalar = same_dtype(outputs);
+  if (on_device())
+    return stage_interleaved(outputs, world, static_cast<size_t>(count) * c10::elementSize(scalar));
+  const at::Tensor stage = at::empty({world, count}, at::TensorOptions().dtype(scalar));
   int64_t at = 0;
   for (const at::Tensor& output : outputs) {
     const int64_t mine = output.numel() / world;
@@ -107,6 +182,21 @@ Bytes BorrowedTensors::lend_interleaved(const Tensors& outputs, int64_t world) {
   }
   kept_.push_back(stage);
   return bytes_of(stage, Use::kUpdate);
+}
+
+// In host memory each output is one part of each of the `world` blocks.
+Bytes BorrowedTensors::stage_interleaved(const Tensors& outputs, int64_t world, size_t block) {
+  const Bytes whole = pin(static_cast<size_t>(world) * block);
+  size_t at = 0;
+  for (const at::Tensor& output : outputs) {
+    const size_t mine = output.nbytes() / static_cast<size_t>(world);
+    if (mine == 0) continue;
+    output.mutable_data_ptr();  // gives a lazy clone its own memory
+    staging_->add_in({std::make_shared<TensorMemory>(output, world, block),
+                      whole.subspan(at, (static_cast<size_t>(world) - 1) * block + mine)});
+    at += mine;
+  }
+  return whole;
 }
 
 at::ScalarType BorrowedTensors::same_dtype(const Tensors& tensors) const {

@@ -7,18 +7,24 @@
 // 2. The span of a contiguous tensor is its own memory. Any other tensor is staged: its span is
 //    that of a contiguous copy, which is copied back only when the operation has succeeded. So a
 //    failed operation does not change a staged tensor.
-// 3. A loop must never destroy this object: it releases memory, which may take the GIL.
-// Failure: unfit tensors are refused with the error that the user sees: another device, a layout
-// that is not dense, or memory that two elements share.
+// 3. Tensors on a device are staged, too, but in the background: the spans are pinned memory, which
+//    has the data when the staging says so, and is copied back by the staging, not by copy_back().
+// 4. A loop must never destroy this object: it releases memory, which may take the GIL.
+// Failure: unfit tensors are refused with the error that the user sees: a device that pccl does not
+// serve, two devices, a layout that is not dense, or memory that two elements share. A graph that
+// is being captured on the device refuses all its tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "csrc/base/dtype.h"
+#include "csrc/memory/staging.h"
 
 namespace pccl::torch_layer {
 
@@ -40,24 +46,42 @@ class BorrowedTensors {
   // For a coalesced all-gather: `world` blocks, each with a part for each of the outputs. REQUIRES:
   // same_dtype().
   Bytes lend_interleaved(const Tensors& outputs, int64_t world);
+  // Puts all inputs one after another into `block`, a part of what lend() or lend_interleaved() has
+  // returned: this rank's own part of an output. REQUIRES: admit() of each input.
+  void fill(Bytes block, const Tensors& inputs);
+  // Refuses a tensor that is unfit, before anything is written.
+  void admit(const Tensors& tensors, Use use);
   // The dtype of all tensors. ValueError if their dtypes differ or if there are none.
   at::ScalarType same_dtype(const Tensors& tensors) const;
 
   // The value of Work.result() and of the Future. Set before the operation is posted.
   Tensors results;
 
-  bool staged() const { return !copies_.empty(); }
+  // Whether the spans are copies, which a failed operation may leave in any state.
+  bool staged() const { return !copies_.empty() || on_device(); }
   void copy_back();
+  bool on_device() const { return device_.has_value(); }
+  // REQUIRES: on_device(), and give_back_device() was not called.
+  memory::Staging& staging() { return *staging_; }
+  // Releases the pinned memory. REQUIRES: the staging is over.
+  void give_back_device() { staging_.reset(); }
 
  private:
   struct Copy {
     at::Tensor to, from;
   };
-  void check(const at::Tensor& tensor, Use use) const;
+  void check(const at::Tensor& tensor, Use use);
+  void check_device(const at::Tensor& tensor);
+  Bytes pin(size_t bytes);
+  void stage(const at::Tensor& tensor, Bytes bytes, Use use);
+  Bytes stage_interleaved(const Tensors& outputs, int64_t world, size_t block);
 
   const char* call_;
+  std::optional<c10::Device> first_;   // device of the first tensor
+  std::optional<c10::Device> device_;  // likewise, unless it is the CPU
   Tensors kept_;
   std::vector<c10::Storage> memory_;
+  std::unique_ptr<memory::Staging> staging_;
   std::vector<Copy> copies_;  // in the order in which copy_back() makes them
 };
 

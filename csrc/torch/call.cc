@@ -5,6 +5,7 @@
 
 #include "csrc/torch/call_options.h"
 #include "csrc/torch/errors.h"
+#include "csrc/torch/staged_operation.h"
 #include "csrc/torch/timeout.h"
 
 namespace pccl::torch_layer {
@@ -41,12 +42,39 @@ PcclBackend::WorkPtr PcclBackend::post(Call call) {
 
   std::string name = call.name;
   if (!request.tag.empty()) name += " (" + request.tag + ")";
+  if (call.borrowed->on_device()) request.parked = begin_staging(call);
   auto operation = std::make_shared<PostedOperation>(std::move(call.borrowed), std::move(name));
   auto work = c10::make_intrusive<PcclWork>(operation, rank(), call.type, posted_++);
-  peer.post(std::move(request), std::move(memory), [operation](peer::OpResult result) {
-    PostedOperation::end(operation, std::move(result));
-  });
+  const peer::Handle handle = peer.post(
+      std::move(request), std::move(memory),
+      [operation](peer::OpResult result) { PostedOperation::end(operation, std::move(result)); });
+  if (operation->staged()) watch_staging(operation, handle);
   return work;
+}
+
+// Returns whether the operation has to wait for its data.
+bool PcclBackend::begin_staging(Call& call) {
+  if (!serves_cuda_) {
+    raise_value_error(
+        c10::str(call.name,
+                 " was given a CUDA tensor, and in this group CUDA belongs to another backend: "
+                 "give it to that backend, or make a group of pccl beside this one, by "
+                 "dist.new_group(backend=\"pccl\")"));
+  }
+  DevicePoller::get().start();
+  memory::Staging& staging = call.borrowed->staging();
+  if (const Status status = staging.begin(); !status.ok())
+    raise({status.code, c10::str(call.name, ": ", status.message), {}});
+  return staging.parked();
+}
+
+void PcclBackend::watch_staging(const std::shared_ptr<PostedOperation>& operation,
+                                peer::Handle handle) {
+  const auto on_staged = [session = std::weak_ptr(session_), handle](const Status& status) {
+    if (const auto alive = session.lock()) alive->peer().staged(handle, status);
+  };
+  StagedOperation::watch(operation->staged(), on_staged,
+                         [operation](const Status& status) { operation->end_on_device(status); });
 }
 
 int PcclBackend::checked_rank(const char* call, const char* what, int64_t rank) const {

@@ -2,8 +2,6 @@
 // coalesced. An all-gather copies the input to its own block first; the ring fills the other
 // blocks.
 
-#include <cstring>
-
 #include "csrc/torch/call.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/overlap.h"
@@ -24,10 +22,6 @@ void check_output(const char* call, const at::Tensor& output, const at::Tensor& 
   }
 }
 
-void copy(Bytes to, Bytes from) {
-  if (to.data() != from.data() && !from.empty()) std::memcpy(to.data(), from.data(), from.size());
-}
-
 }  // namespace
 
 PcclBackend::WorkPtr PcclBackend::allgather(TensorLists& outputs, Tensors& inputs,
@@ -40,13 +34,13 @@ PcclBackend::WorkPtr PcclBackend::allgather(TensorLists& outputs, Tensors& input
   }
   Call call("all_gather", OpKind::kAllGather, c10d::OpType::ALLGATHER, options.timeout);
   for (const at::Tensor& output : outputs[0]) check_output("all_gather", output, input, 1);
-  const Bytes mine = call.borrowed->lend(input, Use::kRead);
+  call.borrowed->admit(inputs, Use::kRead);
   for (const at::Tensor& output : outputs[0])
     call.spans.push_back(call.borrowed->lend(output, Use::kWrite));
   const InPlace own{.input = 0, .output = static_cast<size_t>(rank()), .part = 0, .parts = 1};
   check_apart(call.name, outputs[0], inputs, {&own, 1});
-  copy(call.spans[static_cast<size_t>(rank())], mine);
-  call.elements(input.scalar_type(), mine.size());
+  call.borrowed->fill(call.spans[static_cast<size_t>(rank())], inputs);
+  call.elements(input.scalar_type(), input.nbytes());
   call.borrowed->results = outputs[0];
   return post(std::move(call));
 }
@@ -68,16 +62,17 @@ PcclBackend::WorkPtr PcclBackend::allgather_into_tensor_coalesced(
   Call call(kName, OpKind::kAllGather, c10d::OpType::_ALLGATHER_BASE, options.timeout);
   const at::ScalarType scalar = call.borrowed->same_dtype(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) check_output(kName, outputs[i], inputs[i], size());
-  const Bytes mine = call.borrowed->lend_flat(inputs, Use::kRead);
+  call.borrowed->admit(inputs, Use::kRead);
   const Bytes whole = call.borrowed->lend_interleaved(outputs, size());
   std::vector<InPlace> own;
   for (size_t i = 0; i < inputs.size(); ++i) own.push_back({i, i, rank(), size()});
   check_apart(kName, outputs, inputs, own);
+  const size_t block = whole.size() / static_cast<size_t>(size());
   for (size_t rank = 0; rank < static_cast<size_t>(size()); ++rank) {
-    call.spans.push_back(whole.subspan(rank * mine.size(), mine.size()));
+    call.spans.push_back(whole.subspan(rank * block, block));
   }
-  copy(call.spans[static_cast<size_t>(rank())], mine);
-  call.elements(scalar, mine.size());
+  call.borrowed->fill(call.spans[static_cast<size_t>(rank())], inputs);
+  call.elements(scalar, block);
   call.borrowed->results = outputs;
   return post(std::move(call));
 }

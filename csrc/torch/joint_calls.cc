@@ -45,6 +45,10 @@ peer::JointResult PcclBackend::sync_shared_state(uint64_t revision, protocol::Sy
   BorrowedTensors borrowed("sync_shared_state");
   std::vector<peer::StateSpan> spans;
   for (const Entry& entry : entries) {
+    if (!entry.tensor.device().is_cpu()) {
+      raise_value_error(c10::str("'", entry.key, "' is on ", entry.tensor.device(),
+                                 ": this version shares CPU tensors only"));
+    }
     const Bytes bytes = borrowed.lend(entry.tensor, Use::kUpdate);
     if (borrowed.staged())
       raise_value_error("the tensor '" + entry.key + "' of the shared state is not contiguous");

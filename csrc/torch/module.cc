@@ -9,6 +9,7 @@
 #include "csrc/torch/answers.h"
 #include "csrc/torch/call_options.h"
 #include "csrc/torch/errors.h"
+#include "csrc/torch/fake_device.h"
 #include "csrc/torch/join.h"
 #include "csrc/torch/kernels_library.h"
 #include "csrc/torch/process_group.h"
@@ -112,9 +113,26 @@ void bind_join_options(py::module_& m) {
       Field{"token", &Options::token}, Field{"insecure", &Options::insecure});
 }
 
+// Tests without a GPU use it.
+void bind_fake_cuda(py::module_& m) {
+  using Options = memory::FakeDevice::Options;
+  bind_record(m, "FakeOptions", Field{"seed", &Options::seed},
+              Field{"fails_one_in", &Options::fails_one_in},
+              Field{"delay_max", &Options::delay_max}, Field{"pinned_max", &Options::pinned_max},
+              Field{"capturing", &Options::capturing}, Field{"stuck", &Options::stuck});
+  py::class_<FakeCuda>(m, "FakeCuda")
+      .def(py::init<Options>(), py::arg("options"))
+      .def_static("tensor", &FakeCuda::tensor, py::arg("memory"), py::kw_only(), py::arg("index"))
+      .def_static("on_host", &FakeCuda::on_host, py::arg("tensor"))
+      .def("set", &FakeCuda::set, py::arg("options"))
+      .def_property_readonly("pinned_bytes", &FakeCuda::pinned_bytes)
+      .def_property_readonly("copied_in", &FakeCuda::copied_in);
+}
+
 void bind(py::module_& m) {
   py::module_::import("torch.distributed");  // registers the base class
-  TorchClass<PcclBackend, c10d::Backend>(m, "PcclBackend");
+  TorchClass<PcclBackend, c10d::Backend>(m, "PcclBackend")
+      .def("refuse_cuda", &PcclBackend::refuse_cuda);
   TorchClass<PcclGroup, c10d::ProcessGroup>(m, "PcclGroup")
       .def_property_readonly("open_run", &PcclGroup::open_run)
       .def_property_readonly("backend", &PcclGroup::shared_backend)
@@ -127,6 +145,7 @@ void bind(py::module_& m) {
            py::arg("strategy"), py::arg("tensors"))
       .def("run_info", &run_info);
   bind_join_options(m);
+  bind_fake_cuda(m);
   py::class_<HostedMaster>(m, "HostedMaster")
       .def(py::init<const std::string&, uint16_t, const std::string&>(), py::kw_only(),
            py::arg("host"), py::arg("port"), py::arg("token"), NoGil())

@@ -9,6 +9,7 @@
 #include "csrc/net/descriptors.h"
 #include "csrc/protocol/limits.h"
 #include "csrc/torch/completion_executor.h"
+#include "csrc/torch/device_poller.h"
 
 namespace pccl::torch_layer {
 namespace {
@@ -105,6 +106,7 @@ void PeerSession::leave_all() {
   }
   for (const auto& peer : peers) peer->leave();
   peers.clear();
+  DevicePoller::get().end(kDrainTime);
   CompletionExecutor::get().drain(kDrainTime);
 }
 

@@ -38,8 +38,8 @@ class PeerSession {
 
   // Idempotent.
   void leave();
-  // Leaves every group that still exists, and waits for the CompletionExecutor. For the end of the
-  // process.
+  // Leaves every group that still exists, and waits for the DevicePoller and for the
+  // CompletionExecutor, within bounds. For the end of the process.
   static void leave_all();
 
  private:

@@ -8,6 +8,7 @@
 #include "csrc/net/descriptors.h"
 #include "csrc/torch/completion_executor.h"
 #include "csrc/torch/errors.h"
+#include "csrc/torch/staged_operation.h"
 #include "csrc/torch/timeout.h"
 
 namespace pccl::torch_layer {
@@ -24,14 +25,19 @@ std::string seconds(std::chrono::milliseconds duration) {
 
 }  // namespace
 
-PostedOperation::PostedOperation(std::unique_ptr<BorrowedTensors> borrowed, std::string text)
-    : text_(std::move(text)), borrowed_(std::move(borrowed)) {}
+PostedOperation::PostedOperation(std::shared_ptr<BorrowedTensors> borrowed, std::string text)
+    : text_(std::move(text)),
+      staged_(borrowed->on_device() ? std::make_shared<StagedOperation>(borrowed) : nullptr),
+      borrowed_(std::move(borrowed)) {}
 
 void PostedOperation::end(const std::shared_ptr<PostedOperation>& operation,
                           peer::OpResult result) {
   operation->ended_before_call_ = result.ended_before_call;
-  if (!result.status.ok()) return operation->finish(to_exception(result.status));
-  operation->parts_ = std::move(result.parts);
+  const bool committed = result.status.ok();
+  if (committed) operation->parts_ = std::move(result.parts);
+  if (operation->staged_) operation->staged_->end(committed);
+  if (!committed) return operation->finish(to_exception(result.status));
+  if (operation->staged_) return;  // end_on_device() follows
   if (!operation->borrowed_->staged()) return operation->finish(nullptr);
   CompletionExecutor::get().run([operation] {
     try {
@@ -41,6 +47,16 @@ void PostedOperation::end(const std::shared_ptr<PostedOperation>& operation,
       operation->finish(std::current_exception());
     }
   });
+}
+
+void PostedOperation::end_on_device(const Status& status) {
+  if (status.ok()) return finish(nullptr);
+  finish(to_exception({status.code,
+                       text_ +
+                           " has succeeded on all ranks, but its result did not reach the "
+                           "tensor, which may hold a part of it: " +
+                           status.message,
+                       {}}));
 }
 
 void PostedOperation::finish(std::exception_ptr error) {

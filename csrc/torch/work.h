@@ -26,14 +26,21 @@
 
 namespace pccl::torch_layer {
 
+class StagedOperation;
+
 class PostedOperation {
  public:
   // `text`: the name of the operation in messages, "all_reduce (layer.3)".
-  PostedOperation(std::unique_ptr<BorrowedTensors> borrowed, std::string text);
+  PostedOperation(std::shared_ptr<BorrowedTensors> borrowed, std::string text);
 
   // Ends the operation: its memory belongs to the application again. Called once, on the control
   // loop, which it never blocks.
   static void end(const std::shared_ptr<PostedOperation>& operation, peer::OpResult result);
+  // An operation on device tensors has committed, and its results are on the device, or never will
+  // be.
+  void end_on_device(const Status& status);
+  // Of tensors on a device; otherwise null.
+  const std::shared_ptr<StagedOperation>& staged() const { return staged_; }
 
   // The functions of the handle. wait_until() returns false if the operation has not ended by
   // `deadline`.
@@ -51,6 +58,7 @@ class PostedOperation {
   void finish(std::exception_ptr error);
 
   const std::string text_;
+  const std::shared_ptr<StagedOperation> staged_;
   mutable std::mutex mutex_;  // never held while tensors or the GIL are touched
   std::condition_variable ended_cv_;
   bool ended_ = false;

@@ -50,6 +50,8 @@ WorldOptions world_options(const RunOptions& options, bool gentle) {
   world.both_dial = random.once_in(3);
   world.secured = !random.once_in(4) && options.plant != Bug::kAnyRun;
   world.elsewhere = random.once_in(2);
+  world.devices = random.once_in(2) || options.devices;
+  world.seed = options.seed;
   return world;
 }
 
@@ -313,7 +315,7 @@ std::string repeat_text(const RunOptions& options) {
   std::snprintf(rest, sizeof rest, " --bursts %llu --faults %llu --pause %g",
                 static_cast<unsigned long long>(options.bursts),
                 static_cast<unsigned long long>(options.faults_max), to_seconds(options.pause_max));
-  return out + rest;
+  return out + rest + (options.devices ? " --devices on" : "");
 }
 
 }  // namespace pccl::sim

@@ -22,6 +22,7 @@ struct RunOptions {
   // If not negative, it replaces the faults from the seed: three peers run without faults, and one
   // of them is killed after `kill_at_step` steps.
   int64_t kill_at_step = -1;
+  bool devices = false;  // tensors are on devices in each run, and not only in every second one
   Coverage* coverage = nullptr;  // may be null: then no fault waits for a certain transition
   std::function<void(const std::string&)> transcript;  // may be empty
 };

@@ -9,6 +9,7 @@
 //   --bursts COUNT --faults MOST   bursts per seed (default 1), faults in each (default 12)
 //   --pause SECONDS                longest time from one fault to the next (default 2)
 //   --kill-at STEP                 with --seed: a loss at that step instead of the faults
+//   --devices on                  tensors are on devices in every run
 //   --plant BUG                    with a planted bug (kPlants): succeeds at the first seed in
 //                                  which the checker finds it by the promise that it breaks; with
 //                                  --seed it only adds the bug
@@ -171,11 +172,11 @@ int main(int argc, char** argv) {
   std::signal(SIGALRM, end_hanging);
   auto given = arguments(argc, argv);
   if (!given || given->empty()) {
-    std::fprintf(
-        stderr,
-        "usage: pccl-sim --seed N | --seeds COUNT | --minutes M | --campaign COUNT | "
-        "--sweep COUNT  [--first N] "
-        "[--bursts COUNT] [--faults MOST] [--pause SECONDS] [--kill-at STEP] [--plant BUG]\n");
+    std::fprintf(stderr,
+                 "usage: pccl-sim --seed N | --seeds COUNT | --minutes M | --campaign COUNT | "
+                 "--sweep COUNT  [--first N] "
+                 "[--bursts COUNT] [--faults MOST] [--pause SECONDS] [--kill-at STEP] [--devices "
+                 "on] [--plant BUG]\n");
     return 2;
   }
   const Plant* const plant = given->contains("plant") ? find_plant((*given)["plant"]) : nullptr;
@@ -204,6 +205,7 @@ int main(int argc, char** argv) {
     options.seed = first + i;
     options.coverage = &coverage;
     if (plant != nullptr) options.plant = plant->bug;
+    options.devices = given->contains("devices");
     options.bursts = static_cast<uint64_t>(number("bursts", 1));
     options.faults_max = static_cast<uint64_t>(number("faults", 12));
     options.pause_max = std::chrono::nanoseconds(static_cast<int64_t>(number("pause", 2) * 1e9));

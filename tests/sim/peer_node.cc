@@ -59,7 +59,20 @@ PeerNode::PeerNode(World& world, std::string name, uint16_t port, peer::Options 
                control([this, report] { step(peer::LinkChanged{report}); });
              }),
       to_control_(world.event_loop()),
-      to_data_(world.event_loop()) {}
+      to_data_(world.event_loop()) {
+  if (!world_.options().devices) return;
+  const auto on_staged = [this](const peer::OpStaged& staged) {
+    control([this, staged] { step(staged); });
+  };
+  const auto on_finished = [this](const peer::FinishOp& result) {
+    if (alive_) app_->on_op(result);
+  };
+  const auto on_violation = [this](const std::string& text) {
+    world_.on_violation(name_ + ": " + text);
+  };
+  device_ = std::make_unique<Device>(world_.event_loop(), world_.options().seed ^ port_ * 0x9e37u,
+                                     Device::Callbacks{on_staged, on_finished, on_violation});
+}
 
 PeerNode::~PeerNode() = default;
 
@@ -95,6 +108,9 @@ Duration PeerNode::inbox_delay() {
 }
 
 void PeerNode::call(peer::Event event) {
+  auto* const called = std::get_if<peer::OpCalled>(&event);
+  if (called != nullptr && device_ != nullptr && called->request.kind != protocol::OpKind::kBarrier)
+    device_->called(called->request, app_->memory(called->request.handle));
   control([this, event = std::move(event)] { step(event); });
 }
 
@@ -184,6 +200,10 @@ void PeerNode::apply(peer::BeginEpoch& effect) {
   });
 }
 
+void PeerNode::apply(peer::UnparkOp& effect) {
+  data([this, op = effect.op] { engine_.staged(op); });
+}
+
 void PeerNode::apply(peer::EndOp& effect) {
   data([this, end = effect] { engine_.end(end); });
 }
@@ -192,8 +212,19 @@ void PeerNode::apply(peer::SayDone& effect) {
   data([this, op = effect.op] { engine_.done(op); });
 }
 
+void PeerNode::apply(peer::FinishOp& effect) {
+  if (device_ == nullptr || !device_->finish(effect)) app_->on_op(effect);
+}
+
+// The application first waits for its operations that have ended.
+void PeerNode::apply(peer::FinishJoint& effect) {
+  if (device_ != nullptr) device_->end();
+  app_->on_joint(effect);
+}
+
 void PeerNode::apply(peer::Gone& effect) {
   gone_ = true;
+  if (device_ != nullptr) device_->end();
   ended_at_ = world_.event_loop().now();
   app_->on_gone(effect.why);
   // The process no longer needs its sockets.
@@ -218,6 +249,7 @@ void PeerNode::apply(peer::StartOp& start) {
     if (start.task.shape.rank == 0 && world_.on_state_sent) world_.on_state_sent(*this);
   } else {
     memory = app_->memory(start.handle);
+    if (device_ != nullptr) device_->replace(start.handle, memory);
     if (start.start > 0) {
       memory.spans[0] = memory.spans[0].subspan(start.start * start.task.shape.element_bytes);
     }

@@ -12,6 +12,7 @@
 
 #include "csrc/peer/core.h"
 #include "csrc/ring/engine.h"
+#include "tests/sim/device.h"
 #include "tests/sim/sim_links.h"
 #include "tests/sim/world.h"
 
@@ -80,11 +81,12 @@ class PeerNode {
   void apply(peer::ForgetPeer& effect);
   void apply(peer::BeginEpoch& effect);
   void apply(peer::StartOp& effect);
+  void apply(peer::UnparkOp& effect);
   void apply(peer::EndOp& effect);
   void apply(peer::SayDone& effect);
   void apply(peer::VerifyState& effect);
-  void apply(peer::FinishOp& effect) { app_->on_op(effect); }
-  void apply(peer::FinishJoint& effect) { app_->on_joint(effect); }
+  void apply(peer::FinishOp& effect);
+  void apply(peer::FinishJoint& effect);
   void apply(peer::Reconfigured& effect) { app_->on_reconfigured(effect.topology); }
   void apply(peer::Gone& effect);
   void apply(peer::Log& effect);
@@ -111,6 +113,7 @@ class PeerNode {
   peer::PeerCore core_;
   ring::Engine engine_;
   SimLinks links_;
+  std::unique_ptr<Device> device_;  // null: all tensors are on the CPU
   Fifo to_control_, to_data_;
   std::deque<std::function<void()>> backlog_;
   std::shared_ptr<World::Connection> connection_;

@@ -32,6 +32,7 @@ LAYERS = {
         "csrc/base",
         "csrc/protocol",
         "csrc/net",
+        "csrc/memory",
         "csrc/ring",
         "csrc/peer",
         "master",

@@ -92,17 +92,23 @@ void Control::take_items() {
   finish_turn();
 }
 
-void Control::post(OpRequest request, ring::Memory memory, Completion completion) {
+Handle Control::post(OpRequest request, ring::Memory memory, Completion completion) {
   Posted posted{std::move(request), std::move(memory), std::move(completion)};
   {
     const std::lock_guard lock(inbox_mutex_);
     if (!closed_) {
+      const Handle handle = posted.request.handle = ++handles_;
       inbox_.emplace_back(std::move(posted));
       if (inbox_.size() == 1) loop_.post([this] { take_items(); });
-      return;
+      return handle;
     }
   }
   posted.completion(left());
+  return 0;
+}
+
+void Control::staged(Handle handle, Status status) {
+  push(Event{OpStaged{handle, std::move(status)}});
 }
 
 bool Control::join(std::shared_ptr<WaitingCall> call) {
@@ -118,7 +124,6 @@ void Control::give_up(const std::shared_ptr<WaitingCall>& call) { push(GivenUp{c
 void Control::seen(Epoch epoch) { push(Event{TopologySeen{epoch}}); }
 
 void Control::take(Posted& posted) {
-  posted.request.handle = ++handles_;
   operations_[posted.request.handle] = {std::move(posted.memory), std::move(posted.completion),
                                         describe(posted.request), monotonic_now()};
   step(OpCalled{std::move(posted.request)});

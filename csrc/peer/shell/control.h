@@ -11,6 +11,7 @@
 //   - Memory does not fit its operation: the operation fails for all ranks, through the master.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -52,7 +53,9 @@ class Control {
   bool on_loop() const { return loop_.on_loop(); }
 
   // Calls. After end(), the completion is called immediately, or false is returned.
-  void post(OpRequest request, ring::Memory memory, Completion completion);
+  // Returns the handle of the operation.
+  Handle post(OpRequest request, ring::Memory memory, Completion completion);
+  void staged(Handle handle, Status status);  // see OpStaged
   bool join(std::shared_ptr<WaitingCall> call);
   bool joint(JointCalled event, std::shared_ptr<WaitingCall> call);
   void give_up(const std::shared_ptr<WaitingCall>& call);
@@ -115,6 +118,7 @@ class Control {
   void apply(ForgetPeer& effect);
   void apply(BeginEpoch& effect);
   void apply(StartOp& effect);
+  void apply(UnparkOp& effect) { data_->staged(effect.op); }
   void apply(EndOp& effect);
   void apply(SayDone& effect) { data_->done(effect.op); }
   void apply(VerifyState& effect);
@@ -144,6 +148,7 @@ class Control {
   LogContext log_;  // of both loops
   net::Loop loop_;
 
+  std::atomic<Handle> handles_{0};  // of operations: handed out in the order of the inbox
   std::mutex inbox_mutex_;
   std::vector<Item> inbox_;
   bool closed_ = false;  // no item is accepted any more
@@ -168,7 +173,6 @@ class Control {
   std::vector<std::byte> out_;
   std::vector<Item> taken_;
   Effects effects_;
-  Handle handles_ = 0;
   Topology topology_;  // of the epoch; the application sees it when its call returns
   PeerId self_;
   bool gone_ = false;

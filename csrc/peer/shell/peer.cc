@@ -192,8 +192,11 @@ std::shared_ptr<const Topology> Peer::topology() const {
   return impl_->topology;
 }
 
-void Peer::post(OpRequest request, ring::Memory memory, Completion completion) {
-  if (impl_->forked()) return completion(impl_->forked_status());
+Handle Peer::post(OpRequest request, ring::Memory memory, Completion completion) {
+  if (impl_->forked()) {
+    completion(impl_->forked_status());
+    return 0;
+  }
   if (impl_->retries) {
     ++impl_->in_flight;
     completion = [impl = impl_.get(), completion = std::move(completion)](OpResult result) {
@@ -201,7 +204,11 @@ void Peer::post(OpRequest request, ring::Memory memory, Completion completion) {
       completion(std::move(result));
     };
   }
-  impl_->control.post(std::move(request), std::move(memory), std::move(completion));
+  return impl_->control.post(std::move(request), std::move(memory), std::move(completion));
+}
+
+void Peer::staged(Handle handle, Status status) {
+  if (!impl_->forked()) impl_->control.staged(handle, std::move(status));
 }
 
 Result<JointResult> Peer::Impl::joint(JointCalled event, std::shared_ptr<SharedEntries> entries,

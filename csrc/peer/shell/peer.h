@@ -95,7 +95,11 @@ class Peer {
   // for an all-gather, one per rank in rank order, or one with the parts of all ranks, in which
   // this rank's part already holds its contribution; for a barrier, none. Peer sets dtype, reduce,
   // contributors and request.handle.
-  void post(OpRequest request, ring::Memory memory, Completion completion);
+  // Returns the handle of the operation; 0 if its completion was called at once.
+  // With `request.parked` the memory is not read before staged() says that its data is there.
+  Handle post(OpRequest request, ring::Memory memory, Completion completion);
+  // Does nothing if the operation has ended. An error ends it for all members.
+  void staged(Handle handle, Status status);
 
   // Joint calls. kInvalidState if another one of this process is under way.
   Result<JointResult> update_topology(Duration timeout, const Interrupted& interrupted);

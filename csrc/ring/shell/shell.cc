@@ -506,6 +506,10 @@ void Shell::post(Task task, Memory memory) {
       });
 }
 
+void Shell::staged(OpKey op) {
+  impl_->loop.post([impl = impl_.get(), op] { impl->engine.staged(op); });
+}
+
 void Shell::end(OpEnded end) {
   impl_->loop.post([impl = impl_.get(), end] { impl->engine.end(end); });
 }

@@ -71,6 +71,7 @@ class Shell {
   // `neighbours`: those of `peers` that are next to this peer in the ring.
   void begin_epoch(Epoch epoch, std::vector<PeerId> peers, std::vector<PeerId> neighbours);
   void post(Task task, Memory memory);
+  void staged(OpKey op);
   void end(OpEnded end);
   void done(OpKey op);
 

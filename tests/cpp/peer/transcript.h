@@ -180,8 +180,10 @@ class Transcript {
     if (task.downstream) out += ", to " + text(task.downstream);
     for (uint32_t state_key : what.keys) out += ", key " + std::to_string(state_key);
     if (what.start > 0) out += ", after " + std::to_string(what.start);
+    if (task.parked) out += ", parked";
     return out;
   }
+  static std::string line(const UnparkOp& what) { return "unpark " + text(what.op); }
   static std::string line(const EndOp& what) {
     const char* const endings[] = {"committed", "aborted", "again"};
     std::string out = "end " + text(what.op) + " " + endings[static_cast<size_t>(what.ending)];

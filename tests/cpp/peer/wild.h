@@ -44,7 +44,7 @@ class Wild {
  private:
   struct Lent {
     Handle handle = 0;
-    bool transferred = false, ended = false, state = false;
+    bool transferred = false, ended = false, state = false, parked = false;
   };
   using OpId = std::pair<Epoch, OpKey>;
 
@@ -53,7 +53,7 @@ class Wild {
   // ---- Events ----
   void anything() {
     random_.next_event();
-    switch (below(12)) {
+    switch (below(13)) {
       case 0: return call();
       case 1: return call();
       case 2: return joint();
@@ -64,6 +64,7 @@ class Wild {
       case 7: return drain_one();
       case 8: return link();
       case 9: return verify();
+      case 10: return stage_one();
       default: return master();
     }
   }
@@ -75,6 +76,8 @@ class Wild {
     request.count = below(3);
     if (below(3) == 0) request.tag = "a";
     if (below(4) == 0) request.timeout = std::chrono::seconds(1);
+    request.parked = below(3) == 0;
+    if (request.parked) unstaged_.insert(request.handle);
     open_ops_.insert(request.handle);
     step(OpCalled{request});
   }
@@ -107,9 +110,17 @@ class Wild {
       now_ = std::max(now_, *core_.deadline());
     step(TimePassed{});
   }
+  void stage_one() {
+    if (unstaged_.empty()) return;
+    const Handle handle = *unstaged_.begin();
+    unstaged_.erase(handle);
+    if (below(10) == 0) return step(OpStaged{handle, {Code::kSystem, "the device failed", {}}});
+    ready_.insert(handle);
+    step(OpStaged{handle, {}});
+  }
   void move_one() {
     for (auto& [op, lent] : lent_) {
-      if (lent.transferred || below(2) == 0) continue;
+      if (lent.transferred || lent.parked || below(2) == 0) continue;
       if (below(20) == 0)
         return step(OpFailed{op.first, op.second, {Code::kSystem, "no memory", {}}});
       lent.transferred = true;
@@ -302,8 +313,15 @@ class Wild {
                                   : open_joints_.contains(what.handle));
     EXPECT_TRUE(lent_
                     .emplace(OpId{what.task.epoch, what.task.op},
-                             Lent{what.handle, false, false, !what.keys.empty()})
+                             Lent{what.handle, false, false, !what.keys.empty(), what.task.parked})
                     .second);
+    EXPECT_FALSE(what.task.parked && ready_.contains(what.handle)) << "its data is here";
+  }
+  void check(const UnparkOp& what) {
+    auto& lent = lent_.at({epoch_, what.op});
+    EXPECT_TRUE(lent.parked && !lent.ended && ready_.contains(lent.handle));
+    lent.parked = false;
+    ++counts_["unpark"];
   }
   void check(const EndOp& what) {
     const auto at = lent_.find({epoch_, what.op});
@@ -340,6 +358,7 @@ class Wild {
   Instant now_{std::chrono::seconds(1000)};
   Handle handles_ = 1;
   std::set<Handle> open_ops_, open_joints_, verifying_;
+  std::set<Handle> unstaged_, ready_;  // parked operations: their data is not staged yet; it is
   std::map<OpId, Lent> lent_;
   bool trying_ = false, connected_ = false, listening_ = false, gone_ = false, was_member_ = false;
   bool opening_ = false;  // the listener is being opened

@@ -39,6 +39,7 @@ struct Call {
   uint64_t digest = 7;
   bool keep = false;
   bool save = true;
+  bool parked = false;  // engine().staged() begins it
   float scale = 1;  // of the values; with 1 all sums are exact
 };
 
@@ -274,6 +275,7 @@ class World {
               .shape = shape_of(rank, call)};
     task.shape.count -= posted.kept;
     task.keep = call.keep;
+    task.parked = call.parked;
     if (call.pattern == Pattern::kOneShot) {
       for (uint32_t member = 0; member < size(); ++member) task.members.push_back({member + 1});
     }

@@ -1,0 +1,64 @@
+// Device: an accelerator with memory of its own, as Staging sees it: it copies between its memory
+// and pinned memory of the host, and tells when that is done. It runs copies in the background, on
+// streams that nothing else uses: one for each direction. The caller's thread calls pinned() and
+// mark(), the thread that watches the copies calls the rest.
+// Failure: a Status says what the device says. After a failed copy its target holds anything.
+// It knows no dtype, no operation and no verdict.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "csrc/base/result.h"
+
+namespace pccl::memory {
+
+// Memory on a device, in the form that its Device knows: for torch a tensor, contiguous or not.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+};
+
+// Memory of the host that a device reads and writes in the background.
+class PinnedMemory {
+ public:
+  virtual ~PinnedMemory() = default;
+  virtual std::span<std::byte> bytes() = 0;
+};
+
+// A point in the work that was given to a device.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+  // True once the device has done all work before this point. It never blocks.
+  virtual Result<bool> reached() = 0;
+};
+
+// One part of a copy, in either direction. Both sides have the same bytes in the same order.
+struct DeviceCopy {
+  std::shared_ptr<DeviceMemory> device;
+  std::span<std::byte> host;
+};
+using DeviceCopies = std::vector<DeviceCopy>;
+using DeviceEventPtr = std::shared_ptr<DeviceEvent>;
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  // kSystem if there is none left; the message says how many bytes were asked for.
+  virtual Result<std::unique_ptr<PinnedMemory>> pinned(size_t bytes) = 0;
+  // Whether the work that this thread gives to the device is recorded into a graph, and not run.
+  virtual bool capturing() = 0;
+  // The end of the work that this thread has given to the device so far.
+  virtual Result<DeviceEventPtr> mark() = 0;
+  // Begin to copy after `mark` is reached. All memory stays valid until the returned event is
+  // reached. On failure nothing is being copied any more.
+  virtual Result<DeviceEventPtr> copy_out(const DeviceEventPtr& mark,
+                                          const DeviceCopies& copies) = 0;
+  virtual Result<DeviceEventPtr> copy_in(const DeviceEventPtr& mark,
+                                         const DeviceCopies& copies) = 0;
+};
+
+}  // namespace pccl::memory

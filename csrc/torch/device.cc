@@ -1,0 +1,242 @@
+#include "csrc/torch/device.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "csrc/torch/errors.h"
+
+namespace pccl::torch_layer {
+namespace {
+
+using memory::DeviceCopies;
+using memory::DeviceEventPtr;
+
+// Autograd must not see these copies.
+using BelowAutograd = at::AutoDispatchBelowADInplaceOrView;
+
+// A function of the CUDA runtime that torch has loaded; null if it has none.
+template <typename Function>
+Function cuda(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+}
+constexpr unsigned kNonBlocking = 1;  // cudaStreamNonBlocking: no waiting for the default stream
+constexpr int kCaptureRelaxed = 2;    // cudaStreamCaptureModeRelaxed
+
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+Status failed(const char* what, c10::Device device, const std::exception& error) {
+  return {Code::kSystem, c10::str(what, " ", device, ": ", first_line(error)), {}};
+}
+
+class Pinned : public memory::PinnedMemory {
+ public:
+  explicit Pinned(at::Tensor tensor) : tensor_(std::move(tensor)) {}
+  std::span<std::byte> bytes() override {
+    return {static_cast<std::byte*>(tensor_.mutable_data_ptr()), tensor_.nbytes()};
+  }
+
+ private:
+  const at::Tensor tensor_;
+};
+
+class TorchEvent : public memory::DeviceEvent {
+ public:
+  explicit TorchEvent(const c10::Stream& stream) : event_(stream.device_type()) {
+    event_.record(stream);
+  }
+  Result<bool> reached() override {
+    try {
+      return event_.query();
+    } catch (const std::exception& error) {
+      return failed("a copy of pccl failed on", event_.device(), error);
+    }
+  }
+  void block(const c10::Stream& stream) const { event_.block(stream); }
+
+ private:
+  c10::Event event_;
+};
+
+class TorchDevice : public memory::Device {
+ public:
+  explicit TorchDevice(c10::Device device)
+      : device_(device), impl_(device.type()), out_(make_stream()), in_(make_stream()) {}
+
+  Result<std::unique_ptr<memory::PinnedMemory>> pinned(size_t bytes) override;
+  bool capturing() override;
+  Result<DeviceEventPtr> mark() override;
+  Result<DeviceEventPtr> copy_out(const DeviceEventPtr& mark, const DeviceCopies& copies) override {
+    return copy(out_, mark, copies);
+  }
+  Result<DeviceEventPtr> copy_in(const DeviceEventPtr& mark, const DeviceCopies& copies) override {
+    return copy(in_, mark, copies);
+  }
+
+ private:
+  c10::Stream make_stream() const;
+  Result<DeviceEventPtr> copy(const c10::Stream& stream, const DeviceEventPtr& mark,
+                              const DeviceCopies& copies);
+
+  const c10::Device device_;
+  const c10::impl::VirtualGuardImpl impl_;
+  const c10::Stream out_, in_;
+};
+
+// The priority is the lowest number, hence the highest priority: these copies are short, and a
+// whole group waits for them.
+c10::Stream TorchDevice::make_stream() const {
+  const auto range = cuda<int (*)(int*, int*)>("cudaDeviceGetStreamPriorityRange");
+  const auto create = cuda<int (*)(void**, unsigned, int)>("cudaStreamCreateWithPriority");
+  if (range == nullptr || create == nullptr) {
+    raise({Code::kSystem, c10::str("pccl finds no CUDA runtime for tensors on ", device_), {}});
+  }
+  const c10::OptionalDeviceGuard guard(device_);
+  int least = 0, greatest = 0;
+  void* made = nullptr;
+  int error = range(&least, &greatest);
+  if (error == 0) error = create(&made, kNonBlocking, greatest);
+  if (error != 0) {
+    raise({Code::kSystem,
+           c10::str("pccl cannot make a stream on ", device_, ": CUDA error ", error),
+           {}});
+  }
+  // torch names a stream that it has not made by its address.
+  const c10::Stream stream(c10::Stream::UNSAFE, device_, reinterpret_cast<c10::StreamId>(made));
+  if (impl_.getStreamNativeHandle(stream) != made) {
+    raise({Code::kSystem,
+           "this release of torch names streams in a way that pccl does not know",
+           {}});
+  }
+  return stream;
+}
+
+Result<std::unique_ptr<memory::PinnedMemory>> TorchDevice::pinned(size_t bytes) {
+  try {
+    const auto options = at::TensorOptions().dtype(at::kByte).pinned_memory(true);
+    return std::unique_ptr<memory::PinnedMemory>(
+        std::make_unique<Pinned>(at::empty({static_cast<int64_t>(bytes)}, options)));
+  } catch (const std::exception& error) {
+    return Status{Code::kSystem,
+                  "no " + std::to_string(bytes) +
+                      " bytes of pinned host memory for the tensors: " + first_line(error),
+                  {}};
+  }
+}
+
+bool TorchDevice::capturing() {
+  const auto is_capturing = cuda<int (*)(void*, int*)>("cudaStreamIsCapturing");
+  int status = 0;  // cudaStreamCaptureStatusNone
+  if (is_capturing == nullptr) return false;
+  const int error = is_capturing(impl_.getStreamNativeHandle(impl_.getStream(device_)), &status);
+  return error == 0 && status != 0;
+}
+
+Result<DeviceEventPtr> TorchDevice::mark() {
+  try {
+    return DeviceEventPtr(std::make_shared<TorchEvent>(impl_.getStream(device_)));
+  } catch (const std::exception& error) {
+    return failed("pccl cannot record an event on", device_, error);
+  }
+}
+
+Result<DeviceEventPtr> TorchDevice::copy(const c10::Stream& stream, const DeviceEventPtr& mark,
+                                         const DeviceCopies& copies) {
+  try {
+    const BelowAutograd below;
+    const c10::StreamGuard on_stream(stream);
+    static_cast<const TorchEvent&>(*mark).block(stream);
+    for (const memory::DeviceCopy& one : copies) {
+      const auto& tensor = static_cast<const TensorMemory&>(*one.device);
+      if (&stream == &out_) {
+        copy_to_host(tensor, one.host, true);
+      } else {
+        copy_from_host(one.host, tensor, true);
+      }
+    }
+    return DeviceEventPtr(std::make_shared<TorchEvent>(stream));
+  } catch (const std::exception& error) {
+    const Status status = failed("pccl cannot copy tensors on", device_, error);
+    try {
+      stream.synchronize();
+    } catch (const std::exception&) {  // the device is lost: it copies nothing any more
+    }
+    return status;
+  }
+}
+
+struct Devices {
+  std::mutex mutex;
+  std::map<c10::DeviceIndex, std::unique_ptr<TorchDevice>> made;
+  std::shared_ptr<memory::Device> stand_in;
+};
+Devices* const g_devices = new Devices;  // never destroyed: CUDA may be gone when the process ends
+
+at::Tensor host_tensor(std::byte* data, const at::Tensor& like) {
+  return at::from_blob(data, like.sizes(),
+                       at::TensorOptions().dtype(like.scalar_type()).device(at::kCPU));
+}
+
+}  // namespace
+
+TensorMemory::TensorMemory(const at::Tensor& whole, int64_t part_count, size_t part_pitch)
+    : tensor(whole.detach()), storage(whole.storage()), parts(part_count), pitch(part_pitch) {}
+
+void copy_to_host(const TensorMemory& from, std::span<std::byte> to, bool background) {
+  PCCL_ASSERT(from.parts == 1);
+  at::Tensor source = from.tensor;
+  // A lazy conjugation or negation would be made up for on the host, before the bytes are there.
+  if (source._is_zerotensor()) source = at::zeros(source.sizes(), source.options());
+  source = source.resolve_conj().resolve_neg();
+  host_tensor(to.data(), source).copy_(source, background);
+}
+
+void copy_from_host(std::span<std::byte> from, const TensorMemory& to, bool background) {
+  if (to.parts == 1) {
+    to.tensor.copy_(host_tensor(from.data(), to.tensor), background);
+    return;
+  }
+  const bool direct = to.tensor.is_contiguous() && !to.tensor.is_conj() && !to.tensor.is_neg();
+  const at::Tensor whole =
+      direct ? to.tensor
+             : at::empty(to.tensor.sizes(),
+                         to.tensor.options().memory_format(at::MemoryFormat::Contiguous));
+  const at::Tensor rows = whole.view({to.parts, whole.numel() / to.parts});
+  for (int64_t part = 0; part < to.parts; ++part) {
+    const at::Tensor row = rows.select(0, part);
+    row.copy_(host_tensor(from.data() + static_cast<size_t>(part) * to.pitch, row), background);
+  }
+  if (!direct) to.tensor.copy_(whole, background);
+}
+
+memory::Device& device_of(c10::Device device) {
+  const std::lock_guard lock(g_devices->mutex);
+  if (g_devices->stand_in) return *g_devices->stand_in;
+  auto& made = g_devices->made[device.index()];
+  if (made == nullptr) made = std::make_unique<TorchDevice>(device);
+  return *made;
+}
+
+void serve_all_by(std::shared_ptr<memory::Device> device) {
+  const std::lock_guard lock(g_devices->mutex);
+  g_devices->stand_in = std::move(device);
+}
+
+void leave_captures_alone() {
+  const auto exchange = cuda<int (*)(int*)>("cudaThreadExchangeStreamCaptureMode");
+  int mode = kCaptureRelaxed;
+  if (exchange != nullptr) exchange(&mode);
+}
+
+}  // namespace pccl::torch_layer

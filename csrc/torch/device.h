@@ -1,0 +1,43 @@
+// device: the devices of tensors, behind the interface of csrc/memory/device.h. It uses torch's
+// device-neutral interface only, and a few functions of the CUDA runtime that torch has loaded, by
+// name. So one build serves a torch with CUDA and one without. Any thread may call it.
+// Copies run on two streams of our own for each device, one for each direction. The streams of
+// torch's pool are shared with others: a copy on one of them could wait for a kernel that waits for
+// another rank, which waits for this copy.
+// Failure: a Status with the first line of torch's message. device_of() raises RuntimeError if the
+// streams cannot be made.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "csrc/memory/device.h"
+
+namespace pccl::torch_layer {
+
+// A tensor as memory of its device. In host memory its parts, equal in size, begin every `pitch`
+// bytes.
+struct TensorMemory : memory::DeviceMemory {
+  explicit TensorMemory(const at::Tensor& whole, int64_t part_count = 1, size_t part_pitch = 0);
+  const at::Tensor tensor;     // of its own: it keeps its memory if the caller's gets another one
+  const c10::Storage storage;  // likewise
+  const int64_t parts;
+  const size_t pitch;
+};
+
+// Copy between a tensor and host memory. `background`: the current stream of the tensor's device
+// does it later.
+void copy_to_host(const TensorMemory& from, std::span<std::byte> to, bool background);
+void copy_from_host(std::span<std::byte> from, const TensorMemory& to, bool background);
+
+// The device that serves tensors on `device`. It lives as long as the process.
+memory::Device& device_of(c10::Device device);
+
+// Serves all devices from now on, for tests; null ends that. REQUIRES: no operation is in flight.
+void serve_all_by(std::shared_ptr<memory::Device> device);
+
+// Calls of this thread do not disturb a graph that another thread is capturing.
+void leave_captures_alone();
+
+}  // namespace pccl::torch_layer

@@ -1,0 +1,99 @@
+#include "csrc/torch/device_poller.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "csrc/torch/completion_executor.h"
+#include "csrc/torch/device.h"
+#include "csrc/torch/errors.h"
+
+namespace pccl::torch_layer {
+namespace {
+
+using Progress = DevicePoller::Watched::Progress;
+
+constexpr Duration kPauseMin = std::chrono::microseconds(50);
+constexpr Duration kPauseMax = std::chrono::milliseconds(1);
+
+// Never destroyed, and replaced in a forked child, for the same reasons as the CompletionExecutor.
+DevicePoller* g_poller = new DevicePoller;
+[[maybe_unused]] const int g_poller_registered =
+    pthread_atfork(nullptr, nullptr, [] { g_poller = new DevicePoller; });
+
+}  // namespace
+
+DevicePoller& DevicePoller::get() { return *g_poller; }
+
+void DevicePoller::start() {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(started_, true)) return;
+  try {
+    std::thread([this] { work(); }).detach();
+  } catch (const std::system_error& error) {
+    started_ = false;
+    raise({Code::kSystem, std::string("no thread for device tensors: ") + error.what(), {}});
+  }
+}
+
+void DevicePoller::watch(std::shared_ptr<Watched> what) {
+  const std::lock_guard lock(mutex_);
+  fresh_.push_back(std::move(what));
+  quiet_now_ = false;
+  woken_ = true;
+  wake_.notify_one();
+}
+
+void DevicePoller::wake() {
+  const std::lock_guard lock(mutex_);
+  woken_ = true;
+  wake_.notify_one();
+}
+
+void DevicePoller::end(Duration at_most) {
+  std::unique_lock lock(mutex_);
+  if (!started_) return;
+  quiet_.wait_for(lock, at_most, [this] { return quiet_now_; });
+  ended_ = true;
+}
+
+void DevicePoller::work() {
+  pthread_setname_np(pthread_self(), "pccl-devices");
+  leave_captures_alone();
+  Duration pause = kPauseMin;
+  std::unique_lock lock(mutex_);
+  while (!ended_) {
+    for (auto& one : fresh_) watched_.push_back(std::move(one));
+    fresh_.clear();
+    woken_ = false;
+    lock.unlock();
+    bool waits = true, changed = false;
+    for (auto& one : watched_) {
+      const Progress progress = one->poll();
+      waits &= progress == Progress::kWaits || progress == Progress::kOver;
+      changed |= progress == Progress::kSome || progress == Progress::kOver;
+      if (progress != Progress::kOver) continue;
+      CompletionExecutor::get().run([last = std::move(one)] { last->release(); });
+    }
+    std::erase(watched_, nullptr);
+    lock.lock();
+    if (watched_.empty() && fresh_.empty()) {
+      quiet_now_ = true;
+      quiet_.notify_all();
+    }
+    pause = changed ? kPauseMin : std::min(2 * pause, kPauseMax);
+    if (woken_) pause = kPauseMin;
+    const auto woken = [this] { return woken_; };
+    if (waits) {
+      wake_.wait(lock, woken);
+      pause = kPauseMin;
+    } else {
+      wake_.wait_for(lock, pause, woken);
+    }
+  }
+}
+
+}  // namespace pccl::torch_layer

@@ -1,0 +1,127 @@
+#include "csrc/torch/fake_device.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <mutex>
+#include <utility>
+
+#include "csrc/torch/device.h"
+
+namespace pccl::torch_layer {
+namespace {
+
+using memory::DeviceCopies;
+using memory::DeviceEventPtr;
+using memory::FakeDevice;
+
+void move(const memory::DeviceCopy& copy, FakeDevice::Direction direction) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const auto& on_device = static_cast<const TensorMemory&>(*copy.device);
+  const TensorMemory tensor(FakeCuda::on_host(on_device.tensor), on_device.parts, on_device.pitch);
+  if (direction == FakeDevice::Direction::kOut) {
+    copy_to_host(tensor, copy.host, false);
+  } else {
+    copy_from_host(copy.host, tensor, false);
+  }
+}
+
+}  // namespace
+
+// The fake device, with a mutex for its threads.
+class FakeCuda::Locked : public memory::Device, public std::enable_shared_from_this<Locked> {
+ public:
+  explicit Locked(FakeDevice::Options options) : device_(options, move) {}
+
+  Result<std::unique_ptr<memory::PinnedMemory>> pinned(size_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    auto inner = device_.pinned(bytes);
+    if (!inner.ok()) return inner;
+    return std::unique_ptr<memory::PinnedMemory>(
+        std::make_unique<Pinned>(shared_from_this(), std::move(inner.value())));
+  }
+  bool capturing() override {
+    const std::lock_guard lock(mutex_);
+    return device_.capturing();
+  }
+  Result<DeviceEventPtr> mark() override {
+    const std::lock_guard lock(mutex_);
+    return wrap(device_.mark());
+  }
+  Result<DeviceEventPtr> copy_out(const DeviceEventPtr& mark, const DeviceCopies& copies) override {
+    const std::lock_guard lock(mutex_);
+    return wrap(device_.copy_out(static_cast<const Event&>(*mark).inner, copies));
+  }
+  Result<DeviceEventPtr> copy_in(const DeviceEventPtr& mark, const DeviceCopies& copies) override {
+    const std::lock_guard lock(mutex_);
+    return wrap(device_.copy_in(static_cast<const Event&>(*mark).inner, copies));
+  }
+  template <typename Function>
+  auto with(Function function) {
+    const std::lock_guard lock(mutex_);
+    return function(device_);
+  }
+
+ private:
+  struct Pinned : memory::PinnedMemory {
+    Pinned(std::shared_ptr<Locked> owner, std::unique_ptr<memory::PinnedMemory> memory)
+        : device(std::move(owner)), inner(std::move(memory)) {}
+    ~Pinned() override {
+      const std::lock_guard lock(device->mutex_);
+      inner.reset();
+    }
+    std::span<std::byte> bytes() override { return inner->bytes(); }
+    const std::shared_ptr<Locked> device;
+    std::unique_ptr<memory::PinnedMemory> inner;
+  };
+  struct Event : memory::DeviceEvent {
+    Event(std::shared_ptr<Locked> owner, DeviceEventPtr event)
+        : device(std::move(owner)), inner(std::move(event)) {}
+    Result<bool> reached() override {
+      const std::lock_guard lock(device->mutex_);
+      return inner->reached();
+    }
+    const std::shared_ptr<Locked> device;
+    const DeviceEventPtr inner;
+  };
+  Result<DeviceEventPtr> wrap(Result<DeviceEventPtr> event) {
+    if (!event.ok()) return event;
+    return DeviceEventPtr(std::make_shared<Event>(shared_from_this(), std::move(event.value())));
+  }
+
+  std::mutex mutex_;
+  FakeDevice device_;
+};
+
+FakeCuda::FakeCuda(FakeDevice::Options options) : device_(std::make_shared<Locked>(options)) {
+  serve_all_by(device_);
+}
+
+FakeCuda::~FakeCuda() { serve_all_by(nullptr); }
+
+at::Tensor FakeCuda::tensor(const at::Tensor& memory, int index) {
+  const c10::Device device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index));
+  return at::for_blob(memory.mutable_data_ptr(), memory.sizes())
+      .strides(memory.strides())
+      .deleter([memory](void*) {})
+      .options(memory.options().device(device))
+      .target_device(device)
+      .make_tensor();
+}
+
+at::Tensor FakeCuda::on_host(const at::Tensor& tensor) {
+  return at::from_blob(tensor.mutable_data_ptr(), tensor.sizes(), tensor.strides(),
+                       at::TensorOptions().dtype(tensor.scalar_type()));
+}
+
+void FakeCuda::set(FakeDevice::Options options) {
+  device_->with([&](FakeDevice& device) { device.set(options); });
+}
+size_t FakeCuda::pinned_bytes() const {
+  return device_->with([](FakeDevice& device) { return device.pinned_bytes(); });
+}
+uint64_t FakeCuda::copied_in() const {
+  return device_->with([](FakeDevice& device) { return device.copied_in(); });
+}
+
+}  // namespace pccl::torch_layer

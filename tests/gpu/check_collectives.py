@@ -1,0 +1,74 @@
+"""Every collective and dtype on CUDA tensors: the same bits as on CPU tensors.
+
+Worlds of two and three ranks share the GPU. Tensors are contiguous and strided, and the calls come
+on the default stream and on another one.
+"""
+
+from __future__ import annotations
+
+import cases
+import ranks
+import torch
+import torch.distributed as dist
+from check import end, expect, report, skip
+
+GPU = cases.Place(put=lambda tensor: tensor.to(ranks.DEVICE), fetch=lambda tensor: tensor.to("cpu"))
+
+
+def lazy_tensors() -> list[str]:
+    """Lazily conjugated and negated tensors."""
+    values = torch.randn(1000, dtype=torch.complex64, generator=torch.Generator().manual_seed(1))
+    total = values * dist.get_world_size()
+    conjugated, parts = (GPU.put(values.clone()) for _ in range(2))
+    view, part = conjugated.conj(), parts.conj().imag
+    dist.all_reduce(view)
+    dist.all_reduce(part)
+    wrong = []
+    if not torch.allclose(GPU.fetch(conjugated), total):
+        wrong.append("a conjugated view")
+    if not torch.allclose(GPU.fetch(parts).imag, total.imag):
+        wrong.append("a negated view")
+    return wrong
+
+
+def check(rank: int) -> tuple[int, set[str], list[str]]:
+    pair = dist.new_group([0, 1])
+    compared, missing, wrong = 0, set(), []
+    world = dist.group.WORLD
+    assert world is not None
+    groups = [world, *([pair] if rank < 2 else [])]
+    for group in groups:
+        for side in (False, True):
+            if side and ranks.DEVICE == "cuda":
+                stream = torch.cuda.Stream()
+                with torch.cuda.stream(stream):
+                    result = cases.compare(group, GPU)
+                stream.synchronize()
+            else:
+                result = cases.compare(group, GPU)
+            compared += result[0]
+            missing |= result[1]
+            wrong += [f"{what} side={side}" for what in result[2]]
+    dist.barrier(device_ids=[0] if ranks.DEVICE == "cuda" else None)
+    wrong += lazy_tensors()
+    objects = [None] * dist.get_world_size()
+    dist.all_gather_object(objects, rank)
+    if objects != [0, 1, 2]:
+        wrong.append(f"all_gather_object: {objects}")
+    return compared, missing, wrong
+
+
+def main() -> None:
+    if not ranks.available():
+        skip("torch sees no GPU")
+    results = ranks.run(check, 3, limit_s=200)
+    report(calls=sum(result[0] for result in results))
+    report(not_there=",".join(sorted(set().union(*(result[1] for result in results)))))
+    for rank, (_, _, wrong) in enumerate(results):
+        for what in wrong:
+            expect(False, f"rank {rank}: {what}")
+    end()
+
+
+if __name__ == "__main__":
+    main()
