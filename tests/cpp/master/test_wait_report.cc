@@ -9,7 +9,7 @@ namespace {
 
 constexpr Duration kLimit = std::chrono::seconds(10);
 
-Instant at(int seconds) { return {std::chrono::seconds(seconds)}; }
+Instant at(int time_s) { return {std::chrono::seconds(time_s)}; }
 
 // "[a b] text", "log" before it if it belongs into the log.
 Lines lines_of(const std::vector<WaitReport::Announcement>& all) {
@@ -21,8 +21,8 @@ Lines lines_of(const std::vector<WaitReport::Announcement>& all) {
   }
   return lines;
 }
-Lines look(WaitReport& report, const std::vector<Wait>& waits, int seconds) {
-  return lines_of(report.look(waits, kLimit, at(seconds)));
+Lines look(WaitReport& report, const std::vector<Wait>& waits, int time_s) {
+  return lines_of(report.look(waits, kLimit, at(time_s)));
 }
 
 TEST(WaitReport, AnnouncesAWaitOnceAndItsEnd) {

@@ -17,6 +17,13 @@
 
 namespace pccl::net::forge {
 
+// Who all hostile and foreign diallers say that they are, and the key with which they prove it.
+struct Shown {
+  std::string identity = kAlice;
+  Key key = key_of(7);
+};
+inline Shown shown;
+
 // ---- Bytes --------------------------------------------------------------------------------------
 
 // A number in `width` bytes, the highest first.
@@ -72,7 +79,7 @@ inline constexpr uint16_t kPreSharedKey = 41, kEarlyData = 42, kVersions = 43, k
 struct Hello {
   std::vector<std::pair<uint16_t, Bytes>> extensions;
   Bytes random, session_id, ciphers, compression;
-  std::vector<std::string> identities{kAlice};
+  std::vector<std::string> identities{shown.identity};
 
   explicit Hello(const Bytes& made) {
     auto rest = std::span(made).subspan(5 + 4 + 2);
@@ -136,7 +143,7 @@ struct Hello {
     for (size_t i = 0; i < identities.size(); ++i) proofs = proofs + with_length(proof, 1);
     return unproven + with_length(proofs, 2);
   }
-  Bytes bytes(const Key& key = key_of(7)) const { return record(22, message(&key), 0x0301); }
+  Bytes bytes(const Key& key = shown.key) const { return record(22, message(&key), 0x0301); }
   Bytes bytes_without_identity() const { return record(22, message(nullptr), 0x0301); }
 };
 
@@ -176,7 +183,7 @@ class Sealer {
 
 // ---- OpenSSL with other settings ----------------------------------------------------------------
 
-// An end that is not ours. It knows the key 7, and shows the identity of Alice.
+// An end that is not ours.
 class Foreign {
  public:
   using Prepare = std::function<void(SSL_CTX*)>;
@@ -233,7 +240,7 @@ class Foreign {
   };
   std::unique_ptr<SSL, Free> ssl;
   uint32_t early_bytes_max = 0;  // of early data that its session allows
-  std::optional<Key> key = key_of(7);
+  std::optional<Key> key = shown.key;
 
  private:
   static SSL_SESSION* session(SSL* ssl) {
@@ -248,10 +255,10 @@ class Foreign {
     SSL_SESSION_set_max_early_data(made, self.early_bytes_max);
     return made;
   }
-  static int offer_key(SSL* ssl, const EVP_MD*, const unsigned char** shown, size_t* size,
+  static int offer_key(SSL* ssl, const EVP_MD*, const unsigned char** identity, size_t* size,
                        SSL_SESSION** made) {
-    *shown = reinterpret_cast<const unsigned char*>(kAlice.data());
-    *size = kAlice.size();
+    *identity = reinterpret_cast<const unsigned char*>(shown.identity.data());
+    *size = shown.identity.size();
     *made = session(ssl);
     return 1;
   }

@@ -1,0 +1,44 @@
+// Hostile handshakes with the port of a peer of a secured run.
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "csrc/net/keys.h"
+#include "csrc/ring/shell/shell.h"
+#include "tests/cpp/net/tls_listener.h"
+#include "tests/cpp/ring/raw_peer.h"
+
+namespace pccl::ring {
+namespace {
+
+namespace forge = net::forge;
+
+bool is_hello_ok(const net::Bytes& answer) {
+  net::HeaderBytes bytes;
+  if (answer.size() < bytes.size()) return false;
+  std::copy_n(answer.begin(), bytes.size(), bytes.begin());
+  Result<net::FrameHeader> header = net::decode_header(bytes);
+  return header.ok() && header.value().type == net::FrameType::kHelloOk;
+}
+
+TEST(ShellAttacks, NoneGetsInAndNoneIsLeft) {
+  std::promise<Result<uint16_t>> listening;
+  Shell::Callbacks callbacks{};
+  callbacks.on_listening = [&](Result<uint16_t> port) { listening.set_value(std::move(port)); };
+  callbacks.on_link = [](const protocol::LinkReport&) {};
+  Shell shell({}, std::move(callbacks));
+  const PeerId self{2}, other{1};
+  const protocol::AcceptingKey accepting{3, {{1, 2, 3, 4}}};
+  shell.listen(self, kRun, protocol::kSpoken.highest, "127.0.0.1", accepting);
+  Result<uint16_t> port = listening.get_future().get();
+  ASSERT_TRUE(port.ok());
+  const protocol::LaneIdentity identity{other, self, accepting.incarnation, 1};
+  forge::shown = {net::encode(identity), net::Key(net::lane_key(accepting.key, kRun, identity))};
+  const net::HeaderBytes hello =
+      net::encode_header(RawPeer::hello(net::FrameType::kHello, other, self, kRun));
+  forge::withstands({port.value(), "", {hello.begin(), hello.end()}, is_hello_ok});
+  forge::shown = {};
+}
+
+}  // namespace
+}  // namespace pccl::ring
