@@ -36,6 +36,10 @@ STEPS = (
     Step(name="hash", limit_s=120),
     Step(name="expf", limit_s=30),
     Step(name="memcheck", limit_s=90),
+    Step(name="collectives", limit_s=120),
+    Step(name="streams", limit_s=120),
+    Step(name="loss", limit_s=120),
+    Step(name="speed", limit_s=120),
 )
 
 

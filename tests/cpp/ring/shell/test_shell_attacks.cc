@@ -29,13 +29,15 @@ TEST(ShellAttacks, NoneGetsInAndNoneIsLeft) {
   Shell shell({}, std::move(callbacks));
   const PeerId self{2}, other{1};
   const protocol::AcceptingKey accepting{3, {{1, 2, 3, 4}}};
-  shell.listen(self, kRun, protocol::kSpoken.highest, "127.0.0.1", accepting);
+  shell.accept_as(self, kRun, protocol::kSpoken.highest, accepting);
+  shell.listen("127.0.0.1");
   Result<uint16_t> port = listening.get_future().get();
   ASSERT_TRUE(port.ok());
   const protocol::LaneIdentity identity{other, self, accepting.incarnation, 1};
-  forge::shown = {net::encode(identity), net::Key(net::lane_key(accepting.key, kRun, identity))};
-  const net::HeaderBytes hello =
-      net::encode_header(RawPeer::hello(net::FrameType::kHello, other, self, kRun));
+  const auto header = RawPeer::hello(net::FrameType::kHello, other, self, kRun);
+  const net::HeaderBytes hello = net::encode_header(header);
+  forge::shown = {net::encode(protocol::LaneIntroduction{identity, header.block}),
+                  net::Key(net::lane_key(accepting.key, kRun, identity))};
   forge::withstands({port.value(), "", {hello.begin(), hello.end()}, is_hello_ok});
   forge::shown = {};
 }
