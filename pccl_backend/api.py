@@ -363,7 +363,9 @@ def all_reduce(
 def _unfit(tensor: torch.Tensor) -> Exception:
     """Return the reason for refusing it: torch gives any backend a resolved copy, or nothing."""
     if tensor.is_meta:
-        return NotImplementedError("pccl moves CPU tensors in this version, not those on meta")
+        return NotImplementedError(
+            "pccl moves tensors of the CPU and of CUDA devices, not those on meta"
+        )
     return ValueError(
         "all_reduce writes to its tensor, and this one is a view that torch conjugates or negates "
         "on reading: use .resolve_conj() or .resolve_neg()"

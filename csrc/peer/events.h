@@ -92,8 +92,8 @@ struct JoinCalled {  // once, first
 struct OpCalled {
   OpRequest request;
 };
-// The data of a parked operation is in its memory, or `status` says why it never will be. Ignored if
-// the operation has ended.
+// The data of a parked operation is in its memory, or `status` says why it never will be. It is
+// ignored if the operation has ended.
 struct OpStaged {
   Handle handle = 0;
   Status status;

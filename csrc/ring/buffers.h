@@ -41,8 +41,8 @@ class OpBuffers {
   // from a copy of the old bytes; copy_source() makes it.
   bool overtakes() const { return schedule_.overtakes(); }
   void copy_source(const Chunk& sent, std::span<std::byte> to) const;
-  // kOneShot: own() is this rank's tensor before the operation. keep_own() makes that copy, once and
-  // before anything moves. combine() computes the result from all contributions, in ring order.
+  // kOneShot: own() is this rank's tensor before the operation. keep_own() copies it, once and
+  // before anything moves. combine() computes the result of all contributions, in ring order.
   void keep_own();
   std::span<const std::byte> own() const { return {slot(schedule_.shape().rank), tensor().size()}; }
   void combine();

@@ -31,6 +31,11 @@ Function cuda(const char* name) {
 constexpr unsigned kNonBlocking = 1;  // cudaStreamNonBlocking: no waiting for the default stream
 constexpr int kCaptureRelaxed = 2;    // cudaStreamCaptureModeRelaxed
 
+void exchange_capture_mode(int* mode) {
+  const auto exchange = cuda<int (*)(int*)>("cudaThreadExchangeStreamCaptureMode");
+  if (exchange != nullptr) exchange(mode);
+}
+
 std::string first_line(const std::exception& error) {
   const std::string text = error.what();
   return text.substr(0, text.find('\n'));
@@ -140,7 +145,11 @@ bool TorchDevice::capturing() {
   int status = 0;  // cudaStreamCaptureStatusNone
   if (is_capturing == nullptr) return false;
   const int error = is_capturing(impl_.getStreamNativeHandle(impl_.getStream(device_)), &status);
-  return error == 0 && status != 0;
+  if (error == 0) return status != 0;
+  // The default stream cannot tell while another stream captures. The error must not stay behind:
+  // torch would report it for its next kernel.
+  if (const auto forget = cuda<int (*)()>("cudaGetLastError"); forget != nullptr) forget();
+  return false;
 }
 
 Result<DeviceEventPtr> TorchDevice::mark() {
@@ -233,10 +242,8 @@ void serve_all_by(std::shared_ptr<memory::Device> device) {
   g_devices->stand_in = std::move(device);
 }
 
-void leave_captures_alone() {
-  const auto exchange = cuda<int (*)(int*)>("cudaThreadExchangeStreamCaptureMode");
-  int mode = kCaptureRelaxed;
-  if (exchange != nullptr) exchange(&mode);
-}
+LeaveCapturesAlone::LeaveCapturesAlone() : mode_(kCaptureRelaxed) { exchange_capture_mode(&mode_); }
+
+LeaveCapturesAlone::~LeaveCapturesAlone() { exchange_capture_mode(&mode_); }
 
 }  // namespace pccl::torch_layer

@@ -37,7 +37,16 @@ memory::Device& device_of(c10::Device device);
 // Serves all devices from now on, for tests; null ends that. REQUIRES: no operation is in flight.
 void serve_all_by(std::shared_ptr<memory::Device> device);
 
-// Calls of this thread do not disturb a graph that another thread is capturing.
-void leave_captures_alone();
+// While an object lives, calls of its thread do not disturb a graph that another thread captures.
+class LeaveCapturesAlone {
+ public:
+  LeaveCapturesAlone();
+  ~LeaveCapturesAlone();
+  LeaveCapturesAlone(const LeaveCapturesAlone&) = delete;
+  LeaveCapturesAlone& operator=(const LeaveCapturesAlone&) = delete;
+
+ private:
+  int mode_;  // of the thread before
+};
 
 }  // namespace pccl::torch_layer

@@ -62,7 +62,7 @@ void DevicePoller::end(Duration at_most) {
 
 void DevicePoller::work() {
   pthread_setname_np(pthread_self(), "pccl-devices");
-  leave_captures_alone();
+  const LeaveCapturesAlone guard;
   Duration pause = kPauseMin;
   std::unique_lock lock(mutex_);
   while (!ended_) {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "csrc/torch/device.h"
+
 namespace pccl::torch_layer {
 
 void StagedOperation::watch(const std::shared_ptr<StagedOperation>& operation, Told on_staged,
@@ -14,6 +16,11 @@ void StagedOperation::watch(const std::shared_ptr<StagedOperation>& operation, T
 void StagedOperation::end(bool committed) {
   verdict_ = committed ? Verdict::kCommitted : Verdict::kFailed;
   DevicePoller::get().wake();
+}
+
+void StagedOperation::release() {
+  const LeaveCapturesAlone guard;
+  borrowed_->give_back_device();
 }
 
 StagedOperation::Progress StagedOperation::poll() {

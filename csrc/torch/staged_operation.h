@@ -34,7 +34,7 @@ class StagedOperation : public DevicePoller::Watched {
   void end(bool committed);
 
   Progress poll() override;
-  void release() override { borrowed_->give_back_device(); }
+  void release() override;
 
  private:
   enum class Verdict { kNone, kCommitted, kFailed };

@@ -58,6 +58,14 @@ def check(rank: int) -> tuple[int, set[str], list[str]]:
     return compared, missing, wrong
 
 
+def check_bound(rank: int) -> bool:
+    """Reduce and meet in a group that was made with a device_id."""
+    tensor = torch.full((1000,), rank + 1.0, device=ranks.DEVICE)
+    dist.all_reduce(tensor)
+    dist.barrier()
+    return bool((tensor == 3).all())
+
+
 def main() -> None:
     if not ranks.available():
         skip("torch sees no GPU")
@@ -67,6 +75,10 @@ def main() -> None:
     for rank, (_, _, wrong) in enumerate(results):
         for what in wrong:
             expect(False, f"rank {rank}: {what}")
+    try:
+        expect(all(ranks.run(check_bound, 2, bound=True)), "a sum in a group with a device_id")
+    except AssertionError as error:
+        expect(False, f"init_process_group(device_id=...): {error}")
     end()
 
 

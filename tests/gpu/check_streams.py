@@ -17,19 +17,22 @@ RETURN_MAX_S = 0.005  # of a call with async_op, behind a second of work
 
 def producer_is_seen(rank: int) -> Findings:
     """The values that a kernel writes a second later are those that travel."""
-    tensor = torch.zeros(MIB, device="cuda")
-    ranks.synchronize()
-    dist.barrier()
-    ranks.work_for(1)
-    tensor.fill_(rank + 1)
-    start = time.perf_counter()
-    work = dist.all_reduce(tensor, async_op=True)
-    returned = time.perf_counter() - start
-    assert work is not None
-    work.wait()
-    assert bool((tensor == 3).all()), "the producer's values were not seen"
-    assert returned < RETURN_MAX_S, f"the call returned after {1e3 * returned:.1f} ms"
-    return {"call_behind_1_s_us": round(1e6 * returned, 1)}
+    returned = {}
+    for name in ("first_call", "call"):  # the first one allocates pinned memory
+        tensor = torch.zeros(MIB, device="cuda")
+        ranks.synchronize()
+        dist.barrier()
+        ranks.work_for(1)
+        tensor.fill_(rank + 1)
+        start = time.perf_counter()
+        work = dist.all_reduce(tensor, async_op=True)
+        returned[name] = time.perf_counter() - start
+        assert work is not None
+        work.wait()
+        assert bool((tensor == 3).all()), "the producer's values were not seen"
+    seconds = returned["call"]
+    assert seconds < RETURN_MAX_S, f"the call returned after {1e3 * seconds:.1f} ms"
+    return {f"{name}_behind_1_s_us": round(1e6 * took, 1) for name, took in returned.items()}
 
 
 def side_stream(rank: int) -> Findings:
@@ -110,8 +113,8 @@ def blocked_pool_streams(rank: int) -> Findings:
     ranks.work_for(0.001)
     ranks.synchronize()
     dist.barrier()
-    busy = {torch.cuda.Stream().cuda_stream: torch.cuda.Stream() for _ in range(64)}
-    for stream in busy.values():
+    pool = {stream.cuda_stream: stream for stream in (torch.cuda.Stream() for _ in range(64))}
+    for stream in pool.values():
         with torch.cuda.stream(stream):
             ranks.work_for(2)
     start = time.perf_counter()

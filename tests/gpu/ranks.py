@@ -60,14 +60,24 @@ def _cycles_per_second() -> float:
 
 
 def run(
-    function: Callable[..., Any], size: int, *arguments: Any, limit_s: float = 120
+    function: Callable[..., Any],
+    size: int,
+    *arguments: Any,
+    limit_s: float = 120,
+    bound: bool = False,
 ) -> list[Any]:
-    """Run `function(rank, *arguments)` on `size` ranks; raise if one of them has raised."""
+    """Run `function(rank, *arguments)` on `size` ranks; raise if one of them has raised.
+
+    Args:
+        bound: whether init_process_group gets a device_id.
+    """
     port = _free_port()
     ends = [_context.Pipe() for _ in range(size)]
     processes = [
         _context.Process(
-            target=_rank, args=((rank, size, port), ends[rank][1], function, arguments), daemon=True
+            target=_rank,
+            args=((rank, size, port, bound), ends[rank][1], function, arguments),
+            daemon=True,
         )
         for rank in range(size)
     ]
@@ -98,12 +108,12 @@ def _answer(end: Connection, deadline: float) -> tuple[str, Any] | None:
 
 
 def _rank(
-    place: tuple[int, int, int],
+    place: tuple[int, int, int, bool],
     end: Connection,
     function: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> None:
-    rank, size, port = place
+    rank, size, port, bound = place
     os.environ.update(
         RANK=str(rank),
         WORLD_SIZE=str(size),
@@ -116,7 +126,8 @@ def _rank(
         if DEVICE == "cuda":
             torch.cuda.set_device(0)
             torch.zeros(1, device="cuda")
-        dist.init_process_group("pccl", timeout=OPERATION_LIMIT)
+        device_id = torch.device(DEVICE, 0) if bound and DEVICE == "cuda" else None
+        dist.init_process_group("pccl", timeout=OPERATION_LIMIT, device_id=device_id)
         value = function(rank, *arguments)
         end.send(("returned", value))
         dist.destroy_process_group()

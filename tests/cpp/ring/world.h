@@ -40,7 +40,7 @@ struct Call {
   bool keep = false;
   bool save = true;
   bool parked = false;  // engine().staged() begins it
-  float scale = 1;  // of the values; with 1 all sums are exact
+  float scale = 1;      // of the values; with 1 all sums are exact
 };
 
 // The state of a call on one rank.
