@@ -94,7 +94,7 @@ std::optional<protocol::Key> LinkCore::key_of(const protocol::LaneIdentity& iden
 // ---- Dialling ----
 
 void LinkCore::on(const Dial& event) {
-  PCCL_ASSERT(!event.at.empty() && event.credential.has_value() == keys_.required());
+  PCCL_ASSERT(event.peer && !event.at.empty() && event.credential.has_value() == keys_.required());
   const PeerId peer = event.peer;
   name(peer);
   const auto up = links_.find(peer);

@@ -312,6 +312,7 @@ Status Membership::dial(const protocol::Dial& dial) {
   PCCL_ASSERT(welcomed());
   if (links_.size() >= kLinksMax)
     return violation("more than " + std::to_string(kLinksMax) + " links");
+  if (!dial.peer || dial.peer == self()) return violation("Dial of peer " + text(dial.peer));
   if (dial.credential.has_value() != secured())
     return violation(secured() ? "Dial without a credential" : "Dial with a credential");
   if (dial.credential && (dial.credential->identity.dialler != self() ||

@@ -336,9 +336,10 @@ void World::send_to_peer(const std::shared_ptr<Connection>& connection,
 
 void World::have_dialled_back(const std::shared_ptr<Connection>& dialler,
                               const protocol::Dial& dial) {
+  const PeerNode& peer = dialler->peer;
+  if (!peer.id()) return;  // its Welcome is under way
   for (const auto& [id, other] : open_) {
     if (other->peer.id() != dial.peer || !other->registered) continue;
-    const PeerNode& peer = dialler->peer;
     const auto [host, port, others] = peer.where();
     send_to_peer(other, protocol::Dial{peer.id(), host, port, dial.dead_serial, others,
                                        credential(other->peer.id(), peer.id())});

@@ -14,7 +14,8 @@ TEST(Core, JoinsARun) {
   Transcript t;
   EXPECT_EQ(t.on(JoinCalled{1}), "connect\n");
   EXPECT_EQ(t.on(MasterConnected{}), "tell Hello\n");
-  EXPECT_EQ(t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false}), "accept as 1.2\nlisten\n");
+  EXPECT_EQ(t.hear(protocol::Welcome{peer_id(2), 77, 1, "10.0.0.2", false}),
+            "accept as 1.2\nlisten\n");
   EXPECT_EQ(t.on(Listening{uint16_t{4000}}), "tell Register\n");
   EXPECT_EQ(t.hear(protocol::Dial{peer_id(3), "10.0.0.3", 4001}), "dial 1.3 at 10.0.0.3:4001\n");
   EXPECT_EQ(t.on(LinkChanged{{peer_id(3), protocol::LinkState::kUp, "", 2}}),

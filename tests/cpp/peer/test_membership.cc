@@ -272,6 +272,15 @@ TEST(Membership, LinksAreBounded) {
       t.hear(protocol::Dial{peer_id(9), "h", 1}).starts_with(kBroke + "more than 1024 links"));
 }
 
+TEST(Membership, NobodyIsToBeDialledWhoIsNoOtherPeer) {
+  for (const PeerId peer : {PeerId{}, peer_id(2)}) {
+    Transcript t;
+    t.become_member();
+    EXPECT_TRUE(t.hear(protocol::Dial{peer, "10.0.0.9", 1})
+                    .starts_with(kBroke + "Dial of peer " + text(peer)));
+  }
+}
+
 // A process that knows the run may claim to be one peer after another.
 TEST(Membership, LinksUnderManyNamesLeaveRoomForTheMaster) {
   Transcript t;

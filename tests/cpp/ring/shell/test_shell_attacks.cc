@@ -38,7 +38,12 @@ TEST(ShellAttacks, NoneGetsInAndNoneIsLeft) {
   const net::HeaderBytes hello = net::encode_header(header);
   forge::shown = {net::encode(protocol::LaneIntroduction{identity, header.block}),
                   net::Key(net::lane_key(accepting.key, kRun, identity))};
-  forge::withstands({port.value(), "", {hello.begin(), hello.end()}, is_hello_ok});
+  constexpr size_t kSealedHelloBytes = 5 + sizeof(net::HeaderBytes) + 1 + 16;  // a record
+  forge::withstands({.port = port.value(),
+                     .plain_answer = "",
+                     .said = {hello.begin(), hello.end()},
+                     .is_right = is_hello_ok,
+                     .early_bytes = kSealedHelloBytes});
   forge::shown = {};
 }
 
