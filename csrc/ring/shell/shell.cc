@@ -38,9 +38,9 @@ constexpr size_t kPendingPerNetworkMax = protocol::kMembersMax + size_t{2} * pro
 // still comes in; pending connections hold no descriptor for long.
 constexpr size_t kPendingWhenScarce = 8;
 
-// Connections that wait for this peer to learn its identity, about a round trip to the master. A
-// member may dial before the master's Welcome has come.
-constexpr size_t kEarlyMax = kPendingWhenScarce;
+// Connections that wait for this peer to learn its identity, about a round trip to the master. All
+// members may dial before the master's Welcome has come.
+constexpr size_t kEarlyMax = protocol::kMembersMax;
 
 // Lanes of a link. Further lanes only make it faster, so they may use a sixteenth of the
 // descriptors that this process may open; the rest is for the application. The usual 1,024
@@ -191,7 +191,7 @@ void Shell::Impl::be(const link::Identity& identity) {
 
 void Shell::Impl::accepted(net::Socket socket) {
   if (!identified) {
-    if (early.size() < kEarlyMax) early.push_back(std::move(socket));
+    if (early.size() < net::pending_max(kEarlyMax)) early.push_back(std::move(socket));
     return;
   }
   const bool scarce = net::is_scarce(socket.fd(), kPendingWhenScarce);
