@@ -64,20 +64,21 @@ def run(step: Step, limit_s: float) -> Result:
         found, log = Path(folder, "figures.json"), Path(folder, "output")
         environment = {**os.environ, "GPU_CHECK_FIGURES": str(found)}
         start = time.monotonic()
-        with log.open("wb") as output_file:
-            # This command ends all processes of the step; its ranks would keep the GPU busy.
-            done = subprocess.run(
-                [
-                    *("timeout", f"--kill-after={KILL_AFTER_S}", str(limit_s)),
-                    *(sys.executable, HERE / f"check_{step.name}.py"),
-                ],
-                env=environment,
-                stdout=output_file,
-                stderr=subprocess.STDOUT,
-                timeout=limit_s + 2 * KILL_AFTER_S,
-                check=False,
-            )
-        outcome = {0: "PASS", SKIPPED: "SKIP"}.get(done.returncode, "FAIL")
+        # This command ends all processes of the step: its ranks would keep the GPU busy.
+        limited = ["timeout", f"--kill-after={KILL_AFTER_S}", str(limit_s)]
+        try:
+            with log.open("wb") as output_file:
+                status = subprocess.run(
+                    [*limited, sys.executable, HERE / f"check_{step.name}.py"],
+                    env=environment,
+                    stdout=output_file,
+                    stderr=subprocess.STDOUT,
+                    timeout=limit_s + 2 * KILL_AFTER_S,
+                    check=False,
+                ).returncode
+        except subprocess.TimeoutExpired:  # a process that the system cannot end
+            status = 1
+        outcome = {0: "PASS", SKIPPED: "SKIP"}.get(status, "FAIL")
         seconds = time.monotonic() - start
         output = log.read_text(errors="replace")
         if seconds >= limit_s:
