@@ -16,6 +16,8 @@ namespace {
 
 using Progress = DevicePoller::Watched::Progress;
 
+// The time of busy polling after a change. Small copies take some 20 us, a wake-up takes longer.
+constexpr Duration kBusyPoll = std::chrono::microseconds(200);
 constexpr Duration kPauseMin = std::chrono::microseconds(50);
 constexpr Duration kPauseMax = std::chrono::milliseconds(1);
 
@@ -64,36 +66,47 @@ void DevicePoller::work() {
   pthread_setname_np(pthread_self(), "pccl-devices");
   const LeaveCapturesAlone guard;
   Duration pause = kPauseMin;
+  Instant busy_until = monotonic_now();
   std::unique_lock lock(mutex_);
   while (!ended_) {
     for (auto& one : fresh_) watched_.push_back(std::move(one));
     fresh_.clear();
-    woken_ = false;
+    const bool told = std::exchange(woken_, false);
     lock.unlock();
-    bool waits = true, changed = false;
-    for (auto& one : watched_) {
-      const Progress progress = one->poll();
-      waits &= progress == Progress::kWaits || progress == Progress::kOver;
-      changed |= progress == Progress::kSome || progress == Progress::kOver;
-      if (progress != Progress::kOver) continue;
-      CompletionExecutor::get().run([last = std::move(one)] { last->release(); });
+    const Seen seen = poll_all();
+    if (told || seen.changed) {
+      busy_until = monotonic_now() + kBusyPoll;
+      pause = kPauseMin;
     }
-    std::erase(watched_, nullptr);
+    const bool busy = monotonic_now() < busy_until;
+    if (busy) std::this_thread::yield();
     lock.lock();
-    if (watched_.empty() && fresh_.empty()) {
+    const bool empty = watched_.empty() && fresh_.empty();
+    if (empty) {
       quiet_now_ = true;
       quiet_.notify_all();
     }
-    pause = changed ? kPauseMin : std::min(2 * pause, kPauseMax);
-    if (woken_) pause = kPauseMin;
     const auto woken = [this] { return woken_; };
-    if (waits) {
+    if (empty || (seen.waits && !busy)) {
       wake_.wait(lock, woken);
-      pause = kPauseMin;
-    } else {
+    } else if (!busy) {
       wake_.wait_for(lock, pause, woken);
+      pause = std::min(2 * pause, kPauseMax);
     }
   }
+}
+
+DevicePoller::Seen DevicePoller::poll_all() {
+  Seen seen;
+  for (auto& one : watched_) {
+    const Progress progress = one->poll();
+    seen.waits &= progress == Progress::kWaits || progress == Progress::kOver;
+    seen.changed |= progress == Progress::kSome || progress == Progress::kOver;
+    if (progress != Progress::kOver) continue;
+    CompletionExecutor::get().run([last = std::move(one)] { last->release(); });
+  }
+  std::erase(watched_, nullptr);
+  return seen;
 }
 
 }  // namespace pccl::torch_layer

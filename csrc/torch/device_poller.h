@@ -1,7 +1,8 @@
 // DevicePoller: the thread that waits for devices. CUDA can call a host back, but not after an
 // error of the device; and a thread for each event would cost a core for each. So one thread per
-// process asks: every 50 us at first, and every 1 ms if nothing changes. It starts with the first
-// operation on device tensors. A forked child begins without one.
+// process asks. After each change it uses busy polling for 200 us. Then it sleeps for 50 us, and
+// for longer and longer until 1 ms, as long as nothing changes. It starts with the first operation
+// on device tensors. A forked child begins without one.
 // Any thread may call it; a Watched is polled on its thread only.
 // Failure: if the system has no thread left, watch() raises OSError.
 #pragma once
@@ -41,7 +42,12 @@ class DevicePoller {
   void end(Duration at_most);
 
  private:
+  struct Seen {
+    bool changed = false;
+    bool waits = true;  // nothing changes before somebody calls wake()
+  };
   void work();
+  Seen poll_all();
 
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -71,6 +71,10 @@ def test_a_call_returns_before_the_copy(make_world: MakeWorld) -> None:
     assert max(make_world(2).run(work.call_returns_at_once)) < 1
 
 
+def test_the_poller_rests_while_the_device_is_busy(make_world: MakeWorld) -> None:
+    assert max(make_world(2).run(work.poller_rests)) < 0.25
+
+
 def test_a_program_ends_though_its_device_does_not(make_world: MakeWorld) -> None:
     start = time.monotonic()
     world = make_world(2)

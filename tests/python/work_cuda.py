@@ -192,6 +192,27 @@ def outcome_before_the_copy() -> dict[str, Any]:
     return found
 
 
+def poller_rests() -> float:
+    """Return the share of a core that the poller takes while the device is busy without end."""
+    device = fake(stuck=True)
+    work = dist.all_reduce(cuda(torch.ones(1000)), async_op=True)
+    start, used = time.monotonic(), _poller_seconds()
+    time.sleep(0.5)  # what is measured, not a wait
+    share = (_poller_seconds() - used) / (time.monotonic() - start)
+    device.set(fake_options())
+    assert work is not None
+    work.wait()
+    settle(device)
+    return share
+
+
+def _poller_seconds() -> float:
+    for task in Path("/proc/self/task").iterdir():
+        if (task / "comm").read_text().strip() == "pccl-devices":
+            return int((task / "schedstat").read_text().split()[0]) / 1e9
+    raise AssertionError("there is no poller")
+
+
 def call_returns_at_once() -> float:
     """The device is busy, and the call with async_op returns all the same."""
     device = fake(stuck=True)
