@@ -194,7 +194,9 @@ def outcome_before_the_copy() -> dict[str, Any]:
 
 def poller_rests() -> float:
     """Return the share of a core that the poller takes while the device is busy without end."""
-    device = fake(stuck=True)
+    device = fake()
+    dist.all_reduce(cuda(torch.ones(1000)))  # now there is a poller
+    device.set(fake_options(stuck=True))
     work = dist.all_reduce(cuda(torch.ones(1000)), async_op=True)
     start, used = time.monotonic(), _poller_seconds()
     time.sleep(0.5)  # what is measured, not a wait
