@@ -255,7 +255,7 @@ void MasterCore::Impl::on(const Revoked& event) {
   groups.each([&](Group& group) {
     for (const PeerId peer : group.membership().holders_of(event.tokens)) {
       const std::string name = group.membership().find(peer)->holder->name;
-      group.give_up(peer, "its token, of \"" + name + "\", was revoked");
+      group.give_up(peer, "its token, of \"" + name + "\", was revoked, so it needs another one");
     }
   });
 }

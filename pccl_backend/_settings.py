@@ -603,7 +603,7 @@ def _log_level(text: str) -> str:
 
 def _one(text: str) -> bool:
     if text != "1":
-        raise ValueError("expected 1, or no such variable")
+        raise ValueError("expected 1; to turn it off, unset the variable")
     return True
 
 

@@ -53,10 +53,12 @@ def _new(keyring: Path, options: argparse.Namespace) -> None:
     except CommandError as error:
         _keyring.remove(keyring, made.token.id)
         raise CommandError(f"{error}. The new token is not in the keyring any more") from None
+    where = "the line above" if options.out is None else str(options.out)
     print(
-        f"token {made.token.id} of {made.name}, for {_runs_text(made)}, is in {keyring}. A peer "
-        "reads it from a file of its own that PCCL_SECRET_FILE names; a master reads its keyring "
-        "when it starts",
+        f"{where} has the token {made.token.id} of {made.name}, for {_runs_text(made)}: bring it "
+        "to the peer's machine, in a file that only you can read, and name that file in "
+        f"PCCL_SECRET_FILE there. The keyring {keyring} has it, too; a running master notices "
+        "that within a second",
         file=sys.stderr,
     )
 
@@ -91,8 +93,9 @@ def _revoke(keyring: Path, options: argparse.Namespace) -> None:
         _tell_master(options.journal, [entry.token.id for entry in gone])
     except NoMasterError:
         print(
-            f"no master with the journal {options.journal} runs here: a master reads its keyring "
-            "when it starts"
+            f"no master with the journal {options.journal} runs here. A running master that uses "
+            f"the keyring {keyring} notices the change within a second; a master on another "
+            "machine has a keyring of its own"
         )
     except MasterError as error:
         raise CommandError(f"the keyring is changed, but the master is not: {error}") from None
@@ -126,8 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pccl token",
         description="Make, list and revoke tokens. A token belongs to one person or one machine "
-        "and lets its peers into runs. (This version makes tokens and checks them, and its "
-        "connections do not use them yet.)",
+        "and lets its peers into runs. A master with a keyring admits only peers with a token, and "
+        "encrypts all connections.",
         epilog="`pccl token COMMAND --help` tells more about each.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -81,6 +81,17 @@ void LinkCore::be(const Identity& identity) {
   if (identity.accepting) keys_.accept_with(*identity.accepting);
 }
 
+std::optional<protocol::Key> LinkCore::key_of(const protocol::LaneIntroduction& shown) const {
+  return is_used(shown) ? std::nullopt : key_of(shown.identity);
+}
+
+// Whether the dialler has completed a proof for this connection or for a later one: its serial
+// numbers only grow.
+bool LinkCore::is_used(const protocol::LaneIntroduction& shown) const {
+  const auto completed = completed_.find(shown.identity.dialler);
+  return !shown.further && completed != completed_.end() && shown.serial <= completed->second;
+}
+
 // A link that is up keeps its credential, so that it can get further lanes after restarts of the
 // master.
 std::optional<protocol::Key> LinkCore::key_of(const protocol::LaneIdentity& identity) const {
@@ -300,6 +311,7 @@ void LinkCore::on(const Forget& event) {
   lost(event.peer, "it was to be forgotten");
   reached_.erase(event.peer);
   given_.erase(event.peer);
+  completed_.erase(event.peer);
   named_.erase(event.peer);
   const auto narrow = narrow_.extract(event.peer);
   if (!narrow.empty() && narrow.mapped().announced()) emit(NarrowPathGone{event.peer});

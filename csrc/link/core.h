@@ -27,7 +27,8 @@
 //      and the side that has dialled, and each of its lanes has proven it.
 //  10. A lane that is up and was silent for the whole timeout is no longer here.
 //  11. A proof that may be a copy changes nothing but the answer to that connection, and the number
-//      of further lanes that may still come.
+//      of further lanes that may still come. A copy of a first lane's proof is refused as soon as a
+//      later proof of the same dialler, or the same one, was completed.
 // Failures:
 //   - If all addresses of a peer fail, it is reported as unreachable, and tried again until Forget.
 //   - If the other end sends an invalid hello, or none in time, the connection is closed. If we
@@ -70,9 +71,9 @@ class LinkCore {
   explicit LinkCore(Options options) : options_(options) {}
   void be(const Identity& identity);  // REQUIRES: no event yet
   bool secured() const { return keys_.required(); }
-  // The key of a dialler that shows this identity; nullopt if it is refused. For the handshake of
-  // an accepted lane.
-  std::optional<protocol::Key> key_of(const protocol::LaneIdentity& identity) const;
+  // The key of a dialler that shows this; nullopt if it is refused. For the handshake of an accepted
+  // lane.
+  std::optional<protocol::Key> key_of(const protocol::LaneIntroduction& shown) const;
 
   ConnectionId new_lane() { return {++lanes_made_}; }
   void step(const Event& event, Instant now, Effects& effects);
@@ -263,6 +264,8 @@ class LinkCore {
   void check(PeerId peer, const Dialling& dial) const;
   void check_pending() const;
   void check_answered() const;
+  std::optional<protocol::Key> key_of(const protocol::LaneIdentity& identity) const;
+  bool is_used(const protocol::LaneIntroduction& shown) const;
   void check_choices() const;
   void check_closed(const Effects& effects, size_t first) const;  // those of this step
 
@@ -286,6 +289,8 @@ class LinkCore {
   std::deque<ConnectionId> pending_;  // pending connections, oldest first
   // Answered after their Proven. They are not up, and perhaps not accepted yet.
   std::map<ConnectionId, protocol::LaneIntroduction> answered_early_;
+  // The highest serial number of a first lane for which the peer has completed its proof.
+  std::map<PeerId, uint32_t> completed_;
   std::map<PeerId, LivenessChecking> checking_;  // only of links that are up
   std::vector<PeerId> neighbours_;
   std::map<PeerId, uint32_t> learnt_;       // number of lanes that pays

@@ -16,7 +16,7 @@ void LinkCore::on(const Proven& event) {
   PCCL_ASSERT(keys_.required());
   const auto& [identity, serial, further] = event.shown;
   const PeerId peer = identity.dialler;
-  if (!wrong_serial(peer, serial, false).empty()) return;
+  if (is_used(event.shown) || !wrong_serial(peer, serial, false).empty()) return;
   const Choice choice = choose(event.lane, peer, serial, further);
   const bool joins = choice == Choice::kJoin && !dialling_.contains(peer);
   if (!joins && choice != Choice::kJoinFurther) return;
@@ -34,6 +34,10 @@ void LinkCore::on(const Accepted& event) {
       return emit(Close{event.lane});
     }
     credential = {event.proven->identity, *key};
+    if (!event.proven->further) {
+      uint32_t& completed = completed_[event.proven->identity.dialler];
+      completed = std::max(completed, event.proven->serial);
+    }
   }
   while (!pending_.empty() && pending_.size() >= event.room) close(pending_.front());
   const auto [at, fresh] = lanes_.try_emplace(event.lane);

@@ -385,7 +385,10 @@ void Shell::Impl::warn_token(ConnectionId id, const std::string& why) {
   const uint64_t count = refused_tokens.count(network, monotonic_now());
   if (count == 0) return;
   log(LogLevel::kWarning, "refused " + count_text(count, "connection") + " from " + network +
-                              " because of its token; the last one: " + why);
+                              " because of its token; the last one" +
+                              (unknown ? " showed a token that is not in the keyring"
+                                       : " did not know the secret of its token") +
+                              " (" + why + ")");
 }
 
 // The core gets Closed, as for any closed connection.

@@ -282,7 +282,7 @@ def _tag_is_refused(text: str) -> bool:
         ("PCCL_PEER_TIMEOUT", "10s", "PCCL_PEER_TIMEOUT=10s: expected a number of seconds"),
         ("PCCL_LOG", "loud", "PCCL_LOG=loud: expected one of error, warning, info, debug"),
         ("PCCL_ON_PEER_LOSS", "keep", "PCCL_ON_PEER_LOSS=keep: expected raise"),
-        ("PCCL_INSECURE", "0", "PCCL_INSECURE=0: expected 1, or no such variable"),
+        ("PCCL_INSECURE", "0", "PCCL_INSECURE=0: expected 1; to turn it off, unset the variable"),
     ],
 )
 def test_refuses_a_variable(variable: str, value: str, says: str) -> None:

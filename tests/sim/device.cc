@@ -1,5 +1,6 @@
 #include "tests/sim/device.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -113,7 +114,7 @@ void Device::poll(peer::Handle handle) {
   for (size_t i = 0; i < over->device.size(); ++i) {
     const Memory& memory = *over->device[i];
     if (news.finished) {
-      std::memcpy(over->application[i].data(), memory.bytes.data(), memory.bytes.size());
+      std::copy(memory.bytes.begin(), memory.bytes.end(), over->application[i].begin());
     } else if (memory.bytes != memory.before) {
       callbacks_.on_violation("P2 a failed operation has written to its device tensor");
     }

@@ -218,7 +218,7 @@ void SimLinks::introduced(PeerNode& from, ConnectionId theirs, const std::shared
                           const protocol::LaneCredential& credential,
                           const protocol::LaneIntroduction& shown) {
   if (over_ || wire->cut) return;
-  if (!lets_in(credential)) {
+  if (!lets_in(credential) || !core_.key_of(shown)) {
     return tell(from, [&from, theirs] {
       from.links().failed(theirs, "the other end has another key", LinkFault::kAnotherPeer);
     });
@@ -253,7 +253,8 @@ void SimLinks::complete(ConnectionId id) {
 }
 
 bool SimLinks::lets_in(const protocol::LaneCredential& credential) const {
-  return core_.key_of(credential.identity) == credential.key;
+  const protocol::LaneIntroduction later{credential.identity, protocol::kSerialMax};
+  return core_.key_of(later) == credential.key;
 }
 
 void SimLinks::attach(ConnectionId id, PeerNode& other, const std::shared_ptr<Wire>& wire,
@@ -452,9 +453,11 @@ void SimLinks::on_pending_frame(const std::optional<protocol::LaneHello>& hello,
 
 bool SimLinks::on_copied_introduction(size_t which) {
   if (introductions_.empty() || over_) return false;
+  const protocol::LaneIntroduction& shown = introductions_[which % introductions_.size()];
+  if (!core_.key_of(shown)) return true;
   const ConnectionId id = core_.new_lane();
   pending_.insert(id);
-  step(link::Proven{id, introductions_[which % introductions_.size()]});
+  step(link::Proven{id, shown});
   later(protocol::kHelloTimeout, [this, id] {
     step(link::Failed{id, {Code::kSystem, "the handshake took too long", {}}, LinkFault::kOther});
     pending_.erase(id);

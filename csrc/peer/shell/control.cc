@@ -210,7 +210,8 @@ Result<net::Channel> Control::channel(net::Socket socket, Instant by) {
     if (options_.insecure || socket.is_loopback()) return net::Channel(std::move(socket));
     return Status{Code::kAuthentication,
                   "this peer has no token, and the master at " + text(master_) +
-                      " is on another machine: ask the owner of the master for a token (`pccl "
+                      " is not on the loopback interface of this machine: ask the owner of the "
+                      "master for a token (`pccl "
                       "token new`), put it in a file that only you can read, and name the file in "
                       "PCCL_SECRET_FILE. If the master was started with --insecure, set "
                       "PCCL_INSECURE=1 here, but only in a network that you trust",
@@ -244,14 +245,18 @@ Status Control::explain(const Status& why, net::Tls::Refusal refusal) const {
     case net::Tls::Refusal::kWrongKey:
       return {why.code,
               master + " has another secret for the " + token +
-                  ": another master has made this token, or one of the two files was changed",
+                  ": another master has made this token, or one of the two files was changed. Copy "
+                  "the file of the token again, or ask the owner of the master for another token "
+                  "(`pccl token new`)",
               {}};
     case net::Tls::Refusal::kPlainText:
-      return {why.code,
-              master + " speaks plain text, so it did not get the " + token +
-                  ": it is another program, or a master that was started without a keyring. Start "
-                  "it with --keyring, or unset PCCL_SECRET_FILE here in a network that you trust",
-              {}};
+      return {
+          why.code,
+          master + " speaks plain text, so it did not get the " + token +
+              ": it is another program, or a master that was started without a keyring. Start "
+              "it with --keyring; or, in a network that you trust, unset PCCL_SECRET_FILE and set "
+              "PCCL_INSECURE=1 here",
+          {}};
     case net::Tls::Refusal::kOther: break;
   }
   return {why.code,

@@ -80,6 +80,7 @@ struct Shell::Impl {
   void close_excess(size_t room);
   void proven(ConnectionId id);
   void established(ConnectionId id);
+  void forget_handshake(ConnectionId id);
   void remove_lane(ConnectionId id);
   void on_tick();
 
@@ -124,10 +125,12 @@ struct Shell::Impl {
   };
   std::map<ConnectionId, Dialled> dialled_handshakes;
   net::HandshakeRate handshakes{callbacks.on_warning};
-  net::PendingConnections unproven{kPendingPerNetworkMax};
+  net::PendingConnections unproven{kPendingPerNetworkMax}, half_proven{kPendingPerNetworkMax};
+  uint64_t proofs = 0;
+  std::map<uint64_t, ConnectionId> lane_of_proof;
   struct Accepted {
     std::string address;  // of the other end
-    bool proven = false;
+    uint64_t proof = 0;   // its number in half_proven; 0: it has proven nothing
   };
   std::map<ConnectionId, Accepted> accepted_handshakes;
   std::map<PeerId, LaneSet> links;
@@ -223,27 +226,27 @@ void Shell::Impl::close_excess(size_t room) {
   for (const uint64_t id : unproven.take_excess(room, monotonic_now())) remove_lane({id});
 }
 
-// A captured ClientHello proves something too. Such connections are few: only somebody on the path
-// has captured it. So the oldest goes.
+// A captured ClientHello proves something too, and can be sent from many addresses. So these
+// connections have the same limits as those that have proven nothing.
 void Shell::Impl::proven(ConnectionId id) {
   const auto handshake = accepted_handshakes.find(id);
   if (handshake == accepted_handshakes.end()) return;
-  handshake->second.proven = true;
+  const Instant now = monotonic_now();
   unproven.remove(id.value);
+  handshake->second.proof = ++proofs;
+  lane_of_proof[proofs] = id;
+  half_proven.add(proofs, handshake->second.address, now);
   step(link::Proven{id, *net::decode_lane_introduction(lanes.at(id)->identity())});
-  if (accepted_handshakes.size() - unproven.size() <= net::pending_max(kPendingMax)) return;
-  const auto is_proven = [](const auto& one) { return one.second.proven; };
-  const auto oldest =
-      std::find_if(accepted_handshakes.begin(), accepted_handshakes.end(), is_proven);
-  if (oldest->first == id) return;
-  const Status why{Code::kSystem, "too many handshakes are not complete", {}};
-  step(link::Failed{oldest->first, why, LinkFault::kOther});
+  for (const uint64_t proof : half_proven.take_excess(net::pending_max(kPendingMax), now)) {
+    const Status why{Code::kSystem, "too many handshakes are not complete", {}};
+    step(link::Failed{lane_of_proof.at(proof), why, LinkFault::kOther});
+  }
 }
 
 net::Tls Shell::Impl::acceptor() const {
   return net::Tls::accept([this](std::string_view shown) -> std::optional<net::Key> {
     const auto introduction = net::decode_lane_introduction(shown);
-    const auto key = introduction ? core.key_of(introduction->identity) : std::nullopt;
+    const auto key = introduction ? core.key_of(*introduction) : std::nullopt;
     return key ? std::optional(net::Key(*key)) : std::nullopt;
   });
 }
@@ -295,15 +298,23 @@ void Shell::Impl::add_lane(ConnectionId id, net::Channel channel, bool dialled) 
 void Shell::Impl::established(ConnectionId id) {
   const auto own = dialled_handshakes.extract(id);
   if (own) return lanes.at(id)->send_hello(false, own.mapped().hello);
-  const std::string address = accepted_handshakes.extract(id).mapped().address;
+  const std::string address = accepted_handshakes.at(id).address;
+  forget_handshake(id);
   const auto introduction = net::decode_lane_introduction(lanes.at(id)->identity());
   step(link::Accepted{id, address, net::pending_max(kPendingMax), introduction});
 }
 
+void Shell::Impl::forget_handshake(ConnectionId id) {
+  const auto handshake = accepted_handshakes.extract(id);
+  unproven.remove(id.value);
+  if (!handshake || handshake.mapped().proof == 0) return;
+  half_proven.remove(handshake.mapped().proof);
+  lane_of_proof.erase(handshake.mapped().proof);
+}
+
 void Shell::Impl::remove_lane(ConnectionId id) {
   dialled_handshakes.erase(id);
-  accepted_handshakes.erase(id);
-  unproven.remove(id.value);
+  forget_handshake(id);
   const auto lane = lanes.find(id);
   if (lane == lanes.end()) return;
   lane->second->close();

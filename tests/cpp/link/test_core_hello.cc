@@ -37,13 +37,13 @@ class SecuredTest : public LinkCoreTest {
 };
 
 TEST_F(SecuredTest, TheKeyOfADiallerFollowsFromTheAcceptingKey) {
-  EXPECT_EQ(core.key_of(from(kLow)), net::lane_key(kOld, kRun, from(kLow)));
+  EXPECT_EQ(core.key_of(shown(kLow)), net::lane_key(kOld, kRun, from(kLow)));
   LaneIdentity another = from(kLow);
   another.acceptor = kHigh;
-  EXPECT_EQ(core.key_of(another), std::nullopt) << "for another peer";
-  EXPECT_EQ(core.key_of(from(kSelf)), std::nullopt) << "our own, sent back";
-  EXPECT_EQ(core.key_of(from(PeerId{})), std::nullopt);
-  EXPECT_EQ(core.key_of(from(kLow, 2)), std::nullopt) << "of a master that was not here yet";
+  EXPECT_EQ(core.key_of({another, 1}), std::nullopt) << "for another peer";
+  EXPECT_EQ(core.key_of(shown(kSelf)), std::nullopt) << "our own, sent back";
+  EXPECT_EQ(core.key_of(shown(PeerId{})), std::nullopt);
+  EXPECT_EQ(core.key_of({from(kLow, 2), 1}), std::nullopt) << "of a master that was not here yet";
 }
 
 TEST_F(SecuredTest, AnAcceptedLaneIsOfThePeerThatItHasProven) {
@@ -81,18 +81,18 @@ TEST_F(SecuredTest, ANewDialReplacesTheCredential) {
 
 TEST_F(SecuredTest, AForgottenPeerIsRefusedAlsoInTheMiddleOfItsHandshake) {
   step(Forget{kHigh});
-  EXPECT_EQ(core.key_of(from(kHigh)), std::nullopt);
+  EXPECT_EQ(core.key_of(shown(kHigh)), std::nullopt);
   EXPECT_EQ(accept(shown(kHigh)), (Lines{"close a"})) << "its handshake had begun before";
-  EXPECT_TRUE(core.key_of(from(kLow)).has_value());
+  EXPECT_TRUE(core.key_of(shown(kLow)).has_value());
 }
 
 TEST_F(SecuredTest, TheKeysOfTwoIncarnationsAreGood) {
   step(AcceptWith{{2, kNew}});
-  EXPECT_EQ(core.key_of(from(kLow, 1)), net::lane_key(kOld, kRun, from(kLow, 1)));
-  EXPECT_EQ(core.key_of(from(kLow, 2)), net::lane_key(kNew, kRun, from(kLow, 2)));
+  EXPECT_EQ(core.key_of({from(kLow, 1), 1}), net::lane_key(kOld, kRun, from(kLow, 1)));
+  EXPECT_EQ(core.key_of({from(kLow, 2), 1}), net::lane_key(kNew, kRun, from(kLow, 2)));
   step(AcceptWith{{3, kTheirs}});
-  EXPECT_EQ(core.key_of(from(kLow, 1)), std::nullopt) << "two restarts old";
-  EXPECT_TRUE(core.key_of(from(kLow, 2)).has_value());
+  EXPECT_EQ(core.key_of({from(kLow, 1), 1}), std::nullopt) << "two restarts old";
+  EXPECT_TRUE(core.key_of({from(kLow, 2), 1}).has_value());
 }
 
 TEST_F(SecuredTest, ALinkThatIsUpGetsFurtherLanesAfterTwoRestarts) {
@@ -100,13 +100,13 @@ TEST_F(SecuredTest, ALinkThatIsUpGetsFurtherLanesAfterTwoRestarts) {
   hear('a', hello(kHigh, 1));
   step(AcceptWith{{2, kNew}});
   step(AcceptWith{{3, kTheirs}});
-  EXPECT_TRUE(core.key_of(from(kHigh)).has_value());
+  EXPECT_TRUE(core.key_of(shown(kHigh, 1, true)).has_value());
   EXPECT_EQ(accept(shown(kHigh, 1, true)), Lines{});
   EXPECT_EQ(hear('b', hello(kHigh, 1, true)),
             (Lines{"answer b serial 1 further", "up b further far"}));
-  EXPECT_EQ(core.key_of(from(kHigh, 1, 2)), std::nullopt) << "another credential of that time";
+  EXPECT_EQ(core.key_of({from(kHigh, 1, 2), 1}), std::nullopt) << "another credential of that time";
   step(Forget{kHigh});
-  EXPECT_EQ(core.key_of(from(kHigh)), std::nullopt);
+  EXPECT_EQ(core.key_of(shown(kHigh)), std::nullopt);
 }
 
 // ---- The answer to a proof that may be a copy ----
@@ -127,6 +127,19 @@ TEST_F(SecuredTest, ACopyOfAProofChangesNothing) {
   EXPECT_EQ(hear('b', hello(kHigh, 3)), (Lines{"answer b serial 3", "up b far", "report up 3"}));
   EXPECT_EQ(step(Failed{named('a'), {Code::kSystem, "took too long", {}}, LinkFault::kOther}),
             Lines{});
+}
+
+TEST_F(SecuredTest, AProofThatWasCompletedIsRefusedFromThenOn) {
+  prove(shown(kHigh, 3));
+  EXPECT_TRUE(core.key_of(shown(kHigh, 3)).has_value()) << "it may still be completed";
+  accept('a', shown(kHigh, 3));
+  EXPECT_EQ(core.key_of(shown(kHigh, 3)), std::nullopt) << "a copy";
+  EXPECT_EQ(core.key_of(shown(kHigh, 1)), std::nullopt) << "an attempt before it";
+  EXPECT_TRUE(core.key_of(shown(kHigh, 5)).has_value());
+  EXPECT_TRUE(core.key_of(shown(kHigh, 3, true)).has_value()) << "a further lane";
+  EXPECT_EQ(hear('a', hello(kHigh, 3)), (Lines{"up a far", "report up 3"}));
+  step(Failed{named('a'), {Code::kSystem, "reset", {}}, LinkFault::kOther});
+  EXPECT_EQ(prove(shown(kHigh, 3)), Lines{}) << "also without a link";
 }
 
 TEST_F(SecuredTest, AProofIsNotAnsweredAtOnceWhereTheAnswerDependsOnMore) {

@@ -19,9 +19,11 @@ namespace pccl::net::forge {
 struct Target {
   uint16_t port = 0;
   std::string plain_answer;  // a part of what it answers to plain text; empty: nothing
-  // Whether it answers so, when this was said after a right handshake.
-  Bytes said;
+  // Whether it answers so, when said() was said after a right handshake.
+  std::function<Bytes()> said;
   std::function<bool(const Bytes&)> is_right;
+  // Makes a `shown` that was not completed before, if the listener takes each only once.
+  std::function<void()> renew = [] {};
   size_t early_bytes = 0;  // of ciphertext that it sends before the handshake is complete
 };
 
@@ -77,6 +79,7 @@ inline Bytes answer_to(const Target& target, const Bytes& bytes, bool ends = tru
 constexpr size_t kAlertBytes = 7;
 
 inline void refuses_hellos(const Target& target) {
+  target.renew();
   for (const Row& row : kHellos) {
     SCOPED_TRACE(row.name);
     // It waits for the rest of what may still be a hello.
@@ -89,6 +92,7 @@ inline void refuses_hellos(const Target& target) {
 }
 
 inline void refuses_changed_hellos(const Target& target) {
+  target.renew();
   const Bytes hello = our_hello();
   for (size_t i = 0; i < hello.size(); i += 7) {
     SCOPED_TRACE("byte " + std::to_string(i));
@@ -104,7 +108,7 @@ inline void refuses_changed_hellos(const Target& target) {
 
 // A foreign dialler and its connection, after the answer to its hello.
 struct Session {
-  explicit Session(const Target& target) : dialled(target.port) {
+  explicit Session(const Target& target) : foreign(renewed(target)), dialled(target.port) {
     hello = foreign.step();
     dialled.say(hello);
     while (SSL_is_init_finished(foreign.ssl.get()) == 0) {
@@ -126,14 +130,18 @@ struct Session {
       foreign.give_only(bytes);
     }
   }
-  Foreign foreign{Foreign::Role::kDialler};
+  static Foreign::Role renewed(const Target& target) {
+    target.renew();
+    return Foreign::Role::kDialler;
+  }
+  Foreign foreign;
   Dialled dialled;
   Bytes hello, answer, finished;
 };
 
 inline void accepts_a_right_one(const Target& target) {
   Session session(target);
-  session.dialled.say(session.finished + session.foreign.encrypted(text_of(target.said)));
+  session.dialled.say(session.finished + session.foreign.encrypted(text_of(target.said())));
   EXPECT_TRUE(target.is_right(session.hear()));
 }
 
@@ -161,7 +169,7 @@ inline void refuses_copies(const Target& target) {
   Bytes seen, answer;
   {
     Session session(target);
-    seen = session.hello + session.finished + session.foreign.encrypted(text_of(target.said));
+    seen = session.hello + session.finished + session.foreign.encrypted(text_of(target.said()));
     answer = session.answer;
   }
   EXPECT_LE(answer_to(target, seen, false).size(),

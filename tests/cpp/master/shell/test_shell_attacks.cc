@@ -37,8 +37,10 @@ TEST(ShellAttacks, NoneGetsInAndNoneIsLeft) {
   net::Bytes hello;
   protocol::encode(Harness::hello(1), hello);
   testing::internal::CaptureStderr();
-  forge::withstands(
-      {shell.value()->port(), "admits only peers that have a token", hello, is_welcome});
+  forge::withstands({.port = shell.value()->port(),
+                     .plain_answer = "admits only peers that have a token",
+                     .said = [hello] { return hello; },
+                     .is_right = is_welcome});
   const std::string log = testing::internal::GetCapturedStderr();
   forge::shown = {};
   const std::string warning = "refused 1 connection from 127.0.0.1 because of its token";

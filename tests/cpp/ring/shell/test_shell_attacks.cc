@@ -34,15 +34,23 @@ TEST(ShellAttacks, NoneGetsInAndNoneIsLeft) {
   Result<uint16_t> port = listening.get_future().get();
   ASSERT_TRUE(port.ok());
   const protocol::LaneIdentity identity{other, self, accepting.incarnation, 1};
-  const auto header = RawPeer::hello(net::FrameType::kHello, other, self, kRun);
-  const net::HeaderBytes hello = net::encode_header(header);
-  forge::shown = {net::encode(protocol::LaneIntroduction{identity, header.block}),
-                  net::Key(net::lane_key(accepting.key, kRun, identity))};
+  auto header = RawPeer::hello(net::FrameType::kHello, other, self, kRun);
+  const auto hello = [&] {
+    const net::HeaderBytes bytes = net::encode_header(header);
+    return net::Bytes(bytes.begin(), bytes.end());
+  };
+  // A serial number is good until a proof for it was completed.
+  const auto renew = [&] {
+    header.block += 2;
+    forge::shown = {net::encode(protocol::LaneIntroduction{identity, header.block}),
+                    net::Key(net::lane_key(accepting.key, kRun, identity))};
+  };
   constexpr size_t kSealedHelloBytes = 5 + sizeof(net::HeaderBytes) + 1 + 16;  // a record
   forge::withstands({.port = port.value(),
                      .plain_answer = "",
-                     .said = {hello.begin(), hello.end()},
+                     .said = hello,
                      .is_right = is_hello_ok,
+                     .renew = renew,
                      .early_bytes = kSealedHelloBytes});
   forge::shown = {};
 }
