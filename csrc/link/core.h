@@ -71,8 +71,8 @@ class LinkCore {
   explicit LinkCore(Options options) : options_(options) {}
   void be(const Identity& identity);  // REQUIRES: no event yet
   bool secured() const { return keys_.required(); }
-  // The key of a dialler that shows this; nullopt if it is refused. For the handshake of an accepted
-  // lane.
+  // The key of a dialler that shows this; nullopt if it is refused. For the handshake of a lane
+  // that another peer has dialled.
   std::optional<protocol::Key> key_of(const protocol::LaneIntroduction& shown) const;
 
   ConnectionId new_lane() { return {++lanes_made_}; }

@@ -42,7 +42,10 @@ def test_a_token_is_printed_once(keyring: Path) -> None:
     done = pccl("token", "new", "alice", "--keyring", keyring)
     assert done.returncode == 0, done.stderr
     token = Token.parse(done.stdout.removesuffix("\n"))
-    assert done.stderr.startswith(f"token {token.id} of alice, for all runs, is in {keyring}. ")
+    assert done.stderr.startswith(
+        f"the line above has the token {token.id} of alice, for all runs: "
+    )
+    assert f"The keyring {keyring} has it, too" in done.stderr
     assert not shows(done.stderr, token)
     assert listed(keyring) == [[token.id, "alice", "all runs"]]
     assert not shows(pccl("token", "list", "--keyring", keyring).stdout, token)
@@ -146,8 +149,9 @@ def test_a_token_is_revoked_by_its_id_or_its_name(keyring: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
         f"revoked token {first.id} of alice\n"
-        f"no master with the journal {keyring.parent / 'nobody'} runs here: a master reads its "
-        "keyring when it starts\n"
+        f"no master with the journal {keyring.parent / 'nobody'} runs here. A running master that "
+        f"uses the keyring {keyring} notices the change within a second; a master on another "
+        "machine has a keyring of its own\n"
     )
     third = new(keyring, "alice")
     assert revoke(keyring, "alice").stdout.splitlines()[:2] == [

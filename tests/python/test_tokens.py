@@ -187,7 +187,7 @@ def test_a_peer_without_a_token() -> None:
     assert not PeerSettings.read({"PCCL_INSECURE": ""}).insecure
     assert PeerSettings.read({"PCCL_INSECURE": "1"}).insecure
     for value in ("0", "true", "yes", " 1"):
-        with pytest.raises(ValueError, match=f"PCCL_INSECURE={value}: expected 1, or no such vari"):
+        with pytest.raises(ValueError, match=f"PCCL_INSECURE={value}: expected 1; to turn"):
             PeerSettings.read({"PCCL_INSECURE": value})
 
 
