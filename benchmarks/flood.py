@@ -81,7 +81,7 @@ def flood(source: str, port: int, count: int, captured: bytes) -> None:
             pass
         except OSError:  # no port is free: wait until the system has one again
             connection.close()
-            time.sleep(0.001)  # nothing announces a free port
+            time.sleep(0.001)  # the kernel announces no free port: ask again 1,000 times a second
             continue
         copy = bytearray(captured)
         if chance.random() < 0.5:
@@ -197,7 +197,7 @@ def main() -> int:
             select.select([], [], [], 0.1)
         before = memory_mib(master.pid)
         begin = time.monotonic()
-        time.sleep(QUIET_S)  # members and newcomer work undisturbed for this long
+        time.sleep(QUIET_S)  # the length of the measurement without a flood, for comparison
         command = [sys.executable, __file__, "--connections"]
         command += [str(options.connections // len(SOURCES)), "--flood-from"]
         port = master.address.rpartition(":")[2]
@@ -209,7 +209,9 @@ def main() -> int:
         most = before
         while any(one.poll() is None for one in floods):
             most = max(most, memory_mib(master.pid))
-            time.sleep(0.05)  # the interval of the samples
+            time.sleep(
+                0.05
+            )  # the master's memory is sampled 20 times a second while the flood runs
         end = time.monotonic()
         rate = options.connections / (end - start)
         print(f"{options.connections} connections in {end - start:.1f} s, {rate:.0f} per second")

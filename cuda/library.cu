@@ -1,4 +1,4 @@
-// What a caller asks the library before it uses it.
+// The questions that a caller asks the library before it uses it: its version, and its devices.
 
 #include <cuda_runtime.h>
 

@@ -225,7 +225,7 @@ class LinkCore {
   void on_valid_hello(ConnectionId id, const protocol::LaneHello& hello, Duration rtt);
   std::string wrong_serial(PeerId peer, uint32_t serial, bool dialled) const;
   void on_hello_of_pending(ConnectionId id);
-  // What happens to a connection of a peer that has dialled us.
+  // The fate of a connection of a peer that has dialled us.
   enum class Choice : uint8_t {
     kRefuse,
     kCheckLink,  // refuse it, and find out whether the link that is up is alive

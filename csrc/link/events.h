@@ -61,8 +61,9 @@ struct Refused {  // a Connect failed: there is no connection
   std::string why;
   LinkFault fault = LinkFault::kOther;
 };
-// Of a secured run only: another process has connected, and has shown a proof that it has the key
-// of this identity. The proof may be a copy. Accepted follows when it is complete, or Failed.
+// Comes only if the run is secured. Another process has connected, and has shown a proof that it
+// has the key of this identity. The proof may be a copy. Accepted follows when it is complete, or
+// Failed.
 struct Proven {
   ConnectionId lane;  // from new_lane()
   protocol::LaneIntroduction shown;

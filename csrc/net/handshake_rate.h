@@ -34,7 +34,7 @@ class HandshakeRate {
   bool take_one(const std::string& network, Instant now);
 
   Warn warn_;
-  // When the bucket of a network will be full again. A bucket that is full is not here.
+  // The time at which the bucket of a network will be full again. A full bucket is not here.
   std::map<std::string, Instant> full_at_;
   NetworkWarnings warnings_;
 };

@@ -39,7 +39,7 @@ class PostedOperation {
   // An operation on device tensors has committed, and its results are on the device, or never will
   // be.
   void end_on_device(const Status& status);
-  // Of tensors on a device; otherwise null.
+  // Null unless the tensors are on a device.
   const std::shared_ptr<StagedOperation>& staged() const { return staged_; }
 
   // The functions of the handle. wait_until() returns false if the operation has not ended by

@@ -42,7 +42,8 @@ def main() -> None:
     data = torch.zeros(1 << 20, dtype=torch.uint8, device="cuda")
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
-        torch.cuda._sleep(200_000_000)  # about 0.1 s
+        # A kernel of about 0.1 s: a hash that did not wait for the stream would read zeros.
+        torch.cuda._sleep(200_000_000)
         data.fill_(7)
         found = hasher(data)
     sevens = torch.full((1 << 20,), 7, dtype=torch.uint8)

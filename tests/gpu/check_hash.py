@@ -23,7 +23,7 @@ EDGES = (0, 8, ROW, 8 * ROW, TILE, 3 * 8 * TILE, MIB, 132 * 8 * TILE)
 DELTAS = (-257, -16, -9, -8, -7, -1, 0, 1, 7, 8, 9, 16, 255)
 LARGE = 4 * GIB  # more than 32 bits
 
-# What the figures must reach.
+# The bars for the figures.
 COPY_SHARE_MIN = 0.9
 MICROSECONDS_MAX_16_MIB = 30.0
 

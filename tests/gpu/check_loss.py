@@ -86,6 +86,8 @@ def lose(rank: int, phase: str) -> dict[str, Any]:
     start = time.monotonic()
     works = [dist.all_reduce(tensor, async_op=True)]
     if victim:
+        # The moment of death is the fault itself: in the middle of the ring, or of the GPU's work.
+        # The outcome that is checked is the same at each moment.
         time.sleep(0.02 if phase == "after" else 0.2)
         die()
     text = ""
@@ -117,7 +119,7 @@ def check(rank: int) -> dict[str, Any]:
         found[phase]["goes_on"] = bool((again == dist.get_world_size()).all())
     deadline = time.monotonic() + 5
     while pinned_bytes() > found["pinned_before"] and time.monotonic() < deadline:
-        time.sleep(0.01)
+        time.sleep(0.01)  # torch announces no freed memory: ask again until the deadline
     found["pinned_after"] = pinned_bytes()
     found["pinned_stats"] = pinned_stats()
     return found

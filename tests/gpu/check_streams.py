@@ -136,7 +136,7 @@ def operations_do_not_spoil_a_capture(rank: int) -> Findings:
     with torch.cuda.stream(stream):
         graph.capture_begin(capture_error_mode="global")
         other.add_(1)
-        time.sleep(0.3)
+        time.sleep(0.3)  # the capture stays open while the operation ends: its 0.1 s are over
         other.add_(1)
         graph.capture_end()
     assert work is not None
@@ -173,7 +173,7 @@ def synchronize_between(rank: int) -> Findings:
     works = []
     for index, tensor in enumerate(tensors):
         if rank == index % 2:
-            time.sleep(0.03)
+            time.sleep(0.03)  # this rank is late on purpose: the other one waits for it
         works.append(dist.all_reduce(tensor, async_op=True))
         torch.cuda.synchronize()
     for work in works:

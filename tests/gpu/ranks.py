@@ -38,7 +38,7 @@ def synchronize() -> None:
 
 
 def work_for(seconds: float) -> None:
-    """Give the GPU work for this long, on the current stream."""
+    """Give the GPU a kernel of this length on the current stream; the host does not wait."""
     if DEVICE == "cuda":
         torch.cuda._sleep(int(seconds * _cycles_per_second()))
 
@@ -49,10 +49,10 @@ _cycles: list[float] = []
 def _cycles_per_second() -> float:
     if not _cycles:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(1_000_000)
+        torch.cuda._sleep(1_000_000)  # loads the kernel, which is not to be measured
         torch.cuda.synchronize()
         start.record()
-        torch.cuda._sleep(20_000_000)
+        torch.cuda._sleep(20_000_000)  # measures its cycles a second
         end.record()
         torch.cuda.synchronize()
         _cycles.append(20_000_000 / (start.elapsed_time(end) / 1000))

@@ -56,7 +56,7 @@ def microseconds(calls: Sequence[Callable[[], None]]) -> float:
     for call in calls[:3]:
         call()
     torch.cuda.synchronize()
-    torch.cuda._sleep(AHEAD_CYCLES)
+    torch.cuda._sleep(AHEAD_CYCLES)  # a kernel: the host queues all calls behind it
     events[0].record()
     for call, event in zip(calls, events[1:], strict=True):
         call()

@@ -128,7 +128,7 @@ def test_a_run_writes_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         search.add_folder(tmp_path)
     finally:
         fleet.close()
-    # What is searched is what the run has written.
+    # The search has read the logs and the journal: it found in them what must be there.
     for number in range(3):
         assert b" info: " in search.places[str(logs / f"peer-{number}")]
     assert b" debug: " in search.places[str(logs / "master")]

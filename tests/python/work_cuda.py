@@ -57,7 +57,7 @@ def settle(device: _C.FakeCuda) -> None:
     deadline = time.monotonic() + 10
     while device.pinned_bytes > 0:
         assert time.monotonic() < deadline, f"{device.pinned_bytes} bytes are still pinned"
-        time.sleep(0.001)
+        time.sleep(0.001)  # the fake device announces nothing; `deadline` bounds the loop
 
 
 def every_collective(dtypes: list[torch.dtype]) -> int:

@@ -48,7 +48,7 @@ class SimLinks {
   bool on_copied_introduction(size_t which);
   // Whether somebody with this credential gets past the handshake.
   bool lets_in(const protocol::LaneCredential& credential) const;
-  // What was shown here, and was good.
+  // The credentials that diallers have shown here, and that were good.
   const std::vector<protocol::LaneCredential>& credentials() const { return credentials_; }
   // Serial number of the connection to that process; 0: there is no link.
   uint32_t serial(const PeerNode& other) const;
@@ -63,8 +63,8 @@ class SimLinks {
     PeerNode* other = nullptr;
     std::unique_ptr<Sink> sink;
     PeerId peer;  // set once its lane is up
-    // Of a run that is secured, until the handshake is complete. Side 0: the hello that follows it.
-    // Side 1: what the other side has shown.
+    // Set until the handshake of a secured run is complete. Side 0 has the hello that follows it.
+    // Side 1 has the introduction that the other side has shown.
     std::optional<protocol::LaneHello> hello = {};
     std::optional<protocol::LaneIntroduction> shown = {};
     Epoch opened = {};  // the Open that has left before the lane was up

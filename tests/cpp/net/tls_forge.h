@@ -17,7 +17,7 @@
 
 namespace pccl::net::forge {
 
-// Who all hostile and foreign diallers say that they are, and the key with which they prove it.
+// The identity that all hostile and foreign diallers show, and the key with which they prove it.
 struct Shown {
   std::string identity = kAlice;
   Key key = key_of(7);

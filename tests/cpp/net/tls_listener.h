@@ -47,7 +47,7 @@ class Dialled {
     [[maybe_unused]] const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
   void end() { shutdown(fd_, SHUT_WR); }
-  // What arrives next; empty: it has closed, or is silent for too long.
+  // The bytes that arrive next; empty: it has closed, or is silent for too long.
   Bytes hear() {
     Bytes bytes(65536);
     pollfd readable{fd_, POLLIN, 0};
@@ -164,7 +164,7 @@ inline void refuses_changed_ends(const Target& target) {
   }
 }
 
-// What somebody on the path has seen opens nothing: a copy gets no further than its first answer.
+// Somebody on the path sends again what he has seen. A copy gets no further than its first answer.
 inline void refuses_copies(const Target& target) {
   Bytes seen, answer;
   {

@@ -45,7 +45,7 @@ void run_grid(unsigned blocks, unsigned threads, const std::function<void()>& th
 // of lane `lane`.
 unsigned long long exchange(unsigned mask, unsigned long long value, unsigned lane);
 
-// What the functions of the runtime below report. Tests change it.
+// The functions of the runtime below report these values. Tests change them.
 struct Device {
   int count = 1;
   int current = 0;
