@@ -28,7 +28,8 @@
 //  10. A lane that is up and was silent for the whole timeout is no longer here.
 //  11. A proof that may be a copy changes nothing but the answer to that connection, and the number
 //      of further lanes that may still come. A copy of a first lane's proof is refused as soon as a
-//      later proof of the same dialler, or the same one, was completed.
+//      later proof of the same dialler, or the same one, was completed and followed by a valid
+//      hello. A wrong hello uses up no serial numbers.
 // Failures:
 //   - If all addresses of a peer fail, it is reported as unreachable, and tried again until Forget.
 //   - If the other end sends an invalid hello, or none in time, the connection is closed. If we
@@ -289,7 +290,8 @@ class LinkCore {
   std::deque<ConnectionId> pending_;  // pending connections, oldest first
   // Answered after their Proven. They are not up, and perhaps not accepted yet.
   std::map<ConnectionId, protocol::LaneIntroduction> answered_early_;
-  // The highest serial number of a first lane for which the peer has completed its proof.
+  // The highest serial number of a first lane for which the peer has completed its proof, and has
+  // sent a valid hello.
   std::map<PeerId, uint32_t> completed_;
   std::map<PeerId, LivenessChecking> checking_;  // only of links that are up
   std::vector<PeerId> neighbours_;

@@ -34,10 +34,6 @@ void LinkCore::on(const Accepted& event) {
       return emit(Close{event.lane});
     }
     credential = {event.proven->identity, *key};
-    if (!event.proven->further) {
-      uint32_t& completed = completed_[event.proven->identity.dialler];
-      completed = std::max(completed, event.proven->serial);
-    }
   }
   while (!pending_.empty() && pending_.size() >= event.room) close(pending_.front());
   const auto [at, fresh] = lanes_.try_emplace(event.lane);
@@ -123,6 +119,10 @@ void LinkCore::on_valid_hello(ConnectionId id, const LaneHello& hello, Duration 
   lane.peer = hello.self;
   lane.serial = hello.serial;
   lane.further = hello.further;
+  if (!lane.dialled && lane.credential && !lane.further) {
+    uint32_t& completed = completed_[lane.peer];
+    completed = std::max(completed, lane.serial);
+  }
   if (!lane.dialled) return on_hello_of_pending(id);
   lane.further ? join_further(id) : join(id);
 }

@@ -133,13 +133,22 @@ TEST_F(SecuredTest, AProofThatWasCompletedIsRefusedFromThenOn) {
   prove(shown(kHigh, 3));
   EXPECT_TRUE(core.key_of(shown(kHigh, 3)).has_value()) << "it may still be completed";
   accept('a', shown(kHigh, 3));
+  EXPECT_EQ(hear('a', hello(kHigh, 3)), (Lines{"up a far", "report up 3"}));
   EXPECT_EQ(core.key_of(shown(kHigh, 3)), std::nullopt) << "a copy";
   EXPECT_EQ(core.key_of(shown(kHigh, 1)), std::nullopt) << "an attempt before it";
   EXPECT_TRUE(core.key_of(shown(kHigh, 5)).has_value());
   EXPECT_TRUE(core.key_of(shown(kHigh, 3, true)).has_value()) << "a further lane";
-  EXPECT_EQ(hear('a', hello(kHigh, 3)), (Lines{"up a far", "report up 3"}));
   step(Failed{named('a'), {Code::kSystem, "reset", {}}, LinkFault::kOther});
   EXPECT_EQ(prove(shown(kHigh, 3)), Lines{}) << "also without a link";
+}
+
+TEST_F(SecuredTest, AProofThatAWrongHelloFollowsUsesUpNoSerialNumbers) {
+  accept(shown(kHigh, 1'000'001));
+  protocol::LaneHello wrong = hello(kHigh, 1'000'001);
+  wrong.run_id ^= 1;
+  EXPECT_EQ(hear('a', wrong), (Lines{"close a"}));
+  EXPECT_TRUE(core.key_of(shown(kHigh, 1)).has_value());
+  EXPECT_EQ(prove(shown(kHigh, 1)), (Lines{"answer b serial 1"}));
 }
 
 TEST_F(SecuredTest, AProofIsNotAnsweredAtOnceWhereTheAnswerDependsOnMore) {
